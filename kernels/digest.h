@@ -1,0 +1,17 @@
+// Digests that do not see the layout: a hash over the hashes of 1024-element blocks, NaNs mapped to one pattern (R9).
+#pragma once
+
+#include "kernels/view.h"
+
+namespace seeksim::kernels {
+
+// XXH3-64 of up to 1024 floats as bytes, every NaN read as 0x7fffffff.
+std::uint64_t block_digest(Vec<const float> block);
+
+// Hash over the block digests of x in order.
+std::uint64_t digest(Vec<const float> x);
+
+// Order-dependent combination of two hashes (for tensors into a parameter digest, Ops into a fingerprint).
+std::uint64_t combine(std::uint64_t seed, std::uint64_t value);
+
+}  // namespace seeksim::kernels

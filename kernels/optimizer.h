@@ -1,0 +1,28 @@
+// AdamW (Loshchilov and Hutter, decoupled decay) as a written sequence of fp32 operations.
+#pragma once
+
+#include "kernels/view.h"
+
+namespace seeksim::kernels {
+
+// One step's constants, computed once on the host in double by our own code (R6) and rounded to fp32.
+struct AdamWStep {
+  float lr = 0;
+  float beta1 = 0.9f;
+  float beta2 = 0.999f;
+  float one_minus_beta1 = 0.1f;
+  float one_minus_beta2 = 0.001f;
+  float eps = 1e-8f;
+  float weight_decay = 0;            // 0 for parameters that are not decayed
+  float inverse_bias1 = 1;           // 1 / (1 - beta1^t)
+  float inverse_sqrt_bias2 = 1;      // 1 / sqrt(1 - beta2^t)
+  float grad_factor = 1;             // clip coefficient; 1 when not clipped (then not multiplied)
+  bool decoupled = true;             // false: L2 added to the gradient (plain Adam)
+};
+
+// For each element: g = grad * grad_factor; m = beta1*m + (1-beta1)*g; v = beta2*v + (1-beta2)*g*g;
+// p = p - lr*weight_decay*p; p = p - lr * (m * inverse_bias1) / (sqrt(v) * inverse_sqrt_bias2 + eps).
+// The exact order of operations is the body in optimizer_body.h.
+void adamw(Lane lane, const AdamWStep& step, Vec<const float> grad, Vec<float> param, Vec<float> m, Vec<float> v);
+
+}  // namespace seeksim::kernels

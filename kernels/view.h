@@ -1,0 +1,48 @@
+// The shapes in which arrays reach a kernel: a pointer with its extent, nothing that owns, allocates or knows a rank.
+// The runtime's typed views (runtime/buffer.h) turn into these at the moment a launch runs, so that what a kernel may
+// touch is exactly what the launch declared.
+#pragma once
+
+#include <cstdint>
+
+namespace seeksim::kernels {
+
+using Index = std::int64_t;
+
+// A contiguous vector. `const T` is an input, `T` is written (or updated in place).
+template <class T>
+struct Vec {
+  T* data = nullptr;
+  Index n = 0;
+  T& operator[](Index i) const { return data[i]; }
+  operator Vec<const T>() const { return {data, n}; }
+};
+
+// A row-major matrix whose rows start `stride` elements apart (stride >= cols).
+template <class T>
+struct Mat {
+  T* data = nullptr;
+  Index rows = 0;
+  Index cols = 0;
+  Index stride = 0;
+  T* row(Index i) const { return data + i * stride; }
+  T& operator()(Index i, Index j) const { return data[i * stride + j]; }
+  operator Mat<const T>() const { return {data, rows, cols, stride}; }
+};
+
+// Where a kernel computes. A null stream means here and now on the CPU; a CUDA stream means "enqueue there".
+struct Lane {
+  void* stream = nullptr;
+};
+
+// The contract's version (NUMERICS.md, R10). It stands in every golden and checkpoint.
+inline constexpr int kContractVersion = 1;
+// The contract's fixed split of whatever tensor or sequence parallelism may cut.
+inline constexpr Index kSlabs = 8;
+// Elements in a gradient-norm and digest block; shard boundaries are multiples of it inside a slab.
+inline constexpr Index kBlock = 1024;
+
+// Elements a slab holds of `n`: ceil(n / 8) each, the last ones short or empty.
+constexpr Index slab_size(Index n) { return (n + kSlabs - 1) / kSlabs; }
+
+}  // namespace seeksim::kernels
