@@ -1,0 +1,126 @@
+# Finds what the project uses and remembers it for the table that the configure step prints last. What is required is
+# installed by ./seeksim; the names of the Debian packages are in both places.
+
+set(SEEKSIM_FOUND_TABLE "")
+set(SEEKSIM_MISSING_REQUIRED "")
+
+# One row of the table. <need> is "required" or what the project goes without.
+function(seeksim_row name found detail package need)
+  string(LENGTH "${name}" length)
+  math(EXPR pad "18 - ${length}")
+  string(REPEAT " " ${pad} spaces)
+  if(found)
+    set(row "  found      ${name}${spaces}${detail}")
+  else()
+    set(row "  NOT FOUND  ${name}${spaces}${need}; comes with ${package}")
+    if(need STREQUAL "required")
+      set(SEEKSIM_MISSING_REQUIRED ${SEEKSIM_MISSING_REQUIRED} ${package} PARENT_SCOPE)
+    endif()
+  endif()
+  set(SEEKSIM_FOUND_TABLE ${SEEKSIM_FOUND_TABLE} "${row}" PARENT_SCOPE)
+endfunction()
+
+function(seeksim_print_dependencies)
+  message(STATUS "seeksim ${PROJECT_VERSION}: ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}, ${SEEKSIM_OPT}")
+  foreach(row IN LISTS SEEKSIM_FOUND_TABLE)
+    message(STATUS "${row}")
+  endforeach()
+endfunction()
+
+# A library of headers, or of headers and one archive, that ships no CMake package in Debian.
+function(seeksim_find_plain target header library)
+  find_path(${target}_INCLUDE "${header}")
+  mark_as_advanced(${target}_INCLUDE)
+  set(found ${${target}_INCLUDE})
+  if(library)
+    find_library(${target}_LIBRARY "${library}")
+    mark_as_advanced(${target}_LIBRARY)
+    if(NOT ${target}_LIBRARY)
+      set(found FALSE)
+    endif()
+  endif()
+  add_library(${target} INTERFACE)
+  if(found)
+    target_include_directories(${target} SYSTEM INTERFACE "${${target}_INCLUDE}")
+    if(library)
+      target_link_libraries(${target} INTERFACE "${${target}_LIBRARY}")
+    endif()
+  endif()
+endfunction()
+
+# ---- required ----------------------------------------------------------------------------------------------------
+
+# Static: fewer files to load at start, which counts when a whole scenario takes 15 ms.
+set(Boost_USE_STATIC_LIBS ON)
+find_package(Boost 1.81 QUIET COMPONENTS fiber context)
+seeksim_row("Boost.Fiber" "${Boost_FOUND}" "${Boost_VERSION_STRING}" "libboost-fiber1.81-dev" "required")
+
+find_package(nlohmann_json QUIET)
+seeksim_row("nlohmann/json" "${nlohmann_json_FOUND}" "${nlohmann_json_VERSION}" "nlohmann-json3-dev" "required")
+
+find_package(CLI11 QUIET)
+seeksim_row("CLI11" "${CLI11_FOUND}" "${CLI11_VERSION}" "libcli11-dev" "required")
+
+find_package(fmt QUIET)
+seeksim_row("fmt" "${fmt_FOUND}" "${fmt_VERSION}" "libfmt-dev" "required")
+
+find_package(spdlog QUIET)
+seeksim_row("spdlog" "${spdlog_FOUND}" "${spdlog_VERSION}" "libspdlog-dev" "required")
+
+seeksim_find_plain(seeksim_xxhash "xxhash.h" "xxhash")
+seeksim_row("xxHash" "${seeksim_xxhash_LIBRARY}" "${seeksim_xxhash_INCLUDE}" "libxxhash-dev" "required")
+
+# The headers only: Debian's CMake package for valijson also asks for the JSON libraries that we do not use.
+seeksim_find_plain(seeksim_valijson "valijson/validator.hpp" "")
+seeksim_row("valijson" "${seeksim_valijson_INCLUDE}" "${seeksim_valijson_INCLUDE}" "libvalijson-dev" "required")
+
+if(SEEKSIM_TESTS)
+  find_package(GTest QUIET)
+  seeksim_row("GoogleTest" "${GTest_FOUND}" "${GTest_VERSION}" "libgtest-dev" "required")
+  seeksim_find_plain(seeksim_rapidcheck "rapidcheck.h" "rapidcheck")
+  seeksim_row("rapidcheck" "${seeksim_rapidcheck_LIBRARY}" "${seeksim_rapidcheck_INCLUDE}" "librapidcheck-dev"
+              "required")
+endif()
+
+# ---- found, not required -------------------------------------------------------------------------------------------
+
+find_package(MPI QUIET COMPONENTS CXX)
+seeksim_row("MPI" "${MPI_CXX_FOUND}" "${MPI_CXX_VERSION}" "libopenmpi-dev openmpi-bin" "no --backend mpi")
+
+# nvcc is called by its path: enabling CUDA as a language costs seconds at configure time and fails where a driver is
+# missing, and all that is asked of it without a GPU is that the shared headers compile.
+find_program(SEEKSIM_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda/bin)
+set(nvcc_version "")
+if(SEEKSIM_NVCC)
+  execute_process(COMMAND "${SEEKSIM_NVCC}" --version OUTPUT_VARIABLE nvcc_text ERROR_QUIET)
+  if(nvcc_text MATCHES "release ([0-9.]+)")
+    set(nvcc_version "${CMAKE_MATCH_1}, ")
+  endif()
+endif()
+seeksim_row("CUDA (nvcc)" "${SEEKSIM_NVCC}" "${nvcc_version}${SEEKSIM_NVCC}" "NVIDIA's cuda-nvcc, or nvidia-cuda-toolkit"
+            "no --device cuda")
+
+find_path(SEEKSIM_NCCL_INCLUDE nccl.h HINTS ENV NCCL_HOME PATHS /usr/local/cuda/include PATH_SUFFIXES include)
+find_library(SEEKSIM_NCCL_LIBRARY nccl HINTS ENV NCCL_HOME PATHS /usr/local/cuda/lib64 PATH_SUFFIXES lib)
+mark_as_advanced(SEEKSIM_NCCL_INCLUDE SEEKSIM_NCCL_LIBRARY)
+set(nccl_found FALSE)
+if(SEEKSIM_NCCL_INCLUDE AND SEEKSIM_NCCL_LIBRARY)
+  set(nccl_found TRUE)
+endif()
+seeksim_row("NCCL" "${nccl_found}" "${SEEKSIM_NCCL_LIBRARY}" "NVIDIA's libnccl-dev" "no --backend nccl")
+
+find_package(benchmark QUIET)
+seeksim_row("Google Benchmark" "${benchmark_FOUND}" "${benchmark_VERSION}" "libbenchmark-dev" "no benchmarks")
+
+find_library(SEEKSIM_OPENBLAS_LIBRARY openblas)
+find_path(SEEKSIM_OPENBLAS_INCLUDE openblas/cblas.h cblas.h PATH_SUFFIXES x86_64-linux-gnu)
+mark_as_advanced(SEEKSIM_OPENBLAS_LIBRARY SEEKSIM_OPENBLAS_INCLUDE)
+seeksim_row("OpenBLAS" "${SEEKSIM_OPENBLAS_LIBRARY}" "${SEEKSIM_OPENBLAS_LIBRARY}" "libopenblas-dev"
+            "benchmarks compare with nothing")
+
+if(SEEKSIM_MISSING_REQUIRED)
+  seeksim_print_dependencies()
+  list(JOIN SEEKSIM_MISSING_REQUIRED " " packages)
+  message(FATAL_ERROR "seeksim needs packages that are missing. On Debian 12:\n"
+                      "  sudo apt-get install -y ${packages}")
+endif()
