@@ -1,0 +1,105 @@
+// Memory of a device, and typed views of it. A view names buffer, extent and stride; `const T` reads, `T` writes.
+// Launching a kernel on views IS the declaration of what it touches: the ranges handed to the queue, to the race detector
+// and to the poison check come from here, never from a second list.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <type_traits>
+
+#include "kernels/view.h"
+
+namespace seeksim::runtime {
+
+using kernels::Index;
+
+// What memory is for. The ledger reports peaks by tag.
+enum class MemoryTag : std::uint8_t { parameters, gradients, optimizer, activations, partial_sums, communication, data, scratch, count_ };
+std::string_view name(MemoryTag tag);
+
+// Fresh device memory holds this pattern (a signalling-looking NaN that no arithmetic here produces).
+inline constexpr std::uint32_t kPoisonFresh = 0x7fa5a5a5u;
+// What an aborted operation leaves in the buffers that it would have written.
+inline constexpr std::uint32_t kPoisonAborted = 0x7fab0bedu;
+
+struct Buffer {
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  MemoryTag tag = MemoryTag::scratch;
+  const char* name = "";   // outlives the run
+  int rank = -1;
+  std::uint64_t id = 0;    // per rank, in order of allocation
+};
+
+class Device;
+struct BufferDeleter {
+  Device* device = nullptr;
+  void operator()(Buffer* buffer) const;
+};
+using BufferPtr = std::unique_ptr<Buffer, BufferDeleter>;
+
+// Bytes [lo, hi) of a buffer, read or written.
+struct Range {
+  Buffer* buffer = nullptr;
+  std::size_t lo = 0;
+  std::size_t hi = 0;
+  bool write = false;
+};
+
+// n contiguous elements.
+template <class T>
+struct VecView {
+  Buffer* buffer = nullptr;
+  Index offset = 0;  // in elements
+  Index n = 0;
+
+  kernels::Vec<T> get() const { return {buffer ? reinterpret_cast<T*>(buffer->data) + offset : nullptr, n}; }
+  Range range() const {
+    return {buffer, std::size_t(offset) * sizeof(T), std::size_t(offset + n) * sizeof(T), !std::is_const_v<T>};
+  }
+  VecView part(Index first, Index count) const { return {buffer, offset + first, count}; }
+  operator VecView<const T>() const { return {buffer, offset, n}; }
+};
+
+// rows x cols, rows `stride` elements apart.
+template <class T>
+struct MatView {
+  Buffer* buffer = nullptr;
+  Index offset = 0;
+  Index rows = 0;
+  Index cols = 0;
+  Index stride = 0;
+
+  kernels::Mat<T> get() const { return {buffer ? reinterpret_cast<T*>(buffer->data) + offset : nullptr, rows, cols, stride}; }
+  Range range() const {
+    const Index extent = rows == 0 ? 0 : (rows - 1) * stride + cols;
+    return {buffer, std::size_t(offset) * sizeof(T), std::size_t(offset + extent) * sizeof(T), !std::is_const_v<T>};
+  }
+  MatView row_range(Index first, Index count) const { return {buffer, offset + first * stride, count, cols, stride}; }
+  operator MatView<const T>() const { return {buffer, offset, rows, cols, stride}; }
+};
+
+template <class T>
+VecView<T> vec(Buffer& b, Index offset, Index n) {
+  return {&b, offset, n};
+}
+template <class T>
+VecView<T> vec(Buffer& b) {
+  return {&b, 0, Index(b.bytes / sizeof(T))};
+}
+template <class T>
+MatView<T> mat(Buffer& b, Index offset, Index rows, Index cols) {
+  return {&b, offset, rows, cols, cols};
+}
+template <class T>
+VecView<const T> reads(VecView<T> v) {
+  return v;
+}
+template <class T>
+MatView<const T> reads(MatView<T> v) {
+  return v;
+}
+
+}  // namespace seeksim::runtime

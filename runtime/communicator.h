@@ -1,0 +1,71 @@
+// Communicator: an axis of ranks and its collectives, written once over Transport::exchange and reducing canonically
+// (NUMERICS.md, "Communication"). The bits never depend on the members, only on the leaves.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/plan.h"
+#include "runtime/rank.h"
+#include "runtime/shard.h"
+
+namespace seeksim::runtime {
+
+// What every member brings to a canonical sum: computed alike on all ranks from the cut of the batch, never sent.
+struct TreeOwnership {
+  Index leaves = 0;
+  std::vector<std::vector<kernels::TreeNode>> nodes;   // by position in the communicator
+};
+
+class Communicator {
+ public:
+  // Collective over the members; blocks until all have joined (Transport::create).
+  Communicator(Rank& rank, Axis axis, std::uint32_t epoch, std::vector<int> members, TimeNs timeout_ns);
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  ~Communicator();   // aborts a communicator that failed, finalizes one that did not
+
+  const std::vector<int>& members() const { return members_; }
+  int size() const { return int(members_.size()); }
+  int position() const { return position_; }       // of this rank among the members
+  Comm handle() const { return comm_; }
+  std::uint64_t last_sequence() const { return sequence_; }
+
+  // out (n) = canonical sum over all leaves, times factor, on every member. parts: this member's subtree roots in the
+  // order of ownership.nodes[position()], n floats each. Enqueued on `queue`; the result is there after the queue's next
+  // event. Where the transport has no native sum: each owner of a shard (block-aligned, ShardInfo) receives every
+  // member's subtree roots of it, folds them in one kernel, and the shards are gathered.
+  void all_reduce(Queue& queue, Op op, const TreeOwnership& ownership, std::span<const VecView<const float>> parts,
+                  float factor, VecView<float> out);
+
+  // Every member's `count_of[position]` elements at `offset_of[position]` of `values`, to all members, in place.
+  void all_gather(Queue& queue, Op op, VecView<float> values, std::span<const ShardInfo> shards);
+
+  // Waits for `event` under the watchdog; on failure the error names `op` (see Rank::wait).
+  void wait(const Event& event, const Op& op);
+
+  // Gives up: local, immediate, never fails. Pending operations complete with scribbled buffers.
+  void abort();
+
+ private:
+  Op stamp(Op op);   // epoch, rank, axis, next sequence
+  void reduce_over_exchange(Queue& queue, const Op& op, const TreeOwnership& ownership,
+                            std::span<const VecView<const float>> parts, float factor, VecView<float> out);
+  void check(CommResult result, const Op& op);
+
+  Rank& rank_;
+  Axis axis_;
+  std::uint32_t epoch_;
+  std::vector<int> members_;
+  int position_ = -1;
+  TimeNs timeout_ns_;
+  Comm comm_;
+  std::uint64_t sequence_ = 0;
+  bool aborted_ = false;
+  BufferPtr scratch_;              // received subtree roots of the own shard
+  std::vector<Piece> pieces_;      // reused from call to call
+};
+
+}  // namespace seeksim::runtime

@@ -1,0 +1,61 @@
+// Op: one act of a rank that others can see or that takes device time. Tracing, fault matching, timeouts, replay,
+// shrinking and divergence reports all speak Op, so this file is the vocabulary of the whole project.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace seeksim::runtime {
+
+// The published enumeration: scenario files name these (`"op": "all_reduce"`), reports count by them.
+enum class OpKind : std::uint8_t {
+  compute,         // a kernel launch
+  copy,            // a copy between host and device
+  all_reduce,      // canonical sum, result everywhere
+  reduce_scatter,  // canonical sum, each owner gets its shard
+  all_gather,      // everybody's shard, everywhere
+  broadcast,       // from one to all
+  send,            // point to point, named by the runtime
+  recv,
+  barrier,
+  vote,            // the commit agreement of a step
+  agree,           // the recovery agreement
+  comm_create,     // building a communicator
+  data_load,       // fetching a micro-batch
+  count_           // how many kinds there are
+};
+
+// Where in a step the Op happens.
+enum class Phase : std::uint8_t { init, data, forward, backward, grad_reduce, optimizer, commit, checkpoint, recovery, count_ };
+
+// Which dimension of the rank grid a communicator spans.
+enum class Axis : std::uint8_t { world, data, pipeline, tensor, expert, count_ };
+
+std::string_view name(OpKind kind);
+std::string_view name(Phase phase);
+std::string_view name(Axis axis);
+// The inverse, for scenario files. Returns count_ where there is no such name.
+OpKind op_kind(std::string_view name);
+Phase phase(std::string_view name);
+
+// A plain value: copied freely, never owns. Ranks are named by launch rank and never renumbered.
+struct Op {
+  OpKind kind = OpKind::compute;
+  Phase phase = Phase::init;
+  Axis axis = Axis::world;
+  std::uint32_t epoch = 0;
+  std::int32_t rank = -1;         // who acts
+  std::int32_t peer = -1;         // the other side of a point-to-point piece; -1 where the Op is a collective
+  std::int32_t micro_batch = -1;  // -1 outside micro-batches
+  std::int64_t step = -1;         // -1 before the first step
+  std::uint64_t sequence = 0;     // per communicator for communication, per queue for compute; starts at 1
+  std::uint64_t bytes = 0;        // payload that leaves or arrives at this rank
+  const char* tensor = "";        // what it is about; a string that outlives the run
+  const char* site = "";          // call site, "file:line"; a string literal
+};
+
+// "all_reduce #12 of rank 5, step 7, grad_reduce, epoch 0, 'gradients' (804 KiB)"
+std::string describe(const Op& op);
+
+}  // namespace seeksim::runtime
