@@ -218,4 +218,13 @@ class ControlPlane {
   virtual void enter_epoch(std::uint32_t epoch, std::span<const int> members) = 0;
 };
 
+// ---- all five, as a decorator takes and returns them --------------------------------------------------------------
+struct Seams {
+  Clock& clock;
+  Device& device;
+  Transport& transport;
+  Storage& storage;
+  ControlPlane& control;
+};
+
 }  // namespace seeksim::runtime

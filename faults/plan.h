@@ -1,0 +1,119 @@
+// FaultPlan: an ordered list of rules Op -> Verdict. A rule says when (Trigger), what (kind and its numbers) and how often
+// (count, over epochs and retries). Plans are data: serialisable, counted, deletable one by one; removing one changes
+// nothing else, because each rule draws from a random stream of its own.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/seams.h"
+
+namespace seeksim::faults {
+
+using runtime::TimeNs;
+
+enum class FaultKind : std::uint8_t {
+  collective_timeout,  // a rank never joins an operation, or joins late
+  link_drop,           // a link carries nothing: for a while, for good, or in one direction only
+  slow_link,           // a link with less bandwidth or more latency
+  straggler,           // a device that computes slower: constant, periodic or ramping
+  rank_crash,          // a process is gone: before, during or after an operation
+  message_drop,        // one message is sent and never arrives
+  message_corrupt,     // one bit of one message flips
+  count_
+};
+std::string_view name(FaultKind kind);
+FaultKind fault_kind(std::string_view name);   // count_ when unknown
+
+// All that is given must match. Exact triggers and seeded random ones (probability).
+struct Trigger {
+  std::optional<int> rank;                    // who acts (for pieces: the sender)
+  std::optional<int> peer;                    // the other side of a piece
+  std::optional<std::int64_t> step;
+  std::optional<int> micro_batch;
+  std::optional<runtime::OpKind> op;
+  std::optional<runtime::Phase> phase;
+  std::optional<std::uint64_t> call;          // the n-th Op (1-based) that matches everything else
+  std::optional<TimeNs> at_ns;                // not before this virtual time
+  double probability = 1.0;                   // drawn from the rule's own stream at each match
+};
+
+enum class Mode : std::uint8_t { unset, never, late, transient, permanent, constant, periodic, ramp, before, during, after };
+std::string_view name(Mode mode);
+
+struct Rule {
+  FaultKind kind = FaultKind::count_;
+  Trigger when;
+  int count = 1;                              // how many times it fires; 0: without limit
+  Mode mode = Mode::unset;                    // see each kind in faults/README.md; unset: its default
+  // link faults: one link (from, to), launch ranks or, with `nodes`, node numbers
+  std::optional<int> from;
+  std::optional<int> to;
+  bool nodes = false;
+  bool both_directions = true;
+  TimeNs delay_ns = 0;                        // late joiner; extra latency of a slow link
+  TimeNs down_ns = 0;                         // transient link_drop: how long a cut lasts
+  TimeNs up_ns = 0;                           //   and how long until the next
+  int cycles = 1;
+  double factor = 1.0;                        // straggler: how many times slower; slow_link: share of the bandwidth left
+  TimeNs period_ns = 0;                       // periodic straggler
+  double duty = 0.1;
+  TimeNs ramp_ns = 0;                         // ramping straggler: time from 1.0 to factor
+  std::uint64_t bit = 0;                      // message_corrupt: which bit, modulo the payload
+  bool checksum = true;                       // message_corrupt: the receiver notices
+};
+
+// What became of a rule. `fired` counts firings; a rule that never fired makes a run red.
+struct RuleStatus {
+  FaultKind kind = FaultKind::count_;
+  std::string text;                           // the rule in one line, as scenario files write it
+  std::uint64_t fired = 0;
+  TimeNs first_fired_ns = -1;
+  std::vector<int> ranks;                     // whom it hit, ascending
+  std::optional<runtime::Op> first_op;
+};
+
+class FaultPlan {
+ public:
+  // seed: the world's; each rule derives its stream from (seed, its number). node_of: launch rank -> node.
+  FaultPlan(std::vector<Rule> rules, std::uint64_t seed, std::vector<int> node_of);
+  FaultPlan(const FaultPlan&) = delete;
+  FaultPlan& operator=(const FaultPlan&) = delete;
+  ~FaultPlan();
+
+  // Wraps the seams of one rank; the wrappers live as long as the plan. Inert where no rule can match.
+  runtime::Seams decorate(int rank, runtime::Seams inner);
+
+  // Rules that act at a time instead of at an Op (a crash `at_ns` without an op): the world kills these ranks.
+  struct TimedCrash {
+    int rank = -1;
+    TimeNs at_ns = 0;
+    std::size_t rule = 0;
+  };
+  std::vector<TimedCrash> timed_crashes() const;
+  void fired(std::size_t rule, TimeNs now, int rank);   // the world reports that it did
+
+  std::vector<RuleStatus> status() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// What `seeksim list faults` prints: one entry a kind, from the same table that loading and matching use.
+struct FaultInfo {
+  FaultKind kind;
+  std::string_view summary;
+  std::string_view sees;                       // what a rank sees
+  std::string_view recovery;                   // what recovery must hold
+  std::vector<std::string_view> parameters;    // keys of a rule that mean something for this kind
+};
+const std::vector<FaultInfo>& catalogue();
+
+}  // namespace seeksim::faults

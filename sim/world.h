@@ -1,0 +1,101 @@
+// World: N simulated ranks as fibers on one thread, one seed, a virtual clock, links, devices, a control plane. It
+// implements the five seams; what runs on a rank cannot tell it from a real machine except by being reproducible.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/rank.h"
+
+namespace seeksim::sim {
+
+using runtime::TimeNs;
+
+// The links of a world, by preset: nvlink, pcie, ib, tcp (between nodes; inside a node nvlink, or pcie when the preset is
+// pcie or tcp). Who learns of a failure, and when, belongs to the profile (sim/README.md has the table).
+struct LinkModel {
+  TimeNs latency_ns = 2'000;
+  double bytes_per_ns = 50;             // bandwidth
+  TimeNs retransmit_hides_ns = 0;       // shorter cuts are invisible above the transport
+  TimeNs notice_crash_ns = -1;          // neighbours of a dead process get remote_error after this; -1: never
+  TimeNs notice_cut_ns = -1;            // users of a cut link get remote_error after this; -1: never
+};
+// Throws std::invalid_argument naming the known presets.
+LinkModel link_preset(const std::string& name);
+
+struct DeviceModel {
+  double flops_per_ns = 50'000;         // 50 TFLOP/s
+  double bytes_per_ns = 1'500;
+  TimeNs launch_ns = 4'000;             // host-visible overhead of one launch, part of its duration
+  std::size_t capacity_bytes = std::size_t(80) << 30;
+};
+
+struct WorldPlan {
+  int nodes = 1;
+  int ranks_per_node = 1;
+  std::string network = "ib";
+  DeviceModel device;
+  std::uint64_t seed = 1;
+  bool verify = false;                  // recorders keep the whole fingerprint log
+  bool native_collectives = true;       // sum as one event where nothing can touch a single message
+  double noise = 0.02;                  // relative spread of durations, drawn from the seed
+  double wall_limit_s = 0;              // 0: none; past it the run ends as out_of_wall_time
+  std::size_t stack_bytes = 256 << 10;  // of a host fiber; only what is touched is resident
+  int ranks() const { return nodes * ranks_per_node; }
+};
+
+enum class WorldEnd : std::uint8_t { finished, deadlock, out_of_wall_time, failed };
+
+struct RankEnd {
+  enum class How : std::uint8_t { returned, died, threw } how = How::returned;
+  std::string what;                     // of the exception, when threw
+};
+
+struct CommUse {                        // by OpKind, over all ranks
+  std::uint64_t calls = 0;
+  std::uint64_t bytes_sent_per_rank_max = 0;
+};
+
+struct WorldResult {
+  WorldEnd end = WorldEnd::finished;
+  TimeNs virtual_ns = 0;
+  std::uint64_t fingerprint = 0;        // over all ranks' recorders and the schedule
+  std::string wait_for_graph;           // at a deadlock, or when the first watchdog fired: one line an edge
+  std::vector<RankEnd> ranks;
+  std::vector<CommUse> comm;            // indexed by OpKind
+  std::vector<std::size_t> memory_peak_by_tag;   // max over ranks, indexed by MemoryTag
+  std::size_t memory_peak = 0;
+  std::uint64_t switches = 0;           // fiber switches, for benches
+};
+
+class World {
+ public:
+  explicit World(const WorldPlan& plan);
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  // Wraps the seams of a rank before it starts (fault decorators). Default: none.
+  void decorate(std::function<runtime::Seams(int rank, runtime::Seams inner)> wrap);
+  // Kills a rank at a virtual time; calls back when it did.
+  void kill_at(int rank, TimeNs when, std::function<void()> done);
+  // A message for the story ("12.000 s  rank 5 ..."): called in virtual-time order.
+  void on_event(std::function<void(TimeNs, int rank, const std::string& text)> listener);
+  // Called now and then with the virtual time, for a progress bar; never influences the run.
+  void on_progress(std::function<void(TimeNs)> tick);
+
+  // Runs `body` on every rank until all have ended. Call once.
+  WorldResult run(const std::function<void(runtime::Rank&)>& body);
+
+  const runtime::Recorder& recorder(int rank) const;
+  int node_of(int rank) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace seeksim::sim
