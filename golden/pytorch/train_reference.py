@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Trains GPT-2 in PyTorch from given weights on given batches, and stores what seeksim must reproduce.
+
+  train_reference.py --init init.safetensors --batches batches.safetensors --config config.json --out DIR
+                     [--dtype float64|float32]
+
+Reads   init.safetensors     weights under Hugging Face's GPT-2 names
+        batches.safetensors  "tokens": int32 or int64, (steps, batch, context + 1)
+        config.json          layers width heads context vocab tied lr[] betas eps weight_decay decay grad_clip
+Writes  expected.json        loss, grad_norm (before clipping) and lr, one entry a step; versions used
+        grads_step1.safetensors   gradient of the mean loss over all tokens of step 1, before clipping
+        final.safetensors         weights after the last step
+Computed in float64 unless asked otherwise, and stored rounded to float32, so that a comparison measures the other side's
+rounding and not this one's.
+"""
+
+import argparse
+import datetime
+import json
+import pathlib
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from gpt2 import GPT2, load_weights
+
+KEYS = {"layers", "width", "heads", "context", "vocab", "tied", "lr", "betas", "eps", "weight_decay", "decay", "grad_clip"}
+
+
+def read_config(path):
+    config = json.loads(pathlib.Path(path).read_text())
+    if config.keys() != KEYS:
+        raise SystemExit(f"{path}: missing {sorted(KEYS - config.keys())}, unknown {sorted(config.keys() - KEYS)}")
+    if config["decay"] not in ("matrices", "all"):
+        raise SystemExit(f'{path}: "decay" is "matrices" or "all", not {config["decay"]!r}')
+    return config
+
+
+def make_optimizer(model, config):
+    """AdamW with decoupled decay. GPT-2's habit is to decay what has two dimensions: matrices and both embeddings."""
+    decayed = [p for p in model.parameters() if config["decay"] == "all" or p.dim() >= 2]
+    plain = [p for p in model.parameters() if not (config["decay"] == "all" or p.dim() >= 2)]
+    groups = [{"params": decayed, "weight_decay": config["weight_decay"]}, {"params": plain, "weight_decay": 0.0}]
+    groups = [group for group in groups if group["params"]]
+    return torch.optim.AdamW(groups, lr=0.0, betas=tuple(config["betas"]), eps=config["eps"], foreach=False)
+
+
+def clip(model, limit):
+    """Returns the global norm before clipping. Scales by limit / (norm + 1e-6) when that is below one; 0 is no limit."""
+    norm = torch.sqrt(sum((p.grad * p.grad).sum() for p in model.parameters()))
+    if limit > 0:
+        scale = min(1.0, limit / (norm.item() + 1e-6))
+        for p in model.parameters():
+            p.grad *= scale
+    return norm.item()
+
+
+def snapshot(named):
+    return {name: tensor.detach().to(torch.float32).clone().contiguous() for name, tensor in named}
+
+
+def train(config, init, tokens, dtype):
+    """Returns losses, gradient norms, gradients of the first step, final weights."""
+    torch.use_deterministic_algorithms(True)
+    model = GPT2(config).to(dtype)
+    load_weights(model, init)
+    optimizer = make_optimizer(model, config)
+    losses, norms, first = [], [], None
+    for step, batch in enumerate(tokens):
+        for group in optimizer.param_groups:
+            group["lr"] = config["lr"][step]
+        optimizer.zero_grad()
+        loss = model.loss(batch)
+        loss.backward()
+        if step == 0:
+            first = snapshot((name, p.grad) for name, p in model.named_parameters())
+        losses.append(loss.item())
+        norms.append(clip(model, config["grad_clip"]))
+        optimizer.step()
+    return losses, norms, first, snapshot(model.named_parameters())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("--init", "--batches", "--config", "--out"):
+        parser.add_argument(name, required=True)
+    parser.add_argument("--dtype", choices=("float64", "float32"), default="float64")
+    arguments = parser.parse_args()
+
+    torch.set_num_threads(1)
+    config = read_config(arguments.config)
+    tokens = load_file(arguments.batches)["tokens"].long()
+    if tokens.dim() != 3 or tokens.shape[2] != config["context"] + 1:
+        raise SystemExit(f"tokens are {list(tokens.shape)}, wanted (steps, batch, {config['context'] + 1})")
+    if len(config["lr"]) != len(tokens):
+        raise SystemExit(f'"lr" has {len(config["lr"])} entries for {len(tokens)} steps')
+
+    dtype = getattr(torch, arguments.dtype)
+    losses, norms, first, final = train(config, load_file(arguments.init), tokens, dtype)
+
+    out = pathlib.Path(arguments.out)
+    out.mkdir(parents=True, exist_ok=True)
+    save_file(first, out / "grads_step1.safetensors")
+    save_file(final, out / "final.safetensors")
+    expected = {
+        "loss": losses,
+        "grad_norm": norms,
+        "lr": config["lr"],
+        "made_by": {"torch": torch.__version__, "dtype": arguments.dtype, "date": str(datetime.date.today())},
+    }
+    (out / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+    print(f"{len(losses)} steps: loss {losses[0]:.6f} -> {losses[-1]:.6f}, written to {out}")
+
+
+if __name__ == "__main__":
+    main()
