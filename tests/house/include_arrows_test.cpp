@@ -1,3 +1,200 @@
+// The rules of the house, held against every file of the tree; and each rule seen to fail on a planted violation.
+
 #include <gtest/gtest.h>
-TEST(IncludeArrows, Placeholder) {}
-TEST(IncludeSlow, Placeholder) {}
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/house/source_rules.h"
+
+namespace seeksim::house {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct File {
+  std::string path;
+  std::string text;
+};
+
+std::string read(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// All regular files of the project, without what is built, hidden or linked in from elsewhere.
+std::vector<File> files_of_the_tree() {
+  const fs::path top = SEEKSIM_SOURCE_DIR;
+  std::vector<File> files;
+  for (fs::recursive_directory_iterator it(top), end; it != end; ++it) {
+    const std::string name = it->path().filename().string();
+    const bool top_level = it.depth() == 0;
+    const bool hidden = name.starts_with(".") && name != ".ci";
+    if (it->is_symlink() || hidden || (top_level && (name.starts_with("build") || name == "out"))) {
+      if (it->is_directory()) it.disable_recursion_pending();
+      continue;
+    }
+    if (!it->is_regular_file() || it->file_size() > (32U << 20)) continue;
+    files.push_back({it->path().lexically_relative(top).generic_string(), read(it->path())});
+  }
+  std::sort(files.begin(), files.end(), [](const File& a, const File& b) { return a.path < b.path; });
+  return files;
+}
+
+bool is_source(const std::string& path) {
+  static const std::array<std::string, 7> kEnds = {".h", ".hpp", ".cpp", ".cc", ".cu", ".cuh", ".inl"};
+  return std::any_of(kEnds.begin(), kEnds.end(), [&](const std::string& end) { return path.ends_with(end); });
+}
+
+std::string listing(const std::vector<Violation>& violations) {
+  std::string text;
+  for (const Violation& violation : violations) text += violation.text() + "\n";
+  return text;
+}
+
+TEST(IncludeArrows, TheTreeKeepsTheRules) {
+  std::vector<Violation> found;
+  int sources = 0;
+  for (const File& file : files_of_the_tree()) {
+    if (!is_source(file.path)) continue;
+    ++sources;
+    for (Violation& violation : check_source(file.path, file.text)) found.push_back(std::move(violation));
+  }
+  EXPECT_GT(sources, 3) << "the walk from " << SEEKSIM_SOURCE_DIR << " saw next to nothing";
+  EXPECT_TRUE(found.empty()) << listing(found);
+}
+
+TEST(MachinePaths, TheTreeNamesNone) {
+  std::vector<Violation> found;
+  for (const File& file : files_of_the_tree()) {
+    if (file.text.find('\0') != std::string::npos) continue;  // weights, not text
+    for (Violation& violation : check_machine_paths(file.path, file.text)) found.push_back(std::move(violation));
+  }
+  EXPECT_TRUE(found.empty()) << listing(found);
+}
+
+TEST(MachinePaths, PlantedOnesAreFound) {
+  const std::string place = std::string("/wo") + "rk/";
+  EXPECT_EQ(check_machine_paths("README.md", "ok\nsee " + place + "notes").size(), 1U);
+  EXPECT_EQ(check_machine_paths("README.md", "ok\nsee " + place + "notes").front().line, 2);
+  EXPECT_EQ(check_machine_paths("a.sh", std::string("cd \"/ro") + "ot/x\"").size(), 1U);
+  EXPECT_TRUE(check_machine_paths("README.md", "what peers" + place + "do with us; build" + place + "x").empty());
+}
+
+struct Planted {
+  const char* path;
+  const char* text;
+  int line;  // 0: nothing to find
+};
+
+void PrintTo(const Planted& planted, std::ostream* out) { *out << planted.path << " <<" << planted.text << ">>"; }
+
+class Planting : public testing::TestWithParam<Planted> {};
+
+TEST_P(Planting, IsJudgedRightly) {
+  const Planted& planted = GetParam();
+  const std::vector<Violation> found = check_source(planted.path, planted.text);
+  if (planted.line == 0) {
+    EXPECT_TRUE(found.empty()) << listing(found);
+    return;
+  }
+  ASSERT_FALSE(found.empty());
+  EXPECT_EQ(found.front().line, planted.line) << listing(found);
+  EXPECT_EQ(found.front().file, planted.path);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Arrows, Planting,
+    testing::Values(Planted{"kernels/a.h", "#include \"runtime/op.h\"", 1},
+                    Planted{"kernels/a.cpp", "#include \"kernels/b.h\"\n#include <cmath>", 0},
+                    Planted{"runtime/a.cpp", "\n#include \"kernels/b.h\"\n#include \"sim/world.h\"", 3},
+                    Planted{"runtime/a.cpp", "#include \"faults/plan.h\"", 1},
+                    Planted{"runtime/a.cpp", "#include \"harness/report.h\"", 1},
+                    Planted{"runtime/a.cpp", "#include \"runtime/backend/mpi.h\"", 1},
+                    Planted{"runtime/backend/mpi.cpp", "#include \"runtime/backend/mpi.h\"\n#include <mpi.h>", 0},
+                    Planted{"faults/a.cpp", "#include \"sim/world.h\"", 1},
+                    Planted{"sim/a.cpp", "#include \"faults/plan.h\"", 1},
+                    Planted{"sim/a.cpp", "#include \"runtime/backend/clock.h\"", 1},
+                    Planted{"faults/a.cpp", "#include \"runtime/backend/clock.h\"", 1},
+                    Planted{"sim/a.cpp", "#include <runtime/op.h>\n#include <faults/plan.h>", 2},
+                    Planted{"sim/a.cpp", "#  include \"harness/main.h\"", 1},
+                    Planted{"harness/a.cpp", "#include \"sim/world.h\"\n#include \"runtime/backend/mpi.h\"", 0},
+                    Planted{"harness/a.cpp", "#include \"tests/support.h\"", 1},
+                    Planted{"tests/sim/a.cpp", "#include \"sim/world.h\"\n#include \"faults/plan.h\"", 0},
+                    Planted{"runtime/a.cpp", "#include \"../sim/world.h\"", 1},
+                    Planted{"runtime/a.cpp", "// #include \"sim/world.h\"\n/* \n#include \"sim/a.h\"\n*/", 0},
+                    Planted{"runtime/a.cpp", "auto s = \"\\\"#include\"; auto r = R\"x(\n#include \"sim/a.h\"\n)x\";",
+                            0},
+                    Planted{"runtime/a.cpp", "auto r = R\"x(\n\n)x\";\n#include \"sim/a.h\"", 4}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Outside, Planting,
+    testing::Values(
+        Planted{"runtime/a.cpp", "#include <thread>", 1}, Planted{"runtime/a.cpp", "#include <random>", 1},
+        Planted{"runtime/a.cpp", "#include <fstream>", 1}, Planted{"runtime/a.h", "#include <sys/stat.h>", 1},
+        Planted{"runtime/a.h", "#include <boost/fiber/all.hpp>", 1},
+        Planted{"runtime/a.cpp", "\nauto t = std::chrono::steady_clock::now();", 2},
+        Planted{"runtime/a.cpp", "using namespace std::chrono;\nauto t = system_clock::now();", 2},
+        Planted{"runtime/a.cpp", "std::chrono::nanoseconds d{3};", 0},
+        Planted{"runtime/a.cpp", "std::this_thread::yield();", 1}, Planted{"runtime/a.cpp", "std::thread t;", 1},
+        Planted{"runtime/a.cpp", "thread_local int x;", 1}, Planted{"runtime/a.cpp", "auto* f = fopen(p, \"r\");", 1},
+        Planted{"runtime/a.cpp", "auto* f = std::fopen(p, \"r\");", 1},
+        Planted{"runtime/a.cpp", "std::ifstream in(p);", 1}, Planted{"runtime/a.cpp", "int fd = ::open(p, 0);", 1},
+        Planted{"runtime/a.cpp", "return ::open(p, 0);", 1},
+        Planted{"runtime/a.cpp", "storage.open(p); Storage::open(p); open(p); s->time(nullptr);", 0},
+        Planted{"runtime/a.cpp", "auto s = time(nullptr);", 1}, Planted{"runtime/a.cpp", "time(0);", 1},
+        Planted{"runtime/a.cpp", "Time time(int rank);", 0}, Planted{"runtime/a.cpp", "return rand();", 1},
+        Planted{"runtime/a.cpp", "std::mt19937 g;", 1}, Planted{"runtime/a.cpp", "getenv(\"X\");", 1},
+        Planted{"runtime/a.cpp", "#define NOW std::chrono::steady_clock::now()", 1},
+        Planted{"runtime/a.cpp", "say(\"the system_clock of fopen\");  // steady_clock", 0},
+        Planted{"runtime/backend/a.cpp", "#include <thread>\nauto t = std::chrono::steady_clock::now();", 0},
+        Planted{"harness/a.cpp", "#include <thread>\nauto t = std::chrono::steady_clock::now();", 0}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Libm, Planting,
+    testing::Values(Planted{"kernels/a.cpp", "y = std::exp(x);", 1}, Planted{"kernels/a.h", "\n\ny = expf(x);", 3},
+                    Planted{"kernels/a.h", "return ::tanhf(x);", 1}, Planted{"kernels/a.h", "return tanh(x);", 1},
+                    Planted{"kernels/a.h", "y = __builtin_powf(x, 2);", 1},
+                    Planted{"runtime/a.cpp", "lr *= std::cos(t);", 1}, Planted{"runtime/a.cpp", "lr = x+pow(b, t);", 1},
+                    Planted{"kernels/a.h", "float exp(float x);\ny = kernels::exp(x);", 0},
+                    Planted{"kernels/a.h", "y = std::sqrt(x) + std::fma(a, b, c); // exp(x)", 0},
+                    Planted{"kernels/a.h", "table.log(x); int log = 3;", 0},
+                    Planted{"runtime/a.h", "const Log& log() const { return log_; }", 0},
+                    Planted{"runtime/a.h", "if (a > log(x)) {", 1}, Planted{"harness/a.cpp", "y = std::exp(x);", 0}));
+
+// The sources above may hide a call in a macro or in a library's header; the objects cannot.
+TEST(LibmSymbols, TheArchivesCallNone) {
+  std::istringstream archives(SEEKSIM_EXACT_ARCHIVES);
+  for (std::string archive; std::getline(archives, archive, '|');) {
+    if (archive.empty()) continue;
+    const std::string command = "nm -u -- '" + archive + "' 2>&1";
+    const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
+    ASSERT_NE(pipe, nullptr);
+    std::string text;
+    std::array<char, 4096> chunk;
+    while (const size_t got = fread(chunk.data(), 1, chunk.size(), pipe.get())) text.append(chunk.data(), got);
+    EXPECT_NE(text.find(".o:"), std::string::npos) << "nm saw no object in " << archive << ": " << text.substr(0, 300);
+    std::string object;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+      if (line.ends_with(".o:")) object = line;
+      const size_t at = line.rfind(' ');
+      if (at == std::string::npos) continue;
+      const std::string symbol = line.substr(at + 1, line.find('@', at) - at - 1);
+      EXPECT_FALSE(is_inexact_libm(symbol) || symbol == "fma" || symbol == "fmaf")
+          << archive << " " << object << " calls " << symbol;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace seeksim::house
