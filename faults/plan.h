@@ -39,13 +39,14 @@ struct Trigger {
   std::optional<int> micro_batch;
   std::optional<runtime::OpKind> op;
   std::optional<runtime::Phase> phase;
-  std::optional<std::uint64_t> call;          // the n-th Op (1-based) that matches everything else
+  std::optional<std::uint64_t> call;          // from the n-th Op (1-based) of a rank that matches everything else
   std::optional<TimeNs> at_ns;                // not before this virtual time
   double probability = 1.0;                   // drawn from the rule's own stream at each match
 };
 
 enum class Mode : std::uint8_t { unset, never, late, transient, permanent, constant, periodic, ramp, before, during, after };
 std::string_view name(Mode mode);
+Mode mode(std::string_view name);              // unset when unknown
 
 struct Rule {
   FaultKind kind = FaultKind::count_;
@@ -70,11 +71,13 @@ struct Rule {
 };
 
 // What became of a rule. `fired` counts firings; a rule that never fired makes a run red.
+inline constexpr std::size_t kFiringsKept = 1000;
 struct RuleStatus {
   FaultKind kind = FaultKind::count_;
   std::string text;                           // the rule in one line, as scenario files write it
   std::uint64_t fired = 0;
   TimeNs first_fired_ns = -1;
+  std::vector<TimeNs> fired_ns;               // each firing in order, the first kFiringsKept of them
   std::vector<int> ranks;                     // whom it hit, ascending
   std::optional<runtime::Op> first_op;
 };
@@ -101,10 +104,27 @@ class FaultPlan {
 
   std::vector<RuleStatus> status() const;
 
+  // Called at each firing, for the story: rule number (0-based), when, who, and the Op (null for a timed crash).
+  using Listener = std::function<void(std::size_t rule, TimeNs now, int rank, const runtime::Op* op)>;
+  void on_fired(Listener listener);
+
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// The rule in one line of JSON, as scenario files write it; what has its default is left out.
+std::string text(const Rule& rule);
+// The rule with every unset parameter at its kind's default (catalogue: `defaults`).
+Rule with_defaults(Rule rule);
+
+// What makes a rule impossible, beyond the types of its values: empty when it is fine. `key` is the scenario's key, so
+// that the loader can name the line; FaultPlan refuses rules that have any.
+struct Problem {
+  std::string key;
+  std::string what;
+};
+std::vector<Problem> problems(const Rule& rule, const std::vector<int>& node_of);
 
 // What `seeksim list faults` prints: one entry a kind, from the same table that loading and matching use.
 struct FaultInfo {
@@ -112,7 +132,10 @@ struct FaultInfo {
   std::string_view summary;
   std::string_view sees;                       // what a rank sees
   std::string_view recovery;                   // what recovery must hold
+  std::string_view defaults;                   // of the parameters, in one line
+  std::string_view field;                      // how often the field sees it (rows F.. of the fault reference)
   std::vector<std::string_view> parameters;    // keys of a rule that mean something for this kind
+  std::vector<Mode> modes;                     // the first is the default where nothing else decides; empty: no modes
 };
 const std::vector<FaultInfo>& catalogue();
 

@@ -189,8 +189,9 @@ struct Ballot {
   std::uint64_t last_joined = 0;            // sequence of the last collective this rank entered
   std::uint64_t stuck_sequence = 0;         // sequence of the operation it could not finish; 0: none
   OpKind stuck_kind = OpKind::count_;
-  std::int32_t missing_peer = -1;           // who it waited for, if it knows
+  std::int32_t missing_peer = -1;           // who it waited for, if it knows (for corrupt and mismatch: who sent it)
   bool missing_is_sender = false;
+  TimeNs joined_ns = -1;                    // when it entered the operation it could not finish; -1: unknown
   TimeNs detected_ns = 0;
   std::array<std::int64_t, 4> words{};      // free for the caller (votes, digests)
 };
