@@ -97,7 +97,9 @@ struct PieceFate {
   bool checksum = true;              // corruption is noticed by the receiver (SeamError{corrupt}); false: silent
   TimeNs down_from = kForever;       // the link carries nothing in [down_from, down_until)
   TimeNs down_until = kForever;
-  std::uint32_t rule = 0;            // which rule, for the trace
+  std::uint32_t rule = 0;            // which rule, 1-based, for the trace
+  mutable TimeNs touched_ns = -1;    // set by the transport when this fate first changes a piece's course: the proof of a
+                                     // cut that begins while a piece is already under way
 };
 
 // Where in an exchange its own rank dies, if a rule says so.
