@@ -2,6 +2,7 @@
 // (NUMERICS.md, "Communication"). The bits never depend on the members, only on the leaves.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -13,10 +14,13 @@
 
 namespace seeksim::runtime {
 
-// What every member brings to a canonical sum: computed alike on all ranks from the cut of the batch, never sent.
+// What every member brings to a canonical sum: computed alike on all ranks from the cut of the batch, never sent. A
+// formula and not a table, because in a world of 4,096 a table on every rank would be a gigabyte.
 struct TreeOwnership {
   Index leaves = 0;
-  std::vector<std::vector<kernels::TreeNode>> nodes;   // by position in the communicator
+  int members = 1;
+  // The subtree roots of one member, in the order in which it brings them.
+  std::vector<kernels::TreeNode> nodes(int position) const;
 };
 
 class Communicator {
@@ -25,23 +29,27 @@ class Communicator {
   Communicator(Rank& rank, Axis axis, std::uint32_t epoch, std::vector<int> members, TimeNs timeout_ns);
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
-  ~Communicator();   // aborts a communicator that failed, finalizes one that did not
+  ~Communicator();  // aborts a communicator that failed, finalizes one that did not
 
   const std::vector<int>& members() const { return members_; }
   int size() const { return int(members_.size()); }
-  int position() const { return position_; }       // of this rank among the members
+  int position() const { return position_; }  // of this rank among the members
   Comm handle() const { return comm_; }
+  std::uint32_t epoch() const { return epoch_; }
   std::uint64_t last_sequence() const { return sequence_; }
+  // When this rank entered the operation; -1 when that is too long ago or never happened.
+  TimeNs joined_ns(std::uint64_t sequence) const;
 
   // out (n) = canonical sum over all leaves, times factor, on every member. parts: this member's subtree roots in the
-  // order of ownership.nodes[position()], n floats each. Enqueued on `queue`; the result is there after the queue's next
+  // order of ownership.nodes(position()), n floats each. Enqueued on `queue`; the result is there after the queue's next
   // event. Where the transport has no native sum: each owner of a shard (block-aligned, ShardInfo) receives every
   // member's subtree roots of it, folds them in one kernel, and the shards are gathered.
-  void all_reduce(Queue& queue, Op op, const TreeOwnership& ownership, std::span<const VecView<const float>> parts,
-                  float factor, VecView<float> out);
+  // Returns the Op as it was stamped, for wait().
+  Op all_reduce(Queue& queue, Op op, const TreeOwnership& ownership, std::span<const VecView<const float>> parts,
+                float factor, VecView<float> out);
 
-  // Every member's `count_of[position]` elements at `offset_of[position]` of `values`, to all members, in place.
-  void all_gather(Queue& queue, Op op, VecView<float> values, std::span<const ShardInfo> shards);
+  // Every member's shard (by position) of `values`, to all members, in place.
+  Op all_gather(Queue& queue, Op op, VecView<float> values, std::span<const ShardInfo> shards);
 
   // Waits for `event` under the watchdog; on failure the error names `op` (see Rank::wait).
   void wait(const Event& event, const Op& op);
@@ -50,9 +58,21 @@ class Communicator {
   void abort();
 
  private:
-  Op stamp(Op op);   // epoch, rank, axis, next sequence
+  // Where the subtree roots of this rank's shard arrive, and the kernel's table of which node each of them is.
+  struct Arrivals {
+    Index leaves = 0;
+    Index n = 0;
+    std::vector<int> parts_of;  // by position
+    int count = 0;              // of all members
+    int first_own = 0;          // slot of this rank's first part
+    BufferPtr table;            // {level, index} a slot
+    BufferPtr slots;            // (count, shard)
+  };
+
+  Op stamp(Op op);  // epoch, rank, axis, next sequence
   void reduce_over_exchange(Queue& queue, const Op& op, const TreeOwnership& ownership,
                             std::span<const VecView<const float>> parts, float factor, VecView<float> out);
+  Arrivals& arrivals(const TreeOwnership& ownership, Index n);
   void check(CommResult result, const Op& op);
 
   Rank& rank_;
@@ -63,9 +83,11 @@ class Communicator {
   TimeNs timeout_ns_;
   Comm comm_;
   std::uint64_t sequence_ = 0;
+  std::array<TimeNs, 16> joined_{};  // a ring over sequences
   bool aborted_ = false;
-  BufferPtr scratch_;              // received subtree roots of the own shard
-  std::vector<Piece> pieces_;      // reused from call to call
+  std::vector<Arrivals> arrivals_;       // one a size of sum; kept, since pending work may refer to them
+  std::vector<Piece> pieces_;            // reused from call to call
+  std::vector<TreeReduceSlice> slices_;  // likewise
 };
 
 }  // namespace seeksim::runtime

@@ -14,22 +14,30 @@ using kernels::Index;
 struct ShardInfo {
   Index offset = 0;
   Index size = 0;
+  friend bool operator==(const ShardInfo&, const ShardInfo&) = default;
 };
 
 // `n` elements among `count` owners: contiguous, as even as multiples of the 1024-element block allow, the last short.
 std::vector<ShardInfo> shard_evenly(Index n, int count);
+// The shard of one owner, without making the list.
+ShardInfo shard_of(Index n, int count, int owner);
 
 // Samples [begin, end) of a step.
 struct SampleRange {
   Index begin = 0;
   Index end = 0;
+  Index size() const { return end - begin; }
+  friend bool operator==(const SampleRange&, const SampleRange&) = default;
 };
 
 // A step's samples among `count` members, contiguous (R3: gradients replicated). Where `count` does not divide the batch:
 // even by samples; on multiples of 8 when every rank has at least 8.
 std::vector<SampleRange> cut_samples(Index global_batch, int count);
+// The samples of one member, without making the list.
+SampleRange samples_of(Index global_batch, int count, int member);
 
-// The micro-batches of one rank: at most `micro_batch` samples each, cut so that as many as possible are aligned tree nodes.
+// The micro-batches of one rank: ceil(samples / micro_batch) of at most `micro_batch` samples each. Where that number
+// allows it they begin on multiples of `micro_batch`, which are aligned tree nodes when it is a power of two.
 std::vector<SampleRange> micro_batches(SampleRange samples, Index micro_batch);
 
 }  // namespace seeksim::runtime
