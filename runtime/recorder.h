@@ -48,8 +48,13 @@ class Recorder {
   // Oldest first.
   std::vector<Record> records() const;
   std::uint64_t count() const { return count_; }
+  // A shorter ring, for worlds of thousands of ranks. To be called before the first record.
+  void limit(std::size_t records);
 
  private:
+  Record* find(std::uint64_t number);
+
+  std::size_t limit_ = kRingMax;
   std::vector<Record> ring_;
   std::uint64_t count_ = 0;
   std::uint64_t fingerprint_ = 0;

@@ -49,7 +49,9 @@ class Device {
   virtual Queue& copy_queue() = 0;
   // How long a launch takes; decorators stretch it (stragglers).
   virtual TimeNs duration(const Op& op, Cost cost) const = 0;
-  // The one blocking primitive. Returns `revoked` as soon as `epoch` is revoked.
+  // The one blocking primitive. Returns `revoked` as soon as `epoch` is revoked; also, once, when a communicator of this
+  // rank fails (its async error tells), so that nobody waits out a watchdog for an error that is already known. Throws
+  // SeamError{closure} when a kernel failed.
   virtual WaitResult wait(const Event& event, TimeNs deadline, std::uint32_t epoch) = 0;
   // Waits until every queue is empty; after an abort all that is left completes as garbage, so this ends.
   virtual void drain() = 0;
@@ -72,6 +74,8 @@ enum class CommResult : std::uint8_t {
   timeout = 8
 };
 std::string_view name(CommResult result);
+// What a failed call or an asynchronous error means to whoever waits (error.cpp has the table).
+ErrorKind error_kind(CommResult result);
 
 // A rank's handle on a communicator; 0 is NULL. Handles are per rank; the id is shared by all members.
 struct Comm {

@@ -1,0 +1,20 @@
+// The parts of device memory that need no device: names, and how a buffer finds its way back.
+#include "runtime/buffer.h"
+
+#include <array>
+
+#include "runtime/seams.h"
+
+namespace seeksim::runtime {
+
+std::string_view name(MemoryTag tag) {
+  constexpr std::array<std::string_view, std::size_t(MemoryTag::count_)> kNames = {
+      "parameters", "gradients", "optimizer", "activations", "partial_sums", "communication", "data", "scratch"};
+  return std::size_t(tag) < kNames.size() ? kNames[std::size_t(tag)] : std::string_view("none");
+}
+
+void BufferDeleter::operator()(Buffer* buffer) const {
+  if (buffer != nullptr) device->release(buffer);
+}
+
+}  // namespace seeksim::runtime

@@ -1,0 +1,81 @@
+// The flight recorder's ring and the fingerprint. Both sit on the path of every communication, so a record is one write of
+// a cache line or two and a fingerprint a handful of multiplications.
+#include "runtime/recorder.h"
+
+#include <algorithm>
+
+namespace seeksim::runtime {
+namespace {
+
+// wyhash's mixing step: the two halves of a 128-bit product.
+inline std::uint64_t mum(std::uint64_t a, std::uint64_t b) {
+  __extension__ using Wide = unsigned __int128;
+  const Wide product = Wide(a) * b;
+  return std::uint64_t(product) ^ std::uint64_t(product >> 64);
+}
+
+// All of an Op but its strings: their addresses differ between runs.
+inline std::uint64_t hash(const Op& op, std::uint64_t value) {
+  const std::uint64_t what = std::uint64_t(op.kind) << 56 | std::uint64_t(op.phase) << 48 |
+                             std::uint64_t(op.axis) << 40 | std::uint64_t(op.epoch);
+  const std::uint64_t who = std::uint64_t(std::uint32_t(op.rank)) << 32 | std::uint32_t(op.peer);
+  const std::uint64_t when = std::uint64_t(op.step) << 20 ^ std::uint32_t(op.micro_batch);
+  return mum(what ^ 0xa0761d6478bd642full, who ^ 0xe7037ed1a0b428dbull) ^
+         mum(when ^ 0x8ebc6af09c88c6e3ull, op.sequence ^ 0x589965cc75374cc3ull) ^
+         mum(op.bytes ^ 0x1d8e4e27c47d124full, value ^ 0xeb44accab455d165ull);
+}
+
+}  // namespace
+
+void Recorder::limit(std::size_t records) { limit_ = std::clamp<std::size_t>(records, 1, kRingMax); }
+
+Record* Recorder::find(std::uint64_t number) {
+  if (number == 0 || number > count_ || count_ - number >= ring_.size()) return nullptr;   // unknown or overwritten
+  return &ring_[(number - 1) % limit_];
+}
+
+std::uint64_t Recorder::enqueued(const Op& op, TimeNs now) {
+  Record* record = nullptr;
+  if (ring_.size() < limit_) {
+    record = &ring_.emplace_back();
+  } else {
+    record = &ring_[count_ % limit_];
+    *record = Record{};
+  }
+  record->op = op;
+  record->enqueued_ns = now;
+  return ++count_;
+}
+
+void Recorder::started(std::uint64_t number, TimeNs now) {
+  if (Record* record = find(number)) {
+    record->started_ns = now;
+    record->state = RecordState::started;
+  }
+}
+
+void Recorder::ended(std::uint64_t number, TimeNs now, RecordState state) {
+  if (Record* record = find(number)) {
+    record->ended_ns = now;
+    record->state = state;
+  }
+}
+
+void Recorder::touched_by(std::uint64_t number, std::uint32_t rule) {
+  if (Record* record = find(number)) record->rule = rule;
+}
+
+void Recorder::mix(const Op& op, std::uint64_t value) {
+  fingerprint_ = mum(fingerprint_ ^ 0x2d358dccaa6c78a5ull, hash(op, value) ^ 0x8bb84b93962eacc9ull);
+  if (keep_log_) log_.push_back({op, value});
+}
+
+std::vector<Record> Recorder::records() const {
+  std::vector<Record> out;
+  out.reserve(ring_.size());
+  const std::size_t oldest = ring_.size() < limit_ ? 0 : count_ % limit_;
+  for (std::size_t i = 0; i < ring_.size(); ++i) out.push_back(ring_[(oldest + i) % ring_.size()]);
+  return out;
+}
+
+}  // namespace seeksim::runtime
