@@ -1,0 +1,290 @@
+#include "runtime/diagnosis.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+#include "kernels/check.h"
+
+namespace seeksim::runtime {
+
+namespace {
+
+struct Voice {
+  int rank;
+  const Ballot* ballot;
+};
+
+// What the ballots say, put in an order that does not depend on who answered first.
+struct Evidence {
+  std::vector<Voice> voices;    // by rank
+  std::vector<int> dead;        // ascending
+  std::vector<Voice> stuck;     // those in the earliest operation that anybody could not finish
+  std::uint64_t sequence = 0;   // of that operation; 0: nobody was stuck
+  TimeNs first_detected_ns = 0;
+  std::int64_t step = -1;       // that was under way; -1 unknown
+};
+
+bool is_local(ErrorKind kind) {
+  return kind == ErrorKind::out_of_memory || kind == ErrorKind::io || kind == ErrorKind::closure;
+}
+
+bool saw_something(const Ballot& ballot) { return ballot.error != ErrorKind::count_ || ballot.stuck_sequence > 0; }
+
+Evidence gather(const Agreement& agreement) {
+  SEEKSIM_CHECK(agreement.members.size() == agreement.ballots.size(), "an agreement has one ballot a member");
+  Evidence found;
+  for (std::size_t i = 0; i < agreement.members.size(); ++i) {
+    found.voices.push_back({agreement.members[i], &agreement.ballots[i]});
+  }
+  std::sort(found.voices.begin(), found.voices.end(), [](const Voice& a, const Voice& b) { return a.rank < b.rank; });
+  found.dead = agreement.dead;
+  std::sort(found.dead.begin(), found.dead.end());
+  bool anyone = false;
+  for (const Voice& v : found.voices) {
+    found.step = std::max(found.step, v.ballot->last_committed + 1);
+    if (saw_something(*v.ballot) && (!anyone || v.ballot->detected_ns < found.first_detected_ns)) {
+      found.first_detected_ns = v.ballot->detected_ns;
+      anyone = true;
+    }
+    const std::uint64_t sequence = v.ballot->stuck_sequence;
+    if (sequence > 0 && (found.sequence == 0 || sequence < found.sequence)) found.sequence = sequence;
+  }
+  for (const Voice& v : found.voices) {
+    if (found.sequence > 0 && v.ballot->stuck_sequence == found.sequence) found.stuck.push_back(v);
+  }
+  return found;
+}
+
+// ---- words ---------------------------------------------------------------------------------------------------------
+std::string list(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
+    text += std::to_string(ranks[i]);
+  }
+  return text;
+}
+
+std::string how_many(std::size_t n) { return std::to_string(n) + (n == 1 ? " rank" : " ranks"); }
+
+std::string seconds(TimeNs ns) {
+  char text[40];
+  if (ns >= kSecond) std::snprintf(text, sizeof text, "%.4g s", double(ns) / double(kSecond));
+  else if (ns >= kMillisecond) std::snprintf(text, sizeof text, "%.4g ms", double(ns) / double(kMillisecond));
+  else std::snprintf(text, sizeof text, "%.4g us", double(ns) / double(kMicrosecond));
+  return text;
+}
+
+std::string operation(const Diagnosis& d, const Evidence& found) {
+  if (d.sequence == 0 && d.op == OpKind::count_) return "an operation";
+  std::string text = d.op == OpKind::count_ ? "operation" : std::string(name(d.op));
+  if (d.sequence > 0) text += " #" + std::to_string(d.sequence);
+  if (found.step >= 0) text += " of step " + std::to_string(found.step);
+  return text;
+}
+
+// "(7 ranks waited 600 s)"
+std::string who_waited(const std::vector<Voice>& waiting) {
+  if (waiting.empty()) return "";
+  TimeNs longest = -1;
+  for (const Voice& v : waiting) {
+    if (v.ballot->joined_ns >= 0) longest = std::max(longest, v.ballot->detected_ns - v.ballot->joined_ns);
+  }
+  std::string text = " (" + how_many(waiting.size()) + " waited";
+  if (longest >= 0) text += " " + seconds(longest);
+  return text + ")";
+}
+
+// ---- the causes, each null-handed where it does not apply ------------------------------------------------------------
+void set_operation(Diagnosis& d, const Ballot& ballot) {
+  d.op = ballot.stuck_kind;
+  d.sequence = ballot.stuck_sequence;
+}
+
+// The rank itself says what went wrong: memory, storage, a kernel.
+bool local_failure(Diagnosis& d, const Evidence& found, const Voice& first) {
+  if (!is_local(first.ballot->error)) return false;
+  d.verdict = Verdict::local_failure;
+  set_operation(d, *first.ballot);
+  for (const Voice& v : found.voices) {
+    if (v.ballot->error == first.ballot->error) d.culprits.push_back(v.rank);
+  }
+  d.text = list(d.culprits) + " failed: " + std::string(name(first.ballot->error));
+  if (found.step >= 0) d.text += ", in step " + std::to_string(found.step);
+  return true;
+}
+
+bool corrupt_message(Diagnosis& d, const Evidence& found, const Voice& first) {
+  if (first.ballot->error != ErrorKind::corrupt) return false;
+  d.verdict = Verdict::corrupt_message;
+  set_operation(d, *first.ballot);
+  const int sender = first.ballot->missing_peer;
+  if (sender < 0) {
+    d.text = list({first.rank}) + " received a corrupt message in " + operation(d, found) + ", from whom is not known";
+    return true;
+  }
+  d.culprits = {sender};
+  d.links = {{sender, first.rank}};
+  d.text = "the message of rank " + std::to_string(sender) + " to rank " + std::to_string(first.rank) + " in " +
+           operation(d, found) + " arrived corrupt";
+  return true;
+}
+
+// Somebody brought another operation. Those who brought what most brought are taken to be right; where numbers cannot
+// decide, the one whom the receiver names.
+bool mismatch(Diagnosis& d, const Evidence& found, const Voice& first) {
+  if (first.ballot->error != ErrorKind::mismatch) return false;
+  d.verdict = Verdict::mismatch;
+  set_operation(d, *first.ballot);
+  std::map<OpKind, std::vector<int>> brought;
+  for (const Voice& v : found.stuck) brought[v.ballot->stuck_kind].push_back(v.rank);
+  std::size_t most = 0;
+  for (const auto& [kind, ranks] : brought) most = std::max(most, ranks.size());
+  std::vector<int> odd;
+  std::size_t camps_of_most = 0;
+  for (const auto& [kind, ranks] : brought) {
+    if (ranks.size() < most) odd.insert(odd.end(), ranks.begin(), ranks.end());
+    else ++camps_of_most;
+  }
+  std::sort(odd.begin(), odd.end());
+  if (camps_of_most == 1 && !odd.empty()) {
+    d.culprits = odd;
+    for (const auto& [kind, ranks] : brought) {
+      if (ranks.size() == most) d.op = kind;
+    }
+  } else if (first.ballot->missing_peer >= 0) {
+    d.culprits = {first.ballot->missing_peer};
+  }
+  d.text = (d.culprits.empty() ? "some rank" : list(d.culprits)) + " brought another operation than " +
+           operation(d, found);
+  return true;
+}
+
+// Failures that a rank saw with its own eyes beat everything that is inferred from waiting, which comes later.
+bool seen_cause(Diagnosis& d, const Evidence& found) {
+  const Voice* first = nullptr;
+  for (const Voice& v : found.voices) {
+    const ErrorKind error = v.ballot->error;
+    if (!is_local(error) && error != ErrorKind::corrupt && error != ErrorKind::mismatch) continue;
+    if (!first || v.ballot->detected_ns < first->ballot->detected_ns) first = &v;
+  }
+  return first && (local_failure(d, found, *first) || corrupt_message(d, found, *first) || mismatch(d, found, *first));
+}
+
+bool gone_rank(Diagnosis& d, const Evidence& found) {
+  if (found.dead.empty()) return false;
+  const auto is_dead = [&](int rank) { return std::binary_search(found.dead.begin(), found.dead.end(), rank); };
+  bool waited_for = found.stuck.empty();
+  for (const Voice& v : found.stuck) waited_for |= v.ballot->missing_peer < 0 || is_dead(v.ballot->missing_peer);
+  if (!waited_for) return false;
+  bool told = false;
+  for (const Voice& v : found.voices) {
+    const int about = v.ballot->missing_peer;
+    told |= v.ballot->error == ErrorKind::remote_error && (about < 0 || is_dead(about));
+  }
+  d.verdict = told ? Verdict::died : Verdict::never_joined;
+  d.culprits = found.dead;
+  if (found.stuck.empty()) {
+    d.text = list(d.culprits) + " did not answer the agreement";
+  } else if (told) {
+    d.text = list(d.culprits) + " died; " + operation(d, found) + " could not end" + who_waited(found.stuck);
+  } else {
+    d.text = list(d.culprits) + " never joined " + operation(d, found) + who_waited(found.stuck);
+  }
+  return true;
+}
+
+// Alive, but it came to the operation after the others' watchdog, or has not come at all.
+bool late_rank(Diagnosis& d, const Evidence& found) {
+  if (found.stuck.empty()) return false;
+  bool watchdog = false;
+  for (const Voice& v : found.voices) {
+    watchdog |= v.ballot->error == ErrorKind::timeout && v.ballot->detected_ns == found.first_detected_ns;
+  }
+  std::vector<Voice> waited;
+  for (const Voice& v : found.voices) {
+    const bool behind = v.ballot->last_joined < found.sequence;
+    const bool came_after = watchdog && v.ballot->stuck_sequence == found.sequence &&
+                            v.ballot->joined_ns > found.first_detected_ns;
+    if (behind || came_after) d.culprits.push_back(v.rank);
+    else if (v.ballot->stuck_sequence == found.sequence) waited.push_back(v);
+  }
+  if (d.culprits.empty() || waited.empty()) {
+    d.culprits.clear();
+    return false;
+  }
+  d.verdict = Verdict::joined_late;
+  d.text = list(d.culprits) + (d.culprits.size() == 1 ? " is" : " are") + " alive but came too late to " +
+           operation(d, found) + who_waited(waited);
+  return true;
+}
+
+// The rank (or both ends, sender first) to be named for links between living ranks that all joined.
+std::vector<int> blamed_for(const std::vector<std::pair<int, int>>& links) {
+  std::vector<int> common = {links[0].first, links[0].second};
+  for (const auto& [from, to] : links) {
+    std::erase_if(common, [from = from, to = to](int rank) { return rank != from && rank != to; });
+  }
+  if (common.empty()) return {links[0].first};
+  return common;
+}
+
+bool broken_link(Diagnosis& d, const Evidence& found) {
+  std::vector<std::pair<TimeNs, std::pair<int, int>>> complaints;
+  for (const Voice& v : found.stuck) {
+    const int peer = v.ballot->missing_peer;
+    if (peer < 0) continue;
+    const auto link = v.ballot->missing_is_sender ? std::pair(peer, v.rank) : std::pair(v.rank, peer);
+    complaints.push_back({v.ballot->detected_ns, link});
+  }
+  if (complaints.empty()) return false;
+  std::sort(complaints.begin(), complaints.end());
+  for (const auto& [when, link] : complaints) {
+    if (std::find(d.links.begin(), d.links.end(), link) == d.links.end()) d.links.push_back(link);
+  }
+  d.verdict = Verdict::link;
+  d.culprits = blamed_for(d.links);
+  for (const auto& [from, to] : d.links) {
+    d.text += d.text.empty() ? "nothing got from rank " : ", nor from ";
+    d.text += std::to_string(from) + " to " + std::to_string(to);
+  }
+  d.text += " in " + operation(d, found) + who_waited(found.stuck) + ", though both joined it";
+  return true;
+}
+
+void cannot_tell(Diagnosis& d, const Evidence& found) {
+  if (found.stuck.empty()) {
+    d.text = found.first_detected_ns > 0 ? "something failed, and no rank can say where" : "nothing failed";
+    return;
+  }
+  d.text = "all ranks joined " + operation(d, found) + who_waited(found.stuck) + " and none knows whose message is missing";
+}
+
+}  // namespace
+
+std::string_view name(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::none: return "none";
+    case Verdict::never_joined: return "never_joined";
+    case Verdict::joined_late: return "joined_late";
+    case Verdict::died: return "died";
+    case Verdict::link: return "link";
+    case Verdict::corrupt_message: return "corrupt_message";
+    case Verdict::mismatch: return "mismatch";
+    case Verdict::local_failure: return "local_failure";
+  }
+  return "unknown";
+}
+
+Diagnosis diagnose(const Agreement& agreement) {
+  const Evidence found = gather(agreement);
+  Diagnosis d;
+  d.first_detected_ns = found.first_detected_ns;
+  if (!found.stuck.empty()) set_operation(d, *found.stuck[0].ballot);
+  if (seen_cause(d, found) || gone_rank(d, found) || late_rank(d, found) || broken_link(d, found)) return d;
+  cannot_tell(d, found);
+  return d;
+}
+
+}  // namespace seeksim::runtime
