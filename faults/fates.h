@@ -1,0 +1,30 @@
+// Fates of pieces: what the rules of a plan ask of one message. A fate is handed to the transport by address and lives as
+// long as the plan; equal combinations share one.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "faults/link_fault.h"
+#include "faults/trigger.h"
+
+namespace seeksim::faults {
+
+// message_drop and message_corrupt: one fate serves all firings of a rule.
+struct MessageFault {
+  explicit MessageFault(RuleState& state);
+  RuleState& state;
+  runtime::PieceFate fate;
+};
+
+// Where several rules meet on one piece: delays add up, slowness multiplies, losses prevail; of two cuts, overlapping ones
+// become one and otherwise the earlier stands (a piece meets one window at most).
+class CombinedFates {
+ public:
+  const runtime::PieceFate* combine(const std::vector<const runtime::PieceFate*>& parts);
+
+ private:
+  std::map<std::vector<const runtime::PieceFate*>, runtime::PieceFate> known_;
+};
+
+}  // namespace seeksim::faults

@@ -1,0 +1,55 @@
+#include "faults/faulty_device.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace seeksim::faults {
+
+using runtime::kForever;
+using runtime::Op;
+using runtime::OpKind;
+
+Straggler::Straggler(RuleState& state) : state_(state) {
+  if (is_timed(state.rule().when) && state.drawn_at_start()) since_ = *state.rule().when.at_ns;
+}
+
+double Straggler::factor(const Op& op, TimeNs now) {
+  if (since_ == kForever) {
+    if (is_timed(state_.rule().when) || !state_.asks(op, now)) return 1.0;
+    since_ = now;
+  }
+  if (now < since_) return 1.0;
+  if (state_.status().fired == 0) state_.record(now, op.rank, &op);
+  return factor_after(now - since_);
+}
+
+double Straggler::factor_after(TimeNs elapsed) const {
+  const Rule& rule = state_.rule();
+  if (rule.mode == Mode::periodic) {
+    return double(elapsed % rule.period_ns) < rule.duty * double(rule.period_ns) ? rule.factor : 1.0;
+  }
+  if (rule.mode == Mode::ramp) {
+    return 1.0 + (rule.factor - 1.0) * std::min(1.0, double(elapsed) / double(rule.ramp_ns));
+  }
+  return rule.factor;
+}
+
+TimeNs FaultyDevice::duration(const Op& op, runtime::Cost cost) const {
+  const TimeNs plain = inner_.duration(op, cost);
+  if (stragglers_.empty() || op.kind != OpKind::compute) return plain;
+  Op ours = op;
+  ours.rank = rank_;
+  double factor = 1.0;
+  for (Straggler* straggler : stragglers_) factor *= straggler->factor(ours, clock_.now());
+  return factor == 1.0 ? plain : TimeNs(std::llround(double(plain) * factor));
+}
+
+runtime::WaitResult FaultyDevice::wait(const runtime::Event& event, TimeNs deadline, std::uint32_t epoch) {
+  return host_.gone() ? runtime::WaitResult::done : inner_.wait(event, deadline, epoch);
+}
+
+void FaultyDevice::drain() {
+  if (!host_.gone()) inner_.drain();
+}
+
+}  // namespace seeksim::faults

@@ -1,0 +1,52 @@
+// A Device that computes slower than it should. Memory and queues are the wrapped device's own.
+#pragma once
+
+#include <vector>
+
+#include "faults/host_faults.h"
+
+namespace seeksim::faults {
+
+// A straggler rule: how many times slower its device is at a time.
+class Straggler {
+ public:
+  explicit Straggler(RuleState& state);
+  // The first match starts it; 1 before that.
+  double factor(const runtime::Op& op, TimeNs now);
+
+ private:
+  double factor_after(TimeNs elapsed) const;
+  RuleState& state_;
+  TimeNs since_ = runtime::kForever;
+};
+
+class FaultyDevice final : public runtime::Device {
+ public:
+  FaultyDevice(int rank, runtime::Device& inner, runtime::Clock& clock, const HostFaults& host,
+               std::vector<Straggler*> stragglers)
+      : rank_(rank), inner_(inner), clock_(clock), host_(host), stragglers_(std::move(stragglers)) {}
+
+  TimeNs duration(const runtime::Op& op, runtime::Cost cost) const override;
+  runtime::WaitResult wait(const runtime::Event& event, TimeNs deadline, std::uint32_t epoch) override;
+  void drain() override;
+
+  runtime::BufferPtr allocate(std::size_t bytes, runtime::MemoryTag tag, const char* name) override {
+    return inner_.allocate(bytes, tag, name);
+  }
+  void release(runtime::Buffer* buffer) override { inner_.release(buffer); }
+  runtime::Queue& compute_queue() override { return inner_.compute_queue(); }
+  runtime::Queue& communication_queue() override { return inner_.communication_queue(); }
+  runtime::Queue& copy_queue() override { return inner_.copy_queue(); }
+  std::size_t capacity() const override { return inner_.capacity(); }
+  runtime::MemoryUse use(runtime::MemoryTag tag) const override { return inner_.use(tag); }
+  runtime::MemoryUse use_total() const override { return inner_.use_total(); }
+
+ private:
+  int rank_;
+  runtime::Device& inner_;
+  runtime::Clock& clock_;
+  const HostFaults& host_;
+  std::vector<Straggler*> stragglers_;
+};
+
+}  // namespace seeksim::faults

@@ -1,0 +1,58 @@
+// A Transport with faults: holds up or kills the host before it joins, and attaches fates to the pieces that this rank
+// sends. Wraps any transport: what a fate does to a message is the wrapped one's business.
+#pragma once
+
+#include <vector>
+
+#include "faults/fates.h"
+#include "faults/host_faults.h"
+
+namespace seeksim::faults {
+
+// The rules that can concern one rank, picked once, so that an operation that no rule is about costs next to nothing.
+struct TransportRules {
+  std::vector<MessageFault*> messages;        // this rank may be the sender
+  std::vector<LinkFault*> links;              // this rank is at the sending end
+  std::vector<const RuleState*> per_message;  // of the WHOLE plan: rules that need collectives as single messages
+};
+
+class FaultyTransport final : public runtime::Transport {
+ public:
+  FaultyTransport(int rank, runtime::Transport& inner, runtime::Clock& clock, HostFaults& host, TransportRules rules,
+                  CombinedFates& combined)
+      : rank_(rank), inner_(inner), clock_(clock), host_(host), rules_(std::move(rules)), combined_(combined) {}
+
+  runtime::Comm create(const runtime::Op& op, const runtime::CommSpec& spec, TimeNs deadline) override;
+  runtime::CommResult exchange(runtime::Queue& queue, runtime::Comm comm, const runtime::Op& op,
+                               std::span<const runtime::Piece> pieces, runtime::DiesAt dies) override;
+  // The same on all ranks: decided from the rules and from what the Op says on all ranks, never from counts or time.
+  bool has_native(runtime::Comm comm, const runtime::Op& op) const override;
+  runtime::CommResult tree_all_reduce(runtime::Queue& queue, runtime::Comm comm, const runtime::Op& op,
+                                      const runtime::TreeReduce& reduce) override;
+  runtime::CommResult async_error(runtime::Comm comm) override;
+  runtime::CommResult revoke(runtime::Comm comm) override;
+  runtime::CommResult abort(std::span<const runtime::Comm> comms) override;
+  runtime::CommResult finalize(runtime::Comm comm) override;
+  runtime::CommResult destroy(runtime::Comm comm) override;
+  runtime::Comm split(const runtime::Op& op, runtime::Comm parent, int color, int key, TimeNs deadline) override;
+  runtime::Comm shrink(const runtime::Op& op, runtime::Comm parent, std::span<const int> exclude,
+                       TimeNs deadline) override;
+  Unmatched unmatched(runtime::Comm comm) const override;
+
+ private:
+  std::span<const runtime::Piece> with_fates(const runtime::Op& op, std::span<const runtime::Piece> pieces);
+  const runtime::PieceFate* fate_of(const runtime::Op& piece, TimeNs now);
+  template <class Build>
+  runtime::Comm build(const runtime::Op& op, Build&& build);
+
+  int rank_;
+  runtime::Transport& inner_;
+  runtime::Clock& clock_;
+  HostFaults& host_;
+  TransportRules rules_;
+  CombinedFates& combined_;
+  std::vector<runtime::Piece> pieces_;                 // reused from call to call
+  std::vector<const runtime::PieceFate*> fates_;
+};
+
+}  // namespace seeksim::faults

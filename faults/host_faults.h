@@ -1,0 +1,33 @@
+// What rules do to the host of a rank on its way into an operation: hang it, hold it up, or end its process.
+#pragma once
+
+#include <vector>
+
+#include "faults/trigger.h"
+
+namespace seeksim::faults {
+
+class HostFaults {
+ public:
+  HostFaults(int rank, runtime::Clock& clock, std::vector<RuleState*> rules)
+      : rank_(rank), clock_(clock), rules_(std::move(rules)) {}
+
+  // The host is about to enter `op`. May block for a while or for ever; may throw RankDied. What it returns is for the
+  // operation to do: die while it is in flight, or after it.
+  runtime::DiesAt enter(const runtime::Op& op);
+
+  // The process ends here. Destructors still run on the way out, as they never do in a killed process: from now on every
+  // seam of this rank swallows what they ask for.
+  [[noreturn]] void die();
+  bool gone() const { return gone_; }
+
+ private:
+  runtime::DiesAt apply(RuleState& state, const runtime::Op& op, TimeNs now);
+
+  int rank_;
+  runtime::Clock& clock_;
+  std::vector<RuleState*> rules_;   // those that can concern this rank
+  bool gone_ = false;
+};
+
+}  // namespace seeksim::faults

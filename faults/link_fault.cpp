@@ -1,0 +1,91 @@
+#include "faults/link_fault.h"
+
+namespace seeksim::faults {
+
+using runtime::kForever;
+using runtime::later;
+using runtime::Op;
+using runtime::PieceFate;
+
+LinkFault::LinkFault(RuleState& state, const std::vector<int>& node_of) : state_(state), node_of_(node_of) {
+  if (is_timed(state.rule().when) && state.drawn_at_start()) since_ = *state.rule().when.at_ns;
+}
+
+bool LinkFault::covers(int from, int to) const {
+  const Rule& rule = state_.rule();
+  if (rule.nodes) {
+    from = node_of_[std::size_t(from)];
+    to = node_of_[std::size_t(to)];
+  }
+  if (from == *rule.from && to == *rule.to) return true;
+  return rule.both_directions && from == *rule.to && to == *rule.from;
+}
+
+const PieceFate* LinkFault::fate(const Op& piece, TimeNs now) {
+  const bool timed = is_timed(state_.rule().when);
+  if (since_ == kForever) {
+    if (timed || !state_.asks(piece, now)) return nullptr;
+    since_ = now;
+  }
+  const bool slow = state_.rule().kind == FaultKind::slow_link;
+  Window* window = slow ? slowed(now) : cut(now);
+  if (!window) return nullptr;
+  if (window->from < 0) {
+    window->from = piece.rank;
+    window->to = piece.peer;
+  }
+  const bool acts_now = slow || now >= window->fate.down_from;
+  if (acts_now && state_.status().fired == 0) record_both_ends(now, piece.rank, piece.peer, &piece);
+  return &window->fate;
+}
+
+LinkFault::Window* LinkFault::slowed(TimeNs now) {
+  if (now < since_) return nullptr;
+  const auto [entry, fresh] = windows_.try_emplace(0);
+  if (fresh) {
+    PieceFate& fate = entry->second.fate;
+    fate.delay_ns = state_.rule().delay_ns;
+    fate.slow_factor = 1.0 / state_.rule().factor;
+    fate.rule = state_.mark();
+  }
+  return &entry->second;
+}
+
+LinkFault::Window* LinkFault::cut(TimeNs now) {
+  const Rule& rule = state_.rule();
+  const int number = window_at(now);
+  if (number < 0) return nullptr;
+  const auto [entry, fresh] = windows_.try_emplace(number);
+  if (fresh) {
+    PieceFate& fate = entry->second.fate;
+    fate.down_from = since_ + TimeNs(number) * (rule.down_ns + rule.up_ns);
+    fate.down_until = rule.mode == Mode::permanent ? kForever : later(fate.down_from, rule.down_ns);
+    fate.rule = state_.mark();
+  }
+  return &entry->second;
+}
+
+int LinkFault::window_at(TimeNs now) const {
+  const Rule& rule = state_.rule();
+  if (rule.mode == Mode::permanent || now < since_) return 0;
+  const TimeNs period = rule.down_ns + rule.up_ns;
+  const TimeNs whole = (now - since_) / period;
+  const TimeNs number = now - since_ - whole * period < rule.down_ns ? whole : whole + 1;
+  return number < rule.cycles ? int(number) : -1;
+}
+
+void LinkFault::record_both_ends(TimeNs now, int from, int to, const Op* op) {
+  state_.record(now, from, op);
+  state_.also_hit(to);
+}
+
+void LinkFault::record_what_the_transport_saw() {
+  if (state_.status().fired > 0) return;
+  for (const auto& [number, window] : windows_) {
+    if (window.fate.touched_ns < 0) continue;
+    record_both_ends(window.fate.touched_ns, window.from, window.to, nullptr);
+    return;
+  }
+}
+
+}  // namespace seeksim::faults

@@ -1,0 +1,146 @@
+// FaultPlan: sorts the rules by what they act on, and builds for each rank the wrappers that can concern it.
+#include "faults/plan.h"
+
+#include <map>
+#include <stdexcept>
+
+#include "faults/fates.h"
+#include "faults/faulty_control.h"
+#include "faults/faulty_device.h"
+#include "faults/faulty_transport.h"
+
+namespace seeksim::faults {
+
+using runtime::Seams;
+
+namespace {
+
+struct Wrappers {
+  Wrappers(int rank, const Seams& inner, std::vector<RuleState*> blocking, std::vector<Straggler*> stragglers,
+           TransportRules rules, CombinedFates& combined)
+      : host(rank, inner.clock, std::move(blocking)),
+        transport(rank, inner.transport, inner.clock, host, std::move(rules), combined),
+        device(rank, inner.device, inner.clock, host, std::move(stragglers)),
+        control(inner.control, host) {}
+  HostFaults host;
+  FaultyTransport transport;
+  FaultyDevice device;
+  FaultyControlPlane control;
+};
+
+bool is_timed_crash(const Rule& rule) { return rule.kind == FaultKind::rank_crash && is_timed(rule.when); }
+
+bool concerns(const Rule& rule, int rank) { return !rule.when.rank || *rule.when.rank == rank; }
+
+void refuse_problems(const std::vector<Rule>& rules, const std::vector<int>& node_of) {
+  std::string all;
+  for (const Rule& rule : rules) {
+    for (const Problem& problem : problems(rule, node_of)) {
+      all += "\n  " + text(rule) + ": \"" + problem.key + "\": " + problem.what;
+    }
+  }
+  if (!all.empty()) throw std::invalid_argument("these faults cannot be:" + all);
+}
+
+}  // namespace
+
+struct FaultPlan::Impl {
+  std::vector<int> node_of;
+  std::deque<RuleState> states;       // deques: wrappers hold addresses
+  std::deque<MessageFault> messages;
+  std::deque<LinkFault> links;
+  std::map<std::size_t, Straggler> stragglers;   // by rule
+  std::vector<RuleState*> blocking;
+  std::vector<const RuleState*> per_message;
+  CombinedFates combined;
+  std::deque<Wrappers> wrappers;
+
+  void add(const Rule& rule, std::uint64_t seed);
+  TransportRules transport_rules_of(int rank);
+};
+
+void FaultPlan::Impl::add(const Rule& rule, std::uint64_t seed) {
+  int twin = 0;
+  for (const RuleState& earlier : states) twin += earlier.status().text == text(rule);
+  RuleState& state = states.emplace_back(rule, states.size(), seed, twin);
+  const Mode mode = state.rule().mode;
+  if (is_message(rule.kind)) messages.emplace_back(state);
+  if (is_link(rule.kind)) links.emplace_back(state, node_of);
+  if (rule.kind == FaultKind::straggler) stragglers.try_emplace(state.number(), state);
+  if (is_blocking(rule.kind) && !is_timed_crash(rule)) blocking.push_back(&state);
+  if (is_message(rule.kind) || is_link(rule.kind) || mode == Mode::during || mode == Mode::after) {
+    per_message.push_back(&state);
+  }
+}
+
+TransportRules FaultPlan::Impl::transport_rules_of(int rank) {
+  TransportRules rules;
+  for (MessageFault& message : messages) {
+    if (concerns(message.state.rule(), rank)) rules.messages.push_back(&message);
+  }
+  for (LinkFault& link : links) {
+    for (int peer = 0; peer < int(node_of.size()); ++peer) {
+      if (peer == rank || !link.covers(rank, peer)) continue;
+      rules.links.push_back(&link);
+      break;
+    }
+  }
+  rules.per_message = per_message;
+  return rules;
+}
+
+FaultPlan::FaultPlan(std::vector<Rule> rules, std::uint64_t seed, std::vector<int> node_of)
+    : impl_(std::make_unique<Impl>()) {
+  refuse_problems(rules, node_of);
+  impl_->node_of = std::move(node_of);
+  for (const Rule& rule : rules) impl_->add(rule, seed);
+}
+
+FaultPlan::~FaultPlan() = default;
+
+Seams FaultPlan::decorate(int rank, Seams inner) {
+  std::vector<RuleState*> blocking;
+  for (RuleState* state : impl_->blocking) {
+    if (concerns(state->rule(), rank)) blocking.push_back(state);
+  }
+  std::vector<Straggler*> stragglers;
+  for (auto& [number, straggler] : impl_->stragglers) {
+    if (concerns(impl_->states[number].rule(), rank)) stragglers.push_back(&straggler);
+  }
+  TransportRules rules = impl_->transport_rules_of(rank);
+  const bool can_die = !blocking.empty();
+  const bool slow = !stragglers.empty();
+  // A rank that no rule is about still has to answer has_native as the others do.
+  const bool messages = !rules.per_message.empty();
+  if (!can_die && !slow && !messages) return inner;
+  Wrappers& wrappers = impl_->wrappers.emplace_back(rank, inner, std::move(blocking), std::move(stragglers),
+                                                    std::move(rules), impl_->combined);
+  runtime::Device& device = can_die || slow ? static_cast<runtime::Device&>(wrappers.device) : inner.device;
+  runtime::Transport& transport = can_die || messages ? static_cast<runtime::Transport&>(wrappers.transport) : inner.transport;
+  runtime::ControlPlane& control = can_die ? static_cast<runtime::ControlPlane&>(wrappers.control) : inner.control;
+  return {inner.clock, device, transport, inner.storage, control};
+}
+
+std::vector<FaultPlan::TimedCrash> FaultPlan::timed_crashes() const {
+  std::vector<TimedCrash> crashes;
+  for (const RuleState& state : impl_->states) {
+    const Trigger& when = state.rule().when;
+    if (is_timed_crash(state.rule()) && state.drawn_at_start()) crashes.push_back({*when.rank, *when.at_ns, state.number()});
+  }
+  return crashes;
+}
+
+void FaultPlan::fired(std::size_t rule, TimeNs now, int rank) { impl_->states.at(rule).record(now, rank, nullptr); }
+
+std::vector<RuleStatus> FaultPlan::status() const {
+  for (LinkFault& link : impl_->links) link.record_what_the_transport_saw();
+  std::vector<RuleStatus> all;
+  for (const RuleState& state : impl_->states) all.push_back(state.status());
+  return all;
+}
+
+void FaultPlan::on_fired(Listener listener) {
+  for (RuleState& state : impl_->states) state.on_fired(listener);
+}
+
+}  // namespace seeksim::faults

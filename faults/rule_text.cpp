@@ -1,0 +1,87 @@
+// A rule as one line of JSON, with the keys of scenario files: what reports print, what a shrunk plan is written in, and
+// what names a rule's random stream.
+#include <cstdio>
+
+#include "faults/plan.h"
+#include "faults/trigger.h"
+
+namespace seeksim::faults {
+
+namespace {
+
+class Line {
+ public:
+  void raw(const char* key, const std::string& value) {
+    text_ += text_.empty() ? "{" : ", ";
+    text_ += '"';
+    text_ += key;
+    text_ += "\": ";
+    text_ += value;
+  }
+  void word(const char* key, std::string_view value) { raw(key, '"' + std::string(value) + '"'); }
+  template <class T>
+  void integer(const char* key, const std::optional<T>& value) {
+    if (value) raw(key, std::to_string(*value));
+  }
+  // The shortest digits that read back as the same double.
+  void number(const char* key, double value) {
+    char digits[40];
+    for (int precision = 6; precision <= 17; ++precision) {
+      std::snprintf(digits, sizeof digits, "%.*g", precision, value);
+      double back = 0;
+      if (std::sscanf(digits, "%lf", &back) == 1 && back == value) break;
+    }
+    raw(key, digits);
+  }
+  void seconds(const char* key, TimeNs ns) {
+    if (ns != 0) number(key, double(ns) / double(runtime::kSecond));
+  }
+  std::string close() const { return text_ + '}'; }
+
+ private:
+  std::string text_;
+};
+
+void write_trigger(Line& line, const Trigger& when) {
+  line.integer("rank", when.rank);
+  line.integer("peer", when.peer);
+  line.integer("step", when.step);
+  line.integer("micro_batch", when.micro_batch);
+  if (when.op) line.word("op", runtime::name(*when.op));
+  if (when.phase) line.word("phase", runtime::name(*when.phase));
+  line.integer("call", when.call);
+  if (when.at_ns) line.number("at_s", double(*when.at_ns) / double(runtime::kSecond));
+  if (when.probability != 1.0) line.number("probability", when.probability);
+}
+
+std::string link_text(const Rule& rule) {
+  const std::string from = std::to_string(*rule.from);
+  const std::string to = std::to_string(*rule.to);
+  return rule.nodes ? "{\"nodes\": [" + from + ", " + to + "]}" : "{\"from\": " + from + ", \"to\": " + to + "}";
+}
+
+}  // namespace
+
+std::string text(const Rule& rule) {
+  const Rule plain;
+  Line line;
+  line.word("kind", name(rule.kind));
+  if (rule.from && rule.to) line.raw("link", link_text(rule));
+  if (!rule.both_directions) line.raw("both_directions", "false");
+  write_trigger(line, rule.when);
+  if (rule.count != plain.count) line.raw("count", std::to_string(rule.count));
+  if (rule.mode != Mode::unset) line.word("mode", name(rule.mode));
+  line.seconds("delay_s", rule.delay_ns);
+  line.seconds("down_s", rule.down_ns);
+  line.seconds("up_s", rule.up_ns);
+  if (rule.cycles != plain.cycles) line.raw("cycles", std::to_string(rule.cycles));
+  if (rule.factor != plain.factor) line.number("factor", rule.factor);
+  line.seconds("period_s", rule.period_ns);
+  if (rule.duty != plain.duty) line.number("duty", rule.duty);
+  line.seconds("ramp_s", rule.ramp_ns);
+  if (rule.bit != plain.bit) line.raw("bit", std::to_string(rule.bit));
+  if (rule.checksum != plain.checksum) line.raw("checksum", "false");
+  return line.close();
+}
+
+}  // namespace seeksim::faults

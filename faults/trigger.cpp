@@ -1,0 +1,116 @@
+#include "faults/trigger.h"
+
+#include <algorithm>
+
+namespace seeksim::faults {
+
+using runtime::Op;
+using runtime::OpKind;
+using runtime::Phase;
+
+namespace {
+
+// splitmix64's finaliser: every bit of the input moves every bit of the output.
+std::uint64_t scramble(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+std::uint64_t hash(std::string_view text) {
+  std::uint64_t h = 0xcbf29ce484222325u;
+  for (const char c : text) h = (h ^ std::uint8_t(c)) * 0x100000001b3u;
+  return h;
+}
+
+bool moves_messages(OpKind op) {
+  switch (op) {
+    case OpKind::all_reduce:
+    case OpKind::reduce_scatter:
+    case OpKind::all_gather:
+    case OpKind::broadcast:
+    case OpKind::send:
+    case OpKind::recv:
+    case OpKind::barrier:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Building a communicator and the recovery agreement are how a run gets well again. A rule strikes there only when it says
+// so: otherwise "the first operation after 3 s" would mostly mean the recovery from another fault.
+bool needs_naming(OpKind op) { return op == OpKind::comm_create || op == OpKind::agree; }
+
+bool names_it(const Trigger& when) {
+  return when.op.has_value() || when.phase == Phase::recovery || when.phase == Phase::init;
+}
+
+}  // namespace
+
+bool can_concern(FaultKind kind, OpKind op) {
+  if (kind == FaultKind::straggler) return op == OpKind::compute;
+  if (moves_messages(op)) return true;
+  return is_blocking(kind) && (op == OpKind::vote || op == OpKind::agree || op == OpKind::comm_create);
+}
+
+bool is_timed(const Trigger& when) {
+  return when.at_ns && !when.peer && !when.step && !when.micro_batch && !when.op && !when.phase && !when.call;
+}
+
+bool could_match_on_any_rank(const Rule& rule, const Op& op) {
+  const Trigger& when = rule.when;
+  if (!can_concern(rule.kind, op.kind)) return false;
+  if (needs_naming(op.kind) && !names_it(when)) return false;
+  if (when.op && *when.op != op.kind) return false;
+  if (when.step && *when.step != op.step) return false;
+  if (when.micro_batch && *when.micro_batch != op.micro_batch) return false;
+  return !when.phase || *when.phase == op.phase;
+}
+
+RuleState::RuleState(const Rule& rule, std::size_t number, std::uint64_t seed, int twin)
+    : rule_(with_defaults(rule)), number_(number) {
+  status_.kind = rule_.kind;
+  status_.text = text(rule);
+  stream_ = scramble(scramble(seed ^ hash(status_.text)) + std::uint64_t(twin));
+}
+
+bool RuleState::matches(const Op& op, TimeNs now) const {
+  const Trigger& when = rule_.when;
+  if (when.rank && *when.rank != op.rank) return false;
+  if (when.peer && *when.peer != op.peer) return false;
+  if (when.at_ns && now < *when.at_ns) return false;
+  return could_match_on_any_rank(rule_, op);
+}
+
+bool RuleState::draw(int rank, std::uint64_t match) const {
+  if (rule_.when.probability >= 1.0) return true;
+  const std::uint64_t bits = scramble(scramble(stream_ + std::uint64_t(std::int64_t(rank))) + match);
+  return double(bits >> 11) * 0x1p-53 < rule_.when.probability;
+}
+
+bool RuleState::asks(const Op& op, TimeNs now) {
+  if (rule_.count > 0 && status_.fired >= std::uint64_t(rule_.count)) return false;
+  if (!matches(op, now)) return false;
+  const std::uint64_t match = ++matches_of_rank_[op.rank];
+  if (rule_.when.call && match < *rule_.when.call) return false;
+  return draw(op.rank, match);
+}
+
+void RuleState::record(TimeNs now, int rank, const Op* op) {
+  if (status_.fired++ == 0) {
+    status_.first_fired_ns = now;
+    if (op) status_.first_op = *op;
+  }
+  if (status_.fired_ns.size() < kFiringsKept) status_.fired_ns.push_back(now);
+  also_hit(rank);
+  if (heard_) heard_(number_, now, rank, op);
+}
+
+void RuleState::also_hit(int rank) {
+  const auto at = std::lower_bound(status_.ranks.begin(), status_.ranks.end(), rank);
+  if (at == status_.ranks.end() || *at != rank) status_.ranks.insert(at, rank);
+}
+
+}  // namespace seeksim::faults
