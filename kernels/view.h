@@ -5,6 +5,10 @@
 
 #include <cstdint>
 
+// Files compiled for different instruction sets include this header; a member function that was emitted in one of them
+// could be chosen by the linker for all. So nothing here is ever emitted out of line.
+#define SEEKSIM_INLINE inline __attribute__((always_inline))
+
 namespace seeksim::kernels {
 
 using Index = std::int64_t;
@@ -14,8 +18,8 @@ template <class T>
 struct Vec {
   T* data = nullptr;
   Index n = 0;
-  T& operator[](Index i) const { return data[i]; }
-  operator Vec<const T>() const { return {data, n}; }
+  SEEKSIM_INLINE T& operator[](Index i) const { return data[i]; }
+  SEEKSIM_INLINE operator Vec<const T>() const { return {data, n}; }
 };
 
 // A row-major matrix whose rows start `stride` elements apart (stride >= cols).
@@ -25,9 +29,9 @@ struct Mat {
   Index rows = 0;
   Index cols = 0;
   Index stride = 0;
-  T* row(Index i) const { return data + i * stride; }
-  T& operator()(Index i, Index j) const { return data[i * stride + j]; }
-  operator Mat<const T>() const { return {data, rows, cols, stride}; }
+  SEEKSIM_INLINE T* row(Index i) const { return data + i * stride; }
+  SEEKSIM_INLINE T& operator()(Index i, Index j) const { return data[i * stride + j]; }
+  SEEKSIM_INLINE operator Mat<const T>() const { return {data, rows, cols, stride}; }
 };
 
 // Where a kernel computes. A null stream means here and now on the CPU; a CUDA stream means "enqueue there".

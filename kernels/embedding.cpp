@@ -1,0 +1,126 @@
+#include "kernels/embedding.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "kernels/check.h"
+#include "kernels/isa/table.h"
+#include "kernels/scratch.h"
+
+namespace seeksim::kernels {
+namespace {
+
+void check_tokens(Vec<const std::int32_t> tokens, Index vocabulary) {
+  for (Index r = 0; r < tokens.n; ++r)
+    SEEKSIM_CHECK(tokens[r] >= 0 && tokens[r] < vocabulary, "token %d at row %lld, vocabulary %lld", tokens[r],
+                  static_cast<long long>(r), static_cast<long long>(vocabulary));
+}
+
+void check_samples(Index rows, Index tokens) {
+  SEEKSIM_CHECK(tokens > 0 && rows % tokens == 0, "%lld rows are no whole number of samples of %lld tokens",
+                static_cast<long long>(rows), static_cast<long long>(tokens));
+}
+
+// F3 over samples of which only some have anything to add. The others' leaves would be +0, and so would subtrees without
+// any; a chain that starts from +0 never ends at -0, nor does a sum of two such values, so adding +0 changes nothing and
+// can be left out. Pushes come in ascending order of samples.
+class SparseTree {
+ public:
+  SparseTree(float* memory, Index columns) : memory_(memory), columns_(columns) {}
+
+  // A zeroed row for the next leaf; merges first what lies wholly before it.
+  float* begin_leaf(Index sample) {
+    while (top_ >= 2 && height(samples_[top_ - 2], samples_[top_ - 1]) < height(samples_[top_ - 1], sample)) merge();
+    samples_[top_++] = sample;
+    float* const row = memory_ + (top_ - 1) * columns_;
+    std::fill_n(row, columns_, 0.0F);
+    return row;
+  }
+  // The root; +0 without leaves.
+  void finish(float* out) {
+    while (top_ >= 2) merge();
+    if (top_ == 1) std::memcpy(out, memory_, static_cast<std::size_t>(columns_) * sizeof(float));
+    if (top_ == 0) std::fill_n(out, columns_, 0.0F);
+    top_ = 0;
+  }
+  static constexpr int kDepth = 64;
+
+ private:
+  // The level at which two samples meet.
+  static int height(Index a, Index b) { return std::bit_width(static_cast<std::uint64_t>(a ^ b)); }
+  void merge() {
+    float* const left = memory_ + (top_ - 2) * columns_;
+    elements().add(left, left + columns_, left, columns_);
+    --top_;
+  }
+
+  float* memory_;
+  Index columns_;
+  Index samples_[kDepth] = {};
+  int top_ = 0;
+};
+
+}  // namespace
+
+void embedding_forward(Lane, Vec<const std::int32_t> tokens, Index tokens_per_sample, Mat<const float> wte,
+                       Mat<const float> wpe, Mat<float> x) {
+  check_tokens(tokens, wte.rows);
+  check_samples(tokens.n, tokens_per_sample);
+  SEEKSIM_CHECK_EQ(x.rows, tokens.n);
+  SEEKSIM_CHECK_EQ(x.cols, wte.cols);
+  SEEKSIM_CHECK_EQ(x.cols, wpe.cols);
+  SEEKSIM_CHECK(tokens_per_sample <= wpe.rows, "%lld tokens a sample, %lld positions",
+                static_cast<long long>(tokens_per_sample), static_cast<long long>(wpe.rows));
+  for (Index r = 0; r < x.rows; ++r)
+    elements().add(wte.row(tokens[r]), wpe.row(r % tokens_per_sample), x.row(r), x.cols);
+}
+
+void embedding_backward(Lane, Vec<const std::int32_t> tokens, Index tokens_per_sample, Mat<const float> dx,
+                        Mat<float> dwte) {
+  check_tokens(tokens, dwte.rows);
+  check_samples(tokens.n, tokens_per_sample);
+  SEEKSIM_CHECK_EQ(dx.rows, tokens.n);
+  SEEKSIM_CHECK_EQ(dx.cols, dwte.cols);
+  // The rows of each token in ascending order, as linked lists: head of a token, next of a row.
+  const Index columns = dx.cols;
+  const Index list_floats = dwte.rows + tokens.n;
+  float* const memory = scratch(Scratch::rows, list_floats + SparseTree::kDepth * columns);
+  auto* const head = reinterpret_cast<std::int32_t*>(memory);
+  std::int32_t* const next = head + dwte.rows;
+  std::fill_n(head, dwte.rows, -1);
+  for (Index r = tokens.n - 1; r >= 0; --r) {
+    next[r] = head[tokens[r]];
+    head[tokens[r]] = static_cast<std::int32_t>(r);
+  }
+  SparseTree tree(memory + list_floats, columns);
+  for (Index token = 0; token < dwte.rows; ++token) {
+    Index sample = -1;
+    float* leaf = nullptr;
+    for (Index r = head[token]; r >= 0; r = next[r]) {
+      if (r / tokens_per_sample != sample) {
+        sample = r / tokens_per_sample;
+        leaf = tree.begin_leaf(sample);
+      }
+      elements().add(leaf, dx.row(r), leaf, columns);
+    }
+    tree.finish(dwte.row(token));
+  }
+}
+
+void position_backward(Lane, Mat<const float> dx, Index tokens_per_sample, Mat<float> dwpe) {
+  check_samples(dx.rows, tokens_per_sample);
+  SEEKSIM_CHECK_EQ(dx.cols, dwpe.cols);
+  SEEKSIM_CHECK(tokens_per_sample <= dwpe.rows, "%lld tokens a sample, %lld positions",
+                static_cast<long long>(tokens_per_sample), static_cast<long long>(dwpe.rows));
+  SparseTree tree(scratch(Scratch::rows, SparseTree::kDepth * dx.cols), dx.cols);
+  for (Index t = 0; t < dwpe.rows; ++t) {
+    for (Index r = t; t < tokens_per_sample && r < dx.rows; r += tokens_per_sample) {
+      float* const leaf = tree.begin_leaf(r / tokens_per_sample);
+      elements().add(leaf, dx.row(r), leaf, dx.cols);
+    }
+    tree.finish(dwpe.row(t));
+  }
+}
+
+}  // namespace seeksim::kernels

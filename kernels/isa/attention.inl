@@ -1,0 +1,250 @@
+// Causal attention, head by head. Included by products_*.cpp after pack.inl.
+//
+//     keys j ->                      Row i of the scores has i + 1 entries. Products along a row (scores, dP) compute whole
+//   q  x . . . . .                   tiles and drop what lies above the diagonal; products ALONG the triangle end or start
+//   u  x x . . . .    tile of rows   their chains at the diagonal: rows of a tile share the full part, and the small
+//   e  x x x . . .  <-  kTallRows    triangle beside it is unrolled.
+//   r  x x x x . .
+
+#if defined(__AVX512F__)
+constexpr int kTallRows = 8;
+#elif defined(__AVX2__)
+constexpr int kTallRows = 6;
+#else
+constexpr int kTallRows = 4;
+#endif
+
+enum class Triangle { none, end, start };
+
+// c(r, :) = chain over k of a(r, k) * b(k, :), a(r, k) = a[r * a_row + k * a_k]. `full` counts the k that all rows share.
+//   end:   then row r goes on for r more k.    start: before them, row r has kM - r k of its own (first those of row 0).
+template <int kM, int kN, Triangle kShape>
+void chain_tile(Index full, const float* a, Index a_row, Index a_k, const float* b, Index b_ld, float* c, Index c_ld) {
+  Vf acc[kM][kN];
+  SEEKSIM_UNROLL
+  for (int r = 0; r < kM; ++r) {
+    SEEKSIM_UNROLL
+    for (int v = 0; v < kN; ++v) acc[r][v] = splat(0.0F);
+  }
+  if constexpr (kShape == Triangle::start) {
+    SEEKSIM_UNROLL
+    for (int t = 0; t < kM; ++t, a += a_k, b += b_ld) {
+      SEEKSIM_UNROLL
+      for (int r = 0; r <= t; ++r) {
+        const Vf ar = splat(a[r * a_row]);
+        SEEKSIM_UNROLL
+        for (int v = 0; v < kN; ++v) acc[r][v] = SimdOps::fma(ar, load(b + v * kW), acc[r][v]);
+      }
+    }
+  }
+  for (Index k = 0; k < full; ++k, a += a_k, b += b_ld) {
+    Vf bk[kN];
+    SEEKSIM_UNROLL
+    for (int v = 0; v < kN; ++v) bk[v] = load(b + v * kW);
+    SEEKSIM_UNROLL
+    for (int r = 0; r < kM; ++r) {
+      const Vf ar = splat(a[r * a_row]);
+      SEEKSIM_UNROLL
+      for (int v = 0; v < kN; ++v) acc[r][v] = SimdOps::fma(ar, bk[v], acc[r][v]);
+    }
+  }
+  if constexpr (kShape == Triangle::end) {
+    SEEKSIM_UNROLL
+    for (int t = 1; t < kM; ++t, a += a_k, b += b_ld) {
+      SEEKSIM_UNROLL
+      for (int r = t; r < kM; ++r) {
+        const Vf ar = splat(a[r * a_row]);
+        SEEKSIM_UNROLL
+        for (int v = 0; v < kN; ++v) acc[r][v] = SimdOps::fma(ar, load(b + v * kW), acc[r][v]);
+      }
+    }
+  }
+  SEEKSIM_UNROLL
+  for (int r = 0; r < kM; ++r) {
+    SEEKSIM_UNROLL
+    for (int v = 0; v < kN; ++v) store(c + r * c_ld + v * kW, acc[r][v]);
+  }
+}
+
+using ChainFunction = void (*)(Index, const float*, Index, Index, const float*, Index, float*, Index);
+
+template <Triangle kShape, int kM>
+constexpr void fill_chains(ChainFunction (*table)[3]) {
+  table[kM][1] = chain_tile<kM, 1, kShape>;
+  table[kM][2] = chain_tile<kM, 2, kShape>;
+  if constexpr (kM > 1) fill_chains<kShape, kM - 1>(table);
+}
+template <Triangle kShape>
+struct ChainTable {
+  ChainFunction at[kTallRows + 1][3] = {};
+  constexpr ChainTable() { fill_chains<kShape, kTallRows>(at); }
+};
+template <Triangle kShape>
+constexpr ChainTable<kShape> kChains;
+
+constexpr Index round_to_vectors(Index n) { return (n + kW - 1) / kW * kW; }
+
+// A (rows, columns) operand whose rows can be read in whole vectors.
+struct Rows {
+  const float* data;
+  Index ld;
+};
+
+// The columns of c are b's, padded to whole vectors: all of them, two vectors at a time.
+template <Triangle kShape>
+SEEKSIM_FN void chains(int rows, Index full, const float* a, Index a_row, Index a_k, Rows b, Index columns, float* c,
+                       Index c_ld) {
+  const int vectors = static_cast<int>((columns + kW - 1) / kW);
+  for (int v = 0; v < vectors; v += 2) {
+    const int now = vectors - v > 1 ? 2 : 1;
+    kChains<kShape>.at[rows][now](full, a, a_row, a_k, b.data + v * kW, b.ld, c + v * kW, c_ld);
+  }
+}
+
+// The same with c (rows, columns) in memory that ends at its last column; tile: working memory for the ragged case.
+template <Triangle kShape>
+SEEKSIM_FN void chains_to(int rows, Index full, const float* a, Index a_row, Index a_k, Rows b, Index columns, float* c,
+                          Index c_ld, float* tile) {
+  if (columns % kW == 0) return chains<kShape>(rows, full, a, a_row, a_k, b, columns, c, c_ld);
+  const Index ld = round_to_vectors(columns);
+  chains<kShape>(rows, full, a, a_row, a_k, b, columns, tile, ld);
+  for (int r = 0; r < rows; ++r) {
+    for_vectors(columns, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
+      store_lanes(c + r * c_ld + i, lanes, load_lanes(tile + r * ld + i, lanes));
+    });
+  }
+}
+
+// Working memory of one head.
+struct HeadScratch {
+  float* transposed;  // (D, T rounded up): keys or values, for products along D
+  float* first;       // (T, D rounded up): copies of ragged rows
+  float* second;
+  float* tile;        // (kTallRows, T or D rounded up)
+
+  SEEKSIM_FN HeadScratch make(AttentionShape s) {
+    const Index t = round_to_vectors(s.tokens), d = round_to_vectors(s.head_dim);
+    float* const base = scratch(Scratch::attention, s.head_dim * t + 2 * s.tokens * d + kTallRows * max_of(t, d) + kW);
+    HeadScratch h{base, nullptr, nullptr, nullptr};
+    h.first = h.transposed + s.head_dim * t;
+    h.second = h.first + s.tokens * d;
+    h.tile = h.second + s.tokens * d;
+    return h;
+  }
+};
+
+// rows (T, D) as an operand in whole vectors: itself, or a padded copy.
+SEEKSIM_FN Rows whole_vectors(const float* rows, Index ld, Index count, Index columns, float* copy) {
+  if (columns % kW == 0) return {rows, ld};
+  const Index copy_ld = round_to_vectors(columns);
+  for (Index r = 0; r < count; ++r) {
+    for_vectors(columns, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
+      store(copy + r * copy_ld + i, load_lanes(rows + r * ld + i, lanes));
+    });
+  }
+  return {copy, copy_ld};
+}
+
+// The transpose of rows (T, D) as (D, T rounded up).
+SEEKSIM_FN Rows transposed_rows(const float* rows, Index ld, Index count, Index columns, float* copy) {
+  const Index copy_ld = round_to_vectors(count);
+  for (Index j = 0; j < count; j += kW)
+    pack_transposed_block(rows + j * ld, ld, min_of(count - j, kW), columns, copy_ld, copy + j);
+  return {copy, copy_ld};
+}
+
+// probs[0..n) = softmax(scores[0..n) * scale), +0 up to `columns`. Overwrites scores.
+SEEKSIM_FN void softmax_row(float* scores, Index n, float scale, float* probs, Index columns) {
+  for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
+    store_lanes(scores + i, lanes, SimdOps::mul(load_lanes(scores + i, lanes), splat(scale)));
+  });
+  const Vf max = splat(row_max(scores, n));
+  for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
+    store_lanes(scores + i, lanes, math::exp<SimdOps>(SimdOps::sub(load_lanes(scores + i, lanes), max)));
+  });
+  const float sum = lane_sum(n, [scores](Vf s, Index i, auto lanes) SEEKSIM_LAMBDA {
+    return SimdOps::add(s, load_lanes(scores + i, lanes));
+  });
+  const Vf inverse = splat(FloatOps::div(1.0F, sum));
+  for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
+    store_lanes(probs + i, lanes, SimdOps::mul(load_lanes(scores + i, lanes), inverse));
+  });
+  for (Index i = n; i < columns; ++i) probs[i] = 0.0F;
+}
+
+SEEKSIM_FN float attention_scale(Index head_dim) {
+  return math::inverse_sqrt<FloatOps>(FloatOps::from_int(static_cast<int>(head_dim)));
+}
+
+void attention_forward_body(AttentionShape s, Mat<const float> qkv, Mat<float> probs, Mat<float> out) {
+  const Index d = s.head_dim, t = s.tokens;
+  const HeadScratch work = HeadScratch::make(s);
+  const float scale = attention_scale(d);
+  const Index score_ld = round_to_vectors(t);
+  for (Index head = 0; head < s.samples * s.heads; ++head) {
+    const Index sample = head / s.heads, h = head % s.heads;
+    const float* const q = qkv.row(sample * t) + h * 3 * d;
+    float* const o = out.row(sample * t) + h * d;
+    const Rows keys = transposed_rows(q + d, qkv.stride, t, d, work.transposed);
+    const Rows values = whole_vectors(q + 2 * d, qkv.stride, t, d, work.first);
+    for (Index i = 0; i < t; i += kTallRows) {
+      const int rows = static_cast<int>(min_of(kTallRows, t - i));
+      chains<Triangle::none>(rows, d, q + i * qkv.stride, qkv.stride, 1, keys, i + rows, work.tile, score_ld);
+      for (int r = 0; r < rows; ++r)
+        softmax_row(work.tile + r * score_ld, i + r + 1, scale, probs.row(head * t + i + r), t);
+      chains_to<Triangle::end>(rows, i + 1, probs.row(head * t + i), probs.stride, 1, values, d, o + i * out.stride,
+                               out.stride, work.tile);
+    }
+  }
+}
+
+// ds = p * (dp - dot(dp, p)) * scale over the first n entries.
+SEEKSIM_FN void softmax_row_backward(const float* dp, const float* p, Index n, float scale, float* ds) {
+  const Vf dot = splat(lane_sum(n, [=](Vf s, Index i, auto lanes) SEEKSIM_LAMBDA {
+    return SimdOps::fma(load_lanes(dp + i, lanes), load_lanes(p + i, lanes), s);
+  }));
+  for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
+    const Vf centred = SimdOps::sub(load_lanes(dp + i, lanes), dot);
+    const Vf grad = SimdOps::mul(SimdOps::mul(load_lanes(p + i, lanes), centred), splat(scale));
+    store_lanes(ds + i, lanes, grad);
+  });
+}
+
+// c(j, :) = chain over queries i >= j of a(i, j) * b(i, :), for all j.
+SEEKSIM_FN void chains_from_diagonal(Index t, Index d, const float* a, Index a_ld, Rows b, float* c, Index c_ld,
+                                     float* tile) {
+  for (Index j = 0; j < t; j += kTallRows) {
+    const int rows = static_cast<int>(min_of(kTallRows, t - j));
+    chains_to<Triangle::start>(rows, t - j - rows, a + j * a_ld + j, 1, a_ld, Rows{b.data + j * b.ld, b.ld}, d,
+                               c + j * c_ld, c_ld, tile);
+  }
+}
+
+void attention_backward_body(AttentionShape s, Mat<const float> dout, Mat<const float> qkv, Mat<const float> probs,
+                             Mat<float> grads, Mat<float> dqkv) {
+  const Index d = s.head_dim, t = s.tokens;
+  const HeadScratch work = HeadScratch::make(s);
+  const float scale = attention_scale(d);
+  const Index dp_ld = round_to_vectors(t);
+  for (Index head = 0; head < s.samples * s.heads; ++head) {
+    const Index sample = head / s.heads, h = head % s.heads;
+    const float* const q = qkv.row(sample * t) + h * 3 * d;
+    const float* const go = dout.row(sample * t) + h * d;
+    const float* const p = probs.row(head * t);
+    float* const dq = dqkv.row(sample * t) + h * 3 * d;
+    const Rows values = transposed_rows(q + 2 * d, qkv.stride, t, d, work.transposed);
+    const Rows keys = whole_vectors(q + d, qkv.stride, t, d, work.first);
+    for (Index i = 0; i < t; i += kTallRows) {
+      const int rows = static_cast<int>(min_of(kTallRows, t - i));
+      chains<Triangle::none>(rows, d, go + i * dout.stride, dout.stride, 1, values, i + rows, work.tile, dp_ld);
+      for (int r = 0; r < rows; ++r)
+        softmax_row_backward(work.tile + r * dp_ld, p + (i + r) * probs.stride, i + r + 1, scale, grads.row(i + r));
+      chains_to<Triangle::end>(rows, i + 1, grads.row(i), grads.stride, 1, keys, d, dq + i * dqkv.stride, dqkv.stride,
+                               work.tile);
+    }
+    const Rows queries = whole_vectors(q, qkv.stride, t, d, work.first);
+    const Rows outputs = whole_vectors(go, dout.stride, t, d, work.second);
+    chains_from_diagonal(t, d, grads.data, grads.stride, queries, dq + d, dqkv.stride, work.tile);
+    chains_from_diagonal(t, d, p, probs.stride, outputs, dq + 2 * d, dqkv.stride, work.tile);
+  }
+}

@@ -1,0 +1,3 @@
+// Elementwise and row kernels for avx2; compiled with its own flags (cmake/SeeksimFlags.cmake goes by the file's name).
+#define SEEKSIM_ELEMENT_TABLE elements_avx2
+#include "kernels/isa/elements_main.inl"

@@ -1,0 +1,103 @@
+// Copies an operand of a product into panels: for each k, the `width` neighbouring rows of op(A) or columns of op(B) that
+// a micro-kernel consumes together. Rows and columns past the edge hold copies of the last one (they are computed and
+// thrown away); k is never padded. Writes up to kW - 1 floats past the end of a panel. Included by products_*.cpp.
+
+// r[i] <-> column i of the kW x kW block held in r.
+#if defined(__AVX512F__)
+SEEKSIM_FN void transpose(Vf (&r)[16]) {
+  __m512 t[16];
+  SEEKSIM_UNROLL
+  for (int i = 0; i < 8; ++i) {
+    t[2 * i] = _mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+    t[2 * i + 1] = _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+  }
+  const auto low = [](__m512 a, __m512 b) SEEKSIM_LAMBDA {
+    return _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
+  };
+  const auto high = [](__m512 a, __m512 b) SEEKSIM_LAMBDA {
+    return _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
+  };
+  SEEKSIM_UNROLL
+  for (int i = 0; i < 16; i += 4) {  // 4x4 blocks are transposed after this
+    r[i] = low(t[i], t[i + 2]);
+    r[i + 1] = high(t[i], t[i + 2]);
+    r[i + 2] = low(t[i + 1], t[i + 3]);
+    r[i + 3] = high(t[i + 1], t[i + 3]);
+  }
+  SEEKSIM_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    t[i] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0x88);
+    t[i + 4] = _mm512_shuffle_f32x4(r[i], r[i + 4], 0xdd);
+    t[i + 8] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0x88);
+    t[i + 12] = _mm512_shuffle_f32x4(r[i + 8], r[i + 12], 0xdd);
+  }
+  SEEKSIM_UNROLL
+  for (int i = 0; i < 8; ++i) {
+    r[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
+    r[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
+  }
+}
+#elif defined(__AVX2__)
+SEEKSIM_FN void transpose(Vf (&r)[8]) {
+  __m256 t[8];
+  SEEKSIM_UNROLL
+  for (int i = 0; i < 8; i += 4) {
+    const __m256 a = _mm256_unpacklo_ps(r[i], r[i + 1]), b = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    const __m256 c = _mm256_unpacklo_ps(r[i + 2], r[i + 3]), d = _mm256_unpackhi_ps(r[i + 2], r[i + 3]);
+    t[i] = _mm256_shuffle_ps(a, c, 0x44);
+    t[i + 1] = _mm256_shuffle_ps(a, c, 0xee);
+    t[i + 2] = _mm256_shuffle_ps(b, d, 0x44);
+    t[i + 3] = _mm256_shuffle_ps(b, d, 0xee);
+  }
+  SEEKSIM_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    r[i] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x20);
+    r[i + 4] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x31);
+  }
+}
+#else
+SEEKSIM_FN void transpose(Vf (&)[1]) {}
+#endif
+
+// One block of up to kW source rows, k contiguous: out[k * stride + i] = src[i * ld + k].
+SEEKSIM_FN void pack_transposed_block(const float* src, Index ld, Index rows, Index k_count, Index stride, float* out) {
+  const float* row[kW];
+  for (int i = 0; i < kW; ++i) row[i] = src + min_of(i, rows - 1) * ld;
+  Index k = 0;
+  for (; k + kW <= k_count; k += kW) {
+    Vf r[kW];
+    SEEKSIM_UNROLL
+    for (int i = 0; i < kW; ++i) r[i] = load(row[i] + k);
+    transpose(r);
+    SEEKSIM_UNROLL
+    for (int i = 0; i < kW; ++i) store(out + (k + i) * stride, r[i]);
+  }
+  for (; k < k_count; ++k)
+    for (int i = 0; i < min_of(kW, stride); ++i) out[k * stride + i] = row[i][k];
+}
+
+// A panel of `width` source rows of which `rows` exist. Blocks overlap in memory when width is not a multiple of kW: each
+// k is written after the one before, so that what spills over is overwritten.
+void pack_transposed(const float* src, Index ld, Index rows, Index k_count, Index width, float* out) {
+  for (Index i = 0; i < width; i += kW) {
+    const Index at = min_of(i, rows - 1);
+    pack_transposed_block(src + at * ld, ld, max_of(rows - i, 1), k_count, width, out + i);
+  }
+}
+
+// A panel of `width` columns of which `columns` exist: out[k * width + i] = src[k * ld + i].
+void pack_rows(const float* src, Index ld, Index columns, Index k_count, Index width, float* out) {
+  if (columns == width && width == 2 * kW) {
+    for (Index k = 0; k < k_count; ++k, src += ld, out += 2 * kW) {
+      store(out, load(src));
+      store(out + kW, load(src + kW));
+    }
+    return;
+  }
+  for (Index k = 0; k < k_count; ++k, src += ld, out += width) {
+    Index i = 0;
+    for (; i + kW <= columns; i += kW) store(out + i, load(src + i));
+    if (i < columns) store(out + i, load_first(src + i, static_cast<int>(columns - i)));
+    for (i = columns; i < width; ++i) out[i] = src[columns - 1];
+  }
+}

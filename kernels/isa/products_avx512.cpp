@@ -1,0 +1,3 @@
+// GEMM and attention for avx512; compiled with its own flags (cmake/SeeksimFlags.cmake goes by the file's name).
+#define SEEKSIM_PRODUCT_TABLE products_avx512
+#include "kernels/isa/products_main.inl"

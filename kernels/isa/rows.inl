@@ -1,0 +1,96 @@
+// Kernels that work row by row: layer norm and softmax cross-entropy. Included by elements_*.cpp after elements.inl.
+
+SEEKSIM_FN float row_sum(const float* x, Index n) {
+  return lane_sum(n, [x](Vf s, Index i, auto lanes) SEEKSIM_LAMBDA { return V::add(s, load_lanes(x + i, lanes)); });
+}
+
+void layer_norm_forward_body(Mat<const float> x, const float* gamma, const float* beta, float eps, Mat<float> y,
+                             float* mean, float* rstd) {
+  const Index n = x.cols;
+  const float count = FloatOps::from_int(static_cast<int>(n));
+  for (Index r = 0; r < x.rows; ++r) {
+    const float* const xr = x.row(r);
+    float* const yr = y.row(r);
+    const float m = FloatOps::div(row_sum(xr, n), count);
+    const float squares = lane_sum(n, [xr, m](Vf s, Index i, auto lanes) SEEKSIM_LAMBDA {
+      const Vf d = V::sub(load_lanes(xr + i, lanes), splat(m));
+      return V::fma(d, d, s);
+    });
+    const float rs = math::inverse_sqrt<FloatOps>(FloatOps::add(FloatOps::div(squares, count), eps));
+    mean[r] = m;
+    rstd[r] = rs;
+    for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
+      const Vf xhat = V::mul(V::sub(load_lanes(xr + i, lanes), splat(m)), splat(rs));
+      store_lanes(yr + i, lanes, V::fma(xhat, load_lanes(gamma + i, lanes), load_lanes(beta + i, lanes)));
+    });
+  }
+}
+
+// With g = dy * gamma and xhat = (x - mean) * rstd:  dx = (g - sum(g)/n - xhat * sum(g xhat)/n) * rstd.
+void layer_norm_backward_body(Mat<const float> dy, Mat<const float> x, const float* gamma, const float* mean,
+                              const float* rstd, Mat<const float> residual, Mat<float> dx) {
+  const Index n = x.cols;
+  const float count = FloatOps::from_int(static_cast<int>(n));
+  for (Index r = 0; r < x.rows; ++r) {
+    const float *const xr = x.row(r), *const dyr = dy.row(r);
+    float* const dxr = dx.row(r);
+    const float m = mean[r], rs = rstd[r];
+    const float sum = lane_sum(n, [=](Vf s, Index i, auto lanes) SEEKSIM_LAMBDA {
+      return V::add(s, V::mul(load_lanes(dyr + i, lanes), load_lanes(gamma + i, lanes)));
+    });
+    const float dot = lane_sum(n, [=](Vf s, Index i, auto lanes) SEEKSIM_LAMBDA {
+      const Vf xhat = V::mul(V::sub(load_lanes(xr + i, lanes), splat(m)), splat(rs));
+      return V::fma(V::mul(load_lanes(dyr + i, lanes), load_lanes(gamma + i, lanes)), xhat, s);
+    });
+    const Vf g_mean = splat(FloatOps::div(sum, count)), dot_mean = splat(FloatOps::div(dot, count));
+    const float* const skip = residual.data != nullptr ? residual.row(r) : nullptr;
+    for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
+      const Vf xhat = V::mul(V::sub(load_lanes(xr + i, lanes), splat(m)), splat(rs));
+      const Vf g = V::mul(load_lanes(dyr + i, lanes), load_lanes(gamma + i, lanes));
+      const Vf centred = V::fma(math::negate<V>(xhat), dot_mean, V::sub(g, g_mean));
+      Vf d = V::mul(centred, splat(rs));
+      if (skip != nullptr) d = V::add(load_lanes(skip + i, lanes), d);
+      store_lanes(dxr + i, lanes, d);
+    });
+  }
+}
+
+// exp(x - max) into e, slab by slab; returns the sum: F4 inside a slab, F3 over the slabs.
+SEEKSIM_FN float exp_row(const float* x, float max, float* e, Index n) {
+  for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
+    store_lanes(e + i, lanes, math::exp<V>(V::sub(load_lanes(x + i, lanes), splat(max))));
+  });
+  const Index slab = slab_size(n);
+  float stack[kSlabs];
+  int top = 0;
+  Index count = 0;
+  for (Index begin = 0; begin < n; begin += slab) {
+    float v = row_sum(e + begin, min_of(slab, n - begin));
+    for (Index c = count++; c & 1; c >>= 1) v = FloatOps::add(stack[--top], v);
+    stack[top++] = v;
+  }
+  float sum = stack[--top];
+  while (top > 0) sum = FloatOps::add(stack[--top], sum);
+  return sum;
+}
+
+void softmax_cross_entropy_body(Mat<const float> logits, const std::int32_t* targets, float scale, float* losses,
+                                Mat<float> dlogits) {
+  const Index n = logits.cols;
+  for (Index r = 0; r < logits.rows; ++r) {
+    const float* const x = logits.row(r);
+    const Index target = targets[r];
+    const float at_target = x[target];
+    const float max = row_max(x, n);
+    float* const e = dlogits.data != nullptr ? dlogits.row(r) : scratch(Scratch::rows, n);
+    const float sum = exp_row(x, max, e, n);
+    losses[r] = FloatOps::sub(FloatOps::add(math::log<FloatOps>(sum), max), at_target);
+    if (dlogits.data == nullptr) continue;
+    const float inverse = FloatOps::div(1.0F, sum);
+    const float hit = FloatOps::mul(FloatOps::sub(FloatOps::mul(e[target], inverse), 1.0F), scale);
+    for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
+      store_lanes(e + i, lanes, V::mul(V::mul(load_lanes(e + i, lanes), splat(inverse)), splat(scale)));
+    });
+    e[target] = hit;
+  }
+}
