@@ -1,0 +1,197 @@
+// A canonical sum over any transport: every rank sends its subtree roots of shard r to the shard's owner r, the owner folds
+// them in one kernel by the tree, and the shards are gathered. That is the traffic of a ring's reduce-scatter and
+// all-gather, but the order of additions is the tree's and not the ring's.
+#include "runtime/communicator.h"
+
+#include <algorithm>
+
+#include "kernels/check.h"
+#include "kernels/pointwise.h"
+#include "kernels/tree.h"
+#include "runtime/gradient_tree.h"
+#include "runtime/launcher.h"
+
+namespace seeksim::runtime {
+
+using kernels::Lane;
+using kernels::TreeNode;
+using kernels::TreePart;
+using kernels::Vec;
+
+std::vector<TreeNode> TreeOwnership::nodes(int position) const {
+  const SampleRange range = samples_of(leaves, members, position);
+  if (range.size() == 0) return {};
+  std::vector<TreeNode> nodes = kernels::cover(range.begin, range.end, leaves);
+  for (TreeNode& node : nodes) node = lifted(node, leaves);
+  return nodes;
+}
+
+Communicator::Communicator(Rank& rank, Axis axis, std::uint32_t epoch, std::vector<int> members, TimeNs timeout_ns)
+    : rank_(rank), axis_(axis), epoch_(epoch), members_(std::move(members)), timeout_ns_(timeout_ns) {
+  const auto self = std::find(members_.begin(), members_.end(), rank_.id);
+  SEEKSIM_CHECK(self != members_.end(), "rank %d is no member of its communicator", rank_.id);
+  position_ = static_cast<int>(self - members_.begin());
+  joined_.fill(-1);
+  Op op;
+  op.kind = OpKind::comm_create;
+  op.phase = epoch == 0 ? Phase::init : Phase::recovery;
+  op.tensor = "communicator";
+  op.site = SEEKSIM_SITE;
+  op.axis = axis_;
+  op.epoch = epoch_;
+  op.rank = rank_.id;
+  CommSpec spec;
+  spec.name = name(axis_);
+  spec.axis = axis_;
+  spec.epoch = epoch_;
+  spec.id = (std::uint64_t(epoch_) << 8 | std::uint64_t(axis_)) + 1;
+  spec.members = members_;
+  comm_ = rank_.transport.create(op, spec, later(rank_.clock.now(), timeout_ns_));
+}
+
+Communicator::~Communicator() {
+  if (aborted_ || !comm_) return;
+  if (rank_.transport.async_error(comm_) == CommResult::success) {
+    rank_.transport.finalize(comm_);
+    rank_.transport.destroy(comm_);
+  } else {
+    abort();
+  }
+}
+
+Op Communicator::stamp(Op op) {
+  op.epoch = epoch_;
+  op.rank = rank_.id;
+  op.axis = axis_;
+  op.sequence = ++sequence_;
+  joined_[sequence_ % joined_.size()] = rank_.clock.now();
+  return op;
+}
+
+TimeNs Communicator::joined_ns(std::uint64_t sequence) const {
+  const bool kept = sequence > 0 && sequence <= sequence_ && sequence + joined_.size() > sequence_;
+  return kept ? joined_[sequence % joined_.size()] : -1;
+}
+
+Op Communicator::all_reduce(Queue& queue, Op op, const TreeOwnership& ownership, std::span<const VecView<const float>> parts,
+                            float factor, VecView<float> out) {
+  SEEKSIM_CHECK_EQ(ownership.members, size());
+  op.kind = OpKind::all_reduce;
+  op.bytes = static_cast<std::uint64_t>(out.n) * sizeof(float);
+  op = stamp(op);
+  if (!rank_.transport.has_native(comm_, op)) {
+    reduce_over_exchange(queue, op, ownership, parts, factor, out);
+    return op;
+  }
+  const std::vector<TreeNode> nodes = ownership.nodes(position_);
+  SEEKSIM_CHECK_EQ(nodes.size(), parts.size());
+  slices_.clear();
+  for (std::size_t i = 0; i < nodes.size(); ++i) slices_.push_back({nodes[i], parts[i]});
+  check(rank_.transport.tree_all_reduce(queue, comm_, op, {slices_, ownership.leaves, factor, out}), op);
+  return op;
+}
+
+Communicator::Arrivals& Communicator::arrivals(const TreeOwnership& ownership, Index n) {
+  for (Arrivals& known : arrivals_) {
+    if (known.leaves == ownership.leaves && known.n == n) return known;
+  }
+  Arrivals made;
+  made.leaves = ownership.leaves;
+  made.n = n;
+  std::vector<std::int64_t> table;
+  for (int member = 0; member < size(); ++member) {
+    if (member == position_) made.first_own = made.count;
+    const std::vector<TreeNode> nodes = ownership.nodes(member);
+    for (const TreeNode node : nodes) table.insert(table.end(), {node.level, node.index});
+    made.parts_of.push_back(static_cast<int>(nodes.size()));
+    made.count += made.parts_of.back();
+  }
+  const std::size_t shard = static_cast<std::size_t>(shard_of(n, size(), position_).size);
+  made.table = rank_.device.allocate(std::max<std::size_t>(table.size(), 1) * sizeof(std::int64_t), MemoryTag::communication, "subtree table");
+  std::copy(table.begin(), table.end(), reinterpret_cast<std::int64_t*>(made.table->data));
+  made.slots = rank_.device.allocate(std::max<std::size_t>(shard * made.count, 1) * sizeof(float), MemoryTag::communication, "subtree roots");
+  arrivals_.push_back(std::move(made));
+  return arrivals_.back();
+}
+
+void Communicator::reduce_over_exchange(Queue& queue, const Op& op, const TreeOwnership& ownership,
+                                        std::span<const VecView<const float>> parts, float factor, VecView<float> out) {
+  Arrivals& in = arrivals(ownership, out.n);
+  SEEKSIM_CHECK_EQ(parts.size(), in.parts_of[position_]);
+  const ShardInfo mine = shard_of(out.n, size(), position_);
+  auto slot = [&](int i) { return vec<float>(*in.slots, i * mine.size, mine.size); };
+  auto piece = [&](int member, bool send, Range range) {
+    if (range.lo < range.hi) pieces_.push_back({members_[member], send, range.buffer, range.lo, range.hi});
+  };
+
+  pieces_.clear();
+  int arriving = 0;
+  for (int member = 0; member < size(); ++member) {
+    const ShardInfo theirs = shard_of(out.n, size(), member);
+    for (int k = 0; k < in.parts_of[member]; ++k, ++arriving) {
+      if (member != position_) piece(member, false, slot(arriving).range());
+    }
+    if (member == position_) continue;
+    for (const VecView<const float>& part : parts) piece(member, true, part.part(theirs.offset, theirs.size).range());
+  }
+  if (size() > 1) check(rank_.transport.exchange(queue, comm_, op, pieces_), op);
+
+  Launcher launch(queue, rank_.id);
+  launch.at(op.epoch, op.step);
+  launch.phase(op.phase);
+  for (std::size_t k = 0; k < parts.size() && mine.size > 0; ++k) {
+    launch(op.tensor, SEEKSIM_SITE, memory_cost(2 * mine.size, 0),
+           [](Lane lane, Vec<const float> own, Vec<float> to) { kernels::copy(lane, own, to); },
+           parts[k].part(mine.offset, mine.size), slot(in.first_own + static_cast<int>(k)));
+  }
+  if (mine.size > 0) {
+    launch(op.tensor, SEEKSIM_SITE, memory_cost((in.count + 1) * mine.size),
+           [leaves = ownership.leaves, factor](Lane lane, Vec<const std::int64_t> table, Vec<const float> slots, Vec<float> sum) {
+             std::vector<TreePart> roots(static_cast<std::size_t>(table.n / 2));
+             for (std::size_t i = 0; i < roots.size(); ++i) {
+               roots[i] = {{static_cast<int>(table[2 * i]), table[2 * i + 1]}, slots.data + Index(i) * sum.n};
+             }
+             kernels::tree_sum(lane, roots.data(), Index(roots.size()), leaves, sum, factor);
+           },
+           vec<const std::int64_t>(*in.table, 0, 2 * in.count), vec<const float>(*in.slots, 0, in.count * mine.size),
+           out.part(mine.offset, mine.size));
+  }
+  if (size() > 1) all_gather(queue, op, out, shard_evenly(out.n, size()));
+}
+
+Op Communicator::all_gather(Queue& queue, Op op, VecView<float> values, std::span<const ShardInfo> shards) {
+  SEEKSIM_CHECK_EQ(shards.size(), size());
+  op.kind = OpKind::all_gather;
+  op.bytes = static_cast<std::uint64_t>(values.n) * sizeof(float);
+  op = stamp(op);
+  if (size() == 1) return op;
+  pieces_.clear();
+  const Range mine = values.part(shards[position_].offset, shards[position_].size).range();
+  for (int member = 0; member < size(); ++member) {
+    if (member == position_) continue;
+    const Range theirs = values.part(shards[member].offset, shards[member].size).range();
+    if (mine.lo < mine.hi) pieces_.push_back({members_[member], true, mine.buffer, mine.lo, mine.hi});
+    if (theirs.lo < theirs.hi) pieces_.push_back({members_[member], false, theirs.buffer, theirs.lo, theirs.hi});
+  }
+  check(rank_.transport.exchange(queue, comm_, op, pieces_), op);
+  return op;
+}
+
+void Communicator::wait(const Event& event, const Op& op) { rank_.wait(event, op, timeout_ns_, comm_); }
+
+void Communicator::abort() {
+  if (aborted_ || !comm_) return;
+  aborted_ = true;
+  const Comm comms[] = {comm_};
+  rank_.transport.abort(comms);
+}
+
+void Communicator::check(CommResult result, const Op& op) {
+  if (result == CommResult::success || result == CommResult::in_progress) return;
+  const ErrorKind kind = result == CommResult::invalid_usage ? ErrorKind::revoked
+                         : result == CommResult::timeout     ? ErrorKind::timeout
+                                                             : ErrorKind::remote_error;
+  throw SeamError(kind, op, "the transport refused it: " + std::string(name(result)));
+}
+
+}  // namespace seeksim::runtime

@@ -1,0 +1,66 @@
+// Bytes are tokens. Which stretch of the text a sample is, and every synthetic token, comes from Philox.
+#include "runtime/data.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "kernels/check.h"
+#include "kernels/random.h"
+
+namespace seeksim::runtime {
+namespace {
+
+// Op ids of the data's random streams; parameters have their number, which stays far below.
+constexpr std::uint32_t kOffsetStream = 0xdada0001u;
+constexpr std::uint32_t kTokenStream = 0xdada0002u;
+
+kernels::PhiloxCounter counter(std::uint32_t element, std::int64_t g, std::uint32_t stream) {
+  // A sample's number takes 64 bits: its high half stands where a step would, which g already determines.
+  return {element, static_cast<std::uint32_t>(g), stream, static_cast<std::uint32_t>(g >> 32)};
+}
+
+// Uniform in [0, n) from 64 random bits; the bias is below n * 2^-64.
+std::uint64_t below(std::uint64_t n, std::uint32_t high, std::uint32_t low) {
+  const auto random = static_cast<unsigned __int128>(std::uint64_t(high) << 32 | low);
+  return static_cast<std::uint64_t>(random * n >> 64);
+}
+
+}  // namespace
+
+void DataSource::sample(std::int64_t g, std::int32_t* tokens) const {
+  if (text == nullptr) {
+    for (std::int32_t first = 0; first <= context; first += 4) {
+      const auto words = kernels::philox(counter(static_cast<std::uint32_t>(first / 4), g, kTokenStream), seed);
+      for (std::int32_t i = 0; i < 4 && first + i <= context; ++i) {
+        tokens[first + i] = static_cast<std::int32_t>(below(static_cast<std::uint64_t>(vocab), words[i], 0));
+      }
+    }
+    return;
+  }
+  const auto words = kernels::philox(counter(0, g, kOffsetStream), seed);
+  const auto places = static_cast<std::uint64_t>(text_bytes - context);
+  const auto offset = static_cast<kernels::Index>(below(places, words[0], words[1]));
+  for (std::int32_t i = 0; i <= context; ++i) {
+    tokens[i] = static_cast<unsigned char>(text[offset + i]);
+    SEEKSIM_CHECK(tokens[i] < vocab, "byte %d of the text is not below the vocabulary of %d", tokens[i], vocab);
+  }
+}
+
+DataSource data_source(const Definition& definition) {
+  DataSource source;
+  source.seed = definition.training_seed;
+  source.context = definition.model.context;
+  source.vocab = definition.model.vocab;
+  if (definition.data.synthetic) return source;
+  const std::string& text = definition.data.bytes;
+  if (text.size() < static_cast<std::size_t>(source.context) + 1) {
+    throw std::runtime_error("data.text holds " + std::to_string(text.size()) + " bytes; a context of " +
+                             std::to_string(source.context) + " needs at least " + std::to_string(source.context + 1));
+  }
+  source.text = text.data();
+  source.text_bytes = static_cast<kernels::Index>(text.size());
+  return source;
+}
+
+}  // namespace seeksim::runtime

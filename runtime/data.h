@@ -1,0 +1,27 @@
+// Training data: sample g of the run is a pure function of the definition and g, so that any rank can fetch any sample
+// at any time, again after a fault included (NUMERICS.md, R1).
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/view.h"
+#include "runtime/plan.h"
+
+namespace seeksim::runtime {
+
+// What a launch captures to draw samples: values only. `text` points into the plan, which outlives the run.
+struct DataSource {
+  const char* text = nullptr;  // null: synthetic
+  kernels::Index text_bytes = 0;
+  std::uint64_t seed = 0;
+  std::int32_t context = 0;
+  std::int32_t vocab = 0;
+
+  // The context + 1 tokens of sample `g`, counted over the run; the last `context` of them are the targets.
+  void sample(std::int64_t g, std::int32_t* tokens) const;
+};
+
+// Throws std::runtime_error when the text is too short for the context. A byte beyond the vocabulary is found when drawn.
+DataSource data_source(const Definition& definition);
+
+}  // namespace seeksim::runtime

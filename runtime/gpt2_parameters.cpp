@@ -1,0 +1,109 @@
+// The registration order is llm.c's and GPT-2's; it decides the order in which norms are summed and digests combined, and
+// the number by which a parameter's random stream is named, so it is part of the contract.
+#include "runtime/gpt2_parameters.h"
+
+#include <array>
+#include <cstdio>
+
+#include "kernels/check.h"
+#include "kernels/pointwise.h"
+#include "kernels/random.h"
+#include "runtime/host_math.h"
+
+namespace seeksim::runtime {
+namespace {
+
+constexpr int kParts = int(LayerPart::count_);
+constexpr std::array<const char*, kParts> kPartNames = {
+    "ln_1.weight",        "ln_1.bias", "attn.c_attn.weight", "attn.c_attn.bias", "attn.c_proj.weight", "attn.c_proj.bias",
+    "ln_2.weight", "ln_2.bias", "mlp.c_fc.weight",    "mlp.c_fc.bias",    "mlp.c_proj.weight",  "mlp.c_proj.bias"};
+
+// Names must outlive every run, since the Ops of a finished run still point to them. A constant table, made once.
+constexpr int kLayersMax = 256;
+struct NameTable {
+  char names[kLayersMax][kParts][32];
+  NameTable() {
+    for (int l = 0; l < kLayersMax; ++l) {
+      for (int p = 0; p < kParts; ++p) std::snprintf(names[l][p], sizeof names[l][p], "h.%d.%s", l, kPartNames[p]);
+    }
+  }
+};
+
+const char* layer_name(int layer, int part) {
+  static const NameTable table;
+  return table.names[layer][part];
+}
+
+}  // namespace
+
+Gpt2Shape::Gpt2Shape(const ModelPlan& plan)
+    : V(plan.vocab), T(plan.context), C(plan.width), H(plan.heads), D(0), F(4 * Index(plan.width)), L(plan.layers) {
+  SEEKSIM_CHECK(V > 0 && T > 0 && C > 0 && H > 0 && L >= 0, "a model needs positive sizes");
+  SEEKSIM_CHECK(C % H == 0, "width %lld is not a multiple of %lld heads", static_cast<long long>(C), static_cast<long long>(H));
+  SEEKSIM_CHECK(L <= kLayersMax, "%d layers; names are made for %d", L, kLayersMax);
+  D = C / H;
+}
+
+Gpt2Parameters::Gpt2Parameters(const ModelPlan& plan, bool decay_all) : layers_(plan.layers), tied_(plan.tied) {
+  const Gpt2Shape s(plan);
+  all_.reserve(5 + kParts * s.L);
+  auto whole = [&](const char* name, std::vector<Index> shape, Init init, HfLayout layout = HfLayout::same) {
+    const Index rows = shape[0];
+    add(name, std::move(shape), rows, init, layout, decay_all);
+  };
+  auto split = [&](const char* name, std::vector<Index> shape, Index slab_rows, Init init, HfLayout layout) {
+    add(name, std::move(shape), slab_rows, init, layout, decay_all);
+  };
+  split("wte.weight", {s.V, s.C}, s.vocab_segment(), Init::normal, HfLayout::same);
+  whole("wpe.weight", {s.T, s.C}, Init::normal);
+  for (int l = 0; l < s.L; ++l) {
+    auto name = [&](LayerPart part) { return layer_name(l, int(part)); };
+    whole(name(LayerPart::ln_1_weight), {s.C}, Init::ones);
+    whole(name(LayerPart::ln_1_bias), {s.C}, Init::zeros);
+    split(name(LayerPart::c_attn_weight), {3 * s.C, s.C}, s.qkv_segment(), Init::normal, HfLayout::qkv_transposed);
+    split(name(LayerPart::c_attn_bias), {3 * s.C}, s.qkv_segment(), Init::zeros, HfLayout::qkv);
+    split(name(LayerPart::c_proj_weight), {s.C, s.C}, s.heads_segment(), Init::residual, HfLayout::same);
+    whole(name(LayerPart::c_proj_bias), {s.C}, Init::zeros);
+    whole(name(LayerPart::ln_2_weight), {s.C}, Init::ones);
+    whole(name(LayerPart::ln_2_bias), {s.C}, Init::zeros);
+    split(name(LayerPart::c_fc_weight), {s.F, s.C}, s.mlp_segment(), Init::normal, HfLayout::transposed);
+    split(name(LayerPart::c_fc_bias), {s.F}, s.mlp_segment(), Init::zeros, HfLayout::same);
+    split(name(LayerPart::mlp_proj_weight), {s.F, s.C}, s.mlp_segment(), Init::residual, HfLayout::same);
+    whole(name(LayerPart::mlp_proj_bias), {s.C}, Init::zeros);
+  }
+  whole("ln_f.weight", {s.C}, Init::ones);
+  whole("ln_f.bias", {s.C}, Init::zeros);
+  if (!tied_) split("lm_head.weight", {s.V, s.C}, s.vocab_segment(), Init::normal, HfLayout::same);
+}
+
+void Gpt2Parameters::add(const char* name, std::vector<Index> shape, Index slab_rows, Init init, HfLayout layout,
+                         bool decay_all) {
+  ParameterInfo info;
+  info.name = name;
+  info.decays = decay_all || shape.size() > 1;
+  info.shape = std::move(shape);
+  info.offset = size_;
+  info.size = info.rows() * info.cols();
+  info.slab = slab_rows * info.cols();
+  info.init = init;
+  info.layout = layout;
+  size_ += info.size;
+  all_.push_back(std::move(info));
+}
+
+void draw_parameter(const ModelPlan& plan, std::uint64_t seed, Init init, std::uint32_t number, kernels::Vec<float> out) {
+  const kernels::Lane here;
+  switch (init) {
+    case Init::zeros: return kernels::fill_bits(here, out, 0);
+    case Init::ones: return kernels::fill_bits(here, out, 0x3f800000u);
+    case Init::normal:
+      return kernels::fill_normal(here, out, number, 0, static_cast<float>(plan.init_stddev), seed);
+    case Init::residual: {
+      // The residual stream adds 2 * layers of these; GPT-2 keeps its variance by scaling each.
+      const double stddev = plan.init_stddev / host_sqrt(2.0 * plan.layers);
+      return kernels::fill_normal(here, out, number, 0, static_cast<float>(stddev), seed);
+    }
+  }
+}
+
+}  // namespace seeksim::runtime

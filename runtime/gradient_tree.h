@@ -1,0 +1,59 @@
+// GradientTree: a step's gradients as nodes of the tree over the step's global sample index (NUMERICS.md, F3). A backward
+// pass fills a buffer for each aligned block of samples; siblings are merged as soon as both are there, older on the left.
+// What is left are the subtree roots of this rank's samples, the same whatever the micro-batches were.
+#pragma once
+
+#include <vector>
+
+#include "kernels/tree.h"
+#include "runtime/launcher.h"
+#include "runtime/seams.h"
+
+namespace seeksim::runtime {
+
+// The step's scale in two exact parts: 2^-ceil(log2 tokens) at the loss, and what is missing to 1/tokens once at the root
+// (R2: no factor inside a leaf may depend on a split).
+struct LossScale {
+  explicit LossScale(Index tokens);
+  float at_loss = 1;
+  float at_root = 1;
+};
+
+class GradientTree {
+ public:
+  // elements: of one node. Buffers are made when first needed and kept.
+  GradientTree(Device& device, Index elements) : device_(device), elements_(elements) {}
+
+  // A new step of `leaves` samples; forgets what an interrupted one left.
+  void begin(Index leaves);
+  // A buffer for `node`, to be filled entirely by launches on one queue.
+  VecView<float> open(kernels::TreeNode node);
+  // All launches that fill `node` are enqueued: merges it with its sibling, and the result with its own, on that queue.
+  void close(Launcher& launch, kernels::TreeNode node);
+
+  // This rank's subtree roots, ascending.
+  std::vector<kernels::TreeNode> nodes() const;
+  std::vector<VecView<const float>> parts() const;
+  Index leaves() const { return leaves_; }
+
+ private:
+  struct Held {
+    kernels::TreeNode node;
+    Buffer* buffer = nullptr;
+    bool closed = false;
+  };
+  std::vector<Held>::iterator find(kernels::TreeNode node, bool closed);
+  Buffer* take_buffer();
+
+  Device& device_;
+  Index elements_;
+  Index leaves_ = 0;
+  std::vector<BufferPtr> buffers_;
+  std::vector<Buffer*> free_;
+  std::vector<Held> held_;
+};
+
+// The highest node with the same leaves: a left child without a right sibling stands for its parent.
+kernels::TreeNode lifted(kernels::TreeNode node, Index leaves);
+
+}  // namespace seeksim::runtime

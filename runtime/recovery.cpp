@@ -1,0 +1,218 @@
+// The only catch site of the runtime is in train(). Order matters: say what was seen before anything is thrown away; wake
+// the others; give up the communicator, so that nothing pending can touch a buffer; only then agree, decide and rebuild.
+#include "runtime/recovery.h"
+
+#include <algorithm>
+
+#include "kernels/check.h"
+#include "runtime/launcher.h"
+
+namespace seeksim::runtime {
+namespace {
+
+Op recovery_op(const Rank& rank, OpKind kind, std::uint32_t epoch, std::int64_t step, const char* site) {
+  Op op;
+  op.kind = kind;
+  op.phase = Phase::recovery;
+  op.epoch = epoch;
+  op.rank = rank.id;
+  op.step = step;
+  op.tensor = "recovery";
+  op.site = site;
+  return op;
+}
+
+std::string list_of(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) text += (i ? ", " : "") + std::to_string(ranks[i]);
+  return text;
+}
+
+bool blames_a_link(const Diagnosis& d) {
+  return (d.verdict == Verdict::link || d.verdict == Verdict::corrupt_message) && !d.links.empty();
+}
+
+// Links accused now and in the attempt before, where one of them is accused again. A link is given a second chance, since
+// most cuts are short and evicting a healthy rank costs a rank; the second time its end goes.
+std::vector<std::pair<int, int>> links_accused_again(const Diagnosis& now, std::int64_t step,
+                                                     const std::vector<FailedAttempt>& history) {
+  if (!blames_a_link(now) || history.empty()) return {};
+  const FailedAttempt& before = history.back();
+  if (before.step != step || !blames_a_link(before.diagnosis)) return {};
+  const auto& earlier = before.diagnosis.links;
+  const bool same_link = std::any_of(now.links.begin(), now.links.end(), [&](const std::pair<int, int>& link) {
+    return std::find(earlier.begin(), earlier.end(), link) != earlier.end();
+  });
+  // A sender whose messages arrive corrupt at one receiver after the other is one source.
+  const bool same_sender = now.verdict == Verdict::corrupt_message && before.diagnosis.verdict == Verdict::corrupt_message &&
+                           now.links.front().first == earlier.front().first;
+  if (!same_link && !same_sender) return {};
+  std::vector<std::pair<int, int>> links = now.links;
+  links.insert(links.end(), earlier.begin(), earlier.end());
+  return links;
+}
+
+}  // namespace
+
+int rank_to_evict(const std::vector<std::pair<int, int>>& links) {
+  SEEKSIM_CHECK(!links.empty(), "no link is accused");
+  std::vector<int> common = {links.front().first, links.front().second};
+  for (const auto& [from, to] : links) {
+    std::erase_if(common, [f = from, t = to](int rank) { return rank != f && rank != t; });
+  }
+  return common.size() == 1 ? common.front() : links.front().first;
+}
+
+Decision decide(const RecoveryPlan& plan, const Agreement& agreement, const Diagnosis& diagnosis, std::int64_t step,
+                const std::vector<FailedAttempt>& history) {
+  Decision decision;
+  decision.survivors = agreement.members;
+  decision.evicted = agreement.dead;
+  std::sort(decision.survivors.begin(), decision.survivors.end());
+  std::sort(decision.evicted.begin(), decision.evicted.end());
+  auto stop = [&](const std::string& why) {
+    decision.stop = true;
+    decision.why = why + ": " + diagnosis.text;
+    return decision;
+  };
+  for (const Ballot& ballot : agreement.ballots) {
+    if (ballot.last_committed != step - 1) return stop("ranks committed different steps, which the vote forbids");
+  }
+  if (plan.policy == RecoveryPolicy::stop) return stop("the recovery policy is to stop");
+  const auto attempts = std::count_if(history.begin(), history.end(), [&](const FailedAttempt& a) { return a.step == step; });
+  if (attempts >= plan.attempts_max) {
+    return stop("step " + std::to_string(step) + " failed " + std::to_string(attempts + 1) + " times");
+  }
+  if (plan.policy == RecoveryPolicy::retry_step) {
+    if (!agreement.dead.empty()) return stop("retry_step needs every member, and " + list_of(decision.evicted) + " is gone");
+    return decision;
+  }
+  const auto again = links_accused_again(diagnosis, step, history);
+  if (!again.empty() && decision.survivors.size() > 1) {
+    const int rank = rank_to_evict(again);
+    if (std::erase(decision.survivors, rank) > 0) {
+      decision.evicted.push_back(rank);
+      std::sort(decision.evicted.begin(), decision.evicted.end());
+      decision.why = "rank " + std::to_string(rank) + " is evicted, since its link failed again: " + diagnosis.text;
+    }
+  }
+  return decision;
+}
+
+Ballot Recovery::ballot(const SeamError& failure, const Trainer& trainer, TimeNs detected) const {
+  Ballot ballot;
+  ballot.ok = false;
+  ballot.error = failure.kind();
+  ballot.last_committed = trainer.step() - 1;
+  ballot.detected_ns = detected;
+  ballot.stuck_kind = failure.op().kind;
+  const Communicator* comm = trainer.communicator();
+  if (comm == nullptr) return ballot;
+  ballot.last_joined = comm->last_sequence();
+  const bool collective = failure.op().kind == OpKind::all_reduce || failure.op().kind == OpKind::all_gather;
+  if (collective) ballot.stuck_sequence = failure.op().sequence;
+  ballot.missing_peer = failure.op().peer;
+  ballot.missing_is_sender = failure.kind() == ErrorKind::corrupt || failure.kind() == ErrorKind::mismatch;
+  // The transport knows better which operation is the oldest that did not end, and whose message it lacks.
+  const Transport::Unmatched waiting = rank_.transport.unmatched(comm->handle());
+  if (waiting.pending) {
+    ballot.stuck_sequence = waiting.op.sequence;
+    ballot.stuck_kind = waiting.op.kind;
+    if (ballot.missing_peer < 0) {
+      ballot.missing_peer = waiting.peer;
+      ballot.missing_is_sender = waiting.waits_for_send;
+    }
+  }
+  if (ballot.stuck_sequence > 0) ballot.joined_ns = comm->joined_ns(ballot.stuck_sequence);
+  return ballot;
+}
+
+std::optional<TrainOutcome> Recovery::recover(const SeamError& failure, Trainer& trainer) {
+  RecoveryRecord record;
+  record.epoch = failure.op().epoch;
+  record.step = trainer.step();
+  record.error = failure.kind();
+  record.op = failure.op();
+  record.detail = failure.detail();
+  record.detected_ns = rank_.clock.now();
+  const std::uint32_t epoch = rank_.control.epoch();
+  record.epoch = epoch;
+  const Ballot mine = ballot(failure, trainer, record.detected_ns);
+
+  const Op op = recovery_op(rank_, OpKind::agree, epoch, trainer.step(), SEEKSIM_SITE);
+  rank_.control.revoke(epoch, failure.op(), failure.kind());
+  trainer.abandon();
+  if (++tries_ > plan_.attempts_max + 8) {  // agreements themselves fail: nothing here can help
+    return TrainOutcome{Ending::stopped, "recovery itself keeps failing: " + failure.detail(), trainer.step(), trainer.state()};
+  }
+  const Agreement agreement = rank_.control.agree(op, epoch, mine, later(rank_.clock.now(), plan_.agree_ns));
+  record.agreed_ns = rank_.clock.now();
+  record.diagnosis = diagnose(agreement);
+
+  const Decision decision = decide(plan_, agreement, record.diagnosis, trainer.step(), history_);
+  record.evicted = decision.evicted;
+  record.survivors = decision.survivors;
+  observer_.recovering(rank_.id, record);
+  if (decision.stop) return TrainOutcome{Ending::stopped, decision.why, trainer.step(), trainer.state()};
+  if (!std::binary_search(decision.survivors.begin(), decision.survivors.end(), rank_.id)) {
+    const std::string why = decision.why.empty() ? "the others declared this rank dead" : decision.why;
+    return TrainOutcome{Ending::evicted, why, trainer.step(), trainer.state()};
+  }
+  history_.push_back({trainer.step(), record.diagnosis});
+  pending_.push_back(record);
+  rank_.control.enter_epoch(epoch + 1, decision.survivors);
+  return std::nullopt;
+}
+
+void Recovery::rebuilt() {
+  for (RecoveryRecord& record : pending_) {
+    if (record.rebuilt_ns == 0) record.rebuilt_ns = rank_.clock.now();
+  }
+}
+
+void Recovery::step_committed() {
+  tries_ = 0;
+  if (pending_.empty()) return;
+  history_.clear();
+  for (RecoveryRecord& record : pending_) {
+    record.resumed_ns = rank_.clock.now();
+    observer_.recovered(rank_.id, record);
+  }
+  pending_.clear();
+}
+
+// The loop around the steps. A failure leaves the catch block before anything is done about it: a fiber that waits inside
+// one would swap exceptions with another.
+TrainOutcome train(Rank& rank, const TrainPlan& plan, Observer& observer, std::vector<NamedTensor>* final_weights) {
+  Trainer trainer(rank, plan, observer);
+  Recovery recovery(rank, plan.recovery, observer);
+  std::optional<SeamError> failure;
+  for (;;) {
+    std::optional<SeamError> caught;
+    try {
+      if (failure) {
+        if (auto over = recovery.recover(*failure, trainer)) return *over;
+        failure.reset();
+      }
+      trainer.prepare();
+      trainer.connect(rank.control.epoch(), rank.control.members());
+      recovery.rebuilt();
+      while (!trainer.finished()) {
+        trainer.train_step();
+        recovery.step_committed();
+      }
+    } catch (const SeamError& error) {
+      caught.emplace(error);
+    }
+    if (!caught) break;
+    if (caught->kind() == ErrorKind::fenced) {
+      trainer.abandon();
+      return {Ending::evicted, "the others declared this rank dead and went on: " + caught->detail(), trainer.step(), trainer.state()};
+    }
+    failure = std::move(caught);
+  }
+  if (final_weights != nullptr && trainer.is_lowest_rank()) *final_weights = trainer.weights();
+  return {Ending::finished, "", trainer.step(), trainer.state()};
+}
+
+}  // namespace seeksim::runtime

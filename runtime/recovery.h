@@ -1,0 +1,58 @@
+// Recovery: what happens when a seam throws. The decision is a pure function of an agreement that all survivors share, so
+// that nobody needs to be told what to do.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/diagnosis.h"
+#include "runtime/observer.h"
+#include "runtime/train.h"
+#include "runtime/trainer.h"
+
+namespace seeksim::runtime {
+
+// A recovery that came to a decision, as all survivors remember it.
+struct FailedAttempt {
+  std::int64_t step = 0;
+  Diagnosis diagnosis;
+};
+
+struct Decision {
+  bool stop = false;
+  std::string why;             // of stopping, or of an eviction
+  std::vector<int> evicted;    // dead or excluded, ascending
+  std::vector<int> survivors;  // ascending
+};
+
+// history: earlier attempts, oldest first. Depends on nothing but its arguments.
+Decision decide(const RecoveryPlan& plan, const Agreement& agreement, const Diagnosis& diagnosis, std::int64_t step,
+                const std::vector<FailedAttempt>& history);
+
+// The rank to evict for a link that fails again: the one end that all accused links share, else the sender's.
+int rank_to_evict(const std::vector<std::pair<int, int>>& links);
+
+class Recovery {
+ public:
+  Recovery(Rank& rank, const RecoveryPlan& plan, Observer& observer) : rank_(rank), plan_(plan), observer_(observer) {}
+
+  // Puts what this rank saw on the table, agrees with the others and prepares the next epoch. An outcome: this rank's run
+  // is over.
+  std::optional<TrainOutcome> recover(const SeamError& failure, Trainer& trainer);
+  void rebuilt();         // the new communicator stands
+  void step_committed();  // the step under way has made it
+
+ private:
+  Ballot ballot(const SeamError& failure, const Trainer& trainer, TimeNs detected) const;
+  void remember(const Agreement& agreement, const Decision& decision, RecoveryRecord record);
+
+  Rank& rank_;
+  const RecoveryPlan& plan_;
+  Observer& observer_;
+  std::vector<FailedAttempt> history_;
+  std::vector<RecoveryRecord> pending_;  // not yet followed by a committed step
+  int tries_ = 0;                        // since the last commit, also those that came to no decision
+};
+
+}  // namespace seeksim::runtime

@@ -1,0 +1,240 @@
+// Reading and writing safetensors. A weights file comes from anywhere, so the reader believes nothing: every length is
+// checked before it is used, and each refusal says what is wrong with which tensor.
+#include "runtime/safetensors.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <stdexcept>
+
+namespace seeksim::runtime {
+namespace {
+
+using json = nlohmann::json;
+
+constexpr std::uint64_t kHeaderMax = 100'000'000;  // as the format's own library
+constexpr std::size_t kDimensionsMax = 8;
+
+[[noreturn]] void refuse(const std::string& what) { throw std::runtime_error("safetensors: " + what); }
+
+std::string quoted(const std::string& name) {
+  std::string out = "'";
+  for (const char c : name.substr(0, 80)) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+  return out + (name.size() > 80 ? "...'" : "'");
+}
+
+std::size_t element_bytes(DType dtype) { return dtype == DType::i64 ? 8 : 4; }
+
+const char* dtype_name(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return "F32";
+    case DType::i32: return "I32";
+    case DType::i64: return "I64";
+  }
+  return "?";
+}
+
+// The format does not allow a key twice, but JSON parsers quietly keep one of them.
+struct DuplicateKeys {
+  std::vector<std::set<std::string>> open;
+  bool operator()(int depth, json::parse_event_t event, json& parsed) {
+    if (depth > 4) refuse("the header is nested deeper than the format allows");
+    if (event == json::parse_event_t::object_start) open.emplace_back();
+    if (event == json::parse_event_t::object_end) open.pop_back();
+    if (event == json::parse_event_t::key && !open.back().insert(parsed.get<std::string>()).second)
+      refuse("the name " + quoted(parsed.get<std::string>()) + " stands twice in the header");
+    return true;
+  }
+};
+
+std::uint64_t little_endian(std::string_view bytes) {
+  std::uint64_t value = 0;
+  for (int i = 7; i >= 0; --i) value = value << 8 | static_cast<unsigned char>(bytes[i]);
+  return value;
+}
+
+json read_header(std::string_view file, std::uint64_t& data_begin) {
+  if (file.size() < 8) {
+    refuse("the file is " + std::to_string(file.size()) + " bytes long; even an empty one has 10. Is it truncated?");
+  }
+  const std::uint64_t length = little_endian(file.substr(0, 8));
+  if (length > kHeaderMax) {
+    refuse("the header claims " + std::to_string(length) + " bytes, the format allows " + std::to_string(kHeaderMax) +
+           ". Is this a safetensors file?");
+  }
+  if (length > file.size() - 8) {
+    refuse("the header claims " + std::to_string(length) + " bytes, the file has " + std::to_string(file.size() - 8) +
+           " after the length. Is it truncated?");
+  }
+  const std::string_view text = file.substr(8, length);
+  if (text.empty() || text.front() != '{') refuse("the header does not begin with '{'");
+  data_begin = 8 + length;
+  try {
+    json header = json::parse(text, DuplicateKeys{});
+    if (!header.is_object()) refuse("the header is not a JSON object");
+    return header;
+  } catch (const json::exception& e) {
+    refuse(std::string("the header is not valid JSON: ") + e.what());
+  }
+}
+
+std::uint64_t whole_number(const json& value, const std::string& name, const char* what) {
+  if (!value.is_number_unsigned()) refuse(quoted(name) + ": " + what + " holds something else than whole numbers >= 0");
+  return value.get<std::uint64_t>();
+}
+
+struct Entry {
+  TensorBytes tensor;
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+DType read_dtype(const json& info, const std::string& name) {
+  if (!info.contains("dtype") || !info["dtype"].is_string()) refuse(quoted(name) + " has no dtype");
+  const std::string dtype = info["dtype"].get<std::string>();
+  if (dtype == "F32") return DType::f32;
+  if (dtype == "I32") return DType::i32;
+  if (dtype == "I64") return DType::i64;
+  refuse(quoted(name) + " has dtype " + quoted(dtype) + "; F32, I32 and I64 can be read. Convert it to float32 first");
+}
+
+// Elements of the shape. A product past 2^60 bytes cannot be a file and must not wrap.
+std::uint64_t read_shape(const json& info, const std::string& name, std::vector<Index>& shape) {
+  if (!info.contains("shape") || !info["shape"].is_array()) refuse(quoted(name) + " has no shape");
+  if (info["shape"].size() > kDimensionsMax) refuse(quoted(name) + " has more than 8 dimensions");
+  std::uint64_t elements = 1;
+  bool empty = false;
+  for (const json& dimension : info["shape"]) {
+    const std::uint64_t n = whole_number(dimension, name, "shape");
+    if (n > (std::uint64_t(1) << 57)) refuse(quoted(name) + " is larger than any file: its shape overflows");
+    empty = empty || n == 0;
+    if (n != 0 && elements > (std::uint64_t(1) << 57) / n) {
+      refuse(quoted(name) + " is larger than any file: its shape overflows");
+    }
+    elements *= n == 0 ? 1 : n;
+    shape.push_back(static_cast<Index>(n));
+  }
+  return empty ? 0 : elements;
+}
+
+Entry read_entry(const std::string& name, const json& info, std::uint64_t data_bytes) {
+  if (!info.is_object()) refuse(quoted(name) + " is not described by an object");
+  for (const auto& [key, unused] : info.items()) {
+    if (key != "dtype" && key != "shape" && key != "data_offsets") refuse(quoted(name) + " has an unknown key " + quoted(key));
+  }
+  Entry entry;
+  entry.tensor.name = name;
+  entry.tensor.dtype = read_dtype(info, name);
+  const std::uint64_t bytes = read_shape(info, name, entry.tensor.shape) * element_bytes(entry.tensor.dtype);
+  if (!info.contains("data_offsets") || !info["data_offsets"].is_array() || info["data_offsets"].size() != 2) {
+    refuse(quoted(name) + " has no data_offsets [begin, end]");
+  }
+  entry.begin = whole_number(info["data_offsets"][0], name, "data_offsets");
+  entry.end = whole_number(info["data_offsets"][1], name, "data_offsets");
+  if (entry.begin > entry.end) refuse(quoted(name) + " ends before it begins");
+  if (entry.end > data_bytes) {
+    refuse(quoted(name) + " ends at byte " + std::to_string(entry.end) + " of the data, which has " +
+           std::to_string(data_bytes) + ". Is the file truncated?");
+  }
+  if (entry.end - entry.begin != bytes) {
+    refuse(quoted(name) + " holds " + std::to_string(entry.end - entry.begin) + " bytes, its shape and dtype need " +
+           std::to_string(bytes));
+  }
+  return entry;
+}
+
+// No holes, no overlaps, nothing left over: what the format demands, so that a file hides nothing.
+void check_cover(std::vector<Entry>& entries, std::uint64_t data_bytes) {
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return std::tie(a.begin, a.end, a.tensor.name) < std::tie(b.begin, b.end, b.tensor.name);
+  });
+  std::uint64_t at = 0;
+  for (const Entry& entry : entries) {
+    if (entry.begin < at) refuse(quoted(entry.tensor.name) + " overlaps the tensor before it");
+    if (entry.begin > at) refuse("there is a hole of " + std::to_string(entry.begin - at) + " bytes before " + quoted(entry.tensor.name));
+    at = entry.end;
+  }
+  if (at != data_bytes) refuse(std::to_string(data_bytes - at) + " bytes after the last tensor belong to none");
+}
+
+void check_metadata(const json& metadata) {
+  if (!metadata.is_object()) refuse("'__metadata__' is not an object");
+  for (const auto& [key, value] : metadata.items()) {
+    if (!value.is_string()) refuse("'__metadata__': " + quoted(key) + " is not a string");
+  }
+}
+
+}  // namespace
+
+std::vector<TensorBytes> read_safetensors(std::string_view file) {
+  std::uint64_t data_begin = 0;
+  const json header = read_header(file, data_begin);
+  const std::string_view data = file.substr(data_begin);
+  std::vector<Entry> entries;
+  for (const auto& [name, info] : header.items()) {
+    if (name == "__metadata__") {
+      check_metadata(info);
+    } else {
+      entries.push_back(read_entry(name, info, data.size()));
+    }
+  }
+  check_cover(entries, data.size());
+  std::vector<TensorBytes> tensors;
+  for (Entry& entry : entries) {
+    entry.tensor.bytes.assign(data.substr(entry.begin, entry.end - entry.begin));
+    tensors.push_back(std::move(entry.tensor));
+  }
+  return tensors;
+}
+
+std::string write_safetensors(const std::vector<TensorBytes>& tensors,
+                              const std::vector<std::pair<std::string, std::string>>& metadata) {
+  // The order of the format's own writer: wider elements first, then by name.
+  std::vector<const TensorBytes*> order;
+  for (const TensorBytes& tensor : tensors) order.push_back(&tensor);
+  std::sort(order.begin(), order.end(), [](const TensorBytes* a, const TensorBytes* b) {
+    const auto wide_a = element_bytes(a->dtype), wide_b = element_bytes(b->dtype);
+    return wide_a != wide_b ? wide_a > wide_b : a->name < b->name;
+  });
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  for (const auto& [key, value] : metadata) header["__metadata__"][key] = value;
+  std::uint64_t at = 0;
+  for (const TensorBytes* tensor : order) {
+    if (header.contains(tensor->name) || tensor->name == "__metadata__") refuse("cannot write two tensors named " + quoted(tensor->name));
+    std::uint64_t elements = 1;
+    for (const Index n : tensor->shape) elements *= static_cast<std::uint64_t>(n);
+    if (elements * element_bytes(tensor->dtype) != tensor->bytes.size()) {
+      refuse("cannot write " + quoted(tensor->name) + ": its bytes do not fit its shape");
+    }
+    const std::uint64_t end = at + tensor->bytes.size();
+    header[tensor->name] = {{"dtype", dtype_name(tensor->dtype)}, {"shape", tensor->shape}, {"data_offsets", {at, end}}};
+    at = end;
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // so that the data are aligned
+  std::string file;
+  file.reserve(8 + text.size() + at);
+  for (int i = 0; i < 8; ++i) file += static_cast<char>(text.size() >> (8 * i) & 0xff);
+  file += text;
+  for (const TensorBytes* tensor : order) file += tensor->bytes;
+  return file;
+}
+
+TensorBytes to_bytes(const NamedTensor& tensor) {
+  TensorBytes out{tensor.name, DType::f32, tensor.shape, std::string(tensor.values.size() * sizeof(float), '\0')};
+  if (!tensor.values.empty()) std::memcpy(out.bytes.data(), tensor.values.data(), out.bytes.size());
+  return out;
+}
+
+NamedTensor to_floats(const TensorBytes& tensor) {
+  if (tensor.dtype != DType::f32) {
+    refuse(quoted(tensor.name) + " has dtype " + dtype_name(tensor.dtype) + " where F32 is needed");
+  }
+  NamedTensor out{tensor.name, tensor.shape, std::vector<float>(tensor.bytes.size() / sizeof(float))};
+  if (!out.values.empty()) std::memcpy(out.values.data(), tensor.bytes.data(), tensor.bytes.size());
+  return out;
+}
+
+}  // namespace seeksim::runtime
