@@ -49,9 +49,12 @@ const PieceFate* FaultyTransport::fate_of(const Op& piece, TimeNs now) {
 
 bool FaultyTransport::has_native(Comm comm, const Op& op) const {
   if (host_.gone()) return false;
+  Op gather = op;   // how the second half of a sum travels when it is not native
+  gather.kind = OpKind::all_gather;
   for (const RuleState* state : rules_.per_message) {
+    const Rule& rule = state->rule();
     // A link stays as it is once a rule has touched it, so what comes later meets it too, whatever its step.
-    if (is_link(state->rule().kind) || could_match_on_any_rank(state->rule(), op)) return false;
+    if (is_link(rule.kind) || could_match_on_any_rank(rule, op) || could_match_on_any_rank(rule, gather)) return false;
   }
   return inner_.has_native(comm, op);
 }

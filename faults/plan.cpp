@@ -68,7 +68,9 @@ void FaultPlan::Impl::add(const Rule& rule, std::uint64_t seed) {
   if (is_link(rule.kind)) links.emplace_back(state, node_of);
   if (rule.kind == FaultKind::straggler) stragglers.try_emplace(state.number(), state);
   if (is_blocking(rule.kind) && !is_timed_crash(rule)) blocking.push_back(&state);
-  if (is_message(rule.kind) || is_link(rule.kind) || mode == Mode::during || mode == Mode::after) {
+  // Also a hang or a death on the way into the second half of a sum, which a native sum does not have.
+  const bool in_gather = is_blocking(rule.kind) && rule.when.op == runtime::OpKind::all_gather;
+  if (is_message(rule.kind) || is_link(rule.kind) || mode == Mode::during || mode == Mode::after || in_gather) {
     per_message.push_back(&state);
   }
 }

@@ -13,6 +13,8 @@ namespace {
 struct Voice {
   int rank;
   const Ballot* ballot;
+  // Whom it waited for; -1 unknown. Nobody waits for himself.
+  int missing() const { return ballot->missing_peer == rank ? -1 : ballot->missing_peer; }
 };
 
 // What the ballots say, put in an order that does not depend on who answered first.
@@ -119,7 +121,7 @@ bool corrupt_message(Diagnosis& d, const Evidence& found, const Voice& first) {
   if (first.ballot->error != ErrorKind::corrupt) return false;
   d.verdict = Verdict::corrupt_message;
   set_operation(d, *first.ballot);
-  const int sender = first.ballot->missing_peer;
+  const int sender = first.missing();
   if (sender < 0) {
     d.text = list({first.rank}) + " received a corrupt message in " + operation(d, found) + ", from whom is not known";
     return true;
@@ -153,8 +155,8 @@ bool mismatch(Diagnosis& d, const Evidence& found, const Voice& first) {
     for (const auto& [kind, ranks] : brought) {
       if (ranks.size() == most) d.op = kind;
     }
-  } else if (first.ballot->missing_peer >= 0) {
-    d.culprits = {first.ballot->missing_peer};
+  } else if (first.missing() >= 0) {
+    d.culprits = {first.missing()};
   }
   d.text = (d.culprits.empty() ? "some rank" : list(d.culprits)) + " brought another operation than " +
            operation(d, found);
@@ -176,11 +178,11 @@ bool gone_rank(Diagnosis& d, const Evidence& found) {
   if (found.dead.empty()) return false;
   const auto is_dead = [&](int rank) { return std::binary_search(found.dead.begin(), found.dead.end(), rank); };
   bool waited_for = found.stuck.empty();
-  for (const Voice& v : found.stuck) waited_for |= v.ballot->missing_peer < 0 || is_dead(v.ballot->missing_peer);
+  for (const Voice& v : found.stuck) waited_for |= v.missing() < 0 || is_dead(v.missing());
   if (!waited_for) return false;
   bool told = false;
   for (const Voice& v : found.voices) {
-    const int about = v.ballot->missing_peer;
+    const int about = v.missing();
     told |= v.ballot->error == ErrorKind::remote_error && (about < 0 || is_dead(about));
   }
   d.verdict = told ? Verdict::died : Verdict::never_joined;
@@ -233,7 +235,7 @@ std::vector<int> blamed_for(const std::vector<std::pair<int, int>>& links) {
 bool broken_link(Diagnosis& d, const Evidence& found) {
   std::vector<std::pair<TimeNs, std::pair<int, int>>> complaints;
   for (const Voice& v : found.stuck) {
-    const int peer = v.ballot->missing_peer;
+    const int peer = v.missing();
     if (peer < 0) continue;
     const auto link = v.ballot->missing_is_sender ? std::pair(peer, v.rank) : std::pair(v.rank, peer);
     complaints.push_back({v.ballot->detected_ns, link});
