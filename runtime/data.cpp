@@ -29,6 +29,14 @@ std::uint64_t below(std::uint64_t n, std::uint32_t high, std::uint32_t low) {
 }  // namespace
 
 void DataSource::sample(std::int64_t g, std::int32_t* tokens) const {
+  if (given != nullptr) {
+    const std::int32_t* row = given + g % given_rows * (context + 1);
+    std::copy(row, row + context + 1, tokens);
+    for (std::int32_t i = 0; i <= context; ++i) {
+      SEEKSIM_CHECK(tokens[i] >= 0 && tokens[i] < vocab, "token %d is not below the vocabulary of %d", tokens[i], vocab);
+    }
+    return;
+  }
   if (text == nullptr) {
     for (std::int32_t first = 0; first <= context; first += 4) {
       const auto words = kernels::philox(counter(static_cast<std::uint32_t>(first / 4), g, kTokenStream), seed);
@@ -52,6 +60,15 @@ DataSource data_source(const Definition& definition) {
   source.seed = definition.training_seed;
   source.context = definition.model.context;
   source.vocab = definition.model.vocab;
+  if (!definition.data.tokens.empty()) {
+    const std::size_t row = static_cast<std::size_t>(source.context) + 1;
+    if (definition.data.tokens.size() % row != 0) {
+      throw std::runtime_error("the given tokens are not whole samples of " + std::to_string(row) + " (context + 1)");
+    }
+    source.given = definition.data.tokens.data();
+    source.given_rows = static_cast<std::int64_t>(definition.data.tokens.size() / row);
+    return source;
+  }
   if (definition.data.synthetic) return source;
   const std::string& text = definition.data.bytes;
   if (text.size() < static_cast<std::size_t>(source.context) + 1) {

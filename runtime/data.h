@@ -9,10 +9,12 @@
 
 namespace seeksim::runtime {
 
-// What a launch captures to draw samples: values only. `text` points into the plan, which outlives the run.
+// What a launch captures to draw samples: values only. `text` and `given` point into the plan, which outlives the run.
 struct DataSource {
-  const char* text = nullptr;  // null: synthetic
+  const char* text = nullptr;  // null: given or synthetic
   kernels::Index text_bytes = 0;
+  const std::int32_t* given = nullptr;  // rows of context + 1 tokens; null: none
+  std::int64_t given_rows = 0;
   std::uint64_t seed = 0;
   std::int32_t context = 0;
   std::int32_t vocab = 0;
@@ -21,7 +23,8 @@ struct DataSource {
   void sample(std::int64_t g, std::int32_t* tokens) const;
 };
 
-// Throws std::runtime_error when the text is too short for the context. A byte beyond the vocabulary is found when drawn.
+// Throws std::runtime_error when the text is too short for the context or given tokens are not whole samples. A token
+// beyond the vocabulary is found when it is drawn.
 DataSource data_source(const Definition& definition);
 
 }  // namespace seeksim::runtime

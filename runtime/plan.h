@@ -27,6 +27,7 @@ struct DataPlan {
   std::string text;              // path of a text file, read as bytes; empty: synthetic
   std::string bytes;             // its content, loaded by the harness (the runtime opens no files for it)
   bool synthetic = false;        // tokens from Philox
+  std::vector<std::int32_t> tokens;   // given samples of context + 1 tokens each, taken in order and over again; empty: none
 };
 
 struct OptimizerPlan {
