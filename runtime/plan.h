@@ -48,6 +48,7 @@ struct SchedulerPlan {
   std::string warmup_type = "log";   // log | linear
   double warmup_min_ratio = 0;       // WarmupCosineLR
   double cos_min_ratio = 1e-4;
+  std::vector<double> table;         // type "table": the rate of each applied step; the last one holds from then on
 };
 
 // Everything that may decide a bit of the result.

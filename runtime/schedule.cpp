@@ -33,6 +33,10 @@ double cosine_ratio(const SchedulerPlan& plan, std::int64_t iteration, std::int6
 
 double learning_rate(const SchedulerPlan& plan, double optimizer_lr, std::int64_t applied) {
   if (plan.type.empty()) return optimizer_lr;
+  if (plan.type == "table") {
+    SEEKSIM_CHECK(!plan.table.empty(), "a table of learning rates without a rate");
+    return plan.table[static_cast<std::size_t>(std::min<std::int64_t>(applied, std::int64_t(plan.table.size()) - 1))];
+  }
   const std::int64_t iteration = applied - 1;
   const std::int64_t warmup = std::max<std::int64_t>(2, plan.warmup_num_steps);
   const bool warming = iteration < warmup;
