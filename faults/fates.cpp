@@ -54,4 +54,13 @@ const PieceFate* CombinedFates::combine(const std::vector<const PieceFate*>& par
   return &entry->second;
 }
 
+void CombinedFates::pass_on_touches() const {
+  for (const auto& [parts, whole] : known_) {
+    for (const PieceFate* part : parts) {
+      const bool inside = whole.touched_ns >= part->down_from && whole.touched_ns < part->down_until;
+      if (inside && part->touched_ns < 0) part->touched_ns = whole.touched_ns;
+    }
+  }
+}
+
 }  // namespace seeksim::faults

@@ -22,6 +22,8 @@ struct MessageFault {
 class CombinedFates {
  public:
   const runtime::PieceFate* combine(const std::vector<const runtime::PieceFate*>& parts);
+  // What the transport noted on a combination (PieceFate::touched_ns) is noted on the cuts that it is made of.
+  void pass_on_touches() const;
 
  private:
   std::map<std::vector<const runtime::PieceFate*>, runtime::PieceFate> known_;

@@ -1,11 +1,20 @@
 #include "faults/link_fault.h"
 
+#include <algorithm>
+
 namespace seeksim::faults {
 
 using runtime::kForever;
 using runtime::later;
 using runtime::Op;
 using runtime::PieceFate;
+
+namespace {
+
+// From one cut to the next; far from where times could wrap, whatever a scenario asks for.
+TimeNs period(const Rule& rule) { return std::min(later(rule.down_ns, rule.up_ns), kForever / 4); }
+
+}  // namespace
 
 LinkFault::LinkFault(RuleState& state, const std::vector<int>& node_of) : state_(state), node_of_(node_of) {
   if (is_timed(state.rule().when) && state.drawn_at_start()) since_ = *state.rule().when.at_ns;
@@ -58,7 +67,7 @@ LinkFault::Window* LinkFault::cut(TimeNs now) {
   const auto [entry, fresh] = windows_.try_emplace(number);
   if (fresh) {
     PieceFate& fate = entry->second.fate;
-    fate.down_from = since_ + TimeNs(number) * (rule.down_ns + rule.up_ns);
+    fate.down_from = later(since_, TimeNs(number) * period(rule));
     fate.down_until = rule.mode == Mode::permanent ? kForever : later(fate.down_from, rule.down_ns);
     fate.rule = state_.mark();
   }
@@ -68,9 +77,8 @@ LinkFault::Window* LinkFault::cut(TimeNs now) {
 int LinkFault::window_at(TimeNs now) const {
   const Rule& rule = state_.rule();
   if (rule.mode == Mode::permanent || now < since_) return 0;
-  const TimeNs period = rule.down_ns + rule.up_ns;
-  const TimeNs whole = (now - since_) / period;
-  const TimeNs number = now - since_ - whole * period < rule.down_ns ? whole : whole + 1;
+  const TimeNs whole = (now - since_) / period(rule);
+  const TimeNs number = now - since_ - whole * period(rule) < rule.down_ns ? whole : whole + 1;
   return number < rule.cycles ? int(number) : -1;
 }
 

@@ -135,6 +135,7 @@ std::vector<FaultPlan::TimedCrash> FaultPlan::timed_crashes() const {
 void FaultPlan::fired(std::size_t rule, TimeNs now, int rank) { impl_->states.at(rule).record(now, rank, nullptr); }
 
 std::vector<RuleStatus> FaultPlan::status() const {
+  impl_->combined.pass_on_touches();
   for (LinkFault& link : impl_->links) link.record_what_the_transport_saw();
   std::vector<RuleStatus> all;
   for (const RuleState& state : impl_->states) all.push_back(state.status());

@@ -147,6 +147,35 @@ TEST(LinkDrop, ACutAtATimeIsKnownToMessagesThatAreUnderWayThen) {
   EXPECT_EQ(bench.plan.status()[0].ranks, (std::vector<int>{0, 1}));
 }
 
+TEST(LinkDrop, ATouchOnACombinationCountsForTheCutInIt) {
+  Rule slow = link(FaultKind::slow_link, 0, 1);
+  Rule cut = link(FaultKind::link_drop, 0, 1);
+  cut.when.at_ns = 500;
+  cut.down_ns = 100;
+  Bench bench({slow, cut});
+  const PieceFate* both = bench.fate(0, 1, reduction(0, 0));
+  ASSERT_NE(both, nullptr);
+  both->touched_ns = 499;
+  EXPECT_EQ(bench.fired(1), 0u);
+  both->touched_ns = 500;
+  EXPECT_EQ(bench.fired(1), 1u);
+}
+
+TEST(LinkDrop, TimesAsLongAsAScenarioMayWriteDoNotWrap) {
+  Rule r = link(FaultKind::link_drop, 0, 1);
+  r.down_ns = 9'000'000'000 * kSecond;
+  r.up_ns = r.down_ns;
+  r.cycles = 1 << 30;
+  r.when.at_ns = r.down_ns;
+  Bench bench({r});
+  const PieceFate* fate = bench.fate(0, 1, reduction(0, 0));
+  ASSERT_NE(fate, nullptr);
+  EXPECT_EQ(fate->down_from, r.down_ns);
+  EXPECT_EQ(fate->down_until, kForever);
+  bench.at(kForever - 1);
+  EXPECT_EQ(bench.fate(0, 1, reduction(0, 0)), fate);
+}
+
 TEST(LinkDrop, AMessagePostedInsideACutAtATimeFiresIt) {
   Rule r = link(FaultKind::link_drop, 0, 1);
   r.when.at_ns = 500;
