@@ -1,0 +1,98 @@
+// seeksim against PyTorch in float64, on the same weights and batches. golden/README.md has the tolerances, what PyTorch's
+// own float32 needs of them, and which mistakes they are known to catch.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "runtime/safetensors.h"
+#include "tests/runtime/support.h"
+
+namespace seeksim::test {
+namespace {
+
+constexpr double kLossTolerance = 2e-6;      // relative
+constexpr double kGradientTolerance = 1e-5;  // of the tensor's largest
+constexpr double kWeightTolerance = 5e-6;    // absolute
+
+struct Reference {
+  nlohmann::json config, expected;
+  std::map<std::string, NamedTensor> gradients, final_weights;
+  TrainPlan plan;
+};
+
+std::map<std::string, NamedTensor> load_tensors(const std::string& path) {
+  std::map<std::string, NamedTensor> tensors;
+  for (const TensorBytes& t : read_safetensors(read_file(path))) tensors[t.name] = to_floats(t);
+  return tensors;
+}
+
+Reference load(const std::string& folder) {
+  Reference r;
+  r.config = nlohmann::json::parse(read_file(folder + "/config.json"));
+  r.expected = nlohmann::json::parse(read_file(folder + "/expected.json"));
+  r.gradients = load_tensors(folder + "/grads_step1.safetensors");
+  r.final_weights = load_tensors(folder + "/final.safetensors");
+  Definition& d = r.plan.definition;
+  d.model.layers = r.config["layers"];
+  d.model.width = r.config["width"];
+  d.model.heads = r.config["heads"];
+  d.model.context = r.config["context"];
+  d.model.vocab = r.config["vocab"];
+  d.model.tied = r.config["tied"];
+  d.optimizer.betas = {r.config["betas"][0], r.config["betas"][1]};
+  d.optimizer.eps = r.config["eps"];
+  d.optimizer.weight_decay = r.config["weight_decay"];
+  d.optimizer.decay_all = r.config["decay"] == "all";
+  d.gradient_clipping = r.config["grad_clip"];
+  d.steps = std::int64_t(r.config["lr"].size());
+  d.initial_weights = read_file(folder + "/init.safetensors");
+  const TensorBytes tokens = read_safetensors(read_file(folder + "/batches.safetensors")).at(0);
+  d.global_batch = int(tokens.shape[1]);
+  d.data.tokens.resize(tokens.bytes.size() / 4);
+  std::memcpy(d.data.tokens.data(), tokens.bytes.data(), tokens.bytes.size());
+  d.scheduler.type = "table";
+  d.scheduler.table = r.config["lr"].get<std::vector<double>>();
+  return r;
+}
+
+class PyTorchReference : public testing::TestWithParam<const char*> {};
+
+void expect_near_tensors(const std::map<std::string, NamedTensor>& expected, const std::vector<NamedTensor>& got,
+                         double relative, double absolute, bool skip_key_bias) {
+  ASSERT_EQ(expected.size(), got.size());
+  for (const NamedTensor& tensor : got) {
+    ASSERT_TRUE(expected.contains(tensor.name)) << tensor.name;
+    const NamedTensor& want = expected.at(tensor.name);
+    ASSERT_EQ(want.shape, tensor.shape) << tensor.name;
+    double largest = 0, worst = 0;
+    const std::size_t n = want.values.size();
+    for (std::size_t i = 0; i < n; ++i) {
+      largest = std::max(largest, std::fabs(double(want.values[i])));
+      // Softmax does not see the keys' bias: its true gradient is zero, and Adam divides noise by noise.
+      const bool key = skip_key_bias && tensor.name.ends_with("c_attn.bias") && i >= n / 3 && i < 2 * n / 3;
+      if (!key) worst = std::max(worst, std::fabs(double(want.values[i]) - double(tensor.values[i])));
+    }
+    EXPECT_LE(worst, relative * largest + absolute) << tensor.name;
+  }
+}
+
+TEST_P(PyTorchReference, LossesNormsGradientsAndWeightsAgree) {
+  Reference r = load(GetParam());
+  const Trained run = run_alone(r.plan, 0);
+  ASSERT_EQ(run.outcome.ending, Ending::finished) << run.outcome.why;
+  const auto& steps = run.observer.steps.at(0);
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const double loss = r.expected["loss"][i], norm = r.expected["grad_norm"][i];
+    EXPECT_NEAR(steps[i].loss, loss, kLossTolerance * loss) << "step " << i + 1;
+    EXPECT_NEAR(steps[i].grad_norm, norm, kLossTolerance * norm) << "step " << i + 1;
+  }
+  expect_near_tensors(r.gradients, run.observer.kept_gradients.at(0), kGradientTolerance, 0, false);
+  expect_near_tensors(r.final_weights, run.weights, 0, kWeightTolerance, true);
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, PyTorchReference, testing::Values("golden/pytorch/tiny", "golden/pytorch/tiny_untied"));
+
+}  // namespace
+}  // namespace seeksim::test
