@@ -1,0 +1,339 @@
+#include "harness/checks.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "harness/fault_rules.h"
+#include "harness/problem.h"
+
+namespace seeksim::harness {
+namespace {
+
+using How = RankRecord::How;
+
+// What a check came to. `looked` says whether there was anything to look at.
+struct Finding {
+  bool ok = false;
+  bool looked = true;
+  std::string detail;
+};
+Finding good(std::string detail) { return {true, true, std::move(detail)}; }
+Finding bad(std::string detail) { return {false, true, std::move(detail)}; }
+Finding blind(std::string detail) { return {false, false, std::move(detail)}; }
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  if (ranks.empty()) return "none";
+  return fmt::format("{}{}", ranks.size() == 1 ? "rank " : "ranks ", fmt::join(ranks, ", "));
+}
+
+std::vector<int> finished(const RunRecord& run) {
+  std::vector<int> ranks;
+  for (std::size_t i = 0; i < run.ranks.size(); ++i) {
+    if (run.ranks[i].how == How::finished) ranks.push_back(int(i));
+  }
+  return ranks;
+}
+
+std::string numbers(const runtime::StepRecord& step) {
+  return fmt::format("loss {}, norm {}", step.loss, step.grad_norm);
+}
+
+// ---- the judges ----------------------------------------------------------------------------------------------------
+
+Finding golden(const Evidence& e, const std::string&) {
+  const std::vector<int> ranks = finished(e.run);
+  if (e.golden == nullptr) return blind("there is no golden to compare with");
+  if (ranks.empty()) return blind("no rank finished, so there is no state to compare");
+  const Golden& want = *e.golden;
+  const auto same = [](float a, float b) { return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b); };
+  for (std::size_t i = 0; i < std::min(e.run.steps.size(), want.loss.size()); ++i) {
+    const runtime::StepRecord& step = e.run.steps[i];
+    if (!same(step.loss, want.loss[i])) return bad(fmt::format("loss of step {} is {} instead of {}", i, step.loss, want.loss[i]));
+    if (!same(step.grad_norm, want.grad_norm.at(i))) {
+      return bad(fmt::format("gradient norm of step {} is {} instead of {}", i, step.grad_norm, want.grad_norm[i]));
+    }
+  }
+  for (const int rank : ranks) {
+    const std::string differs = difference(want, e.run.ranks[std::size_t(rank)].state);
+    if (!differs.empty()) return bad(fmt::format("rank {}: {}", rank, differs));
+  }
+  if (e.run.steps.size() != want.loss.size()) return bad(fmt::format("{} steps instead of {}", e.run.steps.size(), want.loss.size()));
+  return good(fmt::format("weights {}, optimizer, data position and {} losses equal the one-rank run's on {}",
+                          hex(want.state.params), want.loss.size(), ranks_text(ranks)));
+}
+
+Finding ranks_agree(const Evidence& e, const std::string&) {
+  const std::vector<int> ranks = finished(e.run);
+  if (!e.run.disagreements.empty()) {
+    const Disagreement& d = e.run.disagreements.front();
+    return bad(fmt::format("step {}: rank {} has {}, another {}", d.step, d.rank, numbers(d.seen), numbers(d.first)));
+  }
+  if (ranks.size() < 2) return blind(fmt::format("{} finished; two are needed to compare", ranks_text(ranks)));
+  const runtime::StateDigest& first = e.run.ranks[std::size_t(ranks[0])].state;
+  for (const int rank : ranks) {
+    if (e.run.ranks[std::size_t(rank)].state == first) continue;
+    Golden other;
+    other.state = first;
+    return bad(fmt::format("rank {} and rank {}: {}", rank, ranks[0], difference(other, e.run.ranks[std::size_t(rank)].state)));
+  }
+  if (e.run.step_comparisons == 0) return blind("no step was committed by two ranks");
+  return good(fmt::format("{} hold the same state; {} losses compared", ranks.size() == e.run.ranks.size() ? fmt::format("all {} ranks", ranks.size()) : ranks_text(ranks), e.run.step_comparisons));
+}
+
+Finding faults_fired(const Evidence& e, const std::string&) {
+  if (e.run.faults.empty()) return blind("the scenario has no faults");
+  std::vector<std::string> idle;
+  std::uint64_t fired = 0;
+  for (std::size_t i = 0; i < e.run.faults.size(); ++i) {
+    fired += e.run.faults[i].fired;
+    if (e.run.faults[i].fired == 0) idle.push_back(fmt::format("faults.{} never fired: {}", i, e.run.faults[i].text));
+  }
+  if (!idle.empty()) return bad(fmt::format("{}", fmt::join(idle, "; ")));
+  return good(e.run.faults.size() == 1 ? fmt::format("fired {} time{}", fired, fired == 1 ? "" : "s")
+                                       : fmt::format("all {} rules, {} times together", e.run.faults.size(), fired));
+}
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts;
+  std::size_t from = 0;
+  for (;;) {
+    const std::size_t comma = text.find(',', from);
+    parts.push_back(text.substr(from, comma == std::string::npos ? comma : comma - from));
+    if (comma == std::string::npos) return parts;
+    from = comma + 1;
+  }
+}
+
+// "5", "2,5", "link:1->0": the names of a diagnosis in the same form.
+std::string culprits_of(const runtime::Diagnosis& diagnosis) {
+  std::vector<std::string> parts;
+  if (diagnosis.links.empty()) {
+    for (const int rank : diagnosis.culprits) parts.push_back(std::to_string(rank));
+  }
+  for (const auto& [from, to] : diagnosis.links) parts.push_back(fmt::format("link:{}->{}", from, to));
+  return fmt::format("{}", fmt::join(parts, ","));
+}
+
+Finding culprit(const Evidence& e, const std::string& wanted) {
+  if (e.run.recoveries.empty()) return blind("nothing was diagnosed: there was no recovery");
+  const Recovery& first = e.run.recoveries.front();
+  std::vector<std::string> want = split(wanted), named = split(culprits_of(first.diagnosis));
+  std::sort(want.begin(), want.end());
+  std::sort(named.begin(), named.end());
+  if (want != named) {
+    return bad(fmt::format("named instead: {} ({})", first.diagnosis.culprits.empty() && first.diagnosis.links.empty() ? "nobody" : culprits_of(first.diagnosis), first.diagnosis.text));
+  }
+  if (!first.of_another_mind.empty()) {
+    return bad(fmt::format("{} named others", ranks_text(first.of_another_mind)));
+  }
+  return good(first.diagnosis.text);
+}
+
+Finding finishes_within(const Evidence& e, const std::string& limit) {
+  const double took = seconds(e.run.virtual_ns);
+  if (e.run.end != sim::WorldEnd::finished) return blind("the run did not finish");
+  const std::string detail = fmt::format("{:.6g} s of virtual time", took);
+  return took <= std::stod(limit) ? good(detail) : bad(detail);
+}
+
+Finding no_recovery(const Evidence& e, const std::string&) {
+  if (e.run.recoveries.empty()) return good("none was needed");
+  return bad(fmt::format("{}: {}", e.run.recoveries.size(), e.run.recoveries.front().diagnosis.text));
+}
+
+Finding recoveries(const Evidence& e, const std::string& wanted) {
+  const std::size_t n = e.run.recoveries.size();
+  return n == std::stoull(wanted) ? good(fmt::format("{} of them", n)) : bad(fmt::format("there were {}", n));
+}
+
+Finding evicted(const Evidence& e, const std::string& wanted) {
+  std::set<int> gone;
+  for (const Recovery& recovery : e.run.recoveries) gone.insert(recovery.evicted.begin(), recovery.evicted.end());
+  for (std::size_t i = 0; i < e.run.ranks.size(); ++i) {
+    if (e.run.ranks[i].how == How::evicted || e.run.ranks[i].how == How::died) gone.insert(int(i));
+  }
+  std::set<int> want;
+  if (wanted != "none") {
+    for (const std::string& rank : split(wanted)) want.insert(std::stoi(rank));
+  }
+  const std::string detail = gone.empty() ? "nobody left" : ranks_text({gone.begin(), gone.end()});
+  return gone == want ? good(detail) : bad(detail);
+}
+
+Finding steps_lost(const Evidence& e, const std::string& limit) {
+  if (e.run.recoveries.empty()) return blind("there was no recovery, so nothing could be lost");
+  std::int64_t lost = 0;
+  for (const Recovery& recovery : e.run.recoveries) lost += recovery.steps_lost;
+  const std::string detail = fmt::format("{} lost", lost);
+  return lost <= std::stoll(limit) ? good(detail) : bad(detail);
+}
+
+Finding loss_falls(const Evidence& e, const std::string&) {
+  const std::size_t n = e.run.steps.size();
+  if (n < 2) return blind(fmt::format("{} steps; two are needed to compare", n));
+  const std::size_t part = std::max<std::size_t>(1, n / 4);
+  double first = 0, last = 0;
+  for (std::size_t i = 0; i < part; ++i) {
+    first += double(e.run.steps[i].loss) / double(part);
+    last += double(e.run.steps[n - 1 - i].loss) / double(part);
+  }
+  const std::string detail = fmt::format("{:.6g} -> {:.6g} (means of {} step{})", first, last, part, part == 1 ? "" : "s");
+  return last < first ? good(detail) : bad(detail);
+}
+
+Finding slowdown(const Evidence& e, const std::string& least) {
+  if (!e.undisturbed_ns || *e.undisturbed_ns <= 0) return blind("there is no undisturbed run to compare with");
+  if (e.run.end != sim::WorldEnd::finished) return blind("the run did not finish");
+  const double ratio = double(e.run.virtual_ns) / double(*e.undisturbed_ns);
+  const std::string detail = fmt::format("{:.6g} s instead of {:.6g} s: {:.4g} times", seconds(e.run.virtual_ns), seconds(*e.undisturbed_ns), ratio);
+  return ratio >= std::stod(least) ? good(detail) : bad(detail);
+}
+
+// ---- arguments -----------------------------------------------------------------------------------------------------
+
+bool is_natural(const std::string& text) {
+  return !text.empty() && text.size() < 10 && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+std::string want_none(const std::string& text, int) { return text.empty() ? "" : "takes no argument"; }
+std::string want_bitwise(const std::string& text, int) { return text == "bitwise" ? "" : "is compared bitwise: write golden:bitwise"; }
+std::string want_natural(const std::string& text, int) { return is_natural(text) ? "" : "takes a whole number, such as 1"; }
+std::string want_number(const std::string& text, int) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool fine = error == std::errc() && end == text.data() + text.size() && value >= 0 && std::isfinite(value);
+  return fine ? "" : "takes a number, such as 1.5";
+}
+std::string want_rank(const std::string& text, int ranks) {
+  if (!is_natural(text)) return fmt::format("names ranks; {} is none", quoted(text));
+  if (ranks > 0 && std::stoi(text) >= ranks) return fmt::format("names rank {}, and ranks go from 0 to {}", text, ranks - 1);
+  return "";
+}
+std::string want_ranks(const std::string& text, int ranks) {
+  if (text == "none") return "";
+  for (const std::string& part : split(text)) {
+    if (const std::string wrong = want_rank(part, ranks); !wrong.empty()) return wrong;
+  }
+  return "";
+}
+std::string want_culprits(const std::string& text, int ranks) {
+  for (const std::string& part : split(text)) {
+    const std::size_t arrow = part.find("->");
+    if (part.compare(0, 5, "link:") != 0) {
+      if (const std::string wrong = want_rank(part, ranks); !wrong.empty()) return wrong;
+    } else if (arrow == std::string::npos) {
+      return "names a link as link:FROM->TO";
+    } else {
+      for (const std::string& end : {part.substr(5, arrow - 5), part.substr(arrow + 2)}) {
+        if (const std::string wrong = want_rank(end, ranks); !wrong.empty()) return wrong;
+      }
+    }
+  }
+  return "";
+}
+
+// ---- the table -----------------------------------------------------------------------------------------------------
+
+struct Row {
+  CheckInfo info;
+  std::string (*wrong)(const std::string& argument, int ranks);
+  Finding (*look)(const Evidence&, const std::string& argument);
+};
+
+const std::vector<Row>& rows() {
+  static const std::vector<Row> table = {
+      {{"golden", "bitwise", "weights, optimizer state, data position, loss scale and every loss equal the one-rank run's, bit for bit", true}, want_bitwise, golden},
+      {{"ranks_agree", "", "all ranks that finished hold the same state and reported the same losses"}, want_none, ranks_agree},
+      {{"faults_fired", "", "every fault rule fired (made in every run that has faults)"}, want_none, faults_fired},
+      {{"culprit", "5 | link:1->0", "the first diagnosis names exactly these ranks or links, on every rank"}, want_culprits, culprit},
+      {{"finishes_within_virtual_s", "SECONDS", "virtual time of the whole run"}, want_number, finishes_within},
+      {{"no_recovery", "", "nothing had to be recovered from"}, want_none, no_recovery},
+      {{"recoveries", "N", "exactly so many recoveries"}, want_natural, recoveries},
+      {{"evicted", "2,5 | none", "exactly these ranks died or were evicted"}, want_ranks, evicted},
+      {{"steps_lost_at_most", "N", "committed steps that had to be trained again"}, want_natural, steps_lost},
+      {{"loss_falls", "", "mean loss of the last quarter of the steps is below that of the first"}, want_none, loss_falls},
+      {{"slowdown_at_least", "FACTOR", "virtual time, as a multiple of the same world's without faults", false, true}, want_number, slowdown},
+  };
+  return table;
+}
+
+const Row* find(const std::string& name) {
+  for (const Row& row : rows()) {
+    if (name == row.info.name) return &row;
+  }
+  return nullptr;
+}
+
+// The argument of {name: argument} in canonical form.
+std::string canonical(const Json& argument) {
+  if (argument.is_string()) return argument.get<std::string>();
+  if (!argument.is_array()) return argument.dump();
+  if (argument.empty()) return "none";
+  std::string text;
+  for (const Json& one : argument) text += (text.empty() ? "" : ",") + one.dump();
+  return text;
+}
+
+}  // namespace
+
+const std::vector<CheckInfo>& check_catalogue() {
+  static const std::vector<CheckInfo> infos = [] {
+    std::vector<CheckInfo> all;
+    for (const Row& row : rows()) all.push_back(row.info);
+    return all;
+  }();
+  return infos;
+}
+
+CheckProblem read_check(const Json& written, int ranks, CheckSpec& spec) {
+  if (written.is_string()) {
+    const std::string text = written.get<std::string>();
+    const std::size_t colon = text.find(':');
+    spec.name = text.substr(0, colon);
+    spec.argument = colon == std::string::npos ? "" : text.substr(colon + 1);
+  } else {
+    spec.name = written.begin().key();
+    spec.argument = canonical(written.begin().value());
+  }
+  const Row* row = find(spec.name);
+  if (row == nullptr) {
+    std::vector<std::string> known;
+    for (const Row& one : rows()) known.emplace_back(one.info.name);
+    return {fmt::format("there is no check {}", quoted(spec.name)), did_you_mean(spec.name, known)};
+  }
+  const std::string wrong = row->wrong(spec.argument, ranks);
+  if (wrong.empty()) return {};
+  return {fmt::format("{} {}", spec.name, wrong),
+          row->info.argument[0] ? fmt::format("For example {}:{}.", spec.name, row->info.argument) : ""};
+}
+
+CheckResult judge(const CheckSpec& check, const Evidence& evidence) {
+  const Row* row = find(check.name);
+  if (row == nullptr) return {check.text(), false, "there is no such check"};
+  Finding finding = row->look(evidence, check.argument);
+  if (!finding.looked) finding.detail = "looked at nothing: " + finding.detail;
+  return {check.text(), finding.ok && finding.looked, std::move(finding.detail)};
+}
+
+bool needs_golden(const Scenario& scenario) {
+  return std::any_of(scenario.checks.begin(), scenario.checks.end(), [](const CheckSpec& check) {
+    const Row* row = find(check.name);
+    return row != nullptr && row->info.needs_golden;
+  });
+}
+
+bool needs_undisturbed(const Scenario& scenario) {
+  return std::any_of(scenario.checks.begin(), scenario.checks.end(), [](const CheckSpec& check) {
+    const Row* row = find(check.name);
+    return row != nullptr && row->info.needs_undisturbed;
+  });
+}
+
+}  // namespace seeksim::harness

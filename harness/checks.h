@@ -1,0 +1,63 @@
+// Checks: oracles over what a run recorded. A table, one row a check; a check that found nothing to look at is red.
+// To add one: a row in checks.cpp, a judge beside it, a line in scenarios/schema.json if it takes an object form, a green
+// and a red case in tests/harness/checks_test.cpp, and a negative scenario.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/exit_status.h"
+#include "harness/golden.h"
+#include "harness/json.h"
+#include "harness/run_record.h"
+#include "harness/scenario.h"
+
+namespace seeksim::harness {
+
+// All that a check may look at.
+struct Evidence {
+  const Scenario& scenario;
+  const RunRecord& run;
+  const Golden* golden = nullptr;                 // there when a check needs it
+  std::optional<TimeNs> undisturbed_ns;           // virtual time of the same world without faults
+};
+
+struct CheckResult {
+  std::string name;       // as CheckSpec::text
+  bool ok = false;
+  std::string detail;
+};
+
+struct CheckInfo {
+  const char* name;
+  const char* argument;   // what comes after the colon, for people; "" none
+  const char* summary;
+  bool needs_golden = false;
+  bool needs_undisturbed = false;
+};
+const std::vector<CheckInfo>& check_catalogue();
+
+// What is wrong with a check as written; `what` is empty when it is fine.
+struct CheckProblem {
+  std::string what;
+  std::string next;
+};
+// From "name", "name:argument" or {name: argument}. ranks: 0 when unknown.
+CheckProblem read_check(const Json& written, int ranks, CheckSpec& spec);
+
+CheckResult judge(const CheckSpec& check, const Evidence& evidence);
+bool needs_golden(const Scenario& scenario);
+bool needs_undisturbed(const Scenario& scenario);
+
+// The whole run: listed checks, those that are always made (finished, faults_fired), and the expectation.
+struct Judgement {
+  std::vector<CheckResult> checks;
+  std::string stopped;        // why training ended before its last step; empty when it did not
+  ExitStatus status = ExitStatus::as_expected;
+  std::string verdict;        // "pass", "fail", "no_progress", "bug"
+  std::string sentence;       // for people
+};
+Judgement judge(const Evidence& evidence);
+
+}  // namespace seeksim::harness

@@ -1,0 +1,296 @@
+#include "harness/deepspeed.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+
+namespace seeksim::harness {
+namespace {
+
+constexpr const char* kNotYet = "Not in this version";
+
+// ---- what this version cannot do -----------------------------------------------------------------------------------
+
+struct Refusal {
+  const char* pointer;   // below the section
+  std::function<bool(const Json&)> asks;
+  const char* next;
+};
+
+bool is_true(const Json& value) { return value == true; }
+bool is_not_fp32(const Json& value) { return value.is_string() && value != "fp32"; }
+bool is_device(const Json& value) { return value.is_string() && value != "none"; }
+bool is_there(const Json& value) { return value.is_object() && !value.empty(); }
+
+const std::vector<Refusal>& refusals() {
+  static const std::vector<Refusal> table = {
+      {"/zero_optimization/stage", [](const Json& v) { return v.is_number_integer() && v != 0; },
+       "Use stage 0; every stage gives the same weights."},
+      {"/zero_optimization/offload_optimizer/device", is_device, "Remove it; it decides no bit."},
+      {"/zero_optimization/offload_param/device", is_device, "Remove it; it decides no bit."},
+      {"/zero_optimization/zero_quantized_weights", is_true, "Remove it."},
+      {"/zero_optimization/zero_quantized_nontrainable_weights", is_true, "Remove it."},
+      {"/zero_optimization/zero_quantized_gradients", is_true, "Remove it."},
+      {"/zero_optimization/legacy_stage1", is_true, "DeepSpeed refuses it too."},
+      {"/fp16/enabled", is_true, "Set it to false: training is in fp32."},
+      {"/bf16/enabled", is_true, "Set it to false: training is in fp32."},
+      {"/amp/enabled", is_true, "Set it to false: training is in fp32."},
+      {"/elasticity/enabled", is_true, "Set it to false; \"recovery\" says what happens when ranks are lost."},
+      {"/data_efficiency/enabled", is_true, "Set it to false."},
+      {"/curriculum_learning/enabled", is_true, "Set it to false."},
+      {"/progressive_layer_drop/enabled", is_true, "Set it to false."},
+      {"/eigenvalue/enabled", is_true, "Set it to false."},
+      {"/hybrid_engine/enabled", is_true, "Set it to false."},
+      {"/sparse_gradients", is_true, "Set it to false."},
+      {"/sparse_attention", is_there, "Remove it."},
+      {"/compression_training", is_there, "Remove it."},
+      {"/quantize_training", is_there, "Remove it."},
+      {"/gradient_allreduce_op", [](const Json& v) { return v == "sum"; }, "Use \"mean\"."},
+      {"/communication_data_type", is_not_fp32, "Use \"fp32\"."},
+      {"/data_types/grad_accum_dtype", is_not_fp32, "Use \"fp32\"."},
+      {"/optimizer/params/amsgrad", is_true, "Set it to false."},
+      {"/optimizer/params/bias_correction", [](const Json& v) { return v == false; }, "Set it to true."},
+      {"/scheduler/params/last_batch_iteration", [](const Json& v) { return v.is_number() && v != -1; }, "Remove it."},
+  };
+  return table;
+}
+
+void refuse(const Reader& section) {
+  if (section.value() == nullptr) return;
+  for (const Refusal& refusal : refusals()) {
+    const Json::json_pointer pointer(refusal.pointer);
+    if (!section.value()->contains(pointer) || !refusal.asks(section.value()->at(pointer))) continue;
+    section.findings().add(section.pointer() + refusal.pointer,
+                           fmt::format("{}: {}", kNotYet, section.value()->at(pointer).dump()), refusal.next);
+  }
+}
+
+// Keys that change what is done below; every other key of the section is accepted and named once.
+const std::vector<std::string>& effective_keys() {
+  static const std::vector<std::string> keys = {
+      "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "optimizer", "scheduler",
+      "gradient_clipping"};
+  return keys;
+}
+
+void name_keys_without_effect(const Reader& section, Scenario& scenario) {
+  if (section.value() == nullptr) return;
+  std::vector<std::string> idle;
+  for (const auto& [key, value] : section.value()->items()) {
+    const auto& effective = effective_keys();
+    if (std::find(effective.begin(), effective.end(), key) != effective.end()) continue;
+    if (key == "zero_optimization" && (value.empty() || (value.size() == 1 && value.contains("stage")))) continue;
+    if (value.is_object() && value.size() == 1 && value.value("enabled", true) == false) continue;
+    idle.push_back(key);
+  }
+  if (!idle.empty()) scenario.notes.push_back(fmt::format("deepspeed keys without effect here: {}", fmt::join(idle, ", ")));
+}
+
+// ---- batch arithmetic (DeepSpeed: runtime/config.py, _set_batch_related_parameters and _batch_assertion) ---------
+
+std::optional<std::int64_t> given(const Reader& section, const char* key) {
+  const Json* value = section.find(key);
+  if (value == nullptr || !value->is_number_integer()) return std::nullopt;
+  return value->get<std::int64_t>();
+}
+
+bool positive(const Reader& section, const char* key, const char* subject, std::optional<std::int64_t> value) {
+  if (!value) return true;
+  if (*value > 0 && *value <= 100'000'000) return true;
+  section.problem(section.has(key) ? key : "",
+                  *value > 0 ? fmt::format("{}: {} is more than any machine holds", subject, *value)
+                             : fmt::format("{}: {} has to be greater than 0", subject, *value),
+                  section.has(key) ? "" : "It follows from the other two sizes and the number of ranks.");
+  return false;
+}
+
+void read_batch(const Reader& section, std::int64_t ranks, Scenario& scenario) {
+  constexpr const char* kTrain = "train_batch_size";
+  constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
+  constexpr const char* kGas = "gradient_accumulation_steps";
+  std::optional<std::int64_t> train = given(section, kTrain), micro = given(section, kMicro), gas = given(section, kGas);
+  if (!train && !micro) {
+    if (section.has(kTrain) || section.has(kMicro)) return;  // of a wrong type: the schema said so
+    section.problem("", "Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided",
+                    "For example \"train_batch_size\": 32.");
+    return;
+  }
+  // Zero or less: DeepSpeed's message, before anything is divided by it.
+  const auto fine = [&](const char* key, const char* subject, std::optional<std::int64_t> value) {
+    return positive(section, key, subject, value);
+  };
+  const bool all_fine = fine(kTrain, "Train batch size", train) & fine(kMicro, "Micro batch size per gpu", micro) &
+                        fine(kGas, "Gradient accumulation steps", gas);
+  if (!all_fine || ranks <= 0) return;
+  if (train && micro) {
+    if (!gas) gas = *train / *micro / ranks;
+  } else if (train) {
+    if (!gas) gas = 1;
+    micro = *train / ranks / *gas;
+  } else {
+    if (!gas) gas = 1;
+    train = *micro * *gas * ranks;
+  }
+  if (!(fine(kTrain, "Train batch size", train) & fine(kMicro, "Micro batch size per gpu", micro) &
+        fine(kGas, "Gradient accumulation steps", gas))) {
+    return;
+  }
+  if (*train != *micro * *gas * ranks) {
+    section.problem(section.has(kTrain) ? kTrain : "",
+                    fmt::format("Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * "
+                                "gradient_acc_step * world_size {} != {} * {} * {}",
+                                *train, *micro, *gas, ranks),
+                    fmt::format("With {} ranks and these micro-batches, {} would fit; or give two of the three.", ranks,
+                                *micro * *gas * ranks));
+    return;
+  }
+  scenario.train.definition.global_batch = int(*train);
+  scenario.train.layout.micro_batch = int(*micro);
+  scenario.accumulation = int(*gas);
+}
+
+// ---- optimizer and schedule ----------------------------------------------------------------------------------------
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; });
+  return text;
+}
+
+void read_optimizer(const Reader& section, Scenario& scenario) {
+  runtime::OptimizerPlan& plan = scenario.train.definition.optimizer;
+  plan.type = "AdamW";
+  plan.weight_decay = 0;  // DeepSpeed's FusedAdam; torch's AdamW has 0.01
+  if (!section.has("optimizer")) {
+    scenario.notes.push_back("no optimizer given: AdamW with lr 0.001 and no weight decay");
+    return;
+  }
+  const Reader optimizer = section.child("optimizer"), params = optimizer.child("params");
+  const std::string type = optimizer.text("type", "AdamW");
+  const bool is_adam = lower(type) == "adam";
+  if (!is_adam && lower(type) != "adamw") {
+    const std::vector<std::string> known = {"AdamW", "Adam"};
+    const std::string near = closest(type, known);
+    optimizer.problem("type", fmt::format("{}: optimizer {}", kNotYet, quoted(type)),
+                      near.empty() ? "Use AdamW or Adam." : fmt::format("Did you mean \"{}\"?", near));
+  }
+  if (params.has("max_grad_norm")) {
+    params.problem("max_grad_norm",
+                   "'max_grad_norm' is not supported as an optimizer parameter, please switch to using the deepspeed "
+                   "parameter 'gradient_clipping'",
+                   "Move it one level up.");
+  }
+  // DeepSpeed's "Adam" is AdamW unless told otherwise.
+  if (is_adam && !params.flag("adam_w_mode", true)) plan.type = "Adam";
+  if (is_adam && plan.type == "AdamW" && !params.has("adam_w_mode")) {
+    scenario.notes.push_back("optimizer Adam means AdamW in DeepSpeed; \"adam_w_mode\": false gives L2");
+  }
+  plan.lr = params.number("lr", 1e-3);
+  plan.eps = params.number("eps", 1e-8);
+  const bool torch_adamw = params.flag("torch_adam", false) && plan.type == "AdamW";
+  plan.weight_decay = params.number("weight_decay", torch_adamw ? 0.01 : 0.0);
+  const Json* betas = params.find("betas");
+  if (betas && betas->is_array() && betas->size() == 2 && (*betas)[0].is_number() && (*betas)[1].is_number()) {
+    plan.betas = {(*betas)[0].get<double>(), (*betas)[1].get<double>()};
+  }
+}
+
+void read_scheduler(const Reader& section, Scenario& scenario) {
+  runtime::SchedulerPlan& plan = scenario.train.definition.scheduler;
+  plan = {};
+  plan.warmup_max_lr = scenario.train.definition.optimizer.lr;
+  if (!section.has("scheduler")) return;
+  const Reader scheduler = section.child("scheduler"), params = scheduler.child("params");
+  plan.type = scheduler.text("type");
+  const std::vector<std::string> known = {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"};
+  if (scheduler.has("type") && std::find(known.begin(), known.end(), plan.type) == known.end()) {
+    const std::string near = closest(plan.type, known);
+    scheduler.problem("type", fmt::format("{}: scheduler {}", kNotYet, quoted(plan.type)),
+                      near.empty() ? fmt::format("Use one of {}.", fmt::join(known, ", "))
+                                   : fmt::format("Did you mean \"{}\"?", near));
+    return;
+  }
+  plan.warmup_min_lr = params.number("warmup_min_lr", 0);
+  plan.warmup_max_lr = params.number("warmup_max_lr", plan.warmup_max_lr);
+  plan.warmup_num_steps = std::max<std::int64_t>(2, params.integer("warmup_num_steps", 1000));
+  plan.warmup_type = params.text("warmup_type", "log");
+  plan.total_num_steps = params.integer("total_num_steps", 0);
+  plan.warmup_min_ratio = params.number("warmup_min_ratio", 0);
+  plan.cos_min_ratio = params.number("cos_min_ratio", 1e-4);
+  const bool decays = plan.type == "WarmupDecayLR" || plan.type == "WarmupCosineLR";
+  if (decays && !params.has("total_num_steps")) {
+    scheduler.problem("", fmt::format("{} needs total_num_steps", plan.type),
+                      "Add it under \"params\": usually the number of steps.");
+  }
+  if (decays && params.has("total_num_steps") && plan.total_num_steps < plan.warmup_num_steps) {
+    scenario.notes.push_back(fmt::format("total_num_steps {} is less than warmup_num_steps {}", plan.total_num_steps,
+                                         plan.warmup_num_steps));
+  }
+}
+
+void find_auto(const Json& value, const std::string& pointer, std::vector<std::string>& found) {
+  if (value.is_string() && value == "auto") found.push_back(pointer);
+  if (!value.is_object()) return;
+  for (const auto& [key, member] : value.items()) find_auto(member, pointer + '/' + pointer_step(key), found);
+}
+
+}  // namespace
+
+void refuse_auto(Document& document, std::vector<Problem>& problems) {
+  const auto section = document.json().find("deepspeed");
+  if (section == document.json().end()) return;
+  std::vector<std::string> found;
+  find_auto(*section, "/deepspeed", found);
+  for (const std::string& pointer : found) {
+    problems.push_back(document.problem(pointer, "\"auto\" is filled by Hugging Face's Trainer, which is not here",
+                                        "Write the value, or remove the key for DeepSpeed's default."));
+    const std::size_t slash = pointer.rfind('/');
+    document.json().at(Json::json_pointer(pointer.substr(0, slash))).erase(
+        Json::json_pointer(pointer.substr(slash)).back());
+  }
+}
+
+void read_deepspeed(const Reader& section, int ranks, Scenario& scenario) {
+  refuse(section);
+  read_batch(section, ranks, scenario);
+  read_optimizer(section, scenario);
+  read_scheduler(section, scenario);
+  runtime::Definition& definition = scenario.train.definition;
+  definition.gradient_clipping = section.number("gradient_clipping", 1.0);
+  if (!section.has("gradient_clipping")) {
+    scenario.notes.push_back("gradient_clipping 1 is DeepSpeed 0.19.6's default (0 turns it off)");
+  }
+  name_keys_without_effect(section, scenario);
+}
+
+Json deepspeed_json(const Scenario& scenario) {
+  const runtime::Definition& d = scenario.train.definition;
+  Json section = {{"train_batch_size", d.global_batch},
+                  {"train_micro_batch_size_per_gpu", scenario.train.layout.micro_batch},
+                  {"gradient_accumulation_steps", scenario.accumulation},
+                  {"zero_optimization", {{"stage", 0}}}};
+  Json params = {{"lr", d.optimizer.lr},
+                 {"betas", {d.optimizer.betas[0], d.optimizer.betas[1]}},
+                 {"eps", d.optimizer.eps},
+                 {"weight_decay", d.optimizer.weight_decay}};
+  if (d.optimizer.type == "Adam") params["adam_w_mode"] = false;
+  section["optimizer"] = {{"type", d.optimizer.type}, {"params", std::move(params)}};
+  const runtime::SchedulerPlan& s = d.scheduler;
+  if (!s.type.empty() && s.type != "table") {
+    Json schedule = {{"warmup_num_steps", s.warmup_num_steps}, {"warmup_type", s.warmup_type}};
+    if (s.type == "WarmupCosineLR") {
+      schedule["warmup_min_ratio"] = s.warmup_min_ratio;
+      schedule["cos_min_ratio"] = s.cos_min_ratio;
+    }
+    schedule["warmup_min_lr"] = s.warmup_min_lr;
+    schedule["warmup_max_lr"] = s.warmup_max_lr;
+    if (s.total_num_steps > 0) schedule["total_num_steps"] = s.total_num_steps;
+    section["scheduler"] = {{"type", s.type}, {"params", std::move(schedule)}};
+  }
+  section["gradient_clipping"] = d.gradient_clipping;
+  return section;
+}
+
+}  // namespace seeksim::harness

@@ -1,0 +1,16 @@
+// What the program's exit status says. Scripts and CI read it, so it is a contract (ARCHITECTURE.md, section 7).
+#pragma once
+
+namespace seeksim::harness {
+
+enum class ExitStatus : int {
+  as_expected = 0,
+  check_failed = 1,   // or an expected failure did not come
+  bad_input = 2,      // bad scenario, file or usage
+  no_progress = 3,    // deadlock, out of time
+  bug = 4             // in seeksim itself
+};
+
+constexpr int code(ExitStatus status) { return static_cast<int>(status); }
+
+}  // namespace seeksim::harness

@@ -1,0 +1,146 @@
+// The verdict on a whole run: the checks that were asked for, those that are always made, and what was expected.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "harness/checks.h"
+
+namespace seeksim::harness {
+namespace {
+
+using How = RankRecord::How;
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; });
+  return text;
+}
+
+// Why training did not reach its last step; empty when it did.
+std::string why_stopped(const Evidence& e) {
+  if (e.run.end == sim::WorldEnd::deadlock) return "deadlock";
+  if (e.run.end == sim::WorldEnd::out_of_wall_time) return "out_of_time: the wall-clock limit was reached";
+  bool anybody_finished = false;
+  for (const RankRecord& rank : e.run.ranks) {
+    if (rank.how == How::stopped) return rank.why.empty() ? "the recovery policy gave up" : rank.why;
+    anybody_finished |= rank.how == How::finished;
+  }
+  return anybody_finished ? "" : "no rank is left";
+}
+
+CheckResult finished(const Evidence& e, const std::string& stopped) {
+  CheckResult result{"finished", false, ""};
+  const std::int64_t steps = e.scenario.train.definition.steps;
+  std::size_t ranks = 0;
+  for (const RankRecord& rank : e.run.ranks) ranks += rank.how == How::finished;
+  result.detail = fmt::format("{} of {} steps, by {} of {} ranks", e.run.steps.size(), steps, ranks, e.run.ranks.size());
+  for (std::size_t i = 0; i < e.run.ranks.size(); ++i) {
+    const RankRecord& rank = e.run.ranks[i];
+    if (rank.how == How::finished && rank.steps_committed != steps) {
+      result.detail = fmt::format("rank {} finished after {} of {} steps", i, rank.steps_committed, steps);
+      return result;
+    }
+    if (rank.how == How::running && stopped.empty()) {
+      result.detail = fmt::format("rank {} did not end", i);
+      return result;
+    }
+  }
+  result.ok = stopped.empty() && std::int64_t(e.run.steps.size()) == steps && ranks > 0;
+  if (!stopped.empty()) result.detail += "; " + stopped;
+  return result;
+}
+
+bool names(const std::string& wanted, const CheckResult& check) {
+  return check.name == wanted || check.name.substr(0, check.name.find(':')) == wanted;
+}
+
+struct Tally {
+  std::vector<std::string> red;          // checks that failed
+  std::vector<std::string> unexpected;   // ... that the expectation does not name
+  bool named_is_red = false;
+};
+
+Tally tally(const Judgement& j, const Expect& expect) {
+  Tally t;
+  for (const CheckResult& check : j.checks) {
+    if (check.ok) continue;
+    t.red.push_back(check.name);
+    if (expect.what == Expect::What::check_fails && names(expect.argument, check)) {
+      t.named_is_red = true;
+    } else {
+      t.unexpected.push_back(check.name);
+    }
+  }
+  return t;
+}
+
+void conclude(Judgement& j, ExitStatus status, const char* verdict, std::string sentence) {
+  j.status = status;
+  j.verdict = verdict;
+  j.sentence = std::move(sentence);
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+bool no_progress(const Evidence& e) {
+  return e.run.end == sim::WorldEnd::deadlock || e.run.end == sim::WorldEnd::out_of_wall_time;
+}
+
+void conclude_stop(Judgement& j, const Evidence& e, const Tally& t) {
+  const std::string& wanted = e.scenario.expect.argument;
+  if (j.stopped.empty()) {
+    conclude(j, ExitStatus::check_failed, "fail", fmt::format("training was expected to stop ({}), and finished", wanted));
+  } else if (lower(j.stopped).find(lower(wanted)) == std::string::npos) {
+    conclude(j, no_progress(e) ? ExitStatus::no_progress : ExitStatus::check_failed, no_progress(e) ? "no_progress" : "fail",
+             fmt::format("training was expected to stop for another reason ({}): {}", wanted, j.stopped));
+  } else if (!t.red.empty()) {
+    conclude(j, ExitStatus::check_failed, "fail", fmt::format("stopped as expected, but red: {}", listed(t.red)));
+  } else {
+    conclude(j, ExitStatus::as_expected, "pass", fmt::format("stopped as expected: {}", j.stopped));
+  }
+}
+
+}  // namespace
+
+Judgement judge(const Evidence& e) {
+  Judgement j;
+  j.stopped = why_stopped(e);
+  const Expect& expect = e.scenario.expect;
+  if (expect.what != Expect::What::stops) j.checks.push_back(finished(e, j.stopped));
+  bool fired_is_listed = false;
+  for (const CheckSpec& check : e.scenario.checks) {
+    j.checks.push_back(judge(check, e));
+    fired_is_listed |= check.name == "faults_fired";
+  }
+  if (!fired_is_listed && !e.scenario.faults.empty()) j.checks.push_back(judge(CheckSpec{"faults_fired", ""}, e));
+
+  for (std::size_t i = 0; i < e.run.ranks.size(); ++i) {
+    if (e.run.ranks[i].how != How::threw) continue;
+    conclude(j, ExitStatus::bug, "bug", fmt::format("rank {} failed inside seeksim: {}", i, e.run.ranks[i].why));
+    return j;
+  }
+  const Tally t = tally(j, expect);
+  if (expect.what == Expect::What::stops) {
+    conclude_stop(j, e, t);
+  } else if (no_progress(e)) {
+    conclude(j, ExitStatus::no_progress, "no_progress", j.stopped);
+  } else if (expect.what == Expect::What::pass) {
+    if (t.red.empty()) {
+      conclude(j, ExitStatus::as_expected, "pass", fmt::format("{} checks hold", j.checks.size()));
+    } else {
+      conclude(j, ExitStatus::check_failed, "fail", fmt::format("red: {}", listed(t.red)));
+    }
+  } else if (!t.named_is_red) {
+    conclude(j, ExitStatus::check_failed, "fail", fmt::format("{} was expected to fail, and holds", expect.argument));
+  } else if (!t.unexpected.empty()) {
+    conclude(j, ExitStatus::check_failed, "fail", fmt::format("{} failed as expected, but so did: {}", expect.argument, listed(t.unexpected)));
+  } else {
+    conclude(j, ExitStatus::as_expected, "pass", fmt::format("{} failed, as expected", expect.argument));
+  }
+  return j;
+}
+
+}  // namespace seeksim::harness

@@ -1,0 +1,102 @@
+#include "harness/run_record.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace seeksim::harness {
+namespace {
+
+constexpr std::size_t kDisagreementsKept = 8;
+
+// By bits: a NaN equals itself, and -0 is not +0.
+bool same_numbers(const runtime::StepRecord& a, const runtime::StepRecord& b) {
+  const auto bits = [](float x) { return std::bit_cast<std::uint32_t>(x); };
+  return bits(a.loss) == bits(b.loss) && bits(a.grad_norm) == bits(b.grad_norm) && a.lr == b.lr &&
+         a.loss_scale == b.loss_scale && a.skipped == b.skipped;
+}
+
+}  // namespace
+
+const char* name(RankRecord::How how) {
+  switch (how) {
+    case RankRecord::How::running: return "did not end";
+    case RankRecord::How::finished: return "finished";
+    case RankRecord::How::evicted: return "evicted";
+    case RankRecord::How::stopped: return "stopped";
+    case RankRecord::How::died: return "died";
+    case RankRecord::How::threw: return "threw";
+  }
+  return "?";
+}
+
+std::optional<runtime::StateDigest> RunRecord::state() const {
+  for (const RankRecord& rank : ranks) {
+    if (rank.how == RankRecord::How::finished) return rank.state;
+  }
+  return std::nullopt;
+}
+
+Collector::Collector(int ranks, std::int64_t gradients_of) : gradients_of_(gradients_of) {
+  record_.ranks.resize(std::size_t(ranks));
+}
+
+void Collector::step_committed(int rank, const runtime::StepRecord& record) {
+  record_.ranks[std::size_t(rank)].steps_committed = record.step + 1;
+  const auto step = std::size_t(record.step);
+  if (step >= record_.steps.size()) {
+    // A gap would mean a step that nobody committed: it shows as a missing number, not as a shifted list.
+    while (record_.steps.size() < step) {
+      runtime::StepRecord missing;
+      missing.step = std::int64_t(record_.steps.size());
+      missing.loss = missing.grad_norm = std::bit_cast<float>(0x7fc00000u);
+      record_.steps.push_back(missing);
+    }
+    record_.steps.push_back(record);
+    return;
+  }
+  ++record_.step_comparisons;
+  const runtime::StepRecord& first = record_.steps[step];
+  if (same_numbers(first, record) || record_.disagreements.size() >= kDisagreementsKept) return;
+  record_.disagreements.push_back({record.step, rank, record, first});
+}
+
+void Collector::merge(int rank, const runtime::RecoveryRecord& told, bool over) {
+  auto at = std::find_if(record_.recoveries.begin(), record_.recoveries.end(),
+                         [&](const Recovery& r) { return r.epoch >= told.epoch; });
+  if (at == record_.recoveries.end() || at->epoch != told.epoch) {
+    at = record_.recoveries.insert(at, Recovery{});
+    at->epoch = told.epoch;
+    at->step = told.step;
+    at->diagnosis = told.diagnosis;
+  }
+  Recovery& all = *at;
+  const bool same = all.diagnosis.culprits == told.diagnosis.culprits && all.diagnosis.links == told.diagnosis.links &&
+                    all.diagnosis.verdict == told.diagnosis.verdict;
+  if (!same && std::find(all.of_another_mind.begin(), all.of_another_mind.end(), rank) == all.of_another_mind.end()) {
+    all.of_another_mind.push_back(rank);
+  }
+  if (all.detected_ns < 0 || told.detected_ns < all.detected_ns) {
+    all.detected_ns = told.detected_ns;
+    all.first_rank = rank;
+    all.error = told.error;
+    all.op = told.op;
+  }
+  all.evicted = told.evicted;
+  all.survivors = told.survivors;
+  all.agreed_ns = std::max(all.agreed_ns, told.agreed_ns);
+  if (!over) return;
+  all.rebuilt_ns = std::max(all.rebuilt_ns, told.rebuilt_ns);
+  all.resumed_ns = std::max(all.resumed_ns, told.resumed_ns);
+  all.steps_lost = std::max(all.steps_lost, told.steps_lost);
+}
+
+void Collector::recovering(int rank, const runtime::RecoveryRecord& so_far) { merge(rank, so_far, false); }
+void Collector::recovered(int rank, const runtime::RecoveryRecord& record) { merge(rank, record, true); }
+
+bool Collector::wants_gradients(int, std::int64_t step) { return step == gradients_of_; }
+
+void Collector::gradients(int, std::int64_t, std::vector<runtime::NamedTensor> gradients) {
+  if (!gradients.empty()) record_.gradients = std::move(gradients);
+}
+
+}  // namespace seeksim::harness

@@ -1,0 +1,106 @@
+// What a run did, as plain values: filled by an Observer while the simulator runs, or by hand in tests. Checks and reports
+// see this and nothing else, so that they can be tried without running anything.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "faults/plan.h"
+#include "runtime/observer.h"
+#include "runtime/train.h"
+#include "sim/world.h"
+
+namespace seeksim::harness {
+
+using runtime::TimeNs;
+
+// How one rank ended.
+struct RankRecord {
+  enum class How : std::uint8_t { running, finished, evicted, stopped, died, threw } how = How::running;
+  std::string why;
+  std::int64_t steps_committed = 0;
+  runtime::StateDigest state;     // of a rank that finished
+};
+const char* name(RankRecord::How how);
+
+// One recovery, put together from what each rank told of it.
+struct Recovery {
+  std::uint32_t epoch = 0;
+  std::int64_t step = 0;
+  int first_rank = -1;            // who noticed first
+  runtime::ErrorKind error = runtime::ErrorKind::count_;
+  runtime::Op op;                 // in which it noticed
+  runtime::Diagnosis diagnosis;
+  std::vector<int> evicted;
+  std::vector<int> survivors;
+  TimeNs detected_ns = -1;        // first rank
+  TimeNs agreed_ns = -1;          // last rank, as the two below
+  TimeNs rebuilt_ns = -1;
+  TimeNs resumed_ns = -1;         // -1: never
+  std::int64_t steps_lost = 0;
+  std::vector<int> of_another_mind;   // ranks whose diagnosis named others
+};
+
+// A step in which a rank reported other numbers than the first rank to commit it.
+struct Disagreement {
+  std::int64_t step = 0;
+  int rank = 0;
+  runtime::StepRecord seen;
+  runtime::StepRecord first;
+};
+
+struct Event {
+  TimeNs at_ns = 0;
+  int rank = -1;
+  std::string text;
+};
+
+struct RunRecord {
+  sim::WorldEnd end = sim::WorldEnd::finished;
+  TimeNs virtual_ns = 0;
+  double wall_s = 0;
+  std::uint64_t fingerprint = 0;
+  std::string wait_for_graph;
+  std::vector<RankRecord> ranks;
+  std::vector<runtime::StepRecord> steps;       // committed, in order; as the first rank to commit reported it
+  std::uint64_t step_comparisons = 0;           // how often a rank's step was held against another's
+  std::vector<Disagreement> disagreements;      // the first few
+  std::vector<Recovery> recoveries;             // by epoch
+  std::vector<faults::RuleStatus> faults;
+  std::vector<Event> events;                    // from the world and the fault plan, in order
+  std::vector<sim::CommUse> comm;               // indexed by OpKind
+  std::vector<std::size_t> memory_peak_by_tag;
+  std::size_t memory_peak = 0;
+  std::vector<runtime::NamedTensor> final_weights;
+  std::vector<runtime::NamedTensor> gradients;  // of the step that was asked for
+
+  // The digest of the first rank that finished; empty when none did.
+  std::optional<runtime::StateDigest> state() const;
+};
+
+// Collects while a run goes on. One collector for all ranks: the simulator runs them on one thread.
+class Collector : public runtime::Observer {
+ public:
+  // gradients_of: the step (from 0) whose gradients are kept; -1: none.
+  explicit Collector(int ranks, std::int64_t gradients_of = -1);
+
+  void step_committed(int rank, const runtime::StepRecord& record) override;
+  void recovering(int rank, const runtime::RecoveryRecord& so_far) override;
+  void recovered(int rank, const runtime::RecoveryRecord& record) override;
+  bool wants_gradients(int rank, std::int64_t step) override;
+  void gradients(int rank, std::int64_t step, std::vector<runtime::NamedTensor> gradients) override;
+
+  RunRecord& record() { return record_; }
+  std::int64_t steps() const { return std::int64_t(record_.steps.size()); }
+
+ private:
+  void merge(int rank, const runtime::RecoveryRecord& told, bool over);
+
+  RunRecord record_;
+  std::int64_t gradients_of_;
+};
+
+}  // namespace seeksim::harness

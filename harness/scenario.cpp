@@ -1,0 +1,338 @@
+// Loading: document -> schema -> meaning. Every stage reports all it finds, and one that cannot judge a value leaves it.
+#include "harness/scenario.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+#include "harness/checks.h"
+#include "harness/deepspeed.h"
+#include "harness/estimate.h"
+#include "harness/fault_rules.h"
+#include "harness/files.h"
+#include "harness/reader.h"
+#include "harness/schema.h"
+#include "runtime/gpt2_parameters.h"
+#include "runtime/safetensors.h"
+#include "runtime/weights.h"
+
+namespace seeksim::harness {
+namespace {
+
+constexpr std::uint64_t kTextBytesMax = std::uint64_t(512) << 20;
+constexpr std::uint64_t kWeightBytesMax = std::uint64_t(8) << 30;
+constexpr int kRanksMax = 65536;
+
+void check_schema(Findings& findings, const Document& document) {
+  std::vector<SchemaProblem> problems = explain(scenario_schema(), document.json());
+  // explain() knows what our schema uses; valijson knows all of draft-07. They agree unless the schema grew.
+  if (problems.empty()) problems = validate(scenario_schema(), document.json());
+  for (const SchemaProblem& problem : problems) findings.add(problem.pointer, problem.what, problem.next);
+}
+
+void read_name(const Reader& top, Scenario& scenario) {
+  scenario.name = top.text("name");
+  scenario.why = top.text("why");
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
+  };
+  if (scenario.name.empty()) return;
+  if (!std::all_of(scenario.name.begin(), scenario.name.end(), fits) || scenario.name[0] == '.') {
+    top.problem("name", fmt::format("{} cannot name files", quoted(scenario.name)), "Use letters, digits, '_', '-' and '.'.");
+  }
+}
+
+void read_model(const Reader& model, Scenario& scenario) {
+  runtime::ModelPlan& plan = scenario.train.definition.model;
+  plan.family = model.text("family", "gpt2");
+  plan.layers = int(model.integer("layers", plan.layers));
+  plan.width = int(model.integer("width", plan.width));
+  plan.heads = int(model.integer("heads", plan.heads));
+  plan.context = int(model.integer("context", plan.context));
+  plan.vocab = int(model.integer("vocab", plan.vocab));
+  plan.tied = model.flag("tied", true);
+  plan.init_stddev = model.number("init_stddev", plan.init_stddev);
+  plan.norm_eps = model.number("norm_eps", plan.norm_eps);
+  if (plan.heads > 0 && plan.width > 0 && plan.width % plan.heads != 0) {
+    const int fits = plan.width / plan.heads * plan.heads;
+    model.problem("width", fmt::format("{} is not a multiple of {} heads", plan.width, plan.heads),
+                  fmt::format("For example {}.", fits > 0 ? fits : plan.heads));
+  }
+}
+
+void read_text(const Reader& data, Scenario& scenario) {
+  runtime::Definition& definition = scenario.train.definition;
+  const std::string place = data.findings().place(data.at("text"));
+  try {
+    const std::string path = resolve(definition.data.text, scenario.file, place);
+    definition.data.bytes = read_file(path, kTextBytesMax, place);
+  } catch (const BadInput& bad) {
+    for (Problem problem : bad.problems()) {
+      problem.path = "data.text";
+      data.findings().add(problem);
+    }
+    return;
+  }
+  const std::size_t size = definition.data.bytes.size(), least = std::size_t(definition.model.context) + 1;
+  if (size == 0) {
+    data.problem("text", fmt::format("{} is empty", quoted(definition.data.text)), "Name a file with some prose in it.");
+  } else if (size < least) {
+    data.problem("text", fmt::format("{} holds {} bytes; one sample takes context + 1 = {}", quoted(definition.data.text), size, least),
+                 "Use a longer text or a smaller model.context.");
+  }
+}
+
+// Given samples, as --save-batches writes them: held against the model now, since the kernels trust their tokens.
+std::vector<std::int32_t> given_tokens(const std::string& bytes, const runtime::ModelPlan& model) {
+  for (const runtime::TensorBytes& tensor : runtime::read_safetensors(bytes)) {
+    if (tensor.name != "tokens") continue;
+    if (tensor.dtype != runtime::DType::i32 || tensor.shape.size() != 3 || tensor.shape[2] != model.context + 1) {
+      throw std::runtime_error(fmt::format("\"tokens\" has shape ({}); int32 (steps, batch, {}) is wanted",
+                                           fmt::join(tensor.shape, ", "), model.context + 1));
+    }
+    std::vector<std::int32_t> tokens(tensor.bytes.size() / sizeof(std::int32_t));
+    std::memcpy(tokens.data(), tensor.bytes.data(), tensor.bytes.size());
+    if (tokens.empty()) throw std::runtime_error("\"tokens\" is empty");
+    for (const std::int32_t token : tokens) {
+      if (token < 0 || token >= model.vocab) throw std::runtime_error(fmt::format("token {} is not below the vocabulary of {}", token, model.vocab));
+    }
+    return tokens;
+  }
+  throw std::runtime_error("there is no tensor \"tokens\"");
+}
+
+void read_batches(const Reader& data, Scenario& scenario) {
+  scenario.batches_file = data.text("batches");
+  const std::string place = data.findings().place(data.at("batches"));
+  try {
+    const std::string path = resolve(scenario.batches_file, scenario.file, place);
+    scenario.train.definition.data.tokens = given_tokens(read_file(path, kWeightBytesMax, place), scenario.train.definition.model);
+  } catch (const BadInput& bad) {
+    for (const Problem& problem : bad.problems()) data.findings().add(problem);
+  } catch (const std::exception& error) {
+    data.problem("batches", fmt::format("{} cannot be trained on: {}", quoted(scenario.batches_file), error.what()), "");
+  }
+}
+
+void read_data(const Reader& data, Scenario& scenario) {
+  runtime::Definition& definition = scenario.train.definition;
+  definition.data.text = data.text("text");
+  definition.data.synthetic = data.flag("synthetic", false);
+  const bool text = data.has("text"), batches = data.has("batches");
+  if (text + batches + definition.data.synthetic > 1) {
+    data.problem("", "more than one source is named", "Keep one of text, synthetic and batches.");
+  } else if (!text && !batches && !definition.data.synthetic) {
+    if (data.value() != nullptr) data.problem("", "there is nothing to train on", "Add \"text\": FILE or \"synthetic\": true.");
+  } else if (batches) {
+    read_batches(data, scenario);
+  } else if (text && !definition.data.text.empty()) {
+    if (definition.model.vocab < 256) {
+      data.findings().add("/model/vocab", fmt::format("{} is too small for a text, whose bytes are the tokens", definition.model.vocab),
+                          "Use 256 or more.");
+    }
+    read_text(data, scenario);
+  }
+}
+
+// Returns the number of ranks, 0 when it cannot be told.
+int read_world(const Reader& world, Scenario& scenario) {
+  sim::WorldPlan& plan = scenario.world;
+  const std::int64_t nodes = world.integer("nodes", 0), per_node = world.integer("ranks_per_node", 0);
+  plan.network = world.text("network", "ib");
+  plan.noise = world.number("noise", plan.noise);
+  const Reader device = world.child("device");
+  const double tflops = device.number("tflops", plan.device.flops_per_ns / 1e3);
+  plan.device.flops_per_ns = tflops * 1e3;
+  plan.device.bytes_per_ns = device.number("bandwidth_gb_s", plan.device.bytes_per_ns);
+  plan.device.launch_ns = runtime::TimeNs(device.number("launch_us", double(plan.device.launch_ns) / 1e3) * 1e3);
+  const double gib = std::min(1e6, device.number("memory_gib", double(plan.device.capacity_bytes >> 30)));
+  plan.device.capacity_bytes = std::size_t(gib * double(std::size_t(1) << 30));
+  for (const char* axis : {"pipeline", "tensor"}) {
+    if (const std::int64_t ways = world.integer(axis, 1); ways > 1) {
+      world.problem(axis, fmt::format("Not in this version: {}", ways), "Use 1: all ranks share the batch.");
+    }
+  }
+  if (nodes < 1 || per_node < 1 || nodes > 100'000 || per_node > 100'000) return 0;
+  if (nodes * per_node > kRanksMax) {
+    world.problem("", fmt::format("{} x {} = {} ranks are more than the {} that fit into one process", nodes, per_node, nodes * per_node, kRanksMax),
+                  "Use fewer nodes or ranks_per_node.");
+    return 0;
+  }
+  plan.nodes = int(nodes);
+  plan.ranks_per_node = int(per_node);
+  return plan.ranks();
+}
+
+// Instead of a DeepSpeed schedule: the rates themselves.
+void read_lr_table(const Reader& top, Scenario& scenario) {
+  const Json* table = top.find("lr_table");
+  if (table == nullptr || !table->is_array()) return;
+  runtime::SchedulerPlan& plan = scenario.train.definition.scheduler;
+  if (!plan.type.empty()) top.problem("lr_table", "there is a deepspeed.scheduler too", "Keep one of the two.");
+  plan = {};
+  plan.type = "table";
+  for (const Json& rate : *table) {
+    if (rate.is_number()) plan.table.push_back(rate.get<double>());
+  }
+}
+
+void read_recovery(const Reader& recovery, Scenario& scenario) {
+  runtime::RecoveryPlan& plan = scenario.train.recovery;
+  const std::string policy = recovery.text("policy", "rebuild_and_redo");
+  using runtime::RecoveryPolicy;
+  plan.policy = policy == "stop"         ? RecoveryPolicy::stop
+                : policy == "retry_step" ? RecoveryPolicy::retry_step
+                                         : RecoveryPolicy::rebuild_and_redo;
+  plan.watchdog_ns = read_seconds(recovery, "watchdog_s", plan.watchdog_ns);
+  plan.agree_ns = read_seconds(recovery, "agree_s", plan.agree_ns);
+  plan.attempts_max = int(std::min<std::int64_t>(recovery.integer("attempts", plan.attempts_max), 1 << 30));
+}
+
+void read_checks(const Reader& top, int ranks, Scenario& scenario) {
+  const Json* list = top.find("checks");
+  if (list == nullptr || !list->is_array()) return;
+  for (std::size_t i = 0; i < list->size(); ++i) {
+    const Json& one = (*list)[i];
+    if (!one.is_string() && !(one.is_object() && one.size() == 1)) continue;  // the schema said so
+    CheckSpec spec;
+    const CheckProblem wrong = read_check(one, ranks, spec);
+    if (!wrong.what.empty()) top.findings().add(fmt::format("/checks/{}", i), wrong.what, wrong.next);
+    if (wrong.what.empty()) scenario.checks.push_back(spec);
+  }
+}
+
+void read_expect(const Reader& top, Scenario& scenario) {
+  const Json* expect = top.find("expect");
+  if (expect == nullptr) return;
+  if (expect->is_string()) {
+    if (*expect != "pass") {
+      top.problem("expect", fmt::format("{} is not known", quoted(expect->get<std::string>())),
+                  "Use \"pass\", {\"check_fails\": NAME} or {\"stops\": REASON}.");
+    }
+    return;
+  }
+  const Reader inner = top.child("expect");
+  if (inner.has("stops")) scenario.expect = {Expect::What::stops, inner.text("stops")};
+  if (!inner.has("check_fails")) return;
+  scenario.expect = {Expect::What::check_fails, inner.text("check_fails")};
+  std::vector<std::string> named = {"finished", "faults_fired"};  // always judged
+  for (const CheckSpec& check : scenario.checks) named.insert(named.end(), {check.text(), check.name});
+  if (std::find(named.begin(), named.end(), scenario.expect.argument) == named.end()) {
+    inner.problem("check_fails", fmt::format("no check {} is made here", quoted(scenario.expect.argument)),
+                  did_you_mean(scenario.expect.argument, named));
+  }
+}
+
+void read_golden(const Reader& golden) {
+  for (const char* key : {"skip_steps", "drop_samples"}) {
+    const Json* list = golden.find(key);
+    if (list != nullptr && list->is_array() && !list->empty()) {
+      golden.problem(key, "Not in this version", "Remove it: nothing here skips a step or drops a sample.");
+    }
+  }
+}
+
+// Weights to start from: read and held against the model now, so that a wrong file is a message and not a stack trace.
+void read_init(const Reader& top, const LoadOptions& options, Scenario& scenario) {
+  const std::string from_model = top.child("model").text("init");
+  scenario.init_file = options.init.empty() ? from_model : options.init;
+  if (scenario.init_file.empty()) return;
+  const std::string place = options.init.empty() ? top.findings().place("/model/init") : "--init " + options.init;
+  const runtime::Definition& definition = scenario.train.definition;
+  try {
+    const std::string path = options.init.empty() ? resolve(scenario.init_file, scenario.file, place) : options.init;
+    std::string bytes = read_file(path, kWeightBytesMax, place);
+    const runtime::Gpt2Parameters parameters(definition.model, definition.optimizer.decay_all);
+    std::vector<float> flat(std::size_t(parameters.size()));
+    runtime::from_hugging_face(parameters, definition.model, runtime::read_safetensors(bytes), flat);
+    scenario.train.definition.initial_weights = std::move(bytes);
+  } catch (const BadInput& bad) {
+    for (const Problem& problem : bad.problems()) top.findings().add(problem);
+  } catch (const std::exception& error) {
+    top.findings().add({place, "", fmt::format("not the weights of this model: {}", error.what()),
+                        "Names and shapes are those of Hugging Face's GPT-2; --save-initial writes such a file."});
+  }
+}
+
+void refuse_too_large(Findings& findings, const Scenario& scenario) {
+  const Estimate need = estimate(scenario);
+  const double free = double(host_memory_free());
+  if (free == 0 || need.bytes <= 0.9 * free) return;
+  findings.add("/world",
+               fmt::format("about {} of memory are needed ({} ranks x {}, a model of {} parameters) and {} are free",
+                           bytes_text(need.bytes), scenario.world.ranks(), bytes_text(need.bytes_per_rank),
+                           count_text(need.parameters), bytes_text(free)),
+               "Use fewer world.nodes, a smaller model.width, model.layers or model.vocab, or smaller micro-batches.");
+}
+
+Scenario load(Document document, const LoadOptions& options) {
+  Scenario scenario;
+  scenario.file = document.file();
+  std::vector<Problem> autos;
+  refuse_auto(document, autos);
+  Findings findings(document);
+  for (Problem& problem : autos) findings.add(std::move(problem));
+  check_schema(findings, document);
+  const bool shaped = findings.empty();
+
+  const Reader top(document.json(), "", findings);
+  runtime::Definition& definition = scenario.train.definition;
+  read_name(top, scenario);
+  scenario.world.seed = options.seed ? *options.seed : top.natural("seed", 1);
+  definition.training_seed = top.natural("training_seed", 1);
+  definition.steps = top.integer("steps", definition.steps);
+  definition.optimizer.decay_all = top.text("decay", "matrices") == "all";
+  scenario.real_storage = top.text("storage", "sim") == "real";
+  read_model(top.child("model"), scenario);
+  read_data(top.child("data"), scenario);
+  const int ranks = read_world(top.child("world"), scenario);
+  read_deepspeed(top.child("deepspeed"), ranks, scenario);
+  read_lr_table(top, scenario);
+  scenario.faults = read_faults(top, ranks > 0 ? node_of(scenario.world) : std::vector<int>());
+  read_recovery(top.child("recovery"), scenario);
+  read_checks(top, ranks, scenario);
+  read_expect(top, scenario);
+  read_golden(top.child("golden"));
+  if (shaped && findings.empty()) refuse_too_large(findings, scenario);
+  if (shaped && findings.empty()) read_init(top, options, scenario);
+  if (!findings.empty()) throw BadInput(findings.take());
+  return scenario;
+}
+
+}  // namespace
+
+Scenario load_scenario(const std::string& file, const LoadOptions& options) {
+  return load(Document::load(file, options.sets), options);
+}
+
+Scenario load_scenario_text(std::string_view text, const std::string& file, const LoadOptions& options) {
+  return load(Document::from_text(text, file, options.sets), options);
+}
+
+Scenario one_rank(const Scenario& scenario) {
+  Scenario one = undisturbed(scenario);
+  one.world.nodes = one.world.ranks_per_node = 1;
+  one.train.layout.micro_batch = std::min(8, one.train.definition.global_batch);
+  one.accumulation = (one.train.definition.global_batch + one.train.layout.micro_batch - 1) / one.train.layout.micro_batch;
+  return one;
+}
+
+Scenario undisturbed(const Scenario& scenario) {
+  Scenario other = scenario;
+  other.faults.clear();
+  other.checks.clear();
+  other.expect = {};
+  other.world.verify = false;
+  return other;
+}
+
+std::vector<int> node_of(const sim::WorldPlan& world) {
+  std::vector<int> nodes(std::size_t(world.ranks()));
+  for (int rank = 0; rank < world.ranks(); ++rank) nodes[std::size_t(rank)] = rank / world.ranks_per_node;
+  return nodes;
+}
+
+}  // namespace seeksim::harness

@@ -1,0 +1,69 @@
+// Scenario: one idea as plain values. Loaded strictly (all problems at once), written back to JSON without loss, so that
+// shrinking and sweeps can edit values.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "faults/plan.h"
+#include "harness/json.h"
+#include "runtime/plan.h"
+#include "sim/world.h"
+
+namespace seeksim::harness {
+
+// A check as a scenario names it: "golden:bitwise", {"recoveries": 1}. Canonical form: name, or name:argument.
+struct CheckSpec {
+  std::string name;       // "culprit"
+  std::string argument;   // "5"; empty where there is none
+  std::string text() const { return argument.empty() ? name : name + ':' + argument; }
+  friend bool operator==(const CheckSpec&, const CheckSpec&) = default;
+};
+
+struct Expect {
+  enum class What { pass, check_fails, stops } what = What::pass;
+  std::string argument;   // the check, or words of the reason
+  friend bool operator==(const Expect&, const Expect&) = default;
+};
+
+struct Scenario {
+  std::string file;                 // where it came from; "" when made in memory
+  std::string name;
+  std::string why;
+  runtime::TrainPlan train;
+  sim::WorldPlan world;             // world.seed is the scenario's seed
+  std::vector<faults::Rule> faults;
+  std::vector<CheckSpec> checks;
+  Expect expect;
+  std::string init_file;            // --init or model.init; train.definition.initial_weights holds its bytes
+  std::string batches_file;         // data.batches; train.definition.data.tokens holds its content
+  bool real_storage = false;
+  int accumulation = 1;             // gradient_accumulation_steps, as DeepSpeed derives it
+  std::vector<std::string> notes;   // said once: keys without effect, defaults that surprise
+};
+
+// What a loader may be told beyond the file.
+struct LoadOptions {
+  std::vector<std::string> sets;    // --set
+  std::string init;                 // --init
+  const std::uint64_t* seed = nullptr;   // --seed
+};
+
+// Throws BadInput with every problem of the scenario.
+Scenario load_scenario(const std::string& file, const LoadOptions& options = {});
+Scenario load_scenario_text(std::string_view text, const std::string& file, const LoadOptions& options = {});
+
+// A scenario file that loads to the same values; every key that has a value is written.
+Json to_json(const Scenario& scenario);
+
+// The same training on one rank, undisturbed.
+Scenario one_rank(const Scenario& scenario);
+// The same world without its faults.
+Scenario undisturbed(const Scenario& scenario);
+
+// launch rank -> node, as the world places them.
+std::vector<int> node_of(const sim::WorldPlan& world);
+
+}  // namespace seeksim::harness

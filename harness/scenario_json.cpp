@@ -1,0 +1,91 @@
+// A scenario written back: loading what this gives yields the same values, so that shrinking and sweeps edit values and
+// never text.
+#include <nlohmann/json.hpp>
+
+#include "harness/deepspeed.h"
+#include "harness/fault_rules.h"
+#include "harness/scenario.h"
+
+namespace seeksim::harness {
+namespace {
+
+Json model_json(const Scenario& scenario) {
+  const runtime::ModelPlan& m = scenario.train.definition.model;
+  Json model = {{"family", m.family}, {"layers", m.layers},   {"width", m.width}, {"heads", m.heads},
+                {"context", m.context}, {"vocab", m.vocab}, {"tied", m.tied}};
+  if (!scenario.init_file.empty()) model["init"] = scenario.init_file;
+  model["init_stddev"] = m.init_stddev;
+  model["norm_eps"] = m.norm_eps;
+  return model;
+}
+
+Json data_json(const Scenario& scenario) {
+  Json data = Json::object();
+  if (scenario.train.definition.data.synthetic) {
+    data["synthetic"] = true;
+  } else if (!scenario.batches_file.empty()) {
+    data["batches"] = scenario.batches_file;
+  } else {
+    data["text"] = scenario.train.definition.data.text;
+  }
+  return data;
+}
+
+Json world_json(const sim::WorldPlan& w) {
+  return {{"nodes", w.nodes},
+          {"ranks_per_node", w.ranks_per_node},
+          {"pipeline", 1},
+          {"tensor", 1},
+          {"network", w.network},
+          {"noise", w.noise},
+          {"device",
+           {{"tflops", w.device.flops_per_ns / 1e3},
+            {"bandwidth_gb_s", w.device.bytes_per_ns},
+            {"launch_us", double(w.device.launch_ns) / 1e3},
+            {"memory_gib", double(w.device.capacity_bytes) / double(std::size_t(1) << 30)}}}};
+}
+
+Json recovery_json(const runtime::RecoveryPlan& r) {
+  const char* policy = r.policy == runtime::RecoveryPolicy::stop         ? "stop"
+                       : r.policy == runtime::RecoveryPolicy::retry_step ? "retry_step"
+                                                                         : "rebuild_and_redo";
+  return {{"policy", policy},
+          {"watchdog_s", seconds(r.watchdog_ns)},
+          {"agree_s", seconds(r.agree_ns)},
+          {"attempts", r.attempts_max}};
+}
+
+Json expect_json(const Expect& expect) {
+  if (expect.what == Expect::What::check_fails) return {{"check_fails", expect.argument}};
+  if (expect.what == Expect::What::stops) return {{"stops", expect.argument}};
+  return "pass";
+}
+
+}  // namespace
+
+Json to_json(const Scenario& scenario) {
+  const runtime::Definition& d = scenario.train.definition;
+  Json json;
+  json["name"] = scenario.name;
+  if (!scenario.why.empty()) json["why"] = scenario.why;
+  json["seed"] = scenario.world.seed;
+  json["training_seed"] = d.training_seed;
+  json["model"] = model_json(scenario);
+  json["data"] = data_json(scenario);
+  json["world"] = world_json(scenario.world);
+  json["deepspeed"] = deepspeed_json(scenario);
+  json["decay"] = d.optimizer.decay_all ? "all" : "matrices";
+  if (d.scheduler.type == "table") json["lr_table"] = d.scheduler.table;
+  json["steps"] = d.steps;
+  json["faults"] = Json::array();
+  for (const faults::Rule& rule : scenario.faults) json["faults"].push_back(to_json(rule));
+  json["recovery"] = recovery_json(scenario.train.recovery);
+  json["checks"] = Json::array();
+  for (const CheckSpec& check : scenario.checks) json["checks"].push_back(check.text());
+  json["expect"] = expect_json(scenario.expect);
+  json["numerics"] = "exact";
+  if (scenario.real_storage) json["storage"] = "real";
+  return json;
+}
+
+}  // namespace seeksim::harness
