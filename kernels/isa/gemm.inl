@@ -16,88 +16,114 @@ constexpr int kRows = 4, kVectors = 2;
 #endif
 constexpr int kCols = kVectors * kW;
 
-// A stretch of K, and what becomes of the chain at its end. Slots are the stack of the binary counter: slot 0 is C
-// itself, so that a plain chain needs no other memory.
+// A stretch of K, and what becomes of the chain at its end. Slots are the stack of the binary counter: tiles of working
+// memory, kRows x kCols each.
 struct Piece {
   Index begin = 0;
   Index size = 0;
   bool resume = false;  // the chain goes on from what slot `top` holds
+  bool final = false;   // the result goes to C, not into a slot
   int top = 0;          // slots in use before this segment
   int bottom = 0;       // the chain is merged with slots top-1 .. bottom and stored in slot `bottom`
 };
 
-// Where a tile of C lives: slot 0 at c, the others in working memory.
-struct TileSlots {
+// Where a tile takes its operands and puts its results. a: kM floats for each k; b: kN vectors for each k, b_stride
+// apart; both start at K = base.
+struct TileJob {
+  const Piece* pieces;
+  int count;
+  Index base;
+  const float* a;
+  const float* b;
+  Index b_stride;
+  float* slots;
   float* c;
   Index ldc;
-  float* others;  // slot s at others + (s - 1) * kRows * kCols
-
-  SEEKSIM_FN float* at(const TileSlots& t, int slot) { return slot == 0 ? t.c : t.others + (slot - 1) * kRows * kCols; }
-  SEEKSIM_FN Index ld(const TileSlots& t, int slot) { return slot == 0 ? t.ldc : kCols; }
+  const float* bias;  // kN vectors, or null
 };
 
-// a: kM floats for each k, a_stride apart; b: kN vectors for each k, b_stride apart. bias: kN vectors or null.
+constexpr Index kTileFloats = kRows * kCols;
+
 template <int kM, int kN>
-void tile(const Piece& piece, const float* a, Index a_stride, const float* b, Index b_stride, const TileSlots& slots,
-          const float* bias) {
-  Vf acc[kM][kN];
-  if (piece.resume) {
-    const float* const from = TileSlots::at(slots, piece.top);
-    const Index ld = TileSlots::ld(slots, piece.top);
+void tile(const TileJob& job) {
+  for (int at = 0; at < job.count; ++at) {
+    const Piece& piece = job.pieces[at];
+    const float* a = job.a + (piece.begin - job.base) * kM;
+    const float* b = job.b + (piece.begin - job.base) * job.b_stride;
+    const Index b_stride = job.b_stride, ahead = 8 * b_stride;
+    Vf acc[kM][kN];
+    if (piece.resume) {
+      const float* const from = job.slots + piece.top * kTileFloats;
+      SEEKSIM_UNROLL
+      for (int i = 0; i < kM; ++i) {
+        SEEKSIM_UNROLL
+        for (int v = 0; v < kN; ++v) acc[i][v] = load(from + i * kCols + v * kW);
+      }
+    } else {
+      SEEKSIM_UNROLL
+      for (int i = 0; i < kM; ++i) {
+        SEEKSIM_UNROLL
+        for (int v = 0; v < kN; ++v) acc[i][v] = splat(0.0F);
+      }
+    }
+    if (piece.final) {  // so that the rows of C are in the cache when the chain ends
+      float* row = job.c;
+      for (int i = 0; i < kM; ++i, row += job.ldc) {
+        SEEKSIM_UNROLL
+        for (int v = 0; v < kN; ++v) __builtin_prefetch(row + v * kW, 1);
+      }
+    }
+    for (Index k = 0; k < piece.size; ++k) {
+      Vf bk[kN];
+      SEEKSIM_UNROLL
+      for (int v = 0; v < kN; ++v) bk[v] = load(b + v * kW);
+      SEEKSIM_UNROLL
+      for (int v = 0; v < kN; ++v) __builtin_prefetch(b + ahead + v * kW);
+      SEEKSIM_UNROLL
+      for (int i = 0; i < kM; ++i) {
+        const Vf ai = splat(a[i]);
+        SEEKSIM_UNROLL
+        for (int v = 0; v < kN; ++v) acc[i][v] = SimdOps::fma(ai, bk[v], acc[i][v]);
+      }
+      a += kM;
+      b += b_stride;
+    }
+    for (int slot = piece.top - 1; slot >= piece.bottom; --slot) {
+      const float* const older = job.slots + slot * kTileFloats;
+      SEEKSIM_UNROLL
+      for (int i = 0; i < kM; ++i) {
+        SEEKSIM_UNROLL
+        for (int v = 0; v < kN; ++v) acc[i][v] = SimdOps::add(load(older + i * kCols + v * kW), acc[i][v]);
+      }
+    }
+    if (!piece.final) {
+      float* const to = job.slots + piece.bottom * kTileFloats;
+      SEEKSIM_UNROLL
+      for (int i = 0; i < kM; ++i) {
+        SEEKSIM_UNROLL
+        for (int v = 0; v < kN; ++v) store(to + i * kCols + v * kW, acc[i][v]);
+      }
+      continue;
+    }
+    if (job.bias != nullptr) {
+      SEEKSIM_UNROLL
+      for (int v = 0; v < kN; ++v) {
+        const Vf bv = load(job.bias + v * kW);
+        SEEKSIM_UNROLL
+        for (int i = 0; i < kM; ++i) acc[i][v] = SimdOps::add(acc[i][v], bv);
+      }
+    }
+    float* row = job.c;
     SEEKSIM_UNROLL
     for (int i = 0; i < kM; ++i) {
       SEEKSIM_UNROLL
-      for (int v = 0; v < kN; ++v) acc[i][v] = load(from + i * ld + v * kW);
+      for (int v = 0; v < kN; ++v) store(row + v * kW, acc[i][v]);
+      row += job.ldc;
     }
-  } else {
-    SEEKSIM_UNROLL
-    for (int i = 0; i < kM; ++i) {
-      SEEKSIM_UNROLL
-      for (int v = 0; v < kN; ++v) acc[i][v] = splat(0.0F);
-    }
-  }
-  for (Index k = 0; k < piece.size; ++k) {
-    Vf bk[kN];
-    SEEKSIM_UNROLL
-    for (int v = 0; v < kN; ++v) bk[v] = load(b + v * kW);
-    SEEKSIM_UNROLL
-    for (int v = 0; v < kN; ++v) __builtin_prefetch(b + 8 * b_stride + v * kW);
-    SEEKSIM_UNROLL
-    for (int i = 0; i < kM; ++i) {
-      const Vf ai = splat(a[i]);
-      SEEKSIM_UNROLL
-      for (int v = 0; v < kN; ++v) acc[i][v] = SimdOps::fma(ai, bk[v], acc[i][v]);
-    }
-    a += a_stride;
-    b += b_stride;
-  }
-  for (int slot = piece.top - 1; slot >= piece.bottom; --slot) {
-    const float* const older = TileSlots::at(slots, slot);
-    const Index ld = TileSlots::ld(slots, slot);
-    SEEKSIM_UNROLL
-    for (int i = 0; i < kM; ++i) {
-      SEEKSIM_UNROLL
-      for (int v = 0; v < kN; ++v) acc[i][v] = SimdOps::add(load(older + i * ld + v * kW), acc[i][v]);
-    }
-  }
-  if (bias != nullptr) {
-    SEEKSIM_UNROLL
-    for (int v = 0; v < kN; ++v) {
-      const Vf bv = load(bias + v * kW);
-      SEEKSIM_UNROLL
-      for (int i = 0; i < kM; ++i) acc[i][v] = SimdOps::add(acc[i][v], bv);
-    }
-  }
-  float* const to = TileSlots::at(slots, piece.bottom);
-  const Index ld = TileSlots::ld(slots, piece.bottom);
-  SEEKSIM_UNROLL
-  for (int i = 0; i < kM; ++i) {
-    SEEKSIM_UNROLL
-    for (int v = 0; v < kN; ++v) store(to + i * ld + v * kW, acc[i][v]);
   }
 }
 
-using TileFunction = void (*)(const Piece&, const float*, Index, const float*, Index, const TileSlots&, const float*);
+using TileFunction = void (*)(const TileJob&);
 
 template <int kM>
 constexpr void fill_tiles(TileFunction (*table)[kVectors + 1]) {
@@ -129,15 +155,26 @@ class Pieces {
     piece.top = __builtin_popcountll(static_cast<unsigned long long>(p.segment_index_));
     piece.bottom = piece.top;
     p.at_ += piece.size;
+    piece.final = p.at_ == p.k_;
     if (p.at_ == segment_end) {
       const int merges = __builtin_ctzll(~static_cast<unsigned long long>(p.segment_index_));
-      piece.bottom = p.segment_index_ == p.last_ ? 0 : piece.top - merges;
+      piece.bottom = piece.final ? 0 : piece.top - merges;
       ++p.segment_index_;
     }
     return true;
   }
-  // Slots beside C that the counter may need.
-  SEEKSIM_FN int extra_slots(const Pieces& p) { return p.last_ == 0 ? 0 : 64 - __builtin_clzll(static_cast<unsigned long long>(p.last_)); }
+  // The next pieces, together about kBlockK long: what a tile works through before the next tile's turn.
+  SEEKSIM_FN int next_group(Pieces& p, Piece* group) {
+    int count = 0;
+    for (Index size = 0; count < kMostPieces && size + min_of(p.segment_, kBlockK) <= kBlockK && next(p, group[count]);)
+      size += group[count++].size;
+    return count;
+  }
+  static constexpr int kMostPieces = 64;
+  // Slots that the counter may need: as many as last_ has binary digits, and one for a chain that is cut.
+  SEEKSIM_FN int slots(const Pieces& p) {
+    return 1 + (p.last_ == 0 ? 0 : 64 - __builtin_clzll(static_cast<unsigned long long>(p.last_)));
+  }
 
  private:
   static constexpr Index kBlockK = 448;
@@ -157,22 +194,40 @@ struct Product {
   SEEKSIM_FN Index row_begin(const Product& g, Index panel) { return panel * g.m / g.row_panels; }
 };
 
-SEEKSIM_FN void pack_a(const Product& g, Index panel, float* out) {
-  const Index i = Product::row_begin(g, panel);
-  const Index rows = Product::row_begin(g, panel + 1) - i;
-  if (g.ta) {
-    pack_rows(g.a.data + i, g.a.stride, rows, g.k, rows, out);
-  } else {
-    pack_transposed(g.a.row(i), g.a.stride, rows, g.k, rows, out);
+// Panels [first, last) of A, one after the other; panel p starts at (row_begin(p) - row_begin(first)) * k.
+void pack_a(const Product& g, Index first, Index last, float* out) {
+  const Index base = Product::row_begin(g, first);
+  RowPanel group[kPanelsAtOnce];
+  int count = 0;
+  for (Index p = first; p < last; ++p) {
+    const Index i = Product::row_begin(g, p), rows = Product::row_begin(g, p + 1) - i;
+    float* const to = out + (i - base) * g.k;
+    if (!g.ta) {
+      pack_transposed(g.a.row(i), g.a.stride, rows, g.k, rows, to);
+      continue;
+    }
+    group[count++] = {g.a.data + i, rows, rows, to};
+    if (count < kPanelsAtOnce && p + 1 < last) continue;
+    pack_rows<false>(group, count, g.a.stride, g.k);
+    count = 0;
   }
 }
 
-SEEKSIM_FN void pack_b(const Product& g, Index column, float* out) {
-  const Index columns = min_of(kCols, g.n - column);
-  if (g.tb) {
-    pack_transposed(g.b.row(column), g.b.stride, columns, g.k, kCols, out);
-  } else {
-    pack_rows(g.b.data + column, g.b.stride, columns, g.k, kCols, out);
+// Columns [begin, end) of B in panels of kCols; the panel at column j starts at (j - begin) * k.
+void pack_b(const Product& g, Index begin, Index end, float* out) {
+  RowPanel group[kPanelsAtOnce];
+  int count = 0;
+  for (Index j = begin; j < end; j += kCols) {
+    const Index columns = min_of(kCols, g.n - j);
+    float* const to = out + (j - begin) * g.k;
+    if (g.tb) {
+      pack_transposed(g.b.row(j), g.b.stride, columns, g.k, kCols, to);
+      continue;
+    }
+    group[count++] = {g.b.data + j, columns, kCols, to};
+    if (count < kPanelsAtOnce && j + kCols < end) continue;
+    pack_rows<true>(group, count, g.b.stride, g.k);
+    count = 0;
   }
 }
 
@@ -183,26 +238,31 @@ void column_strip(const Product& g, const float* packed_a, Index first, Index la
   const int vectors = static_cast<int>((columns + kW - 1) / kW);
   const bool whole = columns % kW == 0;
   Pieces pieces(g.k, g.segment);
-  const Index tile_floats = (1 + Pieces::extra_slots(pieces)) * kRows * kCols;
+  const Index panel_floats = Pieces::slots(pieces) * kTileFloats;
+  float ragged[kTileFloats];  // a tile at a ragged right edge, before its columns are copied out
   float bias[kCols];
   const float* bias_at = g.bias != nullptr ? g.bias + column : nullptr;
   if (bias_at != nullptr && !whole) {
     for (Index j = 0; j < kCols; ++j) bias[j] = j < columns ? g.bias[column + j] : 0.0F;
     bias_at = bias;
   }
-  for (Piece piece; Pieces::next(pieces, piece);) {
-    const bool end = piece.begin + piece.size == g.k;
+  Piece group[Pieces::kMostPieces];
+  while (const int count = Pieces::next_group(pieces, group)) {
+    TileJob job{group, count, group[0].begin, nullptr, b + group[0].begin * b_stride, b_stride, nullptr, ragged, kCols,
+                bias_at};
+    const bool end = group[count - 1].final;
     for (Index p = first; p < last; ++p) {
       const Index i = Product::row_begin(g, p), rows = Product::row_begin(g, p + 1) - i;
-      float* const own = tiles + (p - first) * tile_floats;
-      // At a ragged right edge slot 0 is a tile of working memory, copied out at the end.
-      const TileSlots slots = whole ? TileSlots{g.c.row(i) + column, g.c.stride, own + kRows * kCols}
-                                    : TileSlots{own, kCols, own + kRows * kCols};
-      const float* const a = packed_a + (i - Product::row_begin(g, first)) * g.k + piece.begin * rows;
-      kTiles.at[rows][vectors](piece, a, rows, b + piece.begin * b_stride, b_stride, slots, end ? bias_at : nullptr);
+      job.a = packed_a + (i - Product::row_begin(g, first)) * g.k + job.base * rows;
+      job.slots = tiles + (p - first) * panel_floats;
+      if (whole) {
+        job.c = g.c.row(i) + column;
+        job.ldc = g.c.stride;
+      }
+      kTiles.at[rows][vectors](job);
       if (end && !whole) {
         for (Index r = 0; r < rows; ++r)
-          for (Index j = 0; j < columns; ++j) g.c(i + r, column + j) = own[r * kCols + j];
+          for (Index j = 0; j < columns; ++j) g.c(i + r, column + j) = ragged[r * kCols + j];
       }
     }
   }
@@ -221,22 +281,28 @@ void gemm_body(bool ta, bool tb, Mat<const float> a, Mat<const float> b, Mat<flo
                   (c.rows + kRows - 1) / kRows};
   constexpr Index kBlockA = 256 * 1024;       // floats of packed A: half of a 2 MiB second-level cache
   constexpr Index kBlockB = 8 * 1024 * 1024;  // floats of packed B kept over all blocks of A
+  constexpr Index kFewPanels = 3;             // up to here packing B costs more than reading it as it is
   const Index panels_a = max_of(1, min_of(g.row_panels, kBlockA / (k * kRows)));
   const Index columns_b = max_of(kCols, min_of((g.n + kCols - 1) / kCols * kCols, kBlockB / k / kCols * kCols));
-  float* const packed_a = scratch(Scratch::gemm_a, panels_a * kRows * k + kW);
-  float* const packed_b = scratch(Scratch::gemm_b, columns_b * k + kW);
+  const Index direct_end = !tb && g.row_panels <= min_of(kFewPanels, panels_a) ? g.n / kCols * kCols : 0;  // columns read in place
   const Pieces pieces(k, g.segment);
-  float* const tiles = scratch(Scratch::gemm_tiles, panels_a * (1 + Pieces::extra_slots(pieces)) * kRows * kCols);
+  float* const packed_a = scratch(Scratch::gemm_a, panels_a * kRows * k + kW);
+  float* const packed_b = scratch(Scratch::gemm_b, (direct_end > 0 ? kCols : columns_b) * k + kW);
+  float* const tiles = scratch(Scratch::gemm_tiles, panels_a * Pieces::slots(pieces) * kTileFloats);
 
-  for (Index first_column = 0; first_column < g.n; first_column += columns_b) {
-    const Index end_column = min_of(first_column + columns_b, g.n);
-    for (Index j = first_column; j < end_column; j += kCols) pack_b(g, j, packed_b + (j - first_column) * k);
+  if (direct_end > 0) {
+    pack_a(g, 0, g.row_panels, packed_a);
+    for (Index j = 0; j < direct_end; j += kCols)
+      column_strip(g, packed_a, 0, g.row_panels, j, b.data + j, b.stride, tiles);
+  }
+  for (Index begin = direct_end; begin < g.n; begin += columns_b) {
+    const Index end = min_of(begin + columns_b, g.n);
+    pack_b(g, begin, end, packed_b);
     for (Index first = 0; first < g.row_panels; first += panels_a) {
       const Index last = min_of(first + panels_a, g.row_panels);
-      for (Index p = first; p < last; ++p)
-        pack_a(g, p, packed_a + (Product::row_begin(g, p) - Product::row_begin(g, first)) * k);
-      for (Index j = first_column; j < end_column; j += kCols)
-        column_strip(g, packed_a, first, last, j, packed_b + (j - first_column) * k, kCols, tiles);
+      pack_a(g, first, last, packed_a);
+      for (Index j = begin; j < end; j += kCols)
+        column_strip(g, packed_a, first, last, j, packed_b + (j - begin) * k, kCols, tiles);
     }
   }
 }

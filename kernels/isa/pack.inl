@@ -85,19 +85,50 @@ void pack_transposed(const float* src, Index ld, Index rows, Index k_count, Inde
   }
 }
 
-// A panel of `width` columns of which `columns` exist: out[k * width + i] = src[k * ld + i].
-void pack_rows(const float* src, Index ld, Index columns, Index k_count, Index width, float* out) {
-  if (columns == width && width == 2 * kW) {
-    for (Index k = 0; k < k_count; ++k, src += ld, out += 2 * kW) {
-      store(out, load(src));
-      store(out + kW, load(src + kW));
-    }
+// Neighbouring panels whose source has k as its rows: out[k * width + i] = src[k * ld + i]. They are filled together, k by
+// k, so that the source is read in long stretches.
+struct RowPanel {
+  const float* src;
+  Index columns;  // that exist; the rest of `width` repeats the last one
+  Index width;
+  float* out;
+};
+
+// Panels of B: width 2 kW.
+SEEKSIM_FN void pack_row_wide(const RowPanel& panel, Index ld, Index k) {
+  const float* const from = panel.src + k * ld;
+  float* const to = panel.out + k * 2 * kW;
+  __builtin_prefetch(from + 4 * ld);
+  __builtin_prefetch(from + 4 * ld + kW);
+  if (panel.columns == 2 * kW) {
+    store(to, load(from));
+    store(to + kW, load(from + kW));
     return;
   }
-  for (Index k = 0; k < k_count; ++k, src += ld, out += width) {
-    Index i = 0;
-    for (; i + kW <= columns; i += kW) store(out + i, load(src + i));
-    if (i < columns) store(out + i, load_first(src + i, static_cast<int>(columns - i)));
-    for (i = columns; i < width; ++i) out[i] = src[columns - 1];
+  for (Index i = 0; i < 2 * kW; ++i) to[i] = from[min_of(i, panel.columns - 1)];
+}
+
+// Panels of A: all columns exist.
+SEEKSIM_FN void pack_row_narrow(const RowPanel& panel, Index ld, Index k) {
+  const float* const from = panel.src + k * ld;
+  float* const to = panel.out + k * panel.width;
+  for (Index i = 0; i < panel.width; i += kW) {
+    const int n = static_cast<int>(min_of(kW, panel.width - i));
+    store_first(to + i, n, load_first(from + i, n));
+  }
+}
+
+constexpr int kPanelsAtOnce = 8;
+
+template <bool kWide>
+void pack_rows(const RowPanel* panels, int count, Index ld, Index k_count) {
+  for (Index k = 0; k < k_count; ++k) {
+    for (int p = 0; p < count; ++p) {
+      if constexpr (kWide) {
+        pack_row_wide(panels[p], ld, k);
+      } else {
+        pack_row_narrow(panels[p], ld, k);
+      }
+    }
   }
 }
