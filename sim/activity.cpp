@@ -1,0 +1,119 @@
+// The life of an operation that is the same for exchanges and native sums, and the meeting places of communicators.
+#include "sim/activity.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "sim/core.h"
+
+namespace seeksim::sim {
+
+using runtime::RecordState;
+
+// ---- SharedComm --------------------------------------------------------------------------------------------------
+
+SharedComm::SharedComm(std::uint64_t comm_id, std::uint32_t comm_epoch, runtime::Axis comm_axis, std::vector<int> ranks,
+                       int ranks_per_node)
+    : id(comm_id), epoch(comm_epoch), axis(comm_axis), members(std::move(ranks)) {
+  for (std::size_t i = 1; i < members.size(); ++i) contiguous_ = contiguous_ && members[i] == members[0] + int(i);
+  if (!contiguous_) {
+    positions_.assign(std::size_t(*std::max_element(members.begin(), members.end())) + 1, -1);
+    for (std::size_t i = 0; i < members.size(); ++i) positions_[std::size_t(members[i])] = int(i);
+  }
+  by_node.resize(members.size());
+  for (std::size_t i = 0; i < by_node.size(); ++i) by_node[i] = int(i);
+  const auto node = [&](int position) { return members[std::size_t(position)] / ranks_per_node; };
+  std::stable_sort(by_node.begin(), by_node.end(), [&](int a, int b) { return node(a) < node(b); });
+  for (std::size_t i = 0; i < by_node.size(); ++i)
+    if (i == 0 || node(by_node[i]) != node(by_node[i - 1])) node_begins.push_back(int(i));
+  nodes = int(node_begins.size());
+  node_begins.push_back(int(by_node.size()));
+  for (int n = 0; n < nodes; ++n)
+    per_node_max = std::max(per_node_max, node_begins[std::size_t(n) + 1] - node_begins[std::size_t(n)]);
+}
+
+int SharedComm::position(int rank) const {
+  if (contiguous_) {
+    const int position = rank - members.front();
+    return position >= 0 && position < size() ? position : -1;
+  }
+  return rank >= 0 && std::size_t(rank) < positions_.size() ? positions_[std::size_t(rank)] : -1;
+}
+
+Group& SharedComm::group(std::uint64_t sequence) {
+  for (std::size_t i = live_.size(); i-- > 0;)
+    if (live_[i].sequence == sequence) return *live_[i].group;
+  if (free_.empty()) {
+    Group& fresh = groups_.emplace_back();
+    fresh.shared = this;
+    fresh.at.resize(members.size());
+    free_.push_back(&fresh);
+  }
+  Group& group = *free_.back();
+  free_.pop_back();
+  group.sequence = sequence;
+  live_.push_back({sequence, &group});
+  return group;
+}
+
+void SharedComm::give_back(Group& group) {
+  const auto it = std::find_if(live_.begin(), live_.end(), [&](const Live& l) { return l.group == &group; });
+  *it = live_.back();
+  live_.pop_back();
+  ++group.generation;
+  group.completions.clear();
+  free_.push_back(&group);
+}
+
+void Group::leave(int position) {
+  at[std::size_t(position)] = nullptr;
+  if (--posted == 0) shared->give_back(*this);
+}
+
+// ---- SimActivity -------------------------------------------------------------------------------------------------
+
+void scribble_on(runtime::Buffer& buffer, std::size_t lo, std::size_t hi) {
+  if (buffer.data == nullptr) return;
+  const std::uint32_t word = runtime::kPoisonAborted;
+  for (std::size_t i = lo; i < hi; i += sizeof word) std::memcpy(buffer.data + i, &word, std::min(sizeof word, hi - i));
+}
+
+void SimActivity::start() {
+  if (aborted) {
+    scribble();
+    end(RecordState::aborted);
+    return;
+  }
+  state = State::started;
+  owner->rank().recorder.started(record, owner->core().loop.now());
+  if (owner->comm_at(comm).shared->epoch < owner->core().transport.newest_epoch) owner->core().transport.stale(*this);
+  post();
+}
+
+void SimActivity::cut_short() {
+  aborted = true;
+  if (state != State::started) return;   // start() ends it when the queue gets there
+  withdraw();
+  scribble();
+  end(RecordState::aborted);
+}
+
+void SimActivity::drop() {
+  if (state == State::started) withdraw();
+  owner->rank().recorder.ended(record, owner->core().loop.now(), RecordState::aborted);
+  state = State::free;
+  ++generation;
+  owner->ended(*this);
+  recycle();
+}
+
+void SimActivity::end(RecordState how) {
+  owner->rank().recorder.ended(record, owner->core().loop.now(), how);
+  state = State::free;
+  ++generation;
+  owner->ended(*this);
+  queue->activity_done(*this);
+  recycle();
+}
+
+}  // namespace seeksim::sim

@@ -1,0 +1,110 @@
+// SimActivity: an operation of a communicator as it stands in a queue, from enqueue to end. SharedComm: what the members of
+// a communicator share, that is, the places where their operations meet.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/recorder.h"
+#include "runtime/seams.h"
+#include "sim/timers.h"
+
+namespace seeksim::sim {
+
+class SimTransport;
+class SimActivity;
+
+struct SharedComm;
+
+// Operations of different members with the same sequence number.
+struct Group final : TimerTarget {
+  SharedComm* shared = nullptr;
+  std::uint64_t sequence = 0;
+  std::uint32_t posted = 0;               // members whose operation is here: not matched in full, or summed and not over
+  std::vector<SimActivity*> at;           // by position
+
+  // Of a native sum that has been computed: the members of a node complete together, node by node.
+  struct Completion {
+    TimeNs when;
+    int node;
+  };
+  std::vector<Completion> completions;    // the latest first
+  std::uint64_t generation = 0;
+
+  void leave(int position);               // gone to be used again when it was the last
+  bool live(const Timer& timer) override { return timer.arg == generation; }
+  void fire(const Timer& timer) override;
+};
+
+struct SharedComm {
+  SharedComm(std::uint64_t id, std::uint32_t epoch, runtime::Axis axis, std::vector<int> members, int ranks_per_node);
+
+  int position(int rank) const;           // -1: no member
+  int size() const { return int(members.size()); }
+  Group& group(std::uint64_t sequence);   // found or made
+  void give_back(Group& group);           // empty: forget it
+
+  std::uint64_t id;
+  std::uint32_t epoch;
+  runtime::Axis axis;
+  std::vector<int> members;
+  int nodes = 1;
+  int per_node_max = 1;
+  std::vector<int> by_node;               // positions, those of one node together
+  std::vector<int> node_begins;           // in by_node, with the end
+
+ private:
+  struct Live {
+    std::uint64_t sequence;
+    Group* group;
+  };
+  bool contiguous_ = true;
+  std::vector<int> positions_;            // by launch rank, where the members are not contiguous
+  std::vector<Live> live_;                // few: members are seldom far apart
+  std::vector<Group*> free_;
+  std::deque<Group> groups_;
+};
+
+class SimActivity : public runtime::Activity, public TimerTarget {
+ public:
+  enum class State : std::uint8_t { free, queued, started };
+  explicit SimActivity(bool is_native) : native(is_native) {}
+
+  void start() final;                     // the queue has reached it
+  void drop();                            // the rank is dead: it never happens
+  // Its communicator was aborted or revoked: completes with scribbled buffers, now or when the queue reaches it.
+  void cut_short();
+  // Takes back what no peer has taken yet.
+  virtual void withdraw() = 0;
+  // Who it waits for, for wait-for graphs: "waits for rank 5 (its message)".
+  virtual std::string waits_for() const = 0;
+  virtual runtime::Transport::Unmatched unmatched() const = 0;
+
+  bool live(const Timer& timer) override { return state == State::started && timer.arg == generation; }
+
+  SimTransport* owner = nullptr;
+  runtime::Queue* queue = nullptr;
+  runtime::Op op;
+  std::uint64_t record = 0;
+  std::uint32_t comm = 0;                 // index among the owner's communicators
+  std::uint32_t generation = 0;           // of this object, which is used again and again
+  State state = State::free;
+  bool aborted = false;
+  const bool native;                      // a NativeReduce; else an Exchange
+  SimActivity* previous = nullptr;        // among the communicator's unfinished operations, oldest first
+  SimActivity* next = nullptr;
+
+ protected:
+  virtual void post() = 0;
+  virtual void scribble() = 0;
+  virtual void recycle() = 0;
+  void end(runtime::RecordState how);
+};
+
+// Leaves in a range what an aborted operation leaves.
+void scribble_on(runtime::Buffer& buffer, std::size_t lo, std::size_t hi);
+
+}  // namespace seeksim::sim

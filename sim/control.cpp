@@ -1,0 +1,235 @@
+// Agreements, revokes and fencing.
+#include "sim/control.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "sim/core.h"
+
+namespace seeksim::sim {
+
+using runtime::Agreement;
+using runtime::Ballot;
+using runtime::ErrorKind;
+using runtime::Op;
+using runtime::OpKind;
+using runtime::SeamError;
+
+namespace {
+// A small message over the management network, one way.
+constexpr TimeNs kMessage = 100 * runtime::kMicrosecond;
+// How many agreements are remembered after they are over; nobody comes later than that without being fenced.
+constexpr std::size_t kRemembered = 64;
+}  // namespace
+
+// ---- a rank's side -----------------------------------------------------------------------------------------------
+
+std::vector<int> SimControl::members() const { return core_.control.members(epoch_); }
+
+bool SimControl::revoked(std::uint32_t epoch) const { return rank_.signals.revoked >= std::int64_t(epoch); }
+
+void SimControl::revoke(std::uint32_t epoch, const Op& op, ErrorKind why) {
+  const int me = rank_.host.rank();
+  if (rank_.host.dying() || core_.control.fenced(me) || revoked(epoch)) return;
+  rank_.signals.revoked = std::int64_t(epoch);
+  core_.story(me, fmt::format("revokes epoch {}: {} in {}", epoch, name(why), describe(op)));
+  core_.control.send_revoke(me, epoch);
+}
+
+void SimControl::hear_of_revoke(std::uint32_t epoch) {
+  rank_.signals.revoked = std::max(rank_.signals.revoked, std::int64_t(epoch));
+  const Blocked blocked = rank_.host.blocked();
+  if (blocked == Blocked::event || blocked == Blocked::rendezvous) core_.loop.wake(rank_.host);
+}
+
+Agreement SimControl::agree(const Op& op, std::uint32_t epoch, const Ballot& ballot, TimeNs deadline) {
+  const int me = rank_.host.rank();
+  const bool vote = op.kind != OpKind::agree;
+  if (core_.control.fenced(me)) throw SeamError(ErrorKind::fenced, op, "the others have declared this rank dead");
+  if (vote && revoked(epoch)) throw SeamError(ErrorKind::revoked, op, "another rank failed and revoked the epoch");
+  ControlCenter::Key key{epoch, op.kind, vote ? op.step : 0, op.sequence, 0};
+  key.instance = calls_[{key.epoch, std::uint8_t(key.kind), key.step, key.sequence}]++;
+  if (calls_.size() > kRemembered) calls_.erase(calls_.begin());
+  answer_ = {};
+  waits_in_ = describe(op);
+  core_.control.send_ballot(me, key, ballot, deadline);
+  // The centre keeps the deadline: a rank that gave up alone might miss what the others decided.
+  while (answer_.kind == Answer::Kind::none) {
+    rank_.host.block(Blocked::agreement, runtime::kForever);
+    if (rank_.host.dying()) throw runtime::RankDied{me};
+  }
+  switch (answer_.kind) {
+    case Answer::Kind::fenced: throw SeamError(ErrorKind::fenced, op, "the others have declared this rank dead");
+    case Answer::Kind::cut_short: throw SeamError(ErrorKind::revoked, op, "the vote was cut short by a revoke");
+    default: return *answer_.agreement;
+  }
+}
+
+void SimControl::hear_answer(const Answer& answer) {
+  answer_ = answer;
+  if (rank_.host.blocked() == Blocked::agreement) core_.loop.wake(rank_.host);
+}
+
+void SimControl::enter_epoch(std::uint32_t epoch, std::span<const int> members) {
+  Op op;
+  op.kind = OpKind::agree;
+  op.rank = rank_.host.rank();
+  op.epoch = epoch;
+  if (core_.control.fenced(op.rank)) throw SeamError(ErrorKind::fenced, op, "the others have declared this rank dead");
+  core_.control.enter(epoch, members, op);
+  epoch_ = epoch;
+}
+
+// ---- the centre --------------------------------------------------------------------------------------------------
+
+ControlCenter::ControlCenter(Core& core, std::uint64_t seed, int ranks)
+    : core_(core),
+      random_(seed, Stream::control),
+      fenced_(std::size_t(ranks), false),
+      known_dead_(std::size_t(ranks), false) {
+  std::vector<int>& all = members_[0];
+  all.resize(std::size_t(ranks));
+  std::iota(all.begin(), all.end(), 0);
+}
+
+TimeNs ControlCenter::latency() { return TimeNs(double(kMessage) * (0.75 + 0.5 * random_.unit())); }
+
+void ControlCenter::enter(std::uint32_t epoch, std::span<const int> members, const Op& op) {
+  std::vector<int> sorted(members.begin(), members.end());
+  std::sort(sorted.begin(), sorted.end());
+  const auto [it, fresh] = members_.try_emplace(epoch, sorted);
+  if (it->second != sorted)
+    throw SeamError(ErrorKind::mismatch, op, fmt::format("epoch {} was entered with other members before", epoch));
+  core_.transport.newest_epoch = std::max(core_.transport.newest_epoch, epoch);
+}
+
+void ControlCenter::send_ballot(int rank, const Key& key, const Ballot& ballot, TimeNs deadline) {
+  core_.loop.call_at(core_.loop.now() + latency(),
+                     [this, rank, key, ballot, deadline] { ballot_arrives(rank, key, ballot, deadline); });
+}
+
+void ControlCenter::ballot_arrives(int rank, const Key& key, const Ballot& ballot, TimeNs deadline) {
+  if (fenced(rank)) return reply(rank, {Answer::Kind::fenced, nullptr});
+  const bool vote = key.kind != OpKind::agree;
+  if (polls_.size() > kRemembered && polls_.begin()->second.over() && polls_.begin()->first < key)
+    polls_.erase(polls_.begin());
+  Poll& poll = polls_[key];
+  if (vote && revoked_ >= std::int64_t(key.epoch) && !poll.decided) poll.cut_short = true;
+  if (poll.cut_short) return reply(rank, {Answer::Kind::cut_short, nullptr});
+  if (poll.decided) {   // without it: it was no member, or came too late
+    fenced_[std::size_t(rank)] = true;
+    return reply(rank, {Answer::Kind::fenced, nullptr});
+  }
+  poll.ballots[rank] = ballot;
+  if (!poll.timed) {
+    poll.timed = true;
+    if (deadline != runtime::kForever) core_.loop.watchdog_at(deadline, deadlines_, deadlines_.add(key));
+  }
+  decide_if_complete(key, poll);
+}
+
+void ControlCenter::decide_if_complete(const Key& key, Poll& poll) {
+  const std::vector<int>& all = members(key.epoch);
+  const bool complete = std::all_of(all.begin(), all.end(), [&](int member) {
+    return known_dead_[std::size_t(member)] || poll.ballots.contains(member);
+  });
+  if (complete && !poll.ballots.empty()) decide(key, poll);
+}
+
+void ControlCenter::decide(const Key& key, Poll& poll) {
+  poll.decided = true;
+  auto agreement = std::make_shared<Agreement>();
+  agreement->epoch = key.epoch;
+  for (const auto& [rank, ballot] : poll.ballots) {
+    agreement->members.push_back(rank);
+    agreement->ballots.push_back(ballot);
+  }
+  for (const int member : members(key.epoch)) {
+    if (poll.ballots.contains(member)) continue;
+    agreement->dead.push_back(member);
+    fenced_[std::size_t(member)] = true;
+    core_.story(member, fmt::format("did not answer the {} of epoch {}: declared dead and fenced", name(key.kind), key.epoch));
+  }
+  for (const int member : agreement->members) reply(member, {Answer::Kind::decided, agreement});
+  poll.ballots.clear();
+}
+
+void ControlCenter::reply(int rank, const Answer& answer) {
+  core_.loop.call_at(core_.loop.now() + latency(), [this, rank, answer] {
+    SimRank& to = core_.rank(rank);
+    if (!to.host.dying() && !to.host.ended()) to.control.hear_answer(answer);
+  });
+}
+
+// A revoke that reaches the centre before a vote is decided cuts it short for all; after that it comes too late, for all.
+void ControlCenter::send_revoke(int rank, std::uint32_t epoch) {
+  core_.loop.call_at(core_.loop.now() + latency(), [this, rank, epoch] { revoke_arrives(rank, epoch); });
+}
+
+void ControlCenter::revoke_arrives(int from, std::uint32_t epoch) {
+  if (revoked_ >= std::int64_t(epoch) || fenced(from)) return;
+  revoked_ = std::int64_t(epoch);
+  for (auto& [key, poll] : polls_) {
+    if (key.kind == OpKind::agree || key.epoch > epoch || poll.over()) continue;
+    poll.cut_short = true;
+    for (const auto& [rank, ballot] : poll.ballots) reply(rank, {Answer::Kind::cut_short, nullptr});
+    poll.ballots.clear();
+  }
+  for (const int member : members(epoch)) {
+    if (member == from) continue;
+    core_.loop.call_at(core_.loop.now() + latency(), [this, member, epoch] {
+      SimRank& to = core_.rank(member);
+      if (!to.host.dying() && !to.host.ended()) to.control.hear_of_revoke(epoch);
+    });
+  }
+}
+
+std::string ControlCenter::undecided() const {
+  std::string text;
+  for (const auto& [key, poll] : polls_) {
+    if (poll.over()) continue;
+    text += fmt::format("{} of epoch {} waits for", name(key.kind), key.epoch);
+    int named = 0;
+    for (const int member : members(key.epoch))
+      if (!poll.ballots.contains(member) && named++ < 8) text += fmt::format("{} rank {}", named == 1 ? "" : ",", member);
+    text += named > 8 ? ", ...\n" : "\n";
+  }
+  return text;
+}
+
+void ControlCenter::died(int rank, TimeNs noticed_after) {
+  if (noticed_after < 0) return;
+  core_.loop.call_at(runtime::later(core_.loop.now(), noticed_after), [this, rank] {
+    known_dead_[std::size_t(rank)] = true;
+    for (auto& [key, poll] : polls_)
+      if (!poll.over()) decide_if_complete(key, poll);
+  });
+}
+
+std::uint64_t ControlCenter::Deadlines::add(const Key& key) {
+  if (free_.empty()) {
+    keys_.push_back(key);
+    return keys_.size() - 1;
+  }
+  const std::uint64_t place = free_.back();
+  free_.pop_back();
+  keys_[place] = key;
+  return place;
+}
+
+bool ControlCenter::Deadlines::live(const Timer& timer) {
+  const auto poll = center_.polls_.find(keys_[timer.arg]);
+  if (poll != center_.polls_.end() && !poll->second.over()) return true;
+  free_.push_back(timer.arg);   // the loop drops the entry now
+  return false;
+}
+
+void ControlCenter::Deadlines::fire(const Timer& timer) {
+  const Key key = keys_[timer.arg];
+  free_.push_back(timer.arg);
+  center_.decide(key, center_.polls_.at(key));
+}
+
+}  // namespace seeksim::sim

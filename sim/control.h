@@ -1,0 +1,117 @@
+// The control plane: out of band, shaped like ULFM. One centre decides each agreement at one instant of virtual time, so
+// all who get an answer get the same one; messages to and from it take time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "runtime/seams.h"
+#include "sim/random.h"
+#include "sim/timers.h"
+
+namespace seeksim::sim {
+
+struct Core;
+struct SimRank;
+
+// What a rank learns at the end of an agreement.
+struct Answer {
+  enum class Kind : std::uint8_t { none, decided, cut_short, fenced } kind = Kind::none;
+  std::shared_ptr<const runtime::Agreement> agreement;
+};
+
+class SimControl final : public runtime::ControlPlane {
+ public:
+  SimControl(Core& core, SimRank& rank) : core_(core), rank_(rank) {}
+
+  std::uint32_t epoch() const override { return epoch_; }
+  std::vector<int> members() const override;
+  void revoke(std::uint32_t epoch, const runtime::Op& op, runtime::ErrorKind why) override;
+  bool revoked(std::uint32_t epoch) const override;
+  runtime::Agreement agree(const runtime::Op& op, std::uint32_t epoch, const runtime::Ballot& ballot,
+                           TimeNs deadline) override;
+  void enter_epoch(std::uint32_t epoch, std::span<const int> members) override;
+
+  const std::string& waits_in() const { return waits_in_; }
+  void hear_of_revoke(std::uint32_t epoch);
+  void hear_answer(const Answer& answer);
+
+ private:
+  Core& core_;
+  SimRank& rank_;
+  std::uint32_t epoch_ = 0;
+  Answer answer_;
+  std::string waits_in_;                                                         // for wait-for graphs
+  std::map<std::tuple<std::uint32_t, std::uint8_t, std::int64_t, std::uint64_t>, std::uint32_t> calls_;
+};
+
+class ControlCenter {
+ public:
+  ControlCenter(Core& core, std::uint64_t seed, int ranks);
+
+  // Agreements are told apart by epoch, kind, step (votes only: recovering ranks may be at different steps) and sequence,
+  // and by how many of that name came before.
+  struct Key {
+    std::uint32_t epoch;
+    runtime::OpKind kind;
+    std::int64_t step;
+    std::uint64_t sequence;
+    std::uint32_t instance;
+    auto operator<=>(const Key&) const = default;
+  };
+
+  bool fenced(int rank) const { return fenced_[std::size_t(rank)]; }
+  const std::vector<int>& members(std::uint32_t epoch) const { return members_.at(epoch); }
+  void enter(std::uint32_t epoch, std::span<const int> members, const runtime::Op& op);
+
+  // Messages on their way to the centre.
+  void send_ballot(int rank, const Key& key, const runtime::Ballot& ballot, TimeNs deadline);
+  void send_revoke(int rank, std::uint32_t epoch);
+  void died(int rank, TimeNs noticed_after);
+  // One line an undecided agreement: who is missing. For wait-for graphs.
+  std::string undecided() const;
+
+ private:
+  struct Poll {
+    std::map<int, runtime::Ballot> ballots;
+    bool decided = false;
+    bool cut_short = false;
+    bool timed = false;
+    bool over() const { return decided || cut_short; }
+  };
+  void ballot_arrives(int rank, const Key& key, const runtime::Ballot& ballot, TimeNs deadline);
+  void revoke_arrives(int rank, std::uint32_t epoch);
+  void decide_if_complete(const Key& key, Poll& poll);
+  void decide(const Key& key, Poll& poll);
+  void reply(int rank, const Answer& answer);
+  TimeNs latency();
+
+  // The deadline of an agreement: a watchdog like those of hosts.
+  class Deadlines final : public TimerTarget {
+   public:
+    explicit Deadlines(ControlCenter& center) : center_(center) {}
+    std::uint64_t add(const Key& key);
+    bool live(const Timer& timer) override;
+    void fire(const Timer& timer) override;
+
+   private:
+    ControlCenter& center_;
+    std::vector<Key> keys_;
+    std::vector<std::uint64_t> free_;
+  };
+
+  Core& core_;
+  Random random_;
+  std::map<std::uint32_t, std::vector<int>> members_;   // by epoch
+  std::map<Key, Poll> polls_;
+  std::int64_t revoked_ = -1;
+  std::vector<bool> fenced_;
+  std::vector<bool> known_dead_;
+  Deadlines deadlines_{*this};
+};
+
+}  // namespace seeksim::sim

@@ -1,0 +1,73 @@
+// Core: what the parts of a world share, and SimRank, all that the simulator keeps of one rank. Kept lean: a world may have
+// tens of thousands of ranks, most of them idle most of the time.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/recorder.h"
+#include "runtime/seams.h"
+#include "sim/control.h"
+#include "sim/device.h"
+#include "sim/links.h"
+#include "sim/loop.h"
+#include "sim/storage.h"
+#include "sim/transport.h"
+#include "sim/world.h"
+
+namespace seeksim::sim {
+
+class SimClock final : public runtime::Clock {
+ public:
+  SimClock(Loop& loop, Host& host) : loop_(loop), host_(host) {}
+  TimeNs now() const override { return loop_.now(); }
+  void sleep_until(TimeNs t) override { host_.sleep_until(t); }
+
+ private:
+  Loop& loop_;
+  Host& host_;
+};
+
+struct SimRank {
+  SimRank(Core& core, int rank);
+
+  runtime::Seams seams() { return {clock, device, transport, storage, control}; }
+
+  Host host;
+  RankSignals signals;
+  SimClock clock;
+  SimDevice device;
+  SimTransport transport;
+  SimStorage storage;
+  SimControl control;
+  runtime::Recorder recorder;
+};
+
+struct Core {
+  Core(const WorldPlan& plan, Loop::Client& client);
+
+  SimRank& rank(int id) { return *ranks[std::size_t(id)]; }
+  void story(int rank, const std::string& text) const {
+    if (listener) listener(loop.now(), rank, text);
+  }
+  // The process of `rank` is gone from this instant on. Called by the loop only.
+  void kill(int rank, const std::string& why);
+  void crashed(int rank);   // what the others come to see of it
+  // What every kind of end of a rank has in common: nothing that it left pending happens.
+  void lay_to_rest(int rank);
+
+  const WorldPlan& plan;
+  Loop loop;
+  Network network;
+  TransportHub transport;
+  ControlCenter control;
+  Disks disks;
+  std::map<int, int> crashed_on_node;
+  std::vector<std::unique_ptr<SimRank>> ranks;
+  std::function<void(TimeNs, int, const std::string&)> listener;
+};
+
+}  // namespace seeksim::sim

@@ -1,0 +1,272 @@
+// How pieces meet, move and get lost.
+#include "sim/exchange.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/check.h"
+#include "sim/core.h"
+
+namespace seeksim::sim {
+
+using runtime::CommResult;
+using runtime::DiesAt;
+using runtime::kForever;
+using runtime::Piece;
+using runtime::PieceFate;
+using runtime::RecordState;
+
+namespace {
+
+constexpr std::size_t kFewPieces = 8;   // up to here a linear search beats an index
+
+void flip_bit(const Piece& piece, std::uint64_t bit) {
+  const std::uint64_t bits = (piece.hi - piece.lo) * 8;
+  if (bits == 0) return;
+  bit %= bits;
+  piece.buffer->data[piece.lo + bit / 8] ^= std::byte(1u << (bit % 8));
+}
+
+}  // namespace
+
+// ---- from the transport ------------------------------------------------------------------------------------------
+
+void Exchange::prepare(std::span<const Piece> pieces, DiesAt dies) {
+  pieces_.clear();
+  for (const Piece& piece : pieces) pieces_.push_back({piece});
+  dies_ = dies;
+  if (pieces_.size() > kFewPieces) sort_by_peer();
+}
+
+void Exchange::sort_by_peer() {
+  const auto peer = [this](std::size_t i) { return pieces_[i].piece.peer; };
+  bool sorted = true;
+  for (std::size_t i = 1; i < pieces_.size() && sorted; ++i) sorted = peer(i - 1) <= peer(i);
+  order_.clear();
+  if (sorted) return;
+  order_.resize(pieces_.size());
+  for (std::size_t i = 0; i < order_.size(); ++i) order_[i] = std::uint32_t(i);
+  std::stable_sort(order_.begin(), order_.end(), [&](std::uint32_t a, std::uint32_t b) { return peer(a) < peer(b); });
+}
+
+Exchange::Run Exchange::run_of(int peer) const {
+  if (pieces_.size() <= kFewPieces) return {0, pieces_.size()};
+  std::size_t lo = 0, hi = pieces_.size();
+  while (lo < hi) {
+    const std::size_t middle = (lo + hi) / 2;
+    if (at(middle).piece.peer < peer)
+      lo = middle + 1;
+    else
+      hi = middle;
+  }
+  std::size_t end = lo;
+  while (end < pieces_.size() && at(end).piece.peer == peer) ++end;
+  return {lo, end};
+}
+
+// ---- meeting -----------------------------------------------------------------------------------------------------
+
+void Exchange::post() {
+  Core& core = owner->core();
+  RankComm& held = owner->comm_at(comm);
+  unmatched_ = std::uint32_t(pieces_.size());
+  ready_ = core.loop.now();
+  group_ = &held.shared->group(op.sequence);
+  SimActivity*& mine = group_->at[std::size_t(held.position)];
+  SEEKSIM_CHECK(mine == nullptr, "two operations of one rank with the same sequence number: %s", describe(op).c_str());
+  mine = this;
+  ++group_->posted;
+  if (dies_ == DiesAt::in_flight) choose_last_sends();
+
+  for (std::size_t i = 0; i < pieces_.size() && group_ != nullptr; ++i) {
+    PostedPiece& piece = at(i);
+    if (piece.fate != Fate::open) continue;
+    const int peer = piece.piece.peer;
+    SimActivity* other = group_->at[std::size_t(held.shared->position(peer))];
+    if (other != nullptr && !other->native) meet(piece, *static_cast<Exchange*>(other));
+  }
+  if (core.transport.any_dead() && group_ != nullptr) {
+    for (const PostedPiece& piece : pieces_) {
+      const bool same_node = core.network.node_of(op.rank) == core.network.node_of(piece.piece.peer);
+      if (piece.fate == Fate::open && core.transport.known_dead(piece.piece.peer, same_node))
+        owner->fail(comm, CommResult::remote_error, fmt::format("rank {} is gone", piece.piece.peer));
+    }
+  }
+}
+
+// The first open counterpart: pieces of one pair meet in order.
+void Exchange::meet(PostedPiece& mine, Exchange& other) {
+  const int me = op.rank;
+  const Run run = other.run_of(me);
+  for (std::size_t i = run.begin; i < run.end; ++i) {
+    PostedPiece& theirs = other.at(i);
+    if (theirs.fate != Fate::open || theirs.piece.peer != me || theirs.piece.send == mine.piece.send) continue;
+    if (!agree_on(mine, other, theirs)) return;
+    if (mine.piece.send)
+      transfer(*this, mine, other, theirs);
+    else
+      transfer(other, theirs, *this, mine);
+    return;
+  }
+}
+
+bool Exchange::agree_on(const PostedPiece& mine, Exchange& other, const PostedPiece& theirs) {
+  if (op.kind == other.op.kind && mine.bytes() == theirs.bytes()) [[likely]] return true;
+  const std::string why = fmt::format("rank {} brought {} with {} bytes, rank {} brought {} with {} bytes", op.rank,
+                                      name(op.kind), mine.bytes(), other.op.rank, name(other.op.kind), theirs.bytes());
+  owner->fail(comm, CommResult::invalid_usage, why);
+  other.owner->fail(other.comm, CommResult::invalid_usage, why);
+  return false;
+}
+
+void Exchange::transfer(Exchange& from, PostedPiece& sent, Exchange& to, PostedPiece& received) {
+  const PieceFate* fate = sent.piece.fate != nullptr ? sent.piece.fate : received.piece.fate;
+  if (fate != nullptr) return transfer_with_fate(from, sent, to, received, *fate);
+  Core& core = from.owner->core();
+  const std::size_t bytes = sent.bytes();
+  const TimeNs when = core.network.arrival(core.loop.now(), from.op.rank, to.op.rank, bytes);
+  std::memmove(received.piece.buffer->data + received.piece.lo, sent.piece.buffer->data + sent.piece.lo, bytes);
+  from.piece_over(sent, when);
+  to.piece_over(received, when);
+}
+
+void Exchange::transfer_with_fate(Exchange& from, PostedPiece& sent, Exchange& to, PostedPiece& received,
+                                  const PieceFate& fate) {
+  Core& core = from.owner->core();
+  const TimeNs now = core.loop.now();
+  const int sender = from.op.rank, receiver = to.op.rank;
+  const auto touched = [&] {
+    if (fate.touched_ns < 0) fate.touched_ns = now;
+    from.owner->rank().recorder.touched_by(from.record, fate.rule);
+    to.owner->rank().recorder.touched_by(to.record, fate.rule);
+  };
+  TimeNs when = core.network.arrival(now, sender, receiver, sent.bytes(), fate.slow_factor, fate.delay_ns);
+  if (fate.slow_factor != 1.0 || fate.delay_ns != 0) touched();
+
+  if (fate.drop) {
+    touched();
+    core.story(receiver, fmt::format("the message of rank {} to rank {} in {} is lost", sender, receiver, describe(to.op)));
+    received.fate = Fate::lost;
+    from.piece_over(sent, when);
+    return;
+  }
+  if (fate.down_from < when && fate.down_until > now) {
+    touched();
+    const LinkModel& link = core.network.link(sender, receiver);
+    const bool short_enough = fate.down_until != kForever && fate.down_until - fate.down_from <= link.retransmit_hides_ns;
+    if (!short_enough) {
+      sent.fate = received.fate = Fate::lost;
+      core.story(sender, fmt::format("the link from rank {} to rank {} is down: {} cannot pass", sender, receiver,
+                                     describe(from.op)));
+      if (link.notice_cut_ns < 0) return;
+      const auto tell = [&core, a = from.owner, a_comm = from.comm, b = to.owner, b_comm = to.comm, sender, receiver] {
+        const std::string why = fmt::format("the link from rank {} to rank {} is cut", sender, receiver);
+        a->fail(a_comm, CommResult::remote_error, why);
+        b->fail(b_comm, CommResult::remote_error, why);
+      };
+      core.loop.call_at(runtime::later(std::max(now, fate.down_from), link.notice_cut_ns), tell);
+      return;
+    }
+    when = runtime::later(fate.down_until, when - now);
+  }
+  std::memmove(received.piece.buffer->data + received.piece.lo, sent.piece.buffer->data + sent.piece.lo, sent.bytes());
+  if (fate.corrupt) {
+    touched();
+    flip_bit(received.piece, fate.corrupt_bit);
+    if (fate.checksum) {
+      core.loop.call_at(when, [owner = to.owner, index = to.comm, sender] {
+        owner->fail(index, CommResult::system, fmt::format("a message of rank {} fails its checksum", sender));
+      });
+    }
+  }
+  from.piece_over(sent, when);
+  to.piece_over(received, when);
+}
+
+void Exchange::piece_over(PostedPiece& piece, TimeNs when) {
+  piece.fate = Fate::under_way;
+  ready_ = std::max(ready_, when);
+  if (dies_ == DiesAt::in_flight && piece.piece.send && --sends_until_death_ == 0) die(ready_);
+  if (--unmatched_ != 0) return;
+  group_->leave(owner->comm_at(comm).position);
+  group_ = nullptr;
+  owner->core().loop.at(ready_, *this, generation);
+}
+
+// ---- dying in the middle -----------------------------------------------------------------------------------------
+
+// A drawn number of the sends gets through, never all.
+void Exchange::choose_last_sends() {
+  std::uint32_t sends = 0;
+  for (const PostedPiece& piece : pieces_) sends += piece.piece.send ? 1 : 0;
+  sends_until_death_ = sends == 0 ? 0 : owner->core().transport.partial.below(sends);
+  std::uint32_t seen = 0;
+  for (PostedPiece& piece : pieces_)
+    if (piece.piece.send && seen++ >= sends_until_death_) piece.fate = Fate::withheld;
+  if (sends_until_death_ == 0) die(owner->core().loop.now() + owner->core().network.between().latency_ns);
+}
+
+void Exchange::die(TimeNs when) {
+  Core& core = owner->core();
+  core.loop.call_at(when, [&core, rank = op.rank, what = describe(op)] { core.kill(rank, "died in the middle of " + what); });
+}
+
+// ---- the end -----------------------------------------------------------------------------------------------------
+
+void Exchange::fire(const Timer&) {
+  if (dies_ == DiesAt::after) {
+    const std::string what = describe(op);
+    owner->core().kill(op.rank, "died right after " + what);   // drops this exchange too
+    return;
+  }
+  end(RecordState::completed);
+}
+
+void Exchange::withdraw() {
+  if (group_ != nullptr) group_->leave(owner->comm_at(comm).position);
+  group_ = nullptr;
+  if (dies_ == DiesAt::in_flight) die(owner->core().loop.now());   // nobody came; it dies all the same
+}
+
+void Exchange::scribble() {
+  for (const PostedPiece& posted : pieces_)
+    if (!posted.piece.send) scribble_on(*posted.piece.buffer, posted.piece.lo, posted.piece.hi);
+}
+
+void Exchange::recycle() { owner->core().transport.give_back(*this); }
+
+bool Exchange::waits_on(int rank) const {
+  if (state != State::started) return false;
+  return std::any_of(pieces_.begin(), pieces_.end(), [&](const PostedPiece& posted) {
+    return posted.piece.peer == rank && posted.fate != Fate::under_way;
+  });
+}
+
+runtime::Transport::Unmatched Exchange::unmatched() const {
+  runtime::Transport::Unmatched out;
+  out.pending = state == State::started;
+  out.op = op;
+  for (const PostedPiece& posted : pieces_) {
+    if (posted.fate == Fate::under_way || (posted.fate == Fate::withheld)) continue;
+    out.peer = posted.piece.peer;
+    out.waits_for_send = !posted.piece.send;
+    break;
+  }
+  return out;
+}
+
+std::string Exchange::waits_for() const {
+  std::string text;
+  int named = 0;
+  for (const PostedPiece& posted : pieces_) {
+    if (posted.fate == Fate::under_way || posted.fate == Fate::withheld) continue;
+    if (named++ == 8) return text + ", ...";
+    text += fmt::format("{}rank {} ({})", named == 1 ? "" : ", ", posted.piece.peer,
+                        posted.fate == Fate::lost ? "lost" : posted.piece.send ? "to take it" : "its message");
+  }
+  return text.empty() ? "the network" : text;
+}
+
+}  // namespace seeksim::sim

@@ -1,0 +1,76 @@
+// Presets and arithmetic of links. Where the numbers come from: sim/README.md.
+#include "sim/links.h"
+
+#include <algorithm>
+#include <bit>
+#include <stdexcept>
+
+namespace seeksim::sim {
+namespace {
+
+using runtime::kMicrosecond;
+using runtime::kMillisecond;
+using runtime::kSecond;
+
+// TCP gives up after its 15th retransmission, the interval doubling from 0.2 s to at most 120 s.
+constexpr TimeNs kTcpGivesUp = 924'600 * kMillisecond;
+// InfiniBand retries 7 times with a time-out of 4.096 us * 2^20.
+constexpr TimeNs kIbGivesUp = 30'060 * kMillisecond;
+
+struct Preset {
+  const char* name;
+  LinkModel link;
+};
+//                      latency          bytes/ns hides shorter cuts  notices a crash     notices a cut
+const Preset kPresets[] = {
+    {"nvlink", {2 * kMicrosecond, 300.0, 0, -1, 0}},
+    {"pcie", {3 * kMicrosecond, 25.0, 0, -1, 0}},
+    {"ib", {4 * kMicrosecond, 50.0, kIbGivesUp, kIbGivesUp, kIbGivesUp}},
+    {"tcp", {25 * kMicrosecond, 12.5, kTcpGivesUp, 100 * kMicrosecond, kTcpGivesUp}},
+};
+
+TimeNs all_reduce_over(const LinkModel& link, int n, std::size_t bytes) {
+  if (n <= 1) return 0;
+  const double ring = 2.0 * (n - 1) * (double(link.latency_ns) + double(bytes) / n / link.bytes_per_ns);
+  const int depth = std::bit_width(unsigned(n - 1));
+  const double tree = 2.0 * depth * (double(link.latency_ns) + double(bytes) / link.bytes_per_ns);
+  return TimeNs(std::min(ring, tree));
+}
+
+}  // namespace
+
+LinkModel link_preset(const std::string& name) {
+  std::string known;
+  for (const Preset& preset : kPresets) {
+    if (name == preset.name) return preset.link;
+    known += (known.empty() ? "" : ", ") + std::string(preset.name);
+  }
+  throw std::invalid_argument("unknown network \"" + name + "\"; known: " + known);
+}
+
+Network::Network(const WorldPlan& plan)
+    : ranks_per_node_(plan.ranks_per_node),
+      inside_(link_preset(plan.network == "pcie" || plan.network == "tcp" ? "pcie" : "nvlink")),
+      between_(link_preset(plan.network)),
+      noise_(plan.noise),
+      random_(plan.seed, Stream::noise),
+      adapters_(std::size_t(plan.ranks())) {}
+
+// Sender and receiver are each busy for the length of the transfer; the data is there when both are through with it.
+TimeNs Network::arrival(TimeNs now, int from, int to, std::size_t bytes, double slow, TimeNs delay) {
+  const bool near = node_of(from) == node_of(to);
+  const LinkModel& link = near ? inside_ : between_;
+  Adapter& sender = near ? adapters_[std::size_t(from)].inside : adapters_[std::size_t(from)].between;
+  Adapter& receiver = near ? adapters_[std::size_t(to)].inside : adapters_[std::size_t(to)].between;
+  const TimeNs busy = TimeNs(double(bytes) / link.bytes_per_ns * slow * jitter());
+  sender.sent = std::max(sender.sent, now) + busy;
+  receiver.received = std::max(receiver.received, now) + busy;
+  const TimeNs latency = TimeNs(double(link.latency_ns) * slow * jitter());
+  return runtime::later(std::max(sender.sent, receiver.received) + latency, delay);
+}
+
+TimeNs Network::all_reduce(int nodes, int per_node, std::size_t bytes) const {
+  return all_reduce_over(inside_, per_node, bytes) + all_reduce_over(between_, nodes, bytes);
+}
+
+}  // namespace seeksim::sim

@@ -1,0 +1,47 @@
+// Links: how long bytes take from one rank to another, and who learns of a failure when. Two kinds a world: inside a node
+// and between nodes. A rank sends its pieces over one adapter of each kind, so they queue behind each other there.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/random.h"
+#include "sim/world.h"
+
+namespace seeksim::sim {
+
+class Network {
+ public:
+  explicit Network(const WorldPlan& plan);
+
+  int node_of(int rank) const { return rank / ranks_per_node_; }
+  const LinkModel& link(int from, int to) const { return node_of(from) == node_of(to) ? inside_ : between_; }
+  const LinkModel& inside() const { return inside_; }
+  const LinkModel& between() const { return between_; }
+
+  // When `bytes` that start now arrive. slow: multiplies the transfer, delay: added to it.
+  TimeNs arrival(TimeNs now, int from, int to, std::size_t bytes, double slow = 1.0, TimeNs delay = 0);
+  // What an all-reduce over `nodes` nodes with at most `per_node` members each takes: the faster of ring and tree inside
+  // the nodes, then between them.
+  TimeNs all_reduce(int nodes, int per_node, std::size_t bytes) const;
+  // 1 +- noise, drawn.
+  double jitter() { return noise_ == 0 ? 1.0 : 1.0 + noise_ * (2.0 * random_.unit() - 1.0); }
+
+ private:
+  struct Adapter {                  // when it will have sent, or received, all that it has been given
+    TimeNs sent = 0;
+    TimeNs received = 0;
+  };
+  struct Adapters {
+    Adapter inside, between;
+  };
+
+  int ranks_per_node_;
+  LinkModel inside_;
+  LinkModel between_;
+  double noise_;
+  Random random_;
+  std::vector<Adapters> adapters_;  // by rank
+};
+
+}  // namespace seeksim::sim

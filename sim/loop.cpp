@@ -1,0 +1,318 @@
+// The loop and its scheduling algorithm. Rules that were each broken once: queues are stepped and timers fired by the loop
+// alone, never while a fiber suspends; a fiber is woken only through its parked flag; a fiber that parks takes its exception
+// state with it; stacks are freed only when Boost's dispatcher runs.
+#include "sim/loop.h"
+
+#include <cxxabi.h>
+
+#include <boost/fiber/all.hpp>
+#include <chrono>
+#include <utility>
+
+#include "kernels/check.h"
+
+namespace seeksim::sim {
+
+namespace fibers = boost::fibers;
+
+// Installed once a thread, as Boost demands; it outlives every Loop and follows the one that runs.
+class SeededAlgorithm final : public fibers::algo::algorithm {
+ public:
+  static SeededAlgorithm& install() {
+    if (instance_ == nullptr) fibers::use_scheduling_algorithm<SeededAlgorithm>();
+    SEEKSIM_CHECK(instance_ != nullptr, "Boost.Fiber did not install the scheduling algorithm");
+    return *instance_;
+  }
+  SeededAlgorithm() { instance_ = this; }
+  ~SeededAlgorithm() override { instance_ = nullptr; }
+
+  void follow(Loop* loop) { loop_ = loop; }
+  bool followed() const { return loop_ != nullptr; }
+  void reap() { reap_ = true; }
+
+  void awakened(fibers::context* context) noexcept override {
+    if (context->is_context(fibers::type::dispatcher_context))
+      dispatcher_ = context;
+    else if (context->is_context(fibers::type::main_context))
+      main_ = context;
+    else
+      loop_->ready_fibers_.push_back(context);
+  }
+
+  fibers::context* pick_next() noexcept override {
+    if (reap_ && dispatcher_ != nullptr) {
+      reap_ = false;
+      return std::exchange(dispatcher_, nullptr);
+    }
+    if (main_ != nullptr) return std::exchange(main_, nullptr);
+    if (loop_ == nullptr) return std::exchange(dispatcher_, nullptr);
+    if (fibers::context::active() == loop_->main_) return std::exchange(loop_->chosen_, nullptr);
+    return loop_->after_fiber();
+  }
+
+  bool has_ready_fibers() const noexcept override { return main_ != nullptr; }
+  void suspend_until(const std::chrono::steady_clock::time_point&) noexcept override {}
+  void notify() noexcept override {}
+
+ private:
+  static inline thread_local SeededAlgorithm* instance_ = nullptr;
+  Loop* loop_ = nullptr;
+  fibers::context* dispatcher_ = nullptr;
+  fibers::context* main_ = nullptr;   // only when the main context yields, which it does to have stacks freed
+  bool reap_ = false;
+};
+
+// ---- Host --------------------------------------------------------------------------------------------------------
+
+void Host::block(Blocked why, TimeNs deadline) {
+  if (unwinding_) return;
+  blocked_ = why;
+  deadline_ = deadline;
+  if (deadline < armed_) arm_watchdog();
+  park();
+  deadline_ = runtime::kForever;
+}
+
+void Host::sleep_until(TimeNs when) {
+  while (loop_.now() < when && !unwinding_) {
+    const bool for_ever = when == runtime::kForever;
+    blocked_ = for_ever ? Blocked::for_ever : Blocked::sleep;
+    if (for_ever)
+      ++loop_.hanging_;
+    else
+      loop_.at(when, *this, parks_ + 1);
+    park();
+  }
+}
+
+void Host::arm_watchdog() {
+  armed_ = deadline_;
+  loop_.watchdog_at(armed_, *this, kWatchdog);
+}
+
+void Host::park() {
+  parked_ = true;
+  ++parks_;
+  loop_.switch_away(*this);
+  blocked_ = Blocked::no;
+  if (killed_ && !unwinding_) {
+    unwinding_ = true;
+    throw runtime::RankDied{rank_};
+  }
+}
+
+// A watchdog's entry stays in the heap while waits come and go: it is looked at when its time has come, and armed anew if
+// the host waits for something later by then.
+bool Host::live(const Timer& timer) {
+  if (timer.arg != kWatchdog) return parked_ && parks_ == timer.arg;
+  if (timer.when != armed_) return false;   // an earlier deadline has armed another entry since
+  if (parked_ && deadline_ <= timer.when) return true;
+  armed_ = runtime::kForever;
+  if (parked_ && deadline_ != runtime::kForever) arm_watchdog();
+  return false;
+}
+
+void Host::fire(const Timer& timer) {
+  if (timer.arg == kWatchdog) armed_ = runtime::kForever;
+  loop_.wake(*this);
+}
+
+// ---- Loop --------------------------------------------------------------------------------------------------------
+
+namespace {
+std::int64_t wall_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+// Above this many fibers, guard pages exhaust the kernel's memory maps.
+constexpr std::size_t kGuardedFibersMax = 30'000;
+}  // namespace
+
+Loop::Loop(const Config& config, Client& client)
+    : config_(config), client_(client), schedule_(config.seed, Stream::schedule) {}
+
+Loop::~Loop() = default;
+
+double Loop::wall_s() const { return double(wall_ns() - wall_start_ns_) * 1e-9; }
+
+void Loop::note(std::uint64_t what) {
+  fingerprint_ = (fingerprint_ ^ what) * 0x9fb21c651e98df25ull;
+  fingerprint_ ^= fingerprint_ >> 32;
+}
+
+void Loop::spawn(Host& host) {
+  auto body = [this, &host] {
+    host.context_ = fibers::context::active();
+    if (!host.killed_) client_.host_main(host);
+    host.ended_ = true;
+    --living_;
+    client_.host_ended(host);
+  };
+  const auto launch = [&](auto stack) {
+    fibers::fiber(fibers::launch::post, std::allocator_arg, stack, body).detach();
+  };
+  if (living_ < kGuardedFibersMax)
+    launch(fibers::protected_fixedsize_stack(config_.stack_bytes));
+  else
+    launch(fibers::fixedsize_stack(config_.stack_bytes));
+}
+
+void Loop::run(const std::vector<Host*>& hosts) {
+  SeededAlgorithm& algorithm = SeededAlgorithm::install();
+  SEEKSIM_CHECK(!algorithm.followed(), "a world runs inside another one");
+  main_ = fibers::context::active();
+  SEEKSIM_CHECK(main_->is_context(fibers::type::main_context), "a world runs on a fiber");
+  algorithm.follow(this);
+  wall_start_ns_ = wall_ns();
+  hosts_ = hosts;
+  living_ = hosts.size();
+  ready_fibers_.reserve(hosts.size() + 1);
+  for (Host* host : hosts) spawn(*host);
+
+  std::exception_ptr failure;
+  while (living_ > 0) {
+    bool failed = false;
+    try {
+      turn();
+    } catch (...) {
+      failed = true;
+      if (!failure) failure = std::current_exception();
+    }
+    if (failed) end_all();   // outside the catch block, since hosts run from here on
+  }
+
+  algorithm.reap();
+  boost::this_fiber::yield();   // to Boost's dispatcher, which frees the stacks
+  algorithm.follow(nullptr);
+  if (failure) std::rethrow_exception(failure);
+}
+
+void Loop::end_all() {
+  stopping_ = true;
+  for (Host* host : hosts_) kill(*host);
+}
+
+void Loop::turn() {
+  if ((++turns_ & 0x3ff) == 0) check_wall_clock();
+  // Going from queue to queue, or from fiber to fiber, costs half of going to and fro; the seed decides when to change.
+  if (!ready_queues_.empty() && (ready_fibers_.empty() || schedule_.below(8) != 0)) {
+    const std::size_t i = schedule_.below(std::uint32_t(ready_queues_.size()));
+    runtime::SteppedQueue& queue = *ready_queues_[i];
+    ready_queues_[i] = ready_queues_.back();
+    ready_queues_.pop_back();
+    note(std::uint64_t(queue.rank()) * 2 + 1);
+    queue.step();
+  } else if (!ready_fibers_.empty()) {
+    switch_to(take_fiber());
+  } else {
+    advance();
+  }
+}
+
+fibers::context* Loop::take_fiber() {
+  const std::size_t i = schedule_.below(std::uint32_t(ready_fibers_.size()));
+  fibers::context* fiber = ready_fibers_[i];
+  ready_fibers_[i] = ready_fibers_.back();
+  ready_fibers_.pop_back();
+  note(i * 2);
+  return fiber;
+}
+
+fibers::context* Loop::after_fiber() {
+  if (ready_fibers_.empty() || (!ready_queues_.empty() && schedule_.below(8) == 0)) return main_;
+  return take_fiber();
+}
+
+void Loop::switch_to(fibers::context* fiber) {
+  chosen_ = fiber;
+  ++switches_;
+  main_->suspend();
+}
+
+void Loop::switch_away(Host& host) {
+  struct Globals {   // the C++ ABI's exception state of a thread, which every fiber needs for itself
+    void* caught;
+    unsigned int uncaught;
+  };
+  auto* globals = reinterpret_cast<Globals*>(abi::__cxa_get_globals());
+  const Globals mine = std::exchange(*globals, Globals{nullptr, 0});
+  ++switches_;
+  host.context_->suspend();
+  *globals = mine;
+}
+
+void Loop::wake(Host& host) {
+  if (!host.parked_) return;
+  host.parked_ = false;
+  if (host.blocked_ == Blocked::for_ever) --hanging_;
+  ready_fibers_.push_back(host.context_);
+}
+
+void Loop::kill(Host& host) {
+  if (host.ended_) return;
+  host.killed_ = true;
+  wake(host);
+}
+
+void Loop::at(TimeNs when, TimerTarget& target, std::uint64_t arg) {
+  timers_.push({when < now_ ? now_ : when, ++timer_numbers_, &target, arg});
+}
+
+void Loop::watchdog_at(TimeNs when, TimerTarget& target, std::uint64_t arg) {
+  watchdogs_.push({when < now_ ? now_ : when, ++timer_numbers_, &target, arg});
+}
+
+void Loop::call_at(TimeNs when, std::function<void()> call) { at(when, calls_, calls_.add(std::move(call))); }
+
+std::uint64_t Loop::Calls::add(std::function<void()> call) {
+  if (free_.empty()) {
+    calls_.push_back(std::move(call));
+    return calls_.size() - 1;
+  }
+  const std::uint64_t place = free_.back();
+  free_.pop_back();
+  calls_[place] = std::move(call);
+  return place;
+}
+
+void Loop::Calls::fire(const Timer& timer) {
+  const std::function<void()> call = std::exchange(calls_[timer.arg], nullptr);
+  free_.push_back(timer.arg);
+  call();
+}
+
+// The clock moves here and nowhere else.
+void Loop::advance() {
+  purge(timers_);
+  purge(watchdogs_);
+  if (timers_.empty() && watchdogs_.empty()) {
+    client_.stuck();
+    SEEKSIM_CHECK(!ready_fibers_.empty() || !ready_queues_.empty(), "a stuck world was not ended");
+  } else if (watchdogs_.empty() || (!timers_.empty() && timers_.top().when <= watchdogs_.top().when)) {
+    fire_due(timers_);
+  } else {
+    client_.before_watchdogs();
+    fire_due(watchdogs_);
+  }
+}
+
+void Loop::purge(TimerHeap& heap) {
+  while (!heap.empty() && !heap.top().target->live(heap.top())) heap.pop();
+}
+
+void Loop::fire_due(TimerHeap& heap) {
+  now_ = heap.top().when;
+  while (!heap.empty() && heap.top().when == now_) {
+    const Timer timer = heap.pop();
+    if (timer.target->live(timer)) timer.target->fire(timer);
+  }
+}
+
+void Loop::check_wall_clock() {
+  client_.progress(now_);
+  if (stopping_ || config_.wall_limit_s <= 0 || wall_s() < config_.wall_limit_s) return;
+  stopping_ = true;
+  client_.out_of_wall_time();
+}
+
+}  // namespace seeksim::sim

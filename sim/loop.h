@@ -1,0 +1,164 @@
+// Loop: one thread, many hosts (fibers) and queues (stepped FIFOs), one virtual clock. What runs next is drawn from the
+// seed among everything that can run; the clock moves only here, and only when nothing can.
+//
+// The hosts are Boost.Fiber fibers under our own scheduling algorithm. The loop itself runs on the thread's main context,
+// not on Boost's dispatcher: kernels get the process's whole stack, errors of the loop propagate as exceptions (hooks of an
+// algorithm are noexcept), and Boost's dispatcher is needed only to free the stacks at the end.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "runtime/error.h"
+#include "runtime/stepped_queue.h"
+#include "sim/random.h"
+#include "sim/timers.h"
+
+namespace boost::fibers {
+class context;
+}
+
+namespace seeksim::sim {
+
+class Loop;
+
+// What a host waits for, for wait-for graphs.
+enum class Blocked : std::uint8_t { no, event, sleep, for_ever, rendezvous, agreement, abort, drain };
+
+// A rank's host thread, as the loop sees it.
+class Host final : public TimerTarget {
+ public:
+  Host(Loop& loop, int rank) : loop_(loop), rank_(rank) {}
+
+  int rank() const { return rank_; }
+  bool ended() const { return ended_; }
+  bool dying() const { return killed_; }       // killed: nothing that it still does may be seen by anybody
+  Blocked blocked() const { return parked_ ? blocked_ : Blocked::no; }
+  TimeNs deadline() const { return deadline_; }
+
+  // Parks until woken, for whatever reason, or until the deadline: callers loop over their condition. Throws RankDied once
+  // when the rank has been killed; from then on (destructors are running) it returns at once.
+  void block(Blocked why, TimeNs deadline);
+  void sleep_until(TimeNs when);
+
+  bool live(const Timer& timer) override;
+  void fire(const Timer& timer) override;
+
+ private:
+  friend class Loop;
+  static constexpr std::uint64_t kWatchdog = 0;   // timer arguments; others: the number of the park that sleeps
+  void arm_watchdog();
+  void park();
+
+  Loop& loop_;
+  int rank_;
+  Blocked blocked_ = Blocked::no;
+  bool parked_ = false;
+  bool killed_ = false;
+  bool unwinding_ = false;
+  bool ended_ = false;
+  boost::fibers::context* context_ = nullptr;
+  std::uint64_t parks_ = 0;
+  TimeNs deadline_ = runtime::kForever;
+  TimeNs armed_ = runtime::kForever;              // when this host's one entry among the watchdogs fires
+};
+
+class Loop {
+ public:
+  struct Config {
+    std::uint64_t seed = 1;
+    std::size_t stack_bytes = 256 << 10;
+    double wall_limit_s = 0;
+  };
+  // Told by the loop, on the loop's own stack.
+  class Client {
+   public:
+    virtual void host_main(Host& host) = 0;           // on the host's fiber; must not throw
+    virtual void host_ended(Host& host) = 0;
+    virtual void before_watchdogs() = 0;              // a deadline is about to pass
+    virtual void stuck() = 0;                         // nothing can run and no timer is left: must make hosts end
+    virtual void out_of_wall_time() = 0;              // must make hosts end
+    virtual void progress(TimeNs now) = 0;
+
+   protected:
+    ~Client() = default;
+  };
+
+  Loop(const Config& config, Client& client);
+  ~Loop();
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+
+  // Runs all hosts to their end. What the loop's own code throws ends all hosts and comes out here.
+  void run(const std::vector<Host*>& hosts);
+
+  TimeNs now() const { return now_; }
+  void make_ready(runtime::SteppedQueue& queue) { ready_queues_.push_back(&queue); }
+  void wake(Host& host);
+  void kill(Host& host);                              // its host ends with RankDied when it next runs
+
+  void at(TimeNs when, TimerTarget& target, std::uint64_t arg);
+  void watchdog_at(TimeNs when, TimerTarget& target, std::uint64_t arg);
+  void call_at(TimeNs when, std::function<void()> call);   // for what is rare
+
+  std::size_t living() const { return living_; }      // hosts that have not ended
+  std::size_t hanging() const { return hanging_; }    // of these, asleep for ever
+  std::uint64_t switches() const { return switches_; }
+  std::uint64_t fingerprint() const { return fingerprint_; }
+  // The wall clock spent so far, for the limit; the simulation itself never sees it.
+  double wall_s() const;
+
+ private:
+  friend class Host;
+  friend class SeededAlgorithm;
+
+  class Calls final : public TimerTarget {
+   public:
+    bool live(const Timer&) override { return true; }
+    void fire(const Timer& timer) override;
+    std::uint64_t add(std::function<void()> call);
+
+   private:
+    std::vector<std::function<void()>> calls_;
+    std::vector<std::uint64_t> free_;
+  };
+
+  void spawn(Host& host);
+  void turn();                                        // one decision of the loop
+  void advance();
+  void fire_due(TimerHeap& heap);
+  static void purge(TimerHeap& heap);
+  void switch_to(boost::fibers::context* fiber);
+  void switch_away(Host& host);
+  boost::fibers::context* take_fiber();
+  boost::fibers::context* after_fiber();              // called by the algorithm when a host suspends or ends
+  void end_all();
+  void check_wall_clock();
+  void note(std::uint64_t what);
+
+  Config config_;
+  Client& client_;
+  Random schedule_;
+  TimeNs now_ = 0;
+  std::vector<boost::fibers::context*> ready_fibers_;
+  std::vector<runtime::SteppedQueue*> ready_queues_;
+  TimerHeap timers_;
+  TimerHeap watchdogs_;
+  std::uint64_t timer_numbers_ = 0;
+  Calls calls_;
+  boost::fibers::context* main_ = nullptr;
+  boost::fibers::context* chosen_ = nullptr;
+  std::vector<Host*> hosts_;
+  std::size_t living_ = 0;
+  std::size_t hanging_ = 0;
+  bool stopping_ = false;
+  std::uint64_t switches_ = 0;
+  std::uint64_t fingerprint_ = 0x243f6a8885a308d3ull;
+  std::uint64_t turns_ = 0;
+  std::int64_t wall_start_ns_ = 0;
+};
+
+}  // namespace seeksim::sim

@@ -1,0 +1,147 @@
+// The native sum: members meet in a group; the last one computes for all.
+#include "sim/native.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+#include "kernels/check.h"
+#include "sim/core.h"
+
+namespace seeksim::sim {
+
+using runtime::CommResult;
+using runtime::RecordState;
+
+void NativeReduce::prepare(const runtime::TreeReduce& reduce) {
+  parts_.assign(reduce.parts.begin(), reduce.parts.end());
+  leaves_ = reduce.leaves;
+  factor_ = reduce.factor;
+  out_ = reduce.out;
+  summed_ = false;
+}
+
+bool NativeReduce::same_as(const SimActivity& activity) const {
+  if (!activity.native || op.kind != activity.op.kind) return false;
+  const auto& other = static_cast<const NativeReduce&>(activity);
+  return out_.n == other.out_.n && leaves_ == other.leaves_ && factor_ == other.factor_;
+}
+
+void NativeReduce::post() {
+  Core& core = owner->core();
+  RankComm& held = owner->comm_at(comm);
+  group_ = &held.shared->group(op.sequence);
+  SimActivity*& mine = group_->at[std::size_t(held.position)];
+  SEEKSIM_CHECK(mine == nullptr, "two operations of one rank with the same sequence number: %s", describe(op).c_str());
+  mine = this;
+  ++group_->posted;
+  // Everybody is compared with a neighbour that is here; a mismatch anywhere leaves somebody to notice it.
+  const std::size_t here = std::size_t(held.position), size = group_->at.size();
+  for (const std::size_t next : {here + 1 == size ? 0 : here + 1, here == 0 ? size - 1 : here - 1}) {
+    SimActivity* other = group_->at[next];
+    if (other == nullptr || other == this) continue;
+    if (same_as(*other)) continue;
+    const std::string why = fmt::format("rank {} brought {}, rank {} brought {}", op.rank, describe(op), other->op.rank,
+                                        describe(other->op));
+    owner->fail(comm, CommResult::invalid_usage, why);
+    other->owner->fail(other->comm, CommResult::invalid_usage, why);
+    return;
+  }
+  if (group_->posted == size) complete(*held.shared, *group_);
+  if (core.transport.any_dead() && !summed_) {
+    for (const int dead : held.shared->members) {
+      const bool same_node = core.network.node_of(op.rank) == core.network.node_of(dead);
+      if (core.transport.known_dead(dead, same_node) && waits_on(dead))
+        owner->fail(comm, CommResult::remote_error, fmt::format("rank {} is gone", dead));
+    }
+  }
+}
+
+void NativeReduce::complete(SharedComm& shared, Group& group) {
+  Core& core = owner->core();
+  std::vector<kernels::TreePart>& parts = core.transport.parts;
+  parts.clear();
+  for (SimActivity* activity : group.at) {
+    if (!same_as(*activity)) return;   // somebody has been told; all others hang, as on NCCL
+    for (const runtime::TreeReduceSlice& slice : static_cast<NativeReduce*>(activity)->parts_) parts.push_back({slice.node, slice.value.get().data});
+  }
+  const kernels::Vec<float> sum = out_.get();
+  if (sum.data != nullptr) {
+    try {
+      kernels::tree_sum(kernels::Lane{}, parts.data(), kernels::Index(parts.size()), leaves_, sum, factor_);
+    } catch (const std::invalid_argument& e) {   // the members' parts do not make up the tree
+      for (SimActivity* activity : group.at) activity->owner->fail(activity->comm, CommResult::invalid_usage, e.what());
+      return;
+    }
+  }
+  for (SimActivity* activity : group.at) {
+    auto* native = static_cast<NativeReduce*>(activity);
+    native->summed_ = true;
+    float* out = native->out_.get().data;
+    if (out != nullptr && out != sum.data) std::memcpy(out, sum.data, std::size_t(sum.n) * sizeof(float));
+  }
+  const double cost = double(core.network.all_reduce(shared.nodes, shared.per_node_max, std::size_t(sum.n) * sizeof(float)));
+  for (int node = 0; node < shared.nodes; ++node)
+    group.completions.push_back({core.loop.now() + TimeNs(cost * core.network.jitter()), node});
+  std::sort(group.completions.begin(), group.completions.end(),
+            [](const Group::Completion& a, const Group::Completion& b) { return a.when > b.when; });
+  core.loop.at(group.completions.back().when, group, group.generation);
+}
+
+void Group::fire(const Timer&) {
+  const Completion now = completions.back();
+  completions.pop_back();
+  if (!completions.empty()) {
+    const SimActivity* any = nullptr;
+    for (std::size_t i = 0; any == nullptr; ++i) any = at[i];
+    any->owner->core().loop.at(completions.back().when, *this, generation);
+  }
+  const SharedComm& comm = *shared;   // the last to leave gives this group back
+  for (int i = comm.node_begins[std::size_t(now.node)]; i < comm.node_begins[std::size_t(now.node) + 1]; ++i)
+    if (SimActivity* member = at[std::size_t(comm.by_node[std::size_t(i)])]) member->fire({});
+}
+
+void NativeReduce::fire(const Timer&) {
+  withdraw();
+  end(RecordState::completed);
+}
+
+void NativeReduce::withdraw() {
+  if (group_ != nullptr) group_->leave(owner->comm_at(comm).position);
+  group_ = nullptr;
+}
+
+void NativeReduce::scribble() {
+  if (out_.buffer != nullptr) scribble_on(*out_.buffer, out_.range().lo, out_.range().hi);
+}
+
+void NativeReduce::recycle() { owner->core().transport.give_back(*this); }
+
+bool NativeReduce::waits_on(int rank) const {
+  if (state != State::started || summed_) return false;
+  const SharedComm& shared = *owner->comm_at(comm).shared;
+  const int n = shared.size(), mine = owner->comm_at(comm).position, other = shared.position(rank);
+  return other >= 0 && n > 1 && ((mine + 1) % n == other || (other + 1) % n == mine) &&
+         group_->at[std::size_t(other)] == nullptr;
+}
+
+runtime::Transport::Unmatched NativeReduce::unmatched() const {
+  return {state == State::started, op, -1, false};
+}
+
+std::string NativeReduce::waits_for() const {
+  if (summed_) return "the network";
+  if (group_ == nullptr) return "nobody";
+  std::string text;
+  int named = 0;
+  for (std::size_t i = 0; i < group_->at.size(); ++i) {
+    if (group_->at[i] != nullptr) continue;
+    if (named++ == 8) return text + ", ...";
+    text += fmt::format("{}rank {} (to join)", named == 1 ? "" : ", ", group_->shared->members[i]);
+  }
+  return text.empty() ? "nobody: the members brought different operations" : text;
+}
+
+}  // namespace seeksim::sim

@@ -1,0 +1,37 @@
+// NativeReduce: a canonical sum that the simulator computes itself, once, as one event of all members. Used where no fault
+// can touch a single message; Communicator's own all-reduce over exchanges gives the same bits.
+#pragma once
+
+#include <vector>
+
+#include "sim/activity.h"
+
+namespace seeksim::sim {
+
+class NativeReduce final : public SimActivity {
+ public:
+  NativeReduce() : SimActivity(true) {}
+  void prepare(const runtime::TreeReduce& reduce);
+
+  void withdraw() override;
+  std::string waits_for() const override;
+  runtime::Transport::Unmatched unmatched() const override;
+  void fire(const Timer& timer) override;
+  bool waits_on(int rank) const;           // as a neighbour in the ring of members
+
+ private:
+  void post() override;
+  void scribble() override;
+  void recycle() override;
+  void complete(SharedComm& shared, Group& group);
+  bool same_as(const SimActivity& activity) const;
+
+  std::vector<runtime::TreeReduceSlice> parts_;
+  runtime::Index leaves_ = 0;
+  float factor_ = 1.0f;
+  runtime::VecView<float> out_;
+  bool summed_ = false;
+  Group* group_ = nullptr;
+};
+
+}  // namespace seeksim::sim

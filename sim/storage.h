@@ -1,0 +1,54 @@
+// SimStorage: a rank's view of its node's files. They live in memory, with POSIX's honesty: content lasts after its file's
+// sync, a name after its folder's; what is not synced is gone when the whole node dies.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/seams.h"
+
+namespace seeksim::sim {
+
+// One node's files.
+class Disk {
+ public:
+  struct Inode {
+    std::string content;
+    std::string durable;
+  };
+  void lose_what_is_not_synced();
+
+  std::map<std::string, std::shared_ptr<Inode>, std::less<>> names;     // as seen now
+  std::map<std::string, std::shared_ptr<Inode>, std::less<>> durable;   // as seen after a crash of the node
+};
+
+struct Disks {
+  std::map<int, Disk> by_node;
+};
+
+class SimStorage final : public runtime::Storage {
+ public:
+  SimStorage(Disks& disks, int node, int rank) : disks_(disks), node_(node), rank_(rank) {}
+
+  std::string read(std::string_view path) override;
+  void write(std::string_view path, std::string_view bytes) override;
+  void sync(std::string_view path) override;
+  void rename(std::string_view from, std::string_view to) override;
+  void remove(std::string_view path) override;
+  bool exists(std::string_view path) override;
+  std::vector<std::string> list(std::string_view folder) override;
+  std::uint64_t free_bytes(std::string_view folder) override;
+
+ private:
+  Disk& disk() { return disks_.by_node[node_]; }
+  Disk::Inode& inode(std::string_view path);
+  [[noreturn]] void fail(std::string_view path, const std::string& reason) const;
+
+  Disks& disks_;
+  int node_;
+  int rank_;
+};
+
+}  // namespace seeksim::sim

@@ -1,0 +1,80 @@
+// A heap of virtual-time timers. An entry whose target says that it is no longer live is dropped without moving the clock,
+// so whoever arms a timer never has to take it back.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "runtime/time.h"
+
+namespace seeksim::sim {
+
+using runtime::TimeNs;
+
+struct Timer;
+
+class TimerTarget {
+ public:
+  virtual bool live(const Timer& timer) = 0;
+  virtual void fire(const Timer& timer) = 0;
+
+ protected:
+  ~TimerTarget() = default;
+};
+
+struct Timer {
+  TimeNs when = 0;
+  std::uint64_t number = 0;   // equal times fire in the order in which they were armed
+  TimerTarget* target = nullptr;
+  std::uint64_t arg = 0;
+};
+
+// Four children a node: half as deep as a binary heap, and the children of a node share two cache lines.
+class TimerHeap {
+ public:
+  bool empty() const { return heap_.empty(); }
+  const Timer& top() const { return heap_.front(); }
+
+  void push(const Timer& timer) {
+    std::size_t i = heap_.size();
+    heap_.push_back(timer);
+    while (i > 0) {
+      const std::size_t parent = (i - 1) / 4;
+      if (!before(timer, heap_[parent])) break;
+      heap_[i] = heap_[parent];
+      i = parent;
+    }
+    heap_[i] = timer;
+  }
+
+  Timer pop() {
+    const Timer top = heap_.front();
+    const Timer last = heap_.back();
+    heap_.pop_back();
+    if (!heap_.empty()) sink(last);
+    return top;
+  }
+
+ private:
+  static bool before(const Timer& a, const Timer& b) { return a.when != b.when ? a.when < b.when : a.number < b.number; }
+
+  void sink(const Timer& timer) {
+    const std::size_t n = heap_.size();
+    std::size_t i = 0;
+    for (;;) {
+      const std::size_t first = 4 * i + 1;
+      if (first >= n) break;
+      std::size_t least = first;
+      for (std::size_t c = first + 1; c < n && c < first + 4; ++c)
+        if (before(heap_[c], heap_[least])) least = c;
+      if (!before(heap_[least], timer)) break;
+      heap_[i] = heap_[least];
+      i = least;
+    }
+    heap_[i] = timer;
+  }
+
+  std::vector<Timer> heap_;
+};
+
+}  // namespace seeksim::sim

@@ -1,0 +1,261 @@
+// A rank's transport: operations and NCCL's state machine. What each verb returns in each state is the table of
+// sim/README.md, and tests/sim/conformance_test.cpp holds it to that.
+#include "sim/transport.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernels/check.h"
+#include "sim/core.h"
+
+namespace seeksim::sim {
+
+using runtime::Comm;
+using runtime::CommResult;
+using runtime::Op;
+using runtime::Piece;
+
+// ---- handles -----------------------------------------------------------------------------------------------------
+
+RankComm* SimTransport::find(Comm comm) {
+  if (comm.handle == 0 || comm.handle > comms_.size()) return nullptr;
+  RankComm& held = comms_[comm.handle - 1];
+  return held.state == RankComm::State::dead ? nullptr : &held;
+}
+
+CommResult SimTransport::usable(const RankComm* comm) {
+  if (comm == nullptr) return CommResult::invalid_argument;
+  if (comm->state != RankComm::State::ready) return CommResult::invalid_usage;
+  return comm->error;
+}
+
+CommResult SimTransport::async_error(Comm comm) {
+  const RankComm* held = find(comm);
+  if (held == nullptr) return CommResult::invalid_argument;
+  if (held->error != CommResult::success) return held->error;
+  const bool flushing = held->state == RankComm::State::finalized && held->oldest != nullptr;
+  return flushing ? CommResult::in_progress : CommResult::success;
+}
+
+// ---- operations --------------------------------------------------------------------------------------------------
+
+CommResult SimTransport::exchange(runtime::Queue& queue, Comm comm, const Op& op, std::span<const Piece> pieces,
+                                  runtime::DiesAt dies) {
+  RankComm* held = find(comm);
+  const CommResult state = usable(held);
+  if (state != CommResult::success || pieces.empty()) return state;
+  if (!valid(*held, pieces)) {   // drops the whole group, and poisons a non-blocking communicator
+    held->error = CommResult::invalid_argument;
+    return CommResult::invalid_argument;
+  }
+  Exchange& exchange = core_.transport.take_exchange();
+  exchange.prepare(pieces, dies);
+  std::uint64_t bytes = 0;
+  for (const Piece& piece : pieces) bytes += piece.send ? piece.hi - piece.lo : 0;
+  sent(op, bytes);
+  enqueue(exchange, queue, comm, op);
+  return CommResult::success;
+}
+
+bool SimTransport::valid(const RankComm& comm, std::span<const Piece> pieces) const {
+  return std::all_of(pieces.begin(), pieces.end(), [&](const Piece& piece) {
+    return piece.buffer != nullptr && piece.lo <= piece.hi && piece.hi <= piece.buffer->bytes &&
+           comm.shared->position(piece.peer) >= 0;
+  });
+}
+
+bool SimTransport::has_native(Comm comm, const Op& op) const {
+  return core_.plan.native_collectives && op.kind == runtime::OpKind::all_reduce && find(comm) != nullptr;
+}
+
+CommResult SimTransport::tree_all_reduce(runtime::Queue& queue, Comm comm, const Op& op,
+                                         const runtime::TreeReduce& reduce) {
+  RankComm* held = find(comm);
+  const CommResult state = usable(held);
+  if (state != CommResult::success || reduce.out.n == 0) return state;   // nothing to sum: no part in it
+  NativeReduce& native = core_.transport.take_native();
+  native.prepare(reduce);
+  const std::uint64_t bytes = std::uint64_t(reduce.out.n) * sizeof(float), n = held->shared->members.size();
+  sent(op, 2 * bytes * (n - 1) / n);
+  enqueue(native, queue, comm, op);
+  return CommResult::success;
+}
+
+void SimTransport::enqueue(SimActivity& activity, runtime::Queue& queue, Comm comm, const Op& op) {
+  activity.owner = this;
+  activity.queue = &queue;
+  activity.op = op;
+  activity.comm = comm.handle - 1;
+  activity.state = SimActivity::State::queued;
+  activity.aborted = false;
+  activity.record = rank_.recorder.enqueued(op, core_.loop.now());
+  rank_.recorder.mix(op, 0);
+  RankComm& held = comms_[activity.comm];
+  activity.previous = held.newest;
+  activity.next = nullptr;
+  (held.newest != nullptr ? held.newest->next : held.oldest) = &activity;
+  held.newest = &activity;
+  queue.enqueue_activity(op, activity, {});
+}
+
+void SimTransport::ended(SimActivity& activity) {
+  RankComm& held = comms_[activity.comm];
+  (activity.previous != nullptr ? activity.previous->next : held.oldest) = activity.next;
+  (activity.next != nullptr ? activity.next->previous : held.newest) = activity.previous;
+  const Blocked blocked = rank_.host.blocked();
+  if (blocked == Blocked::abort) core_.loop.wake(rank_.host);
+}
+
+void SimTransport::sent(const Op& op, std::uint64_t bytes) {
+  Use& use = use_[std::size_t(op.kind)];
+  ++use.calls;
+  use.bytes += bytes;
+}
+
+runtime::Transport::Unmatched SimTransport::unmatched(Comm comm) const {
+  const RankComm* held = find(comm);
+  if (held == nullptr || held->oldest == nullptr) return {};
+  return held->oldest->unmatched();
+}
+
+// ---- failures ----------------------------------------------------------------------------------------------------
+
+void SimTransport::fail(std::uint32_t comm, CommResult error, const std::string& why) {
+  RankComm& held = comms_[comm];
+  if (held.state == RankComm::State::dead || held.state == RankComm::State::revoked) return;
+  if (held.error != CommResult::success || rank_.host.dying()) return;
+  held.error = error;
+  core_.story(rank_.host.rank(), fmt::format("its communicator reports {}: {}", name(error), why));
+  rank_.signals.alarm = true;
+  if (rank_.host.blocked() == Blocked::event) core_.loop.wake(rank_.host);
+}
+
+void SimTransport::withdraw_all() {
+  for (RankComm& held : comms_) {
+    while (held.oldest != nullptr) held.oldest->drop();
+    held.state = RankComm::State::dead;
+  }
+}
+
+void SimTransport::notice_death_of(int dead, bool same_node) {
+  if ((core_.network.node_of(dead) == core_.network.node_of(rank_.host.rank())) != same_node) return;
+  for (std::uint32_t i = 0; i < comms_.size(); ++i) {
+    for (const SimActivity* a = comms_[i].oldest; a != nullptr; a = a->next) {
+      const bool waits = a->native ? static_cast<const NativeReduce*>(a)->waits_on(dead)
+                                   : static_cast<const Exchange*>(a)->waits_on(dead);
+      if (!waits) continue;
+      fail(i, CommResult::remote_error, fmt::format("rank {} closed the connection", dead));
+      break;
+    }
+  }
+}
+
+// ---- NCCL's verbs ------------------------------------------------------------------------------------------------
+
+// In the order of the queues; what has not started yet ends when its queue gets there.
+void SimTransport::cut_short(RankComm& comm) {
+  SimActivity* activity = comm.oldest;
+  while (activity != nullptr) {
+    SimActivity* next = activity->next;
+    activity->cut_short();
+    activity = next;
+  }
+}
+
+CommResult SimTransport::revoke(Comm comm) {
+  if (comm.handle == 0) return CommResult::success;
+  RankComm* held = find(comm);
+  if (held == nullptr || held->state != RankComm::State::ready) return CommResult::invalid_argument;
+  held->state = RankComm::State::revoked;
+  held->error = CommResult::success;
+  cut_short(*held);
+  return CommResult::success;
+}
+
+// Freeing a communicator waits for the device, and so for the kernels of all others that are in flight: abort them in one
+// call, or hang on one that hangs.
+CommResult SimTransport::abort(std::span<const Comm> comms) {
+  if (rank_.host.dying()) return CommResult::success;
+  for (const Comm comm : comms) {
+    RankComm* held = find(comm);
+    if (held == nullptr) continue;
+    held->state = RankComm::State::dead;
+    cut_short(*held);
+  }
+  rank_.signals.alarm = false;
+  while (others_in_flight() && !rank_.host.dying()) rank_.host.block(Blocked::abort, runtime::kForever);
+  return CommResult::success;
+}
+
+bool SimTransport::others_in_flight() const {
+  return std::any_of(comms_.begin(), comms_.end(), [](const RankComm& held) {
+    return held.state != RankComm::State::dead && held.oldest != nullptr &&
+           held.oldest->state == SimActivity::State::started;
+  });
+}
+
+CommResult SimTransport::finalize(Comm comm) {
+  if (comm.handle == 0) return CommResult::success;
+  RankComm* held = find(comm);
+  if (held == nullptr || held->state != RankComm::State::ready) return CommResult::invalid_argument;
+  if (held->error != CommResult::success) return held->error;
+  held->state = RankComm::State::finalized;
+  return async_error(comm);
+}
+
+// Waits for what is pending: on a communicator that hangs, for ever. After an error it returns that and frees nothing.
+CommResult SimTransport::destroy(Comm comm) {
+  if (comm.handle == 0 || rank_.host.dying()) return CommResult::success;
+  RankComm* held = find(comm);
+  if (held == nullptr) return CommResult::invalid_argument;
+  if (held->error != CommResult::success) return held->error;
+  const std::uint32_t index = comm.handle - 1;
+  while (comms_[index].oldest != nullptr && !rank_.host.dying()) rank_.host.block(Blocked::abort, runtime::kForever);
+  if (comms_[index].error != CommResult::success) return comms_[index].error;
+  comms_[index].state = RankComm::State::dead;
+  return CommResult::success;
+}
+
+// ---- TransportHub ------------------------------------------------------------------------------------------------
+
+namespace {
+template <class T>
+T& take(std::deque<T>& all, std::vector<T*>& free) {
+  if (free.empty()) return all.emplace_back();
+  T* taken = free.back();
+  free.pop_back();
+  return *taken;
+}
+}  // namespace
+
+Exchange& TransportHub::take_exchange() { return take(exchanges_, free_exchanges_); }
+NativeReduce& TransportHub::take_native() { return take(natives_, free_natives_); }
+
+void TransportHub::died(int rank) {
+  any_dead_ = true;
+  noticed_[rank] = {};
+  const auto tell = [this, rank](TimeNs after, bool same_node) {
+    if (after < 0) return;
+    core_.loop.call_at(runtime::later(core_.loop.now(), after), [this, rank, same_node] {
+      (same_node ? noticed_[rank].inside : noticed_[rank].between) = true;
+      for (auto& other : core_.ranks)
+        if (other->host.rank() != rank && !other->host.dying() && !other->host.ended())
+          other->transport.notice_death_of(rank, same_node);
+    });
+  };
+  tell(core_.network.inside().notice_crash_ns, true);
+  tell(core_.network.between().notice_crash_ns, false);
+}
+
+bool TransportHub::known_dead(int rank, bool same_node) const {
+  const auto it = noticed_.find(rank);
+  return it != noticed_.end() && (same_node ? it->second.inside : it->second.between);
+}
+
+void TransportHub::stale(SimActivity& activity) {
+  ++stale_count_;
+  core_.story(activity.op.rank, fmt::format("{} is stale: the others are in epoch {}", describe(activity.op), newest_epoch));
+}
+
+}  // namespace seeksim::sim

@@ -1,0 +1,156 @@
+// SimTransport: a rank's side of the pretended network, with NCCL's communicator state machine. TransportHub: what all
+// ranks' transports share. The behaviour follows reference notes on NCCL 2.28: a hung communicator reports success, abort
+// and revoke are local, a failure is seen by neighbours only, and nothing is ever told to anybody else.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "runtime/seams.h"
+#include "sim/exchange.h"
+#include "sim/native.h"
+#include "sim/random.h"
+
+namespace seeksim::sim {
+
+struct Core;
+struct SimRank;
+
+// A communicator as one rank holds it.
+struct RankComm {
+  enum class State : std::uint8_t { ready, revoked, finalized, dead };
+  SharedComm* shared = nullptr;
+  int position = -1;
+  State state = State::ready;
+  runtime::CommResult error = runtime::CommResult::success;
+  SimActivity* oldest = nullptr;           // unfinished operations
+  SimActivity* newest = nullptr;
+  std::uint32_t splits = 0;                // so far, to tell one from the next
+  std::uint32_t shrinks = 0;
+};
+
+// A meeting of hosts that build a communicator.
+struct Rendezvous {
+  struct Arrival {
+    bool here = false;
+    int color = 0;                         // as in MPI_Comm_split; below 0: it wants none
+    int key = 0;
+    SharedComm* made = nullptr;
+  };
+  std::uint64_t id = 0;
+  std::uint32_t epoch = 0;
+  runtime::Axis axis = runtime::Axis::data;
+  std::vector<int> members;                // who must come
+  std::vector<Arrival> arrivals;           // by place among the members
+  std::size_t count = 0;                   // who is here
+  bool complete = false;
+};
+
+class SimTransport final : public runtime::Transport {
+ public:
+  SimTransport(Core& core, SimRank& rank) : core_(core), rank_(rank) {}
+
+  runtime::Comm create(const runtime::Op& op, const runtime::CommSpec& spec, TimeNs deadline) override;
+  runtime::CommResult exchange(runtime::Queue& queue, runtime::Comm comm, const runtime::Op& op,
+                               std::span<const runtime::Piece> pieces, runtime::DiesAt dies) override;
+  bool has_native(runtime::Comm comm, const runtime::Op& op) const override;
+  runtime::CommResult tree_all_reduce(runtime::Queue& queue, runtime::Comm comm, const runtime::Op& op,
+                                      const runtime::TreeReduce& reduce) override;
+  runtime::CommResult async_error(runtime::Comm comm) override;
+  runtime::CommResult revoke(runtime::Comm comm) override;
+  runtime::CommResult abort(std::span<const runtime::Comm> comms) override;
+  runtime::CommResult finalize(runtime::Comm comm) override;
+  runtime::CommResult destroy(runtime::Comm comm) override;
+  runtime::Comm split(const runtime::Op& op, runtime::Comm parent, int color, int key, TimeNs deadline) override;
+  runtime::Comm shrink(const runtime::Op& op, runtime::Comm parent, std::span<const int> exclude,
+                       TimeNs deadline) override;
+  Unmatched unmatched(runtime::Comm comm) const override;
+
+  // ---- for the parts of the simulator
+  Core& core() { return core_; }
+  SimRank& rank() { return rank_; }
+  RankComm& comm_at(std::uint32_t index) { return comms_[index]; }
+  std::size_t comm_count() const { return comms_.size(); }
+  void ended(SimActivity& activity);                       // an activity leaves its communicator
+  void fail(std::uint32_t comm, runtime::CommResult error, const std::string& why);   // asynchronously
+  void withdraw_all();                                     // the rank is gone
+  // Sets remote_error on each communicator that waits on `dead` over a link of this kind.
+  void notice_death_of(int dead, bool same_node);
+  void sent(const runtime::Op& op, std::uint64_t bytes);   // for the statistics
+  struct Use {
+    std::uint64_t calls = 0;
+    std::uint64_t bytes = 0;
+  };
+  const std::array<Use, std::size_t(runtime::OpKind::count_)>& use() const { return use_; }
+  std::string meeting_waits_for() const;                   // while the host is blocked in one
+
+ private:
+  RankComm* find(runtime::Comm comm);
+  const RankComm* find(runtime::Comm comm) const { return const_cast<SimTransport*>(this)->find(comm); }
+  // What an operation on the communicator returns at once; success: go on.
+  static runtime::CommResult usable(const RankComm* comm);
+  void enqueue(SimActivity& activity, runtime::Queue& queue, runtime::Comm comm, const runtime::Op& op);
+  static void cut_short(RankComm& comm);
+  bool valid(const RankComm& comm, std::span<const runtime::Piece> pieces) const;
+  bool others_in_flight() const;
+  runtime::Comm join(const runtime::Op& op, const runtime::CommSpec& spec, int color, int key, TimeNs deadline);
+  void check_not_fenced(const runtime::Op& op) const;
+
+  Core& core_;
+  SimRank& rank_;
+  std::vector<RankComm> comms_;
+  const Rendezvous* meets_in_ = nullptr;
+  std::array<Use, std::size_t(runtime::OpKind::count_)> use_{};
+};
+
+class TransportHub {
+ public:
+  TransportHub(Core& core, std::uint64_t seed) : partial(seed, Stream::partial), core_(core) {}
+
+  Exchange& take_exchange();
+  NativeReduce& take_native();
+  void give_back(Exchange& exchange) { free_exchanges_.push_back(&exchange); }
+  void give_back(NativeReduce& native) { free_natives_.push_back(&native); }
+
+  // The meeting of a communicator's members; one a generation, made by whoever comes first.
+  Rendezvous& meeting(const runtime::CommSpec& spec);
+  void begin(Rendezvous& meeting);            // all have come: the communicator will be there a little later
+
+  // Crashes: when a rank's neighbours are told depends on the link between them.
+  void died(int rank);
+  bool known_dead(int rank, bool same_node) const;
+  bool any_dead() const { return any_dead_; }
+
+  void stale(SimActivity& activity);          // of an epoch that the world has left: counted, never matched
+  std::uint64_t stale_count() const { return stale_count_; }
+  std::uint32_t newest_epoch = 0;
+
+  Random partial;                             // how much of a dying rank's exchange gets through
+  std::vector<kernels::TreePart> parts;       // scratch of native sums
+
+ private:
+  struct Noticed {
+    bool inside = false;
+    bool between = false;
+  };
+  void finish(Rendezvous& meeting);
+
+  Core& core_;
+  std::deque<Exchange> exchanges_;
+  std::vector<Exchange*> free_exchanges_;
+  std::deque<NativeReduce> natives_;
+  std::vector<NativeReduce*> free_natives_;
+  std::map<std::pair<std::uint64_t, std::uint32_t>, Rendezvous> meetings_;
+  std::vector<std::unique_ptr<SharedComm>> comms_;
+  std::map<int, Noticed> noticed_;
+  bool any_dead_ = false;
+  std::uint64_t stale_count_ = 0;
+};
+
+}  // namespace seeksim::sim

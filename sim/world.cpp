@@ -1,0 +1,243 @@
+// World: puts the parts together, runs the hosts, says how it ended.
+#include "sim/world.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernels/check.h"
+#include "kernels/isa.h"
+#include "sim/core.h"
+#include "sim/graph.h"
+
+namespace seeksim::sim {
+
+namespace {
+
+// What all recorders of a world may hold together; a large world keeps fewer records a rank.
+constexpr std::size_t kRecordsMax = 512 * 1024;
+
+std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t h = (a ^ b) * 0x9fb21c651e98df25ull;
+  return h ^ h >> 35;
+}
+
+}  // namespace
+
+// ---- SimRank, Core -----------------------------------------------------------------------------------------------
+
+SimRank::SimRank(Core& core, int rank)
+    : host(core.loop, rank),
+      clock(core.loop, host),
+      device(core.loop, host, core.network, core.plan.device, signals),
+      transport(core, *this),
+      storage(core.disks, core.network.node_of(rank), rank),
+      control(core, *this) {
+  recorder.limit(kRecordsMax / std::size_t(core.plan.ranks()));
+  recorder.keep_log(core.plan.verify);
+}
+
+Core::Core(const WorldPlan& world, Loop::Client& client)
+    : plan(world),
+      loop({world.seed, world.stack_bytes, world.wall_limit_s}, client),
+      network(world),
+      transport(*this, world.seed),
+      control(*this, world.seed, world.ranks()) {
+  ranks.reserve(std::size_t(world.ranks()));
+  for (int i = 0; i < world.ranks(); ++i) ranks.push_back(std::make_unique<SimRank>(*this, i));
+}
+
+void Core::lay_to_rest(int id) {
+  SimRank& dead = rank(id);
+  dead.transport.withdraw_all();
+  dead.device.abandon();
+}
+
+void Core::kill(int id, const std::string& why) {
+  SimRank& dead = rank(id);
+  if (dead.host.ended() || dead.host.dying()) return;
+  story(id, why);
+  loop.kill(dead.host);
+  lay_to_rest(id);
+  crashed(id);
+}
+
+void Core::crashed(int id) {
+  transport.died(id);
+  control.died(id, network.between().notice_crash_ns);
+  const int node = network.node_of(id);
+  if (++crashed_on_node[node] == plan.ranks_per_node) disks.by_node[node].lose_what_is_not_synced();
+}
+
+// ---- World -------------------------------------------------------------------------------------------------------
+
+struct World::Impl final : Loop::Client {
+  explicit Impl(const WorldPlan& world) : plan(checked(world)), core(plan, *this) {}
+
+  static const WorldPlan& checked(const WorldPlan& world) {
+    SEEKSIM_CHECK(world.nodes > 0 && world.ranks_per_node > 0, "a world of %d nodes with %d ranks each", world.nodes,
+                  world.ranks_per_node);
+    return world;
+  }
+
+  // ---- Loop::Client
+  void host_main(Host& host) override;
+  void host_ended(Host& host) override;
+  void before_watchdogs() override;
+  void stuck() override;
+  void out_of_wall_time() override;
+  void progress(TimeNs now) override {
+    if (tick) tick(now);
+  }
+
+  void end_all(WorldEnd how, const std::string& why);
+  bool end_hung_if_alone();
+  WorldResult collect();
+
+  WorldPlan plan;
+  Core core;
+  std::function<runtime::Seams(int, runtime::Seams)> wrap;
+  std::function<void(TimeNs)> tick;
+  const std::function<void(runtime::Rank&)>* body = nullptr;
+  std::vector<RankEnd> ends;
+  WorldEnd end = WorldEnd::finished;
+  TimeNs finished_ns = 0;
+  std::string graph;
+  bool only_hung = false;         // who still lives hangs for ever, and is being ended
+  bool ran = false;
+};
+
+void World::Impl::host_main(Host& host) {
+  RankEnd& how = ends[std::size_t(host.rank())];
+  try {
+    SEEKSIM_CHECK(kernels::float_environment_ok(), "rank %d starts with another floating-point environment", host.rank());
+    SimRank& own = core.rank(host.rank());
+    const runtime::Seams seams = wrap ? wrap(host.rank(), own.seams()) : own.seams();
+    own.device.set_outer(seams.device);
+    runtime::Rank rank{host.rank(),     plan.ranks(),  seams.clock,   seams.device,
+                       seams.transport, seams.storage, seams.control, own.recorder};
+    (*body)(rank);
+  } catch (const runtime::RankDied&) {
+    how.how = RankEnd::How::died;
+  } catch (const std::exception& e) {
+    how.how = RankEnd::How::threw;
+    how.what = e.what();
+  } catch (...) {
+    how.how = RankEnd::How::threw;
+    how.what = "something that is no std::exception";
+  }
+}
+
+void World::Impl::host_ended(Host& host) {
+  const int id = host.rank();
+  RankEnd& how = ends[std::size_t(id)];
+  if (host.dying() && how.how == RankEnd::How::returned) how.how = RankEnd::How::died;
+  // A host that threw by itself (RankDied: a fault before an operation) is as gone as one that was killed.
+  if (how.how != RankEnd::How::returned && !host.dying()) {
+    core.story(id, how.how == RankEnd::How::died ? "died" : "threw: " + how.what);
+    core.crashed(id);
+  }
+  core.lay_to_rest(id);
+  if (!only_hung) finished_ns = core.loop.now();
+  end_hung_if_alone();
+}
+
+// Who hangs for ever by a fault does not keep the world alive.
+bool World::Impl::end_hung_if_alone() {
+  if (core.loop.living() == 0 || core.loop.living() != core.loop.hanging()) return false;
+  only_hung = true;
+  for (const auto& rank : core.ranks) core.loop.kill(rank->host);
+  return true;
+}
+
+void World::Impl::before_watchdogs() {
+  if (!graph.empty()) return;
+  graph = wait_for_graph(core);
+  core.story(-1, "nothing moves any more but watchdogs:\n" + graph);
+}
+
+void World::Impl::stuck() {
+  if (end_hung_if_alone()) return;
+  graph = wait_for_graph(core);
+  core.story(-1, "deadlock: nothing can run and no timer is left:\n" + graph);
+  end_all(WorldEnd::deadlock, "deadlock");
+}
+
+void World::Impl::out_of_wall_time() {
+  if (graph.empty()) graph = wait_for_graph(core);
+  end_all(WorldEnd::out_of_wall_time, "out of wall time");
+}
+
+void World::Impl::end_all(WorldEnd how, const std::string& why) {
+  end = how;
+  for (const auto& rank : core.ranks) {
+    if (rank->host.ended()) continue;
+    ends[std::size_t(rank->host.rank())].what = why;
+    core.loop.kill(rank->host);
+  }
+}
+
+WorldResult World::Impl::collect() {
+  WorldResult out;
+  out.end = end;
+  for (const RankEnd& rank : ends)
+    if (rank.how == RankEnd::How::threw) out.end = WorldEnd::failed;
+  out.virtual_ns = finished_ns;
+  out.wait_for_graph = graph;
+  out.ranks = ends;
+  out.comm.resize(std::size_t(runtime::OpKind::count_));
+  out.memory_peak_by_tag.resize(std::size_t(runtime::MemoryTag::count_));
+  out.fingerprint = core.loop.fingerprint();
+  for (const auto& rank : core.ranks) {
+    out.fingerprint = mix(out.fingerprint, rank->recorder.fingerprint());
+    for (std::size_t kind = 0; kind < out.comm.size(); ++kind) {
+      const SimTransport::Use& use = rank->transport.use()[kind];
+      out.comm[kind].calls += use.calls;
+      out.comm[kind].bytes_sent_per_rank_max = std::max(out.comm[kind].bytes_sent_per_rank_max, use.bytes);
+    }
+    for (std::size_t tag = 0; tag < out.memory_peak_by_tag.size(); ++tag)
+      out.memory_peak_by_tag[tag] =
+          std::max(out.memory_peak_by_tag[tag], rank->device.use(runtime::MemoryTag(tag)).peak);
+    out.memory_peak = std::max(out.memory_peak, rank->device.use_total().peak);
+  }
+  out.switches = core.loop.switches();
+  return out;
+}
+
+World::World(const WorldPlan& plan) : impl_(std::make_unique<Impl>(plan)) {}
+World::~World() = default;
+
+void World::decorate(std::function<runtime::Seams(int rank, runtime::Seams inner)> wrap) { impl_->wrap = std::move(wrap); }
+
+void World::kill_at(int rank, TimeNs when, std::function<void()> done) {
+  SEEKSIM_CHECK(rank >= 0 && rank < impl_->plan.ranks(), "no rank %d", rank);
+  Core& core = impl_->core;
+  core.loop.call_at(when, [&core, rank, done = std::move(done)] {
+    const Host& host = core.rank(rank).host;
+    if (host.ended() || host.dying()) return;
+    core.kill(rank, "killed");
+    if (done) done();
+  });
+}
+
+void World::on_event(std::function<void(TimeNs, int rank, const std::string& text)> listener) {
+  impl_->core.listener = std::move(listener);
+}
+
+void World::on_progress(std::function<void(TimeNs)> tick) { impl_->tick = std::move(tick); }
+
+WorldResult World::run(const std::function<void(runtime::Rank&)>& body) {
+  SEEKSIM_CHECK(!impl_->ran, "a world runs once");
+  impl_->ran = true;
+  impl_->body = &body;
+  impl_->ends.resize(std::size_t(impl_->plan.ranks()));
+  std::vector<Host*> hosts;
+  for (const auto& rank : impl_->core.ranks) hosts.push_back(&rank->host);
+  impl_->core.loop.run(hosts);
+  return impl_->collect();
+}
+
+const runtime::Recorder& World::recorder(int rank) const { return impl_->core.ranks.at(std::size_t(rank))->recorder; }
+int World::node_of(int rank) const { return impl_->core.network.node_of(rank); }
+
+}  // namespace seeksim::sim
