@@ -161,8 +161,10 @@ bool Trainer::vote(bool finite) {
   ballot.last_committed = step_ - 1;
   ballot.last_joined = comm_->last_sequence();
   ballot.words[0] = finite ? 0 : 1;
-  const Agreement agreement =
-      rank_.control.agree(op, comm_->epoch(), ballot, later(rank_.clock.now(), plan_.recovery.watchdog_ns));
+  // Who misses this deadline is dead and fenced. A member that waits in vain in the reduction is not: its watchdog, which
+  // ends a little after ours would, revokes the epoch and so cuts the vote short for all.
+  const TimeNs patience = later(plan_.recovery.watchdog_ns, plan_.recovery.agree_ns);
+  const Agreement agreement = rank_.control.agree(op, comm_->epoch(), ballot, later(rank_.clock.now(), patience));
   if (!agreement.dead.empty()) {
     throw SeamError(ErrorKind::remote_error, op, "rank " + std::to_string(agreement.dead.front()) + " did not vote");
   }
