@@ -212,7 +212,7 @@ std::string want_number(const std::string& text, int) {
   return fine ? "" : "takes a number, such as 1.5";
 }
 std::string want_rank(const std::string& text, int ranks) {
-  if (!is_natural(text)) return fmt::format("names ranks; {} is none", quoted(text));
+  if (!is_natural(text)) return fmt::format("names ranks; {} is none", in_quotes(text));
   if (ranks > 0 && std::stoi(text) >= ranks) return fmt::format("names rank {}, and ranks go from 0 to {}", text, ranks - 1);
   return "";
 }
@@ -306,7 +306,7 @@ CheckProblem read_check(const Json& written, int ranks, CheckSpec& spec) {
   if (row == nullptr) {
     std::vector<std::string> known;
     for (const Row& one : rows()) known.emplace_back(one.info.name);
-    return {fmt::format("there is no check {}", quoted(spec.name)), did_you_mean(spec.name, known)};
+    return {fmt::format("there is no check {}", in_quotes(spec.name)), did_you_mean(spec.name, known)};
   }
   const std::string wrong = row->wrong(spec.argument, ranks);
   if (wrong.empty()) return {};

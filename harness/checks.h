@@ -15,18 +15,19 @@
 
 namespace seeksim::harness {
 
+struct CheckResult {
+  std::string name;       // as CheckSpec::text
+  bool ok = false;
+  std::string detail;
+};
+
 // All that a check may look at.
 struct Evidence {
   const Scenario& scenario;
   const RunRecord& run;
   const Golden* golden = nullptr;                 // there when a check needs it
   std::optional<TimeNs> undisturbed_ns;           // virtual time of the same world without faults
-};
-
-struct CheckResult {
-  std::string name;       // as CheckSpec::text
-  bool ok = false;
-  std::string detail;
+  std::vector<CheckResult> further;               // made elsewhere (--verify-determinism), judged with the rest
 };
 
 struct CheckInfo {

@@ -173,7 +173,7 @@ void read_optimizer(const Reader& section, Scenario& scenario) {
   if (!is_adam && lower(type) != "adamw") {
     const std::vector<std::string> known = {"AdamW", "Adam"};
     const std::string near = closest(type, known);
-    optimizer.problem("type", fmt::format("{}: optimizer {}", kNotYet, quoted(type)),
+    optimizer.problem("type", fmt::format("{}: optimizer {}", kNotYet, in_quotes(type)),
                       near.empty() ? "Use AdamW or Adam." : fmt::format("Did you mean \"{}\"?", near));
   }
   if (params.has("max_grad_norm")) {
@@ -207,7 +207,7 @@ void read_scheduler(const Reader& section, Scenario& scenario) {
   const std::vector<std::string> known = {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"};
   if (scheduler.has("type") && std::find(known.begin(), known.end(), plan.type) == known.end()) {
     const std::string near = closest(plan.type, known);
-    scheduler.problem("type", fmt::format("{}: scheduler {}", kNotYet, quoted(plan.type)),
+    scheduler.problem("type", fmt::format("{}: scheduler {}", kNotYet, in_quotes(plan.type)),
                       near.empty() ? fmt::format("Use one of {}.", fmt::join(known, ", "))
                                    : fmt::format("Did you mean \"{}\"?", near));
     return;

@@ -124,7 +124,7 @@ Json* Document::descend(const std::vector<std::string>& steps, const std::string
     if (at->is_array()) {
       const std::size_t index = is_number(step) ? std::stoul(step) : at->size() + 1;
       if (index > at->size()) {
-        throw BadInput(option, fmt::format("{} is a list of {}, and {} is no place in it", here, at->size(), quoted(step)),
+        throw BadInput(option, fmt::format("{} is a list of {}, and {} is no place in it", here, at->size(), in_quotes(step)),
                        fmt::format("Use a number from 0 to {} (the last appends).", at->size()));
       }
       if (index == at->size()) at->push_back(nullptr);
@@ -132,7 +132,7 @@ Json* Document::descend(const std::vector<std::string>& steps, const std::string
     } else if (at->is_object()) {
       at = &(*at)[step];
     } else {
-      throw BadInput(option, fmt::format("{} is a plain value, so it has no {}", here, quoted(step)),
+      throw BadInput(option, fmt::format("{} is a plain value, so it has no {}", here, in_quotes(step)),
                      fmt::format("Set {} itself.", here));
     }
     pointer += '/' + pointer_step(step);

@@ -41,14 +41,14 @@ void read_trigger(const Reader& reader, Rule& rule) {
     when.op = runtime::op_kind(op);
     if (*when.op == runtime::OpKind::count_) {
       when.op.reset();
-      reader.problem("op", fmt::format("there is no operation {}", quoted(op)), did_you_mean(op, names<runtime::OpKind>()));
+      reader.problem("op", fmt::format("there is no operation {}", in_quotes(op)), did_you_mean(op, names<runtime::OpKind>()));
     }
   }
   if (const std::string phase = reader.text("phase"); !phase.empty()) {
     when.phase = runtime::phase(phase);
     if (*when.phase == runtime::Phase::count_) {
       when.phase.reset();
-      reader.problem("phase", fmt::format("there is no phase {}", quoted(phase)),
+      reader.problem("phase", fmt::format("there is no phase {}", in_quotes(phase)),
                      did_you_mean(phase, names<runtime::Phase>()));
     }
   }
@@ -118,7 +118,7 @@ void read_one(const Reader& reader, const std::vector<int>& nodes, std::vector<R
   if (reader.value() == nullptr || word.empty()) return;  // the schema said so
   const FaultKind kind = faults::fault_kind(word);
   if (kind == FaultKind::count_) {
-    reader.problem("kind", fmt::format("there is no fault {}", quoted(word)),
+    reader.problem("kind", fmt::format("there is no fault {}", in_quotes(word)),
                    did_you_mean(word, names<FaultKind>()) + " `seeksim list faults` describes them.");
     return;
   }

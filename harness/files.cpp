@@ -184,7 +184,7 @@ std::string resolve(const std::string& name, const std::string& scenario_file, c
   if (name.find('\0') != std::string::npos) throw BadInput(place, "the name of a file holds a zero byte", "");
   if (name[0] == '/') {
     if (exists(name)) return name;
-    fail(place, fmt::format("{} cannot be read", quoted(name)), ENOENT);
+    fail(place, fmt::format("{} cannot be read", in_quotes(name)), ENOENT);
   }
   const std::string folder = folder_of(scenario_file);
   std::vector<std::string> places = {name, folder + '/' + name, folder + "/../" + name, folder + "/../../" + name};
@@ -192,7 +192,7 @@ std::string resolve(const std::string& name, const std::string& scenario_file, c
   for (const std::string& candidate : places) {
     if (exists(candidate)) return candidate;
   }
-  throw BadInput(place, fmt::format("there is no file {}", quoted(name)),
+  throw BadInput(place, fmt::format("there is no file {}", in_quotes(name)),
                  fmt::format("Looked in the working folder, beside {}, above it, and in seeksim's own folder. Check the "
                              "name, or give a path that begins with /.",
                              scenario_file));

@@ -33,7 +33,7 @@ float to_float(const Json& value) {
   const std::string word = value.get<std::string>();
   if (word == "Infinity") return std::numeric_limits<float>::infinity();
   if (word == "-Infinity") return -std::numeric_limits<float>::infinity();
-  if (word != "NaN") throw std::runtime_error("a number was expected, found " + quoted(word));
+  if (word != "NaN") throw std::runtime_error("a number was expected, found " + in_quotes(word));
   return std::numeric_limits<float>::quiet_NaN();
 }
 
@@ -41,7 +41,7 @@ std::uint64_t from_hex(const std::string& text) {
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
   if (error != std::errc() || end != text.data() + text.size() || text.size() != 16) {
-    throw std::runtime_error("16 hexadecimal digits were expected, found " + quoted(text));
+    throw std::runtime_error("16 hexadecimal digits were expected, found " + in_quotes(text));
   }
   return value;
 }

@@ -142,7 +142,7 @@ class Parser {
       std::string key = string();
       const std::string child = pointer + '/' + pointer_step(key);
       skip_space();
-      if (!take(':')) fail(fmt::format("':' was expected after the key {}, found {}", quoted(key), seen()), "");
+      if (!take(':')) fail(fmt::format("':' was expected after the key {}, found {}", in_quotes(key), seen()), "");
       skip_space();
       if (!keys.insert(key).second) {
         out_.problems.push_back({with_lines_ ? fmt::format("{}:{}", file_, key_line) : file_, dotted(child),
@@ -153,7 +153,7 @@ class Parser {
       skip_space();
       if (take('}')) return result;
       if (!take(',')) {
-        fail(fmt::format("',' or '}}' was expected after the value of {}, found {}", quoted(key), seen()), ends_early());
+        fail(fmt::format("',' or '}}' was expected after the value of {}, found {}", in_quotes(key), seen()), ends_early());
       }
       skip_space();
     }

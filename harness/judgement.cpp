@@ -116,6 +116,7 @@ Judgement judge(const Evidence& e) {
     fired_is_listed |= check.name == "faults_fired";
   }
   if (!fired_is_listed && !e.scenario.faults.empty()) j.checks.push_back(judge(CheckSpec{"faults_fired", ""}, e));
+  j.checks.insert(j.checks.end(), e.further.begin(), e.further.end());
 
   for (std::size_t i = 0; i < e.run.ranks.size(); ++i) {
     if (e.run.ranks[i].how != How::threw) continue;

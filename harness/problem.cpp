@@ -79,7 +79,7 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
   return fmt::format("Known here: {}.", fmt::join(candidates, ", "));
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   constexpr std::size_t kLengthMax = 80;
   std::string out = "\"";
   for (const char c : text.substr(0, kLengthMax)) {

@@ -41,7 +41,7 @@ void read_name(const Reader& top, Scenario& scenario) {
   };
   if (scenario.name.empty()) return;
   if (!std::all_of(scenario.name.begin(), scenario.name.end(), fits) || scenario.name[0] == '.') {
-    top.problem("name", fmt::format("{} cannot name files", quoted(scenario.name)), "Use letters, digits, '_', '-' and '.'.");
+    top.problem("name", fmt::format("{} cannot name files", in_quotes(scenario.name)), "Use letters, digits, '_', '-' and '.'.");
   }
 }
 
@@ -78,9 +78,9 @@ void read_text(const Reader& data, Scenario& scenario) {
   }
   const std::size_t size = definition.data.bytes.size(), least = std::size_t(definition.model.context) + 1;
   if (size == 0) {
-    data.problem("text", fmt::format("{} is empty", quoted(definition.data.text)), "Name a file with some prose in it.");
+    data.problem("text", fmt::format("{} is empty", in_quotes(definition.data.text)), "Name a file with some prose in it.");
   } else if (size < least) {
-    data.problem("text", fmt::format("{} holds {} bytes; one sample takes context + 1 = {}", quoted(definition.data.text), size, least),
+    data.problem("text", fmt::format("{} holds {} bytes; one sample takes context + 1 = {}", in_quotes(definition.data.text), size, least),
                  "Use a longer text or a smaller model.context.");
   }
 }
@@ -113,7 +113,7 @@ void read_batches(const Reader& data, Scenario& scenario) {
   } catch (const BadInput& bad) {
     for (const Problem& problem : bad.problems()) data.findings().add(problem);
   } catch (const std::exception& error) {
-    data.problem("batches", fmt::format("{} cannot be trained on: {}", quoted(scenario.batches_file), error.what()), "");
+    data.problem("batches", fmt::format("{} cannot be trained on: {}", in_quotes(scenario.batches_file), error.what()), "");
   }
 }
 
@@ -209,7 +209,7 @@ void read_expect(const Reader& top, Scenario& scenario) {
   if (expect == nullptr) return;
   if (expect->is_string()) {
     if (*expect != "pass") {
-      top.problem("expect", fmt::format("{} is not known", quoted(expect->get<std::string>())),
+      top.problem("expect", fmt::format("{} is not known", in_quotes(expect->get<std::string>())),
                   "Use \"pass\", {\"check_fails\": NAME} or {\"stops\": REASON}.");
     }
     return;
@@ -221,7 +221,7 @@ void read_expect(const Reader& top, Scenario& scenario) {
   std::vector<std::string> named = {"finished", "faults_fired"};  // always judged
   for (const CheckSpec& check : scenario.checks) named.insert(named.end(), {check.text(), check.name});
   if (std::find(named.begin(), named.end(), scenario.expect.argument) == named.end()) {
-    inner.problem("check_fails", fmt::format("no check {} is made here", quoted(scenario.expect.argument)),
+    inner.problem("check_fails", fmt::format("no check {} is made here", in_quotes(scenario.expect.argument)),
                   did_you_mean(scenario.expect.argument, named));
   }
 }

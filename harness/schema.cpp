@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "harness/json_text.h"
@@ -54,7 +56,7 @@ std::vector<std::string> strings(const Json& schema, const char* key) {
 
 std::string shown(const Json& value) {
   if (value.is_structured()) return type_of(value);
-  return quoted(value.is_string() ? value.get_ref<const std::string&>() : value.dump());
+  return in_quotes(value.is_string() ? value.get_ref<const std::string&>() : value.dump());
 }
 
 class Explainer {
@@ -121,7 +123,7 @@ class Explainer {
         unknown = true;
         std::vector<std::string> known;
         for (const auto& property : properties->items()) known.push_back(property.key());
-        add(child, fmt::format("unknown key {}", quoted(key)), did_you_mean(key, known));
+        add(child, fmt::format("unknown key {}", in_quotes(key)), did_you_mean(key, known));
       }
     }
     const auto limit = [&](const char* name, std::size_t otherwise) {

@@ -1,0 +1,303 @@
+#include "harness/cli.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+
+#include "harness/batch.h"
+#include "harness/commands.h"
+#include "harness/files.h"
+#include "kernels/isa.h"
+
+namespace seeksim::harness {
+
+extern const char* const kBuildInfo;
+
+namespace {
+
+// The options of `run`, as they stand on the command line.
+struct RunArguments {
+  std::vector<std::string> files;
+  std::vector<std::string> sets;
+  std::string backend = "sim", device = "cpu", storage;
+  std::string out, report, junit, init;
+  std::string save_initial, save_final, save_batches, save_gradients;
+  std::string seed;
+  double wall_limit_s = 0;
+  bool verify_determinism = false;
+  int processes = 0;
+};
+
+Style style_of_stdout() {
+  Style style;
+  style.colour = ::isatty(STDOUT_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr;
+  return style;
+}
+
+void put(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+std::uint64_t seed_of(const std::string& text) {
+  std::uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    throw BadInput("--seed " + text, "a whole number from 0 to 18446744073709551615 is expected", "For example --seed 7.");
+  }
+  return seed;
+}
+
+void refuse_what_is_not_there(const RunArguments& a) {
+  if (a.backend == "mpi" || a.backend == "nccl") {
+    throw BadInput("--backend " + a.backend, "not in this version", "Leave it out: ranks are simulated.");
+  }
+  if (a.device == "cuda") throw BadInput("--device cuda", "not in this version", "Leave it out: kernels run on the CPU.");
+  const bool saves = !a.save_initial.empty() || !a.save_final.empty() || !a.save_batches.empty() || !a.save_gradients.empty();
+  if (saves && a.files.size() > 1) throw BadInput("--save-...", "several scenarios would write the same file", "Run them one by one.");
+}
+
+// "1:F": the step counts from 1.
+void read_gradients(const RunArguments& a, RunOptions& options) {
+  if (a.save_gradients.empty()) return;
+  const std::size_t colon = a.save_gradients.find(':');
+  const std::string step = a.save_gradients.substr(0, colon);
+  const auto [end, error] = std::from_chars(step.data(), step.data() + step.size(), options.gradients_step);
+  const bool fine = colon != std::string::npos && error == std::errc() && end == step.data() + step.size() && options.gradients_step >= 1;
+  options.save_gradients = fine ? a.save_gradients.substr(colon + 1) : "";
+  if (options.save_gradients.empty()) {
+    throw BadInput("--save-gradients " + a.save_gradients, "STEP:FILE is expected, the first step is 1", "For example --save-gradients 1:gradients.safetensors.");
+  }
+}
+
+RunOptions options_of(const RunArguments& a) {
+  RunOptions options;
+  options.style = style_of_stdout();
+  options.progress = a.files.size() == 1 && ::isatty(STDERR_FILENO) == 1;
+  options.wall_limit_s = a.wall_limit_s;
+  options.verify_determinism = a.verify_determinism;
+  options.save_initial = a.save_initial;
+  options.save_final = a.save_final;
+  options.save_batches = a.save_batches;
+  read_gradients(a, options);
+  return options;
+}
+
+// One folder a scenario below --out; the second of a name becomes NAME-2.
+std::vector<Job> jobs_of(const RunArguments& a, const RunOptions& options) {
+  std::vector<Job> jobs;
+  for (const std::string& file : a.files) {
+    Job job{file, options};
+    if (!a.out.empty() && a.files.size() == 1) job.options.out = a.out;
+    if (!a.out.empty() && a.files.size() > 1) {
+      std::string name = file.substr(file.rfind('/') + 1);
+      if (name.size() > 5 && name.substr(name.size() - 5) == ".json") name.resize(name.size() - 5);
+      std::string folder = a.out + '/' + name;
+      const auto taken = [&](const Job& other) { return other.options.out == folder; };
+      for (int n = 2; std::any_of(jobs.begin(), jobs.end(), taken); ++n) folder = fmt::format("{}/{}-{}", a.out, name, n);
+      job.options.out = folder;
+    }
+    jobs.push_back(std::move(job));
+  }
+  return jobs;
+}
+
+void write_reports(const RunArguments& a, const std::vector<Outcome>& outcomes, ExitStatus status) {
+  std::vector<Json> reports;
+  for (const Outcome& outcome : outcomes) reports.push_back(outcome.report);
+  if (!a.report.empty()) write_file(a.report, dump(whole_report(reports, status)));
+  if (!a.junit.empty()) write_file(a.junit, junit_xml(reports));
+  if (!a.out.empty() && outcomes.size() > 1) {
+    write_file(a.out + "/report.json", dump(whole_report(reports, status)));
+    write_file(a.out + "/junit.xml", junit_xml(reports));
+  }
+}
+
+std::string summary(const std::vector<Outcome>& outcomes, const Style& style) {
+  std::size_t good = 0;
+  std::string red;
+  for (const Outcome& outcome : outcomes) {
+    good += outcome.status == ExitStatus::as_expected;
+    if (outcome.status != ExitStatus::as_expected) red += fmt::format("  {}  exit status {}\n", outcome.name, code(outcome.status));
+  }
+  const std::string line = fmt::format("{} of {} scenarios as expected", good, outcomes.size());
+  return '\n' + (red.empty() ? style.good(line) : style.bad(line)) + '\n' + red;
+}
+
+ExitStatus run_command(RunArguments a) {
+  refuse_what_is_not_there(a);
+  const RunOptions options = options_of(a);
+  LoadOptions load;
+  load.sets = a.sets;
+  load.init = a.init;
+  if (!a.storage.empty()) load.sets.push_back("storage=" + a.storage);
+  std::uint64_t seed = 0;
+  if (!a.seed.empty()) {
+    seed = seed_of(a.seed);
+    load.seed = &seed;
+  }
+  if (!a.out.empty()) make_folder(a.out, "--out");
+  if (!a.report.empty()) probe_writable(a.report, "--report");
+  if (!a.junit.empty()) probe_writable(a.junit, "--junit");
+  const std::vector<Job> jobs = jobs_of(a, options);
+  std::vector<Outcome> outcomes;
+  if (jobs.size() == 1) {
+    outcomes.push_back(run_file(jobs[0].file, load, jobs[0].options, put));
+  } else {
+    outcomes = run_all(jobs, load, a.processes, put);
+    put(summary(outcomes, options.style));
+  }
+  ExitStatus status = ExitStatus::as_expected;
+  for (const Outcome& outcome : outcomes) status = std::max(status, outcome.status);
+  write_reports(a, outcomes, status);
+  return status;
+}
+
+// ---- golden --------------------------------------------------------------------------------------------------------
+
+struct GoldenArguments {
+  std::vector<std::string> files;
+  std::vector<std::string> sets;
+  bool write = false, check = false, explain = false;
+};
+
+ExitStatus golden_of_file(const std::string& file, const GoldenArguments& a) {
+  LoadOptions load;
+  load.sets = a.sets;
+  const Scenario scenario = load_scenario(file, load);
+  const std::string key = golden_key(scenario.train.definition);
+  if (a.explain) put(dump(key_fields(scenario.train.definition)));
+  const std::optional<Golden> stored = stored_golden(scenario);
+  const std::string folder = top_folder() + "/golden";
+  const std::string target = stored ? stored->origin : folder + '/' + golden_file_name(scenario, key);
+  if (a.write) probe_writable(target, "--write");
+  const Golden fresh = run_golden(scenario, key);
+  put(fmt::format("{}  key {}  params {}  loss {} -> {}  ({})\n", scenario.name, key, hex(fresh.state.params), fresh.loss.front(), fresh.loss.back(),
+                  fresh.origin));
+  std::string differs = stored ? difference(*stored, fresh.state) : "";
+  for (std::size_t i = 0; stored && differs.empty() && i < fresh.loss.size(); ++i) {
+    if (stored->loss.size() != fresh.loss.size() || !(stored->loss[i] == fresh.loss[i])) differs = fmt::format("loss of step {}", i);
+  }
+  if (stored && !differs.empty()) put(fmt::format("  differs from {}: {}\n", stored->origin, differs));
+  if (stored && differs.empty()) put(fmt::format("  equal to {}\n", stored->origin));
+  if (!stored) put(fmt::format("  none is stored under this key\n"));
+  if (a.write) {
+    write_file(target, dump(to_json(fresh, scenario)));
+    put(fmt::format("  written: {}\n", target));
+    return ExitStatus::as_expected;
+  }
+  return a.check && (!stored || !differs.empty()) ? ExitStatus::check_failed : ExitStatus::as_expected;
+}
+
+ExitStatus golden_command(const GoldenArguments& a) {
+  ExitStatus status = ExitStatus::as_expected;
+  for (const std::string& file : a.files) status = std::max(status, golden_of_file(file, a));
+  return status;
+}
+
+// ---- the parser ----------------------------------------------------------------------------------------------------
+
+void add_run(CLI::App& app, RunArguments& a) {
+  CLI::App* run = app.add_subcommand("run", "Run scenarios and judge them");
+  run->add_option("scenario", a.files, "Scenario files (.json)")->required();
+  run->add_option("--set", a.sets, "key.path=value: change a value of the scenario; a number indexes a list (faults.0.rank=3)")->allow_extra_args(false);
+  run->add_option("--seed", a.seed, "The world's seed: another schedule, the same weights");
+  run->add_option("--out", a.out, "Folder for report.json, junit.xml, scenario.json and story.txt");
+  run->add_option("--report", a.report, "Write the report as JSON");
+  run->add_option("--junit", a.junit, "Write the checks as JUnit XML");
+  run->add_flag("--verify-determinism", a.verify_determinism, "Run twice and compare every Op");
+  run->add_option("--wall-limit", a.wall_limit_s, "Give up after so many seconds (exit status 3)")->check(CLI::NonNegativeNumber);
+  run->add_option("--backend", a.backend, "sim (mpi and nccl: not in this version)")->check(CLI::IsMember({"sim", "mpi", "nccl"}));
+  run->add_option("--device", a.device, "cpu (cuda: not in this version)")->check(CLI::IsMember({"cpu", "cuda"}));
+  run->add_option("--storage", a.storage, "sim or real: where files of the run go")->check(CLI::IsMember({"sim", "real"}));
+  run->add_option("--init", a.init, "Start from these weights (safetensors, Hugging Face's GPT-2 names)");
+  run->add_option("--save-initial", a.save_initial, "Write the initial weights");
+  run->add_option("--save-final", a.save_final, "Write the weights after the last step");
+  run->add_option("--save-batches", a.save_batches, "Write the token ids, (steps, batch, context + 1)");
+  run->add_option("--save-gradients", a.save_gradients, "STEP:FILE, write that step's gradients before clipping; STEP counts from 1");
+  run->add_option("-j", a.processes, "Scenarios at once (default: one a core)")->check(CLI::PositiveNumber);
+}
+
+void add_golden(CLI::App& app, GoldenArguments& a) {
+  CLI::App* golden = app.add_subcommand("golden", "Run the undisturbed one-rank golden of scenarios");
+  golden->add_option("scenario", a.files, "Scenario files (.json)")->required();
+  golden->add_option("--set", a.sets, "key.path=value, as for run")->allow_extra_args(false);
+  golden->add_flag("--write", a.write, "Store it in golden/");
+  golden->add_flag("--check", a.check, "Exit status 1 unless a stored one is equal");
+  golden->add_flag("--explain", a.explain, "Print what the key is made of");
+}
+
+constexpr const char* kFooter = R"(Exit status: 0 as expected, 1 a check failed, 2 bad scenario or usage, 3 no progress, 4 a bug in seeksim.
+Try: seeksim run scenarios/nccl_timeout.json)";
+
+ExitStatus dispatch(const std::vector<std::string>& arguments) {
+  CLI::App app("seeksim runs real distributed training against injected faults and checks every bit of the result.", "seeksim");
+  app.footer(kFooter);
+  app.set_version_flag("--version", kBuildInfo);
+  app.require_subcommand(1);
+  RunArguments run;
+  GoldenArguments golden;
+  std::string list;
+  add_run(app, run);
+  add_golden(app, golden);
+  app.add_subcommand("list", "List scenarios, faults, checks or keys")->add_option("what", list, "scenarios, faults, checks, keys")->required();
+  app.add_subcommand("doctor", "Check this machine");
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+  try {
+    app.parse(reversed);
+  } catch (const CLI::Success& asked_for_help) {
+    app.exit(asked_for_help);
+    return ExitStatus::as_expected;
+  } catch (const CLI::ParseError& error) {
+    std::string next = "seeksim --help prints what there is.";
+    std::vector<std::string> verbs;
+    for (const CLI::App* verb : app.get_subcommands({})) verbs.push_back(verb->get_name());
+    if (!arguments.empty() && arguments[0][0] != '-' && app.get_subcommands().empty()) {
+      next = did_you_mean(arguments[0], verbs);
+      throw BadInput(arguments[0], "there is no such command", next + " " + "seeksim --help prints what there is.");
+    }
+    throw BadInput("", error.what(), next);
+  }
+  if (app.got_subcommand("run")) return run_command(std::move(run));
+  if (app.got_subcommand("golden")) return golden_command(golden);
+  if (app.got_subcommand("list")) return list_command(list, style_of_stdout());
+  return doctor_command(style_of_stdout());
+}
+
+// Verbs of the architecture that come later.
+bool is_for_later(const std::vector<std::string>& arguments) {
+  static const std::vector<std::string> later = {"plan", "explore", "shrink", "diff", "checkpoint", "launch"};
+  return !arguments.empty() && std::find(later.begin(), later.end(), arguments[0]) != later.end();
+}
+
+void complain(const std::string& text) {
+  const std::string line = "seeksim: " + text + '\n';
+  std::fflush(stdout);
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+}  // namespace
+
+int main_of(const std::vector<std::string>& arguments) {
+  try {
+    if (is_for_later(arguments)) {
+      throw BadInput(arguments[0], "this command is not there yet", "What there is: run, golden, list, doctor.");
+    }
+    return code(dispatch(arguments));
+  } catch (const BadInput& bad) {
+    for (const Problem& problem : bad.problems()) complain(problem.text());
+    return code(ExitStatus::bad_input);
+  } catch (const std::exception& error) {
+    std::string command = "seeksim";
+    for (const std::string& argument : arguments) command += ' ' + argument;
+    complain(fmt::format("this is a bug in seeksim: {}", error.what()));
+    complain("please report it with the command: " + command);
+    return code(ExitStatus::bug);
+  }
+}
+
+}  // namespace seeksim::harness

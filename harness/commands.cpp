@@ -1,0 +1,121 @@
+#include "harness/commands.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <thread>
+
+#include <nlohmann/json.hpp>
+
+#include "harness/estimate.h"
+#include "harness/files.h"
+#include "harness/json_text.h"
+#include "harness/schema.h"
+#include "kernels/isa.h"
+
+namespace seeksim::harness {
+
+extern const char* const kBuildInfo;
+
+namespace {
+
+void put(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+void list_folder_of_scenarios(const std::string& folder, const Style& style) {
+  for (const std::string& name : list_folder(folder)) {
+    if (name.size() < 6 || name.substr(name.size() - 5) != ".json" || name == "schema.json") continue;
+    const std::string file = folder + '/' + name;
+    std::string why;
+    try {
+      why = parse_json(read_file(file, kJsonBytesMax), file).value.value("why", "");
+    } catch (const std::exception& error) {
+      why = std::string("cannot be read: ") + error.what();
+    }
+    put(fmt::format("{}\n    {}\n", style.bold(file), why));
+  }
+}
+
+void list_scenarios(const Style& style) {
+  const std::string top = top_folder();
+  const std::string folder = top == "." ? "scenarios" : top + "/scenarios";
+  list_folder_of_scenarios(folder, style);
+  list_folder_of_scenarios(folder + "/negative", style);
+}
+
+void list_faults(const Style& style) {
+  for (const faults::FaultInfo& info : faults::catalogue()) {
+    put(fmt::format("{}\n    {}\n", style.bold(std::string(name(info.kind))), info.summary));
+    put(fmt::format("    a rank sees   {}\n    recovery      {}\n", info.sees, info.recovery));
+    put(fmt::format("    keys          {}\n", fmt::join(info.parameters, ", ")));
+    if (!info.modes.empty()) {
+      std::vector<std::string> modes;
+      for (const faults::Mode mode : info.modes) modes.emplace_back(name(mode));
+      put(fmt::format("    modes         {}\n", fmt::join(modes, ", ")));
+    }
+    put(fmt::format("    defaults      {}\n    in the field  {}\n", info.defaults, info.field));
+  }
+}
+
+void list_checks(const Style& style) {
+  for (const CheckInfo& info : check_catalogue()) {
+    const std::string usage = info.argument[0] ? fmt::format("{}:{}", info.name, info.argument) : info.name;
+    put(fmt::format("{}\n    {}\n", style.bold(usage), info.summary));
+  }
+  put("\nAlways made: finished (all steps, by the ranks that are left), faults_fired where there are faults.\n"
+      "A check that found nothing to look at is red. {\"recoveries\": 1} and \"recoveries:1\" are the same.\n");
+}
+
+void list_keys(const Style& style) {
+  for (const KeyInfo& key : schema_keys(scenario_schema())) {
+    const std::string standard = key.standard.empty() ? "" : key.standard == "required" ? ", required" : ", default " + key.standard;
+    put(fmt::format("{}  {}\n", style.bold(key.path), style.faint('(' + key.type + standard + ')')));
+    if (!key.text.empty()) put(fmt::format("    {}\n", key.text));
+  }
+  put("\nEach can be set from the command line: --set key.path=value; N stands for a place in a list, from 0.\n");
+}
+
+}  // namespace
+
+ExitStatus list_command(const std::string& what, const Style& style) {
+  if (what == "scenarios") {
+    list_scenarios(style);
+  } else if (what == "faults") {
+    list_faults(style);
+  } else if (what == "checks") {
+    list_checks(style);
+  } else if (what == "keys") {
+    list_keys(style);
+  } else {
+    throw BadInput("list " + what, "there is no such list", did_you_mean(what, {"scenarios", "faults", "checks", "keys"}));
+  }
+  return ExitStatus::as_expected;
+}
+
+ExitStatus doctor_command(const Style& style) {
+  bool well = true;
+  const auto row = [&](bool ok, const char* subject, const std::string& text) {
+    well &= ok;
+    put(fmt::format("  {}  {:<12} {}\n", ok ? style.good("ok  ") : style.bad("FAIL"), subject, text));
+  };
+  row(true, "build", kBuildInfo);
+  std::string sets;
+  for (const kernels::Isa isa : {kernels::Isa::scalar, kernels::Isa::avx2, kernels::Isa::avx512}) {
+    if (kernels::cpu_has(isa)) sets += fmt::format(" {}", kernels::name(isa));
+  }
+  try {
+    row(true, "cpu", fmt::format("{} in use; this CPU has:{}", kernels::name(kernels::active_isa()), sets));
+    const std::string wrong = kernels::self_test();
+    row(wrong.empty(), "arithmetic", wrong.empty() ? "rounds as NUMERICS.md asks" : wrong);
+  } catch (const std::exception& error) {
+    row(false, "cpu", error.what());
+  }
+  row(true, "cores", fmt::format("{}", std::thread::hardware_concurrency()));
+  row(true, "memory", fmt::format("{} can be had", bytes_text(double(host_memory_free()))));
+  row(true, "scenarios", top_folder() + "/scenarios");
+  put("  --    mpi, nccl    not in this version: simulated ranks only\n");
+  return well ? ExitStatus::as_expected : ExitStatus::bad_input;
+}
+
+}  // namespace seeksim::harness

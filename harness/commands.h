@@ -1,0 +1,15 @@
+// The commands that run nothing: list and doctor. Each returns the exit status.
+#pragma once
+
+#include <string>
+
+#include "harness/exit_status.h"
+#include "harness/report.h"
+
+namespace seeksim::harness {
+
+// what: scenarios, faults, checks, keys. Throws BadInput for another word.
+ExitStatus list_command(const std::string& what, const Style& style);
+ExitStatus doctor_command(const Style& style);
+
+}  // namespace seeksim::harness

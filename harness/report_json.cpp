@@ -1,0 +1,183 @@
+#include <cmath>
+
+#include <nlohmann/json.hpp>
+
+#include "harness/fault_rules.h"
+#include "harness/report.h"
+
+namespace seeksim::harness {
+namespace {
+
+// JSON knows no NaN and no infinity: they become the strings "NaN", "Infinity" and "-Infinity". A float becomes the double
+// of the same value, printed with the fewest digits that read back exactly.
+Json number(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  return value;
+}
+
+Json time_or_null(TimeNs ns) { return ns < 0 ? Json(nullptr) : Json(seconds(ns)); }
+
+// The fault behind a recovery: the latest firing before it was noticed, of a rule that names one of the culprits if there
+// is such a rule. Returns the rule's number, -1 when none fits.
+int fault_behind(const RunRecord& run, const Recovery& recovery, TimeNs& injected_ns) {
+  int best = -1;
+  bool best_named = false;
+  for (std::size_t i = 0; i < run.faults.size(); ++i) {
+    const faults::RuleStatus& rule = run.faults[i];
+    TimeNs fired = -1;
+    for (const TimeNs at : rule.fired_ns) {
+      if (at <= recovery.detected_ns) fired = at;
+    }
+    if (rule.fired_ns.empty() && rule.first_fired_ns <= recovery.detected_ns) fired = rule.first_fired_ns;
+    if (fired < 0) continue;
+    bool named = false;
+    for (const int rank : rule.ranks) {
+      for (const int culprit : recovery.diagnosis.culprits) named |= rank == culprit;
+    }
+    if (best >= 0 && (best_named > named || (best_named == named && fired <= injected_ns))) continue;
+    best = int(i);
+    best_named = named;
+    injected_ns = fired;
+  }
+  return best;
+}
+
+Json steps_json(const RunRecord& run, Json& report) {
+  for (const char* key : {"loss", "grad_norm", "lr", "loss_scale", "skipped"}) report[key] = Json::array();
+  for (const runtime::StepRecord& step : run.steps) {
+    report["loss"].push_back(number(double(step.loss)));
+    report["grad_norm"].push_back(number(double(step.grad_norm)));
+    report["lr"].push_back(number(step.lr));
+    report["loss_scale"].push_back(number(step.loss_scale));
+    report["skipped"].push_back(step.skipped);
+  }
+  return report;
+}
+
+Json faults_json(const RunRecord& run) {
+  Json list = Json::array();
+  for (const faults::RuleStatus& rule : run.faults) {
+    Json one = {{"kind", std::string(name(rule.kind))}, {"fired", rule.fired}};
+    one["first_fired_s"] = time_or_null(rule.first_fired_ns);
+    one["ranks"] = rule.ranks;
+    one["rule"] = rule.text;
+    list.push_back(std::move(one));
+  }
+  return list;
+}
+
+// Ranks as numbers, links as "link:1->0".
+Json culprits_json(const runtime::Diagnosis& diagnosis) {
+  Json list = Json::array();
+  if (diagnosis.links.empty()) {
+    for (const int rank : diagnosis.culprits) list.push_back(rank);
+  }
+  for (const auto& [from, to] : diagnosis.links) list.push_back("link:" + std::to_string(from) + "->" + std::to_string(to));
+  return list;
+}
+
+Json recovery_json(const RunRecord& run, const Recovery& r) {
+  TimeNs injected = -1;
+  const int fault = fault_behind(run, r, injected);
+  Json one;
+  one["fault"] = fault < 0 ? Json(nullptr) : Json(std::string(name(run.faults[std::size_t(fault)].kind)));
+  one["t_inject_s"] = time_or_null(injected);
+  one["t_detect_s"] = time_or_null(r.detected_ns);
+  one["t_agree_s"] = time_or_null(r.agreed_ns);
+  one["t_rebuild_s"] = time_or_null(r.rebuilt_ns);
+  one["t_resumed_s"] = time_or_null(r.resumed_ns);
+  one["steps_lost"] = r.steps_lost;
+  one["culprits"] = culprits_json(r.diagnosis);
+  one["verdict"] = std::string(name(r.diagnosis.verdict));
+  one["diagnosis"] = r.diagnosis.text;
+  one["fault_number"] = fault < 0 ? Json(nullptr) : Json(fault);
+  one["epoch"] = r.epoch;
+  one["step"] = r.step;
+  one["evicted"] = r.evicted;
+  one["survivors"] = r.survivors;
+  return one;
+}
+
+Json comm_json(const RunRecord& run) {
+  Json table = Json::object();
+  for (std::size_t kind = 0; kind < run.comm.size(); ++kind) {
+    if (run.comm[kind].calls == 0) continue;
+    table[std::string(name(runtime::OpKind(kind)))] = {{"calls", run.comm[kind].calls},
+                                                       {"bytes_sent_per_rank_max", run.comm[kind].bytes_sent_per_rank_max}};
+  }
+  return table;
+}
+
+Json memory_json(const RunRecord& run) {
+  Json memory = {{"peak_bytes_per_rank_max", run.memory_peak}};
+  memory["by_tag"] = Json::object();
+  for (std::size_t tag = 0; tag < run.memory_peak_by_tag.size(); ++tag) {
+    memory["by_tag"][std::string(name(runtime::MemoryTag(tag)))] = run.memory_peak_by_tag[tag];
+  }
+  return memory;
+}
+
+Json world_json(const sim::WorldPlan& w) {
+  return {{"nodes", w.nodes},       {"ranks_per_node", w.ranks_per_node}, {"ranks", w.ranks()},
+          {"pipeline", 1},          {"tensor", 1},                        {"network", w.network}};
+}
+
+}  // namespace
+
+Json report_json(const Evidence& e, const Judgement& j, const ReportExtras& extras) {
+  const RunRecord& run = e.run;
+  Json report;
+  report["schema"] = kReportSchema;
+  report["scenario"] = e.scenario.name;
+  report["seed"] = e.scenario.world.seed;
+  report["training_seed"] = e.scenario.train.definition.training_seed;
+  report["backend"] = extras.backend;
+  report["device"] = extras.device;
+  report["world"] = world_json(e.scenario.world);
+  report["verdict"] = j.verdict;
+  report["exit_code"] = code(j.status);
+  report["fingerprint"] = hex(run.fingerprint);
+  report["steps_committed"] = run.steps.size();
+  report["virtual_s"] = seconds(run.virtual_ns);
+  report["wall_s"] = extras.wall_s;
+  steps_json(run, report);
+  const auto state = run.state();
+  report["params_digest"] = state ? Json(hex(state->params)) : Json(nullptr);
+  report["faults"] = faults_json(run);
+  report["checks"] = Json::array();
+  for (const CheckResult& check : j.checks) {
+    report["checks"].push_back({{"name", check.name}, {"ok", check.ok}, {"detail", check.detail}});
+  }
+  report["recoveries"] = Json::array();
+  for (const Recovery& recovery : run.recoveries) report["recoveries"].push_back(recovery_json(run, recovery));
+  report["comm"] = comm_json(run);
+  report["memory"] = memory_json(run);
+  report["sentence"] = j.sentence;
+  report["stopped"] = j.stopped.empty() ? Json(nullptr) : Json(j.stopped);
+  if (e.golden != nullptr) {
+    report["golden"] = {{"key", e.golden->key}, {"stored", e.golden->stored}, {"origin", e.golden->origin}};
+  }
+  if (!run.wait_for_graph.empty()) report["wait_for_graph"] = run.wait_for_graph;
+  return report;
+}
+
+Json failure_json(const std::string& scenario, const std::string& verdict, ExitStatus status,
+                  const std::vector<std::string>& problems) {
+  Json report;
+  report["schema"] = kReportSchema;
+  report["scenario"] = scenario;
+  report["verdict"] = verdict;
+  report["exit_code"] = code(status);
+  report["problems"] = problems;
+  return report;
+}
+
+Json whole_report(const std::vector<Json>& reports, ExitStatus status) {
+  if (reports.size() == 1) return reports[0];
+  return {{"schema", kReportSchema}, {"exit_code", code(status)}, {"runs", reports}};
+}
+
+std::string dump(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n'; }
+
+}  // namespace seeksim::harness

@@ -1,0 +1,165 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+#include "harness/estimate.h"
+#include "harness/fault_rules.h"
+#include "harness/report.h"
+
+namespace seeksim::harness {
+namespace {
+
+using How = RankRecord::How;
+
+// Lines of the story, sorted by time; at equal times in the order in which they were added.
+class Story {
+ public:
+  void add(TimeNs at, std::string text) { lines_.push_back({at, std::move(text)}); }
+  std::string text(const Style& style) {
+    std::stable_sort(lines_.begin(), lines_.end(), [](const Line& a, const Line& b) { return a.at < b.at; });
+    std::string out;
+    for (std::size_t i = 0; i < lines_.size(); ++i) {
+      if (lines_.size() > kLinesMax && i == kLinesMax / 2) {
+        const std::size_t left_out = lines_.size() - kLinesMax;
+        out += style.faint(fmt::format("  ... {} more ...\n", left_out));
+        i += left_out;
+      }
+      out += fmt::format("  {} {}\n", style.faint(fmt::format("{:>14.6f} s ", seconds(lines_[i].at))), lines_[i].text);
+    }
+    return out;
+  }
+
+ private:
+  static constexpr std::size_t kLinesMax = 60;
+  struct Line {
+    TimeNs at;
+    std::string text;
+  };
+  std::vector<Line> lines_;
+};
+
+void tell(const Recovery& r, const Style& style, Story& story) {
+  story.add(r.detected_ns, fmt::format("rank {} notices: {} in {}", r.first_rank, name(r.error), describe(r.op)));
+  if (r.agreed_ns >= 0) {
+    story.add(r.agreed_ns, fmt::format("agreed: {}", style.bold(r.diagnosis.text)));
+    if (!r.evicted.empty()) {
+      story.add(r.agreed_ns, fmt::format("evicted: {}; {} go on: {}", rank_list(r.evicted), r.survivors.size(), rank_list(r.survivors)));
+    }
+  }
+  if (r.rebuilt_ns >= 0) {
+    story.add(r.rebuilt_ns, fmt::format("rebuilt: epoch {} with {} ranks", r.epoch + 1, r.survivors.size()));
+  }
+  if (r.resumed_ns >= 0) {
+    story.add(r.resumed_ns, fmt::format("resumed: step {} is committed; {} steps lost", r.step, r.steps_lost));
+  }
+}
+
+std::string story_of(const RunRecord& run, const Style& style) {
+  Story story;
+  for (const Event& event : run.events) {
+    story.add(event.at_ns, event.rank < 0 ? event.text : fmt::format("rank {}: {}", event.rank, event.text));
+  }
+  for (const Recovery& recovery : run.recoveries) tell(recovery, style, story);
+  if (!run.steps.empty()) {
+    story.add(run.steps.front().committed_ns, fmt::format("step {} is committed: the first", run.steps.front().step));
+    if (run.steps.size() > 1) {
+      story.add(run.steps.back().committed_ns, fmt::format("step {} is committed: the last", run.steps.back().step));
+    }
+  }
+  return story.text(style);
+}
+
+// Ranks that did not finish, by how they ended: one line each kind.
+std::string endings(const RunRecord& run) {
+  std::string out;
+  for (const How how : {How::evicted, How::died, How::stopped, How::threw, How::running}) {
+    std::vector<int> ranks;
+    std::string why;
+    for (std::size_t i = 0; i < run.ranks.size(); ++i) {
+      if (run.ranks[i].how != how) continue;
+      ranks.push_back(int(i));
+      if (why.empty()) why = run.ranks[i].why;
+    }
+    if (!ranks.empty()) out += fmt::format("  {:<9} {}{}\n", name(how), rank_list(ranks), why.empty() ? "" : ": " + why);
+  }
+  return out;
+}
+
+std::string losses(const RunRecord& run) {
+  if (run.steps.empty()) return "  no step was committed\n";
+  return fmt::format("  loss      {} -> {} in {} step{}\n", run.steps.front().loss, run.steps.back().loss, run.steps.size(),
+                     run.steps.size() == 1 ? "" : "s");
+}
+
+}  // namespace
+
+std::string rank_list(const std::vector<int>& ranks) {
+  std::string out;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    std::size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    out += out.empty() ? "" : ", ";
+    if (last > i + 1) {
+      out += fmt::format("{}-{}", ranks[i], ranks[last]);
+      i = last;
+    } else {
+      out += std::to_string(ranks[i]);
+    }
+  }
+  return out;
+}
+
+std::string header_text(const Scenario& scenario, const Style& style) {
+  const runtime::Definition& d = scenario.train.definition;
+  const sim::WorldPlan& w = scenario.world;
+  std::string out = fmt::format("{}  seed {}, training seed {}\n", style.bold(scenario.name), w.seed, d.training_seed);
+  if (!scenario.why.empty()) out += fmt::format("  {}\n", scenario.why);
+  out += fmt::format("  world     {} rank{} ({} x {}), {}\n", w.ranks(), w.ranks() == 1 ? "" : "s", w.nodes, w.ranks_per_node, w.network);
+  out += fmt::format("  model     {}: {} layers, width {}, {} heads, context {}, vocabulary {}; {} parameters\n", d.model.family, d.model.layers,
+                     d.model.width, d.model.heads, d.model.context, d.model.vocab, count_text(estimate(scenario).parameters));
+  const std::string source = d.data.synthetic                 ? "synthetic tokens"
+                             : !scenario.batches_file.empty() ? scenario.batches_file
+                                                              : fmt::format("{} ({})", d.data.text, bytes_text(double(d.data.bytes.size())));
+  out += fmt::format("  training  {} step{} of {} samples from {}; {}, lr {}{}\n", d.steps, d.steps == 1 ? "" : "s", d.global_batch, source,
+                     d.optimizer.type, d.optimizer.lr, d.scheduler.type.empty() ? "" : ", " + d.scheduler.type);
+  for (std::size_t i = 0; i < scenario.faults.size(); ++i) {
+    out += fmt::format("  faults.{}  {}\n", i, faults::text(faults::with_defaults(scenario.faults[i])));
+  }
+  for (const std::string& note : scenario.notes) out += style.faint(fmt::format("  note      {}\n", note));
+  return out;
+}
+
+std::string report_a_bug(const Scenario& scenario) {
+  return fmt::format("This is a bug in seeksim. Please report it with the scenario and the command:\n  seeksim run {} --seed {}\n", scenario.file,
+                     scenario.world.seed);
+}
+
+std::string story_text(const Evidence& e, const Judgement& j, const Style& style) {
+  std::string out = '\n' + story_of(e.run, style) + '\n' + losses(e.run) + endings(e.run);
+  if (e.run.end == sim::WorldEnd::deadlock && !e.run.wait_for_graph.empty()) {
+    out += "  who waits for whom, when nothing could move any more:\n";
+    std::size_t from = 0;
+    while (from < e.run.wait_for_graph.size()) {
+      const std::size_t end = std::min(e.run.wait_for_graph.find('\n', from), e.run.wait_for_graph.size());
+      out += "    " + e.run.wait_for_graph.substr(from, end - from) + '\n';
+      from = end + 1;
+    }
+  }
+  out += '\n';
+  std::size_t width = 0;
+  for (const CheckResult& check : j.checks) width = std::max(width, check.name.size());
+  for (const CheckResult& check : j.checks) {
+    out += fmt::format("  {}  {:<{}}  {}\n", check.ok ? style.good("ok  ") : style.bad("FAIL"), check.name, std::min<std::size_t>(width, 40), check.detail);
+  }
+  const bool good = j.status == ExitStatus::as_expected;
+  const std::string word = good ? "PASS" : j.status == ExitStatus::bug ? "BUG" : j.status == ExitStatus::no_progress ? "NO PROGRESS" : "FAIL";
+  const auto state = e.run.state();
+  out += fmt::format("{} {}: {}  (virtual {:.6f} s, wall {:.2f} s{})\n", good ? style.good(word) : style.bad(word), e.scenario.name, j.sentence,
+                     seconds(e.run.virtual_ns), e.run.wall_s, state ? ", params " + hex(state->params) : "");
+  return out;
+}
+
+}  // namespace seeksim::harness

@@ -1,0 +1,165 @@
+#include "harness/run.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <new>
+
+#include "harness/determinism.h"
+#include "harness/files.h"
+#include "harness/progress.h"
+#include "harness/saved_files.h"
+#include "harness/simulate.h"
+
+namespace seeksim::harness {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Before anything runs: can what was asked for be written?
+void probe_files(const Scenario& scenario, const RunOptions& options) {
+  if (!options.out.empty()) {
+    make_folder(options.out, "--out");
+    probe_writable(options.out + "/report.json", "--out");
+  }
+  const std::pair<const char*, const std::string*> files[] = {{"--save-initial", &options.save_initial},
+                                                              {"--save-final", &options.save_final},
+                                                              {"--save-batches", &options.save_batches},
+                                                              {"--save-gradients", &options.save_gradients}};
+  for (const auto& [option, file] : files) {
+    if (!file->empty()) probe_writable(*file, option);
+  }
+  if (!options.save_gradients.empty() && options.gradients_step > scenario.train.definition.steps) {
+    throw BadInput(fmt::format("--save-gradients {}:{}", options.gradients_step, options.save_gradients),
+                   fmt::format("the scenario has {} steps", scenario.train.definition.steps), "Steps are counted from 1 here.");
+  }
+}
+
+Golden find_golden(const Scenario& scenario, const Print& print, const Style& style) {
+  if (std::optional<Golden> stored = stored_golden(scenario)) {
+    print(style.faint(fmt::format("  golden    {}\n", stored->origin)));
+    return *stored;
+  }
+  const std::string key = golden_key(scenario.train.definition);
+  Golden golden = run_golden(scenario, key);
+  print(style.faint(fmt::format("  golden    none is stored under {}: {} done first\n", key, golden.origin)));
+  return golden;
+}
+
+SimulationOptions simulation_options(const RunOptions& options) {
+  SimulationOptions simulation;
+  simulation.gradients_of = options.save_gradients.empty() ? -1 : options.gradients_step - 1;
+  simulation.keep_final_weights = !options.save_final.empty();
+  simulation.wall_limit_s = options.wall_limit_s;
+  return simulation;
+}
+
+// A second run with the same seed, held against the first.
+CheckResult same_again(const Scenario& scenario, const RunOptions& options, const Simulation& first, const RunRecord& run) {
+  SimulationOptions again = simulation_options(options);
+  again.gradients_of = -1;
+  again.keep_final_weights = false;
+  Simulation second(scenario, again);
+  const RunRecord second_run = second.run();
+  const std::string differs = first_difference(first, run, second, second_run);
+  std::uint64_t entries = 0;
+  for (std::size_t rank = 0; rank < run.ranks.size(); ++rank) entries += first.recorder(int(rank)).log().size();
+  if (!differs.empty()) return {"deterministic", false, differs};
+  if (entries == 0) return {"deterministic", false, "looked at nothing: no Op was logged"};
+  return {"deterministic", true, fmt::format("two runs, {} Ops each, fingerprint {}", entries, hex(run.fingerprint))};
+}
+
+void save_results(const Scenario& scenario, const RunOptions& options, const RunRecord& run) {
+  if (!options.save_final.empty()) save_tensors(options.save_final, run.final_weights, "weights after the last step", "--save-final");
+  if (!options.save_gradients.empty()) {
+    save_tensors(options.save_gradients, run.gradients,
+                 fmt::format("gradients of step {}, reduced, unscaled, before clipping", options.gradients_step), "--save-gradients");
+  }
+  if (!options.save_batches.empty()) save_batches(options.save_batches, scenario.train.definition);
+}
+
+void save_folder(const Scenario& scenario, const RunOptions& options, const Outcome& outcome, const std::string& text) {
+  if (options.out.empty()) return;
+  write_file(options.out + "/scenario.json", dump(to_json(scenario)));
+  write_file(options.out + "/story.txt", text);
+  write_file(options.out + "/junit.xml", junit_xml({outcome.report}));
+  write_file(options.out + "/report.json", dump(outcome.report));
+}
+
+}  // namespace
+
+Golden run_golden(const Scenario& scenario, const std::string& key) {
+  const Scenario one = one_rank(scenario);
+  Simulation simulation(one, {});
+  const RunRecord run = simulation.run();
+  if (!run.state()) {
+    const std::string why = run.ranks.empty() ? "" : fmt::format(": rank 0 {} {}", name(run.ranks[0].how), run.ranks[0].why);
+    throw std::runtime_error("the undisturbed one-rank run did not finish" + why);
+  }
+  return golden_of(run, key);
+}
+
+Outcome run_scenario(const Scenario& given, const RunOptions& options, const Print& print) {
+  const auto start = std::chrono::steady_clock::now();
+  Scenario scenario = given;
+  scenario.world.verify = options.verify_determinism;
+  probe_files(scenario, options);
+  std::string text;
+  const Print tell = [&](std::string_view part) {
+    text += part;
+    print(part);
+  };
+  tell(header_text(scenario, options.style));
+  if (!options.save_initial.empty()) save_initial(options.save_initial, scenario.train.definition);
+
+  std::optional<Golden> golden;
+  if (needs_golden(scenario)) golden = find_golden(scenario, tell, options.style);
+  SimulationOptions simulation_of = simulation_options(options);
+  if (scenario.real_storage) simulation_of.storage_folder = options.out.empty() ? "." : options.out;
+  Progress bar(options.progress, scenario.name, scenario.train.definition.steps);
+  simulation_of.progress = [&bar](TimeNs now, std::int64_t steps) { bar.update(now, steps); };
+  Simulation simulation(scenario, simulation_of);
+  const RunRecord run = simulation.run();
+  bar.finish();
+
+  Evidence evidence{scenario, run, golden ? &*golden : nullptr, std::nullopt, {}};
+  if (needs_undisturbed(scenario)) {
+    const Scenario calm = undisturbed(scenario);
+    evidence.undisturbed_ns = Simulation(calm, {}).run().virtual_ns;
+  }
+  if (options.verify_determinism) evidence.further.push_back(same_again(scenario, options, simulation, run));
+  const Judgement judgement = judge(evidence);
+  tell(story_text(evidence, judgement, options.style));
+  if (judgement.status == ExitStatus::bug) tell(report_a_bug(scenario));
+
+  Outcome outcome{judgement.status, scenario.name, report_json(evidence, judgement, {"sim", "cpu", seconds_since(start)})};
+  save_results(scenario, options, run);
+  save_folder(scenario, options, outcome, text);
+  return outcome;
+}
+
+Outcome run_file(const std::string& file, const LoadOptions& load, const RunOptions& options, const Print& print) {
+  const auto failed = [&](const char* verdict, ExitStatus status, std::vector<std::string> problems) {
+    std::string text;
+    for (const std::string& problem : problems) text += options.style.bad("seeksim: ") + problem + '\n';
+    print(text);
+    return Outcome{status, file, failure_json(file, verdict, status, problems)};
+  };
+  std::string seed = load.seed ? fmt::format(" --seed {}", *load.seed) : "";
+  try {
+    return run_scenario(load_scenario(file, load), options, print);
+  } catch (const BadInput& bad) {
+    std::vector<std::string> problems;
+    for (const Problem& problem : bad.problems()) problems.push_back(problem.text());
+    return failed("bad_input", ExitStatus::bad_input, std::move(problems));
+  } catch (const std::bad_alloc&) {
+    return failed("bad_input", ExitStatus::bad_input, {file + ": the machine has not enough memory. Use fewer ranks or a smaller model."});
+  } catch (const std::exception& error) {
+    return failed("bug", ExitStatus::bug, {fmt::format("{}: this is a bug in seeksim: {}", file, error.what()),
+                                           fmt::format("please report it with the scenario and the command: seeksim run {}{}", file, seed)});
+  }
+}
+
+}  // namespace seeksim::harness

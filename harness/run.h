@@ -1,0 +1,47 @@
+// One scenario from start to verdict: golden, the run, what the checks need besides, the report and the files.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "harness/report.h"
+#include "harness/scenario.h"
+
+#include <nlohmann/json.hpp>
+
+namespace seeksim::harness {
+
+// What the command line says about how to run, beyond the scenario.
+struct RunOptions {
+  double wall_limit_s = 0;
+  bool verify_determinism = false;
+  bool progress = false;               // a bar on stderr
+  Style style;
+  std::string storage_folder;          // for "storage": "real"
+  std::string out;                     // --out: this scenario's folder; empty: none
+  std::string save_initial;            // files; empty: not saved
+  std::string save_final;
+  std::string save_batches;
+  std::string save_gradients;
+  std::int64_t gradients_step = 0;     // counted from 1
+};
+
+struct Outcome {
+  ExitStatus status = ExitStatus::as_expected;
+  std::string name;                    // of the scenario, or of its file when it cannot be read
+  Json report;
+};
+
+using Print = std::function<void(std::string_view)>;
+
+// Loads and runs. Bad input and bugs become outcomes, so that other scenarios go on; both are printed.
+Outcome run_file(const std::string& file, const LoadOptions& load, const RunOptions& options, const Print& print);
+
+// Runs a loaded scenario. Throws BadInput where a file cannot be written.
+Outcome run_scenario(const Scenario& scenario, const RunOptions& options, const Print& print);
+
+// The one-rank golden, run now. Throws std::runtime_error when it does not finish.
+Golden run_golden(const Scenario& scenario, const std::string& key);
+
+}  // namespace seeksim::harness

@@ -1,0 +1,34 @@
+// A scenario on simulated ranks: builds the world and the fault plan, hands train() to each rank, keeps what was observed.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "harness/run_record.h"
+#include "harness/scenario.h"
+
+namespace seeksim::harness {
+
+struct SimulationOptions {
+  std::int64_t gradients_of = -1;        // step (from 0) whose gradients are kept; -1: none
+  bool keep_final_weights = false;
+  double wall_limit_s = 0;               // 0: none
+  std::string storage_folder;            // real files below it; empty: simulated ones
+  std::function<void(TimeNs now, std::int64_t steps)> progress;
+};
+
+// Alive after the run, so that the logs of two runs can be held against each other.
+class Simulation {
+ public:
+  Simulation(const Scenario& scenario, SimulationOptions options);
+  ~Simulation();
+  RunRecord run();   // once
+  const runtime::Recorder& recorder(int rank) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace seeksim::harness
