@@ -3,6 +3,7 @@
 #include "runtime/recorder.h"
 
 #include <algorithm>
+#include <cstddef>
 
 namespace seeksim::runtime {
 namespace {
@@ -45,6 +46,12 @@ std::uint64_t Recorder::enqueued(const Op& op, TimeNs now) {
   record->op = op;
   record->enqueued_ns = now;
   return ++count_;
+}
+
+void Recorder::fetch(std::uint64_t number) const {
+  if (number == 0 || number > count_ || count_ - number >= ring_.size()) return;
+  const char* record = reinterpret_cast<const char*>(&ring_[(number - 1) % limit_]);
+  __builtin_prefetch(record + offsetof(Record, started_ns), 1);
 }
 
 void Recorder::started(std::uint64_t number, TimeNs now) {

@@ -48,6 +48,7 @@ class Recorder {
   // Oldest first.
   std::vector<Record> records() const;
   std::uint64_t count() const { return count_; }
+  void fetch(std::uint64_t number) const;   // asks for a record's memory, which will be needed soon
   // A shorter ring, for worlds of thousands of ranks. To be called before the first record.
   void limit(std::size_t records);
 

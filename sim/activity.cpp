@@ -62,6 +62,7 @@ void SharedComm::give_back(Group& group) {
   live_.pop_back();
   ++group.generation;
   group.completions.clear();
+  group.summed = group.mismatched = false;
   free_.push_back(&group);
 }
 
@@ -76,6 +77,18 @@ void scribble_on(runtime::Buffer& buffer, std::size_t lo, std::size_t hi) {
   if (buffer.data == nullptr) return;
   const std::uint32_t word = runtime::kPoisonAborted;
   for (std::size_t i = lo; i < hi; i += sizeof word) std::memcpy(buffer.data + i, &word, std::min(sizeof word, hi - i));
+}
+
+void SimActivity::fetch() const {
+  const char* own = reinterpret_cast<const char*>(this);
+  for (std::size_t line = 0; line < sizeof(*this); line += 64) __builtin_prefetch(own + line, 1);
+}
+
+void SimActivity::fetch_more() const {
+  const char* fifo = reinterpret_cast<const char*>(queue);
+  __builtin_prefetch(fifo, 1);
+  __builtin_prefetch(fifo + 64, 1);
+  owner->fetch(comm, record);
 }
 
 void SimActivity::start() {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/tree.h"
 #include "runtime/recorder.h"
 #include "runtime/seams.h"
 #include "sim/timers.h"
@@ -25,6 +26,17 @@ struct Group final : TimerTarget {
   std::uint64_t sequence = 0;
   std::uint32_t posted = 0;               // members whose operation is here: not matched in full, or summed and not over
   std::vector<SimActivity*> at;           // by position
+
+  // Of a native sum, by position: what a member brings and where it wants the result. Gathered as the members come, one
+  // after another in memory, so that the last one need not visit them all.
+  struct Share {
+    kernels::TreePart first;
+    const std::vector<kernels::TreePart>* rest;
+    float* out;
+  };
+  std::vector<Share> shares;
+  bool summed = false;
+  bool mismatched = false;                // somebody has been told; all others hang, as on NCCL
 
   // Of a native sum that has been computed: the members of a node complete together, node by node.
   struct Completion {
@@ -84,6 +96,9 @@ class SimActivity : public runtime::Activity, public TimerTarget {
   virtual runtime::Transport::Unmatched unmatched() const = 0;
 
   bool live(const Timer& timer) override { return state == State::started && timer.arg == generation; }
+  // Asks for the memory that the end of this operation will touch.
+  void fetch() const;
+  void fetch_more() const;                // what the pointers in there lead to
 
   SimTransport* owner = nullptr;
   runtime::Queue* queue = nullptr;

@@ -36,7 +36,7 @@ class SeededAlgorithm final : public fibers::algo::algorithm {
     else if (context->is_context(fibers::type::main_context))
       main_ = context;
     else
-      loop_->ready_fibers_.push_back(context);
+      loop_->ready_fibers_.push_back({context, nullptr, nullptr});
   }
 
   fibers::context* pick_next() noexcept override {
@@ -124,12 +124,19 @@ std::int64_t wall_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
+// With queues ready, the loop leaves them for a fiber once in so many times.
+constexpr std::uint32_t kStayOdds = 8;
+// Up to so many hosts, all that they touch stays in the caches.
+constexpr std::size_t kSmallWorld = 256;
 // Above this many fibers, guard pages exhaust the kernel's memory maps.
 constexpr std::size_t kGuardedFibersMax = 30'000;
 }  // namespace
 
 Loop::Loop(const Config& config, Client& client)
-    : config_(config), client_(client), schedule_(config.seed, Stream::schedule) {}
+    : config_(config),
+      client_(client),
+      schedule_(config.seed, Stream::schedule),
+      change_odds_(config.hosts <= kSmallWorld ? 8 : 2) {}
 
 Loop::~Loop() = default;
 
@@ -195,31 +202,53 @@ void Loop::end_all() {
 void Loop::turn() {
   if ((++turns_ & 0x3ff) == 0) check_wall_clock();
   // Going from queue to queue, or from fiber to fiber, costs half of going to and fro; the seed decides when to change.
-  if (!ready_queues_.empty() && (ready_fibers_.empty() || schedule_.below(8) != 0)) {
+  if (!ready_queues_.empty() && (!fiber_ready() || schedule_.below(kStayOdds) != 0)) {
     const std::size_t i = schedule_.below(std::uint32_t(ready_queues_.size()));
     runtime::SteppedQueue& queue = *ready_queues_[i];
     ready_queues_[i] = ready_queues_.back();
     ready_queues_.pop_back();
     note(std::uint64_t(queue.rank()) * 2 + 1);
     queue.step();
-  } else if (!ready_fibers_.empty()) {
+  } else if (fiber_ready()) {
     switch_to(take_fiber());
   } else {
     advance();
   }
 }
 
-fibers::context* Loop::take_fiber() {
+Loop::ReadyFiber Loop::draw_fiber() {
+  if (ready_fibers_.empty()) return {};
   const std::size_t i = schedule_.below(std::uint32_t(ready_fibers_.size()));
-  fibers::context* fiber = ready_fibers_[i];
+  const ReadyFiber fiber = ready_fibers_[i];
   ready_fibers_[i] = ready_fibers_.back();
   ready_fibers_.pop_back();
   note(i * 2);
+  fiber.fetch();
   return fiber;
 }
 
+fibers::context* Loop::take_fiber() {
+  if (next_.context == nullptr) next_ = draw_fiber();
+  fibers::context* fiber = next_.context;
+  next_ = draw_fiber();
+  return fiber;
+}
+
+// In a world of thousands everything that a fiber touches has left the caches since it ran last. The lines near its stack's
+// end, its rank's and its context's come in while another one still runs.
+void Loop::ReadyFiber::fetch() const {
+  if (host == nullptr) return;
+  for (int line = -6; line < 8; ++line) __builtin_prefetch(frame + line * 64, 1);
+  const char* rank = reinterpret_cast<const char*>(host);
+  for (int line = 0; line < 10; ++line) __builtin_prefetch(rank + line * 64, 1);
+  const char* own = reinterpret_cast<const char*>(context);
+  for (int line = 0; line < 2; ++line) __builtin_prefetch(own + line * 64, 1);
+}
+
+// Called when a host suspends: to which context now? In a large world its queue had better be stepped while it is in the
+// caches.
 fibers::context* Loop::after_fiber() {
-  if (ready_fibers_.empty() || (!ready_queues_.empty() && schedule_.below(8) == 0)) return main_;
+  if (!fiber_ready() || (!ready_queues_.empty() && schedule_.below(change_odds_) == 0)) return main_;
   return take_fiber();
 }
 
@@ -237,6 +266,7 @@ void Loop::switch_away(Host& host) {
   auto* globals = reinterpret_cast<Globals*>(abi::__cxa_get_globals());
   const Globals mine = std::exchange(*globals, Globals{nullptr, 0});
   ++switches_;
+  host.frame_ = static_cast<const char*>(__builtin_frame_address(0));
   host.context_->suspend();
   *globals = mine;
 }
@@ -245,7 +275,7 @@ void Loop::wake(Host& host) {
   if (!host.parked_) return;
   host.parked_ = false;
   if (host.blocked_ == Blocked::for_ever) --hanging_;
-  ready_fibers_.push_back(host.context_);
+  ready_fibers_.push_back({host.context_, &host, host.frame_});
 }
 
 void Loop::kill(Host& host) {
@@ -287,7 +317,7 @@ void Loop::advance() {
   purge(watchdogs_);
   if (timers_.empty() && watchdogs_.empty()) {
     client_.stuck();
-    SEEKSIM_CHECK(!ready_fibers_.empty() || !ready_queues_.empty(), "a stuck world was not ended");
+    SEEKSIM_CHECK(fiber_ready() || !ready_queues_.empty(), "a stuck world was not ended");
   } else if (watchdogs_.empty() || (!timers_.empty() && timers_.top().when <= watchdogs_.top().when)) {
     fire_due(timers_);
   } else {

@@ -61,6 +61,7 @@ class Host final : public TimerTarget {
   bool unwinding_ = false;
   bool ended_ = false;
   boost::fibers::context* context_ = nullptr;
+  const char* frame_ = nullptr;                   // where its stack is in use, to be fetched ahead of a switch
   std::uint64_t parks_ = 0;
   TimeNs deadline_ = runtime::kForever;
   TimeNs armed_ = runtime::kForever;              // when this host's one entry among the watchdogs fires
@@ -72,6 +73,7 @@ class Loop {
     std::uint64_t seed = 1;
     std::size_t stack_bytes = 256 << 10;
     double wall_limit_s = 0;
+    std::size_t hosts = 0;
   };
   // Told by the loop, on the loop's own stack.
   class Client {
@@ -126,6 +128,14 @@ class Loop {
     std::vector<std::uint64_t> free_;
   };
 
+  // A fiber that can run, with what is needed to fetch its memory before it does.
+  struct ReadyFiber {
+    boost::fibers::context* context = nullptr;
+    const Host* host = nullptr;
+    const char* frame = nullptr;
+    void fetch() const;
+  };
+
   void spawn(Host& host);
   void turn();                                        // one decision of the loop
   void advance();
@@ -133,6 +143,8 @@ class Loop {
   static void purge(TimerHeap& heap);
   void switch_to(boost::fibers::context* fiber);
   void switch_away(Host& host);
+  bool fiber_ready() const { return next_.context != nullptr || !ready_fibers_.empty(); }
+  ReadyFiber draw_fiber();
   boost::fibers::context* take_fiber();
   boost::fibers::context* after_fiber();              // called by the algorithm when a host suspends or ends
   void end_all();
@@ -143,7 +155,9 @@ class Loop {
   Client& client_;
   Random schedule_;
   TimeNs now_ = 0;
-  std::vector<boost::fibers::context*> ready_fibers_;
+  std::vector<ReadyFiber> ready_fibers_;
+  ReadyFiber next_;                                   // drawn already, so that its memory is there when it runs
+  std::uint32_t change_odds_;                         // 1 in so many: leave the fibers for the queues though fibers are ready
   std::vector<runtime::SteppedQueue*> ready_queues_;
   TimerHeap timers_;
   TimerHeap watchdogs_;

@@ -16,11 +16,15 @@ using runtime::CommResult;
 using runtime::RecordState;
 
 void NativeReduce::prepare(const runtime::TreeReduce& reduce) {
-  parts_.assign(reduce.parts.begin(), reduce.parts.end());
+  const auto part = [](const runtime::TreeReduceSlice& slice) {
+    return kernels::TreePart{slice.node, slice.value.get().data};
+  };
+  rest_.clear();
+  first_ = reduce.parts.empty() ? kernels::TreePart{{-1, 0}, nullptr} : part(reduce.parts.front());
+  for (std::size_t i = 1; i < reduce.parts.size(); ++i) rest_.push_back(part(reduce.parts[i]));
   leaves_ = reduce.leaves;
   factor_ = reduce.factor;
   out_ = reduce.out;
-  summed_ = false;
 }
 
 bool NativeReduce::same_as(const SimActivity& activity) const {
@@ -33,24 +37,16 @@ void NativeReduce::post() {
   Core& core = owner->core();
   RankComm& held = owner->comm_at(comm);
   group_ = &held.shared->group(op.sequence);
-  SimActivity*& mine = group_->at[std::size_t(held.position)];
-  SEEKSIM_CHECK(mine == nullptr, "two operations of one rank with the same sequence number: %s", describe(op).c_str());
-  mine = this;
+  const std::size_t here = std::size_t(held.position);
+  SEEKSIM_CHECK(group_->at[here] == nullptr, "two operations of one rank with the same sequence number: %s",
+                describe(op).c_str());
+  group_->at[here] = this;
   ++group_->posted;
-  // Everybody is compared with a neighbour that is here; a mismatch anywhere leaves somebody to notice it.
-  const std::size_t here = std::size_t(held.position), size = group_->at.size();
-  for (const std::size_t next : {here + 1 == size ? 0 : here + 1, here == 0 ? size - 1 : here - 1}) {
-    SimActivity* other = group_->at[next];
-    if (other == nullptr || other == this) continue;
-    if (same_as(*other)) continue;
-    const std::string why = fmt::format("rank {} brought {}, rank {} brought {}", op.rank, describe(op), other->op.rank,
-                                        describe(other->op));
-    owner->fail(comm, CommResult::invalid_usage, why);
-    other->owner->fail(other->comm, CommResult::invalid_usage, why);
-    return;
-  }
-  if (group_->posted == size) complete(*held.shared, *group_);
-  if (core.transport.any_dead() && !summed_) {
+  group_->shares.resize(group_->at.size());
+  group_->shares[here] = {first_, rest_.empty() ? nullptr : &rest_, out_.get().data};
+  if (!compare_with_neighbours(here)) group_->mismatched = true;
+  if (group_->posted == group_->at.size() && !group_->mismatched) complete(*held.shared, *group_);
+  if (core.transport.any_dead() && !group_->summed) {
     for (const int dead : held.shared->members) {
       const bool same_node = core.network.node_of(op.rank) == core.network.node_of(dead);
       if (core.transport.known_dead(dead, same_node) && waits_on(dead))
@@ -59,13 +55,28 @@ void NativeReduce::post() {
   }
 }
 
+// Everybody is compared with the neighbours that are here: if any two members differ, some two neighbours do.
+bool NativeReduce::compare_with_neighbours(std::size_t here) {
+  const std::size_t size = group_->at.size();
+  for (const std::size_t next : {here + 1 == size ? 0 : here + 1, here == 0 ? size - 1 : here - 1}) {
+    SimActivity* other = group_->at[next];
+    if (other == nullptr || other == this || same_as(*other)) continue;
+    const std::string why = fmt::format("rank {} brought {}, rank {} brought {}", op.rank, describe(op), other->op.rank,
+                                        describe(other->op));
+    owner->fail(comm, CommResult::invalid_usage, why);
+    other->owner->fail(other->comm, CommResult::invalid_usage, why);
+    return false;
+  }
+  return true;
+}
+
 void NativeReduce::complete(SharedComm& shared, Group& group) {
   Core& core = owner->core();
   std::vector<kernels::TreePart>& parts = core.transport.parts;
   parts.clear();
-  for (SimActivity* activity : group.at) {
-    if (!same_as(*activity)) return;   // somebody has been told; all others hang, as on NCCL
-    for (const runtime::TreeReduceSlice& slice : static_cast<NativeReduce*>(activity)->parts_) parts.push_back({slice.node, slice.value.get().data});
+  for (const Group::Share& share : group.shares) {
+    if (share.first.node.level >= 0) parts.push_back(share.first);
+    if (share.rest != nullptr) parts.insert(parts.end(), share.rest->begin(), share.rest->end());
   }
   const kernels::Vec<float> sum = out_.get();
   if (sum.data != nullptr) {
@@ -75,13 +86,10 @@ void NativeReduce::complete(SharedComm& shared, Group& group) {
       for (SimActivity* activity : group.at) activity->owner->fail(activity->comm, CommResult::invalid_usage, e.what());
       return;
     }
+    for (const Group::Share& share : group.shares)
+      if (share.out != sum.data) std::memcpy(share.out, sum.data, std::size_t(sum.n) * sizeof(float));
   }
-  for (SimActivity* activity : group.at) {
-    auto* native = static_cast<NativeReduce*>(activity);
-    native->summed_ = true;
-    float* out = native->out_.get().data;
-    if (out != nullptr && out != sum.data) std::memcpy(out, sum.data, std::size_t(sum.n) * sizeof(float));
-  }
+  group.summed = true;
   const double cost = double(core.network.all_reduce(shared.nodes, shared.per_node_max, std::size_t(sum.n) * sizeof(float)));
   for (int node = 0; node < shared.nodes; ++node)
     group.completions.push_back({core.loop.now() + TimeNs(cost * core.network.jitter()), node});
@@ -99,8 +107,14 @@ void Group::fire(const Timer&) {
     any->owner->core().loop.at(completions.back().when, *this, generation);
   }
   const SharedComm& comm = *shared;   // the last to leave gives this group back
-  for (int i = comm.node_begins[std::size_t(now.node)]; i < comm.node_begins[std::size_t(now.node) + 1]; ++i)
-    if (SimActivity* member = at[std::size_t(comm.by_node[std::size_t(i)])]) member->fire({});
+  const std::span<const int> places(comm.by_node.data() + comm.node_begins[std::size_t(now.node)],
+                                    comm.by_node.data() + comm.node_begins[std::size_t(now.node) + 1]);
+  for (const int place : places)
+    if (const SimActivity* member = at[std::size_t(place)]) member->fetch();
+  for (const int place : places)
+    if (const SimActivity* member = at[std::size_t(place)]) member->fetch_more();
+  for (const int place : places)
+    if (SimActivity* member = at[std::size_t(place)]) member->fire({});
 }
 
 void NativeReduce::fire(const Timer&) {
@@ -120,7 +134,7 @@ void NativeReduce::scribble() {
 void NativeReduce::recycle() { owner->core().transport.give_back(*this); }
 
 bool NativeReduce::waits_on(int rank) const {
-  if (state != State::started || summed_) return false;
+  if (state != State::started || group_->summed) return false;
   const SharedComm& shared = *owner->comm_at(comm).shared;
   const int n = shared.size(), mine = owner->comm_at(comm).position, other = shared.position(rank);
   return other >= 0 && n > 1 && ((mine + 1) % n == other || (other + 1) % n == mine) &&
@@ -132,8 +146,8 @@ runtime::Transport::Unmatched NativeReduce::unmatched() const {
 }
 
 std::string NativeReduce::waits_for() const {
-  if (summed_) return "the network";
   if (group_ == nullptr) return "nobody";
+  if (group_->summed) return "the network";
   std::string text;
   int named = 0;
   for (std::size_t i = 0; i < group_->at.size(); ++i) {

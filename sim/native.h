@@ -23,14 +23,15 @@ class NativeReduce final : public SimActivity {
   void post() override;
   void scribble() override;
   void recycle() override;
+  bool compare_with_neighbours(std::size_t position);
   void complete(SharedComm& shared, Group& group);
   bool same_as(const SimActivity& activity) const;
 
-  std::vector<runtime::TreeReduceSlice> parts_;
+  kernels::TreePart first_;                // what this member brings: a part, seldom more
+  std::vector<kernels::TreePart> rest_;
   runtime::Index leaves_ = 0;
   float factor_ = 1.0f;
   runtime::VecView<float> out_;
-  bool summed_ = false;
   Group* group_ = nullptr;
 };
 

@@ -107,6 +107,12 @@ void SimTransport::ended(SimActivity& activity) {
   if (blocked == Blocked::abort) core_.loop.wake(rank_.host);
 }
 
+void SimTransport::fetch(std::uint32_t comm, std::uint64_t record) const {
+  __builtin_prefetch(&comms_[comm], 1);
+  __builtin_prefetch(&rank_.host, 1);
+  rank_.recorder.fetch(record);
+}
+
 void SimTransport::sent(const Op& op, std::uint64_t bytes) {
   Use& use = use_[std::size_t(op.kind)];
   ++use.calls;

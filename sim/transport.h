@@ -88,6 +88,7 @@ class SimTransport final : public runtime::Transport {
     std::uint64_t bytes = 0;
   };
   const std::array<Use, std::size_t(runtime::OpKind::count_)>& use() const { return use_; }
+  void fetch(std::uint32_t comm, std::uint64_t record) const;   // memory that an operation's end will touch
   std::string meeting_waits_for() const;                   // while the host is blocked in one
 
  private:

@@ -15,7 +15,7 @@ namespace seeksim::sim {
 namespace {
 
 // What all recorders of a world may hold together; a large world keeps fewer records a rank.
-constexpr std::size_t kRecordsMax = 512 * 1024;
+constexpr std::size_t kRecordsMax = 128 * 1024;
 
 std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
   std::uint64_t h = (a ^ b) * 0x9fb21c651e98df25ull;
@@ -39,7 +39,7 @@ SimRank::SimRank(Core& core, int rank)
 
 Core::Core(const WorldPlan& world, Loop::Client& client)
     : plan(world),
-      loop({world.seed, world.stack_bytes, world.wall_limit_s}, client),
+      loop({world.seed, world.stack_bytes, world.wall_limit_s, std::size_t(world.ranks())}, client),
       network(world),
       transport(*this, world.seed),
       control(*this, world.seed, world.ranks()) {
