@@ -2,7 +2,7 @@
 // of operations (FloatOps, or a vector of them): the same text gives the same bits on every machine.
 //
 // Errors against double libm, measured on every 257th bit pattern by tests/kernels/unary_test.cpp, which also holds them:
-//   exp 1.01 ulp    tanh 1.32 ulp    log 0.78 ulp    inverse_sqrt 2 roundings
+//   exp 1.01 ulp    tanh 1.32 ulp    log 0.78 ulp    inverse_sqrt 1.5 ulp (two roundings)
 //   gelu and gelu_grad: see there.
 // Every NaN result of these is 0x7fffffff or what the last operation gave: the payload is outside the contract (R9).
 #pragma once

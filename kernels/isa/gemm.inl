@@ -73,6 +73,7 @@ void tile(const TileJob& job) {
         for (int v = 0; v < kN; ++v) __builtin_prefetch(row + v * kW, 1);
       }
     }
+#pragma GCC unroll 4
     for (Index k = 0; k < piece.size; ++k) {
       Vf bk[kN];
       SEEKSIM_UNROLL
