@@ -127,6 +127,8 @@ Ballot Recovery::ballot(const SeamError& failure, const Trainer& trainer, TimeNs
   return ballot;
 }
 
+TimeNs Recovery::grace() const { return std::min(plan_.agree_ns / 10, kSecond); }
+
 std::optional<TrainOutcome> Recovery::recover(const SeamError& failure, Trainer& trainer) {
   RecoveryRecord record;
   record.epoch = failure.op().epoch;
@@ -137,6 +139,9 @@ std::optional<TrainOutcome> Recovery::recover(const SeamError& failure, Trainer&
   record.detected_ns = rank_.clock.now();
   const std::uint32_t epoch = rank_.control.epoch();
   record.epoch = epoch;
+  // A transport that reports a broken peer comes long before a watchdog: many messages are still under way. What can
+  // arrive shall arrive, so that what is missing afterwards is what is broken.
+  if (failure.kind() == ErrorKind::remote_error) rank_.clock.sleep_until(later(record.detected_ns, grace()));
   const Ballot mine = ballot(failure, trainer, record.detected_ns);
 
   const Op op = recovery_op(rank_, OpKind::agree, epoch, trainer.step(), SEEKSIM_SITE);

@@ -44,6 +44,7 @@ class Recovery {
   void step_committed();  // the step under way has made it
 
  private:
+  TimeNs grace() const;
   Ballot ballot(const SeamError& failure, const Trainer& trainer, TimeNs detected) const;
   void remember(const Agreement& agreement, const Decision& decision, RecoveryRecord record);
 

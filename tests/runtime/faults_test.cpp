@@ -1,0 +1,116 @@
+// Every kind of fault, at random places of a small run: whoever finishes has the golden's bits, and one fault costs at most
+// one rank. Scenarios say the same at length; this says it a thousand times.
+#include <gtest/gtest.h>
+
+#include "faults/plan.h"
+#include "kernels/random.h"
+#include "tests/runtime/simulated.h"
+
+namespace seeksim::test {
+namespace {
+
+using faults::FaultKind;
+using faults::Mode;
+using faults::Rule;
+
+class Dice {
+ public:
+  explicit Dice(std::uint64_t seed) : seed_(seed) {}
+  int below(int n) { return int(kernels::philox({at_++, 0, 0, 0}, seed_)[0] % std::uint32_t(n)); }
+  bool coin() { return below(2) == 0; }
+
+ private:
+  std::uint64_t seed_;
+  std::uint32_t at_ = 0;
+};
+
+constexpr int kSteps = 4;
+
+void aim_at_link(Rule& rule, Dice& dice, int ranks) {
+  rule.from = dice.below(ranks);
+  rule.to = (*rule.from + 1 + dice.below(ranks - 1)) % ranks;
+  rule.both_directions = dice.coin();
+}
+
+Rule random_rule(Dice& dice, int ranks) {
+  Rule rule;
+  rule.kind = FaultKind(dice.below(int(FaultKind::count_)));
+  rule.when.step = dice.below(kSteps);
+  switch (rule.kind) {
+    case FaultKind::collective_timeout:
+      rule.when.rank = dice.below(ranks);
+      rule.mode = dice.coin() ? Mode::never : Mode::late;
+      if (rule.mode == Mode::late) rule.delay_ns = TimeNs(1 + dice.below(14)) * kSecond;  // the watchdog: 10 s
+      break;
+    case FaultKind::link_drop:
+      aim_at_link(rule, dice, ranks);
+      rule.mode = dice.coin() ? Mode::transient : Mode::permanent;
+      if (rule.mode == Mode::transient) rule.down_ns = TimeNs(1 + dice.below(40)) * kSecond, rule.up_ns = kSecond, rule.cycles = 1 + dice.below(3);
+      break;
+    case FaultKind::slow_link:
+      aim_at_link(rule, dice, ranks);
+      rule.factor = 0.01;
+      break;
+    case FaultKind::straggler:
+      rule.when.rank = dice.below(ranks);
+      rule.factor = 3;
+      break;
+    case FaultKind::rank_crash: {
+      rule.when.rank = dice.below(ranks);
+      const Mode modes[] = {Mode::before, Mode::during, Mode::after};
+      rule.mode = modes[dice.below(3)];
+      rule.when.op = runtime::OpKind::all_reduce;
+      break;
+    }
+    default:  // messages
+      rule.when.rank = dice.below(ranks);
+      rule.bit = std::uint64_t(dice.below(100000));
+      rule.count = 1 + dice.below(3);
+  }
+  return rule;
+}
+
+struct Count {
+  int fired = 0;
+  int recovered = 0;
+};
+
+void expect_survived(const TrainPlan& plan, const Trained& golden, std::uint64_t seed, Count& count) {
+  Dice dice(seed);
+  sim::WorldPlan world = world_of(2 + dice.below(4), true, seed);
+  const char* networks[] = {"ib", "tcp", "nvlink", "pcie"};
+  world.network = networks[dice.below(4)];
+  if (world.ranks_per_node == 4 && dice.coin()) world.nodes = 2, world.ranks_per_node = 2;
+  const Rule rule = random_rule(dice, world.ranks());
+  std::vector<int> nodes;
+  for (int r = 0; r < world.ranks(); ++r) nodes.push_back(r / world.ranks_per_node);
+  faults::FaultPlan faults({rule}, seed, nodes);
+  const Simulated run = run_simulated(plan, world, [&](sim::World& w) {
+    w.decorate([&](int rank, Seams inner) { return faults.decorate(rank, inner); });
+  });
+  const std::string where = "seed " + std::to_string(seed) + ", " + std::to_string(world.ranks()) + " ranks, " + world.network + ": " + faults::text(rule);
+  ASSERT_EQ(run.world.end, sim::WorldEnd::finished) << where << "\n" << run.world.wait_for_graph;
+  ASSERT_GE(int(run.finished().size()), world.ranks() - 1) << where;
+  for (const int r : run.finished()) ASSERT_EQ(run.outcomes[std::size_t(r)]->state, golden.outcome.state) << where << ", rank " << r;
+  count.fired += faults.status()[0].fired > 0;
+  count.recovered += !run.observer.recovered_records.empty();
+}
+
+TEST(Faults, OneOfAnyKindCostsAtMostOneRankAndNoBit) {
+  TrainPlan plan = tiny_plan();
+  plan.definition.model.layers = 0;
+  plan.definition.steps = kSteps;
+  plan.recovery.watchdog_ns = 10 * kSecond;
+  plan.recovery.agree_ns = 5 * kSecond;
+  const Trained golden = run_alone(plan);
+  Count count;
+  for (std::uint64_t seed = 1; seed <= 1000; ++seed) {
+    expect_survived(plan, golden, seed, count);
+    if (testing::Test::HasFatalFailure()) return;
+  }
+  EXPECT_GT(count.fired, 900);
+  EXPECT_GT(count.recovered, 300);
+}
+
+}  // namespace
+}  // namespace seeksim::test
