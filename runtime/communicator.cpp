@@ -136,7 +136,7 @@ void Communicator::reduce_over_exchange(Queue& queue, const Op& op, const TreeOw
   }
   if (size() > 1) check(rank_.transport.exchange(queue, comm_, op, pieces_), op);
 
-  Launcher launch(queue, rank_.id);
+  Launcher launch(queue, rank_.id, launches_);
   launch.at(op.epoch, op.step);
   launch.phase(op.phase);
   for (std::size_t k = 0; k < parts.size() && mine.size > 0; ++k) {
@@ -156,6 +156,7 @@ void Communicator::reduce_over_exchange(Queue& queue, const Op& op, const TreeOw
            vec<const std::int64_t>(*in.table, 0, 2 * in.count), vec<const float>(*in.slots, 0, in.count * mine.size),
            out.part(mine.offset, mine.size));
   }
+  launches_ = launch.last().sequence;
   if (size() > 1) all_gather(queue, op, out, shard_evenly(out.n, size()));
 }
 

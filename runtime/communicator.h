@@ -82,7 +82,8 @@ class Communicator {
   int position_ = -1;
   TimeNs timeout_ns_;
   Comm comm_;
-  std::uint64_t sequence_ = 0;
+  std::uint64_t sequence_ = 0;  // of collectives
+  std::uint64_t launches_ = 0;  // of the folds between them
   std::array<TimeNs, 16> joined_{};  // a ring over sequences
   bool aborted_ = false;
   std::vector<Arrivals> arrivals_;       // one a size of sum; kept, since pending work may refer to them

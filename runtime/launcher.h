@@ -13,7 +13,11 @@ namespace seeksim::runtime {
 
 class Launcher {
  public:
-  Launcher(Queue& queue, int rank) : queue_(&queue) { op_.rank = rank; }
+  // launched: how many launches this queue's sequence already counts.
+  Launcher(Queue& queue, int rank, std::uint64_t launched = 0) : queue_(&queue) {
+    op_.rank = rank;
+    op_.sequence = launched;
+  }
 
   // Where the following launches stand.
   void at(std::uint32_t epoch, std::int64_t step) {

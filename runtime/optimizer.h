@@ -18,8 +18,8 @@ class Optimizer {
   void step(Launcher& launch, Buffer& weights, Buffer& gradients, float grad_factor, double lr);
 
   std::int64_t steps() const { return steps_; }  // Adam's t
-  Buffer& first_moments() { return *m_; }
-  Buffer& second_moments() { return *v_; }
+  Buffer& first_moments() const { return *m_; }
+  Buffer& second_moments() const { return *v_; }
 
  private:
   const OptimizerPlan& plan_;

@@ -3,6 +3,7 @@
 #include "runtime/recovery.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "kernels/check.h"
 #include "runtime/launcher.h"
@@ -139,9 +140,10 @@ std::optional<TrainOutcome> Recovery::recover(const SeamError& failure, Trainer&
   record.detected_ns = rank_.clock.now();
   const std::uint32_t epoch = rank_.control.epoch();
   record.epoch = epoch;
-  // A transport that reports a broken peer comes long before a watchdog: many messages are still under way. What can
+  // A transport that reports what went wrong comes long before a watchdog: many messages are still under way. What can
   // arrive shall arrive, so that what is missing afterwards is what is broken.
-  if (failure.kind() == ErrorKind::remote_error) rank_.clock.sleep_until(later(record.detected_ns, grace()));
+  const bool told = failure.kind() == ErrorKind::remote_error || failure.kind() == ErrorKind::corrupt || failure.kind() == ErrorKind::mismatch;
+  if (told) rank_.clock.sleep_until(later(record.detected_ns, grace()));
   const Ballot mine = ballot(failure, trainer, record.detected_ns);
 
   const Op op = recovery_op(rank_, OpKind::agree, epoch, trainer.step(), SEEKSIM_SITE);
@@ -194,6 +196,7 @@ TrainOutcome train(Rank& rank, const TrainPlan& plan, Observer& observer, std::v
   std::optional<SeamError> failure;
   for (;;) {
     std::optional<SeamError> caught;
+    std::exception_ptr bug;
     try {
       if (failure) {
         if (auto over = recovery.recover(*failure, trainer)) return *over;
@@ -208,6 +211,12 @@ TrainOutcome train(Rank& rank, const TrainPlan& plan, Observer& observer, std::v
       }
     } catch (const SeamError& error) {
       caught.emplace(error);
+    } catch (const std::exception&) {
+      bug = std::current_exception();  // ours, or weights that do not fit: nothing to recover from
+    }
+    if (bug) {
+      trainer.abandon();  // nothing may be pending when the buffers go
+      std::rethrow_exception(bug);
     }
     if (!caught) break;
     if (caught->kind() == ErrorKind::fenced) {

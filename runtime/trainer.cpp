@@ -226,12 +226,13 @@ Trainer::Trainer(Rank& rank, const TrainPlan& plan, Observer& observer)
 
 void Trainer::prepare() {
   if (optimizer_) return;
-  // First all memory, then the first launch: when memory is short, nothing may be pending that refers to it.
+  // First all memory, then given weights, then the first launch: when memory is short or the weights are bad, nothing may
+  // be pending that refers to the buffers.
   allocate();
   compute_.at(0, -1);
   compute_.phase(Phase::init);
-  optimizer_->reset(compute_);
   initial_weights();
+  optimizer_->reset(compute_);
 }
 
 void Trainer::allocate() {
@@ -295,13 +296,12 @@ StateDigest Trainer::state() const {
   if (!optimizer_) return state;
   state.optimizer_steps = optimizer_->steps();
   auto digest_of = [](Buffer& buffer, const ParameterInfo& p) { return kernels::digest(vector_of<const float>(buffer, p).get()); };
-  auto& optimizer = const_cast<Optimizer&>(*optimizer_);
   for (const ParameterInfo& p : parameters_.all()) {
     const std::uint64_t digest = digest_of(*weights_, p);
     state.by_tensor.emplace_back(p.name, digest);
     state.params = kernels::combine(state.params, digest);
-    state.optimizer = kernels::combine(state.optimizer, digest_of(optimizer.first_moments(), p));
-    state.optimizer = kernels::combine(state.optimizer, digest_of(optimizer.second_moments(), p));
+    state.optimizer = kernels::combine(state.optimizer, digest_of(optimizer_->first_moments(), p));
+    state.optimizer = kernels::combine(state.optimizer, digest_of(optimizer_->second_moments(), p));
   }
   return state;
 }

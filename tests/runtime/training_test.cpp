@@ -5,7 +5,7 @@
 #include "runtime/safetensors.h"
 #include "runtime/trainer.h"
 #include "tests/runtime/double_gpt2.h"
-#include "tests/runtime/support.h"
+#include "tests/runtime/simulated.h"
 
 namespace seeksim::test {
 namespace {
@@ -156,6 +156,16 @@ TEST(Training, RunningOutOfMemoryEndsWithTheReason) {
   const TrainOutcome outcome = train(world.rank, tiny_plan(), observer);
   EXPECT_EQ(outcome.ending, Ending::stopped);
   EXPECT_NE(outcome.why.find("out_of_memory"), std::string::npos) << outcome.why;
+}
+
+TEST(Training, WeightsThatDoNotFitAreToldAndCrashNothing) {
+  TrainPlan plan = tiny_plan();
+  plan.definition.initial_weights = write_safetensors({{"wte.weight", DType::f32, {1}, "1234"}});
+  const Simulated run = run_simulated(plan, world_of(2));
+  for (const sim::RankEnd& end : run.world.ranks) {
+    EXPECT_EQ(end.how, sim::RankEnd::How::threw);
+    EXPECT_NE(end.what.find("missing: wpe.weight [8, 16]"), std::string::npos) << end.what;
+  }
 }
 
 TEST(Training, FinalWeightsAreThoseOfTheDigest) {
