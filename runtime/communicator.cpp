@@ -1,5 +1,5 @@
-// A canonical sum over any transport: every rank sends its subtree roots of shard r to the shard's owner r, the owner folds
-// them in one kernel by the tree, and the shards are gathered. That is the traffic of a ring's reduce-scatter and
+// A canonical sum over any transport: every rank sends its subtree roots of shard r to the shard's owner r, the owner
+// folds them in one kernel by the tree, and the shards are gathered. That is the traffic of a ring's reduce-scatter and
 // all-gather, but the order of additions is the tree's and not the ring's.
 #include "runtime/communicator.h"
 
@@ -73,8 +73,8 @@ TimeNs Communicator::joined_ns(std::uint64_t sequence) const {
   return kept ? joined_[sequence % joined_.size()] : -1;
 }
 
-Op Communicator::all_reduce(Queue& queue, Op op, const TreeOwnership& ownership, std::span<const VecView<const float>> parts,
-                            float factor, VecView<float> out) {
+Op Communicator::all_reduce(Queue& queue, Op op, const TreeOwnership& ownership,
+                            std::span<const VecView<const float>> parts, float factor, VecView<float> out) {
   SEEKSIM_CHECK_EQ(ownership.members, size());
   op.kind = OpKind::all_reduce;
   op.bytes = static_cast<std::uint64_t>(out.n) * sizeof(float);
@@ -107,9 +107,11 @@ Communicator::Arrivals& Communicator::arrivals(const TreeOwnership& ownership, I
     made.count += made.parts_of.back();
   }
   const std::size_t shard = static_cast<std::size_t>(shard_of(n, size(), position_).size);
-  made.table = rank_.device.allocate(std::max<std::size_t>(table.size(), 1) * sizeof(std::int64_t), MemoryTag::communication, "subtree table");
+  made.table = rank_.device.allocate(std::max<std::size_t>(table.size(), 1) * sizeof(std::int64_t),
+                                     MemoryTag::communication, "subtree table");
   std::copy(table.begin(), table.end(), reinterpret_cast<std::int64_t*>(made.table->data));
-  made.slots = rank_.device.allocate(std::max<std::size_t>(shard * made.count, 1) * sizeof(float), MemoryTag::communication, "subtree roots");
+  made.slots = rank_.device.allocate(std::max<std::size_t>(shard * made.count, 1) * sizeof(float),
+                                     MemoryTag::communication, "subtree roots");
   arrivals_.push_back(std::move(made));
   return arrivals_.back();
 }
@@ -140,21 +142,24 @@ void Communicator::reduce_over_exchange(Queue& queue, const Op& op, const TreeOw
   launch.at(op.epoch, op.step);
   launch.phase(op.phase);
   for (std::size_t k = 0; k < parts.size() && mine.size > 0; ++k) {
-    launch(op.tensor, SEEKSIM_SITE, memory_cost(2 * mine.size, 0),
-           [](Lane lane, Vec<const float> own, Vec<float> to) { kernels::copy(lane, own, to); },
-           parts[k].part(mine.offset, mine.size), slot(in.first_own + static_cast<int>(k)));
+    launch(
+        op.tensor, SEEKSIM_SITE, memory_cost(2 * mine.size, 0),
+        [](Lane lane, Vec<const float> own, Vec<float> to) { kernels::copy(lane, own, to); },
+        parts[k].part(mine.offset, mine.size), slot(in.first_own + static_cast<int>(k)));
   }
   if (mine.size > 0) {
-    launch(op.tensor, SEEKSIM_SITE, memory_cost((in.count + 1) * mine.size),
-           [leaves = ownership.leaves, factor](Lane lane, Vec<const std::int64_t> table, Vec<const float> slots, Vec<float> sum) {
-             std::vector<TreePart> roots(static_cast<std::size_t>(table.n / 2));
-             for (std::size_t i = 0; i < roots.size(); ++i) {
-               roots[i] = {{static_cast<int>(table[2 * i]), table[2 * i + 1]}, slots.data + Index(i) * sum.n};
-             }
-             kernels::tree_sum(lane, roots.data(), Index(roots.size()), leaves, sum, factor);
-           },
-           vec<const std::int64_t>(*in.table, 0, 2 * in.count), vec<const float>(*in.slots, 0, in.count * mine.size),
-           out.part(mine.offset, mine.size));
+    launch(
+        op.tensor, SEEKSIM_SITE, memory_cost((in.count + 1) * mine.size),
+        [leaves = ownership.leaves, factor](Lane lane, Vec<const std::int64_t> table, Vec<const float> slots,
+                                            Vec<float> sum) {
+          std::vector<TreePart> roots(static_cast<std::size_t>(table.n / 2));
+          for (std::size_t i = 0; i < roots.size(); ++i) {
+            roots[i] = {{static_cast<int>(table[2 * i]), table[2 * i + 1]}, slots.data + Index(i) * sum.n};
+          }
+          kernels::tree_sum(lane, roots.data(), Index(roots.size()), leaves, sum, factor);
+        },
+        vec<const std::int64_t>(*in.table, 0, 2 * in.count), vec<const float>(*in.slots, 0, in.count * mine.size),
+        out.part(mine.offset, mine.size));
   }
   launches_ = launch.last().sequence;
   if (size() > 1) all_gather(queue, op, out, shard_evenly(out.n, size()));

@@ -41,8 +41,8 @@ class Communicator {
   TimeNs joined_ns(std::uint64_t sequence) const;
 
   // out (n) = canonical sum over all leaves, times factor, on every member. parts: this member's subtree roots in the
-  // order of ownership.nodes(position()), n floats each. Enqueued on `queue`; the result is there after the queue's next
-  // event. Where the transport has no native sum: each owner of a shard (block-aligned, ShardInfo) receives every
+  // order of ownership.nodes(position()), n floats each. Enqueued on `queue`; the result is there after the queue's
+  // next event. Where the transport has no native sum: each owner of a shard (block-aligned, ShardInfo) receives every
   // member's subtree roots of it, folds them in one kernel, and the shards are gathered.
   // Returns the Op as it was stamped, for wait().
   Op all_reduce(Queue& queue, Op op, const TreeOwnership& ownership, std::span<const VecView<const float>> parts,
@@ -82,8 +82,8 @@ class Communicator {
   int position_ = -1;
   TimeNs timeout_ns_;
   Comm comm_;
-  std::uint64_t sequence_ = 0;  // of collectives
-  std::uint64_t launches_ = 0;  // of the folds between them
+  std::uint64_t sequence_ = 0;       // of collectives
+  std::uint64_t launches_ = 0;       // of the folds between them
   std::array<TimeNs, 16> joined_{};  // a ring over sequences
   bool aborted_ = false;
   std::vector<Arrivals> arrivals_;       // one a size of sum; kept, since pending work may refer to them

@@ -33,7 +33,8 @@ void DataSource::sample(std::int64_t g, std::int32_t* tokens) const {
     const std::int32_t* row = given + g % given_rows * (context + 1);
     std::copy(row, row + context + 1, tokens);
     for (std::int32_t i = 0; i <= context; ++i) {
-      SEEKSIM_CHECK(tokens[i] >= 0 && tokens[i] < vocab, "token %d is not below the vocabulary of %d", tokens[i], vocab);
+      SEEKSIM_CHECK(tokens[i] >= 0 && tokens[i] < vocab, "token %d is not below the vocabulary of %d", tokens[i],
+                    vocab);
     }
     return;
   }

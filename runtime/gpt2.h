@@ -1,5 +1,5 @@
-// GPT-2, forward and backward, over one micro-batch: pre-norm blocks, learned positions, tied or untied head. It enqueues
-// kernels and decides nothing: which samples, which weights and where the gradients go come from the caller.
+// GPT-2, forward and backward, over one micro-batch: pre-norm blocks, learned positions, tied or untied head. It
+// enqueues kernels and decides nothing: which samples, which weights and where the gradients go come from the caller.
 #pragma once
 
 #include <span>
@@ -10,7 +10,8 @@
 
 namespace seeksim::runtime {
 
-// Samples [first, first + count) of a micro-batch that form one tree node, and where its gradients go (gradient_size()).
+// Samples [first, first + count) of a micro-batch that form one tree node, and where its gradients go
+// (gradient_size()).
 struct GradientBlock {
   Index first = 0;
   Index count = 0;
@@ -44,8 +45,12 @@ class Gpt2 {
 
   MatView<float> act(const BufferPtr& buffer, Index samples, Index cols, int layer = 0) const;
   VecView<float> row_values(const BufferPtr& buffer, Index samples, int layer) const;
-  MatView<const float> weight(const Pass& p, const ParameterInfo& info) const { return matrix_of<const float>(p.weights, info); }
-  VecView<const float> vector(const Pass& p, const ParameterInfo& info) const { return vector_of<const float>(p.weights, info); }
+  MatView<const float> weight(const Pass& p, const ParameterInfo& info) const {
+    return matrix_of<const float>(p.weights, info);
+  }
+  VecView<const float> vector(const Pass& p, const ParameterInfo& info) const {
+    return vector_of<const float>(p.weights, info);
+  }
 
   void layer_forward(const Pass& p, int l);
   void head_backward(const Pass& p);
@@ -56,8 +61,8 @@ class Gpt2 {
 
   // dW and db of a linear layer whose input is x and whose output's gradient is dy, for each block. `column`: stored
   // (out, in), dW = dy^T x; else stored (in, out), dW = x^T dy.
-  void linear_grad(const Pass& p, const ParameterInfo& w, const ParameterInfo* bias, bool column, MatView<const float> x,
-                   MatView<const float> dy, Index weight_offset);
+  void linear_grad(const Pass& p, const ParameterInfo& w, const ParameterInfo* bias, bool column,
+                   MatView<const float> x, MatView<const float> dy, Index weight_offset);
   void norm_grad(const Pass& p, const ParameterInfo& gamma, const ParameterInfo& beta, MatView<const float> dy,
                  MatView<const float> x, VecView<const float> mean, VecView<const float> rstd);
 
@@ -66,23 +71,23 @@ class Gpt2 {
   float eps_;
   Index samples_max_;
   // R = samples_max * T rows. Kept for backward:
-  BufferPtr inputs_, targets_;              // (R)
-  BufferPtr x_;                             // (L + 1, R, C)  residual stream into each layer, and out of the last
-  BufferPtr mid_;                           // (L, R, C)      residual stream between attention and mlp
-  BufferPtr ln1_, ln2_, att_;               // (L, R, C)
-  BufferPtr mean1_, rstd1_, mean2_, rstd2_; // (L, R)
-  BufferPtr qkv_;                           // (L, R, 3C)
-  BufferPtr probs_;                         // (L, samples * H * T, T)
-  BufferPtr fc_, gelu_;                     // (L, R, F)
-  BufferPtr lnf_, meanf_, rstdf_;           // (R, C), (R), (R)
-  BufferPtr logits_;                        // (R, V)  then their gradient
-  BufferPtr token_losses_, sample_losses_;  // (R), (samples)
+  BufferPtr inputs_, targets_;               // (R)
+  BufferPtr x_;                              // (L + 1, R, C)  residual stream into each layer, and out of the last
+  BufferPtr mid_;                            // (L, R, C)      residual stream between attention and mlp
+  BufferPtr ln1_, ln2_, att_;                // (L, R, C)
+  BufferPtr mean1_, rstd1_, mean2_, rstd2_;  // (L, R)
+  BufferPtr qkv_;                            // (L, R, 3C)
+  BufferPtr probs_;                          // (L, samples * H * T, T)
+  BufferPtr fc_, gelu_;                      // (L, R, F)
+  BufferPtr lnf_, meanf_, rstdf_;            // (R, C), (R), (R)
+  BufferPtr logits_;                         // (R, V)  then their gradient
+  BufferPtr token_losses_, sample_losses_;   // (R), (samples)
   // Working space:
-  BufferPtr branch_;          // (R, C)  what a branch adds to the residual stream; backward: the gradient in a branch
-  BufferPtr dx_, dmid_;       // (R, C)  gradient of the residual stream
-  BufferPtr dqkv_;            // (R, 3C)
-  BufferPtr dgelu_, dfc_;     // (R, F)
-  BufferPtr scratch_;         // (2T, T)
+  BufferPtr branch_;       // (R, C)  what a branch adds to the residual stream; backward: the gradient in a branch
+  BufferPtr dx_, dmid_;    // (R, C)  gradient of the residual stream
+  BufferPtr dqkv_;         // (R, 3C)
+  BufferPtr dgelu_, dfc_;  // (R, F)
+  BufferPtr scratch_;      // (2T, T)
 };
 
 }  // namespace seeksim::runtime

@@ -15,20 +15,24 @@ namespace {
 MatView<float> matrix_in(const GradientBlock& block, Index offset, Index rows, Index cols) {
   return {block.out.buffer, block.out.offset + offset, rows, cols, cols};
 }
-VecView<float> vector_in(const GradientBlock& block, const ParameterInfo& p) { return block.out.part(p.offset, p.size); }
+VecView<float> vector_in(const GradientBlock& block, const ParameterInfo& p) {
+  return block.out.part(p.offset, p.size);
+}
 
-void norm_backward(Launcher& launch, const char* tensor, const char* site, MatView<const float> dy, MatView<const float> x,
-                   VecView<const float> gamma, VecView<const float> mean, VecView<const float> rstd,
-                   MatView<const float> residual, MatView<float> dx) {
-  launch(tensor, site, memory_cost(4 * x.rows * x.cols, 3),
-         [](Lane lane, Mat<const float> g, Mat<const float> in, Vec<const float> w, Vec<const float> m, Vec<const float> r,
-            Mat<const float> skip, Mat<float> out) { kernels::layer_norm_backward(lane, g, in, w, m, r, skip, out); },
-         dy, x, gamma, mean, rstd, residual, dx);
+void norm_backward(Launcher& launch, const char* tensor, const char* site, MatView<const float> dy,
+                   MatView<const float> x, VecView<const float> gamma, VecView<const float> mean,
+                   VecView<const float> rstd, MatView<const float> residual, MatView<float> dx) {
+  launch(
+      tensor, site, memory_cost(4 * x.rows * x.cols, 3),
+      [](Lane lane, Mat<const float> g, Mat<const float> in, Vec<const float> w, Vec<const float> m, Vec<const float> r,
+         Mat<const float> skip, Mat<float> out) { kernels::layer_norm_backward(lane, g, in, w, m, r, skip, out); },
+      dy, x, gamma, mean, rstd, residual, dx);
 }
 
 }  // namespace
 
-void Gpt2::backward(Launcher& launch, Buffer& weights, Index samples, float scale, std::span<const GradientBlock> blocks) {
+void Gpt2::backward(Launcher& launch, Buffer& weights, Index samples, float scale,
+                    std::span<const GradientBlock> blocks) {
   const Pass p{launch, weights, samples, blocks};
   loss_nodes(p, scale);
   head_backward(p);
@@ -41,9 +45,10 @@ void Gpt2::backward(Launcher& launch, Buffer& weights, Index samples, float scal
 
 void Gpt2::loss_nodes(const Pass& p, float scale) {
   for (const GradientBlock& block : p.blocks) {
-    p.launch("loss", SEEKSIM_SITE, memory_cost(block.count),
-             [scale](Lane, Vec<const float> losses, Vec<float> node) { node[0] = kernels::tree_fold(losses) * scale; },
-             vec<const float>(*sample_losses_, block.first, block.count), block.out.part(parameters_.loss_offset(), 1));
+    p.launch(
+        "loss", SEEKSIM_SITE, memory_cost(block.count),
+        [scale](Lane, Vec<const float> losses, Vec<float> node) { node[0] = kernels::tree_fold(losses) * scale; },
+        vec<const float>(*sample_losses_, block.first, block.count), block.out.part(parameters_.loss_offset(), 1));
   }
 }
 
@@ -52,30 +57,35 @@ void Gpt2::head_backward(const Pass& p) {
   const ParameterInfo& head = parameters_.head();
   const MatView<float> dlogits = act(logits_, n, s_.V), dnormed = act(branch_, n, s_.C);  // (R, V), (R, C)
   linear_grad(p, head, nullptr, true, act(lnf_, n, s_.C), dlogits, parameters_.head_gradient_offset());
-  product(p.launch, head.name, SEEKSIM_SITE, Trans::no, Trans::no, dlogits, weight(p, head), dnormed, s_.vocab_segment());
+  product(p.launch, head.name, SEEKSIM_SITE, Trans::no, Trans::no, dlogits, weight(p, head), dnormed,
+          s_.vocab_segment());
 
   const MatView<float> x = act(x_, n, s_.C, s_.L);
   const VecView<float> mean = row_values(meanf_, n, 0), rstd = row_values(rstdf_, n, 0);
   norm_grad(p, parameters_.ln_f_weight(), parameters_.ln_f_bias(), dnormed, x, mean, rstd);
-  p.launch("ln_f.weight", SEEKSIM_SITE, memory_cost(3 * x.rows * x.cols, 3),
-           [](Lane lane, Mat<const float> g, Mat<const float> in, Vec<const float> w, Vec<const float> m, Vec<const float> r,
-              Mat<float> out) { kernels::layer_norm_backward(lane, g, in, w, m, r, {}, out); },
-           reads(dnormed), reads(x), vector(p, parameters_.ln_f_weight()), reads(mean), reads(rstd), act(dx_, n, s_.C));
+  p.launch(
+      "ln_f.weight", SEEKSIM_SITE, memory_cost(3 * x.rows * x.cols, 3),
+      [](Lane lane, Mat<const float> g, Mat<const float> in, Vec<const float> w, Vec<const float> m, Vec<const float> r,
+         Mat<float> out) { kernels::layer_norm_backward(lane, g, in, w, m, r, {}, out); },
+      reads(dnormed), reads(x), vector(p, parameters_.ln_f_weight()), reads(mean), reads(rstd), act(dx_, n, s_.C));
 }
 
 void Gpt2::mlp_backward(const Pass& p, int l) {
   auto w = [&](LayerPart part) -> const ParameterInfo& { return parameters_.layer(l, part); };
   const Index n = p.samples;
-  const MatView<float> dout = act(dx_, n, s_.C);                                  // (R, C)
-  const MatView<float> dgelu = act(dgelu_, n, s_.F), dfc = act(dfc_, n, s_.F);    // (R, F)
-  const MatView<float> fc = act(fc_, n, s_.F, l), dln = act(branch_, n, s_.C);    // (R, F), (R, C)
+  const MatView<float> dout = act(dx_, n, s_.C);                                // (R, C)
+  const MatView<float> dgelu = act(dgelu_, n, s_.F), dfc = act(dfc_, n, s_.F);  // (R, F)
+  const MatView<float> fc = act(fc_, n, s_.F, l), dln = act(branch_, n, s_.C);  // (R, F), (R, C)
 
   const ParameterInfo& proj = w(LayerPart::mlp_proj_weight);
   linear_grad(p, proj, &w(LayerPart::mlp_proj_bias), false, act(gelu_, n, s_.F, l), dout, proj.offset);
   product(p.launch, proj.name, SEEKSIM_SITE, Trans::no, Trans::yes, dout, weight(p, proj), dgelu, 0);
-  p.launch("gelu", SEEKSIM_SITE, memory_cost(3 * fc.rows * fc.cols, 8),
-           [](Lane lane, Mat<const float> dy, Mat<const float> x, Mat<float> dx) { kernels::gelu_backward(lane, dy, x, dx); },
-           reads(dgelu), reads(fc), dfc);
+  p.launch(
+      "gelu", SEEKSIM_SITE, memory_cost(3 * fc.rows * fc.cols, 8),
+      [](Lane lane, Mat<const float> dy, Mat<const float> x, Mat<float> dx) {
+        kernels::gelu_backward(lane, dy, x, dx);
+      },
+      reads(dgelu), reads(fc), dfc);
 
   const ParameterInfo& up = w(LayerPart::c_fc_weight);
   linear_grad(p, up, &w(LayerPart::c_fc_bias), true, act(ln2_, n, s_.C, l), dfc, up.offset);
@@ -84,15 +94,15 @@ void Gpt2::mlp_backward(const Pass& p, int l) {
   const MatView<float> mid = act(mid_, n, s_.C, l);
   const VecView<float> mean = row_values(mean2_, n, l), rstd = row_values(rstd2_, n, l);
   norm_grad(p, w(LayerPart::ln_2_weight), w(LayerPart::ln_2_bias), dln, mid, mean, rstd);
-  norm_backward(p.launch, w(LayerPart::ln_2_weight).name, SEEKSIM_SITE, dln, mid, vector(p, w(LayerPart::ln_2_weight)), mean,
-                rstd, dout, act(dmid_, n, s_.C));
+  norm_backward(p.launch, w(LayerPart::ln_2_weight).name, SEEKSIM_SITE, dln, mid, vector(p, w(LayerPart::ln_2_weight)),
+                mean, rstd, dout, act(dmid_, n, s_.C));
 }
 
 void Gpt2::attention_backward(const Pass& p, int l) {
   auto w = [&](LayerPart part) -> const ParameterInfo& { return parameters_.layer(l, part); };
   const Index n = p.samples;
-  const MatView<float> dmid = act(dmid_, n, s_.C), branch = act(branch_, n, s_.C);                // (R, C)
-  const MatView<float> qkv = act(qkv_, n, 3 * s_.C, l), dqkv = act(dqkv_, n, 3 * s_.C);          // (R, 3C)
+  const MatView<float> dmid = act(dmid_, n, s_.C), branch = act(branch_, n, s_.C);       // (R, C)
+  const MatView<float> qkv = act(qkv_, n, 3 * s_.C, l), dqkv = act(dqkv_, n, 3 * s_.C);  // (R, 3C)
 
   const ParameterInfo& proj = w(LayerPart::c_proj_weight);
   linear_grad(p, proj, &w(LayerPart::c_proj_bias), false, act(att_, n, s_.C, l), dmid, proj.offset);
@@ -100,11 +110,12 @@ void Gpt2::attention_backward(const Pass& p, int l) {
 
   const MatView<float> probs = mat<float>(*probs_, l * samples_max_ * s_.H * s_.T * s_.T, n * s_.H * s_.T, s_.T);
   const kernels::AttentionShape shape{n, s_.T, s_.H, s_.D};
-  p.launch("attention", SEEKSIM_SITE, {5.0 * double(n * s_.T * s_.T * s_.C), 4.0 * double(7 * n * s_.T * s_.C + probs.rows * s_.T)},
-           [shape](Lane lane, Mat<const float> dout, Mat<const float> in, Mat<const float> pr, Mat<float> work, Mat<float> din) {
-             kernels::attention_backward(lane, shape, dout, in, pr, work, din);
-           },
-           reads(branch), reads(qkv), reads(probs), mat<float>(*scratch_, 0, 2 * s_.T, s_.T), dqkv);
+  p.launch(
+      "attention", SEEKSIM_SITE,
+      {5.0 * double(n * s_.T * s_.T * s_.C), 4.0 * double(7 * n * s_.T * s_.C + probs.rows * s_.T)},
+      [shape](Lane lane, Mat<const float> dout, Mat<const float> in, Mat<const float> pr, Mat<float> work,
+              Mat<float> din) { kernels::attention_backward(lane, shape, dout, in, pr, work, din); },
+      reads(branch), reads(qkv), reads(probs), mat<float>(*scratch_, 0, 2 * s_.T, s_.T), dqkv);
 
   const ParameterInfo& attn = w(LayerPart::c_attn_weight);
   linear_grad(p, attn, &w(LayerPart::c_attn_bias), true, act(ln1_, n, s_.C, l), dqkv, attn.offset);
@@ -113,8 +124,8 @@ void Gpt2::attention_backward(const Pass& p, int l) {
   const MatView<float> x = act(x_, n, s_.C, l);
   const VecView<float> mean = row_values(mean1_, n, l), rstd = row_values(rstd1_, n, l);
   norm_grad(p, w(LayerPart::ln_1_weight), w(LayerPart::ln_1_bias), branch, x, mean, rstd);
-  norm_backward(p.launch, w(LayerPart::ln_1_weight).name, SEEKSIM_SITE, branch, x, vector(p, w(LayerPart::ln_1_weight)), mean,
-                rstd, dmid, act(dx_, n, s_.C));
+  norm_backward(p.launch, w(LayerPart::ln_1_weight).name, SEEKSIM_SITE, branch, x, vector(p, w(LayerPart::ln_1_weight)),
+                mean, rstd, dmid, act(dx_, n, s_.C));
 }
 
 void Gpt2::embedding_backward(const Pass& p) {
@@ -122,20 +133,22 @@ void Gpt2::embedding_backward(const Pass& p) {
   const ParameterInfo &wte = parameters_.wte(), &wpe = parameters_.wpe();
   for (const GradientBlock& block : p.blocks) {
     const MatView<const float> rows = dx.row_range(block.first * s_.T, block.count * s_.T);
-    p.launch(wte.name, SEEKSIM_SITE, memory_cost(rows.rows * rows.cols + wte.size),
-             [T = s_.T](Lane lane, Vec<const std::int32_t> tokens, Mat<const float> d, Mat<float> dw) {
-               kernels::embedding_backward(lane, tokens, T, d, dw);
-             },
-             reads(inputs(p.samples).part(block.first * s_.T, block.count * s_.T)), rows,
-             matrix_in(block, wte.offset, s_.V, s_.C));
-    p.launch(wpe.name, SEEKSIM_SITE, memory_cost(rows.rows * rows.cols + wpe.size),
-             [T = s_.T](Lane lane, Mat<const float> d, Mat<float> dw) { kernels::position_backward(lane, d, T, dw); }, rows,
-             matrix_in(block, wpe.offset, s_.T, s_.C));
+    p.launch(
+        wte.name, SEEKSIM_SITE, memory_cost(rows.rows * rows.cols + wte.size),
+        [T = s_.T](Lane lane, Vec<const std::int32_t> tokens, Mat<const float> d, Mat<float> dw) {
+          kernels::embedding_backward(lane, tokens, T, d, dw);
+        },
+        reads(inputs(p.samples).part(block.first * s_.T, block.count * s_.T)), rows,
+        matrix_in(block, wte.offset, s_.V, s_.C));
+    p.launch(
+        wpe.name, SEEKSIM_SITE, memory_cost(rows.rows * rows.cols + wpe.size),
+        [T = s_.T](Lane lane, Mat<const float> d, Mat<float> dw) { kernels::position_backward(lane, d, T, dw); }, rows,
+        matrix_in(block, wpe.offset, s_.T, s_.C));
   }
 }
 
-void Gpt2::linear_grad(const Pass& p, const ParameterInfo& w, const ParameterInfo* bias, bool column, MatView<const float> x,
-                       MatView<const float> dy, Index weight_offset) {
+void Gpt2::linear_grad(const Pass& p, const ParameterInfo& w, const ParameterInfo* bias, bool column,
+                       MatView<const float> x, MatView<const float> dy, Index weight_offset) {
   for (const GradientBlock& block : p.blocks) {
     const MatView<const float> xs = x.row_range(block.first * s_.T, block.count * s_.T);
     const MatView<const float> dys = dy.row_range(block.first * s_.T, block.count * s_.T);
@@ -143,9 +156,10 @@ void Gpt2::linear_grad(const Pass& p, const ParameterInfo& w, const ParameterInf
     // A sample's tokens are one chain, samples are leaves: K-segments of T rows (F2).
     product(p.launch, w.name, SEEKSIM_SITE, Trans::yes, Trans::no, column ? dys : xs, column ? xs : dys, dw, s_.T);
     if (bias == nullptr) continue;
-    p.launch(bias->name, SEEKSIM_SITE, memory_cost(dys.rows * dys.cols),
-             [T = s_.T](Lane lane, Mat<const float> d, Vec<float> db) { kernels::bias_grad(lane, d, T, db); }, dys,
-             vector_in(block, *bias));
+    p.launch(
+        bias->name, SEEKSIM_SITE, memory_cost(dys.rows * dys.cols),
+        [T = s_.T](Lane lane, Mat<const float> d, Vec<float> db) { kernels::bias_grad(lane, d, T, db); }, dys,
+        vector_in(block, *bias));
   }
 }
 
@@ -153,11 +167,12 @@ void Gpt2::norm_grad(const Pass& p, const ParameterInfo& gamma, const ParameterI
                      MatView<const float> x, VecView<const float> mean, VecView<const float> rstd) {
   for (const GradientBlock& block : p.blocks) {
     const Index first = block.first * s_.T, rows = block.count * s_.T;
-    p.launch(gamma.name, SEEKSIM_SITE, memory_cost(2 * rows * x.cols, 2),
-             [T = s_.T](Lane lane, Mat<const float> d, Mat<const float> in, Vec<const float> m, Vec<const float> r, Vec<float> dg,
-                        Vec<float> db) { kernels::layer_norm_param_grad(lane, d, in, m, r, T, dg, db); },
-             dy.row_range(first, rows), x.row_range(first, rows), mean.part(first, rows), rstd.part(first, rows),
-             vector_in(block, gamma), vector_in(block, beta));
+    p.launch(
+        gamma.name, SEEKSIM_SITE, memory_cost(2 * rows * x.cols, 2),
+        [T = s_.T](Lane lane, Mat<const float> d, Mat<const float> in, Vec<const float> m, Vec<const float> r,
+                   Vec<float> dg, Vec<float> db) { kernels::layer_norm_param_grad(lane, d, in, m, r, T, dg, db); },
+        dy.row_range(first, rows), x.row_range(first, rows), mean.part(first, rows), rstd.part(first, rows),
+        vector_in(block, gamma), vector_in(block, beta));
   }
 }
 

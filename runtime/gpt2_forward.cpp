@@ -17,7 +17,8 @@ Gpt2::Gpt2(Device& device, const ModelPlan& plan, const Gpt2Parameters& paramete
     : s_(plan), parameters_(parameters), eps_(static_cast<float>(plan.norm_eps)), samples_max_(samples_max) {
   const Index R = samples_max * s_.T;
   auto floats = [&](const char* name, Index n) {
-    return device.allocate(static_cast<std::size_t>(std::max<Index>(n, 1)) * sizeof(float), MemoryTag::activations, name);
+    return device.allocate(static_cast<std::size_t>(std::max<Index>(n, 1)) * sizeof(float), MemoryTag::activations,
+                           name);
   };
   auto tokens = [&](const char* name) {
     return device.allocate(static_cast<std::size_t>(R) * sizeof(std::int32_t), MemoryTag::data, name);
@@ -33,7 +34,8 @@ Gpt2::Gpt2(Device& device, const ModelPlan& plan, const Gpt2Parameters& paramete
   lnf_ = floats("ln_f", R * C), meanf_ = floats("ln_f mean", R), rstdf_ = floats("ln_f rstd", R);
   logits_ = floats("logits", R * s_.V);
   token_losses_ = floats("token losses", R), sample_losses_ = floats("sample losses", samples_max);
-  branch_ = floats("branch", R * C), dx_ = floats("d residual", R * C), dmid_ = floats("d residual after attention", R * C);
+  branch_ = floats("branch", R * C), dx_ = floats("d residual", R * C),
+  dmid_ = floats("d residual after attention", R * C);
   if (L > 0) {
     dqkv_ = floats("d qkv", R * 3 * C), dgelu_ = floats("d gelu", R * F), dfc_ = floats("d mlp.c_fc", R * F);
     scratch_ = floats("attention scratch", 2 * s_.T * s_.T);
@@ -52,18 +54,23 @@ VecView<float> Gpt2::row_values(const BufferPtr& buffer, Index samples, int laye
 namespace {
 
 void norm(Launcher& launch, const char* tensor, const char* site, float eps, MatView<const float> x,
-          VecView<const float> gamma, VecView<const float> beta, MatView<float> y, VecView<float> mean, VecView<float> rstd) {
-  launch(tensor, site, memory_cost(2 * x.rows * x.cols, 5),
-         [eps](Lane lane, Mat<const float> in, Vec<const float> g, Vec<const float> b, Mat<float> out, Vec<float> m, Vec<float> r) {
-           kernels::layer_norm_forward(lane, in, g, b, eps, out, m, r);
-         },
-         x, gamma, beta, y, mean, rstd);
+          VecView<const float> gamma, VecView<const float> beta, MatView<float> y, VecView<float> mean,
+          VecView<float> rstd) {
+  launch(
+      tensor, site, memory_cost(2 * x.rows * x.cols, 5),
+      [eps](Lane lane, Mat<const float> in, Vec<const float> g, Vec<const float> b, Mat<float> out, Vec<float> m,
+            Vec<float> r) { kernels::layer_norm_forward(lane, in, g, b, eps, out, m, r); },
+      x, gamma, beta, y, mean, rstd);
 }
 
-void add(Launcher& launch, const char* tensor, const char* site, MatView<const float> a, MatView<const float> b, MatView<float> y) {
-  launch(tensor, site, memory_cost(3 * a.rows * a.cols, 1.0 / 3),
-         [](Lane lane, Mat<const float> left, Mat<const float> right, Mat<float> sum) { kernels::add(lane, left, right, sum); },
-         a, b, y);
+void add(Launcher& launch, const char* tensor, const char* site, MatView<const float> a, MatView<const float> b,
+         MatView<float> y) {
+  launch(
+      tensor, site, memory_cost(3 * a.rows * a.cols, 1.0 / 3),
+      [](Lane lane, Mat<const float> left, Mat<const float> right, Mat<float> sum) {
+        kernels::add(lane, left, right, sum);
+      },
+      a, b, y);
 }
 
 }  // namespace
@@ -71,11 +78,12 @@ void add(Launcher& launch, const char* tensor, const char* site, MatView<const f
 void Gpt2::forward(Launcher& launch, Buffer& weights, Index samples) {
   const Pass p{launch, weights, samples, {}};
   const MatView<float> x0 = act(x_, samples, s_.C);  // (R, C)
-  launch("wte.weight", SEEKSIM_SITE, memory_cost(3 * x0.rows * x0.cols, 1.0 / 3),
-         [T = s_.T](Lane lane, Vec<const std::int32_t> tokens, Mat<const float> wte, Mat<const float> wpe, Mat<float> x) {
-           kernels::embedding_forward(lane, tokens, T, wte, wpe, x);
-         },
-         reads(inputs(samples)), weight(p, parameters_.wte()), weight(p, parameters_.wpe()), x0);
+  launch(
+      "wte.weight", SEEKSIM_SITE, memory_cost(3 * x0.rows * x0.cols, 1.0 / 3),
+      [T = s_.T](Lane lane, Vec<const std::int32_t> tokens, Mat<const float> wte, Mat<const float> wpe, Mat<float> x) {
+        kernels::embedding_forward(lane, tokens, T, wte, wpe, x);
+      },
+      reads(inputs(samples)), weight(p, parameters_.wte()), weight(p, parameters_.wpe()), x0);
   for (int l = 0; l < s_.L; ++l) layer_forward(p, l);
 
   const MatView<float> normed = act(lnf_, samples, s_.C);  // (R, C)
@@ -89,7 +97,7 @@ void Gpt2::layer_forward(const Pass& p, int l) {
   auto w = [&](LayerPart part) -> const ParameterInfo& { return parameters_.layer(l, part); };
   const Index n = p.samples;
   const MatView<float> x = act(x_, n, s_.C, l), mid = act(mid_, n, s_.C, l), out = act(x_, n, s_.C, l + 1);  // (R, C)
-  const MatView<float> branch = act(branch_, n, s_.C);                                                      // (R, C)
+  const MatView<float> branch = act(branch_, n, s_.C);                                                       // (R, C)
 
   const MatView<float> ln1 = act(ln1_, n, s_.C, l), qkv = act(qkv_, n, 3 * s_.C, l), att = act(att_, n, s_.C, l);
   norm(p.launch, w(LayerPart::ln_1_weight).name, SEEKSIM_SITE, eps_, x, vector(p, w(LayerPart::ln_1_weight)),
@@ -98,11 +106,16 @@ void Gpt2::layer_forward(const Pass& p, int l) {
                weight(p, w(LayerPart::c_attn_weight)), vector(p, w(LayerPart::c_attn_bias)), qkv, 0);  // (R, 3C)
   const MatView<float> probs = mat<float>(*probs_, l * samples_max_ * s_.H * s_.T * s_.T, n * s_.H * s_.T, s_.T);
   const kernels::AttentionShape shape{n, s_.T, s_.H, s_.D};
-  p.launch("attention", SEEKSIM_SITE, {2.0 * double(n * s_.T * s_.T * s_.C), 4.0 * double(4 * n * s_.T * s_.C + probs.rows * s_.T)},
-           [shape](Lane lane, Mat<const float> in, Mat<float> pr, Mat<float> y) { kernels::attention_forward(lane, shape, in, pr, y); },
-           reads(qkv), probs, att);
+  p.launch(
+      "attention", SEEKSIM_SITE,
+      {2.0 * double(n * s_.T * s_.T * s_.C), 4.0 * double(4 * n * s_.T * s_.C + probs.rows * s_.T)},
+      [shape](Lane lane, Mat<const float> in, Mat<float> pr, Mat<float> y) {
+        kernels::attention_forward(lane, shape, in, pr, y);
+      },
+      reads(qkv), probs, att);
   product_bias(p.launch, w(LayerPart::c_proj_weight).name, SEEKSIM_SITE, Trans::no, Trans::no, att,
-               weight(p, w(LayerPart::c_proj_weight)), vector(p, w(LayerPart::c_proj_bias)), branch, s_.heads_segment());
+               weight(p, w(LayerPart::c_proj_weight)), vector(p, w(LayerPart::c_proj_bias)), branch,
+               s_.heads_segment());
   add(p.launch, "residual", SEEKSIM_SITE, x, branch, mid);
 
   const MatView<float> ln2 = act(ln2_, n, s_.C, l), fc = act(fc_, n, s_.F, l), gelu = act(gelu_, n, s_.F, l);
@@ -110,23 +123,29 @@ void Gpt2::layer_forward(const Pass& p, int l) {
        vector(p, w(LayerPart::ln_2_bias)), ln2, row_values(mean2_, n, l), row_values(rstd2_, n, l));
   product_bias(p.launch, w(LayerPart::c_fc_weight).name, SEEKSIM_SITE, Trans::no, Trans::yes, ln2,
                weight(p, w(LayerPart::c_fc_weight)), vector(p, w(LayerPart::c_fc_bias)), fc, 0);  // (R, F)
-  p.launch("gelu", SEEKSIM_SITE, memory_cost(2 * fc.rows * fc.cols, 10),
-           [](Lane lane, Mat<const float> in, Mat<float> y) { kernels::gelu_forward(lane, in, y); }, reads(fc), gelu);
+  p.launch(
+      "gelu", SEEKSIM_SITE, memory_cost(2 * fc.rows * fc.cols, 10),
+      [](Lane lane, Mat<const float> in, Mat<float> y) { kernels::gelu_forward(lane, in, y); }, reads(fc), gelu);
   product_bias(p.launch, w(LayerPart::mlp_proj_weight).name, SEEKSIM_SITE, Trans::no, Trans::no, gelu,
-               weight(p, w(LayerPart::mlp_proj_weight)), vector(p, w(LayerPart::mlp_proj_bias)), branch, s_.mlp_segment());
+               weight(p, w(LayerPart::mlp_proj_weight)), vector(p, w(LayerPart::mlp_proj_bias)), branch,
+               s_.mlp_segment());
   add(p.launch, "residual", SEEKSIM_SITE, mid, branch, out);
 }
 
 void Gpt2::loss(Launcher& launch, Index samples, float scale) {
   const MatView<float> logits = act(logits_, samples, s_.V);  // (R, V)
-  launch("logits", SEEKSIM_SITE, memory_cost(2 * logits.rows * logits.cols, 6),
-         [scale](Lane lane, Mat<float> in_place, Vec<const std::int32_t> target, Vec<float> losses) {
-           kernels::softmax_cross_entropy(lane, in_place, target, scale, losses, in_place);
-         },
-         logits, reads(targets(samples)), row_values(token_losses_, samples, 0));
-  launch("losses", SEEKSIM_SITE, memory_cost(logits.rows),
-         [T = s_.T](Lane lane, Vec<const float> tokens, Vec<float> sums) { kernels::sample_losses(lane, tokens, T, sums); },
-         reads(row_values(token_losses_, samples, 0)), vec<float>(*sample_losses_, 0, samples));
+  launch(
+      "logits", SEEKSIM_SITE, memory_cost(2 * logits.rows * logits.cols, 6),
+      [scale](Lane lane, Mat<float> in_place, Vec<const std::int32_t> target, Vec<float> losses) {
+        kernels::softmax_cross_entropy(lane, in_place, target, scale, losses, in_place);
+      },
+      logits, reads(targets(samples)), row_values(token_losses_, samples, 0));
+  launch(
+      "losses", SEEKSIM_SITE, memory_cost(logits.rows),
+      [T = s_.T](Lane lane, Vec<const float> tokens, Vec<float> sums) {
+        kernels::sample_losses(lane, tokens, T, sums);
+      },
+      reads(row_values(token_losses_, samples, 0)), vec<float>(*sample_losses_, 0, samples));
 }
 
 }  // namespace seeksim::runtime

@@ -15,21 +15,24 @@ using kernels::Vec;
 inline void product(Launcher& launch, const char* tensor, const char* site, Trans ta, Trans tb, MatView<const float> a,
                     MatView<const float> b, MatView<float> c, Index segment) {
   const Index k = ta == Trans::no ? a.cols : a.rows;
-  launch(tensor, site, gemm_cost(c.rows, c.cols, k),
-         [ta, tb, segment](Lane lane, Mat<const float> x, Mat<const float> y, Mat<float> z) {
-           kernels::gemm(lane, ta, tb, x, y, z, segment);
-         },
-         a, b, c);
+  launch(
+      tensor, site, gemm_cost(c.rows, c.cols, k),
+      [ta, tb, segment](Lane lane, Mat<const float> x, Mat<const float> y, Mat<float> z) {
+        kernels::gemm(lane, ta, tb, x, y, z, segment);
+      },
+      a, b, c);
 }
 
-inline void product_bias(Launcher& launch, const char* tensor, const char* site, Trans ta, Trans tb, MatView<const float> a,
-                         MatView<const float> b, VecView<const float> bias, MatView<float> c, Index segment) {
+inline void product_bias(Launcher& launch, const char* tensor, const char* site, Trans ta, Trans tb,
+                         MatView<const float> a, MatView<const float> b, VecView<const float> bias, MatView<float> c,
+                         Index segment) {
   const Index k = ta == Trans::no ? a.cols : a.rows;
-  launch(tensor, site, gemm_cost(c.rows, c.cols, k),
-         [ta, tb, segment](Lane lane, Mat<const float> x, Mat<const float> y, Vec<const float> add, Mat<float> z) {
-           kernels::gemm(lane, ta, tb, x, y, z, segment, add);
-         },
-         a, b, bias, c);
+  launch(
+      tensor, site, gemm_cost(c.rows, c.cols, k),
+      [ta, tb, segment](Lane lane, Mat<const float> x, Mat<const float> y, Vec<const float> add, Mat<float> z) {
+        kernels::gemm(lane, ta, tb, x, y, z, segment, add);
+      },
+      a, b, bias, c);
 }
 
 }  // namespace seeksim::runtime

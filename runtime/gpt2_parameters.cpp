@@ -1,5 +1,5 @@
-// The registration order is llm.c's and GPT-2's; it decides the order in which norms are summed and digests combined, and
-// the number by which a parameter's random stream is named, so it is part of the contract.
+// The registration order is llm.c's and GPT-2's; it decides the order in which norms are summed and digests combined,
+// and the number by which a parameter's random stream is named, so it is part of the contract.
 #include "runtime/gpt2_parameters.h"
 
 #include <array>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kParts = int(LayerPart::count_);
 constexpr std::array<const char*, kParts> kPartNames = {
-    "ln_1.weight",        "ln_1.bias", "attn.c_attn.weight", "attn.c_attn.bias", "attn.c_proj.weight", "attn.c_proj.bias",
+    "ln_1.weight", "ln_1.bias", "attn.c_attn.weight", "attn.c_attn.bias", "attn.c_proj.weight", "attn.c_proj.bias",
     "ln_2.weight", "ln_2.bias", "mlp.c_fc.weight",    "mlp.c_fc.bias",    "mlp.c_proj.weight",  "mlp.c_proj.bias"};
 
 // Names must outlive every run, since the Ops of a finished run still point to them. A constant table, made once.
@@ -39,7 +39,8 @@ const char* layer_name(int layer, int part) {
 Gpt2Shape::Gpt2Shape(const ModelPlan& plan)
     : V(plan.vocab), T(plan.context), C(plan.width), H(plan.heads), D(0), F(4 * Index(plan.width)), L(plan.layers) {
   SEEKSIM_CHECK(V > 0 && T > 0 && C > 0 && H > 0 && L >= 0, "a model needs positive sizes");
-  SEEKSIM_CHECK(C % H == 0, "width %lld is not a multiple of %lld heads", static_cast<long long>(C), static_cast<long long>(H));
+  SEEKSIM_CHECK(C % H == 0, "width %lld is not a multiple of %lld heads", static_cast<long long>(C),
+                static_cast<long long>(H));
   SEEKSIM_CHECK(L <= kLayersMax, "%d layers; names are made for %d", L, kLayersMax);
   D = C / H;
 }
@@ -91,11 +92,14 @@ void Gpt2Parameters::add(const char* name, std::vector<Index> shape, Index slab_
   all_.push_back(std::move(info));
 }
 
-void draw_parameter(const ModelPlan& plan, std::uint64_t seed, Init init, std::uint32_t number, kernels::Vec<float> out) {
+void draw_parameter(const ModelPlan& plan, std::uint64_t seed, Init init, std::uint32_t number,
+                    kernels::Vec<float> out) {
   const kernels::Lane here;
   switch (init) {
-    case Init::zeros: return kernels::fill_bits(here, out, 0);
-    case Init::ones: return kernels::fill_bits(here, out, 0x3f800000u);
+    case Init::zeros:
+      return kernels::fill_bits(here, out, 0);
+    case Init::ones:
+      return kernels::fill_bits(here, out, 0x3f800000u);
     case Init::normal:
       return kernels::fill_normal(here, out, number, 0, static_cast<float>(plan.init_stddev), seed);
     case Init::residual: {

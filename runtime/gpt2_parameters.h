@@ -1,6 +1,7 @@
-// The parameters of a GPT-2 as one flat fp32 space: names, shapes, places, slabs. Storage is canonical, so that whatever
-// tensor parallelism may split lies in contiguous rows: a column-parallel weight is stored (out, in), a row-parallel one
-// (in, out), and the rows of c_attn go head by head, [q | k | v] each. Hugging Face's layouts are made in weights.cpp.
+// The parameters of a GPT-2 as one flat fp32 space: names, shapes, places, slabs. Storage is canonical, so that
+// whatever tensor parallelism may split lies in contiguous rows: a column-parallel weight is stored (out, in), a
+// row-parallel one (in, out), and the rows of c_attn go head by head, [q | k | v] each. Hugging Face's layouts are made
+// in weights.cpp.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +36,18 @@ struct ParameterInfo {
 
 // The parts of a layer in registration order.
 enum class LayerPart : std::uint8_t {
-  ln_1_weight, ln_1_bias, c_attn_weight, c_attn_bias, c_proj_weight, c_proj_bias,
-  ln_2_weight, ln_2_bias, c_fc_weight, c_fc_bias, mlp_proj_weight, mlp_proj_bias,
+  ln_1_weight,
+  ln_1_bias,
+  c_attn_weight,
+  c_attn_bias,
+  c_proj_weight,
+  c_proj_bias,
+  ln_2_weight,
+  ln_2_bias,
+  c_fc_weight,
+  c_fc_bias,
+  mlp_proj_weight,
+  mlp_proj_bias,
   count_
 };
 
@@ -83,7 +94,8 @@ class Gpt2Parameters {
 };
 
 // Draws a parameter's initial value: a pure function of (seed, number in registration order, element).
-void draw_parameter(const ModelPlan& plan, std::uint64_t seed, Init init, std::uint32_t number, kernels::Vec<float> out);
+void draw_parameter(const ModelPlan& plan, std::uint64_t seed, Init init, std::uint32_t number,
+                    kernels::Vec<float> out);
 
 template <class T>
 VecView<T> vector_of(Buffer& flat, const ParameterInfo& p) {

@@ -33,7 +33,8 @@ void GradientTree::begin(Index leaves) {
 
 Buffer* GradientTree::take_buffer() {
   if (free_.empty()) {
-    buffers_.push_back(device_.allocate(static_cast<std::size_t>(elements_) * sizeof(float), MemoryTag::partial_sums, "gradient node"));
+    buffers_.push_back(device_.allocate(static_cast<std::size_t>(elements_) * sizeof(float), MemoryTag::partial_sums,
+                                        "gradient node"));
     return buffers_.back().get();
   }
   Buffer* buffer = free_.back();
@@ -46,7 +47,8 @@ std::vector<GradientTree::Held>::iterator GradientTree::find(TreeNode node, bool
 }
 
 VecView<float> GradientTree::open(TreeNode node) {
-  SEEKSIM_CHECK(first_leaf(node) < leaves_, "node (%d, %lld) has no leaf", node.level, static_cast<long long>(node.index));
+  SEEKSIM_CHECK(first_leaf(node) < leaves_, "node (%d, %lld) has no leaf", node.level,
+                static_cast<long long>(node.index));
   held_.push_back({lifted(node, leaves_), take_buffer(), false});
   return {held_.back().buffer, 0, elements_};
 }
@@ -62,11 +64,12 @@ void GradientTree::close(Launcher& launch, TreeNode node) {
     const bool is_left = at.index % 2 == 0;
     Buffer* left = is_left ? self->buffer : sibling->buffer;
     Buffer* right = is_left ? sibling->buffer : self->buffer;
-    launch("gradients", SEEKSIM_SITE, memory_cost(3 * elements_, 1.0 / 3),
-           [](kernels::Lane lane, kernels::Vec<const float> older, kernels::Vec<float> younger_to_sum) {
-             kernels::tree_add(lane, older, younger_to_sum, younger_to_sum);
-           },
-           VecView<const float>{left, 0, elements_}, VecView<float>{right, 0, elements_});
+    launch(
+        "gradients", SEEKSIM_SITE, memory_cost(3 * elements_, 1.0 / 3),
+        [](kernels::Lane lane, kernels::Vec<const float> older, kernels::Vec<float> younger_to_sum) {
+          kernels::tree_add(lane, older, younger_to_sum, younger_to_sum);
+        },
+        VecView<const float>{left, 0, elements_}, VecView<float>{right, 0, elements_});
     free_.push_back(left);
     const Held merged{lifted({at.level + 1, at.index / 2}, leaves_), right, true};
     held_.erase(std::max(self, sibling));
@@ -79,7 +82,8 @@ void GradientTree::close(Launcher& launch, TreeNode node) {
 std::vector<TreeNode> GradientTree::nodes() const {
   std::vector<TreeNode> nodes;
   for (const Held& held : held_) {
-    SEEKSIM_CHECK(held.closed, "node (%d, %lld) is still open", held.node.level, static_cast<long long>(held.node.index));
+    SEEKSIM_CHECK(held.closed, "node (%d, %lld) is still open", held.node.level,
+                  static_cast<long long>(held.node.index));
     nodes.push_back(held.node);
   }
   std::sort(nodes.begin(), nodes.end(), [](TreeNode a, TreeNode b) { return first_leaf(a) < first_leaf(b); });

@@ -1,6 +1,6 @@
-// GradientTree: a step's gradients as nodes of the tree over the step's global sample index (NUMERICS.md, F3). A backward
-// pass fills a buffer for each aligned block of samples; siblings are merged as soon as both are there, older on the left.
-// What is left are the subtree roots of this rank's samples, the same whatever the micro-batches were.
+// GradientTree: a step's gradients as nodes of the tree over the step's global sample index (NUMERICS.md, F3). A
+// backward pass fills a buffer for each aligned block of samples; siblings are merged as soon as both are there, older
+// on the left. What is left are the subtree roots of this rank's samples, the same whatever the micro-batches were.
 #pragma once
 
 #include <vector>
@@ -11,8 +11,8 @@
 
 namespace seeksim::runtime {
 
-// The step's scale in two exact parts: 2^-ceil(log2 tokens) at the loss, and what is missing to 1/tokens once at the root
-// (R2: no factor inside a leaf may depend on a split).
+// The step's scale in two exact parts: 2^-ceil(log2 tokens) at the loss, and what is missing to 1/tokens once at the
+// root (R2: no factor inside a leaf may depend on a split).
 struct LossScale {
   explicit LossScale(Index tokens);
   float at_loss = 1;

@@ -53,9 +53,12 @@ class Launcher {
 };
 
 // What a launch costs that reads and writes `floats` floats and computes little.
-inline Cost memory_cost(Index floats, double flops_each = 1) { return {flops_each * double(floats), 4.0 * double(floats)}; }
+inline Cost memory_cost(Index floats, double flops_each = 1) {
+  return {flops_each * double(floats), 4.0 * double(floats)};
+}
 inline Cost gemm_cost(Index m, Index n, Index k) {
-  return {2.0 * double(m) * double(n) * double(k), 4.0 * (double(m) * double(k) + double(k) * double(n) + double(m) * double(n))};
+  return {2.0 * double(m) * double(n) * double(k),
+          4.0 * (double(m) * double(k) + double(k) * double(n) + double(m) * double(n))};
 }
 
 }  // namespace seeksim::runtime

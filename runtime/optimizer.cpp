@@ -24,8 +24,9 @@ void Optimizer::reset(Launcher& launch) {
   steps_ = 0;
   beta1_power_ = beta2_power_ = 1;
   for (Buffer* moments : {m_.get(), v_.get()}) {
-    launch(moments->name, SEEKSIM_SITE, memory_cost(parameters_.size(), 0),
-           [](Lane lane, Vec<float> x) { kernels::fill_bits(lane, x, 0); }, vec<float>(*moments));
+    launch(
+        moments->name, SEEKSIM_SITE, memory_cost(parameters_.size(), 0),
+        [](Lane lane, Vec<float> x) { kernels::fill_bits(lane, x, 0); }, vec<float>(*moments));
   }
 }
 
@@ -46,11 +47,13 @@ void Optimizer::step(Launcher& launch, Buffer& weights, Buffer& gradients, float
   constants.decoupled = plan_.type == "AdamW";
   for (const ParameterInfo& p : parameters_.all()) {
     constants.weight_decay = p.decays ? static_cast<float>(plan_.weight_decay) : 0.0f;
-    launch(p.name, SEEKSIM_SITE, memory_cost(7 * p.size, 2),
-           [constants](Lane lane, Vec<const float> grad, Vec<float> param, Vec<float> m, Vec<float> v) {
-             kernels::adamw(lane, constants, grad, param, m, v);
-           },
-           vector_of<const float>(gradients, p), vector_of<float>(weights, p), vector_of<float>(*m_, p), vector_of<float>(*v_, p));
+    launch(
+        p.name, SEEKSIM_SITE, memory_cost(7 * p.size, 2),
+        [constants](Lane lane, Vec<const float> grad, Vec<float> param, Vec<float> m, Vec<float> v) {
+          kernels::adamw(lane, constants, grad, param, m, v);
+        },
+        vector_of<const float>(gradients, p), vector_of<float>(weights, p), vector_of<float>(*m_, p),
+        vector_of<float>(*v_, p));
   }
 }
 

@@ -1,5 +1,6 @@
-// The only catch site of the runtime is in train(). Order matters: say what was seen before anything is thrown away; wake
-// the others; give up the communicator, so that nothing pending can touch a buffer; only then agree, decide and rebuild.
+// The only catch site of the runtime is in train(). Order matters: say what was seen before anything is thrown away;
+// wake the others; give up the communicator, so that nothing pending can touch a buffer; only then agree, decide and
+// rebuild.
 #include "runtime/recovery.h"
 
 #include <algorithm>
@@ -33,8 +34,8 @@ bool blames_a_link(const Diagnosis& d) {
   return (d.verdict == Verdict::link || d.verdict == Verdict::corrupt_message) && !d.links.empty();
 }
 
-// Links accused now and in the attempt before, where one of them is accused again. A link is given a second chance, since
-// most cuts are short and evicting a healthy rank costs a rank; the second time its end goes.
+// Links accused now and in the attempt before, where one of them is accused again. A link is given a second chance,
+// since most cuts are short and evicting a healthy rank costs a rank; the second time its end goes.
 std::vector<std::pair<int, int>> links_accused_again(const Diagnosis& now, std::int64_t step,
                                                      const std::vector<FailedAttempt>& history) {
   if (!blames_a_link(now) || history.empty()) return {};
@@ -45,7 +46,8 @@ std::vector<std::pair<int, int>> links_accused_again(const Diagnosis& now, std::
     return std::find(earlier.begin(), earlier.end(), link) != earlier.end();
   });
   // A sender whose messages arrive corrupt at one receiver after the other is one source.
-  const bool same_sender = now.verdict == Verdict::corrupt_message && before.diagnosis.verdict == Verdict::corrupt_message &&
+  const bool same_sender = now.verdict == Verdict::corrupt_message &&
+                           before.diagnosis.verdict == Verdict::corrupt_message &&
                            now.links.front().first == earlier.front().first;
   if (!same_link && !same_sender) return {};
   std::vector<std::pair<int, int>> links = now.links;
@@ -80,12 +82,14 @@ Decision decide(const RecoveryPlan& plan, const Agreement& agreement, const Diag
     if (ballot.last_committed != step - 1) return stop("ranks committed different steps, which the vote forbids");
   }
   if (plan.policy == RecoveryPolicy::stop) return stop("the recovery policy is to stop");
-  const auto attempts = std::count_if(history.begin(), history.end(), [&](const FailedAttempt& a) { return a.step == step; });
+  const auto attempts =
+      std::count_if(history.begin(), history.end(), [&](const FailedAttempt& a) { return a.step == step; });
   if (attempts >= plan.attempts_max) {
     return stop("step " + std::to_string(step) + " failed " + std::to_string(attempts + 1) + " times");
   }
   if (plan.policy == RecoveryPolicy::retry_step) {
-    if (!agreement.dead.empty()) return stop("retry_step needs every member, and " + list_of(decision.evicted) + " is gone");
+    if (!agreement.dead.empty())
+      return stop("retry_step needs every member, and " + list_of(decision.evicted) + " is gone");
     return decision;
   }
   const auto again = links_accused_again(diagnosis, step, history);
@@ -142,7 +146,8 @@ std::optional<TrainOutcome> Recovery::recover(const SeamError& failure, Trainer&
   record.epoch = epoch;
   // A transport that reports what went wrong comes long before a watchdog: many messages are still under way. What can
   // arrive shall arrive, so that what is missing afterwards is what is broken.
-  const bool told = failure.kind() == ErrorKind::remote_error || failure.kind() == ErrorKind::corrupt || failure.kind() == ErrorKind::mismatch;
+  const bool told = failure.kind() == ErrorKind::remote_error || failure.kind() == ErrorKind::corrupt ||
+                    failure.kind() == ErrorKind::mismatch;
   if (told) rank_.clock.sleep_until(later(record.detected_ns, grace()));
   const Ballot mine = ballot(failure, trainer, record.detected_ns);
 
@@ -150,7 +155,8 @@ std::optional<TrainOutcome> Recovery::recover(const SeamError& failure, Trainer&
   rank_.control.revoke(epoch, failure.op(), failure.kind());
   trainer.abandon();
   if (++tries_ > plan_.attempts_max + 8) {  // agreements themselves fail: nothing here can help
-    return TrainOutcome{Ending::stopped, "recovery itself keeps failing: " + failure.detail(), trainer.step(), trainer.state()};
+    return TrainOutcome{Ending::stopped, "recovery itself keeps failing: " + failure.detail(), trainer.step(),
+                        trainer.state()};
   }
   const Agreement agreement = rank_.control.agree(op, epoch, mine, later(rank_.clock.now(), plan_.agree_ns));
   record.agreed_ns = rank_.clock.now();
@@ -188,8 +194,8 @@ void Recovery::step_committed() {
   pending_.clear();
 }
 
-// The loop around the steps. A failure leaves the catch block before anything is done about it: a fiber that waits inside
-// one would swap exceptions with another.
+// The loop around the steps. A failure leaves the catch block before anything is done about it: a fiber that waits
+// inside one would swap exceptions with another.
 TrainOutcome train(Rank& rank, const TrainPlan& plan, Observer& observer, std::vector<NamedTensor>* final_weights) {
   Trainer trainer(rank, plan, observer);
   Recovery recovery(rank, plan.recovery, observer);
@@ -221,7 +227,8 @@ TrainOutcome train(Rank& rank, const TrainPlan& plan, Observer& observer, std::v
     if (!caught) break;
     if (caught->kind() == ErrorKind::fenced) {
       trainer.abandon();
-      return {Ending::evicted, "the others declared this rank dead and went on: " + caught->detail(), trainer.step(), trainer.state()};
+      return {Ending::evicted, "the others declared this rank dead and went on: " + caught->detail(), trainer.step(),
+              trainer.state()};
     }
     failure = std::move(caught);
   }

@@ -1,5 +1,5 @@
-// Recovery: what happens when a seam throws. The decision is a pure function of an agreement that all survivors share, so
-// that nobody needs to be told what to do.
+// Recovery: what happens when a seam throws. The decision is a pure function of an agreement that all survivors share,
+// so that nobody needs to be told what to do.
 #pragma once
 
 #include <optional>
@@ -37,8 +37,8 @@ class Recovery {
  public:
   Recovery(Rank& rank, const RecoveryPlan& plan, Observer& observer) : rank_(rank), plan_(plan), observer_(observer) {}
 
-  // Puts what this rank saw on the table, agrees with the others and prepares the next epoch. An outcome: this rank's run
-  // is over.
+  // Puts what this rank saw on the table, agrees with the others and prepares the next epoch. An outcome: this rank's
+  // run is over.
   std::optional<TrainOutcome> recover(const SeamError& failure, Trainer& trainer);
   void rebuilt();         // the new communicator stands
   void step_committed();  // the step under way has made it

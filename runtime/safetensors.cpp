@@ -29,9 +29,12 @@ std::size_t element_bytes(DType dtype) { return dtype == DType::i64 ? 8 : 4; }
 
 const char* dtype_name(DType dtype) {
   switch (dtype) {
-    case DType::f32: return "F32";
-    case DType::i32: return "I32";
-    case DType::i64: return "I64";
+    case DType::f32:
+      return "F32";
+    case DType::i32:
+      return "I32";
+    case DType::i64:
+      return "I64";
   }
   return "?";
 }
@@ -122,7 +125,8 @@ std::uint64_t read_shape(const json& info, const std::string& name, std::vector<
 Entry read_entry(const std::string& name, const json& info, std::uint64_t data_bytes) {
   if (!info.is_object()) refuse(quoted(name) + " is not described by an object");
   for (const auto& [key, unused] : info.items()) {
-    if (key != "dtype" && key != "shape" && key != "data_offsets") refuse(quoted(name) + " has an unknown key " + quoted(key));
+    if (key != "dtype" && key != "shape" && key != "data_offsets")
+      refuse(quoted(name) + " has an unknown key " + quoted(key));
   }
   Entry entry;
   entry.tensor.name = name;
@@ -153,7 +157,8 @@ void check_cover(std::vector<Entry>& entries, std::uint64_t data_bytes) {
   std::uint64_t at = 0;
   for (const Entry& entry : entries) {
     if (entry.begin < at) refuse(quoted(entry.tensor.name) + " overlaps the tensor before it");
-    if (entry.begin > at) refuse("there is a hole of " + std::to_string(entry.begin - at) + " bytes before " + quoted(entry.tensor.name));
+    if (entry.begin > at)
+      refuse("there is a hole of " + std::to_string(entry.begin - at) + " bytes before " + quoted(entry.tensor.name));
     at = entry.end;
   }
   if (at != data_bytes) refuse(std::to_string(data_bytes - at) + " bytes after the last tensor belong to none");
@@ -202,14 +207,16 @@ std::string write_safetensors(const std::vector<TensorBytes>& tensors,
   for (const auto& [key, value] : metadata) header["__metadata__"][key] = value;
   std::uint64_t at = 0;
   for (const TensorBytes* tensor : order) {
-    if (header.contains(tensor->name) || tensor->name == "__metadata__") refuse("cannot write two tensors named " + quoted(tensor->name));
+    if (header.contains(tensor->name) || tensor->name == "__metadata__")
+      refuse("cannot write two tensors named " + quoted(tensor->name));
     std::uint64_t elements = 1;
     for (const Index n : tensor->shape) elements *= static_cast<std::uint64_t>(n);
     if (elements * element_bytes(tensor->dtype) != tensor->bytes.size()) {
       refuse("cannot write " + quoted(tensor->name) + ": its bytes do not fit its shape");
     }
     const std::uint64_t end = at + tensor->bytes.size();
-    header[tensor->name] = {{"dtype", dtype_name(tensor->dtype)}, {"shape", tensor->shape}, {"data_offsets", {at, end}}};
+    header[tensor->name] = {
+        {"dtype", dtype_name(tensor->dtype)}, {"shape", tensor->shape}, {"data_offsets", {at, end}}};
     at = end;
   }
   std::string text = header.dump();

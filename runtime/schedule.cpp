@@ -1,5 +1,5 @@
-// DeepSpeed steps its schedule after the optimizer: the first two steps run with iterations -1 and 0, both of which give
-// the minimum. That is kept, because a user's configuration must mean here what it means there.
+// DeepSpeed steps its schedule after the optimizer: the first two steps run with iterations -1 and 0, both of which
+// give the minimum. That is kept, because a user's configuration must mean here what it means there.
 #include "runtime/schedule.h"
 
 #include <algorithm>

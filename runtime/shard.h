@@ -30,8 +30,8 @@ struct SampleRange {
   friend bool operator==(const SampleRange&, const SampleRange&) = default;
 };
 
-// A step's samples among `count` members, contiguous (R3: gradients replicated). Where `count` does not divide the batch:
-// even by samples; on multiples of 8 when every rank has at least 8.
+// A step's samples among `count` members, contiguous (R3: gradients replicated). Where `count` does not divide the
+// batch: even by samples; on multiples of 8 when every rank has at least 8.
 std::vector<SampleRange> cut_samples(Index global_batch, int count);
 // The samples of one member, without making the list.
 SampleRange samples_of(Index global_batch, int count, int member);

@@ -1,5 +1,5 @@
-// Read train_step first: it is one training step, in the order in which things happen. What a failure does to it stands in
-// recovery.cpp.
+// Read train_step first: it is one training step, in the order in which things happen. What a failure does to it stands
+// in recovery.cpp.
 #include "runtime/trainer.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ void Trainer::train_step() {
   }
   wait_for(compute_.last());
 
-  reduce_gradients();   // subtree roots of all ranks -> the gradient of the global batch, the same bits on every rank
+  reduce_gradients();  // subtree roots of all ranks -> the gradient of the global batch, the same bits on every rank
   add_tied_gradients();
   measure_gradients();
   const StepResult result = read_result();
@@ -68,7 +68,8 @@ void Trainer::forward_backward(const SampleRange& samples, int micro_batch) {
   model_->loss(compute_, samples.size(), scale_.at_loss);
 
   compute_.phase(Phase::backward, micro_batch);
-  const std::vector<kernels::TreeNode> nodes = kernels::cover(samples.begin, samples.end, plan_.definition.global_batch);
+  const std::vector<kernels::TreeNode> nodes =
+      kernels::cover(samples.begin, samples.end, plan_.definition.global_batch);
   std::vector<GradientBlock> blocks;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     const Index first = kernels::first_leaf(nodes[i]);
@@ -88,7 +89,8 @@ void Trainer::reduce_gradients() {
   Queue& queue = rank_.device.communication_queue();
   queue.wait(compute_.queue().record());
   const std::vector<VecView<const float>> parts = tree_->parts();
-  op = comm_->all_reduce(queue, op, ownership_, parts, scale_.at_root, vec<float>(*gradients_, 0, parameters_.gradient_size()));
+  op = comm_->all_reduce(queue, op, ownership_, parts, scale_.at_root,
+                         vec<float>(*gradients_, 0, parameters_.gradient_size()));
   const Event reduced = queue.record();
   comm_->wait(reduced, op);
   compute_.queue().wait(reduced);
@@ -98,42 +100,46 @@ void Trainer::add_tied_gradients() {
   if (!parameters_.tied()) return;
   compute_.phase(Phase::grad_reduce);
   const ParameterInfo& wte = parameters_.wte();
-  compute_(wte.name, SEEKSIM_SITE, memory_cost(3 * wte.size, 1.0 / 3),
-           [](Lane lane, Vec<float> embedding_use, Vec<const float> head_use) {
-             kernels::tree_add(lane, embedding_use, head_use, embedding_use);
-           },
-           vector_of<float>(*gradients_, wte), vec<const float>(*gradients_, parameters_.head_gradient_offset(), wte.size));
+  compute_(
+      wte.name, SEEKSIM_SITE, memory_cost(3 * wte.size, 1.0 / 3),
+      [](Lane lane, Vec<float> embedding_use, Vec<const float> head_use) {
+        kernels::tree_add(lane, embedding_use, head_use, embedding_use);
+      },
+      vector_of<float>(*gradients_, wte), vec<const float>(*gradients_, parameters_.head_gradient_offset(), wte.size));
 }
 
 // The count of non-finite values, and norm^2 by the tree: blocks inside slabs, slabs, parameters in their order.
 void Trainer::measure_gradients() {
   compute_.phase(Phase::grad_reduce);
   const Index count = Index(parameters_.all().size());
-  compute_("gradients", SEEKSIM_SITE, memory_cost(parameters_.size()),
-           [](Lane lane, Vec<const float> x, Vec<std::int64_t> n) {
-             n[0] = 0;
-             kernels::count_nonfinite(lane, x, n);
-           },
-           vec<const float>(*gradients_, 0, parameters_.size()), vec<std::int64_t>(*nonfinite_));
+  compute_(
+      "gradients", SEEKSIM_SITE, memory_cost(parameters_.size()),
+      [](Lane lane, Vec<const float> x, Vec<std::int64_t> n) {
+        n[0] = 0;
+        kernels::count_nonfinite(lane, x, n);
+      },
+      vec<const float>(*gradients_, 0, parameters_.size()), vec<std::int64_t>(*nonfinite_));
   for (Index i = 0; i < count; ++i) {
     const ParameterInfo& p = parameters_.all()[i];
-    compute_(p.name, SEEKSIM_SITE, memory_cost(p.size, 2),
-             [slab = p.slab](Lane lane, Vec<const float> x, Vec<float> blocks, Vec<float> norm) {
-               float slabs[kSlabs];
-               Index n = 0;
-               for (Index at = 0; at < x.n; at += slab, ++n) {
-                 const Index size = std::min(slab, x.n - at);
-                 const Vec<float> of_slab{blocks.data, (size + kBlock - 1) / kBlock};
-                 kernels::norm2_blocks(lane, {x.data + at, size}, of_slab);
-                 slabs[n] = kernels::tree_fold(of_slab);
-               }
-               norm[0] = kernels::tree_fold({slabs, n});
-             },
-             vector_of<const float>(*gradients_, p), vec<float>(*norm_blocks_), vec<float>(*norms_, i, 1));
+    compute_(
+        p.name, SEEKSIM_SITE, memory_cost(p.size, 2),
+        [slab = p.slab](Lane lane, Vec<const float> x, Vec<float> blocks, Vec<float> norm) {
+          float slabs[kSlabs];
+          Index n = 0;
+          for (Index at = 0; at < x.n; at += slab, ++n) {
+            const Index size = std::min(slab, x.n - at);
+            const Vec<float> of_slab{blocks.data, (size + kBlock - 1) / kBlock};
+            kernels::norm2_blocks(lane, {x.data + at, size}, of_slab);
+            slabs[n] = kernels::tree_fold(of_slab);
+          }
+          norm[0] = kernels::tree_fold({slabs, n});
+        },
+        vector_of<const float>(*gradients_, p), vec<float>(*norm_blocks_), vec<float>(*norms_, i, 1));
   }
-  compute_("gradients", SEEKSIM_SITE, memory_cost(count),
-           [](Lane, Vec<const float> of_parameters, Vec<float> norm) { norm[0] = kernels::tree_fold(of_parameters); },
-           vec<const float>(*norms_, 0, count), vec<float>(*norms_, count, 1));
+  compute_(
+      "gradients", SEEKSIM_SITE, memory_cost(count),
+      [](Lane, Vec<const float> of_parameters, Vec<float> norm) { norm[0] = kernels::tree_fold(of_parameters); },
+      vec<const float>(*norms_, 0, count), vec<float>(*norms_, count, 1));
   wait_for(compute_.last());
 }
 
@@ -161,8 +167,8 @@ bool Trainer::vote(bool finite) {
   ballot.last_committed = step_ - 1;
   ballot.last_joined = comm_->last_sequence();
   ballot.words[0] = finite ? 0 : 1;
-  // Who misses this deadline is dead and fenced. A member that waits in vain in the reduction is not: its watchdog, which
-  // ends a little after ours would, revokes the epoch and so cuts the vote short for all.
+  // Who misses this deadline is dead and fenced. A member that waits in vain in the reduction is not: its watchdog,
+  // which ends a little after ours would, revokes the epoch and so cuts the vote short for all.
   const TimeNs patience = later(plan_.recovery.watchdog_ns, plan_.recovery.agree_ns);
   const Agreement agreement = rank_.control.agree(op, comm_->epoch(), ballot, later(rank_.clock.now(), patience));
   if (!agreement.dead.empty()) {
@@ -226,8 +232,8 @@ Trainer::Trainer(Rank& rank, const TrainPlan& plan, Observer& observer)
 
 void Trainer::prepare() {
   if (optimizer_) return;
-  // First all memory, then given weights, then the first launch: when memory is short or the weights are bad, nothing may
-  // be pending that refers to the buffers.
+  // First all memory, then given weights, then the first launch: when memory is short or the weights are bad, nothing
+  // may be pending that refers to the buffers.
   allocate();
   compute_.at(0, -1);
   compute_.phase(Phase::init);
@@ -257,16 +263,18 @@ void Trainer::initial_weights() {
   const Definition& d = plan_.definition;
   if (!d.initial_weights.empty()) {
     const auto flat = vec<float>(*weights_).get();
-    from_hugging_face(parameters_, d.model, read_safetensors(d.initial_weights), {flat.data, static_cast<std::size_t>(flat.n)});
+    from_hugging_face(parameters_, d.model, read_safetensors(d.initial_weights),
+                      {flat.data, static_cast<std::size_t>(flat.n)});
     return;
   }
   for (std::uint32_t i = 0; i < parameters_.all().size(); ++i) {
     const ParameterInfo& p = parameters_.all()[i];
-    compute_(p.name, SEEKSIM_SITE, memory_cost(p.size, 20),
-             [model = &d.model, seed = d.training_seed, init = p.init, i](Lane, Vec<float> out) {
-               draw_parameter(*model, seed, init, i, out);
-             },
-             vector_of<float>(*weights_, p));
+    compute_(
+        p.name, SEEKSIM_SITE, memory_cost(p.size, 20),
+        [model = &d.model, seed = d.training_seed, init = p.init, i](Lane, Vec<float> out) {
+          draw_parameter(*model, seed, init, i, out);
+        },
+        vector_of<float>(*weights_, p));
   }
 }
 
@@ -295,7 +303,9 @@ StateDigest Trainer::state() const {
   state.data_position = step_ * plan_.definition.global_batch;
   if (!optimizer_) return state;
   state.optimizer_steps = optimizer_->steps();
-  auto digest_of = [](Buffer& buffer, const ParameterInfo& p) { return kernels::digest(vector_of<const float>(buffer, p).get()); };
+  auto digest_of = [](Buffer& buffer, const ParameterInfo& p) {
+    return kernels::digest(vector_of<const float>(buffer, p).get());
+  };
   for (const ParameterInfo& p : parameters_.all()) {
     const std::uint64_t digest = digest_of(*weights_, p);
     state.by_tensor.emplace_back(p.name, digest);

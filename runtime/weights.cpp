@@ -83,7 +83,8 @@ class Import {
     if (tensor.dtype != DType::f32) {
       problems_ += "\n  not F32: " + name;
     } else if (tensor.shape != their_shape(p)) {
-      problems_ += "\n  shape: " + name + " is " + shape_text(tensor.shape) + ", the model needs " + shape_text(their_shape(p));
+      problems_ +=
+          "\n  shape: " + name + " is " + shape_text(tensor.shape) + ", the model needs " + shape_text(their_shape(p));
     } else if (tensor.bytes.size() != static_cast<std::size_t>(p.size) * sizeof(float)) {
       problems_ += "\n  size: " + name + " holds " + std::to_string(tensor.bytes.size()) + " bytes";
     } else {
@@ -118,7 +119,8 @@ class Import {
 
 }  // namespace
 
-std::vector<NamedTensor> to_hugging_face(const Gpt2Parameters& parameters, const ModelPlan& plan, std::span<const float> flat) {
+std::vector<NamedTensor> to_hugging_face(const Gpt2Parameters& parameters, const ModelPlan& plan,
+                                         std::span<const float> flat) {
   SEEKSIM_CHECK(Index(flat.size()) >= parameters.size(), "%zu floats", flat.size());
   const Gpt2Shape s(plan);
   std::vector<NamedTensor> out;

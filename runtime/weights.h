@@ -1,5 +1,5 @@
-// Between the flat canonical space and Hugging Face's GPT-2: names as in transformers' GPT2LMHeadModel without the prefix
-// "transformer.", Conv1D matrices (in, out), c_attn's columns [all q | all k | all v].
+// Between the flat canonical space and Hugging Face's GPT-2: names as in transformers' GPT2LMHeadModel without the
+// prefix "transformer.", Conv1D matrices (in, out), c_attn's columns [all q | all k | all v].
 #pragma once
 
 #include <span>
@@ -12,7 +12,8 @@
 namespace seeksim::runtime {
 
 // flat: at least parameters.size() floats.
-std::vector<NamedTensor> to_hugging_face(const Gpt2Parameters& parameters, const ModelPlan& plan, std::span<const float> flat);
+std::vector<NamedTensor> to_hugging_face(const Gpt2Parameters& parameters, const ModelPlan& plan,
+                                         std::span<const float> flat);
 
 // Fills flat. Accepts the prefix, the causal masks that old files carry, and a head equal to a tied wte. Throws
 // std::runtime_error with every missing, unexpected, twice given or mis-shaped tensor, one a line.

@@ -8,8 +8,8 @@ namespace {
 
 void expect_bits_of_one_rank(const TrainPlan& plan, int ranks, bool native, const Trained& golden) {
   const Simulated run = run_simulated(plan, world_of(ranks, native));
-  const std::string where = std::to_string(ranks) + " ranks, micro-batches of " + std::to_string(plan.layout.micro_batch) +
-                            (native ? ", native" : ", exchange");
+  const std::string where = std::to_string(ranks) + " ranks, micro-batches of " +
+                            std::to_string(plan.layout.micro_batch) + (native ? ", native" : ", exchange");
   ASSERT_EQ(run.world.end, sim::WorldEnd::finished) << where << "\n" << run.world.wait_for_graph;
   ASSERT_EQ(int(run.finished().size()), ranks) << where;
   for (int r = 0; r < ranks; ++r) {

@@ -1,5 +1,5 @@
-// GPT-2's loss in double precision, over Hugging Face's names and layouts, written as the formulas stand in papers: nothing
-// of it is shared with runtime/ or kernels/.
+// GPT-2's loss in double precision, over Hugging Face's names and layouts, written as the formulas stand in papers:
+// nothing of it is shared with runtime/ or kernels/.
 #pragma once
 
 #include <cmath>
@@ -40,7 +40,8 @@ class DoubleGpt2 {
     for (double v : x) variance += (v - mean) * (v - mean) / double(x.size());
     Row y(x.size());
     for (std::size_t i = 0; i < x.size(); ++i) {
-      y[i] = (x[i] - mean) / std::sqrt(variance + plan_.norm_eps) * tensors_.at(name + ".weight")[i] + tensors_.at(name + ".bias")[i];
+      y[i] = (x[i] - mean) / std::sqrt(variance + plan_.norm_eps) * tensors_.at(name + ".weight")[i] +
+             tensors_.at(name + ".bias")[i];
     }
     return y;
   }
@@ -67,7 +68,8 @@ class DoubleGpt2 {
           total += p[u] = std::exp(dot / std::sqrt(double(D)));
         }
         for (std::size_t u = 0; u <= t; ++u) {
-          for (int d = 0; d < D; ++d) out[t][std::size_t(h * D + d)] += p[u] / total * qkv[u][std::size_t(2 * C + h * D + d)];
+          for (int d = 0; d < D; ++d)
+            out[t][std::size_t(h * D + d)] += p[u] / total * qkv[u][std::size_t(2 * C + h * D + d)];
         }
       }
     }
@@ -78,7 +80,8 @@ class DoubleGpt2 {
     const std::size_t C = std::size_t(plan_.width), T = std::size_t(plan_.context);
     Rows x(T, Row(C));
     for (std::size_t t = 0; t < T; ++t) {
-      for (std::size_t c = 0; c < C; ++c) x[t][c] = tensors_.at("wte.weight")[std::size_t(tokens[t]) * C + c] + tensors_.at("wpe.weight")[t * C + c];
+      for (std::size_t c = 0; c < C; ++c)
+        x[t][c] = tensors_.at("wte.weight")[std::size_t(tokens[t]) * C + c] + tensors_.at("wpe.weight")[t * C + c];
     }
     for (int l = 0; l < plan_.layers; ++l) {
       const std::string h = "h." + std::to_string(l);

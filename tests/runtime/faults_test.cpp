@@ -1,5 +1,5 @@
-// Every kind of fault, at random places of a small run: whoever finishes has the golden's bits, and one fault costs at most
-// one rank. Scenarios say the same at length; this says it a thousand times.
+// Every kind of fault, at random places of a small run: whoever finishes has the golden's bits, and one fault costs at
+// most one rank. Scenarios say the same at length; this says it a thousand times.
 #include <gtest/gtest.h>
 
 #include "faults/plan.h"
@@ -45,7 +45,8 @@ Rule random_rule(Dice& dice, int ranks) {
     case FaultKind::link_drop:
       aim_at_link(rule, dice, ranks);
       rule.mode = dice.coin() ? Mode::transient : Mode::permanent;
-      if (rule.mode == Mode::transient) rule.down_ns = TimeNs(1 + dice.below(40)) * kSecond, rule.up_ns = kSecond, rule.cycles = 1 + dice.below(3);
+      if (rule.mode == Mode::transient)
+        rule.down_ns = TimeNs(1 + dice.below(40)) * kSecond, rule.up_ns = kSecond, rule.cycles = 1 + dice.below(3);
       break;
     case FaultKind::slow_link:
       aim_at_link(rule, dice, ranks);
@@ -88,10 +89,12 @@ void expect_survived(const TrainPlan& plan, const Trained& golden, std::uint64_t
   const Simulated run = run_simulated(plan, world, [&](sim::World& w) {
     w.decorate([&](int rank, Seams inner) { return faults.decorate(rank, inner); });
   });
-  const std::string where = "seed " + std::to_string(seed) + ", " + std::to_string(world.ranks()) + " ranks, " + world.network + ": " + faults::text(rule);
+  const std::string where = "seed " + std::to_string(seed) + ", " + std::to_string(world.ranks()) + " ranks, " +
+                            world.network + ": " + faults::text(rule);
   ASSERT_EQ(run.world.end, sim::WorldEnd::finished) << where << "\n" << run.world.wait_for_graph;
   ASSERT_GE(int(run.finished().size()), world.ranks() - 1) << where;
-  for (const int r : run.finished()) ASSERT_EQ(run.outcomes[std::size_t(r)]->state, golden.outcome.state) << where << ", rank " << r;
+  for (const int r : run.finished())
+    ASSERT_EQ(run.outcomes[std::size_t(r)]->state, golden.outcome.state) << where << ", rank " << r;
   count.fired += faults.status()[0].fired > 0;
   count.recovered += !run.observer.recovered_records.empty();
 }

@@ -52,7 +52,8 @@ TEST(GradientTree, RootsDoNotDependOnTheMicroBatches) {
       micro.push_back({at, at + size});
       at += size;
     }
-    for (std::size_t i = micro.size(); i > 1; --i) std::swap(micro[i - 1], micro[std::size_t(*rc::gen::inRange<int>(0, int(i)))]);
+    for (std::size_t i = micro.size(); i > 1; --i)
+      std::swap(micro[i - 1], micro[std::size_t(*rc::gen::inRange<int>(0, int(i)))]);
     OneRank world;
     Launcher launch(world.device.queue, 0);
     GradientTree tree(world.device, 1);
@@ -60,7 +61,8 @@ TEST(GradientTree, RootsDoNotDependOnTheMicroBatches) {
     const auto nodes = TreeOwnership{total, members}.nodes(position);
     RC_ASSERT(tree.nodes() == nodes);
     for (std::size_t i = 0; i < nodes.size(); ++i) {
-      const Index first = kernels::first_leaf(nodes[i]), end = std::min<Index>(kernels::first_leaf({nodes[i].level, nodes[i].index + 1}), mine.end);
+      const Index first = kernels::first_leaf(nodes[i]),
+                  end = std::min<Index>(kernels::first_leaf({nodes[i].level, nodes[i].index + 1}), mine.end);
       RC_ASSERT(values[i] == kernels::tree_fold({leaves.data() + first, end - first}));
     }
   });

@@ -20,7 +20,8 @@ class InlineQueue final : public Queue {
     ++launches;
     last = op;
     for (const Range& r : ranges) {
-      if (r.buffer == nullptr || r.lo > r.hi || r.hi > r.buffer->bytes) throw std::logic_error("a launch names bytes that are not there: " + describe(op));
+      if (r.buffer == nullptr || r.lo > r.hi || r.hi > r.buffer->bytes)
+        throw std::logic_error("a launch names bytes that are not there: " + describe(op));
     }
     Closure copy = closure;
     copy();
@@ -112,7 +113,9 @@ class LonelyControl final : public ControlPlane {
   std::vector<int> members() const override { return {0}; }
   void revoke(std::uint32_t, const Op&, ErrorKind) override {}
   bool revoked(std::uint32_t) const override { return false; }
-  Agreement agree(const Op&, std::uint32_t epoch, const Ballot& ballot, TimeNs) override { return {epoch, {0}, {}, {ballot}}; }
+  Agreement agree(const Op&, std::uint32_t epoch, const Ballot& ballot, TimeNs) override {
+    return {epoch, {0}, {}, {ballot}};
+  }
   void enter_epoch(std::uint32_t epoch, std::span<const int>) override { epoch_ = epoch; }
 
  private:

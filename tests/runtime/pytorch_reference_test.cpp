@@ -1,5 +1,5 @@
-// seeksim against PyTorch in float64, on the same weights and batches. golden/README.md has the tolerances, what PyTorch's
-// own float32 needs of them, and which mistakes they are known to catch.
+// seeksim against PyTorch in float64, on the same weights and batches. golden/README.md has the tolerances, what
+// PyTorch's own float32 needs of them, and which mistakes they are known to catch.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -92,7 +92,8 @@ TEST_P(PyTorchReference, LossesNormsGradientsAndWeightsAgree) {
   expect_near_tensors(r.final_weights, run.weights, 0, kWeightTolerance, true);
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, PyTorchReference, testing::Values("golden/pytorch/tiny", "golden/pytorch/tiny_untied"));
+INSTANTIATE_TEST_SUITE_P(Golden, PyTorchReference,
+                         testing::Values("golden/pytorch/tiny", "golden/pytorch/tiny_untied"));
 
 }  // namespace
 }  // namespace seeksim::test

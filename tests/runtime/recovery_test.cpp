@@ -55,7 +55,8 @@ TEST(RecoveryDecision, ALinkGetsASecondChanceThenItsSenderGoes) {
   EXPECT_EQ(again.evicted, (Ranks{1}));
   EXPECT_EQ(again.survivors, (Ranks{0, 2}));
   EXPECT_TRUE(decide({}, agreement_of({0, 1, 2}, {}), link, 7, {{6, link}}).evicted.empty()) << "another step";
-  EXPECT_TRUE(decide({}, agreement_of({0, 1, 2}, {}), link, 7, {{7, link_diagnosis({{0, 2}})}}).evicted.empty()) << "another link";
+  EXPECT_TRUE(decide({}, agreement_of({0, 1, 2}, {}), link, 7, {{7, link_diagnosis({{0, 2}})}}).evicted.empty())
+      << "another link";
 }
 
 TEST(RecoveryDecision, TheEndThatAllAccusedLinksShareGoes) {
@@ -65,7 +66,8 @@ TEST(RecoveryDecision, TheEndThatAllAccusedLinksShareGoes) {
 }
 
 TEST(RecoveryDecision, ASourceOfCorruptMessagesGoesTheSecondTime) {
-  const Diagnosis a = link_diagnosis({{3, 1}}, Verdict::corrupt_message), b = link_diagnosis({{3, 2}}, Verdict::corrupt_message);
+  const Diagnosis a = link_diagnosis({{3, 1}}, Verdict::corrupt_message),
+                  b = link_diagnosis({{3, 2}}, Verdict::corrupt_message);
   EXPECT_EQ(decide({}, agreement_of({0, 1, 2, 3}, {}), b, 7, {{7, a}}).evicted, (Ranks{3}));
 }
 
@@ -80,7 +82,8 @@ TEST(RecoveryDecision, PoliciesStopWhereTheySay) {
   EXPECT_TRUE(gone.stop);
   EXPECT_NE(gone.why.find("rank 1 is gone"), std::string::npos) << gone.why;
   const Diagnosis link = link_diagnosis({{0, 1}});
-  EXPECT_TRUE(decide(retry, agreement_of({0, 1}, {}), link, 7, {{7, link}}).evicted.empty()) << "retry_step evicts nobody";
+  EXPECT_TRUE(decide(retry, agreement_of({0, 1}, {}), link, 7, {{7, link}}).evicted.empty())
+      << "retry_step evicts nobody";
 }
 
 TEST(RecoveryDecision, AttemptsAreCountedByStep) {
@@ -119,8 +122,8 @@ TrainPlan quick_plan() {
 }
 
 // Each rank that finishes has the golden's state; everyone who was not killed finishes.
-void expect_golden_after_kills(const TrainPlan& plan, const Trained& golden, sim::WorldPlan world, TimeNs span, int kills,
-                               int& recoveries) {
+void expect_golden_after_kills(const TrainPlan& plan, const Trained& golden, sim::WorldPlan world, TimeNs span,
+                               int kills, int& recoveries) {
   std::vector<bool> killed(std::size_t(world.ranks()), false);
   const Simulated run = run_simulated(plan, world, [&](sim::World& w) {
     for (int k = 0; k < kills; ++k) {
@@ -137,7 +140,8 @@ void expect_golden_after_kills(const TrainPlan& plan, const Trained& golden, sim
     const TrainOutcome& outcome = *run.outcomes[std::size_t(r)];
     ASSERT_EQ(outcome.ending, Ending::finished) << where << " rank " << r << ": " << outcome.why;
     ASSERT_EQ(outcome.state, golden.outcome.state) << where << " rank " << r;
-    ASSERT_EQ(run.observer.steps.at(r).size(), golden.observer.steps.at(0).size()) << where << ": a step is committed once";
+    ASSERT_EQ(run.observer.steps.at(r).size(), golden.observer.steps.at(0).size())
+        << where << ": a step is committed once";
   }
   recoveries += !run.observer.recovered_records.empty();
   for (const RecoveryRecord& rec : run.observer.recovered_records) {

@@ -36,7 +36,8 @@ TEST(Safetensors, RoundTripKeepsEveryBit) {
         t.shape.push_back(*rc::gen::inRange<Index>(0, 5));
         elements *= std::size_t(t.shape.back());
       }
-      t.bytes = *rc::gen::container<std::string>(elements * (t.dtype == DType::i64 ? 8 : 4), rc::gen::arbitrary<char>());
+      t.bytes =
+          *rc::gen::container<std::string>(elements * (t.dtype == DType::i64 ? 8 : 4), rc::gen::arbitrary<char>());
       tensors.push_back(t);
     }
     const std::string file = write_safetensors(tensors, {{"format", "pt"}});
@@ -53,7 +54,8 @@ TEST(Safetensors, RoundTripKeepsEveryBit) {
 }
 
 TEST(Safetensors, WriterAlignsTheDataAndSortsAsTheFormatsOwn) {
-  const std::string file = write_safetensors({{"b", DType::f32, {1}, "1234"}, {"a", DType::i32, {1}, "5678"}, {"z", DType::i64, {1}, "12345678"}});
+  const std::string file = write_safetensors(
+      {{"b", DType::f32, {1}, "1234"}, {"a", DType::i32, {1}, "5678"}, {"z", DType::i64, {1}, "12345678"}});
   std::uint64_t length = 0;
   std::memcpy(&length, file.data(), 8);
   EXPECT_EQ(length % 8, 0U);
@@ -73,7 +75,8 @@ struct Hostile {
 };
 
 std::string tensor(const char* name, const char* dtype, const char* shape, const char* offsets) {
-  return std::string("\"") + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}";
+  return std::string("\"") + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape +
+         ",\"data_offsets\":" + offsets + "}";
 }
 
 std::vector<Hostile> hostile_files() {
@@ -94,9 +97,11 @@ std::vector<Hostile> hostile_files() {
       {"trailing text", file_of("{} x", 0), "not valid JSON"},
       {"same name twice", file_of("{" + ok + "," + ok + "}", 8), "stands twice"},
       {"same key twice", file_of("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"I32\"}}", 0), "stands twice"},
-      {"deep nesting", file_of("{\"a\":" + std::string(10000, '[') + std::string(10000, ']') + "}", 0), "nested deeper"},
+      {"deep nesting", file_of("{\"a\":" + std::string(10000, '[') + std::string(10000, ']') + "}", 0),
+       "nested deeper"},
       {"tensor is a number", file_of("{\"a\":1}", 0), "not described by an object"},
-      {"unknown key", file_of("{\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4],\"x\":1}}", 4), "unknown key 'x'"},
+      {"unknown key", file_of("{\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4],\"x\":1}}", 4),
+       "unknown key 'x'"},
       {"no dtype", file_of("{\"a\":{\"shape\":[],\"data_offsets\":[0,4]}}", 4), "no dtype"},
       {"another dtype", file_of("{" + tensor("a", "BF16", "[2]", "[0,4]") + "}", 4), "dtype 'BF16'"},
       {"no shape", file_of("{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4), "no shape"},
@@ -106,13 +111,17 @@ std::vector<Hostile> hostile_files() {
       {"word for a size", file_of("{" + tensor("a", "F32", "[\"2\"]", "[0,8]") + "}", 8), "whole numbers"},
       {"product wraps", file_of("{" + tensor("a", "F32", "[4294967296,4294967296,4]", "[0,0]") + "}", 0), "overflows"},
       {"size wraps", file_of("{" + tensor("a", "F32", "[4611686018427387904]", "[0,0]") + "}", 0), "overflows"},
-      {"wraps beside a zero", file_of("{" + tensor("a", "F32", "[0,4294967296,4294967296]", "[0,0]") + "}", 0), "overflows"},
-      {"too many dimensions", file_of("{" + tensor("a", "F32", "[1,1,1,1,1,1,1,1,1]", "[0,4]") + "}", 4), "8 dimensions"},
+      {"wraps beside a zero", file_of("{" + tensor("a", "F32", "[0,4294967296,4294967296]", "[0,0]") + "}", 0),
+       "overflows"},
+      {"too many dimensions", file_of("{" + tensor("a", "F32", "[1,1,1,1,1,1,1,1,1]", "[0,4]") + "}", 4),
+       "8 dimensions"},
       {"no offsets", file_of("{\"a\":{\"dtype\":\"F32\",\"shape\":[]}}", 0), "no data_offsets"},
       {"three offsets", file_of("{" + tensor("a", "F32", "[1]", "[0,4,8]") + "}", 8), "no data_offsets"},
       {"backwards", file_of("{" + tensor("a", "F32", "[1]", "[4,0]") + "}", 4), "ends before it begins"},
       {"past the data", file_of("{" + tensor("a", "F32", "[2]", "[0,8]") + "}", 7), "truncated"},
-      {"offset near 2^64", file_of("{" + tensor("a", "F32", "[2]", "[18446744073709551608,18446744073709551615]") + "}", 8), "ends at byte"},
+      {"offset near 2^64",
+       file_of("{" + tensor("a", "F32", "[2]", "[18446744073709551608,18446744073709551615]") + "}", 8),
+       "ends at byte"},
       {"too few bytes", file_of("{" + tensor("a", "F32", "[3]", "[0,8]") + "}", 8), "its shape and dtype need 12"},
       {"overlap", file_of("{" + ok + "," + tensor("b", "F32", "[2]", "[4,12]") + "}", 12), "overlaps"},
       {"hole", file_of("{" + ok + "," + tensor("b", "F32", "[1]", "[12,16]") + "}", 16), "hole of 4 bytes"},
@@ -131,7 +140,8 @@ TEST(Safetensors, HostileFilesAreRefusedByNameOfTheirFault) {
 }
 
 TEST(Safetensors, EveryTruncationAndBitFlipIsRefusedOrRead) {
-  const std::string file = write_safetensors({{"a", DType::f32, {2}, "12345678"}, {"b", DType::i64, {1}, "12345678"}}, {{"k", "v"}});
+  const std::string file =
+      write_safetensors({{"a", DType::f32, {2}, "12345678"}, {"b", DType::i64, {1}, "12345678"}}, {{"k", "v"}});
   for (std::size_t n = 0; n < file.size(); ++n) EXPECT_NE(message_of(file.substr(0, n)), "") << n;
   for (std::size_t bit = 0; bit < file.size() * 8; ++bit) {
     std::string flipped = file;
@@ -141,7 +151,8 @@ TEST(Safetensors, EveryTruncationAndBitFlipIsRefusedOrRead) {
 }
 
 TEST(Safetensors, ScalarsAndEmptyTensorsAreAllowed) {
-  const auto tensors = read_safetensors(file_of("{" + tensor("e", "F32", "[0,3]", "[0,0]") + "," + tensor("s", "F32", "[]", "[0,4]") + "}   ", 4));
+  const auto tensors = read_safetensors(
+      file_of("{" + tensor("e", "F32", "[0,3]", "[0,0]") + "," + tensor("s", "F32", "[]", "[0,4]") + "}   ", 4));
   ASSERT_EQ(tensors.size(), 2U);
   EXPECT_TRUE(tensors[1].shape.empty());
 }

@@ -20,7 +20,8 @@ SchedulerPlan plan_of(const std::string& type, const std::string& warmup) {
 }
 
 void expect_rates(const SchedulerPlan& plan, const std::vector<double>& rates) {
-  for (std::size_t t = 0; t < rates.size(); ++t) EXPECT_NEAR(learning_rate(plan, 1.0, std::int64_t(t)), rates[t], 6e-6) << plan.type << " step " << t + 1;
+  for (std::size_t t = 0; t < rates.size(); ++t)
+    EXPECT_NEAR(learning_rate(plan, 1.0, std::int64_t(t)), rates[t], 6e-6) << plan.type << " step " << t + 1;
 }
 
 TEST(Schedule, ConstantIsTheOptimizersOwnRate) {
@@ -29,7 +30,9 @@ TEST(Schedule, ConstantIsTheOptimizersOwnRate) {
 }
 
 TEST(Schedule, WarmupLogHasDeepSpeedsValues) { expect_rates(plan_of("WarmupLR", "log"), {0, 0, .5, .79248, 1, 1, 1}); }
-TEST(Schedule, WarmupLinearHasDeepSpeedsValues) { expect_rates(plan_of("WarmupLR", "linear"), {0, 0, .25, .5, .75, 1, 1}); }
+TEST(Schedule, WarmupLinearHasDeepSpeedsValues) {
+  expect_rates(plan_of("WarmupLR", "linear"), {0, 0, .25, .5, .75, 1, 1});
+}
 TEST(Schedule, WarmupDecayHasDeepSpeedsValues) {
   expect_rates(plan_of("WarmupDecayLR", "linear"), {0, 0, .25, .5, .75, 1, .83333, .66667, .5, .33333, .16667, 0, 0});
 }
@@ -60,7 +63,8 @@ TEST(HostMath, LogIsWithinTwoUlpOfLibm) {
 }
 
 TEST(HostMath, CosPiIsWithinTwoUlpOfLibm) {
-  for (double x = 0; x <= 1; x += 1.0 / 30011) ASSERT_NEAR(host_cos_pi(x), std::cos(3.14159265358979323846 * x), 4.5e-16) << x;
+  for (double x = 0; x <= 1; x += 1.0 / 30011)
+    ASSERT_NEAR(host_cos_pi(x), std::cos(3.14159265358979323846 * x), 4.5e-16) << x;
   EXPECT_EQ(host_cos_pi(0), 1.0);
   EXPECT_EQ(host_cos_pi(0.5), 0.0);
   EXPECT_EQ(host_cos_pi(1), -1.0);

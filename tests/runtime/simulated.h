@@ -32,13 +32,15 @@ inline sim::WorldPlan world_of(int ranks, bool native = true, std::uint64_t seed
 }
 
 // prepare: kills, decorators and the like.
-inline Simulated run_simulated(const TrainPlan& plan, const sim::WorldPlan& world_plan,
-                               const std::function<void(sim::World&)>& prepare = [](sim::World&) {}) {
+inline Simulated run_simulated(
+    const TrainPlan& plan, const sim::WorldPlan& world_plan,
+    const std::function<void(sim::World&)>& prepare = [](sim::World&) {}) {
   Simulated result;
   result.outcomes.resize(std::size_t(world_plan.ranks()));
   sim::World world(world_plan);
   prepare(world);
-  result.world = world.run([&](Rank& rank) { result.outcomes[std::size_t(rank.id)] = train(rank, plan, result.observer); });
+  result.world =
+      world.run([&](Rank& rank) { result.outcomes[std::size_t(rank.id)] = train(rank, plan, result.observer); });
   return result;
 }
 
