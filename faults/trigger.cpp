@@ -25,18 +25,8 @@ std::uint64_t hash(std::string_view text) {
 }
 
 bool moves_messages(OpKind op) {
-  switch (op) {
-    case OpKind::all_reduce:
-    case OpKind::reduce_scatter:
-    case OpKind::all_gather:
-    case OpKind::broadcast:
-    case OpKind::send:
-    case OpKind::recv:
-    case OpKind::barrier:
-      return true;
-    default:
-      return false;
-  }
+  return is_collective(op) || op == OpKind::broadcast || op == OpKind::send || op == OpKind::recv ||
+         op == OpKind::barrier;
 }
 
 // Building a communicator and the recovery agreement are how a run gets well again. A rule strikes there only when it says

@@ -9,7 +9,8 @@ namespace seeksim::runtime {
 
 std::string_view name(MemoryTag tag) {
   constexpr std::array<std::string_view, std::size_t(MemoryTag::count_)> kNames = {
-      "parameters", "gradients", "optimizer", "activations", "partial_sums", "communication", "data", "scratch"};
+      "parameters",    "gradients", "optimizer", "activations", "partial_sums",
+      "communication", "data",      "scratch",   "gathered",    "peer_copies"};
   return std::size_t(tag) < kNames.size() ? kNames[std::size_t(tag)] : std::string_view("none");
 }
 

@@ -16,7 +16,7 @@ namespace seeksim::runtime {
 using kernels::Index;
 
 // What memory is for. The ledger reports peaks by tag.
-enum class MemoryTag : std::uint8_t { parameters, gradients, optimizer, activations, partial_sums, communication, data, scratch, count_ };
+enum class MemoryTag : std::uint8_t { parameters, gradients, optimizer, activations, partial_sums, communication, data, scratch, gathered, peer_copies, count_ };
 std::string_view name(MemoryTag tag);
 
 // Fresh device memory holds this pattern (a signalling-looking NaN that no arithmetic here produces).

@@ -167,7 +167,7 @@ void Communicator::reduce_over_exchange(Queue& queue, const Op& op, const TreeOw
 
 Op Communicator::all_gather(Queue& queue, Op op, VecView<float> values, std::span<const ShardInfo> shards) {
   SEEKSIM_CHECK_EQ(shards.size(), size());
-  op.kind = OpKind::all_gather;
+  if (op.kind != OpKind::publish) op.kind = OpKind::all_gather;
   op.bytes = static_cast<std::uint64_t>(values.n) * sizeof(float);
   op = stamp(op);
   if (size() == 1) return op;
@@ -180,6 +180,14 @@ Op Communicator::all_gather(Queue& queue, Op op, VecView<float> values, std::spa
     if (theirs.lo < theirs.hi) pieces_.push_back({members_[member], false, theirs.buffer, theirs.lo, theirs.hi});
   }
   check(rank_.transport.exchange(queue, comm_, op, pieces_), op);
+  return op;
+}
+
+Op Communicator::exchange(Queue& queue, Op op, std::span<const Piece> pieces) {
+  op.bytes = 0;
+  for (const Piece& piece : pieces) op.bytes += piece.send ? piece.hi - piece.lo : 0;
+  op = stamp(op);
+  if (!pieces.empty()) check(rank_.transport.exchange(queue, comm_, op, pieces), op);
   return op;
 }
 

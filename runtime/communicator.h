@@ -48,8 +48,13 @@ class Communicator {
   Op all_reduce(Queue& queue, Op op, const TreeOwnership& ownership, std::span<const VecView<const float>> parts,
                 float factor, VecView<float> out);
 
-  // Every member's shard (by position) of `values`, to all members, in place.
+  // Every member's shard (by position) of `values`, to all members, in place. op.kind: all_gather, unless it is
+  // publish.
   Op all_gather(Queue& queue, Op op, VecView<float> values, std::span<const ShardInfo> shards);
+
+  // One collective of the caller's own making: which ranges go to and come from whom (launch ranks). op.kind says what
+  // it is; every member takes part, with no pieces too.
+  Op exchange(Queue& queue, Op op, std::span<const Piece> pieces);
 
   // Waits for `event` under the watchdog; on failure the error names `op` (see Rank::wait).
   void wait(const Event& event, const Op& op);
@@ -82,9 +87,9 @@ class Communicator {
   int position_ = -1;
   TimeNs timeout_ns_;
   Comm comm_;
-  std::uint64_t sequence_ = 0;       // of collectives
-  std::uint64_t launches_ = 0;       // of the folds between them
-  std::array<TimeNs, 16> joined_{};  // a ring over sequences
+  std::uint64_t sequence_ = 0;        // of collectives
+  std::uint64_t launches_ = 0;        // of the folds between them
+  std::array<TimeNs, 128> joined_{};  // a ring over sequences
   bool aborted_ = false;
   std::vector<Arrivals> arrivals_;       // one a size of sum; kept, since pending work may refer to them
   std::vector<Piece> pieces_;            // reused from call to call

@@ -11,12 +11,8 @@
 namespace seeksim::runtime {
 namespace {
 
-// The part of a node that belongs to a parameter.
-MatView<float> matrix_in(const GradientBlock& block, Index offset, Index rows, Index cols) {
-  return {block.out.buffer, block.out.offset + offset, rows, cols, cols};
-}
-VecView<float> vector_in(const GradientBlock& block, const ParameterInfo& p) {
-  return block.out.part(p.offset, p.size);
+MatView<float> as_matrix(VecView<float> flat, Index rows, Index cols) {
+  return {flat.buffer, flat.offset, rows, cols, cols};
 }
 
 void norm_backward(Launcher& launch, const char* tensor, const char* site, MatView<const float> dy,
@@ -31,25 +27,36 @@ void norm_backward(Launcher& launch, const char* tensor, const char* site, MatVi
 
 }  // namespace
 
-void Gpt2::backward(Launcher& launch, Buffer& weights, Index samples, float scale,
-                    std::span<const GradientBlock> blocks) {
-  const Pass p{launch, weights, samples, blocks};
+void Gpt2::backward(Launcher& launch, Weights& weights, Index samples, float scale,
+                    std::span<const GradientBlock> blocks, GradientSink& sink) {
+  const Pass p{launch, weights, samples, blocks, &sink};
   loss_nodes(p, scale);
+  weights.fetch(head_module());
   head_backward(p);
+  weights.release(head_module());
   for (int l = s_.L - 1; l >= 0; --l) {
+    weights.fetch(1 + l);
     mlp_backward(p, l);
     attention_backward(p, l);
+    weights.release(1 + l);
   }
+  // Nothing of the embeddings is used here. They are gathered all the same, as ZeRO's count of 3P has it and every
+  // framework with a hook a module does, so that the traffic is the one that the paper promises.
+  weights.fetch(0);
   embedding_backward(p);
+  weights.release(0);
 }
 
 void Gpt2::loss_nodes(const Pass& p, float scale) {
-  for (const GradientBlock& block : p.blocks) {
+  const Index offset = parameters_.loss_offset();
+  for (Index b = 0; b < Index(p.blocks.size()); ++b) {
+    const GradientBlock& block = p.blocks[b];
     p.launch(
         "loss", SEEKSIM_SITE, memory_cost(block.count),
         [scale](Lane, Vec<const float> losses, Vec<float> node) { node[0] = kernels::tree_fold(losses) * scale; },
-        vec<const float>(*sample_losses_, block.first, block.count), block.out.part(parameters_.loss_offset(), 1));
+        vec<const float>(*sample_losses_, block.first, block.count), p.sink->open(b, offset, 1));
   }
+  p.sink->close(offset, 1);
 }
 
 void Gpt2::head_backward(const Pass& p) {
@@ -131,7 +138,17 @@ void Gpt2::attention_backward(const Pass& p, int l) {
 void Gpt2::embedding_backward(const Pass& p) {
   const MatView<float> dx = act(dx_, p.samples, s_.C);  // (R, C)
   const ParameterInfo &wte = parameters_.wte(), &wpe = parameters_.wpe();
-  for (const GradientBlock& block : p.blocks) {
+  for (Index b = 0; b < Index(p.blocks.size()); ++b) {
+    const GradientBlock& block = p.blocks[b];
+    const MatView<const float> rows = dx.row_range(block.first * s_.T, block.count * s_.T);
+    p.launch(
+        wpe.name, SEEKSIM_SITE, memory_cost(rows.rows * rows.cols + wpe.size),
+        [T = s_.T](Lane lane, Mat<const float> d, Mat<float> dw) { kernels::position_backward(lane, d, T, dw); }, rows,
+        as_matrix(p.sink->open(b, wpe.offset, wpe.size), s_.T, s_.C));
+  }
+  p.sink->close(wpe.offset, wpe.size);
+  for (Index b = 0; b < Index(p.blocks.size()); ++b) {
+    const GradientBlock& block = p.blocks[b];
     const MatView<const float> rows = dx.row_range(block.first * s_.T, block.count * s_.T);
     p.launch(
         wte.name, SEEKSIM_SITE, memory_cost(rows.rows * rows.cols + wte.size),
@@ -139,41 +156,48 @@ void Gpt2::embedding_backward(const Pass& p) {
           kernels::embedding_backward(lane, tokens, T, d, dw);
         },
         reads(inputs(p.samples).part(block.first * s_.T, block.count * s_.T)), rows,
-        matrix_in(block, wte.offset, s_.V, s_.C));
-    p.launch(
-        wpe.name, SEEKSIM_SITE, memory_cost(rows.rows * rows.cols + wpe.size),
-        [T = s_.T](Lane lane, Mat<const float> d, Mat<float> dw) { kernels::position_backward(lane, d, T, dw); }, rows,
-        matrix_in(block, wpe.offset, s_.T, s_.C));
+        as_matrix(p.sink->open(b, wte.offset, wte.size), s_.V, s_.C));
   }
+  p.sink->close(wte.offset, wte.size);
 }
 
 void Gpt2::linear_grad(const Pass& p, const ParameterInfo& w, const ParameterInfo* bias, bool column,
                        MatView<const float> x, MatView<const float> dy, Index weight_offset) {
-  for (const GradientBlock& block : p.blocks) {
-    const MatView<const float> xs = x.row_range(block.first * s_.T, block.count * s_.T);
-    const MatView<const float> dys = dy.row_range(block.first * s_.T, block.count * s_.T);
-    const MatView<float> dw = matrix_in(block, weight_offset, w.rows(), w.cols());
+  if (bias != nullptr) bias_grad(p, *bias, dy);
+  for (Index b = 0; b < Index(p.blocks.size()); ++b) {
+    const Index first = p.blocks[b].first * s_.T, rows = p.blocks[b].count * s_.T;
+    const MatView<const float> xs = x.row_range(first, rows), dys = dy.row_range(first, rows);
+    const MatView<float> dw = as_matrix(p.sink->open(b, weight_offset, w.size), w.rows(), w.cols());
     // A sample's tokens are one chain, samples are leaves: K-segments of T rows (F2).
     product(p.launch, w.name, SEEKSIM_SITE, Trans::yes, Trans::no, column ? dys : xs, column ? xs : dys, dw, s_.T);
-    if (bias == nullptr) continue;
-    p.launch(
-        bias->name, SEEKSIM_SITE, memory_cost(dys.rows * dys.cols),
-        [T = s_.T](Lane lane, Mat<const float> d, Vec<float> db) { kernels::bias_grad(lane, d, T, db); }, dys,
-        vector_in(block, *bias));
   }
+  p.sink->close(weight_offset, w.size);
+}
+
+void Gpt2::bias_grad(const Pass& p, const ParameterInfo& bias, MatView<const float> dy) {
+  for (Index b = 0; b < Index(p.blocks.size()); ++b) {
+    const MatView<const float> dys = dy.row_range(p.blocks[b].first * s_.T, p.blocks[b].count * s_.T);
+    p.launch(
+        bias.name, SEEKSIM_SITE, memory_cost(dys.rows * dys.cols),
+        [T = s_.T](Lane lane, Mat<const float> d, Vec<float> db) { kernels::bias_grad(lane, d, T, db); }, dys,
+        p.sink->open(b, bias.offset, bias.size));
+  }
+  p.sink->close(bias.offset, bias.size);
 }
 
 void Gpt2::norm_grad(const Pass& p, const ParameterInfo& gamma, const ParameterInfo& beta, MatView<const float> dy,
                      MatView<const float> x, VecView<const float> mean, VecView<const float> rstd) {
-  for (const GradientBlock& block : p.blocks) {
-    const Index first = block.first * s_.T, rows = block.count * s_.T;
+  for (Index b = 0; b < Index(p.blocks.size()); ++b) {
+    const Index first = p.blocks[b].first * s_.T, rows = p.blocks[b].count * s_.T;
+    const VecView<float> both = p.sink->open(b, gamma.offset, gamma.size + beta.size);
     p.launch(
         gamma.name, SEEKSIM_SITE, memory_cost(2 * rows * x.cols, 2),
         [T = s_.T](Lane lane, Mat<const float> d, Mat<const float> in, Vec<const float> m, Vec<const float> r,
                    Vec<float> dg, Vec<float> db) { kernels::layer_norm_param_grad(lane, d, in, m, r, T, dg, db); },
         dy.row_range(first, rows), x.row_range(first, rows), mean.part(first, rows), rstd.part(first, rows),
-        vector_in(block, gamma), vector_in(block, beta));
+        both.part(0, gamma.size), both.part(gamma.size, beta.size));
   }
+  p.sink->close(gamma.offset, gamma.size + beta.size);
 }
 
 }  // namespace seeksim::runtime

@@ -75,8 +75,9 @@ void add(Launcher& launch, const char* tensor, const char* site, MatView<const f
 
 }  // namespace
 
-void Gpt2::forward(Launcher& launch, Buffer& weights, Index samples) {
-  const Pass p{launch, weights, samples, {}};
+void Gpt2::forward(Launcher& launch, Weights& weights, Index samples) {
+  const Pass p{launch, weights, samples, {}, nullptr};
+  weights.fetch(0);
   const MatView<float> x0 = act(x_, samples, s_.C);  // (R, C)
   launch(
       "wte.weight", SEEKSIM_SITE, memory_cost(3 * x0.rows * x0.cols, 1.0 / 3),
@@ -84,13 +85,20 @@ void Gpt2::forward(Launcher& launch, Buffer& weights, Index samples) {
         kernels::embedding_forward(lane, tokens, T, wte, wpe, x);
       },
       reads(inputs(samples)), weight(p, parameters_.wte()), weight(p, parameters_.wpe()), x0);
-  for (int l = 0; l < s_.L; ++l) layer_forward(p, l);
+  weights.release(0);
+  for (int l = 0; l < s_.L; ++l) {
+    weights.fetch(1 + l);
+    layer_forward(p, l);
+    weights.release(1 + l);
+  }
 
+  weights.fetch(head_module());
   const MatView<float> normed = act(lnf_, samples, s_.C);  // (R, C)
   norm(launch, "ln_f.weight", SEEKSIM_SITE, eps_, act(x_, samples, s_.C, s_.L), vector(p, parameters_.ln_f_weight()),
        vector(p, parameters_.ln_f_bias()), normed, row_values(meanf_, samples, 0), row_values(rstdf_, samples, 0));
   product(launch, parameters_.head().name, SEEKSIM_SITE, Trans::no, Trans::yes, normed, weight(p, parameters_.head()),
           act(logits_, samples, s_.V), 0);  // (R, V)
+  weights.release(head_module());
 }
 
 void Gpt2::layer_forward(const Pass& p, int l) {

@@ -92,8 +92,8 @@ void Gpt2Parameters::add(const char* name, std::vector<Index> shape, Index slab_
   all_.push_back(std::move(info));
 }
 
-void draw_parameter(const ModelPlan& plan, std::uint64_t seed, Init init, std::uint32_t number,
-                    kernels::Vec<float> out) {
+void draw_parameter(const ModelPlan& plan, std::uint64_t seed, Init init, std::uint32_t number, kernels::Vec<float> out,
+                    Index first) {
   const kernels::Lane here;
   switch (init) {
     case Init::zeros:
@@ -101,11 +101,11 @@ void draw_parameter(const ModelPlan& plan, std::uint64_t seed, Init init, std::u
     case Init::ones:
       return kernels::fill_bits(here, out, 0x3f800000u);
     case Init::normal:
-      return kernels::fill_normal(here, out, number, 0, static_cast<float>(plan.init_stddev), seed);
+      return kernels::fill_normal(here, out, number, std::uint64_t(first), static_cast<float>(plan.init_stddev), seed);
     case Init::residual: {
       // The residual stream adds 2 * layers of these; GPT-2 keeps its variance by scaling each.
       const double stddev = plan.init_stddev / host_sqrt(2.0 * plan.layers);
-      return kernels::fill_normal(here, out, number, 0, static_cast<float>(stddev), seed);
+      return kernels::fill_normal(here, out, number, std::uint64_t(first), static_cast<float>(stddev), seed);
     }
   }
 }

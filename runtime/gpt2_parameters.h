@@ -93,9 +93,10 @@ class Gpt2Parameters {
   Index size_ = 0;
 };
 
-// Draws a parameter's initial value: a pure function of (seed, number in registration order, element).
-void draw_parameter(const ModelPlan& plan, std::uint64_t seed, Init init, std::uint32_t number,
-                    kernels::Vec<float> out);
+// Draws a parameter's initial value, elements from `first` on: a pure function of (seed, number in registration order,
+// element).
+void draw_parameter(const ModelPlan& plan, std::uint64_t seed, Init init, std::uint32_t number, kernels::Vec<float> out,
+                    Index first = 0);
 
 template <class T>
 VecView<T> vector_of(Buffer& flat, const ParameterInfo& p) {

@@ -24,6 +24,9 @@ class GradientTree {
   // elements: of one node. Buffers are made when first needed and kept.
   GradientTree(Device& device, Index elements) : device_(device), elements_(elements) {}
 
+  // Serves as the first node's buffer. Outlives the tree.
+  void adopt(Buffer& buffer) { free_.push_back(&buffer); }
+
   // A new step of `leaves` samples; forgets what an interrupted one left.
   void begin(Index leaves);
   // A buffer for `node`, to be filled entirely by launches on one queue.

@@ -34,8 +34,12 @@ class Launcher {
   void operator()(const char* tensor, const char* site, Cost cost, Kernel kernel, Views... views) {
     launch(OpKind::compute, tensor, site, cost, kernel, views...);
   }
+  // Muted: launches do nothing. For a micro-step in which this rank has no samples, but takes part in what others need.
+  void mute(bool on) { muted_ = on; }
+
   template <class Kernel, class... Views>
   void launch(OpKind kind, const char* tensor, const char* site, Cost cost, Kernel kernel, Views... views) {
+    if (muted_) return;
     op_.kind = kind;
     op_.tensor = tensor;
     op_.site = site;
@@ -50,6 +54,7 @@ class Launcher {
  private:
   Queue* queue_;
   Op op_;
+  bool muted_ = false;
 };
 
 // What a launch costs that reads and writes `floats` floats and computes little.

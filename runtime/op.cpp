@@ -11,9 +11,10 @@ namespace {
 
 constexpr std::array<std::string_view, std::size_t(OpKind::count_)> kKinds = {
     "compute",   "copy", "all_reduce", "reduce_scatter", "all_gather",  "broadcast", "send", "recv",
-    "barrier",   "vote", "agree",      "comm_create",    "data_load"};
+    "barrier",   "vote", "agree",      "comm_create",    "data_load",   "param_gather",
+    "publish",   "peer_copy", "redistribute"};
 constexpr std::array<std::string_view, std::size_t(Phase::count_)> kPhases = {
-    "init", "data", "forward", "backward", "grad_reduce", "optimizer", "commit", "checkpoint", "recovery"};
+    "init", "data", "forward", "backward", "grad_reduce", "optimizer", "commit", "checkpoint", "recovery", "publish"};
 constexpr std::array<std::string_view, std::size_t(Axis::count_)> kAxes = {"world", "data", "pipeline", "tensor",
                                                                             "expert"};
 
@@ -36,6 +37,21 @@ std::string size_text(std::uint64_t bytes) {
 }
 
 }  // namespace
+
+bool is_collective(OpKind kind) {
+  switch (kind) {
+    case OpKind::all_reduce:
+    case OpKind::reduce_scatter:
+    case OpKind::all_gather:
+    case OpKind::param_gather:
+    case OpKind::publish:
+    case OpKind::peer_copy:
+    case OpKind::redistribute:
+      return true;
+    default:
+      return false;
+  }
+}
 
 std::string_view name(OpKind kind) { return name_in(kKinds, kind); }
 std::string_view name(Phase phase) { return name_in(kPhases, phase); }

@@ -2,6 +2,8 @@
 // again in its own way (NUMERICS.md, R6).
 #include "runtime/optimizer.h"
 
+#include <algorithm>
+
 #include "kernels/check.h"
 #include "kernels/optimizer.h"
 #include "kernels/pointwise.h"
@@ -12,12 +14,30 @@ namespace seeksim::runtime {
 using kernels::Lane;
 using kernels::Vec;
 
-Optimizer::Optimizer(Device& device, const OptimizerPlan& plan, const Gpt2Parameters& parameters)
-    : plan_(plan), parameters_(parameters) {
+namespace {
+
+// Pieces of at most `limit` elements.
+std::vector<ParameterPiece> cut_pieces(const std::vector<ParameterPiece>& pieces, Index limit) {
+  if (limit <= 0) return pieces;
+  std::vector<ParameterPiece> cut;
+  for (const ParameterPiece& piece : pieces) {
+    for (Index at = 0; at < piece.size; at += limit) {
+      cut.push_back({piece.parameter, piece.first + at, std::min(limit, piece.size - at)});
+    }
+  }
+  return cut;
+}
+
+}  // namespace
+
+Optimizer::Optimizer(Device& device, const OptimizerPlan& plan, std::vector<ParameterPiece> pieces, Index sub_group,
+                     MemoryTag tag)
+    : plan_(plan), pieces_(cut_pieces(pieces, sub_group)) {
   SEEKSIM_CHECK(plan.type == "AdamW" || plan.type == "Adam", "no optimizer '%s'", plan.type.c_str());
-  const std::size_t bytes = static_cast<std::size_t>(parameters.size()) * sizeof(float);
-  m_ = device.allocate(bytes, MemoryTag::optimizer, "adam m");
-  v_ = device.allocate(bytes, MemoryTag::optimizer, "adam v");
+  for (const ParameterPiece& piece : pieces_) size_ += piece.size;
+  const std::size_t bytes = static_cast<std::size_t>(std::max<Index>(size_, 1)) * sizeof(float);
+  m_ = device.allocate(bytes, tag, "adam m");
+  v_ = device.allocate(bytes, tag, "adam v");
 }
 
 void Optimizer::reset(Launcher& launch) {
@@ -25,12 +45,19 @@ void Optimizer::reset(Launcher& launch) {
   beta1_power_ = beta2_power_ = 1;
   for (Buffer* moments : {m_.get(), v_.get()}) {
     launch(
-        moments->name, SEEKSIM_SITE, memory_cost(parameters_.size(), 0),
+        moments->name, SEEKSIM_SITE, memory_cost(size_, 0),
         [](Lane lane, Vec<float> x) { kernels::fill_bits(lane, x, 0); }, vec<float>(*moments));
   }
 }
 
-void Optimizer::step(Launcher& launch, Buffer& weights, Buffer& gradients, float grad_factor, double lr) {
+void Optimizer::continue_from(const Optimizer& other) {
+  steps_ = other.steps_;
+  beta1_power_ = other.beta1_power_;
+  beta2_power_ = other.beta2_power_;
+}
+
+void Optimizer::step(Launcher& launch, VecView<float> weights, VecView<const float> gradients, float grad_factor,
+                     double lr) {
   ++steps_;
   beta1_power_ *= plan_.betas[0];
   beta2_power_ *= plan_.betas[1];
@@ -45,15 +72,17 @@ void Optimizer::step(Launcher& launch, Buffer& weights, Buffer& gradients, float
   constants.inverse_sqrt_bias2 = static_cast<float>(1.0 / host_sqrt(1.0 - beta2_power_));
   constants.grad_factor = grad_factor;
   constants.decoupled = plan_.type == "AdamW";
-  for (const ParameterInfo& p : parameters_.all()) {
-    constants.weight_decay = p.decays ? static_cast<float>(plan_.weight_decay) : 0.0f;
+  Index at = 0;
+  for (const ParameterPiece& p : pieces_) {
+    constants.weight_decay = p.parameter->decays ? static_cast<float>(plan_.weight_decay) : 0.0f;
     launch(
-        p.name, SEEKSIM_SITE, memory_cost(7 * p.size, 2),
+        p.parameter->name, SEEKSIM_SITE, memory_cost(7 * p.size, 2),
         [constants](Lane lane, Vec<const float> grad, Vec<float> param, Vec<float> m, Vec<float> v) {
           kernels::adamw(lane, constants, grad, param, m, v);
         },
-        vector_of<const float>(gradients, p), vector_of<float>(weights, p), vector_of<float>(*m_, p),
-        vector_of<float>(*v_, p));
+        gradients.part(at, p.size), weights.part(at, p.size), first_moments().part(at, p.size),
+        second_moments().part(at, p.size));
+    at += p.size;
   }
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/placement.h"
 #include "runtime/time.h"
 
 namespace seeksim::runtime {
@@ -67,6 +68,7 @@ struct Definition {
 // How the work is laid out. Never changes a bit.
 struct Layout {
   int micro_batch = 2;           // samples a micro-batch at most
+  ZeroPlan zero;                 // what is sharded, and how it travels
 };
 
 enum class RecoveryPolicy : std::uint8_t { stop, retry_step, rebuild_and_redo };
@@ -75,6 +77,7 @@ struct RecoveryPlan {
   RecoveryPolicy policy = RecoveryPolicy::rebuild_and_redo;
   TimeNs watchdog_ns = 600 * kSecond;   // on every operation
   TimeNs agree_ns = 30 * kSecond;       // who has not answered by then is dead
+  bool peer_copies = true;              // rebuild_and_redo at ZeRO 1 to 3: each shard's state has a copy on another rank
   int attempts_max = 8;                 // recoveries without a committed step in between, then stop
 };
 

@@ -114,8 +114,7 @@ Ballot Recovery::ballot(const SeamError& failure, const Trainer& trainer, TimeNs
   const Communicator* comm = trainer.communicator();
   if (comm == nullptr) return ballot;
   ballot.last_joined = comm->last_sequence();
-  const bool collective = failure.op().kind == OpKind::all_reduce || failure.op().kind == OpKind::all_gather;
-  if (collective) ballot.stuck_sequence = failure.op().sequence;
+  if (is_collective(failure.op().kind)) ballot.stuck_sequence = failure.op().sequence;
   ballot.missing_peer = failure.op().peer;
   ballot.missing_is_sender = failure.kind() == ErrorKind::corrupt || failure.kind() == ErrorKind::mismatch;
   // The transport knows better which operation is the oldest that did not end, and whose message it lacks.
@@ -208,6 +207,9 @@ TrainOutcome train(Rank& rank, const TrainPlan& plan, Observer& observer, std::v
         if (auto over = recovery.recover(*failure, trainer)) return *over;
         failure.reset();
       }
+      if (const std::string lost = trainer.lost(rank.control.members()); !lost.empty()) {
+        return {Ending::stopped, lost, trainer.step(), trainer.state()};
+      }
       trainer.prepare();
       trainer.connect(rank.control.epoch(), rank.control.members());
       recovery.rebuilt();
@@ -215,6 +217,7 @@ TrainOutcome train(Rank& rank, const TrainPlan& plan, Observer& observer, std::v
         trainer.train_step();
         recovery.step_committed();
       }
+      trainer.conclude();
     } catch (const SeamError& error) {
       caught.emplace(error);
     } catch (const std::exception&) {

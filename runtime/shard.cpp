@@ -45,6 +45,23 @@ std::vector<SampleRange> cut_samples(Index global_batch, int count) {
   return cuts;
 }
 
+int StepCut::count() const {
+  const Index each = members * micro;
+  return interleaved ? static_cast<int>((leaves + each - 1) / each) : 1;
+}
+
+SampleRange StepCut::window(int k) const {
+  if (!interleaved) return {0, leaves};
+  const Index each = members * micro;
+  return {k * each, std::min((k + 1) * each, leaves)};
+}
+
+SampleRange StepCut::samples(int k, int member) const {
+  if (!interleaved) return samples_of(leaves, members, member);
+  const SampleRange all = window(k);
+  return {all.begin + member * all.size() / members, all.begin + (member + 1) * all.size() / members};
+}
+
 std::vector<SampleRange> micro_batches(SampleRange samples, Index micro_batch) {
   SEEKSIM_CHECK(micro_batch > 0, "micro-batches of %lld samples", static_cast<long long>(micro_batch));
   const Index count = (samples.size() + micro_batch - 1) / micro_batch;

@@ -36,6 +36,19 @@ std::vector<SampleRange> cut_samples(Index global_batch, int count);
 // The samples of one member, without making the list.
 SampleRange samples_of(Index global_batch, int count, int member);
 
+// How a step's samples meet in reductions: which of them all members together bring to the k-th reduction, and which of
+// those each member. A formula, so that every rank (and every kernel) can ask it about all others.
+struct StepCut {
+  Index leaves = 0;  // samples of the step
+  int members = 1;
+  Index micro = 1;           // samples a micro-batch at most
+  bool interleaved = false;  // false: one reduction a step, contiguous samples a rank (gradients replicated);
+                             // true: one a micro-step, contiguous samples a micro-step (gradients sharded, R3)
+  int count() const;         // of reductions
+  SampleRange window(int k) const;
+  SampleRange samples(int k, int member) const;
+};
+
 // The micro-batches of one rank: ceil(samples / micro_batch) of at most `micro_batch` samples each. Where that number
 // allows it they begin on multiples of `micro_batch`, which are aligned tree nodes when it is a power of two.
 std::vector<SampleRange> micro_batches(SampleRange samples, Index micro_batch);

@@ -23,30 +23,34 @@ using kernels::Vec;
 void Trainer::train_step() {
   compute_.at(comm_->epoch(), step_);
   hand_out_gradients_ = observer_.wants_gradients(rank_.id, step_);
-  tree_->begin(plan_.definition.global_batch);
+  if (tree_) tree_->begin(plan_.definition.global_batch);
+  if (reducer_) reducer_->begin_step(step_);
+  if (gathered_) gathered_->begin_step(compute_, step_);
 
   // Every micro-batch adds nodes to the gradient tree; what they are depends on the samples, never on the cut.
   for (int k = 0; k < int(micro_batches_.size()); ++k) {
     fetch(micro_batches_[k], k);
     forward_backward(micro_batches_[k], k);
   }
-  wait_for(compute_.last());
 
-  reduce_gradients();  // subtree roots of all ranks -> the gradient of the global batch, the same bits on every rank
-  add_tied_gradients();
+  reduce_gradients();  // the gradient of the global batch, the same bits everywhere: of all parameters or of the shard
   measure_gradients();
   const StepResult result = read_result();
+  if (keeper_ && hand_out_gradients_) handed_out_ = gather_flat(keeper_->own().gradients, "gradients", {});
 
   // The commit point. Until here nothing durable has changed; from here on every member goes forward.
-  const bool apply_it = vote(result.finite);
-  const double lr = learning_rate(plan_.definition.scheduler, plan_.definition.optimizer.lr, optimizer_->steps());
+  const bool apply_it = vote("step", result.finite);
+  const double lr = learning_rate(plan_.definition.scheduler, plan_.definition.optimizer.lr,
+                                  keeper_ ? keeper_->own().optimizer->steps() : optimizer_->steps());
   if (apply_it) apply(result, lr);
   commit(result, apply_it, lr);
+  if (apply_it) publish();
 }
 
 // ---- before the commit point -------------------------------------------------------------------------------------
 
 void Trainer::fetch(const SampleRange& samples, int micro_batch) {
+  compute_.mute(samples.size() == 0);  // others have samples: this rank only takes part in what they need
   compute_.phase(Phase::data, micro_batch);
   const std::int64_t first = step_ * plan_.definition.global_batch + samples.begin;
   compute_.launch(
@@ -63,24 +67,73 @@ void Trainer::fetch(const SampleRange& samples, int micro_batch) {
 }
 
 void Trainer::forward_backward(const SampleRange& samples, int micro_batch) {
+  Weights& weights = gathered_ ? static_cast<Weights&>(*gathered_) : *all_weights_;
   compute_.phase(Phase::forward, micro_batch);
-  model_->forward(compute_, *weights_, samples.size());
+  if (gathered_) gathered_->begin_pass(micro_batch, true);
+  model_->forward(compute_, weights, samples.size());
   model_->loss(compute_, samples.size(), scale_.at_loss);
 
   compute_.phase(Phase::backward, micro_batch);
+  if (gathered_) gathered_->begin_pass(micro_batch, false);
   const std::vector<kernels::TreeNode> nodes =
       kernels::cover(samples.begin, samples.end, plan_.definition.global_batch);
   std::vector<GradientBlock> blocks;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     const Index first = kernels::first_leaf(nodes[i]);
     const Index end = i + 1 < nodes.size() ? kernels::first_leaf(nodes[i + 1]) : samples.end;
-    blocks.push_back({first - samples.begin, end - first, tree_->open(nodes[i])});
+    blocks.push_back({first - samples.begin, end - first});
   }
-  model_->backward(compute_, *weights_, samples.size(), scale_.at_loss, blocks);
-  for (const kernels::TreeNode node : nodes) tree_->close(compute_, node);
+  if (buckets_) {  // gradients are sharded: each full bucket goes to its owners at once
+    reducer_->begin_reduction(micro_batch);
+    buckets_->begin(compute_, Index(blocks.size()));
+    model_->backward(compute_, weights, samples.size(), scale_.at_loss, blocks, *buckets_);
+    reducer_->end_reduction();
+  } else {
+    std::vector<VecView<float>> out;
+    for (const kernels::TreeNode node : nodes) out.push_back(tree_->open(node));
+    NodeSink sink(out);
+    model_->backward(compute_, weights, samples.size(), scale_.at_loss, blocks, sink);
+    for (const kernels::TreeNode node : nodes) tree_->close(compute_, node);
+  }
+  compute_.mute(false);
 }
 
 void Trainer::reduce_gradients() {
+  if (!sharded(placement_.gradients)) wait_for(compute_.last());
+  if (!sharded(placement_.optimizer)) {
+    reduce_everywhere();
+    add_tied_gradients();
+  } else {
+    reduce_to_owners();
+  }
+}
+
+// What is left of it: where gradients are sharded their buckets have been under way since backward.
+void Trainer::reduce_to_owners() {
+  Queue& queue = reducer_->launcher().queue();
+  if (!sharded(placement_.gradients)) {
+    queue.wait(compute_.queue().record());
+    reducer_->begin_reduction(0);
+    const std::vector<VecView<const float>> nodes = tree_->parts();
+    for (const Bucket& bucket : reducer_->buckets()) {
+      std::vector<VecView<const float>> parts;
+      for (const VecView<const float>& node : nodes) parts.push_back(node.part(bucket.lo, bucket.hi - bucket.lo));
+      reducer_->reduce(bucket, parts);
+    }
+    reducer_->end_reduction();
+  }
+  const Index blocks = keeper_->partition().norm_blocks();
+  reducer_->finish(keeper_->own().gradients, vec<float>(*norm_blocks_, blocks, 1), scale_.at_root);
+  reducer_->wait();
+  // The copy of this shard's state must be able to take this step before anybody knows that it is committed.
+  if (keeper_->keeps_copies()) {
+    const Op op = keeper_->send_gradients(*comm_, queue, step_);
+    comm_->wait(queue.record(), op);
+  }
+  compute_.queue().wait(queue.record());
+}
+
+void Trainer::reduce_everywhere() {
   Op op;
   op.phase = Phase::grad_reduce;
   op.step = step_;
@@ -111,6 +164,7 @@ void Trainer::add_tied_gradients() {
 // The count of non-finite values, and norm^2 by the tree: blocks inside slabs, slabs, parameters in their order.
 void Trainer::measure_gradients() {
   compute_.phase(Phase::grad_reduce);
+  if (keeper_) return measure_shard();
   const Index count = Index(parameters_.all().size());
   compute_(
       "gradients", SEEKSIM_SITE, memory_cost(parameters_.size()),
@@ -143,30 +197,108 @@ void Trainer::measure_gradients() {
   wait_for(compute_.last());
 }
 
+// The same by owners: everybody counts and squares the blocks of its own shard, then all blocks' norms and the loss go
+// to all, who fold them alike.
+void Trainer::measure_shard() {
+  const Partition& partition = keeper_->partition();
+  const ShardState& own = keeper_->own();
+  compute_(
+      "gradients", SEEKSIM_SITE, memory_cost(own.shard.size),
+      [](Lane lane, Vec<const float> x, Vec<std::int64_t> n) {
+        n[0] = 0;
+        kernels::count_nonfinite(lane, x, n);
+      },
+      reads(own.gradients), vec<std::int64_t>(*nonfinite_));
+  Index at = 0, block = partition.norm_blocks_before(own.shard.offset);
+  for (const ParameterPiece& piece : partition.pieces(own.shard)) {
+    const Index end = partition.norm_blocks_before(piece.offset() + piece.size);
+    compute_(
+        piece.parameter->name, SEEKSIM_SITE, memory_cost(piece.size, 2),
+        [slab = piece.parameter->slab, first = piece.first](Lane lane, Vec<const float> x, Vec<float> norms) {
+          Index done = 0;
+          for (Index i = 0; i < x.n;) {
+            const Index size = std::min(slab - (first + i) % slab, x.n - i), blocks = (size + kBlock - 1) / kBlock;
+            kernels::norm2_blocks(lane, {x.data + i, size}, {norms.data + done, blocks});
+            i += size;
+            done += blocks;
+          }
+        },
+        reads(own.gradients.part(at, piece.size)), vec<float>(*norm_blocks_, block, end - block));
+    at += piece.size;
+    block = end;
+  }
+  std::vector<ShardInfo> shares;
+  for (int member = 0; member < comm_->size(); ++member) {
+    const ShardInfo shard = partition.shard(member);
+    const Index first = partition.norm_blocks_before(shard.offset);
+    const Index loss = partition.is_last(member) ? 1 : 0;
+    shares.push_back({first, partition.norm_blocks_before(shard.offset + shard.size) + loss - first});
+  }
+  Op op;
+  op.phase = Phase::grad_reduce;
+  op.step = step_;
+  op.tensor = "norms";
+  op.site = SEEKSIM_SITE;
+  Queue& queue = rank_.device.communication_queue();
+  queue.wait(compute_.queue().record());
+  op = comm_->all_gather(queue, op, vec<float>(*norm_blocks_, 0, partition.norm_blocks() + 1), shares);
+  const Event gathered = queue.record();
+  comm_->wait(gathered, op);
+  compute_.queue().wait(gathered);
+  fold_norms();
+}
+
+void Trainer::fold_norms() {
+  const Partition& partition = keeper_->partition();
+  const Index count = Index(parameters_.all().size());
+  for (Index i = 0; i < count; ++i) {
+    const ParameterInfo& p = parameters_.all()[i];
+    const Index first = partition.first_norm_block(i), blocks = partition.first_norm_block(i + 1) - first;
+    compute_(
+        p.name, SEEKSIM_SITE, memory_cost(blocks),
+        [of_slab = (p.slab + kBlock - 1) / kBlock](Lane, Vec<const float> squares, Vec<float> norm) {
+          float slabs[kSlabs];
+          Index n = 0;
+          for (Index at = 0; at < squares.n; at += of_slab) {
+            slabs[n++] = kernels::tree_fold({squares.data + at, std::min(of_slab, squares.n - at)});
+          }
+          norm[0] = kernels::tree_fold({slabs, n});
+        },
+        vec<const float>(*norm_blocks_, first, blocks), vec<float>(*norms_, i, 1));
+  }
+  compute_(
+      "gradients", SEEKSIM_SITE, memory_cost(count),
+      [](Lane, Vec<const float> of_parameters, Vec<float> norm) { norm[0] = kernels::tree_fold(of_parameters); },
+      vec<const float>(*norms_, 0, count), vec<float>(*norms_, count, 1));
+  wait_for(compute_.last());
+}
+
 Trainer::StepResult Trainer::read_result() const {
   const Index count = Index(parameters_.all().size());
   StepResult result;
-  result.loss = vec<const float>(*gradients_, parameters_.loss_offset(), 1).get()[0];
+  result.loss = keeper_ ? vec<const float>(*norm_blocks_, keeper_->partition().norm_blocks(), 1).get()[0]
+                        : vec<const float>(*gradients_, parameters_.loss_offset(), 1).get()[0];
   result.grad_norm = host_sqrt(vec<const float>(*norms_, count, 1).get()[0]);
   // A norm beyond fp32 cannot be clipped to anything sensible; DeepSpeed calls that an overflow too.
   result.finite = vec<const std::int64_t>(*nonfinite_).get()[0] == 0 && host_finite(result.grad_norm);
   return result;
 }
 
-// True: all members have a finite gradient, apply it. False: skip it, everywhere. Throws where a member is missing.
-bool Trainer::vote(bool finite) {
+// Of a step: true, all members have a finite gradient, apply it; false, skip it, everywhere. All members hear the same
+// answer or none does. Throws where a member is missing.
+bool Trainer::vote(const char* about, bool good) {
   Op op;
   op.kind = OpKind::vote;
   op.phase = Phase::commit;
   op.epoch = comm_->epoch();
   op.rank = rank_.id;
   op.step = step_;
-  op.tensor = "step";
+  op.tensor = about;
   op.site = SEEKSIM_SITE;
   Ballot ballot;
   ballot.last_committed = step_ - 1;
   ballot.last_joined = comm_->last_sequence();
-  ballot.words[0] = finite ? 0 : 1;
+  ballot.words[0] = good ? 0 : 1;
   // Who misses this deadline is dead and fenced. A member that waits in vain in the reduction is not: its watchdog,
   // which ends a little after ours would, revokes the epoch and so cuts the vote short for all.
   const TimeNs patience = later(plan_.recovery.watchdog_ns, plan_.recovery.agree_ns);
@@ -174,9 +306,9 @@ bool Trainer::vote(bool finite) {
   if (!agreement.dead.empty()) {
     throw SeamError(ErrorKind::remote_error, op, "rank " + std::to_string(agreement.dead.front()) + " did not vote");
   }
-  bool all_finite = true;
-  for (const Ballot& other : agreement.ballots) all_finite = all_finite && other.words[0] == 0;
-  return all_finite;
+  bool all_good = true;
+  for (const Ballot& other : agreement.ballots) all_good = all_good && other.words[0] == 0;
+  return all_good;
 }
 
 // ---- after it ----------------------------------------------------------------------------------------------------
@@ -184,7 +316,12 @@ bool Trainer::vote(bool finite) {
 void Trainer::apply(const StepResult& result, double lr) {
   compute_.phase(Phase::optimizer);
   const float factor = clip_coefficient(plan_.definition.gradient_clipping, result.grad_norm);
-  optimizer_->step(compute_, *weights_, *gradients_, factor, lr);
+  if (keeper_) {
+    keeper_->step(compute_, factor, lr);
+  } else {
+    const Index n = parameters_.size();
+    optimizer_->step(compute_, vec<float>(*weights_, 0, n), vec<const float>(*gradients_, 0, n), factor, lr);
+  }
 }
 
 void Trainer::commit(const StepResult& result, bool applied, double lr) {
@@ -193,7 +330,8 @@ void Trainer::commit(const StepResult& result, bool applied, double lr) {
   record_digests();
   const std::int64_t step = step_++;
   if (hand_out_gradients_) {
-    const std::span<const float> reduced = host_floats(*gradients_, parameters_.size());
+    const std::span<const float> reduced =
+        keeper_ ? std::span<const float>(handed_out_) : host_floats(*gradients_, parameters_.size());
     observer_.gradients(rank_.id, step, to_hugging_face(parameters_, plan_.definition.model, reduced));
   }
   StepRecord record;
@@ -206,6 +344,37 @@ void Trainer::commit(const StepResult& result, bool applied, double lr) {
   observer_.step_committed(rank_.id, record);
 }
 
+// Updated parameters, from their owners to all who hold them. The step is committed: whoever fails here is caught up in
+// the next world, whose members publish again.
+void Trainer::publish() {
+  if (!keeper_) return;
+  Queue& queue = rank_.device.communication_queue();
+  if (gathered_) {
+    if (!gathered_->has_persistent()) return;
+    const Event published = gathered_->refresh_persistent(queue, step_ - 1);
+    comm_->wait(published, gathered_->last_op());
+    return;
+  }
+  const Index bucket = plan_.layout.zero.allgather_bucket_elements;
+  for (Index lo = 0; lo < parameters_.size(); lo += bucket) {
+    const Index hi = std::min(lo + bucket, parameters_.size());
+    std::vector<ShardInfo> shards;
+    for (int member = 0; member < comm_->size(); ++member) {
+      const ShardInfo shard = keeper_->partition().shard_in(member, lo, hi);
+      shards.push_back({shard.offset - lo, shard.size});
+    }
+    Op op;
+    op.kind = OpKind::publish;
+    op.phase = Phase::publish;
+    op.step = step_ - 1;
+    op.tensor = "parameters";
+    op.site = SEEKSIM_SITE;
+    op = comm_->all_gather(queue, op, vec<float>(*weights_, lo, hi - lo), shards);
+    comm_->wait(queue.record(), op);
+  }
+}
+
+// Of what this rank holds for good: all parameters, or its shard of each.
 void Trainer::record_digests() {
   Op op;
   op.phase = Phase::commit;
@@ -213,112 +382,22 @@ void Trainer::record_digests() {
   op.rank = rank_.id;
   op.step = step_;
   op.site = SEEKSIM_SITE;
-  for (const ParameterInfo& p : parameters_.all()) {
-    op.tensor = p.name;
-    rank_.recorder.mix(op, kernels::digest(vector_of<const float>(*weights_, p).get()));
-  }
-}
-
-// ---- around the steps --------------------------------------------------------------------------------------------
-
-Trainer::Trainer(Rank& rank, const TrainPlan& plan, Observer& observer)
-    : rank_(rank),
-      plan_(plan),
-      observer_(observer),
-      parameters_(plan.definition.model, plan.definition.optimizer.decay_all),
-      scale_(Index(plan.definition.global_batch) * plan.definition.model.context),
-      data_(data_source(plan.definition)),
-      compute_(rank.device.compute_queue(), rank.id) {}
-
-void Trainer::prepare() {
-  if (optimizer_) return;
-  // First all memory, then given weights, then the first launch: when memory is short or the weights are bad, nothing
-  // may be pending that refers to the buffers.
-  allocate();
-  compute_.at(0, -1);
-  compute_.phase(Phase::init);
-  initial_weights();
-  optimizer_->reset(compute_);
-}
-
-void Trainer::allocate() {
-  Device& device = rank_.device;
-  auto floats = [&](Index n, MemoryTag tag, const char* name) {
-    return device.allocate(static_cast<std::size_t>(n) * sizeof(float), tag, name);
-  };
-  Index largest_slab = 0;
-  for (const ParameterInfo& p : parameters_.all()) largest_slab = std::max(largest_slab, p.slab);
-  weights_ = floats(parameters_.size(), MemoryTag::parameters, "weights");
-  gradients_ = floats(parameters_.gradient_size(), MemoryTag::gradients, "gradients");
-  norm_blocks_ = floats((largest_slab + kBlock - 1) / kBlock, MemoryTag::scratch, "norm blocks");
-  norms_ = floats(Index(parameters_.all().size()) + 1, MemoryTag::scratch, "norms");
-  nonfinite_ = device.allocate(sizeof(std::int64_t), MemoryTag::scratch, "non-finite count");
-  const Index samples = std::min(plan_.layout.micro_batch, plan_.definition.global_batch);
-  model_.emplace(device, plan_.definition.model, parameters_, samples);
-  tree_.emplace(device, parameters_.gradient_size());
-  optimizer_.emplace(device, plan_.definition.optimizer, parameters_);
-}
-
-void Trainer::initial_weights() {
-  const Definition& d = plan_.definition;
-  if (!d.initial_weights.empty()) {
-    const auto flat = vec<float>(*weights_).get();
-    from_hugging_face(parameters_, d.model, read_safetensors(d.initial_weights),
-                      {flat.data, static_cast<std::size_t>(flat.n)});
+  if (!keeper_) {
+    for (const ParameterInfo& p : parameters_.all()) {
+      op.tensor = p.name;
+      rank_.recorder.mix(op, kernels::digest(vector_of<const float>(*weights_, p).get()));
+    }
     return;
   }
-  for (std::uint32_t i = 0; i < parameters_.all().size(); ++i) {
-    const ParameterInfo& p = parameters_.all()[i];
-    compute_(
-        p.name, SEEKSIM_SITE, memory_cost(p.size, 20),
-        [model = &d.model, seed = d.training_seed, init = p.init, i](Lane, Vec<float> out) {
-          draw_parameter(*model, seed, init, i, out);
-        },
-        vector_of<float>(*weights_, p));
+  Index at = 0;
+  for (const ParameterPiece& piece : keeper_->partition().pieces(keeper_->own().shard)) {
+    op.tensor = piece.parameter->name;
+    rank_.recorder.mix(op, kernels::digest(reads(keeper_->own().parameters.part(at, piece.size)).get()));
+    at += piece.size;
   }
-}
-
-void Trainer::connect(std::uint32_t epoch, std::vector<int> members) {
-  comm_.reset();
-  comm_.emplace(rank_, Axis::data, epoch, std::move(members), plan_.recovery.watchdog_ns);
-  ownership_ = {plan_.definition.global_batch, comm_->size()};
-  const SampleRange mine = samples_of(plan_.definition.global_batch, comm_->size(), comm_->position());
-  micro_batches_ = micro_batches(mine, plan_.layout.micro_batch);
-}
-
-void Trainer::abandon() {
-  if (comm_) comm_->abort();
-  rank_.device.drain();
-  comm_.reset();
 }
 
 void Trainer::wait_for(const Op& op) { comm_->wait(compute_.queue().record(), op); }
-
-std::span<const float> Trainer::host_floats(const Buffer& buffer, Index n) const {
-  return {reinterpret_cast<const float*>(buffer.data), static_cast<std::size_t>(n)};
-}
-
-StateDigest Trainer::state() const {
-  StateDigest state;
-  state.data_position = step_ * plan_.definition.global_batch;
-  if (!optimizer_) return state;
-  state.optimizer_steps = optimizer_->steps();
-  auto digest_of = [](Buffer& buffer, const ParameterInfo& p) {
-    return kernels::digest(vector_of<const float>(buffer, p).get());
-  };
-  for (const ParameterInfo& p : parameters_.all()) {
-    const std::uint64_t digest = digest_of(*weights_, p);
-    state.by_tensor.emplace_back(p.name, digest);
-    state.params = kernels::combine(state.params, digest);
-    state.optimizer = kernels::combine(state.optimizer, digest_of(optimizer_->first_moments(), p));
-    state.optimizer = kernels::combine(state.optimizer, digest_of(optimizer_->second_moments(), p));
-  }
-  return state;
-}
-
-std::vector<NamedTensor> Trainer::weights() const {
-  return to_hugging_face(parameters_, plan_.definition.model, host_floats(*weights_, parameters_.size()));
-}
 
 float clip_coefficient(double limit, float norm) {
   if (limit <= 0) return 1.0f;

@@ -2,18 +2,23 @@
 // changes, so that a step which failed anywhere is simply run again, by the same members or by fewer.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "runtime/communicator.h"
 #include "runtime/data.h"
+#include "runtime/gathered_weights.h"
 #include "runtime/gpt2.h"
+#include "runtime/gradient_reducer.h"
 #include "runtime/gradient_tree.h"
 #include "runtime/observer.h"
 #include "runtime/optimizer.h"
 #include "runtime/plan.h"
 #include "runtime/rank.h"
+#include "runtime/shard_keeper.h"
 
 namespace seeksim::runtime {
 
@@ -21,11 +26,16 @@ class Trainer {
  public:
   Trainer(Rank& rank, const TrainPlan& plan, Observer& observer);
 
-  // Allocates everything and makes the initial weights; no communication. Does nothing the second time.
+  // Allocates what no world changes and makes the initial weights; no communication. Does nothing the second time.
   void prepare();
-  // A new communicator for `epoch` and a new cut of the batch. The step under way, if any, starts anew.
+  // Why these members cannot go on with what they hold; empty: they can.
+  std::string lost(const std::vector<int>& members) const;
+  // A new communicator for `epoch` and a new cut of the batch; shards come from those who hold them. The step under
+  // way, if any, starts anew.
   void connect(std::uint32_t epoch, std::vector<int> members);
   void train_step();
+  // After the last step: gathers what is sharded for state() and weights(), and lets nobody leave before all have it.
+  void conclude();
   // After a failure: gives up the communicator and waits until nothing is pending. Leaves what is durable untouched.
   void abandon();
 
@@ -35,6 +45,7 @@ class Trainer {
   const Communicator* communicator() const { return comm_ ? &*comm_ : nullptr; }
   bool is_lowest_rank() const { return comm_ && comm_->members().front() == rank_.id; }
 
+  // Digests of what is sharded are there after conclude() only.
   StateDigest state() const;
   std::vector<NamedTensor> weights() const;
 
@@ -45,47 +56,73 @@ class Trainer {
     float grad_norm = 0;
     bool finite = true;
   };
+  using PerParameter = std::function<void(const ParameterInfo&, std::span<const float>)>;
 
-  void allocate();
-  void initial_weights();
+  // A step (trainer.cpp).
   void fetch(const SampleRange& samples, int micro_batch);
   void forward_backward(const SampleRange& samples, int micro_batch);
+  void backward(const SampleRange& samples, int micro_batch);
   void reduce_gradients();
+  void reduce_everywhere();
+  void reduce_to_owners();
   void add_tied_gradients();
   void measure_gradients();
+  void measure_shard();
+  void fold_norms();
   StepResult read_result() const;
-  bool vote(bool finite);
+  bool vote(const char* about, bool good);
   void apply(const StepResult& result, double lr);
   void commit(const StepResult& result, bool applied, double lr);
+  void publish();
   void record_digests();
   void wait_for(const Op& op);
+
+  // Around the steps (trainer_world.cpp).
+  void allocate();
+  void initial_weights();
+  void draw(const std::vector<ParameterPiece>& pieces, VecView<float> out);
+  void connect_shards();
+  void connect_step();
+  std::vector<float> gather_flat(VecView<const float> shard, const char* what, const PerParameter& each);
   std::span<const float> host_floats(const Buffer& buffer, Index n) const;
+  bool sharded(Place place) const { return place == Place::sharded; }
 
   Rank& rank_;
   const TrainPlan& plan_;
   Observer& observer_;
+  Placement placement_;
   Gpt2Parameters parameters_;
   LossScale scale_;
   DataSource data_;
   Launcher compute_;
 
   // Made by prepare().
-  BufferPtr weights_;      // parameters
-  BufferPtr gradients_;    // reduced: parameters, head's share, loss (Gpt2Parameters)
-  BufferPtr norm_blocks_;  // norm^2 of the blocks of one slab
+  BufferPtr weights_;      // parameters; none where they are sharded
+  BufferPtr gradients_;    // parameters, head's share, loss (Gpt2Parameters); none where they are sharded
+  BufferPtr norm_blocks_;  // norm^2 of blocks: of one slab, or (optimizer sharded) of all, then the loss
   BufferPtr norms_;        // norm^2 of each parameter, then of all
   BufferPtr nonfinite_;    // a count
   std::optional<Gpt2> model_;
-  std::optional<GradientTree> tree_;
-  std::optional<Optimizer> optimizer_;
+  std::optional<GradientTree> tree_;    // this rank's subtree roots, where gradients are replicated
+  std::optional<Optimizer> optimizer_;  // where its state is replicated
+  std::optional<ShardKeeper> keeper_;   // where it is sharded
+  std::optional<ReplicatedWeights> all_weights_;
+  std::optional<GatheredWeights> gathered_;  // where parameters are sharded
 
   // Made by connect().
   std::optional<Communicator> comm_;
   std::vector<SampleRange> micro_batches_;  // of this rank, in samples of the step
   TreeOwnership ownership_;
+  StepCut cut_;
+  std::optional<GradientReducer> reducer_;
+  std::optional<BucketSink> buckets_;
 
   std::int64_t step_ = 0;
   bool hand_out_gradients_ = false;
+  std::vector<float> handed_out_;  // reduced gradients, gathered for the observer
+  // Made by conclude().
+  std::optional<StateDigest> concluded_;
+  std::vector<float> final_weights_;
 };
 
 // The clip coefficient: limit / (norm + 1e-6) where that is below one, else one. limit 0: no clipping.

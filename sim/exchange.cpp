@@ -35,6 +35,7 @@ void flip_bit(const Piece& piece, std::uint64_t bit) {
 
 void Exchange::prepare(std::span<const Piece> pieces, DiesAt dies) {
   pieces_.clear();
+  order_.clear();   // an exchange is used again: what it was sorted by before must not be looked at
   for (const Piece& piece : pieces) pieces_.push_back({piece});
   dies_ = dies;
   if (pieces_.size() > kFewPieces) sort_by_peer();

@@ -1,0 +1,218 @@
+// Events stand where two queues meet: a gather waits until the last user of its space is through, the compute queue
+// waits for the gather of what it is about to use. Nothing else.
+#include "runtime/gathered_weights.h"
+
+#include <algorithm>
+
+#include "kernels/check.h"
+#include "kernels/pointwise.h"
+
+namespace seeksim::runtime {
+
+using kernels::Lane;
+using kernels::Vec;
+
+GatheredWeights::GatheredWeights(Rank& rank, const Gpt2Parameters& parameters, int layers, const ZeroPlan& plan)
+    : rank_(rank), plan_(plan), launch_(rank.device.copy_queue(), rank.id) {
+  Index kept = 0;
+  for (const ParameterInfo& p : parameters.all()) {
+    if (p.size > plan.persistence_threshold_elements) continue;
+    add_stretch(kept_, p.offset, p.size, kept);
+    kept += p.size;
+  }
+  if (kept > 0) {
+    persistent_ =
+        rank.device.allocate(std::size_t(kept) * sizeof(float), MemoryTag::parameters, "persistent parameters");
+  }
+  add_module({&parameters.wte(), &parameters.wpe()});
+  for (int l = 0; l < layers; ++l) {
+    std::vector<const ParameterInfo*> layer;
+    for (int part = 0; part < int(LayerPart::count_); ++part) layer.push_back(&parameters.layer(l, LayerPart(part)));
+    add_module(layer);
+  }
+  add_module({&parameters.ln_f_weight(), &parameters.ln_f_bias(), &parameters.head()});
+  for (int m = 0; m < int(modules_.size()); ++m) sequence_.push_back(m);
+  for (int m = int(modules_.size()) - 1; m >= 0; --m) sequence_.push_back(m);
+}
+
+void GatheredWeights::add_stretch(std::vector<Stretch>& stretches, Index offset, Index size, Index at) {
+  Stretch* last = stretches.empty() ? nullptr : &stretches.back();
+  if (last != nullptr && last->offset + last->size == offset && last->at + last->size == at) {
+    last->size += size;
+  } else {
+    stretches.push_back({offset, size, at});
+  }
+}
+
+void GatheredWeights::add_module(const std::vector<const ParameterInfo*>& parameters) {
+  Module module;
+  module.name = parameters.front()->name;
+  for (const ParameterInfo* p : parameters) {
+    if (p->size <= plan_.persistence_threshold_elements) continue;
+    if (module.size == 0) module.name = p->name;
+    add_stretch(module.stretches, p->offset, p->size, module.size);
+    module.size += p->size;
+  }
+  modules_.push_back(std::move(module));
+}
+
+void GatheredWeights::connect(Communicator& comm, const Partition& partition, VecView<float> shard) {
+  forget();
+  comm_ = &comm;
+  partition_ = &partition;
+  shard_ = shard;
+}
+
+void GatheredWeights::forget() {
+  for (Module& module : modules_) module.buffer = -1, module.gathered = {};
+  for (Space& space : spaces_) space.taken = false, space.free = {};
+  live_ = 0;
+  at_ = 0;
+  current_ = -1;
+}
+
+void GatheredWeights::begin_step(Launcher& compute, std::int64_t step) {
+  compute_ = &compute;
+  step_ = step;
+}
+
+void GatheredWeights::begin_pass(int micro_batch, bool forward) {
+  if (forward) at_ = 0;
+  SEEKSIM_CHECK_EQ(at_, forward ? 0 : modules_.size());
+  micro_batch_ = micro_batch;
+  phase_ = forward ? Phase::forward : Phase::backward;
+}
+
+// ---- what the model asks for ---------------------------------------------------------------------------------------
+
+void GatheredWeights::fetch(int module) {
+  SEEKSIM_CHECK(at_ < sequence_.size() && sequence_[at_] == module, "module %d out of turn", module);
+  Module& m = modules_[module];
+  if (m.buffer < 0) gather_module(module);
+  if (m.size > 0) compute_->queue().wait(m.gathered);
+  current_ = module;
+  gather_ahead();
+}
+
+void GatheredWeights::release(int module) {
+  SEEKSIM_CHECK_EQ(module, current_);
+  Module& m = modules_[module];
+  if (m.size > 0 && !keeps(module)) {
+    Space& space = spaces_[m.buffer];
+    space.taken = false;
+    space.free = compute_->queue().record();
+    live_ -= m.size;
+    m.buffer = -1;
+  }
+  ++at_;
+}
+
+VecView<const float> GatheredWeights::of(const ParameterInfo& parameter) {
+  auto in = [&](const std::vector<Stretch>& stretches, Buffer* buffer) -> VecView<const float> {
+    for (const Stretch& s : stretches) {
+      if (parameter.offset >= s.offset && parameter.offset < s.offset + s.size)
+        return {buffer, s.at + parameter.offset - s.offset, parameter.size};
+    }
+    return {};
+  };
+  if (parameter.size <= plan_.persistence_threshold_elements) return in(kept_, persistent_.get());
+  const Module& m = modules_[current_];
+  const VecView<const float> view = in(m.stretches, m.buffer < 0 ? nullptr : spaces_[m.buffer].buffer.get());
+  SEEKSIM_CHECK(view.buffer != nullptr, "%s is used without being gathered", parameter.name);
+  return view;
+}
+
+// ---- gathering ------------------------------------------------------------------------------------------------------
+
+// As DeepSpeed counts: given up unless it is used again, in this micro-step, before max_reuse_distance elements of
+// others, and never kept past max_live_parameters.
+bool GatheredWeights::keeps(int module) const {
+  if (live_ > plan_.max_live_parameters) return false;
+  Index distance = 0;
+  for (std::size_t next = at_ + 1; next < sequence_.size() && distance < plan_.max_reuse_distance; ++next) {
+    if (sequence_[next] == module) return true;
+    distance += modules_[sequence_[next]].size;
+  }
+  return false;
+}
+
+void GatheredWeights::gather_ahead() {
+  Index ahead = 0;
+  for (std::size_t next = at_ + 1; next < sequence_.size(); ++next) {
+    const Module& m = modules_[sequence_[next]];
+    if (m.size == 0 || m.buffer >= 0) continue;
+    if (ahead >= plan_.prefetch_elements || live_ + m.size > plan_.max_live_parameters) return;
+    ahead += m.size;
+    gather_module(sequence_[next]);
+  }
+}
+
+int GatheredWeights::take_space(Index size) {
+  for (std::size_t i = 0; i < spaces_.size(); ++i) {
+    if (!spaces_[i].taken && spaces_[i].size == size) {
+      spaces_[i].taken = true;
+      return int(i);
+    }
+  }
+  Space space;
+  space.buffer = rank_.device.allocate(std::size_t(size) * sizeof(float), MemoryTag::gathered, "gathered parameters");
+  space.size = size;
+  space.taken = true;
+  spaces_.push_back(std::move(space));
+  return int(spaces_.size()) - 1;
+}
+
+void GatheredWeights::gather_module(int module) {
+  Module& m = modules_[module];
+  if (m.size == 0) return;
+  m.buffer = take_space(m.size);
+  live_ += m.size;
+  launch_.queue().wait(spaces_[m.buffer].free);
+  Op op;
+  op.kind = OpKind::param_gather;
+  op.phase = phase_;
+  op.step = step_;
+  op.micro_batch = micro_batch_;
+  op.tensor = m.name;
+  op.site = SEEKSIM_SITE;
+  m.gathered = gather(launch_, op, m.stretches, *spaces_[m.buffer].buffer);
+  if (!plan_.overlap_comm) compute_->queue().wait(m.gathered);
+}
+
+Event GatheredWeights::refresh_persistent(Queue& queue, std::int64_t step) {
+  Op op;
+  op.kind = OpKind::publish;
+  op.phase = Phase::publish;
+  op.step = step;
+  op.tensor = "persistent parameters";
+  op.site = SEEKSIM_SITE;
+  Launcher launch(queue, rank_.id);
+  return gather(launch, op, kept_, *persistent_);
+}
+
+Event GatheredWeights::gather(Launcher& launch, Op op, const std::vector<Stretch>& stretches, Buffer& into) {
+  pieces_.clear();
+  const int me = comm_->position();
+  launch.at(comm_->epoch(), op.step);
+  launch.phase(op.phase, op.micro_batch);
+  const ShardInfo mine = partition_->shard(me);
+  for (const Stretch& s : stretches) {
+    const ShardInfo own = partition_->shard_in(me, s.offset, s.offset + s.size);
+    const VecView<const float> from = shard_.part(own.offset - mine.offset, own.size);
+    for (int member = 0; member < comm_->size(); ++member) {
+      const ShardInfo theirs = partition_->shard_in(member, s.offset, s.offset + s.size);
+      const VecView<float> to = vec<float>(into, s.at + theirs.offset - s.offset, theirs.size);
+      const int peer = comm_->members()[member];
+      if (member != me && theirs.size > 0) pieces_.push_back({peer, false, &into, to.range().lo, to.range().hi});
+      if (member != me && own.size > 0) pieces_.push_back({peer, true, from.buffer, from.range().lo, from.range().hi});
+      if (member != me || own.size == 0) continue;
+      launch(
+          op.tensor, SEEKSIM_SITE, memory_cost(2 * own.size, 0),
+          [](Lane lane, Vec<const float> x, Vec<float> y) { kernels::copy(lane, x, y); }, from, to);
+    }
+  }
+  last_ = comm_->exchange(launch.queue(), op, pieces_);
+  return launch.queue().record();
+}
+
+}  // namespace seeksim::runtime

@@ -1,0 +1,86 @@
+// GatheredWeights: the parameters where they are sharded (ZeRO 3). A module's parameters are gathered from their owners
+// before it is used and given up after; what comes next is gathered ahead, on a queue of its own. Which modules follow
+// each other in a pass is known, so nothing has to be recorded first and all ranks decide alike.
+#pragma once
+
+#include <vector>
+
+#include "runtime/communicator.h"
+#include "runtime/gpt2.h"
+#include "runtime/partition.h"
+
+namespace seeksim::runtime {
+
+class GatheredWeights final : public Weights {
+ public:
+  GatheredWeights(Rank& rank, const Gpt2Parameters& parameters, int layers, const ZeroPlan& plan);
+
+  // A new world. shard: this member's parameters.
+  void connect(Communicator& comm, const Partition& partition, VecView<float> shard);
+  void begin_step(Launcher& compute, std::int64_t step);
+  void begin_pass(int micro_batch, bool forward);  // forward: of the next micro-step; else its backward
+  // Parameters that stay gathered, from their owners, after the update of `step`. Enqueued.
+  Event refresh_persistent(Queue& queue, std::int64_t step);
+  void forget();  // after a failure: whatever was gathered or under way
+
+  void fetch(int module) override;
+  void release(int module) override;
+  VecView<const float> of(const ParameterInfo& parameter) override;
+
+  Index live_elements() const { return live_; }
+  const Op& last_op() const { return last_; }
+  bool has_persistent() const { return persistent_ != nullptr; }
+
+ private:
+  // Contiguous elements of the flat space that are gathered together, and where they lie in the module's buffer.
+  struct Stretch {
+    Index offset = 0;
+    Index size = 0;
+    Index at = 0;
+  };
+  struct Module {
+    std::vector<Stretch> stretches;
+    Index size = 0;
+    const char* name = "";
+    int buffer = -1;  // where it is gathered; -1: nowhere
+    Event gathered;
+  };
+  struct Space {
+    BufferPtr buffer;
+    Index size = 0;
+    bool taken = false;
+    Event free;  // its last user on the compute queue is through
+  };
+
+  void add_module(const std::vector<const ParameterInfo*>& parameters);
+  static void add_stretch(std::vector<Stretch>& stretches, Index offset, Index size, Index at);
+  Event gather(Launcher& launch, Op op, const std::vector<Stretch>& stretches, Buffer& into);
+  void gather_module(int module);
+  int take_space(Index size);
+  void gather_ahead();
+  bool keeps(int module) const;
+
+  Rank& rank_;
+  ZeroPlan plan_;
+  std::vector<Module> modules_;
+  std::vector<int> sequence_;  // of modules in one micro-step: forward, then backward
+  std::vector<Stretch> kept_;  // persistent parameters, in persistent_
+  BufferPtr persistent_;
+  std::vector<Space> spaces_;
+
+  Communicator* comm_ = nullptr;
+  const Partition* partition_ = nullptr;
+  VecView<float> shard_;
+  Launcher launch_;  // on the queue of the gathers
+  Launcher* compute_ = nullptr;
+  std::int64_t step_ = 0;
+  int micro_batch_ = -1;
+  Phase phase_ = Phase::forward;
+  std::size_t at_ = 0;  // in sequence_
+  int current_ = -1;
+  Index live_ = 0;
+  std::vector<Piece> pieces_;
+  Op last_;
+};
+
+}  // namespace seeksim::runtime

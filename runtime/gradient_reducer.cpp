@@ -1,0 +1,295 @@
+// One exchange a bucket, then one fold for each node and range; everything of a step in order on one queue, so that
+// neither slots nor nodes need an event between them.
+#include "runtime/gradient_reducer.h"
+
+#include <algorithm>
+
+#include "kernels/check.h"
+#include "kernels/pointwise.h"
+#include "kernels/tree.h"
+
+namespace seeksim::runtime {
+
+using kernels::Lane;
+using kernels::TreeNode;
+using kernels::TreePart;
+using kernels::Vec;
+
+namespace {
+
+bool is_norm_bias(const std::vector<ParameterInfo>& all, std::size_t i) {
+  return i > 0 && all[i].shape.size() == 1 && all[i - 1].init == Init::ones;
+}
+
+// Places where a bucket may begin, ascending, the end of the space last.
+std::vector<Bucket> units(const Gpt2Parameters& parameters) {
+  std::vector<Bucket> units;
+  const auto& all = parameters.all();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Index end = all[i].offset + all[i].size;
+    if (is_norm_bias(all, i))
+      units.back().hi = end;
+    else
+      units.push_back({all[i].offset, end, all[i].name});
+  }
+  if (parameters.tied())
+    units.push_back({parameters.head_gradient_offset(), parameters.loss_offset(), "lm_head.weight"});
+  units.push_back({parameters.loss_offset(), parameters.loss_offset() + 1, "loss"});
+  return units;
+}
+
+// A node of the step's tree as seen from an ancestor `root`, as if that were the whole tree.
+TreeNode inside(TreeNode node, TreeNode root) {
+  SEEKSIM_CHECK(node.level <= root.level, "node of level %d under level %d", node.level, root.level);
+  return {node.level, node.index - (root.index << (root.level - node.level))};
+}
+
+}  // namespace
+
+std::vector<Bucket> gradient_buckets(const Gpt2Parameters& parameters, Index elements) {
+  std::vector<Bucket> buckets;
+  const std::vector<Bucket> all = units(parameters);
+  for (auto unit = all.rbegin(); unit != all.rend(); ++unit) {
+    // The loss is too small to travel alone, and is no parameter: it goes along with what comes next.
+    const bool joins =
+        !buckets.empty() && (buckets.back().hi - unit->lo <= elements || buckets.back().lo == parameters.loss_offset());
+    if (joins) {
+      buckets.back().lo = unit->lo;
+      buckets.back().name = unit->name;
+    } else {
+      buckets.push_back(*unit);
+    }
+  }
+  return buckets;
+}
+
+GradientReducer::GradientReducer(Rank& rank, const Gpt2Parameters& parameters, const ZeroPlan& plan)
+    : rank_(rank),
+      parameters_(parameters),
+      buckets_(gradient_buckets(parameters, plan.reduce_bucket_elements)),
+      launch_(rank.device.communication_queue(), rank.id) {}
+
+void GradientReducer::connect(Communicator& comm, const Partition& partition, const StepCut& cut) {
+  comm_ = &comm;
+  partition_ = &partition;
+  cut_ = cut;
+  const int me = comm.position();
+  tree_.emplace(rank_.device, std::max<Index>(partition.own_size(me), 1));
+  Index elements = 0;
+  for (const Bucket& bucket : buckets_) {
+    Index owned = 0;
+    for (const OwnedRange& range : partition.owned(me, bucket.lo, bucket.hi)) owned += range.size;
+    elements = std::max(elements, owned);
+  }
+  std::size_t parts_max = 0;
+  for (k_ = 0; k_ < cut_.count(); ++k_) {
+    std::size_t parts = 0;
+    for (int member = 0; member < comm.size(); ++member) parts += nodes(member).size();
+    parts_max = std::max(parts_max, parts);
+  }
+  slots_.reset();
+  slots_ = rank_.device.allocate(std::max<std::size_t>(parts_max * std::size_t(elements), 1) * sizeof(float),
+                                 MemoryTag::communication, "subtree roots");
+}
+
+std::vector<TreeNode> GradientReducer::nodes(int member) const {
+  const SampleRange samples = cut_.samples(k_, member);
+  return kernels::cover(samples.begin, samples.end, cut_.leaves);
+}
+
+void GradientReducer::begin_step(std::int64_t step) {
+  step_ = step;
+  launch_.at(comm_->epoch(), step);
+  launch_.phase(Phase::grad_reduce);
+  tree_->begin(cut_.leaves);
+}
+
+void GradientReducer::begin_reduction(int k) {
+  k_ = k;
+  launch_.phase(Phase::grad_reduce, cut_.interleaved ? k : -1);
+  const SampleRange window = cut_.window(k);
+  open_ = kernels::cover(window.begin, window.end, cut_.leaves);
+  open_out_.clear();
+  for (const TreeNode node : open_) open_out_.push_back(tree_->open(node));
+}
+
+Event GradientReducer::reduce(const Bucket& bucket, std::span<const VecView<const float>> parts) {
+  const int me = comm_->position();
+  const std::vector<OwnedRange> owned = partition_->owned(me, bucket.lo, bucket.hi);
+  Index stride = 0;  // of slots: this member's elements of the bucket
+  for (const OwnedRange& range : owned) stride += range.size;
+  SEEKSIM_CHECK_EQ(parts.size(), nodes(me).size());
+
+  pieces_.clear();
+  std::vector<VecView<float>> own_slots;
+  Index slot = 0;
+  for (int member = 0; member < comm_->size(); ++member) {
+    const std::size_t brings = nodes(member).size();
+    for (std::size_t i = 0; i < brings; ++i, slot += stride) {
+      if (stride == 0) continue;
+      const VecView<float> arrival = vec<float>(*slots_, slot, stride);
+      if (member == me) own_slots.push_back(arrival);
+      if (member == me) continue;
+      Index at = 0;
+      for (const OwnedRange& range : owned) {
+        const Range r = arrival.part(at, range.size).range();
+        pieces_.push_back({comm_->members()[member], false, r.buffer, r.lo, r.hi});
+        at += range.size;
+      }
+    }
+    if (member == me) continue;
+    const std::vector<OwnedRange> theirs = partition_->owned(member, bucket.lo, bucket.hi);
+    for (const VecView<const float>& part : parts) {
+      for (const OwnedRange& range : theirs) {
+        const Range r = part.part(range.offset - bucket.lo, range.size).range();
+        pieces_.push_back({comm_->members()[member], true, r.buffer, r.lo, r.hi});
+      }
+    }
+  }
+  Op op;
+  op.kind = OpKind::reduce_scatter;
+  op.phase = Phase::grad_reduce;
+  op.step = step_;
+  op.micro_batch = cut_.interleaved ? k_ : -1;
+  op.tensor = bucket.name;
+  op.site = SEEKSIM_SITE;
+  last_ = comm_->exchange(launch_.queue(), op, pieces_);
+
+  for (std::size_t i = 0; i < own_slots.size(); ++i) {
+    Index at = 0;
+    for (const OwnedRange& range : owned) {
+      launch_(
+          bucket.name, SEEKSIM_SITE, memory_cost(2 * range.size, 0),
+          [](Lane lane, Vec<const float> own, Vec<float> to) { kernels::copy(lane, own, to); },
+          parts[i].part(range.offset - bucket.lo, range.size), own_slots[i].part(at, range.size));
+      at += range.size;
+    }
+  }
+  const Event parts_are_free = launch_.queue().record();
+  fold(bucket, owned);
+  return parts_are_free;
+}
+
+// Which members' roots make up a node is asked of the cut inside the kernel: a table of them would cost every rank of a
+// large world memory for every micro-step.
+void GradientReducer::fold(const Bucket& bucket, const std::vector<OwnedRange>& owned) {
+  Index stride = 0, parts = 0;
+  for (const OwnedRange& range : owned) stride += range.size;
+  for (int member = 0; member < comm_->size(); ++member) parts += Index(nodes(member).size());
+  for (std::size_t i = 0; i < open_.size(); ++i) {
+    Index at = 0;
+    for (const OwnedRange& range : owned) {
+      launch_(
+          bucket.name, SEEKSIM_SITE, memory_cost((parts + 1) * range.size),
+          [cut = cut_, k = k_, root = open_[i], stride, at](Lane lane, Vec<const float> slots, Vec<float> sum) {
+            const Index begin = first_leaf(root), end = std::min(begin + (Index(1) << root.level), cut.leaves);
+            std::vector<TreePart> roots;
+            Index slot = 0;
+            for (int member = 0; member < cut.members; ++member) {
+              const SampleRange samples = cut.samples(k, member);
+              for (const TreeNode node : kernels::cover(samples.begin, samples.end, cut.leaves)) {
+                const Index first = first_leaf(node);
+                if (first >= begin && first < end)
+                  roots.push_back({inside(node, root), slots.data + slot * stride + at});
+                ++slot;
+              }
+            }
+            kernels::tree_sum(lane, roots.data(), Index(roots.size()), end - begin, sum);
+          },
+          vec<const float>(*slots_, 0, parts * stride), open_out_[i].part(range.own, range.size));
+      at += range.size;
+    }
+  }
+}
+
+void GradientReducer::end_reduction() {
+  for (const TreeNode node : open_) tree_->close(launch_, node);
+  open_.clear();
+}
+
+void GradientReducer::finish(VecView<float> gradients, VecView<float> loss, float factor) {
+  launch_.phase(Phase::grad_reduce);
+  const std::vector<VecView<const float>> roots = tree_->parts();
+  SEEKSIM_CHECK_EQ(roots.size(), std::size_t(1));
+  const VecView<const float> root = roots[0];
+  const int me = comm_->position();
+  const Index head = partition_->head_size(me);
+  auto scaled = [factor](Lane lane, Vec<const float> x, Vec<float> y) {
+    const TreePart whole{{0, 0}, x.data};
+    kernels::tree_sum(lane, &whole, 1, 1, y, factor);
+  };
+  if (gradients.n > 0) {
+    launch_("gradients", SEEKSIM_SITE, memory_cost(2 * gradients.n), scaled, root.part(0, gradients.n), gradients);
+  }
+  if (head > 0) {  // root(embedding use) + root(head use), in that order
+    const VecView<float> share{root.buffer, root.offset + gradients.n, head};
+    launch_(
+        "wte.weight", SEEKSIM_SITE, memory_cost(4 * head),
+        [factor](Lane lane, Vec<float> head_use, Vec<float> embedding_use) {
+          if (factor != 1.0f) kernels::scale(lane, head_use, factor);
+          kernels::tree_add(lane, embedding_use, head_use, embedding_use);
+        },
+        share, gradients.part(0, head));
+  }
+  if (partition_->is_last(me)) {
+    launch_("loss", SEEKSIM_SITE, memory_cost(2), scaled, root.part(gradients.n + head, 1), loss);
+  }
+}
+
+void GradientReducer::wait() { comm_->wait(launch_.queue().record(), last_); }
+
+// ---- buckets
+// ---------------------------------------------------------------------------------------------------------
+
+BucketSink::BucketSink(Device& device, const ZeroPlan& plan, GradientReducer& reducer, Index blocks_max)
+    : reducer_(reducer), overlap_(plan.overlap_comm) {
+  for (const Bucket& bucket : reducer.buckets()) elements_ = std::max(elements_, bucket.hi - bucket.lo);
+  const std::size_t count = overlap_ && reducer.buckets().size() > 1 ? 2 : 1;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t floats = std::size_t(std::max<Index>(blocks_max, 1) * elements_);
+    buffers_.push_back(device.allocate(floats * sizeof(float), MemoryTag::communication, "gradient bucket"));
+  }
+  reduced_.resize(count);
+}
+
+void BucketSink::begin(Launcher& compute, Index blocks) {
+  compute_ = &compute;
+  blocks_ = blocks;
+  current_ = 0;
+  fresh_ = true;
+}
+
+VecView<float> BucketSink::part(Index block) const {
+  const Bucket& bucket = reducer_.buckets()[current_];
+  return vec<float>(*buffers_[buffer_], block * elements_, bucket.hi - bucket.lo);
+}
+
+VecView<float> BucketSink::open(Index block, Index offset, Index size) {
+  const Bucket& bucket = reducer_.buckets()[current_];
+  SEEKSIM_CHECK(offset >= bucket.lo && offset + size <= bucket.hi, "[%lld, +%lld) is not in the bucket that is filled",
+                static_cast<long long>(offset), static_cast<long long>(size));
+  if (fresh_) compute_->queue().wait(reduced_[buffer_]);
+  fresh_ = false;
+  return part(block).part(offset - bucket.lo, size);
+}
+
+void BucketSink::close(Index offset, Index size) {
+  const Bucket& bucket = reducer_.buckets()[current_];
+  SEEKSIM_CHECK(offset >= bucket.lo && offset + size <= bucket.hi, "[%lld, +%lld) is not in the bucket that is filled",
+                static_cast<long long>(offset), static_cast<long long>(size));
+  if (offset == bucket.lo) reduce_current();
+}
+
+void BucketSink::reduce_current() {
+  std::vector<VecView<const float>> parts;
+  for (Index block = 0; block < blocks_; ++block) parts.push_back(part(block));
+  Queue& communication = reducer_.launcher().queue();
+  communication.wait(compute_->queue().record());
+  reduced_[buffer_] = reducer_.reduce(reducer_.buckets()[current_], parts);
+  if (!overlap_) compute_->queue().wait(communication.record());
+  ++current_;
+  buffer_ = (buffer_ + 1) % buffers_.size();
+  fresh_ = true;
+}
+
+}  // namespace seeksim::runtime

@@ -1,0 +1,100 @@
+// GradientReducer: brings gradients to where their shard lives. Members send the owner their subtree roots of its part,
+// bucket by bucket on the communication queue; the owner folds what arrived into nodes of a tree over the step's
+// samples that holds its shard only. The order of additions is the tree's, so buckets, micro-steps and owners leave no
+// trace.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "runtime/communicator.h"
+#include "runtime/gpt2.h"
+#include "runtime/gradient_tree.h"
+#include "runtime/partition.h"
+
+namespace seeksim::runtime {
+
+// Elements [lo, hi) of the gradient space that travel together.
+struct Bucket {
+  Index lo = 0;
+  Index hi = 0;
+  const char* name = "";  // of the first parameter in it
+  friend bool operator==(const Bucket& a, const Bucket& b) { return a.lo == b.lo && a.hi == b.hi; }
+};
+
+// In the order in which backward completes them, from the end of the gradient space to its front: as many parameters as
+// `elements` hold, and one at least. What one launch writes (the two parameters of a norm) stays together.
+std::vector<Bucket> gradient_buckets(const Gpt2Parameters& parameters, Index elements);
+
+class GradientReducer {
+ public:
+  GradientReducer(Rank& rank, const Gpt2Parameters& parameters, const ZeroPlan& plan);
+
+  // A new world. Allocates what depends on it.
+  void connect(Communicator& comm, const Partition& partition, const StepCut& cut);
+
+  void begin_step(std::int64_t step);
+  void begin_reduction(int k);  // the k-th of the cut
+  // parts: this member's subtree roots of cut.samples(k, position), the bucket's elements of each. Enqueued; returns
+  // when the parts may be overwritten.
+  Event reduce(const Bucket& bucket, std::span<const VecView<const float>> parts);
+  void end_reduction();
+  // gradients: this member's shard; its loss, on the last member. The root, times `factor`.
+  void finish(VecView<float> gradients, VecView<float> loss, float factor);
+  void wait();  // until all that was enqueued is done; under the watchdog
+
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+  Launcher& launcher() { return launch_; }
+  const Op& last_op() const { return last_; }
+
+ private:
+  std::vector<kernels::TreeNode> nodes(int member) const;
+  void fold(const Bucket& bucket, const std::vector<OwnedRange>& owned);
+
+  Rank& rank_;
+  const Gpt2Parameters& parameters_;
+  std::vector<Bucket> buckets_;
+  Launcher launch_;  // on the communication queue
+
+  // Made by connect().
+  Communicator* comm_ = nullptr;
+  const Partition* partition_ = nullptr;
+  StepCut cut_;
+  std::optional<GradientTree> tree_;  // partial sums of this member's reduced gradients
+  BufferPtr slots_;                   // where subtree roots of a bucket arrive
+
+  int k_ = 0;
+  std::int64_t step_ = 0;
+  std::vector<kernels::TreeNode> open_;   // what the reduction under way adds up to
+  std::vector<VecView<float>> open_out_;  // where
+  std::vector<Piece> pieces_;
+  Op last_;
+};
+
+// Where a backward pass writes when gradients are sharded: into buckets, each reduced as soon as it is full.
+class BucketSink final : public GradientSink {
+ public:
+  BucketSink(Device& device, const ZeroPlan& plan, GradientReducer& reducer, Index blocks_max);
+
+  void begin(Launcher& compute, Index blocks);
+  VecView<float> open(Index block, Index offset, Index size) override;
+  void close(Index offset, Index size) override;
+
+ private:
+  void reduce_current();
+  VecView<float> part(Index block) const;
+
+  GradientReducer& reducer_;
+  bool overlap_;
+  Index elements_ = 0;  // of the largest bucket
+  std::vector<BufferPtr> buffers_;
+  std::vector<Event> reduced_;  // by buffer
+  Launcher* compute_ = nullptr;
+  Index blocks_ = 0;
+  std::size_t current_ = 0;  // bucket
+  std::size_t buffer_ = 0;
+  bool fresh_ = true;  // nothing written into the current bucket yet
+};
+
+}  // namespace seeksim::runtime

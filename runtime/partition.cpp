@@ -1,0 +1,93 @@
+// Bounds are found by arithmetic, not in a list of blocks: a model of 1.5 billion parameters has 1.5 million of them.
+#include "runtime/partition.h"
+
+#include <algorithm>
+
+#include "kernels/check.h"
+
+namespace seeksim::runtime {
+
+using kernels::kBlock;
+
+namespace {
+
+Index blocks_in(Index elements) { return (elements + kBlock - 1) / kBlock; }
+
+Index norm_blocks_of(const ParameterInfo& p) {
+  const Index whole = p.size / p.slab;
+  return whole * blocks_in(p.slab) + blocks_in(p.size % p.slab);
+}
+
+}  // namespace
+
+Partition::Partition(const Gpt2Parameters& parameters, int members) : parameters_(parameters) {
+  SEEKSIM_CHECK(members > 0, "%d members", members);
+  first_block_.push_back(0);
+  for (const ParameterInfo& p : parameters.all()) first_block_.push_back(first_block_.back() + norm_blocks_of(p));
+  for (Index i = 0; i <= members; ++i) bounds_.push_back(bound_near(i * parameters.size() / members));
+}
+
+const ParameterInfo& Partition::at(Index element) const {
+  const auto& all = parameters_.all();
+  const auto after =
+      std::upper_bound(all.begin(), all.end(), element, [](Index x, const ParameterInfo& p) { return x < p.offset; });
+  return *(after - 1);
+}
+
+// The nearest bound of a norm block.
+Index Partition::bound_near(Index target) const {
+  if (target <= 0 || target >= parameters_.size()) return target;
+  const ParameterInfo& p = at(target);
+  const Index slab_begin = (target - p.offset) / p.slab * p.slab;
+  const Index slab_end = std::min(slab_begin + p.slab, p.size);
+  const Index lo = slab_begin + (target - p.offset - slab_begin) / kBlock * kBlock;
+  const Index hi = std::min(lo + kBlock, slab_end);
+  return p.offset + (target - p.offset - lo <= hi - (target - p.offset) ? lo : hi);
+}
+
+ShardInfo Partition::shard_in(int member, Index lo, Index hi) const {
+  const Index begin = std::clamp(bounds_[member], lo, hi);
+  return {begin, std::clamp(bounds_[member + 1], lo, hi) - begin};
+}
+
+std::vector<ParameterPiece> Partition::pieces(ShardInfo shard) const {
+  std::vector<ParameterPiece> pieces;
+  const Index end = shard.offset + shard.size;
+  if (shard.size == 0) return pieces;
+  for (const ParameterInfo* p = &at(shard.offset); p != &*parameters_.all().end() && p->offset < end; ++p) {
+    const Index first = std::max(p->offset, shard.offset), last = std::min(p->offset + p->size, end);
+    if (first < last) pieces.push_back({p, first - p->offset, last - first});
+  }
+  return pieces;
+}
+
+Index Partition::head_size(int member) const {
+  if (!parameters_.tied()) return 0;
+  const ParameterInfo& wte = parameters_.wte();
+  return shard_in(member, wte.offset, wte.offset + wte.size).size;
+}
+
+std::vector<OwnedRange> Partition::owned(int member, Index lo, Index hi) const {
+  std::vector<OwnedRange> ranges;
+  auto add = [&](Index offset, Index size, Index own) {
+    const Index begin = std::max(offset, lo), end = std::min(offset + size, hi);
+    if (begin < end) ranges.push_back({begin, end - begin, own + begin - offset});
+  };
+  const ShardInfo mine = shard(member);
+  add(mine.offset, mine.size, 0);
+  if (parameters_.tied()) {
+    // wte is the first parameter; its second use lies behind all of them.
+    add(parameters_.head_gradient_offset() + mine.offset, head_size(member), mine.size);
+  }
+  if (is_last(member)) add(parameters_.loss_offset(), 1, mine.size + head_size(member));
+  return ranges;
+}
+
+Index Partition::norm_blocks_before(Index bound) const {
+  if (bound >= parameters_.size()) return norm_blocks();
+  const ParameterInfo& p = at(bound);
+  const Index inside = bound - p.offset, slabs = inside / p.slab;
+  return first_block_[&p - parameters_.all().data()] + slabs * blocks_in(p.slab) + inside % p.slab / kBlock;
+}
+
+}  // namespace seeksim::runtime

@@ -1,0 +1,90 @@
+// ShardKeeper: what a member owns of the training state (parameters, reduced gradients, moments of its shard), a copy
+// of what another member owns, and the way from one world to a smaller one. An owner and its copy are updated alike, so
+// a copy costs memory and one message a step: the reduced gradient.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/communicator.h"
+#include "runtime/optimizer.h"
+#include "runtime/partition.h"
+
+namespace seeksim::runtime {
+
+// One shard's state on one rank. Views are the shard's; buffers may be elsewhere.
+struct ShardState {
+  ShardInfo shard;
+  VecView<float> parameters;
+  VecView<float> gradients;  // reduced
+  std::optional<Optimizer> optimizer;
+  std::vector<BufferPtr> buffers;
+};
+
+class ShardKeeper {
+ public:
+  // Fills a shard's parameters with their initial values.
+  using Initialise = std::function<void(const std::vector<ParameterPiece>&, VecView<float>)>;
+
+  ShardKeeper(Rank& rank, const TrainPlan& plan, const Gpt2Parameters& parameters);
+
+  // Where parameters or gradients are replicated: their flat space, of which the shard is a part. Null: of its own.
+  void within(Buffer* parameters, Buffer* gradients);
+
+  // The first layout, or a new one while nothing is committed.
+  void lay_out(Launcher& launch, const std::vector<int>& members, const Initialise& initialise);
+  bool laid_out() const { return own_ != nullptr; }
+  bool laid_out_for(const std::vector<int>& members) const { return laid_out() && members == members_; }
+  // Why these survivors cannot go on: a shard that none of them holds. Empty: they can.
+  std::string lost(const std::vector<int>& survivors) const;
+  // Brings every shard to its owner among the members of `comm`, from owners and copies. Enqueued on the communication
+  // queue; nothing of the old layout is touched until adopt().
+  Op redistribute(Communicator& comm);
+  void adopt();
+
+  const Partition& partition() const { return *partition_; }
+  ShardState& own() { return *own_; }
+  const ShardState& own() const { return *own_; }
+  bool keeps_copies() const { return copies_ && members_.size() > 1; }
+  // Sends the reduced gradients of the own shard to its copy. Enqueued.
+  Op send_gradients(Communicator& comm, Queue& queue, std::int64_t step);
+  // One step of the optimizer on the own shard and on the copy.
+  void step(Launcher& launch, float grad_factor, double lr);
+
+ private:
+  struct Layout {
+    std::vector<int> members;  // launch ranks
+    std::unique_ptr<Partition> partition;
+    std::unique_ptr<ShardState> own;
+    std::unique_ptr<ShardState> copy;  // of the member whose copy is kept here
+  };
+
+  int position_in(const std::vector<int>& members) const;
+  // The member that keeps a copy of `position`: half a world away, which is another node where there are several.
+  static int keeper_of(int position, int members) { return (position + std::max(1, members / 2)) % members; }
+  static int kept_by(int position, int members) { return (position + members - std::max(1, members / 2)) % members; }
+  int holder(int owner, const std::vector<int>& survivors) const;  // launch rank; -1: lost
+
+  ShardState make(ShardInfo shard, const Partition& partition, bool copy);
+  VecView<float> own_space(ShardState& state, const char* name, MemoryTag tag);
+  void make_layout(const std::vector<int>& members);
+
+  Rank& rank_;
+  const TrainPlan& plan_;
+  const Gpt2Parameters& parameters_;
+  bool copies_;
+  Buffer* flat_parameters_ = nullptr;
+  Buffer* flat_gradients_ = nullptr;
+
+  std::vector<int> members_;
+  std::unique_ptr<Partition> partition_;
+  std::unique_ptr<ShardState> own_, copy_;
+  Layout next_;
+  std::vector<Piece> pieces_;
+};
+
+}  // namespace seeksim::runtime

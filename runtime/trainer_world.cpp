@@ -1,0 +1,271 @@
+// Around the steps: memory, initial weights, worlds that come and go, and what is handed out at the end.
+#include <algorithm>
+
+#include "kernels/check.h"
+#include "kernels/digest.h"
+#include "runtime/trainer.h"
+#include "runtime/weights.h"
+
+namespace seeksim::runtime {
+
+using kernels::kBlock;
+using kernels::Lane;
+using kernels::Vec;
+
+Trainer::Trainer(Rank& rank, const TrainPlan& plan, Observer& observer)
+    : rank_(rank),
+      plan_(plan),
+      observer_(observer),
+      placement_(plan.layout.zero.placement()),
+      parameters_(plan.definition.model, plan.definition.optimizer.decay_all),
+      scale_(Index(plan.definition.global_batch) * plan.definition.model.context),
+      data_(data_source(plan.definition)),
+      compute_(rank.device.compute_queue(), rank.id) {}
+
+void Trainer::prepare() {
+  if (model_) return;
+  // First all memory, then given weights, then the first launch: when memory is short or the weights are bad, nothing
+  // may be pending that refers to the buffers.
+  allocate();
+  compute_.at(0, -1);
+  compute_.phase(Phase::init);
+  initial_weights();
+  if (optimizer_) optimizer_->reset(compute_);
+}
+
+void Trainer::allocate() {
+  Device& device = rank_.device;
+  auto floats = [&](Index n, MemoryTag tag, const char* name) {
+    return device.allocate(static_cast<std::size_t>(n) * sizeof(float), tag, name);
+  };
+  const ZeroPlan& zero = plan_.layout.zero;
+  Index norm_blocks = 0;
+  for (const ParameterInfo& p : parameters_.all()) {
+    norm_blocks = std::max(norm_blocks, (p.slab + kBlock - 1) / kBlock);
+  }
+  const Partition whole(parameters_, 1);
+  if (sharded(placement_.optimizer)) norm_blocks = whole.norm_blocks() + 1;
+  if (!sharded(placement_.parameters)) {
+    weights_ = floats(parameters_.size(), MemoryTag::parameters, "weights");
+    all_weights_.emplace(*weights_);
+  }
+  if (!sharded(placement_.gradients)) {
+    gradients_ = floats(parameters_.gradient_size(), MemoryTag::gradients, "gradients");
+  }
+  norm_blocks_ = floats(norm_blocks, MemoryTag::scratch, "norm blocks");
+  norms_ = floats(Index(parameters_.all().size()) + 1, MemoryTag::scratch, "norms");
+  nonfinite_ = device.allocate(sizeof(std::int64_t), MemoryTag::scratch, "non-finite count");
+  const Index samples = std::min(plan_.layout.micro_batch, plan_.definition.global_batch);
+  if (!sharded(placement_.gradients)) tree_.emplace(device, parameters_.gradient_size());
+  if (sharded(placement_.parameters)) gathered_.emplace(rank_, parameters_, plan_.definition.model.layers, zero);
+  if (!sharded(placement_.optimizer)) {
+    optimizer_.emplace(device, plan_.definition.optimizer, whole.pieces(whole.shard(0)), 0, MemoryTag::optimizer);
+  } else {
+    if (tree_) tree_->adopt(*gradients_);
+    keeper_.emplace(rank_, plan_, parameters_);
+    keeper_->within(weights_.get(), gradients_.get());
+  }
+  model_.emplace(device, plan_.definition.model, parameters_, samples);  // last: it is what prepare() looks at
+}
+
+void Trainer::initial_weights() {
+  if (!weights_) return;  // each shard draws its own
+  const Partition whole(parameters_, 1);
+  draw(whole.pieces(whole.shard(0)), vec<float>(*weights_, 0, parameters_.size()));
+}
+
+// The initial values of a shard.
+void Trainer::draw(const std::vector<ParameterPiece>& pieces, VecView<float> out) {
+  const Definition& d = plan_.definition;
+  if (!d.initial_weights.empty()) {
+    std::vector<float> flat(static_cast<std::size_t>(parameters_.size()));
+    from_hugging_face(parameters_, d.model, read_safetensors(d.initial_weights), flat);
+    Index at = 0;
+    for (const ParameterPiece& piece : pieces) {
+      std::copy_n(flat.begin() + piece.offset(), piece.size, out.get().data + at);
+      at += piece.size;
+    }
+    return;
+  }
+  Index at = 0;
+  for (const ParameterPiece& piece : pieces) {
+    const ParameterInfo& p = *piece.parameter;
+    compute_(
+        p.name, SEEKSIM_SITE, memory_cost(piece.size, 20),
+        [model = &d.model, seed = d.training_seed, init = p.init, number = std::uint32_t(&p - parameters_.all().data()),
+         first = piece.first](Lane, Vec<float> values) { draw_parameter(*model, seed, init, number, values, first); },
+        out.part(at, piece.size));
+    at += piece.size;
+  }
+}
+
+// ---- worlds
+// -----------------------------------------------------------------------------------------------------------
+
+std::string Trainer::lost(const std::vector<int>& members) const {
+  return keeper_ && step_ > 0 ? keeper_->lost(members) : std::string();
+}
+
+void Trainer::connect(std::uint32_t epoch, std::vector<int> members) {
+  buckets_.reset();
+  reducer_.reset();
+  comm_.reset();
+  comm_.emplace(rank_, Axis::data, epoch, std::move(members), plan_.recovery.watchdog_ns);
+  const Definition& d = plan_.definition;
+  ownership_ = {d.global_batch, comm_->size()};
+  cut_ = {d.global_batch, comm_->size(), std::min<Index>(plan_.layout.micro_batch, d.global_batch),
+          sharded(placement_.gradients)};
+  if (keeper_) connect_shards();
+  connect_step();
+  if (step_ > 0 || gathered_) publish();
+}
+
+// Shards where they belong in this world. Nothing is committed yet: from the initial weights. Else from those who hold
+// them; a member that has its shards gives up the old ones only when all have.
+void Trainer::connect_shards() {
+  if (keeper_->laid_out_for(comm_->members())) return;
+  compute_.at(comm_->epoch(), step_);
+  compute_.phase(Phase::init);
+  if (step_ == 0) {
+    keeper_->lay_out(compute_, comm_->members(),
+                     [this](const std::vector<ParameterPiece>& pieces, VecView<float> out) { draw(pieces, out); });
+    rank_.device.drain();
+    return;
+  }
+  const Op op = keeper_->redistribute(*comm_);
+  comm_->wait(rank_.device.communication_queue().record(), op);
+  vote("shards", true);
+  keeper_->adopt();
+}
+
+void Trainer::connect_step() {
+  const int me = comm_->position();
+  if (!sharded(placement_.gradients)) {
+    micro_batches_ = micro_batches(samples_of(cut_.leaves, comm_->size(), me), plan_.layout.micro_batch);
+  } else {
+    micro_batches_.clear();
+    for (int k = 0; k < cut_.count(); ++k) micro_batches_.push_back(cut_.samples(k, me));
+  }
+  if (!keeper_) return;
+  reducer_.emplace(rank_, parameters_, plan_.layout.zero);
+  reducer_->connect(*comm_, keeper_->partition(), cut_);
+  if (gathered_) gathered_->connect(*comm_, keeper_->partition(), keeper_->own().parameters);
+  if (!sharded(placement_.gradients)) return;
+  std::size_t blocks = 0;
+  for (const SampleRange& samples : micro_batches_) {
+    blocks = std::max(blocks, kernels::cover(samples.begin, samples.end, cut_.leaves).size());
+  }
+  buckets_.emplace(rank_.device, plan_.layout.zero, *reducer_, Index(blocks));
+}
+
+void Trainer::abandon() {
+  if (comm_) comm_->abort();
+  rank_.device.drain();
+  compute_.mute(false);
+  buckets_.reset();
+  reducer_.reset();
+  if (gathered_) gathered_->forget();
+  comm_.reset();
+}
+
+// ---- what is handed out
+// -----------------------------------------------------------------------------------------------
+
+// All members' shards of a flat space, one parameter at a time: `each` sees them in order; returns the whole space.
+std::vector<float> Trainer::gather_flat(VecView<const float> shard, const char* what, const PerParameter& each) {
+  Index largest = 0;
+  for (const ParameterInfo& p : parameters_.all()) largest = std::max(largest, p.size);
+  const BufferPtr space = rank_.device.allocate(std::size_t(largest) * sizeof(float), MemoryTag::scratch, what);
+  Queue& queue = rank_.device.communication_queue();
+  Launcher launch(queue, rank_.id);
+  launch.at(comm_->epoch(), step_);
+  launch.phase(Phase::checkpoint);
+  const Partition& partition = keeper_->partition();
+  const ShardInfo mine = partition.shard(comm_->position());
+  std::vector<float> flat;
+  for (const ParameterInfo& p : parameters_.all()) {
+    std::vector<ShardInfo> shards;
+    for (int member = 0; member < comm_->size(); ++member) {
+      const ShardInfo part = partition.shard_in(member, p.offset, p.offset + p.size);
+      shards.push_back({part.offset - p.offset, part.size});
+    }
+    const ShardInfo own = shards[comm_->position()];
+    if (own.size > 0) {
+      launch(
+          p.name, SEEKSIM_SITE, memory_cost(2 * own.size, 0),
+          [](Lane, Vec<const float> x, Vec<float> y) { std::copy_n(x.data, x.n, y.data); },
+          shard.part(p.offset + own.offset - mine.offset, own.size), vec<float>(*space, own.offset, own.size));
+    }
+    Op op;
+    op.phase = Phase::checkpoint;
+    op.step = step_;
+    op.tensor = p.name;
+    op.site = SEEKSIM_SITE;
+    op = comm_->all_gather(queue, op, vec<float>(*space, 0, p.size), shards);
+    comm_->wait(queue.record(), op);
+    const std::span<const float> values = host_floats(*space, p.size);
+    if (each) each(p, values);
+    flat.insert(flat.end(), values.begin(), values.end());
+  }
+  return flat;
+}
+
+void Trainer::conclude() {
+  if (!keeper_ || concluded_) return;
+  StateDigest state;
+  state.data_position = step_ * plan_.definition.global_batch;
+  const ShardState& own = keeper_->own();
+  state.optimizer_steps = own.optimizer->steps();
+  std::vector<std::uint64_t> first, second;
+  auto keep = [](std::vector<std::uint64_t>& digests) {
+    return [&digests](const ParameterInfo&, std::span<const float> values) {
+      digests.push_back(kernels::digest({values.data(), Index(values.size())}));
+    };
+  };
+  gather_flat(own.optimizer->first_moments(), "first moments", keep(first));
+  gather_flat(own.optimizer->second_moments(), "second moments", keep(second));
+  final_weights_ =
+      gather_flat(own.parameters, "parameters", [&](const ParameterInfo& p, std::span<const float> values) {
+        const std::uint64_t digest = kernels::digest({values.data(), Index(values.size())});
+        const std::size_t i = state.by_tensor.size();
+        state.by_tensor.emplace_back(p.name, digest);
+        state.params = kernels::combine(state.params, digest);
+        state.optimizer = kernels::combine(state.optimizer, first[i]);
+        state.optimizer = kernels::combine(state.optimizer, second[i]);
+      });
+  vote("end", true);
+  concluded_ = std::move(state);
+}
+
+std::span<const float> Trainer::host_floats(const Buffer& buffer, Index n) const {
+  return {reinterpret_cast<const float*>(buffer.data), static_cast<std::size_t>(n)};
+}
+
+StateDigest Trainer::state() const {
+  if (concluded_) return *concluded_;
+  StateDigest state;
+  state.data_position = step_ * plan_.definition.global_batch;
+  if (keeper_ && keeper_->laid_out()) state.optimizer_steps = keeper_->own().optimizer->steps();
+  if (!optimizer_) return state;
+  state.optimizer_steps = optimizer_->steps();
+  auto digest_of = [](VecView<const float> flat, const ParameterInfo& p) {
+    return kernels::digest(flat.part(p.offset, p.size).get());
+  };
+  const VecView<const float> weights{weights_.get(), 0, parameters_.size()};
+  for (const ParameterInfo& p : parameters_.all()) {
+    const std::uint64_t digest = digest_of(weights, p);
+    state.by_tensor.emplace_back(p.name, digest);
+    state.params = kernels::combine(state.params, digest);
+    state.optimizer = kernels::combine(state.optimizer, digest_of(optimizer_->first_moments(), p));
+    state.optimizer = kernels::combine(state.optimizer, digest_of(optimizer_->second_moments(), p));
+  }
+  return state;
+}
+
+std::vector<NamedTensor> Trainer::weights() const {
+  const std::span<const float> flat =
+      concluded_ ? std::span<const float>(final_weights_) : host_floats(*weights_, parameters_.size());
+  return to_hugging_face(parameters_, plan_.definition.model, flat);
+}
+
+}  // namespace seeksim::runtime

@@ -1,0 +1,114 @@
+// ZeRO's stages give the bits of one rank in every world, micro-batch, bucket and overlap.
+#include <gtest/gtest.h>
+
+#include "tests/runtime/simulated.h"
+
+namespace seeksim::test {
+namespace {
+
+std::string where(const TrainPlan& plan, int ranks) {
+  const ZeroPlan& z = plan.layout.zero;
+  return "stage " + std::to_string(z.stage) + ", " + std::to_string(ranks) + " ranks, micro-batches of " +
+         std::to_string(plan.layout.micro_batch) + ", buckets of " + std::to_string(z.reduce_bucket_elements) +
+         (z.overlap_comm ? ", overlap" : ", no overlap") + ", persistence " +
+         std::to_string(z.persistence_threshold_elements) + ", reuse " + std::to_string(z.max_reuse_distance);
+}
+
+void expect_bits_of_one_rank(const TrainPlan& plan, int ranks, const Trained& golden, std::uint64_t seed = 1) {
+  const Simulated run = run_simulated(plan, world_of(ranks, true, seed));
+  const std::string at = where(plan, ranks);
+  ASSERT_EQ(run.world.end, sim::WorldEnd::finished) << at << "\n" << run.world.wait_for_graph;
+  for (int r = 0; r < ranks; ++r) {
+    ASSERT_TRUE(run.outcomes[std::size_t(r)]) << at << ": " << run.world.ranks[std::size_t(r)].what;
+    ASSERT_EQ(run.outcomes[std::size_t(r)]->ending, Ending::finished)
+        << at << ": " << run.outcomes[std::size_t(r)]->why << "\n"
+        << run.world.wait_for_graph;
+    for (std::size_t i = 0; i < golden.observer.steps.at(0).size(); ++i) {
+      const StepRecord &one = golden.observer.steps.at(0)[i], &many = run.observer.steps.at(r)[i];
+      ASSERT_EQ(one.loss, many.loss) << at << ", step " << i;
+      ASSERT_EQ(one.grad_norm, many.grad_norm) << at << ", step " << i;
+    }
+    ASSERT_EQ(run.outcomes[std::size_t(r)]->state, golden.outcome.state) << at << ", rank " << r;
+  }
+  EXPECT_TRUE(run.observer.recovering_records.empty()) << at;
+}
+
+ZeroPlan tight_plan(int stage) {
+  ZeroPlan zero = zero_plan(stage);
+  zero.persistence_threshold_elements = 0;
+  zero.max_reuse_distance = 0;
+  return zero;
+}
+
+TEST(Zero, BitsAreThoseOfOneRankAtEveryStageWorldAndMicroBatch) {
+  for (const bool odd : {false, true}) {
+    TrainPlan plan = tiny_plan(odd);
+    const Trained golden = run_alone(plan);
+    for (const int stage : {1, 2, 3}) {
+      for (const int ranks : {1, 2, 3, 4, 5, 7, 8}) {
+        for (const int micro : {1, 2, 3, 8}) {
+          plan.layout.zero = (ranks + micro) % 2 ? zero_plan(stage) : tight_plan(stage);
+          plan.layout.micro_batch = micro;
+          expect_bits_of_one_rank(plan, ranks, golden);
+          if (testing::Test::HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST(Zero, BitsDoNotDependOnBucketsAndOverlap) {
+  for (const bool tied : {true, false}) {
+    TrainPlan plan = tiny_plan();
+    plan.definition.model.layers = 2;
+    plan.definition.model.tied = tied;
+    const Trained golden = run_alone(plan);
+    for (const int stage : {1, 2, 3}) {
+      for (const int bucket : {1, 16, 256, 1000, 5000, 1000000}) {
+        for (const bool overlap : {false, true}) {
+          plan.layout.micro_batch = 1 + bucket % 3;
+          plan.layout.zero = tight_plan(stage);
+          plan.layout.zero.reduce_bucket_elements = bucket;
+          plan.layout.zero.allgather_bucket_elements = bucket;
+          plan.layout.zero.prefetch_elements = bucket;
+          plan.layout.zero.persistence_threshold_elements = bucket == 256 ? 16 : 0;
+          plan.layout.zero.max_reuse_distance = bucket == 1000 ? 4000 : 0;
+          plan.layout.zero.sub_group_elements = bucket;
+          plan.layout.zero.overlap_comm = overlap;
+          for (const int ranks : {3, 4}) expect_bits_of_one_rank(plan, ranks, golden, std::uint64_t(bucket));
+          if (testing::Test::HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST(Zero, OneRankWithoutAWorldRunsEveryStage) {
+  TrainPlan plan = tiny_plan(true);
+  const Trained golden = run_alone(plan, 1);
+  for (const int stage : {1, 2, 3}) {
+    plan.layout.zero = tight_plan(stage);
+    const Trained run = run_alone(plan, 1);
+    EXPECT_EQ(run.outcome.state, golden.outcome.state) << "stage " << stage;
+    ASSERT_EQ(run.weights.size(), golden.weights.size());
+    for (std::size_t i = 0; i < run.weights.size(); ++i) EXPECT_EQ(run.weights[i].values, golden.weights[i].values);
+    for (std::size_t i = 0; i < run.weights.size(); ++i) {
+      EXPECT_EQ(run.observer.kept_gradients.at(0)[i].values, golden.observer.kept_gradients.at(0)[i].values);
+    }
+  }
+}
+
+TEST(Zero, MoreRanksThanSamplesOrBlocksServe) {
+  TrainPlan plan = tiny_plan();
+  plan.definition.global_batch = 3;
+  plan.definition.model.layers = 0;
+  const Trained golden = run_alone(plan);
+  for (const int stage : {1, 2, 3}) {
+    plan.layout.zero = tight_plan(stage);
+    expect_bits_of_one_rank(plan, 8, golden);
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace seeksim::test
