@@ -80,7 +80,6 @@ void GatheredWeights::begin_pass(int micro_batch, bool forward) {
   if (forward) at_ = 0;
   SEEKSIM_CHECK_EQ(at_, forward ? 0 : modules_.size());
   micro_batch_ = micro_batch;
-  phase_ = forward ? Phase::forward : Phase::backward;
 }
 
 // ---- what the model asks for ---------------------------------------------------------------------------------------
@@ -88,7 +87,7 @@ void GatheredWeights::begin_pass(int micro_batch, bool forward) {
 void GatheredWeights::fetch(int module) {
   SEEKSIM_CHECK(at_ < sequence_.size() && sequence_[at_] == module, "module %d out of turn", module);
   Module& m = modules_[module];
-  if (m.buffer < 0) gather_module(module);
+  if (m.buffer < 0) gather_for(at_);
   if (m.size > 0) compute_->queue().wait(m.gathered);
   current_ = module;
   gather_ahead();
@@ -143,7 +142,7 @@ void GatheredWeights::gather_ahead() {
     if (m.size == 0 || m.buffer >= 0) continue;
     if (ahead >= plan_.prefetch_elements || live_ + m.size > plan_.max_live_parameters) return;
     ahead += m.size;
-    gather_module(sequence_[next]);
+    gather_for(next);
   }
 }
 
@@ -162,15 +161,16 @@ int GatheredWeights::take_space(Index size) {
   return int(spaces_.size()) - 1;
 }
 
-void GatheredWeights::gather_module(int module) {
-  Module& m = modules_[module];
+// For the use at a place in the sequence.
+void GatheredWeights::gather_for(std::size_t place) {
+  Module& m = modules_[sequence_[place]];
   if (m.size == 0) return;
   m.buffer = take_space(m.size);
   live_ += m.size;
   launch_.queue().wait(spaces_[m.buffer].free);
   Op op;
   op.kind = OpKind::param_gather;
-  op.phase = phase_;
+  op.phase = place < modules_.size() ? Phase::forward : Phase::backward;
   op.step = step_;
   op.micro_batch = micro_batch_;
   op.tensor = m.name;

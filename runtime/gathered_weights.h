@@ -55,7 +55,7 @@ class GatheredWeights final : public Weights {
   void add_module(const std::vector<const ParameterInfo*>& parameters);
   static void add_stretch(std::vector<Stretch>& stretches, Index offset, Index size, Index at);
   Event gather(Launcher& launch, Op op, const std::vector<Stretch>& stretches, Buffer& into);
-  void gather_module(int module);
+  void gather_for(std::size_t place);
   int take_space(Index size);
   void gather_ahead();
   bool keeps(int module) const;
@@ -75,7 +75,6 @@ class GatheredWeights final : public Weights {
   Launcher* compute_ = nullptr;
   std::int64_t step_ = 0;
   int micro_batch_ = -1;
-  Phase phase_ = Phase::forward;
   std::size_t at_ = 0;  // in sequence_
   int current_ = -1;
   Index live_ = 0;
