@@ -2,7 +2,11 @@
 // usual PyTorch comparison (4 layers, width 256, 4 heads, 128 tokens, 8 samples, vocabulary 512) on one rank; with more
 // ranks on this one core, the price of simulating them.
 //
-//   bench_gpt_step [ranks] [micro_batch] [steps] [layers] [width] [heads] [context] [batch] [vocab]
+//   bench_gpt_step [ranks] [micro_batch] [steps] [layers] [width] [heads] [context] [batch] [vocab] [ZeRO stage]
+//   [copies]
+//
+// What sharding costs on one core: N ranks at a stage against one rank with N micro-batches of the same size. copies 0:
+// a lost owner stops the run, but no rank updates a second shard.
 //
 // Prints the median, least and most milliseconds of CPU time a step (steps after the second).
 #include <algorithm>
@@ -54,8 +58,8 @@ class StepClock : public runtime::Observer {
 }  // namespace
 
 int main(int argc, char** argv) {
-  int number[] = {1, 8, 12, 4, 256, 4, 128, 8, 512};
-  for (int i = 1; i < argc && i <= 9; ++i) number[i - 1] = std::atoi(argv[i]);
+  int number[] = {1, 8, 12, 4, 256, 4, 128, 8, 512, 0, 1};
+  for (int i = 1; i < argc && i <= 11; ++i) number[i - 1] = std::atoi(argv[i]);
 
   runtime::TrainPlan plan;
   plan.definition.model = {.layers = number[3],
@@ -69,6 +73,8 @@ int main(int argc, char** argv) {
   plan.definition.global_batch = number[7];
   plan.definition.steps = number[2];
   plan.layout.micro_batch = number[1];
+  plan.layout.zero = runtime::zero_plan(number[9]);
+  plan.recovery.peer_copies = number[10] != 0;
 
   sim::WorldPlan world_plan;
   world_plan.ranks_per_node = number[0];
@@ -80,8 +86,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "bench_gpt_step: the run did not finish, or had fewer than 3 steps\n");
     return 1;
   }
-  std::printf("ranks %d micro_batch %d isa %s  step %.1f ms [min %.1f max %.1f] of CPU time, loss %.7f\n", number[0],
-              number[1], kernels::name(kernels::active_isa()), ms[ms.size() / 2], ms.front(), ms.back(),
-              double(clock.loss()));
+  std::printf("ranks %d micro_batch %d stage %d isa %s  step %.1f ms [min %.1f max %.1f] of CPU time, loss %.7f\n",
+              number[0], number[1], number[9], kernels::name(kernels::active_isa()), ms[ms.size() / 2], ms.front(),
+              ms.back(), double(clock.loss()));
   return 0;
 }
