@@ -87,6 +87,9 @@ void GradientReducer::connect(Communicator& comm, const Partition& partition, co
     for (int member = 0; member < comm.size(); ++member) parts += nodes(member).size();
     parts_max = std::max(parts_max, parts);
   }
+  const std::size_t extras = std::size_t(partition.own_size(me) - partition.shard(me).size);
+  extras_ = rank_.device.allocate(std::max<std::size_t>(extras, 1) * sizeof(float), MemoryTag::partial_sums,
+                                  "head's share and loss");
   slots_.reset();
   slots_ = rank_.device.allocate(std::max<std::size_t>(parts_max * std::size_t(elements), 1) * sizeof(float),
                                  MemoryTag::communication, "subtree roots");
@@ -97,8 +100,10 @@ std::vector<TreeNode> GradientReducer::nodes(int member) const {
   return kernels::cover(samples.begin, samples.end, cut_.leaves);
 }
 
-void GradientReducer::begin_step(std::int64_t step) {
+void GradientReducer::begin_step(std::int64_t step, VecView<float> gradients, float factor) {
   step_ = step;
+  gradients_ = gradients;
+  factor_ = factor;
   launch_.at(comm_->epoch(), step);
   launch_.phase(Phase::grad_reduce);
   tree_->begin(cut_.leaves);
@@ -110,6 +115,7 @@ void GradientReducer::begin_reduction(int k) {
   const SampleRange window = cut_.window(k);
   open_ = kernels::cover(window.begin, window.end, cut_.leaves);
   open_out_.clear();
+  if (at_once()) return;
   for (const TreeNode node : open_) open_out_.push_back(tree_->open(node));
 }
 
@@ -155,7 +161,8 @@ Event GradientReducer::reduce(const Bucket& bucket, std::span<const VecView<cons
   op.site = SEEKSIM_SITE;
   last_ = comm_->exchange(launch_.queue(), op, pieces_);
 
-  for (std::size_t i = 0; i < own_slots.size(); ++i) {
+  // A single root of our own is folded from where it is; several are copied to their slots.
+  for (std::size_t i = 0; i < own_slots.size() && parts.size() > 1; ++i) {
     Index at = 0;
     for (const OwnedRange& range : owned) {
       launch_(
@@ -165,23 +172,35 @@ Event GradientReducer::reduce(const Bucket& bucket, std::span<const VecView<cons
       at += range.size;
     }
   }
-  const Event parts_are_free = launch_.queue().record();
-  fold(bucket, owned);
-  return parts_are_free;
+  fold(bucket, owned, parts);
+  return launch_.queue().record();
+}
+
+// Where the sum of a range goes: to its final place, or into a node of the tree.
+VecView<float> GradientReducer::sum_of(const OwnedRange& range, std::size_t node) const {
+  if (!at_once()) return open_out_[node].part(range.own, range.size);
+  if (range.own < gradients_.n) return gradients_.part(range.own, range.size);
+  return vec<float>(*extras_, range.own - gradients_.n, range.size);
 }
 
 // Which members' roots make up a node is asked of the cut inside the kernel: a table of them would cost every rank of a
 // large world memory for every micro-step.
-void GradientReducer::fold(const Bucket& bucket, const std::vector<OwnedRange>& owned) {
-  Index stride = 0, parts = 0;
+void GradientReducer::fold(const Bucket& bucket, const std::vector<OwnedRange>& owned,
+                           std::span<const VecView<const float>> parts) {
+  Index stride = 0, count = 0;
   for (const OwnedRange& range : owned) stride += range.size;
-  for (int member = 0; member < comm_->size(); ++member) parts += Index(nodes(member).size());
+  for (int member = 0; member < comm_->size(); ++member) count += Index(nodes(member).size());
+  const float factor = at_once() ? factor_ : 1.0f;
   for (std::size_t i = 0; i < open_.size(); ++i) {
     Index at = 0;
     for (const OwnedRange& range : owned) {
+      const bool in_place = parts.size() == 1;
+      const VecView<const float> own =
+          in_place ? parts[0].part(range.offset - bucket.lo, range.size) : VecView<const float>{};
       launch_(
-          bucket.name, SEEKSIM_SITE, memory_cost((parts + 1) * range.size),
-          [cut = cut_, k = k_, root = open_[i], stride, at](Lane lane, Vec<const float> slots, Vec<float> sum) {
+          bucket.name, SEEKSIM_SITE, memory_cost((count + 1) * range.size),
+          [cut = cut_, k = k_, root = open_[i], me = in_place ? comm_->position() : -1, stride, at, factor](
+              Lane lane, Vec<const float> mine, Vec<const float> slots, Vec<float> sum) {
             const Index begin = first_leaf(root), end = std::min(begin + (Index(1) << root.level), cut.leaves);
             std::vector<TreePart> roots;
             Index slot = 0;
@@ -189,50 +208,55 @@ void GradientReducer::fold(const Bucket& bucket, const std::vector<OwnedRange>& 
               const SampleRange samples = cut.samples(k, member);
               for (const TreeNode node : kernels::cover(samples.begin, samples.end, cut.leaves)) {
                 const Index first = first_leaf(node);
-                if (first >= begin && first < end)
-                  roots.push_back({inside(node, root), slots.data + slot * stride + at});
+                const float* data = member == me ? mine.data : slots.data + slot * stride + at;
+                if (first >= begin && first < end) roots.push_back({inside(node, root), data});
                 ++slot;
               }
             }
-            kernels::tree_sum(lane, roots.data(), Index(roots.size()), end - begin, sum);
+            kernels::tree_sum(lane, roots.data(), Index(roots.size()), end - begin, sum, factor);
           },
-          vec<const float>(*slots_, 0, parts * stride), open_out_[i].part(range.own, range.size));
+          own, vec<const float>(*slots_, 0, count * stride), sum_of(range, i));
       at += range.size;
     }
   }
 }
 
 void GradientReducer::end_reduction() {
-  for (const TreeNode node : open_) tree_->close(launch_, node);
+  for (const TreeNode node : open_) {
+    if (!at_once()) tree_->close(launch_, node);
+  }
   open_.clear();
 }
 
-void GradientReducer::finish(VecView<float> gradients, VecView<float> loss, float factor) {
+void GradientReducer::finish(VecView<float> loss) {
   launch_.phase(Phase::grad_reduce);
-  const std::vector<VecView<const float>> roots = tree_->parts();
-  SEEKSIM_CHECK_EQ(roots.size(), std::size_t(1));
-  const VecView<const float> root = roots[0];
   const int me = comm_->position();
-  const Index head = partition_->head_size(me);
-  auto scaled = [factor](Lane lane, Vec<const float> x, Vec<float> y) {
-    const TreePart whole{{0, 0}, x.data};
-    kernels::tree_sum(lane, &whole, 1, 1, y, factor);
-  };
-  if (gradients.n > 0) {
-    launch_("gradients", SEEKSIM_SITE, memory_cost(2 * gradients.n), scaled, root.part(0, gradients.n), gradients);
+  const Index n = gradients_.n, head = partition_->head_size(me), extra = partition_->own_size(me) - n;
+  if (!at_once()) {
+    const std::vector<VecView<const float>> roots = tree_->parts();
+    SEEKSIM_CHECK_EQ(roots.size(), std::size_t(1));
+    auto scaled = [factor = factor_](Lane lane, Vec<const float> x, Vec<float> y) {
+      const TreePart whole{{0, 0}, x.data};
+      kernels::tree_sum(lane, &whole, 1, 1, y, factor);
+    };
+    if (n > 0) launch_("gradients", SEEKSIM_SITE, memory_cost(2 * n), scaled, roots[0].part(0, n), gradients_);
+    if (extra > 0) {
+      launch_("gradients", SEEKSIM_SITE, memory_cost(2 * extra), scaled, roots[0].part(n, extra),
+              vec<float>(*extras_, 0, extra));
+    }
   }
   if (head > 0) {  // root(embedding use) + root(head use), in that order
-    const VecView<float> share{root.buffer, root.offset + gradients.n, head};
     launch_(
-        "wte.weight", SEEKSIM_SITE, memory_cost(4 * head),
-        [factor](Lane lane, Vec<float> head_use, Vec<float> embedding_use) {
-          if (factor != 1.0f) kernels::scale(lane, head_use, factor);
+        "wte.weight", SEEKSIM_SITE, memory_cost(3 * head),
+        [](Lane lane, Vec<const float> head_use, Vec<float> embedding_use) {
           kernels::tree_add(lane, embedding_use, head_use, embedding_use);
         },
-        share, gradients.part(0, head));
+        vec<const float>(*extras_, 0, head), gradients_.part(0, head));
   }
   if (partition_->is_last(me)) {
-    launch_("loss", SEEKSIM_SITE, memory_cost(2), scaled, root.part(gradients.n + head, 1), loss);
+    launch_(
+        "loss", SEEKSIM_SITE, memory_cost(2), [](Lane, Vec<const float> x, Vec<float> y) { y[0] = x[0]; },
+        vec<const float>(*extras_, head, 1), loss);
   }
 }
 

@@ -34,14 +34,15 @@ class GradientReducer {
   // A new world. Allocates what depends on it.
   void connect(Communicator& comm, const Partition& partition, const StepCut& cut);
 
-  void begin_step(std::int64_t step);
+  // gradients: of this member's shard, where the step's sum times `factor` shall be after finish().
+  void begin_step(std::int64_t step, VecView<float> gradients, float factor);
   void begin_reduction(int k);  // the k-th of the cut
   // parts: this member's subtree roots of cut.samples(k, position), the bucket's elements of each. Enqueued; returns
   // when the parts may be overwritten.
   Event reduce(const Bucket& bucket, std::span<const VecView<const float>> parts);
   void end_reduction();
-  // gradients: this member's shard; its loss, on the last member. The root, times `factor`.
-  void finish(VecView<float> gradients, VecView<float> loss, float factor);
+  // loss: on the last member.
+  void finish(VecView<float> loss);
   void wait();  // until all that was enqueued is done; under the watchdog
 
   const std::vector<Bucket>& buckets() const { return buckets_; }
@@ -50,7 +51,9 @@ class GradientReducer {
 
  private:
   std::vector<kernels::TreeNode> nodes(int member) const;
-  void fold(const Bucket& bucket, const std::vector<OwnedRange>& owned);
+  void fold(const Bucket& bucket, const std::vector<OwnedRange>& owned, std::span<const VecView<const float>> parts);
+  VecView<float> sum_of(const OwnedRange& range, std::size_t node) const;
+  bool at_once() const { return cut_.count() == 1; }  // one reduction a step: its sums are final
 
   Rank& rank_;
   const Gpt2Parameters& parameters_;
@@ -63,9 +66,12 @@ class GradientReducer {
   StepCut cut_;
   std::optional<GradientTree> tree_;  // partial sums of this member's reduced gradients
   BufferPtr slots_;                   // where subtree roots of a bucket arrive
+  BufferPtr extras_;                  // the head's share and the loss, summed
 
   int k_ = 0;
   std::int64_t step_ = 0;
+  VecView<float> gradients_;
+  float factor_ = 1;
   std::vector<kernels::TreeNode> open_;   // what the reduction under way adds up to
   std::vector<VecView<float>> open_out_;  // where
   std::vector<Piece> pieces_;

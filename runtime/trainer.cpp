@@ -19,7 +19,7 @@ void Trainer::train_step() {
   compute_.at(comm_->epoch(), step_);
   hand_out_gradients_ = observer_.wants_gradients(rank_.id, step_);
   if (tree_) tree_->begin(plan_.definition.global_batch);
-  if (reducer_) reducer_->begin_step(step_);
+  if (reducer_) reducer_->begin_step(step_, keeper_->own().gradients, scale_.at_root);
   if (gathered_) gathered_->begin_step(compute_, step_);
 
   // Every micro-batch adds nodes to the gradient tree; what they are depends on the samples, never on the cut.

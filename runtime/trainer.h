@@ -61,7 +61,6 @@ class Trainer {
   // A step (trainer.cpp).
   void fetch(const SampleRange& samples, int micro_batch);
   void forward_backward(const SampleRange& samples, int micro_batch);
-  void backward(const SampleRange& samples, int micro_batch);
   void reduce_gradients();
   void reduce_everywhere();
   void reduce_to_owners();

@@ -40,7 +40,7 @@ void Trainer::reduce_to_owners() {
     reducer_->end_reduction();
   }
   const Index blocks = keeper_->partition().norm_blocks();
-  reducer_->finish(keeper_->own().gradients, vec<float>(*norm_blocks_, blocks, 1), scale_.at_root);
+  reducer_->finish(vec<float>(*norm_blocks_, blocks, 1));
   reducer_->wait();
   // The copy of this shard's state must be able to take this step before anybody knows that it is committed.
   if (keeper_->keeps_copies()) {
