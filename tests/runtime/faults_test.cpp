@@ -32,7 +32,8 @@ void aim_at_link(Rule& rule, Dice& dice, int ranks) {
   rule.both_directions = dice.coin();
 }
 
-Rule random_rule(Dice& dice, int ranks) {
+// sum: how the runs at hand bring gradients together.
+Rule random_rule(Dice& dice, int ranks, runtime::OpKind sum) {
   Rule rule;
   rule.kind = FaultKind(dice.below(int(FaultKind::count_)));
   rule.when.step = dice.below(kSteps);
@@ -60,7 +61,7 @@ Rule random_rule(Dice& dice, int ranks) {
       rule.when.rank = dice.below(ranks);
       const Mode modes[] = {Mode::before, Mode::during, Mode::after};
       rule.mode = modes[dice.below(3)];
-      rule.when.op = runtime::OpKind::all_reduce;
+      rule.when.op = sum;
       break;
     }
     default:  // messages
@@ -82,15 +83,18 @@ void expect_survived(const TrainPlan& plan, const Trained& golden, std::uint64_t
   const char* networks[] = {"ib", "tcp", "nvlink", "pcie"};
   world.network = networks[dice.below(4)];
   if (world.ranks_per_node == 4 && dice.coin()) world.nodes = 2, world.ranks_per_node = 2;
-  const Rule rule = random_rule(dice, world.ranks());
+  const bool sharded = plan.layout.zero.stage > 0;
+  const Rule rule =
+      random_rule(dice, world.ranks(), sharded ? runtime::OpKind::reduce_scatter : runtime::OpKind::all_reduce);
   std::vector<int> nodes;
   for (int r = 0; r < world.ranks(); ++r) nodes.push_back(r / world.ranks_per_node);
   faults::FaultPlan faults({rule}, seed, nodes);
   const Simulated run = run_simulated(plan, world, [&](sim::World& w) {
     w.decorate([&](int rank, Seams inner) { return faults.decorate(rank, inner); });
   });
-  const std::string where = "seed " + std::to_string(seed) + ", " + std::to_string(world.ranks()) + " ranks, " +
-                            world.network + ": " + faults::text(rule);
+  const std::string where = "seed " + std::to_string(seed) + ", stage " + std::to_string(plan.layout.zero.stage) +
+                            ", " + std::to_string(world.ranks()) + " ranks, " + world.network + ": " +
+                            faults::text(rule);
   ASSERT_EQ(run.world.end, sim::WorldEnd::finished) << where << "\n" << run.world.wait_for_graph;
   ASSERT_GE(int(run.finished().size()), world.ranks() - 1) << where;
   for (const int r : run.finished())
@@ -113,6 +117,26 @@ TEST(Faults, OneOfAnyKindCostsAtMostOneRankAndNoBit) {
   }
   EXPECT_GT(count.fired, 900);
   EXPECT_GT(count.recovered, 300);
+}
+
+TEST(Faults, OneOfAnyKindCostsAtMostOneRankAndNoBitAtEveryZeroStage) {
+  TrainPlan plan = tiny_plan();
+  plan.definition.steps = kSteps;
+  plan.recovery.watchdog_ns = 10 * kSecond;
+  plan.recovery.agree_ns = 5 * kSecond;
+  const Trained golden = run_alone(plan);
+  Count count;
+  for (std::uint64_t seed = 1; seed <= 600; ++seed) {
+    plan.layout.zero = runtime::zero_plan(1 + int(seed % 3));
+    plan.layout.zero.reduce_bucket_elements = 1500;
+    plan.layout.zero.persistence_threshold_elements = 64;
+    plan.layout.zero.max_reuse_distance = 0;
+    plan.layout.micro_batch = 1 + int(seed % 2);
+    expect_survived(plan, golden, seed, count);
+    if (testing::Test::HasFatalFailure()) return;
+  }
+  EXPECT_GT(count.fired, 540);
+  EXPECT_GT(count.recovered, 180);
 }
 
 }  // namespace

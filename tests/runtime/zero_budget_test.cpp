@@ -67,6 +67,18 @@ TEST(ZeroBudget, TrafficIsThatOfThePaperToOneBlock) {
   }
 }
 
+TEST(ZeroBudget, EveryMicroStepReducesAndGathersAgain) {
+  for (const int stage : {2, 3}) {
+    TrainPlan plan = budget_plan(stage, 4);
+    const Simulated one = run_simulated(plan, world_of(4));
+    plan.definition.global_batch *= 3;
+    const Simulated three = run_simulated(plan, world_of(4));
+    EXPECT_EQ(sent(three, OpKind::reduce_scatter), 3 * sent(one, OpKind::reduce_scatter));
+    EXPECT_EQ(sent(three, OpKind::param_gather), 3 * sent(one, OpKind::param_gather));
+    EXPECT_EQ(sent(three, OpKind::publish), sent(one, OpKind::publish));
+  }
+}
+
 TEST(ZeroBudget, TheHeadsUseOfATiedParameterTravelsToo) {
   TrainPlan plan = budget_plan(2, 4);
   plan.definition.model.tied = true;
