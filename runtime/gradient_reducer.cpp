@@ -119,13 +119,10 @@ void GradientReducer::begin_reduction(int k) {
   for (const TreeNode node : open_) open_out_.push_back(tree_->open(node));
 }
 
-Event GradientReducer::reduce(const Bucket& bucket, std::span<const VecView<const float>> parts) {
+// Fills pieces_: what this member sends to and receives from each other one. Returns the slots of its own roots.
+std::vector<VecView<float>> GradientReducer::list_pieces(const Bucket& bucket, const std::vector<OwnedRange>& owned,
+                                                         Index stride, std::span<const VecView<const float>> parts) {
   const int me = comm_->position();
-  const std::vector<OwnedRange> owned = partition_->owned(me, bucket.lo, bucket.hi);
-  Index stride = 0;  // of slots: this member's elements of the bucket
-  for (const OwnedRange& range : owned) stride += range.size;
-  SEEKSIM_CHECK_EQ(parts.size(), nodes(me).size());
-
   pieces_.clear();
   std::vector<VecView<float>> own_slots;
   Index slot = 0;
@@ -152,6 +149,17 @@ Event GradientReducer::reduce(const Bucket& bucket, std::span<const VecView<cons
       }
     }
   }
+  return own_slots;
+}
+
+Event GradientReducer::reduce(const Bucket& bucket, std::span<const VecView<const float>> parts) {
+  const int me = comm_->position();
+  const std::vector<OwnedRange> owned = partition_->owned(me, bucket.lo, bucket.hi);
+  Index stride = 0;  // of slots: this member's elements of the bucket
+  for (const OwnedRange& range : owned) stride += range.size;
+  SEEKSIM_CHECK_EQ(parts.size(), nodes(me).size());
+
+  const std::vector<VecView<float>> own_slots = list_pieces(bucket, owned, stride, parts);
   Op op;
   op.kind = OpKind::reduce_scatter;
   op.phase = Phase::grad_reduce;

@@ -51,6 +51,8 @@ class GradientReducer {
 
  private:
   std::vector<kernels::TreeNode> nodes(int member) const;
+  std::vector<VecView<float>> list_pieces(const Bucket& bucket, const std::vector<OwnedRange>& owned, Index stride,
+                                          std::span<const VecView<const float>> parts);
   void fold(const Bucket& bucket, const std::vector<OwnedRange>& owned, std::span<const VecView<const float>> parts);
   VecView<float> sum_of(const OwnedRange& range, std::size_t node) const;
   bool at_once() const { return cut_.count() == 1; }  // one reduction a step: its sums are final

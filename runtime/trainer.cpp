@@ -31,7 +31,7 @@ void Trainer::train_step() {
   reduce_gradients();  // the gradient of the global batch, the same bits everywhere: of all parameters or of the shard
   measure_gradients();
   const StepResult result = read_result();
-  if (keeper_ && hand_out_gradients_) handed_out_ = gather_flat(keeper_->own().gradients, "gradients", {});
+  if (keeper_ && hand_out_gradients_) gather_gradients();
 
   // The commit point. Until here nothing durable has changed; from here on every member goes forward.
   const bool apply_it = vote("step", result.finite);

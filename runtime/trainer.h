@@ -68,6 +68,7 @@ class Trainer {
   void measure_gradients();
   void measure_shard();
   void fold_norms();
+  void gather_gradients();
   StepResult read_result() const;
   bool vote(const char* about, bool good);
   void apply(const StepResult& result, double lr);
@@ -82,7 +83,7 @@ class Trainer {
   void draw(const std::vector<ParameterPiece>& pieces, VecView<float> out);
   void connect_shards();
   void connect_step();
-  std::vector<float> gather_flat(VecView<const float> shard, const char* what, const PerParameter& each);
+  void for_each_gathered(VecView<const float> shard, const char* what, const PerParameter& each);
   std::span<const float> host_floats(const Buffer& buffer, Index n) const;
   bool sharded(Place place) const { return place == Place::sharded; }
 
@@ -121,7 +122,7 @@ class Trainer {
   std::vector<float> handed_out_;  // reduced gradients, gathered for the observer
   // Made by conclude().
   std::optional<StateDigest> concluded_;
-  std::vector<float> final_weights_;
+  std::vector<float> final_weights_;  // on the lowest rank
 };
 
 // The clip coefficient: limit / (norm + 1e-6) where that is below one, else one. limit 0: no clipping.

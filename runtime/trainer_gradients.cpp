@@ -190,6 +190,14 @@ void Trainer::fold_norms() {
   wait_for(compute_.last());
 }
 
+// For the observer, who wants them all.
+void Trainer::gather_gradients() {
+  handed_out_.clear();
+  for_each_gathered(keeper_->own().gradients, "gradients", [this](const ParameterInfo&, std::span<const float> values) {
+    handed_out_.insert(handed_out_.end(), values.begin(), values.end());
+  });
+}
+
 Trainer::StepResult Trainer::read_result() const {
   const Index count = Index(parameters_.all().size());
   StepResult result;

@@ -171,8 +171,8 @@ void Trainer::abandon() {
 // ---- what is handed out
 // -----------------------------------------------------------------------------------------------
 
-// All members' shards of a flat space, one parameter at a time: `each` sees them in order; returns the whole space.
-std::vector<float> Trainer::gather_flat(VecView<const float> shard, const char* what, const PerParameter& each) {
+// All members' shards of a flat space, one parameter at a time, in order.
+void Trainer::for_each_gathered(VecView<const float> shard, const char* what, const PerParameter& each) {
   Index largest = 0;
   for (const ParameterInfo& p : parameters_.all()) largest = std::max(largest, p.size);
   const BufferPtr space = rank_.device.allocate(std::size_t(largest) * sizeof(float), MemoryTag::scratch, what);
@@ -182,7 +182,6 @@ std::vector<float> Trainer::gather_flat(VecView<const float> shard, const char* 
   launch.phase(Phase::checkpoint);
   const Partition& partition = keeper_->partition();
   const ShardInfo mine = partition.shard(comm_->position());
-  std::vector<float> flat;
   for (const ParameterInfo& p : parameters_.all()) {
     std::vector<ShardInfo> shards;
     for (int member = 0; member < comm_->size(); ++member) {
@@ -203,11 +202,8 @@ std::vector<float> Trainer::gather_flat(VecView<const float> shard, const char* 
     op.site = SEEKSIM_SITE;
     op = comm_->all_gather(queue, op, vec<float>(*space, 0, p.size), shards);
     comm_->wait(queue.record(), op);
-    const std::span<const float> values = host_floats(*space, p.size);
-    if (each) each(p, values);
-    flat.insert(flat.end(), values.begin(), values.end());
+    each(p, host_floats(*space, p.size));
   }
-  return flat;
 }
 
 void Trainer::conclude() {
@@ -222,17 +218,18 @@ void Trainer::conclude() {
       digests.push_back(kernels::digest({values.data(), Index(values.size())}));
     };
   };
-  gather_flat(own.optimizer->first_moments(), "first moments", keep(first));
-  gather_flat(own.optimizer->second_moments(), "second moments", keep(second));
-  final_weights_ =
-      gather_flat(own.parameters, "parameters", [&](const ParameterInfo& p, std::span<const float> values) {
-        const std::uint64_t digest = kernels::digest({values.data(), Index(values.size())});
-        const std::size_t i = state.by_tensor.size();
-        state.by_tensor.emplace_back(p.name, digest);
-        state.params = kernels::combine(state.params, digest);
-        state.optimizer = kernels::combine(state.optimizer, first[i]);
-        state.optimizer = kernels::combine(state.optimizer, second[i]);
-      });
+  for_each_gathered(own.optimizer->first_moments(), "first moments", keep(first));
+  for_each_gathered(own.optimizer->second_moments(), "second moments", keep(second));
+  final_weights_.clear();
+  for_each_gathered(own.parameters, "parameters", [&](const ParameterInfo& p, std::span<const float> values) {
+    if (is_lowest_rank()) final_weights_.insert(final_weights_.end(), values.begin(), values.end());
+    const std::uint64_t digest = kernels::digest({values.data(), Index(values.size())});
+    const std::size_t i = state.by_tensor.size();
+    state.by_tensor.emplace_back(p.name, digest);
+    state.params = kernels::combine(state.params, digest);
+    state.optimizer = kernels::combine(state.optimizer, first[i]);
+    state.optimizer = kernels::combine(state.optimizer, second[i]);
+  });
   vote("end", true);
   concluded_ = std::move(state);
 }
