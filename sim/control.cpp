@@ -48,14 +48,14 @@ Agreement SimControl::agree(const Op& op, std::uint32_t epoch, const Ballot& bal
   const int me = rank_.host.rank();
   const bool vote = op.kind != OpKind::agree;
   if (core_.control.fenced(me)) throw SeamError(ErrorKind::fenced, op, "the others have declared this rank dead");
-  if (vote && revoked(epoch)) throw SeamError(ErrorKind::revoked, op, "another rank failed and revoked the epoch");
   ControlCenter::Key key{epoch, op.kind, vote ? op.step : 0, op.sequence, 0};
   key.instance = calls_[{key.epoch, std::uint8_t(key.kind), key.step, key.sequence}]++;
   if (calls_.size() > kRemembered) calls_.erase(calls_.begin());
   answer_ = {};
   waits_in_ = describe(op);
   core_.control.send_ballot(me, key, ballot, deadline);
-  // The centre keeps the deadline: a rank that gave up alone might miss what the others decided.
+  // The centre alone decides, even when this rank knows of a revoke or is past the deadline: what it believed by itself
+  // might differ from what the others are told.
   while (answer_.kind == Answer::Kind::none) {
     rank_.host.block(Blocked::agreement, runtime::kForever);
     if (rank_.host.dying()) throw runtime::RankDied{me};
@@ -88,10 +88,18 @@ ControlCenter::ControlCenter(Core& core, std::uint64_t seed, int ranks)
     : core_(core),
       random_(seed, Stream::control),
       fenced_(std::size_t(ranks), false),
-      known_dead_(std::size_t(ranks), false) {
+      known_dead_(std::size_t(ranks), false),
+      arrivals_(std::size_t(ranks), 0) {
   std::vector<int>& all = members_[0];
   all.resize(std::size_t(ranks));
   std::iota(all.begin(), all.end(), 0);
+}
+
+// Messages of one rank arrive in the order in which it sent them.
+void ControlCenter::to_center(int rank, std::function<void()> arrive) {
+  TimeNs& last = arrivals_[std::size_t(rank)];
+  last = std::max(last, core_.loop.now() + latency());
+  core_.loop.call_at(last, std::move(arrive));
 }
 
 TimeNs ControlCenter::latency() { return TimeNs(double(kMessage) * (0.75 + 0.5 * random_.unit())); }
@@ -106,8 +114,7 @@ void ControlCenter::enter(std::uint32_t epoch, std::span<const int> members, con
 }
 
 void ControlCenter::send_ballot(int rank, const Key& key, const Ballot& ballot, TimeNs deadline) {
-  core_.loop.call_at(core_.loop.now() + latency(),
-                     [this, rank, key, ballot, deadline] { ballot_arrives(rank, key, ballot, deadline); });
+  to_center(rank, [this, rank, key, ballot, deadline] { ballot_arrives(rank, key, ballot, deadline); });
 }
 
 void ControlCenter::ballot_arrives(int rank, const Key& key, const Ballot& ballot, TimeNs deadline) {
@@ -165,7 +172,7 @@ void ControlCenter::reply(int rank, const Answer& answer) {
 
 // A revoke that reaches the centre before a vote is decided cuts it short for all; after that it comes too late, for all.
 void ControlCenter::send_revoke(int rank, std::uint32_t epoch) {
-  core_.loop.call_at(core_.loop.now() + latency(), [this, rank, epoch] { revoke_arrives(rank, epoch); });
+  to_center(rank, [this, rank, epoch] { revoke_arrives(rank, epoch); });
 }
 
 void ControlCenter::revoke_arrives(int from, std::uint32_t epoch) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -88,6 +89,7 @@ class ControlCenter {
   void decide_if_complete(const Key& key, Poll& poll);
   void decide(const Key& key, Poll& poll);
   void reply(int rank, const Answer& answer);
+  void to_center(int rank, std::function<void()> arrive);
   TimeNs latency();
 
   // The deadline of an agreement: a watchdog like those of hosts.
@@ -111,6 +113,7 @@ class ControlCenter {
   std::int64_t revoked_ = -1;
   std::vector<bool> fenced_;
   std::vector<bool> known_dead_;
+  std::vector<TimeNs> arrivals_;                        // of each rank's last message
   Deadlines deadlines_{*this};
 };
 

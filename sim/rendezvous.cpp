@@ -28,15 +28,16 @@ std::uint64_t combine(std::uint64_t a, std::uint64_t b) {
   return h ^ h >> 33;
 }
 
+// Who never came; who came and left again is no cause.
 std::string absent(const Rendezvous& meeting) {
   std::string text;
   int named = 0;
   for (std::size_t i = 0; i < meeting.members.size(); ++i) {
-    if (meeting.arrivals[i].here) continue;
+    if (meeting.arrivals[i].came) continue;
     if (named++ == 8) return text + ", ...";
     text += fmt::format("{}{}", named == 1 ? "" : ", ", meeting.members[i]);
   }
-  return text;
+  return text.empty() ? "(all came, some left again)" : text;
 }
 
 // A member's place; -1: no member. Most often launch ranks are their own places.
@@ -50,7 +51,7 @@ int place_of(int rank, const std::vector<int>& members) {
 class Presence {
  public:
   Presence(Rendezvous& meeting, int place) : meeting_(meeting), place_(std::size_t(place)) {
-    meeting_.arrivals[place_].here = true;
+    meeting_.arrivals[place_].here = meeting_.arrivals[place_].came = true;
     ++meeting_.count;
   }
   Presence(const Presence&) = delete;

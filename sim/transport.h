@@ -39,6 +39,7 @@ struct RankComm {
 struct Rendezvous {
   struct Arrival {
     bool here = false;
+    bool came = false;                     // even if it has left again since
     int color = 0;                         // as in MPI_Comm_split; below 0: it wants none
     int key = 0;
     SharedComm* made = nullptr;
