@@ -200,6 +200,36 @@ TEST(Diagnosis, ARankThatCameAfterTheWatchdogCameLateThoughItIsStuckLikeTheOther
   EXPECT_EQ(d.text, "rank 2 is alive but came too late to all_reduce #16 of step 7 (3 ranks waited 600 s)");
 }
 
+// Its first half of a sum is done, it is late for the second, and all that it says is which sum it did not finish.
+TEST(Diagnosis, WhoKnowsNobodyToWaitForIsNotTheEarliestVictim) {
+  Agreement agreement = healthy(4);
+  for (const std::size_t rank : {0, 2, 3}) wait_in(agreement.ballots[rank], 17, 1);
+  watchdog_fires_at(agreement.ballots[3]);
+  wait_in(agreement.ballots[1], 16, -1);
+  agreement.ballots[1].detected_ns = kWatchdog + 20 * kSecond;
+  const Diagnosis d = diagnose(agreement);
+  EXPECT_EQ(d.verdict, Verdict::joined_late);
+  EXPECT_EQ(d.culprits, (std::vector<int>{1}));
+  EXPECT_EQ(d.sequence, 17u);
+}
+
+TEST(Diagnosis, WhoTookLongToNoticeTheRevokeWasNotThereWhenTheOthersBuiltACommunicator) {
+  Agreement agreement = healthy(4);
+  for (Ballot& ballot : agreement.ballots) {
+    ballot = {};
+    ballot.error = ErrorKind::revoked;
+    ballot.stuck_kind = OpKind::comm_create;
+    ballot.detected_ns = kWatchdog + 5;
+  }
+  watchdog_fires_at(agreement.ballots[2]);
+  agreement.ballots[2].detected_ns = kWatchdog;
+  agreement.ballots[0].detected_ns = kWatchdog + 25 * kSecond;
+  const Diagnosis d = diagnose(agreement);
+  EXPECT_EQ(d.verdict, Verdict::joined_late);
+  EXPECT_EQ(d.culprits, (std::vector<int>{0}));
+  EXPECT_EQ(d.text, "rank 0 is alive but came too late to comm_create of step 0 (3 ranks waited)");
+}
+
 TEST(Diagnosis, ACorruptMessageNamesItsSender) {
   Agreement agreement = healthy(4);
   for (Ballot& ballot : agreement.ballots) wait_in(ballot, 16, -1);
