@@ -44,14 +44,19 @@ float lanes(std::size_t n, Step step) {
   return s[0];
 }
 
-// F1 inside each segment of K, F3 over the segments.
-inline float segchain(const Floats& a, const Floats& b, std::size_t segment) {
+// F1 inside each segment of K, F3 over the segments, for n products a[k * a_step] * b[k * b_step].
+inline float segchain(const float* a, std::size_t a_step, const float* b, std::size_t b_step, std::size_t n,
+                      std::size_t segment) {
   Floats parts;
-  for (std::size_t k = 0; k < a.size(); ++k) {
-    if (k % segment == 0) parts.push_back(0.0F);
-    parts.back() = fma1(a[k], b[k], parts.back());
+  for (std::size_t begin = 0; begin < n; begin += segment) {
+    float acc = 0.0F;
+    for (std::size_t k = begin; k < n && k < begin + segment; ++k) acc = fma1(a[k * a_step], b[k * b_step], acc);
+    parts.push_back(acc);
   }
   return tree(parts);
+}
+inline float segchain(const Floats& a, const Floats& b, std::size_t segment) {
+  return segchain(a.data(), 1, b.data(), 1, a.size(), segment);
 }
 
 // Empty when equal after mapping NaNs; else names the first difference.
