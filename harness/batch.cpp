@@ -38,11 +38,13 @@ void send(int fd, std::string_view bytes) {
 }
 
 [[noreturn]] void be_child(int pipe, const Job& job, const LoadOptions& load) {
-  const Outcome outcome = run_file(job.file, load, job.options, [pipe](std::string_view text) {
+  const Print print = [pipe](std::string_view text) {
     std::string clean(text);
     std::replace(clean.begin(), clean.end(), kSeparator, '?');
     send(pipe, clean);
-  });
+  };
+  const Outcome outcome = run_file(job.file, load, job.options, print);
+  for (const std::string& problem : outcome.problems) print("seeksim: " + problem + '\n');
   send(pipe, std::string(1, kSeparator) + Json({{"name", outcome.name}, {"report", outcome.report}}).dump(-1, ' ', false, Json::error_handler_t::replace));
   // Not exit(): what the parent registered or buffered is the parent's.
   ::_exit(code(outcome.status));
@@ -72,7 +74,7 @@ void gather(Child& child, const Job& job) {
   const bool exited = WIFEXITED(status);
   if (exited && separator != std::string::npos) {
     const Json sent = Json::parse(child.output.substr(separator + 1));
-    child.outcome = {ExitStatus(WEXITSTATUS(status)), sent["name"].get<std::string>(), sent["report"]};
+    child.outcome = {ExitStatus(WEXITSTATUS(status)), sent["name"].get<std::string>(), sent["report"], {}};
     child.output.resize(separator);
     return;
   }
@@ -82,7 +84,7 @@ void gather(Child& child, const Job& job) {
                                                                   : "This is a bug in seeksim: please report it with the scenario.";
   const std::string problem = fmt::format("{}: the process of this scenario {}. {}", job.file, how, next);
   child.output = child.output.substr(0, separator) + "seeksim: " + problem + '\n';
-  child.outcome = {ExitStatus::bug, job.file, failure_json(job.file, "bug", ExitStatus::bug, {problem})};
+  child.outcome = {ExitStatus::bug, job.file, failure_json(job.file, "bug", ExitStatus::bug, {problem}), {problem}};
 }
 
 void read_some(Child& child, const Job& job) {

@@ -13,6 +13,7 @@
 
 #include "harness/fault_rules.h"
 #include "harness/problem.h"
+#include "harness/report.h"
 
 namespace seeksim::harness {
 namespace {
@@ -31,7 +32,7 @@ Finding blind(std::string detail) { return {false, false, std::move(detail)}; }
 
 std::string ranks_text(const std::vector<int>& ranks) {
   if (ranks.empty()) return "none";
-  return fmt::format("{}{}", ranks.size() == 1 ? "rank " : "ranks ", fmt::join(ranks, ", "));
+  return fmt::format("{}{}", ranks.size() == 1 ? "rank " : "ranks ", rank_list(ranks));
 }
 
 std::vector<int> finished(const RunRecord& run) {

@@ -43,11 +43,18 @@ void put(std::string_view text) {
   std::fflush(stdout);
 }
 
+void complain(const std::string& text) {
+  const std::string line = "seeksim: " + text + '\n';
+  std::fflush(stdout);
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
 std::uint64_t seed_of(const std::string& text) {
+  constexpr std::uint64_t kSeedMax = std::uint64_t(1) << 53;  // as in scenarios: every JSON tool reads it back exactly
   std::uint64_t seed = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
-  if (error != std::errc() || end != text.data() + text.size()) {
-    throw BadInput("--seed " + text, "a whole number from 0 to 18446744073709551615 is expected", "For example --seed 7.");
+  if (error != std::errc() || end != text.data() + text.size() || seed > kSeedMax) {
+    throw BadInput("--seed " + text, fmt::format("a whole number from 0 to {} is expected", kSeedMax), "For example --seed 7.");
   }
   return seed;
 }
@@ -128,7 +135,14 @@ std::string summary(const std::vector<Outcome>& outcomes, const Style& style) {
   return '\n' + (red.empty() ? style.good(line) : style.bad(line)) + '\n' + red;
 }
 
+// `run scenarios/*.json` means the scenarios among them.
+void leave_out_the_schema(std::vector<std::string>& files) {
+  if (files.size() < 2) return;
+  std::erase_if(files, [](const std::string& file) { return file.substr(file.rfind('/') + 1) == "schema.json"; });
+}
+
 ExitStatus run_command(RunArguments a) {
+  leave_out_the_schema(a.files);
   refuse_what_is_not_there(a);
   const RunOptions options = options_of(a);
   LoadOptions load;
@@ -147,6 +161,7 @@ ExitStatus run_command(RunArguments a) {
   std::vector<Outcome> outcomes;
   if (jobs.size() == 1) {
     outcomes.push_back(run_file(jobs[0].file, load, jobs[0].options, put));
+    for (const std::string& problem : outcomes[0].problems) complain(problem);
   } else {
     outcomes = run_all(jobs, load, a.processes, put);
     put(summary(outcomes, options.style));
@@ -272,12 +287,6 @@ ExitStatus dispatch(const std::vector<std::string>& arguments) {
 bool is_for_later(const std::vector<std::string>& arguments) {
   static const std::vector<std::string> later = {"plan", "explore", "shrink", "diff", "checkpoint", "launch"};
   return !arguments.empty() && std::find(later.begin(), later.end(), arguments[0]) != later.end();
-}
-
-void complain(const std::string& text) {
-  const std::string line = "seeksim: " + text + '\n';
-  std::fflush(stdout);
-  std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
 }  // namespace

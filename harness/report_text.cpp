@@ -27,8 +27,27 @@ class Story {
         out += style.faint(fmt::format("  ... {} more ...\n", left_out));
         i += left_out;
       }
-      out += fmt::format("  {} {}\n", style.faint(fmt::format("{:>14.6f} s ", seconds(lines_[i].at))), lines_[i].text);
+      out += fmt::format("  {} {}\n", style.faint(fmt::format("{:>14.6f} s ", seconds(lines_[i].at))), indented(lines_[i].text, style));
     }
+    return out;
+  }
+
+  // Text of several lines (a wait-for graph): the first tells, the rest is shown below it, and not without end.
+  static std::string indented(const std::string& text, const Style& style) {
+    constexpr std::size_t kMore = 8;
+    std::size_t end = text.find('\n');
+    std::string out = text.substr(0, end);
+    std::size_t shown = 0, left_out = 0;
+    while (end != std::string::npos && end + 1 < text.size()) {
+      const std::size_t from = end + 1;
+      end = text.find('\n', from);
+      if (++shown > kMore) {
+        ++left_out;
+        continue;
+      }
+      out += '\n' + style.faint(std::string(21, ' ') + text.substr(from, end == std::string::npos ? end : end - from));
+    }
+    if (left_out > 0) out += '\n' + style.faint(fmt::format("{}... {} more", std::string(21, ' '), left_out));
     return out;
   }
 
@@ -57,11 +76,27 @@ void tell(const Recovery& r, const Style& style, Story& story) {
   }
 }
 
+// What an event is about: its text up to the first colon ("revokes epoch 0").
+std::string subject(const Event& event) { return event.text.substr(0, event.text.find(':')); }
+
+// Many ranks come to the same at nearly the same time: the first speaks, the others are named.
+void tell_events(const std::vector<Event>& events, Story& story) {
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    const Event& first = events[i];
+    std::vector<int> others;
+    while (first.rank >= 0 && i + 1 < events.size() && events[i + 1].rank >= 0 && events[i + 1].rank != first.rank &&
+           subject(events[i + 1]) == subject(first)) {
+      others.push_back(events[++i].rank);
+    }
+    std::sort(others.begin(), others.end());
+    const std::string also = others.empty() ? "" : fmt::format(" (so do ranks {})", rank_list(others));
+    story.add(first.at_ns, first.rank < 0 ? first.text : fmt::format("rank {}: {}{}", first.rank, first.text, also));
+  }
+}
+
 std::string story_of(const RunRecord& run, const Style& style) {
   Story story;
-  for (const Event& event : run.events) {
-    story.add(event.at_ns, event.rank < 0 ? event.text : fmt::format("rank {}: {}", event.rank, event.text));
-  }
+  tell_events(run.events, story);
   for (const Recovery& recovery : run.recoveries) tell(recovery, style, story);
   if (!run.steps.empty()) {
     story.add(run.steps.front().committed_ns, fmt::format("step {} is committed: the first", run.steps.front().step));
@@ -83,7 +118,8 @@ std::string endings(const RunRecord& run) {
       ranks.push_back(int(i));
       if (why.empty()) why = run.ranks[i].why;
     }
-    if (!ranks.empty()) out += fmt::format("  {:<9} {}{}\n", name(how), rank_list(ranks), why.empty() ? "" : ": " + why);
+    const char* word = how == How::died ? "gone" : name(how);
+    if (!ranks.empty()) out += fmt::format("  {:<9} {}{}\n", word, rank_list(ranks), why.empty() ? "" : ": " + why);
   }
   return out;
 }

@@ -134,7 +134,7 @@ Outcome run_scenario(const Scenario& given, const RunOptions& options, const Pri
   tell(story_text(evidence, judgement, options.style));
   if (judgement.status == ExitStatus::bug) tell(report_a_bug(scenario));
 
-  Outcome outcome{judgement.status, scenario.name, report_json(evidence, judgement, {"sim", "cpu", seconds_since(start)})};
+  Outcome outcome{judgement.status, scenario.name, report_json(evidence, judgement, {"sim", "cpu", seconds_since(start)}), {}};
   save_results(scenario, options, run);
   save_folder(scenario, options, outcome, text);
   return outcome;
@@ -142,10 +142,7 @@ Outcome run_scenario(const Scenario& given, const RunOptions& options, const Pri
 
 Outcome run_file(const std::string& file, const LoadOptions& load, const RunOptions& options, const Print& print) {
   const auto failed = [&](const char* verdict, ExitStatus status, std::vector<std::string> problems) {
-    std::string text;
-    for (const std::string& problem : problems) text += options.style.bad("seeksim: ") + problem + '\n';
-    print(text);
-    return Outcome{status, file, failure_json(file, verdict, status, problems)};
+    return Outcome{status, file, failure_json(file, verdict, status, problems), problems};
   };
   std::string seed = load.seed ? fmt::format(" --seed {}", *load.seed) : "";
   try {

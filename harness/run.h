@@ -31,11 +31,12 @@ struct Outcome {
   ExitStatus status = ExitStatus::as_expected;
   std::string name;                    // of the scenario, or of its file when it cannot be read
   Json report;
+  std::vector<std::string> problems;   // why it could not be run; empty when it was
 };
 
 using Print = std::function<void(std::string_view)>;
 
-// Loads and runs. Bad input and bugs become outcomes, so that other scenarios go on; both are printed.
+// Loads and runs. Bad input and bugs become outcomes with problems, so that other scenarios go on.
 Outcome run_file(const std::string& file, const LoadOptions& load, const RunOptions& options, const Print& print);
 
 // Runs a loaded scenario. Throws BadInput where a file cannot be written.
