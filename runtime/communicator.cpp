@@ -167,7 +167,7 @@ void Communicator::fold_shard(Launcher& launch, const Op& op, const Arrivals& in
         }
         kernels::tree_sum(lane, roots.data(), Index(roots.size()), leaves, sum, factor);
       },
-      vec<const std::int64_t>(*in.table, 0, 2 * in.count), vec<const float>(*in.slots, 0, in.count * mine.size),
+      vec<const std::int64_t>(*in.table, 0, 2 * Index(in.count)), vec<const float>(*in.slots, 0, in.count * mine.size),
       out.part(mine.offset, mine.size));
 }
 
