@@ -10,12 +10,12 @@ namespace seeksim::runtime {
 namespace {
 
 constexpr std::array<std::string_view, std::size_t(OpKind::count_)> kKinds = {
-    "compute",   "copy", "all_reduce", "reduce_scatter", "all_gather",  "broadcast", "send", "recv",
-    "barrier",   "vote", "agree",      "comm_create",    "data_load"};
+    "compute", "copy",    "all_reduce", "reduce_scatter", "all_gather",  "broadcast", "send",
+    "recv",    "barrier", "vote",       "agree",          "comm_create", "data_load"};
 constexpr std::array<std::string_view, std::size_t(Phase::count_)> kPhases = {
     "init", "data", "forward", "backward", "grad_reduce", "optimizer", "commit", "checkpoint", "recovery"};
 constexpr std::array<std::string_view, std::size_t(Axis::count_)> kAxes = {"world", "data", "pipeline", "tensor",
-                                                                            "expert"};
+                                                                           "expert"};
 
 template <std::size_t N, class E>
 std::string_view name_in(const std::array<std::string_view, N>& names, E value) {

@@ -61,9 +61,12 @@ Agreement SimControl::agree(const Op& op, std::uint32_t epoch, const Ballot& bal
     if (rank_.host.dying()) throw runtime::RankDied{me};
   }
   switch (answer_.kind) {
-    case Answer::Kind::fenced: throw SeamError(ErrorKind::fenced, op, "the others have declared this rank dead");
-    case Answer::Kind::cut_short: throw SeamError(ErrorKind::revoked, op, "the vote was cut short by a revoke");
-    default: return *answer_.agreement;
+    case Answer::Kind::fenced:
+      throw SeamError(ErrorKind::fenced, op, "the others have declared this rank dead");
+    case Answer::Kind::cut_short:
+      throw SeamError(ErrorKind::revoked, op, "the vote was cut short by a revoke");
+    default:
+      return *answer_.agreement;
   }
 }
 
@@ -125,7 +128,7 @@ void ControlCenter::ballot_arrives(int rank, const Key& key, const Ballot& ballo
   Poll& poll = polls_[key];
   if (vote && revoked_ >= std::int64_t(key.epoch) && !poll.decided) poll.cut_short = true;
   if (poll.cut_short) return reply(rank, {Answer::Kind::cut_short, nullptr});
-  if (poll.decided) {   // without it: it was no member, or came too late
+  if (poll.decided) {  // without it: it was no member, or came too late
     fenced_[std::size_t(rank)] = true;
     return reply(rank, {Answer::Kind::fenced, nullptr});
   }
@@ -157,7 +160,8 @@ void ControlCenter::decide(const Key& key, Poll& poll) {
     if (poll.ballots.contains(member)) continue;
     agreement->dead.push_back(member);
     fenced_[std::size_t(member)] = true;
-    core_.story(member, fmt::format("did not answer the {} of epoch {}: declared dead and fenced", name(key.kind), key.epoch));
+    core_.story(member,
+                fmt::format("did not answer the {} of epoch {}: declared dead and fenced", name(key.kind), key.epoch));
   }
   for (const int member : agreement->members) reply(member, {Answer::Kind::decided, agreement});
   poll.ballots.clear();
@@ -170,7 +174,8 @@ void ControlCenter::reply(int rank, const Answer& answer) {
   });
 }
 
-// A revoke that reaches the centre before a vote is decided cuts it short for all; after that it comes too late, for all.
+// A revoke that reaches the centre before a vote is decided cuts it short for all; after that it comes too late, for
+// all.
 void ControlCenter::send_revoke(int rank, std::uint32_t epoch) {
   to_center(rank, [this, rank, epoch] { revoke_arrives(rank, epoch); });
 }
@@ -200,7 +205,8 @@ std::string ControlCenter::undecided() const {
     text += fmt::format("{} of epoch {} waits for", name(key.kind), key.epoch);
     int named = 0;
     for (const int member : members(key.epoch))
-      if (!poll.ballots.contains(member) && named++ < 8) text += fmt::format("{} rank {}", named == 1 ? "" : ",", member);
+      if (!poll.ballots.contains(member) && named++ < 8)
+        text += fmt::format("{} rank {}", named == 1 ? "" : ",", member);
     text += named > 8 ? ", ...\n" : "\n";
   }
   return text;
@@ -229,7 +235,7 @@ std::uint64_t ControlCenter::Deadlines::add(const Key& key) {
 bool ControlCenter::Deadlines::live(const Timer& timer) {
   const auto poll = center_.polls_.find(keys_[timer.arg]);
   if (poll != center_.polls_.end() && !poll->second.over()) return true;
-  free_.push_back(timer.arg);   // the loop drops the entry now
+  free_.push_back(timer.arg);  // the loop drops the entry now
   return false;
 }
 

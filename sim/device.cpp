@@ -30,8 +30,8 @@ SimDevice::SimDevice(Loop& loop, Host& host, Network& network, const DeviceModel
       network_(network),
       model_(model),
       signals_(signals),
-      compute_(*this, "compute queue", host.rank()),
       communication_(*this, "communication queue", host.rank()),
+      compute_(*this, "compute queue", host.rank()),
       copy_(*this, "copy queue", host.rank()) {}
 
 SimDevice::~SimDevice() {

@@ -20,7 +20,7 @@ using runtime::RecordState;
 
 namespace {
 
-constexpr std::size_t kFewPieces = 8;   // up to here a linear search beats an index
+constexpr std::size_t kFewPieces = 8;  // up to here a linear search beats an index
 
 void flip_bit(const Piece& piece, std::uint64_t bit) {
   const std::uint64_t bits = (piece.hi - piece.lo) * 8;
@@ -113,7 +113,8 @@ void Exchange::meet(PostedPiece& mine, Exchange& other) {
 }
 
 bool Exchange::agree_on(const PostedPiece& mine, Exchange& other, const PostedPiece& theirs) {
-  if (op.kind == other.op.kind && mine.bytes() == theirs.bytes()) [[likely]] return true;
+  if (op.kind == other.op.kind && mine.bytes() == theirs.bytes()) [[likely]]
+    return true;
   const std::string why = fmt::format("rank {} brought {} with {} bytes, rank {} brought {} with {} bytes", op.rank,
                                       name(op.kind), mine.bytes(), other.op.rank, name(other.op.kind), theirs.bytes());
   owner->fail(comm, CommResult::invalid_usage, why);
@@ -147,7 +148,8 @@ void Exchange::transfer_with_fate(Exchange& from, PostedPiece& sent, Exchange& t
 
   if (fate.drop) {
     touched();
-    core.story(receiver, fmt::format("the message of rank {} to rank {} in {} is lost", sender, receiver, describe(to.op)));
+    core.story(receiver,
+               fmt::format("the message of rank {} to rank {} in {} is lost", sender, receiver, describe(to.op)));
     received.fate = Fate::lost;
     from.piece_over(sent, when);
     return;
@@ -155,7 +157,8 @@ void Exchange::transfer_with_fate(Exchange& from, PostedPiece& sent, Exchange& t
   if (fate.down_from < when && fate.down_until > now) {
     touched();
     const LinkModel& link = core.network.link(sender, receiver);
-    const bool short_enough = fate.down_until != kForever && fate.down_until - fate.down_from <= link.retransmit_hides_ns;
+    const bool short_enough =
+        fate.down_until != kForever && fate.down_until - fate.down_from <= link.retransmit_hides_ns;
     if (!short_enough) {
       sent.fate = received.fate = Fate::lost;
       core.story(sender, fmt::format("the link from rank {} to rank {} is down: {} cannot pass", sender, receiver,
@@ -210,7 +213,8 @@ void Exchange::choose_last_sends() {
 
 void Exchange::die(TimeNs when) {
   Core& core = owner->core();
-  core.loop.call_at(when, [&core, rank = op.rank, what = describe(op)] { core.kill(rank, "died in the middle of " + what); });
+  core.loop.call_at(when,
+                    [&core, rank = op.rank, what = describe(op)] { core.kill(rank, "died in the middle of " + what); });
 }
 
 // ---- the end -----------------------------------------------------------------------------------------------------
@@ -218,7 +222,7 @@ void Exchange::die(TimeNs when) {
 void Exchange::fire(const Timer&) {
   if (dies_ == DiesAt::after) {
     const std::string what = describe(op);
-    owner->core().kill(op.rank, "died right after " + what);   // drops this exchange too
+    owner->core().kill(op.rank, "died right after " + what);  // drops this exchange too
     return;
   }
   end(RecordState::completed);
@@ -227,7 +231,7 @@ void Exchange::fire(const Timer&) {
 void Exchange::withdraw() {
   if (group_ != nullptr) group_->leave(owner->comm_at(comm).position);
   group_ = nullptr;
-  if (dies_ == DiesAt::in_flight) die(owner->core().loop.now());   // nobody came; it dies all the same
+  if (dies_ == DiesAt::in_flight) die(owner->core().loop.now());  // nobody came; it dies all the same
 }
 
 void Exchange::scribble() {
@@ -235,7 +239,7 @@ void Exchange::scribble() {
     if (!posted.piece.send) scribble_on(*posted.piece.buffer, posted.piece.lo, posted.piece.hi);
 }
 
-void Exchange::recycle() { owner->core().transport.give_back(*this); }
+void Exchange::recycle() { owner->give_back(*this); }
 
 bool Exchange::waits_on(int rank) const {
   if (state != State::started) return false;
@@ -264,7 +268,9 @@ std::string Exchange::waits_for() const {
     if (posted.fate == Fate::under_way || posted.fate == Fate::withheld) continue;
     if (named++ == 8) return text + ", ...";
     text += fmt::format("{}rank {} ({})", named == 1 ? "" : ", ", posted.piece.peer,
-                        posted.fate == Fate::lost ? "lost" : posted.piece.send ? "to take it" : "its message");
+                        posted.fate == Fate::lost ? "lost"
+                        : posted.piece.send       ? "to take it"
+                                                  : "its message");
   }
   return text.empty() ? "the network" : text;
 }

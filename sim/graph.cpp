@@ -15,14 +15,21 @@ std::string deadline_text(const Host& host) {
 
 std::string host_line(SimRank& rank) {
   switch (rank.host.blocked()) {
-    case Blocked::no: return "";
+    case Blocked::no:
+      return "";
     case Blocked::event:
-    case Blocked::drain: return fmt::format("its {}", rank.device.host_waits_for().queue->name());
-    case Blocked::sleep: return "a moment to come";
-    case Blocked::for_ever: return "nothing: it hangs";
-    case Blocked::rendezvous: return rank.transport.meeting_waits_for() + " to build a communicator";
-    case Blocked::agreement: return rank.control.waits_in();
-    case Blocked::abort: return "its device, in an abort or destroy";
+    case Blocked::drain:
+      return fmt::format("its {}", rank.device.host_waits_for().queue->name());
+    case Blocked::sleep:
+      return "a moment to come";
+    case Blocked::for_ever:
+      return "nothing: it hangs";
+    case Blocked::rendezvous:
+      return rank.transport.meeting_waits_for() + " to build a communicator";
+    case Blocked::agreement:
+      return rank.control.waits_in();
+    case Blocked::abort:
+      return "its device, in an abort or destroy";
   }
   return "";
 }

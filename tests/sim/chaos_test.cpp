@@ -1,5 +1,5 @@
-// Kills, cuts and drops at random instants: nothing crashes, leaks or hangs, and whoever goes on has the right data. Run it
-// under asan too.
+// Kills, cuts and drops at random instants: nothing crashes, leaks or hangs, and whoever goes on has the right data.
+// Run it under asan too.
 #include "sim/random.h"
 #include "tests/sim/sim_test.h"
 
@@ -7,8 +7,8 @@ namespace seeksim::sim {
 namespace {
 
 struct Outcome {
-  int wrong = 0;        // values that a successful wait let through
-  int finished = 0;     // ranks that did all their steps
+  int wrong = 0;     // values that a successful wait let through
+  int finished = 0;  // ranks that did all their steps
   int evicted = 0;
   int recoveries = 0;
   WorldResult result;
@@ -57,8 +57,9 @@ class Toy {
     const int here = int(std::find(members_.begin(), members_.end(), rank_.id) - members_.begin());
     for (int part = 0; part < 3; ++part) {
       const float mine = float(step * 1000 + part * 100 + rank_.id);
-      rank_.device.compute_queue().launch(op_of(rank_, OpKind::compute, 1), {5e9, 0},
-                                          [mine](kernels::Lane, kernels::Vec<float> v) { v[0] = mine; }, vec<float>(*a_));
+      rank_.device.compute_queue().launch(
+          op_of(rank_, OpKind::compute, 1), {5e9, 0}, [mine](kernels::Lane, kernels::Vec<float> v) { v[0] = mine; },
+          vec<float>(*a_));
       q.wait(rank_.device.compute_queue().record());
       const int next = members_[std::size_t((here + 1) % n)], previous = members_[std::size_t((here + n - 1) % n)];
       Op op = op_of(rank_, OpKind::all_gather, ++sequence_, epoch_);
@@ -72,11 +73,12 @@ class Toy {
       op.kind = OpKind::all_reduce;
       op.sequence = ++sequence_;
       const runtime::TreeReduceSlice slice{{0, here}, vec<float>(*a_, 0, 1)};
-      if (rank_.transport.tree_all_reduce(q, comm_, op, {{&slice, 1}, n, 1.0f, vec<float>(*b_, 32, 1)}) != CommResult::success)
+      if (rank_.transport.tree_all_reduce(q, comm_, op, {{&slice, 1}, n, 1.0f, vec<float>(*b_, 32, 1)}) !=
+          CommResult::success)
         throw SeamError(ErrorKind::remote_error, op, "refused");
       wait(q.record(), op);
       float sum = 0;
-      for (const int member : members_) sum += float(step * 1000 + part * 100 + member);   // whole numbers: exact
+      for (const int member : members_) sum += float(step * 1000 + part * 100 + member);  // whole numbers: exact
       outcome_.wrong += at(b_, 32) == sum ? 0 : 1;
     }
     Op op = op_of(rank_, OpKind::vote, 0, epoch_);
@@ -87,7 +89,7 @@ class Toy {
 
   void wait(const Event& event, const Op& op) {
     if (!trusting_) return rank_.wait(event, op, 2 * kSecond, comm_);
-    rank_.device.wait(event, rank_.clock.now() + 2 * kSecond, op.epoch);   // "the stream is done, so the data is there"
+    rank_.device.wait(event, rank_.clock.now() + 2 * kSecond, op.epoch);  // "the stream is done, so the data is there"
   }
 
   bool recover(int step) {
@@ -127,7 +129,8 @@ Outcome run(std::uint64_t seed, bool trusting = false) {
   World world(plan);
   const int n = plan.ranks();
   for (std::uint32_t i = 0; i < draw.below(3); ++i) {
-    const runtime::TimeNs when = draw.below(2) == 0 ? runtime::TimeNs(draw.below(5'000'000)) : runtime::TimeNs(draw.below(2'000'000'000));
+    const runtime::TimeNs when =
+        draw.below(2) == 0 ? runtime::TimeNs(draw.below(5'000'000)) : runtime::TimeNs(draw.below(2'000'000'000));
     world.kill_at(int(draw.below(std::uint32_t(n))), when, nullptr);
   }
   Outcome outcome;
@@ -154,7 +157,7 @@ TEST(Chaos, KillsAtRandomTimesOverAThousandSeedsHarmNobodyElse) {
   EXPECT_GT(deaths, 200);
 }
 
-TEST(Chaos, WhoTrustsAFinishedStreamIsCaught) {   // the oracle above, seen to fail
+TEST(Chaos, WhoTrustsAFinishedStreamIsCaught) {  // the oracle above, seen to fail
   int wrong = 0;
   for (std::uint64_t seed = 1; seed <= 200; ++seed) wrong += run(seed, true).wrong;
   EXPECT_GT(wrong, 0);

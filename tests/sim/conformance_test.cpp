@@ -1,5 +1,5 @@
-// NCCL's communicator state machine, by the numbers of the conformance suite in the project's reference notes (C1 ...). Each
-// case is written against runtime::Transport only, so that it can run over NCCL too.
+// NCCL's communicator state machine, by the numbers of the conformance suite in the project's reference notes (C1 ...).
+// Each case is written against runtime::Transport only, so that it can run over NCCL too.
 #include "tests/sim/sim_test.h"
 
 namespace seeksim::sim {
@@ -33,7 +33,7 @@ TEST(Conformance, C1_OperationsOnNullDeadAndRevoked) {
     EXPECT_EQ(rank.transport.async_error(comm), CommResult::success);
     EXPECT_EQ(rank.transport.revoke(comm), CommResult::success);
     EXPECT_EQ(any_exchange(rank, comm, b), CommResult::invalid_usage);
-    EXPECT_EQ(rank.transport.async_error(comm), CommResult::success);   // though revoked
+    EXPECT_EQ(rank.transport.async_error(comm), CommResult::success);  // though revoked
     EXPECT_EQ(abort(rank, {comm}), CommResult::success);
     EXPECT_EQ(any_exchange(rank, comm, b), CommResult::invalid_argument);
     EXPECT_EQ(rank.transport.async_error(comm), CommResult::invalid_argument);
@@ -61,10 +61,11 @@ TEST(Conformance, C3_ABadPieceDropsTheWholeGroup) {
     const Comm comm = make_comm(rank);
     BufferPtr b = floats(rank, 2);
     if (rank.id == 0) {
-      const Piece group[] = {send_to(1, b, 0, 1), send_to(1, b, 1, 5)};   // past the buffer's end
+      const Piece group[] = {send_to(1, b, 0, 1), send_to(1, b, 1, 5)};  // past the buffer's end
       EXPECT_EQ(rank.transport.exchange(rank.device.communication_queue(), comm, op_of(rank, OpKind::send, 1), group),
                 CommResult::invalid_argument);
-      EXPECT_TRUE(rank.device.communication_queue().done(rank.device.communication_queue().record()));   // nothing enqueued
+      EXPECT_TRUE(
+          rank.device.communication_queue().done(rank.device.communication_queue().record()));  // nothing enqueued
     } else {
       const Op op = op_of(rank, OpKind::send, 1);
       const Event done = exchange(rank, comm, op, {receive_from(0, b, 0, 1)});
@@ -78,7 +79,7 @@ TEST(Conformance, C4_AnInvalidArgumentPoisonsTheCommunicator) {
   run_world(1, [](Rank& rank) {
     const Comm comm = make_comm(rank);
     BufferPtr b = floats(rank, 1);
-    EXPECT_EQ(any_exchange(rank, comm, b, 5), CommResult::invalid_argument);   // no such member
+    EXPECT_EQ(any_exchange(rank, comm, b, 5), CommResult::invalid_argument);  // no such member
     EXPECT_EQ(rank.transport.async_error(comm), CommResult::invalid_argument);
     EXPECT_EQ(any_exchange(rank, comm, b, 0), CommResult::invalid_argument);
     EXPECT_EQ(rank.transport.finalize(comm), CommResult::invalid_argument);
@@ -87,7 +88,7 @@ TEST(Conformance, C4_AnInvalidArgumentPoisonsTheCommunicator) {
 }
 
 TEST(Conformance, C5_InsideANodeAKilledPeerIsNeverReported) {
-  World world(small_world(2));   // nvlink
+  World world(small_world(2));  // nvlink
   world.kill_at(1, kSecond, nullptr);
   const WorldResult result = world.run([](Rank& rank) {
     const Comm comm = make_comm(rank);
@@ -96,7 +97,7 @@ TEST(Conformance, C5_InsideANodeAKilledPeerIsNeverReported) {
     const Op op = op_of(rank, OpKind::send, 1);
     const Event done = exchange(rank, comm, op, {receive_from(1, b, 0, 1)});
     EXPECT_EQ(failure_of([&] { rank.wait(done, op, 3600 * kSecond, comm); }), ErrorKind::timeout);
-    EXPECT_EQ(rank.transport.async_error(comm), CommResult::success);   // hung, and reports success
+    EXPECT_EQ(rank.transport.async_error(comm), CommResult::success);  // hung, and reports success
     EXPECT_TRUE(rank.transport.unmatched(comm).pending);
     EXPECT_EQ(rank.transport.unmatched(comm).peer, 1);
     EXPECT_TRUE(rank.transport.unmatched(comm).waits_for_send);
@@ -106,10 +107,12 @@ TEST(Conformance, C5_InsideANodeAKilledPeerIsNeverReported) {
 }
 
 // A receive that nobody answers, in flight on a queue.
-Event hang(Rank& rank, Comm comm, runtime::Queue& queue, const BufferPtr& b, std::size_t place, std::uint64_t sequence = 1) {
+Event hang(Rank& rank, Comm comm, runtime::Queue& queue, const BufferPtr& b, std::size_t place,
+           std::uint64_t sequence = 1) {
   const Piece piece = receive_from(1, b, place, 1);
-  EXPECT_EQ(rank.transport.exchange(queue, comm, op_of(rank, OpKind::recv, sequence), {&piece, 1}), CommResult::success);
-  rank.clock.sleep_until(rank.clock.now() + kMillisecond);   // so that it starts
+  EXPECT_EQ(rank.transport.exchange(queue, comm, op_of(rank, OpKind::recv, sequence), {&piece, 1}),
+            CommResult::success);
+  rank.clock.sleep_until(rank.clock.now() + kMillisecond);  // so that it starts
   return queue.record();
 }
 
@@ -140,7 +143,7 @@ void two_hung(Rank& rank, bool grouped) {
   if (grouped) {
     abort(rank, {one, two});
   } else {
-    abort(rank, {one});   // waits for the device, and so for `two`
+    abort(rank, {one});  // waits for the device, and so for `two`
     abort(rank, {two});
   }
 }
@@ -148,7 +151,8 @@ TEST(Conformance, C7_GroupedAbortOfTwoHungCommunicatorsReturns) {
   run_world(2, [](Rank& rank) { two_hung(rank, true); });
 }
 TEST(Conformance, C7_SerialAbortOfTwoHungCommunicatorsHangs) {
-  run_world(2, [](Rank& rank) { two_hung(rank, false); }, WorldEnd::deadlock);
+  run_world(
+      2, [](Rank& rank) { two_hung(rank, false); }, WorldEnd::deadlock);
 }
 
 TEST(Conformance, C8_ShrinkAfterAHangAndAfterAnError) {
@@ -159,20 +163,23 @@ TEST(Conformance, C8_ShrinkAfterAHangAndAfterAnError) {
     BufferPtr b = floats(rank, 2, float(rank.id));
     rank.clock.sleep_until(2 * kSecond);
     const Op op = op_of(rank, OpKind::all_gather, 1);
-    if (rank.id == 2) {   // the dead rank's neighbour is told
+    if (rank.id == 2) {  // the dead rank's neighbour is told
       const Event done = exchange(rank, comm, op, {receive_from(3, b, 1, 1)});
       EXPECT_EQ(failure_of([&] { rank.wait(done, op, 60 * kSecond, comm); }), ErrorKind::remote_error);
       const int gone[] = {3};
-      EXPECT_EQ(failure_of([&] { rank.transport.shrink(op, comm, gone, rank.clock.now() + kSecond); }), ErrorKind::remote_error);
+      EXPECT_EQ(failure_of([&] { rank.transport.shrink(op, comm, gone, rank.clock.now() + kSecond); }),
+                ErrorKind::remote_error);
       abort(rank, {comm});
-    } else {              // the others shrink without it
+    } else {  // the others shrink without it
       const int gone[] = {2, 3};
-      const Comm child = rank.transport.shrink(op_of(rank, OpKind::comm_create, 2), comm, gone, rank.clock.now() + kSecond);
+      const Comm child =
+          rank.transport.shrink(op_of(rank, OpKind::comm_create, 2), comm, gone, rank.clock.now() + kSecond);
       const Op next = op_of(rank, OpKind::all_gather, 1);
       const int peer = 1 - rank.id;
-      rank.wait(exchange(rank, child, next, {send_to(peer, b, 0, 1), receive_from(peer, b, 1, 1)}), next, kSecond, child);
+      rank.wait(exchange(rank, child, next, {send_to(peer, b, 0, 1), receive_from(peer, b, 1, 1)}), next, kSecond,
+                child);
       EXPECT_EQ(at(b, 1), float(peer));
-      EXPECT_EQ(any_exchange(rank, child, b, 2), CommResult::invalid_argument);   // no member any more
+      EXPECT_EQ(any_exchange(rank, child, b, 2), CommResult::invalid_argument);  // no member any more
       abort(rank, {comm, child});
     }
   });
@@ -203,7 +210,7 @@ TEST(Conformance, C10_DestroyAfterAnErrorReturnsItAndFreesNothing) {
     if (rank.id == 1) {
       EXPECT_EQ(failure, ErrorKind::corrupt);
       EXPECT_EQ(rank.transport.destroy(comm), CommResult::system);
-      EXPECT_EQ(rank.transport.async_error(comm), CommResult::system);   // still there
+      EXPECT_EQ(rank.transport.async_error(comm), CommResult::system);  // still there
       EXPECT_EQ(abort(rank, {comm}), CommResult::success);
     } else {
       EXPECT_EQ(rank.transport.destroy(comm), CommResult::success);
@@ -212,13 +219,16 @@ TEST(Conformance, C10_DestroyAfterAnErrorReturnsItAndFreesNothing) {
 }
 
 TEST(Conformance, C10_DestroyOfAHungCommunicatorHangs) {
-  run_world(2, [](Rank& rank) {
-    const Comm comm = make_comm(rank);
-    if (rank.id == 1) return;
-    BufferPtr b = floats(rank, 1);
-    hang(rank, comm, rank.device.communication_queue(), b, 0);
-    rank.transport.destroy(comm);
-  }, WorldEnd::deadlock);
+  run_world(
+      2,
+      [](Rank& rank) {
+        const Comm comm = make_comm(rank);
+        if (rank.id == 1) return;
+        BufferPtr b = floats(rank, 1);
+        hang(rank, comm, rank.device.communication_queue(), b, 0);
+        rank.transport.destroy(comm);
+      },
+      WorldEnd::deadlock);
 }
 
 TEST(Conformance, C11_AMessageOfAnEarlierChildReachesNoLaterOne) {
@@ -302,7 +312,7 @@ TEST(Conformance, C15_BuildingACommunicatorEndsAtItsDeadlineOrByARevoke) {
       if (!revoke) {
         EXPECT_EQ(rank.clock.now(), kSecond);
         EXPECT_NE(text.find("missing: rank 2"), std::string::npos) << text;
-        EXPECT_TRUE(bool(make_comm(rank, {0, 1}, 2, 0, 3 * kSecond)));   // and leaves nothing behind
+        EXPECT_TRUE(bool(make_comm(rank, {0, 1}, 2, 0, 3 * kSecond)));  // and leaves nothing behind
       }
     });
   }
@@ -329,7 +339,8 @@ TEST(Conformance, FinalizeIsInProgressWhileWorkIsPending) {
     const Comm comm = make_comm(rank);
     BufferPtr b = floats(rank, 2);
     const int peer = 1 - rank.id;
-    const Event done = exchange(rank, comm, op_of(rank, OpKind::all_gather, 1), {send_to(peer, b, 0, 1), receive_from(peer, b, 1, 1)});
+    const Event done =
+        exchange(rank, comm, op_of(rank, OpKind::all_gather, 1), {send_to(peer, b, 0, 1), receive_from(peer, b, 1, 1)});
     EXPECT_EQ(rank.transport.finalize(comm), CommResult::in_progress);
     EXPECT_EQ(rank.device.wait(done, kSecond, 0), runtime::WaitResult::done);
     EXPECT_EQ(rank.transport.async_error(comm), CommResult::success);

@@ -29,7 +29,7 @@ TEST(Agreement, EvictsAndFencesWhoDoesNotAnswer) {
   World world(small_world(8));
   bool fenced = false;
   const WorldResult result = world.run([&](Rank& rank) {
-    if (rank.id == 5) {   // comes a minute late
+    if (rank.id == 5) {  // comes a minute late
       rank.clock.sleep_until(60 * kSecond);
       const Op op = op_of(rank, OpKind::agree, 0);
       fenced = failure_of([&] { rank.control.agree(op, 0, {}, 90 * kSecond); }) == ErrorKind::fenced &&
@@ -63,10 +63,11 @@ TEST(Agreement, VotesOfDifferentStepsDoNotMix) {
       for (const Ballot& other : rank.control.agree(op, 0, ballot, rank.clock.now() + kSecond).ballots)
         ASSERT_EQ(other.words[0], step);
     }
-    for (int again = 0; again < 3; ++again) {   // and the same name again is another agreement
+    for (int again = 0; again < 3; ++again) {  // and the same name again is another agreement
       Ballot ballot;
       ballot.words[0] = again;
-      for (const Ballot& other : rank.control.agree(op_of(rank, OpKind::agree, 0), 0, ballot, rank.clock.now() + kSecond).ballots)
+      for (const Ballot& other :
+           rank.control.agree(op_of(rank, OpKind::agree, 0), 0, ballot, rank.clock.now() + kSecond).ballots)
         ASSERT_EQ(other.words[0], again);
     }
   });
@@ -123,10 +124,12 @@ std::string judge(const Vote& vote) {
     if (o == Outcome::cut_short) cut = i;
     if (o != Outcome::decided) continue;
     if (decided < 0) decided = i;
-    if (vote.members[std::size_t(i)] != vote.members[std::size_t(decided)] || vote.dead[std::size_t(i)] != vote.dead[std::size_t(decided)])
+    if (vote.members[std::size_t(i)] != vote.members[std::size_t(decided)] ||
+        vote.dead[std::size_t(i)] != vote.dead[std::size_t(decided)])
       return "ranks " + std::to_string(decided) + " and " + std::to_string(i) + " got different answers";
   }
-  if (decided >= 0 && cut >= 0) return "rank " + std::to_string(decided) + " decided, rank " + std::to_string(cut) + " was cut short";
+  if (decided >= 0 && cut >= 0)
+    return "rank " + std::to_string(decided) + " decided, rank " + std::to_string(cut) + " was cut short";
   if (decided < 0) return "";
   std::set<int> all(vote.members[std::size_t(decided)].begin(), vote.members[std::size_t(decided)].end());
   for (const int dead : vote.dead[std::size_t(decided)])
@@ -135,8 +138,10 @@ std::string judge(const Vote& vote) {
   for (int i = 0; i < n; ++i) {
     const auto& dead = vote.dead[std::size_t(decided)];
     const bool declared = std::find(dead.begin(), dead.end(), i) != dead.end();
-    if (declared && vote.outcomes[std::size_t(i)] == Outcome::decided) return "rank " + std::to_string(i) + " decided though dead";
-    if (!declared && vote.outcomes[std::size_t(i)] == Outcome::fenced) return "rank " + std::to_string(i) + " is fenced though a member";
+    if (declared && vote.outcomes[std::size_t(i)] == Outcome::decided)
+      return "rank " + std::to_string(i) + " decided though dead";
+    if (!declared && vote.outcomes[std::size_t(i)] == Outcome::fenced)
+      return "rank " + std::to_string(i) + " is fenced though a member";
   }
   return "";
 }
@@ -175,7 +180,9 @@ Vote hold_vote(std::uint64_t seed, OpKind kind) {
       vote.members[me] = a.members;
       vote.dead[me] = a.dead;
     } catch (const SeamError& e) {
-      vote.outcomes[me] = e.kind() == ErrorKind::fenced ? Outcome::fenced : e.kind() == ErrorKind::revoked ? Outcome::cut_short : Outcome::none;
+      vote.outcomes[me] = e.kind() == ErrorKind::fenced    ? Outcome::fenced
+                          : e.kind() == ErrorKind::revoked ? Outcome::cut_short
+                                                           : Outcome::none;
     }
     if (revokes[me] >= joins[me]) {
       rank.clock.sleep_until(revokes[me]);
@@ -184,7 +191,8 @@ Vote hold_vote(std::uint64_t seed, OpKind kind) {
   });
   EXPECT_EQ(result.end, WorldEnd::finished) << result.wait_for_graph;
   for (std::size_t i = 0; i < vote.outcomes.size(); ++i)
-    if (vote.outcomes[i] == Outcome::none && result.ranks[i].how == RankEnd::How::died) vote.outcomes[i] = Outcome::died;
+    if (vote.outcomes[i] == Outcome::none && result.ranks[i].how == RankEnd::How::died)
+      vote.outcomes[i] = Outcome::died;
   return vote;
 }
 
@@ -195,7 +203,8 @@ TEST(Atomicity, OfVotesUnderKillsAndRevokesOverAThousandSeeds) {
     ASSERT_EQ(judge(vote), "") << "seed " << seed;
     for (const Outcome o : vote.outcomes) ++seen[o];
   }
-  for (const Outcome o : {Outcome::decided, Outcome::cut_short, Outcome::fenced, Outcome::died}) EXPECT_GT(seen[o], 100) << int(o);
+  for (const Outcome o : {Outcome::decided, Outcome::cut_short, Outcome::fenced, Outcome::died})
+    EXPECT_GT(seen[o], 100) << int(o);
 }
 
 TEST(Atomicity, OfRecoveryAgreementsWhichNoRevokeCutsShort) {

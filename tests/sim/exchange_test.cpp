@@ -7,7 +7,8 @@ namespace {
 using runtime::DiesAt;
 using runtime::kPoisonFresh;
 
-// Rank 0 sends n floats of value 3.5 to rank 1, each with a watchdog of 60 s; hands both a way to look at what happened.
+// Rank 0 sends n floats of value 3.5 to rank 1, each with a watchdog of 60 s; hands both a way to look at what
+// happened.
 struct OneMessage {
   ErrorKind sender = ErrorKind::count_, receiver = ErrorKind::count_;
   runtime::TimeNs sent_ns = 0, received_ns = 0;
@@ -50,7 +51,7 @@ bool tells(const OneMessage& m, const std::string& what) {
   return false;
 }
 
-const std::uint32_t kBits = 0x40600000u;   // 3.5f
+const std::uint32_t kBits = 0x40600000u;  // 3.5f
 
 TEST(Fate, NoneTheMessageArrives) {
   const OneMessage m = one_message(nullptr);
@@ -71,7 +72,7 @@ TEST(Fate, DelayComesOnTop) {
 TEST(Fate, SlowStretchesTheTransfer) {
   PieceFate fate;
   fate.slow_factor = 10;
-  const std::size_t n = 2'500'000;   // 10 MB: 0.2 ms
+  const std::size_t n = 2'500'000;  // 10 MB: 0.2 ms
   const OneMessage plain = one_message(nullptr, n), slow = one_message(&fate, n);
   EXPECT_NEAR(double(slow.received_ns - plain.received_ns), 9 * 2e5, 2e5);
 }
@@ -100,7 +101,7 @@ TEST(Fate, CorruptWithoutAChecksumIsSilent) {
   PieceFate fate;
   fate.corrupt = true;
   fate.checksum = false;
-  fate.corrupt_bit = 32 + 3;   // modulo the payload
+  fate.corrupt_bit = 32 + 3;  // modulo the payload
   const OneMessage m = one_message(&fate);
   EXPECT_EQ(m.receiver, ErrorKind::count_);
   EXPECT_EQ(m.got, kBits ^ 8u);
@@ -150,7 +151,7 @@ TEST(Fate, ACutThatIsOverOrYetToComeTouchesNothing) {
 
 TEST(Fate, ACutInTheMiddleOfATransferIsSeen) {
   const PieceFate fate = cut(10 * kSecond + 100 * kMicrosecond, runtime::kForever);
-  const OneMessage m = one_message(&fate, 2'500'000, "ib", 60 * kSecond, 10 * kSecond);   // 0.2 ms
+  const OneMessage m = one_message(&fate, 2'500'000, "ib", 60 * kSecond, 10 * kSecond);  // 0.2 ms
   EXPECT_EQ(m.receiver, ErrorKind::remote_error);
 }
 
@@ -183,7 +184,7 @@ TEST(Exchange, PiecesOfAPairMeetInOrder) {
       BufferPtr out = floats(rank, n * each), in = floats(rank, n * each);
       std::vector<Piece> pieces;
       for (int i = 0; i < n; ++i) {
-        const int peer = (i * 5 + int(seed) + rank.id) % n;   // itself included
+        const int peer = (i * 5 + int(seed) + rank.id) % n;  // itself included
         for (int k = 0; k < each; ++k) {
           at(out, std::size_t(peer * each + k)) = float(rank.id * 10000 + peer * 100 + k);
           pieces.push_back(send_to(peer, out, std::size_t(peer * each + k), 1));
@@ -209,7 +210,8 @@ TEST(Exchange, MeetsBySequenceAndNotByOrderOfArrival) {
     for (const std::uint64_t i : rank.id == 0 ? std::vector<std::uint64_t>{1, 2} : std::vector<std::uint64_t>{2, 1}) {
       if (rank.id == 0) at(b, i - 1) = float(i);
       const Piece piece = rank.id == 0 ? send_to(1, b, i - 1, 1) : receive_from(0, b, i - 1, 1);
-      EXPECT_EQ(rank.transport.exchange(*queues[i - 1], comm, op_of(rank, OpKind::send, i), {&piece, 1}), CommResult::success);
+      EXPECT_EQ(rank.transport.exchange(*queues[i - 1], comm, op_of(rank, OpKind::send, i), {&piece, 1}),
+                CommResult::success);
       rank.clock.sleep_until(rank.clock.now() + kSecond);
     }
     rank.device.drain();
@@ -254,7 +256,7 @@ void expect_mismatch(Differs differs) {
     const Piece piece = rank.id == 0 ? send_to(1, b, 0, 4) : receive_from(0, b, 0, differs.floats);
     const Event done = exchange(rank, comm, op, {piece});
     EXPECT_EQ(failure_of([&] { rank.wait(done, op, 600 * kSecond, comm); }), ErrorKind::mismatch);
-    EXPECT_LT(rank.clock.now(), kSecond);   // at once, not after the watchdog
+    EXPECT_LT(rank.clock.now(), kSecond);  // at once, not after the watchdog
   });
   EXPECT_TRUE(all_returned(result));
 }
@@ -269,7 +271,7 @@ TEST(Exchange, PiecesOfARankShareItsAdapter) {
     World world(plan);
     world.run([&](Rank& rank) {
       const Comm comm = make_comm(rank);
-      const std::size_t n = 1'250'000;   // 5 MB: 0.1 ms
+      const std::size_t n = 1'250'000;  // 5 MB: 0.1 ms
       BufferPtr b = floats(rank, n);
       const Op op = op_of(rank, OpKind::broadcast, 1);
       const runtime::TimeNs start = rank.clock.now();
@@ -290,20 +292,23 @@ TEST(Exchange, PiecesOfARankShareItsAdapter) {
 TEST(Exchange, AStaleEpochIsNeverMatchedAndIsCounted) {
   World world(small_world(2));
   int stale = 0;
-  world.on_event([&](runtime::TimeNs, int, const std::string& text) { stale += text.find("is stale") != std::string::npos ? 1 : 0; });
+  world.on_event([&](runtime::TimeNs, int, const std::string& text) {
+    stale += text.find("is stale") != std::string::npos ? 1 : 0;
+  });
   const WorldResult result = world.run([&](Rank& rank) {
     const Comm old = make_comm(rank);
     BufferPtr b = floats(rank, 1, float(rank.id));
     const std::vector<int> all = {0, 1};
-    if (rank.id == 0) {   // goes on to epoch 1, and sends there
+    if (rank.id == 0) {  // goes on to epoch 1, and sends there
       rank.control.enter_epoch(1, all);
       CommSpec spec;
-      spec.id = 1;        // the same id, even
+      spec.id = 1;  // the same id, even
       spec.epoch = 1;
       spec.members = all;
-      EXPECT_EQ(failure_of([&] { rank.transport.create(op_of(rank, OpKind::comm_create, 1, 1), spec, kSecond); }), ErrorKind::timeout);
+      EXPECT_EQ(failure_of([&] { rank.transport.create(op_of(rank, OpKind::comm_create, 1, 1), spec, kSecond); }),
+                ErrorKind::timeout);
       rank.clock.sleep_until(20 * kSecond);
-    } else {              // still receives in epoch 0
+    } else {  // still receives in epoch 0
       rank.clock.sleep_until(kMillisecond * 500);
       const Op op = op_of(rank, OpKind::send, 1, 0);
       const Event done = exchange(rank, old, op, {receive_from(0, b, 0, 1)});
@@ -324,11 +329,12 @@ TEST(Exchange, ARankThatNeverJoinsEndsInATimeoutThatNamesIt) {
     if (rank.id == 3) rank.clock.sleep_until(runtime::kForever);
     BufferPtr b = floats(rank, 2);
     const Op op = op_of(rank, OpKind::all_gather, 1);
-    const Event done = exchange(rank, comm, op, {send_to((rank.id + 1) % 4, b, 0, 1), receive_from((rank.id + 3) % 4, b, 1, 1)});
+    const Event done =
+        exchange(rank, comm, op, {send_to((rank.id + 1) % 4, b, 0, 1), receive_from((rank.id + 3) % 4, b, 1, 1)});
     if (rank.id == 0) {
       EXPECT_EQ(failure_of([&] { rank.wait(done, op, 600 * kSecond, comm); }, &text), ErrorKind::timeout);
       rank.control.revoke(0, op, ErrorKind::timeout);
-    } else {   // rank 1's neighbours have both come: it is done, and learns nothing
+    } else {  // rank 1's neighbours have both come: it is done, and learns nothing
       const ErrorKind expected = rank.id == 1 ? ErrorKind::count_ : ErrorKind::revoked;
       EXPECT_EQ(failure_of([&] { rank.wait(done, op, 601 * kSecond, comm); }), expected);
     }
@@ -380,7 +386,8 @@ int survivors_served(DiesAt dies, std::uint64_t seed, const std::string& network
 
 TEST(Crash, InFlightSomeAreServedAndNeverAll) {
   std::vector<int> seen(6);
-  for (std::uint64_t seed = 1; seed <= 100; ++seed) ++seen[std::size_t(survivors_served(DiesAt::in_flight, seed, "ib"))];
+  for (std::uint64_t seed = 1; seed <= 100; ++seed)
+    ++seen[std::size_t(survivors_served(DiesAt::in_flight, seed, "ib"))];
   for (int served = 0; served < 5; ++served) EXPECT_GT(seen[std::size_t(served)], 5) << served;
   EXPECT_EQ(seen[5], 0);
 }

@@ -23,7 +23,7 @@ std::vector<std::vector<TreeNode>> random_ownership(std::mt19937& draw, Index le
 struct Case {
   Index leaves, n;
   float factor;
-  std::vector<float> values;                   // leaves * n
+  std::vector<float> values;  // leaves * n
   std::vector<float> leaf(Index i) const { return {values.begin() + i * n, values.begin() + (i + 1) * n}; }
 };
 
@@ -68,15 +68,17 @@ std::vector<std::vector<float>> all_reduce(How how, const Case& c, const std::ve
     const Op op = op_of(rank, OpKind::all_reduce, 1);
     if (how == How::native) {
       EXPECT_TRUE(rank.transport.has_native(comm, op));
-      rank.transport.tree_all_reduce(rank.device.communication_queue(), comm, op, {slices, c.leaves, c.factor, vec<float>(*out)});
+      rank.transport.tree_all_reduce(rank.device.communication_queue(), comm, op,
+                                     {slices, c.leaves, c.factor, vec<float>(*out)});
       rank.wait(rank.device.communication_queue().record(), op, kSecond, comm);
-    } else {   // everybody's parts to everybody, who sums them
+    } else {  // everybody's parts to everybody, who sums them
       BufferPtr all = floats(rank, all_nodes * std::size_t(c.n) + 1);
       std::vector<Piece> pieces;
       std::vector<kernels::TreePart> tree;
       std::size_t place = 0;
       for (int peer = 0; peer < members; ++peer) {
-        for (std::size_t k = 0; k < mine.size(); ++k) pieces.push_back(send_to(peer, parts, k * std::size_t(c.n), std::size_t(c.n)));
+        for (std::size_t k = 0; k < mine.size(); ++k)
+          pieces.push_back(send_to(peer, parts, k * std::size_t(c.n), std::size_t(c.n)));
         for (const TreeNode node : ownership[std::size_t(peer)]) {
           pieces.push_back(receive_from(peer, all, place, std::size_t(c.n)));
           tree.push_back({node, &at(all, place)});
@@ -101,13 +103,16 @@ TEST(NativeSum, HasTheBitsOfOneMadeOfExchangesForAnyOwnership) {
   for (int round = 0; round < 150; ++round) {
     const Case c = random_case(draw);
     const int members = 1 + int(draw() % 9);
-    const auto one = random_ownership(draw, c.leaves, members), other = random_ownership(draw, c.leaves, 1 + int(draw() % 9));
+    const auto one = random_ownership(draw, c.leaves, members),
+               other = random_ownership(draw, c.leaves, 1 + int(draw() % 9));
     std::vector<float> expected = subtree(c, {c.leaves <= 1 ? 0 : int(std::bit_width(std::uint64_t(c.leaves - 1))), 0});
     if (c.factor != 1.0f)
       for (float& v : expected) v *= c.factor;
     for (const auto& sum : all_reduce(How::native, c, one, std::uint64_t(round))) ASSERT_TRUE(same_bits(sum, expected));
-    for (const auto& sum : all_reduce(How::exchanged, c, one, std::uint64_t(round))) ASSERT_TRUE(same_bits(sum, expected));
-    for (const auto& sum : all_reduce(How::native, c, other, std::uint64_t(round))) ASSERT_TRUE(same_bits(sum, expected));
+    for (const auto& sum : all_reduce(How::exchanged, c, one, std::uint64_t(round)))
+      ASSERT_TRUE(same_bits(sum, expected));
+    for (const auto& sum : all_reduce(How::native, c, other, std::uint64_t(round)))
+      ASSERT_TRUE(same_bits(sum, expected));
   }
 }
 
@@ -132,7 +137,8 @@ TEST(NativeSum, MembersThatDifferAreTold) {
     const Index n = rank.id == 2 ? 7 : 8;
     const runtime::TreeReduceSlice part{{0, rank.id}, vec<float>(*b, 0, n)};
     const Op op = op_of(rank, OpKind::all_reduce, 1);
-    rank.transport.tree_all_reduce(rank.device.communication_queue(), comm, op, {{&part, 1}, 4, 1.0f, vec<float>(*out, 0, n)});
+    rank.transport.tree_all_reduce(rank.device.communication_queue(), comm, op,
+                                   {{&part, 1}, 4, 1.0f, vec<float>(*out, 0, n)});
     const Event done = rank.device.communication_queue().record();
     const ErrorKind failure = failure_of([&] { rank.wait(done, op, kSecond, comm); });
     told += failure == ErrorKind::mismatch ? 1 : 0;
@@ -152,9 +158,10 @@ TEST(NativeSum, LeavesThatNobodyBringsAreAMismatch) {
   const WorldResult result = world.run([&](Rank& rank) {
     const Comm comm = make_comm(rank);
     BufferPtr b = floats(rank, 1), out = floats(rank, 1);
-    const runtime::TreeReduceSlice part{{0, 0}, vec<float>(*b)};   // both bring leaf 0, nobody leaf 1
+    const runtime::TreeReduceSlice part{{0, 0}, vec<float>(*b)};  // both bring leaf 0, nobody leaf 1
     const Op op = op_of(rank, OpKind::all_reduce, 1);
-    rank.transport.tree_all_reduce(rank.device.communication_queue(), comm, op, {{&part, 1}, 2, 1.0f, vec<float>(*out)});
+    rank.transport.tree_all_reduce(rank.device.communication_queue(), comm, op,
+                                   {{&part, 1}, 2, 1.0f, vec<float>(*out)});
     const Event done = rank.device.communication_queue().record();
     EXPECT_EQ(failure_of([&] { rank.wait(done, op, kSecond, comm); }), ErrorKind::mismatch);
     const Comm comms[] = {comm};
@@ -171,7 +178,8 @@ TEST(NativeSum, ARankThatNeverJoinsStopsAllAndTheGraphNamesIt) {
     BufferPtr b = floats(rank, 4), out = floats(rank, 4);
     const runtime::TreeReduceSlice part{{0, rank.id}, vec<float>(*b)};
     const Op op = op_of(rank, OpKind::all_reduce, 1);
-    rank.transport.tree_all_reduce(rank.device.communication_queue(), comm, op, {{&part, 1}, 8, 1.0f, vec<float>(*out)});
+    rank.transport.tree_all_reduce(rank.device.communication_queue(), comm, op,
+                                   {{&part, 1}, 8, 1.0f, vec<float>(*out)});
     const Event done = rank.device.communication_queue().record();
     EXPECT_EQ(failure_of([&] { rank.wait(done, op, 600 * kSecond, comm); }), ErrorKind::timeout);
     const Comm comms[] = {comm};

@@ -9,8 +9,9 @@ using runtime::kPoisonAborted;
 using runtime::kPoisonFresh;
 
 void add_one(Rank& rank, runtime::Queue& queue, const BufferPtr& b, double flops = 50e9) {
-  queue.launch(op_of(rank, OpKind::compute, 1), {flops, 0}, [](kernels::Lane, kernels::Vec<float> v) { v[0] += 1; },
-               vec<float>(*b));
+  queue.launch(
+      op_of(rank, OpKind::compute, 1), {flops, 0}, [](kernels::Lane, kernels::Vec<float> v) { v[0] += 1; },
+      vec<float>(*b));
 }
 
 WorldResult alone(const std::function<void(Rank&)>& body) {
@@ -23,7 +24,7 @@ WorldResult alone(const std::function<void(Rank&)>& body) {
 TEST(Queue, EffectsLandAtTheVirtualCompletion) {
   alone([](Rank& rank) {
     BufferPtr b = floats(rank, 1);
-    add_one(rank, rank.device.compute_queue(), b);   // 1 ms
+    add_one(rank, rank.device.compute_queue(), b);  // 1 ms
     const Event done = rank.device.compute_queue().record();
     EXPECT_EQ(at(b, 0), 0.0f);
     EXPECT_EQ(rank.device.wait(done, rank.clock.now() + kMicrosecond, 0), runtime::WaitResult::timed_out);
@@ -43,8 +44,9 @@ TEST(Queue, RunsInOrderAndAnEventIsAPlaceInIt) {
     EXPECT_TRUE(q.done(Event{}));
     std::vector<Event> events;
     for (int i = 0; i < 10; ++i) {
-      q.launch(op_of(rank, OpKind::compute, 1), {1e6, 0}, [i](kernels::Lane, kernels::Vec<float> v) { v[0] = v[0] * 10 + float(i); },
-               vec<float>(*b));
+      q.launch(
+          op_of(rank, OpKind::compute, 1), {1e6, 0},
+          [i](kernels::Lane, kernels::Vec<float> v) { v[0] = v[0] * 10 + float(i); }, vec<float>(*b));
       events.push_back(q.record());
     }
     EXPECT_EQ(rank.device.wait(events[3], kSecond, 0), runtime::WaitResult::done);
@@ -62,22 +64,24 @@ TEST(Queue, AWaitHoldsBackItsQueueAndNotTheHost) {
     add_one(rank, rank.device.compute_queue(), b, 500e9);
     rank.device.copy_queue().wait(rank.device.compute_queue().record());
     BufferPtr seen = floats(rank, 1);
-    rank.device.copy_queue().launch(op_of(rank, OpKind::copy, 1), {1, 0},
-                                    [](kernels::Lane, kernels::Vec<const float> from, kernels::Vec<float> to) { to[0] = from[0]; },
-                                    reads(vec<float>(*b)), vec<float>(*seen));
+    rank.device.copy_queue().launch(
+        op_of(rank, OpKind::copy, 1), {1, 0},
+        [](kernels::Lane, kernels::Vec<const float> from, kernels::Vec<float> to) { to[0] = from[0]; },
+        reads(vec<float>(*b)), vec<float>(*seen));
     EXPECT_EQ(rank.clock.now(), 0);
     rank.device.drain();
     EXPECT_EQ(at(seen, 0), 1.0f);
   });
 }
 
-TEST(Queue, WithoutTheWaitTheReaderComesTooEarly) {   // the test above, seen to fail
+TEST(Queue, WithoutTheWaitTheReaderComesTooEarly) {  // the test above, seen to fail
   alone([](Rank& rank) {
     BufferPtr b = floats(rank, 1), seen = floats(rank, 1);
     add_one(rank, rank.device.compute_queue(), b, 500e9);
-    rank.device.copy_queue().launch(op_of(rank, OpKind::copy, 1), {1, 0},
-                                    [](kernels::Lane, kernels::Vec<const float> from, kernels::Vec<float> to) { to[0] = from[0]; },
-                                    reads(vec<float>(*b)), vec<float>(*seen));
+    rank.device.copy_queue().launch(
+        op_of(rank, OpKind::copy, 1), {1, 0},
+        [](kernels::Lane, kernels::Vec<const float> from, kernels::Vec<float> to) { to[0] = from[0]; },
+        reads(vec<float>(*b)), vec<float>(*seen));
     rank.device.drain();
     EXPECT_EQ(at(seen, 0), 0.0f);
   });
@@ -95,13 +99,17 @@ TEST(Queue, HoldsThousandsOfItemsOfAllSizes) {
         } big{};
         big.numbers[29] = 1;
         if (i % 3 == 0)
-          q.launch(op_of(rank, OpKind::compute, 1), {1e5, 0}, [big](kernels::Lane, kernels::Vec<float> v) { v[0] += float(big.numbers[29]); }, vec<float>(*b));
+          q.launch(
+              op_of(rank, OpKind::compute, 1), {1e5, 0},
+              [big](kernels::Lane, kernels::Vec<float> v) { v[0] += float(big.numbers[29]); }, vec<float>(*b));
         else
-          q.launch(op_of(rank, OpKind::compute, 1), {1e5, 0}, [](kernels::Lane, kernels::Vec<float> v) { v[0] += 1; }, vec<float>(*b));
+          q.launch(
+              op_of(rank, OpKind::compute, 1), {1e5, 0}, [](kernels::Lane, kernels::Vec<float> v) { v[0] += 1; },
+              vec<float>(*b));
         ++enqueued;
       }
       Event place = q.record();
-      place.place -= std::min<std::uint64_t>(place.place, std::uint64_t(round % 5));   // leaves some behind
+      place.place -= std::min<std::uint64_t>(place.place, std::uint64_t(round % 5));  // leaves some behind
       EXPECT_EQ(rank.device.wait(place, runtime::kForever, 0), runtime::WaitResult::done);
     }
     rank.device.drain();
@@ -113,10 +121,12 @@ TEST(Queue, AFailedKernelShowsAtTheHostsWait) {
   alone([](Rank& rank) {
     BufferPtr b = floats(rank, 1);
     runtime::Queue& q = rank.device.compute_queue();
-    q.launch(op_of(rank, OpKind::compute, 7), {1, 0}, [](kernels::Lane) { throw std::runtime_error("illegal address"); });
+    q.launch(op_of(rank, OpKind::compute, 7), {1, 0},
+             [](kernels::Lane) { throw std::runtime_error("illegal address"); });
     add_one(rank, q, b);
     std::string text;
-    EXPECT_EQ(failure_of([&] { rank.wait(q.record(), op_of(rank, OpKind::compute, 8), kSecond, {}); }, &text), ErrorKind::closure);
+    EXPECT_EQ(failure_of([&] { rank.wait(q.record(), op_of(rank, OpKind::compute, 8), kSecond, {}); }, &text),
+              ErrorKind::closure);
     EXPECT_NE(text.find("illegal address"), std::string::npos);
     rank.device.drain();
     rank.wait(q.record(), op_of(rank, OpKind::compute, 8), kSecond, {});
@@ -131,22 +141,25 @@ TEST(Abort, CompletesPendingWorkInOrderOverGarbage) {
     BufferPtr b = floats(rank, 4, 1.0f), copy = floats(rank, 4);
     const Op op = op_of(rank, OpKind::recv, 1);
     exchange(rank, comm, op, {receive_from(1, b, 1, 2)});
-    exchange(rank, comm, op_of(rank, OpKind::recv, 2), {receive_from(1, b, 3, 1)});   // not started when the abort comes
+    exchange(rank, comm, op_of(rank, OpKind::recv, 2), {receive_from(1, b, 3, 1)});  // not started when the abort comes
     rank.device.communication_queue().launch(
-        op, {1e6, 0}, [](kernels::Lane, kernels::Vec<const float> from, kernels::Vec<float> to) {
+        op, {1e6, 0},
+        [](kernels::Lane, kernels::Vec<const float> from, kernels::Vec<float> to) {
           for (int i = 0; i < 4; ++i) to[i] = from[i];
-        }, reads(vec<float>(*b)), vec<float>(*copy));
+        },
+        reads(vec<float>(*b)), vec<float>(*copy));
     const Event done = rank.device.communication_queue().record();
     EXPECT_EQ(failure_of([&] { rank.wait(done, op, kSecond, comm); }), ErrorKind::timeout);
     const Comm comms[] = {comm};
     EXPECT_EQ(rank.transport.abort(comms), CommResult::success);
-    EXPECT_EQ(rank.device.wait(done, kSecond * 10, 0), runtime::WaitResult::done);   // "done", and worth nothing
+    EXPECT_EQ(rank.device.wait(done, kSecond * 10, 0), runtime::WaitResult::done);  // "done", and worth nothing
     EXPECT_EQ(word(b, 1), kPoisonAborted);
     EXPECT_EQ(word(b, 2), kPoisonAborted);
     EXPECT_EQ(word(b, 3), kPoisonAborted);
     EXPECT_EQ(at(b, 0), 1.0f);
-    EXPECT_EQ(word(copy, 1), kPoisonAborted);   // the kernel behind ran, on garbage
-    EXPECT_NE(failure_of([&] { rank.wait(done, op, kSecond, comm); }), ErrorKind::count_);   // Rank::wait does not trust it
+    EXPECT_EQ(word(copy, 1), kPoisonAborted);  // the kernel behind ran, on garbage
+    EXPECT_NE(failure_of([&] { rank.wait(done, op, kSecond, comm); }),
+              ErrorKind::count_);  // Rank::wait does not trust it
   });
   EXPECT_TRUE(all_returned(result));
 }
@@ -181,7 +194,7 @@ TEST(Memory, ReleasedUnderPendingWorkItStaysUntilThatIsOver) {
   alone([](Rank& rank) {
     BufferPtr b = floats(rank, 1);
     add_one(rank, rank.device.compute_queue(), b);
-    b.reset();               // asan would see the kernel write to freed memory
+    b.reset();  // asan would see the kernel write to freed memory
     EXPECT_EQ(rank.device.use_total().now, 0u);
     rank.device.drain();
   });
@@ -191,7 +204,7 @@ TEST(Memory, ItsReleaseBeforeTheEndOfTheHostIsEnough) {
   World world(small_world(1));
   world.run([&](Rank& rank) {
     BufferPtr b = floats(rank, 1);
-    add_one(rank, rank.device.compute_queue(), b);   // the host leaves without waiting
+    add_one(rank, rank.device.compute_queue(), b);  // the host leaves without waiting
   });
 }
 

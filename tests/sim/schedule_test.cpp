@@ -13,12 +13,14 @@ std::uint64_t busy_run(std::uint64_t seed, std::vector<int>* order = nullptr) {
     const Comm comm = make_comm(rank);
     BufferPtr b = floats(rank, 2, float(rank.id));
     for (std::uint64_t i = 1; i <= 20; ++i) {
-      rank.device.compute_queue().launch(op_of(rank, OpKind::compute, i), {1e6, 0}, [](kernels::Lane, kernels::Vec<float> v) { v[0] += 1; },
-                                         vec<float>(*b));
+      rank.device.compute_queue().launch(
+          op_of(rank, OpKind::compute, i), {1e6, 0}, [](kernels::Lane, kernels::Vec<float> v) { v[0] += 1; },
+          vec<float>(*b));
       rank.device.communication_queue().wait(rank.device.compute_queue().record());
       const Op op = op_of(rank, OpKind::all_gather, i);
-      rank.wait(exchange(rank, comm, op, {send_to((rank.id + 1) % 8, b, 0, 1), receive_from((rank.id + 7) % 8, b, 1, 1)}), op,
-                kSecond, comm);
+      rank.wait(
+          exchange(rank, comm, op, {send_to((rank.id + 1) % 8, b, 0, 1), receive_from((rank.id + 7) % 8, b, 1, 1)}), op,
+          kSecond, comm);
       if (order != nullptr) order->push_back(rank.id);
     }
     rank.recorder.mix(op_of(rank, OpKind::compute, 0), word(b, 1));
@@ -63,7 +65,7 @@ TEST(Clock, PassesOnlyWhenNothingCanRun) {
     EXPECT_EQ(rank.clock.now(), 0);
     rank.clock.sleep_until(kSecond * (rank.id + 1));
     woke[std::size_t(rank.id)] = rank.clock.now();
-    rank.clock.sleep_until(5);   // in the past
+    rank.clock.sleep_until(5);  // in the past
     EXPECT_EQ(rank.clock.now(), woke[std::size_t(rank.id)]);
   });
   EXPECT_TRUE(all_returned(result));
@@ -75,7 +77,7 @@ TEST(Clock, AWaitThatIsOverLeavesNoTraceInTime) {
   World world(small_world(1));
   const WorldResult result = world.run([&](Rank& rank) {
     BufferPtr b = floats(rank, 1);
-    for (std::uint64_t i = 1; i <= 100; ++i) {   // each with a watchdog that never fires
+    for (std::uint64_t i = 1; i <= 100; ++i) {  // each with a watchdog that never fires
       rank.device.compute_queue().launch(op_of(rank, OpKind::compute, i), {50e6, 0}, [](kernels::Lane) {});
       rank.wait(rank.device.compute_queue().record(), op_of(rank, OpKind::compute, i), 600 * kSecond, {});
     }
@@ -117,7 +119,8 @@ TEST(Deadlock, IsFoundAtOnceAndSaysWhoWaitsForWhom) {
     }
   });
   EXPECT_EQ(result.end, WorldEnd::deadlock);
-  EXPECT_NE(result.wait_for_graph.find("rank 0: communication queue: recv #1"), std::string::npos) << result.wait_for_graph;
+  EXPECT_NE(result.wait_for_graph.find("rank 0: communication queue: recv #1"), std::string::npos)
+      << result.wait_for_graph;
   EXPECT_NE(result.wait_for_graph.find("waits for rank 1 (its message)"), std::string::npos) << result.wait_for_graph;
   EXPECT_NE(result.wait_for_graph.find("waits for rank 0 (its message)"), std::string::npos) << result.wait_for_graph;
   EXPECT_LT(result.virtual_ns, kSecond);
@@ -130,10 +133,11 @@ TEST(Deadlock, IsNoneWhileAnybodySleepsOrComputes) {
     const WorldResult result = world.run([&](Rank& rank) {
       const Comm comm = make_comm(rank);
       BufferPtr b = floats(rank, 2);
-      if (rank.id == 3) rank.clock.sleep_until(3600 * kSecond);   // late, but coming
+      if (rank.id == 3) rank.clock.sleep_until(3600 * kSecond);  // late, but coming
       const Op op = op_of(rank, OpKind::all_gather, 1);
-      rank.wait(exchange(rank, comm, op, {send_to((rank.id + 1) % 4, b, 0, 1), receive_from((rank.id + 3) % 4, b, 1, 1)}), op,
-                runtime::kForever, comm);
+      rank.wait(
+          exchange(rank, comm, op, {send_to((rank.id + 1) % 4, b, 0, 1), receive_from((rank.id + 3) % 4, b, 1, 1)}), op,
+          runtime::kForever, comm);
     });
     EXPECT_TRUE(all_returned(result));
   }
@@ -149,7 +153,8 @@ TEST(Deadlock, ARankThatHangsAmongOthersThatWaitForIt) {
     rank.wait(exchange(rank, comm, op, {receive_from(2, b, 0, 1)}), op, runtime::kForever, comm);
   });
   EXPECT_EQ(result.end, WorldEnd::deadlock);
-  EXPECT_NE(result.wait_for_graph.find("rank 2: host waits for nothing: it hangs"), std::string::npos) << result.wait_for_graph;
+  EXPECT_NE(result.wait_for_graph.find("rank 2: host waits for nothing: it hangs"), std::string::npos)
+      << result.wait_for_graph;
 }
 
 TEST(Deadlock, WhoHangsForEverDoesNotKeepTheWorldAlive) {
@@ -172,8 +177,9 @@ TEST(Deadlock, BeforeTheFirstWatchdogTheGraphIsKept) {
     BufferPtr b = floats(rank, 2);
     const Op op = op_of(rank, OpKind::recv, 1);
     if (rank.id == 0) {
-      EXPECT_EQ(failure_of([&] { rank.wait(exchange(rank, comm, op, {receive_from(1, b, 0, 1)}), op, 10 * kSecond, comm); }),
-                ErrorKind::timeout);
+      EXPECT_EQ(
+          failure_of([&] { rank.wait(exchange(rank, comm, op, {receive_from(1, b, 0, 1)}), op, 10 * kSecond, comm); }),
+          ErrorKind::timeout);
       const Comm comms[] = {comm};
       rank.transport.abort(comms);
     }
@@ -190,7 +196,7 @@ TEST(Fibers, ExceptionsOfRanksStayTheirOwn) {
     try {
       try {
         throw std::runtime_error("error of rank " + std::to_string(rank.id));
-      } catch (...) {   // suspends inside a catch block, which nobody should do
+      } catch (...) {  // suspends inside a catch block, which nobody should do
         rank.clock.sleep_until(kSecond * (8 - rank.id));
         throw;
       }
@@ -245,7 +251,7 @@ TEST(World, KillsARankAtItsTime) {
       Rank& rank;
       ~Guard() {
         flag = flag || rank.id == 1;
-        rank.device.drain();                      // a dead rank's calls do nothing and do not throw
+        rank.device.drain();  // a dead rank's calls do nothing and do not throw
         rank.clock.sleep_until(100 * kSecond);
       }
     } guard{destroyed, rank};

@@ -35,7 +35,8 @@ TEST(Size, FourThousandRanksSumAndExchange) {
       rank.transport.tree_all_reduce(q, comm, op, {{&part, 1}, 4096, 1.0f, vec<float>(*out, 0, 1)});
       op.sequence = i + 1;
       op.kind = OpKind::all_gather;
-      rank.wait(exchange(rank, comm, op, {send_to(rank.id ^ 1, b, 0, 1), receive_from(rank.id ^ 1, out, 1, 1)}), op, kSecond, comm);
+      rank.wait(exchange(rank, comm, op, {send_to(rank.id ^ 1, b, 0, 1), receive_from(rank.id ^ 1, out, 1, 1)}), op,
+                kSecond, comm);
       wrong += at(out, 0) == 4095.0f * 2048 && at(out, 1) == float(rank.id ^ 1) ? 0 : 1;
     }
   });
@@ -45,7 +46,7 @@ TEST(Size, FourThousandRanksSumAndExchange) {
 }
 
 #if defined(__SANITIZE_ADDRESS__)
-constexpr double kIdleKib = 64;   // its allocator rounds up
+constexpr double kIdleKib = 64;  // its allocator rounds up
 #else
 constexpr double kIdleKib = 16;
 #endif

@@ -17,7 +17,7 @@ TEST(Storage, ReadsWhatWasWrittenAndNamesWhatIsMissing) {
       EXPECT_EQ(rank.storage.list("run"), (std::vector<std::string>{"a", "c"}));
     }
     rank.clock.sleep_until(1);
-    EXPECT_EQ(rank.storage.read("run/a"), "three");   // the node's files, not the rank's
+    EXPECT_EQ(rank.storage.read("run/a"), "three");  // the node's files, not the rank's
     std::string text;
     EXPECT_EQ(failure_of([&] { rank.storage.read("run/b"); }, &text), ErrorKind::io);
     EXPECT_NE(text.find("run/b: no such file"), std::string::npos) << text;
@@ -37,7 +37,7 @@ TEST(Storage, ADeadNodeLosesWhatWasNotSynced) {
   files.write("f/kept", "new");
   files.rename("f/renamed.tmp", "f/renamed");
   files.write("f/nameless", "x");
-  files.sync("f/nameless");   // its content is safe, its name is not
+  files.sync("f/nameless");  // its content is safe, its name is not
   disks.by_node[0].lose_what_is_not_synced();
   EXPECT_EQ(files.read("f/kept"), "old");
   EXPECT_EQ(files.list("f"), (std::vector<std::string>{"kept", "renamed.tmp"}));
