@@ -27,7 +27,8 @@ class Story {
         out += style.faint(fmt::format("  ... {} more ...\n", left_out));
         i += left_out;
       }
-      out += fmt::format("  {} {}\n", style.faint(fmt::format("{:>14.6f} s ", seconds(lines_[i].at))), indented(lines_[i].text, style));
+      out += fmt::format("  {} {}\n", style.faint(fmt::format("{:>14.6f} s ", seconds(lines_[i].at))),
+                         indented(lines_[i].text, style));
     }
     return out;
   }
@@ -65,7 +66,8 @@ void tell(const Recovery& r, const Style& style, Story& story) {
   if (r.agreed_ns >= 0) {
     story.add(r.agreed_ns, fmt::format("agreed: {}", style.bold(r.diagnosis.text)));
     if (!r.evicted.empty()) {
-      story.add(r.agreed_ns, fmt::format("evicted: {}; {} go on: {}", rank_list(r.evicted), r.survivors.size(), rank_list(r.survivors)));
+      story.add(r.agreed_ns, fmt::format("evicted: {}; {} go on: {}", rank_list(r.evicted), r.survivors.size(),
+                                         rank_list(r.survivors)));
     }
   }
   if (r.rebuilt_ns >= 0) {
@@ -89,7 +91,8 @@ void tell_events(const std::vector<Event>& events, Story& story) {
       others.push_back(events[++i].rank);
     }
     std::sort(others.begin(), others.end());
-    const std::string also = others.empty() ? "" : fmt::format(" (so do ranks {})", rank_list(others));
+    const std::string also =
+        others.empty() ? "" : fmt::format(" (so do {} more: {})", others.size(), rank_list(others));
     story.add(first.at_ns, first.rank < 0 ? first.text : fmt::format("rank {}: {}{}", first.rank, first.text, also));
   }
 }
@@ -126,8 +129,8 @@ std::string endings(const RunRecord& run) {
 
 std::string losses(const RunRecord& run) {
   if (run.steps.empty()) return "  no step was committed\n";
-  return fmt::format("  loss      {} -> {} in {} step{}\n", run.steps.front().loss, run.steps.back().loss, run.steps.size(),
-                     run.steps.size() == 1 ? "" : "s");
+  return fmt::format("  loss      {} -> {} in {} step{}\n", run.steps.front().loss, run.steps.back().loss,
+                     run.steps.size(), run.steps.size() == 1 ? "" : "s");
 }
 
 }  // namespace
@@ -153,14 +156,18 @@ std::string header_text(const Scenario& scenario, const Style& style) {
   const sim::WorldPlan& w = scenario.world;
   std::string out = fmt::format("{}  seed {}, training seed {}\n", style.bold(scenario.name), w.seed, d.training_seed);
   if (!scenario.why.empty()) out += fmt::format("  {}\n", scenario.why);
-  out += fmt::format("  world     {} rank{} ({} x {}), {}\n", w.ranks(), w.ranks() == 1 ? "" : "s", w.nodes, w.ranks_per_node, w.network);
-  out += fmt::format("  model     {}: {} layers, width {}, {} heads, context {}, vocabulary {}; {} parameters\n", d.model.family, d.model.layers,
-                     d.model.width, d.model.heads, d.model.context, d.model.vocab, count_text(estimate(scenario).parameters));
-  const std::string source = d.data.synthetic                 ? "synthetic tokens"
-                             : !scenario.batches_file.empty() ? scenario.batches_file
-                                                              : fmt::format("{} ({})", d.data.text, bytes_text(double(d.data.bytes.size())));
-  out += fmt::format("  training  {} step{} of {} samples from {}; {}, lr {}{}\n", d.steps, d.steps == 1 ? "" : "s", d.global_batch, source,
-                     d.optimizer.type, d.optimizer.lr, d.scheduler.type.empty() ? "" : ", " + d.scheduler.type);
+  out += fmt::format("  world     {} rank{} ({} x {}), {}\n", w.ranks(), w.ranks() == 1 ? "" : "s", w.nodes,
+                     w.ranks_per_node, w.network);
+  out += fmt::format("  model     {}: {} layers, width {}, {} heads, context {}, vocabulary {}; {} parameters\n",
+                     d.model.family, d.model.layers, d.model.width, d.model.heads, d.model.context, d.model.vocab,
+                     count_text(estimate(scenario).parameters));
+  const std::string source = d.data.synthetic ? "synthetic tokens"
+                             : !scenario.batches_file.empty()
+                                 ? scenario.batches_file
+                                 : fmt::format("{} ({})", d.data.text, bytes_text(double(d.data.bytes.size())));
+  out += fmt::format("  training  {} step{} of {} samples from {}; {}, lr {}{}\n", d.steps, d.steps == 1 ? "" : "s",
+                     d.global_batch, source, d.optimizer.type, d.optimizer.lr,
+                     d.scheduler.type.empty() ? "" : ", " + d.scheduler.type);
   for (std::size_t i = 0; i < scenario.faults.size(); ++i) {
     out += fmt::format("  faults.{}  {}\n", i, faults::text(faults::with_defaults(scenario.faults[i])));
   }
@@ -169,8 +176,9 @@ std::string header_text(const Scenario& scenario, const Style& style) {
 }
 
 std::string report_a_bug(const Scenario& scenario) {
-  return fmt::format("This is a bug in seeksim. Please report it with the scenario and the command:\n  seeksim run {} --seed {}\n", scenario.file,
-                     scenario.world.seed);
+  return fmt::format(
+      "This is a bug in seeksim. Please report it with the scenario and the command:\n  seeksim run {} --seed {}\n",
+      scenario.file, scenario.world.seed);
 }
 
 std::string story_text(const Evidence& e, const Judgement& j, const Style& style) {
@@ -188,13 +196,18 @@ std::string story_text(const Evidence& e, const Judgement& j, const Style& style
   std::size_t width = 0;
   for (const CheckResult& check : j.checks) width = std::max(width, check.name.size());
   for (const CheckResult& check : j.checks) {
-    out += fmt::format("  {}  {:<{}}  {}\n", check.ok ? style.good("ok  ") : style.bad("FAIL"), check.name, std::min<std::size_t>(width, 40), check.detail);
+    out += fmt::format("  {}  {:<{}}  {}\n", check.ok ? style.good("ok  ") : style.bad("FAIL"), check.name,
+                       std::min<std::size_t>(width, 40), check.detail);
   }
   const bool good = j.status == ExitStatus::as_expected;
-  const std::string word = good ? "PASS" : j.status == ExitStatus::bug ? "BUG" : j.status == ExitStatus::no_progress ? "NO PROGRESS" : "FAIL";
+  const std::string word = good                                  ? "PASS"
+                           : j.status == ExitStatus::bug         ? "BUG"
+                           : j.status == ExitStatus::no_progress ? "NO PROGRESS"
+                                                                 : "FAIL";
   const auto state = e.run.state();
-  out += fmt::format("{} {}: {}  (virtual {:.6f} s, wall {:.2f} s{})\n", good ? style.good(word) : style.bad(word), e.scenario.name, j.sentence,
-                     seconds(e.run.virtual_ns), e.run.wall_s, state ? ", params " + hex(state->params) : "");
+  out += fmt::format("{} {}: {}  (virtual {:.6f} s, wall {:.2f} s{})\n", good ? style.good(word) : style.bad(word),
+                     e.scenario.name, j.sentence, seconds(e.run.virtual_ns), e.run.wall_s,
+                     state ? ", params " + hex(state->params) : "");
   return out;
 }
 

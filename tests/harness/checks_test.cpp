@@ -39,45 +39,89 @@ struct Case {
 const std::vector<Case>& cases() {
   static const std::vector<Case> all = {
       {"golden:bitwise", true, "0000000000001111", [](RunRecord&) {}},
-      {"golden:bitwise", false, "loss of step 2", [](RunRecord& r) { r.steps[2].loss = std::nextafter(r.steps[2].loss, 0.0f); }},
+      {"golden:bitwise", false, "loss of step 2",
+       [](RunRecord& r) { r.steps[2].loss = std::nextafter(r.steps[2].loss, 0.0f); }},
       {"golden:bitwise", false, "gradient norm of step 1", [](RunRecord& r) { r.steps[1].grad_norm = 0; }},
       {"golden:bitwise", false, "rank 3: params", [](RunRecord& r) { r.ranks[3].state.params ^= 1; }},
-      {"golden:bitwise", false, "rank 2: 1 of 2 tensors differ, the first is ln_f.bias", [](RunRecord& r) { r.ranks[2].state.by_tensor[1].second ^= 1; }},
+      {"golden:bitwise", false, "rank 2: 1 of 2 tensors differ, the first is ln_f.bias",
+       [](RunRecord& r) { r.ranks[2].state.by_tensor[1].second ^= 1; }},
       {"golden:bitwise", false, "optimizer state", [](RunRecord& r) { r.ranks[0].state.optimizer ^= 1; }},
-      {"golden:bitwise", false, "data position 31 instead of 32", [](RunRecord& r) { r.ranks[1].state.data_position = 31; }},
-      {"golden:bitwise", false, "3 optimizer steps instead of 4", [](RunRecord& r) { r.ranks[1].state.optimizer_steps = 3; }},
+      {"golden:bitwise", false, "data position 31 instead of 32",
+       [](RunRecord& r) { r.ranks[1].state.data_position = 31; }},
+      {"golden:bitwise", false, "3 optimizer steps instead of 4",
+       [](RunRecord& r) { r.ranks[1].state.optimizer_steps = 3; }},
       {"golden:bitwise", false, "loss scale", [](RunRecord& r) { r.ranks[1].state.loss_scale = 2; }},
       {"golden:bitwise", false, "3 steps instead of 4", [](RunRecord& r) { r.steps.pop_back(); }},
-      {"golden:bitwise", false, "looked at nothing", [](RunRecord& r) { for (auto& rank : r.ranks) rank.how = How::stopped; }},
-      {"golden:bitwise", true, "ranks 0-2", [](RunRecord& r) { r.ranks[3].how = How::died; r.ranks[3].state = {}; }},
+      {"golden:bitwise", false, "looked at nothing",
+       [](RunRecord& r) {
+         for (auto& rank : r.ranks) rank.how = How::stopped;
+       }},
+      {"golden:bitwise", true, "ranks 0-2",
+       [](RunRecord& r) {
+         r.ranks[3].how = How::died;
+         r.ranks[3].state = {};
+       }},
       {"ranks_agree", true, "all 4 ranks", [](RunRecord&) {}},
       {"ranks_agree", false, "rank 1 and rank 0", [](RunRecord& r) { r.ranks[1].state.params ^= 1; }},
-      {"ranks_agree", false, "step 1: rank 2", [](RunRecord& r) { r.disagreements.push_back({1, 2, {}, {}}); }},
+      {"ranks_agree", false, "step 1: rank 2",
+       [](RunRecord& r) {
+         r.disagreements.push_back({1, 2, {}, {}});
+       }},
       {"ranks_agree", false, "looked at nothing", [](RunRecord& r) { r.ranks.resize(1); }},
       {"ranks_agree", false, "looked at nothing", [](RunRecord& r) { r.step_comparisons = 0; }},
       {"faults_fired", true, "fired 2 times", [](RunRecord& r) { r.faults = {fired(2)}; }},
-      {"faults_fired", false, "faults.1 never fired", [](RunRecord& r) { r.faults = {fired(2), fired(0)}; }},
+      {"faults_fired", false, "faults.1 never fired",
+       [](RunRecord& r) {
+         r.faults = {fired(2), fired(0)};
+       }},
       {"faults_fired", false, "looked at nothing", [](RunRecord&) {}},
       {"culprit:2", true, "somebody did something", [](RunRecord& r) { r.recoveries = {recovery_naming({2})}; }},
       {"culprit:2", false, "named instead: 1", [](RunRecord& r) { r.recoveries = {recovery_naming({1})}; }},
-      {"culprit:2", false, "named instead: 1,2", [](RunRecord& r) { r.recoveries = {recovery_naming({1, 2})}; }},
+      {"culprit:2", false, "named instead: 1,2",
+       [](RunRecord& r) {
+         r.recoveries = {recovery_naming({1, 2})};
+       }},
       {"culprit:2", false, "named instead: nobody", [](RunRecord& r) { r.recoveries = {recovery_naming({})}; }},
-      {"culprit:2", false, "named instead: link:2->1", [](RunRecord& r) { r.recoveries = {recovery_naming({2}, {{2, 1}})}; }},
-      {"culprit:2", false, "named others", [](RunRecord& r) { r.recoveries = {recovery_naming({2})}; r.recoveries[0].of_another_mind = {3}; }},
+      {"culprit:2", false, "named instead: link:2->1",
+       [](RunRecord& r) {
+         r.recoveries = {recovery_naming({2}, {{2, 1}})};
+       }},
+      {"culprit:2", false, "named others",
+       [](RunRecord& r) {
+         r.recoveries = {recovery_naming({2})};
+         r.recoveries[0].of_another_mind = {3};
+       }},
       {"culprit:2", false, "looked at nothing", [](RunRecord&) {}},
-      {"culprit:2,1", true, "", [](RunRecord& r) { r.recoveries = {recovery_naming({1, 2})}; }},
-      {"culprit:link:1->0", true, "", [](RunRecord& r) { r.recoveries = {recovery_naming({1, 0}, {{1, 0}})}; }},
-      {"culprit:link:1->0", false, "link:0->1", [](RunRecord& r) { r.recoveries = {recovery_naming({0, 1}, {{0, 1}})}; }},
-      {"culprit:2", true, "", [](RunRecord& r) { r.recoveries = {recovery_naming({2}), recovery_naming({1})}; }},
+      {"culprit:2,1", true, "",
+       [](RunRecord& r) {
+         r.recoveries = {recovery_naming({1, 2})};
+       }},
+      {"culprit:link:1->0", true, "",
+       [](RunRecord& r) {
+         r.recoveries = {recovery_naming({1, 0}, {{1, 0}})};
+       }},
+      {"culprit:link:1->0", false, "link:0->1",
+       [](RunRecord& r) {
+         r.recoveries = {recovery_naming({0, 1}, {{0, 1}})};
+       }},
+      {"culprit:2", true, "",
+       [](RunRecord& r) {
+         r.recoveries = {recovery_naming({2}), recovery_naming({1})};
+       }},
       {"finishes_within_virtual_s:10", true, "10 s", [](RunRecord&) {}},
       {"finishes_within_virtual_s:9.99", false, "10 s", [](RunRecord&) {}},
-      {"finishes_within_virtual_s:10", false, "looked at nothing", [](RunRecord& r) { r.end = sim::WorldEnd::deadlock; }},
+      {"finishes_within_virtual_s:10", false, "looked at nothing",
+       [](RunRecord& r) { r.end = sim::WorldEnd::deadlock; }},
       {"no_recovery", true, "", [](RunRecord&) {}},
       {"no_recovery", false, "somebody", [](RunRecord& r) { r.recoveries = {recovery_naming({2})}; }},
       {"recoveries:1", true, "", [](RunRecord& r) { r.recoveries = {recovery_naming({2})}; }},
       {"recoveries:1", false, "there were 0", [](RunRecord&) {}},
       {"recoveries:0", true, "", [](RunRecord&) {}},
-      {"evicted:2", true, "rank 2", [](RunRecord& r) { r.recoveries = {recovery_naming({2})}; r.recoveries[0].evicted = {2}; }},
+      {"evicted:2", true, "rank 2",
+       [](RunRecord& r) {
+         r.recoveries = {recovery_naming({2})};
+         r.recoveries[0].evicted = {2};
+       }},
       {"evicted:2", true, "rank 2", [](RunRecord& r) { r.ranks[2].how = How::died; }},
       {"evicted:2", true, "rank 2", [](RunRecord& r) { r.ranks[2].how = How::evicted; }},
       {"evicted:2", false, "nobody left", [](RunRecord&) {}},
@@ -85,7 +129,11 @@ const std::vector<Case>& cases() {
       {"evicted:none", true, "nobody left", [](RunRecord&) {}},
       {"evicted:none", false, "rank 0", [](RunRecord& r) { r.ranks[0].how = How::died; }},
       {"steps_lost_at_most:0", true, "0 lost", [](RunRecord& r) { r.recoveries = {recovery_naming({2})}; }},
-      {"steps_lost_at_most:1", false, "2 lost", [](RunRecord& r) { r.recoveries = {recovery_naming({2}), recovery_naming({1})}; r.recoveries[0].steps_lost = r.recoveries[1].steps_lost = 1; }},
+      {"steps_lost_at_most:1", false, "2 lost",
+       [](RunRecord& r) {
+         r.recoveries = {recovery_naming({2}), recovery_naming({1})};
+         r.recoveries[0].steps_lost = r.recoveries[1].steps_lost = 1;
+       }},
       {"steps_lost_at_most:0", false, "looked at nothing", [](RunRecord&) {}},
       {"loss_falls", true, "5.5 -> 2.5", [](RunRecord&) {}},
       {"loss_falls", false, "5.5 -> 5.5", [](RunRecord& r) { r.steps[3].loss = 5.5f; }},
@@ -93,7 +141,8 @@ const std::vector<Case>& cases() {
       {"loss_falls", false, "looked at nothing", [](RunRecord& r) { r.steps.resize(1); }},
       {"slowdown_at_least:2", true, "2 times", [](RunRecord&) {}},
       {"slowdown_at_least:2.1", false, "2 times", [](RunRecord&) {}},
-      {"slowdown_at_least:2", false, "looked at nothing", [](RunRecord& r) { r.end = sim::WorldEnd::out_of_wall_time; }},
+      {"slowdown_at_least:2", false, "looked at nothing",
+       [](RunRecord& r) { r.end = sim::WorldEnd::out_of_wall_time; }},
   };
   return all;
 }
@@ -111,7 +160,8 @@ TEST(Checks, EachIsGreenAndRedWhereItShould) {
     const CheckResult result = judge(spec, {scenario, run, &golden, 5 * runtime::kSecond, {}});
     EXPECT_EQ(result.name, one.check);
     EXPECT_EQ(result.ok, one.ok) << one.check << ": " << result.detail;
-    EXPECT_NE(result.detail.find(one.detail), std::string::npos) << one.check << ": " << result.detail << "\n  not: " << one.detail;
+    EXPECT_NE(result.detail.find(one.detail), std::string::npos)
+        << one.check << ": " << result.detail << "\n  not: " << one.detail;
     (one.ok ? green : red).insert(spec.name);
   }
   for (const CheckInfo& info : check_catalogue()) {
@@ -123,15 +173,19 @@ TEST(Checks, EachIsGreenAndRedWhereItShould) {
 TEST(Checks, WithoutGoldenOrUndisturbedRunAreRed) {
   const Scenario scenario = small_scenario();
   const RunRecord run = good_run();
-  EXPECT_NE(judge(CheckSpec{"golden", "bitwise"}, {scenario, run, nullptr, {}, {}}).detail.find("looked at nothing"), std::string::npos);
+  EXPECT_NE(judge(CheckSpec{"golden", "bitwise"}, {scenario, run, nullptr, {}, {}}).detail.find("looked at nothing"),
+            std::string::npos);
   EXPECT_FALSE(judge(CheckSpec{"slowdown_at_least", "1"}, {scenario, run, nullptr, {}, {}}).ok);
 }
 
 TEST(Checks, ObjectAndStringFormsAreTheSame) {
   const std::vector<std::pair<Json, std::string>> table = {
-      {Json{{"recoveries", 1}}, "recoveries:1"},         {Json{{"culprit", 5}}, "culprit:5"},
-      {Json{{"culprit", "link:1->0"}}, "culprit:link:1->0"}, {Json{{"evicted", Json::array({2, 5})}}, "evicted:2,5"},
-      {Json{{"evicted", Json::array()}}, "evicted:none"},  {Json{{"finishes_within_virtual_s", 1.5}}, "finishes_within_virtual_s:1.5"},
+      {Json{{"recoveries", 1}}, "recoveries:1"},
+      {Json{{"culprit", 5}}, "culprit:5"},
+      {Json{{"culprit", "link:1->0"}}, "culprit:link:1->0"},
+      {Json{{"evicted", Json::array({2, 5})}}, "evicted:2,5"},
+      {Json{{"evicted", Json::array()}}, "evicted:none"},
+      {Json{{"finishes_within_virtual_s", 1.5}}, "finishes_within_virtual_s:1.5"},
   };
   for (const auto& [json, text] : table) {
     CheckSpec spec, same;

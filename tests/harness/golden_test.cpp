@@ -81,18 +81,21 @@ TEST(GoldenKey, SeesWhatMay) {
       {"deepspeed.scheduler={\"type\":\"WarmupDecayLR\",\"params\":{\"total_num_steps\":2000}}"},
       {"deepspeed.scheduler={\"type\":\"WarmupDecayLR\",\"params\":{\"total_num_steps\":2001}}"},
       {"deepspeed.scheduler={\"type\":\"WarmupCosineLR\",\"params\":{\"total_num_steps\":2000}}"},
-      {"deepspeed.scheduler={\"type\":\"WarmupCosineLR\",\"params\":{\"total_num_steps\":2000,\"warmup_min_ratio\":0.1}}"},
+      {"deepspeed.scheduler={\"type\":\"WarmupCosineLR\",\"params\":{\"total_num_steps\":2000,\"warmup_min_ratio\":0.1}"
+       "}"},
       {"deepspeed.scheduler={\"type\":\"WarmupCosineLR\",\"params\":{\"total_num_steps\":2000,\"cos_min_ratio\":0.1}}"},
       {"lr_table=[0.001]"},
       {"lr_table=[0.001,0.002]"},
   };
-  for (const auto& sets : telling) EXPECT_TRUE(keys.insert(key_with(sets)).second) << sets[0] << " does not change the key";
+  for (const auto& sets : telling)
+    EXPECT_TRUE(keys.insert(key_with(sets)).second) << sets[0] << " does not change the key";
 }
 
 TEST(GoldenKey, GoesByContentAndNotByName) {
   TemporaryFolder folder;
   const auto key = [&](const std::string& file) { return key_with({"data={\"text\":\"" + file + "\"}"}); };
-  const std::string a = folder.write("a.txt", std::string(100, 'a')), same = folder.write("same.txt", std::string(100, 'a'));
+  const std::string a = folder.write("a.txt", std::string(100, 'a')),
+                    same = folder.write("same.txt", std::string(100, 'a'));
   const std::string b = folder.write("b.txt", std::string(99, 'a') + 'b');
   EXPECT_EQ(key(a), key(same));
   EXPECT_NE(key(a), key(b));

@@ -26,7 +26,11 @@ TEST(JsonText, KnowsLinesOfNestedValues) {
 }
 
 TEST(JsonText, ReadsEveryKindOfValue) {
-  const Json value = parse_json(R"({"s":"a\u00e9\ud83d\ude00\n\\","i":-7,"u":18446744073709551615,"d":1.5e-3,"w":5e8,"t":true,"n":null,"e":[],"o":{}})", "f").value;
+  const Json value =
+      parse_json(
+          R"({"s":"a\u00e9\ud83d\ude00\n\\","i":-7,"u":18446744073709551615,"d":1.5e-3,"w":5e8,"t":true,"n":null,"e":[],"o":{}})",
+          "f")
+          .value;
   EXPECT_EQ(value["s"], "a\xc3\xa9\xf0\x9f\x98\x80\n\\");
   EXPECT_EQ(value["i"], -7);
   EXPECT_EQ(value["u"], 18446744073709551615ull);
@@ -69,7 +73,8 @@ TEST(JsonText, TellsWhatIsWrongAndWhere) {
       {"{\"a\": 1,\n\"b\": 2,\n\"a\": 3}", "f:3: a: this key is here twice"},
   };
   for (const auto& [text, message] : table) {
-    EXPECT_NE(error_of(text).find(message), std::string::npos) << text << "\n  gave: " << error_of(text) << "\n  not:  " << message;
+    EXPECT_NE(error_of(text).find(message), std::string::npos)
+        << text << "\n  gave: " << error_of(text) << "\n  not:  " << message;
   }
 }
 
@@ -88,7 +93,8 @@ TEST(JsonText, NeverCrashesOnRandomBytes) {
     // What nlohmann writes, we read back to the same.
     Json json = Json::object();
     for (std::size_t i = 0; i < keys.size(); ++i) {
-      const std::string key = Json::parse(Json(keys[i]).dump(-1, ' ', true, Json::error_handler_t::replace)).get<std::string>();
+      const std::string key =
+          Json::parse(Json(keys[i]).dump(-1, ' ', true, Json::error_handler_t::replace)).get<std::string>();
       json[key] = double(i) / 3;
     }
     RC_ASSERT(parse_json(json.dump(), "f").value == json);

@@ -39,11 +39,18 @@ void expect_keys(const Json& object, const std::vector<std::string>& keys, const
 
 TEST(ReportJson, HasTheNamesOfTheContract) {
   const Json report = Made().report();
-  expect_keys(report, {"schema", "scenario", "seed", "backend", "device", "world", "verdict", "exit_code", "fingerprint", "steps_committed", "virtual_s", "wall_s", "loss",
-                       "grad_norm", "lr", "loss_scale", "skipped", "params_digest", "faults", "checks", "recoveries", "comm", "memory"}, "the report");
+  expect_keys(
+      report,
+      {"schema",      "scenario",        "seed",      "backend", "device",     "world",     "verdict", "exit_code",
+       "fingerprint", "steps_committed", "virtual_s", "wall_s",  "loss",       "grad_norm", "lr",      "loss_scale",
+       "skipped",     "params_digest",   "faults",    "checks",  "recoveries", "comm",      "memory"},
+      "the report");
   expect_keys(report["faults"][0], {"kind", "fired"}, "a fault");
   expect_keys(report["checks"][0], {"name", "ok", "detail"}, "a check");
-  expect_keys(report["recoveries"][0], {"fault", "t_inject_s", "t_detect_s", "t_agree_s", "t_rebuild_s", "t_resumed_s", "steps_lost", "culprits"}, "a recovery");
+  expect_keys(
+      report["recoveries"][0],
+      {"fault", "t_inject_s", "t_detect_s", "t_agree_s", "t_rebuild_s", "t_resumed_s", "steps_lost", "culprits"},
+      "a recovery");
   expect_keys(report["comm"]["all_reduce"], {"calls", "bytes_sent_per_rank_max"}, "comm");
   expect_keys(report["memory"], {"peak_bytes_per_rank_max"}, "memory");
 }
@@ -128,7 +135,9 @@ bool well_formed(const std::string& xml) {
     if (static_cast<unsigned char>(xml[i]) < 0x20 && xml[i] != '\n' && xml[i] != '\t') return false;
     if (xml[i] == '&') {
       const std::string entity = xml.substr(i, xml.find(';', i) - i + 1);
-      if (entity != "&lt;" && entity != "&gt;" && entity != "&amp;" && entity != "&quot;" && entity != "&apos;" && entity != "&#10;" && entity != "&#9;") return false;
+      if (entity != "&lt;" && entity != "&gt;" && entity != "&amp;" && entity != "&quot;" && entity != "&apos;" &&
+          entity != "&#10;" && entity != "&#9;")
+        return false;
     }
     if (xml[i] != '<') continue;
     bool in_quotes = false;
@@ -184,8 +193,10 @@ TEST(ReportText, TellsTheStoryAndTheChecks) {
   EXPECT_NE(header.find("faults.0  {\"kind\": \"collective_timeout\", \"rank\": 2"), std::string::npos);
   const std::string text = story_text(made.evidence(), judge(made.evidence()), {});
   std::size_t at = 0;
-  for (const char* part : {"1.000000 s  rank 2: faults.0 fires", "2.000000 s  rank 0 notices: ", "3.000000 s  agreed: somebody did something", "4.000000 s  rebuilt: epoch 1 with 3 ranks",
-                           "5.000000 s  resumed: step 1", "loss      5.5 -> 2.5 in 4 steps", "  ok    finished", "  ok    culprit:2", "PASS small: "}) {
+  for (const char* part : {"1.000000 s  rank 2: faults.0 fires", "2.000000 s  rank 0 notices: ",
+                           "3.000000 s  agreed: somebody did something", "4.000000 s  rebuilt: epoch 1 with 3 ranks",
+                           "5.000000 s  resumed: step 1", "loss      5.5 -> 2.5 in 4 steps", "  ok    finished",
+                           "  ok    culprit:2", "PASS small: "}) {
     const std::size_t found = text.find(part, at);
     ASSERT_NE(found, std::string::npos) << part << " is missing, or out of order, in\n" << text;
     at = found;

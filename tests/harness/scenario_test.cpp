@@ -21,7 +21,8 @@ std::vector<std::string> scenario_files() {
   std::vector<std::string> files;
   for (const char* folder : {"scenarios", "scenarios/negative"}) {
     for (const auto& entry : std::filesystem::directory_iterator(std::string(SEEKSIM_SOURCE_DIR) + '/' + folder)) {
-      if (entry.path().extension() == ".json" && entry.path().filename() != "schema.json") files.push_back(entry.path().string());
+      if (entry.path().extension() == ".json" && entry.path().filename() != "schema.json")
+        files.push_back(entry.path().string());
     }
   }
   std::sort(files.begin(), files.end());
@@ -56,10 +57,20 @@ TEST(RoundTrip, KeepsEveryKindOfFault) {
 
 TEST(RoundTrip, KeepsWhatIsNotDefault) {
   LoadOptions options;
-  options.sets = {"seed=7", "training_seed=9007199254740992", "decay=all", "model.tied=false", "model.norm_eps=1e-6", "world.noise=0", "world.device.memory_gib=0.5",
-                  "deepspeed.optimizer={\"type\":\"Adam\",\"params\":{\"adam_w_mode\":false,\"lr\":0.1}}", "deepspeed.gradient_clipping=0",
-                  "deepspeed.scheduler={\"type\":\"WarmupCosineLR\",\"params\":{\"total_num_steps\":50,\"warmup_num_steps\":5,\"cos_min_ratio\":0.5}}",
-                  "recovery={\"policy\":\"retry_step\",\"watchdog_s\":1.5,\"agree_s\":2.5,\"attempts\":3}", "expect={\"check_fails\":\"culprit\"}", "storage=real"};
+  options.sets = {"seed=7",
+                  "training_seed=9007199254740992",
+                  "decay=all",
+                  "model.tied=false",
+                  "model.norm_eps=1e-6",
+                  "world.noise=0",
+                  "world.device.memory_gib=0.5",
+                  "deepspeed.optimizer={\"type\":\"Adam\",\"params\":{\"adam_w_mode\":false,\"lr\":0.1}}",
+                  "deepspeed.gradient_clipping=0",
+                  "deepspeed.scheduler={\"type\":\"WarmupCosineLR\",\"params\":{\"total_num_steps\":50,\"warmup_num_"
+                  "steps\":5,\"cos_min_ratio\":0.5}}",
+                  "recovery={\"policy\":\"retry_step\",\"watchdog_s\":1.5,\"agree_s\":2.5,\"attempts\":3}",
+                  "expect={\"check_fails\":\"culprit\"}",
+                  "storage=real"};
   const Scenario first = load_scenario_text(small_text(), "s.json", options);
   const Scenario second = load_scenario_text(to_json(first).dump(), "s.json");
   EXPECT_EQ(to_json(second), to_json(first));
@@ -75,7 +86,8 @@ TEST(RoundTrip, OfARateTable) {
   options.sets = {"lr_table=[0.25,0.5]"};
   const Scenario s = load_scenario_text(small_text(), "s.json", options);
   EXPECT_EQ(s.train.definition.scheduler.type, "table");
-  EXPECT_EQ(load_scenario_text(to_json(s).dump(), "s.json").train.definition.scheduler.table, (std::vector<double>{0.25, 0.5}));
+  EXPECT_EQ(load_scenario_text(to_json(s).dump(), "s.json").train.definition.scheduler.table,
+            (std::vector<double>{0.25, 0.5}));
 }
 
 TEST(Schema, ValijsonAndOurOwnReaderAgree) {
@@ -92,7 +104,8 @@ TEST(Schema, ValijsonAndOurOwnReaderAgree) {
   const Json flat = good.flatten();
   int wrong = 0;
   for (const auto& [pointer, ignored] : flat.items()) {
-    for (const Json& other : {Json(nullptr), Json(-1), Json(0), Json(1.5), Json("x"), Json(""), Json(true), Json::array(), Json::object(), Json{{"x", 1}}, Json(1e300)}) {
+    for (const Json& other : {Json(nullptr), Json(-1), Json(0), Json(1.5), Json("x"), Json(""), Json(true),
+                              Json::array(), Json::object(), Json{{"x", 1}}, Json(1e300)}) {
       Json changed = good;
       changed[Json::json_pointer(pointer)] = other;
       EXPECT_EQ(explain(schema, changed).empty(), validate(schema, changed).empty()) << pointer << " = " << other;
@@ -104,7 +117,8 @@ TEST(Schema, ValijsonAndOurOwnReaderAgree) {
 
 TEST(Schema, DescribesEveryKeyThatItHas) {
   for (const KeyInfo& key : schema_keys(scenario_schema())) {
-    if (key.path.find("deepspeed.") == 0 && std::count(key.path.begin(), key.path.end(), '.') >= 2) continue;  // DeepSpeed's own documentation
+    if (key.path.find("deepspeed.") == 0 && std::count(key.path.begin(), key.path.end(), '.') >= 2)
+      continue;  // DeepSpeed's own documentation
     EXPECT_FALSE(key.text.empty()) << key.path;
   }
 }
@@ -112,7 +126,8 @@ TEST(Schema, DescribesEveryKeyThatItHas) {
 TEST(Schema, KnowsEveryKeyOfTheCatalogues) {
   const Json& properties = scenario_schema()["properties"];
   for (const faults::FaultInfo& info : faults::catalogue()) {
-    for (const std::string_view key : info.parameters) EXPECT_TRUE(properties["faults"]["items"]["properties"].contains(std::string(key))) << key;
+    for (const std::string_view key : info.parameters)
+      EXPECT_TRUE(properties["faults"]["items"]["properties"].contains(std::string(key))) << key;
   }
   for (const auto& [key, ignored] : properties["checks"]["items"]["properties"].items()) {
     bool known = false;

@@ -46,7 +46,8 @@ struct Ran {
 Ran seeksim(const std::vector<std::string>& arguments);
 
 // The problems of a scenario text, one a line; empty when it loads.
-std::string problems_of(const std::string& text, const std::vector<std::string>& sets = {}, const std::string& file = "s.json");
+std::string problems_of(const std::string& text, const std::vector<std::string>& sets = {},
+                        const std::string& file = "s.json");
 
 // A run of `ranks` ranks that went well: 4 steps, falling losses, equal states.
 RunRecord good_run(int ranks = 4);
