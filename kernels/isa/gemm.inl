@@ -4,7 +4,8 @@
 //    +-------+         +-+-+-+-+            B panel: kCols columns, k by k   /   kRows x kCols accumulators
 //  M | A     |  times  | | | | |
 //    +-------+       K | |B| | |            Every element of the tile is one ascending fma chain. Where K is cut - into
-//    | block |         | | | | |            blocks for the cache, or into segments (F2) - a chain is stored and resumed,
+//    | block |         | | | | |            blocks for the cache, or into segments (F2) - a chain is stored and
+//    resumed,
 //    +-------+         +-+-+-+-+            or merged with the tiles of earlier segments as the binary counter says.
 
 #if defined(__AVX512F__)
@@ -249,8 +250,8 @@ void column_strip(const Product& g, const float* packed_a, Index first, Index la
   }
   Piece group[Pieces::kMostPieces];
   while (const int count = Pieces::next_group(pieces, group)) {
-    TileJob job{group, count, group[0].begin, nullptr, b + group[0].begin * b_stride, b_stride, nullptr, ragged, kCols,
-                bias_at};
+    TileJob job{group,    count,   group[0].begin, nullptr, b + group[0].begin * b_stride,
+                b_stride, nullptr, ragged,         kCols,   bias_at};
     const bool end = group[count - 1].final;
     for (Index p = first; p < last; ++p) {
       const Index i = Product::row_begin(g, p), rows = Product::row_begin(g, p + 1) - i;
@@ -278,7 +279,16 @@ void gemm_body(bool ta, bool tb, Mat<const float> a, Mat<const float> b, Mat<flo
       for (Index j = 0; j < c.cols; ++j) c(i, j) = bias != nullptr ? FloatOps::add(0.0F, bias[j]) : 0.0F;
     return;
   }
-  const Product g{ta,      tb,      a, b, c, c.rows, c.cols, k, segment <= 0 || segment > k ? k : segment, bias,
+  const Product g{ta,
+                  tb,
+                  a,
+                  b,
+                  c,
+                  c.rows,
+                  c.cols,
+                  k,
+                  segment <= 0 || segment > k ? k : segment,
+                  bias,
                   (c.rows + kRows - 1) / kRows};
   constexpr Index kBlockA = 288 * 1024;       // floats of packed A: a good half of a 2 MiB second-level cache
   constexpr Index kBlockB = 8 * 1024 * 1024;  // floats of packed B kept over all blocks of A
@@ -287,7 +297,7 @@ void gemm_body(bool ta, bool tb, Mat<const float> a, Mat<const float> b, Mat<flo
   const Index most_a = max_of(1, min_of(g.row_panels, kBlockA / (k * kRows)));
   const Index blocks_a = (g.row_panels + most_a - 1) / most_a;
   const Index panels_a = (g.row_panels + blocks_a - 1) / blocks_a;  // even blocks: a last one of one panel wastes B
-  const Index near = max_of(kCols, kNear / k / kCols * kCols);  // columns
+  const Index near = max_of(kCols, kNear / k / kCols * kCols);      // columns
   const Index far = max_of(near, min_of((g.n + kCols - 1) / kCols * kCols, kBlockB / k / kCols * kCols));
   const Index columns_b = blocks_a == 1 ? near : far;
   const bool direct = !tb && g.row_panels <= kFewPanels && blocks_a == 1;

@@ -65,8 +65,8 @@ TEST_P(Gemm, EqualsTheReferenceOnRandomProblems) {
     const std::size_t k = between(rng, 0, round % 10 == 0 ? 1100 : 90);
     const std::size_t segment = rng() % 3 == 0 ? 0 : between(rng, 1, k + 3);
     const unsigned odd = round % 3 == 0 ? 1000000 : round % 3 == 1 ? 40 : 400;
-    const Problem p = problem(rng, between(rng, 1, 40), between(rng, 1, 70), k, segment, rng() % 2, rng() % 2,
-                              rng() % 2, odd);
+    const Problem p =
+        problem(rng, between(rng, 1, 40), between(rng, 1, 70), k, segment, rng() % 2, rng() % 2, rng() % 2, odd);
     ASSERT_EQ(difference(run(p), expected(p)), "")
         << p.m << " x " << p.n << " x " << p.k << " segment " << p.segment << " ta " << p.ta << " tb " << p.tb;
   }
@@ -76,14 +76,23 @@ void expect_equal(Rng& rng, const std::vector<std::array<std::size_t, 4>>& shape
   for (const auto& [m, n, k, segment] : shapes)
     for (int t = 0; t < 4; ++t) {
       const Problem p = problem(rng, m, n, k, segment, t & 1, t & 2, true, 300);
-      ASSERT_EQ(difference(run(p), expected(p)), "") << m << " x " << n << " x " << k << " segment " << segment << " t " << t;
+      ASSERT_EQ(difference(run(p), expected(p)), "")
+          << m << " x " << n << " x " << k << " segment " << segment << " t " << t;
     }
 }
 
 TEST_P(Gemm, EqualsTheReferenceAtTheEdgesOfItsTilesAndBlocks) {
   Rng rng(2);
-  expect_equal(rng, {{14, 32, 448, 0}, {15, 33, 449, 0}, {28, 34, 897, 0}, {13, 31, 600, 150}, {29, 65, 1024, 128},
-                     {1, 1, 1, 0}, {64, 32, 64, 8}, {6, 16, 500, 499}, {100, 20, 130, 0}, {20, 16, 1025, 512}});
+  expect_equal(rng, {{14, 32, 448, 0},
+                     {15, 33, 449, 0},
+                     {28, 34, 897, 0},
+                     {13, 31, 600, 150},
+                     {29, 65, 1024, 128},
+                     {1, 1, 1, 0},
+                     {64, 32, 64, 8},
+                     {6, 16, 500, 499},
+                     {100, 20, 130, 0},
+                     {20, 16, 1025, 512}});
 }
 
 class GemmSlow : public OnEveryIsa {};

@@ -85,8 +85,8 @@ inline Floats uniforms(Rng& rng, std::size_t n, float low = -1.0F, float high = 
 // Mostly ordinary values; `odd` in 1 of them is a zero of either sign, a denormal, huge, tiny, infinite or a NaN.
 inline float wild(Rng& rng, unsigned odd) {
   if (rng() % odd != 0) return uniform(rng);
-  const float special[] = {0.0F, -0.0F, 0x1p-149F, -0x1.8p-130F, 0x1p-126F, 3e38F, -3e38F, 1e-30F, -1e-25F,
-                           INFINITY, -INFINITY, NAN};
+  const float special[] = {0.0F,   -0.0F,  0x1p-149F, -0x1.8p-130F, 0x1p-126F, 3e38F,
+                           -3e38F, 1e-30F, -1e-25F,   INFINITY,     -INFINITY, NAN};
   return special[rng() % std::size(special)];
 }
 // Without infinities and NaNs, so that a whole row does not drown.
@@ -126,7 +126,7 @@ class OnEveryIsa : public ::testing::TestWithParam<Isa> {
   }
 };
 inline std::string isa_name(const ::testing::TestParamInfo<Isa>& info) { return name(info.param); }
-#define SEEKSIM_ON_EVERY_ISA(Suite)                                                                                  \
+#define SEEKSIM_ON_EVERY_ISA(Suite) \
   INSTANTIATE_TEST_SUITE_P(Isa, Suite, ::testing::Values(Isa::scalar, Isa::avx2, Isa::avx512), isa_name)
 
 }  // namespace seeksim::kernels::test
