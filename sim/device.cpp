@@ -128,7 +128,8 @@ void SimDevice::kernel_failed(SteppedQueue&, const runtime::Op& op, std::string_
 WaitResult SimDevice::wait(const runtime::Event& event, TimeNs deadline, std::uint32_t epoch) {
   auto* queue = static_cast<SteppedQueue*>(event.queue);
   for (;;) {
-    if (signals_.alarm || signals_.revoked >= std::int64_t(epoch) || host_.dying()) {
+    if (host_.dying()) throw runtime::RankDied{host_.rank()};
+    if (signals_.alarm || signals_.revoked >= std::int64_t(epoch)) {
       signals_.alarm = false;
       if (queue != nullptr) queue->forget_host();
       return WaitResult::revoked;

@@ -124,6 +124,9 @@ std::int64_t wall_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
+// How often the loop looks at the wall clock: a turn may be a kernel of milliseconds, or 100 ns.
+constexpr std::uint64_t kTurnsPerLook = 64;
+constexpr double kProgressEveryS = 0.05;
 // With queues ready, the loop leaves them for a fiber once in so many times.
 constexpr std::uint32_t kStayOdds = 8;
 // Up to so many hosts, all that they touch stays in the caches.
@@ -201,7 +204,7 @@ void Loop::end_all() {
 }
 
 void Loop::turn() {
-  if ((++turns_ & 0x3ff) == 0) check_wall_clock();
+  if (++turns_ % kTurnsPerLook == 0) check_wall_clock();
   // Going from queue to queue, or from fiber to fiber, costs half of going to and fro; the seed decides when to change.
   if (!ready_queues_.empty() && (!fiber_ready() || schedule_.below(kStayOdds) != 0)) {
     const std::size_t i = schedule_.below(std::uint32_t(ready_queues_.size()));
@@ -349,9 +352,14 @@ void Loop::fire_due(TimerHeap& heap) {
   }
 }
 
+// The one place where the wall clock is read: for the limit and for progress bars, never for what is simulated.
 void Loop::check_wall_clock() {
-  client_.progress(now_);
-  if (stopping_ || config_.wall_limit_s <= 0 || wall_s() < config_.wall_limit_s) return;
+  const double wall = wall_s();
+  if (wall > last_progress_s_ + kProgressEveryS) {
+    last_progress_s_ = wall;
+    client_.progress(now_);
+  }
+  if (stopping_ || config_.wall_limit_s <= 0 || wall < config_.wall_limit_s) return;
   stopping_ = true;
   client_.out_of_wall_time();
 }

@@ -178,6 +178,7 @@ class Loop {
   std::uint64_t fingerprint_ = 0x243f6a8885a308d3ull;
   std::uint64_t turns_ = 0;
   std::int64_t wall_start_ns_ = 0;
+  double last_progress_s_ = 0;
 };
 
 }  // namespace seeksim::sim

@@ -46,12 +46,17 @@ void NativeReduce::post() {
   group_->shares[here] = {first_, rest_.empty() ? nullptr : &rest_, out_.get().data};
   if (!compare_with_neighbours(here)) group_->mismatched = true;
   if (group_->posted == group_->at.size() && !group_->mismatched) complete(*held.shared, *group_);
-  if (core.transport.any_dead() && !group_->summed) {
-    for (const int dead : held.shared->members) {
-      const bool same_node = core.network.node_of(op.rank) == core.network.node_of(dead);
-      if (core.transport.known_dead(dead, same_node) && waits_on(dead))
-        owner->fail(comm, CommResult::remote_error, fmt::format("rank {} is gone", dead));
-    }
+  if (core.transport.any_dead() && !group_->summed) look_for_dead_neighbours(here);
+}
+
+void NativeReduce::look_for_dead_neighbours(std::size_t here) {
+  Core& core = owner->core();
+  const std::vector<int>& members = group_->shared->members;
+  for (const std::size_t next : {(here + 1) % members.size(), (here + members.size() - 1) % members.size()}) {
+    const int other = members[next];
+    const bool same_node = core.network.node_of(op.rank) == core.network.node_of(other);
+    if (core.transport.known_dead(other, same_node) && waits_on(other))
+      owner->fail(comm, CommResult::remote_error, fmt::format("rank {} is gone", other));
   }
 }
 

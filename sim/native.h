@@ -24,6 +24,7 @@ class NativeReduce final : public SimActivity {
   void scribble() override;
   void recycle() override;
   bool compare_with_neighbours(std::size_t position);
+  void look_for_dead_neighbours(std::size_t position);
   void complete(SharedComm& shared, Group& group);
   bool same_as(const SimActivity& activity) const;
 

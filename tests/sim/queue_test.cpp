@@ -133,6 +133,51 @@ TEST(Queue, AFailedKernelShowsAtTheHostsWait) {
   });
 }
 
+// A device three times as slow as the one it wraps: what a straggler fault does.
+class Slower final : public runtime::Device {
+ public:
+  explicit Slower(runtime::Device& inner) : inner_(inner) {}
+  BufferPtr allocate(std::size_t bytes, MemoryTag tag, const char* name) override {
+    return inner_.allocate(bytes, tag, name);
+  }
+  void release(runtime::Buffer* buffer) override { inner_.release(buffer); }
+  runtime::Queue& compute_queue() override { return inner_.compute_queue(); }
+  runtime::Queue& communication_queue() override { return inner_.communication_queue(); }
+  runtime::Queue& copy_queue() override { return inner_.copy_queue(); }
+  runtime::TimeNs duration(const Op& op, runtime::Cost cost) const override { return 3 * inner_.duration(op, cost); }
+  runtime::WaitResult wait(const Event& event, runtime::TimeNs deadline, std::uint32_t epoch) override {
+    return inner_.wait(event, deadline, epoch);
+  }
+  void drain() override { inner_.drain(); }
+  std::size_t capacity() const override { return inner_.capacity(); }
+  runtime::MemoryUse use(MemoryTag tag) const override { return inner_.use(tag); }
+  runtime::MemoryUse use_total() const override { return inner_.use_total(); }
+
+ private:
+  runtime::Device& inner_;
+};
+
+TEST(Queue, LaunchesTakeWhatTheDecoratedDeviceSays) {
+  runtime::TimeNs took[2] = {};
+  std::vector<std::unique_ptr<Slower>> slower;
+  WorldPlan plan = small_world(2);
+  plan.noise = 0;
+  World world(plan);
+  world.decorate([&](int rank, runtime::Seams inner) {
+    if (rank == 0) return inner;
+    slower.push_back(std::make_unique<Slower>(inner.device));
+    return runtime::Seams{inner.clock, *slower.back(), inner.transport, inner.storage, inner.control};
+  });
+  EXPECT_TRUE(all_returned(world.run([&](Rank& rank) {
+    BufferPtr b = floats(rank, 1);
+    add_one(rank, rank.device.compute_queue(), b);
+    rank.device.drain();
+    took[rank.id] = rank.clock.now();
+  })));
+  EXPECT_EQ(took[0], 1'004'000);  // 1 ms and the launch
+  EXPECT_EQ(took[1], 3 * took[0]);
+}
+
 TEST(Abort, CompletesPendingWorkInOrderOverGarbage) {
   World world(small_world(2));
   const WorldResult result = world.run([&](Rank& rank) {
