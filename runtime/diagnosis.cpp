@@ -1,3 +1,5 @@
+// How the culprit is found. In order: what a rank saw with its own eyes (memory, a checksum, another operation); who is
+// gone and was waited for; who came late; and last, the link of the earliest operation that anybody could not finish.
 #include "runtime/diagnosis.h"
 
 #include <algorithm>
@@ -19,12 +21,12 @@ struct Voice {
 
 // What the ballots say, put in an order that does not depend on who answered first.
 struct Evidence {
-  std::vector<Voice> voices;    // by rank
-  std::vector<int> dead;        // ascending
-  std::vector<Voice> stuck;     // those in the earliest operation that anybody could not finish
-  std::uint64_t sequence = 0;   // of that operation; 0: nobody was stuck
-  const Ballot* first = nullptr;   // of whoever noticed first
-  std::int64_t step = -1;       // that was under way; -1 unknown
+  std::vector<Voice> voices;      // by rank
+  std::vector<int> dead;          // ascending
+  std::vector<Voice> stuck;       // those in the earliest operation that anybody could not finish
+  std::uint64_t sequence = 0;     // of that operation; 0: nobody was stuck
+  const Ballot* first = nullptr;  // of whoever noticed first
+  std::int64_t step = -1;         // that was under way; -1 unknown
   TimeNs first_detected_ns() const { return first ? first->detected_ns : 0; }
 };
 
@@ -49,12 +51,15 @@ Evidence gather(const Agreement& agreement) {
   // Where some know for whom they wait, those who do not know wait for nobody: their part of the operation is complete.
   bool some_know = false;
   for (const Voice& v : found.voices) some_know |= v.ballot->stuck_sequence > 0 && v.missing() >= 0;
-  const auto is_stuck = [&](const Voice& v) { return v.ballot->stuck_sequence > 0 && (!some_know || v.missing() >= 0); };
+  const auto is_stuck = [&](const Voice& v) {
+    return v.ballot->stuck_sequence > 0 && (!some_know || v.missing() >= 0);
+  };
   for (const Voice& v : found.voices) {
     const Ballot& ballot = *v.ballot;
     found.step = std::max(found.step, ballot.last_committed + 1);
     if (saw_something(ballot) && (!found.first || ballot.detected_ns < found.first->detected_ns)) found.first = &ballot;
-    if (is_stuck(v) && (found.sequence == 0 || ballot.stuck_sequence < found.sequence)) found.sequence = ballot.stuck_sequence;
+    if (is_stuck(v) && (found.sequence == 0 || ballot.stuck_sequence < found.sequence))
+      found.sequence = ballot.stuck_sequence;
   }
   for (const Voice& v : found.voices) {
     if (is_stuck(v) && v.ballot->stuck_sequence == found.sequence) found.stuck.push_back(v);
@@ -76,9 +81,12 @@ std::string how_many(std::size_t n) { return std::to_string(n) + (n == 1 ? " ran
 
 std::string seconds(TimeNs ns) {
   char text[40];
-  if (ns >= kSecond) std::snprintf(text, sizeof text, "%.4g s", double(ns) / double(kSecond));
-  else if (ns >= kMillisecond) std::snprintf(text, sizeof text, "%.4g ms", double(ns) / double(kMillisecond));
-  else std::snprintf(text, sizeof text, "%.4g us", double(ns) / double(kMicrosecond));
+  if (ns >= kSecond)
+    std::snprintf(text, sizeof text, "%.4g s", double(ns) / double(kSecond));
+  else if (ns >= kMillisecond)
+    std::snprintf(text, sizeof text, "%.4g ms", double(ns) / double(kMillisecond));
+  else
+    std::snprintf(text, sizeof text, "%.4g us", double(ns) / double(kMicrosecond));
   return text;
 }
 
@@ -102,7 +110,8 @@ std::string who_waited(const std::vector<Voice>& waiting) {
   return text + ")";
 }
 
-// ---- the causes, each null-handed where it does not apply ------------------------------------------------------------
+// ---- the causes, each null-handed where it does not apply
+// ------------------------------------------------------------
 void set_operation(Diagnosis& d, const Ballot& ballot) {
   d.op = ballot.stuck_kind;
   d.sequence = ballot.stuck_sequence;
@@ -152,8 +161,10 @@ bool mismatch(Diagnosis& d, const Evidence& found, const Voice& first) {
   std::vector<int> odd;
   std::size_t camps_of_most = 0;
   for (const auto& [kind, ranks] : brought) {
-    if (ranks.size() < most) odd.insert(odd.end(), ranks.begin(), ranks.end());
-    else ++camps_of_most;
+    if (ranks.size() < most)
+      odd.insert(odd.end(), ranks.begin(), ranks.end());
+    else
+      ++camps_of_most;
   }
   std::sort(odd.begin(), odd.end());
   if (camps_of_most == 1 && !odd.empty()) {
@@ -164,8 +175,8 @@ bool mismatch(Diagnosis& d, const Evidence& found, const Voice& first) {
   } else if (first.missing() >= 0) {
     d.culprits = {first.missing()};
   }
-  d.text = (d.culprits.empty() ? "some rank" : list(d.culprits)) + " brought another operation than " +
-           operation(d, found);
+  d.text =
+      (d.culprits.empty() ? "some rank" : list(d.culprits)) + " brought another operation than " + operation(d, found);
   return true;
 }
 
@@ -186,7 +197,7 @@ bool gone_rank(Diagnosis& d, const Evidence& found) {
   bool waited_for = found.stuck.empty();
   for (const Voice& v : found.stuck) waited_for |= v.missing() < 0 || is_dead(v.missing());
   if (!waited_for) return false;
-  bool told = false;   // by the transport; at a vote nobody knows more than that there was no answer
+  bool told = false;  // by the transport; at a vote nobody knows more than that there was no answer
   for (const Voice& v : found.stuck) {
     told |= v.ballot->error == ErrorKind::remote_error && (v.missing() < 0 || is_dead(v.missing()));
   }
@@ -219,8 +230,10 @@ bool late_rank(Diagnosis& d, const Evidence& found) {
   std::vector<int> late;
   for (const Voice& v : found.voices) {
     const bool there = found.sequence == 0 || v.ballot->stuck_sequence == found.sequence;
-    if (is_late(found, v)) late.push_back(v.rank);
-    else if (there && saw_something(*v.ballot)) waited.push_back(v);
+    if (is_late(found, v))
+      late.push_back(v.rank);
+    else if (there && saw_something(*v.ballot))
+      waited.push_back(v);
   }
   if (late.empty() || waited.empty()) return false;
   d.culprits = late;
@@ -268,21 +281,30 @@ void cannot_tell(Diagnosis& d, const Evidence& found) {
     d.text = found.first ? operation(d, found) + " failed, and no rank can say why" : "nothing failed";
     return;
   }
-  d.text = "all ranks joined " + operation(d, found) + who_waited(found.stuck) + " and none knows whose message is missing";
+  d.text =
+      "all ranks joined " + operation(d, found) + who_waited(found.stuck) + " and none knows whose message is missing";
 }
 
 }  // namespace
 
 std::string_view name(Verdict verdict) {
   switch (verdict) {
-    case Verdict::none: return "none";
-    case Verdict::never_joined: return "never_joined";
-    case Verdict::joined_late: return "joined_late";
-    case Verdict::died: return "died";
-    case Verdict::link: return "link";
-    case Verdict::corrupt_message: return "corrupt_message";
-    case Verdict::mismatch: return "mismatch";
-    case Verdict::local_failure: return "local_failure";
+    case Verdict::none:
+      return "none";
+    case Verdict::never_joined:
+      return "never_joined";
+    case Verdict::joined_late:
+      return "joined_late";
+    case Verdict::died:
+      return "died";
+    case Verdict::link:
+      return "link";
+    case Verdict::corrupt_message:
+      return "corrupt_message";
+    case Verdict::mismatch:
+      return "mismatch";
+    case Verdict::local_failure:
+      return "local_failure";
   }
   return "unknown";
 }
@@ -291,8 +313,10 @@ Diagnosis diagnose(const Agreement& agreement) {
   const Evidence found = gather(agreement);
   Diagnosis d;
   d.first_detected_ns = found.first_detected_ns();
-  if (!found.stuck.empty()) set_operation(d, *found.stuck[0].ballot);
-  else if (found.first) d.op = found.first->stuck_kind;
+  if (!found.stuck.empty())
+    set_operation(d, *found.stuck[0].ballot);
+  else if (found.first)
+    d.op = found.first->stuck_kind;
   if (seen_cause(d, found) || gone_rank(d, found) || late_rank(d, found) || broken_link(d, found)) return d;
   cannot_tell(d, found);
   return d;

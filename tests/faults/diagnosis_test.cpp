@@ -138,7 +138,8 @@ TEST(Diagnosis, OnlyOneToZeroWasCutYetEverybodyBlamesZero) {
   EXPECT_EQ(d.links, (std::vector<std::pair<int, int>>{{1, 0}}));
   EXPECT_EQ(d.culprits, (std::vector<int>{1, 0})) << "the sender's end first";
   EXPECT_EQ(d.sequence, 16u);
-  EXPECT_EQ(d.text, "nothing got from rank 1 to 0 in all_reduce #16 of step 7 (1 rank waited 600 s), though both joined it");
+  EXPECT_EQ(d.text,
+            "nothing got from rank 1 to 0 in all_reduce #16 of step 7 (1 rank waited 600 s), though both joined it");
 }
 
 TEST(Diagnosis, ASenderWhoseMessageWasNotTakenNamesTheSameLink) {
@@ -326,8 +327,8 @@ RC_GTEST_PROP(DiagnosisProperty, APlantedHangIsFound, (bool known)) {
   RC_ASSERT(d.culprits == (std::vector<int>{culprit}));
 }
 
-// One direction of one link is cut in #16. Its receiver stays there; all others go on and wait for it in #17, and any of
-// them may be the first whose watchdog fires.
+// One direction of one link is cut in #16. Its receiver stays there; all others go on and wait for it in #17, and any
+// of them may be the first whose watchdog fires.
 RC_GTEST_PROP(DiagnosisProperty, APlantedCutIsFoundWhoeverTimesOutFirst, ()) {
   const int n = *rc::gen::inRange(2, 33);
   const int from = *rc::gen::inRange(0, n);
