@@ -179,9 +179,13 @@ void Exchange::transfer_with_fate(Exchange& from, PostedPiece& sent, Exchange& t
     touched();
     flip_bit(received.piece, fate.corrupt_bit);
     if (fate.checksum) {
+      received.fate =
+          Fate::lost;  // it arrives and is not accepted: the exchange cannot end, and knows for want of what
+      from.piece_over(sent, when);
       core.loop.call_at(when, [owner = to.owner, index = to.comm, sender] {
         owner->fail(index, CommResult::system, fmt::format("a message of rank {} fails its checksum", sender));
       });
+      return;
     }
   }
   from.piece_over(sent, when);
@@ -190,6 +194,7 @@ void Exchange::transfer_with_fate(Exchange& from, PostedPiece& sent, Exchange& t
 
 void Exchange::piece_over(PostedPiece& piece, TimeNs when) {
   piece.fate = Fate::under_way;
+  piece.over_ns = when;
   ready_ = std::max(ready_, when);
   if (dies_ == DiesAt::in_flight && piece.piece.send && --sends_until_death_ == 0) die(ready_);
   if (--unmatched_ != 0) return;
@@ -248,15 +253,22 @@ bool Exchange::waits_on(int rank) const {
   });
 }
 
+// A piece that is lost will never come; one that is open may still; one that is late has come to nobody yet.
 runtime::Transport::Unmatched Exchange::unmatched() const {
+  if (state != State::started) return {};
+  const TimeNs now = owner->core().loop.now();
+  const auto first = [this](auto is) { return std::find_if(pieces_.begin(), pieces_.end(), is); };
+  auto missing = first([](const PostedPiece& p) { return p.fate == Fate::lost; });
+  if (missing == pieces_.end()) missing = first([](const PostedPiece& p) { return p.fate == Fate::open; });
+  if (missing == pieces_.end()) {
+    missing = first([now](const PostedPiece& p) { return p.fate == Fate::under_way && p.over_ns > now; });
+  }
   runtime::Transport::Unmatched out;
-  out.pending = state == State::started;
+  out.pending = true;
   out.op = op;
-  for (const PostedPiece& posted : pieces_) {
-    if (posted.fate == Fate::under_way || (posted.fate == Fate::withheld)) continue;
-    out.peer = posted.piece.peer;
-    out.waits_for_send = !posted.piece.send;
-    break;
+  if (missing != pieces_.end()) {
+    out.peer = missing->piece.peer;
+    out.waits_for_send = !missing->piece.send;
   }
   return out;
 }

@@ -27,6 +27,7 @@ class Exchange final : public SimActivity {
   struct PostedPiece {
     runtime::Piece piece;
     Fate fate = Fate::open;
+    TimeNs over_ns = 0;  // when a piece under way has arrived
     std::size_t bytes() const { return piece.hi - piece.lo; }
   };
   struct Run {  // places of one peer's pieces in order_ (or in pieces_ where they are in order already)
