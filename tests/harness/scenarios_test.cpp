@@ -79,6 +79,10 @@ TEST(StoredGoldens, AreWhatOneRankGivesToday) {
       EXPECT_EQ(stored->grad_norm, fresh.grad_norm) << stored->origin;
     }
   }
+  for (const std::string& file : files_in("golden")) {
+    EXPECT_TRUE(done.count(read_golden(read_all(path(file)), file).key))
+        << file << " serves no scenario: remove it or write it again";
+  }
   EXPECT_GT(done.size(), 0u);
 }
 
