@@ -1,8 +1,8 @@
 // GEMM under the contract against OpenBLAS's best kernel for this CPU, on one core, over the shapes of a GPT's linear
 // layers (packing included on both sides). Runs of the two alternate, medians are compared, CPU time is counted.
 //
-// OpenBLAS takes its core type from the environment when it is loaded, and Debian's detection is wrong on new CPUs, so the
-// program starts itself again with OPENBLAS_CORETYPE and OPENBLAS_NUM_THREADS set.
+// OpenBLAS takes its core type from the environment when it is loaded, and Debian's detection is wrong on new CPUs, so
+// the program starts itself again with OPENBLAS_CORETYPE and OPENBLAS_NUM_THREADS set.
 //
 //   bench_gemm_bench [repetitions]        default 9
 
@@ -61,8 +61,10 @@ struct Row {
 Row measure(const Shape& s, int repetitions, const std::vector<float>& a, const std::vector<float>& b,
             std::vector<float>& c, std::vector<float>& d) {
   const bool ta = s.kind == Kind::weight_grad, tb = s.kind == Kind::forward_nt || s.kind == Kind::input_grad;
-  const Mat<const float> am = ta ? Mat<const float>{a.data(), s.k, s.m, s.m} : Mat<const float>{a.data(), s.m, s.k, s.k};
-  const Mat<const float> bm = tb ? Mat<const float>{b.data(), s.n, s.k, s.k} : Mat<const float>{b.data(), s.k, s.n, s.n};
+  const Mat<const float> am =
+      ta ? Mat<const float>{a.data(), s.k, s.m, s.m} : Mat<const float>{a.data(), s.m, s.k, s.k};
+  const Mat<const float> bm =
+      tb ? Mat<const float>{b.data(), s.n, s.k, s.k} : Mat<const float>{b.data(), s.k, s.n, s.n};
   const Mat<float> cm{c.data(), s.m, s.n, s.n};
   const auto ours = [&] { gemm({}, ta ? Trans::yes : Trans::no, tb ? Trans::yes : Trans::no, am, bm, cm, s.segment); };
   const auto peer = [&] {
@@ -92,14 +94,28 @@ std::vector<Shape> shapes() {
     for (const auto& [m, n, k] : list) all.push_back({kind, m, n, k, 0});
   };
   const std::vector<std::array<Index, 3>> forward = {
-      {8, 768, 768},     {32, 768, 768},    {64, 3072, 768},   {64, 768, 3072},   {256, 256, 256},  {512, 768, 256},
+      {8, 768, 768},    {32, 768, 768},    {64, 3072, 768},   {64, 768, 3072},   {256, 256, 256},  {512, 768, 256},
       {1024, 768, 768}, {1024, 3072, 768}, {1024, 768, 3072}, {2048, 768, 3072}, {2048, 1024, 256}};
   add(Kind::forward_nn, forward);
   add(Kind::forward_nt, forward);
-  add(Kind::input_grad, {{8, 768, 768}, {64, 768, 3072}, {64, 3072, 768}, {256, 768, 768}, {512, 256, 768},
-                         {1024, 768, 3072}, {2048, 768, 3072}, {2048, 3072, 768}});
-  add(Kind::weight_grad, {{768, 768, 8}, {768, 768, 32}, {768, 768, 64}, {768, 768, 256}, {768, 768, 1024},
-                          {768, 3072, 1024}, {3072, 768, 1024}, {768, 768, 2048}, {3072, 768, 2048}, {256, 1024, 2048}});
+  add(Kind::input_grad, {{8, 768, 768},
+                         {64, 768, 3072},
+                         {64, 3072, 768},
+                         {256, 768, 768},
+                         {512, 256, 768},
+                         {1024, 768, 3072},
+                         {2048, 768, 3072},
+                         {2048, 3072, 768}});
+  add(Kind::weight_grad, {{768, 768, 8},
+                          {768, 768, 32},
+                          {768, 768, 64},
+                          {768, 768, 256},
+                          {768, 768, 1024},
+                          {768, 3072, 1024},
+                          {3072, 768, 1024},
+                          {768, 768, 2048},
+                          {3072, 768, 2048},
+                          {256, 1024, 2048}});
   // F2 as the trainer uses it: 8 slabs of K forward and for dX, a segment a sample for dW.
   for (const Index segment : {64, 128, 256}) {
     all.push_back({Kind::weight_grad, 768, 768, 1024, segment});
@@ -122,7 +138,8 @@ void report(const char* what, const std::vector<double>& ratios) {
 
 int run(int repetitions) {
 #ifdef SEEKSIM_HAVE_OPENBLAS
-  std::printf("ours: %s    OpenBLAS core: %s    repetitions: %d\n", name(active_isa()), openblas_get_corename(), repetitions);
+  std::printf("ours: %s    OpenBLAS core: %s    repetitions: %d\n", name(active_isa()), openblas_get_corename(),
+              repetitions);
 #else
   std::printf("built without OpenBLAS: the second column means nothing\n");
 #endif

@@ -1,6 +1,6 @@
 // Every kernel at the size of one training step of the peer comparison (4 layers, width 256, 4 heads, 128 tokens, 8
-// samples, vocabulary 512), and what a step on one rank and one core costs in kernels: time an operation times how often a
-// step runs it. CPU time; run it pinned to one core:   taskset -c 1 bench_kernels_bench
+// samples, vocabulary 512), and what a step on one rank and one core costs in kernels: time an operation times how
+// often a step runs it. CPU time; run it pinned to one core:   taskset -c 1 bench_kernels_bench
 
 #include <benchmark/benchmark.h>
 
@@ -34,7 +34,8 @@ struct Arrays {
   std::vector<std::int32_t> tokens = std::vector<std::int32_t>(kR);
   Arrays() {
     fill_normal({}, {in.data(), static_cast<Index>(in.size())}, 1, 0, 0.05F, 7);
-    for (Index i = 0; i < kR; ++i) tokens[static_cast<std::size_t>(i)] = static_cast<std::int32_t>((i * 2654435761LL >> 7) % kV);
+    for (Index i = 0; i < kR; ++i)
+      tokens[static_cast<std::size_t>(i)] = static_cast<std::int32_t>((i * 2654435761LL >> 7) % kV);
   }
   Mat<const float> read(Index rows, Index cols, Index at = 0) const { return {in.data() + at, rows, cols, cols}; }
   Mat<float> write(Index rows, Index cols, Index at = 0) { return {out.data() + at, rows, cols, cols}; }
@@ -121,23 +122,19 @@ void register_rows() {
   });
   op("residual add", 2 * kLayers, [](Arrays& x) { add({}, x.read(kR, kC), x.read(kR, kC, kFar), x.write(kR, kC)); });
   op("gelu forward", kLayers, [](Arrays& x) { gelu_forward({}, x.read(kR, 4 * kC), x.write(kR, 4 * kC)); });
-  op("gelu backward", kLayers, [](Arrays& x) {
-    gelu_backward({}, x.read(kR, 4 * kC), x.read(kR, 4 * kC, kFar), x.write(kR, 4 * kC));
-  });
-  op("cross entropy", 1, [](Arrays& x) {
-    softmax_cross_entropy({}, x.read(kR, kV), x.ids(), 1.0F, x.to(kR, kFar), x.write(kR, kV));
-  });
-  op("embedding forward", 1, [](Arrays& x) {
-    embedding_forward({}, x.ids(), kT, x.read(kV, kC), x.read(kT, kC, kFar), x.write(kR, kC));
-  });
+  op("gelu backward", kLayers,
+     [](Arrays& x) { gelu_backward({}, x.read(kR, 4 * kC), x.read(kR, 4 * kC, kFar), x.write(kR, 4 * kC)); });
+  op("cross entropy", 1,
+     [](Arrays& x) { softmax_cross_entropy({}, x.read(kR, kV), x.ids(), 1.0F, x.to(kR, kFar), x.write(kR, kV)); });
+  op("embedding forward", 1,
+     [](Arrays& x) { embedding_forward({}, x.ids(), kT, x.read(kV, kC), x.read(kT, kC, kFar), x.write(kR, kC)); });
   op("embedding backward", 1, [](Arrays& x) { embedding_backward({}, x.ids(), kT, x.read(kR, kC), x.write(kV, kC)); });
   op("position backward", 1, [](Arrays& x) { position_backward({}, x.read(kR, kC), kT, x.write(kT, kC)); });
 }
 
 void register_step() {
-  op("norm2 of all parameters", 1, [](Arrays& x) {
-    norm2_blocks({}, x.row(kParameters), x.to((kParameters + kBlock - 1) / kBlock));
-  });
+  op("norm2 of all parameters", 1,
+     [](Arrays& x) { norm2_blocks({}, x.row(kParameters), x.to((kParameters + kBlock - 1) / kBlock)); });
   op("count_nonfinite of all parameters", 1, [](Arrays& x) {
     std::int64_t count = 0;
     count_nonfinite({}, x.row(kParameters), {&count, 1});
@@ -185,6 +182,6 @@ int main(int argc, char** argv) {
   k::register_step();
   k::Summing reporter;
   benchmark::RunSpecifiedBenchmarks(&reporter);
-  std::printf("one step, one core, %s: %.1f ms in GEMM + %.1f ms in all else = %.1f ms of kernels\n", name(k::active_isa()),
-              reporter.products_ms, reporter.other_ms, reporter.products_ms + reporter.other_ms);
+  std::printf("one step, one core, %s: %.1f ms in GEMM + %.1f ms in all else = %.1f ms of kernels\n",
+              name(k::active_isa()), reporter.products_ms, reporter.other_ms, reporter.products_ms + reporter.other_ms);
 }

@@ -3,9 +3,9 @@
 //   taskset -c 1 bench_sim_bench [ranks...]
 #include <fmt/format.h>
 
-#include <ctime>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <numeric>
 #include <string>
@@ -22,7 +22,7 @@ using runtime::OpKind;
 using runtime::Rank;
 using runtime::vec;
 
-constexpr std::size_t kFloats = 256;   // 1 KiB
+constexpr std::size_t kFloats = 256;  // 1 KiB
 
 // CPU time of this thread: the machine may be shared.
 double now_s() {
@@ -78,7 +78,7 @@ Timed native(int ranks, int calls) {
     const runtime::TreeReduceSlice part{{0, rank.id}, vec<float>(*in)};
     runtime::Queue& queue = rank.device.communication_queue();
     for (int i = 1; i <= calls; ++i) {
-      if (rank.id == 0 && i == calls / 10 + 1) begin = now_s();   // warm by then
+      if (rank.id == 0 && i == calls / 10 + 1) begin = now_s();  // warm by then
       const Op op = op_of(rank, OpKind::all_reduce, std::uint64_t(i));
       if (rank.transport.has_native(comm, op))
         rank.transport.tree_all_reduce(queue, comm, op, {{&part, 1}, rank.world_size, 1.0f, vec<float>(*out)});
@@ -106,7 +106,8 @@ Timed messages(int ranks, int calls) {
       for (int round = 0; round < rounds; ++round) {
         const int peer = rank.id ^ (1 << round);
         const Op op = op_of(rank, OpKind::all_gather, ++sequence);
-        const runtime::Piece pieces[] = {{peer, true, b.get(), 0, kFloats * 4}, {peer, false, b.get(), kFloats * 4, kFloats * 8}};
+        const runtime::Piece pieces[] = {{peer, true, b.get(), 0, kFloats * 4},
+                                         {peer, false, b.get(), kFloats * 4, kFloats * 8}};
         rank.transport.exchange(queue, comm, op, pieces);
         rank.wait(queue.record(), op, 600 * runtime::kSecond, comm);
       }
@@ -135,8 +136,8 @@ void idle_ranks(int ranks) {
       rank.clock.sleep_until(2 * runtime::kSecond);
     });
   }
-  fmt::print("idle ranks        {:6}  {:8.1f} KiB a rank resident; start to end {:.2f} ms\n", ranks, (held - before) / ranks,
-             (now_s() - begin) * 1e3);
+  fmt::print("idle ranks        {:6}  {:8.1f} KiB a rank resident; start to end {:.2f} ms\n", ranks,
+             (held - before) / ranks, (now_s() - begin) * 1e3);
 }
 
 void long_timeout() {
@@ -179,7 +180,7 @@ int main(int argc, char** argv) {
   std::vector<int> sizes;
   for (int i = 1; i < argc; ++i) sizes.push_back(std::atoi(argv[i]));
   if (sizes.empty()) sizes = {8, 64, 512, 1024, 4096};
-  idle_ranks(4096);   // first, while the heap holds nothing that could be used again
+  idle_ranks(4096);  // first, while the heap holds nothing that could be used again
   for (const int ranks : sizes) {
     const int calls = per(ranks, 1'200'000);
     const Timed t = native(ranks, calls);
@@ -193,8 +194,8 @@ int main(int argc, char** argv) {
     const int calls = std::max(4, 1'200'000 / ranks / rounds);
     const Timed t = messages(ranks, calls);
     const double count = double(ranks) * rounds * calls;
-    fmt::print("exchange 1 KiB    {:6}  {:8.3f} M messages/s  {:6.0f} ns  ({:.2f} switches)\n", ranks, count / t.seconds * 1e-6,
-               t.seconds / count * 1e9, double(t.switches) / count);
+    fmt::print("exchange 1 KiB    {:6}  {:8.3f} M messages/s  {:6.0f} ns  ({:.2f} switches)\n", ranks,
+               count / t.seconds * 1e-6, t.seconds / count * 1e9, double(t.switches) / count);
   }
   long_timeout();
   worlds(8, 200);

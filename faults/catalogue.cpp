@@ -33,8 +33,9 @@ std::vector<FaultInfo> make_catalogue() {
       {.kind = FaultKind::collective_timeout,
        .summary = "a rank never joins an operation, or joins it late",
        .sees = "the rank: nothing, it hangs. The others: no error at all, they wait until their watchdog ends it",
-       .recovery = "abort, agree, go on without the rank, redo the step: final bits as if undisturbed. Late but within the "
-                   "watchdog: only time differs",
+       .recovery =
+           "abort, agree, go on without the rank, redo the step: final bits as if undisturbed. Late but within the "
+           "watchdog: only time differs",
        .defaults = "mode never; delay_s must be given with mode late; count 1",
        .field = "F01: 1.7 % of Llama 3's 419 unexpected interruptions; 9.9 % of ByteRobust's incidents are job hangs",
        .parameters = {"rank", "step", "micro_batch", "op", "phase", "call", "at_s", "probability", "count", "mode",
@@ -44,8 +45,9 @@ std::vector<FaultInfo> make_catalogue() {
        .summary = "a link carries nothing: for a while, for good, or in one direction only",
        .sees = "nothing while the network's retransmission hides it (ib: 30 s); then the users of the link get "
                "remote_error (ib, tcp) or nothing, and everyone else waits",
-       .recovery = "hidden cut: only time differs. Longer: name the link, go on without one of its ends, redo the step; "
-                   "the first rank to time out is not the culprit",
+       .recovery =
+           "hidden cut: only time differs. Longer: name the link, go on without one of its ends, redo the step; "
+           "the first rank to time out is not the culprit",
        .defaults = "mode transient where down_s is given, else permanent; down_s 1, up_s 10, cycles 1; both_directions "
                    "true; lasts from its first match (or from at_s) on",
        .field = "F02-F04: 8.4 % of Llama 3's interruptions are switch or cable; 5K-60K link flaps a day in one cluster",
@@ -68,15 +70,17 @@ std::vector<FaultInfo> make_catalogue() {
        .recovery = "none is needed: only time differs",
        .defaults = "mode periodic where period_s is given, ramp where ramp_s is, else constant; factor 1.1 constant, 2 "
                    "periodic, 1.5 ramp; period_s 60, duty 0.1; ramp_s 300; lasts from its first match on",
-       .field = "F07: 42.5 % of 3,079 jobs straggle, 10.4 % of GPU hours wasted; 1.4 % of Llama 3's interruptions thermal",
-       .parameters = {"rank", "step", "micro_batch", "phase", "call", "at_s", "probability", "mode", "factor", "period_s",
-                      "duty", "ramp_s"},
+       .field =
+           "F07: 42.5 % of 3,079 jobs straggle, 10.4 % of GPU hours wasted; 1.4 % of Llama 3's interruptions thermal",
+       .parameters = {"rank", "step", "micro_batch", "phase", "call", "at_s", "probability", "mode", "factor",
+                      "period_s", "duty", "ramp_s"},
        .modes = {Mode::constant, Mode::periodic, Mode::ramp}},
       {.kind = FaultKind::rank_crash,
        .summary = "a process is gone: before, during or after an operation, or at a time",
        .sees = "its neighbours: remote_error at once (tcp), after 30 s (ib) or never (inside a node); the others wait",
-       .recovery = "agree on who is dead and on the last committed step, go on without it, redo the step: final bits as "
-                   "if undisturbed; a step is committed by all or by none",
+       .recovery =
+           "agree on who is dead and on the last committed step, go on without it, redo the step: final bits as "
+           "if undisturbed; a step is committed by all or by none",
        .defaults = "mode before; count 1; with rank and at_s alone it needs no operation",
        .field = "F08: 35.3 % of Llama 3's interruptions are a faulty GPU, 12.9 % software; 36.1 % of ByteRobust's "
                 "incidents are CUDA errors",
@@ -94,12 +98,13 @@ std::vector<FaultInfo> make_catalogue() {
       {.kind = FaultKind::message_corrupt,
        .summary = "one bit of one message flips",
        .sees = "with checksum: the receiver gets an error that names the sender. Without: nobody notices",
-       .recovery = "with checksum: redo the step, final bits as if undisturbed. Without: only a comparison with the golden "
-                   "or between ranks can tell",
+       .recovery =
+           "with checksum: redo the step, final bits as if undisturbed. Without: only a comparison with the golden "
+           "or between ranks can tell",
        .defaults = "bit 0, checksum true, count 1",
        .field = "F14: 1.4 % of Llama 3's interruptions are silent data corruption; about weekly in the largest runs",
-       .parameters = {"rank", "peer", "step", "micro_batch", "op", "phase", "call", "at_s", "probability", "count", "bit",
-                      "checksum"},
+       .parameters = {"rank", "peer", "step", "micro_batch", "op", "phase", "call", "at_s", "probability", "count",
+                      "bit", "checksum"},
        .modes = {}},
   };
 }

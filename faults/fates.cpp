@@ -1,3 +1,4 @@
+// How the fates of one piece add up.
 #include "faults/fates.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Fates of pieces: what the rules of a plan ask of one message. A fate is handed to the transport by address and lives as
-// long as the plan; equal combinations share one.
+// Fates of pieces: what the rules of a plan ask of one message. A fate is handed to the transport by address and lives
+// as long as the plan; equal combinations share one.
 #pragma once
 
 #include <map>
@@ -17,8 +17,8 @@ struct MessageFault {
   runtime::PieceFate fate;
 };
 
-// Where several rules meet on one piece: delays add up, slowness multiplies, losses prevail; of two cuts, overlapping ones
-// become one and otherwise the earlier stands (a piece meets one window at most).
+// Where several rules meet on one piece: delays add up, slowness multiplies, losses prevail; of two cuts, overlapping
+// ones become one and otherwise the earlier stands (a piece meets one window at most).
 class CombinedFates {
  public:
   const runtime::PieceFate* combine(const std::vector<const runtime::PieceFate*>& parts);

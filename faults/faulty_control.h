@@ -15,8 +15,8 @@ class FaultyControlPlane final : public runtime::ControlPlane {
     if (!host_.gone()) inner_.revoke(epoch, op, why);
   }
   bool revoked(std::uint32_t epoch) const override { return inner_.revoked(epoch); }
-  // A rank that dies `during` has put its ballot on the table and never learns the answer; `after`: learnt it, and acts on
-  // it no more. For the others the two are one.
+  // A rank that dies `during` has put its ballot on the table and never learns the answer; `after`: learnt it, and acts
+  // on it no more. For the others the two are one.
   runtime::Agreement agree(const runtime::Op& op, std::uint32_t epoch, const runtime::Ballot& ballot,
                            TimeNs deadline) override {
     const runtime::DiesAt dies = host_.enter(op);

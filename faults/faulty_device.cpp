@@ -1,3 +1,4 @@
+// How much slower a straggler is, and when.
 #include "faults/faulty_device.h"
 
 #include <algorithm>

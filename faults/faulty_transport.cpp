@@ -1,3 +1,4 @@
+// Where rules meet operations: each verb asks for its host first, then attaches fates to what it sends.
 #include "faults/faulty_transport.h"
 
 namespace seeksim::faults {
@@ -49,7 +50,7 @@ const PieceFate* FaultyTransport::fate_of(const Op& piece, TimeNs now) {
 
 bool FaultyTransport::has_native(Comm comm, const Op& op) const {
   if (host_.gone()) return false;
-  Op gather = op;   // how the second half of a sum travels when it is not native
+  Op gather = op;  // how the second half of a sum travels when it is not native
   gather.kind = OpKind::all_gather;
   for (const RuleState* state : rules_.per_message) {
     const Rule& rule = state->rule();
@@ -64,7 +65,7 @@ CommResult FaultyTransport::tree_all_reduce(runtime::Queue& queue, Comm comm, co
   if (host_.gone()) return CommResult::internal;
   const DiesAt dies = host_.enter(op);
   const CommResult result = inner_.tree_all_reduce(queue, comm, op, reduce);
-  if (dies != DiesAt::never) host_.die();   // only for callers that did not ask has_native
+  if (dies != DiesAt::never) host_.die();  // only for callers that did not ask has_native
   return result;
 }
 

@@ -51,7 +51,7 @@ class FaultyTransport final : public runtime::Transport {
   HostFaults& host_;
   TransportRules rules_;
   CombinedFates& combined_;
-  std::vector<runtime::Piece> pieces_;                 // reused from call to call
+  std::vector<runtime::Piece> pieces_;  // reused from call to call
   std::vector<const runtime::PieceFate*> fates_;
 };
 

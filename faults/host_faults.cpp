@@ -1,3 +1,4 @@
+// Hanging, coming late, dying.
 #include "faults/host_faults.h"
 
 namespace seeksim::faults {
@@ -12,7 +13,7 @@ DiesAt HostFaults::enter(const Op& op) {
   ours.rank = rank_;
   DiesAt dies = DiesAt::never;
   for (RuleState* state : rules_) {
-    const TimeNs now = clock_.now();   // a rule before this one may have held the host up
+    const TimeNs now = clock_.now();  // a rule before this one may have held the host up
     if (!state->asks(ours, now)) continue;
     const DiesAt asked = apply(*state, ours, now);
     if (dies == DiesAt::never) dies = asked;
@@ -24,7 +25,7 @@ DiesAt HostFaults::apply(RuleState& state, const Op& op, TimeNs now) {
   state.record(now, rank_, &op);
   switch (state.rule().mode) {
     case Mode::never:
-      clock_.sleep_until(runtime::kForever);   // hung: it answers nothing until the world ends or kills it
+      clock_.sleep_until(runtime::kForever);  // hung: it answers nothing until the world ends or kills it
       die();
     case Mode::late:
       clock_.sleep_until(runtime::later(now, state.rule().delay_ns));
@@ -34,7 +35,7 @@ DiesAt HostFaults::apply(RuleState& state, const Op& op, TimeNs now) {
     case Mode::after:
       return DiesAt::after;
     default:
-      die();   // before
+      die();  // before
   }
 }
 

@@ -16,8 +16,8 @@ class HostFaults {
   // operation to do: die while it is in flight, or after it.
   runtime::DiesAt enter(const runtime::Op& op);
 
-  // The process ends here. Destructors still run on the way out, as they never do in a killed process: from now on every
-  // seam of this rank swallows what they ask for.
+  // The process ends here. Destructors still run on the way out, as they never do in a killed process: from now on
+  // every seam of this rank swallows what they ask for.
   [[noreturn]] void die();
   bool gone() const { return gone_; }
 
@@ -26,7 +26,7 @@ class HostFaults {
 
   int rank_;
   runtime::Clock& clock_;
-  std::vector<RuleState*> rules_;   // those that can concern this rank
+  std::vector<RuleState*> rules_;  // those that can concern this rank
   bool gone_ = false;
 };
 

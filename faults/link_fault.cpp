@@ -1,3 +1,4 @@
+// When a link is down or slow, in windows of time that begin with the rule's first match or at its time.
 #include "faults/link_fault.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// A link rule as the messages over that link see it: which pairs of ranks it covers, from when on, and in which windows the
-// link carries nothing. The fate of a piece is decided once, at its sender, when the host posts it; the transport applies
-// it when the piece really travels.
+// A link rule as the messages over that link see it: which pairs of ranks it covers, from when on, and in which windows
+// the link carries nothing. The fate of a piece is decided once, at its sender, when the host posts it; the transport
+// applies it when the piece really travels.
 #pragma once
 
 #include <map>
@@ -16,8 +16,8 @@ class LinkFault {
 
   bool covers(int from, int to) const;
 
-  // What happens to a piece that op.rank sends to op.peer now: null where nothing does. The first match starts the rule.
-  // A timed rule has started already: pieces posted before its time carry the window that is to come.
+  // What happens to a piece that op.rank sends to op.peer now: null where nothing does. The first match starts the
+  // rule. A timed rule has started already: pieces posted before its time carry the window that is to come.
   const runtime::PieceFate* fate(const runtime::Op& piece, TimeNs now);
 
   // A cut that began and ended while pieces were under way fired, though nobody posted anything inside it.
@@ -26,7 +26,7 @@ class LinkFault {
  private:
   struct Window {
     runtime::PieceFate fate;
-    int from = -1;   // the ends of the first piece that met it
+    int from = -1;  // the ends of the first piece that met it
     int to = -1;
   };
   Window* slowed(TimeNs now);
@@ -38,7 +38,8 @@ class LinkFault {
   RuleState& state_;
   const std::vector<int>& node_of_;
   TimeNs since_ = runtime::kForever;
-  std::map<int, Window> windows_;   // by number; a slow link has one. Addresses of fates are handed out: nothing is erased
+  std::map<int, Window>
+      windows_;  // by number; a slow link has one. Addresses of fates are handed out: nothing is erased
 };
 
 }  // namespace seeksim::faults

@@ -46,10 +46,10 @@ void refuse_problems(const std::vector<Rule>& rules, const std::vector<int>& nod
 
 struct FaultPlan::Impl {
   std::vector<int> node_of;
-  std::deque<RuleState> states;       // deques: wrappers hold addresses
+  std::deque<RuleState> states;  // deques: wrappers hold addresses
   std::deque<MessageFault> messages;
   std::deque<LinkFault> links;
-  std::map<std::size_t, Straggler> stragglers;   // by rule
+  std::map<std::size_t, Straggler> stragglers;  // by rule
   std::vector<RuleState*> blocking;
   std::vector<const RuleState*> per_message;
   CombinedFates combined;
@@ -118,7 +118,8 @@ Seams FaultPlan::decorate(int rank, Seams inner) {
   Wrappers& wrappers = impl_->wrappers.emplace_back(rank, inner, std::move(blocking), std::move(stragglers),
                                                     std::move(rules), impl_->combined);
   runtime::Device& device = can_die || slow ? static_cast<runtime::Device&>(wrappers.device) : inner.device;
-  runtime::Transport& transport = can_die || messages ? static_cast<runtime::Transport&>(wrappers.transport) : inner.transport;
+  runtime::Transport& transport =
+      can_die || messages ? static_cast<runtime::Transport&>(wrappers.transport) : inner.transport;
   runtime::ControlPlane& control = can_die ? static_cast<runtime::ControlPlane&>(wrappers.control) : inner.control;
   return {inner.clock, device, transport, inner.storage, control};
 }
@@ -127,7 +128,8 @@ std::vector<FaultPlan::TimedCrash> FaultPlan::timed_crashes() const {
   std::vector<TimedCrash> crashes;
   for (const RuleState& state : impl_->states) {
     const Trigger& when = state.rule().when;
-    if (is_timed_crash(state.rule()) && state.drawn_at_start()) crashes.push_back({*when.rank, *when.at_ns, state.number()});
+    if (is_timed_crash(state.rule()) && state.drawn_at_start())
+      crashes.push_back({*when.rank, *when.at_ns, state.number()});
   }
   return crashes;
 }

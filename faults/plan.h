@@ -1,6 +1,6 @@
-// FaultPlan: an ordered list of rules Op -> Verdict. A rule says when (Trigger), what (kind and its numbers) and how often
-// (count, over epochs and retries). Plans are data: serialisable, counted, deletable one by one; removing one changes
-// nothing else, because each rule draws from a random stream of its own.
+// FaultPlan: an ordered list of rules Op -> Verdict. A rule says when (Trigger), what (kind and its numbers) and how
+// often (count, over epochs and retries). Plans are data: serialisable, counted, deletable one by one; removing one
+// changes nothing else, because each rule draws from a random stream of its own.
 #pragma once
 
 #include <cstdint>
@@ -29,56 +29,68 @@ enum class FaultKind : std::uint8_t {
   count_
 };
 std::string_view name(FaultKind kind);
-FaultKind fault_kind(std::string_view name);   // count_ when unknown
+FaultKind fault_kind(std::string_view name);  // count_ when unknown
 
 // All that is given must match. Exact triggers and seeded random ones (probability).
 struct Trigger {
-  std::optional<int> rank;                    // who acts (for pieces: the sender)
-  std::optional<int> peer;                    // the other side of a piece
+  std::optional<int> rank;  // who acts (for pieces: the sender)
+  std::optional<int> peer;  // the other side of a piece
   std::optional<std::int64_t> step;
   std::optional<int> micro_batch;
   std::optional<runtime::OpKind> op;
   std::optional<runtime::Phase> phase;
-  std::optional<std::uint64_t> call;          // from the n-th Op (1-based) of a rank that matches everything else
-  std::optional<TimeNs> at_ns;                // not before this virtual time
-  double probability = 1.0;                   // drawn from the rule's own stream at each match
+  std::optional<std::uint64_t> call;  // from the n-th Op (1-based) of a rank that matches everything else
+  std::optional<TimeNs> at_ns;        // not before this virtual time
+  double probability = 1.0;           // drawn from the rule's own stream at each match
 };
 
-enum class Mode : std::uint8_t { unset, never, late, transient, permanent, constant, periodic, ramp, before, during, after };
+enum class Mode : std::uint8_t {
+  unset,
+  never,
+  late,
+  transient,
+  permanent,
+  constant,
+  periodic,
+  ramp,
+  before,
+  during,
+  after
+};
 std::string_view name(Mode mode);
-Mode mode(std::string_view name);              // unset when unknown
+Mode mode(std::string_view name);  // unset when unknown
 
 struct Rule {
   FaultKind kind = FaultKind::count_;
   Trigger when;
-  int count = 1;                              // how many times it fires; 0: without limit
-  Mode mode = Mode::unset;                    // see each kind in faults/README.md; unset: its default
+  int count = 1;            // how many times it fires; 0: without limit
+  Mode mode = Mode::unset;  // see each kind in faults/README.md; unset: its default
   // link faults: one link (from, to), launch ranks or, with `nodes`, node numbers
   std::optional<int> from;
   std::optional<int> to;
   bool nodes = false;
   bool both_directions = true;
-  TimeNs delay_ns = 0;                        // late joiner; extra latency of a slow link
-  TimeNs down_ns = 0;                         // transient link_drop: how long a cut lasts
-  TimeNs up_ns = 0;                           //   and how long until the next
+  TimeNs delay_ns = 0;  // late joiner; extra latency of a slow link
+  TimeNs down_ns = 0;   // transient link_drop: how long a cut lasts
+  TimeNs up_ns = 0;     //   and how long until the next
   int cycles = 1;
-  double factor = 1.0;                        // straggler: how many times slower; slow_link: share of the bandwidth left
-  TimeNs period_ns = 0;                       // periodic straggler
+  double factor = 1.0;   // straggler: how many times slower; slow_link: share of the bandwidth left
+  TimeNs period_ns = 0;  // periodic straggler
   double duty = 0.1;
-  TimeNs ramp_ns = 0;                         // ramping straggler: time from 1.0 to factor
-  std::uint64_t bit = 0;                      // message_corrupt: which bit, modulo the payload
-  bool checksum = true;                       // message_corrupt: the receiver notices
+  TimeNs ramp_ns = 0;     // ramping straggler: time from 1.0 to factor
+  std::uint64_t bit = 0;  // message_corrupt: which bit, modulo the payload
+  bool checksum = true;   // message_corrupt: the receiver notices
 };
 
 // What became of a rule. `fired` counts firings; a rule that never fired makes a run red.
 inline constexpr std::size_t kFiringsKept = 1000;
 struct RuleStatus {
   FaultKind kind = FaultKind::count_;
-  std::string text;                           // the rule in one line, as scenario files write it
+  std::string text;  // the rule in one line, as scenario files write it
   std::uint64_t fired = 0;
   TimeNs first_fired_ns = -1;
-  std::vector<TimeNs> fired_ns;               // each firing in order, the first kFiringsKept of them
-  std::vector<int> ranks;                     // whom it hit, ascending
+  std::vector<TimeNs> fired_ns;  // each firing in order, the first kFiringsKept of them
+  std::vector<int> ranks;        // whom it hit, ascending
   std::optional<runtime::Op> first_op;
 };
 
@@ -100,7 +112,7 @@ class FaultPlan {
     std::size_t rule = 0;
   };
   std::vector<TimedCrash> timed_crashes() const;
-  void fired(std::size_t rule, TimeNs now, int rank);   // the world reports that it did
+  void fired(std::size_t rule, TimeNs now, int rank);  // the world reports that it did
 
   std::vector<RuleStatus> status() const;
 
@@ -130,12 +142,12 @@ std::vector<Problem> problems(const Rule& rule, const std::vector<int>& node_of)
 struct FaultInfo {
   FaultKind kind;
   std::string_view summary;
-  std::string_view sees;                       // what a rank sees
-  std::string_view recovery;                   // what recovery must hold
-  std::string_view defaults;                   // of the parameters, in one line
-  std::string_view field;                      // how often the field sees it (rows F.. of the fault reference)
-  std::vector<std::string_view> parameters;    // keys of a rule that mean something for this kind
-  std::vector<Mode> modes;                     // the first is the default where nothing else decides; empty: no modes
+  std::string_view sees;                     // what a rank sees
+  std::string_view recovery;                 // what recovery must hold
+  std::string_view defaults;                 // of the parameters, in one line
+  std::string_view field;                    // how often the field sees it (rows F.. of the fault reference)
+  std::vector<std::string_view> parameters;  // keys of a rule that mean something for this kind
+  std::vector<Mode> modes;                   // the first is the default where nothing else decides; empty: no modes
 };
 const std::vector<FaultInfo>& catalogue();
 

@@ -1,3 +1,4 @@
+// Matching, counting and drawing. A draw is a pure function of (seed, text of the rule, rank, number of the match).
 #include "faults/trigger.h"
 
 #include <algorithm>
@@ -29,8 +30,8 @@ bool moves_messages(OpKind op) {
          op == OpKind::barrier;
 }
 
-// Building a communicator and the recovery agreement are how a run gets well again. A rule strikes there only when it says
-// so: otherwise "the first operation after 3 s" would mostly mean the recovery from another fault.
+// Building a communicator and the recovery agreement are how a run gets well again. A rule strikes there only when it
+// says so: otherwise "the first operation after 3 s" would mostly mean the recovery from another fault.
 bool needs_naming(OpKind op) { return op == OpKind::comm_create || op == OpKind::agree; }
 
 bool names_it(const Trigger& when) {

@@ -1,5 +1,5 @@
-// When a rule fires: the pure part (does this Op, at this time, match?), the counting part (which match is it, how often
-// has the rule fired, over all epochs and retries) and the drawing part (the rule's own random stream).
+// When a rule fires: the pure part (does this Op, at this time, match?), the counting part (which match is it, how
+// often has the rule fired, over all epochs and retries) and the drawing part (the rule's own random stream).
 #pragma once
 
 #include <map>
@@ -24,26 +24,26 @@ bool can_concern(FaultKind kind, runtime::OpKind op);
 // Whether a trigger speaks of a time and of no Op: it needs no match to begin.
 bool is_timed(const Trigger& when);
 
-// Everything that `when` says about an Op that is the same on all ranks of a collective: what kind, which step, phase and
-// micro-batch. For decisions that all ranks must take alike.
+// Everything that `when` says about an Op that is the same on all ranks of a collective: what kind, which step, phase
+// and micro-batch. For decisions that all ranks must take alike.
 bool could_match_on_any_rank(const Rule& rule, const runtime::Op& op);
 
 // One rule of a plan with its counters.
 class RuleState {
  public:
-  // seed: the world's. twin: how many equal rules stand before this one. Neither the place of a rule among the others nor
-  // their number enters its stream, so that a plan keeps all its draws when one rule is deleted.
+  // seed: the world's. twin: how many equal rules stand before this one. Neither the place of a rule among the others
+  // nor their number enters its stream, so that a plan keeps all its draws when one rule is deleted.
   RuleState(const Rule& rule, std::size_t number, std::uint64_t seed, int twin);
 
   const Rule& rule() const { return rule_; }
-  std::size_t number() const { return number_; }              // 0-based, in the plan
-  std::uint32_t mark() const { return std::uint32_t(number_) + 1; }   // as traces have it: 1-based, 0 is "none"
+  std::size_t number() const { return number_; }                     // 0-based, in the plan
+  std::uint32_t mark() const { return std::uint32_t(number_) + 1; }  // as traces have it: 1-based, 0 is "none"
 
   // True when the rule fires at this Op. Counts the match, so ask once for each Op. Does not record the firing.
   bool asks(const runtime::Op& op, TimeNs now);
 
   void record(TimeNs now, int rank, const runtime::Op* op);
-  void also_hit(int rank);                                    // the other end of a link
+  void also_hit(int rank);  // the other end of a link
   const RuleStatus& status() const { return status_; }
   void on_fired(FaultPlan::Listener listener) { heard_ = std::move(listener); }
 
@@ -57,7 +57,7 @@ class RuleState {
   Rule rule_;
   std::size_t number_;
   std::uint64_t stream_;
-  std::map<int, std::uint64_t> matches_of_rank_;   // draws and calls go by rank, so that no schedule can move them
+  std::map<int, std::uint64_t> matches_of_rank_;  // draws and calls go by rank, so that no schedule can move them
   RuleStatus status_;
   FaultPlan::Listener heard_;
 };

@@ -22,7 +22,7 @@ constexpr char kSeparator = '\0';
 
 struct Child {
   pid_t pid = -1;
-  int pipe = -1;        // -1: not started, or at its end
+  int pipe = -1;  // -1: not started, or at its end
   std::string output;
   bool over = false;
   Outcome outcome;
@@ -38,12 +38,15 @@ void send(int fd, std::string_view bytes) {
 }
 
 [[noreturn]] void be_child(int pipe, const Job& job, const LoadOptions& load) {
-  const Outcome outcome = run_file(job.file, load, job.options, [pipe](std::string_view text) {
+  const Print print = [pipe](std::string_view text) {
     std::string clean(text);
     std::replace(clean.begin(), clean.end(), kSeparator, '?');
     send(pipe, clean);
-  });
-  send(pipe, std::string(1, kSeparator) + Json({{"name", outcome.name}, {"report", outcome.report}}).dump(-1, ' ', false, Json::error_handler_t::replace));
+  };
+  const Outcome outcome = run_file(job.file, load, job.options, print);
+  for (const std::string& problem : outcome.problems) print("seeksim: " + problem + '\n');
+  send(pipe, std::string(1, kSeparator) + Json({{"name", outcome.name}, {"report", outcome.report}})
+                                              .dump(-1, ' ', false, Json::error_handler_t::replace));
   // Not exit(): what the parent registered or buffered is the parent's.
   ::_exit(code(outcome.status));
 }
@@ -72,17 +75,19 @@ void gather(Child& child, const Job& job) {
   const bool exited = WIFEXITED(status);
   if (exited && separator != std::string::npos) {
     const Json sent = Json::parse(child.output.substr(separator + 1));
-    child.outcome = {ExitStatus(WEXITSTATUS(status)), sent["name"].get<std::string>(), sent["report"]};
+    child.outcome = {ExitStatus(WEXITSTATUS(status)), sent["name"].get<std::string>(), sent["report"], {}};
     child.output.resize(separator);
     return;
   }
-  const std::string how = exited ? fmt::format("ended early with status {}", WEXITSTATUS(status))
-                                 : fmt::format("was ended by signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
-  const std::string next = !exited && WTERMSIG(status) == SIGKILL ? "If the machine ran out of memory, use -j 1."
-                                                                  : "This is a bug in seeksim: please report it with the scenario.";
+  const std::string how =
+      exited ? fmt::format("ended early with status {}", WEXITSTATUS(status))
+             : fmt::format("was ended by signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
+  const std::string next = !exited && WTERMSIG(status) == SIGKILL
+                               ? "If the machine ran out of memory, use -j 1."
+                               : "This is a bug in seeksim: please report it with the scenario.";
   const std::string problem = fmt::format("{}: the process of this scenario {}. {}", job.file, how, next);
   child.output = child.output.substr(0, separator) + "seeksim: " + problem + '\n';
-  child.outcome = {ExitStatus::bug, job.file, failure_json(job.file, "bug", ExitStatus::bug, {problem})};
+  child.outcome = {ExitStatus::bug, job.file, failure_json(job.file, "bug", ExitStatus::bug, {problem}), {problem}};
 }
 
 void read_some(Child& child, const Job& job) {
@@ -114,7 +119,8 @@ std::vector<Outcome> run_all(const std::vector<Job>& jobs, const LoadOptions& lo
       ++started;
       continue;
     }
-    if (::poll(waiting.data(), waiting.size(), -1) < 0 && errno != EINTR) throw std::runtime_error(fmt::format("poll: {}", std::strerror(errno)));
+    if (::poll(waiting.data(), waiting.size(), -1) < 0 && errno != EINTR)
+      throw std::runtime_error(fmt::format("poll: {}", std::strerror(errno)));
     for (std::size_t k = 0; k < waiting.size(); ++k) {
       if (waiting[k].revents != 0) read_some(children[whose[k]], jobs[whose[k]]);
     }

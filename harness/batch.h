@@ -1,5 +1,5 @@
-// Several scenarios in one call: each in a forked process, as many at once as there are cores, so that a crash of one is
-// that scenario's failure and the others go on. Printed in the order given.
+// Several scenarios in one call: each in a forked process, as many at once as there are cores, so that a crash of one
+// is that scenario's failure and the others go on. Printed in the order given.
 #pragma once
 
 #include <string>

@@ -13,6 +13,7 @@
 
 #include "harness/fault_rules.h"
 #include "harness/problem.h"
+#include "harness/report.h"
 
 namespace seeksim::harness {
 namespace {
@@ -31,7 +32,7 @@ Finding blind(std::string detail) { return {false, false, std::move(detail)}; }
 
 std::string ranks_text(const std::vector<int>& ranks) {
   if (ranks.empty()) return "none";
-  return fmt::format("{}{}", ranks.size() == 1 ? "rank " : "ranks ", fmt::join(ranks, ", "));
+  return fmt::format("{}{}", ranks.size() == 1 ? "rank " : "ranks ", rank_list(ranks));
 }
 
 std::vector<int> finished(const RunRecord& run) {
@@ -56,7 +57,8 @@ Finding golden(const Evidence& e, const std::string&) {
   const auto same = [](float a, float b) { return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b); };
   for (std::size_t i = 0; i < std::min(e.run.steps.size(), want.loss.size()); ++i) {
     const runtime::StepRecord& step = e.run.steps[i];
-    if (!same(step.loss, want.loss[i])) return bad(fmt::format("loss of step {} is {} instead of {}", i, step.loss, want.loss[i]));
+    if (!same(step.loss, want.loss[i]))
+      return bad(fmt::format("loss of step {} is {} instead of {}", i, step.loss, want.loss[i]));
     if (!same(step.grad_norm, want.grad_norm.at(i))) {
       return bad(fmt::format("gradient norm of step {} is {} instead of {}", i, step.grad_norm, want.grad_norm[i]));
     }
@@ -65,7 +67,8 @@ Finding golden(const Evidence& e, const std::string&) {
     const std::string differs = difference(want, e.run.ranks[std::size_t(rank)].state);
     if (!differs.empty()) return bad(fmt::format("rank {}: {}", rank, differs));
   }
-  if (e.run.steps.size() != want.loss.size()) return bad(fmt::format("{} steps instead of {}", e.run.steps.size(), want.loss.size()));
+  if (e.run.steps.size() != want.loss.size())
+    return bad(fmt::format("{} steps instead of {}", e.run.steps.size(), want.loss.size()));
   return good(fmt::format("weights {}, optimizer, data position and {} losses equal the one-rank run's on {}",
                           hex(want.state.params), want.loss.size(), ranks_text(ranks)));
 }
@@ -82,10 +85,14 @@ Finding ranks_agree(const Evidence& e, const std::string&) {
     if (e.run.ranks[std::size_t(rank)].state == first) continue;
     Golden other;
     other.state = first;
-    return bad(fmt::format("rank {} and rank {}: {}", rank, ranks[0], difference(other, e.run.ranks[std::size_t(rank)].state)));
+    return bad(fmt::format("rank {} and rank {}: {}", rank, ranks[0],
+                           difference(other, e.run.ranks[std::size_t(rank)].state)));
   }
   if (e.run.step_comparisons == 0) return blind("no step was committed by two ranks");
-  return good(fmt::format("{} hold the same state; {} losses compared", ranks.size() == e.run.ranks.size() ? fmt::format("all {} ranks", ranks.size()) : ranks_text(ranks), e.run.step_comparisons));
+  return good(
+      fmt::format("{} hold the same state; {} losses compared",
+                  ranks.size() == e.run.ranks.size() ? fmt::format("all {} ranks", ranks.size()) : ranks_text(ranks),
+                  e.run.step_comparisons));
 }
 
 Finding faults_fired(const Evidence& e, const std::string&) {
@@ -129,7 +136,10 @@ Finding culprit(const Evidence& e, const std::string& wanted) {
   std::sort(want.begin(), want.end());
   std::sort(named.begin(), named.end());
   if (want != named) {
-    return bad(fmt::format("named instead: {} ({})", first.diagnosis.culprits.empty() && first.diagnosis.links.empty() ? "nobody" : culprits_of(first.diagnosis), first.diagnosis.text));
+    return bad(fmt::format(
+        "named instead: {} ({})",
+        first.diagnosis.culprits.empty() && first.diagnosis.links.empty() ? "nobody" : culprits_of(first.diagnosis),
+        first.diagnosis.text));
   }
   if (!first.of_another_mind.empty()) {
     return bad(fmt::format("{} named others", ranks_text(first.of_another_mind)));
@@ -185,7 +195,8 @@ Finding loss_falls(const Evidence& e, const std::string&) {
     first += double(e.run.steps[i].loss) / double(part);
     last += double(e.run.steps[n - 1 - i].loss) / double(part);
   }
-  const std::string detail = fmt::format("{:.6g} -> {:.6g} (means of {} step{})", first, last, part, part == 1 ? "" : "s");
+  const std::string detail =
+      fmt::format("{:.6g} -> {:.6g} (means of {} step{})", first, last, part, part == 1 ? "" : "s");
   return last < first ? good(detail) : bad(detail);
 }
 
@@ -193,18 +204,24 @@ Finding slowdown(const Evidence& e, const std::string& least) {
   if (!e.undisturbed_ns || *e.undisturbed_ns <= 0) return blind("there is no undisturbed run to compare with");
   if (e.run.end != sim::WorldEnd::finished) return blind("the run did not finish");
   const double ratio = double(e.run.virtual_ns) / double(*e.undisturbed_ns);
-  const std::string detail = fmt::format("{:.6g} s instead of {:.6g} s: {:.4g} times", seconds(e.run.virtual_ns), seconds(*e.undisturbed_ns), ratio);
+  const std::string detail = fmt::format("{:.6g} s instead of {:.6g} s: {:.4g} times", seconds(e.run.virtual_ns),
+                                         seconds(*e.undisturbed_ns), ratio);
   return ratio >= std::stod(least) ? good(detail) : bad(detail);
 }
 
 // ---- arguments -----------------------------------------------------------------------------------------------------
 
 bool is_natural(const std::string& text) {
-  return !text.empty() && text.size() < 10 && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  return !text.empty() && text.size() < 10 &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 std::string want_none(const std::string& text, int) { return text.empty() ? "" : "takes no argument"; }
-std::string want_bitwise(const std::string& text, int) { return text == "bitwise" ? "" : "is compared bitwise: write golden:bitwise"; }
-std::string want_natural(const std::string& text, int) { return is_natural(text) ? "" : "takes a whole number, such as 1"; }
+std::string want_bitwise(const std::string& text, int) {
+  return text == "bitwise" ? "" : "is compared bitwise: write golden:bitwise";
+}
+std::string want_natural(const std::string& text, int) {
+  return is_natural(text) ? "" : "takes a whole number, such as 1";
+}
 std::string want_number(const std::string& text, int) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -213,7 +230,8 @@ std::string want_number(const std::string& text, int) {
 }
 std::string want_rank(const std::string& text, int ranks) {
   if (!is_natural(text)) return fmt::format("names ranks; {} is none", in_quotes(text));
-  if (ranks > 0 && std::stoi(text) >= ranks) return fmt::format("names rank {}, and ranks go from 0 to {}", text, ranks - 1);
+  if (ranks > 0 && std::stoi(text) >= ranks)
+    return fmt::format("names rank {}, and ranks go from 0 to {}", text, ranks - 1);
   return "";
 }
 std::string want_ranks(const std::string& text, int ranks) {
@@ -249,17 +267,29 @@ struct Row {
 
 const std::vector<Row>& rows() {
   static const std::vector<Row> table = {
-      {{"golden", "bitwise", "weights, optimizer state, data position, loss scale and every loss equal the one-rank run's, bit for bit", true}, want_bitwise, golden},
-      {{"ranks_agree", "", "all ranks that finished hold the same state and reported the same losses"}, want_none, ranks_agree},
+      {{"golden", "bitwise",
+        "weights, optimizer state, data position, loss scale and every loss equal the one-rank run's, bit for bit",
+        true},
+       want_bitwise,
+       golden},
+      {{"ranks_agree", "", "all ranks that finished hold the same state and reported the same losses"},
+       want_none,
+       ranks_agree},
       {{"faults_fired", "", "every fault rule fired (made in every run that has faults)"}, want_none, faults_fired},
-      {{"culprit", "5 | link:1->0", "the first diagnosis names exactly these ranks or links, on every rank"}, want_culprits, culprit},
+      {{"culprit", "5 | link:1->0", "the first diagnosis names exactly these ranks or links, on every rank"},
+       want_culprits,
+       culprit},
       {{"finishes_within_virtual_s", "SECONDS", "virtual time of the whole run"}, want_number, finishes_within},
       {{"no_recovery", "", "nothing had to be recovered from"}, want_none, no_recovery},
       {{"recoveries", "N", "exactly so many recoveries"}, want_natural, recoveries},
       {{"evicted", "2,5 | none", "exactly these ranks died or were evicted"}, want_ranks, evicted},
       {{"steps_lost_at_most", "N", "committed steps that had to be trained again"}, want_natural, steps_lost},
-      {{"loss_falls", "", "mean loss of the last quarter of the steps is below that of the first"}, want_none, loss_falls},
-      {{"slowdown_at_least", "FACTOR", "virtual time, as a multiple of the same world's without faults", false, true}, want_number, slowdown},
+      {{"loss_falls", "", "mean loss of the last quarter of the steps is below that of the first"},
+       want_none,
+       loss_falls},
+      {{"slowdown_at_least", "FACTOR", "virtual time, as a multiple of the same world's without faults", false, true},
+       want_number,
+       slowdown},
   };
   return table;
 }

@@ -1,6 +1,6 @@
 // Checks: oracles over what a run recorded. A table, one row a check; a check that found nothing to look at is red.
-// To add one: a row in checks.cpp, a judge beside it, a line in scenarios/schema.json if it takes an object form, a green
-// and a red case in tests/harness/checks_test.cpp, and a negative scenario.
+// To add one: a row in checks.cpp, a judge beside it, a line in scenarios/schema.json if it takes an object form, a
+// green and a red case in tests/harness/checks_test.cpp, and a negative scenario.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@
 namespace seeksim::harness {
 
 struct CheckResult {
-  std::string name;       // as CheckSpec::text
+  std::string name;  // as CheckSpec::text
   bool ok = false;
   std::string detail;
 };
@@ -25,14 +25,14 @@ struct CheckResult {
 struct Evidence {
   const Scenario& scenario;
   const RunRecord& run;
-  const Golden* golden = nullptr;                 // there when a check needs it
-  std::optional<TimeNs> undisturbed_ns;           // virtual time of the same world without faults
-  std::vector<CheckResult> further;               // made elsewhere (--verify-determinism), judged with the rest
+  const Golden* golden = nullptr;        // there when a check needs it
+  std::optional<TimeNs> undisturbed_ns;  // virtual time of the same world without faults
+  std::vector<CheckResult> further;      // made elsewhere (--verify-determinism), judged with the rest
 };
 
 struct CheckInfo {
   const char* name;
-  const char* argument;   // what comes after the colon, for people; "" none
+  const char* argument;  // what comes after the colon, for people; "" none
   const char* summary;
   bool needs_golden = false;
   bool needs_undisturbed = false;
@@ -54,10 +54,10 @@ bool needs_undisturbed(const Scenario& scenario);
 // The whole run: listed checks, those that are always made (finished, faults_fired), and the expectation.
 struct Judgement {
   std::vector<CheckResult> checks;
-  std::string stopped;        // why training ended before its last step; empty when it did not
+  std::string stopped;  // why training ended before its last step; empty when it did not
   ExitStatus status = ExitStatus::as_expected;
-  std::string verdict;        // "pass", "fail", "no_progress", "bug"
-  std::string sentence;       // for people
+  std::string verdict;   // "pass", "fail", "no_progress", "bug"
+  std::string sentence;  // for people
 };
 Judgement judge(const Evidence& evidence);
 

@@ -43,11 +43,19 @@ void put(std::string_view text) {
   std::fflush(stdout);
 }
 
+void complain(const std::string& text) {
+  const std::string line = "seeksim: " + text + '\n';
+  std::fflush(stdout);
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
 std::uint64_t seed_of(const std::string& text) {
+  constexpr std::uint64_t kSeedMax = std::uint64_t(1) << 53;  // as in scenarios: every JSON tool reads it back exactly
   std::uint64_t seed = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
-  if (error != std::errc() || end != text.data() + text.size()) {
-    throw BadInput("--seed " + text, "a whole number from 0 to 18446744073709551615 is expected", "For example --seed 7.");
+  if (error != std::errc() || end != text.data() + text.size() || seed > kSeedMax) {
+    throw BadInput("--seed " + text, fmt::format("a whole number from 0 to {} is expected", kSeedMax),
+                   "For example --seed 7.");
   }
   return seed;
 }
@@ -56,9 +64,12 @@ void refuse_what_is_not_there(const RunArguments& a) {
   if (a.backend == "mpi" || a.backend == "nccl") {
     throw BadInput("--backend " + a.backend, "not in this version", "Leave it out: ranks are simulated.");
   }
-  if (a.device == "cuda") throw BadInput("--device cuda", "not in this version", "Leave it out: kernels run on the CPU.");
-  const bool saves = !a.save_initial.empty() || !a.save_final.empty() || !a.save_batches.empty() || !a.save_gradients.empty();
-  if (saves && a.files.size() > 1) throw BadInput("--save-...", "several scenarios would write the same file", "Run them one by one.");
+  if (a.device == "cuda")
+    throw BadInput("--device cuda", "not in this version", "Leave it out: kernels run on the CPU.");
+  const bool saves =
+      !a.save_initial.empty() || !a.save_final.empty() || !a.save_batches.empty() || !a.save_gradients.empty();
+  if (saves && a.files.size() > 1)
+    throw BadInput("--save-...", "several scenarios would write the same file", "Run them one by one.");
 }
 
 // "1:F": the step counts from 1.
@@ -67,10 +78,12 @@ void read_gradients(const RunArguments& a, RunOptions& options) {
   const std::size_t colon = a.save_gradients.find(':');
   const std::string step = a.save_gradients.substr(0, colon);
   const auto [end, error] = std::from_chars(step.data(), step.data() + step.size(), options.gradients_step);
-  const bool fine = colon != std::string::npos && error == std::errc() && end == step.data() + step.size() && options.gradients_step >= 1;
+  const bool fine = colon != std::string::npos && error == std::errc() && end == step.data() + step.size() &&
+                    options.gradients_step >= 1;
   options.save_gradients = fine ? a.save_gradients.substr(colon + 1) : "";
   if (options.save_gradients.empty()) {
-    throw BadInput("--save-gradients " + a.save_gradients, "STEP:FILE is expected, the first step is 1", "For example --save-gradients 1:gradients.safetensors.");
+    throw BadInput("--save-gradients " + a.save_gradients, "STEP:FILE is expected, the first step is 1",
+                   "For example --save-gradients 1:gradients.safetensors.");
   }
 }
 
@@ -98,7 +111,8 @@ std::vector<Job> jobs_of(const RunArguments& a, const RunOptions& options) {
       if (name.size() > 5 && name.substr(name.size() - 5) == ".json") name.resize(name.size() - 5);
       std::string folder = a.out + '/' + name;
       const auto taken = [&](const Job& other) { return other.options.out == folder; };
-      for (int n = 2; std::any_of(jobs.begin(), jobs.end(), taken); ++n) folder = fmt::format("{}/{}-{}", a.out, name, n);
+      for (int n = 2; std::any_of(jobs.begin(), jobs.end(), taken); ++n)
+        folder = fmt::format("{}/{}-{}", a.out, name, n);
       job.options.out = folder;
     }
     jobs.push_back(std::move(job));
@@ -122,13 +136,21 @@ std::string summary(const std::vector<Outcome>& outcomes, const Style& style) {
   std::string red;
   for (const Outcome& outcome : outcomes) {
     good += outcome.status == ExitStatus::as_expected;
-    if (outcome.status != ExitStatus::as_expected) red += fmt::format("  {}  exit status {}\n", outcome.name, code(outcome.status));
+    if (outcome.status != ExitStatus::as_expected)
+      red += fmt::format("  {}  exit status {}\n", outcome.name, code(outcome.status));
   }
   const std::string line = fmt::format("{} of {} scenarios as expected", good, outcomes.size());
   return '\n' + (red.empty() ? style.good(line) : style.bad(line)) + '\n' + red;
 }
 
+// `run scenarios/*.json` means the scenarios among them.
+void leave_out_the_schema(std::vector<std::string>& files) {
+  if (files.size() < 2) return;
+  std::erase_if(files, [](const std::string& file) { return file.substr(file.rfind('/') + 1) == "schema.json"; });
+}
+
 ExitStatus run_command(RunArguments a) {
+  leave_out_the_schema(a.files);
   refuse_what_is_not_there(a);
   const RunOptions options = options_of(a);
   LoadOptions load;
@@ -147,6 +169,7 @@ ExitStatus run_command(RunArguments a) {
   std::vector<Outcome> outcomes;
   if (jobs.size() == 1) {
     outcomes.push_back(run_file(jobs[0].file, load, jobs[0].options, put));
+    for (const std::string& problem : outcomes[0].problems) complain(problem);
   } else {
     outcomes = run_all(jobs, load, a.processes, put);
     put(summary(outcomes, options.style));
@@ -176,11 +199,12 @@ ExitStatus golden_of_file(const std::string& file, const GoldenArguments& a) {
   const std::string target = stored ? stored->origin : folder + '/' + golden_file_name(scenario, key);
   if (a.write) probe_writable(target, "--write");
   const Golden fresh = run_golden(scenario, key);
-  put(fmt::format("{}  key {}  params {}  loss {} -> {}  ({})\n", scenario.name, key, hex(fresh.state.params), fresh.loss.front(), fresh.loss.back(),
-                  fresh.origin));
+  put(fmt::format("{}  key {}  params {}  loss {} -> {}  ({})\n", scenario.name, key, hex(fresh.state.params),
+                  fresh.loss.front(), fresh.loss.back(), fresh.origin));
   std::string differs = stored ? difference(*stored, fresh.state) : "";
   for (std::size_t i = 0; stored && differs.empty() && i < fresh.loss.size(); ++i) {
-    if (stored->loss.size() != fresh.loss.size() || !(stored->loss[i] == fresh.loss[i])) differs = fmt::format("loss of step {}", i);
+    if (stored->loss.size() != fresh.loss.size() || !(stored->loss[i] == fresh.loss[i]))
+      differs = fmt::format("loss of step {}", i);
   }
   if (stored && !differs.empty()) put(fmt::format("  differs from {}: {}\n", stored->origin, differs));
   if (stored && differs.empty()) put(fmt::format("  equal to {}\n", stored->origin));
@@ -204,21 +228,27 @@ ExitStatus golden_command(const GoldenArguments& a) {
 void add_run(CLI::App& app, RunArguments& a) {
   CLI::App* run = app.add_subcommand("run", "Run scenarios and judge them");
   run->add_option("scenario", a.files, "Scenario files (.json)")->required();
-  run->add_option("--set", a.sets, "key.path=value: change a value of the scenario; a number indexes a list (faults.0.rank=3)")->allow_extra_args(false);
+  run->add_option("--set", a.sets,
+                  "key.path=value: change a value of the scenario; a number indexes a list (faults.0.rank=3)")
+      ->allow_extra_args(false);
   run->add_option("--seed", a.seed, "The world's seed: another schedule, the same weights");
   run->add_option("--out", a.out, "Folder for report.json, junit.xml, scenario.json and story.txt");
   run->add_option("--report", a.report, "Write the report as JSON");
   run->add_option("--junit", a.junit, "Write the checks as JUnit XML");
   run->add_flag("--verify-determinism", a.verify_determinism, "Run twice and compare every Op");
-  run->add_option("--wall-limit", a.wall_limit_s, "Give up after so many seconds (exit status 3)")->check(CLI::NonNegativeNumber);
-  run->add_option("--backend", a.backend, "sim (mpi and nccl: not in this version)")->check(CLI::IsMember({"sim", "mpi", "nccl"}));
+  run->add_option("--wall-limit", a.wall_limit_s, "Give up after so many seconds (exit status 3)")
+      ->check(CLI::NonNegativeNumber);
+  run->add_option("--backend", a.backend, "sim (mpi and nccl: not in this version)")
+      ->check(CLI::IsMember({"sim", "mpi", "nccl"}));
   run->add_option("--device", a.device, "cpu (cuda: not in this version)")->check(CLI::IsMember({"cpu", "cuda"}));
-  run->add_option("--storage", a.storage, "sim or real: where files of the run go")->check(CLI::IsMember({"sim", "real"}));
+  run->add_option("--storage", a.storage, "sim or real: where files of the run go")
+      ->check(CLI::IsMember({"sim", "real"}));
   run->add_option("--init", a.init, "Start from these weights (safetensors, Hugging Face's GPT-2 names)");
   run->add_option("--save-initial", a.save_initial, "Write the initial weights");
   run->add_option("--save-final", a.save_final, "Write the weights after the last step");
   run->add_option("--save-batches", a.save_batches, "Write the token ids, (steps, batch, context + 1)");
-  run->add_option("--save-gradients", a.save_gradients, "STEP:FILE, write that step's gradients before clipping; STEP counts from 1");
+  run->add_option("--save-gradients", a.save_gradients,
+                  "STEP:FILE, write that step's gradients before clipping; STEP counts from 1");
   run->add_option("-j", a.processes, "Scenarios at once (default: one a core)")->check(CLI::PositiveNumber);
 }
 
@@ -231,11 +261,13 @@ void add_golden(CLI::App& app, GoldenArguments& a) {
   golden->add_flag("--explain", a.explain, "Print what the key is made of");
 }
 
-constexpr const char* kFooter = R"(Exit status: 0 as expected, 1 a check failed, 2 bad scenario or usage, 3 no progress, 4 a bug in seeksim.
+constexpr const char* kFooter =
+    R"(Exit status: 0 as expected, 1 a check failed, 2 bad scenario or usage, 3 no progress, 4 a bug in seeksim.
 Try: seeksim run scenarios/nccl_timeout.json)";
 
 ExitStatus dispatch(const std::vector<std::string>& arguments) {
-  CLI::App app("seeksim runs real distributed training against injected faults and checks every bit of the result.", "seeksim");
+  CLI::App app("seeksim runs real distributed training against injected faults and checks every bit of the result.",
+               "seeksim");
   app.footer(kFooter);
   app.set_version_flag("--version", kBuildInfo);
   app.require_subcommand(1);
@@ -244,7 +276,9 @@ ExitStatus dispatch(const std::vector<std::string>& arguments) {
   std::string list;
   add_run(app, run);
   add_golden(app, golden);
-  app.add_subcommand("list", "List scenarios, faults, checks or keys")->add_option("what", list, "scenarios, faults, checks, keys")->required();
+  app.add_subcommand("list", "List scenarios, faults, checks or keys")
+      ->add_option("what", list, "scenarios, faults, checks, keys")
+      ->required();
   app.add_subcommand("doctor", "Check this machine");
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {
@@ -272,12 +306,6 @@ ExitStatus dispatch(const std::vector<std::string>& arguments) {
 bool is_for_later(const std::vector<std::string>& arguments) {
   static const std::vector<std::string> later = {"plan", "explore", "shrink", "diff", "checkpoint", "launch"};
   return !arguments.empty() && std::find(later.begin(), later.end(), arguments[0]) != later.end();
-}
-
-void complain(const std::string& text) {
-  const std::string line = "seeksim: " + text + '\n';
-  std::fflush(stdout);
-  std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
 }  // namespace

@@ -69,7 +69,9 @@ void list_checks(const Style& style) {
 
 void list_keys(const Style& style) {
   for (const KeyInfo& key : schema_keys(scenario_schema())) {
-    const std::string standard = key.standard.empty() ? "" : key.standard == "required" ? ", required" : ", default " + key.standard;
+    const std::string standard = key.standard.empty()         ? ""
+                                 : key.standard == "required" ? ", required"
+                                                              : ", default " + key.standard;
     put(fmt::format("{}  {}\n", style.bold(key.path), style.faint('(' + key.type + standard + ')')));
     if (!key.text.empty()) put(fmt::format("    {}\n", key.text));
   }
@@ -88,7 +90,8 @@ ExitStatus list_command(const std::string& what, const Style& style) {
   } else if (what == "keys") {
     list_keys(style);
   } else {
-    throw BadInput("list " + what, "there is no such list", did_you_mean(what, {"scenarios", "faults", "checks", "keys"}));
+    throw BadInput("list " + what, "there is no such list",
+                   did_you_mean(what, {"scenarios", "faults", "checks", "keys"}));
   }
   return ExitStatus::as_expected;
 }

@@ -15,7 +15,7 @@ constexpr const char* kNotYet = "Not in this version";
 // ---- what this version cannot do -----------------------------------------------------------------------------------
 
 struct Refusal {
-  const char* pointer;   // below the section
+  const char* pointer;  // below the section
   std::function<bool(const Json&)> asks;
   const char* next;
 };
@@ -86,7 +86,8 @@ void name_keys_without_effect(const Reader& section, Scenario& scenario) {
     if (value.is_object() && value.size() == 1 && value.value("enabled", true) == false) continue;
     idle.push_back(key);
   }
-  if (!idle.empty()) scenario.notes.push_back(fmt::format("deepspeed keys without effect here: {}", fmt::join(idle, ", ")));
+  if (!idle.empty())
+    scenario.notes.push_back(fmt::format("deepspeed keys without effect here: {}", fmt::join(idle, ", ")));
 }
 
 // ---- batch arithmetic (DeepSpeed: runtime/config.py, _set_batch_related_parameters and _batch_assertion) ---------
@@ -111,7 +112,8 @@ void read_batch(const Reader& section, std::int64_t ranks, Scenario& scenario) {
   constexpr const char* kTrain = "train_batch_size";
   constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
   constexpr const char* kGas = "gradient_accumulation_steps";
-  std::optional<std::int64_t> train = given(section, kTrain), micro = given(section, kMicro), gas = given(section, kGas);
+  std::optional<std::int64_t> train = given(section, kTrain), micro = given(section, kMicro),
+                              gas = given(section, kGas);
   if (!train && !micro) {
     if (section.has(kTrain) || section.has(kMicro)) return;  // of a wrong type: the schema said so
     section.problem("", "Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided",
@@ -139,12 +141,13 @@ void read_batch(const Reader& section, std::int64_t ranks, Scenario& scenario) {
     return;
   }
   if (*train != *micro * *gas * ranks) {
-    section.problem(section.has(kTrain) ? kTrain : "",
-                    fmt::format("Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * "
-                                "gradient_acc_step * world_size {} != {} * {} * {}",
-                                *train, *micro, *gas, ranks),
-                    fmt::format("With {} ranks and these micro-batches, {} would fit; or give two of the three.", ranks,
-                                *micro * *gas * ranks));
+    section.problem(
+        section.has(kTrain) ? kTrain : "",
+        fmt::format("Check batch related parameters. train_batch_size is not equal to micro_batch_per_gpu * "
+                    "gradient_acc_step * world_size {} != {} * {} * {}",
+                    *train, *micro, *gas, ranks),
+        fmt::format("With {} ranks and these micro-batches, {} would fit; or give two of the three.", ranks,
+                    *micro * *gas * ranks));
     return;
   }
   scenario.train.definition.global_batch = int(*train);
@@ -155,7 +158,8 @@ void read_batch(const Reader& section, std::int64_t ranks, Scenario& scenario) {
 // ---- optimizer and schedule ----------------------------------------------------------------------------------------
 
 std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; });
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; });
   return text;
 }
 
@@ -247,8 +251,9 @@ void refuse_auto(Document& document, std::vector<Problem>& problems) {
     problems.push_back(document.problem(pointer, "\"auto\" is filled by Hugging Face's Trainer, which is not here",
                                         "Write the value, or remove the key for DeepSpeed's default."));
     const std::size_t slash = pointer.rfind('/');
-    document.json().at(Json::json_pointer(pointer.substr(0, slash))).erase(
-        Json::json_pointer(pointer.substr(slash)).back());
+    document.json()
+        .at(Json::json_pointer(pointer.substr(0, slash)))
+        .erase(Json::json_pointer(pointer.substr(slash)).back());
   }
 }
 

@@ -21,7 +21,9 @@ bool same(const FingerprintEntry& x, const FingerprintEntry& y) {
          a.sequence == b.sequence && a.bytes == b.bytes && same(a.tensor, b.tensor);
 }
 
-std::string shown(const FingerprintEntry& entry) { return fmt::format("{} -> {}", describe(entry.op), hex(entry.value)); }
+std::string shown(const FingerprintEntry& entry) {
+  return fmt::format("{} -> {}", describe(entry.op), hex(entry.value));
+}
 
 }  // namespace
 
@@ -38,14 +40,17 @@ std::string first_difference(const Simulation& a, const RunRecord& run_a, const 
     if (!found.empty() && step >= found_step) continue;
     found_step = step;
     found = fmt::format("entry {} of rank {}: first run {}; second run {}", i, rank,
-                        i < first.size() ? shown(first[i]) : "had ended", i < second.size() ? shown(second[i]) : "had ended");
+                        i < first.size() ? shown(first[i]) : "had ended",
+                        i < second.size() ? shown(second[i]) : "had ended");
   }
   if (!found.empty()) return found;
   if (run_a.virtual_ns != run_b.virtual_ns) {
-    return fmt::format("virtual time: {} ns and {} ns, though every Op is the same", run_a.virtual_ns, run_b.virtual_ns);
+    return fmt::format("virtual time: {} ns and {} ns, though every Op is the same", run_a.virtual_ns,
+                       run_b.virtual_ns);
   }
   if (run_a.fingerprint != run_b.fingerprint) {
-    return fmt::format("the schedules differ (fingerprints {} and {}), though every Op is the same", hex(run_a.fingerprint), hex(run_b.fingerprint));
+    return fmt::format("the schedules differ (fingerprints {} and {}), though every Op is the same",
+                       hex(run_a.fingerprint), hex(run_b.fingerprint));
   }
   return "";
 }

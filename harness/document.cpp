@@ -23,7 +23,8 @@ std::vector<std::string> split(const std::string& path) {
 }
 
 bool is_number(const std::string& step) {
-  return !step.empty() && step.size() < 9 && std::all_of(step.begin(), step.end(), [](char c) { return c >= '0' && c <= '9'; });
+  return !step.empty() && step.size() < 9 &&
+         std::all_of(step.begin(), step.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
 // JSON where it is JSON, else a string; what begins like a list, an object or a string has to be one.
@@ -50,7 +51,8 @@ Document Document::from_text(std::string_view text, const std::string& file, con
   document.lines_ = std::move(parsed.lines);
   document.problems_ = std::move(parsed.problems);
   if (!document.json_.is_object()) {
-    document.problems_.push_back({file + ":1", "", "a scenario is a JSON object {...}", "Copy scenarios/baseline.json."});
+    document.problems_.push_back(
+        {file + ":1", "", "a scenario is a JSON object {...}", "Copy scenarios/baseline.json."});
     throw BadInput(std::move(document.problems_));
   }
   for (const std::string& set : sets) {
@@ -124,7 +126,8 @@ Json* Document::descend(const std::vector<std::string>& steps, const std::string
     if (at->is_array()) {
       const std::size_t index = is_number(step) ? std::stoul(step) : at->size() + 1;
       if (index > at->size()) {
-        throw BadInput(option, fmt::format("{} is a list of {}, and {} is no place in it", here, at->size(), in_quotes(step)),
+        throw BadInput(option,
+                       fmt::format("{} is a list of {}, and {} is no place in it", here, at->size(), in_quotes(step)),
                        fmt::format("Use a number from 0 to {} (the last appends).", at->size()));
       }
       if (index == at->size()) at->push_back(nullptr);

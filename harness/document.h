@@ -12,8 +12,8 @@ namespace seeksim::harness {
 
 class Document {
  public:
-  // Reads and parses. `sets` are "key.path=value", applied in order. Throws BadInput where there is nothing to go on with;
-  // what can wait for the other problems is in problems().
+  // Reads and parses. `sets` are "key.path=value", applied in order. Throws BadInput where there is nothing to go on
+  // with; what can wait for the other problems is in problems().
   static Document load(const std::string& file, const std::vector<std::string>& sets = {});
   static Document from_text(std::string_view text, const std::string& file, const std::vector<std::string>& sets = {});
 
@@ -34,10 +34,10 @@ class Document {
 
   std::string file_;
   Json json_;
-  std::map<std::string, int> lines_;              // pointer -> line of file_
-  std::string deepspeed_file_;                    // where the members of "deepspeed" are, when it was a path
+  std::map<std::string, int> lines_;  // pointer -> line of file_
+  std::string deepspeed_file_;        // where the members of "deepspeed" are, when it was a path
   std::map<std::string, int> deepspeed_lines_;
-  std::map<std::string, std::string> options_;    // pointer -> the --set that gave the value
+  std::map<std::string, std::string> options_;  // pointer -> the --set that gave the value
   std::vector<Problem> problems_;
 };
 

@@ -12,12 +12,12 @@ Estimate estimate(const Scenario& scenario) {
   const double micro = scenario.train.layout.micro_batch, ranks = scenario.world.ranks();
   Estimate estimate;
   estimate.parameters = v * c + t * c + l * (12 * c * c + 13 * c) + 2 * c + (d.model.tied ? 0 : v * c);
-  // Weights, gradient, two moments, and the subtree roots of the samples: at most two a level of the rank's share of the
-  // batch, sent and received once each.
+  // Weights, gradient, two moments, and the subtree roots of the samples: at most two a level of the rank's share of
+  // the batch, sent and received once each.
   const double levels = std::log2(std::max(2.0, double(d.global_batch) / ranks)) + 2;
   const double state = 4 * estimate.parameters * (4 + 2 * levels);
-  // Activations kept for the backward pass, fp32: some 20 values of the width and the attention's probabilities, a layer;
-  // logits and their gradient once.
+  // Activations kept for the backward pass, fp32: some 20 values of the width and the attention's probabilities, a
+  // layer; logits and their gradient once.
   const double activations = 4 * micro * (l * (20 * t * c + 2 * h * t * t) + 2 * t * v + 4 * t * c);
   constexpr double kRank = 24 << 10;  // a fiber, its queues and its recorder
   estimate.bytes_per_rank = state + activations + kRank;

@@ -1,5 +1,5 @@
-// What a scenario will take of this machine's memory, before it runs: a world that cannot fit is refused with the way out
-// instead of being killed half-way.
+// What a scenario will take of this machine's memory, before it runs: a world that cannot fit is refused with the way
+// out instead of being killed half-way.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 namespace seeksim::harness {
 
 struct Estimate {
-  double parameters = 0;        // of the model
+  double parameters = 0;  // of the model
   double bytes_per_rank = 0;
-  double bytes = 0;             // all ranks, and the one-rank golden
+  double bytes = 0;  // all ranks, and the one-rank golden
 };
 
 // An upper estimate, within a factor of two of what is seen.

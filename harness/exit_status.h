@@ -5,10 +5,10 @@ namespace seeksim::harness {
 
 enum class ExitStatus : int {
   as_expected = 0,
-  check_failed = 1,   // or an expected failure did not come
-  bad_input = 2,      // bad scenario, file or usage
-  no_progress = 3,    // deadlock, out of time
-  bug = 4             // in seeksim itself
+  check_failed = 1,  // or an expected failure did not come
+  bad_input = 2,     // bad scenario, file or usage
+  no_progress = 3,   // deadlock, out of time
+  bug = 4            // in seeksim itself
 };
 
 constexpr int code(ExitStatus status) { return static_cast<int>(status); }

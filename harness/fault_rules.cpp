@@ -41,7 +41,8 @@ void read_trigger(const Reader& reader, Rule& rule) {
     when.op = runtime::op_kind(op);
     if (*when.op == runtime::OpKind::count_) {
       when.op.reset();
-      reader.problem("op", fmt::format("there is no operation {}", in_quotes(op)), did_you_mean(op, names<runtime::OpKind>()));
+      reader.problem("op", fmt::format("there is no operation {}", in_quotes(op)),
+                     did_you_mean(op, names<runtime::OpKind>()));
     }
   }
   if (const std::string phase = reader.text("phase"); !phase.empty()) {
@@ -63,7 +64,8 @@ void read_link(const Reader& reader, Rule& rule) {
     reader.problem("link", "names both ranks and nodes", "Give {\"from\", \"to\"} or {\"nodes\"}.");
   }
   if (nodes != nullptr) {
-    if (!nodes->is_array() || nodes->size() != 2 || !(*nodes)[0].is_number_integer() || !(*nodes)[1].is_number_integer()) {
+    if (!nodes->is_array() || nodes->size() != 2 || !(*nodes)[0].is_number_integer() ||
+        !(*nodes)[1].is_number_integer()) {
       return;  // the schema said so
     }
     rule.nodes = true;
@@ -104,7 +106,8 @@ std::set<std::string> refuse_foreign_keys(const Reader& reader, const FaultInfo&
   std::set<std::string> foreign;
   for (const auto& [key, value] : reader.value()->items()) {
     const bool known = known_to_schema(key);  // else it was reported as unknown already
-    const bool fits = key == "kind" || std::find(info.parameters.begin(), info.parameters.end(), key) != info.parameters.end();
+    const bool fits =
+        key == "kind" || std::find(info.parameters.begin(), info.parameters.end(), key) != info.parameters.end();
     if (fits || !known) continue;
     foreign.insert(key);
     reader.problem(key.c_str(), fmt::format("means nothing for {}", name(info.kind)),

@@ -1,4 +1,5 @@
-// "faults": the rules of a scenario. Keys, kinds and limits come from the catalogue of faults/, nothing is listed twice.
+// "faults": the rules of a scenario. Keys, kinds and limits come from the catalogue of faults/, nothing is listed
+// twice.
 #pragma once
 
 #include <vector>

@@ -50,14 +50,20 @@ std::string folder_of(const std::string& path) {
 
 std::string what_next(int error) {
   switch (error) {
-    case ENOENT: return "Check the name, and the folder you are in.";
+    case ENOENT:
+      return "Check the name, and the folder you are in.";
     case EACCES:
-    case EPERM: return "Check its permissions.";
-    case EROFS: return "Its file system is read-only: choose another folder.";
+    case EPERM:
+      return "Check its permissions.";
+    case EROFS:
+      return "Its file system is read-only: choose another folder.";
     case ENOSPC:
-    case EDQUOT: return "Its file system is full: make room or choose another folder.";
-    case ENOTDIR: return "A part of the path is a file, not a folder.";
-    default: return "";
+    case EDQUOT:
+      return "Its file system is full: make room or choose another folder.";
+    case ENOTDIR:
+      return "A part of the path is a file, not a folder.";
+    default:
+      return "";
   }
 }
 
@@ -192,10 +198,11 @@ std::string resolve(const std::string& name, const std::string& scenario_file, c
   for (const std::string& candidate : places) {
     if (exists(candidate)) return candidate;
   }
-  throw BadInput(place, fmt::format("there is no file {}", in_quotes(name)),
-                 fmt::format("Looked in the working folder, beside {}, above it, and in seeksim's own folder. Check the "
-                             "name, or give a path that begins with /.",
-                             scenario_file));
+  throw BadInput(
+      place, fmt::format("there is no file {}", in_quotes(name)),
+      fmt::format("Looked in the working folder, beside {}, above it, and in seeksim's own folder. Check the "
+                  "name, or give a path that begins with /.",
+                  scenario_file));
 }
 
 std::string top_folder() { return exists("scenarios") || exists("golden") ? "." : SEEKSIM_SOURCE_DIR; }

@@ -58,9 +58,9 @@ Json key_fields(const runtime::Definition& d) {
   fields["contract"] = kContract;
   fields["numerics"] = "exact";
   fields["training_seed"] = d.training_seed;
-  fields["model"] = {{"family", m.family}, {"layers", m.layers}, {"width", m.width}, {"heads", m.heads},
-                     {"context", m.context}, {"vocab", m.vocab}, {"tied", m.tied}, {"init_stddev", m.init_stddev},
-                     {"norm_eps", m.norm_eps}};
+  fields["model"] = {{"family", m.family}, {"layers", m.layers},           {"width", m.width},
+                     {"heads", m.heads},   {"context", m.context},         {"vocab", m.vocab},
+                     {"tied", m.tied},     {"init_stddev", m.init_stddev}, {"norm_eps", m.norm_eps}};
   // The text's content, not its name. A synthetic source has none.
   if (!d.data.tokens.empty()) {
     const XXH128_hash_t hash = XXH3_128bits(d.data.tokens.data(), d.data.tokens.size() * sizeof(d.data.tokens[0]));
@@ -68,15 +68,19 @@ Json key_fields(const runtime::Definition& d) {
   } else {
     fields["data"] = d.data.synthetic ? std::string("synthetic") : "text " + content_hash(d.data.bytes);
   }
-  fields["optimizer"] = {{"type", o.type}, {"lr", o.lr}, {"beta1", o.betas[0]}, {"beta2", o.betas[1]}, {"eps", o.eps},
-                         {"weight_decay", o.weight_decay}, {"decay_all", o.decay_all}};
+  fields["optimizer"] = {{"type", o.type},          {"lr", o.lr},   {"beta1", o.betas[0]},
+                         {"beta2", o.betas[1]},     {"eps", o.eps}, {"weight_decay", o.weight_decay},
+                         {"decay_all", o.decay_all}};
   fields["scheduler"] = {{"type", s.type}};
   if (s.type == "table") {
     fields["scheduler"]["table"] = s.table;
   } else if (!s.type.empty()) {
-    fields["scheduler"].update({{"warmup_min_lr", s.warmup_min_lr}, {"warmup_max_lr", s.warmup_max_lr},
-                                {"warmup_num_steps", s.warmup_num_steps}, {"total_num_steps", s.total_num_steps},
-                                {"warmup_type", s.warmup_type}, {"warmup_min_ratio", s.warmup_min_ratio},
+    fields["scheduler"].update({{"warmup_min_lr", s.warmup_min_lr},
+                                {"warmup_max_lr", s.warmup_max_lr},
+                                {"warmup_num_steps", s.warmup_num_steps},
+                                {"total_num_steps", s.total_num_steps},
+                                {"warmup_type", s.warmup_type},
+                                {"warmup_min_ratio", s.warmup_min_ratio},
                                 {"cos_min_ratio", s.cos_min_ratio}});
   }
   fields["gradient_clipping"] = d.gradient_clipping;
@@ -100,9 +104,11 @@ std::optional<Golden> stored_golden(const Scenario& scenario) {
   const std::string ending = '-' + key + ".json";
   const std::size_t slash = scenario.file.rfind('/');
   const std::string beside = slash == std::string::npos ? "." : scenario.file.substr(0, slash);
-  for (const std::string& folder : {top_folder() + "/golden", beside + "/golden", beside + "/../golden", beside + "/../../golden"}) {
+  for (const std::string& folder :
+       {top_folder() + "/golden", beside + "/golden", beside + "/../golden", beside + "/../../golden"}) {
     for (const std::string& name : list_folder(folder)) {
-      if (name.size() <= ending.size() || name.compare(name.size() - ending.size(), ending.size(), ending) != 0) continue;
+      if (name.size() <= ending.size() || name.compare(name.size() - ending.size(), ending.size(), ending) != 0)
+        continue;
       const std::string file = folder + '/' + name;
       Golden golden = read_golden(read_file(file, kJsonBytesMax * 64), file);
       if (golden.key == key) return golden;
@@ -180,7 +186,8 @@ std::string difference(const Golden& golden, const runtime::StateDigest& state) 
   if (state.optimizer_steps != want.optimizer_steps) {
     return fmt::format("{} optimizer steps instead of {}", state.optimizer_steps, want.optimizer_steps);
   }
-  if (state.loss_scale != want.loss_scale) return fmt::format("loss scale {} instead of {}", state.loss_scale, want.loss_scale);
+  if (state.loss_scale != want.loss_scale)
+    return fmt::format("loss scale {} instead of {}", state.loss_scale, want.loss_scale);
   std::size_t differing = 0;
   std::string first;
   for (std::size_t i = 0; i < std::min(state.by_tensor.size(), want.by_tensor.size()); ++i) {

@@ -1,5 +1,5 @@
-// Goldens: the undisturbed one-rank run of a training, and the key under which it is stored: a hash of everything that may
-// decide a bit, and of nothing else.
+// Goldens: the undisturbed one-rank run of a training, and the key under which it is stored: a hash of everything that
+// may decide a bit, and of nothing else.
 #pragma once
 
 #include <cstdint>
@@ -18,19 +18,20 @@ inline constexpr const char* kContract = "numerics v1";
 
 struct Golden {
   std::string key;
-  std::string origin;              // a file, or "one-rank run, 0.8 s"
+  std::string origin;  // a file, or "one-rank run, 0.8 s"
   bool stored = false;
   runtime::StateDigest state;
-  std::vector<float> loss;         // one a step
+  std::vector<float> loss;  // one a step
   std::vector<float> grad_norm;
 };
 
-// What the key is a hash of, as JSON with one field a line: printed by `seeksim golden --explain`, hashed by golden_key.
+// What the key is a hash of, as JSON with one field a line: printed by `seeksim golden --explain`, hashed by
+// golden_key.
 Json key_fields(const runtime::Definition& definition);
 std::string golden_key(const runtime::Definition& definition);
 
-// "<name>-<key>.json" for any name, in golden/ of the working folder and beside the scenario's folder. Throws BadInput on a
-// file that is there and broken.
+// "<name>-<key>.json" for any name, in golden/ of the working folder and beside the scenario's folder. Throws BadInput
+// on a file that is there and broken.
 std::optional<Golden> stored_golden(const Scenario& scenario);
 Golden read_golden(const std::string& text, const std::string& file);
 // A finished one-rank run as a golden.

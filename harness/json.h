@@ -1,4 +1,5 @@
-// The JSON value of the harness: keys keep their order, so that a scenario written back reads like the one that came in.
+// The JSON value of the harness: keys keep their order, so that a scenario written back reads like the one that came
+// in.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

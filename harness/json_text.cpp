@@ -107,7 +107,8 @@ class Parser {
 
   Json value(const std::string& pointer, int depth) {
     if (depth > kJsonDepthMax) {
-      fail(fmt::format("nested deeper than {} levels", kJsonDepthMax), "No scenario needs that: is this the right file?");
+      fail(fmt::format("nested deeper than {} levels", kJsonDepthMax),
+           "No scenario needs that: is this the right file?");
     }
     if (with_lines_) out_.lines.emplace(pointer, line_);
     const char c = at_ < text_.size() ? text_[at_] : '\0';
@@ -120,7 +121,8 @@ class Parser {
       at_ += word.size();
       return word == "null" ? Json(nullptr) : Json(word == "true");
     }
-    if (at_ >= text_.size()) fail("the file ends in the middle of a value", "Is it complete? A bracket may be missing.");
+    if (at_ >= text_.size())
+      fail("the file ends in the middle of a value", "Is it complete? A bracket may be missing.");
     fail(fmt::format("a value was expected, found {}", seen()),
          c == '}' || c == ']' ? "A comma before a closing bracket is not JSON: remove it."
                               : "A value is a number, a string in double quotes, true, false, null, [...] or {...}.");
@@ -133,10 +135,11 @@ class Parser {
     skip_space();
     if (take('}')) return result;
     for (;;) {
-      if (at_ >= text_.size() || text_[at_] != '"') {
+      if (at_ >= text_.size()) fail("the file ends inside an object {...}", "Is it complete? A bracket is missing.");
+      if (text_[at_] != '"') {
         fail(fmt::format("a key in double quotes was expected, found {}", seen()),
-             at_ < text_.size() && text_[at_] == '}' ? "A comma before a closing bracket is not JSON: remove it."
-                                                     : "Keys look like \"name\".");
+             text_[at_] == '}' ? "A comma before a closing bracket is not JSON: remove it."
+                               : "Keys look like \"name\".");
       }
       const int key_line = line_;
       std::string key = string();
@@ -153,7 +156,8 @@ class Parser {
       skip_space();
       if (take('}')) return result;
       if (!take(',')) {
-        fail(fmt::format("',' or '}}' was expected after the value of {}, found {}", in_quotes(key), seen()), ends_early());
+        fail(fmt::format("',' or '}}' was expected after the value of {}, found {}", in_quotes(key), seen()),
+             ends_early());
       }
       skip_space();
     }
@@ -220,7 +224,8 @@ class Parser {
       return;
     }
     const std::size_t which = kNames.find(c);
-    if (c == '\0' || which == std::string_view::npos) fail("an unknown escape in a string", "A backslash is written \\\\.");
+    if (c == '\0' || which == std::string_view::npos)
+      fail("an unknown escape in a string", "A backslash is written \\\\.");
     out += kMeans[which];
     at_ += 2;
   }

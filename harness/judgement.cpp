@@ -11,7 +11,8 @@ namespace {
 using How = RankRecord::How;
 
 std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; });
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; });
   return text;
 }
 
@@ -32,7 +33,8 @@ CheckResult finished(const Evidence& e, const std::string& stopped) {
   const std::int64_t steps = e.scenario.train.definition.steps;
   std::size_t ranks = 0;
   for (const RankRecord& rank : e.run.ranks) ranks += rank.how == How::finished;
-  result.detail = fmt::format("{} of {} steps, by {} of {} ranks", e.run.steps.size(), steps, ranks, e.run.ranks.size());
+  result.detail =
+      fmt::format("{} of {} steps, by {} of {} ranks", e.run.steps.size(), steps, ranks, e.run.ranks.size());
   for (std::size_t i = 0; i < e.run.ranks.size(); ++i) {
     const RankRecord& rank = e.run.ranks[i];
     if (rank.how == How::finished && rank.steps_committed != steps) {
@@ -54,8 +56,8 @@ bool names(const std::string& wanted, const CheckResult& check) {
 }
 
 struct Tally {
-  std::vector<std::string> red;          // checks that failed
-  std::vector<std::string> unexpected;   // ... that the expectation does not name
+  std::vector<std::string> red;         // checks that failed
+  std::vector<std::string> unexpected;  // ... that the expectation does not name
   bool named_is_red = false;
 };
 
@@ -92,9 +94,11 @@ bool no_progress(const Evidence& e) {
 void conclude_stop(Judgement& j, const Evidence& e, const Tally& t) {
   const std::string& wanted = e.scenario.expect.argument;
   if (j.stopped.empty()) {
-    conclude(j, ExitStatus::check_failed, "fail", fmt::format("training was expected to stop ({}), and finished", wanted));
+    conclude(j, ExitStatus::check_failed, "fail",
+             fmt::format("training was expected to stop ({}), and finished", wanted));
   } else if (lower(j.stopped).find(lower(wanted)) == std::string::npos) {
-    conclude(j, no_progress(e) ? ExitStatus::no_progress : ExitStatus::check_failed, no_progress(e) ? "no_progress" : "fail",
+    conclude(j, no_progress(e) ? ExitStatus::no_progress : ExitStatus::check_failed,
+             no_progress(e) ? "no_progress" : "fail",
              fmt::format("training was expected to stop for another reason ({}): {}", wanted, j.stopped));
   } else if (!t.red.empty()) {
     conclude(j, ExitStatus::check_failed, "fail", fmt::format("stopped as expected, but red: {}", listed(t.red)));
@@ -137,7 +141,8 @@ Judgement judge(const Evidence& e) {
   } else if (!t.named_is_red) {
     conclude(j, ExitStatus::check_failed, "fail", fmt::format("{} was expected to fail, and holds", expect.argument));
   } else if (!t.unexpected.empty()) {
-    conclude(j, ExitStatus::check_failed, "fail", fmt::format("{} failed as expected, but so did: {}", expect.argument, listed(t.unexpected)));
+    conclude(j, ExitStatus::check_failed, "fail",
+             fmt::format("{} failed as expected, but so did: {}", expect.argument, listed(t.unexpected)));
   } else {
     conclude(j, ExitStatus::as_expected, "pass", fmt::format("{} failed, as expected", expect.argument));
   }

@@ -1,5 +1,5 @@
-// What is wrong with what a user gave us: where, what, and what to do next. Collected, never thrown one by one, so that a
-// person sees all problems of a scenario at once.
+// What is wrong with what a user gave us: where, what, and what to do next. Collected, never thrown one by one, so that
+// a person sees all problems of a scenario at once.
 #pragma once
 
 #include <stdexcept>
@@ -10,10 +10,10 @@
 namespace seeksim::harness {
 
 struct Problem {
-  std::string place;   // "scenarios/x.json:12", "--set steps=abc", "--report"; empty: nowhere in particular
-  std::string path;    // "faults.0.rank", as --set would name it; empty: the whole
+  std::string place;  // "scenarios/x.json:12", "--set steps=abc", "--report"; empty: nowhere in particular
+  std::string path;   // "faults.0.rank", as --set would name it; empty: the whole
   std::string what;
-  std::string next;    // what to do
+  std::string next;  // what to do
 
   // "scenarios/x.json:12: faults.0.rank: rank 9 is not in a world of 8 ranks. Use 0..7."
   std::string text() const;

@@ -1,4 +1,5 @@
-// A bar on stderr for runs that take longer than a second. It only looks, and only when there is a person to look at it.
+// A bar on stderr for runs that take longer than a second. It only looks, and only when there is a person to look at
+// it.
 #pragma once
 
 #include <chrono>

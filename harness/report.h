@@ -34,7 +34,7 @@ std::string report_a_bug(const Scenario& scenario);
 struct ReportExtras {
   std::string backend = "sim";
   std::string device = "cpu";
-  double wall_s = 0;            // of everything, golden included
+  double wall_s = 0;  // of everything, golden included
 };
 Json report_json(const Evidence& evidence, const Judgement& judgement, const ReportExtras& extras);
 // A scenario that could not be run: the same frame with verdict "bad_input" and problems[], or "bug".

@@ -8,8 +8,8 @@
 namespace seeksim::harness {
 namespace {
 
-// JSON knows no NaN and no infinity: they become the strings "NaN", "Infinity" and "-Infinity". A float becomes the double
-// of the same value, printed with the fewest digits that read back exactly.
+// JSON knows no NaN and no infinity: they become the strings "NaN", "Infinity" and "-Infinity". A float becomes the
+// double of the same value, printed with the fewest digits that read back exactly.
 Json number(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
@@ -18,8 +18,8 @@ Json number(double value) {
 
 Json time_or_null(TimeNs ns) { return ns < 0 ? Json(nullptr) : Json(seconds(ns)); }
 
-// The fault behind a recovery: the latest firing before it was noticed, of a rule that names one of the culprits if there
-// is such a rule. Returns the rule's number, -1 when none fits.
+// The fault behind a recovery: the latest firing before it was noticed, of a rule that names one of the culprits if
+// there is such a rule. Returns the rule's number, -1 when none fits.
 int fault_behind(const RunRecord& run, const Recovery& recovery, TimeNs& injected_ns) {
   int best = -1;
   bool best_named = false;
@@ -73,7 +73,8 @@ Json culprits_json(const runtime::Diagnosis& diagnosis) {
   if (diagnosis.links.empty()) {
     for (const int rank : diagnosis.culprits) list.push_back(rank);
   }
-  for (const auto& [from, to] : diagnosis.links) list.push_back("link:" + std::to_string(from) + "->" + std::to_string(to));
+  for (const auto& [from, to] : diagnosis.links)
+    list.push_back("link:" + std::to_string(from) + "->" + std::to_string(to));
   return list;
 }
 
@@ -103,8 +104,8 @@ Json comm_json(const RunRecord& run) {
   Json table = Json::object();
   for (std::size_t kind = 0; kind < run.comm.size(); ++kind) {
     if (run.comm[kind].calls == 0) continue;
-    table[std::string(name(runtime::OpKind(kind)))] = {{"calls", run.comm[kind].calls},
-                                                       {"bytes_sent_per_rank_max", run.comm[kind].bytes_sent_per_rank_max}};
+    table[std::string(name(runtime::OpKind(kind)))] = {
+        {"calls", run.comm[kind].calls}, {"bytes_sent_per_rank_max", run.comm[kind].bytes_sent_per_rank_max}};
   }
   return table;
 }
@@ -119,8 +120,9 @@ Json memory_json(const RunRecord& run) {
 }
 
 Json world_json(const sim::WorldPlan& w) {
-  return {{"nodes", w.nodes},       {"ranks_per_node", w.ranks_per_node}, {"ranks", w.ranks()},
-          {"pipeline", 1},          {"tensor", 1},                        {"network", w.network}};
+  return {{"nodes", w.nodes},   {"ranks_per_node", w.ranks_per_node},
+          {"ranks", w.ranks()}, {"pipeline", 1},
+          {"tensor", 1},        {"network", w.network}};
 }
 
 }  // namespace

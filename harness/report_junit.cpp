@@ -1,4 +1,5 @@
-// JUnit, as CI systems read it: a suite a scenario, a case a check. Made from the JSON reports, so that it cannot disagree.
+// JUnit, as CI systems read it: a suite a scenario, a case a check. Made from the JSON reports, so that it cannot
+// disagree.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -11,24 +12,41 @@ namespace {
 // XML 1.0 has no way to write most control characters, and wants UTF-8: what does not fit becomes '?'.
 std::string xml(const std::string& raw) {
   // Through JSON's replacement of invalid UTF-8, without its quotes and escapes.
-  const std::string text = Json::parse(Json(raw).dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
+  const std::string text =
+      Json::parse(Json(raw).dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
   std::string out;
   for (const char c : text) {
     switch (c) {
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '&': out += "&amp;"; break;
-      case '"': out += "&quot;"; break;
-      case '\'': out += "&apos;"; break;
-      case '\n': out += "&#10;"; break;
-      case '\t': out += "&#9;"; break;
-      default: out += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '&':
+        out += "&amp;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      case '\'':
+        out += "&apos;";
+        break;
+      case '\n':
+        out += "&#10;";
+        break;
+      case '\t':
+        out += "&#9;";
+        break;
+      default:
+        out += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
     }
   }
   return out;
 }
 
-std::string testcase(const std::string& suite, const std::string& name, const char* outcome, const std::string& message) {
+std::string testcase(const std::string& suite, const std::string& name, const char* outcome,
+                     const std::string& message) {
   std::string out = fmt::format("    <testcase classname=\"{}\" name=\"{}\"", xml(suite), xml(name));
   if (outcome == nullptr) return out + "/>\n";
   return out + fmt::format(">\n      <{} message=\"{}\"/>\n    </testcase>\n", outcome, xml(message));
@@ -69,13 +87,18 @@ std::string junit_xml(const std::vector<Json>& reports) {
   int tests = 0, failures = 0, errors = 0;
   for (const Json& report : reports) {
     const Suite suite = suite_of(report);
-    suites += fmt::format("  <testsuite name=\"{}\" tests=\"{}\" failures=\"{}\" errors=\"{}\" time=\"{:.3f}\">\n{}  </testsuite>\n",
-                          xml(report.value("scenario", "?")), suite.tests, suite.failures, suite.errors, report.value("wall_s", 0.0), suite.cases);
+    suites += fmt::format(
+        "  <testsuite name=\"{}\" tests=\"{}\" failures=\"{}\" errors=\"{}\" time=\"{:.3f}\">\n{}  </testsuite>\n",
+        xml(report.value("scenario", "?")), suite.tests, suite.failures, suite.errors, report.value("wall_s", 0.0),
+        suite.cases);
     tests += suite.tests;
     failures += suite.failures;
     errors += suite.errors;
   }
-  return fmt::format("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"seeksim\" tests=\"{}\" failures=\"{}\" errors=\"{}\">\n{}</testsuites>\n", tests, failures, errors, suites);
+  return fmt::format(
+      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"seeksim\" tests=\"{}\" failures=\"{}\" "
+      "errors=\"{}\">\n{}</testsuites>\n",
+      tests, failures, errors, suites);
 }
 
 }  // namespace seeksim::harness

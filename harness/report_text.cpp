@@ -27,8 +27,28 @@ class Story {
         out += style.faint(fmt::format("  ... {} more ...\n", left_out));
         i += left_out;
       }
-      out += fmt::format("  {} {}\n", style.faint(fmt::format("{:>14.6f} s ", seconds(lines_[i].at))), lines_[i].text);
+      out += fmt::format("  {} {}\n", style.faint(fmt::format("{:>14.6f} s ", seconds(lines_[i].at))),
+                         indented(lines_[i].text, style));
     }
+    return out;
+  }
+
+  // Text of several lines (a wait-for graph): the first tells, the rest is shown below it, and not without end.
+  static std::string indented(const std::string& text, const Style& style) {
+    constexpr std::size_t kMore = 8;
+    std::size_t end = text.find('\n');
+    std::string out = text.substr(0, end);
+    std::size_t shown = 0, left_out = 0;
+    while (end != std::string::npos && end + 1 < text.size()) {
+      const std::size_t from = end + 1;
+      end = text.find('\n', from);
+      if (++shown > kMore) {
+        ++left_out;
+        continue;
+      }
+      out += '\n' + style.faint(std::string(21, ' ') + text.substr(from, end == std::string::npos ? end : end - from));
+    }
+    if (left_out > 0) out += '\n' + style.faint(fmt::format("{}... {} more", std::string(21, ' '), left_out));
     return out;
   }
 
@@ -46,7 +66,8 @@ void tell(const Recovery& r, const Style& style, Story& story) {
   if (r.agreed_ns >= 0) {
     story.add(r.agreed_ns, fmt::format("agreed: {}", style.bold(r.diagnosis.text)));
     if (!r.evicted.empty()) {
-      story.add(r.agreed_ns, fmt::format("evicted: {}; {} go on: {}", rank_list(r.evicted), r.survivors.size(), rank_list(r.survivors)));
+      story.add(r.agreed_ns, fmt::format("evicted: {}; {} go on: {}", rank_list(r.evicted), r.survivors.size(),
+                                         rank_list(r.survivors)));
     }
   }
   if (r.rebuilt_ns >= 0) {
@@ -57,11 +78,28 @@ void tell(const Recovery& r, const Style& style, Story& story) {
   }
 }
 
+// What an event is about: its text up to the first colon ("revokes epoch 0").
+std::string subject(const Event& event) { return event.text.substr(0, event.text.find(':')); }
+
+// Many ranks come to the same at nearly the same time: the first speaks, the others are named.
+void tell_events(const std::vector<Event>& events, Story& story) {
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    const Event& first = events[i];
+    std::vector<int> others;
+    while (first.rank >= 0 && i + 1 < events.size() && events[i + 1].rank >= 0 && events[i + 1].rank != first.rank &&
+           subject(events[i + 1]) == subject(first)) {
+      others.push_back(events[++i].rank);
+    }
+    std::sort(others.begin(), others.end());
+    const std::string also =
+        others.empty() ? "" : fmt::format(" (so do {} more: {})", others.size(), rank_list(others));
+    story.add(first.at_ns, first.rank < 0 ? first.text : fmt::format("rank {}: {}{}", first.rank, first.text, also));
+  }
+}
+
 std::string story_of(const RunRecord& run, const Style& style) {
   Story story;
-  for (const Event& event : run.events) {
-    story.add(event.at_ns, event.rank < 0 ? event.text : fmt::format("rank {}: {}", event.rank, event.text));
-  }
+  tell_events(run.events, story);
   for (const Recovery& recovery : run.recoveries) tell(recovery, style, story);
   if (!run.steps.empty()) {
     story.add(run.steps.front().committed_ns, fmt::format("step {} is committed: the first", run.steps.front().step));
@@ -83,15 +121,16 @@ std::string endings(const RunRecord& run) {
       ranks.push_back(int(i));
       if (why.empty()) why = run.ranks[i].why;
     }
-    if (!ranks.empty()) out += fmt::format("  {:<9} {}{}\n", name(how), rank_list(ranks), why.empty() ? "" : ": " + why);
+    const char* word = how == How::died ? "gone" : name(how);
+    if (!ranks.empty()) out += fmt::format("  {:<9} {}{}\n", word, rank_list(ranks), why.empty() ? "" : ": " + why);
   }
   return out;
 }
 
 std::string losses(const RunRecord& run) {
   if (run.steps.empty()) return "  no step was committed\n";
-  return fmt::format("  loss      {} -> {} in {} step{}\n", run.steps.front().loss, run.steps.back().loss, run.steps.size(),
-                     run.steps.size() == 1 ? "" : "s");
+  return fmt::format("  loss      {} -> {} in {} step{}\n", run.steps.front().loss, run.steps.back().loss,
+                     run.steps.size(), run.steps.size() == 1 ? "" : "s");
 }
 
 }  // namespace
@@ -117,14 +156,18 @@ std::string header_text(const Scenario& scenario, const Style& style) {
   const sim::WorldPlan& w = scenario.world;
   std::string out = fmt::format("{}  seed {}, training seed {}\n", style.bold(scenario.name), w.seed, d.training_seed);
   if (!scenario.why.empty()) out += fmt::format("  {}\n", scenario.why);
-  out += fmt::format("  world     {} rank{} ({} x {}), {}\n", w.ranks(), w.ranks() == 1 ? "" : "s", w.nodes, w.ranks_per_node, w.network);
-  out += fmt::format("  model     {}: {} layers, width {}, {} heads, context {}, vocabulary {}; {} parameters\n", d.model.family, d.model.layers,
-                     d.model.width, d.model.heads, d.model.context, d.model.vocab, count_text(estimate(scenario).parameters));
-  const std::string source = d.data.synthetic                 ? "synthetic tokens"
-                             : !scenario.batches_file.empty() ? scenario.batches_file
-                                                              : fmt::format("{} ({})", d.data.text, bytes_text(double(d.data.bytes.size())));
-  out += fmt::format("  training  {} step{} of {} samples from {}; {}, lr {}{}\n", d.steps, d.steps == 1 ? "" : "s", d.global_batch, source,
-                     d.optimizer.type, d.optimizer.lr, d.scheduler.type.empty() ? "" : ", " + d.scheduler.type);
+  out += fmt::format("  world     {} rank{} ({} x {}), {}\n", w.ranks(), w.ranks() == 1 ? "" : "s", w.nodes,
+                     w.ranks_per_node, w.network);
+  out += fmt::format("  model     {}: {} layers, width {}, {} heads, context {}, vocabulary {}; {} parameters\n",
+                     d.model.family, d.model.layers, d.model.width, d.model.heads, d.model.context, d.model.vocab,
+                     count_text(estimate(scenario).parameters));
+  const std::string source = d.data.synthetic ? "synthetic tokens"
+                             : !scenario.batches_file.empty()
+                                 ? scenario.batches_file
+                                 : fmt::format("{} ({})", d.data.text, bytes_text(double(d.data.bytes.size())));
+  out += fmt::format("  training  {} step{} of {} samples from {}; {}, lr {}{}\n", d.steps, d.steps == 1 ? "" : "s",
+                     d.global_batch, source, d.optimizer.type, d.optimizer.lr,
+                     d.scheduler.type.empty() ? "" : ", " + d.scheduler.type);
   for (std::size_t i = 0; i < scenario.faults.size(); ++i) {
     out += fmt::format("  faults.{}  {}\n", i, faults::text(faults::with_defaults(scenario.faults[i])));
   }
@@ -133,8 +176,9 @@ std::string header_text(const Scenario& scenario, const Style& style) {
 }
 
 std::string report_a_bug(const Scenario& scenario) {
-  return fmt::format("This is a bug in seeksim. Please report it with the scenario and the command:\n  seeksim run {} --seed {}\n", scenario.file,
-                     scenario.world.seed);
+  return fmt::format(
+      "This is a bug in seeksim. Please report it with the scenario and the command:\n  seeksim run {} --seed {}\n",
+      scenario.file, scenario.world.seed);
 }
 
 std::string story_text(const Evidence& e, const Judgement& j, const Style& style) {
@@ -152,13 +196,18 @@ std::string story_text(const Evidence& e, const Judgement& j, const Style& style
   std::size_t width = 0;
   for (const CheckResult& check : j.checks) width = std::max(width, check.name.size());
   for (const CheckResult& check : j.checks) {
-    out += fmt::format("  {}  {:<{}}  {}\n", check.ok ? style.good("ok  ") : style.bad("FAIL"), check.name, std::min<std::size_t>(width, 40), check.detail);
+    out += fmt::format("  {}  {:<{}}  {}\n", check.ok ? style.good("ok  ") : style.bad("FAIL"), check.name,
+                       std::min<std::size_t>(width, 40), check.detail);
   }
   const bool good = j.status == ExitStatus::as_expected;
-  const std::string word = good ? "PASS" : j.status == ExitStatus::bug ? "BUG" : j.status == ExitStatus::no_progress ? "NO PROGRESS" : "FAIL";
+  const std::string word = good                                  ? "PASS"
+                           : j.status == ExitStatus::bug         ? "BUG"
+                           : j.status == ExitStatus::no_progress ? "NO PROGRESS"
+                                                                 : "FAIL";
   const auto state = e.run.state();
-  out += fmt::format("{} {}: {}  (virtual {:.6f} s, wall {:.2f} s{})\n", good ? style.good(word) : style.bad(word), e.scenario.name, j.sentence,
-                     seconds(e.run.virtual_ns), e.run.wall_s, state ? ", params " + hex(state->params) : "");
+  out += fmt::format("{} {}: {}  (virtual {:.6f} s, wall {:.2f} s{})\n", good ? style.good(word) : style.bad(word),
+                     e.scenario.name, j.sentence, seconds(e.run.virtual_ns), e.run.wall_s,
+                     state ? ", params " + hex(state->params) : "");
   return out;
 }
 

@@ -33,7 +33,8 @@ void probe_files(const Scenario& scenario, const RunOptions& options) {
   }
   if (!options.save_gradients.empty() && options.gradients_step > scenario.train.definition.steps) {
     throw BadInput(fmt::format("--save-gradients {}:{}", options.gradients_step, options.save_gradients),
-                   fmt::format("the scenario has {} steps", scenario.train.definition.steps), "Steps are counted from 1 here.");
+                   fmt::format("the scenario has {} steps", scenario.train.definition.steps),
+                   "Steps are counted from 1 here.");
   }
 }
 
@@ -57,7 +58,8 @@ SimulationOptions simulation_options(const RunOptions& options) {
 }
 
 // A second run with the same seed, held against the first.
-CheckResult same_again(const Scenario& scenario, const RunOptions& options, const Simulation& first, const RunRecord& run) {
+CheckResult same_again(const Scenario& scenario, const RunOptions& options, const Simulation& first,
+                       const RunRecord& run) {
   SimulationOptions again = simulation_options(options);
   again.gradients_of = -1;
   again.keep_final_weights = false;
@@ -72,10 +74,12 @@ CheckResult same_again(const Scenario& scenario, const RunOptions& options, cons
 }
 
 void save_results(const Scenario& scenario, const RunOptions& options, const RunRecord& run) {
-  if (!options.save_final.empty()) save_tensors(options.save_final, run.final_weights, "weights after the last step", "--save-final");
+  if (!options.save_final.empty())
+    save_tensors(options.save_final, run.final_weights, "weights after the last step", "--save-final");
   if (!options.save_gradients.empty()) {
     save_tensors(options.save_gradients, run.gradients,
-                 fmt::format("gradients of step {}, reduced, unscaled, before clipping", options.gradients_step), "--save-gradients");
+                 fmt::format("gradients of step {}, reduced, unscaled, before clipping", options.gradients_step),
+                 "--save-gradients");
   }
   if (!options.save_batches.empty()) save_batches(options.save_batches, scenario.train.definition);
 }
@@ -95,7 +99,8 @@ Golden run_golden(const Scenario& scenario, const std::string& key) {
   Simulation simulation(one, {});
   const RunRecord run = simulation.run();
   if (!run.state()) {
-    const std::string why = run.ranks.empty() ? "" : fmt::format(": rank 0 {} {}", name(run.ranks[0].how), run.ranks[0].why);
+    const std::string why =
+        run.ranks.empty() ? "" : fmt::format(": rank 0 {} {}", name(run.ranks[0].how), run.ranks[0].why);
     throw std::runtime_error("the undisturbed one-rank run did not finish" + why);
   }
   return golden_of(run, key);
@@ -134,7 +139,8 @@ Outcome run_scenario(const Scenario& given, const RunOptions& options, const Pri
   tell(story_text(evidence, judgement, options.style));
   if (judgement.status == ExitStatus::bug) tell(report_a_bug(scenario));
 
-  Outcome outcome{judgement.status, scenario.name, report_json(evidence, judgement, {"sim", "cpu", seconds_since(start)})};
+  Outcome outcome{
+      judgement.status, scenario.name, report_json(evidence, judgement, {"sim", "cpu", seconds_since(start)}), {}};
   save_results(scenario, options, run);
   save_folder(scenario, options, outcome, text);
   return outcome;
@@ -142,10 +148,7 @@ Outcome run_scenario(const Scenario& given, const RunOptions& options, const Pri
 
 Outcome run_file(const std::string& file, const LoadOptions& load, const RunOptions& options, const Print& print) {
   const auto failed = [&](const char* verdict, ExitStatus status, std::vector<std::string> problems) {
-    std::string text;
-    for (const std::string& problem : problems) text += options.style.bad("seeksim: ") + problem + '\n';
-    print(text);
-    return Outcome{status, file, failure_json(file, verdict, status, problems)};
+    return Outcome{status, file, failure_json(file, verdict, status, problems), problems};
   };
   std::string seed = load.seed ? fmt::format(" --seed {}", *load.seed) : "";
   try {
@@ -155,10 +158,12 @@ Outcome run_file(const std::string& file, const LoadOptions& load, const RunOpti
     for (const Problem& problem : bad.problems()) problems.push_back(problem.text());
     return failed("bad_input", ExitStatus::bad_input, std::move(problems));
   } catch (const std::bad_alloc&) {
-    return failed("bad_input", ExitStatus::bad_input, {file + ": the machine has not enough memory. Use fewer ranks or a smaller model."});
+    return failed("bad_input", ExitStatus::bad_input,
+                  {file + ": the machine has not enough memory. Use fewer ranks or a smaller model."});
   } catch (const std::exception& error) {
-    return failed("bug", ExitStatus::bug, {fmt::format("{}: this is a bug in seeksim: {}", file, error.what()),
-                                           fmt::format("please report it with the scenario and the command: seeksim run {}{}", file, seed)});
+    return failed("bug", ExitStatus::bug,
+                  {fmt::format("{}: this is a bug in seeksim: {}", file, error.what()),
+                   fmt::format("please report it with the scenario and the command: seeksim run {}{}", file, seed)});
   }
 }
 

@@ -16,26 +16,27 @@ namespace seeksim::harness {
 struct RunOptions {
   double wall_limit_s = 0;
   bool verify_determinism = false;
-  bool progress = false;               // a bar on stderr
+  bool progress = false;  // a bar on stderr
   Style style;
-  std::string storage_folder;          // for "storage": "real"
-  std::string out;                     // --out: this scenario's folder; empty: none
-  std::string save_initial;            // files; empty: not saved
+  std::string storage_folder;  // for "storage": "real"
+  std::string out;             // --out: this scenario's folder; empty: none
+  std::string save_initial;    // files; empty: not saved
   std::string save_final;
   std::string save_batches;
   std::string save_gradients;
-  std::int64_t gradients_step = 0;     // counted from 1
+  std::int64_t gradients_step = 0;  // counted from 1
 };
 
 struct Outcome {
   ExitStatus status = ExitStatus::as_expected;
-  std::string name;                    // of the scenario, or of its file when it cannot be read
+  std::string name;  // of the scenario, or of its file when it cannot be read
   Json report;
+  std::vector<std::string> problems;  // why it could not be run; empty when it was
 };
 
 using Print = std::function<void(std::string_view)>;
 
-// Loads and runs. Bad input and bugs become outcomes, so that other scenarios go on; both are printed.
+// Loads and runs. Bad input and bugs become outcomes with problems, so that other scenarios go on.
 Outcome run_file(const std::string& file, const LoadOptions& load, const RunOptions& options, const Print& print);
 
 // Runs a loaded scenario. Throws BadInput where a file cannot be written.

@@ -19,12 +19,18 @@ bool same_numbers(const runtime::StepRecord& a, const runtime::StepRecord& b) {
 
 const char* name(RankRecord::How how) {
   switch (how) {
-    case RankRecord::How::running: return "did not end";
-    case RankRecord::How::finished: return "finished";
-    case RankRecord::How::evicted: return "evicted";
-    case RankRecord::How::stopped: return "stopped";
-    case RankRecord::How::died: return "died";
-    case RankRecord::How::threw: return "threw";
+    case RankRecord::How::running:
+      return "did not end";
+    case RankRecord::How::finished:
+      return "finished";
+    case RankRecord::How::evicted:
+      return "evicted";
+    case RankRecord::How::stopped:
+      return "stopped";
+    case RankRecord::How::died:
+      return "died";
+    case RankRecord::How::threw:
+      return "threw";
   }
   return "?";
 }

@@ -1,5 +1,5 @@
-// What a run did, as plain values: filled by an Observer while the simulator runs, or by hand in tests. Checks and reports
-// see this and nothing else, so that they can be tried without running anything.
+// What a run did, as plain values: filled by an Observer while the simulator runs, or by hand in tests. Checks and
+// reports see this and nothing else, so that they can be tried without running anything.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct RankRecord {
   enum class How : std::uint8_t { running, finished, evicted, stopped, died, threw } how = How::running;
   std::string why;
   std::int64_t steps_committed = 0;
-  runtime::StateDigest state;     // of a rank that finished
+  runtime::StateDigest state;  // of a rank that finished
 };
 const char* name(RankRecord::How how);
 
@@ -30,18 +30,18 @@ const char* name(RankRecord::How how);
 struct Recovery {
   std::uint32_t epoch = 0;
   std::int64_t step = 0;
-  int first_rank = -1;            // who noticed first
+  int first_rank = -1;  // who noticed first
   runtime::ErrorKind error = runtime::ErrorKind::count_;
-  runtime::Op op;                 // in which it noticed
+  runtime::Op op;  // in which it noticed
   runtime::Diagnosis diagnosis;
   std::vector<int> evicted;
   std::vector<int> survivors;
-  TimeNs detected_ns = -1;        // first rank
-  TimeNs agreed_ns = -1;          // last rank, as the two below
+  TimeNs detected_ns = -1;  // first rank
+  TimeNs agreed_ns = -1;    // last rank, as the two below
   TimeNs rebuilt_ns = -1;
-  TimeNs resumed_ns = -1;         // -1: never
+  TimeNs resumed_ns = -1;  // -1: never
   std::int64_t steps_lost = 0;
-  std::vector<int> of_another_mind;   // ranks whose diagnosis named others
+  std::vector<int> of_another_mind;  // ranks whose diagnosis named others
 };
 
 // A step in which a rank reported other numbers than the first rank to commit it.
@@ -65,13 +65,13 @@ struct RunRecord {
   std::uint64_t fingerprint = 0;
   std::string wait_for_graph;
   std::vector<RankRecord> ranks;
-  std::vector<runtime::StepRecord> steps;       // committed, in order; as the first rank to commit reported it
-  std::uint64_t step_comparisons = 0;           // how often a rank's step was held against another's
-  std::vector<Disagreement> disagreements;      // the first few
-  std::vector<Recovery> recoveries;             // by epoch
+  std::vector<runtime::StepRecord> steps;   // committed, in order; as the first rank to commit reported it
+  std::uint64_t step_comparisons = 0;       // how often a rank's step was held against another's
+  std::vector<Disagreement> disagreements;  // the first few
+  std::vector<Recovery> recoveries;         // by epoch
   std::vector<faults::RuleStatus> faults;
-  std::vector<Event> events;                    // from the world and the fault plan, in order
-  std::vector<sim::CommUse> comm;               // indexed by OpKind
+  std::vector<Event> events;       // from the world and the fault plan, in order
+  std::vector<sim::CommUse> comm;  // indexed by OpKind
   std::vector<std::size_t> memory_peak_by_tag;
   std::size_t memory_peak = 0;
   std::vector<runtime::NamedTensor> final_weights;

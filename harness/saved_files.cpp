@@ -13,7 +13,8 @@ using runtime::TensorBytes;
 
 void save_tensors(const std::string& file, const std::vector<runtime::NamedTensor>& tensors, const std::string& what,
                   const std::string& option) {
-  if (tensors.empty()) throw BadInput(option + ' ' + file, "there is nothing to save", "The run did not get that far (see above).");
+  if (tensors.empty())
+    throw BadInput(option + ' ' + file, "there is nothing to save", "The run did not get that far (see above).");
   std::vector<TensorBytes> all;
   for (const runtime::NamedTensor& tensor : tensors) all.push_back(to_bytes(tensor));
   write_file(file, runtime::write_safetensors(all, {{"format", "pt"}, {"made_by", "seeksim"}, {"what", what}}));
@@ -32,7 +33,8 @@ void save_batches(const std::string& file, const runtime::Definition& definition
     const std::vector<std::int32_t> batch = runtime::step_tokens(definition, step);
     tokens.bytes.append(reinterpret_cast<const char*>(batch.data()), batch.size() * sizeof(batch[0]));
   }
-  write_file(file, runtime::write_safetensors({tokens}, {{"made_by", "seeksim"}, {"what", "token ids, (steps, batch, context + 1)"}}));
+  write_file(file, runtime::write_safetensors(
+                       {tokens}, {{"made_by", "seeksim"}, {"what", "token ids, (steps, batch, context + 1)"}}));
 }
 
 }  // namespace seeksim::harness

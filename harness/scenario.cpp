@@ -1,4 +1,5 @@
-// Loading: document -> schema -> meaning. Every stage reports all it finds, and one that cannot judge a value leaves it.
+// Loading: document -> schema -> meaning. Every stage reports all it finds, and one that cannot judge a value leaves
+// it.
 #include "harness/scenario.h"
 
 #include <fmt/format.h>
@@ -37,11 +38,13 @@ void read_name(const Reader& top, Scenario& scenario) {
   scenario.name = top.text("name");
   scenario.why = top.text("why");
   const auto fits = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
+           c == '.';
   };
   if (scenario.name.empty()) return;
   if (!std::all_of(scenario.name.begin(), scenario.name.end(), fits) || scenario.name[0] == '.') {
-    top.problem("name", fmt::format("{} cannot name files", in_quotes(scenario.name)), "Use letters, digits, '_', '-' and '.'.");
+    top.problem("name", fmt::format("{} cannot name files", in_quotes(scenario.name)),
+                "Use letters, digits, '_', '-' and '.'.");
   }
 }
 
@@ -78,15 +81,19 @@ void read_text(const Reader& data, Scenario& scenario) {
   }
   const std::size_t size = definition.data.bytes.size(), least = std::size_t(definition.model.context) + 1;
   if (size == 0) {
-    data.problem("text", fmt::format("{} is empty", in_quotes(definition.data.text)), "Name a file with some prose in it.");
+    data.problem("text", fmt::format("{} is empty", in_quotes(definition.data.text)),
+                 "Name a file with some prose in it.");
   } else if (size < least) {
-    data.problem("text", fmt::format("{} holds {} bytes; one sample takes context + 1 = {}", in_quotes(definition.data.text), size, least),
+    data.problem("text",
+                 fmt::format("{} holds {} bytes; one sample takes context + 1 = {}", in_quotes(definition.data.text),
+                             size, least),
                  "Use a longer text or a smaller model.context.");
   }
 }
 
 // Given samples, as --save-batches writes them: held against the model now, since the kernels trust their tokens.
-std::vector<std::int32_t> given_tokens(const std::string& bytes, const runtime::ModelPlan& model) {
+std::vector<std::int32_t> given_tokens(const std::string& bytes, const runtime::ModelPlan& model,
+                                       runtime::Index& batch) {
   for (const runtime::TensorBytes& tensor : runtime::read_safetensors(bytes)) {
     if (tensor.name != "tokens") continue;
     if (tensor.dtype != runtime::DType::i32 || tensor.shape.size() != 3 || tensor.shape[2] != model.context + 1) {
@@ -95,9 +102,11 @@ std::vector<std::int32_t> given_tokens(const std::string& bytes, const runtime::
     }
     std::vector<std::int32_t> tokens(tensor.bytes.size() / sizeof(std::int32_t));
     std::memcpy(tokens.data(), tensor.bytes.data(), tensor.bytes.size());
+    batch = tensor.shape[1];
     if (tokens.empty()) throw std::runtime_error("\"tokens\" is empty");
     for (const std::int32_t token : tokens) {
-      if (token < 0 || token >= model.vocab) throw std::runtime_error(fmt::format("token {} is not below the vocabulary of {}", token, model.vocab));
+      if (token < 0 || token >= model.vocab)
+        throw std::runtime_error(fmt::format("token {} is not below the vocabulary of {}", token, model.vocab));
     }
     return tokens;
   }
@@ -109,12 +118,22 @@ void read_batches(const Reader& data, Scenario& scenario) {
   const std::string place = data.findings().place(data.at("batches"));
   try {
     const std::string path = resolve(scenario.batches_file, scenario.file, place);
-    scenario.train.definition.data.tokens = given_tokens(read_file(path, kWeightBytesMax, place), scenario.train.definition.model);
+    scenario.train.definition.data.tokens =
+        given_tokens(read_file(path, kWeightBytesMax, place), scenario.train.definition.model, scenario.given_batch);
   } catch (const BadInput& bad) {
     for (const Problem& problem : bad.problems()) data.findings().add(problem);
   } catch (const std::exception& error) {
-    data.problem("batches", fmt::format("{} cannot be trained on: {}", in_quotes(scenario.batches_file), error.what()), "");
+    data.problem("batches", fmt::format("{} cannot be trained on: {}", in_quotes(scenario.batches_file), error.what()),
+                 "");
   }
+}
+
+void check_given_batch(const Reader& data, const Scenario& scenario) {
+  const int wanted = scenario.train.definition.global_batch;
+  if (scenario.given_batch == 0 || scenario.given_batch == wanted) return;
+  data.problem("batches",
+               fmt::format("the file has {} samples a step, and train_batch_size is {}", scenario.given_batch, wanted),
+               "Make them equal.");
 }
 
 void read_data(const Reader& data, Scenario& scenario) {
@@ -125,12 +144,14 @@ void read_data(const Reader& data, Scenario& scenario) {
   if (text + batches + definition.data.synthetic > 1) {
     data.problem("", "more than one source is named", "Keep one of text, synthetic and batches.");
   } else if (!text && !batches && !definition.data.synthetic) {
-    if (data.value() != nullptr) data.problem("", "there is nothing to train on", "Add \"text\": FILE or \"synthetic\": true.");
+    if (data.value() != nullptr)
+      data.problem("", "there is nothing to train on", "Add \"text\": FILE or \"synthetic\": true.");
   } else if (batches) {
     read_batches(data, scenario);
   } else if (text && !definition.data.text.empty()) {
     if (definition.model.vocab < 256) {
-      data.findings().add("/model/vocab", fmt::format("{} is too small for a text, whose bytes are the tokens", definition.model.vocab),
+      data.findings().add("/model/vocab",
+                          fmt::format("{} is too small for a text, whose bytes are the tokens", definition.model.vocab),
                           "Use 256 or more.");
     }
     read_text(data, scenario);
@@ -157,7 +178,9 @@ int read_world(const Reader& world, Scenario& scenario) {
   }
   if (nodes < 1 || per_node < 1 || nodes > 100'000 || per_node > 100'000) return 0;
   if (nodes * per_node > kRanksMax) {
-    world.problem("", fmt::format("{} x {} = {} ranks are more than the {} that fit into one process", nodes, per_node, nodes * per_node, kRanksMax),
+    world.problem("",
+                  fmt::format("{} x {} = {} ranks are more than the {} that fit into one process", nodes, per_node,
+                              nodes * per_node, kRanksMax),
                   "Use fewer nodes or ranks_per_node.");
     return 0;
   }
@@ -290,6 +313,7 @@ Scenario load(Document document, const LoadOptions& options) {
   read_data(top.child("data"), scenario);
   const int ranks = read_world(top.child("world"), scenario);
   read_deepspeed(top.child("deepspeed"), ranks, scenario);
+  check_given_batch(top.child("data"), scenario);
   read_lr_table(top, scenario);
   scenario.faults = read_faults(top, ranks > 0 ? node_of(scenario.world) : std::vector<int>());
   read_recovery(top.child("recovery"), scenario);
@@ -316,7 +340,8 @@ Scenario one_rank(const Scenario& scenario) {
   Scenario one = undisturbed(scenario);
   one.world.nodes = one.world.ranks_per_node = 1;
   one.train.layout.micro_batch = std::min(8, one.train.definition.global_batch);
-  one.accumulation = (one.train.definition.global_batch + one.train.layout.micro_batch - 1) / one.train.layout.micro_batch;
+  one.accumulation =
+      (one.train.definition.global_batch + one.train.layout.micro_batch - 1) / one.train.layout.micro_batch;
   return one;
 }
 

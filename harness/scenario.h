@@ -1,5 +1,5 @@
-// Scenario: one idea as plain values. Loaded strictly (all problems at once), written back to JSON without loss, so that
-// shrinking and sweeps can edit values.
+// Scenario: one idea as plain values. Loaded strictly (all problems at once), written back to JSON without loss, so
+// that shrinking and sweeps can edit values.
 #pragma once
 
 #include <memory>
@@ -16,39 +16,40 @@ namespace seeksim::harness {
 
 // A check as a scenario names it: "golden:bitwise", {"recoveries": 1}. Canonical form: name, or name:argument.
 struct CheckSpec {
-  std::string name;       // "culprit"
-  std::string argument;   // "5"; empty where there is none
+  std::string name;      // "culprit"
+  std::string argument;  // "5"; empty where there is none
   std::string text() const { return argument.empty() ? name : name + ':' + argument; }
   friend bool operator==(const CheckSpec&, const CheckSpec&) = default;
 };
 
 struct Expect {
   enum class What { pass, check_fails, stops } what = What::pass;
-  std::string argument;   // the check, or words of the reason
+  std::string argument;  // the check, or words of the reason
   friend bool operator==(const Expect&, const Expect&) = default;
 };
 
 struct Scenario {
-  std::string file;                 // where it came from; "" when made in memory
+  std::string file;  // where it came from; "" when made in memory
   std::string name;
   std::string why;
   runtime::TrainPlan train;
-  sim::WorldPlan world;             // world.seed is the scenario's seed
+  sim::WorldPlan world;  // world.seed is the scenario's seed
   std::vector<faults::Rule> faults;
   std::vector<CheckSpec> checks;
   Expect expect;
-  std::string init_file;            // --init or model.init; train.definition.initial_weights holds its bytes
-  std::string batches_file;         // data.batches; train.definition.data.tokens holds its content
+  std::string init_file;           // --init or model.init; train.definition.initial_weights holds its bytes
+  std::string batches_file;        // data.batches; train.definition.data.tokens holds its content
+  runtime::Index given_batch = 0;  // samples a step in that file; 0: no file
   bool real_storage = false;
-  int accumulation = 1;             // gradient_accumulation_steps, as DeepSpeed derives it
-  std::vector<std::string> notes;   // said once: keys without effect, defaults that surprise
+  int accumulation = 1;            // gradient_accumulation_steps, as DeepSpeed derives it
+  std::vector<std::string> notes;  // said once: keys without effect, defaults that surprise
 };
 
 // What a loader may be told beyond the file.
 struct LoadOptions {
-  std::vector<std::string> sets;    // --set
-  std::string init;                 // --init
-  const std::uint64_t* seed = nullptr;   // --seed
+  std::vector<std::string> sets;        // --set
+  std::string init;                     // --init
+  const std::uint64_t* seed = nullptr;  // --seed
 };
 
 // Throws BadInput with every problem of the scenario.

@@ -11,8 +11,8 @@ namespace {
 
 Json model_json(const Scenario& scenario) {
   const runtime::ModelPlan& m = scenario.train.definition.model;
-  Json model = {{"family", m.family}, {"layers", m.layers},   {"width", m.width}, {"heads", m.heads},
-                {"context", m.context}, {"vocab", m.vocab}, {"tied", m.tied}};
+  Json model = {{"family", m.family},   {"layers", m.layers}, {"width", m.width}, {"heads", m.heads},
+                {"context", m.context}, {"vocab", m.vocab},   {"tied", m.tied}};
   if (!scenario.init_file.empty()) model["init"] = scenario.init_file;
   model["init_stddev"] = m.init_stddev;
   model["norm_eps"] = m.norm_eps;

@@ -14,14 +14,21 @@ namespace {
 
 std::string type_of(const Json& value) {
   switch (value.type()) {
-    case Json::value_t::null: return "null";
-    case Json::value_t::object: return "an object";
-    case Json::value_t::array: return "a list";
-    case Json::value_t::string: return "a string";
-    case Json::value_t::boolean: return "a boolean";
+    case Json::value_t::null:
+      return "null";
+    case Json::value_t::object:
+      return "an object";
+    case Json::value_t::array:
+      return "a list";
+    case Json::value_t::string:
+      return "a string";
+    case Json::value_t::boolean:
+      return "a boolean";
     case Json::value_t::number_integer:
-    case Json::value_t::number_unsigned: return "an integer";
-    default: return "a number";
+    case Json::value_t::number_unsigned:
+      return "an integer";
+    default:
+      return "a number";
   }
 }
 
@@ -89,8 +96,8 @@ class Explainer {
     if (value.is_string() && number) next = "Write it without quotes.";
     if (value.is_string() && types[0] == "boolean") next = "Write true or false without quotes.";
     if (value.is_number_float() && types[0] == "integer") next = "Write a whole number.";
-    const std::string found = value.is_structured() || value.is_null() ? type_of(value)
-                                                                       : type_of(value) + ' ' + shown(value);
+    const std::string found =
+        value.is_structured() || value.is_null() ? type_of(value) : type_of(value) + ' ' + shown(value);
     add(pointer, fmt::format("{} was expected, found {}", fmt::join(names, " or "), found), next);
     return false;
   }
@@ -131,7 +138,8 @@ class Explainer {
       return found == schema.end() ? otherwise : found->get<std::size_t>();
     };
     if (value.size() < limit("minProperties", 0) && !unknown) add(pointer, "an object with a key was expected", "");
-    if (value.size() > limit("maxProperties", value.size())) add(pointer, "only one key may be here", "Write several entries.");
+    if (value.size() > limit("maxProperties", value.size()))
+      add(pointer, "only one key may be here", "Write several entries.");
   }
 
   // What the schema says about a key that is missing.

@@ -14,7 +14,10 @@ using runtime::Ending;
 
 struct Simulation::Impl {
   Impl(const Scenario& s, SimulationOptions o)
-      : scenario(s), options(std::move(o)), world(plan_of(s, options)), faults(s.faults, s.world.seed, node_of(s.world)),
+      : scenario(s),
+        options(std::move(o)),
+        world(plan_of(s, options)),
+        faults(s.faults, s.world.seed, node_of(s.world)),
         collector(s.world.ranks(), options.gradients_of) {
     if (!options.storage_folder.empty()) files.emplace(options.storage_folder);
   }
@@ -36,7 +39,7 @@ struct Simulation::Impl {
   Collector collector;
   std::optional<runtime::PosixStorage> files;
   static constexpr int kFiringsTold = 5;
-  std::vector<int> told;   // firings in the story, by rule
+  std::vector<int> told;  // firings in the story, by rule
 };
 
 Simulation::Simulation(const Scenario& scenario, SimulationOptions options)

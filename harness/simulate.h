@@ -1,4 +1,5 @@
-// A scenario on simulated ranks: builds the world and the fault plan, hands train() to each rank, keeps what was observed.
+// A scenario on simulated ranks: builds the world and the fault plan, hands train() to each rank, keeps what was
+// observed.
 #pragma once
 
 #include <functional>
@@ -11,10 +12,10 @@
 namespace seeksim::harness {
 
 struct SimulationOptions {
-  std::int64_t gradients_of = -1;        // step (from 0) whose gradients are kept; -1: none
+  std::int64_t gradients_of = -1;  // step (from 0) whose gradients are kept; -1: none
   bool keep_final_weights = false;
-  double wall_limit_s = 0;               // 0: none
-  std::string storage_folder;            // real files below it; empty: simulated ones
+  double wall_limit_s = 0;     // 0: none
+  std::string storage_folder;  // real files below it; empty: simulated ones
   std::function<void(TimeNs now, std::int64_t steps)> progress;
 };
 
@@ -23,7 +24,7 @@ class Simulation {
  public:
   Simulation(const Scenario& scenario, SimulationOptions options);
   ~Simulation();
-  RunRecord run();   // once
+  RunRecord run();  // once
   const runtime::Recorder& recorder(int rank) const;
 
  private:

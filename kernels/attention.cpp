@@ -24,8 +24,8 @@ void attention_forward(Lane, AttentionShape shape, Mat<const float> qkv, Mat<flo
   products().attention_forward(shape, qkv, probs, out);
 }
 
-void attention_backward(Lane, AttentionShape shape, Mat<const float> dout, Mat<const float> qkv,
-                        Mat<const float> probs, Mat<float> scratch, Mat<float> dqkv) {
+void attention_backward(Lane, AttentionShape shape, Mat<const float> dout, Mat<const float> qkv, Mat<const float> probs,
+                        Mat<float> scratch, Mat<float> dqkv) {
   check_shapes(shape, qkv, probs, dout);
   SEEKSIM_CHECK(scratch.rows >= shape.tokens && scratch.cols >= shape.tokens, "scratch %lld x %lld",
                 static_cast<long long>(scratch.rows), static_cast<long long>(scratch.cols));

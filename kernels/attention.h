@@ -1,5 +1,5 @@
-// Causal multi-head attention, forward and backward. The row of qkv holds, head by head, [q | k | v] of head_dim each, so
-// that a contiguous group of heads is a contiguous slab. Masked keys are skipped, never multiplied by zero.
+// Causal multi-head attention, forward and backward. The row of qkv holds, head by head, [q | k | v] of head_dim each,
+// so that a contiguous group of heads is a contiguous slab. Masked keys are skipped, never multiplied by zero.
 #pragma once
 
 #include "kernels/view.h"

@@ -1,5 +1,5 @@
-// fp32 <-> bf16 and fp16 for one lane by integer operations (R8): round to nearest even, denormals kept, every NaN becomes
-// 0x7fff. 16-bit values travel in the low half of a 32-bit lane.
+// fp32 <-> bf16 and fp16 for one lane by integer operations (R8): round to nearest even, denormals kept, every NaN
+// becomes 0x7fff. 16-bit values travel in the low half of a 32-bit lane.
 #pragma once
 
 #include "kernels/scalar.h"

@@ -13,20 +13,20 @@ struct CheckError : std::logic_error {
 
 // Formats like printf and throws CheckError{"file:line: check failed: condition: message"}.
 [[noreturn, gnu::format(printf, 4, 5), gnu::cold]] void check_failed(const char* file, int line, const char* condition,
-                                                                      const char* format, ...);
+                                                                     const char* format, ...);
 
 }  // namespace seeksim
 
 // SEEKSIM_CHECK(n > 0, "n is %lld", static_cast<long long>(n));
-#define SEEKSIM_CHECK(condition, ...)                                                      \
-  do {                                                                                     \
+#define SEEKSIM_CHECK(condition, ...)                                                       \
+  do {                                                                                      \
     if (!(condition)) ::seeksim::check_failed(__FILE__, __LINE__, #condition, __VA_ARGS__); \
   } while (false)
 
 // For integers: prints both values.
-#define SEEKSIM_CHECK_EQ(a, b)                                                                   \
-  do {                                                                                           \
-    const long long seeksim_a = static_cast<long long>(a), seeksim_b = static_cast<long long>(b); \
-    if (seeksim_a != seeksim_b)                                                                  \
+#define SEEKSIM_CHECK_EQ(a, b)                                                                         \
+  do {                                                                                                 \
+    const long long seeksim_a = static_cast<long long>(a), seeksim_b = static_cast<long long>(b);      \
+    if (seeksim_a != seeksim_b)                                                                        \
       ::seeksim::check_failed(__FILE__, __LINE__, #a " == " #b, "%lld != %lld", seeksim_a, seeksim_b); \
   } while (false)

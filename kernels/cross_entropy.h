@@ -7,7 +7,8 @@
 namespace seeksim::kernels {
 
 // losses (R): log(sum exp(logit - max)) + max - logit[target]. When dlogits has data (may be logits itself):
-// dlogits (R, V) = (softmax - onehot(target)) * scale. `scale` carries the loss scale and 2^-ceil(log2(tokens of the step)).
+// dlogits (R, V) = (softmax - onehot(target)) * scale. `scale` carries the loss scale and 2^-ceil(log2(tokens of the
+// step)).
 void softmax_cross_entropy(Lane lane, Mat<const float> logits, Vec<const std::int32_t> targets, float scale,
                            Vec<float> losses, Mat<float> dlogits);
 

@@ -14,12 +14,24 @@ __global__ void unary_check(const float* x, float* y, long n, int which) {
   const long i = blockIdx.x * static_cast<long>(blockDim.x) + threadIdx.x;
   if (i >= n) return;
   switch (which) {
-    case 0: y[i] = math::exp<FloatOps>(x[i]); break;
-    case 1: y[i] = math::tanh<FloatOps>(x[i]); break;
-    case 2: y[i] = math::log<FloatOps>(x[i]); break;
-    case 3: y[i] = math::inverse_sqrt<FloatOps>(x[i]); break;
-    case 4: y[i] = math::gelu<FloatOps>(x[i]); break;
-    default: y[i] = math::gelu_grad<FloatOps>(x[i]); break;
+    case 0:
+      y[i] = math::exp<FloatOps>(x[i]);
+      break;
+    case 1:
+      y[i] = math::tanh<FloatOps>(x[i]);
+      break;
+    case 2:
+      y[i] = math::log<FloatOps>(x[i]);
+      break;
+    case 3:
+      y[i] = math::inverse_sqrt<FloatOps>(x[i]);
+      break;
+    case 4:
+      y[i] = math::gelu<FloatOps>(x[i]);
+      break;
+    default:
+      y[i] = math::gelu_grad<FloatOps>(x[i]);
+      break;
   }
 }
 

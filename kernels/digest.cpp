@@ -1,8 +1,8 @@
 #include "kernels/digest.h"
 
+#include <xxhash.h>
 #include <array>
 #include <cstring>
-#include <xxhash.h>
 
 #include "kernels/check.h"
 

@@ -22,9 +22,9 @@ void check_samples(Index rows, Index tokens) {
                 static_cast<long long>(rows), static_cast<long long>(tokens));
 }
 
-// F3 over samples of which only some have anything to add. The others' leaves would be +0, and so would subtrees without
-// any; a chain that starts from +0 never ends at -0, nor does a sum of two such values, so adding +0 changes nothing and
-// can be left out. Pushes come in ascending order of samples.
+// F3 over samples of which only some have anything to add. The others' leaves would be +0, and so would subtrees
+// without any; a chain that starts from +0 never ends at -0, nor does a sum of two such values, so adding +0 changes
+// nothing and can be left out. Pushes come in ascending order of samples.
 class SparseTree {
  public:
   SparseTree(float* memory, Index columns) : memory_(memory), columns_(columns) {}

@@ -29,8 +29,9 @@ Isa best() {
 Isa checked(Isa isa) {
   best();
   if (cpu_has(isa)) return isa;
-  throw std::runtime_error(std::string("instruction set ") + name(isa) + " was forced, but this CPU lacks it; the best here is " +
-                           name(best()) + " (unset SEEKSIM_ISA, or set it to that)");
+  throw std::runtime_error(std::string("instruction set ") + name(isa) +
+                           " was forced, but this CPU lacks it; the best here is " + name(best()) +
+                           " (unset SEEKSIM_ISA, or set it to that)");
 }
 
 Isa from_environment() {
@@ -45,9 +46,12 @@ Isa from_environment() {
 
 const char* name(Isa isa) {
   switch (isa) {
-    case Isa::scalar: return "scalar";
-    case Isa::avx2: return "avx2";
-    case Isa::avx512: return "avx512";
+    case Isa::scalar:
+      return "scalar";
+    case Isa::avx2:
+      return "avx2";
+    case Isa::avx512:
+      return "avx512";
   }
   return "?";
 }
@@ -76,18 +80,24 @@ void force_isa(Isa isa) {
 
 const ProductTable& products() {
   switch (active_isa()) {
-    case Isa::scalar: return products_scalar();
-    case Isa::avx2: return products_avx2();
-    case Isa::avx512: break;
+    case Isa::scalar:
+      return products_scalar();
+    case Isa::avx2:
+      return products_avx2();
+    case Isa::avx512:
+      break;
   }
   return products_avx512();
 }
 
 const ElementTable& elements() {
   switch (active_isa()) {
-    case Isa::scalar: return elements_scalar();
-    case Isa::avx2: return elements_avx2();
-    case Isa::avx512: break;
+    case Isa::scalar:
+      return elements_scalar();
+    case Isa::avx2:
+      return elements_avx2();
+    case Isa::avx512:
+      break;
   }
   return elements_avx512();
 }
@@ -99,7 +109,8 @@ std::string self_test() {
     return "a * b + c was contracted into an fma: build with -ffp-contract=off";
   volatile float smallest_normal = 0x1p-126F, half = 0.5F, denormal = 0x1p-149F;
   if (smallest_normal * half == 0.0F || denormal + denormal != 0x1p-148F)
-    return "denormals are flushed to zero: some library was linked with -ffast-math or -Ofast (MXCSR has FTZ or DAZ set)";
+    return "denormals are flushed to zero: some library was linked with -ffast-math or -Ofast (MXCSR has FTZ or DAZ "
+           "set)";
   volatile float one = 1.0F, tie = 0x1p-24F, above = 0x1.000002p0F;
   if (one + tie != 1.0F || above + tie != 0x1.000004p0F)
     return "rounding is not to nearest even: something changed MXCSR";
@@ -108,7 +119,8 @@ std::string self_test() {
     return "division is not correctly rounded: build without -ffast-math";
   const __m128 root = _mm_sqrt_ss(_mm_set_ss(two));
   if (_mm_cvtss_f32(root) != 0x1.6a09e6p0F) return "sqrt is not correctly rounded";
-  if (!float_environment_ok()) return "MXCSR is not 0x1f80: flush-to-zero, denormals-are-zero, rounding or traps were changed";
+  if (!float_environment_ok())
+    return "MXCSR is not 0x1f80: flush-to-zero, denormals-are-zero, rounding or traps were changed";
   return "";
 }
 

@@ -1,4 +1,5 @@
-// Which instruction set the CPU launchers use, and the start-up checks of the contract (NUMERICS.md, "Machines and flags").
+// Which instruction set the CPU launchers use, and the start-up checks of the contract (NUMERICS.md, "Machines and
+// flags").
 #pragma once
 
 #include <string>

@@ -18,8 +18,8 @@ void check_samples(Index rows, Index tokens) {
 
 }  // namespace
 
-void layer_norm_forward(Lane, Mat<const float> x, Vec<const float> gamma, Vec<const float> beta, float eps, Mat<float> y,
-                        Vec<float> mean, Vec<float> rstd) {
+void layer_norm_forward(Lane, Mat<const float> x, Vec<const float> gamma, Vec<const float> beta, float eps,
+                        Mat<float> y, Vec<float> mean, Vec<float> rstd) {
   check_same(x, y);
   SEEKSIM_CHECK_EQ(gamma.n, x.cols);
   SEEKSIM_CHECK_EQ(beta.n, x.cols);

@@ -10,7 +10,8 @@ namespace seeksim::kernels {
 void layer_norm_forward(Lane lane, Mat<const float> x, Vec<const float> gamma, Vec<const float> beta, float eps,
                         Mat<float> y, Vec<float> mean, Vec<float> rstd);
 
-// dx (R, C) = gradient for x. When `residual` has data, dx = residual + gradient (the skip connection's share, one add).
+// dx (R, C) = gradient for x. When `residual` has data, dx = residual + gradient (the skip connection's share, one
+// add).
 void layer_norm_backward(Lane lane, Mat<const float> dy, Mat<const float> x, Vec<const float> gamma,
                          Vec<const float> mean, Vec<const float> rstd, Mat<const float> residual, Mat<float> dx);
 

@@ -1,7 +1,8 @@
 // Transcendental functions by the contract's operations only (F0): no library function, no branch, no table. V is a set
 // of operations (FloatOps, or a vector of them): the same text gives the same bits on every machine.
 //
-// Errors against double libm, measured on every 257th bit pattern by tests/kernels/unary_test.cpp, which also holds them:
+// Errors against double libm, measured on every 257th bit pattern by tests/kernels/unary_test.cpp, which also holds
+// them:
 //   exp 1.01 ulp    tanh 1.32 ulp    log 0.78 ulp    inverse_sqrt 1.5 ulp (two roundings)
 //   gelu and gelu_grad: see there.
 // Every NaN result of these is 0x7fffffff or what the last operation gave: the payload is outside the contract (R9).
@@ -25,7 +26,8 @@ SEEKSIM_HD typename V::F clamp(typename V::F x, float low, float high) {
   return x < V::lit(low) ? V::lit(low) : x;
 }
 
-// e^x by x = n ln2 + r, |r| <= ln2 / 2, a polynomial in r, and 2^n as two factors (so that denormal results round once).
+// e^x by x = n ln2 + r, |r| <= ln2 / 2, a polynomial in r, and 2^n as two factors (so that denormal results round
+// once).
 template <class V>
 SEEKSIM_HD typename V::F exp(typename V::F x) {
   const auto xc = clamp<V>(x, -104.0F, 89.0F);

@@ -13,11 +13,11 @@ struct AdamWStep {
   float one_minus_beta1 = 0.1f;
   float one_minus_beta2 = 0.001f;
   float eps = 1e-8f;
-  float weight_decay = 0;            // 0 for parameters that are not decayed
-  float inverse_bias1 = 1;           // 1 / (1 - beta1^t)
-  float inverse_sqrt_bias2 = 1;      // 1 / sqrt(1 - beta2^t)
-  float grad_factor = 1;             // clip coefficient; 1 when not clipped (then not multiplied)
-  bool decoupled = true;             // false: L2 added to the gradient (plain Adam)
+  float weight_decay = 0;        // 0 for parameters that are not decayed
+  float inverse_bias1 = 1;       // 1 / (1 - beta1^t)
+  float inverse_sqrt_bias2 = 1;  // 1 / sqrt(1 - beta2^t)
+  float grad_factor = 1;         // clip coefficient; 1 when not clipped (then not multiplied)
+  bool decoupled = true;         // false: L2 added to the gradient (plain Adam)
 };
 
 // For each element: g = grad * grad_factor; m = beta1*m + (1-beta1)*g; v = beta2*v + (1-beta2)*g*g;

@@ -26,8 +26,8 @@ void fill_normal(Lane, Vec<float> out, std::uint32_t op, std::uint64_t first, fl
     while (n < kChunk && done + n < out.n) {
       const std::uint64_t element = first + static_cast<std::uint64_t>(done + n);
       const std::uint64_t block = element / 4;
-      const auto four = philox({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), op,
-                                kBeforeTraining}, key);
+      const auto four = philox(
+          {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), op, kBeforeTraining}, key);
       for (std::uint64_t w = element % 4; w < 4 && n < kChunk && done + n < out.n; ++w)
         words[static_cast<std::size_t>(n++)] = four[w];
     }

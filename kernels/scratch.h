@@ -1,5 +1,5 @@
-// Working memory of the kernels (packed panels, tiles), one arena a thread, so that a warm call allocates nothing. It is
-// thread-local state, yet it decides no bits: every kernel writes what it later reads there within one call, and no
+// Working memory of the kernels (packed panels, tiles), one arena a thread, so that a warm call allocates nothing. It
+// is thread-local state, yet it decides no bits: every kernel writes what it later reads there within one call, and no
 // kernel keeps anything between calls or gives way to another fiber while it runs.
 #pragma once
 

@@ -58,8 +58,8 @@ std::vector<int> schedule(const TreePart* parts, const std::vector<Index>& order
 }  // namespace
 
 std::vector<TreeNode> cover(Index begin, Index end, Index leaves) {
-  SEEKSIM_CHECK(0 <= begin && begin <= end && end <= leaves, "[%lld, %lld) of %lld leaves", static_cast<long long>(begin),
-                static_cast<long long>(end), static_cast<long long>(leaves));
+  SEEKSIM_CHECK(0 <= begin && begin <= end && end <= leaves, "[%lld, %lld) of %lld leaves",
+                static_cast<long long>(begin), static_cast<long long>(end), static_cast<long long>(leaves));
   std::vector<TreeNode> nodes;
   const int root = root_level(leaves);
   while (begin < end) {

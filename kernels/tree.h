@@ -1,6 +1,6 @@
 // The aligned binary tree over an integer leaf index (F3): the one way in which contributions of different samples,
-// blocks, slabs or parameters are added. Node (level, index) covers leaves [index << level, (index + 1) << level); where a
-// right child has no leaf below `leaves`, the left one passes through without an add.
+// blocks, slabs or parameters are added. Node (level, index) covers leaves [index << level, (index + 1) << level);
+// where a right child has no leaf below `leaves`, the left one passes through without an add.
 #pragma once
 
 #include <vector>

@@ -47,6 +47,6 @@ inline constexpr Index kSlabs = 8;
 inline constexpr Index kBlock = 1024;
 
 // Elements a slab holds of `n`: ceil(n / 8) each, the last ones short or empty.
-constexpr Index slab_size(Index n) { return (n + kSlabs - 1) / kSlabs; }
+constexpr SEEKSIM_INLINE Index slab_size(Index n) { return (n + kSlabs - 1) / kSlabs; }
 
 }  // namespace seeksim::kernels

@@ -1,6 +1,6 @@
 // Memory of a device, and typed views of it. A view names buffer, extent and stride; `const T` reads, `T` writes.
-// Launching a kernel on views IS the declaration of what it touches: the ranges handed to the queue, to the race detector
-// and to the poison check come from here, never from a second list.
+// Launching a kernel on views IS the declaration of what it touches: the ranges handed to the queue, to the race
+// detector and to the poison check come from here, never from a second list.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,19 @@ namespace seeksim::runtime {
 using kernels::Index;
 
 // What memory is for. The ledger reports peaks by tag.
-enum class MemoryTag : std::uint8_t { parameters, gradients, optimizer, activations, partial_sums, communication, data, scratch, gathered, peer_copies, count_ };
+enum class MemoryTag : std::uint8_t {
+  parameters,
+  gradients,
+  optimizer,
+  activations,
+  partial_sums,
+  communication,
+  data,
+  scratch,
+  gathered,
+  peer_copies,
+  count_
+};
 std::string_view name(MemoryTag tag);
 
 // Fresh device memory holds this pattern (a signalling-looking NaN that no arithmetic here produces).
@@ -28,9 +40,9 @@ struct Buffer {
   std::byte* data = nullptr;
   std::size_t bytes = 0;
   MemoryTag tag = MemoryTag::scratch;
-  const char* name = "";   // outlives the run
+  const char* name = "";  // outlives the run
   int rank = -1;
-  std::uint64_t id = 0;    // per rank, in order of allocation
+  std::uint64_t id = 0;  // per rank, in order of allocation
 };
 
 class Device;
@@ -72,7 +84,9 @@ struct MatView {
   Index cols = 0;
   Index stride = 0;
 
-  kernels::Mat<T> get() const { return {buffer ? reinterpret_cast<T*>(buffer->data) + offset : nullptr, rows, cols, stride}; }
+  kernels::Mat<T> get() const {
+    return {buffer ? reinterpret_cast<T*>(buffer->data) + offset : nullptr, rows, cols, stride};
+  }
   Range range() const {
     const Index extent = rows == 0 ? 0 : (rows - 1) * stride + cols;
     return {buffer, std::size_t(offset) * sizeof(T), std::size_t(offset + extent) * sizeof(T), !std::is_const_v<T>};

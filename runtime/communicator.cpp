@@ -9,7 +9,6 @@
 #include "kernels/pointwise.h"
 #include "kernels/tree.h"
 #include "runtime/gradient_tree.h"
-#include "runtime/launcher.h"
 
 namespace seeksim::runtime {
 
@@ -106,63 +105,85 @@ Communicator::Arrivals& Communicator::arrivals(const TreeOwnership& ownership, I
     made.parts_of.push_back(static_cast<int>(nodes.size()));
     made.count += made.parts_of.back();
   }
-  const std::size_t shard = static_cast<std::size_t>(shard_of(n, size(), position_).size);
+  made.shard = shard_of(n, size(), position_).size;
   made.table = rank_.device.allocate(std::max<std::size_t>(table.size(), 1) * sizeof(std::int64_t),
                                      MemoryTag::communication, "subtree table");
   std::copy(table.begin(), table.end(), reinterpret_cast<std::int64_t*>(made.table->data));
-  made.slots = rank_.device.allocate(std::max<std::size_t>(shard * made.count, 1) * sizeof(float),
-                                     MemoryTag::communication, "subtree roots");
+  made.slots =
+      rank_.device.allocate(static_cast<std::size_t>(std::max<Index>(made.shard * made.count, 1)) * sizeof(float),
+                            MemoryTag::communication, "subtree roots");
   arrivals_.push_back(std::move(made));
   return arrivals_.back();
 }
 
 void Communicator::reduce_over_exchange(Queue& queue, const Op& op, const TreeOwnership& ownership,
                                         std::span<const VecView<const float>> parts, float factor, VecView<float> out) {
-  Arrivals& in = arrivals(ownership, out.n);
-  SEEKSIM_CHECK_EQ(parts.size(), in.parts_of[position_]);
-  const ShardInfo mine = shard_of(out.n, size(), position_);
-  auto slot = [&](int i) { return vec<float>(*in.slots, i * mine.size, mine.size); };
-  auto piece = [&](int member, bool send, Range range) {
-    if (range.lo < range.hi) pieces_.push_back({members_[member], send, range.buffer, range.lo, range.hi});
-  };
-
-  pieces_.clear();
-  int arriving = 0;
-  for (int member = 0; member < size(); ++member) {
-    const ShardInfo theirs = shard_of(out.n, size(), member);
-    for (int k = 0; k < in.parts_of[member]; ++k, ++arriving) {
-      if (member != position_) piece(member, false, slot(arriving).range());
-    }
-    if (member == position_) continue;
-    for (const VecView<const float>& part : parts) piece(member, true, part.part(theirs.offset, theirs.size).range());
-  }
-  if (size() > 1) check(rank_.transport.exchange(queue, comm_, op, pieces_), op);
-
   Launcher launch(queue, rank_.id, launches_);
   launch.at(op.epoch, op.step);
   launch.phase(op.phase);
-  for (std::size_t k = 0; k < parts.size() && mine.size > 0; ++k) {
+  if (size() == 1) return fold_alone(launch, op, ownership.leaves, parts, factor, out);
+  Arrivals& in = arrivals(ownership, out.n);
+  SEEKSIM_CHECK_EQ(parts.size(), in.parts_of[position_]);
+  list_pieces(in, parts);
+  check(rank_.transport.exchange(queue, comm_, op, pieces_), op);
+  fold_shard(launch, op, in, parts, factor, out);
+  launches_ = launch.last().sequence;
+  all_gather(queue, op, out, shard_evenly(out.n, size()));
+}
+
+// Everyone's subtree roots of our shard come in, ours of every other shard go out.
+void Communicator::list_pieces(const Arrivals& in, std::span<const VecView<const float>> parts) {
+  auto piece = [&](int member, bool send, Range range) {
+    if (range.lo < range.hi) pieces_.push_back({members_[member], send, range.buffer, range.lo, range.hi});
+  };
+  pieces_.clear();
+  int arriving = 0;
+  for (int member = 0; member < size(); ++member) {
+    for (int k = 0; k < in.parts_of[member]; ++k, ++arriving) {
+      if (member != position_) piece(member, false, in.slot(arriving).range());
+    }
+    if (member == position_) continue;
+    const ShardInfo theirs = shard_of(in.n, size(), member);
+    for (const VecView<const float>& part : parts) piece(member, true, part.part(theirs.offset, theirs.size).range());
+  }
+}
+
+void Communicator::fold_shard(Launcher& launch, const Op& op, const Arrivals& in,
+                              std::span<const VecView<const float>> parts, float factor, VecView<float> out) {
+  const ShardInfo mine = shard_of(out.n, size(), position_);
+  if (mine.size == 0) return;
+  for (std::size_t k = 0; k < parts.size(); ++k) {
     launch(
         op.tensor, SEEKSIM_SITE, memory_cost(2 * mine.size, 0),
         [](Lane lane, Vec<const float> own, Vec<float> to) { kernels::copy(lane, own, to); },
-        parts[k].part(mine.offset, mine.size), slot(in.first_own + static_cast<int>(k)));
+        parts[k].part(mine.offset, mine.size), in.slot(in.first_own + static_cast<int>(k)));
   }
-  if (mine.size > 0) {
-    launch(
-        op.tensor, SEEKSIM_SITE, memory_cost((in.count + 1) * mine.size),
-        [leaves = ownership.leaves, factor](Lane lane, Vec<const std::int64_t> table, Vec<const float> slots,
-                                            Vec<float> sum) {
-          std::vector<TreePart> roots(static_cast<std::size_t>(table.n / 2));
-          for (std::size_t i = 0; i < roots.size(); ++i) {
-            roots[i] = {{static_cast<int>(table[2 * i]), table[2 * i + 1]}, slots.data + Index(i) * sum.n};
-          }
-          kernels::tree_sum(lane, roots.data(), Index(roots.size()), leaves, sum, factor);
-        },
-        vec<const std::int64_t>(*in.table, 0, 2 * in.count), vec<const float>(*in.slots, 0, in.count * mine.size),
-        out.part(mine.offset, mine.size));
-  }
+  launch(
+      op.tensor, SEEKSIM_SITE, memory_cost((in.count + 1) * mine.size),
+      [leaves = in.leaves, factor](Lane lane, Vec<const std::int64_t> table, Vec<const float> slots, Vec<float> sum) {
+        std::vector<TreePart> roots(static_cast<std::size_t>(table.n / 2));
+        for (std::size_t i = 0; i < roots.size(); ++i) {
+          roots[i] = {{static_cast<int>(table[2 * i]), table[2 * i + 1]}, slots.data + Index(i) * sum.n};
+        }
+        kernels::tree_sum(lane, roots.data(), Index(roots.size()), leaves, sum, factor);
+      },
+      vec<const std::int64_t>(*in.table, 0, 2 * Index(in.count)), vec<const float>(*in.slots, 0, in.count * mine.size),
+      out.part(mine.offset, mine.size));
+}
+
+// All leaves are here, so this rank's one subtree root is the tree's.
+void Communicator::fold_alone(Launcher& launch, const Op& op, Index leaves, std::span<const VecView<const float>> parts,
+                              float factor, VecView<float> out) {
+  SEEKSIM_CHECK_EQ(parts.size(), 1);
+  const TreeNode root = TreeOwnership{leaves, 1}.nodes(0).front();
+  launch(
+      op.tensor, SEEKSIM_SITE, memory_cost(2 * out.n),
+      [root, leaves, factor](Lane lane, Vec<const float> part, Vec<float> sum) {
+        const TreePart parts_of_it[] = {{root, part.data}};
+        kernels::tree_sum(lane, parts_of_it, 1, leaves, sum, factor);
+      },
+      parts.front(), out);
   launches_ = launch.last().sequence;
-  if (size() > 1) all_gather(queue, op, out, shard_evenly(out.n, size()));
 }
 
 Op Communicator::all_gather(Queue& queue, Op op, VecView<float> values, std::span<const ShardInfo> shards) {

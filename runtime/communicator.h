@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/launcher.h"
 #include "runtime/plan.h"
 #include "runtime/rank.h"
 #include "runtime/shard.h"
@@ -67,16 +68,23 @@ class Communicator {
   struct Arrivals {
     Index leaves = 0;
     Index n = 0;
+    Index shard = 0;            // elements of this rank's shard of n
     std::vector<int> parts_of;  // by position
     int count = 0;              // of all members
     int first_own = 0;          // slot of this rank's first part
     BufferPtr table;            // {level, index} a slot
     BufferPtr slots;            // (count, shard)
+    VecView<float> slot(int i) const { return {slots.get(), i * shard, shard}; }
   };
 
   Op stamp(Op op);  // epoch, rank, axis, next sequence
   void reduce_over_exchange(Queue& queue, const Op& op, const TreeOwnership& ownership,
                             std::span<const VecView<const float>> parts, float factor, VecView<float> out);
+  void list_pieces(const Arrivals& in, std::span<const VecView<const float>> parts);
+  void fold_shard(Launcher& launch, const Op& op, const Arrivals& in, std::span<const VecView<const float>> parts,
+                  float factor, VecView<float> out);
+  void fold_alone(Launcher& launch, const Op& op, Index leaves, std::span<const VecView<const float>> parts,
+                  float factor, VecView<float> out);
   Arrivals& arrivals(const TreeOwnership& ownership, Index n);
   void check(CommResult result, const Op& op);
 

@@ -1,3 +1,5 @@
+// How the culprit is found. In order: what a rank saw with its own eyes (memory, a checksum, another operation); who is
+// gone and was waited for; who came late; and last, the link of the earliest operation that anybody could not finish.
 #include "runtime/diagnosis.h"
 
 #include <algorithm>
@@ -19,13 +21,17 @@ struct Voice {
 
 // What the ballots say, put in an order that does not depend on who answered first.
 struct Evidence {
-  std::vector<Voice> voices;    // by rank
-  std::vector<int> dead;        // ascending
-  std::vector<Voice> stuck;     // those in the earliest operation that anybody could not finish
-  std::uint64_t sequence = 0;   // of that operation; 0: nobody was stuck
-  TimeNs first_detected_ns = 0;
-  std::int64_t step = -1;       // that was under way; -1 unknown
+  std::vector<Voice> voices;      // by rank
+  std::vector<int> dead;          // ascending
+  std::vector<Voice> stuck;       // those in the earliest operation that anybody could not finish
+  std::uint64_t sequence = 0;     // of that operation; 0: nobody was stuck
+  const Ballot* first = nullptr;  // of whoever noticed first
+  std::int64_t step = -1;         // that was under way; -1 unknown
+  TimeNs first_detected_ns() const { return first ? first->detected_ns : 0; }
 };
+
+// A revoke wakes everyone who waits. Who takes longer than this to notice was not waiting.
+constexpr TimeNs kPrompt = kSecond;
 
 bool is_local(ErrorKind kind) {
   return kind == ErrorKind::out_of_memory || kind == ErrorKind::io || kind == ErrorKind::closure;
@@ -42,18 +48,21 @@ Evidence gather(const Agreement& agreement) {
   std::sort(found.voices.begin(), found.voices.end(), [](const Voice& a, const Voice& b) { return a.rank < b.rank; });
   found.dead = agreement.dead;
   std::sort(found.dead.begin(), found.dead.end());
-  bool anyone = false;
+  // Where some know for whom they wait, those who do not know wait for nobody: their part of the operation is complete.
+  bool some_know = false;
+  for (const Voice& v : found.voices) some_know |= v.ballot->stuck_sequence > 0 && v.missing() >= 0;
+  const auto is_stuck = [&](const Voice& v) {
+    return v.ballot->stuck_sequence > 0 && (!some_know || v.missing() >= 0);
+  };
   for (const Voice& v : found.voices) {
-    found.step = std::max(found.step, v.ballot->last_committed + 1);
-    if (saw_something(*v.ballot) && (!anyone || v.ballot->detected_ns < found.first_detected_ns)) {
-      found.first_detected_ns = v.ballot->detected_ns;
-      anyone = true;
-    }
-    const std::uint64_t sequence = v.ballot->stuck_sequence;
-    if (sequence > 0 && (found.sequence == 0 || sequence < found.sequence)) found.sequence = sequence;
+    const Ballot& ballot = *v.ballot;
+    found.step = std::max(found.step, ballot.last_committed + 1);
+    if (saw_something(ballot) && (!found.first || ballot.detected_ns < found.first->detected_ns)) found.first = &ballot;
+    if (is_stuck(v) && (found.sequence == 0 || ballot.stuck_sequence < found.sequence))
+      found.sequence = ballot.stuck_sequence;
   }
   for (const Voice& v : found.voices) {
-    if (found.sequence > 0 && v.ballot->stuck_sequence == found.sequence) found.stuck.push_back(v);
+    if (is_stuck(v) && v.ballot->stuck_sequence == found.sequence) found.stuck.push_back(v);
   }
   return found;
 }
@@ -72,9 +81,12 @@ std::string how_many(std::size_t n) { return std::to_string(n) + (n == 1 ? " ran
 
 std::string seconds(TimeNs ns) {
   char text[40];
-  if (ns >= kSecond) std::snprintf(text, sizeof text, "%.4g s", double(ns) / double(kSecond));
-  else if (ns >= kMillisecond) std::snprintf(text, sizeof text, "%.4g ms", double(ns) / double(kMillisecond));
-  else std::snprintf(text, sizeof text, "%.4g us", double(ns) / double(kMicrosecond));
+  if (ns >= kSecond)
+    std::snprintf(text, sizeof text, "%.4g s", double(ns) / double(kSecond));
+  else if (ns >= kMillisecond)
+    std::snprintf(text, sizeof text, "%.4g ms", double(ns) / double(kMillisecond));
+  else
+    std::snprintf(text, sizeof text, "%.4g us", double(ns) / double(kMicrosecond));
   return text;
 }
 
@@ -98,7 +110,8 @@ std::string who_waited(const std::vector<Voice>& waiting) {
   return text + ")";
 }
 
-// ---- the causes, each null-handed where it does not apply ------------------------------------------------------------
+// ---- the causes, each null-handed where it does not apply
+// ------------------------------------------------------------
 void set_operation(Diagnosis& d, const Ballot& ballot) {
   d.op = ballot.stuck_kind;
   d.sequence = ballot.stuck_sequence;
@@ -140,14 +153,18 @@ bool mismatch(Diagnosis& d, const Evidence& found, const Voice& first) {
   d.verdict = Verdict::mismatch;
   set_operation(d, *first.ballot);
   std::map<OpKind, std::vector<int>> brought;
-  for (const Voice& v : found.stuck) brought[v.ballot->stuck_kind].push_back(v.rank);
+  for (const Voice& v : found.voices) {
+    if (v.ballot->stuck_sequence == first.ballot->stuck_sequence) brought[v.ballot->stuck_kind].push_back(v.rank);
+  }
   std::size_t most = 0;
   for (const auto& [kind, ranks] : brought) most = std::max(most, ranks.size());
   std::vector<int> odd;
   std::size_t camps_of_most = 0;
   for (const auto& [kind, ranks] : brought) {
-    if (ranks.size() < most) odd.insert(odd.end(), ranks.begin(), ranks.end());
-    else ++camps_of_most;
+    if (ranks.size() < most)
+      odd.insert(odd.end(), ranks.begin(), ranks.end());
+    else
+      ++camps_of_most;
   }
   std::sort(odd.begin(), odd.end());
   if (camps_of_most == 1 && !odd.empty()) {
@@ -158,8 +175,8 @@ bool mismatch(Diagnosis& d, const Evidence& found, const Voice& first) {
   } else if (first.missing() >= 0) {
     d.culprits = {first.missing()};
   }
-  d.text = (d.culprits.empty() ? "some rank" : list(d.culprits)) + " brought another operation than " +
-           operation(d, found);
+  d.text =
+      (d.culprits.empty() ? "some rank" : list(d.culprits)) + " brought another operation than " + operation(d, found);
   return true;
 }
 
@@ -180,15 +197,14 @@ bool gone_rank(Diagnosis& d, const Evidence& found) {
   bool waited_for = found.stuck.empty();
   for (const Voice& v : found.stuck) waited_for |= v.missing() < 0 || is_dead(v.missing());
   if (!waited_for) return false;
-  bool told = false;
-  for (const Voice& v : found.voices) {
-    const int about = v.missing();
-    told |= v.ballot->error == ErrorKind::remote_error && (about < 0 || is_dead(about));
+  bool told = false;  // by the transport; at a vote nobody knows more than that there was no answer
+  for (const Voice& v : found.stuck) {
+    told |= v.ballot->error == ErrorKind::remote_error && (v.missing() < 0 || is_dead(v.missing()));
   }
   d.verdict = told ? Verdict::died : Verdict::never_joined;
   d.culprits = found.dead;
   if (found.stuck.empty()) {
-    d.text = list(d.culprits) + " did not answer the agreement";
+    d.text = list(d.culprits) + " did not answer the " + (d.op == OpKind::count_ ? "agreement" : operation(d, found));
   } else if (told) {
     d.text = list(d.culprits) + " died; " + operation(d, found) + " could not end" + who_waited(found.stuck);
   } else {
@@ -198,27 +214,32 @@ bool gone_rank(Diagnosis& d, const Evidence& found) {
 }
 
 // Alive, but it came to the operation after the others' watchdog, or has not come at all.
+bool is_late(const Evidence& found, const Voice& v) {
+  const Ballot& ballot = *v.ballot;
+  if (found.sequence > 0 && ballot.last_joined < found.sequence) return true;
+  if (found.first->error != ErrorKind::timeout) return false;
+  const bool there = found.sequence > 0 && ballot.stuck_sequence == found.sequence;
+  if (there && ballot.joined_ns > found.first_detected_ns()) return true;
+  const bool complains = there && v.missing() >= 0;
+  return !complains && saw_something(ballot) && ballot.detected_ns > later(found.first_detected_ns(), kPrompt);
+}
+
 bool late_rank(Diagnosis& d, const Evidence& found) {
-  if (found.stuck.empty()) return false;
-  bool watchdog = false;
-  for (const Voice& v : found.voices) {
-    watchdog |= v.ballot->error == ErrorKind::timeout && v.ballot->detected_ns == found.first_detected_ns;
-  }
+  if (!found.first) return false;
   std::vector<Voice> waited;
+  std::vector<int> late;
   for (const Voice& v : found.voices) {
-    const bool behind = v.ballot->last_joined < found.sequence;
-    const bool came_after = watchdog && v.ballot->stuck_sequence == found.sequence &&
-                            v.ballot->joined_ns > found.first_detected_ns;
-    if (behind || came_after) d.culprits.push_back(v.rank);
-    else if (v.ballot->stuck_sequence == found.sequence) waited.push_back(v);
+    const bool there = found.sequence == 0 || v.ballot->stuck_sequence == found.sequence;
+    if (is_late(found, v))
+      late.push_back(v.rank);
+    else if (there && saw_something(*v.ballot))
+      waited.push_back(v);
   }
-  if (d.culprits.empty() || waited.empty()) {
-    d.culprits.clear();
-    return false;
-  }
+  if (late.empty() || waited.empty()) return false;
+  d.culprits = late;
   d.verdict = Verdict::joined_late;
-  d.text = list(d.culprits) + (d.culprits.size() == 1 ? " is" : " are") + " alive but came too late to " +
-           operation(d, found) + who_waited(waited);
+  d.text = list(late) + (late.size() == 1 ? " is" : " are") + " alive but came too late to " + operation(d, found) +
+           who_waited(waited);
   return true;
 }
 
@@ -257,24 +278,33 @@ bool broken_link(Diagnosis& d, const Evidence& found) {
 
 void cannot_tell(Diagnosis& d, const Evidence& found) {
   if (found.stuck.empty()) {
-    d.text = found.first_detected_ns > 0 ? "something failed, and no rank can say where" : "nothing failed";
+    d.text = found.first ? operation(d, found) + " failed, and no rank can say why" : "nothing failed";
     return;
   }
-  d.text = "all ranks joined " + operation(d, found) + who_waited(found.stuck) + " and none knows whose message is missing";
+  d.text =
+      "all ranks joined " + operation(d, found) + who_waited(found.stuck) + " and none knows whose message is missing";
 }
 
 }  // namespace
 
 std::string_view name(Verdict verdict) {
   switch (verdict) {
-    case Verdict::none: return "none";
-    case Verdict::never_joined: return "never_joined";
-    case Verdict::joined_late: return "joined_late";
-    case Verdict::died: return "died";
-    case Verdict::link: return "link";
-    case Verdict::corrupt_message: return "corrupt_message";
-    case Verdict::mismatch: return "mismatch";
-    case Verdict::local_failure: return "local_failure";
+    case Verdict::none:
+      return "none";
+    case Verdict::never_joined:
+      return "never_joined";
+    case Verdict::joined_late:
+      return "joined_late";
+    case Verdict::died:
+      return "died";
+    case Verdict::link:
+      return "link";
+    case Verdict::corrupt_message:
+      return "corrupt_message";
+    case Verdict::mismatch:
+      return "mismatch";
+    case Verdict::local_failure:
+      return "local_failure";
   }
   return "unknown";
 }
@@ -282,8 +312,11 @@ std::string_view name(Verdict verdict) {
 Diagnosis diagnose(const Agreement& agreement) {
   const Evidence found = gather(agreement);
   Diagnosis d;
-  d.first_detected_ns = found.first_detected_ns;
-  if (!found.stuck.empty()) set_operation(d, *found.stuck[0].ballot);
+  d.first_detected_ns = found.first_detected_ns();
+  if (!found.stuck.empty())
+    set_operation(d, *found.stuck[0].ballot);
+  else if (found.first)
+    d.op = found.first->stuck_kind;
   if (seen_cause(d, found) || gone_rank(d, found) || late_rank(d, found) || broken_link(d, found)) return d;
   cannot_tell(d, found);
   return d;

@@ -12,24 +12,24 @@ namespace seeksim::runtime {
 
 enum class Verdict : std::uint8_t {
   none,
-  never_joined,    // did not enter the operation the others wait in, and did not answer the agreement
-  joined_late,     // alive, but behind the operation the others wait in
-  died,            // gone; the transport said so or the agreement did
-  link,            // both ends joined, a message between them never arrived
+  never_joined,  // did not enter the operation the others wait in, and did not answer the agreement
+  joined_late,   // alive, but behind the operation the others wait in
+  died,          // gone; the transport said so or the agreement did
+  link,          // both ends joined, a message between them never arrived
   corrupt_message,
-  mismatch,        // brought another operation than the others
-  local_failure    // a rank failed by itself (memory, storage, kernel)
+  mismatch,      // brought another operation than the others
+  local_failure  // a rank failed by itself (memory, storage, kernel)
 };
 std::string_view name(Verdict verdict);
 
 struct Diagnosis {
   Verdict verdict = Verdict::none;
-  std::vector<int> culprits;                     // launch ranks, ascending; for a link: the sender's end first
-  std::vector<std::pair<int, int>> links;        // (from, to) where a link is to blame
+  std::vector<int> culprits;               // launch ranks, ascending; for a link: the sender's end first
+  std::vector<std::pair<int, int>> links;  // (from, to) where a link is to blame
   OpKind op = OpKind::count_;
-  std::uint64_t sequence = 0;                    // of the operation in which the others were stuck
+  std::uint64_t sequence = 0;  // of the operation in which the others were stuck
   TimeNs first_detected_ns = 0;
-  std::string text;                              // one sentence for people
+  std::string text;  // one sentence for people
 };
 
 // agreement: members, dead and ballots of a recovery agreement.

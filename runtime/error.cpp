@@ -9,22 +9,31 @@ namespace seeksim::runtime {
 
 std::string_view name(ErrorKind kind) {
   constexpr std::array<std::string_view, std::size_t(ErrorKind::count_)> kNames = {
-      "timeout", "revoked", "remote_error", "corrupt",     "mismatch",
-      "out_of_memory", "io", "fenced",       "no_progress", "closure"};
+      "timeout",       "revoked", "remote_error", "corrupt",     "mismatch",
+      "out_of_memory", "io",      "fenced",       "no_progress", "closure"};
   return std::size_t(kind) < kNames.size() ? kNames[std::size_t(kind)] : std::string_view("none");
 }
 
 std::string_view name(CommResult result) {
   switch (result) {
-    case CommResult::success: return "success";
-    case CommResult::unhandled_cuda: return "unhandled_cuda";
-    case CommResult::system: return "system";
-    case CommResult::internal: return "internal";
-    case CommResult::invalid_argument: return "invalid_argument";
-    case CommResult::invalid_usage: return "invalid_usage";
-    case CommResult::remote_error: return "remote_error";
-    case CommResult::in_progress: return "in_progress";
-    case CommResult::timeout: return "timeout";
+    case CommResult::success:
+      return "success";
+    case CommResult::unhandled_cuda:
+      return "unhandled_cuda";
+    case CommResult::system:
+      return "system";
+    case CommResult::internal:
+      return "internal";
+    case CommResult::invalid_argument:
+      return "invalid_argument";
+    case CommResult::invalid_usage:
+      return "invalid_usage";
+    case CommResult::remote_error:
+      return "remote_error";
+    case CommResult::in_progress:
+      return "in_progress";
+    case CommResult::timeout:
+      return "timeout";
   }
   return "unknown result";
 }
@@ -33,12 +42,18 @@ std::string_view name(CommResult result) {
 // operation as `invalid_usage` (NCCL's "message truncated").
 ErrorKind error_kind(CommResult result) {
   switch (result) {
-    case CommResult::remote_error: return ErrorKind::remote_error;
-    case CommResult::system: return ErrorKind::corrupt;
-    case CommResult::invalid_usage: return ErrorKind::mismatch;
-    case CommResult::timeout: return ErrorKind::timeout;
-    case CommResult::unhandled_cuda: return ErrorKind::closure;
-    default: return ErrorKind::mismatch;
+    case CommResult::remote_error:
+      return ErrorKind::remote_error;
+    case CommResult::system:
+      return ErrorKind::corrupt;
+    case CommResult::invalid_usage:
+      return ErrorKind::mismatch;
+    case CommResult::timeout:
+      return ErrorKind::timeout;
+    case CommResult::unhandled_cuda:
+      return ErrorKind::closure;
+    default:
+      return ErrorKind::mismatch;
   }
 }
 

@@ -10,16 +10,16 @@
 namespace seeksim::runtime {
 
 enum class ErrorKind : std::uint8_t {
-  timeout,        // the watchdog: an Op did not complete by its deadline
-  revoked,        // another rank failed and revoked the epoch
-  remote_error,   // the transport was told that a peer or a link is gone
-  corrupt,        // a message failed its checksum
-  mismatch,       // a peer brought another Op than the one expected
+  timeout,       // the watchdog: an Op did not complete by its deadline
+  revoked,       // another rank failed and revoked the epoch
+  remote_error,  // the transport was told that a peer or a link is gone
+  corrupt,       // a message failed its checksum
+  mismatch,      // a peer brought another Op than the one expected
   out_of_memory,
   io,
-  fenced,         // the others have declared this rank dead and gone on
-  no_progress,    // policy or members cannot go on (no quorum, too many attempts)
-  closure,        // a kernel or host closure failed
+  fenced,       // the others have declared this rank dead and gone on
+  no_progress,  // policy or members cannot go on (no quorum, too many attempts)
+  closure,      // a kernel or host closure failed
   count_
 };
 std::string_view name(ErrorKind kind);

@@ -1,5 +1,5 @@
-// What a run tells whoever watches it: one call a committed step, one a stage of a recovery. The harness turns these into
-// the report; the runtime never formats anything for people.
+// What a run tells whoever watches it: one call a committed step, one a stage of a recovery. The harness turns these
+// into the report; the runtime never formats anything for people.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,18 @@ struct StepRecord {
   std::int64_t step = 0;
   float loss = 0;
   float grad_norm = 0;
-  double lr = 0;               // the one that was applied
+  double lr = 0;  // the one that was applied
   double loss_scale = 1;
-  bool skipped = false;        // non-finite gradient: nothing was applied
+  bool skipped = false;  // non-finite gradient: nothing was applied
   TimeNs committed_ns = 0;
 };
 
 // One recovery as one rank lived it.
 struct RecoveryRecord {
-  std::uint32_t epoch = 0;     // that ended
-  std::int64_t step = 0;       // that was under way
+  std::uint32_t epoch = 0;  // that ended
+  std::int64_t step = 0;    // that was under way
   ErrorKind error = ErrorKind::count_;
-  Op op;                       // in which this rank noticed
+  Op op;  // in which this rank noticed
   std::string detail;
   Diagnosis diagnosis;
   std::vector<int> evicted;
@@ -34,7 +34,7 @@ struct RecoveryRecord {
   TimeNs detected_ns = 0;
   TimeNs agreed_ns = 0;
   TimeNs rebuilt_ns = 0;
-  TimeNs resumed_ns = 0;       // the step that was under way is committed
+  TimeNs resumed_ns = 0;  // the step that was under way is committed
   std::int64_t steps_lost = 0;
 };
 
@@ -45,13 +45,13 @@ struct StateDigest {
   std::int64_t data_position = 0;    // samples consumed
   std::int64_t optimizer_steps = 0;  // Adam's t
   double loss_scale = 1;
-  std::vector<std::pair<std::string, std::uint64_t>> by_tensor;   // parameter digests, registration order
+  std::vector<std::pair<std::string, std::uint64_t>> by_tensor;  // parameter digests, registration order
   friend bool operator==(const StateDigest&, const StateDigest&) = default;
 };
 
 // Named host copies, for --save-gradients and the like.
 struct NamedTensor {
-  std::string name;            // GPT-2's name in Hugging Face's transformers
+  std::string name;  // GPT-2's name in Hugging Face's transformers
   std::vector<Index> shape;
   std::vector<float> values;
 };
@@ -60,7 +60,7 @@ class Observer {
  public:
   virtual ~Observer() = default;
   virtual void step_committed(int rank, const StepRecord& record) = 0;
-  virtual void recovering(int rank, const RecoveryRecord& so_far) = 0;   // agreed: who is to blame, who goes on
+  virtual void recovering(int rank, const RecoveryRecord& so_far) = 0;  // agreed: who is to blame, who goes on
   virtual void recovered(int rank, const RecoveryRecord& record) = 0;
   // Asked before a step: should its reduced, unscaled, unclipped gradients be handed out?
   virtual bool wants_gradients(int rank, std::int64_t step) = 0;

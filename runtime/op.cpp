@@ -10,13 +10,13 @@ namespace seeksim::runtime {
 namespace {
 
 constexpr std::array<std::string_view, std::size_t(OpKind::count_)> kKinds = {
-    "compute",   "copy", "all_reduce", "reduce_scatter", "all_gather",  "broadcast", "send", "recv",
-    "barrier",   "vote", "agree",      "comm_create",    "data_load",   "param_gather",
-    "publish",   "peer_copy", "redistribute"};
+    "compute",   "copy",         "all_reduce", "reduce_scatter", "all_gather",  "broadcast",
+    "send",      "recv",         "barrier",    "vote",           "agree",       "comm_create",
+    "data_load", "param_gather", "publish",    "peer_copy",      "redistribute"};
 constexpr std::array<std::string_view, std::size_t(Phase::count_)> kPhases = {
     "init", "data", "forward", "backward", "grad_reduce", "optimizer", "commit", "checkpoint", "recovery", "publish"};
 constexpr std::array<std::string_view, std::size_t(Axis::count_)> kAxes = {"world", "data", "pipeline", "tensor",
-                                                                            "expert"};
+                                                                           "expert"};
 
 template <std::size_t N, class E>
 std::string_view name_in(const std::array<std::string_view, N>& names, E value) {

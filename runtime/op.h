@@ -19,19 +19,31 @@ enum class OpKind : std::uint8_t {
   send,            // point to point, named by the runtime
   recv,
   barrier,
-  vote,            // the commit agreement of a step
-  agree,           // the recovery agreement
-  comm_create,     // building a communicator
-  data_load,       // fetching a micro-batch
-  param_gather,    // sharded parameters, ahead of their use
-  publish,         // updated parameters from their owners, after the commit point
-  peer_copy,       // a reduced gradient shard, to the rank that keeps a copy of the owner's state
-  redistribute,    // shards from owners and copies to their owners in a smaller world
-  count_           // how many kinds there are
+  vote,          // the commit agreement of a step
+  agree,         // the recovery agreement
+  comm_create,   // building a communicator
+  data_load,     // fetching a micro-batch
+  param_gather,  // sharded parameters, ahead of their use
+  publish,       // updated parameters from their owners, after the commit point
+  peer_copy,     // a reduced gradient shard, to the rank that keeps a copy of the owner's state
+  redistribute,  // shards from owners and copies to their owners in a smaller world
+  count_         // how many kinds there are
 };
 
 // Where in a step the Op happens.
-enum class Phase : std::uint8_t { init, data, forward, backward, grad_reduce, optimizer, commit, checkpoint, recovery, publish, count_ };
+enum class Phase : std::uint8_t {
+  init,
+  data,
+  forward,
+  backward,
+  grad_reduce,
+  optimizer,
+  commit,
+  checkpoint,
+  recovery,
+  publish,
+  count_
+};
 
 // Which dimension of the rank grid a communicator spans.
 enum class Axis : std::uint8_t { world, data, pipeline, tensor, expert, count_ };

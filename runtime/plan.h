@@ -1,5 +1,5 @@
-// TrainPlan: everything that defines a training run, as plain values. harness/ fills it from a scenario; runtime/ reads it.
-// What may decide a bit of the weights stands apart from what may not: a golden is keyed by `Definition` alone.
+// TrainPlan: everything that defines a training run, as plain values. harness/ fills it from a scenario; runtime/ reads
+// it. What may decide a bit of the weights stands apart from what may not: a golden is keyed by `Definition` alone.
 #pragma once
 
 #include <array>
@@ -19,37 +19,38 @@ struct ModelPlan {
   int heads = 8;
   int context = 64;
   int vocab = 256;
-  bool tied = true;              // the head shares wte
-  double init_stddev = 0.02;     // residual projections: stddev / sqrt(2 * layers), as GPT-2 and llm.c
+  bool tied = true;           // the head shares wte
+  double init_stddev = 0.02;  // residual projections: stddev / sqrt(2 * layers), as GPT-2 and llm.c
   double norm_eps = 1e-5;
 };
 
 struct DataPlan {
-  std::string text;              // path of a text file, read as bytes; empty: synthetic
-  std::string bytes;             // its content, loaded by the harness (the runtime opens no files for it)
-  bool synthetic = false;        // tokens from Philox
-  std::vector<std::int32_t> tokens;   // given samples of context + 1 tokens each, taken in order and over again; empty: none
+  std::string text;        // path of a text file, read as bytes; empty: synthetic
+  std::string bytes;       // its content, loaded by the harness (the runtime opens no files for it)
+  bool synthetic = false;  // tokens from Philox
+  std::vector<std::int32_t>
+      tokens;  // given samples of context + 1 tokens each, taken in order and over again; empty: none
 };
 
 struct OptimizerPlan {
-  std::string type = "AdamW";    // AdamW (decoupled decay), Adam (L2)
+  std::string type = "AdamW";  // AdamW (decoupled decay), Adam (L2)
   double lr = 1e-3;
   std::array<double, 2> betas = {0.9, 0.999};
   double eps = 1e-8;
   double weight_decay = 0.01;
-  bool decay_all = false;        // false: matrices only, as GPT-2 is trained; true: as DeepSpeed's groups do
+  bool decay_all = false;  // false: matrices only, as GPT-2 is trained; true: as DeepSpeed's groups do
 };
 
 struct SchedulerPlan {
-  std::string type;              // empty: constant lr; WarmupLR, WarmupDecayLR, WarmupCosineLR
+  std::string type;  // empty: constant lr; WarmupLR, WarmupDecayLR, WarmupCosineLR
   double warmup_min_lr = 0;
   double warmup_max_lr = 1e-3;
   std::int64_t warmup_num_steps = 1000;
   std::int64_t total_num_steps = 0;
-  std::string warmup_type = "log";   // log | linear
-  double warmup_min_ratio = 0;       // WarmupCosineLR
+  std::string warmup_type = "log";  // log | linear
+  double warmup_min_ratio = 0;      // WarmupCosineLR
   double cos_min_ratio = 1e-4;
-  std::vector<double> table;         // type "table": the rate of each applied step; the last one holds from then on
+  std::vector<double> table;  // type "table": the rate of each applied step; the last one holds from then on
 };
 
 // Everything that may decide a bit of the result.
@@ -62,23 +63,23 @@ struct Definition {
   double gradient_clipping = 0;  // 0: off
   int global_batch = 32;         // samples a step
   std::int64_t steps = 20;
-  std::string initial_weights;   // bytes of a safetensors file; empty: drawn from the seed
+  std::string initial_weights;  // bytes of a safetensors file; empty: drawn from the seed
 };
 
 // How the work is laid out. Never changes a bit.
 struct Layout {
-  int micro_batch = 2;           // samples a micro-batch at most
-  ZeroPlan zero;                 // what is sharded, and how it travels
+  int micro_batch = 2;  // samples a micro-batch at most
+  ZeroPlan zero;        // what is sharded, and how it travels
 };
 
 enum class RecoveryPolicy : std::uint8_t { stop, retry_step, rebuild_and_redo };
 
 struct RecoveryPlan {
   RecoveryPolicy policy = RecoveryPolicy::rebuild_and_redo;
-  TimeNs watchdog_ns = 600 * kSecond;   // on every operation
-  TimeNs agree_ns = 30 * kSecond;       // who has not answered by then is dead
-  bool peer_copies = true;              // rebuild_and_redo at ZeRO 1 to 3: each shard's state has a copy on another rank
-  int attempts_max = 8;                 // recoveries without a committed step in between, then stop
+  TimeNs watchdog_ns = 600 * kSecond;  // on every operation
+  TimeNs agree_ns = 30 * kSecond;      // who has not answered by then is dead
+  bool peer_copies = true;             // rebuild_and_redo at ZeRO 1 to 3: each shard's state has a copy on another rank
+  int attempts_max = 8;                // recoveries without a committed step in between, then stop
 };
 
 struct TrainPlan {

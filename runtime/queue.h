@@ -1,7 +1,8 @@
-// Queues with CUDA's stream semantics: what is enqueued runs in order, later than the host's call, and the host learns of
-// it only through events. Shapes and rules follow ten measured failures (ARCHITECTURE.md, section 8):
-//   closures never block, never touch queues and are trivially copyable; an event is a place in a FIFO; only the executor's
-//   loop steps queues and moves the clock; abort completes what is pending in order, scribbling on what it would write.
+// Queues with CUDA's stream semantics: what is enqueued runs in order, later than the host's call, and the host learns
+// of it only through events. Shapes and rules follow ten measured failures (ARCHITECTURE.md, section 8):
+//   closures never block, never touch queues and are trivially copyable; an event is a place in a FIFO; only the
+//   executor's loop steps queues and moves the clock; abort completes what is pending in order, scribbling on what it
+//   would write.
 #pragma once
 
 #include <cstring>
@@ -77,7 +78,7 @@ class Queue {
   virtual void activity_done(Activity& activity) = 0;
 
   virtual Event record() = 0;
-  virtual void wait(const Event& event) = 0;      // later work of this queue starts after the event; the host goes on
+  virtual void wait(const Event& event) = 0;  // later work of this queue starts after the event; the host goes on
   virtual bool done(const Event& event) const = 0;
   virtual const char* name() const = 0;
 };

@@ -1,6 +1,6 @@
-// Rank::wait: the one place where "the event is done" is turned into "the data is good". An aborted operation completes too
-// (over garbage), and a communicator that hangs reports success, so the order in which things are asked decides what a
-// failure is called: the communicator's own error first, then the revoke, then the watchdog.
+// Rank::wait: the one place where "the event is done" is turned into "the data is good". An aborted operation completes
+// too (over garbage), and a communicator that hangs reports success, so the order in which things are asked decides
+// what a failure is called: the communicator's own error first, then the revoke, then the watchdog.
 #include "runtime/rank.h"
 
 #include <fmt/format.h>
@@ -18,14 +18,27 @@ std::string who_is_missing(const Transport& transport, Comm comm) {
   return fmt::format("; in {} rank {} never took our message", what, waiting.peer);
 }
 
-void throw_if_failed(const Transport& transport, CommResult error, const ControlPlane& control, Comm comm, const Op& op) {
-  if (error == CommResult::success || error == CommResult::in_progress) return;
-  const std::string missing = who_is_missing(transport, comm);
-  if (error == CommResult::invalid_argument) {   // a dead handle: somebody here gave up on it
+// Out of line, so that the way without failures needs little stack.
+[[noreturn, gnu::cold, gnu::noinline]] void throw_failed(const Transport& transport, CommResult error,
+                                                         const ControlPlane& control, Comm comm, const Op& op) {
+  if (error == CommResult::invalid_argument) {  // a dead handle: somebody here gave up on it
     const ErrorKind kind = control.revoked(op.epoch) ? ErrorKind::revoked : ErrorKind::mismatch;
     throw SeamError(kind, op, "the communicator was aborted, or poisoned by an invalid argument");
   }
-  throw SeamError(error_kind(error), op, fmt::format("the transport reports {}{}", name(error), missing));
+  throw SeamError(error_kind(error), op,
+                  fmt::format("the transport reports {}{}", name(error), who_is_missing(transport, comm)));
+}
+
+[[noreturn, gnu::cold, gnu::noinline]] void throw_revoked(const Transport& transport, Comm comm, const Op& op) {
+  throw SeamError(ErrorKind::revoked, op,
+                  "another rank failed and revoked the epoch" + who_is_missing(transport, comm));
+}
+
+[[noreturn, gnu::cold, gnu::noinline]] void throw_timeout(const Transport& transport, TimeNs timeout, Comm comm,
+                                                          const Op& op) {
+  throw SeamError(
+      ErrorKind::timeout, op,
+      fmt::format("not complete after {:.6g} s{}", double(timeout) / double(kSecond), who_is_missing(transport, comm)));
 }
 
 }  // namespace
@@ -34,14 +47,14 @@ void Rank::wait(const Event& event, const Op& op, TimeNs timeout_ns, Comm comm) 
   const TimeNs deadline = later(clock.now(), timeout_ns);
   for (;;) {
     const WaitResult result = device.wait(event, deadline, op.epoch);
-    if (comm) throw_if_failed(transport, transport.async_error(comm), control, comm, op);
-    if (control.revoked(op.epoch))
-      throw SeamError(ErrorKind::revoked, op, "another rank failed and revoked the epoch" + who_is_missing(transport, comm));
+    if (comm) {
+      const CommResult error = transport.async_error(comm);
+      if (error != CommResult::success && error != CommResult::in_progress)
+        throw_failed(transport, error, control, comm, op);
+    }
+    if (control.revoked(op.epoch)) throw_revoked(transport, comm, op);
     if (result == WaitResult::done) return;
-    if (result == WaitResult::timed_out)
-      throw SeamError(ErrorKind::timeout, op,
-                      fmt::format("not complete after {:.6g} s{}", double(timeout_ns) / double(kSecond),
-                                  who_is_missing(transport, comm)));
+    if (result == WaitResult::timed_out) throw_timeout(transport, timeout_ns, comm, op);
     // Woken because another communicator of this rank failed: that is for whoever waits on it.
   }
 }

@@ -7,17 +7,18 @@
 namespace seeksim::runtime {
 
 struct Rank {
-  int id = 0;           // launch rank
-  int world_size = 1;   // at launch
+  int id = 0;          // launch rank
+  int world_size = 1;  // at launch
   Clock& clock;
   Device& device;
   Transport& transport;
   Storage& storage;
   ControlPlane& control;
-  Recorder& recorder;   // what this rank did, always on
+  Recorder& recorder;  // what this rank did, always on
 
-  // Waits for the event. Throws SeamError{timeout | revoked | remote_error | corrupt | mismatch | closure}. "Done" alone is
-  // never trusted: the communicator's async error and the epoch are checked first, since an aborted operation completes too.
+  // Waits for the event. Throws SeamError{timeout | revoked | remote_error | corrupt | mismatch | closure}. "Done"
+  // alone is never trusted: the communicator's async error and the epoch are checked first, since an aborted operation
+  // completes too.
   void wait(const Event& event, const Op& op, TimeNs timeout_ns, Comm comm);
 };
 

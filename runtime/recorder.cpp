@@ -1,5 +1,5 @@
-// The flight recorder's ring and the fingerprint. Both sit on the path of every communication, so a record is one write of
-// a cache line or two and a fingerprint a handful of multiplications.
+// The flight recorder's ring and the fingerprint. Both sit on the path of every communication, so a record is one write
+// of a cache line or two and a fingerprint a handful of multiplications.
 #include "runtime/recorder.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ inline std::uint64_t hash(const Op& op, std::uint64_t value) {
 void Recorder::limit(std::size_t records) { limit_ = std::clamp<std::size_t>(records, 1, kRingMax); }
 
 Record* Recorder::find(std::uint64_t number) {
-  if (number == 0 || number > count_ || count_ - number >= ring_.size()) return nullptr;   // unknown or overwritten
+  if (number == 0 || number > count_ || count_ - number >= ring_.size()) return nullptr;  // unknown or overwritten
   return &ring_[(number - 1) % limit_];
 }
 
@@ -52,6 +52,13 @@ void Recorder::fetch(std::uint64_t number) const {
   if (number == 0 || number > count_ || count_ - number >= ring_.size()) return;
   const char* record = reinterpret_cast<const char*>(&ring_[(number - 1) % limit_]);
   __builtin_prefetch(record + offsetof(Record, started_ns), 1);
+}
+
+void Recorder::fetch_next() const {
+  const char* record =
+      reinterpret_cast<const char*>(ring_.data() + (ring_.size() < limit_ ? ring_.size() : count_ % limit_));
+  __builtin_prefetch(record, 1);
+  __builtin_prefetch(record + 64, 1);
 }
 
 void Recorder::started(std::uint64_t number, TimeNs now) {

@@ -1,6 +1,6 @@
-// The flight recorder: every Op of a rank with its times and fate, always on, allocated as it fills, a ring past its limit.
-// It also carries the rank's fingerprint: an order-dependent hash over Ops and tensor digests, by which two runs are
-// compared and the first differing Op is found.
+// The flight recorder: every Op of a rank with its times and fate, always on, allocated as it fills, a ring past its
+// limit. It also carries the rank's fingerprint: an order-dependent hash over Ops and tensor digests, by which two runs
+// are compared and the first differing Op is found.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Record {
   TimeNs started_ns = -1;
   TimeNs ended_ns = -1;
   RecordState state = RecordState::enqueued;
-  std::uint32_t rule = 0;        // fault rule that touched it, 1-based; 0: none
+  std::uint32_t rule = 0;  // fault rule that touched it, 1-based; 0: none
 };
 
 // One entry of the fingerprint's log: cheap enough to keep for every Op when determinism is being verified.
@@ -31,7 +31,7 @@ struct FingerprintEntry {
 
 class Recorder {
  public:
-  static constexpr std::size_t kRingMax = 2000;   // as PyTorch's flight recorder
+  static constexpr std::size_t kRingMax = 2000;  // as PyTorch's flight recorder
 
   // Returns the record's number (1-based), to be passed to the calls below.
   std::uint64_t enqueued(const Op& op, TimeNs now);
@@ -48,7 +48,8 @@ class Recorder {
   // Oldest first.
   std::vector<Record> records() const;
   std::uint64_t count() const { return count_; }
-  void fetch(std::uint64_t number) const;   // asks for a record's memory, which will be needed soon
+  void fetch(std::uint64_t number) const;  // asks for a record's memory, which will be needed soon
+  void fetch_next() const;
   // A shorter ring, for worlds of thousands of ranks. To be called before the first record.
   void limit(std::size_t records);
 

@@ -122,10 +122,10 @@ Ballot Recovery::ballot(const SeamError& failure, const Trainer& trainer, TimeNs
   if (waiting.pending) {
     ballot.stuck_sequence = waiting.op.sequence;
     ballot.stuck_kind = waiting.op.kind;
-    if (ballot.missing_peer < 0) {
-      ballot.missing_peer = waiting.peer;
-      ballot.missing_is_sender = waiting.waits_for_send;
-    }
+  }
+  if (ballot.missing_peer < 0 && waiting.peer >= 0) {
+    ballot.missing_peer = waiting.peer;
+    ballot.missing_is_sender = waiting.waits_for_send;
   }
   if (ballot.stuck_sequence > 0) ballot.joined_ns = comm->joined_ns(ballot.stuck_sequence);
   return ballot;

@@ -1,6 +1,6 @@
 // The safetensors format: 8 bytes of header length (little endian), a JSON header {name: {dtype, shape, data_offsets}},
-// then the data. Strict on reading: hostile headers, overlaps, holes and short files are errors with the reason, never a
-// crash. Reading and writing are on byte strings; files are the caller's.
+// then the data. Strict on reading: hostile headers, overlaps, holes and short files are errors with the reason, never
+// a crash. Reading and writing are on byte strings; files are the caller's.
 #pragma once
 
 #include <string>

@@ -49,9 +49,9 @@ class Device {
   virtual Queue& copy_queue() = 0;
   // How long a launch takes; decorators stretch it (stragglers).
   virtual TimeNs duration(const Op& op, Cost cost) const = 0;
-  // The one blocking primitive. Returns `revoked` as soon as `epoch` is revoked; also, once, when a communicator of this
-  // rank fails (its async error tells), so that nobody waits out a watchdog for an error that is already known. Throws
-  // SeamError{closure} when a kernel failed.
+  // The one blocking primitive. Returns `revoked` as soon as `epoch` is revoked; also, once, when a communicator of
+  // this rank fails (its async error tells), so that nobody waits out a watchdog for an error that is already known.
+  // Throws SeamError{closure} when a kernel failed.
   virtual WaitResult wait(const Event& event, TimeNs deadline, std::uint32_t epoch) = 0;
   // Waits until every queue is empty; after an abort all that is left completes as garbage, so this ends.
   virtual void drain() = 0;
@@ -84,26 +84,27 @@ struct Comm {
 };
 
 struct CommSpec {
-  std::string_view name;             // "data", for reports
+  std::string_view name;  // "data", for reports
   Axis axis = Axis::data;
-  std::uint32_t epoch = 0;           // messages of another epoch are never matched
-  std::uint64_t id = 0;              // fresh for each generation; equal on all members
-  std::vector<int> members;          // launch ranks; the position is the rank inside the communicator
+  std::uint32_t epoch = 0;   // messages of another epoch are never matched
+  std::uint64_t id = 0;      // fresh for each generation; equal on all members
+  std::vector<int> members;  // launch ranks; the position is the rank inside the communicator
 };
 
-// What a fault rule asks of one piece on its way; null in an undisturbed run. Owned by the fault plan for the whole run.
+// What a fault rule asks of one piece on its way; null in an undisturbed run. Owned by the fault plan for the whole
+// run.
 struct PieceFate {
-  TimeNs delay_ns = 0;               // added to the transfer
-  double slow_factor = 1.0;          // multiplies the transfer's duration
-  bool drop = false;                 // sent, never delivered
-  bool corrupt = false;              // one bit of the payload flips on the way
-  std::uint64_t corrupt_bit = 0;     // taken modulo the payload's bits
-  bool checksum = true;              // corruption is noticed by the receiver (SeamError{corrupt}); false: silent
-  TimeNs down_from = kForever;       // the link carries nothing in [down_from, down_until)
+  TimeNs delay_ns = 0;            // added to the transfer
+  double slow_factor = 1.0;       // multiplies the transfer's duration
+  bool drop = false;              // sent, never delivered
+  bool corrupt = false;           // one bit of the payload flips on the way
+  std::uint64_t corrupt_bit = 0;  // taken modulo the payload's bits
+  bool checksum = true;           // corruption is noticed by the receiver (SeamError{corrupt}); false: silent
+  TimeNs down_from = kForever;    // the link carries nothing in [down_from, down_until)
   TimeNs down_until = kForever;
-  std::uint32_t rule = 0;            // which rule, 1-based, for the trace
-  mutable TimeNs touched_ns = -1;    // set by the transport when this fate first changes a piece's course: the proof of a
-                                     // cut that begins while a piece is already under way
+  std::uint32_t rule = 0;          // which rule, 1-based, for the trace
+  mutable TimeNs touched_ns = -1;  // set by the transport when this fate first changes a piece's course: the proof of a
+                                   // cut that begins while a piece is already under way
 };
 
 // Where in an exchange its own rank dies, if a rule says so.
@@ -125,9 +126,9 @@ struct TreeReduceSlice {
   VecView<const float> value;
 };
 struct TreeReduce {
-  std::span<const TreeReduceSlice> parts;   // this member's subtree roots
+  std::span<const TreeReduceSlice> parts;  // this member's subtree roots
   Index leaves = 0;
-  float factor = 1.0f;                      // one multiply at the root
+  float factor = 1.0f;  // one multiply at the root
   VecView<float> out;
 };
 
@@ -139,9 +140,10 @@ class Transport {
   // (SeamError{timeout}) or a revoke of spec.epoch (SeamError{revoked}).
   virtual Comm create(const Op& op, const CommSpec& spec, TimeNs deadline) = 0;
 
-  // Enqueues a group of sends and receives: all or error. Pieces of one exchange match pieces of the peers' exchanges with
-  // the same communicator and op.sequence; the receiver asserts that op.kind and bytes agree. Returns the communicator's
-  // state as NCCL would: success even on a communicator that hangs, invalid_usage on a revoked one, the error after one.
+  // Enqueues a group of sends and receives: all or error. Pieces of one exchange match pieces of the peers' exchanges
+  // with the same communicator and op.sequence; the receiver asserts that op.kind and bytes agree. Returns the
+  // communicator's state as NCCL would: success even on a communicator that hangs, invalid_usage on a revoked one, the
+  // error after one.
   virtual CommResult exchange(Queue& queue, Comm comm, const Op& op, std::span<const Piece> pieces,
                               DiesAt dies = DiesAt::never) = 0;
 
@@ -150,21 +152,23 @@ class Transport {
   virtual bool has_native(Comm comm, const Op& op) const = 0;
   virtual CommResult tree_all_reduce(Queue& queue, Comm comm, const Op& op, const TreeReduce& reduce) = 0;
 
-  // NCCL's verbs. abort is local, takes all communicators of a device in one group, completes pending work with scribbled
-  // buffers and never fails; revoke makes later operations fail with invalid_usage; a handle is dead after abort/destroy.
+  // NCCL's verbs. abort is local, takes all communicators of a device in one group, completes pending work with
+  // scribbled buffers and never fails; revoke makes later operations fail with invalid_usage; a handle is dead after
+  // abort/destroy.
   virtual CommResult async_error(Comm comm) = 0;
   virtual CommResult revoke(Comm comm) = 0;
   virtual CommResult abort(std::span<const Comm> comms) = 0;
   virtual CommResult finalize(Comm comm) = 0;
   virtual CommResult destroy(Comm comm) = 0;
-  // All members of the parent call split (color < 0: no part in it); survivors alone call shrink, each with the same list.
+  // All members of the parent call split (color < 0: no part in it); survivors alone call shrink, each with the same
+  // list.
   virtual Comm split(const Op& op, Comm parent, int color, int key, TimeNs deadline) = 0;
   virtual Comm shrink(const Op& op, Comm parent, std::span<const int> exclude, TimeNs deadline) = 0;
   // Pieces of the oldest unfinished operation on this communicator that no peer has matched: who this rank waits for.
   struct Unmatched {
-    bool pending = false;       // an operation has started and is not complete
+    bool pending = false;  // an operation has started and is not complete
     Op op;
-    int peer = -1;              // first peer whose piece is missing; -1 when unknown (native collective)
+    int peer = -1;                // first peer whose piece is missing; -1 when unknown (native collective)
     bool waits_for_send = false;  // true: the peer's message never came; false: the peer never took ours
   };
   virtual Unmatched unmatched(Comm comm) const = 0;
@@ -177,12 +181,12 @@ class Storage {
  public:
   virtual ~Storage() = default;
   virtual std::string read(std::string_view path) = 0;
-  virtual void write(std::string_view path, std::string_view bytes) = 0;   // create or truncate; not durable yet
-  virtual void sync(std::string_view path) = 0;                            // file or folder
+  virtual void write(std::string_view path, std::string_view bytes) = 0;  // create or truncate; not durable yet
+  virtual void sync(std::string_view path) = 0;                           // file or folder
   virtual void rename(std::string_view from, std::string_view to) = 0;
   virtual void remove(std::string_view path) = 0;
   virtual bool exists(std::string_view path) = 0;
-  virtual std::vector<std::string> list(std::string_view folder) = 0;      // names, sorted
+  virtual std::vector<std::string> list(std::string_view folder) = 0;  // names, sorted
   virtual std::uint64_t free_bytes(std::string_view folder) = 0;
 };
 
@@ -190,23 +194,23 @@ class Storage {
 // What a rank puts on the table at an agreement. Plain numbers, so that any transport can carry it.
 struct Ballot {
   bool ok = true;
-  ErrorKind error = ErrorKind::count_;      // what this rank saw (count_: nothing)
-  std::int64_t last_committed = -1;         // step
-  std::uint64_t last_joined = 0;            // sequence of the last collective this rank entered
-  std::uint64_t stuck_sequence = 0;         // sequence of the operation it could not finish; 0: none
+  ErrorKind error = ErrorKind::count_;  // what this rank saw (count_: nothing)
+  std::int64_t last_committed = -1;     // step
+  std::uint64_t last_joined = 0;        // sequence of the last collective this rank entered
+  std::uint64_t stuck_sequence = 0;     // sequence of the operation it could not finish; 0: none
   OpKind stuck_kind = OpKind::count_;
-  std::int32_t missing_peer = -1;           // who it waited for, if it knows (for corrupt and mismatch: who sent it)
+  std::int32_t missing_peer = -1;  // who it waited for, if it knows (for corrupt and mismatch: who sent it)
   bool missing_is_sender = false;
-  TimeNs joined_ns = -1;                    // when it entered the operation it could not finish; -1: unknown
+  TimeNs joined_ns = -1;  // when it entered the operation it could not finish; -1: unknown
   TimeNs detected_ns = 0;
-  std::array<std::int64_t, 4> words{};      // free for the caller (votes, digests)
+  std::array<std::int64_t, 4> words{};  // free for the caller (votes, digests)
 };
 
 struct Agreement {
   std::uint32_t epoch = 0;
-  std::vector<int> members;                 // who answered, ascending: the living
-  std::vector<int> dead;                    // members of the epoch that did not answer in time: fenced from now on
-  std::vector<Ballot> ballots;              // one a member, same order
+  std::vector<int> members;     // who answered, ascending: the living
+  std::vector<int> dead;        // members of the epoch that did not answer in time: fenced from now on
+  std::vector<Ballot> ballots;  // one a member, same order
 };
 
 class ControlPlane {
@@ -217,9 +221,9 @@ class ControlPlane {
   // Non-blocking; reaches every living member (ULFM's revoke): their waits on this epoch return `revoked`.
   virtual void revoke(std::uint32_t epoch, const Op& op, ErrorKind why) = 0;
   virtual bool revoked(std::uint32_t epoch) const = 0;
-  // The same answer on every member that gets one. Ends when all members of the epoch have voted or `deadline` comes: who
-  // did not vote is dead and fenced. A `vote` is cut short by a revoke of the epoch (SeamError{revoked}, on all members or
-  // on none); an `agree` (op.kind) is not. Throws SeamError{fenced} on a rank that was declared dead.
+  // The same answer on every member that gets one. Ends when all members of the epoch have voted or `deadline` comes:
+  // who did not vote is dead and fenced. A `vote` is cut short by a revoke of the epoch (SeamError{revoked}, on all
+  // members or on none); an `agree` (op.kind) is not. Throws SeamError{fenced} on a rank that was declared dead.
   virtual Agreement agree(const Op& op, std::uint32_t epoch, const Ballot& ballot, TimeNs deadline) = 0;
   // All survivors of an agreement enter the next epoch with the same members.
   virtual void enter_epoch(std::uint32_t epoch, std::span<const int> members) = 0;

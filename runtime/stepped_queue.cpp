@@ -61,9 +61,7 @@ void ItemRing::grow(std::size_t bytes) {
   tail_ = std::uint32_t(first + second);
 }
 
-void ItemRing::clear() {
-  head_ = tail_ = wrap_ = count_ = 0;
-}
+void ItemRing::clear() { head_ = tail_ = wrap_ = count_ = 0; }
 
 // ---- items -------------------------------------------------------------------------------------------------------
 
@@ -149,14 +147,15 @@ bool SteppedQueue::start_front() {
   Item& item = front_item();
   switch (item.kind) {
     case ItemKind::activity:
-      item.activity->start();   // may report activity_done at once, which finishes it
+      item.activity->start();  // may report activity_done at once, which finishes it
       return false;
     case ItemKind::wait: {
       if (item.event.queue->done(item.event)) return true;
       static_cast<SteppedQueue*>(item.event.queue)->waiters_.push_back({item.event.place, this});
       return false;
     }
-    case ItemKind::kernel: break;
+    case ItemKind::kernel:
+      break;
   }
   const KernelHead& kernel = kernel_of(items_.front());
   const TimeNs duration = executor_.duration(*this, kernel.op, kernel.cost);
@@ -178,7 +177,8 @@ void SteppedQueue::run_kernel() {
 }
 
 void SteppedQueue::kernel_due() {
-  SEEKSIM_CHECK(running_ && front_item().kind == ItemKind::kernel, "queue '%s' of rank %d runs no kernel", name_, rank_);
+  SEEKSIM_CHECK(running_ && front_item().kind == ItemKind::kernel, "queue '%s' of rank %d runs no kernel", name_,
+                rank_);
   run_kernel();
   finish_front();
 }
@@ -205,7 +205,7 @@ void SteppedQueue::finish_front() {
     SteppedQueue* queue = waiters_[i].queue;
     waiters_[i] = waiters_.back();
     waiters_.pop_back();
-    queue->running_ = false;   // its wait is started anew, and found done
+    queue->running_ = false;  // its wait is started anew, and found done
     queue->ready();
   }
   if (!items_.empty()) ready();

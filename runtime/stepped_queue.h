@@ -1,9 +1,9 @@
 // SteppedQueue: the Queue of ranks that compute on a host, a FIFO that somebody steps. The simulator's loop steps it in
-// virtual time; on MPI a progress loop does. CUDA has streams instead. One kind of code, so that what the simulator proves
-// about order, abort and events holds on processes too.
+// virtual time; on MPI a progress loop does. CUDA has streams instead. One kind of code, so that what the simulator
+// proves about order, abort and events holds on processes too.
 //
-// Rules (each was broken once on a prototype): only the executor's loop steps queues; closures never block and never touch a
-// queue; an event is a place in the FIFO; abort lets the FIFO run on in order, it never clears it.
+// Rules (each was broken once on a prototype): only the executor's loop steps queues; closures never block and never
+// touch a queue; an event is a place in the FIFO; abort lets the FIFO run on in order, it never clears it.
 #pragma once
 
 #include <cstdint>
@@ -35,11 +35,12 @@ class Executor {
   virtual void kernel_failed(SteppedQueue& queue, const Op& op, std::string_view what) = 0;
 };
 
-// The memory of a FIFO of items of different sizes: one ring, grown by doubling, so that a warm queue allocates nothing and
-// an idle one has no memory at all. Items are trivially copyable; growing moves them, so hold no pointer across push.
+// The memory of a FIFO of items of different sizes: one ring, grown by doubling, so that a warm queue allocates nothing
+// and an idle one has no memory at all. Items are trivially copyable; growing moves them, so hold no pointer across
+// push.
 class ItemRing {
  public:
-  std::byte* push(std::size_t bytes);           // bytes: a multiple of 16, which the item's first word must hold
+  std::byte* push(std::size_t bytes);  // bytes: a multiple of 16, which the item's first word must hold
   std::byte* front() { return data_.get() + head_; }
   const std::byte* front() const { return data_.get() + head_; }
   void pop();
@@ -54,7 +55,7 @@ class ItemRing {
   std::uint32_t capacity_ = 0;
   std::uint32_t head_ = 0;
   std::uint32_t tail_ = 0;
-  std::uint32_t wrap_ = 0;                      // where the items before the wrap end; 0: not wrapped
+  std::uint32_t wrap_ = 0;  // where the items before the wrap end; 0: not wrapped
   std::uint32_t count_ = 0;
 };
 
@@ -69,19 +70,20 @@ class SteppedQueue final : public Queue {
   void enqueue_activity(const Op& op, Activity& activity, std::span<const Range> ranges) override;
   void activity_done(Activity& activity) override;
   Event record() override { return {this, enqueued_}; }
-  void wait(const Event& event) override;       // of a SteppedQueue of the same executor
+  void wait(const Event& event) override;  // of a SteppedQueue of the same executor
   bool done(const Event& event) const override { return completed_ >= event.place; }
   const char* name() const override { return name_; }
 
   // ---- for the executor
-  void step();                                  // starts what can start
-  void kernel_due();                            // the running kernel's time is over: its effects land now
+  void step();        // starts what can start
+  void kernel_due();  // the running kernel's time is over: its effects land now
   void wake_host_at(std::uint64_t place) { host_place_ = place; }
   void forget_host() { host_place_ = kNobody; }
-  void abandon();                               // the rank is dead: nothing that is pending ever happens
+  void abandon();  // the rank is dead: nothing that is pending ever happens
   bool idle() const { return items_.empty(); }
+  void fetch() const { __builtin_prefetch(items_.front(), 1); }  // asks for memory that will be needed soon
   int rank() const { return rank_; }
-  std::uint32_t generation() const { return generation_; }   // of timers: those of an older one are stale
+  std::uint32_t generation() const { return generation_; }  // of timers: those of an older one are stale
 
   // What stands at the front, for wait-for graphs. Null where it is no such thing.
   const Op* front_kernel() const;
@@ -99,7 +101,7 @@ class SteppedQueue final : public Queue {
   Item& front_item() { return *reinterpret_cast<Item*>(items_.front()); }
   const Item& front_item() const { return *reinterpret_cast<const Item*>(items_.front()); }
   void enqueued();
-  bool start_front();                           // true: over already
+  bool start_front();  // true: over already
   void run_kernel();
   void finish_front();
   void ready();
@@ -110,12 +112,12 @@ class SteppedQueue final : public Queue {
   std::uint32_t generation_ = 0;
   std::uint64_t enqueued_ = 0;
   std::uint64_t completed_ = 0;
-  std::uint64_t host_place_ = kNobody;          // a rank has one host, so one place is enough
-  bool running_ = false;                        // the front item has been started
+  std::uint64_t host_place_ = kNobody;  // a rank has one host, so one place is enough
+  bool running_ = false;                // the front item has been started
   bool stepping_ = false;
-  bool ready_ = false;                          // the executor has been asked to step
+  bool ready_ = false;  // the executor has been asked to step
   ItemRing items_;
-  std::vector<Waiter> waiters_;                 // other queues
+  std::vector<Waiter> waiters_;  // other queues
 };
 
 }  // namespace seeksim::runtime

@@ -8,9 +8,9 @@
 namespace seeksim::runtime {
 
 enum class Ending : std::uint8_t {
-  finished,   // all steps committed
-  evicted,    // the others declared this rank dead or excluded it
-  stopped     // the recovery policy gave up; `why` says it
+  finished,  // all steps committed
+  evicted,   // the others declared this rank dead or excluded it
+  stopped    // the recovery policy gave up; `why` says it
 };
 
 struct TrainOutcome {
@@ -20,9 +20,11 @@ struct TrainOutcome {
   StateDigest state;
 };
 
-// Trains. final_weights, when not null, receives the parameters under their Hugging Face names (only on the lowest living
-// rank). Throws RankDied when the rank is killed; every SeamError is handled inside, by the plan's recovery policy.
-TrainOutcome train(Rank& rank, const TrainPlan& plan, Observer& observer, std::vector<NamedTensor>* final_weights = nullptr);
+// Trains. final_weights, when not null, receives the parameters under their Hugging Face names (only on the lowest
+// living rank). Throws RankDied when the rank is killed; every SeamError is handled inside, by the plan's recovery
+// policy.
+TrainOutcome train(Rank& rank, const TrainPlan& plan, Observer& observer,
+                   std::vector<NamedTensor>* final_weights = nullptr);
 
 // The initial parameters under their Hugging Face names, without a world (for --save-initial).
 std::vector<NamedTensor> initial_weights(const Definition& definition);

@@ -81,7 +81,7 @@ void scribble_on(runtime::Buffer& buffer, std::size_t lo, std::size_t hi) {
 
 void SimActivity::fetch() const {
   const char* own = reinterpret_cast<const char*>(this);
-  for (std::size_t line = 0; line < sizeof(*this); line += 64) __builtin_prefetch(own + line, 1);
+  for (std::size_t line = 0; line < sizeof(*this) + 128; line += 64) __builtin_prefetch(own + line, 1);
 }
 
 void SimActivity::fetch_more() const {
@@ -105,7 +105,7 @@ void SimActivity::start() {
 
 void SimActivity::cut_short() {
   aborted = true;
-  if (state != State::started) return;   // start() ends it when the queue gets there
+  if (state != State::started) return;  // start() ends it when the queue gets there
   withdraw();
   scribble();
   end(RecordState::aborted);

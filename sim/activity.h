@@ -1,5 +1,5 @@
-// SimActivity: an operation of a communicator as it stands in a queue, from enqueue to end. SharedComm: what the members of
-// a communicator share, that is, the places where their operations meet.
+// SimActivity: an operation of a communicator as it stands in a queue, from enqueue to end. SharedComm: what the
+// members of a communicator share, that is, the places where their operations meet.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@
 
 namespace seeksim::sim {
 
+struct Core;
 class SimTransport;
 class SimActivity;
 
@@ -24,8 +25,8 @@ struct SharedComm;
 struct Group final : TimerTarget {
   SharedComm* shared = nullptr;
   std::uint64_t sequence = 0;
-  std::uint32_t posted = 0;               // members whose operation is here: not matched in full, or summed and not over
-  std::vector<SimActivity*> at;           // by position
+  std::uint32_t posted = 0;      // members whose operation is here: not matched in full, or summed and not over
+  std::vector<SimActivity*> at;  // by position
 
   // Of a native sum, by position: what a member brings and where it wants the result. Gathered as the members come, one
   // after another in memory, so that the last one need not visit them all.
@@ -36,17 +37,19 @@ struct Group final : TimerTarget {
   };
   std::vector<Share> shares;
   bool summed = false;
-  bool mismatched = false;                // somebody has been told; all others hang, as on NCCL
+  bool mismatched = false;  // somebody has been told; all others hang, as on NCCL
 
   // Of a native sum that has been computed: the members of a node complete together, node by node.
   struct Completion {
     TimeNs when;
     int node;
   };
-  std::vector<Completion> completions;    // the latest first
+  std::vector<Completion> completions;  // the latest first
+  Core* core = nullptr;
   std::uint64_t generation = 0;
 
-  void leave(int position);               // gone to be used again when it was the last
+  void leave(int position);  // gone to be used again when it was the last
+  std::span<const int> places_of(int node) const;
   bool live(const Timer& timer) override { return timer.arg == generation; }
   void fire(const Timer& timer) override;
 };
@@ -54,10 +57,10 @@ struct Group final : TimerTarget {
 struct SharedComm {
   SharedComm(std::uint64_t id, std::uint32_t epoch, runtime::Axis axis, std::vector<int> members, int ranks_per_node);
 
-  int position(int rank) const;           // -1: no member
+  int position(int rank) const;  // -1: no member
   int size() const { return int(members.size()); }
-  Group& group(std::uint64_t sequence);   // found or made
-  void give_back(Group& group);           // empty: forget it
+  Group& group(std::uint64_t sequence);  // found or made
+  void give_back(Group& group);          // empty: forget it
 
   std::uint64_t id;
   std::uint32_t epoch;
@@ -65,8 +68,8 @@ struct SharedComm {
   std::vector<int> members;
   int nodes = 1;
   int per_node_max = 1;
-  std::vector<int> by_node;               // positions, those of one node together
-  std::vector<int> node_begins;           // in by_node, with the end
+  std::vector<int> by_node;      // positions, those of one node together
+  std::vector<int> node_begins;  // in by_node, with the end
 
  private:
   struct Live {
@@ -74,8 +77,8 @@ struct SharedComm {
     Group* group;
   };
   bool contiguous_ = true;
-  std::vector<int> positions_;            // by launch rank, where the members are not contiguous
-  std::vector<Live> live_;                // few: members are seldom far apart
+  std::vector<int> positions_;  // by launch rank, where the members are not contiguous
+  std::vector<Live> live_;      // few: members are seldom far apart
   std::vector<Group*> free_;
   std::deque<Group> groups_;
 };
@@ -85,8 +88,8 @@ class SimActivity : public runtime::Activity, public TimerTarget {
   enum class State : std::uint8_t { free, queued, started };
   explicit SimActivity(bool is_native) : native(is_native) {}
 
-  void start() final;                     // the queue has reached it
-  void drop();                            // the rank is dead: it never happens
+  void start() final;  // the queue has reached it
+  void drop();         // the rank is dead: it never happens
   // Its communicator was aborted or revoked: completes with scribbled buffers, now or when the queue reaches it.
   void cut_short();
   // Takes back what no peer has taken yet.
@@ -98,19 +101,21 @@ class SimActivity : public runtime::Activity, public TimerTarget {
   bool live(const Timer& timer) override { return state == State::started && timer.arg == generation; }
   // Asks for the memory that the end of this operation will touch.
   void fetch() const;
-  void fetch_more() const;                // what the pointers in there lead to
+  void fetch_more() const;  // what the pointers in there lead to
 
-  SimTransport* owner = nullptr;
+  void fetch_for_fire() const override { fetch_more(); }
+
+  SimTransport* owner = nullptr;  // what the end of an operation needs comes first
   runtime::Queue* queue = nullptr;
-  runtime::Op op;
   std::uint64_t record = 0;
-  std::uint32_t comm = 0;                 // index among the owner's communicators
-  std::uint32_t generation = 0;           // of this object, which is used again and again
+  std::uint32_t comm = 0;        // index among the owner's communicators
+  std::uint32_t generation = 0;  // of this object, which is used again and again
   State state = State::free;
   bool aborted = false;
-  const bool native;                      // a NativeReduce; else an Exchange
-  SimActivity* previous = nullptr;        // among the communicator's unfinished operations, oldest first
+  const bool native;                // a NativeReduce; else an Exchange
+  SimActivity* previous = nullptr;  // among the communicator's unfinished operations, oldest first
   SimActivity* next = nullptr;
+  runtime::Op op;
 
  protected:
   virtual void post() = 0;

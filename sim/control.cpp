@@ -48,22 +48,25 @@ Agreement SimControl::agree(const Op& op, std::uint32_t epoch, const Ballot& bal
   const int me = rank_.host.rank();
   const bool vote = op.kind != OpKind::agree;
   if (core_.control.fenced(me)) throw SeamError(ErrorKind::fenced, op, "the others have declared this rank dead");
-  if (vote && revoked(epoch)) throw SeamError(ErrorKind::revoked, op, "another rank failed and revoked the epoch");
   ControlCenter::Key key{epoch, op.kind, vote ? op.step : 0, op.sequence, 0};
   key.instance = calls_[{key.epoch, std::uint8_t(key.kind), key.step, key.sequence}]++;
   if (calls_.size() > kRemembered) calls_.erase(calls_.begin());
   answer_ = {};
   waits_in_ = describe(op);
   core_.control.send_ballot(me, key, ballot, deadline);
-  // The centre keeps the deadline: a rank that gave up alone might miss what the others decided.
+  // The centre alone decides, even when this rank knows of a revoke or is past the deadline: what it believed by itself
+  // might differ from what the others are told.
   while (answer_.kind == Answer::Kind::none) {
     rank_.host.block(Blocked::agreement, runtime::kForever);
     if (rank_.host.dying()) throw runtime::RankDied{me};
   }
   switch (answer_.kind) {
-    case Answer::Kind::fenced: throw SeamError(ErrorKind::fenced, op, "the others have declared this rank dead");
-    case Answer::Kind::cut_short: throw SeamError(ErrorKind::revoked, op, "the vote was cut short by a revoke");
-    default: return *answer_.agreement;
+    case Answer::Kind::fenced:
+      throw SeamError(ErrorKind::fenced, op, "the others have declared this rank dead");
+    case Answer::Kind::cut_short:
+      throw SeamError(ErrorKind::revoked, op, "the vote was cut short by a revoke");
+    default:
+      return *answer_.agreement;
   }
 }
 
@@ -88,10 +91,18 @@ ControlCenter::ControlCenter(Core& core, std::uint64_t seed, int ranks)
     : core_(core),
       random_(seed, Stream::control),
       fenced_(std::size_t(ranks), false),
-      known_dead_(std::size_t(ranks), false) {
+      known_dead_(std::size_t(ranks), false),
+      arrivals_(std::size_t(ranks), 0) {
   std::vector<int>& all = members_[0];
   all.resize(std::size_t(ranks));
   std::iota(all.begin(), all.end(), 0);
+}
+
+// Messages of one rank arrive in the order in which it sent them.
+void ControlCenter::to_center(int rank, std::function<void()> arrive) {
+  TimeNs& last = arrivals_[std::size_t(rank)];
+  last = std::max(last, core_.loop.now() + latency());
+  core_.loop.call_at(last, std::move(arrive));
 }
 
 TimeNs ControlCenter::latency() { return TimeNs(double(kMessage) * (0.75 + 0.5 * random_.unit())); }
@@ -106,8 +117,7 @@ void ControlCenter::enter(std::uint32_t epoch, std::span<const int> members, con
 }
 
 void ControlCenter::send_ballot(int rank, const Key& key, const Ballot& ballot, TimeNs deadline) {
-  core_.loop.call_at(core_.loop.now() + latency(),
-                     [this, rank, key, ballot, deadline] { ballot_arrives(rank, key, ballot, deadline); });
+  to_center(rank, [this, rank, key, ballot, deadline] { ballot_arrives(rank, key, ballot, deadline); });
 }
 
 void ControlCenter::ballot_arrives(int rank, const Key& key, const Ballot& ballot, TimeNs deadline) {
@@ -118,7 +128,7 @@ void ControlCenter::ballot_arrives(int rank, const Key& key, const Ballot& ballo
   Poll& poll = polls_[key];
   if (vote && revoked_ >= std::int64_t(key.epoch) && !poll.decided) poll.cut_short = true;
   if (poll.cut_short) return reply(rank, {Answer::Kind::cut_short, nullptr});
-  if (poll.decided) {   // without it: it was no member, or came too late
+  if (poll.decided) {  // without it: it was no member, or came too late
     fenced_[std::size_t(rank)] = true;
     return reply(rank, {Answer::Kind::fenced, nullptr});
   }
@@ -150,7 +160,8 @@ void ControlCenter::decide(const Key& key, Poll& poll) {
     if (poll.ballots.contains(member)) continue;
     agreement->dead.push_back(member);
     fenced_[std::size_t(member)] = true;
-    core_.story(member, fmt::format("did not answer the {} of epoch {}: declared dead and fenced", name(key.kind), key.epoch));
+    core_.story(member,
+                fmt::format("did not answer the {} of epoch {}: declared dead and fenced", name(key.kind), key.epoch));
   }
   for (const int member : agreement->members) reply(member, {Answer::Kind::decided, agreement});
   poll.ballots.clear();
@@ -163,9 +174,10 @@ void ControlCenter::reply(int rank, const Answer& answer) {
   });
 }
 
-// A revoke that reaches the centre before a vote is decided cuts it short for all; after that it comes too late, for all.
+// A revoke that reaches the centre before a vote is decided cuts it short for all; after that it comes too late, for
+// all.
 void ControlCenter::send_revoke(int rank, std::uint32_t epoch) {
-  core_.loop.call_at(core_.loop.now() + latency(), [this, rank, epoch] { revoke_arrives(rank, epoch); });
+  to_center(rank, [this, rank, epoch] { revoke_arrives(rank, epoch); });
 }
 
 void ControlCenter::revoke_arrives(int from, std::uint32_t epoch) {
@@ -193,7 +205,8 @@ std::string ControlCenter::undecided() const {
     text += fmt::format("{} of epoch {} waits for", name(key.kind), key.epoch);
     int named = 0;
     for (const int member : members(key.epoch))
-      if (!poll.ballots.contains(member) && named++ < 8) text += fmt::format("{} rank {}", named == 1 ? "" : ",", member);
+      if (!poll.ballots.contains(member) && named++ < 8)
+        text += fmt::format("{} rank {}", named == 1 ? "" : ",", member);
     text += named > 8 ? ", ...\n" : "\n";
   }
   return text;
@@ -222,7 +235,7 @@ std::uint64_t ControlCenter::Deadlines::add(const Key& key) {
 bool ControlCenter::Deadlines::live(const Timer& timer) {
   const auto poll = center_.polls_.find(keys_[timer.arg]);
   if (poll != center_.polls_.end() && !poll->second.over()) return true;
-  free_.push_back(timer.arg);   // the loop drops the entry now
+  free_.push_back(timer.arg);  // the loop drops the entry now
   return false;
 }
 

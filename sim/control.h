@@ -1,8 +1,9 @@
-// The control plane: out of band, shaped like ULFM. One centre decides each agreement at one instant of virtual time, so
-// all who get an answer get the same one; messages to and from it take time.
+// The control plane: out of band, shaped like ULFM. One centre decides each agreement at one instant of virtual time,
+// so all who get an answer get the same one; messages to and from it take time.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -45,7 +46,7 @@ class SimControl final : public runtime::ControlPlane {
   SimRank& rank_;
   std::uint32_t epoch_ = 0;
   Answer answer_;
-  std::string waits_in_;                                                         // for wait-for graphs
+  std::string waits_in_;  // for wait-for graphs
   std::map<std::tuple<std::uint32_t, std::uint8_t, std::int64_t, std::uint64_t>, std::uint32_t> calls_;
 };
 
@@ -53,8 +54,8 @@ class ControlCenter {
  public:
   ControlCenter(Core& core, std::uint64_t seed, int ranks);
 
-  // Agreements are told apart by epoch, kind, step (votes only: recovering ranks may be at different steps) and sequence,
-  // and by how many of that name came before.
+  // Agreements are told apart by epoch, kind, step (votes only: recovering ranks may be at different steps) and
+  // sequence, and by how many of that name came before.
   struct Key {
     std::uint32_t epoch;
     runtime::OpKind kind;
@@ -88,6 +89,7 @@ class ControlCenter {
   void decide_if_complete(const Key& key, Poll& poll);
   void decide(const Key& key, Poll& poll);
   void reply(int rank, const Answer& answer);
+  void to_center(int rank, std::function<void()> arrive);
   TimeNs latency();
 
   // The deadline of an agreement: a watchdog like those of hosts.
@@ -106,11 +108,12 @@ class ControlCenter {
 
   Core& core_;
   Random random_;
-  std::map<std::uint32_t, std::vector<int>> members_;   // by epoch
+  std::map<std::uint32_t, std::vector<int>> members_;  // by epoch
   std::map<Key, Poll> polls_;
   std::int64_t revoked_ = -1;
   std::vector<bool> fenced_;
   std::vector<bool> known_dead_;
+  std::vector<TimeNs> arrivals_;  // of each rank's last message
   Deadlines deadlines_{*this};
 };
 

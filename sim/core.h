@@ -1,5 +1,5 @@
-// Core: what the parts of a world share, and SimRank, all that the simulator keeps of one rank. Kept lean: a world may have
-// tens of thousands of ranks, most of them idle most of the time.
+// Core: what the parts of a world share, and SimRank, all that the simulator keeps of one rank. Kept lean: a world may
+// have tens of thousands of ranks, most of them idle most of the time.
 #pragma once
 
 #include <functional>
@@ -36,14 +36,18 @@ struct SimRank {
 
   runtime::Seams seams() { return {clock, device, transport, storage, control}; }
 
-  Host host;
+  // Ask for the memory that a step of this rank will touch: first what lies here, then what that leads to.
+  void fetch_soon() const;
+  void fetch_now() const;
+
+  Host host;  // what is used most comes first
   RankSignals signals;
   SimClock clock;
+  runtime::Recorder recorder;
   SimDevice device;
   SimTransport transport;
-  SimStorage storage;
   SimControl control;
-  runtime::Recorder recorder;
+  SimStorage storage;
 };
 
 struct Core {
@@ -55,7 +59,7 @@ struct Core {
   }
   // The process of `rank` is gone from this instant on. Called by the loop only.
   void kill(int rank, const std::string& why);
-  void crashed(int rank);   // what the others come to see of it
+  void crashed(int rank);  // what the others come to see of it
   // What every kind of end of a rank has in common: nothing that it left pending happens.
   void lay_to_rest(int rank);
 

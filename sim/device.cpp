@@ -30,8 +30,8 @@ SimDevice::SimDevice(Loop& loop, Host& host, Network& network, const DeviceModel
       network_(network),
       model_(model),
       signals_(signals),
-      compute_(*this, "compute queue", host.rank()),
       communication_(*this, "communication queue", host.rank()),
+      compute_(*this, "compute queue", host.rank()),
       copy_(*this, "copy queue", host.rank()) {}
 
 SimDevice::~SimDevice() {
@@ -128,7 +128,8 @@ void SimDevice::kernel_failed(SteppedQueue&, const runtime::Op& op, std::string_
 WaitResult SimDevice::wait(const runtime::Event& event, TimeNs deadline, std::uint32_t epoch) {
   auto* queue = static_cast<SteppedQueue*>(event.queue);
   for (;;) {
-    if (signals_.alarm || signals_.revoked >= std::int64_t(epoch) || host_.dying()) {
+    if (host_.dying()) throw runtime::RankDied{host_.rank()};
+    if (signals_.alarm || signals_.revoked >= std::int64_t(epoch)) {
       signals_.alarm = false;
       if (queue != nullptr) queue->forget_host();
       return WaitResult::revoked;

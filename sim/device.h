@@ -1,5 +1,5 @@
-// SimDevice: a rank's pretended accelerator. A ledger with a capacity, fresh memory full of poison, three stepped queues
-// whose launches take the time that a cost model gives them, and the host's one blocking wait.
+// SimDevice: a rank's pretended accelerator. A ledger with a capacity, fresh memory full of poison, three stepped
+// queues whose launches take the time that a cost model gives them, and the host's one blocking wait.
 #pragma once
 
 #include <array>
@@ -15,8 +15,8 @@ namespace seeksim::sim {
 
 // What one part of a rank must tell the others.
 struct RankSignals {
-  std::int64_t revoked = -1;   // highest epoch of which this rank has heard that it is revoked
-  bool alarm = false;          // a communicator failed; the next wait ends at once, so that the error is looked at
+  std::int64_t revoked = -1;  // highest epoch of which this rank has heard that it is revoked
+  bool alarm = false;         // a communicator failed; the next wait ends at once, so that the error is looked at
 };
 
 class SimDevice final : public runtime::Device, public runtime::Executor, public TimerTarget {
@@ -26,8 +26,9 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
 
   // Durations are asked of the decorated device, so that a fault may stretch them.
   void set_outer(const runtime::Device& outer) { outer_ = &outer; }
-  void abandon();   // the rank is dead
+  void abandon();  // the rank is dead
   std::array<const runtime::SteppedQueue*, 3> queues() const { return {&compute_, &communication_, &copy_}; }
+  void fetch_ahead() const { communication_.fetch(); }
   runtime::Event host_waits_for() const { return host_waits_for_; }
 
   // ---- runtime::Device
@@ -56,7 +57,9 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
 
  private:
   static void change(runtime::MemoryUse& use, std::size_t bytes);
-  runtime::SteppedQueue& queue(std::uint64_t number) { return number == 0 ? compute_ : number == 1 ? communication_ : copy_; }
+  runtime::SteppedQueue& queue(std::uint64_t number) {
+    return number == 0 ? compute_ : number == 1 ? communication_ : copy_;
+  }
   bool idle() const { return compute_.idle() && communication_.idle() && copy_.idle(); }
   void bury(runtime::Buffer* buffer);
   void empty_graveyard();
@@ -67,15 +70,15 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   const DeviceModel& model_;
   RankSignals& signals_;
   const runtime::Device* outer_ = this;
-  runtime::SteppedQueue compute_;
-  runtime::SteppedQueue communication_;
-  runtime::SteppedQueue copy_;
+  std::unique_ptr<runtime::SeamError> failure_;
   runtime::Event host_waits_for_;
+  runtime::SteppedQueue communication_;  // the queues in the order of use
+  runtime::SteppedQueue compute_;
+  runtime::SteppedQueue copy_;
+  std::vector<runtime::Buffer*> graveyard_;  // released while work that may touch them was pending
   std::array<runtime::MemoryUse, std::size_t(runtime::MemoryTag::count_)> use_{};
   runtime::MemoryUse total_;
   std::uint64_t allocations_ = 0;
-  std::vector<runtime::Buffer*> graveyard_;   // released while work that may touch them was pending
-  std::unique_ptr<runtime::SeamError> failure_;
 };
 
 }  // namespace seeksim::sim

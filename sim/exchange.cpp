@@ -20,7 +20,7 @@ using runtime::RecordState;
 
 namespace {
 
-constexpr std::size_t kFewPieces = 8;   // up to here a linear search beats an index
+constexpr std::size_t kFewPieces = 8;  // up to here a linear search beats an index
 
 void flip_bit(const Piece& piece, std::uint64_t bit) {
   const std::uint64_t bits = (piece.hi - piece.lo) * 8;
@@ -35,7 +35,7 @@ void flip_bit(const Piece& piece, std::uint64_t bit) {
 
 void Exchange::prepare(std::span<const Piece> pieces, DiesAt dies) {
   pieces_.clear();
-  order_.clear();   // an exchange is used again: what it was sorted by before must not be looked at
+  order_.clear();  // an exchange is used again: what it was sorted by before must not be looked at
   for (const Piece& piece : pieces) pieces_.push_back({piece});
   dies_ = dies;
   if (pieces_.size() > kFewPieces) sort_by_peer();
@@ -114,7 +114,8 @@ void Exchange::meet(PostedPiece& mine, Exchange& other) {
 }
 
 bool Exchange::agree_on(const PostedPiece& mine, Exchange& other, const PostedPiece& theirs) {
-  if (op.kind == other.op.kind && mine.bytes() == theirs.bytes()) [[likely]] return true;
+  if (op.kind == other.op.kind && mine.bytes() == theirs.bytes()) [[likely]]
+    return true;
   const std::string why = fmt::format("rank {} brought {} with {} bytes, rank {} brought {} with {} bytes", op.rank,
                                       name(op.kind), mine.bytes(), other.op.rank, name(other.op.kind), theirs.bytes());
   owner->fail(comm, CommResult::invalid_usage, why);
@@ -148,7 +149,8 @@ void Exchange::transfer_with_fate(Exchange& from, PostedPiece& sent, Exchange& t
 
   if (fate.drop) {
     touched();
-    core.story(receiver, fmt::format("the message of rank {} to rank {} in {} is lost", sender, receiver, describe(to.op)));
+    core.story(receiver,
+               fmt::format("the message of rank {} to rank {} in {} is lost", sender, receiver, describe(to.op)));
     received.fate = Fate::lost;
     from.piece_over(sent, when);
     return;
@@ -156,7 +158,8 @@ void Exchange::transfer_with_fate(Exchange& from, PostedPiece& sent, Exchange& t
   if (fate.down_from < when && fate.down_until > now) {
     touched();
     const LinkModel& link = core.network.link(sender, receiver);
-    const bool short_enough = fate.down_until != kForever && fate.down_until - fate.down_from <= link.retransmit_hides_ns;
+    const bool short_enough =
+        fate.down_until != kForever && fate.down_until - fate.down_from <= link.retransmit_hides_ns;
     if (!short_enough) {
       sent.fate = received.fate = Fate::lost;
       core.story(sender, fmt::format("the link from rank {} to rank {} is down: {} cannot pass", sender, receiver,
@@ -177,9 +180,13 @@ void Exchange::transfer_with_fate(Exchange& from, PostedPiece& sent, Exchange& t
     touched();
     flip_bit(received.piece, fate.corrupt_bit);
     if (fate.checksum) {
+      received.fate =
+          Fate::lost;  // it arrives and is not accepted: the exchange cannot end, and knows for want of what
+      from.piece_over(sent, when);
       core.loop.call_at(when, [owner = to.owner, index = to.comm, sender] {
         owner->fail(index, CommResult::system, fmt::format("a message of rank {} fails its checksum", sender));
       });
+      return;
     }
   }
   from.piece_over(sent, when);
@@ -188,6 +195,7 @@ void Exchange::transfer_with_fate(Exchange& from, PostedPiece& sent, Exchange& t
 
 void Exchange::piece_over(PostedPiece& piece, TimeNs when) {
   piece.fate = Fate::under_way;
+  piece.over_ns = when;
   ready_ = std::max(ready_, when);
   if (dies_ == DiesAt::in_flight && piece.piece.send && --sends_until_death_ == 0) die(ready_);
   if (--unmatched_ != 0) return;
@@ -211,7 +219,8 @@ void Exchange::choose_last_sends() {
 
 void Exchange::die(TimeNs when) {
   Core& core = owner->core();
-  core.loop.call_at(when, [&core, rank = op.rank, what = describe(op)] { core.kill(rank, "died in the middle of " + what); });
+  core.loop.call_at(when,
+                    [&core, rank = op.rank, what = describe(op)] { core.kill(rank, "died in the middle of " + what); });
 }
 
 // ---- the end -----------------------------------------------------------------------------------------------------
@@ -219,7 +228,7 @@ void Exchange::die(TimeNs when) {
 void Exchange::fire(const Timer&) {
   if (dies_ == DiesAt::after) {
     const std::string what = describe(op);
-    owner->core().kill(op.rank, "died right after " + what);   // drops this exchange too
+    owner->core().kill(op.rank, "died right after " + what);  // drops this exchange too
     return;
   }
   end(RecordState::completed);
@@ -228,7 +237,7 @@ void Exchange::fire(const Timer&) {
 void Exchange::withdraw() {
   if (group_ != nullptr) group_->leave(owner->comm_at(comm).position);
   group_ = nullptr;
-  if (dies_ == DiesAt::in_flight) die(owner->core().loop.now());   // nobody came; it dies all the same
+  if (dies_ == DiesAt::in_flight) die(owner->core().loop.now());  // nobody came; it dies all the same
 }
 
 void Exchange::scribble() {
@@ -236,7 +245,7 @@ void Exchange::scribble() {
     if (!posted.piece.send) scribble_on(*posted.piece.buffer, posted.piece.lo, posted.piece.hi);
 }
 
-void Exchange::recycle() { owner->core().transport.give_back(*this); }
+void Exchange::recycle() { owner->give_back(*this); }
 
 bool Exchange::waits_on(int rank) const {
   if (state != State::started) return false;
@@ -245,15 +254,22 @@ bool Exchange::waits_on(int rank) const {
   });
 }
 
+// A piece that is lost will never come; one that is open may still; one that is late has come to nobody yet.
 runtime::Transport::Unmatched Exchange::unmatched() const {
+  if (state != State::started) return {};
+  const TimeNs now = owner->core().loop.now();
+  const auto first = [this](auto is) { return std::find_if(pieces_.begin(), pieces_.end(), is); };
+  auto missing = first([](const PostedPiece& p) { return p.fate == Fate::lost; });
+  if (missing == pieces_.end()) missing = first([](const PostedPiece& p) { return p.fate == Fate::open; });
+  if (missing == pieces_.end()) {
+    missing = first([now](const PostedPiece& p) { return p.fate == Fate::under_way && p.over_ns > now; });
+  }
   runtime::Transport::Unmatched out;
-  out.pending = state == State::started;
+  out.pending = true;
   out.op = op;
-  for (const PostedPiece& posted : pieces_) {
-    if (posted.fate == Fate::under_way || (posted.fate == Fate::withheld)) continue;
-    out.peer = posted.piece.peer;
-    out.waits_for_send = !posted.piece.send;
-    break;
+  if (missing != pieces_.end()) {
+    out.peer = missing->piece.peer;
+    out.waits_for_send = !missing->piece.send;
   }
   return out;
 }
@@ -265,7 +281,9 @@ std::string Exchange::waits_for() const {
     if (posted.fate == Fate::under_way || posted.fate == Fate::withheld) continue;
     if (named++ == 8) return text + ", ...";
     text += fmt::format("{}rank {} ({})", named == 1 ? "" : ", ", posted.piece.peer,
-                        posted.fate == Fate::lost ? "lost" : posted.piece.send ? "to take it" : "its message");
+                        posted.fate == Fate::lost ? "lost"
+                        : posted.piece.send       ? "to take it"
+                                                  : "its message");
   }
   return text.empty() ? "the network" : text;
 }

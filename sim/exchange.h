@@ -1,5 +1,5 @@
-// Exchange: a group of sends and receives. Pieces meet the peers' pieces by (communicator, epoch, sequence, from, to); data
-// is copied when they meet; the whole group is one timer per rank.
+// Exchange: a group of sends and receives. Pieces meet the peers' pieces by (communicator, epoch, sequence, from, to);
+// data is copied when they meet; the whole group is one timer per rank.
 #pragma once
 
 #include <vector>
@@ -27,9 +27,10 @@ class Exchange final : public SimActivity {
   struct PostedPiece {
     runtime::Piece piece;
     Fate fate = Fate::open;
+    TimeNs over_ns = 0;  // when a piece under way has arrived
     std::size_t bytes() const { return piece.hi - piece.lo; }
   };
-  struct Run {   // places of one peer's pieces in order_ (or in pieces_ where they are in order already)
+  struct Run {  // places of one peer's pieces in order_ (or in pieces_ where they are in order already)
     std::size_t begin, end;
   };
 

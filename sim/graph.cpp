@@ -8,6 +8,9 @@
 namespace seeksim::sim {
 namespace {
 
+// More nobody reads.
+constexpr int kRanksShown = 64;
+
 std::string deadline_text(const Host& host) {
   if (host.deadline() == runtime::kForever) return "";
   return fmt::format(", until {:.6g} s", double(host.deadline()) / double(runtime::kSecond));
@@ -15,14 +18,21 @@ std::string deadline_text(const Host& host) {
 
 std::string host_line(SimRank& rank) {
   switch (rank.host.blocked()) {
-    case Blocked::no: return "";
+    case Blocked::no:
+      return "";
     case Blocked::event:
-    case Blocked::drain: return fmt::format("its {}", rank.device.host_waits_for().queue->name());
-    case Blocked::sleep: return "a moment to come";
-    case Blocked::for_ever: return "nothing: it hangs";
-    case Blocked::rendezvous: return rank.transport.meeting_waits_for() + " to build a communicator";
-    case Blocked::agreement: return rank.control.waits_in();
-    case Blocked::abort: return "its device, in an abort or destroy";
+    case Blocked::drain:
+      return fmt::format("its {}", rank.device.host_waits_for().queue->name());
+    case Blocked::sleep:
+      return "a moment to come";
+    case Blocked::for_ever:
+      return "nothing: it hangs";
+    case Blocked::rendezvous:
+      return rank.transport.meeting_waits_for() + " to build a communicator";
+    case Blocked::agreement:
+      return rank.control.waits_in();
+    case Blocked::abort:
+      return "its device, in an abort or destroy";
   }
   return "";
 }
@@ -42,15 +52,21 @@ std::string front_line(const runtime::SteppedQueue& queue) {
 
 std::string wait_for_graph(Core& core) {
   std::string text;
+  int shown = 0, left_out = 0;
   for (auto& rank : core.ranks) {
     const int id = rank->host.rank();
     if (rank->host.ended()) continue;
+    if (shown++ >= kRanksShown) {
+      ++left_out;
+      continue;
+    }
     if (const std::string line = host_line(*rank); !line.empty())
       text += fmt::format("rank {}: host waits for {}{}\n", id, line, deadline_text(rank->host));
     for (const runtime::SteppedQueue* queue : rank->device.queues())
       if (const std::string line = front_line(*queue); !line.empty())
         text += fmt::format("rank {}: {}: {}\n", id, queue->name(), line);
   }
+  if (left_out > 0) text += fmt::format("... and {} more ranks\n", left_out);
   return text + core.control.undecided();
 }
 

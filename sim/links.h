@@ -1,5 +1,5 @@
-// Links: how long bytes take from one rank to another, and who learns of a failure when. Two kinds a world: inside a node
-// and between nodes. A rank sends its pieces over one adapter of each kind, so they queue behind each other there.
+// Links: how long bytes take from one rank to another, and who learns of a failure when. Two kinds a world: inside a
+// node and between nodes. A rank sends its pieces over one adapter of each kind, so they queue behind each other there.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,14 @@ class Network {
 
   // When `bytes` that start now arrive. slow: multiplies the transfer, delay: added to it.
   TimeNs arrival(TimeNs now, int from, int to, std::size_t bytes, double slow = 1.0, TimeNs delay = 0);
-  // What an all-reduce over `nodes` nodes with at most `per_node` members each takes: the faster of ring and tree inside
-  // the nodes, then between them.
+  // What an all-reduce over `nodes` nodes with at most `per_node` members each takes: the faster of ring and tree
+  // inside the nodes, then between them.
   TimeNs all_reduce(int nodes, int per_node, std::size_t bytes) const;
   // 1 +- noise, drawn.
   double jitter() { return noise_ == 0 ? 1.0 : 1.0 + noise_ * (2.0 * random_.unit() - 1.0); }
 
  private:
-  struct Adapter {                  // when it will have sent, or received, all that it has been given
+  struct Adapter {  // when it will have sent, or received, all that it has been given
     TimeNs sent = 0;
     TimeNs received = 0;
   };

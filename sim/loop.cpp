@@ -1,6 +1,6 @@
-// The loop and its scheduling algorithm. Rules that were each broken once: queues are stepped and timers fired by the loop
-// alone, never while a fiber suspends; a fiber is woken only through its parked flag; a fiber that parks takes its exception
-// state with it; stacks are freed only when Boost's dispatcher runs.
+// The loop and its scheduling algorithm. Rules that were each broken once: queues are stepped and timers fired by the
+// loop alone, never while a fiber suspends; a fiber is woken only through its parked flag; a fiber that parks takes its
+// exception state with it; stacks are freed only when Boost's dispatcher runs.
 #include "sim/loop.h"
 
 #include <cxxabi.h>
@@ -58,7 +58,7 @@ class SeededAlgorithm final : public fibers::algo::algorithm {
   static inline thread_local SeededAlgorithm* instance_ = nullptr;
   Loop* loop_ = nullptr;
   fibers::context* dispatcher_ = nullptr;
-  fibers::context* main_ = nullptr;   // only when the main context yields, which it does to have stacks freed
+  fibers::context* main_ = nullptr;  // only when the main context yields, which it does to have stacks freed
   bool reap_ = false;
 };
 
@@ -101,11 +101,11 @@ void Host::park() {
   }
 }
 
-// A watchdog's entry stays in the heap while waits come and go: it is looked at when its time has come, and armed anew if
-// the host waits for something later by then.
+// A watchdog's entry stays in the heap while waits come and go: it is looked at when its time has come, and armed anew
+// if the host waits for something later by then.
 bool Host::live(const Timer& timer) {
   if (timer.arg != kWatchdog) return parked_ && parks_ == timer.arg;
-  if (timer.when != armed_) return false;   // an earlier deadline has armed another entry since
+  if (timer.when != armed_) return false;  // an earlier deadline has armed another entry since
   if (parked_ && deadline_ <= timer.when) return true;
   armed_ = runtime::kForever;
   if (parked_ && deadline_ != runtime::kForever) arm_watchdog();
@@ -124,6 +124,9 @@ std::int64_t wall_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
+// How often the loop looks at the wall clock: a turn may be a kernel of milliseconds, or 100 ns.
+constexpr std::uint64_t kTurnsPerLook = 64;
+constexpr double kProgressEveryS = 0.05;
 // With queues ready, the loop leaves them for a fiber once in so many times.
 constexpr std::uint32_t kStayOdds = 8;
 // Up to so many hosts, all that they touch stays in the caches.
@@ -136,7 +139,8 @@ Loop::Loop(const Config& config, Client& client)
     : config_(config),
       client_(client),
       schedule_(config.seed, Stream::schedule),
-      change_odds_(config.hosts <= kSmallWorld ? 8 : 2) {}
+      large_(config.hosts > kSmallWorld),
+      change_odds_(large_ ? 2 : 8) {}
 
 Loop::~Loop() = default;
 
@@ -185,11 +189,11 @@ void Loop::run(const std::vector<Host*>& hosts) {
       failed = true;
       if (!failure) failure = std::current_exception();
     }
-    if (failed) end_all();   // outside the catch block, since hosts run from here on
+    if (failed) end_all();  // outside the catch block, since hosts run from here on
   }
 
   algorithm.reap();
-  boost::this_fiber::yield();   // to Boost's dispatcher, which frees the stacks
+  boost::this_fiber::yield();  // to Boost's dispatcher, which frees the stacks
   algorithm.follow(nullptr);
   if (failure) std::rethrow_exception(failure);
 }
@@ -200,7 +204,7 @@ void Loop::end_all() {
 }
 
 void Loop::turn() {
-  if ((++turns_ & 0x3ff) == 0) check_wall_clock();
+  if (++turns_ % kTurnsPerLook == 0) check_wall_clock();
   // Going from queue to queue, or from fiber to fiber, costs half of going to and fro; the seed decides when to change.
   if (!ready_queues_.empty() && (!fiber_ready() || schedule_.below(kStayOdds) != 0)) {
     const std::size_t i = schedule_.below(std::uint32_t(ready_queues_.size()));
@@ -223,30 +227,36 @@ Loop::ReadyFiber Loop::draw_fiber() {
   ready_fibers_[i] = ready_fibers_.back();
   ready_fibers_.pop_back();
   note(i * 2);
-  fiber.fetch();
+  if (large_ && fiber.host != nullptr) {
+    fiber.fetch_stack();
+    client_.fetch_soon(*fiber.host);
+  }
   return fiber;
+}
+
+void Loop::draw_ahead() {
+  next_ = next_but_one_.context != nullptr ? next_but_one_ : draw_fiber();
+  if (large_ && next_.host != nullptr) client_.fetch_now(*next_.host);
+  next_but_one_ = draw_fiber();
 }
 
 fibers::context* Loop::take_fiber() {
-  if (next_.context == nullptr) next_ = draw_fiber();
+  if (next_.context == nullptr) draw_ahead();
   fibers::context* fiber = next_.context;
-  next_ = draw_fiber();
+  draw_ahead();
   return fiber;
 }
 
-// In a world of thousands everything that a fiber touches has left the caches since it ran last. The lines near its stack's
-// end, its rank's and its context's come in while another one still runs.
-void Loop::ReadyFiber::fetch() const {
-  if (host == nullptr) return;
-  for (int line = -6; line < 8; ++line) __builtin_prefetch(frame + line * 64, 1);
-  const char* rank = reinterpret_cast<const char*>(host);
-  for (int line = 0; line < 10; ++line) __builtin_prefetch(rank + line * 64, 1);
+// In a world of thousands everything that a fiber touches has left the caches since it ran last. The lines near its
+// stack's end, its rank's and its context's come in while another one still runs.
+void Loop::ReadyFiber::fetch_stack() const {
+  for (int line = -6; line < 10; ++line) __builtin_prefetch(frame + line * 64, 1);
   const char* own = reinterpret_cast<const char*>(context);
-  for (int line = 0; line < 2; ++line) __builtin_prefetch(own + line * 64, 1);
+  for (int line = 0; line < 5; ++line) __builtin_prefetch(own + line * 64, 1);
 }
 
-// Called when a host suspends: to which context now? In a large world its queue had better be stepped while it is in the
-// caches.
+// Called when a host suspends: to which context now? In a large world its queue had better be stepped while it is in
+// the caches.
 fibers::context* Loop::after_fiber() {
   if (!fiber_ready() || (!ready_queues_.empty() && schedule_.below(change_odds_) == 0)) return main_;
   return take_fiber();
@@ -259,7 +269,7 @@ void Loop::switch_to(fibers::context* fiber) {
 }
 
 void Loop::switch_away(Host& host) {
-  struct Globals {   // the C++ ABI's exception state of a thread, which every fiber needs for itself
+  struct Globals {  // the C++ ABI's exception state of a thread, which every fiber needs for itself
     void* caught;
     unsigned int uncaught;
   };
@@ -314,7 +324,10 @@ void Loop::Calls::fire(const Timer& timer) {
 // The clock moves here and nowhere else.
 void Loop::advance() {
   purge(timers_);
-  purge(watchdogs_);
+  // The first watchdog's time is never later than the first deadline: until a timer reaches it, nobody has to look at
+  // them.
+  const bool timers_first = !timers_.empty() && (watchdogs_.empty() || timers_.top().when <= watchdogs_.top().when);
+  if (!timers_first) purge(watchdogs_);
   if (timers_.empty() && watchdogs_.empty()) {
     client_.stuck();
     SEEKSIM_CHECK(fiber_ready() || !ready_queues_.empty(), "a stuck world was not ended");
@@ -334,13 +347,19 @@ void Loop::fire_due(TimerHeap& heap) {
   now_ = heap.top().when;
   while (!heap.empty() && heap.top().when == now_) {
     const Timer timer = heap.pop();
+    if (large_) heap.fetch();
     if (timer.target->live(timer)) timer.target->fire(timer);
   }
 }
 
+// The one place where the wall clock is read: for the limit and for progress bars, never for what is simulated.
 void Loop::check_wall_clock() {
-  client_.progress(now_);
-  if (stopping_ || config_.wall_limit_s <= 0 || wall_s() < config_.wall_limit_s) return;
+  const double wall = wall_s();
+  if (wall > last_progress_s_ + kProgressEveryS) {
+    last_progress_s_ = wall;
+    client_.progress(now_);
+  }
+  if (stopping_ || config_.wall_limit_s <= 0 || wall < config_.wall_limit_s) return;
   stopping_ = true;
   client_.out_of_wall_time();
 }

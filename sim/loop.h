@@ -1,9 +1,9 @@
 // Loop: one thread, many hosts (fibers) and queues (stepped FIFOs), one virtual clock. What runs next is drawn from the
 // seed among everything that can run; the clock moves only here, and only when nothing can.
 //
-// The hosts are Boost.Fiber fibers under our own scheduling algorithm. The loop itself runs on the thread's main context,
-// not on Boost's dispatcher: kernels get the process's whole stack, errors of the loop propagate as exceptions (hooks of an
-// algorithm are noexcept), and Boost's dispatcher is needed only to free the stacks at the end.
+// The hosts are Boost.Fiber fibers under our own scheduling algorithm. The loop itself runs on the thread's main
+// context, not on Boost's dispatcher: kernels get the process's whole stack, errors of the loop propagate as exceptions
+// (hooks of an algorithm are noexcept), and Boost's dispatcher is needed only to free the stacks at the end.
 #pragma once
 
 #include <cstdint>
@@ -35,12 +35,12 @@ class Host final : public TimerTarget {
 
   int rank() const { return rank_; }
   bool ended() const { return ended_; }
-  bool dying() const { return killed_; }       // killed: nothing that it still does may be seen by anybody
+  bool dying() const { return killed_; }  // killed: nothing that it still does may be seen by anybody
   Blocked blocked() const { return parked_ ? blocked_ : Blocked::no; }
   TimeNs deadline() const { return deadline_; }
 
-  // Parks until woken, for whatever reason, or until the deadline: callers loop over their condition. Throws RankDied once
-  // when the rank has been killed; from then on (destructors are running) it returns at once.
+  // Parks until woken, for whatever reason, or until the deadline: callers loop over their condition. Throws RankDied
+  // once when the rank has been killed; from then on (destructors are running) it returns at once.
   void block(Blocked why, TimeNs deadline);
   void sleep_until(TimeNs when);
 
@@ -49,7 +49,7 @@ class Host final : public TimerTarget {
 
  private:
   friend class Loop;
-  static constexpr std::uint64_t kWatchdog = 0;   // timer arguments; others: the number of the park that sleeps
+  static constexpr std::uint64_t kWatchdog = 0;  // timer arguments; others: the number of the park that sleeps
   void arm_watchdog();
   void park();
 
@@ -61,10 +61,10 @@ class Host final : public TimerTarget {
   bool unwinding_ = false;
   bool ended_ = false;
   boost::fibers::context* context_ = nullptr;
-  const char* frame_ = nullptr;                   // where its stack is in use, to be fetched ahead of a switch
+  const char* frame_ = nullptr;  // where its stack is in use, to be fetched ahead of a switch
   std::uint64_t parks_ = 0;
   TimeNs deadline_ = runtime::kForever;
-  TimeNs armed_ = runtime::kForever;              // when this host's one entry among the watchdogs fires
+  TimeNs armed_ = runtime::kForever;  // when this host's one entry among the watchdogs fires
 };
 
 class Loop {
@@ -78,12 +78,15 @@ class Loop {
   // Told by the loop, on the loop's own stack.
   class Client {
    public:
-    virtual void host_main(Host& host) = 0;           // on the host's fiber; must not throw
+    virtual void host_main(Host& host) = 0;  // on the host's fiber; must not throw
     virtual void host_ended(Host& host) = 0;
-    virtual void before_watchdogs() = 0;              // a deadline is about to pass
-    virtual void stuck() = 0;                         // nothing can run and no timer is left: must make hosts end
-    virtual void out_of_wall_time() = 0;              // must make hosts end
+    virtual void before_watchdogs() = 0;  // a deadline is about to pass
+    virtual void stuck() = 0;             // nothing can run and no timer is left: must make hosts end
+    virtual void out_of_wall_time() = 0;  // must make hosts end
     virtual void progress(TimeNs now) = 0;
+    // It runs soon (next but one, then next): ask for the memory that it will touch.
+    virtual void fetch_soon(const Host& host) = 0;
+    virtual void fetch_now(const Host& host) = 0;
 
    protected:
     ~Client() = default;
@@ -100,14 +103,14 @@ class Loop {
   TimeNs now() const { return now_; }
   void make_ready(runtime::SteppedQueue& queue) { ready_queues_.push_back(&queue); }
   void wake(Host& host);
-  void kill(Host& host);                              // its host ends with RankDied when it next runs
+  void kill(Host& host);  // its host ends with RankDied when it next runs
 
   void at(TimeNs when, TimerTarget& target, std::uint64_t arg);
   void watchdog_at(TimeNs when, TimerTarget& target, std::uint64_t arg);
-  void call_at(TimeNs when, std::function<void()> call);   // for what is rare
+  void call_at(TimeNs when, std::function<void()> call);  // for what is rare
 
-  std::size_t living() const { return living_; }      // hosts that have not ended
-  std::size_t hanging() const { return hanging_; }    // of these, asleep for ever
+  std::size_t living() const { return living_; }    // hosts that have not ended
+  std::size_t hanging() const { return hanging_; }  // of these, asleep for ever
   std::uint64_t switches() const { return switches_; }
   std::uint64_t fingerprint() const { return fingerprint_; }
   // The wall clock spent so far, for the limit; the simulation itself never sees it.
@@ -133,11 +136,11 @@ class Loop {
     boost::fibers::context* context = nullptr;
     const Host* host = nullptr;
     const char* frame = nullptr;
-    void fetch() const;
+    void fetch_stack() const;
   };
 
   void spawn(Host& host);
-  void turn();                                        // one decision of the loop
+  void turn();  // one decision of the loop
   void advance();
   void fire_due(TimerHeap& heap);
   static void purge(TimerHeap& heap);
@@ -145,8 +148,9 @@ class Loop {
   void switch_away(Host& host);
   bool fiber_ready() const { return next_.context != nullptr || !ready_fibers_.empty(); }
   ReadyFiber draw_fiber();
+  void draw_ahead();
   boost::fibers::context* take_fiber();
-  boost::fibers::context* after_fiber();              // called by the algorithm when a host suspends or ends
+  boost::fibers::context* after_fiber();  // called by the algorithm when a host suspends or ends
   void end_all();
   void check_wall_clock();
   void note(std::uint64_t what);
@@ -156,8 +160,9 @@ class Loop {
   Random schedule_;
   TimeNs now_ = 0;
   std::vector<ReadyFiber> ready_fibers_;
-  ReadyFiber next_;                                   // drawn already, so that its memory is there when it runs
-  std::uint32_t change_odds_;                         // 1 in so many: leave the fibers for the queues though fibers are ready
+  ReadyFiber next_, next_but_one_;  // drawn already, so that their memory is there when they run
+  bool large_;                      // what it touches does not stay in the caches
+  std::uint32_t change_odds_;       // 1 in so many: leave the fibers for the queues though fibers are ready
   std::vector<runtime::SteppedQueue*> ready_queues_;
   TimerHeap timers_;
   TimerHeap watchdogs_;
@@ -173,6 +178,7 @@ class Loop {
   std::uint64_t fingerprint_ = 0x243f6a8885a308d3ull;
   std::uint64_t turns_ = 0;
   std::int64_t wall_start_ns_ = 0;
+  double last_progress_s_ = 0;
 };
 
 }  // namespace seeksim::sim

@@ -46,12 +46,17 @@ void NativeReduce::post() {
   group_->shares[here] = {first_, rest_.empty() ? nullptr : &rest_, out_.get().data};
   if (!compare_with_neighbours(here)) group_->mismatched = true;
   if (group_->posted == group_->at.size() && !group_->mismatched) complete(*held.shared, *group_);
-  if (core.transport.any_dead() && !group_->summed) {
-    for (const int dead : held.shared->members) {
-      const bool same_node = core.network.node_of(op.rank) == core.network.node_of(dead);
-      if (core.transport.known_dead(dead, same_node) && waits_on(dead))
-        owner->fail(comm, CommResult::remote_error, fmt::format("rank {} is gone", dead));
-    }
+  if (core.transport.any_dead() && !group_->summed) look_for_dead_neighbours(here);
+}
+
+void NativeReduce::look_for_dead_neighbours(std::size_t here) {
+  Core& core = owner->core();
+  const std::vector<int>& members = group_->shared->members;
+  for (const std::size_t next : {(here + 1) % members.size(), (here + members.size() - 1) % members.size()}) {
+    const int other = members[next];
+    const bool same_node = core.network.node_of(op.rank) == core.network.node_of(other);
+    if (core.transport.known_dead(other, same_node) && waits_on(other))
+      owner->fail(comm, CommResult::remote_error, fmt::format("rank {} is gone", other));
   }
 }
 
@@ -82,7 +87,7 @@ void NativeReduce::complete(SharedComm& shared, Group& group) {
   if (sum.data != nullptr) {
     try {
       kernels::tree_sum(kernels::Lane{}, parts.data(), kernels::Index(parts.size()), leaves_, sum, factor_);
-    } catch (const std::invalid_argument& e) {   // the members' parts do not make up the tree
+    } catch (const std::invalid_argument& e) {  // the members' parts do not make up the tree
       for (SimActivity* activity : group.at) activity->owner->fail(activity->comm, CommResult::invalid_usage, e.what());
       return;
     }
@@ -90,29 +95,32 @@ void NativeReduce::complete(SharedComm& shared, Group& group) {
       if (share.out != sum.data) std::memcpy(share.out, sum.data, std::size_t(sum.n) * sizeof(float));
   }
   group.summed = true;
-  const double cost = double(core.network.all_reduce(shared.nodes, shared.per_node_max, std::size_t(sum.n) * sizeof(float)));
+  const double cost =
+      double(core.network.all_reduce(shared.nodes, shared.per_node_max, std::size_t(sum.n) * sizeof(float)));
   for (int node = 0; node < shared.nodes; ++node)
     group.completions.push_back({core.loop.now() + TimeNs(cost * core.network.jitter()), node});
   std::sort(group.completions.begin(), group.completions.end(),
             [](const Group::Completion& a, const Group::Completion& b) { return a.when > b.when; });
+  group.core = &core;
   core.loop.at(group.completions.back().when, group, group.generation);
+}
+
+std::span<const int> Group::places_of(int node) const {
+  return {shared->by_node.data() + shared->node_begins[std::size_t(node)],
+          shared->by_node.data() + shared->node_begins[std::size_t(node) + 1]};
 }
 
 void Group::fire(const Timer&) {
   const Completion now = completions.back();
   completions.pop_back();
-  if (!completions.empty()) {
-    const SimActivity* any = nullptr;
-    for (std::size_t i = 0; any == nullptr; ++i) any = at[i];
-    any->owner->core().loop.at(completions.back().when, *this, generation);
-  }
-  const SharedComm& comm = *shared;   // the last to leave gives this group back
-  const std::span<const int> places(comm.by_node.data() + comm.node_begins[std::size_t(now.node)],
-                                    comm.by_node.data() + comm.node_begins[std::size_t(now.node) + 1]);
-  for (const int place : places)
-    if (const SimActivity* member = at[std::size_t(place)]) member->fetch();
+  const std::span<const int> places = places_of(now.node);  // taken now: the last to leave gives this group back
   for (const int place : places)
     if (const SimActivity* member = at[std::size_t(place)]) member->fetch_more();
+  if (!completions.empty()) {
+    for (const int place : places_of(completions.back().node))
+      if (const SimActivity* member = at[std::size_t(place)]) member->fetch();
+    core->loop.at(completions.back().when, *this, generation);
+  }
   for (const int place : places)
     if (SimActivity* member = at[std::size_t(place)]) member->fire({});
 }
@@ -131,7 +139,7 @@ void NativeReduce::scribble() {
   if (out_.buffer != nullptr) scribble_on(*out_.buffer, out_.range().lo, out_.range().hi);
 }
 
-void NativeReduce::recycle() { owner->core().transport.give_back(*this); }
+void NativeReduce::recycle() { owner->give_back(*this); }
 
 bool NativeReduce::waits_on(int rank) const {
   if (state != State::started || group_->summed) return false;
@@ -141,9 +149,7 @@ bool NativeReduce::waits_on(int rank) const {
          group_->at[std::size_t(other)] == nullptr;
 }
 
-runtime::Transport::Unmatched NativeReduce::unmatched() const {
-  return {state == State::started, op, -1, false};
-}
+runtime::Transport::Unmatched NativeReduce::unmatched() const { return {state == State::started, op, -1, false}; }
 
 std::string NativeReduce::waits_for() const {
   if (group_ == nullptr) return "nobody";

@@ -1,5 +1,5 @@
-// Random streams of a world: one for each purpose, all from the world's seed, so that drawing more for one purpose (say,
-// noise) changes nothing for another (say, the schedule).
+// Random streams of a world: one for each purpose, all from the world's seed, so that drawing more for one purpose
+// (say, noise) changes nothing for another (say, the schedule).
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ class Random {
   Random(std::uint64_t seed, Stream stream) : state_(mix(seed) ^ mix(std::uint64_t(stream) * 0x9e3779b97f4a7c15ull)) {}
 
   std::uint64_t next() { return mix(state_ += 0x9e3779b97f4a7c15ull); }
-  std::uint32_t below(std::uint32_t n) { return std::uint32_t((next() >> 32) * n >> 32); }   // n > 0
-  double unit() { return double(next() >> 11) * 0x1p-53; }                                   // [0, 1)
+  std::uint32_t below(std::uint32_t n) { return std::uint32_t((next() >> 32) * n >> 32); }  // n > 0
+  double unit() { return double(next() >> 11) * 0x1p-53; }                                  // [0, 1)
 
  private:
   static std::uint64_t mix(std::uint64_t z) {

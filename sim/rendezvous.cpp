@@ -28,15 +28,16 @@ std::uint64_t combine(std::uint64_t a, std::uint64_t b) {
   return h ^ h >> 33;
 }
 
+// Who never came; who came and left again is no cause.
 std::string absent(const Rendezvous& meeting) {
   std::string text;
   int named = 0;
   for (std::size_t i = 0; i < meeting.members.size(); ++i) {
-    if (meeting.arrivals[i].here) continue;
+    if (meeting.arrivals[i].came) continue;
     if (named++ == 8) return text + ", ...";
     text += fmt::format("{}{}", named == 1 ? "" : ", ", meeting.members[i]);
   }
-  return text;
+  return text.empty() ? "(all came, some left again)" : text;
 }
 
 // A member's place; -1: no member. Most often launch ranks are their own places.
@@ -50,7 +51,7 @@ int place_of(int rank, const std::vector<int>& members) {
 class Presence {
  public:
   Presence(Rendezvous& meeting, int place) : meeting_(meeting), place_(std::size_t(place)) {
-    meeting_.arrivals[place_].here = true;
+    meeting_.arrivals[place_].here = meeting_.arrivals[place_].came = true;
     ++meeting_.count;
   }
   Presence(const Presence&) = delete;
@@ -68,7 +69,9 @@ class Presence {
 
 }  // namespace
 
-Comm SimTransport::create(const Op& op, const CommSpec& spec, TimeNs deadline) { return join(op, spec, 0, 0, deadline); }
+Comm SimTransport::create(const Op& op, const CommSpec& spec, TimeNs deadline) {
+  return join(op, spec, 0, 0, deadline);
+}
 
 Comm SimTransport::join(const Op& op, const CommSpec& spec, int color, int key, TimeNs deadline) {
   check_not_fenced(op);
@@ -79,7 +82,8 @@ Comm SimTransport::join(const Op& op, const CommSpec& spec, int color, int key, 
   if (meeting.members != spec.members)
     throw SeamError(ErrorKind::mismatch, op, "the members differ from those that another rank gave");
   Rendezvous::Arrival& mine = meeting.arrivals[std::size_t(place)];
-  if (mine.here) throw SeamError(ErrorKind::mismatch, op, "this communicator has been built already: ids are used once");
+  if (mine.here)
+    throw SeamError(ErrorKind::mismatch, op, "this communicator has been built already: ids are used once");
   const Presence presence(meeting, place);
   mine.color = color;
   mine.key = key;
@@ -87,8 +91,7 @@ Comm SimTransport::join(const Op& op, const CommSpec& spec, int color, int key, 
   while (!meeting.complete) {
     if (rank_.signals.revoked >= std::int64_t(spec.epoch))
       throw SeamError(ErrorKind::revoked, op, "the epoch was revoked while the communicator was being built");
-    if (core_.loop.now() >= deadline)
-      throw SeamError(ErrorKind::timeout, op, "still missing: rank " + absent(meeting));
+    if (core_.loop.now() >= deadline) throw SeamError(ErrorKind::timeout, op, "still missing: rank " + absent(meeting));
     meets_in_ = &meeting;
     rank_.host.block(Blocked::rendezvous, deadline);
     if (rank_.host.dying()) throw runtime::RankDied{me};
@@ -169,8 +172,8 @@ void TransportHub::begin(Rendezvous& meeting) {
 }
 
 void TransportHub::finish(Rendezvous& meeting) {
-  if (meeting.complete || meeting.count != meeting.members.size()) return;   // somebody left meanwhile
-  std::map<int, std::vector<std::size_t>> by_color;                          // places
+  if (meeting.complete || meeting.count != meeting.members.size()) return;  // somebody left meanwhile
+  std::map<int, std::vector<std::size_t>> by_color;                         // places
   for (std::size_t i = 0; i < meeting.arrivals.size(); ++i)
     if (meeting.arrivals[i].color >= 0) by_color[meeting.arrivals[i].color].push_back(i);
   for (auto& [color, places] : by_color) {
@@ -179,8 +182,8 @@ void TransportHub::finish(Rendezvous& meeting) {
     std::vector<int> members;
     for (const std::size_t place : places) members.push_back(meeting.members[place]);
     const std::uint64_t id = combine(meeting.id, std::uint64_t(color));
-    comms_.push_back(std::make_unique<SharedComm>(id, meeting.epoch, meeting.axis, std::move(members),
-                                                  core_.plan.ranks_per_node));
+    comms_.push_back(
+        std::make_unique<SharedComm>(id, meeting.epoch, meeting.axis, std::move(members), core_.plan.ranks_per_node));
     for (const std::size_t place : places) meeting.arrivals[place].made = comms_.back().get();
   }
   meeting.complete = true;

@@ -1,5 +1,5 @@
-// SimStorage: a rank's view of its node's files. They live in memory, with POSIX's honesty: content lasts after its file's
-// sync, a name after its folder's; what is not synced is gone when the whole node dies.
+// SimStorage: a rank's view of its node's files. They live in memory, with POSIX's honesty: content lasts after its
+// file's sync, a name after its folder's; what is not synced is gone when the whole node dies.
 #pragma once
 
 #include <map>
@@ -20,8 +20,8 @@ class Disk {
   };
   void lose_what_is_not_synced();
 
-  std::map<std::string, std::shared_ptr<Inode>, std::less<>> names;     // as seen now
-  std::map<std::string, std::shared_ptr<Inode>, std::less<>> durable;   // as seen after a crash of the node
+  std::map<std::string, std::shared_ptr<Inode>, std::less<>> names;    // as seen now
+  std::map<std::string, std::shared_ptr<Inode>, std::less<>> durable;  // as seen after a crash of the node
 };
 
 struct Disks {

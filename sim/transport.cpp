@@ -16,6 +16,16 @@ using runtime::CommResult;
 using runtime::Op;
 using runtime::Piece;
 
+namespace {
+template <class T, class Make>
+T& take(std::vector<T*>& spare, Make make) {
+  if (spare.empty()) return make();
+  T* taken = spare.back();
+  spare.pop_back();
+  return *taken;
+}
+}  // namespace
+
 // ---- handles -----------------------------------------------------------------------------------------------------
 
 RankComm* SimTransport::find(Comm comm) {
@@ -45,11 +55,11 @@ CommResult SimTransport::exchange(runtime::Queue& queue, Comm comm, const Op& op
   RankComm* held = find(comm);
   const CommResult state = usable(held);
   if (state != CommResult::success || pieces.empty()) return state;
-  if (!valid(*held, pieces)) {   // drops the whole group, and poisons a non-blocking communicator
+  if (!valid(*held, pieces)) {  // drops the whole group, and poisons a non-blocking communicator
     held->error = CommResult::invalid_argument;
     return CommResult::invalid_argument;
   }
-  Exchange& exchange = core_.transport.take_exchange();
+  Exchange& exchange = take(spare_exchanges_, [this]() -> Exchange& { return core_.transport.make_exchange(); });
   exchange.prepare(pieces, dies);
   std::uint64_t bytes = 0;
   for (const Piece& piece : pieces) bytes += piece.send ? piece.hi - piece.lo : 0;
@@ -73,8 +83,8 @@ CommResult SimTransport::tree_all_reduce(runtime::Queue& queue, Comm comm, const
                                          const runtime::TreeReduce& reduce) {
   RankComm* held = find(comm);
   const CommResult state = usable(held);
-  if (state != CommResult::success || reduce.out.n == 0) return state;   // nothing to sum: no part in it
-  NativeReduce& native = core_.transport.take_native();
+  if (state != CommResult::success || reduce.out.n == 0) return state;  // nothing to sum: no part in it
+  NativeReduce& native = take(spare_natives_, [this]() -> NativeReduce& { return core_.transport.make_native(); });
   native.prepare(reduce);
   const std::uint64_t bytes = std::uint64_t(reduce.out.n) * sizeof(float), n = held->shared->members.size();
   sent(op, 2 * bytes * (n - 1) / n);
@@ -111,6 +121,13 @@ void SimTransport::fetch(std::uint32_t comm, std::uint64_t record) const {
   __builtin_prefetch(&comms_[comm], 1);
   __builtin_prefetch(&rank_.host, 1);
   rank_.recorder.fetch(record);
+}
+
+void SimTransport::fetch_ahead() const {
+  if (!comms_.empty()) __builtin_prefetch(&comms_.back(), 1);
+  if (!spare_exchanges_.empty()) spare_exchanges_.back()->fetch();
+  if (!spare_natives_.empty()) spare_natives_.back()->fetch();
+  rank_.recorder.fetch_next();
 }
 
 void SimTransport::sent(const Op& op, std::uint64_t bytes) {
@@ -179,8 +196,8 @@ CommResult SimTransport::revoke(Comm comm) {
   return CommResult::success;
 }
 
-// Freeing a communicator waits for the device, and so for the kernels of all others that are in flight: abort them in one
-// call, or hang on one that hangs.
+// Freeing a communicator waits for the device, and so for the kernels of all others that are in flight: abort them in
+// one call, or hang on one that hangs.
 CommResult SimTransport::abort(std::span<const Comm> comms) {
   if (rank_.host.dying()) return CommResult::success;
   for (const Comm comm : comms) {
@@ -225,19 +242,6 @@ CommResult SimTransport::destroy(Comm comm) {
 
 // ---- TransportHub ------------------------------------------------------------------------------------------------
 
-namespace {
-template <class T>
-T& take(std::deque<T>& all, std::vector<T*>& free) {
-  if (free.empty()) return all.emplace_back();
-  T* taken = free.back();
-  free.pop_back();
-  return *taken;
-}
-}  // namespace
-
-Exchange& TransportHub::take_exchange() { return take(exchanges_, free_exchanges_); }
-NativeReduce& TransportHub::take_native() { return take(natives_, free_natives_); }
-
 void TransportHub::died(int rank) {
   any_dead_ = true;
   noticed_[rank] = {};
@@ -261,7 +265,8 @@ bool TransportHub::known_dead(int rank, bool same_node) const {
 
 void TransportHub::stale(SimActivity& activity) {
   ++stale_count_;
-  core_.story(activity.op.rank, fmt::format("{} is stale: the others are in epoch {}", describe(activity.op), newest_epoch));
+  core_.story(activity.op.rank,
+              fmt::format("{} is stale: the others are in epoch {}", describe(activity.op), newest_epoch));
 }
 
 }  // namespace seeksim::sim

@@ -1,6 +1,6 @@
 // SimTransport: a rank's side of the pretended network, with NCCL's communicator state machine. TransportHub: what all
-// ranks' transports share. The behaviour follows reference notes on NCCL 2.28: a hung communicator reports success, abort
-// and revoke are local, a failure is seen by neighbours only, and nothing is ever told to anybody else.
+// ranks' transports share. The behaviour follows reference notes on NCCL 2.28: a hung communicator reports success,
+// abort and revoke are local, a failure is seen by neighbours only, and nothing is ever told to anybody else.
 #pragma once
 
 #include <array>
@@ -29,9 +29,9 @@ struct RankComm {
   int position = -1;
   State state = State::ready;
   runtime::CommResult error = runtime::CommResult::success;
-  SimActivity* oldest = nullptr;           // unfinished operations
+  SimActivity* oldest = nullptr;  // unfinished operations
   SimActivity* newest = nullptr;
-  std::uint32_t splits = 0;                // so far, to tell one from the next
+  std::uint32_t splits = 0;  // so far, to tell one from the next
   std::uint32_t shrinks = 0;
 };
 
@@ -39,16 +39,17 @@ struct RankComm {
 struct Rendezvous {
   struct Arrival {
     bool here = false;
-    int color = 0;                         // as in MPI_Comm_split; below 0: it wants none
+    bool came = false;  // even if it has left again since
+    int color = 0;      // as in MPI_Comm_split; below 0: it wants none
     int key = 0;
     SharedComm* made = nullptr;
   };
   std::uint64_t id = 0;
   std::uint32_t epoch = 0;
   runtime::Axis axis = runtime::Axis::data;
-  std::vector<int> members;                // who must come
-  std::vector<Arrival> arrivals;           // by place among the members
-  std::size_t count = 0;                   // who is here
+  std::vector<int> members;       // who must come
+  std::vector<Arrival> arrivals;  // by place among the members
+  std::size_t count = 0;          // who is here
   bool complete = false;
 };
 
@@ -77,19 +78,24 @@ class SimTransport final : public runtime::Transport {
   SimRank& rank() { return rank_; }
   RankComm& comm_at(std::uint32_t index) { return comms_[index]; }
   std::size_t comm_count() const { return comms_.size(); }
-  void ended(SimActivity& activity);                       // an activity leaves its communicator
-  void fail(std::uint32_t comm, runtime::CommResult error, const std::string& why);   // asynchronously
-  void withdraw_all();                                     // the rank is gone
+  void ended(SimActivity& activity);  // an activity leaves its communicator
+  void fail(std::uint32_t comm, runtime::CommResult error, const std::string& why);  // asynchronously
+  void withdraw_all();                                                               // the rank is gone
   // Sets remote_error on each communicator that waits on `dead` over a link of this kind.
   void notice_death_of(int dead, bool same_node);
-  void sent(const runtime::Op& op, std::uint64_t bytes);   // for the statistics
+  void sent(const runtime::Op& op, std::uint64_t bytes);  // for the statistics
   struct Use {
     std::uint64_t calls = 0;
     std::uint64_t bytes = 0;
   };
   const std::array<Use, std::size_t(runtime::OpKind::count_)>& use() const { return use_; }
-  void fetch(std::uint32_t comm, std::uint64_t record) const;   // memory that an operation's end will touch
-  std::string meeting_waits_for() const;                   // while the host is blocked in one
+  // Ask for memory: what an operation's end will touch; what the next operation will.
+  void fetch(std::uint32_t comm, std::uint64_t record) const;
+  void fetch_ahead() const;
+  // Operations that are over are used again by the same rank, for whom they may still be in the caches.
+  void give_back(Exchange& exchange) { spare_exchanges_.push_back(&exchange); }
+  void give_back(NativeReduce& native) { spare_natives_.push_back(&native); }
+  std::string meeting_waits_for() const;  // while the host is blocked in one
 
  private:
   RankComm* find(runtime::Comm comm);
@@ -107,6 +113,8 @@ class SimTransport final : public runtime::Transport {
   SimRank& rank_;
   std::vector<RankComm> comms_;
   const Rendezvous* meets_in_ = nullptr;
+  std::vector<Exchange*> spare_exchanges_;
+  std::vector<NativeReduce*> spare_natives_;
   std::array<Use, std::size_t(runtime::OpKind::count_)> use_{};
 };
 
@@ -114,26 +122,24 @@ class TransportHub {
  public:
   TransportHub(Core& core, std::uint64_t seed) : partial(seed, Stream::partial), core_(core) {}
 
-  Exchange& take_exchange();
-  NativeReduce& take_native();
-  void give_back(Exchange& exchange) { free_exchanges_.push_back(&exchange); }
-  void give_back(NativeReduce& native) { free_natives_.push_back(&native); }
+  Exchange& make_exchange() { return exchanges_.emplace_back(); }
+  NativeReduce& make_native() { return natives_.emplace_back(); }
 
   // The meeting of a communicator's members; one a generation, made by whoever comes first.
   Rendezvous& meeting(const runtime::CommSpec& spec);
-  void begin(Rendezvous& meeting);            // all have come: the communicator will be there a little later
+  void begin(Rendezvous& meeting);  // all have come: the communicator will be there a little later
 
   // Crashes: when a rank's neighbours are told depends on the link between them.
   void died(int rank);
   bool known_dead(int rank, bool same_node) const;
   bool any_dead() const { return any_dead_; }
 
-  void stale(SimActivity& activity);          // of an epoch that the world has left: counted, never matched
+  void stale(SimActivity& activity);  // of an epoch that the world has left: counted, never matched
   std::uint64_t stale_count() const { return stale_count_; }
   std::uint32_t newest_epoch = 0;
 
-  Random partial;                             // how much of a dying rank's exchange gets through
-  std::vector<kernels::TreePart> parts;       // scratch of native sums
+  Random partial;                        // how much of a dying rank's exchange gets through
+  std::vector<kernels::TreePart> parts;  // scratch of native sums
 
  private:
   struct Noticed {
@@ -144,9 +150,7 @@ class TransportHub {
 
   Core& core_;
   std::deque<Exchange> exchanges_;
-  std::vector<Exchange*> free_exchanges_;
   std::deque<NativeReduce> natives_;
-  std::vector<NativeReduce*> free_natives_;
   std::map<std::pair<std::uint64_t, std::uint32_t>, Rendezvous> meetings_;
   std::vector<std::unique_ptr<SharedComm>> comms_;
   std::map<int, Noticed> noticed_;

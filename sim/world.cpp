@@ -31,10 +31,25 @@ SimRank::SimRank(Core& core, int rank)
       clock(core.loop, host),
       device(core.loop, host, core.network, core.plan.device, signals),
       transport(core, *this),
-      storage(core.disks, core.network.node_of(rank), rank),
-      control(core, *this) {
+      control(core, *this),
+      storage(core.disks, core.network.node_of(rank), rank) {
   recorder.limit(kRecordsMax / std::size_t(core.plan.ranks()));
   recorder.keep_log(core.plan.verify);
+}
+
+void SimRank::fetch_soon() const {
+  const auto lines = [](const void* at, int count) {
+    for (int line = 0; line < count; ++line) __builtin_prefetch(static_cast<const char*>(at) + line * 64, 1);
+  };
+  lines(this, 4);  // host, signals, clock, recorder
+  lines(&device, 5);
+  lines(&transport, 3);
+  lines(&control, 1);
+}
+
+void SimRank::fetch_now() const {
+  transport.fetch_ahead();
+  device.fetch_ahead();
 }
 
 Core::Core(const WorldPlan& world, Loop::Client& client)
@@ -90,6 +105,9 @@ struct World::Impl final : Loop::Client {
     if (tick) tick(now);
   }
 
+  void fetch_soon(const Host& host) override { core.rank(host.rank()).fetch_soon(); }
+  void fetch_now(const Host& host) override { core.rank(host.rank()).fetch_now(); }
+
   void end_all(WorldEnd how, const std::string& why);
   bool end_hung_if_alone();
   WorldResult collect();
@@ -103,14 +121,15 @@ struct World::Impl final : Loop::Client {
   WorldEnd end = WorldEnd::finished;
   TimeNs finished_ns = 0;
   std::string graph;
-  bool only_hung = false;         // who still lives hangs for ever, and is being ended
+  bool only_hung = false;  // who still lives hangs for ever, and is being ended
   bool ran = false;
 };
 
 void World::Impl::host_main(Host& host) {
   RankEnd& how = ends[std::size_t(host.rank())];
   try {
-    SEEKSIM_CHECK(kernels::float_environment_ok(), "rank %d starts with another floating-point environment", host.rank());
+    SEEKSIM_CHECK(kernels::float_environment_ok(), "rank %d starts with another floating-point environment",
+                  host.rank());
     SimRank& own = core.rank(host.rank());
     const runtime::Seams seams = wrap ? wrap(host.rank(), own.seams()) : own.seams();
     own.device.set_outer(seams.device);
@@ -207,7 +226,9 @@ WorldResult World::Impl::collect() {
 World::World(const WorldPlan& plan) : impl_(std::make_unique<Impl>(plan)) {}
 World::~World() = default;
 
-void World::decorate(std::function<runtime::Seams(int rank, runtime::Seams inner)> wrap) { impl_->wrap = std::move(wrap); }
+void World::decorate(std::function<runtime::Seams(int rank, runtime::Seams inner)> wrap) {
+  impl_->wrap = std::move(wrap);
+}
 
 void World::kill_at(int rank, TimeNs when, std::function<void()> done) {
   SEEKSIM_CHECK(rank >= 0 && rank < impl_->plan.ranks(), "no rank %d", rank);

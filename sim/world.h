@@ -14,22 +14,22 @@ namespace seeksim::sim {
 
 using runtime::TimeNs;
 
-// The links of a world, by preset: nvlink, pcie, ib, tcp (between nodes; inside a node nvlink, or pcie when the preset is
-// pcie or tcp). Who learns of a failure, and when, belongs to the profile (sim/README.md has the table).
+// The links of a world, by preset: nvlink, pcie, ib, tcp (between nodes; inside a node nvlink, or pcie when the preset
+// is pcie or tcp). Who learns of a failure, and when, belongs to the profile (sim/README.md has the table).
 struct LinkModel {
   TimeNs latency_ns = 2'000;
-  double bytes_per_ns = 50;             // bandwidth
-  TimeNs retransmit_hides_ns = 0;       // shorter cuts are invisible above the transport
-  TimeNs notice_crash_ns = -1;          // neighbours of a dead process get remote_error after this; -1: never
-  TimeNs notice_cut_ns = -1;            // users of a cut link get remote_error after this; -1: never
+  double bytes_per_ns = 50;        // bandwidth
+  TimeNs retransmit_hides_ns = 0;  // shorter cuts are invisible above the transport
+  TimeNs notice_crash_ns = -1;     // neighbours of a dead process get remote_error after this; -1: never
+  TimeNs notice_cut_ns = -1;       // users of a cut link get remote_error after this; -1: never
 };
 // Throws std::invalid_argument naming the known presets.
 LinkModel link_preset(const std::string& name);
 
 struct DeviceModel {
-  double flops_per_ns = 50'000;         // 50 TFLOP/s
+  double flops_per_ns = 50'000;  // 50 TFLOP/s
   double bytes_per_ns = 1'500;
-  TimeNs launch_ns = 4'000;             // host-visible overhead of one launch, part of its duration
+  TimeNs launch_ns = 4'000;  // host-visible overhead of one launch, part of its duration
   std::size_t capacity_bytes = std::size_t(80) << 30;
 };
 
@@ -51,10 +51,10 @@ enum class WorldEnd : std::uint8_t { finished, deadlock, out_of_wall_time, faile
 
 struct RankEnd {
   enum class How : std::uint8_t { returned, died, threw } how = How::returned;
-  std::string what;                     // of the exception, when threw
+  std::string what;  // of the exception, when threw
 };
 
-struct CommUse {                        // by OpKind, over all ranks
+struct CommUse {  // by OpKind, over all ranks
   std::uint64_t calls = 0;
   std::uint64_t bytes_sent_per_rank_max = 0;
 };
@@ -62,13 +62,13 @@ struct CommUse {                        // by OpKind, over all ranks
 struct WorldResult {
   WorldEnd end = WorldEnd::finished;
   TimeNs virtual_ns = 0;
-  std::uint64_t fingerprint = 0;        // over all ranks' recorders and the schedule
-  std::string wait_for_graph;           // at a deadlock, or when the first watchdog fired: one line an edge
+  std::uint64_t fingerprint = 0;  // over all ranks' recorders and the schedule
+  std::string wait_for_graph;     // at a deadlock, or when the first watchdog fired: one line an edge
   std::vector<RankEnd> ranks;
-  std::vector<CommUse> comm;            // indexed by OpKind
-  std::vector<std::size_t> memory_peak_by_tag;   // max over ranks, indexed by MemoryTag
+  std::vector<CommUse> comm;                    // indexed by OpKind
+  std::vector<std::size_t> memory_peak_by_tag;  // max over ranks, indexed by MemoryTag
   std::size_t memory_peak = 0;
-  std::uint64_t switches = 0;           // fiber switches, for benches
+  std::uint64_t switches = 0;  // fiber switches, for benches
 };
 
 class World {

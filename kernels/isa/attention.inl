@@ -1,10 +1,10 @@
 // Causal attention, head by head. Included by products_*.cpp after pack.inl.
 //
-//     keys j ->                      Row i of the scores has i + 1 entries. Products along a row (scores, dP) compute whole
-//   q  x . . . . .                   tiles and drop what lies above the diagonal; products ALONG the triangle end or start
-//   u  x x . . . .    tile of rows   their chains at the diagonal: rows of a tile share the full part, and the small
-//   e  x x x . . .  <-  kTallRows    triangle beside it is unrolled.
-//   r  x x x x . .
+//     keys j ->                      Row i of the scores has i + 1 entries. Products along a row (scores, dP) compute
+//     whole
+//   q  x . . . . .                   tiles and drop what lies above the diagonal; products ALONG the triangle end or
+//   start u  x x . . . .    tile of rows   their chains at the diagonal: rows of a tile share the full part, and the
+//   small e  x x x . . .  <-  kTallRows    triangle beside it is unrolled. r  x x x x . .
 
 #if defined(__AVX512F__)
 constexpr int kTallRows = 8;
@@ -16,8 +16,10 @@ constexpr int kTallRows = 4;
 
 enum class Triangle { none, end, start };
 
-// c(r, :) = chain over k of a(r, k) * b(k, :), a(r, k) = a[r * a_row + k * a_k]. `full` counts the k that all rows share.
-//   end:   then row r goes on for r more k.    start: before them, row r has kM - r k of its own (first those of row 0).
+// c(r, :) = chain over k of a(r, k) * b(k, :), a(r, k) = a[r * a_row + k * a_k]. `full` counts the k that all rows
+// share.
+//   end:   then row r goes on for r more k.    start: before them, row r has kM - r k of its own (first those of row
+//   0).
 template <int kM, int kN, Triangle kShape>
 void chain_tile(Index full, const float* a, Index a_row, Index a_k, const float* b, Index b_ld, float* c, Index c_ld) {
   Vf acc[kM][kN];
@@ -120,7 +122,7 @@ struct HeadScratch {
   float* transposed;  // (D, T rounded up): keys or values, for products along D
   float* first;       // (T, D rounded up): copies of ragged rows
   float* second;
-  float* tile;        // (kTallRows, T or D rounded up)
+  float* tile;  // (kTallRows, T or D rounded up)
 
   SEEKSIM_FN HeadScratch make(AttentionShape s) {
     const Index t = round_to_vectors(s.tokens), d = round_to_vectors(s.head_dim);
@@ -138,9 +140,8 @@ SEEKSIM_FN Rows whole_vectors(const float* rows, Index ld, Index count, Index co
   if (columns % kW == 0) return {rows, ld};
   const Index copy_ld = round_to_vectors(columns);
   for (Index r = 0; r < count; ++r) {
-    for_vectors(columns, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
-      store(copy + r * copy_ld + i, load_lanes(rows + r * ld + i, lanes));
-    });
+    for_vectors(columns, [&](Index i, auto lanes)
+                             SEEKSIM_LAMBDA { store(copy + r * copy_ld + i, load_lanes(rows + r * ld + i, lanes)); });
   }
   return {copy, copy_ld};
 }
@@ -162,9 +163,8 @@ SEEKSIM_FN void softmax_row(float* scores, Index n, float scale, float* probs, I
   for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
     store_lanes(scores + i, lanes, math::exp<SimdOps>(SimdOps::sub(load_lanes(scores + i, lanes), max)));
   });
-  const float sum = lane_sum(n, [scores](Vf s, Index i, auto lanes) SEEKSIM_LAMBDA {
-    return SimdOps::add(s, load_lanes(scores + i, lanes));
-  });
+  const float sum = lane_sum(
+      n, [scores](Vf s, Index i, auto lanes) SEEKSIM_LAMBDA { return SimdOps::add(s, load_lanes(scores + i, lanes)); });
   const Vf inverse = splat(FloatOps::div(1.0F, sum));
   for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
     store_lanes(probs + i, lanes, SimdOps::mul(load_lanes(scores + i, lanes), inverse));

@@ -9,12 +9,18 @@ SEEKSIM_FN void map(const float* x, float* y, Index n, F f) {
 
 void unary_body(Unary f, const float* x, float* y, Index n) {
   switch (f) {
-    case Unary::exp: return map(x, y, n, [](Vf a) SEEKSIM_LAMBDA { return math::exp<V>(a); });
-    case Unary::tanh: return map(x, y, n, [](Vf a) SEEKSIM_LAMBDA { return math::tanh<V>(a); });
-    case Unary::log: return map(x, y, n, [](Vf a) SEEKSIM_LAMBDA { return math::log<V>(a); });
-    case Unary::inverse_sqrt: return map(x, y, n, [](Vf a) SEEKSIM_LAMBDA { return math::inverse_sqrt<V>(a); });
-    case Unary::gelu: return map(x, y, n, [](Vf a) SEEKSIM_LAMBDA { return math::gelu<V>(a); });
-    case Unary::gelu_grad: return map(x, y, n, [](Vf a) SEEKSIM_LAMBDA { return math::gelu_grad<V>(a); });
+    case Unary::exp:
+      return map(x, y, n, [](Vf a) SEEKSIM_LAMBDA { return math::exp<V>(a); });
+    case Unary::tanh:
+      return map(x, y, n, [](Vf a) SEEKSIM_LAMBDA { return math::tanh<V>(a); });
+    case Unary::log:
+      return map(x, y, n, [](Vf a) SEEKSIM_LAMBDA { return math::log<V>(a); });
+    case Unary::inverse_sqrt:
+      return map(x, y, n, [](Vf a) SEEKSIM_LAMBDA { return math::inverse_sqrt<V>(a); });
+    case Unary::gelu:
+      return map(x, y, n, [](Vf a) SEEKSIM_LAMBDA { return math::gelu<V>(a); });
+    case Unary::gelu_grad:
+      return map(x, y, n, [](Vf a) SEEKSIM_LAMBDA { return math::gelu_grad<V>(a); });
   }
 }
 
@@ -208,8 +214,8 @@ struct TreeCounter {
 
 // One block of columns: kN vectors, the last of `lanes` lanes.
 template <int kN, bool kScaled, class Lanes>
-SEEKSIM_FN void column_block(Mat<const float> dy, Mat<const float> x, const float* mean, const float* rstd, Index tokens,
-                             Index column, Lanes lanes, float* plain, float* scaled) {
+SEEKSIM_FN void column_block(Mat<const float> dy, Mat<const float> x, const float* mean, const float* rstd,
+                             Index tokens, Index column, Lanes lanes, float* plain, float* scaled) {
   constexpr int kAll = kScaled ? 2 * kN : kN;
   const Index segment = slab_size(tokens);
   Vf* const work = reinterpret_cast<Vf*>(scratch(Scratch::rows, (64 + 8) * kAll * kW));
@@ -250,10 +256,8 @@ void column_sums_loop(Mat<const float> dy, Mat<const float> x, const float* mean
   Index c = 0;
   for (; c + 4 * kW <= dy.cols; c += 4 * kW)
     column_block<4, kScaled>(dy, x, mean, rstd, tokens, c, AllLanes{}, plain, scaled);
-  for (; c + kW <= dy.cols; c += kW)
-    column_block<1, kScaled>(dy, x, mean, rstd, tokens, c, AllLanes{}, plain, scaled);
-  if (c < dy.cols)
-    column_block<1, kScaled>(dy, x, mean, rstd, tokens, c, static_cast<int>(dy.cols - c), plain, scaled);
+  for (; c + kW <= dy.cols; c += kW) column_block<1, kScaled>(dy, x, mean, rstd, tokens, c, AllLanes{}, plain, scaled);
+  if (c < dy.cols) column_block<1, kScaled>(dy, x, mean, rstd, tokens, c, static_cast<int>(dy.cols - c), plain, scaled);
 }
 
 void column_sums_body(Mat<const float> dy, Mat<const float> x, const float* mean, const float* rstd, Index tokens,

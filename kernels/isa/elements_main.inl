@@ -1,5 +1,5 @@
-// What all elements_*.cpp have in common. Everything but the table has internal linkage, so that nothing compiled for one
-// instruction set can be linked into the path of another.
+// What all elements_*.cpp have in common. Everything but the table has internal linkage, so that nothing compiled for
+// one instruction set can be linked into the path of another.
 #if defined(__AVX2__)
 #include <immintrin.h>
 // g++ 12 sees its own _mm256_undefined_ps() as a use of something uninitialised.

@@ -4,7 +4,8 @@
 //    +-------+         +-+-+-+-+            B panel: kCols columns, k by k   /   kRows x kCols accumulators
 //  M | A     |  times  | | | | |
 //    +-------+       K | |B| | |            Every element of the tile is one ascending fma chain. Where K is cut - into
-//    | block |         | | | | |            blocks for the cache, or into segments (F2) - a chain is stored and resumed,
+//    | block |         | | | | |            blocks for the cache, or into segments (F2) - a chain is stored and
+//    resumed,
 //    +-------+         +-+-+-+-+            or merged with the tiles of earlier segments as the binary counter says.
 
 #if defined(__AVX512F__)
@@ -249,8 +250,8 @@ void column_strip(const Product& g, const float* packed_a, Index first, Index la
   }
   Piece group[Pieces::kMostPieces];
   while (const int count = Pieces::next_group(pieces, group)) {
-    TileJob job{group, count, group[0].begin, nullptr, b + group[0].begin * b_stride, b_stride, nullptr, ragged, kCols,
-                bias_at};
+    TileJob job{group,    count,   group[0].begin, nullptr, b + group[0].begin * b_stride,
+                b_stride, nullptr, ragged,         kCols,   bias_at};
     const bool end = group[count - 1].final;
     for (Index p = first; p < last; ++p) {
       const Index i = Product::row_begin(g, p), rows = Product::row_begin(g, p + 1) - i;
@@ -278,32 +279,46 @@ void gemm_body(bool ta, bool tb, Mat<const float> a, Mat<const float> b, Mat<flo
       for (Index j = 0; j < c.cols; ++j) c(i, j) = bias != nullptr ? FloatOps::add(0.0F, bias[j]) : 0.0F;
     return;
   }
-  const Product g{ta,      tb,      a, b, c, c.rows, c.cols, k, segment <= 0 || segment > k ? k : segment, bias,
+  const Product g{ta,
+                  tb,
+                  a,
+                  b,
+                  c,
+                  c.rows,
+                  c.cols,
+                  k,
+                  segment <= 0 || segment > k ? k : segment,
+                  bias,
                   (c.rows + kRows - 1) / kRows};
-  constexpr Index kBlockA = 256 * 1024;       // floats of packed A: half of a 2 MiB second-level cache
+  constexpr Index kBlockA = 288 * 1024;       // floats of packed A: a good half of a 2 MiB second-level cache
   constexpr Index kBlockB = 8 * 1024 * 1024;  // floats of packed B kept over all blocks of A
+  constexpr Index kNear = 64 * 1024;          // floats of B packed at a time, then used while still near
   constexpr Index kFewPanels = 3;             // up to here packing B costs more than reading it as it is
-  const Index panels_a = max_of(1, min_of(g.row_panels, kBlockA / (k * kRows)));
-  const Index columns_b = max_of(kCols, min_of((g.n + kCols - 1) / kCols * kCols, kBlockB / k / kCols * kCols));
-  const Index direct_end = !tb && g.row_panels <= min_of(kFewPanels, panels_a) ? g.n / kCols * kCols : 0;  // columns read in place
+  const Index most_a = max_of(1, min_of(g.row_panels, kBlockA / (k * kRows)));
+  const Index blocks_a = (g.row_panels + most_a - 1) / most_a;
+  const Index panels_a = (g.row_panels + blocks_a - 1) / blocks_a;  // even blocks: a last one of one panel wastes B
+  const Index near = max_of(kCols, kNear / k / kCols * kCols);      // columns
+  const Index far = max_of(near, min_of((g.n + kCols - 1) / kCols * kCols, kBlockB / k / kCols * kCols));
+  const Index columns_b = blocks_a == 1 ? near : far;
+  const bool direct = !tb && g.row_panels <= kFewPanels && blocks_a == 1;
+  const Index direct_end = direct ? g.n / kCols * kCols : 0;  // columns of B that are read in place
   const Pieces pieces(k, g.segment);
   float* const packed_a = scratch(Scratch::gemm_a, panels_a * kRows * k + kW);
-  float* const packed_b = scratch(Scratch::gemm_b, (direct_end > 0 ? kCols : columns_b) * k + kW);
+  float* const packed_b = scratch(Scratch::gemm_b, columns_b * k + kW);
   float* const tiles = scratch(Scratch::gemm_tiles, panels_a * Pieces::slots(pieces) * kTileFloats);
 
-  if (direct_end > 0) {
-    pack_a(g, 0, g.row_panels, packed_a);
-    for (Index j = 0; j < direct_end; j += kCols)
-      column_strip(g, packed_a, 0, g.row_panels, j, b.data + j, b.stride, tiles);
-  }
+  if (blocks_a == 1) pack_a(g, 0, g.row_panels, packed_a);
+  for (Index j = 0; j < direct_end; j += kCols)
+    column_strip(g, packed_a, 0, g.row_panels, j, b.data + j, b.stride, tiles);
   for (Index begin = direct_end; begin < g.n; begin += columns_b) {
     const Index end = min_of(begin + columns_b, g.n);
-    pack_b(g, begin, end, packed_b);
     for (Index first = 0; first < g.row_panels; first += panels_a) {
       const Index last = min_of(first + panels_a, g.row_panels);
-      pack_a(g, first, last, packed_a);
-      for (Index j = begin; j < end; j += kCols)
+      if (blocks_a > 1) pack_a(g, first, last, packed_a);
+      for (Index j = begin; j < end; j += kCols) {
+        if (first == 0 && (j - begin) % near == 0) pack_b(g, j, min_of(j + near, end), packed_b + (j - begin) * k);
         column_strip(g, packed_a, first, last, j, packed_b + (j - begin) * k, kCols, tiles);
+      }
     }
   }
 }

@@ -1,6 +1,6 @@
-// Copies an operand of a product into panels: for each k, the `width` neighbouring rows of op(A) or columns of op(B) that
-// a micro-kernel consumes together. Rows and columns past the edge hold copies of the last one (they are computed and
-// thrown away); k is never padded. Writes up to kW - 1 floats past the end of a panel. Included by products_*.cpp.
+// Copies an operand of a product into panels: for each k, the `width` neighbouring rows of op(A) or columns of op(B)
+// that a micro-kernel consumes together. Rows and columns past the edge hold copies of the last one (they are computed
+// and thrown away); k is never padded. Writes up to kW - 1 floats past the end of a panel. Included by products_*.cpp.
 
 // r[i] <-> column i of the kW x kW block held in r.
 #if defined(__AVX512F__)
@@ -76,8 +76,8 @@ SEEKSIM_FN void pack_transposed_block(const float* src, Index ld, Index rows, In
     for (int i = 0; i < min_of(kW, stride); ++i) out[k * stride + i] = row[i][k];
 }
 
-// A panel of `width` source rows of which `rows` exist. Blocks overlap in memory when width is not a multiple of kW: each
-// k is written after the one before, so that what spills over is overwritten.
+// A panel of `width` source rows of which `rows` exist. Blocks overlap in memory when width is not a multiple of kW:
+// each k is written after the one before, so that what spills over is overwritten.
 void pack_transposed(const float* src, Index ld, Index rows, Index k_count, Index width, float* out) {
   for (Index i = 0; i < width; i += kW) {
     const Index at = min_of(i, rows - 1);
@@ -85,8 +85,8 @@ void pack_transposed(const float* src, Index ld, Index rows, Index k_count, Inde
   }
 }
 
-// Neighbouring panels whose source has k as its rows: out[k * width + i] = src[k * ld + i]. They are filled together, k by
-// k, so that the source is read in long stretches.
+// Neighbouring panels whose source has k as its rows: out[k * width + i] = src[k * ld + i]. They are filled together, k
+// by k, so that the source is read in long stretches.
 struct RowPanel {
   const float* src;
   Index columns;  // that exist; the rest of `width` repeats the last one

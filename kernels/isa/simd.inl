@@ -121,7 +121,8 @@ SEEKSIM_FN void store_lanes(float* p, int n, Vf x) { store_first(p, n, x); }
 SEEKSIM_FN Vf keep_lanes(AllLanes, Vf x, Vf) { return x; }
 SEEKSIM_FN Vf keep_lanes(int n, Vf x, Vf otherwise) { return take_first(n, x, otherwise); }
 
-// F4. `step(s, i, lanes)` returns the accumulators s after the elements i .. i + lanes - 1; lanes past the end keep theirs.
+// F4. `step(s, i, lanes)` returns the accumulators s after the elements i .. i + lanes - 1; lanes past the end keep
+// theirs.
 constexpr int kLanes = 128;
 constexpr int kLaneVectors = kLanes / kW;
 

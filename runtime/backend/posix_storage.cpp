@@ -47,7 +47,8 @@ PosixStorage::PosixStorage(std::string root) : root_(std::move(root)) {
 std::string PosixStorage::full(std::string_view path) const {
   // "a/../../b" would write beside the folder that the user named.
   const std::string whole = '/' + std::string(path) + '/';
-  if (path.find('\0') != std::string_view::npos || whole.find("/../") != std::string::npos) fail("open", std::string(path), EINVAL);
+  if (path.find('\0') != std::string_view::npos || whole.find("/../") != std::string::npos)
+    fail("open", std::string(path), EINVAL);
   return root_ + std::string(path);
 }
 

@@ -13,7 +13,7 @@ class PosixStorage : public Storage {
   explicit PosixStorage(std::string root);
 
   std::string read(std::string_view path) override;
-  void write(std::string_view path, std::string_view bytes) override;   // makes missing folders
+  void write(std::string_view path, std::string_view bytes) override;  // makes missing folders
   void sync(std::string_view path) override;
   void rename(std::string_view from, std::string_view to) override;
   void remove(std::string_view path) override;

@@ -69,13 +69,14 @@ TEST(Catalogue, EveryModeHasItsName) {
 
 TEST(Catalogue, EveryKindIsInAScenarioAndInTheReadme) {
   std::string scenarios;
-  for (const char* path : {"nccl_timeout", "link_drop_permanent", "slow_link", "straggler", "rank_crash", "message_drop",
-                           "message_corrupt"}) {
+  for (const char* path : {"nccl_timeout", "link_drop_permanent", "slow_link", "straggler", "rank_crash",
+                           "message_drop", "message_corrupt"}) {
     scenarios += file("scenarios/" + std::string(path) + ".json");
   }
   const std::string readme = file("faults/README.md");
   for (const FaultInfo& entry : catalogue()) {
-    EXPECT_NE(scenarios.find("\"kind\": \"" + std::string(name(entry.kind)) + "\""), std::string::npos) << name(entry.kind);
+    EXPECT_NE(scenarios.find("\"kind\": \"" + std::string(name(entry.kind)) + "\""), std::string::npos)
+        << name(entry.kind);
     for (const std::string_view text : {entry.summary, entry.sees, entry.recovery, entry.defaults, entry.field}) {
       EXPECT_NE(readme.find(text), std::string::npos) << "faults/README.md does not say: " << text;
     }
@@ -179,8 +180,9 @@ TEST(RuleText, IsTheLineOfTheScenario) {
   noise.count = 0;
   noise.bit = 20;
   noise.checksum = false;
-  EXPECT_EQ(text(noise), R"({"kind": "message_corrupt", "phase": "grad_reduce", "probability": 0.1, "count": 0, "bit": 20, )"
-                         R"("checksum": false})");
+  EXPECT_EQ(text(noise),
+            R"({"kind": "message_corrupt", "phase": "grad_reduce", "probability": 0.1, "count": 0, "bit": 20, )"
+            R"("checksum": false})");
 }
 
 }  // namespace seeksim::faults::test

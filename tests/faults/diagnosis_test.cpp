@@ -138,7 +138,8 @@ TEST(Diagnosis, OnlyOneToZeroWasCutYetEverybodyBlamesZero) {
   EXPECT_EQ(d.links, (std::vector<std::pair<int, int>>{{1, 0}}));
   EXPECT_EQ(d.culprits, (std::vector<int>{1, 0})) << "the sender's end first";
   EXPECT_EQ(d.sequence, 16u);
-  EXPECT_EQ(d.text, "nothing got from rank 1 to 0 in all_reduce #16 of step 7 (1 rank waited 600 s), though both joined it");
+  EXPECT_EQ(d.text,
+            "nothing got from rank 1 to 0 in all_reduce #16 of step 7 (1 rank waited 600 s), though both joined it");
 }
 
 TEST(Diagnosis, ASenderWhoseMessageWasNotTakenNamesTheSameLink) {
@@ -198,6 +199,36 @@ TEST(Diagnosis, ARankThatCameAfterTheWatchdogCameLateThoughItIsStuckLikeTheOther
   EXPECT_EQ(d.verdict, Verdict::joined_late);
   EXPECT_EQ(d.culprits, (std::vector<int>{2}));
   EXPECT_EQ(d.text, "rank 2 is alive but came too late to all_reduce #16 of step 7 (3 ranks waited 600 s)");
+}
+
+// Its first half of a sum is done, it is late for the second, and all that it says is which sum it did not finish.
+TEST(Diagnosis, WhoKnowsNobodyToWaitForIsNotTheEarliestVictim) {
+  Agreement agreement = healthy(4);
+  for (const std::size_t rank : {0, 2, 3}) wait_in(agreement.ballots[rank], 17, 1);
+  watchdog_fires_at(agreement.ballots[3]);
+  wait_in(agreement.ballots[1], 16, -1);
+  agreement.ballots[1].detected_ns = kWatchdog + 20 * kSecond;
+  const Diagnosis d = diagnose(agreement);
+  EXPECT_EQ(d.verdict, Verdict::joined_late);
+  EXPECT_EQ(d.culprits, (std::vector<int>{1}));
+  EXPECT_EQ(d.sequence, 17u);
+}
+
+TEST(Diagnosis, WhoTookLongToNoticeTheRevokeWasNotThereWhenTheOthersBuiltACommunicator) {
+  Agreement agreement = healthy(4);
+  for (Ballot& ballot : agreement.ballots) {
+    ballot = {};
+    ballot.error = ErrorKind::revoked;
+    ballot.stuck_kind = OpKind::comm_create;
+    ballot.detected_ns = kWatchdog + 5;
+  }
+  watchdog_fires_at(agreement.ballots[2]);
+  agreement.ballots[2].detected_ns = kWatchdog;
+  agreement.ballots[0].detected_ns = kWatchdog + 25 * kSecond;
+  const Diagnosis d = diagnose(agreement);
+  EXPECT_EQ(d.verdict, Verdict::joined_late);
+  EXPECT_EQ(d.culprits, (std::vector<int>{0}));
+  EXPECT_EQ(d.text, "rank 0 is alive but came too late to comm_create of step 0 (3 ranks waited)");
 }
 
 TEST(Diagnosis, ACorruptMessageNamesItsSender) {
@@ -296,8 +327,8 @@ RC_GTEST_PROP(DiagnosisProperty, APlantedHangIsFound, (bool known)) {
   RC_ASSERT(d.culprits == (std::vector<int>{culprit}));
 }
 
-// One direction of one link is cut in #16. Its receiver stays there; all others go on and wait for it in #17, and any of
-// them may be the first whose watchdog fires.
+// One direction of one link is cut in #16. Its receiver stays there; all others go on and wait for it in #17, and any
+// of them may be the first whose watchdog fires.
 RC_GTEST_PROP(DiagnosisProperty, APlantedCutIsFoundWhoeverTimesOutFirst, ()) {
   const int n = *rc::gen::inRange(2, 33);
   const int from = *rc::gen::inRange(0, n);

@@ -65,7 +65,8 @@ TEST(MessageCorrupt, CarriesBitAndChecksum) {
 TEST(MessageFaults, SkipMessagesWithoutContentWhichNobodySends) {
   Bench bench({rule(FaultKind::message_corrupt)});
   Inner& own = bench.inner[0];
-  const Piece pieces[] = {{1, true, nullptr, 8, 8, nullptr}, {0, true, nullptr, 0, 8, nullptr}, {2, true, nullptr, 0, 8, nullptr}};
+  const Piece pieces[] = {
+      {1, true, nullptr, 8, 8, nullptr}, {0, true, nullptr, 0, 8, nullptr}, {2, true, nullptr, 0, 8, nullptr}};
   bench.seams[0].transport.exchange(own.device.queue, Comm{1}, reduction(0, 0), pieces);
   const std::vector<Piece>& seen = own.transport.calls.back().pieces;
   EXPECT_EQ(seen[0].fate, nullptr) << "empty";

@@ -144,7 +144,8 @@ class Bench {
  public:
   explicit Bench(std::vector<Rule> rules, int nodes = 2, int per_node = 2, std::uint64_t seed = 1)
       : plan(std::move(rules), seed, node_table(nodes, per_node)), inner(std::size_t(nodes * per_node)) {
-    for (int rank = 0; rank < nodes * per_node; ++rank) seams.push_back(plan.decorate(rank, inner[std::size_t(rank)].seams()));
+    for (int rank = 0; rank < nodes * per_node; ++rank)
+      seams.push_back(plan.decorate(rank, inner[std::size_t(rank)].seams()));
   }
 
   static std::vector<int> node_table(int nodes, int per_node) {
@@ -153,7 +154,8 @@ class Bench {
     return table;
   }
 
-  // One collective, as rank `rank` posts it: a piece of 64 bytes to and from each other rank. What reached the transport.
+  // One collective, as rank `rank` posts it: a piece of 64 bytes to and from each other rank. What reached the
+  // transport.
   NotingTransport::Call exchange(int rank, const Op& op) {
     std::vector<Piece> pieces;
     for (int peer = 0; peer < int(inner.size()); ++peer) {

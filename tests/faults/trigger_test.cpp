@@ -110,7 +110,8 @@ TEST(Trigger, CountHoldsOverEpochsAndRetries) {
     for (const Piece& piece : call.pieces) fates += piece.fate != nullptr;
     dropped.push_back(fates > 0);
   }
-  EXPECT_EQ(dropped, (std::vector<bool>{true, false, false, false})) << "two messages of the first attempt, and no more";
+  EXPECT_EQ(dropped, (std::vector<bool>{true, false, false, false}))
+      << "two messages of the first attempt, and no more";
   EXPECT_EQ(bench.fired(), 2u);
 }
 

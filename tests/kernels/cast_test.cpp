@@ -1,4 +1,5 @@
-// Conversions to and from 16 bits: all 2^16 values of each format, every 257th float, and the rounding rules themselves.
+// Conversions to and from 16 bits: all 2^16 values of each format, every 257th float, and the rounding rules
+// themselves.
 
 #include "kernels/cast.h"
 
@@ -34,8 +35,9 @@ std::uint16_t rounded(float x, int exponent_bits) {
   if (a == INFINITY) return static_cast<std::uint16_t>(sign | infinity);
   const double below = value_of(low, exponent_bits);
   // Beyond the largest value, infinity takes the place of the next power of two.
-  const double above = high == infinity ? 2 * value_of(static_cast<std::uint16_t>(infinity - (1 << (15 - exponent_bits))), exponent_bits)
-                                        : value_of(high, exponent_bits);
+  const double above =
+      high == infinity ? 2 * value_of(static_cast<std::uint16_t>(infinity - (1 << (15 - exponent_bits))), exponent_bits)
+                       : value_of(high, exponent_bits);
   const double middle = below + (above - below) / 2;
   const bool up = a > middle || (a == middle && (low & 1));
   return static_cast<std::uint16_t>(sign | (up ? high : low));

@@ -2,6 +2,8 @@
 
 #include "kernels/gemm.h"
 
+#include <array>
+
 #include "tests/kernels/reference.h"
 
 namespace seeksim::kernels::test {
@@ -13,8 +15,11 @@ struct Problem {
   std::size_t lda, ldb, ldc;
   Floats a, b, bias;
 
-  float a_at(std::size_t i, std::size_t p) const { return ta ? a[p * lda + i] : a[i * lda + p]; }
-  float b_at(std::size_t p, std::size_t j) const { return tb ? b[j * ldb + p] : b[p * ldb + j]; }
+  // Element (i, k) of op(A) and (k, j) of op(B): where a row or column starts, and the step along K.
+  const float* a_row(std::size_t i) const { return &a[ta ? i : i * lda]; }
+  std::size_t a_step() const { return ta ? lda : 1; }
+  const float* b_column(std::size_t j) const { return &b[tb ? j * ldb : j]; }
+  std::size_t b_step() const { return tb ? 1 : ldb; }
 };
 
 Problem problem(Rng& rng, std::size_t m, std::size_t n, std::size_t k, std::size_t segment, bool ta, bool tb, bool bias,
@@ -41,11 +46,10 @@ Floats run(const Problem& p) {
 
 Floats expected(const Problem& p) {
   Floats c(p.m * p.ldc, kUntouched);
-  Floats row(p.k), column(p.k);
+  const std::size_t segment = p.segment == 0 ? std::max<std::size_t>(p.k, 1) : p.segment;
   for (std::size_t i = 0; i < p.m; ++i) {
     for (std::size_t j = 0; j < p.n; ++j) {
-      for (std::size_t k = 0; k < p.k; ++k) row[k] = p.a_at(i, k), column[k] = p.b_at(k, j);
-      const float sum = segchain(row, column, p.segment == 0 ? std::max<std::size_t>(p.k, 1) : p.segment);
+      const float sum = segchain(p.a_row(i), p.a_step(), p.b_column(j), p.b_step(), p.k, segment);
       c[i * p.ldc + j] = p.bias.empty() ? sum : sum + p.bias[j];
     }
   }
@@ -61,22 +65,43 @@ TEST_P(Gemm, EqualsTheReferenceOnRandomProblems) {
     const std::size_t k = between(rng, 0, round % 10 == 0 ? 1100 : 90);
     const std::size_t segment = rng() % 3 == 0 ? 0 : between(rng, 1, k + 3);
     const unsigned odd = round % 3 == 0 ? 1000000 : round % 3 == 1 ? 40 : 400;
-    const Problem p = problem(rng, between(rng, 1, 40), between(rng, 1, 70), k, segment, rng() % 2, rng() % 2,
-                              rng() % 2, odd);
+    const Problem p =
+        problem(rng, between(rng, 1, 40), between(rng, 1, 70), k, segment, rng() % 2, rng() % 2, rng() % 2, odd);
     ASSERT_EQ(difference(run(p), expected(p)), "")
         << p.m << " x " << p.n << " x " << p.k << " segment " << p.segment << " ta " << p.ta << " tb " << p.tb;
   }
 }
 
-TEST_P(Gemm, EqualsTheReferenceAtTheEdgesOfItsBlocks) {
-  Rng rng(2);
-  for (const auto& [m, n, k, segment] : std::vector<std::array<std::size_t, 4>>{
-           {14, 32, 448, 0}, {15, 33, 449, 0}, {28, 64, 897, 0}, {13, 31, 600, 150}, {57, 130, 1024, 128},
-           {1, 1, 1, 0}, {64, 32, 64, 8}, {6, 16, 500, 499}, {300, 40, 1000, 0}, {20, 16, 2049, 1024}})
+void expect_equal(Rng& rng, const std::vector<std::array<std::size_t, 4>>& shapes) {
+  for (const auto& [m, n, k, segment] : shapes)
     for (int t = 0; t < 4; ++t) {
       const Problem p = problem(rng, m, n, k, segment, t & 1, t & 2, true, 300);
-      ASSERT_EQ(difference(run(p), expected(p)), "") << m << " x " << n << " x " << k << " segment " << segment << " t " << t;
+      ASSERT_EQ(difference(run(p), expected(p)), "")
+          << m << " x " << n << " x " << k << " segment " << segment << " t " << t;
     }
+}
+
+TEST_P(Gemm, EqualsTheReferenceAtTheEdgesOfItsTilesAndBlocks) {
+  Rng rng(2);
+  expect_equal(rng, {{14, 32, 448, 0},
+                     {15, 33, 449, 0},
+                     {28, 34, 897, 0},
+                     {13, 31, 600, 150},
+                     {29, 65, 1024, 128},
+                     {1, 1, 1, 0},
+                     {64, 32, 64, 8},
+                     {6, 16, 500, 499},
+                     {100, 20, 130, 0},
+                     {20, 16, 1025, 512}});
+}
+
+class GemmSlow : public OnEveryIsa {};
+SEEKSIM_ON_EVERY_ISA(GemmSlow);
+
+// Several blocks of packed A (K times the rows is large), and several of packed B (K times the columns is huge).
+TEST_P(GemmSlow, EqualsTheReferenceOverSeveralBlocksOfAAndB) {
+  Rng rng(5);
+  expect_equal(rng, {{150, 40, 3000, 0}, {150, 40, 3000, 375}, {2, 65, 270000, 0}, {2, 65, 270000, 999}});
 }
 
 TEST_P(Gemm, RowsDoNotChangeWhenTheNumberOfRowsDoes) {

@@ -1,5 +1,5 @@
-// Gradients against central differences. Each forward function is written again in double, so that the difference quotient
-// is good to about nine digits; the kernels' fp32 gradients have to agree to fp32 accuracy.
+// Gradients against central differences. Each forward function is written again in double, so that the difference
+// quotient is good to about nine digits; the kernels' fp32 gradients have to agree to fp32 accuracy.
 
 #include <algorithm>
 #include <functional>
@@ -54,7 +54,8 @@ SEEKSIM_ON_EVERY_ISA(Gradient);
 TEST_P(Gradient, OfLayerNorm) {
   constexpr std::size_t kTokens = 5, kSamples = 3, kR = kTokens * kSamples, kC = 11;
   Rng rng(1);
-  const Floats x = uniforms(rng, kR * kC), gamma = uniforms(rng, kC), beta = uniforms(rng, kC), dy = uniforms(rng, kR * kC);
+  const Floats x = uniforms(rng, kR * kC), gamma = uniforms(rng, kC), beta = uniforms(rng, kC),
+               dy = uniforms(rng, kR * kC);
   Floats y(kR * kC), mean(kR), rstd(kR), dx(kR * kC), dgamma(kC), dbeta(kC);
   const auto read = [](const Floats& v) { return mat(v, kR, kC); };
   layer_norm_forward({}, read(x), vec(gamma), vec(beta), 1e-5F, mat(y, kR, kC), vec(mean), vec(rstd));
@@ -82,12 +83,15 @@ TEST_P(Gradient, OfGelu) {
   const Floats x = uniforms(rng, 400, -6, 6), dy = uniforms(rng, 400);
   Floats dx(400);
   gelu_backward({}, mat(dy, 1, 400), mat(x, 1, 400), mat(dx, 1, 400));
-  expect_close(dx, slopes(wide(x), [&](const Doubles& v) {
-                 Doubles y;
-                 for (double a : v)
-                   y.push_back(0.5 * a * (1 + std::tanh(std::sqrt(2 / M_PI) * (a + 0.044715 * a * a * a))));
-                 return dot(y, dy);
-               }), "dx");
+  expect_close(dx,
+               slopes(wide(x),
+                      [&](const Doubles& v) {
+                        Doubles y;
+                        for (double a : v)
+                          y.push_back(0.5 * a * (1 + std::tanh(std::sqrt(2 / M_PI) * (a + 0.044715 * a * a * a))));
+                        return dot(y, dy);
+                      }),
+               "dx");
 }
 
 TEST_P(Gradient, OfCrossEntropy) {
@@ -113,7 +117,8 @@ TEST_P(Gradient, OfCrossEntropy) {
 TEST_P(Gradient, OfALinearLayer) {
   constexpr std::size_t kTokens = 6, kR = 2 * kTokens, kIn = 7, kOut = 9;
   Rng rng(4);
-  const Floats x = uniforms(rng, kR * kIn), w = uniforms(rng, kIn * kOut), b = uniforms(rng, kOut), dy = uniforms(rng, kR * kOut);
+  const Floats x = uniforms(rng, kR * kIn), w = uniforms(rng, kIn * kOut), b = uniforms(rng, kOut),
+               dy = uniforms(rng, kR * kOut);
   Floats y(kR * kOut), dx(kR * kIn), dw(kIn * kOut), db(kOut);
   gemm({}, Trans::no, Trans::no, mat(x, kR, kIn), mat(w, kIn, kOut), mat(y, kR, kOut), 0, vec(b));
   gemm({}, Trans::no, Trans::yes, mat(dy, kR, kOut), mat(w, kIn, kOut), mat(dx, kR, kIn), slab_size(kOut));

@@ -1,9 +1,9 @@
 // Choice of the instruction set, the start-up checks, and digests.
 
-#include <cstdio>
-#include <cstdlib>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <cstdio>
+#include <cstdlib>
 
 #include "kernels/check.h"
 #include "kernels/digest.h"
@@ -29,8 +29,8 @@ int isa_in_child(const char* value) {
   if (child == 0) {
     setenv("SEEKSIM_ISA", value, 1);
     if (std::freopen("/dev/null", "w", stdout) == nullptr) std::_Exit(kRefused + 3);
-    execl("/proc/self/exe", "test_kernels", "--gtest_also_run_disabled_tests", "--gtest_filter=IsaChoice.DISABLED_InChild",
-          static_cast<char*>(nullptr));
+    execl("/proc/self/exe", "test_kernels", "--gtest_also_run_disabled_tests",
+          "--gtest_filter=IsaChoice.DISABLED_InChild", static_cast<char*>(nullptr));
     std::_Exit(kRefused + 2);
   }
   int status = 0;

@@ -7,7 +7,7 @@ float contracted_square_difference(float a, float c);
 float separate_square_difference(float a, float c);
 
 #pragma GCC push_options
-#pragma GCC optimize("fp-contract=fast")
+#pragma GCC optimize("O2", "fp-contract=fast")
 float contracted_square_difference(float a, float c) {
 #if defined(__clang__)
 #pragma clang fp contract(fast)

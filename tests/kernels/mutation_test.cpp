@@ -1,5 +1,5 @@
-// Each oracle seen to fail: the classic ways of breaking the contract, applied on purpose, must change a compared bit. A
-// mutation that no test data can see would mean that the tests above prove nothing.
+// Each oracle seen to fail: the classic ways of breaking the contract, applied on purpose, must change a compared bit.
+// A mutation that no test data can see would mean that the tests above prove nothing.
 
 #include <xmmintrin.h>
 

@@ -1,5 +1,5 @@
-// The shared host and device text under nvcc: it compiles, and all float arithmetic in the PTX rounds to nearest by name.
-// (ptxas may fuse or approximate whatever does not say so.)
+// The shared host and device text under nvcc: it compiles, and all float arithmetic in the PTX rounds to nearest by
+// name. (ptxas may fuse or approximate whatever does not say so.)
 
 #include <gtest/gtest.h>
 
@@ -35,7 +35,8 @@ std::string nvcc() {
 }
 
 std::string ptx(const std::string& flags, const std::string& source) {
-  return output_of(nvcc() + " -std=c++20 -arch=sm_90 " + flags + " -I '" SEEKSIM_SOURCE_DIR "' -ptx -o - " + source + " 2>&1");
+  return output_of(nvcc() + " -std=c++20 -arch=sm_90 " + flags + " -I '" SEEKSIM_SOURCE_DIR "' -ptx -o - " + source +
+                   " 2>&1");
 }
 
 const char* const kContractFlags = "-fmad=false -ftz=false -prec-div=true -prec-sqrt=true -Xcompiler -ffp-contract=off";

@@ -30,7 +30,8 @@ TEST_P(FillNormal, AnyRangeOfATensorCanBeDrawnAlone) {
     Floats part(n);
     fill_normal({}, vec(part), 3, first, 0.02F, 42);
     ASSERT_EQ(difference(part, Floats(all.begin() + static_cast<std::ptrdiff_t>(first),
-                                      all.begin() + static_cast<std::ptrdiff_t>(first + n))), "");
+                                      all.begin() + static_cast<std::ptrdiff_t>(first + n))),
+              "");
   }
 }
 

@@ -44,14 +44,19 @@ float lanes(std::size_t n, Step step) {
   return s[0];
 }
 
-// F1 inside each segment of K, F3 over the segments.
-inline float segchain(const Floats& a, const Floats& b, std::size_t segment) {
+// F1 inside each segment of K, F3 over the segments, for n products a[k * a_step] * b[k * b_step].
+inline float segchain(const float* a, std::size_t a_step, const float* b, std::size_t b_step, std::size_t n,
+                      std::size_t segment) {
   Floats parts;
-  for (std::size_t k = 0; k < a.size(); ++k) {
-    if (k % segment == 0) parts.push_back(0.0F);
-    parts.back() = fma1(a[k], b[k], parts.back());
+  for (std::size_t begin = 0; begin < n; begin += segment) {
+    float acc = 0.0F;
+    for (std::size_t k = begin; k < n && k < begin + segment; ++k) acc = fma1(a[k * a_step], b[k * b_step], acc);
+    parts.push_back(acc);
   }
   return tree(parts);
+}
+inline float segchain(const Floats& a, const Floats& b, std::size_t segment) {
+  return segchain(a.data(), 1, b.data(), 1, a.size(), segment);
 }
 
 // Empty when equal after mapping NaNs; else names the first difference.
@@ -80,8 +85,8 @@ inline Floats uniforms(Rng& rng, std::size_t n, float low = -1.0F, float high = 
 // Mostly ordinary values; `odd` in 1 of them is a zero of either sign, a denormal, huge, tiny, infinite or a NaN.
 inline float wild(Rng& rng, unsigned odd) {
   if (rng() % odd != 0) return uniform(rng);
-  const float special[] = {0.0F, -0.0F, 0x1p-149F, -0x1.8p-130F, 0x1p-126F, 3e38F, -3e38F, 1e-30F, -1e-25F,
-                           INFINITY, -INFINITY, NAN};
+  const float special[] = {0.0F,   -0.0F,  0x1p-149F, -0x1.8p-130F, 0x1p-126F, 3e38F,
+                           -3e38F, 1e-30F, -1e-25F,   INFINITY,     -INFINITY, NAN};
   return special[rng() % std::size(special)];
 }
 // Without infinities and NaNs, so that a whole row does not drown.
@@ -121,7 +126,7 @@ class OnEveryIsa : public ::testing::TestWithParam<Isa> {
   }
 };
 inline std::string isa_name(const ::testing::TestParamInfo<Isa>& info) { return name(info.param); }
-#define SEEKSIM_ON_EVERY_ISA(Suite)                                                                                  \
+#define SEEKSIM_ON_EVERY_ISA(Suite) \
   INSTANTIATE_TEST_SUITE_P(Isa, Suite, ::testing::Values(Isa::scalar, Isa::avx2, Isa::avx512), isa_name)
 
 }  // namespace seeksim::kernels::test

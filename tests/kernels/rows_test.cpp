@@ -31,7 +31,8 @@ TEST_P(Rows, LayerNormForwardIsTheWrittenSequence) {
     for (std::size_t r = 0; r < rows; ++r) {
       const float* const xr = &x[r * stride];
       const float m = lanes(c, [&](float s, std::size_t i) { return s + xr[i]; }) / static_cast<float>(c);
-      const float var = lanes(c, [&](float s, std::size_t i) { return fma1(xr[i] - m, xr[i] - m, s); }) / static_cast<float>(c);
+      const float var =
+          lanes(c, [&](float s, std::size_t i) { return fma1(xr[i] - m, xr[i] - m, s); }) / static_cast<float>(c);
       const float rs = 1.0F / std::sqrt(var + 1e-5F);
       want_mean[r] = m;
       want_rstd[r] = rs;
@@ -52,12 +53,14 @@ TEST_P(Rows, LayerNormBackwardIsTheWrittenSequence) {
     for (bool with_skip : {false, true}) {
       Floats dx(rows * c), want(rows * c);
       const Mat<const float> residual = with_skip ? mat(skip, rows, c) : Mat<const float>{};
-      layer_norm_backward({}, mat(dy, rows, c), mat(x, rows, c), vec(gamma), vec(mean), vec(rstd), residual, mat(dx, rows, c));
+      layer_norm_backward({}, mat(dy, rows, c), mat(x, rows, c), vec(gamma), vec(mean), vec(rstd), residual,
+                          mat(dx, rows, c));
       for (std::size_t r = 0; r < rows; ++r) {
         const auto xhat = [&](std::size_t i) { return (x[r * c + i] - mean[r]) * rstd[r]; };
         const auto g = [&](std::size_t i) { return dy[r * c + i] * gamma[i]; };
         const float sum = lanes(c, [&](float s, std::size_t i) { return s + g(i); }) / static_cast<float>(c);
-        const float dot = lanes(c, [&](float s, std::size_t i) { return fma1(g(i), xhat(i), s); }) / static_cast<float>(c);
+        const float dot =
+            lanes(c, [&](float s, std::size_t i) { return fma1(g(i), xhat(i), s); }) / static_cast<float>(c);
         for (std::size_t i = 0; i < c; ++i) {
           const float d = fma1(-xhat(i), dot, g(i) - sum) * rstd[r];
           want[r * c + i] = with_skip ? skip[r * c + i] + d : d;
@@ -113,7 +116,8 @@ TEST_P(Rows, CrossEntropySumsEightVocabularySegmentsInATree) {
   for (std::size_t v : {1, 2, 5, 8, 9, 17, 64, 256, 300, 1027, 2100}) {
     const std::size_t rows = 3, stride = v + 2;
     const float scale = 0.125F;
-    Floats logits = tames(rng, rows * stride), losses(rows), d(rows * stride, 7.0F), want_losses(rows), want(rows * stride, 7.0F);
+    Floats logits = tames(rng, rows * stride), losses(rows), d(rows * stride, 7.0F), want_losses(rows),
+           want(rows * stride, 7.0F);
     std::vector<std::int32_t> targets(rows);
     for (auto& t : targets) t = static_cast<std::int32_t>(rng() % v);
     const std::size_t slab = (v + 7) / 8;
@@ -139,7 +143,8 @@ TEST_P(Rows, CrossEntropySumsEightVocabularySegmentsInATree) {
     ASSERT_EQ(difference(only_losses, want_losses), "") << v;
     softmax_cross_entropy({}, mat(logits, rows, v, stride), t, scale, vec(losses), mat(logits, rows, v, stride));
     for (std::size_t r = 0; r < rows; ++r)
-      for (std::size_t i = 0; i < v; ++i) ASSERT_EQ(bits(logits[r * stride + i]), bits(want[r * stride + i])) << "in place";
+      for (std::size_t i = 0; i < v; ++i)
+        ASSERT_EQ(bits(logits[r * stride + i]), bits(want[r * stride + i])) << "in place";
   }
 }
 
@@ -168,7 +173,8 @@ TEST_P(Rows, EmbeddingGradientIsADenseTreeOfChains) {
       Floats dwte(vocabulary * c, 5.0F), dwpe(context * c, 5.0F), x(rows * c);
       embedding_backward({}, view, static_cast<Index>(tokens), mat(dx, rows, c), mat(dwte, vocabulary, c));
       position_backward({}, mat(dx, rows, c), static_cast<Index>(tokens), mat(dwpe, context, c));
-      embedding_forward({}, view, static_cast<Index>(tokens), mat(wte, vocabulary, c), mat(wpe, context, c), mat(x, rows, c));
+      embedding_forward({}, view, static_cast<Index>(tokens), mat(wte, vocabulary, c), mat(wpe, context, c),
+                        mat(x, rows, c));
 
       Floats want_wte(vocabulary * c), want_wpe(context * c), want_x(rows * c);
       for (std::size_t j = 0; j < c; ++j) {
@@ -206,7 +212,8 @@ TEST_P(Rows, NormsAreLanesOverBlocksOf1024) {
     Floats out((n + 1023) / 1024), want;
     norm2_blocks({}, vec(x), vec(out));
     for (std::size_t b = 0; b < n; b += 1024)
-      want.push_back(lanes(std::min<std::size_t>(1024, n - b), [&](float s, std::size_t i) { return fma1(x[b + i], x[b + i], s); }));
+      want.push_back(lanes(std::min<std::size_t>(1024, n - b),
+                           [&](float s, std::size_t i) { return fma1(x[b + i], x[b + i], s); }));
     ASSERT_EQ(difference(out, want), "") << n;
   }
 }
@@ -233,8 +240,12 @@ TEST_P(Rows, AdamWIsTheWrittenSequence) {
   Rng rng(8);
   for (std::size_t n : {1, 15, 16, 17, 100, 1000})
     for (int kind = 0; kind < 3; ++kind) {
-      AdamWStep step{.lr = 1e-3F, .weight_decay = kind == 0 ? 0.0F : 0.1F, .inverse_bias1 = 3.7F, .inverse_sqrt_bias2 = 9.1F,
-                     .grad_factor = 0.73F, .decoupled = kind == 1};
+      AdamWStep step{.lr = 1e-3F,
+                     .weight_decay = kind == 0 ? 0.0F : 0.1F,
+                     .inverse_bias1 = 3.7F,
+                     .inverse_sqrt_bias2 = 9.1F,
+                     .grad_factor = 0.73F,
+                     .decoupled = kind == 1};
       const Floats grad = tames(rng, n);
       Floats p = tames(rng, n), m = tames(rng, n), v = uniforms(rng, n, 0, 1), wp = p, wm = m, wv = v;
       for (int t = 0; t < 3; ++t) {
@@ -255,9 +266,13 @@ TEST_P(Rows, AdamWFollowsTheFormulaInDouble) {
   std::vector<double> dp(p.begin(), p.end()), dm(n), dv(n);
   for (int t = 1; t <= 20; ++t) {
     const double lr = 1e-2, b1 = 0.9, b2 = 0.95, eps = 1e-8, wd = 0.1;
-    AdamWStep s{.lr = static_cast<float>(lr), .beta1 = static_cast<float>(b1), .beta2 = static_cast<float>(b2),
-                .one_minus_beta1 = static_cast<float>(1 - b1), .one_minus_beta2 = static_cast<float>(1 - b2),
-                .eps = static_cast<float>(eps), .weight_decay = static_cast<float>(wd),
+    AdamWStep s{.lr = static_cast<float>(lr),
+                .beta1 = static_cast<float>(b1),
+                .beta2 = static_cast<float>(b2),
+                .one_minus_beta1 = static_cast<float>(1 - b1),
+                .one_minus_beta2 = static_cast<float>(1 - b2),
+                .eps = static_cast<float>(eps),
+                .weight_decay = static_cast<float>(wd),
                 .inverse_bias1 = static_cast<float>(1 / (1 - std::pow(b1, t))),
                 .inverse_sqrt_bias2 = static_cast<float>(1 / std::sqrt(1 - std::pow(b2, t)))};
     adamw({}, s, vec(grad), vec(p), vec(m), vec(v));

@@ -1,10 +1,11 @@
-// The aligned tree (F3): whoever owns which leaves, in whatever order they arrive, the bits are those of the definition.
+// The aligned tree (F3): whoever owns which leaves, in whatever order they arrive, the bits are those of the
+// definition.
 
 #include "kernels/tree.h"
 
+#include <rapidcheck.h>
 #include <algorithm>
 #include <map>
-#include <rapidcheck.h>
 #include <stdexcept>
 
 #include "tests/kernels/reference.h"

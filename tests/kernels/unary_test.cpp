@@ -1,5 +1,5 @@
-// The transcendental functions: the same bits on every instruction set for every input, and errors against libm in double
-// within the published bounds (kernels/math.h).
+// The transcendental functions: the same bits on every instruction set for every input, and errors against libm in
+// double within the published bounds (kernels/math.h).
 
 #include "kernels/unary.h"
 
@@ -19,9 +19,9 @@ struct Function {
   const char* name;
   Unary f;
   double (*exact)(double);
-  double ulps;          // of the result
-  double absolute;      // allowed beside it
-  double relative_to_x; // times |x|, allowed beside it
+  double ulps;           // of the result
+  double absolute;       // allowed beside it
+  double relative_to_x;  // times |x|, allowed beside it
 };
 
 double gelu_exact(double x) {
@@ -47,7 +47,8 @@ const std::vector<Function> kFunctions = {
 // begin, begin + step, ... as bit patterns: kChunk of them at most.
 Floats inputs(std::uint64_t begin, std::uint64_t step) {
   Floats x;
-  for (std::uint64_t u = begin; u < kAll && x.size() < kChunk; u += step) x.push_back(from_bits(static_cast<std::uint32_t>(u)));
+  for (std::uint64_t u = begin; u < kAll && x.size() < kChunk; u += step)
+    x.push_back(from_bits(static_cast<std::uint32_t>(u)));
   return x;
 }
 
@@ -102,7 +103,8 @@ TEST(Unary, ErrorsStayWithinThePublishedBounds) {
         const auto rounded = static_cast<float>(exact);
         if (std::isinf(rounded) || std::isinf(y[i]) || std::isnan(y[i])) {
           const bool infinite_either_way = std::isinf(rounded) && std::isinf(y[i]);
-          ASSERT_TRUE(infinite_either_way || std::fabs(x[i]) > 1e12) << function.name << " of " << x[i] << " is " << y[i];
+          ASSERT_TRUE(infinite_either_way || std::fabs(x[i]) > 1e12)
+              << function.name << " of " << x[i] << " is " << y[i];
           continue;
         }
         const double slack = function.absolute + function.relative_to_x * std::fabs(static_cast<double>(x[i]));
@@ -145,8 +147,8 @@ TEST(Unary, SpecialValuesAreWhatAMathematicianExpects) {
   }
 }
 
-// FNV-1a over the results of all 2^32 inputs in order: the golden that a GPU has to reproduce. The value is the one that
-// the prototype of the contract had (numerics evidence, 2.4).
+// FNV-1a over the results of all 2^32 inputs in order: the golden that a GPU has to reproduce. The value is the one
+// that the prototype of the contract had (numerics evidence, 2.4).
 TEST(UnaryNightly, HashOfExpOverAllInputsIsTheGolden) {
   force_isa(cpu_has(Isa::avx512) ? Isa::avx512 : Isa::avx2);
   std::uint64_t hash = 1469598103934665603ULL;

@@ -18,7 +18,7 @@ class InlineQueue final : public Queue {
  public:
   void enqueue_kernel(const Op& op, Cost, const Closure& closure, std::span<const Range> ranges) override {
     ++launches;
-    last = op;
+    if (keep) ops.push_back(op);
     for (const Range& r : ranges) {
       if (r.buffer == nullptr || r.lo > r.hi || r.hi > r.buffer->bytes)
         throw std::logic_error("a launch names bytes that are not there: " + describe(op));
@@ -33,7 +33,8 @@ class InlineQueue final : public Queue {
   bool done(const Event&) const override { return true; }
   const char* name() const override { return "inline"; }
   int launches = 0;
-  Op last;
+  bool keep = false;
+  std::vector<Op> ops;  // every launch, where they are kept
 };
 
 class InlineDevice final : public Device {

@@ -168,6 +168,36 @@ TEST(Training, WeightsThatDoNotFitAreToldAndCrashNothing) {
   }
 }
 
+// What faults match and reports say comes from these.
+TEST(Training, EveryLaunchSaysWhereInTheStepItStands) {
+  OneRank world;
+  world.device.queue.keep = true;
+  KeepingObserver observer;
+  const TrainPlan plan = tiny_plan();
+  train(world.rank, plan, observer);
+  std::uint64_t sequence = 0;
+  std::map<Phase, int> phases;
+  for (const Op& op : world.device.queue.ops) {
+    ASSERT_EQ(op.rank, 0);
+    ASSERT_STRNE(op.tensor, "");
+    ASSERT_NE(std::string(op.site).find(".cpp:"), std::string::npos) << op.site;
+    const bool in_a_step = op.step >= 0 && op.step < plan.definition.steps;
+    ASSERT_TRUE(in_a_step || op.phase == Phase::init) << describe(op);
+    const bool in_micro_batch = op.phase == Phase::data || op.phase == Phase::forward || op.phase == Phase::backward;
+    ASSERT_EQ(op.micro_batch >= 0, in_micro_batch) << describe(op);
+    ASSERT_EQ(op.kind == OpKind::data_load, op.phase == Phase::data);
+    const bool fold = std::string(op.site).starts_with("communicator.cpp");  // on the communication queue, elsewhere
+    if (!fold) {
+      ASSERT_EQ(op.sequence, ++sequence) << describe(op);
+    }
+    ++phases[op.phase];
+  }
+  for (const Phase p :
+       {Phase::init, Phase::data, Phase::forward, Phase::backward, Phase::grad_reduce, Phase::optimizer}) {
+    EXPECT_GT(phases[p], 0) << name(p);
+  }
+}
+
 TEST(Training, FinalWeightsAreThoseOfTheDigest) {
   TrainPlan plan = tiny_plan();
   const Trained run = run_alone(plan);

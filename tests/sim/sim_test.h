@@ -86,7 +86,8 @@ inline std::uint32_t word(const BufferPtr& buffer, std::size_t i) {
 inline Piece send_to(int peer, const BufferPtr& b, std::size_t first, std::size_t n, const PieceFate* fate = nullptr) {
   return {peer, true, b.get(), first * sizeof(float), (first + n) * sizeof(float), fate};
 }
-inline Piece receive_from(int peer, const BufferPtr& b, std::size_t first, std::size_t n, const PieceFate* fate = nullptr) {
+inline Piece receive_from(int peer, const BufferPtr& b, std::size_t first, std::size_t n,
+                          const PieceFate* fate = nullptr) {
   return {peer, false, b.get(), first * sizeof(float), (first + n) * sizeof(float), fate};
 }
 
@@ -112,9 +113,12 @@ inline ErrorKind failure_of(const std::function<void()>& act, std::string* text 
 inline ::testing::AssertionResult all_returned(const WorldResult& result) {
   for (std::size_t i = 0; i < result.ranks.size(); ++i)
     if (result.ranks[i].how != RankEnd::How::returned)
-      return ::testing::AssertionFailure() << "rank " << i << (result.ranks[i].how == RankEnd::How::died ? " died " : " threw ")
-                                           << result.ranks[i].what << "\n" << result.wait_for_graph;
-  if (result.end != WorldEnd::finished) return ::testing::AssertionFailure() << "end " << int(result.end) << "\n" << result.wait_for_graph;
+      return ::testing::AssertionFailure()
+             << "rank " << i << (result.ranks[i].how == RankEnd::How::died ? " died " : " threw ")
+             << result.ranks[i].what << "\n"
+             << result.wait_for_graph;
+  if (result.end != WorldEnd::finished)
+    return ::testing::AssertionFailure() << "end " << int(result.end) << "\n" << result.wait_for_graph;
   return ::testing::AssertionSuccess();
 }
 

@@ -1,0 +1,356 @@
+// Each check seen green and seen red, on runs made by hand; and red where it had nothing to look at.
+#include "harness/checks.h"
+
+#include <cmath>
+#include <functional>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/harness/support.h"
+
+namespace seeksim::harness {
+namespace {
+
+using namespace testing;
+using How = RankRecord::How;
+
+Golden golden_for(const RunRecord& run) {
+  Golden golden = golden_of(run, "key");
+  golden.origin = "made by hand";
+  return golden;
+}
+
+faults::RuleStatus fired(std::uint64_t times) {
+  faults::RuleStatus status;
+  status.kind = faults::FaultKind::collective_timeout;
+  status.text = "{\"kind\": \"collective_timeout\"}";
+  status.fired = times;
+  return status;
+}
+
+struct Case {
+  const char* check;
+  bool ok;
+  const char* detail;
+  std::function<void(RunRecord&)> change;
+};
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = {
+      {"golden:bitwise", true, "0000000000001111", [](RunRecord&) {}},
+      {"golden:bitwise", false, "loss of step 2",
+       [](RunRecord& r) { r.steps[2].loss = std::nextafter(r.steps[2].loss, 0.0f); }},
+      {"golden:bitwise", false, "gradient norm of step 1", [](RunRecord& r) { r.steps[1].grad_norm = 0; }},
+      {"golden:bitwise", false, "rank 3: params", [](RunRecord& r) { r.ranks[3].state.params ^= 1; }},
+      {"golden:bitwise", false, "rank 2: 1 of 2 tensors differ, the first is ln_f.bias",
+       [](RunRecord& r) { r.ranks[2].state.by_tensor[1].second ^= 1; }},
+      {"golden:bitwise", false, "optimizer state", [](RunRecord& r) { r.ranks[0].state.optimizer ^= 1; }},
+      {"golden:bitwise", false, "data position 31 instead of 32",
+       [](RunRecord& r) { r.ranks[1].state.data_position = 31; }},
+      {"golden:bitwise", false, "3 optimizer steps instead of 4",
+       [](RunRecord& r) { r.ranks[1].state.optimizer_steps = 3; }},
+      {"golden:bitwise", false, "loss scale", [](RunRecord& r) { r.ranks[1].state.loss_scale = 2; }},
+      {"golden:bitwise", false, "3 steps instead of 4", [](RunRecord& r) { r.steps.pop_back(); }},
+      {"golden:bitwise", false, "looked at nothing",
+       [](RunRecord& r) {
+         for (auto& rank : r.ranks) rank.how = How::stopped;
+       }},
+      {"golden:bitwise", true, "ranks 0-2",
+       [](RunRecord& r) {
+         r.ranks[3].how = How::died;
+         r.ranks[3].state = {};
+       }},
+      {"ranks_agree", true, "all 4 ranks", [](RunRecord&) {}},
+      {"ranks_agree", false, "rank 1 and rank 0", [](RunRecord& r) { r.ranks[1].state.params ^= 1; }},
+      {"ranks_agree", false, "step 1: rank 2",
+       [](RunRecord& r) {
+         r.disagreements.push_back({1, 2, {}, {}});
+       }},
+      {"ranks_agree", false, "looked at nothing", [](RunRecord& r) { r.ranks.resize(1); }},
+      {"ranks_agree", false, "looked at nothing", [](RunRecord& r) { r.step_comparisons = 0; }},
+      {"faults_fired", true, "fired 2 times", [](RunRecord& r) { r.faults = {fired(2)}; }},
+      {"faults_fired", false, "faults.1 never fired",
+       [](RunRecord& r) {
+         r.faults = {fired(2), fired(0)};
+       }},
+      {"faults_fired", false, "looked at nothing", [](RunRecord&) {}},
+      {"culprit:2", true, "somebody did something", [](RunRecord& r) { r.recoveries = {recovery_naming({2})}; }},
+      {"culprit:2", false, "named instead: 1", [](RunRecord& r) { r.recoveries = {recovery_naming({1})}; }},
+      {"culprit:2", false, "named instead: 1,2",
+       [](RunRecord& r) {
+         r.recoveries = {recovery_naming({1, 2})};
+       }},
+      {"culprit:2", false, "named instead: nobody", [](RunRecord& r) { r.recoveries = {recovery_naming({})}; }},
+      {"culprit:2", false, "named instead: link:2->1",
+       [](RunRecord& r) {
+         r.recoveries = {recovery_naming({2}, {{2, 1}})};
+       }},
+      {"culprit:2", false, "named others",
+       [](RunRecord& r) {
+         r.recoveries = {recovery_naming({2})};
+         r.recoveries[0].of_another_mind = {3};
+       }},
+      {"culprit:2", false, "looked at nothing", [](RunRecord&) {}},
+      {"culprit:2,1", true, "",
+       [](RunRecord& r) {
+         r.recoveries = {recovery_naming({1, 2})};
+       }},
+      {"culprit:link:1->0", true, "",
+       [](RunRecord& r) {
+         r.recoveries = {recovery_naming({1, 0}, {{1, 0}})};
+       }},
+      {"culprit:link:1->0", false, "link:0->1",
+       [](RunRecord& r) {
+         r.recoveries = {recovery_naming({0, 1}, {{0, 1}})};
+       }},
+      {"culprit:2", true, "",
+       [](RunRecord& r) {
+         r.recoveries = {recovery_naming({2}), recovery_naming({1})};
+       }},
+      {"finishes_within_virtual_s:10", true, "10 s", [](RunRecord&) {}},
+      {"finishes_within_virtual_s:9.99", false, "10 s", [](RunRecord&) {}},
+      {"finishes_within_virtual_s:10", false, "looked at nothing",
+       [](RunRecord& r) { r.end = sim::WorldEnd::deadlock; }},
+      {"no_recovery", true, "", [](RunRecord&) {}},
+      {"no_recovery", false, "somebody", [](RunRecord& r) { r.recoveries = {recovery_naming({2})}; }},
+      {"recoveries:1", true, "", [](RunRecord& r) { r.recoveries = {recovery_naming({2})}; }},
+      {"recoveries:1", false, "there were 0", [](RunRecord&) {}},
+      {"recoveries:0", true, "", [](RunRecord&) {}},
+      {"evicted:2", true, "rank 2",
+       [](RunRecord& r) {
+         r.recoveries = {recovery_naming({2})};
+         r.recoveries[0].evicted = {2};
+       }},
+      {"evicted:2", true, "rank 2", [](RunRecord& r) { r.ranks[2].how = How::died; }},
+      {"evicted:2", true, "rank 2", [](RunRecord& r) { r.ranks[2].how = How::evicted; }},
+      {"evicted:2", false, "nobody left", [](RunRecord&) {}},
+      {"evicted:2", false, "ranks 2, 3", [](RunRecord& r) { r.ranks[2].how = r.ranks[3].how = How::died; }},
+      {"evicted:none", true, "nobody left", [](RunRecord&) {}},
+      {"evicted:none", false, "rank 0", [](RunRecord& r) { r.ranks[0].how = How::died; }},
+      {"steps_lost_at_most:0", true, "0 lost", [](RunRecord& r) { r.recoveries = {recovery_naming({2})}; }},
+      {"steps_lost_at_most:1", false, "2 lost",
+       [](RunRecord& r) {
+         r.recoveries = {recovery_naming({2}), recovery_naming({1})};
+         r.recoveries[0].steps_lost = r.recoveries[1].steps_lost = 1;
+       }},
+      {"steps_lost_at_most:0", false, "looked at nothing", [](RunRecord&) {}},
+      {"loss_falls", true, "5.5 -> 2.5", [](RunRecord&) {}},
+      {"loss_falls", false, "5.5 -> 5.5", [](RunRecord& r) { r.steps[3].loss = 5.5f; }},
+      {"loss_falls", false, "nan", [](RunRecord& r) { r.steps[3].loss = std::nanf(""); }},
+      {"loss_falls", false, "looked at nothing", [](RunRecord& r) { r.steps.resize(1); }},
+      {"slowdown_at_least:2", true, "2 times", [](RunRecord&) {}},
+      {"slowdown_at_least:2.1", false, "2 times", [](RunRecord&) {}},
+      {"slowdown_at_least:2", false, "looked at nothing",
+       [](RunRecord& r) { r.end = sim::WorldEnd::out_of_wall_time; }},
+  };
+  return all;
+}
+
+TEST(Checks, EachIsGreenAndRedWhereItShould) {
+  const Scenario scenario = small_scenario();
+  const RunRecord good = good_run();
+  const Golden golden = golden_for(good);
+  std::set<std::string> green, red;
+  for (const Case& one : cases()) {
+    CheckSpec spec;
+    ASSERT_EQ(read_check(Json(one.check), 4, spec).what, "") << one.check;
+    RunRecord run = good;
+    one.change(run);
+    const CheckResult result = judge(spec, {scenario, run, &golden, 5 * runtime::kSecond, {}});
+    EXPECT_EQ(result.name, one.check);
+    EXPECT_EQ(result.ok, one.ok) << one.check << ": " << result.detail;
+    EXPECT_NE(result.detail.find(one.detail), std::string::npos)
+        << one.check << ": " << result.detail << "\n  not: " << one.detail;
+    (one.ok ? green : red).insert(spec.name);
+  }
+  for (const CheckInfo& info : check_catalogue()) {
+    EXPECT_TRUE(green.count(info.name)) << info.name << " was never seen green";
+    EXPECT_TRUE(red.count(info.name)) << info.name << " was never seen red";
+  }
+}
+
+TEST(Checks, WithoutGoldenOrUndisturbedRunAreRed) {
+  const Scenario scenario = small_scenario();
+  const RunRecord run = good_run();
+  EXPECT_NE(judge(CheckSpec{"golden", "bitwise"}, {scenario, run, nullptr, {}, {}}).detail.find("looked at nothing"),
+            std::string::npos);
+  EXPECT_FALSE(judge(CheckSpec{"slowdown_at_least", "1"}, {scenario, run, nullptr, {}, {}}).ok);
+}
+
+TEST(Checks, ObjectAndStringFormsAreTheSame) {
+  const std::vector<std::pair<Json, std::string>> table = {
+      {Json{{"recoveries", 1}}, "recoveries:1"},
+      {Json{{"culprit", 5}}, "culprit:5"},
+      {Json{{"culprit", "link:1->0"}}, "culprit:link:1->0"},
+      {Json{{"evicted", Json::array({2, 5})}}, "evicted:2,5"},
+      {Json{{"evicted", Json::array()}}, "evicted:none"},
+      {Json{{"finishes_within_virtual_s", 1.5}}, "finishes_within_virtual_s:1.5"},
+  };
+  for (const auto& [json, text] : table) {
+    CheckSpec spec, same;
+    EXPECT_EQ(read_check(json, 8, spec).what, "");
+    EXPECT_EQ(spec.text(), text);
+    EXPECT_EQ(read_check(Json(text), 8, same).what, "");
+    EXPECT_EQ(spec, same);
+  }
+}
+
+// ---- the verdict ---------------------------------------------------------------------------------------------------
+
+struct Verdict {
+  Scenario scenario = small_scenario();
+  RunRecord run = good_run();
+  Golden golden = golden_for(run);
+  Verdict() {
+    run.faults = {fired(1)};
+    run.recoveries = {recovery_naming({2})};
+  }
+  Judgement judged() const { return judge(Evidence{scenario, run, &golden, {}, {}}); }
+};
+
+TEST(Verdict, PassesWhenAllHolds) {
+  const Judgement j = Verdict().judged();
+  EXPECT_EQ(j.status, ExitStatus::as_expected) << j.sentence;
+  EXPECT_EQ(j.verdict, "pass");
+  EXPECT_EQ(j.checks.front().name, "finished");
+  EXPECT_EQ(j.checks.back().name, "faults_fired") << "made though nobody asked";
+}
+
+TEST(Verdict, IsRedWhenAFaultNeverFired) {
+  Verdict v;
+  v.run.faults = {fired(0)};
+  EXPECT_EQ(v.judged().status, ExitStatus::check_failed);
+}
+
+TEST(Verdict, IsRedWhenStepsAreMissing) {
+  Verdict v;
+  v.scenario.train.definition.steps = 5;
+  v.scenario.checks.clear();
+  EXPECT_EQ(v.judged().status, ExitStatus::check_failed);
+  v.scenario.train.definition.steps = 4;
+  EXPECT_EQ(v.judged().status, ExitStatus::as_expected);
+  v.run.ranks[1].how = How::running;
+  EXPECT_EQ(v.judged().status, ExitStatus::check_failed);
+}
+
+TEST(Verdict, IsRedWhenNobodyIsLeft) {
+  Verdict v;
+  v.scenario.checks.clear();
+  for (RankRecord& rank : v.run.ranks) rank.how = How::died;
+  EXPECT_EQ(v.judged().status, ExitStatus::check_failed);
+  EXPECT_EQ(v.judged().stopped, "no rank is left");
+}
+
+TEST(Verdict, SaysNoProgress) {
+  Verdict v;
+  v.run.end = sim::WorldEnd::deadlock;
+  EXPECT_EQ(v.judged().status, ExitStatus::no_progress);
+  EXPECT_EQ(v.judged().verdict, "no_progress");
+  v.run.end = sim::WorldEnd::out_of_wall_time;
+  EXPECT_EQ(v.judged().status, ExitStatus::no_progress);
+}
+
+TEST(Verdict, BlamesItselfWhenARankThrew) {
+  Verdict v;
+  v.run.end = sim::WorldEnd::failed;
+  v.run.ranks[1].how = How::threw;
+  v.run.ranks[1].why = "check failed";
+  EXPECT_EQ(v.judged().status, ExitStatus::bug);
+  v.scenario.expect = {Expect::What::stops, "check"};
+  EXPECT_EQ(v.judged().status, ExitStatus::bug) << "a bug is never as expected";
+}
+
+TEST(Verdict, ExpectsAParticularRedCheck) {
+  Verdict v;
+  v.scenario.expect = {Expect::What::check_fails, "culprit:2"};
+  EXPECT_EQ(v.judged().status, ExitStatus::check_failed) << "it holds";
+  v.run.recoveries = {recovery_naming({1})};
+  EXPECT_EQ(v.judged().status, ExitStatus::as_expected);
+  v.scenario.expect.argument = "culprit";
+  EXPECT_EQ(v.judged().status, ExitStatus::as_expected) << "the name without argument will do";
+  v.run.ranks[3].state.params ^= 1;
+  EXPECT_EQ(v.judged().status, ExitStatus::check_failed) << "others are red too";
+}
+
+TEST(Verdict, ExpectsAStop) {
+  Verdict v;
+  v.scenario.checks = {{"culprit", "2"}};
+  v.scenario.expect = {Expect::What::stops, "Policy"};
+  EXPECT_EQ(v.judged().status, ExitStatus::check_failed) << "it finished";
+  for (RankRecord& rank : v.run.ranks) {
+    rank.how = How::stopped;
+    rank.why = "the recovery policy is to stop";
+  }
+  EXPECT_EQ(v.judged().status, ExitStatus::as_expected);
+  v.scenario.expect.argument = "quorum";
+  EXPECT_EQ(v.judged().status, ExitStatus::check_failed) << "for another reason";
+  v.scenario.expect.argument = "policy";
+  v.run.recoveries.clear();
+  EXPECT_EQ(v.judged().status, ExitStatus::check_failed) << "listed checks still count";
+  v.scenario.checks.clear();
+  v.run.end = sim::WorldEnd::deadlock;
+  v.scenario.expect.argument = "deadlock";
+  EXPECT_EQ(v.judged().status, ExitStatus::as_expected);
+  v.scenario.expect.argument = "policy";
+  EXPECT_EQ(v.judged().status, ExitStatus::no_progress);
+}
+
+// ---- what a collector makes of what ranks tell ---------------------------------------------------------------------
+
+TEST(Collector, HoldsEveryRanksStepAgainstTheFirst) {
+  Collector collector(3);
+  runtime::StepRecord step;
+  step.loss = std::nanf("");
+  collector.step_committed(0, step);
+  collector.step_committed(1, step);
+  EXPECT_TRUE(collector.record().disagreements.empty()) << "the same NaN";
+  step.loss = 1;
+  collector.step_committed(2, step);
+  ASSERT_EQ(collector.record().disagreements.size(), 1u);
+  EXPECT_EQ(collector.record().disagreements[0].rank, 2);
+  EXPECT_EQ(collector.record().step_comparisons, 2u);
+}
+
+TEST(Collector, AStepThatNobodyCommittedIsAGap) {
+  Collector collector(1);
+  runtime::StepRecord step;
+  step.step = 2;
+  step.loss = 1;
+  collector.step_committed(0, step);
+  ASSERT_EQ(collector.record().steps.size(), 3u);
+  EXPECT_TRUE(std::isnan(collector.record().steps[0].loss));
+  EXPECT_EQ(collector.record().steps[2].loss, 1);
+}
+
+TEST(Collector, PutsARecoveryTogether) {
+  Collector collector(3);
+  runtime::RecoveryRecord told;
+  told.diagnosis.culprits = {2};
+  told.detected_ns = 20;
+  told.agreed_ns = 30;
+  collector.recovering(0, told);
+  told.detected_ns = 10;
+  told.agreed_ns = 31;
+  collector.recovering(1, told);
+  told.rebuilt_ns = 40;
+  told.resumed_ns = 50;
+  collector.recovered(1, told);
+  told.epoch = 1;
+  told.diagnosis.culprits = {0};
+  collector.recovering(1, told);
+  told.diagnosis.culprits = {1};
+  collector.recovering(0, told);
+  const std::vector<Recovery>& all = collector.record().recoveries;
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].first_rank, 1);
+  EXPECT_EQ(all[0].detected_ns, 10);
+  EXPECT_EQ(all[0].agreed_ns, 31);
+  EXPECT_EQ(all[0].resumed_ns, 50);
+  EXPECT_TRUE(all[0].of_another_mind.empty());
+  EXPECT_EQ(all[1].resumed_ns, -1);
+  EXPECT_EQ(all[1].of_another_mind, std::vector<int>{0});
+}
+
+}  // namespace
+}  // namespace seeksim::harness

@@ -1,0 +1,184 @@
+// The "deepspeed" section: arithmetic and messages as DeepSpeed 0.19.6 has them (training-semantics, 1.2 to 1.6).
+#include "tests/harness/support.h"
+
+namespace seeksim::harness {
+namespace {
+
+using namespace testing;
+
+std::string with(const std::string& section) { return small_text_with(6, "  \"deepspeed\": " + section + ","); }
+Scenario loaded(const std::string& section) { return load_scenario_text(with(section), "s.json"); }
+
+TEST(Batch, IsDerivedAsDeepSpeedDoes) {
+  struct Case {
+    const char* section;
+    int train, micro, gas;
+  };
+  const std::vector<Case> table = {
+      {R"({"train_batch_size": 24, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 3})", 24, 2, 3},
+      {R"({"train_batch_size": 24, "train_micro_batch_size_per_gpu": 2})", 24, 2, 3},
+      {R"({"train_batch_size": 24, "gradient_accumulation_steps": 3})", 24, 2, 3},
+      {R"({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 3})", 24, 2, 3},
+      {R"({"train_batch_size": 24})", 24, 6, 1},
+      {R"({"train_micro_batch_size_per_gpu": 2})", 8, 2, 1},
+  };
+  for (const Case& one : table) {
+    const Scenario s = loaded(one.section);
+    EXPECT_EQ(s.train.definition.global_batch, one.train) << one.section;
+    EXPECT_EQ(s.train.layout.micro_batch, one.micro) << one.section;
+    EXPECT_EQ(s.accumulation, one.gas) << one.section;
+  }
+}
+
+TEST(Batch, IsRefusedInDeepSpeedsWords) {
+  const std::vector<std::pair<const char*, const char*>> table = {
+      {R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 3})",
+       "s.json:6: deepspeed.train_batch_size: Check batch related parameters. train_batch_size is not equal to "
+       "micro_batch_per_gpu * gradient_acc_step * world_size 32 != 2 * 3 * 4"},
+      {R"({"train_batch_size": 30, "train_micro_batch_size_per_gpu": 2})", "30 != 2 * 3 * 4"},
+      {R"({"train_batch_size": 6})", "6 != 1 * 1 * 4"},
+      {R"({"train_batch_size": 3})", "Micro batch size per gpu: 0 has to be greater than 0"},
+      {R"({"train_batch_size": 2, "train_micro_batch_size_per_gpu": 4})",
+       "Gradient accumulation steps: 0 has to be greater than 0"},
+      {R"({"train_batch_size": 0})", "Train batch size: 0 has to be greater than 0"},
+      {R"({"train_batch_size": 8, "train_micro_batch_size_per_gpu": -1})",
+       "Micro batch size per gpu: -1 has to be greater than 0"},
+      {R"({"train_batch_size": 8, "gradient_accumulation_steps": 0})",
+       "Gradient accumulation steps: 0 has to be greater than 0"},
+      {R"({"gradient_accumulation_steps": 2})",
+       "Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided"},
+      {R"({})", "Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided"},
+      {R"({"train_batch_size": "auto"})", "deepspeed.train_batch_size: \"auto\" is filled by Hugging Face's Trainer"},
+      {R"({"train_batch_size": 9007199254740993})", "is more than any machine holds"},
+  };
+  for (const auto& [section, message] : table) {
+    const std::string found = problems_of(with(section));
+    EXPECT_NE(found.find(message), std::string::npos) << section << "\n  gave: " << found;
+  }
+}
+
+TEST(Optimizer, HasDeepSpeedsDefaults) {
+  const runtime::OptimizerPlan o =
+      loaded(R"({"train_batch_size": 8, "optimizer": {"type": "AdamW"}})").train.definition.optimizer;
+  EXPECT_EQ(o.type, "AdamW");
+  EXPECT_EQ(o.lr, 1e-3);
+  EXPECT_EQ(o.weight_decay, 0) << "FusedAdam's, not torch's";
+  EXPECT_EQ(o.betas[1], 0.999);
+  EXPECT_FALSE(o.decay_all);
+  EXPECT_EQ(loaded(R"({"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"torch_adam": true}}})")
+                .train.definition.optimizer.weight_decay,
+            0.01);
+}
+
+TEST(Optimizer, AdamMeansAdamWUnlessToldOtherwise) {
+  EXPECT_EQ(loaded(R"({"train_batch_size": 8, "optimizer": {"type": "Adam"}})").train.definition.optimizer.type,
+            "AdamW");
+  EXPECT_EQ(
+      loaded(
+          R"({"train_batch_size": 8, "optimizer": {"type": "adam", "params": {"adam_w_mode": false, "betas": [0.8, 0.9]}}})")
+          .train.definition.optimizer.type,
+      "Adam");
+  EXPECT_EQ(loaded(R"({"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"adam_w_mode": false}}})")
+                .train.definition.optimizer.type,
+            "AdamW");
+}
+
+TEST(Optimizer, OthersAreRefusedByName) {
+  EXPECT_NE(problems_of(with(R"({"train_batch_size": 8, "optimizer": {"type": "Lamb"}})"))
+                .find("Not in this version: optimizer \"Lamb\""),
+            std::string::npos);
+  EXPECT_NE(
+      problems_of(with(R"({"train_batch_size": 8, "optimizer": {"type": "AdmaW"}})")).find("Did you mean \"AdamW\"?"),
+      std::string::npos);
+  EXPECT_NE(
+      problems_of(with(R"({"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"max_grad_norm": 1}}})"))
+          .find("gradient_clipping"),
+      std::string::npos);
+}
+
+TEST(Scheduler, TakesItsPeakFromTheOptimizer) {
+  const runtime::SchedulerPlan s =
+      loaded(
+          R"({"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 0.25}}, "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 1}}})")
+          .train.definition.scheduler;
+  EXPECT_EQ(s.type, "WarmupLR");
+  EXPECT_EQ(s.warmup_max_lr, 0.25);
+  EXPECT_EQ(s.warmup_num_steps, 2) << "at least two are taken";
+  EXPECT_EQ(s.warmup_type, "log");
+}
+
+TEST(Scheduler, WrongOnesAreTold) {
+  EXPECT_NE(problems_of(with(R"({"train_batch_size": 8, "scheduler": {"type": "WarmupDecayLR"}})"))
+                .find("WarmupDecayLR needs total_num_steps"),
+            std::string::npos);
+  EXPECT_NE(problems_of(with(R"({"train_batch_size": 8, "scheduler": {"type": "WarmUpLR"}})"))
+                .find("Did you mean \"WarmupLR\"?"),
+            std::string::npos);
+  EXPECT_NE(problems_of(with(R"({"train_batch_size": 8, "scheduler": {"type": "OneCycle"}})"))
+                .find("Not in this version: scheduler \"OneCycle\""),
+            std::string::npos);
+  EXPECT_NE(
+      problems_of(
+          with(R"({"train_batch_size": 8, "scheduler": {"type": "WarmupLR", "params": {"warmup_type": "cosine"}}})"))
+          .find("\"cosine\" is not one of: log, linear"),
+      std::string::npos);
+}
+
+TEST(Features, NotThereAreRefusedByName) {
+  const std::vector<std::pair<const char*, const char*>> table = {
+      {R"("zero_optimization": {"stage": 2})",
+       "deepspeed.zero_optimization.stage: Not in this version: 2. Use stage 0"},
+      {R"("zero_optimization": {"offload_optimizer": {"device": "cpu"}})",
+       "deepspeed.zero_optimization.offload_optimizer.device: Not in this version"},
+      {R"("fp16": {"enabled": true})", "deepspeed.fp16.enabled: Not in this version"},
+      {R"("bf16": {"enabled": true})", "deepspeed.bf16.enabled: Not in this version"},
+      {R"("communication_data_type": "bf16")", "deepspeed.communication_data_type: Not in this version"},
+      {R"("sparse_gradients": true)", "deepspeed.sparse_gradients: Not in this version"},
+      {R"("elasticity": {"enabled": true, "max_train_batch_size": 8})",
+       "deepspeed.elasticity.enabled: Not in this version"},
+      {R"("zero_optimization": {"stage": 7})", "deepspeed.zero_optimization.stage: 7 is out of range"},
+      {R"("zero_optimization": {"satge": 0})", "Did you mean \"stage\"?"},
+  };
+  for (const auto& [key, message] : table) {
+    const std::string found = problems_of(with(std::string("{\"train_batch_size\": 8, ") + key + "}"));
+    EXPECT_NE(found.find(message), std::string::npos) << key << "\n  gave: " << found;
+  }
+}
+
+TEST(Features, WithoutEffectAreAcceptedAndSaidOnce) {
+  const Scenario s = loaded(
+      R"({"train_batch_size": 8, "steps_per_print": 10, "wall_clock_breakdown": false, "fp16": {"enabled": false},
+      "zero_optimization": {"stage": 0, "reduce_bucket_size": 5e8, "overlap_comm": true}, "gradient_clipping": 0})");
+  std::string notes;
+  for (const std::string& note : s.notes) notes += note + '\n';
+  EXPECT_NE(notes.find("deepspeed keys without effect here: steps_per_print, wall_clock_breakdown, zero_optimization"),
+            std::string::npos)
+      << notes;
+  EXPECT_EQ(s.train.definition.gradient_clipping, 0);
+  EXPECT_EQ(loaded(R"({"train_batch_size": 8})").train.definition.gradient_clipping, 1.0)
+      << "the default since 2026-06-23";
+}
+
+TEST(ConfigFile, IsReadByPathAndKeepsItsLines) {
+  TemporaryFolder folder;
+  folder.write("ds_config.json", "{\n  \"train_batch_size\": 8,\n  \"gradient_clippin\": 1\n}\n");
+  const std::string text = with("\"ds_config.json\"");
+  const std::string found = problems_of(text, {}, folder.file("s.json"));
+  EXPECT_NE(found.find("ds_config.json:3: deepspeed.gradient_clippin: unknown key"), std::string::npos) << found;
+  EXPECT_EQ(found.find("s.json:6"), std::string::npos) << found;
+  folder.write("ds_config.json", "{ \"train_batch_size\": 8 }");
+  LoadOptions options;
+  options.sets = {"deepspeed.train_batch_size=16"};
+  EXPECT_EQ(load_scenario_text(text, folder.file("s.json"), options).train.definition.global_batch, 16);
+  folder.write("ds_config.json", "{ \"train_batch_size\": ");
+  EXPECT_NE(
+      problems_of(text, {}, folder.file("s.json")).find("ds_config.json:1:23: the file ends in the middle of a value"),
+      std::string::npos);
+  folder.write("ds_config.json", "[1]");
+  EXPECT_NE(problems_of(text, {}, folder.file("s.json"))
+                .find("deepspeed: an object {...} or a string was expected, found a list"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace seeksim::harness

@@ -1,0 +1,90 @@
+// Every scenario of scenarios/ and scenarios/negative/ meets its `expect`; a negative one that is expected to pass is
+// red; and the goldens that are stored are what the one-rank runs give today.
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "harness/run.h"
+#include "tests/harness/support.h"
+
+namespace seeksim::harness {
+namespace {
+
+using namespace testing;
+
+std::vector<std::string> files_in(const std::string& folder) {
+  std::vector<std::string> files;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(std::string(SEEKSIM_SOURCE_DIR) + '/' + folder, none)) {
+    const std::string name = entry.path().filename().string();
+    if (entry.path().extension() == ".json" && name != "schema.json") files.push_back(folder + '/' + name);
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::string test_name(const ::testing::TestParamInfo<std::string>& info) {
+  std::string name = std::filesystem::path(info.param).stem().string();
+  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return name;
+}
+
+std::string path(const std::string& file) { return std::string(SEEKSIM_SOURCE_DIR) + '/' + file; }
+
+class Scenarios : public ::testing::TestWithParam<std::string> {};
+class NegativeScenarios : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Scenarios, MeetTheirExpectation) {
+  const Ran ran = seeksim({"run", path(GetParam())});
+  EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
+}
+
+TEST_P(NegativeScenarios, MeetTheirExpectation) {
+  const Ran ran = seeksim({"run", path(GetParam())});
+  EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
+  EXPECT_FALSE(load_scenario(path(GetParam())).expect == Expect{}) << "a negative scenario says what goes red";
+}
+
+TEST_P(NegativeScenarios, AreRedWhenExpectedToPass) {
+  const Ran ran = seeksim({"run", path(GetParam()), "--set", "expect=pass"});
+  EXPECT_TRUE(ran.status == 1 || ran.status == 3) << ran.status << '\n' << ran.out << ran.err;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Scenarios, ::testing::ValuesIn(files_in("scenarios")), test_name);
+INSTANTIATE_TEST_SUITE_P(All, NegativeScenarios, ::testing::ValuesIn(files_in("scenarios/negative")), test_name);
+
+TEST(NegativeScenariosTogether, ShowEachCheckTurningRed) {
+  std::set<std::string> shown;
+  for (const std::string& file : files_in("scenarios/negative")) {
+    const Expect expect = load_scenario(path(file)).expect;
+    if (expect.what == Expect::What::check_fails) shown.insert(expect.argument.substr(0, expect.argument.find(':')));
+  }
+  for (const CheckInfo& info : check_catalogue())
+    EXPECT_TRUE(shown.count(info.name)) << "no negative scenario turns " << info.name << " red";
+}
+
+// Each scenario whose golden is stored; one file serves all that share a key.
+TEST(StoredGoldens, AreWhatOneRankGivesToday) {
+  std::set<std::string> done;
+  for (const char* folder : {"scenarios", "scenarios/negative"}) {
+    for (const std::string& file : files_in(folder)) {
+      const Scenario scenario = load_scenario(path(file));
+      const std::optional<Golden> stored = stored_golden(scenario);
+      if (!stored || !done.insert(stored->key).second) continue;
+      const Golden fresh = run_golden(scenario, stored->key);
+      EXPECT_EQ(difference(*stored, fresh.state), "") << stored->origin;
+      EXPECT_EQ(stored->loss, fresh.loss) << stored->origin;
+      EXPECT_EQ(stored->grad_norm, fresh.grad_norm) << stored->origin;
+    }
+  }
+  for (const std::string& file : files_in("golden")) {
+    EXPECT_TRUE(done.count(read_golden(read_all(path(file)), file).key))
+        << file << " serves no scenario: remove it or write it again";
+  }
+  EXPECT_GT(done.size(), 0u);
+}
+
+}  // namespace
+}  // namespace seeksim::harness
