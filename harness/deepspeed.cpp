@@ -27,8 +27,6 @@ bool is_there(const Json& value) { return value.is_object() && !value.empty(); }
 
 const std::vector<Refusal>& refusals() {
   static const std::vector<Refusal> table = {
-      {"/zero_optimization/stage", [](const Json& v) { return v.is_number_integer() && v != 0; },
-       "Use stage 0; every stage gives the same weights."},
       {"/zero_optimization/offload_optimizer/device", is_device, "Remove it; it decides no bit."},
       {"/zero_optimization/offload_param/device", is_device, "Remove it; it decides no bit."},
       {"/zero_optimization/zero_quantized_weights", is_true, "Remove it."},
@@ -76,13 +74,77 @@ const std::vector<std::string>& effective_keys() {
   return keys;
 }
 
+// ---- ZeRO ---------------------------------------------------------------------------------------------------------
+
+// A key of zero_optimization that changes where or when work is done, and from which stage to which.
+struct ZeroKey {
+  const char* name;
+  std::int64_t runtime::ZeroPlan::*value;
+  int first_stage;
+  int last_stage;
+  std::int64_t least;
+};
+
+const std::vector<ZeroKey>& zero_keys() {
+  using Plan = runtime::ZeroPlan;
+  static const std::vector<ZeroKey> table = {
+      {"reduce_bucket_size", &Plan::reduce_bucket_elements, 1, 3, 1},
+      {"allgather_bucket_size", &Plan::allgather_bucket_elements, 1, 2, 1},
+      {"sub_group_size", &Plan::sub_group_elements, 3, 3, 1},
+      {"stage3_prefetch_bucket_size", &Plan::prefetch_elements, 3, 3, 0},
+      {"stage3_param_persistence_threshold", &Plan::persistence_threshold_elements, 3, 3, 0},
+      {"stage3_max_live_parameters", &Plan::max_live_parameters, 3, 3, 0},
+      {"stage3_max_reuse_distance", &Plan::max_reuse_distance, 3, 3, 0},
+  };
+  return table;
+}
+
+bool acts_at_stage(const std::string& key, int stage) {
+  if (key == "stage") return true;
+  if (key == "overlap_comm") return stage >= 1;
+  return std::any_of(zero_keys().begin(), zero_keys().end(), [&](const ZeroKey& known) {
+    return key == known.name && stage >= known.first_stage && stage <= known.last_stage;
+  });
+}
+
+void read_zero(const Reader& section, Scenario& scenario) {
+  const Reader zero = section.child("zero_optimization");
+  runtime::ZeroPlan plan = runtime::zero_plan(int(std::clamp<std::int64_t>(zero.integer("stage", 0), 0, 3)));
+  plan.overlap_comm = zero.flag("overlap_comm", plan.overlap_comm);
+  for (const ZeroKey& key : zero_keys()) {
+    const double value = zero.number(key.name, double(plan.*key.value));
+    if (value >= double(key.least) && value <= 1e15) {
+      plan.*key.value = std::int64_t(value);
+    } else {
+      zero.problem(key.name, fmt::format("{} is out of range", value),
+                   fmt::format("Give a number of elements from {} on.", key.least));
+    }
+  }
+  scenario.train.layout.zero = plan;
+}
+
+Json zero_json(const runtime::ZeroPlan& plan) {
+  Json section = {{"stage", plan.stage}};
+  if (plan.stage == 0) return section;
+  section["overlap_comm"] = plan.overlap_comm;
+  for (const ZeroKey& key : zero_keys()) {
+    if (plan.stage >= key.first_stage && plan.stage <= key.last_stage) section[key.name] = plan.*key.value;
+  }
+  return section;
+}
+
 void name_keys_without_effect(const Reader& section, Scenario& scenario) {
   if (section.value() == nullptr) return;
   std::vector<std::string> idle;
   for (const auto& [key, value] : section.value()->items()) {
     const auto& effective = effective_keys();
     if (std::find(effective.begin(), effective.end(), key) != effective.end()) continue;
-    if (key == "zero_optimization" && (value.empty() || (value.size() == 1 && value.contains("stage")))) continue;
+    if (key == "zero_optimization") {
+      for (const auto& [name, ignored] : value.items()) {
+        if (!acts_at_stage(name, scenario.train.layout.zero.stage)) idle.push_back(key + "." + name);
+      }
+      continue;
+    }
     if (value.is_object() && value.size() == 1 && value.value("enabled", true) == false) continue;
     idle.push_back(key);
   }
@@ -259,6 +321,7 @@ void refuse_auto(Document& document, std::vector<Problem>& problems) {
 
 void read_deepspeed(const Reader& section, int ranks, Scenario& scenario) {
   refuse(section);
+  read_zero(section, scenario);
   read_batch(section, ranks, scenario);
   read_optimizer(section, scenario);
   read_scheduler(section, scenario);
@@ -275,7 +338,7 @@ Json deepspeed_json(const Scenario& scenario) {
   Json section = {{"train_batch_size", d.global_batch},
                   {"train_micro_batch_size_per_gpu", scenario.train.layout.micro_batch},
                   {"gradient_accumulation_steps", scenario.accumulation},
-                  {"zero_optimization", {{"stage", 0}}}};
+                  {"zero_optimization", zero_json(scenario.train.layout.zero)}};
   Json params = {{"lr", d.optimizer.lr},
                  {"betas", {d.optimizer.betas[0], d.optimizer.betas[1]}},
                  {"eps", d.optimizer.eps},

@@ -339,6 +339,7 @@ Scenario load_scenario_text(std::string_view text, const std::string& file, cons
 Scenario one_rank(const Scenario& scenario) {
   Scenario one = undisturbed(scenario);
   one.world.nodes = one.world.ranks_per_node = 1;
+  one.train.layout.zero = {};  // nothing to shard
   one.train.layout.micro_batch = std::min(8, one.train.definition.global_batch);
   one.accumulation =
       (one.train.definition.global_batch + one.train.layout.micro_batch - 1) / one.train.layout.micro_batch;

@@ -110,7 +110,10 @@ void draw_crash(Rule& rule, Dice& dice) {
   rule.when.op = dice.one_of({OpKind::all_reduce, OpKind::all_gather, OpKind::vote});
   rule.mode = dice.one_of({Mode::before, Mode::during, Mode::after});
   if (dice.below(4) > 0) return;
-  rule.when = {.rank = rule.when.rank, .at_ns = dice.below(4000) * kMicrosecond};
+  const auto rank = rule.when.rank;
+  rule.when = Trigger();
+  rule.when.rank = rank;
+  rule.when.at_ns = dice.below(4000) * kMicrosecond;
   rule.mode = Mode::unset;
 }
 
@@ -181,7 +184,9 @@ void expect_only_the_guilty(const Rule& rule, const Diagnosis& d) {
   if (rule.kind == FaultKind::collective_timeout || rule.kind == FaultKind::rank_crash) {
     EXPECT_EQ(d.culprits, guilty) << d.text;
   }
-  if (rule.when.peer) EXPECT_EQ(d.links.size(), 1u) << d.text;
+  if (rule.when.peer) {
+    EXPECT_EQ(d.links.size(), 1u) << d.text;
+  }
 }
 
 void survive(unsigned number, int most_rules) {

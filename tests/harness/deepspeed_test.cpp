@@ -126,8 +126,10 @@ TEST(Scheduler, WrongOnesAreTold) {
 
 TEST(Features, NotThereAreRefusedByName) {
   const std::vector<std::pair<const char*, const char*>> table = {
-      {R"("zero_optimization": {"stage": 2})",
-       "deepspeed.zero_optimization.stage: Not in this version: 2. Use stage 0"},
+      {R"("zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}})",
+       "deepspeed.zero_optimization.offload_optimizer.device: Not in this version"},
+      {R"("zero_optimization": {"stage": 2, "reduce_bucket_size": 0})",
+       "deepspeed.zero_optimization.reduce_bucket_size: 0 is out of range"},
       {R"("zero_optimization": {"offload_optimizer": {"device": "cpu"}})",
        "deepspeed.zero_optimization.offload_optimizer.device: Not in this version"},
       {R"("fp16": {"enabled": true})", "deepspeed.fp16.enabled: Not in this version"},
