@@ -149,6 +149,16 @@ void leave_out_the_schema(std::vector<std::string>& files) {
   std::erase_if(files, [](const std::string& file) { return file.substr(file.rfind('/') + 1) == "schema.json"; });
 }
 
+// Wrong bits are worse than none: the machine is asked before anything runs.
+void check_machine() {
+  try {
+    kernels::active_isa();
+  } catch (const std::exception& error) {
+    throw BadInput("this machine", error.what(), "seeksim doctor says what it has.");
+  }
+  if (const std::string wrong = kernels::self_test(); !wrong.empty()) throw BadInput("this machine", wrong, "");
+}
+
 ExitStatus run_command(RunArguments a) {
   leave_out_the_schema(a.files);
   refuse_what_is_not_there(a);
@@ -165,6 +175,7 @@ ExitStatus run_command(RunArguments a) {
   if (!a.out.empty()) make_folder(a.out, "--out");
   if (!a.report.empty()) probe_writable(a.report, "--report");
   if (!a.junit.empty()) probe_writable(a.junit, "--junit");
+  check_machine();
   const std::vector<Job> jobs = jobs_of(a, options);
   std::vector<Outcome> outcomes;
   if (jobs.size() == 1) {
@@ -198,7 +209,7 @@ ExitStatus golden_of_file(const std::string& file, const GoldenArguments& a) {
   const std::string folder = top_folder() + "/golden";
   const std::string target = stored ? stored->origin : folder + '/' + golden_file_name(scenario, key);
   if (a.write) probe_writable(target, "--write");
-  const Golden fresh = run_golden(scenario, key);
+  const Golden fresh = run_golden(scenario, key, 0, ::isatty(STDERR_FILENO) == 1);
   put(fmt::format("{}  key {}  params {}  loss {} -> {}  ({})\n", scenario.name, key, hex(fresh.state.params),
                   fresh.loss.front(), fresh.loss.back(), fresh.origin));
   std::string differs = stored ? difference(*stored, fresh.state) : "";
@@ -218,6 +229,7 @@ ExitStatus golden_of_file(const std::string& file, const GoldenArguments& a) {
 }
 
 ExitStatus golden_command(const GoldenArguments& a) {
+  check_machine();
   ExitStatus status = ExitStatus::as_expected;
   for (const std::string& file : a.files) status = std::max(status, golden_of_file(file, a));
   return status;
@@ -315,7 +327,11 @@ int main_of(const std::vector<std::string>& arguments) {
     if (is_for_later(arguments)) {
       throw BadInput(arguments[0], "this command is not there yet", "What there is: run, golden, list, doctor.");
     }
-    return code(dispatch(arguments));
+    const ExitStatus status = dispatch(arguments);
+    // A full disk behind `> file` would otherwise go unnoticed.
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+      throw BadInput("standard output", "cannot be written", "Is its file system full?");
+    return code(status);
   } catch (const BadInput& bad) {
     for (const Problem& problem : bad.problems()) complain(problem.text());
     return code(ExitStatus::bad_input);

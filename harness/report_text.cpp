@@ -42,11 +42,14 @@ class Story {
     while (end != std::string::npos && end + 1 < text.size()) {
       const std::size_t from = end + 1;
       end = text.find('\n', from);
+      const std::string line = text.substr(from, end == std::string::npos ? end : end - from);
+      // Every host waits for its own queues: who waits for another rank is what a person looks for.
+      if (line.find("host waits for its ") != std::string::npos) continue;
       if (++shown > kMore) {
         ++left_out;
         continue;
       }
-      out += '\n' + style.faint(std::string(21, ' ') + text.substr(from, end == std::string::npos ? end : end - from));
+      out += '\n' + style.faint(std::string(21, ' ') + line);
     }
     if (left_out > 0) out += '\n' + style.faint(fmt::format("{}... {} more", std::string(21, ' '), left_out));
     return out;

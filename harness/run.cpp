@@ -38,13 +38,28 @@ void probe_files(const Scenario& scenario, const RunOptions& options) {
   }
 }
 
-Golden find_golden(const Scenario& scenario, const Print& print, const Style& style) {
+// A run that serves the main one: the golden, the undisturbed world.
+RunRecord run_aside(const Scenario& scenario, const std::string& what, double wall_limit_s, bool progress) {
+  SimulationOptions options;
+  options.wall_limit_s = wall_limit_s;
+  Progress bar(progress, what, scenario.train.definition.steps);
+  options.progress = [&bar](TimeNs now, std::int64_t steps) { bar.update(now, steps); };
+  RunRecord run = Simulation(scenario, options).run();
+  if (run.end == sim::WorldEnd::out_of_wall_time) {
+    throw OutOfTime(fmt::format("{}: the wall-clock limit of {} s was reached after {} steps", what, wall_limit_s,
+                                run.steps.size()));
+  }
+  return run;
+}
+
+Golden find_golden(const Scenario& scenario, const RunOptions& options, const Print& print) {
+  const Style& style = options.style;
   if (std::optional<Golden> stored = stored_golden(scenario)) {
     print(style.faint(fmt::format("  golden    {}\n", stored->origin)));
     return *stored;
   }
   const std::string key = golden_key(scenario.train.definition);
-  Golden golden = run_golden(scenario, key);
+  Golden golden = run_golden(scenario, key, options.wall_limit_s, options.progress);
   print(style.faint(fmt::format("  golden    none is stored under {}: {} done first\n", key, golden.origin)));
   return golden;
 }
@@ -94,10 +109,9 @@ void save_folder(const Scenario& scenario, const RunOptions& options, const Outc
 
 }  // namespace
 
-Golden run_golden(const Scenario& scenario, const std::string& key) {
+Golden run_golden(const Scenario& scenario, const std::string& key, double wall_limit_s, bool progress) {
   const Scenario one = one_rank(scenario);
-  Simulation simulation(one, {});
-  const RunRecord run = simulation.run();
+  const RunRecord run = run_aside(one, "golden of " + scenario.name, wall_limit_s, progress);
   if (!run.state()) {
     const std::string why =
         run.ranks.empty() ? "" : fmt::format(": rank 0 {} {}", name(run.ranks[0].how), run.ranks[0].why);
@@ -120,7 +134,7 @@ Outcome run_scenario(const Scenario& given, const RunOptions& options, const Pri
   if (!options.save_initial.empty()) save_initial(options.save_initial, scenario.train.definition);
 
   std::optional<Golden> golden;
-  if (needs_golden(scenario)) golden = find_golden(scenario, tell, options.style);
+  if (needs_golden(scenario)) golden = find_golden(scenario, options, tell);
   SimulationOptions simulation_of = simulation_options(options);
   if (scenario.real_storage) simulation_of.storage_folder = options.out.empty() ? "." : options.out;
   Progress bar(options.progress, scenario.name, scenario.train.definition.steps);
@@ -132,7 +146,8 @@ Outcome run_scenario(const Scenario& given, const RunOptions& options, const Pri
   Evidence evidence{scenario, run, golden ? &*golden : nullptr, std::nullopt, {}};
   if (needs_undisturbed(scenario)) {
     const Scenario calm = undisturbed(scenario);
-    evidence.undisturbed_ns = Simulation(calm, {}).run().virtual_ns;
+    evidence.undisturbed_ns =
+        run_aside(calm, scenario.name + " without faults", options.wall_limit_s, options.progress).virtual_ns;
   }
   if (options.verify_determinism) evidence.further.push_back(same_again(scenario, options, simulation, run));
   const Judgement judgement = judge(evidence);
@@ -157,6 +172,8 @@ Outcome run_file(const std::string& file, const LoadOptions& load, const RunOpti
     std::vector<std::string> problems;
     for (const Problem& problem : bad.problems()) problems.push_back(problem.text());
     return failed("bad_input", ExitStatus::bad_input, std::move(problems));
+  } catch (const OutOfTime& late) {
+    return failed("no_progress", ExitStatus::no_progress, {fmt::format("{}: {}", file, late.what())});
   } catch (const std::bad_alloc&) {
     return failed("bad_input", ExitStatus::bad_input,
                   {file + ": the machine has not enough memory. Use fewer ranks or a smaller model."});

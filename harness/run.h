@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -42,7 +43,12 @@ Outcome run_file(const std::string& file, const LoadOptions& load, const RunOpti
 // Runs a loaded scenario. Throws BadInput where a file cannot be written.
 Outcome run_scenario(const Scenario& scenario, const RunOptions& options, const Print& print);
 
-// The one-rank golden, run now. Throws std::runtime_error when it does not finish.
-Golden run_golden(const Scenario& scenario, const std::string& key);
+// A run that served another did not end in time: exit status 3.
+struct OutOfTime : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// The one-rank golden, run now. Throws OutOfTime past the limit (0: none), std::runtime_error when it does not finish.
+Golden run_golden(const Scenario& scenario, const std::string& key, double wall_limit_s = 0, bool progress = false);
 
 }  // namespace seeksim::harness

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/batch.h"
+#include "harness/cli.h"
 #include "harness/files.h"
 #include "harness/problem.h"
 #include "harness/run.h"
@@ -102,6 +103,28 @@ TEST_F(Run, OutOfTimeIsThree) {
   const Json report =
       report_of({"--wall-limit", "0.05", "--set", "steps=1000000", "--set", "faults=[]", "--set", "checks=[]"}, 3);
   EXPECT_EQ(report["verdict"], "no_progress");
+  // The golden that has to be run first counts too.
+  const Json golden =
+      report_of({"--wall-limit", "0.05", "--set", "steps=1000000", "--set", "checks=[\"golden:bitwise\"]"}, 3);
+  EXPECT_EQ(golden["verdict"], "no_progress");
+}
+
+TEST_F(Run, AnUnknownInstructionSetIsTwo) {
+  // In a process of its own: the set is chosen once.
+  const auto forced = [&] {
+    ::setenv("SEEKSIM_ISA", "avx1024", 1);
+    std::_Exit(main_of({"run", scenario}));
+  };
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(forced(), ::testing::ExitedWithCode(2), "this machine: .*avx1024");
+}
+
+TEST_F(Run, AFullStandardOutputIsNotSuccess) {
+  const std::string command =
+      std::string(SEEKSIM_PROGRAM) + " run " + scenario + " > /dev/full 2> " + folder.file("err");
+  const int status = std::system(command.c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 2);
+  EXPECT_NE(read_all(folder.file("err")).find("standard output: cannot be written"), std::string::npos);
 }
 
 TEST_F(Run, OutHoldsEverything) {
