@@ -37,6 +37,7 @@ class FaultyDevice final : public runtime::Device {
   runtime::Queue& compute_queue() override { return inner_.compute_queue(); }
   runtime::Queue& communication_queue() override { return inner_.communication_queue(); }
   runtime::Queue& copy_queue() override { return inner_.copy_queue(); }
+  void host_touches(const runtime::Op& op, const runtime::Range& range) override { inner_.host_touches(op, range); }
   std::size_t capacity() const override { return inner_.capacity(); }
   runtime::MemoryUse use(runtime::MemoryTag tag) const override { return inner_.use(tag); }
   runtime::MemoryUse use_total() const override { return inner_.use_total(); }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/bug.h"
 #include "runtime/placement.h"
 #include "runtime/time.h"
 
@@ -19,8 +20,10 @@ struct ModelPlan {
   int heads = 8;
   int context = 64;
   int vocab = 256;
-  bool tied = true;           // the head shares wte
-  double init_stddev = 0.02;  // residual projections: stddev / sqrt(2 * layers), as GPT-2 and llm.c
+  bool tied = true;                 // the head shares wte
+  bool logit_scale = false;         // a scalar parameter that multiplies the logits, from 1 on
+  std::vector<std::string> frozen;  // names of parameters that are not trained
+  double init_stddev = 0.02;        // residual projections: stddev / sqrt(2 * layers), as GPT-2 and llm.c
   double norm_eps = 1e-5;
 };
 
@@ -86,6 +89,7 @@ struct TrainPlan {
   Definition definition;
   Layout layout;
   RecoveryPlan recovery;
+  PlantedBug bug;
 };
 
 }  // namespace seeksim::runtime

@@ -55,6 +55,9 @@ class Device {
   virtual WaitResult wait(const Event& event, TimeNs deadline, std::uint32_t epoch) = 0;
   // Waits until every queue is empty; after an abort all that is left completes as garbage, so this ends.
   virtual void drain() = 0;
+  // Declares that the host itself reads or writes device memory now (a launch declares by its views). Nothing happens
+  // but that a race detector hears of it.
+  virtual void host_touches(const Op& op, const Range& range) = 0;
   virtual std::size_t capacity() const = 0;
   virtual MemoryUse use(MemoryTag tag) const = 0;
   virtual MemoryUse use_total() const = 0;

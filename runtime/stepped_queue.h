@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/access_watcher.h"
 #include "runtime/queue.h"
 
 namespace seeksim::runtime {
@@ -75,6 +76,7 @@ class SteppedQueue final : public Queue {
   const char* name() const override { return name_; }
 
   // ---- for the executor
+  void watch(AccessWatcher* watcher) { watcher_ = watcher; }
   void step();        // starts what can start
   void kernel_due();  // the running kernel's time is over: its effects land now
   void wake_host_at(std::uint64_t place) { host_place_ = place; }
@@ -107,6 +109,7 @@ class SteppedQueue final : public Queue {
   void ready();
 
   Executor& executor_;
+  AccessWatcher* watcher_ = nullptr;
   const char* name_;
   int rank_;
   std::uint32_t generation_ = 0;

@@ -39,6 +39,11 @@ SimDevice::~SimDevice() {
   empty_graveyard();
 }
 
+void SimDevice::watch(runtime::AccessWatcher* watcher) {
+  watcher_ = watcher;
+  for (SteppedQueue* queue : {&compute_, &communication_, &copy_}) queue->watch(watcher);
+}
+
 void SimDevice::abandon() {
   compute_.abandon();
   communication_.abandon();
@@ -68,6 +73,7 @@ runtime::BufferPtr SimDevice::allocate(std::size_t bytes, runtime::MemoryTag tag
   poison(*buffer);
   change(use_[std::size_t(tag)], bytes);
   change(total_, bytes);
+  if (watcher_ != nullptr) watcher_->allocated(*buffer);
   return runtime::BufferPtr(buffer, runtime::BufferDeleter{this});
 }
 
@@ -78,6 +84,7 @@ void SimDevice::change(runtime::MemoryUse& use, std::size_t bytes) {
 
 // As with cudaFree, work that is pending may still touch the memory: it is handed back once the queues are empty.
 void SimDevice::release(Buffer* buffer) {
+  if (watcher_ != nullptr) watcher_->released(*buffer);
   use_[std::size_t(buffer->tag)].now -= buffer->bytes;
   total_.now -= buffer->bytes;
   empty_graveyard();
@@ -144,6 +151,7 @@ WaitResult SimDevice::wait(const runtime::Event& event, TimeNs deadline, std::ui
     host_.block(Blocked::event, deadline);
   }
   if (failure_ != nullptr) throw SeamError(*failure_);
+  if (watcher_ != nullptr) watcher_->host_waited(event);
   return WaitResult::done;
 }
 
@@ -155,6 +163,7 @@ void SimDevice::drain() {
       host_.block(Blocked::drain, runtime::kForever);
     }
   }
+  if (watcher_ != nullptr) watcher_->host_drained();
   failure_.reset();
   empty_graveyard();
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/access_watcher.h"
 #include "runtime/seams.h"
 #include "runtime/stepped_queue.h"
 #include "sim/links.h"
@@ -26,7 +27,8 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
 
   // Durations are asked of the decorated device, so that a fault may stretch them.
   void set_outer(const runtime::Device& outer) { outer_ = &outer; }
-  void abandon();  // the rank is dead
+  void watch(runtime::AccessWatcher* watcher);  // who hears of every access; null: nobody
+  void abandon();                               // the rank is dead
   std::array<const runtime::SteppedQueue*, 3> queues() const { return {&compute_, &communication_, &copy_}; }
   void fetch_ahead() const { communication_.fetch(); }
   runtime::Event host_waits_for() const { return host_waits_for_; }
@@ -40,6 +42,9 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   TimeNs duration(const runtime::Op& op, runtime::Cost cost) const override;
   runtime::WaitResult wait(const runtime::Event& event, TimeNs deadline, std::uint32_t epoch) override;
   void drain() override;
+  void host_touches(const runtime::Op& op, const runtime::Range& range) override {
+    if (watcher_ != nullptr) watcher_->host_touches(op, range);
+  }
   std::size_t capacity() const override { return model_.capacity_bytes; }
   runtime::MemoryUse use(runtime::MemoryTag tag) const override { return use_[std::size_t(tag)]; }
   runtime::MemoryUse use_total() const override { return total_; }
@@ -70,6 +75,7 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   const DeviceModel& model_;
   RankSignals& signals_;
   const runtime::Device* outer_ = this;
+  runtime::AccessWatcher* watcher_ = nullptr;
   std::unique_ptr<runtime::SeamError> failure_;
   runtime::Event host_waits_for_;
   runtime::SteppedQueue communication_;  // the queues in the order of use

@@ -56,6 +56,7 @@ class FixedDevice final : public Device {
     return WaitResult::timed_out;
   }
   void drain() override { ++drains; }
+  void host_touches(const runtime::Op&, const runtime::Range&) override {}
   std::size_t capacity() const override { return 7; }
   MemoryUse use(MemoryTag) const override { return {1, 2}; }
   MemoryUse use_total() const override { return {3, 4}; }

@@ -61,6 +61,7 @@ class InlineDevice final : public Device {
   TimeNs duration(const Op&, Cost) const override { return 0; }
   WaitResult wait(const Event&, TimeNs, std::uint32_t) override { return WaitResult::done; }
   void drain() override {}
+  void host_touches(const Op&, const Range&) override {}
   std::size_t capacity() const override { return capacity_bytes; }
   MemoryUse use(MemoryTag) const override { return {total_, total_}; }
   MemoryUse use_total() const override { return {total_, total_}; }

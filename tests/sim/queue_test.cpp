@@ -149,6 +149,7 @@ class Slower final : public runtime::Device {
     return inner_.wait(event, deadline, epoch);
   }
   void drain() override { inner_.drain(); }
+  void host_touches(const runtime::Op& op, const runtime::Range& range) override { inner_.host_touches(op, range); }
   std::size_t capacity() const override { return inner_.capacity(); }
   runtime::MemoryUse use(MemoryTag tag) const override { return inner_.use(tag); }
   runtime::MemoryUse use_total() const override { return inner_.use_total(); }

@@ -1,0 +1,30 @@
+// AccessWatcher: told of everything that orders accesses to a device's memory and of every declared access, in the
+// order in which the host says it. The simulator's race detector is one. Null where nobody watches.
+#pragma once
+
+#include <span>
+
+#include "runtime/buffer.h"
+#include "runtime/op.h"
+#include "runtime/queue.h"
+
+namespace seeksim::runtime {
+
+class AccessWatcher {
+ public:
+  virtual ~AccessWatcher() = default;
+  // A kernel or an activity of a transport goes into a queue; ranges: all that it may read or write.
+  virtual void enqueued(const Queue& queue, const Op& op, std::span<const Range> ranges) = 0;
+  // Later work of `queue` starts after `event`.
+  virtual void queue_waits(const Queue& queue, const Event& event) = 0;
+  // The host has seen that `event` is done.
+  virtual void host_waited(const Event& event) = 0;
+  // The host has seen that every queue is empty.
+  virtual void host_drained() = 0;
+  // The host itself reads or writes memory of the device, now.
+  virtual void host_touches(const Op& op, const Range& range) = 0;
+  virtual void allocated(const Buffer& buffer) = 0;
+  virtual void released(const Buffer& buffer) = 0;
+};
+
+}  // namespace seeksim::runtime
