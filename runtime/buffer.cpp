@@ -18,4 +18,15 @@ void BufferDeleter::operator()(Buffer* buffer) const {
   if (buffer != nullptr) device->release(buffer);
 }
 
+std::string_view name(ElementType type) {
+  constexpr std::array<std::string_view, std::size_t(ElementType::count_)> kNames = {"fp32",  "fp16",  "bf16",
+                                                                                     "int32", "int64", "bytes"};
+  return type < ElementType::count_ ? kNames[std::size_t(type)] : "unknown";
+}
+
+std::size_t size_of(ElementType type) {
+  constexpr std::array<std::size_t, std::size_t(ElementType::count_)> kBytes = {4, 2, 2, 4, 8, 1};
+  return kBytes[std::size_t(type)];
+}
+
 }  // namespace seeksim::runtime

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "kernels/cast.h"
 #include "kernels/view.h"
 
 namespace seeksim::runtime {
@@ -36,6 +37,22 @@ inline constexpr std::uint32_t kPoisonFresh = 0x7fa5a5a5u;
 // What an aborted operation leaves in the buffers that it would have written.
 inline constexpr std::uint32_t kPoisonAborted = 0x7fab0bedu;
 
+// What a range of memory holds.
+enum class ElementType : std::uint8_t { f32, f16, bf16, i32, i64, bytes, count_ };
+std::string_view name(ElementType type);
+std::size_t size_of(ElementType type);
+
+template <class T>
+constexpr ElementType element_type() {
+  using U = std::remove_const_t<T>;
+  if constexpr (std::is_same_v<U, float>) return ElementType::f32;
+  if constexpr (std::is_same_v<U, kernels::fp16>) return ElementType::f16;
+  if constexpr (std::is_same_v<U, kernels::bf16>) return ElementType::bf16;
+  if constexpr (std::is_same_v<U, std::int32_t>) return ElementType::i32;
+  if constexpr (std::is_same_v<U, std::int64_t>) return ElementType::i64;
+  return ElementType::bytes;
+}
+
 struct Buffer {
   std::byte* data = nullptr;
   std::size_t bytes = 0;
@@ -58,6 +75,7 @@ struct Range {
   std::size_t lo = 0;
   std::size_t hi = 0;
   bool write = false;
+  ElementType type = ElementType::bytes;
 };
 
 // n contiguous elements.
@@ -69,7 +87,8 @@ struct VecView {
 
   kernels::Vec<T> get() const { return {buffer ? reinterpret_cast<T*>(buffer->data) + offset : nullptr, n}; }
   Range range() const {
-    return {buffer, std::size_t(offset) * sizeof(T), std::size_t(offset + n) * sizeof(T), !std::is_const_v<T>};
+    return {buffer, std::size_t(offset) * sizeof(T), std::size_t(offset + n) * sizeof(T), !std::is_const_v<T>,
+            element_type<T>()};
   }
   VecView part(Index first, Index count) const { return {buffer, offset + first, count}; }
   operator VecView<const T>() const { return {buffer, offset, n}; }
@@ -89,7 +108,8 @@ struct MatView {
   }
   Range range() const {
     const Index extent = rows == 0 ? 0 : (rows - 1) * stride + cols;
-    return {buffer, std::size_t(offset) * sizeof(T), std::size_t(offset + extent) * sizeof(T), !std::is_const_v<T>};
+    return {buffer, std::size_t(offset) * sizeof(T), std::size_t(offset + extent) * sizeof(T), !std::is_const_v<T>,
+            element_type<T>()};
   }
   MatView row_range(Index first, Index count) const { return {buffer, offset + first * stride, count, cols, stride}; }
   operator MatView<const T>() const { return {buffer, offset, rows, cols, stride}; }

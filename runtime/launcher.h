@@ -30,6 +30,8 @@ class Launcher {
     op_.micro_batch = micro_batch;
   }
 
+  void layer(std::int32_t layer) { op_.layer = layer; }  // -1: outside layers
+
   template <class Kernel, class... Views>
   void operator()(const char* tensor, const char* site, Cost cost, Kernel kernel, Views... views) {
     launch(OpKind::compute, tensor, site, cost, kernel, views...);

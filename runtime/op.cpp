@@ -64,6 +64,7 @@ std::string describe(const Op& op) {
   if (op.peer >= 0) text += fmt::format(" with rank {}", op.peer);
   if (op.step >= 0) text += fmt::format(", step {}", op.step);
   if (op.micro_batch >= 0) text += fmt::format(", micro-batch {}", op.micro_batch);
+  if (op.layer >= 0) text += fmt::format(", layer {}", op.layer);
   text += fmt::format(", {}, epoch {}", name(op.phase), op.epoch);
   if (op.tensor != nullptr && *op.tensor != '\0') text += fmt::format(", '{}'", op.tensor);
   if (op.bytes > 0) text += fmt::format(" ({})", size_text(op.bytes));

@@ -67,6 +67,7 @@ struct Op {
   std::int32_t rank = -1;         // who acts
   std::int32_t peer = -1;         // the other side of a point-to-point piece; -1 where the Op is a collective
   std::int32_t micro_batch = -1;  // -1 outside micro-batches
+  std::int32_t layer = -1;        // -1 outside layers
   std::int64_t step = -1;         // -1 before the first step
   std::uint64_t sequence = 0;     // per communicator for communication, per queue for compute; starts at 1
   std::uint64_t bytes = 0;        // payload that leaves or arrives at this rank

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/buffer.h"
 #include "runtime/bug.h"
 #include "runtime/placement.h"
 #include "runtime/time.h"
@@ -56,6 +57,15 @@ struct SchedulerPlan {
   std::vector<double> table;  // type "table": the rate of each applied step; the last one holds from then on
 };
 
+// The types in which a model is trained. All three may be one of f32, f16, bf16.
+struct PrecisionPlan {
+  ElementType compute = ElementType::f32;  // parameters and activations; arithmetic inside an operation is fp32
+  ElementType gradients =
+      ElementType::f32;        // how reduced gradients are held: rounded once, at the root (NUMERICS.md, R4)
+  bool master_weights = true;  // fp32 weights that the optimizer updates; false: it updates the 16-bit ones
+  friend bool operator==(const PrecisionPlan&, const PrecisionPlan&) = default;
+};
+
 // Everything that may decide a bit of the result.
 struct Definition {
   std::uint64_t training_seed = 1;
@@ -63,6 +73,7 @@ struct Definition {
   DataPlan data;
   OptimizerPlan optimizer;
   SchedulerPlan scheduler;
+  PrecisionPlan precision;
   double gradient_clipping = 0;  // 0: off
   int global_batch = 32;         // samples a step
   std::int64_t steps = 20;
