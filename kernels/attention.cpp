@@ -6,7 +6,8 @@
 namespace seeksim::kernels {
 namespace {
 
-void check_shapes(AttentionShape s, Mat<const float> qkv, Mat<const float> probs, Mat<const float> out) {
+template <class T>
+void check_shapes(AttentionShape s, Mat<const T> qkv, Mat<const T> probs, Mat<const T> out) {
   SEEKSIM_CHECK(s.head_dim > 0 && s.tokens > 0, "head_dim %lld, tokens %lld", static_cast<long long>(s.head_dim),
                 static_cast<long long>(s.tokens));
   SEEKSIM_CHECK_EQ(qkv.rows, s.samples * s.tokens);
@@ -19,19 +20,31 @@ void check_shapes(AttentionShape s, Mat<const float> qkv, Mat<const float> probs
 
 }  // namespace
 
-void attention_forward(Lane, AttentionShape shape, Mat<const float> qkv, Mat<float> probs, Mat<float> out) {
-  check_shapes(shape, qkv, probs, out);
-  products().attention_forward(shape, qkv, probs, out);
+template <class T>
+void attention_forward(Lane, AttentionShape shape, InMat<T> qkv, OutMat<T> probs, OutMat<T> out) {
+  check_shapes<T>(shape, qkv, probs, out);
+  products_in<T>().attention_forward(shape, qkv, probs, out);
 }
 
-void attention_backward(Lane, AttentionShape shape, Mat<const float> dout, Mat<const float> qkv, Mat<const float> probs,
-                        Mat<float> scratch, Mat<float> dqkv) {
-  check_shapes(shape, qkv, probs, dout);
-  SEEKSIM_CHECK(scratch.rows >= shape.tokens && scratch.cols >= shape.tokens, "scratch %lld x %lld",
+template <class T>
+void attention_backward(Lane, AttentionShape shape, InMat<T> dout, InMat<T> qkv, InMat<T> probs, Mat<float> scratch,
+                        OutMat<T> dqkv) {
+  check_shapes<T>(shape, qkv, probs, dout);
+  SEEKSIM_CHECK(scratch.rows >= 2 * shape.tokens && scratch.cols >= shape.tokens, "scratch %lld x %lld",
                 static_cast<long long>(scratch.rows), static_cast<long long>(scratch.cols));
   SEEKSIM_CHECK_EQ(dqkv.rows, qkv.rows);
   SEEKSIM_CHECK_EQ(dqkv.cols, qkv.cols);
-  products().attention_backward(shape, dout, qkv, probs, scratch, dqkv);
+  products_in<T>().attention_backward(shape, dout, qkv, probs, scratch, dqkv);
 }
+
+template void attention_forward<float>(Lane, AttentionShape, InMat<float>, OutMat<float>, OutMat<float>);
+template void attention_forward<bf16>(Lane, AttentionShape, InMat<bf16>, OutMat<bf16>, OutMat<bf16>);
+template void attention_forward<fp16>(Lane, AttentionShape, InMat<fp16>, OutMat<fp16>, OutMat<fp16>);
+template void attention_backward<float>(Lane, AttentionShape, InMat<float>, InMat<float>, InMat<float>, Mat<float>,
+                                        OutMat<float>);
+template void attention_backward<bf16>(Lane, AttentionShape, InMat<bf16>, InMat<bf16>, InMat<bf16>, Mat<float>,
+                                       OutMat<bf16>);
+template void attention_backward<fp16>(Lane, AttentionShape, InMat<fp16>, InMat<fp16>, InMat<fp16>, Mat<float>,
+                                       OutMat<fp16>);
 
 }  // namespace seeksim::kernels

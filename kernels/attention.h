@@ -16,11 +16,15 @@ struct AttentionShape {
 // scores(i, j) = (F1 over D of q_i k_j) * scale for j <= i; probs = softmax over j <= i (max F5, sum F4);
 // out (B*T, H*D) = F1 over keys j = 0..i of probs * v. scale = 1 / sqrt(D) as two roundings.
 // probs (B*H*T, T): kept for backward; entries above the diagonal are +0.
-void attention_forward(Lane lane, AttentionShape shape, Mat<const float> qkv, Mat<float> probs, Mat<float> out);
+// Tensors are stored as T (float, bf16, fp16). In 16 bits `out` is summed from the fp32 probabilities; those and `out`
+// are rounded once, when they are stored. Backward sees the rounded ones.
+template <class T = float>
+void attention_forward(Lane lane, AttentionShape shape, InMat<T> qkv, OutMat<T> probs, OutMat<T> out);
 
 // dqkv (B*T, H*3*D) from dout (B*T, H*D). dP F1 over D; dot(dP, P) F4 over keys; dS = P * (dP - dot) * scale;
 // dQ F1 over keys 0..i; dK, dV F1 over queries i >= j ascending. scratch: (2*T, T) floats at least.
-void attention_backward(Lane lane, AttentionShape shape, Mat<const float> dout, Mat<const float> qkv,
-                        Mat<const float> probs, Mat<float> scratch, Mat<float> dqkv);
+template <class T = float>
+void attention_backward(Lane lane, AttentionShape shape, InMat<T> dout, InMat<T> qkv, InMat<T> probs,
+                        Mat<float> scratch, OutMat<T> dqkv);
 
 }  // namespace seeksim::kernels

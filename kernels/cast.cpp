@@ -2,29 +2,45 @@
 
 #include "kernels/check.h"
 #include "kernels/isa/table.h"
+#include "kernels/pointwise.h"
 
 namespace seeksim::kernels {
 
 static_assert(sizeof(bf16) == 2 && sizeof(fp16) == 2);
 
-void to_bf16(Lane, Vec<const float> x, Vec<bf16> y) {
+template <class T>
+void narrow(Lane lane, Vec<const float> x, OutVec<T> y) {
   SEEKSIM_CHECK_EQ(x.n, y.n);
-  elements().to_bf16(x.data, &y.data->bits, x.n);
+  if constexpr (std::is_same_v<T, float>) {
+    copy(lane, x, y);
+  } else {
+    half_elements<T>().narrow(x.data, y.data, x.n);
+  }
 }
 
-void to_fp16(Lane, Vec<const float> x, Vec<fp16> y) {
+template <class T>
+void widen(Lane lane, InVec<T> x, Vec<float> y) {
   SEEKSIM_CHECK_EQ(x.n, y.n);
-  elements().to_fp16(x.data, &y.data->bits, x.n);
+  if constexpr (std::is_same_v<T, float>) {
+    copy(lane, x, y);
+  } else {
+    half_elements<T>().widen(x.data, y.data, x.n);
+  }
 }
 
-void from_bf16(Lane, Vec<const bf16> x, Vec<float> y) {
-  SEEKSIM_CHECK_EQ(x.n, y.n);
-  elements().from_bf16(&x.data->bits, y.data, x.n);
+template <class T>
+void round_through(Lane, Vec<float> x) {
+  if constexpr (!std::is_same_v<T, float>) half_elements<T>().round_through(x.data, x.n);
 }
 
-void from_fp16(Lane, Vec<const fp16> x, Vec<float> y) {
-  SEEKSIM_CHECK_EQ(x.n, y.n);
-  elements().from_fp16(&x.data->bits, y.data, x.n);
-}
+template void narrow<float>(Lane, Vec<const float>, OutVec<float>);
+template void narrow<bf16>(Lane, Vec<const float>, OutVec<bf16>);
+template void narrow<fp16>(Lane, Vec<const float>, OutVec<fp16>);
+template void widen<float>(Lane, InVec<float>, Vec<float>);
+template void widen<bf16>(Lane, InVec<bf16>, Vec<float>);
+template void widen<fp16>(Lane, InVec<fp16>, Vec<float>);
+template void round_through<float>(Lane, Vec<float>);
+template void round_through<bf16>(Lane, Vec<float>);
+template void round_through<fp16>(Lane, Vec<float>);
 
 }  // namespace seeksim::kernels

@@ -12,9 +12,18 @@ struct fp16 {
   std::uint16_t bits = 0;
 };
 
-void to_bf16(Lane lane, Vec<const float> x, Vec<bf16> y);
-void to_fp16(Lane lane, Vec<const float> x, Vec<fp16> y);
-void from_bf16(Lane lane, Vec<const bf16> x, Vec<float> y);
-void from_fp16(Lane lane, Vec<const fp16> x, Vec<float> y);
+// The storage types of tensors, T in the headers of this folder: float, and these two. T names how an array is stored,
+// never how one computes: a value is widened exactly when it is read, arithmetic is fp32, and a result is rounded once,
+// when it is written.
+
+// y = x rounded to T, x widened from T: bf16 or fp16; with float, a copy.
+template <class T>
+void narrow(Lane lane, Vec<const float> x, OutVec<T> y);
+template <class T>
+void widen(Lane lane, InVec<T> x, Vec<float> y);
+
+// x = x rounded to T and widened again, in place: a gradient that is rounded at the root (R4).
+template <class T>
+void round_through(Lane lane, Vec<float> x);
 
 }  // namespace seeksim::kernels

@@ -8,9 +8,10 @@ namespace seeksim::kernels {
 
 // losses (R): log(sum exp(logit - max)) + max - logit[target]. When dlogits has data (may be logits itself):
 // dlogits (R, V) = (softmax - onehot(target)) * scale. `scale` carries the loss scale and 2^-ceil(log2(tokens of the
-// step)).
-void softmax_cross_entropy(Lane lane, Mat<const float> logits, Vec<const std::int32_t> targets, float scale,
-                           Vec<float> losses, Mat<float> dlogits);
+// step)). Logits and their gradient are stored as T (float, bf16, fp16); what overflows T becomes an infinity there.
+template <class T = float>
+void softmax_cross_entropy(Lane lane, InMat<T> logits, Vec<const std::int32_t> targets, float scale, Vec<float> losses,
+                           OutMat<T> dlogits);
 
 // out (samples): F3 over the tokens of each sample. losses (samples * tokens).
 void sample_losses(Lane lane, Vec<const float> losses, Index tokens, Vec<float> out);

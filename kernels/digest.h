@@ -5,11 +5,14 @@
 
 namespace seeksim::kernels {
 
-// XXH3-64 of up to 1024 floats as bytes, every NaN read as 0x7fffffff.
-std::uint64_t block_digest(Vec<const float> block);
+// XXH3-64 of up to 1024 elements stored as T (float, bf16, fp16) as bytes, every NaN read as 0x7fffffff, in 16 bits as
+// 0x7fff.
+template <class T = float>
+std::uint64_t block_digest(InVec<T> block);
 
 // Hash over the block digests of x in order.
-std::uint64_t digest(Vec<const float> x);
+template <class T = float>
+std::uint64_t digest(InVec<T> x);
 
 // Order-dependent combination of two hashes (for tensors into a parameter digest, Ops into a fingerprint).
 std::uint64_t combine(std::uint64_t seed, std::uint64_t value);

@@ -51,7 +51,7 @@ class SparseTree {
   static int height(Index a, Index b) { return std::bit_width(static_cast<std::uint64_t>(a ^ b)); }
   void merge() {
     float* const left = memory_ + (top_ - 2) * columns_;
-    elements().add(left, left + columns_, left, columns_);
+    elements_in<float>().add(left, left + columns_, left, columns_);
     --top_;
   }
 
@@ -63,8 +63,9 @@ class SparseTree {
 
 }  // namespace
 
-void embedding_forward(Lane, Vec<const std::int32_t> tokens, Index tokens_per_sample, Mat<const float> wte,
-                       Mat<const float> wpe, Mat<float> x) {
+template <class T>
+void embedding_forward(Lane, Vec<const std::int32_t> tokens, Index tokens_per_sample, InMat<T> wte, InMat<T> wpe,
+                       OutMat<T> x) {
   check_tokens(tokens, wte.rows);
   check_samples(tokens.n, tokens_per_sample);
   SEEKSIM_CHECK_EQ(x.rows, tokens.n);
@@ -73,11 +74,11 @@ void embedding_forward(Lane, Vec<const std::int32_t> tokens, Index tokens_per_sa
   SEEKSIM_CHECK(tokens_per_sample <= wpe.rows, "%lld tokens a sample, %lld positions",
                 static_cast<long long>(tokens_per_sample), static_cast<long long>(wpe.rows));
   for (Index r = 0; r < x.rows; ++r)
-    elements().add(wte.row(tokens[r]), wpe.row(r % tokens_per_sample), x.row(r), x.cols);
+    elements_in<T>().add(wte.row(tokens[r]), wpe.row(r % tokens_per_sample), x.row(r), x.cols);
 }
 
-void embedding_backward(Lane, Vec<const std::int32_t> tokens, Index tokens_per_sample, Mat<const float> dx,
-                        Mat<float> dwte) {
+template <class T>
+void embedding_backward(Lane, Vec<const std::int32_t> tokens, Index tokens_per_sample, InMat<T> dx, Mat<float> dwte) {
   check_tokens(tokens, dwte.rows);
   check_samples(tokens.n, tokens_per_sample);
   SEEKSIM_CHECK_EQ(dx.rows, tokens.n);
@@ -102,13 +103,14 @@ void embedding_backward(Lane, Vec<const std::int32_t> tokens, Index tokens_per_s
         sample = r / tokens_per_sample;
         leaf = tree.begin_leaf(sample);
       }
-      elements().add(leaf, dx.row(r), leaf, columns);
+      elements_in<T>().accumulate(leaf, dx.row(r), columns);
     }
     tree.finish(dwte.row(token));
   }
 }
 
-void position_backward(Lane, Mat<const float> dx, Index tokens_per_sample, Mat<float> dwpe) {
+template <class T>
+void position_backward(Lane, InMat<T> dx, Index tokens_per_sample, Mat<float> dwpe) {
   check_samples(dx.rows, tokens_per_sample);
   SEEKSIM_CHECK_EQ(dx.cols, dwpe.cols);
   SEEKSIM_CHECK(tokens_per_sample <= dwpe.rows, "%lld tokens a sample, %lld positions",
@@ -117,10 +119,20 @@ void position_backward(Lane, Mat<const float> dx, Index tokens_per_sample, Mat<f
   for (Index t = 0; t < dwpe.rows; ++t) {
     for (Index r = t; t < tokens_per_sample && r < dx.rows; r += tokens_per_sample) {
       float* const leaf = tree.begin_leaf(r / tokens_per_sample);
-      elements().add(leaf, dx.row(r), leaf, dx.cols);
+      elements_in<T>().accumulate(leaf, dx.row(r), dx.cols);
     }
     tree.finish(dwpe.row(t));
   }
 }
+
+template void embedding_forward<float>(Lane, Vec<const std::int32_t>, Index, InMat<float>, InMat<float>, OutMat<float>);
+template void embedding_forward<bf16>(Lane, Vec<const std::int32_t>, Index, InMat<bf16>, InMat<bf16>, OutMat<bf16>);
+template void embedding_forward<fp16>(Lane, Vec<const std::int32_t>, Index, InMat<fp16>, InMat<fp16>, OutMat<fp16>);
+template void embedding_backward<float>(Lane, Vec<const std::int32_t>, Index, InMat<float>, Mat<float>);
+template void embedding_backward<bf16>(Lane, Vec<const std::int32_t>, Index, InMat<bf16>, Mat<float>);
+template void embedding_backward<fp16>(Lane, Vec<const std::int32_t>, Index, InMat<fp16>, Mat<float>);
+template void position_backward<float>(Lane, InMat<float>, Index, Mat<float>);
+template void position_backward<bf16>(Lane, InMat<bf16>, Index, Mat<float>);
+template void position_backward<fp16>(Lane, InMat<fp16>, Index, Mat<float>);
 
 }  // namespace seeksim::kernels

@@ -1,4 +1,5 @@
-// Token and position embeddings. Tokens are int32 indices below the vocabulary size (asserted).
+// Token and position embeddings. Tokens are int32 indices below the vocabulary size (asserted). Tables, x and dx are
+// stored as T (float, bf16, fp16); gradients of the tables are floats.
 #pragma once
 
 #include "kernels/view.h"
@@ -6,15 +7,18 @@
 namespace seeksim::kernels {
 
 // x (R, C): x[r] = wte[tokens[r]] + wpe[r % tokens_per_sample].
-void embedding_forward(Lane lane, Vec<const std::int32_t> tokens, Index tokens_per_sample, Mat<const float> wte,
-                       Mat<const float> wpe, Mat<float> x);
+template <class T = float>
+void embedding_forward(Lane lane, Vec<const std::int32_t> tokens, Index tokens_per_sample, InMat<T> wte, InMat<T> wpe,
+                       OutMat<T> x);
 
 // dwte (V, C): the tree node of R / tokens_per_sample consecutive samples; in a sample the chain runs over positions.
 // Rows that no token names become +0.
-void embedding_backward(Lane lane, Vec<const std::int32_t> tokens, Index tokens_per_sample, Mat<const float> dx,
+template <class T = float>
+void embedding_backward(Lane lane, Vec<const std::int32_t> tokens, Index tokens_per_sample, InMat<T> dx,
                         Mat<float> dwte);
 
 // dwpe (context, C): row t gets the tree over samples of (+0 + dx[s, t]); rows past tokens_per_sample become +0.
-void position_backward(Lane lane, Mat<const float> dx, Index tokens_per_sample, Mat<float> dwpe);
+template <class T = float>
+void position_backward(Lane lane, InMat<T> dx, Index tokens_per_sample, Mat<float> dwpe);
 
 }  // namespace seeksim::kernels

@@ -14,7 +14,9 @@ enum class Trans : std::uint8_t { no, yes };
 //   segment: length of a K-segment; 0 or >= K is one chain (F1). Segments are [s*segment, (s+1)*segment), tree over s.
 //   bias: when n > 0 (must be N), C(i, j) = sum + bias[j], one add after the sum.
 // K = 0 gives +0 (+ bias). Arrays must not overlap. Throws nothing; asserts on inconsistent shapes.
-void gemm(Lane lane, Trans ta, Trans tb, Mat<const float> a, Mat<const float> b, Mat<float> c, Index segment = 0,
-          Vec<const float> bias = {});
+// A, B and bias are stored as T (float, bf16, fp16), C as T or as floats (To): operands are widened exactly, sums are
+// fp32, C is rounded once.
+template <class T = float, class To = T>
+void gemm(Lane lane, Trans ta, Trans tb, InMat<T> a, InMat<T> b, OutMat<To> c, Index segment = 0, InVec<T> bias = {});
 
 }  // namespace seeksim::kernels

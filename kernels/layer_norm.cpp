@@ -6,7 +6,8 @@
 namespace seeksim::kernels {
 namespace {
 
-void check_same(Mat<const float> a, Mat<const float> b) {
+template <class T>
+void check_same(Mat<const T> a, Mat<const T> b) {
   SEEKSIM_CHECK_EQ(a.rows, b.rows);
   SEEKSIM_CHECK_EQ(a.cols, b.cols);
 }
@@ -18,42 +19,68 @@ void check_samples(Index rows, Index tokens) {
 
 }  // namespace
 
-void layer_norm_forward(Lane, Mat<const float> x, Vec<const float> gamma, Vec<const float> beta, float eps,
-                        Mat<float> y, Vec<float> mean, Vec<float> rstd) {
-  check_same(x, y);
+template <class T>
+void layer_norm_forward(Lane, InMat<T> x, InVec<T> gamma, InVec<T> beta, float eps, OutMat<T> y, Vec<float> mean,
+                        Vec<float> rstd) {
+  check_same<T>(x, y);
   SEEKSIM_CHECK_EQ(gamma.n, x.cols);
   SEEKSIM_CHECK_EQ(beta.n, x.cols);
   SEEKSIM_CHECK_EQ(mean.n, x.rows);
   SEEKSIM_CHECK_EQ(rstd.n, x.rows);
-  elements().layer_norm_forward(x, gamma.data, beta.data, eps, y, mean.data, rstd.data);
+  elements_in<T>().layer_norm_forward(x, gamma.data, beta.data, eps, y, mean.data, rstd.data);
 }
 
-void layer_norm_backward(Lane, Mat<const float> dy, Mat<const float> x, Vec<const float> gamma, Vec<const float> mean,
-                         Vec<const float> rstd, Mat<const float> residual, Mat<float> dx) {
-  check_same(dy, x);
-  check_same(dx, x);
-  if (residual.data != nullptr) check_same(residual, x);
+template <class T>
+void layer_norm_backward(Lane, InMat<T> dy, InMat<T> x, InVec<T> gamma, Vec<const float> mean, Vec<const float> rstd,
+                         InMat<T> residual, OutMat<T> dx) {
+  check_same<T>(dy, x);
+  check_same<T>(dx, x);
+  if (residual.data != nullptr) check_same<T>(residual, x);
   SEEKSIM_CHECK_EQ(gamma.n, x.cols);
   SEEKSIM_CHECK_EQ(mean.n, x.rows);
   SEEKSIM_CHECK_EQ(rstd.n, x.rows);
-  elements().layer_norm_backward(dy, x, gamma.data, mean.data, rstd.data, residual, dx);
+  elements_in<T>().layer_norm_backward(dy, x, gamma.data, mean.data, rstd.data, residual, dx);
 }
 
-void layer_norm_param_grad(Lane, Mat<const float> dy, Mat<const float> x, Vec<const float> mean, Vec<const float> rstd,
-                           Index tokens, Vec<float> dgamma, Vec<float> dbeta) {
-  check_same(dy, x);
+template <class T>
+void layer_norm_param_grad(Lane, InMat<T> dy, InMat<T> x, Vec<const float> mean, Vec<const float> rstd, Index tokens,
+                           Vec<float> dgamma, Vec<float> dbeta) {
+  check_same<T>(dy, x);
   check_samples(dy.rows, tokens);
   SEEKSIM_CHECK_EQ(mean.n, x.rows);
   SEEKSIM_CHECK_EQ(rstd.n, x.rows);
   SEEKSIM_CHECK_EQ(dgamma.n, x.cols);
   SEEKSIM_CHECK_EQ(dbeta.n, x.cols);
-  elements().column_sums(dy, x, mean.data, rstd.data, tokens, dbeta.data, dgamma.data);
+  elements_in<T>().column_sums(dy, x, mean.data, rstd.data, tokens, dbeta.data, dgamma.data);
 }
 
-void bias_grad(Lane, Mat<const float> dy, Index tokens, Vec<float> db) {
+template <class T>
+void bias_grad(Lane, InMat<T> dy, Index tokens, Vec<float> db) {
   check_samples(dy.rows, tokens);
   SEEKSIM_CHECK_EQ(db.n, dy.cols);
-  elements().column_sums(dy, dy, nullptr, nullptr, tokens, db.data, nullptr);
+  elements_in<T>().column_sums(dy, dy, nullptr, nullptr, tokens, db.data, nullptr);
 }
+
+template void layer_norm_forward<float>(Lane, InMat<float>, InVec<float>, InVec<float>, float, OutMat<float>,
+                                        Vec<float>, Vec<float>);
+template void layer_norm_forward<bf16>(Lane, InMat<bf16>, InVec<bf16>, InVec<bf16>, float, OutMat<bf16>, Vec<float>,
+                                       Vec<float>);
+template void layer_norm_forward<fp16>(Lane, InMat<fp16>, InVec<fp16>, InVec<fp16>, float, OutMat<fp16>, Vec<float>,
+                                       Vec<float>);
+template void layer_norm_backward<float>(Lane, InMat<float>, InMat<float>, InVec<float>, Vec<const float>,
+                                         Vec<const float>, InMat<float>, OutMat<float>);
+template void layer_norm_backward<bf16>(Lane, InMat<bf16>, InMat<bf16>, InVec<bf16>, Vec<const float>, Vec<const float>,
+                                        InMat<bf16>, OutMat<bf16>);
+template void layer_norm_backward<fp16>(Lane, InMat<fp16>, InMat<fp16>, InVec<fp16>, Vec<const float>, Vec<const float>,
+                                        InMat<fp16>, OutMat<fp16>);
+template void layer_norm_param_grad<float>(Lane, InMat<float>, InMat<float>, Vec<const float>, Vec<const float>, Index,
+                                           Vec<float>, Vec<float>);
+template void layer_norm_param_grad<bf16>(Lane, InMat<bf16>, InMat<bf16>, Vec<const float>, Vec<const float>, Index,
+                                          Vec<float>, Vec<float>);
+template void layer_norm_param_grad<fp16>(Lane, InMat<fp16>, InMat<fp16>, Vec<const float>, Vec<const float>, Index,
+                                          Vec<float>, Vec<float>);
+template void bias_grad<float>(Lane, InMat<float>, Index, Vec<float>);
+template void bias_grad<bf16>(Lane, InMat<bf16>, Index, Vec<float>);
+template void bias_grad<fp16>(Lane, InMat<fp16>, Index, Vec<float>);
 
 }  // namespace seeksim::kernels

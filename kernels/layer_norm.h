@@ -1,5 +1,6 @@
 // Layer normalisation, forward and backward. Row sums are F4; parameter gradients are F2 over 8 token segments of a
-// sample, then F3 over the samples of an aligned block.
+// sample, then F3 over the samples of an aligned block. Rows, gamma, beta and their gradients for x are stored as T
+// (float, bf16, fp16); means, rstd and parameter gradients are floats.
 #pragma once
 
 #include "kernels/view.h"
@@ -7,19 +8,23 @@
 namespace seeksim::kernels {
 
 // y (R, C) = (x - mean) * rstd * gamma + beta; mean, rstd (R) are kept for backward. Variance is the biased one.
-void layer_norm_forward(Lane lane, Mat<const float> x, Vec<const float> gamma, Vec<const float> beta, float eps,
-                        Mat<float> y, Vec<float> mean, Vec<float> rstd);
+template <class T = float>
+void layer_norm_forward(Lane lane, InMat<T> x, InVec<T> gamma, InVec<T> beta, float eps, OutMat<T> y, Vec<float> mean,
+                        Vec<float> rstd);
 
 // dx (R, C) = gradient for x. When `residual` has data, dx = residual + gradient (the skip connection's share, one
 // add).
-void layer_norm_backward(Lane lane, Mat<const float> dy, Mat<const float> x, Vec<const float> gamma,
-                         Vec<const float> mean, Vec<const float> rstd, Mat<const float> residual, Mat<float> dx);
+template <class T = float>
+void layer_norm_backward(Lane lane, InMat<T> dy, InMat<T> x, InVec<T> gamma, Vec<const float> mean,
+                         Vec<const float> rstd, InMat<T> residual, OutMat<T> dx);
 
 // dgamma, dbeta (C): the tree node of R / tokens consecutive samples of `tokens` rows each.
-void layer_norm_param_grad(Lane lane, Mat<const float> dy, Mat<const float> x, Vec<const float> mean,
-                           Vec<const float> rstd, Index tokens, Vec<float> dgamma, Vec<float> dbeta);
+template <class T = float>
+void layer_norm_param_grad(Lane lane, InMat<T> dy, InMat<T> x, Vec<const float> mean, Vec<const float> rstd,
+                           Index tokens, Vec<float> dgamma, Vec<float> dbeta);
 
 // db (N): the same sum over plain rows (the gradient of a linear layer's bias).
-void bias_grad(Lane lane, Mat<const float> dy, Index tokens, Vec<float> db);
+template <class T = float>
+void bias_grad(Lane lane, InMat<T> dy, Index tokens, Vec<float> db);
 
 }  // namespace seeksim::kernels

@@ -1,4 +1,5 @@
-// Sums over gradients: squared norm by blocks, and counts of non-finite values.
+// Sums over gradients and other tensors stored as T (float, bf16, fp16): squared norm by blocks, and counts of
+// non-finite values.
 #pragma once
 
 #include "kernels/view.h"
@@ -6,9 +7,11 @@
 namespace seeksim::kernels {
 
 // out[b] = F4 of x^2 over block b of 1024 elements (the last block short). out.n = ceil(x.n / 1024).
-void norm2_blocks(Lane lane, Vec<const float> x, Vec<float> out);
+template <class T = float>
+void norm2_blocks(Lane lane, InVec<T> x, Vec<float> out);
 
 // out[0] += number of elements of x that are NaN or infinite (F5).
-void count_nonfinite(Lane lane, Vec<const float> x, Vec<std::int64_t> out);
+template <class T = float>
+void count_nonfinite(Lane lane, InVec<T> x, Vec<std::int64_t> out);
 
 }  // namespace seeksim::kernels

@@ -12,4 +12,52 @@ void adamw(Lane, const AdamWStep& step, Vec<const float> grad, Vec<float> param,
   elements().adamw(step, grad.data, param.data, m.data, v.data, param.n);
 }
 
+template <class T, class G>
+void adamw_copying(Lane, const AdamWStep& step, InVec<G> grad, Vec<float> master, Vec<float> m, Vec<float> v,
+                   OutVec<T> copy) {
+  SEEKSIM_CHECK_EQ(grad.n, master.n);
+  SEEKSIM_CHECK_EQ(m.n, master.n);
+  SEEKSIM_CHECK_EQ(v.n, master.n);
+  SEEKSIM_CHECK_EQ(copy.n, master.n);
+  if constexpr (std::is_same_v<G, float>) {
+    half_elements<T>().adamw_copying(step, grad.data, master.data, m.data, v.data, copy.data, copy.n);
+  } else {
+    half_elements<T>().adamw_of_half_copying(step, grad.data, master.data, m.data, v.data, copy.data, copy.n);
+  }
+}
+
+template <class T, class G>
+void adamw_rounding(Lane, const AdamWStep& step, InVec<G> grad, OutVec<T> param, Vec<float> m, Vec<float> v,
+                    Vec<Stagnation> out) {
+  SEEKSIM_CHECK_EQ(grad.n, param.n);
+  SEEKSIM_CHECK_EQ(m.n, param.n);
+  SEEKSIM_CHECK_EQ(v.n, param.n);
+  SEEKSIM_CHECK(out.n >= 1, "nowhere to put the counts");
+  Stagnation s;
+  if constexpr (std::is_same_v<G, float>) {
+    s = half_elements<T>().adamw_rounding(step, grad.data, param.data, m.data, v.data, param.n);
+  } else {
+    s = half_elements<T>().adamw_of_half_rounding(step, grad.data, param.data, m.data, v.data, param.n);
+  }
+  out[0].changes += s.changes;
+  out[0].lost += s.lost;
+}
+
+template void adamw_copying<bf16, float>(Lane, const AdamWStep&, InVec<float>, Vec<float>, Vec<float>, Vec<float>,
+                                         OutVec<bf16>);
+template void adamw_rounding<bf16, float>(Lane, const AdamWStep&, InVec<float>, OutVec<bf16>, Vec<float>, Vec<float>,
+                                          Vec<Stagnation>);
+template void adamw_copying<bf16, bf16>(Lane, const AdamWStep&, InVec<bf16>, Vec<float>, Vec<float>, Vec<float>,
+                                        OutVec<bf16>);
+template void adamw_rounding<bf16, bf16>(Lane, const AdamWStep&, InVec<bf16>, OutVec<bf16>, Vec<float>, Vec<float>,
+                                         Vec<Stagnation>);
+template void adamw_copying<fp16, float>(Lane, const AdamWStep&, InVec<float>, Vec<float>, Vec<float>, Vec<float>,
+                                         OutVec<fp16>);
+template void adamw_rounding<fp16, float>(Lane, const AdamWStep&, InVec<float>, OutVec<fp16>, Vec<float>, Vec<float>,
+                                          Vec<Stagnation>);
+template void adamw_copying<fp16, fp16>(Lane, const AdamWStep&, InVec<fp16>, Vec<float>, Vec<float>, Vec<float>,
+                                        OutVec<fp16>);
+template void adamw_rounding<fp16, fp16>(Lane, const AdamWStep&, InVec<fp16>, OutVec<fp16>, Vec<float>, Vec<float>,
+                                         Vec<Stagnation>);
+
 }  // namespace seeksim::kernels

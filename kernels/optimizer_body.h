@@ -32,17 +32,30 @@ SEEKSIM_HD AdamWLanes<V> adamw_lanes(const AdamWStep& s) {
 
 // kDecay: weight_decay is not 0. Without it nothing is added to g or p: p - lr * 0 * p would turn a -0 into +0 and an
 // infinite p into a NaN.
+
+// The moments' share of a step; returns what is to be taken from p, lr times.
 template <class V, bool kDecay, bool kDecoupled>
-SEEKSIM_HD void adamw_body(const AdamWLanes<V>& s, typename V::F grad, typename V::F& p, typename V::F& m,
-                           typename V::F& v) {
+SEEKSIM_HD typename V::F adamw_moments(const AdamWLanes<V>& s, typename V::F grad, typename V::F p, typename V::F& m,
+                                       typename V::F& v) {
   auto g = V::mul(grad, s.grad_factor);  // times 1 changes nothing
   if (kDecay && !kDecoupled) g = V::fma(s.l2, p, g);
   m = V::fma(s.beta1, m, V::mul(s.one_minus_beta1, g));
   v = V::fma(s.beta2, v, V::mul(V::mul(s.one_minus_beta2, g), g));
   const auto denominator = V::fma(V::sqrt(v), s.inverse_sqrt_bias2, s.eps);
-  const auto update = V::div(V::mul(m, s.inverse_bias1), denominator);
+  return V::div(V::mul(m, s.inverse_bias1), denominator);
+}
+
+template <class V, bool kDecay, bool kDecoupled>
+SEEKSIM_HD typename V::F adamw_applied(const AdamWLanes<V>& s, typename V::F update, typename V::F p) {
   if (kDecay && kDecoupled) p = V::fma(s.minus_decay, p, p);
-  p = V::fma(s.minus_lr, update, p);
+  return V::fma(s.minus_lr, update, p);
+}
+
+template <class V, bool kDecay, bool kDecoupled>
+SEEKSIM_HD void adamw_body(const AdamWLanes<V>& s, typename V::F grad, typename V::F& p, typename V::F& m,
+                           typename V::F& v) {
+  const auto update = adamw_moments<V, kDecay, kDecoupled>(s, grad, p, m, v);
+  p = adamw_applied<V, kDecay, kDecoupled>(s, update, p);
 }
 
 }  // namespace seeksim::kernels

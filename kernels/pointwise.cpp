@@ -9,7 +9,8 @@
 namespace seeksim::kernels {
 namespace {
 
-void check_same(Mat<const float> a, Mat<const float> b) {
+template <class T>
+void check_same(Mat<const T> a, Mat<const T> b) {
   SEEKSIM_CHECK_EQ(a.rows, b.rows);
   SEEKSIM_CHECK_EQ(a.cols, b.cols);
 }
@@ -21,21 +22,24 @@ void unary(Lane, Unary f, Vec<const float> x, Vec<float> y) {
   elements().unary(f, x.data, y.data, x.n);
 }
 
-void gelu_forward(Lane, Mat<const float> x, Mat<float> y) {
-  check_same(x, y);
-  for (Index r = 0; r < x.rows; ++r) elements().unary(Unary::gelu, x.row(r), y.row(r), x.cols);
+template <class T>
+void gelu_forward(Lane, InMat<T> x, OutMat<T> y) {
+  check_same<T>(x, y);
+  for (Index r = 0; r < x.rows; ++r) elements_in<T>().gelu_forward(x.row(r), y.row(r), x.cols);
 }
 
-void gelu_backward(Lane, Mat<const float> dy, Mat<const float> x, Mat<float> dx) {
-  check_same(dy, x);
-  check_same(dx, x);
-  for (Index r = 0; r < x.rows; ++r) elements().gelu_backward(dy.row(r), x.row(r), dx.row(r), x.cols);
+template <class T>
+void gelu_backward(Lane, InMat<T> dy, InMat<T> x, OutMat<T> dx) {
+  check_same<T>(dy, x);
+  check_same<T>(dx, x);
+  for (Index r = 0; r < x.rows; ++r) elements_in<T>().gelu_backward(dy.row(r), x.row(r), dx.row(r), x.cols);
 }
 
-void add(Lane, Mat<const float> a, Mat<const float> b, Mat<float> y) {
-  check_same(a, y);
-  check_same(b, y);
-  for (Index r = 0; r < y.rows; ++r) elements().add(a.row(r), b.row(r), y.row(r), y.cols);
+template <class T>
+void add(Lane, InMat<T> a, InMat<T> b, OutMat<T> y) {
+  check_same<T>(a, y);
+  check_same<T>(b, y);
+  for (Index r = 0; r < y.rows; ++r) elements_in<T>().add(a.row(r), b.row(r), y.row(r), y.cols);
 }
 
 void scale(Lane, Vec<float> x, float factor) { elements().scale(x.data, x.n, factor); }
@@ -44,9 +48,23 @@ void fill_bits(Lane, Vec<float> x, std::uint32_t bits) {
   for (Index i = 0; i < x.n; ++i) std::memcpy(x.data + i, &bits, sizeof bits);
 }
 
-void copy(Lane, Vec<const float> x, Vec<float> y) {
+template <class T>
+void copy(Lane, InVec<T> x, OutVec<T> y) {
   SEEKSIM_CHECK_EQ(x.n, y.n);
-  if (x.n > 0) std::memcpy(y.data, x.data, static_cast<std::size_t>(x.n) * sizeof(float));
+  if (x.n > 0) std::memcpy(y.data, x.data, static_cast<std::size_t>(x.n) * sizeof(T));
 }
+
+template void gelu_forward<float>(Lane, InMat<float>, OutMat<float>);
+template void gelu_forward<bf16>(Lane, InMat<bf16>, OutMat<bf16>);
+template void gelu_forward<fp16>(Lane, InMat<fp16>, OutMat<fp16>);
+template void gelu_backward<float>(Lane, InMat<float>, InMat<float>, OutMat<float>);
+template void gelu_backward<bf16>(Lane, InMat<bf16>, InMat<bf16>, OutMat<bf16>);
+template void gelu_backward<fp16>(Lane, InMat<fp16>, InMat<fp16>, OutMat<fp16>);
+template void add<float>(Lane, InMat<float>, InMat<float>, OutMat<float>);
+template void add<bf16>(Lane, InMat<bf16>, InMat<bf16>, OutMat<bf16>);
+template void add<fp16>(Lane, InMat<fp16>, InMat<fp16>, OutMat<fp16>);
+template void copy<float>(Lane, InVec<float>, OutVec<float>);
+template void copy<bf16>(Lane, InVec<bf16>, OutVec<bf16>);
+template void copy<fp16>(Lane, InVec<fp16>, OutVec<fp16>);
 
 }  // namespace seeksim::kernels

@@ -1,4 +1,4 @@
-// Elementwise operations (F0) on whole arrays.
+// Elementwise operations (F0) on whole arrays. Where there is a T, tensors are stored as T (float, bf16, fp16).
 #pragma once
 
 #include "kernels/view.h"
@@ -6,11 +6,14 @@
 namespace seeksim::kernels {
 
 // GELU in GPT-2's tanh form, y = gelu(x), and its gradient dx = dy * gelu'(x).
-void gelu_forward(Lane lane, Mat<const float> x, Mat<float> y);
-void gelu_backward(Lane lane, Mat<const float> dy, Mat<const float> x, Mat<float> dx);
+template <class T = float>
+void gelu_forward(Lane lane, InMat<T> x, OutMat<T> y);
+template <class T = float>
+void gelu_backward(Lane lane, InMat<T> dy, InMat<T> x, OutMat<T> dx);
 
 // y = a + b. y may be a or b.
-void add(Lane lane, Mat<const float> a, Mat<const float> b, Mat<float> y);
+template <class T = float>
+void add(Lane lane, InMat<T> a, InMat<T> b, OutMat<T> y);
 
 // x *= factor.
 void scale(Lane lane, Vec<float> x, float factor);
@@ -18,7 +21,8 @@ void scale(Lane lane, Vec<float> x, float factor);
 // x = value, by bit pattern (a sentinel may be a NaN).
 void fill_bits(Lane lane, Vec<float> x, std::uint32_t bits);
 
-// y = x.
-void copy(Lane lane, Vec<const float> x, Vec<float> y);
+// y = x, bit for bit.
+template <class T = float>
+void copy(Lane lane, InVec<T> x, OutVec<T> y);
 
 }  // namespace seeksim::kernels

@@ -92,7 +92,7 @@ float tree_fold(Vec<const float> values) {
 void tree_add(Lane, Vec<const float> left, Vec<const float> right, Vec<float> out) {
   SEEKSIM_CHECK_EQ(left.n, out.n);
   SEEKSIM_CHECK_EQ(right.n, out.n);
-  elements().add(left.data, right.data, out.data, out.n);
+  elements_in<float>().add(left.data, right.data, out.data, out.n);
 }
 
 void tree_sum(Lane, const TreePart* parts, Index count, Index leaves, Vec<float> out, float factor) {

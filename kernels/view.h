@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 // Files compiled for different instruction sets include this header; a member function that was emitted in one of them
 // could be chosen by the linker for all. So nothing here is ever emitted out of line.
@@ -33,6 +34,18 @@ struct Mat {
   SEEKSIM_INLINE T& operator()(Index i, Index j) const { return data[i * stride + j]; }
   SEEKSIM_INLINE operator Mat<const T>() const { return {data, rows, cols, stride}; }
 };
+
+// Arguments of kernels that exist for several storage types T (float, bf16, fp16; cast.h). T is said by the caller,
+// layer_norm_forward<bf16>(...), and float when he says nothing; it is not deduced, so that a Mat<T> still turns into a
+// Mat<const T> at the call.
+template <class T>
+using InVec = std::type_identity_t<Vec<const T>>;
+template <class T>
+using OutVec = std::type_identity_t<Vec<T>>;
+template <class T>
+using InMat = std::type_identity_t<Mat<const T>>;
+template <class T>
+using OutMat = std::type_identity_t<Mat<T>>;
 
 // Where a kernel computes. A null stream means here and now on the CPU; a CUDA stream means "enqueue there".
 struct Lane {

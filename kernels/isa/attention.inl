@@ -117,20 +117,66 @@ SEEKSIM_FN void chains_to(int rows, Index full, const float* a, Index a_row, Ind
   }
 }
 
-// Working memory of one head.
+// rows (count, columns) stored as T as floats: themselves, or widened into `copy`.
+template <class T>
+SEEKSIM_FN Rows floats_of(const T* rows, Index ld, Index count, Index columns, float* copy, Index copy_ld) {
+  if constexpr (kIsHalf<T>) {
+    for (Index r = 0; r < count; ++r) convert(rows + r * ld, copy + r * copy_ld, columns);
+    return {copy, copy_ld};
+  } else {
+    return {rows, ld};
+  }
+}
+
+// Floats (rows, columns) on their way to memory of T: that memory itself, or room from which put() rounds them into it.
+template <class T>
+struct Target {
+  T* out;
+  Index out_ld;
+  float* data;
+  Index ld;
+
+  SEEKSIM_FN Target make(T* out, Index out_ld, float* room, Index room_ld) {
+    if constexpr (kIsHalf<T>) {
+      return {out, out_ld, room, room_ld};
+    } else {
+      return {out, out_ld, out, out_ld};
+    }
+  }
+  SEEKSIM_FN void put(const Target& t, Index rows, Index columns) {
+    if constexpr (kIsHalf<T>) {
+      for (Index r = 0; r < rows; ++r) convert(t.data + r * t.ld, t.out + r * t.out_ld, columns);
+    }
+  }
+};
+
+// Working memory of one head of tensors stored as T.
+template <class T>
 struct HeadScratch {
   float* transposed;  // (D, T rounded up): keys or values, for products along D
   float* first;       // (T, D rounded up): copies of ragged rows
   float* second;
   float* tile;  // (kTallRows, T or D rounded up)
+  // For 16 bits only: what is read and written, as floats.
+  float* qkv;    // (T, 3 D)
+  float* out;    // (T, D)
+  float* dqkv;   // (T, 3 D)
+  float* probs;  // (kTallRows, T)
 
   SEEKSIM_FN HeadScratch make(AttentionShape s) {
     const Index t = round_to_vectors(s.tokens), d = round_to_vectors(s.head_dim);
-    float* const base = scratch(Scratch::attention, s.head_dim * t + 2 * s.tokens * d + kTallRows * max_of(t, d) + kW);
-    HeadScratch h{base, nullptr, nullptr, nullptr};
+    const Index tile = kTallRows * max_of(t, d), rows = s.tokens * s.head_dim;
+    const Index as_floats = kIsHalf<T> ? 7 * rows + kTallRows * s.tokens : 0;
+    float* const base = scratch(Scratch::attention, s.head_dim * t + 2 * s.tokens * d + tile + as_floats + kW);
+    HeadScratch h{};
+    h.transposed = base;
     h.first = h.transposed + s.head_dim * t;
     h.second = h.first + s.tokens * d;
     h.tile = h.second + s.tokens * d;
+    h.qkv = h.tile + tile;
+    h.out = h.qkv + 3 * rows;
+    h.dqkv = h.out + rows;
+    h.probs = h.dqkv + 3 * rows;
     return h;
   }
 };
@@ -176,25 +222,27 @@ SEEKSIM_FN float attention_scale(Index head_dim) {
   return math::inverse_sqrt<FloatOps>(FloatOps::from_int(static_cast<int>(head_dim)));
 }
 
-void attention_forward_body(AttentionShape s, Mat<const float> qkv, Mat<float> probs, Mat<float> out) {
+template <class T>
+void attention_forward_body(AttentionShape s, Mat<const T> qkv, Mat<T> probs, Mat<T> out) {
   const Index d = s.head_dim, t = s.tokens;
-  const HeadScratch work = HeadScratch::make(s);
+  const auto work = HeadScratch<T>::make(s);
   const float scale = attention_scale(d);
   const Index score_ld = round_to_vectors(t);
   for (Index head = 0; head < s.samples * s.heads; ++head) {
     const Index sample = head / s.heads, h = head % s.heads;
-    const float* const q = qkv.row(sample * t) + h * 3 * d;
-    float* const o = out.row(sample * t) + h * d;
-    const Rows keys = transposed_rows(q + d, qkv.stride, t, d, work.transposed);
-    const Rows values = whole_vectors(q + 2 * d, qkv.stride, t, d, work.first);
+    const Rows q = floats_of(qkv.row(sample * t) + h * 3 * d, qkv.stride, t, 3 * d, work.qkv, 3 * d);
+    const auto o = Target<T>::make(out.row(sample * t) + h * d, out.stride, work.out, d);
+    const Rows keys = transposed_rows(q.data + d, q.ld, t, d, work.transposed);
+    const Rows values = whole_vectors(q.data + 2 * d, q.ld, t, d, work.first);
     for (Index i = 0; i < t; i += kTallRows) {
       const int rows = static_cast<int>(min_of(kTallRows, t - i));
-      chains<Triangle::none>(rows, d, q + i * qkv.stride, qkv.stride, 1, keys, i + rows, work.tile, score_ld);
-      for (int r = 0; r < rows; ++r)
-        softmax_row(work.tile + r * score_ld, i + r + 1, scale, probs.row(head * t + i + r), t);
-      chains_to<Triangle::end>(rows, i + 1, probs.row(head * t + i), probs.stride, 1, values, d, o + i * out.stride,
-                               out.stride, work.tile);
+      const auto p = Target<T>::make(probs.row(head * t + i), probs.stride, work.probs, t);
+      chains<Triangle::none>(rows, d, q.data + i * q.ld, q.ld, 1, keys, i + rows, work.tile, score_ld);
+      for (int r = 0; r < rows; ++r) softmax_row(work.tile + r * score_ld, i + r + 1, scale, p.data + r * p.ld, t);
+      chains_to<Triangle::end>(rows, i + 1, p.data, p.ld, 1, values, d, o.data + i * o.ld, o.ld, work.tile);
+      Target<T>::put(p, rows, t);
     }
+    Target<T>::put(o, t, d);
   }
 }
 
@@ -220,31 +268,33 @@ SEEKSIM_FN void chains_from_diagonal(Index t, Index d, const float* a, Index a_l
   }
 }
 
-void attention_backward_body(AttentionShape s, Mat<const float> dout, Mat<const float> qkv, Mat<const float> probs,
-                             Mat<float> grads, Mat<float> dqkv) {
+template <class T>
+void attention_backward_body(AttentionShape s, Mat<const T> dout, Mat<const T> qkv, Mat<const T> probs,
+                             Mat<float> grads, Mat<T> dqkv) {
   const Index d = s.head_dim, t = s.tokens;
-  const HeadScratch work = HeadScratch::make(s);
+  const auto work = HeadScratch<T>::make(s);
   const float scale = attention_scale(d);
   const Index dp_ld = round_to_vectors(t);
   for (Index head = 0; head < s.samples * s.heads; ++head) {
     const Index sample = head / s.heads, h = head % s.heads;
-    const float* const q = qkv.row(sample * t) + h * 3 * d;
-    const float* const go = dout.row(sample * t) + h * d;
-    const float* const p = probs.row(head * t);
-    float* const dq = dqkv.row(sample * t) + h * 3 * d;
-    const Rows values = transposed_rows(q + 2 * d, qkv.stride, t, d, work.transposed);
-    const Rows keys = whole_vectors(q + d, qkv.stride, t, d, work.first);
+    const Rows q = floats_of(qkv.row(sample * t) + h * 3 * d, qkv.stride, t, 3 * d, work.qkv, 3 * d);
+    const Rows go = floats_of(dout.row(sample * t) + h * d, dout.stride, t, d, work.out, d);
+    const Rows p = floats_of(probs.row(head * t), probs.stride, t, t, grads.row(t), grads.stride);
+    const auto dq = Target<T>::make(dqkv.row(sample * t) + h * 3 * d, dqkv.stride, work.dqkv, 3 * d);
+    const Rows values = transposed_rows(q.data + 2 * d, q.ld, t, d, work.transposed);
+    const Rows keys = whole_vectors(q.data + d, q.ld, t, d, work.first);
     for (Index i = 0; i < t; i += kTallRows) {
       const int rows = static_cast<int>(min_of(kTallRows, t - i));
-      chains<Triangle::none>(rows, d, go + i * dout.stride, dout.stride, 1, values, i + rows, work.tile, dp_ld);
+      chains<Triangle::none>(rows, d, go.data + i * go.ld, go.ld, 1, values, i + rows, work.tile, dp_ld);
       for (int r = 0; r < rows; ++r)
-        softmax_row_backward(work.tile + r * dp_ld, p + (i + r) * probs.stride, i + r + 1, scale, grads.row(i + r));
-      chains_to<Triangle::end>(rows, i + 1, grads.row(i), grads.stride, 1, keys, d, dq + i * dqkv.stride, dqkv.stride,
+        softmax_row_backward(work.tile + r * dp_ld, p.data + (i + r) * p.ld, i + r + 1, scale, grads.row(i + r));
+      chains_to<Triangle::end>(rows, i + 1, grads.row(i), grads.stride, 1, keys, d, dq.data + i * dq.ld, dq.ld,
                                work.tile);
     }
-    const Rows queries = whole_vectors(q, qkv.stride, t, d, work.first);
-    const Rows outputs = whole_vectors(go, dout.stride, t, d, work.second);
-    chains_from_diagonal(t, d, grads.data, grads.stride, queries, dq + d, dqkv.stride, work.tile);
-    chains_from_diagonal(t, d, p, probs.stride, outputs, dq + 2 * d, dqkv.stride, work.tile);
+    const Rows queries = whole_vectors(q.data, q.ld, t, d, work.first);
+    const Rows outputs = whole_vectors(go.data, go.ld, t, d, work.second);
+    chains_from_diagonal(t, d, grads.data, grads.stride, queries, dq.data + d, dq.ld, work.tile);
+    chains_from_diagonal(t, d, p.data, p.ld, outputs, dq.data + 2 * d, dq.ld, work.tile);
+    Target<T>::put(dq, t, 3 * d);
   }
 }

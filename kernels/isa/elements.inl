@@ -1,10 +1,16 @@
-// Elementwise kernels, casts, row and tree sums, the optimizer. Included by elements_*.cpp after simd.inl.
+// Elementwise kernels, row and tree sums. T is the type in which a tensor is stored; arithmetic is fp32 whatever it is
+// (storage.inl). Included by elements_*.cpp after lanes.inl.
 
 using V = SimdOps;
 
-template <class F>
-SEEKSIM_FN void map(const float* x, float* y, Index n, F f) {
+template <class T, class F>
+SEEKSIM_FN void map(const T* x, T* y, Index n, F f) {
   for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA { store_lanes(y + i, lanes, f(load_lanes(x + i, lanes))); });
+}
+
+template <class T>
+void gelu_forward_body(const T* x, T* y, Index n) {
+  map(x, y, n, [](Vf a) SEEKSIM_LAMBDA { return math::gelu<V>(a); });
 }
 
 void unary_body(Unary f, const float* x, float* y, Index n) {
@@ -18,122 +24,45 @@ void unary_body(Unary f, const float* x, float* y, Index n) {
     case Unary::inverse_sqrt:
       return map(x, y, n, [](Vf a) SEEKSIM_LAMBDA { return math::inverse_sqrt<V>(a); });
     case Unary::gelu:
-      return map(x, y, n, [](Vf a) SEEKSIM_LAMBDA { return math::gelu<V>(a); });
+      return gelu_forward_body(x, y, n);
     case Unary::gelu_grad:
       return map(x, y, n, [](Vf a) SEEKSIM_LAMBDA { return math::gelu_grad<V>(a); });
   }
 }
 
-void gelu_backward_body(const float* dy, const float* x, float* dx, Index n) {
+template <class T>
+void gelu_backward_body(const T* dy, const T* x, T* dx, Index n) {
   for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
     const Vf slope = math::gelu_grad<V>(load_lanes(x + i, lanes));
     store_lanes(dx + i, lanes, V::mul(load_lanes(dy + i, lanes), slope));
   });
 }
 
-void add_body(const float* a, const float* b, float* y, Index n) {
+// y may be a or b. Sum and terms are stored as To and T: residuals in one type, or a float sum of 16-bit terms.
+template <class To, class T>
+void add_body(const To* a, const T* b, To* y, Index n) {
   for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
     store_lanes(y + i, lanes, V::add(load_lanes(a + i, lanes), load_lanes(b + i, lanes)));
   });
+}
+
+template <class T>
+void accumulate_body(float* sum, const T* x, Index n) {
+  add_body<float, T>(sum, x, sum, n);
 }
 
 void scale_body(float* x, Index n, float factor) {
   map(x, x, n, [factor](Vf a) SEEKSIM_LAMBDA { return V::mul(a, splat(factor)); });
 }
 
-// ---- optimizer ----
-
-template <bool kDecay, bool kDecoupled>
-void adamw_loop(const AdamWStep& step, const float* grad, float* p, float* m, float* v, Index n) {
-  const auto lanes_of_step = adamw_lanes<V>(step);
-  for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
-    Vf pi = load_lanes(p + i, lanes), mi = load_lanes(m + i, lanes), vi = load_lanes(v + i, lanes);
-    adamw_body<V, kDecay, kDecoupled>(lanes_of_step, load_lanes(grad + i, lanes), pi, mi, vi);
-    store_lanes(p + i, lanes, pi);
-    store_lanes(m + i, lanes, mi);
-    store_lanes(v + i, lanes, vi);
-  });
+template <class From, class To>
+void convert_body(const From* x, To* y, Index n) {
+  convert(x, y, n);
 }
 
-void adamw_body_of_step(const AdamWStep& step, const float* grad, float* p, float* m, float* v, Index n) {
-  if (step.weight_decay == 0.0F) return adamw_loop<false, false>(step, grad, p, m, v, n);
-  if (step.decoupled) return adamw_loop<true, true>(step, grad, p, m, v, n);
-  return adamw_loop<true, false>(step, grad, p, m, v, n);
-}
-
-// ---- casts ----
-
-#if defined(__AVX512F__)
-SEEKSIM_FN void store_u16(std::uint16_t* y, Vu h) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(y), _mm512_cvtepi32_epi16(reinterpret_cast<__m512i>(h)));
-}
-SEEKSIM_FN Vu load_u16(const std::uint16_t* x) {
-  return reinterpret_cast<Vu>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(x))));
-}
-#elif defined(__AVX2__)
-SEEKSIM_FN void store_u16(std::uint16_t* y, Vu h) {
-  const __m256i v = reinterpret_cast<__m256i>(h);
-  const __m128i packed = _mm_packus_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(y), packed);
-}
-SEEKSIM_FN Vu load_u16(const std::uint16_t* x) {
-  return reinterpret_cast<Vu>(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x))));
-}
-#else
-SEEKSIM_FN void store_u16(std::uint16_t* y, Vu h) { *y = static_cast<std::uint16_t>(h); }
-SEEKSIM_FN Vu load_u16(const std::uint16_t* x) { return *x; }
-#endif
-
-// Whole vectors, then the rest one by one with the same body on single floats.
-template <class Wide, class Single>
-SEEKSIM_FN void narrow(const float* x, std::uint16_t* y, Index n, Wide wide, Single single) {
-  Index i = 0;
-  for (; i + kW <= n; i += kW) store_u16(y + i, wide(load(x + i)));
-  for (; i < n; ++i) y[i] = static_cast<std::uint16_t>(single(x[i]));
-}
-
-template <class Wide, class Single>
-SEEKSIM_FN void widen(const std::uint16_t* x, float* y, Index n, Wide wide, Single single) {
-  Index i = 0;
-  for (; i + kW <= n; i += kW) store(y + i, wide(load_u16(x + i)));
-  for (; i < n; ++i) y[i] = single(x[i]);
-}
-
-// The hardware's fp16 conversion is exact but for NaNs, which it does not make canonical (measured over all inputs).
-SEEKSIM_FN Vu to_fp16_lanes(Vf x) {
-#if defined(__AVX512F__)
-  const auto h = _mm512_cvtepu16_epi32(_mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-  return x != x ? V::ulit(0x7fffU) : reinterpret_cast<Vu>(h);
-#elif defined(__AVX2__)
-  const auto h = _mm256_cvtepu16_epi32(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-  return x != x ? V::ulit(0x7fffU) : reinterpret_cast<Vu>(h);
-#else
-  return cast::to_fp16<V>(x);
-#endif
-}
-
-void to_bf16_body(const float* x, std::uint16_t* y, Index n) {
-  narrow(
-      x, y, n, [](Vf a) SEEKSIM_LAMBDA { return cast::to_bf16<V>(a); },
-      [](float a) SEEKSIM_LAMBDA { return cast::to_bf16<FloatOps>(a); });
-}
-
-void to_fp16_body(const float* x, std::uint16_t* y, Index n) {
-  narrow(
-      x, y, n, [](Vf a) SEEKSIM_LAMBDA { return to_fp16_lanes(a); },
-      [](float a) SEEKSIM_LAMBDA { return cast::to_fp16<FloatOps>(a); });
-}
-
-void from_bf16_body(const std::uint16_t* x, float* y, Index n) {
-  widen(
-      x, y, n, [](Vu h) SEEKSIM_LAMBDA { return cast::from_bf16<V>(h); },
-      [](std::uint32_t h) SEEKSIM_LAMBDA { return cast::from_bf16<FloatOps>(h); });
-}
-
-void from_fp16_body(const std::uint16_t* x, float* y, Index n) {
-  widen(
-      x, y, n, [](Vu h) SEEKSIM_LAMBDA { return cast::from_fp16<V>(h); },
-      [](std::uint32_t h) SEEKSIM_LAMBDA { return cast::from_fp16<FloatOps>(h); });
+template <class T>
+void round_through_body(float* x, Index n) {
+  map(x, x, n, [](Vf a) SEEKSIM_LAMBDA { return rounded_to<T>(a); });
 }
 
 void normal_body(const std::uint32_t* words, float* z, Index n, float stddev) {
@@ -146,16 +75,23 @@ void normal_body(const std::uint32_t* words, float* z, Index n, float stddev) {
 
 // ---- sums ----
 
-float norm2_body(const float* x, Index n) {
+template <class T>
+float norm2_body(const T* x, Index n) {
   return lane_sum(n, [&](Vf s, Index i, auto lanes) SEEKSIM_LAMBDA {
     const Vf v = load_lanes(x + i, lanes);
     return V::fma(v, v, s);
   });
 }
 
-Index count_nonfinite_body(const float* x, Index n) {
+// By bit patterns: all ones in the exponent.
+SEEKSIM_FN bool is_finite(float x) { return (FloatOps::bits(x) & 0x7f800000U) != 0x7f800000U; }
+SEEKSIM_FN bool is_finite(bf16 x) { return (x.bits & 0x7f80U) != 0x7f80U; }
+SEEKSIM_FN bool is_finite(fp16 x) { return (x.bits & 0x7c00U) != 0x7c00U; }
+
+template <class T>
+Index count_nonfinite_body(const T* x, Index n) {
   Index count = 0;
-  for (Index i = 0; i < n; ++i) count += (FloatOps::bits(x[i]) & 0x7f800000U) == 0x7f800000U ? 1 : 0;
+  for (Index i = 0; i < n; ++i) count += is_finite(x[i]) ? 0 : 1;
   return count;
 }
 
@@ -172,7 +108,7 @@ void tree_parts_body(const float* const* parts, const int* adds_after, Index cou
       stack[top++] = parts[p] + begin;
       for (int a = 0; a < adds_after[p]; ++a, --top) {
         float* const sum = work + (top - 2) * kChunk;
-        add_body(stack[top - 2], stack[top - 1], sum, size);
+        add_body<float, float>(stack[top - 2], stack[top - 1], sum, size);
         stack[top - 2] = sum;
       }
     }
@@ -213,9 +149,9 @@ struct TreeCounter {
 };
 
 // One block of columns: kN vectors, the last of `lanes` lanes.
-template <int kN, bool kScaled, class Lanes>
-SEEKSIM_FN void column_block(Mat<const float> dy, Mat<const float> x, const float* mean, const float* rstd,
-                             Index tokens, Index column, Lanes lanes, float* plain, float* scaled) {
+template <int kN, bool kScaled, class T, class Lanes>
+SEEKSIM_FN void column_block(Mat<const T> dy, Mat<const T> x, const float* mean, const float* rstd, Index tokens,
+                             Index column, Lanes lanes, float* plain, float* scaled) {
   constexpr int kAll = kScaled ? 2 * kN : kN;
   const Index segment = slab_size(tokens);
   Vf* const work = reinterpret_cast<Vf*>(scratch(Scratch::rows, (64 + 8) * kAll * kW));
@@ -250,9 +186,9 @@ SEEKSIM_FN void column_block(Mat<const float> dy, Mat<const float> x, const floa
   }
 }
 
-template <bool kScaled>
-void column_sums_loop(Mat<const float> dy, Mat<const float> x, const float* mean, const float* rstd, Index tokens,
-                      float* plain, float* scaled) {
+template <bool kScaled, class T>
+void column_sums_loop(Mat<const T> dy, Mat<const T> x, const float* mean, const float* rstd, Index tokens, float* plain,
+                      float* scaled) {
   Index c = 0;
   for (; c + 4 * kW <= dy.cols; c += 4 * kW)
     column_block<4, kScaled>(dy, x, mean, rstd, tokens, c, AllLanes{}, plain, scaled);
@@ -260,8 +196,9 @@ void column_sums_loop(Mat<const float> dy, Mat<const float> x, const float* mean
   if (c < dy.cols) column_block<1, kScaled>(dy, x, mean, rstd, tokens, c, static_cast<int>(dy.cols - c), plain, scaled);
 }
 
-void column_sums_body(Mat<const float> dy, Mat<const float> x, const float* mean, const float* rstd, Index tokens,
-                      float* plain, float* scaled) {
+template <class T>
+void column_sums_body(Mat<const T> dy, Mat<const T> x, const float* mean, const float* rstd, Index tokens, float* plain,
+                      float* scaled) {
   if (scaled != nullptr) return column_sums_loop<true>(dy, x, mean, rstd, tokens, plain, scaled);
   return column_sums_loop<false>(dy, x, mean, rstd, tokens, plain, scaled);
 }

@@ -7,6 +7,8 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 
+#include <type_traits>
+
 #include "kernels/cast_body.h"
 #include "kernels/isa/table.h"
 #include "kernels/math.h"
@@ -19,31 +21,58 @@ namespace {
 
 #include "kernels/isa/simd.inl"
 
+#include "kernels/isa/storage.inl"
+
+#include "kernels/isa/lanes.inl"
+
 #include "kernels/isa/elements.inl"
 
 #include "kernels/isa/rows.inl"
+
+#include "kernels/isa/optimizer.inl"
+
+#include "kernels/isa/range.inl"
+
+template <class T>
+constexpr StoredElements<T> kStored = {
+    .gelu_forward = gelu_forward_body<T>,
+    .gelu_backward = gelu_backward_body<T>,
+    .add = add_body<T, T>,
+    .accumulate = accumulate_body<T>,
+    .layer_norm_forward = layer_norm_forward_body<T>,
+    .layer_norm_backward = layer_norm_backward_body<T>,
+    .column_sums = column_sums_body<T>,
+    .softmax_cross_entropy = softmax_cross_entropy_body<T>,
+    .norm2 = norm2_body<T>,
+    .count_nonfinite = count_nonfinite_body<T>,
+    .range = range_body<T>,
+};
+
+template <class T>
+constexpr HalfElements<T> kHalf = {
+    .narrow = convert_body<float, T>,
+    .widen = convert_body<T, float>,
+    .round_through = round_through_body<T>,
+    .adamw_copying = adamw_copying_body<float, T>,
+    .adamw_of_half_copying = adamw_copying_body<T, T>,
+    .adamw_rounding = adamw_rounding_body<float, T>,
+    .adamw_of_half_rounding = adamw_rounding_body<T, T>,
+};
 
 }  // namespace
 
 const ElementTable& SEEKSIM_ELEMENT_TABLE() {
   static constexpr ElementTable kTable = {
+      .in_float = kStored<float>,
+      .in_bf16 = kStored<bf16>,
+      .in_fp16 = kStored<fp16>,
+      .of_bf16 = kHalf<bf16>,
+      .of_fp16 = kHalf<fp16>,
       .unary = unary_body,
-      .gelu_backward = gelu_backward_body,
-      .add = add_body,
       .scale = scale_body,
       .adamw = adamw_body_of_step,
-      .to_bf16 = to_bf16_body,
-      .to_fp16 = to_fp16_body,
-      .from_bf16 = from_bf16_body,
-      .from_fp16 = from_fp16_body,
       .normal_of_words = normal_body,
-      .norm2 = norm2_body,
-      .count_nonfinite = count_nonfinite_body,
       .tree_parts = tree_parts_body,
-      .layer_norm_forward = layer_norm_forward_body,
-      .layer_norm_backward = layer_norm_backward_body,
-      .column_sums = column_sums_body,
-      .softmax_cross_entropy = softmax_cross_entropy_body,
   };
   return kTable;
 }

@@ -184,25 +184,27 @@ class Pieces {
   Index at_ = 0, segment_index_ = 0;
 };
 
-// One product, prepared: panels of A have rows(p) rows each, cut evenly.
+// One product of operands stored as T into a C stored as To, prepared: panels of A have rows(p) rows each, cut evenly.
+template <class T, class To>
 struct Product {
   bool ta, tb;
-  Mat<const float> a, b;
-  Mat<float> c;
+  Mat<const T> a, b;
+  Mat<To> c;
   Index m, n, k, segment;
-  const float* bias;
+  const T* bias;
   Index row_panels;
 
   SEEKSIM_FN Index row_begin(const Product& g, Index panel) { return panel * g.m / g.row_panels; }
 };
 
 // Panels [first, last) of A, one after the other; panel p starts at (row_begin(p) - row_begin(first)) * k.
-void pack_a(const Product& g, Index first, Index last, float* out) {
-  const Index base = Product::row_begin(g, first);
-  RowPanel group[kPanelsAtOnce];
+template <class T, class To>
+void pack_a(const Product<T, To>& g, Index first, Index last, float* out) {
+  const Index base = Product<T, To>::row_begin(g, first);
+  RowPanel<T> group[kPanelsAtOnce];
   int count = 0;
   for (Index p = first; p < last; ++p) {
-    const Index i = Product::row_begin(g, p), rows = Product::row_begin(g, p + 1) - i;
+    const Index i = Product<T, To>::row_begin(g, p), rows = Product<T, To>::row_begin(g, p + 1) - i;
     float* const to = out + (i - base) * g.k;
     if (!g.ta) {
       pack_transposed(g.a.row(i), g.a.stride, rows, g.k, rows, to);
@@ -216,8 +218,9 @@ void pack_a(const Product& g, Index first, Index last, float* out) {
 }
 
 // Columns [begin, end) of B in panels of kCols; the panel at column j starts at (j - begin) * k.
-void pack_b(const Product& g, Index begin, Index end, float* out) {
-  RowPanel group[kPanelsAtOnce];
+template <class T, class To>
+void pack_b(const Product<T, To>& g, Index begin, Index end, float* out) {
+  RowPanel<T> group[kPanelsAtOnce];
   int count = 0;
   for (Index j = begin; j < end; j += kCols) {
     const Index columns = min_of(kCols, g.n - j);
@@ -234,62 +237,61 @@ void pack_b(const Product& g, Index begin, Index end, float* out) {
 }
 
 // All of K for one panel of B against the packed panels [first, last) of A. b: packed (stride kCols) or B itself.
-void column_strip(const Product& g, const float* packed_a, Index first, Index last, Index column, const float* b,
+template <class T, class To>
+void column_strip(const Product<T, To>& g, const float* packed_a, Index first, Index last, Index column, const float* b,
                   Index b_stride, float* tiles) {
   const Index columns = min_of(kCols, g.n - column);
   const int vectors = static_cast<int>((columns + kW - 1) / kW);
-  const bool whole = columns % kW == 0;
+  const bool in_place = !kIsHalf<To> && columns % kW == 0;
   Pieces pieces(g.k, g.segment);
   const Index panel_floats = Pieces::slots(pieces) * kTileFloats;
-  float ragged[kTileFloats];  // a tile at a ragged right edge, before its columns are copied out
-  float bias[kCols];
-  const float* bias_at = g.bias != nullptr ? g.bias + column : nullptr;
-  if (bias_at != nullptr && !whole) {
-    for (Index j = 0; j < kCols; ++j) bias[j] = j < columns ? g.bias[column + j] : 0.0F;
-    bias_at = bias;
-  }
+  float apart[kTileFloats];  // a tile at a ragged right edge, or one that is rounded, before it is copied out
+  float bias[kCols] = {};
+  if (g.bias != nullptr) convert(g.bias + column, bias, columns);
   Piece group[Pieces::kMostPieces];
   while (const int count = Pieces::next_group(pieces, group)) {
     TileJob job{group,    count,   group[0].begin, nullptr, b + group[0].begin * b_stride,
-                b_stride, nullptr, ragged,         kCols,   bias_at};
+                b_stride, nullptr, apart,          kCols,   g.bias != nullptr ? bias : nullptr};
     const bool end = group[count - 1].final;
     for (Index p = first; p < last; ++p) {
-      const Index i = Product::row_begin(g, p), rows = Product::row_begin(g, p + 1) - i;
-      job.a = packed_a + (i - Product::row_begin(g, first)) * g.k + job.base * rows;
+      const Index i = Product<T, To>::row_begin(g, p), rows = Product<T, To>::row_begin(g, p + 1) - i;
+      job.a = packed_a + (i - Product<T, To>::row_begin(g, first)) * g.k + job.base * rows;
       job.slots = tiles + (p - first) * panel_floats;
-      if (whole) {
-        job.c = g.c.row(i) + column;
-        job.ldc = g.c.stride;
+      if constexpr (!kIsHalf<To>) {
+        if (in_place) {
+          job.c = g.c.row(i) + column;
+          job.ldc = g.c.stride;
+        }
       }
       kTiles.at[rows][vectors](job);
-      if (end && !whole) {
-        for (Index r = 0; r < rows; ++r)
-          for (Index j = 0; j < columns; ++j) g.c(i + r, column + j) = ragged[r * kCols + j];
+      if (end && !in_place) {
+        for (Index r = 0; r < rows; ++r) convert(apart + r * kCols, g.c.row(i + r) + column, columns);
       }
     }
   }
 }
 
-void gemm_body(bool ta, bool tb, Mat<const float> a, Mat<const float> b, Mat<float> c, Index segment,
-               const float* bias) {
+template <class T, class To>
+void gemm_body(bool ta, bool tb, Mat<const T> a, Mat<const T> b, Mat<To> c, Index segment, const T* bias) {
   const Index k = ta ? a.rows : a.cols;
   if (c.rows == 0 || c.cols == 0) return;
   if (k == 0) {
     for (Index i = 0; i < c.rows; ++i)
-      for (Index j = 0; j < c.cols; ++j) c(i, j) = bias != nullptr ? FloatOps::add(0.0F, bias[j]) : 0.0F;
+      for (Index j = 0; j < c.cols; ++j)
+        c(i, j) = from_float<To>(bias != nullptr ? FloatOps::add(0.0F, as_float(bias[j])) : 0.0F);
     return;
   }
-  const Product g{ta,
-                  tb,
-                  a,
-                  b,
-                  c,
-                  c.rows,
-                  c.cols,
-                  k,
-                  segment <= 0 || segment > k ? k : segment,
-                  bias,
-                  (c.rows + kRows - 1) / kRows};
+  const Product<T, To> g{ta,
+                         tb,
+                         a,
+                         b,
+                         c,
+                         c.rows,
+                         c.cols,
+                         k,
+                         segment <= 0 || segment > k ? k : segment,
+                         bias,
+                         (c.rows + kRows - 1) / kRows};
   constexpr Index kBlockA = 288 * 1024;       // floats of packed A: a good half of a 2 MiB second-level cache
   constexpr Index kBlockB = 8 * 1024 * 1024;  // floats of packed B kept over all blocks of A
   constexpr Index kNear = 64 * 1024;          // floats of B packed at a time, then used while still near
@@ -300,7 +302,7 @@ void gemm_body(bool ta, bool tb, Mat<const float> a, Mat<const float> b, Mat<flo
   const Index near = max_of(kCols, kNear / k / kCols * kCols);      // columns
   const Index far = max_of(near, min_of((g.n + kCols - 1) / kCols * kCols, kBlockB / k / kCols * kCols));
   const Index columns_b = blocks_a == 1 ? near : far;
-  const bool direct = !tb && g.row_panels <= kFewPanels && blocks_a == 1;
+  const bool direct = !kIsHalf<T> && !tb && g.row_panels <= kFewPanels && blocks_a == 1;
   const Index direct_end = direct ? g.n / kCols * kCols : 0;  // columns of B that are read in place
   const Pieces pieces(k, g.segment);
   float* const packed_a = scratch(Scratch::gemm_a, panels_a * kRows * k + kW);
@@ -308,8 +310,10 @@ void gemm_body(bool ta, bool tb, Mat<const float> a, Mat<const float> b, Mat<flo
   float* const tiles = scratch(Scratch::gemm_tiles, panels_a * Pieces::slots(pieces) * kTileFloats);
 
   if (blocks_a == 1) pack_a(g, 0, g.row_panels, packed_a);
-  for (Index j = 0; j < direct_end; j += kCols)
-    column_strip(g, packed_a, 0, g.row_panels, j, b.data + j, b.stride, tiles);
+  if constexpr (!kIsHalf<T>) {
+    for (Index j = 0; j < direct_end; j += kCols)
+      column_strip(g, packed_a, 0, g.row_panels, j, b.data + j, b.stride, tiles);
+  }
   for (Index begin = direct_end; begin < g.n; begin += columns_b) {
     const Index end = min_of(begin + columns_b, g.n);
     for (Index first = 0; first < g.row_panels; first += panels_a) {

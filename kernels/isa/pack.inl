@@ -1,6 +1,7 @@
 // Copies an operand of a product into panels: for each k, the `width` neighbouring rows of op(A) or columns of op(B)
 // that a micro-kernel consumes together. Rows and columns past the edge hold copies of the last one (they are computed
-// and thrown away); k is never padded. Writes up to kW - 1 floats past the end of a panel. Included by products_*.cpp.
+// and thrown away); k is never padded. Writes up to kW - 1 floats past the end of a panel. Panels hold floats whatever
+// T the source is stored in: the micro-kernels know one type. Included by products_*.cpp.
 
 // r[i] <-> column i of the kW x kW block held in r.
 #if defined(__AVX512F__)
@@ -60,8 +61,9 @@ SEEKSIM_FN void transpose(Vf (&)[1]) {}
 #endif
 
 // One block of up to kW source rows, k contiguous: out[k * stride + i] = src[i * ld + k].
-SEEKSIM_FN void pack_transposed_block(const float* src, Index ld, Index rows, Index k_count, Index stride, float* out) {
-  const float* row[kW];
+template <class T>
+SEEKSIM_FN void pack_transposed_block(const T* src, Index ld, Index rows, Index k_count, Index stride, float* out) {
+  const T* row[kW];
   for (int i = 0; i < kW; ++i) row[i] = src + min_of(i, rows - 1) * ld;
   Index k = 0;
   for (; k + kW <= k_count; k += kW) {
@@ -73,12 +75,13 @@ SEEKSIM_FN void pack_transposed_block(const float* src, Index ld, Index rows, In
     for (int i = 0; i < kW; ++i) store(out + (k + i) * stride, r[i]);
   }
   for (; k < k_count; ++k)
-    for (int i = 0; i < min_of(kW, stride); ++i) out[k * stride + i] = row[i][k];
+    for (int i = 0; i < min_of(kW, stride); ++i) out[k * stride + i] = as_float(row[i][k]);
 }
 
 // A panel of `width` source rows of which `rows` exist. Blocks overlap in memory when width is not a multiple of kW:
 // each k is written after the one before, so that what spills over is overwritten.
-void pack_transposed(const float* src, Index ld, Index rows, Index k_count, Index width, float* out) {
+template <class T>
+void pack_transposed(const T* src, Index ld, Index rows, Index k_count, Index width, float* out) {
   for (Index i = 0; i < width; i += kW) {
     const Index at = min_of(i, rows - 1);
     pack_transposed_block(src + at * ld, ld, max_of(rows - i, 1), k_count, width, out + i);
@@ -87,16 +90,18 @@ void pack_transposed(const float* src, Index ld, Index rows, Index k_count, Inde
 
 // Neighbouring panels whose source has k as its rows: out[k * width + i] = src[k * ld + i]. They are filled together, k
 // by k, so that the source is read in long stretches.
+template <class T>
 struct RowPanel {
-  const float* src;
+  const T* src;
   Index columns;  // that exist; the rest of `width` repeats the last one
   Index width;
   float* out;
 };
 
 // Panels of B: width 2 kW.
-SEEKSIM_FN void pack_row_wide(const RowPanel& panel, Index ld, Index k) {
-  const float* const from = panel.src + k * ld;
+template <class T>
+SEEKSIM_FN void pack_row_wide(const RowPanel<T>& panel, Index ld, Index k) {
+  const T* const from = panel.src + k * ld;
   float* const to = panel.out + k * 2 * kW;
   __builtin_prefetch(from + 4 * ld);
   __builtin_prefetch(from + 4 * ld + kW);
@@ -105,12 +110,13 @@ SEEKSIM_FN void pack_row_wide(const RowPanel& panel, Index ld, Index k) {
     store(to + kW, load(from + kW));
     return;
   }
-  for (Index i = 0; i < 2 * kW; ++i) to[i] = from[min_of(i, panel.columns - 1)];
+  for (Index i = 0; i < 2 * kW; ++i) to[i] = as_float(from[min_of(i, panel.columns - 1)]);
 }
 
 // Panels of A: all columns exist.
-SEEKSIM_FN void pack_row_narrow(const RowPanel& panel, Index ld, Index k) {
-  const float* const from = panel.src + k * ld;
+template <class T>
+SEEKSIM_FN void pack_row_narrow(const RowPanel<T>& panel, Index ld, Index k) {
+  const T* const from = panel.src + k * ld;
   float* const to = panel.out + k * panel.width;
   for (Index i = 0; i < panel.width; i += kW) {
     const int n = static_cast<int>(min_of(kW, panel.width - i));
@@ -120,8 +126,8 @@ SEEKSIM_FN void pack_row_narrow(const RowPanel& panel, Index ld, Index k) {
 
 constexpr int kPanelsAtOnce = 8;
 
-template <bool kWide>
-void pack_rows(const RowPanel* panels, int count, Index ld, Index k_count) {
+template <bool kWide, class T>
+void pack_rows(const RowPanel<T>* panels, int count, Index ld, Index k_count) {
   for (Index k = 0; k < k_count; ++k) {
     for (int p = 0; p < count; ++p) {
       if constexpr (kWide) {

@@ -7,6 +7,9 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 
+#include <type_traits>
+
+#include "kernels/cast_body.h"
 #include "kernels/isa/table.h"
 #include "kernels/math.h"
 #include "kernels/scalar.h"
@@ -17,19 +20,31 @@ namespace {
 
 #include "kernels/isa/simd.inl"
 
+#include "kernels/isa/storage.inl"
+
+#include "kernels/isa/lanes.inl"
+
 #include "kernels/isa/pack.inl"
 
 #include "kernels/isa/gemm.inl"
 
 #include "kernels/isa/attention.inl"
 
+template <class T>
+constexpr StoredProducts<T> kStored = {
+    .gemm = gemm_body<T, T>,
+    .gemm_to_float = gemm_body<T, float>,
+    .attention_forward = attention_forward_body<T>,
+    .attention_backward = attention_backward_body<T>,
+};
+
 }  // namespace
 
 const ProductTable& SEEKSIM_PRODUCT_TABLE() {
   static constexpr ProductTable kTable = {
-      .gemm = gemm_body,
-      .attention_forward = attention_forward_body,
-      .attention_backward = attention_backward_body,
+      .in_float = kStored<float>,
+      .in_bf16 = kStored<bf16>,
+      .in_fp16 = kStored<fp16>,
   };
   return kTable;
 }

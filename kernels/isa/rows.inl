@@ -1,16 +1,18 @@
 // Kernels that work row by row: layer norm and softmax cross-entropy. Included by elements_*.cpp after elements.inl.
 
-SEEKSIM_FN float row_sum(const float* x, Index n) {
+template <class T>
+SEEKSIM_FN float row_sum(const T* x, Index n) {
   return lane_sum(n, [x](Vf s, Index i, auto lanes) SEEKSIM_LAMBDA { return V::add(s, load_lanes(x + i, lanes)); });
 }
 
-void layer_norm_forward_body(Mat<const float> x, const float* gamma, const float* beta, float eps, Mat<float> y,
-                             float* mean, float* rstd) {
+template <class T>
+void layer_norm_forward_body(Mat<const T> x, const T* gamma, const T* beta, float eps, Mat<T> y, float* mean,
+                             float* rstd) {
   const Index n = x.cols;
   const float count = FloatOps::from_int(static_cast<int>(n));
   for (Index r = 0; r < x.rows; ++r) {
-    const float* const xr = x.row(r);
-    float* const yr = y.row(r);
+    const T* const xr = x.row(r);
+    T* const yr = y.row(r);
     const float m = FloatOps::div(row_sum(xr, n), count);
     const float squares = lane_sum(n, [xr, m](Vf s, Index i, auto lanes) SEEKSIM_LAMBDA {
       const Vf d = V::sub(load_lanes(xr + i, lanes), splat(m));
@@ -27,13 +29,14 @@ void layer_norm_forward_body(Mat<const float> x, const float* gamma, const float
 }
 
 // With g = dy * gamma and xhat = (x - mean) * rstd:  dx = (g - sum(g)/n - xhat * sum(g xhat)/n) * rstd.
-void layer_norm_backward_body(Mat<const float> dy, Mat<const float> x, const float* gamma, const float* mean,
-                              const float* rstd, Mat<const float> residual, Mat<float> dx) {
+template <class T>
+void layer_norm_backward_body(Mat<const T> dy, Mat<const T> x, const T* gamma, const float* mean, const float* rstd,
+                              Mat<const T> residual, Mat<T> dx) {
   const Index n = x.cols;
   const float count = FloatOps::from_int(static_cast<int>(n));
   for (Index r = 0; r < x.rows; ++r) {
-    const float *const xr = x.row(r), *const dyr = dy.row(r);
-    float* const dxr = dx.row(r);
+    const T *const xr = x.row(r), *const dyr = dy.row(r);
+    T* const dxr = dx.row(r);
     const float m = mean[r], rs = rstd[r];
     const float sum = lane_sum(n, [=](Vf s, Index i, auto lanes) SEEKSIM_LAMBDA {
       return V::add(s, V::mul(load_lanes(dyr + i, lanes), load_lanes(gamma + i, lanes)));
@@ -43,7 +46,7 @@ void layer_norm_backward_body(Mat<const float> dy, Mat<const float> x, const flo
       return V::fma(V::mul(load_lanes(dyr + i, lanes), load_lanes(gamma + i, lanes)), xhat, s);
     });
     const Vf g_mean = splat(FloatOps::div(sum, count)), dot_mean = splat(FloatOps::div(dot, count));
-    const float* const skip = residual.data != nullptr ? residual.row(r) : nullptr;
+    const T* const skip = residual.data != nullptr ? residual.row(r) : nullptr;
     for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
       const Vf xhat = V::mul(V::sub(load_lanes(xr + i, lanes), splat(m)), splat(rs));
       const Vf g = V::mul(load_lanes(dyr + i, lanes), load_lanes(gamma + i, lanes));
@@ -56,7 +59,8 @@ void layer_norm_backward_body(Mat<const float> dy, Mat<const float> x, const flo
 }
 
 // exp(x - max) into e, slab by slab; returns the sum: F4 inside a slab, F3 over the slabs.
-SEEKSIM_FN float exp_row(const float* x, float max, float* e, Index n) {
+template <class T>
+SEEKSIM_FN float exp_row(const T* x, float max, float* e, Index n) {
   for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
     store_lanes(e + i, lanes, math::exp<V>(V::sub(load_lanes(x + i, lanes), splat(max))));
   });
@@ -74,23 +78,27 @@ SEEKSIM_FN float exp_row(const float* x, float max, float* e, Index n) {
   return sum;
 }
 
-void softmax_cross_entropy_body(Mat<const float> logits, const std::int32_t* targets, float scale, float* losses,
-                                Mat<float> dlogits) {
+template <class T>
+void softmax_cross_entropy_body(Mat<const T> logits, const std::int32_t* targets, float scale, float* losses,
+                                Mat<T> dlogits) {
   const Index n = logits.cols;
   for (Index r = 0; r < logits.rows; ++r) {
-    const float* const x = logits.row(r);
+    const T* const x = logits.row(r);
     const Index target = targets[r];
-    const float at_target = x[target];
+    const float at_target = as_float(x[target]);
     const float max = row_max(x, n);
-    float* const e = dlogits.data != nullptr ? dlogits.row(r) : scratch(Scratch::rows, n);
+    float* e = nullptr;
+    if constexpr (!kIsHalf<T>) e = dlogits.data != nullptr ? dlogits.row(r) : nullptr;
+    if (e == nullptr) e = scratch(Scratch::rows, n);
     const float sum = exp_row(x, max, e, n);
     losses[r] = FloatOps::sub(FloatOps::add(math::log<FloatOps>(sum), max), at_target);
     if (dlogits.data == nullptr) continue;
     const float inverse = FloatOps::div(1.0F, sum);
     const float hit = FloatOps::mul(FloatOps::sub(FloatOps::mul(e[target], inverse), 1.0F), scale);
+    T* const d = dlogits.row(r);
     for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
-      store_lanes(e + i, lanes, V::mul(V::mul(load_lanes(e + i, lanes), splat(inverse)), splat(scale)));
+      store_lanes(d + i, lanes, V::mul(V::mul(load_lanes(e + i, lanes), splat(inverse)), splat(scale)));
     });
-    e[target] = hit;
+    d[target] = from_float<T>(hit);
   }
 }

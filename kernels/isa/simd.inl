@@ -1,6 +1,6 @@
 // Vectors of the instruction set that this file is compiled for: SimdOps has FloatOps' names for kW lanes at once.
 // GCC's vector operators do + - * / and comparisons; each is one IEEE operation a lane. Included inside the anonymous
-// namespace of an isa/*_<set>.cpp.
+// namespace of an isa/*_<set>.cpp, before storage.inl and lanes.inl.
 
 #define SEEKSIM_FN static inline __attribute__((always_inline))
 #define SEEKSIM_UNROLL _Pragma("GCC unroll 32")
@@ -98,72 +98,3 @@ SEEKSIM_FN void store_first(float* p, int n, Vf x) {
 SEEKSIM_FN Vf take_first(int n, Vf x, Vf otherwise) { return n > 0 ? x : otherwise; }
 SEEKSIM_FN float fold_lanes(Vf v) { return v; }
 #endif
-
-SEEKSIM_FN Index min_of(Index a, Index b) { return a < b ? a : b; }
-SEEKSIM_FN Index max_of(Index a, Index b) { return a > b ? a : b; }
-
-// The number of lanes where it is known to be all of them.
-struct AllLanes {};
-
-// Calls f(i, lanes) for i = 0, kW, 2 kW, ...: with lanes = AllLanes while whole vectors remain, then once with the
-// number that is left.
-template <class Body>
-SEEKSIM_FN void for_vectors(Index n, Body f) {
-  Index i = 0;
-  for (; i + kW <= n; i += kW) f(i, AllLanes{});
-  if (i < n) f(i, static_cast<int>(n - i));
-}
-
-SEEKSIM_FN Vf load_lanes(const float* p, AllLanes) { return load(p); }
-SEEKSIM_FN Vf load_lanes(const float* p, int n) { return load_first(p, n); }
-SEEKSIM_FN void store_lanes(float* p, AllLanes, Vf x) { store(p, x); }
-SEEKSIM_FN void store_lanes(float* p, int n, Vf x) { store_first(p, n, x); }
-SEEKSIM_FN Vf keep_lanes(AllLanes, Vf x, Vf) { return x; }
-SEEKSIM_FN Vf keep_lanes(int n, Vf x, Vf otherwise) { return take_first(n, x, otherwise); }
-
-// F4. `step(s, i, lanes)` returns the accumulators s after the elements i .. i + lanes - 1; lanes past the end keep
-// theirs.
-constexpr int kLanes = 128;
-constexpr int kLaneVectors = kLanes / kW;
-
-template <class Step>
-SEEKSIM_FN float lane_sum(Index n, Step step) {
-  Vf s[kLaneVectors];
-  SEEKSIM_UNROLL
-  for (int q = 0; q < kLaneVectors; ++q) s[q] = splat(0.0F);
-  Index i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    SEEKSIM_UNROLL
-    for (int q = 0; q < kLaneVectors; ++q) s[q] = step(s[q], i + q * kW, AllLanes{});
-  }
-  SEEKSIM_UNROLL
-  for (int q = 0; q < kLaneVectors; ++q) {
-    const Index left = n - i - q * kW;
-    if (left >= kW) {
-      s[q] = step(s[q], i + q * kW, AllLanes{});
-    } else if (left > 0) {
-      const int lanes = static_cast<int>(left);
-      s[q] = take_first(lanes, step(s[q], i + q * kW, lanes), s[q]);
-    }
-  }
-  SEEKSIM_UNROLL
-  for (int half = kLaneVectors / 2; half > 0; half /= 2) {
-    SEEKSIM_UNROLL
-    for (int q = 0; q < half; ++q) s[q] = s[q] + s[q + half];
-  }
-  return fold_lanes(s[0]);
-}
-
-// F5: the largest element, by `x > m ? x : m`; the order does not matter (a NaN is skipped here and reaches the sum).
-SEEKSIM_FN float row_max(const float* x, Index n) {
-  Vf m = splat(-__builtin_inff());
-  for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
-    const Vf v = load_lanes(x + i, lanes);
-    m = keep_lanes(lanes, v > m ? v : m, m);
-  });
-  float lane[kW];
-  store(lane, m);
-  float result = lane[0];
-  for (int l = 1; l < kW; ++l) result = lane[l] > result ? lane[l] : result;
-  return result;
-}

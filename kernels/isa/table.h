@@ -7,47 +7,77 @@
 #include "kernels/gemm.h"
 #include "kernels/isa.h"
 #include "kernels/optimizer.h"
+#include "kernels/range.h"
 #include "kernels/unary.h"
 #include "kernels/view.h"
 
 namespace seeksim::kernels {
 
-// Matrix products: isa/products_*.cpp.
-struct ProductTable {
-  void (*gemm)(bool ta, bool tb, Mat<const float> a, Mat<const float> b, Mat<float> c, Index segment,
-               const float* bias);
-  void (*attention_forward)(AttentionShape, Mat<const float> qkv, Mat<float> probs, Mat<float> out);
-  void (*attention_backward)(AttentionShape, Mat<const float> dout, Mat<const float> qkv, Mat<const float> probs,
-                             Mat<float> scratch, Mat<float> dqkv);
+// Matrix products: isa/products_*.cpp. Operands are stored as T.
+template <class T>
+struct StoredProducts {
+  void (*gemm)(bool ta, bool tb, Mat<const T> a, Mat<const T> b, Mat<T> c, Index segment, const T* bias);
+  void (*gemm_to_float)(bool ta, bool tb, Mat<const T> a, Mat<const T> b, Mat<float> c, Index segment, const T* bias);
+  void (*attention_forward)(AttentionShape, Mat<const T> qkv, Mat<T> probs, Mat<T> out);
+  void (*attention_backward)(AttentionShape, Mat<const T> dout, Mat<const T> qkv, Mat<const T> probs,
+                             Mat<float> scratch, Mat<T> dqkv);
 };
 
-// Everything else: isa/elements_*.cpp.
-struct ElementTable {
-  void (*unary)(Unary, const float* x, float* y, Index n);
-  void (*gelu_backward)(const float* dy, const float* x, float* dx, Index n);
-  void (*add)(const float* a, const float* b, float* y, Index n);
-  void (*scale)(float* x, Index n, float factor);
-  void (*adamw)(const AdamWStep&, const float* grad, float* p, float* m, float* v, Index n);
-  void (*to_bf16)(const float*, std::uint16_t*, Index n);
-  void (*to_fp16)(const float*, std::uint16_t*, Index n);
-  void (*from_bf16)(const std::uint16_t*, float*, Index n);
-  void (*from_fp16)(const std::uint16_t*, float*, Index n);
-  // z[i] = normal quantile of the upper 24 bits of words[i], times stddev.
-  void (*normal_of_words)(const std::uint32_t* words, float* z, Index n, float stddev);
-  float (*norm2)(const float* x, Index n);  // F4 of x^2
-  Index (*count_nonfinite)(const float* x, Index n);
-  // Parts in ascending order of leaves; after part p has been pushed, adds_after[p] times the two topmost are added.
-  void (*tree_parts)(const float* const* parts, const int* adds_after, Index count, float* out, Index n, float factor);
-  void (*layer_norm_forward)(Mat<const float> x, const float* gamma, const float* beta, float eps, Mat<float> y,
-                             float* mean, float* rstd);
-  void (*layer_norm_backward)(Mat<const float> dy, Mat<const float> x, const float* gamma, const float* mean,
-                              const float* rstd, Mat<const float> residual, Mat<float> dx);
+struct ProductTable {
+  StoredProducts<float> in_float;
+  StoredProducts<bf16> in_bf16;
+  StoredProducts<fp16> in_fp16;
+};
+
+// Everything else: isa/elements_*.cpp. First what works on tensors stored as T.
+template <class T>
+struct StoredElements {
+  void (*gelu_forward)(const T* x, T* y, Index n);
+  void (*gelu_backward)(const T* dy, const T* x, T* dx, Index n);
+  void (*add)(const T* a, const T* b, T* y, Index n);
+  void (*accumulate)(float* sum, const T* x, Index n);  // sum += x
+  void (*layer_norm_forward)(Mat<const T> x, const T* gamma, const T* beta, float eps, Mat<T> y, float* mean,
+                             float* rstd);
+  void (*layer_norm_backward)(Mat<const T> dy, Mat<const T> x, const T* gamma, const float* mean, const float* rstd,
+                              Mat<const T> residual, Mat<T> dx);
   // Column sums over tokens (F2 in a sample, F3 over samples): of dy into `plain`, of dy * xhat into `scaled` (skipped
   // when null).
-  void (*column_sums)(Mat<const float> dy, Mat<const float> x, const float* mean, const float* rstd, Index tokens,
-                      float* plain, float* scaled);
-  void (*softmax_cross_entropy)(Mat<const float> logits, const std::int32_t* targets, float scale, float* losses,
-                                Mat<float> dlogits);
+  void (*column_sums)(Mat<const T> dy, Mat<const T> x, const float* mean, const float* rstd, Index tokens, float* plain,
+                      float* scaled);
+  void (*softmax_cross_entropy)(Mat<const T> logits, const std::int32_t* targets, float scale, float* losses,
+                                Mat<T> dlogits);
+  float (*norm2)(const T* x, Index n);  // F4 of x^2
+  Index (*count_nonfinite)(const T* x, Index n);
+  TensorRange (*range)(Mat<const T> x);
+};
+
+// What exists for 16 bits only.
+template <class T>
+struct HalfElements {
+  void (*narrow)(const float* x, T* y, Index n);
+  void (*widen)(const T* x, float* y, Index n);
+  void (*round_through)(float* x, Index n);
+  // fp32 masters and their copy; gradients in fp32 or in 16 bits.
+  void (*adamw_copying)(const AdamWStep&, const float* grad, float* p, float* m, float* v, T* copy, Index n);
+  void (*adamw_of_half_copying)(const AdamWStep&, const T* grad, float* p, float* m, float* v, T* copy, Index n);
+  // Parameters in 16 bits, without masters.
+  Stagnation (*adamw_rounding)(const AdamWStep&, const float* grad, T* p, float* m, float* v, Index n);
+  Stagnation (*adamw_of_half_rounding)(const AdamWStep&, const T* grad, T* p, float* m, float* v, Index n);
+};
+
+struct ElementTable {
+  StoredElements<float> in_float;
+  StoredElements<bf16> in_bf16;
+  StoredElements<fp16> in_fp16;
+  HalfElements<bf16> of_bf16;
+  HalfElements<fp16> of_fp16;
+  void (*unary)(Unary, const float* x, float* y, Index n);
+  void (*scale)(float* x, Index n, float factor);
+  void (*adamw)(const AdamWStep&, const float* grad, float* p, float* m, float* v, Index n);
+  // z[i] = normal quantile of the upper 24 bits of words[i], times stddev.
+  void (*normal_of_words)(const std::uint32_t* words, float* z, Index n, float stddev);
+  // Parts in ascending order of leaves; after part p has been pushed, adds_after[p] times the two topmost are added.
+  void (*tree_parts)(const float* const* parts, const int* adds_after, Index count, float* out, Index n, float factor);
 };
 
 const ProductTable& products_scalar();
@@ -60,5 +90,35 @@ const ElementTable& elements_avx512();
 // Of active_isa().
 const ProductTable& products();
 const ElementTable& elements();
+
+// Their parts for tensors stored as T.
+template <class T>
+const StoredProducts<T>& products_in() {
+  if constexpr (std::is_same_v<T, bf16>) {
+    return products().in_bf16;
+  } else if constexpr (std::is_same_v<T, fp16>) {
+    return products().in_fp16;
+  } else {
+    return products().in_float;
+  }
+}
+template <class T>
+const StoredElements<T>& elements_in() {
+  if constexpr (std::is_same_v<T, bf16>) {
+    return elements().in_bf16;
+  } else if constexpr (std::is_same_v<T, fp16>) {
+    return elements().in_fp16;
+  } else {
+    return elements().in_float;
+  }
+}
+template <class T>
+const HalfElements<T>& half_elements() {
+  if constexpr (std::is_same_v<T, bf16>) {
+    return elements().of_bf16;
+  } else {
+    return elements().of_fp16;
+  }
+}
 
 }  // namespace seeksim::kernels

@@ -6,42 +6,10 @@
 #include <cmath>
 #include <cstring>
 
-#include "tests/kernels/reference.h"
+#include "tests/kernels/half.h"
 
 namespace seeksim::kernels::test {
 namespace {
-
-// Value of a 16-bit pattern with `exponent_bits`, from the definition of the format.
-double value_of(std::uint16_t h, int exponent_bits) {
-  const int mantissa_bits = 15 - exponent_bits, bias = (1 << (exponent_bits - 1)) - 1;
-  const int exponent = (h & 0x7fff) >> mantissa_bits, mantissa = h & ((1 << mantissa_bits) - 1);
-  const double sign = h & 0x8000 ? -1.0 : 1.0;
-  if (exponent == (1 << exponent_bits) - 1) return mantissa ? NAN : sign * INFINITY;
-  const double fraction = std::ldexp(static_cast<double>(mantissa), -mantissa_bits);
-  return exponent == 0 ? sign * std::ldexp(fraction, 1 - bias) : sign * std::ldexp(1 + fraction, exponent - bias);
-}
-
-// Round to nearest, ties to even, by looking at the two neighbours of |x| among the format's values.
-std::uint16_t rounded(float x, int exponent_bits) {
-  if (std::isnan(x)) return 0x7fff;
-  const std::uint16_t sign = std::signbit(x) ? 0x8000 : 0;
-  const auto infinity = static_cast<std::uint16_t>(((1 << exponent_bits) - 1) << (15 - exponent_bits));
-  const double a = std::fabs(static_cast<double>(x));
-  std::uint16_t low = 0, high = infinity;  // low <= a; values grow with their patterns
-  while (low + 1 < high) {
-    const auto middle = static_cast<std::uint16_t>((low + high) / 2);
-    (value_of(middle, exponent_bits) <= a ? low : high) = middle;
-  }
-  if (a == INFINITY) return static_cast<std::uint16_t>(sign | infinity);
-  const double below = value_of(low, exponent_bits);
-  // Beyond the largest value, infinity takes the place of the next power of two.
-  const double above =
-      high == infinity ? 2 * value_of(static_cast<std::uint16_t>(infinity - (1 << (15 - exponent_bits))), exponent_bits)
-                       : value_of(high, exponent_bits);
-  const double middle = below + (above - below) / 2;
-  const bool up = a > middle || (a == middle && (low & 1));
-  return static_cast<std::uint16_t>(sign | (up ? high : low));
-}
 
 class Cast : public OnEveryIsa {};
 SEEKSIM_ON_EVERY_ISA(Cast);
@@ -51,8 +19,8 @@ TEST_P(Cast, WideningIsExactForAllPatterns) {
   std::vector<fp16> h(65536);
   for (std::uint32_t i = 0; i < 65536; ++i) b[i].bits = h[i].bits = static_cast<std::uint16_t>(i);
   Floats from_b(65536), from_h(65536);
-  from_bf16({}, {b.data(), 65536}, vec(from_b));
-  from_fp16({}, {h.data(), 65536}, vec(from_h));
+  widen<bf16>({}, {b.data(), 65536}, vec(from_b));
+  widen<fp16>({}, {h.data(), 65536}, vec(from_h));
   for (std::uint32_t i = 0; i < 65536; ++i) {
     const auto u = static_cast<std::uint16_t>(i);
     ASSERT_EQ(canonical(from_b[i]), canonical(static_cast<float>(value_of(u, 8)))) << i;
@@ -65,10 +33,10 @@ TEST_P(Cast, RoundTripsGiveBackEveryPattern) {
   std::vector<fp16> h(65536), h2(65536);
   for (std::uint32_t i = 0; i < 65536; ++i) b[i].bits = h[i].bits = static_cast<std::uint16_t>(i);
   Floats wide(65536);
-  from_bf16({}, {b.data(), 65536}, vec(wide));
-  to_bf16({}, vec(std::as_const(wide)), {b2.data(), 65536});
-  from_fp16({}, {h.data(), 65536}, vec(wide));
-  to_fp16({}, vec(std::as_const(wide)), {h2.data(), 65536});
+  widen<bf16>({}, {b.data(), 65536}, vec(wide));
+  narrow<bf16>({}, vec(std::as_const(wide)), {b2.data(), 65536});
+  widen<fp16>({}, {h.data(), 65536}, vec(wide));
+  narrow<fp16>({}, vec(std::as_const(wide)), {h2.data(), 65536});
   for (std::uint32_t i = 0; i < 65536; ++i) {
     const bool b_nan = std::isnan(value_of(b[i].bits, 8)), h_nan = std::isnan(value_of(h[i].bits, 5));
     ASSERT_EQ(b2[i].bits, b_nan ? 0x7fff : i);
@@ -88,8 +56,8 @@ TEST_P(Cast, NarrowingRoundsToNearestEven) {
   for (int i = 0; i < 20000; ++i) x.push_back(from_bits(static_cast<std::uint32_t>(rng())));
   std::vector<bf16> b(x.size());
   std::vector<fp16> h(x.size());
-  to_bf16({}, vec(std::as_const(x)), {b.data(), static_cast<Index>(x.size())});
-  to_fp16({}, vec(std::as_const(x)), {h.data(), static_cast<Index>(x.size())});
+  narrow<bf16>({}, vec(std::as_const(x)), {b.data(), static_cast<Index>(x.size())});
+  narrow<fp16>({}, vec(std::as_const(x)), {h.data(), static_cast<Index>(x.size())});
   for (std::size_t i = 0; i < x.size(); ++i) {
     ASSERT_EQ(b[i].bits, rounded(x[i], 8)) << std::hex << bits(x[i]);
     ASSERT_EQ(h[i].bits, rounded(x[i], 5)) << std::hex << bits(x[i]);
@@ -102,8 +70,8 @@ void expect_equal_on_every_set(std::uint64_t step) {
   std::vector<bf16> b(kChunk), want_b(kChunk);
   std::vector<fp16> h(kChunk), want_h(kChunk);
   const auto convert = [&](std::vector<bf16>& as_b, std::vector<fp16>& as_h) {
-    to_bf16({}, vec(std::as_const(x)), {as_b.data(), kChunk});
-    to_fp16({}, vec(std::as_const(x)), {as_h.data(), kChunk});
+    narrow<bf16>({}, vec(std::as_const(x)), {as_b.data(), kChunk});
+    narrow<fp16>({}, vec(std::as_const(x)), {as_h.data(), kChunk});
   };
   for (std::uint64_t begin = 0; begin < 1ULL << 32; begin += step * kChunk) {
     for (std::size_t i = 0; i < kChunk; ++i) x[i] = from_bits(static_cast<std::uint32_t>(begin + i * step));
