@@ -11,14 +11,16 @@ Estimate estimate(const Scenario& scenario) {
   const double v = d.model.vocab, t = d.model.context, c = d.model.width, l = d.model.layers, h = d.model.heads;
   const double micro = scenario.train.layout.micro_batch, ranks = scenario.world.ranks();
   Estimate estimate;
-  estimate.parameters = v * c + t * c + l * (12 * c * c + 13 * c) + 2 * c + (d.model.tied ? 0 : v * c);
+  estimate.parameters =
+      v * c + t * c + l * (12 * c * c + 13 * c) + 2 * c + (d.model.tied ? 0 : v * c) + (d.model.logit_scale ? 1 : 0);
   // Weights, gradient, two moments, and the subtree roots of the samples: at most two a level of the rank's share of
   // the batch, sent and received once each.
   const double levels = std::log2(std::max(2.0, double(d.global_batch) / ranks)) + 2;
   const double state = 4 * estimate.parameters * (4 + 2 * levels);
   // Activations kept for the backward pass, fp32: some 20 values of the width and the attention's probabilities, a
   // layer; logits and their gradient once.
-  const double activations = 4 * micro * (l * (20 * t * c + 2 * h * t * t) + 2 * t * v + 4 * t * c);
+  const double activations =
+      4 * micro * (l * (20 * t * c + 2 * h * t * t) + (d.model.logit_scale ? 3 : 2) * t * v + 4 * t * c);
   constexpr double kRank = 24 << 10;  // a fiber, its queues and its recorder
   estimate.bytes_per_rank = state + activations + kRank;
   estimate.bytes = estimate.bytes_per_rank * (ranks + 1) + double(d.data.bytes.size()) * 2;

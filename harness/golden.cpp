@@ -10,6 +10,7 @@
 #include "harness/files.h"
 #include "harness/json_text.h"
 #include "harness/problem.h"
+#include "runtime/gpt2_parameters.h"
 
 namespace seeksim::harness {
 
@@ -61,6 +62,8 @@ Json key_fields(const runtime::Definition& d) {
   fields["model"] = {{"family", m.family}, {"layers", m.layers},           {"width", m.width},
                      {"heads", m.heads},   {"context", m.context},         {"vocab", m.vocab},
                      {"tied", m.tied},     {"init_stddev", m.init_stddev}, {"norm_eps", m.norm_eps}};
+  if (m.logit_scale) fields["model"]["logit_scale"] = true;
+  if (!m.frozen.empty()) fields["model"]["frozen"] = runtime::frozen_names(m);
   // The text's content, not its name. A synthetic source has none.
   if (!d.data.tokens.empty()) {
     const XXH128_hash_t hash = XXH3_128bits(d.data.tokens.data(), d.data.tokens.size() * sizeof(d.data.tokens[0]));

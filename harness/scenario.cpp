@@ -48,6 +48,29 @@ void read_name(const Reader& top, Scenario& scenario) {
   }
 }
 
+// Every entry must name something: a misspelt one would train what shall not be.
+void read_frozen(const Reader& model, runtime::ModelPlan& plan) {
+  plan.frozen = {};
+  const Json* list = model.find("frozen");
+  if (list == nullptr || !list->is_array() || list->empty()) return;
+  const std::vector<std::string> names = runtime::parameter_names(plan);
+  for (std::size_t i = 0; i < list->size(); ++i) {
+    if (!(*list)[i].is_string()) continue;
+    const std::string pattern = (*list)[i].get<std::string>();
+    const bool known = std::any_of(names.begin(), names.end(),
+                                   [&](const std::string& name) { return runtime::matches(pattern, name); });
+    if (!known) {
+      model.findings().add(fmt::format("{}/{}", model.at("frozen"), i),
+                           fmt::format("no parameter of this model is called {}", in_quotes(pattern)),
+                           did_you_mean(pattern, names));
+    }
+    plan.frozen.push_back(pattern);
+  }
+  if (runtime::frozen_names(plan).size() == names.size()) {
+    model.problem("frozen", fmt::format("all {} parameters are frozen", names.size()), "Leave one to be trained.");
+  }
+}
+
 void read_model(const Reader& model, Scenario& scenario) {
   runtime::ModelPlan& plan = scenario.train.definition.model;
   plan.family = model.text("family", "gpt2");
@@ -57,6 +80,8 @@ void read_model(const Reader& model, Scenario& scenario) {
   plan.context = int(model.integer("context", plan.context));
   plan.vocab = int(model.integer("vocab", plan.vocab));
   plan.tied = model.flag("tied", true);
+  plan.logit_scale = model.flag("logit_scale", false);
+  read_frozen(model, plan);
   plan.init_stddev = model.number("init_stddev", plan.init_stddev);
   plan.norm_eps = model.number("norm_eps", plan.norm_eps);
   if (plan.heads > 0 && plan.width > 0 && plan.width % plan.heads != 0) {

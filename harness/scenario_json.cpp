@@ -14,6 +14,8 @@ Json model_json(const Scenario& scenario) {
   Json model = {{"family", m.family},   {"layers", m.layers}, {"width", m.width}, {"heads", m.heads},
                 {"context", m.context}, {"vocab", m.vocab},   {"tied", m.tied}};
   if (!scenario.init_file.empty()) model["init"] = scenario.init_file;
+  if (m.logit_scale) model["logit_scale"] = true;
+  if (!m.frozen.empty()) model["frozen"] = m.frozen;
   model["init_stddev"] = m.init_stddev;
   model["norm_eps"] = m.norm_eps;
   return model;

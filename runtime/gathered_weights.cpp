@@ -13,11 +13,11 @@ using kernels::Lane;
 using kernels::Vec;
 
 GatheredWeights::GatheredWeights(Rank& rank, const Gpt2Parameters& parameters, int layers, const ZeroPlan& plan)
-    : rank_(rank), plan_(plan), launch_(rank.device.copy_queue(), rank.id) {
+    : rank_(rank), plan_(plan), trainable_(parameters.trainable_size()), launch_(rank.device.copy_queue(), rank.id) {
   Index kept = 0;
   for (const ParameterInfo& p : parameters.all()) {
     if (p.size > plan.persistence_threshold_elements) continue;
-    add_stretch(kept_, p.offset, p.size, kept);
+    add_stretch(p.frozen ? kept_frozen_ : kept_, p.offset, p.size, kept);
     kept += p.size;
   }
   if (kept > 0) {
@@ -30,14 +30,16 @@ GatheredWeights::GatheredWeights(Rank& rank, const Gpt2Parameters& parameters, i
     for (int part = 0; part < int(LayerPart::count_); ++part) layer.push_back(&parameters.layer(l, LayerPart(part)));
     add_module(layer);
   }
-  add_module({&parameters.ln_f_weight(), &parameters.ln_f_bias(), &parameters.head()});
+  std::vector<const ParameterInfo*> last = {&parameters.ln_f_weight(), &parameters.ln_f_bias(), &parameters.head()};
+  if (parameters.logit_scale() != nullptr) last.push_back(parameters.logit_scale());
+  add_module(last);
   for (int m = 0; m < int(modules_.size()); ++m) sequence_.push_back(m);
   for (int m = int(modules_.size()) - 1; m >= 0; --m) sequence_.push_back(m);
 }
 
-void GatheredWeights::add_stretch(std::vector<Stretch>& stretches, Index offset, Index size, Index at) {
+void GatheredWeights::add_stretch(std::vector<Stretch>& stretches, Index offset, Index size, Index at) const {
   Stretch* last = stretches.empty() ? nullptr : &stretches.back();
-  if (last != nullptr && last->offset + last->size == offset && last->at + last->size == at) {
+  if (last != nullptr && offset != trainable_ && last->offset + last->size == offset && last->at + last->size == at) {
     last->size += size;
   } else {
     stretches.push_back({offset, size, at});
@@ -56,11 +58,13 @@ void GatheredWeights::add_module(const std::vector<const ParameterInfo*>& parame
   modules_.push_back(std::move(module));
 }
 
-void GatheredWeights::connect(Communicator& comm, const Partition& partition, VecView<float> shard) {
+void GatheredWeights::connect(Communicator& comm, const Partition& partition, VecView<float> shard,
+                              VecView<float> frozen) {
   forget();
   comm_ = &comm;
   partition_ = &partition;
   shard_ = shard;
+  frozen_ = frozen;
 }
 
 void GatheredWeights::forget() {
@@ -114,7 +118,8 @@ VecView<const float> GatheredWeights::of(const ParameterInfo& parameter) {
     }
     return {};
   };
-  if (parameter.size <= plan_.persistence_threshold_elements) return in(kept_, persistent_.get());
+  if (parameter.size <= plan_.persistence_threshold_elements)
+    return in(parameter.frozen ? kept_frozen_ : kept_, persistent_.get());
   const Module& m = modules_[current_];
   const VecView<const float> view = in(m.stretches, m.buffer < 0 ? nullptr : spaces_[m.buffer].buffer.get());
   SEEKSIM_CHECK(view.buffer != nullptr, "%s is used without being gathered", parameter.name);
@@ -179,7 +184,7 @@ void GatheredWeights::gather_for(std::size_t place) {
   if (!plan_.overlap_comm) compute_->queue().wait(m.gathered);
 }
 
-Event GatheredWeights::refresh_persistent(Queue& queue, std::int64_t step) {
+Event GatheredWeights::refresh_persistent(Queue& queue, std::int64_t step, bool new_world) {
   Op op;
   op.kind = OpKind::publish;
   op.phase = Phase::publish;
@@ -187,7 +192,9 @@ Event GatheredWeights::refresh_persistent(Queue& queue, std::int64_t step) {
   op.tensor = "persistent parameters";
   op.site = SEEKSIM_SITE;
   Launcher launch(queue, rank_.id);
-  return gather(launch, op, kept_, *persistent_);
+  std::vector<Stretch> stretches = kept_;
+  if (new_world) stretches.insert(stretches.end(), kept_frozen_.begin(), kept_frozen_.end());
+  return gather(launch, op, stretches, *persistent_);
 }
 
 Event GatheredWeights::gather(Launcher& launch, Op op, const std::vector<Stretch>& stretches, Buffer& into) {
@@ -195,10 +202,11 @@ Event GatheredWeights::gather(Launcher& launch, Op op, const std::vector<Stretch
   const int me = comm_->position();
   launch.at(comm_->epoch(), op.step);
   launch.phase(op.phase, op.micro_batch);
-  const ShardInfo mine = partition_->shard(me);
   for (const Stretch& s : stretches) {
+    const bool frozen = s.offset >= trainable_;
+    const ShardInfo mine = frozen ? partition_->frozen(me) : partition_->shard(me);
     const ShardInfo own = partition_->shard_in(me, s.offset, s.offset + s.size);
-    const VecView<const float> from = shard_.part(own.offset - mine.offset, own.size);
+    const VecView<const float> from = (frozen ? frozen_ : shard_).part(own.offset - mine.offset, own.size);
     for (int member = 0; member < comm_->size(); ++member) {
       const ShardInfo theirs = partition_->shard_in(member, s.offset, s.offset + s.size);
       const VecView<float> to = vec<float>(into, s.at + theirs.offset - s.offset, theirs.size);

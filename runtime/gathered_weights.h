@@ -15,12 +15,13 @@ class GatheredWeights final : public Weights {
  public:
   GatheredWeights(Rank& rank, const Gpt2Parameters& parameters, int layers, const ZeroPlan& plan);
 
-  // A new world. shard: this member's parameters.
-  void connect(Communicator& comm, const Partition& partition, VecView<float> shard);
+  // A new world. shard, frozen: this member's parameters.
+  void connect(Communicator& comm, const Partition& partition, VecView<float> shard, VecView<float> frozen);
   void begin_step(Launcher& compute, std::int64_t step);
   void begin_pass(int micro_batch, bool forward);  // forward: of the next micro-step; else its backward
-  // Parameters that stay gathered, from their owners, after the update of `step`. Enqueued.
-  Event refresh_persistent(Queue& queue, std::int64_t step);
+  // Parameters that stay gathered, from their owners, after the update of `step`. Enqueued. Frozen ones only in a new
+  // world.
+  Event refresh_persistent(Queue& queue, std::int64_t step, bool new_world);
   void forget();  // after a failure: whatever was gathered or under way
 
   void fetch(int module) override;
@@ -29,7 +30,7 @@ class GatheredWeights final : public Weights {
 
   Index live_elements() const { return live_; }
   const Op& last_op() const { return last_; }
-  bool has_persistent() const { return persistent_ != nullptr; }
+  bool has_persistent(bool new_world) const { return !kept_.empty() || (new_world && !kept_frozen_.empty()); }
 
  private:
   // Contiguous elements of the flat space that are gathered together, and where they lie in the module's buffer.
@@ -53,7 +54,7 @@ class GatheredWeights final : public Weights {
   };
 
   void add_module(const std::vector<const ParameterInfo*>& parameters);
-  static void add_stretch(std::vector<Stretch>& stretches, Index offset, Index size, Index at);
+  void add_stretch(std::vector<Stretch>& stretches, Index offset, Index size, Index at) const;
   Event gather(Launcher& launch, Op op, const std::vector<Stretch>& stretches, Buffer& into);
   void gather_for(std::size_t place);
   int take_space(Index size);
@@ -63,14 +64,15 @@ class GatheredWeights final : public Weights {
   Rank& rank_;
   ZeroPlan plan_;
   std::vector<Module> modules_;
-  std::vector<int> sequence_;  // of modules in one micro-step: forward, then backward
-  std::vector<Stretch> kept_;  // persistent parameters, in persistent_
+  std::vector<int> sequence_;                // of modules in one micro-step: forward, then backward
+  Index trainable_;                          // elements of the flat space; frozen ones behind
+  std::vector<Stretch> kept_, kept_frozen_;  // persistent parameters, in persistent_
   BufferPtr persistent_;
   std::vector<Space> spaces_;
 
   Communicator* comm_ = nullptr;
   const Partition* partition_ = nullptr;
-  VecView<float> shard_;
+  VecView<float> shard_, frozen_;
   Launcher launch_;  // on the queue of the gathers
   Launcher* compute_ = nullptr;
   std::int64_t step_ = 0;

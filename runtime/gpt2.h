@@ -96,7 +96,12 @@ class Gpt2 {
   VecView<const float> vector(const Pass& p, const ParameterInfo& info) const { return p.weights.of(info); }
 
   void layer_forward(const Pass& p, int l);
+  MatView<float> raw_logits(Index samples) const {
+    return act(parameters_.logit_scale() != nullptr ? raw_logits_ : logits_, samples, s_.V);
+  }
   void head_backward(const Pass& p);
+  void logit_scale_dots(const Pass& p);
+  void logit_scale_grad(const Pass& p);
   void mlp_backward(const Pass& p, int l);
   void attention_backward(const Pass& p, int l);
   void embedding_backward(const Pass& p);
@@ -104,6 +109,7 @@ class Gpt2 {
 
   int head_module() const { return s_.L + 1; }
 
+  // Frozen parameters have no gradient: what follows launches nothing for them.
   // dW and db of a linear layer whose input is x and whose output's gradient is dy, for each block. `column`: stored
   // (out, in), dW = dy^T x; else stored (in, out), dW = x^T dy.
   void linear_grad(const Pass& p, const ParameterInfo& w, const ParameterInfo* bias, bool column,
@@ -127,6 +133,8 @@ class Gpt2 {
   BufferPtr fc_, gelu_;                      // (L, R, F)
   BufferPtr lnf_, meanf_, rstdf_;            // (R, C), (R), (R)
   BufferPtr logits_;                         // (R, V)  then their gradient
+  BufferPtr raw_logits_, logit_dots_;        // (R, V), (R)  where a parameter scales the logits: before it, and their
+                                             // dot products with the gradient
   BufferPtr token_losses_, sample_losses_;   // (R), (samples)
   // Working space:
   BufferPtr branch_;       // (R, C)  what a branch adds to the residual stream; backward: the gradient in a branch
@@ -134,6 +142,7 @@ class Gpt2 {
   BufferPtr dqkv_;         // (R, 3C)
   BufferPtr dgelu_, dfc_;  // (R, F)
   BufferPtr scratch_;      // (2T, T)
+  BufferPtr unused_;       // (C)  the gradient of a frozen bias whose norm's weight is trained
 };
 
 }  // namespace seeksim::runtime

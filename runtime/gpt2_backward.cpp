@@ -3,6 +3,7 @@
 #include "kernels/attention.h"
 #include "kernels/embedding.h"
 #include "kernels/layer_norm.h"
+#include "kernels/logit_scale.h"
 #include "kernels/pointwise.h"
 #include "kernels/tree.h"
 #include "runtime/gpt2.h"
@@ -63,7 +64,12 @@ void Gpt2::head_backward(const Pass& p) {
   const Index n = p.samples;
   const ParameterInfo& head = parameters_.head();
   const MatView<float> dlogits = act(logits_, n, s_.V), dnormed = act(branch_, n, s_.C);  // (R, V), (R, C)
+  logit_scale_dots(p);
+  // Gradients are finished from the end of their space to its front: there a head of its own lies before the scale, a
+  // shared one behind all parameters.
+  if (!parameters_.tied()) logit_scale_grad(p);
   linear_grad(p, head, nullptr, true, act(lnf_, n, s_.C), dlogits, parameters_.head_gradient_offset());
+  if (parameters_.tied()) logit_scale_grad(p);
   product(p.launch, head.name, SEEKSIM_SITE, Trans::no, Trans::no, dlogits, weight(p, head), dnormed,
           s_.vocab_segment());
 
@@ -75,6 +81,24 @@ void Gpt2::head_backward(const Pass& p) {
       [](Lane lane, Mat<const float> g, Mat<const float> in, Vec<const float> w, Vec<const float> m, Vec<const float> r,
          Mat<float> out) { kernels::layer_norm_backward(lane, g, in, w, m, r, {}, out); },
       reads(dnormed), reads(x), vector(p, parameters_.ln_f_weight()), reads(mean), reads(rstd), act(dx_, n, s_.C));
+}
+
+// From the gradient of the logits to that before their scale, in place.
+void Gpt2::logit_scale_dots(const Pass& p) {
+  const ParameterInfo* const scale = parameters_.logit_scale();
+  if (scale == nullptr) return;
+  const MatView<float> raw = raw_logits(p.samples);  // (R, V)
+  p.launch(
+      scale->name, SEEKSIM_SITE, memory_cost(3 * raw.rows * raw.cols, 1),
+      [](Lane lane, Mat<const float> logits, Vec<const float> factor, Mat<float> d, Vec<float> dots) {
+        kernels::logit_scale_backward(lane, logits, factor, d, dots);
+      },
+      reads(raw), vector(p, *scale), act(logits_, p.samples, s_.V), row_values(logit_dots_, p.samples, 0));
+}
+
+void Gpt2::logit_scale_grad(const Pass& p) {
+  if (const ParameterInfo* const scale = parameters_.logit_scale())
+    bias_grad(p, *scale, act(logit_dots_, p.samples, 1));
 }
 
 void Gpt2::mlp_backward(const Pass& p, int l) {
@@ -138,7 +162,7 @@ void Gpt2::attention_backward(const Pass& p, int l) {
 void Gpt2::embedding_backward(const Pass& p) {
   const MatView<float> dx = act(dx_, p.samples, s_.C);  // (R, C)
   const ParameterInfo &wte = parameters_.wte(), &wpe = parameters_.wpe();
-  for (Index b = 0; b < Index(p.blocks.size()); ++b) {
+  for (Index b = 0; b < Index(p.blocks.size()) && !wpe.frozen; ++b) {
     const GradientBlock& block = p.blocks[b];
     const MatView<const float> rows = dx.row_range(block.first * s_.T, block.count * s_.T);
     p.launch(
@@ -146,8 +170,8 @@ void Gpt2::embedding_backward(const Pass& p) {
         [T = s_.T](Lane lane, Mat<const float> d, Mat<float> dw) { kernels::position_backward(lane, d, T, dw); }, rows,
         as_matrix(p.sink->open(b, wpe.offset, wpe.size), s_.T, s_.C));
   }
-  p.sink->close(wpe.offset, wpe.size);
-  for (Index b = 0; b < Index(p.blocks.size()); ++b) {
+  if (!wpe.frozen) p.sink->close(wpe.offset, wpe.size);
+  for (Index b = 0; b < Index(p.blocks.size()) && !wte.frozen; ++b) {
     const GradientBlock& block = p.blocks[b];
     const MatView<const float> rows = dx.row_range(block.first * s_.T, block.count * s_.T);
     p.launch(
@@ -158,12 +182,13 @@ void Gpt2::embedding_backward(const Pass& p) {
         reads(inputs(p.samples).part(block.first * s_.T, block.count * s_.T)), rows,
         as_matrix(p.sink->open(b, wte.offset, wte.size), s_.V, s_.C));
   }
-  p.sink->close(wte.offset, wte.size);
+  if (!wte.frozen) p.sink->close(wte.offset, wte.size);
 }
 
 void Gpt2::linear_grad(const Pass& p, const ParameterInfo& w, const ParameterInfo* bias, bool column,
                        MatView<const float> x, MatView<const float> dy, Index weight_offset) {
   if (bias != nullptr) bias_grad(p, *bias, dy);
+  if (w.frozen) return;
   for (Index b = 0; b < Index(p.blocks.size()); ++b) {
     const Index first = p.blocks[b].first * s_.T, rows = p.blocks[b].count * s_.T;
     const MatView<const float> xs = x.row_range(first, rows), dys = dy.row_range(first, rows);
@@ -175,6 +200,7 @@ void Gpt2::linear_grad(const Pass& p, const ParameterInfo& w, const ParameterInf
 }
 
 void Gpt2::bias_grad(const Pass& p, const ParameterInfo& bias, MatView<const float> dy) {
+  if (bias.frozen) return;
   for (Index b = 0; b < Index(p.blocks.size()); ++b) {
     const MatView<const float> dys = dy.row_range(p.blocks[b].first * s_.T, p.blocks[b].count * s_.T);
     p.launch(
@@ -187,17 +213,21 @@ void Gpt2::bias_grad(const Pass& p, const ParameterInfo& bias, MatView<const flo
 
 void Gpt2::norm_grad(const Pass& p, const ParameterInfo& gamma, const ParameterInfo& beta, MatView<const float> dy,
                      MatView<const float> x, VecView<const float> mean, VecView<const float> rstd) {
+  if (gamma.frozen) return bias_grad(p, beta, dy);  // the same sum, alone
+  // Trained both, they lie side by side.
+  const Index size = gamma.size + (beta.frozen ? 0 : beta.size);
   for (Index b = 0; b < Index(p.blocks.size()); ++b) {
     const Index first = p.blocks[b].first * s_.T, rows = p.blocks[b].count * s_.T;
-    const VecView<float> both = p.sink->open(b, gamma.offset, gamma.size + beta.size);
+    const VecView<float> both = p.sink->open(b, gamma.offset, size);
+    const VecView<float> dbeta = beta.frozen ? vec<float>(*unused_, 0, beta.size) : both.part(gamma.size, beta.size);
     p.launch(
         gamma.name, SEEKSIM_SITE, memory_cost(2 * rows * x.cols, 2),
         [T = s_.T](Lane lane, Mat<const float> d, Mat<const float> in, Vec<const float> m, Vec<const float> r,
                    Vec<float> dg, Vec<float> db) { kernels::layer_norm_param_grad(lane, d, in, m, r, T, dg, db); },
         dy.row_range(first, rows), x.row_range(first, rows), mean.part(first, rows), rstd.part(first, rows),
-        both.part(0, gamma.size), both.part(gamma.size, beta.size));
+        both.part(0, gamma.size), dbeta);
   }
-  p.sink->close(gamma.offset, gamma.size + beta.size);
+  p.sink->close(gamma.offset, size);
 }
 
 }  // namespace seeksim::runtime

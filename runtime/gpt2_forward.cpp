@@ -7,6 +7,7 @@
 #include "kernels/cross_entropy.h"
 #include "kernels/embedding.h"
 #include "kernels/layer_norm.h"
+#include "kernels/logit_scale.h"
 #include "kernels/pointwise.h"
 #include "runtime/gpt2.h"
 #include "runtime/gpt2_ops.h"
@@ -33,9 +34,16 @@ Gpt2::Gpt2(Device& device, const ModelPlan& plan, const Gpt2Parameters& paramete
   fc_ = floats("mlp.c_fc", L * R * F), gelu_ = floats("gelu", L * R * F);
   lnf_ = floats("ln_f", R * C), meanf_ = floats("ln_f mean", R), rstdf_ = floats("ln_f rstd", R);
   logits_ = floats("logits", R * s_.V);
+  if (parameters.logit_scale() != nullptr) {
+    raw_logits_ = floats("logits before their scale", R * s_.V), logit_dots_ = floats("logit dots", R);
+  }
   token_losses_ = floats("token losses", R), sample_losses_ = floats("sample losses", samples_max);
   branch_ = floats("branch", R * C), dx_ = floats("d residual", R * C),
   dmid_ = floats("d residual after attention", R * C);
+  const std::vector<const ParameterInfo*>& frozen = parameters.frozen();
+  const bool has_frozen_vector =
+      std::any_of(frozen.begin(), frozen.end(), [](const ParameterInfo* p) { return p->shape.size() == 1; });
+  if (has_frozen_vector) unused_ = floats("gradient of a frozen bias", C);
   if (L > 0) {
     dqkv_ = floats("d qkv", R * 3 * C), dgelu_ = floats("d gelu", R * F), dfc_ = floats("d mlp.c_fc", R * F);
     scratch_ = floats("attention scratch", 2 * s_.T * s_.T);
@@ -97,7 +105,15 @@ void Gpt2::forward(Launcher& launch, Weights& weights, Index samples) {
   norm(launch, "ln_f.weight", SEEKSIM_SITE, eps_, act(x_, samples, s_.C, s_.L), vector(p, parameters_.ln_f_weight()),
        vector(p, parameters_.ln_f_bias()), normed, row_values(meanf_, samples, 0), row_values(rstdf_, samples, 0));
   product(launch, parameters_.head().name, SEEKSIM_SITE, Trans::no, Trans::yes, normed, weight(p, parameters_.head()),
-          act(logits_, samples, s_.V), 0);  // (R, V)
+          raw_logits(samples), 0);  // (R, V)
+  if (const ParameterInfo* const scale = parameters_.logit_scale()) {
+    launch(
+        scale->name, SEEKSIM_SITE, memory_cost(2 * samples * s_.T * s_.V, 0.5),
+        [](Lane lane, Mat<const float> raw, Vec<const float> factor, Mat<float> logits) {
+          kernels::logit_scale_forward(lane, raw, factor, logits);
+        },
+        reads(raw_logits(samples)), vector(p, *scale), act(logits_, samples, s_.V));
+  }
   weights.release(head_module());
 }
 

@@ -2,6 +2,7 @@
 // and the number by which a parameter's random stream is named, so it is part of the contract.
 #include "runtime/gpt2_parameters.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 
@@ -34,6 +35,11 @@ const char* layer_name(int layer, int part) {
   return table.names[layer][part];
 }
 
+bool is_frozen(const ModelPlan& plan, std::string_view name) {
+  return std::any_of(plan.frozen.begin(), plan.frozen.end(),
+                     [name](const std::string& pattern) { return matches(pattern, name); });
+}
+
 }  // namespace
 
 Gpt2Shape::Gpt2Shape(const ModelPlan& plan)
@@ -45,9 +51,10 @@ Gpt2Shape::Gpt2Shape(const ModelPlan& plan)
   D = C / H;
 }
 
-Gpt2Parameters::Gpt2Parameters(const ModelPlan& plan, bool decay_all) : layers_(plan.layers), tied_(plan.tied) {
+Gpt2Parameters::Gpt2Parameters(const ModelPlan& plan, bool decay_all)
+    : layers_(plan.layers), tied_(plan.tied), scaled_(plan.logit_scale) {
   const Gpt2Shape s(plan);
-  all_.reserve(5 + kParts * s.L);
+  all_.reserve(6 + kParts * s.L);
   auto whole = [&](const char* name, std::vector<Index> shape, Init init, HfLayout layout = HfLayout::same) {
     const Index rows = shape[0];
     add(name, std::move(shape), rows, init, layout, decay_all);
@@ -75,6 +82,22 @@ Gpt2Parameters::Gpt2Parameters(const ModelPlan& plan, bool decay_all) : layers_(
   whole("ln_f.weight", {s.C}, Init::ones);
   whole("ln_f.bias", {s.C}, Init::zeros);
   if (!tied_) split("lm_head.weight", {s.V, s.C}, s.vocab_segment(), Init::normal, HfLayout::same);
+  if (scaled_) whole("logit_scale", {1}, Init::ones);
+  for (ParameterInfo& p : all_) p.frozen = is_frozen(plan, p.name);
+  place();
+}
+
+void Gpt2Parameters::place() {
+  for (const bool frozen : {false, true}) {
+    for (ParameterInfo& p : all_) {
+      if (p.frozen != frozen) continue;
+      p.offset = size_;
+      size_ += p.size;
+      (frozen ? frozen_ : trainable_).push_back(&p);
+    }
+    if (!frozen) trainable_size_ = size_;
+  }
+  SEEKSIM_CHECK(trainable_size_ > 0, "all %zu parameters are frozen: nothing is left to train", all_.size());
 }
 
 void Gpt2Parameters::add(const char* name, std::vector<Index> shape, Index slab_rows, Init init, HfLayout layout,
@@ -83,13 +106,40 @@ void Gpt2Parameters::add(const char* name, std::vector<Index> shape, Index slab_
   info.name = name;
   info.decays = decay_all || shape.size() > 1;
   info.shape = std::move(shape);
-  info.offset = size_;
   info.size = info.rows() * info.cols();
   info.slab = slab_rows * info.cols();
   info.init = init;
   info.layout = layout;
-  size_ += info.size;
   all_.push_back(std::move(info));
+}
+
+bool matches(std::string_view pattern, std::string_view name) {
+  const std::size_t star = pattern.find('*');
+  if (star == std::string_view::npos) return pattern == name;
+  if (!name.starts_with(pattern.substr(0, star))) return false;
+  const std::string_view rest = pattern.substr(star + 1);
+  for (std::size_t at = star; at <= name.size(); ++at) {
+    if (matches(rest, name.substr(at))) return true;
+  }
+  return false;
+}
+
+std::vector<std::string> parameter_names(const ModelPlan& plan) {
+  ModelPlan small;
+  small.layers = std::clamp(plan.layers, 0, kLayersMax);
+  small.width = small.heads = small.context = small.vocab = 1;
+  small.tied = plan.tied;
+  small.logit_scale = plan.logit_scale;
+  const Gpt2Parameters parameters(small, false);
+  std::vector<std::string> names;
+  for (const ParameterInfo& p : parameters.all()) names.emplace_back(p.name);
+  return names;
+}
+
+std::vector<std::string> frozen_names(const ModelPlan& plan) {
+  std::vector<std::string> names = parameter_names(plan);
+  std::erase_if(names, [&](const std::string& name) { return !is_frozen(plan, name); });
+  return names;
 }
 
 void draw_parameter(const ModelPlan& plan, std::uint64_t seed, Init init, std::uint32_t number, kernels::Vec<float> out,

@@ -17,22 +17,23 @@ using kernels::Vec;
 
 namespace {
 
-bool is_norm_bias(const std::vector<ParameterInfo>& all, std::size_t i) {
-  return i > 0 && all[i].shape.size() == 1 && all[i - 1].init == Init::ones;
+// Its gradient is written by the same launch as that of the parameter before it.
+bool is_norm_bias(const std::vector<const ParameterInfo*>& all, std::size_t i) {
+  return i > 0 && all[i] == all[i - 1] + 1 && all[i]->shape.size() == 1 && all[i - 1]->init == Init::ones;
 }
 
 // Places where a bucket may begin, ascending, the end of the space last.
 std::vector<Bucket> units(const Gpt2Parameters& parameters) {
   std::vector<Bucket> units;
-  const auto& all = parameters.all();
+  const auto& all = parameters.trainable();
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const Index end = all[i].offset + all[i].size;
+    const Index end = all[i]->offset + all[i]->size;
     if (is_norm_bias(all, i))
       units.back().hi = end;
     else
-      units.push_back({all[i].offset, end, all[i].name});
+      units.push_back({all[i]->offset, end, all[i]->name});
   }
-  if (parameters.tied())
+  if (parameters.shares_head())
     units.push_back({parameters.head_gradient_offset(), parameters.loss_offset(), "lm_head.weight"});
   units.push_back({parameters.loss_offset(), parameters.loss_offset() + 1, "loss"});
   return units;

@@ -23,21 +23,31 @@ Index norm_blocks_of(const ParameterInfo& p) {
 Partition::Partition(const Gpt2Parameters& parameters, int members) : parameters_(parameters) {
   SEEKSIM_CHECK(members > 0, "%d members", members);
   first_block_.push_back(0);
-  for (const ParameterInfo& p : parameters.all()) first_block_.push_back(first_block_.back() + norm_blocks_of(p));
-  for (Index i = 0; i <= members; ++i) bounds_.push_back(bound_near(i * parameters.size() / members));
+  for (const ParameterInfo* p : parameters.trainable()) {
+    first_block_.push_back(first_block_.back() + norm_blocks_of(*p));
+  }
+  const Index trainable = parameters.trainable_size(), frozen = parameters.size() - trainable;
+  for (Index i = 0; i <= members; ++i) {
+    bounds_.push_back(bound_near(i * trainable / members));
+    frozen_.push_back(bound_near(trainable + i * frozen / members));
+  }
 }
 
-const ParameterInfo& Partition::at(Index element) const {
-  const auto& all = parameters_.all();
-  const auto after =
-      std::upper_bound(all.begin(), all.end(), element, [](Index x, const ParameterInfo& p) { return x < p.offset; });
-  return *(after - 1);
+const Partition::Row& Partition::row(Index element) const {
+  return element < parameters_.trainable_size() ? parameters_.trainable() : parameters_.frozen();
+}
+
+Partition::Row::const_iterator Partition::at(Index element) const {
+  const Row& all = row(element);
+  return std::upper_bound(all.begin(), all.end(), element,
+                          [](Index x, const ParameterInfo* p) { return x < p->offset; }) -
+         1;
 }
 
 // The nearest bound of a norm block.
 Index Partition::bound_near(Index target) const {
   if (target <= 0 || target >= parameters_.size()) return target;
-  const ParameterInfo& p = at(target);
+  const ParameterInfo& p = **at(target);
   const Index slab_begin = (target - p.offset) / p.slab * p.slab;
   const Index slab_end = std::min(slab_begin + p.slab, p.size);
   const Index lo = slab_begin + (target - p.offset - slab_begin) / kBlock * kBlock;
@@ -46,23 +56,28 @@ Index Partition::bound_near(Index target) const {
 }
 
 ShardInfo Partition::shard_in(int member, Index lo, Index hi) const {
-  const Index begin = std::clamp(bounds_[member], lo, hi);
-  return {begin, std::clamp(bounds_[member + 1], lo, hi) - begin};
+  const Index trainable = parameters_.trainable_size();
+  SEEKSIM_CHECK(hi <= trainable || lo >= trainable, "[%lld, %lld) holds both", static_cast<long long>(lo),
+                static_cast<long long>(hi));
+  const std::vector<Index>& bounds = hi <= trainable ? bounds_ : frozen_;
+  const Index begin = std::clamp(bounds[member], lo, hi);
+  return {begin, std::clamp(bounds[member + 1], lo, hi) - begin};
 }
 
 std::vector<ParameterPiece> Partition::pieces(ShardInfo shard) const {
   std::vector<ParameterPiece> pieces;
   const Index end = shard.offset + shard.size;
   if (shard.size == 0) return pieces;
-  for (const ParameterInfo* p = &at(shard.offset); p != &*parameters_.all().end() && p->offset < end; ++p) {
-    const Index first = std::max(p->offset, shard.offset), last = std::min(p->offset + p->size, end);
-    if (first < last) pieces.push_back({p, first - p->offset, last - first});
+  for (auto p = at(shard.offset); p != row(shard.offset).end() && (*p)->offset < end; ++p) {
+    const Index begin = (*p)->offset;
+    const Index first = std::max(begin, shard.offset), last = std::min(begin + (*p)->size, end);
+    if (first < last) pieces.push_back({*p, first - begin, last - first});
   }
   return pieces;
 }
 
 Index Partition::head_size(int member) const {
-  if (!parameters_.tied()) return 0;
+  if (!parameters_.shares_head()) return 0;
   const ParameterInfo& wte = parameters_.wte();
   return shard_in(member, wte.offset, wte.offset + wte.size).size;
 }
@@ -75,8 +90,8 @@ std::vector<OwnedRange> Partition::owned(int member, Index lo, Index hi) const {
   };
   const ShardInfo mine = shard(member);
   add(mine.offset, mine.size, 0);
-  if (parameters_.tied()) {
-    // wte is the first parameter; its second use lies behind all of them.
+  if (parameters_.shares_head()) {
+    // wte is the first trainable parameter; its second use lies behind all of them.
     add(parameters_.head_gradient_offset() + mine.offset, head_size(member), mine.size);
   }
   if (is_last(member)) add(parameters_.loss_offset(), 1, mine.size + head_size(member));
@@ -84,10 +99,11 @@ std::vector<OwnedRange> Partition::owned(int member, Index lo, Index hi) const {
 }
 
 Index Partition::norm_blocks_before(Index bound) const {
-  if (bound >= parameters_.size()) return norm_blocks();
-  const ParameterInfo& p = at(bound);
+  if (bound >= parameters_.trainable_size()) return norm_blocks();
+  const auto place = at(bound);
+  const ParameterInfo& p = **place;
   const Index inside = bound - p.offset, slabs = inside / p.slab;
-  return first_block_[&p - parameters_.all().data()] + slabs * blocks_in(p.slab) + inside % p.slab / kBlock;
+  return first_block_[place - parameters_.trainable().begin()] + slabs * blocks_in(p.slab) + inside % p.slab / kBlock;
 }
 
 }  // namespace seeksim::runtime

@@ -1,7 +1,8 @@
 // Partition: the one cut of the flat parameter space among the members, for every stage. Shards are contiguous, as even
 // as the norm's blocks allow (NUMERICS.md, R5: 1024 elements inside slabs), so that an owner computes whole blocks; a
-// parameter may have several owners. Gradients have what parameters have, and more: where wte has two uses, the head's
-// share belongs to the owners of wte; the loss belongs to the last member.
+// parameter may have several owners. Trainable and frozen parameters are cut apart from each other, since only the
+// former cost an owner more than their values. Gradients have what trainable parameters have, and more: where wte has
+// two uses, the head's share belongs to the owners of wte; the loss belongs to the last member.
 #pragma once
 
 #include <vector>
@@ -32,7 +33,9 @@ class Partition {
 
   int members() const { return int(bounds_.size()) - 1; }
   ShardInfo shard(int member) const { return {bounds_[member], bounds_[member + 1] - bounds_[member]}; }
-  // What falls into [lo, hi) of the flat space.
+  // Of the frozen parameters, behind all trainable ones.
+  ShardInfo frozen(int member) const { return {frozen_[member], frozen_[member + 1] - frozen_[member]}; }
+  // What falls into [lo, hi) of the flat space, which holds trainable or frozen elements only.
   ShardInfo shard_in(int member, Index lo, Index hi) const;
   std::vector<ParameterPiece> pieces(ShardInfo shard) const;
 
@@ -43,18 +46,20 @@ class Partition {
   // Those in [lo, hi) of the gradient space, ascending in `own`, without empty ones.
   std::vector<OwnedRange> owned(int member, Index lo, Index hi) const;
 
-  // The blocks of the norm, numbered through the flat space.
+  // The blocks of the norm, numbered through the trainable part.
   Index norm_blocks() const { return first_block_.back(); }
   Index norm_blocks_before(Index bound) const;  // of a shard's bound
-  Index first_norm_block(Index parameter) const { return first_block_[parameter]; }
+  Index first_norm_block(Index trainable) const { return first_block_[trainable]; }
 
  private:
   Index bound_near(Index target) const;
-  const ParameterInfo& at(Index element) const;
+  using Row = std::vector<const ParameterInfo*>;
+  const Row& row(Index element) const;
+  Row::const_iterator at(Index element) const;  // in its row
 
   const Gpt2Parameters& parameters_;
-  std::vector<Index> bounds_;       // members + 1
-  std::vector<Index> first_block_;  // parameters + 1
+  std::vector<Index> bounds_, frozen_;  // members + 1
+  std::vector<Index> first_block_;      // trainable parameters + 1
 };
 
 }  // namespace seeksim::runtime

@@ -36,6 +36,10 @@ Values values_of(const ShardState& state, ShardInfo range) {
           state.optimizer->second_moments().part(at, range.size)};
 }
 
+VecView<float> frozen_of(const ShardState& state, ShardInfo range) {
+  return state.frozen.part(range.offset - state.frozen_shard.offset, range.size);
+}
+
 void copy_values(Launcher& launch, VecView<float> from, VecView<float> to) {
   if (from.buffer == to.buffer && from.offset == to.offset) return;
   launch(
@@ -62,21 +66,26 @@ int ShardKeeper::position_in(const std::vector<int>& members) const {
   return int(self - members.begin());
 }
 
-VecView<float> ShardKeeper::own_space(ShardState& state, const char* name, MemoryTag tag) {
-  const Index n = state.shard.size;
+VecView<float> ShardKeeper::own_space(ShardState& state, Index n, const char* name, MemoryTag tag) {
   state.buffers.push_back(rank_.device.allocate(std::size_t(std::max<Index>(n, 1)) * sizeof(float), tag, name));
   return vec<float>(*state.buffers.back(), 0, n);
 }
 
-ShardState ShardKeeper::make(ShardInfo shard, const Partition& partition, bool copy) {
+ShardState ShardKeeper::make(int member, const Partition& partition, bool copy) {
+  const ShardInfo shard = partition.shard(member), frozen = partition.frozen(member);
   ShardState state;
   state.shard = shard;
+  state.frozen_shard = frozen;
   auto place = [&](Buffer* flat, const char* name, MemoryTag tag) {
     if (flat != nullptr && !copy) return vec<float>(*flat, shard.offset, shard.size);
-    return own_space(state, name, copy ? MemoryTag::peer_copies : tag);
+    return own_space(state, shard.size, name, copy ? MemoryTag::peer_copies : tag);
   };
   state.parameters = place(flat_parameters_, "parameter shard", MemoryTag::parameters);
   state.gradients = place(flat_gradients_, "gradient shard", MemoryTag::gradients);
+  if (!shards_parameters())  // everybody has them all, and so nobody needs a copy
+    state.frozen = vec<float>(*flat_parameters_, frozen.offset, frozen.size);
+  else if (frozen.size > 0)
+    state.frozen = own_space(state, frozen.size, "frozen shard", copy ? MemoryTag::peer_copies : MemoryTag::parameters);
   const ZeroPlan& zero = plan_.layout.zero;
   state.optimizer.emplace(rank_.device, plan_.definition.optimizer, partition.pieces(shard),
                           zero.stage == 3 ? zero.sub_group_elements : 0,
@@ -89,9 +98,9 @@ void ShardKeeper::make_layout(const std::vector<int>& members) {
   next_.members = members;
   const int n = int(members.size()), me = position_in(members);
   next_.partition = std::make_unique<Partition>(parameters_, n);
-  next_.own = std::make_unique<ShardState>(make(next_.partition->shard(me), *next_.partition, false));
+  next_.own = std::make_unique<ShardState>(make(me, *next_.partition, false));
   if (copies_ && n > 1) {
-    next_.copy = std::make_unique<ShardState>(make(next_.partition->shard(kept_by(me, n)), *next_.partition, true));
+    next_.copy = std::make_unique<ShardState>(make(kept_by(me, n), *next_.partition, true));
   }
 }
 
@@ -108,10 +117,14 @@ void ShardKeeper::lay_out(Launcher& launch, const std::vector<int>& members, con
   copy_.reset();
   make_layout(members);
   adopt();
-  if (flat_parameters_ == nullptr) initialise(partition_->pieces(own_->shard), own_->parameters);
+  auto fill = [&](ShardState& state) {
+    initialise(partition_->pieces(state.shard), state.parameters);
+    if (shards_parameters()) initialise(partition_->pieces(state.frozen_shard), state.frozen);
+  };
+  if (shards_parameters()) fill(*own_);
   own_->optimizer->reset(launch);
   if (!copy_) return;
-  initialise(partition_->pieces(copy_->shard), copy_->parameters);
+  fill(*copy_);
   copy_->optimizer->reset(launch);
 }
 
@@ -127,7 +140,8 @@ int ShardKeeper::holder(int owner, const std::vector<int>& survivors) const {
 std::string ShardKeeper::lost(const std::vector<int>& survivors) const {
   if (!laid_out()) return {};
   for (int owner = 0; owner < int(members_.size()); ++owner) {
-    if (partition_->shard(owner).size == 0 || holder(owner, survivors) >= 0) continue;
+    const bool has_frozen = shards_parameters() && partition_->frozen(owner).size > 0;
+    if ((partition_->shard(owner).size == 0 && !has_frozen) || holder(owner, survivors) >= 0) continue;
     const std::string gone = "rank " + std::to_string(members_[owner]) + " is gone, and with it its shard of the state";
     if (!keeps_copies()) return gone + "; no copy of it is kept";
     const int keeper = members_[keeper_of(owner, int(members_.size()))];
@@ -147,22 +161,29 @@ Op ShardKeeper::redistribute(Communicator& comm) {
   launch.phase(Phase::recovery);
   pieces_.clear();
   const int n = comm.size();
+  auto move = [&](int source, VecView<float> x, int target, VecView<float> y) {
+    if (source == target)
+      copy_values(launch, x, y);
+    else if (source == rank_.id)
+      pieces_.push_back({target, true, x.buffer, x.range().lo, x.range().hi});
+    else
+      pieces_.push_back({source, false, y.buffer, y.range().lo, y.range().hi});
+  };
   auto bring = [&](int owner, int target, const std::unique_ptr<ShardState>& state) {
     for (int old = 0; old < int(members_.size()); ++old) {
       const ShardInfo range = common(next_.partition->shard(owner), partition_->shard(old));
+      const ShardInfo frozen = common(next_.partition->frozen(owner), partition_->frozen(old));
       const int source = holder(old, comm.members());
-      if (range.size == 0 || (source != rank_.id && target != rank_.id)) continue;
-      const bool mine = members_[old] == source;
-      const Values from = source == rank_.id ? values_of(mine ? *own_ : *copy_, range) : Values{};
-      const Values to = target == rank_.id ? values_of(*state, range) : Values{};
-      for (std::size_t i = 0; i < 3; ++i) {
-        const VecView<float> x = from.all()[i], y = to.all()[i];
-        if (source == target)
-          copy_values(launch, x, y);
-        else if (source == rank_.id)
-          pieces_.push_back({target, true, x.buffer, x.range().lo, x.range().hi});
-        else
-          pieces_.push_back({source, false, y.buffer, y.range().lo, y.range().hi});
+      if (source != rank_.id && target != rank_.id) continue;
+      const ShardState* const held = members_[old] == source ? own_.get() : copy_.get();
+      if (range.size > 0) {
+        const Values from = source == rank_.id ? values_of(*held, range) : Values{};
+        const Values to = target == rank_.id ? values_of(*state, range) : Values{};
+        for (std::size_t i = 0; i < 3; ++i) move(source, from.all()[i], target, to.all()[i]);
+      }
+      if (frozen.size > 0 && shards_parameters()) {
+        move(source, source == rank_.id ? frozen_of(*held, frozen) : VecView<float>{}, target,
+             target == rank_.id ? frozen_of(*state, frozen) : VecView<float>{});
       }
     }
   };

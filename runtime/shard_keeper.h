@@ -21,6 +21,8 @@ struct ShardState {
   ShardInfo shard;
   VecView<float> parameters;
   VecView<float> gradients;  // reduced
+  ShardInfo frozen_shard;
+  VecView<float> frozen;  // parameters, never changed
   std::optional<Optimizer> optimizer;
   std::vector<BufferPtr> buffers;
 };
@@ -69,8 +71,9 @@ class ShardKeeper {
   static int kept_by(int position, int members) { return (position + members - std::max(1, members / 2)) % members; }
   int holder(int owner, const std::vector<int>& survivors) const;  // launch rank; -1: lost
 
-  ShardState make(ShardInfo shard, const Partition& partition, bool copy);
-  VecView<float> own_space(ShardState& state, const char* name, MemoryTag tag);
+  ShardState make(int member, const Partition& partition, bool copy);
+  bool shards_parameters() const { return flat_parameters_ == nullptr; }
+  VecView<float> own_space(ShardState& state, Index n, const char* name, MemoryTag tag);
   void make_layout(const std::vector<int>& members);
 
   Rank& rank_;

@@ -39,7 +39,7 @@ void Trainer::train_step() {
                                   keeper_ ? keeper_->own().optimizer->steps() : optimizer_->steps());
   if (apply_it) apply(result, lr);
   commit(result, apply_it, lr);
-  if (apply_it) publish();
+  if (apply_it) publish(false);
 }
 
 // ---- before the commit point -------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ void Trainer::apply(const StepResult& result, double lr) {
   if (keeper_) {
     keeper_->step(compute_, factor, lr);
   } else {
-    const Index n = parameters_.size();
+    const Index n = parameters_.trainable_size();
     optimizer_->step(compute_, vec<float>(*weights_, 0, n), vec<const float>(*gradients_, 0, n), factor, lr);
   }
 }
@@ -140,8 +140,8 @@ void Trainer::commit(const StepResult& result, bool applied, double lr) {
   const std::int64_t step = step_++;
   if (hand_out_gradients_) {
     const std::span<const float> reduced =
-        keeper_ ? std::span<const float>(handed_out_) : host_floats(*gradients_, parameters_.size());
-    observer_.gradients(rank_.id, step, to_hugging_face(parameters_, plan_.definition.model, reduced));
+        keeper_ ? std::span<const float>(handed_out_) : host_floats(*gradients_, parameters_.trainable_size());
+    observer_.gradients(rank_.id, step, gradients_to_hugging_face(parameters_, plan_.definition.model, reduced));
   }
   StepRecord record;
   record.step = step;
@@ -155,18 +155,18 @@ void Trainer::commit(const StepResult& result, bool applied, double lr) {
 
 // Updated parameters, from their owners to all who hold them. The step is committed: whoever fails here is caught up in
 // the next world, whose members publish again.
-void Trainer::publish() {
+void Trainer::publish(bool new_world) {
   if (!keeper_) return;
   Queue& queue = rank_.device.communication_queue();
   if (gathered_) {
-    if (!gathered_->has_persistent()) return;
-    const Event published = gathered_->refresh_persistent(queue, step_ - 1);
+    if (!gathered_->has_persistent(new_world)) return;
+    const Event published = gathered_->refresh_persistent(queue, step_ - 1, new_world);
     comm_->wait(published, gathered_->last_op());
     return;
   }
   const Index bucket = plan_.layout.zero.allgather_bucket_elements;
-  for (Index lo = 0; lo < parameters_.size(); lo += bucket) {
-    const Index hi = std::min(lo + bucket, parameters_.size());
+  for (Index lo = 0; lo < parameters_.trainable_size(); lo += bucket) {
+    const Index hi = std::min(lo + bucket, parameters_.trainable_size());
     std::vector<ShardInfo> shards;
     for (int member = 0; member < comm_->size(); ++member) {
       const ShardInfo shard = keeper_->partition().shard_in(member, lo, hi);
@@ -198,12 +198,14 @@ void Trainer::record_digests() {
     }
     return;
   }
-  Index at = 0;
-  for (const ParameterPiece& piece : keeper_->partition().pieces(keeper_->own().shard)) {
-    op.tensor = piece.parameter->name;
-    rank_.recorder.mix(op, kernels::digest(reads(keeper_->own().parameters.part(at, piece.size)).get()));
-    at += piece.size;
-  }
+  auto mix = [&](ShardInfo shard, VecView<const float> values) {
+    for (const ParameterPiece& piece : keeper_->partition().pieces(shard)) {
+      op.tensor = piece.parameter->name;
+      rank_.recorder.mix(op, kernels::digest(values.part(piece.offset() - shard.offset, piece.size).get()));
+    }
+  };
+  mix(keeper_->own().shard, keeper_->own().parameters);
+  mix(keeper_->own().frozen_shard, keeper_->own().frozen);
 }
 
 void Trainer::wait_for(const Op& op) { comm_->wait(compute_.queue().record(), op); }

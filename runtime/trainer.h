@@ -73,7 +73,7 @@ class Trainer {
   bool vote(const char* about, bool good);
   void apply(const StepResult& result, double lr);
   void commit(const StepResult& result, bool applied, double lr);
-  void publish();
+  void publish(bool new_world);
   void record_digests();
   void wait_for(const Op& op);
 
@@ -83,7 +83,9 @@ class Trainer {
   void draw(const std::vector<ParameterPiece>& pieces, VecView<float> out);
   void connect_shards();
   void connect_step();
-  void for_each_gathered(VecView<const float> shard, const char* what, const PerParameter& each);
+  // frozen: of the parameters, which alone have such a part; else null, and frozen parameters are passed over.
+  void for_each_gathered(VecView<const float> shard, const VecView<float>* frozen, const char* what,
+                         const PerParameter& each);
   std::span<const float> host_floats(const Buffer& buffer, Index n) const;
   bool sharded(Place place) const { return place == Place::sharded; }
 

@@ -67,7 +67,7 @@ void Trainer::reduce_everywhere() {
 }
 
 void Trainer::add_tied_gradients() {
-  if (!parameters_.tied()) return;
+  if (!parameters_.shares_head()) return;
   compute_.phase(Phase::grad_reduce);
   const ParameterInfo& wte = parameters_.wte();
   compute_(
@@ -82,16 +82,16 @@ void Trainer::add_tied_gradients() {
 void Trainer::measure_gradients() {
   compute_.phase(Phase::grad_reduce);
   if (keeper_) return measure_shard();
-  const Index count = Index(parameters_.all().size());
+  const Index count = Index(parameters_.trainable().size());
   compute_(
-      "gradients", SEEKSIM_SITE, memory_cost(parameters_.size()),
+      "gradients", SEEKSIM_SITE, memory_cost(parameters_.trainable_size()),
       [](Lane lane, Vec<const float> x, Vec<std::int64_t> n) {
         n[0] = 0;
         kernels::count_nonfinite(lane, x, n);
       },
-      vec<const float>(*gradients_, 0, parameters_.size()), vec<std::int64_t>(*nonfinite_));
+      vec<const float>(*gradients_, 0, parameters_.trainable_size()), vec<std::int64_t>(*nonfinite_));
   for (Index i = 0; i < count; ++i) {
-    const ParameterInfo& p = parameters_.all()[i];
+    const ParameterInfo& p = *parameters_.trainable()[i];
     compute_(
         p.name, SEEKSIM_SITE, memory_cost(p.size, 2),
         [slab = p.slab](Lane lane, Vec<const float> x, Vec<float> blocks, Vec<float> norm) {
@@ -167,9 +167,9 @@ void Trainer::measure_shard() {
 
 void Trainer::fold_norms() {
   const Partition& partition = keeper_->partition();
-  const Index count = Index(parameters_.all().size());
+  const Index count = Index(parameters_.trainable().size());
   for (Index i = 0; i < count; ++i) {
-    const ParameterInfo& p = parameters_.all()[i];
+    const ParameterInfo& p = *parameters_.trainable()[i];
     const Index first = partition.first_norm_block(i), blocks = partition.first_norm_block(i + 1) - first;
     compute_(
         p.name, SEEKSIM_SITE, memory_cost(blocks),
@@ -193,13 +193,14 @@ void Trainer::fold_norms() {
 // For the observer, who wants them all.
 void Trainer::gather_gradients() {
   handed_out_.clear();
-  for_each_gathered(keeper_->own().gradients, "gradients", [this](const ParameterInfo&, std::span<const float> values) {
-    handed_out_.insert(handed_out_.end(), values.begin(), values.end());
-  });
+  for_each_gathered(keeper_->own().gradients, nullptr, "gradients",
+                    [this](const ParameterInfo&, std::span<const float> values) {
+                      handed_out_.insert(handed_out_.end(), values.begin(), values.end());
+                    });
 }
 
 Trainer::StepResult Trainer::read_result() const {
-  const Index count = Index(parameters_.all().size());
+  const Index count = Index(parameters_.trainable().size());
   StepResult result;
   result.loss = keeper_ ? vec<const float>(*norm_blocks_, keeper_->partition().norm_blocks(), 1).get()[0]
                         : vec<const float>(*gradients_, parameters_.loss_offset(), 1).get()[0];

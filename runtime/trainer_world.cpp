@@ -40,8 +40,8 @@ void Trainer::allocate() {
   };
   const ZeroPlan& zero = plan_.layout.zero;
   Index norm_blocks = 0;
-  for (const ParameterInfo& p : parameters_.all()) {
-    norm_blocks = std::max(norm_blocks, (p.slab + kBlock - 1) / kBlock);
+  for (const ParameterInfo* p : parameters_.trainable()) {
+    norm_blocks = std::max(norm_blocks, (p->slab + kBlock - 1) / kBlock);
   }
   const Partition whole(parameters_, 1);
   if (sharded(placement_.optimizer)) norm_blocks = whole.norm_blocks() + 1;
@@ -53,7 +53,7 @@ void Trainer::allocate() {
     gradients_ = floats(parameters_.gradient_size(), MemoryTag::gradients, "gradients");
   }
   norm_blocks_ = floats(norm_blocks, MemoryTag::scratch, "norm blocks");
-  norms_ = floats(Index(parameters_.all().size()) + 1, MemoryTag::scratch, "norms");
+  norms_ = floats(Index(parameters_.trainable().size()) + 1, MemoryTag::scratch, "norms");
   nonfinite_ = device.allocate(sizeof(std::int64_t), MemoryTag::scratch, "non-finite count");
   const Index samples = std::min(plan_.layout.micro_batch, plan_.definition.global_batch);
   if (!sharded(placement_.gradients)) tree_.emplace(device, parameters_.gradient_size());
@@ -71,7 +71,9 @@ void Trainer::allocate() {
 void Trainer::initial_weights() {
   if (!weights_) return;  // each shard draws its own
   const Partition whole(parameters_, 1);
-  draw(whole.pieces(whole.shard(0)), vec<float>(*weights_, 0, parameters_.size()));
+  for (const ShardInfo part : {whole.shard(0), whole.frozen(0)}) {
+    draw(whole.pieces(part), vec<float>(*weights_, part.offset, part.size));
+  }
 }
 
 // The initial values of a shard.
@@ -117,7 +119,7 @@ void Trainer::connect(std::uint32_t epoch, std::vector<int> members) {
           sharded(placement_.gradients)};
   if (keeper_) connect_shards();
   connect_step();
-  if (step_ > 0 || gathered_) publish();
+  if (step_ > 0 || gathered_) publish(true);
 }
 
 // Shards where they belong in this world. Nothing is committed yet: from the initial weights. Else from those who hold
@@ -149,7 +151,7 @@ void Trainer::connect_step() {
   if (!keeper_) return;
   reducer_.emplace(rank_, parameters_, plan_.layout.zero);
   reducer_->connect(*comm_, keeper_->partition(), cut_);
-  if (gathered_) gathered_->connect(*comm_, keeper_->partition(), keeper_->own().parameters);
+  if (gathered_) gathered_->connect(*comm_, keeper_->partition(), keeper_->own().parameters, keeper_->own().frozen);
   if (!sharded(placement_.gradients)) return;
   std::size_t blocks = 0;
   for (const SampleRange& samples : micro_batches_) {
@@ -172,7 +174,8 @@ void Trainer::abandon() {
 // -----------------------------------------------------------------------------------------------
 
 // All members' shards of a flat space, one parameter at a time, in order.
-void Trainer::for_each_gathered(VecView<const float> shard, const char* what, const PerParameter& each) {
+void Trainer::for_each_gathered(VecView<const float> shard, const VecView<float>* frozen, const char* what,
+                                const PerParameter& each) {
   Index largest = 0;
   for (const ParameterInfo& p : parameters_.all()) largest = std::max(largest, p.size);
   const BufferPtr space = rank_.device.allocate(std::size_t(largest) * sizeof(float), MemoryTag::scratch, what);
@@ -181,8 +184,10 @@ void Trainer::for_each_gathered(VecView<const float> shard, const char* what, co
   launch.at(comm_->epoch(), step_);
   launch.phase(Phase::checkpoint);
   const Partition& partition = keeper_->partition();
-  const ShardInfo mine = partition.shard(comm_->position());
   for (const ParameterInfo& p : parameters_.all()) {
+    if (p.frozen && frozen == nullptr) continue;
+    const ShardInfo mine = p.frozen ? partition.frozen(comm_->position()) : partition.shard(comm_->position());
+    const VecView<const float> held = p.frozen ? *frozen : shard;
     std::vector<ShardInfo> shards;
     for (int member = 0; member < comm_->size(); ++member) {
       const ShardInfo part = partition.shard_in(member, p.offset, p.offset + p.size);
@@ -193,7 +198,7 @@ void Trainer::for_each_gathered(VecView<const float> shard, const char* what, co
       launch(
           p.name, SEEKSIM_SITE, memory_cost(2 * own.size, 0),
           [](Lane, Vec<const float> x, Vec<float> y) { std::copy_n(x.data, x.n, y.data); },
-          shard.part(p.offset + own.offset - mine.offset, own.size), vec<float>(*space, own.offset, own.size));
+          held.part(p.offset + own.offset - mine.offset, own.size), vec<float>(*space, own.offset, own.size));
     }
     Op op;
     op.phase = Phase::checkpoint;
@@ -218,18 +223,21 @@ void Trainer::conclude() {
       digests.push_back(kernels::digest({values.data(), Index(values.size())}));
     };
   };
-  for_each_gathered(own.optimizer->first_moments(), "first moments", keep(first));
-  for_each_gathered(own.optimizer->second_moments(), "second moments", keep(second));
-  final_weights_.clear();
-  for_each_gathered(own.parameters, "parameters", [&](const ParameterInfo& p, std::span<const float> values) {
-    if (is_lowest_rank()) final_weights_.insert(final_weights_.end(), values.begin(), values.end());
-    const std::uint64_t digest = kernels::digest({values.data(), Index(values.size())});
-    const std::size_t i = state.by_tensor.size();
-    state.by_tensor.emplace_back(p.name, digest);
-    state.params = kernels::combine(state.params, digest);
-    state.optimizer = kernels::combine(state.optimizer, first[i]);
-    state.optimizer = kernels::combine(state.optimizer, second[i]);
-  });
+  for_each_gathered(own.optimizer->first_moments(), nullptr, "first moments", keep(first));
+  for_each_gathered(own.optimizer->second_moments(), nullptr, "second moments", keep(second));
+  if (is_lowest_rank()) final_weights_.resize(std::size_t(parameters_.size()));
+  std::size_t moments = 0;
+  for_each_gathered(own.parameters, &own.frozen, "parameters",
+                    [&](const ParameterInfo& p, std::span<const float> values) {
+                      if (is_lowest_rank()) std::copy(values.begin(), values.end(), final_weights_.begin() + p.offset);
+                      const std::uint64_t digest = kernels::digest({values.data(), Index(values.size())});
+                      state.by_tensor.emplace_back(p.name, digest);
+                      state.params = kernels::combine(state.params, digest);
+                      if (p.frozen) return;
+                      state.optimizer = kernels::combine(state.optimizer, first[moments]);
+                      state.optimizer = kernels::combine(state.optimizer, second[moments]);
+                      ++moments;
+                    });
   vote("end", true);
   concluded_ = std::move(state);
 }
@@ -253,6 +261,7 @@ StateDigest Trainer::state() const {
     const std::uint64_t digest = digest_of(weights, p);
     state.by_tensor.emplace_back(p.name, digest);
     state.params = kernels::combine(state.params, digest);
+    if (p.frozen) continue;
     state.optimizer = kernels::combine(state.optimizer, digest_of(optimizer_->first_moments(), p));
     state.optimizer = kernels::combine(state.optimizer, digest_of(optimizer_->second_moments(), p));
   }

@@ -36,6 +36,12 @@ void for_each_place(const Gpt2Shape& s, const ParameterInfo& p, Visit visit) {
   }
 }
 
+NamedTensor their_tensor(const ModelPlan& plan, const ParameterInfo& p, std::span<const float> flat) {
+  NamedTensor tensor{p.name, their_shape(p), std::vector<float>(static_cast<std::size_t>(p.size))};
+  for_each_place(Gpt2Shape(plan), p, [&](Index ours, Index theirs) { tensor.values[theirs] = flat[p.offset + ours]; });
+  return tensor;
+}
+
 std::string shape_text(const std::vector<Index>& shape) {
   std::string text = "[";
   for (std::size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
@@ -122,13 +128,16 @@ class Import {
 std::vector<NamedTensor> to_hugging_face(const Gpt2Parameters& parameters, const ModelPlan& plan,
                                          std::span<const float> flat) {
   SEEKSIM_CHECK(Index(flat.size()) >= parameters.size(), "%zu floats", flat.size());
-  const Gpt2Shape s(plan);
   std::vector<NamedTensor> out;
-  for (const ParameterInfo& p : parameters.all()) {
-    NamedTensor tensor{p.name, their_shape(p), std::vector<float>(static_cast<std::size_t>(p.size))};
-    for_each_place(s, p, [&](Index ours, Index theirs) { tensor.values[theirs] = flat[p.offset + ours]; });
-    out.push_back(std::move(tensor));
-  }
+  for (const ParameterInfo& p : parameters.all()) out.push_back(their_tensor(plan, p, flat));
+  return out;
+}
+
+std::vector<NamedTensor> gradients_to_hugging_face(const Gpt2Parameters& parameters, const ModelPlan& plan,
+                                                   std::span<const float> flat) {
+  SEEKSIM_CHECK(Index(flat.size()) >= parameters.trainable_size(), "%zu floats", flat.size());
+  std::vector<NamedTensor> out;
+  for (const ParameterInfo* p : parameters.trainable()) out.push_back(their_tensor(plan, *p, flat));
   return out;
 }
 

@@ -42,6 +42,8 @@ TEST(GoldenKey, IgnoresWhatMayNotDecideABit) {
       {"recovery={\"policy\":\"stop\",\"watchdog_s\":5,\"agree_s\":5,\"attempts\":1}"},
       {"checks=[]"},
       {"expect={\"stops\":\"x\"}"},
+      {"model.logit_scale=false"},
+      {"model.frozen=[]"},
       {"storage=real"},
       {"deepspeed.optimizer.params.fused=true"},
       {"deepspeed.optimizer.params.lr=0.001"},
@@ -60,6 +62,9 @@ TEST(GoldenKey, SeesWhatMay) {
       {"model.context=9"},
       {"model.vocab=257"},
       {"model.tied=false"},
+      {"model.logit_scale=true"},
+      {"model.frozen=[\"wte.weight\"]"},
+      {"model.frozen=[\"h.0.*\"]"},
       {"model.init_stddev=0.03"},
       {"model.norm_eps=1e-6"},
       {"data={\"text\":\"golden/corpus.txt\"}"},
@@ -89,6 +94,11 @@ TEST(GoldenKey, SeesWhatMay) {
   };
   for (const auto& sets : telling)
     EXPECT_TRUE(keys.insert(key_with(sets)).second) << sets[0] << " does not change the key";
+}
+
+TEST(GoldenKey, GoesByWhatIsFrozenAndNotByItsPatterns) {
+  EXPECT_EQ(key_with({"model.frozen=[\"w*\"]"}), key_with({"model.frozen=[\"wpe.weight\",\"wte.*\"]"}));
+  EXPECT_NE(key_with({"model.frozen=[\"w*\"]"}), key_with({"model.frozen=[\"wpe.weight\"]"}));
 }
 
 TEST(GoldenKey, GoesByContentAndNotByName) {

@@ -62,6 +62,8 @@ TEST(RoundTrip, KeepsWhatIsNotDefault) {
                   "decay=all",
                   "model.tied=false",
                   "model.norm_eps=1e-6",
+                  "model.logit_scale=true",
+                  "model.frozen=[\"h.0.*\",\"wpe.weight\"]",
                   "world.noise=0",
                   "world.device.memory_gib=0.5",
                   "deepspeed.optimizer={\"type\":\"Adam\",\"params\":{\"adam_w_mode\":false,\"lr\":0.1}}",
@@ -75,6 +77,8 @@ TEST(RoundTrip, KeepsWhatIsNotDefault) {
   const Scenario second = load_scenario_text(to_json(first).dump(), "s.json");
   EXPECT_EQ(to_json(second), to_json(first));
   EXPECT_EQ(second.train.definition.training_seed, 9007199254740992ull);
+  EXPECT_TRUE(second.train.definition.model.logit_scale);
+  EXPECT_EQ(second.train.definition.model.frozen, (std::vector<std::string>{"h.0.*", "wpe.weight"}));
   EXPECT_EQ(second.train.definition.optimizer.type, "Adam");
   EXPECT_EQ(second.world.device.capacity_bytes, std::size_t(1) << 29);
   EXPECT_EQ(second.train.recovery.watchdog_ns, 1'500'000'000);

@@ -95,6 +95,7 @@ class DoubleGpt2 {
         add(x[t], conv1d(up, h + ".mlp.c_proj"));
       }
     }
+    const double scale = plan_.logit_scale ? tensors_.at("logit_scale")[0] : 1;
     const Row& head = tensors_.at(plan_.tied ? "wte.weight" : "lm_head.weight");
     double sum = 0;
     for (std::size_t t = 0; t < T; ++t) {
@@ -103,6 +104,7 @@ class DoubleGpt2 {
       for (std::size_t v = 0; v < std::size_t(plan_.vocab); ++v) {
         double logit = 0;
         for (std::size_t c = 0; c < C; ++c) logit += y[c] * head[v * C + c];
+        logit *= scale;
         total += std::exp(logit);
         if (std::int32_t(v) == tokens[t + 1]) target = logit;
       }

@@ -55,6 +55,7 @@ TEST(Gradients, AreThoseOfFiniteDifferencesInDouble) {
     for (const bool tied : {true, false}) {
       TrainPlan plan = tiny_plan(odd);
       plan.definition.model.tied = tied;
+      plan.definition.model.logit_scale = odd == tied;
       expect_gradients_of_finite_differences(plan);
     }
   }
@@ -90,6 +91,8 @@ TEST(Training, EverythingThatDefinesARunDecidesItsBits) {
   EXPECT_FALSE(differs([](Definition&) {}));
   EXPECT_TRUE(differs([](Definition& d) { d.training_seed = 2; }));
   EXPECT_TRUE(differs([](Definition& d) { d.model.tied = false; }));
+  EXPECT_TRUE(differs([](Definition& d) { d.model.logit_scale = true; }));
+  EXPECT_TRUE(differs([](Definition& d) { d.model.frozen = {"wpe.weight"}; }));
   EXPECT_TRUE(differs([](Definition& d) { d.optimizer.lr = 2e-3; }));
   EXPECT_TRUE(differs([](Definition& d) { d.optimizer.weight_decay = 0.02; }));
   EXPECT_TRUE(differs([](Definition& d) { d.optimizer.decay_all = true; }));
@@ -101,7 +104,8 @@ TEST(Training, EverythingThatDefinesARunDecidesItsBits) {
 
 TEST(Training, LossFallsOnTheCorpus) {
   TrainPlan plan;
-  plan.definition.model = {"gpt2", 2, 32, 4, 32, 256, true, 0.02, 1e-5};
+  ModelPlan& m = plan.definition.model;
+  m.layers = 2, m.width = 32, m.heads = 4, m.context = 32;
   plan.definition.data.bytes = read_file("golden/corpus.txt");
   plan.definition.global_batch = 16;
   plan.definition.steps = 60;

@@ -13,7 +13,8 @@ constexpr double kBlockBytes = 4.0 * double(kernels::kBlock);
 // Every parameter has one use, so that the formulas need no footnote.
 TrainPlan budget_plan(int stage, int ranks) {
   TrainPlan plan;
-  plan.definition.model = {"gpt2", 2, 64, 8, 32, 256, false, 0.02, 1e-5};
+  ModelPlan& m = plan.definition.model;
+  m.layers = 2, m.context = 32, m.tied = false;
   plan.definition.data.synthetic = true;
   plan.definition.global_batch = 2 * ranks;
   plan.definition.steps = 2;

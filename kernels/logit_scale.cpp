@@ -1,0 +1,59 @@
+// Products are rounded before they are added and there is no fma here: one plain loop gives the same bits on every
+// instruction set, and beside the products of the head its time does not count.
+#include "kernels/logit_scale.h"
+
+#include <algorithm>
+
+#include "kernels/check.h"
+#include "kernels/tree.h"
+
+namespace seeksim::kernels {
+namespace {
+
+constexpr Index kLanes = 128;
+
+// F4 over a[i] * b[i].
+float lane_dot(const float* a, const float* b, Index n) {
+  float lanes[kLanes] = {};
+  for (Index begin = 0; begin < n; begin += kLanes) {
+    const Index here = std::min(kLanes, n - begin);
+    for (Index l = 0; l < here; ++l) lanes[l] += a[begin + l] * b[begin + l];
+  }
+  for (Index width = kLanes / 2; width > 0; width /= 2) {
+    for (Index l = 0; l < width; ++l) lanes[l] += lanes[l + width];
+  }
+  return lanes[0];
+}
+
+void check_same(Mat<const float> a, Mat<const float> b) {
+  SEEKSIM_CHECK_EQ(a.rows, b.rows);
+  SEEKSIM_CHECK_EQ(a.cols, b.cols);
+}
+
+}  // namespace
+
+void logit_scale_forward(Lane, Mat<const float> raw, Vec<const float> scale, Mat<float> logits) {
+  check_same(raw, logits);
+  SEEKSIM_CHECK_EQ(scale.n, 1);
+  for (Index r = 0; r < raw.rows; ++r) {
+    for (Index v = 0; v < raw.cols; ++v) logits(r, v) = raw(r, v) * scale[0];
+  }
+}
+
+void logit_scale_backward(Lane, Mat<const float> raw, Vec<const float> scale, Mat<float> dlogits, Vec<float> dots) {
+  check_same(raw, dlogits);
+  SEEKSIM_CHECK_EQ(scale.n, 1);
+  SEEKSIM_CHECK_EQ(dots.n, raw.rows);
+  const Index slab = slab_size(raw.cols);
+  for (Index r = 0; r < raw.rows; ++r) {
+    float slabs[kSlabs];
+    Index n = 0;
+    for (Index begin = 0; begin < raw.cols; begin += slab) {
+      slabs[n++] = lane_dot(dlogits.row(r) + begin, raw.row(r) + begin, std::min(slab, raw.cols - begin));
+    }
+    dots[r] = tree_fold({slabs, n});
+    for (Index v = 0; v < raw.cols; ++v) dlogits(r, v) = dlogits(r, v) * scale[0];
+  }
+}
+
+}  // namespace seeksim::kernels
