@@ -1,5 +1,6 @@
 // GEMM under the contract against OpenBLAS's best kernel for this CPU, on one core, over the shapes of a GPT's linear
-// layers (packing included on both sides). Runs of the two alternate, medians are compared, CPU time is counted.
+// layers (packing included on both sides), and against itself on operands stored in 16 bits (results too, but for dW).
+// Runs of all alternate, medians are compared, CPU time is counted.
 //
 // OpenBLAS takes its core type from the environment when it is loaded, and Debian's detection is wrong on new CPUs, so
 // the program starts itself again with OPENBLAS_CORETYPE and OPENBLAS_NUM_THREADS set.
@@ -16,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cast.h"
 #include "kernels/gemm.h"
 #include "kernels/isa.h"
 
@@ -56,22 +58,47 @@ double median(std::vector<double> v) {
 
 struct Row {
   double ours = 0, peer = 0;  // GFLOP/s
+  double bf16 = 0, fp16 = 0;  // time over that of fp32
 };
 
-Row measure(const Shape& s, int repetitions, const std::vector<float>& a, const std::vector<float>& b,
-            std::vector<float>& c, std::vector<float>& d) {
+// The same numbers as T.
+template <class T>
+struct Stored {
+  std::vector<T> a, b, c;
+  Stored(const std::vector<float>& from_a, const std::vector<float>& from_b)
+      : a(from_a.size()), b(from_b.size()), c(from_a.size()) {
+    const auto n = static_cast<Index>(from_a.size());
+    narrow<T>({}, {from_a.data(), n}, {a.data(), n});
+    narrow<T>({}, {from_b.data(), n}, {b.data(), n});
+  }
+};
+
+// op(A) times op(B) of operands stored as T; gradients of weights are floats.
+template <class T>
+void multiply(const Shape& s, const std::vector<T>& a, const std::vector<T>& b, std::vector<T>& c,
+              std::vector<float>& floats) {
   const bool ta = s.kind == Kind::weight_grad, tb = s.kind == Kind::forward_nt || s.kind == Kind::input_grad;
-  const Mat<const float> am =
-      ta ? Mat<const float>{a.data(), s.k, s.m, s.m} : Mat<const float>{a.data(), s.m, s.k, s.k};
-  const Mat<const float> bm =
-      tb ? Mat<const float>{b.data(), s.n, s.k, s.k} : Mat<const float>{b.data(), s.k, s.n, s.n};
-  const Mat<float> cm{c.data(), s.m, s.n, s.n};
-  const auto ours = [&] { gemm({}, ta ? Trans::yes : Trans::no, tb ? Trans::yes : Trans::no, am, bm, cm, s.segment); };
+  const Mat<const T> am = ta ? Mat<const T>{a.data(), s.k, s.m, s.m} : Mat<const T>{a.data(), s.m, s.k, s.k};
+  const Mat<const T> bm = tb ? Mat<const T>{b.data(), s.n, s.k, s.k} : Mat<const T>{b.data(), s.k, s.n, s.n};
+  const Trans opa = ta ? Trans::yes : Trans::no, opb = tb ? Trans::yes : Trans::no;
+  if (s.kind == Kind::weight_grad) {
+    gemm<T, float>({}, opa, opb, am, bm, {floats.data(), s.m, s.n, s.n}, s.segment);
+  } else {
+    gemm<T>({}, opa, opb, am, bm, {c.data(), s.m, s.n, s.n}, s.segment);
+  }
+}
+
+Row measure(const Shape& s, int repetitions, const std::vector<float>& a, const std::vector<float>& b,
+            std::vector<float>& c, std::vector<float>& d, Stored<bf16>& b16, Stored<fp16>& h16) {
+  const auto ours = [&] { multiply(s, a, b, c, c); };
+  const auto in_bf16 = [&] { multiply(s, b16.a, b16.b, b16.c, c); };
+  const auto in_fp16 = [&] { multiply(s, h16.a, h16.b, h16.c, c); };
   const auto peer = [&] {
 #ifdef SEEKSIM_HAVE_OPENBLAS
+    const bool ta = s.kind == Kind::weight_grad, tb = s.kind == Kind::forward_nt || s.kind == Kind::input_grad;
     cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, static_cast<int>(s.m),
-                static_cast<int>(s.n), static_cast<int>(s.k), 1.0F, a.data(), static_cast<int>(am.stride), b.data(),
-                static_cast<int>(bm.stride), 0.0F, d.data(), static_cast<int>(s.n));
+                static_cast<int>(s.n), static_cast<int>(s.k), 1.0F, a.data(), static_cast<int>(ta ? s.m : s.k),
+                b.data(), static_cast<int>(tb ? s.k : s.n), 0.0F, d.data(), static_cast<int>(s.n));
 #else
     d[0] = 0;
 #endif
@@ -80,12 +107,17 @@ Row measure(const Shape& s, int repetitions, const std::vector<float>& a, const 
   const int count = std::max(1, static_cast<int>(0.02 / (flop / 120e9)));  // about 20 ms a run
   ours();
   peer();
-  std::vector<double> ours_s, peer_s;
+  in_bf16();
+  in_fp16();
+  std::vector<double> ours_s, peer_s, bf16_s, fp16_s;
   for (int r = 0; r < repetitions; ++r) {
     ours_s.push_back(timed(ours, count));
     peer_s.push_back(timed(peer, count));
+    bf16_s.push_back(timed(in_bf16, count));
+    fp16_s.push_back(timed(in_fp16, count));
   }
-  return {flop / median(ours_s) * 1e-9, flop / median(peer_s) * 1e-9};
+  const double t = median(ours_s);
+  return {flop / t * 1e-9, flop / median(peer_s) * 1e-9, median(bf16_s) / t, median(fp16_s) / t};
 }
 
 std::vector<Shape> shapes() {
@@ -149,20 +181,28 @@ int run(int repetitions) {
     a[i] = static_cast<float>((i * 2654435761U >> 8) & 0xffff) * 0x1p-16F - 0.5F;
     b[i] = static_cast<float>((i * 2246822519U >> 8) & 0xffff) * 0x1p-16F - 0.5F;
   }
-  std::printf("| op | M | N | K | segment | ours | OpenBLAS | ratio |\n|---|---|---|---|---|---|---|---|\n");
-  std::vector<double> chain, segmented, few;
+  Stored<bf16> b16(a, b);
+  Stored<fp16> h16(a, b);
+  std::printf(
+      "| op | M | N | K | segment | ours | OpenBLAS | ratio | time in bf16 | time in fp16 |\n"
+      "|---|---|---|---|---|---|---|---|---|---|\n");
+  std::vector<double> chain, segmented, few, half, half_few;
   for (const Shape& s : shapes()) {
-    const Row row = measure(s, repetitions, a, b, c, d);
+    const Row row = measure(s, repetitions, a, b, c, d, b16, h16);
     const double ratio = row.ours / row.peer;
-    std::printf("| %s | %lld | %lld | %lld | %s | %.1f | %.1f | %.2f |\n", kKindNames[static_cast<int>(s.kind)],
-                static_cast<long long>(s.m), static_cast<long long>(s.n), static_cast<long long>(s.k),
-                s.segment ? std::to_string(s.segment).c_str() : "-", row.ours, row.peer, ratio);
+    std::printf("| %s | %lld | %lld | %lld | %s | %.1f | %.1f | %.2f | %.2f | %.2f |\n",
+                kKindNames[static_cast<int>(s.kind)], static_cast<long long>(s.m), static_cast<long long>(s.n),
+                static_cast<long long>(s.k), s.segment ? std::to_string(s.segment).c_str() : "-", row.ours, row.peer,
+                ratio, row.bf16, row.fp16);
     std::fflush(stdout);
     (s.segment != 0 ? segmented : tokens(s) >= 256 ? chain : few).push_back(ratio);
+    for (double time : {row.bf16, row.fp16}) (tokens(s) >= 256 ? half : half_few).push_back(time);
   }
   report("one chain (F1), 256 tokens and more", chain);
   report("one chain (F1), fewer tokens", few);
   report("segments (F2)", segmented);
+  report("time in 16 bits over time in fp32, 256 tokens and more", half);
+  report("time in 16 bits over time in fp32, fewer tokens", half_few);
   return 0;
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/attention.h"
+#include "kernels/cast.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/digest.h"
 #include "kernels/embedding.h"
@@ -20,6 +21,7 @@
 #include "kernels/optimizer.h"
 #include "kernels/pointwise.h"
 #include "kernels/random.h"
+#include "kernels/range.h"
 #include "kernels/tree.h"
 
 namespace seeksim::kernels {
@@ -132,6 +134,57 @@ void register_rows() {
   op("position backward", 1, [](Arrays& x) { position_backward({}, x.read(kR, kC), kT, x.write(kT, kC)); });
 }
 
+// What storage in 16 bits costs, row by row against fp32 above; in no step that is added up.
+template <class T>
+struct Halves {
+  std::vector<T> in, out;
+  Halves() : in(arrays().in.size()), out(in.size()) {
+    narrow<T>({}, {arrays().in.data(), static_cast<Index>(in.size())}, {in.data(), static_cast<Index>(in.size())});
+  }
+  Mat<const T> read(Index rows, Index cols, Index at = 0) const { return {in.data() + at, rows, cols, cols}; }
+  Mat<T> write(Index rows, Index cols, Index at = 0) { return {out.data() + at, rows, cols, cols}; }
+  Vec<const T> row(Index n, Index at = 0) const { return {in.data() + at, n}; }
+};
+
+template <class T>
+void register_halves(const std::string& type) {
+  static Halves<T> h;
+  op("layer_norm forward " + type, 0, [](Arrays& x) {
+    layer_norm_forward<T>({}, h.read(kR, kC), h.row(kC), h.row(kC, 1 << 20), 1e-5F, h.write(kR, kC), x.to(kR, kFar),
+                          x.to(kR, kFar + kR));
+  });
+  op("layer_norm backward " + type, 0, [](Arrays& x) {
+    layer_norm_backward<T>({}, h.read(kR, kC), h.read(kR, kC, kFar), h.row(kC), x.row(kR, 1 << 20), x.row(kR, 2 << 20),
+                           h.read(kR, kC, 3 << 20), h.write(kR, kC));
+  });
+  op("layer_norm parameters " + type, 0, [](Arrays& x) {
+    layer_norm_param_grad<T>({}, h.read(kR, kC), h.read(kR, kC, kFar), x.row(kR, 1 << 20), x.row(kR, 2 << 20), kT,
+                             x.to(kC), x.to(kC, kFar));
+  });
+  op("gelu forward " + type, 0, [](Arrays&) { gelu_forward<T>({}, h.read(kR, 4 * kC), h.write(kR, 4 * kC)); });
+  op("cross entropy " + type, 0,
+     [](Arrays& x) { softmax_cross_entropy<T>({}, h.read(kR, kV), x.ids(), 1.0F, x.to(kR, kFar), h.write(kR, kV)); });
+  constexpr AttentionShape kShape{kB, kT, kHeads, kC / kHeads};
+  op("attention forward " + type, 0, [=](Arrays&) {
+    attention_forward<T>({}, kShape, h.read(kR, 3 * kC), h.write(kB * kHeads * kT, kT), h.write(kR, kC, kFar));
+  });
+  op("attention backward " + type, 0, [=](Arrays& x) {
+    attention_backward<T>({}, kShape, h.read(kR, kC), h.read(kR, 3 * kC, 1 << 20), h.read(kB * kHeads * kT, kT, kFar),
+                          x.write(2 * kT, kT), h.write(kR, 3 * kC, kFar));
+  });
+  op("adamw of all parameters, copy in " + type, 0, [](Arrays& x) {
+    static std::vector<float> v(static_cast<std::size_t>(kParameters));
+    const AdamWStep step{.lr = 3e-4F, .weight_decay = 0.1F, .inverse_bias1 = 2, .inverse_sqrt_bias2 = 3};
+    adamw_copying<T>({}, step, x.row(kParameters), x.to(kParameters), x.to(kParameters, kFar), {v.data(), kParameters},
+                     {h.out.data(), kParameters});
+  });
+  op("range of all parameters " + type, 0, [](Arrays&) {
+    TensorRange r;
+    range<T>({}, {h.in.data(), 1, kParameters, kParameters}, {&r, 1});
+    benchmark::DoNotOptimize(r);
+  });
+}
+
 void register_step() {
   op("norm2 of all parameters", 1,
      [](Arrays& x) { norm2_blocks({}, x.row(kParameters), x.to((kParameters + kBlock - 1) / kBlock)); });
@@ -180,6 +233,8 @@ int main(int argc, char** argv) {
   k::register_products();
   k::register_rows();
   k::register_step();
+  k::register_halves<k::bf16>("bf16");
+  k::register_halves<k::fp16>("fp16");
   k::Summing reporter;
   benchmark::RunSpecifiedBenchmarks(&reporter);
   std::printf("one step, one core, %s: %.1f ms in GEMM + %.1f ms in all else = %.1f ms of kernels\n",

@@ -52,6 +52,22 @@ template __global__ void adamw_check<false, false>(AdamWStep, const float*, floa
 template __global__ void adamw_check<true, false>(AdamWStep, const float*, float*, float*, float*, long);
 template __global__ void adamw_check<true, true>(AdamWStep, const float*, float*, float*, float*, long);
 
+// Parameters without masters: widened, moved, rounded; the two parts of adamw_body.
+template <bool kDecay, bool kDecoupled>
+__global__ void adamw_rounding_check(AdamWStep step, const std::uint16_t* grad, std::uint16_t* p, float* m, float* v,
+                                     long n) {
+  const long i = blockIdx.x * static_cast<long>(blockDim.x) + threadIdx.x;
+  if (i >= n) return;
+  const auto s = adamw_lanes<FloatOps>(step);
+  const float before = cast::from_bf16<FloatOps>(p[i]);
+  const float update =
+      adamw_moments<FloatOps, kDecay, kDecoupled>(s, cast::from_fp16<FloatOps>(grad[i]), before, m[i], v[i]);
+  const float after = adamw_applied<FloatOps, kDecay, kDecoupled>(s, update, before);
+  p[i] = static_cast<std::uint16_t>(cast::to_bf16<FloatOps>(after));
+}
+template __global__ void adamw_rounding_check<true, true>(AdamWStep, const std::uint16_t*, std::uint16_t*, float*,
+                                                          float*, long);
+
 __global__ void random_check(float* z, std::uint32_t op, std::uint64_t key, float stddev) {
   const std::uint32_t block = blockIdx.x * blockDim.x + threadIdx.x;
   std::uint32_t c[4] = {block, 0, op, 0xffffffffU};

@@ -39,19 +39,25 @@ SEEKSIM_FN Vf keep_lanes(int n, Vf x, Vf otherwise) { return take_first(n, x, ot
 // F4. `step(s, i, lanes)` returns the accumulators s after the elements i .. i + lanes - 1; lanes past the end keep
 // theirs.
 constexpr int kLanes = 128;
+// With vectors the accumulators live in registers; one by one they are an array, and unrolling only costs compile time.
+#if defined(__AVX2__)
+#define SEEKSIM_UNROLL_LANES SEEKSIM_UNROLL
+#else
+#define SEEKSIM_UNROLL_LANES
+#endif
 constexpr int kLaneVectors = kLanes / kW;
 
 template <class Step>
 SEEKSIM_FN float lane_sum(Index n, Step step) {
   Vf s[kLaneVectors];
-  SEEKSIM_UNROLL
+  SEEKSIM_UNROLL_LANES
   for (int q = 0; q < kLaneVectors; ++q) s[q] = splat(0.0F);
   Index i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    SEEKSIM_UNROLL
+    SEEKSIM_UNROLL_LANES
     for (int q = 0; q < kLaneVectors; ++q) s[q] = step(s[q], i + q * kW, AllLanes{});
   }
-  SEEKSIM_UNROLL
+  SEEKSIM_UNROLL_LANES
   for (int q = 0; q < kLaneVectors; ++q) {
     const Index left = n - i - q * kW;
     if (left >= kW) {
@@ -61,9 +67,9 @@ SEEKSIM_FN float lane_sum(Index n, Step step) {
       s[q] = take_first(lanes, step(s[q], i + q * kW, lanes), s[q]);
     }
   }
-  SEEKSIM_UNROLL
+  SEEKSIM_UNROLL_LANES
   for (int half = kLaneVectors / 2; half > 0; half /= 2) {
-    SEEKSIM_UNROLL
+    SEEKSIM_UNROLL_LANES
     for (int q = 0; q < half; ++q) s[q] = s[q] + s[q + half];
   }
   return fold_lanes(s[0]);

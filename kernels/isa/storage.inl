@@ -25,13 +25,14 @@ SEEKSIM_FN Vh narrow_fp16(Vf x) {
 #elif defined(__AVX2__)
 using Vh = __m128i;
 SEEKSIM_FN Vh load_half(const std::uint16_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
-SEEKSIM_FN Vh load_half_first(const std::uint16_t* p, int n) {
+// Not inlined: rare, and long enough to weigh where lane_sum is unrolled.
+__attribute__((noinline)) Vh load_half_first(const std::uint16_t* p, int n) {
   alignas(16) std::uint16_t part[kW] = {};
   for (int i = 0; i < n; ++i) part[i] = p[i];
   return load_half(part);
 }
 SEEKSIM_FN void store_half(std::uint16_t* p, Vh h) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), h); }
-SEEKSIM_FN void store_half_first(std::uint16_t* p, int n, Vh h) {
+__attribute__((noinline)) void store_half_first(std::uint16_t* p, int n, Vh h) {
   alignas(16) std::uint16_t part[kW];
   store_half(part, h);
   for (int i = 0; i < n; ++i) p[i] = part[i];

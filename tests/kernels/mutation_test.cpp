@@ -8,7 +8,7 @@
 #include "kernels/layer_norm.h"
 #include "kernels/norms.h"
 #include "kernels/tree.h"
-#include "tests/kernels/reference.h"
+#include "tests/kernels/half.h"
 
 namespace seeksim::kernels::test {
 
@@ -160,6 +160,54 @@ TEST(Mutation, AddingSamplesInAnotherOrderIsSeen) {
   for (std::size_t r = 0; r < kTokens * kSamples; ++r)
     for (std::size_t j = 0; j < kC; ++j) chain[j] = chain[j] + dy[r * kC + j];
   EXPECT_NE(difference(db, chain), "");
+}
+
+// 16-bit results are rounded once: rounding the sum before the bias is added, as two operations in a row would, shows.
+template <class T>
+int roundings_seen(Rng& rng) {
+  int seen = 0;
+  for (int round = 0; round < 200; ++round) {
+    const auto a = draw<T>(rng, kN, 1000000, false), b = draw<T>(rng, kN, 1000000, false),
+               bias = draw<T>(rng, 1, 1000000, false);
+    Tensor<T> c(Floats(1));
+    gemm<T>({}, Trans::no, Trans::no, a.mat(1, kN), b.mat(kN, 1), c.out(1, 1), 0, bias.vec());
+    const float sum = segchain(a.wide, b.wide, kN);
+    EXPECT_EQ(c.stored[0].bits, round_one<T>(sum + bias.wide[0]).bits);
+    seen += c.stored[0].bits != round_one<T>(widen_one(round_one<T>(sum)) + bias.wide[0]).bits;
+  }
+  return seen;
+}
+
+TEST(Mutation, RoundingTwiceIsSeen) {
+  Rng rng(6);
+  EXPECT_GT(roundings_seen<bf16>(rng), 10);
+  EXPECT_GT(roundings_seen<fp16>(rng), 10);
+}
+
+// A conversion that flushes the denormals of fp16, on the way in or out, gives other bits than every set here.
+TEST(Mutation, FlushedFp16DenormalsAreSeen) {
+  const auto flushed = [](float x) { return std::fabs(x) < 0x1p-14F ? std::copysign(0.0F, x) : x; };
+  const Isa before = active_isa();
+  for (Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512}) {
+    if (!cpu_has(isa)) continue;
+    force_isa(isa);
+    Rng rng(7);
+    int seen_out = 0, seen_in = 0;
+    for (int round = 0; round < 50; ++round) {
+      const Tensor<fp16> small(Floats{uniform(rng) * 0x1p-7F}), other(Floats{uniform(rng) * 0x1p-8F}),
+          least(Floats{uniform(rng) * 0x1p-15F}), large(Floats{1024 * uniform(rng)});
+      Tensor<fp16> out(Floats(1)), in(Floats(1));
+      gemm<fp16>({}, Trans::no, Trans::no, small.mat(1, 1), other.mat(1, 1), out.out(1, 1));
+      gemm<fp16>({}, Trans::no, Trans::no, least.mat(1, 1), large.mat(1, 1), in.out(1, 1));
+      EXPECT_EQ(out.stored[0].bits, round_one<fp16>(fma1(small.wide[0], other.wide[0], 0.0F)).bits);
+      EXPECT_EQ(in.stored[0].bits, round_one<fp16>(fma1(least.wide[0], large.wide[0], 0.0F)).bits);
+      seen_out += out.stored[0].bits != round_one<fp16>(flushed(small.wide[0] * other.wide[0])).bits;
+      seen_in += in.stored[0].bits != round_one<fp16>(fma1(flushed(least.wide[0]), large.wide[0], 0.0F)).bits;
+    }
+    EXPECT_GT(seen_out, 40) << name(isa);
+    EXPECT_GT(seen_in, 40) << name(isa);
+  }
+  force_isa(before);
 }
 
 }  // namespace
