@@ -1,17 +1,34 @@
 // Kernels that work row by row: layer norm and softmax cross-entropy. Included by elements_*.cpp after elements.inl.
 
-template <class T>
-SEEKSIM_FN float row_sum(const T* x, Index n) {
+SEEKSIM_FN float row_sum(const float* x, Index n) {
   return lane_sum(n, [x](Vf s, Index i, auto lanes) SEEKSIM_LAMBDA { return V::add(s, load_lanes(x + i, lanes)); });
 }
 
+// A row as floats: itself, or widened into `room`, where several passes read it.
 template <class T>
-void layer_norm_forward_body(Mat<const T> x, const T* gamma, const T* beta, float eps, Mat<T> y, float* mean,
-                             float* rstd) {
+SEEKSIM_FN const float* floats_of(const T* x, Index n, float* room) {
+  if constexpr (kIsHalf<T>) {
+    convert(x, room, n);
+    return room;
+  } else {
+    return x;
+  }
+}
+template <class T>
+SEEKSIM_FN float* room_for_rows(Index rows, Index n) {
+  return kIsHalf<T> ? scratch(Scratch::rows, rows * n) : nullptr;
+}
+
+template <class T>
+void layer_norm_forward_body(Mat<const T> x, const T* gamma_stored, const T* beta_stored, float eps, Mat<T> y,
+                             float* mean, float* rstd) {
   const Index n = x.cols;
   const float count = FloatOps::from_int(static_cast<int>(n));
+  float* const room = room_for_rows<T>(3, n);
+  const float* const gamma = floats_of(gamma_stored, n, room);
+  const float* const beta = floats_of(beta_stored, n, room + n);
   for (Index r = 0; r < x.rows; ++r) {
-    const T* const xr = x.row(r);
+    const float* const xr = floats_of(x.row(r), n, room + 2 * n);
     T* const yr = y.row(r);
     const float m = FloatOps::div(row_sum(xr, n), count);
     const float squares = lane_sum(n, [xr, m](Vf s, Index i, auto lanes) SEEKSIM_LAMBDA {
@@ -30,12 +47,15 @@ void layer_norm_forward_body(Mat<const T> x, const T* gamma, const T* beta, floa
 
 // With g = dy * gamma and xhat = (x - mean) * rstd:  dx = (g - sum(g)/n - xhat * sum(g xhat)/n) * rstd.
 template <class T>
-void layer_norm_backward_body(Mat<const T> dy, Mat<const T> x, const T* gamma, const float* mean, const float* rstd,
-                              Mat<const T> residual, Mat<T> dx) {
+void layer_norm_backward_body(Mat<const T> dy, Mat<const T> x, const T* gamma_stored, const float* mean,
+                              const float* rstd, Mat<const T> residual, Mat<T> dx) {
   const Index n = x.cols;
   const float count = FloatOps::from_int(static_cast<int>(n));
+  float* const room = room_for_rows<T>(3, n);
+  const float* const gamma = floats_of(gamma_stored, n, room);
   for (Index r = 0; r < x.rows; ++r) {
-    const T *const xr = x.row(r), *const dyr = dy.row(r);
+    const float* const xr = floats_of(x.row(r), n, room + n);
+    const float* const dyr = floats_of(dy.row(r), n, room + 2 * n);
     T* const dxr = dx.row(r);
     const float m = mean[r], rs = rstd[r];
     const float sum = lane_sum(n, [=](Vf s, Index i, auto lanes) SEEKSIM_LAMBDA {
