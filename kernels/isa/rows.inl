@@ -15,16 +15,11 @@ SEEKSIM_FN const float* floats_of(const T* x, Index n, float* room) {
   }
 }
 template <class T>
-SEEKSIM_FN float* room_for_rows(Index rows, Index n) {
-  return kIsHalf<T> ? scratch(Scratch::rows, rows * n) : nullptr;
-}
-
-template <class T>
 void layer_norm_forward_body(Mat<const T> x, const T* gamma_stored, const T* beta_stored, float eps, Mat<T> y,
                              float* mean, float* rstd) {
   const Index n = x.cols;
   const float count = FloatOps::from_int(static_cast<int>(n));
-  float* const room = room_for_rows<T>(3, n);
+  float* const room = scratch(Scratch::rows, 3 * n);
   const float* const gamma = floats_of(gamma_stored, n, room);
   const float* const beta = floats_of(beta_stored, n, room + n);
   for (Index r = 0; r < x.rows; ++r) {
@@ -51,7 +46,7 @@ void layer_norm_backward_body(Mat<const T> dy, Mat<const T> x, const T* gamma_st
                               const float* rstd, Mat<const T> residual, Mat<T> dx) {
   const Index n = x.cols;
   const float count = FloatOps::from_int(static_cast<int>(n));
-  float* const room = room_for_rows<T>(3, n);
+  float* const room = scratch(Scratch::rows, 3 * n);
   const float* const gamma = floats_of(gamma_stored, n, room);
   for (Index r = 0; r < x.rows; ++r) {
     const float* const xr = floats_of(x.row(r), n, room + n);
