@@ -50,8 +50,8 @@ const PieceFate* FaultyTransport::fate_of(const Op& piece, TimeNs now) {
 
 bool FaultyTransport::has_native(Comm comm, const Op& op) const {
   if (host_.gone()) return false;
-  Op gather = op;  // how the second half of a sum travels when it is not native
-  gather.kind = OpKind::all_gather;
+  Op gather = op;  // how the second half of an all-reduce travels when it is not native
+  if (op.kind == OpKind::all_reduce) gather.kind = OpKind::all_gather;
   for (const RuleState* state : rules_.per_message) {
     const Rule& rule = state->rule();
     // A link stays as it is once a rule has touched it, so what comes later meets it too, whatever its step.
@@ -65,6 +65,15 @@ CommResult FaultyTransport::tree_all_reduce(runtime::Queue& queue, Comm comm, co
   if (host_.gone()) return CommResult::internal;
   const DiesAt dies = host_.enter(op);
   const CommResult result = inner_.tree_all_reduce(queue, comm, op, reduce);
+  if (dies != DiesAt::never) host_.die();  // only for callers that did not ask has_native
+  return result;
+}
+
+CommResult FaultyTransport::tree_reduce_scatter(runtime::Queue& queue, Comm comm, const Op& op,
+                                                const runtime::TreeScatter& scatter) {
+  if (host_.gone()) return CommResult::internal;
+  const DiesAt dies = scatter.pieces.empty() ? DiesAt::never : host_.enter(op);  // as an exchange: no pieces, no part
+  const CommResult result = inner_.tree_reduce_scatter(queue, comm, op, scatter);
   if (dies != DiesAt::never) host_.die();  // only for callers that did not ask has_native
   return result;
 }

@@ -29,6 +29,8 @@ class FaultyTransport final : public runtime::Transport {
   bool has_native(runtime::Comm comm, const runtime::Op& op) const override;
   runtime::CommResult tree_all_reduce(runtime::Queue& queue, runtime::Comm comm, const runtime::Op& op,
                                       const runtime::TreeReduce& reduce) override;
+  runtime::CommResult tree_reduce_scatter(runtime::Queue& queue, runtime::Comm comm, const runtime::Op& op,
+                                          const runtime::TreeScatter& scatter) override;
   runtime::CommResult async_error(runtime::Comm comm) override;
   runtime::CommResult revoke(runtime::Comm comm) override;
   runtime::CommResult abort(std::span<const runtime::Comm> comms) override;

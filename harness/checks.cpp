@@ -209,6 +209,13 @@ Finding slowdown(const Evidence& e, const std::string& least) {
   return ratio >= std::stod(least) ? good(detail) : bad(detail);
 }
 
+Finding overlap(const Evidence& e, const std::string& least) {
+  if (e.run.overlap.in_flight_ns == 0) return blind("no step communicated");
+  const std::string detail = fmt::format("{:.4g} of {:.6g} s in flight, over all ranks", e.run.overlap.share(),
+                                         seconds(e.run.overlap.in_flight_ns));
+  return e.run.overlap.share() >= std::stod(least) ? good(detail) : bad(detail);
+}
+
 // ---- arguments -----------------------------------------------------------------------------------------------------
 
 bool is_natural(const std::string& text) {
@@ -290,6 +297,10 @@ const std::vector<Row>& rows() {
       {{"slowdown_at_least", "FACTOR", "virtual time, as a multiple of the same world's without faults", false, true},
        want_number,
        slowdown},
+      {{"overlap_at_least", "SHARE",
+        "of the virtual time in which a step's communication was in flight, hidden under compute"},
+       want_number,
+       overlap},
   };
   return table;
 }

@@ -154,6 +154,9 @@ Json report_json(const Evidence& e, const Judgement& j, const ReportExtras& extr
   report["recoveries"] = Json::array();
   for (const Recovery& recovery : run.recoveries) report["recoveries"].push_back(recovery_json(run, recovery));
   report["comm"] = comm_json(run);
+  report["comm_overlap"] = {{"in_flight_s", seconds(run.overlap.in_flight_ns)},
+                            {"hidden_s", seconds(run.overlap.hidden_ns)},
+                            {"share", run.overlap.share()}};
   report["memory"] = memory_json(run);
   report["sentence"] = j.sentence;
   report["stopped"] = j.stopped.empty() ? Json(nullptr) : Json(j.stopped);

@@ -136,6 +136,13 @@ std::string losses(const RunRecord& run) {
                      run.steps.size(), run.steps.size() == 1 ? "" : "s");
 }
 
+std::string overlap(const RunRecord& run) {
+  if (run.overlap.in_flight_ns == 0) return "";
+  return fmt::format(
+      "  overlap   {:.1f} % of the communication of steps hidden under compute ({:.6g} of {:.6g} s, all ranks)\n",
+      100 * run.overlap.share(), seconds(run.overlap.hidden_ns), seconds(run.overlap.in_flight_ns));
+}
+
 }  // namespace
 
 std::string rank_list(const std::vector<int>& ranks) {
@@ -185,7 +192,7 @@ std::string report_a_bug(const Scenario& scenario) {
 }
 
 std::string story_text(const Evidence& e, const Judgement& j, const Style& style) {
-  std::string out = '\n' + story_of(e.run, style) + '\n' + losses(e.run) + endings(e.run);
+  std::string out = '\n' + story_of(e.run, style) + '\n' + losses(e.run) + overlap(e.run) + endings(e.run);
   if (e.run.end == sim::WorldEnd::deadlock && !e.run.wait_for_graph.empty()) {
     out += "  who waits for whom, when nothing could move any more:\n";
     std::size_t from = 0;

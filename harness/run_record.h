@@ -74,6 +74,7 @@ struct RunRecord {
   std::vector<sim::CommUse> comm;  // indexed by OpKind
   std::vector<std::size_t> memory_peak_by_tag;
   std::size_t memory_peak = 0;
+  sim::CommOverlap overlap;  // over all ranks
   std::vector<runtime::NamedTensor> final_weights;
   std::vector<runtime::NamedTensor> gradients;  // of the step that was asked for
 

@@ -89,6 +89,7 @@ void Simulation::Impl::take(const sim::WorldResult& result) {
   record.wait_for_graph = result.wait_for_graph;
   record.comm = result.comm;
   record.memory_peak = result.memory_peak;
+  record.overlap = result.overlap;
   record.memory_peak_by_tag = result.memory_peak_by_tag;
   record.faults = faults.status();
   for (std::size_t i = 0; i < result.ranks.size() && i < record.ranks.size(); ++i) {

@@ -204,9 +204,23 @@ Op Communicator::all_gather(Queue& queue, Op op, VecView<float> values, std::spa
   return op;
 }
 
+namespace {
+std::uint64_t bytes_sent(std::span<const Piece> pieces) {
+  std::uint64_t bytes = 0;
+  for (const Piece& piece : pieces) bytes += piece.send ? piece.hi - piece.lo : 0;
+  return bytes;
+}
+}  // namespace
+
+Op Communicator::tree_reduce_scatter(Queue& queue, Op op, const TreeScatter& scatter) {
+  op.bytes = bytes_sent(scatter.pieces);
+  op = stamp(op);
+  check(rank_.transport.tree_reduce_scatter(queue, comm_, op, scatter), op);
+  return op;
+}
+
 Op Communicator::exchange(Queue& queue, Op op, std::span<const Piece> pieces) {
-  op.bytes = 0;
-  for (const Piece& piece : pieces) op.bytes += piece.send ? piece.hi - piece.lo : 0;
+  op.bytes = bytes_sent(pieces);
   op = stamp(op);
   if (!pieces.empty()) check(rank_.transport.exchange(queue, comm_, op, pieces), op);
   return op;

@@ -57,6 +57,11 @@ class Communicator {
   // it is; every member takes part, with no pieces too.
   Op exchange(Queue& queue, Op op, std::span<const Piece> pieces);
 
+  // Whether the transport sums the op's parts to their owners itself. Equal on all members.
+  bool scatters_natively(const Op& op) const { return size() > 1 && rank_.transport.has_native(comm_, op); }
+  // Where it does: the sum itself.
+  Op tree_reduce_scatter(Queue& queue, Op op, const TreeScatter& scatter);
+
   // Waits for `event` under the watchdog; on failure the error names `op` (see Rank::wait).
   void wait(const Event& event, const Op& op);
 

@@ -168,6 +168,10 @@ Event GradientReducer::reduce(const Bucket& bucket, std::span<const VecView<cons
   op.micro_batch = cut_.interleaved ? k_ : -1;
   op.tensor = bucket.name;
   op.site = SEEKSIM_SITE;
+  if (comm_->scatters_natively(op)) {
+    scatter(bucket, op, owned, parts);
+    return launch_.queue().record();
+  }
   last_ = comm_->exchange(launch_.queue(), op, pieces_);
 
   // A single root of our own is folded from where it is; several are copied to their slots.
@@ -183,6 +187,21 @@ Event GradientReducer::reduce(const Bucket& bucket, std::span<const VecView<cons
   }
   fold(bucket, owned, parts);
   return launch_.queue().record();
+}
+
+// The transport sums the members' roots from where they lie. The slots are there all the same: where it cannot, they
+// are needed.
+void GradientReducer::scatter(const Bucket& bucket, const Op& op, const std::vector<OwnedRange>& owned,
+                              std::span<const VecView<const float>> parts) {
+  const std::vector<TreeNode> roots = nodes(comm_->position());
+  slices_.clear();
+  targets_.clear();
+  for (std::size_t i = 0; i < parts.size(); ++i) slices_.push_back({roots[i], parts[i]});
+  for (std::size_t i = 0; i < open_.size(); ++i) {
+    for (const OwnedRange& range : owned) targets_.push_back({open_[i], range.offset - bucket.lo, sum_of(range, i)});
+  }
+  const float factor = at_once() ? factor_ : 1.0f;
+  last_ = comm_->tree_reduce_scatter(launch_.queue(), op, {slices_, cut_.leaves, factor, targets_, pieces_});
 }
 
 // Where the sum of a range goes: to its final place, or into a node of the tree.

@@ -53,6 +53,8 @@ class GradientReducer {
   std::vector<kernels::TreeNode> nodes(int member) const;
   std::vector<VecView<float>> list_pieces(const Bucket& bucket, const std::vector<OwnedRange>& owned, Index stride,
                                           std::span<const VecView<const float>> parts);
+  void scatter(const Bucket& bucket, const Op& op, const std::vector<OwnedRange>& owned,
+               std::span<const VecView<const float>> parts);
   void fold(const Bucket& bucket, const std::vector<OwnedRange>& owned, std::span<const VecView<const float>> parts);
   VecView<float> sum_of(const OwnedRange& range, std::size_t node) const;
   bool at_once() const { return cut_.count() == 1; }  // one reduction a step: its sums are final
@@ -77,6 +79,8 @@ class GradientReducer {
   std::vector<kernels::TreeNode> open_;   // what the reduction under way adds up to
   std::vector<VecView<float>> open_out_;  // where
   std::vector<Piece> pieces_;
+  std::vector<TreeReduceSlice> slices_;
+  std::vector<TreeTarget> targets_;
   Op last_;
 };
 

@@ -135,6 +135,20 @@ struct TreeReduce {
   VecView<float> out;
 };
 
+// A canonical sum of which every member gets what it owns: a reduce-scatter by the tree.
+struct TreeTarget {
+  kernels::TreeNode root;  // whose value it is
+  Index first = 0;         // out[i] is element first + i of the parts
+  VecView<float> out;
+};
+struct TreeScatter {
+  std::span<const TreeReduceSlice> parts;  // this member's subtree roots, all of one size
+  Index leaves = 0;
+  float factor = 1.0f;                  // one multiply at each target
+  std::span<const TreeTarget> targets;  // what this member owns
+  std::span<const Piece> pieces;        // what this member sends and receives for it, as an exchange would
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -150,10 +164,14 @@ class Transport {
   virtual CommResult exchange(Queue& queue, Comm comm, const Op& op, std::span<const Piece> pieces,
                               DiesAt dies = DiesAt::never) = 0;
 
-  // Whether this transport sums `op` itself, by the same canonical tree, as one event (the simulator does where no rule
-  // or link state can touch a single message). Equal on all members.
+  // Whether this transport sums `op` (an all_reduce or a reduce_scatter) itself, by the same canonical tree, as one
+  // event (the simulator does where no rule or link state can touch a single message). Equal on all members.
   virtual bool has_native(Comm comm, const Op& op) const = 0;
   virtual CommResult tree_all_reduce(Queue& queue, Comm comm, const Op& op, const TreeReduce& reduce) = 0;
+  // Every member takes part, with nothing to bring and nothing to get too.
+  virtual CommResult tree_reduce_scatter(Queue&, Comm, const Op&, const TreeScatter&) {
+    return CommResult::invalid_usage;  // of a transport that has no native sum
+  }
 
   // NCCL's verbs. abort is local, takes all communicators of a device in one group, completes pending work with
   // scribbled buffers and never fails; revoke makes later operations fail with invalid_usage; a handle is dead after

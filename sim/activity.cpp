@@ -98,7 +98,9 @@ void SimActivity::start() {
     return;
   }
   state = State::started;
-  owner->rank().recorder.started(record, owner->core().loop.now());
+  const TimeNs now = owner->core().loop.now();
+  owner->rank().recorder.started(record, now);
+  if (OverlapMeter::counts(op)) owner->rank().device.overlap().communication_starts(now);
   if (owner->comm_at(comm).shared->epoch < owner->core().transport.newest_epoch) owner->core().transport.stale(*this);
   post();
 }
@@ -113,17 +115,21 @@ void SimActivity::cut_short() {
 
 void SimActivity::drop() {
   if (state == State::started) withdraw();
-  owner->rank().recorder.ended(record, owner->core().loop.now(), RecordState::aborted);
-  state = State::free;
-  ++generation;
+  left(RecordState::aborted);
   owner->ended(*this);
   recycle();
 }
 
-void SimActivity::end(RecordState how) {
-  owner->rank().recorder.ended(record, owner->core().loop.now(), how);
+void SimActivity::left(RecordState how) {
+  const TimeNs now = owner->core().loop.now();
+  owner->rank().recorder.ended(record, now, how);
+  if (state == State::started && OverlapMeter::counts(op)) owner->rank().device.overlap().communication_ends(now);
   state = State::free;
   ++generation;
+}
+
+void SimActivity::end(RecordState how) {
+  left(how);
   owner->ended(*this);
   queue->activity_done(*this);
   recycle();

@@ -97,6 +97,8 @@ class SimActivity : public runtime::Activity, public TimerTarget {
   // Who it waits for, for wait-for graphs: "waits for rank 5 (its message)".
   virtual std::string waits_for() const = 0;
   virtual runtime::Transport::Unmatched unmatched() const = 0;
+  // Whether it cannot go on without `rank`, and is linked to it: who learns of its death.
+  virtual bool waits_on(int rank) const = 0;
 
   bool live(const Timer& timer) override { return state == State::started && timer.arg == generation; }
   // Asks for the memory that the end of this operation will touch.
@@ -112,7 +114,7 @@ class SimActivity : public runtime::Activity, public TimerTarget {
   std::uint32_t generation = 0;  // of this object, which is used again and again
   State state = State::free;
   bool aborted = false;
-  const bool native;                // a NativeReduce; else an Exchange
+  const bool native;                // a NativeReduce or NativeScatter; else an Exchange
   SimActivity* previous = nullptr;  // among the communicator's unfinished operations, oldest first
   SimActivity* next = nullptr;
   runtime::Op op;
@@ -122,6 +124,9 @@ class SimActivity : public runtime::Activity, public TimerTarget {
   virtual void scribble() = 0;
   virtual void recycle() = 0;
   void end(runtime::RecordState how);
+
+ private:
+  void left(runtime::RecordState how);  // in the books
 };
 
 // Leaves in a range what an aborted operation leaves.

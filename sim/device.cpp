@@ -118,11 +118,16 @@ TimeNs SimDevice::duration(const SteppedQueue&, const runtime::Op& op, runtime::
 
 void SimDevice::step_after(SteppedQueue& queue, TimeNs duration) {
   const std::uint64_t number = &queue == &compute_ ? 0 : &queue == &communication_ ? 1 : 2;
+  if (&queue == &compute_) overlap_.compute_starts(loop_.now());
   loop_.at(runtime::later(loop_.now(), duration), *this, number | std::uint64_t(queue.generation()) << 2);
 }
 
 bool SimDevice::live(const Timer& timer) { return queue(timer.arg & 3).generation() == timer.arg >> 2; }
-void SimDevice::fire(const Timer& timer) { queue(timer.arg & 3).kernel_due(); }
+void SimDevice::fire(const Timer& timer) {
+  SteppedQueue& due = queue(timer.arg & 3);
+  if (&due == &compute_) overlap_.compute_ends(loop_.now());
+  due.kernel_due();
+}
 
 // ---- the host ----------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@
 #include "runtime/stepped_queue.h"
 #include "sim/links.h"
 #include "sim/loop.h"
+#include "sim/overlap.h"
 
 namespace seeksim::sim {
 
@@ -32,6 +33,7 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   std::array<const runtime::SteppedQueue*, 3> queues() const { return {&compute_, &communication_, &copy_}; }
   void fetch_ahead() const { communication_.fetch(); }
   runtime::Event host_waits_for() const { return host_waits_for_; }
+  OverlapMeter& overlap() { return overlap_; }
 
   // ---- runtime::Device
   runtime::BufferPtr allocate(std::size_t bytes, runtime::MemoryTag tag, const char* name) override;
@@ -84,6 +86,7 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   std::vector<runtime::Buffer*> graveyard_;  // released while work that may touch them was pending
   std::array<runtime::MemoryUse, std::size_t(runtime::MemoryTag::count_)> use_{};
   runtime::MemoryUse total_;
+  OverlapMeter overlap_;
   std::uint64_t allocations_ = 0;
 };
 

@@ -20,7 +20,7 @@ class Exchange final : public SimActivity {
   runtime::Transport::Unmatched unmatched() const override;
   void fire(const Timer& timer) override;
   // Whether a piece from or to `rank` has not met its counterpart, or met it and was lost.
-  bool waits_on(int rank) const;
+  bool waits_on(int rank) const override;
 
  private:
   enum class Fate : std::uint8_t { open, under_way, withheld, lost };

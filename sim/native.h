@@ -17,7 +17,7 @@ class NativeReduce final : public SimActivity {
   std::string waits_for() const override;
   runtime::Transport::Unmatched unmatched() const override;
   void fire(const Timer& timer) override;
-  bool waits_on(int rank) const;  // as a neighbour in the ring of members
+  bool waits_on(int rank) const override;  // as a neighbour in the ring of members
 
  private:
   void post() override;

@@ -76,7 +76,8 @@ bool SimTransport::valid(const RankComm& comm, std::span<const Piece> pieces) co
 }
 
 bool SimTransport::has_native(Comm comm, const Op& op) const {
-  return core_.plan.native_collectives && op.kind == runtime::OpKind::all_reduce && find(comm) != nullptr;
+  const bool sums = op.kind == runtime::OpKind::all_reduce || op.kind == runtime::OpKind::reduce_scatter;
+  return core_.plan.native_collectives && sums && find(comm) != nullptr;
 }
 
 CommResult SimTransport::tree_all_reduce(runtime::Queue& queue, Comm comm, const Op& op,
@@ -88,6 +89,24 @@ CommResult SimTransport::tree_all_reduce(runtime::Queue& queue, Comm comm, const
   native.prepare(reduce);
   const std::uint64_t bytes = std::uint64_t(reduce.out.n) * sizeof(float), n = held->shared->members.size();
   sent(op, 2 * bytes * (n - 1) / n);
+  enqueue(native, queue, comm, op);
+  return CommResult::success;
+}
+
+CommResult SimTransport::tree_reduce_scatter(runtime::Queue& queue, Comm comm, const Op& op,
+                                             const runtime::TreeScatter& scatter) {
+  RankComm* held = find(comm);
+  const CommResult state = usable(held);
+  if (state != CommResult::success) return state;
+  if (!valid(*held, scatter.pieces)) {
+    held->error = CommResult::invalid_argument;
+    return CommResult::invalid_argument;
+  }
+  NativeScatter& native = take(spare_scatters_, [this]() -> NativeScatter& { return core_.transport.make_scatter(); });
+  native.prepare(scatter);
+  std::uint64_t bytes = 0;
+  for (const Piece& piece : scatter.pieces) bytes += piece.send ? piece.hi - piece.lo : 0;
+  if (!scatter.pieces.empty()) sent(op, bytes);
   enqueue(native, queue, comm, op);
   return CommResult::success;
 }
@@ -165,9 +184,7 @@ void SimTransport::notice_death_of(int dead, bool same_node) {
   if ((core_.network.node_of(dead) == core_.network.node_of(rank_.host.rank())) != same_node) return;
   for (std::uint32_t i = 0; i < comms_.size(); ++i) {
     for (const SimActivity* a = comms_[i].oldest; a != nullptr; a = a->next) {
-      const bool waits = a->native ? static_cast<const NativeReduce*>(a)->waits_on(dead)
-                                   : static_cast<const Exchange*>(a)->waits_on(dead);
-      if (!waits) continue;
+      if (!a->waits_on(dead)) continue;
       fail(i, CommResult::remote_error, fmt::format("rank {} closed the connection", dead));
       break;
     }

@@ -15,6 +15,7 @@
 #include "runtime/seams.h"
 #include "sim/exchange.h"
 #include "sim/native.h"
+#include "sim/native_scatter.h"
 #include "sim/random.h"
 
 namespace seeksim::sim {
@@ -63,6 +64,8 @@ class SimTransport final : public runtime::Transport {
   bool has_native(runtime::Comm comm, const runtime::Op& op) const override;
   runtime::CommResult tree_all_reduce(runtime::Queue& queue, runtime::Comm comm, const runtime::Op& op,
                                       const runtime::TreeReduce& reduce) override;
+  runtime::CommResult tree_reduce_scatter(runtime::Queue& queue, runtime::Comm comm, const runtime::Op& op,
+                                          const runtime::TreeScatter& scatter) override;
   runtime::CommResult async_error(runtime::Comm comm) override;
   runtime::CommResult revoke(runtime::Comm comm) override;
   runtime::CommResult abort(std::span<const runtime::Comm> comms) override;
@@ -95,6 +98,7 @@ class SimTransport final : public runtime::Transport {
   // Operations that are over are used again by the same rank, for whom they may still be in the caches.
   void give_back(Exchange& exchange) { spare_exchanges_.push_back(&exchange); }
   void give_back(NativeReduce& native) { spare_natives_.push_back(&native); }
+  void give_back(NativeScatter& native) { spare_scatters_.push_back(&native); }
   std::string meeting_waits_for() const;  // while the host is blocked in one
 
  private:
@@ -115,6 +119,7 @@ class SimTransport final : public runtime::Transport {
   const Rendezvous* meets_in_ = nullptr;
   std::vector<Exchange*> spare_exchanges_;
   std::vector<NativeReduce*> spare_natives_;
+  std::vector<NativeScatter*> spare_scatters_;
   std::array<Use, std::size_t(runtime::OpKind::count_)> use_{};
 };
 
@@ -124,6 +129,7 @@ class TransportHub {
 
   Exchange& make_exchange() { return exchanges_.emplace_back(); }
   NativeReduce& make_native() { return natives_.emplace_back(); }
+  NativeScatter& make_scatter() { return scatters_.emplace_back(); }
 
   // The meeting of a communicator's members; one a generation, made by whoever comes first.
   Rendezvous& meeting(const runtime::CommSpec& spec);
@@ -151,6 +157,7 @@ class TransportHub {
   Core& core_;
   std::deque<Exchange> exchanges_;
   std::deque<NativeReduce> natives_;
+  std::deque<NativeScatter> scatters_;
   std::map<std::pair<std::uint64_t, std::uint32_t>, Rendezvous> meetings_;
   std::vector<std::unique_ptr<SharedComm>> comms_;
   std::map<int, Noticed> noticed_;

@@ -218,6 +218,7 @@ WorldResult World::Impl::collect() {
       out.memory_peak_by_tag[tag] =
           std::max(out.memory_peak_by_tag[tag], rank->device.use(runtime::MemoryTag(tag)).peak);
     out.memory_peak = std::max(out.memory_peak, rank->device.use_total().peak);
+    out.overlap += rank->device.overlap().total();
   }
   out.switches = core.loop.switches();
   return out;

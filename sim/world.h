@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/rank.h"
+#include "sim/overlap.h"
 
 namespace seeksim::sim {
 
@@ -68,6 +69,7 @@ struct WorldResult {
   std::vector<CommUse> comm;                    // indexed by OpKind
   std::vector<std::size_t> memory_peak_by_tag;  // max over ranks, indexed by MemoryTag
   std::size_t memory_peak = 0;
+  CommOverlap overlap;         // over all ranks
   std::uint64_t switches = 0;  // fiber switches, for benches
 };
 

@@ -1,0 +1,222 @@
+// The native reduce-scatter: members meet in a group; the last one lets the pieces meet, which gives the times and
+// finds who disagrees, and computes every owner's sums.
+#include "sim/native_scatter.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "kernels/check.h"
+#include "runtime/launcher.h"
+#include "sim/core.h"
+
+namespace seeksim::sim {
+
+using kernels::TreeNode;
+using kernels::TreePart;
+using runtime::CommResult;
+using runtime::Piece;
+using runtime::RecordState;
+
+namespace {
+
+// A node of the step's tree as seen from an ancestor `root`, as if that were the whole tree; false: it is none.
+bool inside(TreeNode node, TreeNode root, TreeNode& seen) {
+  const int up = root.level - node.level;
+  if (up < 0 || node.index >> up != root.index) return false;
+  seen = {node.level, node.index - (root.index << up)};
+  return true;
+}
+
+}  // namespace
+
+void NativeScatter::prepare(const runtime::TreeScatter& scatter) {
+  parts_.clear();
+  for (const runtime::TreeReduceSlice& part : scatter.parts) parts_.push_back({part.node, part.value.get().data});
+  targets_.assign(scatter.targets.begin(), scatter.targets.end());
+  pieces_.assign(scatter.pieces.begin(), scatter.pieces.end());
+  leaves_ = scatter.leaves;
+  factor_ = scatter.factor;
+  summed_ = false;
+}
+
+void NativeScatter::post() {
+  RankComm& held = owner->comm_at(comm);
+  group_ = &held.shared->group(op.sequence);
+  const std::size_t here = std::size_t(held.position);
+  SEEKSIM_CHECK(group_->at[here] == nullptr, "two operations of one rank with the same sequence number: %s",
+                describe(op).c_str());
+  group_->at[here] = this;
+  ++group_->posted;
+  if (!compare_with_neighbours(here)) group_->mismatched = true;
+  if (group_->posted == group_->at.size() && !group_->mismatched) group_->mismatched = !meet(*group_);
+  if (owner->core().transport.any_dead() && !summed_) look_for_dead_peers();
+}
+
+// Everybody is compared with the neighbours that are here: if any two members differ, some two neighbours do.
+bool NativeScatter::compare_with_neighbours(std::size_t here) {
+  const std::size_t size = group_->at.size();
+  for (const std::size_t next : {here + 1 == size ? 0 : here + 1, here == 0 ? size - 1 : here - 1}) {
+    SimActivity* other = group_->at[next];
+    if (other == nullptr || other == this) continue;
+    if (other->native && other->op.kind == op.kind) {
+      const auto& same = static_cast<const NativeScatter&>(*other);
+      if (leaves_ == same.leaves_ && factor_ == same.factor_) continue;
+    }
+    const std::string why = fmt::format("rank {} brought {}, rank {} brought {}", op.rank, describe(op), other->op.rank,
+                                        describe(other->op));
+    owner->fail(comm, CommResult::invalid_usage, why);
+    other->owner->fail(other->comm, CommResult::invalid_usage, why);
+    return false;
+  }
+  return true;
+}
+
+bool NativeScatter::is_here(int peer) const {
+  const int position = group_->shared->position(peer);
+  return position >= 0 && group_->at[std::size_t(position)] != nullptr;
+}
+
+void NativeScatter::look_for_dead_peers() {
+  Core& core = owner->core();
+  for (const Piece& piece : pieces_) {
+    const bool same_node = core.network.node_of(op.rank) == core.network.node_of(piece.peer);
+    if (!is_here(piece.peer) && core.transport.known_dead(piece.peer, same_node))
+      owner->fail(comm, CommResult::remote_error, fmt::format("rank {} is gone", piece.peer));
+  }
+}
+
+bool NativeScatter::meet(Group& group) {
+  const auto member = [](SimActivity* activity) { return static_cast<NativeScatter*>(activity); };
+  for (SimActivity* activity : group.at) member(activity)->ready_ = activity->owner->core().loop.now();
+  for (SimActivity* activity : group.at)
+    if (!member(activity)->meet_peers(group)) return false;
+  for (SimActivity* activity : group.at)
+    if (!member(activity)->sum_targets(group)) return false;
+  for (SimActivity* activity : group.at) {
+    member(activity)->summed_ = true;
+    activity->owner->core().loop.at(member(activity)->ready_, *activity, activity->generation);
+  }
+  return true;
+}
+
+// Pieces of one pair meet in order, and take the time that they would take in an exchange.
+bool NativeScatter::meet_peers(const Group& group) {
+  Network& network = owner->core().network;
+  for (const int peer : group.shared->members) {
+    NativeScatter& other = static_cast<NativeScatter&>(*group.at[std::size_t(group.shared->position(peer))]);
+    if (&other == this) continue;
+    auto theirs = other.pieces_.begin();
+    const auto next = [&] {
+      while (theirs != other.pieces_.end() && (theirs->send || theirs->peer != op.rank)) ++theirs;
+      return theirs == other.pieces_.end() ? nullptr : &*theirs++;
+    };
+    for (const Piece& mine : pieces_) {
+      if (!mine.send || mine.peer != peer) continue;
+      const Piece* expected = next();
+      if (expected == nullptr || expected->hi - expected->lo != mine.hi - mine.lo) {
+        const std::string why =
+            fmt::format("rank {} brought {} bytes for rank {}, which expects {}", op.rank, mine.hi - mine.lo, peer,
+                        expected == nullptr ? "none" : std::to_string(expected->hi - expected->lo));
+        owner->fail(comm, CommResult::invalid_usage, why);
+        other.owner->fail(other.comm, CommResult::invalid_usage, why);
+        return false;
+      }
+      const TimeNs when = network.arrival(owner->core().loop.now(), op.rank, peer, mine.hi - mine.lo);
+      ready_ = std::max(ready_, when);
+      other.ready_ = std::max(other.ready_, when);
+    }
+    if (const Piece* missing = next()) {
+      const std::string why = fmt::format("rank {} expects {} bytes of rank {}, which brought none", peer,
+                                          missing->hi - missing->lo, op.rank);
+      owner->fail(comm, CommResult::invalid_usage, why);
+      other.owner->fail(other.comm, CommResult::invalid_usage, why);
+      return false;
+    }
+  }
+  return true;
+}
+
+// Also the time that the owner's device needs to fold what has arrived.
+bool NativeScatter::sum_targets(Group& group) {
+  std::vector<TreePart>& parts = owner->core().transport.parts;
+  runtime::Op fold = op;
+  fold.kind = runtime::OpKind::compute;
+  for (const runtime::TreeTarget& target : targets_) {
+    if (target.out.get().data == nullptr) continue;  // a device without values
+    parts.clear();
+    for (const SimActivity* activity : group.at) {
+      for (const Part& part : static_cast<const NativeScatter*>(activity)->parts_) {
+        TreeNode seen;
+        if (inside(part.node, target.root, seen)) parts.push_back({seen, part.data + target.first});
+      }
+    }
+    const kernels::Index begin = kernels::first_leaf(target.root);
+    const kernels::Index leaves = std::min(begin + (kernels::Index(1) << target.root.level), leaves_) - begin;
+    try {
+      kernels::tree_sum(kernels::Lane{}, parts.data(), kernels::Index(parts.size()), leaves, target.out.get(), factor_);
+    } catch (const std::invalid_argument& e) {  // the members' parts do not make up the tree
+      for (SimActivity* activity : group.at) activity->owner->fail(activity->comm, CommResult::invalid_usage, e.what());
+      return false;
+    }
+    const auto& its_queue = static_cast<const runtime::SteppedQueue&>(*queue);
+    const runtime::Cost cost = runtime::memory_cost((kernels::Index(parts.size()) + 1) * target.out.n);
+    ready_ += owner->rank().device.duration(its_queue, fold, cost);
+  }
+  return true;
+}
+
+void NativeScatter::fire(const Timer&) {
+  withdraw();
+  end(RecordState::completed);
+}
+
+void NativeScatter::withdraw() {
+  if (group_ != nullptr) group_->leave(owner->comm_at(comm).position);
+  group_ = nullptr;
+}
+
+void NativeScatter::scribble() {
+  for (const runtime::TreeTarget& target : targets_)
+    scribble_on(*target.out.buffer, target.out.range().lo, target.out.range().hi);
+  for (const Piece& piece : pieces_)
+    if (!piece.send) scribble_on(*piece.buffer, piece.lo, piece.hi);
+}
+
+void NativeScatter::recycle() { owner->give_back(*this); }
+
+bool NativeScatter::waits_on(int rank) const {
+  if (state != State::started || summed_ || is_here(rank)) return false;
+  return std::any_of(pieces_.begin(), pieces_.end(), [&](const Piece& piece) { return piece.peer == rank; });
+}
+
+// Whose piece it misses first: a sum is one event, so that who is not here yet has brought nothing.
+runtime::Transport::Unmatched NativeScatter::unmatched() const {
+  runtime::Transport::Unmatched out;
+  out.pending = state == State::started;
+  out.op = op;
+  if (!out.pending || summed_) return out;
+  for (const Piece& piece : pieces_) {
+    if (is_here(piece.peer)) continue;
+    out.peer = piece.peer;
+    out.waits_for_send = !piece.send;
+    break;
+  }
+  return out;
+}
+
+std::string NativeScatter::waits_for() const {
+  if (group_ == nullptr) return "nobody";
+  if (summed_) return "the network";
+  std::string text;
+  int named = 0;
+  for (std::size_t i = 0; i < group_->at.size(); ++i) {
+    if (group_->at[i] != nullptr) continue;
+    if (named++ == 8) return text + ", ...";
+    text += fmt::format("{}rank {} (to join)", named == 1 ? "" : ", ", group_->shared->members[i]);
+  }
+  return text.empty() ? "nobody: the members brought different operations" : text;
+}
+
+}  // namespace seeksim::sim

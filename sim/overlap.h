@@ -1,0 +1,53 @@
+// OverlapMeter: how long a rank's communication was in flight, in virtual time, and for how much of that its compute
+// queue was busy: what a user of `overlap_comm` wants to know.
+#pragma once
+
+#include "runtime/op.h"
+#include "runtime/time.h"
+
+namespace seeksim::sim {
+
+using runtime::TimeNs;
+
+struct CommOverlap {
+  TimeNs in_flight_ns = 0;  // at least one operation had been started and was not over
+  TimeNs hidden_ns = 0;     // and a kernel ran on the compute queue of the same rank
+  double share() const { return in_flight_ns > 0 ? double(hidden_ns) / double(in_flight_ns) : 0; }
+  CommOverlap& operator+=(const CommOverlap& other) {
+    in_flight_ns += other.in_flight_ns;
+    hidden_ns += other.hidden_ns;
+    return *this;
+  }
+};
+
+class OverlapMeter {
+ public:
+  // Only the communication of steps: while a world is made, mended or ended there is nothing to hide it under.
+  static bool counts(const runtime::Op& op) {
+    return op.phase != runtime::Phase::init && op.phase != runtime::Phase::recovery &&
+           op.phase != runtime::Phase::checkpoint;
+  }
+
+  void communication_starts(TimeNs now) { advance(now), ++in_flight_; }
+  void communication_ends(TimeNs now) { advance(now), --in_flight_; }
+  void compute_starts(TimeNs now) { advance(now), computing_ = true; }
+  void compute_ends(TimeNs now) { advance(now), computing_ = false; }
+
+  const CommOverlap& total() const { return total_; }
+
+ private:
+  void advance(TimeNs now) {
+    if (in_flight_ > 0) {
+      total_.in_flight_ns += now - since_;
+      if (computing_) total_.hidden_ns += now - since_;
+    }
+    since_ = now;
+  }
+
+  int in_flight_ = 0;
+  bool computing_ = false;
+  TimeNs since_ = 0;
+  CommOverlap total_;
+};
+
+}  // namespace seeksim::sim
