@@ -1,6 +1,8 @@
-// Several scenarios in one call: each in a forked process, as many at once as there are cores, so that a crash of one
-// is that scenario's failure and the others go on. Printed in the order given.
+// Several runs in one call (scenarios, rows of a sweep): each in a forked process, as many at once as there are cores,
+// so that a crash of one is its own failure and the others go on. Told in the order given.
 #pragma once
+
+#include <functional>
 
 #include <string>
 #include <vector>
@@ -8,6 +10,18 @@
 #include "harness/run.h"
 
 namespace seeksim::harness {
+
+// What is done in forked processes: `count` jobs, by number.
+struct Forked {
+  std::size_t count = 0;
+  int processes = 0;                                      // at most so many at once; 0: one a core
+  std::function<Outcome(std::size_t, const Print&)> run;  // in the child
+  std::function<std::string(std::size_t)> name;           // for the message when a child crashed
+  std::function<void(std::size_t, const std::string&, const Outcome&)>
+      done;  // in the parent, in order: what it printed
+};
+// One outcome a job, same order.
+std::vector<Outcome> run_forked(const Forked& work);
 
 struct Job {
   std::string file;

@@ -30,6 +30,7 @@ struct RunArguments {
   double wall_limit_s = 0;
   bool verify_determinism = false;
   int processes = 0;
+  int row = -1;
 };
 
 Style style_of_stdout() {
@@ -68,6 +69,8 @@ void refuse_what_is_not_there(const RunArguments& a) {
     throw BadInput("--device cuda", "not in this version", "Leave it out: kernels run on the CPU.");
   const bool saves =
       !a.save_initial.empty() || !a.save_final.empty() || !a.save_batches.empty() || !a.save_gradients.empty();
+  if (a.row >= 0 && a.files.size() > 1)
+    throw BadInput(fmt::format("--row {}", a.row), "which of the scenarios is meant?", "Run one of them.");
   if (saves && a.files.size() > 1)
     throw BadInput("--save-...", "several scenarios would write the same file", "Run them one by one.");
 }
@@ -93,6 +96,8 @@ RunOptions options_of(const RunArguments& a) {
   options.progress = a.files.size() == 1 && ::isatty(STDERR_FILENO) == 1;
   options.wall_limit_s = a.wall_limit_s;
   options.verify_determinism = a.verify_determinism;
+  options.processes = a.processes;
+  options.row = a.row;
   options.save_initial = a.save_initial;
   options.save_final = a.save_final;
   options.save_batches = a.save_batches;
@@ -261,7 +266,9 @@ void add_run(CLI::App& app, RunArguments& a) {
   run->add_option("--save-batches", a.save_batches, "Write the token ids, (steps, batch, context + 1)");
   run->add_option("--save-gradients", a.save_gradients,
                   "STEP:FILE, write that step's gradients before clipping; STEP counts from 1");
-  run->add_option("-j", a.processes, "Scenarios at once (default: one a core)")->check(CLI::PositiveNumber);
+  run->add_option("-j", a.processes, "Scenarios, or rows of a sweep, at once (default: one a core)")
+      ->check(CLI::PositiveNumber);
+  run->add_option("--row", a.row, "Only this row of a sweep, counted from 0")->check(CLI::NonNegativeNumber);
 }
 
 void add_golden(CLI::App& app, GoldenArguments& a) {

@@ -189,6 +189,14 @@ void read_batch(const Reader& section, std::int64_t ranks, Scenario& scenario) {
   const bool all_fine = fine(kTrain, "Train batch size", train) & fine(kMicro, "Micro batch size per gpu", micro) &
                         fine(kGas, "Gradient accumulation steps", gas);
   if (!all_fine || ranks <= 0) return;
+  if (scenario.by_samples && train) {
+    const auto per = [](std::int64_t all, std::int64_t parts) { return (all + parts - 1) / parts; };
+    const std::int64_t share = per(*train, ranks);  // of the rank that has most
+    scenario.train.definition.global_batch = int(*train);
+    scenario.train.layout.micro_batch = int(micro ? *micro : per(share, gas.value_or(1)));
+    scenario.accumulation = int(per(share, scenario.train.layout.micro_batch));
+    return;
+  }
   if (train && micro) {
     if (!gas) gas = *train / *micro / ranks;
   } else if (train) {

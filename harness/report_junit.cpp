@@ -57,6 +57,41 @@ struct Suite {
   int tests = 0, failures = 0, errors = 0;
 };
 
+// A row as one line: what was set, and why it is red.
+std::string row_name(const Json& row) {
+  std::string name = fmt::format("row {}", row.value("row", 0));
+  const Json settings = row.value("settings", Json::object());
+  for (const auto& [key, value] : settings.items()) {
+    name += fmt::format(" {}={}", key, value.dump(-1, ' ', false, Json::error_handler_t::replace));
+  }
+  return name;
+}
+
+std::string row_message(const Json& row) {
+  std::string message = row.value("sentence", "");
+  const auto add = [&](const std::string& line) { message += (message.empty() ? "" : "\n") + line; };
+  for (const Json& check : row.value("checks", Json::array())) {
+    if (!check.value("ok", false)) add(check.value("name", "?") + ": " + check.value("detail", ""));
+  }
+  for (const Json& problem : row.value("problems", Json::array())) add(problem.get<std::string>());
+  add(row.value("command", ""));
+  return message;
+}
+
+// A sweep: a case a row.
+Suite suite_of_rows(const Json& report) {
+  Suite suite;
+  for (const Json& row : report["rows"]) {
+    const int status = row.value("exit_code", 4);
+    const char* outcome = status == 0 ? nullptr : status == 1 ? "failure" : "error";
+    suite.cases += testcase(report.value("scenario", "?"), row_name(row), outcome, row_message(row));
+    suite.failures += status == 1;
+    suite.errors += status >= 2;
+    ++suite.tests;
+  }
+  return suite;
+}
+
 // The verdict is a case of its own: an expected red check is not a failure, a missing one is.
 Suite suite_of(const Json& report) {
   Suite suite;
@@ -86,7 +121,7 @@ std::string junit_xml(const std::vector<Json>& reports) {
   std::string suites;
   int tests = 0, failures = 0, errors = 0;
   for (const Json& report : reports) {
-    const Suite suite = suite_of(report);
+    const Suite suite = report.contains("rows") ? suite_of_rows(report) : suite_of(report);
     suites += fmt::format(
         "  <testsuite name=\"{}\" tests=\"{}\" failures=\"{}\" errors=\"{}\" time=\"{:.3f}\">\n{}  </testsuite>\n",
         xml(report.value("scenario", "?")), suite.tests, suite.failures, suite.errors, report.value("wall_s", 0.0),

@@ -10,6 +10,7 @@
 #include "harness/progress.h"
 #include "harness/saved_files.h"
 #include "harness/simulate.h"
+#include "harness/sweep_run.h"
 
 namespace seeksim::harness {
 namespace {
@@ -50,18 +51,6 @@ RunRecord run_aside(const Scenario& scenario, const std::string& what, double wa
                                 run.steps.size()));
   }
   return run;
-}
-
-Golden find_golden(const Scenario& scenario, const RunOptions& options, const Print& print) {
-  const Style& style = options.style;
-  if (std::optional<Golden> stored = stored_golden(scenario)) {
-    print(style.faint(fmt::format("  golden    {}\n", stored->origin)));
-    return *stored;
-  }
-  const std::string key = golden_key(scenario.train.definition);
-  Golden golden = run_golden(scenario, key, options.wall_limit_s, options.progress);
-  print(style.faint(fmt::format("  golden    none is stored under {}: {} done first\n", key, golden.origin)));
-  return golden;
 }
 
 SimulationOptions simulation_options(const RunOptions& options) {
@@ -109,6 +98,18 @@ void save_folder(const Scenario& scenario, const RunOptions& options, const Outc
 
 }  // namespace
 
+Golden find_golden(const Scenario& scenario, const RunOptions& options, const Print& print) {
+  const Style& style = options.style;
+  if (std::optional<Golden> stored = stored_golden(scenario)) {
+    print(style.faint(fmt::format("  golden    {}\n", stored->origin)));
+    return *stored;
+  }
+  const std::string key = golden_key(scenario.train.definition);
+  Golden golden = run_golden(scenario, key, options.wall_limit_s, options.progress);
+  print(style.faint(fmt::format("  golden    none is stored under {}: {} done first\n", key, golden.origin)));
+  return golden;
+}
+
 Golden run_golden(const Scenario& scenario, const std::string& key, double wall_limit_s, bool progress) {
   const Scenario one = one_rank(scenario);
   const RunRecord run = run_aside(one, "golden of " + scenario.name, wall_limit_s, progress);
@@ -134,7 +135,11 @@ Outcome run_scenario(const Scenario& given, const RunOptions& options, const Pri
   if (!options.save_initial.empty()) save_initial(options.save_initial, scenario.train.definition);
 
   std::optional<Golden> golden;
-  if (needs_golden(scenario)) golden = find_golden(scenario, options, tell);
+  if (options.golden != nullptr) {
+    golden = *options.golden;
+  } else if (needs_golden(scenario)) {
+    golden = find_golden(scenario, options, tell);
+  }
   SimulationOptions simulation_of = simulation_options(options);
   if (scenario.real_storage) simulation_of.storage_folder = options.out.empty() ? "." : options.out;
   Progress bar(options.progress, scenario.name, scenario.train.definition.steps);
@@ -161,27 +166,36 @@ Outcome run_scenario(const Scenario& given, const RunOptions& options, const Pri
   return outcome;
 }
 
-Outcome run_file(const std::string& file, const LoadOptions& load, const RunOptions& options, const Print& print) {
+Outcome guarded(const std::string& name, const std::string& again, const std::function<Outcome()>& run) {
   const auto failed = [&](const char* verdict, ExitStatus status, std::vector<std::string> problems) {
-    return Outcome{status, file, failure_json(file, verdict, status, problems), problems};
+    return Outcome{status, name, failure_json(name, verdict, status, problems), problems};
   };
-  std::string seed = load.seed ? fmt::format(" --seed {}", *load.seed) : "";
   try {
-    return run_scenario(load_scenario(file, load), options, print);
+    return run();
   } catch (const BadInput& bad) {
     std::vector<std::string> problems;
     for (const Problem& problem : bad.problems()) problems.push_back(problem.text());
     return failed("bad_input", ExitStatus::bad_input, std::move(problems));
   } catch (const OutOfTime& late) {
-    return failed("no_progress", ExitStatus::no_progress, {fmt::format("{}: {}", file, late.what())});
+    return failed("no_progress", ExitStatus::no_progress, {fmt::format("{}: {}", name, late.what())});
   } catch (const std::bad_alloc&) {
     return failed("bad_input", ExitStatus::bad_input,
-                  {file + ": the machine has not enough memory. Use fewer ranks or a smaller model."});
+                  {name + ": the machine has not enough memory. Use fewer ranks or a smaller model."});
   } catch (const std::exception& error) {
     return failed("bug", ExitStatus::bug,
-                  {fmt::format("{}: this is a bug in seeksim: {}", file, error.what()),
-                   fmt::format("please report it with the scenario and the command: seeksim run {}{}", file, seed)});
+                  {fmt::format("{}: this is a bug in seeksim: {}", name, error.what()),
+                   fmt::format("please report it with the scenario and the command: {}", again)});
   }
+}
+
+Outcome run_file(const std::string& file, const LoadOptions& load, const RunOptions& options, const Print& print) {
+  const std::string seed = load.seed ? fmt::format(" --seed {}", *load.seed) : "";
+  return guarded(file, fmt::format("seeksim run {}{}", file, seed), [&] {
+    const Scenario scenario = load_scenario(file, load);
+    if (!scenario.sweep.empty()) return run_sweep(scenario, load, options, print);
+    if (options.row >= 0) throw BadInput("--row", file + " has no sweep", "Leave it out.");
+    return run_scenario(scenario, options, print);
+  });
 }
 
 }  // namespace seeksim::harness

@@ -19,9 +19,11 @@ struct RunOptions {
   bool verify_determinism = false;
   bool progress = false;  // a bar on stderr
   Style style;
-  std::string storage_folder;  // for "storage": "real"
-  std::string out;             // --out: this scenario's folder; empty: none
-  std::string save_initial;    // files; empty: not saved
+  int processes = 0;               // rows of a sweep at once; 0: one a core
+  int row = -1;                    // only this row of a sweep
+  const Golden* golden = nullptr;  // found before; null: it is looked for, or run
+  std::string out;                 // --out: this scenario's folder; empty: none
+  std::string save_initial;        // files; empty: not saved
   std::string save_final;
   std::string save_batches;
   std::string save_gradients;
@@ -37,11 +39,18 @@ struct Outcome {
 
 using Print = std::function<void(std::string_view)>;
 
-// Loads and runs. Bad input and bugs become outcomes with problems, so that other scenarios go on.
+// Loads and runs, a sweep row by row. Bad input and bugs become outcomes with problems, so that other scenarios go on.
 Outcome run_file(const std::string& file, const LoadOptions& load, const RunOptions& options, const Print& print);
 
 // Runs a loaded scenario. Throws BadInput where a file cannot be written.
 Outcome run_scenario(const Scenario& scenario, const RunOptions& options, const Print& print);
+
+// Runs what may fail: bad input, bugs and a lack of time or memory become an outcome that tells of it. `again` is the
+// command that a person types to see it once more.
+Outcome guarded(const std::string& name, const std::string& again, const std::function<Outcome()>& run);
+
+// The stored golden, or the one-rank run, told to `print`.
+Golden find_golden(const Scenario& scenario, const RunOptions& options, const Print& print);
 
 // A run that served another did not end in time: exit status 3.
 struct OutOfTime : std::runtime_error {

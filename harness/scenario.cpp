@@ -274,7 +274,8 @@ void read_expect(const Reader& top, Scenario& scenario) {
   }
 }
 
-void read_golden(const Reader& golden) {
+void read_golden(const Reader& golden, Scenario& scenario) {
+  scenario.golden_shared = golden.flag("shared", false);
   for (const char* key : {"skip_steps", "drop_samples"}) {
     const Json* list = golden.find(key);
     if (list != nullptr && list->is_array() && !list->empty()) {
@@ -316,9 +317,39 @@ void refuse_too_large(Findings& findings, const Scenario& scenario) {
                "Use fewer world.nodes, a smaller model.width, model.layers or model.vocab, or smaller micro-batches.");
 }
 
+// A row is a scenario of its own: what it needs to know of its sweep is whether the batch is cut by samples.
+void leave_the_sweep(Json& document) {
+  for (const char* key : {"sweep", "mode", "sweep_skip"}) document.erase(key);
+}
+
+void read_batch_arithmetic(const Reader& top, bool world_varies, Scenario& scenario) {
+  scenario.by_samples = world_varies || top.text("batch_arithmetic", "deepspeed") == "by_samples";
+  if (!scenario.by_samples) return;
+  scenario.notes.push_back(
+      fmt::format("{}train_batch_size stays and is cut by samples; accumulation follows from the micro-batch size",
+                  world_varies ? "the sweep varies the world: " : ""));
+}
+
+std::vector<std::string> all_sets(const LoadOptions& options) {
+  std::vector<std::string> sets = options.sets;
+  if (options.row == nullptr) return sets;
+  for (std::string& set : sets_of(*options.row)) sets.push_back(std::move(set));
+  return sets;
+}
+
+// --seed, but for a row that has a seed of its own.
+std::uint64_t read_seed(const Reader& top, const LoadOptions& options) {
+  const auto is_seed = [](const auto& setting) { return setting.first == "seed"; };
+  const bool own = options.row != nullptr && std::any_of(options.row->begin(), options.row->end(), is_seed);
+  return options.seed && !own ? *options.seed : top.natural("seed", 1);
+}
+
 Scenario load(Document document, const LoadOptions& options) {
   Scenario scenario;
   scenario.file = document.file();
+  const auto sweep = document.json().find("sweep");
+  const bool world_varies = sweep != document.json().end() && varies_world(*sweep);
+  if (options.row != nullptr) leave_the_sweep(document.json());
   std::vector<Problem> autos;
   refuse_auto(document, autos);
   Findings findings(document);
@@ -329,7 +360,7 @@ Scenario load(Document document, const LoadOptions& options) {
   const Reader top(document.json(), "", findings);
   runtime::Definition& definition = scenario.train.definition;
   read_name(top, scenario);
-  scenario.world.seed = options.seed ? *options.seed : top.natural("seed", 1);
+  scenario.world.seed = read_seed(top, options);
   definition.training_seed = top.natural("training_seed", 1);
   definition.steps = top.integer("steps", definition.steps);
   definition.optimizer.decay_all = top.text("decay", "matrices") == "all";
@@ -337,6 +368,7 @@ Scenario load(Document document, const LoadOptions& options) {
   read_model(top.child("model"), scenario);
   read_data(top.child("data"), scenario);
   const int ranks = read_world(top.child("world"), scenario);
+  read_batch_arithmetic(top, world_varies, scenario);
   read_deepspeed(top.child("deepspeed"), ranks, scenario);
   check_given_batch(top.child("data"), scenario);
   read_lr_table(top, scenario);
@@ -344,7 +376,8 @@ Scenario load(Document document, const LoadOptions& options) {
   read_recovery(top.child("recovery"), scenario);
   read_checks(top, ranks, scenario);
   read_expect(top, scenario);
-  read_golden(top.child("golden"));
+  read_golden(top.child("golden"), scenario);
+  scenario.sweep = read_sweep(top);
   if (shaped && findings.empty()) refuse_too_large(findings, scenario);
   if (shaped && findings.empty()) read_init(top, options, scenario);
   if (!findings.empty()) throw BadInput(findings.take());
@@ -354,11 +387,11 @@ Scenario load(Document document, const LoadOptions& options) {
 }  // namespace
 
 Scenario load_scenario(const std::string& file, const LoadOptions& options) {
-  return load(Document::load(file, options.sets), options);
+  return load(Document::load(file, all_sets(options)), options);
 }
 
 Scenario load_scenario_text(std::string_view text, const std::string& file, const LoadOptions& options) {
-  return load(Document::from_text(text, file, options.sets), options);
+  return load(Document::from_text(text, file, all_sets(options)), options);
 }
 
 Scenario one_rank(const Scenario& scenario) {
@@ -376,6 +409,7 @@ Scenario undisturbed(const Scenario& scenario) {
   other.faults.clear();
   other.checks.clear();
   other.expect = {};
+  other.sweep = {};
   other.world.verify = false;
   return other;
 }

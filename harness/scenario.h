@@ -9,6 +9,7 @@
 
 #include "faults/plan.h"
 #include "harness/json.h"
+#include "harness/sweep.h"
 #include "runtime/plan.h"
 #include "sim/world.h"
 
@@ -40,6 +41,9 @@ struct Scenario {
   std::string init_file;           // --init or model.init; train.definition.initial_weights holds its bytes
   std::string batches_file;        // data.batches; train.definition.data.tokens holds its content
   runtime::Index given_batch = 0;  // samples a step in that file; 0: no file
+  Sweep sweep;                     // empty: this is one run
+  bool by_samples = false;         // train_batch_size is cut by samples, whatever the number of ranks
+  bool golden_shared = false;      // a sweep's rows are all held against the base's golden
   bool real_storage = false;
   int accumulation = 1;            // gradient_accumulation_steps, as DeepSpeed derives it
   std::vector<std::string> notes;  // said once: keys without effect, defaults that surprise
@@ -50,6 +54,7 @@ struct LoadOptions {
   std::vector<std::string> sets;        // --set
   std::string init;                     // --init
   const std::uint64_t* seed = nullptr;  // --seed
+  const Settings* row = nullptr;        // one row of the scenario's sweep: its settings, applied last
 };
 
 // Throws BadInput with every problem of the scenario.

@@ -87,6 +87,9 @@ Json to_json(const Scenario& scenario) {
   json["expect"] = expect_json(scenario.expect);
   json["numerics"] = "exact";
   if (scenario.real_storage) json["storage"] = "real";
+  if (scenario.by_samples) json["batch_arithmetic"] = "by_samples";
+  if (scenario.golden_shared) json["golden"] = {{"shared", true}};
+  write_sweep(scenario.sweep, json);
   return json;
 }
 

@@ -14,12 +14,20 @@ namespace {
 
 using namespace testing;
 
-std::vector<std::string> files_in(const std::string& folder) {
+enum class Which { all, single, sweeps };
+
+bool fits(const std::string& file, Which which) {
+  if (which == Which::all) return true;
+  return Json::parse(read_all(file)).contains("sweep") == (which == Which::sweeps);
+}
+
+std::vector<std::string> files_in(const std::string& folder, Which which = Which::all) {
   std::vector<std::string> files;
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator(std::string(SEEKSIM_SOURCE_DIR) + '/' + folder, none)) {
     const std::string name = entry.path().filename().string();
-    if (entry.path().extension() == ".json" && name != "schema.json") files.push_back(folder + '/' + name);
+    const bool is_scenario = entry.path().extension() == ".json" && name != "schema.json";
+    if (is_scenario && fits(entry.path().string(), which)) files.push_back(folder + '/' + name);
   }
   std::sort(files.begin(), files.end());
   return files;
@@ -34,9 +42,15 @@ std::string test_name(const ::testing::TestParamInfo<std::string>& info) {
 std::string path(const std::string& file) { return std::string(SEEKSIM_SOURCE_DIR) + '/' + file; }
 
 class Scenarios : public ::testing::TestWithParam<std::string> {};
+class SlowSweeps : public ::testing::TestWithParam<std::string> {};  // of scenarios/: hundreds of rows
 class NegativeScenarios : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Scenarios, MeetTheirExpectation) {
+  const Ran ran = seeksim({"run", path(GetParam())});
+  EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
+}
+
+TEST_P(SlowSweeps, MeetTheirExpectation) {
   const Ran ran = seeksim({"run", path(GetParam())});
   EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
 }
@@ -52,7 +66,8 @@ TEST_P(NegativeScenarios, AreRedWhenExpectedToPass) {
   EXPECT_TRUE(ran.status == 1 || ran.status == 3) << ran.status << '\n' << ran.out << ran.err;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Scenarios, ::testing::ValuesIn(files_in("scenarios")), test_name);
+INSTANTIATE_TEST_SUITE_P(All, Scenarios, ::testing::ValuesIn(files_in("scenarios", Which::single)), test_name);
+INSTANTIATE_TEST_SUITE_P(All, SlowSweeps, ::testing::ValuesIn(files_in("scenarios", Which::sweeps)), test_name);
 INSTANTIATE_TEST_SUITE_P(All, NegativeScenarios, ::testing::ValuesIn(files_in("scenarios/negative")), test_name);
 
 TEST(NegativeScenariosTogether, ShowEachCheckTurningRed) {
