@@ -49,8 +49,21 @@ std::string numbers(const runtime::StepRecord& step) {
 
 // ---- the judges ----------------------------------------------------------------------------------------------------
 
-Finding golden(const Evidence& e, const std::string&) {
+Finding golden_gradients(const Evidence& e) {
+  const std::vector<std::uint64_t>&have = e.run.gradient_digests, &want = e.golden->gradients;
+  if (want.empty()) return blind("the golden has no gradients");
+  if (have.empty()) return blind("no gradients were recorded");
+  if (!e.run.gradients_disagree.empty()) return bad(e.run.gradients_disagree + " had other gradients than the first");
+  for (std::size_t i = 0; i < std::min(have.size(), want.size()); ++i) {
+    if (have[i] != want[i]) return bad(fmt::format("gradients of step {} differ from the one-rank run's", i));
+  }
+  if (have.size() != want.size()) return bad(fmt::format("{} steps instead of {}", have.size(), want.size()));
+  return good(fmt::format("gradients of {} steps, before clipping, equal the one-rank run's", have.size()));
+}
+
+Finding golden(const Evidence& e, const std::string& what) {
   const std::vector<int> ranks = finished(e.run);
+  if (e.golden != nullptr && what == "gradients") return golden_gradients(e);
   if (e.golden == nullptr) return blind("there is no golden to compare with");
   if (ranks.empty()) return blind("no rank finished, so there is no state to compare");
   const Golden& want = *e.golden;
@@ -224,7 +237,8 @@ bool is_natural(const std::string& text) {
 }
 std::string want_none(const std::string& text, int) { return text.empty() ? "" : "takes no argument"; }
 std::string want_bitwise(const std::string& text, int) {
-  return text == "bitwise" ? "" : "is compared bitwise: write golden:bitwise";
+  if (text == "bitwise" || text == "gradients") return "";
+  return "is compared bitwise: write golden:bitwise, or golden:gradients";
 }
 std::string want_natural(const std::string& text, int) {
   return is_natural(text) ? "" : "takes a whole number, such as 1";
@@ -274,8 +288,9 @@ struct Row {
 
 const std::vector<Row>& rows() {
   static const std::vector<Row> table = {
-      {{"golden", "bitwise",
-        "weights, optimizer state, data position, loss scale and every loss equal the one-rank run's, bit for bit",
+      {{"golden", "bitwise | gradients",
+        "weights, optimizer state, data position, loss scale and every loss equal the one-rank run's, bit for bit; "
+        "gradients: each step's, before clipping",
         true},
        want_bitwise,
        golden},
@@ -368,6 +383,11 @@ bool needs_golden(const Scenario& scenario) {
     const Row* row = find(check.name);
     return row != nullptr && row->info.needs_golden;
   });
+}
+
+bool needs_gradients(const Scenario& scenario) {
+  return std::any_of(scenario.checks.begin(), scenario.checks.end(),
+                     [](const CheckSpec& check) { return check.text() == "golden:gradients"; });
 }
 
 bool needs_undisturbed(const Scenario& scenario) {

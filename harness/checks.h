@@ -49,6 +49,7 @@ CheckProblem read_check(const Json& written, int ranks, CheckSpec& spec);
 
 CheckResult judge(const CheckSpec& check, const Evidence& evidence);
 bool needs_golden(const Scenario& scenario);
+bool needs_gradients(const Scenario& scenario);  // digests of each step's
 bool needs_undisturbed(const Scenario& scenario);
 
 // The whole run: listed checks, those that are always made (finished, faults_fired), and the expectation.

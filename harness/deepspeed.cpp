@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <optional>
 
 namespace seeksim::harness {
@@ -23,12 +24,21 @@ struct Refusal {
 bool is_true(const Json& value) { return value == true; }
 bool is_not_fp32(const Json& value) { return value.is_string() && value != "fp32"; }
 bool is_device(const Json& value) { return value.is_string() && value != "none"; }
+bool is_above_one(const Json& value) { return value.is_number() && value > 1; }
+bool is_positive(const Json& value) { return value.is_number() && value > 0; }
 bool is_there(const Json& value) { return value.is_object() && !value.empty(); }
 
 const std::vector<Refusal>& refusals() {
   static const std::vector<Refusal> table = {
       {"/zero_optimization/offload_optimizer/device", is_device, "Remove it; it decides no bit."},
       {"/zero_optimization/offload_param/device", is_device, "Remove it; it decides no bit."},
+      {"/zero_optimization/cpu_offload", is_true,
+       "Remove it; it decides no bit. DeepSpeed has replaced it by offload_optimizer."},
+      {"/zero_optimization/cpu_offload_params", is_true,
+       "Remove it; it decides no bit. DeepSpeed has replaced it by offload_param."},
+      {"/zero_optimization/zero_hpz_partition_size", is_above_one, "Use 1; it decides no bit."},
+      {"/zero_optimization/mics_shard_size", is_positive, "Use -1; it decides no bit."},
+      {"/zero_optimization/mics_hierarchical_params_gather", is_true, "Set it to false; it decides no bit."},
       {"/zero_optimization/zero_quantized_weights", is_true, "Remove it."},
       {"/zero_optimization/zero_quantized_nontrainable_weights", is_true, "Remove it."},
       {"/zero_optimization/zero_quantized_gradients", is_true, "Remove it."},
@@ -133,6 +143,69 @@ Json zero_json(const runtime::ZeroPlan& plan) {
   return section;
 }
 
+// Keys of zero_optimization that change nothing here at any stage, and why.
+const char* why_idle(const std::string& key) {
+  static const std::map<std::string, const char*> reasons = {
+      {"contiguous_gradients", "a bucket is always one piece"},
+      {"reduce_scatter", "gradients always go to their owners only"},
+      {"use_multi_rank_bucket_allreduce", "gradients always go to their owners only"},
+      {"allgather_partitions", "parameters always come by all-gather"},
+      {"round_robin_gradients", "shards are cut evenly"},
+      {"load_from_fp32_weights", "no checkpoints in this version"},
+      {"elastic_checkpoint", "no checkpoints in this version"},
+      {"stage3_gather_16bit_weights_on_model_save", "no checkpoints in this version"},
+      {"stage3_gather_fp16_weights_on_model_save",
+       "deprecated, DeepSpeed calls it stage3_gather_16bit_weights_on_model_save; no checkpoints in this version"},
+      {"cpu_offload", "deprecated, DeepSpeed calls it offload_optimizer"},
+      {"cpu_offload_params", "deprecated, DeepSpeed calls it offload_param"},
+      {"cpu_offload_use_pin_memory", "deprecated; no offload in this version"},
+      {"offload_optimizer", "its device is none"},
+      {"offload_param", "its device is none"},
+      {"stage3_model_persistence_threshold", "what persists is decided parameter by parameter"},
+      {"stage3_module_granularity_threshold", "parameters are gathered layer by layer"},
+      {"stage3_use_all_reduce_for_fetch_params", "parameters always come by all-gather"},
+      {"stage3_allgather_sequential", "gathers of a queue follow one another"},
+      {"ignore_unused_parameters", "every trained parameter is used"},
+      {"memory_efficient_linear", "activations are kept by layer"},
+      {"enable_sanity_checks", "a scenario names its checks"},
+      {"zero_hpz_partition_size", "1 is no second partition"},
+      {"mics_shard_size", "no MiCS"},
+      {"mics_hierarchical_params_gather", "no MiCS"},
+  };
+  const auto found = reasons.find(key);
+  return found == reasons.end() ? nullptr : found->second;
+}
+
+// "(at stage 2)" for a key of another stage, else the reason.
+std::string idle_zero_key(const std::string& key, int stage) {
+  const char* why = why_idle(key);
+  return fmt::format("zero_optimization.{} ({})", key, why ? std::string(why) : fmt::format("not at stage {}", stage));
+}
+
+// What DeepSpeed refuses together with ZeRO, in its words (training-semantics, 1.7).
+void refuse_with_zero(const Reader& section) {
+  const Reader zero = section.child("zero_optimization");
+  const std::int64_t stage = zero.integer("stage", 0);
+  if (stage >= 2 && zero.flag("reduce_scatter", true)) {
+    if (section.number("gradient_predivide_factor", 1.0) != 1.0) {
+      section.problem("gradient_predivide_factor",
+                      fmt::format("gradient_predivide_factor != 1.0 is not yet supported with ZeRO-{} with reduce "
+                                  "scatter enabled",
+                                  stage),
+                      "Remove it: it changes nothing here.");
+    }
+    if (section.flag("prescale_gradients", false)) {
+      section.problem(
+          "prescale_gradients",
+          fmt::format("pre-scale gradients is not yet supported with ZeRO-{} with reduce scatter enabled", stage),
+          "Set it to false: it changes nothing here.");
+    }
+  }
+  if (section.child("fp16").flag("enabled", false) && section.child("bf16").flag("enabled", false)) {
+    section.problem("bf16", "bfloat16 and fp16 modes cannot be simultaneously enabled", "Keep one of the two.");
+  }
+}
+
 void name_keys_without_effect(const Reader& section, Scenario& scenario) {
   if (section.value() == nullptr) return;
   std::vector<std::string> idle;
@@ -141,7 +214,8 @@ void name_keys_without_effect(const Reader& section, Scenario& scenario) {
     if (std::find(effective.begin(), effective.end(), key) != effective.end()) continue;
     if (key == "zero_optimization") {
       for (const auto& [name, ignored] : value.items()) {
-        if (!acts_at_stage(name, scenario.train.layout.zero.stage)) idle.push_back(key + "." + name);
+        if (!acts_at_stage(name, scenario.train.layout.zero.stage))
+          idle.push_back(idle_zero_key(name, scenario.train.layout.zero.stage));
       }
       continue;
     }
@@ -329,6 +403,7 @@ void refuse_auto(Document& document, std::vector<Problem>& problems) {
 
 void read_deepspeed(const Reader& section, int ranks, Scenario& scenario) {
   refuse(section);
+  refuse_with_zero(section);
   read_zero(section, scenario);
   read_batch(section, ranks, scenario);
   read_optimizer(section, scenario);

@@ -136,6 +136,8 @@ Golden read_golden(const std::string& text, const std::string& file) {
     for (const auto& [name, digest] : json.at("tensors").items()) {
       golden.state.by_tensor.emplace_back(name, from_hex(digest.get<std::string>()));
     }
+    for (const Json& one : json.value("gradients", Json::array()))
+      golden.gradients.push_back(from_hex(one.get<std::string>()));
     for (const Json& one : json.at("loss")) golden.loss.push_back(to_float(one));
     for (const Json& one : json.at("grad_norm")) golden.grad_norm.push_back(to_float(one));
     return golden;
@@ -152,6 +154,7 @@ Golden golden_of(const RunRecord& run, const std::string& key) {
   golden.key = key;
   golden.origin = fmt::format("one-rank run, {:.2f} s", run.wall_s);
   golden.state = run.state().value();
+  golden.gradients = run.gradient_digests;
   for (const runtime::StepRecord& step : run.steps) {
     golden.loss.push_back(step.loss);
     golden.grad_norm.push_back(step.grad_norm);
@@ -176,6 +179,7 @@ Json to_json(const Golden& golden, const Scenario& scenario) {
   json["grad_norm"] = Json::array();
   for (const float loss : golden.loss) json["loss"].push_back(number(loss));
   for (const float norm : golden.grad_norm) json["grad_norm"].push_back(number(norm));
+  for (const std::uint64_t digest : golden.gradients) json["gradients"].push_back(hex(digest));
   json["tensors"] = Json::object();
   for (const auto& [name, digest] : golden.state.by_tensor) json["tensors"][name] = hex(digest);
   return json;

@@ -23,6 +23,7 @@ struct Golden {
   runtime::StateDigest state;
   std::vector<float> loss;  // one a step
   std::vector<float> grad_norm;
+  std::vector<std::uint64_t> gradients;  // digests, one a step; empty: not recorded
 };
 
 // What the key is a hash of, as JSON with one field a line: printed by `seeksim golden --explain`, hashed by

@@ -40,9 +40,11 @@ void probe_files(const Scenario& scenario, const RunOptions& options) {
 }
 
 // A run that serves the main one: the golden, the undisturbed world.
-RunRecord run_aside(const Scenario& scenario, const std::string& what, double wall_limit_s, bool progress) {
+RunRecord run_aside(const Scenario& scenario, const std::string& what, double wall_limit_s, bool progress,
+                    bool digest_gradients = false) {
   SimulationOptions options;
   options.wall_limit_s = wall_limit_s;
+  options.digest_gradients = digest_gradients;
   Progress bar(progress, what, scenario.train.definition.steps);
   options.progress = [&bar](TimeNs now, std::int64_t steps) { bar.update(now, steps); };
   RunRecord run = Simulation(scenario, options).run();
@@ -66,6 +68,7 @@ CheckResult same_again(const Scenario& scenario, const RunOptions& options, cons
                        const RunRecord& run) {
   SimulationOptions again = simulation_options(options);
   again.gradients_of = -1;
+  again.digest_gradients = needs_gradients(scenario);  // gathering them takes Ops
   again.keep_final_weights = false;
   Simulation second(scenario, again);
   const RunRecord second_run = second.run();
@@ -100,7 +103,8 @@ void save_folder(const Scenario& scenario, const RunOptions& options, const Outc
 
 Golden find_golden(const Scenario& scenario, const RunOptions& options, const Print& print) {
   const Style& style = options.style;
-  if (std::optional<Golden> stored = stored_golden(scenario)) {
+  std::optional<Golden> stored = stored_golden(scenario);
+  if (stored && (!stored->gradients.empty() || !needs_gradients(scenario))) {
     print(style.faint(fmt::format("  golden    {}\n", stored->origin)));
     return *stored;
   }
@@ -112,7 +116,7 @@ Golden find_golden(const Scenario& scenario, const RunOptions& options, const Pr
 
 Golden run_golden(const Scenario& scenario, const std::string& key, double wall_limit_s, bool progress) {
   const Scenario one = one_rank(scenario);
-  const RunRecord run = run_aside(one, "golden of " + scenario.name, wall_limit_s, progress);
+  const RunRecord run = run_aside(one, "golden of " + scenario.name, wall_limit_s, progress, needs_gradients(scenario));
   if (!run.state()) {
     const std::string why =
         run.ranks.empty() ? "" : fmt::format(": rank 0 {} {}", name(run.ranks[0].how), run.ranks[0].why);
@@ -141,6 +145,7 @@ Outcome run_scenario(const Scenario& given, const RunOptions& options, const Pri
     golden = find_golden(scenario, options, tell);
   }
   SimulationOptions simulation_of = simulation_options(options);
+  simulation_of.digest_gradients = needs_gradients(scenario);
   if (scenario.real_storage) simulation_of.storage_folder = options.out.empty() ? "." : options.out;
   Progress bar(options.progress, scenario.name, scenario.train.definition.steps);
   simulation_of.progress = [&bar](TimeNs now, std::int64_t steps) { bar.update(now, steps); };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "kernels/digest.h"
+
 namespace seeksim::harness {
 namespace {
 
@@ -42,7 +44,8 @@ std::optional<runtime::StateDigest> RunRecord::state() const {
   return std::nullopt;
 }
 
-Collector::Collector(int ranks, std::int64_t gradients_of) : gradients_of_(gradients_of) {
+Collector::Collector(int ranks, std::int64_t gradients_of, bool digest_gradients)
+    : gradients_of_(gradients_of), digest_gradients_(digest_gradients) {
   record_.ranks.resize(std::size_t(ranks));
 }
 
@@ -99,10 +102,25 @@ void Collector::merge(int rank, const runtime::RecoveryRecord& told, bool over) 
 void Collector::recovering(int rank, const runtime::RecoveryRecord& so_far) { merge(rank, so_far, false); }
 void Collector::recovered(int rank, const runtime::RecoveryRecord& record) { merge(rank, record, true); }
 
-bool Collector::wants_gradients(int, std::int64_t step) { return step == gradients_of_; }
+bool Collector::wants_gradients(int, std::int64_t step) { return digest_gradients_ || step == gradients_of_; }
 
-void Collector::gradients(int, std::int64_t, std::vector<runtime::NamedTensor> gradients) {
-  if (!gradients.empty()) record_.gradients = std::move(gradients);
+void Collector::digest(int rank, std::int64_t step, const std::vector<runtime::NamedTensor>& gradients) {
+  std::uint64_t all = 0;
+  for (const runtime::NamedTensor& tensor : gradients) {
+    all = kernels::combine(all, kernels::digest({tensor.values.data(), runtime::Index(tensor.values.size())}));
+  }
+  std::vector<std::uint64_t>& digests = record_.gradient_digests;
+  if (std::size_t(step) >= digests.size()) {
+    digests.resize(std::size_t(step) + 1);
+    digests.back() = all;
+  } else if (digests[std::size_t(step)] != all && record_.gradients_disagree.empty()) {
+    record_.gradients_disagree = "step " + std::to_string(step) + ": rank " + std::to_string(rank);
+  }
+}
+
+void Collector::gradients(int rank, std::int64_t step, std::vector<runtime::NamedTensor> gradients) {
+  if (digest_gradients_ && !gradients.empty()) digest(rank, step, gradients);
+  if (step == gradients_of_ && !gradients.empty()) record_.gradients = std::move(gradients);
 }
 
 }  // namespace seeksim::harness

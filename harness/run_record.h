@@ -77,6 +77,10 @@ struct RunRecord {
   sim::CommOverlap overlap;  // over all ranks
   std::vector<runtime::NamedTensor> final_weights;
   std::vector<runtime::NamedTensor> gradients;  // of the step that was asked for
+  // Of each step: a digest of the reduced, unscaled, unclipped gradients, from whole tensors and so blind to layouts.
+  // Empty unless a check wants them.
+  std::vector<std::uint64_t> gradient_digests;
+  std::string gradients_disagree;  // the first step in which a rank had others: "step 2: rank 3"
 
   // The digest of the first rank that finished; empty when none did.
   std::optional<runtime::StateDigest> state() const;
@@ -85,8 +89,8 @@ struct RunRecord {
 // Collects while a run goes on. One collector for all ranks: the simulator runs them on one thread.
 class Collector : public runtime::Observer {
  public:
-  // gradients_of: the step (from 0) whose gradients are kept; -1: none.
-  explicit Collector(int ranks, std::int64_t gradients_of = -1);
+  // gradients_of: the step (from 0) whose gradients are kept; -1: none. digest_gradients: of each step.
+  explicit Collector(int ranks, std::int64_t gradients_of = -1, bool digest_gradients = false);
 
   void step_committed(int rank, const runtime::StepRecord& record) override;
   void recovering(int rank, const runtime::RecoveryRecord& so_far) override;
@@ -100,8 +104,11 @@ class Collector : public runtime::Observer {
  private:
   void merge(int rank, const runtime::RecoveryRecord& told, bool over);
 
+  void digest(int rank, std::int64_t step, const std::vector<runtime::NamedTensor>& gradients);
+
   RunRecord record_;
   std::int64_t gradients_of_;
+  bool digest_gradients_;
 };
 
 }  // namespace seeksim::harness

@@ -337,6 +337,13 @@ std::vector<std::string> all_sets(const LoadOptions& options) {
   return sets;
 }
 
+// What was written, and what was given beside it.
+std::string written_base(Json document, const Scenario& scenario, const LoadOptions& options) {
+  document["seed"] = scenario.world.seed;
+  if (!options.init.empty()) document["model"]["init"] = options.init;
+  return document.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 // --seed, but for a row that has a seed of its own.
 std::uint64_t read_seed(const Reader& top, const LoadOptions& options) {
   const auto is_seed = [](const auto& setting) { return setting.first == "seed"; };
@@ -378,6 +385,7 @@ Scenario load(Document document, const LoadOptions& options) {
   read_expect(top, scenario);
   read_golden(top.child("golden"), scenario);
   scenario.sweep = read_sweep(top);
+  if (!scenario.sweep.empty()) scenario.written = written_base(document.json(), scenario, options);
   if (shaped && findings.empty()) refuse_too_large(findings, scenario);
   if (shaped && findings.empty()) read_init(top, options, scenario);
   if (!findings.empty()) throw BadInput(findings.take());

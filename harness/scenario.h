@@ -42,6 +42,7 @@ struct Scenario {
   std::string batches_file;        // data.batches; train.definition.data.tokens holds its content
   runtime::Index given_batch = 0;  // samples a step in that file; 0: no file
   Sweep sweep;                     // empty: this is one run
+  std::string written;             // of a sweep: its base as JSON text, for that is what rows edit
   bool by_samples = false;         // train_batch_size is cut by samples, whatever the number of ranks
   bool golden_shared = false;      // a sweep's rows are all held against the base's golden
   bool real_storage = false;

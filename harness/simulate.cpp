@@ -18,7 +18,7 @@ struct Simulation::Impl {
         options(std::move(o)),
         world(plan_of(s, options)),
         faults(s.faults, s.world.seed, node_of(s.world)),
-        collector(s.world.ranks(), options.gradients_of) {
+        collector(s.world.ranks(), options.gradients_of, options.digest_gradients) {
     if (!options.storage_folder.empty()) files.emplace(options.storage_folder);
   }
 

@@ -14,8 +14,9 @@ namespace seeksim::harness {
 struct SimulationOptions {
   std::int64_t gradients_of = -1;  // step (from 0) whose gradients are kept; -1: none
   bool keep_final_weights = false;
-  double wall_limit_s = 0;     // 0: none
-  std::string storage_folder;  // real files below it; empty: simulated ones
+  bool digest_gradients = false;  // of each step
+  double wall_limit_s = 0;        // 0: none
+  std::string storage_folder;     // real files below it; empty: simulated ones
   std::function<void(TimeNs now, std::int64_t steps)> progress;
 };
 

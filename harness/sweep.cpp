@@ -275,25 +275,6 @@ Sweep read_sweep(const Reader& top) {
   return sweep;
 }
 
-void write_sweep(const Sweep& sweep, Json& scenario) {
-  if (sweep.empty()) return;
-  scenario["sweep"] = Json::array();
-  for (const auto& block : sweep.blocks) {
-    Json axes = Json::object();
-    for (const SweepAxis& axis : block) {
-      for (const std::string& value : axis.values) axes[axis.key].push_back(Json::parse(value));
-    }
-    scenario["sweep"].push_back(std::move(axes));
-  }
-  if (sweep.mode == Sweep::Mode::pairwise) scenario["mode"] = "pairwise";
-  if (sweep.mode == Sweep::Mode::sample) scenario["mode"] = {{"sample", sweep.sample}};
-  for (const Settings& skip : sweep.skip) {
-    Json entry = Json::object();
-    for (const auto& [key, value] : skip) entry[key] = Json::parse(value);
-    scenario["sweep_skip"].push_back(std::move(entry));
-  }
-}
-
 bool varies_world(const Json& written) {
   if (written.is_array()) return std::any_of(written.begin(), written.end(), varies_world);
   for (const char* key : {"world", "world.nodes", "world.ranks_per_node", "world.pipeline", "world.tensor"}) {

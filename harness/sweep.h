@@ -36,7 +36,6 @@ inline constexpr std::int64_t kCombinationsMax = 100'000;
 
 // From the keys "sweep", "mode" and "sweep_skip" of a scenario.
 Sweep read_sweep(const Reader& top);
-void write_sweep(const Sweep& sweep, Json& scenario);
 
 // Does a "sweep" as written change how many ranks share the batch?
 bool varies_world(const Json& written);

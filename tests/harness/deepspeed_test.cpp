@@ -1,4 +1,6 @@
 // The "deepspeed" section: arithmetic and messages as DeepSpeed 0.19.6 has them (training-semantics, 1.2 to 1.6).
+#include <fmt/format.h>
+
 #include "tests/harness/support.h"
 
 namespace seeksim::harness {
@@ -180,6 +182,78 @@ TEST(ConfigFile, IsReadByPathAndKeepsItsLines) {
   EXPECT_NE(problems_of(text, {}, folder.file("s.json"))
                 .find("deepspeed: an object {...} or a string was expected, found a list"),
             std::string::npos);
+}
+
+// ---- zero_optimization, key by key ---------------------------------------------------------------------------------
+
+TEST(ZeroKeys, AreRefusedByNameWhereSomethingIsMissing) {
+  const std::vector<std::pair<std::string, std::string>> table = {
+      {R"("cpu_offload": true)", "zero_optimization.cpu_offload: Not in this version: true"},
+      {R"("cpu_offload_params": true)", "zero_optimization.cpu_offload_params: Not in this version"},
+      {R"("offload_optimizer": {"device": "cpu"})", "zero_optimization.offload_optimizer.device: Not in this version"},
+      {R"("offload_param": {"device": "nvme"})", "zero_optimization.offload_param.device: Not in this version"},
+      {R"("zero_hpz_partition_size": 2)", "zero_optimization.zero_hpz_partition_size: Not in this version: 2"},
+      {R"("mics_shard_size": 2)", "zero_optimization.mics_shard_size: Not in this version: 2"},
+      {R"("zero_quantized_weights": true)", "zero_optimization.zero_quantized_weights: Not in this version"},
+      {R"("legacy_stage1": true)", "zero_optimization.legacy_stage1: Not in this version"},
+      {R"("reduce_bucket_size": "auto")", "\"auto\" is filled by Hugging Face's Trainer"},
+      {R"("reduce_bucket_sise": 1)", "Did you mean \"reduce_bucket_size\"?"},
+  };
+  for (const auto& [keys, message] : table) {
+    const std::string found =
+        problems_of(with(R"({"train_batch_size": 8, "zero_optimization": {"stage": 2, )" + keys + "}}"));
+    EXPECT_NE(found.find("s.json:6: deepspeed.zero_optimization."), std::string::npos) << keys << "\n  gave: " << found;
+    EXPECT_NE(found.find(message), std::string::npos) << keys << "\n  gave: " << found;
+  }
+}
+
+TEST(ZeroKeys, AreRefusedInDeepSpeedsWords) {
+  const auto problems = [](int stage, const std::string& keys, const std::string& zero = "") {
+    return problems_of(with(
+        fmt::format(R"({{"train_batch_size": 8, {}, "zero_optimization": {{"stage": {}{}}}}})", keys, stage, zero)));
+  };
+  const std::string factor = R"("gradient_predivide_factor": 2.0)", prescale = R"("prescale_gradients": true)";
+  EXPECT_NE(problems(2, factor).find("gradient_predivide_factor != 1.0 is not yet supported with ZeRO-2 with reduce "
+                                     "scatter enabled"),
+            std::string::npos);
+  EXPECT_NE(problems(3, prescale).find("pre-scale gradients is not yet supported with ZeRO-3 with reduce scatter"),
+            std::string::npos);
+  EXPECT_EQ(problems(1, factor), "");
+  EXPECT_EQ(problems(2, factor, R"(, "reduce_scatter": false)"), "");
+  EXPECT_NE(problems(0, R"("fp16": {"enabled": true}, "bf16": {"enabled": true})")
+                .find("bfloat16 and fp16 modes cannot be simultaneously enabled"),
+            std::string::npos);
+}
+
+TEST(ZeroKeys, WithoutEffectAreSaidOnceWithTheReason) {
+  const Scenario s = loaded(R"({"train_batch_size": 8, "gradient_clipping": 1, "optimizer": {"type": "AdamW"},
+      "zero_optimization": {"stage": 2, "contiguous_gradients": true, "sub_group_size": 1000,
+                            "stage3_gather_fp16_weights_on_model_save": true, "reduce_bucket_size": 1000}})");
+  int told = 0;
+  for (const std::string& note : s.notes) {
+    if (note.find("deepspeed keys without effect here") == std::string::npos) continue;
+    ++told;
+    for (const char* part : {"zero_optimization.contiguous_gradients (a bucket is always one piece)",
+                             "zero_optimization.sub_group_size (not at stage 2)",
+                             "DeepSpeed calls it stage3_gather_16bit_weights_on_model_save"}) {
+      EXPECT_NE(note.find(part), std::string::npos) << part << " is missing in: " << note;
+    }
+    EXPECT_EQ(note.find("reduce_bucket_size"), std::string::npos) << note;
+  }
+  EXPECT_EQ(told, 1);
+}
+
+TEST(ZeroKeys, ProblemsOfANamedFileAreToldWithItsLine) {
+  TemporaryFolder folder;
+  std::string config = read_all(std::string(SEEKSIM_SOURCE_DIR) + "/tests/harness/data/ds_config_stage3.json");
+  config.replace(config.find("\"contiguous_gradients\": true"), 28, "\"cpu_offload\": true");
+  config.replace(config.find("\"reduce_bucket_size\": 1e7"), 25, "\"reduce_bucket_size\": \"auto\"");
+  const std::string file = folder.write("ds.json", config);
+  const std::string found = problems_of(small_text_with(6, "  \"deepspeed\": \"" + file + "\","));
+  EXPECT_NE(found.find(file + ":22: deepspeed.zero_optimization.cpu_offload: Not in this version"), std::string::npos)
+      << found;
+  EXPECT_NE(found.find(file + ":24: deepspeed.zero_optimization.reduce_bucket_size: \"auto\""), std::string::npos)
+      << found;
 }
 
 }  // namespace

@@ -221,6 +221,28 @@ TEST(SweepRuns, ACrashIsOneRows) {
               "row 1 .steps=100000000.: the process of this scenario was ended by");
 }
 
+TEST(GoldenGradients, AreComparedStepByStep) {
+  const Swept s(R"("sweep": { "deepspeed.zero_optimization.stage": [0, 1, 2, 3], "checks": [["golden:gradients"]] })");
+  EXPECT_EQ(s.ran.status, 0) << s.ran.out << s.ran.err;
+  const Scenario scenario = small_scenario();
+  RunRecord run = good_run();
+  const auto judged = [&](const Golden& golden) {
+    return judge(CheckSpec{"golden", "gradients"}, Evidence{scenario, run, &golden, std::nullopt, {}});
+  };
+  EXPECT_NE(judged(golden_of(run, "k")).detail.find("looked at nothing"), std::string::npos);
+  run.gradient_digests = {1, 2, 3, 4};
+  Golden golden = golden_of(run, "k");
+  EXPECT_TRUE(judged(golden).ok);
+  golden.gradients[2] = 7;
+  EXPECT_NE(judged(golden).detail.find("gradients of step 2 differ"), std::string::npos);
+  golden.gradients = {1, 2, 3};
+  EXPECT_FALSE(judged(golden).ok);
+  golden = golden_of(run, "k");
+  EXPECT_EQ(read_golden(to_json(golden, scenario).dump(), "g.json").gradients, run.gradient_digests);
+  run.gradients_disagree = "step 1: rank 3";
+  EXPECT_FALSE(judged(golden).ok);
+}
+
 // ---- what may be wrong with a sweep --------------------------------------------------------------------------------
 
 TEST(SweepLoading, TellsWhatIsWrong) {
