@@ -229,6 +229,23 @@ Finding overlap(const Evidence& e, const std::string& least) {
   return e.run.overlap.share() >= std::stod(least) ? good(detail) : bad(detail);
 }
 
+Finding no_races(const Evidence& e, const std::string&) {
+  if (!e.run.races_watched) return blind("the race detector was off");
+  if (e.run.accesses == 0) return blind("no access to device memory was declared");
+  if (e.run.races.empty()) return good(fmt::format("{} accesses to device memory are ordered", e.run.accesses));
+  const sim::Race& first = e.run.races.front();
+  const runtime::PlantedBug& bug = e.scenario.train.bug;
+  const std::string planted = bug.is(runtime::Bug::none) ? "" : fmt::format(" (planted: {})", runtime::text(bug));
+  return bad(fmt::format("{} pair{} of call sites, first rank {}: {}{}", e.run.races.size(),
+                         e.run.races.size() == 1 ? "" : "s", first.rank, first.text, planted));
+}
+
+Finding no_poison(const Evidence& e, const std::string&) {
+  if (!e.run.poison.empty()) return bad(e.run.poison.front());
+  if (e.run.poison_looks == 0) return blind("no rank came to the end, and no step had a value that is not finite");
+  return good(fmt::format("{} values of results were all written by somebody", e.run.poison_looks));
+}
+
 // ---- arguments -----------------------------------------------------------------------------------------------------
 
 bool is_natural(const std::string& text) {
@@ -309,6 +326,12 @@ const std::vector<Row>& rows() {
       {{"loss_falls", "", "mean loss of the last quarter of the steps is below that of the first"},
        want_none,
        loss_falls},
+      {{"no_races", "", "no two accesses to device memory are unordered (made wherever the race detector is on)"},
+       want_none,
+       no_races},
+      {{"no_poison", "", "no memory that nobody wrote reached a result (made in every run that got so far)"},
+       want_none,
+       no_poison},
       {{"slowdown_at_least", "FACTOR", "virtual time, as a multiple of the same world's without faults", false, true},
        want_number,
        slowdown},

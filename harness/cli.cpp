@@ -295,8 +295,8 @@ ExitStatus dispatch(const std::vector<std::string>& arguments) {
   std::string list;
   add_run(app, run);
   add_golden(app, golden);
-  app.add_subcommand("list", "List scenarios, faults, checks or keys")
-      ->add_option("what", list, "scenarios, faults, checks, keys")
+  app.add_subcommand("list", "List scenarios, faults, checks, bugs or keys")
+      ->add_option("what", list, "scenarios, faults, checks, bugs, keys")
       ->required();
   app.add_subcommand("doctor", "Check this machine");
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());

@@ -63,8 +63,18 @@ void list_checks(const Style& style) {
     const std::string usage = info.argument[0] ? fmt::format("{}:{}", info.name, info.argument) : info.name;
     put(fmt::format("{}\n    {}\n", style.bold(usage), info.summary));
   }
-  put("\nAlways made: finished (all steps, by the ranks that are left), faults_fired where there are faults.\n"
+  put("\nAlways made: finished (all steps, by the ranks that are left), faults_fired where there are faults, no_races "
+      "where\n"
+      "the race detector is on, no_poison.\n"
       "A check that found nothing to look at is red. {\"recoveries\": 1} and \"recoveries:1\" are the same.\n");
+}
+
+void list_bugs(const Style& style) {
+  for (const runtime::BugInfo& info : runtime::bug_catalogue()) {
+    put(style.bold(info.name) + "\n    " + info.does + "\n    caught by     " + info.caught + '\n');
+  }
+  put("\nAll of them, as \"bug\" of a scenario or with --set bug=NAME:\n");
+  for (const std::string& name : runtime::bug_names()) put("    " + name + '\n');
 }
 
 void list_keys(const Style& style) {
@@ -87,11 +97,13 @@ ExitStatus list_command(const std::string& what, const Style& style) {
     list_faults(style);
   } else if (what == "checks") {
     list_checks(style);
+  } else if (what == "bugs") {
+    list_bugs(style);
   } else if (what == "keys") {
     list_keys(style);
   } else {
     throw BadInput("list " + what, "there is no such list",
-                   did_you_mean(what, {"scenarios", "faults", "checks", "keys"}));
+                   did_you_mean(what, {"scenarios", "faults", "checks", "bugs", "keys"}));
   }
   return ExitStatus::as_expected;
 }

@@ -113,13 +113,17 @@ Judgement judge(const Evidence& e) {
   Judgement j;
   j.stopped = why_stopped(e);
   const Expect& expect = e.scenario.expect;
-  if (expect.what != Expect::What::stops) j.checks.push_back(finished(e, j.stopped));
-  bool fired_is_listed = false;
-  for (const CheckSpec& check : e.scenario.checks) {
-    j.checks.push_back(judge(check, e));
-    fired_is_listed |= check.name == "faults_fired";
-  }
-  if (!fired_is_listed && !e.scenario.faults.empty()) j.checks.push_back(judge(CheckSpec{"faults_fired", ""}, e));
+  // Poison ends training, and no_poison says so: that it did not finish is no second finding.
+  if (expect.what != Expect::What::stops && e.run.poison.empty()) j.checks.push_back(finished(e, j.stopped));
+  for (const CheckSpec& check : e.scenario.checks) j.checks.push_back(judge(check, e));
+  const auto always = [&](const char* name, bool has_something_to_judge) {
+    const bool listed = std::any_of(e.scenario.checks.begin(), e.scenario.checks.end(),
+                                    [name](const CheckSpec& check) { return check.name == name; });
+    if (!listed && has_something_to_judge) j.checks.push_back(judge(CheckSpec{name, ""}, e));
+  };
+  always("no_races", e.run.races_watched);
+  always("no_poison", e.run.poison_looks > 0);
+  always("faults_fired", !e.scenario.faults.empty());
   j.checks.insert(j.checks.end(), e.further.begin(), e.further.end());
 
   for (std::size_t i = 0; i < e.run.ranks.size(); ++i) {

@@ -151,6 +151,11 @@ Json report_json(const Evidence& e, const Judgement& j, const ReportExtras& extr
   for (const CheckResult& check : j.checks) {
     report["checks"].push_back({{"name", check.name}, {"ok", check.ok}, {"detail", check.detail}});
   }
+  report["races"] = Json::array();
+  for (const sim::Race& race : run.races)
+    report["races"].push_back({{"rank", race.rank}, {"text", race.text}, {"times", race.times}});
+  report["accesses_checked"] = run.accesses;
+  if (!e.scenario.train.bug.is(runtime::Bug::none)) report["bug"] = runtime::text(e.scenario.train.bug);
   report["recoveries"] = Json::array();
   for (const Recovery& recovery : run.recoveries) report["recoveries"].push_back(recovery_json(run, recovery));
   report["comm"] = comm_json(run);

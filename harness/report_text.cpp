@@ -181,6 +181,9 @@ std::string header_text(const Scenario& scenario, const Style& style) {
   for (std::size_t i = 0; i < scenario.faults.size(); ++i) {
     out += fmt::format("  faults.{}  {}\n", i, faults::text(faults::with_defaults(scenario.faults[i])));
   }
+  if (!scenario.train.bug.is(runtime::Bug::none)) {
+    out += style.bad(fmt::format("  A BUG IS PLANTED IN THE RUNTIME: {}\n", runtime::text(scenario.train.bug)));
+  }
   for (const std::string& note : scenario.notes) out += style.faint(fmt::format("  note      {}\n", note));
   return out;
 }

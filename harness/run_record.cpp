@@ -99,6 +99,13 @@ void Collector::merge(int rank, const runtime::RecoveryRecord& told, bool over) 
   all.steps_lost = std::max(all.steps_lost, told.steps_lost);
 }
 
+void Collector::looked_for_poison(int, runtime::Index values, const std::string& found, bool at_source) {
+  record_.poison_looks += std::uint64_t(values);
+  if (found.empty()) return;
+  const auto end = at_source ? record_.poison.begin() + poison_sources_++ : record_.poison.end();
+  record_.poison.insert(end, found);
+}
+
 void Collector::recovering(int rank, const runtime::RecoveryRecord& so_far) { merge(rank, so_far, false); }
 void Collector::recovered(int rank, const runtime::RecoveryRecord& record) { merge(rank, record, true); }
 

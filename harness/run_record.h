@@ -74,7 +74,12 @@ struct RunRecord {
   std::vector<sim::CommUse> comm;  // indexed by OpKind
   std::vector<std::size_t> memory_peak_by_tag;
   std::size_t memory_peak = 0;
-  sim::CommOverlap overlap;  // over all ranks
+  sim::CommOverlap overlap;         // over all ranks
+  bool races_watched = false;       // the race detector was on
+  std::vector<sim::Race> races;     // what it found
+  std::uint64_t accesses = 0;       // what it looked at
+  std::uint64_t poison_looks = 0;   // values of results that were searched for poison
+  std::vector<std::string> poison;  // where it was found, sources first
   std::vector<runtime::NamedTensor> final_weights;
   std::vector<runtime::NamedTensor> gradients;  // of the step that was asked for
   // Of each step: a digest of the reduced, unscaled, unclipped gradients, from whole tensors and so blind to layouts.
@@ -93,6 +98,7 @@ class Collector : public runtime::Observer {
   explicit Collector(int ranks, std::int64_t gradients_of = -1, bool digest_gradients = false);
 
   void step_committed(int rank, const runtime::StepRecord& record) override;
+  void looked_for_poison(int rank, runtime::Index values, const std::string& found, bool at_source) override;
   void recovering(int rank, const runtime::RecoveryRecord& so_far) override;
   void recovered(int rank, const runtime::RecoveryRecord& record) override;
   bool wants_gradients(int rank, std::int64_t step) override;
@@ -107,6 +113,7 @@ class Collector : public runtime::Observer {
   void digest(int rank, std::int64_t step, const std::vector<runtime::NamedTensor>& gradients);
 
   RunRecord record_;
+  std::ptrdiff_t poison_sources_ = 0;
   std::int64_t gradients_of_;
   bool digest_gradients_;
 };

@@ -26,6 +26,7 @@ namespace {
 constexpr std::uint64_t kTextBytesMax = std::uint64_t(512) << 20;
 constexpr std::uint64_t kWeightBytesMax = std::uint64_t(8) << 30;
 constexpr int kRanksMax = 65536;
+constexpr int kWatchedRanksMax = 64;  // by the race detector, unless the scenario says otherwise
 
 void check_schema(Findings& findings, const Document& document) {
   std::vector<SchemaProblem> problems = explain(scenario_schema(), document.json());
@@ -211,6 +212,12 @@ int read_world(const Reader& world, Scenario& scenario) {
   }
   plan.nodes = int(nodes);
   plan.ranks_per_node = int(per_node);
+  plan.race_detector = world.flag("race_detector", plan.ranks() <= kWatchedRanksMax);
+  if (!plan.race_detector && !world.has("race_detector")) {
+    scenario.notes.push_back(fmt::format(
+        "the race detector is off: there are more than {} ranks (\"race_detector\": true in \"world\" turns it on)",
+        kWatchedRanksMax));
+  }
   return plan.ranks();
 }
 
@@ -237,6 +244,15 @@ void read_recovery(const Reader& recovery, Scenario& scenario) {
   plan.watchdog_ns = read_seconds(recovery, "watchdog_s", plan.watchdog_ns);
   plan.agree_ns = read_seconds(recovery, "agree_s", plan.agree_ns);
   plan.attempts_max = int(std::min<std::int64_t>(recovery.integer("attempts", plan.attempts_max), 1 << 30));
+}
+
+void read_bug(const Reader& top, Scenario& scenario) {
+  const std::string text = top.text("bug");
+  if (text.empty() || runtime::parse(text, scenario.train.bug)) return;
+  const std::vector<std::string> known = runtime::bug_names();
+  const std::string nearest = did_you_mean(text, known);
+  top.problem("bug", fmt::format("there is no bug {}", in_quotes(text)),
+              fmt::format("{}{}Known are: {}.", nearest, nearest.empty() ? "" : " ", fmt::join(known, ", ")));
 }
 
 void read_checks(const Reader& top, int ranks, Scenario& scenario) {
@@ -266,7 +282,7 @@ void read_expect(const Reader& top, Scenario& scenario) {
   if (inner.has("stops")) scenario.expect = {Expect::What::stops, inner.text("stops")};
   if (!inner.has("check_fails")) return;
   scenario.expect = {Expect::What::check_fails, inner.text("check_fails")};
-  std::vector<std::string> named = {"finished", "faults_fired"};  // always judged
+  std::vector<std::string> named = {"finished", "faults_fired", "no_races", "no_poison"};  // always judged
   for (const CheckSpec& check : scenario.checks) named.insert(named.end(), {check.text(), check.name});
   if (std::find(named.begin(), named.end(), scenario.expect.argument) == named.end()) {
     inner.problem("check_fails", fmt::format("no check {} is made here", in_quotes(scenario.expect.argument)),
@@ -381,6 +397,7 @@ Scenario load(Document document, const LoadOptions& options) {
   read_lr_table(top, scenario);
   scenario.faults = read_faults(top, ranks > 0 ? node_of(scenario.world) : std::vector<int>());
   read_recovery(top.child("recovery"), scenario);
+  read_bug(top, scenario);
   read_checks(top, ranks, scenario);
   read_expect(top, scenario);
   read_golden(top.child("golden"), scenario);
@@ -419,6 +436,8 @@ Scenario undisturbed(const Scenario& scenario) {
   other.expect = {};
   other.sweep = {};
   other.world.verify = false;
+  other.world.race_detector = false;
+  other.train.bug = {};
   return other;
 }
 

@@ -40,6 +40,7 @@ Json world_json(const sim::WorldPlan& w) {
           {"tensor", 1},
           {"network", w.network},
           {"noise", w.noise},
+          {"race_detector", w.race_detector},
           {"device",
            {{"tflops", w.device.flops_per_ns / 1e3},
             {"bandwidth_gb_s", w.device.bytes_per_ns},
@@ -84,6 +85,7 @@ Json to_json(const Scenario& scenario) {
   json["faults"] = Json::array();
   for (const faults::Rule& rule : scenario.faults) json["faults"].push_back(to_json(rule));
   json["recovery"] = recovery_json(scenario.train.recovery);
+  if (!scenario.train.bug.is(runtime::Bug::none)) json["bug"] = runtime::text(scenario.train.bug);
   json["checks"] = Json::array();
   for (const CheckSpec& check : scenario.checks) json["checks"].push_back(check.text());
   json["expect"] = expect_json(scenario.expect);

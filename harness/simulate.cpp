@@ -91,6 +91,9 @@ void Simulation::Impl::take(const sim::WorldResult& result) {
   record.memory_peak = result.memory_peak;
   record.overlap = result.overlap;
   record.memory_peak_by_tag = result.memory_peak_by_tag;
+  record.races_watched = scenario.world.race_detector;
+  record.races = result.races;
+  record.accesses = result.accesses;
   record.faults = faults.status();
   for (std::size_t i = 0; i < result.ranks.size() && i < record.ranks.size(); ++i) {
     using How = sim::RankEnd::How;

@@ -13,10 +13,11 @@ namespace seeksim::runtime {
 class AccessWatcher {
  public:
   virtual ~AccessWatcher() = default;
-  // A kernel or an activity of a transport goes into a queue; ranges: all that it may read or write.
-  virtual void enqueued(const Queue& queue, const Op& op, std::span<const Range> ranges) = 0;
-  // Later work of `queue` starts after `event`.
-  virtual void queue_waits(const Queue& queue, const Event& event) = 0;
+  // A kernel or an activity of a transport goes into a queue. through: the event of its end; ranges: all that it may
+  // read or write.
+  virtual void enqueued(const Event& through, const Op& op, std::span<const Range> ranges) = 0;
+  // What comes into a queue behind `place` starts after `event`.
+  virtual void queue_waits(const Event& place, const Event& event) = 0;
   // The host has seen that `event` is done.
   virtual void host_waited(const Event& event) = 0;
   // The host has seen that every queue is empty.

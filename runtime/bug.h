@@ -5,17 +5,43 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace seeksim::runtime {
 
 // Where a queue, or the host, waits for an event: the edges of the happens-before order that are not program order.
-// Named, so that each can be left out by "skip_wait:<name>" and a race report can say which one is missing.
-enum class Edge : std::uint8_t { none, count_ };
+// Named, so that each can be left out by "skip_wait:<name>" and seen to be needed. Who waits: for what.
+enum class Edge : std::uint8_t {
+  none,
+  backward_done,                // host: backward's gradients, before they are reduced (stages 0 and 1)
+  gradients_reduced,            // host: the all-reduce, before anybody uses its sum (stage 0)
+  shard_reduced,                // host: this rank's reduced shard, before it is measured (stages 1 to 3)
+  norms_measured,               // communication: the norms of this rank's blocks, before they are gathered
+  norms_gathered,               // host: everybody's norms, before they are folded
+  step_measured,                // host: loss, norm and count, before it reads them
+  update_applied,               // host: the optimizer, before parameters are digested and published
+  parameters_published,         // host: updated parameters, before the next forward (stages 1 and 2)
+  persistent_published,         // host: parameters that stay gathered, before the next forward (stage 3)
+  bucket_filled,                // communication: a bucket's gradients, before they are reduced (stages 2 and 3)
+  bucket_reduced,               // compute: the bucket just filled, at once (overlap_comm off)
+  bucket_free,                  // compute: the bucket that is to be filled again (overlap_comm on)
+  parameters_gathered,          // compute: a gather, before its module runs (stage 3, overlap_comm on)
+  parameters_gathered_at_once,  // compute: a gather, at once (stage 3, overlap_comm off)
+  space_free,                   // copy: the last user of a space, before something else is gathered into it (stage 3)
+  shards_drawn,                 // host: initial shards, before others get them
+  shards_moved,                 // host: shards in their new places, before the old ones are given up
+  shard_handed_out,             // host: a gathered tensor, before it reads it
+  step_abandoned,               // host: everything, before a failed step's memory is given up
+  count_
+};
 
 enum class Bug : std::uint8_t {
   none,
-  skip_wait,  // one edge is left out, always and on every rank
+  skip_wait,         // one edge is left out, always and on every rank
+  early_release,     // one rank gives a gathered module's memory back before its last user is through
+  unwritten_memory,  // one rank leaves its own part of what it gathers as it found it
   count_
 };
 
@@ -43,7 +69,10 @@ std::span<const BugInfo> bug_catalogue();
 std::string_view name(Edge edge);
 // "name" or "skip_wait:edge"; false where there is no such bug.
 bool parse(std::string_view text, PlantedBug& bug);
-// The inverse of parse.
+// The inverse of parse; "" for none.
+std::string text(const PlantedBug& bug);
+// All that parse() takes.
+std::vector<std::string> bug_names();
 std::string_view name(Bug bug);
 
 }  // namespace seeksim::runtime

@@ -108,6 +108,13 @@ Communicator::Arrivals& Communicator::arrivals(const TreeOwnership& ownership, I
   made.shard = shard_of(n, size(), position_).size;
   made.table = rank_.device.allocate(std::max<std::size_t>(table.size(), 1) * sizeof(std::int64_t),
                                      MemoryTag::communication, "subtree table");
+  Op op;
+  op.kind = OpKind::copy;
+  op.rank = rank_.id;
+  op.epoch = epoch_;
+  op.tensor = "subtree table";
+  op.site = SEEKSIM_SITE;
+  rank_.device.host_touches(op, vec<std::int64_t>(*made.table).range());
   std::copy(table.begin(), table.end(), reinterpret_cast<std::int64_t*>(made.table->data));
   made.slots =
       rank_.device.allocate(static_cast<std::size_t>(std::max<Index>(made.shard * made.count, 1)) * sizeof(float),

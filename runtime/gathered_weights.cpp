@@ -12,11 +12,15 @@ namespace seeksim::runtime {
 using kernels::Lane;
 using kernels::Vec;
 
-GatheredWeights::GatheredWeights(Rank& rank, const Gpt2Parameters& parameters, int layers, const ZeroPlan& plan)
-    : rank_(rank), plan_(plan), trainable_(parameters.trainable_size()), launch_(rank.device.copy_queue(), rank.id) {
+GatheredWeights::GatheredWeights(Rank& rank, const Gpt2Parameters& parameters, const TrainPlan& plan)
+    : rank_(rank),
+      plan_(plan.layout.zero),
+      bug_(plan.bug),
+      trainable_(parameters.trainable_size()),
+      launch_(rank.device.copy_queue(), rank.id) {
   Index kept = 0;
   for (const ParameterInfo& p : parameters.all()) {
-    if (p.size > plan.persistence_threshold_elements) continue;
+    if (p.size > plan_.persistence_threshold_elements) continue;
     add_stretch(p.frozen ? kept_frozen_ : kept_, p.offset, p.size, kept);
     kept += p.size;
   }
@@ -25,7 +29,7 @@ GatheredWeights::GatheredWeights(Rank& rank, const Gpt2Parameters& parameters, i
         rank.device.allocate(std::size_t(kept) * sizeof(float), MemoryTag::parameters, "persistent parameters");
   }
   add_module({&parameters.wte(), &parameters.wpe()});
-  for (int l = 0; l < layers; ++l) {
+  for (int l = 0; l < plan.definition.model.layers; ++l) {
     std::vector<const ParameterInfo*> layer;
     for (int part = 0; part < int(LayerPart::count_); ++part) layer.push_back(&parameters.layer(l, LayerPart(part)));
     add_module(layer);
@@ -69,7 +73,7 @@ void GatheredWeights::connect(Communicator& comm, const Partition& partition, Ve
 
 void GatheredWeights::forget() {
   for (Module& module : modules_) module.buffer = -1, module.gathered = {};
-  for (Space& space : spaces_) space.taken = false, space.free = {};
+  spaces_.clear();  // what an abort left in them shall not be mistaken for something gathered
   live_ = 0;
   at_ = 0;
   current_ = -1;
@@ -92,7 +96,8 @@ void GatheredWeights::fetch(int module) {
   SEEKSIM_CHECK(at_ < sequence_.size() && sequence_[at_] == module, "module %d out of turn", module);
   Module& m = modules_[module];
   if (m.buffer < 0) gather_for(at_);
-  if (m.size > 0) compute_->queue().wait(m.gathered);
+  // Without overlap that was waited for when the gather was enqueued.
+  if (m.size > 0 && plan_.overlap_comm) after(compute_->queue(), m.gathered, Edge::parameters_gathered, bug_);
   current_ = module;
   gather_ahead();
 }
@@ -104,6 +109,10 @@ void GatheredWeights::release(int module) {
     Space& space = spaces_[m.buffer];
     space.taken = false;
     space.free = compute_->queue().record();
+    if (bug_.is(Bug::early_release, rank_.id)) {  // its size fits nobody any more
+      space.buffer.reset();
+      space.size = -1;
+    }
     live_ -= m.size;
     m.buffer = -1;
   }
@@ -124,6 +133,15 @@ VecView<const float> GatheredWeights::of(const ParameterInfo& parameter) {
   const VecView<const float> view = in(m.stretches, m.buffer < 0 ? nullptr : spaces_[m.buffer].buffer.get());
   SEEKSIM_CHECK(view.buffer != nullptr, "%s is used without being gathered", parameter.name);
   return view;
+}
+
+std::vector<VecView<const float>> GatheredWeights::held() const {
+  std::vector<VecView<const float>> held;
+  if (persistent_) held.push_back(vec<const float>(*persistent_));
+  for (const Space& space : spaces_) {
+    if (space.buffer) held.push_back(vec<const float>(*space.buffer));
+  }
+  return held;
 }
 
 // ---- gathering ------------------------------------------------------------------------------------------------------
@@ -172,7 +190,7 @@ void GatheredWeights::gather_for(std::size_t place) {
   if (m.size == 0) return;
   m.buffer = take_space(m.size);
   live_ += m.size;
-  launch_.queue().wait(spaces_[m.buffer].free);
+  after(launch_.queue(), spaces_[m.buffer].free, Edge::space_free, bug_);
   Op op;
   op.kind = OpKind::param_gather;
   op.phase = place < modules_.size() ? Phase::forward : Phase::backward;
@@ -181,7 +199,7 @@ void GatheredWeights::gather_for(std::size_t place) {
   op.tensor = m.name;
   op.site = SEEKSIM_SITE;
   m.gathered = gather(launch_, op, m.stretches, *spaces_[m.buffer].buffer);
-  if (!plan_.overlap_comm) compute_->queue().wait(m.gathered);
+  if (!plan_.overlap_comm) after(compute_->queue(), m.gathered, Edge::parameters_gathered_at_once, bug_);
 }
 
 Event GatheredWeights::refresh_persistent(Queue& queue, std::int64_t step, bool new_world) {
@@ -213,7 +231,7 @@ Event GatheredWeights::gather(Launcher& launch, Op op, const std::vector<Stretch
       const int peer = comm_->members()[member];
       if (member != me && theirs.size > 0) pieces_.push_back({peer, false, &into, to.range().lo, to.range().hi});
       if (member != me && own.size > 0) pieces_.push_back({peer, true, from.buffer, from.range().lo, from.range().hi});
-      if (member != me || own.size == 0) continue;
+      if (member != me || own.size == 0 || bug_.is(Bug::unwritten_memory, rank_.id)) continue;
       launch(
           op.tensor, SEEKSIM_SITE, memory_cost(2 * own.size, 0),
           [](Lane lane, Vec<const float> x, Vec<float> y) { kernels::copy(lane, x, y); }, from, to);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/communicator.h"
+#include "runtime/edge.h"
 #include "runtime/gpt2.h"
 #include "runtime/partition.h"
 
@@ -13,7 +14,7 @@ namespace seeksim::runtime {
 
 class GatheredWeights final : public Weights {
  public:
-  GatheredWeights(Rank& rank, const Gpt2Parameters& parameters, int layers, const ZeroPlan& plan);
+  GatheredWeights(Rank& rank, const Gpt2Parameters& parameters, const TrainPlan& plan);
 
   // A new world. shard, frozen: this member's parameters.
   void connect(Communicator& comm, const Partition& partition, VecView<float> shard, VecView<float> frozen);
@@ -28,6 +29,8 @@ class GatheredWeights final : public Weights {
   void release(int module) override;
   VecView<const float> of(const ParameterInfo& parameter) override;
 
+  // All that has been gathered and may still be used, for those who look for poison.
+  std::vector<VecView<const float>> held() const;
   Index live_elements() const { return live_; }
   const Op& last_op() const { return last_; }
   bool has_persistent(bool new_world) const { return !kept_.empty() || (new_world && !kept_frozen_.empty()); }
@@ -63,6 +66,7 @@ class GatheredWeights final : public Weights {
 
   Rank& rank_;
   ZeroPlan plan_;
+  PlantedBug bug_;
   std::vector<Module> modules_;
   std::vector<int> sequence_;                // of modules in one micro-step: forward, then backward
   Index trainable_;                          // elements of the flat space; frozen ones behind

@@ -288,13 +288,11 @@ void GradientReducer::finish(VecView<float> loss) {
   }
 }
 
-void GradientReducer::wait() { comm_->wait(launch_.queue().record(), last_); }
-
 // ---- buckets
 // ---------------------------------------------------------------------------------------------------------
 
-BucketSink::BucketSink(Device& device, const ZeroPlan& plan, GradientReducer& reducer, Index blocks_max)
-    : reducer_(reducer), overlap_(plan.overlap_comm) {
+BucketSink::BucketSink(Device& device, const TrainPlan& plan, GradientReducer& reducer, Index blocks_max)
+    : reducer_(reducer), overlap_(plan.layout.zero.overlap_comm), bug_(plan.bug) {
   for (const Bucket& bucket : reducer.buckets()) elements_ = std::max(elements_, bucket.hi - bucket.lo);
   const std::size_t count = overlap_ && reducer.buckets().size() > 1 ? 2 : 1;
   for (std::size_t i = 0; i < count; ++i) {
@@ -320,7 +318,8 @@ VecView<float> BucketSink::open(Index block, Index offset, Index size) {
   const Bucket& bucket = reducer_.buckets()[current_];
   SEEKSIM_CHECK(offset >= bucket.lo && offset + size <= bucket.hi, "[%lld, +%lld) is not in the bucket that is filled",
                 static_cast<long long>(offset), static_cast<long long>(size));
-  if (fresh_) compute_->queue().wait(reduced_[buffer_]);
+  // Without overlap that was waited for when the bucket was reduced.
+  if (fresh_ && overlap_) after(compute_->queue(), reduced_[buffer_], Edge::bucket_free, bug_);
   fresh_ = false;
   return part(block).part(offset - bucket.lo, size);
 }
@@ -336,9 +335,9 @@ void BucketSink::reduce_current() {
   std::vector<VecView<const float>> parts;
   for (Index block = 0; block < blocks_; ++block) parts.push_back(part(block));
   Queue& communication = reducer_.launcher().queue();
-  communication.wait(compute_->queue().record());
+  after(communication, compute_->queue().record(), Edge::bucket_filled, bug_);
   reduced_[buffer_] = reducer_.reduce(reducer_.buckets()[current_], parts);
-  if (!overlap_) compute_->queue().wait(communication.record());
+  if (!overlap_) after(compute_->queue(), reduced_[buffer_], Edge::bucket_reduced, bug_);
   ++current_;
   buffer_ = (buffer_ + 1) % buffers_.size();
   fresh_ = true;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/communicator.h"
+#include "runtime/edge.h"
 #include "runtime/gpt2.h"
 #include "runtime/gradient_tree.h"
 #include "runtime/partition.h"
@@ -43,7 +44,6 @@ class GradientReducer {
   void end_reduction();
   // loss: on the last member.
   void finish(VecView<float> loss);
-  void wait();  // until all that was enqueued is done; under the watchdog
 
   const std::vector<Bucket>& buckets() const { return buckets_; }
   Launcher& launcher() { return launch_; }
@@ -87,7 +87,7 @@ class GradientReducer {
 // Where a backward pass writes when gradients are sharded: into buckets, each reduced as soon as it is full.
 class BucketSink final : public GradientSink {
  public:
-  BucketSink(Device& device, const ZeroPlan& plan, GradientReducer& reducer, Index blocks_max);
+  BucketSink(Device& device, const TrainPlan& plan, GradientReducer& reducer, Index blocks_max);
 
   void begin(Launcher& compute, Index blocks);
   VecView<float> open(Index block, Index offset, Index size) override;
@@ -99,6 +99,7 @@ class BucketSink final : public GradientSink {
 
   GradientReducer& reducer_;
   bool overlap_;
+  PlantedBug bug_;
   Index elements_ = 0;  // of the largest bucket
   std::vector<BufferPtr> buffers_;
   std::vector<Event> reduced_;  // by buffer

@@ -60,6 +60,9 @@ class Observer {
  public:
   virtual ~Observer() = default;
   virtual void step_committed(int rank, const StepRecord& record) = 0;
+  // Values of the result were searched for poison (poison.h): where it was found; empty: nowhere. at_source: in what
+  // the step began with, and not only in what came of it.
+  virtual void looked_for_poison(int /*rank*/, Index /*values*/, const std::string& /*found*/, bool /*at_source*/) {}
   virtual void recovering(int rank, const RecoveryRecord& so_far) = 0;  // agreed: who is to blame, who goes on
   virtual void recovered(int rank, const RecoveryRecord& record) = 0;
   // Asked before a step: should its reduced, unscaled, unclipped gradients be handed out?

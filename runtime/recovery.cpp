@@ -202,6 +202,7 @@ TrainOutcome train(Rank& rank, const TrainPlan& plan, Observer& observer, std::v
   for (;;) {
     std::optional<SeamError> caught;
     std::exception_ptr bug;
+    std::optional<UnwrittenMemory> poison;
     try {
       if (failure) {
         if (auto over = recovery.recover(*failure, trainer)) return *over;
@@ -220,12 +221,18 @@ TrainOutcome train(Rank& rank, const TrainPlan& plan, Observer& observer, std::v
       trainer.conclude();
     } catch (const SeamError& error) {
       caught.emplace(error);
+    } catch (const UnwrittenMemory& found) {
+      poison.emplace(found);
     } catch (const std::exception&) {
       bug = std::current_exception();  // ours, or weights that do not fit: nothing to recover from
     }
     if (bug) {
       trainer.abandon();  // nothing may be pending when the buffers go
       std::rethrow_exception(bug);
+    }
+    if (poison) {
+      trainer.abandon();
+      return {Ending::stopped, poison->what(), trainer.step(), trainer.state()};
     }
     if (!caught) break;
     if (caught->kind() == ErrorKind::fenced) {

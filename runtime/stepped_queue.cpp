@@ -109,7 +109,7 @@ void SteppedQueue::ready() {
 
 void SteppedQueue::enqueue_kernel(const Op& op, Cost cost, const Closure& closure, std::span<const Range> ranges) {
   static_assert(sizeof(Item) <= kItem);
-  if (watcher_ != nullptr) watcher_->enqueued(*this, op, ranges);
+  if (watcher_ != nullptr) watcher_->enqueued({this, enqueued_ + 1}, op, ranges);
   const std::size_t closure_bytes = kClosureHead + closure.bytes();
   const std::size_t bytes = kKernel + aligned(ranges.size_bytes()) + aligned(closure_bytes);
   std::byte* place = items_.push(bytes);
@@ -121,13 +121,13 @@ void SteppedQueue::enqueue_kernel(const Op& op, Cost cost, const Closure& closur
 }
 
 void SteppedQueue::enqueue_activity(const Op& op, Activity& activity, std::span<const Range> ranges) {
-  if (watcher_ != nullptr) watcher_->enqueued(*this, op, ranges);
+  if (watcher_ != nullptr) watcher_->enqueued({this, enqueued_ + 1}, op, ranges);
   new (items_.push(kItem)) Item{kItem, ItemKind::activity, 0, {&activity}};
   enqueued();
 }
 
 void SteppedQueue::wait(const Event& event) {
-  if (watcher_ != nullptr) watcher_->queue_waits(*this, event);
+  if (watcher_ != nullptr) watcher_->queue_waits(record(), event);
   if (event.queue == nullptr || event.queue == this || event.queue->done(event)) return;
   Item* item = new (items_.push(kItem)) Item{kItem, ItemKind::wait, 0, {nullptr}};
   item->event = event;

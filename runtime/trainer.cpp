@@ -15,6 +15,10 @@ namespace seeksim::runtime {
 using kernels::Lane;
 using kernels::Vec;
 
+namespace {
+constexpr std::size_t kPoisonWord = 3;  // of a ballot
+}
+
 void Trainer::train_step() {
   compute_.at(comm_->epoch(), step_);
   hand_out_gradients_ = observer_.wants_gradients(rank_.id, step_);
@@ -32,6 +36,8 @@ void Trainer::train_step() {
   measure_gradients();
   const StepResult result = read_result();
   if (keeper_ && hand_out_gradients_) gather_gradients();
+
+  if (!result.finite) look_for_poison(true);
 
   // The commit point. Until here nothing durable has changed; from here on every member goes forward.
   const bool apply_it = vote("step", result.finite);
@@ -108,6 +114,7 @@ bool Trainer::vote(const char* about, bool good) {
   ballot.last_committed = step_ - 1;
   ballot.last_joined = comm_->last_sequence();
   ballot.words[0] = good ? 0 : 1;
+  ballot.words[kPoisonWord] = poison_.empty() ? 0 : poison_at_source_ ? 2 : 1;
   // Who misses this deadline is dead and fenced. A member that waits in vain in the reduction is not: its watchdog,
   // which ends a little after ours would, revokes the epoch and so cuts the vote short for all.
   const TimeNs patience = later(plan_.recovery.watchdog_ns, plan_.recovery.agree_ns);
@@ -115,9 +122,23 @@ bool Trainer::vote(const char* about, bool good) {
   if (!agreement.dead.empty()) {
     throw SeamError(ErrorKind::remote_error, op, "rank " + std::to_string(agreement.dead.front()) + " did not vote");
   }
+  stop_if_poisoned(agreement);
   bool all_good = true;
   for (const Ballot& other : agreement.ballots) all_good = all_good && other.words[0] == 0;
   return all_good;
+}
+
+// Whoever has it at its source is named, not who saw first what came of it.
+void Trainer::stop_if_poisoned(const Agreement& agreement) const {
+  std::size_t worst = 0;
+  for (std::size_t i = 0; i < agreement.ballots.size(); ++i) {
+    if (agreement.ballots[i].words[kPoisonWord] > agreement.ballots[worst].words[kPoisonWord]) worst = i;
+  }
+  if (agreement.ballots[worst].words[kPoisonWord] == 0) return;
+  if (agreement.members[worst] == rank_.id) throw UnwrittenMemory(poison_);
+  const std::string here = poison_.empty() ? "" : "; and here, " + poison_;
+  throw UnwrittenMemory("memory that nobody wrote reached a result of rank " +
+                        std::to_string(agreement.members[worst]) + here);
 }
 
 // ---- after it ----------------------------------------------------------------------------------------------------
@@ -135,12 +156,16 @@ void Trainer::apply(const StepResult& result, double lr) {
 
 void Trainer::commit(const StepResult& result, bool applied, double lr) {
   // Only kernels are pending, so this ends; and it cannot be cut short by a revoke, as a wait could.
-  rank_.device.drain();
+  host_after_all(rank_.device, Edge::update_applied, plan_.bug);
   record_digests();
   const std::int64_t step = step_++;
   if (hand_out_gradients_) {
-    const std::span<const float> reduced =
-        keeper_ ? std::span<const float>(handed_out_) : host_floats(*gradients_, parameters_.trainable_size());
+    std::span<const float> reduced = handed_out_;
+    if (!keeper_) {
+      const Vec<const float> all =
+          host_reads(SEEKSIM_SITE, vec<const float>(*gradients_, 0, parameters_.trainable_size()));
+      reduced = {all.data, std::size_t(all.n)};
+    }
     observer_.gradients(rank_.id, step, gradients_to_hugging_face(parameters_, plan_.definition.model, reduced));
   }
   StepRecord record;
@@ -161,7 +186,7 @@ void Trainer::publish(bool new_world) {
   if (gathered_) {
     if (!gathered_->has_persistent(new_world)) return;
     const Event published = gathered_->refresh_persistent(queue, step_ - 1, new_world);
-    comm_->wait(published, gathered_->last_op());
+    host_after(*comm_, published, gathered_->last_op(), Edge::persistent_published, plan_.bug);
     return;
   }
   const Index bucket = plan_.layout.zero.allgather_bucket_elements;
@@ -179,7 +204,7 @@ void Trainer::publish(bool new_world) {
     op.tensor = "parameters";
     op.site = SEEKSIM_SITE;
     op = comm_->all_gather(queue, op, vec<float>(*weights_, lo, hi - lo), shards);
-    comm_->wait(queue.record(), op);
+    host_after(*comm_, queue.record(), op, Edge::parameters_published, plan_.bug);
   }
 }
 
@@ -194,21 +219,20 @@ void Trainer::record_digests() {
   if (!keeper_) {
     for (const ParameterInfo& p : parameters_.all()) {
       op.tensor = p.name;
-      rank_.recorder.mix(op, kernels::digest(vector_of<const float>(*weights_, p).get()));
+      rank_.recorder.mix(op, kernels::digest(host_reads(SEEKSIM_SITE, vector_of<const float>(*weights_, p))));
     }
     return;
   }
   auto mix = [&](ShardInfo shard, VecView<const float> values) {
     for (const ParameterPiece& piece : keeper_->partition().pieces(shard)) {
       op.tensor = piece.parameter->name;
-      rank_.recorder.mix(op, kernels::digest(values.part(piece.offset() - shard.offset, piece.size).get()));
+      const VecView<const float> held = values.part(piece.offset() - shard.offset, piece.size);
+      rank_.recorder.mix(op, kernels::digest(host_reads(SEEKSIM_SITE, held)));
     }
   };
   mix(keeper_->own().shard, keeper_->own().parameters);
   mix(keeper_->own().frozen_shard, keeper_->own().frozen);
 }
-
-void Trainer::wait_for(const Op& op) { comm_->wait(compute_.queue().record(), op); }
 
 float clip_coefficient(double limit, float norm) {
   if (limit <= 0) return 1.0f;

@@ -10,6 +10,7 @@
 
 #include "runtime/communicator.h"
 #include "runtime/data.h"
+#include "runtime/edge.h"
 #include "runtime/gathered_weights.h"
 #include "runtime/gpt2.h"
 #include "runtime/gradient_reducer.h"
@@ -17,6 +18,7 @@
 #include "runtime/observer.h"
 #include "runtime/optimizer.h"
 #include "runtime/plan.h"
+#include "runtime/poison.h"
 #include "runtime/rank.h"
 #include "runtime/shard_keeper.h"
 
@@ -69,13 +71,14 @@ class Trainer {
   void measure_shard();
   void fold_norms();
   void gather_gradients();
-  StepResult read_result() const;
+  StepResult read_result();
   bool vote(const char* about, bool good);
+  void look_for_poison(bool in_gradients);
+  void stop_if_poisoned(const Agreement& agreement) const;
   void apply(const StepResult& result, double lr);
   void commit(const StepResult& result, bool applied, double lr);
   void publish(bool new_world);
   void record_digests();
-  void wait_for(const Op& op);
 
   // Around the steps (trainer_world.cpp).
   void allocate();
@@ -86,7 +89,9 @@ class Trainer {
   // frozen: of the parameters, which alone have such a part; else null, and frozen parameters are passed over.
   void for_each_gathered(VecView<const float> shard, const VecView<float>* frozen, const char* what,
                          const PerParameter& each);
-  std::span<const float> host_floats(const Buffer& buffer, Index n) const;
+  // What the host itself reads or writes, declared.
+  void host_touches(const char* site, const Range& range) const;
+  kernels::Vec<const float> host_reads(const char* site, VecView<const float> values) const;
   bool sharded(Place place) const { return place == Place::sharded; }
 
   Rank& rank_;
@@ -120,8 +125,11 @@ class Trainer {
   std::optional<BucketSink> buckets_;
 
   std::int64_t step_ = 0;
+  std::string poison_;  // what the last look found; told in the next vote
+  bool poison_at_source_ = false;
   bool hand_out_gradients_ = false;
   std::vector<float> handed_out_;  // reduced gradients, gathered for the observer
+  BufferPtr hand_out_;  // where a tensor is gathered; a failure leaves it to be freed when nothing is pending
   // Made by conclude().
   std::optional<StateDigest> concluded_;
   std::vector<float> final_weights_;  // on the lowest rank

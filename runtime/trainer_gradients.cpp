@@ -16,7 +16,10 @@ using kernels::Lane;
 using kernels::Vec;
 
 void Trainer::reduce_gradients() {
-  if (!sharded(placement_.gradients)) wait_for(compute_.last());
+  if (!sharded(placement_.gradients)) {
+    // By the host, so that an operation counts as joined when its data is there.
+    host_after(*comm_, compute_.queue().record(), compute_.last(), Edge::backward_done, plan_.bug);
+  }
   if (!sharded(placement_.optimizer)) {
     reduce_everywhere();
     add_tied_gradients();
@@ -29,7 +32,6 @@ void Trainer::reduce_gradients() {
 void Trainer::reduce_to_owners() {
   Queue& queue = reducer_->launcher().queue();
   if (!sharded(placement_.gradients)) {
-    queue.wait(compute_.queue().record());
     reducer_->begin_reduction(0);
     const std::vector<VecView<const float>> nodes = tree_->parts();
     for (const Bucket& bucket : reducer_->buckets()) {
@@ -41,13 +43,10 @@ void Trainer::reduce_to_owners() {
   }
   const Index blocks = keeper_->partition().norm_blocks();
   reducer_->finish(vec<float>(*norm_blocks_, blocks, 1));
-  reducer_->wait();
-  // The copy of this shard's state must be able to take this step before anybody knows that it is committed.
-  if (keeper_->keeps_copies()) {
-    const Op op = keeper_->send_gradients(*comm_, queue, step_);
-    comm_->wait(queue.record(), op);
-  }
-  compute_.queue().wait(queue.record());
+  host_after(*comm_, queue.record(), reducer_->last_op(), Edge::shard_reduced, plan_.bug);
+  // The copy of this shard's state must be able to take this step before anybody knows that it is committed. That it is
+  // there shows when the norms are, which come after it on the same queue.
+  if (keeper_->keeps_copies()) keeper_->send_gradients(*comm_, queue, step_);
 }
 
 void Trainer::reduce_everywhere() {
@@ -57,13 +56,10 @@ void Trainer::reduce_everywhere() {
   op.tensor = "gradients";
   op.site = SEEKSIM_SITE;
   Queue& queue = rank_.device.communication_queue();
-  queue.wait(compute_.queue().record());
   const std::vector<VecView<const float>> parts = tree_->parts();
   op = comm_->all_reduce(queue, op, ownership_, parts, scale_.at_root,
                          vec<float>(*gradients_, 0, parameters_.gradient_size()));
-  const Event reduced = queue.record();
-  comm_->wait(reduced, op);
-  compute_.queue().wait(reduced);
+  host_after(*comm_, queue.record(), op, Edge::gradients_reduced, plan_.bug);
 }
 
 void Trainer::add_tied_gradients() {
@@ -111,7 +107,6 @@ void Trainer::measure_gradients() {
       "gradients", SEEKSIM_SITE, memory_cost(count),
       [](Lane, Vec<const float> of_parameters, Vec<float> norm) { norm[0] = kernels::tree_fold(of_parameters); },
       vec<const float>(*norms_, 0, count), vec<float>(*norms_, count, 1));
-  wait_for(compute_.last());
 }
 
 // The same by owners: everybody counts and squares the blocks of its own shard, then all blocks' norms and the loss go
@@ -157,11 +152,9 @@ void Trainer::measure_shard() {
   op.tensor = "norms";
   op.site = SEEKSIM_SITE;
   Queue& queue = rank_.device.communication_queue();
-  queue.wait(compute_.queue().record());
+  after(queue, compute_.queue().record(), Edge::norms_measured, plan_.bug);
   op = comm_->all_gather(queue, op, vec<float>(*norm_blocks_, 0, partition.norm_blocks() + 1), shares);
-  const Event gathered = queue.record();
-  comm_->wait(gathered, op);
-  compute_.queue().wait(gathered);
+  host_after(*comm_, queue.record(), op, Edge::norms_gathered, plan_.bug);
   fold_norms();
 }
 
@@ -187,7 +180,6 @@ void Trainer::fold_norms() {
       "gradients", SEEKSIM_SITE, memory_cost(count),
       [](Lane, Vec<const float> of_parameters, Vec<float> norm) { norm[0] = kernels::tree_fold(of_parameters); },
       vec<const float>(*norms_, 0, count), vec<float>(*norms_, count, 1));
-  wait_for(compute_.last());
 }
 
 // For the observer, who wants them all.
@@ -199,14 +191,18 @@ void Trainer::gather_gradients() {
                     });
 }
 
-Trainer::StepResult Trainer::read_result() const {
+Trainer::StepResult Trainer::read_result() {
+  host_after(*comm_, compute_.queue().record(), compute_.last(), Edge::step_measured, plan_.bug);
   const Index count = Index(parameters_.trainable().size());
   StepResult result;
-  result.loss = keeper_ ? vec<const float>(*norm_blocks_, keeper_->partition().norm_blocks(), 1).get()[0]
-                        : vec<const float>(*gradients_, parameters_.loss_offset(), 1).get()[0];
-  result.grad_norm = host_sqrt(vec<const float>(*norms_, count, 1).get()[0]);
+  const VecView<const float> loss = keeper_ ? vec<const float>(*norm_blocks_, keeper_->partition().norm_blocks(), 1)
+                                            : vec<const float>(*gradients_, parameters_.loss_offset(), 1);
+  result.loss = host_reads(SEEKSIM_SITE, loss)[0];
+  result.grad_norm = host_sqrt(host_reads(SEEKSIM_SITE, vec<const float>(*norms_, count, 1))[0]);
+  const VecView<const std::int64_t> nonfinite = vec<const std::int64_t>(*nonfinite_);
+  host_touches(SEEKSIM_SITE, nonfinite.range());
   // A norm beyond fp32 cannot be clipped to anything sensible; DeepSpeed calls that an overflow too.
-  result.finite = vec<const std::int64_t>(*nonfinite_).get()[0] == 0 && host_finite(result.grad_norm);
+  result.finite = nonfinite.get()[0] == 0 && host_finite(result.grad_norm);
   return result;
 }
 

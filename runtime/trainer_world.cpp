@@ -38,7 +38,6 @@ void Trainer::allocate() {
   auto floats = [&](Index n, MemoryTag tag, const char* name) {
     return device.allocate(static_cast<std::size_t>(n) * sizeof(float), tag, name);
   };
-  const ZeroPlan& zero = plan_.layout.zero;
   Index norm_blocks = 0;
   for (const ParameterInfo* p : parameters_.trainable()) {
     norm_blocks = std::max(norm_blocks, (p->slab + kBlock - 1) / kBlock);
@@ -57,7 +56,7 @@ void Trainer::allocate() {
   nonfinite_ = device.allocate(sizeof(std::int64_t), MemoryTag::scratch, "non-finite count");
   const Index samples = std::min(plan_.layout.micro_batch, plan_.definition.global_batch);
   if (!sharded(placement_.gradients)) tree_.emplace(device, parameters_.gradient_size());
-  if (sharded(placement_.parameters)) gathered_.emplace(rank_, parameters_, plan_.definition.model.layers, zero);
+  if (sharded(placement_.parameters)) gathered_.emplace(rank_, parameters_, plan_);
   if (!sharded(placement_.optimizer)) {
     optimizer_.emplace(device, plan_.definition.optimizer, whole.pieces(whole.shard(0)), 0, MemoryTag::optimizer);
   } else {
@@ -84,6 +83,7 @@ void Trainer::draw(const std::vector<ParameterPiece>& pieces, VecView<float> out
     from_hugging_face(parameters_, d.model, read_safetensors(d.initial_weights), flat);
     Index at = 0;
     for (const ParameterPiece& piece : pieces) {
+      host_touches(SEEKSIM_SITE, out.part(at, piece.size).range());
       std::copy_n(flat.begin() + piece.offset(), piece.size, out.get().data + at);
       at += piece.size;
     }
@@ -131,11 +131,11 @@ void Trainer::connect_shards() {
   if (step_ == 0) {
     keeper_->lay_out(compute_, comm_->members(),
                      [this](const std::vector<ParameterPiece>& pieces, VecView<float> out) { draw(pieces, out); });
-    rank_.device.drain();
+    host_after_all(rank_.device, Edge::shards_drawn, plan_.bug);
     return;
   }
   const Op op = keeper_->redistribute(*comm_);
-  comm_->wait(rank_.device.communication_queue().record(), op);
+  host_after(*comm_, rank_.device.communication_queue().record(), op, Edge::shards_moved, plan_.bug);
   vote("shards", true);
   keeper_->adopt();
 }
@@ -157,13 +157,14 @@ void Trainer::connect_step() {
   for (const SampleRange& samples : micro_batches_) {
     blocks = std::max(blocks, kernels::cover(samples.begin, samples.end, cut_.leaves).size());
   }
-  buckets_.emplace(rank_.device, plan_.layout.zero, *reducer_, Index(blocks));
+  buckets_.emplace(rank_.device, plan_, *reducer_, Index(blocks));
 }
 
 void Trainer::abandon() {
   if (comm_) comm_->abort();
-  rank_.device.drain();
+  host_after_all(rank_.device, Edge::step_abandoned, plan_.bug);
   compute_.mute(false);
+  hand_out_.reset();
   buckets_.reset();
   reducer_.reset();
   if (gathered_) gathered_->forget();
@@ -178,7 +179,7 @@ void Trainer::for_each_gathered(VecView<const float> shard, const VecView<float>
                                 const PerParameter& each) {
   Index largest = 0;
   for (const ParameterInfo& p : parameters_.all()) largest = std::max(largest, p.size);
-  const BufferPtr space = rank_.device.allocate(std::size_t(largest) * sizeof(float), MemoryTag::scratch, what);
+  hand_out_ = rank_.device.allocate(std::size_t(largest) * sizeof(float), MemoryTag::scratch, what);
   Queue& queue = rank_.device.communication_queue();
   Launcher launch(queue, rank_.id);
   launch.at(comm_->epoch(), step_);
@@ -198,21 +199,28 @@ void Trainer::for_each_gathered(VecView<const float> shard, const VecView<float>
       launch(
           p.name, SEEKSIM_SITE, memory_cost(2 * own.size, 0),
           [](Lane, Vec<const float> x, Vec<float> y) { std::copy_n(x.data, x.n, y.data); },
-          held.part(p.offset + own.offset - mine.offset, own.size), vec<float>(*space, own.offset, own.size));
+          held.part(p.offset + own.offset - mine.offset, own.size), vec<float>(*hand_out_, own.offset, own.size));
     }
     Op op;
     op.phase = Phase::checkpoint;
     op.step = step_;
     op.tensor = p.name;
     op.site = SEEKSIM_SITE;
-    op = comm_->all_gather(queue, op, vec<float>(*space, 0, p.size), shards);
-    comm_->wait(queue.record(), op);
-    each(p, host_floats(*space, p.size));
+    op = comm_->all_gather(queue, op, vec<float>(*hand_out_, 0, p.size), shards);
+    host_after(*comm_, queue.record(), op, Edge::shard_handed_out, plan_.bug);
+    const Vec<const float> all = host_reads(SEEKSIM_SITE, vec<const float>(*hand_out_, 0, p.size));
+    each(p, {all.data, std::size_t(all.n)});
   }
+  hand_out_.reset();
 }
 
 void Trainer::conclude() {
-  if (!keeper_ || concluded_) return;
+  if (concluded_) return;
+  look_for_poison(false);
+  if (!keeper_) {
+    if (!poison_.empty()) throw UnwrittenMemory(poison_);
+    return;
+  }
   StateDigest state;
   state.data_position = step_ * plan_.definition.global_batch;
   const ShardState& own = keeper_->own();
@@ -242,8 +250,50 @@ void Trainer::conclude() {
   concluded_ = std::move(state);
 }
 
-std::span<const float> Trainer::host_floats(const Buffer& buffer, Index n) const {
-  return {reinterpret_cast<const float*>(buffer.data), static_cast<std::size_t>(n)};
+void Trainer::host_touches(const char* site, const Range& range) const {
+  if (range.lo == range.hi) return;
+  Op op;
+  op.kind = OpKind::copy;
+  op.phase = Phase::commit;
+  op.rank = rank_.id;
+  op.step = step_;
+  op.bytes = range.hi - range.lo;
+  op.tensor = range.buffer->name;
+  op.site = site;
+  rank_.device.host_touches(op, range);
+}
+
+Vec<const float> Trainer::host_reads(const char* site, VecView<const float> values) const {
+  host_touches(site, values.range());
+  return values.get();
+}
+
+// In all that this rank holds for good, in what it gathered, and in the step's gradients where there are some.
+void Trainer::look_for_poison(bool in_gradients) {
+  std::vector<VecView<const float>> places;
+  if (weights_) places.push_back(vec<const float>(*weights_, 0, parameters_.size()));
+  if (gathered_) places = gathered_->held();
+  const Optimizer* optimizer = keeper_ ? &*keeper_->own().optimizer : &*optimizer_;
+  if (keeper_) places.push_back(keeper_->own().parameters);
+  if (keeper_ && keeper_->own().frozen.n > 0) places.push_back(keeper_->own().frozen);
+  places.push_back(optimizer->first_moments());
+  places.push_back(optimizer->second_moments());
+  if (in_gradients) {
+    places.push_back(keeper_ ? reads(keeper_->own().gradients)
+                             : vec<const float>(*gradients_, 0, parameters_.gradient_size()));
+  }
+  Index looked = 0;
+  poison_.clear();
+  for (const VecView<const float>& place : places) {
+    looked += place.n;
+    const std::optional<Index> at = find_poison(host_reads(SEEKSIM_SITE, place));
+    if (!at || !poison_.empty()) continue;
+    poison_at_source_ = !in_gradients || &place != &places.back();
+    poison_ = "memory that nobody wrote reached '" + std::string(place.buffer->name) + "', element " +
+              std::to_string(place.offset + *at) + ", on rank " + std::to_string(rank_.id) + " in step " +
+              std::to_string(step_);
+  }
+  observer_.looked_for_poison(rank_.id, looked, poison_, poison_at_source_);
 }
 
 StateDigest Trainer::state() const {
@@ -253,8 +303,8 @@ StateDigest Trainer::state() const {
   if (keeper_ && keeper_->laid_out()) state.optimizer_steps = keeper_->own().optimizer->steps();
   if (!optimizer_) return state;
   state.optimizer_steps = optimizer_->steps();
-  auto digest_of = [](VecView<const float> flat, const ParameterInfo& p) {
-    return kernels::digest(flat.part(p.offset, p.size).get());
+  auto digest_of = [this](VecView<const float> flat, const ParameterInfo& p) {
+    return kernels::digest(host_reads(SEEKSIM_SITE, flat.part(p.offset, p.size)));
   };
   const VecView<const float> weights{weights_.get(), 0, parameters_.size()};
   for (const ParameterInfo& p : parameters_.all()) {
@@ -269,8 +319,11 @@ StateDigest Trainer::state() const {
 }
 
 std::vector<NamedTensor> Trainer::weights() const {
-  const std::span<const float> flat =
-      concluded_ ? std::span<const float>(final_weights_) : host_floats(*weights_, parameters_.size());
+  std::span<const float> flat = final_weights_;
+  if (!concluded_) {
+    const Vec<const float> all = host_reads(SEEKSIM_SITE, vec<const float>(*weights_, 0, parameters_.size()));
+    flat = {all.data, std::size_t(all.n)};
+  }
   return to_hugging_face(parameters_, plan_.definition.model, flat);
 }
 

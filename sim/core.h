@@ -14,6 +14,7 @@
 #include "sim/device.h"
 #include "sim/links.h"
 #include "sim/loop.h"
+#include "sim/race_detector.h"
 #include "sim/storage.h"
 #include "sim/transport.h"
 #include "sim/world.h"
@@ -44,6 +45,7 @@ struct SimRank {
   RankSignals signals;
   SimClock clock;
   runtime::Recorder recorder;
+  std::unique_ptr<RaceDetector> races;  // where the plan asks for one; the device tells it
   SimDevice device;
   SimTransport transport;
   SimControl control;

@@ -29,7 +29,8 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   // Durations are asked of the decorated device, so that a fault may stretch them.
   void set_outer(const runtime::Device& outer) { outer_ = &outer; }
   void watch(runtime::AccessWatcher* watcher);  // who hears of every access; null: nobody
-  void abandon();                               // the rank is dead
+  bool watched() const { return watcher_ != nullptr; }
+  void abandon();  // the rank is dead
   std::array<const runtime::SteppedQueue*, 3> queues() const { return {&compute_, &communication_, &copy_}; }
   void fetch_ahead() const { communication_.fetch(); }
   runtime::Event host_waits_for() const { return host_waits_for_; }

@@ -64,6 +64,9 @@ CommResult SimTransport::exchange(runtime::Queue& queue, Comm comm, const Op& op
   std::uint64_t bytes = 0;
   for (const Piece& piece : pieces) bytes += piece.send ? piece.hi - piece.lo : 0;
   sent(op, bytes);
+  if (rank_.device.watched()) {
+    for (const Piece& piece : pieces) touched_.push_back({piece.buffer, piece.lo, piece.hi, !piece.send});
+  }
   enqueue(exchange, queue, comm, op);
   return CommResult::success;
 }
@@ -89,6 +92,10 @@ CommResult SimTransport::tree_all_reduce(runtime::Queue& queue, Comm comm, const
   native.prepare(reduce);
   const std::uint64_t bytes = std::uint64_t(reduce.out.n) * sizeof(float), n = held->shared->members.size();
   sent(op, 2 * bytes * (n - 1) / n);
+  if (rank_.device.watched()) {
+    for (const runtime::TreeReduceSlice& part : reduce.parts) touched_.push_back(part.value.range());
+    touched_.push_back(reduce.out.range());
+  }
   enqueue(native, queue, comm, op);
   return CommResult::success;
 }
@@ -107,6 +114,10 @@ CommResult SimTransport::tree_reduce_scatter(runtime::Queue& queue, Comm comm, c
   std::uint64_t bytes = 0;
   for (const Piece& piece : scatter.pieces) bytes += piece.send ? piece.hi - piece.lo : 0;
   if (!scatter.pieces.empty()) sent(op, bytes);
+  if (rank_.device.watched()) {
+    for (const runtime::TreeReduceSlice& part : scatter.parts) touched_.push_back(part.value.range());
+    for (const runtime::TreeTarget& target : scatter.targets) touched_.push_back(target.out.range());
+  }
   enqueue(native, queue, comm, op);
   return CommResult::success;
 }
@@ -125,7 +136,8 @@ void SimTransport::enqueue(SimActivity& activity, runtime::Queue& queue, Comm co
   activity.next = nullptr;
   (held.newest != nullptr ? held.newest->next : held.oldest) = &activity;
   held.newest = &activity;
-  queue.enqueue_activity(op, activity, {});
+  queue.enqueue_activity(op, activity, touched_);
+  touched_.clear();
 }
 
 void SimTransport::ended(SimActivity& activity) {

@@ -35,6 +35,9 @@ SimRank::SimRank(Core& core, int rank)
       storage(core.disks, core.network.node_of(rank), rank) {
   recorder.limit(kRecordsMax / std::size_t(core.plan.ranks()));
   recorder.keep_log(core.plan.verify);
+  if (!core.plan.race_detector) return;
+  races = std::make_unique<RaceDetector>(rank);
+  device.watch(races.get());
 }
 
 void SimRank::fetch_soon() const {
@@ -156,6 +159,7 @@ void World::Impl::host_ended(Host& host) {
     core.story(id, how.how == RankEnd::How::died ? "died" : "threw: " + how.what);
     core.crashed(id);
   }
+  if (how.how == RankEnd::How::died && core.rank(id).races) core.rank(id).races->rank_died();
   core.lay_to_rest(id);
   if (!only_hung) finished_ns = core.loop.now();
   end_hung_if_alone();
@@ -219,6 +223,12 @@ WorldResult World::Impl::collect() {
           std::max(out.memory_peak_by_tag[tag], rank->device.use(runtime::MemoryTag(tag)).peak);
     out.memory_peak = std::max(out.memory_peak, rank->device.use_total().peak);
     out.overlap += rank->device.overlap().total();
+  }
+  for (const auto& rank : core.ranks) {
+    if (!rank->races) continue;
+    const std::vector<Race> races = rank->races->races();
+    out.races.insert(out.races.end(), races.begin(), races.end());
+    out.accesses += rank->races->accesses();
   }
   out.switches = core.loop.switches();
   return out;

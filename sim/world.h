@@ -10,6 +10,7 @@
 
 #include "runtime/rank.h"
 #include "sim/overlap.h"
+#include "sim/race_detector.h"
 
 namespace seeksim::sim {
 
@@ -42,6 +43,7 @@ struct WorldPlan {
   std::uint64_t seed = 1;
   bool verify = false;                  // recorders keep the whole fingerprint log
   bool native_collectives = true;       // sum as one event where nothing can touch a single message
+  bool race_detector = false;           // watch every declared access to device memory (race_detector.h)
   double noise = 0.02;                  // relative spread of durations, drawn from the seed
   double wall_limit_s = 0;              // 0: none; past it the run ends as out_of_wall_time
   std::size_t stack_bytes = 256 << 10;  // of a host fiber; only what is touched is resident
@@ -71,6 +73,8 @@ struct WorldResult {
   std::size_t memory_peak = 0;
   CommOverlap overlap;         // over all ranks
   std::uint64_t switches = 0;  // fiber switches, for benches
+  std::vector<Race> races;     // where the plan asks for the race detector, by rank
+  std::uint64_t accesses = 0;  // that it looked at
 };
 
 class World {

@@ -148,6 +148,26 @@ const std::vector<Case>& cases() {
       {"slowdown_at_least:2.1", false, "2 times", [](RunRecord&) {}},
       {"slowdown_at_least:2", false, "looked at nothing",
        [](RunRecord& r) { r.end = sim::WorldEnd::out_of_wall_time; }},
+      {"no_races", true, "7 accesses",
+       [](RunRecord& r) {
+         r.races_watched = true;
+         r.accesses = 7;
+       }},
+      {"no_races", false, "2 pairs of call sites, first rank 3: this and that",
+       [](RunRecord& r) {
+         r.races_watched = true;
+         r.accesses = 7;
+         r.races = {{3, "this and that", 2}, {3, "something", 1}};
+       }},
+      {"no_races", false, "looked at nothing: no access", [](RunRecord& r) { r.races_watched = true; }},
+      {"no_races", false, "looked at nothing: the race detector was off", [](RunRecord&) {}},
+      {"no_poison", true, "9 values", [](RunRecord& r) { r.poison_looks = 9; }},
+      {"no_poison", false, "element 5",
+       [](RunRecord& r) {
+         r.poison_looks = 9;
+         r.poison = {"memory that nobody wrote reached 'weights', element 5"};
+       }},
+      {"no_poison", false, "looked at nothing", [](RunRecord&) {}},
   };
   return all;
 }

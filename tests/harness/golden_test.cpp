@@ -31,6 +31,8 @@ TEST(GoldenKey, IgnoresWhatMayNotDecideABit) {
       {"world.ranks_per_node=1", "faults=[]", "checks=[]", "deepspeed.train_micro_batch_size_per_gpu=4"},
       {"world.network=tcp"},
       {"world.noise=0.5"},
+      {"world.race_detector=false"},
+      {"bug=skip_wait:backward_done"},
       {"world.device={\"tflops\":1,\"memory_gib\":8}"},
       {"deepspeed.train_micro_batch_size_per_gpu=2"},
       {"deepspeed.gradient_accumulation_steps=2"},

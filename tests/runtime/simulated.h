@@ -1,6 +1,8 @@
 // Training on simulated ranks: a world, one observer, one outcome a rank.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <memory>
 #include <optional>
 
@@ -28,6 +30,7 @@ inline sim::WorldPlan world_of(int ranks, bool native = true, std::uint64_t seed
   world.ranks_per_node = ranks;
   world.native_collectives = native;
   world.seed = seed;
+  world.race_detector = true;
   return world;
 }
 
@@ -41,6 +44,7 @@ inline Simulated run_simulated(
   prepare(world);
   result.world =
       world.run([&](Rank& rank) { result.outcomes[std::size_t(rank.id)] = train(rank, plan, result.observer); });
+  for (const sim::Race& race : result.world.races) ADD_FAILURE() << "rank " << race.rank << ": " << race.text;
   return result;
 }
 

@@ -1,0 +1,124 @@
+// RaceDetector: happens-before on one rank's device memory. Every launch, every operation of a transport and every
+// access of the host declares what it reads and writes; queues, events and the host's waits say what comes after what.
+// Two accesses to the same bytes, one of them a write, of which neither comes before the other, are a race, and so is
+// giving memory back while something that was enqueued still uses it.
+//
+// All of it follows from what the host says, in the order in which it says it, so a finding depends neither on
+// durations nor on the seed: a wait that is missing is found even where the simulated times hide it.
+//
+// Clocks count places in queues. An operation comes after everything in front of it in its queue, after what its queue
+// was told to wait for, and after all that the host has seen done. What the host itself touches is older than all that
+// it enqueues afterwards, so it is only ever held against what is pending, and never kept.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "runtime/access_watcher.h"
+
+namespace seeksim::sim {
+
+// Two call sites that race, however often.
+struct Race {
+  int rank = -1;
+  std::string text;
+  std::uint64_t times = 1;
+};
+
+class RaceDetector final : public runtime::AccessWatcher {
+ public:
+  explicit RaceDetector(int rank) : rank_(rank) {}
+
+  // ---- runtime::AccessWatcher
+  void enqueued(const runtime::Event& through, const runtime::Op& op, std::span<const runtime::Range> ranges) override;
+  void queue_waits(const runtime::Event& place, const runtime::Event& event) override;
+  void host_waited(const runtime::Event& event) override;
+  void host_drained() override;
+  void host_touches(const runtime::Op& op, const runtime::Range& range) override;
+  void allocated(const runtime::Buffer& buffer) override;
+  void released(const runtime::Buffer& buffer) override;
+
+  // The process is gone: memory that it gave back on its way out is nobody's any more.
+  void rank_died() { leaving_.clear(); }
+
+  // Distinct pairs of call sites, in the order in which they were found.
+  std::vector<Race> races() const;
+  std::uint64_t accesses() const { return accesses_; }  // how many were looked at
+
+ private:
+  static constexpr std::size_t kQueues = 3;
+  static constexpr std::size_t kKept = 16;  // pairs of call sites
+  using Clock = std::array<std::uint64_t, kQueues>;
+
+  // From a place of a queue on, that queue comes after `clock`.
+  struct Mark {
+    std::uint64_t place;
+    Clock clock;
+  };
+  struct Past {
+    std::uint64_t place;
+    runtime::Op op;
+  };
+  struct Lane {
+    const runtime::Queue* queue = nullptr;
+    std::uint64_t last = 0;          // place
+    Clock clock{};                   // of what was enqueued last
+    std::uint64_t host_version = 0;  // of the host's clock that is in it
+    std::deque<Mark> marks;          // those that an event may still ask for
+    std::deque<Past> past;           // what the host has not seen done, for reports
+  };
+  // Bytes that were last used alike. A place of 0: never.
+  struct Cell {
+    std::size_t lo, hi;
+    std::uint64_t write;
+    std::size_t writer;
+    Clock reads;
+  };
+  struct Shadow {
+    std::uint64_t generation = 0;
+    std::vector<Cell> cells;  // ascending, disjoint
+  };
+  // One of two accesses, as a report names it.
+  struct Access {
+    const runtime::Op* op;
+    std::size_t lane;  // kHost, kRelease
+    bool write;
+  };
+  struct Finding {
+    std::array<const char*, 3> key;  // call sites, buffer
+    std::array<bool, 2> writes;
+    Race race;
+  };
+  static constexpr std::size_t kHost = kQueues, kRelease = kQueues + 1;
+
+  std::size_t lane_of(const runtime::Queue* queue);
+  Clock clock_at(std::size_t lane, std::uint64_t place) const;
+  static bool join(Clock& into, const Clock& other);
+  Shadow& shadow(const runtime::Buffer& buffer);
+  void access(std::size_t lane, const runtime::Op& op, const runtime::Range& range);
+  void write(Shadow& shadow, std::size_t first, const Cell& cell);
+  void read(Shadow& shadow, std::size_t first, const Cell& cell, std::size_t lane);
+  // Whether `cell` is older than one who has seen `clock` and reads or writes it.
+  void check(const Cell& cell, const Clock& clock, const Access& now, const runtime::Range& range);
+  void check_host(const Access& now, const runtime::Range& range);
+  void found(std::size_t lane, std::uint64_t place, bool write, const Access& now, const runtime::Range& range);
+  const runtime::Op& past(std::size_t lane, std::uint64_t place) const;
+  std::string text(const Access& before, const Access& now, const runtime::Range& range) const;
+  const char* who(std::size_t lane) const;
+  void settle();
+
+  int rank_;
+  std::vector<Lane> lanes_;
+  Clock host_{};
+  std::uint64_t host_version_ = 1;
+  std::uint64_t generation_ = 1;  // of all shadows: older ones hold only what the host has seen done
+  std::vector<Shadow> shadows_;   // by id of the buffer
+  std::vector<Finding> findings_;
+  std::vector<Finding> leaving_;  // about memory given back since anything else happened
+  std::uint64_t accesses_ = 0;
+};
+
+}  // namespace seeksim::sim
