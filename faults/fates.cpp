@@ -10,9 +10,9 @@ using runtime::PieceFate;
 
 MessageFault::MessageFault(RuleState& s) : state(s) {
   fate.drop = s.rule().kind == FaultKind::message_drop;
-  fate.corrupt = s.rule().kind == FaultKind::message_corrupt;
+  fate.corrupt = s.rule().kind != FaultKind::message_drop;
   fate.corrupt_bit = s.rule().bit;
-  fate.checksum = s.rule().checksum;
+  fate.checksum = s.rule().checksum && s.rule().kind == FaultKind::message_corrupt;
   fate.rule = s.mark();
 }
 

@@ -1,9 +1,11 @@
-// A Device that computes slower than it should. Memory and queues are the wrapped device's own.
+// A Device that computes slower than it should, or wrong. Memory is the wrapped device's own, and so are its queues
+// unless a rule strikes values in them.
 #pragma once
 
 #include <vector>
 
 #include "faults/host_faults.h"
+#include "faults/value_fault.h"
 
 namespace seeksim::faults {
 
@@ -23,8 +25,16 @@ class Straggler {
 class FaultyDevice final : public runtime::Device {
  public:
   FaultyDevice(int rank, runtime::Device& inner, runtime::Clock& clock, const HostFaults& host,
-               std::vector<Straggler*> stragglers)
-      : rank_(rank), inner_(inner), clock_(clock), host_(host), stragglers_(std::move(stragglers)) {}
+               std::vector<Straggler*> stragglers, std::vector<RuleState*> values)
+      : rank_(rank),
+        inner_(inner),
+        clock_(clock),
+        host_(host),
+        stragglers_(std::move(stragglers)),
+        values_(std::move(values)),
+        compute_(rank, inner.compute_queue(), clock, values_),
+        communication_(rank, inner.communication_queue(), clock, values_),
+        copy_(rank, inner.copy_queue(), clock, values_) {}
 
   TimeNs duration(const runtime::Op& op, runtime::Cost cost) const override;
   runtime::WaitResult wait(const runtime::Event& event, TimeNs deadline, std::uint32_t epoch) override;
@@ -34,20 +44,26 @@ class FaultyDevice final : public runtime::Device {
     return inner_.allocate(bytes, tag, name);
   }
   void release(runtime::Buffer* buffer) override { inner_.release(buffer); }
-  runtime::Queue& compute_queue() override { return inner_.compute_queue(); }
-  runtime::Queue& communication_queue() override { return inner_.communication_queue(); }
-  runtime::Queue& copy_queue() override { return inner_.copy_queue(); }
+  runtime::Queue& compute_queue() override { return pick(compute_, inner_.compute_queue()); }
+  runtime::Queue& communication_queue() override { return pick(communication_, inner_.communication_queue()); }
+  runtime::Queue& copy_queue() override { return pick(copy_, inner_.copy_queue()); }
   void host_touches(const runtime::Op& op, const runtime::Range& range) override { inner_.host_touches(op, range); }
   std::size_t capacity() const override { return inner_.capacity(); }
   runtime::MemoryUse use(runtime::MemoryTag tag) const override { return inner_.use(tag); }
   runtime::MemoryUse use_total() const override { return inner_.use_total(); }
 
  private:
+  runtime::Queue& pick(FaultyQueue& ours, runtime::Queue& plain) {
+    return values_.empty() ? plain : static_cast<runtime::Queue&>(ours);
+  }
+
   int rank_;
   runtime::Device& inner_;
   runtime::Clock& clock_;
   const HostFaults& host_;
   std::vector<Straggler*> stragglers_;
+  std::vector<RuleState*> values_;
+  FaultyQueue compute_, communication_, copy_;
 };
 
 }  // namespace seeksim::faults

@@ -15,7 +15,7 @@ CommResult FaultyTransport::exchange(runtime::Queue& queue, Comm comm, const Op&
                                      DiesAt dies) {
   if (host_.gone()) return CommResult::internal;
   const DiesAt ours = host_.enter(op);
-  return inner_.exchange(queue, comm, op, with_fates(op, pieces), ours == DiesAt::never ? dies : ours);
+  return inner_.exchange(queue.underlying(), comm, op, with_fates(op, pieces), ours == DiesAt::never ? dies : ours);
 }
 
 std::span<const Piece> FaultyTransport::with_fates(const Op& op, std::span<const Piece> pieces) {
@@ -64,7 +64,7 @@ CommResult FaultyTransport::tree_all_reduce(runtime::Queue& queue, Comm comm, co
                                             const runtime::TreeReduce& reduce) {
   if (host_.gone()) return CommResult::internal;
   const DiesAt dies = host_.enter(op);
-  const CommResult result = inner_.tree_all_reduce(queue, comm, op, reduce);
+  const CommResult result = inner_.tree_all_reduce(queue.underlying(), comm, op, reduce);
   if (dies != DiesAt::never) host_.die();  // only for callers that did not ask has_native
   return result;
 }

@@ -17,10 +17,10 @@ namespace {
 
 struct Wrappers {
   Wrappers(int rank, const Seams& inner, std::vector<RuleState*> blocking, std::vector<Straggler*> stragglers,
-           TransportRules rules, CombinedFates& combined)
+           std::vector<RuleState*> values, TransportRules rules, CombinedFates& combined)
       : host(rank, inner.clock, std::move(blocking)),
         transport(rank, inner.transport, inner.clock, host, std::move(rules), combined),
-        device(rank, inner.device, inner.clock, host, std::move(stragglers)),
+        device(rank, inner.device, inner.clock, host, std::move(stragglers), std::move(values)),
         control(inner.control, host) {}
   HostFaults host;
   FaultyTransport transport;
@@ -51,6 +51,7 @@ struct FaultPlan::Impl {
   std::deque<LinkFault> links;
   std::map<std::size_t, Straggler> stragglers;  // by rule
   std::vector<RuleState*> blocking;
+  std::vector<RuleState*> values;
   std::vector<const RuleState*> per_message;
   CombinedFates combined;
   std::deque<Wrappers> wrappers;
@@ -64,13 +65,14 @@ void FaultPlan::Impl::add(const Rule& rule, std::uint64_t seed) {
   for (const RuleState& earlier : states) twin += earlier.status().text == text(rule);
   RuleState& state = states.emplace_back(rule, states.size(), seed, twin);
   const Mode mode = state.rule().mode;
-  if (is_message(rule.kind)) messages.emplace_back(state);
+  if (is_value(rule.kind) && !is_message(state.rule())) values.push_back(&state);
+  if (is_message(state.rule())) messages.emplace_back(state);
   if (is_link(rule.kind)) links.emplace_back(state, node_of);
   if (rule.kind == FaultKind::straggler) stragglers.try_emplace(state.number(), state);
   if (is_blocking(rule.kind) && !is_timed_crash(rule)) blocking.push_back(&state);
   // Also a hang or a death on the way into the second half of a sum, which a native sum does not have.
   const bool in_gather = is_blocking(rule.kind) && rule.when.op == runtime::OpKind::all_gather;
-  if (is_message(rule.kind) || is_link(rule.kind) || mode == Mode::during || mode == Mode::after || in_gather) {
+  if (is_message(state.rule()) || is_link(rule.kind) || mode == Mode::during || mode == Mode::after || in_gather) {
     per_message.push_back(&state);
   }
 }
@@ -109,17 +111,22 @@ Seams FaultPlan::decorate(int rank, Seams inner) {
   for (auto& [number, straggler] : impl_->stragglers) {
     if (concerns(impl_->states[number].rule(), rank)) stragglers.push_back(&straggler);
   }
+  std::vector<RuleState*> values;
+  for (RuleState* state : impl_->values) {
+    if (concerns(state->rule(), rank)) values.push_back(state);
+  }
   TransportRules rules = impl_->transport_rules_of(rank);
+  const bool strikes = !values.empty();
   const bool can_die = !blocking.empty();
   const bool slow = !stragglers.empty();
   // A rank that no rule is about still has to answer has_native as the others do.
   const bool messages = !rules.per_message.empty();
-  if (!can_die && !slow && !messages) return inner;
+  if (!can_die && !slow && !messages && !strikes) return inner;
   Wrappers& wrappers = impl_->wrappers.emplace_back(rank, inner, std::move(blocking), std::move(stragglers),
-                                                    std::move(rules), impl_->combined);
-  runtime::Device& device = can_die || slow ? static_cast<runtime::Device&>(wrappers.device) : inner.device;
+                                                    std::move(values), std::move(rules), impl_->combined);
+  runtime::Device& device = can_die || slow || strikes ? static_cast<runtime::Device&>(wrappers.device) : inner.device;
   runtime::Transport& transport =
-      can_die || messages ? static_cast<runtime::Transport&>(wrappers.transport) : inner.transport;
+      can_die || messages || strikes ? static_cast<runtime::Transport&>(wrappers.transport) : inner.transport;
   runtime::ControlPlane& control = can_die ? static_cast<runtime::ControlPlane&>(wrappers.control) : inner.control;
   return {inner.clock, device, transport, inner.storage, control};
 }

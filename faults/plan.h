@@ -26,10 +26,31 @@ enum class FaultKind : std::uint8_t {
   rank_crash,          // a process is gone: before, during or after an operation
   message_drop,        // one message is sent and never arrives
   message_corrupt,     // one bit of one message flips
+  nan_inject,          // a number becomes NaN
+  inf_inject,          // a number becomes infinite
+  overflow,            // a number becomes too large for fp16, not for bf16
+  bit_flip,            // one bit of a number flips, silently
+  zero_tile,           // a run of numbers becomes zero, silently
+  loss_spike,          // a micro-batch with targets that never occur
   count_
 };
 std::string_view name(FaultKind kind);
 FaultKind fault_kind(std::string_view name);  // count_ when unknown
+
+// Where a fault of values strikes: which memory, at which point of a step.
+enum class Site : std::uint8_t {
+  unset,
+  activation,           // what an operation of forward wrote
+  activation_gradient,  // what an operation of backward wrote
+  loss,                 // the samples' losses
+  parameter,            // before an operation of forward reads it; the damage stays
+  gradient,             // one micro-batch's, before any reduction
+  reduced_gradient,     // after the reduction, before it is measured
+  optimizer_state,      // moments, before they are used
+  message               // bit_flip only: on its way, without a checksum
+};
+std::string_view name(Site site);
+Site site(std::string_view name);  // unset when unknown
 
 // All that is given must match. Exact triggers and seeded random ones (probability).
 struct Trigger {
@@ -37,6 +58,8 @@ struct Trigger {
   std::optional<int> peer;  // the other side of a piece
   std::optional<std::int64_t> step;
   std::optional<int> micro_batch;
+  std::optional<int> layer;
+  std::string tensor;  // what the Op is about, e.g. "h.0.mlp.c_fc.weight"; empty: anything
   std::optional<runtime::OpKind> op;
   std::optional<runtime::Phase> phase;
   std::optional<std::uint64_t> call;  // from the n-th Op (1-based) of a rank that matches everything else
@@ -78,8 +101,14 @@ struct Rule {
   TimeNs period_ns = 0;  // periodic straggler
   double duty = 0.1;
   TimeNs ramp_ns = 0;     // ramping straggler: time from 1.0 to factor
-  std::uint64_t bit = 0;  // message_corrupt: which bit, modulo the payload
+  std::uint64_t bit = 0;  // message_corrupt: which bit, modulo the payload; bit_flip: of the number
   bool checksum = true;   // message_corrupt: the receiver notices
+  Site site = Site::unset;
+  std::uint64_t element = 0;  // of the tensor or the part of it that the operation touches, modulo its size
+  int elements = 256;         // zero_tile: how many
+  double value = 65520;       // overflow: the least that rounds to infinity in fp16
+  bool negative = false;      // inf_inject, overflow
+  std::int32_t token = 0;     // loss_spike: every target of the micro-batch
 };
 
 // What became of a rule. `fired` counts firings; a rule that never fired makes a run red.
@@ -148,6 +177,7 @@ struct FaultInfo {
   std::string_view field;                    // how often the field sees it (rows F.. of the fault reference)
   std::vector<std::string_view> parameters;  // keys of a rule that mean something for this kind
   std::vector<Mode> modes;                   // the first is the default where nothing else decides; empty: no modes
+  std::vector<Site> sites = {};              // the first is the default; empty: it has no site
 };
 const std::vector<FaultInfo>& catalogue();
 

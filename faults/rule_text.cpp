@@ -47,6 +47,8 @@ void write_trigger(Line& line, const Trigger& when) {
   line.integer("peer", when.peer);
   line.integer("step", when.step);
   line.integer("micro_batch", when.micro_batch);
+  line.integer("layer", when.layer);
+  if (!when.tensor.empty()) line.word("tensor", when.tensor);
   if (when.op) line.word("op", runtime::name(*when.op));
   if (when.phase) line.word("phase", runtime::name(*when.phase));
   line.integer("call", when.call);
@@ -81,6 +83,12 @@ std::string text(const Rule& rule) {
   line.seconds("ramp_s", rule.ramp_ns);
   if (rule.bit != plain.bit) line.raw("bit", std::to_string(rule.bit));
   if (rule.checksum != plain.checksum) line.raw("checksum", "false");
+  if (rule.site != Site::unset) line.word("site", name(rule.site));
+  if (rule.element != plain.element) line.raw("element", std::to_string(rule.element));
+  if (rule.elements != plain.elements) line.raw("elements", std::to_string(rule.elements));
+  if (rule.value != plain.value) line.number("value", rule.value);
+  if (rule.negative) line.raw("negative", "true");
+  if (rule.token != plain.token) line.raw("token", std::to_string(rule.token));
   return line.close();
 }
 

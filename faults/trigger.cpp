@@ -40,7 +40,9 @@ bool names_it(const Trigger& when) {
 
 }  // namespace
 
-bool can_concern(FaultKind kind, OpKind op) {
+bool can_concern(const Rule& rule, OpKind op) {
+  if (is_value(rule.kind) && !is_message(rule)) return op == OpKind::compute || op == OpKind::data_load;
+  const FaultKind kind = rule.kind;
   if (kind == FaultKind::straggler) return op == OpKind::compute;
   if (moves_messages(op)) return true;
   return is_blocking(kind) && (op == OpKind::vote || op == OpKind::agree || op == OpKind::comm_create);
@@ -52,11 +54,13 @@ bool is_timed(const Trigger& when) {
 
 bool could_match_on_any_rank(const Rule& rule, const Op& op) {
   const Trigger& when = rule.when;
-  if (!can_concern(rule.kind, op.kind)) return false;
+  if (!can_concern(rule, op.kind)) return false;
   if (needs_naming(op.kind) && !names_it(when)) return false;
   if (when.op && *when.op != op.kind) return false;
   if (when.step && *when.step != op.step) return false;
   if (when.micro_batch && *when.micro_batch != op.micro_batch) return false;
+  if (when.layer && *when.layer != op.layer) return false;
+  if (!when.tensor.empty() && when.tensor != op.tensor) return false;
   return !when.phase || *when.phase == op.phase;
 }
 

@@ -10,16 +10,18 @@
 namespace seeksim::faults {
 
 constexpr bool is_link(FaultKind kind) { return kind == FaultKind::link_drop || kind == FaultKind::slow_link; }
-constexpr bool is_message(FaultKind kind) {
-  return kind == FaultKind::message_drop || kind == FaultKind::message_corrupt;
+constexpr bool is_message(const Rule& rule) {
+  return rule.kind == FaultKind::message_drop || rule.kind == FaultKind::message_corrupt || rule.site == Site::message;
 }
+// Changes numbers in a device's memory.
+constexpr bool is_value(FaultKind kind) { return kind >= FaultKind::nan_inject && kind <= FaultKind::loss_spike; }
 // Stops or kills the host of a rank on its way into an operation.
 constexpr bool is_blocking(FaultKind kind) {
   return kind == FaultKind::collective_timeout || kind == FaultKind::rank_crash;
 }
 
 // Whether a rule of this kind can happen in an operation of this kind at all.
-bool can_concern(FaultKind kind, runtime::OpKind op);
+bool can_concern(const Rule& rule, runtime::OpKind op);
 
 // Whether a trigger speaks of a time and of no Op: it needs no match to begin.
 bool is_timed(const Trigger& when);

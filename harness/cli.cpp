@@ -208,7 +208,7 @@ ExitStatus golden_of_file(const std::string& file, const GoldenArguments& a) {
   LoadOptions load;
   load.sets = a.sets;
   const Scenario scenario = load_scenario(file, load);
-  const std::string key = golden_key(scenario.train.definition);
+  const std::string key = golden_key(one_rank(scenario).train.definition);
   if (a.explain) put(dump(key_fields(scenario.train.definition)));
   const std::optional<Golden> stored = stored_golden(scenario);
   const std::string folder = top_folder() + "/golden";

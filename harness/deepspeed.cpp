@@ -8,6 +8,8 @@
 #include <map>
 #include <optional>
 
+#include "harness/precision.h"
+
 namespace seeksim::harness {
 namespace {
 
@@ -43,8 +45,6 @@ const std::vector<Refusal>& refusals() {
       {"/zero_optimization/zero_quantized_nontrainable_weights", is_true, "Remove it."},
       {"/zero_optimization/zero_quantized_gradients", is_true, "Remove it."},
       {"/zero_optimization/legacy_stage1", is_true, "DeepSpeed refuses it too."},
-      {"/fp16/enabled", is_true, "Set it to false: training is in fp32."},
-      {"/bf16/enabled", is_true, "Set it to false: training is in fp32."},
       {"/amp/enabled", is_true, "Set it to false: training is in fp32."},
       {"/elasticity/enabled", is_true, "Set it to false; \"recovery\" says what happens when ranks are lost."},
       {"/data_efficiency/enabled", is_true, "Set it to false."},
@@ -58,7 +58,6 @@ const std::vector<Refusal>& refusals() {
       {"/quantize_training", is_there, "Remove it."},
       {"/gradient_allreduce_op", [](const Json& v) { return v == "sum"; }, "Use \"mean\"."},
       {"/communication_data_type", is_not_fp32, "Use \"fp32\"."},
-      {"/data_types/grad_accum_dtype", is_not_fp32, "Use \"fp32\"."},
       {"/optimizer/params/amsgrad", is_true, "Set it to false."},
       {"/optimizer/params/bias_correction", [](const Json& v) { return v == false; }, "Set it to true."},
       {"/scheduler/params/last_batch_iteration", [](const Json& v) { return v.is_number() && v != -1; }, "Remove it."},
@@ -78,9 +77,15 @@ void refuse(const Reader& section) {
 
 // Keys that change what is done below; every other key of the section is accepted and named once.
 const std::vector<std::string>& effective_keys() {
-  static const std::vector<std::string> keys = {
-      "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "optimizer", "scheduler",
-      "gradient_clipping"};
+  static const std::vector<std::string> keys = {"train_batch_size",
+                                                "train_micro_batch_size_per_gpu",
+                                                "gradient_accumulation_steps",
+                                                "optimizer",
+                                                "scheduler",
+                                                "gradient_clipping",
+                                                "fp16",
+                                                "bf16",
+                                                "data_types"};
   return keys;
 }
 
@@ -441,6 +446,7 @@ Json deepspeed_json(const Scenario& scenario) {
     section["scheduler"] = {{"type", s.type}, {"params", std::move(schedule)}};
   }
   section["gradient_clipping"] = d.gradient_clipping;
+  write_precision(scenario, section);
   return section;
 }
 

@@ -33,6 +33,8 @@ void read_trigger(const Reader& reader, Rule& rule) {
   when.rank = small(reader, "rank");
   when.peer = small(reader, "peer");
   when.micro_batch = small(reader, "micro_batch");
+  when.layer = small(reader, "layer");
+  when.tensor = reader.text("tensor");
   if (reader.has("step")) when.step = reader.integer("step", 0);
   if (reader.has("call")) when.call = reader.natural("call", 1);
   if (reader.has("at_s")) when.at_ns = read_seconds(reader, "at_s", 0);
@@ -94,6 +96,12 @@ Rule read_rule(const Reader& reader, FaultKind kind) {
   rule.ramp_ns = read_seconds(reader, "ramp_s", 0);
   rule.bit = reader.natural("bit", 0);
   rule.checksum = reader.flag("checksum", true);
+  rule.site = faults::site(reader.text("site"));
+  rule.element = reader.natural("element", 0);
+  rule.elements = small(reader, "elements").value_or(256);
+  rule.value = reader.number("value", rule.value);
+  rule.negative = reader.flag("negative", false);
+  rule.token = small(reader, "token").value_or(0);
   return rule;
 }
 

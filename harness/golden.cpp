@@ -47,6 +47,18 @@ std::uint64_t from_hex(const std::string& text) {
   return value;
 }
 
+// Only of what is not plain fp32, so that keys of plain runs stay what they were.
+Json precision_fields(const runtime::Definition& d) {
+  const runtime::LossScalerPlan& s = d.scaler;
+  return {{"compute", std::string(name(d.precision.compute))},
+          {"gradients", std::string(name(d.precision.gradients))},
+          {"master_weights", d.precision.master_weights},
+          {"scaler",
+           {int(s.kind), s.loss_scale, s.initial_scale_power, s.loss_scale_window, s.hysteresis,
+            s.consecutive_hysteresis, s.min_loss_scale, s.raise_error_at_min_scale, s.init_scale, s.growth_factor,
+            s.backoff_factor, s.growth_interval, s.enabled}}};
+}
+
 }  // namespace
 
 std::string hex(std::uint64_t digest) { return fmt::format("{:016x}", digest); }
@@ -87,6 +99,8 @@ Json key_fields(const runtime::Definition& d) {
                                 {"cos_min_ratio", s.cos_min_ratio}});
   }
   fields["gradient_clipping"] = d.gradient_clipping;
+  if (d.precision != runtime::PrecisionPlan{}) fields["precision"] = precision_fields(d);
+  if (!d.skip_steps.empty()) fields["skip_steps"] = d.skip_steps;
   fields["global_batch"] = d.global_batch;
   fields["steps"] = d.steps;
   fields["initial_weights"] = d.initial_weights.empty() ? Json(nullptr) : Json(content_hash(d.initial_weights));
@@ -103,7 +117,7 @@ std::string golden_file_name(const Scenario& scenario, const std::string& key) {
 }
 
 std::optional<Golden> stored_golden(const Scenario& scenario) {
-  const std::string key = golden_key(scenario.train.definition);
+  const std::string key = golden_key(one_rank(scenario).train.definition);
   const std::string ending = '-' + key + ".json";
   const std::size_t slash = scenario.file.rfind('/');
   const std::string beside = slash == std::string::npos ? "." : scenario.file.substr(0, slash);

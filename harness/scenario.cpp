@@ -14,6 +14,7 @@
 #include "harness/estimate.h"
 #include "harness/fault_rules.h"
 #include "harness/files.h"
+#include "harness/precision.h"
 #include "harness/reader.h"
 #include "harness/schema.h"
 #include "runtime/gpt2_parameters.h"
@@ -292,11 +293,20 @@ void read_expect(const Reader& top, Scenario& scenario) {
 
 void read_golden(const Reader& golden, Scenario& scenario) {
   scenario.golden_shared = golden.flag("shared", false);
-  for (const char* key : {"skip_steps", "drop_samples"}) {
-    const Json* list = golden.find(key);
-    if (list != nullptr && list->is_array() && !list->empty()) {
-      golden.problem(key, "Not in this version", "Remove it: nothing here skips a step or drops a sample.");
+  const Json* dropped = golden.find("drop_samples");
+  if (dropped != nullptr && dropped->is_array() && !dropped->empty()) {
+    golden.problem("drop_samples", "Not in this version", "Remove it: nothing here drops a sample.");
+  }
+  const Json* skipped = golden.find("skip_steps");
+  if (skipped == nullptr || !skipped->is_array()) return;
+  for (const Json& step : *skipped) {
+    if (!step.is_number_integer()) return;  // the schema said so
+    if (step.get<std::int64_t>() >= scenario.train.definition.steps) {
+      golden.problem("skip_steps", fmt::format("there is no step {}", step.get<std::int64_t>()),
+                     fmt::format("Steps go from 0 to {}.", scenario.train.definition.steps - 1));
+      return;
     }
+    scenario.golden_skip_steps.push_back(step.get<std::int64_t>());
   }
 }
 
@@ -393,11 +403,14 @@ Scenario load(Document document, const LoadOptions& options) {
   const int ranks = read_world(top.child("world"), scenario);
   read_batch_arithmetic(top, world_varies, scenario);
   read_deepspeed(top.child("deepspeed"), ranks, scenario);
+  read_precision(top.child("deepspeed"), top, scenario);
   check_given_batch(top.child("data"), scenario);
   read_lr_table(top, scenario);
   scenario.faults = read_faults(top, ranks > 0 ? node_of(scenario.world) : std::vector<int>());
   read_recovery(top.child("recovery"), scenario);
   read_bug(top, scenario);
+  scenario.train.provenance.on = top.flag("provenance", false);
+  scenario.train.provenance.log_step = top.integer("range_log", -1);
   read_checks(top, ranks, scenario);
   read_expect(top, scenario);
   read_golden(top.child("golden"), scenario);
@@ -423,6 +436,9 @@ Scenario one_rank(const Scenario& scenario) {
   Scenario one = undisturbed(scenario);
   one.world.nodes = one.world.ranks_per_node = 1;
   one.train.layout.zero = {};  // nothing to shard
+  one.train.definition.skip_steps = scenario.golden_skip_steps;
+  one.train.bug = {};
+  one.train.provenance = {};
   one.train.layout.micro_batch = std::min(8, one.train.definition.global_batch);
   one.accumulation =
       (one.train.definition.global_batch + one.train.layout.micro_batch - 1) / one.train.layout.micro_batch;

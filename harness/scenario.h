@@ -46,8 +46,9 @@ struct Scenario {
   bool by_samples = false;         // train_batch_size is cut by samples, whatever the number of ranks
   bool golden_shared = false;      // a sweep's rows are all held against the base's golden
   bool real_storage = false;
-  int accumulation = 1;            // gradient_accumulation_steps, as DeepSpeed derives it
-  std::vector<std::string> notes;  // said once: keys without effect, defaults that surprise
+  std::vector<std::int64_t> golden_skip_steps;  // that the golden leaves out
+  int accumulation = 1;                         // gradient_accumulation_steps, as DeepSpeed derives it
+  std::vector<std::string> notes;               // said once: keys without effect, defaults that surprise
 };
 
 // What a loader may be told beyond the file.
@@ -65,7 +66,7 @@ Scenario load_scenario_text(std::string_view text, const std::string& file, cons
 // A scenario file that loads to the same values; every key that has a value is written.
 Json to_json(const Scenario& scenario);
 
-// The same training on one rank, undisturbed.
+// The same training on one rank, undisturbed, without the steps that the golden leaves out.
 Scenario one_rank(const Scenario& scenario);
 // The same world without its faults.
 Scenario undisturbed(const Scenario& scenario);

@@ -4,6 +4,7 @@
 
 #include "harness/deepspeed.h"
 #include "harness/fault_rules.h"
+#include "harness/precision.h"
 #include "harness/scenario.h"
 
 namespace seeksim::harness {
@@ -89,6 +90,10 @@ Json to_json(const Scenario& scenario) {
   json["checks"] = Json::array();
   for (const CheckSpec& check : scenario.checks) json["checks"].push_back(check.text());
   json["expect"] = expect_json(scenario.expect);
+  write_grad_scaler(scenario, json);
+  if (!scenario.golden_skip_steps.empty()) json["golden"] = {{"skip_steps", scenario.golden_skip_steps}};
+  if (scenario.train.provenance.on) json["provenance"] = true;
+  if (scenario.train.provenance.log_step >= 0) json["range_log"] = scenario.train.provenance.log_step;
   json["numerics"] = "exact";
   if (scenario.real_storage) json["storage"] = "real";
   if (scenario.by_samples) json["batch_arithmetic"] = "by_samples";

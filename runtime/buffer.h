@@ -53,6 +53,8 @@ constexpr ElementType element_type() {
   return ElementType::bytes;
 }
 
+constexpr bool is_16_bit(ElementType type) { return type == ElementType::f16 || type == ElementType::bf16; }
+
 struct Buffer {
   std::byte* data = nullptr;
   std::size_t bytes = 0;

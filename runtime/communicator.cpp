@@ -193,17 +193,17 @@ void Communicator::fold_alone(Launcher& launch, const Op& op, Index leaves, std:
   launches_ = launch.last().sequence;
 }
 
-Op Communicator::all_gather(Queue& queue, Op op, VecView<float> values, std::span<const ShardInfo> shards) {
+Op Communicator::all_gather(Queue& queue, Op op, AnyVec values, std::span<const ShardInfo> shards) {
   SEEKSIM_CHECK_EQ(shards.size(), size());
   if (op.kind != OpKind::publish) op.kind = OpKind::all_gather;
-  op.bytes = static_cast<std::uint64_t>(values.n) * sizeof(float);
+  op.bytes = values.bytes();
   op = stamp(op);
   if (size() == 1) return op;
   pieces_.clear();
-  const Range mine = values.part(shards[position_].offset, shards[position_].size).range();
+  const Range mine = values.part(shards[position_].offset, shards[position_].size).range(false);
   for (int member = 0; member < size(); ++member) {
     if (member == position_) continue;
-    const Range theirs = values.part(shards[member].offset, shards[member].size).range();
+    const Range theirs = values.part(shards[member].offset, shards[member].size).range(true);
     if (mine.lo < mine.hi) pieces_.push_back({members_[member], true, mine.buffer, mine.lo, mine.hi});
     if (theirs.lo < theirs.hi) pieces_.push_back({members_[member], false, theirs.buffer, theirs.lo, theirs.hi});
   }

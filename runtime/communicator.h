@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/any_vec.h"
 #include "runtime/launcher.h"
 #include "runtime/plan.h"
 #include "runtime/rank.h"
@@ -51,7 +52,7 @@ class Communicator {
 
   // Every member's shard (by position) of `values`, to all members, in place. op.kind: all_gather, unless it is
   // publish.
-  Op all_gather(Queue& queue, Op op, VecView<float> values, std::span<const ShardInfo> shards);
+  Op all_gather(Queue& queue, Op op, AnyVec values, std::span<const ShardInfo> shards);
 
   // One collective of the caller's own making: which ranges go to and come from whom (launch ranks). op.kind says what
   // it is; every member takes part, with no pieces too.

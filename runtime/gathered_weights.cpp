@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "kernels/check.h"
-#include "kernels/pointwise.h"
+#include "runtime/typed_ops.h"
 
 namespace seeksim::runtime {
 
@@ -15,6 +15,7 @@ using kernels::Vec;
 GatheredWeights::GatheredWeights(Rank& rank, const Gpt2Parameters& parameters, const TrainPlan& plan)
     : rank_(rank),
       plan_(plan.layout.zero),
+      type_(plan.definition.precision.compute),
       bug_(plan.bug),
       trainable_(parameters.trainable_size()),
       launch_(rank.device.copy_queue(), rank.id) {
@@ -26,7 +27,7 @@ GatheredWeights::GatheredWeights(Rank& rank, const Gpt2Parameters& parameters, c
   }
   if (kept > 0) {
     persistent_ =
-        rank.device.allocate(std::size_t(kept) * sizeof(float), MemoryTag::parameters, "persistent parameters");
+        rank.device.allocate(std::size_t(kept) * size_of(type_), MemoryTag::parameters, "persistent parameters");
   }
   add_module({&parameters.wte(), &parameters.wpe()});
   for (int l = 0; l < plan.definition.model.layers; ++l) {
@@ -62,8 +63,7 @@ void GatheredWeights::add_module(const std::vector<const ParameterInfo*>& parame
   modules_.push_back(std::move(module));
 }
 
-void GatheredWeights::connect(Communicator& comm, const Partition& partition, VecView<float> shard,
-                              VecView<float> frozen) {
+void GatheredWeights::connect(Communicator& comm, const Partition& partition, AnyVec shard, AnyVec frozen) {
   forget();
   comm_ = &comm;
   partition_ = &partition;
@@ -119,27 +119,30 @@ void GatheredWeights::release(int module) {
   ++at_;
 }
 
-VecView<const float> GatheredWeights::of(const ParameterInfo& parameter) {
-  auto in = [&](const std::vector<Stretch>& stretches, Buffer* buffer) -> VecView<const float> {
+AnyVec GatheredWeights::of(const ParameterInfo& parameter) {
+  auto in = [&](const std::vector<Stretch>& stretches, Buffer* buffer) -> AnyVec {
     for (const Stretch& s : stretches) {
       if (parameter.offset >= s.offset && parameter.offset < s.offset + s.size)
-        return {buffer, s.at + parameter.offset - s.offset, parameter.size};
+        return {buffer, s.at + parameter.offset - s.offset, parameter.size, type_};
     }
     return {};
   };
   if (parameter.size <= plan_.persistence_threshold_elements)
     return in(parameter.frozen ? kept_frozen_ : kept_, persistent_.get());
   const Module& m = modules_[current_];
-  const VecView<const float> view = in(m.stretches, m.buffer < 0 ? nullptr : spaces_[m.buffer].buffer.get());
+  const AnyVec view = in(m.stretches, m.buffer < 0 ? nullptr : spaces_[m.buffer].buffer.get());
   SEEKSIM_CHECK(view.buffer != nullptr, "%s is used without being gathered", parameter.name);
   return view;
 }
 
-std::vector<VecView<const float>> GatheredWeights::held() const {
-  std::vector<VecView<const float>> held;
-  if (persistent_) held.push_back(vec<const float>(*persistent_));
+std::vector<AnyVec> GatheredWeights::held() const {
+  std::vector<AnyVec> held;
+  auto all_of = [this](const BufferPtr& buffer) {
+    return AnyVec(buffer.get(), 0, Index(buffer->bytes / size_of(type_)), type_);
+  };
+  if (persistent_) held.push_back(all_of(persistent_));
   for (const Space& space : spaces_) {
-    if (space.buffer) held.push_back(vec<const float>(*space.buffer));
+    if (space.buffer) held.push_back(all_of(space.buffer));
   }
   return held;
 }
@@ -177,7 +180,7 @@ int GatheredWeights::take_space(Index size) {
     }
   }
   Space space;
-  space.buffer = rank_.device.allocate(std::size_t(size) * sizeof(float), MemoryTag::gathered, "gathered parameters");
+  space.buffer = rank_.device.allocate(std::size_t(size) * size_of(type_), MemoryTag::gathered, "gathered parameters");
   space.size = size;
   space.taken = true;
   spaces_.push_back(std::move(space));
@@ -224,17 +227,17 @@ Event GatheredWeights::gather(Launcher& launch, Op op, const std::vector<Stretch
     const bool frozen = s.offset >= trainable_;
     const ShardInfo mine = frozen ? partition_->frozen(me) : partition_->shard(me);
     const ShardInfo own = partition_->shard_in(me, s.offset, s.offset + s.size);
-    const VecView<const float> from = (frozen ? frozen_ : shard_).part(own.offset - mine.offset, own.size);
+    const AnyVec from = (frozen ? frozen_ : shard_).part(own.offset - mine.offset, own.size);
     for (int member = 0; member < comm_->size(); ++member) {
       const ShardInfo theirs = partition_->shard_in(member, s.offset, s.offset + s.size);
-      const VecView<float> to = vec<float>(into, s.at + theirs.offset - s.offset, theirs.size);
+      const AnyVec to(&into, s.at + theirs.offset - s.offset, theirs.size, type_);
       const int peer = comm_->members()[member];
-      if (member != me && theirs.size > 0) pieces_.push_back({peer, false, &into, to.range().lo, to.range().hi});
-      if (member != me && own.size > 0) pieces_.push_back({peer, true, from.buffer, from.range().lo, from.range().hi});
+      if (member != me && theirs.size > 0)
+        pieces_.push_back({peer, false, &into, to.range(true).lo, to.range(true).hi});
+      if (member != me && own.size > 0)
+        pieces_.push_back({peer, true, from.buffer, from.range(false).lo, from.range(false).hi});
       if (member != me || own.size == 0 || bug_.is(Bug::unwritten_memory, rank_.id)) continue;
-      launch(
-          op.tensor, SEEKSIM_SITE, memory_cost(2 * own.size, 0),
-          [](Lane lane, Vec<const float> x, Vec<float> y) { kernels::copy(lane, x, y); }, from, to);
+      copy_values(launch, op.tensor, SEEKSIM_SITE, from, to);
     }
   }
   last_ = comm_->exchange(launch.queue(), op, pieces_);

@@ -7,7 +7,7 @@
 
 #include "runtime/communicator.h"
 #include "runtime/edge.h"
-#include "runtime/gpt2.h"
+#include "runtime/model.h"
 #include "runtime/partition.h"
 
 namespace seeksim::runtime {
@@ -17,7 +17,7 @@ class GatheredWeights final : public Weights {
   GatheredWeights(Rank& rank, const Gpt2Parameters& parameters, const TrainPlan& plan);
 
   // A new world. shard, frozen: this member's parameters.
-  void connect(Communicator& comm, const Partition& partition, VecView<float> shard, VecView<float> frozen);
+  void connect(Communicator& comm, const Partition& partition, AnyVec shard, AnyVec frozen);
   void begin_step(Launcher& compute, std::int64_t step);
   void begin_pass(int micro_batch, bool forward);  // forward: of the next micro-step; else its backward
   // Parameters that stay gathered, from their owners, after the update of `step`. Enqueued. Frozen ones only in a new
@@ -27,10 +27,10 @@ class GatheredWeights final : public Weights {
 
   void fetch(int module) override;
   void release(int module) override;
-  VecView<const float> of(const ParameterInfo& parameter) override;
+  AnyVec of(const ParameterInfo& parameter) override;
 
   // All that has been gathered and may still be used, for those who look for poison.
-  std::vector<VecView<const float>> held() const;
+  std::vector<AnyVec> held() const;
   Index live_elements() const { return live_; }
   const Op& last_op() const { return last_; }
   bool has_persistent(bool new_world) const { return !kept_.empty() || (new_world && !kept_frozen_.empty()); }
@@ -66,6 +66,7 @@ class GatheredWeights final : public Weights {
 
   Rank& rank_;
   ZeroPlan plan_;
+  ElementType type_;  // of parameters to compute with
   PlantedBug bug_;
   std::vector<Module> modules_;
   std::vector<int> sequence_;                // of modules in one micro-step: forward, then backward
@@ -76,7 +77,7 @@ class GatheredWeights final : public Weights {
 
   Communicator* comm_ = nullptr;
   const Partition* partition_ = nullptr;
-  VecView<float> shard_, frozen_;
+  AnyVec shard_, frozen_;
   Launcher launch_;  // on the queue of the gathers
   Launcher* compute_ = nullptr;
   std::int64_t step_ = 0;

@@ -4,78 +4,25 @@
 
 #include <span>
 
-#include "runtime/gpt2_parameters.h"
-#include "runtime/launcher.h"
-#include "runtime/seams.h"
+#include "kernels/check.h"
+#include "runtime/model.h"
 
 namespace seeksim::runtime {
 
-// Samples [first, first + count) of a micro-batch that form one tree node.
-struct GradientBlock {
-  Index first = 0;
-  Index count = 0;
-};
-
-// Where a backward pass puts gradients: ranges of the gradient space (Gpt2Parameters), from its end to its front.
-class GradientSink {
- public:
-  virtual ~GradientSink() = default;
-  // To be filled entirely by launches on the compute queue, for one block.
-  virtual VecView<float> open(Index block, Index offset, Index size) = 0;
-  // All launches that fill it, for every block, are enqueued.
-  virtual void close(Index offset, Index size) = 0;
-};
-
-// The whole space of each block, side by side.
-class NodeSink final : public GradientSink {
- public:
-  explicit NodeSink(std::span<const VecView<float>> nodes) : nodes_(nodes) {}
-  VecView<float> open(Index block, Index offset, Index size) override { return nodes_[block].part(offset, size); }
-  void close(Index, Index) override {}
-
- private:
-  std::span<const VecView<float>> nodes_;
-};
-
-// Where the parameters are. Modules: 0 the embeddings, 1..L the layers, L + 1 the last norm and the head.
-class Weights {
- public:
-  virtual ~Weights() = default;
-  // The following launches use this module's parameters, until it is released.
-  virtual void fetch(int module) = 0;
-  virtual void release(int module) = 0;
-  // Of the module that was fetched last.
-  virtual VecView<const float> of(const ParameterInfo& parameter) = 0;
-};
-
-// The flat space, always there.
-class ReplicatedWeights final : public Weights {
- public:
-  explicit ReplicatedWeights(Buffer& flat) : flat_(flat) {}
-  void fetch(int) override {}
-  void release(int) override {}
-  VecView<const float> of(const ParameterInfo& p) override { return vector_of<const float>(flat_, p); }
-
- private:
-  Buffer& flat_;
-};
-
-class Gpt2 {
+// S: the type in which parameters and activations are held.
+template <class S>
+class Gpt2 final : public Model {
  public:
   // Allocates the activations of `samples_max` samples; smaller micro-batches use their front.
   Gpt2(Device& device, const ModelPlan& plan, const Gpt2Parameters& parameters, Index samples_max);
 
-  // To be filled before forward: (samples * T) input and target tokens.
-  VecView<std::int32_t> inputs(Index samples) const { return {inputs_.get(), 0, samples * s_.T}; }
-  VecView<std::int32_t> targets(Index samples) const { return {targets_.get(), 0, samples * s_.T}; }
+  VecView<std::int32_t> inputs(Index samples) const override { return {inputs_.get(), 0, samples * s_.T}; }
+  VecView<std::int32_t> targets(Index samples) const override { return {targets_.get(), 0, samples * s_.T}; }
 
-  // Activations of all layers, and logits.
-  void forward(Launcher& launch, Weights& weights, Index samples);
-  // Loss of each token and of each sample; the logits become their own gradient, times `scale`.
-  void loss(Launcher& launch, Index samples, float scale);
-  // Gradients of every parameter and, times `scale`, the loss, of each block.
-  void backward(Launcher& launch, Weights& weights, Index samples, float scale, std::span<const GradientBlock> blocks,
-                GradientSink& sink);
+  void forward(Launcher& launch, Weights& weights, Index samples) override;
+  void loss(Launcher& launch, Index samples, float scale) override;
+  void backward(Launcher& launch, Weights& weights, Index samples, float loss_factor,
+                std::span<const GradientBlock> blocks, GradientSink& sink) override;
 
  private:
   // One stretch of a pass: what every line of it needs.
@@ -87,18 +34,26 @@ class Gpt2 {
     GradientSink* sink;
   };
 
-  MatView<float> act(const BufferPtr& buffer, Index samples, Index cols, int layer = 0) const;
-  VecView<float> row_values(const BufferPtr& buffer, Index samples, int layer) const;
-  MatView<const float> weight(const Pass& p, const ParameterInfo& info) const {
-    const VecView<const float> w = p.weights.of(info);
+  MatView<S> act(const BufferPtr& buffer, Index samples, Index cols, int layer = 0) const {
+    SEEKSIM_CHECK(samples <= samples_max_, "%lld samples", static_cast<long long>(samples));
+    return mat<S>(*buffer, layer * samples_max_ * s_.T * cols, samples * s_.T, cols);
+  }
+  VecView<float> row_values(const BufferPtr& buffer, Index samples, int layer) const {
+    return vec<float>(*buffer, layer * samples_max_ * s_.T, samples * s_.T);
+  }
+  MatView<const S> weight(const Pass& p, const ParameterInfo& info) const {
+    const VecView<const S> w = vector(p, info);
     return {w.buffer, w.offset, info.rows(), info.cols(), info.cols()};
   }
-  VecView<const float> vector(const Pass& p, const ParameterInfo& info) const { return p.weights.of(info); }
+  VecView<const S> vector(const Pass& p, const ParameterInfo& info) const {
+    return p.weights.of(info).template as<const S>();
+  }
 
   void layer_forward(const Pass& p, int l);
-  MatView<float> raw_logits(Index samples) const {
+  MatView<S> raw_logits(Index samples) const {
     return act(parameters_.logit_scale() != nullptr ? raw_logits_ : logits_, samples, s_.V);
   }
+  void scale_logits(const Pass& p);
   void head_backward(const Pass& p);
   void logit_scale_dots(const Pass& p);
   void logit_scale_grad(const Pass& p);
@@ -112,11 +67,12 @@ class Gpt2 {
   // Frozen parameters have no gradient: what follows launches nothing for them.
   // dW and db of a linear layer whose input is x and whose output's gradient is dy, for each block. `column`: stored
   // (out, in), dW = dy^T x; else stored (in, out), dW = x^T dy.
-  void linear_grad(const Pass& p, const ParameterInfo& w, const ParameterInfo* bias, bool column,
-                   MatView<const float> x, MatView<const float> dy, Index weight_offset);
-  void bias_grad(const Pass& p, const ParameterInfo& bias, MatView<const float> dy);
-  void norm_grad(const Pass& p, const ParameterInfo& gamma, const ParameterInfo& beta, MatView<const float> dy,
-                 MatView<const float> x, VecView<const float> mean, VecView<const float> rstd);
+  void linear_grad(const Pass& p, const ParameterInfo& w, const ParameterInfo* bias, bool column, MatView<const S> x,
+                   MatView<const S> dy, Index weight_offset);
+  template <class D>
+  void bias_grad(const Pass& p, const ParameterInfo& bias, MatView<const D> dy);
+  void norm_grad(const Pass& p, const ParameterInfo& gamma, const ParameterInfo& beta, MatView<const S> dy,
+                 MatView<const S> x, VecView<const float> mean, VecView<const float> rstd);
 
   Gpt2Shape s_;
   const Gpt2Parameters& parameters_;

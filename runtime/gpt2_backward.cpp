@@ -1,5 +1,7 @@
 // The backward pass. Gradients of activations run over the whole micro-batch at once, since rows do not see each other;
 // only sums over samples (weights, biases, norms, embeddings) are made block by block, each block a node of the tree.
+#include <type_traits>
+
 #include "kernels/attention.h"
 #include "kernels/embedding.h"
 #include "kernels/layer_norm.h"
@@ -16,31 +18,35 @@ MatView<float> as_matrix(VecView<float> flat, Index rows, Index cols) {
   return {flat.buffer, flat.offset, rows, cols, cols};
 }
 
-void norm_backward(Launcher& launch, const char* tensor, const char* site, MatView<const float> dy,
-                   MatView<const float> x, VecView<const float> gamma, VecView<const float> mean,
-                   VecView<const float> rstd, MatView<const float> residual, MatView<float> dx) {
+template <class S>
+void norm_backward(Launcher& launch, const char* tensor, const char* site, MatView<const S> dy, MatView<const S> x,
+                   VecView<const S> gamma, VecView<const float> mean, VecView<const float> rstd,
+                   MatView<const S> residual, MatView<S> dx) {
   launch(
       tensor, site, memory_cost(4 * x.rows * x.cols, 3),
-      [](Lane lane, Mat<const float> g, Mat<const float> in, Vec<const float> w, Vec<const float> m, Vec<const float> r,
-         Mat<const float> skip, Mat<float> out) { kernels::layer_norm_backward(lane, g, in, w, m, r, skip, out); },
+      [](Lane lane, Mat<const S> g, Mat<const S> in, Vec<const S> w, Vec<const float> m, Vec<const float> r,
+         Mat<const S> skip, Mat<S> out) { kernels::layer_norm_backward<S>(lane, g, in, w, m, r, skip, out); },
       dy, x, gamma, mean, rstd, residual, dx);
 }
 
 }  // namespace
 
-void Gpt2::backward(Launcher& launch, Weights& weights, Index samples, float scale,
-                    std::span<const GradientBlock> blocks, GradientSink& sink) {
+template <class S>
+void Gpt2<S>::backward(Launcher& launch, Weights& weights, Index samples, float loss_factor,
+                       std::span<const GradientBlock> blocks, GradientSink& sink) {
   const Pass p{launch, weights, samples, blocks, &sink};
-  loss_nodes(p, scale);
+  loss_nodes(p, loss_factor);
   weights.fetch(head_module());
   head_backward(p);
   weights.release(head_module());
   for (int l = s_.L - 1; l >= 0; --l) {
+    launch.layer(l);
     weights.fetch(1 + l);
     mlp_backward(p, l);
     attention_backward(p, l);
     weights.release(1 + l);
   }
+  launch.layer(-1);
   // Nothing of the embeddings is used here. They are gathered all the same, as ZeRO's count of 3P has it and every
   // framework with a hook a module does, so that the traffic is the one that the paper promises.
   weights.fetch(0);
@@ -48,7 +54,8 @@ void Gpt2::backward(Launcher& launch, Weights& weights, Index samples, float sca
   weights.release(0);
 }
 
-void Gpt2::loss_nodes(const Pass& p, float scale) {
+template <class S>
+void Gpt2<S>::loss_nodes(const Pass& p, float scale) {
   const Index offset = parameters_.loss_offset();
   for (Index b = 0; b < Index(p.blocks.size()); ++b) {
     const GradientBlock& block = p.blocks[b];
@@ -60,124 +67,132 @@ void Gpt2::loss_nodes(const Pass& p, float scale) {
   p.sink->close(offset, 1);
 }
 
-void Gpt2::head_backward(const Pass& p) {
+template <class S>
+void Gpt2<S>::head_backward(const Pass& p) {
   const Index n = p.samples;
   const ParameterInfo& head = parameters_.head();
-  const MatView<float> dlogits = act(logits_, n, s_.V), dnormed = act(branch_, n, s_.C);  // (R, V), (R, C)
+  const MatView<S> dlogits = act(logits_, n, s_.V), dnormed = act(branch_, n, s_.C);  // (R, V), (R, C)
   logit_scale_dots(p);
   // Gradients are finished from the end of their space to its front: there a head of its own lies before the scale, a
   // shared one behind all parameters.
   if (!parameters_.tied()) logit_scale_grad(p);
   linear_grad(p, head, nullptr, true, act(lnf_, n, s_.C), dlogits, parameters_.head_gradient_offset());
   if (parameters_.tied()) logit_scale_grad(p);
-  product(p.launch, head.name, SEEKSIM_SITE, Trans::no, Trans::no, dlogits, weight(p, head), dnormed,
-          s_.vocab_segment());
+  product<S, S>(p.launch, head.name, SEEKSIM_SITE, Trans::no, Trans::no, dlogits, weight(p, head), dnormed,
+                s_.vocab_segment());
 
-  const MatView<float> x = act(x_, n, s_.C, s_.L);
+  const MatView<S> x = act(x_, n, s_.C, s_.L);
   const VecView<float> mean = row_values(meanf_, n, 0), rstd = row_values(rstdf_, n, 0);
   norm_grad(p, parameters_.ln_f_weight(), parameters_.ln_f_bias(), dnormed, x, mean, rstd);
   p.launch(
       "ln_f.weight", SEEKSIM_SITE, memory_cost(3 * x.rows * x.cols, 3),
-      [](Lane lane, Mat<const float> g, Mat<const float> in, Vec<const float> w, Vec<const float> m, Vec<const float> r,
-         Mat<float> out) { kernels::layer_norm_backward(lane, g, in, w, m, r, {}, out); },
+      [](Lane lane, Mat<const S> g, Mat<const S> in, Vec<const S> w, Vec<const float> m, Vec<const float> r,
+         Mat<S> out) { kernels::layer_norm_backward<S>(lane, g, in, w, m, r, {}, out); },
       reads(dnormed), reads(x), vector(p, parameters_.ln_f_weight()), reads(mean), reads(rstd), act(dx_, n, s_.C));
 }
 
 // From the gradient of the logits to that before their scale, in place.
-void Gpt2::logit_scale_dots(const Pass& p) {
+template <class S>
+void Gpt2<S>::logit_scale_dots(const Pass& p) {
   const ParameterInfo* const scale = parameters_.logit_scale();
   if (scale == nullptr) return;
-  const MatView<float> raw = raw_logits(p.samples);  // (R, V)
-  p.launch(
-      scale->name, SEEKSIM_SITE, memory_cost(3 * raw.rows * raw.cols, 1),
-      [](Lane lane, Mat<const float> logits, Vec<const float> factor, Mat<float> d, Vec<float> dots) {
-        kernels::logit_scale_backward(lane, logits, factor, d, dots);
-      },
-      reads(raw), vector(p, *scale), act(logits_, p.samples, s_.V), row_values(logit_dots_, p.samples, 0));
+  if constexpr (std::is_same_v<S, float>) {
+    const MatView<float> raw = raw_logits(p.samples);  // (R, V)
+    p.launch(
+        scale->name, SEEKSIM_SITE, memory_cost(3 * raw.rows * raw.cols, 1),
+        [](Lane lane, Mat<const float> logits, Vec<const float> factor, Mat<float> d, Vec<float> dots) {
+          kernels::logit_scale_backward(lane, logits, factor, d, dots);
+        },
+        reads(raw), vector(p, *scale), act(logits_, p.samples, s_.V), row_values(logit_dots_, p.samples, 0));
+  }
 }
 
-void Gpt2::logit_scale_grad(const Pass& p) {
+template <class S>
+void Gpt2<S>::logit_scale_grad(const Pass& p) {
   if (const ParameterInfo* const scale = parameters_.logit_scale())
-    bias_grad(p, *scale, act(logit_dots_, p.samples, 1));
+    bias_grad<float>(p, *scale, mat<float>(*logit_dots_, 0, p.samples * s_.T, 1));
 }
 
-void Gpt2::mlp_backward(const Pass& p, int l) {
+template <class S>
+void Gpt2<S>::mlp_backward(const Pass& p, int l) {
   auto w = [&](LayerPart part) -> const ParameterInfo& { return parameters_.layer(l, part); };
   const Index n = p.samples;
-  const MatView<float> dout = act(dx_, n, s_.C);                                // (R, C)
-  const MatView<float> dgelu = act(dgelu_, n, s_.F), dfc = act(dfc_, n, s_.F);  // (R, F)
-  const MatView<float> fc = act(fc_, n, s_.F, l), dln = act(branch_, n, s_.C);  // (R, F), (R, C)
+  const MatView<S> dout = act(dx_, n, s_.C);                                // (R, C)
+  const MatView<S> dgelu = act(dgelu_, n, s_.F), dfc = act(dfc_, n, s_.F);  // (R, F)
+  const MatView<S> fc = act(fc_, n, s_.F, l), dln = act(branch_, n, s_.C);  // (R, F), (R, C)
 
   const ParameterInfo& proj = w(LayerPart::mlp_proj_weight);
   linear_grad(p, proj, &w(LayerPart::mlp_proj_bias), false, act(gelu_, n, s_.F, l), dout, proj.offset);
-  product(p.launch, proj.name, SEEKSIM_SITE, Trans::no, Trans::yes, dout, weight(p, proj), dgelu, 0);
+  product<S, S>(p.launch, proj.name, SEEKSIM_SITE, Trans::no, Trans::yes, dout, weight(p, proj), dgelu, 0);
   p.launch(
       "gelu", SEEKSIM_SITE, memory_cost(3 * fc.rows * fc.cols, 8),
-      [](Lane lane, Mat<const float> dy, Mat<const float> x, Mat<float> dx) {
-        kernels::gelu_backward(lane, dy, x, dx);
-      },
+      [](Lane lane, Mat<const S> dy, Mat<const S> x, Mat<S> dx) { kernels::gelu_backward<S>(lane, dy, x, dx); },
       reads(dgelu), reads(fc), dfc);
 
   const ParameterInfo& up = w(LayerPart::c_fc_weight);
   linear_grad(p, up, &w(LayerPart::c_fc_bias), true, act(ln2_, n, s_.C, l), dfc, up.offset);
-  product(p.launch, up.name, SEEKSIM_SITE, Trans::no, Trans::no, dfc, weight(p, up), dln, s_.mlp_segment());
+  product<S, S>(p.launch, up.name, SEEKSIM_SITE, Trans::no, Trans::no, dfc, weight(p, up), dln, s_.mlp_segment());
 
-  const MatView<float> mid = act(mid_, n, s_.C, l);
+  const MatView<S> mid = act(mid_, n, s_.C, l);
   const VecView<float> mean = row_values(mean2_, n, l), rstd = row_values(rstd2_, n, l);
   norm_grad(p, w(LayerPart::ln_2_weight), w(LayerPart::ln_2_bias), dln, mid, mean, rstd);
-  norm_backward(p.launch, w(LayerPart::ln_2_weight).name, SEEKSIM_SITE, dln, mid, vector(p, w(LayerPart::ln_2_weight)),
-                mean, rstd, dout, act(dmid_, n, s_.C));
+  norm_backward<S>(p.launch, w(LayerPart::ln_2_weight).name, SEEKSIM_SITE, dln, mid,
+                   vector(p, w(LayerPart::ln_2_weight)), mean, rstd, dout, act(dmid_, n, s_.C));
 }
 
-void Gpt2::attention_backward(const Pass& p, int l) {
+template <class S>
+void Gpt2<S>::attention_backward(const Pass& p, int l) {
   auto w = [&](LayerPart part) -> const ParameterInfo& { return parameters_.layer(l, part); };
   const Index n = p.samples;
-  const MatView<float> dmid = act(dmid_, n, s_.C), branch = act(branch_, n, s_.C);       // (R, C)
-  const MatView<float> qkv = act(qkv_, n, 3 * s_.C, l), dqkv = act(dqkv_, n, 3 * s_.C);  // (R, 3C)
+  const MatView<S> dmid = act(dmid_, n, s_.C), branch = act(branch_, n, s_.C);       // (R, C)
+  const MatView<S> qkv = act(qkv_, n, 3 * s_.C, l), dqkv = act(dqkv_, n, 3 * s_.C);  // (R, 3C)
 
   const ParameterInfo& proj = w(LayerPart::c_proj_weight);
   linear_grad(p, proj, &w(LayerPart::c_proj_bias), false, act(att_, n, s_.C, l), dmid, proj.offset);
-  product(p.launch, proj.name, SEEKSIM_SITE, Trans::no, Trans::yes, dmid, weight(p, proj), branch, 0);
+  product<S, S>(p.launch, proj.name, SEEKSIM_SITE, Trans::no, Trans::yes, dmid, weight(p, proj), branch, 0);
 
-  const MatView<float> probs = mat<float>(*probs_, l * samples_max_ * s_.H * s_.T * s_.T, n * s_.H * s_.T, s_.T);
+  const MatView<S> probs = mat<S>(*probs_, l * samples_max_ * s_.H * s_.T * s_.T, n * s_.H * s_.T, s_.T);
   const kernels::AttentionShape shape{n, s_.T, s_.H, s_.D};
   p.launch(
       "attention", SEEKSIM_SITE,
       {5.0 * double(n * s_.T * s_.T * s_.C), 4.0 * double(7 * n * s_.T * s_.C + probs.rows * s_.T)},
-      [shape](Lane lane, Mat<const float> dout, Mat<const float> in, Mat<const float> pr, Mat<float> work,
-              Mat<float> din) { kernels::attention_backward(lane, shape, dout, in, pr, work, din); },
+      [shape](Lane lane, Mat<const S> dout, Mat<const S> in, Mat<const S> pr, Mat<float> work, Mat<S> din) {
+        kernels::attention_backward<S>(lane, shape, dout, in, pr, work, din);
+      },
       reads(branch), reads(qkv), reads(probs), mat<float>(*scratch_, 0, 2 * s_.T, s_.T), dqkv);
 
   const ParameterInfo& attn = w(LayerPart::c_attn_weight);
   linear_grad(p, attn, &w(LayerPart::c_attn_bias), true, act(ln1_, n, s_.C, l), dqkv, attn.offset);
-  product(p.launch, attn.name, SEEKSIM_SITE, Trans::no, Trans::no, dqkv, weight(p, attn), branch, s_.qkv_segment());
+  product<S, S>(p.launch, attn.name, SEEKSIM_SITE, Trans::no, Trans::no, dqkv, weight(p, attn), branch,
+                s_.qkv_segment());
 
-  const MatView<float> x = act(x_, n, s_.C, l);
+  const MatView<S> x = act(x_, n, s_.C, l);
   const VecView<float> mean = row_values(mean1_, n, l), rstd = row_values(rstd1_, n, l);
   norm_grad(p, w(LayerPart::ln_1_weight), w(LayerPart::ln_1_bias), branch, x, mean, rstd);
-  norm_backward(p.launch, w(LayerPart::ln_1_weight).name, SEEKSIM_SITE, branch, x, vector(p, w(LayerPart::ln_1_weight)),
-                mean, rstd, dmid, act(dx_, n, s_.C));
+  norm_backward<S>(p.launch, w(LayerPart::ln_1_weight).name, SEEKSIM_SITE, branch, x,
+                   vector(p, w(LayerPart::ln_1_weight)), mean, rstd, dmid, act(dx_, n, s_.C));
 }
 
-void Gpt2::embedding_backward(const Pass& p) {
-  const MatView<float> dx = act(dx_, p.samples, s_.C);  // (R, C)
+template <class S>
+void Gpt2<S>::embedding_backward(const Pass& p) {
+  const MatView<S> dx = act(dx_, p.samples, s_.C);  // (R, C)
   const ParameterInfo &wte = parameters_.wte(), &wpe = parameters_.wpe();
   for (Index b = 0; b < Index(p.blocks.size()) && !wpe.frozen; ++b) {
     const GradientBlock& block = p.blocks[b];
-    const MatView<const float> rows = dx.row_range(block.first * s_.T, block.count * s_.T);
+    const MatView<const S> rows = dx.row_range(block.first * s_.T, block.count * s_.T);
     p.launch(
         wpe.name, SEEKSIM_SITE, memory_cost(rows.rows * rows.cols + wpe.size),
-        [T = s_.T](Lane lane, Mat<const float> d, Mat<float> dw) { kernels::position_backward(lane, d, T, dw); }, rows,
+        [T = s_.T](Lane lane, Mat<const S> d, Mat<float> dw) { kernels::position_backward<S>(lane, d, T, dw); }, rows,
         as_matrix(p.sink->open(b, wpe.offset, wpe.size), s_.T, s_.C));
   }
   if (!wpe.frozen) p.sink->close(wpe.offset, wpe.size);
   for (Index b = 0; b < Index(p.blocks.size()) && !wte.frozen; ++b) {
     const GradientBlock& block = p.blocks[b];
-    const MatView<const float> rows = dx.row_range(block.first * s_.T, block.count * s_.T);
+    const MatView<const S> rows = dx.row_range(block.first * s_.T, block.count * s_.T);
     p.launch(
         wte.name, SEEKSIM_SITE, memory_cost(rows.rows * rows.cols + wte.size),
-        [T = s_.T](Lane lane, Vec<const std::int32_t> tokens, Mat<const float> d, Mat<float> dw) {
-          kernels::embedding_backward(lane, tokens, T, d, dw);
+        [T = s_.T](Lane lane, Vec<const std::int32_t> tokens, Mat<const S> d, Mat<float> dw) {
+          kernels::embedding_backward<S>(lane, tokens, T, d, dw);
         },
         reads(inputs(p.samples).part(block.first * s_.T, block.count * s_.T)), rows,
         as_matrix(p.sink->open(b, wte.offset, wte.size), s_.V, s_.C));
@@ -185,35 +200,40 @@ void Gpt2::embedding_backward(const Pass& p) {
   if (!wte.frozen) p.sink->close(wte.offset, wte.size);
 }
 
-void Gpt2::linear_grad(const Pass& p, const ParameterInfo& w, const ParameterInfo* bias, bool column,
-                       MatView<const float> x, MatView<const float> dy, Index weight_offset) {
-  if (bias != nullptr) bias_grad(p, *bias, dy);
+template <class S>
+void Gpt2<S>::linear_grad(const Pass& p, const ParameterInfo& w, const ParameterInfo* bias, bool column,
+                          MatView<const S> x, MatView<const S> dy, Index weight_offset) {
+  if (bias != nullptr) bias_grad<S>(p, *bias, dy);
   if (w.frozen) return;
   for (Index b = 0; b < Index(p.blocks.size()); ++b) {
     const Index first = p.blocks[b].first * s_.T, rows = p.blocks[b].count * s_.T;
-    const MatView<const float> xs = x.row_range(first, rows), dys = dy.row_range(first, rows);
+    const MatView<const S> xs = x.row_range(first, rows), dys = dy.row_range(first, rows);
     const MatView<float> dw = as_matrix(p.sink->open(b, weight_offset, w.size), w.rows(), w.cols());
     // A sample's tokens are one chain, samples are leaves: K-segments of T rows (F2).
-    product(p.launch, w.name, SEEKSIM_SITE, Trans::yes, Trans::no, column ? dys : xs, column ? xs : dys, dw, s_.T);
+    product<S, float>(p.launch, w.name, SEEKSIM_SITE, Trans::yes, Trans::no, column ? dys : xs, column ? xs : dys, dw,
+                      s_.T);
   }
   p.sink->close(weight_offset, w.size);
 }
 
-void Gpt2::bias_grad(const Pass& p, const ParameterInfo& bias, MatView<const float> dy) {
+template <class S>
+template <class D>
+void Gpt2<S>::bias_grad(const Pass& p, const ParameterInfo& bias, MatView<const D> dy) {
   if (bias.frozen) return;
   for (Index b = 0; b < Index(p.blocks.size()); ++b) {
-    const MatView<const float> dys = dy.row_range(p.blocks[b].first * s_.T, p.blocks[b].count * s_.T);
+    const MatView<const D> dys = dy.row_range(p.blocks[b].first * s_.T, p.blocks[b].count * s_.T);
     p.launch(
         bias.name, SEEKSIM_SITE, memory_cost(dys.rows * dys.cols),
-        [T = s_.T](Lane lane, Mat<const float> d, Vec<float> db) { kernels::bias_grad(lane, d, T, db); }, dys,
+        [T = s_.T](Lane lane, Mat<const D> d, Vec<float> db) { kernels::bias_grad<D>(lane, d, T, db); }, dys,
         p.sink->open(b, bias.offset, bias.size));
   }
   p.sink->close(bias.offset, bias.size);
 }
 
-void Gpt2::norm_grad(const Pass& p, const ParameterInfo& gamma, const ParameterInfo& beta, MatView<const float> dy,
-                     MatView<const float> x, VecView<const float> mean, VecView<const float> rstd) {
-  if (gamma.frozen) return bias_grad(p, beta, dy);  // the same sum, alone
+template <class S>
+void Gpt2<S>::norm_grad(const Pass& p, const ParameterInfo& gamma, const ParameterInfo& beta, MatView<const S> dy,
+                        MatView<const S> x, VecView<const float> mean, VecView<const float> rstd) {
+  if (gamma.frozen) return bias_grad<S>(p, beta, dy);  // the same sum, alone
   // Trained both, they lie side by side.
   const Index size = gamma.size + (beta.frozen ? 0 : beta.size);
   for (Index b = 0; b < Index(p.blocks.size()); ++b) {
@@ -222,12 +242,18 @@ void Gpt2::norm_grad(const Pass& p, const ParameterInfo& gamma, const ParameterI
     const VecView<float> dbeta = beta.frozen ? vec<float>(*unused_, 0, beta.size) : both.part(gamma.size, beta.size);
     p.launch(
         gamma.name, SEEKSIM_SITE, memory_cost(2 * rows * x.cols, 2),
-        [T = s_.T](Lane lane, Mat<const float> d, Mat<const float> in, Vec<const float> m, Vec<const float> r,
-                   Vec<float> dg, Vec<float> db) { kernels::layer_norm_param_grad(lane, d, in, m, r, T, dg, db); },
+        [T = s_.T](Lane lane, Mat<const S> d, Mat<const S> in, Vec<const float> m, Vec<const float> r, Vec<float> dg,
+                   Vec<float> db) { kernels::layer_norm_param_grad<S>(lane, d, in, m, r, T, dg, db); },
         dy.row_range(first, rows), x.row_range(first, rows), mean.part(first, rows), rstd.part(first, rows),
         both.part(0, gamma.size), dbeta);
   }
   p.sink->close(gamma.offset, size);
 }
+
+template void Gpt2<float>::backward(Launcher&, Weights&, Index, float, std::span<const GradientBlock>, GradientSink&);
+template void Gpt2<kernels::bf16>::backward(Launcher&, Weights&, Index, float, std::span<const GradientBlock>,
+                                            GradientSink&);
+template void Gpt2<kernels::fp16>::backward(Launcher&, Weights&, Index, float, std::span<const GradientBlock>,
+                                            GradientSink&);
 
 }  // namespace seeksim::runtime

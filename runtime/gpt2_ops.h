@@ -11,26 +11,28 @@ using kernels::Mat;
 using kernels::Trans;
 using kernels::Vec;
 
+// S: how operands are held; So: how the result is.
 // c (M, N) = op(a) (M, K) op(b) (K, N), summed in segments of K (kernels/gemm.h).
-inline void product(Launcher& launch, const char* tensor, const char* site, Trans ta, Trans tb, MatView<const float> a,
-                    MatView<const float> b, MatView<float> c, Index segment) {
+template <class S, class So>
+void product(Launcher& launch, const char* tensor, const char* site, Trans ta, Trans tb, MatView<const S> a,
+             MatView<const S> b, MatView<So> c, Index segment) {
   const Index k = ta == Trans::no ? a.cols : a.rows;
   launch(
       tensor, site, gemm_cost(c.rows, c.cols, k),
-      [ta, tb, segment](Lane lane, Mat<const float> x, Mat<const float> y, Mat<float> z) {
-        kernels::gemm(lane, ta, tb, x, y, z, segment);
+      [ta, tb, segment](Lane lane, Mat<const S> x, Mat<const S> y, Mat<So> z) {
+        kernels::gemm<S, So>(lane, ta, tb, x, y, z, segment);
       },
       a, b, c);
 }
 
-inline void product_bias(Launcher& launch, const char* tensor, const char* site, Trans ta, Trans tb,
-                         MatView<const float> a, MatView<const float> b, VecView<const float> bias, MatView<float> c,
-                         Index segment) {
+template <class S>
+void product_bias(Launcher& launch, const char* tensor, const char* site, Trans ta, Trans tb, MatView<const S> a,
+                  MatView<const S> b, VecView<const S> bias, MatView<S> c, Index segment) {
   const Index k = ta == Trans::no ? a.cols : a.rows;
   launch(
       tensor, site, gemm_cost(c.rows, c.cols, k),
-      [ta, tb, segment](Lane lane, Mat<const float> x, Mat<const float> y, Vec<const float> add, Mat<float> z) {
-        kernels::gemm(lane, ta, tb, x, y, z, segment, add);
+      [ta, tb, segment](Lane lane, Mat<const S> x, Mat<const S> y, Vec<const S> add, Mat<S> z) {
+        kernels::gemm<S>(lane, ta, tb, x, y, z, segment, add);
       },
       a, b, bias, c);
 }

@@ -2,6 +2,7 @@
 // names only what is its own: tensor, call site, cost, kernel, views.
 #pragma once
 
+#include "runtime/provenance.h"
 #include "runtime/queue.h"
 
 #define SEEKSIM_SITE_TEXT2(line) #line
@@ -38,6 +39,8 @@ class Launcher {
   }
   // Muted: launches do nothing. For a micro-step in which this rank has no samples, but takes part in what others need.
   void mute(bool on) { muted_ = on; }
+  // Who looks at what the following launches write; null: nobody.
+  void watched_by(Provenance* provenance) { provenance_ = provenance; }
 
   template <class Kernel, class... Views>
   void launch(OpKind kind, const char* tensor, const char* site, Cost cost, Kernel kernel, Views... views) {
@@ -47,6 +50,10 @@ class Launcher {
     op_.site = site;
     ++op_.sequence;
     queue_->launch(op_, cost, kernel, views...);
+    if (provenance_ != nullptr) {
+      const Range ranges[] = {views.range()..., Range{}};
+      provenance_->watch(*queue_, op_, std::span<const Range>(ranges, sizeof...(Views)));
+    }
   }
 
   // The last launch, for the wait that follows it.
@@ -57,6 +64,7 @@ class Launcher {
   Queue* queue_;
   Op op_;
   bool muted_ = false;
+  Provenance* provenance_ = nullptr;
 };
 
 // What a launch costs that reads and writes `floats` floats and computes little.

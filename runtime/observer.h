@@ -6,8 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "kernels/optimizer.h"
 #include "runtime/diagnosis.h"
 #include "runtime/plan.h"
+#include "runtime/provenance.h"
 
 namespace seeksim::runtime {
 
@@ -15,9 +17,10 @@ struct StepRecord {
   std::int64_t step = 0;
   float loss = 0;
   float grad_norm = 0;
-  double lr = 0;  // the one that was applied
-  double loss_scale = 1;
-  bool skipped = false;  // non-finite gradient: nothing was applied
+  double lr = 0;               // the one that was applied
+  double loss_scale = 1;       // that was used
+  std::int64_t nonfinite = 0;  // elements of the gradients that this rank measured: all, or its shard's
+  bool skipped = false;        // non-finite gradient: nothing was applied
   TimeNs committed_ns = 0;
 };
 
@@ -68,6 +71,11 @@ class Observer {
   // Asked before a step: should its reduced, unscaled, unclipped gradients be handed out?
   virtual bool wants_gradients(int rank, std::int64_t step) = 0;
   virtual void gradients(int rank, std::int64_t step, std::vector<NamedTensor> gradients) = 0;
+  // The first value of a step that is not finite, as this rank saw it, and what operations wrote, where that is logged.
+  virtual void nonfinite_born(int, std::int64_t, const NonFiniteBirth&) {}
+  virtual void ranges(int, std::int64_t, std::vector<RangeLogEntry>) {}
+  // Without fp32 masters: of the last step on this rank's shard, how many updates there were and were lost in rounding.
+  virtual void stagnation(int, std::int64_t, const kernels::Stagnation&) {}
 };
 
 }  // namespace seeksim::runtime

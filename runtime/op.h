@@ -27,6 +27,7 @@ enum class OpKind : std::uint8_t {
   publish,       // updated parameters from their owners, after the commit point
   peer_copy,     // a reduced gradient shard, to the rank that keeps a copy of the owner's state
   redistribute,  // shards from owners and copies to their owners in a smaller world
+  inspect,       // a look at what an operation wrote
   count_         // how many kinds there are
 };
 

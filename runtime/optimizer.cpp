@@ -3,6 +3,7 @@
 #include "runtime/optimizer.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/check.h"
 #include "kernels/optimizer.h"
@@ -12,6 +13,7 @@
 namespace seeksim::runtime {
 
 using kernels::Lane;
+using kernels::Stagnation;
 using kernels::Vec;
 
 namespace {
@@ -32,7 +34,7 @@ std::vector<ParameterPiece> cut_pieces(const std::vector<ParameterPiece>& pieces
 
 Optimizer::Optimizer(Device& device, const OptimizerPlan& plan, std::vector<ParameterPiece> pieces, Index sub_group,
                      MemoryTag tag)
-    : plan_(plan), pieces_(cut_pieces(pieces, sub_group)) {
+    : device_(device), plan_(plan), pieces_(cut_pieces(pieces, sub_group)) {
   SEEKSIM_CHECK(plan.type == "AdamW" || plan.type == "Adam", "no optimizer '%s'", plan.type.c_str());
   for (const ParameterPiece& piece : pieces_) size_ += piece.size;
   const std::size_t bytes = static_cast<std::size_t>(std::max<Index>(size_, 1)) * sizeof(float);
@@ -56,8 +58,7 @@ void Optimizer::continue_from(const Optimizer& other) {
   beta2_power_ = other.beta2_power_;
 }
 
-void Optimizer::step(Launcher& launch, VecView<float> weights, VecView<const float> gradients, float grad_factor,
-                     double lr) {
+kernels::AdamWStep Optimizer::next_constants(float grad_factor, double lr) {
   ++steps_;
   beta1_power_ *= plan_.betas[0];
   beta2_power_ *= plan_.betas[1];
@@ -72,16 +73,72 @@ void Optimizer::step(Launcher& launch, VecView<float> weights, VecView<const flo
   constants.inverse_sqrt_bias2 = static_cast<float>(1.0 / host_sqrt(1.0 - beta2_power_));
   constants.grad_factor = grad_factor;
   constants.decoupled = plan_.type == "AdamW";
+  return constants;
+}
+
+void Optimizer::count_anew(Launcher& launch) {
+  if (!stagnation_) stagnation_ = device_.allocate(sizeof(Stagnation), MemoryTag::scratch, "stagnation");
+  launch(
+      "stagnation", SEEKSIM_SITE, {}, [](Lane, Vec<Stagnation> counts) { counts[0] = {}; },
+      vec<Stagnation>(*stagnation_));
+}
+
+namespace {
+
+// One launch on a piece of a shard. T: parameters to compute with; G: gradients.
+template <class T, class G>
+void launch_piece(Launcher& launch, const char* name, const kernels::AdamWStep& constants, VecView<float> masters,
+                  VecView<T> compute, VecView<const G> gradients, VecView<float> m, VecView<float> v,
+                  VecView<Stagnation> counts) {
+  const Cost cost = memory_cost(7 * compute.n, 2);
+  if constexpr (std::is_same_v<T, float>) {
+    launch(
+        name, SEEKSIM_SITE, cost,
+        [constants](Lane lane, Vec<const float> grad, Vec<float> param, Vec<float> first, Vec<float> second) {
+          kernels::adamw(lane, constants, grad, param, first, second);
+        },
+        gradients, compute, m, v);
+  } else if (masters.buffer != nullptr) {
+    launch(
+        name, SEEKSIM_SITE, cost,
+        [constants](Lane lane, Vec<const G> grad, Vec<float> master, Vec<float> first, Vec<float> second, Vec<T> copy) {
+          kernels::adamw_copying<T, G>(lane, constants, grad, master, first, second, copy);
+        },
+        gradients, masters, m, v, compute);
+  } else {
+    launch(
+        name, SEEKSIM_SITE, cost,
+        [constants](Lane lane, Vec<const G> grad, Vec<T> param, Vec<float> first, Vec<float> second,
+                    Vec<Stagnation> lost) {
+          kernels::adamw_rounding<T, G>(lane, constants, grad, param, first, second, lost);
+        },
+        gradients, compute, m, v, counts);
+  }
+}
+
+}  // namespace
+
+void Optimizer::step(Launcher& launch, const OptimizerSpaces& spaces, float grad_factor, double lr) {
+  kernels::AdamWStep constants = next_constants(grad_factor, lr);
+  const bool has_masters = spaces.masters.buffer != nullptr;
+  if (!has_masters) count_anew(launch);
   Index at = 0;
   for (const ParameterPiece& p : pieces_) {
     constants.weight_decay = p.parameter->decays ? static_cast<float>(plan_.weight_decay) : 0.0f;
-    launch(
-        p.parameter->name, SEEKSIM_SITE, memory_cost(7 * p.size, 2),
-        [constants](Lane lane, Vec<const float> grad, Vec<float> param, Vec<float> m, Vec<float> v) {
-          kernels::adamw(lane, constants, grad, param, m, v);
-        },
-        gradients.part(at, p.size), weights.part(at, p.size), first_moments().part(at, p.size),
-        second_moments().part(at, p.size));
+    const VecView<float> masters = has_masters ? spaces.masters.part(at, p.size) : VecView<float>{};
+    const VecView<float> m = first_moments().part(at, p.size), v = second_moments().part(at, p.size);
+    const VecView<Stagnation> counts = has_masters ? VecView<Stagnation>{} : vec<Stagnation>(*stagnation_);
+    const AnyVec compute = spaces.compute.part(at, p.size), gradients = spaces.gradients.part(at, p.size);
+    with_float_type(compute.type, [&](auto like) {
+      using T = decltype(like);
+      const VecView<T> to = compute.as<T>();
+      if (gradients.type == ElementType::f32) {
+        launch_piece<T, float>(launch, p.parameter->name, constants, masters, to, gradients.as<const float>(), m, v,
+                               counts);
+      } else {
+        launch_piece<T, T>(launch, p.parameter->name, constants, masters, to, gradients.as<const T>(), m, v, counts);
+      }
+    });
     at += p.size;
   }
 }

@@ -1,12 +1,21 @@
 // AdamW (and Adam with L2) over a shard of the flat space: moments, step count and the host's constants of a step.
 #pragma once
 
+#include "kernels/optimizer.h"
+#include "runtime/any_vec.h"
 #include "runtime/launcher.h"
 #include "runtime/partition.h"
 #include "runtime/plan.h"
 #include "runtime/seams.h"
 
 namespace seeksim::runtime {
+
+// What a step reads and writes, element by element of one shard.
+struct OptimizerSpaces {
+  VecView<float> masters;  // fp32 weights; without a buffer there are none, and `compute` itself is updated
+  AnyVec compute;          // the parameters to compute with; in fp32 the masters themselves
+  AnyVec gradients;        // reduced; fp32, or the type of `compute`
+};
 
 class Optimizer {
  public:
@@ -17,20 +26,27 @@ class Optimizer {
 
   // Zeroes the moments.
   void reset(Launcher& launch);
-  // Applies one step to the shard. weights, gradients: the shard's; grad_factor: the clip coefficient.
-  void step(Launcher& launch, VecView<float> weights, VecView<const float> gradients, float grad_factor, double lr);
+  // Applies one step to the shard. grad_factor: one over the loss scale, times the clip coefficient.
+  void step(Launcher& launch, const OptimizerSpaces& spaces, float grad_factor, double lr);
 
   std::int64_t steps() const { return steps_; }  // Adam's t
   VecView<float> first_moments() const { return {m_.get(), 0, size_}; }
   VecView<float> second_moments() const { return {v_.get(), 0, size_}; }
+  // Without masters: what rounding did to the last step. To be read when its launches are done; null before the first.
+  Buffer* stagnation() const { return stagnation_.get(); }
   // Goes on where `other` stands; the moments come by other ways.
   void continue_from(const Optimizer& other);
 
  private:
+  kernels::AdamWStep next_constants(float grad_factor, double lr);
+  void count_anew(Launcher& launch);
+
+  Device& device_;
   const OptimizerPlan& plan_;
   std::vector<ParameterPiece> pieces_;
   Index size_ = 0;
   BufferPtr m_, v_;
+  BufferPtr stagnation_;
   std::int64_t steps_ = 0;
   // beta^t by repeated multiplication: the same bits whether a run was interrupted or not, and no pow.
   double beta1_power_ = 1;

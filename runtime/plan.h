@@ -9,7 +9,9 @@
 
 #include "runtime/buffer.h"
 #include "runtime/bug.h"
+#include "runtime/loss_scaler.h"
 #include "runtime/placement.h"
+#include "runtime/provenance_plan.h"
 #include "runtime/time.h"
 
 namespace seeksim::runtime {
@@ -74,10 +76,12 @@ struct Definition {
   OptimizerPlan optimizer;
   SchedulerPlan scheduler;
   PrecisionPlan precision;
+  LossScalerPlan scaler;
   double gradient_clipping = 0;  // 0: off
   int global_batch = 32;         // samples a step
   std::int64_t steps = 20;
-  std::string initial_weights;  // bytes of a safetensors file; empty: drawn from the seed
+  std::vector<std::int64_t> skip_steps;  // that are not applied, as if their gradients were not finite
+  std::string initial_weights;           // bytes of a safetensors file; empty: drawn from the seed
 };
 
 // How the work is laid out. Never changes a bit.
@@ -93,6 +97,8 @@ struct RecoveryPlan {
   TimeNs watchdog_ns = 600 * kSecond;  // on every operation
   TimeNs agree_ns = 30 * kSecond;      // who has not answered by then is dead
   bool peer_copies = true;             // rebuild_and_redo at ZeRO 1 to 3: each shard's state has a copy on another rank
+  SkipPlan skip;                       // when to stop a run that only skips
+  bool rerun_and_compare = false;      // do each micro-batch twice: other bits are a hardware fault
   int attempts_max = 8;                // recoveries without a committed step in between, then stop
 };
 
@@ -100,6 +106,7 @@ struct TrainPlan {
   Definition definition;
   Layout layout;
   RecoveryPlan recovery;
+  ProvenancePlan provenance;
   PlantedBug bug;
 };
 

@@ -6,8 +6,9 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 
-#include "runtime/buffer.h"
+#include "runtime/any_vec.h"
 
 namespace seeksim::runtime {
 
@@ -18,12 +19,25 @@ inline bool holds_poison(float value) {
   return bits == (kPoisonFresh | kQuiet) || bits == (kPoisonAborted | kQuiet);
 }
 
+// A half of a pattern that is a NaN in 16 bits; rounding to 16 bits makes another one. The other halves are numbers.
+inline bool holds_poison(std::uint16_t bits) {
+  return bits == std::uint16_t(kPoisonFresh >> 16) || bits == std::uint16_t(kPoisonAborted >> 16);
+}
+
 // The first element that holds a pattern.
-inline std::optional<Index> find_poison(kernels::Vec<const float> values) {
-  for (Index i = 0; i < values.n; ++i) {
-    if (holds_poison(values.data[i])) return i;
-  }
-  return std::nullopt;
+inline std::optional<Index> find_poison(AnyVec values) {
+  return with_float_type(values.type, [&](auto like) -> std::optional<Index> {
+    using T = decltype(like);
+    const kernels::Vec<const T> held = values.as<const T>().get();
+    for (Index i = 0; i < held.n; ++i) {
+      if constexpr (std::is_same_v<T, float>) {
+        if (holds_poison(held.data[i])) return i;
+      } else {
+        if (holds_poison(held.data[i].bits)) return i;
+      }
+    }
+    return std::nullopt;
+  });
 }
 
 // Memory that nobody wrote reached a result: no recovery helps, so training stops, on all ranks alike.

@@ -81,6 +81,8 @@ class Queue {
   virtual void wait(const Event& event) = 0;  // later work of this queue starts after the event; the host goes on
   virtual bool done(const Event& event) const = 0;
   virtual const char* name() const = 0;
+  // The queue that a device made, where this one wraps it: what a transport puts its activities into.
+  virtual Queue& underlying() { return *this; }
 };
 
 }  // namespace seeksim::runtime

@@ -214,7 +214,7 @@ TrainOutcome train(Rank& rank, const TrainPlan& plan, Observer& observer, std::v
       trainer.prepare();
       trainer.connect(rank.control.epoch(), rank.control.members());
       recovery.rebuilt();
-      while (!trainer.finished()) {
+      while (!trainer.finished() && trainer.stopped().empty()) {
         trainer.train_step();
         recovery.step_committed();
       }
@@ -243,6 +243,7 @@ TrainOutcome train(Rank& rank, const TrainPlan& plan, Observer& observer, std::v
     failure = std::move(caught);
   }
   if (final_weights != nullptr && trainer.is_lowest_rank()) *final_weights = trainer.weights();
+  if (!trainer.finished()) return {Ending::stopped, trainer.stopped(), trainer.step(), trainer.state()};
   return {Ending::finished, "", trainer.step(), trainer.state()};
 }
 

@@ -6,12 +6,9 @@
 #include <array>
 
 #include "kernels/check.h"
-#include "kernels/pointwise.h"
+#include "runtime/typed_ops.h"
 
 namespace seeksim::runtime {
-
-using kernels::Lane;
-using kernels::Vec;
 
 namespace {
 
@@ -25,26 +22,16 @@ ShardInfo common(ShardInfo a, ShardInfo b) {
 }
 
 // What moves when a shard changes hands.
-struct Values {
-  VecView<float> parameters, first_moments, second_moments;
-  std::array<VecView<float>, 3> all() const { return {parameters, first_moments, second_moments}; }
-};
+using Values = std::array<AnyVec, 3>;
 
 Values values_of(const ShardState& state, ShardInfo range) {
   const Index at = range.offset - state.shard.offset;
-  return {state.parameters.part(at, range.size), state.optimizer->first_moments().part(at, range.size),
+  return {state.weights().part(at, range.size), state.optimizer->first_moments().part(at, range.size),
           state.optimizer->second_moments().part(at, range.size)};
 }
 
-VecView<float> frozen_of(const ShardState& state, ShardInfo range) {
+AnyVec frozen_of(const ShardState& state, ShardInfo range) {
   return state.frozen.part(range.offset - state.frozen_shard.offset, range.size);
-}
-
-void copy_values(Launcher& launch, VecView<float> from, VecView<float> to) {
-  if (from.buffer == to.buffer && from.offset == to.offset) return;
-  launch(
-      "shards", SEEKSIM_SITE, memory_cost(2 * from.n, 0),
-      [](Lane lane, Vec<const float> x, Vec<float> y) { kernels::copy(lane, x, y); }, reads(from), to);
 }
 
 }  // namespace
@@ -55,7 +42,7 @@ ShardKeeper::ShardKeeper(Rank& rank, const TrainPlan& plan, const Gpt2Parameters
       parameters_(parameters),
       copies_(plan.recovery.policy == RecoveryPolicy::rebuild_and_redo && plan.recovery.peer_copies) {}
 
-void ShardKeeper::within(Buffer* parameters, Buffer* gradients) {
+void ShardKeeper::within(AnyVec parameters, AnyVec gradients) {
   flat_parameters_ = parameters;
   flat_gradients_ = gradients;
 }
@@ -66,31 +53,50 @@ int ShardKeeper::position_in(const std::vector<int>& members) const {
   return int(self - members.begin());
 }
 
-VecView<float> ShardKeeper::own_space(ShardState& state, Index n, const char* name, MemoryTag tag) {
-  state.buffers.push_back(rank_.device.allocate(std::size_t(std::max<Index>(n, 1)) * sizeof(float), tag, name));
-  return vec<float>(*state.buffers.back(), 0, n);
+AnyVec ShardKeeper::own_space(ShardState& state, Index n, ElementType type, const char* name, MemoryTag tag) {
+  state.buffers.push_back(rank_.device.allocate(std::size_t(std::max<Index>(n, 1)) * size_of(type), tag, name));
+  return {state.buffers.back().get(), 0, n, type};
 }
 
 ShardState ShardKeeper::make(int member, const Partition& partition, bool copy) {
+  const PrecisionPlan& precision = plan_.definition.precision;
   const ShardInfo shard = partition.shard(member), frozen = partition.frozen(member);
   ShardState state;
   state.shard = shard;
   state.frozen_shard = frozen;
-  auto place = [&](Buffer* flat, const char* name, MemoryTag tag) {
-    if (flat != nullptr && !copy) return vec<float>(*flat, shard.offset, shard.size);
-    return own_space(state, shard.size, name, copy ? MemoryTag::peer_copies : tag);
+  auto place = [&](AnyVec flat, ElementType type, const char* name, MemoryTag tag) {
+    if (flat.buffer != nullptr && !copy) return flat.part(shard.offset, shard.size);
+    return own_space(state, shard.size, type, name, copy ? MemoryTag::peer_copies : tag);
   };
-  state.parameters = place(flat_parameters_, "parameter shard", MemoryTag::parameters);
-  state.gradients = place(flat_gradients_, "gradient shard", MemoryTag::gradients);
+  state.parameters = place(flat_parameters_, precision.compute, "parameter shard", MemoryTag::parameters);
+  state.gradients = place(flat_gradients_, precision.gradients, "gradient shard", MemoryTag::gradients);
+  place_masters(state, copy);
   if (!shards_parameters())  // everybody has them all, and so nobody needs a copy
-    state.frozen = vec<float>(*flat_parameters_, frozen.offset, frozen.size);
+    state.frozen = flat_parameters_.part(frozen.offset, frozen.size);
   else if (frozen.size > 0)
-    state.frozen = own_space(state, frozen.size, "frozen shard", copy ? MemoryTag::peer_copies : MemoryTag::parameters);
+    state.frozen = own_space(state, frozen.size, precision.compute, "frozen shard",
+                             copy ? MemoryTag::peer_copies : MemoryTag::parameters);
   const ZeroPlan& zero = plan_.layout.zero;
   state.optimizer.emplace(rank_.device, plan_.definition.optimizer, partition.pieces(shard),
                           zero.stage == 3 ? zero.sub_group_elements : 0,
                           copy ? MemoryTag::peer_copies : MemoryTag::optimizer);
   return state;
+}
+
+// What is fp32 beside 16-bit parameters and gradients.
+void ShardKeeper::place_masters(ShardState& state, bool copy) {
+  const PrecisionPlan& precision = plan_.definition.precision;
+  auto floats = [&](const char* name, MemoryTag tag) {
+    return own_space(state, state.shard.size, ElementType::f32, name, copy ? MemoryTag::peer_copies : tag).as<float>();
+  };
+  if (precision.compute == ElementType::f32)
+    state.masters = state.parameters.as<float>();
+  else if (precision.master_weights)
+    state.masters = floats("fp32 masters", MemoryTag::optimizer);
+  if (precision.gradients == ElementType::f32)
+    state.sums = state.gradients.as<float>();
+  else if (!copy)  // a copy is sent gradients as they are held
+    state.sums = floats("reduced gradients in fp32", MemoryTag::partial_sums);
 }
 
 void ShardKeeper::make_layout(const std::vector<int>& members) {
@@ -117,15 +123,25 @@ void ShardKeeper::lay_out(Launcher& launch, const std::vector<int>& members, con
   copy_.reset();
   make_layout(members);
   adopt();
-  auto fill = [&](ShardState& state) {
-    initialise(partition_->pieces(state.shard), state.parameters);
-    if (shards_parameters()) initialise(partition_->pieces(state.frozen_shard), state.frozen);
+  auto fill = [&](ShardState& state, bool within_flat) {
+    if (!within_flat) initialise(partition_->pieces(state.shard), state.parameters);
+    const bool more = state.masters.buffer != nullptr && state.masters.buffer != state.parameters.buffer;
+    if (more) initialise(partition_->pieces(state.shard), state.masters);
+    if (shards_parameters() && state.frozen_shard.size > 0)
+      initialise(partition_->pieces(state.frozen_shard), state.frozen);
   };
-  if (shards_parameters()) fill(*own_);
+  fill(*own_, !shards_parameters());
   own_->optimizer->reset(launch);
   if (!copy_) return;
-  fill(*copy_);
+  fill(*copy_, false);
   copy_->optimizer->reset(launch);
+}
+
+void ShardKeeper::round_parameters(Launcher& launch) {
+  for (ShardState* state : {own_.get(), copy_.get()}) {
+    if (state == nullptr || state->masters.buffer == nullptr || state->shard.size == 0) continue;
+    round_values(launch, "parameters", SEEKSIM_SITE, state->masters, state->parameters);
+  }
 }
 
 // ---- from one world to the next -------------------------------------------------------------------------------------
@@ -161,13 +177,13 @@ Op ShardKeeper::redistribute(Communicator& comm) {
   launch.phase(Phase::recovery);
   pieces_.clear();
   const int n = comm.size();
-  auto move = [&](int source, VecView<float> x, int target, VecView<float> y) {
+  auto move = [&](int source, AnyVec x, int target, AnyVec y) {
     if (source == target)
-      copy_values(launch, x, y);
+      copy_values(launch, "shards", SEEKSIM_SITE, x, y);
     else if (source == rank_.id)
-      pieces_.push_back({target, true, x.buffer, x.range().lo, x.range().hi});
+      pieces_.push_back({target, true, x.buffer, x.range(false).lo, x.range(false).hi});
     else
-      pieces_.push_back({source, false, y.buffer, y.range().lo, y.range().hi});
+      pieces_.push_back({source, false, y.buffer, y.range(true).lo, y.range(true).hi});
   };
   auto bring = [&](int owner, int target, const std::unique_ptr<ShardState>& state) {
     for (int old = 0; old < int(members_.size()); ++old) {
@@ -179,11 +195,11 @@ Op ShardKeeper::redistribute(Communicator& comm) {
       if (range.size > 0) {
         const Values from = source == rank_.id ? values_of(*held, range) : Values{};
         const Values to = target == rank_.id ? values_of(*state, range) : Values{};
-        for (std::size_t i = 0; i < 3; ++i) move(source, from.all()[i], target, to.all()[i]);
+        for (std::size_t i = 0; i < 3; ++i) move(source, from[i], target, to[i]);
       }
       if (frozen.size > 0 && shards_parameters()) {
-        move(source, source == rank_.id ? frozen_of(*held, frozen) : VecView<float>{}, target,
-             target == rank_.id ? frozen_of(*state, frozen) : VecView<float>{});
+        move(source, source == rank_.id ? frozen_of(*held, frozen) : AnyVec{}, target,
+             target == rank_.id ? frozen_of(*state, frozen) : AnyVec{});
       }
     }
   };
@@ -205,7 +221,7 @@ Op ShardKeeper::redistribute(Communicator& comm) {
 Op ShardKeeper::send_gradients(Communicator& comm, Queue& queue, std::int64_t step) {
   const int n = comm.size(), me = comm.position();
   pieces_.clear();
-  const Range out = own_->gradients.range(), in = copy_->gradients.range();
+  const Range out = own_->gradients.range(false), in = copy_->gradients.range(true);
   if (out.lo < out.hi) pieces_.push_back({comm.members()[keeper_of(me, n)], true, out.buffer, out.lo, out.hi});
   if (in.lo < in.hi) pieces_.push_back({comm.members()[kept_by(me, n)], false, in.buffer, in.lo, in.hi});
   Op op;
@@ -217,9 +233,15 @@ Op ShardKeeper::send_gradients(Communicator& comm, Queue& queue, std::int64_t st
   return comm.exchange(queue, op, pieces_);
 }
 
+void ShardKeeper::hold_gradients(Launcher& launch) {
+  if (own_->shard.size > 0) round_values(launch, "gradients", SEEKSIM_SITE, own_->sums, own_->gradients);
+}
+
 void ShardKeeper::step(Launcher& launch, float grad_factor, double lr) {
-  own_->optimizer->step(launch, own_->parameters, own_->gradients, grad_factor, lr);
-  if (copy_) copy_->optimizer->step(launch, copy_->parameters, copy_->gradients, grad_factor, lr);
+  for (ShardState* state : {own_.get(), copy_.get()}) {
+    if (state != nullptr)
+      state->optimizer->step(launch, {state->masters, state->parameters, state->gradients}, grad_factor, lr);
+  }
 }
 
 }  // namespace seeksim::runtime

@@ -19,23 +19,29 @@ namespace seeksim::runtime {
 // One shard's state on one rank. Views are the shard's; buffers may be elsewhere.
 struct ShardState {
   ShardInfo shard;
-  VecView<float> parameters;
-  VecView<float> gradients;  // reduced
+  VecView<float> masters;  // fp32, what the optimizer updates; in fp32 the parameters; none where there are no masters
+  AnyVec parameters;       // to compute with
+  VecView<float> sums;     // reduced gradients in fp32; the gradients themselves where those are fp32
+  AnyVec gradients;        // reduced, in the type in which they are held
   ShardInfo frozen_shard;
-  VecView<float> frozen;  // parameters, never changed
+  AnyVec frozen;  // parameters, never changed
   std::optional<Optimizer> optimizer;
   std::vector<BufferPtr> buffers;
+
+  // What defines the shard: the masters, or where there are none the parameters.
+  AnyVec weights() const { return masters.buffer != nullptr ? AnyVec(masters) : parameters; }
 };
 
 class ShardKeeper {
  public:
   // Fills a shard's parameters with their initial values.
-  using Initialise = std::function<void(const std::vector<ParameterPiece>&, VecView<float>)>;
+  using Initialise = std::function<void(const std::vector<ParameterPiece>&, AnyVec)>;
 
   ShardKeeper(Rank& rank, const TrainPlan& plan, const Gpt2Parameters& parameters);
 
-  // Where parameters or gradients are replicated: their flat space, of which the shard is a part. Null: of its own.
-  void within(Buffer* parameters, Buffer* gradients);
+  // Where parameters or gradients are replicated: their flat space, of which the shard is a part. Without a buffer: of
+  // its own.
+  void within(AnyVec parameters, AnyVec gradients);
 
   // The first layout, or a new one while nothing is committed.
   void lay_out(Launcher& launch, const std::vector<int>& members, const Initialise& initialise);
@@ -47,6 +53,8 @@ class ShardKeeper {
   // queue; nothing of the old layout is touched until adopt().
   Op redistribute(Communicator& comm);
   void adopt();
+  // After adopt(): parameters to compute with, from the masters that came.
+  void round_parameters(Launcher& launch);
 
   const Partition& partition() const { return *partition_; }
   ShardState& own() { return *own_; }
@@ -54,6 +62,8 @@ class ShardKeeper {
   bool keeps_copies() const { return copies_ && members_.size() > 1; }
   // Sends the reduced gradients of the own shard to its copy. Enqueued.
   Op send_gradients(Communicator& comm, Queue& queue, std::int64_t step);
+  // From the fp32 sums to gradients as they are held: rounded once, at the root. Enqueued.
+  void hold_gradients(Launcher& launch);
   // One step of the optimizer on the own shard and on the copy.
   void step(Launcher& launch, float grad_factor, double lr);
 
@@ -72,16 +82,16 @@ class ShardKeeper {
   int holder(int owner, const std::vector<int>& survivors) const;  // launch rank; -1: lost
 
   ShardState make(int member, const Partition& partition, bool copy);
-  bool shards_parameters() const { return flat_parameters_ == nullptr; }
-  VecView<float> own_space(ShardState& state, Index n, const char* name, MemoryTag tag);
+  bool shards_parameters() const { return flat_parameters_.buffer == nullptr; }
+  AnyVec own_space(ShardState& state, Index n, ElementType type, const char* name, MemoryTag tag);
+  void place_masters(ShardState& state, bool copy);
   void make_layout(const std::vector<int>& members);
 
   Rank& rank_;
   const TrainPlan& plan_;
   const Gpt2Parameters& parameters_;
   bool copies_;
-  Buffer* flat_parameters_ = nullptr;
-  Buffer* flat_gradients_ = nullptr;
+  AnyVec flat_parameters_, flat_gradients_;
 
   std::vector<int> members_;
   std::unique_ptr<Partition> partition_;

@@ -8,6 +8,7 @@
 #include "kernels/digest.h"
 #include "kernels/tree.h"
 #include "runtime/schedule.h"
+#include "runtime/typed_ops.h"
 #include "runtime/weights.h"
 
 namespace seeksim::runtime {
@@ -23,8 +24,9 @@ void Trainer::train_step() {
   compute_.at(comm_->epoch(), step_);
   hand_out_gradients_ = observer_.wants_gradients(rank_.id, step_);
   if (tree_) tree_->begin(plan_.definition.global_batch);
-  if (reducer_) reducer_->begin_step(step_, keeper_->own().gradients, scale_.at_root);
+  if (reducer_) reducer_->begin_step(step_, keeper_->own().sums, scale_.at_root);
   if (gathered_) gathered_->begin_step(compute_, step_);
+  if (provenance_) provenance_->begin_step(compute_.queue(), step_);
 
   // Every micro-batch adds nodes to the gradient tree; what they are depends on the samples, never on the cut.
   for (int k = 0; k < int(micro_batches_.size()); ++k) {
@@ -39,8 +41,12 @@ void Trainer::train_step() {
 
   if (!result.finite) look_for_poison(true);
 
-  // The commit point. Until here nothing durable has changed; from here on every member goes forward.
-  const bool apply_it = vote("step", result.finite);
+  // The commit point. Until here nothing durable has changed; from here on every member goes forward. A step whose
+  // gradient is not finite on any rank is skipped by all: weights, moments, Adam's step and the schedule stay as they
+  // are; the data position and the loss scale go on.
+  const std::vector<std::int64_t>& skip = plan_.definition.skip_steps;
+  const bool wanted = std::find(skip.begin(), skip.end(), step_) == skip.end();
+  const bool apply_it = vote("step", result.finite && wanted);
   const double lr = learning_rate(plan_.definition.scheduler, plan_.definition.optimizer.lr,
                                   keeper_ ? keeper_->own().optimizer->steps() : optimizer_->steps());
   if (apply_it) apply(result, lr);
@@ -72,7 +78,7 @@ void Trainer::forward_backward(const SampleRange& samples, int micro_batch) {
   compute_.phase(Phase::forward, micro_batch);
   if (gathered_) gathered_->begin_pass(micro_batch, true);
   model_->forward(compute_, weights, samples.size());
-  model_->loss(compute_, samples.size(), scale_.at_loss);
+  model_->loss(compute_, samples.size(), scale_.at_loss * float(scaler_.scale()));
 
   compute_.phase(Phase::backward, micro_batch);
   if (gathered_) gathered_->begin_pass(micro_batch, false);
@@ -145,12 +151,16 @@ void Trainer::stop_if_poisoned(const Agreement& agreement) const {
 
 void Trainer::apply(const StepResult& result, double lr) {
   compute_.phase(Phase::optimizer);
-  const float factor = clip_coefficient(plan_.definition.gradient_clipping, result.grad_norm);
+  const float factor =
+      clip_coefficient(plan_.definition.gradient_clipping, result.grad_norm) * unscale_factor(scaler_.scale());
   if (keeper_) {
     keeper_->step(compute_, factor, lr);
   } else {
     const Index n = parameters_.trainable_size();
-    optimizer_->step(compute_, vec<float>(*weights_, 0, n), vec<const float>(*gradients_, 0, n), factor, lr);
+    const AnyVec weights = flat_weights().part(0, n), parameters = flat_parameters().part(0, n);
+    const bool has_masters = weights.type == ElementType::f32;
+    const VecView<float> masters = has_masters ? weights.as<float>() : VecView<float>{};
+    optimizer_->step(compute_, {masters, parameters, flat_gradients()}, factor, lr);
   }
 }
 
@@ -160,13 +170,8 @@ void Trainer::commit(const StepResult& result, bool applied, double lr) {
   record_digests();
   const std::int64_t step = step_++;
   if (hand_out_gradients_) {
-    std::span<const float> reduced = handed_out_;
-    if (!keeper_) {
-      const Vec<const float> all =
-          host_reads(SEEKSIM_SITE, vec<const float>(*gradients_, 0, parameters_.trainable_size()));
-      reduced = {all.data, std::size_t(all.n)};
-    }
-    observer_.gradients(rank_.id, step, gradients_to_hugging_face(parameters_, plan_.definition.model, reduced));
+    if (!keeper_) handed_out_ = replicated_gradients();
+    observer_.gradients(rank_.id, step, gradients_to_hugging_face(parameters_, plan_.definition.model, handed_out_));
   }
   StepRecord record;
   record.step = step;
@@ -174,7 +179,12 @@ void Trainer::commit(const StepResult& result, bool applied, double lr) {
   record.grad_norm = result.grad_norm;
   record.lr = lr;
   record.skipped = !applied;
+  record.loss_scale = scaler_.scale();
+  record.nonfinite = result.nonfinite;
   record.committed_ns = rank_.clock.now();
+  if (applied && !plan_.definition.precision.master_weights) tell_stagnation();
+  skips_ = next(skips_, SkipEvent{step, !applied, scaler_.scale(), result.nonfinite});
+  scaler_.update(!applied);
   observer_.step_committed(rank_.id, record);
 }
 
@@ -203,7 +213,7 @@ void Trainer::publish(bool new_world) {
     op.step = step_ - 1;
     op.tensor = "parameters";
     op.site = SEEKSIM_SITE;
-    op = comm_->all_gather(queue, op, vec<float>(*weights_, lo, hi - lo), shards);
+    op = comm_->all_gather(queue, op, flat_parameters().part(lo, hi - lo), shards);
     host_after(*comm_, queue.record(), op, Edge::parameters_published, plan_.bug);
   }
 }
@@ -219,19 +229,33 @@ void Trainer::record_digests() {
   if (!keeper_) {
     for (const ParameterInfo& p : parameters_.all()) {
       op.tensor = p.name;
-      rank_.recorder.mix(op, kernels::digest(host_reads(SEEKSIM_SITE, vector_of<const float>(*weights_, p))));
+      rank_.recorder.mix(op, digest_of(host_reads(SEEKSIM_SITE, weights_of(p))));
     }
     return;
   }
-  auto mix = [&](ShardInfo shard, VecView<const float> values) {
+  auto mix = [&](ShardInfo shard, AnyVec values) {
     for (const ParameterPiece& piece : keeper_->partition().pieces(shard)) {
       op.tensor = piece.parameter->name;
-      const VecView<const float> held = values.part(piece.offset() - shard.offset, piece.size);
-      rank_.recorder.mix(op, kernels::digest(host_reads(SEEKSIM_SITE, held)));
+      const AnyVec held = values.part(piece.offset() - shard.offset, piece.size);
+      rank_.recorder.mix(op, digest_of(host_reads(SEEKSIM_SITE, held)));
     }
   };
-  mix(keeper_->own().shard, keeper_->own().parameters);
+  mix(keeper_->own().shard, keeper_->own().weights());
   mix(keeper_->own().frozen_shard, keeper_->own().frozen);
+}
+
+// What rounding took from the step's updates, where there are no masters to keep them.
+void Trainer::tell_stagnation() {
+  Buffer* const counts = (keeper_ ? *keeper_->own().optimizer : *optimizer_).stagnation();
+  if (counts == nullptr) return;
+  const VecView<const kernels::Stagnation> view = vec<const kernels::Stagnation>(*counts);
+  rank_.device.host_touches(compute_.last(), view.range());
+  observer_.stagnation(rank_.id, step_ - 1, view.get()[0]);
+}
+
+std::string Trainer::stopped() const {
+  const std::string scale = scaler_.stop_text();
+  return scale.empty() ? stop_text(plan_.recovery.skip, skips_) : scale;
 }
 
 float clip_coefficient(double limit, float norm) {

@@ -12,9 +12,10 @@
 #include "runtime/data.h"
 #include "runtime/edge.h"
 #include "runtime/gathered_weights.h"
-#include "runtime/gpt2.h"
 #include "runtime/gradient_reducer.h"
 #include "runtime/gradient_tree.h"
+#include "runtime/loss_scaler.h"
+#include "runtime/model.h"
 #include "runtime/observer.h"
 #include "runtime/optimizer.h"
 #include "runtime/plan.h"
@@ -44,6 +45,8 @@ class Trainer {
   bool connected() const { return comm_.has_value(); }
   bool finished() const { return step_ >= plan_.definition.steps; }
   std::int64_t step() const { return step_; }  // the next to be committed
+  // Why the run has to end here though nothing failed: nothing but skipped steps. Empty: it goes on. The same on all.
+  std::string stopped() const;
   const Communicator* communicator() const { return comm_ ? &*comm_ : nullptr; }
   bool is_lowest_rank() const { return comm_ && comm_->members().front() == rank_.id; }
 
@@ -55,10 +58,11 @@ class Trainer {
   // What the host reads of a finished backward pass.
   struct StepResult {
     float loss = 0;
-    float grad_norm = 0;
+    float grad_norm = 0;         // unscaled
+    std::int64_t nonfinite = 0;  // elements of the gradients measured here
     bool finite = true;
   };
-  using PerParameter = std::function<void(const ParameterInfo&, std::span<const float>)>;
+  using PerParameter = std::function<void(const ParameterInfo&, AnyVec)>;
 
   // A step (trainer.cpp).
   void fetch(const SampleRange& samples, int micro_batch);
@@ -67,11 +71,13 @@ class Trainer {
   void reduce_everywhere();
   void reduce_to_owners();
   void add_tied_gradients();
+  void hold_gradients();
   void measure_gradients();
   void measure_shard();
   void fold_norms();
   void gather_gradients();
   StepResult read_result();
+  void tell_what_was_seen();
   bool vote(const char* about, bool good);
   void look_for_poison(bool in_gradients);
   void stop_if_poisoned(const Agreement& agreement) const;
@@ -79,19 +85,36 @@ class Trainer {
   void commit(const StepResult& result, bool applied, double lr);
   void publish(bool new_world);
   void record_digests();
+  void tell_stagnation();
 
   // Around the steps (trainer_world.cpp).
   void allocate();
   void initial_weights();
-  void draw(const std::vector<ParameterPiece>& pieces, VecView<float> out);
+  void draw(const std::vector<ParameterPiece>& pieces, AnyVec out);
+  template <class T>
+  void draw_piece(const ParameterPiece& piece, VecView<T> out);
   void connect_shards();
   void connect_step();
   // frozen: of the parameters, which alone have such a part; else null, and frozen parameters are passed over.
-  void for_each_gathered(VecView<const float> shard, const VecView<float>* frozen, const char* what,
-                         const PerParameter& each);
+  void for_each_gathered(AnyVec shard, const AnyVec* frozen, const char* what, const PerParameter& each);
+  std::vector<float> replicated_gradients() const;
+  // Of all parameters, where they are replicated: what defines them, and what is computed with.
+  AnyVec flat_weights() const {
+    return flat(masters_ ? masters_ : weights_, masters_ ? ElementType::f32 : compute_type());
+  }
+  AnyVec flat_parameters() const { return flat(weights_, compute_type()); }
+  AnyVec flat_gradients() const;
+  AnyVec flat(const BufferPtr& buffer, ElementType type) const;
+  AnyVec weights_of(const ParameterInfo& parameter) const;
+  ElementType compute_type() const { return plan_.definition.precision.compute; }
   // What the host itself reads or writes, declared.
   void host_touches(const char* site, const Range& range) const;
-  kernels::Vec<const float> host_reads(const char* site, VecView<const float> values) const;
+  AnyVec host_reads(const char* site, AnyVec values) const;
+  template <class T>
+  kernels::Vec<const T> host_reads(const char* site, VecView<const T> values) const {
+    host_touches(site, values.range());
+    return values.get();
+  }
   bool sharded(Place place) const { return place == Place::sharded; }
 
   Rank& rank_;
@@ -100,21 +123,26 @@ class Trainer {
   Placement placement_;
   Gpt2Parameters parameters_;
   LossScale scale_;
+  LossScaler scaler_;
+  SkipState skips_;
   DataSource data_;
   Launcher compute_;
 
   // Made by prepare().
-  BufferPtr weights_;      // parameters; none where they are sharded
-  BufferPtr gradients_;    // parameters, head's share, loss (Gpt2Parameters); none where they are sharded
+  BufferPtr weights_;      // parameters to compute with; none where they are sharded
+  BufferPtr masters_;      // fp32, of what is trained, beside 16-bit parameters; none where the optimizer is sharded
+  BufferPtr sums_;         // reduced in fp32: gradients, head's share, loss (Gpt2Parameters); none where sharded
+  BufferPtr gradients_;    // of what is trained, in 16 bits; none where they are held as summed, or sharded
   BufferPtr norm_blocks_;  // norm^2 of blocks: of one slab, or (optimizer sharded) of all, then the loss
   BufferPtr norms_;        // norm^2 of each parameter, then of all
   BufferPtr nonfinite_;    // a count
-  std::optional<Gpt2> model_;
+  std::unique_ptr<Model> model_;
   std::optional<GradientTree> tree_;    // this rank's subtree roots, where gradients are replicated
   std::optional<Optimizer> optimizer_;  // where its state is replicated
   std::optional<ShardKeeper> keeper_;   // where it is sharded
   std::optional<ReplicatedWeights> all_weights_;
   std::optional<GatheredWeights> gathered_;  // where parameters are sharded
+  std::optional<Provenance> provenance_;
 
   // Made by connect().
   std::optional<Communicator> comm_;

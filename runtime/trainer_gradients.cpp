@@ -4,9 +4,11 @@
 #include <algorithm>
 
 #include "kernels/norms.h"
+#include "kernels/pointwise.h"
 #include "kernels/tree.h"
 #include "runtime/host_math.h"
 #include "runtime/trainer.h"
+#include "runtime/typed_ops.h"
 
 namespace seeksim::runtime {
 
@@ -23,6 +25,7 @@ void Trainer::reduce_gradients() {
   if (!sharded(placement_.optimizer)) {
     reduce_everywhere();
     add_tied_gradients();
+    hold_gradients();
   } else {
     reduce_to_owners();
   }
@@ -43,6 +46,7 @@ void Trainer::reduce_to_owners() {
   }
   const Index blocks = keeper_->partition().norm_blocks();
   reducer_->finish(vec<float>(*norm_blocks_, blocks, 1));
+  keeper_->hold_gradients(reducer_->launcher());
   host_after(*comm_, queue.record(), reducer_->last_op(), Edge::shard_reduced, plan_.bug);
   // The copy of this shard's state must be able to take this step before anybody knows that it is committed. That it is
   // there shows when the norms are, which come after it on the same queue.
@@ -58,7 +62,7 @@ void Trainer::reduce_everywhere() {
   Queue& queue = rank_.device.communication_queue();
   const std::vector<VecView<const float>> parts = tree_->parts();
   op = comm_->all_reduce(queue, op, ownership_, parts, scale_.at_root,
-                         vec<float>(*gradients_, 0, parameters_.gradient_size()));
+                         vec<float>(*sums_, 0, parameters_.gradient_size()));
   host_after(*comm_, queue.record(), op, Edge::gradients_reduced, plan_.bug);
 }
 
@@ -71,37 +75,79 @@ void Trainer::add_tied_gradients() {
       [](Lane lane, Vec<float> embedding_use, Vec<const float> head_use) {
         kernels::tree_add(lane, embedding_use, head_use, embedding_use);
       },
-      vector_of<float>(*gradients_, wte), vec<const float>(*gradients_, parameters_.head_gradient_offset(), wte.size));
+      vector_of<float>(*sums_, wte), vec<const float>(*sums_, parameters_.head_gradient_offset(), wte.size));
 }
+
+// Rounded once, at the root, where gradients are held in 16 bits (NUMERICS.md, R4).
+void Trainer::hold_gradients() {
+  if (!gradients_) return;
+  compute_.phase(Phase::grad_reduce);
+  round_values(compute_, "gradients", SEEKSIM_SITE, vec<const float>(*sums_, 0, parameters_.trainable_size()),
+               flat_gradients());
+}
+
+namespace {
+
+void count_nonfinite(Launcher& launch, AnyVec gradients, VecView<std::int64_t> count) {
+  with_float_type(gradients.type, [&](auto like) {
+    using G = decltype(like);
+    launch(
+        "gradients", SEEKSIM_SITE, memory_cost(gradients.n),
+        [](Lane lane, Vec<const G> x, Vec<std::int64_t> n) {
+          n[0] = 0;
+          kernels::count_nonfinite<G>(lane, x, n);
+        },
+        gradients.as<const G>(), count);
+  });
+}
+
+// norm^2 of the blocks of consecutive elements of a parameter, of which x[0] is number `first`: blocks restart at
+// slabs.
+template <class G>
+void norm2_of_blocks(Lane lane, Vec<const G> x, Index first, Index slab, Vec<float> norms) {
+  Index done = 0;
+  for (Index i = 0; i < x.n;) {
+    const Index size = std::min(slab - (first + i) % slab, x.n - i), blocks = (size + kBlock - 1) / kBlock;
+    kernels::norm2_blocks<G>(lane, {x.data + i, size}, {norms.data + done, blocks});
+    i += size;
+    done += blocks;
+  }
+}
+
+// norm^2 of a parameter's gradient: blocks, slabs, the whole. blocks: working space, of one slab.
+template <class G>
+float norm2_of_parameter(Lane lane, Vec<const G> x, Index slab, Vec<float> blocks) {
+  float slabs[kSlabs];
+  Index n = 0;
+  for (Index at = 0; at < x.n; at += slab, ++n) {
+    const Index size = std::min(slab, x.n - at);
+    const Vec<float> of_slab{blocks.data, (size + kBlock - 1) / kBlock};
+    kernels::norm2_blocks<G>(lane, {x.data + at, size}, of_slab);
+    slabs[n] = kernels::tree_fold(of_slab);
+  }
+  return kernels::tree_fold({slabs, n});
+}
+
+}  // namespace
 
 // The count of non-finite values, and norm^2 by the tree: blocks inside slabs, slabs, parameters in their order.
 void Trainer::measure_gradients() {
   compute_.phase(Phase::grad_reduce);
   if (keeper_) return measure_shard();
   const Index count = Index(parameters_.trainable().size());
-  compute_(
-      "gradients", SEEKSIM_SITE, memory_cost(parameters_.trainable_size()),
-      [](Lane lane, Vec<const float> x, Vec<std::int64_t> n) {
-        n[0] = 0;
-        kernels::count_nonfinite(lane, x, n);
-      },
-      vec<const float>(*gradients_, 0, parameters_.trainable_size()), vec<std::int64_t>(*nonfinite_));
+  const AnyVec gradients = flat_gradients();
+  count_nonfinite(compute_, gradients, vec<std::int64_t>(*nonfinite_));
   for (Index i = 0; i < count; ++i) {
     const ParameterInfo& p = *parameters_.trainable()[i];
-    compute_(
-        p.name, SEEKSIM_SITE, memory_cost(p.size, 2),
-        [slab = p.slab](Lane lane, Vec<const float> x, Vec<float> blocks, Vec<float> norm) {
-          float slabs[kSlabs];
-          Index n = 0;
-          for (Index at = 0; at < x.n; at += slab, ++n) {
-            const Index size = std::min(slab, x.n - at);
-            const Vec<float> of_slab{blocks.data, (size + kBlock - 1) / kBlock};
-            kernels::norm2_blocks(lane, {x.data + at, size}, of_slab);
-            slabs[n] = kernels::tree_fold(of_slab);
-          }
-          norm[0] = kernels::tree_fold({slabs, n});
-        },
-        vector_of<const float>(*gradients_, p), vec<float>(*norm_blocks_), vec<float>(*norms_, i, 1));
+    with_float_type(gradients.type, [&](auto like) {
+      using G = decltype(like);
+      compute_(
+          p.name, SEEKSIM_SITE, memory_cost(p.size, 2),
+          [slab = p.slab](Lane lane, Vec<const G> x, Vec<float> blocks, Vec<float> norm) {
+            norm[0] = norm2_of_parameter<G>(lane, x, slab, blocks);
+          },
+          gradients.part(p.offset, p.size).as<const G>(), vec<float>(*norm_blocks_), vec<float>(*norms_, i, 1));
+    });
   }
   compute_(
       "gradients", SEEKSIM_SITE, memory_cost(count),
@@ -114,28 +160,19 @@ void Trainer::measure_gradients() {
 void Trainer::measure_shard() {
   const Partition& partition = keeper_->partition();
   const ShardState& own = keeper_->own();
-  compute_(
-      "gradients", SEEKSIM_SITE, memory_cost(own.shard.size),
-      [](Lane lane, Vec<const float> x, Vec<std::int64_t> n) {
-        n[0] = 0;
-        kernels::count_nonfinite(lane, x, n);
-      },
-      reads(own.gradients), vec<std::int64_t>(*nonfinite_));
+  count_nonfinite(compute_, own.gradients, vec<std::int64_t>(*nonfinite_));
   Index at = 0, block = partition.norm_blocks_before(own.shard.offset);
   for (const ParameterPiece& piece : partition.pieces(own.shard)) {
     const Index end = partition.norm_blocks_before(piece.offset() + piece.size);
-    compute_(
-        piece.parameter->name, SEEKSIM_SITE, memory_cost(piece.size, 2),
-        [slab = piece.parameter->slab, first = piece.first](Lane lane, Vec<const float> x, Vec<float> norms) {
-          Index done = 0;
-          for (Index i = 0; i < x.n;) {
-            const Index size = std::min(slab - (first + i) % slab, x.n - i), blocks = (size + kBlock - 1) / kBlock;
-            kernels::norm2_blocks(lane, {x.data + i, size}, {norms.data + done, blocks});
-            i += size;
-            done += blocks;
-          }
-        },
-        reads(own.gradients.part(at, piece.size)), vec<float>(*norm_blocks_, block, end - block));
+    with_float_type(own.gradients.type, [&](auto like) {
+      using G = decltype(like);
+      compute_(
+          piece.parameter->name, SEEKSIM_SITE, memory_cost(piece.size, 2),
+          [slab = piece.parameter->slab, first = piece.first](Lane lane, Vec<const G> x, Vec<float> norms) {
+            norm2_of_blocks<G>(lane, x, first, slab, norms);
+          },
+          own.gradients.part(at, piece.size).as<const G>(), vec<float>(*norm_blocks_, block, end - block));
+    });
     at += piece.size;
     block = end;
   }
@@ -182,13 +219,30 @@ void Trainer::fold_norms() {
       vec<const float>(*norms_, 0, count), vec<float>(*norms_, count, 1));
 }
 
+namespace {
+
+// Unscaled, as the host hands them out.
+void append_unscaled(AnyVec held, float factor, std::vector<float>& out) {
+  const std::size_t at = out.size();
+  out.resize(at + std::size_t(held.n));
+  widen_to(held, out.data() + at);
+  if (factor != 1.0f) kernels::scale(Lane{}, {out.data() + at, held.n}, factor);
+}
+
+}  // namespace
+
 // For the observer, who wants them all.
 void Trainer::gather_gradients() {
   handed_out_.clear();
-  for_each_gathered(keeper_->own().gradients, nullptr, "gradients",
-                    [this](const ParameterInfo&, std::span<const float> values) {
-                      handed_out_.insert(handed_out_.end(), values.begin(), values.end());
-                    });
+  for_each_gathered(keeper_->own().gradients, nullptr, "gradients", [this](const ParameterInfo&, AnyVec values) {
+    append_unscaled(values, unscale_factor(scaler_.scale()), handed_out_);
+  });
+}
+
+std::vector<float> Trainer::replicated_gradients() const {
+  std::vector<float> values;
+  append_unscaled(flat_gradients(), unscale_factor(scaler_.scale()), values);
+  return values;
 }
 
 Trainer::StepResult Trainer::read_result() {
@@ -196,14 +250,25 @@ Trainer::StepResult Trainer::read_result() {
   const Index count = Index(parameters_.trainable().size());
   StepResult result;
   const VecView<const float> loss = keeper_ ? vec<const float>(*norm_blocks_, keeper_->partition().norm_blocks(), 1)
-                                            : vec<const float>(*gradients_, parameters_.loss_offset(), 1);
+                                            : vec<const float>(*sums_, parameters_.loss_offset(), 1);
   result.loss = host_reads(SEEKSIM_SITE, loss)[0];
-  result.grad_norm = host_sqrt(host_reads(SEEKSIM_SITE, vec<const float>(*norms_, count, 1))[0]);
-  const VecView<const std::int64_t> nonfinite = vec<const std::int64_t>(*nonfinite_);
-  host_touches(SEEKSIM_SITE, nonfinite.range());
-  // A norm beyond fp32 cannot be clipped to anything sensible; DeepSpeed calls that an overflow too.
-  result.finite = nonfinite.get()[0] == 0 && host_finite(result.grad_norm);
+  // Of what is held, and so of what the loss scale multiplied.
+  result.grad_norm =
+      host_sqrt(host_reads(SEEKSIM_SITE, vec<const float>(*norms_, count, 1))[0]) * unscale_factor(scaler_.scale());
+  result.nonfinite = host_reads(SEEKSIM_SITE, vec<const std::int64_t>(*nonfinite_))[0];
+  // A norm beyond fp32 cannot be clipped to anything sensible; DeepSpeed calls that an overflow too. A loss that is not
+  // finite makes a step nobody wants, whatever its gradients are.
+  result.finite = result.nonfinite == 0 && host_finite(result.grad_norm) && host_finite(result.loss);
+  if (provenance_) tell_what_was_seen();
   return result;
+}
+
+void Trainer::tell_what_was_seen() {
+  const Op op = compute_.last();
+  if (const std::optional<NonFiniteBirth> birth = provenance_->first(op))
+    observer_.nonfinite_born(rank_.id, step_, *birth);
+  if (std::vector<RangeLogEntry> log = provenance_->log(op); !log.empty())
+    observer_.ranges(rank_.id, step_, std::move(log));
 }
 
 }  // namespace seeksim::runtime

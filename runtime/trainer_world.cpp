@@ -4,6 +4,7 @@
 #include "kernels/check.h"
 #include "kernels/digest.h"
 #include "runtime/trainer.h"
+#include "runtime/typed_ops.h"
 #include "runtime/weights.h"
 
 namespace seeksim::runtime {
@@ -19,6 +20,7 @@ Trainer::Trainer(Rank& rank, const TrainPlan& plan, Observer& observer)
       placement_(plan.layout.zero.placement()),
       parameters_(plan.definition.model, plan.definition.optimizer.decay_all),
       scale_(Index(plan.definition.global_batch) * plan.definition.model.context),
+      scaler_(plan.definition.scaler),
       data_(data_source(plan.definition)),
       compute_(rank.device.compute_queue(), rank.id) {}
 
@@ -44,12 +46,27 @@ void Trainer::allocate() {
   }
   const Partition whole(parameters_, 1);
   if (sharded(placement_.optimizer)) norm_blocks = whole.norm_blocks() + 1;
+  const PrecisionPlan& precision = plan_.definition.precision;
+  auto elements = [&](Index n, ElementType type, MemoryTag tag, const char* name) {
+    return device.allocate(static_cast<std::size_t>(n) * size_of(type), tag, name);
+  };
   if (!sharded(placement_.parameters)) {
-    weights_ = floats(parameters_.size(), MemoryTag::parameters, "weights");
-    all_weights_.emplace(*weights_);
+    weights_ = elements(parameters_.size(), precision.compute, MemoryTag::parameters, "weights");
+    all_weights_.emplace(flat_parameters());
   }
+  if (!sharded(placement_.optimizer) && is_16_bit(precision.compute) && precision.master_weights) {
+    masters_ = floats(parameters_.trainable_size(), MemoryTag::optimizer, "fp32 masters");
+  }
+  const bool rounded = is_16_bit(precision.gradients);
   if (!sharded(placement_.gradients)) {
-    gradients_ = floats(parameters_.gradient_size(), MemoryTag::gradients, "gradients");
+    if (rounded) {
+      gradients_ = elements(parameters_.trainable_size(), precision.gradients, MemoryTag::gradients, "gradients");
+    }
+    // Where their owners sum them, and hold them in 16 bits, the fp32 sums are the owners'.
+    if (!rounded || !sharded(placement_.optimizer)) {
+      sums_ = floats(parameters_.gradient_size(), rounded ? MemoryTag::partial_sums : MemoryTag::gradients,
+                     rounded ? "gradients in fp32" : "gradients");
+    }
   }
   norm_blocks_ = floats(norm_blocks, MemoryTag::scratch, "norm blocks");
   norms_ = floats(Index(parameters_.trainable().size()) + 1, MemoryTag::scratch, "norms");
@@ -60,45 +77,71 @@ void Trainer::allocate() {
   if (!sharded(placement_.optimizer)) {
     optimizer_.emplace(device, plan_.definition.optimizer, whole.pieces(whole.shard(0)), 0, MemoryTag::optimizer);
   } else {
-    if (tree_) tree_->adopt(*gradients_);
+    if (tree_ && sums_) tree_->adopt(*sums_);
     keeper_.emplace(rank_, plan_, parameters_);
-    keeper_->within(weights_.get(), gradients_.get());
+    keeper_->within(flat_parameters(), sharded(placement_.gradients) ? AnyVec{} : flat_gradients());
   }
-  model_.emplace(device, plan_.definition.model, parameters_, samples);  // last: it is what prepare() looks at
+  if (plan_.provenance.on || plan_.provenance.log_step >= 0) {
+    provenance_.emplace(device, plan_.provenance);
+    compute_.watched_by(&*provenance_);
+  }
+  // Last: it is what prepare() looks at.
+  model_ = make_gpt2(device, plan_.definition.model, parameters_, samples, precision.compute);
 }
 
 void Trainer::initial_weights() {
   if (!weights_) return;  // each shard draws its own
   const Partition whole(parameters_, 1);
   for (const ShardInfo part : {whole.shard(0), whole.frozen(0)}) {
-    draw(whole.pieces(part), vec<float>(*weights_, part.offset, part.size));
+    draw(whole.pieces(part), flat_parameters().part(part.offset, part.size));
   }
+  if (masters_) draw(whole.pieces(whole.shard(0)), flat_weights());
 }
 
-// The initial values of a shard.
-void Trainer::draw(const std::vector<ParameterPiece>& pieces, VecView<float> out) {
+// The initial values of a shard, rounded to the type in which they are wanted.
+void Trainer::draw(const std::vector<ParameterPiece>& pieces, AnyVec out) {
   const Definition& d = plan_.definition;
+  std::vector<float> given;
   if (!d.initial_weights.empty()) {
-    std::vector<float> flat(static_cast<std::size_t>(parameters_.size()));
-    from_hugging_face(parameters_, d.model, read_safetensors(d.initial_weights), flat);
-    Index at = 0;
-    for (const ParameterPiece& piece : pieces) {
-      host_touches(SEEKSIM_SITE, out.part(at, piece.size).range());
-      std::copy_n(flat.begin() + piece.offset(), piece.size, out.get().data + at);
-      at += piece.size;
-    }
-    return;
+    given.resize(static_cast<std::size_t>(parameters_.size()));
+    from_hugging_face(parameters_, d.model, read_safetensors(d.initial_weights), given);
   }
   Index at = 0;
   for (const ParameterPiece& piece : pieces) {
-    const ParameterInfo& p = *piece.parameter;
-    compute_(
-        p.name, SEEKSIM_SITE, memory_cost(piece.size, 20),
-        [model = &d.model, seed = d.training_seed, init = p.init, number = std::uint32_t(&p - parameters_.all().data()),
-         first = piece.first](Lane, Vec<float> values) { draw_parameter(*model, seed, init, number, values, first); },
-        out.part(at, piece.size));
+    with_float_type(out.type, [&](auto like) {
+      using T = decltype(like);
+      const VecView<T> to = out.part(at, piece.size).as<T>();
+      if (!given.empty()) {
+        host_touches(SEEKSIM_SITE, to.range());
+        kernels::narrow<T>(Lane{}, {given.data() + piece.offset(), piece.size}, to.get());
+      } else {
+        draw_piece(piece, to);
+      }
+    });
     at += piece.size;
   }
+}
+
+template <class T>
+void Trainer::draw_piece(const ParameterPiece& piece, VecView<T> out) {
+  const Definition& d = plan_.definition;
+  const ParameterInfo& p = *piece.parameter;
+  compute_(
+      p.name, SEEKSIM_SITE, memory_cost(piece.size, 20),
+      [model = &d.model, seed = d.training_seed, init = p.init, number = std::uint32_t(&p - parameters_.all().data()),
+       first = piece.first](Lane lane, Vec<T> values) {
+        if constexpr (std::is_same_v<T, float>) {
+          draw_parameter(*model, seed, init, number, values, first);
+        } else {
+          float drawn[kBlock];
+          for (Index i = 0; i < values.n; i += kBlock) {
+            const Index n = std::min(kBlock, values.n - i);
+            draw_parameter(*model, seed, init, number, {drawn, n}, first + i);
+            kernels::narrow<T>(lane, {drawn, n}, {values.data + i, n});
+          }
+        }
+      },
+      out);
 }
 
 // ---- worlds
@@ -130,7 +173,7 @@ void Trainer::connect_shards() {
   compute_.phase(Phase::init);
   if (step_ == 0) {
     keeper_->lay_out(compute_, comm_->members(),
-                     [this](const std::vector<ParameterPiece>& pieces, VecView<float> out) { draw(pieces, out); });
+                     [this](const std::vector<ParameterPiece>& pieces, AnyVec out) { draw(pieces, out); });
     host_after_all(rank_.device, Edge::shards_drawn, plan_.bug);
     return;
   }
@@ -138,6 +181,10 @@ void Trainer::connect_shards() {
   host_after(*comm_, rank_.device.communication_queue().record(), op, Edge::shards_moved, plan_.bug);
   vote("shards", true);
   keeper_->adopt();
+  if (is_16_bit(compute_type())) {
+    keeper_->round_parameters(compute_);
+    host_after_all(rank_.device, Edge::shards_drawn, plan_.bug);
+  }
 }
 
 void Trainer::connect_step() {
@@ -175,8 +222,7 @@ void Trainer::abandon() {
 // -----------------------------------------------------------------------------------------------
 
 // All members' shards of a flat space, one parameter at a time, in order.
-void Trainer::for_each_gathered(VecView<const float> shard, const VecView<float>* frozen, const char* what,
-                                const PerParameter& each) {
+void Trainer::for_each_gathered(AnyVec shard, const AnyVec* frozen, const char* what, const PerParameter& each) {
   Index largest = 0;
   for (const ParameterInfo& p : parameters_.all()) largest = std::max(largest, p.size);
   hand_out_ = rank_.device.allocate(std::size_t(largest) * sizeof(float), MemoryTag::scratch, what);
@@ -188,7 +234,8 @@ void Trainer::for_each_gathered(VecView<const float> shard, const VecView<float>
   for (const ParameterInfo& p : parameters_.all()) {
     if (p.frozen && frozen == nullptr) continue;
     const ShardInfo mine = p.frozen ? partition.frozen(comm_->position()) : partition.shard(comm_->position());
-    const VecView<const float> held = p.frozen ? *frozen : shard;
+    const AnyVec held = p.frozen ? *frozen : shard;
+    const AnyVec whole(hand_out_.get(), 0, p.size, held.type);
     std::vector<ShardInfo> shards;
     for (int member = 0; member < comm_->size(); ++member) {
       const ShardInfo part = partition.shard_in(member, p.offset, p.offset + p.size);
@@ -196,20 +243,17 @@ void Trainer::for_each_gathered(VecView<const float> shard, const VecView<float>
     }
     const ShardInfo own = shards[comm_->position()];
     if (own.size > 0) {
-      launch(
-          p.name, SEEKSIM_SITE, memory_cost(2 * own.size, 0),
-          [](Lane, Vec<const float> x, Vec<float> y) { std::copy_n(x.data, x.n, y.data); },
-          held.part(p.offset + own.offset - mine.offset, own.size), vec<float>(*hand_out_, own.offset, own.size));
+      copy_values(launch, p.name, SEEKSIM_SITE, held.part(p.offset + own.offset - mine.offset, own.size),
+                  whole.part(own.offset, own.size));
     }
     Op op;
     op.phase = Phase::checkpoint;
     op.step = step_;
     op.tensor = p.name;
     op.site = SEEKSIM_SITE;
-    op = comm_->all_gather(queue, op, vec<float>(*hand_out_, 0, p.size), shards);
+    op = comm_->all_gather(queue, op, whole, shards);
     host_after(*comm_, queue.record(), op, Edge::shard_handed_out, plan_.bug);
-    const Vec<const float> all = host_reads(SEEKSIM_SITE, vec<const float>(*hand_out_, 0, p.size));
-    each(p, {all.data, std::size_t(all.n)});
+    each(p, host_reads(SEEKSIM_SITE, whole));
   }
   hand_out_.reset();
 }
@@ -223,29 +267,27 @@ void Trainer::conclude() {
   }
   StateDigest state;
   state.data_position = step_ * plan_.definition.global_batch;
+  state.loss_scale = scaler_.scale();
   const ShardState& own = keeper_->own();
   state.optimizer_steps = own.optimizer->steps();
   std::vector<std::uint64_t> first, second;
   auto keep = [](std::vector<std::uint64_t>& digests) {
-    return [&digests](const ParameterInfo&, std::span<const float> values) {
-      digests.push_back(kernels::digest({values.data(), Index(values.size())}));
-    };
+    return [&digests](const ParameterInfo&, AnyVec values) { digests.push_back(digest_of(values)); };
   };
   for_each_gathered(own.optimizer->first_moments(), nullptr, "first moments", keep(first));
   for_each_gathered(own.optimizer->second_moments(), nullptr, "second moments", keep(second));
   if (is_lowest_rank()) final_weights_.resize(std::size_t(parameters_.size()));
   std::size_t moments = 0;
-  for_each_gathered(own.parameters, &own.frozen, "parameters",
-                    [&](const ParameterInfo& p, std::span<const float> values) {
-                      if (is_lowest_rank()) std::copy(values.begin(), values.end(), final_weights_.begin() + p.offset);
-                      const std::uint64_t digest = kernels::digest({values.data(), Index(values.size())});
-                      state.by_tensor.emplace_back(p.name, digest);
-                      state.params = kernels::combine(state.params, digest);
-                      if (p.frozen) return;
-                      state.optimizer = kernels::combine(state.optimizer, first[moments]);
-                      state.optimizer = kernels::combine(state.optimizer, second[moments]);
-                      ++moments;
-                    });
+  for_each_gathered(own.weights(), &own.frozen, "parameters", [&](const ParameterInfo& p, AnyVec values) {
+    if (is_lowest_rank()) widen_to(values, final_weights_.data() + p.offset);
+    const std::uint64_t digest = digest_of(values);
+    state.by_tensor.emplace_back(p.name, digest);
+    state.params = kernels::combine(state.params, digest);
+    if (p.frozen) return;
+    state.optimizer = kernels::combine(state.optimizer, first[moments]);
+    state.optimizer = kernels::combine(state.optimizer, second[moments]);
+    ++moments;
+  });
   vote("end", true);
   concluded_ = std::move(state);
 }
@@ -263,28 +305,26 @@ void Trainer::host_touches(const char* site, const Range& range) const {
   rank_.device.host_touches(op, range);
 }
 
-Vec<const float> Trainer::host_reads(const char* site, VecView<const float> values) const {
-  host_touches(site, values.range());
-  return values.get();
+AnyVec Trainer::host_reads(const char* site, AnyVec values) const {
+  host_touches(site, values.range(false));
+  return values;
 }
 
 // In all that this rank holds for good, in what it gathered, and in the step's gradients where there are some.
 void Trainer::look_for_poison(bool in_gradients) {
-  std::vector<VecView<const float>> places;
-  if (weights_) places.push_back(vec<const float>(*weights_, 0, parameters_.size()));
+  std::vector<AnyVec> places;
+  if (weights_) places.push_back(flat_parameters());
+  if (masters_) places.push_back(flat_weights());
   if (gathered_) places = gathered_->held();
   const Optimizer* optimizer = keeper_ ? &*keeper_->own().optimizer : &*optimizer_;
-  if (keeper_) places.push_back(keeper_->own().parameters);
+  if (keeper_) places.push_back(keeper_->own().weights());
   if (keeper_ && keeper_->own().frozen.n > 0) places.push_back(keeper_->own().frozen);
   places.push_back(optimizer->first_moments());
   places.push_back(optimizer->second_moments());
-  if (in_gradients) {
-    places.push_back(keeper_ ? reads(keeper_->own().gradients)
-                             : vec<const float>(*gradients_, 0, parameters_.gradient_size()));
-  }
+  if (in_gradients) places.push_back(keeper_ ? keeper_->own().gradients : flat_gradients());
   Index looked = 0;
   poison_.clear();
-  for (const VecView<const float>& place : places) {
+  for (const AnyVec& place : places) {
     looked += place.n;
     const std::optional<Index> at = find_poison(host_reads(SEEKSIM_SITE, place));
     if (!at || !poison_.empty()) continue;
@@ -296,35 +336,52 @@ void Trainer::look_for_poison(bool in_gradients) {
   observer_.looked_for_poison(rank_.id, looked, poison_, poison_at_source_);
 }
 
+AnyVec Trainer::flat(const BufferPtr& buffer, ElementType type) const {
+  if (!buffer) return {};
+  return {buffer.get(), 0, Index(buffer->bytes / size_of(type)), type};
+}
+
+// Of what is trained.
+AnyVec Trainer::flat_gradients() const {
+  const AnyVec held =
+      gradients_ ? flat(gradients_, plan_.definition.precision.gradients) : flat(sums_, ElementType::f32);
+  return held.part(0, parameters_.trainable_size());
+}
+
+// What defines a parameter where all are replicated: its master, where there is one.
+AnyVec Trainer::weights_of(const ParameterInfo& p) const {
+  return (p.frozen ? flat_parameters() : flat_weights()).part(p.offset, p.size);
+}
+
 StateDigest Trainer::state() const {
   if (concluded_) return *concluded_;
   StateDigest state;
   state.data_position = step_ * plan_.definition.global_batch;
+  state.loss_scale = scaler_.scale();
   if (keeper_ && keeper_->laid_out()) state.optimizer_steps = keeper_->own().optimizer->steps();
   if (!optimizer_) return state;
   state.optimizer_steps = optimizer_->steps();
-  auto digest_of = [this](VecView<const float> flat, const ParameterInfo& p) {
-    return kernels::digest(host_reads(SEEKSIM_SITE, flat.part(p.offset, p.size)));
-  };
-  const VecView<const float> weights{weights_.get(), 0, parameters_.size()};
   for (const ParameterInfo& p : parameters_.all()) {
-    const std::uint64_t digest = digest_of(weights, p);
+    const std::uint64_t digest = digest_of(host_reads(SEEKSIM_SITE, weights_of(p)));
     state.by_tensor.emplace_back(p.name, digest);
     state.params = kernels::combine(state.params, digest);
     if (p.frozen) continue;
-    state.optimizer = kernels::combine(state.optimizer, digest_of(optimizer_->first_moments(), p));
-    state.optimizer = kernels::combine(state.optimizer, digest_of(optimizer_->second_moments(), p));
+    state.optimizer = kernels::combine(
+        state.optimizer,
+        digest_of(host_reads(SEEKSIM_SITE, AnyVec(optimizer_->first_moments()).part(p.offset, p.size))));
+    state.optimizer = kernels::combine(
+        state.optimizer,
+        digest_of(host_reads(SEEKSIM_SITE, AnyVec(optimizer_->second_moments()).part(p.offset, p.size))));
   }
   return state;
 }
 
 std::vector<NamedTensor> Trainer::weights() const {
-  std::span<const float> flat = final_weights_;
-  if (!concluded_) {
-    const Vec<const float> all = host_reads(SEEKSIM_SITE, vec<const float>(*weights_, 0, parameters_.size()));
-    flat = {all.data, std::size_t(all.n)};
-  }
-  return to_hugging_face(parameters_, plan_.definition.model, flat);
+  if (concluded_) return to_hugging_face(parameters_, plan_.definition.model, final_weights_);
+  std::vector<float> values(std::size_t(parameters_.size()));
+  for (const ParameterInfo& p : parameters_.all())
+    widen_to(host_reads(SEEKSIM_SITE, weights_of(p)), values.data() + p.offset);
+  return to_hugging_face(parameters_, plan_.definition.model, values);
 }
 
 }  // namespace seeksim::runtime

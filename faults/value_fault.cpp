@@ -1,0 +1,158 @@
+// Which memory a rule means, and what it puts there.
+#include "faults/value_fault.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+
+#include "kernels/cast.h"
+
+namespace seeksim::faults {
+
+using runtime::ElementType;
+using runtime::MemoryTag;
+using runtime::Op;
+using runtime::OpKind;
+using runtime::Phase;
+using runtime::Range;
+
+namespace {
+
+bool is_float(ElementType type) {
+  return type == ElementType::f32 || type == ElementType::f16 || type == ElementType::bf16;
+}
+
+using Tags = std::initializer_list<MemoryTag>;
+
+std::optional<Range> first(std::span<const Range> ranges, bool write, Tags tags) {
+  for (const Range& range : ranges) {
+    if (range.buffer == nullptr || range.write != write || range.lo >= range.hi || !is_float(range.type)) continue;
+    if (std::find(tags.begin(), tags.end(), range.buffer->tag) != tags.end()) return range;
+  }
+  return std::nullopt;
+}
+
+std::optional<Target> as_target(std::optional<Range> range, bool before) {
+  return range ? std::optional<Target>({*range, before}) : std::nullopt;
+}
+
+// The last thing that a data load writes: the targets.
+std::optional<Target> targets_of(std::span<const Range> ranges) {
+  for (auto range = ranges.rbegin(); range != ranges.rend(); ++range) {
+    if (range->write && range->type == ElementType::i32 && range->lo < range->hi) return Target{*range, false};
+  }
+  return std::nullopt;
+}
+
+// What the strike's kernel carries: everything by value.
+struct Change {
+  FaultKind kind;
+  ElementType type;
+  float value;
+  std::uint64_t bit;
+  std::int32_t token;
+};
+
+void write_value(std::uint8_t* at, ElementType type, float value) {
+  const kernels::Lane here;
+  const kernels::Vec<const float> from{&value, 1};
+  if (type == ElementType::f32) {
+    std::memcpy(at, &value, sizeof value);
+  } else if (type == ElementType::f16) {
+    kernels::fp16 half;
+    kernels::narrow<kernels::fp16>(here, from, {&half, 1});
+    std::memcpy(at, &half, sizeof half);
+  } else {
+    kernels::bf16 half;
+    kernels::narrow<kernels::bf16>(here, from, {&half, 1});
+    std::memcpy(at, &half, sizeof half);
+  }
+}
+
+void apply(const Change& change, kernels::Vec<std::uint8_t> memory) {
+  const std::size_t bytes = runtime::size_of(change.type);
+  if (change.kind == FaultKind::zero_tile) {
+    std::memset(memory.data, 0, std::size_t(memory.n));
+  } else if (change.kind == FaultKind::bit_flip) {
+    const std::uint64_t bit = change.bit % (8 * bytes);
+    memory.data[bit / 8] = std::uint8_t(memory.data[bit / 8] ^ (1u << (bit % 8)));
+  } else if (change.kind == FaultKind::loss_spike) {
+    for (kernels::Index at = 0; at + 4 <= memory.n; at += 4) std::memcpy(memory.data + at, &change.token, 4);
+  } else {
+    write_value(memory.data, change.type, change.value);
+  }
+}
+
+float value_of(const Rule& rule) {
+  const float sign = rule.negative ? -1.0f : 1.0f;
+  if (rule.kind == FaultKind::nan_inject) return std::numeric_limits<float>::quiet_NaN();
+  if (rule.kind == FaultKind::inf_inject) return sign * std::numeric_limits<float>::infinity();
+  return sign * float(rule.value);
+}
+
+}  // namespace
+
+std::optional<Target> target_of(const Rule& rule, const Op& op, std::span<const Range> ranges) {
+  if (rule.kind == FaultKind::loss_spike) return op.kind == OpKind::data_load ? targets_of(ranges) : std::nullopt;
+  if (op.kind != OpKind::compute) return std::nullopt;
+  switch (rule.site) {
+    case Site::activation:
+      if (op.phase != Phase::forward) return std::nullopt;
+      return as_target(first(ranges, true, {MemoryTag::activations}), false);
+    case Site::activation_gradient:
+      if (op.phase != Phase::backward) return std::nullopt;
+      return as_target(first(ranges, true, {MemoryTag::activations}), false);
+    case Site::loss:
+      if (op.phase != Phase::forward || std::string_view(op.tensor) != "losses") return std::nullopt;
+      return as_target(first(ranges, true, {MemoryTag::activations}), false);
+    case Site::parameter:
+      if (op.phase != Phase::forward) return std::nullopt;
+      return as_target(first(ranges, false, {MemoryTag::parameters, MemoryTag::gathered}), true);
+    case Site::gradient:
+      if (op.phase != Phase::backward) return std::nullopt;
+      return as_target(first(ranges, true, {MemoryTag::partial_sums, MemoryTag::gradients, MemoryTag::communication}),
+                       false);
+    case Site::reduced_gradient:
+      if (op.phase != Phase::grad_reduce || std::string_view(op.tensor) != "gradients") return std::nullopt;
+      return as_target(first(ranges, false, {MemoryTag::gradients}), true);
+    case Site::optimizer_state:
+      if (op.phase != Phase::optimizer) return std::nullopt;
+      return as_target(first(ranges, true, {MemoryTag::optimizer}), true);
+    default:
+      return std::nullopt;
+  }
+}
+
+void strike(runtime::Queue& queue, const Op& op, const Rule& rule, const Range& target) {
+  const std::size_t bytes = runtime::size_of(target.type);
+  const std::size_t elements = (target.hi - target.lo) / bytes;
+  std::size_t from = std::size_t(rule.element % elements), count = 1;
+  if (rule.kind == FaultKind::zero_tile) count = std::min<std::size_t>(std::size_t(rule.elements), elements - from);
+  if (rule.kind == FaultKind::loss_spike) from = 0, count = elements;
+  Op ours = op;
+  ours.site = "fault";
+  const Change change{rule.kind, target.type, value_of(rule), rule.bit, rule.token};
+  queue.launch(
+      ours, runtime::Cost{}, [change](kernels::Lane, kernels::Vec<std::uint8_t> memory) { apply(change, memory); },
+      runtime::vec<std::uint8_t>(*target.buffer, runtime::Index(target.lo + from * bytes),
+                                 runtime::Index(count * bytes)));
+}
+
+void FaultyQueue::enqueue_kernel(const Op& op, runtime::Cost cost, const runtime::Closure& closure,
+                                 std::span<const Range> ranges) {
+  after_.clear();
+  for (RuleState* state : rules_) {
+    const std::optional<Target> target = target_of(state->rule(), op, ranges);
+    if (!target || !state->asks(op, clock_.now())) continue;
+    state->record(clock_.now(), rank_, &op);
+    if (target->before)
+      strike(inner_, op, state->rule(), target->range);
+    else
+      after_.push_back({&state->rule(), target->range});
+  }
+  inner_.enqueue_kernel(op, cost, closure, ranges);
+  for (const Hit& hit : after_) strike(inner_, op, *hit.rule, hit.range);
+}
+
+}  // namespace seeksim::faults

@@ -1,0 +1,56 @@
+// Faults of values: a number in device memory that becomes another one. A rule names a site (what kind of memory, at
+// which point of the step); the strike is one tiny launch on the same queue, just before or after the operation that it
+// is about, so that it happens in stream order on any device.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "faults/trigger.h"
+
+namespace seeksim::faults {
+
+// What a strike of a rule at this launch would hit; nothing where the launch is not about the rule's site.
+struct Target {
+  runtime::Range range;  // a whole tensor or a part of it; never empty
+  bool before = false;   // strike before the launch reads it; else after the launch wrote it
+};
+std::optional<Target> target_of(const Rule& rule, const runtime::Op& op, std::span<const runtime::Range> ranges);
+
+// Enqueues the strike. `op`: of the launch that it is about.
+void strike(runtime::Queue& queue, const runtime::Op& op, const Rule& rule, const runtime::Range& target);
+
+// A queue some of whose launches are struck. Everything goes to the wrapped queue; events are the wrapped queue's own.
+class FaultyQueue final : public runtime::Queue {
+ public:
+  FaultyQueue(int rank, runtime::Queue& inner, runtime::Clock& clock, std::span<RuleState* const> rules)
+      : rank_(rank), inner_(inner), clock_(clock), rules_(rules) {}
+
+  void enqueue_kernel(const runtime::Op& op, runtime::Cost cost, const runtime::Closure& closure,
+                      std::span<const runtime::Range> ranges) override;
+  void enqueue_activity(const runtime::Op& op, runtime::Activity& activity,
+                        std::span<const runtime::Range> ranges) override {
+    inner_.enqueue_activity(op, activity, ranges);
+  }
+  void activity_done(runtime::Activity& activity) override { inner_.activity_done(activity); }
+  runtime::Event record() override { return inner_.record(); }
+  void wait(const runtime::Event& event) override { inner_.wait(event); }
+  bool done(const runtime::Event& event) const override { return inner_.done(event); }
+  const char* name() const override { return inner_.name(); }
+  runtime::Queue& underlying() override { return inner_.underlying(); }
+
+ private:
+  struct Hit {
+    const Rule* rule;
+    runtime::Range range;
+  };
+
+  int rank_;
+  runtime::Queue& inner_;
+  runtime::Clock& clock_;
+  std::span<RuleState* const> rules_;
+  std::vector<Hit> after_;  // of the launch under way
+};
+
+}  // namespace seeksim::faults

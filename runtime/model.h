@@ -1,0 +1,89 @@
+// Model: what the trainer asks of a family of models, whatever its layers are and in whatever type it computes; and the
+// two things that it hands to one: where the parameters are, and where the gradients go.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "runtime/any_vec.h"
+#include "runtime/gpt2_parameters.h"
+#include "runtime/launcher.h"
+#include "runtime/seams.h"
+
+namespace seeksim::runtime {
+
+// Samples [first, first + count) of a micro-batch that form one tree node.
+struct GradientBlock {
+  Index first = 0;
+  Index count = 0;
+};
+
+// Where a backward pass puts gradients, in fp32: ranges of the gradient space (Gpt2Parameters), from its end to its
+// front.
+class GradientSink {
+ public:
+  virtual ~GradientSink() = default;
+  // To be filled entirely by launches on the compute queue, for one block.
+  virtual VecView<float> open(Index block, Index offset, Index size) = 0;
+  // All launches that fill it, for every block, are enqueued.
+  virtual void close(Index offset, Index size) = 0;
+};
+
+// The whole space of each block, side by side.
+class NodeSink final : public GradientSink {
+ public:
+  explicit NodeSink(std::span<const VecView<float>> nodes) : nodes_(nodes) {}
+  VecView<float> open(Index block, Index offset, Index size) override { return nodes_[block].part(offset, size); }
+  void close(Index, Index) override {}
+
+ private:
+  std::span<const VecView<float>> nodes_;
+};
+
+// Where the parameters are, in the type to compute in. Modules: 0 the embeddings, 1..L the layers, L + 1 the last norm
+// and the head.
+class Weights {
+ public:
+  virtual ~Weights() = default;
+  // The following launches use this module's parameters, until it is released.
+  virtual void fetch(int module) = 0;
+  virtual void release(int module) = 0;
+  // Of the module that was fetched last.
+  virtual AnyVec of(const ParameterInfo& parameter) = 0;
+};
+
+// The flat space, always there.
+class ReplicatedWeights final : public Weights {
+ public:
+  explicit ReplicatedWeights(AnyVec flat) : flat_(flat) {}
+  void fetch(int) override {}
+  void release(int) override {}
+  AnyVec of(const ParameterInfo& p) override { return flat_.part(p.offset, p.size); }
+
+ private:
+  AnyVec flat_;
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  // To be filled before forward: (samples * T) input and target tokens.
+  virtual VecView<std::int32_t> inputs(Index samples) const = 0;
+  virtual VecView<std::int32_t> targets(Index samples) const = 0;
+
+  // Activations of all layers, and logits.
+  virtual void forward(Launcher& launch, Weights& weights, Index samples) = 0;
+  // Loss of each token and of each sample; the logits become their own gradient, times `scale`.
+  virtual void loss(Launcher& launch, Index samples, float scale) = 0;
+  // Gradients of every parameter and, times `loss_factor`, the loss, of each block.
+  virtual void backward(Launcher& launch, Weights& weights, Index samples, float loss_factor,
+                        std::span<const GradientBlock> blocks, GradientSink& sink) = 0;
+};
+
+// Allocates the activations of `samples_max` samples; smaller micro-batches use their front. Parameters and activations
+// are held in `compute`; arithmetic inside an operation, sums over rows and gradients of parameters are fp32.
+std::unique_ptr<Model> make_gpt2(Device& device, const ModelPlan& plan, const Gpt2Parameters& parameters,
+                                 Index samples_max, ElementType compute);
+
+}  // namespace seeksim::runtime

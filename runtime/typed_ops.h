@@ -1,0 +1,50 @@
+// Launches on vectors whose type is known when the run starts: bit for bit copies, rounding, and digests by the host.
+#pragma once
+
+#include "kernels/cast.h"
+#include "kernels/digest.h"
+#include "kernels/pointwise.h"
+#include "runtime/any_vec.h"
+#include "runtime/launcher.h"
+
+namespace seeksim::runtime {
+
+// to = from, bit for bit; nothing where they are the same memory.
+inline void copy_values(Launcher& launch, const char* tensor, const char* site, AnyVec from, AnyVec to) {
+  if (from.buffer == to.buffer && from.offset == to.offset) return;
+  with_float_type(to.type, [&](auto like) {
+    using T = decltype(like);
+    launch(
+        tensor, site, memory_cost(2 * to.n, 0),
+        [](kernels::Lane lane, kernels::Vec<const T> x, kernels::Vec<T> y) { kernels::copy<T>(lane, x, y); },
+        from.as<const T>(), to.as<T>());
+  });
+}
+
+// to = from rounded to the type of `to`; nothing where they are the same memory.
+inline void round_values(Launcher& launch, const char* tensor, const char* site, VecView<const float> from, AnyVec to) {
+  if (from.buffer == to.buffer && to.type == ElementType::f32) return;
+  with_float_type(to.type, [&](auto like) {
+    using T = decltype(like);
+    launch(
+        tensor, site, memory_cost(2 * to.n, 0),
+        [](kernels::Lane lane, kernels::Vec<const float> x, kernels::Vec<T> y) { kernels::narrow<T>(lane, x, y); },
+        from, to.as<T>());
+  });
+}
+
+// By the host, of memory that it may read now.
+inline std::uint64_t digest_of(AnyVec values) {
+  return with_float_type(values.type, [&](auto like) {
+    using T = decltype(like);
+    return kernels::digest<T>(values.as<const T>().get());
+  });
+}
+inline void widen_to(AnyVec values, float* out) {
+  with_float_type(values.type, [&](auto like) {
+    using T = decltype(like);
+    kernels::widen<T>(kernels::Lane{}, values.as<const T>().get(), {out, values.n});
+  });
+}
+
+}  // namespace seeksim::runtime
