@@ -108,7 +108,7 @@ Golden find_golden(const Scenario& scenario, const RunOptions& options, const Pr
     print(style.faint(fmt::format("  golden    {}\n", stored->origin)));
     return *stored;
   }
-  const std::string key = golden_key(scenario.train.definition);
+  const std::string key = golden_key(one_rank(scenario).train.definition);
   Golden golden = run_golden(scenario, key, options.wall_limit_s, options.progress);
   print(style.faint(fmt::format("  golden    none is stored under {}: {} done first\n", key, golden.origin)));
   return golden;

@@ -65,7 +65,7 @@ class Rows {
     for (std::size_t row = 0; row < size(); ++row) {
       try {
         const Scenario scenario = load(row);
-        keys.push_back(needs_golden(scenario) ? golden_key(scenario.train.definition) : "");
+        keys.push_back(needs_golden(scenario) ? golden_key(one_rank(scenario).train.definition) : "");
       } catch (const BadInput& bad) {
         if (++bad_rows > kRowsTold) continue;
         for (Problem problem : bad.problems()) {
