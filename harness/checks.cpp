@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/fault_rules.h"
+#include "harness/oracles.h"
 #include "harness/problem.h"
 #include "harness/report.h"
 
@@ -19,16 +20,6 @@ namespace seeksim::harness {
 namespace {
 
 using How = RankRecord::How;
-
-// What a check came to. `looked` says whether there was anything to look at.
-struct Finding {
-  bool ok = false;
-  bool looked = true;
-  std::string detail;
-};
-Finding good(std::string detail) { return {true, true, std::move(detail)}; }
-Finding bad(std::string detail) { return {false, true, std::move(detail)}; }
-Finding blind(std::string detail) { return {false, false, std::move(detail)}; }
 
 std::string ranks_text(const std::vector<int>& ranks) {
   if (ranks.empty()) return "none";
@@ -344,6 +335,28 @@ const std::vector<Row>& rows() {
         "of the virtual time in which a step's communication was in flight, hidden under compute"},
        want_number,
        overlap},
+      {{"collectives_match", "",
+        "all members brought the same operation, tensor, step, type and count to each collective (made in every run)"},
+       want_none,
+       collectives_match},
+      {{"replicas_equal", "",
+        "after each step all ranks, and owners and their copies, hold the same bits (made in every run of several "
+        "ranks)"},
+       want_none,
+       replicas_equal},
+      {{"partition", "",
+        "shards are disjoint, leave nothing out and lie on norm blocks; copies are their owners' (made where sharded)"},
+       want_none,
+       partition},
+      {{"memory_formula", "", "peaks of parameters, gradients, optimizer, copies and gathered space are ZeRO's"},
+       want_none,
+       memory_formula},
+      {{"traffic_formula", "", "bytes sent per rank, by operation, are ZeRO's"}, want_none, traffic_formula},
+      {{"conservation", "",
+        "in a run with tagged gradients, each sample enters each element of the reduced gradient once, with one weight",
+        false, false, true},
+       want_none,
+       conservation},
   };
   return table;
 }
@@ -406,23 +419,22 @@ CheckResult judge(const CheckSpec& check, const Evidence& evidence) {
   return {check.text(), finding.ok && finding.looked, std::move(finding.detail)};
 }
 
-bool needs_golden(const Scenario& scenario) {
-  return std::any_of(scenario.checks.begin(), scenario.checks.end(), [](const CheckSpec& check) {
+namespace {
+bool any_check(const Scenario& scenario, bool CheckInfo::*needs) {
+  return std::any_of(scenario.checks.begin(), scenario.checks.end(), [&](const CheckSpec& check) {
     const Row* row = find(check.name);
-    return row != nullptr && row->info.needs_golden;
+    return row != nullptr && row->info.*needs;
   });
 }
+}  // namespace
 
 bool needs_gradients(const Scenario& scenario) {
   return std::any_of(scenario.checks.begin(), scenario.checks.end(),
                      [](const CheckSpec& check) { return check.text() == "golden:gradients"; });
 }
 
-bool needs_undisturbed(const Scenario& scenario) {
-  return std::any_of(scenario.checks.begin(), scenario.checks.end(), [](const CheckSpec& check) {
-    const Row* row = find(check.name);
-    return row != nullptr && row->info.needs_undisturbed;
-  });
-}
+bool needs_golden(const Scenario& scenario) { return any_check(scenario, &CheckInfo::needs_golden); }
+bool needs_undisturbed(const Scenario& scenario) { return any_check(scenario, &CheckInfo::needs_undisturbed); }
+bool needs_tagged(const Scenario& scenario) { return any_check(scenario, &CheckInfo::needs_tagged); }
 
 }  // namespace seeksim::harness

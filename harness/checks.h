@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/conservation.h"
 #include "harness/exit_status.h"
 #include "harness/golden.h"
 #include "harness/json.h"
@@ -28,6 +29,7 @@ struct Evidence {
   const Golden* golden = nullptr;        // there when a check needs it
   std::optional<TimeNs> undisturbed_ns;  // virtual time of the same world without faults
   std::vector<CheckResult> further;      // made elsewhere (--verify-determinism), judged with the rest
+  std::optional<Conservation> conservation = std::nullopt;  // of the tagged run
 };
 
 struct CheckInfo {
@@ -36,6 +38,7 @@ struct CheckInfo {
   const char* summary;
   bool needs_golden = false;
   bool needs_undisturbed = false;
+  bool needs_tagged = false;
 };
 const std::vector<CheckInfo>& check_catalogue();
 
@@ -51,6 +54,7 @@ CheckResult judge(const CheckSpec& check, const Evidence& evidence);
 bool needs_golden(const Scenario& scenario);
 bool needs_gradients(const Scenario& scenario);  // digests of each step's
 bool needs_undisturbed(const Scenario& scenario);
+bool needs_tagged(const Scenario& scenario);
 
 // The whole run: listed checks, those that are always made (finished, faults_fired), and the expectation.
 struct Judgement {

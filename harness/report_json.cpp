@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/fault_rules.h"
+#include "harness/formulas.h"
 #include "harness/report.h"
 
 namespace seeksim::harness {
@@ -115,6 +116,7 @@ Json memory_json(const RunRecord& run) {
   memory["by_tag"] = Json::object();
   for (std::size_t tag = 0; tag < run.memory_peak_by_tag.size(); ++tag) {
     memory["by_tag"][std::string(name(runtime::MemoryTag(tag)))] = run.memory_peak_by_tag[tag];
+    memory["what"][std::string(name(runtime::MemoryTag(tag)))] = what_is(runtime::MemoryTag(tag));
   }
   return memory;
 }

@@ -125,6 +125,18 @@ Golden run_golden(const Scenario& scenario, const std::string& key, double wall_
   return golden_of(run, key);
 }
 
+Conservation tagged_run(const Scenario& scenario, double wall_limit_s) {
+  const Scenario other = tagged(scenario);
+  TagJudge judge(other.train);
+  SimulationOptions options;
+  options.wall_limit_s = wall_limit_s;
+  options.on_gradients = [&](int rank, std::int64_t step, const std::vector<runtime::NamedTensor>& gradients) {
+    judge.look(rank, step, gradients);
+  };
+  Simulation(other, options).run();
+  return judge.result();
+}
+
 Outcome run_scenario(const Scenario& given, const RunOptions& options, const Print& print) {
   const auto start = std::chrono::steady_clock::now();
   Scenario scenario = given;
@@ -159,6 +171,7 @@ Outcome run_scenario(const Scenario& given, const RunOptions& options, const Pri
     evidence.undisturbed_ns =
         run_aside(calm, scenario.name + " without faults", options.wall_limit_s, options.progress).virtual_ns;
   }
+  if (needs_tagged(scenario)) evidence.conservation = tagged_run(scenario, options.wall_limit_s);
   if (options.verify_determinism) evidence.further.push_back(same_again(scenario, options, simulation, run));
   const Judgement judgement = judge(evidence);
   tell(story_text(evidence, judgement, options.style));

@@ -43,6 +43,9 @@ using Print = std::function<void(std::string_view)>;
 Outcome run_file(const std::string& file, const LoadOptions& load, const RunOptions& options, const Print& print);
 
 // Runs a loaded scenario. Throws BadInput where a file cannot be written.
+// The scenario once more, with tagged gradients (conservation.h).
+Conservation tagged_run(const Scenario& scenario, double wall_limit_s = 0);
+
 Outcome run_scenario(const Scenario& scenario, const RunOptions& options, const Print& print);
 
 // Runs what may fail: bad input, bugs and a lack of time or memory become an outcome that tells of it. `again` is the

@@ -1,5 +1,7 @@
 #include "harness/run_record.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 
@@ -44,8 +46,8 @@ std::optional<runtime::StateDigest> RunRecord::state() const {
   return std::nullopt;
 }
 
-Collector::Collector(int ranks, std::int64_t gradients_of, bool digest_gradients)
-    : gradients_of_(gradients_of), digest_gradients_(digest_gradients) {
+Collector::Collector(int ranks, std::int64_t gradients_of, bool digest_gradients, OnGradients on_gradients)
+    : gradients_of_(gradients_of), digest_gradients_(digest_gradients), on_gradients_(std::move(on_gradients)) {
   record_.ranks.resize(std::size_t(ranks));
 }
 
@@ -109,7 +111,9 @@ void Collector::looked_for_poison(int, runtime::Index values, const std::string&
 void Collector::recovering(int rank, const runtime::RecoveryRecord& so_far) { merge(rank, so_far, false); }
 void Collector::recovered(int rank, const runtime::RecoveryRecord& record) { merge(rank, record, true); }
 
-bool Collector::wants_gradients(int, std::int64_t step) { return digest_gradients_ || step == gradients_of_; }
+bool Collector::wants_gradients(int, std::int64_t step) {
+  return on_gradients_ || digest_gradients_ || step == gradients_of_;
+}
 
 void Collector::digest(int rank, std::int64_t step, const std::vector<runtime::NamedTensor>& gradients) {
   std::uint64_t all = 0;
@@ -126,8 +130,72 @@ void Collector::digest(int rank, std::int64_t step, const std::vector<runtime::N
 }
 
 void Collector::gradients(int rank, std::int64_t step, std::vector<runtime::NamedTensor> gradients) {
+  if (on_gradients_) return on_gradients_(rank, step, gradients);
   if (digest_gradients_ && !gradients.empty()) digest(rank, step, gradients);
   if (step == gradients_of_ && !gradients.empty()) record_.gradients = std::move(gradients);
+}
+
+// ---- replicas ------------------------------------------------------------------------------------------------------
+
+void Collector::differs(std::int64_t step, int rank, int other, std::string what) {
+  if (record_.replica_differences.size() < kDisagreementsKept)
+    record_.replica_differences.push_back({step, rank, other, std::move(what)});
+}
+
+// In the order of causes: a rate that differs comes before the parameters that it spoils.
+void Collector::compare(int rank, const runtime::ReplicaRecord& told, StepReplicas& step) {
+  ++record_.replica_comparisons;
+  const runtime::ReplicaRecord& first = step.first;
+  const auto is = [&](const char* what, auto mine, auto theirs) {
+    if (mine != theirs) differs(told.step, rank, step.first_rank, fmt::format("{}: {} and {}", what, mine, theirs));
+    return mine == theirs;
+  };
+  if (!is("the random seed", told.training_seed, first.training_seed) ||
+      !is("the data position", told.data_position, first.data_position) ||
+      !is("the optimizer's step count", told.optimizer_steps, first.optimizer_steps) ||
+      !is("the learning rate", told.lr, first.lr) || !is("the loss scale", told.loss_scale, first.loss_scale) ||
+      !is("the number of parameters that all hold", told.parameters.size(), first.parameters.size())) {
+    return;
+  }
+  for (std::size_t i = 0; i < told.parameters.size(); ++i) {
+    if (told.parameters[i].second == first.parameters[i].second) continue;
+    differs(told.step, rank, step.first_rank, fmt::format("their parameter {}", told.parameters[i].first));
+    return;
+  }
+}
+
+// An owner and the keeper of its copy tell at different times; whoever is second is compared.
+void Collector::compare_copy(std::int64_t step, StepReplicas& replicas, const StepReplicas::Key& key) {
+  const auto owner = replicas.owners.find(key);
+  const auto copy = replicas.copies.find(key);
+  if (owner == replicas.owners.end() || copy == replicas.copies.end()) return;
+  ++record_.replica_comparisons;
+  for (std::size_t i = 0; i < owner->second.size(); ++i) {
+    if (owner->second[i] == copy->second.second[i]) continue;
+    differs(step, copy->second.first, key.second,
+            fmt::format("{} of the copy and of the shard", runtime::ReplicaRecord::kOfShard[i]));
+    return;
+  }
+}
+
+void Collector::replica(int rank, const runtime::ReplicaRecord& told) {
+  StepReplicas& step = replicas_[told.step];
+  if (step.first_rank < 0) {
+    step.first_rank = rank;
+    step.first = told;
+  } else {
+    compare(rank, told, step);
+  }
+  if (told.own) {
+    step.owners[{told.epoch, rank}] = *told.own;
+    compare_copy(told.step, step, {told.epoch, rank});
+  }
+  if (told.copy) {
+    step.copies[{told.epoch, told.copy_of}] = {rank, *told.copy};
+    compare_copy(told.step, step, {told.epoch, told.copy_of});
+  }
+  // A step ends for all before the one after the next begins for anybody.
+  while (replicas_.begin()->first + 2 < replicas_.rbegin()->first) replicas_.erase(replicas_.begin());
 }
 
 }  // namespace seeksim::harness

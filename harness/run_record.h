@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -52,6 +53,20 @@ struct Disagreement {
   runtime::StepRecord first;
 };
 
+// Where replicas were first seen to differ.
+struct ReplicaDifference {
+  std::int64_t step = 0;
+  int rank = 0;
+  int other = 0;
+  std::string what;
+};
+
+// A rank's shards in one epoch, as it told.
+struct TrueShards {
+  int rank = 0;
+  runtime::ShardRecord told;
+};
+
 struct Event {
   TimeNs at_ns = 0;
   int rank = -1;
@@ -80,6 +95,11 @@ struct RunRecord {
   std::uint64_t accesses = 0;       // what it looked at
   std::uint64_t poison_looks = 0;   // values of results that were searched for poison
   std::vector<std::string> poison;  // where it was found, sources first
+  std::uint64_t collectives_compared = 0;
+  std::vector<std::string> mismatches;  // of collectives: the first few
+  std::uint64_t replica_comparisons = 0;
+  std::vector<ReplicaDifference> replica_differences;  // the first few
+  std::vector<TrueShards> shards;
   std::vector<runtime::NamedTensor> final_weights;
   std::vector<runtime::NamedTensor> gradients;  // of the step that was asked for
   // Of each step: a digest of the reduced, unscaled, unclipped gradients, from whole tensors and so blind to layouts.
@@ -94,8 +114,13 @@ struct RunRecord {
 // Collects while a run goes on. One collector for all ranks: the simulator runs them on one thread.
 class Collector : public runtime::Observer {
  public:
-  // gradients_of: the step (from 0) whose gradients are kept; -1: none. digest_gradients: of each step.
-  explicit Collector(int ranks, std::int64_t gradients_of = -1, bool digest_gradients = false);
+  using OnGradients =
+      std::function<void(int rank, std::int64_t step, const std::vector<runtime::NamedTensor>& gradients)>;
+
+  // gradients_of: the step (from 0) whose gradients are kept; -1: none. digest_gradients: of each step. on_gradients:
+  // hears of all of them instead, if given.
+  explicit Collector(int ranks, std::int64_t gradients_of = -1, bool digest_gradients = false,
+                     OnGradients on_gradients = {});
 
   void step_committed(int rank, const runtime::StepRecord& record) override;
   void looked_for_poison(int rank, runtime::Index values, const std::string& found, bool at_source) override;
@@ -103,6 +128,9 @@ class Collector : public runtime::Observer {
   void recovered(int rank, const runtime::RecoveryRecord& record) override;
   bool wants_gradients(int rank, std::int64_t step) override;
   void gradients(int rank, std::int64_t step, std::vector<runtime::NamedTensor> gradients) override;
+  bool wants_replicas(int) override { return record_.ranks.size() > 1; }
+  void replica(int rank, const runtime::ReplicaRecord& record) override;
+  void shards(int rank, const runtime::ShardRecord& record) override { record_.shards.push_back({rank, record}); }
 
   RunRecord& record() { return record_; }
   std::int64_t steps() const { return std::int64_t(record_.steps.size()); }
@@ -111,11 +139,25 @@ class Collector : public runtime::Observer {
   void merge(int rank, const runtime::RecoveryRecord& told, bool over);
 
   void digest(int rank, std::int64_t step, const std::vector<runtime::NamedTensor>& gradients);
+  // What has been told of one step so far.
+  struct StepReplicas {
+    int first_rank = -1;
+    runtime::ReplicaRecord first;
+    // By epoch and owner's rank: what the owner has, what the keeper of its copy has (and who that is).
+    using Key = std::pair<std::uint32_t, int>;
+    std::map<Key, runtime::ReplicaRecord::OfShard> owners;
+    std::map<Key, std::pair<int, runtime::ReplicaRecord::OfShard>> copies;
+  };
+  void compare(int rank, const runtime::ReplicaRecord& told, StepReplicas& step);
+  void compare_copy(std::int64_t step, StepReplicas& replicas, const StepReplicas::Key& key);
+  void differs(std::int64_t step, int rank, int other, std::string what);
 
   RunRecord record_;
   std::ptrdiff_t poison_sources_ = 0;
+  std::map<std::int64_t, StepReplicas> replicas_;  // of the last few steps
   std::int64_t gradients_of_;
   bool digest_gradients_;
+  OnGradients on_gradients_;
 };
 
 }  // namespace seeksim::harness

@@ -18,7 +18,7 @@ struct Simulation::Impl {
         options(std::move(o)),
         world(plan_of(s, options)),
         faults(s.faults, s.world.seed, node_of(s.world)),
-        collector(s.world.ranks(), options.gradients_of, options.digest_gradients) {
+        collector(s.world.ranks(), options.gradients_of, options.digest_gradients, options.on_gradients) {
     if (!options.storage_folder.empty()) files.emplace(options.storage_folder);
   }
 
@@ -94,6 +94,8 @@ void Simulation::Impl::take(const sim::WorldResult& result) {
   record.races_watched = scenario.world.race_detector;
   record.races = result.races;
   record.accesses = result.accesses;
+  record.collectives_compared = result.collectives_compared;
+  record.mismatches = result.mismatches;
   record.faults = faults.status();
   for (std::size_t i = 0; i < result.ranks.size() && i < record.ranks.size(); ++i) {
     using How = sim::RankEnd::How;

@@ -13,13 +13,37 @@ constexpr std::array<std::string_view, std::size_t(Edge::count_)> kEdges = {
     "space_free",     "shards_drawn",   "shards_moved",      "shard_handed_out",     "step_abandoned",
 };
 
-constexpr std::array<BugInfo, 3> kBugs = {{
+constexpr auto kBugs = std::to_array<BugInfo>({
     {Bug::skip_wait, "skip_wait", "one wait for an event is left out: skip_wait:<edge>", "no_races"},
     {Bug::early_release, "early_release", "rank 1 gives a gathered module's memory back while it is in use (stage 3)",
      "no_races"},
     {Bug::unwritten_memory, "unwritten_memory",
      "rank 1 never writes its own part of the parameters that it gathers (stage 3)", "no_poison"},
-}};
+    {Bug::drifting_replica, "drifting_replica", "from step 1 on, rank 1's copy of one parameter is off by its last bit",
+     "replicas_equal"},
+    {Bug::drifting_lr, "drifting_lr", "from step 1 on, rank 1's learning rate is off by its last bit",
+     "replicas_equal"},
+    {Bug::stale_publish, "stale_publish",
+     "from step 1 on, rank 1 keeps the old parameters of the first bucket that is published (stages 1 and 2)",
+     "replicas_equal"},
+    {Bug::overlapping_shards, "overlapping_shards", "the second shard begins a block early (stages 1 to 3)",
+     "partition"},
+    {Bug::gap_in_shards, "gap_in_shards", "the second shard begins an element late (stages 1 and 2)", "partition"},
+    {Bug::swapped_buckets, "swapped_buckets", "rank 1 reduces two buckets of equal size in the other order (stage 1)",
+     "collectives_match"},
+    {Bug::wrong_count, "wrong_count", "rank 1 brings an element less to the all-reduce (stage 0) or publish (1 and 2)",
+     "collectives_match"},
+    {Bug::skipped_collective, "skipped_collective", "rank 1 leaves a reduction out (stages 0 and 1)",
+     "collectives_match"},
+    {Bug::kept_gathered, "kept_gathered", "gathered parameters are never given back (stage 3)", "memory_formula"},
+    {Bug::full_optimizer_state, "full_optimizer_state",
+     "every rank keeps the moments of all parameters (stages 1 to 3)", "memory_formula"},
+    {Bug::gather_twice, "gather_twice", "each module is gathered again when it is used (stage 3)", "traffic_formula"},
+    {Bug::sample_twice, "sample_twice", "rank 1 counts the first samples of its first micro-batch twice",
+     "conservation"},
+    {Bug::sample_lost, "sample_lost", "rank 1 leaves the first samples of its first micro-batch out", "conservation"},
+    {Bug::wrong_weight, "wrong_weight", "rank 1 divides by its own number of micro-batches", "conservation"},
+});
 
 }  // namespace
 

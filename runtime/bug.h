@@ -39,9 +39,23 @@ enum class Edge : std::uint8_t {
 
 enum class Bug : std::uint8_t {
   none,
-  skip_wait,         // one edge is left out, always and on every rank
-  early_release,     // one rank gives a gathered module's memory back before its last user is through
-  unwritten_memory,  // one rank leaves its own part of what it gathers as it found it
+  skip_wait,             // one edge is left out, always and on every rank
+  early_release,         // one rank gives a gathered module's memory back before its last user is through
+  unwritten_memory,      // one rank leaves its own part of what it gathers as it found it
+  drifting_replica,      // one rank's copy of one parameter is off by its last bit
+  drifting_lr,           // one rank's learning rate is
+  stale_publish,         // one rank keeps the old parameters of the first bucket that is published
+  overlapping_shards,    // one shard begins a block early
+  gap_in_shards,         // ... an element late
+  swapped_buckets,       // before the first recovery, one rank reduces two buckets of equal size in the other order
+  wrong_count,           // one rank brings an element less to a collective
+  skipped_collective,    // one rank leaves a reduction out
+  kept_gathered,         // gathered parameters are never given back
+  full_optimizer_state,  // every rank keeps the moments of all parameters
+  gather_twice,          // each module is gathered again when it is used
+  sample_twice,          // one rank counts a tree node's samples twice
+  sample_lost,           // ... not at all
+  wrong_weight,          // one rank divides by its own number of micro-batches
   count_
 };
 
@@ -50,6 +64,7 @@ struct PlantedBug {
   Bug bug = Bug::none;
   Edge edge = Edge::none;  // of skip_wait
   int rank = 1;
+  std::int64_t step = 1;  // those of the replicas begin here
 
   bool is(Bug which) const { return bug == which; }
   bool is(Bug which, int on) const { return bug == which && rank == on; }

@@ -141,7 +141,8 @@ void Communicator::reduce_over_exchange(Queue& queue, const Op& op, const TreeOw
 // Everyone's subtree roots of our shard come in, ours of every other shard go out.
 void Communicator::list_pieces(const Arrivals& in, std::span<const VecView<const float>> parts) {
   auto piece = [&](int member, bool send, Range range) {
-    if (range.lo < range.hi) pieces_.push_back({members_[member], send, range.buffer, range.lo, range.hi});
+    if (range.lo < range.hi)
+      pieces_.push_back({members_[member], send, range.buffer, range.lo, range.hi, nullptr, range.type});
   };
   pieces_.clear();
   int arriving = 0;
@@ -204,8 +205,10 @@ Op Communicator::all_gather(Queue& queue, Op op, AnyVec values, std::span<const 
   for (int member = 0; member < size(); ++member) {
     if (member == position_) continue;
     const Range theirs = values.part(shards[member].offset, shards[member].size).range(true);
-    if (mine.lo < mine.hi) pieces_.push_back({members_[member], true, mine.buffer, mine.lo, mine.hi});
-    if (theirs.lo < theirs.hi) pieces_.push_back({members_[member], false, theirs.buffer, theirs.lo, theirs.hi});
+    if (mine.lo < mine.hi)
+      pieces_.push_back({members_[member], true, mine.buffer, mine.lo, mine.hi, nullptr, mine.type});
+    if (theirs.lo < theirs.hi)
+      pieces_.push_back({members_[member], false, theirs.buffer, theirs.lo, theirs.hi, nullptr, theirs.type});
   }
   check(rank_.transport.exchange(queue, comm_, op, pieces_), op);
   return op;

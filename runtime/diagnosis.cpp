@@ -152,15 +152,16 @@ bool mismatch(Diagnosis& d, const Evidence& found, const Voice& first) {
   if (first.ballot->error != ErrorKind::mismatch) return false;
   d.verdict = Verdict::mismatch;
   set_operation(d, *first.ballot);
-  std::map<OpKind, std::vector<int>> brought;
+  std::map<std::pair<OpKind, std::int64_t>, std::vector<int>> brought;  // by what it is, and what it is about
   for (const Voice& v : found.voices) {
-    if (v.ballot->stuck_sequence == first.ballot->stuck_sequence) brought[v.ballot->stuck_kind].push_back(v.rank);
+    if (v.ballot->stuck_sequence != first.ballot->stuck_sequence) continue;
+    brought[{v.ballot->stuck_kind, v.ballot->stuck_meaning}].push_back(v.rank);
   }
   std::size_t most = 0;
-  for (const auto& [kind, ranks] : brought) most = std::max(most, ranks.size());
+  for (const auto& [what, ranks] : brought) most = std::max(most, ranks.size());
   std::vector<int> odd;
   std::size_t camps_of_most = 0;
-  for (const auto& [kind, ranks] : brought) {
+  for (const auto& [what, ranks] : brought) {
     if (ranks.size() < most)
       odd.insert(odd.end(), ranks.begin(), ranks.end());
     else
@@ -169,8 +170,8 @@ bool mismatch(Diagnosis& d, const Evidence& found, const Voice& first) {
   std::sort(odd.begin(), odd.end());
   if (camps_of_most == 1 && !odd.empty()) {
     d.culprits = odd;
-    for (const auto& [kind, ranks] : brought) {
-      if (ranks.size() == most) d.op = kind;
+    for (const auto& [what, ranks] : brought) {
+      if (ranks.size() == most) d.op = what.first;
     }
   } else if (first.missing() >= 0) {
     d.culprits = {first.missing()};

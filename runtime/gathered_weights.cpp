@@ -96,6 +96,7 @@ void GatheredWeights::fetch(int module) {
   SEEKSIM_CHECK(at_ < sequence_.size() && sequence_[at_] == module, "module %d out of turn", module);
   Module& m = modules_[module];
   if (m.buffer < 0) gather_for(at_);
+  if (bug_.is(Bug::gather_twice) && m.size > 0) gather_into(m, at_);
   // Without overlap that was waited for when the gather was enqueued.
   if (m.size > 0 && plan_.overlap_comm) after(compute_->queue(), m.gathered, Edge::parameters_gathered, bug_);
   current_ = module;
@@ -107,7 +108,7 @@ void GatheredWeights::release(int module) {
   Module& m = modules_[module];
   if (m.size > 0 && !keeps(module)) {
     Space& space = spaces_[m.buffer];
-    space.taken = false;
+    space.taken = bug_.is(Bug::kept_gathered);
     space.free = compute_->queue().record();
     if (bug_.is(Bug::early_release, rank_.id)) {  // its size fits nobody any more
       space.buffer.reset();
@@ -194,6 +195,10 @@ void GatheredWeights::gather_for(std::size_t place) {
   m.buffer = take_space(m.size);
   live_ += m.size;
   after(launch_.queue(), spaces_[m.buffer].free, Edge::space_free, bug_);
+  gather_into(m, place);
+}
+
+void GatheredWeights::gather_into(Module& m, std::size_t place) {
   Op op;
   op.kind = OpKind::param_gather;
   op.phase = place < modules_.size() ? Phase::forward : Phase::backward;

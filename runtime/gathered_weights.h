@@ -34,6 +34,7 @@ class GatheredWeights final : public Weights {
   Index live_elements() const { return live_; }
   const Op& last_op() const { return last_; }
   bool has_persistent(bool new_world) const { return !kept_.empty() || (new_world && !kept_frozen_.empty()); }
+  Buffer* persistent() const { return persistent_.get(); }
 
  private:
   // Contiguous elements of the flat space that are gathered together, and where they lie in the module's buffer.
@@ -60,6 +61,7 @@ class GatheredWeights final : public Weights {
   void add_stretch(std::vector<Stretch>& stretches, Index offset, Index size, Index at) const;
   Event gather(Launcher& launch, Op op, const std::vector<Stretch>& stretches, Buffer& into);
   void gather_for(std::size_t place);
+  void gather_into(Module& module, std::size_t place);  // its space
   int take_space(Index size);
   void gather_ahead();
   bool keeps(int module) const;

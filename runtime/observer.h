@@ -2,14 +2,18 @@
 // into the report; the runtime never formats anything for people.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/optimizer.h"
 #include "runtime/diagnosis.h"
 #include "runtime/plan.h"
 #include "runtime/provenance.h"
+#include "runtime/shard.h"
 
 namespace seeksim::runtime {
 
@@ -59,6 +63,36 @@ struct NamedTensor {
   std::vector<float> values;
 };
 
+// What one rank holds of what must be equal after a step: on all ranks, or on an owner and the keeper of its copy.
+struct ReplicaRecord {
+  std::int64_t step = 0;  // committed, and its parameters published
+  std::uint32_t epoch = 0;
+  std::uint64_t training_seed = 0;
+  double lr = 0;
+  double loss_scale = 1;
+  std::int64_t optimizer_steps = 0;
+  std::int64_t data_position = 0;
+  // Parameters that every rank holds: all of them, or (stage 3) those that stay gathered as one.
+  std::vector<std::pair<const char*, std::uint64_t>> parameters;
+  // Of the own shard, and of the copy of another rank's: parameters, first moments, second moments.
+  static constexpr std::array<const char*, 3> kOfShard = {"parameters", "first moments", "second moments"};
+  using OfShard = std::array<std::uint64_t, 3>;
+  std::optional<OfShard> own, copy;
+  int copy_of = -1;  // launch rank
+};
+
+// The shards that one rank really uses in an epoch.
+struct ShardRecord {
+  std::uint32_t epoch = 0;
+  int members = 0;
+  int position = 0;
+  ShardInfo own;                     // of the flat space
+  std::array<Index, 4> elements{};   // held for it: parameters, gradients, first and second moments
+  std::vector<ShardInfo> gradients;  // of the gradient space: its shard, its part of the head's share, the loss
+  int copy_of = -1;                  // position of the member whose copy is kept here
+  ShardInfo copy;
+};
+
 class Observer {
  public:
   virtual ~Observer() = default;
@@ -76,6 +110,10 @@ class Observer {
   virtual void ranges(int, std::int64_t, std::vector<RangeLogEntry>) {}
   // Without fp32 masters: of the last step on this rank's shard, how many updates there were and were lost in rounding.
   virtual void stagnation(int, std::int64_t, const kernels::Stagnation&) {}
+  // Records to hold against each other cost a digest of what they speak of; only who asks for them gets them.
+  virtual bool wants_replicas(int) { return false; }
+  virtual void replica(int, const ReplicaRecord&) {}
+  virtual void shards(int, const ShardRecord&) {}
 };
 
 }  // namespace seeksim::runtime

@@ -60,8 +60,18 @@ ShardInfo Partition::shard_in(int member, Index lo, Index hi) const {
   SEEKSIM_CHECK(hi <= trainable || lo >= trainable, "[%lld, %lld) holds both", static_cast<long long>(lo),
                 static_cast<long long>(hi));
   const std::vector<Index>& bounds = hi <= trainable ? bounds_ : frozen_;
-  const Index begin = std::clamp(bounds[member], lo, hi);
-  return {begin, std::clamp(bounds[member + 1], lo, hi) - begin};
+  const Index first = std::clamp(hi <= trainable ? begin(member) : frozen_[member], lo, hi);
+  return {first, std::clamp(bounds[member + 1], lo, hi) - first};
+}
+
+bool Partition::is_bound(const ParameterInfo& parameter, Index first) {
+  return first % parameter.slab % kBlock == 0 || first == parameter.size;
+}
+
+void Partition::plant(const PlantedBug& bug) {
+  if (members() < 2) return;
+  if (bug.is(Bug::gap_in_shards)) moved_ = std::min<Index>(1, shard(1).size);
+  if (bug.is(Bug::overlapping_shards) && bounds_[1] > 0) moved_ = bound_near(bounds_[1] - kBlock) - bounds_[1];
 }
 
 std::vector<ParameterPiece> Partition::pieces(ShardInfo shard) const {

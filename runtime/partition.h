@@ -32,7 +32,7 @@ class Partition {
   Partition(const Gpt2Parameters& parameters, int members);
 
   int members() const { return int(bounds_.size()) - 1; }
-  ShardInfo shard(int member) const { return {bounds_[member], bounds_[member + 1] - bounds_[member]}; }
+  ShardInfo shard(int member) const { return {begin(member), bounds_[member + 1] - begin(member)}; }
   // Of the frozen parameters, behind all trainable ones.
   ShardInfo frozen(int member) const { return {frozen_[member], frozen_[member + 1] - frozen_[member]}; }
   // What falls into [lo, hi) of the flat space, which holds trainable or frozen elements only.
@@ -46,12 +46,17 @@ class Partition {
   // Those in [lo, hi) of the gradient space, ascending in `own`, without empty ones.
   std::vector<OwnedRange> owned(int member, Index lo, Index hi) const;
 
+  // A planted bug: where the second shard begins.
+  void plant(const PlantedBug& bug);
+  static bool is_bound(const ParameterInfo& parameter, Index first);  // of the norm's blocks
+
   // The blocks of the norm, numbered through the trainable part.
   Index norm_blocks() const { return first_block_.back(); }
   Index norm_blocks_before(Index bound) const;  // of a shard's bound
   Index first_norm_block(Index trainable) const { return first_block_[trainable]; }
 
  private:
+  Index begin(int member) const { return bounds_[member] + (member == 1 ? moved_ : 0); }
   Index bound_near(Index target) const;
   using Row = std::vector<const ParameterInfo*>;
   const Row& row(Index element) const;
@@ -60,6 +65,7 @@ class Partition {
   const Gpt2Parameters& parameters_;
   std::vector<Index> bounds_, frozen_;  // members + 1
   std::vector<Index> first_block_;      // trainable parameters + 1
+  Index moved_ = 0;                     // the beginning of the second shard, by a planted bug
 };
 
 }  // namespace seeksim::runtime

@@ -108,6 +108,7 @@ struct TrainPlan {
   RecoveryPlan recovery;
   ProvenancePlan provenance;
   PlantedBug bug;
+  bool tagged_gradients = false;  // instead of gradients, sums of tags that tell which samples are in them
 };
 
 }  // namespace seeksim::runtime

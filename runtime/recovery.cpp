@@ -104,6 +104,17 @@ Decision decide(const RecoveryPlan& plan, const Agreement& agreement, const Diag
   return decision;
 }
 
+namespace {
+// Tensor, step and, where it is the whole tensor's on every member, size.
+std::int64_t meaning(const Op& op) {
+  std::uint64_t hash = std::uint64_t(op.step) + 1;
+  const auto mix = [&hash](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3ull; };
+  for (const char* c = op.tensor; *c != '\0'; ++c) mix(std::uint64_t(*c));
+  if (op.kind == OpKind::all_reduce || op.kind == OpKind::all_gather) mix(op.bytes);
+  return std::int64_t(hash);
+}
+}  // namespace
+
 Ballot Recovery::ballot(const SeamError& failure, const Trainer& trainer, TimeNs detected) const {
   Ballot ballot;
   ballot.ok = false;
@@ -122,6 +133,7 @@ Ballot Recovery::ballot(const SeamError& failure, const Trainer& trainer, TimeNs
   if (waiting.pending) {
     ballot.stuck_sequence = waiting.op.sequence;
     ballot.stuck_kind = waiting.op.kind;
+    ballot.stuck_meaning = meaning(waiting.op);
   }
   if (ballot.missing_peer < 0 && waiting.peer >= 0) {
     ballot.missing_peer = waiting.peer;

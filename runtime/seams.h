@@ -121,6 +121,7 @@ struct Piece {
   std::size_t lo = 0;
   std::size_t hi = 0;
   const PieceFate* fate = nullptr;
+  ElementType type = ElementType::bytes;
 };
 
 // A canonical sum over a tree of leaves (NUMERICS.md, F3): what one member brings, and where the root goes.
@@ -220,6 +221,7 @@ struct Ballot {
   std::uint64_t last_joined = 0;        // sequence of the last collective this rank entered
   std::uint64_t stuck_sequence = 0;     // sequence of the operation it could not finish; 0: none
   OpKind stuck_kind = OpKind::count_;
+  std::int64_t stuck_meaning = 0;  // a hash of what that operation is about; equal on all members
   std::int32_t missing_peer = -1;  // who it waited for, if it knows (for corrupt and mismatch: who sent it)
   bool missing_is_sender = false;
   TimeNs joined_ns = -1;  // when it entered the operation it could not finish; -1: unknown

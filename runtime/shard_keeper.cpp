@@ -80,6 +80,11 @@ ShardState ShardKeeper::make(int member, const Partition& partition, bool copy) 
   state.optimizer.emplace(rank_.device, plan_.definition.optimizer, partition.pieces(shard),
                           zero.stage == 3 ? zero.sub_group_elements : 0,
                           copy ? MemoryTag::peer_copies : MemoryTag::optimizer);
+  if (plan_.bug.is(Bug::full_optimizer_state) && !copy) {
+    const Index others = parameters_.trainable_size() - shard.size;
+    state.buffers.push_back(rank_.device.allocate(std::size_t(std::max<Index>(others, 1)) * 2 * sizeof(float),
+                                                  MemoryTag::optimizer, "moments of others"));
+  }
   return state;
 }
 
@@ -104,6 +109,7 @@ void ShardKeeper::make_layout(const std::vector<int>& members) {
   next_.members = members;
   const int n = int(members.size()), me = position_in(members);
   next_.partition = std::make_unique<Partition>(parameters_, n);
+  next_.partition->plant(plan_.bug);
   next_.own = std::make_unique<ShardState>(make(me, *next_.partition, false));
   if (copies_ && n > 1) {
     next_.copy = std::make_unique<ShardState>(make(kept_by(me, n), *next_.partition, true));

@@ -59,6 +59,9 @@ class ShardKeeper {
   const Partition& partition() const { return *partition_; }
   ShardState& own() { return *own_; }
   const ShardState& own() const { return *own_; }
+  const ShardState* copy() const { return copy_.get(); }                                // null: none is kept here
+  int copy_of() const { return kept_by(position_in(members_), int(members_.size())); }  // position
+  const std::vector<int>& members() const { return members_; }
   bool keeps_copies() const { return copies_ && members_.size() > 1; }
   // Sends the reduced gradients of the own shard to its copy. Enqueued.
   Op send_gradients(Communicator& comm, Queue& queue, std::int64_t step);

@@ -3,6 +3,7 @@
 #include "runtime/trainer.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "kernels/check.h"
 #include "kernels/digest.h"
@@ -47,11 +48,11 @@ void Trainer::train_step() {
   const std::vector<std::int64_t>& skip = plan_.definition.skip_steps;
   const bool wanted = std::find(skip.begin(), skip.end(), step_) == skip.end();
   const bool apply_it = vote("step", result.finite && wanted);
-  const double lr = learning_rate(plan_.definition.scheduler, plan_.definition.optimizer.lr,
-                                  keeper_ ? keeper_->own().optimizer->steps() : optimizer_->steps());
+  const double lr = rate();
   if (apply_it) apply(result, lr);
   commit(result, apply_it, lr);
   if (apply_it) publish(false);
+  report_replica();
 }
 
 // ---- before the commit point -------------------------------------------------------------------------------------
@@ -90,19 +91,38 @@ void Trainer::forward_backward(const SampleRange& samples, int micro_batch) {
     const Index end = i + 1 < nodes.size() ? kernels::first_leaf(nodes[i + 1]) : samples.end;
     blocks.push_back({first - samples.begin, end - first});
   }
+  const GradientEdit edit = gradient_edit(samples, micro_batch);
   if (buckets_) {  // gradients are sharded: each full bucket goes to its owners at once
     reducer_->begin_reduction(micro_batch);
     buckets_->begin(compute_, Index(blocks.size()));
-    model_->backward(compute_, weights, samples.size(), scale_.at_loss, blocks, *buckets_);
+    EditedSink edited(*buckets_, compute_, blocks, edit);
+    model_->backward(compute_, weights, samples.size(), scale_.at_loss, blocks,
+                     edit ? static_cast<GradientSink&>(edited) : *buckets_);
     reducer_->end_reduction();
   } else {
     std::vector<VecView<float>> out;
     for (const kernels::TreeNode node : nodes) out.push_back(tree_->open(node));
     NodeSink sink(out);
-    model_->backward(compute_, weights, samples.size(), scale_.at_loss, blocks, sink);
+    EditedSink edited(sink, compute_, blocks, edit);
+    model_->backward(compute_, weights, samples.size(), scale_.at_loss, blocks,
+                     edit ? static_cast<GradientSink&>(edited) : sink);
     for (const kernels::TreeNode node : nodes) tree_->close(compute_, node);
   }
   compute_.mute(false);
+}
+
+// What is done to the gradients of a micro-batch in a tagged run or by a planted bug; else nothing.
+GradientEdit Trainer::gradient_edit(const SampleRange& samples, int micro_batch) const {
+  GradientEdit edit;
+  edit.tagged = plan_.tagged_gradients;
+  edit.step = step_;
+  edit.first_sample = samples.begin;
+  const PlantedBug& bug = plan_.bug;
+  if (samples.size() == 0) return edit;
+  if (bug.is(Bug::sample_twice, rank_.id) && micro_batch == 0) edit.first_block_times = 2;
+  if (bug.is(Bug::sample_lost, rank_.id) && micro_batch == 0) edit.first_block_times = 0;
+  if (bug.is(Bug::wrong_weight, rank_.id)) edit.times = 1.0f / float(micro_batches_.size());
+  return edit;
 }
 
 // Of a step: true, all members have a finite gradient, apply it; false, skip it, everywhere. All members hear the same
@@ -149,6 +169,13 @@ void Trainer::stop_if_poisoned(const Agreement& agreement) const {
 
 // ---- after it ----------------------------------------------------------------------------------------------------
 
+double Trainer::rate() const {
+  const double lr = learning_rate(plan_.definition.scheduler, plan_.definition.optimizer.lr,
+                                  keeper_ ? keeper_->own().optimizer->steps() : optimizer_->steps());
+  const bool drifts = plan_.bug.is(Bug::drifting_lr, rank_.id) && step_ >= plan_.bug.step;
+  return drifts ? std::bit_cast<double>(std::bit_cast<std::uint64_t>(lr) ^ 1) : lr;
+}
+
 void Trainer::apply(const StepResult& result, double lr) {
   compute_.phase(Phase::optimizer);
   const float factor =
@@ -167,6 +194,7 @@ void Trainer::apply(const StepResult& result, double lr) {
 void Trainer::commit(const StepResult& result, bool applied, double lr) {
   // Only kernels are pending, so this ends; and it cannot be cut short by a revoke, as a wait could.
   host_after_all(rank_.device, Edge::update_applied, plan_.bug);
+  if (plan_.bug.is(Bug::drifting_replica, rank_.id) && !keeper_ && step_ == plan_.bug.step) drift();
   record_digests();
   const std::int64_t step = step_++;
   if (hand_out_gradients_) {
@@ -185,6 +213,8 @@ void Trainer::commit(const StepResult& result, bool applied, double lr) {
   if (applied && !plan_.definition.precision.master_weights) tell_stagnation();
   skips_ = next(skips_, SkipEvent{step, !applied, scaler_.scale(), result.nonfinite});
   scaler_.update(!applied);
+  committed_ = record;
+  published_ = !keeper_;
   observer_.step_committed(rank_.id, record);
 }
 
@@ -199,9 +229,12 @@ void Trainer::publish(bool new_world) {
     host_after(*comm_, published, gathered_->last_op(), Edge::persistent_published, plan_.bug);
     return;
   }
+  const bool stale = plan_.bug.is(Bug::stale_publish, rank_.id) && step_ > plan_.bug.step;
   const Index bucket = plan_.layout.zero.allgather_bucket_elements;
   for (Index lo = 0; lo < parameters_.trainable_size(); lo += bucket) {
-    const Index hi = std::min(lo + bucket, parameters_.trainable_size());
+    const bool short_one = plants(Bug::wrong_count);
+    const Index hi = std::min(lo + bucket, parameters_.trainable_size()) - (short_one ? 1 : 0);
+    const std::vector<std::byte> old = stale && lo == 0 ? copy_of_weights(hi) : std::vector<std::byte>();
     std::vector<ShardInfo> shards;
     for (int member = 0; member < comm_->size(); ++member) {
       const ShardInfo shard = keeper_->partition().shard_in(member, lo, hi);
@@ -215,7 +248,9 @@ void Trainer::publish(bool new_world) {
     op.site = SEEKSIM_SITE;
     op = comm_->all_gather(queue, op, flat_parameters().part(lo, hi - lo), shards);
     host_after(*comm_, queue.record(), op, Edge::parameters_published, plan_.bug);
+    restore_weights(old);
   }
+  if (plan_.bug.is(Bug::drifting_replica, rank_.id) && step_ > plan_.bug.step) drift();
 }
 
 // Of what this rank holds for good: all parameters, or its shard of each.
@@ -227,9 +262,11 @@ void Trainer::record_digests() {
   op.step = step_;
   op.site = SEEKSIM_SITE;
   if (!keeper_) {
+    replicated_.clear();
     for (const ParameterInfo& p : parameters_.all()) {
       op.tensor = p.name;
-      rank_.recorder.mix(op, digest_of(host_reads(SEEKSIM_SITE, weights_of(p))));
+      replicated_.emplace_back(p.name, digest_of(host_reads(SEEKSIM_SITE, weights_of(p))));
+      rank_.recorder.mix(op, replicated_.back().second);
     }
     return;
   }

@@ -11,6 +11,7 @@
 #include "runtime/communicator.h"
 #include "runtime/data.h"
 #include "runtime/edge.h"
+#include "runtime/edited_gradients.h"
 #include "runtime/gathered_weights.h"
 #include "runtime/gradient_reducer.h"
 #include "runtime/gradient_tree.h"
@@ -67,9 +68,11 @@ class Trainer {
   // A step (trainer.cpp).
   void fetch(const SampleRange& samples, int micro_batch);
   void forward_backward(const SampleRange& samples, int micro_batch);
+  GradientEdit gradient_edit(const SampleRange& samples, int micro_batch) const;
   void reduce_gradients();
   void reduce_everywhere();
   void reduce_to_owners();
+  std::vector<Bucket> planted_order(std::vector<Bucket> buckets) const;
   void add_tied_gradients();
   void hold_gradients();
   void measure_gradients();
@@ -86,6 +89,17 @@ class Trainer {
   void publish(bool new_world);
   void record_digests();
   void tell_stagnation();
+  double rate() const;
+  // Bugs of collectives happen before the first recovery only, so that a run can go on after it.
+  bool plants(Bug bug) const { return plan_.bug.is(bug, rank_.id) && comm_->epoch() == 0; }
+
+  // For those who hold ranks against each other, and planted bugs of replicas (trainer_records.cpp).
+  void report_replica();
+  void report_shards();
+  std::vector<std::pair<const char*, std::uint64_t>> replicated_digests() const;
+  void drift();
+  std::vector<std::byte> copy_of_weights(Index end) const;
+  void restore_weights(const std::vector<std::byte>& old);
 
   // Around the steps (trainer_world.cpp).
   void allocate();
@@ -155,6 +169,10 @@ class Trainer {
   std::int64_t step_ = 0;
   std::string poison_;  // what the last look found; told in the next vote
   bool poison_at_source_ = false;
+  StepRecord committed_;    // the last one
+  bool published_ = false;  // its parameters are with all who hold them
+  std::vector<std::pair<const char*, std::uint64_t>>
+      replicated_;  // digests of all parameters, where all are replicated
   bool hand_out_gradients_ = false;
   std::vector<float> handed_out_;  // reduced gradients, gathered for the observer
   BufferPtr hand_out_;  // where a tensor is gathered; a failure leaves it to be freed when nothing is pending

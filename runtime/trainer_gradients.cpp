@@ -37,7 +37,7 @@ void Trainer::reduce_to_owners() {
   if (!sharded(placement_.gradients)) {
     reducer_->begin_reduction(0);
     const std::vector<VecView<const float>> nodes = tree_->parts();
-    for (const Bucket& bucket : reducer_->buckets()) {
+    for (const Bucket& bucket : planted_order(reducer_->buckets())) {
       std::vector<VecView<const float>> parts;
       for (const VecView<const float>& node : nodes) parts.push_back(node.part(bucket.lo, bucket.hi - bucket.lo));
       reducer_->reduce(bucket, parts);
@@ -53,7 +53,23 @@ void Trainer::reduce_to_owners() {
   if (keeper_->keeps_copies()) keeper_->send_gradients(*comm_, queue, step_);
 }
 
+// The buckets in the order in which this rank reduces them: as they are, unless a bug is planted.
+std::vector<Bucket> Trainer::planted_order(std::vector<Bucket> buckets) const {
+  if (plants(Bug::skipped_collective)) buckets.erase(buckets.begin());
+  if (!plants(Bug::swapped_buckets)) return buckets;
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    for (std::size_t j = i + 1; j < buckets.size(); ++j) {
+      if (buckets[i].hi - buckets[i].lo != buckets[j].hi - buckets[j].lo) continue;
+      std::swap(buckets[i], buckets[j]);
+      return buckets;
+    }
+  }
+  return buckets;
+}
+
 void Trainer::reduce_everywhere() {
+  if (plants(Bug::skipped_collective)) return;
+  const Index n = parameters_.gradient_size() - (plants(Bug::wrong_count) ? 1 : 0);
   Op op;
   op.phase = Phase::grad_reduce;
   op.step = step_;
@@ -61,8 +77,7 @@ void Trainer::reduce_everywhere() {
   op.site = SEEKSIM_SITE;
   Queue& queue = rank_.device.communication_queue();
   const std::vector<VecView<const float>> parts = tree_->parts();
-  op = comm_->all_reduce(queue, op, ownership_, parts, scale_.at_root,
-                         vec<float>(*sums_, 0, parameters_.gradient_size()));
+  op = comm_->all_reduce(queue, op, ownership_, parts, scale_.at_root, vec<float>(*sums_, 0, n));
   host_after(*comm_, queue.record(), op, Edge::gradients_reduced, plan_.bug);
 }
 

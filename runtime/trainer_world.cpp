@@ -161,8 +161,10 @@ void Trainer::connect(std::uint32_t epoch, std::vector<int> members) {
   cut_ = {d.global_batch, comm_->size(), std::min<Index>(plan_.layout.micro_batch, d.global_batch),
           sharded(placement_.gradients)};
   if (keeper_) connect_shards();
+  if (keeper_) report_shards();
   connect_step();
   if (step_ > 0 || gathered_) publish(true);
+  published_ = step_ > 0;
 }
 
 // Shards where they belong in this world. Nothing is committed yet: from the initial weights. Else from those who hold
@@ -359,6 +361,13 @@ StateDigest Trainer::state() const {
   state.data_position = step_ * plan_.definition.global_batch;
   state.loss_scale = scaler_.scale();
   if (keeper_ && keeper_->laid_out()) state.optimizer_steps = keeper_->own().optimizer->steps();
+  // What is sharded is with others now; parameters that every rank holds can be told all the same.
+  if (keeper_ && weights_ && (published_ || step_ == 0)) {
+    for (const auto& [name, digest] : replicated_digests()) {
+      state.by_tensor.emplace_back(name, digest);
+      state.params = kernels::combine(state.params, digest);
+    }
+  }
   if (!optimizer_) return state;
   state.optimizer_steps = optimizer_->steps();
   for (const ParameterInfo& p : parameters_.all()) {

@@ -1,6 +1,8 @@
 // The life of an operation that is the same for exchanges and native sums, and the meeting places of communicators.
 #include "sim/activity.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -62,13 +64,41 @@ void SharedComm::give_back(Group& group) {
   live_.pop_back();
   ++group.generation;
   group.completions.clear();
-  group.summed = group.mismatched = false;
+  group.summed = group.mismatched = group.has_first = false;
   free_.push_back(&group);
 }
 
 void Group::leave(int position) {
   at[std::size_t(position)] = nullptr;
   if (--posted == 0) shared->give_back(*this);
+}
+
+std::string mismatch_text(const runtime::Op& a, const std::string& more_a, const runtime::Op& b,
+                          const std::string& more_b) {
+  return fmt::format("rank {} brought {}{} at {}, rank {} brought {}{} at {}", a.rank, describe(a), more_a, a.site,
+                     b.rank, describe(b), more_b, b.site);
+}
+
+bool same_meaning(const runtime::Op& a, const runtime::Op& b) {
+  return a.kind == b.kind && a.axis == b.axis && a.step == b.step && a.micro_batch == b.micro_batch &&
+         (a.tensor == b.tensor || std::strcmp(a.tensor, b.tensor) == 0);
+}
+
+bool Group::agrees(SimActivity& activity) {
+  if (!has_first) {
+    first = activity.op;
+    has_first = true;
+    return true;
+  }
+  TransportHub& hub = activity.owner->core().transport;
+  ++hub.compared;
+  if (same_meaning(first, activity.op)) return true;
+  const std::string why = mismatch_text(activity.op, "", first, "");
+  hub.mismatch(why);
+  activity.owner->fail(activity.comm, runtime::CommResult::invalid_usage, why);
+  SimActivity* other = at[std::size_t(shared->position(first.rank))];
+  if (other != nullptr && other != &activity) other->owner->fail(other->comm, runtime::CommResult::invalid_usage, why);
+  return false;
 }
 
 // ---- SimActivity -------------------------------------------------------------------------------------------------

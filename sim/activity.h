@@ -27,6 +27,8 @@ struct Group final : TimerTarget {
   std::uint64_t sequence = 0;
   std::uint32_t posted = 0;      // members whose operation is here: not matched in full, or summed and not over
   std::vector<SimActivity*> at;  // by position
+  runtime::Op first;             // as the first member brought it; the others are held against it
+  bool has_first = false;
 
   // Of a native sum, by position: what a member brings and where it wants the result. Gathered as the members come, one
   // after another in memory, so that the last one need not visit them all.
@@ -48,6 +50,8 @@ struct Group final : TimerTarget {
   Core* core = nullptr;
   std::uint64_t generation = 0;
 
+  // Whether an operation that has just come is the one that the first member brought. If not, both owners are told.
+  bool agrees(SimActivity& activity);
   void leave(int position);  // gone to be used again when it was the last
   std::span<const int> places_of(int node) const;
   bool live(const Timer& timer) override { return timer.arg == generation; }
@@ -128,6 +132,15 @@ class SimActivity : public runtime::Activity, public TimerTarget {
  private:
   void left(runtime::RecordState how);  // in the books
 };
+
+// Whether two members mean the same operation: kind, axis, step, micro-batch and tensor (their sequence numbers are
+// equal, or they would not meet).
+bool same_meaning(const runtime::Op& a, const runtime::Op& b);
+
+// "rank 1 brought reduce_scatter #7 ..., 'wte.weight' at gradient_reducer.cpp:146, rank 0 brought ..."; more: what else
+// differs.
+std::string mismatch_text(const runtime::Op& a, const std::string& more_a, const runtime::Op& b,
+                          const std::string& more_b);
 
 // Leaves in a range what an aborted operation leaves.
 void scribble_on(runtime::Buffer& buffer, std::size_t lo, std::size_t hi);

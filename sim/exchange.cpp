@@ -80,6 +80,7 @@ void Exchange::post() {
   mine = this;
   ++group_->posted;
   if (dies_ == DiesAt::in_flight) choose_last_sends();
+  if (!group_->agrees(*this)) return;
 
   for (std::size_t i = 0; i < pieces_.size() && group_ != nullptr; ++i) {
     PostedPiece& piece = at(i);
@@ -114,10 +115,14 @@ void Exchange::meet(PostedPiece& mine, Exchange& other) {
 }
 
 bool Exchange::agree_on(const PostedPiece& mine, Exchange& other, const PostedPiece& theirs) {
-  if (op.kind == other.op.kind && mine.bytes() == theirs.bytes()) [[likely]]
+  if (same_meaning(op, other.op) && mine.bytes() == theirs.bytes() && mine.piece.type == theirs.piece.type) [[likely]]
     return true;
-  const std::string why = fmt::format("rank {} brought {} with {} bytes, rank {} brought {} with {} bytes", op.rank,
-                                      name(op.kind), mine.bytes(), other.op.rank, name(other.op.kind), theirs.bytes());
+  const auto more = [](const PostedPiece& piece, int peer) {
+    return fmt::format(" with {} bytes of {} {} rank {}", piece.bytes(), name(piece.piece.type),
+                       piece.piece.send ? "to" : "from", peer);
+  };
+  const std::string why = mismatch_text(op, more(mine, other.op.rank), other.op, more(theirs, op.rank));
+  owner->core().transport.mismatch(why);
   owner->fail(comm, CommResult::invalid_usage, why);
   other.owner->fail(other.comm, CommResult::invalid_usage, why);
   return false;

@@ -33,6 +33,10 @@ bool NativeReduce::same_as(const SimActivity& activity) const {
   return out_.n == other.out_.n && leaves_ == other.leaves_ && factor_ == other.factor_;
 }
 
+std::string NativeReduce::what() const {
+  return fmt::format(", {} elements over {} leaves times {}", out_.n, leaves_, factor_);
+}
+
 void NativeReduce::post() {
   Core& core = owner->core();
   RankComm& held = owner->comm_at(comm);
@@ -44,7 +48,7 @@ void NativeReduce::post() {
   ++group_->posted;
   group_->shares.resize(group_->at.size());
   group_->shares[here] = {first_, rest_.empty() ? nullptr : &rest_, out_.get().data};
-  if (!compare_with_neighbours(here)) group_->mismatched = true;
+  if (!group_->agrees(*this) || !compare_with_neighbours(here)) group_->mismatched = true;
   if (group_->posted == group_->at.size() && !group_->mismatched) complete(*held.shared, *group_);
   if (core.transport.any_dead() && !group_->summed) look_for_dead_neighbours(here);
 }
@@ -66,8 +70,11 @@ bool NativeReduce::compare_with_neighbours(std::size_t here) {
   for (const std::size_t next : {here + 1 == size ? 0 : here + 1, here == 0 ? size - 1 : here - 1}) {
     SimActivity* other = group_->at[next];
     if (other == nullptr || other == this || same_as(*other)) continue;
-    const std::string why = fmt::format("rank {} brought {}, rank {} brought {}", op.rank, describe(op), other->op.rank,
-                                        describe(other->op));
+    const auto more = [](const SimActivity& of) {
+      return of.native ? static_cast<const NativeReduce&>(of).what() : std::string(", piece by piece");
+    };
+    const std::string why = mismatch_text(op, more(*this), other->op, more(*other));
+    owner->core().transport.mismatch(why);
     owner->fail(comm, CommResult::invalid_usage, why);
     other->owner->fail(other->comm, CommResult::invalid_usage, why);
     return false;

@@ -27,6 +27,7 @@ class NativeReduce final : public SimActivity {
   void look_for_dead_neighbours(std::size_t position);
   void complete(SharedComm& shared, Group& group);
   bool same_as(const SimActivity& activity) const;
+  std::string what() const;  // besides the Op
 
   kernels::TreePart first_;  // what this member brings: a part, seldom more
   std::vector<kernels::TreePart> rest_;

@@ -90,8 +90,9 @@ CommResult SimTransport::tree_all_reduce(runtime::Queue& queue, Comm comm, const
   if (state != CommResult::success || reduce.out.n == 0) return state;  // nothing to sum: no part in it
   NativeReduce& native = take(spare_natives_, [this]() -> NativeReduce& { return core_.transport.make_native(); });
   native.prepare(reduce);
+  // As Communicator sends it: each of its subtree roots to the shards' owners, then its own shard to all others.
   const std::uint64_t bytes = std::uint64_t(reduce.out.n) * sizeof(float), n = held->shared->members.size();
-  sent(op, 2 * bytes * (n - 1) / n);
+  sent(op, (reduce.parts.size() + 1) * (bytes * (n - 1) / n));
   if (rank_.device.watched()) {
     for (const runtime::TreeReduceSlice& part : reduce.parts) touched_.push_back(part.value.range());
     touched_.push_back(reduce.out.range());

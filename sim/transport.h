@@ -146,6 +146,13 @@ class TransportHub {
   std::uint64_t stale_count() const { return stale_count_; }
   std::uint32_t newest_epoch = 0;
 
+  // What members bring to one operation is compared always.
+  void mismatch(const std::string& why) {
+    if (mismatches.size() < kMismatchesKept) mismatches.push_back(why);
+  }
+  std::uint64_t compared = 0;           // how often one was held against another
+  std::vector<std::string> mismatches;  // the first few
+
   Random partial;                        // how much of a dying rank's exchange gets through
   std::vector<kernels::TreePart> parts;  // scratch of native sums
 
@@ -154,6 +161,7 @@ class TransportHub {
     bool inside = false;
     bool between = false;
   };
+  static constexpr std::size_t kMismatchesKept = 8;
   void finish(Rendezvous& meeting);
 
   Core& core_;

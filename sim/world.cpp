@@ -230,6 +230,8 @@ WorldResult World::Impl::collect() {
     out.races.insert(out.races.end(), races.begin(), races.end());
     out.accesses += rank->races->accesses();
   }
+  out.collectives_compared = core.transport.compared;
+  out.mismatches = core.transport.mismatches;
   out.switches = core.loop.switches();
   return out;
 }

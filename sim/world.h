@@ -71,10 +71,12 @@ struct WorldResult {
   std::vector<CommUse> comm;                    // indexed by OpKind
   std::vector<std::size_t> memory_peak_by_tag;  // max over ranks, indexed by MemoryTag
   std::size_t memory_peak = 0;
-  CommOverlap overlap;         // over all ranks
-  std::uint64_t switches = 0;  // fiber switches, for benches
-  std::vector<Race> races;     // where the plan asks for the race detector, by rank
-  std::uint64_t accesses = 0;  // that it looked at
+  CommOverlap overlap;                     // over all ranks
+  std::uint64_t collectives_compared = 0;  // what a member brought was held against what another one had brought
+  std::vector<std::string> mismatches;     // ... and was something else: the first few
+  std::uint64_t switches = 0;              // fiber switches, for benches
+  std::vector<Race> races;                 // where the plan asks for the race detector, by rank
+  std::uint64_t accesses = 0;              // that it looked at
 };
 
 class World {

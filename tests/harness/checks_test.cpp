@@ -7,6 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "harness/formulas.h"
+#include "runtime/partition.h"
 #include "tests/harness/support.h"
 
 namespace seeksim::harness {
@@ -29,11 +31,42 @@ faults::RuleStatus fired(std::uint64_t times) {
   return status;
 }
 
+// The small scenario's run with the memory and traffic that its formulas ask for.
+void as_the_formulas_say(RunRecord& r) {
+  for (const BudgetLine& line : memory_budget(small_scenario())) {
+    for (std::size_t tag = 0; tag < r.memory_peak_by_tag.size(); ++tag) {
+      if (name(runtime::MemoryTag(tag)) == line.name) r.memory_peak_by_tag[tag] = std::size_t(line.bytes);
+    }
+  }
+  for (const BudgetLine& line : traffic_budget(small_scenario(), 4, 4))
+    r.comm[std::size_t(runtime::op_kind(line.name))].bytes_sent_per_rank_max = std::uint64_t(line.bytes);
+}
+
+// Stage 1 on 4 ranks, as the runtime cuts it.
+void sharded(RunRecord& r) {
+  const runtime::Definition d = small_scenario().train.definition;
+  const runtime::Gpt2Parameters parameters(d.model, d.optimizer.decay_all);
+  const runtime::Partition partition(parameters, 4);
+  for (int rank = 0; rank < 4; ++rank) {
+    runtime::ShardRecord told;
+    told.members = 4;
+    told.position = rank;
+    told.own = partition.shard(rank);
+    told.elements.fill(told.own.size);
+    for (const runtime::OwnedRange& range : partition.owned(rank, 0, parameters.gradient_size()))
+      told.gradients.push_back({range.offset, range.size});
+    told.copy_of = (rank + 2) % 4;
+    told.copy = partition.shard(told.copy_of);
+    r.shards.push_back({rank, told});
+  }
+}
+
 struct Case {
   const char* check;
   bool ok;
   const char* detail;
   std::function<void(RunRecord&)> change;
+  std::optional<Conservation> conservation = std::nullopt;
 };
 
 const std::vector<Case>& cases() {
@@ -168,12 +201,103 @@ const std::vector<Case>& cases() {
          r.poison = {"memory that nobody wrote reached 'weights', element 5"};
        }},
       {"no_poison", false, "looked at nothing", [](RunRecord&) {}},
+      {"collectives_match", true, "12 times", [](RunRecord& r) { r.collectives_compared = 12; }},
+      {"collectives_match", false, "rank 1 brought",
+       [](RunRecord& r) {
+         r.collectives_compared = 12;
+         r.mismatches = {"rank 1 brought something else"};
+       }},
+      {"collectives_match", false, "waited in vain in all_reduce",
+       [](RunRecord& r) {
+         r.collectives_compared = 12;
+         r.recoveries = {recovery_naming({1})};
+         r.recoveries[0].op.kind = runtime::OpKind::all_reduce;
+       }},
+      {"collectives_match", false, "looked at nothing", [](RunRecord&) {}},
+      {"replicas_equal", true, "12 comparisons", [](RunRecord& r) { r.replica_comparisons = 12; }},
+      {"replicas_equal", false, "step 2: rank 3 and rank 0 differ in the learning rate",
+       [](RunRecord& r) {
+         r.replica_differences = {{2, 3, 0, "the learning rate: 1 and 2"}};
+       }},
+      {"replicas_equal", false, "looked at nothing", [](RunRecord&) {}},
+      {"partition", true, "owned once each", sharded},
+      {"partition", false, "have two owners: rank 0 and rank 1",
+       [](RunRecord& r) {
+         sharded(r);
+         r.shards[1].told.own.offset -= 8;
+       }},
+      {"partition", false, "have no owner",
+       [](RunRecord& r) {
+         sharded(r);
+         r.shards[1].told.own.offset += 8;
+       }},
+      {"partition", false, "shards of the gradients end at",
+       [](RunRecord& r) {
+         sharded(r);
+         r.shards[3].told.gradients.pop_back();
+       }},
+      {"partition", false, "cuts a norm block",
+       [](RunRecord& r) {
+         sharded(r);
+         r.shards[0].told.own.size += 8;
+         r.shards[1].told.own.offset += 8;
+         r.shards[1].told.own.size -= 8;
+       }},
+      {"partition", false, "rank 2 holds 7 elements",
+       [](RunRecord& r) {
+         sharded(r);
+         r.shards[2].told.elements[3] = 7;
+       }},
+      {"partition", false, "rank 1 keeps a copy of",
+       [](RunRecord& r) {
+         sharded(r);
+         r.shards[1].told.copy.size -= 1;
+       }},
+      {"partition", false, "some shards have a copy",
+       [](RunRecord& r) {
+         sharded(r);
+         r.shards[1].told.copy_of = -1;
+       }},
+      {"partition", false, "it would be lost with it",
+       [](RunRecord& r) {
+         sharded(r);
+         std::swap(r.shards[0].rank, r.shards[1].rank);
+         std::swap(r.shards[0].rank, r.shards[3].rank);
+       }},
+      {"partition", false, "looked at nothing",
+       [](RunRecord& r) {
+         sharded(r);
+         r.shards.pop_back();
+       }},
+      {"memory_formula", true, "optimizer", as_the_formulas_say},
+      {"memory_formula", false, "optimizer: 64 bytes instead of",
+       [](RunRecord& r) {
+         as_the_formulas_say(r);
+         r.memory_peak_by_tag[std::size_t(runtime::MemoryTag::optimizer)] = 64;
+       }},
+      {"memory_formula", false, "gathered: 64 bytes instead of at most 0",
+       [](RunRecord& r) {
+         as_the_formulas_say(r);
+         r.memory_peak_by_tag[std::size_t(runtime::MemoryTag::gathered)] = 64;
+       }},
+      {"memory_formula", false, "looked at nothing", [](RunRecord& r) { r.ranks[3].how = How::died; }},
+      {"traffic_formula", true, "all_reduce", as_the_formulas_say},
+      {"traffic_formula", false, "all_reduce: 0 bytes instead of",
+       [](RunRecord& r) {
+         as_the_formulas_say(r);
+         r.comm[std::size_t(runtime::OpKind::all_reduce)].bytes_sent_per_rank_max = 0;
+       }},
+      {"conservation", true, "100 elements of 2 steps", [](RunRecord&) {}, Conservation{2, 100, ""}},
+      {"conservation", false, "sample 3", [](RunRecord&) {}, Conservation{2, 100, "sample 3 is missing"}},
+      {"conservation", false, "looked at nothing", [](RunRecord&) {}, Conservation{}},
+      {"traffic_formula", false, "looked at nothing", [](RunRecord& r) { r.recoveries = {recovery_naming({2})}; }},
   };
   return all;
 }
 
 TEST(Checks, EachIsGreenAndRedWhereItShould) {
-  const Scenario scenario = small_scenario();
+  Scenario scenario = small_scenario();
+  scenario.faults.clear();  // in its runs made by hand nothing was injected
   const RunRecord good = good_run();
   const Golden golden = golden_for(good);
   std::set<std::string> green, red;
@@ -182,7 +306,7 @@ TEST(Checks, EachIsGreenAndRedWhereItShould) {
     ASSERT_EQ(read_check(Json(one.check), 4, spec).what, "") << one.check;
     RunRecord run = good;
     one.change(run);
-    const CheckResult result = judge(spec, {scenario, run, &golden, 5 * runtime::kSecond, {}});
+    const CheckResult result = judge(spec, {scenario, run, &golden, 5 * runtime::kSecond, {}, one.conservation});
     EXPECT_EQ(result.name, one.check);
     EXPECT_EQ(result.ok, one.ok) << one.check << ": " << result.detail;
     EXPECT_NE(result.detail.find(one.detail), std::string::npos)
@@ -228,6 +352,7 @@ struct Verdict {
   RunRecord run = good_run();
   Golden golden = golden_for(run);
   Verdict() {
+    run.collectives_compared = run.replica_comparisons = 1;
     run.faults = {fired(1)};
     run.recoveries = {recovery_naming({2})};
   }

@@ -1,0 +1,233 @@
+// P: trained parameters; F: frozen ones; H: elements of a tied head's use (0 otherwise), whose gradient travels apart;
+// N: ranks.
+#include "harness/formulas.h"
+
+#include <algorithm>
+#include <set>
+
+#include "runtime/communicator.h"
+#include "runtime/gpt2_parameters.h"
+
+namespace seeksim::harness {
+namespace {
+
+using runtime::Gpt2Parameters;
+using runtime::Index;
+using runtime::LayerPart;
+using runtime::MemoryTag;
+using runtime::OpKind;
+using runtime::ParameterInfo;
+
+constexpr double kFloat = sizeof(float);
+constexpr double kBlockBytes = kFloat * double(kernels::kBlock);
+
+struct Sizes {
+  explicit Sizes(const Scenario& scenario)
+      : plan(scenario.train),
+        parameters(plan.definition.model, plan.definition.optimizer.decay_all),
+        P(double(parameters.trainable_size())),
+        F(double(parameters.size()) - P),
+        H(parameters.shares_head() ? double(parameters.wte().size) : 0),
+        N(scenario.world.ranks()),
+        stage(plan.layout.zero.stage) {}
+
+  // Elements of [offset, offset + size) in the even share of a rank.
+  double share(int rank, double offset, double size) const {
+    const double first = offset < P ? 0 : P, all = offset < P ? P : F;  // frozen parameters are cut apart
+    const double begin = std::max(offset, first + rank * all / N);
+    const double end = std::min(offset + size, first + (rank + 1) * all / N);
+    return std::max(0.0, end - begin);
+  }
+  bool persists(const ParameterInfo& p) const { return p.size <= plan.layout.zero.persistence_threshold_elements; }
+  bool copies() const {
+    return stage >= 1 && N > 1 && plan.recovery.policy == runtime::RecoveryPolicy::rebuild_and_redo &&
+           plan.recovery.peer_copies;
+  }
+
+  const runtime::TrainPlan& plan;
+  Gpt2Parameters parameters;
+  double P, F, H;
+  int N, stage;
+};
+
+// The modules that stage 3 gathers, as lists of parameters that do not persist.
+std::vector<std::vector<const ParameterInfo*>> gathered_modules(const Sizes& s) {
+  std::vector<std::vector<const ParameterInfo*>> modules;
+  const auto add = [&](const std::vector<const ParameterInfo*>& all) {
+    std::vector<const ParameterInfo*> module;
+    for (const ParameterInfo* p : all) {
+      if (!s.persists(*p)) module.push_back(p);
+    }
+    modules.push_back(module);
+  };
+  add({&s.parameters.wte(), &s.parameters.wpe()});
+  for (int l = 0; l < s.plan.definition.model.layers; ++l) {
+    std::vector<const ParameterInfo*> layer;
+    for (int part = 0; part < int(LayerPart::count_); ++part) layer.push_back(&s.parameters.layer(l, LayerPart(part)));
+    add(layer);
+  }
+  std::vector<const ParameterInfo*> last = {&s.parameters.ln_f_weight(), &s.parameters.ln_f_bias(),
+                                            &s.parameters.head()};
+  if (s.parameters.logit_scale() != nullptr) last.push_back(s.parameters.logit_scale());
+  add(last);
+  return modules;
+}
+
+double persistent_elements(const Sizes& s) {
+  double all = 0;
+  for (const ParameterInfo& p : s.parameters.all()) all += s.persists(p) ? double(p.size) : 0;
+  return all;
+}
+
+// What is gathered at one time: the module in use, what is under way for the next ones, and what is kept for backward.
+// Space is used again by modules of the same size only, so each size counts by itself.
+double gathered_at_most(const Sizes& s) {
+  std::vector<double> modules;
+  double all = 0;
+  for (const auto& module : gathered_modules(s)) {
+    double size = 0;
+    for (const ParameterInfo* p : module) size += double(p->size);
+    modules.push_back(size);
+    all += size;
+  }
+  const runtime::ZeroPlan& zero = s.plan.layout.zero;
+  if (zero.max_reuse_distance > 0) return all;
+  double bound = 0;
+  for (const double size : std::set<double>(modules.begin(), modules.end())) {
+    if (size == 0) continue;
+    const double of_this_size = double(std::count(modules.begin(), modules.end(), size));
+    bound += size * std::min(of_this_size, 2 + double(zero.prefetch_elements) / size);
+  }
+  return std::min(bound, all);
+}
+
+runtime::StepCut cut_of(const Sizes& s) {
+  const Index leaves = s.plan.definition.global_batch;
+  return {leaves, s.N, std::min<Index>(s.plan.layout.micro_batch, leaves), s.stage >= 2};
+}
+
+// Subtree roots that a rank sends in a step.
+double roots(const Sizes& s, int rank) {
+  const runtime::StepCut cut = cut_of(s);
+  double count = 0;
+  for (int k = 0; k < cut.count(); ++k) {
+    const runtime::SampleRange samples = cut.samples(k, rank);
+    count += double(kernels::cover(samples.begin, samples.end, cut.leaves).size());
+  }
+  return count;
+}
+
+template <class Of>
+double most(const Sizes& s, Of of_rank) {
+  double largest = 0;
+  for (int rank = 0; rank < s.N; ++rank) largest = std::max(largest, double(of_rank(rank)));
+  return largest;
+}
+
+}  // namespace
+
+std::vector<BudgetLine> memory_budget(const Scenario& scenario) {
+  const Sizes s(scenario);
+  const double N = s.N;
+  std::vector<BudgetLine> lines;
+  const auto tag = [&](MemoryTag of, double bytes, double blocks, const char* formula) -> BudgetLine& {
+    lines.push_back({std::string(name(of)), bytes, blocks * kBlockBytes, false, formula});
+    return lines.back();
+  };
+  if (s.stage >= 3)
+    tag(MemoryTag::parameters, kFloat * ((s.P + s.F) / N + persistent_elements(s)), s.F > 0 ? 2 : 1,
+        "4(P + F)/N and those that stay gathered");
+  else
+    tag(MemoryTag::parameters, kFloat * (s.P + s.F), 0, "4(P + F)");
+  if (s.stage >= 2)
+    tag(MemoryTag::gradients, kFloat * s.P / N, 1, "4P/N");
+  else
+    tag(MemoryTag::gradients, kFloat * (s.P + s.H + 1), 0, "4(P + tied head's use + loss)");
+  if (s.stage >= 1)
+    tag(MemoryTag::optimizer, 2 * kFloat * s.P / N, 2, "8P/N");
+  else
+    tag(MemoryTag::optimizer, 2 * kFloat * s.P, 0, "8P");
+  tag(MemoryTag::peer_copies, s.copies() ? kFloat * (4 * s.P + (s.stage >= 3 ? s.F : 0)) / N : 0, s.copies() ? 5 : 0,
+      "16P/N (and 4F/N at stage 3) where copies are kept");
+  const double gathered = s.stage >= 3 ? kFloat * gathered_at_most(s) : 0;
+  tag(MemoryTag::gathered, gathered, 0, "modules in use and ahead").at_most = true;
+  return lines;
+}
+
+std::vector<BudgetLine> traffic_budget(const Scenario& scenario, std::int64_t steps, std::int64_t applied) {
+  const Sizes s(scenario);
+  const double others = s.N - 1, share = (s.N - 1) / double(s.N), G = s.P + s.H + 1;
+  const double roots_max = most(s, [&](int rank) { return roots(s, rank); });
+  std::vector<BudgetLine> lines;
+  const auto kind = [&](const char* of, double elements, double blocks, const char* formula) {
+    lines.push_back({of, kFloat * elements, kBlockBytes * blocks, false, formula});
+  };
+  if (s.stage == 0) {
+    kind("all_reduce", double(steps) * (roots_max + 1) * G * share, double(steps) * (roots_max + 1) * s.N,
+         "(roots + 1)(P + H)(N-1)/N a step");
+    return lines;
+  }
+  const double reduced =
+      most(s, [&](int rank) { return roots(s, rank) * (s.P - s.share(rank, 0, s.P) + s.H - s.share(rank, 0, s.H)); });
+  kind("reduce_scatter", double(steps) * reduced, double(steps) * roots_max * 2,
+       "roots x (P(N-1)/N + what it does not own of H) a step");
+  if (s.copies()) kind("peer_copy", double(steps) * s.P / s.N, double(steps), "P/N a step");
+  if (s.stage < 3) {
+    kind("publish", double(applied) * s.P * share, double(applied) * others, "P(N-1)/N a step");
+  } else {
+    const auto kept = [&](bool frozen) {
+      return most(s, [&](int rank) {
+        double own = 0;
+        for (const ParameterInfo& p : s.parameters.all()) {
+          if (s.persists(p) && p.frozen == frozen) own += s.share(rank, double(p.offset), double(p.size));
+        }
+        return own;
+      });
+    };
+    const double trained = kept(false), frozen = kept(true), times = double(applied + 1);
+    kind("publish", (times * trained + frozen) * others, (times * (trained > 0) + (frozen > 0)) * others,
+         "what stays gathered, (N-1)/N of it a step and once before (frozen: once)");
+    const double module_uses = most(s, [&](int rank) {
+      double own = 0;
+      for (const auto& module : gathered_modules(s)) {
+        for (const ParameterInfo* p : module) own += s.share(rank, double(p->offset), double(p->size));
+      }
+      return own;
+    });
+    const double passes = double(steps) * cut_of(s).count() * 2;
+    kind("param_gather", passes * module_uses * others, passes * others * (s.parameters.tied() ? 2 : 1),
+         "2P(N-1)/N a micro-step (a tied head gathers wte twice)");
+    lines.back().at_most = s.plan.layout.zero.max_reuse_distance > 0;
+  }
+  return lines;
+}
+
+const char* what_is(MemoryTag tag) {
+  switch (tag) {
+    case MemoryTag::parameters:
+      return "fp32 parameters: all, or (stage 3) this rank's shard and what stays gathered";
+    case MemoryTag::gradients:
+      return "reduced gradients: all with the tied head's share and the loss, or (stages 2 and 3) this rank's shard";
+    case MemoryTag::optimizer:
+      return "Adam's two moments: of all parameters, or (stages 1 to 3) of this rank's shard";
+    case MemoryTag::activations:
+      return "what forward keeps for backward, of one micro-batch";
+    case MemoryTag::partial_sums:
+      return "nodes of the canonical gradient tree that wait for their siblings";
+    case MemoryTag::communication:
+      return "gradient buckets, and the slots in which other ranks' subtree roots arrive";
+    case MemoryTag::data:
+      return "tokens and targets of one micro-batch";
+    case MemoryTag::scratch:
+      return "norms, counts and what one operation needs while it runs";
+    case MemoryTag::gathered:
+      return "parameters of others while their module is used, and those gathered ahead (stage 3)";
+    case MemoryTag::peer_copies:
+      return "a copy of another rank's shard of everything, for recovery (stages 1 to 3)";
+    case MemoryTag::count_:
+      break;
+  }
+  return "";
+}
+
+}  // namespace seeksim::harness

@@ -1,0 +1,229 @@
+// Each judge says first what it does when there was nothing to look at.
+#include "harness/oracles.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "harness/formulas.h"
+#include "runtime/gpt2_parameters.h"
+#include "runtime/partition.h"
+
+namespace seeksim::harness {
+namespace {
+
+using How = RankRecord::How;
+using runtime::Gpt2Parameters;
+using runtime::Index;
+using runtime::ShardInfo;
+
+bool sharded(const Evidence& e) { return e.scenario.train.layout.zero.stage > 0; }
+
+bool several_finished(const Evidence& e) {
+  return !e.run.steps.empty() && std::count_if(e.run.ranks.begin(), e.run.ranks.end(),
+                                               [](const RankRecord& rank) { return rank.how == How::finished; }) > 1;
+}
+
+std::string text(ShardInfo shard) { return fmt::format("[{}, {})", shard.offset, shard.offset + shard.size); }
+
+// ---- partition -----------------------------------------------------------------------------------------------------
+
+// Ranges of one space, with the rank that owns them: why they do not make it up exactly once; empty: they do.
+std::string not_a_partition(std::vector<std::pair<ShardInfo, int>> ranges, Index size, const char* space) {
+  std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.first.offset < b.first.offset; });
+  Index end = 0;
+  int before = -1;
+  for (const auto& [range, rank] : ranges) {
+    if (range.size == 0) continue;
+    if (range.offset < end) {
+      return fmt::format("elements {} of the {} have two owners: rank {} and rank {}",
+                         text({range.offset, std::min(end, range.offset + range.size) - range.offset}), space, before,
+                         rank);
+    }
+    if (range.offset > end)
+      return fmt::format("elements {} of the {} have no owner", text({end, range.offset - end}), space);
+    end = range.offset + range.size;
+    before = rank;
+  }
+  if (end != size) return fmt::format("shards of the {} end at {}, and there are {} elements", space, end, size);
+  return "";
+}
+
+std::string off_the_blocks(const Gpt2Parameters& parameters, const TrueShards& shards) {
+  for (const Index bound : {shards.told.own.offset, shards.told.own.offset + shards.told.own.size}) {
+    for (const runtime::ParameterInfo* p : parameters.trainable()) {
+      if (bound < p->offset || bound >= p->offset + p->size) continue;
+      if (runtime::Partition::is_bound(*p, bound - p->offset)) continue;
+      return fmt::format("the shard of rank {} {} cuts a norm block of {}", shards.rank, text(shards.told.own),
+                         p->name);
+    }
+  }
+  return "";
+}
+
+// What one rank says of itself.
+std::string not_consistent(const Gpt2Parameters& parameters, const TrueShards& shards) {
+  for (const Index elements : shards.told.elements) {
+    if (elements == shards.told.own.size) continue;
+    return fmt::format("rank {} holds {} elements for its shard {}", shards.rank, elements, text(shards.told.own));
+  }
+  Index owned = 0;
+  for (const ShardInfo& range : shards.told.gradients) owned += range.size;
+  const Index own_end = shards.told.own.offset + shards.told.own.size;
+  const Index head = parameters.shares_head()
+                         ? std::max<Index>(0, std::min(own_end, parameters.wte().size) -
+                                                  std::min(shards.told.own.offset, parameters.wte().size))
+                         : 0;
+  const Index loss = shards.told.position + 1 == shards.told.members ? 1 : 0;
+  if (owned == shards.told.own.size + head + loss) return "";
+  return fmt::format(
+      "rank {} owns {} gradients: {} of its shard, {} of the head's share and {} of the loss are its own", shards.rank,
+      owned, shards.told.own.size, head, loss);
+}
+
+std::string copies_differ(const Evidence& e, const std::vector<const TrueShards*>& members) {
+  std::vector<int> copies(members.size());
+  for (const TrueShards* keeper : members) {
+    const int of = keeper->told.copy_of;
+    if (of < 0) continue;
+    const TrueShards* owner = members[std::size_t(of)];
+    ++copies[std::size_t(of)];
+    if (!(owner->told.own == keeper->told.copy)) {
+      return fmt::format("rank {} keeps a copy of {}, and rank {} owns {}", keeper->rank, text(keeper->told.copy),
+                         owner->rank, text(owner->told.own));
+    }
+    const std::vector<int> nodes = node_of(e.scenario.world);
+    const bool all_here = members.size() == nodes.size() && e.scenario.world.nodes > 1;
+    if (owner == keeper || (all_here && nodes[std::size_t(owner->rank)] == nodes[std::size_t(keeper->rank)]))
+      return fmt::format("the copy of rank {}'s shard is on rank {}: it would be lost with it", owner->rank,
+                         keeper->rank);
+  }
+  const auto [least, most] = std::minmax_element(copies.begin(), copies.end());
+  if (*most > 1 || *least != *most) return "some shards have a copy and others have none, or two";
+  return "";
+}
+
+// ---- budgets -------------------------------------------------------------------------------------------------------
+
+Finding against(const std::vector<BudgetLine>& budget, const std::map<std::string, double>& measured) {
+  std::string held;
+  for (const BudgetLine& line : budget) {
+    const auto it = measured.find(line.name);
+    const double bytes = it == measured.end() ? 0 : it->second;
+    const bool over = bytes > line.bytes + line.slack, under = !line.at_most && bytes < line.bytes - line.slack;
+    if (over || under) {
+      return bad(fmt::format("{}: {:.0f} bytes instead of {}{:.0f} ({}; {:.0f} are granted for blocks)", line.name,
+                             bytes, line.at_most ? "at most " : "", line.bytes, line.formula, line.slack));
+    }
+    if (bytes > 0) held += fmt::format("{}{} {:.0f} = {}", held.empty() ? "" : "; ", line.name, bytes, line.formula);
+  }
+  return good(held.empty() ? "nothing is needed, and nothing was used" : held);
+}
+
+// Why formulas do not apply to this run.
+std::string no_budget(const Evidence& e) {
+  if (e.run.ranks.empty() || e.run.end != sim::WorldEnd::finished) return "the run did not finish";
+  for (const RankRecord& rank : e.run.ranks) {
+    if (rank.how != How::finished) return "not every rank finished";
+  }
+  return "";
+}
+
+}  // namespace
+
+Finding collectives_match(const Evidence& e, const std::string&) {
+  if (!e.run.mismatches.empty()) return bad(e.run.mismatches.front());
+  // Without a fault nobody may wait in vain either: somebody left a collective out.
+  for (const Recovery& r : e.run.recoveries) {
+    const bool in_vain = r.error == runtime::ErrorKind::timeout && is_collective(r.op.kind);
+    if (e.scenario.faults.empty() && in_vain) {
+      return bad(fmt::format("rank {} waited in vain in {} at {}: {}", r.first_rank, describe(r.op), r.op.site,
+                             r.diagnosis.text));
+    }
+  }
+  if (e.run.collectives_compared == 0) return blind("no two ranks met in a collective");
+  return good(fmt::format("{} times what a rank brought was what another had brought", e.run.collectives_compared));
+}
+
+Finding replicas_equal(const Evidence& e, const std::string&) {
+  if (!e.run.replica_differences.empty()) {
+    const ReplicaDifference& d = e.run.replica_differences.front();
+    return bad(fmt::format("step {}: rank {} and rank {} differ in {}", d.step, d.rank, d.other, d.what));
+  }
+  if (e.run.replica_comparisons == 0) return blind("no two ranks told of the same step");
+  return good(
+      fmt::format("{} comparisons of parameters, copies, rates, counters and positions", e.run.replica_comparisons));
+}
+
+Finding partition(const Evidence& e, const std::string&) {
+  if (e.run.shards.empty()) return blind("nothing is sharded");
+  const runtime::Definition& d = e.scenario.train.definition;
+  const Gpt2Parameters parameters(d.model, d.optimizer.decay_all);
+  std::map<std::uint32_t, std::vector<const TrueShards*>> epochs;
+  for (const TrueShards& shards : e.run.shards) epochs[shards.told.epoch].push_back(&shards);
+  std::size_t whole = 0;
+  for (auto& [epoch, members] : epochs) {
+    // Where a member was lost before it told, there is nothing to judge.
+    if (int(members.size()) != members.front()->told.members) continue;
+    std::sort(members.begin(), members.end(),
+              [](const TrueShards* a, const TrueShards* b) { return a->told.position < b->told.position; });
+    ++whole;
+    std::vector<std::pair<ShardInfo, int>> own, gradients;
+    std::string wrong;
+    for (const TrueShards* shards : members) {
+      own.emplace_back(shards->told.own, shards->rank);
+      for (const ShardInfo& range : shards->told.gradients) gradients.emplace_back(range, shards->rank);
+    }
+    wrong = not_a_partition(std::move(own), parameters.trainable_size(), "parameters");
+    if (wrong.empty()) wrong = not_a_partition(std::move(gradients), parameters.gradient_size(), "gradients");
+    for (const TrueShards* shards : members) {
+      if (wrong.empty()) wrong = off_the_blocks(parameters, *shards);
+      if (wrong.empty()) wrong = not_consistent(parameters, *shards);
+    }
+    if (wrong.empty()) wrong = copies_differ(e, members);
+    if (!wrong.empty()) return bad(fmt::format("epoch {}: {}", epoch, wrong));
+  }
+  if (whole == 0) return blind("in no epoch did all members tell of their shards");
+  return good(fmt::format("{} element{} owned once each, in {} epoch{}", parameters.trainable_size(),
+                          parameters.trainable_size() == 1 ? "" : "s", whole, whole == 1 ? "" : "s"));
+}
+
+Finding memory_formula(const Evidence& e, const std::string&) {
+  if (const std::string why = no_budget(e); !why.empty()) return blind(why);
+  std::map<std::string, double> peaks;
+  for (std::size_t tag = 0; tag < e.run.memory_peak_by_tag.size(); ++tag)
+    peaks[std::string(name(runtime::MemoryTag(tag)))] = double(e.run.memory_peak_by_tag[tag]);
+  return against(memory_budget(e.scenario), peaks);
+}
+
+Finding traffic_formula(const Evidence& e, const std::string&) {
+  if (const std::string why = no_budget(e); !why.empty()) return blind(why);
+  if (!e.run.recoveries.empty()) return blind("what was sent again after a failure has no formula");
+  std::map<std::string, double> sent;
+  for (std::size_t kind = 0; kind < e.run.comm.size(); ++kind)
+    sent[std::string(name(runtime::OpKind(kind)))] = double(e.run.comm[kind].bytes_sent_per_rank_max);
+  if (!sharded(e)) sent["all_reduce"] += sent["all_gather"];  // its second half, where it travels message by message
+  std::int64_t applied = 0;
+  for (const runtime::StepRecord& step : e.run.steps) applied += step.skipped ? 0 : 1;
+  return against(traffic_budget(e.scenario, std::int64_t(e.run.steps.size()), applied), sent);
+}
+
+Finding conservation(const Evidence& e, const std::string&) {
+  if (!e.conservation || e.conservation->elements == 0) return blind("no gradients were tagged");
+  if (!e.conservation->wrong.empty()) return bad(e.conservation->wrong);
+  return good(fmt::format("{} elements of {} step{}, each the sum of all samples", e.conservation->elements,
+                          e.conservation->steps, e.conservation->steps == 1 ? "" : "s"));
+}
+
+std::vector<const char*> always_made(const Evidence& e) {
+  std::vector<const char*> names;
+  const bool several = several_finished(e);
+  if (several || !e.run.mismatches.empty() || e.run.collectives_compared > 0) names.push_back("collectives_match");
+  if (several || !e.run.replica_differences.empty()) names.push_back("replicas_equal");
+  if (!e.run.shards.empty() || (several && sharded(e))) names.push_back("partition");
+  return names;
+}
+
+}  // namespace seeksim::harness

@@ -1,0 +1,24 @@
+// The checks that look inside a distributed step: do ranks take part in the same collectives, hold the same replicas,
+// own every element once, and need the memory and traffic that ZeRO promises. Rows of checks.cpp; each has a planted
+// bug (runtime/bug.h) that turns it red.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "harness/checks.h"
+#include "harness/finding.h"
+
+namespace seeksim::harness {
+
+Finding collectives_match(const Evidence& evidence, const std::string& argument);
+Finding replicas_equal(const Evidence& evidence, const std::string& argument);
+Finding partition(const Evidence& evidence, const std::string& argument);
+Finding memory_formula(const Evidence& evidence, const std::string& argument);
+Finding traffic_formula(const Evidence& evidence, const std::string& argument);
+Finding conservation(const Evidence& evidence, const std::string& argument);
+
+// Those that are judged in this run without being asked for.
+std::vector<const char*> always_made(const Evidence& evidence);
+
+}  // namespace seeksim::harness

@@ -1,0 +1,102 @@
+// What a rank tells of itself so that others can be held against it: the shards that it uses, and after each step
+// digests of all that should be equal somewhere else. Also the planted bugs of replicas, which are edits of memory.
+#include <algorithm>
+#include <cstddef>
+
+#include "runtime/trainer.h"
+#include "runtime/typed_ops.h"
+
+namespace seeksim::runtime {
+
+void Trainer::report_shards() {
+  const Partition& partition = keeper_->partition();
+  const ShardState& own = keeper_->own();
+  const int me = comm_->position();
+  ShardRecord record;
+  record.epoch = comm_->epoch();
+  record.members = comm_->size();
+  record.position = me;
+  record.own = own.shard;
+  record.elements = {own.parameters.n, own.gradients.n, own.optimizer->first_moments().n,
+                     own.optimizer->second_moments().n};
+  for (const OwnedRange& range : partition.owned(me, 0, parameters_.gradient_size())) {
+    record.gradients.push_back({range.offset, range.size});
+  }
+  if (const ShardState* copy = keeper_->copy()) {
+    record.copy_of = keeper_->copy_of();
+    record.copy = copy->shard;
+  }
+  observer_.shards(rank_.id, record);
+}
+
+std::vector<std::pair<const char*, std::uint64_t>> Trainer::replicated_digests() const {
+  std::vector<std::pair<const char*, std::uint64_t>> digests;
+  for (const ParameterInfo& p : parameters_.all()) {
+    digests.emplace_back(p.name, digest_of(host_reads(SEEKSIM_SITE, flat_parameters().part(p.offset, p.size))));
+  }
+  return digests;
+}
+
+// Nothing is pending now: the update was drained, and publish waited for.
+void Trainer::report_replica() {
+  published_ = true;
+  if (!observer_.wants_replicas(rank_.id)) return;
+  ReplicaRecord record;
+  record.step = step_ - 1;
+  record.epoch = comm_->epoch();
+  record.training_seed = plan_.definition.training_seed;
+  record.lr = committed_.lr;
+  record.loss_scale = committed_.loss_scale;
+  record.data_position = step_ * plan_.definition.global_batch;
+  if (!keeper_) {
+    record.optimizer_steps = optimizer_->steps();
+    record.parameters = replicated_;
+    observer_.replica(rank_.id, record);
+    return;
+  }
+  record.optimizer_steps = keeper_->own().optimizer->steps();
+  if (weights_) record.parameters = replicated_digests();
+  if (gathered_ && gathered_->persistent() != nullptr) {
+    Buffer* buffer = gathered_->persistent();
+    const AnyVec all(buffer, 0, Index(buffer->bytes / size_of(compute_type())), compute_type());
+    record.parameters.emplace_back("persistent parameters", digest_of(host_reads(SEEKSIM_SITE, all)));
+  }
+  if (const ShardState* copy = keeper_->copy()) {
+    const auto digests_of = [this](const ShardState& state) {
+      const auto digest = [this](AnyVec values) { return digest_of(host_reads(SEEKSIM_SITE, values)); };
+      return ReplicaRecord::OfShard{digest(state.weights()), digest(state.optimizer->first_moments()),
+                                    digest(state.optimizer->second_moments())};
+    };
+    record.own = digests_of(keeper_->own());
+    record.copy = digests_of(*copy);
+    record.copy_of = keeper_->members()[keeper_->copy_of()];
+  }
+  observer_.replica(rank_.id, record);
+}
+
+// ---- planted bugs ------------------------------------------------------------------------------------------------
+
+// The last bit of one parameter that this rank holds and, where parameters have owners, does not own.
+void Trainer::drift() {
+  const bool owns_first = keeper_ && keeper_->own().shard.offset == 0 && keeper_->own().shard.size > 0;
+  const Index at = owns_first ? parameters_.trainable_size() - 1 : 0;
+  std::byte& low = weights_->data[flat_parameters().part(at, 1).range(true).lo];
+  low ^= std::byte{1};
+}
+
+std::vector<std::byte> Trainer::copy_of_weights(Index end) const {
+  const std::byte* const all = weights_->data;
+  return {all, all + flat_parameters().part(0, end).bytes()};
+}
+
+// Old values from the front of the flat space, except what this rank owns.
+void Trainer::restore_weights(const std::vector<std::byte>& old) {
+  if (old.empty()) return;
+  const ShardInfo shard = keeper_ ? keeper_->own().shard : ShardInfo{};
+  const Range own = flat_parameters().part(shard.offset, shard.size).range(true);
+  for (std::size_t i = 0; i < old.size(); ++i) {
+    if (i < own.lo || i >= own.hi) weights_->data[i] = old[i];
+  }
+}
+
+}  // namespace seeksim::runtime
