@@ -59,19 +59,25 @@ bool names(const std::string& wanted, const CheckResult& check) {
 struct Tally {
   std::vector<std::string> red;         // checks that failed
   std::vector<std::string> unexpected;  // ... that the expectation does not name
-  bool named_is_red = false;
+  std::vector<std::string> holding;     // checks that the expectation names, and that did not fail
 };
 
 Tally tally(const Judgement& j, const Expect& expect) {
   Tally t;
+  const std::vector<std::string> wanted =
+      expect.what == Expect::What::check_fails ? expect.names() : std::vector<std::string>();
+  std::vector<bool> seen(wanted.size());
   for (const CheckResult& check : j.checks) {
     if (check.ok) continue;
     t.red.push_back(check.name);
-    if (expect.what == Expect::What::check_fails && names(expect.argument, check)) {
-      t.named_is_red = true;
-    } else {
-      t.unexpected.push_back(check.name);
+    bool named = false;
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      if (names(wanted[i], check)) named = seen[i] = true;
     }
+    if (!named) t.unexpected.push_back(check.name);
+  }
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (!seen[i]) t.holding.push_back(wanted[i]);
   }
   return t;
 }
@@ -143,8 +149,8 @@ Judgement judge(const Evidence& e) {
     } else {
       conclude(j, ExitStatus::check_failed, "fail", fmt::format("red: {}", listed(t.red)));
     }
-  } else if (!t.named_is_red) {
-    conclude(j, ExitStatus::check_failed, "fail", fmt::format("{} was expected to fail, and holds", expect.argument));
+  } else if (!t.holding.empty()) {
+    conclude(j, ExitStatus::check_failed, "fail", fmt::format("{} was expected to fail, and holds", listed(t.holding)));
   } else if (!t.unexpected.empty()) {
     conclude(j, ExitStatus::check_failed, "fail",
              fmt::format("{} failed as expected, but so did: {}", expect.argument, listed(t.unexpected)));

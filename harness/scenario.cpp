@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <sstream>
 #include <stdexcept>
 
 #include "harness/checks.h"
@@ -282,12 +283,19 @@ void read_expect(const Reader& top, Scenario& scenario) {
   const Reader inner = top.child("expect");
   if (inner.has("stops")) scenario.expect = {Expect::What::stops, inner.text("stops")};
   if (!inner.has("check_fails")) return;
-  scenario.expect = {Expect::What::check_fails, inner.text("check_fails")};
-  std::vector<std::string> named = {"finished", "faults_fired", "no_races", "no_poison"};  // always judged
+  const Json* wanted = inner.find("check_fails");
+  std::vector<std::string> all;
+  if (wanted->is_string()) all.push_back(wanted->get<std::string>());
+  if (wanted->is_array()) {
+    for (const Json& name : *wanted) all.push_back(name.is_string() ? name.get<std::string>() : "");
+  }
+  scenario.expect = {Expect::What::check_fails, fmt::format("{}", fmt::join(all, " "))};
+  std::vector<std::string> named = {"finished",          "faults_fired",   "no_races", "no_poison",
+                                    "collectives_match", "replicas_equal", "partition"};  // always judged
   for (const CheckSpec& check : scenario.checks) named.insert(named.end(), {check.text(), check.name});
-  if (std::find(named.begin(), named.end(), scenario.expect.argument) == named.end()) {
-    inner.problem("check_fails", fmt::format("no check {} is made here", in_quotes(scenario.expect.argument)),
-                  did_you_mean(scenario.expect.argument, named));
+  for (const std::string& name : all) {
+    if (std::find(named.begin(), named.end(), name) != named.end()) continue;
+    inner.problem("check_fails", fmt::format("no check {} is made here", in_quotes(name)), did_you_mean(name, named));
   }
 }
 
@@ -430,6 +438,13 @@ Scenario load_scenario(const std::string& file, const LoadOptions& options) {
 
 Scenario load_scenario_text(std::string_view text, const std::string& file, const LoadOptions& options) {
   return load(Document::from_text(text, file, all_sets(options)), options);
+}
+
+std::vector<std::string> Expect::names() const {
+  std::vector<std::string> all;
+  std::istringstream words(argument);
+  for (std::string word; words >> word;) all.push_back(word);
+  return all;
 }
 
 Scenario one_rank(const Scenario& scenario) {

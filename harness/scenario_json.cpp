@@ -60,7 +60,10 @@ Json recovery_json(const runtime::RecoveryPlan& r) {
 }
 
 Json expect_json(const Expect& expect) {
-  if (expect.what == Expect::What::check_fails) return {{"check_fails", expect.argument}};
+  if (expect.what == Expect::What::check_fails) {
+    const std::vector<std::string> names = expect.names();
+    return {{"check_fails", names.size() == 1 ? Json(names.front()) : Json(names)}};
+  }
   if (expect.what == Expect::What::stops) return {{"stops", expect.argument}};
   return "pass";
 }

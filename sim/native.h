@@ -18,6 +18,7 @@ class NativeReduce final : public SimActivity {
   runtime::Transport::Unmatched unmatched() const override;
   void fire(const Timer& timer) override;
   bool waits_on(int rank) const override;  // as a neighbour in the ring of members
+  std::string what() const override;
 
  private:
   void post() override;
@@ -27,7 +28,6 @@ class NativeReduce final : public SimActivity {
   void look_for_dead_neighbours(std::size_t position);
   void complete(SharedComm& shared, Group& group);
   bool same_as(const SimActivity& activity) const;
-  std::string what() const;  // besides the Op
 
   kernels::TreePart first_;  // what this member brings: a part, seldom more
   std::vector<kernels::TreePart> rest_;

@@ -49,7 +49,7 @@ void NativeScatter::post() {
                 describe(op).c_str());
   group_->at[here] = this;
   ++group_->posted;
-  if (!compare_with_neighbours(here)) group_->mismatched = true;
+  if (!group_->agrees(*this) || !compare_with_neighbours(here)) group_->mismatched = true;
   if (group_->posted == group_->at.size() && !group_->mismatched) group_->mismatched = !meet(*group_);
   if (owner->core().transport.any_dead() && !summed_) look_for_dead_peers();
 }
@@ -64,13 +64,17 @@ bool NativeScatter::compare_with_neighbours(std::size_t here) {
       const auto& same = static_cast<const NativeScatter&>(*other);
       if (leaves_ == same.leaves_ && factor_ == same.factor_) continue;
     }
-    const std::string why = fmt::format("rank {} brought {}, rank {} brought {}", op.rank, describe(op), other->op.rank,
-                                        describe(other->op));
+    const std::string why = mismatch_text(op, what(), other->op, other->what());
+    owner->core().transport.mismatch(why);
     owner->fail(comm, CommResult::invalid_usage, why);
     other->owner->fail(other->comm, CommResult::invalid_usage, why);
     return false;
   }
   return true;
+}
+
+std::string NativeScatter::what() const {
+  return fmt::format(", {} parts over {} leaves times {}", parts_.size(), leaves_, factor_);
 }
 
 bool NativeScatter::is_here(int peer) const {

@@ -18,6 +18,7 @@ class NativeScatter final : public SimActivity {
   std::string waits_for() const override;
   runtime::Transport::Unmatched unmatched() const override;
   void fire(const Timer& timer) override;
+  std::string what() const override;
   bool waits_on(int rank) const override;  // a piece goes to it or comes from it, and it has not come
 
  private:
