@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/fault_rules.h"
+#include "harness/numbers.h"
 #include "harness/oracles.h"
 #include "harness/problem.h"
 #include "harness/report.h"
@@ -348,6 +349,23 @@ const std::vector<Row>& rows() {
         "shards are disjoint, leave nothing out and lie on norm blocks; copies are their owners' (made where sharded)"},
        want_none,
        partition},
+      {{"skipped", "3,5 | none", "exactly these steps were skipped"}, want_steps, skipped},
+      {{"loss_scale", "65536,32768,...", "the scale of each step"}, want_numbers, loss_scale},
+      {{"born", R"({"rank": 2, "layer": 1})",
+        "the first value that is not finite was written there (\"provenance\": true): rank, step, micro_batch, layer, "
+        "tensor, phase"},
+       want_birth,
+       born},
+      {{"stagnates_at_least", "SHARE", "of the updates are lost in rounding, where there are no fp32 masters"},
+       want_number,
+       stagnates},
+      {{"tracks_fp32", "TOLERANCE", "each loss is so close to the same training's in fp32, relatively", false, false,
+        false, true},
+       want_number,
+       tracks_fp32},
+      {{"spikes", "5 | none", "exactly in these steps the loss leaps: a quarter above the mean of the five before"},
+       want_steps,
+       spikes},
       {{"memory_formula", "", "peaks of parameters, gradients, optimizer, copies and gathered space are ZeRO's"},
        want_none,
        memory_formula},
@@ -435,6 +453,7 @@ bool needs_gradients(const Scenario& scenario) {
 
 bool needs_golden(const Scenario& scenario) { return any_check(scenario, &CheckInfo::needs_golden); }
 bool needs_undisturbed(const Scenario& scenario) { return any_check(scenario, &CheckInfo::needs_undisturbed); }
+bool needs_fp32(const Scenario& scenario) { return any_check(scenario, &CheckInfo::needs_fp32); }
 bool needs_tagged(const Scenario& scenario) { return any_check(scenario, &CheckInfo::needs_tagged); }
 
 }  // namespace seeksim::harness

@@ -29,7 +29,8 @@ struct Evidence {
   const Golden* golden = nullptr;        // there when a check needs it
   std::optional<TimeNs> undisturbed_ns;  // virtual time of the same world without faults
   std::vector<CheckResult> further;      // made elsewhere (--verify-determinism), judged with the rest
-  std::optional<Conservation> conservation = std::nullopt;  // of the tagged run
+  std::optional<Conservation> conservation = std::nullopt;     // of the tagged run
+  std::optional<std::vector<float>> fp32_loss = std::nullopt;  // of the same training in fp32 on one rank
 };
 
 struct CheckInfo {
@@ -39,6 +40,7 @@ struct CheckInfo {
   bool needs_golden = false;
   bool needs_undisturbed = false;
   bool needs_tagged = false;
+  bool needs_fp32 = false;
 };
 const std::vector<CheckInfo>& check_catalogue();
 
@@ -55,6 +57,7 @@ bool needs_golden(const Scenario& scenario);
 bool needs_gradients(const Scenario& scenario);  // digests of each step's
 bool needs_undisturbed(const Scenario& scenario);
 bool needs_tagged(const Scenario& scenario);
+bool needs_fp32(const Scenario& scenario);
 
 // The whole run: listed checks, those that are always made (finished, faults_fired), and the expectation.
 struct Judgement {

@@ -131,6 +131,7 @@ Judgement judge(const Evidence& e) {
   always("no_races", e.run.races_watched);
   always("no_poison", e.run.poison_looks > 0);
   for (const char* name : always_made(e)) always(name, true);
+  always("faults_fired", !e.scenario.faults.empty());
   j.checks.insert(j.checks.end(), e.further.begin(), e.further.end());
 
   for (std::size_t i = 0; i < e.run.ranks.size(); ++i) {

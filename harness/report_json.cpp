@@ -4,6 +4,7 @@
 
 #include "harness/fault_rules.h"
 #include "harness/formulas.h"
+#include "harness/numbers.h"
 #include "harness/report.h"
 
 namespace seeksim::harness {
@@ -54,6 +55,27 @@ Json steps_json(const RunRecord& run, Json& report) {
     report["skipped"].push_back(step.skipped);
   }
   return report;
+}
+
+void numbers_json(const RunRecord& run, Json& report) {
+  const Birth* first = first_birth(run);
+  report["born"] = first == nullptr ? Json(nullptr) : birth_json(*first);
+  if (!run.ranges.empty()) report["ranges"] = Json::array();
+  for (const RangeLog& log : run.ranges) {
+    for (const runtime::RangeLogEntry& entry : log.entries) {
+      Json one = sight_json(entry.sight);
+      one["rank"] = log.rank;
+      one["step"] = log.step;
+      one["micro_batch"] = entry.op.micro_batch;
+      one["layer"] = entry.op.layer;
+      one["phase"] = std::string(name(entry.op.phase));
+      one["tensor"] = entry.op.tensor;
+      report["ranges"].push_back(std::move(one));
+    }
+  }
+  if (!run.stagnation.empty()) report["stagnation"] = Json::array();
+  for (const kernels::Stagnation& step : run.stagnation)
+    report["stagnation"].push_back({{"changes", step.changes}, {"lost", step.lost}});
 }
 
 Json faults_json(const RunRecord& run) {
@@ -146,6 +168,7 @@ Json report_json(const Evidence& e, const Judgement& j, const ReportExtras& extr
   report["virtual_s"] = seconds(run.virtual_ns);
   report["wall_s"] = extras.wall_s;
   steps_json(run, report);
+  numbers_json(run, report);
   const auto state = run.state();
   report["params_digest"] = state ? Json(hex(state->params)) : Json(nullptr);
   report["faults"] = faults_json(run);

@@ -7,6 +7,7 @@
 
 #include "harness/estimate.h"
 #include "harness/fault_rules.h"
+#include "harness/numbers.h"
 #include "harness/report.h"
 
 namespace seeksim::harness {
@@ -136,6 +137,25 @@ std::string losses(const RunRecord& run) {
                      run.steps.size(), run.steps.size() == 1 ? "" : "s");
 }
 
+// What a NaN did, and where it came from.
+std::string births(const RunRecord& run) {
+  std::string text;
+  std::vector<std::int64_t> skipped;
+  for (const runtime::StepRecord& step : run.steps) {
+    if (step.skipped) skipped.push_back(step.step);
+  }
+  if (!skipped.empty()) {
+    text += fmt::format(
+        "  skipped   {} of {} steps: {}{}\n", skipped.size(), run.steps.size(),
+        fmt::join(skipped.begin(), skipped.begin() + std::ptrdiff_t(std::min<std::size_t>(8, skipped.size())), ", "),
+        skipped.size() > 8 ? ", ..." : "");
+  }
+  if (run.steps.size() > 0 && run.steps.front().loss_scale != 1)
+    text += fmt::format("  scale     {} -> {}\n", run.steps.front().loss_scale, run.steps.back().loss_scale);
+  if (const Birth* first = first_birth(run)) text += fmt::format("  born      {}\n", birth_text(*first));
+  return text;
+}
+
 std::string overlap(const RunRecord& run) {
   if (run.overlap.in_flight_ns == 0) return "";
   return fmt::format(
@@ -195,7 +215,8 @@ std::string report_a_bug(const Scenario& scenario) {
 }
 
 std::string story_text(const Evidence& e, const Judgement& j, const Style& style) {
-  std::string out = '\n' + story_of(e.run, style) + '\n' + losses(e.run) + overlap(e.run) + endings(e.run);
+  std::string out =
+      '\n' + story_of(e.run, style) + '\n' + losses(e.run) + births(e.run) + overlap(e.run) + endings(e.run);
   if (e.run.end == sim::WorldEnd::deadlock && !e.run.wait_for_graph.empty()) {
     out += "  who waits for whom, when nothing could move any more:\n";
     std::size_t from = 0;

@@ -171,6 +171,14 @@ Outcome run_scenario(const Scenario& given, const RunOptions& options, const Pri
     evidence.undisturbed_ns =
         run_aside(calm, scenario.name + " without faults", options.wall_limit_s, options.progress).virtual_ns;
   }
+  if (needs_fp32(scenario)) {
+    Scenario plain = one_rank(scenario);
+    plain.train.definition.precision = {};
+    plain.train.definition.scaler = {};
+    const RunRecord reference = run_aside(plain, scenario.name + " in fp32", options.wall_limit_s, options.progress);
+    evidence.fp32_loss.emplace();
+    for (const runtime::StepRecord& step : reference.steps) evidence.fp32_loss->push_back(step.loss);
+  }
   if (needs_tagged(scenario)) evidence.conservation = tagged_run(scenario, options.wall_limit_s);
   if (options.verify_determinism) evidence.further.push_back(same_again(scenario, options, simulation, run));
   const Judgement judgement = judge(evidence);

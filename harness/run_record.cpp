@@ -11,6 +11,7 @@ namespace seeksim::harness {
 namespace {
 
 constexpr std::size_t kDisagreementsKept = 8;
+constexpr std::size_t kBirthsKept = 256;
 
 // By bits: a NaN equals itself, and -0 is not +0.
 bool same_numbers(const runtime::StepRecord& a, const runtime::StepRecord& b) {
@@ -99,6 +100,21 @@ void Collector::merge(int rank, const runtime::RecoveryRecord& told, bool over) 
   all.rebuilt_ns = std::max(all.rebuilt_ns, told.rebuilt_ns);
   all.resumed_ns = std::max(all.resumed_ns, told.resumed_ns);
   all.steps_lost = std::max(all.steps_lost, told.steps_lost);
+}
+
+void Collector::nonfinite_born(int rank, std::int64_t step, const runtime::NonFiniteBirth& birth) {
+  if (record_.births.size() < kBirthsKept) record_.births.push_back({rank, step, birth});
+}
+
+void Collector::ranges(int rank, std::int64_t step, std::vector<runtime::RangeLogEntry> log) {
+  record_.ranges.push_back({rank, step, std::move(log)});
+}
+
+void Collector::stagnation(int, std::int64_t step, const kernels::Stagnation& counts) {
+  if (record_.stagnation.size() <= std::size_t(step)) record_.stagnation.resize(std::size_t(step) + 1);
+  kernels::Stagnation& sum = record_.stagnation[std::size_t(step)];
+  sum.changes += counts.changes;
+  sum.lost += counts.lost;
 }
 
 void Collector::looked_for_poison(int, runtime::Index values, const std::string& found, bool at_source) {

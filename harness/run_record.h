@@ -73,6 +73,20 @@ struct Event {
   std::string text;
 };
 
+// The first value that was not finite in a step, as one rank saw it.
+struct Birth {
+  int rank = -1;
+  std::int64_t step = 0;
+  runtime::NonFiniteBirth birth;
+};
+
+// What the operations of one rank wrote in the step that is logged.
+struct RangeLog {
+  int rank = -1;
+  std::int64_t step = 0;
+  std::vector<runtime::RangeLogEntry> entries;
+};
+
 struct RunRecord {
   sim::WorldEnd end = sim::WorldEnd::finished;
   TimeNs virtual_ns = 0;
@@ -95,6 +109,9 @@ struct RunRecord {
   std::uint64_t accesses = 0;       // what it looked at
   std::uint64_t poison_looks = 0;   // values of results that were searched for poison
   std::vector<std::string> poison;  // where it was found, sources first
+  std::vector<Birth> births;        // the first kBirthsKept
+  std::vector<RangeLog> ranges;
+  std::vector<kernels::Stagnation> stagnation;  // by step, over all ranks that told; empty with fp32 masters
   std::uint64_t collectives_compared = 0;
   std::vector<std::string> mismatches;  // of collectives: the first few
   std::uint64_t replica_comparisons = 0;
@@ -123,6 +140,9 @@ class Collector : public runtime::Observer {
                      OnGradients on_gradients = {});
 
   void step_committed(int rank, const runtime::StepRecord& record) override;
+  void nonfinite_born(int rank, std::int64_t step, const runtime::NonFiniteBirth& birth) override;
+  void ranges(int rank, std::int64_t step, std::vector<runtime::RangeLogEntry> log) override;
+  void stagnation(int rank, std::int64_t step, const kernels::Stagnation& counts) override;
   void looked_for_poison(int rank, runtime::Index values, const std::string& found, bool at_source) override;
   void recovering(int rank, const runtime::RecoveryRecord& so_far) override;
   void recovered(int rank, const runtime::RecoveryRecord& record) override;

@@ -25,7 +25,7 @@ struct CheckSpec {
 
 struct Expect {
   enum class What { pass, check_fails, stops } what = What::pass;
-  std::string argument;  // the checks, with spaces between, or words of the reason
+  std::string argument;                    // the checks, with spaces between, or words of the reason
   std::vector<std::string> names() const;  // of the checks
   friend bool operator==(const Expect&, const Expect&) = default;
 };

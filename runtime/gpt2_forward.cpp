@@ -52,7 +52,7 @@ Gpt2<S>::Gpt2(Device& device, const ModelPlan& plan, const Gpt2Parameters& param
   if (has_frozen_vector) unused_ = floats("gradient of a frozen bias", C);
   if (L > 0) {
     dqkv_ = stored("d qkv", R * 3 * C), dgelu_ = stored("d gelu", R * F), dfc_ = stored("d mlp.c_fc", R * F);
-    scratch_ = floats("attention scratch", 2 * s_.T * s_.T);
+    scratch_ = device.allocate(std::size_t(2 * s_.T * s_.T) * sizeof(float), MemoryTag::scratch, "attention scratch");
   }
 }
 

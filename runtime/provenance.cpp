@@ -45,12 +45,12 @@ Op inspection(Op op) {
   return op;
 }
 
-// What of an operation's ranges can be looked at: numbers, not too many.
+// What of an operation's ranges can be looked at: numbers, not too many, and no working space, which may hold anything.
 std::vector<Range> numbers_among(std::span<const Range> ranges, std::size_t limit) {
   std::vector<Range> numbers;
   for (const Range& range : ranges) {
-    if (range.buffer != nullptr && range.lo < range.hi && is_float(range.type) && numbers.size() < limit)
-      numbers.push_back(range);
+    const bool looked_at = range.buffer != nullptr && range.lo < range.hi && is_float(range.type);
+    if (looked_at && range.buffer->tag != MemoryTag::scratch && numbers.size() < limit) numbers.push_back(range);
   }
   return numbers;
 }
@@ -59,7 +59,8 @@ std::vector<Range> numbers_among(std::span<const Range> ranges, std::size_t limi
 
 Provenance::Provenance(Device& device, const ProvenancePlan& plan) : device_(device), plan_(plan) {
   if (plan_.on) found_ = device_.allocate(sizeof(Found), MemoryTag::scratch, "provenance");
-  if (plan_.log_step >= 0) logged_ = device_.allocate(kLogMax * sizeof(TensorRange), MemoryTag::scratch, "range log");
+  if (plan_.log_step >= 0)
+    log_ranges_ = device_.allocate(kLogMax * sizeof(TensorRange), MemoryTag::scratch, "range log");
 }
 
 void Provenance::begin_step(Queue& queue, std::int64_t step) {
@@ -131,7 +132,7 @@ void Provenance::log_outputs(Queue& queue, const Op& op, std::span<const Range> 
       ++dropped_;
       continue;
     }
-    const VecView<TensorRange> to = vec<TensorRange>(*logged_, Index(log_.size()), 1);
+    const VecView<TensorRange> to = vec<TensorRange>(*log_ranges_, Index(log_.size()), 1);
     Range read = range;
     read.write = false;
     const Range touched[] = {read, to.range()};
@@ -168,10 +169,10 @@ std::optional<NonFiniteBirth> Provenance::first(const Op& op) {
   return birth;
 }
 
-std::vector<RangeLogEntry> Provenance::log(const Op& op) {
+std::vector<RangeLogEntry> Provenance::logged(const Op& op) {
   std::vector<RangeLogEntry> entries;
   if (log_.empty()) return entries;
-  const VecView<const TensorRange> view = vec<const TensorRange>(*logged_, 0, Index(log_.size()));
+  const VecView<const TensorRange> view = vec<const TensorRange>(*log_ranges_, 0, Index(log_.size()));
   device_.host_touches(op, view.range());
   for (std::size_t i = 0; i < log_.size(); ++i)
     entries.push_back({log_[i].first, sight(log_[i].second, view.get()[Index(i)])});

@@ -53,8 +53,8 @@ class Provenance {
   void watch(Queue& queue, const Op& op, std::span<const Range> ranges);
   // To be asked when all that was enqueued is done; `op` says who asks.
   std::optional<NonFiniteBirth> first(const Op& op);
-  std::vector<RangeLogEntry> log(const Op& op);
-  std::uint64_t log_dropped() const { return dropped_; }
+  std::vector<RangeLogEntry> logged(const Op& op);
+  std::uint64_t dropped() const { return dropped_; }
 
  private:
   // What a scan leaves on the device: plain numbers.
@@ -89,7 +89,7 @@ class Provenance {
   ProvenancePlan plan_;
   bool logging_ = false;
   BufferPtr found_;               // (1) Found
-  BufferPtr logged_;              // (kLogMax) TensorRange
+  BufferPtr log_ranges_;          // (kLogMax) TensorRange
   std::vector<Launch> launches_;  // of the step
   std::vector<std::pair<Op, Range>> log_;
   std::uint64_t dropped_ = 0;

@@ -282,7 +282,7 @@ void Trainer::tell_what_was_seen() {
   const Op op = compute_.last();
   if (const std::optional<NonFiniteBirth> birth = provenance_->first(op))
     observer_.nonfinite_born(rank_.id, step_, *birth);
-  if (std::vector<RangeLogEntry> log = provenance_->log(op); !log.empty())
+  if (std::vector<RangeLogEntry> log = provenance_->logged(op); !log.empty())
     observer_.ranges(rank_.id, step_, std::move(log));
 }
 

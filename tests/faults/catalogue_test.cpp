@@ -69,8 +69,9 @@ TEST(Catalogue, EveryModeHasItsName) {
 
 TEST(Catalogue, EveryKindIsInAScenarioAndInTheReadme) {
   std::string scenarios;
-  for (const char* path : {"nccl_timeout", "link_drop_permanent", "slow_link", "straggler", "rank_crash",
-                           "message_drop", "message_corrupt"}) {
+  for (const char* path :
+       {"nccl_timeout", "link_drop_permanent", "slow_link", "straggler", "rank_crash", "message_drop",
+        "message_corrupt", "nan_one_rank", "inf_in_fp16_overflow", "bit_flip_gradient", "zero_tile", "loss_spike"}) {
     scenarios += file("scenarios/" + std::string(path) + ".json");
   }
   const std::string readme = file("faults/README.md");

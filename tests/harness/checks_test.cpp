@@ -61,6 +61,25 @@ void sharded(RunRecord& r) {
   }
 }
 
+// The scale of four steps.
+void scaled(RunRecord& r) {
+  for (std::size_t i = 0; i < 4; ++i) r.steps[i].loss_scale = i < 2 ? 8 : 4;
+}
+
+// Rank 2 saw it where it was made, rank 0 after the reduction.
+void born_at_two(RunRecord& r) {
+  Birth late{0, 1, {}}, early{2, 1, {}};
+  late.birth.op.phase = runtime::Phase::grad_reduce;
+  late.birth.op.tensor = "gradients";
+  early.birth.op.phase = runtime::Phase::forward;
+  early.birth.op.micro_batch = 0;
+  early.birth.op.layer = 1;
+  early.birth.op.tensor = "gelu";
+  early.birth.buffer = "gelu out";
+  early.birth.element = 17;
+  r.births = {late, early};
+}
+
 struct Case {
   const char* check;
   bool ok;
@@ -269,6 +288,24 @@ const std::vector<Case>& cases() {
          sharded(r);
          r.shards.pop_back();
        }},
+      {"skipped:2", true, "skipped steps: 2", [](RunRecord& r) { r.steps[2].skipped = true; }},
+      {"skipped:none", true, "none", [](RunRecord&) {}},
+      {"skipped:1", false, "2 instead of 1", [](RunRecord& r) { r.steps[2].skipped = true; }},
+      {"loss_scale:8,8,4,4", true, "8 -> 4", scaled},
+      {"loss_scale:8,4,4,4", false, "step 1 had 8 instead of 4", scaled},
+      {"loss_scale:8,8,4", false, "4 steps instead of 3", scaled},
+      {R"(born:{"rank":2,"layer":1,"tensor":"gelu","phase":"forward"})", true, "wrote element 17 of 'gelu out'", born_at_two},
+      {R"(born:{"layer":0})", false, "layer 1 instead of 0", born_at_two},
+      {R"(born:{"rank":2})", false, "looked at nothing", [](RunRecord&) {}},
+      {"stagnates_at_least:0.5", true, "0.6 of 10", [](RunRecord& r) { r.stagnation = {{4, 2}, {6, 4}}; }},
+      {"stagnates_at_least:0.7", false, "0.6 of 10", [](RunRecord& r) { r.stagnation = {{4, 2}, {6, 4}}; }},
+      {"stagnates_at_least:0", false, "looked at nothing", [](RunRecord&) {}},
+      {"tracks_fp32:0.01", true, "at most 0", [](RunRecord&) {}},
+      {"tracks_fp32:0.01", false, "step 3", [](RunRecord& r) { r.steps[3].loss *= 1.02f; }},
+      {"tracks_fp32:0.01", false, "3 steps, and 4", [](RunRecord& r) { r.steps.resize(3); }},
+      {"spikes:none", true, "none", [](RunRecord&) {}},
+      {"spikes:2", true, "2", [](RunRecord& r) { r.steps[2].loss = 9; }},
+      {"spikes:none", false, "2 instead of none", [](RunRecord& r) { r.steps[2].loss = std::nanf(""); }},
       {"memory_formula", true, "optimizer", as_the_formulas_say},
       {"memory_formula", false, "optimizer: 64 bytes instead of",
        [](RunRecord& r) {
@@ -298,15 +335,19 @@ const std::vector<Case>& cases() {
 TEST(Checks, EachIsGreenAndRedWhereItShould) {
   Scenario scenario = small_scenario();
   scenario.faults.clear();  // in its runs made by hand nothing was injected
+  scenario.train.provenance.on = true;
   const RunRecord good = good_run();
   const Golden golden = golden_for(good);
+  std::vector<float> in_fp32;
+  for (const runtime::StepRecord& step : good.steps) in_fp32.push_back(step.loss);
   std::set<std::string> green, red;
   for (const Case& one : cases()) {
     CheckSpec spec;
     ASSERT_EQ(read_check(Json(one.check), 4, spec).what, "") << one.check;
     RunRecord run = good;
     one.change(run);
-    const CheckResult result = judge(spec, {scenario, run, &golden, 5 * runtime::kSecond, {}, one.conservation});
+    const CheckResult result =
+        judge(spec, {scenario, run, &golden, 5 * runtime::kSecond, {}, one.conservation, in_fp32});
     EXPECT_EQ(result.name, one.check);
     EXPECT_EQ(result.ok, one.ok) << one.check << ": " << result.detail;
     EXPECT_NE(result.detail.find(one.detail), std::string::npos)

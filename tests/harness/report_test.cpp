@@ -28,6 +28,7 @@ struct Made {
     run.faults = {rule};
     run.recoveries = {recovery_naming({2})};
     run.comm[std::size_t(runtime::OpKind::all_reduce)] = {8, 1000};
+    run.collectives_compared = run.replica_comparisons = 1;
   }
   Evidence evidence() const { return {scenario, run, &golden, {}, {}}; }
   Json report() const { return report_json(evidence(), judge(evidence()), {}); }
