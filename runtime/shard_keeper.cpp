@@ -71,6 +71,7 @@ ShardState ShardKeeper::make(int member, const Partition& partition, bool copy) 
   state.parameters = place(flat_parameters_, precision.compute, "parameter shard", MemoryTag::parameters);
   state.gradients = place(flat_gradients_, precision.gradients, "gradient shard", MemoryTag::gradients);
   place_masters(state, copy);
+  state.frozen.type = precision.compute;  // also where this member has none
   if (!shards_parameters())  // everybody has them all, and so nobody needs a copy
     state.frozen = flat_parameters_.part(frozen.offset, frozen.size);
   else if (frozen.size > 0)
