@@ -29,7 +29,10 @@ struct Sizes {
         F(double(parameters.size()) - P),
         H(parameters.shares_head() ? double(parameters.wte().size) : 0),
         N(scenario.world.ranks()),
-        stage(plan.layout.zero.stage) {}
+        stage(plan.layout.zero.stage),
+        C(double(runtime::size_of(plan.definition.precision.compute))),
+        G(double(runtime::size_of(plan.definition.precision.gradients))),
+        O(2 * kFloat + (C < kFloat && plan.definition.precision.master_weights ? kFloat : 0)) {}
 
   // Elements of [offset, offset + size) in the even share of a rank.
   double share(int rank, double offset, double size) const {
@@ -46,8 +49,9 @@ struct Sizes {
 
   const runtime::TrainPlan& plan;
   Gpt2Parameters parameters;
-  double P, F, H;
+  double P, F, H;  // elements: trained, frozen, the tied head's second use
   int N, stage;
+  double C, G, O;  // bytes of an element: to compute with, of its gradient, of the optimizer (masters included)
 };
 
 // The modules that stage 3 gathers, as lists of parameters that do not persist.
@@ -135,35 +139,41 @@ std::vector<BudgetLine> memory_budget(const Scenario& scenario) {
     return lines.back();
   };
   if (s.stage >= 3)
-    tag(MemoryTag::parameters, kFloat * ((s.P + s.F) / N + persistent_elements(s)), s.F > 0 ? 2 : 1,
-        "4(P + F)/N and those that stay gathered");
+    tag(MemoryTag::parameters, s.C * ((s.P + s.F) / N + persistent_elements(s)), s.F > 0 ? 2 : 1,
+        "C(P + F)/N and those that stay gathered");
   else
-    tag(MemoryTag::parameters, kFloat * (s.P + s.F), 0, "4(P + F)");
+    tag(MemoryTag::parameters, s.C * (s.P + s.F), 0, "C(P + F)");
   if (s.stage >= 2)
-    tag(MemoryTag::gradients, kFloat * s.P / N, 1, "4P/N");
+    tag(MemoryTag::gradients, s.G * s.P / N, 1, "GP/N");
+  else if (s.G < kFloat)  // fp32 sums, the head's share and the loss are partial sums then
+    tag(MemoryTag::gradients, s.G * s.P, 0, "GP");
   else
     tag(MemoryTag::gradients, kFloat * (s.P + s.H + 1), 0, "4(P + tied head's use + loss)");
   if (s.stage >= 1)
-    tag(MemoryTag::optimizer, 2 * kFloat * s.P / N, 2, "8P/N");
+    tag(MemoryTag::optimizer, s.O * s.P / N, 3, "OP/N");
   else
-    tag(MemoryTag::optimizer, 2 * kFloat * s.P, 0, "8P");
-  tag(MemoryTag::peer_copies, s.copies() ? kFloat * (4 * s.P + (s.stage >= 3 ? s.F : 0)) / N : 0, s.copies() ? 5 : 0,
-      "16P/N (and 4F/N at stage 3) where copies are kept");
-  const double gathered = s.stage >= 3 ? kFloat * gathered_at_most(s) : 0;
+    tag(MemoryTag::optimizer, s.O * s.P, 0, "OP");
+  tag(MemoryTag::peer_copies,
+      s.copies()
+          ? ((s.C < kFloat ? s.C : 0) + (s.C < kFloat ? s.O - 2 * kFloat : kFloat) + s.G + 2 * kFloat) * s.P / N +
+                (s.stage >= 3 ? s.C * s.F / N : 0)
+          : 0,
+      s.copies() ? 6 : 0, "(C + G + O)P/N (and CF/N at stage 3) where copies are kept");
+  const double gathered = s.stage >= 3 ? s.C * gathered_at_most(s) : 0;
   tag(MemoryTag::gathered, gathered, 0, "modules in use and ahead").at_most = true;
   return lines;
 }
 
 std::vector<BudgetLine> traffic_budget(const Scenario& scenario, std::int64_t steps, std::int64_t applied) {
   const Sizes s(scenario);
-  const double others = s.N - 1, share = (s.N - 1) / double(s.N), G = s.P + s.H + 1;
+  const double others = s.N - 1, share = (s.N - 1) / double(s.N), all = s.P + s.H + 1;
   const double roots_max = most(s, [&](int rank) { return roots(s, rank); });
   std::vector<BudgetLine> lines;
-  const auto kind = [&](const char* of, double elements, double blocks, const char* formula) {
-    lines.push_back({of, kFloat * elements, kBlockBytes * blocks, false, formula});
+  const auto kind = [&](const char* of, double elements, double blocks, const char* formula, double bytes = kFloat) {
+    lines.push_back({of, bytes * elements, kBlockBytes * blocks, false, formula});
   };
   if (s.stage == 0) {
-    kind("all_reduce", double(steps) * (roots_max + 1) * G * share, double(steps) * (roots_max + 1) * s.N,
+    kind("all_reduce", double(steps) * (roots_max + 1) * all * share, double(steps) * (roots_max + 1) * s.N,
          "(roots + 1)(P + H)(N-1)/N a step");
     return lines;
   }
@@ -171,9 +181,9 @@ std::vector<BudgetLine> traffic_budget(const Scenario& scenario, std::int64_t st
       most(s, [&](int rank) { return roots(s, rank) * (s.P - s.share(rank, 0, s.P) + s.H - s.share(rank, 0, s.H)); });
   kind("reduce_scatter", double(steps) * reduced, double(steps) * roots_max * 2,
        "roots x (P(N-1)/N + what it does not own of H) a step");
-  if (s.copies()) kind("peer_copy", double(steps) * s.P / s.N, double(steps), "P/N a step");
+  if (s.copies()) kind("peer_copy", double(steps) * s.P / s.N, double(steps), "P/N a step", s.G);
   if (s.stage < 3) {
-    kind("publish", double(applied) * s.P * share, double(applied) * others, "P(N-1)/N a step");
+    kind("publish", double(applied) * s.P * share, double(applied) * others, "P(N-1)/N a step", s.C);
   } else {
     const auto kept = [&](bool frozen) {
       return most(s, [&](int rank) {
@@ -186,7 +196,7 @@ std::vector<BudgetLine> traffic_budget(const Scenario& scenario, std::int64_t st
     };
     const double trained = kept(false), frozen = kept(true), times = double(applied + 1);
     kind("publish", (times * trained + frozen) * others, (times * (trained > 0) + (frozen > 0)) * others,
-         "what stays gathered, (N-1)/N of it a step and once before (frozen: once)");
+         "what stays gathered, (N-1)/N of it a step and once before (frozen: once)", s.C);
     const double module_uses = most(s, [&](int rank) {
       double own = 0;
       for (const auto& module : gathered_modules(s)) {
@@ -196,7 +206,7 @@ std::vector<BudgetLine> traffic_budget(const Scenario& scenario, std::int64_t st
     });
     const double passes = double(steps) * cut_of(s).count() * 2;
     kind("param_gather", passes * module_uses * others, passes * others * (s.parameters.tied() ? 2 : 1),
-         "2P(N-1)/N a micro-step (a tied head gathers wte twice)");
+         "2P(N-1)/N a micro-step (a tied head gathers wte twice)", s.C);
     lines.back().at_most = s.plan.layout.zero.max_reuse_distance > 0;
   }
   return lines;
@@ -205,11 +215,12 @@ std::vector<BudgetLine> traffic_budget(const Scenario& scenario, std::int64_t st
 const char* what_is(MemoryTag tag) {
   switch (tag) {
     case MemoryTag::parameters:
-      return "fp32 parameters: all, or (stage 3) this rank's shard and what stays gathered";
+      return "parameters to compute with: all, or (stage 3) this rank's shard and what stays gathered";
     case MemoryTag::gradients:
       return "reduced gradients: all with the tied head's share and the loss, or (stages 2 and 3) this rank's shard";
     case MemoryTag::optimizer:
-      return "Adam's two moments: of all parameters, or (stages 1 to 3) of this rank's shard";
+      return "Adam's two moments, and fp32 masters beside 16-bit parameters: of all, or (stages 1 to 3) of this rank's "
+             "shard";
     case MemoryTag::activations:
       return "what forward keeps for backward, of one micro-batch";
     case MemoryTag::partial_sums:

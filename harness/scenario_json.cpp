@@ -56,7 +56,8 @@ Json recovery_json(const runtime::RecoveryPlan& r) {
   return {{"policy", policy},
           {"watchdog_s", seconds(r.watchdog_ns)},
           {"agree_s", seconds(r.agree_ns)},
-          {"attempts", r.attempts_max}};
+          {"attempts", r.attempts_max},
+          {"stop_after_skips", r.skip.stop_after}};
 }
 
 Json expect_json(const Expect& expect) {

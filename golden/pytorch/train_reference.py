@@ -2,7 +2,7 @@
 """Trains GPT-2 in PyTorch from given weights on given batches, and stores what seeksim must reproduce.
 
   train_reference.py --init init.safetensors --batches batches.safetensors --config config.json --out DIR
-                     [--dtype float64|float32]
+                     [--dtype float64|float32|bfloat16|float16]
 
 Reads   init.safetensors     weights under Hugging Face's GPT-2 names
         batches.safetensors  "tokens": int32 or int64, (steps, batch, context + 1)
@@ -10,6 +10,8 @@ Reads   init.safetensors     weights under Hugging Face's GPT-2 names
 Writes  expected.json        loss, grad_norm (before clipping) and lr, one entry a step; versions used
         grads_step1.safetensors   gradient of the mean loss over all tokens of step 1, before clipping
         final.safetensors         weights after the last step
+In a 16-bit type, parameters and activations are of that type, the loss is taken of its logits in float32, and AdamW
+updates float32 masters; only expected_<dtype>.json is written then.
 Computed in float64 unless asked otherwise, and stored rounded to float32, so that a comparison measures the other side's
 rounding and not this one's.
 """
@@ -80,11 +82,35 @@ def train(config, init, tokens, dtype):
     return losses, norms, first, snapshot(model.named_parameters())
 
 
+def train_16_bit(config, init, tokens, dtype):
+    """Mixed precision with float32 masters: losses and gradient norms. No loss scale: none of these steps needs one."""
+    masters, model = GPT2(config), GPT2(config).to(dtype)
+    load_weights(masters, init)
+    optimizer = make_optimizer(masters, config)
+    losses, norms = [], []
+    for step, batch in enumerate(tokens):
+        for group in optimizer.param_groups:
+            group["lr"] = config["lr"][step]
+        with torch.no_grad():
+            for low, master in zip(model.parameters(), masters.parameters()):
+                low.copy_(master)
+        model.zero_grad()
+        logits = model(batch[:, :-1]).float()
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+        loss.backward()
+        for low, master in zip(model.parameters(), masters.parameters()):
+            master.grad = low.grad.float()
+        losses.append(loss.item())
+        norms.append(clip(masters, config["grad_clip"]))
+        optimizer.step()
+    return losses, norms
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("--init", "--batches", "--config", "--out"):
         parser.add_argument(name, required=True)
-    parser.add_argument("--dtype", choices=("float64", "float32"), default="float64")
+    parser.add_argument("--dtype", choices=("float64", "float32", "bfloat16", "float16"), default="float64")
     arguments = parser.parse_args()
 
     torch.set_num_threads(1)
@@ -96,19 +122,23 @@ def main():
         raise SystemExit(f'"lr" has {len(config["lr"])} entries for {len(tokens)} steps')
 
     dtype = getattr(torch, arguments.dtype)
-    losses, norms, first, final = train(config, load_file(arguments.init), tokens, dtype)
-
     out = pathlib.Path(arguments.out)
     out.mkdir(parents=True, exist_ok=True)
-    save_file(first, out / "grads_step1.safetensors")
-    save_file(final, out / "final.safetensors")
+    expected_name = "expected.json"
+    if arguments.dtype in ("bfloat16", "float16"):
+        losses, norms = train_16_bit(config, load_file(arguments.init), tokens, dtype)
+        expected_name = f"expected_{arguments.dtype}.json"
+    else:
+        losses, norms, first, final = train(config, load_file(arguments.init), tokens, dtype)
+        save_file(first, out / "grads_step1.safetensors")
+        save_file(final, out / "final.safetensors")
     expected = {
         "loss": losses,
         "grad_norm": norms,
         "lr": config["lr"],
         "made_by": {"torch": torch.__version__, "dtype": arguments.dtype, "date": str(datetime.date.today())},
     }
-    (out / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+    (out / expected_name).write_text(json.dumps(expected, indent=1) + "\n")
     print(f"{len(losses)} steps: loss {losses[0]:.6f} -> {losses[-1]:.6f}, written to {out}")
 
 
