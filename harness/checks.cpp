@@ -434,7 +434,7 @@ CheckResult judge(const CheckSpec& check, const Evidence& evidence) {
   if (row == nullptr) return {check.text(), false, "there is no such check"};
   Finding finding = row->look(evidence, check.argument);
   if (!finding.looked) finding.detail = "looked at nothing: " + finding.detail;
-  return {check.text(), finding.ok && finding.looked, std::move(finding.detail)};
+  return {check.text(), finding.ok && finding.looked, std::move(finding.detail), finding.looked};
 }
 
 namespace {

@@ -20,6 +20,7 @@ struct CheckResult {
   std::string name;  // as CheckSpec::text
   bool ok = false;
   std::string detail;
+  bool looked = true;  // false: red because there was nothing to look at
 };
 
 // All that a check may look at.

@@ -11,6 +11,7 @@
 #include "harness/batch.h"
 #include "harness/commands.h"
 #include "harness/files.h"
+#include "harness/shrink_command.h"
 #include "kernels/isa.h"
 
 namespace seeksim::harness {
@@ -280,6 +281,17 @@ void add_golden(CLI::App& app, GoldenArguments& a) {
   golden->add_flag("--explain", a.explain, "Print what the key is made of");
 }
 
+void add_shrink(CLI::App& app, ShrinkArguments& a) {
+  CLI::App* shrink = app.add_subcommand("shrink", "Make a scenario that fails as small as it gets, failing alike");
+  shrink->add_option("scenario", a.file, "Scenario file (.json)")->required();
+  shrink->add_option("--set", a.sets, "key.path=value, as for run")->allow_extra_args(false);
+  shrink->add_option("--check", a.check, "The check that must stay red (default: the first that is)");
+  shrink->add_option("--out", a.out, "Write the scenario here (default: standard output)");
+  shrink->add_option("--runs", a.runs_max, "Run at most so many candidates")->check(CLI::PositiveNumber);
+  shrink->add_option("--wall-limit", a.wall_limit_s, "Seconds that one of them may take; 0: no limit")
+      ->check(CLI::NonNegativeNumber);
+}
+
 constexpr const char* kFooter =
     R"(Exit status: 0 as expected, 1 a check failed, 2 bad scenario or usage, 3 no progress, 4 a bug in seeksim.
 Try: seeksim run scenarios/nccl_timeout.json)";
@@ -292,9 +304,11 @@ ExitStatus dispatch(const std::vector<std::string>& arguments) {
   app.require_subcommand(1);
   RunArguments run;
   GoldenArguments golden;
+  ShrinkArguments shrink;
   std::string list;
   add_run(app, run);
   add_golden(app, golden);
+  add_shrink(app, shrink);
   app.add_subcommand("list", "List scenarios, faults, checks, bugs or keys")
       ->add_option("what", list, "scenarios, faults, checks, bugs, keys")
       ->required();
@@ -317,13 +331,17 @@ ExitStatus dispatch(const std::vector<std::string>& arguments) {
   }
   if (app.got_subcommand("run")) return run_command(std::move(run));
   if (app.got_subcommand("golden")) return golden_command(golden);
+  if (app.got_subcommand("shrink")) {
+    check_machine();
+    return shrink_command(shrink);
+  }
   if (app.got_subcommand("list")) return list_command(list, style_of_stdout());
   return doctor_command(style_of_stdout());
 }
 
 // Verbs of the architecture that come later.
 bool is_for_later(const std::vector<std::string>& arguments) {
-  static const std::vector<std::string> later = {"plan", "explore", "shrink", "diff", "checkpoint", "launch"};
+  static const std::vector<std::string> later = {"plan", "explore", "diff", "checkpoint", "launch"};
   return !arguments.empty() && std::find(later.begin(), later.end(), arguments[0]) != later.end();
 }
 
@@ -332,7 +350,8 @@ bool is_for_later(const std::vector<std::string>& arguments) {
 int main_of(const std::vector<std::string>& arguments) {
   try {
     if (is_for_later(arguments)) {
-      throw BadInput(arguments[0], "this command is not there yet", "What there is: run, golden, list, doctor.");
+      throw BadInput(arguments[0], "this command is not there yet",
+                     "What there is: run, golden, shrink, list, doctor.");
     }
     const ExitStatus status = dispatch(arguments);
     // A full disk behind `> file` would otherwise go unnoticed.

@@ -211,8 +211,8 @@ Finding traffic_formula(const Evidence& e, const std::string&) {
 }
 
 Finding conservation(const Evidence& e, const std::string&) {
+  if (e.conservation && !e.conservation->wrong.empty()) return bad(e.conservation->wrong);
   if (!e.conservation || e.conservation->elements == 0) return blind("no gradients were tagged");
-  if (!e.conservation->wrong.empty()) return bad(e.conservation->wrong);
   return good(fmt::format("{} elements of {} step{}, each the sum of all samples", e.conservation->elements,
                           e.conservation->steps, e.conservation->steps == 1 ? "" : "s"));
 }

@@ -175,6 +175,7 @@ Json report_json(const Evidence& e, const Judgement& j, const ReportExtras& extr
   report["checks"] = Json::array();
   for (const CheckResult& check : j.checks) {
     report["checks"].push_back({{"name", check.name}, {"ok", check.ok}, {"detail", check.detail}});
+    if (!check.looked) report["checks"].back()["looked"] = false;
   }
   report["races"] = Json::array();
   for (const sim::Race& race : run.races)

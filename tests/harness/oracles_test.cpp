@@ -1,5 +1,6 @@
 // Each planted bug of a distributed step on a real run: the check that answers for it turns red and says what is wrong;
 // without the bug it is green at every stage.
+#include <algorithm>
 #include <map>
 
 #include <nlohmann/json.hpp>
@@ -138,6 +139,20 @@ TEST(Oracles, ASampleThatIsLostTwiceThereOrWeighedDifferentlyIsNamed) {
       EXPECT_NE(said.find(detail), std::string::npos) << runtime::name(bug) << " at stage " << stage << ": " << said;
     }
   }
+}
+
+// Where every first element is wrong, none was seen to be right: that is a finding, and not a lack of one.
+TEST(Oracles, ConservationSaysWhatIsWrongWhereEverythingIs) {
+  Scenario scenario = scenario_at(0, Bug::sample_twice);
+  scenario.checks = {{"conservation", ""}};
+  const Outcome outcome = run_scenario(scenario, {}, [](std::string_view) {});
+  const Json& checks = outcome.report["checks"];
+  const auto found =
+      std::find_if(checks.begin(), checks.end(), [](const Json& check) { return check["name"] == "conservation"; });
+  ASSERT_NE(found, checks.end());
+  EXPECT_FALSE((*found)["ok"].get<bool>());
+  EXPECT_TRUE(found->value("looked", true)) << *found;
+  EXPECT_NE((*found)["detail"].get<std::string>().find("not every sample entered once"), std::string::npos) << *found;
 }
 
 TEST(Oracles, TheCatalogueNamesTheCheckThatCatches) {

@@ -1,0 +1,157 @@
+#include "tests/harness/scenario_gen.h"
+
+#include <fmt/format.h>
+
+#include <ostream>
+
+#include "harness/shrink.h"
+#include "runtime/bug.h"
+
+namespace seeksim::harness::testing {
+namespace {
+
+int between(int least, int most) { return *rc::gen::inRange(least, most + 1); }
+bool one_in(int n) { return between(1, n) == 1; }
+
+template <class T>
+T any_of(std::vector<T> values) {
+  return values[std::size_t(between(0, int(values.size()) - 1))];
+}
+
+Json draw_model(bool text, bool fp32) {
+  const int heads = between(1, 3), layers = between(1, 3);
+  Json model = {{"layers", layers},
+                {"width", heads * between(1, 7)},
+                {"heads", heads},
+                {"context", between(1, 9)},
+                {"vocab", text ? between(256, 263) : between(2, 211)}};
+  if (one_in(3)) model["tied"] = false;
+  if (fp32 && one_in(3)) model["logit_scale"] = true;
+  if (one_in(3)) {
+    const std::string last = fmt::format("h.{}.*", layers - 1);
+    model["frozen"] = any_of<Json>({{"wpe.weight"}, {"wte.weight"}, {"h.0.*"}, {"*.bias"}, {last, "ln_f.weight"}});
+  }
+  return model;
+}
+
+Json draw_world() {
+  const auto [nodes, ranks] = any_of<std::pair<int, int>>({{1, 1},
+                                                           {1, 2},
+                                                           {2, 1},
+                                                           {1, 3},
+                                                           {3, 1},
+                                                           {2, 2},
+                                                           {1, 4},
+                                                           {1, 5},
+                                                           {5, 1},
+                                                           {2, 3},
+                                                           {3, 2},
+                                                           {1, 7},
+                                                           {1, 8},
+                                                           {2, 4},
+                                                           {4, 2}});
+  return {{"nodes", nodes},
+          {"ranks_per_node", ranks},
+          {"network", any_of<std::string>({"nvlink", "pcie", "ib", "tcp"})},
+          {"noise", any_of<double>({0, 0.02, 0.5})}};
+}
+
+// From one element to more than any model has.
+int bucket() { return any_of<int>({1, between(1, 64), between(64, 3000), 500'000'000}); }
+
+Json draw_zero(int stage) {
+  Json zero = {{"stage", stage}};
+  if (stage >= 1) zero["overlap_comm"] = one_in(2);
+  if (stage >= 1) zero["reduce_bucket_size"] = bucket();
+  if (stage == 1 || stage == 2) zero["allgather_bucket_size"] = bucket();
+  if (stage < 3) return zero;
+  zero["stage3_prefetch_bucket_size"] = one_in(3) ? 0 : bucket();
+  zero["stage3_param_persistence_threshold"] = any_of<int>({0, 0, between(1, 40), 100'000});
+  zero["stage3_max_reuse_distance"] = any_of<int>({0, 0, between(1, 5000), 1'000'000'000});
+  return zero;
+}
+
+void draw_precision(const std::string& precision, Json& deepspeed) {
+  if (precision == "bf16") deepspeed["bf16"] = {{"enabled", true}, {"bf16_master_weights_and_grads", one_in(4)}};
+  if (precision == "fp16") {
+    // From scales that overflow for some steps to ones that never do.
+    deepspeed["fp16"] = {{"enabled", true},
+                         {"loss_scale", one_in(4) ? 128 : 0},
+                         {"initial_scale_power", between(4, 20)},
+                         {"loss_scale_window", between(1, 3)},
+                         {"hysteresis", between(1, 2)}};
+  }
+  if (precision != "fp32" && one_in(2))
+    deepspeed["data_types"] = {{"grad_accum_dtype", any_of<std::string>({"fp32", precision})}};
+}
+
+Json draw_deepspeed(int stage, const std::string& precision) {
+  const bool decays = one_in(2);
+  Json deepspeed = {
+      {"train_batch_size", between(1, 13)},
+      {"train_micro_batch_size_per_gpu", between(1, 5)},
+      {"gradient_clipping", any_of<double>({0, 0.1, 1})},
+      {"optimizer", {{"type", "AdamW"}, {"params", {{"lr", 1e-2}, {"weight_decay", decays ? 0.1 : 0.0}}}}},
+      {"zero_optimization", draw_zero(stage)}};
+  draw_precision(precision, deepspeed);
+  return deepspeed;
+}
+
+std::string draw_bug(const std::string& wanted) {
+  if (wanted != "skip_wait:*") return wanted;
+  const int edge = between(1, int(runtime::Edge::count_) - 1);
+  return runtime::text({runtime::Bug::skip_wait, runtime::Edge(edge)});
+}
+
+Json draw_corruption(int ranks, int steps) {
+  Json fault = {{"kind", "message_corrupt"},
+                {"rank", between(0, ranks - 1)},
+                {"step", between(0, steps - 1)},
+                {"bit", between(0, 4000)},
+                {"checksum", false}};
+  fault["op"] = any_of<std::string>({"all_reduce", "reduce_scatter", "publish", "param_gather"});
+  return fault;
+}
+
+Drawn draw(const Wanted& wanted) {
+  Drawn drawn;
+  const int stage = wanted.stage >= 0 ? wanted.stage : between(0, 3), steps = between(1, 3);
+  drawn.precision = wanted.precision.empty() ? any_of<std::string>({"fp32", "bf16", "fp16"}) : wanted.precision;
+  const bool text = one_in(2);
+  Json world = draw_world();
+  const int ranks = world["nodes"].get<int>() * world["ranks_per_node"].get<int>();
+  drawn.ranks = ranks;
+  Json& s = drawn.document;
+  s["name"] = "drawn";
+  s["seed"] = between(1, 1'000'000);
+  s["training_seed"] = between(1, 1000);
+  s["model"] = draw_model(text, drawn.precision == "fp32");
+  s["data"] = text ? Json{{"text", "golden/corpus.txt"}} : Json{{"synthetic", true}};
+  s["world"] = world;
+  s["deepspeed"] = draw_deepspeed(stage, drawn.precision);
+  s["batch_arithmetic"] = "by_samples";
+  if (one_in(3)) s["decay"] = "all";
+  s["steps"] = steps;
+  if (const std::string bug = draw_bug(wanted.bug); !bug.empty()) s["bug"] = bug;
+  if (wanted.corrupt) s["faults"] = {draw_corruption(ranks, steps)};
+  s["checks"] = {"golden:bitwise", "golden:gradients"};
+  if (ranks > 1) s["checks"].push_back("ranks_agree");
+  if (drawn.precision == "fp32" && wanted.formulas) {
+    s["checks"].push_back("conservation");
+    s["checks"].push_back("traffic_formula");
+    if (stage < 3) s["checks"].push_back("memory_formula");
+  }
+  if (!wanted.check.empty() && s["checks"][0] != wanted.check) s["checks"].push_back(wanted.check);
+  return drawn;
+}
+
+}  // namespace
+
+std::ostream& operator<<(std::ostream& out, const Drawn& drawn) { return out << '\n' << scenario_text(drawn.document); }
+
+rc::Gen<Drawn> scenarios(const Wanted& wanted) {
+  // At rapidcheck's full size from the first case on: its first sizes would draw the same few worlds again and again.
+  return rc::gen::noShrink(rc::gen::resize(rc::kNominalSize, rc::gen::exec([wanted] { return draw(wanted); })));
+}
+
+}  // namespace seeksim::harness::testing

@@ -1,0 +1,37 @@
+// Random scenarios as JSON documents: small models of awkward sizes, any world of up to 8 ranks, any stage, cut,
+// precision and schedule. What a test needs can be fixed; everything else is drawn.
+#pragma once
+
+#include <rapidcheck.h>
+
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "harness/json.h"
+
+namespace seeksim::harness::testing {
+
+struct Wanted {
+  int stage = -1;         // -1: any
+  std::string precision;  // "fp32", "bf16", "fp16"; empty: any
+  bool formulas = false;  // ask for the checks against formulas, where they apply
+  std::string bug;        // planted; "skip_wait:*": one edge or another
+  bool corrupt = false;   // a bit of a message flips silently
+  std::string check;      // asked for besides the usual ones
+};
+
+// As rapidcheck prints it: the file that `seeksim run` takes.
+struct Drawn {
+  Json document;
+  int ranks = 0;
+  std::string precision;  // fp32, bf16 or fp16
+};
+std::ostream& operator<<(std::ostream& out, const Drawn& drawn);
+
+// Not shrunk by rapidcheck: harness/shrink.h does that.
+rc::Gen<Drawn> scenarios(const Wanted& wanted);
+
+}  // namespace seeksim::harness::testing
