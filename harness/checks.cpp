@@ -15,6 +15,7 @@
 #include "harness/numbers.h"
 #include "harness/oracles.h"
 #include "harness/problem.h"
+#include "harness/quirks.h"
 #include "harness/report.h"
 
 namespace seeksim::harness {
@@ -257,6 +258,9 @@ std::string want_bitwise(const std::string& text, int) {
 std::string want_natural(const std::string& text, int) {
   return is_natural(text) ? "" : "takes a whole number, such as 1";
 }
+std::string want_step(const std::string& text, int) {
+  return text.empty() || is_natural(text) ? "" : "takes a step, such as 3, or nothing";
+}
 std::string want_number(const std::string& text, int) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -375,6 +379,11 @@ const std::vector<Row>& rows() {
         false, false, true},
        want_none,
        conservation},
+      {{"quirk_differs", "STEP",
+        "the quirks make a difference to the same run without them, in that step first if one is given (made in every "
+        "run that has quirks)"},
+       want_step,
+       quirk_differs},
   };
   return table;
 }

@@ -32,6 +32,7 @@ struct Evidence {
   std::vector<CheckResult> further;      // made elsewhere (--verify-determinism), judged with the rest
   std::optional<Conservation> conservation = std::nullopt;     // of the tagged run
   std::optional<std::vector<float>> fp32_loss = std::nullopt;  // of the same training in fp32 on one rank
+  const RunRecord* without_quirks = nullptr;  // the same run as seeksim would do it; there when a quirk is on
 };
 
 struct CheckInfo {

@@ -309,8 +309,8 @@ ExitStatus dispatch(const std::vector<std::string>& arguments) {
   add_run(app, run);
   add_golden(app, golden);
   add_shrink(app, shrink);
-  app.add_subcommand("list", "List scenarios, faults, checks, bugs or keys")
-      ->add_option("what", list, "scenarios, faults, checks, bugs, keys")
+  app.add_subcommand("list", "List scenarios, faults, checks, bugs, quirks or keys")
+      ->add_option("what", list, "scenarios, faults, checks, bugs, quirks, keys")
       ->required();
   app.add_subcommand("doctor", "Check this machine");
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());

@@ -14,6 +14,7 @@
 #include "harness/json_text.h"
 #include "harness/schema.h"
 #include "kernels/isa.h"
+#include "runtime/quirks.h"
 
 namespace seeksim::harness {
 
@@ -65,7 +66,7 @@ void list_checks(const Style& style) {
   }
   put("\nAlways made: finished (all steps, by the ranks that are left), faults_fired where there are faults, no_races "
       "where\n"
-      "the race detector is on, no_poison.\n"
+      "the race detector is on, no_poison, quirk_differs where there are quirks.\n"
       "A check that found nothing to look at is red. {\"recoveries\": 1} and \"recoveries:1\" are the same.\n");
 }
 
@@ -75,6 +76,23 @@ void list_bugs(const Style& style) {
   }
   put("\nAll of them, as \"bug\" of a scenario or with --set bug=NAME:\n");
   for (const std::string& name : runtime::bug_names()) put("    " + name + '\n');
+}
+
+void list_quirks(const Style& style) {
+  for (const runtime::QuirkInfo& row : runtime::quirk_catalogue()) {
+    put(fmt::format("{}  {}\n    {}\n", style.bold(std::string(row.name)),
+                    style.faint(fmt::format("({})", row.framework)), row.does));
+    put(fmt::format("    seeksim       {}\n    point         {}: {}\n", row.instead, name(row.point), row.edits));
+    put(fmt::format("    bits          {}\n",
+                    row.split_dependent
+                        ? "depend on ranks and micro-batches: no golden has them, quirk_differs says what "
+                          "the difference is"
+                        : "the same at every split: a golden of its own"));
+    put(fmt::format("    source        {}\n", row.source));
+  }
+  put("\nAny number of them, as \"quirks\": [NAME, ...] of a scenario. What a quirk changed is judged by "
+      "quirk_differs, "
+      "and\none that changed nothing is red.\n");
 }
 
 void list_keys(const Style& style) {
@@ -99,11 +117,13 @@ ExitStatus list_command(const std::string& what, const Style& style) {
     list_checks(style);
   } else if (what == "bugs") {
     list_bugs(style);
+  } else if (what == "quirks") {
+    list_quirks(style);
   } else if (what == "keys") {
     list_keys(style);
   } else {
     throw BadInput("list " + what, "there is no such list",
-                   did_you_mean(what, {"scenarios", "faults", "checks", "bugs", "keys"}));
+                   did_you_mean(what, {"scenarios", "faults", "checks", "bugs", "quirks", "keys"}));
   }
   return ExitStatus::as_expected;
 }

@@ -414,8 +414,8 @@ void read_deepspeed(const Reader& section, int ranks, Scenario& scenario) {
   read_optimizer(section, scenario);
   read_scheduler(section, scenario);
   runtime::Definition& definition = scenario.train.definition;
-  definition.gradient_clipping = section.number("gradient_clipping", 1.0);
-  if (!section.has("gradient_clipping")) {
+  definition.gradient_clipping = section.number("gradient_clipping", runtime::default_clipping(definition.quirks));
+  if (!section.has("gradient_clipping") && definition.gradient_clipping > 0) {
     scenario.notes.push_back("gradient_clipping 1 is DeepSpeed 0.19.6's default (0 turns it off)");
   }
   name_keys_without_effect(section, scenario);
@@ -445,7 +445,8 @@ Json deepspeed_json(const Scenario& scenario) {
     if (s.total_num_steps > 0) schedule["total_num_steps"] = s.total_num_steps;
     section["scheduler"] = {{"type", s.type}, {"params", std::move(schedule)}};
   }
-  section["gradient_clipping"] = d.gradient_clipping;
+  // Written, it would be no default.
+  if (!d.quirks.has(runtime::Quirk::ds_old_default_clipping)) section["gradient_clipping"] = d.gradient_clipping;
   write_precision(scenario, section);
   return section;
 }

@@ -10,6 +10,7 @@
 #include "harness/files.h"
 #include "harness/json_text.h"
 #include "harness/problem.h"
+#include "harness/quirks.h"
 #include "runtime/gpt2_parameters.h"
 
 namespace seeksim::harness {
@@ -100,6 +101,7 @@ Json key_fields(const runtime::Definition& d) {
   }
   fields["gradient_clipping"] = d.gradient_clipping;
   if (d.precision != runtime::PrecisionPlan{}) fields["precision"] = precision_fields(d);
+  if (d.quirks.any()) fields["quirks"] = quirk_names(d.quirks);
   if (!d.skip_steps.empty()) fields["skip_steps"] = d.skip_steps;
   fields["global_batch"] = d.global_batch;
   fields["steps"] = d.steps;

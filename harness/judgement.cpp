@@ -129,6 +129,7 @@ Judgement judge(const Evidence& e) {
     if (!listed && has_something_to_judge) j.checks.push_back(judge(CheckSpec{name, ""}, e));
   };
   always("no_races", e.run.races_watched);
+  always("quirk_differs", e.scenario.train.definition.quirks.any());
   always("no_poison", e.run.poison_looks > 0);
   for (const char* name : always_made(e)) always(name, true);
   always("faults_fired", !e.scenario.faults.empty());

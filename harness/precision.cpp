@@ -40,7 +40,7 @@ void read_bf16(const Reader& bf16, Scenario& scenario) {
   if (!bf16.flag("check_grad_overflow", true)) {
     scenario.notes.push_back(
         "bf16.check_grad_overflow false: a non-finite gradient skips the step all the same; the quirk "
-        "bf16_unchecked does what DeepSpeed's stage 3 does");
+        "ds_bf16_unchecked does what DeepSpeed's stage 3 does");
   }
 }
 

@@ -5,6 +5,7 @@
 #include "harness/fault_rules.h"
 #include "harness/formulas.h"
 #include "harness/numbers.h"
+#include "harness/quirks.h"
 #include "harness/report.h"
 
 namespace seeksim::harness {
@@ -182,6 +183,7 @@ Json report_json(const Evidence& e, const Judgement& j, const ReportExtras& extr
     report["races"].push_back({{"rank", race.rank}, {"text", race.text}, {"times", race.times}});
   report["accesses_checked"] = run.accesses;
   if (!e.scenario.train.bug.is(runtime::Bug::none)) report["bug"] = runtime::text(e.scenario.train.bug);
+  if (e.scenario.train.definition.quirks.any()) report["quirks"] = quirk_names(e.scenario.train.definition.quirks);
   report["recoveries"] = Json::array();
   for (const Recovery& recovery : run.recoveries) report["recoveries"].push_back(recovery_json(run, recovery));
   report["comm"] = comm_json(run);

@@ -8,6 +8,7 @@
 #include "harness/estimate.h"
 #include "harness/fault_rules.h"
 #include "harness/numbers.h"
+#include "harness/quirks.h"
 #include "harness/report.h"
 
 namespace seeksim::harness {
@@ -203,6 +204,10 @@ std::string header_text(const Scenario& scenario, const Style& style) {
   }
   if (!scenario.train.bug.is(runtime::Bug::none)) {
     out += style.bad(fmt::format("  A BUG IS PLANTED IN THE RUNTIME: {}\n", runtime::text(scenario.train.bug)));
+  }
+  if (d.quirks.any()) {
+    out += style.bad(
+        fmt::format("  NOT SEEKSIM'S OWN SEMANTICS, BUT WITH QUIRKS: {}\n", fmt::join(quirk_names(d.quirks), ", ")));
   }
   for (const std::string& note : scenario.notes) out += style.faint(fmt::format("  note      {}\n", note));
   return out;

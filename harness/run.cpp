@@ -8,6 +8,7 @@
 #include "harness/determinism.h"
 #include "harness/files.h"
 #include "harness/progress.h"
+#include "harness/quirks.h"
 #include "harness/saved_files.h"
 #include "harness/simulate.h"
 #include "harness/sweep_run.h"
@@ -41,10 +42,11 @@ void probe_files(const Scenario& scenario, const RunOptions& options) {
 
 // A run that serves the main one: the golden, the undisturbed world.
 RunRecord run_aside(const Scenario& scenario, const std::string& what, double wall_limit_s, bool progress,
-                    bool digest_gradients = false) {
+                    bool digest_gradients = false, bool keep_final_weights = false) {
   SimulationOptions options;
   options.wall_limit_s = wall_limit_s;
   options.digest_gradients = digest_gradients;
+  options.keep_final_weights = keep_final_weights;
   Progress bar(progress, what, scenario.train.definition.steps);
   options.progress = [&bar](TimeNs now, std::int64_t steps) { bar.update(now, steps); };
   RunRecord run = Simulation(scenario, options).run();
@@ -158,6 +160,8 @@ Outcome run_scenario(const Scenario& given, const RunOptions& options, const Pri
   }
   SimulationOptions simulation_of = simulation_options(options);
   simulation_of.digest_gradients = needs_gradients(scenario);
+  const bool quirky = scenario.train.definition.quirks.any();
+  simulation_of.keep_final_weights |= quirky;
   if (scenario.real_storage) simulation_of.storage_folder = options.out.empty() ? "." : options.out;
   Progress bar(options.progress, scenario.name, scenario.train.definition.steps);
   simulation_of.progress = [&bar](TimeNs now, std::int64_t steps) { bar.update(now, steps); };
@@ -172,12 +176,18 @@ Outcome run_scenario(const Scenario& given, const RunOptions& options, const Pri
         run_aside(calm, scenario.name + " without faults", options.wall_limit_s, options.progress).virtual_ns;
   }
   if (needs_fp32(scenario)) {
-    Scenario plain = one_rank(scenario);
+    Scenario plain = without_quirks(one_rank(scenario));
     plain.train.definition.precision = {};
     plain.train.definition.scaler = {};
     const RunRecord reference = run_aside(plain, scenario.name + " in fp32", options.wall_limit_s, options.progress);
     evidence.fp32_loss.emplace();
     for (const runtime::StepRecord& step : reference.steps) evidence.fp32_loss->push_back(step.loss);
+  }
+  std::optional<RunRecord> clean;
+  if (quirky) {
+    clean = run_aside(without_quirks(scenario), scenario.name + " without quirks", options.wall_limit_s,
+                      options.progress, false, true);
+    evidence.without_quirks = &*clean;
   }
   if (needs_tagged(scenario)) evidence.conservation = tagged_run(scenario, options.wall_limit_s);
   if (options.verify_determinism) evidence.further.push_back(same_again(scenario, options, simulation, run));

@@ -16,6 +16,7 @@
 #include "harness/fault_rules.h"
 #include "harness/files.h"
 #include "harness/precision.h"
+#include "harness/quirks.h"
 #include "harness/reader.h"
 #include "harness/schema.h"
 #include "runtime/gpt2_parameters.h"
@@ -291,8 +292,8 @@ void read_expect(const Reader& top, Scenario& scenario) {
     for (const Json& name : *wanted) all.push_back(name.is_string() ? name.get<std::string>() : "");
   }
   scenario.expect = {Expect::What::check_fails, fmt::format("{}", fmt::join(all, " "))};
-  std::vector<std::string> named = {"finished",          "faults_fired",   "no_races", "no_poison",
-                                    "collectives_match", "replicas_equal", "partition"};  // always judged
+  std::vector<std::string> named = {"finished",       "faults_fired", "no_races",     "no_poison", "collectives_match",
+                                    "replicas_equal", "partition",    "quirk_differs"};  // always judged
   for (const CheckSpec& check : scenario.checks) named.insert(named.end(), {check.text(), check.name});
   for (const std::string& name : all) {
     if (std::find(named.begin(), named.end(), name) != named.end()) continue;
@@ -411,6 +412,7 @@ Scenario load(Document document, const LoadOptions& options) {
   read_data(top.child("data"), scenario);
   const int ranks = read_world(top.child("world"), scenario);
   read_batch_arithmetic(top, world_varies, scenario);
+  read_quirks(top, scenario);
   read_deepspeed(top.child("deepspeed"), ranks, scenario);
   read_precision(top.child("deepspeed"), top, scenario);
   check_given_batch(top.child("data"), scenario);
@@ -421,6 +423,7 @@ Scenario load(Document document, const LoadOptions& options) {
   scenario.train.provenance.on = top.flag("provenance", false);
   scenario.train.provenance.log_step = top.integer("range_log", -1);
   read_checks(top, ranks, scenario);
+  check_quirks(top, scenario);
   read_expect(top, scenario);
   read_golden(top.child("golden"), scenario);
   scenario.sweep = read_sweep(top);

@@ -5,6 +5,7 @@
 #include "harness/deepspeed.h"
 #include "harness/fault_rules.h"
 #include "harness/precision.h"
+#include "harness/quirks.h"
 #include "harness/scenario.h"
 
 namespace seeksim::harness {
@@ -89,6 +90,7 @@ Json to_json(const Scenario& scenario) {
   json["steps"] = d.steps;
   json["faults"] = Json::array();
   for (const faults::Rule& rule : scenario.faults) json["faults"].push_back(to_json(rule));
+  if (d.quirks.any()) json["quirks"] = quirk_names(d.quirks);
   json["recovery"] = recovery_json(scenario.train.recovery);
   if (!scenario.train.bug.is(runtime::Bug::none)) json["bug"] = runtime::text(scenario.train.bug);
   json["checks"] = Json::array();

@@ -302,9 +302,10 @@ BucketSink::BucketSink(Device& device, const TrainPlan& plan, GradientReducer& r
   reduced_.resize(count);
 }
 
-void BucketSink::begin(Launcher& compute, Index blocks) {
+void BucketSink::begin(Launcher& compute, Index blocks, float before) {
   compute_ = &compute;
   blocks_ = blocks;
+  before_ = before;
   current_ = 0;
   fresh_ = true;
 }
@@ -331,7 +332,18 @@ void BucketSink::close(Index offset, Index size) {
   if (offset == bucket.lo) reduce_current();
 }
 
+void BucketSink::scale_current() {
+  if (before_ == 1.0f) return;
+  for (Index block = 0; block < blocks_; ++block) {
+    const VecView<float> values = part(block);
+    (*compute_)(
+        reducer_.buckets()[current_].name, SEEKSIM_SITE, memory_cost(2 * values.n),
+        [factor = before_](Lane lane, Vec<float> x) { kernels::scale(lane, x, factor); }, values);
+  }
+}
+
 void BucketSink::reduce_current() {
+  scale_current();
   std::vector<VecView<const float>> parts;
   for (Index block = 0; block < blocks_; ++block) parts.push_back(part(block));
   Queue& communication = reducer_.launcher().queue();

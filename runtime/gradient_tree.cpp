@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "kernels/check.h"
+#include "kernels/pointwise.h"
 
 namespace seeksim::runtime {
 
@@ -76,6 +77,16 @@ void GradientTree::close(Launcher& launch, TreeNode node) {
     held_.erase(std::min(self, sibling));
     held_.push_back(merged);
     self = held_.end() - 1;
+  }
+}
+
+void GradientTree::scale(Launcher& launch, float factor) {
+  if (factor == 1.0f) return;
+  for (const Held& held : held_) {
+    launch(
+        "gradients", SEEKSIM_SITE, memory_cost(2 * elements_),
+        [factor](kernels::Lane lane, kernels::Vec<float> x) { kernels::scale(lane, x, factor); },
+        VecView<float>{held.buffer, 0, elements_});
   }
 }
 

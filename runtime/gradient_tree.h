@@ -34,6 +34,9 @@ class GradientTree {
   // All launches that fill `node` are enqueued: merges it with its sibling, and the result with its own, on that queue.
   void close(Launcher& launch, kernels::TreeNode node);
 
+  // Multiplies all nodes; 1 does nothing.
+  void scale(Launcher& launch, float factor);
+
   // This rank's subtree roots, ascending.
   std::vector<kernels::TreeNode> nodes() const;
   std::vector<VecView<const float>> parts() const;

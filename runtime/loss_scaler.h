@@ -75,6 +75,8 @@ class LossScaler {
 
   double scale() const { return state_.scale; }
   const LossScalerState& state() const { return state_; }
+  // What scale() will be after a step that did or did not overflow.
+  double scale_after(bool overflow) const { return next(plan_, state_, overflow).scale; }
   // At the commit point, with the vote's answer, once a step.
   void update(bool overflow) { state_ = next(plan_, state_, overflow); }
   void restore(const LossScalerState& state) { state_ = state; }

@@ -12,6 +12,7 @@
 #include "runtime/loss_scaler.h"
 #include "runtime/placement.h"
 #include "runtime/provenance_plan.h"
+#include "runtime/quirks.h"
 #include "runtime/time.h"
 
 namespace seeksim::runtime {
@@ -77,6 +78,7 @@ struct Definition {
   SchedulerPlan scheduler;
   PrecisionPlan precision;
   LossScalerPlan scaler;
+  Quirks quirks;                 // what is done as another framework does it
   double gradient_clipping = 0;  // 0: off
   int global_batch = 32;         // samples a step
   std::int64_t steps = 20;

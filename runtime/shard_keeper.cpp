@@ -244,6 +244,12 @@ void ShardKeeper::hold_gradients(Launcher& launch) {
   if (own_->shard.size > 0) round_values(launch, "gradients", SEEKSIM_SITE, own_->sums, own_->gradients);
 }
 
+void ShardKeeper::clear_gradients(Launcher& launch) {
+  for (ShardState* state : {own_.get(), copy_.get()}) {
+    if (state != nullptr) clear_values(launch, "gradients", SEEKSIM_SITE, state->gradients);
+  }
+}
+
 void ShardKeeper::step(Launcher& launch, float grad_factor, double lr) {
   for (ShardState* state : {own_.get(), copy_.get()}) {
     if (state != nullptr)

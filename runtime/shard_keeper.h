@@ -67,6 +67,8 @@ class ShardKeeper {
   Op send_gradients(Communicator& comm, Queue& queue, std::int64_t step);
   // From the fp32 sums to gradients as they are held: rounded once, at the root. Enqueued.
   void hold_gradients(Launcher& launch);
+  // Zeroes the gradients of both.
+  void clear_gradients(Launcher& launch);
   // One step of the optimizer on the own shard and on the copy.
   void step(Launcher& launch, float grad_factor, double lr);
 

@@ -25,7 +25,7 @@ void Trainer::train_step() {
   compute_.at(comm_->epoch(), step_);
   hand_out_gradients_ = observer_.wants_gradients(rank_.id, step_);
   if (tree_) tree_->begin(plan_.definition.global_batch);
-  if (reducer_) reducer_->begin_step(step_, keeper_->own().sums, scale_.at_root);
+  if (reducer_) reducer_->begin_step(step_, keeper_->own().sums, scale_.at_root * average().after);
   if (gathered_) gathered_->begin_step(compute_, step_);
   if (provenance_) provenance_->begin_step(compute_.queue(), step_);
 
@@ -37,7 +37,7 @@ void Trainer::train_step() {
 
   reduce_gradients();  // the gradient of the global batch, the same bits everywhere: of all parameters or of the shard
   measure_gradients();
-  const StepResult result = read_result();
+  StepResult result = read_result();
   if (keeper_ && hand_out_gradients_) gather_gradients();
 
   if (!result.finite) look_for_poison(true);
@@ -47,11 +47,15 @@ void Trainer::train_step() {
   // are; the data position and the loss scale go on.
   const std::vector<std::int64_t>& skip = plan_.definition.skip_steps;
   const bool wanted = std::find(skip.begin(), skip.end(), step_) == skip.end();
-  const bool apply_it = vote("step", result.finite && wanted);
+  const Quirks& quirks = plan_.definition.quirks;
+  const bool checked = checks_overflow(quirks, compute_type());
+  const bool overflow_here = (checked && result.nonfinite > 0) || !wanted;
+  const bool overflow = !vote("step", (!checked || result.finite) && wanted);
+  const bool apply_it = !skips(quirks, overflow_here, overflow);
   const double lr = rate();
-  if (apply_it) apply(result, lr);
+  if (apply_it) result.grad_norm = apply(result, lr);
   commit(result, apply_it, lr);
-  if (apply_it) publish(false);
+  if (!skips(quirks, false, overflow)) publish(false);  // where nothing overflowed an update was made
   report_replica();
 }
 
@@ -79,7 +83,8 @@ void Trainer::forward_backward(const SampleRange& samples, int micro_batch) {
   compute_.phase(Phase::forward, micro_batch);
   if (gathered_) gathered_->begin_pass(micro_batch, true);
   model_->forward(compute_, weights, samples.size());
-  model_->loss(compute_, samples.size(), scale_.at_loss * float(scaler_.scale()));
+  const float at_loss = scale_.at_loss * token_weights_[std::size_t(micro_batch)];
+  model_->loss(compute_, samples.size(), at_loss * loss_factor(plan_.definition.quirks, scaler_.scale()));
 
   compute_.phase(Phase::backward, micro_batch);
   if (gathered_) gathered_->begin_pass(micro_batch, false);
@@ -94,9 +99,9 @@ void Trainer::forward_backward(const SampleRange& samples, int micro_batch) {
   const GradientEdit edit = gradient_edit(samples, micro_batch);
   if (buckets_) {  // gradients are sharded: each full bucket goes to its owners at once
     reducer_->begin_reduction(micro_batch);
-    buckets_->begin(compute_, Index(blocks.size()));
+    buckets_->begin(compute_, Index(blocks.size()), average().before);
     EditedSink edited(*buckets_, compute_, blocks, edit);
-    model_->backward(compute_, weights, samples.size(), scale_.at_loss, blocks,
+    model_->backward(compute_, weights, samples.size(), at_loss, blocks,
                      edit ? static_cast<GradientSink&>(edited) : *buckets_);
     reducer_->end_reduction();
   } else {
@@ -104,7 +109,7 @@ void Trainer::forward_backward(const SampleRange& samples, int micro_batch) {
     for (const kernels::TreeNode node : nodes) out.push_back(tree_->open(node));
     NodeSink sink(out);
     EditedSink edited(sink, compute_, blocks, edit);
-    model_->backward(compute_, weights, samples.size(), scale_.at_loss, blocks,
+    model_->backward(compute_, weights, samples.size(), at_loss, blocks,
                      edit ? static_cast<GradientSink&>(edited) : sink);
     for (const kernels::TreeNode node : nodes) tree_->close(compute_, node);
   }
@@ -170,24 +175,34 @@ void Trainer::stop_if_poisoned(const Agreement& agreement) const {
 // ---- after it ----------------------------------------------------------------------------------------------------
 
 double Trainer::rate() const {
-  const double lr = learning_rate(plan_.definition.scheduler, plan_.definition.optimizer.lr,
-                                  keeper_ ? keeper_->own().optimizer->steps() : optimizer_->steps());
+  const Definition& d = plan_.definition;
+  const Optimizer& optimizer = keeper_ ? *keeper_->own().optimizer : *optimizer_;
+  const std::int64_t applied = optimizer.steps() - optimizer_start(d.quirks).steps;
+  const double lr =
+      learning_rate(d.scheduler, d.optimizer.lr, schedule_steps(d.quirks, applied, skips_.skipped, comm_->size()));
   const bool drifts = plan_.bug.is(Bug::drifting_lr, rank_.id) && step_ >= plan_.bug.step;
   return drifts ? std::bit_cast<double>(std::bit_cast<std::uint64_t>(lr) ^ 1) : lr;
 }
 
-void Trainer::apply(const StepResult& result, double lr) {
+// Returns the norm to report.
+float Trainer::apply(const StepResult& result, double lr) {
   compute_.phase(Phase::optimizer);
-  const float factor =
-      clip_coefficient(plan_.definition.gradient_clipping, result.grad_norm) * unscale_factor(scaler_.scale());
+  const Definition& d = plan_.definition;
+  const UnscaledGradient gradient{result.grad_norm, scaler_.scale(), scaler_.scale_after(false)};
+  const GradientFactor factor = gradient_factor(d.quirks, gradient, d.gradient_clipping);
+  update(factor.factor * unscale_factor(scaler_.scale()), lr);
+  return factor.reported_norm;
+}
+
+void Trainer::update(float grad_factor, double lr) {
   if (keeper_) {
-    keeper_->step(compute_, factor, lr);
+    keeper_->step(compute_, grad_factor, lr);
   } else {
     const Index n = parameters_.trainable_size();
     const AnyVec weights = flat_weights().part(0, n), parameters = flat_parameters().part(0, n);
     const bool has_masters = weights.type == ElementType::f32;
     const VecView<float> masters = has_masters ? weights.as<float>() : VecView<float>{};
-    optimizer_->step(compute_, {masters, parameters, flat_gradients()}, factor, lr);
+    optimizer_->step(compute_, {masters, parameters, flat_gradients()}, grad_factor, lr);
   }
 }
 
@@ -293,12 +308,6 @@ void Trainer::tell_stagnation() {
 std::string Trainer::stopped() const {
   const std::string scale = scaler_.stop_text();
   return scale.empty() ? stop_text(plan_.recovery.skip, skips_) : scale;
-}
-
-float clip_coefficient(double limit, float norm) {
-  if (limit <= 0) return 1.0f;
-  const float coefficient = static_cast<float>(limit) / (norm + 1e-6f);
-  return coefficient < 1.0f ? coefficient : 1.0f;
 }
 
 }  // namespace seeksim::runtime

@@ -68,6 +68,7 @@ class Trainer {
   // A step (trainer.cpp).
   void fetch(const SampleRange& samples, int micro_batch);
   void forward_backward(const SampleRange& samples, int micro_batch);
+  RankAverage average() const { return rank_average(plan_.definition.quirks, comm_->size()); }
   GradientEdit gradient_edit(const SampleRange& samples, int micro_batch) const;
   void reduce_gradients();
   void reduce_everywhere();
@@ -79,12 +80,14 @@ class Trainer {
   void measure_shard();
   void fold_norms();
   void gather_gradients();
+  float gradient_norm() const;
   StepResult read_result();
   void tell_what_was_seen();
   bool vote(const char* about, bool good);
   void look_for_poison(bool in_gradients);
   void stop_if_poisoned(const Agreement& agreement) const;
-  void apply(const StepResult& result, double lr);
+  float apply(const StepResult& result, double lr);
+  void update(float grad_factor, double lr);
   void commit(const StepResult& result, bool applied, double lr);
   void publish(bool new_world);
   void record_digests();
@@ -109,6 +112,9 @@ class Trainer {
   void draw_piece(const ParameterPiece& piece, VecView<T> out);
   void connect_shards();
   void connect_step();
+  std::vector<SampleRange> micro_batches_of(int member) const;
+  void weigh_tokens();
+  void start_optimizer();
   // frozen: of the parameters, which alone have such a part; else null, and frozen parameters are passed over.
   void for_each_gathered(AnyVec shard, const AnyVec* frozen, const char* what, const PerParameter& each);
   std::vector<float> replicated_gradients() const;
@@ -161,6 +167,7 @@ class Trainer {
   // Made by connect().
   std::optional<Communicator> comm_;
   std::vector<SampleRange> micro_batches_;  // of this rank, in samples of the step
+  std::vector<float> token_weights_;        // of each: as a multiple of one over the step's tokens
   TreeOwnership ownership_;
   StepCut cut_;
   std::optional<GradientReducer> reducer_;
@@ -180,8 +187,5 @@ class Trainer {
   std::optional<StateDigest> concluded_;
   std::vector<float> final_weights_;  // on the lowest rank
 };
-
-// The clip coefficient: limit / (norm + 1e-6) where that is below one, else one. limit 0: no clipping.
-float clip_coefficient(double limit, float norm);
 
 }  // namespace seeksim::runtime

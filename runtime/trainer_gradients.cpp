@@ -19,6 +19,7 @@ using kernels::Vec;
 
 void Trainer::reduce_gradients() {
   if (!sharded(placement_.gradients)) {
+    tree_->scale(compute_, average().before);
     // By the host, so that an operation counts as joined when its data is there.
     host_after(*comm_, compute_.queue().record(), compute_.last(), Edge::backward_done, plan_.bug);
   }
@@ -77,7 +78,7 @@ void Trainer::reduce_everywhere() {
   op.site = SEEKSIM_SITE;
   Queue& queue = rank_.device.communication_queue();
   const std::vector<VecView<const float>> parts = tree_->parts();
-  op = comm_->all_reduce(queue, op, ownership_, parts, scale_.at_root, vec<float>(*sums_, 0, n));
+  op = comm_->all_reduce(queue, op, ownership_, parts, scale_.at_root * average().after, vec<float>(*sums_, 0, n));
   host_after(*comm_, queue.record(), op, Edge::gradients_reduced, plan_.bug);
 }
 
@@ -260,16 +261,36 @@ std::vector<float> Trainer::replicated_gradients() const {
   return values;
 }
 
+// Of what is held, by the tree; or as a quirk adds it up, from the norms of the pieces of all members' shards.
+float Trainer::gradient_norm() const {
+  if (!plan_.definition.quirks.has(Quirk::ds_partition_norm) || !keeper_) {
+    const Index count = Index(parameters_.trainable().size());
+    return host_sqrt(host_reads(SEEKSIM_SITE, vec<const float>(*norms_, count, 1))[0]);
+  }
+  const Partition& partition = keeper_->partition();
+  const Vec<const float> blocks = host_reads(SEEKSIM_SITE, vec<const float>(*norm_blocks_, 0, partition.norm_blocks()));
+  std::vector<std::vector<double>> norms;
+  for (int member = 0; member < comm_->size(); ++member) {
+    std::vector<double>& of_member = norms.emplace_back();
+    Index at = partition.norm_blocks_before(partition.shard(member).offset);
+    for (const ParameterPiece& piece : partition.pieces(partition.shard(member))) {
+      double squares = 0;
+      for (const Index end = partition.norm_blocks_before(piece.offset() + piece.size); at < end; ++at)
+        squares += double(blocks[at]);
+      of_member.push_back(host_sqrt(squares));
+    }
+  }
+  return partition_norm(norms);
+}
+
 Trainer::StepResult Trainer::read_result() {
   host_after(*comm_, compute_.queue().record(), compute_.last(), Edge::step_measured, plan_.bug);
-  const Index count = Index(parameters_.trainable().size());
   StepResult result;
   const VecView<const float> loss = keeper_ ? vec<const float>(*norm_blocks_, keeper_->partition().norm_blocks(), 1)
                                             : vec<const float>(*sums_, parameters_.loss_offset(), 1);
   result.loss = host_reads(SEEKSIM_SITE, loss)[0];
   // Of what is held, and so of what the loss scale multiplied.
-  result.grad_norm =
-      host_sqrt(host_reads(SEEKSIM_SITE, vec<const float>(*norms_, count, 1))[0]) * unscale_factor(scaler_.scale());
+  result.grad_norm = gradient_norm() * unscale_factor(scaler_.scale());
   result.nonfinite = host_reads(SEEKSIM_SITE, vec<const std::int64_t>(*nonfinite_))[0];
   // A norm beyond fp32 cannot be clipped to anything sensible; DeepSpeed calls that an overflow too. A loss that is not
   // finite makes a step nobody wants, whatever its gradients are.

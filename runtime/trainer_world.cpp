@@ -20,7 +20,7 @@ Trainer::Trainer(Rank& rank, const TrainPlan& plan, Observer& observer)
       placement_(plan.layout.zero.placement()),
       parameters_(plan.definition.model, plan.definition.optimizer.decay_all),
       scale_(Index(plan.definition.global_batch) * plan.definition.model.context),
-      scaler_(plan.definition.scaler),
+      scaler_(scaler_plan(plan.definition.quirks, plan.definition.scaler)),
       data_(data_source(plan.definition)),
       compute_(rank.device.compute_queue(), rank.id) {}
 
@@ -32,7 +32,9 @@ void Trainer::prepare() {
   compute_.at(0, -1);
   compute_.phase(Phase::init);
   initial_weights();
-  if (optimizer_) optimizer_->reset(compute_);
+  if (!optimizer_) return;
+  optimizer_->reset(compute_);
+  start_optimizer();
 }
 
 void Trainer::allocate() {
@@ -163,7 +165,8 @@ void Trainer::connect(std::uint32_t epoch, std::vector<int> members) {
   if (keeper_) connect_shards();
   if (keeper_) report_shards();
   connect_step();
-  if (step_ > 0 || gathered_) publish(true);
+  const bool started = optimizer_start(plan_.definition.quirks).steps > 0;
+  if (step_ > 0 || gathered_ || started) publish(true);
   published_ = step_ > 0;
 }
 
@@ -174,8 +177,11 @@ void Trainer::connect_shards() {
   compute_.at(comm_->epoch(), step_);
   compute_.phase(Phase::init);
   if (step_ == 0) {
+    // What is flat was drawn by prepare(); steps before the first one may have changed it in an earlier world.
+    if (optimizer_start(plan_.definition.quirks).steps > 0) initial_weights();
     keeper_->lay_out(compute_, comm_->members(),
                      [this](const std::vector<ParameterPiece>& pieces, AnyVec out) { draw(pieces, out); });
+    start_optimizer();
     host_after_all(rank_.device, Edge::shards_drawn, plan_.bug);
     return;
   }
@@ -189,14 +195,47 @@ void Trainer::connect_shards() {
   }
 }
 
-void Trainer::connect_step() {
-  const int me = comm_->position();
-  if (!sharded(placement_.gradients)) {
-    micro_batches_ = micro_batches(samples_of(cut_.leaves, comm_->size(), me), plan_.layout.micro_batch);
-  } else {
-    micro_batches_.clear();
-    for (int k = 0; k < cut_.count(); ++k) micro_batches_.push_back(cut_.samples(k, me));
+// Steps that the optimizer makes with zero gradients before the first one: none, unless a quirk wants them. Decay is
+// part of a step.
+void Trainer::start_optimizer() {
+  for (std::int64_t i = 0; i < optimizer_start(plan_.definition.quirks).steps; ++i) {
+    if (keeper_)
+      keeper_->clear_gradients(compute_);
+    else
+      clear_values(compute_, "gradients", SEEKSIM_SITE, flat_gradients());
+    update(1.0f, plan_.definition.optimizer.lr);
   }
+}
+
+// One over the tokens of the step, for all: the loss scale's two parts are that. Where a quirk averages means, more or
+// less, by what everybody has; where it averages ranks, a rank brings its mean.
+void Trainer::weigh_tokens() {
+  token_weights_.assign(micro_batches_.size(), 1.0f);
+  const Quirks& quirks = plan_.definition.quirks;
+  if (!quirks.any()) return;  // a table of all ranks' micro-batches is dear in a large world
+  const Index context = plan_.definition.model.context;
+  std::vector<std::vector<std::int64_t>> tokens;
+  for (int member = 0; member < comm_->size(); ++member) {
+    std::vector<std::int64_t>& of_member = tokens.emplace_back();
+    for (const SampleRange& samples : micro_batches_of(member)) of_member.push_back(samples.size() * context);
+  }
+  const double ranks = average() == RankAverage{} ? 1.0 : double(comm_->size());
+  const std::vector<double> weights = token_weights(quirks, tokens)[std::size_t(comm_->position())];
+  for (std::size_t k = 0; k < weights.size(); ++k)
+    token_weights_[k] = static_cast<float>(weights[k] * double(cut_.leaves * context) * ranks);
+}
+
+std::vector<SampleRange> Trainer::micro_batches_of(int member) const {
+  if (!sharded(placement_.gradients))
+    return micro_batches(samples_of(cut_.leaves, comm_->size(), member), plan_.layout.micro_batch);
+  std::vector<SampleRange> all;
+  for (int k = 0; k < cut_.count(); ++k) all.push_back(cut_.samples(k, member));
+  return all;
+}
+
+void Trainer::connect_step() {
+  micro_batches_ = micro_batches_of(comm_->position());
+  weigh_tokens();
   if (!keeper_) return;
   reducer_.emplace(rank_, parameters_, plan_.layout.zero);
   reducer_->connect(*comm_, keeper_->partition(), cut_);

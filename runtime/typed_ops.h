@@ -1,6 +1,8 @@
 // Launches on vectors whose type is known when the run starts: bit for bit copies, rounding, and digests by the host.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/cast.h"
 #include "kernels/digest.h"
 #include "kernels/pointwise.h"
@@ -30,6 +32,15 @@ inline void round_values(Launcher& launch, const char* tensor, const char* site,
         tensor, site, memory_cost(2 * to.n, 0),
         [](kernels::Lane lane, kernels::Vec<const float> x, kernels::Vec<T> y) { kernels::narrow<T>(lane, x, y); },
         from, to.as<T>());
+  });
+}
+
+inline void clear_values(Launcher& launch, const char* tensor, const char* site, AnyVec values) {
+  with_float_type(values.type, [&](auto like) {
+    using T = decltype(like);
+    launch(
+        tensor, site, memory_cost(values.n, 0),
+        [](kernels::Lane, kernels::Vec<T> x) { std::fill(x.data, x.data + x.n, T{}); }, values.as<T>());
   });
 }
 

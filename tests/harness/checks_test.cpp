@@ -327,6 +327,10 @@ const std::vector<Case>& cases() {
       {"conservation", true, "100 elements of 2 steps", [](RunRecord&) {}, Conservation{2, 100, ""}},
       {"conservation", false, "sample 3", [](RunRecord&) {}, Conservation{2, 100, "sample 3 is missing"}},
       {"conservation", false, "looked at nothing", [](RunRecord&) {}, Conservation{}},
+      {"quirk_differs:1", true, "first in step 1: norm 0 instead of 2", [](RunRecord& r) { r.steps[1].grad_norm = 0; }},
+      {"quirk_differs:2", false, "it was to differ in step 2", [](RunRecord& r) { r.steps[1].grad_norm = 0; }},
+      {"quirk_differs", false, "had no effect", [](RunRecord&) {}},
+      {"quirk_differs", false, "looked at nothing", [](RunRecord& r) { r.steps.clear(); }},
       {"traffic_formula", false, "looked at nothing", [](RunRecord& r) { r.recoveries = {recovery_naming({2})}; }},
   };
   return all;
@@ -336,6 +340,7 @@ TEST(Checks, EachIsGreenAndRedWhereItShould) {
   Scenario scenario = small_scenario();
   scenario.faults.clear();  // in its runs made by hand nothing was injected
   scenario.train.provenance.on = true;
+  scenario.train.definition.quirks = {runtime::Quirk::mean_of_rank_means};
   const RunRecord good = good_run();
   const Golden golden = golden_for(good);
   std::vector<float> in_fp32;
@@ -347,7 +352,7 @@ TEST(Checks, EachIsGreenAndRedWhereItShould) {
     RunRecord run = good;
     one.change(run);
     const CheckResult result =
-        judge(spec, {scenario, run, &golden, 5 * runtime::kSecond, {}, one.conservation, in_fp32});
+        judge(spec, {scenario, run, &golden, 5 * runtime::kSecond, {}, one.conservation, in_fp32, &good});
     EXPECT_EQ(result.name, one.check);
     EXPECT_EQ(result.ok, one.ok) << one.check << ": " << result.detail;
     EXPECT_NE(result.detail.find(one.detail), std::string::npos)

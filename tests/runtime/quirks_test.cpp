@@ -200,11 +200,11 @@ TEST(Quirks, PartitionNormStandsForNonFiniteWithMinusOne) {
 
 // ---- unscaling and clipping --------------------------------------------------------------------------------------
 
-TEST(Quirks, WithoutThemTheFactorIsTheTrainersClipCoefficient) {
+TEST(Quirks, WithoutThemTheFactorIsMinOfOneAndLimitOverNorm) {
   for (const float norm : {0.0f, 1e-7f, 0.3f, 0.99999f, 1.0f, 1.7f, 3e8f}) {
     for (const double limit : {0.0, 0.5, 1.0, 1.3}) {
       EXPECT_EQ(gradient_factor({}, {.norm = norm, .used = 8, .next = 16}, limit),
-                (GradientFactor{clip_coefficient(limit, norm), norm}))
+                (GradientFactor{limit > 0 ? std::min(1.0f, float(limit) / (norm + 1e-6f)) : 1.0f, norm}))
           << norm << " " << limit;
     }
   }

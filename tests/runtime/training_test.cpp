@@ -148,9 +148,9 @@ TEST(Training, ANonFiniteGradientSkipsTheStepAndHoldsTheSchedule) {
 }
 
 TEST(Training, ClippingLimitsTheNormAsTorchDoes) {
-  EXPECT_EQ(clip_coefficient(0, 1e9f), 1.0f);
-  EXPECT_EQ(clip_coefficient(1.0, 0.5f), 1.0f);
-  EXPECT_EQ(clip_coefficient(1.5, 3.0f), 1.5f / (3.0f + 1e-6f));
+  EXPECT_EQ(gradient_factor({}, {.norm = 1e9f}, 0).factor, 1.0f);
+  EXPECT_EQ(gradient_factor({}, {.norm = 0.5f}, 1.0).factor, 1.0f);
+  EXPECT_EQ(gradient_factor({}, {.norm = 3.0f}, 1.5).factor, 1.5f / (3.0f + 1e-6f));
 }
 
 TEST(Training, RunningOutOfMemoryEndsWithTheReason) {
