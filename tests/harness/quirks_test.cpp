@@ -31,7 +31,7 @@ TEST(Quirks, LoaderSaysWhatCannotBe) {
       {R"(["mean_of_rank_mean"])", {}, "there is no quirk \"mean_of_rank_mean\". Did you mean \"mean_of_rank_means\"?"},
       {R"([3])", {}, "a string was expected"},
       {R"(["mean_of_rank_means", "mean_of_micro_batch_means"])", {}, "both decide the denominator: keep one"},
-      {R"(["ds_bf16_unchecked"])", {}, "ds_bf16_unchecked: the model is in f32. Use bf16."},
+      {R"(["ds_bf16_unchecked"])", {}, "ds_bf16_unchecked: the model is in fp32. Use bf16."},
       {R"(["ds_fp32_unchecked"])", {"deepspeed.bf16.enabled=true"}, "the model is in bf16"},
       {R"(["ds_stage0_scaler"])", {}, "there is no dynamic loss scale"},
       {R"(["ds_unscales_by_new_scale"])",
@@ -43,7 +43,7 @@ TEST(Quirks, LoaderSaysWhatCannotBe) {
       {R"(["ds_partition_norm"])", {}, "every rank holds all gradients"},
       {R"(["torch_found_inf_local"])", {}, "every rank holds all gradients"},
       {R"(["ds_accumulates_in_parameter_type"])", {}, "not in this version"},
-      {R"(["ds_divides_before_sum"])", {"deepspeed.fp16.enabled=true"}, "not in this version for f16"},
+      {R"(["ds_divides_before_sum"])", {"deepspeed.fp16.enabled=true"}, "not in this version for fp16"},
       {R"(["ds_old_default_clipping"])", {"deepspeed.gradient_clipping=1"}, "there is no default"},
   };
   for (const Case& one : cases) {
