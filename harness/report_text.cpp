@@ -138,6 +138,17 @@ std::string losses(const RunRecord& run) {
                      run.steps.size(), run.steps.size() == 1 ? "" : "s");
 }
 
+// Peaks of the rank that needed most, by tag; report.json says what each is for.
+std::string memory(const RunRecord& run) {
+  std::vector<std::string> tags;
+  for (std::size_t tag = 0; tag < run.memory_peak_by_tag.size(); ++tag) {
+    const double bytes = double(run.memory_peak_by_tag[tag]);
+    if (bytes > 0) tags.push_back(fmt::format("{} {}", name(runtime::MemoryTag(tag)), bytes_text(bytes)));
+  }
+  if (tags.empty()) return "";
+  return fmt::format("  memory    at most {} a rank: {}\n", bytes_text(double(run.memory_peak)), fmt::join(tags, ", "));
+}
+
 // What a NaN did, and where it came from.
 std::string births(const RunRecord& run) {
   std::string text;
@@ -220,8 +231,8 @@ std::string report_a_bug(const Scenario& scenario) {
 }
 
 std::string story_text(const Evidence& e, const Judgement& j, const Style& style) {
-  std::string out =
-      '\n' + story_of(e.run, style) + '\n' + losses(e.run) + births(e.run) + overlap(e.run) + endings(e.run);
+  std::string out = '\n' + story_of(e.run, style) + '\n' + losses(e.run) + births(e.run) + overlap(e.run) +
+                    memory(e.run) + endings(e.run);
   if (e.run.end == sim::WorldEnd::deadlock && !e.run.wait_for_graph.empty()) {
     out += "  who waits for whom, when nothing could move any more:\n";
     std::size_t from = 0;
