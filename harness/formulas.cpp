@@ -95,12 +95,11 @@ double gathered_at_most(const Sizes& s) {
     all += size;
   }
   const runtime::ZeroPlan& zero = s.plan.layout.zero;
-  if (zero.max_reuse_distance > 0) return all;
+  // Each module gathers that much more ahead, as DeepSpeed's do, so in the end it may be everything.
+  if (zero.max_reuse_distance > 0 || zero.prefetch_elements > 0) return all;
   double bound = 0;
   for (const double size : std::set<double>(modules.begin(), modules.end())) {
-    if (size == 0) continue;
-    const double of_this_size = double(std::count(modules.begin(), modules.end(), size));
-    bound += size * std::min(of_this_size, 2 + double(zero.prefetch_elements) / size);
+    if (size > 0) bound += size * std::min<double>(double(std::count(modules.begin(), modules.end(), size)), 2);
   }
   return std::min(bound, all);
 }

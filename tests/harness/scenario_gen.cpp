@@ -140,7 +140,7 @@ Drawn draw(const Wanted& wanted) {
     s["checks"].push_back("conservation");
     s["checks"].push_back("traffic_formula");
     // Not at stage 3: what is gathered ahead outgrows the formula where stage3_prefetch_bucket_size is small.
-    if (stage < 3) s["checks"].push_back("memory_formula");
+    s["checks"].push_back("memory_formula");
   }
   if (!wanted.check.empty() && s["checks"][0] != wanted.check) s["checks"].push_back(wanted.check);
   return drawn;
