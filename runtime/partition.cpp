@@ -71,7 +71,8 @@ bool Partition::is_bound(const ParameterInfo& parameter, Index first) {
 void Partition::plant(const PlantedBug& bug) {
   if (members() < 2) return;
   if (bug.is(Bug::gap_in_shards)) moved_ = std::min<Index>(1, shard(1).size);
-  if (bug.is(Bug::overlapping_shards) && bounds_[1] > 0) moved_ = bound_near(std::max<Index>(bounds_[1] - kBlock, 0)) - bounds_[1];
+  if (bug.is(Bug::overlapping_shards) && bounds_[1] > 0)
+    moved_ = bound_near(std::max<Index>(bounds_[1] - kBlock, 0)) - bounds_[1];
 }
 
 std::vector<ParameterPiece> Partition::pieces(ShardInfo shard) const {

@@ -72,7 +72,7 @@ ShardState ShardKeeper::make(int member, const Partition& partition, bool copy) 
   state.gradients = place(flat_gradients_, precision.gradients, "gradient shard", MemoryTag::gradients);
   place_masters(state, copy);
   state.frozen.type = precision.compute;  // also where this member has none
-  if (!shards_parameters())  // everybody has them all, and so nobody needs a copy
+  if (!shards_parameters())               // everybody has them all, and so nobody needs a copy
     state.frozen = flat_parameters_.part(frozen.offset, frozen.size);
   else if (frozen.size > 0)
     state.frozen = own_space(state, frozen.size, precision.compute, "frozen shard",

@@ -231,9 +231,11 @@ TEST(ValueFault, ABadBatchHasOneTargetEverywhere) {
         vec<std::int32_t>(inputs.buffer, 0, 4), vec<std::int32_t>(targets.buffer, 0, 4));
   };
   load();
-  const auto* tokens = reinterpret_cast<const std::int32_t*>(targets.values);
+  std::int32_t tokens[4], input = 0;
+  std::memcpy(tokens, targets.values, sizeof tokens);
+  std::memcpy(&input, inputs.values, sizeof input);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(tokens[i], 7);
-  EXPECT_EQ(*reinterpret_cast<const std::int32_t*>(inputs.values), 1);
+  EXPECT_EQ(input, 1);
 }
 
 TEST(ValueFault, AFlippedBitOfAMessageIsNoticedByNobody) {

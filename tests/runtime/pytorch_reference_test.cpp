@@ -12,9 +12,9 @@
 namespace seeksim::test {
 namespace {
 
-constexpr double kLossTolerance = 2e-6;                                 // relative
-constexpr double kGradientTolerance = 1e-5;                             // of the tensor's largest
-constexpr double kWeightTolerance = 5e-6;                               // absolute
+constexpr double kLossTolerance = 2e-6;                                   // relative
+constexpr double kGradientTolerance = 1e-5;                               // of the tensor's largest
+constexpr double kWeightTolerance = 5e-6;                                 // absolute
 constexpr double kBf16LossTolerance = 8e-4, kBf16NormTolerance = 2.5e-3;  // relative
 constexpr double kFp16LossTolerance = 6e-5, kFp16NormTolerance = 3e-4;
 
