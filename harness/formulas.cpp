@@ -234,6 +234,10 @@ const char* what_is(MemoryTag tag) {
       return "parameters of others while their module is used, and those gathered ahead (stage 3)";
     case MemoryTag::peer_copies:
       return "a copy of another rank's shard of everything, for recovery (stages 1 to 3)";
+    case MemoryTag::checkpoints:
+      return "inputs of the layers whose activations are computed again in backward";
+    case MemoryTag::staging:
+      return "buffers through which offloaded state passes on its way";
     case MemoryTag::count_:
       break;
   }

@@ -9,9 +9,14 @@ namespace seeksim::runtime {
 
 std::string_view name(MemoryTag tag) {
   constexpr std::array<std::string_view, std::size_t(MemoryTag::count_)> kNames = {
-      "parameters",    "gradients", "optimizer", "activations", "partial_sums",
-      "communication", "data",      "scratch",   "gathered",    "peer_copies"};
+      "parameters", "gradients", "optimizer", "activations", "partial_sums", "communication",
+      "data",       "scratch",   "gathered",  "peer_copies", "checkpoints",  "staging"};
   return std::size_t(tag) < kNames.size() ? kNames[std::size_t(tag)] : std::string_view("none");
+}
+
+std::string_view name(Space space) {
+  constexpr std::array<std::string_view, std::size_t(Space::count_)> kNames = {"device", "host", "pinned"};
+  return space < Space::count_ ? kNames[std::size_t(space)] : std::string_view("none");
 }
 
 void BufferDeleter::operator()(Buffer* buffer) const {

@@ -28,9 +28,20 @@ enum class MemoryTag : std::uint8_t {
   scratch,
   gathered,
   peer_copies,
+  checkpoints,  // activations kept for recomputation
+  staging,      // what offloaded state passes through on its way
   count_
 };
 std::string_view name(MemoryTag tag);
+
+// Whose memory it is. Each space has a capacity and a ledger of its own.
+enum class Space : std::uint8_t {
+  device,
+  host,    // pageable
+  pinned,  // the host's, locked, so that copies to and from the device need no detour; there is less of it
+  count_
+};
+std::string_view name(Space space);
 
 // Fresh device memory holds this pattern (a signalling-looking NaN that no arithmetic here produces).
 inline constexpr std::uint32_t kPoisonFresh = 0x7fa5a5a5u;
@@ -56,9 +67,10 @@ constexpr ElementType element_type() {
 constexpr bool is_16_bit(ElementType type) { return type == ElementType::f16 || type == ElementType::bf16; }
 
 struct Buffer {
-  std::byte* data = nullptr;
+  std::byte* data = nullptr;  // null in a run of shapes only
   std::size_t bytes = 0;
   MemoryTag tag = MemoryTag::scratch;
+  Space space = Space::device;
   const char* name = "";  // outlives the run
   int rank = -1;
   std::uint64_t id = 0;  // per rank, in order of allocation

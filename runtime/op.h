@@ -11,7 +11,7 @@ namespace seeksim::runtime {
 // The published enumeration: scenario files name these (`"op": "all_reduce"`), reports count by them.
 enum class OpKind : std::uint8_t {
   compute,         // a kernel launch
-  copy,            // a copy between host and device
+  copy,            // a copy between host and device memory
   all_reduce,      // canonical sum, result everywhere
   reduce_scatter,  // canonical sum, each owner gets its shard
   all_gather,      // everybody's shard, everywhere
@@ -19,16 +19,19 @@ enum class OpKind : std::uint8_t {
   send,            // point to point, named by the runtime
   recv,
   barrier,
-  vote,          // the commit agreement of a step
-  agree,         // the recovery agreement
-  comm_create,   // building a communicator
-  data_load,     // fetching a micro-batch
-  param_gather,  // sharded parameters, ahead of their use
-  publish,       // updated parameters from their owners, after the commit point
-  peer_copy,     // a reduced gradient shard, to the rank that keeps a copy of the owner's state
-  redistribute,  // shards from owners and copies to their owners in a smaller world
-  inspect,       // a look at what an operation wrote
-  count_         // how many kinds there are
+  vote,           // the commit agreement of a step
+  agree,          // the recovery agreement
+  comm_create,    // building a communicator
+  data_load,      // fetching a micro-batch
+  param_gather,   // sharded parameters, ahead of their use
+  publish,        // updated parameters from their owners, after the commit point
+  peer_copy,      // a reduced gradient shard, to the rank that keeps a copy of the owner's state
+  redistribute,   // shards from owners and copies to their owners in a smaller world
+  inspect,        // a look at what an operation wrote
+  host_compute,   // a kernel that the host's processor runs, over its own memory
+  storage_read,   // from a file into host memory
+  storage_write,  // from host memory into a file; or making what was written durable
+  count_          // how many kinds there are
 };
 
 // Where in a step the Op happens.
@@ -43,6 +46,7 @@ enum class Phase : std::uint8_t {
   checkpoint,
   recovery,
   publish,
+  recompute,  // of activations that were not kept
   count_
 };
 

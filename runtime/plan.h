@@ -10,12 +10,23 @@
 #include "runtime/buffer.h"
 #include "runtime/bug.h"
 #include "runtime/loss_scaler.h"
+#include "runtime/offload_plan.h"
 #include "runtime/placement.h"
 #include "runtime/provenance_plan.h"
 #include "runtime/quirks.h"
 #include "runtime/time.h"
 
 namespace seeksim::runtime {
+
+// Shares of values that are set to zero while training, each at random by (seed, step, global sample, place): never by
+// rank, so that neither the split nor a recomputation changes which (NUMERICS.md, R1). 0: off.
+struct DropoutPlan {
+  double embedding = 0;  // what goes into the first layer
+  double attention = 0;  // attention's probabilities
+  double residual = 0;   // what a branch adds to the residual stream
+  bool any() const { return embedding > 0 || attention > 0 || residual > 0; }
+  friend bool operator==(const DropoutPlan&, const DropoutPlan&) = default;
+};
 
 struct ModelPlan {
   std::string family = "gpt2";
@@ -29,6 +40,7 @@ struct ModelPlan {
   std::vector<std::string> frozen;  // names of parameters that are not trained
   double init_stddev = 0.02;        // residual projections: stddev / sqrt(2 * layers), as GPT-2 and llm.c
   double norm_eps = 1e-5;
+  DropoutPlan dropout;
 };
 
 struct DataPlan {
@@ -90,7 +102,12 @@ struct Definition {
 struct Layout {
   int micro_batch = 2;  // samples a micro-batch at most
   ZeroPlan zero;        // what is sharded, and how it travels
+  OffloadPlan offload;  // what is kept off the device
+  CheckpointingPlan checkpointing;
 };
+
+// What a run computes: `shapes` has no values at all, only sizes, order and time, for worlds too large to compute.
+enum class Numerics : std::uint8_t { exact, shapes };
 
 enum class RecoveryPolicy : std::uint8_t { stop, retry_step, rebuild_and_redo };
 
@@ -101,7 +118,10 @@ struct RecoveryPlan {
   bool peer_copies = true;             // rebuild_and_redo at ZeRO 1 to 3: each shard's state has a copy on another rank
   SkipPlan skip;                       // when to stop a run that only skips
   bool rerun_and_compare = false;      // do each micro-batch twice: other bits are a hardware fault
-  int attempts_max = 8;                // recoveries without a committed step in between, then stop
+  bool memory_ladder = false;          // out of memory: all take the next layout that needs less
+  int storage_attempts_max = 4;        // of one read or write of a file, then it has failed
+  TimeNs storage_backoff_ns = 100 * kMillisecond;  // before the second; doubled before each further one
+  int attempts_max = 8;                            // recoveries without a committed step in between, then stop
 };
 
 struct TrainPlan {
@@ -110,6 +130,7 @@ struct TrainPlan {
   RecoveryPlan recovery;
   ProvenancePlan provenance;
   PlantedBug bug;
+  Numerics numerics = Numerics::exact;
   bool tagged_gradients = false;  // instead of gradients, sums of tags that tell which samples are in them
 };
 

@@ -43,10 +43,14 @@ class Device {
   virtual ~Device() = default;
   // Memory filled with kPoisonFresh. Throws SeamError{out_of_memory} naming what was asked for and what is free.
   virtual BufferPtr allocate(std::size_t bytes, MemoryTag tag, const char* name) = 0;
+  // The same of another space: the host's memory, pageable or pinned. Space::device: allocate().
+  virtual BufferPtr allocate_in(Space space, std::size_t bytes, MemoryTag tag, const char* name) = 0;
   virtual void release(Buffer* buffer) = 0;
   virtual Queue& compute_queue() = 0;
   virtual Queue& communication_queue() = 0;
   virtual Queue& copy_queue() = 0;
+  virtual Queue& host_queue() = 0;     // kernels on the host's processor (OpKind::host_compute), over its memory
+  virtual Queue& storage_queue() = 0;  // reads and writes of files (OpKind::storage_read, storage_write)
   // How long a launch takes; decorators stretch it (stragglers).
   virtual TimeNs duration(const Op& op, Cost cost) const = 0;
   // The one blocking primitive. Returns `revoked` as soon as `epoch` is revoked; also, once, when a communicator of
@@ -58,9 +62,9 @@ class Device {
   // Declares that the host itself reads or writes device memory now (a launch declares by its views). Nothing happens
   // but that a race detector hears of it.
   virtual void host_touches(const Op& op, const Range& range) = 0;
-  virtual std::size_t capacity() const = 0;
-  virtual MemoryUse use(MemoryTag tag) const = 0;
-  virtual MemoryUse use_total() const = 0;
+  virtual std::size_t capacity(Space space = Space::device) const = 0;
+  virtual MemoryUse use(MemoryTag tag, Space space = Space::device) const = 0;
+  virtual MemoryUse use_total(Space space = Space::device) const = 0;
 };
 
 // ---- Transport ---------------------------------------------------------------------------------------------------
@@ -207,6 +211,11 @@ class Storage {
   virtual void sync(std::string_view path) = 0;                           // file or folder
   virtual void rename(std::string_view from, std::string_view to) = 0;
   virtual void remove(std::string_view path) = 0;
+  // Part of a file, into or from memory of the host. Returns how many bytes it was: fewer than asked for at a file's
+  // end, when the folder is full, or when the system was interrupted; whoever asks looks and asks again for the rest.
+  virtual std::size_t read_at(std::string_view path, std::uint64_t offset, std::span<std::byte> into) = 0;
+  // Makes the file where there is none, and grows it; what lies between is zero. Not durable yet.
+  virtual std::size_t write_at(std::string_view path, std::uint64_t offset, std::span<const std::byte> from) = 0;
   virtual bool exists(std::string_view path) = 0;
   virtual std::vector<std::string> list(std::string_view folder) = 0;  // names, sorted
   virtual std::uint64_t free_bytes(std::string_view folder) = 0;

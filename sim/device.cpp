@@ -24,15 +24,19 @@ void poison(Buffer& buffer) {
 
 }  // namespace
 
-SimDevice::SimDevice(Loop& loop, Host& host, Network& network, const DeviceModel& model, RankSignals& signals)
+SimDevice::SimDevice(Loop& loop, Host& host, Network& network, const DeviceModel& model, const StorageModel& storage,
+                     RankSignals& signals)
     : loop_(loop),
       host_(host),
       network_(network),
       model_(model),
+      storage_(storage),
       signals_(signals),
       communication_(*this, "communication queue", host.rank()),
       compute_(*this, "compute queue", host.rank()),
-      copy_(*this, "copy queue", host.rank()) {}
+      copy_(*this, "copy queue", host.rank()),
+      on_host_(*this, "host queue", host.rank()),
+      on_storage_(*this, "storage queue", host.rank()) {}
 
 SimDevice::~SimDevice() {
   abandon();
@@ -41,38 +45,58 @@ SimDevice::~SimDevice() {
 
 void SimDevice::watch(runtime::AccessWatcher* watcher) {
   watcher_ = watcher;
-  for (SteppedQueue* queue : {&compute_, &communication_, &copy_}) queue->watch(watcher);
+  for (SteppedQueue* queue : all()) queue->watch(watcher);
 }
 
 void SimDevice::abandon() {
-  compute_.abandon();
-  communication_.abandon();
-  copy_.abandon();
+  for (SteppedQueue* queue : all()) queue->abandon();
 }
 
 // ---- memory ------------------------------------------------------------------------------------------------------
 
-runtime::BufferPtr SimDevice::allocate(std::size_t bytes, runtime::MemoryTag tag, const char* name) {
+std::size_t SimDevice::capacity(runtime::Space space) const {
+  switch (space) {
+    case runtime::Space::device:
+      return model_.capacity_bytes;
+    case runtime::Space::host:
+      return model_.host_capacity_bytes;
+    default:
+      return std::min(model_.pinned_capacity_bytes, model_.host_capacity_bytes);
+  }
+}
+
+// What is pinned is the host's memory too.
+std::size_t SimDevice::free_bytes(runtime::Space space) const {
+  using runtime::Space;
+  if (space == Space::device) return capacity(space) - ledger(space).total.now;
+  const std::size_t pinned = ledger(Space::pinned).total.now;
+  const std::size_t host = capacity(Space::host) - ledger(Space::host).total.now - pinned;
+  return space == Space::host ? host : std::min(host, capacity(space) - pinned);
+}
+
+runtime::BufferPtr SimDevice::allocate_in(runtime::Space space, std::size_t bytes, runtime::MemoryTag tag,
+                                          const char* name) {
   empty_graveyard();
-  if (bytes > model_.capacity_bytes - total_.now) {
+  if (bytes > free_bytes(space)) {
     runtime::Op op;
     op.rank = host_.rank();
     op.bytes = bytes;
     op.tensor = name;
     throw SeamError(runtime::ErrorKind::out_of_memory, op,
-                    fmt::format("asked for {} bytes of '{}' ({}), free are {} of {}", bytes, name, runtime::name(tag),
-                                model_.capacity_bytes - total_.now, model_.capacity_bytes));
+                    fmt::format("asked for {} bytes of '{}' ({}) of {} memory, free are {} of {}", bytes, name,
+                                runtime::name(tag), runtime::name(space), free_bytes(space), capacity(space)));
   }
   auto* buffer = new Buffer;
   buffer->bytes = bytes;
   buffer->data = static_cast<std::byte*>(::operator new((bytes + 3) / 4 * 4, kBufferAlignment));
   buffer->tag = tag;
+  buffer->space = space;
   buffer->name = name;
   buffer->rank = host_.rank();
   buffer->id = ++allocations_;
   poison(*buffer);
-  change(use_[std::size_t(tag)], bytes);
-  change(total_, bytes);
+  change(ledger(space).by_tag[std::size_t(tag)], bytes);
+  change(ledger(space).total, bytes);
   if (watcher_ != nullptr) watcher_->allocated(*buffer);
   return runtime::BufferPtr(buffer, runtime::BufferDeleter{this});
 }
@@ -85,8 +109,8 @@ void SimDevice::change(runtime::MemoryUse& use, std::size_t bytes) {
 // As with cudaFree, work that is pending may still touch the memory: it is handed back once the queues are empty.
 void SimDevice::release(Buffer* buffer) {
   if (watcher_ != nullptr) watcher_->released(*buffer);
-  use_[std::size_t(buffer->tag)].now -= buffer->bytes;
-  total_.now -= buffer->bytes;
+  ledger(buffer->space).by_tag[std::size_t(buffer->tag)].now -= buffer->bytes;
+  ledger(buffer->space).total.now -= buffer->bytes;
   empty_graveyard();
   if (idle())
     bury(buffer);
@@ -107,24 +131,44 @@ void SimDevice::empty_graveyard() {
 
 // ---- time --------------------------------------------------------------------------------------------------------
 
-TimeNs SimDevice::duration(const runtime::Op&, runtime::Cost cost) const {
+TimeNs SimDevice::duration(const runtime::Op& op, runtime::Cost cost) const {
   if (cost.flops <= 0 && cost.bytes <= 0) return 0;
-  return model_.launch_ns + TimeNs(std::max(cost.flops / model_.flops_per_ns, cost.bytes / model_.bytes_per_ns));
+  switch (op.kind) {
+    case runtime::OpKind::copy:
+      return model_.launch_ns + TimeNs(cost.bytes / model_.copy_bytes_per_ns);
+    case runtime::OpKind::host_compute:
+      return TimeNs(std::max(cost.flops / model_.host_flops_per_ns, cost.bytes / model_.host_bytes_per_ns));
+    case runtime::OpKind::storage_read:
+      return storage_.latency_ns + TimeNs(cost.bytes / storage_.read_bytes_per_ns);
+    case runtime::OpKind::storage_write:
+      return storage_.latency_ns + TimeNs(cost.bytes / storage_.write_bytes_per_ns);
+    default:
+      return model_.launch_ns + TimeNs(std::max(cost.flops / model_.flops_per_ns, cost.bytes / model_.bytes_per_ns));
+  }
 }
 
 TimeNs SimDevice::duration(const SteppedQueue&, const runtime::Op& op, runtime::Cost cost) {
   return TimeNs(double(outer_->duration(op, cost)) * network_.jitter());
 }
 
-void SimDevice::step_after(SteppedQueue& queue, TimeNs duration) {
-  const std::uint64_t number = &queue == &compute_ ? 0 : &queue == &communication_ ? 1 : 2;
-  if (&queue == &compute_) overlap_.compute_starts(loop_.now());
-  loop_.at(runtime::later(loop_.now(), duration), *this, number | std::uint64_t(queue.generation()) << 2);
+std::uint64_t SimDevice::number(const SteppedQueue& queue) {
+  const auto queues = all();
+  return std::uint64_t(std::find(queues.begin(), queues.end(), &queue) - queues.begin());
 }
 
-bool SimDevice::live(const Timer& timer) { return queue(timer.arg & 3).generation() == timer.arg >> 2; }
+bool SimDevice::idle() const {
+  const auto all = queues();
+  return std::all_of(all.begin(), all.end(), [](const SteppedQueue* queue) { return queue->idle(); });
+}
+
+void SimDevice::step_after(SteppedQueue& queue, TimeNs duration) {
+  if (&queue == &compute_) overlap_.compute_starts(loop_.now());
+  loop_.at(runtime::later(loop_.now(), duration), *this, number(queue) | std::uint64_t(queue.generation()) << 3);
+}
+
+bool SimDevice::live(const Timer& timer) { return all()[timer.arg & 7]->generation() == timer.arg >> 3; }
 void SimDevice::fire(const Timer& timer) {
-  SteppedQueue& due = queue(timer.arg & 3);
+  SteppedQueue& due = *all()[timer.arg & 7];
   if (&due == &compute_) overlap_.compute_ends(loop_.now());
   due.kernel_due();
 }
@@ -161,7 +205,7 @@ WaitResult SimDevice::wait(const runtime::Event& event, TimeNs deadline, std::ui
 }
 
 void SimDevice::drain() {
-  for (SteppedQueue* queue : {&compute_, &communication_, &copy_}) {
+  for (SteppedQueue* queue : all()) {
     while (!queue->idle() && !host_.dying()) {
       host_waits_for_ = queue->record();
       queue->wake_host_at(host_waits_for_.place);

@@ -1,5 +1,6 @@
-// SimDevice: a rank's pretended accelerator. A ledger with a capacity, fresh memory full of poison, three stepped
-// queues whose launches take the time that a cost model gives them, and the host's one blocking wait.
+// SimDevice: a rank's pretended accelerator and the host beside it. A ledger of each space with a capacity, fresh
+// memory full of poison, five stepped queues whose launches take the time that a cost model gives them, and the host's
+// one blocking wait.
 #pragma once
 
 #include <array>
@@ -23,7 +24,8 @@ struct RankSignals {
 
 class SimDevice final : public runtime::Device, public runtime::Executor, public TimerTarget {
  public:
-  SimDevice(Loop& loop, Host& host, Network& network, const DeviceModel& model, RankSignals& signals);
+  SimDevice(Loop& loop, Host& host, Network& network, const DeviceModel& model, const StorageModel& storage,
+            RankSignals& signals);
   ~SimDevice() override;
 
   // Durations are asked of the decorated device, so that a fault may stretch them.
@@ -31,26 +33,36 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   void watch(runtime::AccessWatcher* watcher);  // who hears of every access; null: nobody
   bool watched() const { return watcher_ != nullptr; }
   void abandon();  // the rank is dead
-  std::array<const runtime::SteppedQueue*, 3> queues() const { return {&compute_, &communication_, &copy_}; }
+  std::array<const runtime::SteppedQueue*, 5> queues() const {
+    return {&compute_, &communication_, &copy_, &on_host_, &on_storage_};
+  }
   void fetch_ahead() const { communication_.fetch(); }
   runtime::Event host_waits_for() const { return host_waits_for_; }
   OverlapMeter& overlap() { return overlap_; }
 
   // ---- runtime::Device
-  runtime::BufferPtr allocate(std::size_t bytes, runtime::MemoryTag tag, const char* name) override;
+  runtime::BufferPtr allocate(std::size_t bytes, runtime::MemoryTag tag, const char* name) override {
+    return allocate_in(runtime::Space::device, bytes, tag, name);
+  }
+  runtime::BufferPtr allocate_in(runtime::Space space, std::size_t bytes, runtime::MemoryTag tag,
+                                 const char* name) override;
   void release(runtime::Buffer* buffer) override;
   runtime::Queue& compute_queue() override { return compute_; }
   runtime::Queue& communication_queue() override { return communication_; }
   runtime::Queue& copy_queue() override { return copy_; }
+  runtime::Queue& host_queue() override { return on_host_; }
+  runtime::Queue& storage_queue() override { return on_storage_; }
   TimeNs duration(const runtime::Op& op, runtime::Cost cost) const override;
   runtime::WaitResult wait(const runtime::Event& event, TimeNs deadline, std::uint32_t epoch) override;
   void drain() override;
   void host_touches(const runtime::Op& op, const runtime::Range& range) override {
     if (watcher_ != nullptr) watcher_->host_touches(op, range);
   }
-  std::size_t capacity() const override { return model_.capacity_bytes; }
-  runtime::MemoryUse use(runtime::MemoryTag tag) const override { return use_[std::size_t(tag)]; }
-  runtime::MemoryUse use_total() const override { return total_; }
+  std::size_t capacity(runtime::Space space) const override;
+  runtime::MemoryUse use(runtime::MemoryTag tag, runtime::Space space) const override {
+    return ledger(space).by_tag[std::size_t(tag)];
+  }
+  runtime::MemoryUse use_total(runtime::Space space) const override { return ledger(space).total; }
 
   // ---- runtime::Executor
   void make_ready(runtime::SteppedQueue& queue) override { loop_.make_ready(queue); }
@@ -65,10 +77,17 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
 
  private:
   static void change(runtime::MemoryUse& use, std::size_t bytes);
-  runtime::SteppedQueue& queue(std::uint64_t number) {
-    return number == 0 ? compute_ : number == 1 ? communication_ : copy_;
-  }
-  bool idle() const { return compute_.idle() && communication_.idle() && copy_.idle(); }
+  struct Ledger {
+    std::array<runtime::MemoryUse, std::size_t(runtime::MemoryTag::count_)> by_tag{};
+    runtime::MemoryUse total;
+  };
+  Ledger& ledger(runtime::Space space) { return ledgers_[std::size_t(space)]; }
+  const Ledger& ledger(runtime::Space space) const { return ledgers_[std::size_t(space)]; }
+  std::size_t free_bytes(runtime::Space space) const;
+
+  std::array<runtime::SteppedQueue*, 5> all() { return {&compute_, &communication_, &copy_, &on_host_, &on_storage_}; }
+  std::uint64_t number(const runtime::SteppedQueue& queue);
+  bool idle() const;
   void bury(runtime::Buffer* buffer);
   void empty_graveyard();
 
@@ -76,6 +95,7 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   Host& host_;
   Network& network_;
   const DeviceModel& model_;
+  const StorageModel& storage_;
   RankSignals& signals_;
   const runtime::Device* outer_ = this;
   runtime::AccessWatcher* watcher_ = nullptr;
@@ -84,9 +104,10 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   runtime::SteppedQueue communication_;  // the queues in the order of use
   runtime::SteppedQueue compute_;
   runtime::SteppedQueue copy_;
+  runtime::SteppedQueue on_host_;
+  runtime::SteppedQueue on_storage_;
   std::vector<runtime::Buffer*> graveyard_;  // released while work that may touch them was pending
-  std::array<runtime::MemoryUse, std::size_t(runtime::MemoryTag::count_)> use_{};
-  runtime::MemoryUse total_;
+  std::array<Ledger, std::size_t(runtime::Space::count_)> ledgers_;
   OverlapMeter overlap_;
   std::uint64_t allocations_ = 0;
 };

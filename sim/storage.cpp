@@ -1,10 +1,11 @@
 // Files in memory, with what is durable kept apart from what is seen.
 #include "sim/storage.h"
 
+#include <algorithm>
+#include <cstring>
+
 namespace seeksim::sim {
 namespace {
-
-constexpr std::uint64_t kCapacity = std::uint64_t(1) << 40;
 
 std::string_view folder_of(std::string_view path) {
   const std::size_t slash = path.rfind('/');
@@ -16,6 +17,12 @@ std::string_view folder_of(std::string_view path) {
 void Disk::lose_what_is_not_synced() {
   names = durable;
   for (auto& [path, inode] : names) inode->content = inode->durable;
+}
+
+std::uint64_t Disk::used_bytes() const {
+  std::uint64_t used = 0;
+  for (const auto& [name, inode] : names) used += inode->content.size();
+  return used;
 }
 
 void SimStorage::fail(std::string_view path, const std::string& reason) const {
@@ -68,6 +75,27 @@ void SimStorage::remove(std::string_view path) {
   names.erase(it);
 }
 
+std::size_t SimStorage::read_at(std::string_view path, std::uint64_t offset, std::span<std::byte> into) {
+  const std::string& content = inode(path).content;
+  if (offset >= content.size()) return 0;
+  const std::size_t n = std::min<std::size_t>(into.size(), content.size() - offset);
+  std::memcpy(into.data(), content.data() + offset, n);
+  return n;
+}
+
+std::size_t SimStorage::write_at(std::string_view path, std::uint64_t offset, std::span<const std::byte> from) {
+  auto& names = disk().names;
+  auto it = names.find(path);
+  if (it == names.end()) it = names.emplace(std::string(path), std::make_shared<Disk::Inode>()).first;
+  std::string& content = it->second->content;
+  const std::uint64_t room = content.size() + free_bytes("");  // a file may grow by so much
+  if (offset >= room && !from.empty()) return 0;
+  const std::size_t n = std::size_t(std::min<std::uint64_t>(from.size(), room - offset));
+  if (content.size() < offset + n) content.resize(offset + n);
+  std::memcpy(content.data() + offset, from.data(), n);
+  return n;
+}
+
 bool SimStorage::exists(std::string_view path) { return disk().names.contains(path); }
 
 std::vector<std::string> SimStorage::list(std::string_view folder) {
@@ -78,9 +106,8 @@ std::vector<std::string> SimStorage::list(std::string_view folder) {
 }
 
 std::uint64_t SimStorage::free_bytes(std::string_view) {
-  std::uint64_t used = 0;
-  for (const auto& [name, inode] : disk().names) used += inode->content.size();
-  return used > kCapacity ? 0 : kCapacity - used;
+  const std::uint64_t used = disk().used_bytes();
+  return used > model_.capacity_bytes ? 0 : model_.capacity_bytes - used;
 }
 
 }  // namespace seeksim::sim

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/seams.h"
+#include "sim/world.h"
 
 namespace seeksim::sim {
 
@@ -19,6 +20,7 @@ class Disk {
     std::string durable;
   };
   void lose_what_is_not_synced();
+  std::uint64_t used_bytes() const;
 
   std::map<std::string, std::shared_ptr<Inode>, std::less<>> names;    // as seen now
   std::map<std::string, std::shared_ptr<Inode>, std::less<>> durable;  // as seen after a crash of the node
@@ -30,13 +32,16 @@ struct Disks {
 
 class SimStorage final : public runtime::Storage {
  public:
-  SimStorage(Disks& disks, int node, int rank) : disks_(disks), node_(node), rank_(rank) {}
+  SimStorage(Disks& disks, const StorageModel& model, int node, int rank)
+      : disks_(disks), model_(model), node_(node), rank_(rank) {}
 
   std::string read(std::string_view path) override;
   void write(std::string_view path, std::string_view bytes) override;
   void sync(std::string_view path) override;
   void rename(std::string_view from, std::string_view to) override;
   void remove(std::string_view path) override;
+  std::size_t read_at(std::string_view path, std::uint64_t offset, std::span<std::byte> into) override;
+  std::size_t write_at(std::string_view path, std::uint64_t offset, std::span<const std::byte> from) override;
   bool exists(std::string_view path) override;
   std::vector<std::string> list(std::string_view folder) override;
   std::uint64_t free_bytes(std::string_view folder) override;
@@ -47,6 +52,7 @@ class SimStorage final : public runtime::Storage {
   [[noreturn]] void fail(std::string_view path, const std::string& reason) const;
 
   Disks& disks_;
+  const StorageModel& model_;
   int node_;
   int rank_;
 };

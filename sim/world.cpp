@@ -29,10 +29,10 @@ std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
 SimRank::SimRank(Core& core, int rank)
     : host(core.loop, rank),
       clock(core.loop, host),
-      device(core.loop, host, core.network, core.plan.device, signals),
+      device(core.loop, host, core.network, core.plan.device, core.plan.storage, signals),
       transport(core, *this),
       control(core, *this),
-      storage(core.disks, core.network.node_of(rank), rank) {
+      storage(core.disks, core.plan.storage, core.network.node_of(rank), rank) {
   recorder.limit(kRecordsMax / std::size_t(core.plan.ranks()));
   recorder.keep_log(core.plan.verify);
   if (!core.plan.race_detector) return;
@@ -200,6 +200,23 @@ void World::Impl::end_all(WorldEnd how, const std::string& why) {
   }
 }
 
+namespace {
+
+void collect_memory(const SimDevice& device, WorldResult& out) {
+  using runtime::MemoryTag, runtime::Space;
+  for (std::size_t i = 0; i < out.memory_peak_by_tag.size(); ++i) {
+    const auto peak = [&](Space space) { return device.use(MemoryTag(i), space).peak; };
+    out.memory_peak_by_tag[i] = std::max(out.memory_peak_by_tag[i], peak(Space::device));
+    out.host_peak_by_tag[i] = std::max(out.host_peak_by_tag[i], peak(Space::host) + peak(Space::pinned));
+  }
+  const std::size_t pinned = device.use_total(Space::pinned).peak;
+  out.memory_peak = std::max(out.memory_peak, device.use_total(Space::device).peak);
+  out.host_peak = std::max(out.host_peak, device.use_total(Space::host).peak + pinned);
+  out.pinned_peak = std::max(out.pinned_peak, pinned);
+}
+
+}  // namespace
+
 WorldResult World::Impl::collect() {
   WorldResult out;
   out.end = end;
@@ -210,6 +227,7 @@ WorldResult World::Impl::collect() {
   out.ranks = ends;
   out.comm.resize(std::size_t(runtime::OpKind::count_));
   out.memory_peak_by_tag.resize(std::size_t(runtime::MemoryTag::count_));
+  out.host_peak_by_tag.resize(std::size_t(runtime::MemoryTag::count_));
   out.fingerprint = core.loop.fingerprint();
   for (const auto& rank : core.ranks) {
     out.fingerprint = mix(out.fingerprint, rank->recorder.fingerprint());
@@ -218,10 +236,7 @@ WorldResult World::Impl::collect() {
       out.comm[kind].calls += use.calls;
       out.comm[kind].bytes_sent_per_rank_max = std::max(out.comm[kind].bytes_sent_per_rank_max, use.bytes);
     }
-    for (std::size_t tag = 0; tag < out.memory_peak_by_tag.size(); ++tag)
-      out.memory_peak_by_tag[tag] =
-          std::max(out.memory_peak_by_tag[tag], rank->device.use(runtime::MemoryTag(tag)).peak);
-    out.memory_peak = std::max(out.memory_peak, rank->device.use_total().peak);
+    collect_memory(rank->device, out);
     out.overlap += rank->device.overlap().total();
   }
   for (const auto& rank : core.ranks) {

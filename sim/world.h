@@ -33,6 +33,21 @@ struct DeviceModel {
   double bytes_per_ns = 1'500;
   TimeNs launch_ns = 4'000;  // host-visible overhead of one launch, part of its duration
   std::size_t capacity_bytes = std::size_t(80) << 30;
+  // The host beside it, a rank's share of its node.
+  std::size_t host_capacity_bytes = std::size_t(256) << 30;
+  std::size_t pinned_capacity_bytes = std::size_t(128) << 30;  // at most so much of it can be locked
+  double copy_bytes_per_ns = 25;                               // between host and device, one direction
+  double host_flops_per_ns = 500;
+  double host_bytes_per_ns = 50;
+};
+
+// A node's local disk, as one of its ranks sees it.
+struct StorageModel {
+  TimeNs latency_ns = 80'000;  // of one request
+  double read_bytes_per_ns = 3;
+  double write_bytes_per_ns = 1.5;
+  TimeNs sync_ns = 500'000;
+  std::uint64_t capacity_bytes = std::uint64_t(1) << 40;  // of the node
 };
 
 struct WorldPlan {
@@ -40,7 +55,9 @@ struct WorldPlan {
   int ranks_per_node = 1;
   std::string network = "ib";
   DeviceModel device;
+  StorageModel storage;
   std::uint64_t seed = 1;
+  bool shapes = false;                  // no values: launches take their time and do nothing, large memory is counted
   bool verify = false;                  // recorders keep the whole fingerprint log
   bool native_collectives = true;       // sum as one event where nothing can touch a single message
   bool race_detector = false;           // watch every declared access to device memory (race_detector.h)
@@ -71,6 +88,9 @@ struct WorldResult {
   std::vector<CommUse> comm;                    // indexed by OpKind
   std::vector<std::size_t> memory_peak_by_tag;  // max over ranks, indexed by MemoryTag
   std::size_t memory_peak = 0;
+  std::vector<std::size_t> host_peak_by_tag;  // pageable and pinned together
+  std::size_t host_peak = 0;
+  std::size_t pinned_peak = 0;
   CommOverlap overlap;                     // over all ranks
   std::uint64_t collectives_compared = 0;  // what a member brought was held against what another one had brought
   std::vector<std::string> mismatches;     // ... and was something else: the first few

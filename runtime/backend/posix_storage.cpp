@@ -105,6 +105,30 @@ void PosixStorage::remove(std::string_view path) {
   fail("remove", name, errno);
 }
 
+std::size_t PosixStorage::read_at(std::string_view path, std::uint64_t offset, std::span<std::byte> into) {
+  const std::string name = full(path);
+  Fd file(::open(name.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.fd < 0) fail("open", name, errno);
+  ssize_t n = 0;
+  while ((n = ::pread(file.fd, into.data(), into.size(), off_t(offset))) < 0 && errno == EINTR) {
+  }
+  if (n < 0) fail("read", name, errno);
+  return std::size_t(n);
+}
+
+std::size_t PosixStorage::write_at(std::string_view path, std::uint64_t offset, std::span<const std::byte> from) {
+  const std::string name = full(path);
+  make_parents(name, root_.size());
+  Fd file(::open(name.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
+  if (file.fd < 0) fail("open", name, errno);
+  ssize_t n = 0;
+  while ((n = ::pwrite(file.fd, from.data(), from.size(), off_t(offset))) < 0 && errno == EINTR) {
+  }
+  if (n < 0 && errno == ENOSPC) return 0;
+  if (n < 0) fail("write", name, errno);
+  return std::size_t(n);
+}
+
 bool PosixStorage::exists(std::string_view path) { return ::access(full(path).c_str(), F_OK) == 0; }
 
 std::vector<std::string> PosixStorage::list(std::string_view folder) {

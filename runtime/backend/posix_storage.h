@@ -17,6 +17,8 @@ class PosixStorage : public Storage {
   void sync(std::string_view path) override;
   void rename(std::string_view from, std::string_view to) override;
   void remove(std::string_view path) override;
+  std::size_t read_at(std::string_view path, std::uint64_t offset, std::span<std::byte> into) override;
+  std::size_t write_at(std::string_view path, std::uint64_t offset, std::span<const std::byte> from) override;
   bool exists(std::string_view path) override;
   std::vector<std::string> list(std::string_view folder) override;
   std::uint64_t free_bytes(std::string_view folder) override;

@@ -46,10 +46,16 @@ class FixedDevice final : public Device {
     allocated.push_back(bytes);
     return nullptr;
   }
+  BufferPtr allocate_in(runtime::Space, std::size_t bytes, MemoryTag, const char*) override {
+    allocated.push_back(bytes);
+    return nullptr;
+  }
   void release(Buffer*) override { ++released; }
   Queue& compute_queue() override { return queue; }
   Queue& communication_queue() override { return queue; }
   Queue& copy_queue() override { return queue; }
+  Queue& host_queue() override { return queue; }
+  Queue& storage_queue() override { return queue; }
   TimeNs duration(const Op&, Cost) const override { return 1000; }
   WaitResult wait(const Event&, TimeNs, std::uint32_t) override {
     ++waits;
@@ -57,9 +63,9 @@ class FixedDevice final : public Device {
   }
   void drain() override { ++drains; }
   void host_touches(const runtime::Op&, const runtime::Range&) override {}
-  std::size_t capacity() const override { return 7; }
-  MemoryUse use(MemoryTag) const override { return {1, 2}; }
-  MemoryUse use_total() const override { return {3, 4}; }
+  std::size_t capacity(runtime::Space) const override { return 7; }
+  MemoryUse use(MemoryTag, runtime::Space) const override { return {1, 2}; }
+  MemoryUse use_total(runtime::Space) const override { return {3, 4}; }
 
   NoQueue queue;
   std::vector<std::size_t> allocated;
@@ -108,6 +114,8 @@ class EmptyStorage final : public Storage {
   void sync(std::string_view) override {}
   void rename(std::string_view, std::string_view) override {}
   void remove(std::string_view) override {}
+  std::size_t read_at(std::string_view, std::uint64_t, std::span<std::byte>) override { return 0; }
+  std::size_t write_at(std::string_view, std::uint64_t, std::span<const std::byte>) override { return 0; }
   bool exists(std::string_view) override { return false; }
   std::vector<std::string> list(std::string_view) override { return {}; }
   std::uint64_t free_bytes(std::string_view) override { return 0; }

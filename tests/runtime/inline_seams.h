@@ -50,6 +50,9 @@ class InlineDevice final : public Device {
     total_ += bytes;
     return BufferPtr(buffer, BufferDeleter{this});
   }
+  BufferPtr allocate_in(Space, std::size_t bytes, MemoryTag tag, const char* name) override {
+    return allocate(bytes, tag, name);
+  }
   void release(Buffer* buffer) override {
     total_ -= buffer->bytes;
     std::free(buffer->data);
@@ -58,13 +61,15 @@ class InlineDevice final : public Device {
   Queue& compute_queue() override { return queue; }
   Queue& communication_queue() override { return queue; }
   Queue& copy_queue() override { return queue; }
+  Queue& host_queue() override { return queue; }
+  Queue& storage_queue() override { return queue; }
   TimeNs duration(const Op&, Cost) const override { return 0; }
   WaitResult wait(const Event&, TimeNs, std::uint32_t) override { return WaitResult::done; }
   void drain() override {}
   void host_touches(const Op&, const Range&) override {}
-  std::size_t capacity() const override { return capacity_bytes; }
-  MemoryUse use(MemoryTag) const override { return {total_, total_}; }
-  MemoryUse use_total() const override { return {total_, total_}; }
+  std::size_t capacity(Space) const override { return capacity_bytes; }
+  MemoryUse use(MemoryTag, Space) const override { return {total_, total_}; }
+  MemoryUse use_total(Space = Space::device) const override { return {total_, total_}; }
   InlineQueue queue;
   std::size_t capacity_bytes = std::size_t(8) << 30;
 
@@ -98,6 +103,8 @@ class NoStorage final : public Storage {
   void sync(std::string_view) override {}
   void rename(std::string_view, std::string_view) override {}
   void remove(std::string_view) override {}
+  std::size_t read_at(std::string_view, std::uint64_t, std::span<std::byte>) override { return 0; }
+  std::size_t write_at(std::string_view, std::uint64_t, std::span<const std::byte>) override { return 0; }
   bool exists(std::string_view) override { return false; }
   std::vector<std::string> list(std::string_view) override { return {}; }
   std::uint64_t free_bytes(std::string_view) override { return 0; }

@@ -28,7 +28,8 @@ TEST(Storage, ReadsWhatWasWrittenAndNamesWhatIsMissing) {
 
 TEST(Storage, ADeadNodeLosesWhatWasNotSynced) {
   Disks disks;
-  SimStorage files(disks, 0, 0);
+  const StorageModel model;
+  SimStorage files(disks, model, 0, 0);
   files.write("f/kept", "old");
   files.write("f/renamed.tmp", "whole");
   files.sync("f/kept");
