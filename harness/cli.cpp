@@ -11,6 +11,7 @@
 #include "harness/batch.h"
 #include "harness/commands.h"
 #include "harness/files.h"
+#include "harness/schedule_command.h"
 #include "harness/shrink_command.h"
 #include "kernels/isa.h"
 
@@ -281,6 +282,20 @@ void add_golden(CLI::App& app, GoldenArguments& a) {
   golden->add_flag("--explain", a.explain, "Print what the key is made of");
 }
 
+void add_list(CLI::App& app, std::string& what, ScheduleArguments& schedule) {
+  CLI::App* list =
+      app.add_subcommand("list", "List scenarios, faults, checks, bugs, quirks, keys or a pipeline's schedule");
+  list->add_option("what", what, "scenarios, faults, checks, bugs, quirks, keys, schedule")->required();
+  list->add_option("--schedule", schedule.schedule, "schedule: gpipe, 1f1b, interleaved or zero_bubble")
+      ->capture_default_str();
+  list->add_option("--pipeline", schedule.stages, "schedule: stages")->capture_default_str();
+  list->add_option("--micro-batches", schedule.micro_batches, "schedule: micro-batches of a step")
+      ->capture_default_str();
+  list->add_option("--chunks", schedule.chunks, "schedule: pieces of the model on a stage (interleaved)");
+  list->add_option("--group", schedule.group, "schedule: micro-batches in a row of one chunk (interleaved)");
+  list->add_option("--stage", schedule.stage, "schedule: print this stage's instructions too");
+}
+
 void add_shrink(CLI::App& app, ShrinkArguments& a) {
   CLI::App* shrink = app.add_subcommand("shrink", "Make a scenario that fails as small as it gets, failing alike");
   shrink->add_option("scenario", a.file, "Scenario file (.json)")->required();
@@ -309,9 +324,8 @@ ExitStatus dispatch(const std::vector<std::string>& arguments) {
   add_run(app, run);
   add_golden(app, golden);
   add_shrink(app, shrink);
-  app.add_subcommand("list", "List scenarios, faults, checks, bugs, quirks or keys")
-      ->add_option("what", list, "scenarios, faults, checks, bugs, quirks, keys")
-      ->required();
+  ScheduleArguments schedule;
+  add_list(app, list, schedule);
   app.add_subcommand("doctor", "Check this machine");
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {
@@ -335,7 +349,10 @@ ExitStatus dispatch(const std::vector<std::string>& arguments) {
     check_machine();
     return shrink_command(shrink);
   }
-  if (app.got_subcommand("list")) return list_command(list, style_of_stdout());
+  if (app.got_subcommand("list")) {
+    if (list == "schedule") return schedule_command(schedule, style_of_stdout());
+    return list_command(list, style_of_stdout());
+  }
   return doctor_command(style_of_stdout());
 }
 

@@ -123,7 +123,7 @@ ExitStatus list_command(const std::string& what, const Style& style) {
     list_keys(style);
   } else {
     throw BadInput("list " + what, "there is no such list",
-                   did_you_mean(what, {"scenarios", "faults", "checks", "bugs", "quirks", "keys"}));
+                   did_you_mean(what, {"scenarios", "faults", "checks", "bugs", "quirks", "keys", "schedule"}));
   }
   return ExitStatus::as_expected;
 }
