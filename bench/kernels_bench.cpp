@@ -13,6 +13,7 @@
 #include "kernels/cast.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/digest.h"
+#include "kernels/dropout.h"
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
 #include "kernels/isa.h"
@@ -99,6 +100,14 @@ void register_products() {
     attention_backward({}, kShape, x.read(kR, kC), x.read(kR, 3 * kC, 1 << 20), x.read(kB * kHeads * kT, kT, kFar),
                        x.write(2 * kT, kT), x.write(kR, 3 * kC, kFar));
   });
+  const Dropout drop = dropout_of(0.1);
+  op("attention forward, dropout", 0, [=](Arrays& x) {
+    attention_forward({}, kShape, x.read(kR, 3 * kC), x.write(kB * kHeads * kT, kT), x.write(kR, kC, kFar), drop);
+  });
+  op("attention backward, dropout", 0, [=](Arrays& x) {
+    attention_backward({}, kShape, x.read(kR, kC), x.read(kR, 3 * kC, 1 << 20), x.read(kB * kHeads * kT, kT, kFar),
+                       x.write(2 * kT, kT), x.write(kR, 3 * kC, kFar), drop);
+  });
   op("attention forward, 64 tokens, 8 heads of 8", 0, [=](Arrays& x) {
     attention_forward({}, {32, 64, 8, 8}, x.read(2048, 192), x.write(32 * 8 * 64, 64), x.write(2048, 64, kFar));
   });
@@ -123,6 +132,7 @@ void register_rows() {
                           x.to(kC), x.to(kC, kFar));
   });
   op("residual add", 2 * kLayers, [](Arrays& x) { add({}, x.read(kR, kC), x.read(kR, kC, kFar), x.write(kR, kC)); });
+  op("dropout", 0, [](Arrays& x) { dropout({}, dropout_of(0.1), kT, x.read(kR, kC), x.write(kR, kC)); });
   op("gelu forward", kLayers, [](Arrays& x) { gelu_forward({}, x.read(kR, 4 * kC), x.write(kR, 4 * kC)); });
   op("gelu backward", kLayers,
      [](Arrays& x) { gelu_backward({}, x.read(kR, 4 * kC), x.read(kR, 4 * kC, kFar), x.write(kR, 4 * kC)); });

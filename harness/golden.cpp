@@ -7,6 +7,7 @@
 #include <charconv>
 #include <limits>
 
+#include "harness/dropout.h"
 #include "harness/files.h"
 #include "harness/json_text.h"
 #include "harness/problem.h"
@@ -76,6 +77,7 @@ Json key_fields(const runtime::Definition& d) {
                      {"heads", m.heads},   {"context", m.context},         {"vocab", m.vocab},
                      {"tied", m.tied},     {"init_stddev", m.init_stddev}, {"norm_eps", m.norm_eps}};
   if (m.logit_scale) fields["model"]["logit_scale"] = true;
+  if (m.dropout.any()) fields["model"]["dropout"] = dropout_json(m.dropout);
   if (!m.frozen.empty()) fields["model"]["frozen"] = runtime::frozen_names(m);
   // The text's content, not its name. A synthetic source has none.
   if (!d.data.tokens.empty()) {

@@ -12,6 +12,7 @@
 
 #include "harness/checks.h"
 #include "harness/deepspeed.h"
+#include "harness/dropout.h"
 #include "harness/estimate.h"
 #include "harness/fault_rules.h"
 #include "harness/files.h"
@@ -88,6 +89,7 @@ void read_model(const Reader& model, Scenario& scenario) {
   read_frozen(model, plan);
   plan.init_stddev = model.number("init_stddev", plan.init_stddev);
   plan.norm_eps = model.number("norm_eps", plan.norm_eps);
+  plan.dropout = read_dropout(model);
   if (plan.heads > 0 && plan.width > 0 && plan.width % plan.heads != 0) {
     const int fits = plan.width / plan.heads * plan.heads;
     model.problem("width", fmt::format("{} is not a multiple of {} heads", plan.width, plan.heads),

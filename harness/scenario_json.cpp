@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/deepspeed.h"
+#include "harness/dropout.h"
 #include "harness/fault_rules.h"
 #include "harness/precision.h"
 #include "harness/quirks.h"
@@ -20,6 +21,7 @@ Json model_json(const Scenario& scenario) {
   if (!m.frozen.empty()) model["frozen"] = m.frozen;
   model["init_stddev"] = m.init_stddev;
   model["norm_eps"] = m.norm_eps;
+  if (m.dropout.any()) model["dropout"] = dropout_json(m.dropout);
   return model;
 }
 

@@ -16,35 +16,38 @@ void check_shapes(AttentionShape s, Mat<const T> qkv, Mat<const T> probs, Mat<co
   SEEKSIM_CHECK_EQ(probs.cols, s.tokens);
   SEEKSIM_CHECK_EQ(out.rows, s.samples * s.tokens);
   SEEKSIM_CHECK_EQ(out.cols, s.heads * s.head_dim);
+  SEEKSIM_CHECK(s.heads * s.tokens * s.tokens < Index{1} << 34, "%lld heads of %lld tokens",
+                static_cast<long long>(s.heads), static_cast<long long>(s.tokens));
 }
 
 }  // namespace
 
 template <class T>
-void attention_forward(Lane, AttentionShape shape, InMat<T> qkv, OutMat<T> probs, OutMat<T> out) {
+void attention_forward(Lane, AttentionShape shape, InMat<T> qkv, OutMat<T> probs, OutMat<T> out, const Dropout& drop) {
   check_shapes<T>(shape, qkv, probs, out);
-  products_in<T>().attention_forward(shape, qkv, probs, out);
+  products_in<T>().attention_forward(shape, drop, qkv, probs, out);
 }
 
 template <class T>
 void attention_backward(Lane, AttentionShape shape, InMat<T> dout, InMat<T> qkv, InMat<T> probs, Mat<float> scratch,
-                        OutMat<T> dqkv) {
+                        OutMat<T> dqkv, const Dropout& drop) {
   check_shapes<T>(shape, qkv, probs, dout);
   SEEKSIM_CHECK(scratch.rows >= 2 * shape.tokens && scratch.cols >= shape.tokens, "scratch %lld x %lld",
                 static_cast<long long>(scratch.rows), static_cast<long long>(scratch.cols));
   SEEKSIM_CHECK_EQ(dqkv.rows, qkv.rows);
   SEEKSIM_CHECK_EQ(dqkv.cols, qkv.cols);
-  products_in<T>().attention_backward(shape, dout, qkv, probs, scratch, dqkv);
+  products_in<T>().attention_backward(shape, drop, dout, qkv, probs, scratch, dqkv);
 }
 
-template void attention_forward<float>(Lane, AttentionShape, InMat<float>, OutMat<float>, OutMat<float>);
-template void attention_forward<bf16>(Lane, AttentionShape, InMat<bf16>, OutMat<bf16>, OutMat<bf16>);
-template void attention_forward<fp16>(Lane, AttentionShape, InMat<fp16>, OutMat<fp16>, OutMat<fp16>);
+template void attention_forward<float>(Lane, AttentionShape, InMat<float>, OutMat<float>, OutMat<float>,
+                                       const Dropout&);
+template void attention_forward<bf16>(Lane, AttentionShape, InMat<bf16>, OutMat<bf16>, OutMat<bf16>, const Dropout&);
+template void attention_forward<fp16>(Lane, AttentionShape, InMat<fp16>, OutMat<fp16>, OutMat<fp16>, const Dropout&);
 template void attention_backward<float>(Lane, AttentionShape, InMat<float>, InMat<float>, InMat<float>, Mat<float>,
-                                        OutMat<float>);
+                                        OutMat<float>, const Dropout&);
 template void attention_backward<bf16>(Lane, AttentionShape, InMat<bf16>, InMat<bf16>, InMat<bf16>, Mat<float>,
-                                       OutMat<bf16>);
+                                       OutMat<bf16>, const Dropout&);
 template void attention_backward<fp16>(Lane, AttentionShape, InMat<fp16>, InMat<fp16>, InMat<fp16>, Mat<float>,
-                                       OutMat<fp16>);
+                                       OutMat<fp16>, const Dropout&);
 
 }  // namespace seeksim::kernels

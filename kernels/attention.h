@@ -2,6 +2,7 @@
 // so that a contiguous group of heads is a contiguous slab. Masked keys are skipped, never multiplied by zero.
 #pragma once
 
+#include "kernels/dropout.h"
 #include "kernels/view.h"
 
 namespace seeksim::kernels {
@@ -18,13 +19,16 @@ struct AttentionShape {
 // probs (B*H*T, T): kept for backward; entries above the diagonal are +0.
 // Tensors are stored as T (float, bf16, fp16). In 16 bits `out` is summed from the fp32 probabilities; those and `out`
 // are rounded once, when they are stored. Backward sees the rounded ones.
+// Dropout acts on what v is multiplied by; kept are the probabilities before it. Its element is (head * T + i) * T + j.
 template <class T = float>
-void attention_forward(Lane lane, AttentionShape shape, InMat<T> qkv, OutMat<T> probs, OutMat<T> out);
+void attention_forward(Lane lane, AttentionShape shape, InMat<T> qkv, OutMat<T> probs, OutMat<T> out,
+                       const Dropout& drop = {});
 
 // dqkv (B*T, H*3*D) from dout (B*T, H*D). dP F1 over D; dot(dP, P) F4 over keys; dS = P * (dP - dot) * scale;
 // dQ F1 over keys 0..i; dK, dV F1 over queries i >= j ascending. scratch: (2*T, T) floats at least.
+// With dropout dP is dropped before it is used, and dV comes from the dropped probabilities.
 template <class T = float>
 void attention_backward(Lane lane, AttentionShape shape, InMat<T> dout, InMat<T> qkv, InMat<T> probs,
-                        Mat<float> scratch, OutMat<T> dqkv);
+                        Mat<float> scratch, OutMat<T> dqkv, const Dropout& drop = {});
 
 }  // namespace seeksim::kernels

@@ -71,7 +71,7 @@ template __global__ void adamw_rounding_check<true, true>(AdamWStep, const std::
 __global__ void random_check(float* z, std::uint32_t op, std::uint64_t key, float stddev) {
   const std::uint32_t block = blockIdx.x * blockDim.x + threadIdx.x;
   std::uint32_t c[4] = {block, 0, op, 0xffffffffU};
-  philox_body(c, static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(key >> 32));
+  philox_body<OneCounter>(c, static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(key >> 32));
   for (int w = 0; w < 4; ++w) z[4L * block + w] = FloatOps::mul(math::normal_quantile<FloatOps>(c[w] >> 8), stddev);
 }
 

@@ -1,4 +1,5 @@
-// Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC'11), host and device.
+// Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC'11), host and device,
+// for one counter or a vector of them.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +12,28 @@
 
 namespace seeksim::kernels {
 
+// One counter: the integer operations that the rounds need. isa/dropout.inl has the same for vectors.
+struct OneCounter {
+  using U = std::uint32_t;
+  SEEKSIM_PHILOX_HD void multiply(U a, std::uint32_t b, U& high, U& low) {
+    const std::uint64_t product = std::uint64_t{a} * b;
+    high = static_cast<U>(product >> 32);
+    low = static_cast<U>(product);
+  }
+  SEEKSIM_PHILOX_HD U ulit(std::uint32_t a) { return a; }
+};
+
 // c: the counter on entry, four random words on return.
-SEEKSIM_PHILOX_HD void philox_body(std::uint32_t (&c)[4], std::uint32_t key0, std::uint32_t key1) {
+template <class C>
+SEEKSIM_PHILOX_HD void philox_body(typename C::U (&c)[4], std::uint32_t key0, std::uint32_t key1) {
   for (int round = 0; round < 10; ++round) {
-    const std::uint64_t p0 = std::uint64_t{0xD2511F53U} * c[0];
-    const std::uint64_t p1 = std::uint64_t{0xCD9E8D57U} * c[2];
-    const auto c1 = c[1], c3 = c[3];
-    c[0] = static_cast<std::uint32_t>(p1 >> 32) ^ c1 ^ key0;
-    c[1] = static_cast<std::uint32_t>(p1);
-    c[2] = static_cast<std::uint32_t>(p0 >> 32) ^ c3 ^ key1;
-    c[3] = static_cast<std::uint32_t>(p0);
+    typename C::U high0, low0, high1, low1;
+    C::multiply(c[0], 0xD2511F53U, high0, low0);
+    C::multiply(c[2], 0xCD9E8D57U, high1, low1);
+    c[0] = high1 ^ c[1] ^ C::ulit(key0);
+    c[1] = low1;
+    c[2] = high0 ^ c[3] ^ C::ulit(key1);
+    c[3] = low0;
     key0 += 0x9E3779B9U;
     key1 += 0xBB67AE85U;
   }

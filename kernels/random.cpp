@@ -13,7 +13,7 @@ constexpr std::uint32_t kBeforeTraining = 0xffffffffU;
 
 std::array<std::uint32_t, 4> philox(PhiloxCounter counter, std::uint64_t key) {
   std::uint32_t c[4] = {counter.element, counter.sample, counter.op, counter.step};
-  philox_body(c, static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(key >> 32));
+  philox_body<OneCounter>(c, static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(key >> 32));
   return {c[0], c[1], c[2], c[3]};
 }
 

@@ -43,6 +43,7 @@ constexpr auto kBugs = std::to_array<BugInfo>({
      "conservation"},
     {Bug::sample_lost, "sample_lost", "rank 1 leaves the first samples of its first micro-batch out", "conservation"},
     {Bug::wrong_weight, "wrong_weight", "rank 1 divides by its own number of micro-batches", "conservation"},
+    {Bug::rank_seeded_dropout, "rank_seeded_dropout", "each rank drops values by a seed of its own", "golden:bitwise"},
 });
 
 }  // namespace

@@ -56,6 +56,7 @@ enum class Bug : std::uint8_t {
   sample_twice,          // one rank counts a tree node's samples twice
   sample_lost,           // ... not at all
   wrong_weight,          // one rank divides by its own number of micro-batches
+  rank_seeded_dropout,   // which values are dropped depends on the rank
   count_
 };
 

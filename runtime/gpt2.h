@@ -5,6 +5,7 @@
 #include <span>
 
 #include "kernels/check.h"
+#include "runtime/dropout.h"
 #include "runtime/model.h"
 
 namespace seeksim::runtime {
@@ -19,9 +20,9 @@ class Gpt2 final : public Model {
   VecView<std::int32_t> inputs(Index samples) const override { return {inputs_.get(), 0, samples * s_.T}; }
   VecView<std::int32_t> targets(Index samples) const override { return {targets_.get(), 0, samples * s_.T}; }
 
-  void forward(Launcher& launch, Weights& weights, Index samples) override;
+  void forward(Launcher& launch, Weights& weights, const Batch& batch) override;
   void loss(Launcher& launch, Index samples, float scale) override;
-  void backward(Launcher& launch, Weights& weights, Index samples, float loss_factor,
+  void backward(Launcher& launch, Weights& weights, const Batch& batch, float loss_factor,
                 std::span<const GradientBlock> blocks, GradientSink& sink) override;
 
  private:
@@ -29,7 +30,7 @@ class Gpt2 final : public Model {
   struct Pass {
     Launcher& launch;
     Weights& weights;
-    Index samples;
+    const Batch& batch;
     std::span<const GradientBlock> blocks;
     GradientSink* sink;
   };
@@ -50,6 +51,7 @@ class Gpt2 final : public Model {
   }
 
   void layer_forward(const Pass& p, int l);
+
   MatView<S> raw_logits(Index samples) const {
     return act(parameters_.logit_scale() != nullptr ? raw_logits_ : logits_, samples, s_.V);
   }
@@ -78,6 +80,7 @@ class Gpt2 final : public Model {
   const Gpt2Parameters& parameters_;
   float eps_;
   Index samples_max_;
+  kernels::Dropout drop_embedding_, drop_attention_, drop_residual_;  // rates
   // R = samples_max * T rows. Kept for backward:
   BufferPtr inputs_, targets_;               // (R)
   BufferPtr x_;                              // (L + 1, R, C)  residual stream into each layer, and out of the last

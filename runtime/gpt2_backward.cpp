@@ -32,9 +32,9 @@ void norm_backward(Launcher& launch, const char* tensor, const char* site, MatVi
 }  // namespace
 
 template <class S>
-void Gpt2<S>::backward(Launcher& launch, Weights& weights, Index samples, float loss_factor,
+void Gpt2<S>::backward(Launcher& launch, Weights& weights, const Batch& batch, float loss_factor,
                        std::span<const GradientBlock> blocks, GradientSink& sink) {
-  const Pass p{launch, weights, samples, blocks, &sink};
+  const Pass p{launch, weights, batch, blocks, &sink};
   loss_nodes(p, loss_factor);
   weights.fetch(head_module());
   head_backward(p);
@@ -69,7 +69,7 @@ void Gpt2<S>::loss_nodes(const Pass& p, float scale) {
 
 template <class S>
 void Gpt2<S>::head_backward(const Pass& p) {
-  const Index n = p.samples;
+  const Index n = p.batch.samples;
   const ParameterInfo& head = parameters_.head();
   const MatView<S> dlogits = act(logits_, n, s_.V), dnormed = act(branch_, n, s_.C);  // (R, V), (R, C)
   logit_scale_dots(p);
@@ -97,33 +97,37 @@ void Gpt2<S>::logit_scale_dots(const Pass& p) {
   const ParameterInfo* const scale = parameters_.logit_scale();
   if (scale == nullptr) return;
   if constexpr (std::is_same_v<S, float>) {
-    const MatView<float> raw = raw_logits(p.samples);  // (R, V)
+    const MatView<float> raw = raw_logits(p.batch.samples);  // (R, V)
     p.launch(
         scale->name, SEEKSIM_SITE, memory_cost(3 * raw.rows * raw.cols, 1),
         [](Lane lane, Mat<const float> logits, Vec<const float> factor, Mat<float> d, Vec<float> dots) {
           kernels::logit_scale_backward(lane, logits, factor, d, dots);
         },
-        reads(raw), vector(p, *scale), act(logits_, p.samples, s_.V), row_values(logit_dots_, p.samples, 0));
+        reads(raw), vector(p, *scale), act(logits_, p.batch.samples, s_.V),
+        row_values(logit_dots_, p.batch.samples, 0));
   }
 }
 
 template <class S>
 void Gpt2<S>::logit_scale_grad(const Pass& p) {
   if (const ParameterInfo* const scale = parameters_.logit_scale())
-    bias_grad<float>(p, *scale, mat<float>(*logit_dots_, 0, p.samples * s_.T, 1));
+    bias_grad<float>(p, *scale, mat<float>(*logit_dots_, 0, p.batch.samples * s_.T, 1));
 }
 
 template <class S>
 void Gpt2<S>::mlp_backward(const Pass& p, int l) {
   auto w = [&](LayerPart part) -> const ParameterInfo& { return parameters_.layer(l, part); };
-  const Index n = p.samples;
+  const Index n = p.batch.samples;
   const MatView<S> dout = act(dx_, n, s_.C);                                // (R, C)
   const MatView<S> dgelu = act(dgelu_, n, s_.F), dfc = act(dfc_, n, s_.F);  // (R, F)
   const MatView<S> fc = act(fc_, n, s_.F, l), dln = act(branch_, n, s_.C);  // (R, F), (R, C)
 
+  // In a buffer whose time is yet to come.
+  const MatView<S> dbranch =
+      dropped(p.launch, SEEKSIM_SITE, dropout_at(drop_residual_, DropoutSite::mlp_branch, l, p.batch), s_.T, dout, dln);
   const ParameterInfo& proj = w(LayerPart::mlp_proj_weight);
-  linear_grad(p, proj, &w(LayerPart::mlp_proj_bias), false, act(gelu_, n, s_.F, l), dout, proj.offset);
-  product<S, S>(p.launch, proj.name, SEEKSIM_SITE, Trans::no, Trans::yes, dout, weight(p, proj), dgelu, 0);
+  linear_grad(p, proj, &w(LayerPart::mlp_proj_bias), false, act(gelu_, n, s_.F, l), dbranch, proj.offset);
+  product<S, S>(p.launch, proj.name, SEEKSIM_SITE, Trans::no, Trans::yes, dbranch, weight(p, proj), dgelu, 0);
   p.launch(
       "gelu", SEEKSIM_SITE, memory_cost(3 * fc.rows * fc.cols, 8),
       [](Lane lane, Mat<const S> dy, Mat<const S> x, Mat<S> dx) { kernels::gelu_backward<S>(lane, dy, x, dx); },
@@ -143,21 +147,26 @@ void Gpt2<S>::mlp_backward(const Pass& p, int l) {
 template <class S>
 void Gpt2<S>::attention_backward(const Pass& p, int l) {
   auto w = [&](LayerPart part) -> const ParameterInfo& { return parameters_.layer(l, part); };
-  const Index n = p.samples;
+  const Index n = p.batch.samples;
   const MatView<S> dmid = act(dmid_, n, s_.C), branch = act(branch_, n, s_.C);       // (R, C)
   const MatView<S> qkv = act(qkv_, n, 3 * s_.C, l), dqkv = act(dqkv_, n, 3 * s_.C);  // (R, 3C)
 
+  // In a buffer whose time is over: norm_backward has read it, and writes it again at the end.
+  const MatView<S> dbranch =
+      dropped(p.launch, SEEKSIM_SITE, dropout_at(drop_residual_, DropoutSite::attention_branch, l, p.batch), s_.T, dmid,
+              act(dx_, n, s_.C));
   const ParameterInfo& proj = w(LayerPart::c_proj_weight);
-  linear_grad(p, proj, &w(LayerPart::c_proj_bias), false, act(att_, n, s_.C, l), dmid, proj.offset);
-  product<S, S>(p.launch, proj.name, SEEKSIM_SITE, Trans::no, Trans::yes, dmid, weight(p, proj), branch, 0);
+  linear_grad(p, proj, &w(LayerPart::c_proj_bias), false, act(att_, n, s_.C, l), dbranch, proj.offset);
+  product<S, S>(p.launch, proj.name, SEEKSIM_SITE, Trans::no, Trans::yes, dbranch, weight(p, proj), branch, 0);
 
   const MatView<S> probs = mat<S>(*probs_, l * samples_max_ * s_.H * s_.T * s_.T, n * s_.H * s_.T, s_.T);
   const kernels::AttentionShape shape{n, s_.T, s_.H, s_.D};
   p.launch(
       "attention", SEEKSIM_SITE,
       {5.0 * double(n * s_.T * s_.T * s_.C), 4.0 * double(7 * n * s_.T * s_.C + probs.rows * s_.T)},
-      [shape](Lane lane, Mat<const S> dout, Mat<const S> in, Mat<const S> pr, Mat<float> work, Mat<S> din) {
-        kernels::attention_backward<S>(lane, shape, dout, in, pr, work, din);
+      [shape, drop = dropout_at(drop_attention_, DropoutSite::attention, l, p.batch)](
+          Lane lane, Mat<const S> dout, Mat<const S> in, Mat<const S> pr, Mat<float> work, Mat<S> din) {
+        kernels::attention_backward<S>(lane, shape, dout, in, pr, work, din, drop);
       },
       reads(branch), reads(qkv), reads(probs), mat<float>(*scratch_, 0, 2 * s_.T, s_.T), dqkv);
 
@@ -175,7 +184,8 @@ void Gpt2<S>::attention_backward(const Pass& p, int l) {
 
 template <class S>
 void Gpt2<S>::embedding_backward(const Pass& p) {
-  const MatView<S> dx = act(dx_, p.samples, s_.C);  // (R, C)
+  const MatView<S> dx = act(dx_, p.batch.samples, s_.C);  // (R, C)
+  dropped(p.launch, SEEKSIM_SITE, dropout_at(drop_embedding_, DropoutSite::embedding, 0, p.batch), s_.T, dx, dx);
   const ParameterInfo &wte = parameters_.wte(), &wpe = parameters_.wpe();
   for (Index b = 0; b < Index(p.blocks.size()) && !wpe.frozen; ++b) {
     const GradientBlock& block = p.blocks[b];
@@ -194,7 +204,7 @@ void Gpt2<S>::embedding_backward(const Pass& p) {
         [T = s_.T](Lane lane, Vec<const std::int32_t> tokens, Mat<const S> d, Mat<float> dw) {
           kernels::embedding_backward<S>(lane, tokens, T, d, dw);
         },
-        reads(inputs(p.samples).part(block.first * s_.T, block.count * s_.T)), rows,
+        reads(inputs(p.batch.samples).part(block.first * s_.T, block.count * s_.T)), rows,
         as_matrix(p.sink->open(b, wte.offset, wte.size), s_.V, s_.C));
   }
   if (!wte.frozen) p.sink->close(wte.offset, wte.size);
@@ -250,10 +260,11 @@ void Gpt2<S>::norm_grad(const Pass& p, const ParameterInfo& gamma, const Paramet
   p.sink->close(gamma.offset, size);
 }
 
-template void Gpt2<float>::backward(Launcher&, Weights&, Index, float, std::span<const GradientBlock>, GradientSink&);
-template void Gpt2<kernels::bf16>::backward(Launcher&, Weights&, Index, float, std::span<const GradientBlock>,
+template void Gpt2<float>::backward(Launcher&, Weights&, const Batch&, float, std::span<const GradientBlock>,
+                                    GradientSink&);
+template void Gpt2<kernels::bf16>::backward(Launcher&, Weights&, const Batch&, float, std::span<const GradientBlock>,
                                             GradientSink&);
-template void Gpt2<kernels::fp16>::backward(Launcher&, Weights&, Index, float, std::span<const GradientBlock>,
+template void Gpt2<kernels::fp16>::backward(Launcher&, Weights&, const Batch&, float, std::span<const GradientBlock>,
                                             GradientSink&);
 
 }  // namespace seeksim::runtime

@@ -18,7 +18,13 @@ namespace seeksim::runtime {
 
 template <class S>
 Gpt2<S>::Gpt2(Device& device, const ModelPlan& plan, const Gpt2Parameters& parameters, Index samples_max)
-    : s_(plan), parameters_(parameters), eps_(static_cast<float>(plan.norm_eps)), samples_max_(samples_max) {
+    : s_(plan),
+      parameters_(parameters),
+      eps_(static_cast<float>(plan.norm_eps)),
+      samples_max_(samples_max),
+      drop_embedding_(kernels::dropout_of(plan.dropout.embedding)),
+      drop_attention_(kernels::dropout_of(plan.dropout.attention)),
+      drop_residual_(kernels::dropout_of(plan.dropout.residual)) {
   SEEKSIM_CHECK((std::is_same_v<S, float>) || parameters.logit_scale() == nullptr,
                 "logit_scale is for fp32 only, not %s", std::string(name(element_type<S>())).c_str());
   const Index R = samples_max * s_.T;
@@ -80,8 +86,9 @@ void add(Launcher& launch, const char* tensor, const char* site, MatView<const S
 }  // namespace
 
 template <class S>
-void Gpt2<S>::forward(Launcher& launch, Weights& weights, Index samples) {
-  const Pass p{launch, weights, samples, {}, nullptr};
+void Gpt2<S>::forward(Launcher& launch, Weights& weights, const Batch& batch) {
+  const Pass p{launch, weights, batch, {}, nullptr};
+  const Index samples = batch.samples;
   weights.fetch(0);
   const MatView<S> x0 = act(x_, samples, s_.C);  // (R, C)
   launch(
@@ -90,6 +97,7 @@ void Gpt2<S>::forward(Launcher& launch, Weights& weights, Index samples) {
         kernels::embedding_forward<S>(lane, tokens, T, wte, wpe, x);
       },
       reads(inputs(samples)), weight(p, parameters_.wte()), weight(p, parameters_.wpe()), x0);
+  dropped(p.launch, SEEKSIM_SITE, dropout_at(drop_embedding_, DropoutSite::embedding, 0, p.batch), s_.T, x0, x0);
   weights.release(0);
   for (int l = 0; l < s_.L; ++l) {
     launch.layer(l);
@@ -115,18 +123,18 @@ void Gpt2<S>::scale_logits(const Pass& p) {
   if (scale == nullptr) return;
   if constexpr (std::is_same_v<S, float>) {
     p.launch(
-        scale->name, SEEKSIM_SITE, memory_cost(2 * p.samples * s_.T * s_.V, 0.5),
+        scale->name, SEEKSIM_SITE, memory_cost(2 * p.batch.samples * s_.T * s_.V, 0.5),
         [](Lane lane, Mat<const float> raw, Vec<const float> factor, Mat<float> logits) {
           kernels::logit_scale_forward(lane, raw, factor, logits);
         },
-        reads(raw_logits(p.samples)), vector(p, *scale), act(logits_, p.samples, s_.V));
+        reads(raw_logits(p.batch.samples)), vector(p, *scale), act(logits_, p.batch.samples, s_.V));
   }
 }
 
 template <class S>
 void Gpt2<S>::layer_forward(const Pass& p, int l) {
   auto w = [&](LayerPart part) -> const ParameterInfo& { return parameters_.layer(l, part); };
-  const Index n = p.samples;
+  const Index n = p.batch.samples;
   const MatView<S> x = act(x_, n, s_.C, l), mid = act(mid_, n, s_.C, l), out = act(x_, n, s_.C, l + 1);  // (R, C)
   const MatView<S> branch = act(branch_, n, s_.C);                                                       // (R, C)
 
@@ -140,13 +148,16 @@ void Gpt2<S>::layer_forward(const Pass& p, int l) {
   p.launch(
       "attention", SEEKSIM_SITE,
       {2.0 * double(n * s_.T * s_.T * s_.C), 4.0 * double(4 * n * s_.T * s_.C + probs.rows * s_.T)},
-      [shape](Lane lane, Mat<const S> in, Mat<S> pr, Mat<S> y) {
-        kernels::attention_forward<S>(lane, shape, in, pr, y);
+      [shape, drop = dropout_at(drop_attention_, DropoutSite::attention, l, p.batch)](Lane lane, Mat<const S> in,
+                                                                                      Mat<S> pr, Mat<S> y) {
+        kernels::attention_forward<S>(lane, shape, in, pr, y, drop);
       },
       reads(qkv), probs, att);
   product_bias<S>(p.launch, w(LayerPart::c_proj_weight).name, SEEKSIM_SITE, Trans::no, Trans::no, att,
                   weight(p, w(LayerPart::c_proj_weight)), vector(p, w(LayerPart::c_proj_bias)), branch,
                   s_.heads_segment());
+  dropped(p.launch, SEEKSIM_SITE, dropout_at(drop_residual_, DropoutSite::attention_branch, l, p.batch), s_.T, branch,
+          branch);
   add<S>(p.launch, "residual", SEEKSIM_SITE, x, branch, mid);
 
   const MatView<S> ln2 = act(ln2_, n, s_.C, l), fc = act(fc_, n, s_.F, l), gelu = act(gelu_, n, s_.F, l);
@@ -160,6 +171,8 @@ void Gpt2<S>::layer_forward(const Pass& p, int l) {
   product_bias<S>(p.launch, w(LayerPart::mlp_proj_weight).name, SEEKSIM_SITE, Trans::no, Trans::no, gelu,
                   weight(p, w(LayerPart::mlp_proj_weight)), vector(p, w(LayerPart::mlp_proj_bias)), branch,
                   s_.mlp_segment());
+  dropped(p.launch, SEEKSIM_SITE, dropout_at(drop_residual_, DropoutSite::mlp_branch, l, p.batch), s_.T, branch,
+          branch);
   add<S>(p.launch, "residual", SEEKSIM_SITE, mid, branch, out);
 }
 

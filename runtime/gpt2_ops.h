@@ -1,6 +1,7 @@
 // Launches that forward and backward share: a kernel, its cost, and views typed as read or written.
 #pragma once
 
+#include "kernels/dropout.h"
 #include "kernels/gemm.h"
 #include "runtime/launcher.h"
 
@@ -35,6 +36,19 @@ void product_bias(Launcher& launch, const char* tensor, const char* site, Trans 
         kernels::gemm<S>(lane, ta, tb, x, y, z, segment, add);
       },
       a, b, bias, c);
+}
+
+// y = dropout of x, samples of `tokens` rows, forward and backward alike. Returns where it is: where nothing is
+// dropped, nothing is launched, and x serves.
+template <class S>
+MatView<S> dropped(Launcher& launch, const char* site, const kernels::Dropout& drop, Index tokens, MatView<S> x,
+                   MatView<S> y) {
+  if (!drop.on()) return x;
+  launch(
+      "dropout", site, memory_cost(2 * x.rows * x.cols, 10),
+      [drop, tokens](Lane lane, Mat<const S> in, Mat<S> out) { kernels::dropout<S>(lane, drop, tokens, in, out); },
+      reads(x), y);
+  return y;
 }
 
 }  // namespace seeksim::runtime

@@ -12,6 +12,14 @@
 
 namespace seeksim::runtime {
 
+// A micro-batch: what a pass is about, and all that its dropout depends on.
+struct Batch {
+  Index samples = 0;
+  Index first_sample = 0;  // of the step
+  std::int64_t step = 0;
+  std::uint64_t seed = 0;  // of the training
+};
+
 // Samples [first, first + count) of a micro-batch that form one tree node.
 struct GradientBlock {
   Index first = 0;
@@ -73,11 +81,11 @@ class Model {
   virtual VecView<std::int32_t> targets(Index samples) const = 0;
 
   // Activations of all layers, and logits.
-  virtual void forward(Launcher& launch, Weights& weights, Index samples) = 0;
+  virtual void forward(Launcher& launch, Weights& weights, const Batch& batch) = 0;
   // Loss of each token and of each sample; the logits become their own gradient, times `scale`.
   virtual void loss(Launcher& launch, Index samples, float scale) = 0;
   // Gradients of every parameter and, times `loss_factor`, the loss, of each block.
-  virtual void backward(Launcher& launch, Weights& weights, Index samples, float loss_factor,
+  virtual void backward(Launcher& launch, Weights& weights, const Batch& batch, float loss_factor,
                         std::span<const GradientBlock> blocks, GradientSink& sink) = 0;
 };
 

@@ -82,7 +82,8 @@ void Trainer::forward_backward(const SampleRange& samples, int micro_batch) {
   Weights& weights = gathered_ ? static_cast<Weights&>(*gathered_) : *all_weights_;
   compute_.phase(Phase::forward, micro_batch);
   if (gathered_) gathered_->begin_pass(micro_batch, true);
-  model_->forward(compute_, weights, samples.size());
+  const Batch batch{samples.size(), samples.begin, step_, dropout_seed()};
+  model_->forward(compute_, weights, batch);
   const float at_loss = scale_.at_loss * token_weights_[std::size_t(micro_batch)];
   model_->loss(compute_, samples.size(), at_loss * loss_factor(plan_.definition.quirks, scaler_.scale()));
 
@@ -101,19 +102,22 @@ void Trainer::forward_backward(const SampleRange& samples, int micro_batch) {
     reducer_->begin_reduction(micro_batch);
     buckets_->begin(compute_, Index(blocks.size()), average().before);
     EditedSink edited(*buckets_, compute_, blocks, edit);
-    model_->backward(compute_, weights, samples.size(), at_loss, blocks,
-                     edit ? static_cast<GradientSink&>(edited) : *buckets_);
+    model_->backward(compute_, weights, batch, at_loss, blocks, edit ? static_cast<GradientSink&>(edited) : *buckets_);
     reducer_->end_reduction();
   } else {
     std::vector<VecView<float>> out;
     for (const kernels::TreeNode node : nodes) out.push_back(tree_->open(node));
     NodeSink sink(out);
     EditedSink edited(sink, compute_, blocks, edit);
-    model_->backward(compute_, weights, samples.size(), at_loss, blocks,
-                     edit ? static_cast<GradientSink&>(edited) : sink);
+    model_->backward(compute_, weights, batch, at_loss, blocks, edit ? static_cast<GradientSink&>(edited) : sink);
     for (const kernels::TreeNode node : nodes) tree_->close(compute_, node);
   }
   compute_.mute(false);
+}
+
+std::uint64_t Trainer::dropout_seed() const {
+  const std::uint64_t seed = plan_.definition.training_seed;
+  return plan_.bug.is(Bug::rank_seeded_dropout) ? seed + std::uint64_t(rank_.id) : seed;
 }
 
 // What is done to the gradients of a micro-batch in a tagged run or by a planted bug; else nothing.

@@ -68,6 +68,7 @@ class Trainer {
   // A step (trainer.cpp).
   void fetch(const SampleRange& samples, int micro_batch);
   void forward_backward(const SampleRange& samples, int micro_batch);
+  std::uint64_t dropout_seed() const;
   RankAverage average() const { return rank_average(plan_.definition.quirks, comm_->size()); }
   GradientEdit gradient_edit(const SampleRange& samples, int micro_batch) const;
   void reduce_gradients();

@@ -117,12 +117,18 @@ SEEKSIM_FN void chains_to(int rows, Index full, const float* a, Index a_row, Ind
   }
 }
 
-// rows (count, columns) stored as T as floats: themselves, or widened into `copy`.
+// rows (count, columns) stored as T as floats, in `copy`.
+template <class T>
+SEEKSIM_FN Rows float_copy(const T* rows, Index ld, Index count, Index columns, float* copy, Index copy_ld) {
+  for (Index r = 0; r < count; ++r) convert(rows + r * ld, copy + r * copy_ld, columns);
+  return {copy, copy_ld};
+}
+
+// The same, but themselves where they are floats.
 template <class T>
 SEEKSIM_FN Rows floats_of(const T* rows, Index ld, Index count, Index columns, float* copy, Index copy_ld) {
   if constexpr (kIsHalf<T>) {
-    for (Index r = 0; r < count; ++r) convert(rows + r * ld, copy + r * copy_ld, columns);
-    return {copy, copy_ld};
+    return float_copy(rows, ld, count, columns, copy, copy_ld);
   } else {
     return {rows, ld};
   }
@@ -156,24 +162,28 @@ struct HeadScratch {
   float* transposed;  // (D, T rounded up): keys or values, for products along D
   float* first;       // (T, D rounded up): copies of ragged rows
   float* second;
-  float* tile;  // (kTallRows, T or D rounded up)
+  float* tile;     // (kTallRows, T or D rounded up)
+  float* dropped;  // (kTallRows, T): probabilities after dropout, where there is one
   // For 16 bits only: what is read and written, as floats.
   float* qkv;    // (T, 3 D)
   float* out;    // (T, D)
   float* dqkv;   // (T, 3 D)
   float* probs;  // (kTallRows, T)
 
-  SEEKSIM_FN HeadScratch make(AttentionShape s) {
+  SEEKSIM_FN HeadScratch make(AttentionShape s, bool drops) {
     const Index t = round_to_vectors(s.tokens), d = round_to_vectors(s.head_dim);
     const Index tile = kTallRows * max_of(t, d), rows = s.tokens * s.head_dim;
     const Index as_floats = kIsHalf<T> ? 7 * rows + kTallRows * s.tokens : 0;
-    float* const base = scratch(Scratch::attention, s.head_dim * t + 2 * s.tokens * d + tile + as_floats + kW);
+    const Index dropped = drops ? kTallRows * s.tokens : 0;
+    float* const base =
+        scratch(Scratch::attention, s.head_dim * t + 2 * s.tokens * d + tile + dropped + as_floats + kW);
     HeadScratch h{};
     h.transposed = base;
     h.first = h.transposed + s.head_dim * t;
     h.second = h.first + s.tokens * d;
     h.tile = h.second + s.tokens * d;
-    h.qkv = h.tile + tile;
+    h.dropped = h.tile + tile;
+    h.qkv = h.dropped + dropped;
     h.out = h.qkv + 3 * rows;
     h.dqkv = h.out + rows;
     h.probs = h.dqkv + 3 * rows;
@@ -223,9 +233,9 @@ SEEKSIM_FN float attention_scale(Index head_dim) {
 }
 
 template <class T>
-void attention_forward_body(AttentionShape s, Mat<const T> qkv, Mat<T> probs, Mat<T> out) {
+void attention_forward_body(AttentionShape s, const Dropout& drop, Mat<const T> qkv, Mat<T> probs, Mat<T> out) {
   const Index d = s.head_dim, t = s.tokens;
-  const auto work = HeadScratch<T>::make(s);
+  const auto work = HeadScratch<T>::make(s, drop.on());
   const float scale = attention_scale(d);
   const Index score_ld = round_to_vectors(t);
   for (Index head = 0; head < s.samples * s.heads; ++head) {
@@ -239,7 +249,14 @@ void attention_forward_body(AttentionShape s, Mat<const T> qkv, Mat<T> probs, Ma
       const auto p = Target<T>::make(probs.row(head * t + i), probs.stride, work.probs, t);
       chains<Triangle::none>(rows, d, q.data + i * q.ld, q.ld, 1, keys, i + rows, work.tile, score_ld);
       for (int r = 0; r < rows; ++r) softmax_row(work.tile + r * score_ld, i + r + 1, scale, p.data + r * p.ld, t);
-      chains_to<Triangle::end>(rows, i + 1, p.data, p.ld, 1, values, d, o.data + i * o.ld, o.ld, work.tile);
+      Rows used{p.data, p.ld};
+      if (drop.on()) {
+        used = {work.dropped, t};
+        for (int r = 0; r < rows; ++r)
+          drop_out(drop, drop.first_sample + static_cast<std::uint32_t>(sample), (h * t + i + r) * t, p.data + r * p.ld,
+                   work.dropped + r * t, i + r + 1);
+      }
+      chains_to<Triangle::end>(rows, i + 1, used.data, used.ld, 1, values, d, o.data + i * o.ld, o.ld, work.tile);
       Target<T>::put(p, rows, t);
     }
     Target<T>::put(o, t, d);
@@ -269,25 +286,35 @@ SEEKSIM_FN void chains_from_diagonal(Index t, Index d, const float* a, Index a_l
 }
 
 template <class T>
-void attention_backward_body(AttentionShape s, Mat<const T> dout, Mat<const T> qkv, Mat<const T> probs,
-                             Mat<float> grads, Mat<T> dqkv) {
+void attention_backward_body(AttentionShape s, const Dropout& drop, Mat<const T> dout, Mat<const T> qkv,
+                             Mat<const T> probs, Mat<float> grads, Mat<T> dqkv) {
   const Index d = s.head_dim, t = s.tokens;
-  const auto work = HeadScratch<T>::make(s);
+  const auto work = HeadScratch<T>::make(s, false);
   const float scale = attention_scale(d);
   const Index dp_ld = round_to_vectors(t);
   for (Index head = 0; head < s.samples * s.heads; ++head) {
     const Index sample = head / s.heads, h = head % s.heads;
     const Rows q = floats_of(qkv.row(sample * t) + h * 3 * d, qkv.stride, t, 3 * d, work.qkv, 3 * d);
     const Rows go = floats_of(dout.row(sample * t) + h * d, dout.stride, t, d, work.out, d);
-    const Rows p = floats_of(probs.row(head * t), probs.stride, t, t, grads.row(t), grads.stride);
+    // Each of its rows, once used, makes room for what dropout leaves of it.
+    float* const kept = grads.row(t);
+    const Rows p = drop.on() ? float_copy(probs.row(head * t), probs.stride, t, t, kept, grads.stride)
+                             : floats_of(probs.row(head * t), probs.stride, t, t, kept, grads.stride);
+    const auto drop_row = [&](Index i, float* row) SEEKSIM_LAMBDA {
+      if (!drop.on()) return;
+      drop_out(drop, drop.first_sample + static_cast<std::uint32_t>(sample), (h * t + i) * t, row, row, i + 1);
+    };
     const auto dq = Target<T>::make(dqkv.row(sample * t) + h * 3 * d, dqkv.stride, work.dqkv, 3 * d);
     const Rows values = transposed_rows(q.data + 2 * d, q.ld, t, d, work.transposed);
     const Rows keys = whole_vectors(q.data + d, q.ld, t, d, work.first);
     for (Index i = 0; i < t; i += kTallRows) {
       const int rows = static_cast<int>(min_of(kTallRows, t - i));
       chains<Triangle::none>(rows, d, go.data + i * go.ld, go.ld, 1, values, i + rows, work.tile, dp_ld);
-      for (int r = 0; r < rows; ++r)
+      for (int r = 0; r < rows; ++r) {
+        drop_row(i + r, work.tile + r * dp_ld);
         softmax_row_backward(work.tile + r * dp_ld, p.data + (i + r) * p.ld, i + r + 1, scale, grads.row(i + r));
+        drop_row(i + r, kept + (i + r) * grads.stride);
+      }
       chains_to<Triangle::end>(rows, i + 1, grads.row(i), grads.stride, 1, keys, d, dq.data + i * dq.ld, dq.ld,
                                work.tile);
     }

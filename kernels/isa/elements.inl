@@ -51,6 +51,11 @@ void accumulate_body(float* sum, const T* x, Index n) {
   add_body<float, T>(sum, x, sum, n);
 }
 
+template <class T>
+void dropout_body(const Dropout& drop, std::uint32_t sample, Index first, const T* x, T* y, Index n) {
+  drop_out(drop, sample, first, x, y, n);
+}
+
 void scale_body(float* x, Index n, float factor) {
   map(x, x, n, [factor](Vf a) SEEKSIM_LAMBDA { return V::mul(a, splat(factor)); });
 }

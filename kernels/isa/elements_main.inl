@@ -13,6 +13,7 @@
 #include "kernels/isa/table.h"
 #include "kernels/math.h"
 #include "kernels/optimizer_body.h"
+#include "kernels/philox_body.h"
 #include "kernels/scalar.h"
 #include "kernels/scratch.h"
 
@@ -24,6 +25,8 @@ namespace {
 #include "kernels/isa/storage.inl"
 
 #include "kernels/isa/lanes.inl"
+
+#include "kernels/isa/dropout.inl"
 
 #include "kernels/isa/elements.inl"
 
@@ -39,6 +42,7 @@ constexpr StoredElements<T> kStored = {
     .gelu_backward = gelu_backward_body<T>,
     .add = add_body<T, T>,
     .accumulate = accumulate_body<T>,
+    .dropout = dropout_body<T>,
     .layer_norm_forward = layer_norm_forward_body<T>,
     .layer_norm_backward = layer_norm_backward_body<T>,
     .column_sums = column_sums_body<T>,

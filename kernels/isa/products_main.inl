@@ -12,6 +12,7 @@
 #include "kernels/cast_body.h"
 #include "kernels/isa/table.h"
 #include "kernels/math.h"
+#include "kernels/philox_body.h"
 #include "kernels/scalar.h"
 #include "kernels/scratch.h"
 
@@ -23,6 +24,8 @@ namespace {
 #include "kernels/isa/storage.inl"
 
 #include "kernels/isa/lanes.inl"
+
+#include "kernels/isa/dropout.inl"
 
 #include "kernels/isa/pack.inl"
 

@@ -4,6 +4,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/cast.h"
+#include "kernels/dropout.h"
 #include "kernels/gemm.h"
 #include "kernels/isa.h"
 #include "kernels/optimizer.h"
@@ -18,8 +19,8 @@ template <class T>
 struct StoredProducts {
   void (*gemm)(bool ta, bool tb, Mat<const T> a, Mat<const T> b, Mat<T> c, Index segment, const T* bias);
   void (*gemm_to_float)(bool ta, bool tb, Mat<const T> a, Mat<const T> b, Mat<float> c, Index segment, const T* bias);
-  void (*attention_forward)(AttentionShape, Mat<const T> qkv, Mat<T> probs, Mat<T> out);
-  void (*attention_backward)(AttentionShape, Mat<const T> dout, Mat<const T> qkv, Mat<const T> probs,
+  void (*attention_forward)(AttentionShape, const Dropout&, Mat<const T> qkv, Mat<T> probs, Mat<T> out);
+  void (*attention_backward)(AttentionShape, const Dropout&, Mat<const T> dout, Mat<const T> qkv, Mat<const T> probs,
                              Mat<float> scratch, Mat<T> dqkv);
 };
 
@@ -36,6 +37,8 @@ struct StoredElements {
   void (*gelu_backward)(const T* dy, const T* x, T* dx, Index n);
   void (*add)(const T* a, const T* b, T* y, Index n);
   void (*accumulate)(float* sum, const T* x, Index n);  // sum += x
+  // Of elements first + i of a sample.
+  void (*dropout)(const Dropout&, std::uint32_t sample, Index first, const T* x, T* y, Index n);
   void (*layer_norm_forward)(Mat<const T> x, const T* gamma, const T* beta, float eps, Mat<T> y, float* mean,
                              float* rstd);
   void (*layer_norm_backward)(Mat<const T> dy, Mat<const T> x, const T* gamma, const float* mean, const float* rstd,

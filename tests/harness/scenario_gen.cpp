@@ -26,6 +26,8 @@ Json draw_model(bool text, bool fp32) {
                 {"context", between(1, 9)},
                 {"vocab", text ? between(256, 263) : between(2, 211)}};
   if (one_in(3)) model["tied"] = false;
+  if (one_in(3))
+    model["dropout"] = any_of<Json>({0.1, 0.5, {{"attention", 0.3}}, {{"embedding", 0.2}, {"residual", 0.7}}});
   if (fp32 && one_in(3)) model["logit_scale"] = true;
   if (one_in(3)) {
     const std::string last = fmt::format("h.{}.*", layers - 1);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/attention.h"
+#include "tests/kernels/dropout_of_one.h"
 #include "tests/kernels/reference.h"
 #include "tests/kernels/unary_of_one.h"
 
@@ -25,18 +26,18 @@ struct Result {
   Floats probs, out, dqkv;
 };
 
-Result run(const Case& c, const Floats& qkv, const Floats& dout) {
+Result run(const Case& c, const Floats& qkv, const Floats& dout, const Dropout& drop = {}) {
   Result r{Floats(c.b * c.h * c.t * c.t, 4.0F), Floats(c.rows() * c.h * c.d, 4.0F), Floats(c.rows() * c.width(), 4.0F)};
   Floats scratch(2 * c.t * c.t);
   attention_forward({}, c.shape(), mat(qkv, c.rows(), c.width()), mat(r.probs, c.b * c.h * c.t, c.t),
-                    mat(r.out, c.rows(), c.h * c.d));
+                    mat(r.out, c.rows(), c.h * c.d), drop);
   attention_backward({}, c.shape(), mat(dout, c.rows(), c.h * c.d), mat(qkv, c.rows(), c.width()),
                      mat(std::as_const(r.probs), c.b * c.h * c.t, c.t), mat(scratch, 2 * c.t, c.t),
-                     mat(r.dqkv, c.rows(), c.width()));
+                     mat(r.dqkv, c.rows(), c.width()), drop);
   return r;
 }
 
-Result reference(const Case& c, const Floats& qkv, const Floats& dout) {
+Result reference(const Case& c, const Floats& qkv, const Floats& dout, const Dropout& drop = {}) {
   Result r{Floats(c.b * c.h * c.t * c.t, 0.0F), Floats(c.rows() * c.h * c.d), Floats(c.rows() * c.width(), 0.0F)};
   const float scale = 1.0F / std::sqrt(static_cast<float>(c.d));
   for (std::size_t s = 0; s < c.b; ++s)
@@ -46,7 +47,10 @@ Result reference(const Case& c, const Floats& qkv, const Floats& dout) {
       };
       const auto go = [&](std::size_t t, std::size_t e) { return dout[(s * c.t + t) * c.h * c.d + h * c.d + e]; };
       float* const p = &r.probs[(s * c.h + h) * c.t * c.t];
-      Floats ds(c.t * c.t);
+      Floats ds(c.t * c.t), kept(c.t * c.t);
+      const auto drop_one = [&](std::size_t i, std::size_t j, float x) {
+        return drop.on() ? dropped(drop, s, (h * c.t + i) * c.t + j, x) : x;
+      };
       for (std::size_t i = 0; i < c.t; ++i) {
         Floats score(i + 1), dp(i + 1);
         for (std::size_t j = 0; j <= i; ++j) {
@@ -60,7 +64,11 @@ Result reference(const Case& c, const Floats& qkv, const Floats& dout) {
         const float max = *std::max_element(score.begin(), score.end());
         for (float& x : score) x = unary_of_one(Unary::exp, x - max);
         const float inverse = 1.0F / lanes(i + 1, [&](float a, std::size_t j) { return a + score[j]; });
-        for (std::size_t j = 0; j <= i; ++j) p[i * c.t + j] = score[j] * inverse;
+        for (std::size_t j = 0; j <= i; ++j) {
+          p[i * c.t + j] = score[j] * inverse;
+          kept[i * c.t + j] = drop_one(i, j, p[i * c.t + j]);
+          dp[j] = drop_one(i, j, dp[j]);
+        }
         const float dot = lanes(i + 1, [&](float a, std::size_t j) { return fma1(dp[j], p[i * c.t + j], a); });
         for (std::size_t j = 0; j <= i; ++j) ds[i * c.t + j] = p[i * c.t + j] * (dp[j] - dot) * scale;
       }
@@ -68,12 +76,12 @@ Result reference(const Case& c, const Floats& qkv, const Floats& dout) {
         for (std::size_t i = 0; i < c.t; ++i) {
           float o = 0, dq = 0, dk = 0, dv = 0;
           for (std::size_t j = 0; j <= i; ++j) {
-            o = fma1(p[i * c.t + j], qkv[at(j, 2, e)], o);
+            o = fma1(kept[i * c.t + j], qkv[at(j, 2, e)], o);
             dq = fma1(ds[i * c.t + j], qkv[at(j, 1, e)], dq);
           }
           for (std::size_t q = i; q < c.t; ++q) {
             dk = fma1(ds[q * c.t + i], qkv[at(q, 0, e)], dk);
-            dv = fma1(p[q * c.t + i], go(q, e), dv);
+            dv = fma1(kept[q * c.t + i], go(q, e), dv);
           }
           r.out[(s * c.t + i) * c.h * c.d + h * c.d + e] = o;
           r.dqkv[at(i, 0, e)] = dq, r.dqkv[at(i, 1, e)] = dk, r.dqkv[at(i, 2, e)] = dv;
@@ -94,6 +102,19 @@ TEST_P(Attention, EqualsTheReference) {
     ASSERT_EQ(difference(got.out, want.out), "") << c.t << " " << c.d;
     ASSERT_EQ(difference(got.dqkv, want.dqkv), "") << c.t << " " << c.d;
   }
+}
+
+TEST_P(Attention, DropsWhatMultipliesTheValues) {
+  Rng rng(3);
+  for (const Case& c : kCases)
+    for (const double rate : {0.1, 0.7}) {
+      const Floats qkv = tames(rng, c.rows() * c.width()), dout = tames(rng, c.rows() * c.h * c.d);
+      const Dropout drop = some_dropout(rate);
+      const Result got = run(c, qkv, dout, drop), want = reference(c, qkv, dout, drop);
+      ASSERT_EQ(difference(got.probs, want.probs), "") << c.t << " " << c.d << " " << rate;
+      ASSERT_EQ(difference(got.out, want.out), "") << c.t << " " << c.d << " " << rate;
+      ASSERT_EQ(difference(got.dqkv, want.dqkv), "") << c.t << " " << c.d << " " << rate;
+    }
 }
 
 TEST_P(Attention, MaskedKeysAreSkippedNotMultipliedByZero) {

@@ -6,6 +6,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/gemm.h"
+#include "tests/kernels/dropout_of_one.h"
 #include "tests/kernels/half.h"
 
 namespace seeksim::kernels::test {
@@ -101,23 +102,23 @@ struct Case {
 };
 
 template <class T>
-void expect_attention(Rng& rng, const Case& c) {
+void expect_attention(Rng& rng, const Case& c, const Dropout& drop) {
   const AttentionShape shape{static_cast<Index>(c.b), static_cast<Index>(c.t), static_cast<Index>(c.h),
                              static_cast<Index>(c.d)};
   const std::size_t rows = c.b * c.t, width = 3 * c.h * c.d, wide = width + 2, heads = c.b * c.h * c.t, out = c.h * c.d;
   const auto qkv = draw<T>(rng, rows * wide, 1000000, false), dout = draw<T>(rng, rows * out, 20, false);
   Tensor<T> probs(Floats(heads * c.t, 5.0F)), o(Floats(rows * out, 5.0F)), dqkv(Floats(rows * wide, 5.0F));
   Floats probs32(heads * c.t), o32(rows * out), dqkv32(rows * wide, 5.0F), scratch(2 * c.t * c.t);
-  attention_forward<T>({}, shape, qkv.mat(rows, width, wide), probs.out(heads, c.t), o.out(rows, out));
-  attention_forward({}, shape, mat(qkv.wide, rows, width, wide), mat(probs32, heads, c.t), mat(o32, rows, out));
+  attention_forward<T>({}, shape, qkv.mat(rows, width, wide), probs.out(heads, c.t), o.out(rows, out), drop);
+  attention_forward({}, shape, mat(qkv.wide, rows, width, wide), mat(probs32, heads, c.t), mat(o32, rows, out), drop);
   ASSERT_EQ(difference_rounded(probs.stored, probs32), "") << c.t << " " << c.d;
   ASSERT_EQ(difference_rounded(o.stored, o32), "") << c.t << " " << c.d;
   Floats kept;  // backward gets the rounded probabilities
   for (T p : probs.stored) kept.push_back(widen_one(p));
   attention_backward<T>({}, shape, dout.mat(rows, out), qkv.mat(rows, width, wide), probs.mat(heads, c.t),
-                        mat(scratch, 2 * c.t, c.t), dqkv.out(rows, width, wide));
+                        mat(scratch, 2 * c.t, c.t), dqkv.out(rows, width, wide), drop);
   attention_backward({}, shape, mat(dout.wide, rows, out), mat(qkv.wide, rows, width, wide), mat(kept, heads, c.t),
-                     mat(scratch, 2 * c.t, c.t), mat(dqkv32, rows, width, wide));
+                     mat(scratch, 2 * c.t, c.t), mat(dqkv32, rows, width, wide), drop);
   ASSERT_EQ(difference_rounded(dqkv.stored, dqkv32), "") << c.t << " " << c.d;
 }
 
@@ -125,9 +126,11 @@ TEST_P(HalfProducts, AttentionRoundsProbabilitiesOutputAndGradientOnce) {
   Rng rng(3);
   for (const Case& c : {Case{1, 1, 1, 1}, Case{1, 5, 1, 3}, Case{2, 8, 2, 8}, Case{1, 9, 3, 8}, Case{2, 17, 2, 16},
                         Case{1, 64, 2, 8}, Case{1, 33, 1, 64}, Case{1, 130, 1, 5}, Case{2, 7, 1, 20}}) {
-    expect_attention<bf16>(rng, c);
-    expect_attention<fp16>(rng, c);
-    if (HasFatalFailure()) return;
+    for (const Dropout& drop : {Dropout{}, some_dropout(0.4)}) {
+      expect_attention<bf16>(rng, c, drop);
+      expect_attention<fp16>(rng, c, drop);
+      if (HasFatalFailure()) return;
+    }
   }
 }
 

@@ -1,5 +1,5 @@
 // GPT-2's loss in double precision, over Hugging Face's names and layouts, written as the formulas stand in papers:
-// nothing of it is shared with runtime/ or kernels/.
+// nothing of it is shared with runtime/ or kernels/ but the random words that decide what is dropped.
 #pragma once
 
 #include <cmath>
@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/random.h"
 #include "runtime/observer.h"
 #include "runtime/plan.h"
 
@@ -17,7 +18,9 @@ class DoubleGpt2 {
   using Row = std::vector<double>;
   using Rows = std::vector<Row>;
 
-  DoubleGpt2(const runtime::ModelPlan& plan, const std::vector<runtime::NamedTensor>& weights) : plan_(plan) {
+  // seed: of the training, for dropout.
+  DoubleGpt2(const runtime::ModelPlan& plan, const std::vector<runtime::NamedTensor>& weights, std::uint64_t seed = 0)
+      : plan_(plan), seed_(seed) {
     for (const auto& t : weights) {
       tensors_[t.name] = Row(t.values.begin(), t.values.end());
       shapes_[t.name] = t.shape;
@@ -25,15 +28,27 @@ class DoubleGpt2 {
   }
   double& at(const std::string& name, std::size_t i) { return tensors_.at(name)[i]; }
 
-  // Mean over all tokens of samples of context + 1 tokens.
+  // Mean over all tokens of samples of context + 1 tokens, in step 0.
   double loss(const std::vector<std::int32_t>& tokens) const {
     const std::size_t row = std::size_t(plan_.context) + 1;
     double sum = 0;
-    for (std::size_t s = 0; s < tokens.size() / row; ++s) sum += sample_loss(tokens.data() + s * row);
+    for (std::size_t s = 0; s < tokens.size() / row; ++s) sum += sample_loss(s, tokens.data() + s * row);
     return sum / (double(tokens.size() / row) * plan_.context);
   }
 
  private:
+  // Element `element` of a sample at place number `place` of layer l, after dropout.
+  double dropped(double rate, std::size_t sample, int l, int place, std::size_t element, double x) const {
+    const auto block = std::uint32_t(element / 64 * 16 + element % 16);
+    const auto words =
+        kernels::philox({block, std::uint32_t(sample), 0xd0000000U + std::uint32_t(4 * l + place), 0}, seed_);
+    const double uniform = double(words[element % 64 / 16] >> 8) / double(1 << 24);
+    return uniform >= rate ? x / (1 - rate) : 0;
+  }
+  Row dropped(double rate, std::size_t sample, int l, int place, std::size_t token, Row x) const {
+    for (std::size_t c = 0; c < x.size(); ++c) x[c] = dropped(rate, sample, l, place, token * x.size() + c, x[c]);
+    return x;
+  }
   Row norm(const Row& x, const std::string& name) const {
     double mean = 0, variance = 0;
     for (double v : x) mean += v / double(x.size());
@@ -55,7 +70,7 @@ class DoubleGpt2 {
   }
   static double gelu(double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
 
-  Rows attention(const Rows& qkv) const {
+  Rows attention(std::size_t sample, int l, const Rows& qkv) const {
     const int C = plan_.width, D = C / plan_.heads;
     Rows out(qkv.size(), Row(std::size_t(C), 0.0));
     for (int h = 0; h < plan_.heads; ++h) {
@@ -68,31 +83,34 @@ class DoubleGpt2 {
           total += p[u] = std::exp(dot / std::sqrt(double(D)));
         }
         for (std::size_t u = 0; u <= t; ++u) {
-          for (int d = 0; d < D; ++d)
-            out[t][std::size_t(h * D + d)] += p[u] / total * qkv[u][std::size_t(2 * C + h * D + d)];
+          const std::size_t element = (std::size_t(h) * qkv.size() + t) * qkv.size() + u;
+          const double kept = dropped(plan_.dropout.attention, sample, l, 1, element, p[u] / total);
+          for (int d = 0; d < D; ++d) out[t][std::size_t(h * D + d)] += kept * qkv[u][std::size_t(2 * C + h * D + d)];
         }
       }
     }
     return out;
   }
 
-  double sample_loss(const std::int32_t* tokens) const {
+  double sample_loss(std::size_t sample, const std::int32_t* tokens) const {
+    const runtime::DropoutPlan& rates = plan_.dropout;
     const std::size_t C = std::size_t(plan_.width), T = std::size_t(plan_.context);
     Rows x(T, Row(C));
     for (std::size_t t = 0; t < T; ++t) {
       for (std::size_t c = 0; c < C; ++c)
         x[t][c] = tensors_.at("wte.weight")[std::size_t(tokens[t]) * C + c] + tensors_.at("wpe.weight")[t * C + c];
+      x[t] = dropped(rates.embedding, sample, 0, 0, t, x[t]);
     }
     for (int l = 0; l < plan_.layers; ++l) {
       const std::string h = "h." + std::to_string(l);
       Rows qkv;
       for (const Row& row : x) qkv.push_back(conv1d(norm(row, h + ".ln_1"), h + ".attn.c_attn"));
-      const Rows att = attention(qkv);
+      const Rows att = attention(sample, l, qkv);
       for (std::size_t t = 0; t < T; ++t) {
-        add(x[t], conv1d(att[t], h + ".attn.c_proj"));
+        add(x[t], dropped(rates.residual, sample, l, 2, t, conv1d(att[t], h + ".attn.c_proj")));
         Row up = conv1d(norm(x[t], h + ".ln_2"), h + ".mlp.c_fc");
         for (double& v : up) v = gelu(v);
-        add(x[t], conv1d(up, h + ".mlp.c_proj"));
+        add(x[t], dropped(rates.residual, sample, l, 3, t, conv1d(up, h + ".mlp.c_proj")));
       }
     }
     const double scale = plan_.logit_scale ? tensors_.at("logit_scale")[0] : 1;
@@ -117,6 +135,7 @@ class DoubleGpt2 {
   }
 
   runtime::ModelPlan plan_;
+  std::uint64_t seed_;
   std::map<std::string, Row> tensors_;
   std::map<std::string, std::vector<runtime::Index>> shapes_;
 };

@@ -29,7 +29,7 @@ void expect_gradients_of_finite_differences(TrainPlan plan) {
   plan.definition.steps = 1;
   plan.definition.initial_weights = shaken_weights(plan.definition);
   const Trained run = run_alone(plan, 0);
-  DoubleGpt2 model(plan.definition.model, initial_weights(plan.definition));
+  DoubleGpt2 model(plan.definition.model, initial_weights(plan.definition), plan.definition.training_seed);
   const auto tokens = step_tokens(plan.definition, 0);
   EXPECT_NEAR(run.observer.steps.at(0)[0].loss, model.loss(tokens), 1e-5);
   std::uint32_t draw = 0;
@@ -50,6 +50,14 @@ void expect_gradients_of_finite_differences(TrainPlan plan) {
   }
 }
 
+TEST(Gradients, OfADroppedModelAreThoseOfItsMasks) {
+  for (const DropoutPlan& dropout : {DropoutPlan{0.4, 0, 0}, {0, 0.4, 0}, {0, 0, 0.4}, {0.2, 0.3, 0.1}}) {
+    TrainPlan plan = tiny_plan(dropout.attention > 0);
+    plan.definition.model.dropout = dropout;
+    expect_gradients_of_finite_differences(plan);
+  }
+}
+
 TEST(Gradients, AreThoseOfFiniteDifferencesInDouble) {
   for (const bool odd : {false, true}) {
     for (const bool tied : {true, false}) {
@@ -64,6 +72,7 @@ TEST(Gradients, AreThoseOfFiniteDifferencesInDouble) {
 TEST(Training, BitsDoNotDependOnTheMicroBatch) {
   for (const bool odd : {false, true}) {
     TrainPlan plan = tiny_plan(odd);
+    plan.definition.model.dropout = {0.1, 0.2, 0.3};
     const Trained all_at_once = [&] {
       plan.layout.micro_batch = plan.definition.global_batch;
       return run_alone(plan);
@@ -92,6 +101,9 @@ TEST(Training, EverythingThatDefinesARunDecidesItsBits) {
   EXPECT_TRUE(differs([](Definition& d) { d.training_seed = 2; }));
   EXPECT_TRUE(differs([](Definition& d) { d.model.tied = false; }));
   EXPECT_TRUE(differs([](Definition& d) { d.model.logit_scale = true; }));
+  EXPECT_TRUE(differs([](Definition& d) { d.model.dropout.embedding = 0.1; }));
+  EXPECT_TRUE(differs([](Definition& d) { d.model.dropout.attention = 0.1; }));
+  EXPECT_TRUE(differs([](Definition& d) { d.model.dropout.residual = 0.1; }));
   EXPECT_TRUE(differs([](Definition& d) { d.model.frozen = {"wpe.weight"}; }));
   EXPECT_TRUE(differs([](Definition& d) { d.optimizer.lr = 2e-3; }));
   EXPECT_TRUE(differs([](Definition& d) { d.optimizer.weight_decay = 0.02; }));

@@ -31,6 +31,7 @@ ModelPlan random_model(Dice& dice) {
   m.context = 1 + dice.below(12);
   m.vocab = 2 + dice.below(300);
   m.tied = dice.coin();
+  if (dice.coin()) m.dropout = {0.1 * dice.below(5), 0.1 * dice.below(5), 0.1 * dice.below(5)};
   return m;
 }
 
