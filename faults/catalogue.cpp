@@ -14,9 +14,27 @@ using runtime::OpKind;
 
 namespace {
 
-constexpr std::array<std::string_view, std::size_t(FaultKind::count_)> kKinds = {
-    "collective_timeout", "link_drop",  "slow_link", "straggler", "rank_crash", "message_drop", "message_corrupt",
-    "nan_inject",         "inf_inject", "overflow",  "bit_flip",  "zero_tile",  "loss_spike"};
+constexpr std::array<std::string_view, std::size_t(FaultKind::count_)> kKinds = {"collective_timeout",
+                                                                                 "link_drop",
+                                                                                 "slow_link",
+                                                                                 "straggler",
+                                                                                 "rank_crash",
+                                                                                 "message_drop",
+                                                                                 "message_corrupt",
+                                                                                 "nan_inject",
+                                                                                 "inf_inject",
+                                                                                 "overflow",
+                                                                                 "bit_flip",
+                                                                                 "zero_tile",
+                                                                                 "loss_spike",
+                                                                                 "oom",
+                                                                                 "pinned_alloc_failure",
+                                                                                 "nvme_read_error",
+                                                                                 "nvme_short_read",
+                                                                                 "nvme_write_error",
+                                                                                 "nvme_torn_write",
+                                                                                 "disk_full",
+                                                                                 "slow_disk"};
 
 constexpr std::array<std::pair<Site, std::string_view>, 8> kSites = {
     {{Site::activation, "activation"},
@@ -182,6 +200,75 @@ std::vector<FaultInfo> make_catalogue() {
        .parameters = {"rank", "step", "micro_batch", "call", "at_s", "probability", "count", "token"},
        .modes = {},
        .sites = {}},
+      {.kind = FaultKind::oom,
+       .summary = "an allocation fails, though there may be room: the n-th, one of a kind, or all beyond a budget",
+       .sees = "the rank: out of memory where it asked, with what it asked for; the others wait for it in the next "
+               "collective",
+       .recovery = "all agree that the step did not happen, then free what can be freed, or take a layout that needs "
+                   "less, and redo it: final bits as if undisturbed. A layout that cannot shrink ends in a clean stop",
+       .defaults = "any memory of the device; bytes 0 (no budget); count 1; with op comm_create it strikes the "
+                   "communicator's own memory",
+       .field = "F16: CUDA's error 2, which is not sticky; inside NCCL it ends the communicator (unhandled CUDA error)",
+       .parameters = {"rank", "step", "micro_batch", "op", "phase", "tensor", "call", "at_s", "probability", "count",
+                      "tag", "bytes"},
+       .modes = {}},
+      {.kind = FaultKind::pinned_alloc_failure,
+       .summary = "the host locks no more memory",
+       .sees = "the rank: out of memory, of pinned memory, when it makes its buffers",
+       .recovery = "as oom; pageable memory serves where the plan does not insist",
+       .defaults = "count 1",
+       .field = "F17: cudaMallocHost returns error 2",
+       .parameters = {"rank", "step", "phase", "tensor", "call", "at_s", "probability", "count", "tag"},
+       .modes = {}},
+      {.kind = FaultKind::nvme_read_error,
+       .summary = "a read of a file fails",
+       .sees = "the rank: an input/output error with the file's path",
+       .recovery = "read again, a bounded number of times with growing pauses; then the rank has lost what was there",
+       .defaults = "any file; count 1",
+       .field = "F18: 3 of Llama 3's 419 unexpected interruptions were an SSD (0.7 %)",
+       .parameters = {"rank", "step", "phase", "call", "at_s", "probability", "count", "path"},
+       .modes = {}},
+      {.kind = FaultKind::nvme_short_read,
+       .summary = "a read brings fewer bytes than were asked for, and says so",
+       .sees = "the rank: a count that is too small, if it looks",
+       .recovery = "ask for the rest; never use what did not arrive",
+       .defaults = "half of it, in whole sectors; any file; count 1",
+       .field = "F18: POSIX allows it any time; DeepSpeed only asserts the count, which python -O takes away",
+       .parameters = {"rank", "step", "phase", "call", "at_s", "probability", "count", "path"},
+       .modes = {}},
+      {.kind = FaultKind::nvme_write_error,
+       .summary = "a write or a sync fails",
+       .sees = "the rank: an input/output error with the file's path",
+       .recovery = "write again; the old copy is kept until the new one is durable",
+       .defaults = "any file; count 1",
+       .field = "F19: as nvme_read_error",
+       .parameters = {"rank", "step", "phase", "call", "at_s", "probability", "count", "path"},
+       .modes = {}},
+      {.kind = FaultKind::nvme_torn_write,
+       .summary = "a write says that it is done, and half of it is",
+       .sees = "nothing, until the bytes are read back and their checksum is wrong",
+       .recovery = "found by checksum at the latest when it is read; written again, or taken from an older copy",
+       .defaults = "the first half, in whole sectors; a sync that does nothing; any file; count 1",
+       .field = "F19: what is not synced can be lost or come back in another order",
+       .parameters = {"rank", "step", "phase", "call", "at_s", "probability", "count", "path"},
+       .modes = {}},
+      {.kind = FaultKind::disk_full,
+       .summary = "a write finds no room",
+       .sees = "the rank: a count of 0, or \"no space left on device\"",
+       .recovery = "nothing that was durable is given up; a clean stop names the folder and what it needed",
+       .defaults = "any file; count 1 (0: it stays full)",
+       .field = "F19: ENOSPC, at a write or only at the sync",
+       .parameters = {"rank", "step", "phase", "call", "at_s", "probability", "count", "path"},
+       .modes = {}},
+      {.kind = FaultKind::slow_disk,
+       .summary = "reads and writes of files take longer: always, now and then, or more and more",
+       .sees = "everyone waits for it in the next collective; no error",
+       .recovery = "none is needed: only time differs",
+       .defaults = "mode as straggler; factor 10 constant, 2 periodic, 1.5 ramp; lasts from its first match on",
+       .field = "F18: a latency of tens of milliseconds now and then",
+       .parameters = {"rank", "step", "phase", "call", "at_s", "probability", "mode", "factor", "period_s", "duty",
+                      "ramp_s"},
+       .modes = {Mode::constant, Mode::periodic, Mode::ramp}},
   };
 }
 
@@ -221,7 +308,7 @@ void review_places(Review& review, const Rule& rule, const FaultInfo& of, const 
   } else {
     review.require(!rule.from && !rule.to, "link", std::string(name(of.kind)) + " has no link");
   }
-  review.require(rule.kind != FaultKind::straggler || rule.when.rank, "rank", "say which rank is slow");
+  review.require(!is_slow(rule.kind) || rule.when.rank, "rank", "say which rank is slow");
   review.require(rule.kind != FaultKind::rank_crash || !is_timed(rule.when) || rule.when.rank, "rank",
                  "a crash at a time needs its rank");
 }
@@ -244,12 +331,27 @@ void review_trigger(Review& review, const Rule& rule, const FaultInfo& of) {
   review.require(rule.count >= 0, "count", "must be at least 1, or 0 for without limit");
 }
 
+std::string all_tags() {
+  std::string all;
+  for (int tag = 0; tag < int(runtime::MemoryTag::count_); ++tag)
+    all += (tag > 0 ? ", " : "") + std::string(name(runtime::MemoryTag(tag)));
+  return all;
+}
+
+bool is_tag(const std::string& word) {
+  for (int tag = 0; tag < int(runtime::MemoryTag::count_); ++tag) {
+    if (word == name(runtime::MemoryTag(tag))) return true;
+  }
+  return false;
+}
+
 void review_numbers(Review& review, const Rule& rule, const FaultInfo& of) {
   const bool site_fits = std::find(of.sites.begin(), of.sites.end(), rule.site) != of.sites.end();
   review.require(site_fits || (of.sites.empty() && rule.site == Site::unset), "site",
                  std::string(name(of.kind)) + " cannot strike \"" + std::string(name(rule.site)) + "\"");
   review.require(rule.elements > 0, "elements", "must be at least 1");
   review.require(rule.token >= 0, "token", "must not be negative");
+  review.require(rule.tag.empty() || is_tag(rule.tag), "tag", "no memory has this tag; they are: " + all_tags());
   const bool mode_fits = std::find(of.modes.begin(), of.modes.end(), rule.mode) != of.modes.end();
   review.require(rule.mode == Mode::unset || mode_fits, "mode",
                  std::string(name(of.kind)) + " has no mode \"" + std::string(name(rule.mode)) + "\"");
@@ -266,7 +368,7 @@ void review_numbers(Review& review, const Rule& rule, const FaultInfo& of) {
   if (rule.kind == FaultKind::slow_link) {
     review.require(rule.factor > 0 && rule.factor <= 1, "factor", "the share of bandwidth left: above 0 and at most 1");
   }
-  if (rule.kind == FaultKind::straggler) {
+  if (is_slow(rule.kind)) {
     review.require(rule.factor >= 1, "factor", "how many times slower: at least 1");
     review.require(rule.mode != Mode::periodic || rule.period_ns > 0, "period_s", "must be above 0");
     review.require(rule.mode != Mode::periodic || (rule.duty > 0 && rule.duty <= 1), "duty", "above 0 and at most 1");
@@ -331,10 +433,14 @@ Rule with_defaults(Rule rule) {
       if (rule.factor == 1.0 && rule.delay_ns == 0) rule.factor = 0.5;
       break;
     case FaultKind::straggler:
+    case FaultKind::slow_disk:
       if (rule.mode == Mode::unset) {
         rule.mode = rule.period_ns > 0 ? Mode::periodic : rule.ramp_ns > 0 ? Mode::ramp : Mode::constant;
       }
-      if (rule.factor == 1.0) rule.factor = rule.mode == Mode::constant ? 1.1 : rule.mode == Mode::periodic ? 2.0 : 1.5;
+      if (rule.factor == 1.0)
+        rule.factor = rule.mode == Mode::constant   ? (rule.kind == FaultKind::straggler ? 1.1 : 10.0)
+                      : rule.mode == Mode::periodic ? 2.0
+                                                    : 1.5;
       if (rule.mode == Mode::periodic && rule.period_ns == 0) rule.period_ns = 60 * kSecond;
       if (rule.mode == Mode::ramp && rule.ramp_ns == 0) rule.ramp_ns = 300 * kSecond;
       break;

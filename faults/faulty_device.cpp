@@ -37,11 +37,15 @@ double Straggler::factor_after(TimeNs elapsed) const {
 
 TimeNs FaultyDevice::duration(const Op& op, runtime::Cost cost) const {
   const TimeNs plain = inner_.duration(op, cost);
-  if (stragglers_.empty() || op.kind != OpKind::compute) return plain;
+  const bool of_storage = op.kind == OpKind::storage_read || op.kind == OpKind::storage_write;
+  if (of_storage) memory_.last.storage = op;
+  if (stragglers_.empty()) return plain;
   Op ours = op;
   ours.rank = rank_;
   double factor = 1.0;
-  for (Straggler* straggler : stragglers_) factor *= straggler->factor(ours, clock_.now());
+  for (Straggler* straggler : stragglers_) {
+    if (can_concern(straggler->rule(), op.kind)) factor *= straggler->factor(ours, clock_.now());
+  }
   return factor == 1.0 ? plain : TimeNs(std::llround(double(plain) * factor));
 }
 

@@ -1,5 +1,5 @@
-// A Device that computes slower than it should, or wrong. Memory is the wrapped device's own, and so are its queues
-// unless a rule strikes values in them.
+// A Device that computes slower than it should, or wrong, or refuses memory. Memory is the wrapped device's own, and so
+// are its queues unless a rule has to see what is launched.
 #pragma once
 
 #include <vector>
@@ -9,10 +9,11 @@
 
 namespace seeksim::faults {
 
-// A straggler rule: how many times slower its device is at a time.
+// A straggler or slow_disk rule: how many times slower its device or disk is at a time.
 class Straggler {
  public:
   explicit Straggler(RuleState& state);
+  const Rule& rule() const { return state_.rule(); }
   // The first match starts it; 1 before that.
   double factor(const runtime::Op& op, TimeNs now);
 
@@ -25,28 +26,31 @@ class Straggler {
 class FaultyDevice final : public runtime::Device {
  public:
   FaultyDevice(int rank, runtime::Device& inner, runtime::Clock& clock, const HostFaults& host,
-               std::vector<Straggler*> stragglers, std::vector<RuleState*> values)
+               std::vector<Straggler*> stragglers, std::vector<RuleState*> values, MemoryFaults& memory, bool notes)
       : rank_(rank),
         inner_(inner),
         clock_(clock),
         host_(host),
         stragglers_(std::move(stragglers)),
         values_(std::move(values)),
-        compute_(rank, inner.compute_queue(), clock, values_),
-        communication_(rank, inner.communication_queue(), clock, values_),
-        copy_(rank, inner.copy_queue(), clock, values_),
-        on_host_(rank, inner.host_queue(), clock, values_),
-        on_storage_(rank, inner.storage_queue(), clock, values_) {}
+        memory_(memory),
+        notes_(notes),
+        compute_(rank, inner.compute_queue(), clock, values_, memory.last),
+        communication_(rank, inner.communication_queue(), clock, values_, memory.last),
+        copy_(rank, inner.copy_queue(), clock, values_, memory.last),
+        on_host_(rank, inner.host_queue(), clock, values_, memory.last),
+        on_storage_(rank, inner.storage_queue(), clock, values_, memory.last) {}
 
   TimeNs duration(const runtime::Op& op, runtime::Cost cost) const override;
   runtime::WaitResult wait(const runtime::Event& event, TimeNs deadline, std::uint32_t epoch) override;
   void drain() override;
 
   runtime::BufferPtr allocate(std::size_t bytes, runtime::MemoryTag tag, const char* name) override {
-    return inner_.allocate(bytes, tag, name);
+    return allocate_in(runtime::Space::device, bytes, tag, name);
   }
   runtime::BufferPtr allocate_in(runtime::Space space, std::size_t bytes, runtime::MemoryTag tag,
                                  const char* name) override {
+    memory_.before_allocation(inner_, space, bytes, tag, name);
     return inner_.allocate_in(space, bytes, tag, name);
   }
   void release(runtime::Buffer* buffer) override { inner_.release(buffer); }
@@ -62,7 +66,7 @@ class FaultyDevice final : public runtime::Device {
 
  private:
   runtime::Queue& pick(FaultyQueue& ours, runtime::Queue& plain) {
-    return values_.empty() ? plain : static_cast<runtime::Queue&>(ours);
+    return values_.empty() && !notes_ ? plain : static_cast<runtime::Queue&>(ours);
   }
 
   int rank_;
@@ -71,6 +75,8 @@ class FaultyDevice final : public runtime::Device {
   const HostFaults& host_;
   std::vector<Straggler*> stragglers_;
   std::vector<RuleState*> values_;
+  MemoryFaults& memory_;
+  bool notes_;  // a rule needs to know what was launched
   FaultyQueue compute_, communication_, copy_, on_host_, on_storage_;
 };
 

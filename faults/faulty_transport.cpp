@@ -83,6 +83,7 @@ template <class Build>
 Comm FaultyTransport::build(const Op& op, Build&& build) {
   const DiesAt dies = host_.enter(op);
   if (dies == DiesAt::in_flight) host_.die();
+  memory_.before_communicator(op);
   const Comm comm = build();
   if (dies == DiesAt::after) host_.die();
   return comm;

@@ -6,6 +6,7 @@
 
 #include "faults/fates.h"
 #include "faults/host_faults.h"
+#include "faults/memory_fault.h"
 
 namespace seeksim::faults {
 
@@ -18,9 +19,15 @@ struct TransportRules {
 
 class FaultyTransport final : public runtime::Transport {
  public:
-  FaultyTransport(int rank, runtime::Transport& inner, runtime::Clock& clock, HostFaults& host, TransportRules rules,
-                  CombinedFates& combined)
-      : rank_(rank), inner_(inner), clock_(clock), host_(host), rules_(std::move(rules)), combined_(combined) {}
+  FaultyTransport(int rank, runtime::Transport& inner, runtime::Clock& clock, HostFaults& host, MemoryFaults& memory,
+                  TransportRules rules, CombinedFates& combined)
+      : rank_(rank),
+        inner_(inner),
+        clock_(clock),
+        host_(host),
+        memory_(memory),
+        rules_(std::move(rules)),
+        combined_(combined) {}
 
   runtime::Comm create(const runtime::Op& op, const runtime::CommSpec& spec, TimeNs deadline) override;
   runtime::CommResult exchange(runtime::Queue& queue, runtime::Comm comm, const runtime::Op& op,
@@ -51,6 +58,7 @@ class FaultyTransport final : public runtime::Transport {
   runtime::Transport& inner_;
   runtime::Clock& clock_;
   HostFaults& host_;
+  MemoryFaults& memory_;
   TransportRules rules_;
   CombinedFates& combined_;
   std::vector<runtime::Piece> pieces_;  // reused from call to call

@@ -7,6 +7,7 @@
 #include "faults/fates.h"
 #include "faults/faulty_control.h"
 #include "faults/faulty_device.h"
+#include "faults/faulty_storage.h"
 #include "faults/faulty_transport.h"
 
 namespace seeksim::faults {
@@ -15,16 +16,27 @@ using runtime::Seams;
 
 namespace {
 
+// The rules that can concern one rank, by what they act on.
+struct RulesOfRank {
+  std::vector<RuleState*> blocking, values, memory, files;
+  std::vector<Straggler*> slow;
+  TransportRules transport;
+};
+
 struct Wrappers {
-  Wrappers(int rank, const Seams& inner, std::vector<RuleState*> blocking, std::vector<Straggler*> stragglers,
-           std::vector<RuleState*> values, TransportRules rules, CombinedFates& combined)
-      : host(rank, inner.clock, std::move(blocking)),
-        transport(rank, inner.transport, inner.clock, host, std::move(rules), combined),
-        device(rank, inner.device, inner.clock, host, std::move(stragglers), std::move(values)),
+  Wrappers(int rank, const Seams& inner, RulesOfRank rules, CombinedFates& combined)
+      : host(rank, inner.clock, std::move(rules.blocking)),
+        memory(rank, inner.clock, rules.memory),
+        transport(rank, inner.transport, inner.clock, host, memory, std::move(rules.transport), combined),
+        device(rank, inner.device, inner.clock, host, std::move(rules.slow), std::move(rules.values), memory,
+               !rules.memory.empty() || !rules.files.empty()),
+        storage(rank, inner.storage, inner.clock, rules.files, memory.last),
         control(inner.control, host) {}
   HostFaults host;
+  MemoryFaults memory;
   FaultyTransport transport;
   FaultyDevice device;
+  FaultyStorage storage;
   FaultyControlPlane control;
 };
 
@@ -52,12 +64,15 @@ struct FaultPlan::Impl {
   std::map<std::size_t, Straggler> stragglers;  // by rule
   std::vector<RuleState*> blocking;
   std::vector<RuleState*> values;
+  std::vector<RuleState*> memory;
+  std::vector<RuleState*> files;
   std::vector<const RuleState*> per_message;
   CombinedFates combined;
   std::deque<Wrappers> wrappers;
 
   void add(const Rule& rule, std::uint64_t seed);
   TransportRules transport_rules_of(int rank);
+  RulesOfRank rules_of(int rank);
 };
 
 void FaultPlan::Impl::add(const Rule& rule, std::uint64_t seed) {
@@ -68,7 +83,9 @@ void FaultPlan::Impl::add(const Rule& rule, std::uint64_t seed) {
   if (is_value(rule.kind) && !is_message(state.rule())) values.push_back(&state);
   if (is_message(state.rule())) messages.emplace_back(state);
   if (is_link(rule.kind)) links.emplace_back(state, node_of);
-  if (rule.kind == FaultKind::straggler) stragglers.try_emplace(state.number(), state);
+  if (is_memory(rule.kind)) memory.push_back(&state);
+  if (is_file(rule.kind)) files.push_back(&state);
+  if (is_slow(rule.kind)) stragglers.try_emplace(state.number(), state);
   if (is_blocking(rule.kind) && !is_timed_crash(rule)) blocking.push_back(&state);
   // Also a hang or a death on the way into the second half of a sum, which a native sum does not have.
   const bool in_gather = is_blocking(rule.kind) && rule.when.op == runtime::OpKind::all_gather;
@@ -102,33 +119,33 @@ FaultPlan::FaultPlan(std::vector<Rule> rules, std::uint64_t seed, std::vector<in
 
 FaultPlan::~FaultPlan() = default;
 
+RulesOfRank FaultPlan::Impl::rules_of(int rank) {
+  const auto pick = [rank](const std::vector<RuleState*>& all) {
+    std::vector<RuleState*> some;
+    for (RuleState* state : all) {
+      if (concerns(state->rule(), rank)) some.push_back(state);
+    }
+    return some;
+  };
+  RulesOfRank rules{pick(blocking), pick(values), pick(memory), pick(files), {}, transport_rules_of(rank)};
+  for (auto& [number, straggler] : stragglers) {
+    if (concerns(states[number].rule(), rank)) rules.slow.push_back(&straggler);
+  }
+  return rules;
+}
+
 Seams FaultPlan::decorate(int rank, Seams inner) {
-  std::vector<RuleState*> blocking;
-  for (RuleState* state : impl_->blocking) {
-    if (concerns(state->rule(), rank)) blocking.push_back(state);
-  }
-  std::vector<Straggler*> stragglers;
-  for (auto& [number, straggler] : impl_->stragglers) {
-    if (concerns(impl_->states[number].rule(), rank)) stragglers.push_back(&straggler);
-  }
-  std::vector<RuleState*> values;
-  for (RuleState* state : impl_->values) {
-    if (concerns(state->rule(), rank)) values.push_back(state);
-  }
-  TransportRules rules = impl_->transport_rules_of(rank);
-  const bool strikes = !values.empty();
-  const bool can_die = !blocking.empty();
-  const bool slow = !stragglers.empty();
+  RulesOfRank rules = impl_->rules_of(rank);
+  const bool can_die = !rules.blocking.empty(), files = !rules.files.empty(), memory = !rules.memory.empty();
+  const bool on_device = can_die || !rules.slow.empty() || !rules.values.empty() || memory || files;
   // A rank that no rule is about still has to answer has_native as the others do.
-  const bool messages = !rules.per_message.empty();
-  if (!can_die && !slow && !messages && !strikes) return inner;
-  Wrappers& wrappers = impl_->wrappers.emplace_back(rank, inner, std::move(blocking), std::move(stragglers),
-                                                    std::move(values), std::move(rules), impl_->combined);
-  runtime::Device& device = can_die || slow || strikes ? static_cast<runtime::Device&>(wrappers.device) : inner.device;
-  runtime::Transport& transport =
-      can_die || messages || strikes ? static_cast<runtime::Transport&>(wrappers.transport) : inner.transport;
-  runtime::ControlPlane& control = can_die ? static_cast<runtime::ControlPlane&>(wrappers.control) : inner.control;
-  return {inner.clock, device, transport, inner.storage, control};
+  const bool on_transport = can_die || !rules.transport.per_message.empty() || !rules.values.empty() || memory;
+  if (!on_device && !on_transport) return inner;
+  Wrappers& wrappers = impl_->wrappers.emplace_back(rank, inner, std::move(rules), impl_->combined);
+  return {inner.clock, on_device ? static_cast<runtime::Device&>(wrappers.device) : inner.device,
+          on_transport ? static_cast<runtime::Transport&>(wrappers.transport) : inner.transport,
+          files ? static_cast<runtime::Storage&>(wrappers.storage) : inner.storage,
+          can_die ? static_cast<runtime::ControlPlane&>(wrappers.control) : inner.control};
 }
 
 std::vector<FaultPlan::TimedCrash> FaultPlan::timed_crashes() const {

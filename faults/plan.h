@@ -19,19 +19,27 @@ namespace seeksim::faults {
 using runtime::TimeNs;
 
 enum class FaultKind : std::uint8_t {
-  collective_timeout,  // a rank never joins an operation, or joins late
-  link_drop,           // a link carries nothing: for a while, for good, or in one direction only
-  slow_link,           // a link with less bandwidth or more latency
-  straggler,           // a device that computes slower: constant, periodic or ramping
-  rank_crash,          // a process is gone: before, during or after an operation
-  message_drop,        // one message is sent and never arrives
-  message_corrupt,     // one bit of one message flips
-  nan_inject,          // a number becomes NaN
-  inf_inject,          // a number becomes infinite
-  overflow,            // a number becomes too large for fp16, not for bf16
-  bit_flip,            // one bit of a number flips, silently
-  zero_tile,           // a run of numbers becomes zero, silently
-  loss_spike,          // a micro-batch with targets that never occur
+  collective_timeout,    // a rank never joins an operation, or joins late
+  link_drop,             // a link carries nothing: for a while, for good, or in one direction only
+  slow_link,             // a link with less bandwidth or more latency
+  straggler,             // a device that computes slower: constant, periodic or ramping
+  rank_crash,            // a process is gone: before, during or after an operation
+  message_drop,          // one message is sent and never arrives
+  message_corrupt,       // one bit of one message flips
+  nan_inject,            // a number becomes NaN
+  inf_inject,            // a number becomes infinite
+  overflow,              // a number becomes too large for fp16, not for bf16
+  bit_flip,              // one bit of a number flips, silently
+  zero_tile,             // a run of numbers becomes zero, silently
+  loss_spike,            // a micro-batch with targets that never occur
+  oom,                   // an allocation fails: the n-th, one of a kind, or all beyond a budget
+  pinned_alloc_failure,  // the host locks no more memory
+  nvme_read_error,       // a read of a file fails
+  nvme_short_read,       // a read brings fewer bytes than were asked for
+  nvme_write_error,      // a write fails
+  nvme_torn_write,       // a write says that it is done; half of it is
+  disk_full,             // a write finds no room
+  slow_disk,             // reads and writes take longer
   count_
 };
 std::string_view name(FaultKind kind);
@@ -109,6 +117,9 @@ struct Rule {
   double value = 65520;       // overflow: the least that rounds to infinity in fp16
   bool negative = false;      // inf_inject, overflow
   std::int32_t token = 0;     // loss_spike: every target of the micro-batch
+  std::string tag;            // oom: what the memory is for (MemoryTag); empty: anything
+  std::uint64_t bytes = 0;    // oom: what the device may hold; 0: no budget, the allocation itself fails
+  std::string path;           // faults of files: a part of the file's path; empty: any file
 };
 
 // What became of a rule. `fired` counts firings; a rule that never fired makes a run red.

@@ -88,6 +88,9 @@ std::string text(const Rule& rule) {
   if (rule.elements != plain.elements) line.raw("elements", std::to_string(rule.elements));
   if (rule.value != plain.value) line.number("value", rule.value);
   if (rule.negative) line.raw("negative", "true");
+  if (!rule.tag.empty()) line.word("tag", rule.tag);
+  if (rule.bytes != 0) line.raw("bytes", std::to_string(rule.bytes));
+  if (!rule.path.empty()) line.word("path", rule.path);
   if (rule.token != plain.token) line.raw("token", std::to_string(rule.token));
   return line.close();
 }

@@ -44,6 +44,10 @@ bool can_concern(const Rule& rule, OpKind op) {
   if (is_value(rule.kind) && !is_message(rule)) return op == OpKind::compute || op == OpKind::data_load;
   const FaultKind kind = rule.kind;
   if (kind == FaultKind::straggler) return op == OpKind::compute;
+  if (kind == FaultKind::slow_disk) return op == OpKind::storage_read || op == OpKind::storage_write;
+  if (kind == FaultKind::nvme_read_error || kind == FaultKind::nvme_short_read) return op == OpKind::storage_read;
+  if (is_file(kind)) return op == OpKind::storage_write;
+  if (is_memory(kind)) return op == OpKind::allocate || (kind == FaultKind::oom && op == OpKind::comm_create);
   if (moves_messages(op)) return true;
   return is_blocking(kind) && (op == OpKind::vote || op == OpKind::agree || op == OpKind::comm_create);
 }

@@ -15,6 +15,12 @@ constexpr bool is_message(const Rule& rule) {
 }
 // Changes numbers in a device's memory.
 constexpr bool is_value(FaultKind kind) { return kind >= FaultKind::nan_inject && kind <= FaultKind::loss_spike; }
+// Refuses memory.
+constexpr bool is_memory(FaultKind kind) { return kind == FaultKind::oom || kind == FaultKind::pinned_alloc_failure; }
+// Spoils what goes to or comes from files.
+constexpr bool is_file(FaultKind kind) { return kind >= FaultKind::nvme_read_error && kind <= FaultKind::disk_full; }
+// Makes a device, or what its rank reads files from, slower: begins at its first match and lasts.
+constexpr bool is_slow(FaultKind kind) { return kind == FaultKind::straggler || kind == FaultKind::slow_disk; }
 // Stops or kills the host of a rank on its way into an operation.
 constexpr bool is_blocking(FaultKind kind) {
   return kind == FaultKind::collective_timeout || kind == FaultKind::rank_crash;

@@ -142,6 +142,7 @@ void strike(runtime::Queue& queue, const Op& op, const Rule& rule, const Range& 
 void FaultyQueue::enqueue_kernel(const Op& op, runtime::Cost cost, const runtime::Closure& closure,
                                  std::span<const Range> ranges) {
   after_.clear();
+  last_.launched = op;
   for (RuleState* state : rules_) {
     const std::optional<Target> target = target_of(state->rule(), op, ranges);
     if (!target || !state->asks(op, clock_.now())) continue;

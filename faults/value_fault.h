@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "faults/trigger.h"
+#include "faults/memory_fault.h"
 
 namespace seeksim::faults {
 
@@ -21,11 +21,12 @@ std::optional<Target> target_of(const Rule& rule, const runtime::Op& op, std::sp
 // Enqueues the strike. `op`: of the launch that it is about.
 void strike(runtime::Queue& queue, const runtime::Op& op, const Rule& rule, const runtime::Range& target);
 
-// A queue some of whose launches are struck. Everything goes to the wrapped queue; events are the wrapped queue's own.
+// A queue some of whose launches are struck, and that notes what is launched. Everything goes to the wrapped queue;
+// events are the wrapped queue's own.
 class FaultyQueue final : public runtime::Queue {
  public:
-  FaultyQueue(int rank, runtime::Queue& inner, runtime::Clock& clock, std::span<RuleState* const> rules)
-      : rank_(rank), inner_(inner), clock_(clock), rules_(rules) {}
+  FaultyQueue(int rank, runtime::Queue& inner, runtime::Clock& clock, std::span<RuleState* const> rules, LastOps& last)
+      : rank_(rank), inner_(inner), clock_(clock), rules_(rules), last_(last) {}
 
   void enqueue_kernel(const runtime::Op& op, runtime::Cost cost, const runtime::Closure& closure,
                       std::span<const runtime::Range> ranges) override;
@@ -50,6 +51,7 @@ class FaultyQueue final : public runtime::Queue {
   runtime::Queue& inner_;
   runtime::Clock& clock_;
   std::span<RuleState* const> rules_;
+  LastOps& last_;
   std::vector<Hit> after_;  // of the launch under way
 };
 

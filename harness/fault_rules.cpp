@@ -102,6 +102,9 @@ Rule read_rule(const Reader& reader, FaultKind kind) {
   rule.value = reader.number("value", rule.value);
   rule.negative = reader.flag("negative", false);
   rule.token = small(reader, "token").value_or(0);
+  rule.tag = reader.text("tag");
+  rule.bytes = reader.natural("bytes", 0);
+  rule.path = reader.text("path");
   return rule;
 }
 

@@ -10,9 +10,10 @@ namespace seeksim::runtime {
 namespace {
 
 constexpr std::array<std::string_view, std::size_t(OpKind::count_)> kKinds = {
-    "compute", "copy",      "all_reduce",   "reduce_scatter", "all_gather",   "broadcast",    "send",
-    "recv",    "barrier",   "vote",         "agree",          "comm_create",  "data_load",    "param_gather",
-    "publish", "peer_copy", "redistribute", "inspect",        "host_compute", "storage_read", "storage_write"};
+    "compute",      "copy",         "all_reduce",    "reduce_scatter", "all_gather",   "broadcast",
+    "send",         "recv",         "barrier",       "vote",           "agree",        "comm_create",
+    "data_load",    "param_gather", "publish",       "peer_copy",      "redistribute", "inspect",
+    "host_compute", "storage_read", "storage_write", "allocate"};
 constexpr std::array<std::string_view, std::size_t(Phase::count_)> kPhases = {
     "init",   "data",       "forward",  "backward", "grad_reduce", "optimizer",
     "commit", "checkpoint", "recovery", "publish",  "recompute"};

@@ -31,6 +31,7 @@ enum class OpKind : std::uint8_t {
   host_compute,   // a kernel that the host's processor runs, over its own memory
   storage_read,   // from a file into host memory
   storage_write,  // from host memory into a file; or making what was written durable
+  allocate,       // memory, of a device or of its host
   count_          // how many kinds there are
 };
 

@@ -61,7 +61,7 @@ struct Struck {
   explicit Struck(std::vector<Rule> rules) {
     for (const Rule& r : rules) states.emplace_back(r, states.size(), 1, 0);
     for (RuleState& state : states) pointers.push_back(&state);
-    queue = std::make_unique<FaultyQueue>(0, inner, clock, pointers);
+    queue = std::make_unique<FaultyQueue>(0, inner, clock, pointers, last);
   }
   // out[i] = in[i]
   void copy(const Op& op, Memory& in, Memory& out) {
@@ -76,6 +76,7 @@ struct Struck {
   std::vector<RuleState*> pointers;
   ManualClock clock;
   RunningQueue inner;
+  LastOps last;
   std::unique_ptr<FaultyQueue> queue;
 };
 

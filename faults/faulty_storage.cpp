@@ -1,0 +1,89 @@
+// Disks that fail, in the four ways in which they do: an error, too little, a lie, no room.
+#include "faults/faulty_storage.h"
+
+namespace seeksim::faults {
+
+using runtime::Op;
+using runtime::OpKind;
+
+namespace {
+
+constexpr const char* kBadMedium = "input/output error";
+constexpr const char* kNoRoom = "no space left on device";
+
+// What arrives of a read that comes up short, and lasts of a torn write: half, in whole sectors.
+std::size_t half(std::size_t bytes) {
+  constexpr std::size_t kSector = 512;
+  const std::size_t sectors = bytes / kSector / 2;
+  return sectors > 0 ? sectors * kSector : bytes / 2;
+}
+
+Op op_of(const LastOps& last, int rank, OpKind kind, std::size_t bytes) {
+  Op op = last.storage.kind == kind ? last.storage : last.launched;
+  op.kind = kind;
+  op.rank = rank;
+  op.peer = -1;
+  op.bytes = bytes;
+  return op;
+}
+
+}  // namespace
+
+const Rule* FaultyStorage::struck(OpKind kind, std::string_view path, std::size_t bytes) {
+  const Op op = op_of(last_, rank_, kind, bytes);
+  for (RuleState* state : rules_) {
+    const Rule& rule = state->rule();
+    if (path.find(rule.path) == std::string_view::npos || !state->asks(op, clock_.now())) continue;
+    state->record(clock_.now(), rank_, &op);
+    return &rule;
+  }
+  return nullptr;
+}
+
+void FaultyStorage::fail(OpKind kind, std::string_view path, const char* why) const {
+  throw runtime::SeamError(runtime::ErrorKind::io, op_of(last_, rank_, kind, 0),
+                           std::string(path) + ": " + why + " (injected)");
+}
+
+std::size_t FaultyStorage::read_at(std::string_view path, std::uint64_t offset, std::span<std::byte> into) {
+  const Rule* rule = struck(OpKind::storage_read, path, into.size());
+  if (rule == nullptr) return inner_.read_at(path, offset, into);
+  if (rule->kind == FaultKind::nvme_read_error) fail(OpKind::storage_read, path, kBadMedium);
+  return inner_.read_at(path, offset, into.first(half(into.size())));
+}
+
+std::size_t FaultyStorage::write_at(std::string_view path, std::uint64_t offset, std::span<const std::byte> from) {
+  const Rule* rule = struck(OpKind::storage_write, path, from.size());
+  if (rule == nullptr) return inner_.write_at(path, offset, from);
+  if (rule->kind == FaultKind::nvme_write_error) fail(OpKind::storage_write, path, kBadMedium);
+  if (rule->kind == FaultKind::disk_full) return 0;
+  inner_.write_at(path, offset, from.first(half(from.size())));
+  return from.size();  // the lie
+}
+
+std::string FaultyStorage::read(std::string_view path) {
+  const Rule* rule = struck(OpKind::storage_read, path, 0);
+  if (rule != nullptr && rule->kind == FaultKind::nvme_read_error) fail(OpKind::storage_read, path, kBadMedium);
+  std::string bytes = inner_.read(path);
+  if (rule != nullptr) bytes.resize(half(bytes.size()));
+  return bytes;
+}
+
+void FaultyStorage::write(std::string_view path, std::string_view bytes) {
+  const Rule* rule = struck(OpKind::storage_write, path, bytes.size());
+  if (rule == nullptr) return inner_.write(path, bytes);
+  if (rule->kind == FaultKind::nvme_write_error) fail(OpKind::storage_write, path, kBadMedium);
+  inner_.write(path, bytes.substr(0, half(bytes.size())));
+  if (rule->kind == FaultKind::disk_full) fail(OpKind::storage_write, path, kNoRoom);
+}
+
+// A sync reports what earlier writes did not.
+void FaultyStorage::sync(std::string_view path) {
+  const Rule* rule = struck(OpKind::storage_write, path, 0);
+  if (rule == nullptr) return inner_.sync(path);
+  if (rule->kind == FaultKind::nvme_write_error) fail(OpKind::storage_write, path, kBadMedium);
+  if (rule->kind == FaultKind::disk_full) fail(OpKind::storage_write, path, kNoRoom);
+  // A torn one is said to be durable, and is not.
+}
+
+}  // namespace seeksim::faults

@@ -1,0 +1,41 @@
+// A Storage that fails now and then: reads and writes that throw, come up short or lie. Names, listings and room are
+// the wrapped storage's own. What a rank was doing comes from its storage queue's Op.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "faults/memory_fault.h"
+
+namespace seeksim::faults {
+
+class FaultyStorage final : public runtime::Storage {
+ public:
+  FaultyStorage(int rank, runtime::Storage& inner, runtime::Clock& clock, std::vector<RuleState*> rules,
+                const LastOps& last)
+      : rank_(rank), inner_(inner), clock_(clock), rules_(std::move(rules)), last_(last) {}
+
+  std::string read(std::string_view path) override;
+  void write(std::string_view path, std::string_view bytes) override;
+  void sync(std::string_view path) override;
+  std::size_t read_at(std::string_view path, std::uint64_t offset, std::span<std::byte> into) override;
+  std::size_t write_at(std::string_view path, std::uint64_t offset, std::span<const std::byte> from) override;
+  void rename(std::string_view from, std::string_view to) override { inner_.rename(from, to); }
+  void remove(std::string_view path) override { inner_.remove(path); }
+  bool exists(std::string_view path) override { return inner_.exists(path); }
+  std::vector<std::string> list(std::string_view folder) override { return inner_.list(folder); }
+  std::uint64_t free_bytes(std::string_view folder) override { return inner_.free_bytes(folder); }
+
+ private:
+  // The rule that fires at this read or write, the first of several; null: none.
+  const Rule* struck(runtime::OpKind kind, std::string_view path, std::size_t bytes);
+  [[noreturn]] void fail(runtime::OpKind kind, std::string_view path, const char* why) const;
+
+  int rank_;
+  runtime::Storage& inner_;
+  runtime::Clock& clock_;
+  std::vector<RuleState*> rules_;
+  const LastOps& last_;
+};
+
+}  // namespace seeksim::faults
