@@ -133,10 +133,13 @@ void strike(runtime::Queue& queue, const Op& op, const Rule& rule, const Range& 
   Op ours = op;
   ours.site = "fault";
   const Change change{rule.kind, target.type, value_of(rule), rule.bit, rule.token};
-  queue.launch(
-      ours, runtime::Cost{}, [change](kernels::Lane, kernels::Vec<std::uint8_t> memory) { apply(change, memory); },
+  const kernels::Vec<std::uint8_t> memory =
       runtime::vec<std::uint8_t>(*target.buffer, runtime::Index(target.lo + from * bytes),
-                                 runtime::Index(count * bytes)));
+                                 runtime::Index(count * bytes))
+          .get();
+  // Damage is ordered with nothing and is no access of the program's, so it declares no memory: whoever reads beside it
+  // makes no race.
+  queue.enqueue_kernel(ours, runtime::Cost{}, runtime::Closure([change, memory] { apply(change, memory); }), {});
 }
 
 void FaultyQueue::enqueue_kernel(const Op& op, runtime::Cost cost, const runtime::Closure& closure,

@@ -17,6 +17,7 @@
 #include "harness/problem.h"
 #include "harness/quirks.h"
 #include "harness/report.h"
+#include "harness/rerun.h"
 
 namespace seeksim::harness {
 namespace {
@@ -360,6 +361,15 @@ const std::vector<Row>& rows() {
         "tensor, phase"},
        want_birth,
        born},
+      {{"rerun_found", R"({"rank": 1, "step": 2} | none)",
+        "micro-batches that were run twice had other bits there and nowhere else (recovery.rerun_and_compare): rank, "
+        "step, micro_batch, parameter"},
+       want_rerun,
+       rerun_found},
+      {{"rerun_genuine", "0,3 | none",
+        "exactly in these steps values that are not finite came out twice, bit for bit (recovery.rerun_and_compare)"},
+       want_steps,
+       rerun_genuine},
       {{"stagnates_at_least", "SHARE", "of the updates are lost in rounding, where there are no fp32 masters"},
        want_number,
        stagnates},

@@ -203,9 +203,10 @@ std::vector<BudgetLine> traffic_budget(const Scenario& scenario, std::int64_t st
       }
       return own;
     });
-    const double passes = double(steps) * cut_of(s).count() * 2;
+    const double runs = s.plan.recovery.rerun_and_compare ? 2 : 1;  // of each micro-batch
+    const double passes = double(steps) * cut_of(s).count() * 2 * runs;
     kind("param_gather", passes * module_uses * others, passes * others * (s.parameters.tied() ? 2 : 1),
-         "2P(N-1)/N a micro-step (a tied head gathers wte twice)", s.C);
+         "2P(N-1)/N a micro-step (a tied head gathers wte twice), twice where it is run again", s.C);
     lines.back().at_most = s.plan.layout.zero.max_reuse_distance > 0;
   }
   return lines;

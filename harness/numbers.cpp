@@ -36,12 +36,6 @@ std::string list(const std::vector<std::int64_t>& steps) {
   return steps.empty() ? "none" : fmt::format("{}", fmt::join(steps, ", "));
 }
 
-Finding same_steps(const std::vector<std::int64_t>& seen, const std::string& wanted, const char* what) {
-  const std::vector<std::int64_t> want = parse_steps(wanted);
-  if (seen == want) return good(fmt::format("{}: {}", what, list(seen)));
-  return bad(fmt::format("{}: {} instead of {}", what, list(seen), list(want)));
-}
-
 // In the order of a step. What a rank sees only after a reduction comes after what its makers saw.
 auto order_of(const Birth& b) {
   const runtime::Op& op = b.birth.op;
@@ -55,6 +49,12 @@ Json number(float value) {
 }
 
 }  // namespace
+
+Finding same_steps(const std::vector<std::int64_t>& seen, const std::string& wanted, const char* what) {
+  const std::vector<std::int64_t> want = parse_steps(wanted);
+  if (seen == want) return good(fmt::format("{}: {}", what, list(seen)));
+  return bad(fmt::format("{}: {} instead of {}", what, list(seen), list(want)));
+}
 
 std::string want_steps(const std::string& text, int) {
   try {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "harness/checks.h"
 #include "harness/finding.h"
@@ -15,6 +16,9 @@ Finding born(const Evidence& evidence, const std::string& where);
 Finding stagnates(const Evidence& evidence, const std::string& share);
 Finding tracks_fp32(const Evidence& evidence, const std::string& tolerance);
 Finding spikes(const Evidence& evidence, const std::string& steps);
+
+// Whether these steps are those that are wanted, which `what` says.
+Finding same_steps(const std::vector<std::int64_t>& seen, const std::string& wanted, const char* what);
 
 // What is wrong with an argument; empty: nothing.
 std::string want_steps(const std::string& text, int);

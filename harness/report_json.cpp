@@ -7,6 +7,7 @@
 #include "harness/numbers.h"
 #include "harness/quirks.h"
 #include "harness/report.h"
+#include "harness/rerun.h"
 
 namespace seeksim::harness {
 namespace {
@@ -170,6 +171,7 @@ Json report_json(const Evidence& e, const Judgement& j, const ReportExtras& extr
   report["wall_s"] = extras.wall_s;
   steps_json(run, report);
   numbers_json(run, report);
+  if (e.scenario.train.recovery.rerun_and_compare) report["rerun"] = rerun_json(run);
   const auto state = run.state();
   report["params_digest"] = state ? Json(hex(state->params)) : Json(nullptr);
   report["faults"] = faults_json(run);

@@ -10,6 +10,7 @@
 #include "harness/numbers.h"
 #include "harness/quirks.h"
 #include "harness/report.h"
+#include "harness/rerun.h"
 
 namespace seeksim::harness {
 namespace {
@@ -231,8 +232,8 @@ std::string report_a_bug(const Scenario& scenario) {
 }
 
 std::string story_text(const Evidence& e, const Judgement& j, const Style& style) {
-  std::string out = '\n' + story_of(e.run, style) + '\n' + losses(e.run) + births(e.run) + overlap(e.run) +
-                    memory(e.run) + endings(e.run);
+  std::string out = '\n' + story_of(e.run, style) + '\n' + losses(e.run) + births(e.run) + rerun_text(e.run) +
+                    overlap(e.run) + memory(e.run) + endings(e.run);
   if (e.run.end == sim::WorldEnd::deadlock && !e.run.wait_for_graph.empty()) {
     out += "  who waits for whom, when nothing could move any more:\n";
     std::size_t from = 0;

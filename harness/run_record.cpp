@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::size_t kDisagreementsKept = 8;
 constexpr std::size_t kBirthsKept = 256;
+constexpr std::size_t kRerunsKept = 256;
 
 // By bits: a NaN equals itself, and -0 is not +0.
 bool same_numbers(const runtime::StepRecord& a, const runtime::StepRecord& b) {
@@ -108,6 +109,13 @@ void Collector::nonfinite_born(int rank, std::int64_t step, const runtime::NonFi
 
 void Collector::ranges(int rank, std::int64_t step, std::vector<runtime::RangeLogEntry> log) {
   record_.ranges.push_back({rank, step, std::move(log)});
+}
+
+void Collector::rerun(int rank, const runtime::RerunRecord& told) {
+  record_.rerun_micro_batches += told.micro_batches;
+  record_.rerun_ranges += told.ranges;
+  const bool telling = told.differs || told.nonfinite;
+  if (telling && record_.reruns.size() < kRerunsKept) record_.reruns.push_back({rank, told});
 }
 
 void Collector::stagnation(int, std::int64_t step, const kernels::Stagnation& counts) {

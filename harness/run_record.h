@@ -87,6 +87,12 @@ struct RangeLog {
   std::vector<runtime::RangeLogEntry> entries;
 };
 
+// What a rank told of running each micro-batch of a step twice.
+struct Rerun {
+  int rank = -1;
+  runtime::RerunRecord told;
+};
+
 struct RunRecord {
   sim::WorldEnd end = sim::WorldEnd::finished;
   TimeNs virtual_ns = 0;
@@ -111,6 +117,9 @@ struct RunRecord {
   std::vector<std::string> poison;  // where it was found, sources first
   std::vector<Birth> births;        // the first kBirthsKept
   std::vector<RangeLog> ranges;
+  std::int64_t rerun_micro_batches = 0;         // that were run twice, over all ranks and attempts
+  std::int64_t rerun_ranges = 0;                // of gradients, compared
+  std::vector<Rerun> reruns;                    // the first kRerunsKept that found something
   std::vector<kernels::Stagnation> stagnation;  // by step, over all ranks that told; empty with fp32 masters
   std::uint64_t collectives_compared = 0;
   std::vector<std::string> mismatches;  // of collectives: the first few
@@ -142,6 +151,7 @@ class Collector : public runtime::Observer {
   void step_committed(int rank, const runtime::StepRecord& record) override;
   void nonfinite_born(int rank, std::int64_t step, const runtime::NonFiniteBirth& birth) override;
   void ranges(int rank, std::int64_t step, std::vector<runtime::RangeLogEntry> log) override;
+  void rerun(int rank, const runtime::RerunRecord& told) override;
   void stagnation(int rank, std::int64_t step, const kernels::Stagnation& counts) override;
   void looked_for_poison(int rank, runtime::Index values, const std::string& found, bool at_source) override;
   void recovering(int rank, const runtime::RecoveryRecord& so_far) override;

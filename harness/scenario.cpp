@@ -249,6 +249,7 @@ void read_recovery(const Reader& recovery, Scenario& scenario) {
   plan.watchdog_ns = read_seconds(recovery, "watchdog_s", plan.watchdog_ns);
   plan.agree_ns = read_seconds(recovery, "agree_s", plan.agree_ns);
   plan.skip.stop_after = recovery.integer("stop_after_skips", 0);
+  plan.rerun_and_compare = recovery.flag("rerun_and_compare", false);
   plan.attempts_max = int(std::min<std::int64_t>(recovery.integer("attempts", plan.attempts_max), 1 << 30));
 }
 

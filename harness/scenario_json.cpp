@@ -60,7 +60,8 @@ Json recovery_json(const runtime::RecoveryPlan& r) {
           {"watchdog_s", seconds(r.watchdog_ns)},
           {"agree_s", seconds(r.agree_ns)},
           {"attempts", r.attempts_max},
-          {"stop_after_skips", r.skip.stop_after}};
+          {"stop_after_skips", r.skip.stop_after},
+          {"rerun_and_compare", r.rerun_and_compare}};
 }
 
 Json expect_json(const Expect& expect) {

@@ -181,15 +181,34 @@ bool mismatch(Diagnosis& d, const Evidence& found, const Voice& first) {
   return true;
 }
 
+// A rank ran a micro-batch again and got other bits. All heard of it in the vote, and name it.
+bool corrupt_compute(Diagnosis& d, const Evidence& found, const Voice& first) {
+  if (first.ballot->error != ErrorKind::corrupt_compute) return false;
+  d.verdict = Verdict::corrupt_compute;
+  d.op = OpKind::compute;
+  for (const Voice& v : found.voices) {
+    if (v.ballot->error == ErrorKind::corrupt_compute && v.ballot->missing_peer >= 0)
+      d.culprits.push_back(v.ballot->missing_peer);
+  }
+  std::sort(d.culprits.begin(), d.culprits.end());
+  d.culprits.erase(std::unique(d.culprits.begin(), d.culprits.end()), d.culprits.end());
+  d.text = list(d.culprits) + " computed a micro-batch twice and got different bits";
+  if (found.step >= 0) d.text += ", in step " + std::to_string(found.step);
+  return true;
+}
+
 // Failures that a rank saw with its own eyes beat everything that is inferred from waiting, which comes later.
 bool seen_cause(Diagnosis& d, const Evidence& found) {
   const Voice* first = nullptr;
   for (const Voice& v : found.voices) {
     const ErrorKind error = v.ballot->error;
-    if (!is_local(error) && error != ErrorKind::corrupt && error != ErrorKind::mismatch) continue;
+    const bool seen = is_local(error) || error == ErrorKind::corrupt || error == ErrorKind::mismatch ||
+                      error == ErrorKind::corrupt_compute;
+    if (!seen) continue;
     if (!first || v.ballot->detected_ns < first->ballot->detected_ns) first = &v;
   }
-  return first && (local_failure(d, found, *first) || corrupt_message(d, found, *first) || mismatch(d, found, *first));
+  return first && (local_failure(d, found, *first) || corrupt_message(d, found, *first) || mismatch(d, found, *first) ||
+                   corrupt_compute(d, found, *first));
 }
 
 bool gone_rank(Diagnosis& d, const Evidence& found) {
@@ -306,6 +325,8 @@ std::string_view name(Verdict verdict) {
       return "mismatch";
     case Verdict::local_failure:
       return "local_failure";
+    case Verdict::corrupt_compute:
+      return "corrupt_compute";
   }
   return "unknown";
 }

@@ -17,8 +17,9 @@ enum class Verdict : std::uint8_t {
   died,          // gone; the transport said so or the agreement did
   link,          // both ends joined, a message between them never arrived
   corrupt_message,
-  mismatch,      // brought another operation than the others
-  local_failure  // a rank failed by itself (memory, storage, kernel)
+  mismatch,        // brought another operation than the others
+  local_failure,   // a rank failed by itself (memory, storage, kernel)
+  corrupt_compute  // a rank computed other bits when it ran a micro-batch again
 };
 std::string_view name(Verdict verdict);
 

@@ -17,9 +17,10 @@ enum class ErrorKind : std::uint8_t {
   mismatch,      // a peer brought another Op than the one expected
   out_of_memory,
   io,
-  fenced,       // the others have declared this rank dead and gone on
-  no_progress,  // policy or members cannot go on (no quorum, too many attempts)
-  closure,      // a kernel or host closure failed
+  fenced,           // the others have declared this rank dead and gone on
+  no_progress,      // policy or members cannot go on (no quorum, too many attempts)
+  closure,          // a kernel or host closure failed
+  corrupt_compute,  // a rank computed other bits when it ran a micro-batch again
   count_
 };
 std::string_view name(ErrorKind kind);

@@ -45,6 +45,22 @@ struct RecoveryRecord {
   std::int64_t steps_lost = 0;
 };
 
+// Where in a step two runs of a micro-batch were compared.
+struct RerunFind {
+  std::int64_t micro_batch = -1;
+  const char* parameter = "";  // whose gradient; of two that are computed together the first; "loss"
+};
+
+// What came of running each micro-batch of a step twice, on one rank.
+struct RerunRecord {
+  std::int64_t step = 0;
+  std::uint32_t epoch = 0;
+  std::int64_t micro_batches = 0;      // that were run twice
+  std::int64_t ranges = 0;             // of the gradient space, of which both digests were compared
+  std::optional<RerunFind> differs;    // the first with other bits: the hardware erred
+  std::optional<RerunFind> nonfinite;  // the first with the same bits and values that are not finite: they are genuine
+};
+
 // Digests of what a rank holds at the end; equal on all ranks and to the golden's.
 struct StateDigest {
   std::uint64_t params = 0;
@@ -108,6 +124,8 @@ class Observer {
   // The first value of a step that is not finite, as this rank saw it, and what operations wrote, where that is logged.
   virtual void nonfinite_born(int, std::int64_t, const NonFiniteBirth&) {}
   virtual void ranges(int, std::int64_t, std::vector<RangeLogEntry>) {}
+  // Where micro-batches are run twice: what came of it, before the vote, in each attempt at a step.
+  virtual void rerun(int, const RerunRecord&) {}
   // Without fp32 masters: of the last step on this rank's shard, how many updates there were and were lost in rounding.
   virtual void stagnation(int, std::int64_t, const kernels::Stagnation&) {}
   // Records to hold against each other cost a digest of what they speak of; only who asks for them gets them.

@@ -55,6 +55,22 @@ std::vector<std::pair<int, int>> links_accused_again(const Diagnosis& now, std::
   return links;
 }
 
+// Ranks that computed other bits now and in an earlier attempt at this step. A stray particle strikes once; who errs
+// again has a defect.
+std::vector<int> corrupt_again(const Diagnosis& now, std::int64_t step, const std::vector<FailedAttempt>& history) {
+  std::vector<int> again;
+  if (now.verdict != Verdict::corrupt_compute) return again;
+  for (const int rank : now.culprits) {
+    const bool before = std::any_of(history.begin(), history.end(), [&](const FailedAttempt& a) {
+      const std::vector<int>& named = a.diagnosis.culprits;
+      return a.step == step && a.diagnosis.verdict == Verdict::corrupt_compute &&
+             std::find(named.begin(), named.end(), rank) != named.end();
+    });
+    if (before) again.push_back(rank);
+  }
+  return again;
+}
+
 }  // namespace
 
 int rank_to_evict(const std::vector<std::pair<int, int>>& links) {
@@ -92,15 +108,15 @@ Decision decide(const RecoveryPlan& plan, const Agreement& agreement, const Diag
       return stop("retry_step needs every member, and " + list_of(decision.evicted) + " is gone");
     return decision;
   }
-  const auto again = links_accused_again(diagnosis, step, history);
-  if (!again.empty() && decision.survivors.size() > 1) {
-    const int rank = rank_to_evict(again);
-    if (std::erase(decision.survivors, rank) > 0) {
-      decision.evicted.push_back(rank);
-      std::sort(decision.evicted.begin(), decision.evicted.end());
-      decision.why = "rank " + std::to_string(rank) + " is evicted, since its link failed again: " + diagnosis.text;
-    }
-  }
+  auto evict = [&](int rank, const char* since) {
+    if (decision.survivors.size() <= 1 || std::erase(decision.survivors, rank) == 0) return;
+    decision.evicted.push_back(rank);
+    std::sort(decision.evicted.begin(), decision.evicted.end());
+    decision.why = "rank " + std::to_string(rank) + " is evicted, since " + since + ": " + diagnosis.text;
+  };
+  const auto links = links_accused_again(diagnosis, step, history);
+  if (!links.empty()) evict(rank_to_evict(links), "its link failed again");
+  for (const int rank : corrupt_again(diagnosis, step, history)) evict(rank, "it computed other bits again");
   return decision;
 }
 

@@ -18,8 +18,12 @@ using kernels::Lane;
 using kernels::Vec;
 
 namespace {
-constexpr std::size_t kPoisonWord = 3;  // of a ballot
-}
+// Words of a ballot.
+constexpr std::size_t kSkipWord = 0;
+constexpr std::size_t kCorruptWord = 1;  // 1 + the micro-batch that was computed twice with different bits
+constexpr std::size_t kRangeWord = 2;    // ... and where in the gradient space
+constexpr std::size_t kPoisonWord = 3;
+}  // namespace
 
 void Trainer::train_step() {
   compute_.at(comm_->epoch(), step_);
@@ -28,6 +32,7 @@ void Trainer::train_step() {
   if (reducer_) reducer_->begin_step(step_, keeper_->own().sums, scale_.at_root * average().after);
   if (gathered_) gathered_->begin_step(compute_, step_);
   if (provenance_) provenance_->begin_step(compute_.queue(), step_);
+  if (rerun_) rerun_->begin_step(compute_);
 
   // Every micro-batch adds nodes to the gradient tree; what they are depends on the samples, never on the cut.
   for (int k = 0; k < int(micro_batches_.size()); ++k) {
@@ -38,6 +43,7 @@ void Trainer::train_step() {
   reduce_gradients();  // the gradient of the global batch, the same bits everywhere: of all parameters or of the shard
   measure_gradients();
   StepResult result = read_result();
+  if (rerun_) compare_runs();
   if (keeper_ && hand_out_gradients_) gather_gradients();
 
   if (!result.finite) look_for_poison(true);
@@ -79,16 +85,6 @@ void Trainer::fetch(const SampleRange& samples, int micro_batch) {
 }
 
 void Trainer::forward_backward(const SampleRange& samples, int micro_batch) {
-  Weights& weights = gathered_ ? static_cast<Weights&>(*gathered_) : *all_weights_;
-  compute_.phase(Phase::forward, micro_batch);
-  if (gathered_) gathered_->begin_pass(micro_batch, true);
-  const Batch batch{samples.size(), samples.begin, step_, dropout_seed()};
-  model_->forward(compute_, weights, batch);
-  const float at_loss = scale_.at_loss * token_weights_[std::size_t(micro_batch)];
-  model_->loss(compute_, samples.size(), at_loss * loss_factor(plan_.definition.quirks, scaler_.scale()));
-
-  compute_.phase(Phase::backward, micro_batch);
-  if (gathered_) gathered_->begin_pass(micro_batch, false);
   const std::vector<kernels::TreeNode> nodes =
       kernels::cover(samples.begin, samples.end, plan_.definition.global_batch);
   std::vector<GradientBlock> blocks;
@@ -97,27 +93,65 @@ void Trainer::forward_backward(const SampleRange& samples, int micro_batch) {
     const Index end = i + 1 < nodes.size() ? kernels::first_leaf(nodes[i + 1]) : samples.end;
     blocks.push_back({first - samples.begin, end - first});
   }
-  const GradientEdit edit = gradient_edit(samples, micro_batch);
+  forward(samples, micro_batch);
   if (buckets_) {  // gradients are sharded: each full bucket goes to its owners at once
     reducer_->begin_reduction(micro_batch);
     buckets_->begin(compute_, Index(blocks.size()), average().before);
-    EditedSink edited(*buckets_, compute_, blocks, edit);
-    model_->backward(compute_, weights, batch, at_loss, blocks, edit ? static_cast<GradientSink&>(edited) : *buckets_);
+    backward_to(*buckets_, samples, micro_batch, blocks);
     reducer_->end_reduction();
   } else {
     std::vector<VecView<float>> out;
     for (const kernels::TreeNode node : nodes) out.push_back(tree_->open(node));
     NodeSink sink(out);
-    EditedSink edited(sink, compute_, blocks, edit);
-    model_->backward(compute_, weights, batch, at_loss, blocks, edit ? static_cast<GradientSink&>(edited) : sink);
+    backward_to(sink, samples, micro_batch, blocks);
     for (const kernels::TreeNode node : nodes) tree_->close(compute_, node);
   }
+  if (rerun_) run_again(samples, micro_batch, blocks);
   compute_.mute(false);
 }
 
 std::uint64_t Trainer::dropout_seed() const {
   const std::uint64_t seed = plan_.definition.training_seed;
   return plan_.bug.is(Bug::rank_seeded_dropout) ? seed + std::uint64_t(rank_.id) : seed;
+}
+
+// The forward pass, and the loss, whose gradient is what backward begins with.
+void Trainer::forward(const SampleRange& samples, int micro_batch) {
+  compute_.phase(Phase::forward, micro_batch);
+  if (gathered_) gathered_->begin_pass(micro_batch, true);
+  model_->forward(compute_, weights_in_use(), batch(samples));
+  const float at_loss = scale_.at_loss * token_weights_[std::size_t(micro_batch)];
+  model_->loss(compute_, samples.size(), at_loss * loss_factor(plan_.definition.quirks, scaler_.scale()));
+}
+
+void Trainer::backward(const SampleRange& samples, int micro_batch, const std::vector<GradientBlock>& blocks,
+                       GradientSink& sink) {
+  compute_.phase(Phase::backward, micro_batch);
+  if (gathered_) gathered_->begin_pass(micro_batch, false);
+  const float at_loss = scale_.at_loss * token_weights_[std::size_t(micro_batch)];
+  model_->backward(compute_, weights_in_use(), batch(samples), at_loss, blocks, sink);
+}
+
+// The gradients that count: edited in a tagged run or by a bug, and digested where they are to be computed again.
+void Trainer::backward_to(GradientSink& sink, const SampleRange& samples, int micro_batch,
+                          const std::vector<GradientBlock>& blocks) {
+  const GradientEdit edit = gradient_edit(samples, micro_batch);
+  EditedSink edited(sink, compute_, blocks, edit);
+  GradientSink& into = edit ? static_cast<GradientSink&>(edited) : sink;
+  if (!rerun_) return backward(samples, micro_batch, blocks, into);
+  rerun_->begin_first(micro_batch, Index(blocks.size()));
+  FirstRun first(*rerun_, into);
+  backward(samples, micro_batch, blocks, first);
+}
+
+// Once more, for its bits alone. Whoever looks for the birth of a value looks at the run that counts.
+void Trainer::run_again(const SampleRange& samples, int micro_batch, const std::vector<GradientBlock>& blocks) {
+  compute_.watched_by(nullptr);
+  rerun_->begin_second();
+  SecondRun second(*rerun_);
+  forward(samples, micro_batch);
+  backward(samples, micro_batch, blocks, second);
+  compute_.watched_by(provenance_ ? &*provenance_ : nullptr);
 }
 
 // What is done to the gradients of a micro-batch in a tagged run or by a planted bug; else nothing.
@@ -148,7 +182,9 @@ bool Trainer::vote(const char* about, bool good) {
   Ballot ballot;
   ballot.last_committed = step_ - 1;
   ballot.last_joined = comm_->last_sequence();
-  ballot.words[0] = good ? 0 : 1;
+  ballot.words[kSkipWord] = good ? 0 : 1;
+  ballot.words[kCorruptWord] = corrupt_ ? 1 + corrupt_->micro_batch : 0;
+  ballot.words[kRangeWord] = corrupt_ ? corrupt_->offset : 0;
   ballot.words[kPoisonWord] = poison_.empty() ? 0 : poison_at_source_ ? 2 : 1;
   // Who misses this deadline is dead and fenced. A member that waits in vain in the reduction is not: its watchdog,
   // which ends a little after ours would, revokes the epoch and so cuts the vote short for all.
@@ -158,9 +194,42 @@ bool Trainer::vote(const char* about, bool good) {
     throw SeamError(ErrorKind::remote_error, op, "rank " + std::to_string(agreement.dead.front()) + " did not vote");
   }
   stop_if_poisoned(agreement);
+  redo_where_bits_differ(op, agreement);
   bool all_good = true;
-  for (const Ballot& other : agreement.ballots) all_good = all_good && other.words[0] == 0;
+  for (const Ballot& other : agreement.ballots) all_good = all_good && other.words[kSkipWord] == 0;
   return all_good;
+}
+
+// What came of running each micro-batch twice.
+void Trainer::compare_runs() {
+  rank_.device.host_touches(compute_.last(), rerun_->result_range());
+  RerunRecord record = rerun_->result();
+  record.step = step_;
+  record.epoch = comm_->epoch();
+  corrupt_ = rerun_->corrupt();
+  observer_.rerun(rank_.id, record);
+}
+
+// All heard in the same vote which ranks computed other bits the second time, and where: nobody uses what came of it.
+void Trainer::redo_where_bits_differ(Op op, const Agreement& agreement) const {
+  std::string detail;
+  for (std::size_t i = 0; i < agreement.ballots.size(); ++i) {
+    const Ballot& ballot = agreement.ballots[i];
+    if (ballot.words[kCorruptWord] == 0) continue;
+    const int culprit = agreement.members[i];
+    const std::int64_t micro_batch = ballot.words[kCorruptWord] - 1;
+    const char* const parameter = gradient_name(parameters_, Index(ballot.words[kRangeWord]));
+    detail += (detail.empty() ? "rank " : ", rank ") + std::to_string(culprit) + " computed the gradient of '" +
+              parameter + "' in micro-batch " + std::to_string(micro_batch) + " twice, with different bits";
+    if (op.peer >= 0 && culprit != rank_.id) continue;  // who erred itself names itself
+    op.peer = culprit;
+    op.micro_batch = std::int32_t(micro_batch);
+    op.tensor = parameter;
+  }
+  if (detail.empty()) return;
+  op.kind = OpKind::compute;
+  op.phase = Phase::backward;
+  throw SeamError(ErrorKind::corrupt_compute, op, detail);
 }
 
 // Whoever has it at its source is named, not who saw first what came of it.

@@ -22,6 +22,7 @@
 #include "runtime/plan.h"
 #include "runtime/poison.h"
 #include "runtime/rank.h"
+#include "runtime/rerun.h"
 #include "runtime/shard_keeper.h"
 
 namespace seeksim::runtime {
@@ -69,6 +70,13 @@ class Trainer {
   void fetch(const SampleRange& samples, int micro_batch);
   void forward_backward(const SampleRange& samples, int micro_batch);
   std::uint64_t dropout_seed() const;
+  Batch batch(const SampleRange& samples) const { return {samples.size(), samples.begin, step_, dropout_seed()}; }
+  void forward(const SampleRange& samples, int micro_batch);
+  void backward(const SampleRange& samples, int micro_batch, const std::vector<GradientBlock>& blocks,
+                GradientSink& sink);
+  void backward_to(GradientSink& sink, const SampleRange& samples, int micro_batch,
+                   const std::vector<GradientBlock>& blocks);
+  void run_again(const SampleRange& samples, int micro_batch, const std::vector<GradientBlock>& blocks);
   RankAverage average() const { return rank_average(plan_.definition.quirks, comm_->size()); }
   GradientEdit gradient_edit(const SampleRange& samples, int micro_batch) const;
   void reduce_gradients();
@@ -85,6 +93,8 @@ class Trainer {
   StepResult read_result();
   void tell_what_was_seen();
   bool vote(const char* about, bool good);
+  void compare_runs();
+  void redo_where_bits_differ(Op op, const Agreement& agreement) const;
   void look_for_poison(bool in_gradients);
   void stop_if_poisoned(const Agreement& agreement) const;
   float apply(const StepResult& result, double lr);
@@ -127,6 +137,7 @@ class Trainer {
   AnyVec flat_gradients() const;
   AnyVec flat(const BufferPtr& buffer, ElementType type) const;
   AnyVec weights_of(const ParameterInfo& parameter) const;
+  Weights& weights_in_use() { return gathered_ ? static_cast<Weights&>(*gathered_) : *all_weights_; }
   ElementType compute_type() const { return plan_.definition.precision.compute; }
   // What the host itself reads or writes, declared.
   void host_touches(const char* site, const Range& range) const;
@@ -173,12 +184,14 @@ class Trainer {
   StepCut cut_;
   std::optional<GradientReducer> reducer_;
   std::optional<BucketSink> buckets_;
+  std::optional<Rerun> rerun_;  // where each micro-batch is run twice
 
   std::int64_t step_ = 0;
   std::string poison_;  // what the last look found; told in the next vote
   bool poison_at_source_ = false;
-  StepRecord committed_;    // the last one
-  bool published_ = false;  // its parameters are with all who hold them
+  std::optional<RerunFound> corrupt_;  // what this rank computed twice with different bits; told in the next vote
+  StepRecord committed_;               // the last one
+  bool published_ = false;             // its parameters are with all who hold them
   std::vector<std::pair<const char*, std::uint64_t>>
       replicated_;  // digests of all parameters, where all are replicated
   bool hand_out_gradients_ = false;

@@ -236,16 +236,16 @@ std::vector<SampleRange> Trainer::micro_batches_of(int member) const {
 void Trainer::connect_step() {
   micro_batches_ = micro_batches_of(comm_->position());
   weigh_tokens();
-  if (!keeper_) return;
-  reducer_.emplace(rank_, parameters_, plan_.layout.zero);
-  reducer_->connect(*comm_, keeper_->partition(), cut_);
-  if (gathered_) gathered_->connect(*comm_, keeper_->partition(), keeper_->own().parameters, keeper_->own().frozen);
-  if (!sharded(placement_.gradients)) return;
   std::size_t blocks = 0;
   for (const SampleRange& samples : micro_batches_) {
     blocks = std::max(blocks, kernels::cover(samples.begin, samples.end, cut_.leaves).size());
   }
-  buckets_.emplace(rank_.device, plan_, *reducer_, Index(blocks));
+  if (plan_.recovery.rerun_and_compare) rerun_.emplace(rank_.device, parameters_, Index(blocks));
+  if (!keeper_) return;
+  reducer_.emplace(rank_, parameters_, plan_.layout.zero);
+  reducer_->connect(*comm_, keeper_->partition(), cut_);
+  if (gathered_) gathered_->connect(*comm_, keeper_->partition(), keeper_->own().parameters, keeper_->own().frozen);
+  if (sharded(placement_.gradients)) buckets_.emplace(rank_.device, plan_, *reducer_, Index(blocks));
 }
 
 void Trainer::abandon() {
@@ -253,6 +253,8 @@ void Trainer::abandon() {
   host_after_all(rank_.device, Edge::step_abandoned, plan_.bug);
   compute_.mute(false);
   hand_out_.reset();
+  corrupt_.reset();
+  rerun_.reset();
   buckets_.reset();
   reducer_.reset();
   if (gathered_) gathered_->forget();

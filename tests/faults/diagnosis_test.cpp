@@ -268,6 +268,20 @@ TEST(Diagnosis, ARankThatFailsByItselfIsTheCauseOfAllWaiting) {
   EXPECT_EQ(d.text, "rank 0 failed: out_of_memory, in step 7");
 }
 
+TEST(Diagnosis, WhoComputedOtherBitsTheSecondTimeNamesItselfAndTheOthersThemAll) {
+  Agreement agreement = healthy(4);
+  for (Ballot& ballot : agreement.ballots) {
+    ballot.error = ErrorKind::corrupt_compute;
+    ballot.missing_peer = 1;
+  }
+  EXPECT_EQ(diagnose(agreement).culprits, (std::vector<int>{1}));
+  agreement.ballots[3].missing_peer = 3;
+  const Diagnosis d = diagnose(agreement);
+  EXPECT_EQ(d.verdict, Verdict::corrupt_compute);
+  EXPECT_EQ(d.culprits, (std::vector<int>{1, 3}));
+  EXPECT_EQ(d.text, "ranks 1 and 3 computed a micro-batch twice and got different bits, in step 7");
+}
+
 TEST(Diagnosis, WhoDidNotAnswerAVoteIsNamedThoughNobodyIsStuckInACollective) {
   Agreement agreement = healthy(4);
   remove(agreement, 2);

@@ -80,6 +80,20 @@ void born_at_two(RunRecord& r) {
   r.births = {late, early};
 }
 
+// Rank 1 computed other bits in step 2; in step 3 infinities came out twice.
+void run_twice(RunRecord& r) {
+  r.rerun_micro_batches = 8;
+  r.rerun_ranges = 80;
+  runtime::RerunRecord hardware, genuine;
+  hardware.step = 2;
+  hardware.differs = {1, "wte.weight"};
+  hardware.nonfinite = {0, "loss"};  // of an attempt that is redone
+  genuine.step = 3;
+  genuine.epoch = 1;
+  genuine.nonfinite = {0, "loss"};
+  r.reruns = {{1, hardware}, {2, genuine}};
+}
+
 struct Case {
   const char* check;
   bool ok;
@@ -297,6 +311,23 @@ const std::vector<Case>& cases() {
       {R"(born:{"rank":2,"layer":1,"tensor":"gelu","phase":"forward"})", true, "wrote element 17 of 'gelu out'", born_at_two},
       {R"(born:{"layer":0})", false, "layer 1 instead of 0", born_at_two},
       {R"(born:{"rank":2})", false, "looked at nothing", [](RunRecord&) {}},
+      {R"(rerun_found:{"rank":1,"step":2,"micro_batch":1,"parameter":"wte.weight"})", true, "rank 1, step 2", run_twice},
+      {R"(rerun_found:{"rank":2})", false, "rank 1 instead of 2", run_twice},
+      {"rerun_found:none", false, "rank 1, step 2, micro-batch 1", run_twice},
+      {"rerun_found:none", true, "8 micro-batches",
+       [](RunRecord& r) {
+         run_twice(r);
+         r.reruns.clear();
+       }},
+      {R"(rerun_found:{"rank":1})", false, "8 micro-batches had the same bits twice",
+       [](RunRecord& r) {
+         run_twice(r);
+         r.reruns.clear();
+       }},
+      {"rerun_found:none", false, "looked at nothing", [](RunRecord&) {}},
+      {"rerun_genuine:3", true, "3", run_twice},
+      {"rerun_genuine:2,3", false, "3 instead of 2, 3", run_twice},
+      {"rerun_genuine:none", false, "looked at nothing", [](RunRecord&) {}},
       {"stagnates_at_least:0.5", true, "0.6 of 10", [](RunRecord& r) { r.stagnation = {{4, 2}, {6, 4}}; }},
       {"stagnates_at_least:0.7", false, "0.6 of 10", [](RunRecord& r) { r.stagnation = {{4, 2}, {6, 4}}; }},
       {"stagnates_at_least:0", false, "looked at nothing", [](RunRecord&) {}},

@@ -71,6 +71,25 @@ TEST(RecoveryDecision, ASourceOfCorruptMessagesGoesTheSecondTime) {
   EXPECT_EQ(decide({}, agreement_of({0, 1, 2, 3}, {}), b, 7, {{7, a}}).evicted, (Ranks{3}));
 }
 
+TEST(RecoveryDecision, WhoComputesOtherBitsGoesTheSecondTimeInAStep) {
+  const auto erred = [](Ranks ranks) {
+    Diagnosis d;
+    d.verdict = Verdict::corrupt_compute;
+    d.culprits = std::move(ranks);
+    return d;
+  };
+  const Agreement all = agreement_of({0, 1, 2}, {});
+  EXPECT_TRUE(decide({}, all, erred({1}), 7, {}).evicted.empty());
+  EXPECT_TRUE(decide({}, all, erred({1}), 7, {{7, erred({2})}}).evicted.empty()) << "another rank";
+  EXPECT_TRUE(decide({}, all, erred({1}), 7, {{6, erred({1})}}).evicted.empty()) << "another step";
+  const Decision again = decide({}, all, erred({1, 2}), 7, {{7, erred({1})}, {7, {}}});
+  EXPECT_EQ(again.evicted, (Ranks{1}));
+  EXPECT_EQ(again.survivors, (Ranks{0, 2}));
+  RecoveryPlan retry;
+  retry.policy = RecoveryPolicy::retry_step;
+  EXPECT_TRUE(decide(retry, all, erred({1}), 7, {{7, erred({1})}}).evicted.empty());
+}
+
 TEST(RecoveryDecision, PoliciesStopWhereTheySay) {
   RecoveryPlan stop;
   stop.policy = RecoveryPolicy::stop;
