@@ -187,8 +187,8 @@ bool corrupt_compute(Diagnosis& d, const Evidence& found, const Voice& first) {
   d.verdict = Verdict::corrupt_compute;
   d.op = OpKind::compute;
   for (const Voice& v : found.voices) {
-    if (v.ballot->error == ErrorKind::corrupt_compute && v.ballot->missing_peer >= 0)
-      d.culprits.push_back(v.ballot->missing_peer);
+    const int named = v.ballot->missing_peer >= 0 ? v.ballot->missing_peer : v.rank;
+    if (v.ballot->error == ErrorKind::corrupt_compute) d.culprits.push_back(named);
   }
   std::sort(d.culprits.begin(), d.culprits.end());
   d.culprits.erase(std::unique(d.culprits.begin(), d.culprits.end()), d.culprits.end());
