@@ -104,8 +104,8 @@ TEST_P(RunTwice, LookingChangesNoBit) {
 INSTANTIATE_TEST_SUITE_P(Stages, RunTwice,
                          ::testing::Values(Setting{0, false}, Setting{0, true}, Setting{1, false}, Setting{2, false},
                                            Setting{2, true}, Setting{3, false}, Setting{3, true}),
-                         [](const ::testing::TestParamInfo<Setting>& info) {
-                           return "stage" + std::to_string(info.param.stage) + (info.param.bf16 ? "_bf16" : "_fp32");
+                         [](const ::testing::TestParamInfo<Setting>& at) {
+                           return "stage" + std::to_string(at.param.stage) + (at.param.bf16 ? "_bf16" : "_fp32");
                          });
 
 // What damages a reduced gradient is no access of the program's: a copy that is under way to a peer beside it is no
