@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 
+#include "harness/offload.h"
 #include "harness/precision.h"
 
 namespace seeksim::harness {
@@ -25,19 +26,16 @@ struct Refusal {
 
 bool is_true(const Json& value) { return value == true; }
 bool is_not_fp32(const Json& value) { return value.is_string() && value != "fp32"; }
-bool is_device(const Json& value) { return value.is_string() && value != "none"; }
 bool is_above_one(const Json& value) { return value.is_number() && value > 1; }
 bool is_positive(const Json& value) { return value.is_number() && value > 0; }
 bool is_there(const Json& value) { return value.is_object() && !value.empty(); }
 
 const std::vector<Refusal>& refusals() {
   static const std::vector<Refusal> table = {
-      {"/zero_optimization/offload_optimizer/device", is_device, "Remove it; it decides no bit."},
-      {"/zero_optimization/offload_param/device", is_device, "Remove it; it decides no bit."},
       {"/zero_optimization/cpu_offload", is_true,
-       "Remove it; it decides no bit. DeepSpeed has replaced it by offload_optimizer."},
+       "Write \"offload_optimizer\": {\"device\": \"cpu\"}, by which DeepSpeed has replaced it."},
       {"/zero_optimization/cpu_offload_params", is_true,
-       "Remove it; it decides no bit. DeepSpeed has replaced it by offload_param."},
+       "Write \"offload_param\": {\"device\": \"cpu\"}, by which DeepSpeed has replaced it."},
       {"/zero_optimization/zero_hpz_partition_size", is_above_one, "Use 1; it decides no bit."},
       {"/zero_optimization/mics_shard_size", is_positive, "Use -1; it decides no bit."},
       {"/zero_optimization/mics_hierarchical_params_gather", is_true, "Set it to false; it decides no bit."},
@@ -163,7 +161,7 @@ const char* why_idle(const std::string& key) {
        "deprecated, DeepSpeed calls it stage3_gather_16bit_weights_on_model_save; no checkpoints in this version"},
       {"cpu_offload", "deprecated, DeepSpeed calls it offload_optimizer"},
       {"cpu_offload_params", "deprecated, DeepSpeed calls it offload_param"},
-      {"cpu_offload_use_pin_memory", "deprecated; no offload in this version"},
+      {"cpu_offload_use_pin_memory", "deprecated, DeepSpeed calls it offload_optimizer.pin_memory"},
       {"offload_optimizer", "its device is none"},
       {"offload_param", "its device is none"},
       {"stage3_model_persistence_threshold", "what persists is decided parameter by parameter"},
@@ -219,7 +217,7 @@ void name_keys_without_effect(const Reader& section, Scenario& scenario) {
     if (std::find(effective.begin(), effective.end(), key) != effective.end()) continue;
     if (key == "zero_optimization") {
       for (const auto& [name, ignored] : value.items()) {
-        if (!acts_at_stage(name, scenario.train.layout.zero.stage))
+        if (!acts_at_stage(name, scenario.train.layout.zero.stage) && !offload_key_acts(name, scenario))
           idle.push_back(idle_zero_key(name, scenario.train.layout.zero.stage));
       }
       continue;
@@ -410,6 +408,7 @@ void read_deepspeed(const Reader& section, int ranks, Scenario& scenario) {
   refuse(section);
   refuse_with_zero(section);
   read_zero(section, scenario);
+  read_offload(section, scenario);
   read_batch(section, ranks, scenario);
   read_optimizer(section, scenario);
   read_scheduler(section, scenario);
@@ -448,6 +447,7 @@ Json deepspeed_json(const Scenario& scenario) {
   // Written, it would be no default.
   if (!d.quirks.has(runtime::Quirk::ds_old_default_clipping)) section["gradient_clipping"] = d.gradient_clipping;
   write_precision(scenario, section);
+  write_offload(scenario, section);
   return section;
 }
 

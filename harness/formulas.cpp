@@ -129,38 +129,79 @@ double most(const Sizes& s, Of of_rank) {
 
 }  // namespace
 
+namespace {
+
+struct Budget {
+  const Sizes& s;
+  std::vector<BudgetLine> lines = {};
+  BudgetLine& line(const std::string& name, double bytes, double blocks, const char* formula) {
+    lines.push_back({name, bytes, blocks * kBlockBytes, false, formula});
+    return lines.back();
+  }
+  BudgetLine& tag(MemoryTag of, double bytes, double blocks, const char* formula) {
+    return line(std::string(name(of)), bytes, blocks, formula);
+  }
+  BudgetLine& host(MemoryTag of, double bytes, double blocks, const char* formula) {
+    return line("host " + std::string(name(of)), bytes, blocks, formula);
+  }
+};
+
+// Of another rank's shard: parameters (in fp32 the masters themselves), masters, moments, gradients.
+double copied_bytes(const Sizes& s) {
+  if (!s.copies()) return 0;
+  const double weights = s.C < kFloat ? s.C + s.O - 2 * kFloat : kFloat;
+  return (weights + s.G + 2 * kFloat) * s.P / s.N;
+}
+
+void gradients_and_optimizer(Budget& budget) {
+  const Sizes& s = budget.s;
+  if (s.stage >= 2)
+    budget.tag(MemoryTag::gradients, s.G * s.P / s.N, 1, "GP/N");
+  else if (s.G < kFloat)  // fp32 sums, the head's share and the loss are partial sums then
+    budget.tag(MemoryTag::gradients, s.G * s.P, 0, "GP");
+  else
+    budget.tag(MemoryTag::gradients, kFloat * (s.P + s.H + 1), 0, "4(P + tied head's use + loss)");
+  if (s.stage >= 1)
+    budget.tag(MemoryTag::optimizer, s.O * s.P / s.N, 3, "OP/N");
+  else
+    budget.tag(MemoryTag::optimizer, s.O * s.P, 0, "OP");
+}
+
+// The same on the host. In fp32 too there are masters: they define the shard, and the device has a copy.
+void offloaded_optimizer(Budget& budget) {
+  const Sizes& s = budget.s;
+  const double share = s.P / s.N;
+  const bool wide = s.C == kFloat;
+  budget.tag(MemoryTag::gradients, 0, 0, "0: on the host");
+  budget.tag(MemoryTag::optimizer, 0, 0, "0: on the host");
+  budget.host(MemoryTag::gradients, s.G * share, 1, "GP/N");
+  budget.host(MemoryTag::optimizer, (s.O + (wide ? kFloat : 0)) * share, 4, "OP/N, in fp32 with masters");
+  budget.host(MemoryTag::parameters, wide ? 0 : s.C * share, 1, "CP/N in 16 bits, on their way to the device");
+  budget.host(MemoryTag::peer_copies, copied_bytes(s), 6, "(C + G + O)P/N where copies are kept");
+}
+
+}  // namespace
+
 std::vector<BudgetLine> memory_budget(const Scenario& scenario) {
   const Sizes s(scenario);
   const double N = s.N;
-  std::vector<BudgetLine> lines;
-  const auto tag = [&](MemoryTag of, double bytes, double blocks, const char* formula) -> BudgetLine& {
-    lines.push_back({std::string(name(of)), bytes, blocks * kBlockBytes, false, formula});
-    return lines.back();
-  };
+  Budget budget{s};
   if (s.stage >= 3)
-    tag(MemoryTag::parameters, s.C * ((s.P + s.F) / N + persistent_elements(s)), s.F > 0 ? 2 : 1,
-        "C(P + F)/N and those that stay gathered");
+    budget.tag(MemoryTag::parameters, s.C * ((s.P + s.F) / N + persistent_elements(s)), s.F > 0 ? 2 : 1,
+               "C(P + F)/N and those that stay gathered");
   else
-    tag(MemoryTag::parameters, s.C * (s.P + s.F), 0, "C(P + F)");
-  if (s.stage >= 2)
-    tag(MemoryTag::gradients, s.G * s.P / N, 1, "GP/N");
-  else if (s.G < kFloat)  // fp32 sums, the head's share and the loss are partial sums then
-    tag(MemoryTag::gradients, s.G * s.P, 0, "GP");
+    budget.tag(MemoryTag::parameters, s.C * (s.P + s.F), 0, "C(P + F)");
+  const bool offloaded = s.plan.layout.offload.optimizer.home != runtime::Home::device;
+  if (offloaded)
+    offloaded_optimizer(budget);
   else
-    tag(MemoryTag::gradients, kFloat * (s.P + s.H + 1), 0, "4(P + tied head's use + loss)");
-  if (s.stage >= 1)
-    tag(MemoryTag::optimizer, s.O * s.P / N, 3, "OP/N");
-  else
-    tag(MemoryTag::optimizer, s.O * s.P, 0, "OP");
-  tag(MemoryTag::peer_copies,
-      s.copies()
-          ? ((s.C < kFloat ? s.C : 0) + (s.C < kFloat ? s.O - 2 * kFloat : kFloat) + s.G + 2 * kFloat) * s.P / N +
-                (s.stage >= 3 ? s.C * s.F / N : 0)
-          : 0,
-      s.copies() ? 6 : 0, "(C + G + O)P/N (and CF/N at stage 3) where copies are kept");
+    gradients_and_optimizer(budget);
+  const double frozen = s.copies() && s.stage >= 3 ? s.C * s.F / N : 0;
+  budget.tag(MemoryTag::peer_copies, (offloaded ? 0 : copied_bytes(s)) + frozen, s.copies() ? 6 : 0,
+             "(C + G + O)P/N (and CF/N at stage 3) where copies are kept; offloaded: CF/N");
   const double gathered = s.stage >= 3 ? s.C * gathered_at_most(s) : 0;
-  tag(MemoryTag::gathered, gathered, 0, "modules in use and ahead").at_most = true;
-  return lines;
+  budget.tag(MemoryTag::gathered, gathered, 0, "modules in use and ahead").at_most = true;
+  return budget.lines;
 }
 
 std::vector<BudgetLine> traffic_budget(const Scenario& scenario, std::int64_t steps, std::int64_t applied) {

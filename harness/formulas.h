@@ -12,7 +12,7 @@ namespace seeksim::harness {
 
 // One line of a budget, in bytes of the rank that needs most.
 struct BudgetLine {
-  std::string name;      // of memory: the tag; of traffic: the kind of operation
+  std::string name;      // of memory: the tag, or "host <tag>"; of traffic: the kind of operation
   double bytes = 0;      // as the formula has it
   double slack = 0;      // for bounds on 1024-element blocks
   bool at_most = false;  // an upper bound only

@@ -195,6 +195,8 @@ Finding memory_formula(const Evidence& e, const std::string&) {
   std::map<std::string, double> peaks;
   for (std::size_t tag = 0; tag < e.run.memory_peak_by_tag.size(); ++tag)
     peaks[std::string(name(runtime::MemoryTag(tag)))] = double(e.run.memory_peak_by_tag[tag]);
+  for (std::size_t tag = 0; tag < e.run.host_peak_by_tag.size(); ++tag)
+    peaks["host " + std::string(name(runtime::MemoryTag(tag)))] = double(e.run.host_peak_by_tag[tag]);
   return against(memory_budget(e.scenario), peaks);
 }
 

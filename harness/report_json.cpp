@@ -142,6 +142,11 @@ Json memory_json(const RunRecord& run) {
     memory["by_tag"][std::string(name(runtime::MemoryTag(tag)))] = run.memory_peak_by_tag[tag];
     memory["what"][std::string(name(runtime::MemoryTag(tag)))] = what_is(runtime::MemoryTag(tag));
   }
+  memory["host_peak_bytes_per_rank_max"] = run.host_peak;
+  memory["pinned_peak_bytes_per_rank_max"] = run.pinned_peak;
+  memory["host_by_tag"] = Json::object();
+  for (std::size_t tag = 0; tag < run.host_peak_by_tag.size(); ++tag)
+    memory["host_by_tag"][std::string(name(runtime::MemoryTag(tag)))] = run.host_peak_by_tag[tag];
   return memory;
 }
 

@@ -139,15 +139,29 @@ std::string losses(const RunRecord& run) {
                      run.steps.size(), run.steps.size() == 1 ? "" : "s");
 }
 
+std::string tags(const std::vector<std::size_t>& peaks) {
+  std::vector<std::string> tags;
+  for (std::size_t tag = 0; tag < peaks.size(); ++tag) {
+    if (peaks[tag] > 0)
+      tags.push_back(fmt::format("{} {}", name(runtime::MemoryTag(tag)), bytes_text(double(peaks[tag]))));
+  }
+  return fmt::format("{}", fmt::join(tags, ", "));
+}
+
 // Peaks of the rank that needed most, by tag; report.json says what each is for.
 std::string memory(const RunRecord& run) {
-  std::vector<std::string> tags;
-  for (std::size_t tag = 0; tag < run.memory_peak_by_tag.size(); ++tag) {
-    const double bytes = double(run.memory_peak_by_tag[tag]);
-    if (bytes > 0) tags.push_back(fmt::format("{} {}", name(runtime::MemoryTag(tag)), bytes_text(bytes)));
+  std::string text;
+  if (run.memory_peak > 0) {
+    text = fmt::format("  memory    at most {} a rank: {}\n", bytes_text(double(run.memory_peak)),
+                       tags(run.memory_peak_by_tag));
   }
-  if (tags.empty()) return "";
-  return fmt::format("  memory    at most {} a rank: {}\n", bytes_text(double(run.memory_peak)), fmt::join(tags, ", "));
+  if (run.host_peak > 0) {
+    const std::string pinned =
+        run.pinned_peak > 0 ? fmt::format(", {} of it pinned", bytes_text(double(run.pinned_peak))) : "";
+    text += fmt::format("  host      at most {} a rank{}: {}\n", bytes_text(double(run.host_peak)), pinned,
+                        tags(run.host_peak_by_tag));
+  }
+  return text;
 }
 
 // What a NaN did, and where it came from.

@@ -109,6 +109,9 @@ struct RunRecord {
   std::vector<sim::CommUse> comm;  // indexed by OpKind
   std::vector<std::size_t> memory_peak_by_tag;
   std::size_t memory_peak = 0;
+  std::vector<std::size_t> host_peak_by_tag;  // pageable and pinned
+  std::size_t host_peak = 0;
+  std::size_t pinned_peak = 0;
   sim::CommOverlap overlap;         // over all ranks
   bool races_watched = false;       // the race detector was on
   std::vector<sim::Race> races;     // what it found

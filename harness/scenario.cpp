@@ -16,6 +16,7 @@
 #include "harness/estimate.h"
 #include "harness/fault_rules.h"
 #include "harness/files.h"
+#include "harness/offload.h"
 #include "harness/precision.h"
 #include "harness/quirks.h"
 #include "harness/reader.h"
@@ -202,6 +203,7 @@ int read_world(const Reader& world, Scenario& scenario) {
   plan.device.launch_ns = runtime::TimeNs(device.number("launch_us", double(plan.device.launch_ns) / 1e3) * 1e3);
   const double gib = std::min(1e6, device.number("memory_gib", double(plan.device.capacity_bytes >> 30)));
   plan.device.capacity_bytes = std::size_t(gib * double(std::size_t(1) << 30));
+  read_storage(world, plan);
   for (const char* axis : {"pipeline", "tensor"}) {
     if (const std::int64_t ways = world.integer(axis, 1); ways > 1) {
       world.problem(axis, fmt::format("Not in this version: {}", ways), "Use 1: all ranks share the batch.");
@@ -458,6 +460,7 @@ Scenario one_rank(const Scenario& scenario) {
   Scenario one = undisturbed(scenario);
   one.world.nodes = one.world.ranks_per_node = 1;
   one.train.layout.zero = {};  // nothing to shard
+  one.train.layout.offload = {};
   one.train.definition.skip_steps = scenario.golden_skip_steps;
   one.train.bug = {};
   one.train.provenance = {};

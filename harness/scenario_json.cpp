@@ -5,6 +5,7 @@
 #include "harness/deepspeed.h"
 #include "harness/dropout.h"
 #include "harness/fault_rules.h"
+#include "harness/offload.h"
 #include "harness/precision.h"
 #include "harness/quirks.h"
 #include "harness/scenario.h"
@@ -38,18 +39,20 @@ Json data_json(const Scenario& scenario) {
 }
 
 Json world_json(const sim::WorldPlan& w) {
-  return {{"nodes", w.nodes},
-          {"ranks_per_node", w.ranks_per_node},
-          {"pipeline", 1},
-          {"tensor", 1},
-          {"network", w.network},
-          {"noise", w.noise},
-          {"race_detector", w.race_detector},
-          {"device",
-           {{"tflops", w.device.flops_per_ns / 1e3},
-            {"bandwidth_gb_s", w.device.bytes_per_ns},
-            {"launch_us", double(w.device.launch_ns) / 1e3},
-            {"memory_gib", double(w.device.capacity_bytes) / double(std::size_t(1) << 30)}}}};
+  Json world = {{"nodes", w.nodes},
+                {"ranks_per_node", w.ranks_per_node},
+                {"pipeline", 1},
+                {"tensor", 1},
+                {"network", w.network},
+                {"noise", w.noise},
+                {"race_detector", w.race_detector},
+                {"device",
+                 {{"tflops", w.device.flops_per_ns / 1e3},
+                  {"bandwidth_gb_s", w.device.bytes_per_ns},
+                  {"launch_us", double(w.device.launch_ns) / 1e3},
+                  {"memory_gib", double(w.device.capacity_bytes) / double(std::size_t(1) << 30)}}}};
+  write_storage(w, world);
+  return world;
 }
 
 Json recovery_json(const runtime::RecoveryPlan& r) {

@@ -91,6 +91,9 @@ void Simulation::Impl::take(const sim::WorldResult& result) {
   record.memory_peak = result.memory_peak;
   record.overlap = result.overlap;
   record.memory_peak_by_tag = result.memory_peak_by_tag;
+  record.host_peak = result.host_peak;
+  record.host_peak_by_tag = result.host_peak_by_tag;
+  record.pinned_peak = result.pinned_peak;
   record.races_watched = scenario.world.race_detector;
   record.races = result.races;
   record.accesses = result.accesses;

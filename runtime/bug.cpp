@@ -7,10 +7,33 @@ namespace seeksim::runtime {
 namespace {
 
 constexpr std::array<std::string_view, std::size_t(Edge::count_)> kEdges = {
-    "none",           "backward_done",  "gradients_reduced", "shard_reduced",        "norms_measured",
-    "norms_gathered", "step_measured",  "update_applied",    "parameters_published", "persistent_published",
-    "bucket_filled",  "bucket_reduced", "bucket_free",       "parameters_gathered",  "parameters_gathered_at_once",
-    "space_free",     "shards_drawn",   "shards_moved",      "shard_handed_out",     "step_abandoned",
+    "none",
+    "backward_done",
+    "gradients_reduced",
+    "shard_reduced",
+    "norms_measured",
+    "norms_gathered",
+    "step_measured",
+    "update_applied",
+    "parameters_published",
+    "persistent_published",
+    "bucket_filled",
+    "bucket_reduced",
+    "bucket_free",
+    "parameters_gathered",
+    "parameters_gathered_at_once",
+    "space_free",
+    "shards_drawn",
+    "shards_moved",
+    "shard_handed_out",
+    "step_abandoned",
+    "landing_filled",
+    "landing_free",
+    "gradients_arrived",
+    "node_free",
+    "gradients_held",
+    "norms_at_home",
+    "updated_at_home",
 };
 
 constexpr auto kBugs = std::to_array<BugInfo>({
@@ -44,6 +67,9 @@ constexpr auto kBugs = std::to_array<BugInfo>({
     {Bug::sample_lost, "sample_lost", "rank 1 leaves the first samples of its first micro-batch out", "conservation"},
     {Bug::wrong_weight, "wrong_weight", "rank 1 divides by its own number of micro-batches", "conservation"},
     {Bug::rank_seeded_dropout, "rank_seeded_dropout", "each rank drops values by a seed of its own", "golden:bitwise"},
+    {Bug::offload_drops_accumulation, "offload_drops_accumulation",
+     "of gradients accumulated on the host only the last micro-batch's are kept (optimizer offload, stages 2 and 3)",
+     "conservation"},
 });
 
 }  // namespace

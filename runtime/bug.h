@@ -34,6 +34,13 @@ enum class Edge : std::uint8_t {
   shards_moved,                 // host: shards in their new places, before the old ones are given up
   shard_handed_out,             // host: a gathered tensor, before it reads it
   step_abandoned,               // host: everything, before a failed step's memory is given up
+  landing_filled,               // copy: a bucket's sums, before they go to the host (offload, as all below)
+  landing_free,                 // communication: the memory in which a bucket's sums land, before they land there again
+  gradients_arrived,            // host's queue: gradients, before it adds them up
+  node_free,                    // copy: the last addition, before gradients come into memory that it read
+  gradients_held,               // communication: gradients on the host, before they go to who keeps a copy
+  norms_at_home,                // copy: norms measured by the host's processor, before they go to the device
+  updated_at_home,              // copy: parameters that the host's processor updated, before they go to the device
   count_
 };
 
@@ -57,6 +64,7 @@ enum class Bug : std::uint8_t {
   sample_lost,           // ... not at all
   wrong_weight,          // one rank divides by its own number of micro-batches
   rank_seeded_dropout,   // which values are dropped depends on the rank
+  offload_drops_accumulation,  // of gradients on the host, only the last micro-batch's are kept
   count_
 };
 

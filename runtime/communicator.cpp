@@ -17,6 +17,14 @@ using kernels::TreeNode;
 using kernels::TreePart;
 using kernels::Vec;
 
+namespace {
+// A transport sends and receives memory of the device, as NCCL does: what is on the host has to be brought there first.
+void check_on_device(const Op& op, const Buffer* buffer) {
+  SEEKSIM_CHECK(buffer == nullptr || buffer->space == Space::device, "%s sends or receives '%s', which is on the host",
+                describe(op).c_str(), buffer->name);
+}
+}  // namespace
+
 std::vector<TreeNode> TreeOwnership::nodes(int position) const {
   const SampleRange range = samples_of(leaves, members, position);
   if (range.size() == 0) return {};
@@ -86,6 +94,7 @@ Op Communicator::all_reduce(Queue& queue, Op op, const TreeOwnership& ownership,
   SEEKSIM_CHECK_EQ(nodes.size(), parts.size());
   slices_.clear();
   for (std::size_t i = 0; i < nodes.size(); ++i) slices_.push_back({nodes[i], parts[i]});
+  check_on_device(op, out.buffer);
   check(rank_.transport.tree_all_reduce(queue, comm_, op, {slices_, ownership.leaves, factor, out}), op);
   return op;
 }
@@ -132,7 +141,7 @@ void Communicator::reduce_over_exchange(Queue& queue, const Op& op, const TreeOw
   Arrivals& in = arrivals(ownership, out.n);
   SEEKSIM_CHECK_EQ(parts.size(), in.parts_of[position_]);
   list_pieces(in, parts);
-  check(rank_.transport.exchange(queue, comm_, op, pieces_), op);
+  exchange_pieces(queue, op, pieces_);
   fold_shard(launch, op, in, parts, factor, out);
   launches_ = launch.last().sequence;
   all_gather(queue, op, out, shard_evenly(out.n, size()));
@@ -210,7 +219,7 @@ Op Communicator::all_gather(Queue& queue, Op op, AnyVec values, std::span<const 
     if (theirs.lo < theirs.hi)
       pieces_.push_back({members_[member], false, theirs.buffer, theirs.lo, theirs.hi, nullptr, theirs.type});
   }
-  check(rank_.transport.exchange(queue, comm_, op, pieces_), op);
+  exchange_pieces(queue, op, pieces_);
   return op;
 }
 
@@ -223,6 +232,8 @@ std::uint64_t bytes_sent(std::span<const Piece> pieces) {
 }  // namespace
 
 Op Communicator::tree_reduce_scatter(Queue& queue, Op op, const TreeScatter& scatter) {
+  for (const TreeReduceSlice& part : scatter.parts) check_on_device(op, part.value.buffer);
+  for (const TreeTarget& target : scatter.targets) check_on_device(op, target.out.buffer);
   op.bytes = bytes_sent(scatter.pieces);
   op = stamp(op);
   check(rank_.transport.tree_reduce_scatter(queue, comm_, op, scatter), op);
@@ -232,8 +243,13 @@ Op Communicator::tree_reduce_scatter(Queue& queue, Op op, const TreeScatter& sca
 Op Communicator::exchange(Queue& queue, Op op, std::span<const Piece> pieces) {
   op.bytes = bytes_sent(pieces);
   op = stamp(op);
-  if (!pieces.empty()) check(rank_.transport.exchange(queue, comm_, op, pieces), op);
+  if (!pieces.empty()) exchange_pieces(queue, op, pieces);
   return op;
+}
+
+void Communicator::exchange_pieces(Queue& queue, const Op& op, std::span<const Piece> pieces) {
+  for (const Piece& piece : pieces) check_on_device(op, piece.buffer);
+  check(rank_.transport.exchange(queue, comm_, op, pieces), op);
 }
 
 void Communicator::wait(const Event& event, const Op& op) { rank_.wait(event, op, timeout_ns_, comm_); }

@@ -93,6 +93,7 @@ class Communicator {
                   float factor, VecView<float> out);
   Arrivals& arrivals(const TreeOwnership& ownership, Index n);
   void check(CommResult result, const Op& op);
+  void exchange_pieces(Queue& queue, const Op& op, std::span<const Piece> pieces);
 
   Rank& rank_;
   Axis axis_;

@@ -7,6 +7,7 @@
 #include "kernels/check.h"
 #include "kernels/pointwise.h"
 #include "kernels/tree.h"
+#include "runtime/typed_ops.h"
 
 namespace seeksim::runtime {
 
@@ -64,36 +65,48 @@ std::vector<Bucket> gradient_buckets(const Gpt2Parameters& parameters, Index ele
   return buckets;
 }
 
-GradientReducer::GradientReducer(Rank& rank, const Gpt2Parameters& parameters, const ZeroPlan& plan)
+GradientReducer::GradientReducer(Rank& rank, const Gpt2Parameters& parameters, const TrainPlan& plan)
     : rank_(rank),
       parameters_(parameters),
-      buckets_(gradient_buckets(parameters, plan.reduce_bucket_elements)),
-      launch_(rank.device.communication_queue(), rank.id) {}
+      bug_(plan.bug),
+      home_(plan.layout.offload.optimizer.space()),
+      buckets_(gradient_buckets(parameters, plan.layout.zero.reduce_bucket_elements)),
+      launch_(rank.device.communication_queue(), rank.id),
+      copies_(rank.device.copy_queue(), rank.id, 0, OpKind::copy),
+      host_(rank.device.host_queue(), rank.id, 0, OpKind::host_compute) {}
 
 void GradientReducer::connect(Communicator& comm, const Partition& partition, const StepCut& cut) {
   comm_ = &comm;
   partition_ = &partition;
   cut_ = cut;
   const int me = comm.position();
-  tree_.emplace(rank_.device, std::max<Index>(partition.own_size(me), 1));
+  tree_.emplace(rank_.device, std::max<Index>(partition.own_size(me), 1), home_);
   Index elements = 0;
   for (const Bucket& bucket : buckets_) {
     Index owned = 0;
     for (const OwnedRange& range : partition.owned(me, bucket.lo, bucket.hi)) owned += range.size;
     elements = std::max(elements, owned);
   }
-  std::size_t parts_max = 0;
+  std::size_t parts_max = 0, sums_max = 0;
   for (k_ = 0; k_ < cut_.count(); ++k_) {
+    const SampleRange window = cut_.window(k_);
+    sums_max = std::max(sums_max, kernels::cover(window.begin, window.end, cut_.leaves).size());
     std::size_t parts = 0;
     for (int member = 0; member < comm.size(); ++member) parts += nodes(member).size();
     parts_max = std::max(parts_max, parts);
   }
   const std::size_t extras = std::size_t(partition.own_size(me) - partition.shard(me).size);
-  extras_ = rank_.device.allocate(std::max<std::size_t>(extras, 1) * sizeof(float), MemoryTag::partial_sums,
-                                  "head's share and loss");
+  extras_ = rank_.device.allocate_in(home_, std::max<std::size_t>(extras, 1) * sizeof(float), MemoryTag::partial_sums,
+                                     "head's share and loss");
   slots_.reset();
   slots_ = rank_.device.allocate(std::max<std::size_t>(parts_max * std::size_t(elements), 1) * sizeof(float),
                                  MemoryTag::communication, "subtree roots");
+  landings_.clear();
+  landings_.resize(!offloaded() ? 0 : buckets_.size() > 1 ? 2 : 1);
+  for (Landing& landing : landings_) {
+    landing.buffer = rank_.device.allocate(std::max<std::size_t>(sums_max * std::size_t(elements), 1) * sizeof(float),
+                                           MemoryTag::staging, "sums of a bucket");
+  }
 }
 
 std::vector<TreeNode> GradientReducer::nodes(int member) const {
@@ -105,8 +118,10 @@ void GradientReducer::begin_step(std::int64_t step, VecView<float> gradients, fl
   step_ = step;
   gradients_ = gradients;
   factor_ = factor;
-  launch_.at(comm_->epoch(), step);
-  launch_.phase(Phase::grad_reduce);
+  for (Launcher* launch : {&launch_, &copies_, &host_}) {
+    launch->at(comm_->epoch(), step);
+    launch->phase(Phase::grad_reduce);
+  }
   tree_->begin(cut_.leaves);
 }
 
@@ -117,7 +132,9 @@ void GradientReducer::begin_reduction(int k) {
   open_ = kernels::cover(window.begin, window.end, cut_.leaves);
   open_out_.clear();
   if (at_once()) return;
+  if (bug_.is(Bug::offload_drops_accumulation) && offloaded()) tree_->scale(host_, 0.0f);
   for (const TreeNode node : open_) open_out_.push_back(tree_->open(node));
+  if (offloaded()) after(copies_.queue(), host_.queue().record(), Edge::node_free, bug_);
 }
 
 // Fills pieces_: what this member sends to and receives from each other one. Returns the slots of its own roots.
@@ -160,6 +177,10 @@ Event GradientReducer::reduce(const Bucket& bucket, std::span<const VecView<cons
   for (const OwnedRange& range : owned) stride += range.size;
   SEEKSIM_CHECK_EQ(parts.size(), nodes(me).size());
 
+  if (offloaded()) {
+    landing_ = (landing_ + 1) % landings_.size();
+    after(launch_.queue(), landings_[landing_].free, Edge::landing_free, bug_);
+  }
   const std::vector<VecView<float>> own_slots = list_pieces(bucket, owned, stride, parts);
   Op op;
   op.kind = OpKind::reduce_scatter;
@@ -170,7 +191,7 @@ Event GradientReducer::reduce(const Bucket& bucket, std::span<const VecView<cons
   op.site = SEEKSIM_SITE;
   if (comm_->scatters_natively(op)) {
     scatter(bucket, op, owned, parts);
-    return launch_.queue().record();
+    return reduced(bucket.name, owned, stride);
   }
   last_ = comm_->exchange(launch_.queue(), op, pieces_);
 
@@ -186,7 +207,23 @@ Event GradientReducer::reduce(const Bucket& bucket, std::span<const VecView<cons
     }
   }
   fold(bucket, owned, parts);
-  return launch_.queue().record();
+  return reduced(bucket.name, owned, stride);
+}
+
+// What was enqueued leaves the sums where they belong, or on the device, from where they go home.
+Event GradientReducer::reduced(const char* tensor, const std::vector<OwnedRange>& owned, Index stride) {
+  const Event done = launch_.queue().record();
+  if (!offloaded() || stride == 0) return done;
+  after(copies_.queue(), done, Edge::landing_filled, bug_);
+  for (std::size_t i = 0; i < open_.size(); ++i) {
+    Index at = 0;
+    for (const OwnedRange& range : owned) {
+      copy_values(copies_, tensor, SEEKSIM_SITE, sum_of(range, i, stride, at), home_of(range, i));
+      at += range.size;
+    }
+  }
+  landings_[landing_].free = copies_.queue().record();
+  return done;
 }
 
 // The transport sums the members' roots from where they lie. The slots are there all the same: where it cannot, they
@@ -197,15 +234,27 @@ void GradientReducer::scatter(const Bucket& bucket, const Op& op, const std::vec
   slices_.clear();
   targets_.clear();
   for (std::size_t i = 0; i < parts.size(); ++i) slices_.push_back({roots[i], parts[i]});
+  Index stride = 0;
+  for (const OwnedRange& range : owned) stride += range.size;
   for (std::size_t i = 0; i < open_.size(); ++i) {
-    for (const OwnedRange& range : owned) targets_.push_back({open_[i], range.offset - bucket.lo, sum_of(range, i)});
+    Index at = 0;
+    for (const OwnedRange& range : owned) {
+      targets_.push_back({open_[i], range.offset - bucket.lo, sum_of(range, i, stride, at)});
+      at += range.size;
+    }
   }
   const float factor = at_once() ? factor_ : 1.0f;
   last_ = comm_->tree_reduce_scatter(launch_.queue(), op, {slices_, cut_.leaves, factor, targets_, pieces_});
 }
 
-// Where the sum of a range goes: to its final place, or into a node of the tree.
-VecView<float> GradientReducer::sum_of(const OwnedRange& range, std::size_t node) const {
+// Where the sum of a range is made, the range being at `at` of the bucket's `stride` owned elements.
+VecView<float> GradientReducer::sum_of(const OwnedRange& range, std::size_t node, Index stride, Index at) const {
+  if (!offloaded()) return home_of(range, node);
+  return vec<float>(*landings_[landing_].buffer, Index(node) * stride + at, range.size);
+}
+
+// Where it belongs: to its final place, or into a node of the tree.
+VecView<float> GradientReducer::home_of(const OwnedRange& range, std::size_t node) const {
   if (!at_once()) return open_out_[node].part(range.own, range.size);
   if (range.own < gradients_.n) return gradients_.part(range.own, range.size);
   return vec<float>(*extras_, range.own - gradients_.n, range.size);
@@ -243,20 +292,22 @@ void GradientReducer::fold(const Bucket& bucket, const std::vector<OwnedRange>& 
             }
             kernels::tree_sum(lane, roots.data(), Index(roots.size()), end - begin, sum, factor);
           },
-          own, vec<const float>(*slots_, 0, count * stride), sum_of(range, i));
+          own, vec<const float>(*slots_, 0, count * stride), sum_of(range, i, stride, at));
       at += range.size;
     }
   }
 }
 
 void GradientReducer::end_reduction() {
+  if (offloaded()) after(host_.queue(), copies_.queue().record(), Edge::gradients_arrived, bug_);
   for (const TreeNode node : open_) {
-    if (!at_once()) tree_->close(launch_, node);
+    if (!at_once()) tree_->close(at_home(), node);
   }
   open_.clear();
 }
 
 void GradientReducer::finish(VecView<float> loss) {
+  Launcher& launch = at_home();
   launch_.phase(Phase::grad_reduce);
   const int me = comm_->position();
   const Index n = gradients_.n, head = partition_->head_size(me), extra = partition_->own_size(me) - n;
@@ -267,14 +318,14 @@ void GradientReducer::finish(VecView<float> loss) {
       const TreePart whole{{0, 0}, x.data};
       kernels::tree_sum(lane, &whole, 1, 1, y, factor);
     };
-    if (n > 0) launch_("gradients", SEEKSIM_SITE, memory_cost(2 * n), scaled, roots[0].part(0, n), gradients_);
+    if (n > 0) launch("gradients", SEEKSIM_SITE, memory_cost(2 * n), scaled, roots[0].part(0, n), gradients_);
     if (extra > 0) {
-      launch_("gradients", SEEKSIM_SITE, memory_cost(2 * extra), scaled, roots[0].part(n, extra),
-              vec<float>(*extras_, 0, extra));
+      launch("gradients", SEEKSIM_SITE, memory_cost(2 * extra), scaled, roots[0].part(n, extra),
+             vec<float>(*extras_, 0, extra));
     }
   }
   if (head > 0) {  // root(embedding use) + root(head use), in that order
-    launch_(
+    launch(
         "wte.weight", SEEKSIM_SITE, memory_cost(3 * head),
         [](Lane lane, Vec<const float> head_use, Vec<float> embedding_use) {
           kernels::tree_add(lane, embedding_use, head_use, embedding_use);
@@ -282,7 +333,7 @@ void GradientReducer::finish(VecView<float> loss) {
         vec<const float>(*extras_, 0, head), gradients_.part(0, head));
   }
   if (partition_->is_last(me)) {
-    launch_(
+    launch(
         "loss", SEEKSIM_SITE, memory_cost(2), [](Lane, Vec<const float> x, Vec<float> y) { y[0] = x[0]; },
         vec<const float>(*extras_, head, 1), loss);
   }

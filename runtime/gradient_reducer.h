@@ -30,23 +30,26 @@ std::vector<Bucket> gradient_buckets(const Gpt2Parameters& parameters, Index ele
 
 class GradientReducer {
  public:
-  GradientReducer(Rank& rank, const Gpt2Parameters& parameters, const ZeroPlan& plan);
+  GradientReducer(Rank& rank, const Gpt2Parameters& parameters, const TrainPlan& plan);
 
   // A new world. Allocates what depends on it.
   void connect(Communicator& comm, const Partition& partition, const StepCut& cut);
 
-  // gradients: of this member's shard, where the step's sum times `factor` shall be after finish().
+  // gradients: of this member's shard, where the step's sum times `factor` shall be after finish(). Where the optimizer
+  // is offloaded that is memory of the host: a bucket's sums go there as soon as they are complete, and all that is
+  // still to be done with them is done by the host's processor.
   void begin_step(std::int64_t step, VecView<float> gradients, float factor);
   void begin_reduction(int k);  // the k-th of the cut
   // parts: this member's subtree roots of cut.samples(k, position), the bucket's elements of each. Enqueued; returns
   // when the parts may be overwritten.
   Event reduce(const Bucket& bucket, std::span<const VecView<const float>> parts);
   void end_reduction();
-  // loss: on the last member.
+  // loss: on the last member, where the gradients are.
   void finish(VecView<float> loss);
 
   const std::vector<Bucket>& buckets() const { return buckets_; }
   Launcher& launcher() { return launch_; }
+  Launcher& at_home() { return offloaded() ? host_ : launch_; }  // what works on the gradients of finish()
   const Op& last_op() const { return last_; }
 
  private:
@@ -56,13 +59,20 @@ class GradientReducer {
   void scatter(const Bucket& bucket, const Op& op, const std::vector<OwnedRange>& owned,
                std::span<const VecView<const float>> parts);
   void fold(const Bucket& bucket, const std::vector<OwnedRange>& owned, std::span<const VecView<const float>> parts);
-  VecView<float> sum_of(const OwnedRange& range, std::size_t node) const;
+  VecView<float> home_of(const OwnedRange& range, std::size_t node) const;
+  VecView<float> sum_of(const OwnedRange& range, std::size_t node, Index stride, Index at) const;
+  Event reduced(const char* tensor, const std::vector<OwnedRange>& owned, Index stride);
+  bool offloaded() const { return home_ != Space::device; }
   bool at_once() const { return cut_.count() == 1; }  // one reduction a step: its sums are final
 
   Rank& rank_;
   const Gpt2Parameters& parameters_;
+  PlantedBug bug_;
+  Space home_;  // of reduced gradients
   std::vector<Bucket> buckets_;
   Launcher launch_;  // on the communication queue
+  Launcher copies_;  // on the copy queue
+  Launcher host_;    // on the host's processor
 
   // Made by connect().
   Communicator* comm_ = nullptr;
@@ -71,6 +81,12 @@ class GradientReducer {
   std::optional<GradientTree> tree_;  // partial sums of this member's reduced gradients
   BufferPtr slots_;                   // where subtree roots of a bucket arrive
   BufferPtr extras_;                  // the head's share and the loss, summed
+  struct Landing {
+    BufferPtr buffer;
+    Event free;  // what landed there has left
+  };
+  std::vector<Landing> landings_;  // where sums wait on the device for their way to the host
+  std::size_t landing_ = 0;        // in use
 
   int k_ = 0;
   std::int64_t step_ = 0;

@@ -34,8 +34,8 @@ void GradientTree::begin(Index leaves) {
 
 Buffer* GradientTree::take_buffer() {
   if (free_.empty()) {
-    buffers_.push_back(device_.allocate(static_cast<std::size_t>(elements_) * sizeof(float), MemoryTag::partial_sums,
-                                        "gradient node"));
+    buffers_.push_back(device_.allocate_in(space_, static_cast<std::size_t>(elements_) * sizeof(float),
+                                           MemoryTag::partial_sums, "gradient node"));
     return buffers_.back().get();
   }
   Buffer* buffer = free_.back();

@@ -22,7 +22,8 @@ struct LossScale {
 class GradientTree {
  public:
   // elements: of one node. Buffers are made when first needed and kept.
-  GradientTree(Device& device, Index elements) : device_(device), elements_(elements) {}
+  GradientTree(Device& device, Index elements, Space space = Space::device)
+      : device_(device), elements_(elements), space_(space) {}
 
   // Serves as the first node's buffer. Outlives the tree.
   void adopt(Buffer& buffer) { free_.push_back(&buffer); }
@@ -53,6 +54,7 @@ class GradientTree {
 
   Device& device_;
   Index elements_;
+  Space space_;
   Index leaves_ = 0;
   std::vector<BufferPtr> buffers_;
   std::vector<Buffer*> free_;

@@ -2,6 +2,10 @@
 // names only what is its own: tensor, call site, cost, kernel, views.
 #pragma once
 
+#include <span>
+#include <string>
+
+#include "kernels/check.h"
 #include "runtime/provenance.h"
 #include "runtime/queue.h"
 
@@ -12,10 +16,23 @@
 
 namespace seeksim::runtime {
 
+// Kernels touch the memory of whoever runs them: those of the device the device's, those of the host's processor and
+// files the host's. Only copies go between. A real device could not do otherwise.
+inline void check_spaces(OpKind kind, const char* tensor, std::span<const Range> ranges) {
+  if (kind == OpKind::copy) return;
+  const bool on_host = kind == OpKind::host_compute || kind == OpKind::storage_read || kind == OpKind::storage_write;
+  for (const Range& range : ranges) {
+    SEEKSIM_CHECK(range.buffer == nullptr || (range.buffer->space != Space::device) == on_host,
+                  "%s of '%s' touches '%s', which is in memory of the %s", std::string(name(kind)).c_str(), tensor,
+                  range.buffer->name, std::string(name(range.buffer->space)).c_str());
+  }
+}
+
 class Launcher {
  public:
-  // launched: how many launches this queue's sequence already counts.
-  Launcher(Queue& queue, int rank, std::uint64_t launched = 0) : queue_(&queue) {
+  // launched: how many launches this queue's sequence already counts. kind: of launches that name none.
+  Launcher(Queue& queue, int rank, std::uint64_t launched = 0, OpKind kind = OpKind::compute)
+      : queue_(&queue), kind_(kind) {
     op_.rank = rank;
     op_.sequence = launched;
   }
@@ -35,7 +52,7 @@ class Launcher {
 
   template <class Kernel, class... Views>
   void operator()(const char* tensor, const char* site, Cost cost, Kernel kernel, Views... views) {
-    launch(OpKind::compute, tensor, site, cost, kernel, views...);
+    launch(kind_, tensor, site, cost, kernel, views...);
   }
   // Muted: launches do nothing. For a micro-step in which this rank has no samples, but takes part in what others need.
   void mute(bool on) { muted_ = on; }
@@ -49,19 +66,21 @@ class Launcher {
     op_.tensor = tensor;
     op_.site = site;
     ++op_.sequence;
+    const Range all[] = {views.range()..., Range{}};
+    const std::span<const Range> ranges(all, sizeof...(Views));
+    check_spaces(kind, tensor, ranges);
     queue_->launch(op_, cost, kernel, views...);
-    if (provenance_ != nullptr) {
-      const Range ranges[] = {views.range()..., Range{}};
-      provenance_->watch(*queue_, op_, std::span<const Range>(ranges, sizeof...(Views)));
-    }
+    if (provenance_ != nullptr) provenance_->watch(*queue_, op_, ranges);
   }
 
   // The last launch, for the wait that follows it.
   const Op& last() const { return op_; }
+  OpKind kind() const { return kind_; }
   Queue& queue() { return *queue_; }
 
  private:
   Queue* queue_;
+  OpKind kind_;
   Op op_;
   bool muted_ = false;
   Provenance* provenance_ = nullptr;

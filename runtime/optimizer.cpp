@@ -33,13 +33,13 @@ std::vector<ParameterPiece> cut_pieces(const std::vector<ParameterPiece>& pieces
 }  // namespace
 
 Optimizer::Optimizer(Device& device, const OptimizerPlan& plan, std::vector<ParameterPiece> pieces, Index sub_group,
-                     MemoryTag tag)
-    : device_(device), plan_(plan), pieces_(cut_pieces(pieces, sub_group)) {
+                     MemoryTag tag, Space space)
+    : device_(device), plan_(plan), pieces_(cut_pieces(pieces, sub_group)), space_(space) {
   SEEKSIM_CHECK(plan.type == "AdamW" || plan.type == "Adam", "no optimizer '%s'", plan.type.c_str());
   for (const ParameterPiece& piece : pieces_) size_ += piece.size;
   const std::size_t bytes = static_cast<std::size_t>(std::max<Index>(size_, 1)) * sizeof(float);
-  m_ = device.allocate(bytes, tag, "adam m");
-  v_ = device.allocate(bytes, tag, "adam v");
+  m_ = device.allocate_in(space, bytes, tag, "adam m");
+  v_ = device.allocate_in(space, bytes, tag, "adam v");
 }
 
 void Optimizer::reset(Launcher& launch) {
@@ -77,7 +77,7 @@ kernels::AdamWStep Optimizer::next_constants(float grad_factor, double lr) {
 }
 
 void Optimizer::count_anew(Launcher& launch) {
-  if (!stagnation_) stagnation_ = device_.allocate(sizeof(Stagnation), MemoryTag::scratch, "stagnation");
+  if (!stagnation_) stagnation_ = device_.allocate_in(space_, sizeof(Stagnation), MemoryTag::scratch, "stagnation");
   launch(
       "stagnation", SEEKSIM_SITE, {}, [](Lane, Vec<Stagnation> counts) { counts[0] = {}; },
       vec<Stagnation>(*stagnation_));
@@ -118,7 +118,8 @@ void launch_piece(Launcher& launch, const char* name, const kernels::AdamWStep& 
 
 }  // namespace
 
-void Optimizer::step(Launcher& launch, const OptimizerSpaces& spaces, float grad_factor, double lr) {
+void Optimizer::step(Launcher& launch, const OptimizerSpaces& spaces, float grad_factor, double lr,
+                     const Updated& updated) {
   kernels::AdamWStep constants = next_constants(grad_factor, lr);
   const bool has_masters = spaces.masters.buffer != nullptr;
   if (!has_masters) count_anew(launch);
@@ -139,6 +140,7 @@ void Optimizer::step(Launcher& launch, const OptimizerSpaces& spaces, float grad
         launch_piece<T, T>(launch, p.parameter->name, constants, masters, to, gradients.as<const T>(), m, v, counts);
       }
     });
+    if (updated) updated(at, p.size);
     at += p.size;
   }
 }

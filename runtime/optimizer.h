@@ -1,6 +1,8 @@
 // AdamW (and Adam with L2) over a shard of the flat space: moments, step count and the host's constants of a step.
 #pragma once
 
+#include <functional>
+
 #include "kernels/optimizer.h"
 #include "runtime/any_vec.h"
 #include "runtime/launcher.h"
@@ -20,14 +22,16 @@ struct OptimizerSpaces {
 class Optimizer {
  public:
   // pieces: the shard's, in order (Partition::pieces). sub_group: elements that one launch covers at most; 0: any
-  // number.
+  // number. space: whose memory holds the moments.
   Optimizer(Device& device, const OptimizerPlan& plan, std::vector<ParameterPiece> pieces, Index sub_group,
-            MemoryTag tag);
+            MemoryTag tag, Space space = Space::device);
 
   // Zeroes the moments.
   void reset(Launcher& launch);
+  // Elements [at, at + n) of the shard are updated when what is enqueued now is done.
+  using Updated = std::function<void(Index at, Index n)>;
   // Applies one step to the shard. grad_factor: one over the loss scale, times the clip coefficient.
-  void step(Launcher& launch, const OptimizerSpaces& spaces, float grad_factor, double lr);
+  void step(Launcher& launch, const OptimizerSpaces& spaces, float grad_factor, double lr, const Updated& updated = {});
 
   std::int64_t steps() const { return steps_; }  // Adam's t
   VecView<float> first_moments() const { return {m_.get(), 0, size_}; }
@@ -44,6 +48,7 @@ class Optimizer {
   Device& device_;
   const OptimizerPlan& plan_;
   std::vector<ParameterPiece> pieces_;
+  Space space_;
   Index size_ = 0;
   BufferPtr m_, v_;
   BufferPtr stagnation_;

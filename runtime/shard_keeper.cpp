@@ -6,6 +6,7 @@
 #include <array>
 
 #include "kernels/check.h"
+#include "runtime/edge.h"
 #include "runtime/typed_ops.h"
 
 namespace seeksim::runtime {
@@ -21,18 +22,17 @@ ShardInfo common(ShardInfo a, ShardInfo b) {
   return {begin, std::max<Index>(end - begin, 0)};
 }
 
-// What moves when a shard changes hands.
-using Values = std::array<AnyVec, 3>;
-
-Values values_of(const ShardState& state, ShardInfo range) {
+// What moves when a shard changes hands: three kinds of what is trained, or what is frozen.
+std::vector<AnyVec> values_of(const ShardState& state, ShardInfo range, bool frozen) {
+  if (frozen) return {state.frozen.part(range.offset - state.frozen_shard.offset, range.size)};
   const Index at = range.offset - state.shard.offset;
-  return {state.weights().part(at, range.size), state.optimizer->first_moments().part(at, range.size),
-          state.optimizer->second_moments().part(at, range.size)};
+  return {state.weights().part(at, range.size), AnyVec(state.optimizer->first_moments()).part(at, range.size),
+          AnyVec(state.optimizer->second_moments()).part(at, range.size)};
 }
 
-AnyVec frozen_of(const ShardState& state, ShardInfo range) {
-  return state.frozen.part(range.offset - state.frozen_shard.offset, range.size);
-}
+// Elements that pass through the device at a time on their way between the host and other ranks.
+constexpr Index kWindowElements = Index(1) << 20;
+constexpr Index kWindowsLeast = 16;  // a small model does not pass all at once
 
 }  // namespace
 
@@ -40,7 +40,8 @@ ShardKeeper::ShardKeeper(Rank& rank, const TrainPlan& plan, const Gpt2Parameters
     : rank_(rank),
       plan_(plan),
       parameters_(parameters),
-      copies_(plan.recovery.policy == RecoveryPolicy::rebuild_and_redo && plan.recovery.peer_copies) {}
+      copies_(plan.recovery.policy == RecoveryPolicy::rebuild_and_redo && plan.recovery.peer_copies),
+      home_(plan.layout.offload.optimizer.space()) {}
 
 void ShardKeeper::within(AnyVec parameters, AnyVec gradients) {
   flat_parameters_ = parameters;
@@ -53,8 +54,10 @@ int ShardKeeper::position_in(const std::vector<int>& members) const {
   return int(self - members.begin());
 }
 
-AnyVec ShardKeeper::own_space(ShardState& state, Index n, ElementType type, const char* name, MemoryTag tag) {
-  state.buffers.push_back(rank_.device.allocate(std::size_t(std::max<Index>(n, 1)) * size_of(type), tag, name));
+AnyVec ShardKeeper::own_space(ShardState& state, Index n, ElementType type, const char* name, MemoryTag tag,
+                              Space space) {
+  const std::size_t bytes = std::size_t(std::max<Index>(n, 1)) * size_of(type);
+  state.buffers.push_back(rank_.device.allocate_in(space, bytes, tag, name));
   return {state.buffers.back().get(), 0, n, type};
 }
 
@@ -64,45 +67,57 @@ ShardState ShardKeeper::make(int member, const Partition& partition, bool copy) 
   ShardState state;
   state.shard = shard;
   state.frozen_shard = frozen;
-  auto place = [&](AnyVec flat, ElementType type, const char* name, MemoryTag tag) {
-    if (flat.buffer != nullptr && !copy) return flat.part(shard.offset, shard.size);
-    return own_space(state, shard.size, type, name, copy ? MemoryTag::peer_copies : tag);
-  };
-  state.parameters = place(flat_parameters_, precision.compute, "parameter shard", MemoryTag::parameters);
-  state.gradients = place(flat_gradients_, precision.gradients, "gradient shard", MemoryTag::gradients);
-  place_masters(state, copy);
+  const auto tag = [copy](MemoryTag of_own) { return copy ? MemoryTag::peer_copies : of_own; };
+  place_parameters(state, copy);
+  if (flat_gradients_.buffer != nullptr && !copy && !offloaded())
+    state.gradients = flat_gradients_.part(shard.offset, shard.size);
+  else
+    state.gradients =
+        own_space(state, shard.size, precision.gradients, "gradient shard", tag(MemoryTag::gradients), home_);
+  if (precision.gradients == ElementType::f32)
+    state.sums = state.gradients.as<float>();
+  else if (!copy)  // a copy is sent gradients as they are held
+    state.sums =
+        own_space(state, shard.size, ElementType::f32, "reduced gradients in fp32", MemoryTag::partial_sums, home_)
+            .as<float>();
   state.frozen.type = precision.compute;  // also where this member has none
   if (!shards_parameters())               // everybody has them all, and so nobody needs a copy
     state.frozen = flat_parameters_.part(frozen.offset, frozen.size);
   else if (frozen.size > 0)
-    state.frozen = own_space(state, frozen.size, precision.compute, "frozen shard",
-                             copy ? MemoryTag::peer_copies : MemoryTag::parameters);
+    state.frozen =
+        own_space(state, frozen.size, precision.compute, "frozen shard", tag(MemoryTag::parameters), Space::device);
   const ZeroPlan& zero = plan_.layout.zero;
   state.optimizer.emplace(rank_.device, plan_.definition.optimizer, partition.pieces(shard),
-                          zero.stage == 3 ? zero.sub_group_elements : 0,
-                          copy ? MemoryTag::peer_copies : MemoryTag::optimizer);
+                          zero.stage == 3 ? zero.sub_group_elements : 0, tag(MemoryTag::optimizer), home_);
   if (plan_.bug.is(Bug::full_optimizer_state) && !copy) {
     const Index others = parameters_.trainable_size() - shard.size;
-    state.buffers.push_back(rank_.device.allocate(std::size_t(std::max<Index>(others, 1)) * 2 * sizeof(float),
-                                                  MemoryTag::optimizer, "moments of others"));
+    own_space(state, 2 * std::max<Index>(others, 1), ElementType::f32, "moments of others", MemoryTag::optimizer,
+              home_);
   }
   return state;
 }
 
-// What is fp32 beside 16-bit parameters and gradients.
-void ShardKeeper::place_masters(ShardState& state, bool copy) {
+// The parameters to compute with, and the fp32 masters beside them. On the host they are apart from those on the device
+// in fp32 too: there they define the shard, and the device has a copy.
+void ShardKeeper::place_parameters(ShardState& state, bool copy) {
   const PrecisionPlan& precision = plan_.definition.precision;
-  auto floats = [&](const char* name, MemoryTag tag) {
-    return own_space(state, state.shard.size, ElementType::f32, name, copy ? MemoryTag::peer_copies : tag).as<float>();
-  };
-  if (precision.compute == ElementType::f32)
-    state.masters = state.parameters.as<float>();
-  else if (precision.master_weights)
-    state.masters = floats("fp32 masters", MemoryTag::optimizer);
-  if (precision.gradients == ElementType::f32)
-    state.sums = state.gradients.as<float>();
-  else if (!copy)  // a copy is sent gradients as they are held
-    state.sums = floats("reduced gradients in fp32", MemoryTag::partial_sums);
+  const Index n = state.shard.size;
+  const MemoryTag of_parameters = copy ? MemoryTag::peer_copies : MemoryTag::parameters;
+  const MemoryTag of_optimizer = copy ? MemoryTag::peer_copies : MemoryTag::optimizer;
+  if (!copy) {
+    state.on_device = shards_parameters()
+                          ? own_space(state, n, precision.compute, "parameter shard", of_parameters, Space::device)
+                          : flat_parameters_.part(state.shard.offset, n);
+  }
+  const bool wide = precision.compute == ElementType::f32, masters = !wide && precision.master_weights;
+  if (masters) state.masters = own_space(state, n, ElementType::f32, "fp32 masters", of_optimizer, home_).as<float>();
+  if (offloaded() || copy) {
+    const MemoryTag tag = wide && offloaded() ? of_optimizer : of_parameters;
+    state.parameters = own_space(state, n, precision.compute, "parameter shard", tag, home_);
+  } else {
+    state.parameters = state.on_device;
+  }
+  if (wide) state.masters = state.parameters.as<float>();
 }
 
 void ShardKeeper::make_layout(const std::vector<int>& members) {
@@ -123,6 +138,7 @@ void ShardKeeper::adopt() {
   own_ = std::move(next_.own);
   copy_ = std::move(next_.copy);
   next_ = {};
+  passage_.reset();  // what a step needs of it is less
 }
 
 void ShardKeeper::lay_out(Launcher& launch, const std::vector<int>& members, const Initialise& initialise) {
@@ -130,25 +146,38 @@ void ShardKeeper::lay_out(Launcher& launch, const std::vector<int>& members, con
   copy_.reset();
   make_layout(members);
   adopt();
-  auto fill = [&](ShardState& state, bool within_flat) {
-    if (!within_flat) initialise(partition_->pieces(state.shard), state.parameters);
-    const bool more = state.masters.buffer != nullptr && state.masters.buffer != state.parameters.buffer;
-    if (more) initialise(partition_->pieces(state.shard), state.masters);
-    if (shards_parameters() && state.frozen_shard.size > 0)
-      initialise(partition_->pieces(state.frozen_shard), state.frozen);
-  };
-  fill(*own_, !shards_parameters());
-  own_->optimizer->reset(launch);
-  if (!copy_) return;
-  fill(*copy_, false);
-  copy_->optimizer->reset(launch);
+  for (ShardState* state : {own_.get(), copy_.get()}) {
+    if (state == nullptr) continue;
+    // What is flat is there already.
+    const std::vector<ParameterPiece> pieces = partition_->pieces(state->shard);
+    const bool is_flat = !shards_parameters() && state == own_.get();
+    if (!is_flat) initialise(pieces, state == own_.get() ? state->on_device : state->parameters);
+    const AnyVec weights = state->weights();
+    const bool more = weights.buffer != (state == own_.get() ? state->on_device : state->parameters).buffer;
+    if (more) initialise(pieces, weights);
+    if (shards_parameters() && state->frozen_shard.size > 0)
+      initialise(partition_->pieces(state->frozen_shard), state->frozen);
+    state->optimizer->reset(launch);
+  }
 }
 
-void ShardKeeper::round_parameters(Launcher& launch) {
+// What is on the device now is older than what came.
+void ShardKeeper::renew_parameters(Launcher& launch) {
   for (ShardState* state : {own_.get(), copy_.get()}) {
     if (state == nullptr || state->masters.buffer == nullptr || state->shard.size == 0) continue;
     round_values(launch, "parameters", SEEKSIM_SITE, state->masters, state->parameters);
   }
+  if (offloaded()) to_device(launch, 0, own_->shard.size);
+}
+
+// Elements [at, at + n) of the own shard, once all that is in `launch`'s queue is done.
+void ShardKeeper::to_device(Launcher& launch, Index at, Index n) {
+  if (n == 0) return;
+  Launcher copies(rank_.device.copy_queue(), rank_.id, 0, OpKind::copy);
+  copies.at(launch.last().epoch, launch.last().step);
+  copies.phase(Phase::optimizer);
+  after(copies.queue(), launch.queue().record(), Edge::updated_at_home, plan_.bug);
+  copy_values(copies, "parameters", SEEKSIM_SITE, own_->parameters.part(at, n), own_->on_device.part(at, n));
 }
 
 // ---- from one world to the next -------------------------------------------------------------------------------------
@@ -173,71 +202,147 @@ std::string ShardKeeper::lost(const std::vector<int>& survivors) const {
   return {};
 }
 
-// Both ends walk the same list (new owners and copies, old shards, values), so their messages meet in order.
+// A range of one kind of value, from who has it to who shall.
+struct ShardKeeper::Move {
+  ShardInfo range;
+  bool frozen = false;
+  int source = -1, target = -1;  // launch ranks
+  const ShardState* from = nullptr;
+  const ShardState* to = nullptr;
+};
+
+// All members walk the same list (new owners and copies, old shards), so their messages meet in order.
+std::vector<ShardKeeper::Move> ShardKeeper::moves(const Communicator& comm) {
+  std::vector<Move> moves;
+  auto bring = [&](int owner, int target, const ShardState* state) {
+    for (int old = 0; old < int(members_.size()); ++old) {
+      const int source = holder(old, comm.members());
+      if (source != rank_.id && target != rank_.id) continue;
+      const ShardState* const held = members_[old] == source ? own_.get() : copy_.get();
+      const ShardInfo range = common(next_.partition->shard(owner), partition_->shard(old));
+      const ShardInfo frozen = common(next_.partition->frozen(owner), partition_->frozen(old));
+      if (range.size > 0) moves.push_back({range, false, source, target, held, state});
+      if (frozen.size > 0 && shards_parameters()) moves.push_back({frozen, true, source, target, held, state});
+    }
+  };
+  for (int owner = 0; owner < comm.size(); ++owner) {
+    bring(owner, comm.members()[owner], next_.own.get());
+    if (copies_ && comm.size() > 1) bring(owner, comm.members()[keeper_of(owner, comm.size())], next_.copy.get());
+  }
+  return moves;
+}
+
 Op ShardKeeper::redistribute(Communicator& comm) {
   make_layout(comm.members());
   next_.own->optimizer->continue_from(*own_->optimizer);
   if (next_.copy) next_.copy->optimizer->continue_from(*own_->optimizer);
-  Queue& queue = rank_.device.communication_queue();
-  Launcher launch(queue, rank_.id);
-  launch.at(comm.epoch(), -1);
-  launch.phase(Phase::recovery);
-  pieces_.clear();
-  const int n = comm.size();
-  auto move = [&](int source, AnyVec x, int target, AnyVec y) {
-    if (source == target)
-      copy_values(launch, "shards", SEEKSIM_SITE, x, y);
-    else if (source == rank_.id)
-      pieces_.push_back({target, true, x.buffer, x.range(false).lo, x.range(false).hi});
-    else
-      pieces_.push_back({source, false, y.buffer, y.range(true).lo, y.range(true).hi});
-  };
-  auto bring = [&](int owner, int target, const std::unique_ptr<ShardState>& state) {
-    for (int old = 0; old < int(members_.size()); ++old) {
-      const ShardInfo range = common(next_.partition->shard(owner), partition_->shard(old));
-      const ShardInfo frozen = common(next_.partition->frozen(owner), partition_->frozen(old));
-      const int source = holder(old, comm.members());
-      if (source != rank_.id && target != rank_.id) continue;
-      const ShardState* const held = members_[old] == source ? own_.get() : copy_.get();
-      if (range.size > 0) {
-        const Values from = source == rank_.id ? values_of(*held, range) : Values{};
-        const Values to = target == rank_.id ? values_of(*state, range) : Values{};
-        for (std::size_t i = 0; i < 3; ++i) move(source, from[i], target, to[i]);
-      }
-      if (frozen.size > 0 && shards_parameters()) {
-        move(source, source == rank_.id ? frozen_of(*held, frozen) : AnyVec{}, target,
-             target == rank_.id ? frozen_of(*state, frozen) : AnyVec{});
-      }
-    }
-  };
-  for (int owner = 0; owner < n; ++owner) {
-    bring(owner, comm.members()[owner], next_.own);
-    if (copies_ && n > 1) bring(owner, comm.members()[keeper_of(owner, n)], next_.copy);
-  }
   Op op;
   op.kind = OpKind::redistribute;
   op.phase = Phase::recovery;
   op.tensor = "shards";
   op.site = SEEKSIM_SITE;
-  return comm.exchange(queue, op, pieces_);
+  const std::vector<Move> all = moves(comm);
+  const Index window = offloaded() ? window_elements() : std::max<Index>(parameters_.size(), 1);
+  // A window goes to an owner and to who keeps its copy, and as much may come: three kinds of fp32 values each.
+  if (offloaded()) open_passage(3 * 4 * window);
+  for (Index lo = 0; lo < parameters_.size(); lo += window) carry(comm, all, {lo, window}, op);
+  return op;
+}
+
+// What of the moves is in the window: one exchange. What is on the host passes through the device, in order on one
+// queue, so that the passage is free again for the next window.
+void ShardKeeper::carry(Communicator& comm, std::span<const Move> moves, ShardInfo window, Op& op) {
+  Queue& queue = rank_.device.communication_queue();
+  Launcher launch(queue, rank_.id);
+  launch.at(comm.epoch(), -1);
+  launch.phase(Phase::recovery);
+  pieces_.clear();
+  passage_taken_ = 0;
+  std::vector<std::pair<AnyVec, AnyVec>> arriving;
+  for (const Move& move : moves) {
+    const ShardInfo range = common(move.range, window);
+    if (range.size == 0) continue;
+    const bool sends = move.source == rank_.id, gets = move.target == rank_.id;
+    const std::vector<AnyVec> from = sends ? values_of(*move.from, range, move.frozen) : std::vector<AnyVec>();
+    const std::vector<AnyVec> to = gets ? values_of(*move.to, range, move.frozen) : std::vector<AnyVec>();
+    for (std::size_t i = 0; i < std::max(from.size(), to.size()); ++i) {
+      if (sends && gets) {
+        copy_values(launch, "shards", SEEKSIM_SITE, from[i], to[i]);
+        continue;
+      }
+      const AnyVec here = sends ? from[i] : to[i];
+      const bool on_device = here.buffer->space == Space::device;
+      const AnyVec there = on_device ? here : passage(here.n, here.type);
+      if (sends && !on_device) copy_values(launch, "shards", SEEKSIM_SITE, here, there);
+      if (gets && !on_device) arriving.emplace_back(there, here);
+      const Range range_there = there.range(gets);
+      pieces_.push_back({sends ? move.target : move.source, sends, there.buffer, range_there.lo, range_there.hi});
+    }
+  }
+  op = comm.exchange(queue, op, pieces_);
+  for (const auto& [there, here] : arriving) copy_values(launch, "shards", SEEKSIM_SITE, there, here);
+}
+
+// The same on all members.
+Index ShardKeeper::window_elements() const {
+  return std::min(kWindowElements, std::max(parameters_.size() / kWindowsLeast, kernels::kBlock));
+}
+
+void ShardKeeper::open_passage(Index floats) {
+  const std::size_t bytes = std::size_t(floats) * sizeof(float);
+  if (passage_ && passage_->bytes >= bytes) return;
+  passage_.reset();
+  passage_ = rank_.device.allocate(bytes, MemoryTag::staging, "passage between hosts");
+}
+
+// Memory of the device for n elements, until the next window.
+AnyVec ShardKeeper::passage(Index n, ElementType type) {
+  const std::size_t at = passage_taken_;
+  passage_taken_ += (std::size_t(n) * size_of(type) + 3) / 4 * 4;
+  SEEKSIM_CHECK(passage_taken_ <= passage_->bytes, "%zu bytes pass through %zu", passage_taken_, passage_->bytes);
+  return {passage_.get(), Index(at / size_of(type)), n, type};
 }
 
 // ---- in every step
 // ---------------------------------------------------------------------------------------------------
 
-Op ShardKeeper::send_gradients(Communicator& comm, Queue& queue, std::int64_t step) {
+Op ShardKeeper::send_gradients(Communicator& comm, std::int64_t step) {
   const int n = comm.size(), me = comm.position();
-  pieces_.clear();
-  const Range out = own_->gradients.range(false), in = copy_->gradients.range(true);
-  if (out.lo < out.hi) pieces_.push_back({comm.members()[keeper_of(me, n)], true, out.buffer, out.lo, out.hi});
-  if (in.lo < in.hi) pieces_.push_back({comm.members()[kept_by(me, n)], false, in.buffer, in.lo, in.hi});
+  Queue& queue = rank_.device.communication_queue();
+  Launcher launch(queue, rank_.id);
+  launch.at(comm.epoch(), step);
+  launch.phase(Phase::grad_reduce);
+  if (offloaded()) after(queue, rank_.device.host_queue().record(), Edge::gradients_held, plan_.bug);
+  Index largest = 1;
+  for (int member = 0; member < n; ++member) largest = std::max(largest, partition_->shard(member).size);
+  const Index window = offloaded() ? window_elements() : largest;
+  if (offloaded()) open_passage(2 * window);
   Op op;
   op.kind = OpKind::peer_copy;
   op.phase = Phase::grad_reduce;
   op.step = step;
   op.tensor = "gradients";
   op.site = SEEKSIM_SITE;
-  return comm.exchange(queue, op, pieces_);
+  for (Index lo = 0; lo < largest; lo += window) {
+    pieces_.clear();
+    passage_taken_ = 0;
+    const auto part = [&](const ShardState& state) {
+      const ShardInfo in = common({lo, window}, {0, state.shard.size});
+      return state.gradients.part(std::min(lo, state.shard.size), in.size);
+    };
+    const AnyVec own = part(*own_), copy = part(*copy_);
+    const AnyVec out = offloaded() ? passage(own.n, own.type) : own;
+    const AnyVec in = offloaded() ? passage(copy.n, copy.type) : copy;
+    copy_values(launch, "gradients", SEEKSIM_SITE, own, out);
+    const auto piece = [&](int member, bool send, Range r) {
+      if (r.lo < r.hi) pieces_.push_back({comm.members()[member], send, r.buffer, r.lo, r.hi});
+    };
+    piece(keeper_of(me, n), true, out.range(false));
+    piece(kept_by(me, n), false, in.range(true));
+    op = comm.exchange(queue, op, pieces_);
+    copy_values(launch, "gradients", SEEKSIM_SITE, in, copy);
+  }
+  return op;
 }
 
 void ShardKeeper::hold_gradients(Launcher& launch) {
@@ -251,9 +356,12 @@ void ShardKeeper::clear_gradients(Launcher& launch) {
 }
 
 void ShardKeeper::step(Launcher& launch, float grad_factor, double lr) {
+  const Optimizer::Updated send_on = [&](Index at, Index n) { to_device(launch, at, n); };
   for (ShardState* state : {own_.get(), copy_.get()}) {
-    if (state != nullptr)
-      state->optimizer->step(launch, {state->masters, state->parameters, state->gradients}, grad_factor, lr);
+    if (state == nullptr) continue;
+    const bool sends = offloaded() && state == own_.get();
+    state->optimizer->step(launch, {state->masters, state->parameters, state->gradients}, grad_factor, lr,
+                           sends ? send_on : Optimizer::Updated());
   }
 }
 

@@ -16,11 +16,13 @@
 
 namespace seeksim::runtime {
 
-// One shard's state on one rank. Views are the shard's; buffers may be elsewhere.
+// One shard's state on one rank. Views are the shard's; buffers may be elsewhere. Where the optimizer is offloaded all
+// but `on_device` and `frozen` is memory of the host.
 struct ShardState {
   ShardInfo shard;
   VecView<float> masters;  // fp32, what the optimizer updates; in fp32 the parameters; none where there are no masters
-  AnyVec parameters;       // to compute with
+  AnyVec parameters;       // what the optimizer writes for computing
+  AnyVec on_device;        // what is computed with: the same, or a copy of it; none of another rank's shard
   VecView<float> sums;     // reduced gradients in fp32; the gradients themselves where those are fp32
   AnyVec gradients;        // reduced, in the type in which they are held
   ShardInfo frozen_shard;
@@ -34,7 +36,7 @@ struct ShardState {
 
 class ShardKeeper {
  public:
-  // Fills a shard's parameters with their initial values.
+  // Fills a shard's parameters, wherever they are, with their initial values.
   using Initialise = std::function<void(const std::vector<ParameterPiece>&, AnyVec)>;
 
   ShardKeeper(Rank& rank, const TrainPlan& plan, const Gpt2Parameters& parameters);
@@ -53,8 +55,8 @@ class ShardKeeper {
   // queue; nothing of the old layout is touched until adopt().
   Op redistribute(Communicator& comm);
   void adopt();
-  // After adopt(): parameters to compute with, from the masters that came.
-  void round_parameters(Launcher& launch);
+  // After adopt(): parameters to compute with, from the masters that came. launch: of the optimizer's queue.
+  void renew_parameters(Launcher& launch);
 
   const Partition& partition() const { return *partition_; }
   ShardState& own() { return *own_; }
@@ -63,13 +65,15 @@ class ShardKeeper {
   int copy_of() const { return kept_by(position_in(members_), int(members_.size())); }  // position
   const std::vector<int>& members() const { return members_; }
   bool keeps_copies() const { return copies_ && members_.size() > 1; }
-  // Sends the reduced gradients of the own shard to its copy. Enqueued.
-  Op send_gradients(Communicator& comm, Queue& queue, std::int64_t step);
+  bool offloaded() const { return home_ != Space::device; }
+  // Sends the reduced gradients of the own shard to its copy. Enqueued on the communication queue.
+  Op send_gradients(Communicator& comm, std::int64_t step);
   // From the fp32 sums to gradients as they are held: rounded once, at the root. Enqueued.
   void hold_gradients(Launcher& launch);
   // Zeroes the gradients of both.
   void clear_gradients(Launcher& launch);
-  // One step of the optimizer on the own shard and on the copy.
+  // One step of the optimizer on the own shard and on the copy. launch: of the host's processor where it is offloaded;
+  // what it updated is then on its way to the device.
   void step(Launcher& launch, float grad_factor, double lr);
 
  private:
@@ -88,14 +92,23 @@ class ShardKeeper {
 
   ShardState make(int member, const Partition& partition, bool copy);
   bool shards_parameters() const { return flat_parameters_.buffer == nullptr; }
-  AnyVec own_space(ShardState& state, Index n, ElementType type, const char* name, MemoryTag tag);
+  AnyVec own_space(ShardState& state, Index n, ElementType type, const char* name, MemoryTag tag, Space space);
+  void place_parameters(ShardState& state, bool copy);
   void place_masters(ShardState& state, bool copy);
   void make_layout(const std::vector<int>& members);
+  struct Move;
+  std::vector<Move> moves(const Communicator& comm);
+  void carry(Communicator& comm, std::span<const Move> moves, ShardInfo window, Op& op);
+  void open_passage(Index floats);
+  AnyVec passage(Index n, ElementType type);
+  Index window_elements() const;
+  void to_device(Launcher& launch, Index at, Index n);
 
   Rank& rank_;
   const TrainPlan& plan_;
   const Gpt2Parameters& parameters_;
   bool copies_;
+  Space home_;  // of the optimizer's state and the gradients
   AnyVec flat_parameters_, flat_gradients_;
 
   std::vector<int> members_;
@@ -103,6 +116,8 @@ class ShardKeeper {
   std::unique_ptr<ShardState> own_, copy_;
   Layout next_;
   std::vector<Piece> pieces_;
+  BufferPtr passage_;              // on the device: what goes between the host and other ranks passes through it
+  std::size_t passage_taken_ = 0;  // bytes
 };
 
 }  // namespace seeksim::runtime

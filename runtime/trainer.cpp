@@ -26,7 +26,7 @@ constexpr std::size_t kPoisonWord = 3;
 }  // namespace
 
 void Trainer::train_step() {
-  compute_.at(comm_->epoch(), step_);
+  stand_at(comm_->epoch(), step_);
   hand_out_gradients_ = observer_.wants_gradients(rank_.id, step_);
   if (tree_) tree_->begin(plan_.definition.global_batch);
   if (reducer_) reducer_->begin_step(step_, keeper_->own().sums, scale_.at_root * average().after);
@@ -260,7 +260,7 @@ double Trainer::rate() const {
 
 // Returns the norm to report.
 float Trainer::apply(const StepResult& result, double lr) {
-  compute_.phase(Phase::optimizer);
+  at_home().phase(Phase::optimizer);
   const Definition& d = plan_.definition;
   const UnscaledGradient gradient{result.grad_norm, scaler_.scale(), scaler_.scale_after(false)};
   const GradientFactor factor = gradient_factor(d.quirks, gradient, d.gradient_clipping);
@@ -270,7 +270,7 @@ float Trainer::apply(const StepResult& result, double lr) {
 
 void Trainer::update(float grad_factor, double lr) {
   if (keeper_) {
-    keeper_->step(compute_, grad_factor, lr);
+    keeper_->step(at_home(), grad_factor, lr);
   } else {
     const Index n = parameters_.trainable_size();
     const AnyVec weights = flat_weights().part(0, n), parameters = flat_parameters().part(0, n);

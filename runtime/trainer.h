@@ -148,6 +148,11 @@ class Trainer {
     return values.get();
   }
   bool sharded(Place place) const { return place == Place::sharded; }
+  // Who works on reduced gradients and on the optimizer's state: the device, or where they are offloaded the host.
+  bool offloads() const { return plan_.layout.offload.optimizer.home != Home::device; }
+  Launcher& at_home() { return offloads() ? host_ : compute_; }
+  void stand_at(std::uint32_t epoch, std::int64_t step);
+  void bring_norms(const ShardInfo& share);
 
   Rank& rank_;
   const TrainPlan& plan_;
@@ -159,6 +164,7 @@ class Trainer {
   SkipState skips_;
   DataSource data_;
   Launcher compute_;
+  Launcher host_;  // kernels of the host's processor
 
   // Made by prepare().
   BufferPtr weights_;      // parameters to compute with; none where they are sharded
@@ -166,6 +172,7 @@ class Trainer {
   BufferPtr sums_;         // reduced in fp32: gradients, head's share, loss (Gpt2Parameters); none where sharded
   BufferPtr gradients_;    // of what is trained, in 16 bits; none where they are held as summed, or sharded
   BufferPtr norm_blocks_;  // norm^2 of blocks: of one slab, or (optimizer sharded) of all, then the loss
+  BufferPtr home_norms_;   // norm^2 of the blocks of this rank's shard, then the loss, where the host measures them
   BufferPtr norms_;        // norm^2 of each parameter, then of all
   BufferPtr nonfinite_;    // a count
   std::unique_ptr<Model> model_;

@@ -46,12 +46,12 @@ void Trainer::reduce_to_owners() {
     reducer_->end_reduction();
   }
   const Index blocks = keeper_->partition().norm_blocks();
-  reducer_->finish(vec<float>(*norm_blocks_, blocks, 1));
-  keeper_->hold_gradients(reducer_->launcher());
+  reducer_->finish(vec<float>(offloads() ? *home_norms_ : *norm_blocks_, blocks, 1));
+  keeper_->hold_gradients(reducer_->at_home());
   host_after(*comm_, queue.record(), reducer_->last_op(), Edge::shard_reduced, plan_.bug);
   // The copy of this shard's state must be able to take this step before anybody knows that it is committed. That it is
   // there shows when the norms are, which come after it on the same queue.
-  if (keeper_->keeps_copies()) keeper_->send_gradients(*comm_, queue, step_);
+  if (keeper_->keeps_copies()) keeper_->send_gradients(*comm_, step_);
 }
 
 // The buckets in the order in which this rank reduces them: as they are, unless a bug is planted.
@@ -149,6 +149,7 @@ float norm2_of_parameter(Lane lane, Vec<const G> x, Index slab, Vec<float> block
 // The count of non-finite values, and norm^2 by the tree: blocks inside slabs, slabs, parameters in their order.
 void Trainer::measure_gradients() {
   compute_.phase(Phase::grad_reduce);
+  at_home().phase(Phase::grad_reduce);
   if (keeper_) return measure_shard();
   const Index count = Index(parameters_.trainable().size());
   const AnyVec gradients = flat_gradients();
@@ -176,18 +177,20 @@ void Trainer::measure_gradients() {
 void Trainer::measure_shard() {
   const Partition& partition = keeper_->partition();
   const ShardState& own = keeper_->own();
-  count_nonfinite(compute_, own.gradients, vec<std::int64_t>(*nonfinite_));
+  Launcher& launch = at_home();
+  Buffer& squares = offloads() ? *home_norms_ : *norm_blocks_;
+  count_nonfinite(launch, own.gradients, vec<std::int64_t>(*nonfinite_));
   Index at = 0, block = partition.norm_blocks_before(own.shard.offset);
   for (const ParameterPiece& piece : partition.pieces(own.shard)) {
     const Index end = partition.norm_blocks_before(piece.offset() + piece.size);
     with_float_type(own.gradients.type, [&](auto like) {
       using G = decltype(like);
-      compute_(
+      launch(
           piece.parameter->name, SEEKSIM_SITE, memory_cost(piece.size, 2),
           [slab = piece.parameter->slab, first = piece.first](Lane lane, Vec<const G> x, Vec<float> norms) {
             norm2_of_blocks<G>(lane, x, first, slab, norms);
           },
-          own.gradients.part(at, piece.size).as<const G>(), vec<float>(*norm_blocks_, block, end - block));
+          own.gradients.part(at, piece.size).as<const G>(), vec<float>(squares, block, end - block));
     });
     at += piece.size;
     block = end;
@@ -205,10 +208,22 @@ void Trainer::measure_shard() {
   op.tensor = "norms";
   op.site = SEEKSIM_SITE;
   Queue& queue = rank_.device.communication_queue();
-  after(queue, compute_.queue().record(), Edge::norms_measured, plan_.bug);
+  if (offloads()) bring_norms(shares[std::size_t(comm_->position())]);
+  Queue& measured = offloads() ? rank_.device.copy_queue() : compute_.queue();
+  after(queue, measured.record(), Edge::norms_measured, plan_.bug);
   op = comm_->all_gather(queue, op, vec<float>(*norm_blocks_, 0, partition.norm_blocks() + 1), shares);
   host_after(*comm_, queue.record(), op, Edge::norms_gathered, plan_.bug);
   fold_norms();
+}
+
+// From the host to where they can be sent.
+void Trainer::bring_norms(const ShardInfo& share) {
+  Launcher copies(rank_.device.copy_queue(), rank_.id, 0, OpKind::copy);
+  copies.at(comm_->epoch(), step_);
+  copies.phase(Phase::grad_reduce);
+  after(copies.queue(), host_.queue().record(), Edge::norms_at_home, plan_.bug);
+  copy_values(copies, "norms", SEEKSIM_SITE, vec<float>(*home_norms_, share.offset, share.size),
+              vec<float>(*norm_blocks_, share.offset, share.size));
 }
 
 void Trainer::fold_norms() {

@@ -22,14 +22,21 @@ Trainer::Trainer(Rank& rank, const TrainPlan& plan, Observer& observer)
       scale_(Index(plan.definition.global_batch) * plan.definition.model.context),
       scaler_(scaler_plan(plan.definition.quirks, plan.definition.scaler)),
       data_(data_source(plan.definition)),
-      compute_(rank.device.compute_queue(), rank.id) {}
+      compute_(rank.device.compute_queue(), rank.id),
+      host_(rank.device.host_queue(), rank.id, 0, OpKind::host_compute) {}
+
+// All that is launched from here on, wherever.
+void Trainer::stand_at(std::uint32_t epoch, std::int64_t step) {
+  compute_.at(epoch, step);
+  host_.at(epoch, step);
+}
 
 void Trainer::prepare() {
   if (model_) return;
   // First all memory, then given weights, then the first launch: when memory is short or the weights are bad, nothing
   // may be pending that refers to the buffers.
   allocate();
-  compute_.at(0, -1);
+  stand_at(0, -1);
   compute_.phase(Phase::init);
   initial_weights();
   if (!optimizer_) return;
@@ -60,7 +67,8 @@ void Trainer::allocate() {
     masters_ = floats(parameters_.trainable_size(), MemoryTag::optimizer, "fp32 masters");
   }
   const bool rounded = is_16_bit(precision.gradients);
-  if (!sharded(placement_.gradients)) {
+  const Space home = plan_.layout.offload.optimizer.space();
+  if (!sharded(placement_.gradients) && !offloads()) {
     if (rounded) {
       gradients_ = elements(parameters_.trainable_size(), precision.gradients, MemoryTag::gradients, "gradients");
     }
@@ -72,7 +80,10 @@ void Trainer::allocate() {
   }
   norm_blocks_ = floats(norm_blocks, MemoryTag::scratch, "norm blocks");
   norms_ = floats(Index(parameters_.trainable().size()) + 1, MemoryTag::scratch, "norms");
-  nonfinite_ = device.allocate(sizeof(std::int64_t), MemoryTag::scratch, "non-finite count");
+  nonfinite_ = device.allocate_in(home, sizeof(std::int64_t), MemoryTag::scratch, "non-finite count");
+  if (offloads()) {
+    home_norms_ = device.allocate_in(home, std::size_t(norm_blocks) * sizeof(float), MemoryTag::scratch, "norm blocks");
+  }
   const Index samples = std::min(plan_.layout.micro_batch, plan_.definition.global_batch);
   if (!sharded(placement_.gradients)) tree_.emplace(device, parameters_.gradient_size());
   if (sharded(placement_.parameters)) gathered_.emplace(rank_, parameters_, plan_);
@@ -81,7 +92,7 @@ void Trainer::allocate() {
   } else {
     if (tree_ && sums_) tree_->adopt(*sums_);
     keeper_.emplace(rank_, plan_, parameters_);
-    keeper_->within(flat_parameters(), sharded(placement_.gradients) ? AnyVec{} : flat_gradients());
+    keeper_->within(flat_parameters(), sums_ || gradients_ ? flat_gradients() : AnyVec{});
   }
   if (plan_.provenance.on || plan_.provenance.log_step >= 0) {
     provenance_.emplace(device, plan_.provenance);
@@ -128,7 +139,8 @@ template <class T>
 void Trainer::draw_piece(const ParameterPiece& piece, VecView<T> out) {
   const Definition& d = plan_.definition;
   const ParameterInfo& p = *piece.parameter;
-  compute_(
+  Launcher& launch = out.buffer->space == Space::device ? compute_ : host_;
+  launch(
       p.name, SEEKSIM_SITE, memory_cost(piece.size, 20),
       [model = &d.model, seed = d.training_seed, init = p.init, number = std::uint32_t(&p - parameters_.all().data()),
        first = piece.first](Lane lane, Vec<T> values) {
@@ -174,12 +186,13 @@ void Trainer::connect(std::uint32_t epoch, std::vector<int> members) {
 // them; a member that has its shards gives up the old ones only when all have.
 void Trainer::connect_shards() {
   if (keeper_->laid_out_for(comm_->members())) return;
-  compute_.at(comm_->epoch(), step_);
+  stand_at(comm_->epoch(), step_);
   compute_.phase(Phase::init);
+  host_.phase(Phase::init);
   if (step_ == 0) {
     // What is flat was drawn by prepare(); steps before the first one may have changed it in an earlier world.
     if (optimizer_start(plan_.definition.quirks).steps > 0) initial_weights();
-    keeper_->lay_out(compute_, comm_->members(),
+    keeper_->lay_out(at_home(), comm_->members(),
                      [this](const std::vector<ParameterPiece>& pieces, AnyVec out) { draw(pieces, out); });
     start_optimizer();
     host_after_all(rank_.device, Edge::shards_drawn, plan_.bug);
@@ -189,8 +202,8 @@ void Trainer::connect_shards() {
   host_after(*comm_, rank_.device.communication_queue().record(), op, Edge::shards_moved, plan_.bug);
   vote("shards", true);
   keeper_->adopt();
-  if (is_16_bit(compute_type())) {
-    keeper_->round_parameters(compute_);
+  if (is_16_bit(compute_type()) || offloads()) {
+    keeper_->renew_parameters(at_home());
     host_after_all(rank_.device, Edge::shards_drawn, plan_.bug);
   }
 }
@@ -200,7 +213,7 @@ void Trainer::connect_shards() {
 void Trainer::start_optimizer() {
   for (std::int64_t i = 0; i < optimizer_start(plan_.definition.quirks).steps; ++i) {
     if (keeper_)
-      keeper_->clear_gradients(compute_);
+      keeper_->clear_gradients(at_home());
     else
       clear_values(compute_, "gradients", SEEKSIM_SITE, flat_gradients());
     update(1.0f, plan_.definition.optimizer.lr);
@@ -242,9 +255,9 @@ void Trainer::connect_step() {
   }
   if (plan_.recovery.rerun_and_compare) rerun_.emplace(rank_.device, parameters_, Index(blocks));
   if (!keeper_) return;
-  reducer_.emplace(rank_, parameters_, plan_.layout.zero);
+  reducer_.emplace(rank_, parameters_, plan_);
   reducer_->connect(*comm_, keeper_->partition(), cut_);
-  if (gathered_) gathered_->connect(*comm_, keeper_->partition(), keeper_->own().parameters, keeper_->own().frozen);
+  if (gathered_) gathered_->connect(*comm_, keeper_->partition(), keeper_->own().on_device, keeper_->own().frozen);
   if (sharded(placement_.gradients)) buckets_.emplace(rank_.device, plan_, *reducer_, Index(blocks));
 }
 

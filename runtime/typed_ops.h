@@ -11,13 +11,17 @@
 
 namespace seeksim::runtime {
 
-// to = from, bit for bit; nothing where they are the same memory.
+// to = from, bit for bit; nothing where they are the same memory. Between host and device, and from host to host on a
+// queue of the device, a copy over the bus.
 inline void copy_values(Launcher& launch, const char* tensor, const char* site, AnyVec from, AnyVec to) {
-  if (from.buffer == to.buffer && from.offset == to.offset) return;
+  if ((from.buffer == to.buffer && from.offset == to.offset) || to.n == 0) return;
+  const bool on_device = from.buffer->space == Space::device && to.buffer->space == Space::device;
+  const bool inside = on_device || launch.kind() == OpKind::host_compute;
+  const Cost over_bus{0, double(to.bytes())};
   with_float_type(to.type, [&](auto like) {
     using T = decltype(like);
-    launch(
-        tensor, site, memory_cost(2 * to.n, 0),
+    launch.launch(
+        inside ? launch.kind() : OpKind::copy, tensor, site, inside ? memory_cost(2 * to.n, 0) : over_bus,
         [](kernels::Lane lane, kernels::Vec<const T> x, kernels::Vec<T> y) { kernels::copy<T>(lane, x, y); },
         from.as<const T>(), to.as<T>());
   });

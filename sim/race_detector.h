@@ -1,4 +1,4 @@
-// RaceDetector: happens-before on one rank's device memory. Every launch, every operation of a transport and every
+// RaceDetector: happens-before on one rank's memory, the device's and the host's. Every launch, every operation of a transport and every
 // access of the host declares what it reads and writes; queues, events and the host's waits say what comes after what.
 // Two accesses to the same bytes, one of them a write, of which neither comes before the other, are a race, and so is
 // giving memory back while something that was enqueued still uses it.
@@ -49,7 +49,7 @@ class RaceDetector final : public runtime::AccessWatcher {
   std::uint64_t accesses() const { return accesses_; }  // how many were looked at
 
  private:
-  static constexpr std::size_t kQueues = 3;
+  static constexpr std::size_t kQueues = 5;
   static constexpr std::size_t kKept = 16;  // pairs of call sites
   using Clock = std::array<std::uint64_t, kQueues>;
 

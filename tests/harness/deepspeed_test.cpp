@@ -128,12 +128,12 @@ TEST(Scheduler, WrongOnesAreTold) {
 
 TEST(Features, NotThereAreRefusedByName) {
   const std::vector<std::pair<const char*, const char*>> table = {
-      {R"("zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}})",
-       "deepspeed.zero_optimization.offload_optimizer.device: Not in this version"},
+      {R"("zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}})",
+       "deepspeed.zero_optimization.offload_param.device: parameters are offloaded at ZeRO stage 3 only"},
       {R"("zero_optimization": {"stage": 2, "reduce_bucket_size": 0})",
        "deepspeed.zero_optimization.reduce_bucket_size: 0 is out of range"},
       {R"("zero_optimization": {"offload_optimizer": {"device": "cpu"}})",
-       "deepspeed.zero_optimization.offload_optimizer.device: Not in this version"},
+       "deepspeed.zero_optimization.offload_optimizer.device: the optimizer is offloaded by ZeRO, and the stage is 0"},
       {R"("fp16": {"enabled": true, "fp16_master_weights_and_grads": true})",
        "deepspeed.fp16.fp16_master_weights_and_grads: Not in this version"},
       {R"("bf16": {"enabled": true, "bf16_optimizer_states": true})",
@@ -194,7 +194,9 @@ TEST(ZeroKeys, AreRefusedByNameWhereSomethingIsMissing) {
   const std::vector<std::pair<std::string, std::string>> table = {
       {R"("cpu_offload": true)", "zero_optimization.cpu_offload: Not in this version: true"},
       {R"("cpu_offload_params": true)", "zero_optimization.cpu_offload_params: Not in this version"},
-      {R"("offload_optimizer": {"device": "cpu"})", "zero_optimization.offload_optimizer.device: Not in this version"},
+      {R"("offload_optimizer": {"device": "nvme"})", "zero_optimization.offload_optimizer.device: Not in this version"},
+      {R"("offload_optimizer": {"device": "disk"})", "\"disk\" is not one of: none, cpu, nvme"},
+      {R"("offload_optimizer": {"devise": "cpu"})", "Did you mean \"device\"?"},
       {R"("offload_param": {"device": "nvme"})", "zero_optimization.offload_param.device: Not in this version"},
       {R"("zero_hpz_partition_size": 2)", "zero_optimization.zero_hpz_partition_size: Not in this version: 2"},
       {R"("mics_shard_size": 2)", "zero_optimization.mics_shard_size: Not in this version: 2"},

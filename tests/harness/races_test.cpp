@@ -30,6 +30,8 @@ constexpr const char* kZero3 =
 constexpr const char* kSerial3 =
     R"({ "stage": 3, "overlap_comm": false, "stage3_param_persistence_threshold": 0, "stage3_max_reuse_distance": 0 })";
 constexpr const char* kPersistent3 = R"({ "stage": 3, "stage3_param_persistence_threshold": 64 })";
+constexpr const char* kHost =
+    R"({ "stage": 2, "overlap_comm": true, "reduce_bucket_size": 1500, "offload_optimizer": { "device": "cpu" } })";
 constexpr const char* kCrash =
     R"([ { "kind": "rank_crash", "rank": 1, "step": 1, "op": "publish", "mode": "during" } ])";
 constexpr const char* kNeverJoins =
@@ -58,6 +60,13 @@ const Row kRows[] = {
     {Edge::shards_moved, kZero1, kCrash},
     {Edge::shard_handed_out, kZero1},
     {Edge::step_abandoned, kBuckets, kNeverJoins},
+    {Edge::landing_filled, kHost},
+    {Edge::landing_free, kHost},
+    {Edge::gradients_arrived, kHost},
+    {Edge::node_free, kHost},
+    {Edge::gradients_held, kHost},
+    {Edge::norms_at_home, kHost},
+    {Edge::updated_at_home, kHost},
 };
 
 Scenario scenario_of(const Row& row, const std::string& bug) {
@@ -66,7 +75,7 @@ Scenario scenario_of(const Row& row, const std::string& bug) {
   "model": {{ "family": "gpt2", "layers": 2, "width": 16, "heads": 2, "context": 8, "vocab": 64 }},
   "data": {{ "synthetic": true }},
   "world": {{ "nodes": 2, "ranks_per_node": 2, "network": "ib" }},
-  "deepspeed": {{ "train_batch_size": 16, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2,
+  "deepspeed": {{ "train_batch_size": 16, "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4,
                  "zero_optimization": {}, "optimizer": {{ "type": "AdamW", "params": {{ "lr": 1e-3 }} }} }},
   "steps": 3, "faults": {}, "recovery": {}, {} "checks": [] }})",
       row.zero, row.faults, row.recovery, bug.empty() ? "" : fmt::format(R"("bug": "{}",)", bug));

@@ -50,8 +50,10 @@ class InlineDevice final : public Device {
     total_ += bytes;
     return BufferPtr(buffer, BufferDeleter{this});
   }
-  BufferPtr allocate_in(Space, std::size_t bytes, MemoryTag tag, const char* name) override {
-    return allocate(bytes, tag, name);
+  BufferPtr allocate_in(Space space, std::size_t bytes, MemoryTag tag, const char* name) override {
+    BufferPtr buffer = allocate(bytes, tag, name);
+    buffer->space = space;
+    return buffer;
   }
   void release(Buffer* buffer) override {
     total_ -= buffer->bytes;
