@@ -215,6 +215,7 @@ void name_keys_without_effect(const Reader& section, Scenario& scenario) {
   for (const auto& [key, value] : section.value()->items()) {
     const auto& effective = effective_keys();
     if (std::find(effective.begin(), effective.end(), key) != effective.end()) continue;
+    if (offload_key_acts(key, scenario)) continue;
     if (key == "zero_optimization") {
       for (const auto& [name, ignored] : value.items()) {
         if (!acts_at_stage(name, scenario.train.layout.zero.stage) && !offload_key_acts(name, scenario))

@@ -171,13 +171,21 @@ void gradients_and_optimizer(Budget& budget) {
 void offloaded_optimizer(Budget& budget) {
   const Sizes& s = budget.s;
   const double share = s.P / s.N;
-  const bool wide = s.C == kFloat;
+  const runtime::OffloadPlan& offload = s.plan.layout.offload;
+  const bool wide = s.C == kFloat, in_files = offload.optimizer.home == runtime::Home::nvme;
+  const bool parameters = offload.parameters.home != runtime::Home::device;
+  const double trained = in_files ? (parameters ? s.C : 0) : wide ? 0 : s.C;  // of parameters, beside what defines them
+  const double frozen = parameters ? s.C * s.F / s.N : 0;
   budget.tag(MemoryTag::gradients, 0, 0, "0: on the host");
   budget.tag(MemoryTag::optimizer, 0, 0, "0: on the host");
   budget.host(MemoryTag::gradients, s.G * share, 1, "GP/N");
-  budget.host(MemoryTag::optimizer, (s.O + (wide ? kFloat : 0)) * share, 4, "OP/N, in fp32 with masters");
-  budget.host(MemoryTag::parameters, wide ? 0 : s.C * share, 1, "CP/N in 16 bits, on their way to the device");
-  budget.host(MemoryTag::peer_copies, copied_bytes(s), 6, "(C + G + O)P/N where copies are kept");
+  budget.host(MemoryTag::optimizer, in_files ? 0 : (s.O + (wide ? kFloat : 0)) * share, 4,
+              "OP/N, in fp32 with masters; nvme: 0");
+  budget.host(MemoryTag::parameters, trained * share + frozen, 2,
+              "CP/N in 16 bits, on their way to the device; those offloaded, C(P + F)/N");
+  const double copied = in_files ? (s.copies() ? s.G * share : 0) : copied_bytes(s);
+  budget.host(MemoryTag::peer_copies, copied + (s.copies() ? frozen : 0), 6,
+              "(C + G + O)P/N where copies are kept; nvme: GP/N");
 }
 
 }  // namespace
@@ -186,7 +194,9 @@ std::vector<BudgetLine> memory_budget(const Scenario& scenario) {
   const Sizes s(scenario);
   const double N = s.N;
   Budget budget{s};
-  if (s.stage >= 3)
+  if (s.plan.layout.offload.parameters.home != runtime::Home::device)
+    budget.tag(MemoryTag::parameters, s.C * persistent_elements(s), 0, "those that stay gathered");
+  else if (s.stage >= 3)
     budget.tag(MemoryTag::parameters, s.C * ((s.P + s.F) / N + persistent_elements(s)), s.F > 0 ? 2 : 1,
                "C(P + F)/N and those that stay gathered");
   else
@@ -196,7 +206,8 @@ std::vector<BudgetLine> memory_budget(const Scenario& scenario) {
     offloaded_optimizer(budget);
   else
     gradients_and_optimizer(budget);
-  const double frozen = s.copies() && s.stage >= 3 ? s.C * s.F / N : 0;
+  const bool frozen_here = s.stage >= 3 && s.plan.layout.offload.parameters.home == runtime::Home::device;
+  const double frozen = s.copies() && frozen_here ? s.C * s.F / N : 0;
   budget.tag(MemoryTag::peer_copies, (offloaded ? 0 : copied_bytes(s)) + frozen, s.copies() ? 6 : 0,
              "(C + G + O)P/N (and CF/N at stage 3) where copies are kept; offloaded: CF/N");
   const double gathered = s.stage >= 3 ? s.C * gathered_at_most(s) : 0;

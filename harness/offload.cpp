@@ -41,7 +41,16 @@ void read_optimizer(const Reader& section, int stage, Scenario& scenario) {
     section.problem("device", "the optimizer is offloaded by ZeRO, and the stage is 0",
                     "Use stage 1, 2 or 3, or remove offload_optimizer.");
   }
-  if (plan.home == Home::nvme) section.problem("device", "Not in this version: \"nvme\"", "Use \"cpu\".");
+  if (plan.home == Home::nvme && !section.has("nvme_path"))
+    section.problem("device", "\"nvme\" needs nvme_path", "Add it: the folder of the files.");
+  plan.nvme_path = section.text("nvme_path", plan.nvme_path);
+  plan.buffer_count = int(std::clamp<std::int64_t>(section.integer("buffer_count", plan.buffer_count), 1, 1 << 20));
+  plan.pipeline_read = section.flag("pipeline_read", plan.pipeline_read);
+  plan.pipeline_write = section.flag("pipeline_write", plan.pipeline_write);
+  if (plan.home == Home::nvme && (plan.pipeline_read || plan.pipeline_write) && plan.buffer_count < 2) {
+    section.problem("buffer_count", fmt::format("Not enough buffers {} for swapping 2", plan.buffer_count),
+                    "A pipeline needs two buffers at least.");
+  }
   plan.pin_memory = section.flag("pin_memory", plan.pin_memory);
   plan.ratio = section.number("ratio", 1.0);
   if (plan.ratio < 1) section.problem("ratio", "Not in this version: less than 1", "Use 1; it decides no bit.");
@@ -57,8 +66,23 @@ void read_parameters(const Reader& section, int stage, Scenario& scenario) {
     section.problem("device", "parameters are offloaded at ZeRO stage 3 only",
                     "Use stage 3, or remove offload_param (DeepSpeed ignores it below).");
   }
-  section.problem("device", fmt::format("Not in this version: \"{}\"", device_of(plan.home)),
-                  "Remove it; it decides no bit.");
+  plan.pin_memory = section.flag("pin_memory", plan.pin_memory);
+  if (plan.home == Home::nvme)
+    section.problem("device", "Not in this version: \"nvme\"", "Use \"cpu\"; it decides no bit.");
+  if (scenario.train.layout.offload.optimizer.home == Home::device) {
+    section.problem("device", "Not in this version: parameters offloaded while the optimizer stays on the device",
+                    "Offload the optimizer too: \"offload_optimizer\": {\"device\": \"cpu\"}.");
+  }
+  say_idle(section, {"nvme_path", "buffer_count", "buffer_size", "max_in_cpu"}, scenario);
+}
+
+void read_aio(const Reader& section, Scenario& scenario) {
+  runtime::AioPlan& plan = scenario.train.layout.offload.aio;
+  plan = {};
+  if (scenario.train.layout.offload.optimizer.home != Home::nvme) return;
+  plan.block_bytes = std::max<std::int64_t>(section.integer("block_size", plan.block_bytes), 1);
+  plan.queue_depth = int(std::clamp<std::int64_t>(section.integer("queue_depth", plan.queue_depth), 1, 1 << 20));
+  say_idle(section, {"intra_op_parallelism", "thread_count", "single_submit", "overlap_events", "use_gds"}, scenario);
 }
 
 }  // namespace
@@ -68,14 +92,25 @@ void read_offload(const Reader& section, Scenario& scenario) {
   const int stage = scenario.train.layout.zero.stage;
   read_optimizer(zero.child("offload_optimizer"), stage, scenario);
   read_parameters(zero.child("offload_param"), stage, scenario);
+  read_aio(section.child("aio"), scenario);
 }
 
 void write_offload(const Scenario& scenario, Json& section) {
   const runtime::OffloadPlan& plan = scenario.train.layout.offload;
-  if (plan.optimizer.home != Home::device) {
-    const runtime::OffloadOptimizerPlan& o = plan.optimizer;
-    section["zero_optimization"]["offload_optimizer"] = {
-        {"device", device_of(o.home)}, {"pin_memory", o.pin_memory}, {"ratio", o.ratio}};
+  Json& zero = section["zero_optimization"];
+  const runtime::OffloadOptimizerPlan& o = plan.optimizer;
+  if (o.home != Home::device)
+    zero["offload_optimizer"] = {{"device", device_of(o.home)}, {"pin_memory", o.pin_memory}, {"ratio", o.ratio}};
+  if (o.home == Home::nvme) {
+    zero["offload_optimizer"].update({{"nvme_path", o.nvme_path},
+                                      {"buffer_count", o.buffer_count},
+                                      {"pipeline_read", o.pipeline_read},
+                                      {"pipeline_write", o.pipeline_write}});
+    zero["sub_group_size"] = scenario.train.layout.zero.sub_group_elements;
+    section["aio"] = {{"block_size", plan.aio.block_bytes}, {"queue_depth", plan.aio.queue_depth}};
+  }
+  if (plan.parameters.home != Home::device) {
+    zero["offload_param"] = {{"device", device_of(plan.parameters.home)}, {"pin_memory", plan.parameters.pin_memory}};
   }
 }
 
@@ -83,6 +118,7 @@ bool offload_key_acts(const std::string& key, const Scenario& scenario) {
   const runtime::OffloadPlan& plan = scenario.train.layout.offload;
   if (key == "offload_optimizer") return plan.optimizer.home != Home::device;
   if (key == "offload_param") return plan.parameters.home != Home::device;
+  if (key == "aio" || key == "sub_group_size") return plan.optimizer.home == Home::nvme;
   return false;
 }
 

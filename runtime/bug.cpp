@@ -34,6 +34,9 @@ constexpr std::array<std::string_view, std::size_t(Edge::count_)> kEdges = {
     "gradients_held",
     "norms_at_home",
     "updated_at_home",
+    "piece_read",
+    "piece_updated",
+    "staging_free",
 };
 
 constexpr auto kBugs = std::to_array<BugInfo>({
@@ -70,6 +73,12 @@ constexpr auto kBugs = std::to_array<BugInfo>({
     {Bug::offload_drops_accumulation, "offload_drops_accumulation",
      "of gradients accumulated on the host only the last micro-batch's are kept (optimizer offload, stages 2 and 3)",
      "conservation"},
+    {Bug::offload_reads_old_generation, "offload_reads_old_generation",
+     "from step 2 on, rank 1 reads the optimizer's state from the older files (optimizer offload to nvme)",
+     "replicas_equal"},
+    {Bug::staging_reused_early, "staging_reused_early",
+     "rank 1 reads into staging memory before its updated parameters have left (optimizer offload to nvme)",
+     "no_races"},
 });
 
 }  // namespace

@@ -41,6 +41,9 @@ enum class Edge : std::uint8_t {
   gradients_held,               // communication: gradients on the host, before they go to who keeps a copy
   norms_at_home,                // copy: norms measured by the host's processor, before they go to the device
   updated_at_home,              // copy: parameters that the host's processor updated, before they go to the device
+  piece_read,                   // host: a piece of the optimizer's state, from its files, before it is updated
+  piece_updated,                // storage: the update of a piece, before it is written
+  staging_free,                 // storage: the copy of updated parameters to the device, before staging is filled again
   count_
 };
 
@@ -64,7 +67,9 @@ enum class Bug : std::uint8_t {
   sample_lost,           // ... not at all
   wrong_weight,          // one rank divides by its own number of micro-batches
   rank_seeded_dropout,   // which values are dropped depends on the rank
-  offload_drops_accumulation,  // of gradients on the host, only the last micro-batch's are kept
+  offload_drops_accumulation,    // of gradients on the host, only the last micro-batch's are kept
+  offload_reads_old_generation,  // one rank reads the optimizer's state from the older files
+  staging_reused_early,          // one rank fills staging memory again before its parameters have left
   count_
 };
 

@@ -233,6 +233,9 @@ Event GatheredWeights::gather(Launcher& launch, Op op, const std::vector<Stretch
     const ShardInfo mine = frozen ? partition_->frozen(me) : partition_->shard(me);
     const ShardInfo own = partition_->shard_in(me, s.offset, s.offset + s.size);
     const AnyVec from = (frozen ? frozen_ : shard_).part(own.offset - mine.offset, own.size);
+    // From memory of the host it goes to its place first, and from there to the others.
+    const bool is_here = own.size == 0 || from.buffer->space == runtime::Space::device;
+    const AnyVec sent = is_here ? from : AnyVec(&into, s.at + own.offset - s.offset, own.size, type_);
     for (int member = 0; member < comm_->size(); ++member) {
       const ShardInfo theirs = partition_->shard_in(member, s.offset, s.offset + s.size);
       const AnyVec to(&into, s.at + theirs.offset - s.offset, theirs.size, type_);
@@ -240,7 +243,7 @@ Event GatheredWeights::gather(Launcher& launch, Op op, const std::vector<Stretch
       if (member != me && theirs.size > 0)
         pieces_.push_back({peer, false, &into, to.range(true).lo, to.range(true).hi});
       if (member != me && own.size > 0)
-        pieces_.push_back({peer, true, from.buffer, from.range(false).lo, from.range(false).hi});
+        pieces_.push_back({peer, true, sent.buffer, sent.range(false).lo, sent.range(false).hi});
       if (member != me || own.size == 0 || bug_.is(Bug::unwritten_memory, rank_.id)) continue;
       copy_values(launch, op.tensor, SEEKSIM_SITE, from, to);
     }

@@ -37,6 +37,9 @@ class Launcher {
     op_.sequence = launched;
   }
 
+  // For launches that stand where `op` does, and are of its kind.
+  Launcher(Queue& queue, const Op& op) : queue_(&queue), kind_(op.kind), op_(op) {}
+
   // Where the following launches stand.
   void at(std::uint32_t epoch, std::int64_t step) {
     op_.epoch = epoch;

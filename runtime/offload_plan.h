@@ -35,6 +35,7 @@ struct OffloadParamPlan {
   int buffer_count = 5;
   std::int64_t buffer_elements = 100'000'000;  // of one staging buffer, nvme
   std::int64_t max_in_cpu = 1'000'000'000;     // elements that stay in host memory though their home is nvme
+  Space space() const { return home == Home::device ? Space::device : pin_memory ? Space::pinned : Space::host; }
   friend bool operator==(const OffloadParamPlan&, const OffloadParamPlan&) = default;
 };
 

@@ -34,12 +34,21 @@ std::vector<ParameterPiece> cut_pieces(const std::vector<ParameterPiece>& pieces
 
 Optimizer::Optimizer(Device& device, const OptimizerPlan& plan, std::vector<ParameterPiece> pieces, Index sub_group,
                      MemoryTag tag, Space space)
-    : device_(device), plan_(plan), pieces_(cut_pieces(pieces, sub_group)), space_(space) {
+    : device_(device), plan_(plan), pieces_(cut_pieces(pieces, sub_group)), tag_(tag), space_(space) {
   SEEKSIM_CHECK(plan.type == "AdamW" || plan.type == "Adam", "no optimizer '%s'", plan.type.c_str());
   for (const ParameterPiece& piece : pieces_) size_ += piece.size;
+  make_moments();
+}
+
+void Optimizer::make_moments() {
   const std::size_t bytes = static_cast<std::size_t>(std::max<Index>(size_, 1)) * sizeof(float);
-  m_ = device.allocate_in(space, bytes, tag, "adam m");
-  v_ = device.allocate_in(space, bytes, tag, "adam v");
+  m_ = device_.allocate_in(space_, bytes, tag_, "adam m");
+  v_ = device_.allocate_in(space_, bytes, tag_, "adam v");
+}
+
+void Optimizer::drop_moments() {
+  m_.reset();
+  v_.reset();
 }
 
 void Optimizer::reset(Launcher& launch) {
@@ -118,18 +127,33 @@ void launch_piece(Launcher& launch, const char* name, const kernels::AdamWStep& 
 
 }  // namespace
 
+kernels::AdamWStep Optimizer::begin_step(Launcher& launch, bool has_masters, float grad_factor, double lr) {
+  if (!has_masters) count_anew(launch);
+  return next_constants(grad_factor, lr);
+}
+
 void Optimizer::step(Launcher& launch, const OptimizerSpaces& spaces, float grad_factor, double lr,
                      const Updated& updated) {
-  kernels::AdamWStep constants = next_constants(grad_factor, lr);
+  OptimizerSpaces all = spaces;
+  all.first = first_moments();
+  all.second = second_moments();
   const bool has_masters = spaces.masters.buffer != nullptr;
-  if (!has_masters) count_anew(launch);
-  Index at = 0;
+  update(launch, begin_step(launch, has_masters, grad_factor, lr), 0, all, updated);
+}
+
+void Optimizer::update(Launcher& launch, kernels::AdamWStep constants, Index at, const OptimizerSpaces& spaces,
+                       const Updated& updated) {
+  const bool has_masters = spaces.masters.buffer != nullptr;
+  Index begin = 0;
   for (const ParameterPiece& p : pieces_) {
+    const Index lo = std::max(begin, at), n = std::min(begin + p.size, at + spaces.compute.n) - lo;
+    begin += p.size;
+    if (n <= 0) continue;
     constants.weight_decay = p.parameter->decays ? static_cast<float>(plan_.weight_decay) : 0.0f;
-    const VecView<float> masters = has_masters ? spaces.masters.part(at, p.size) : VecView<float>{};
-    const VecView<float> m = first_moments().part(at, p.size), v = second_moments().part(at, p.size);
+    const VecView<float> masters = has_masters ? spaces.masters.part(lo - at, n) : VecView<float>{};
+    const VecView<float> m = spaces.first.part(lo - at, n), v = spaces.second.part(lo - at, n);
     const VecView<Stagnation> counts = has_masters ? VecView<Stagnation>{} : vec<Stagnation>(*stagnation_);
-    const AnyVec compute = spaces.compute.part(at, p.size), gradients = spaces.gradients.part(at, p.size);
+    const AnyVec compute = spaces.compute.part(lo - at, n), gradients = spaces.gradients.part(lo - at, n);
     with_float_type(compute.type, [&](auto like) {
       using T = decltype(like);
       const VecView<T> to = compute.as<T>();
@@ -140,8 +164,7 @@ void Optimizer::step(Launcher& launch, const OptimizerSpaces& spaces, float grad
         launch_piece<T, T>(launch, p.parameter->name, constants, masters, to, gradients.as<const T>(), m, v, counts);
       }
     });
-    if (updated) updated(at, p.size);
-    at += p.size;
+    if (updated) updated(lo, n);
   }
 }
 

@@ -14,9 +14,10 @@ namespace seeksim::runtime {
 
 // What a step reads and writes, element by element of one shard.
 struct OptimizerSpaces {
-  VecView<float> masters;  // fp32 weights; without a buffer there are none, and `compute` itself is updated
-  AnyVec compute;          // the parameters to compute with; in fp32 the masters themselves
-  AnyVec gradients;        // reduced; fp32, or the type of `compute`
+  VecView<float> masters;        // fp32 weights; without a buffer there are none, and `compute` itself is updated
+  AnyVec compute;                // the parameters to compute with; in fp32 the masters themselves
+  AnyVec gradients;              // reduced; fp32, or the type of `compute`
+  VecView<float> first, second;  // moments, for update() only
 };
 
 class Optimizer {
@@ -33,6 +34,14 @@ class Optimizer {
   // Applies one step to the shard. grad_factor: one over the loss scale, times the clip coefficient.
   void step(Launcher& launch, const OptimizerSpaces& spaces, float grad_factor, double lr, const Updated& updated = {});
 
+  // The same in parts: counts a step, then updates elements [at, ...) of the shard with moments from elsewhere.
+  kernels::AdamWStep begin_step(Launcher& launch, bool has_masters, float grad_factor, double lr);
+  void update(Launcher& launch, kernels::AdamWStep constants, Index at, const OptimizerSpaces& spaces,
+              const Updated& updated = {});
+  // Memory for the moments: there from the beginning, unless and until they are elsewhere.
+  void make_moments();
+  void drop_moments();
+
   std::int64_t steps() const { return steps_; }  // Adam's t
   VecView<float> first_moments() const { return {m_.get(), 0, size_}; }
   VecView<float> second_moments() const { return {v_.get(), 0, size_}; }
@@ -48,6 +57,7 @@ class Optimizer {
   Device& device_;
   const OptimizerPlan& plan_;
   std::vector<ParameterPiece> pieces_;
+  MemoryTag tag_;
   Space space_;
   Index size_ = 0;
   BufferPtr m_, v_;

@@ -230,7 +230,7 @@ TrainOutcome train(Rank& rank, const TrainPlan& plan, Observer& observer, std::v
   for (;;) {
     std::optional<SeamError> caught;
     std::exception_ptr bug;
-    std::optional<UnwrittenMemory> poison;
+    std::optional<std::string> hopeless;
     try {
       if (failure) {
         if (auto over = recovery.recover(*failure, trainer)) return *over;
@@ -250,7 +250,9 @@ TrainOutcome train(Rank& rank, const TrainPlan& plan, Observer& observer, std::v
     } catch (const SeamError& error) {
       caught.emplace(error);
     } catch (const UnwrittenMemory& found) {
-      poison.emplace(found);
+      hopeless = found.what();
+    } catch (const StaleFiles& found) {
+      hopeless = found.what();
     } catch (const std::exception&) {
       bug = std::current_exception();  // ours, or weights that do not fit: nothing to recover from
     }
@@ -258,9 +260,9 @@ TrainOutcome train(Rank& rank, const TrainPlan& plan, Observer& observer, std::v
       trainer.abandon();  // nothing may be pending when the buffers go
       std::rethrow_exception(bug);
     }
-    if (poison) {
+    if (hopeless) {
       trainer.abandon();
-      return {Ending::stopped, poison->what(), trainer.step(), trainer.state()};
+      return {Ending::stopped, *hopeless, trainer.step(), trainer.state()};
     }
     if (!caught) break;
     if (caught->kind() == ErrorKind::fenced) {

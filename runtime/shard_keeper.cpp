@@ -69,6 +69,11 @@ ShardState ShardKeeper::make(int member, const Partition& partition, bool copy) 
   state.frozen_shard = frozen;
   const auto tag = [copy](MemoryTag of_own) { return copy ? MemoryTag::peer_copies : of_own; };
   place_parameters(state, copy);
+  if (swaps()) {
+    const std::string name = std::to_string(layouts_) + (copy ? "-copy" : "-own");
+    state.files = std::make_unique<SwappedState>(rank_, plan_, name, state.weights_type(precision), shard.size);
+    state.newer_in_memory = true;
+  }
   if (flat_gradients_.buffer != nullptr && !copy && !offloaded())
     state.gradients = flat_gradients_.part(shard.offset, shard.size);
   else
@@ -84,11 +89,12 @@ ShardState ShardKeeper::make(int member, const Partition& partition, bool copy) 
   if (!shards_parameters())               // everybody has them all, and so nobody needs a copy
     state.frozen = flat_parameters_.part(frozen.offset, frozen.size);
   else if (frozen.size > 0)
-    state.frozen =
-        own_space(state, frozen.size, precision.compute, "frozen shard", tag(MemoryTag::parameters), Space::device);
+    state.frozen = own_space(state, frozen.size, precision.compute, "frozen shard", tag(MemoryTag::parameters),
+                             plan_.layout.offload.parameters.space());
   const ZeroPlan& zero = plan_.layout.zero;
   state.optimizer.emplace(rank_.device, plan_.definition.optimizer, partition.pieces(shard),
-                          zero.stage == 3 ? zero.sub_group_elements : 0, tag(MemoryTag::optimizer), home_);
+                          zero.stage == 3 ? zero.sub_group_elements : 0,
+                          swaps() ? MemoryTag::staging : tag(MemoryTag::optimizer), home_);
   if (plan_.bug.is(Bug::full_optimizer_state) && !copy) {
     const Index others = parameters_.trainable_size() - shard.size;
     own_space(state, 2 * std::max<Index>(others, 1), ElementType::f32, "moments of others", MemoryTag::optimizer,
@@ -104,11 +110,14 @@ void ShardKeeper::place_parameters(ShardState& state, bool copy) {
   const Index n = state.shard.size;
   const MemoryTag of_parameters = copy ? MemoryTag::peer_copies : MemoryTag::parameters;
   const MemoryTag of_optimizer = copy ? MemoryTag::peer_copies : MemoryTag::optimizer;
-  if (!copy) {
+  const Space of_compute = plan_.layout.offload.parameters.space();
+  const bool shares = of_compute != Space::device && !swaps();  // the optimizer writes to where they live
+  if (!copy && !shares) {
     state.on_device = shards_parameters()
-                          ? own_space(state, n, precision.compute, "parameter shard", of_parameters, Space::device)
+                          ? own_space(state, n, precision.compute, "parameter shard", of_parameters, of_compute)
                           : flat_parameters_.part(state.shard.offset, n);
   }
+  if (swaps()) return make_loaded(state);
   const bool wide = precision.compute == ElementType::f32, masters = !wide && precision.master_weights;
   if (masters) state.masters = own_space(state, n, ElementType::f32, "fp32 masters", of_optimizer, home_).as<float>();
   if (offloaded() || copy) {
@@ -118,11 +127,92 @@ void ShardKeeper::place_parameters(ShardState& state, bool copy) {
     state.parameters = state.on_device;
   }
   if (wide) state.masters = state.parameters.as<float>();
+  if (!copy && shares) state.on_device = state.parameters;
+}
+
+// Memory for what is in files otherwise, without values.
+void ShardKeeper::make_loaded(ShardState& state) {
+  const PrecisionPlan& precision = plan_.definition.precision;
+  const Index n = state.shard.size;
+  const auto make = [&](ElementType type, const char* name) -> AnyVec {
+    const std::size_t bytes = std::size_t(std::max<Index>(n, 1)) * size_of(type);
+    state.loaded.push_back(rank_.device.allocate_in(home_, bytes, MemoryTag::staging, name));
+    return {state.loaded.back().get(), 0, n, type};
+  };
+  state.parameters = make(precision.compute, "parameter shard");
+  state.masters = {};
+  if (precision.compute == ElementType::f32)
+    state.masters = state.parameters.as<float>();
+  else if (precision.master_weights)
+    state.masters = make(ElementType::f32, "fp32 masters").as<float>();
+}
+
+namespace {
+void unload(ShardState& state) {
+  state.parameters.buffer = nullptr;
+  state.masters = {};
+  state.loaded.clear();
+  state.optimizer->drop_moments();
+}
+}  // namespace
+
+void ShardKeeper::load() {
+  for (ShardState* state : {own_.get(), copy_.get()}) {
+    if (state == nullptr || state->is_loaded()) continue;
+    make_loaded(*state);
+    state->optimizer->make_moments();
+    try {
+      state->files->load({state->weights(), state->optimizer->first_moments(), state->optimizer->second_moments()});
+    } catch (...) {
+      unload(*state);
+      throw;
+    }
+  }
+}
+
+void ShardKeeper::settle() {
+  for (ShardState* state : {own_.get(), copy_.get()}) {
+    if (state == nullptr || state->files == nullptr || !state->is_loaded()) continue;
+    if (state->newer_in_memory)
+      state->files->store({state->weights(), state->optimizer->first_moments(), state->optimizer->second_moments()});
+    state->newer_in_memory = false;
+    unload(*state);
+  }
+  for (const std::unique_ptr<SwappedState>& files : retired_) files->remove_files();
+  retired_.clear();
+}
+
+namespace {
+std::string marker(const Rank& rank, const TrainPlan& plan) {
+  return plan.layout.offload.optimizer.nvme_path + "/rank" + std::to_string(rank.id) + "/in_use";
+}
+}  // namespace
+
+// Files of a run that did not end in order are no state of this one: nothing says of which step, model or world they
+// are.
+void ShardKeeper::refuse_stale_files() {
+  const std::string path = marker(rank_, plan_);
+  if (rank_.storage.exists(path)) {
+    throw StaleFiles(path +
+                     ": these swap files are those of an earlier run that did not end in order; remove the folder " +
+                     plan_.layout.offload.optimizer.nvme_path);
+  }
+  rank_.storage.write(path, "");
+}
+
+void ShardKeeper::remove_files() {
+  for (ShardState* state : {own_.get(), copy_.get()}) {
+    if (state != nullptr && state->files) state->files->remove_files();
+  }
+  for (const std::unique_ptr<SwappedState>& files : retired_) files->remove_files();
+  if (swaps() && layouts_ > 0) rank_.storage.remove(marker(rank_, plan_));
 }
 
 void ShardKeeper::make_layout(const std::vector<int>& members) {
   next_ = {};
   next_.members = members;
+  if (swaps() && layouts_ == 0) refuse_stale_files();
+  ++layouts_;
   const int n = int(members.size()), me = position_in(members);
   next_.partition = std::make_unique<Partition>(parameters_, n);
   next_.partition->plant(plan_.bug);
@@ -132,7 +222,14 @@ void ShardKeeper::make_layout(const std::vector<int>& members) {
   }
 }
 
+void ShardKeeper::retire_files() {
+  for (ShardState* old : {own_.get(), copy_.get()}) {
+    if (old != nullptr && old->files) retired_.push_back(std::move(old->files));
+  }
+}
+
 void ShardKeeper::adopt() {
+  retire_files();
   members_ = next_.members;
   partition_ = std::move(next_.partition);
   own_ = std::move(next_.own);
@@ -142,6 +239,7 @@ void ShardKeeper::adopt() {
 }
 
 void ShardKeeper::lay_out(Launcher& launch, const std::vector<int>& members, const Initialise& initialise) {
+  retire_files();
   own_.reset();
   copy_.reset();
   make_layout(members);
@@ -167,17 +265,17 @@ void ShardKeeper::renew_parameters(Launcher& launch) {
     if (state == nullptr || state->masters.buffer == nullptr || state->shard.size == 0) continue;
     round_values(launch, "parameters", SEEKSIM_SITE, state->masters, state->parameters);
   }
-  if (offloaded()) to_device(launch, 0, own_->shard.size);
+  if (offloaded()) to_device(launch, own_->parameters, 0);
 }
 
-// Elements [at, at + n) of the own shard, once all that is in `launch`'s queue is done.
-void ShardKeeper::to_device(Launcher& launch, Index at, Index n) {
-  if (n == 0) return;
+// Elements of the own shard from `at` on, once all that is in `launch`'s queue is done.
+Event ShardKeeper::to_device(Launcher& launch, AnyVec updated, Index at) {
   Launcher copies(rank_.device.copy_queue(), rank_.id, 0, OpKind::copy);
   copies.at(launch.last().epoch, launch.last().step);
   copies.phase(Phase::optimizer);
   after(copies.queue(), launch.queue().record(), Edge::updated_at_home, plan_.bug);
-  copy_values(copies, "parameters", SEEKSIM_SITE, own_->parameters.part(at, n), own_->on_device.part(at, n));
+  copy_values(copies, "parameters", SEEKSIM_SITE, updated, own_->on_device.part(at, updated.n));
+  return copies.queue().record();
 }
 
 // ---- from one world to the next -------------------------------------------------------------------------------------
@@ -233,6 +331,7 @@ std::vector<ShardKeeper::Move> ShardKeeper::moves(const Communicator& comm) {
 }
 
 Op ShardKeeper::redistribute(Communicator& comm) {
+  load();
   make_layout(comm.members());
   next_.own->optimizer->continue_from(*own_->optimizer);
   if (next_.copy) next_.copy->optimizer->continue_from(*own_->optimizer);
@@ -356,12 +455,18 @@ void ShardKeeper::clear_gradients(Launcher& launch) {
 }
 
 void ShardKeeper::step(Launcher& launch, float grad_factor, double lr) {
-  const Optimizer::Updated send_on = [&](Index at, Index n) { to_device(launch, at, n); };
+  const Optimizer::Updated send_on = [&](Index at, Index n) { to_device(launch, own_->parameters.part(at, n), at); };
+  const SwappedState::SendOn send_piece_on = [&](AnyVec values, Index at) { return to_device(launch, values, at); };
   for (ShardState* state : {own_.get(), copy_.get()}) {
     if (state == nullptr) continue;
     const bool sends = offloaded() && state == own_.get();
-    state->optimizer->step(launch, {state->masters, state->parameters, state->gradients}, grad_factor, lr,
-                           sends ? send_on : Optimizer::Updated());
+    if (state->files) {
+      state->files->step(launch, *state->optimizer, state->gradients, grad_factor, lr,
+                         sends ? send_piece_on : SwappedState::SendOn());
+    } else {
+      state->optimizer->step(launch, {state->masters, state->parameters, state->gradients, {}, {}}, grad_factor, lr,
+                             sends ? send_on : Optimizer::Updated());
+    }
   }
 }
 

@@ -7,12 +7,14 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "runtime/communicator.h"
 #include "runtime/optimizer.h"
 #include "runtime/partition.h"
+#include "runtime/swapped_state.h"
 
 namespace seeksim::runtime {
 
@@ -22,16 +24,32 @@ struct ShardState {
   ShardInfo shard;
   VecView<float> masters;  // fp32, what the optimizer updates; in fp32 the parameters; none where there are no masters
   AnyVec parameters;       // what the optimizer writes for computing
-  AnyVec on_device;        // what is computed with: the same, or a copy of it; none of another rank's shard
-  VecView<float> sums;     // reduced gradients in fp32; the gradients themselves where those are fp32
-  AnyVec gradients;        // reduced, in the type in which they are held
+  AnyVec on_device;  // what is computed with: the same, or a copy of it; none of another rank's shard. Where parameters
+                     // are offloaded, in memory of the host too
+  VecView<float> sums;  // reduced gradients in fp32; the gradients themselves where those are fp32
+  AnyVec gradients;     // reduced, in the type in which they are held
   ShardInfo frozen_shard;
   AnyVec frozen;  // parameters, never changed
   std::optional<Optimizer> optimizer;
   std::vector<BufferPtr> buffers;
+  // Offloaded to nvme: what defines the shard, and the moments, are in files, and in memory (masters, parameters, the
+  // optimizer's) only while they are loaded.
+  std::unique_ptr<SwappedState> files;
+  std::vector<BufferPtr> loaded;
+  bool newer_in_memory = false;  // than in the files
 
+  bool is_loaded() const { return files == nullptr || !loaded.empty(); }
+
+  static ElementType weights_type(const PrecisionPlan& precision) {
+    return precision.master_weights ? ElementType::f32 : precision.compute;
+  }
   // What defines the shard: the masters, or where there are none the parameters.
   AnyVec weights() const { return masters.buffer != nullptr ? AnyVec(masters) : parameters; }
+};
+
+// A folder of swap files that belongs to nobody who lives.
+struct StaleFiles : std::runtime_error {
+  using std::runtime_error::runtime_error;
 };
 
 class ShardKeeper {
@@ -66,6 +84,12 @@ class ShardKeeper {
   const std::vector<int>& members() const { return members_; }
   bool keeps_copies() const { return copies_ && members_.size() > 1; }
   bool offloaded() const { return home_ != Space::device; }
+  bool swaps() const { return plan_.layout.offload.optimizer.home == Home::nvme; }
+  // Where state is in files: brings all of it into host memory; writes what is newer there, and gives that memory back.
+  // Nothing may be pending that uses it.
+  void load();
+  void settle();
+  void remove_files();
   // Sends the reduced gradients of the own shard to its copy. Enqueued on the communication queue.
   Op send_gradients(Communicator& comm, std::int64_t step);
   // From the fp32 sums to gradients as they are held: rounded once, at the root. Enqueued.
@@ -94,6 +118,9 @@ class ShardKeeper {
   bool shards_parameters() const { return flat_parameters_.buffer == nullptr; }
   AnyVec own_space(ShardState& state, Index n, ElementType type, const char* name, MemoryTag tag, Space space);
   void place_parameters(ShardState& state, bool copy);
+  void make_loaded(ShardState& state);
+  void refuse_stale_files();
+  void retire_files();
   void place_masters(ShardState& state, bool copy);
   void make_layout(const std::vector<int>& members);
   struct Move;
@@ -102,7 +129,7 @@ class ShardKeeper {
   void open_passage(Index floats);
   AnyVec passage(Index n, ElementType type);
   Index window_elements() const;
-  void to_device(Launcher& launch, Index at, Index n);
+  Event to_device(Launcher& launch, AnyVec updated, Index at);
 
   Rank& rank_;
   const TrainPlan& plan_;
@@ -115,6 +142,8 @@ class ShardKeeper {
   std::unique_ptr<Partition> partition_;
   std::unique_ptr<ShardState> own_, copy_;
   Layout next_;
+  int layouts_ = 0;                                     // made so far; in the names of files
+  std::vector<std::unique_ptr<SwappedState>> retired_;  // files that nobody needs when settle() is through
   std::vector<Piece> pieces_;
   BufferPtr passage_;              // on the device: what goes between the host and other ranks passes through it
   std::size_t passage_taken_ = 0;  // bytes

@@ -276,7 +276,7 @@ void Trainer::update(float grad_factor, double lr) {
     const AnyVec weights = flat_weights().part(0, n), parameters = flat_parameters().part(0, n);
     const bool has_masters = weights.type == ElementType::f32;
     const VecView<float> masters = has_masters ? weights.as<float>() : VecView<float>{};
-    optimizer_->step(compute_, {masters, parameters, flat_gradients()}, grad_factor, lr);
+    optimizer_->step(compute_, {masters, parameters, flat_gradients(), {}, {}}, grad_factor, lr);
   }
 }
 
@@ -366,7 +366,12 @@ void Trainer::record_digests() {
       rank_.recorder.mix(op, digest_of(host_reads(SEEKSIM_SITE, held)));
     }
   };
-  mix(keeper_->own().shard, keeper_->own().weights());
+  if (const SwappedState* files = keeper_->own().files.get()) {
+    op.tensor = "weights in files";
+    rank_.recorder.mix(op, files->digest(SwappedState::Kind::weights));
+  } else {
+    mix(keeper_->own().shard, keeper_->own().weights());
+  }
   mix(keeper_->own().frozen_shard, keeper_->own().frozen);
 }
 

@@ -63,6 +63,10 @@ void Trainer::report_replica() {
   }
   if (const ShardState* copy = keeper_->copy()) {
     const auto digests_of = [this](const ShardState& state) {
+      using Kind = SwappedState::Kind;
+      if (const SwappedState* files = state.files.get())
+        return ReplicaRecord::OfShard{files->digest(Kind::weights), files->digest(Kind::first),
+                                      files->digest(Kind::second)};
       const auto digest = [this](AnyVec values) { return digest_of(host_reads(SEEKSIM_SITE, values)); };
       return ReplicaRecord::OfShard{digest(state.weights()), digest(state.optimizer->first_moments()),
                                     digest(state.optimizer->second_moments())};

@@ -185,7 +185,7 @@ void Trainer::connect(std::uint32_t epoch, std::vector<int> members) {
 // Shards where they belong in this world. Nothing is committed yet: from the initial weights. Else from those who hold
 // them; a member that has its shards gives up the old ones only when all have.
 void Trainer::connect_shards() {
-  if (keeper_->laid_out_for(comm_->members())) return;
+  if (keeper_->laid_out_for(comm_->members())) return keeper_->settle();
   stand_at(comm_->epoch(), step_);
   compute_.phase(Phase::init);
   host_.phase(Phase::init);
@@ -194,6 +194,10 @@ void Trainer::connect_shards() {
     if (optimizer_start(plan_.definition.quirks).steps > 0) initial_weights();
     keeper_->lay_out(at_home(), comm_->members(),
                      [this](const std::vector<ParameterPiece>& pieces, AnyVec out) { draw(pieces, out); });
+    if (keeper_->swaps()) {
+      host_after_all(rank_.device, Edge::shards_drawn, plan_.bug);
+      keeper_->settle();
+    }
     start_optimizer();
     host_after_all(rank_.device, Edge::shards_drawn, plan_.bug);
     return;
@@ -205,6 +209,7 @@ void Trainer::connect_shards() {
   if (is_16_bit(compute_type()) || offloads()) {
     keeper_->renew_parameters(at_home());
     host_after_all(rank_.device, Edge::shards_drawn, plan_.bug);
+    keeper_->settle();
   }
 }
 
@@ -316,6 +321,7 @@ void Trainer::for_each_gathered(AnyVec shard, const AnyVec* frozen, const char* 
 
 void Trainer::conclude() {
   if (concluded_) return;
+  if (keeper_) keeper_->load();
   look_for_poison(false);
   if (!keeper_) {
     if (!poison_.empty()) throw UnwrittenMemory(poison_);
@@ -344,7 +350,9 @@ void Trainer::conclude() {
     state.optimizer = kernels::combine(state.optimizer, second[moments]);
     ++moments;
   });
+  keeper_->settle();
   vote("end", true);
+  keeper_->remove_files();
   concluded_ = std::move(state);
 }
 
@@ -369,6 +377,7 @@ AnyVec Trainer::host_reads(const char* site, AnyVec values) const {
 // In all that this rank holds for good, in what it gathered, and in the step's gradients where there are some.
 void Trainer::look_for_poison(bool in_gradients) {
   std::vector<AnyVec> places;
+  if (keeper_) keeper_->load();
   if (weights_) places.push_back(flat_parameters());
   if (masters_) places.push_back(flat_weights());
   if (gathered_) places = gathered_->held();
@@ -390,6 +399,7 @@ void Trainer::look_for_poison(bool in_gradients) {
               std::to_string(step_);
   }
   observer_.looked_for_poison(rank_.id, looked, poison_, poison_at_source_);
+  if (keeper_ && in_gradients) keeper_->settle();
 }
 
 AnyVec Trainer::flat(const BufferPtr& buffer, ElementType type) const {

@@ -194,7 +194,8 @@ TEST(ZeroKeys, AreRefusedByNameWhereSomethingIsMissing) {
   const std::vector<std::pair<std::string, std::string>> table = {
       {R"("cpu_offload": true)", "zero_optimization.cpu_offload: Not in this version: true"},
       {R"("cpu_offload_params": true)", "zero_optimization.cpu_offload_params: Not in this version"},
-      {R"("offload_optimizer": {"device": "nvme"})", "zero_optimization.offload_optimizer.device: Not in this version"},
+      {R"("offload_optimizer": {"device": "nvme"})",
+       "zero_optimization.offload_optimizer.device: \"nvme\" needs nvme_path"},
       {R"("offload_optimizer": {"device": "disk"})", "\"disk\" is not one of: none, cpu, nvme"},
       {R"("offload_optimizer": {"devise": "cpu"})", "Did you mean \"device\"?"},
       {R"("offload_param": {"device": "nvme"})", "zero_optimization.offload_param.device: Not in this version"},

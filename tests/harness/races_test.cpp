@@ -32,6 +32,9 @@ constexpr const char* kSerial3 =
 constexpr const char* kPersistent3 = R"({ "stage": 3, "stage3_param_persistence_threshold": 64 })";
 constexpr const char* kHost =
     R"({ "stage": 2, "overlap_comm": true, "reduce_bucket_size": 1500, "offload_optimizer": { "device": "cpu" } })";
+constexpr const char* kNvme =
+    R"({ "stage": 2, "sub_group_size": 500, "offload_optimizer": { "device": "nvme", "nvme_path": "nvme",
+         "buffer_count": 2, "pipeline_read": true, "pipeline_write": true } })";
 constexpr const char* kCrash =
     R"([ { "kind": "rank_crash", "rank": 1, "step": 1, "op": "publish", "mode": "during" } ])";
 constexpr const char* kNeverJoins =
@@ -67,6 +70,9 @@ const Row kRows[] = {
     {Edge::gradients_held, kHost},
     {Edge::norms_at_home, kHost},
     {Edge::updated_at_home, kHost},
+    {Edge::piece_read, kNvme},
+    {Edge::piece_updated, kNvme},
+    {Edge::staging_free, kNvme},
 };
 
 Scenario scenario_of(const Row& row, const std::string& bug) {
