@@ -3,10 +3,12 @@
 // ranks on this one core, the price of simulating them.
 //
 //   bench_gpt_step [ranks] [micro_batch] [steps] [layers] [width] [heads] [context] [batch] [vocab] [ZeRO stage]
-//   [copies]
+//   [copies] [layers a recomputed segment] [dropout in %]
 //
 // What sharding costs on one core: N ranks at a stage against one rank with N micro-batches of the same size. copies 0:
 // a lost owner stops the run, but no rank updates a second shard.
+//
+// With layers a segment (0: all activations are kept), what it costs to compute them again.
 //
 // Prints the median, least and most milliseconds of CPU time a step (steps after the second).
 #include <algorithm>
@@ -58,8 +60,8 @@ class StepClock : public runtime::Observer {
 }  // namespace
 
 int main(int argc, char** argv) {
-  int number[] = {1, 8, 12, 4, 256, 4, 128, 8, 512, 0, 1};
-  for (int i = 1; i < argc && i <= 11; ++i) number[i - 1] = std::atoi(argv[i]);
+  int number[] = {1, 8, 12, 4, 256, 4, 128, 8, 512, 0, 1, 0, 0};
+  for (int i = 1; i < argc && i <= 13; ++i) number[i - 1] = std::atoi(argv[i]);
 
   runtime::TrainPlan plan;
   plan.definition.model = {.layers = number[3],
@@ -74,6 +76,9 @@ int main(int argc, char** argv) {
   plan.definition.steps = number[2];
   plan.layout.micro_batch = number[1];
   plan.layout.zero = runtime::zero_plan(number[9]);
+  plan.layout.checkpointing.every = number[11];
+  const double dropout = number[12] / 100.0;
+  plan.definition.model.dropout = {dropout, dropout, dropout};
   plan.recovery.peer_copies = number[10] != 0;
 
   sim::WorldPlan world_plan;

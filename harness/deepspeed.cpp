@@ -83,7 +83,8 @@ const std::vector<std::string>& effective_keys() {
                                                 "gradient_clipping",
                                                 "fp16",
                                                 "bf16",
-                                                "data_types"};
+                                                "data_types",
+                                                "activation_checkpointing"};
   return keys;
 }
 

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+
+#include "runtime/segments.h"
 
 namespace seeksim::harness {
 
@@ -19,8 +22,14 @@ Estimate estimate(const Scenario& scenario) {
   const double state = 4 * estimate.parameters * (4 + 2 * levels);
   // Activations kept for the backward pass, fp32: some 20 values of the width and the attention's probabilities, a
   // layer; logits and their gradient once.
+  double kept = 0, longest = 0;
+  for (const runtime::Segment& segment : runtime::segments_of(d.model.layers, scenario.train.layout.checkpointing)) {
+    if (segment.recomputed) longest = std::max(longest, double(segment.layers()));
+    kept += segment.recomputed ? 0 : 1;
+  }
   const double activations =
-      4 * micro * (l * (20 * t * c + 2 * h * t * t) + (d.model.logit_scale ? 3 : 2) * t * v + 4 * t * c);
+      4 * micro *
+      (l * t * c + (kept + longest) * (20 * t * c + 2 * h * t * t) + (d.model.logit_scale ? 3 : 2) * t * v + 4 * t * c);
   constexpr double kRank = 24 << 10;  // a fiber, its queues and its recorder
   estimate.bytes_per_rank = state + activations + kRank;
   estimate.bytes = estimate.bytes_per_rank * (ranks + 1) + double(d.data.bytes.size()) * 2;

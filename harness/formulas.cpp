@@ -7,6 +7,7 @@
 
 #include "runtime/communicator.h"
 #include "runtime/gpt2_parameters.h"
+#include "runtime/segments.h"
 
 namespace seeksim::harness {
 namespace {
@@ -102,6 +103,54 @@ double gathered_at_most(const Sizes& s) {
     if (size > 0) bound += size * std::min<double>(double(std::count(modules.begin(), modules.end(), size)), 2);
   }
   return std::min(bound, all);
+}
+
+// Layers and residual streams that are kept for backward at one time: all that are not recomputed, and what the longest
+// recomputed segment needs while it is.
+struct Kept {
+  double layers = 0;
+  double residuals = 1;  // what comes out of the last layer
+  double checkpoints = 0;
+};
+Kept kept_for_backward(const Sizes& s) {
+  Kept kept;
+  double longest = 0;
+  for (const runtime::Segment& segment :
+       runtime::segments_of(s.plan.definition.model.layers, s.plan.layout.checkpointing)) {
+    if (segment.recomputed) longest = std::max(longest, double(segment.layers()));
+    if (segment.recomputed) kept.checkpoints += 1;
+    if (!segment.recomputed) kept.layers += 1, kept.residuals += 1;
+  }
+  kept.layers += longest;
+  kept.residuals += std::max(longest - 1, 0.0);
+  return kept;
+}
+
+// Tokens of a micro-batch.
+double rows_of(const Sizes& s) {
+  const runtime::Definition& d = s.plan.definition;
+  return double(std::min(s.plan.layout.micro_batch, d.global_batch)) * d.model.context;
+}
+
+// Of one micro-batch: what each kept layer holds (its two norms, qkv, probabilities, attention, two halves of the mlp,
+// the stream between, four statistics a token), the stream itself, and once what stands at the end and serves backward.
+double activation_bytes(const Sizes& s) {
+  const runtime::ModelPlan& m = s.plan.definition.model;
+  const double R = rows_of(s), T = m.context, C = m.width, V = m.vocab, samples = R / T;
+  const Kept kept = kept_for_backward(s);
+  const double layer = s.C * R * (15 * C + m.heads * T) + kFloat * 4 * R;
+  const double end = s.C * R * (C + V) + kFloat * (3 * R + samples) + (m.logit_scale ? (s.C * V + kFloat) * R : 0);
+  const double backward = s.C * R * (3 + (m.layers > 0 ? 11 : 0)) * C;
+  const auto is_vector = [](const ParameterInfo* p) { return p->shape.size() == 1; };
+  const auto& frozen = s.parameters.frozen();
+  const bool unused = std::any_of(frozen.begin(), frozen.end(), is_vector);  // the gradient of a frozen bias
+  return kept.layers * layer + kept.residuals * s.C * R * C + end + backward + (unused ? kFloat * C : 0);
+}
+
+double checkpoint_bytes(const Sizes& s) {
+  const double count = kept_for_backward(s).checkpoints;
+  return (s.plan.layout.checkpointing.on_host ? std::min(count, 2.0) : count) * s.C * rows_of(s) *
+         s.plan.definition.model.width;
 }
 
 runtime::StepCut cut_of(const Sizes& s) {
@@ -212,6 +261,12 @@ std::vector<BudgetLine> memory_budget(const Scenario& scenario) {
              "(C + G + O)P/N (and CF/N at stage 3) where copies are kept; offloaded: CF/N");
   const double gathered = s.stage >= 3 ? s.C * gathered_at_most(s) : 0;
   budget.tag(MemoryTag::gathered, gathered, 0, "modules in use and ahead").at_most = true;
+  budget.tag(
+      MemoryTag::activations, activation_bytes(s), 0,
+      "R(C(15c + hT) + 16) a layer that is kept or (of the longest segment) recomputed, CRc a residual stream, and "
+      "once what stands at the end");
+  budget.tag(MemoryTag::checkpoints, checkpoint_bytes(s), 0,
+             "CRc a recomputed segment, or of two if they go to the host");
   return budget.lines;
 }
 
@@ -250,15 +305,20 @@ std::vector<BudgetLine> traffic_budget(const Scenario& scenario, std::int64_t st
          "what stays gathered, (N-1)/N of it a step and once before (frozen: once)", s.C);
     const double module_uses = most(s, [&](int rank) {
       double own = 0;
-      for (const auto& module : gathered_modules(s)) {
-        for (const ParameterInfo* p : module) own += s.share(rank, double(p->offset), double(p->size));
+      const auto modules = gathered_modules(s);
+      for (const runtime::ModuleUse& use :
+           runtime::module_uses(s.plan.definition.model.layers, s.plan.layout.checkpointing)) {
+        for (const ParameterInfo* p : modules[std::size_t(use.module)])
+          own += s.share(rank, double(p->offset), double(p->size));
       }
       return own;
     });
     const double runs = s.plan.recovery.rerun_and_compare ? 2 : 1;  // of each micro-batch
-    const double passes = double(steps) * cut_of(s).count() * 2 * runs;
-    kind("param_gather", passes * module_uses * others, passes * others * (s.parameters.tied() ? 2 : 1),
-         "2P(N-1)/N a micro-step (a tied head gathers wte twice), twice where it is run again", s.C);
+    const double passes = double(steps) * cut_of(s).count() * runs;
+    kind("param_gather", passes * module_uses * others, passes * 3 * others * (s.parameters.tied() ? 2 : 1),
+         "2P(N-1)/N a micro-step (a tied head gathers wte twice; a recomputed segment all its layers but one again), "
+         "twice where it is run again",
+         s.C);
     lines.back().at_most = s.plan.layout.zero.max_reuse_distance > 0;
   }
   return lines;

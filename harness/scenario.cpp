@@ -10,6 +10,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "harness/checkpointing.h"
 #include "harness/checks.h"
 #include "harness/deepspeed.h"
 #include "harness/dropout.h"
@@ -420,6 +421,7 @@ Scenario load(Document document, const LoadOptions& options) {
   read_quirks(top, scenario);
   read_deepspeed(top.child("deepspeed"), ranks, scenario);
   read_precision(top.child("deepspeed"), top, scenario);
+  read_checkpointing(top, scenario);
   check_given_batch(top.child("data"), scenario);
   read_lr_table(top, scenario);
   scenario.faults = read_faults(top, ranks > 0 ? node_of(scenario.world) : std::vector<int>());
@@ -461,6 +463,7 @@ Scenario one_rank(const Scenario& scenario) {
   one.world.nodes = one.world.ranks_per_node = 1;
   one.train.layout.zero = {};  // nothing to shard
   one.train.layout.offload = {};
+  one.train.layout.checkpointing = {};
   one.train.definition.skip_steps = scenario.golden_skip_steps;
   one.train.bug = {};
   one.train.provenance = {};

@@ -2,6 +2,7 @@
 // never text.
 #include <nlohmann/json.hpp>
 
+#include "harness/checkpointing.h"
 #include "harness/deepspeed.h"
 #include "harness/dropout.h"
 #include "harness/fault_rules.h"
@@ -102,6 +103,7 @@ Json to_json(const Scenario& scenario) {
   json["checks"] = Json::array();
   for (const CheckSpec& check : scenario.checks) json["checks"].push_back(check.text());
   json["expect"] = expect_json(scenario.expect);
+  write_checkpointing(scenario.train.layout.checkpointing, json);
   write_grad_scaler(scenario, json);
   if (!scenario.golden_skip_steps.empty()) json["golden"] = {{"skip_steps", scenario.golden_skip_steps}};
   if (scenario.train.provenance.on) json["provenance"] = true;

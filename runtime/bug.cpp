@@ -22,6 +22,10 @@ constexpr std::array<std::string_view, std::size_t(Edge::count_)> kEdges = {
     "bucket_free",
     "parameters_gathered",
     "parameters_gathered_at_once",
+    "checkpoint_written",
+    "checkpoint_copied_out",
+    "checkpoint_place_free",
+    "checkpoint_copied_in",
     "space_free",
     "shards_drawn",
     "shards_moved",
@@ -79,6 +83,10 @@ constexpr auto kBugs = std::to_array<BugInfo>({
     {Bug::staging_reused_early, "staging_reused_early",
      "rank 1 reads into staging memory before its updated parameters have left (optimizer offload to nvme)",
      "no_races"},
+    {Bug::kept_activations, "kept_activations", "layers that are computed again in backward share no memory",
+     "memory_formula"},
+    {Bug::recompute_other_dropout, "recompute_other_dropout",
+     "what is computed again in backward drops other values than forward did", "golden:bitwise"},
 });
 
 }  // namespace

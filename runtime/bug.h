@@ -29,6 +29,10 @@ enum class Edge : std::uint8_t {
   bucket_free,                  // compute: the bucket that is to be filled again (overlap_comm on)
   parameters_gathered,          // compute: a gather, before its module runs (stage 3, overlap_comm on)
   parameters_gathered_at_once,  // compute: a gather, at once (stage 3, overlap_comm off)
+  checkpoint_written,           // copy: an input of a segment, before it is copied to the host
+  checkpoint_copied_out,        // compute: that copy, before its place on the device is written again
+  checkpoint_place_free,        // copy: the last user of a place, before an input comes back into it
+  checkpoint_copied_in,         // compute: an input that comes back, before it is used
   space_free,                   // copy: the last user of a space, before something else is gathered into it (stage 3)
   shards_drawn,                 // host: initial shards, before others get them
   shards_moved,                 // host: shards in their new places, before the old ones are given up
@@ -70,6 +74,8 @@ enum class Bug : std::uint8_t {
   offload_drops_accumulation,    // of gradients on the host, only the last micro-batch's are kept
   offload_reads_old_generation,  // one rank reads the optimizer's state from the older files
   staging_reused_early,          // one rank fills staging memory again before its parameters have left
+  kept_activations,              // layers that are computed again share no memory
+  recompute_other_dropout,       // a recomputation drops other values than forward did
   count_
 };
 

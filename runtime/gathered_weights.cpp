@@ -38,8 +38,7 @@ GatheredWeights::GatheredWeights(Rank& rank, const Gpt2Parameters& parameters, c
   std::vector<const ParameterInfo*> last = {&parameters.ln_f_weight(), &parameters.ln_f_bias(), &parameters.head()};
   if (parameters.logit_scale() != nullptr) last.push_back(parameters.logit_scale());
   add_module(last);
-  for (int m = 0; m < int(modules_.size()); ++m) sequence_.push_back(m);
-  for (int m = int(modules_.size()) - 1; m >= 0; --m) sequence_.push_back(m);
+  sequence_ = module_uses(plan.definition.model.layers, plan.layout.checkpointing);
 }
 
 void GatheredWeights::add_stretch(std::vector<Stretch>& stretches, Index offset, Index size, Index at) const {
@@ -93,7 +92,7 @@ void GatheredWeights::begin_pass(int micro_batch, bool forward) {
 // ---- what the model asks for ---------------------------------------------------------------------------------------
 
 void GatheredWeights::fetch(int module) {
-  SEEKSIM_CHECK(at_ < sequence_.size() && sequence_[at_] == module, "module %d out of turn", module);
+  SEEKSIM_CHECK(at_ < sequence_.size() && sequence_[at_].module == module, "module %d out of turn", module);
   Module& m = modules_[module];
   if (m.buffer < 0) gather_for(at_);
   if (bug_.is(Bug::gather_twice) && m.size > 0) gather_into(m, at_);
@@ -156,8 +155,8 @@ bool GatheredWeights::keeps(int module) const {
   if (live_ > plan_.max_live_parameters) return false;
   Index distance = 0;
   for (std::size_t next = at_ + 1; next < sequence_.size() && distance < plan_.max_reuse_distance; ++next) {
-    if (sequence_[next] == module) return true;
-    distance += modules_[sequence_[next]].size;
+    if (sequence_[next].module == module) return true;
+    distance += modules_[sequence_[next].module].size;
   }
   return false;
 }
@@ -165,7 +164,7 @@ bool GatheredWeights::keeps(int module) const {
 void GatheredWeights::gather_ahead() {
   Index ahead = 0;
   for (std::size_t next = at_ + 1; next < sequence_.size(); ++next) {
-    const Module& m = modules_[sequence_[next]];
+    const Module& m = modules_[sequence_[next].module];
     if (m.size == 0 || m.buffer >= 0) continue;
     if (ahead >= plan_.prefetch_elements || live_ + m.size > plan_.max_live_parameters) return;
     ahead += m.size;
@@ -190,7 +189,7 @@ int GatheredWeights::take_space(Index size) {
 
 // For the use at a place in the sequence.
 void GatheredWeights::gather_for(std::size_t place) {
-  Module& m = modules_[sequence_[place]];
+  Module& m = modules_[sequence_[place].module];
   if (m.size == 0) return;
   m.buffer = take_space(m.size);
   live_ += m.size;
@@ -201,7 +200,7 @@ void GatheredWeights::gather_for(std::size_t place) {
 void GatheredWeights::gather_into(Module& m, std::size_t place) {
   Op op;
   op.kind = OpKind::param_gather;
-  op.phase = place < modules_.size() ? Phase::forward : Phase::backward;
+  op.phase = sequence_[place].phase;
   op.step = step_;
   op.micro_batch = micro_batch_;
   op.tensor = m.name;

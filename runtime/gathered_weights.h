@@ -9,6 +9,7 @@
 #include "runtime/edge.h"
 #include "runtime/model.h"
 #include "runtime/partition.h"
+#include "runtime/segments.h"
 
 namespace seeksim::runtime {
 
@@ -71,7 +72,7 @@ class GatheredWeights final : public Weights {
   ElementType type_;  // of parameters to compute with
   PlantedBug bug_;
   std::vector<Module> modules_;
-  std::vector<int> sequence_;                // of modules in one micro-step: forward, then backward
+  std::vector<ModuleUse> sequence_;          // of one micro-step: forward, then backward
   Index trainable_;                          // elements of the flat space; frozen ones behind
   std::vector<Stretch> kept_, kept_frozen_;  // persistent parameters, in persistent_
   BufferPtr persistent_;

@@ -39,19 +39,31 @@ void Gpt2<S>::backward(Launcher& launch, Weights& weights, const Batch& batch, f
   weights.fetch(head_module());
   head_backward(p);
   weights.release(head_module());
-  for (int l = s_.L - 1; l >= 0; --l) {
-    launch.layer(l);
-    weights.fetch(1 + l);
-    mlp_backward(p, l);
-    attention_backward(p, l);
-    weights.release(1 + l);
-  }
+  for (auto segment = segments_.rbegin(); segment != segments_.rend(); ++segment) segment_backward(p, *segment);
   launch.layer(-1);
   // Nothing of the embeddings is used here. They are gathered all the same, as ZeRO's count of 3P has it and every
   // framework with a hook a module does, so that the traffic is the one that the paper promises.
   weights.fetch(0);
   embedding_backward(p);
   weights.release(0);
+}
+
+template <class S>
+void Gpt2<S>::segment_backward(const Pass& p, const Segment& segment) {
+  const int checkpoint = slots_[std::size_t(segment.first)].checkpoint;
+  p.launch.layer(segment.first);
+  if (segment.recomputed) {
+    checkpoints_->before_read(p.launch, checkpoint, checkpoint_elements(p.batch.samples));
+    recompute(p, segment);
+  }
+  for (int l = segment.end - 1; l >= segment.first; --l) {
+    p.launch.layer(l);
+    if (!segment.recomputed || l + 1 < segment.end) p.weights.fetch(1 + l);
+    mlp_backward(p, l);
+    attention_backward(p, l);
+    p.weights.release(1 + l);
+  }
+  if (segment.recomputed) checkpoints_->read(p.launch, checkpoint);
 }
 
 template <class S>
@@ -81,7 +93,7 @@ void Gpt2<S>::head_backward(const Pass& p) {
   product<S, S>(p.launch, head.name, SEEKSIM_SITE, Trans::no, Trans::no, dlogits, weight(p, head), dnormed,
                 s_.vocab_segment());
 
-  const MatView<S> x = act(x_, n, s_.C, s_.L);
+  const MatView<S> x = residual(n, s_.L);
   const VecView<float> mean = row_values(meanf_, n, 0), rstd = row_values(rstdf_, n, 0);
   norm_grad(p, parameters_.ln_f_weight(), parameters_.ln_f_bias(), dnormed, x, mean, rstd);
   p.launch(
@@ -118,15 +130,15 @@ template <class S>
 void Gpt2<S>::mlp_backward(const Pass& p, int l) {
   auto w = [&](LayerPart part) -> const ParameterInfo& { return parameters_.layer(l, part); };
   const Index n = p.batch.samples;
-  const MatView<S> dout = act(dx_, n, s_.C);                                // (R, C)
-  const MatView<S> dgelu = act(dgelu_, n, s_.F), dfc = act(dfc_, n, s_.F);  // (R, F)
-  const MatView<S> fc = act(fc_, n, s_.F, l), dln = act(branch_, n, s_.C);  // (R, F), (R, C)
+  const MatView<S> dout = act(dx_, n, s_.C);                                      // (R, C)
+  const MatView<S> dgelu = act(dgelu_, n, s_.F), dfc = act(dfc_, n, s_.F);        // (R, F)
+  const MatView<S> fc = act(fc_, n, s_.F, slot(l)), dln = act(branch_, n, s_.C);  // (R, F), (R, C)
 
   // In a buffer whose time is yet to come.
   const MatView<S> dbranch =
       dropped(p.launch, SEEKSIM_SITE, dropout_at(drop_residual_, DropoutSite::mlp_branch, l, p.batch), s_.T, dout, dln);
   const ParameterInfo& proj = w(LayerPart::mlp_proj_weight);
-  linear_grad(p, proj, &w(LayerPart::mlp_proj_bias), false, act(gelu_, n, s_.F, l), dbranch, proj.offset);
+  linear_grad(p, proj, &w(LayerPart::mlp_proj_bias), false, act(gelu_, n, s_.F, slot(l)), dbranch, proj.offset);
   product<S, S>(p.launch, proj.name, SEEKSIM_SITE, Trans::no, Trans::yes, dbranch, weight(p, proj), dgelu, 0);
   p.launch(
       "gelu", SEEKSIM_SITE, memory_cost(3 * fc.rows * fc.cols, 8),
@@ -134,11 +146,11 @@ void Gpt2<S>::mlp_backward(const Pass& p, int l) {
       reads(dgelu), reads(fc), dfc);
 
   const ParameterInfo& up = w(LayerPart::c_fc_weight);
-  linear_grad(p, up, &w(LayerPart::c_fc_bias), true, act(ln2_, n, s_.C, l), dfc, up.offset);
+  linear_grad(p, up, &w(LayerPart::c_fc_bias), true, act(ln2_, n, s_.C, slot(l)), dfc, up.offset);
   product<S, S>(p.launch, up.name, SEEKSIM_SITE, Trans::no, Trans::no, dfc, weight(p, up), dln, s_.mlp_segment());
 
-  const MatView<S> mid = act(mid_, n, s_.C, l);
-  const VecView<float> mean = row_values(mean2_, n, l), rstd = row_values(rstd2_, n, l);
+  const MatView<S> mid = act(mid_, n, s_.C, slot(l));
+  const VecView<float> mean = row_values(mean2_, n, slot(l)), rstd = row_values(rstd2_, n, slot(l));
   norm_grad(p, w(LayerPart::ln_2_weight), w(LayerPart::ln_2_bias), dln, mid, mean, rstd);
   norm_backward<S>(p.launch, w(LayerPart::ln_2_weight).name, SEEKSIM_SITE, dln, mid,
                    vector(p, w(LayerPart::ln_2_weight)), mean, rstd, dout, act(dmid_, n, s_.C));
@@ -148,18 +160,18 @@ template <class S>
 void Gpt2<S>::attention_backward(const Pass& p, int l) {
   auto w = [&](LayerPart part) -> const ParameterInfo& { return parameters_.layer(l, part); };
   const Index n = p.batch.samples;
-  const MatView<S> dmid = act(dmid_, n, s_.C), branch = act(branch_, n, s_.C);       // (R, C)
-  const MatView<S> qkv = act(qkv_, n, 3 * s_.C, l), dqkv = act(dqkv_, n, 3 * s_.C);  // (R, 3C)
+  const MatView<S> dmid = act(dmid_, n, s_.C), branch = act(branch_, n, s_.C);             // (R, C)
+  const MatView<S> qkv = act(qkv_, n, 3 * s_.C, slot(l)), dqkv = act(dqkv_, n, 3 * s_.C);  // (R, 3C)
 
   // In a buffer whose time is over: norm_backward has read it, and writes it again at the end.
   const MatView<S> dbranch =
       dropped(p.launch, SEEKSIM_SITE, dropout_at(drop_residual_, DropoutSite::attention_branch, l, p.batch), s_.T, dmid,
               act(dx_, n, s_.C));
   const ParameterInfo& proj = w(LayerPart::c_proj_weight);
-  linear_grad(p, proj, &w(LayerPart::c_proj_bias), false, act(att_, n, s_.C, l), dbranch, proj.offset);
+  linear_grad(p, proj, &w(LayerPart::c_proj_bias), false, act(att_, n, s_.C, slot(l)), dbranch, proj.offset);
   product<S, S>(p.launch, proj.name, SEEKSIM_SITE, Trans::no, Trans::yes, dbranch, weight(p, proj), branch, 0);
 
-  const MatView<S> probs = mat<S>(*probs_, l * samples_max_ * s_.H * s_.T * s_.T, n * s_.H * s_.T, s_.T);
+  const MatView<S> probs = mat<S>(*probs_, slot(l) * samples_max_ * s_.H * s_.T * s_.T, n * s_.H * s_.T, s_.T);
   const kernels::AttentionShape shape{n, s_.T, s_.H, s_.D};
   p.launch(
       "attention", SEEKSIM_SITE,
@@ -171,12 +183,12 @@ void Gpt2<S>::attention_backward(const Pass& p, int l) {
       reads(branch), reads(qkv), reads(probs), mat<float>(*scratch_, 0, 2 * s_.T, s_.T), dqkv);
 
   const ParameterInfo& attn = w(LayerPart::c_attn_weight);
-  linear_grad(p, attn, &w(LayerPart::c_attn_bias), true, act(ln1_, n, s_.C, l), dqkv, attn.offset);
+  linear_grad(p, attn, &w(LayerPart::c_attn_bias), true, act(ln1_, n, s_.C, slot(l)), dqkv, attn.offset);
   product<S, S>(p.launch, attn.name, SEEKSIM_SITE, Trans::no, Trans::no, dqkv, weight(p, attn), branch,
                 s_.qkv_segment());
 
-  const MatView<S> x = act(x_, n, s_.C, l);
-  const VecView<float> mean = row_values(mean1_, n, l), rstd = row_values(rstd1_, n, l);
+  const MatView<S> x = residual(n, l);
+  const VecView<float> mean = row_values(mean1_, n, slot(l)), rstd = row_values(rstd1_, n, slot(l));
   norm_grad(p, w(LayerPart::ln_1_weight), w(LayerPart::ln_1_bias), branch, x, mean, rstd);
   norm_backward<S>(p.launch, w(LayerPart::ln_1_weight).name, SEEKSIM_SITE, branch, x,
                    vector(p, w(LayerPart::ln_1_weight)), mean, rstd, dmid, act(dx_, n, s_.C));

@@ -90,8 +90,9 @@ class Model {
 };
 
 // Allocates the activations of `samples_max` samples; smaller micro-batches use their front. Parameters and activations
-// are held in `compute`; arithmetic inside an operation, sums over rows and gradients of parameters are fp32.
-std::unique_ptr<Model> make_gpt2(Device& device, const ModelPlan& plan, const Gpt2Parameters& parameters,
-                                 Index samples_max, ElementType compute);
+// are held in the plan's type to compute in; arithmetic inside an operation, sums over rows and gradients of parameters
+// are fp32.
+std::unique_ptr<Model> make_gpt2(Device& device, const TrainPlan& plan, const Gpt2Parameters& parameters,
+                                 Index samples_max);
 
 }  // namespace seeksim::runtime

@@ -99,7 +99,7 @@ void Trainer::allocate() {
     compute_.watched_by(&*provenance_);
   }
   // Last: it is what prepare() looks at.
-  model_ = make_gpt2(device, plan_.definition.model, parameters_, samples, precision.compute);
+  model_ = make_gpt2(device, plan_, parameters_, samples);
 }
 
 void Trainer::initial_weights() {

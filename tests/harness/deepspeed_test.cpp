@@ -1,5 +1,8 @@
 // The "deepspeed" section: arithmetic and messages as DeepSpeed 0.19.6 has them (training-semantics, 1.2 to 1.6).
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
 
 #include "tests/harness/support.h"
 
@@ -165,6 +168,53 @@ TEST(Features, WithoutEffectAreAcceptedAndSaidOnce) {
   EXPECT_EQ(s.train.definition.gradient_clipping, 0);
   EXPECT_EQ(loaded(R"({"train_batch_size": 8})").train.definition.gradient_clipping, 1.0)
       << "the default since 2026-06-23";
+}
+
+// What a scenario with such a section, and a line of "checkpointing", asks for; small_text() has one layer.
+runtime::CheckpointingPlan checkpointing(const std::string& section, const std::string& own, std::string* notes = {}) {
+  std::string text = with(R"({"train_batch_size": 8, "activation_checkpointing": )" + section + "}");
+  text.replace(text.find("\"layers\": 1"), 11, "\"layers\": 5");
+  text.insert(text.find('{') + 1, own);
+  const Scenario scenario = load_scenario_text(text, "s.json");
+  if (notes != nullptr) *notes = fmt::format("{}", fmt::join(scenario.notes, "\n"));
+  const Scenario again = load_scenario_text(to_json(scenario).dump(), "again.json");
+  EXPECT_EQ(again.train.layout.checkpointing, scenario.train.layout.checkpointing) << section << own;
+  return scenario.train.layout.checkpointing;
+}
+
+TEST(Checkpointing, CountsSegmentsAsDeepSpeedOrTheirLayers) {
+  using Plan = runtime::CheckpointingPlan;
+  EXPECT_EQ(checkpointing("{}", ""), (Plan{}));
+  EXPECT_EQ(checkpointing(R"({"number_checkpoints": 2})", ""), (Plan{3, {}, false}));
+  EXPECT_EQ(checkpointing(R"({"number_checkpoints": 5})", ""), (Plan{1, {}, false}));
+  EXPECT_EQ(checkpointing(R"({"number_checkpoints": 99, "cpu_checkpointing": true})", ""), (Plan{1, {}, true}));
+  EXPECT_EQ(checkpointing(R"({"number_checkpoints": null})", R"("checkpointing": {"every": 2},)"),
+            (Plan{2, {}, false}));
+  EXPECT_EQ(checkpointing(R"({"cpu_checkpointing": true})", R"("checkpointing": {"layers": [3, 0, 3]},)"),
+            (Plan{0, {0, 3}, true}));
+}
+
+TEST(Checkpointing, WhatHasNoEffectIsSaidOnce) {
+  std::string notes;
+  EXPECT_EQ(checkpointing(R"({"cpu_checkpointing": true, "profile": true, "partition_activations": true})", "", &notes),
+            runtime::CheckpointingPlan{});
+  for (const char* said :
+       {"activation_checkpointing.partition_activations (there are no tensor-parallel ranks", "profile (every launch",
+        "cpu_checkpointing (nothing is checkpointed)", "say number_checkpoints"})
+    EXPECT_NE(notes.find(said), std::string::npos) << said << "\n" << notes;
+}
+
+TEST(Checkpointing, ContradictionsAreTold) {
+  const auto told = [](const std::string& section, const std::string& own) {
+    std::string text = with(R"({"train_batch_size": 8, "activation_checkpointing": )" + section + "}");
+    return problems_of(text.insert(text.find('{') + 1, own));
+  };
+  EXPECT_NE(told(R"({"number_checkpoints": 1})", R"("checkpointing": {"every": 1},)").find("Keep one of the two"),
+            std::string::npos);
+  EXPECT_NE(told("{}", R"("checkpointing": {"every": 1, "layers": [0]},)").find("Keep one of the two"),
+            std::string::npos);
+  EXPECT_NE(told("{}", R"("checkpointing": {"layers": [0, 7]},)").find("checkpointing.layers.1: there is no layer 7"),
+            std::string::npos);
 }
 
 TEST(ConfigFile, IsReadByPathAndKeepsItsLines) {

@@ -49,6 +49,8 @@ TEST(GoldenKey, IgnoresWhatMayNotDecideABit) {
       {"model.dropout=0"},
       {"model.frozen=[]"},
       {"storage=real"},
+      {"checkpointing={\"every\":1}"},
+      {"deepspeed.activation_checkpointing={\"number_checkpoints\":1,\"cpu_checkpointing\":true}"},
       {"deepspeed.optimizer.params.fused=true"},
       {"deepspeed.optimizer.params.lr=0.001"},
   };

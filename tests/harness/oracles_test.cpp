@@ -107,6 +107,17 @@ TEST(Oracles, EachPlantedBugTurnsItsCheckRed) {
   }
 }
 
+TEST(Oracles, ActivationsThatAreComputedAgainAndKeptAllTheSameAreTooMany) {
+  for (const bool planted : {false, true}) {
+    Scenario scenario = scenario_at(0, planted ? Bug::kept_activations : Bug::none);
+    scenario.train.definition.model.layers = 3;
+    scenario.train.layout.checkpointing.every = 1;
+    const CheckResult result = judged("memory_formula", scenario);
+    EXPECT_EQ(result.ok, !planted) << result.detail;
+    if (planted) EXPECT_NE(result.detail.find("activations: "), std::string::npos) << result.detail;
+  }
+}
+
 TEST(Oracles, EverySampleEntersOnce) {
   for (int stage = 0; stage <= 3; ++stage) {
     for (const bool crash : {false, true}) {

@@ -15,11 +15,14 @@ namespace {
 
 using runtime::Edge;
 
+constexpr const char* kRedo = R"({ "policy": "rebuild_and_redo", "watchdog_s": 60 })";
+
 struct Row {
   Edge edge;
   const char* zero;  // zero_optimization
   const char* faults = "[]";
-  const char* recovery = R"({ "policy": "rebuild_and_redo", "watchdog_s": 60 })";
+  const char* recovery = kRedo;
+  bool checkpoints = false;  // four layers, each recomputed, their inputs on the host
 };
 
 constexpr const char* kZero1 = R"({ "stage": 1 })";
@@ -59,6 +62,10 @@ const Row kRows[] = {
     {Edge::parameters_gathered, kZero3},
     {Edge::parameters_gathered_at_once, kSerial3},
     {Edge::space_free, kZero3},
+    {Edge::checkpoint_written, kZero1, "[]", kRedo, true},
+    {Edge::checkpoint_copied_out, kZero1, "[]", kRedo, true},
+    {Edge::checkpoint_place_free, kZero1, "[]", kRedo, true},
+    {Edge::checkpoint_copied_in, kZero1, "[]", kRedo, true},
     {Edge::shards_drawn, kZero3},
     {Edge::shards_moved, kZero1, kCrash},
     {Edge::shard_handed_out, kZero1},
@@ -78,13 +85,15 @@ const Row kRows[] = {
 Scenario scenario_of(const Row& row, const std::string& bug) {
   const std::string text = fmt::format(
       R"({{ "name": "races",
-  "model": {{ "family": "gpt2", "layers": 2, "width": 16, "heads": 2, "context": 8, "vocab": 64 }},
+  "model": {{ "family": "gpt2", "layers": {}, "width": 16, "heads": 2, "context": 8, "vocab": 64 }},
   "data": {{ "synthetic": true }},
   "world": {{ "nodes": 2, "ranks_per_node": 2, "network": "ib" }},
   "deepspeed": {{ "train_batch_size": 16, "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4,
-                 "zero_optimization": {}, "optimizer": {{ "type": "AdamW", "params": {{ "lr": 1e-3 }} }} }},
-  "steps": 3, "faults": {}, "recovery": {}, {} "checks": [] }})",
-      row.zero, row.faults, row.recovery, bug.empty() ? "" : fmt::format(R"("bug": "{}",)", bug));
+                 {} "zero_optimization": {}, "optimizer": {{ "type": "AdamW", "params": {{ "lr": 1e-3 }} }} }},
+  "steps": 3, "faults": {}, "recovery": {}, {} {} "checks": [] }})",
+      row.checkpoints ? 4 : 2, row.checkpoints ? R"("activation_checkpointing": { "cpu_checkpointing": true },)" : "",
+      row.zero, row.faults, row.recovery, row.checkpoints ? R"("checkpointing": { "every": 1 },)" : "",
+      bug.empty() ? "" : fmt::format(R"("bug": "{}",)", bug));
   return load_scenario_text(text, "races.json");
 }
 
@@ -95,7 +104,7 @@ CheckResult judged(const Scenario& scenario, const char* check) {
 
 TEST(Races, NoneInTheRuntime) {
   std::map<std::string, Row> settings;
-  for (const Row& row : kRows) settings.emplace(std::string(row.zero) + row.faults, row);
+  for (const Row& row : kRows) settings.emplace(fmt::format("{}{}{}", row.zero, row.faults, row.checkpoints), row);
   for (const auto& [key, row] : settings) {
     const CheckResult races = judged(scenario_of(row, ""), "no_races");
     EXPECT_TRUE(races.ok) << key << ": " << races.detail;

@@ -133,6 +133,8 @@ Drawn draw(const Wanted& wanted) {
   s["deepspeed"] = draw_deepspeed(stage, drawn.precision);
   s["batch_arithmetic"] = "by_samples";
   if (one_in(3)) s["decay"] = "all";
+  if (one_in(3)) s["checkpointing"] = one_in(2) ? Json{{"every", between(1, 3)}} : Json{{"layers", {0}}};
+  if (one_in(4)) s["deepspeed"]["activation_checkpointing"] = {{"cpu_checkpointing", true}};
   s["steps"] = steps;
   if (const std::string bug = draw_bug(wanted.bug); !bug.empty()) s["bug"] = bug;
   if (wanted.corrupt) s["faults"] = {draw_corruption(ranks, steps)};
