@@ -383,6 +383,12 @@ const std::vector<Row>& rows() {
       {{"memory_formula", "", "peaks of parameters, gradients, optimizer, copies and gathered space are ZeRO's"},
        want_none,
        memory_formula},
+      {{"model_state_gb", "120,31.4,16.6,1.9",
+        "10^9 bytes of parameters, gradients and optimizer state on the rank that needs most, to the digits as "
+        "written; "
+        "one number, or one for each of stages 0 to 3"},
+       want_gigabytes,
+       model_state},
       {{"traffic_formula", "", "bytes sent per rank, by operation, are ZeRO's"}, want_none, traffic_formula},
       {{"conservation", "",
         "in a run with tagged gradients, each sample enters each element of the reduced gradient once, with one weight",

@@ -11,7 +11,9 @@
 #include "harness/batch.h"
 #include "harness/commands.h"
 #include "harness/files.h"
+#include "harness/plan_command.h"
 #include "harness/schedule_command.h"
+#include "harness/shapes.h"
 #include "harness/shrink_command.h"
 #include "kernels/isa.h"
 
@@ -210,6 +212,7 @@ ExitStatus golden_of_file(const std::string& file, const GoldenArguments& a) {
   LoadOptions load;
   load.sets = a.sets;
   const Scenario scenario = load_scenario(file, load);
+  if (is_of_shapes(scenario)) throw BadInput(file, "a run of shapes has no golden", "Use \"numerics\": \"exact\".");
   const std::string key = golden_key(one_rank(scenario).train.definition);
   if (a.explain) put(dump(key_fields(scenario.train.definition)));
   const std::optional<Golden> stored = stored_golden(scenario);
@@ -307,6 +310,20 @@ void add_shrink(CLI::App& app, ShrinkArguments& a) {
       ->check(CLI::NonNegativeNumber);
 }
 
+void add_plan(CLI::App& app, PlanArguments& a) {
+  CLI::App* plan = app.add_subcommand("plan", "Predict the memory of a configuration, and find the lightest that fits");
+  plan->add_option("config", a.file, "Scenario, or DeepSpeed's ds_config.json")->required();
+  plan->add_option("--gpus", a.gpus, "On so many GPUs (default: as the scenario says)")->check(CLI::PositiveNumber);
+  plan->add_option("--nodes", a.nodes, "On so many nodes (default: 8 GPUs a node)")->check(CLI::PositiveNumber);
+  plan->add_option("--memory", a.memory, "Of one GPU: 80GB (10^9 bytes) or 79.1GiB (default: as the scenario says)");
+  plan->add_option(
+      "--model", a.model,
+      "gpt2-small, gpt2-medium, gpt2-large, gpt2-xl, 7.5b or layers=..,width=..,heads=..,vocab=..,context=..");
+  plan->add_option("--set", a.sets, "key.path=value, as for run")->allow_extra_args(false);
+  plan->add_option("--report", a.report, "Write the plan as JSON");
+  plan->add_flag("--all", a.all, "Go on after the first configuration that fits");
+}
+
 constexpr const char* kFooter =
     R"(Exit status: 0 as expected, 1 a check failed, 2 bad scenario or usage, 3 no progress, 4 a bug in seeksim.
 Try: seeksim run scenarios/nccl_timeout.json)";
@@ -320,12 +337,14 @@ ExitStatus dispatch(const std::vector<std::string>& arguments) {
   RunArguments run;
   GoldenArguments golden;
   ShrinkArguments shrink;
+  PlanArguments plan;
   std::string list;
   add_run(app, run);
   add_golden(app, golden);
   add_shrink(app, shrink);
   ScheduleArguments schedule;
   add_list(app, list, schedule);
+  add_plan(app, plan);
   app.add_subcommand("doctor", "Check this machine");
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {
@@ -349,6 +368,7 @@ ExitStatus dispatch(const std::vector<std::string>& arguments) {
     check_machine();
     return shrink_command(shrink);
   }
+  if (app.got_subcommand("plan")) return plan_command(plan);
   if (app.got_subcommand("list")) {
     if (list == "schedule") return schedule_command(schedule, style_of_stdout());
     return list_command(list, style_of_stdout());
@@ -358,7 +378,7 @@ ExitStatus dispatch(const std::vector<std::string>& arguments) {
 
 // Verbs of the architecture that come later.
 bool is_for_later(const std::vector<std::string>& arguments) {
-  static const std::vector<std::string> later = {"plan", "explore", "diff", "checkpoint", "launch"};
+  static const std::vector<std::string> later = {"explore", "diff", "checkpoint", "launch"};
   return !arguments.empty() && std::find(later.begin(), later.end(), arguments[0]) != later.end();
 }
 
@@ -368,7 +388,7 @@ int main_of(const std::vector<std::string>& arguments) {
   try {
     if (is_for_later(arguments)) {
       throw BadInput(arguments[0], "this command is not there yet",
-                     "What there is: run, golden, shrink, list, doctor.");
+                     "What there is: run, golden, shrink, plan, list, doctor.");
     }
     const ExitStatus status = dispatch(arguments);
     // A full disk behind `> file` would otherwise go unnoticed.

@@ -5,30 +5,55 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/shapes.h"
+#include "runtime/gpt2_parameters.h"
 #include "runtime/segments.h"
 
 namespace seeksim::harness {
+
+namespace {
+// Measured on worlds of 8 to 512 ranks and models of 12 to 96 layers, rounded up.
+constexpr double kShapesOfRank = 192 << 10;
+constexpr double kShapesOfLayer = 20 << 10;
+constexpr double kShapesOfPeer = 1 << 10;
+
+double trained_of(const runtime::Definition& d) {
+  return double(runtime::Gpt2Parameters(d.model, d.optimizer.decay_all).trainable_size());
+}
+
+}  // namespace
 
 Estimate estimate(const Scenario& scenario) {
   const runtime::Definition& d = scenario.train.definition;
   const double v = d.model.vocab, t = d.model.context, c = d.model.width, l = d.model.layers, h = d.model.heads;
   const double micro = scenario.train.layout.micro_batch, ranks = scenario.world.ranks();
   Estimate estimate;
+  // By hand: a model that is far too large shall be refused, not listed parameter by parameter.
   estimate.parameters =
       v * c + t * c + l * (12 * c * c + 13 * c) + 2 * c + (d.model.tied ? 0 : v * c) + (d.model.logit_scale ? 1 : 0);
+  if (is_of_shapes(scenario)) {
+    // What a rank keeps to itself grows with its launches and messages under way, not with what they are about.
+    estimate.bytes_per_rank = kShapesOfRank + kShapesOfLayer * l + kShapesOfPeer * ranks;
+    estimate.bytes = estimate.bytes_per_rank * ranks;
+    return estimate;
+  }
+  const double trained = d.model.frozen.empty() ? estimate.parameters : trained_of(d);
+  const double compute = double(runtime::size_of(d.precision.compute)),
+               gradient = double(runtime::size_of(d.precision.gradients));
+  const double masters = compute < 4 && d.precision.master_weights ? 4 : 0, sums = gradient < 4 ? 4 : 0;
   // Weights, gradient, two moments, and the subtree roots of the samples: at most two a level of the rank's share of
-  // the batch, sent and received once each.
+  // the batch, sent and received once each. Frozen parameters are weights only.
   const double levels = std::log2(std::max(2.0, double(d.global_batch) / ranks)) + 2;
-  const double state = 4 * estimate.parameters * (4 + 2 * levels);
-  // Activations kept for the backward pass, fp32: some 20 values of the width and the attention's probabilities, a
-  // layer; logits and their gradient once.
+  const double state = compute * estimate.parameters + trained * (gradient + sums + 2 * 4 + masters + 4 * 2 * levels);
+  // Activations kept for the backward pass: some 20 values of the width and the attention's probabilities, a layer;
+  // logits and their gradient once.
   double kept = 0, longest = 0;
   for (const runtime::Segment& segment : runtime::segments_of(d.model.layers, scenario.train.layout.checkpointing)) {
     if (segment.recomputed) longest = std::max(longest, double(segment.layers()));
     kept += segment.recomputed ? 0 : 1;
   }
   const double activations =
-      4 * micro *
+      compute * micro *
       (l * t * c + (kept + longest) * (20 * t * c + 2 * h * t * t) + (d.model.logit_scale ? 3 : 2) * t * v + 4 * t * c);
   constexpr double kRank = 24 << 10;  // a fiber, its queues and its recorder
   estimate.bytes_per_rank = state + activations + kRank;

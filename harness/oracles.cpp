@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <map>
+#include <sstream>
 
 #include "harness/formulas.h"
 #include "runtime/gpt2_parameters.h"
@@ -17,6 +19,7 @@ namespace {
 using How = RankRecord::How;
 using runtime::Gpt2Parameters;
 using runtime::Index;
+using runtime::MemoryTag;
 using runtime::ShardInfo;
 
 bool sharded(const Evidence& e) { return e.scenario.train.layout.zero.stage > 0; }
@@ -200,6 +203,51 @@ Finding memory_formula(const Evidence& e, const std::string&) {
   return against(memory_budget(e.scenario), peaks);
 }
 
+namespace {
+
+// "120,31.4,16.6,1.9": one number, or one a stage.
+std::vector<std::string> by_stage(const std::string& text) {
+  std::vector<std::string> numbers;
+  std::istringstream parts(text);
+  for (std::string number; std::getline(parts, number, ',');) numbers.push_back(number);
+  return numbers;
+}
+
+// Half a unit of the last digit that is written: 0.05 for "31.4".
+double rounding_of(const std::string& number) {
+  const std::size_t point = number.find('.');
+  return 0.5 * std::pow(10.0, point == std::string::npos ? 0.0 : -double(number.size() - point - 1));
+}
+
+}  // namespace
+
+std::string want_gigabytes(const std::string& text, int) {
+  const std::vector<std::string> numbers = by_stage(text);
+  const bool plain = std::all_of(numbers.begin(), numbers.end(), [](const std::string& number) {
+    double value = 0;
+    const auto [end, error] =
+        std::from_chars(number.data(), number.data() + number.size(), value, std::chars_format::fixed);
+    return error == std::errc() && end == number.data() + number.size() && value >= 0;
+  });
+  return plain && (numbers.size() == 1 || numbers.size() == 4) ? "" : "takes one number, or four, of stages 0 to 3";
+}
+
+// Of whichever rank has most of each, as the ledger saw it.
+Finding model_state(const Evidence& e, const std::string& gigabytes) {
+  if (const std::string why = no_budget(e); !why.empty()) return blind(why);
+  const std::vector<std::string> numbers = by_stage(gigabytes);
+  const std::string& wanted = numbers.size() == 1 ? numbers[0] : numbers.at(e.scenario.train.layout.zero.stage);
+  double bytes = 0;
+  for (const MemoryTag tag : {MemoryTag::parameters, MemoryTag::gradients, MemoryTag::optimizer})
+    bytes += double(e.run.memory_peak_by_tag.at(std::size_t(tag)));
+  const runtime::Definition& d = e.scenario.train.definition;
+  const Gpt2Parameters parameters(d.model, d.optimizer.decay_all);
+  const std::string detail =
+      fmt::format("{:.4f} GB a rank for {} parameters on {} ranks at stage {}; {} GB stated", bytes / 1e9,
+                  parameters.size(), e.scenario.world.ranks(), e.scenario.train.layout.zero.stage, wanted);
+  return std::fabs(bytes / 1e9 - std::stod(wanted)) <= rounding_of(wanted) ? good(detail) : bad(detail);
+}
+
 Finding traffic_formula(const Evidence& e, const std::string&) {
   if (const std::string why = no_budget(e); !why.empty()) return blind(why);
   if (!e.run.recoveries.empty()) return blind("what was sent again after a failure has no formula");
@@ -223,7 +271,7 @@ std::vector<const char*> always_made(const Evidence& e) {
   std::vector<const char*> names;
   const bool several = several_finished(e);
   if (several || !e.run.mismatches.empty() || e.run.collectives_compared > 0) names.push_back("collectives_match");
-  if (several || !e.run.replica_differences.empty()) names.push_back("replicas_equal");
+  if ((several && e.run.has_values) || !e.run.replica_differences.empty()) names.push_back("replicas_equal");
   if (!e.run.shards.empty() || (several && sharded(e))) names.push_back("partition");
   return names;
 }

@@ -15,8 +15,12 @@ Finding collectives_match(const Evidence& evidence, const std::string& argument)
 Finding replicas_equal(const Evidence& evidence, const std::string& argument);
 Finding partition(const Evidence& evidence, const std::string& argument);
 Finding memory_formula(const Evidence& evidence, const std::string& argument);
+Finding model_state(const Evidence& evidence, const std::string& gigabytes);
 Finding traffic_formula(const Evidence& evidence, const std::string& argument);
 Finding conservation(const Evidence& evidence, const std::string& argument);
+
+// What is wrong with an argument of model_state; empty: nothing.
+std::string want_gigabytes(const std::string& text, int);
 
 // Those that are judged in this run without being asked for.
 std::vector<const char*> always_made(const Evidence& evidence);

@@ -50,8 +50,8 @@ int fault_behind(const RunRecord& run, const Recovery& recovery, TimeNs& injecte
 Json steps_json(const RunRecord& run, Json& report) {
   for (const char* key : {"loss", "grad_norm", "lr", "loss_scale", "skipped"}) report[key] = Json::array();
   for (const runtime::StepRecord& step : run.steps) {
-    report["loss"].push_back(number(double(step.loss)));
-    report["grad_norm"].push_back(number(double(step.grad_norm)));
+    report["loss"].push_back(run.has_values ? number(double(step.loss)) : Json(nullptr));
+    report["grad_norm"].push_back(run.has_values ? number(double(step.grad_norm)) : Json(nullptr));
     report["lr"].push_back(number(step.lr));
     report["loss_scale"].push_back(number(step.loss_scale));
     report["skipped"].push_back(step.skipped);
@@ -62,7 +62,10 @@ Json steps_json(const RunRecord& run, Json& report) {
 void numbers_json(const RunRecord& run, Json& report) {
   const Birth* first = first_birth(run);
   report["born"] = first == nullptr ? Json(nullptr) : birth_json(*first);
-  if (!run.ranges.empty()) report["ranges"] = Json::array();
+  if (!run.ranges.empty()) {
+    report["ranges"] = Json::array();
+    report["ranges_left_out"] = run.ranges_left_out();
+  }
   for (const RangeLog& log : run.ranges) {
     for (const runtime::RangeLogEntry& entry : log.entries) {
       Json one = sight_json(entry.sight);
@@ -137,6 +140,8 @@ Json comm_json(const RunRecord& run) {
 
 Json memory_json(const RunRecord& run) {
   Json memory = {{"peak_bytes_per_rank_max", run.memory_peak}};
+  for (std::size_t tag = 0; tag < run.memory_at_peak.size(); ++tag)
+    memory["at_peak"][std::string(name(runtime::MemoryTag(tag)))] = run.memory_at_peak[tag];
   memory["by_tag"] = Json::object();
   for (std::size_t tag = 0; tag < run.memory_peak_by_tag.size(); ++tag) {
     memory["by_tag"][std::string(name(runtime::MemoryTag(tag)))] = run.memory_peak_by_tag[tag];
@@ -167,6 +172,7 @@ Json report_json(const Evidence& e, const Judgement& j, const ReportExtras& extr
   report["training_seed"] = e.scenario.train.definition.training_seed;
   report["backend"] = extras.backend;
   report["device"] = extras.device;
+  report["numerics"] = run.has_values ? "exact" : "shapes";
   report["world"] = world_json(e.scenario.world);
   report["verdict"] = j.verdict;
   report["exit_code"] = code(j.status);

@@ -135,6 +135,7 @@ std::string endings(const RunRecord& run) {
 
 std::string losses(const RunRecord& run) {
   if (run.steps.empty()) return "  no step was committed\n";
+  if (!run.has_values) return fmt::format("  steps     {}; a run of shapes has no losses\n", run.steps.size());
   return fmt::format("  loss      {} -> {} in {} step{}\n", run.steps.front().loss, run.steps.back().loss,
                      run.steps.size(), run.steps.size() == 1 ? "" : "s");
 }
@@ -181,6 +182,18 @@ std::string births(const RunRecord& run) {
     text += fmt::format("  scale     {} -> {}\n", run.steps.front().loss_scale, run.steps.back().loss_scale);
   if (const Birth* first = first_birth(run)) text += fmt::format("  born      {}\n", birth_text(*first));
   return text;
+}
+
+// The range log is in report.json; here stands how much of it there is.
+std::string range_log(const RunRecord& run) {
+  if (run.ranges.empty()) return "";
+  std::size_t entries = 0;
+  for (const RangeLog& log : run.ranges) entries += log.entries.size();
+  const std::uint64_t left_out = run.ranges_left_out();
+  return fmt::format("  ranges    {} entries of step {} are in the report{}\n", entries, run.ranges.front().step,
+                     left_out > 0 ? fmt::format("; {} more are LEFT OUT: a rank keeps the first {} of a step", left_out,
+                                                run.ranges.front().entries.size())
+                                  : "");
 }
 
 std::string overlap(const RunRecord& run) {
@@ -247,7 +260,7 @@ std::string report_a_bug(const Scenario& scenario) {
 
 std::string story_text(const Evidence& e, const Judgement& j, const Style& style) {
   std::string out = '\n' + story_of(e.run, style) + '\n' + losses(e.run) + births(e.run) + rerun_text(e.run) +
-                    overlap(e.run) + memory(e.run) + endings(e.run);
+                    range_log(e.run) + overlap(e.run) + memory(e.run) + endings(e.run);
   if (e.run.end == sim::WorldEnd::deadlock && !e.run.wait_for_graph.empty()) {
     out += "  who waits for whom, when nothing could move any more:\n";
     std::size_t from = 0;

@@ -10,6 +10,7 @@
 #include "harness/progress.h"
 #include "harness/quirks.h"
 #include "harness/saved_files.h"
+#include "harness/shapes.h"
 #include "harness/simulate.h"
 #include "harness/sweep_run.h"
 
@@ -33,6 +34,8 @@ void probe_files(const Scenario& scenario, const RunOptions& options) {
   for (const auto& [option, file] : files) {
     if (!file->empty()) probe_writable(*file, option);
   }
+  if (is_of_shapes(scenario) && (!options.save_final.empty() || !options.save_gradients.empty()))
+    throw BadInput("--save-...", "a run of shapes has no values", "Use \"numerics\": \"exact\".");
   if (!options.save_gradients.empty() && options.gradients_step > scenario.train.definition.steps) {
     throw BadInput(fmt::format("--save-gradients {}:{}", options.gradients_step, options.save_gradients),
                    fmt::format("the scenario has {} steps", scenario.train.definition.steps),

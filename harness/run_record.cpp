@@ -43,9 +43,15 @@ const char* name(RankRecord::How how) {
 
 std::optional<runtime::StateDigest> RunRecord::state() const {
   for (const RankRecord& rank : ranks) {
-    if (rank.how == RankRecord::How::finished) return rank.state;
+    if (rank.how == RankRecord::How::finished && has_values) return rank.state;
   }
   return std::nullopt;
+}
+
+std::uint64_t RunRecord::ranges_left_out() const {
+  std::uint64_t sum = 0;
+  for (const RangeLog& log : ranges) sum += log.left_out;
+  return sum;
 }
 
 Collector::Collector(int ranks, std::int64_t gradients_of, bool digest_gradients, OnGradients on_gradients)
@@ -107,8 +113,8 @@ void Collector::nonfinite_born(int rank, std::int64_t step, const runtime::NonFi
   if (record_.births.size() < kBirthsKept) record_.births.push_back({rank, step, birth});
 }
 
-void Collector::ranges(int rank, std::int64_t step, std::vector<runtime::RangeLogEntry> log) {
-  record_.ranges.push_back({rank, step, std::move(log)});
+void Collector::ranges(int rank, std::int64_t step, std::vector<runtime::RangeLogEntry> log, std::uint64_t left_out) {
+  record_.ranges.push_back({rank, step, std::move(log), left_out});
 }
 
 void Collector::rerun(int rank, const runtime::RerunRecord& told) {

@@ -85,6 +85,7 @@ struct RangeLog {
   int rank = -1;
   std::int64_t step = 0;
   std::vector<runtime::RangeLogEntry> entries;
+  std::uint64_t left_out = 0;  // more of them, that the rank did not keep
 };
 
 // What a rank told of running each micro-batch of a step twice.
@@ -94,6 +95,7 @@ struct Rerun {
 };
 
 struct RunRecord {
+  bool has_values = true;  // false: a run of shapes, without losses, norms and digests
   sim::WorldEnd end = sim::WorldEnd::finished;
   TimeNs virtual_ns = 0;
   double wall_s = 0;
@@ -109,6 +111,7 @@ struct RunRecord {
   std::vector<sim::CommUse> comm;  // indexed by OpKind
   std::vector<std::size_t> memory_peak_by_tag;
   std::size_t memory_peak = 0;
+  std::vector<std::size_t> memory_at_peak;  // by tag, on the rank that needed most, when it did
   std::vector<std::size_t> host_peak_by_tag;  // pageable and pinned
   std::size_t host_peak = 0;
   std::size_t pinned_peak = 0;
@@ -136,8 +139,10 @@ struct RunRecord {
   std::vector<std::uint64_t> gradient_digests;
   std::string gradients_disagree;  // the first step in which a rank had others: "step 2: rank 3"
 
-  // The digest of the first rank that finished; empty when none did.
+  // The digest of the first rank that finished; empty when none did, and in a run of shapes.
   std::optional<runtime::StateDigest> state() const;
+  // Entries of the range log that ranks did not keep.
+  std::uint64_t ranges_left_out() const;
 };
 
 // Collects while a run goes on. One collector for all ranks: the simulator runs them on one thread.
@@ -153,7 +158,7 @@ class Collector : public runtime::Observer {
 
   void step_committed(int rank, const runtime::StepRecord& record) override;
   void nonfinite_born(int rank, std::int64_t step, const runtime::NonFiniteBirth& birth) override;
-  void ranges(int rank, std::int64_t step, std::vector<runtime::RangeLogEntry> log) override;
+  void ranges(int rank, std::int64_t step, std::vector<runtime::RangeLogEntry> log, std::uint64_t left_out) override;
   void rerun(int rank, const runtime::RerunRecord& told) override;
   void stagnation(int rank, std::int64_t step, const kernels::Stagnation& counts) override;
   void looked_for_poison(int rank, runtime::Index values, const std::string& found, bool at_source) override;

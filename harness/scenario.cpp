@@ -22,6 +22,7 @@
 #include "harness/quirks.h"
 #include "harness/reader.h"
 #include "harness/schema.h"
+#include "harness/shapes.h"
 #include "runtime/gpt2_parameters.h"
 #include "runtime/safetensors.h"
 #include "runtime/weights.h"
@@ -330,6 +331,8 @@ void read_golden(const Reader& golden, Scenario& scenario) {
 void read_init(const Reader& top, const LoadOptions& options, Scenario& scenario) {
   const std::string from_model = top.child("model").text("init");
   scenario.init_file = options.init.empty() ? from_model : options.init;
+  if (!options.init.empty() && is_of_shapes(scenario))
+    top.findings().add({"--init", options.init, "there are no values in a run of shapes", "Leave it out."});
   if (scenario.init_file.empty()) return;
   const std::string place = options.init.empty() ? top.findings().place("/model/init") : "--init " + options.init;
   const runtime::Definition& definition = scenario.train.definition;
@@ -433,6 +436,7 @@ Scenario load(Document document, const LoadOptions& options) {
   check_quirks(top, scenario);
   read_expect(top, scenario);
   read_golden(top.child("golden"), scenario);
+  read_numerics(top, scenario);
   scenario.sweep = read_sweep(top);
   if (!scenario.sweep.empty()) scenario.written = written_base(document.json(), scenario, options);
   if (shaped && findings.empty()) refuse_too_large(findings, scenario);

@@ -10,6 +10,7 @@
 #include "harness/precision.h"
 #include "harness/quirks.h"
 #include "harness/scenario.h"
+#include "harness/shapes.h"
 
 namespace seeksim::harness {
 namespace {
@@ -108,7 +109,7 @@ Json to_json(const Scenario& scenario) {
   if (!scenario.golden_skip_steps.empty()) json["golden"] = {{"skip_steps", scenario.golden_skip_steps}};
   if (scenario.train.provenance.on) json["provenance"] = true;
   if (scenario.train.provenance.log_step >= 0) json["range_log"] = scenario.train.provenance.log_step;
-  json["numerics"] = "exact";
+  json["numerics"] = is_of_shapes(scenario) ? "shapes" : "exact";
   if (scenario.real_storage) json["storage"] = "real";
   if (scenario.by_samples) json["batch_arithmetic"] = "by_samples";
   if (scenario.golden_shared) json["golden"] = {{"shared", true}};

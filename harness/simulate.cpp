@@ -5,6 +5,7 @@
 #include <chrono>
 #include <optional>
 
+#include "harness/shapes.h"
 #include "runtime/backend/posix_storage.h"
 #include "runtime/train.h"
 
@@ -25,6 +26,7 @@ struct Simulation::Impl {
   static sim::WorldPlan plan_of(const Scenario& scenario, const SimulationOptions& options) {
     sim::WorldPlan plan = scenario.world;
     plan.wall_limit_s = options.wall_limit_s;
+    plan.shapes = is_of_shapes(scenario);
     return plan;
   }
 
@@ -84,11 +86,13 @@ void Simulation::Impl::train_rank(runtime::Rank& rank) {
 void Simulation::Impl::take(const sim::WorldResult& result) {
   RunRecord& record = collector.record();
   record.end = result.end;
+  record.has_values = !is_of_shapes(scenario);
   record.virtual_ns = result.virtual_ns;
   record.fingerprint = result.fingerprint;
   record.wait_for_graph = result.wait_for_graph;
   record.comm = result.comm;
   record.memory_peak = result.memory_peak;
+  record.memory_at_peak = result.memory_at_peak;
   record.overlap = result.overlap;
   record.memory_peak_by_tag = result.memory_peak_by_tag;
   record.host_peak = result.host_peak;

@@ -92,6 +92,12 @@ struct Range {
   ElementType type = ElementType::bytes;
 };
 
+// Where a view begins; null in a run of shapes, whose buffers hold nothing.
+template <class T>
+T* element_at(const Buffer* buffer, Index offset) {
+  return buffer != nullptr && buffer->data != nullptr ? reinterpret_cast<T*>(buffer->data) + offset : nullptr;
+}
+
 // n contiguous elements.
 template <class T>
 struct VecView {
@@ -99,7 +105,7 @@ struct VecView {
   Index offset = 0;  // in elements
   Index n = 0;
 
-  kernels::Vec<T> get() const { return {buffer ? reinterpret_cast<T*>(buffer->data) + offset : nullptr, n}; }
+  kernels::Vec<T> get() const { return {element_at<T>(buffer, offset), n}; }
   Range range() const {
     return {buffer, std::size_t(offset) * sizeof(T), std::size_t(offset + n) * sizeof(T), !std::is_const_v<T>,
             element_type<T>()};
@@ -117,9 +123,7 @@ struct MatView {
   Index cols = 0;
   Index stride = 0;
 
-  kernels::Mat<T> get() const {
-    return {buffer ? reinterpret_cast<T*>(buffer->data) + offset : nullptr, rows, cols, stride};
-  }
+  kernels::Mat<T> get() const { return {element_at<T>(buffer, offset), rows, cols, stride}; }
   Range range() const {
     const Index extent = rows == 0 ? 0 : (rows - 1) * stride + cols;
     return {buffer, std::size_t(offset) * sizeof(T), std::size_t(offset + extent) * sizeof(T), !std::is_const_v<T>,

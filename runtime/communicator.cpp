@@ -124,7 +124,8 @@ Communicator::Arrivals& Communicator::arrivals(const TreeOwnership& ownership, I
   op.tensor = "subtree table";
   op.site = SEEKSIM_SITE;
   rank_.device.host_touches(op, vec<std::int64_t>(*made.table).range());
-  std::copy(table.begin(), table.end(), reinterpret_cast<std::int64_t*>(made.table->data));
+  if (made.table->data != nullptr)  // null in a run of shapes
+    std::copy(table.begin(), table.end(), reinterpret_cast<std::int64_t*>(made.table->data));
   made.slots =
       rank_.device.allocate(static_cast<std::size_t>(std::max<Index>(made.shard * made.count, 1)) * sizeof(float),
                             MemoryTag::communication, "subtree roots");

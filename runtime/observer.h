@@ -123,7 +123,8 @@ class Observer {
   virtual void gradients(int rank, std::int64_t step, std::vector<NamedTensor> gradients) = 0;
   // The first value of a step that is not finite, as this rank saw it, and what operations wrote, where that is logged.
   virtual void nonfinite_born(int, std::int64_t, const NonFiniteBirth&) {}
-  virtual void ranges(int, std::int64_t, std::vector<RangeLogEntry>) {}
+  // left_out: how many more there were than are kept.
+  virtual void ranges(int, std::int64_t, std::vector<RangeLogEntry>, std::uint64_t /*left_out*/) {}
   // Where micro-batches are run twice: what came of it, before the vote, in each attempt at a step.
   virtual void rerun(int, const RerunRecord&) {}
   // Without fp32 masters: of the last step on this rank's shard, how many updates there were and were lost in rounding.

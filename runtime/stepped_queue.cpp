@@ -171,6 +171,7 @@ bool SteppedQueue::start_front() {
 }
 
 void SteppedQueue::run_kernel() {
+  if (skips_kernels_) return;
   std::byte* item = items_.front();
   try {
     closure_of(item, front_item().range_count)();

@@ -77,8 +77,9 @@ class SteppedQueue final : public Queue {
 
   // ---- for the executor
   void watch(AccessWatcher* watcher) { watcher_ = watcher; }
-  void step();        // starts what can start
-  void kernel_due();  // the running kernel's time is over: its effects land now
+  void skip_kernels() { skips_kernels_ = true; }  // launches take their time and do nothing: a run of shapes
+  void step();                                    // starts what can start
+  void kernel_due();                              // the running kernel's time is over: its effects land now
   void wake_host_at(std::uint64_t place) { host_place_ = place; }
   void forget_host() { host_place_ = kNobody; }
   void abandon();  // the rank is dead: nothing that is pending ever happens
@@ -119,6 +120,7 @@ class SteppedQueue final : public Queue {
   bool running_ = false;                // the front item has been started
   bool stepping_ = false;
   bool ready_ = false;  // the executor has been asked to step
+  bool skips_kernels_ = false;
   ItemRing items_;
   std::vector<Waiter> waiters_;  // other queues
 };

@@ -27,7 +27,7 @@ constexpr std::size_t kPoisonWord = 3;
 
 void Trainer::train_step() {
   stand_at(comm_->epoch(), step_);
-  hand_out_gradients_ = observer_.wants_gradients(rank_.id, step_);
+  hand_out_gradients_ = has_values() && observer_.wants_gradients(rank_.id, step_);
   if (tree_) tree_->begin(plan_.definition.global_batch);
   if (reducer_) reducer_->begin_step(step_, keeper_->own().sums, scale_.at_root * average().after);
   if (gathered_) gathered_->begin_step(compute_, step_);
@@ -202,7 +202,7 @@ bool Trainer::vote(const char* about, bool good) {
 
 // What came of running each micro-batch twice.
 void Trainer::compare_runs() {
-  if (plan_.numerics == Numerics::shapes) return;  // run twice for the time that it takes; there are no bits
+  if (!has_values()) return;  // run twice for the time that it takes; there are no bits
   rank_.device.host_touches(compute_.last(), rerun_->result_range());
   RerunRecord record = rerun_->result();
   record.step = step_;
@@ -378,7 +378,7 @@ void Trainer::record_digests() {
 // What rounding took from the step's updates, where there are no masters to keep them.
 void Trainer::tell_stagnation() {
   Buffer* const counts = (keeper_ ? *keeper_->own().optimizer : *optimizer_).stagnation();
-  if (counts == nullptr) return;
+  if (counts == nullptr || !has_values()) return;
   const VecView<const kernels::Stagnation> view = vec<const kernels::Stagnation>(*counts);
   rank_.device.host_touches(compute_.last(), view.range());
   observer_.stagnation(rank_.id, step_ - 1, view.get()[0]);

@@ -147,6 +147,14 @@ class Trainer {
     host_touches(site, values.range());
     return values.get();
   }
+  // One value; 0 in a run of shapes, so that every step is finite there.
+  template <class T>
+  T host_value(const char* site, VecView<const T> value) const {
+    const kernels::Vec<const T> held = host_reads(site, value);
+    return has_values() ? held[0] : T{};
+  }
+  // A run of shapes has none: it tells of no digests, gradients, replicas, poison or weights.
+  bool has_values() const { return plan_.numerics == Numerics::exact; }
   bool sharded(Place place) const { return place == Place::sharded; }
   // Who works on reduced gradients and on the optimizer's state: the device, or where they are offloaded the host.
   bool offloads() const { return plan_.layout.offload.optimizer.home != Home::device; }

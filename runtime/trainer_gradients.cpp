@@ -280,7 +280,7 @@ std::vector<float> Trainer::replicated_gradients() const {
 float Trainer::gradient_norm() const {
   if (!plan_.definition.quirks.has(Quirk::ds_partition_norm) || !keeper_) {
     const Index count = Index(parameters_.trainable().size());
-    return host_sqrt(host_reads(SEEKSIM_SITE, vec<const float>(*norms_, count, 1))[0]);
+    return host_sqrt(host_value(SEEKSIM_SITE, vec<const float>(*norms_, count, 1)));
   }
   const Partition& partition = keeper_->partition();
   const Vec<const float> blocks = host_reads(SEEKSIM_SITE, vec<const float>(*norm_blocks_, 0, partition.norm_blocks()));
@@ -303,10 +303,10 @@ Trainer::StepResult Trainer::read_result() {
   StepResult result;
   const VecView<const float> loss = keeper_ ? vec<const float>(*norm_blocks_, keeper_->partition().norm_blocks(), 1)
                                             : vec<const float>(*sums_, parameters_.loss_offset(), 1);
-  result.loss = host_reads(SEEKSIM_SITE, loss)[0];
+  result.loss = host_value(SEEKSIM_SITE, loss);
   // Of what is held, and so of what the loss scale multiplied.
   result.grad_norm = gradient_norm() * unscale_factor(scaler_.scale());
-  result.nonfinite = host_reads(SEEKSIM_SITE, vec<const std::int64_t>(*nonfinite_))[0];
+  result.nonfinite = host_value(SEEKSIM_SITE, vec<const std::int64_t>(*nonfinite_));
   // A norm beyond fp32 cannot be clipped to anything sensible; DeepSpeed calls that an overflow too. A loss that is not
   // finite makes a step nobody wants, whatever its gradients are.
   result.finite = result.nonfinite == 0 && host_finite(result.grad_norm) && host_finite(result.loss);
@@ -319,7 +319,7 @@ void Trainer::tell_what_was_seen() {
   if (const std::optional<NonFiniteBirth> birth = provenance_->first(op))
     observer_.nonfinite_born(rank_.id, step_, *birth);
   if (std::vector<RangeLogEntry> log = provenance_->logged(op); !log.empty())
-    observer_.ranges(rank_.id, step_, std::move(log));
+    observer_.ranges(rank_.id, step_, std::move(log), provenance_->dropped());
 }
 
 }  // namespace seeksim::runtime

@@ -40,7 +40,7 @@ std::vector<std::pair<const char*, std::uint64_t>> Trainer::replicated_digests()
 // Nothing is pending now: the update was drained, and publish waited for.
 void Trainer::report_replica() {
   published_ = true;
-  if (!observer_.wants_replicas(rank_.id)) return;
+  if (!has_values() || !observer_.wants_replicas(rank_.id)) return;
   ReplicaRecord record;
   record.step = step_ - 1;
   record.epoch = comm_->epoch();

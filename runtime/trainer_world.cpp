@@ -81,6 +81,8 @@ void Trainer::allocate() {
   norm_blocks_ = floats(norm_blocks, MemoryTag::scratch, "norm blocks");
   norms_ = floats(Index(parameters_.trainable().size()) + 1, MemoryTag::scratch, "norms");
   nonfinite_ = device.allocate_in(home, sizeof(std::int64_t), MemoryTag::scratch, "non-finite count");
+  SEEKSIM_CHECK((nonfinite_->data != nullptr) == has_values(),
+                "a run of shapes and a device with values, or the reverse");
   if (offloads()) {
     home_norms_ = device.allocate_in(home, std::size_t(norm_blocks) * sizeof(float), MemoryTag::scratch, "norm blocks");
   }
@@ -338,9 +340,10 @@ void Trainer::conclude() {
   };
   for_each_gathered(own.optimizer->first_moments(), nullptr, "first moments", keep(first));
   for_each_gathered(own.optimizer->second_moments(), nullptr, "second moments", keep(second));
-  if (is_lowest_rank()) final_weights_.resize(std::size_t(parameters_.size()));
+  if (has_values() && is_lowest_rank()) final_weights_.resize(std::size_t(parameters_.size()));
   std::size_t moments = 0;
   for_each_gathered(own.weights(), &own.frozen, "parameters", [&](const ParameterInfo& p, AnyVec values) {
+    if (!has_values()) return;
     if (is_lowest_rank()) widen_to(values, final_weights_.data() + p.offset);
     const std::uint64_t digest = digest_of(values);
     state.by_tensor.emplace_back(p.name, digest);
@@ -376,6 +379,7 @@ AnyVec Trainer::host_reads(const char* site, AnyVec values) const {
 
 // In all that this rank holds for good, in what it gathered, and in the step's gradients where there are some.
 void Trainer::look_for_poison(bool in_gradients) {
+  if (!has_values()) return;
   std::vector<AnyVec> places;
   if (keeper_) keeper_->load();
   if (weights_) places.push_back(flat_parameters());
@@ -426,7 +430,7 @@ StateDigest Trainer::state() const {
   state.loss_scale = scaler_.scale();
   if (keeper_ && keeper_->laid_out()) state.optimizer_steps = keeper_->own().optimizer->steps();
   // What is sharded is with others now; parameters that every rank holds can be told all the same.
-  if (keeper_ && weights_ && (published_ || step_ == 0)) {
+  if (has_values() && keeper_ && weights_ && (published_ || step_ == 0)) {
     for (const auto& [name, digest] : replicated_digests()) {
       state.by_tensor.emplace_back(name, digest);
       state.params = kernels::combine(state.params, digest);
@@ -434,6 +438,7 @@ StateDigest Trainer::state() const {
   }
   if (!optimizer_) return state;
   state.optimizer_steps = optimizer_->steps();
+  if (!has_values()) return state;
   for (const ParameterInfo& p : parameters_.all()) {
     const std::uint64_t digest = digest_of(host_reads(SEEKSIM_SITE, weights_of(p)));
     state.by_tensor.emplace_back(p.name, digest);

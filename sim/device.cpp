@@ -25,18 +25,22 @@ void poison(Buffer& buffer) {
 }  // namespace
 
 SimDevice::SimDevice(Loop& loop, Host& host, Network& network, const DeviceModel& model, const StorageModel& storage,
-                     RankSignals& signals)
+                     RankSignals& signals, bool shapes)
     : loop_(loop),
       host_(host),
       network_(network),
       model_(model),
       storage_(storage),
       signals_(signals),
+      shapes_(shapes),
       communication_(*this, "communication queue", host.rank()),
       compute_(*this, "compute queue", host.rank()),
       copy_(*this, "copy queue", host.rank()),
       on_host_(*this, "host queue", host.rank()),
-      on_storage_(*this, "storage queue", host.rank()) {}
+      on_storage_(*this, "storage queue", host.rank()) {
+  if (!shapes_) return;
+  for (SteppedQueue* queue : all()) queue->skip_kernels();
+}
 
 SimDevice::~SimDevice() {
   abandon();
@@ -88,22 +92,30 @@ runtime::BufferPtr SimDevice::allocate_in(runtime::Space space, std::size_t byte
   }
   auto* buffer = new Buffer;
   buffer->bytes = bytes;
-  buffer->data = static_cast<std::byte*>(::operator new((bytes + 3) / 4 * 4, kBufferAlignment));
   buffer->tag = tag;
   buffer->space = space;
   buffer->name = name;
   buffer->rank = host_.rank();
   buffer->id = ++allocations_;
-  poison(*buffer);
-  change(ledger(space).by_tag[std::size_t(tag)], bytes);
-  change(ledger(space).total, bytes);
+  if (!shapes_) {
+    buffer->data = static_cast<std::byte*>(::operator new((bytes + 3) / 4 * 4, kBufferAlignment));
+    poison(*buffer);
+  }
+  ledger(space).add(tag, bytes);
   if (watcher_ != nullptr) watcher_->allocated(*buffer);
   return runtime::BufferPtr(buffer, runtime::BufferDeleter{this});
 }
 
-void SimDevice::change(runtime::MemoryUse& use, std::size_t bytes) {
-  use.now += bytes;
-  use.peak = std::max(use.peak, use.now);
+void SimDevice::Ledger::add(runtime::MemoryTag tag, std::size_t bytes) {
+  const auto grow = [bytes](runtime::MemoryUse& use) {
+    use.now += bytes;
+    use.peak = std::max(use.peak, use.now);
+  };
+  grow(by_tag[std::size_t(tag)]);
+  const std::size_t before = total.peak;
+  grow(total);
+  if (total.peak == before) return;
+  for (std::size_t i = 0; i < at_peak.size(); ++i) at_peak[i] = by_tag[i].now;
 }
 
 // As with cudaFree, work that is pending may still touch the memory: it is handed back once the queues are empty.
@@ -119,7 +131,7 @@ void SimDevice::release(Buffer* buffer) {
 }
 
 void SimDevice::bury(Buffer* buffer) {
-  ::operator delete(buffer->data, kBufferAlignment);
+  ::operator delete(buffer->data, kBufferAlignment);  // null in a run of shapes
   delete buffer;
 }
 

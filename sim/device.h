@@ -22,10 +22,12 @@ struct RankSignals {
   bool alarm = false;         // a communicator failed; the next wait ends at once, so that the error is looked at
 };
 
+using BytesByTag = std::array<std::size_t, std::size_t(runtime::MemoryTag::count_)>;
+
 class SimDevice final : public runtime::Device, public runtime::Executor, public TimerTarget {
  public:
   SimDevice(Loop& loop, Host& host, Network& network, const DeviceModel& model, const StorageModel& storage,
-            RankSignals& signals);
+            RankSignals& signals, bool shapes);
   ~SimDevice() override;
 
   // Durations are asked of the decorated device, so that a fault may stretch them.
@@ -36,6 +38,7 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   std::array<const runtime::SteppedQueue*, 5> queues() const {
     return {&compute_, &communication_, &copy_, &on_host_, &on_storage_};
   }
+  const BytesByTag& at_peak(runtime::Space space) const { return ledger(space).at_peak; }
   void fetch_ahead() const { communication_.fetch(); }
   runtime::Event host_waits_for() const { return host_waits_for_; }
   OverlapMeter& overlap() { return overlap_; }
@@ -76,10 +79,11 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   void fire(const Timer& timer) override;
 
  private:
-  static void change(runtime::MemoryUse& use, std::size_t bytes);
   struct Ledger {
+    void add(runtime::MemoryTag tag, std::size_t bytes);
     std::array<runtime::MemoryUse, std::size_t(runtime::MemoryTag::count_)> by_tag{};
     runtime::MemoryUse total;
+    BytesByTag at_peak{};  // what there was of each when the total was highest
   };
   Ledger& ledger(runtime::Space space) { return ledgers_[std::size_t(space)]; }
   const Ledger& ledger(runtime::Space space) const { return ledgers_[std::size_t(space)]; }
@@ -97,6 +101,7 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   const DeviceModel& model_;
   const StorageModel& storage_;
   RankSignals& signals_;
+  const bool shapes_;  // memory is counted and not there, kernels take their time and do nothing
   const runtime::Device* outer_ = this;
   runtime::AccessWatcher* watcher_ = nullptr;
   std::unique_ptr<runtime::SeamError> failure_;

@@ -24,9 +24,15 @@ constexpr std::size_t kFewPieces = 8;  // up to here a linear search beats an in
 
 void flip_bit(const Piece& piece, std::uint64_t bit) {
   const std::uint64_t bits = (piece.hi - piece.lo) * 8;
-  if (bits == 0) return;
+  if (bits == 0 || piece.buffer->data == nullptr) return;
   bit %= bits;
   piece.buffer->data[piece.lo + bit / 8] ^= std::byte(1u << (bit % 8));
+}
+
+// In a run of shapes there is nothing to move.
+void move_payload(const Piece& sent, const Piece& received) {
+  if (sent.buffer->data == nullptr) return;
+  std::memmove(received.buffer->data + received.lo, sent.buffer->data + sent.lo, sent.hi - sent.lo);
 }
 
 }  // namespace
@@ -134,7 +140,7 @@ void Exchange::transfer(Exchange& from, PostedPiece& sent, Exchange& to, PostedP
   Core& core = from.owner->core();
   const std::size_t bytes = sent.bytes();
   const TimeNs when = core.network.arrival(core.loop.now(), from.op.rank, to.op.rank, bytes);
-  std::memmove(received.piece.buffer->data + received.piece.lo, sent.piece.buffer->data + sent.piece.lo, bytes);
+  move_payload(sent.piece, received.piece);
   from.piece_over(sent, when);
   to.piece_over(received, when);
 }
@@ -180,7 +186,7 @@ void Exchange::transfer_with_fate(Exchange& from, PostedPiece& sent, Exchange& t
     }
     when = runtime::later(fate.down_until, when - now);
   }
-  std::memmove(received.piece.buffer->data + received.piece.lo, sent.piece.buffer->data + sent.piece.lo, sent.bytes());
+  move_payload(sent.piece, received.piece);
   if (fate.corrupt) {
     touched();
     flip_bit(received.piece, fate.corrupt_bit);

@@ -148,18 +148,21 @@ bool NativeScatter::sum_targets(Group& group) {
   runtime::Op fold = op;
   fold.kind = runtime::OpKind::compute;
   for (const runtime::TreeTarget& target : targets_) {
-    if (target.out.get().data == nullptr) continue;  // a device without values
+    const bool has_values = target.out.get().data != nullptr;  // else a run of shapes, where it only takes its time
     parts.clear();
     for (const SimActivity* activity : group.at) {
       for (const Part& part : static_cast<const NativeScatter*>(activity)->parts_) {
         TreeNode seen;
-        if (inside(part.node, target.root, seen)) parts.push_back({seen, part.data + target.first});
+        if (!inside(part.node, target.root, seen)) continue;
+        parts.push_back({seen, has_values ? part.data + target.first : nullptr});
       }
     }
     const kernels::Index begin = kernels::first_leaf(target.root);
     const kernels::Index leaves = std::min(begin + (kernels::Index(1) << target.root.level), leaves_) - begin;
     try {
-      kernels::tree_sum(kernels::Lane{}, parts.data(), kernels::Index(parts.size()), leaves, target.out.get(), factor_);
+      if (has_values)
+        kernels::tree_sum(kernels::Lane{}, parts.data(), kernels::Index(parts.size()), leaves, target.out.get(),
+                          factor_);
     } catch (const std::invalid_argument& e) {  // the members' parts do not make up the tree
       for (SimActivity* activity : group.at) activity->owner->fail(activity->comm, CommResult::invalid_usage, e.what());
       return false;

@@ -29,7 +29,7 @@ std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
 SimRank::SimRank(Core& core, int rank)
     : host(core.loop, rank),
       clock(core.loop, host),
-      device(core.loop, host, core.network, core.plan.device, core.plan.storage, signals),
+      device(core.loop, host, core.network, core.plan.device, core.plan.storage, signals, core.plan.shapes),
       transport(core, *this),
       control(core, *this),
       storage(core.disks, core.plan.storage, core.network.node_of(rank), rank) {
@@ -210,7 +210,11 @@ void collect_memory(const SimDevice& device, WorldResult& out) {
     out.host_peak_by_tag[i] = std::max(out.host_peak_by_tag[i], peak(Space::host) + peak(Space::pinned));
   }
   const std::size_t pinned = device.use_total(Space::pinned).peak;
-  out.memory_peak = std::max(out.memory_peak, device.use_total(Space::device).peak);
+  if (const std::size_t peak = device.use_total(Space::device).peak; peak > out.memory_peak) {
+    out.memory_peak = peak;
+    const BytesByTag& tags = device.at_peak(Space::device);
+    out.memory_at_peak.assign(tags.begin(), tags.end());
+  }
   out.host_peak = std::max(out.host_peak, device.use_total(Space::host).peak + pinned);
   out.pinned_peak = std::max(out.pinned_peak, pinned);
 }

@@ -88,6 +88,7 @@ struct WorldResult {
   std::vector<CommUse> comm;                    // indexed by OpKind
   std::vector<std::size_t> memory_peak_by_tag;  // max over ranks, indexed by MemoryTag
   std::size_t memory_peak = 0;
+  std::vector<std::size_t> memory_at_peak;    // by tag, on the rank that needed most, when it did
   std::vector<std::size_t> host_peak_by_tag;  // pageable and pinned together
   std::size_t host_peak = 0;
   std::size_t pinned_peak = 0;

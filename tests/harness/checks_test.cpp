@@ -349,6 +349,11 @@ const std::vector<Case>& cases() {
          r.memory_peak_by_tag[std::size_t(runtime::MemoryTag::gathered)] = 64;
        }},
       {"memory_formula", false, "looked at nothing", [](RunRecord& r) { r.ranks[3].how = How::died; }},
+      {"model_state_gb:0.00", true, "at stage 0; 0.00 GB stated",
+       [](RunRecord& r) { r.memory_peak_by_tag[std::size_t(runtime::MemoryTag::gradients)] = 4'000'000; }},
+      {"model_state_gb:0.00", false, "0.0060 GB a rank",
+       [](RunRecord& r) { r.memory_peak_by_tag[std::size_t(runtime::MemoryTag::gradients)] = 6'000'000; }},
+      {"model_state_gb:1", false, "looked at nothing", [](RunRecord& r) { r.ranks[3].how = How::died; }},
       {"traffic_formula", true, "all_reduce", as_the_formulas_say},
       {"traffic_formula", false, "all_reduce: 0 bytes instead of",
        [](RunRecord& r) {

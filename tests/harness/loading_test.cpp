@@ -74,7 +74,7 @@ const std::vector<Case>& cases() {
       {7, R"(  "steps": 1e30,)", "s.json:7: steps: an integer was expected"},
       {7, R"(  "steps": null,)", "s.json:7: steps: an integer was expected, found null"},
       {7, R"(  "steps": 4, "decay": "some",)", "s.json:7: decay: \"some\" is not one of: matrices, all"},
-      {7, R"(  "steps": 4, "numerics": "fast",)", "s.json:7: numerics: \"fast\" is not one of: exact"},
+      {7, R"(  "steps": 4, "numerics": "loose",)", "s.json:7: numerics: \"loose\" is not one of: exact, shapes, fast"},
       {7, R"(  "steps": 4, "golden": { "skip_steps": [4] },)", "golden.skip_steps: there is no step 4"},
       {7, R"(  "steps": 4, "lr_table": [],)", "s.json:7: lr_table: a list of at least 1 was expected, found 0"},
       {7, R"(  "steps": 4, "steps": 5,)", "s.json:7: steps: this key is here twice"},
