@@ -231,6 +231,7 @@ TrainOutcome train(Rank& rank, const TrainPlan& plan, Observer& observer, std::v
     std::optional<SeamError> caught;
     std::exception_ptr bug;
     std::optional<std::string> hopeless;
+    std::optional<DiskLost> disk_lost;
     try {
       if (failure) {
         if (auto over = recovery.recover(*failure, trainer)) return *over;
@@ -249,6 +250,8 @@ TrainOutcome train(Rank& rank, const TrainPlan& plan, Observer& observer, std::v
       trainer.conclude();
     } catch (const SeamError& error) {
       caught.emplace(error);
+    } catch (const DiskLost& lost) {
+      disk_lost.emplace(lost);
     } catch (const UnwrittenMemory& found) {
       hopeless = found.what();
     } catch (const StaleFiles& found) {
@@ -259,6 +262,13 @@ TrainOutcome train(Rank& rank, const TrainPlan& plan, Observer& observer, std::v
     if (bug) {
       trainer.abandon();  // nothing may be pending when the buffers go
       std::rethrow_exception(bug);
+    }
+    if (disk_lost) {  // it tells the others, who find that it does not answer
+      const SeamError& error = disk_lost->error;
+      rank.control.revoke(rank.control.epoch(), error.op(), error.kind());
+      trainer.abandon();
+      return {Ending::evicted, "its disk is lost, and its peers' copies serve: " + error.detail(), trainer.step(),
+              trainer.state()};
     }
     if (hopeless) {
       trainer.abandon();

@@ -47,6 +47,12 @@ struct ShardState {
   AnyVec weights() const { return masters.buffer != nullptr ? AnyVec(masters) : parameters; }
 };
 
+// After the commit point this rank could not bring its files to the new state. Its peers' copies have taken the step,
+// so it leaves, and they go on.
+struct DiskLost {
+  SeamError error;
+};
+
 // A folder of swap files that belongs to nobody who lives.
 struct StaleFiles : std::runtime_error {
   using std::runtime_error::runtime_error;

@@ -270,7 +270,12 @@ float Trainer::apply(const StepResult& result, double lr) {
 
 void Trainer::update(float grad_factor, double lr) {
   if (keeper_) {
-    keeper_->step(at_home(), grad_factor, lr);
+    try {
+      keeper_->step(at_home(), grad_factor, lr);
+    } catch (const SeamError& error) {
+      if (error.kind() != ErrorKind::io || !keeper_->keeps_copies()) throw;
+      throw DiskLost{error};
+    }
   } else {
     const Index n = parameters_.trainable_size();
     const AnyVec weights = flat_weights().part(0, n), parameters = flat_parameters().part(0, n);
