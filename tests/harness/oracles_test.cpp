@@ -114,7 +114,9 @@ TEST(Oracles, ActivationsThatAreComputedAgainAndKeptAllTheSameAreTooMany) {
     scenario.train.layout.checkpointing.every = 1;
     const CheckResult result = judged("memory_formula", scenario);
     EXPECT_EQ(result.ok, !planted) << result.detail;
-    if (planted) EXPECT_NE(result.detail.find("activations: "), std::string::npos) << result.detail;
+    if (planted) {
+      EXPECT_NE(result.detail.find("activations: "), std::string::npos) << result.detail;
+    }
   }
 }
 
