@@ -206,7 +206,13 @@ Request read_request(const PlanArguments& a) {
 
 // ---- what comes out ------------------------------------------------------------------------------------------------
 
-std::string gigabytes(double bytes) { return fmt::format("{:.2f} GB", bytes / 1e9); }
+// 53.62 GB: powers of ten, as vendors count.
+std::string decimal_text(double bytes) {
+  constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB"};
+  int unit = 0;
+  for (; bytes >= 1000 && unit < 4; ++unit) bytes /= 1000;
+  return fmt::format("{:.4g} {}", bytes, kUnits[unit]);
+}
 
 Json map_json(const std::vector<std::size_t>& at_peak) {
   Json map = Json::object();
@@ -221,6 +227,7 @@ Json row_json(const PlanRow& row) {
   if (!row.refused.empty()) json["refused"] = row.refused;
   if (!row.run) return json;
   json["peak_bytes_per_rank_max"] = row.run->peak_bytes;
+  json["host_peak_bytes_per_rank_max"] = row.run->host_peak_bytes;
   json["step_s"] = seconds(row.run->step_ns);
   json["bytes_sent_per_step"] = row.run->sent_bytes;
   json["at_peak"] = map_json(row.run->at_peak);
@@ -230,16 +237,17 @@ Json row_json(const PlanRow& row) {
 std::string table(const Plan& plan) {
   std::size_t width = 13;
   for (const PlanRow& row : plan.rows) width = std::max(width, row.candidate.name.size());
-  std::string text = fmt::format("  {:<{}}  {:>12}  {:>5}  {:>12}  {:>12}\n", "configuration", width, "peak a rank",
-                                 "fits", "step", "sent a step");
+  constexpr const char* kLine = "  {:<{}}  {:>11}  {:>11}  {:>4}  {:>11}  {:>11}\n";
+  std::string text =
+      fmt::format(kLine, "configuration", width, "peak a rank", "on its host", "fits", "step", "sent a step");
   for (const PlanRow& row : plan.rows) {
     if (!row.run) {
       text += fmt::format("  {:<{}}  refused: {}\n", row.candidate.name, width, row.refused);
       continue;
     }
-    text += fmt::format("  {:<{}}  {:>12}  {:>5}  {:>10.4f} s  {:>12}\n", row.candidate.name, width,
-                        gigabytes(double(row.run->peak_bytes)), row.fits ? "yes" : "no", seconds(row.run->step_ns),
-                        gigabytes(double(row.run->sent_bytes)));
+    text += fmt::format(kLine, row.candidate.name, width, decimal_text(double(row.run->peak_bytes)),
+                        decimal_text(double(row.run->host_peak_bytes)), row.fits ? "yes" : "no",
+                        fmt::format("{:.4g} s", seconds(row.run->step_ns)), decimal_text(double(row.run->sent_bytes)));
   }
   return text;
 }
@@ -251,10 +259,10 @@ std::string memory_map(const DryRun& run) {
     if (run.at_peak[tag] > 0) tags.emplace_back(run.at_peak[tag], tag);
   }
   std::sort(tags.rbegin(), tags.rend());
-  std::string text =
-      fmt::format("  at its peak of {} ({} bytes) a rank holds\n", gigabytes(double(run.peak_bytes)), run.peak_bytes);
+  std::string text = fmt::format("  at its peak of {} ({} bytes) a rank holds\n", decimal_text(double(run.peak_bytes)),
+                                 run.peak_bytes);
   for (const auto& [bytes, tag] : tags)
-    text += fmt::format("    {:<14} {:>12}  {:>5.1f} %\n", name(runtime::MemoryTag(tag)), gigabytes(double(bytes)),
+    text += fmt::format("    {:<14} {:>12}  {:>5.1f} %\n", name(runtime::MemoryTag(tag)), decimal_text(double(bytes)),
                         100 * double(bytes) / double(run.peak_bytes));
   return text;
 }
@@ -276,7 +284,7 @@ std::string header(const Scenario& s, const Request& request) {
       "{}: {} parameters ({} layers, width {}, {} heads, context {}, vocabulary {}), {} GPUs "
       "({} x {}) of {}\n",
       s.name, count_text(estimate(s).parameters), m.layers, m.width, m.heads, m.context, m.vocab, s.world.ranks(),
-      s.world.nodes, s.world.ranks_per_node, gigabytes(double(request.memory_bytes)));
+      s.world.nodes, s.world.ranks_per_node, decimal_text(double(request.memory_bytes)));
   for (const std::string& note : request.notes) text += fmt::format("  note  {}\n", note);
   return text + '\n';
 }
@@ -336,7 +344,7 @@ ExitStatus plan_command(const PlanArguments& a) {
     if (row.run) {
       put(memory_map(*row.run));
       put(fmt::format("\nnothing fits; closest is {}, which lacks {}\n", row.candidate.name,
-                      gigabytes(double(row.run->peak_bytes) - double(request.memory_bytes))));
+                      decimal_text(double(row.run->peak_bytes) - double(request.memory_bytes))));
     }
     put("more GPUs, a smaller model or a shorter context would help\n");
   }

@@ -58,6 +58,11 @@ std::vector<Layout> micro_batches(const Layout& given) {
   return all;
 }
 
+Json optimizer_on_host(const Scenario& given) {
+  if (given.train.layout.offload.optimizer.home != runtime::Home::device) return Json::object();
+  return {{"zero_optimization", {{"offload_optimizer", {{"device", "cpu"}, {"pin_memory", true}}}}}};
+}
+
 void flatten(const Json& patch, const std::string& path, std::vector<std::string>& sets) {
   if (!patch.is_object()) {
     sets.push_back(path + '=' + patch.dump());
@@ -73,6 +78,7 @@ DryRun dry_run(const Scenario& scenario) {
   DryRun dry;
   dry.peak_bytes = two.memory_peak;
   dry.at_peak = two.memory_at_peak;
+  dry.host_peak_bytes = two.host_peak;
   dry.step_ns = two.steps.at(1).committed_ns - two.steps.at(0).committed_ns;
   for (std::size_t kind = 0; kind < two.comm.size(); ++kind)
     dry.sent_bytes += two.comm[kind].bytes_sent_per_rank_max - one.comm[kind].bytes_sent_per_rank_max;
@@ -80,7 +86,9 @@ DryRun dry_run(const Scenario& scenario) {
 }
 
 const std::vector<Measure>& measures() {
-  static const std::vector<Measure> table = {};
+  static const std::vector<Measure> table = {
+      {"optimizer on the host", optimizer_on_host},
+  };
   return table;
 }
 

@@ -19,6 +19,7 @@ namespace seeksim::harness {
 struct DryRun {
   std::size_t peak_bytes = 0;        // of the rank that needs most
   std::vector<std::size_t> at_peak;  // by tag, on that rank at that moment
+  std::size_t host_peak_bytes = 0;   // of the host's memory, by the rank that needs most of it
   runtime::TimeNs step_ns = 0;       // of the second step
   std::uint64_t sent_bytes = 0;      // in the second step, by the rank that sends most, operation by operation
 };

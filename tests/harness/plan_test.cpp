@@ -102,6 +102,7 @@ TEST(Plan, RecommendsTheLightestThatFits) {
     return all;
   };
   const Json every = planned(with("1GB", {"--all"}), 0);
+  EXPECT_GT(every["candidates"].back()["host_peak_bytes_per_rank_max"], 0) << "the last measures use the host";
   EXPECT_EQ(every["recommended"], 0);
   EXPECT_TRUE(every["patch"].empty()) << every["patch"];
   ASSERT_GT(every["candidates"].size(), 5u);
