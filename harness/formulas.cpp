@@ -267,6 +267,10 @@ std::vector<BudgetLine> memory_budget(const Scenario& scenario) {
       "once what stands at the end");
   budget.tag(MemoryTag::checkpoints, checkpoint_bytes(s), 0,
              "CRc a recomputed segment, or of two if they go to the host");
+  if (s.plan.layout.checkpointing.on_host) {
+    const double bytes = kept_for_backward(s).checkpoints * s.C * rows_of(s) * s.plan.definition.model.width;
+    budget.host(MemoryTag::checkpoints, bytes, 0, "CRc a recomputed segment");
+  }
   return budget.lines;
 }
 
