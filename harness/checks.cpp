@@ -7,6 +7,7 @@
 #include <bit>
 #include <charconv>
 #include <cmath>
+#include <regex>
 #include <set>
 
 #include <nlohmann/json.hpp>
@@ -18,6 +19,7 @@
 #include "harness/quirks.h"
 #include "harness/report.h"
 #include "harness/rerun.h"
+#include "runtime/memory_ladder.h"
 
 namespace seeksim::harness {
 namespace {
@@ -131,6 +133,12 @@ std::vector<std::string> split(const std::string& text) {
   }
 }
 
+std::vector<std::string> parts_of_layout(const std::string& text) {
+  std::vector<std::string> parts = split(text);
+  for (std::string& part : parts) part.erase(0, part.find_first_not_of(' '));
+  return parts;
+}
+
 // "5", "2,5", "link:1->0": the names of a diagnosis in the same form.
 std::string culprits_of(const runtime::Diagnosis& diagnosis) {
   std::vector<std::string> parts;
@@ -228,6 +236,22 @@ Finding overlap(const Evidence& e, const std::string& least) {
   return e.run.overlap.share() >= std::stod(least) ? good(detail) : bad(detail);
 }
 
+// Which parts of a layout are named; the others may be anything.
+Finding layout(const Evidence& e, const std::string& wanted) {
+  const std::vector<int> ranks = finished(e.run);
+  if (ranks.empty()) return blind("no rank finished, so there is no last layout");
+  const std::string seen = runtime::text(e.run.layout());
+  for (const int rank : ranks) {
+    const std::string other = runtime::text(e.run.ranks[std::size_t(rank)].layout);
+    if (other != seen) return bad(fmt::format("rank {}: {}, rank {}: {}", ranks[0], seen, rank, other));
+  }
+  const std::vector<std::string> parts = parts_of_layout(seen);
+  for (const std::string& part : parts_of_layout(wanted)) {
+    if (std::find(parts.begin(), parts.end(), part) == parts.end()) return bad(seen);
+  }
+  return good(seen);
+}
+
 Finding no_races(const Evidence& e, const std::string&) {
   if (!e.run.races_watched) return blind("the race detector was off");
   if (e.run.accesses == 0) return blind("no access to device memory was declared");
@@ -258,6 +282,15 @@ std::string want_bitwise(const std::string& text, int) {
 }
 std::string want_natural(const std::string& text, int) {
   return is_natural(text) ? "" : "takes a whole number, such as 1";
+}
+std::string want_layout(const std::string& text, int) {
+  static const std::regex known(
+      "(micro-batch [1-9][0-9]*|stage [0-3]|no checkpointing|checkpointing every layer|no offload|"
+      "(pinned )?(optimizer|parameters) on (cpu|nvme)( and (pinned )?parameters on (cpu|nvme))?)");
+  for (const std::string& part : parts_of_layout(text)) {
+    if (!std::regex_match(part, known)) return fmt::format("knows no {}", in_quotes(part));
+  }
+  return "";
 }
 std::string want_step(const std::string& text, int) {
   return text.empty() || is_natural(text) ? "" : "takes a step, such as 3, or nothing";
@@ -380,6 +413,11 @@ const std::vector<Row>& rows() {
       {{"spikes", "5 | none", "exactly in these steps the loss leaps: a quarter above the mean of the five before"},
        want_steps,
        spikes},
+      {{"layout", "stage 3, micro-batch 1",
+        "what the run ended with, on every rank: micro-batch N, stage N, no checkpointing or checkpointing every "
+        "layer, no offload or optimizer on cpu; any of them"},
+       want_layout,
+       layout},
       {{"memory_formula", "", "peaks of parameters, gradients, optimizer, copies and gathered space are ZeRO's"},
        want_none,
        memory_formula},

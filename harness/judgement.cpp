@@ -22,6 +22,11 @@ std::string why_stopped(const Evidence& e) {
   if (e.run.end == sim::WorldEnd::deadlock) return "deadlock";
   if (e.run.end == sim::WorldEnd::out_of_wall_time) return "out_of_time: the wall-clock limit was reached";
   bool anybody_finished = false;
+  // Who was out of memory knows what was in use.
+  if (!e.run.recoveries.empty() && e.run.recoveries.back().out_of_memory >= 0) {
+    const RankRecord& rank = e.run.ranks[std::size_t(e.run.recoveries.back().out_of_memory)];
+    if (rank.how == How::stopped) return rank.why;
+  }
   for (const RankRecord& rank : e.run.ranks) {
     if (rank.how == How::stopped) return rank.why.empty() ? "the recovery policy gave up" : rank.why;
     anybody_finished |= rank.how == How::finished;

@@ -8,6 +8,7 @@
 #include "harness/quirks.h"
 #include "harness/report.h"
 #include "harness/rerun.h"
+#include "runtime/memory_ladder.h"
 
 namespace seeksim::harness {
 namespace {
@@ -125,7 +126,25 @@ Json recovery_json(const RunRecord& run, const Recovery& r) {
   one["step"] = r.step;
   one["evicted"] = r.evicted;
   one["survivors"] = r.survivors;
+  if (!r.layout.empty()) one["layout"] = r.layout;
+  if (!r.memory.empty()) one["memory_map"] = r.memory;
   return one;
+}
+
+Json layout_json(const RunRecord& run) {
+  const runtime::Layout layout = run.layout();
+  const auto home = [](runtime::Home home) {
+    return home == runtime::Home::device ? "none" : home == runtime::Home::host ? "cpu" : "nvme";
+  };
+  Json checkpointing = "none";
+  if (layout.checkpointing.every > 0) checkpointing = layout.checkpointing.every;
+  if (!layout.checkpointing.layers.empty()) checkpointing = layout.checkpointing.layers;
+  return {{"micro_batch", layout.micro_batch},
+          {"stage", layout.zero.stage},
+          {"checkpointing", std::move(checkpointing)},
+          {"offload",
+           {{"optimizer", home(layout.offload.optimizer.home)}, {"parameters", home(layout.offload.parameters.home)}}},
+          {"text", runtime::text(layout)}};
 }
 
 Json comm_json(const RunRecord& run) {
@@ -204,6 +223,7 @@ Json report_json(const Evidence& e, const Judgement& j, const ReportExtras& extr
                             {"hidden_s", seconds(run.overlap.hidden_ns)},
                             {"share", run.overlap.share()}};
   report["memory"] = memory_json(run);
+  report["layout"] = layout_json(run);
   report["sentence"] = j.sentence;
   report["stopped"] = j.stopped.empty() ? Json(nullptr) : Json(j.stopped);
   if (e.golden != nullptr) {

@@ -11,6 +11,7 @@
 #include "harness/quirks.h"
 #include "harness/report.h"
 #include "harness/rerun.h"
+#include "runtime/memory_ladder.h"
 
 namespace seeksim::harness {
 namespace {
@@ -69,6 +70,7 @@ class Story {
 
 void tell(const Recovery& r, const Style& style, Story& story) {
   story.add(r.detected_ns, fmt::format("rank {} notices: {} in {}", r.first_rank, name(r.error), describe(r.op)));
+  if (!r.memory.empty()) story.add(r.detected_ns, fmt::format("rank {}: {}", r.out_of_memory, r.memory));
   if (r.agreed_ns >= 0) {
     story.add(r.agreed_ns, fmt::format("agreed: {}", style.bold(r.diagnosis.text)));
     if (!r.evicted.empty()) {
@@ -76,6 +78,7 @@ void tell(const Recovery& r, const Style& style, Story& story) {
                                          rank_list(r.survivors)));
     }
   }
+  if (!r.layout.empty()) story.add(r.agreed_ns, fmt::format("layout: {}", r.layout));
   if (r.rebuilt_ns >= 0) {
     story.add(r.rebuilt_ns, fmt::format("rebuilt: epoch {} with {} ranks", r.epoch + 1, r.survivors.size()));
   }
@@ -128,6 +131,8 @@ std::string endings(const RunRecord& run) {
       if (why.empty()) why = run.ranks[i].why;
     }
     const char* word = how == How::died ? "gone" : name(how);
+    for (std::size_t at = why.find('\n'); at != std::string::npos; at = why.find('\n', at + 1))
+      why.insert(at + 1, std::string(12, ' '));
     if (!ranks.empty()) out += fmt::format("  {:<9} {}{}\n", word, rank_list(ranks), why.empty() ? "" : ": " + why);
   }
   return out;
@@ -163,6 +168,11 @@ std::string memory(const RunRecord& run) {
                         tags(run.host_peak_by_tag));
   }
   return text;
+}
+
+// Told where it may have changed.
+std::string layout(const Evidence& e) {
+  return e.scenario.train.recovery.memory_ladder ? fmt::format("  layout    {}\n", runtime::text(e.run.layout())) : "";
 }
 
 // What a NaN did, and where it came from.
@@ -260,7 +270,7 @@ std::string report_a_bug(const Scenario& scenario) {
 
 std::string story_text(const Evidence& e, const Judgement& j, const Style& style) {
   std::string out = '\n' + story_of(e.run, style) + '\n' + losses(e.run) + births(e.run) + rerun_text(e.run) +
-                    range_log(e.run) + overlap(e.run) + memory(e.run) + endings(e.run);
+                    range_log(e.run) + overlap(e.run) + memory(e.run) + layout(e) + endings(e.run);
   if (e.run.end == sim::WorldEnd::deadlock && !e.run.wait_for_graph.empty()) {
     out += "  who waits for whom, when nothing could move any more:\n";
     std::size_t from = 0;

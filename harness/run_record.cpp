@@ -54,6 +54,13 @@ std::uint64_t RunRecord::ranges_left_out() const {
   return sum;
 }
 
+runtime::Layout RunRecord::layout() const {
+  for (const RankRecord& rank : ranks) {
+    if (rank.how == RankRecord::How::finished) return rank.layout;
+  }
+  return ranks.empty() ? runtime::Layout{} : ranks.front().layout;
+}
+
 Collector::Collector(int ranks, std::int64_t gradients_of, bool digest_gradients, OnGradients on_gradients)
     : gradients_of_(gradients_of), digest_gradients_(digest_gradients), on_gradients_(std::move(on_gradients)) {
   record_.ranks.resize(std::size_t(ranks));
@@ -100,6 +107,11 @@ void Collector::merge(int rank, const runtime::RecoveryRecord& told, bool over) 
     all.error = told.error;
     all.op = told.op;
   }
+  if (told.error == runtime::ErrorKind::out_of_memory && all.out_of_memory < 0) {
+    all.out_of_memory = rank;
+    all.memory = told.detail;
+  }
+  all.layout = told.layout;
   all.evicted = told.evicted;
   all.survivors = told.survivors;
   all.agreed_ns = std::max(all.agreed_ns, told.agreed_ns);

@@ -24,6 +24,7 @@ struct RankRecord {
   std::string why;
   std::int64_t steps_committed = 0;
   runtime::StateDigest state;  // of a rank that finished
+  runtime::Layout layout;      // the last one
 };
 const char* name(RankRecord::How how);
 
@@ -43,6 +44,9 @@ struct Recovery {
   TimeNs resumed_ns = -1;  // -1: never
   std::int64_t steps_lost = 0;
   std::vector<int> of_another_mind;  // ranks whose diagnosis named others
+  std::string layout;                // what the memory ladder changed; empty: it was not asked
+  std::string memory;                // what was in use when the first rank was out of it
+  int out_of_memory = -1;            // that rank
 };
 
 // A step in which a rank reported other numbers than the first rank to commit it.
@@ -143,6 +147,8 @@ struct RunRecord {
   std::optional<runtime::StateDigest> state() const;
   // Entries of the range log that ranks did not keep.
   std::uint64_t ranges_left_out() const;
+  // The last one of the first rank that finished, else of rank 0.
+  runtime::Layout layout() const;
 };
 
 // Collects while a run goes on. One collector for all ranks: the simulator runs them on one thread.
@@ -164,6 +170,7 @@ class Collector : public runtime::Observer {
   void looked_for_poison(int rank, runtime::Index values, const std::string& found, bool at_source) override;
   void recovering(int rank, const runtime::RecoveryRecord& so_far) override;
   void recovered(int rank, const runtime::RecoveryRecord& record) override;
+  void layout(int rank, const runtime::Layout& layout) override { record_.ranks[std::size_t(rank)].layout = layout; }
   bool wants_gradients(int rank, std::int64_t step) override;
   void gradients(int rank, std::int64_t step, std::vector<runtime::NamedTensor> gradients) override;
   bool wants_replicas(int) override { return record_.ranks.size() > 1; }

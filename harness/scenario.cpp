@@ -254,6 +254,11 @@ void read_recovery(const Reader& recovery, Scenario& scenario) {
   plan.agree_ns = read_seconds(recovery, "agree_s", plan.agree_ns);
   plan.skip.stop_after = recovery.integer("stop_after_skips", 0);
   plan.rerun_and_compare = recovery.flag("rerun_and_compare", false);
+  plan.memory_ladder = recovery.flag("memory_ladder", false);
+  if (plan.memory_ladder && plan.policy == RecoveryPolicy::stop) {
+    recovery.problem("memory_ladder", "the policy is to stop, so there is nothing to try",
+                     "Use the policy rebuild_and_redo or retry_step, or leave it out.");
+  }
   plan.attempts_max = int(std::min<std::int64_t>(recovery.integer("attempts", plan.attempts_max), 1 << 30));
 }
 
@@ -465,7 +470,8 @@ std::vector<std::string> Expect::names() const {
 Scenario one_rank(const Scenario& scenario) {
   Scenario one = undisturbed(scenario);
   one.world.nodes = one.world.ranks_per_node = 1;
-  one.train.layout.zero = {};  // nothing to shard
+  one.world.device.capacity_bytes = sim::DeviceModel{}.capacity_bytes;  // short of memory are the others
+  one.train.layout.zero = {};                                           // nothing to shard
   one.train.layout.offload = {};
   one.train.layout.checkpointing = {};
   one.train.definition.skip_steps = scenario.golden_skip_steps;

@@ -66,7 +66,8 @@ Json recovery_json(const runtime::RecoveryPlan& r) {
           {"agree_s", seconds(r.agree_ns)},
           {"attempts", r.attempts_max},
           {"stop_after_skips", r.skip.stop_after},
-          {"rerun_and_compare", r.rerun_and_compare}};
+          {"rerun_and_compare", r.rerun_and_compare},
+          {"memory_ladder", r.memory_ladder}};
 }
 
 Json expect_json(const Expect& expect) {

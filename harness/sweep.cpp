@@ -30,14 +30,32 @@ const char* not_an_axis(const std::string& key) {
   return nullptr;
 }
 
-void read_axis(const Reader& top, const std::string& pointer, const std::string& key, const Json& values,
+constexpr std::int64_t kRangeMax = 10'000;
+
+// [values], or {"range": [first, last]}: whole numbers. Null: neither.
+Json values_of(const Json& written) {
+  if (written.is_array()) return written;
+  if (!written.is_object() || written.size() != 1 || !written.contains("range")) return nullptr;
+  const Json& range = written["range"];
+  if (!range.is_array() || range.size() != 2 || !range[0].is_number_integer() || !range[1].is_number_integer())
+    return nullptr;
+  const auto first = range[0].get<std::int64_t>(), last = range[1].get<std::int64_t>();
+  if (last < first || last - first >= kRangeMax) return nullptr;
+  Json values = Json::array();
+  for (std::int64_t value = first; value <= last; ++value) values.push_back(value);
+  return values;
+}
+
+void read_axis(const Reader& top, const std::string& pointer, const std::string& key, const Json& written,
                std::vector<SweepAxis>& block) {
+  const Json values = values_of(written);
   const auto wrong = [&](std::string what, std::string next) {
     top.findings().add(pointer + '/' + pointer_step(key), std::move(what), std::move(next));
   };
   if (const char* why = not_an_axis(key)) return wrong(why, "Remove it.");
   if (!values.is_array() || values.empty()) {
-    return wrong("a list of the values that it takes was expected", fmt::format("For example \"{}\": [1, 2].", key));
+    return wrong("a list of the values that it takes was expected",
+                 fmt::format("For example \"{0}\": [1, 2], or \"{0}\": {{\"range\": [1, 9]}}.", key));
   }
   for (const SweepAxis& other : block) {
     if (!holds(other.key, key) && !holds(key, other.key)) continue;

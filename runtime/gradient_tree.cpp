@@ -32,6 +32,14 @@ void GradientTree::begin(Index leaves) {
   held_.clear();
 }
 
+void GradientTree::give_back() {
+  begin(leaves_);
+  std::erase_if(free_, [this](const Buffer* free) {
+    return std::any_of(buffers_.begin(), buffers_.end(), [free](const BufferPtr& own) { return own.get() == free; });
+  });
+  buffers_.clear();
+}
+
 Buffer* GradientTree::take_buffer() {
   if (free_.empty()) {
     buffers_.push_back(device_.allocate_in(space_, static_cast<std::size_t>(elements_) * sizeof(float),

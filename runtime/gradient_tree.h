@@ -30,6 +30,8 @@ class GradientTree {
 
   // A new step of `leaves` samples; forgets what an interrupted one left.
   void begin(Index leaves);
+  // Between steps: gives back the memory of all nodes. Nothing may be pending.
+  void give_back();
   // A buffer for `node`, to be filled entirely by launches on one queue.
   VecView<float> open(kernels::TreeNode node);
   // All launches that fill `node` are enqueued: merges it with its sibling, and the result with its own, on that queue.
@@ -56,7 +58,7 @@ class GradientTree {
   Index elements_;
   Space space_;
   Index leaves_ = 0;
-  std::vector<BufferPtr> buffers_;
+  std::vector<BufferPtr> buffers_;  // made here
   std::vector<Buffer*> free_;
   std::vector<Held> held_;
 };

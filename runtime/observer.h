@@ -43,6 +43,7 @@ struct RecoveryRecord {
   TimeNs rebuilt_ns = 0;
   TimeNs resumed_ns = 0;  // the step that was under way is committed
   std::int64_t steps_lost = 0;
+  std::string layout;  // what the memory ladder changed; empty: it was not asked
 };
 
 // Where in a step two runs of a micro-batch were compared.
@@ -118,6 +119,7 @@ class Observer {
   virtual void looked_for_poison(int /*rank*/, Index /*values*/, const std::string& /*found*/, bool /*at_source*/) {}
   virtual void recovering(int rank, const RecoveryRecord& so_far) = 0;  // agreed: who is to blame, who goes on
   virtual void recovered(int rank, const RecoveryRecord& record) = 0;
+  virtual void layout(int /*rank*/, const Layout&) {}  // in use from here on: at the start, and after want of memory
   // Asked before a step: should its reduced, unscaled, unclipped gradients be handed out?
   virtual bool wants_gradients(int rank, std::int64_t step) = 0;
   virtual void gradients(int rank, std::int64_t step, std::vector<NamedTensor> gradients) = 0;

@@ -33,11 +33,13 @@ std::vector<ParameterPiece> cut_pieces(const std::vector<ParameterPiece>& pieces
 }  // namespace
 
 Optimizer::Optimizer(Device& device, const OptimizerPlan& plan, std::vector<ParameterPiece> pieces, Index sub_group,
-                     MemoryTag tag, Space space)
+                     MemoryTag tag, Space space, bool rounds)
     : device_(device), plan_(plan), pieces_(cut_pieces(pieces, sub_group)), tag_(tag), space_(space) {
   SEEKSIM_CHECK(plan.type == "AdamW" || plan.type == "Adam", "no optimizer '%s'", plan.type.c_str());
   for (const ParameterPiece& piece : pieces_) size_ += piece.size;
   make_moments();
+  // Now: a step of the optimizer is past the commit point, where nothing may fail any more.
+  if (rounds) stagnation_ = device.allocate_in(space, sizeof(Stagnation), MemoryTag::scratch, "stagnation");
 }
 
 void Optimizer::make_moments() {
@@ -86,7 +88,6 @@ kernels::AdamWStep Optimizer::next_constants(float grad_factor, double lr) {
 }
 
 void Optimizer::count_anew(Launcher& launch) {
-  if (!stagnation_) stagnation_ = device_.allocate_in(space_, sizeof(Stagnation), MemoryTag::scratch, "stagnation");
   launch(
       "stagnation", SEEKSIM_SITE, {}, [](Lane, Vec<Stagnation> counts) { counts[0] = {}; },
       vec<Stagnation>(*stagnation_));

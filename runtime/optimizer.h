@@ -23,9 +23,10 @@ struct OptimizerSpaces {
 class Optimizer {
  public:
   // pieces: the shard's, in order (Partition::pieces). sub_group: elements that one launch covers at most; 0: any
-  // number. space: whose memory holds the moments.
+  // number. space: whose memory holds the moments. rounds: there are no fp32 masters, and what rounding takes is
+  // counted.
   Optimizer(Device& device, const OptimizerPlan& plan, std::vector<ParameterPiece> pieces, Index sub_group,
-            MemoryTag tag, Space space = Space::device);
+            MemoryTag tag, Space space, bool rounds);
 
   // Zeroes the moments.
   void reset(Launcher& launch);
@@ -45,7 +46,7 @@ class Optimizer {
   std::int64_t steps() const { return steps_; }  // Adam's t
   VecView<float> first_moments() const { return {m_.get(), 0, size_}; }
   VecView<float> second_moments() const { return {v_.get(), 0, size_}; }
-  // Without masters: what rounding did to the last step. To be read when its launches are done; null before the first.
+  // Without masters: what rounding did to the last step. To be read when its launches are done; else null.
   Buffer* stagnation() const { return stagnation_.get(); }
   // Goes on where `other` stands; the moments come by other ways.
   void continue_from(const Optimizer& other);

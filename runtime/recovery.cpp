@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <exception>
+#include <functional>
+#include <utility>
 
 #include "kernels/check.h"
 #include "runtime/launcher.h"
@@ -138,6 +140,7 @@ Ballot Recovery::ballot(const SeamError& failure, const Trainer& trainer, TimeNs
   ballot.last_committed = trainer.step() - 1;
   ballot.detected_ns = detected;
   ballot.stuck_kind = failure.op().kind;
+  ballot.words[kActivationsWord] = trainer.holds_activations() ? 1 : 0;
   const Communicator* comm = trainer.communicator();
   if (comm == nullptr) return ballot;
   ballot.last_joined = comm->last_sequence();
@@ -158,6 +161,31 @@ Ballot Recovery::ballot(const SeamError& failure, const Trainer& trainer, TimeNs
   if (ballot.stuck_sequence > 0) ballot.joined_ns = comm->joined_ns(ballot.stuck_sequence);
   return ballot;
 }
+
+// All ranks make the same choice, since all that enters it was agreed on. Without the ladder the same layout has to do.
+void Recovery::choose_layout(const Shortage& shortage, const Trainer& trainer, Decision& decision,
+                             RecoveryRecord& record) {
+  if (!shortage.there) return;
+  if (!plan_.memory_ladder) {
+    next_layout_ = train_.layout;
+    return;
+  }
+  const LadderPlace place{tried_again_, trainer.step() == 0, int(decision.survivors.size())};
+  next_layout_ = next_rung(train_.layout, train_.definition, shortage, place);
+  if (!next_layout_) {
+    decision.stop = true;
+    std::string tried;
+    for (const std::string& rung : rungs_) tried += (tried.empty() ? "" : "; ") + rung;
+    decision.why = "no layout is left that needs less memory (" + text(train_.layout) + "; tried: " + tried +
+                   "): " + record.diagnosis.text;
+    return;
+  }
+  record.layout = change(train_.layout, *next_layout_);
+  tried_again_ = true;
+  rungs_.push_back(record.layout);
+}
+
+std::optional<Layout> Recovery::take_layout() { return std::exchange(next_layout_, std::nullopt); }
 
 TimeNs Recovery::grace() const { return std::min(plan_.agree_ns / 10, kSecond); }
 
@@ -189,16 +217,24 @@ std::optional<TrainOutcome> Recovery::recover(const SeamError& failure, Trainer&
   record.agreed_ns = rank_.clock.now();
   record.diagnosis = diagnose(agreement);
 
-  const Decision decision = decide(plan_, agreement, record.diagnosis, trainer.step(), history_);
+  Decision decision = decide(plan_, agreement, record.diagnosis, trainer.step(), history_);
+  if (!decision.stop) choose_layout(shortage(agreement), trainer, decision, record);
   record.evicted = decision.evicted;
   record.survivors = decision.survivors;
   observer_.recovering(rank_.id, record);
-  if (decision.stop) return TrainOutcome{Ending::stopped, decision.why, trainer.step(), trainer.state()};
+  if (decision.stop) {
+    if (failure.kind() == ErrorKind::out_of_memory) decision.why += "; " + failure.detail();  // with what was in use
+    return TrainOutcome{Ending::stopped, decision.why, trainer.step(), trainer.state()};
+  }
   if (!std::binary_search(decision.survivors.begin(), decision.survivors.end(), rank_.id)) {
     const std::string why = decision.why.empty() ? "the others declared this rank dead" : decision.why;
     return TrainOutcome{Ending::evicted, why, trainer.step(), trainer.state()};
   }
-  history_.push_back({trainer.step(), record.diagnosis});
+  // The ladder is bounded by itself.
+  if (record.layout.empty())
+    history_.push_back({trainer.step(), record.diagnosis});
+  else
+    tries_ = 0;
   pending_.push_back(record);
   rank_.control.enter_epoch(epoch + 1, decision.survivors);
   return std::nullopt;
@@ -212,6 +248,8 @@ void Recovery::rebuilt() {
 
 void Recovery::step_committed() {
   tries_ = 0;
+  tried_again_ = false;
+  rungs_.clear();
   if (pending_.empty()) return;
   history_.clear();
   for (RecoveryRecord& record : pending_) {
@@ -221,11 +259,33 @@ void Recovery::step_committed() {
   pending_.clear();
 }
 
+namespace {
+// After a failure for want of memory: with nothing committed all is made anew, in whatever layout; else only what is
+// not durable. Nothing is pending here.
+void make_anew(std::optional<Trainer>& trainer, Rank& rank, const TrainPlan& plan, Observer& observer,
+               const std::function<void()>& change_plan) {
+  const bool nothing_committed = trainer->step() == 0;
+  if (nothing_committed)
+    trainer.reset();  // before the next one takes any memory
+  else
+    trainer->free_activations();
+  change_plan();
+  if (nothing_committed) trainer.emplace(rank, plan, observer);
+  observer.layout(rank.id, plan.layout);
+}
+}  // namespace
+
 // The loop around the steps. A failure leaves the catch block before anything is done about it: a fiber that waits
 // inside one would swap exceptions with another.
-TrainOutcome train(Rank& rank, const TrainPlan& plan, Observer& observer, std::vector<NamedTensor>* final_weights) {
-  Trainer trainer(rank, plan, observer);
-  Recovery recovery(rank, plan.recovery, observer);
+TrainOutcome train(Rank& rank, const TrainPlan& given, Observer& observer, std::vector<NamedTensor>* final_weights) {
+  // The ladder changes the layout. Who does not ask for it needs no plan of its own, which may hold a text.
+  std::optional<TrainPlan> own;
+  if (given.recovery.memory_ladder) own = given;
+  const TrainPlan& plan = own ? *own : given;
+  std::optional<Trainer> trainer;
+  trainer.emplace(rank, plan, observer);
+  observer.layout(rank.id, plan.layout);
+  Recovery recovery(rank, plan, observer);
   std::optional<SeamError> failure;
   for (;;) {
     std::optional<SeamError> caught;
@@ -234,20 +294,25 @@ TrainOutcome train(Rank& rank, const TrainPlan& plan, Observer& observer, std::v
     std::optional<DiskLost> disk_lost;
     try {
       if (failure) {
-        if (auto over = recovery.recover(*failure, trainer)) return *over;
+        if (auto over = recovery.recover(*failure, *trainer)) return *over;
         failure.reset();
+        if (const std::optional<Layout> layout = recovery.take_layout()) {
+          make_anew(trainer, rank, plan, observer, [&] {
+            if (own) own->layout = *layout;
+          });
+        }
       }
-      if (const std::string lost = trainer.lost(rank.control.members()); !lost.empty()) {
-        return {Ending::stopped, lost, trainer.step(), trainer.state()};
+      if (const std::string lost = trainer->lost(rank.control.members()); !lost.empty()) {
+        return {Ending::stopped, lost, trainer->step(), trainer->state()};
       }
-      trainer.prepare();
-      trainer.connect(rank.control.epoch(), rank.control.members());
+      trainer->prepare();
+      trainer->connect(rank.control.epoch(), rank.control.members());
       recovery.rebuilt();
-      while (!trainer.finished() && trainer.stopped().empty()) {
-        trainer.train_step();
+      while (!trainer->finished() && trainer->stopped().empty()) {
+        trainer->train_step();
         recovery.step_committed();
       }
-      trainer.conclude();
+      trainer->conclude();
     } catch (const SeamError& error) {
       caught.emplace(error);
     } catch (const DiskLost& lost) {
@@ -260,31 +325,31 @@ TrainOutcome train(Rank& rank, const TrainPlan& plan, Observer& observer, std::v
       bug = std::current_exception();  // ours, or weights that do not fit: nothing to recover from
     }
     if (bug) {
-      trainer.abandon();  // nothing may be pending when the buffers go
+      trainer->abandon();  // nothing may be pending when the buffers go
       std::rethrow_exception(bug);
     }
     if (disk_lost) {  // it tells the others, who find that it does not answer
       const SeamError& error = disk_lost->error;
       rank.control.revoke(rank.control.epoch(), error.op(), error.kind());
-      trainer.abandon();
-      return {Ending::evicted, "its disk is lost, and its peers' copies serve: " + error.detail(), trainer.step(),
-              trainer.state()};
+      trainer->abandon();
+      return {Ending::evicted, "its disk is lost, and its peers' copies serve: " + error.detail(), trainer->step(),
+              trainer->state()};
     }
     if (hopeless) {
-      trainer.abandon();
-      return {Ending::stopped, *hopeless, trainer.step(), trainer.state()};
+      trainer->abandon();
+      return {Ending::stopped, *hopeless, trainer->step(), trainer->state()};
     }
     if (!caught) break;
     if (caught->kind() == ErrorKind::fenced) {
-      trainer.abandon();
-      return {Ending::evicted, "the others declared this rank dead and went on: " + caught->detail(), trainer.step(),
-              trainer.state()};
+      trainer->abandon();
+      return {Ending::evicted, "the others declared this rank dead and went on: " + caught->detail(), trainer->step(),
+              trainer->state()};
     }
     failure = std::move(caught);
   }
-  if (final_weights != nullptr && trainer.is_lowest_rank()) *final_weights = trainer.weights();
-  if (!trainer.finished()) return {Ending::stopped, trainer.stopped(), trainer.step(), trainer.state()};
-  return {Ending::finished, "", trainer.step(), trainer.state()};
+  if (final_weights != nullptr && trainer->is_lowest_rank()) *final_weights = trainer->weights();
+  if (!trainer->finished()) return {Ending::stopped, trainer->stopped(), trainer->step(), trainer->state()};
+  return {Ending::finished, "", trainer->step(), trainer->state()};
 }
 
 }  // namespace seeksim::runtime

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/diagnosis.h"
+#include "runtime/memory_ladder.h"
 #include "runtime/observer.h"
 #include "runtime/train.h"
 #include "runtime/trainer.h"
@@ -35,25 +36,33 @@ int rank_to_evict(const std::vector<std::pair<int, int>>& links);
 
 class Recovery {
  public:
-  Recovery(Rank& rank, const RecoveryPlan& plan, Observer& observer) : rank_(rank), plan_(plan), observer_(observer) {}
+  Recovery(Rank& rank, const TrainPlan& plan, Observer& observer)
+      : rank_(rank), train_(plan), plan_(plan.recovery), observer_(observer) {}
 
   // Puts what this rank saw on the table, agrees with the others and prepares the next epoch. An outcome: this rank's
   // run is over.
   std::optional<TrainOutcome> recover(const SeamError& failure, Trainer& trainer);
+  // The layout to go on with, where the last recovery was about memory: what is not durable is to be made anew, even
+  // when it is the layout in use. Gives it once.
+  std::optional<Layout> take_layout();
   void rebuilt();         // the new communicator stands
   void step_committed();  // the step under way has made it
 
  private:
   TimeNs grace() const;
   Ballot ballot(const SeamError& failure, const Trainer& trainer, TimeNs detected) const;
-  void remember(const Agreement& agreement, const Decision& decision, RecoveryRecord record);
+  void choose_layout(const Shortage& shortage, const Trainer& trainer, Decision& decision, RecoveryRecord& record);
 
   Rank& rank_;
+  const TrainPlan& train_;  // its layout is the one in use
   const RecoveryPlan& plan_;
   Observer& observer_;
   std::vector<FailedAttempt> history_;
   std::vector<RecoveryRecord> pending_;  // not yet followed by a committed step
   int tries_ = 0;                        // since the last commit, also those that came to no decision
+  std::optional<Layout> next_layout_;
+  bool tried_again_ = false;        // the layout in use, since the last commit
+  std::vector<std::string> rungs_;  // of the memory ladder, since the last commit
 };
 
 }  // namespace seeksim::runtime

@@ -94,7 +94,8 @@ ShardState ShardKeeper::make(int member, const Partition& partition, bool copy) 
   const ZeroPlan& zero = plan_.layout.zero;
   state.optimizer.emplace(rank_.device, plan_.definition.optimizer, partition.pieces(shard),
                           zero.stage == 3 ? zero.sub_group_elements : 0,
-                          swaps() ? MemoryTag::staging : tag(MemoryTag::optimizer), home_);
+                          swaps() ? MemoryTag::staging : tag(MemoryTag::optimizer), home_,
+                          is_16_bit(precision.compute) && !precision.master_weights);
   if (plan_.bug.is(Bug::full_optimizer_state) && !copy) {
     const Index others = parameters_.trainable_size() - shard.size;
     own_space(state, 2 * std::max<Index>(others, 1), ElementType::f32, "moments of others", MemoryTag::optimizer,

@@ -43,12 +43,17 @@ class Trainer {
   void conclude();
   // After a failure: gives up the communicator and waits until nothing is pending. Leaves what is durable untouched.
   void abandon();
+  // After abandon(): gives back all memory that holds nothing durable. prepare() and connect() make it again, as the
+  // plan's layout says then.
+  void free_activations();
 
   bool connected() const { return comm_.has_value(); }
   bool finished() const { return step_ >= plan_.definition.steps; }
   std::int64_t step() const { return step_; }  // the next to be committed
   // Why the run has to end here though nothing failed: nothing but skipped steps. Empty: it goes on. The same on all.
   std::string stopped() const;
+  // Fewer activations would leave more memory: some were made, or failed to be.
+  bool holds_activations() const { return holds_activations_; }
   const Communicator* communicator() const { return comm_ ? &*comm_ : nullptr; }
   bool is_lowest_rank() const { return comm_ && comm_->members().front() == rank_.id; }
 
@@ -117,6 +122,7 @@ class Trainer {
 
   // Around the steps (trainer_world.cpp).
   void allocate();
+  void make_model();
   void initial_weights();
   void draw(const std::vector<ParameterPiece>& pieces, AnyVec out);
   template <class T>
@@ -184,6 +190,8 @@ class Trainer {
   BufferPtr norms_;        // norm^2 of each parameter, then of all
   BufferPtr nonfinite_;    // a count
   std::unique_ptr<Model> model_;
+  bool drawn_ = false;  // prepare() came to its end once
+  bool holds_activations_ = false;
   std::optional<GradientTree> tree_;    // this rank's subtree roots, where gradients are replicated
   std::optional<Optimizer> optimizer_;  // where its state is replicated
   std::optional<ShardKeeper> keeper_;   // where it is sharded

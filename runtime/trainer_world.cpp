@@ -33,15 +33,31 @@ void Trainer::stand_at(std::uint32_t epoch, std::int64_t step) {
 
 void Trainer::prepare() {
   if (model_) return;
+  if (drawn_) {
+    if (!finished()) make_model();
+    return;
+  }
   // First all memory, then given weights, then the first launch: when memory is short or the weights are bad, nothing
   // may be pending that refers to the buffers.
   allocate();
   stand_at(0, -1);
   compute_.phase(Phase::init);
   initial_weights();
+  drawn_ = true;
   if (!optimizer_) return;
   optimizer_->reset(compute_);
   start_optimizer();
+}
+
+void Trainer::make_model() {
+  holds_activations_ = true;
+  const Index samples = std::min(plan_.layout.micro_batch, plan_.definition.global_batch);
+  model_ = make_gpt2(rank_.device, plan_, parameters_, samples);
+}
+
+void Trainer::free_activations() {
+  model_.reset();
+  if (tree_) tree_->give_back();
 }
 
 void Trainer::allocate() {
@@ -86,11 +102,11 @@ void Trainer::allocate() {
   if (offloads()) {
     home_norms_ = device.allocate_in(home, std::size_t(norm_blocks) * sizeof(float), MemoryTag::scratch, "norm blocks");
   }
-  const Index samples = std::min(plan_.layout.micro_batch, plan_.definition.global_batch);
   if (!sharded(placement_.gradients)) tree_.emplace(device, parameters_.gradient_size());
   if (sharded(placement_.parameters)) gathered_.emplace(rank_, parameters_, plan_);
   if (!sharded(placement_.optimizer)) {
-    optimizer_.emplace(device, plan_.definition.optimizer, whole.pieces(whole.shard(0)), 0, MemoryTag::optimizer);
+    optimizer_.emplace(device, plan_.definition.optimizer, whole.pieces(whole.shard(0)), 0, MemoryTag::optimizer,
+                       Space::device, is_16_bit(precision.compute) && !precision.master_weights);
   } else {
     if (tree_ && sums_) tree_->adopt(*sums_);
     keeper_.emplace(rank_, plan_, parameters_);
@@ -100,8 +116,7 @@ void Trainer::allocate() {
     provenance_.emplace(device, plan_.provenance);
     compute_.watched_by(&*provenance_);
   }
-  // Last: it is what prepare() looks at.
-  model_ = make_gpt2(device, plan_, parameters_, samples);
+  make_model();  // last: it is what prepare() looks at
 }
 
 void Trainer::initial_weights() {
@@ -323,6 +338,7 @@ void Trainer::for_each_gathered(AnyVec shard, const AnyVec* frozen, const char* 
 
 void Trainer::conclude() {
   if (concluded_) return;
+  if (finished()) free_activations();  // room for what is gathered
   if (keeper_) keeper_->load();
   look_for_poison(false);
   if (!keeper_) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <new>
 
 namespace seeksim::sim {
@@ -86,9 +87,10 @@ runtime::BufferPtr SimDevice::allocate_in(runtime::Space space, std::size_t byte
     op.rank = host_.rank();
     op.bytes = bytes;
     op.tensor = name;
-    throw SeamError(runtime::ErrorKind::out_of_memory, op,
-                    fmt::format("asked for {} bytes of '{}' ({}) of {} memory, free are {} of {}", bytes, name,
-                                runtime::name(tag), runtime::name(space), free_bytes(space), capacity(space)));
+    throw SeamError(
+        runtime::ErrorKind::out_of_memory, op,
+        fmt::format("asked for {} bytes of '{}' ({}) of {} memory, free are {} of {}{}", bytes, name,
+                    runtime::name(tag), runtime::name(space), free_bytes(space), capacity(space), memory_map(space)));
   }
   auto* buffer = new Buffer;
   buffer->bytes = bytes;
@@ -102,6 +104,7 @@ runtime::BufferPtr SimDevice::allocate_in(runtime::Space space, std::size_t byte
     poison(*buffer);
   }
   ledger(space).add(tag, bytes);
+  live_.push_back(buffer);
   if (watcher_ != nullptr) watcher_->allocated(*buffer);
   return runtime::BufferPtr(buffer, runtime::BufferDeleter{this});
 }
@@ -118,11 +121,42 @@ void SimDevice::Ledger::add(runtime::MemoryTag tag, std::size_t bytes) {
   for (std::size_t i = 0; i < at_peak.size(); ++i) at_peak[i] = by_tag[i].now;
 }
 
+// Two lines: what is in use by tag, most first, and the three largest blocks.
+std::string SimDevice::memory_map(runtime::Space space) const {
+  std::vector<std::pair<std::size_t, std::string_view>> tags;
+  for (std::size_t tag = 0; tag < ledger(space).by_tag.size(); ++tag) {
+    if (const std::size_t bytes = ledger(space).by_tag[tag].now; bytes > 0)
+      tags.emplace_back(bytes, runtime::name(runtime::MemoryTag(tag)));
+  }
+  std::stable_sort(tags.begin(), tags.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<const Buffer*> largest;
+  std::copy_if(live_.begin(), live_.end(), std::back_inserter(largest),
+               [space](const Buffer* buffer) { return buffer->space == space; });
+  const std::size_t shown = std::min<std::size_t>(3, largest.size());
+  std::partial_sort(
+      largest.begin(), largest.begin() + std::ptrdiff_t(shown), largest.end(),
+      [](const Buffer* a, const Buffer* b) { return a->bytes != b->bytes ? a->bytes > b->bytes : a->id < b->id; });
+  std::string text = "\nin use:";
+  for (const auto& [bytes, tag] : tags) text += fmt::format(" {} {},", tag, bytes);
+  if (tags.empty()) text += " nothing,";
+  text.back() = '\n';
+  text += "largest:";
+  for (std::size_t i = 0; i < shown; ++i) {
+    const Buffer& block = *largest[i];
+    text += fmt::format(" '{}' {} ({}),", block.name, block.bytes, runtime::name(block.tag));
+  }
+  if (shown == 0) text += " none,";
+  text.pop_back();
+  return text;
+}
+
 // As with cudaFree, work that is pending may still touch the memory: it is handed back once the queues are empty.
 void SimDevice::release(Buffer* buffer) {
   if (watcher_ != nullptr) watcher_->released(*buffer);
   ledger(buffer->space).by_tag[std::size_t(buffer->tag)].now -= buffer->bytes;
   ledger(buffer->space).total.now -= buffer->bytes;
+  live_.erase(std::lower_bound(live_.begin(), live_.end(), buffer->id,
+                               [](const Buffer* live, std::uint64_t id) { return live->id < id; }));
   empty_graveyard();
   if (idle())
     bury(buffer);

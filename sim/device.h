@@ -88,6 +88,7 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   Ledger& ledger(runtime::Space space) { return ledgers_[std::size_t(space)]; }
   const Ledger& ledger(runtime::Space space) const { return ledgers_[std::size_t(space)]; }
   std::size_t free_bytes(runtime::Space space) const;
+  std::string memory_map(runtime::Space space) const;
 
   std::array<runtime::SteppedQueue*, 5> all() { return {&compute_, &communication_, &copy_, &on_host_, &on_storage_}; }
   std::uint64_t number(const runtime::SteppedQueue& queue);
@@ -111,6 +112,7 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   runtime::SteppedQueue copy_;
   runtime::SteppedQueue on_host_;
   runtime::SteppedQueue on_storage_;
+  std::vector<runtime::Buffer*> live_;       // of all spaces, in order of allocation
   std::vector<runtime::Buffer*> graveyard_;  // released while work that may touch them was pending
   std::array<Ledger, std::size_t(runtime::Space::count_)> ledgers_;
   OverlapMeter overlap_;

@@ -61,6 +61,13 @@ void sharded(RunRecord& r) {
   }
 }
 
+void laid_out(RunRecord& r) {
+  for (RankRecord& rank : r.ranks) {
+    rank.layout.micro_batch = 1;
+    rank.layout.zero.stage = 3;
+  }
+}
+
 // The scale of four steps.
 void scaled(RunRecord& r) {
   for (std::size_t i = 0; i < 4; ++i) r.steps[i].loss_scale = i < 2 ? 8 : 4;
@@ -334,6 +341,17 @@ const std::vector<Case>& cases() {
       {"tracks_fp32:0.01", true, "at most 0", [](RunRecord&) {}},
       {"tracks_fp32:0.01", false, "step 3", [](RunRecord& r) { r.steps[3].loss *= 1.02f; }},
       {"tracks_fp32:0.01", false, "3 steps, and 4", [](RunRecord& r) { r.steps.resize(3); }},
+      {"layout:stage 3, micro-batch 1", true, "micro-batch 1, stage 3, no checkpointing", laid_out},
+      {"layout:stage 2", false, "micro-batch 1, stage 3", laid_out},
+      {"layout:stage 3", false, "looked at nothing",
+       [](RunRecord& r) {
+         for (RankRecord& rank : r.ranks) rank.how = RankRecord::How::stopped;
+       }},
+      {"layout:stage 3", false, "rank 3: micro-batch 2, stage 3",
+       [](RunRecord& r) {
+         laid_out(r);
+         r.ranks[3].layout.micro_batch = 2;
+       }},
       {"spikes:none", true, "none", [](RunRecord&) {}},
       {"spikes:2", true, "2", [](RunRecord& r) { r.steps[2].loss = 9; }},
       {"spikes:none", false, "2 instead of none", [](RunRecord& r) { r.steps[2].loss = std::nanf(""); }},

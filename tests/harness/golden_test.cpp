@@ -43,6 +43,7 @@ TEST(GoldenKey, IgnoresWhatMayNotDecideABit) {
       {"faults.0.step=2"},
       {"recovery={\"policy\":\"stop\",\"watchdog_s\":5,\"agree_s\":5,\"attempts\":1}"},
       {"recovery={\"rerun_and_compare\":true}"},
+      {"recovery={\"memory_ladder\":true}"},
       {"checks=[]"},
       {"expect={\"stops\":\"x\"}"},
       {"model.logit_scale=false"},

@@ -106,6 +106,8 @@ const std::vector<Case>& cases() {
        "faults.0.probability: 0 is out of range: it must be greater than 0"},
       {8, R"(  "faults": [ { "kind": "message_drop", "step": -1 } ],)", "faults.0.step: -1 is out of range"},
       {8, R"(  "faults": { "kind": "message_drop" },)", "s.json:8: faults: a list [...] was expected, found an object"},
+      {9, R"(  "recovery": { "policy": "stop", "memory_ladder": true },)",
+       "s.json:9: recovery.memory_ladder: the policy is to stop, so there is nothing to try"},
       {9, R"(  "recovery": { "policy": "restart" },)",
        "s.json:9: recovery.policy: \"restart\" is not one of: stop, retry_step, rebuild_and_redo"},
       {9, R"(  "recovery": { "watchdog": 60 },)",

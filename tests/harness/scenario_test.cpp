@@ -70,7 +70,9 @@ TEST(RoundTrip, KeepsWhatIsNotDefault) {
                   "deepspeed.gradient_clipping=0",
                   "deepspeed.scheduler={\"type\":\"WarmupCosineLR\",\"params\":{\"total_num_steps\":50,\"warmup_num_"
                   "steps\":5,\"cos_min_ratio\":0.5}}",
-                  "recovery={\"policy\":\"retry_step\",\"watchdog_s\":1.5,\"agree_s\":2.5,\"attempts\":3,\"rerun_and_compare\":true}",
+                  "recovery={\"policy\":\"retry_step\",\"watchdog_s\":1.5,\"agree_s\":2.5,\"attempts\":3,\"rerun_and_"
+                  "compare\":true,"
+                  "\"memory_ladder\":true}",
                   "expect={\"check_fails\":\"culprit\"}",
                   "storage=real"};
   const Scenario first = load_scenario_text(small_text(), "s.json", options);
@@ -83,6 +85,7 @@ TEST(RoundTrip, KeepsWhatIsNotDefault) {
   EXPECT_EQ(second.world.device.capacity_bytes, std::size_t(1) << 29);
   EXPECT_EQ(second.train.recovery.watchdog_ns, 1'500'000'000);
   EXPECT_TRUE(second.train.recovery.rerun_and_compare);
+  EXPECT_TRUE(second.train.recovery.memory_ladder);
   EXPECT_EQ(second.expect.argument, "culprit");
 }
 

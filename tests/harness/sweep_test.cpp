@@ -33,6 +33,11 @@ TEST(Sweeps, AProductHasEveryCombinationTheLastAxisFastest) {
   EXPECT_EQ(rows[5], (Settings{{"seed", "2"}, {"training_seed", "7"}}));
 }
 
+TEST(Sweeps, ARangeStandsForItsNumbers) {
+  EXPECT_EQ(rows_of(sweep_of(R"("sweep": { "steps": { "range": [1, 4] } })"), 1),
+            rows_of(sweep_of(R"("sweep": { "steps": [1, 2, 3, 4] })"), 1));
+}
+
 TEST(Sweeps, AListIsAUnionInWhichARowIsThereOnce) {
   const auto rows =
       rows_of(sweep_of(R"("sweep": [ { "seed": [1, 2] }, { "seed": [2, 3] }, { "training_seed": [4] } ])"), 1);
@@ -251,6 +256,8 @@ TEST(SweepLoading, TellsWhatIsWrong) {
       {R"("sweep": { "steps": 3 })",
        "s.json:8: sweep.steps: a list of the values that it takes was expected. For example"},
       {R"("sweep": { "steps": [] })", "a list of the values that it takes was expected"},
+      {R"("sweep": { "steps": { "range": [3, 1] } })", "a list of the values that it takes was expected"},
+      {R"("sweep": { "steps": { "range": [1, 2, 3] } })", "or \"steps\": {\"range\": [1, 9]}"},
       {R"("sweep": { "steps": [1, 1] })", "\"1\" is here twice"},
       {R"("sweep": { "sweep": [1] })", "a sweep cannot change itself"},
       {R"("sweep": { "name": ["a"] })", "the rows of a sweep share its name"},
