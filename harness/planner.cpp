@@ -63,6 +63,21 @@ Json optimizer_on_host(const Scenario& given) {
   return {{"zero_optimization", {{"offload_optimizer", {{"device", "cpu"}, {"pin_memory", true}}}}}};
 }
 
+Json every_layer_again(const Scenario& given) {
+  if (given.train.layout.checkpointing.any()) return Json::object();
+  return {{"activation_checkpointing", {{"number_checkpoints", given.train.definition.model.layers}}}};
+}
+
+Json parameters_on_host(const Scenario& given) {
+  if (given.train.layout.offload.parameters.home != runtime::Home::device) return Json::object();
+  return {{"zero_optimization", {{"offload_param", {{"device", "cpu"}, {"pin_memory", true}}}}}};
+}
+
+Json optimizer_in_files(const Scenario& given) {
+  if (given.train.layout.offload.optimizer.home == runtime::Home::nvme) return Json::object();
+  return {{"zero_optimization", {{"offload_optimizer", {{"device", "nvme"}, {"nvme_path", "nvme"}}}}}};
+}
+
 void flatten(const Json& patch, const std::string& path, std::vector<std::string>& sets) {
   if (!patch.is_object()) {
     sets.push_back(path + '=' + patch.dump());
@@ -87,7 +102,10 @@ DryRun dry_run(const Scenario& scenario) {
 
 const std::vector<Measure>& measures() {
   static const std::vector<Measure> table = {
+      {"activations again", every_layer_again},
       {"optimizer on the host", optimizer_on_host},
+      {"parameters on the host", parameters_on_host},
+      {"optimizer in files", optimizer_in_files},
   };
   return table;
 }

@@ -445,6 +445,12 @@ Op ShardKeeper::send_gradients(Communicator& comm, std::int64_t step) {
   return op;
 }
 
+void ShardKeeper::prepare_step() {
+  for (ShardState* state : {own_.get(), copy_.get()}) {
+    if (state != nullptr && state->files) state->files->open_stages();
+  }
+}
+
 void ShardKeeper::hold_gradients(Launcher& launch) {
   if (own_->shard.size > 0) round_values(launch, "gradients", SEEKSIM_SITE, own_->sums, own_->gradients);
 }

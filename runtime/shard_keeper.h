@@ -98,6 +98,8 @@ class ShardKeeper {
   void remove_files();
   // Sends the reduced gradients of the own shard to its copy. Enqueued on the communication queue.
   Op send_gradients(Communicator& comm, std::int64_t step);
+  // All memory that step() will need: asked for while the step can still be given up.
+  void prepare_step();
   // From the fp32 sums to gradients as they are held: rounded once, at the root. Enqueued.
   void hold_gradients(Launcher& launch);
   // Zeroes the gradients of both.

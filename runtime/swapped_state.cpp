@@ -114,17 +114,18 @@ void SwappedState::remove_files() {
 // ---- a step --------------------------------------------------------------------------------------------------------
 
 void SwappedState::open_stages() {
-  if (!stages_.empty()) return;
+  if (!stages_.empty() || elements_ == 0) return;
   const OffloadOptimizerPlan& plan = plan_.layout.offload.optimizer;
-  stages_.resize(std::size_t(std::min<Index>(plan.buffer_count, pieces())));
+  std::vector<Stage> stages(std::size_t(std::min<Index>(plan.buffer_count, pieces())));
   const ElementType compute = plan_.definition.precision.compute;
   const auto make = [&](ElementType of, const char* name) {
     return rank_.device.allocate_in(plan.space(), std::size_t(piece_elements_) * size_of(of), MemoryTag::staging, name);
   };
-  for (Stage& stage : stages_) {
+  for (Stage& stage : stages) {
     for (std::size_t kind = 0; kind < kKinds; ++kind) stage.buffers[kind] = make(type(kind), kNames[kind]);
     if (compute != weights_) stage.compute = make(compute, "updated parameters");
   }
+  stages_ = std::move(stages);  // all or none
 }
 
 int SwappedState::generation_to_read(std::int64_t step) const {

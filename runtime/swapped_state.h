@@ -26,6 +26,10 @@ class SwappedState {
   void store(std::array<AnyVec, kKinds> values);
   void load(std::array<AnyVec, kKinds> values);
 
+  // Allocates what state passes through; not the second time. Before a commit point, since a step that is committed
+  // must not fail for want of memory.
+  void open_stages();
+
   // Updated parameters [at, at + n) of the shard go on from where they are; returns when that memory is free.
   using SendOn = std::function<Event(AnyVec values, Index at)>;
   // One step of the optimizer. host: the launcher of the host's processor.
@@ -58,7 +62,6 @@ class SwappedState {
   ElementType type(std::size_t kind) const { return kind == 0 ? weights_ : ElementType::f32; }
   File& file(std::size_t kind, int generation) { return files_[kind][std::size_t(generation)]; }
   void aim(Transfer& transfer, std::size_t kind, int generation, Index piece, AnyVec values, bool write);
-  void open_stages();
   void begin_read(Index piece, std::int64_t step);
   void finish_read(Stage& stage);
   void update(Launcher& host, Optimizer& optimizer, const kernels::AdamWStep& constants, Stage& stage, AnyVec gradients,

@@ -34,6 +34,7 @@ void Trainer::reduce_gradients() {
 
 // What is left of it: where gradients are sharded their buckets have been under way since backward.
 void Trainer::reduce_to_owners() {
+  keeper_->prepare_step();
   Queue& queue = reducer_->launcher().queue();
   if (!sharded(placement_.gradients)) {
     reducer_->begin_reduction(0);
