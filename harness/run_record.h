@@ -115,7 +115,7 @@ struct RunRecord {
   std::vector<sim::CommUse> comm;  // indexed by OpKind
   std::vector<std::size_t> memory_peak_by_tag;
   std::size_t memory_peak = 0;
-  std::vector<std::size_t> memory_at_peak;  // by tag, on the rank that needed most, when it did
+  std::vector<std::size_t> memory_at_peak;    // by tag, on the rank that needed most, when it did
   std::vector<std::size_t> host_peak_by_tag;  // pageable and pinned
   std::size_t host_peak = 0;
   std::size_t pinned_peak = 0;

@@ -1,7 +1,7 @@
-// RaceDetector: happens-before on one rank's memory, the device's and the host's. Every launch, every operation of a transport and every
-// access of the host declares what it reads and writes; queues, events and the host's waits say what comes after what.
-// Two accesses to the same bytes, one of them a write, of which neither comes before the other, are a race, and so is
-// giving memory back while something that was enqueued still uses it.
+// RaceDetector: happens-before on one rank's memory, the device's and the host's. Every launch, every operation of a
+// transport and every access of the host declares what it reads and writes; queues, events and the host's waits say
+// what comes after what. Two accesses to the same bytes, one of them a write, of which neither comes before the other,
+// are a race, and so is giving memory back while something that was enqueued still uses it.
 //
 // All of it follows from what the host says, in the order in which it says it, so a finding depends neither on
 // durations nor on the seed: a wait that is missing is found even where the simulated times hide it.
