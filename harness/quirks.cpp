@@ -43,6 +43,10 @@ Refusal of_the_precision(Quirk quirk, const runtime::Definition& d) {
     case Quirk::ds_bf16_unchecked:
       if (d.precision.compute != ElementType::bf16) return {"the model is in " + type, "Use bf16."};
       break;
+    case Quirk::ds_accumulates_in_parameter_type:
+      if (d.precision.compute == ElementType::f32)
+        return {"parameters are fp32, and so is what they are added up in", "Use bf16 or fp16."};
+      break;
     case Quirk::ds_fp32_unchecked:
       if (d.precision.compute != ElementType::f32) return {"the model is in " + type, "Use fp32."};
       break;
@@ -73,10 +77,6 @@ Refusal of_the_rest(Quirk quirk, const Scenario& scenario) {
 }
 
 Refusal not_wired(Quirk quirk, const runtime::Definition& d) {
-  if (info(quirk).point == QuirkPoint::accumulation) {
-    return {"not in this version: micro-batches are nodes of one tree of samples, which is summed in fp32",
-            "Its function and numbers are in runtime/quirks.h."};
-  }
   if (info(quirk).point == QuirkPoint::reduction && d.precision.compute != ElementType::f32) {
     return {fmt::format("not in this version for {}: ranks are added up in fp32, so that what it does in 16 bits would "
                         "not show",

@@ -133,8 +133,8 @@ Json recovery_json(const RunRecord& run, const Recovery& r) {
 
 Json layout_json(const RunRecord& run) {
   const runtime::Layout layout = run.layout();
-  const auto home = [](runtime::Home home) {
-    return home == runtime::Home::device ? "none" : home == runtime::Home::host ? "cpu" : "nvme";
+  const auto home = [](runtime::Home where) {
+    return where == runtime::Home::device ? "none" : where == runtime::Home::host ? "cpu" : "nvme";
   };
   Json checkpointing = "none";
   if (layout.checkpointing.every > 0) checkpointing = layout.checkpointing.every;

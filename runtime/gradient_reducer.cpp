@@ -114,8 +114,9 @@ std::vector<TreeNode> GradientReducer::nodes(int member) const {
   return kernels::cover(samples.begin, samples.end, cut_.leaves);
 }
 
-void GradientReducer::begin_step(std::int64_t step, VecView<float> gradients, float factor) {
+void GradientReducer::begin_step(std::int64_t step, VecView<float> gradients, float factor, ElementType accumulator) {
   step_ = step;
+  accumulator_ = accumulator;
   gradients_ = gradients;
   factor_ = factor;
   for (Launcher* launch : {&launch_, &copies_, &host_}) {
@@ -303,6 +304,8 @@ void GradientReducer::end_reduction() {
   for (const TreeNode node : open_) {
     if (!at_once()) tree_->close(at_home(), node);
   }
+  const Index loss = partition_->is_last(comm_->position()) ? 1 : 0;  // the last element of the last member's
+  if (!at_once()) tree_->round(at_home(), accumulator_, partition_->own_size(comm_->position()) - loss);
   open_.clear();
 }
 

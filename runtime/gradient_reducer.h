@@ -38,7 +38,8 @@ class GradientReducer {
   // gradients: of this member's shard, where the step's sum times `factor` shall be after finish(). Where the optimizer
   // is offloaded that is memory of the host: a bucket's sums go there as soon as they are complete, and all that is
   // still to be done with them is done by the host's processor.
-  void begin_step(std::int64_t step, VecView<float> gradients, float factor);
+  // accumulator: what sums of several reductions are rounded to between them; fp32 unless a quirk says otherwise.
+  void begin_step(std::int64_t step, VecView<float> gradients, float factor, ElementType accumulator);
   void begin_reduction(int k);  // the k-th of the cut
   // parts: this member's subtree roots of cut.samples(k, position), the bucket's elements of each. Enqueued; returns
   // when the parts may be overwritten.
@@ -92,6 +93,7 @@ class GradientReducer {
   std::int64_t step_ = 0;
   VecView<float> gradients_;
   float factor_ = 1;
+  ElementType accumulator_ = ElementType::f32;
   std::vector<kernels::TreeNode> open_;   // what the reduction under way adds up to
   std::vector<VecView<float>> open_out_;  // where
   std::vector<Piece> pieces_;

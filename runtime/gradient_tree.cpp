@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <bit>
 
+#include "kernels/cast.h"
 #include "kernels/check.h"
 #include "kernels/pointwise.h"
+#include "runtime/any_vec.h"
 
 namespace seeksim::runtime {
 
@@ -96,6 +98,26 @@ void GradientTree::scale(Launcher& launch, float factor) {
         [factor](kernels::Lane lane, kernels::Vec<float> x) { kernels::scale(lane, x, factor); },
         VecView<float>{held.buffer, 0, elements_});
   }
+}
+
+void GradientTree::round(Launcher& launch, ElementType type, Index elements) {
+  if (type == ElementType::f32 || elements == 0) return;
+  with_float_type(type, [&](auto like) {
+    using T = decltype(like);
+    for (const Held& held : held_) {
+      launch(
+          "gradients", SEEKSIM_SITE, memory_cost(2 * elements),
+          [](kernels::Lane lane, kernels::Vec<float> x) {
+            T held_as[kernels::kBlock];
+            for (Index i = 0; i < x.n; i += kernels::kBlock) {
+              const Index n = std::min(kernels::kBlock, x.n - i);
+              kernels::narrow<T>(lane, {x.data + i, n}, {held_as, n});
+              kernels::widen<T>(lane, {held_as, n}, {x.data + i, n});
+            }
+          },
+          VecView<float>{held.buffer, 0, elements});
+    }
+  });
 }
 
 std::vector<TreeNode> GradientTree::nodes() const {

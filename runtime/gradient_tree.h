@@ -40,6 +40,10 @@ class GradientTree {
   // Multiplies all nodes; 1 does nothing.
   void scale(Launcher& launch, float factor);
 
+  // Rounds the front `elements` of all nodes to what `type` can hold; fp32 does nothing. For a quirk: the contract
+  // keeps sums in fp32 (NUMERICS.md, R4).
+  void round(Launcher& launch, ElementType type, Index elements);
+
   // This rank's subtree roots, ascending.
   std::vector<kernels::TreeNode> nodes() const;
   std::vector<VecView<const float>> parts() const;

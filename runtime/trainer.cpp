@@ -29,7 +29,12 @@ void Trainer::train_step() {
   stand_at(comm_->epoch(), step_);
   hand_out_gradients_ = has_values() && observer_.wants_gradients(rank_.id, step_);
   if (tree_) tree_->begin(plan_.definition.global_batch);
-  if (reducer_) reducer_->begin_step(step_, keeper_->own().sums, scale_.at_root * average().after);
+  if (reducer_) {
+    // Where gradients are replicated a step has one reduction, and what is between micro-batches is in this rank's
+    // tree.
+    const ElementType between = sharded(placement_.gradients) ? accumulator() : ElementType::f32;
+    reducer_->begin_step(step_, keeper_->own().sums, scale_.at_root * average().after, between);
+  }
   if (gathered_) gathered_->begin_step(compute_, step_);
   if (provenance_) provenance_->begin_step(compute_.queue(), step_);
   if (rerun_) rerun_->begin_step(compute_);
@@ -105,6 +110,7 @@ void Trainer::forward_backward(const SampleRange& samples, int micro_batch) {
     NodeSink sink(out);
     backward_to(sink, samples, micro_batch, blocks);
     for (const kernels::TreeNode node : nodes) tree_->close(compute_, node);
+    tree_->round(compute_, accumulator(), parameters_.loss_offset());
   }
   if (rerun_) run_again(samples, micro_batch, blocks);
   compute_.mute(false);

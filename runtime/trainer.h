@@ -82,6 +82,7 @@ class Trainer {
   void backward_to(GradientSink& sink, const SampleRange& samples, int micro_batch,
                    const std::vector<GradientBlock>& blocks);
   void run_again(const SampleRange& samples, int micro_batch, const std::vector<GradientBlock>& blocks);
+  ElementType accumulator() const { return accumulation_type(plan_.definition.quirks, compute_type()); }
   RankAverage average() const { return rank_average(plan_.definition.quirks, comm_->size()); }
   GradientEdit gradient_edit(const SampleRange& samples, int micro_batch) const;
   void reduce_gradients();
