@@ -105,7 +105,8 @@ std::uint64_t SwappedState::digest(Kind kind) const {
 void SwappedState::remove_files() {
   for (auto& generations : files_) {
     for (File& old : generations) {
-      if (old.there) rank_.storage.remove(old.path);
+      // In a run of shapes nothing was written.
+      if (old.there && rank_.storage.exists(old.path)) rank_.storage.remove(old.path);
       old.there = false;
     }
   }
