@@ -215,8 +215,10 @@ std::vector<std::string> by_stage(const std::string& text) {
 
 // Half a unit of the last digit that is written: 0.05 for "31.4".
 double rounding_of(const std::string& number) {
-  const std::size_t point = number.find('.');
-  return 0.5 * std::pow(10.0, point == std::string::npos ? 0.0 : -double(number.size() - point - 1));
+  const std::size_t point = std::min(number.find('.'), number.size());
+  double half = 0.5;
+  for (std::size_t digit = point + 1; digit < number.size(); ++digit) half /= 10;
+  return half;
 }
 
 }  // namespace

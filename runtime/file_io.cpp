@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "kernels/check.h"
@@ -66,23 +67,36 @@ void FileIo::enqueue(Transfer& t) {
   t.done = rank_.device.storage_queue().record();
 }
 
+namespace {
+
+// Block by block until one comes up short. act: of one block, (offset in the file, its bytes) -> how many it was.
+template <class Bytes, class Act>
+void pass_blocks(Transfer::Result& result, std::uint64_t at, std::uint64_t start, std::uint64_t block, Bytes bytes,
+                 Act act) {
+  if (result.failed || result.bytes != at) return;  // an earlier part is missing
+  try {
+    for (std::uint64_t i = 0; i < std::uint64_t(bytes.n); i += block) {
+      const std::size_t wanted = std::size_t(std::min<std::uint64_t>(block, std::uint64_t(bytes.n) - i));
+      const std::size_t done = act(start + i, std::span(bytes.data + i, wanted));
+      result.bytes += done;
+      if (done < wanted) return;
+    }
+  } catch (const SeamError& error) {
+    keep(result, error.detail());
+  }
+}
+
+}  // namespace
+
 void FileIo::enqueue_write(Transfer& t, std::uint64_t at, std::uint64_t n) {
   Launcher launch(rank_.device.storage_queue(), t.op);
   launch(
       t.op.tensor, t.op.site, {0, double(n)},
       [storage = &rank_.storage, path = t.path, start = t.offset + at, block = block_bytes_, result = &t.result, at](
           Lane, Vec<const std::byte> from) {
-        if (result->failed || result->bytes != at) return;  // an earlier part is missing
-        try {
-          for (std::uint64_t i = 0; i < std::uint64_t(from.n); i += block) {
-            const std::size_t wanted = std::size_t(std::min<std::uint64_t>(block, std::uint64_t(from.n) - i));
-            const std::size_t done = storage->write_at(*path, start + i, {from.data + i, wanted});
-            result->bytes += done;
-            if (done < wanted) return;
-          }
-        } catch (const SeamError& error) {
-          keep(*result, error.detail());
-        }
+        pass_blocks(*result, at, start, block, from, [&](std::uint64_t offset, std::span<const std::byte> bytes) {
+          return storage->write_at(*path, offset, bytes);
+        });
       },
       VecView<const std::byte>(bytes_of(t, at, n)));
 }
@@ -93,17 +107,9 @@ void FileIo::enqueue_read(Transfer& t, std::uint64_t at, std::uint64_t n) {
       t.op.tensor, t.op.site, {0, double(n)},
       [storage = &rank_.storage, path = t.path, start = t.offset + at, block = block_bytes_, result = &t.result, at](
           Lane, Vec<std::byte> into) {
-        if (result->failed || result->bytes != at) return;
-        try {
-          for (std::uint64_t i = 0; i < std::uint64_t(into.n); i += block) {
-            const std::size_t wanted = std::size_t(std::min<std::uint64_t>(block, std::uint64_t(into.n) - i));
-            const std::size_t done = storage->read_at(*path, start + i, {into.data + i, wanted});
-            result->bytes += done;
-            if (done < wanted) return;
-          }
-        } catch (const SeamError& error) {
-          keep(*result, error.detail());
-        }
+        pass_blocks(*result, at, start, block, into, [&](std::uint64_t offset, std::span<std::byte> bytes) {
+          return storage->read_at(*path, offset, bytes);
+        });
       },
       bytes_of(t, at, n));
 }

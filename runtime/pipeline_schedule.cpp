@@ -102,14 +102,13 @@ std::vector<Instruction> zero_bubble(const PipelineShape& p, int stage) {
   return order;
 }
 
-bool is_first(const PipelineShape&, int stage, int chunk) { return stage == 0 && chunk == 0; }
 bool is_last(const PipelineShape& p, int stage, int chunk) {
   return stage == p.stages - 1 && chunk == (p.schedule == PipelineSchedule::interleaved ? p.chunks : 1) - 1;
 }
 
 // A message is taken just before what needs it and sent just after what made it.
 Tick tick_of(const PipelineShape& p, int stage, const Instruction& i) {
-  const bool first = is_first(p, stage, i.chunk), last = is_last(p, stage, i.chunk);
+  const bool first = stage == 0 && i.chunk == 0, last = is_last(p, stage, i.chunk);
   Tick tick;
   const auto add = [&](Kind kind) { tick.push_back({kind, i.micro_batch, i.chunk}); };
   if (i.kind == Kind::forward) {

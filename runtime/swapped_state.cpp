@@ -49,36 +49,30 @@ void SwappedState::aim(Transfer& transfer, std::size_t kind, int generation, Ind
   transfer.op.phase = Phase::optimizer;
   transfer.op.tensor = kNames[kind];
   transfer.op.site = SEEKSIM_SITE;
-  if (write) of.there = true;
 }
 
 // ---- whole ---------------------------------------------------------------------------------------------------------
 
 void SwappedState::store(std::array<AnyVec, kKinds> values) {
   if (elements_ == 0) return;
-  const int next = 1 - generation_;
-  for (std::size_t kind = 0; kind < kKinds; ++kind) {
-    for (Index piece = 0; piece < pieces(); ++piece) {
-      Transfer transfer;
-      const ShardInfo part = range(piece);
-      aim(transfer, kind, next, piece, values[kind].part(part.offset, part.size), true);
-      io_.start(transfer);
-      io_.finish(transfer);
-      file(kind, next).digests[std::size_t(piece)] = transfer.digest;
-    }
-  }
+  pass_all(values, 1 - generation_, true);
   make_durable();
 }
 
 void SwappedState::load(std::array<AnyVec, kKinds> values) {
-  if (elements_ == 0) return;
+  if (elements_ > 0) pass_all(values, generation_, false);
+}
+
+// Piece by piece, each waited for.
+void SwappedState::pass_all(const std::array<AnyVec, kKinds>& values, int generation, bool write) {
   for (std::size_t kind = 0; kind < kKinds; ++kind) {
     for (Index piece = 0; piece < pieces(); ++piece) {
       Transfer transfer;
       const ShardInfo part = range(piece);
-      aim(transfer, kind, generation_, piece, values[kind].part(part.offset, part.size), false);
+      aim(transfer, kind, generation, piece, values[kind].part(part.offset, part.size), write);
       io_.start(transfer);
       io_.finish(transfer);
+      if (write) file(kind, generation).digests[std::size_t(piece)] = transfer.digest;
     }
   }
 }
@@ -104,10 +98,8 @@ std::uint64_t SwappedState::digest(Kind kind) const {
 
 void SwappedState::remove_files() {
   for (auto& generations : files_) {
-    for (File& old : generations) {
-      // In a run of shapes nothing was written.
-      if (old.there && rank_.storage.exists(old.path)) rank_.storage.remove(old.path);
-      old.there = false;
+    for (const File& old : generations) {
+      if (rank_.storage.exists(old.path)) rank_.storage.remove(old.path);
     }
   }
 }
@@ -197,7 +189,7 @@ void SwappedState::step(Launcher& host, Optimizer& optimizer, AnyVec gradients, 
                         const SendOn& send_on) {
   const kernels::AdamWStep constants = optimizer.begin_step(host, weights_ == ElementType::f32, grad_factor, lr);
   if (elements_ == 0) return;
-  open_stages();
+  SEEKSIM_CHECK(!stages_.empty(), "a step before open_stages, of %lld elements", static_cast<long long>(elements_));
   const OffloadOptimizerPlan& plan = plan_.layout.offload.optimizer;
   const std::int64_t step = host.last().step;
   for (Stage& stage : stages_) {  // what an interrupted step left is over

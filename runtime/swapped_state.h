@@ -44,7 +44,6 @@ class SwappedState {
   struct File {
     std::string path;
     std::vector<std::uint64_t> digests;  // of pieces
-    bool there = false;
   };
   // Where a piece is while it is worked on.
   struct Stage {
@@ -62,6 +61,7 @@ class SwappedState {
   ElementType type(std::size_t kind) const { return kind == 0 ? weights_ : ElementType::f32; }
   File& file(std::size_t kind, int generation) { return files_[kind][std::size_t(generation)]; }
   void aim(Transfer& transfer, std::size_t kind, int generation, Index piece, AnyVec values, bool write);
+  void pass_all(const std::array<AnyVec, kKinds>& values, int generation, bool write);
   void begin_read(Index piece, std::int64_t step);
   void finish_read(Stage& stage);
   void update(Launcher& host, Optimizer& optimizer, const kernels::AdamWStep& constants, Stage& stage, AnyVec gradients,

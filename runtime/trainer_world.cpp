@@ -234,6 +234,7 @@ void Trainer::connect_shards() {
 // part of a step.
 void Trainer::start_optimizer() {
   for (std::int64_t i = 0; i < optimizer_start(plan_.definition.quirks).steps; ++i) {
+    if (keeper_) keeper_->prepare_step();
     if (keeper_)
       keeper_->clear_gradients(at_home());
     else

@@ -46,7 +46,6 @@ struct StorageModel {
   TimeNs latency_ns = 80'000;  // of one request
   double read_bytes_per_ns = 3;
   double write_bytes_per_ns = 1.5;
-  TimeNs sync_ns = 500'000;
   std::uint64_t capacity_bytes = std::uint64_t(1) << 40;  // of the node
 };
 
