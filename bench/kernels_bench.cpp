@@ -23,6 +23,7 @@
 #include "kernels/pointwise.h"
 #include "kernels/random.h"
 #include "kernels/range.h"
+#include "kernels/slabs.h"
 #include "kernels/tree.h"
 
 namespace seeksim::kernels {
@@ -213,6 +214,9 @@ void register_step() {
     TreePart parts[8];
     for (Index p = 0; p < 8; ++p) parts[p] = {{0, p}, x.in.data() + (p << 20)};
     tree_sum({}, parts, 8, 8, x.to(1 << 20));
+  });
+  op("add_ways of 8 x 256 x 4096", 0, [](Arrays& x) {
+    add_ways({}, {x.in.data(), 8, 1 << 20, 1 << 20}, {x.in.data(), 4096}, {x.to(1 << 20).data, 256, 4096, 4096});
   });
   op("fill_normal of all parameters", 0, [](Arrays& x) { fill_normal({}, x.to(kParameters), 3, 0, 0.02F, 1); });
 }

@@ -16,8 +16,9 @@ void check_shapes(AttentionShape s, Mat<const T> qkv, Mat<const T> probs, Mat<co
   SEEKSIM_CHECK_EQ(probs.cols, s.tokens);
   SEEKSIM_CHECK_EQ(out.rows, s.samples * s.tokens);
   SEEKSIM_CHECK_EQ(out.cols, s.heads * s.head_dim);
-  SEEKSIM_CHECK(s.heads * s.tokens * s.tokens < Index{1} << 34, "%lld heads of %lld tokens",
-                static_cast<long long>(s.heads), static_cast<long long>(s.tokens));
+  const Index all_heads = s.first_head + s.heads;
+  SEEKSIM_CHECK(s.first_head >= 0 && all_heads * s.tokens * s.tokens < Index{1} << 34, "%lld heads of %lld tokens",
+                static_cast<long long>(all_heads), static_cast<long long>(s.tokens));
 }
 
 }  // namespace

@@ -8,10 +8,11 @@
 namespace seeksim::kernels {
 
 struct AttentionShape {
-  Index samples = 0;   // B
-  Index tokens = 0;    // T
-  Index heads = 0;     // H
-  Index head_dim = 0;  // D
+  Index samples = 0;     // B
+  Index tokens = 0;      // T
+  Index heads = 0;       // H
+  Index head_dim = 0;    // D
+  Index first_head = 0;  // of the model: the number of the first of these heads, where they are a slice
 };
 
 // scores(i, j) = (F1 over D of q_i k_j) * scale for j <= i; probs = softmax over j <= i (max F5, sum F4);
@@ -19,7 +20,8 @@ struct AttentionShape {
 // probs (B*H*T, T): kept for backward; entries above the diagonal are +0.
 // Tensors are stored as T (float, bf16, fp16). In 16 bits `out` is summed from the fp32 probabilities; those and `out`
 // are rounded once, when they are stored. Backward sees the rounded ones.
-// Dropout acts on what v is multiplied by; kept are the probabilities before it. Its element is (head * T + i) * T + j.
+// Dropout acts on what v is multiplied by; kept are the probabilities before it. Its element is (head * T + i) * T + j,
+// head being the number in the model.
 template <class T = float>
 void attention_forward(Lane lane, AttentionShape shape, InMat<T> qkv, OutMat<T> probs, OutMat<T> out,
                        const Dropout& drop = {});

@@ -16,20 +16,22 @@ Dropout dropout_of(double rate) {
 }
 
 template <class T>
-void dropout(Lane, const Dropout& drop, Index tokens, InMat<T> x, OutMat<T> y) {
+void dropout(Lane, const Dropout& drop, Index tokens, InMat<T> x, OutMat<T> y, Index first_token) {
   SEEKSIM_CHECK_EQ(x.rows, y.rows);
   SEEKSIM_CHECK_EQ(x.cols, y.cols);
   SEEKSIM_CHECK(tokens > 0 && x.rows % tokens == 0, "%lld rows of samples of %lld tokens",
                 static_cast<long long>(x.rows), static_cast<long long>(tokens));
-  SEEKSIM_CHECK(tokens * x.cols < Index{1} << 34, "a sample of %lld elements", static_cast<long long>(tokens * x.cols));
+  const Index elements = (first_token + tokens) * x.cols;
+  SEEKSIM_CHECK(first_token >= 0 && elements < Index{1} << 34, "a sample of %lld elements",
+                static_cast<long long>(elements));
   for (Index r = 0; r < x.rows; ++r) {
     const auto sample = drop.first_sample + static_cast<std::uint32_t>(r / tokens);
-    elements_in<T>().dropout(drop, sample, r % tokens * x.cols, x.row(r), y.row(r), x.cols);
+    elements_in<T>().dropout(drop, sample, (first_token + r % tokens) * x.cols, x.row(r), y.row(r), x.cols);
   }
 }
 
-template void dropout<float>(Lane, const Dropout&, Index, InMat<float>, OutMat<float>);
-template void dropout<bf16>(Lane, const Dropout&, Index, InMat<bf16>, OutMat<bf16>);
-template void dropout<fp16>(Lane, const Dropout&, Index, InMat<fp16>, OutMat<fp16>);
+template void dropout<float>(Lane, const Dropout&, Index, InMat<float>, OutMat<float>, Index);
+template void dropout<bf16>(Lane, const Dropout&, Index, InMat<bf16>, OutMat<bf16>, Index);
+template void dropout<fp16>(Lane, const Dropout&, Index, InMat<fp16>, OutMat<fp16>, Index);
 
 }  // namespace seeksim::kernels

@@ -26,9 +26,10 @@ struct Dropout {
 // Threshold and factor of a rate in [0, 1); the counters are left to the caller.
 Dropout dropout_of(double rate);
 
-// y = dropout of x (samples * tokens, cols); element = token * cols + column. y may be x.
+// y = dropout of x (samples * tokens, cols); element = (first_token + token) * cols + column: rows may be a stretch of
+// tokens of each sample that begins with first_token. y may be x.
 // In 16 bits the product is rounded once, when it is stored.
 template <class T = float>
-void dropout(Lane lane, const Dropout& drop, Index tokens, InMat<T> x, OutMat<T> y);
+void dropout(Lane lane, const Dropout& drop, Index tokens, InMat<T> x, OutMat<T> y, Index first_token = 0);
 
 }  // namespace seeksim::kernels

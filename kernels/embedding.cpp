@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <limits>
 
+#include "kernels/cast.h"
 #include "kernels/check.h"
 #include "kernels/isa/table.h"
 #include "kernels/scratch.h"
@@ -20,6 +22,21 @@ void check_tokens(Vec<const std::int32_t> tokens, Index vocabulary) {
 void check_samples(Index rows, Index tokens) {
   SEEKSIM_CHECK(tokens > 0 && rows % tokens == 0, "%lld rows are no whole number of samples of %lld tokens",
                 static_cast<long long>(rows), static_cast<long long>(tokens));
+}
+
+void check_slice(Index first, Index rows, Index vocabulary) {
+  SEEKSIM_CHECK(first >= 0 && (rows == 0 || first + rows <= vocabulary), "rows [%lld, %lld) of a vocabulary of %lld",
+                static_cast<long long>(first), static_cast<long long>(first + rows),
+                static_cast<long long>(vocabulary));
+}
+
+// A NaN: what a slice of the table says of a token that it lacks.
+template <class T>
+T not_here(Lane lane) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  T stored{};
+  narrow<T>(lane, {&nan, 1}, {&stored, 1});
+  return stored;
 }
 
 // F3 over samples of which only some have anything to add. The others' leaves would be +0, and so would subtrees
@@ -64,22 +81,43 @@ class SparseTree {
 }  // namespace
 
 template <class T>
-void embedding_forward(Lane, Vec<const std::int32_t> tokens, Index tokens_per_sample, InMat<T> wte, InMat<T> wpe,
+void embedding_forward(Lane lane, Vec<const std::int32_t> tokens, Index tokens_per_sample, InMat<T> wte, InMat<T> wpe,
                        OutMat<T> x) {
-  check_tokens(tokens, wte.rows);
+  embedding_forward_slice<T>(lane, tokens, tokens_per_sample, wte.rows, 0, wte, wpe, x);
+}
+
+template <class T>
+void embedding_forward_slice(Lane lane, Vec<const std::int32_t> tokens, Index tokens_per_sample, Index vocabulary,
+                             Index first, InMat<T> wte, InMat<T> wpe, OutMat<T> x) {
+  check_tokens(tokens, vocabulary);
+  check_slice(first, wte.rows, vocabulary);
   check_samples(tokens.n, tokens_per_sample);
   SEEKSIM_CHECK_EQ(x.rows, tokens.n);
   SEEKSIM_CHECK_EQ(x.cols, wte.cols);
   SEEKSIM_CHECK_EQ(x.cols, wpe.cols);
   SEEKSIM_CHECK(tokens_per_sample <= wpe.rows, "%lld tokens a sample, %lld positions",
                 static_cast<long long>(tokens_per_sample), static_cast<long long>(wpe.rows));
-  for (Index r = 0; r < x.rows; ++r)
-    elements_in<T>().add(wte.row(tokens[r]), wpe.row(r % tokens_per_sample), x.row(r), x.cols);
+  for (Index r = 0; r < x.rows; ++r) {
+    const Index row = tokens[r] - first;
+    if (row >= 0 && row < wte.rows) {
+      elements_in<T>().add(wte.row(row), wpe.row(r % tokens_per_sample), x.row(r), x.cols);
+    } else {
+      std::fill_n(x.row(r), x.cols, not_here<T>(lane));
+    }
+  }
 }
 
 template <class T>
-void embedding_backward(Lane, Vec<const std::int32_t> tokens, Index tokens_per_sample, InMat<T> dx, Mat<float> dwte) {
-  check_tokens(tokens, dwte.rows);
+void embedding_backward(Lane lane, Vec<const std::int32_t> tokens, Index tokens_per_sample, InMat<T> dx,
+                        Mat<float> dwte) {
+  embedding_backward_slice<T>(lane, tokens, tokens_per_sample, dwte.rows, 0, dx, dwte);
+}
+
+template <class T>
+void embedding_backward_slice(Lane, Vec<const std::int32_t> tokens, Index tokens_per_sample, Index vocabulary,
+                              Index first, InMat<T> dx, Mat<float> dwte) {
+  check_tokens(tokens, vocabulary);
+  check_slice(first, dwte.rows, vocabulary);
   check_samples(tokens.n, tokens_per_sample);
   SEEKSIM_CHECK_EQ(dx.rows, tokens.n);
   SEEKSIM_CHECK_EQ(dx.cols, dwte.cols);
@@ -91,21 +129,23 @@ void embedding_backward(Lane, Vec<const std::int32_t> tokens, Index tokens_per_s
   std::int32_t* const next = head + dwte.rows;
   std::fill_n(head, dwte.rows, -1);
   for (Index r = tokens.n - 1; r >= 0; --r) {
-    next[r] = head[tokens[r]];
-    head[tokens[r]] = static_cast<std::int32_t>(r);
+    const Index row = tokens[r] - first;
+    if (row < 0 || row >= dwte.rows) continue;
+    next[r] = head[row];
+    head[row] = static_cast<std::int32_t>(r);
   }
   SparseTree tree(memory + list_floats, columns);
-  for (Index token = 0; token < dwte.rows; ++token) {
+  for (Index row = 0; row < dwte.rows; ++row) {
     Index sample = -1;
     float* leaf = nullptr;
-    for (Index r = head[token]; r >= 0; r = next[r]) {
+    for (Index r = head[row]; r >= 0; r = next[r]) {
       if (r / tokens_per_sample != sample) {
         sample = r / tokens_per_sample;
         leaf = tree.begin_leaf(sample);
       }
       elements_in<T>().accumulate(leaf, dx.row(r), columns);
     }
-    tree.finish(dwte.row(token));
+    tree.finish(dwte.row(row));
   }
 }
 
@@ -128,8 +168,20 @@ void position_backward(Lane, InMat<T> dx, Index tokens_per_sample, Mat<float> dw
 template void embedding_forward<float>(Lane, Vec<const std::int32_t>, Index, InMat<float>, InMat<float>, OutMat<float>);
 template void embedding_forward<bf16>(Lane, Vec<const std::int32_t>, Index, InMat<bf16>, InMat<bf16>, OutMat<bf16>);
 template void embedding_forward<fp16>(Lane, Vec<const std::int32_t>, Index, InMat<fp16>, InMat<fp16>, OutMat<fp16>);
+template void embedding_forward_slice<float>(Lane, Vec<const std::int32_t>, Index, Index, Index, InMat<float>,
+                                             InMat<float>, OutMat<float>);
+template void embedding_backward_slice<float>(Lane, Vec<const std::int32_t>, Index, Index, Index, InMat<float>,
+                                              Mat<float>);
 template void embedding_backward<float>(Lane, Vec<const std::int32_t>, Index, InMat<float>, Mat<float>);
+template void embedding_forward_slice<bf16>(Lane, Vec<const std::int32_t>, Index, Index, Index, InMat<bf16>,
+                                            InMat<bf16>, OutMat<bf16>);
+template void embedding_backward_slice<bf16>(Lane, Vec<const std::int32_t>, Index, Index, Index, InMat<bf16>,
+                                             Mat<float>);
 template void embedding_backward<bf16>(Lane, Vec<const std::int32_t>, Index, InMat<bf16>, Mat<float>);
+template void embedding_forward_slice<fp16>(Lane, Vec<const std::int32_t>, Index, Index, Index, InMat<fp16>,
+                                            InMat<fp16>, OutMat<fp16>);
+template void embedding_backward_slice<fp16>(Lane, Vec<const std::int32_t>, Index, Index, Index, InMat<fp16>,
+                                             Mat<float>);
 template void embedding_backward<fp16>(Lane, Vec<const std::int32_t>, Index, InMat<fp16>, Mat<float>);
 template void position_backward<float>(Lane, InMat<float>, Index, Mat<float>);
 template void position_backward<bf16>(Lane, InMat<bf16>, Index, Mat<float>);

@@ -17,6 +17,16 @@ void check_samples(Index rows, Index tokens) {
                 static_cast<long long>(rows), static_cast<long long>(tokens));
 }
 
+void check_sample_rows(Mat<float> sums, Index samples, Index columns) {
+  SEEKSIM_CHECK_EQ(sums.rows, samples);
+  SEEKSIM_CHECK_EQ(sums.cols, columns);
+}
+
+template <class T>
+Mat<const T> rows_of(Mat<const T> m, Index first, Index count) {
+  return {m.row(first), count, m.cols, m.stride};
+}
+
 }  // namespace
 
 template <class T>
@@ -51,14 +61,40 @@ void layer_norm_param_grad(Lane, InMat<T> dy, InMat<T> x, Vec<const float> mean,
   SEEKSIM_CHECK_EQ(rstd.n, x.rows);
   SEEKSIM_CHECK_EQ(dgamma.n, x.cols);
   SEEKSIM_CHECK_EQ(dbeta.n, x.cols);
-  elements_in<T>().column_sums(dy, x, mean.data, rstd.data, tokens, dbeta.data, dgamma.data);
+  elements_in<T>().column_sums(dy, x, mean.data, rstd.data, tokens, slab_size(tokens), dbeta.data, dgamma.data);
 }
 
 template <class T>
 void bias_grad(Lane, InMat<T> dy, Index tokens, Vec<float> db) {
   check_samples(dy.rows, tokens);
   SEEKSIM_CHECK_EQ(db.n, dy.cols);
-  elements_in<T>().column_sums(dy, dy, nullptr, nullptr, tokens, db.data, nullptr);
+  elements_in<T>().column_sums(dy, dy, nullptr, nullptr, tokens, slab_size(tokens), db.data, nullptr);
+}
+
+template <class T>
+void layer_norm_sample_grads(Lane, InMat<T> dy, InMat<T> x, Vec<const float> mean, Vec<const float> rstd, Index tokens,
+                             Index segment, Mat<float> dgamma, Mat<float> dbeta) {
+  check_same<T>(dy, x);
+  check_samples(dy.rows, tokens);
+  SEEKSIM_CHECK_EQ(mean.n, x.rows);
+  SEEKSIM_CHECK_EQ(rstd.n, x.rows);
+  check_sample_rows(dgamma, x.rows / tokens, x.cols);
+  check_sample_rows(dbeta, x.rows / tokens, x.cols);
+  for (Index s = 0; s < dgamma.rows; ++s) {
+    const Index first = s * tokens;
+    elements_in<T>().column_sums(rows_of<T>(dy, first, tokens), rows_of<T>(x, first, tokens), mean.data + first,
+                                 rstd.data + first, tokens, segment, dbeta.row(s), dgamma.row(s));
+  }
+}
+
+template <class T>
+void bias_sample_grads(Lane, InMat<T> dy, Index tokens, Index segment, Mat<float> db) {
+  check_samples(dy.rows, tokens);
+  check_sample_rows(db, dy.rows / tokens, dy.cols);
+  for (Index s = 0; s < db.rows; ++s) {
+    const auto rows = rows_of<T>(dy, s * tokens, tokens);
+    elements_in<T>().column_sums(rows, rows, nullptr, nullptr, tokens, segment, db.row(s), nullptr);
+  }
 }
 
 template void layer_norm_forward<float>(Lane, InMat<float>, InVec<float>, InVec<float>, float, OutMat<float>,
@@ -82,5 +118,14 @@ template void layer_norm_param_grad<fp16>(Lane, InMat<fp16>, InMat<fp16>, Vec<co
 template void bias_grad<float>(Lane, InMat<float>, Index, Vec<float>);
 template void bias_grad<bf16>(Lane, InMat<bf16>, Index, Vec<float>);
 template void bias_grad<fp16>(Lane, InMat<fp16>, Index, Vec<float>);
+template void layer_norm_sample_grads<float>(Lane, InMat<float>, InMat<float>, Vec<const float>, Vec<const float>,
+                                             Index, Index, Mat<float>, Mat<float>);
+template void layer_norm_sample_grads<bf16>(Lane, InMat<bf16>, InMat<bf16>, Vec<const float>, Vec<const float>, Index,
+                                            Index, Mat<float>, Mat<float>);
+template void layer_norm_sample_grads<fp16>(Lane, InMat<fp16>, InMat<fp16>, Vec<const float>, Vec<const float>, Index,
+                                            Index, Mat<float>, Mat<float>);
+template void bias_sample_grads<float>(Lane, InMat<float>, Index, Index, Mat<float>);
+template void bias_sample_grads<bf16>(Lane, InMat<bf16>, Index, Index, Mat<float>);
+template void bias_sample_grads<fp16>(Lane, InMat<fp16>, Index, Index, Mat<float>);
 
 }  // namespace seeksim::kernels

@@ -40,11 +40,14 @@ void logit_scale_forward(Lane, Mat<const float> raw, Vec<const float> scale, Mat
   }
 }
 
-void logit_scale_backward(Lane, Mat<const float> raw, Vec<const float> scale, Mat<float> dlogits, Vec<float> dots) {
+void logit_scale_backward(Lane, Mat<const float> raw, Vec<const float> scale, Mat<float> dlogits, Vec<float> dots,
+                          Index segment) {
   check_same(raw, dlogits);
   SEEKSIM_CHECK_EQ(scale.n, 1);
   SEEKSIM_CHECK_EQ(dots.n, raw.rows);
-  const Index slab = slab_size(raw.cols);
+  const Index slab = segment > 0 ? segment : slab_size(raw.cols);
+  SEEKSIM_CHECK(raw.cols <= kSlabs * slab, "%lld columns in segments of %lld", static_cast<long long>(raw.cols),
+                static_cast<long long>(slab));
   for (Index r = 0; r < raw.rows; ++r) {
     float slabs[kSlabs];
     Index n = 0;

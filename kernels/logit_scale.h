@@ -11,6 +11,9 @@ namespace seeksim::kernels {
 void logit_scale_forward(Lane lane, Mat<const float> raw, Vec<const float> scale, Mat<float> logits);
 
 // dots (R): sum over the vocabulary of dlogits * raw. Then dlogits (R, V) *= scale[0], in place: the gradient of raw.
-void logit_scale_backward(Lane lane, Mat<const float> raw, Vec<const float> scale, Mat<float> dlogits, Vec<float> dots);
+// segment: of the vocabulary, where the columns are a slice of it that begins with a segment and is not empty; `dots`
+// is then the tree node over the slice's segments (add_ways in slabs.h). 0: the columns are the whole vocabulary.
+void logit_scale_backward(Lane lane, Mat<const float> raw, Vec<const float> scale, Mat<float> dlogits, Vec<float> dots,
+                          Index segment = 0);
 
 }  // namespace seeksim::kernels

@@ -253,8 +253,8 @@ void attention_forward_body(AttentionShape s, const Dropout& drop, Mat<const T> 
       if (drop.on()) {
         used = {work.dropped, t};
         for (int r = 0; r < rows; ++r)
-          drop_out(drop, drop.first_sample + static_cast<std::uint32_t>(sample), (h * t + i + r) * t, p.data + r * p.ld,
-                   work.dropped + r * t, i + r + 1);
+          drop_out(drop, drop.first_sample + static_cast<std::uint32_t>(sample), ((s.first_head + h) * t + i + r) * t,
+                   p.data + r * p.ld, work.dropped + r * t, i + r + 1);
       }
       chains_to<Triangle::end>(rows, i + 1, used.data, used.ld, 1, values, d, o.data + i * o.ld, o.ld, work.tile);
       Target<T>::put(p, rows, t);
@@ -302,7 +302,8 @@ void attention_backward_body(AttentionShape s, const Dropout& drop, Mat<const T>
                              : floats_of(probs.row(head * t), probs.stride, t, t, kept, grads.stride);
     const auto drop_row = [&](Index i, float* row) SEEKSIM_LAMBDA {
       if (!drop.on()) return;
-      drop_out(drop, drop.first_sample + static_cast<std::uint32_t>(sample), (h * t + i) * t, row, row, i + 1);
+      drop_out(drop, drop.first_sample + static_cast<std::uint32_t>(sample), ((s.first_head + h) * t + i) * t, row, row,
+               i + 1);
     };
     const auto dq = Target<T>::make(dqkv.row(sample * t) + h * 3 * d, dqkv.stride, work.dqkv, 3 * d);
     const Rows values = transposed_rows(q.data + 2 * d, q.ld, t, d, work.transposed);

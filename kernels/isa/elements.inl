@@ -156,9 +156,8 @@ struct TreeCounter {
 // One block of columns: kN vectors, the last of `lanes` lanes.
 template <int kN, bool kScaled, class T, class Lanes>
 SEEKSIM_FN void column_block(Mat<const T> dy, Mat<const T> x, const float* mean, const float* rstd, Index tokens,
-                             Index column, Lanes lanes, float* plain, float* scaled) {
+                             Index segment, Index column, Lanes lanes, float* plain, float* scaled) {
   constexpr int kAll = kScaled ? 2 * kN : kN;
-  const Index segment = slab_size(tokens);
   Vf* const work = reinterpret_cast<Vf*>(scratch(Scratch::rows, (64 + 8) * kAll * kW));
   TreeCounter<kAll> samples{work}, segments{work + 64 * kAll};
   Vf v[kAll];
@@ -192,18 +191,20 @@ SEEKSIM_FN void column_block(Mat<const T> dy, Mat<const T> x, const float* mean,
 }
 
 template <bool kScaled, class T>
-void column_sums_loop(Mat<const T> dy, Mat<const T> x, const float* mean, const float* rstd, Index tokens, float* plain,
-                      float* scaled) {
+void column_sums_loop(Mat<const T> dy, Mat<const T> x, const float* mean, const float* rstd, Index tokens,
+                      Index segment, float* plain, float* scaled) {
   Index c = 0;
   for (; c + 4 * kW <= dy.cols; c += 4 * kW)
-    column_block<4, kScaled>(dy, x, mean, rstd, tokens, c, AllLanes{}, plain, scaled);
-  for (; c + kW <= dy.cols; c += kW) column_block<1, kScaled>(dy, x, mean, rstd, tokens, c, AllLanes{}, plain, scaled);
-  if (c < dy.cols) column_block<1, kScaled>(dy, x, mean, rstd, tokens, c, static_cast<int>(dy.cols - c), plain, scaled);
+    column_block<4, kScaled>(dy, x, mean, rstd, tokens, segment, c, AllLanes{}, plain, scaled);
+  for (; c + kW <= dy.cols; c += kW)
+    column_block<1, kScaled>(dy, x, mean, rstd, tokens, segment, c, AllLanes{}, plain, scaled);
+  if (c < dy.cols)
+    column_block<1, kScaled>(dy, x, mean, rstd, tokens, segment, c, static_cast<int>(dy.cols - c), plain, scaled);
 }
 
 template <class T>
-void column_sums_body(Mat<const T> dy, Mat<const T> x, const float* mean, const float* rstd, Index tokens, float* plain,
-                      float* scaled) {
-  if (scaled != nullptr) return column_sums_loop<true>(dy, x, mean, rstd, tokens, plain, scaled);
-  return column_sums_loop<false>(dy, x, mean, rstd, tokens, plain, scaled);
+void column_sums_body(Mat<const T> dy, Mat<const T> x, const float* mean, const float* rstd, Index tokens,
+                      Index segment, float* plain, float* scaled) {
+  if (scaled != nullptr) return column_sums_loop<true>(dy, x, mean, rstd, tokens, segment, plain, scaled);
+  return column_sums_loop<false>(dy, x, mean, rstd, tokens, segment, plain, scaled);
 }

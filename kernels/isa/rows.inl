@@ -73,18 +73,23 @@ void layer_norm_backward_body(Mat<const T> dy, Mat<const T> x, const T* gamma_st
   }
 }
 
-// exp(x - max) into e, slab by slab; returns the sum: F4 inside a slab, F3 over the slabs.
+// ---- softmax cross-entropy: each step is written once, for the whole vocabulary and for a slice of it ----
+
+// e = exp(x - max).
 template <class T>
-SEEKSIM_FN float exp_row(const T* x, float max, float* e, Index n) {
+SEEKSIM_FN void exp_row(const T* x, float max, float* e, Index n) {
   for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
     store_lanes(e + i, lanes, math::exp<V>(V::sub(load_lanes(x + i, lanes), splat(max))));
   });
-  const Index slab = slab_size(n);
+}
+
+// The sum of e: F4 inside a segment, F3 over the segments. n > 0.
+SEEKSIM_FN float segments_sum(const float* e, Index n, Index segment) {
   float stack[kSlabs];
   int top = 0;
   Index count = 0;
-  for (Index begin = 0; begin < n; begin += slab) {
-    float v = row_sum(e + begin, min_of(slab, n - begin));
+  for (Index begin = 0; begin < n; begin += segment) {
+    float v = row_sum(e + begin, min_of(segment, n - begin));
     for (Index c = count++; c & 1; c >>= 1) v = FloatOps::add(stack[--top], v);
     stack[top++] = v;
   }
@@ -93,27 +98,59 @@ SEEKSIM_FN float exp_row(const T* x, float max, float* e, Index n) {
   return sum;
 }
 
+float token_loss(float sum, float max, float at_target) {
+  return FloatOps::sub(FloatOps::add(math::log<FloatOps>(sum), max), at_target);
+}
+
+// d = (e / sum - onehot(target)) * scale. d may be e; a target outside of [0, n) is none of this row's.
+template <class T>
+SEEKSIM_FN void softmax_gradient(const float* e, float sum, float scale, Index target, T* d, Index n) {
+  const float inverse = FloatOps::div(1.0F, sum);
+  const bool hits = target >= 0 && target < n;
+  const float hit = hits ? FloatOps::mul(FloatOps::sub(FloatOps::mul(e[target], inverse), 1.0F), scale) : 0.0F;
+  for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
+    store_lanes(d + i, lanes, V::mul(V::mul(load_lanes(e + i, lanes), splat(inverse)), splat(scale)));
+  });
+  if (hits) d[target] = from_float<T>(hit);
+}
+
+// Room for a row of e: where its gradient goes, if those are floats.
+template <class T>
+SEEKSIM_FN float* exponentials(T* d, Index n) {
+  if constexpr (!kIsHalf<T>) {
+    if (d != nullptr) return d;
+  }
+  return scratch(Scratch::rows, n);
+}
+
 template <class T>
 void softmax_cross_entropy_body(Mat<const T> logits, const std::int32_t* targets, float scale, float* losses,
                                 Mat<T> dlogits) {
   const Index n = logits.cols;
   for (Index r = 0; r < logits.rows; ++r) {
     const T* const x = logits.row(r);
-    const Index target = targets[r];
-    const float at_target = as_float(x[target]);
+    T* const d = dlogits.data != nullptr ? dlogits.row(r) : nullptr;
+    const float at_target = as_float(x[targets[r]]);
     const float max = row_max(x, n);
-    float* e = nullptr;
-    if constexpr (!kIsHalf<T>) e = dlogits.data != nullptr ? dlogits.row(r) : nullptr;
-    if (e == nullptr) e = scratch(Scratch::rows, n);
-    const float sum = exp_row(x, max, e, n);
-    losses[r] = FloatOps::sub(FloatOps::add(math::log<FloatOps>(sum), max), at_target);
-    if (dlogits.data == nullptr) continue;
-    const float inverse = FloatOps::div(1.0F, sum);
-    const float hit = FloatOps::mul(FloatOps::sub(FloatOps::mul(e[target], inverse), 1.0F), scale);
-    T* const d = dlogits.row(r);
-    for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
-      store_lanes(d + i, lanes, V::mul(V::mul(load_lanes(e + i, lanes), splat(inverse)), splat(scale)));
-    });
-    d[target] = from_float<T>(hit);
+    float* const e = exponentials(d, n);
+    exp_row(x, max, e, n);
+    const float sum = segments_sum(e, n, slab_size(n));
+    losses[r] = token_loss(sum, max, at_target);
+    if (d != nullptr) softmax_gradient(e, sum, scale, targets[r], d, n);
   }
+}
+
+// Of a slice: n > 0 columns that begin with a segment.
+template <class T>
+float segment_node_body(const T* x, float max, Index n, Index segment) {
+  float* const e = scratch(Scratch::rows, n);
+  exp_row(x, max, e, n);
+  return segments_sum(e, n, segment);
+}
+
+template <class T>
+void slice_gradient_body(const T* x, float max, float sum, float scale, Index target, T* d, Index n) {
+  float* const e = exponentials(d, n);
+  exp_row(x, max, e, n);
+  softmax_gradient(e, sum, scale, target, d, n);
 }

@@ -43,12 +43,16 @@ struct StoredElements {
                              float* rstd);
   void (*layer_norm_backward)(Mat<const T> dy, Mat<const T> x, const T* gamma, const float* mean, const float* rstd,
                               Mat<const T> residual, Mat<T> dx);
-  // Column sums over tokens (F2 in a sample, F3 over samples): of dy into `plain`, of dy * xhat into `scaled` (skipped
-  // when null).
-  void (*column_sums)(Mat<const T> dy, Mat<const T> x, const float* mean, const float* rstd, Index tokens, float* plain,
-                      float* scaled);
+  // Column sums over tokens (F2 by `segment` in a sample, F3 over samples): of dy into `plain`, of dy * xhat into
+  // `scaled` (skipped when null).
+  void (*column_sums)(Mat<const T> dy, Mat<const T> x, const float* mean, const float* rstd, Index tokens, Index segment,
+                      float* plain, float* scaled);
   void (*softmax_cross_entropy)(Mat<const T> logits, const std::int32_t* targets, float scale, float* losses,
                                 Mat<T> dlogits);
+  // The same in stages, over a slice of the vocabulary.
+  float (*row_maximum)(const T* x, Index n);
+  float (*segment_node)(const T* x, float max, Index n, Index segment);
+  void (*slice_gradient)(const T* x, float max, float sum, float scale, Index target, T* d, Index n);
   float (*norm2)(const T* x, Index n);  // F4 of x^2
   Index (*count_nonfinite)(const T* x, Index n);
   TensorRange (*range)(Mat<const T> x);
@@ -76,6 +80,7 @@ struct ElementTable {
   HalfElements<fp16> of_fp16;
   void (*unary)(Unary, const float* x, float* y, Index n);
   void (*scale)(float* x, Index n, float factor);
+  float (*token_loss)(float sum, float max, float at_target);
   void (*adamw)(const AdamWStep&, const float* grad, float* p, float* m, float* v, Index n);
   // z[i] = normal quantile of the upper 24 bits of words[i], times stddev.
   void (*normal_of_words)(const std::uint32_t* words, float* z, Index n, float stddev);
