@@ -23,7 +23,10 @@
 #include "kernels/pointwise.h"
 #include "kernels/random.h"
 #include "kernels/range.h"
+#include "kernels/rms_norm.h"
+#include "kernels/rotary.h"
 #include "kernels/slabs.h"
+#include "kernels/swiglu.h"
 #include "kernels/tree.h"
 
 namespace seeksim::kernels {
@@ -116,6 +119,18 @@ void register_products() {
     attention_backward({}, {32, 64, 8, 8}, x.read(2048, 64), x.read(2048, 192, 1 << 20), x.read(32 * 8 * 64, 64, kFar),
                        x.write(128, 64), x.write(2048, 192, kFar));
   });
+  // A quarter as many key heads: a row holds the columns of half as many heads.
+  constexpr AttentionShape kGrouped{kB, kT, kHeads, kC / kHeads, 0, 4};
+  constexpr Index kColumns = kGrouped.key_heads() * kGrouped.group_columns();
+  op("attention forward, 4 query heads a key head", 0, [=](Arrays& x) {
+    attention_forward({}, kGrouped, x.read(kR, kColumns), x.write(kB * kHeads * kT, kT), x.write(kR, kC, kFar));
+  });
+  op("attention backward, 4 query heads a key head", 0, [=](Arrays& x) {
+    attention_backward({}, kGrouped, x.read(kR, kC), x.read(kR, kColumns, 1 << 20), x.read(kB * kHeads * kT, kT, kFar),
+                       x.write(2 * kT, kT), x.write(kR, kColumns, kFar));
+  });
+  op("rotary forward, 4 query heads a key head", 0,
+     [=](Arrays& x) { rotary_forward({}, kGrouped, x.read(kT, kC / kHeads), x.write(kR, kColumns)); });
 }
 
 void register_rows() {
@@ -132,11 +147,25 @@ void register_rows() {
     layer_norm_param_grad({}, x.read(kR, kC), x.read(kR, kC, kFar), x.row(kR, 1 << 20), x.row(kR, 2 << 20), kT,
                           x.to(kC), x.to(kC, kFar));
   });
+  op("rms_norm forward", 0,
+     [](Arrays& x) { rms_norm_forward({}, x.read(kR, kC), x.row(kC), 1e-5F, x.write(kR, kC), x.to(kR, kFar)); });
+  op("rms_norm backward", 0, [](Arrays& x) {
+    rms_norm_backward({}, x.read(kR, kC), x.read(kR, kC, kFar), x.row(kC), x.row(kR, 2 << 20), x.read(kR, kC, 3 << 20),
+                      x.write(kR, kC));
+  });
+  op("rms_norm parameters", 0, [](Arrays& x) {
+    rms_norm_param_grad({}, x.read(kR, kC), x.read(kR, kC, kFar), x.row(kR, 2 << 20), kT, x.to(kC));
+  });
   op("residual add", 2 * kLayers, [](Arrays& x) { add({}, x.read(kR, kC), x.read(kR, kC, kFar), x.write(kR, kC)); });
   op("dropout", 0, [](Arrays& x) { dropout({}, dropout_of(0.1), kT, x.read(kR, kC), x.write(kR, kC)); });
   op("gelu forward", kLayers, [](Arrays& x) { gelu_forward({}, x.read(kR, 4 * kC), x.write(kR, 4 * kC)); });
   op("gelu backward", kLayers,
      [](Arrays& x) { gelu_backward({}, x.read(kR, 4 * kC), x.read(kR, 4 * kC, kFar), x.write(kR, 4 * kC)); });
+  op("swiglu forward", 0,
+     [](Arrays& x) { swiglu_forward({}, slab_size(2 * kC), x.read(kR, 4 * kC), x.write(kR, 2 * kC)); });
+  op("swiglu backward", 0, [](Arrays& x) {
+    swiglu_backward({}, slab_size(2 * kC), x.read(kR, 2 * kC), x.read(kR, 4 * kC, kFar), x.write(kR, 4 * kC));
+  });
   op("cross entropy", 1,
      [](Arrays& x) { softmax_cross_entropy({}, x.read(kR, kV), x.ids(), 1.0F, x.to(kR, kFar), x.write(kR, kV)); });
   op("embedding forward", 1,

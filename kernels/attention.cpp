@@ -11,7 +11,9 @@ void check_shapes(AttentionShape s, Mat<const T> qkv, Mat<const T> probs, Mat<co
   SEEKSIM_CHECK(s.head_dim > 0 && s.tokens > 0, "head_dim %lld, tokens %lld", static_cast<long long>(s.head_dim),
                 static_cast<long long>(s.tokens));
   SEEKSIM_CHECK_EQ(qkv.rows, s.samples * s.tokens);
-  SEEKSIM_CHECK_EQ(qkv.cols, s.heads * 3 * s.head_dim);
+  SEEKSIM_CHECK(s.group > 0 && s.heads % s.group == 0, "%lld query heads in groups of %lld",
+                static_cast<long long>(s.heads), static_cast<long long>(s.group));
+  SEEKSIM_CHECK_EQ(qkv.cols, s.key_heads() * s.group_columns());
   SEEKSIM_CHECK_EQ(probs.rows, s.samples * s.heads * s.tokens);
   SEEKSIM_CHECK_EQ(probs.cols, s.tokens);
   SEEKSIM_CHECK_EQ(out.rows, s.samples * s.tokens);

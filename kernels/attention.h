@@ -1,5 +1,7 @@
-// Causal multi-head attention, forward and backward. The row of qkv holds, head by head, [q | k | v] of head_dim each,
-// so that a contiguous group of heads is a contiguous slab. Masked keys are skipped, never multiplied by zero.
+// Causal multi-head attention, forward and backward. A key head serves `group` consecutive query heads (1: each has its
+// own; more: grouped-query attention). The row of qkv holds, key head by key head, [q of its query heads | k | v] of
+// head_dim each, so that consecutive key heads are a contiguous slab. Masked keys are skipped, never multiplied by
+// zero.
 #pragma once
 
 #include "kernels/dropout.h"
@@ -10,9 +12,13 @@ namespace seeksim::kernels {
 struct AttentionShape {
   Index samples = 0;     // B
   Index tokens = 0;      // T
-  Index heads = 0;       // H
+  Index heads = 0;       // H, of queries
   Index head_dim = 0;    // D
   Index first_head = 0;  // of the model: the number of the first of these heads, where they are a slice
+  Index group = 1;       // query heads of a key head
+
+  constexpr SEEKSIM_INLINE Index key_heads() const { return heads / group; }
+  constexpr SEEKSIM_INLINE Index group_columns() const { return (group + 2) * head_dim; }  // of qkv
 };
 
 // scores(i, j) = (F1 over D of q_i k_j) * scale for j <= i; probs = softmax over j <= i (max F5, sum F4);
@@ -26,8 +32,9 @@ template <class T = float>
 void attention_forward(Lane lane, AttentionShape shape, InMat<T> qkv, OutMat<T> probs, OutMat<T> out,
                        const Dropout& drop = {});
 
-// dqkv (B*T, H*3*D) from dout (B*T, H*D). dP F1 over D; dot(dP, P) F4 over keys; dS = P * (dP - dot) * scale;
-// dQ F1 over keys 0..i; dK, dV F1 over queries i >= j ascending. scratch: (2*T, T) floats at least.
+// dqkv, as qkv, from dout (B*T, H*D). dP F1 over D; dot(dP, P) F4 over keys; dS = P * (dP - dot) * scale;
+// dQ F1 over keys 0..i; dK, dV F1 over the group's heads in order and, in each, over queries i >= j ascending: one
+// chain. scratch: (2*T, T) floats at least.
 // With dropout dP is dropped before it is used, and dV comes from the dropped probabilities.
 template <class T = float>
 void attention_backward(Lane lane, AttentionShape shape, InMat<T> dout, InMat<T> qkv, InMat<T> probs,

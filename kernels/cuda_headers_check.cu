@@ -29,8 +29,14 @@ __global__ void unary_check(const float* x, float* y, long n, int which) {
     case 4:
       y[i] = math::gelu<FloatOps>(x[i]);
       break;
-    default:
+    case 5:
       y[i] = math::gelu_grad<FloatOps>(x[i]);
+      break;
+    case 6:
+      y[i] = math::silu<FloatOps>(x[i]);
+      break;
+    default:
+      y[i] = math::silu_grad<FloatOps>(x[i]);
       break;
   }
 }

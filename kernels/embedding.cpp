@@ -94,15 +94,19 @@ void embedding_forward_slice(Lane lane, Vec<const std::int32_t> tokens, Index to
   check_samples(tokens.n, tokens_per_sample);
   SEEKSIM_CHECK_EQ(x.rows, tokens.n);
   SEEKSIM_CHECK_EQ(x.cols, wte.cols);
-  SEEKSIM_CHECK_EQ(x.cols, wpe.cols);
-  SEEKSIM_CHECK(tokens_per_sample <= wpe.rows, "%lld tokens a sample, %lld positions",
+  const bool positions = wpe.data != nullptr;
+  SEEKSIM_CHECK(!positions || x.cols == wpe.cols, "%lld columns, positions have %lld", static_cast<long long>(x.cols),
+                static_cast<long long>(wpe.cols));
+  SEEKSIM_CHECK(!positions || tokens_per_sample <= wpe.rows, "%lld tokens a sample, %lld positions",
                 static_cast<long long>(tokens_per_sample), static_cast<long long>(wpe.rows));
   for (Index r = 0; r < x.rows; ++r) {
     const Index row = tokens[r] - first;
-    if (row >= 0 && row < wte.rows) {
+    if (row < 0 || row >= wte.rows) {
+      std::fill_n(x.row(r), x.cols, not_here<T>(lane));
+    } else if (positions) {
       elements_in<T>().add(wte.row(row), wpe.row(r % tokens_per_sample), x.row(r), x.cols);
     } else {
-      std::fill_n(x.row(r), x.cols, not_here<T>(lane));
+      std::copy_n(wte.row(row), x.cols, x.row(r));
     }
   }
 }

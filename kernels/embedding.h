@@ -6,7 +6,7 @@
 
 namespace seeksim::kernels {
 
-// x (R, C): x[r] = wte[tokens[r]] + wpe[r % tokens_per_sample].
+// x (R, C): x[r] = wte[tokens[r]] + wpe[r % tokens_per_sample]. Where wpe has no data: x[r] = wte[tokens[r]].
 template <class T = float>
 void embedding_forward(Lane lane, Vec<const std::int32_t> tokens, Index tokens_per_sample, InMat<T> wte, InMat<T> wpe,
                        OutMat<T> x);

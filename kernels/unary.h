@@ -5,7 +5,7 @@
 
 namespace seeksim::kernels {
 
-enum class Unary { exp, tanh, log, inverse_sqrt, gelu, gelu_grad };
+enum class Unary { exp, tanh, log, inverse_sqrt, gelu, gelu_grad, silu, silu_grad };
 
 // y[i] = f(x[i]). y may be x.
 void unary(Lane lane, Unary f, Vec<const float> x, Vec<float> y);

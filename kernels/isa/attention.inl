@@ -14,21 +14,21 @@ constexpr int kTallRows = 6;
 constexpr int kTallRows = 4;
 #endif
 
-enum class Triangle { none, end, start };
+enum class Triangle { none, end, start, start_on };
 
 // c(r, :) = chain over k of a(r, k) * b(k, :), a(r, k) = a[r * a_row + k * a_k]. `full` counts the k that all rows
 // share.
 //   end:   then row r goes on for r more k.    start: before them, row r has kM - r k of its own (first those of row
-//   0).
+//   0).    start_on: the same, and the chain goes on from what c holds instead of +0.
 template <int kM, int kN, Triangle kShape>
 void chain_tile(Index full, const float* a, Index a_row, Index a_k, const float* b, Index b_ld, float* c, Index c_ld) {
   Vf acc[kM][kN];
   SEEKSIM_UNROLL
   for (int r = 0; r < kM; ++r) {
     SEEKSIM_UNROLL
-    for (int v = 0; v < kN; ++v) acc[r][v] = splat(0.0F);
+    for (int v = 0; v < kN; ++v) acc[r][v] = kShape == Triangle::start_on ? load(c + r * c_ld + v * kW) : splat(0.0F);
   }
-  if constexpr (kShape == Triangle::start) {
+  if constexpr (kShape == Triangle::start || kShape == Triangle::start_on) {
     SEEKSIM_UNROLL
     for (int t = 0; t < kM; ++t, a += a_k, b += b_ld) {
       SEEKSIM_UNROLL
@@ -105,10 +105,14 @@ SEEKSIM_FN void chains(int rows, Index full, const float* a, Index a_row, Index 
 
 // The same with c (rows, columns) in memory that ends at its last column; tile: working memory for the ragged case.
 template <Triangle kShape>
-SEEKSIM_FN void chains_to(int rows, Index full, const float* a, Index a_row, Index a_k, Rows b, Index columns, float* c,
-                          Index c_ld, float* tile) {
+static inline void chains_to(int rows, Index full, const float* a, Index a_row, Index a_k, Rows b, Index columns,
+                             float* c, Index c_ld, float* tile) {
   if (columns % kW == 0) return chains<kShape>(rows, full, a, a_row, a_k, b, columns, c, c_ld);
   const Index ld = round_to_vectors(columns);
+  for (int r = 0; kShape == Triangle::start_on && r < rows; ++r) {
+    for_vectors(columns, [&](Index i, auto lanes)
+                             SEEKSIM_LAMBDA { store(tile + r * ld + i, load_lanes(c + r * c_ld + i, lanes)); });
+  }
   chains<kShape>(rows, full, a, a_row, a_k, b, columns, tile, ld);
   for (int r = 0; r < rows; ++r) {
     for_vectors(columns, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
@@ -156,7 +160,7 @@ struct Target {
   }
 };
 
-// Working memory of one head of tensors stored as T.
+// Working memory of one key head, and of its query heads in turn, of tensors stored as T.
 template <class T>
 struct HeadScratch {
   float* transposed;  // (D, T rounded up): keys or values, for products along D
@@ -165,15 +169,15 @@ struct HeadScratch {
   float* tile;     // (kTallRows, T or D rounded up)
   float* dropped;  // (kTallRows, T): probabilities after dropout, where there is one
   // For 16 bits only: what is read and written, as floats.
-  float* qkv;    // (T, 3 D)
+  float* qkv;    // (T, (G + 2) D)
   float* out;    // (T, D)
-  float* dqkv;   // (T, 3 D)
+  float* dqkv;   // (T, (G + 2) D)
   float* probs;  // (kTallRows, T)
 
   SEEKSIM_FN HeadScratch make(AttentionShape s, bool drops) {
     const Index t = round_to_vectors(s.tokens), d = round_to_vectors(s.head_dim);
-    const Index tile = kTallRows * max_of(t, d), rows = s.tokens * s.head_dim;
-    const Index as_floats = kIsHalf<T> ? 7 * rows + kTallRows * s.tokens : 0;
+    const Index tile = kTallRows * max_of(t, d), rows = s.tokens * s.head_dim, all = s.tokens * s.group_columns();
+    const Index as_floats = kIsHalf<T> ? 2 * all + rows + kTallRows * s.tokens : 0;
     const Index dropped = drops ? kTallRows * s.tokens : 0;
     float* const base =
         scratch(Scratch::attention, s.head_dim * t + 2 * s.tokens * d + tile + dropped + as_floats + kW);
@@ -184,9 +188,9 @@ struct HeadScratch {
     h.tile = h.second + s.tokens * d;
     h.dropped = h.tile + tile;
     h.qkv = h.dropped + dropped;
-    h.out = h.qkv + 3 * rows;
+    h.out = h.qkv + all;
     h.dqkv = h.out + rows;
-    h.probs = h.dqkv + 3 * rows;
+    h.probs = h.dqkv + all;
     return h;
   }
 };
@@ -232,34 +236,46 @@ SEEKSIM_FN float attention_scale(Index head_dim) {
   return math::inverse_sqrt<FloatOps>(FloatOps::from_int(static_cast<int>(head_dim)));
 }
 
+// Of one query head: h of this slice, `row` of all samples. `keys` and `values` are its key head's.
+template <class T>
+SEEKSIM_FN void head_forward(AttentionShape s, const Dropout& drop, const HeadScratch<T>& work, std::uint32_t sample,
+                             Index h, Index row, Rows q, Rows keys, Rows values, Mat<T> probs, const Target<T>& o) {
+  const Index d = s.head_dim, t = s.tokens, score_ld = round_to_vectors(t);
+  const float scale = attention_scale(d);
+  for (Index i = 0; i < t; i += kTallRows) {
+    const int rows = static_cast<int>(min_of(kTallRows, t - i));
+    const auto p = Target<T>::make(probs.row(row * t + i), probs.stride, work.probs, t);
+    chains<Triangle::none>(rows, d, q.data + i * q.ld, q.ld, 1, keys, i + rows, work.tile, score_ld);
+    for (int r = 0; r < rows; ++r) softmax_row(work.tile + r * score_ld, i + r + 1, scale, p.data + r * p.ld, t);
+    Rows used{p.data, p.ld};
+    if (drop.on()) {
+      used = {work.dropped, t};
+      for (int r = 0; r < rows; ++r)
+        drop_out(drop, drop.first_sample + sample, ((s.first_head + h) * t + i + r) * t, p.data + r * p.ld,
+                 work.dropped + r * t, i + r + 1);
+    }
+    chains_to<Triangle::end>(rows, i + 1, used.data, used.ld, 1, values, d, o.data + i * o.ld, o.ld, work.tile);
+    Target<T>::put(p, rows, t);
+  }
+  Target<T>::put(o, t, d);
+}
+
 template <class T>
 void attention_forward_body(AttentionShape s, const Dropout& drop, Mat<const T> qkv, Mat<T> probs, Mat<T> out) {
-  const Index d = s.head_dim, t = s.tokens;
+  const Index d = s.head_dim, t = s.tokens, columns = s.group_columns();
   const auto work = HeadScratch<T>::make(s, drop.on());
-  const float scale = attention_scale(d);
-  const Index score_ld = round_to_vectors(t);
-  for (Index head = 0; head < s.samples * s.heads; ++head) {
-    const Index sample = head / s.heads, h = head % s.heads;
-    const Rows q = floats_of(qkv.row(sample * t) + h * 3 * d, qkv.stride, t, 3 * d, work.qkv, 3 * d);
-    const auto o = Target<T>::make(out.row(sample * t) + h * d, out.stride, work.out, d);
-    const Rows keys = transposed_rows(q.data + d, q.ld, t, d, work.transposed);
-    const Rows values = whole_vectors(q.data + 2 * d, q.ld, t, d, work.first);
-    for (Index i = 0; i < t; i += kTallRows) {
-      const int rows = static_cast<int>(min_of(kTallRows, t - i));
-      const auto p = Target<T>::make(probs.row(head * t + i), probs.stride, work.probs, t);
-      chains<Triangle::none>(rows, d, q.data + i * q.ld, q.ld, 1, keys, i + rows, work.tile, score_ld);
-      for (int r = 0; r < rows; ++r) softmax_row(work.tile + r * score_ld, i + r + 1, scale, p.data + r * p.ld, t);
-      Rows used{p.data, p.ld};
-      if (drop.on()) {
-        used = {work.dropped, t};
-        for (int r = 0; r < rows; ++r)
-          drop_out(drop, drop.first_sample + static_cast<std::uint32_t>(sample), ((s.first_head + h) * t + i + r) * t,
-                   p.data + r * p.ld, work.dropped + r * t, i + r + 1);
-      }
-      chains_to<Triangle::end>(rows, i + 1, used.data, used.ld, 1, values, d, o.data + i * o.ld, o.ld, work.tile);
-      Target<T>::put(p, rows, t);
+  for (Index head = 0; head < s.samples * s.key_heads(); ++head) {
+    const Index sample = head / s.key_heads(), key_head = head % s.key_heads();
+    const Rows q = floats_of(qkv.row(sample * t) + key_head * columns, qkv.stride, t, columns, work.qkv, columns);
+    const float* const k = q.data + s.group * d;
+    const Rows keys = transposed_rows(k, q.ld, t, d, work.transposed);
+    const Rows values = whole_vectors(k + d, q.ld, t, d, work.first);
+    for (Index g = 0; g < s.group; ++g) {
+      const Index h = key_head * s.group + g;
+      const auto o = Target<T>::make(out.row(sample * t) + h * d, out.stride, work.out, d);
+      head_forward(s, drop, work, static_cast<std::uint32_t>(sample), h, sample * s.heads + h,
+                   Rows{q.data + g * d, q.ld}, keys, values, probs, o);
     }
-    Target<T>::put(o, t, d);
   }
 }
 
@@ -275,54 +291,66 @@ SEEKSIM_FN void softmax_row_backward(const float* dp, const float* p, Index n, f
   });
 }
 
-// c(j, :) = chain over queries i >= j of a(i, j) * b(i, :), for all j.
-SEEKSIM_FN void chains_from_diagonal(Index t, Index d, const float* a, Index a_ld, Rows b, float* c, Index c_ld,
-                                     float* tile) {
+// c(j, :) = chain over queries i >= j of a(i, j) * b(i, :), for all j; with `go_on` from what c holds.
+SEEKSIM_FN void chains_from_diagonal(bool go_on, Index t, Index d, const float* a, Index a_ld, Rows b, float* c,
+                                     Index c_ld, float* tile) {
   for (Index j = 0; j < t; j += kTallRows) {
     const int rows = static_cast<int>(min_of(kTallRows, t - j));
-    chains_to<Triangle::start>(rows, t - j - rows, a + j * a_ld + j, 1, a_ld, Rows{b.data + j * b.ld, b.ld}, d,
-                               c + j * c_ld, c_ld, tile);
+    const auto chain = go_on ? chains_to<Triangle::start_on> : chains_to<Triangle::start>;
+    chain(rows, t - j - rows, a + j * a_ld + j, 1, a_ld, Rows{b.data + j * b.ld, b.ld}, d, c + j * c_ld, c_ld, tile);
   }
+}
+
+// Of one query head, as in head_forward; dk and dv of its key head begin with the group's first query head and go on
+// with the others.
+template <class T>
+SEEKSIM_FN void head_backward(AttentionShape s, const Dropout& drop, const HeadScratch<T>& work, std::uint32_t sample,
+                              Index h, bool first, Rows q, const float* k, Rows values, Rows go, Rows p, float* kept,
+                              Mat<float> grads, float* dq, float* dk, Index dq_ld) {
+  const Index d = s.head_dim, t = s.tokens, dp_ld = round_to_vectors(t);
+  const float scale = attention_scale(d);
+  const auto drop_row = [&](Index i, float* row) SEEKSIM_LAMBDA {
+    if (!drop.on()) return;
+    drop_out(drop, drop.first_sample + sample, ((s.first_head + h) * t + i) * t, row, row, i + 1);
+  };
+  const Rows keys = whole_vectors(k, q.ld, t, d, work.first);
+  for (Index i = 0; i < t; i += kTallRows) {
+    const int rows = static_cast<int>(min_of(kTallRows, t - i));
+    chains<Triangle::none>(rows, d, go.data + i * go.ld, go.ld, 1, values, i + rows, work.tile, dp_ld);
+    for (int r = 0; r < rows; ++r) {
+      drop_row(i + r, work.tile + r * dp_ld);
+      softmax_row_backward(work.tile + r * dp_ld, p.data + (i + r) * p.ld, i + r + 1, scale, grads.row(i + r));
+      drop_row(i + r, kept + (i + r) * grads.stride);
+    }
+    chains_to<Triangle::end>(rows, i + 1, grads.row(i), grads.stride, 1, keys, d, dq + i * dq_ld, dq_ld, work.tile);
+  }
+  const Rows queries = whole_vectors(q.data, q.ld, t, d, work.first);
+  const Rows outputs = whole_vectors(go.data, go.ld, t, d, work.second);
+  chains_from_diagonal(!first, t, d, grads.data, grads.stride, queries, dk, dq_ld, work.tile);
+  chains_from_diagonal(!first, t, d, p.data, p.ld, outputs, dk + d, dq_ld, work.tile);
 }
 
 template <class T>
 void attention_backward_body(AttentionShape s, const Dropout& drop, Mat<const T> dout, Mat<const T> qkv,
                              Mat<const T> probs, Mat<float> grads, Mat<T> dqkv) {
-  const Index d = s.head_dim, t = s.tokens;
+  const Index d = s.head_dim, t = s.tokens, columns = s.group_columns();
   const auto work = HeadScratch<T>::make(s, false);
-  const float scale = attention_scale(d);
-  const Index dp_ld = round_to_vectors(t);
-  for (Index head = 0; head < s.samples * s.heads; ++head) {
-    const Index sample = head / s.heads, h = head % s.heads;
-    const Rows q = floats_of(qkv.row(sample * t) + h * 3 * d, qkv.stride, t, 3 * d, work.qkv, 3 * d);
-    const Rows go = floats_of(dout.row(sample * t) + h * d, dout.stride, t, d, work.out, d);
-    // Each of its rows, once used, makes room for what dropout leaves of it.
-    float* const kept = grads.row(t);
-    const Rows p = drop.on() ? float_copy(probs.row(head * t), probs.stride, t, t, kept, grads.stride)
-                             : floats_of(probs.row(head * t), probs.stride, t, t, kept, grads.stride);
-    const auto drop_row = [&](Index i, float* row) SEEKSIM_LAMBDA {
-      if (!drop.on()) return;
-      drop_out(drop, drop.first_sample + static_cast<std::uint32_t>(sample), ((s.first_head + h) * t + i) * t, row, row,
-               i + 1);
-    };
-    const auto dq = Target<T>::make(dqkv.row(sample * t) + h * 3 * d, dqkv.stride, work.dqkv, 3 * d);
-    const Rows values = transposed_rows(q.data + 2 * d, q.ld, t, d, work.transposed);
-    const Rows keys = whole_vectors(q.data + d, q.ld, t, d, work.first);
-    for (Index i = 0; i < t; i += kTallRows) {
-      const int rows = static_cast<int>(min_of(kTallRows, t - i));
-      chains<Triangle::none>(rows, d, go.data + i * go.ld, go.ld, 1, values, i + rows, work.tile, dp_ld);
-      for (int r = 0; r < rows; ++r) {
-        drop_row(i + r, work.tile + r * dp_ld);
-        softmax_row_backward(work.tile + r * dp_ld, p.data + (i + r) * p.ld, i + r + 1, scale, grads.row(i + r));
-        drop_row(i + r, kept + (i + r) * grads.stride);
-      }
-      chains_to<Triangle::end>(rows, i + 1, grads.row(i), grads.stride, 1, keys, d, dq.data + i * dq.ld, dq.ld,
-                               work.tile);
+  // Each row of the probabilities, once used, makes room for what dropout leaves of it.
+  float* const kept = grads.row(t);
+  for (Index head = 0; head < s.samples * s.key_heads(); ++head) {
+    const Index sample = head / s.key_heads(), key_head = head % s.key_heads();
+    const Rows q = floats_of(qkv.row(sample * t) + key_head * columns, qkv.stride, t, columns, work.qkv, columns);
+    const auto dq = Target<T>::make(dqkv.row(sample * t) + key_head * columns, dqkv.stride, work.dqkv, columns);
+    const float* const k = q.data + s.group * d;
+    const Rows values = transposed_rows(k + d, q.ld, t, d, work.transposed);
+    for (Index g = 0; g < s.group; ++g) {
+      const Index h = key_head * s.group + g, row = sample * s.heads + h;
+      const Rows go = floats_of(dout.row(sample * t) + h * d, dout.stride, t, d, work.out, d);
+      const Rows p = drop.on() ? float_copy(probs.row(row * t), probs.stride, t, t, kept, grads.stride)
+                               : floats_of(probs.row(row * t), probs.stride, t, t, kept, grads.stride);
+      head_backward(s, drop, work, static_cast<std::uint32_t>(sample), h, g == 0, Rows{q.data + g * d, q.ld}, k, values,
+                    go, p, kept, grads, dq.data + g * d, dq.data + s.group * d, dq.ld);
     }
-    const Rows queries = whole_vectors(q.data, q.ld, t, d, work.first);
-    const Rows outputs = whole_vectors(go.data, go.ld, t, d, work.second);
-    chains_from_diagonal(t, d, grads.data, grads.stride, queries, dq.data + d, dq.ld, work.tile);
-    chains_from_diagonal(t, d, p.data, p.ld, outputs, dq.data + 2 * d, dq.ld, work.tile);
-    Target<T>::put(dq, t, 3 * d);
+    Target<T>::put(dq, t, columns);
   }
 }

@@ -27,6 +27,10 @@ void unary_body(Unary f, const float* x, float* y, Index n) {
       return gelu_forward_body(x, y, n);
     case Unary::gelu_grad:
       return map(x, y, n, [](Vf a) SEEKSIM_LAMBDA { return math::gelu_grad<V>(a); });
+    case Unary::silu:
+      return map(x, y, n, [](Vf a) SEEKSIM_LAMBDA { return math::silu<V>(a); });
+    case Unary::silu_grad:
+      return map(x, y, n, [](Vf a) SEEKSIM_LAMBDA { return math::silu_grad<V>(a); });
   }
 }
 
@@ -35,6 +39,33 @@ void gelu_backward_body(const T* dy, const T* x, T* dx, Index n) {
   for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
     const Vf slope = math::gelu_grad<V>(load_lanes(x + i, lanes));
     store_lanes(dx + i, lanes, V::mul(load_lanes(dy + i, lanes), slope));
+  });
+}
+
+template <class T>
+void swiglu_forward_body(const T* gate, const T* up, T* y, Index n) {
+  for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
+    store_lanes(y + i, lanes, V::mul(math::silu<V>(load_lanes(gate + i, lanes)), load_lanes(up + i, lanes)));
+  });
+}
+
+template <class T>
+void swiglu_backward_body(const T* dy, const T* gate, const T* up, T* dgate, T* dup, Index n) {
+  for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
+    const Vf d = load_lanes(dy + i, lanes), g = load_lanes(gate + i, lanes), u = load_lanes(up + i, lanes);
+    store_lanes(dgate + i, lanes, V::mul(V::mul(d, u), math::silu_grad<V>(g)));
+    store_lanes(dup + i, lanes, V::mul(d, math::silu<V>(g)));
+  });
+}
+
+// Two halves of a head, each turned against the other by the angles of one position. `turn` is 1, or -1 to turn back.
+template <class T>
+void rotate_body(const float* cosines, const float* sines, float turn, T* first, T* second, Index n) {
+  for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
+    const Vf c = load_lanes(cosines + i, lanes), s = V::mul(load_lanes(sines + i, lanes), splat(turn));
+    const Vf a = load_lanes(first + i, lanes), b = load_lanes(second + i, lanes);
+    store_lanes(first + i, lanes, V::fma(a, c, math::negate<V>(V::mul(b, s))));
+    store_lanes(second + i, lanes, V::fma(b, c, V::mul(a, s)));
   });
 }
 
@@ -153,11 +184,14 @@ struct TreeCounter {
   }
 };
 
+// What is summed down the columns: dy; dy, and dy * xhat of layer norm; dy * xhat of rms norm.
+enum class Columns { plain, centred, scaled };
+
 // One block of columns: kN vectors, the last of `lanes` lanes.
-template <int kN, bool kScaled, class T, class Lanes>
+template <int kN, Columns kOf, class T, class Lanes>
 SEEKSIM_FN void column_block(Mat<const T> dy, Mat<const T> x, const float* mean, const float* rstd, Index tokens,
                              Index segment, Index column, Lanes lanes, float* plain, float* scaled) {
-  constexpr int kAll = kScaled ? 2 * kN : kN;
+  constexpr int kAll = kOf == Columns::centred ? 2 * kN : kN;
   Vf* const work = reinterpret_cast<Vf*>(scratch(Scratch::rows, (64 + 8) * kAll * kW));
   TreeCounter<kAll> samples{work}, segments{work + 64 * kAll};
   Vf v[kAll];
@@ -170,8 +204,12 @@ SEEKSIM_FN void column_block(Mat<const T> dy, Mat<const T> x, const float* mean,
         SEEKSIM_UNROLL
         for (int q = 0; q < kN; ++q) {
           const Vf d = load_lanes(dy.row(r) + column + q * kW, lanes);
-          v[q] = V::add(v[q], d);
-          if constexpr (kScaled) {
+          if constexpr (kOf == Columns::scaled) {
+            v[q] = V::fma(d, V::mul(load_lanes(x.row(r) + column + q * kW, lanes), splat(rstd[r])), v[q]);
+          } else {
+            v[q] = V::add(v[q], d);
+          }
+          if constexpr (kOf == Columns::centred) {
             const Vf centred = V::sub(load_lanes(x.row(r) + column + q * kW, lanes), splat(mean[r]));
             v[kN + q] = V::fma(d, V::mul(centred, splat(rstd[r])), v[kN + q]);
           }
@@ -186,25 +224,31 @@ SEEKSIM_FN void column_block(Mat<const T> dy, Mat<const T> x, const float* mean,
   SEEKSIM_UNROLL
   for (int q = 0; q < kN; ++q) {
     store_lanes(plain + column + q * kW, lanes, v[q]);
-    if constexpr (kScaled) store_lanes(scaled + column + q * kW, lanes, v[kN + q]);
+    if constexpr (kOf == Columns::centred) store_lanes(scaled + column + q * kW, lanes, v[kN + q]);
   }
 }
 
-template <bool kScaled, class T>
+template <Columns kOf, class T>
 void column_sums_loop(Mat<const T> dy, Mat<const T> x, const float* mean, const float* rstd, Index tokens,
                       Index segment, float* plain, float* scaled) {
   Index c = 0;
   for (; c + 4 * kW <= dy.cols; c += 4 * kW)
-    column_block<4, kScaled>(dy, x, mean, rstd, tokens, segment, c, AllLanes{}, plain, scaled);
+    column_block<4, kOf>(dy, x, mean, rstd, tokens, segment, c, AllLanes{}, plain, scaled);
   for (; c + kW <= dy.cols; c += kW)
-    column_block<1, kScaled>(dy, x, mean, rstd, tokens, segment, c, AllLanes{}, plain, scaled);
+    column_block<1, kOf>(dy, x, mean, rstd, tokens, segment, c, AllLanes{}, plain, scaled);
   if (c < dy.cols)
-    column_block<1, kScaled>(dy, x, mean, rstd, tokens, segment, c, static_cast<int>(dy.cols - c), plain, scaled);
+    column_block<1, kOf>(dy, x, mean, rstd, tokens, segment, c, static_cast<int>(dy.cols - c), plain, scaled);
 }
 
 template <class T>
 void column_sums_body(Mat<const T> dy, Mat<const T> x, const float* mean, const float* rstd, Index tokens,
                       Index segment, float* plain, float* scaled) {
-  if (scaled != nullptr) return column_sums_loop<true>(dy, x, mean, rstd, tokens, segment, plain, scaled);
-  return column_sums_loop<false>(dy, x, mean, rstd, tokens, segment, plain, scaled);
+  if (scaled != nullptr) return column_sums_loop<Columns::centred>(dy, x, mean, rstd, tokens, segment, plain, scaled);
+  return column_sums_loop<Columns::plain>(dy, x, mean, rstd, tokens, segment, plain, scaled);
+}
+
+template <class T>
+void rms_column_sums_body(Mat<const T> dy, Mat<const T> x, const float* rstd, Index tokens, Index segment,
+                          float* scaled) {
+  column_sums_loop<Columns::scaled>(dy, x, nullptr, rstd, tokens, segment, scaled, nullptr);
 }

@@ -32,6 +32,8 @@ namespace {
 
 #include "kernels/isa/rows.inl"
 
+#include "kernels/isa/rms_norm.inl"
+
 #include "kernels/isa/optimizer.inl"
 
 #include "kernels/isa/range.inl"
@@ -40,12 +42,18 @@ template <class T>
 constexpr StoredElements<T> kStored = {
     .gelu_forward = gelu_forward_body<T>,
     .gelu_backward = gelu_backward_body<T>,
+    .swiglu_forward = swiglu_forward_body<T>,
+    .swiglu_backward = swiglu_backward_body<T>,
+    .rotate = rotate_body<T>,
     .add = add_body<T, T>,
     .accumulate = accumulate_body<T>,
     .dropout = dropout_body<T>,
     .layer_norm_forward = layer_norm_forward_body<T>,
     .layer_norm_backward = layer_norm_backward_body<T>,
     .column_sums = column_sums_body<T>,
+    .rms_norm_forward = rms_norm_forward_body<T>,
+    .rms_norm_backward = rms_norm_backward_body<T>,
+    .rms_column_sums = rms_column_sums_body<T>,
     .softmax_cross_entropy = softmax_cross_entropy_body<T>,
     .row_maximum = row_max<T>,
     .segment_node = segment_node_body<T>,

@@ -35,6 +35,10 @@ template <class T>
 struct StoredElements {
   void (*gelu_forward)(const T* x, T* y, Index n);
   void (*gelu_backward)(const T* dy, const T* x, T* dx, Index n);
+  void (*swiglu_forward)(const T* gate, const T* up, T* y, Index n);
+  void (*swiglu_backward)(const T* dy, const T* gate, const T* up, T* dgate, T* dup, Index n);
+  // turn: 1, or -1 to turn back.
+  void (*rotate)(const float* cosines, const float* sines, float turn, T* first, T* second, Index n);
   void (*add)(const T* a, const T* b, T* y, Index n);
   void (*accumulate)(float* sum, const T* x, Index n);  // sum += x
   // Of elements first + i of a sample.
@@ -45,8 +49,13 @@ struct StoredElements {
                               Mat<const T> residual, Mat<T> dx);
   // Column sums over tokens (F2 by `segment` in a sample, F3 over samples): of dy into `plain`, of dy * xhat into
   // `scaled` (skipped when null).
-  void (*column_sums)(Mat<const T> dy, Mat<const T> x, const float* mean, const float* rstd, Index tokens, Index segment,
-                      float* plain, float* scaled);
+  void (*column_sums)(Mat<const T> dy, Mat<const T> x, const float* mean, const float* rstd, Index tokens,
+                      Index segment, float* plain, float* scaled);
+  void (*rms_norm_forward)(Mat<const T> x, const T* gamma, float eps, Mat<T> y, float* rstd);
+  void (*rms_norm_backward)(Mat<const T> dy, Mat<const T> x, const T* gamma, const float* rstd, Mat<const T> residual,
+                            Mat<T> dx);
+  void (*rms_column_sums)(Mat<const T> dy, Mat<const T> x, const float* rstd, Index tokens, Index segment,
+                          float* scaled);
   void (*softmax_cross_entropy)(Mat<const T> logits, const std::int32_t* targets, float scale, float* losses,
                                 Mat<T> dlogits);
   // The same in stages, over a slice of the vocabulary.

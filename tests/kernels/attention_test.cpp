@@ -11,16 +11,19 @@ namespace seeksim::kernels::test {
 namespace {
 
 struct Case {
-  std::size_t b, t, h, d;
-  std::size_t width() const { return h * 3 * d; }
+  std::size_t b, t, h, d, g = 1;
+  std::size_t width() const { return h / g * (g + 2) * d; }
   std::size_t rows() const { return b * t; }
   AttentionShape shape() const {
-    return {static_cast<Index>(b), static_cast<Index>(t), static_cast<Index>(h), static_cast<Index>(d)};
+    return {static_cast<Index>(b), static_cast<Index>(t), static_cast<Index>(h), static_cast<Index>(d), 0,
+            static_cast<Index>(g)};
   }
 };
 
-const std::vector<Case> kCases = {{1, 1, 1, 1},  {1, 5, 1, 3},   {2, 8, 2, 8},   {1, 9, 3, 8},  {2, 17, 2, 16},
-                                  {1, 64, 2, 8}, {1, 33, 1, 64}, {1, 130, 1, 5}, {2, 7, 1, 20}, {1, 40, 2, 48}};
+const std::vector<Case> kCases = {{1, 1, 1, 1},      {1, 5, 1, 3},     {2, 8, 2, 8},     {1, 9, 3, 8},
+                                  {2, 17, 2, 16},    {1, 64, 2, 8},    {1, 33, 1, 64},   {1, 130, 1, 5},
+                                  {2, 7, 1, 20},     {1, 40, 2, 48},   {1, 1, 2, 1, 2},  {2, 13, 6, 5, 3},
+                                  {1, 40, 8, 16, 4}, {2, 33, 4, 8, 4}, {1, 70, 4, 20, 2}};
 
 struct Result {
   Floats probs, out, dqkv;
@@ -42,8 +45,10 @@ Result reference(const Case& c, const Floats& qkv, const Floats& dout, const Dro
   const float scale = 1.0F / std::sqrt(static_cast<float>(c.d));
   for (std::size_t s = 0; s < c.b; ++s)
     for (std::size_t h = 0; h < c.h; ++h) {
+      // Which: 0 q of the head, 1 k and 2 v of its key head.
       const auto at = [&](std::size_t t, std::size_t which, std::size_t e) {
-        return (s * c.t + t) * c.width() + (3 * h + which) * c.d + e;
+        const std::size_t column = which == 0 ? h % c.g : c.g + which - 1;
+        return (s * c.t + t) * c.width() + (h / c.g * (c.g + 2) + column) * c.d + e;
       };
       const auto go = [&](std::size_t t, std::size_t e) { return dout[(s * c.t + t) * c.h * c.d + h * c.d + e]; };
       float* const p = &r.probs[(s * c.h + h) * c.t * c.t];
@@ -74,7 +79,8 @@ Result reference(const Case& c, const Floats& qkv, const Floats& dout, const Dro
       }
       for (std::size_t e = 0; e < c.d; ++e)
         for (std::size_t i = 0; i < c.t; ++i) {
-          float o = 0, dq = 0, dk = 0, dv = 0;
+          // The chains of k and v go on from the group's query head before.
+          float o = 0, dq = 0, dk = r.dqkv[at(i, 1, e)], dv = r.dqkv[at(i, 2, e)];
           for (std::size_t j = 0; j <= i; ++j) {
             o = fma1(kept[i * c.t + j], qkv[at(j, 2, e)], o);
             dq = fma1(ds[i * c.t + j], qkv[at(j, 1, e)], dq);
@@ -129,6 +135,42 @@ TEST_P(Attention, MaskedKeysAreSkippedNotMultipliedByZero) {
     for (std::size_t e = 0; e < c.d; ++e)
       ASSERT_EQ(bits(got.dqkv[t * c.width() + e]), bits(clean.dqkv[t * c.width() + e])) << "dq of row " << t;
   for (std::size_t e = 0; e < c.d; ++e) ASSERT_TRUE(std::isnan(got.out[20 * c.d + e])) << "the poison must arrive";
+}
+
+// What must be seen: the query heads of a group summed apart and then added, and taken in another order.
+TEST_P(Attention, KeyGradientsAreOneChainInHeadOrder) {
+  Rng rng(4);
+  const Case c{1, 21, 2, 8, 2}, apart{1, 21, 2, 8, 1};
+  const Floats qkv = uniforms(rng, c.rows() * c.width()), dout = uniforms(rng, c.rows() * c.h * c.d);
+  Floats copied(c.rows() * apart.width()), swapped = qkv, swapped_out = dout;
+  for (std::size_t t = 0; t < c.rows(); ++t)
+    for (std::size_t e = 0; e < c.d; ++e) {
+      const float* const from = &qkv[t * c.width() + e];
+      float* const to = &copied[t * apart.width() + e];
+      for (std::size_t h = 0; h < 2; ++h)
+        to[3 * h * c.d] = from[h * c.d], to[(3 * h + 1) * c.d] = from[2 * c.d], to[(3 * h + 2) * c.d] = from[3 * c.d];
+      std::swap(swapped[t * c.width() + e], swapped[t * c.width() + c.d + e]);
+      std::swap(swapped_out[t * 2 * c.d + e], swapped_out[t * 2 * c.d + c.d + e]);
+    }
+  const Result grouped = run(c, qkv, dout), heads = run(apart, copied, dout), other = run(c, swapped, swapped_out);
+  ASSERT_EQ(difference(grouped.out, heads.out), "");
+  int added = 0, reordered = 0;
+  for (std::size_t t = 0; t < c.rows(); ++t)
+    for (std::size_t e = 0; e < 2 * c.d; ++e) {
+      const float chain = grouped.dqkv[t * c.width() + 2 * c.d + e];
+      const float* const by_head = &heads.dqkv[t * apart.width() + c.d + e];
+      ASSERT_NEAR(chain, by_head[0] + by_head[3 * c.d], 1e-5F);
+      added += bits(chain) != bits(by_head[0] + by_head[3 * c.d]);
+      reordered += bits(chain) != bits(other.dqkv[t * c.width() + 2 * c.d + e]);
+    }
+  EXPECT_GT(added, 20);
+  EXPECT_GT(reordered, 20);
+}
+
+TEST_P(Attention, AGroupMustDivideTheQueryHeads) {
+  const Case c{1, 2, 3, 4, 2};
+  Floats qkv(2 * 16), probs(6 * 2), out(2 * 12);
+  EXPECT_ANY_THROW(attention_forward({}, c.shape(), mat(qkv, 2, 16), mat(probs, 6, 2), mat(out, 2, 12)));
 }
 
 }  // namespace

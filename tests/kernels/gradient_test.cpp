@@ -10,6 +10,9 @@
 #include "kernels/gemm.h"
 #include "kernels/layer_norm.h"
 #include "kernels/pointwise.h"
+#include "kernels/rms_norm.h"
+#include "kernels/rotary.h"
+#include "kernels/swiglu.h"
 #include "tests/kernels/reference.h"
 
 namespace seeksim::kernels::test {
@@ -159,12 +162,14 @@ TEST_P(Gradient, OfEmbeddings) {
   expect_close(dwpe, slopes(wide(wpe), [&](const Doubles& v) { return loss(wide(wte), v); }), "dwpe");
 }
 
-TEST_P(Gradient, OfAttention) {
-  constexpr std::size_t kT = 9, kH = 2, kD = 5, kW = 3 * kH * kD;
+// Two key heads of `group` query heads each.
+void expect_attention_gradient(std::size_t group) {
+  constexpr std::size_t kT = 9, kD = 5;
+  const std::size_t kH = 2 * group, kW = 2 * (group + 2) * kD;
   Rng rng(6);
   const Floats qkv = uniforms(rng, kT * kW), dout = uniforms(rng, kT * kH * kD);
   Floats probs(kH * kT * kT), out(kT * kH * kD), scratch(2 * kT * kT), dqkv(kT * kW);
-  const AttentionShape shape{1, kT, kH, kD};
+  const AttentionShape shape{1, kT, static_cast<Index>(kH), kD, 0, static_cast<Index>(group)};
   attention_forward({}, shape, mat(qkv, kT, kW), mat(probs, kH * kT, kT), mat(out, kT, kH * kD));
   attention_backward({}, shape, mat(dout, kT, kH * kD), mat(qkv, kT, kW), mat(std::as_const(probs), kH * kT, kT),
                      mat(scratch, 2 * kT, kT), mat(dqkv, kT, kW));
@@ -172,20 +177,91 @@ TEST_P(Gradient, OfAttention) {
     Doubles o(kT * kH * kD, 0);
     for (std::size_t h = 0; h < kH; ++h)
       for (std::size_t i = 0; i < kT; ++i) {
+        const std::size_t base = h / group * (group + 2) * kD, q = base + h % group * kD, k = base + group * kD;
         Doubles e(i + 1);
         double total = 0;
         for (std::size_t j = 0; j <= i; ++j) {
           double s = 0;
-          for (std::size_t d = 0; d < kD; ++d) s += x[i * kW + 3 * h * kD + d] * x[j * kW + (3 * h + 1) * kD + d];
+          for (std::size_t d = 0; d < kD; ++d) s += x[i * kW + q + d] * x[j * kW + k + d];
           total += e[j] = std::exp(s / std::sqrt(static_cast<double>(kD)));
         }
         for (std::size_t j = 0; j <= i; ++j)
-          for (std::size_t d = 0; d < kD; ++d)
-            o[i * kH * kD + h * kD + d] += e[j] / total * x[j * kW + (3 * h + 2) * kD + d];
+          for (std::size_t d = 0; d < kD; ++d) o[i * kH * kD + h * kD + d] += e[j] / total * x[j * kW + k + kD + d];
       }
     return dot(o, dout);
   };
   expect_close(dqkv, slopes(wide(qkv), loss), "dqkv");
+}
+
+TEST_P(Gradient, OfAttention) {
+  for (std::size_t group : {1, 2}) expect_attention_gradient(group);
+}
+
+TEST_P(Gradient, OfRmsNorm) {
+  constexpr std::size_t kTokens = 5, kSamples = 3, kR = kTokens * kSamples, kC = 11;
+  Rng rng(7);
+  const Floats x = uniforms(rng, kR * kC), gamma = uniforms(rng, kC), dy = uniforms(rng, kR * kC);
+  Floats y(kR * kC), rstd(kR), dx(kR * kC), dgamma(kC);
+  const auto read = [](const Floats& v) { return mat(v, kR, kC); };
+  rms_norm_forward({}, read(x), vec(gamma), 1e-5F, mat(y, kR, kC), vec(rstd));
+  rms_norm_backward({}, read(dy), read(x), vec(gamma), vec(rstd), {}, mat(dx, kR, kC));
+  rms_norm_param_grad({}, read(dy), read(x), vec(rstd), kTokens, vec(dgamma));
+  const auto loss = [&](const Doubles& in, const Doubles& g) {
+    double sum = 0;
+    for (std::size_t r = 0; r < kR; ++r) {
+      double v = 0;
+      for (std::size_t i = 0; i < kC; ++i) v += in[r * kC + i] * in[r * kC + i] / kC;
+      for (std::size_t i = 0; i < kC; ++i)
+        sum += in[r * kC + i] / std::sqrt(v + 1e-5) * g[i] * static_cast<double>(dy[r * kC + i]);
+    }
+    return sum;
+  };
+  expect_close(dx, slopes(wide(x), [&](const Doubles& v) { return loss(v, wide(gamma)); }), "dx");
+  expect_close(dgamma, slopes(wide(gamma), [&](const Doubles& v) { return loss(wide(x), v); }), "dgamma");
+}
+
+TEST_P(Gradient, OfSwiglu) {
+  constexpr std::size_t kR = 3, kF = 21, kSlab = 4;
+  Rng rng(8);
+  const Floats x = uniforms(rng, kR * 2 * kF, -5, 5), dy = uniforms(rng, kR * kF);
+  Floats dx(kR * 2 * kF);
+  swiglu_backward({}, kSlab, mat(dy, kR, kF), mat(x, kR, 2 * kF), mat(dx, kR, 2 * kF));
+  const auto loss = [&](const Doubles& in) {
+    Doubles y;
+    for (std::size_t r = 0; r < kR; ++r)
+      for (std::size_t f = 0; f < kF; ++f) {
+        const std::size_t begin = f / kSlab * kSlab, n = std::min(kSlab, kF - begin), gate = r * 2 * kF + begin + f;
+        y.push_back(in[gate] / (1 + std::exp(-in[gate])) * in[gate + n]);
+      }
+    return dot(y, dy);
+  };
+  expect_close(dx, slopes(wide(x), loss), "dx");
+}
+
+TEST_P(Gradient, OfRotaryPositions) {
+  constexpr std::size_t kT = 7, kD = 6, kW = 4 * kD;  // two query heads, k, v
+  Rng rng(9);
+  const Floats x = uniforms(rng, kT * kW), dy = uniforms(rng, kT * kW);
+  Floats angles(kT * kD), dx = dy;
+  for (std::size_t t = 0; t < kT; ++t)
+    for (std::size_t i = 0; i < kD / 2; ++i) {
+      angles[t * kD + i] = static_cast<float>(std::cos(static_cast<double>(t * (i + 1)) / 3));
+      angles[t * kD + kD / 2 + i] = static_cast<float>(std::sin(static_cast<double>(t * (i + 1)) / 3));
+    }
+  rotary_backward({}, {1, kT, 2, kD, 0, 2}, mat(std::as_const(angles), kT, kD), mat(dx, kT, kW));
+  const auto loss = [&](const Doubles& in) {
+    Doubles y = in;
+    for (std::size_t t = 0; t < kT; ++t)
+      for (std::size_t h = 0; h < 3; ++h)
+        for (std::size_t i = 0; i < kD / 2; ++i) {
+          const double angle = static_cast<double>(t * (i + 1)) / 3;
+          const std::size_t a = t * kW + h * kD + i, b = a + kD / 2;
+          y[a] = in[a] * std::cos(angle) - in[b] * std::sin(angle);
+          y[b] = in[b] * std::cos(angle) + in[a] * std::sin(angle);
+        }
+    return dot(y, dy);
+  };
+  expect_close(dx, slopes(wide(x), loss), "dx");
 }
 
 }  // namespace

@@ -98,14 +98,16 @@ TEST_P(HalfProducts, WhatLeavesTheRangeOfFp16RoundsAsIeeeSays) {
 }
 
 struct Case {
-  std::size_t b, t, h, d;
+  std::size_t b, t, h, d, g = 1;
 };
 
 template <class T>
 void expect_attention(Rng& rng, const Case& c, const Dropout& drop) {
-  const AttentionShape shape{static_cast<Index>(c.b), static_cast<Index>(c.t), static_cast<Index>(c.h),
-                             static_cast<Index>(c.d)};
-  const std::size_t rows = c.b * c.t, width = 3 * c.h * c.d, wide = width + 2, heads = c.b * c.h * c.t, out = c.h * c.d;
+  const AttentionShape shape{
+      static_cast<Index>(c.b), static_cast<Index>(c.t), static_cast<Index>(c.h), static_cast<Index>(c.d), 0,
+      static_cast<Index>(c.g)};
+  const std::size_t rows = c.b * c.t, width = c.h / c.g * (c.g + 2) * c.d, wide = width + 2, heads = c.b * c.h * c.t,
+                    out = c.h * c.d;
   const auto qkv = draw<T>(rng, rows * wide, 1000000, false), dout = draw<T>(rng, rows * out, 20, false);
   Tensor<T> probs(Floats(heads * c.t, 5.0F)), o(Floats(rows * out, 5.0F)), dqkv(Floats(rows * wide, 5.0F));
   Floats probs32(heads * c.t), o32(rows * out), dqkv32(rows * wide, 5.0F), scratch(2 * c.t * c.t);
@@ -124,8 +126,9 @@ void expect_attention(Rng& rng, const Case& c, const Dropout& drop) {
 
 TEST_P(HalfProducts, AttentionRoundsProbabilitiesOutputAndGradientOnce) {
   Rng rng(3);
-  for (const Case& c : {Case{1, 1, 1, 1}, Case{1, 5, 1, 3}, Case{2, 8, 2, 8}, Case{1, 9, 3, 8}, Case{2, 17, 2, 16},
-                        Case{1, 64, 2, 8}, Case{1, 33, 1, 64}, Case{1, 130, 1, 5}, Case{2, 7, 1, 20}}) {
+  for (const Case& c :
+       {Case{1, 1, 1, 1}, Case{1, 5, 1, 3}, Case{2, 8, 2, 8}, Case{1, 9, 3, 8}, Case{2, 17, 2, 16}, Case{1, 64, 2, 8},
+        Case{1, 33, 1, 64}, Case{1, 130, 1, 5}, Case{2, 7, 1, 20}, Case{2, 13, 6, 5, 3}, Case{1, 40, 8, 16, 4}}) {
     for (const Dropout& drop : {Dropout{}, some_dropout(0.4)}) {
       expect_attention<bf16>(rng, c, drop);
       expect_attention<fp16>(rng, c, drop);

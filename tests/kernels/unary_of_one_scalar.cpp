@@ -17,6 +17,10 @@ float unary_of_one(Unary f, float x) {
       return math::gelu<FloatOps>(x);
     case Unary::gelu_grad:
       return math::gelu_grad<FloatOps>(x);
+    case Unary::silu:
+      return math::silu<FloatOps>(x);
+    case Unary::silu_grad:
+      return math::silu_grad<FloatOps>(x);
   }
   return 0;
 }

@@ -33,6 +33,11 @@ double gelu_grad_exact(double x) {
   const double slope = 2 * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
   return std::fabs(x) > 30 ? (x > 0 ? 1 : 0) : s + x * s * (1 - s) * slope;
 }
+double silu_exact(double x) { return x / (1 + std::exp(-x)); }
+double silu_grad_exact(double x) {
+  const double s = 1 / (1 + std::exp(-x));
+  return std::fabs(x) > 200 ? (x > 0 ? 1 : 0) : s + x * s * (1 - s);
+}
 double rsqrt_exact(double x) { return 1 / std::sqrt(x); }
 
 const std::vector<Function> kFunctions = {
@@ -42,6 +47,8 @@ const std::vector<Function> kFunctions = {
     {"inverse_sqrt", Unary::inverse_sqrt, rsqrt_exact, 1.5, 0, 0},
     {"gelu", Unary::gelu, gelu_exact, 4.0, 0, 0x1p-21},
     {"gelu_grad", Unary::gelu_grad, gelu_grad_exact, 4.0, 0x1p-20, 0},
+    {"silu", Unary::silu, silu_exact, 4.0, 0, 0x1p-21},
+    {"silu_grad", Unary::silu_grad, silu_grad_exact, 4.0, 0x1p-21, 0},
 };
 
 // begin, begin + step, ... as bit patterns: kChunk of them at most.
@@ -142,7 +149,13 @@ TEST(Unary, SpecialValuesAreWhatAMathematicianExpects) {
     EXPECT_EQ(of(Unary::gelu, 50.0F), 50.0F);
     EXPECT_EQ(of(Unary::gelu_grad, 1e30F), 1.0F);
     EXPECT_LT(std::fabs(of(Unary::gelu_grad, -1e30F)), 1e-34F);
-    for (Unary f : {Unary::exp, Unary::tanh, Unary::log, Unary::inverse_sqrt, Unary::gelu, Unary::gelu_grad})
+    EXPECT_EQ(of(Unary::silu, 0.0F), 0.0F);
+    EXPECT_EQ(of(Unary::silu, 100.0F), 100.0F);
+    EXPECT_EQ(of(Unary::silu_grad, 1e30F), 1.0F);
+    EXPECT_EQ(of(Unary::silu_grad, 0.0F), 0.5F);
+    EXPECT_LT(std::fabs(of(Unary::silu_grad, -1e30F)), 1e-32F);
+    for (Unary f : {Unary::exp, Unary::tanh, Unary::log, Unary::inverse_sqrt, Unary::gelu, Unary::gelu_grad,
+                    Unary::silu, Unary::silu_grad})
       EXPECT_TRUE(std::isnan(of(f, NAN)));
   }
 }
