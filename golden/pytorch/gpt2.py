@@ -111,26 +111,3 @@ class GPT2(nn.Module):
         logits = self(tokens[:, :-1])
         chosen = logits.gather(-1, tokens[:, 1:, None]).squeeze(-1)
         return (torch.logsumexp(logits, -1) - chosen).mean()
-
-
-PREFIX = "transformer."
-
-
-def load_weights(model, tensors):
-    """Copies tensors (names with or without "transformer.") into the model; every name and shape must match."""
-    given = {name.removeprefix(PREFIX): tensor for name, tensor in tensors.items()}
-    for name in [name for name in given if name.endswith((".attn.bias", ".attn.masked_bias"))]:
-        del given[name]  # masks that old GPT-2 files carry; no parameters
-    wanted = dict(model.named_parameters())
-    if "lm_head.weight" not in wanted and "lm_head.weight" in given:
-        if not torch.equal(given["lm_head.weight"], given["wte.weight"]):
-            raise SystemExit("config.json says tied, but lm_head.weight differs from wte.weight")
-        del given["lm_head.weight"]
-    missing, unknown = sorted(wanted.keys() - given.keys()), sorted(given.keys() - wanted.keys())
-    if missing or unknown:
-        raise SystemExit(f"initial weights do not fit config.json: missing {missing}, unknown {unknown}")
-    with torch.no_grad():
-        for name, parameter in wanted.items():
-            if parameter.shape != given[name].shape:
-                raise SystemExit(f"{name} is {list(given[name].shape)}, config.json asks for {list(parameter.shape)}")
-            parameter.copy_(given[name])

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes the inputs of the stored references: weights, batches and config of tiny/ and tiny_untied/.
+"""Makes the inputs of the stored references: weights, batches and config of tiny*/.
 
-  make_tiny.py CORPUS DIR [--untied]
+  make_tiny.py CORPUS DIR [--untied] [--llama]
 
 The weights owe nothing to seeksim's own initialisation, and they are not GPT-2's either: they are larger (0.1
 and not 0.02) and no bias is zero, so that attention is far from uniform and a forgotten bias or scale shows at once.
@@ -18,7 +18,36 @@ from safetensors.numpy import save_file
 LAYERS, WIDTH, HEADS, CONTEXT, VOCAB, BATCH, STEPS = 2, 32, 4, 32, 256, 8, 10
 
 
-def shapes(tied):
+# The last of eight slabs of 44 columns is short; one key head serves two query heads, or all of them.
+LLAMA = {"family": "llama", "ffn": 44, "rope_theta": 10000.0, "norm_eps": 1e-5}
+
+
+def key_heads(tied):
+    return 1 if tied else 2
+
+
+def llama_shapes(tied):
+    keys = key_heads(tied) * WIDTH // HEADS
+    yield "model.embed_tokens.weight", (VOCAB, WIDTH)
+    for layer in range(LAYERS):
+        for name, shape in {
+            "input_layernorm.weight": (WIDTH,),
+            "self_attn.q_proj.weight": (WIDTH, WIDTH),
+            "self_attn.k_proj.weight": (keys, WIDTH),
+            "self_attn.v_proj.weight": (keys, WIDTH),
+            "self_attn.o_proj.weight": (WIDTH, WIDTH),
+            "post_attention_layernorm.weight": (WIDTH,),
+            "mlp.gate_proj.weight": (LLAMA["ffn"], WIDTH),
+            "mlp.up_proj.weight": (LLAMA["ffn"], WIDTH),
+            "mlp.down_proj.weight": (WIDTH, LLAMA["ffn"]),
+        }.items():
+            yield f"model.layers.{layer}.{name}", shape
+    yield "model.norm.weight", (WIDTH,)
+    if not tied:
+        yield "lm_head.weight", (VOCAB, WIDTH)
+
+
+def gpt2_shapes(tied):
     yield "wte.weight", (VOCAB, WIDTH)
     yield "wpe.weight", (CONTEXT, WIDTH)
     for layer in range(LAYERS):
@@ -53,12 +82,13 @@ def warmup_cosine(step):
 
 
 def main():
-    corpus, out, tied = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), "--untied" not in sys.argv[3:]
+    corpus, out = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+    tied, llama = "--untied" not in sys.argv[3:], "--llama" in sys.argv[3:]
     out.mkdir(parents=True, exist_ok=True)
-    random = np.random.Generator(np.random.Philox(20260101 + (not tied)))
+    random = np.random.Generator(np.random.Philox(20260101 + (not tied) + 2 * llama))
     weights = {}
-    for name, shape in shapes(tied):
-        centre = 1.0 if name.split(".")[-2].startswith("ln_") and name.endswith("weight") else 0.0
+    for name, shape in (llama_shapes if llama else gpt2_shapes)(tied):
+        centre = 1.0 if len(shape) == 1 and name.endswith("weight") else 0.0
         weights[name] = (centre + 0.1 * random.standard_normal(shape)).astype(np.float32)
     save_file(weights, out / "init.safetensors")
 
@@ -67,7 +97,8 @@ def main():
     tokens = text[starts[..., None] + np.arange(CONTEXT + 1)].astype(np.int32)
     save_file({"tokens": tokens}, out / "batches.safetensors")
 
-    config = {
+    config = {**LLAMA, "kv_heads": key_heads(tied)} if llama else {}
+    config |= {
         "layers": LAYERS, "width": WIDTH, "heads": HEADS, "context": CONTEXT, "vocab": VOCAB, "tied": tied,
         "lr": [float(np.float32(warmup_cosine(step))) for step in range(STEPS)],
         "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1,

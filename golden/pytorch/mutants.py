@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 import gpt2
+import llama
 import train_reference
 
 LOSS, GRADIENT, WEIGHT = 2e-6, 1e-5, 5e-6  # compare.py's
@@ -45,7 +46,38 @@ def off_by_one(self, tokens):
     return self.ln_f(x) @ head.weight.T
 
 
-WRONG_CODE = {  # what to replace, and by what
+def rms_norm_mean(self, x):
+    wide = x - x.mean(-1, keepdim=True)
+    return wide * torch.rsqrt((wide * wide).mean(-1, keepdim=True) + self.eps) * self.weight
+
+
+def pairs_of_neighbours(x, angle):
+    a, b = x[..., 0::2], x[..., 1::2]
+    return torch.stack((a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()), -1).flatten(-2)
+
+
+def turned_back(x, angle, right=llama.rotate):
+    return right(x, -angle)
+
+
+def wider_angles(length, head, theta, right=llama.angles):
+    return 1.5 * right(length, head, theta)
+
+
+def every_other_key_head(x, group):
+    return x.repeat(1, group, 1, 1)
+
+
+WRONG_LLAMA = {  # what to replace, and by what
+    "norm with a mean": (llama.RmsNorm, "forward", rms_norm_mean),
+    "rotary pairs of neighbours": (llama, "rotate", pairs_of_neighbours),
+    "rotary turned back": (llama, "rotate", turned_back),
+    "rotary angles half as large again": (llama, "angles", wider_angles),
+    "query heads take key heads in turn": (llama, "for_query_heads", every_other_key_head),
+    "gelu for silu": (llama, "silu", torch.nn.functional.gelu),
+    "clipping tensor by tensor": (train_reference, "clip", clip_each_tensor),
+}
+WRONG_GPT2 = {
     "gelu with erf": (gpt2, "gelu", torch.nn.functional.gelu),
     "layer norm eps 1e-6": (gpt2.LayerNorm, "forward", layer_norm_eps),
     "layer norm variance over n - 1": (gpt2.LayerNorm, "forward", layer_norm_unbiased),
@@ -59,6 +91,10 @@ WRONG_SETTINGS = {  # config -> the settings that differ
     "Adam's eps 2e-8": lambda c: {"eps": 2e-8},
     "first learning rate used twice": lambda c: {"lr": c["lr"][:1] + c["lr"][:-1]},
     "clipping limit 1 % higher": lambda c: {"grad_clip": c["grad_clip"] * 1.01},
+}
+WRONG_LLAMA_SETTINGS = {
+    "norm eps 1e-6": lambda c: {"norm_eps": 1e-6},
+    "rotary theta 10010": lambda c: {"rope_theta": 10010.0},
 }
 
 
@@ -74,16 +110,19 @@ def main():
 
     right = run(config)
     wrong_runs = {}
-    for name, change in WRONG_CODE.items():
+    is_llama = config.get("family") == "llama"
+    for name, change in (WRONG_LLAMA if is_llama else WRONG_GPT2).items():
         with mock.patch.object(*change):
             wrong_runs[name] = run(config)
-    for name, change in WRONG_SETTINGS.items():
+    for name, change in ((WRONG_LLAMA_SETTINGS if is_llama else {}) | WRONG_SETTINGS).items():
         wrong_runs[name] = run({**config, **change(config)})
 
     missed = 0
     for name, wrong in wrong_runs.items():
         if config["grad_clip"] == 0 and name.startswith("clipping"):
             continue  # no clipping, no mistake in it
+        if config.get("kv_heads") == 1 and name.startswith("query heads"):
+            continue  # one key head has no order
         loss = max(abs(a - b) / a for a, b in zip(right[0], wrong[0]))
         gradient = max(((right[2][n] - wrong[2][n]).abs().max() / right[2][n].abs().max()).item() for n in right[2])
         weight = max((right[3][n] - wrong[3][n]).abs().max().item() for n in right[3] if not n.endswith("c_attn.bias"))

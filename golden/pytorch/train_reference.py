@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Trains GPT-2 in PyTorch from given weights on given batches, and stores what seeksim must reproduce.
+"""Trains GPT-2 or a Llama in PyTorch from given weights on given batches, and stores what seeksim must reproduce.
 
   train_reference.py --init init.safetensors --batches batches.safetensors --config config.json --out DIR
                      [--dtype float64|float32|bfloat16|float16]
 
-Reads   init.safetensors     weights under Hugging Face's GPT-2 names
+Reads   init.safetensors     weights under Hugging Face's names
         batches.safetensors  "tokens": int32 or int64, (steps, batch, context + 1)
-        config.json          layers width heads context vocab tied lr[] betas eps weight_decay decay grad_clip
+        config.json          layers width heads context vocab tied lr[] betas eps weight_decay decay grad_clip;
+                             of a Llama also family kv_heads ffn rope_theta norm_eps
 Writes  expected.json        loss, grad_norm (before clipping) and lr, one entry a step; versions used
         grads_step1.safetensors   gradient of the mean loss over all tokens of step 1, before clipping
         final.safetensors         weights after the last step
@@ -24,15 +25,17 @@ import pathlib
 import torch
 from safetensors.torch import load_file, save_file
 
-from gpt2 import GPT2, load_weights
+from models import load_weights, make_model
 
 KEYS = {"layers", "width", "heads", "context", "vocab", "tied", "lr", "betas", "eps", "weight_decay", "decay", "grad_clip"}
+LLAMA_KEYS = {"family", "kv_heads", "ffn", "rope_theta", "norm_eps"}
 
 
 def read_config(path):
     config = json.loads(pathlib.Path(path).read_text())
-    if config.keys() != KEYS:
-        raise SystemExit(f"{path}: missing {sorted(KEYS - config.keys())}, unknown {sorted(config.keys() - KEYS)}")
+    keys = KEYS | LLAMA_KEYS if config.get("family") == "llama" else KEYS
+    if config.keys() != keys:
+        raise SystemExit(f"{path}: missing {sorted(keys - config.keys())}, unknown {sorted(config.keys() - keys)}")
     if config["decay"] not in ("matrices", "all"):
         raise SystemExit(f'{path}: "decay" is "matrices" or "all", not {config["decay"]!r}')
     return config
@@ -64,7 +67,7 @@ def snapshot(named):
 def train(config, init, tokens, dtype):
     """Returns losses, gradient norms, gradients of the first step, final weights."""
     torch.use_deterministic_algorithms(True)
-    model = GPT2(config).to(dtype)
+    model = make_model(config).to(dtype)
     load_weights(model, init)
     optimizer = make_optimizer(model, config)
     losses, norms, first = [], [], None
@@ -84,7 +87,7 @@ def train(config, init, tokens, dtype):
 
 def train_16_bit(config, init, tokens, dtype):
     """Mixed precision with float32 masters: losses and gradient norms. No loss scale: none of these steps needs one."""
-    masters, model = GPT2(config), GPT2(config).to(dtype)
+    masters, model = make_model(config), make_model(config).to(dtype)
     load_weights(masters, init)
     optimizer = make_optimizer(masters, config)
     losses, norms = [], []
