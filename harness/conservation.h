@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "harness/scenario.h"
-#include "runtime/gpt2_parameters.h"
+#include "runtime/parameters.h"
 #include "runtime/observer.h"
 
 namespace seeksim::harness {
@@ -31,7 +31,7 @@ class TagJudge {
   std::string explain(const std::string& name, std::size_t at, float got) const;
 
   const runtime::TrainPlan& plan_;
-  runtime::Gpt2Parameters parameters_;
+  runtime::Parameters parameters_;
   float at_root_;
   std::int64_t expected_step_ = -1;
   std::vector<runtime::NamedTensor> expected_;

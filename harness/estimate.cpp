@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "harness/shapes.h"
-#include "runtime/gpt2_parameters.h"
+#include "runtime/parameters.h"
 #include "runtime/segments.h"
 
 namespace seeksim::harness {
@@ -18,7 +18,7 @@ constexpr double kShapesOfLayer = 20 << 10;
 constexpr double kShapesOfPeer = 1 << 10;
 
 double trained_of(const runtime::Definition& d) {
-  return double(runtime::Gpt2Parameters(d.model, d.optimizer.decay_all).trainable_size());
+  return double(runtime::Parameters(d.model, d.optimizer.decay_all).trainable_size());
 }
 
 }  // namespace

@@ -6,15 +6,14 @@
 #include <set>
 
 #include "runtime/communicator.h"
-#include "runtime/gpt2_parameters.h"
+#include "runtime/parameters.h"
 #include "runtime/segments.h"
 
 namespace seeksim::harness {
 namespace {
 
-using runtime::Gpt2Parameters;
+using runtime::Parameters;
 using runtime::Index;
-using runtime::LayerPart;
 using runtime::MemoryTag;
 using runtime::OpKind;
 using runtime::ParameterInfo;
@@ -49,7 +48,7 @@ struct Sizes {
   }
 
   const runtime::TrainPlan& plan;
-  Gpt2Parameters parameters;
+  Parameters parameters;
   double P, F, H;  // elements: trained, frozen, the tied head's second use
   int N, stage;
   double C, G, O;  // bytes of an element: to compute with, of its gradient, of the optimizer (masters included)
@@ -65,16 +64,7 @@ std::vector<std::vector<const ParameterInfo*>> gathered_modules(const Sizes& s) 
     }
     modules.push_back(module);
   };
-  add({&s.parameters.wte(), &s.parameters.wpe()});
-  for (int l = 0; l < s.plan.definition.model.layers; ++l) {
-    std::vector<const ParameterInfo*> layer;
-    for (int part = 0; part < int(LayerPart::count_); ++part) layer.push_back(&s.parameters.layer(l, LayerPart(part)));
-    add(layer);
-  }
-  std::vector<const ParameterInfo*> last = {&s.parameters.ln_f_weight(), &s.parameters.ln_f_bias(),
-                                            &s.parameters.head()};
-  if (s.parameters.logit_scale() != nullptr) last.push_back(s.parameters.logit_scale());
-  add(last);
+  for (int m = 0; m < s.parameters.modules(); ++m) add(s.parameters.module(m));
   return modules;
 }
 

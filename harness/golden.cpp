@@ -12,7 +12,7 @@
 #include "harness/json_text.h"
 #include "harness/problem.h"
 #include "harness/quirks.h"
-#include "runtime/gpt2_parameters.h"
+#include "runtime/parameters.h"
 
 namespace seeksim::harness {
 

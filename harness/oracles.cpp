@@ -10,14 +10,14 @@
 #include <sstream>
 
 #include "harness/formulas.h"
-#include "runtime/gpt2_parameters.h"
+#include "runtime/parameters.h"
 #include "runtime/partition.h"
 
 namespace seeksim::harness {
 namespace {
 
 using How = RankRecord::How;
-using runtime::Gpt2Parameters;
+using runtime::Parameters;
 using runtime::Index;
 using runtime::MemoryTag;
 using runtime::ShardInfo;
@@ -54,7 +54,7 @@ std::string not_a_partition(std::vector<std::pair<ShardInfo, int>> ranges, Index
   return "";
 }
 
-std::string off_the_blocks(const Gpt2Parameters& parameters, const TrueShards& shards) {
+std::string off_the_blocks(const Parameters& parameters, const TrueShards& shards) {
   for (const Index bound : {shards.told.own.offset, shards.told.own.offset + shards.told.own.size}) {
     for (const runtime::ParameterInfo* p : parameters.trainable()) {
       if (bound < p->offset || bound >= p->offset + p->size) continue;
@@ -67,7 +67,7 @@ std::string off_the_blocks(const Gpt2Parameters& parameters, const TrueShards& s
 }
 
 // What one rank says of itself.
-std::string not_consistent(const Gpt2Parameters& parameters, const TrueShards& shards) {
+std::string not_consistent(const Parameters& parameters, const TrueShards& shards) {
   for (const Index elements : shards.told.elements) {
     if (elements == shards.told.own.size) continue;
     return fmt::format("rank {} holds {} elements for its shard {}", shards.rank, elements, text(shards.told.own));
@@ -163,7 +163,7 @@ Finding replicas_equal(const Evidence& e, const std::string&) {
 Finding partition(const Evidence& e, const std::string&) {
   if (e.run.shards.empty()) return blind("nothing is sharded");
   const runtime::Definition& d = e.scenario.train.definition;
-  const Gpt2Parameters parameters(d.model, d.optimizer.decay_all);
+  const Parameters parameters(d.model, d.optimizer.decay_all);
   std::map<std::uint32_t, std::vector<const TrueShards*>> epochs;
   for (const TrueShards& shards : e.run.shards) epochs[shards.told.epoch].push_back(&shards);
   std::size_t whole = 0;
@@ -243,7 +243,7 @@ Finding model_state(const Evidence& e, const std::string& gigabytes) {
   for (const MemoryTag tag : {MemoryTag::parameters, MemoryTag::gradients, MemoryTag::optimizer})
     bytes += double(e.run.memory_peak_by_tag.at(std::size_t(tag)));
   const runtime::Definition& d = e.scenario.train.definition;
-  const Gpt2Parameters parameters(d.model, d.optimizer.decay_all);
+  const Parameters parameters(d.model, d.optimizer.decay_all);
   const std::string detail =
       fmt::format("{:.4f} GB a rank for {} parameters on {} ranks at stage {}; {} GB stated", bytes / 1e9,
                   parameters.size(), e.scenario.world.ranks(), e.scenario.train.layout.zero.stage, wanted);

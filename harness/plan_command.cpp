@@ -13,7 +13,7 @@
 #include "harness/files.h"
 #include "harness/planner.h"
 #include "harness/report.h"
-#include "runtime/gpt2_parameters.h"
+#include "runtime/parameters.h"
 
 namespace seeksim::harness {
 namespace {

@@ -23,7 +23,7 @@
 #include "harness/reader.h"
 #include "harness/schema.h"
 #include "harness/shapes.h"
-#include "runtime/gpt2_parameters.h"
+#include "runtime/parameters.h"
 #include "runtime/safetensors.h"
 #include "runtime/weights.h"
 
@@ -344,7 +344,7 @@ void read_init(const Reader& top, const LoadOptions& options, Scenario& scenario
   try {
     const std::string path = options.init.empty() ? resolve(scenario.init_file, scenario.file, place) : options.init;
     std::string bytes = read_file(path, kWeightBytesMax, place);
-    const runtime::Gpt2Parameters parameters(definition.model, definition.optimizer.decay_all);
+    const runtime::Parameters parameters(definition.model, definition.optimizer.decay_all);
     std::vector<float> flat(std::size_t(parameters.size()));
     runtime::from_hugging_face(parameters, definition.model, runtime::read_safetensors(bytes), flat);
     scenario.train.definition.initial_weights = std::move(bytes);

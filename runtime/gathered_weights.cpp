@@ -12,7 +12,7 @@ namespace seeksim::runtime {
 using kernels::Lane;
 using kernels::Vec;
 
-GatheredWeights::GatheredWeights(Rank& rank, const Gpt2Parameters& parameters, const TrainPlan& plan)
+GatheredWeights::GatheredWeights(Rank& rank, const Parameters& parameters, const TrainPlan& plan)
     : rank_(rank),
       plan_(plan.layout.zero),
       type_(plan.definition.precision.compute),
@@ -29,15 +29,7 @@ GatheredWeights::GatheredWeights(Rank& rank, const Gpt2Parameters& parameters, c
     persistent_ =
         rank.device.allocate(std::size_t(kept) * size_of(type_), MemoryTag::parameters, "persistent parameters");
   }
-  add_module({&parameters.wte(), &parameters.wpe()});
-  for (int l = 0; l < plan.definition.model.layers; ++l) {
-    std::vector<const ParameterInfo*> layer;
-    for (int part = 0; part < int(LayerPart::count_); ++part) layer.push_back(&parameters.layer(l, LayerPart(part)));
-    add_module(layer);
-  }
-  std::vector<const ParameterInfo*> last = {&parameters.ln_f_weight(), &parameters.ln_f_bias(), &parameters.head()};
-  if (parameters.logit_scale() != nullptr) last.push_back(parameters.logit_scale());
-  add_module(last);
+  for (int m = 0; m < parameters.modules(); ++m) add_module(parameters.module(m));
   sequence_ = module_uses(plan.definition.model.layers, plan.layout.checkpointing);
 }
 
@@ -52,7 +44,6 @@ void GatheredWeights::add_stretch(std::vector<Stretch>& stretches, Index offset,
 
 void GatheredWeights::add_module(const std::vector<const ParameterInfo*>& parameters) {
   Module module;
-  module.name = parameters.front()->name;
   for (const ParameterInfo* p : parameters) {
     if (p->size <= plan_.persistence_threshold_elements) continue;
     if (module.size == 0) module.name = p->name;

@@ -15,7 +15,7 @@ namespace seeksim::runtime {
 
 class GatheredWeights final : public Weights {
  public:
-  GatheredWeights(Rank& rank, const Gpt2Parameters& parameters, const TrainPlan& plan);
+  GatheredWeights(Rank& rank, const Parameters& parameters, const TrainPlan& plan);
 
   // A new world. shard, frozen: this member's parameters.
   void connect(Communicator& comm, const Partition& partition, AnyVec shard, AnyVec frozen);

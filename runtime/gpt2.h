@@ -2,9 +2,11 @@
 // enqueues kernels and decides nothing: which samples, which weights and where the gradients go come from the caller.
 //
 // Activations lie in slots. A layer whose activations are kept has one of its own; the layers of recomputed segments
-// (segments.h) share theirs, and of such a segment only the residual stream into it is kept (checkpoint_store.h).
+// (segments.h) share theirs with all micro-batches in flight, and of such a segment only the residual stream into it is
+// kept (checkpoint_store.h).
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -12,25 +14,67 @@
 #include "kernels/check.h"
 #include "runtime/checkpoint_store.h"
 #include "runtime/dropout.h"
+#include "runtime/gpt2_parameters.h"
 #include "runtime/model.h"
 #include "runtime/segments.h"
 
 namespace seeksim::runtime {
 
+// Activations of layers, R = samples_max * T rows each.
+struct LayerStore {
+  BufferPtr mid;                         // (slots, R, C)   residual stream between attention and mlp
+  BufferPtr ln1, ln2, att;               // (slots, R, C)
+  BufferPtr mean1, rstd1, mean2, rstd2;  // (slots, R)
+  BufferPtr qkv;                         // (slots, R, 3C)
+  BufferPtr probs;                       // (slots, samples * H * T, T)
+  BufferPtr fc, gelu;                    // (slots, R, F)
+};
+
+// What the micro-batches in flight share, since nobody needs it for longer than a pass.
+struct Gpt2Workspace {
+  BufferPtr residual;    // (slots, R, C)  residual stream inside segments that are computed again
+  LayerStore layers;     // of those segments
+  BufferPtr branch;      // (R, C)   what a branch adds to the residual stream; backward: the gradient in a branch
+  BufferPtr dmid;        // (R, C)   gradient of the residual stream
+  BufferPtr dqkv;        // (R, 3C)
+  BufferPtr dgelu, dfc;  // (R, F)
+  BufferPtr scratch;     // (2T, T)
+  BufferPtr unused;      // (C)      the gradient of a frozen bias whose norm's weight is trained
+};
+
+// What a later backward_weight needs of backward_input, by layer of the piece.
+struct Gpt2Deferred {
+  BufferPtr dln1, dln2, dmid;          // (layers, R, C)
+  BufferPtr dqkv;                      // (layers, R, 3C)
+  BufferPtr dfc;                       // (layers, R, F)
+  BufferPtr dropped_att, dropped_mlp;  // (layers, R, C)  where a branch drops values
+  BufferPtr dlnf;                      // (R, C)
+};
+
 // S: the type in which parameters and activations are held.
 template <class S>
 class Gpt2 final : public Model {
  public:
-  // Allocates the activations of `samples_max` samples; smaller micro-batches use their front.
-  Gpt2(Device& device, const TrainPlan& plan, const Gpt2Parameters& parameters, Index samples_max);
+  // Allocates the activations of `samples_max` samples; smaller micro-batches use their front. workspace: made by the
+  // first of those that share it.
+  Gpt2(Device& device, const TrainPlan& plan, const Parameters& parameters, std::size_t piece, Index samples_max,
+       std::shared_ptr<Gpt2Workspace> workspace);
 
   VecView<std::int32_t> inputs(Index samples) const override { return {inputs_.get(), 0, samples * s_.T}; }
   VecView<std::int32_t> targets(Index samples) const override { return {targets_.get(), 0, samples * s_.T}; }
+
+  AnyVec arriving(Index samples) override { return flat(residual(samples, piece_.first)); }
+  AnyVec leaving(Index samples) override { return flat(residual(samples, piece_.end)); }
+  AnyVec gradient_in(Index samples) override { return flat(dx(samples, piece_.end)); }
+  AnyVec gradient_out(Index samples) override { return flat(dx(samples, piece_.first)); }
 
   void forward(Launcher& launch, Weights& weights, const Batch& batch) override;
   void loss(Launcher& launch, Index samples, float scale) override;
   void backward(Launcher& launch, Weights& weights, const Batch& batch, float loss_factor,
                 std::span<const GradientBlock> blocks, GradientSink& sink) override;
+  void backward_input(Launcher& launch, Weights& weights, const Batch& batch) override;
+  void backward_weight(Launcher& launch, Weights& weights, const Batch& batch, float loss_factor,
+                       std::span<const GradientBlock> blocks, GradientSink& sink) override;
 
  private:
   // One stretch of a pass: what every line of it needs.
@@ -39,13 +83,15 @@ class Gpt2 final : public Model {
     Weights& weights;
     const Batch& batch;
     std::span<const GradientBlock> blocks;
-    GradientSink* sink;
+    GradientSink* sink;  // null: gradients of parameters come later
   };
 
   // Where layer l's activations are, and the residual stream into it.
   struct LayerSlots {
+    bool shared = false;  // in the workspace; else they are this micro-batch's own
     int activations = 0;
-    int residual = 0;     // in x_, or
+    bool residual_shared = false;
+    int residual = 0;     // in x_ or the workspace, or
     int checkpoint = -1;  // in checkpoints_
   };
 
@@ -58,11 +104,46 @@ class Gpt2 final : public Model {
   }
   // The residual stream into layer l; out of the last one: l = L.
   MatView<S> residual(Index samples, int l) {
-    const LayerSlots& slots = slots_[std::size_t(l)];
-    if (slots.checkpoint < 0) return act(x_, samples, s_.C, slots.residual);
+    const LayerSlots& slots = slots_of(l);
+    if (slots.checkpoint < 0) return act(slots.residual_shared ? work_->residual : x_, samples, s_.C, slots.residual);
     return mat<S>(checkpoints_->place(slots.checkpoint), 0, samples * s_.T, s_.C);
   }
-  int slot(int l) const { return slots_[std::size_t(l)].activations; }
+  static AnyVec flat(MatView<S> x) { return {x.buffer, x.offset, x.rows * x.cols, element_type<S>()}; }
+  const LayerSlots& slots_of(int l) const { return slots_[std::size_t(l - piece_.first)]; }
+  const LayerStore& store(int l) const { return slots_of(l).shared ? work_->layers : kept_; }
+  int slot(int l) const { return slots_of(l).activations; }
+
+  // Gradients of activations. Where backward is in two parts, of each layer its own; else in the workspace, one after
+  // the other, and dx of all layers in one place.
+  int deferred_slot(int l) const { return deferred_ ? l - piece_.first : 0; }
+  MatView<S> dx(Index n, int l) const { return act(dx_, n, s_.C, deferred_slot(l)); }  // into layer l
+  MatView<S> dmid(Index n, int l) const {
+    return act(deferred_ ? deferred_->dmid : work_->dmid, n, s_.C, deferred_slot(l));
+  }
+  MatView<S> dln1(Index n, int l) const {
+    return act(deferred_ ? deferred_->dln1 : work_->branch, n, s_.C, deferred_slot(l));
+  }
+  MatView<S> dln2(Index n, int l) const {
+    return act(deferred_ ? deferred_->dln2 : work_->branch, n, s_.C, deferred_slot(l));
+  }
+  MatView<S> dqkv(Index n, int l) const {
+    return act(deferred_ ? deferred_->dqkv : work_->dqkv, n, 3 * s_.C, deferred_slot(l));
+  }
+  MatView<S> dfc(Index n, int l) const {
+    return act(deferred_ ? deferred_->dfc : work_->dfc, n, s_.F, deferred_slot(l));
+  }
+  MatView<S> dlnf(Index n) const { return act(deferred_ ? deferred_->dlnf : work_->branch, n, s_.C); }
+  // Where the gradient of a branch is when values of it were dropped: in a buffer whose time is yet to come; or over:
+  // norm_backward has read dx, and writes it again at the end.
+  MatView<S> dropped_mlp(Index n, int l) const {
+    return deferred_ ? act(deferred_->dropped_mlp, n, s_.C, deferred_slot(l)) : dln2(n, l);
+  }
+  MatView<S> dropped_att(Index n, int l) const {
+    return deferred_ ? act(deferred_->dropped_att, n, s_.C, deferred_slot(l)) : dx(n, l);
+  }
+  // The gradient of what a branch adds to the residual stream, after dropout's backward.
+  MatView<S> dmlp_branch(Index n, int l) const { return drop_residual_.on() ? dropped_mlp(n, l) : dx(n, l + 1); }
+  MatView<S> datt_branch(Index n, int l) const { return drop_residual_.on() ? dropped_att(n, l) : dmid(n, l); }
   Index checkpoint_elements(Index samples) const { return samples * s_.T * s_.C; }
   MatView<const S> weight(const Pass& p, const ParameterInfo& info) const {
     const VecView<const S> w = vector(p, info);
@@ -73,9 +154,16 @@ class Gpt2 final : public Model {
   }
 
   void lay_out_slots(Device& device, const TrainPlan& plan);
+  LayerStore make_layers(Device& device, Index slots) const;
+  void make_workspace(Device& device, bool defers) const;
+  Gpt2Deferred make_deferred(Device& device) const;
+  BufferPtr stored(Device& device, const char* name, Index n) const;  // n elements of S
+  BufferPtr floats(Device& device, const char* name, Index n) const;
   // Around the launches that write the residual stream into layer l.
   void residual_begins(const Pass& p, int l);
   void residual_ends(const Pass& p, int l);
+  void embed(const Pass& p);
+  void head_forward(const Pass& p);
   void layer_forward(const Pass& p, int l);  // all that backward looks at
   void layer_output(const Pass& p, int l);   // what the next layer needs
   void recompute(const Pass& p, const Segment& segment);
@@ -84,16 +172,29 @@ class Gpt2 final : public Model {
     return act(parameters_.logit_scale() != nullptr ? raw_logits_ : logits_, samples, s_.V);
   }
   void scale_logits(const Pass& p);
+  void input_backward(const Pass& p);
   void head_backward(const Pass& p);
   void segment_backward(const Pass& p, const Segment& segment);
+  // Gradients of parameters, from what the passes above left: at once, or later.
+  void head_grads(const Pass& p);
+  void head_norm_grad(const Pass& p);
+  void mlp_proj_grads(const Pass& p, int l);
+  void mlp_up_grads(const Pass& p, int l);
+  void mlp_norm_grad(const Pass& p, int l);
+  void attention_proj_grads(const Pass& p, int l);
+  void attention_qkv_grads(const Pass& p, int l);
+  void attention_norm_grad(const Pass& p, int l);
+  void embedding_grads(const Pass& p);
   void logit_scale_dots(const Pass& p);
   void logit_scale_grad(const Pass& p);
   void mlp_backward(const Pass& p, int l);
   void attention_backward(const Pass& p, int l);
-  void embedding_backward(const Pass& p);
   void loss_nodes(const Pass& p, float scale);
 
   int head_module() const { return s_.L + 1; }
+  const ParameterInfo& positions() const { return parameters_.at(0, EmbeddingPart::positions); }
+  const ParameterInfo& norm_weight() const { return parameters_.at(head_module(), HeadPart::norm_weight); }
+  const ParameterInfo& norm_bias() const { return parameters_.at(head_module(), HeadPart::norm_bias); }
 
   // Frozen parameters have no gradient: what follows launches nothing for them.
   // dW and db of a linear layer whose input is x and whose output's gradient is dy, for each block. `column`: stored
@@ -106,7 +207,8 @@ class Gpt2 final : public Model {
                  MatView<const S> x, VecView<const float> mean, VecView<const float> rstd);
 
   Gpt2Shape s_;
-  const Gpt2Parameters& parameters_;
+  const Parameters& parameters_;
+  const ModelPiece piece_;
   float eps_;
   Index samples_max_;
   kernels::Dropout drop_embedding_, drop_attention_, drop_residual_;  // rates
@@ -114,29 +216,21 @@ class Gpt2 final : public Model {
   std::vector<Segment> segments_;
   std::vector<LayerSlots> slots_;  // of each layer, and of what comes out of the last
   int residual_slots_ = 0;         // in x_
-  int layer_slots_ = 0;
-  std::optional<CheckpointStore> checkpoints_;  // where a segment is recomputed
-  // R = samples_max * T rows, A = layer_slots_. Kept for backward:
-  BufferPtr inputs_, targets_;               // (R)
-  BufferPtr x_;                              // (residual_slots_, R, C)  residual stream
-  BufferPtr mid_;                            // (A, R, C)      residual stream between attention and mlp
-  BufferPtr ln1_, ln2_, att_;                // (A, R, C)
-  BufferPtr mean1_, rstd1_, mean2_, rstd2_;  // (A, R)
-  BufferPtr qkv_;                            // (A, R, 3C)
-  BufferPtr probs_;                          // (A, samples * H * T, T)
-  BufferPtr fc_, gelu_;                      // (A, R, F)
-  BufferPtr lnf_, meanf_, rstdf_;            // (R, C), (R), (R)
-  BufferPtr logits_;                         // (R, V)  then their gradient
-  BufferPtr raw_logits_, logit_dots_;        // (R, V), (R)  where a parameter scales the logits: before it, and their
-                                             // dot products with the gradient
-  BufferPtr token_losses_, sample_losses_;   // (R), (samples)
-  // Working space:
-  BufferPtr branch_;       // (R, C)  what a branch adds to the residual stream; backward: the gradient in a branch
-  BufferPtr dx_, dmid_;    // (R, C)  gradient of the residual stream
-  BufferPtr dqkv_;         // (R, 3C)
-  BufferPtr dgelu_, dfc_;  // (R, F)
-  BufferPtr scratch_;      // (2T, T)
-  BufferPtr unused_;       // (C)  the gradient of a frozen bias whose norm's weight is trained
+  int layer_slots_ = 0;            // in kept_
+  std::shared_ptr<Gpt2Workspace> work_;
+  int shared_residual_slots_ = 0, shared_layer_slots_ = 0;  // in the workspace
+  std::optional<CheckpointStore> checkpoints_;              // where a segment is recomputed
+  // R = samples_max * T rows. Kept for backward:
+  BufferPtr inputs_, targets_;              // (R)
+  BufferPtr x_;                             // (residual_slots_, R, C)  residual stream
+  LayerStore kept_;                         // of layers that are not computed again
+  BufferPtr lnf_, meanf_, rstdf_;           // (R, C), (R), (R)
+  BufferPtr logits_;                        // (R, V)  then their gradient
+  BufferPtr raw_logits_, logit_dots_;       // (R, V), (R)  where a parameter scales the logits: before it, and their
+                                            // dot products with the gradient
+  BufferPtr token_losses_, sample_losses_;  // (R), (samples)
+  BufferPtr dx_;                            // (R, C)  gradient of the residual stream; deferred: (layers + 1, R, C)
+  std::optional<Gpt2Deferred> deferred_;    // where backward is in two parts
 };
 
 }  // namespace seeksim::runtime

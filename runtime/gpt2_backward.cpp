@@ -36,26 +36,56 @@ void Gpt2<S>::backward(Launcher& launch, Weights& weights, const Batch& batch, f
                        std::span<const GradientBlock> blocks, GradientSink& sink) {
   const Pass p{launch, weights, batch, blocks, &sink};
   loss_nodes(p, loss_factor);
-  weights.fetch(head_module());
-  head_backward(p);
-  weights.release(head_module());
-  for (auto segment = segments_.rbegin(); segment != segments_.rend(); ++segment) segment_backward(p, *segment);
+  input_backward(p);
+}
+
+template <class S>
+void Gpt2<S>::backward_input(Launcher& launch, Weights& weights, const Batch& batch) {
+  SEEKSIM_CHECK(deferred_.has_value(), "backward in two parts, of %d layers", piece_.layers());
+  input_backward({launch, weights, batch, {}, nullptr});
+}
+
+template <class S>
+void Gpt2<S>::backward_weight(Launcher& launch, Weights& weights, const Batch& batch, float loss_factor,
+                              std::span<const GradientBlock> blocks, GradientSink& sink) {
+  const Pass p{launch, weights, batch, blocks, &sink};
+  loss_nodes(p, loss_factor);
+  if (piece_.heads) head_grads(p), head_norm_grad(p);
+  for (int l = piece_.end - 1; l >= piece_.first; --l) {
+    launch.layer(l);
+    mlp_proj_grads(p, l), mlp_up_grads(p, l), mlp_norm_grad(p, l);
+    attention_proj_grads(p, l), attention_qkv_grads(p, l), attention_norm_grad(p, l);
+  }
   launch.layer(-1);
+  if (piece_.embeds) embedding_grads(p);
+}
+
+// From the end of the piece to its front; gradients of parameters on the way, where they are not left for later.
+template <class S>
+void Gpt2<S>::input_backward(const Pass& p) {
+  if (piece_.heads) {
+    p.weights.fetch(head_module());
+    head_backward(p);
+    p.weights.release(head_module());
+  }
+  for (auto segment = segments_.rbegin(); segment != segments_.rend(); ++segment) segment_backward(p, *segment);
+  p.launch.layer(-1);
+  if (!piece_.embeds) return;
   // Nothing of the embeddings is used here. They are gathered all the same, as ZeRO's count of 3P has it and every
   // framework with a hook a module does, so that the traffic is the one that the paper promises.
-  weights.fetch(0);
-  embedding_backward(p);
-  weights.release(0);
+  p.weights.fetch(0);
+  const MatView<S> d = dx(p.batch.samples, 0);  // (R, C)
+  dropped(p.launch, SEEKSIM_SITE, dropout_at(drop_embedding_, DropoutSite::embedding, 0, p.batch), s_.T, d, d);
+  if (p.sink != nullptr) embedding_grads(p);
+  p.weights.release(0);
 }
 
 template <class S>
 void Gpt2<S>::segment_backward(const Pass& p, const Segment& segment) {
-  const int checkpoint = slots_[std::size_t(segment.first)].checkpoint;
+  const int checkpoint = slots_of(segment.first).checkpoint;
   p.launch.layer(segment.first);
-  if (segment.recomputed) {
-    checkpoints_->before_read(p.launch, checkpoint, checkpoint_elements(p.batch.samples));
-    recompute(p, segment);
-  }
+  if (checkpoint >= 0) checkpoints_->before_read(p.launch, checkpoint, checkpoint_elements(p.batch.samples));
+  if (segment.recomputed) recompute(p, segment);
   for (int l = segment.end - 1; l >= segment.first; --l) {
     p.launch.layer(l);
     if (!segment.recomputed || l + 1 < segment.end) p.weights.fetch(1 + l);
@@ -63,18 +93,25 @@ void Gpt2<S>::segment_backward(const Pass& p, const Segment& segment) {
     attention_backward(p, l);
     p.weights.release(1 + l);
   }
-  if (segment.recomputed) checkpoints_->read(p.launch, checkpoint);
+  if (checkpoint >= 0) checkpoints_->read(p.launch, checkpoint);
 }
 
 template <class S>
 void Gpt2<S>::loss_nodes(const Pass& p, float scale) {
+  if (!(piece_ == parameters_.pieces().back())) return;
   const Index offset = parameters_.loss_offset();
   for (Index b = 0; b < Index(p.blocks.size()); ++b) {
     const GradientBlock& block = p.blocks[b];
+    const VecView<float> node = p.sink->open(b, offset, 1);
+    if (!piece_.heads) {  // it is another stage's
+      p.launch(
+          "loss", SEEKSIM_SITE, memory_cost(1), [](Lane, Vec<float> none) { none[0] = 0; }, node);
+      continue;
+    }
     p.launch(
         "loss", SEEKSIM_SITE, memory_cost(block.count),
-        [scale](Lane, Vec<const float> losses, Vec<float> node) { node[0] = kernels::tree_fold(losses) * scale; },
-        vec<const float>(*sample_losses_, block.first, block.count), p.sink->open(b, offset, 1));
+        [scale](Lane, Vec<const float> losses, Vec<float> sum) { sum[0] = kernels::tree_fold(losses) * scale; },
+        vec<const float>(*sample_losses_, block.first, block.count), node);
   }
   p.sink->close(offset, 1);
 }
@@ -83,24 +120,36 @@ template <class S>
 void Gpt2<S>::head_backward(const Pass& p) {
   const Index n = p.batch.samples;
   const ParameterInfo& head = parameters_.head();
-  const MatView<S> dlogits = act(logits_, n, s_.V), dnormed = act(branch_, n, s_.C);  // (R, V), (R, C)
+  const MatView<S> dlogits = act(logits_, n, s_.V), dnormed = dlnf(n);  // (R, V), (R, C)
   logit_scale_dots(p);
-  // Gradients are finished from the end of their space to its front: there a head of its own lies before the scale, a
-  // shared one behind all parameters.
-  if (!parameters_.tied()) logit_scale_grad(p);
-  linear_grad(p, head, nullptr, true, act(lnf_, n, s_.C), dlogits, parameters_.head_gradient_offset());
-  if (parameters_.tied()) logit_scale_grad(p);
+  if (p.sink != nullptr) head_grads(p);
   product<S, S>(p.launch, head.name, SEEKSIM_SITE, Trans::no, Trans::no, dlogits, weight(p, head), dnormed,
                 s_.vocab_segment());
-
-  const MatView<S> x = residual(n, s_.L);
-  const VecView<float> mean = row_values(meanf_, n, 0), rstd = row_values(rstdf_, n, 0);
-  norm_grad(p, parameters_.ln_f_weight(), parameters_.ln_f_bias(), dnormed, x, mean, rstd);
+  if (p.sink != nullptr) head_norm_grad(p);
   p.launch(
-      "ln_f.weight", SEEKSIM_SITE, memory_cost(3 * x.rows * x.cols, 3),
+      "ln_f.weight", SEEKSIM_SITE, memory_cost(3 * dnormed.rows * dnormed.cols, 3),
       [](Lane lane, Mat<const S> g, Mat<const S> in, Vec<const S> w, Vec<const float> m, Vec<const float> r,
          Mat<S> out) { kernels::layer_norm_backward<S>(lane, g, in, w, m, r, {}, out); },
-      reads(dnormed), reads(x), vector(p, parameters_.ln_f_weight()), reads(mean), reads(rstd), act(dx_, n, s_.C));
+      reads(dnormed), reads(residual(n, s_.L)), vector(p, norm_weight()), reads(row_values(meanf_, n, 0)),
+      reads(row_values(rstdf_, n, 0)), dx(n, s_.L));
+}
+
+// Gradients are finished from the end of their space to its front: there a head of its own lies before the scale, a
+// shared one behind all parameters.
+template <class S>
+void Gpt2<S>::head_grads(const Pass& p) {
+  const Index n = p.batch.samples, offset = parameters_.head_gradient_offset();
+  const bool behind_all = offset >= parameters_.trainable_size();
+  if (!behind_all) logit_scale_grad(p);
+  linear_grad(p, parameters_.head(), nullptr, true, act(lnf_, n, s_.C), act(logits_, n, s_.V), offset);
+  if (behind_all) logit_scale_grad(p);
+}
+
+template <class S>
+void Gpt2<S>::head_norm_grad(const Pass& p) {
+  const Index n = p.batch.samples;
+  norm_grad(p, norm_weight(), norm_bias(), dlnf(n), residual(n, s_.L), row_values(meanf_, n, 0),
+            row_values(rstdf_, n, 0));
 }
 
 // From the gradient of the logits to that before their scale, in place.
@@ -130,91 +179,136 @@ template <class S>
 void Gpt2<S>::mlp_backward(const Pass& p, int l) {
   auto w = [&](LayerPart part) -> const ParameterInfo& { return parameters_.layer(l, part); };
   const Index n = p.batch.samples;
-  const MatView<S> dout = act(dx_, n, s_.C);                                      // (R, C)
-  const MatView<S> dgelu = act(dgelu_, n, s_.F), dfc = act(dfc_, n, s_.F);        // (R, F)
-  const MatView<S> fc = act(fc_, n, s_.F, slot(l)), dln = act(branch_, n, s_.C);  // (R, F), (R, C)
+  const MatView<S> dout = dx(n, l + 1), dln = dln2(n, l);                // (R, C)
+  const MatView<S> dgelu = act(work_->dgelu, n, s_.F), dup = dfc(n, l);  // (R, F)
+  const MatView<S> fc = act(store(l).fc, n, s_.F, slot(l));              // (R, F)
 
-  // In a buffer whose time is yet to come.
   const MatView<S> dbranch =
-      dropped(p.launch, SEEKSIM_SITE, dropout_at(drop_residual_, DropoutSite::mlp_branch, l, p.batch), s_.T, dout, dln);
+      dropped(p.launch, SEEKSIM_SITE, dropout_at(drop_residual_, DropoutSite::mlp_branch, l, p.batch), s_.T, dout,
+              dropped_mlp(n, l));
+  if (p.sink != nullptr) mlp_proj_grads(p, l);
   const ParameterInfo& proj = w(LayerPart::mlp_proj_weight);
-  linear_grad(p, proj, &w(LayerPart::mlp_proj_bias), false, act(gelu_, n, s_.F, slot(l)), dbranch, proj.offset);
   product<S, S>(p.launch, proj.name, SEEKSIM_SITE, Trans::no, Trans::yes, dbranch, weight(p, proj), dgelu, 0);
   p.launch(
       "gelu", SEEKSIM_SITE, memory_cost(3 * fc.rows * fc.cols, 8),
       [](Lane lane, Mat<const S> dy, Mat<const S> x, Mat<S> dx) { kernels::gelu_backward<S>(lane, dy, x, dx); },
-      reads(dgelu), reads(fc), dfc);
+      reads(dgelu), reads(fc), dup);
 
+  if (p.sink != nullptr) mlp_up_grads(p, l);
   const ParameterInfo& up = w(LayerPart::c_fc_weight);
-  linear_grad(p, up, &w(LayerPart::c_fc_bias), true, act(ln2_, n, s_.C, slot(l)), dfc, up.offset);
-  product<S, S>(p.launch, up.name, SEEKSIM_SITE, Trans::no, Trans::no, dfc, weight(p, up), dln, s_.mlp_segment());
+  product<S, S>(p.launch, up.name, SEEKSIM_SITE, Trans::no, Trans::no, dup, weight(p, up), dln, s_.mlp_segment());
 
-  const MatView<S> mid = act(mid_, n, s_.C, slot(l));
-  const VecView<float> mean = row_values(mean2_, n, slot(l)), rstd = row_values(rstd2_, n, slot(l));
-  norm_grad(p, w(LayerPart::ln_2_weight), w(LayerPart::ln_2_bias), dln, mid, mean, rstd);
-  norm_backward<S>(p.launch, w(LayerPart::ln_2_weight).name, SEEKSIM_SITE, dln, mid,
-                   vector(p, w(LayerPart::ln_2_weight)), mean, rstd, dout, act(dmid_, n, s_.C));
+  if (p.sink != nullptr) mlp_norm_grad(p, l);
+  const LayerStore& kept = store(l);
+  norm_backward<S>(p.launch, w(LayerPart::ln_2_weight).name, SEEKSIM_SITE, dln, act(kept.mid, n, s_.C, slot(l)),
+                   vector(p, w(LayerPart::ln_2_weight)), row_values(kept.mean2, n, slot(l)),
+                   row_values(kept.rstd2, n, slot(l)), dout, dmid(n, l));
+}
+
+template <class S>
+void Gpt2<S>::mlp_proj_grads(const Pass& p, int l) {
+  const ParameterInfo& proj = parameters_.layer(l, LayerPart::mlp_proj_weight);
+  const Index n = p.batch.samples;
+  linear_grad(p, proj, &parameters_.layer(l, LayerPart::mlp_proj_bias), false, act(store(l).gelu, n, s_.F, slot(l)),
+              dmlp_branch(n, l), proj.offset);
+}
+
+template <class S>
+void Gpt2<S>::mlp_up_grads(const Pass& p, int l) {
+  const ParameterInfo& up = parameters_.layer(l, LayerPart::c_fc_weight);
+  const Index n = p.batch.samples;
+  linear_grad(p, up, &parameters_.layer(l, LayerPart::c_fc_bias), true, act(store(l).ln2, n, s_.C, slot(l)), dfc(n, l),
+              up.offset);
+}
+
+template <class S>
+void Gpt2<S>::mlp_norm_grad(const Pass& p, int l) {
+  const Index n = p.batch.samples;
+  const LayerStore& kept = store(l);
+  norm_grad(p, parameters_.layer(l, LayerPart::ln_2_weight), parameters_.layer(l, LayerPart::ln_2_bias), dln2(n, l),
+            act(kept.mid, n, s_.C, slot(l)), row_values(kept.mean2, n, slot(l)), row_values(kept.rstd2, n, slot(l)));
 }
 
 template <class S>
 void Gpt2<S>::attention_backward(const Pass& p, int l) {
   auto w = [&](LayerPart part) -> const ParameterInfo& { return parameters_.layer(l, part); };
   const Index n = p.batch.samples;
-  const MatView<S> dmid = act(dmid_, n, s_.C), branch = act(branch_, n, s_.C);             // (R, C)
-  const MatView<S> qkv = act(qkv_, n, 3 * s_.C, slot(l)), dqkv = act(dqkv_, n, 3 * s_.C);  // (R, 3C)
+  const LayerStore& kept = store(l);
+  const MatView<S> branch = act(work_->branch, n, s_.C), dln = dln1(n, l);       // (R, C)
+  const MatView<S> qkv = act(kept.qkv, n, 3 * s_.C, slot(l)), din = dqkv(n, l);  // (R, 3C)
 
-  // In a buffer whose time is over: norm_backward has read it, and writes it again at the end.
   const MatView<S> dbranch =
-      dropped(p.launch, SEEKSIM_SITE, dropout_at(drop_residual_, DropoutSite::attention_branch, l, p.batch), s_.T, dmid,
-              act(dx_, n, s_.C));
+      dropped(p.launch, SEEKSIM_SITE, dropout_at(drop_residual_, DropoutSite::attention_branch, l, p.batch), s_.T,
+              dmid(n, l), dropped_att(n, l));
+  if (p.sink != nullptr) attention_proj_grads(p, l);
   const ParameterInfo& proj = w(LayerPart::c_proj_weight);
-  linear_grad(p, proj, &w(LayerPart::c_proj_bias), false, act(att_, n, s_.C, slot(l)), dbranch, proj.offset);
   product<S, S>(p.launch, proj.name, SEEKSIM_SITE, Trans::no, Trans::yes, dbranch, weight(p, proj), branch, 0);
 
-  const MatView<S> probs = mat<S>(*probs_, slot(l) * samples_max_ * s_.H * s_.T * s_.T, n * s_.H * s_.T, s_.T);
+  const MatView<S> probs = mat<S>(*kept.probs, slot(l) * samples_max_ * s_.H * s_.T * s_.T, n * s_.H * s_.T, s_.T);
   const kernels::AttentionShape shape{n, s_.T, s_.H, s_.D};
   p.launch(
       "attention", SEEKSIM_SITE,
       {5.0 * double(n * s_.T * s_.T * s_.C), 4.0 * double(7 * n * s_.T * s_.C + probs.rows * s_.T)},
       [shape, drop = dropout_at(drop_attention_, DropoutSite::attention, l, p.batch)](
-          Lane lane, Mat<const S> dout, Mat<const S> in, Mat<const S> pr, Mat<float> work, Mat<S> din) {
-        kernels::attention_backward<S>(lane, shape, dout, in, pr, work, din, drop);
+          Lane lane, Mat<const S> dout, Mat<const S> in, Mat<const S> pr, Mat<float> work, Mat<S> d) {
+        kernels::attention_backward<S>(lane, shape, dout, in, pr, work, d, drop);
       },
-      reads(branch), reads(qkv), reads(probs), mat<float>(*scratch_, 0, 2 * s_.T, s_.T), dqkv);
+      reads(branch), reads(qkv), reads(probs), mat<float>(*work_->scratch, 0, 2 * s_.T, s_.T), din);
 
+  if (p.sink != nullptr) attention_qkv_grads(p, l);
   const ParameterInfo& attn = w(LayerPart::c_attn_weight);
-  linear_grad(p, attn, &w(LayerPart::c_attn_bias), true, act(ln1_, n, s_.C, slot(l)), dqkv, attn.offset);
-  product<S, S>(p.launch, attn.name, SEEKSIM_SITE, Trans::no, Trans::no, dqkv, weight(p, attn), branch,
-                s_.qkv_segment());
+  product<S, S>(p.launch, attn.name, SEEKSIM_SITE, Trans::no, Trans::no, din, weight(p, attn), dln, s_.qkv_segment());
 
-  const MatView<S> x = residual(n, l);
-  const VecView<float> mean = row_values(mean1_, n, slot(l)), rstd = row_values(rstd1_, n, slot(l));
-  norm_grad(p, w(LayerPart::ln_1_weight), w(LayerPart::ln_1_bias), branch, x, mean, rstd);
-  norm_backward<S>(p.launch, w(LayerPart::ln_1_weight).name, SEEKSIM_SITE, branch, x,
-                   vector(p, w(LayerPart::ln_1_weight)), mean, rstd, dmid, act(dx_, n, s_.C));
+  if (p.sink != nullptr) attention_norm_grad(p, l);
+  norm_backward<S>(p.launch, w(LayerPart::ln_1_weight).name, SEEKSIM_SITE, dln, residual(n, l),
+                   vector(p, w(LayerPart::ln_1_weight)), row_values(kept.mean1, n, slot(l)),
+                   row_values(kept.rstd1, n, slot(l)), dmid(n, l), dx(n, l));
 }
 
 template <class S>
-void Gpt2<S>::embedding_backward(const Pass& p) {
-  const MatView<S> dx = act(dx_, p.batch.samples, s_.C);  // (R, C)
-  dropped(p.launch, SEEKSIM_SITE, dropout_at(drop_embedding_, DropoutSite::embedding, 0, p.batch), s_.T, dx, dx);
-  const ParameterInfo &wte = parameters_.wte(), &wpe = parameters_.wpe();
+void Gpt2<S>::attention_proj_grads(const Pass& p, int l) {
+  const ParameterInfo& proj = parameters_.layer(l, LayerPart::c_proj_weight);
+  const Index n = p.batch.samples;
+  linear_grad(p, proj, &parameters_.layer(l, LayerPart::c_proj_bias), false, act(store(l).att, n, s_.C, slot(l)),
+              datt_branch(n, l), proj.offset);
+}
+
+template <class S>
+void Gpt2<S>::attention_qkv_grads(const Pass& p, int l) {
+  const ParameterInfo& attn = parameters_.layer(l, LayerPart::c_attn_weight);
+  const Index n = p.batch.samples;
+  linear_grad(p, attn, &parameters_.layer(l, LayerPart::c_attn_bias), true, act(store(l).ln1, n, s_.C, slot(l)),
+              dqkv(n, l), attn.offset);
+}
+
+template <class S>
+void Gpt2<S>::attention_norm_grad(const Pass& p, int l) {
+  const Index n = p.batch.samples;
+  const LayerStore& kept = store(l);
+  norm_grad(p, parameters_.layer(l, LayerPart::ln_1_weight), parameters_.layer(l, LayerPart::ln_1_bias), dln1(n, l),
+            residual(n, l), row_values(kept.mean1, n, slot(l)), row_values(kept.rstd1, n, slot(l)));
+}
+
+template <class S>
+void Gpt2<S>::embedding_grads(const Pass& p) {
+  const MatView<S> d = dx(p.batch.samples, 0);  // (R, C)
+  const ParameterInfo &wte = parameters_.wte(), &wpe = positions();
   for (Index b = 0; b < Index(p.blocks.size()) && !wpe.frozen; ++b) {
     const GradientBlock& block = p.blocks[b];
-    const MatView<const S> rows = dx.row_range(block.first * s_.T, block.count * s_.T);
+    const MatView<const S> rows = d.row_range(block.first * s_.T, block.count * s_.T);
     p.launch(
         wpe.name, SEEKSIM_SITE, memory_cost(rows.rows * rows.cols + wpe.size),
-        [T = s_.T](Lane lane, Mat<const S> d, Mat<float> dw) { kernels::position_backward<S>(lane, d, T, dw); }, rows,
+        [T = s_.T](Lane lane, Mat<const S> dy, Mat<float> dw) { kernels::position_backward<S>(lane, dy, T, dw); }, rows,
         as_matrix(p.sink->open(b, wpe.offset, wpe.size), s_.T, s_.C));
   }
   if (!wpe.frozen) p.sink->close(wpe.offset, wpe.size);
   for (Index b = 0; b < Index(p.blocks.size()) && !wte.frozen; ++b) {
     const GradientBlock& block = p.blocks[b];
-    const MatView<const S> rows = dx.row_range(block.first * s_.T, block.count * s_.T);
+    const MatView<const S> rows = d.row_range(block.first * s_.T, block.count * s_.T);
     p.launch(
         wte.name, SEEKSIM_SITE, memory_cost(rows.rows * rows.cols + wte.size),
-        [T = s_.T](Lane lane, Vec<const std::int32_t> tokens, Mat<const S> d, Mat<float> dw) {
-          kernels::embedding_backward<S>(lane, tokens, T, d, dw);
+        [T = s_.T](Lane lane, Vec<const std::int32_t> tokens, Mat<const S> dy, Mat<float> dw) {
+          kernels::embedding_backward<S>(lane, tokens, T, dy, dw);
         },
         reads(inputs(p.batch.samples).part(block.first * s_.T, block.count * s_.T)), rows,
         as_matrix(p.sink->open(b, wte.offset, wte.size), s_.V, s_.C));
@@ -261,7 +355,8 @@ void Gpt2<S>::norm_grad(const Pass& p, const ParameterInfo& gamma, const Paramet
   for (Index b = 0; b < Index(p.blocks.size()); ++b) {
     const Index first = p.blocks[b].first * s_.T, rows = p.blocks[b].count * s_.T;
     const VecView<float> both = p.sink->open(b, gamma.offset, size);
-    const VecView<float> dbeta = beta.frozen ? vec<float>(*unused_, 0, beta.size) : both.part(gamma.size, beta.size);
+    const VecView<float> dbeta =
+        beta.frozen ? vec<float>(*work_->unused, 0, beta.size) : both.part(gamma.size, beta.size);
     p.launch(
         gamma.name, SEEKSIM_SITE, memory_cost(2 * rows * x.cols, 2),
         [T = s_.T](Lane lane, Mat<const S> d, Mat<const S> in, Vec<const float> m, Vec<const float> r, Vec<float> dg,
@@ -272,11 +367,15 @@ void Gpt2<S>::norm_grad(const Pass& p, const ParameterInfo& gamma, const Paramet
   p.sink->close(gamma.offset, size);
 }
 
-template void Gpt2<float>::backward(Launcher&, Weights&, const Batch&, float, std::span<const GradientBlock>,
-                                    GradientSink&);
-template void Gpt2<kernels::bf16>::backward(Launcher&, Weights&, const Batch&, float, std::span<const GradientBlock>,
-                                            GradientSink&);
-template void Gpt2<kernels::fp16>::backward(Launcher&, Weights&, const Batch&, float, std::span<const GradientBlock>,
-                                            GradientSink&);
+#define SEEKSIM_INSTANTIATE(S)                                                                                     \
+  template void Gpt2<S>::backward(Launcher&, Weights&, const Batch&, float, std::span<const GradientBlock>,        \
+                                  GradientSink&);                                                                  \
+  template void Gpt2<S>::backward_input(Launcher&, Weights&, const Batch&);                                        \
+  template void Gpt2<S>::backward_weight(Launcher&, Weights&, const Batch&, float, std::span<const GradientBlock>, \
+                                         GradientSink&);
+SEEKSIM_INSTANTIATE(float)
+SEEKSIM_INSTANTIATE(kernels::bf16)
+SEEKSIM_INSTANTIATE(kernels::fp16)
+#undef SEEKSIM_INSTANTIATE
 
 }  // namespace seeksim::runtime

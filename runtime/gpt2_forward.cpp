@@ -17,52 +17,102 @@
 namespace seeksim::runtime {
 
 template <class S>
-Gpt2<S>::Gpt2(Device& device, const TrainPlan& plan, const Gpt2Parameters& parameters, Index samples_max)
+Gpt2<S>::Gpt2(Device& device, const TrainPlan& plan, const Parameters& parameters, std::size_t piece, Index samples_max,
+              std::shared_ptr<Gpt2Workspace> workspace)
     : s_(plan.definition.model),
       parameters_(parameters),
+      piece_(parameters.pieces()[piece]),
       eps_(static_cast<float>(plan.definition.model.norm_eps)),
       samples_max_(samples_max),
       drop_embedding_(kernels::dropout_of(plan.definition.model.dropout.embedding)),
       drop_attention_(kernels::dropout_of(plan.definition.model.dropout.attention)),
       drop_residual_(kernels::dropout_of(plan.definition.model.dropout.residual)),
-      bug_(plan.bug) {
-  SEEKSIM_CHECK((std::is_same_v<S, float>) || parameters.logit_scale() == nullptr,
+      bug_(plan.bug),
+      work_(std::move(workspace)) {
+  SEEKSIM_CHECK((std::is_same_v<S, float>) || !plan.definition.model.logit_scale,
                 "logit_scale is for fp32 only, not %s", std::string(name(element_type<S>())).c_str());
-  const Index R = samples_max * s_.T;
-  auto allocate = [&](const char* name, Index n, std::size_t bytes) {
-    return device.allocate(static_cast<std::size_t>(std::max<Index>(n, 1)) * bytes, MemoryTag::activations, name);
-  };
-  auto stored = [&](const char* name, Index n) { return allocate(name, n, sizeof(S)); };
-  auto floats = [&](const char* name, Index n) { return allocate(name, n, sizeof(float)); };
+  const Index R = samples_max * s_.T, C = s_.C;
   auto tokens = [&](const char* name) {
     return device.allocate(static_cast<std::size_t>(R) * sizeof(std::int32_t), MemoryTag::data, name);
   };
+  const bool defers = plan.layout.parallel.schedule == PipelineSchedule::zero_bubble && !plan.layout.parallel.alone();
   lay_out_slots(device, plan);
-  const Index A = layer_slots_, C = s_.C, F = s_.F;
-  inputs_ = tokens("inputs"), targets_ = tokens("targets");
-  x_ = stored("residual stream", residual_slots_ * R * C);
-  mid_ = stored("residual stream after attention", A * R * C);
-  ln1_ = stored("ln_1", A * R * C), ln2_ = stored("ln_2", A * R * C), att_ = stored("attention", A * R * C);
-  mean1_ = floats("ln_1 mean", A * R), rstd1_ = floats("ln_1 rstd", A * R);
-  mean2_ = floats("ln_2 mean", A * R), rstd2_ = floats("ln_2 rstd", A * R);
-  qkv_ = stored("qkv", A * R * 3 * C), probs_ = stored("attention probabilities", A * R * s_.H * s_.T);
-  fc_ = stored("mlp.c_fc", A * R * F), gelu_ = stored("gelu", A * R * F);
-  lnf_ = stored("ln_f", R * C), meanf_ = floats("ln_f mean", R), rstdf_ = floats("ln_f rstd", R);
-  logits_ = stored("logits", R * s_.V);
-  if (parameters.logit_scale() != nullptr) {
-    raw_logits_ = stored("logits before their scale", R * s_.V), logit_dots_ = floats("logit dots", R);
+  if (piece_.embeds) inputs_ = tokens("inputs");
+  if (piece_.heads) targets_ = tokens("targets");
+  x_ = stored(device, "residual stream", residual_slots_ * R * C);
+  if (layer_slots_ > 0) kept_ = make_layers(device, layer_slots_);
+  if (piece_.heads) {
+    lnf_ = stored(device, "ln_f", R * C), meanf_ = floats(device, "ln_f mean", R),
+    rstdf_ = floats(device, "ln_f rstd", R);
+    logits_ = stored(device, "logits", R * s_.V);
+    if (parameters.logit_scale() != nullptr) {
+      raw_logits_ = stored(device, "logits before their scale", R * s_.V),
+      logit_dots_ = floats(device, "logit dots", R);
+    }
+    token_losses_ = floats(device, "token losses", R), sample_losses_ = floats(device, "sample losses", samples_max);
   }
-  token_losses_ = floats("token losses", R), sample_losses_ = floats("sample losses", samples_max);
-  branch_ = stored("branch", R * C), dx_ = stored("d residual", R * C),
-  dmid_ = stored("d residual after attention", R * C);
-  const std::vector<const ParameterInfo*>& frozen = parameters.frozen();
+  dx_ = stored(device, "d residual", (defers ? piece_.layers() + 1 : 1) * R * C);
+  if (defers) deferred_ = make_deferred(device);
+  if (!work_->branch) make_workspace(device, defers);
+}
+
+template <class S>
+BufferPtr Gpt2<S>::stored(Device& device, const char* name, Index n) const {
+  return device.allocate(static_cast<std::size_t>(std::max<Index>(n, 1)) * sizeof(S), MemoryTag::activations, name);
+}
+template <class S>
+BufferPtr Gpt2<S>::floats(Device& device, const char* name, Index n) const {
+  return device.allocate(static_cast<std::size_t>(std::max<Index>(n, 1)) * sizeof(float), MemoryTag::activations, name);
+}
+
+template <class S>
+LayerStore Gpt2<S>::make_layers(Device& device, Index slots) const {
+  const Index R = slots * samples_max_ * s_.T, C = s_.C, F = s_.F;
+  LayerStore store;
+  store.mid = stored(device, "residual stream after attention", R * C);
+  store.ln1 = stored(device, "ln_1", R * C), store.ln2 = stored(device, "ln_2", R * C);
+  store.att = stored(device, "attention", R * C);
+  store.mean1 = floats(device, "ln_1 mean", R), store.rstd1 = floats(device, "ln_1 rstd", R);
+  store.mean2 = floats(device, "ln_2 mean", R), store.rstd2 = floats(device, "ln_2 rstd", R);
+  store.qkv = stored(device, "qkv", R * 3 * C);
+  store.probs = stored(device, "attention probabilities", R * s_.H * s_.T);
+  store.fc = stored(device, "mlp.c_fc", R * F), store.gelu = stored(device, "gelu", R * F);
+  return store;
+}
+
+template <class S>
+void Gpt2<S>::make_workspace(Device& device, bool defers) const {
+  const Index R = samples_max_ * s_.T, C = s_.C, F = s_.F;
+  Gpt2Workspace& work = *work_;
+  if (shared_residual_slots_ > 0)
+    work.residual = stored(device, "residual stream inside a segment", shared_residual_slots_ * R * C);
+  if (shared_layer_slots_ > 0) work.layers = make_layers(device, shared_layer_slots_);
+  work.branch = stored(device, "branch", R * C);
+  if (!defers) work.dmid = stored(device, "d residual after attention", R * C);
+  const std::vector<const ParameterInfo*>& frozen = parameters_.frozen();
   const bool has_frozen_vector =
       std::any_of(frozen.begin(), frozen.end(), [](const ParameterInfo* p) { return p->shape.size() == 1; });
-  if (has_frozen_vector) unused_ = floats("gradient of a frozen bias", C);
-  if (s_.L > 0) {
-    dqkv_ = stored("d qkv", R * 3 * C), dgelu_ = stored("d gelu", R * F), dfc_ = stored("d mlp.c_fc", R * F);
-    scratch_ = device.allocate(std::size_t(2 * s_.T * s_.T) * sizeof(float), MemoryTag::scratch, "attention scratch");
+  if (has_frozen_vector) work.unused = floats(device, "gradient of a frozen bias", C);
+  if (s_.L == 0) return;
+  if (!defers) work.dqkv = stored(device, "d qkv", R * 3 * C);
+  work.dgelu = stored(device, "d gelu", R * F);
+  if (!defers) work.dfc = stored(device, "d mlp.c_fc", R * F);
+  work.scratch = device.allocate(std::size_t(2 * s_.T * s_.T) * sizeof(float), MemoryTag::scratch, "attention scratch");
+}
+
+template <class S>
+Gpt2Deferred Gpt2<S>::make_deferred(Device& device) const {
+  const Index R = std::max(piece_.layers(), 1) * samples_max_ * s_.T, C = s_.C;
+  Gpt2Deferred kept;
+  kept.dln1 = stored(device, "d ln_1", R * C), kept.dln2 = stored(device, "d ln_2", R * C);
+  kept.dmid = stored(device, "d residual after attention", R * C);
+  kept.dqkv = stored(device, "d qkv", R * 3 * C), kept.dfc = stored(device, "d mlp.c_fc", R * s_.F);
+  if (drop_residual_.on()) {
+    kept.dropped_att = stored(device, "d attention branch", R * C);
+    kept.dropped_mlp = stored(device, "d mlp branch", R * C);
   }
+  if (piece_.heads) kept.dlnf = stored(device, "d ln_f", samples_max_ * s_.T * C);
+  return kept;
 }
 
 namespace {
@@ -88,66 +138,58 @@ void add(Launcher& launch, const char* tensor, const char* site, MatView<const S
 
 }  // namespace
 
-// Slots that segments share come first: as many as the longest of them needs.
+// What arrives from another stage has a slot of its own and is no checkpoint: it may come at any time, also while a
+// place of the checkpoints is in use.
 template <class S>
 void Gpt2<S>::lay_out_slots(Device& device, const TrainPlan& plan) {
   const CheckpointingPlan& checkpointing = plan.layout.checkpointing;
-  segments_ = segments_of(s_.L, checkpointing);
-  int count = 0;
-  for (const Segment& segment : segments_) {
-    if (!segment.recomputed) continue;
-    ++count;
-    layer_slots_ = std::max(layer_slots_, segment.layers());
-    residual_slots_ = std::max(residual_slots_, segment.layers() - 1);
-  }
+  segments_ = segments_of(piece_.first, piece_.end, checkpointing);
   int checkpoint = 0;
   for (const Segment& segment : segments_) {
+    if (segment.recomputed) {
+      shared_layer_slots_ = std::max(shared_layer_slots_, segment.layers());
+      shared_residual_slots_ = std::max(shared_residual_slots_, segment.layers() - 1);
+    }
     for (int l = segment.first; l < segment.end; ++l) {
       const int inside = l - segment.first;
-      const bool shares = segment.recomputed && !plan.bug.is(Bug::kept_activations);
-      const int activations = shares ? inside : layer_slots_++;
-      if (!segment.recomputed) {
-        slots_.push_back({activations, residual_slots_++, -1});
+      const bool arrives = l == piece_.first && !piece_.embeds;
+      LayerSlots slots;
+      slots.shared = segment.recomputed && !plan.bug.is(Bug::kept_activations);
+      slots.activations = slots.shared ? inside : layer_slots_++;
+      if (!segment.recomputed || arrives) {
+        slots.residual = residual_slots_++;
       } else if (inside == 0) {
-        slots_.push_back({activations, 0, checkpoint++});
+        slots.checkpoint = checkpoint++;
       } else {
-        slots_.push_back({activations, inside - 1, -1});
+        slots.residual_shared = true;
+        slots.residual = inside - 1;
       }
+      slots_.push_back(slots);
     }
   }
-  slots_.push_back({0, residual_slots_++, -1});
-  if (count > 0)
-    checkpoints_.emplace(device, count, checkpoint_elements(samples_max_), element_type<S>(), checkpointing.on_host,
-                         plan.bug);
+  LayerSlots last;
+  last.residual = residual_slots_++;
+  slots_.push_back(last);
+  if (checkpoint > 0)
+    checkpoints_.emplace(device, checkpoint, checkpoint_elements(samples_max_), element_type<S>(),
+                         checkpointing.on_host, plan.bug);
 }
 
 template <class S>
 void Gpt2<S>::residual_begins(const Pass& p, int l) {
-  if (const int k = slots_[std::size_t(l)].checkpoint; k >= 0) checkpoints_->before_write(p.launch, k);
+  if (const int k = slots_of(l).checkpoint; k >= 0) checkpoints_->before_write(p.launch, k);
 }
 template <class S>
 void Gpt2<S>::residual_ends(const Pass& p, int l) {
-  if (const int k = slots_[std::size_t(l)].checkpoint; k >= 0)
+  if (const int k = slots_of(l).checkpoint; k >= 0)
     checkpoints_->written(p.launch, k, checkpoint_elements(p.batch.samples));
 }
 
 template <class S>
 void Gpt2<S>::forward(Launcher& launch, Weights& weights, const Batch& batch) {
   const Pass p{launch, weights, batch, {}, nullptr};
-  const Index samples = batch.samples;
-  weights.fetch(0);
-  const MatView<S> x0 = residual(samples, 0);  // (R, C)
-  residual_begins(p, 0);
-  launch(
-      "wte.weight", SEEKSIM_SITE, memory_cost(3 * x0.rows * x0.cols, 1.0 / 3),
-      [T = s_.T](Lane lane, Vec<const std::int32_t> tokens, Mat<const S> wte, Mat<const S> wpe, Mat<S> x) {
-        kernels::embedding_forward<S>(lane, tokens, T, wte, wpe, x);
-      },
-      reads(inputs(samples)), weight(p, parameters_.wte()), weight(p, parameters_.wpe()), x0);
-  dropped(p.launch, SEEKSIM_SITE, dropout_at(drop_embedding_, DropoutSite::embedding, 0, p.batch), s_.T, x0, x0);
-  residual_ends(p, 0);
-  weights.release(0);
-  for (int l = 0; l < s_.L; ++l) {
+  if (piece_.embeds) embed(p);
+  for (int l = piece_.first; l < piece_.end; ++l) {
     launch.layer(l);
     weights.fetch(1 + l);
     layer_forward(p, l);
@@ -155,15 +197,36 @@ void Gpt2<S>::forward(Launcher& launch, Weights& weights, const Batch& batch) {
     weights.release(1 + l);
   }
   launch.layer(-1);
+  if (piece_.heads) head_forward(p);
+}
 
-  weights.fetch(head_module());
+template <class S>
+void Gpt2<S>::embed(const Pass& p) {
+  p.weights.fetch(0);
+  const MatView<S> x0 = residual(p.batch.samples, 0);  // (R, C)
+  residual_begins(p, 0);
+  p.launch(
+      "wte.weight", SEEKSIM_SITE, memory_cost(3 * x0.rows * x0.cols, 1.0 / 3),
+      [T = s_.T](Lane lane, Vec<const std::int32_t> tokens, Mat<const S> wte, Mat<const S> wpe, Mat<S> x) {
+        kernels::embedding_forward<S>(lane, tokens, T, wte, wpe, x);
+      },
+      reads(inputs(p.batch.samples)), weight(p, parameters_.wte()), weight(p, positions()), x0);
+  dropped(p.launch, SEEKSIM_SITE, dropout_at(drop_embedding_, DropoutSite::embedding, 0, p.batch), s_.T, x0, x0);
+  residual_ends(p, 0);
+  p.weights.release(0);
+}
+
+template <class S>
+void Gpt2<S>::head_forward(const Pass& p) {
+  const Index samples = p.batch.samples;
+  p.weights.fetch(head_module());
   const MatView<S> normed = act(lnf_, samples, s_.C);  // (R, C)
-  norm<S>(launch, "ln_f.weight", SEEKSIM_SITE, eps_, residual(samples, s_.L), vector(p, parameters_.ln_f_weight()),
-          vector(p, parameters_.ln_f_bias()), normed, row_values(meanf_, samples, 0), row_values(rstdf_, samples, 0));
-  product<S, S>(launch, parameters_.head().name, SEEKSIM_SITE, Trans::no, Trans::yes, normed,
+  norm<S>(p.launch, "ln_f.weight", SEEKSIM_SITE, eps_, residual(samples, s_.L), vector(p, norm_weight()),
+          vector(p, norm_bias()), normed, row_values(meanf_, samples, 0), row_values(rstdf_, samples, 0));
+  product<S, S>(p.launch, parameters_.head().name, SEEKSIM_SITE, Trans::no, Trans::yes, normed,
                 weight(p, parameters_.head()), raw_logits(samples), 0);  // (R, V)
   scale_logits(p);
-  weights.release(head_module());
+  p.weights.release(head_module());
 }
 
 template <class S>
@@ -185,14 +248,16 @@ void Gpt2<S>::layer_forward(const Pass& p, int l) {
   auto w = [&](LayerPart part) -> const ParameterInfo& { return parameters_.layer(l, part); };
   const Index n = p.batch.samples;
   const int a = slot(l);
-  const MatView<S> x = residual(n, l), mid = act(mid_, n, s_.C, a), branch = act(branch_, n, s_.C);  // (R, C)
+  const LayerStore& kept = store(l);
+  const MatView<S> x = residual(n, l), mid = act(kept.mid, n, s_.C, a), branch = act(work_->branch, n, s_.C);  // (R, C)
 
-  const MatView<S> ln1 = act(ln1_, n, s_.C, a), qkv = act(qkv_, n, 3 * s_.C, a), att = act(att_, n, s_.C, a);
+  const MatView<S> ln1 = act(kept.ln1, n, s_.C, a), qkv = act(kept.qkv, n, 3 * s_.C, a),
+                   att = act(kept.att, n, s_.C, a);
   norm<S>(p.launch, w(LayerPart::ln_1_weight).name, SEEKSIM_SITE, eps_, x, vector(p, w(LayerPart::ln_1_weight)),
-          vector(p, w(LayerPart::ln_1_bias)), ln1, row_values(mean1_, n, a), row_values(rstd1_, n, a));
+          vector(p, w(LayerPart::ln_1_bias)), ln1, row_values(kept.mean1, n, a), row_values(kept.rstd1, n, a));
   product_bias<S>(p.launch, w(LayerPart::c_attn_weight).name, SEEKSIM_SITE, Trans::no, Trans::yes, ln1,
                   weight(p, w(LayerPart::c_attn_weight)), vector(p, w(LayerPart::c_attn_bias)), qkv, 0);  // (R, 3C)
-  const MatView<S> probs = mat<S>(*probs_, a * samples_max_ * s_.H * s_.T * s_.T, n * s_.H * s_.T, s_.T);
+  const MatView<S> probs = mat<S>(*kept.probs, a * samples_max_ * s_.H * s_.T * s_.T, n * s_.H * s_.T, s_.T);
   const kernels::AttentionShape shape{n, s_.T, s_.H, s_.D};
   p.launch(
       "attention", SEEKSIM_SITE,
@@ -209,9 +274,9 @@ void Gpt2<S>::layer_forward(const Pass& p, int l) {
           branch);
   add<S>(p.launch, "residual", SEEKSIM_SITE, x, branch, mid);
 
-  const MatView<S> ln2 = act(ln2_, n, s_.C, a), fc = act(fc_, n, s_.F, a), gelu = act(gelu_, n, s_.F, a);
+  const MatView<S> ln2 = act(kept.ln2, n, s_.C, a), fc = act(kept.fc, n, s_.F, a), gelu = act(kept.gelu, n, s_.F, a);
   norm<S>(p.launch, w(LayerPart::ln_2_weight).name, SEEKSIM_SITE, eps_, mid, vector(p, w(LayerPart::ln_2_weight)),
-          vector(p, w(LayerPart::ln_2_bias)), ln2, row_values(mean2_, n, a), row_values(rstd2_, n, a));
+          vector(p, w(LayerPart::ln_2_bias)), ln2, row_values(kept.mean2, n, a), row_values(kept.rstd2, n, a));
   product_bias<S>(p.launch, w(LayerPart::c_fc_weight).name, SEEKSIM_SITE, Trans::no, Trans::yes, ln2,
                   weight(p, w(LayerPart::c_fc_weight)), vector(p, w(LayerPart::c_fc_bias)), fc, 0);  // (R, F)
   p.launch(
@@ -223,8 +288,9 @@ template <class S>
 void Gpt2<S>::layer_output(const Pass& p, int l) {
   auto w = [&](LayerPart part) -> const ParameterInfo& { return parameters_.layer(l, part); };
   const Index n = p.batch.samples;
-  const MatView<S> gelu = act(gelu_, n, s_.F, slot(l)), mid = act(mid_, n, s_.C, slot(l));  // (R, F), (R, C)
-  const MatView<S> branch = act(branch_, n, s_.C);                                          // (R, C)
+  const MatView<S> gelu = act(store(l).gelu, n, s_.F, slot(l));  // (R, F)
+  const MatView<S> mid = act(store(l).mid, n, s_.C, slot(l));    // (R, C)
+  const MatView<S> branch = act(work_->branch, n, s_.C);         // (R, C)
   product_bias<S>(p.launch, w(LayerPart::mlp_proj_weight).name, SEEKSIM_SITE, Trans::no, Trans::no, gelu,
                   weight(p, w(LayerPart::mlp_proj_weight)), vector(p, w(LayerPart::mlp_proj_bias)), branch,
                   s_.mlp_segment());
@@ -276,11 +342,16 @@ template void Gpt2<float>::recompute(const Pass&, const Segment&);
 template void Gpt2<kernels::bf16>::recompute(const Pass&, const Segment&);
 template void Gpt2<kernels::fp16>::recompute(const Pass&, const Segment&);
 
-std::unique_ptr<Model> make_gpt2(Device& device, const TrainPlan& plan, const Gpt2Parameters& parameters,
-                                 Index samples_max) {
-  return with_float_type(plan.definition.precision.compute, [&](auto like) -> std::unique_ptr<Model> {
-    return std::make_unique<Gpt2<decltype(like)>>(device, plan, parameters, samples_max);
+std::vector<std::unique_ptr<Model>> make_models(Device& device, const TrainPlan& plan, const Parameters& parameters,
+                                                std::size_t piece, Index samples_max, int count) {
+  std::vector<std::unique_ptr<Model>> models;
+  with_float_type(plan.definition.precision.compute, [&](auto like) {
+    const auto workspace = std::make_shared<Gpt2Workspace>();
+    for (int i = 0; i < count; ++i) {
+      models.push_back(std::make_unique<Gpt2<decltype(like)>>(device, plan, parameters, piece, samples_max, workspace));
+    }
   });
+  return models;
 }
 
 }  // namespace seeksim::runtime

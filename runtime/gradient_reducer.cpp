@@ -24,7 +24,7 @@ bool is_norm_bias(const std::vector<const ParameterInfo*>& all, std::size_t i) {
 }
 
 // Places where a bucket may begin, ascending, the end of the space last.
-std::vector<Bucket> units(const Gpt2Parameters& parameters) {
+std::vector<Bucket> units(const Parameters& parameters) {
   std::vector<Bucket> units;
   const auto& all = parameters.trainable();
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -48,7 +48,7 @@ TreeNode inside(TreeNode node, TreeNode root) {
 
 }  // namespace
 
-std::vector<Bucket> gradient_buckets(const Gpt2Parameters& parameters, Index elements) {
+std::vector<Bucket> gradient_buckets(const Parameters& parameters, Index elements) {
   std::vector<Bucket> buckets;
   const std::vector<Bucket> all = units(parameters);
   for (auto unit = all.rbegin(); unit != all.rend(); ++unit) {
@@ -65,7 +65,7 @@ std::vector<Bucket> gradient_buckets(const Gpt2Parameters& parameters, Index ele
   return buckets;
 }
 
-GradientReducer::GradientReducer(Rank& rank, const Gpt2Parameters& parameters, const TrainPlan& plan)
+GradientReducer::GradientReducer(Rank& rank, const Parameters& parameters, const TrainPlan& plan)
     : rank_(rank),
       parameters_(parameters),
       bug_(plan.bug),

@@ -26,11 +26,11 @@ struct Bucket {
 
 // In the order in which backward completes them, from the end of the gradient space to its front: as many parameters as
 // `elements` hold, and one at least. What one launch writes (the two parameters of a norm) stays together.
-std::vector<Bucket> gradient_buckets(const Gpt2Parameters& parameters, Index elements);
+std::vector<Bucket> gradient_buckets(const Parameters& parameters, Index elements);
 
 class GradientReducer {
  public:
-  GradientReducer(Rank& rank, const Gpt2Parameters& parameters, const TrainPlan& plan);
+  GradientReducer(Rank& rank, const Parameters& parameters, const TrainPlan& plan);
 
   // A new world. Allocates what depends on it.
   void connect(Communicator& comm, const Partition& partition, const StepCut& cut);
@@ -67,7 +67,7 @@ class GradientReducer {
   bool at_once() const { return cut_.count() == 1; }  // one reduction a step: its sums are final
 
   Rank& rank_;
-  const Gpt2Parameters& parameters_;
+  const Parameters& parameters_;
   PlantedBug bug_;
   Space home_;  // of reduced gradients
   std::vector<Bucket> buckets_;

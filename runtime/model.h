@@ -4,10 +4,11 @@
 
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "runtime/any_vec.h"
-#include "runtime/gpt2_parameters.h"
 #include "runtime/launcher.h"
+#include "runtime/parameters.h"
 #include "runtime/seams.h"
 
 namespace seeksim::runtime {
@@ -26,7 +27,7 @@ struct GradientBlock {
   Index count = 0;
 };
 
-// Where a backward pass puts gradients, in fp32: ranges of the gradient space (Gpt2Parameters), from its end to its
+// Where a backward pass puts gradients, in fp32: ranges of the gradient space (Parameters), from its end to its
 // front.
 class GradientSink {
  public:
@@ -72,13 +73,21 @@ class ReplicatedWeights final : public Weights {
   AnyVec flat_;
 };
 
+// A piece of a model (all of it, where there is no pipeline) with room for the activations of one micro-batch. Without
+// the embeddings it begins with arriving(), without the head it ends with leaving().
 class Model {
  public:
   virtual ~Model() = default;
 
-  // To be filled before forward: (samples * T) input and target tokens.
+  // To be filled before forward: (samples * T) input tokens where the embeddings are, target tokens where the head is.
   virtual VecView<std::int32_t> inputs(Index samples) const = 0;
   virtual VecView<std::int32_t> targets(Index samples) const = 0;
+  // The residual stream between pieces, (samples * T, C): into this one, to be filled before forward; out of it.
+  virtual AnyVec arriving(Index samples) = 0;
+  virtual AnyVec leaving(Index samples) = 0;
+  // The gradient of leaving(), to be filled before backward, which makes it that of arriving().
+  virtual AnyVec gradient_in(Index samples) = 0;
+  virtual AnyVec gradient_out(Index samples) = 0;
 
   // Activations of all layers, and logits.
   virtual void forward(Launcher& launch, Weights& weights, const Batch& batch) = 0;
@@ -87,12 +96,17 @@ class Model {
   // Gradients of every parameter and, times `loss_factor`, the loss, of each block.
   virtual void backward(Launcher& launch, Weights& weights, const Batch& batch, float loss_factor,
                         std::span<const GradientBlock> blocks, GradientSink& sink) = 0;
+  // The same in two parts, for a plan whose schedule is zero_bubble: the gradient of the piece's input, then those of
+  // its parameters, any time later.
+  virtual void backward_input(Launcher& launch, Weights& weights, const Batch& batch) = 0;
+  virtual void backward_weight(Launcher& launch, Weights& weights, const Batch& batch, float loss_factor,
+                               std::span<const GradientBlock> blocks, GradientSink& sink) = 0;
 };
 
-// Allocates the activations of `samples_max` samples; smaller micro-batches use their front. Parameters and activations
-// are held in the plan's type to compute in; arithmetic inside an operation, sums over rows and gradients of parameters
-// are fp32.
-std::unique_ptr<Model> make_gpt2(Device& device, const TrainPlan& plan, const Gpt2Parameters& parameters,
-                                 Index samples_max);
+// `count` of them for piece number `piece` of the rank's parameters, which share what needs no keeping. Allocates the
+// activations of `samples_max` samples; smaller micro-batches use their front. Parameters and activations are held in
+// the plan's type to compute in; arithmetic inside an operation, sums over rows and gradients of parameters are fp32.
+std::vector<std::unique_ptr<Model>> make_models(Device& device, const TrainPlan& plan, const Parameters& parameters,
+                                                std::size_t piece, Index samples_max, int count);
 
 }  // namespace seeksim::runtime

@@ -20,7 +20,7 @@ Index norm_blocks_of(const ParameterInfo& p) {
 
 }  // namespace
 
-Partition::Partition(const Gpt2Parameters& parameters, int members) : parameters_(parameters) {
+Partition::Partition(const Parameters& parameters, int members) : parameters_(parameters) {
   SEEKSIM_CHECK(members > 0, "%d members", members);
   first_block_.push_back(0);
   for (const ParameterInfo* p : parameters.trainable()) {

@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "runtime/gpt2_parameters.h"
+#include "runtime/parameters.h"
 #include "runtime/shard.h"
 
 namespace seeksim::runtime {
@@ -29,7 +29,7 @@ struct ParameterPiece {
 
 class Partition {
  public:
-  Partition(const Gpt2Parameters& parameters, int members);
+  Partition(const Parameters& parameters, int members);
 
   int members() const { return int(bounds_.size()) - 1; }
   ShardInfo shard(int member) const { return {begin(member), bounds_[member + 1] - begin(member)}; }
@@ -62,7 +62,7 @@ class Partition {
   const Row& row(Index element) const;
   Row::const_iterator at(Index element) const;  // in its row
 
-  const Gpt2Parameters& parameters_;
+  const Parameters& parameters_;
   std::vector<Index> bounds_, frozen_;  // members + 1
   std::vector<Index> first_block_;      // trainable parameters + 1
   Index moved_ = 0;                     // the beginning of the second shard, by a planted bug

@@ -11,6 +11,7 @@
 #include "runtime/bug.h"
 #include "runtime/loss_scaler.h"
 #include "runtime/offload_plan.h"
+#include "runtime/parallel_plan.h"
 #include "runtime/placement.h"
 #include "runtime/provenance_plan.h"
 #include "runtime/quirks.h"
@@ -104,6 +105,7 @@ struct Layout {
   ZeroPlan zero;        // what is sharded, and how it travels
   OffloadPlan offload;  // what is kept off the device
   CheckpointingPlan checkpointing;
+  ParallelPlan parallel;  // stages and tensor ways
 };
 
 // What a run computes: `shapes` has no values at all, only sizes, order and time, for worlds too large to compute.

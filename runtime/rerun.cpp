@@ -13,14 +13,14 @@ namespace seeksim::runtime {
 using kernels::Lane;
 using kernels::Vec;
 
-const char* gradient_name(const Gpt2Parameters& parameters, Index offset) {
+const char* gradient_name(const Parameters& parameters, Index offset) {
   for (const ParameterInfo* p : parameters.trainable()) {
     if (p->offset == offset) return p->name;
   }
   return offset == parameters.loss_offset() ? "loss" : "lm_head.weight";
 }
 
-Rerun::Rerun(Device& device, const Gpt2Parameters& parameters, Index blocks_max)
+Rerun::Rerun(Device& device, const Parameters& parameters, Index blocks_max)
     : device_(device),
       parameters_(parameters),
       blocks_max_(std::max<Index>(blocks_max, 1)),

@@ -21,13 +21,13 @@ struct RerunFound {
 
 // Whose gradient begins at `offset` of the gradient space: a parameter's, "lm_head.weight" for a tied head's use of
 // wte, "loss".
-const char* gradient_name(const Gpt2Parameters& parameters, Index offset);
+const char* gradient_name(const Parameters& parameters, Index offset);
 
 class Rerun {
  public:
   // blocks_max: of a micro-batch. The second run's gradients take as much memory as the largest range that backward
   // closes, for each block.
-  Rerun(Device& device, const Gpt2Parameters& parameters, Index blocks_max);
+  Rerun(Device& device, const Parameters& parameters, Index blocks_max);
 
   void begin_step(Launcher& compute);
   // Both runs of a micro-batch, one after the other, on the compute queue.
@@ -53,7 +53,7 @@ class Rerun {
   RerunFind find(const RerunFound& found) const;
 
   Device& device_;
-  const Gpt2Parameters& parameters_;
+  const Parameters& parameters_;
   Index blocks_max_;
   std::size_t ranges_max_;
   BufferPtr digests_;  // (ranges_max, blocks_max) of the first run

@@ -7,6 +7,7 @@
 
 #include "runtime/offload_plan.h"
 #include "runtime/op.h"
+#include "runtime/parameters.h"
 
 namespace seeksim::runtime {
 
@@ -19,8 +20,11 @@ struct Segment {
   friend bool operator==(const Segment&, const Segment&) = default;
 };
 
-// All layers, in order. Layers that the plan names and the model has not do nothing.
-std::vector<Segment> segments_of(int layers, const CheckpointingPlan& plan);
+// Of layers [first, end), in order. Layers that the plan names and the model has not do nothing.
+std::vector<Segment> segments_of(int first, int end, const CheckpointingPlan& plan);
+inline std::vector<Segment> segments_of(int layers, const CheckpointingPlan& plan) {
+  return segments_of(0, layers, plan);
+}
 
 // A use of a module's parameters, from fetch to release. Modules: 0 the embeddings, 1..L the layers, L + 1 the head.
 struct ModuleUse {
@@ -32,5 +36,8 @@ struct ModuleUse {
 // Of one micro-step: forward, then backward. A segment is recomputed to its last layer, whose parameters serve backward
 // at once; those before it are used again.
 std::vector<ModuleUse> module_uses(int layers, const CheckpointingPlan& plan);
+// Of one piece of a model of `layers` layers: its forward pass; its backward pass.
+std::vector<ModuleUse> forward_uses(const ModelPiece& piece, int layers);
+std::vector<ModuleUse> backward_uses(const ModelPiece& piece, int layers, const CheckpointingPlan& plan);
 
 }  // namespace seeksim::runtime

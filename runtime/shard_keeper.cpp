@@ -36,7 +36,7 @@ constexpr Index kWindowsLeast = 16;  // a small model does not pass all at once
 
 }  // namespace
 
-ShardKeeper::ShardKeeper(Rank& rank, const TrainPlan& plan, const Gpt2Parameters& parameters)
+ShardKeeper::ShardKeeper(Rank& rank, const TrainPlan& plan, const Parameters& parameters)
     : rank_(rank),
       plan_(plan),
       parameters_(parameters),

@@ -63,7 +63,7 @@ class ShardKeeper {
   // Fills a shard's parameters, wherever they are, with their initial values.
   using Initialise = std::function<void(const std::vector<ParameterPiece>&, AnyVec)>;
 
-  ShardKeeper(Rank& rank, const TrainPlan& plan, const Gpt2Parameters& parameters);
+  ShardKeeper(Rank& rank, const TrainPlan& plan, const Parameters& parameters);
 
   // Where parameters or gradients are replicated: their flat space, of which the shard is a part. Without a buffer: of
   // its own.
@@ -141,7 +141,7 @@ class ShardKeeper {
 
   Rank& rank_;
   const TrainPlan& plan_;
-  const Gpt2Parameters& parameters_;
+  const Parameters& parameters_;
   bool copies_;
   Space home_;  // of the optimizer's state and the gradients
   AnyVec flat_parameters_, flat_gradients_;

@@ -4,20 +4,19 @@
 
 #include "kernels/check.h"
 #include "runtime/data.h"
-#include "runtime/gpt2_parameters.h"
+#include "runtime/parameters.h"
 #include "runtime/weights.h"
 
 namespace seeksim::runtime {
 
 std::vector<NamedTensor> initial_weights(const Definition& definition) {
-  const Gpt2Parameters parameters(definition.model, definition.optimizer.decay_all);
+  const Parameters parameters(definition.model, definition.optimizer.decay_all);
   std::vector<float> flat(static_cast<std::size_t>(parameters.size()));
   if (!definition.initial_weights.empty()) {
     from_hugging_face(parameters, definition.model, read_safetensors(definition.initial_weights), flat);
   } else {
-    std::uint32_t number = 0;
     for (const ParameterInfo& p : parameters.all()) {
-      draw_parameter(definition.model, definition.training_seed, p.init, number++, {flat.data() + p.offset, p.size});
+      draw_parameter(definition.model, definition.training_seed, p.init, p.number, {flat.data() + p.offset, p.size});
     }
   }
   return to_hugging_face(parameters, definition.model, flat);

@@ -173,7 +173,7 @@ class Trainer {
   const TrainPlan& plan_;
   Observer& observer_;
   Placement placement_;
-  Gpt2Parameters parameters_;
+  Parameters parameters_;
   LossScale scale_;
   LossScaler scaler_;
   SkipState skips_;
@@ -184,7 +184,7 @@ class Trainer {
   // Made by prepare().
   BufferPtr weights_;      // parameters to compute with; none where they are sharded
   BufferPtr masters_;      // fp32, of what is trained, beside 16-bit parameters; none where the optimizer is sharded
-  BufferPtr sums_;         // reduced in fp32: gradients, head's share, loss (Gpt2Parameters); none where sharded
+  BufferPtr sums_;         // reduced in fp32: gradients, head's share, loss (Parameters); none where sharded
   BufferPtr gradients_;    // of what is trained, in 16 bits; none where they are held as summed, or sharded
   BufferPtr norm_blocks_;  // norm^2 of blocks: of one slab, or (optimizer sharded) of all, then the loss
   BufferPtr home_norms_;   // norm^2 of the blocks of this rank's shard, then the loss, where the host measures them

@@ -52,7 +52,7 @@ void Trainer::prepare() {
 void Trainer::make_model() {
   holds_activations_ = true;
   const Index samples = std::min(plan_.layout.micro_batch, plan_.definition.global_batch);
-  model_ = make_gpt2(rank_.device, plan_, parameters_, samples);
+  model_ = std::move(make_models(rank_.device, plan_, parameters_, 0, samples, 1).front());
 }
 
 void Trainer::free_activations() {
@@ -159,8 +159,7 @@ void Trainer::draw_piece(const ParameterPiece& piece, VecView<T> out) {
   Launcher& launch = out.buffer->space == Space::device ? compute_ : host_;
   launch(
       p.name, SEEKSIM_SITE, memory_cost(piece.size, 20),
-      [model = &d.model, seed = d.training_seed, init = p.init, number = std::uint32_t(&p - parameters_.all().data()),
-       first = piece.first](Lane lane, Vec<T> values) {
+      [model = &d.model, seed = d.training_seed, init = p.init, number = p.number, first = p.first + piece.first](Lane lane, Vec<T> values) {
         if constexpr (std::is_same_v<T, float>) {
           draw_parameter(*model, seed, init, number, values, first);
         } else {

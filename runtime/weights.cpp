@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "kernels/check.h"
+#include "runtime/gpt2_parameters.h"
 
 namespace seeksim::runtime {
 namespace {
@@ -60,7 +61,7 @@ bool is_causal_mask(const std::string& name) {
 
 class Import {
  public:
-  Import(const Gpt2Parameters& parameters, const ModelPlan& plan, std::span<float> flat)
+  Import(const Parameters& parameters, const ModelPlan& plan, std::span<float> flat)
       : parameters_(parameters), shape_(plan), flat_(flat) {}
 
   void run(const std::vector<TensorBytes>& tensors) {
@@ -117,7 +118,7 @@ class Import {
     }
   }
 
-  const Gpt2Parameters& parameters_;
+  const Parameters& parameters_;
   Gpt2Shape shape_;
   std::span<float> flat_;
   std::string problems_;
@@ -125,7 +126,7 @@ class Import {
 
 }  // namespace
 
-std::vector<NamedTensor> to_hugging_face(const Gpt2Parameters& parameters, const ModelPlan& plan,
+std::vector<NamedTensor> to_hugging_face(const Parameters& parameters, const ModelPlan& plan,
                                          std::span<const float> flat) {
   SEEKSIM_CHECK(Index(flat.size()) >= parameters.size(), "%zu floats", flat.size());
   std::vector<NamedTensor> out;
@@ -133,7 +134,7 @@ std::vector<NamedTensor> to_hugging_face(const Gpt2Parameters& parameters, const
   return out;
 }
 
-std::vector<NamedTensor> gradients_to_hugging_face(const Gpt2Parameters& parameters, const ModelPlan& plan,
+std::vector<NamedTensor> gradients_to_hugging_face(const Parameters& parameters, const ModelPlan& plan,
                                                    std::span<const float> flat) {
   SEEKSIM_CHECK(Index(flat.size()) >= parameters.trainable_size(), "%zu floats", flat.size());
   std::vector<NamedTensor> out;
@@ -141,7 +142,7 @@ std::vector<NamedTensor> gradients_to_hugging_face(const Gpt2Parameters& paramet
   return out;
 }
 
-void from_hugging_face(const Gpt2Parameters& parameters, const ModelPlan& plan, const std::vector<TensorBytes>& tensors,
+void from_hugging_face(const Parameters& parameters, const ModelPlan& plan, const std::vector<TensorBytes>& tensors,
                        std::span<float> flat) {
   SEEKSIM_CHECK(Index(flat.size()) >= parameters.size(), "%zu floats", flat.size());
   Import(parameters, plan, flat).run(tensors);

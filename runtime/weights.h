@@ -6,23 +6,23 @@
 #include <span>
 #include <vector>
 
-#include "runtime/gpt2_parameters.h"
+#include "runtime/parameters.h"
 #include "runtime/observer.h"
 #include "runtime/safetensors.h"
 
 namespace seeksim::runtime {
 
 // flat: at least parameters.size() floats.
-std::vector<NamedTensor> to_hugging_face(const Gpt2Parameters& parameters, const ModelPlan& plan,
+std::vector<NamedTensor> to_hugging_face(const Parameters& parameters, const ModelPlan& plan,
                                          std::span<const float> flat);
 
 // The same of trainable parameters only. flat: at least parameters.trainable_size() floats.
-std::vector<NamedTensor> gradients_to_hugging_face(const Gpt2Parameters& parameters, const ModelPlan& plan,
+std::vector<NamedTensor> gradients_to_hugging_face(const Parameters& parameters, const ModelPlan& plan,
                                                    std::span<const float> flat);
 
 // Fills flat. Accepts the prefix, the causal masks that old files carry, and a head equal to a tied wte. Throws
 // std::runtime_error with every missing, unexpected, twice given or mis-shaped tensor, one a line.
-void from_hugging_face(const Gpt2Parameters& parameters, const ModelPlan& plan, const std::vector<TensorBytes>& tensors,
+void from_hugging_face(const Parameters& parameters, const ModelPlan& plan, const std::vector<TensorBytes>& tensors,
                        std::span<float> flat);
 
 }  // namespace seeksim::runtime

@@ -45,7 +45,7 @@ void as_the_formulas_say(RunRecord& r) {
 // Stage 1 on 4 ranks, as the runtime cuts it.
 void sharded(RunRecord& r) {
   const runtime::Definition d = small_scenario().train.definition;
-  const runtime::Gpt2Parameters parameters(d.model, d.optimizer.decay_all);
+  const runtime::Parameters parameters(d.model, d.optimizer.decay_all);
   const runtime::Partition partition(parameters, 4);
   for (int rank = 0; rank < 4; ++rank) {
     runtime::ShardRecord told;

@@ -182,7 +182,7 @@ TEST(Formulas, AreThePapersWhereNothingPersistsAndNothingIsTied) {
     Scenario scenario = scenario_at(stage);
     scenario.train.definition.model.tied = false;
     scenario.train.layout.zero.persistence_threshold_elements = 0;
-    const double P = double(runtime::Gpt2Parameters(scenario.train.definition.model, false).size()), N = 4;
+    const double P = double(runtime::Parameters(scenario.train.definition.model, false).size()), N = 4;
     double sum = 0;
     for (const BudgetLine& line : memory_budget(scenario)) {
       if (line.name == "parameters" || line.name == "gradients" || line.name == "optimizer") sum += line.bytes;

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "runtime/gpt2_parameters.h"
+#include "runtime/parameters.h"
 #include "runtime/partition.h"
 #include "tests/runtime/simulated.h"
 
@@ -143,7 +143,7 @@ TEST(FrozenParameters, CostNothingButThemselves) {
   plan.definition.model.layers = 2;
   plan.definition.model.frozen = {"wte.weight", "h.0.*"};
   plan.definition.global_batch = 8;
-  const Gpt2Parameters parameters(plan.definition.model, false);
+  const Parameters parameters(plan.definition.model, false);
   const double P = double(parameters.size()), trained = double(parameters.trainable_size());
   ASSERT_LT(trained, 0.7 * P);
   for (const int ranks : {1, 2, 4}) {
@@ -180,7 +180,7 @@ TEST(FrozenParameters, LieBehindTheOthersAndKeepTheirNumbers) {
   ModelPlan model;
   model.frozen = {"wte.weight", "h.1.*"};
   model.logit_scale = true;
-  const Gpt2Parameters parameters(model, false);
+  const Parameters parameters(model, false);
   EXPECT_STREQ(parameters.all()[0].name, "wte.weight");
   EXPECT_STREQ(parameters.all().back().name, "logit_scale");
   EXPECT_EQ(parameters.frozen().size(), 13u);

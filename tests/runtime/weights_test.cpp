@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/gpt2_parameters.h"
 #include "tests/runtime/support.h"
 
 namespace seeksim::test {
@@ -29,7 +30,7 @@ std::vector<TensorBytes> as_bytes(const std::vector<NamedTensor>& tensors) {
 }
 
 std::string import_message(const ModelPlan& m, const std::vector<TensorBytes>& tensors) {
-  const Gpt2Parameters parameters(m, false);
+  const Parameters parameters(m, false);
   std::vector<float> flat(static_cast<std::size_t>(parameters.size()));
   try {
     from_hugging_face(parameters, m, tensors, flat);
@@ -41,7 +42,7 @@ std::string import_message(const ModelPlan& m, const std::vector<TensorBytes>& t
 
 TEST(Parameters, TileTheFlatSpaceInRegistrationOrder) {
   for (const bool tied : {true, false}) {
-    const Gpt2Parameters parameters(odd_model(tied), false);
+    const Parameters parameters(odd_model(tied), false);
     Index at = 0;
     for (const ParameterInfo& p : parameters.all()) {
       EXPECT_EQ(p.offset, at) << p.name;
@@ -58,11 +59,11 @@ TEST(Parameters, TileTheFlatSpaceInRegistrationOrder) {
 TEST(Parameters, CountIsGpt2s) {
   ModelPlan gpt2;
   gpt2.layers = 12, gpt2.width = 768, gpt2.heads = 12, gpt2.context = 1024, gpt2.vocab = 50257;
-  EXPECT_EQ(Gpt2Parameters(gpt2, false).size(), 124439808);
+  EXPECT_EQ(Parameters(gpt2, false).size(), 124439808);
 }
 
 TEST(Parameters, MatricesDecayAndVectorsDoNot) {
-  const Gpt2Parameters matrices(odd_model(false), false), everything(odd_model(false), true);
+  const Parameters matrices(odd_model(false), false), everything(odd_model(false), true);
   for (const ParameterInfo& p : matrices.all()) EXPECT_EQ(p.decays, p.shape.size() == 2) << p.name;
   for (const ParameterInfo& p : everything.all()) EXPECT_TRUE(p.decays) << p.name;
 }
@@ -70,7 +71,7 @@ TEST(Parameters, MatricesDecayAndVectorsDoNot) {
 TEST(Weights, RoundTripThroughHuggingFacesLayoutKeepsEveryElement) {
   for (const bool tied : {true, false}) {
     const ModelPlan m = odd_model(tied);
-    const Gpt2Parameters parameters(m, false);
+    const Parameters parameters(m, false);
     const std::vector<float> flat = numbered(parameters.size());
     std::vector<float> back(flat.size(), -1);
     from_hugging_face(parameters, m, as_bytes(to_hugging_face(parameters, m, flat)), back);
@@ -80,7 +81,7 @@ TEST(Weights, RoundTripThroughHuggingFacesLayoutKeepsEveryElement) {
 
 TEST(Weights, AttentionColumnsAreAllQThenAllKThenAllV) {
   const ModelPlan m = odd_model(true);  // width 15, 3 heads of 5
-  const Gpt2Parameters parameters(m, false);
+  const Parameters parameters(m, false);
   const auto tensors = to_hugging_face(parameters, m, numbered(parameters.size()));
   const ParameterInfo& w = parameters.layer(0, LayerPart::c_attn_weight);
   const NamedTensor& theirs = tensors[4];
@@ -94,7 +95,7 @@ TEST(Weights, AttentionColumnsAreAllQThenAllKThenAllV) {
 
 TEST(Weights, ImportNamesEverythingThatIsWrongAtOnce) {
   const ModelPlan m = odd_model(true);
-  const Gpt2Parameters parameters(m, false);
+  const Parameters parameters(m, false);
   auto tensors = as_bytes(to_hugging_face(parameters, m, numbered(parameters.size())));
   tensors[1].shape = {tensors[1].shape[1], tensors[1].shape[0]};
   tensors[2].dtype = DType::i32;
@@ -110,7 +111,7 @@ TEST(Weights, ImportNamesEverythingThatIsWrongAtOnce) {
 
 TEST(Weights, ImportTakesFilesOfTransformersAsTheyAre) {
   const ModelPlan m = odd_model(true);
-  const Gpt2Parameters parameters(m, false);
+  const Parameters parameters(m, false);
   auto tensors = as_bytes(to_hugging_face(parameters, m, numbered(parameters.size())));
   TensorBytes head = tensors[0];
   for (TensorBytes& t : tensors) t.name = "transformer." + t.name;

@@ -2,7 +2,7 @@
 // seen in virtual time.
 #include <gtest/gtest.h>
 
-#include "runtime/gpt2_parameters.h"
+#include "runtime/parameters.h"
 #include "tests/runtime/simulated.h"
 
 namespace seeksim::test {
@@ -26,7 +26,7 @@ TrainPlan budget_plan(int stage, int ranks) {
 }
 
 double parameters_of(const TrainPlan& plan) {
-  return double(Gpt2Parameters(plan.definition.model, plan.definition.optimizer.decay_all).size());
+  return double(Parameters(plan.definition.model, plan.definition.optimizer.decay_all).size());
 }
 
 double peak(const Simulated& run, MemoryTag tag) { return double(run.world.memory_peak_by_tag[std::size_t(tag)]); }

@@ -117,7 +117,7 @@ TEST(ZeroPartition, EveryElementHasOneOwnerAndBlocksAreNotCut) {
     Dice dice(seed);
     ModelPlan model = random_model(dice);
     model.width *= 1 + dice.below(4);
-    const Gpt2Parameters parameters(model, false);
+    const Parameters parameters(model, false);
     const Partition partition(parameters, 1 + dice.below(9));
     std::vector<int> owners(std::size_t(parameters.gradient_size()), 0);
     Index next = 0, blocks = 0;
@@ -154,7 +154,7 @@ TEST(ZeroPartition, EveryElementHasOneOwnerAndBlocksAreNotCut) {
 TEST(ZeroPartition, BucketsTileTheGradientsFromTheirEnd) {
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     Dice dice(seed);
-    const Gpt2Parameters parameters(random_model(dice), false);
+    const Parameters parameters(random_model(dice), false);
     const Index limit = dice.magnitude(16);
     Index next = parameters.gradient_size();
     for (const Bucket& bucket : gradient_buckets(parameters, limit)) {
