@@ -40,6 +40,8 @@ constexpr std::array<std::string_view, std::size_t(Edge::count_)> kEdges = {
     "updated_at_home",
     "piece_read",
     "piece_updated",
+    "tensor_part_made",
+    "tensor_part_arrived",
     "staging_free",
 };
 
@@ -85,6 +87,7 @@ constexpr auto kBugs = std::to_array<BugInfo>({
      "no_races"},
     {Bug::kept_activations, "kept_activations", "layers that are computed again in backward share no memory",
      "memory_formula"},
+    {Bug::lost_partial_sum, "lost_partial_sum", "sums over tensor ways leave the last way's part out", "golden"},
     {Bug::recompute_other_dropout, "recompute_other_dropout",
      "what is computed again in backward drops other values than forward did", "golden"},
 });

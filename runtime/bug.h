@@ -47,6 +47,8 @@ enum class Edge : std::uint8_t {
   updated_at_home,              // copy: parameters that the host's processor updated, before they go to the device
   piece_read,                   // host: a piece of the optimizer's state, from its files, before it is updated
   piece_updated,                // storage: the update of a piece, before it is written
+  tensor_part_made,             // messages: what a tensor way has made, before it is sent
+  tensor_part_arrived,          // compute: what the other ways have made, before it is used
   staging_free,                 // storage: the copy of updated parameters to the device, before staging is filled again
   count_
 };
@@ -75,6 +77,7 @@ enum class Bug : std::uint8_t {
   offload_reads_old_generation,  // one rank reads the optimizer's state from the older files
   staging_reused_early,          // one rank fills staging memory again before its parameters have left
   kept_activations,              // layers that are computed again share no memory
+  lost_partial_sum,              // the last tensor way's part of sums over ways is left out
   recompute_other_dropout,       // a recomputation drops other values than forward did
   count_
 };

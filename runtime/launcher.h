@@ -59,6 +59,7 @@ class Launcher {
   }
   // Muted: launches do nothing. For a micro-step in which this rank has no samples, but takes part in what others need.
   void mute(bool on) { muted_ = on; }
+  bool muted() const { return muted_; }
   // Who looks at what the following launches write; null: nobody.
   void watched_by(Provenance* provenance) { provenance_ = provenance; }
 
