@@ -88,6 +88,10 @@ constexpr auto kBugs = std::to_array<BugInfo>({
     {Bug::kept_activations, "kept_activations", "layers that are computed again in backward share no memory",
      "memory_formula"},
     {Bug::lost_partial_sum, "lost_partial_sum", "sums over tensor ways leave the last way's part out", "golden"},
+    {Bug::unreduced_norm_gradients, "unreduced_norm_gradients",
+     "each tensor way keeps the gradients that its own tokens give to norms (sequence parallelism)", "golden"},
+    {Bug::local_head_dropout, "local_head_dropout",
+     "dropout of attention counts heads from a tensor way's first, so that all ways drop alike", "golden"},
     {Bug::recompute_other_dropout, "recompute_other_dropout",
      "what is computed again in backward drops other values than forward did", "golden"},
 });

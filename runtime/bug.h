@@ -78,6 +78,8 @@ enum class Bug : std::uint8_t {
   staging_reused_early,          // one rank fills staging memory again before its parameters have left
   kept_activations,              // layers that are computed again share no memory
   lost_partial_sum,              // the last tensor way's part of sums over ways is left out
+  unreduced_norm_gradients,      // with sequence parallelism, each way keeps its own tokens' gradient of norms
+  local_head_dropout,            // dropout in attention goes by the head's number on its way
   recompute_other_dropout,       // a recomputation drops other values than forward did
   count_
 };

@@ -11,32 +11,49 @@
 #include <span>
 #include <vector>
 
+#include "kernels/attention.h"
 #include "kernels/check.h"
 #include "runtime/checkpoint_store.h"
 #include "runtime/dropout.h"
 #include "runtime/gpt2_parameters.h"
 #include "runtime/model.h"
 #include "runtime/segments.h"
+#include "runtime/tensor_parallel.h"
 
 namespace seeksim::runtime {
 
-// Activations of layers, R = samples_max * T rows each.
+// What a tensor way has of a model's sizes: all of them, where there is one. Products are split by columns or rows of
+// their weights; between them, in the residual stream, a way has the rows of all tokens or, with sequence parallelism,
+// of its own.
+struct Gpt2Way {
+  Gpt2Way(const Gpt2Shape& shape, const ModelPart& part, const TensorAxis* tensor);
+  Index V, H, F;
+  Index A;                    // width of attention: H * D
+  Index first_head;           // of the model
+  Index first_vocabulary;     // of the model
+  Index tokens, first_token;  // of each sample, in the residual stream
+};
+
+// Activations of layers, R = samples_max * T rows each, Rs in the residual stream; A, H, F as a way has them.
 struct LayerStore {
-  BufferPtr mid;                         // (slots, R, C)   residual stream between attention and mlp
-  BufferPtr ln1, ln2, att;               // (slots, R, C)
-  BufferPtr mean1, rstd1, mean2, rstd2;  // (slots, R)
-  BufferPtr qkv;                         // (slots, R, 3C)
+  BufferPtr mid;                         // (slots, Rs, C)  residual stream between attention and mlp
+  BufferPtr ln1, ln2;                    // (slots, Rs, C)
+  BufferPtr att;                         // (slots, R, A)
+  BufferPtr mean1, rstd1, mean2, rstd2;  // (slots, Rs)
+  BufferPtr qkv;                         // (slots, R, 3A)
   BufferPtr probs;                       // (slots, samples * H * T, T)
   BufferPtr fc, gelu;                    // (slots, R, F)
 };
 
 // What the micro-batches in flight share, since nobody needs it for longer than a pass.
 struct Gpt2Workspace {
-  BufferPtr residual;    // (slots, R, C)  residual stream inside segments that are computed again
+  BufferPtr residual;    // (slots, Rs, C)  residual stream inside segments that are computed again
   LayerStore layers;     // of those segments
-  BufferPtr branch;      // (R, C)   what a branch adds to the residual stream; backward: the gradient in a branch
-  BufferPtr dmid;        // (R, C)   gradient of the residual stream
-  BufferPtr dqkv;        // (R, 3C)
+  BufferPtr branch;      // (Rs, C)  what a branch adds to the residual stream; backward: the gradient in a branch, also
+                         //          (R, A)
+  BufferPtr dmid;        // (Rs, C)  gradient of the residual stream
+  BufferPtr gathered;    // (R, C)   rows of all tokens, where ways have their own
+  BufferPtr dqkv;        // (R, 3A)
   BufferPtr dgelu, dfc;  // (R, F)
   BufferPtr scratch;     // (2T, T)
   BufferPtr unused;      // (C)      the gradient of a frozen bias whose norm's weight is trained
@@ -44,11 +61,11 @@ struct Gpt2Workspace {
 
 // What a later backward_weight needs of backward_input, by layer of the piece.
 struct Gpt2Deferred {
-  BufferPtr dln1, dln2, dmid;          // (layers, R, C)
-  BufferPtr dqkv;                      // (layers, R, 3C)
+  BufferPtr dln1, dln2, dmid;          // (layers, Rs, C)
+  BufferPtr dqkv;                      // (layers, R, 3A)
   BufferPtr dfc;                       // (layers, R, F)
-  BufferPtr dropped_att, dropped_mlp;  // (layers, R, C)  where a branch drops values
-  BufferPtr dlnf;                      // (R, C)
+  BufferPtr dropped_att, dropped_mlp;  // (layers, Rs, C)  where a branch drops values
+  BufferPtr dlnf;                      // (Rs, C)
 };
 
 // S: the type in which parameters and activations are held.
@@ -56,9 +73,9 @@ template <class S>
 class Gpt2 final : public Model {
  public:
   // Allocates the activations of `samples_max` samples; smaller micro-batches use their front. workspace: made by the
-  // first of those that share it.
+  // first of those that share it. tensor: null where the parameters are those of one way.
   Gpt2(Device& device, const TrainPlan& plan, const Parameters& parameters, std::size_t piece, Index samples_max,
-       std::shared_ptr<Gpt2Workspace> workspace);
+       std::shared_ptr<Gpt2Workspace> workspace, TensorAxis* tensor);
 
   VecView<std::int32_t> inputs(Index samples) const override { return {inputs_.get(), 0, samples * s_.T}; }
   VecView<std::int32_t> targets(Index samples) const override { return {targets_.get(), 0, samples * s_.T}; }
@@ -99,14 +116,30 @@ class Gpt2 final : public Model {
     SEEKSIM_CHECK(samples <= samples_max_, "%lld samples", static_cast<long long>(samples));
     return mat<S>(*buffer, slot * samples_max_ * s_.T * cols, samples * s_.T, cols);
   }
-  VecView<float> row_values(const BufferPtr& buffer, Index samples, int slot) const {
-    return vec<float>(*buffer, slot * samples_max_ * s_.T, samples * s_.T);
+  VecView<float> row_values(const BufferPtr& buffer, Index samples) const {
+    return vec<float>(*buffer, 0, samples * s_.T);
   }
+  // Rows of the residual stream.
+  MatView<S> stream(const BufferPtr& buffer, Index samples, int slot = 0) const {
+    SEEKSIM_CHECK(samples <= samples_max_, "%lld samples", static_cast<long long>(samples));
+    return mat<S>(*buffer, slot * samples_max_ * way_.tokens * s_.C, samples * way_.tokens, s_.C);
+  }
+  VecView<float> stream_values(const BufferPtr& buffer, Index samples, int slot) const {
+    return vec<float>(*buffer, slot * samples_max_ * way_.tokens, samples * way_.tokens);
+  }
+  MatView<S> attention_probs(const LayerStore& kept, Index samples, int slot) const {
+    const Index each = way_.H * s_.T;
+    return mat<S>(*kept.probs, slot * samples_max_ * each * s_.T, samples * each, s_.T);
+  }
+  kernels::AttentionShape attention_shape(Index samples) const {
+    return {samples, s_.T, way_.H, s_.D, bug_.is(Bug::local_head_dropout) ? 0 : way_.first_head};
+  }
+  bool splits_tokens() const { return tensor_ != nullptr && tensor_->splits_tokens(); }
   // The residual stream into layer l; out of the last one: l = L.
   MatView<S> residual(Index samples, int l) {
     const LayerSlots& slots = slots_of(l);
-    if (slots.checkpoint < 0) return act(slots.residual_shared ? work_->residual : x_, samples, s_.C, slots.residual);
-    return mat<S>(checkpoints_->place(slots.checkpoint), 0, samples * s_.T, s_.C);
+    if (slots.checkpoint < 0) return stream(slots.residual_shared ? work_->residual : x_, samples, slots.residual);
+    return mat<S>(checkpoints_->place(slots.checkpoint), 0, samples * way_.tokens, s_.C);
   }
   static AnyVec flat(MatView<S> x) { return {x.buffer, x.offset, x.rows * x.cols, element_type<S>()}; }
   const LayerSlots& slots_of(int l) const { return slots_[std::size_t(l - piece_.first)]; }
@@ -116,35 +149,35 @@ class Gpt2 final : public Model {
   // Gradients of activations. Where backward is in two parts, of each layer its own; else in the workspace, one after
   // the other, and dx of all layers in one place.
   int deferred_slot(int l) const { return deferred_ ? l - piece_.first : 0; }
-  MatView<S> dx(Index n, int l) const { return act(dx_, n, s_.C, deferred_slot(l)); }  // into layer l
+  MatView<S> dx(Index n, int l) const { return stream(dx_, n, deferred_slot(l)); }  // into layer l
   MatView<S> dmid(Index n, int l) const {
-    return act(deferred_ ? deferred_->dmid : work_->dmid, n, s_.C, deferred_slot(l));
+    return stream(deferred_ ? deferred_->dmid : work_->dmid, n, deferred_slot(l));
   }
   MatView<S> dln1(Index n, int l) const {
-    return act(deferred_ ? deferred_->dln1 : work_->branch, n, s_.C, deferred_slot(l));
+    return stream(deferred_ ? deferred_->dln1 : work_->branch, n, deferred_slot(l));
   }
   MatView<S> dln2(Index n, int l) const {
-    return act(deferred_ ? deferred_->dln2 : work_->branch, n, s_.C, deferred_slot(l));
+    return stream(deferred_ ? deferred_->dln2 : work_->branch, n, deferred_slot(l));
   }
   MatView<S> dqkv(Index n, int l) const {
-    return act(deferred_ ? deferred_->dqkv : work_->dqkv, n, 3 * s_.C, deferred_slot(l));
+    return act(deferred_ ? deferred_->dqkv : work_->dqkv, n, 3 * way_.A, deferred_slot(l));
   }
   MatView<S> dfc(Index n, int l) const {
-    return act(deferred_ ? deferred_->dfc : work_->dfc, n, s_.F, deferred_slot(l));
+    return act(deferred_ ? deferred_->dfc : work_->dfc, n, way_.F, deferred_slot(l));
   }
-  MatView<S> dlnf(Index n) const { return act(deferred_ ? deferred_->dlnf : work_->branch, n, s_.C); }
+  MatView<S> dlnf(Index n) const { return stream(deferred_ ? deferred_->dlnf : work_->branch, n); }
   // Where the gradient of a branch is when values of it were dropped: in a buffer whose time is yet to come; or over:
   // norm_backward has read dx, and writes it again at the end.
   MatView<S> dropped_mlp(Index n, int l) const {
-    return deferred_ ? act(deferred_->dropped_mlp, n, s_.C, deferred_slot(l)) : dln2(n, l);
+    return deferred_ ? stream(deferred_->dropped_mlp, n, deferred_slot(l)) : dln2(n, l);
   }
   MatView<S> dropped_att(Index n, int l) const {
-    return deferred_ ? act(deferred_->dropped_att, n, s_.C, deferred_slot(l)) : dx(n, l);
+    return deferred_ ? stream(deferred_->dropped_att, n, deferred_slot(l)) : dx(n, l);
   }
   // The gradient of what a branch adds to the residual stream, after dropout's backward.
   MatView<S> dmlp_branch(Index n, int l) const { return drop_residual_.on() ? dropped_mlp(n, l) : dx(n, l + 1); }
   MatView<S> datt_branch(Index n, int l) const { return drop_residual_.on() ? dropped_att(n, l) : dmid(n, l); }
-  Index checkpoint_elements(Index samples) const { return samples * s_.T * s_.C; }
+  Index checkpoint_elements(Index samples) const { return samples * way_.tokens * s_.C; }
   MatView<const S> weight(const Pass& p, const ParameterInfo& info) const {
     const VecView<const S> w = vector(p, info);
     return {w.buffer, w.offset, info.rows(), info.cols(), info.cols()};
@@ -169,19 +202,24 @@ class Gpt2 final : public Model {
   void recompute(const Pass& p, const Segment& segment);
 
   MatView<S> raw_logits(Index samples) const {
-    return act(parameters_.logit_scale() != nullptr ? raw_logits_ : logits_, samples, s_.V);
+    return act(parameters_.logit_scale() != nullptr ? raw_logits_ : logits_, samples, way_.V);
   }
   void scale_logits(const Pass& p);
+  MatView<const S> all_rows(const Pass& p, const char* tensor, const char* site, MatView<const S> rows);
+  void row_product(const Pass& p, const char* site, const ParameterInfo& w, MatView<const S> a,
+                   const ParameterInfo* bias, Index segment, MatView<S> out);
+  MatView<S> dropped_rows(const Pass& p, const char* site, const kernels::Dropout& rate, DropoutSite place, int layer,
+                          MatView<S> x, MatView<S> y);
   void input_backward(const Pass& p);
   void head_backward(const Pass& p);
   void segment_backward(const Pass& p, const Segment& segment);
   // Gradients of parameters, from what the passes above left: at once, or later.
   void head_grads(const Pass& p);
   void head_norm_grad(const Pass& p);
-  void mlp_proj_grads(const Pass& p, int l);
+  void mlp_proj_grads(const Pass& p, int l, MatView<const S> dbranch);
   void mlp_up_grads(const Pass& p, int l);
   void mlp_norm_grad(const Pass& p, int l);
-  void attention_proj_grads(const Pass& p, int l);
+  void attention_proj_grads(const Pass& p, int l, MatView<const S> dbranch);
   void attention_qkv_grads(const Pass& p, int l);
   void attention_norm_grad(const Pass& p, int l);
   void embedding_grads(const Pass& p);
@@ -205,8 +243,13 @@ class Gpt2 final : public Model {
   void bias_grad(const Pass& p, const ParameterInfo& bias, MatView<const D> dy);
   void norm_grad(const Pass& p, const ParameterInfo& gamma, const ParameterInfo& beta, MatView<const S> dy,
                  MatView<const S> x, VecView<const float> mean, VecView<const float> rstd);
+  // The same where ways have tokens of their own.
+  void norm_grad_of_ways(const Pass& p, const ParameterInfo& gamma, const ParameterInfo& beta, MatView<const S> dy,
+                         MatView<const S> x, VecView<const float> mean, VecView<const float> rstd);
 
   Gpt2Shape s_;
+  TensorAxis* tensor_;  // null: one way
+  Gpt2Way way_;
   const Parameters& parameters_;
   const ModelPiece piece_;
   float eps_;
@@ -220,16 +263,16 @@ class Gpt2 final : public Model {
   std::shared_ptr<Gpt2Workspace> work_;
   int shared_residual_slots_ = 0, shared_layer_slots_ = 0;  // in the workspace
   std::optional<CheckpointStore> checkpoints_;              // where a segment is recomputed
-  // R = samples_max * T rows. Kept for backward:
+  // R = samples_max * T rows, Rs in the residual stream. Kept for backward:
   BufferPtr inputs_, targets_;              // (R)
-  BufferPtr x_;                             // (residual_slots_, R, C)  residual stream
+  BufferPtr x_;                             // (residual_slots_, Rs, C)  residual stream
   LayerStore kept_;                         // of layers that are not computed again
-  BufferPtr lnf_, meanf_, rstdf_;           // (R, C), (R), (R)
+  BufferPtr lnf_, meanf_, rstdf_;           // (Rs, C), (Rs), (Rs)
   BufferPtr logits_;                        // (R, V)  then their gradient
   BufferPtr raw_logits_, logit_dots_;       // (R, V), (R)  where a parameter scales the logits: before it, and their
                                             // dot products with the gradient
   BufferPtr token_losses_, sample_losses_;  // (R), (samples)
-  BufferPtr dx_;                            // (R, C)  gradient of the residual stream; deferred: (layers + 1, R, C)
+  BufferPtr dx_;                            // (Rs, C)  gradient of the residual stream; deferred: (layers + 1, Rs, C)
   std::optional<Gpt2Deferred> deferred_;    // where backward is in two parts
 };
 

@@ -7,6 +7,7 @@
 #include "kernels/layer_norm.h"
 #include "kernels/logit_scale.h"
 #include "kernels/pointwise.h"
+#include "kernels/slabs.h"
 #include "kernels/tree.h"
 #include "runtime/gpt2.h"
 #include "runtime/gpt2_ops.h"
@@ -53,8 +54,10 @@ void Gpt2<S>::backward_weight(Launcher& launch, Weights& weights, const Batch& b
   if (piece_.heads) head_grads(p), head_norm_grad(p);
   for (int l = piece_.end - 1; l >= piece_.first; --l) {
     launch.layer(l);
-    mlp_proj_grads(p, l), mlp_up_grads(p, l), mlp_norm_grad(p, l);
-    attention_proj_grads(p, l), attention_qkv_grads(p, l), attention_norm_grad(p, l);
+    mlp_proj_grads(p, l, all_rows(p, "mlp branch", SEEKSIM_SITE, dmlp_branch(p.batch.samples, l)));
+    mlp_up_grads(p, l), mlp_norm_grad(p, l);
+    attention_proj_grads(p, l, all_rows(p, "attention branch", SEEKSIM_SITE, datt_branch(p.batch.samples, l)));
+    attention_qkv_grads(p, l), attention_norm_grad(p, l);
   }
   launch.layer(-1);
   if (piece_.embeds) embedding_grads(p);
@@ -74,8 +77,8 @@ void Gpt2<S>::input_backward(const Pass& p) {
   // Nothing of the embeddings is used here. They are gathered all the same, as ZeRO's count of 3P has it and every
   // framework with a hook a module does, so that the traffic is the one that the paper promises.
   p.weights.fetch(0);
-  const MatView<S> d = dx(p.batch.samples, 0);  // (R, C)
-  dropped(p.launch, SEEKSIM_SITE, dropout_at(drop_embedding_, DropoutSite::embedding, 0, p.batch), s_.T, d, d);
+  const MatView<S> d = dx(p.batch.samples, 0);  // (Rs, C)
+  dropped_rows(p, SEEKSIM_SITE, drop_embedding_, DropoutSite::embedding, 0, d, d);
   if (p.sink != nullptr) embedding_grads(p);
   p.weights.release(0);
 }
@@ -120,18 +123,17 @@ template <class S>
 void Gpt2<S>::head_backward(const Pass& p) {
   const Index n = p.batch.samples;
   const ParameterInfo& head = parameters_.head();
-  const MatView<S> dlogits = act(logits_, n, s_.V), dnormed = dlnf(n);  // (R, V), (R, C)
+  const MatView<S> dlogits = act(logits_, n, way_.V), dnormed = dlnf(n);  // (R, V), (Rs, C)
   logit_scale_dots(p);
   if (p.sink != nullptr) head_grads(p);
-  product<S, S>(p.launch, head.name, SEEKSIM_SITE, Trans::no, Trans::no, dlogits, weight(p, head), dnormed,
-                s_.vocab_segment());
+  row_product(p, SEEKSIM_SITE, head, dlogits, nullptr, s_.vocab_segment(), dnormed);
   if (p.sink != nullptr) head_norm_grad(p);
   p.launch(
       "ln_f.weight", SEEKSIM_SITE, memory_cost(3 * dnormed.rows * dnormed.cols, 3),
       [](Lane lane, Mat<const S> g, Mat<const S> in, Vec<const S> w, Vec<const float> m, Vec<const float> r,
          Mat<S> out) { kernels::layer_norm_backward<S>(lane, g, in, w, m, r, {}, out); },
-      reads(dnormed), reads(residual(n, s_.L)), vector(p, norm_weight()), reads(row_values(meanf_, n, 0)),
-      reads(row_values(rstdf_, n, 0)), dx(n, s_.L));
+      reads(dnormed), reads(residual(n, s_.L)), vector(p, norm_weight()), reads(stream_values(meanf_, n, 0)),
+      reads(stream_values(rstdf_, n, 0)), dx(n, s_.L));
 }
 
 // Gradients are finished from the end of their space to its front: there a head of its own lies before the scale, a
@@ -141,15 +143,15 @@ void Gpt2<S>::head_grads(const Pass& p) {
   const Index n = p.batch.samples, offset = parameters_.head_gradient_offset();
   const bool behind_all = offset >= parameters_.trainable_size();
   if (!behind_all) logit_scale_grad(p);
-  linear_grad(p, parameters_.head(), nullptr, true, act(lnf_, n, s_.C), act(logits_, n, s_.V), offset);
+  linear_grad(p, parameters_.head(), nullptr, true, stream(lnf_, n), act(logits_, n, way_.V), offset);
   if (behind_all) logit_scale_grad(p);
 }
 
 template <class S>
 void Gpt2<S>::head_norm_grad(const Pass& p) {
   const Index n = p.batch.samples;
-  norm_grad(p, norm_weight(), norm_bias(), dlnf(n), residual(n, s_.L), row_values(meanf_, n, 0),
-            row_values(rstdf_, n, 0));
+  norm_grad(p, norm_weight(), norm_bias(), dlnf(n), residual(n, s_.L), stream_values(meanf_, n, 0),
+            stream_values(rstdf_, n, 0));
 }
 
 // From the gradient of the logits to that before their scale, in place.
@@ -159,13 +161,23 @@ void Gpt2<S>::logit_scale_dots(const Pass& p) {
   if (scale == nullptr) return;
   if constexpr (std::is_same_v<S, float>) {
     const MatView<float> raw = raw_logits(p.batch.samples);  // (R, V)
+    const VecView<float> dots = row_values(logit_dots_, p.batch.samples);
     p.launch(
         scale->name, SEEKSIM_SITE, memory_cost(3 * raw.rows * raw.cols, 1),
-        [](Lane lane, Mat<const float> logits, Vec<const float> factor, Mat<float> d, Vec<float> dots) {
-          kernels::logit_scale_backward(lane, logits, factor, d, dots);
+        [segment = s_.vocab_segment()](Lane lane, Mat<const float> logits, Vec<const float> factor, Mat<float> d,
+                                       Vec<float> sums) {
+          kernels::logit_scale_backward(lane, logits, factor, d, sums, segment);
         },
-        reads(raw), vector(p, *scale), act(logits_, p.batch.samples, s_.V),
-        row_values(logit_dots_, p.batch.samples, 0));
+        reads(raw), vector(p, *scale), act(logits_, p.batch.samples, way_.V),
+        tensor_ == nullptr ? dots : tensor_->own_values(dots.n));
+    if (tensor_ == nullptr) return;
+    tensor_->gather_values(p.launch, scale->name, SEEKSIM_SITE, dots.n);
+    p.launch(
+        scale->name, SEEKSIM_SITE, memory_cost(tensor_->ways() * dots.n),
+        [](Lane lane, Mat<const float> nodes, Vec<float> sums) {
+          kernels::add_ways<float>(lane, nodes, {}, {sums.data, 1, sums.n, sums.n});
+        },
+        tensor_->values(dots.n, 0, dots.n), dots);
   }
 }
 
@@ -179,14 +191,14 @@ template <class S>
 void Gpt2<S>::mlp_backward(const Pass& p, int l) {
   auto w = [&](LayerPart part) -> const ParameterInfo& { return parameters_.layer(l, part); };
   const Index n = p.batch.samples;
-  const MatView<S> dout = dx(n, l + 1), dln = dln2(n, l);                // (R, C)
-  const MatView<S> dgelu = act(work_->dgelu, n, s_.F), dup = dfc(n, l);  // (R, F)
-  const MatView<S> fc = act(store(l).fc, n, s_.F, slot(l));              // (R, F)
+  const MatView<S> dout = dx(n, l + 1), dln = dln2(n, l);                  // (Rs, C)
+  const MatView<S> dgelu = act(work_->dgelu, n, way_.F), dup = dfc(n, l);  // (R, F)
+  const MatView<S> fc = act(store(l).fc, n, way_.F, slot(l));              // (R, F)
 
-  const MatView<S> dbranch =
-      dropped(p.launch, SEEKSIM_SITE, dropout_at(drop_residual_, DropoutSite::mlp_branch, l, p.batch), s_.T, dout,
-              dropped_mlp(n, l));
-  if (p.sink != nullptr) mlp_proj_grads(p, l);
+  const MatView<const S> dbranch =  // (R, C)
+      all_rows(p, "mlp branch", SEEKSIM_SITE,
+               dropped_rows(p, SEEKSIM_SITE, drop_residual_, DropoutSite::mlp_branch, l, dout, dropped_mlp(n, l)));
+  if (p.sink != nullptr) mlp_proj_grads(p, l, dbranch);
   const ParameterInfo& proj = w(LayerPart::mlp_proj_weight);
   product<S, S>(p.launch, proj.name, SEEKSIM_SITE, Trans::no, Trans::yes, dbranch, weight(p, proj), dgelu, 0);
   p.launch(
@@ -196,28 +208,27 @@ void Gpt2<S>::mlp_backward(const Pass& p, int l) {
 
   if (p.sink != nullptr) mlp_up_grads(p, l);
   const ParameterInfo& up = w(LayerPart::c_fc_weight);
-  product<S, S>(p.launch, up.name, SEEKSIM_SITE, Trans::no, Trans::no, dup, weight(p, up), dln, s_.mlp_segment());
+  row_product(p, SEEKSIM_SITE, up, dup, nullptr, s_.mlp_segment(), dln);
 
   if (p.sink != nullptr) mlp_norm_grad(p, l);
   const LayerStore& kept = store(l);
-  norm_backward<S>(p.launch, w(LayerPart::ln_2_weight).name, SEEKSIM_SITE, dln, act(kept.mid, n, s_.C, slot(l)),
-                   vector(p, w(LayerPart::ln_2_weight)), row_values(kept.mean2, n, slot(l)),
-                   row_values(kept.rstd2, n, slot(l)), dout, dmid(n, l));
+  norm_backward<S>(p.launch, w(LayerPart::ln_2_weight).name, SEEKSIM_SITE, dln, stream(kept.mid, n, slot(l)),
+                   vector(p, w(LayerPart::ln_2_weight)), stream_values(kept.mean2, n, slot(l)),
+                   stream_values(kept.rstd2, n, slot(l)), dout, dmid(n, l));
 }
 
 template <class S>
-void Gpt2<S>::mlp_proj_grads(const Pass& p, int l) {
+void Gpt2<S>::mlp_proj_grads(const Pass& p, int l, MatView<const S> dbranch) {
   const ParameterInfo& proj = parameters_.layer(l, LayerPart::mlp_proj_weight);
-  const Index n = p.batch.samples;
-  linear_grad(p, proj, &parameters_.layer(l, LayerPart::mlp_proj_bias), false, act(store(l).gelu, n, s_.F, slot(l)),
-              dmlp_branch(n, l), proj.offset);
+  linear_grad(p, proj, &parameters_.layer(l, LayerPart::mlp_proj_bias), false,
+              act(store(l).gelu, p.batch.samples, way_.F, slot(l)), dbranch, proj.offset);
 }
 
 template <class S>
 void Gpt2<S>::mlp_up_grads(const Pass& p, int l) {
   const ParameterInfo& up = parameters_.layer(l, LayerPart::c_fc_weight);
   const Index n = p.batch.samples;
-  linear_grad(p, up, &parameters_.layer(l, LayerPart::c_fc_bias), true, act(store(l).ln2, n, s_.C, slot(l)), dfc(n, l),
+  linear_grad(p, up, &parameters_.layer(l, LayerPart::c_fc_bias), true, stream(store(l).ln2, n, slot(l)), dfc(n, l),
               up.offset);
 }
 
@@ -226,7 +237,7 @@ void Gpt2<S>::mlp_norm_grad(const Pass& p, int l) {
   const Index n = p.batch.samples;
   const LayerStore& kept = store(l);
   norm_grad(p, parameters_.layer(l, LayerPart::ln_2_weight), parameters_.layer(l, LayerPart::ln_2_bias), dln2(n, l),
-            act(kept.mid, n, s_.C, slot(l)), row_values(kept.mean2, n, slot(l)), row_values(kept.rstd2, n, slot(l)));
+            stream(kept.mid, n, slot(l)), stream_values(kept.mean2, n, slot(l)), stream_values(kept.rstd2, n, slot(l)));
 }
 
 template <class S>
@@ -234,50 +245,50 @@ void Gpt2<S>::attention_backward(const Pass& p, int l) {
   auto w = [&](LayerPart part) -> const ParameterInfo& { return parameters_.layer(l, part); };
   const Index n = p.batch.samples;
   const LayerStore& kept = store(l);
-  const MatView<S> branch = act(work_->branch, n, s_.C), dln = dln1(n, l);       // (R, C)
-  const MatView<S> qkv = act(kept.qkv, n, 3 * s_.C, slot(l)), din = dqkv(n, l);  // (R, 3C)
+  const MatView<S> datt = act(work_->branch, n, way_.A), dln = dln1(n, l);         // (R, A), (Rs, C)
+  const MatView<S> qkv = act(kept.qkv, n, 3 * way_.A, slot(l)), din = dqkv(n, l);  // (R, 3A)
 
-  const MatView<S> dbranch =
-      dropped(p.launch, SEEKSIM_SITE, dropout_at(drop_residual_, DropoutSite::attention_branch, l, p.batch), s_.T,
-              dmid(n, l), dropped_att(n, l));
-  if (p.sink != nullptr) attention_proj_grads(p, l);
+  const MatView<const S> dbranch =  // (R, C)
+      all_rows(p, "attention branch", SEEKSIM_SITE,
+               dropped_rows(p, SEEKSIM_SITE, drop_residual_, DropoutSite::attention_branch, l, dmid(n, l),
+                            dropped_att(n, l)));
+  if (p.sink != nullptr) attention_proj_grads(p, l, dbranch);
   const ParameterInfo& proj = w(LayerPart::c_proj_weight);
-  product<S, S>(p.launch, proj.name, SEEKSIM_SITE, Trans::no, Trans::yes, dbranch, weight(p, proj), branch, 0);
+  product<S, S>(p.launch, proj.name, SEEKSIM_SITE, Trans::no, Trans::yes, dbranch, weight(p, proj), datt, 0);
 
-  const MatView<S> probs = mat<S>(*kept.probs, slot(l) * samples_max_ * s_.H * s_.T * s_.T, n * s_.H * s_.T, s_.T);
-  const kernels::AttentionShape shape{n, s_.T, s_.H, s_.D};
+  const MatView<S> probs = attention_probs(kept, n, slot(l));
+  const kernels::AttentionShape shape = attention_shape(n);
   p.launch(
       "attention", SEEKSIM_SITE,
-      {5.0 * double(n * s_.T * s_.T * s_.C), 4.0 * double(7 * n * s_.T * s_.C + probs.rows * s_.T)},
+      {5.0 * double(n * s_.T * s_.T * way_.A), 4.0 * double(7 * n * s_.T * way_.A + probs.rows * s_.T)},
       [shape, drop = dropout_at(drop_attention_, DropoutSite::attention, l, p.batch)](
           Lane lane, Mat<const S> dout, Mat<const S> in, Mat<const S> pr, Mat<float> work, Mat<S> d) {
         kernels::attention_backward<S>(lane, shape, dout, in, pr, work, d, drop);
       },
-      reads(branch), reads(qkv), reads(probs), mat<float>(*work_->scratch, 0, 2 * s_.T, s_.T), din);
+      reads(datt), reads(qkv), reads(probs), mat<float>(*work_->scratch, 0, 2 * s_.T, s_.T), din);
 
   if (p.sink != nullptr) attention_qkv_grads(p, l);
   const ParameterInfo& attn = w(LayerPart::c_attn_weight);
-  product<S, S>(p.launch, attn.name, SEEKSIM_SITE, Trans::no, Trans::no, din, weight(p, attn), dln, s_.qkv_segment());
+  row_product(p, SEEKSIM_SITE, attn, din, nullptr, s_.qkv_segment(), dln);
 
   if (p.sink != nullptr) attention_norm_grad(p, l);
   norm_backward<S>(p.launch, w(LayerPart::ln_1_weight).name, SEEKSIM_SITE, dln, residual(n, l),
-                   vector(p, w(LayerPart::ln_1_weight)), row_values(kept.mean1, n, slot(l)),
-                   row_values(kept.rstd1, n, slot(l)), dmid(n, l), dx(n, l));
+                   vector(p, w(LayerPart::ln_1_weight)), stream_values(kept.mean1, n, slot(l)),
+                   stream_values(kept.rstd1, n, slot(l)), dmid(n, l), dx(n, l));
 }
 
 template <class S>
-void Gpt2<S>::attention_proj_grads(const Pass& p, int l) {
+void Gpt2<S>::attention_proj_grads(const Pass& p, int l, MatView<const S> dbranch) {
   const ParameterInfo& proj = parameters_.layer(l, LayerPart::c_proj_weight);
-  const Index n = p.batch.samples;
-  linear_grad(p, proj, &parameters_.layer(l, LayerPart::c_proj_bias), false, act(store(l).att, n, s_.C, slot(l)),
-              datt_branch(n, l), proj.offset);
+  linear_grad(p, proj, &parameters_.layer(l, LayerPart::c_proj_bias), false,
+              act(store(l).att, p.batch.samples, way_.A, slot(l)), dbranch, proj.offset);
 }
 
 template <class S>
 void Gpt2<S>::attention_qkv_grads(const Pass& p, int l) {
   const ParameterInfo& attn = parameters_.layer(l, LayerPart::c_attn_weight);
   const Index n = p.batch.samples;
-  linear_grad(p, attn, &parameters_.layer(l, LayerPart::c_attn_bias), true, act(store(l).ln1, n, s_.C, slot(l)),
+  linear_grad(p, attn, &parameters_.layer(l, LayerPart::c_attn_bias), true, stream(store(l).ln1, n, slot(l)),
               dqkv(n, l), attn.offset);
 }
 
@@ -286,12 +297,12 @@ void Gpt2<S>::attention_norm_grad(const Pass& p, int l) {
   const Index n = p.batch.samples;
   const LayerStore& kept = store(l);
   norm_grad(p, parameters_.layer(l, LayerPart::ln_1_weight), parameters_.layer(l, LayerPart::ln_1_bias), dln1(n, l),
-            residual(n, l), row_values(kept.mean1, n, slot(l)), row_values(kept.rstd1, n, slot(l)));
+            residual(n, l), stream_values(kept.mean1, n, slot(l)), stream_values(kept.rstd1, n, slot(l)));
 }
 
 template <class S>
 void Gpt2<S>::embedding_grads(const Pass& p) {
-  const MatView<S> d = dx(p.batch.samples, 0);  // (R, C)
+  const MatView<const S> d = all_rows(p, "embeddings", SEEKSIM_SITE, dx(p.batch.samples, 0));  // (R, C)
   const ParameterInfo &wte = parameters_.wte(), &wpe = positions();
   for (Index b = 0; b < Index(p.blocks.size()) && !wpe.frozen; ++b) {
     const GradientBlock& block = p.blocks[b];
@@ -307,11 +318,12 @@ void Gpt2<S>::embedding_grads(const Pass& p) {
     const MatView<const S> rows = d.row_range(block.first * s_.T, block.count * s_.T);
     p.launch(
         wte.name, SEEKSIM_SITE, memory_cost(rows.rows * rows.cols + wte.size),
-        [T = s_.T](Lane lane, Vec<const std::int32_t> tokens, Mat<const S> dy, Mat<float> dw) {
-          kernels::embedding_backward<S>(lane, tokens, T, dy, dw);
+        [T = s_.T, V = s_.V, from = way_.first_vocabulary](Lane lane, Vec<const std::int32_t> tokens, Mat<const S> dy,
+                                                           Mat<float> dw) {
+          kernels::embedding_backward_slice<S>(lane, tokens, T, V, from, dy, dw);
         },
         reads(inputs(p.batch.samples).part(block.first * s_.T, block.count * s_.T)), rows,
-        as_matrix(p.sink->open(b, wte.offset, wte.size), s_.V, s_.C));
+        as_matrix(p.sink->open(b, wte.offset, wte.size), way_.V, s_.C));
   }
   if (!wte.frozen) p.sink->close(wte.offset, wte.size);
 }
@@ -321,6 +333,7 @@ void Gpt2<S>::linear_grad(const Pass& p, const ParameterInfo& w, const Parameter
                           MatView<const S> x, MatView<const S> dy, Index weight_offset) {
   if (bias != nullptr) bias_grad<S>(p, *bias, dy);
   if (w.frozen) return;
+  if (column) x = all_rows(p, w.name, SEEKSIM_SITE, x);
   for (Index b = 0; b < Index(p.blocks.size()); ++b) {
     const Index first = p.blocks[b].first * s_.T, rows = p.blocks[b].count * s_.T;
     const MatView<const S> xs = x.row_range(first, rows), dys = dy.row_range(first, rows);
@@ -349,6 +362,7 @@ void Gpt2<S>::bias_grad(const Pass& p, const ParameterInfo& bias, MatView<const 
 template <class S>
 void Gpt2<S>::norm_grad(const Pass& p, const ParameterInfo& gamma, const ParameterInfo& beta, MatView<const S> dy,
                         MatView<const S> x, VecView<const float> mean, VecView<const float> rstd) {
+  if (splits_tokens()) return norm_grad_of_ways(p, gamma, beta, dy, x, mean, rstd);
   if (gamma.frozen) return bias_grad<S>(p, beta, dy);  // the same sum, alone
   // Trained both, they lie side by side.
   const Index size = gamma.size + (beta.frozen ? 0 : beta.size);
@@ -365,6 +379,43 @@ void Gpt2<S>::norm_grad(const Pass& p, const ParameterInfo& gamma, const Paramet
         both.part(0, gamma.size), dbeta);
   }
   p.sink->close(gamma.offset, size);
+}
+
+// Segments of a sample's tokens come together before samples do, so a way hands out its sums of each sample.
+template <class S>
+void Gpt2<S>::norm_grad_of_ways(const Pass& p, const ParameterInfo& gamma, const ParameterInfo& beta,
+                                MatView<const S> dy, MatView<const S> x, VecView<const float> mean,
+                                VecView<const float> rstd) {
+  if (gamma.frozen && beta.frozen) return;
+  const Index samples = p.batch.samples, one = samples * s_.C;
+  const VecView<float> own = tensor_->own_values(2 * one);  // of gamma, then of beta
+  p.launch(
+      gamma.name, SEEKSIM_SITE, memory_cost(2 * dy.rows * dy.cols, 2),
+      [tokens = way_.tokens, segment = kernels::slab_size(s_.T), C = s_.C](
+          Lane lane, Mat<const S> d, Mat<const S> in, Vec<const float> m, Vec<const float> r, Vec<float> sums) {
+        const Index all = sums.n / 2;
+        kernels::layer_norm_sample_grads<S>(lane, d, in, m, r, tokens, segment, {sums.data, all / C, C, C},
+                                            {sums.data + all, all / C, C, C});
+      },
+      dy, x, mean, rstd, own);
+  tensor_->gather_values(p.launch, gamma.name, SEEKSIM_SITE, 2 * one);
+  const Index begin = gamma.frozen ? beta.offset : gamma.offset;
+  const Index size = (gamma.frozen ? 0 : gamma.size) + (beta.frozen ? 0 : beta.size);
+  for (Index b = 0; b < Index(p.blocks.size()); ++b) {
+    const GradientBlock& block = p.blocks[b];
+    const VecView<float> both = p.sink->open(b, begin, size);
+    for (const ParameterInfo* const norm : {&gamma, &beta}) {
+      if (norm->frozen) continue;
+      MatView<const float> nodes =
+          tensor_->values(2 * one, (norm == &gamma ? 0 : one) + block.first * s_.C, block.count * s_.C);
+      if (bug_.is(Bug::unreduced_norm_gradients)) nodes = nodes.row_range(tensor_->way(), 1);
+      p.launch(
+          norm->name, SEEKSIM_SITE, memory_cost(nodes.rows * nodes.cols),
+          [](Lane lane, Mat<const float> sums, Vec<float> sum) { kernels::add_samples(lane, sums, sum); }, nodes,
+          both.part(norm->offset - begin, norm->size));
+    }
+  }
+  p.sink->close(begin, size);
 }
 
 #define SEEKSIM_INSTANTIATE(S)                                                                                     \

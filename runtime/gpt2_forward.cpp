@@ -16,10 +16,23 @@
 
 namespace seeksim::runtime {
 
+Gpt2Way::Gpt2Way(const Gpt2Shape& shape, const ModelPart& part, const TensorAxis* tensor) {
+  SEEKSIM_CHECK((part.ways > 1) == (tensor != nullptr), "%d ways", part.ways);
+  const auto of = [&part](Index n) { return kernels::stretch_of_way(n, part.ways, part.way); };
+  V = of(shape.V).size, first_vocabulary = of(shape.V).first;
+  H = of(shape.H).size, first_head = of(shape.H).first;
+  F = of(shape.F).size;
+  A = H * shape.D;
+  const kernels::Stretch stream = tensor != nullptr ? tensor->tokens() : kernels::Stretch{0, shape.T};
+  tokens = stream.size, first_token = stream.first;
+}
+
 template <class S>
 Gpt2<S>::Gpt2(Device& device, const TrainPlan& plan, const Parameters& parameters, std::size_t piece, Index samples_max,
-              std::shared_ptr<Gpt2Workspace> workspace)
+              std::shared_ptr<Gpt2Workspace> workspace, TensorAxis* tensor)
     : s_(plan.definition.model),
+      tensor_(tensor),
+      way_(s_, parameters.part(), tensor),
       parameters_(parameters),
       piece_(parameters.pieces()[piece]),
       eps_(static_cast<float>(plan.definition.model.norm_eps)),
@@ -31,7 +44,7 @@ Gpt2<S>::Gpt2(Device& device, const TrainPlan& plan, const Parameters& parameter
       work_(std::move(workspace)) {
   SEEKSIM_CHECK((std::is_same_v<S, float>) || !plan.definition.model.logit_scale,
                 "logit_scale is for fp32 only, not %s", std::string(name(element_type<S>())).c_str());
-  const Index R = samples_max * s_.T, C = s_.C;
+  const Index R = samples_max * s_.T, Rs = samples_max * way_.tokens, C = s_.C;
   auto tokens = [&](const char* name) {
     return device.allocate(static_cast<std::size_t>(R) * sizeof(std::int32_t), MemoryTag::data, name);
   };
@@ -39,19 +52,19 @@ Gpt2<S>::Gpt2(Device& device, const TrainPlan& plan, const Parameters& parameter
   lay_out_slots(device, plan);
   if (piece_.embeds) inputs_ = tokens("inputs");
   if (piece_.heads) targets_ = tokens("targets");
-  x_ = stored(device, "residual stream", residual_slots_ * R * C);
+  x_ = stored(device, "residual stream", residual_slots_ * Rs * C);
   if (layer_slots_ > 0) kept_ = make_layers(device, layer_slots_);
   if (piece_.heads) {
-    lnf_ = stored(device, "ln_f", R * C), meanf_ = floats(device, "ln_f mean", R),
-    rstdf_ = floats(device, "ln_f rstd", R);
-    logits_ = stored(device, "logits", R * s_.V);
+    lnf_ = stored(device, "ln_f", Rs * C), meanf_ = floats(device, "ln_f mean", Rs),
+    rstdf_ = floats(device, "ln_f rstd", Rs);
+    logits_ = stored(device, "logits", R * way_.V);
     if (parameters.logit_scale() != nullptr) {
-      raw_logits_ = stored(device, "logits before their scale", R * s_.V),
+      raw_logits_ = stored(device, "logits before their scale", R * way_.V),
       logit_dots_ = floats(device, "logit dots", R);
     }
     token_losses_ = floats(device, "token losses", R), sample_losses_ = floats(device, "sample losses", samples_max);
   }
-  dx_ = stored(device, "d residual", (defers ? piece_.layers() + 1 : 1) * R * C);
+  dx_ = stored(device, "d residual", (defers ? piece_.layers() + 1 : 1) * Rs * C);
   if (defers) deferred_ = make_deferred(device);
   if (!work_->branch) make_workspace(device, defers);
 }
@@ -67,34 +80,35 @@ BufferPtr Gpt2<S>::floats(Device& device, const char* name, Index n) const {
 
 template <class S>
 LayerStore Gpt2<S>::make_layers(Device& device, Index slots) const {
-  const Index R = slots * samples_max_ * s_.T, C = s_.C, F = s_.F;
+  const Index R = slots * samples_max_ * s_.T, Rs = slots * samples_max_ * way_.tokens, C = s_.C, F = way_.F;
   LayerStore store;
-  store.mid = stored(device, "residual stream after attention", R * C);
-  store.ln1 = stored(device, "ln_1", R * C), store.ln2 = stored(device, "ln_2", R * C);
-  store.att = stored(device, "attention", R * C);
-  store.mean1 = floats(device, "ln_1 mean", R), store.rstd1 = floats(device, "ln_1 rstd", R);
-  store.mean2 = floats(device, "ln_2 mean", R), store.rstd2 = floats(device, "ln_2 rstd", R);
-  store.qkv = stored(device, "qkv", R * 3 * C);
-  store.probs = stored(device, "attention probabilities", R * s_.H * s_.T);
+  store.mid = stored(device, "residual stream after attention", Rs * C);
+  store.ln1 = stored(device, "ln_1", Rs * C), store.ln2 = stored(device, "ln_2", Rs * C);
+  store.att = stored(device, "attention", R * way_.A);
+  store.mean1 = floats(device, "ln_1 mean", Rs), store.rstd1 = floats(device, "ln_1 rstd", Rs);
+  store.mean2 = floats(device, "ln_2 mean", Rs), store.rstd2 = floats(device, "ln_2 rstd", Rs);
+  store.qkv = stored(device, "qkv", R * 3 * way_.A);
+  store.probs = stored(device, "attention probabilities", R * way_.H * s_.T);
   store.fc = stored(device, "mlp.c_fc", R * F), store.gelu = stored(device, "gelu", R * F);
   return store;
 }
 
 template <class S>
 void Gpt2<S>::make_workspace(Device& device, bool defers) const {
-  const Index R = samples_max_ * s_.T, C = s_.C, F = s_.F;
+  const Index R = samples_max_ * s_.T, Rs = samples_max_ * way_.tokens, C = s_.C, F = way_.F;
   Gpt2Workspace& work = *work_;
   if (shared_residual_slots_ > 0)
-    work.residual = stored(device, "residual stream inside a segment", shared_residual_slots_ * R * C);
+    work.residual = stored(device, "residual stream inside a segment", shared_residual_slots_ * Rs * C);
   if (shared_layer_slots_ > 0) work.layers = make_layers(device, shared_layer_slots_);
-  work.branch = stored(device, "branch", R * C);
-  if (!defers) work.dmid = stored(device, "d residual after attention", R * C);
+  work.branch = stored(device, "branch", std::max(Rs * C, R * way_.A));
+  if (!defers) work.dmid = stored(device, "d residual after attention", Rs * C);
+  if (splits_tokens()) work.gathered = stored(device, "rows of all ways", R * C);
   const std::vector<const ParameterInfo*>& frozen = parameters_.frozen();
   const bool has_frozen_vector =
       std::any_of(frozen.begin(), frozen.end(), [](const ParameterInfo* p) { return p->shape.size() == 1; });
   if (has_frozen_vector) work.unused = floats(device, "gradient of a frozen bias", C);
   if (s_.L == 0) return;
-  if (!defers) work.dqkv = stored(device, "d qkv", R * 3 * C);
+  if (!defers) work.dqkv = stored(device, "d qkv", R * 3 * way_.A);
   work.dgelu = stored(device, "d gelu", R * F);
   if (!defers) work.dfc = stored(device, "d mlp.c_fc", R * F);
   work.scratch = device.allocate(std::size_t(2 * s_.T * s_.T) * sizeof(float), MemoryTag::scratch, "attention scratch");
@@ -102,16 +116,17 @@ void Gpt2<S>::make_workspace(Device& device, bool defers) const {
 
 template <class S>
 Gpt2Deferred Gpt2<S>::make_deferred(Device& device) const {
-  const Index R = std::max(piece_.layers(), 1) * samples_max_ * s_.T, C = s_.C;
+  const Index layers = std::max(piece_.layers(), 1), R = layers * samples_max_ * s_.T, C = s_.C;
+  const Index Rs = layers * samples_max_ * way_.tokens;
   Gpt2Deferred kept;
-  kept.dln1 = stored(device, "d ln_1", R * C), kept.dln2 = stored(device, "d ln_2", R * C);
-  kept.dmid = stored(device, "d residual after attention", R * C);
-  kept.dqkv = stored(device, "d qkv", R * 3 * C), kept.dfc = stored(device, "d mlp.c_fc", R * s_.F);
+  kept.dln1 = stored(device, "d ln_1", Rs * C), kept.dln2 = stored(device, "d ln_2", Rs * C);
+  kept.dmid = stored(device, "d residual after attention", Rs * C);
+  kept.dqkv = stored(device, "d qkv", R * 3 * way_.A), kept.dfc = stored(device, "d mlp.c_fc", R * way_.F);
   if (drop_residual_.on()) {
-    kept.dropped_att = stored(device, "d attention branch", R * C);
-    kept.dropped_mlp = stored(device, "d mlp branch", R * C);
+    kept.dropped_att = stored(device, "d attention branch", Rs * C);
+    kept.dropped_mlp = stored(device, "d mlp branch", Rs * C);
   }
-  if (piece_.heads) kept.dlnf = stored(device, "d ln_f", samples_max_ * s_.T * C);
+  if (piece_.heads) kept.dlnf = stored(device, "d ln_f", samples_max_ * way_.tokens * C);
   return kept;
 }
 
@@ -200,18 +215,51 @@ void Gpt2<S>::forward(Launcher& launch, Weights& weights, const Batch& batch) {
   if (piece_.heads) head_forward(p);
 }
 
+// The rows of all tokens, from ways that have their own; else the rows themselves.
+template <class S>
+MatView<const S> Gpt2<S>::all_rows(const Pass& p, const char* tensor, const char* site, MatView<const S> rows) {
+  if (!splits_tokens()) return rows;
+  const MatView<S> all = act(work_->gathered, p.batch.samples, s_.C);
+  tensor_->gather_rows<S>(p.launch, tensor, site, p.batch.samples, rows, all);
+  return all;
+}
+
+// out (Rs, C) = a w + bias, where ways have split what is summed over: each has a node of the sum.
+template <class S>
+void Gpt2<S>::row_product(const Pass& p, const char* site, const ParameterInfo& w, MatView<const S> a,
+                          const ParameterInfo* bias, Index segment, MatView<S> out) {
+  if (tensor_ == nullptr && bias == nullptr)
+    return product<S, S>(p.launch, w.name, site, Trans::no, Trans::no, a, weight(p, w), out, segment);
+  const VecView<const S> added = bias != nullptr ? vector(p, *bias) : VecView<const S>{};
+  if (tensor_ == nullptr)
+    return product_bias<S>(p.launch, w.name, site, Trans::no, Trans::no, a, weight(p, w), added, out, segment);
+  product<S, float>(p.launch, w.name, site, Trans::no, Trans::no, a, weight(p, w), tensor_->node(p.batch.samples),
+                    segment);
+  tensor_->sum_nodes<S>(p.launch, w.name, site, p.batch.samples, added, out);
+}
+
+template <class S>
+MatView<S> Gpt2<S>::dropped_rows(const Pass& p, const char* site, const kernels::Dropout& rate, DropoutSite place,
+                                 int layer, MatView<S> x, MatView<S> y) {
+  return dropped(p.launch, site, dropout_at(rate, place, layer, p.batch), way_.tokens, x, y, way_.first_token);
+}
+
 template <class S>
 void Gpt2<S>::embed(const Pass& p) {
   p.weights.fetch(0);
-  const MatView<S> x0 = residual(p.batch.samples, 0);  // (R, C)
+  const Index n = p.batch.samples;
+  const MatView<S> x0 = residual(n, 0);  // (Rs, C)
   residual_begins(p, 0);
+  const MatView<S> rows = tensor_ == nullptr ? x0 : tensor_->embedded<S>(n);  // (R, C)
   p.launch(
-      "wte.weight", SEEKSIM_SITE, memory_cost(3 * x0.rows * x0.cols, 1.0 / 3),
-      [T = s_.T](Lane lane, Vec<const std::int32_t> tokens, Mat<const S> wte, Mat<const S> wpe, Mat<S> x) {
-        kernels::embedding_forward<S>(lane, tokens, T, wte, wpe, x);
+      "wte.weight", SEEKSIM_SITE, memory_cost(3 * rows.rows * rows.cols, 1.0 / 3),
+      [T = s_.T, V = s_.V, first = way_.first_vocabulary](Lane lane, Vec<const std::int32_t> tokens, Mat<const S> wte,
+                                                          Mat<const S> wpe, Mat<S> x) {
+        kernels::embedding_forward_slice<S>(lane, tokens, T, V, first, wte, wpe, x);
       },
-      reads(inputs(p.batch.samples)), weight(p, parameters_.wte()), weight(p, positions()), x0);
-  dropped(p.launch, SEEKSIM_SITE, dropout_at(drop_embedding_, DropoutSite::embedding, 0, p.batch), s_.T, x0, x0);
+      reads(inputs(n)), weight(p, parameters_.wte()), weight(p, positions()), rows);
+  if (tensor_ != nullptr) tensor_->select_rows<S>(p.launch, "wte.weight", SEEKSIM_SITE, n, reads(inputs(n)), x0);
+  dropped_rows(p, SEEKSIM_SITE, drop_embedding_, DropoutSite::embedding, 0, x0, x0);
   residual_ends(p, 0);
   p.weights.release(0);
 }
@@ -220,11 +268,12 @@ template <class S>
 void Gpt2<S>::head_forward(const Pass& p) {
   const Index samples = p.batch.samples;
   p.weights.fetch(head_module());
-  const MatView<S> normed = act(lnf_, samples, s_.C);  // (R, C)
+  const MatView<S> normed = stream(lnf_, samples);  // (Rs, C)
   norm<S>(p.launch, "ln_f.weight", SEEKSIM_SITE, eps_, residual(samples, s_.L), vector(p, norm_weight()),
-          vector(p, norm_bias()), normed, row_values(meanf_, samples, 0), row_values(rstdf_, samples, 0));
-  product<S, S>(p.launch, parameters_.head().name, SEEKSIM_SITE, Trans::no, Trans::yes, normed,
-                weight(p, parameters_.head()), raw_logits(samples), 0);  // (R, V)
+          vector(p, norm_bias()), normed, stream_values(meanf_, samples, 0), stream_values(rstdf_, samples, 0));
+  product<S, S>(p.launch, parameters_.head().name, SEEKSIM_SITE, Trans::no, Trans::yes,
+                all_rows(p, "ln_f.weight", SEEKSIM_SITE, normed), weight(p, parameters_.head()), raw_logits(samples),
+                0);  // (R, V)
   scale_logits(p);
   p.weights.release(head_module());
 }
@@ -235,11 +284,11 @@ void Gpt2<S>::scale_logits(const Pass& p) {
   if (scale == nullptr) return;
   if constexpr (std::is_same_v<S, float>) {
     p.launch(
-        scale->name, SEEKSIM_SITE, memory_cost(2 * p.batch.samples * s_.T * s_.V, 0.5),
+        scale->name, SEEKSIM_SITE, memory_cost(2 * p.batch.samples * s_.T * way_.V, 0.5),
         [](Lane lane, Mat<const float> raw, Vec<const float> factor, Mat<float> logits) {
           kernels::logit_scale_forward(lane, raw, factor, logits);
         },
-        reads(raw_logits(p.batch.samples)), vector(p, *scale), act(logits_, p.batch.samples, s_.V));
+        reads(raw_logits(p.batch.samples)), vector(p, *scale), act(logits_, p.batch.samples, way_.V));
   }
 }
 
@@ -249,36 +298,36 @@ void Gpt2<S>::layer_forward(const Pass& p, int l) {
   const Index n = p.batch.samples;
   const int a = slot(l);
   const LayerStore& kept = store(l);
-  const MatView<S> x = residual(n, l), mid = act(kept.mid, n, s_.C, a), branch = act(work_->branch, n, s_.C);  // (R, C)
+  const MatView<S> x = residual(n, l), mid = stream(kept.mid, n, a), branch = stream(work_->branch, n);  // (Rs, C)
 
-  const MatView<S> ln1 = act(kept.ln1, n, s_.C, a), qkv = act(kept.qkv, n, 3 * s_.C, a),
-                   att = act(kept.att, n, s_.C, a);
+  const MatView<S> ln1 = stream(kept.ln1, n, a), qkv = act(kept.qkv, n, 3 * way_.A, a),
+                   att = act(kept.att, n, way_.A, a);
   norm<S>(p.launch, w(LayerPart::ln_1_weight).name, SEEKSIM_SITE, eps_, x, vector(p, w(LayerPart::ln_1_weight)),
-          vector(p, w(LayerPart::ln_1_bias)), ln1, row_values(kept.mean1, n, a), row_values(kept.rstd1, n, a));
-  product_bias<S>(p.launch, w(LayerPart::c_attn_weight).name, SEEKSIM_SITE, Trans::no, Trans::yes, ln1,
-                  weight(p, w(LayerPart::c_attn_weight)), vector(p, w(LayerPart::c_attn_bias)), qkv, 0);  // (R, 3C)
-  const MatView<S> probs = mat<S>(*kept.probs, a * samples_max_ * s_.H * s_.T * s_.T, n * s_.H * s_.T, s_.T);
-  const kernels::AttentionShape shape{n, s_.T, s_.H, s_.D};
+          vector(p, w(LayerPart::ln_1_bias)), ln1, stream_values(kept.mean1, n, a), stream_values(kept.rstd1, n, a));
+  product_bias<S>(p.launch, w(LayerPart::c_attn_weight).name, SEEKSIM_SITE, Trans::no, Trans::yes,
+                  all_rows(p, w(LayerPart::ln_1_weight).name, SEEKSIM_SITE, ln1),
+                  weight(p, w(LayerPart::c_attn_weight)), vector(p, w(LayerPart::c_attn_bias)), qkv, 0);  // (R, 3A)
+  const MatView<S> probs = attention_probs(kept, n, a);
+  const kernels::AttentionShape shape = attention_shape(n);
   p.launch(
       "attention", SEEKSIM_SITE,
-      {2.0 * double(n * s_.T * s_.T * s_.C), 4.0 * double(4 * n * s_.T * s_.C + probs.rows * s_.T)},
+      {2.0 * double(n * s_.T * s_.T * way_.A), 4.0 * double(4 * n * s_.T * way_.A + probs.rows * s_.T)},
       [shape, drop = dropout_at(drop_attention_, DropoutSite::attention, l, p.batch)](Lane lane, Mat<const S> in,
                                                                                       Mat<S> pr, Mat<S> y) {
         kernels::attention_forward<S>(lane, shape, in, pr, y, drop);
       },
       reads(qkv), probs, att);
-  product_bias<S>(p.launch, w(LayerPart::c_proj_weight).name, SEEKSIM_SITE, Trans::no, Trans::no, att,
-                  weight(p, w(LayerPart::c_proj_weight)), vector(p, w(LayerPart::c_proj_bias)), branch,
-                  s_.heads_segment());
-  dropped(p.launch, SEEKSIM_SITE, dropout_at(drop_residual_, DropoutSite::attention_branch, l, p.batch), s_.T, branch,
-          branch);
+  row_product(p, SEEKSIM_SITE, w(LayerPart::c_proj_weight), att, &w(LayerPart::c_proj_bias), s_.heads_segment(),
+              branch);
+  dropped_rows(p, SEEKSIM_SITE, drop_residual_, DropoutSite::attention_branch, l, branch, branch);
   add<S>(p.launch, "residual", SEEKSIM_SITE, x, branch, mid);
 
-  const MatView<S> ln2 = act(kept.ln2, n, s_.C, a), fc = act(kept.fc, n, s_.F, a), gelu = act(kept.gelu, n, s_.F, a);
+  const MatView<S> ln2 = stream(kept.ln2, n, a), fc = act(kept.fc, n, way_.F, a), gelu = act(kept.gelu, n, way_.F, a);
   norm<S>(p.launch, w(LayerPart::ln_2_weight).name, SEEKSIM_SITE, eps_, mid, vector(p, w(LayerPart::ln_2_weight)),
-          vector(p, w(LayerPart::ln_2_bias)), ln2, row_values(kept.mean2, n, a), row_values(kept.rstd2, n, a));
-  product_bias<S>(p.launch, w(LayerPart::c_fc_weight).name, SEEKSIM_SITE, Trans::no, Trans::yes, ln2,
-                  weight(p, w(LayerPart::c_fc_weight)), vector(p, w(LayerPart::c_fc_bias)), fc, 0);  // (R, F)
+          vector(p, w(LayerPart::ln_2_bias)), ln2, stream_values(kept.mean2, n, a), stream_values(kept.rstd2, n, a));
+  product_bias<S>(p.launch, w(LayerPart::c_fc_weight).name, SEEKSIM_SITE, Trans::no, Trans::yes,
+                  all_rows(p, w(LayerPart::ln_2_weight).name, SEEKSIM_SITE, ln2), weight(p, w(LayerPart::c_fc_weight)),
+                  vector(p, w(LayerPart::c_fc_bias)), fc, 0);  // (R, F)
   p.launch(
       "gelu", SEEKSIM_SITE, memory_cost(2 * fc.rows * fc.cols, 10),
       [](Lane lane, Mat<const S> in, Mat<S> y) { kernels::gelu_forward<S>(lane, in, y); }, reads(fc), gelu);
@@ -288,14 +337,11 @@ template <class S>
 void Gpt2<S>::layer_output(const Pass& p, int l) {
   auto w = [&](LayerPart part) -> const ParameterInfo& { return parameters_.layer(l, part); };
   const Index n = p.batch.samples;
-  const MatView<S> gelu = act(store(l).gelu, n, s_.F, slot(l));  // (R, F)
-  const MatView<S> mid = act(store(l).mid, n, s_.C, slot(l));    // (R, C)
-  const MatView<S> branch = act(work_->branch, n, s_.C);         // (R, C)
-  product_bias<S>(p.launch, w(LayerPart::mlp_proj_weight).name, SEEKSIM_SITE, Trans::no, Trans::no, gelu,
-                  weight(p, w(LayerPart::mlp_proj_weight)), vector(p, w(LayerPart::mlp_proj_bias)), branch,
-                  s_.mlp_segment());
-  dropped(p.launch, SEEKSIM_SITE, dropout_at(drop_residual_, DropoutSite::mlp_branch, l, p.batch), s_.T, branch,
-          branch);
+  const MatView<S> gelu = act(store(l).gelu, n, way_.F, slot(l));                              // (R, F)
+  const MatView<S> mid = stream(store(l).mid, n, slot(l)), branch = stream(work_->branch, n);  // (Rs, C)
+  row_product(p, SEEKSIM_SITE, w(LayerPart::mlp_proj_weight), gelu, &w(LayerPart::mlp_proj_bias), s_.mlp_segment(),
+              branch);
+  dropped_rows(p, SEEKSIM_SITE, drop_residual_, DropoutSite::mlp_branch, l, branch, branch);
   residual_begins(p, l + 1);
   add<S>(p.launch, "residual", SEEKSIM_SITE, mid, branch, residual(n, l + 1));
   residual_ends(p, l + 1);
@@ -323,32 +369,46 @@ void Gpt2<S>::recompute(const Pass& p, const Segment& segment) {
 
 template <class S>
 void Gpt2<S>::loss(Launcher& launch, Index samples, float scale) {
-  const MatView<S> logits = act(logits_, samples, s_.V);  // (R, V)
-  launch(
-      "logits", SEEKSIM_SITE, memory_cost(2 * logits.rows * logits.cols, 6),
-      [scale](Lane lane, Mat<S> in_place, Vec<const std::int32_t> target, Vec<float> losses) {
-        kernels::softmax_cross_entropy<S>(lane, in_place, target, scale, losses, in_place);
-      },
-      logits, reads(targets(samples)), row_values(token_losses_, samples, 0));
+  const MatView<S> logits = act(logits_, samples, way_.V);  // (R, V)
+  if (tensor_ != nullptr) {
+    tensor_->cross_entropy<S>(launch, samples, logits, reads(targets(samples)), scale,
+                              row_values(token_losses_, samples));
+  } else {
+    launch(
+        "logits", SEEKSIM_SITE, memory_cost(2 * logits.rows * logits.cols, 6),
+        [scale](Lane lane, Mat<S> in_place, Vec<const std::int32_t> target, Vec<float> losses) {
+          kernels::softmax_cross_entropy<S>(lane, in_place, target, scale, losses, in_place);
+        },
+        logits, reads(targets(samples)), row_values(token_losses_, samples));
+  }
   launch(
       "losses", SEEKSIM_SITE, memory_cost(logits.rows),
       [T = s_.T](Lane lane, Vec<const float> tokens, Vec<float> sums) {
         kernels::sample_losses(lane, tokens, T, sums);
       },
-      reads(row_values(token_losses_, samples, 0)), vec<float>(*sample_losses_, 0, samples));
+      reads(row_values(token_losses_, samples)), vec<float>(*sample_losses_, 0, samples));
 }
 
-template void Gpt2<float>::recompute(const Pass&, const Segment&);
-template void Gpt2<kernels::bf16>::recompute(const Pass&, const Segment&);
-template void Gpt2<kernels::fp16>::recompute(const Pass&, const Segment&);
+#define SEEKSIM_INSTANTIATE(S)                                                                                   \
+  template void Gpt2<S>::recompute(const Pass&, const Segment&);                                                 \
+  template MatView<const S> Gpt2<S>::all_rows(const Pass&, const char*, const char*, MatView<const S>);          \
+  template void Gpt2<S>::row_product(const Pass&, const char*, const ParameterInfo&, MatView<const S>,           \
+                                     const ParameterInfo*, Index, MatView<S>);                                   \
+  template MatView<S> Gpt2<S>::dropped_rows(const Pass&, const char*, const kernels::Dropout&, DropoutSite, int, \
+                                            MatView<S>, MatView<S>);
+SEEKSIM_INSTANTIATE(float)
+SEEKSIM_INSTANTIATE(kernels::bf16)
+SEEKSIM_INSTANTIATE(kernels::fp16)
+#undef SEEKSIM_INSTANTIATE
 
 std::vector<std::unique_ptr<Model>> make_models(Device& device, const TrainPlan& plan, const Parameters& parameters,
-                                                std::size_t piece, Index samples_max, int count) {
+                                                std::size_t piece, Index samples_max, int count, TensorAxis* tensor) {
   std::vector<std::unique_ptr<Model>> models;
   with_float_type(plan.definition.precision.compute, [&](auto like) {
     const auto workspace = std::make_shared<Gpt2Workspace>();
     for (int i = 0; i < count; ++i) {
-      models.push_back(std::make_unique<Gpt2<decltype(like)>>(device, plan, parameters, piece, samples_max, workspace));
+      models.push_back(
+          std::make_unique<Gpt2<decltype(like)>>(device, plan, parameters, piece, samples_max, workspace, tensor));
     }
   });
   return models;

@@ -38,15 +38,17 @@ void product_bias(Launcher& launch, const char* tensor, const char* site, Trans 
       a, b, bias, c);
 }
 
-// y = dropout of x, samples of `tokens` rows, forward and backward alike. Returns where it is: where nothing is
-// dropped, nothing is launched, and x serves.
+// y = dropout of x, samples of `tokens` rows, the first of which is token first_token; forward and backward alike.
+// Returns where it is: where nothing is dropped, nothing is launched, and x serves.
 template <class S>
 MatView<S> dropped(Launcher& launch, const char* site, const kernels::Dropout& drop, Index tokens, MatView<S> x,
-                   MatView<S> y) {
+                   MatView<S> y, Index first_token = 0) {
   if (!drop.on()) return x;
   launch(
       "dropout", site, memory_cost(2 * x.rows * x.cols, 10),
-      [drop, tokens](Lane lane, Mat<const S> in, Mat<S> out) { kernels::dropout<S>(lane, drop, tokens, in, out); },
+      [drop, tokens, first_token](Lane lane, Mat<const S> in, Mat<S> out) {
+        kernels::dropout<S>(lane, drop, tokens, in, out, first_token);
+      },
       reads(x), y);
   return y;
 }

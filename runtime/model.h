@@ -73,6 +73,8 @@ class ReplicatedWeights final : public Weights {
   AnyVec flat_;
 };
 
+class TensorAxis;
+
 // A piece of a model (all of it, where there is no pipeline) with room for the activations of one micro-batch. Without
 // the embeddings it begins with arriving(), without the head it ends with leaving().
 class Model {
@@ -106,7 +108,9 @@ class Model {
 // `count` of them for piece number `piece` of the rank's parameters, which share what needs no keeping. Allocates the
 // activations of `samples_max` samples; smaller micro-batches use their front. Parameters and activations are held in
 // the plan's type to compute in; arithmetic inside an operation, sums over rows and gradients of parameters are fp32.
+// tensor: what the ways exchange through, where the parameters are those of one of several ways.
 std::vector<std::unique_ptr<Model>> make_models(Device& device, const TrainPlan& plan, const Parameters& parameters,
-                                                std::size_t piece, Index samples_max, int count);
+                                                std::size_t piece, Index samples_max, int count,
+                                                TensorAxis* tensor = nullptr);
 
 }  // namespace seeksim::runtime

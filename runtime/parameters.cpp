@@ -6,6 +6,7 @@
 #include "kernels/check.h"
 #include "kernels/pointwise.h"
 #include "kernels/random.h"
+#include "kernels/slabs.h"
 #include "runtime/gpt2_parameters.h"
 #include "runtime/host_math.h"
 
@@ -69,6 +70,11 @@ std::string problem(const ModelPlan& model, const ParallelPlan& parallel) {
            number(parallel.tensor);
   }
   if (parallel.tensor == 1) return "";
+  if (parallel.sequence_parallel && kernels::filled_ways(model.context, parallel.tensor) < parallel.tensor) {
+    return "split " + number(parallel.tensor) + " ways by segments of " + number(kernels::slab_size(model.context)) +
+           " tokens, a context of " + number(model.context) +
+           " leaves a way with nothing: sequence parallelism needs tokens for the last way";
+  }
   for (const ParameterInfo& p : whole_model(model, false)) {
     const Index rows_before_last = (parallel.tensor - 1) * (kernels::kSlabs / parallel.tensor) * p.slab_rows();
     if (!p.splits || rows_before_last < p.rows()) continue;

@@ -13,6 +13,17 @@ using kernels::Mat;
 using kernels::Stretch;
 using kernels::Vec;
 
+TensorShape tensor_shape(const TrainPlan& plan, Index samples_max, bool embeds) {
+  const ModelPlan& model = plan.definition.model;
+  return {samples_max,
+          model.context,
+          model.width,
+          model.vocab,
+          plan.layout.parallel.sequence_parallel,
+          embeds,
+          plan.definition.precision.compute};
+}
+
 TensorAxis::TensorAxis(Device& device, const TensorShape& shape, int ways, int way, const PlantedBug& bug)
     : shape_(shape), ways_(ways), way_(way), bug_(bug) {
   SEEKSIM_CHECK(kernels::filled_ways(shape.vocabulary, ways) == ways, "a way of %d without vocabulary", ways);
@@ -96,7 +107,7 @@ MatView<const T> TensorAxis::scatter_rows(Launcher& launch, OpKind kind, const c
       all, slot(way_));
   for (int way = 0; way < ways_; ++way) {
     if (way == way_) continue;
-    receive(way, slot(way));
+    for (Index i = 0; i < mine.count; ++i) receive(way, slot(way).part(i * n / mine.count, n / mine.count));
     const Rows theirs = owned(samples, way);
     for (Index i = 0; i < theirs.count; ++i) send(way, at(all, theirs, i));
   }
@@ -128,12 +139,19 @@ void TensorAxis::sum_nodes(Launcher& launch, const char* tensor, const char* sit
       scatter_rows<float>(launch, OpKind::reduce_scatter, tensor, site, samples, node(samples));
   if (bug_.is(Bug::lost_partial_sum)) --nodes.rows;
   const MatView<S> sums = splits_tokens() ? out : out.row_range(mine.first, mine.size);
-  launch(
-      tensor, site, memory_cost((ways_ + 1) * sums.rows * sums.cols),
-      [](Lane lane, Mat<const float> parts, Vec<const S> added, Mat<S> sum) {
-        kernels::add_ways<S>(lane, parts, added, sum);
-      },
-      nodes, bias, sums);
+  const Cost cost = memory_cost((ways_ + 1) * sums.rows * sums.cols);
+  if (bias.n == 0) {
+    launch(
+        tensor, site, cost,
+        [](Lane lane, Mat<const float> parts, Mat<S> sum) { kernels::add_ways<S>(lane, parts, {}, sum); }, nodes, sums);
+  } else {
+    launch(
+        tensor, site, cost,
+        [](Lane lane, Mat<const float> parts, Vec<const S> added, Mat<S> sum) {
+          kernels::add_ways<S>(lane, parts, added, sum);
+        },
+        nodes, bias, sums);
+  }
   if (!splits_tokens()) gather_in_place(launch, tensor, site, samples, out);
 }
 

@@ -25,6 +25,9 @@ struct TensorShape {
   ElementType type = ElementType::f32;  // of activations
 };
 
+// Of a plan's model, for micro-batches of samples_max; embeds: the embeddings are on this rank.
+TensorShape tensor_shape(const TrainPlan& plan, Index samples_max, bool embeds);
+
 class TensorAxis {
  public:
   // Allocates what exchanges need of memory, once.

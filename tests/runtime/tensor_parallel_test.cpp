@@ -71,6 +71,7 @@ struct Way {
 struct Outcome {
   std::vector<std::vector<float>> results;  // by way
   std::size_t races = 0;
+  std::string text = {};  // of the races
 };
 
 // Every way's `body(way)`, whose result is a matrix of S.
@@ -97,7 +98,9 @@ Outcome on_ways(int ways, bool sequence_parallel, const PlantedBug& bug, Body bo
     kernels::widen<S>({}, {out.get().data, out.rows * out.cols}, {wide.data(), Index(wide.size())});
     rank.device.drain();
   });
+  for (const sim::RankEnd& end : result.ranks) EXPECT_EQ(end.what, "");
   outcome.races = result.races.size();
+  for (const sim::Race& race : result.races) outcome.text += race.text + "\n";
   return outcome;
 }
 
@@ -127,7 +130,7 @@ void expect_shares(const Outcome& outcome, const std::vector<S>& whole, Index co
           << what << ", way " << way << " of " << ways;
     }
   });
-  EXPECT_EQ(outcome.races, 0U) << what;
+  EXPECT_EQ(outcome.races, 0U) << what << "\n" << outcome.text;
 }
 
 // ---- the operations, each as a model would use it ------------------------------------------------------------------
