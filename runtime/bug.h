@@ -73,14 +73,24 @@ enum class Bug : std::uint8_t {
   sample_lost,           // ... not at all
   wrong_weight,          // one rank divides by its own number of micro-batches
   rank_seeded_dropout,   // which values are dropped depends on the rank
-  offload_drops_accumulation,    // of gradients on the host, only the last micro-batch's are kept
-  offload_reads_old_generation,  // one rank reads the optimizer's state from the older files
-  staging_reused_early,          // one rank fills staging memory again before its parameters have left
-  kept_activations,              // layers that are computed again share no memory
-  lost_partial_sum,              // the last tensor way's part of sums over ways is left out
-  unreduced_norm_gradients,      // with sequence parallelism, each way keeps its own tokens' gradient of norms
-  local_head_dropout,            // dropout in attention goes by the head's number on its way
-  recompute_other_dropout,       // a recomputation drops other values than forward did
+  offload_drops_accumulation,     // of gradients on the host, only the last micro-batch's are kept
+  offload_miscounts_first_step,   // ... in the first step only
+  offload_keeps_first_gradients,  // ... only the first micro-batch's
+  offload_norm_leaves_one_out,    // one rank leaves a parameter out of the norm that its host measures
+  offload_waits_elsewhere,        // the event after a copy to the device is recorded on another queue
+  offload_tail_squared,           // the host's optimizer squares the first moments at the end of a shard
+  offload_reads_old_generation,   // one rank reads the optimizer's state from the older files
+  staging_reused_early,           // one rank fills staging memory again before its parameters have left
+  swap_files_shared,              // files of ranks have no rank in their path
+  swap_forgets_place,             // a piece of the optimizer's state is updated as if it were the first
+  short_reads_taken,              // a read that brings too little is taken for a whole one
+  checkpoint_freed_early,         // one rank gives the input of a segment back while it is copied to the host
+  pinned_freed_early,             // ... its pinned copy while it is copied to the device
+  kept_activations,               // layers that are computed again share no memory
+  lost_partial_sum,               // the last tensor way's part of sums over ways is left out
+  unreduced_norm_gradients,       // with sequence parallelism, each way keeps its own tokens' gradient of norms
+  local_head_dropout,             // dropout in attention goes by the head's number on its way
+  recompute_other_dropout,        // a recomputation drops other values than forward did
   count_
 };
 

@@ -35,6 +35,7 @@ void CheckpointStore::written(Launcher& compute, int k, Index used) {
   after(device_.copy_queue(), compute.queue().record(), Edge::checkpoint_written, bug_);
   copy(compute, *place.buffer, *kept_[std::size_t(k)], used);
   place.copied = device_.copy_queue().record();
+  if (bug_.is(Bug::checkpoint_freed_early, compute.last().rank)) make_again(place.buffer);
 }
 
 void CheckpointStore::before_read(Launcher& compute, int k, Index used) {
@@ -59,6 +60,14 @@ void CheckpointStore::bring_back(const Launcher& compute, int k, Index used) {
   place.copied = device_.copy_queue().record();
   place.holds = k;
   place.brought_back = true;
+  if (bug_.is(Bug::pinned_freed_early, compute.last().rank)) make_again(kept_[std::size_t(k)]);
+}
+
+// A planted bug: memory is given back though a copy of it is under way, and other memory stands for it.
+void CheckpointStore::make_again(BufferPtr& buffer) {
+  const Buffer old = *buffer;
+  buffer.reset();
+  buffer = device_.allocate_in(old.space, old.bytes, old.tag, old.name);
 }
 
 void CheckpointStore::copy(const Launcher& compute, Buffer& from, Buffer& to, Index used) {

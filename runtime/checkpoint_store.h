@@ -39,6 +39,7 @@ class CheckpointStore {
   Place& place_of(int k) { return places_[std::size_t(k) % places_.size()]; }
   void bring_back(const Launcher& compute, int k, Index used);
   void copy(const Launcher& compute, Buffer& from, Buffer& to, Index used);
+  void make_again(BufferPtr& buffer);
 
   Device& device_;
   ElementType type_;

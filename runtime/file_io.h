@@ -56,6 +56,7 @@ class FileIo {
   Rank& rank_;
   const RecoveryPlan& recovery_;
   bool has_values_;              // not in a run of shapes
+  bool short_reads_taken_;       // a planted bug
   std::uint64_t block_bytes_;    // of a request
   std::uint64_t request_bytes_;  // of a launch: as many requests as may be under way together
 };

@@ -133,7 +133,9 @@ void GradientReducer::begin_reduction(int k) {
   open_ = kernels::cover(window.begin, window.end, cut_.leaves);
   open_out_.clear();
   if (at_once()) return;
-  if (bug_.is(Bug::offload_drops_accumulation) && offloaded()) tree_->scale(host_, 0.0f);
+  const bool drops =
+      bug_.is(Bug::offload_drops_accumulation) || (bug_.is(Bug::offload_miscounts_first_step) && step_ == 0);
+  if (drops && offloaded()) tree_->scale(host_, 0.0f);
   for (const TreeNode node : open_) open_out_.push_back(tree_->open(node));
   if (offloaded()) after(copies_.queue(), host_.queue().record(), Edge::node_free, bug_);
 }
@@ -301,6 +303,9 @@ void GradientReducer::fold(const Bucket& bucket, const std::vector<OwnedRange>& 
 
 void GradientReducer::end_reduction() {
   if (offloaded()) after(host_.queue(), copies_.queue().record(), Edge::gradients_arrived, bug_);
+  if (offloaded() && k_ > 0 && bug_.is(Bug::offload_keeps_first_gradients)) {
+    for (const VecView<float>& later : open_out_) clear_values(host_, "gradients", SEEKSIM_SITE, AnyVec(later));
+  }
   for (const TreeNode node : open_) {
     if (!at_once()) tree_->close(at_home(), node);
   }

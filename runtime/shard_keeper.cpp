@@ -276,7 +276,7 @@ Event ShardKeeper::to_device(Launcher& launch, AnyVec updated, Index at) {
   copies.phase(Phase::optimizer);
   after(copies.queue(), launch.queue().record(), Edge::updated_at_home, plan_.bug);
   copy_values(copies, "parameters", SEEKSIM_SITE, updated, own_->on_device.part(at, updated.n));
-  return copies.queue().record();
+  return (plan_.bug.is(Bug::offload_waits_elsewhere) ? launch.queue() : copies.queue()).record();
 }
 
 // ---- from one world to the next -------------------------------------------------------------------------------------
@@ -461,6 +461,20 @@ void ShardKeeper::clear_gradients(Launcher& launch) {
   }
 }
 
+namespace {
+// A planted bug: behind the last whole vector of eight, m *= m where m is meant.
+void square_tail(Launcher& launch, VecView<float> moments) {
+  const Index tail = moments.n % 8;
+  if (tail == 0) return;
+  launch(
+      "adam m", SEEKSIM_SITE, memory_cost(2 * tail),
+      [](kernels::Lane, kernels::Vec<float> m) {
+        for (Index i = 0; i < m.n; ++i) m[i] *= m[i];
+      },
+      moments.part(moments.n - tail, tail));
+}
+}  // namespace
+
 void ShardKeeper::step(Launcher& launch, float grad_factor, double lr) {
   const Optimizer::Updated send_on = [&](Index at, Index n) { to_device(launch, own_->parameters.part(at, n), at); };
   const SwappedState::SendOn send_piece_on = [&](AnyVec values, Index at) { return to_device(launch, values, at); };
@@ -471,6 +485,8 @@ void ShardKeeper::step(Launcher& launch, float grad_factor, double lr) {
       state->files->step(launch, *state->optimizer, state->gradients, grad_factor, lr,
                          sends ? send_piece_on : SwappedState::SendOn());
     } else {
+      if (offloaded() && plan_.bug.is(Bug::offload_tail_squared))
+        square_tail(launch, state->optimizer->first_moments());
       state->optimizer->step(launch, {state->masters, state->parameters, state->gradients, {}, {}}, grad_factor, lr,
                              sends ? send_on : Optimizer::Updated());
     }

@@ -23,7 +23,8 @@ SwappedState::SwappedState(Rank& rank, const TrainPlan& plan, const std::string&
       weights_(weights),
       elements_(elements),
       piece_elements_(std::max<Index>(std::min<Index>(plan.layout.zero.sub_group_elements, elements), 1)) {
-  const std::string folder = plan.layout.offload.optimizer.nvme_path + "/rank" + std::to_string(rank.id) + '/';
+  const std::string of_rank = plan.bug.is(Bug::swap_files_shared) ? "" : "/rank" + std::to_string(rank.id);
+  const std::string folder = plan.layout.offload.optimizer.nvme_path + of_rank + '/';
   for (std::size_t kind = 0; kind < kKinds; ++kind) {
     for (int generation = 0; generation < 2; ++generation) {
       File& made = file(kind, generation);
@@ -162,7 +163,7 @@ void SwappedState::update(Launcher& host, Optimizer& optimizer, const kernels::A
   spaces.gradients = gradients.part(part.offset, part.size);
   spaces.first = values(1).as<float>();
   spaces.second = values(2).as<float>();
-  optimizer.update(host, constants, part.offset, spaces);
+  optimizer.update(host, constants, plan_.bug.is(Bug::swap_forgets_place) ? 0 : part.offset, spaces);
   stage.sent = send_on ? send_on(spaces.compute, part.offset) : Event{};
 }
 

@@ -193,6 +193,8 @@ void Trainer::measure_shard() {
           },
           own.gradients.part(at, piece.size).as<const G>(), vec<float>(squares, block, end - block));
     });
+    if (offloads() && at == 0 && plan_.bug.is(Bug::offload_norm_leaves_one_out, rank_.id))
+      clear_values(launch, "norms", SEEKSIM_SITE, AnyVec(vec<float>(squares, block, end - block)));
     at += piece.size;
     block = end;
   }
