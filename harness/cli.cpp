@@ -29,6 +29,7 @@ struct RunArguments {
   std::vector<std::string> sets;
   std::string backend = "sim", device = "cpu", storage;
   std::string out, report, junit, init;
+  std::string trace;
   std::string save_initial, save_final, save_batches, save_gradients;
   std::string seed;
   double wall_limit_s = 0;
@@ -75,6 +76,8 @@ void refuse_what_is_not_there(const RunArguments& a) {
       !a.save_initial.empty() || !a.save_final.empty() || !a.save_batches.empty() || !a.save_gradients.empty();
   if (a.row >= 0 && a.files.size() > 1)
     throw BadInput(fmt::format("--row {}", a.row), "which of the scenarios is meant?", "Run one of them.");
+  if (!a.trace.empty() && a.files.size() > 1)
+    throw BadInput("--trace " + a.trace, "several scenarios would write the same file", "Run one of them.");
   if (saves && a.files.size() > 1)
     throw BadInput("--save-...", "several scenarios would write the same file", "Run them one by one.");
 }
@@ -102,6 +105,7 @@ RunOptions options_of(const RunArguments& a) {
   options.verify_determinism = a.verify_determinism;
   options.processes = a.processes;
   options.row = a.row;
+  options.trace = a.trace;
   options.save_initial = a.save_initial;
   options.save_final = a.save_final;
   options.save_batches = a.save_batches;
@@ -257,6 +261,8 @@ void add_run(CLI::App& app, RunArguments& a) {
   run->add_option("--out", a.out, "Folder for report.json, junit.xml, scenario.json and story.txt");
   run->add_option("--report", a.report, "Write the report as JSON");
   run->add_option("--junit", a.junit, "Write the checks as JUnit XML");
+  run->add_option("--trace", a.trace,
+                  "Write a Chrome trace of what queues and hosts did in virtual time; ui.perfetto.dev opens it");
   run->add_flag("--verify-determinism", a.verify_determinism, "Run twice and compare every Op");
   run->add_option("--wall-limit", a.wall_limit_s, "Give up after so many seconds (exit status 3)")
       ->check(CLI::NonNegativeNumber);

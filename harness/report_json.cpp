@@ -174,6 +174,21 @@ Json memory_json(const RunRecord& run) {
   return memory;
 }
 
+// Bytes of all ranks together. What a kind's files hold is read back where it is written.
+Json files_json(const sim::FileUse& files) {
+  Json json = {
+      {"by_kind", Json::object()}, {"outside_steps", {{"read", 0}, {"written", 0}}}, {"per_step", Json::array()}};
+  for (const auto& [kind, bytes] : files.by_kind)
+    json["by_kind"][kind] = {{"read", bytes.read}, {"written", bytes.written}};
+  for (const auto& [step, bytes] : files.by_step) {
+    if (step < 0)
+      json["outside_steps"] = {{"read", bytes.read}, {"written", bytes.written}};
+    else
+      json["per_step"].push_back({{"step", step}, {"read", bytes.read}, {"written", bytes.written}});
+  }
+  return json;
+}
+
 Json world_json(const sim::WorldPlan& w) {
   return {{"nodes", w.nodes},   {"ranks_per_node", w.ranks_per_node},
           {"ranks", w.ranks()}, {"pipeline", 1},
@@ -222,6 +237,10 @@ Json report_json(const Evidence& e, const Judgement& j, const ReportExtras& extr
   report["comm_overlap"] = {{"in_flight_s", seconds(run.overlap.in_flight_ns)},
                             {"hidden_s", seconds(run.overlap.hidden_ns)},
                             {"share", run.overlap.share()}};
+  report["copy_overlap"] = {{"in_flight_s", seconds(run.copies.in_flight_ns)},
+                            {"hidden_s", seconds(run.copies.hidden_ns)},
+                            {"share", run.copies.share()}};
+  if (run.files.any()) report["files"] = files_json(run.files);
   report["memory"] = memory_json(run);
   report["layout"] = layout_json(run);
   report["sentence"] = j.sentence;

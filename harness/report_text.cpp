@@ -213,6 +213,35 @@ std::string overlap(const RunRecord& run) {
       100 * run.overlap.share(), seconds(run.overlap.hidden_ns), seconds(run.overlap.in_flight_ns));
 }
 
+std::string copies(const RunRecord& run) {
+  if (run.copies.in_flight_ns == 0) return "";
+  return fmt::format(
+      "  copies    {:.1f} % of those between host and device hidden under kernels of either ({:.6g} of {:.6g} s, all "
+      "ranks)\n",
+      100 * run.copies.share(), seconds(run.copies.hidden_ns), seconds(run.copies.in_flight_ns));
+}
+
+// What a step moves, on average.
+std::string files(const RunRecord& run) {
+  if (!run.files.any()) return "";
+  sim::FileUse::Bytes all;
+  std::int64_t steps = 0;
+  for (const auto& [step, bytes] : run.files.by_step) {
+    if (step < 0) continue;
+    ++steps;
+    all.read += bytes.read;
+    all.written += bytes.written;
+  }
+  std::string kinds;
+  for (const auto& [kind, bytes] : run.files.by_kind) {
+    kinds += fmt::format("{}{} {} and {}", kinds.empty() ? "" : ", ", kind, bytes_text(double(bytes.read)),
+                         bytes_text(double(bytes.written)));
+  }
+  const double n = double(std::max<std::int64_t>(steps, 1));
+  return fmt::format("  files     a step reads {} and writes {} (all ranks); in all: {}\n",
+                     bytes_text(double(all.read) / n), bytes_text(double(all.written) / n), kinds);
+}
+
 }  // namespace
 
 std::string rank_list(const std::vector<int>& ranks) {
@@ -270,7 +299,8 @@ std::string report_a_bug(const Scenario& scenario) {
 
 std::string story_text(const Evidence& e, const Judgement& j, const Style& style) {
   std::string out = '\n' + story_of(e.run, style) + '\n' + losses(e.run) + births(e.run) + rerun_text(e.run) +
-                    range_log(e.run) + overlap(e.run) + memory(e.run) + layout(e) + endings(e.run);
+                    range_log(e.run) + overlap(e.run) + copies(e.run) + files(e.run) + memory(e.run) + layout(e) +
+                    endings(e.run);
   if (e.run.end == sim::WorldEnd::deadlock && !e.run.wait_for_graph.empty()) {
     out += "  who waits for whom, when nothing could move any more:\n";
     std::size_t from = 0;

@@ -13,6 +13,7 @@
 #include "harness/shapes.h"
 #include "harness/simulate.h"
 #include "harness/sweep_run.h"
+#include "harness/timeline.h"
 
 namespace seeksim::harness {
 namespace {
@@ -27,7 +28,8 @@ void probe_files(const Scenario& scenario, const RunOptions& options) {
     make_folder(options.out, "--out");
     probe_writable(options.out + "/report.json", "--out");
   }
-  const std::pair<const char*, const std::string*> files[] = {{"--save-initial", &options.save_initial},
+  const std::pair<const char*, const std::string*> files[] = {{"--trace", &options.trace},
+                                                              {"--save-initial", &options.save_initial},
                                                               {"--save-final", &options.save_final},
                                                               {"--save-batches", &options.save_batches},
                                                               {"--save-gradients", &options.save_gradients}};
@@ -165,6 +167,7 @@ Outcome run_scenario(const Scenario& given, const RunOptions& options, const Pri
   simulation_of.digest_gradients = needs_gradients(scenario);
   const bool quirky = scenario.train.definition.quirks.any();
   simulation_of.keep_final_weights |= quirky;
+  simulation_of.timeline = !options.trace.empty();
   if (scenario.real_storage) simulation_of.storage_folder = options.out.empty() ? "." : options.out;
   Progress bar(options.progress, scenario.name, scenario.train.definition.steps);
   simulation_of.progress = [&bar](TimeNs now, std::int64_t steps) { bar.update(now, steps); };
@@ -197,6 +200,10 @@ Outcome run_scenario(const Scenario& given, const RunOptions& options, const Pri
   const Judgement judgement = judge(evidence);
   tell(story_text(evidence, judgement, options.style));
   if (judgement.status == ExitStatus::bug) tell(report_a_bug(scenario));
+  if (!options.trace.empty()) {
+    write_file(options.trace, chrome_trace(*simulation.timeline(), scenario, run));
+    tell(options.style.faint(trace_summary(*simulation.timeline(), options.trace)));
+  }
 
   Outcome outcome{
       judgement.status, scenario.name, report_json(evidence, judgement, {"sim", "cpu", seconds_since(start)}), {}};

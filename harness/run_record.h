@@ -120,6 +120,8 @@ struct RunRecord {
   std::size_t host_peak = 0;
   std::size_t pinned_peak = 0;
   sim::CommOverlap overlap;         // over all ranks
+  sim::CommOverlap copies;          // between host and device, over all ranks
+  sim::FileUse files;               // over all ranks
   bool races_watched = false;       // the race detector was on
   std::vector<sim::Race> races;     // what it found
   std::uint64_t accesses = 0;       // what it looked at

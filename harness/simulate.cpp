@@ -8,6 +8,7 @@
 #include "harness/shapes.h"
 #include "runtime/backend/posix_storage.h"
 #include "runtime/train.h"
+#include "sim/timeline.h"
 
 namespace seeksim::harness {
 
@@ -27,6 +28,7 @@ struct Simulation::Impl {
     sim::WorldPlan plan = scenario.world;
     plan.wall_limit_s = options.wall_limit_s;
     plan.shapes = is_of_shapes(scenario);
+    plan.timeline = options.timeline;
     return plan;
   }
 
@@ -50,19 +52,28 @@ Simulation::~Simulation() = default;
 
 const runtime::Recorder& Simulation::recorder(int rank) const { return impl_->world.recorder(rank); }
 
+const sim::Timeline* Simulation::timeline() const { return impl_->world.timeline(); }
+
 void Simulation::Impl::connect() {
   std::vector<Event>& events = collector.record().events;
   world.decorate([this](int rank, runtime::Seams inner) {
     runtime::Storage& storage = files ? static_cast<runtime::Storage&>(*files) : inner.storage;
     return faults.decorate(rank, {inner.clock, inner.device, inner.transport, storage, inner.control});
   });
-  world.on_event([&events](TimeNs at, int rank, const std::string& text) { events.push_back({at, rank, text}); });
+  sim::Timeline* const timeline = world.timeline();
+  world.on_event([&events, timeline](TimeNs at, int rank, const std::string& text) {
+    events.push_back({at, rank, text});
+    if (timeline != nullptr) timeline->mark(at, rank, "world", text);
+  });
   told.resize(scenario.faults.size());
-  faults.on_fired([this, &events](std::size_t rule, TimeNs at, int rank, const runtime::Op* op) {
+  faults.on_fired([this, &events, timeline](std::size_t rule, TimeNs at, int rank, const runtime::Op* op) {
     // A rule without limit fires again and again; the first times say enough, the report has the count.
-    if (told[rule]++ >= kFiringsTold) return;
+    const bool told_enough = told[rule]++ >= kFiringsTold;
+    if (told_enough && timeline == nullptr) return;
     const std::string_view kind = name(scenario.faults[rule].kind);
-    events.push_back({at, rank, fmt::format("faults.{} fires: {}{}", rule, kind, op ? " in " + describe(*op) : "")});
+    const std::string text = fmt::format("faults.{} fires: {}{}", rule, kind, op ? " in " + describe(*op) : "");
+    if (!told_enough) events.push_back({at, rank, text});
+    if (timeline != nullptr) timeline->mark(at, rank, "fault", text);
   });
   for (const faults::FaultPlan::TimedCrash& crash : faults.timed_crashes()) {
     world.kill_at(crash.rank, crash.at_ns, [this, crash] { faults.fired(crash.rule, crash.at_ns, crash.rank); });
@@ -94,6 +105,8 @@ void Simulation::Impl::take(const sim::WorldResult& result) {
   record.memory_peak = result.memory_peak;
   record.memory_at_peak = result.memory_at_peak;
   record.overlap = result.overlap;
+  record.copies = result.copies;
+  record.files = result.files;
   record.memory_peak_by_tag = result.memory_peak_by_tag;
   record.host_peak = result.host_peak;
   record.host_peak_by_tag = result.host_peak_by_tag;

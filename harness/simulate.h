@@ -17,6 +17,7 @@ struct SimulationOptions {
   bool keep_final_weights = false;
   bool digest_gradients = false;  // of each step
   double wall_limit_s = 0;        // 0: none
+  bool timeline = false;          // what queues and hosts did is kept
   std::string storage_folder;     // real files below it; empty: simulated ones
   std::function<void(TimeNs now, std::int64_t steps)> progress;
 };
@@ -28,6 +29,7 @@ class Simulation {
   ~Simulation();
   RunRecord run();  // once
   const runtime::Recorder& recorder(int rank) const;
+  const sim::Timeline* timeline() const;  // null unless asked for
 
  private:
   struct Impl;

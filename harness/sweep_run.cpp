@@ -145,6 +145,8 @@ Outcome run_one(const Scenario& base, const Rows& rows, const RunOptions& option
 }
 
 void refuse_saving(const RunOptions& options) {
+  if (!options.trace.empty())
+    throw BadInput("--trace " + options.trace, "a sweep has many runs", "Draw one of them: --row N.");
   for (const std::string* file :
        {&options.save_initial, &options.save_final, &options.save_batches, &options.save_gradients}) {
     if (!file->empty()) throw BadInput("--save-...", "a sweep has many runs", "Name one of them: --row N.");

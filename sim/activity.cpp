@@ -129,8 +129,9 @@ void SimActivity::start() {
   }
   state = State::started;
   const TimeNs now = owner->core().loop.now();
+  started_ns = now;
   owner->rank().recorder.started(record, now);
-  if (OverlapMeter::counts(op)) owner->rank().device.overlap().communication_starts(now);
+  if (OverlapMeter::counts(op)) owner->rank().device.overlap().transfer_starts(now);
   if (owner->comm_at(comm).shared->epoch < owner->core().transport.newest_epoch) owner->core().transport.stale(*this);
   post();
 }
@@ -153,7 +154,9 @@ void SimActivity::drop() {
 void SimActivity::left(RecordState how) {
   const TimeNs now = owner->core().loop.now();
   owner->rank().recorder.ended(record, now, how);
-  if (state == State::started && OverlapMeter::counts(op)) owner->rank().device.overlap().communication_ends(now);
+  if (state == State::started && OverlapMeter::counts(op)) owner->rank().device.overlap().transfer_ends(now);
+  if (Timeline* timeline = owner->core().timeline.get(); timeline != nullptr && state == State::started)
+    timeline->ran(*queue, op.rank, op, started_ns, now, how);
   state = State::free;
   ++generation;
 }

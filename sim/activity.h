@@ -124,6 +124,7 @@ class SimActivity : public runtime::Activity, public TimerTarget {
   SimActivity* previous = nullptr;  // among the communicator's unfinished operations, oldest first
   SimActivity* next = nullptr;
   runtime::Op op;
+  TimeNs started_ns = 0;
 
  protected:
   virtual void post() = 0;

@@ -16,6 +16,7 @@
 #include "sim/loop.h"
 #include "sim/race_detector.h"
 #include "sim/storage.h"
+#include "sim/timeline.h"
 #include "sim/transport.h"
 #include "sim/world.h"
 
@@ -72,6 +73,7 @@ struct Core {
   ControlCenter control;
   Disks disks;
   std::map<int, int> crashed_on_node;
+  std::unique_ptr<Timeline> timeline;  // where the plan asks for one
   std::vector<std::unique_ptr<SimRank>> ranks;
   std::function<void(TimeNs, int, const std::string&)> listener;
 };

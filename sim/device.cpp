@@ -193,8 +193,22 @@ TimeNs SimDevice::duration(const runtime::Op& op, runtime::Cost cost) const {
   }
 }
 
-TimeNs SimDevice::duration(const SteppedQueue&, const runtime::Op& op, runtime::Cost cost) {
+TimeNs SimDevice::with_noise(const runtime::Op& op, runtime::Cost cost) {
   return TimeNs(double(outer_->duration(op, cost)) * network_.jitter());
+}
+
+// Asked once a launch, when it starts.
+TimeNs SimDevice::duration(const SteppedQueue& queue, const runtime::Op& op, runtime::Cost cost) {
+  const TimeNs duration = with_noise(op, cost);
+  if (op.kind == runtime::OpKind::storage_read || op.kind == runtime::OpKind::storage_write) files_.add(op, cost);
+  if (timeline_ != nullptr) timeline_->ran(queue, host_.rank(), op, loop_.now(), loop_.now() + duration);
+  return duration;
+}
+
+// Whether the launch at the front of a queue is a copy of a step.
+static bool copies_in_a_step(const SteppedQueue& queue) {
+  const runtime::Op* op = queue.front_kernel();
+  return op != nullptr && op->kind == runtime::OpKind::copy && OverlapMeter::counts(*op);
 }
 
 std::uint64_t SimDevice::number(const SteppedQueue& queue) {
@@ -209,6 +223,8 @@ bool SimDevice::idle() const {
 
 void SimDevice::step_after(SteppedQueue& queue, TimeNs duration) {
   if (&queue == &compute_) overlap_.compute_starts(loop_.now());
+  if (&queue == &compute_ || &queue == &on_host_) copies_.compute_starts(loop_.now());
+  if (copies_in_a_step(queue)) copies_.transfer_starts(loop_.now());
   loop_.at(runtime::later(loop_.now(), duration), *this, number(queue) | std::uint64_t(queue.generation()) << 3);
 }
 
@@ -216,6 +232,8 @@ bool SimDevice::live(const Timer& timer) { return all()[timer.arg & 7]->generati
 void SimDevice::fire(const Timer& timer) {
   SteppedQueue& due = *all()[timer.arg & 7];
   if (&due == &compute_) overlap_.compute_ends(loop_.now());
+  if (&due == &compute_ || &due == &on_host_) copies_.compute_ends(loop_.now());
+  if (copies_in_a_step(due)) copies_.transfer_ends(loop_.now());
   due.kernel_due();
 }
 

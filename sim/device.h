@@ -10,9 +10,11 @@
 #include "runtime/access_watcher.h"
 #include "runtime/seams.h"
 #include "runtime/stepped_queue.h"
+#include "sim/file_use.h"
 #include "sim/links.h"
 #include "sim/loop.h"
 #include "sim/overlap.h"
+#include "sim/timeline.h"
 
 namespace seeksim::sim {
 
@@ -41,7 +43,12 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   const BytesByTag& at_peak(runtime::Space space) const { return ledger(space).at_peak; }
   void fetch_ahead() const { communication_.fetch(); }
   runtime::Event host_waits_for() const { return host_waits_for_; }
+  // How long a launch takes that would start now; of what an operation of a transport computes itself.
+  TimeNs with_noise(const runtime::Op& op, runtime::Cost cost);
   OverlapMeter& overlap() { return overlap_; }
+  const OverlapMeter& copies() const { return copies_; }
+  const FileUse& files() const { return files_; }
+  void draw_on(Timeline* timeline) { timeline_ = timeline; }  // null: nobody draws
 
   // ---- runtime::Device
   runtime::BufferPtr allocate(std::size_t bytes, runtime::MemoryTag tag, const char* name) override {
@@ -115,7 +122,10 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   std::vector<runtime::Buffer*> live_;       // of all spaces, in order of allocation
   std::vector<runtime::Buffer*> graveyard_;  // released while work that may touch them was pending
   std::array<Ledger, std::size_t(runtime::Space::count_)> ledgers_;
-  OverlapMeter overlap_;
+  OverlapMeter overlap_;  // of communication
+  OverlapMeter copies_;   // between host and device
+  FileUse files_;
+  Timeline* timeline_ = nullptr;
   std::uint64_t allocations_ = 0;
 };
 

@@ -141,8 +141,16 @@ void Exchange::transfer(Exchange& from, PostedPiece& sent, Exchange& to, PostedP
   const std::size_t bytes = sent.bytes();
   const TimeNs when = core.network.arrival(core.loop.now(), from.op.rank, to.op.rank, bytes);
   move_payload(sent.piece, received.piece);
+  draw(from, to, when);
   from.piece_over(sent, when);
   to.piece_over(received, when);
+}
+
+// A message that is no part of a collective, for the picture.
+void Exchange::draw(const Exchange& from, const Exchange& to, TimeNs received) {
+  Core& core = from.owner->core();
+  if (core.timeline == nullptr || runtime::is_collective(from.op.kind)) return;
+  core.timeline->message(*from.queue, from.op.rank, *to.queue, to.op.rank, core.loop.now(), received);
 }
 
 void Exchange::transfer_with_fate(Exchange& from, PostedPiece& sent, Exchange& to, PostedPiece& received,
@@ -200,6 +208,7 @@ void Exchange::transfer_with_fate(Exchange& from, PostedPiece& sent, Exchange& t
       return;
     }
   }
+  draw(from, to, when);
   from.piece_over(sent, when);
   to.piece_over(received, when);
 }

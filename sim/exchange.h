@@ -47,6 +47,7 @@ class Exchange final : public SimActivity {
   static void transfer(Exchange& from, PostedPiece& sent, Exchange& to, PostedPiece& received);
   static void transfer_with_fate(Exchange& from, PostedPiece& sent, Exchange& to, PostedPiece& received,
                                  const runtime::PieceFate& fate);
+  static void draw(const Exchange& from, const Exchange& to, TimeNs received);
   void piece_over(PostedPiece& piece, TimeNs when);
   void choose_last_sends();
   void die(TimeNs when);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "kernels/check.h"
+#include "sim/timeline.h"
 
 namespace seeksim::sim {
 
@@ -93,8 +94,11 @@ void Host::arm_watchdog() {
 void Host::park() {
   parked_ = true;
   ++parks_;
+  const Blocked why = blocked_;
+  const TimeNs since = loop_.now();
   loop_.switch_away(*this);
   blocked_ = Blocked::no;
+  if (timeline_ != nullptr) timeline_->waited(rank_, why, since, loop_.now());
   if (killed_ && !unwinding_) {
     unwinding_ = true;
     throw runtime::RankDied{rank_};

@@ -24,6 +24,7 @@ class context;
 namespace seeksim::sim {
 
 class Loop;
+class Timeline;
 
 // What a host waits for, for wait-for graphs.
 enum class Blocked : std::uint8_t { no, event, sleep, for_ever, rendezvous, agreement, abort, drain };
@@ -43,6 +44,7 @@ class Host final : public TimerTarget {
   // once when the rank has been killed; from then on (destructors are running) it returns at once.
   void block(Blocked why, TimeNs deadline);
   void sleep_until(TimeNs when);
+  void draw_on(Timeline* timeline) { timeline_ = timeline; }  // null: nobody draws
 
   bool live(const Timer& timer) override;
   void fire(const Timer& timer) override;
@@ -63,6 +65,7 @@ class Host final : public TimerTarget {
   boost::fibers::context* context_ = nullptr;
   const char* frame_ = nullptr;  // where its stack is in use, to be fetched ahead of a switch
   std::uint64_t parks_ = 0;
+  Timeline* timeline_ = nullptr;
   TimeNs deadline_ = runtime::kForever;
   TimeNs armed_ = runtime::kForever;  // when this host's one entry among the watchdogs fires
 };

@@ -167,9 +167,8 @@ bool NativeScatter::sum_targets(Group& group) {
       for (SimActivity* activity : group.at) activity->owner->fail(activity->comm, CommResult::invalid_usage, e.what());
       return false;
     }
-    const auto& its_queue = static_cast<const runtime::SteppedQueue&>(*queue);
     const runtime::Cost cost = runtime::memory_cost((kernels::Index(parts.size()) + 1) * target.out.n);
-    ready_ += owner->rank().device.duration(its_queue, fold, cost);
+    ready_ += owner->rank().device.with_noise(fold, cost);
   }
   return true;
 }

@@ -1,5 +1,5 @@
-// OverlapMeter: how long a rank's communication was in flight, in virtual time, and for how much of that its compute
-// queue was busy: what a user of `overlap_comm` wants to know.
+// OverlapMeter: how long a rank's transfers (its communication, or copies between host and device) were in flight, in
+// virtual time, and for how much of that something computed: what a user of `overlap_comm` or of offload wants to know.
 #pragma once
 
 #include "runtime/op.h"
@@ -11,7 +11,7 @@ using runtime::TimeNs;
 
 struct CommOverlap {
   TimeNs in_flight_ns = 0;  // at least one operation had been started and was not over
-  TimeNs hidden_ns = 0;     // and a kernel ran on the compute queue of the same rank
+  TimeNs hidden_ns = 0;     // and a kernel ran on a queue of the same rank that counts
   double share() const { return in_flight_ns > 0 ? double(hidden_ns) / double(in_flight_ns) : 0; }
   CommOverlap& operator+=(const CommOverlap& other) {
     in_flight_ns += other.in_flight_ns;
@@ -22,16 +22,16 @@ struct CommOverlap {
 
 class OverlapMeter {
  public:
-  // Only the communication of steps: while a world is made, mended or ended there is nothing to hide it under.
+  // Only the transfers of steps: while a world is made, mended or ended there is nothing to hide it under.
   static bool counts(const runtime::Op& op) {
     return op.phase != runtime::Phase::init && op.phase != runtime::Phase::recovery &&
            op.phase != runtime::Phase::checkpoint;
   }
 
-  void communication_starts(TimeNs now) { advance(now), ++in_flight_; }
-  void communication_ends(TimeNs now) { advance(now), --in_flight_; }
-  void compute_starts(TimeNs now) { advance(now), computing_ = true; }
-  void compute_ends(TimeNs now) { advance(now), computing_ = false; }
+  void transfer_starts(TimeNs now) { advance(now), ++in_flight_; }
+  void transfer_ends(TimeNs now) { advance(now), --in_flight_; }
+  void compute_starts(TimeNs now) { advance(now), ++computing_; }
+  void compute_ends(TimeNs now) { advance(now), --computing_; }
 
   const CommOverlap& total() const { return total_; }
 
@@ -39,13 +39,13 @@ class OverlapMeter {
   void advance(TimeNs now) {
     if (in_flight_ > 0) {
       total_.in_flight_ns += now - since_;
-      if (computing_) total_.hidden_ns += now - since_;
+      if (computing_ > 0) total_.hidden_ns += now - since_;
     }
     since_ = now;
   }
 
   int in_flight_ = 0;
-  bool computing_ = false;
+  int computing_ = 0;  // queues that do
   TimeNs since_ = 0;
   CommOverlap total_;
 };

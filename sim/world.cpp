@@ -35,6 +35,8 @@ SimRank::SimRank(Core& core, int rank)
       storage(core.disks, core.plan.storage, core.network.node_of(rank), rank) {
   recorder.limit(kRecordsMax / std::size_t(core.plan.ranks()));
   recorder.keep_log(core.plan.verify);
+  device.draw_on(core.timeline.get());
+  host.draw_on(core.timeline.get());
   if (!core.plan.race_detector) return;
   races = std::make_unique<RaceDetector>(rank);
   device.watch(races.get());
@@ -61,6 +63,7 @@ Core::Core(const WorldPlan& world, Loop::Client& client)
       network(world),
       transport(*this, world.seed),
       control(*this, world.seed, world.ranks()) {
+  if (world.timeline) timeline = std::make_unique<Timeline>(world.ranks());
   ranks.reserve(std::size_t(world.ranks()));
   for (int i = 0; i < world.ranks(); ++i) ranks.push_back(std::make_unique<SimRank>(*this, i));
 }
@@ -69,6 +72,7 @@ void Core::lay_to_rest(int id) {
   SimRank& dead = rank(id);
   dead.transport.withdraw_all();
   dead.device.abandon();
+  if (timeline != nullptr) timeline->cut(id, loop.now());
 }
 
 void Core::kill(int id, const std::string& why) {
@@ -242,6 +246,8 @@ WorldResult World::Impl::collect() {
     }
     collect_memory(rank->device, out);
     out.overlap += rank->device.overlap().total();
+    out.copies += rank->device.copies().total();
+    out.files += rank->device.files();
   }
   for (const auto& rank : core.ranks) {
     if (!rank->races) continue;
@@ -291,6 +297,7 @@ WorldResult World::run(const std::function<void(runtime::Rank&)>& body) {
 }
 
 const runtime::Recorder& World::recorder(int rank) const { return impl_->core.ranks.at(std::size_t(rank))->recorder; }
+Timeline* World::timeline() { return impl_->core.timeline.get(); }
 int World::node_of(int rank) const { return impl_->core.network.node_of(rank); }
 
 }  // namespace seeksim::sim

@@ -9,12 +9,14 @@
 #include <vector>
 
 #include "runtime/rank.h"
+#include "sim/file_use.h"
 #include "sim/overlap.h"
 #include "sim/race_detector.h"
 
 namespace seeksim::sim {
 
 using runtime::TimeNs;
+class Timeline;
 
 // The links of a world, by preset: nvlink, pcie, ib, tcp (between nodes; inside a node nvlink, or pcie when the preset
 // is pcie or tcp). Who learns of a failure, and when, belongs to the profile (sim/README.md has the table).
@@ -59,6 +61,7 @@ struct WorldPlan {
   bool shapes = false;                  // no values: launches take their time and do nothing, large memory is counted
   bool verify = false;                  // recorders keep the whole fingerprint log
   bool native_collectives = true;       // sum as one event where nothing can touch a single message
+  bool timeline = false;                // keep what queues and hosts did, for a picture (timeline.h)
   bool race_detector = false;           // watch every declared access to device memory (race_detector.h)
   double noise = 0.02;                  // relative spread of durations, drawn from the seed
   double wall_limit_s = 0;              // 0: none; past it the run ends as out_of_wall_time
@@ -92,6 +95,8 @@ struct WorldResult {
   std::size_t host_peak = 0;
   std::size_t pinned_peak = 0;
   CommOverlap overlap;                     // over all ranks
+  CommOverlap copies;                      // the same of copies between host and device, under either's kernels
+  FileUse files;                           // over all ranks
   std::uint64_t collectives_compared = 0;  // what a member brought was held against what another one had brought
   std::vector<std::string> mismatches;     // ... and was something else: the first few
   std::uint64_t switches = 0;              // fiber switches, for benches
@@ -119,6 +124,7 @@ class World {
   WorldResult run(const std::function<void(runtime::Rank&)>& body);
 
   const runtime::Recorder& recorder(int rank) const;
+  Timeline* timeline();  // null unless the plan asks for one
   int node_of(int rank) const;
 
  private:
