@@ -2,6 +2,8 @@
 // are its queues unless a rule has to see what is launched.
 #pragma once
 
+#include <array>
+#include <memory>
 #include <vector>
 
 #include "faults/host_faults.h"
@@ -59,6 +61,12 @@ class FaultyDevice final : public runtime::Device {
   runtime::Queue& copy_queue() override { return pick(copy_, inner_.copy_queue()); }
   runtime::Queue& host_queue() override { return pick(on_host_, inner_.host_queue()); }
   runtime::Queue& storage_queue() override { return pick(on_storage_, inner_.storage_queue()); }
+  runtime::Queue& message_queue(runtime::MessageQueue which) override {
+    std::unique_ptr<FaultyQueue>& ours = messages_[std::size_t(which)];
+    runtime::Queue& plain = inner_.message_queue(which);
+    if (ours == nullptr) ours = std::make_unique<FaultyQueue>(rank_, plain, clock_, values_, memory_.last);
+    return pick(*ours, plain);
+  }
   void host_touches(const runtime::Op& op, const runtime::Range& range) override { inner_.host_touches(op, range); }
   std::size_t capacity(runtime::Space space) const override { return inner_.capacity(space); }
   runtime::MemoryUse use(runtime::MemoryTag tag, runtime::Space space) const override { return inner_.use(tag, space); }
@@ -78,6 +86,7 @@ class FaultyDevice final : public runtime::Device {
   MemoryFaults& memory_;
   bool notes_;  // a rule needs to know what was launched
   FaultyQueue compute_, communication_, copy_, on_host_, on_storage_;
+  std::array<std::unique_ptr<FaultyQueue>, std::size_t(runtime::MessageQueue::count_)> messages_;
 };
 
 }  // namespace seeksim::faults

@@ -15,6 +15,7 @@
 #include "harness/fault_rules.h"
 #include "harness/numbers.h"
 #include "harness/oracles.h"
+#include "harness/parallel_checks.h"
 #include "harness/problem.h"
 #include "harness/quirks.h"
 #include "harness/report.h"
@@ -374,6 +375,13 @@ const std::vector<Row>& rows() {
         "of the virtual time in which a step's communication was in flight, hidden under compute"},
        want_number,
        overlap},
+      {{"bubble_formula", "PERCENT",
+        "the share of the stages' time in which they wait is (p-1)/(v*m+p-1), to so many percent of it"},
+       want_number,
+       bubble_formula},
+      {{"live_activations", "", "stages hold the activations of min(p - s, m) micro-batches (1F1B) or of m (GPipe)"},
+       want_none,
+       live_activations},
       {{"collectives_match", "",
         "all members brought the same operation, tensor, step, type and count to each collective (made in every run)"},
        want_none,

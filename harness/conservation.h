@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "harness/scenario.h"
-#include "runtime/parameters.h"
 #include "runtime/observer.h"
+#include "runtime/parameters.h"
 
 namespace seeksim::harness {
 

@@ -12,11 +12,11 @@
 namespace seeksim::harness {
 namespace {
 
-using runtime::Parameters;
 using runtime::Index;
 using runtime::MemoryTag;
 using runtime::OpKind;
 using runtime::ParameterInfo;
+using runtime::Parameters;
 
 constexpr double kFloat = sizeof(float);
 constexpr double kBlockBytes = kFloat * double(kernels::kBlock);

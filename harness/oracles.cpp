@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "harness/formulas.h"
+#include "harness/parallel.h"
 #include "runtime/parameters.h"
 #include "runtime/partition.h"
 
@@ -17,9 +18,9 @@ namespace seeksim::harness {
 namespace {
 
 using How = RankRecord::How;
-using runtime::Parameters;
 using runtime::Index;
 using runtime::MemoryTag;
+using runtime::Parameters;
 using runtime::ShardInfo;
 
 bool sharded(const Evidence& e) { return e.scenario.train.layout.zero.stage > 0; }
@@ -163,16 +164,22 @@ Finding replicas_equal(const Evidence& e, const std::string&) {
 Finding partition(const Evidence& e, const std::string&) {
   if (e.run.shards.empty()) return blind("nothing is sharded");
   const runtime::Definition& d = e.scenario.train.definition;
-  const Parameters parameters(d.model, d.optimizer.decay_all);
-  std::map<std::uint32_t, std::vector<const TrueShards*>> epochs;
-  for (const TrueShards& shards : e.run.shards) epochs[shards.told.epoch].push_back(&shards);
+  const runtime::ParallelPlan& parallel = e.scenario.train.layout.parallel;
+  // Each part of the model, a stage's of a tensor way, is cut among those who hold it.
+  std::map<std::pair<std::uint32_t, int>, std::vector<const TrueShards*>> worlds;
+  for (const TrueShards& shards : e.run.shards) worlds[{shards.told.epoch, shards.told.part}].push_back(&shards);
   std::size_t whole = 0;
-  for (auto& [epoch, members] : epochs) {
+  Index elements = 0;
+  for (auto& [world, members] : worlds) {
+    const auto [epoch, part] = world;
+    const Parameters parameters(d.model, d.optimizer.decay_all,
+                                runtime::model_part(d.model, parallel, part / parallel.tensor, part % parallel.tensor));
     // Where a member was lost before it told, there is nothing to judge.
     if (int(members.size()) != members.front()->told.members) continue;
     std::sort(members.begin(), members.end(),
               [](const TrueShards* a, const TrueShards* b) { return a->told.position < b->told.position; });
     ++whole;
+    if (epoch == worlds.begin()->first.first) elements += parameters.trainable_size();
     std::vector<std::pair<ShardInfo, int>> own, gradients;
     std::string wrong;
     for (const TrueShards* shards : members) {
@@ -189,8 +196,8 @@ Finding partition(const Evidence& e, const std::string&) {
     if (!wrong.empty()) return bad(fmt::format("epoch {}: {}", epoch, wrong));
   }
   if (whole == 0) return blind("in no epoch did all members tell of their shards");
-  return good(fmt::format("{} element{} owned once each, in {} epoch{}", parameters.trainable_size(),
-                          parameters.trainable_size() == 1 ? "" : "s", whole, whole == 1 ? "" : "s"));
+  return good(
+      fmt::format("{} elements owned once each, in {} world{} of ranks", elements, whole, whole == 1 ? "" : "s"));
 }
 
 Finding memory_formula(const Evidence& e, const std::string&) {
@@ -273,7 +280,9 @@ std::vector<const char*> always_made(const Evidence& e) {
   std::vector<const char*> names;
   const bool several = several_finished(e);
   if (several || !e.run.mismatches.empty() || e.run.collectives_compared > 0) names.push_back("collectives_match");
-  if ((several && e.run.has_values) || !e.run.replica_differences.empty()) names.push_back("replicas_equal");
+  // Ranks of one replica each hold a part of the model: there is nothing that two of them should have alike.
+  const bool replicated = several && data_size(e.scenario) > 1 && e.run.has_values;
+  if (replicated || !e.run.replica_differences.empty()) names.push_back("replicas_equal");
   if (!e.run.shards.empty() || (several && sharded(e))) names.push_back("partition");
   return names;
 }

@@ -5,6 +5,7 @@
 #include "harness/fault_rules.h"
 #include "harness/formulas.h"
 #include "harness/numbers.h"
+#include "harness/parallel_checks.h"
 #include "harness/quirks.h"
 #include "harness/report.h"
 #include "harness/rerun.h"
@@ -147,6 +148,21 @@ Json layout_json(const RunRecord& run) {
           {"text", runtime::text(layout)}};
 }
 
+Json pipeline_json(const Evidence& e) {
+  const runtime::ParallelPlan& plan = e.scenario.train.layout.parallel;
+  Json stages = Json::array();
+  for (std::size_t rank = 0; rank < e.run.pipeline.size(); ++rank) {
+    const runtime::PipelineRecord& told = e.run.pipeline[rank];
+    if (told.in_flight.empty()) continue;
+    stages.push_back(
+        {{"rank", rank}, {"stage", told.stage}, {"micro_batches", told.micro_batches}, {"in_flight", told.in_flight}});
+  }
+  return {{"stages", plan.pipeline},
+          {"schedule", name(plan.schedule)},
+          {"bubble", measured_bubble(e.run)},
+          {"ranks", stages}};
+}
+
 Json comm_json(const RunRecord& run) {
   Json table = Json::object();
   for (std::size_t kind = 0; kind < run.comm.size(); ++kind) {
@@ -241,6 +257,7 @@ Json report_json(const Evidence& e, const Judgement& j, const ReportExtras& extr
                             {"hidden_s", seconds(run.copies.hidden_ns)},
                             {"share", run.copies.share()}};
   if (run.files.any()) report["files"] = files_json(run.files);
+  if (!run.pipeline.empty()) report["pipeline"] = pipeline_json(e);
   report["memory"] = memory_json(run);
   report["layout"] = layout_json(run);
   report["sentence"] = j.sentence;

@@ -8,6 +8,7 @@
 #include "harness/estimate.h"
 #include "harness/fault_rules.h"
 #include "harness/numbers.h"
+#include "harness/parallel_checks.h"
 #include "harness/quirks.h"
 #include "harness/report.h"
 #include "harness/rerun.h"
@@ -206,6 +207,13 @@ std::string range_log(const RunRecord& run) {
                                   : "");
 }
 
+std::string pipeline(const Evidence& e) {
+  const runtime::ParallelPlan& plan = e.scenario.train.layout.parallel;
+  if (plan.pipeline == 1 || e.run.passes.empty()) return "";
+  return fmt::format("  pipeline  {} stages, {}: {:.1f} % of their time in passes is waiting (the bubble)\n",
+                     plan.pipeline, name(plan.schedule), 100 * measured_bubble(e.run));
+}
+
 std::string overlap(const RunRecord& run) {
   if (run.overlap.in_flight_ns == 0) return "";
   return fmt::format(
@@ -299,8 +307,8 @@ std::string report_a_bug(const Scenario& scenario) {
 
 std::string story_text(const Evidence& e, const Judgement& j, const Style& style) {
   std::string out = '\n' + story_of(e.run, style) + '\n' + losses(e.run) + births(e.run) + rerun_text(e.run) +
-                    range_log(e.run) + overlap(e.run) + copies(e.run) + files(e.run) + memory(e.run) + layout(e) +
-                    endings(e.run);
+                    range_log(e.run) + pipeline(e) + overlap(e.run) + copies(e.run) + files(e.run) + memory(e.run) +
+                    layout(e) + endings(e.run);
   if (e.run.end == sim::WorldEnd::deadlock && !e.run.wait_for_graph.empty()) {
     out += "  who waits for whom, when nothing could move any more:\n";
     std::size_t from = 0;

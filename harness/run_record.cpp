@@ -221,7 +221,7 @@ void Collector::compare_copy(std::int64_t step, StepReplicas& replicas, const St
 }
 
 void Collector::replica(int rank, const runtime::ReplicaRecord& told) {
-  StepReplicas& step = replicas_[told.step];
+  StepReplicas& step = replicas_[told.step][told.part];
   if (step.first_rank < 0) {
     step.first_rank = rank;
     step.first = told;

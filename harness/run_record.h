@@ -119,15 +119,17 @@ struct RunRecord {
   std::vector<std::size_t> host_peak_by_tag;  // pageable and pinned
   std::size_t host_peak = 0;
   std::size_t pinned_peak = 0;
-  sim::CommOverlap overlap;         // over all ranks
-  sim::CommOverlap copies;          // between host and device, over all ranks
-  sim::FileUse files;               // over all ranks
-  bool races_watched = false;       // the race detector was on
-  std::vector<sim::Race> races;     // what it found
-  std::uint64_t accesses = 0;       // what it looked at
-  std::uint64_t poison_looks = 0;   // values of results that were searched for poison
-  std::vector<std::string> poison;  // where it was found, sources first
-  std::vector<Birth> births;        // the first kBirthsKept
+  sim::CommOverlap overlap;                       // over all ranks
+  std::vector<sim::StepPasses> passes;            // of the first steps
+  std::vector<runtime::PipelineRecord> pipeline;  // by rank, of the last world; empty: there is none
+  sim::CommOverlap copies;                        // between host and device, over all ranks
+  sim::FileUse files;                             // over all ranks
+  bool races_watched = false;                     // the race detector was on
+  std::vector<sim::Race> races;                   // what it found
+  std::uint64_t accesses = 0;                     // what it looked at
+  std::uint64_t poison_looks = 0;                 // values of results that were searched for poison
+  std::vector<std::string> poison;                // where it was found, sources first
+  std::vector<Birth> births;                      // the first kBirthsKept
   std::vector<RangeLog> ranges;
   std::int64_t rerun_micro_batches = 0;         // that were run twice, over all ranks and attempts
   std::int64_t rerun_ranges = 0;                // of gradients, compared
@@ -178,6 +180,10 @@ class Collector : public runtime::Observer {
   bool wants_replicas(int) override { return record_.ranks.size() > 1; }
   void replica(int rank, const runtime::ReplicaRecord& record) override;
   void shards(int rank, const runtime::ShardRecord& record) override { record_.shards.push_back({rank, record}); }
+  void pipeline(int rank, const runtime::PipelineRecord& record) override {
+    record_.pipeline.resize(record_.ranks.size());
+    record_.pipeline[std::size_t(rank)] = record;
+  }
 
   RunRecord& record() { return record_; }
   std::int64_t steps() const { return std::int64_t(record_.steps.size()); }
@@ -201,7 +207,7 @@ class Collector : public runtime::Observer {
 
   RunRecord record_;
   std::ptrdiff_t poison_sources_ = 0;
-  std::map<std::int64_t, StepReplicas> replicas_;  // of the last few steps
+  std::map<std::int64_t, std::map<int, StepReplicas>> replicas_;  // of the last few steps, by part of the model
   std::int64_t gradients_of_;
   bool digest_gradients_;
   OnGradients on_gradients_;

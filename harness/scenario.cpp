@@ -18,6 +18,7 @@
 #include "harness/fault_rules.h"
 #include "harness/files.h"
 #include "harness/offload.h"
+#include "harness/parallel.h"
 #include "harness/precision.h"
 #include "harness/quirks.h"
 #include "harness/reader.h"
@@ -195,7 +196,7 @@ void read_data(const Reader& data, Scenario& scenario) {
 // Returns the number of ranks, 0 when it cannot be told.
 int read_world(const Reader& world, Scenario& scenario) {
   sim::WorldPlan& plan = scenario.world;
-  const std::int64_t nodes = world.integer("nodes", 0), per_node = world.integer("ranks_per_node", 0);
+  const std::int64_t nodes = world.integer("nodes", 0), per_node = ranks_per_node(world, nodes);
   plan.network = world.text("network", "ib");
   plan.noise = world.number("noise", plan.noise);
   const Reader device = world.child("device");
@@ -206,11 +207,6 @@ int read_world(const Reader& world, Scenario& scenario) {
   const double gib = std::min(1e6, device.number("memory_gib", double(plan.device.capacity_bytes >> 30)));
   plan.device.capacity_bytes = std::size_t(gib * double(std::size_t(1) << 30));
   read_storage(world, plan);
-  for (const char* axis : {"pipeline", "tensor"}) {
-    if (const std::int64_t ways = world.integer(axis, 1); ways > 1) {
-      world.problem(axis, fmt::format("Not in this version: {}", ways), "Use 1: all ranks share the batch.");
-    }
-  }
   if (nodes < 1 || per_node < 1 || nodes > 100'000 || per_node > 100'000) return 0;
   if (nodes * per_node > kRanksMax) {
     world.problem("",
@@ -425,9 +421,11 @@ Scenario load(Document document, const LoadOptions& options) {
   read_model(top.child("model"), scenario);
   read_data(top.child("data"), scenario);
   const int ranks = read_world(top.child("world"), scenario);
+  const int sharing = read_parallel(top.child("world"), ranks, scenario);  // the batch
   read_batch_arithmetic(top, world_varies, scenario);
+  scenario.strict_deepspeed = top.flag("strict_deepspeed", false);
   read_quirks(top, scenario);
-  read_deepspeed(top.child("deepspeed"), ranks, scenario);
+  read_deepspeed(top.child("deepspeed"), sharing, scenario);
   read_precision(top.child("deepspeed"), top, scenario);
   read_checkpointing(top, scenario);
   check_given_batch(top.child("data"), scenario);
@@ -442,6 +440,7 @@ Scenario load(Document document, const LoadOptions& options) {
   read_expect(top, scenario);
   read_golden(top.child("golden"), scenario);
   read_numerics(top, scenario);
+  check_parallel(top, scenario);
   scenario.sweep = read_sweep(top);
   if (!scenario.sweep.empty()) scenario.written = written_base(document.json(), scenario, options);
   if (shaped && findings.empty()) refuse_too_large(findings, scenario);
@@ -474,6 +473,7 @@ Scenario one_rank(const Scenario& scenario) {
   one.train.layout.zero = {};                                           // nothing to shard
   one.train.layout.offload = {};
   one.train.layout.checkpointing = {};
+  one.train.layout.parallel = {};
   one.train.definition.skip_steps = scenario.golden_skip_steps;
   one.train.bug = {};
   one.train.provenance = {};

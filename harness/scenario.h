@@ -45,6 +45,7 @@ struct Scenario {
   Sweep sweep;                     // empty: this is one run
   std::string written;             // of a sweep: its base as JSON text, for that is what rows edit
   bool by_samples = false;         // train_batch_size is cut by samples, whatever the number of ranks
+  bool strict_deepspeed = false;   // what DeepSpeed refuses is refused here too
   bool golden_shared = false;      // a sweep's rows are all held against the base's golden
   bool real_storage = false;
   std::vector<std::int64_t> golden_skip_steps;  // that the golden leaves out

@@ -7,6 +7,7 @@
 #include "harness/dropout.h"
 #include "harness/fault_rules.h"
 #include "harness/offload.h"
+#include "harness/parallel.h"
 #include "harness/precision.h"
 #include "harness/quirks.h"
 #include "harness/scenario.h"
@@ -40,11 +41,10 @@ Json data_json(const Scenario& scenario) {
   return data;
 }
 
-Json world_json(const sim::WorldPlan& w) {
+Json world_json(const Scenario& scenario) {
+  const sim::WorldPlan& w = scenario.world;
   Json world = {{"nodes", w.nodes},
                 {"ranks_per_node", w.ranks_per_node},
-                {"pipeline", 1},
-                {"tensor", 1},
                 {"network", w.network},
                 {"noise", w.noise},
                 {"race_detector", w.race_detector},
@@ -54,6 +54,7 @@ Json world_json(const sim::WorldPlan& w) {
                   {"launch_us", double(w.device.launch_ns) / 1e3},
                   {"memory_gib", double(w.device.capacity_bytes) / double(std::size_t(1) << 30)}}}};
   write_storage(w, world);
+  write_parallel(scenario, world);
   return world;
 }
 
@@ -92,7 +93,7 @@ Json to_json(const Scenario& scenario) {
   json["training_seed"] = d.training_seed;
   json["model"] = model_json(scenario);
   json["data"] = data_json(scenario);
-  json["world"] = world_json(scenario.world);
+  json["world"] = world_json(scenario);
   json["deepspeed"] = deepspeed_json(scenario);
   json["decay"] = d.optimizer.decay_all ? "all" : "matrices";
   if (d.scheduler.type == "table") json["lr_table"] = d.scheduler.table;
@@ -113,6 +114,7 @@ Json to_json(const Scenario& scenario) {
   json["numerics"] = is_of_shapes(scenario) ? "shapes" : "exact";
   if (scenario.real_storage) json["storage"] = "real";
   if (scenario.by_samples) json["batch_arithmetic"] = "by_samples";
+  if (scenario.strict_deepspeed) json["strict_deepspeed"] = true;
   if (scenario.golden_shared) json["golden"] = {{"shared", true}};
   return json;
 }

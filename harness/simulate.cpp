@@ -107,6 +107,7 @@ void Simulation::Impl::take(const sim::WorldResult& result) {
   record.overlap = result.overlap;
   record.copies = result.copies;
   record.files = result.files;
+  record.passes = result.passes;
   record.memory_peak_by_tag = result.memory_peak_by_tag;
   record.host_peak = result.host_peak;
   record.host_peak_by_tag = result.host_peak_by_tag;

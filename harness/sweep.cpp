@@ -295,7 +295,8 @@ Sweep read_sweep(const Reader& top) {
 
 bool varies_world(const Json& written) {
   if (written.is_array()) return std::any_of(written.begin(), written.end(), varies_world);
-  for (const char* key : {"world", "world.nodes", "world.ranks_per_node", "world.pipeline", "world.tensor"}) {
+  for (const char* key :
+       {"world", "world.nodes", "world.ranks_per_node", "world.replicas", "world.pipeline", "world.tensor"}) {
     if (written.is_object() && written.contains(key)) return true;
   }
   return false;

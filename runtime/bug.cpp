@@ -43,6 +43,16 @@ constexpr std::array<std::string_view, std::size_t(Edge::count_)> kEdges = {
     "tensor_part_made",
     "tensor_part_arrived",
     "staging_free",
+    "activation_place_free",
+    "activation_received",
+    "activation_made",
+    "activation_left",
+    "gradient_place_free",
+    "gradient_received",
+    "gradient_made",
+    "tied_received",
+    "replica_norms_measured",
+    "replica_norms_gathered",
 };
 
 constexpr auto kBugs = std::to_array<BugInfo>({
@@ -123,6 +133,24 @@ constexpr auto kBugs = std::to_array<BugInfo>({
      "dropout of attention counts heads from a tensor way's first, so that all ways drop alike", "golden"},
     {Bug::recompute_other_dropout, "recompute_other_dropout",
      "what is computed again in backward drops other values than forward did", "golden"},
+    {Bug::untied_embedding, "untied_embedding",
+     "the two stages that share the embedding each keep the gradient of their own use (pipeline)", "golden"},
+    {Bug::tied_misaligned, "tied_misaligned",
+     "the two stages that share the embedding add each other's gradients an element off (pipeline)", "golden"},
+    {Bug::local_layer_number, "local_layer_number",
+     "dropout counts layers from a stage's first one, so that stages drop alike (pipeline)", "golden"},
+    {Bug::scaled_at_every_stage, "scaled_at_every_stage",
+     "each stage divides the gradient that it sends back by the number of micro-batches (pipeline)", "golden"},
+    {Bug::last_bucket_never_reduced, "last_bucket_never_reduced",
+     "the gradients that backward completes last are never reduced (stages 2 and 3)", "golden"},
+    {Bug::half_message, "half_message", "rank 1 sends half of an activation (pipeline)", "collectives_match"},
+    {Bug::backward_before_forward, "backward_before_forward",
+     "rank 1 waits for the gradient of its first micro-batch before it goes forward (pipeline)", "collectives_match"},
+    {Bug::all_forwards_first, "all_forwards_first",
+     "stages go forward with all micro-batches before any goes back, whatever the schedule says (pipeline)",
+     "live_activations"},
+    {Bug::fewer_micro_batches, "fewer_micro_batches", "rank 1's schedule ends a micro-batch early (pipeline)",
+     "collectives_match"},
 });
 
 }  // namespace

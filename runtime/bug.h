@@ -50,6 +50,16 @@ enum class Edge : std::uint8_t {
   tensor_part_made,             // messages: what a tensor way has made, before it is sent
   tensor_part_arrived,          // compute: what the other ways have made, before it is used
   staging_free,                 // storage: the copy of updated parameters to the device, before staging is filled again
+  activation_place_free,        // receiving: the last user of where an activation arrives (pipeline, as all below)
+  activation_received,          // compute: an activation of another stage, before its piece runs on it
+  activation_made,              // sending: a piece's output, before it is sent
+  activation_left,              // compute: that it is sent, before the next one is written there
+  gradient_place_free,          // receiving: the last user of where a gradient arrives
+  gradient_received,            // compute: a gradient of another stage, before backward begins with it
+  gradient_made,                // sending: a gradient, before it is sent back
+  tied_received,                // compute: the other stage's sum of a shared parameter's gradient, before it is added
+  replica_norms_measured,       // communication: norms of this rank's parameters, before they are gathered
+  replica_norms_gathered,       // host: those of all ranks of a replica, before it folds them
   count_
 };
 
@@ -91,6 +101,15 @@ enum class Bug : std::uint8_t {
   unreduced_norm_gradients,       // with sequence parallelism, each way keeps its own tokens' gradient of norms
   local_head_dropout,             // dropout in attention goes by the head's number on its way
   recompute_other_dropout,        // a recomputation drops other values than forward did
+  untied_embedding,               // of a parameter that two stages share, each keeps the gradient of its own use
+  tied_misaligned,                // ... each adds the other's, an element off
+  local_layer_number,             // layers are numbered from a stage's first one on, where dropout is drawn
+  scaled_at_every_stage,          // each stage divides the gradient that it sends back by the number of micro-batches
+  last_bucket_never_reduced,      // gradients that are complete last are never reduced
+  half_message,                   // one rank sends half of an activation
+  backward_before_forward,        // one rank waits for a gradient before it sends what that is the gradient of
+  all_forwards_first,             // stages go forward with all micro-batches before any goes back
+  fewer_micro_batches,            // one rank's schedule ends a micro-batch early
   count_
 };
 

@@ -33,7 +33,8 @@ std::vector<TreeNode> TreeOwnership::nodes(int position) const {
   return nodes;
 }
 
-Communicator::Communicator(Rank& rank, Axis axis, std::uint32_t epoch, std::vector<int> members, TimeNs timeout_ns)
+Communicator::Communicator(Rank& rank, Axis axis, std::uint32_t epoch, std::vector<int> members, TimeNs timeout_ns,
+                           int group)
     : rank_(rank), axis_(axis), epoch_(epoch), members_(std::move(members)), timeout_ns_(timeout_ns) {
   const auto self = std::find(members_.begin(), members_.end(), rank_.id);
   SEEKSIM_CHECK(self != members_.end(), "rank %d is no member of its communicator", rank_.id);
@@ -51,13 +52,15 @@ Communicator::Communicator(Rank& rank, Axis axis, std::uint32_t epoch, std::vect
   spec.name = name(axis_);
   spec.axis = axis_;
   spec.epoch = epoch_;
-  spec.id = (std::uint64_t(epoch_) << 8 | std::uint64_t(axis_)) + 1;
+  spec.id = id_ = (std::uint64_t(epoch_) << 32 | std::uint64_t(group) << 8 | std::uint64_t(axis_)) + 1;
   spec.members = members_;
   comm_ = rank_.transport.create(op, spec, later(rank_.clock.now(), timeout_ns_));
+  rank_.comms.push_back(comm_);
 }
 
 Communicator::~Communicator() {
   if (aborted_ || !comm_) return;
+  closed();
   if (rank_.transport.async_error(comm_) == CommResult::success) {
     rank_.transport.finalize(comm_);
     rank_.transport.destroy(comm_);
@@ -253,13 +256,26 @@ void Communicator::exchange_pieces(Queue& queue, const Op& op, std::span<const P
   check(rank_.transport.exchange(queue, comm_, op, pieces), op);
 }
 
-void Communicator::wait(const Event& event, const Op& op) { rank_.wait(event, op, timeout_ns_, comm_); }
+void Communicator::wait(const Event& event, const Op& op) { rank_.wait(event, op, timeout_ns_); }
+
+void Communicator::closed() {
+  std::erase_if(rank_.comms, [this](Comm comm) { return comm.handle == comm_.handle; });
+}
 
 void Communicator::abort() {
-  if (aborted_ || !comm_) return;
-  aborted_ = true;
-  const Comm comms[] = {comm_};
-  rank_.transport.abort(comms);
+  Communicator* const self[] = {this};
+  abort_all(rank_, self);
+}
+
+void Communicator::abort_all(Rank& rank, std::span<Communicator* const> all) {
+  std::vector<Comm> comms;
+  for (Communicator* comm : all) {
+    if (comm->aborted_ || !comm->comm_) continue;
+    comm->closed();
+    comm->aborted_ = true;
+    comms.push_back(comm->comm_);
+  }
+  if (!comms.empty()) rank.transport.abort(comms);
 }
 
 void Communicator::check(CommResult result, const Op& op) {

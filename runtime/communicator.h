@@ -28,7 +28,8 @@ struct TreeOwnership {
 class Communicator {
  public:
   // Collective over the members; blocks until all have joined (Transport::create).
-  Communicator(Rank& rank, Axis axis, std::uint32_t epoch, std::vector<int> members, TimeNs timeout_ns);
+  // group: which of the communicators of one axis and epoch; the same on its members, no other's.
+  Communicator(Rank& rank, Axis axis, std::uint32_t epoch, std::vector<int> members, TimeNs timeout_ns, int group = 0);
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
   ~Communicator();  // aborts a communicator that failed, finalizes one that did not
@@ -37,6 +38,7 @@ class Communicator {
   int size() const { return int(members_.size()); }
   int position() const { return position_; }  // of this rank among the members
   Comm handle() const { return comm_; }
+  std::uint64_t id() const { return id_; }  // the same on all members
   std::uint32_t epoch() const { return epoch_; }
   std::uint64_t last_sequence() const { return sequence_; }
   // When this rank entered the operation; -1 when that is too long ago or never happened.
@@ -68,6 +70,8 @@ class Communicator {
 
   // Gives up: local, immediate, never fails. Pending operations complete with scribbled buffers.
   void abort();
+  // The same of several, in one group: an operation of one may wait on its queue for one of another.
+  static void abort_all(Rank& rank, std::span<Communicator* const> all);
 
  private:
   // Where the subtree roots of this rank's shard arrive, and the kernel's table of which node each of them is.
@@ -93,6 +97,7 @@ class Communicator {
                   float factor, VecView<float> out);
   Arrivals& arrivals(const TreeOwnership& ownership, Index n);
   void check(CommResult result, const Op& op);
+  void closed();
   void exchange_pieces(Queue& queue, const Op& op, std::span<const Piece> pieces);
 
   Rank& rank_;
@@ -102,6 +107,7 @@ class Communicator {
   int position_ = -1;
   TimeNs timeout_ns_;
   Comm comm_;
+  std::uint64_t id_ = 0;
   std::uint64_t sequence_ = 0;        // of collectives
   std::uint64_t launches_ = 0;        // of the folds between them
   std::array<TimeNs, 128> joined_{};  // a ring over sequences

@@ -25,6 +25,7 @@ struct Evidence {
   std::vector<int> dead;          // ascending
   std::vector<Voice> stuck;       // those in the earliest operation that anybody could not finish
   std::uint64_t sequence = 0;     // of that operation; 0: nobody was stuck
+  std::uint64_t in = 0;           // its communicator
   const Ballot* first = nullptr;  // of whoever noticed first
   std::int64_t step = -1;         // that was under way; -1 unknown
   TimeNs first_detected_ns() const { return first ? first->detected_ns : 0; }
@@ -38,6 +39,22 @@ bool is_local(ErrorKind kind) {
 }
 
 bool saw_something(const Ballot& ballot) { return ballot.error != ErrorKind::count_ || ballot.stuck_sequence > 0; }
+
+// Sequences of different communicators do not compare. Who waits for a rank that is itself stuck in another
+// communicator only shares what that one suffers; of the others, whoever entered first. All wait in a circle: likewise.
+std::uint64_t where_it_began(const std::vector<Voice>& stuck) {
+  const Voice* first = nullptr;
+  bool first_is_root = false;
+  for (const Voice& v : stuck) {
+    const bool shares = std::any_of(stuck.begin(), stuck.end(), [&](const Voice& other) {
+      return other.rank == v.missing() && other.ballot->stuck_in != v.ballot->stuck_in;
+    });
+    const bool earlier = !first || v.ballot->joined_ns < first->ballot->joined_ns;
+    if (!first || (!shares && !first_is_root) || (shares != first_is_root && earlier))
+      first = &v, first_is_root = !shares;
+  }
+  return first ? first->ballot->stuck_in : 0;
+}
 
 Evidence gather(const Agreement& agreement) {
   SEEKSIM_CHECK(agreement.members.size() == agreement.ballots.size(), "an agreement has one ballot a member");
@@ -54,15 +71,20 @@ Evidence gather(const Agreement& agreement) {
   const auto is_stuck = [&](const Voice& v) {
     return v.ballot->stuck_sequence > 0 && (!some_know || v.missing() >= 0);
   };
+  std::vector<Voice> stuck;
   for (const Voice& v : found.voices) {
     const Ballot& ballot = *v.ballot;
     found.step = std::max(found.step, ballot.last_committed + 1);
     if (saw_something(ballot) && (!found.first || ballot.detected_ns < found.first->detected_ns)) found.first = &ballot;
-    if (is_stuck(v) && (found.sequence == 0 || ballot.stuck_sequence < found.sequence))
-      found.sequence = ballot.stuck_sequence;
+    if (is_stuck(v)) stuck.push_back(v);
   }
-  for (const Voice& v : found.voices) {
-    if (is_stuck(v) && v.ballot->stuck_sequence == found.sequence) found.stuck.push_back(v);
+  found.in = where_it_began(stuck);
+  std::erase_if(stuck, [&](const Voice& v) { return v.ballot->stuck_in != found.in; });
+  for (const Voice& v : stuck) {
+    if (found.sequence == 0 || v.ballot->stuck_sequence < found.sequence) found.sequence = v.ballot->stuck_sequence;
+  }
+  for (const Voice& v : stuck) {
+    if (v.ballot->stuck_sequence == found.sequence) found.stuck.push_back(v);
   }
   return found;
 }
@@ -236,6 +258,12 @@ bool gone_rank(Diagnosis& d, const Evidence& found) {
 // Alive, but it came to the operation after the others' watchdog, or has not come at all.
 bool is_late(const Evidence& found, const Voice& v) {
   const Ballot& ballot = *v.ballot;
+  if (found.sequence > 0 && ballot.stuck_in != found.in) {  // it is busy elsewhere, or should be here
+    for (const CommProgress& own : ballot.progress) {
+      if (own.id == found.in && own.last_joined >= found.sequence) return false;
+    }
+    return std::any_of(found.stuck.begin(), found.stuck.end(), [&](const Voice& s) { return s.missing() == v.rank; });
+  }
   if (found.sequence > 0 && ballot.last_joined < found.sequence) return true;
   if (found.first->error != ErrorKind::timeout) return false;
   const bool there = found.sequence > 0 && ballot.stuck_sequence == found.sequence;
@@ -249,7 +277,8 @@ bool late_rank(Diagnosis& d, const Evidence& found) {
   std::vector<Voice> waited;
   std::vector<int> late;
   for (const Voice& v : found.voices) {
-    const bool there = found.sequence == 0 || v.ballot->stuck_sequence == found.sequence;
+    const bool there =
+        found.sequence == 0 || (v.ballot->stuck_in == found.in && v.ballot->stuck_sequence == found.sequence);
     if (is_late(found, v))
       late.push_back(v.rank);
     else if (there && saw_something(*v.ballot))

@@ -2,6 +2,8 @@
 // once, and the mistakes of planted bugs. A sink around the real one, used only where there is something to edit.
 #pragma once
 
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "runtime/model.h"
@@ -30,8 +32,10 @@ struct GradientEdit {
 
 class EditedSink final : public GradientSink {
  public:
-  EditedSink(GradientSink& inner, Launcher& compute, const std::vector<GradientBlock>& blocks, const GradientEdit& edit)
-      : inner_(inner), compute_(compute), blocks_(blocks), edit_(edit) {}
+  // place: where an element of this rank's gradients is in those of the whole model.
+  EditedSink(GradientSink& inner, Launcher& compute, const std::vector<GradientBlock>& blocks, const GradientEdit& edit,
+             std::function<Index(Index)> place)
+      : inner_(inner), compute_(compute), blocks_(blocks), edit_(edit), place_(std::move(place)) {}
   VecView<float> open(Index block, Index offset, Index size) override { return inner_.open(block, offset, size); }
   void close(Index offset, Index size) override;
 
@@ -40,6 +44,7 @@ class EditedSink final : public GradientSink {
   Launcher& compute_;
   const std::vector<GradientBlock>& blocks_;
   GradientEdit edit_;
+  std::function<Index(Index)> place_;
 };
 
 }  // namespace seeksim::runtime

@@ -20,7 +20,9 @@ class GatheredWeights final : public Weights {
   // A new world. shard, frozen: this member's parameters.
   void connect(Communicator& comm, const Partition& partition, AnyVec shard, AnyVec frozen);
   void begin_step(Launcher& compute, std::int64_t step);
-  void begin_pass(int micro_batch, bool forward);  // forward: of the next micro-step; else its backward
+  // Forward or backward of a piece of the model. Where the rank has all of the model, the backward pass follows the
+  // forward pass of the same micro-batch, and what both use need not be gathered twice.
+  void begin_pass(int micro_batch, bool forward, std::size_t piece);
   // Parameters that stay gathered, from their owners, after the update of `step`. Enqueued. Frozen ones only in a new
   // world.
   Event refresh_persistent(Queue& queue, std::int64_t step, bool new_world);
@@ -72,7 +74,12 @@ class GatheredWeights final : public Weights {
   ElementType type_;  // of parameters to compute with
   PlantedBug bug_;
   std::vector<Module> modules_;
-  std::vector<ModuleUse> sequence_;          // of one micro-step: forward, then backward
+  const bool whole_;  // this rank has all of the model
+  struct Passes {
+    std::vector<ModuleUse> forward, backward;
+  };
+  std::vector<Passes> passes_;               // of pieces
+  std::vector<ModuleUse> sequence_;          // of what is under way: a pass, or (whole) both
   Index trainable_;                          // elements of the flat space; frozen ones behind
   std::vector<Stretch> kept_, kept_frozen_;  // persistent parameters, in persistent_
   BufferPtr persistent_;

@@ -77,8 +77,12 @@ class Gpt2 final : public Model {
   Gpt2(Device& device, const TrainPlan& plan, const Parameters& parameters, std::size_t piece, Index samples_max,
        std::shared_ptr<Gpt2Workspace> workspace, TensorAxis* tensor);
 
-  VecView<std::int32_t> inputs(Index samples) const override { return {inputs_.get(), 0, samples * s_.T}; }
-  VecView<std::int32_t> targets(Index samples) const override { return {targets_.get(), 0, samples * s_.T}; }
+  VecView<std::int32_t> inputs(Index samples) const override {
+    return {inputs_.get(), 0, piece_.embeds ? samples * s_.T : 0};
+  }
+  VecView<std::int32_t> targets(Index samples) const override {
+    return {targets_.get(), 0, piece_.heads ? samples * s_.T : 0};
+  }
 
   AnyVec arriving(Index samples) override { return flat(residual(samples, piece_.first)); }
   AnyVec leaving(Index samples) override { return flat(residual(samples, piece_.end)); }
@@ -230,6 +234,7 @@ class Gpt2 final : public Model {
   void loss_nodes(const Pass& p, float scale);
 
   int head_module() const { return s_.L + 1; }
+  int dropout_layer(int l) const { return bug_.is(Bug::local_layer_number) ? l - piece_.first : l; }
   const ParameterInfo& positions() const { return parameters_.at(0, EmbeddingPart::positions); }
   const ParameterInfo& norm_weight() const { return parameters_.at(head_module(), HeadPart::norm_weight); }
   const ParameterInfo& norm_bias() const { return parameters_.at(head_module(), HeadPart::norm_bias); }

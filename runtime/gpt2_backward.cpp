@@ -261,7 +261,7 @@ void Gpt2<S>::attention_backward(const Pass& p, int l) {
   p.launch(
       "attention", SEEKSIM_SITE,
       {5.0 * double(n * s_.T * s_.T * way_.A), 4.0 * double(7 * n * s_.T * way_.A + probs.rows * s_.T)},
-      [shape, drop = dropout_at(drop_attention_, DropoutSite::attention, l, p.batch)](
+      [shape, drop = dropout_at(drop_attention_, DropoutSite::attention, dropout_layer(l), p.batch)](
           Lane lane, Mat<const S> dout, Mat<const S> in, Mat<const S> pr, Mat<float> work, Mat<S> d) {
         kernels::attention_backward<S>(lane, shape, dout, in, pr, work, d, drop);
       },

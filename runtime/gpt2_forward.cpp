@@ -48,7 +48,7 @@ Gpt2<S>::Gpt2(Device& device, const TrainPlan& plan, const Parameters& parameter
   auto tokens = [&](const char* name) {
     return device.allocate(static_cast<std::size_t>(R) * sizeof(std::int32_t), MemoryTag::data, name);
   };
-  const bool defers = plan.layout.parallel.schedule == PipelineSchedule::zero_bubble && !plan.layout.parallel.alone();
+  const bool defers = plan.layout.parallel.defers();
   lay_out_slots(device, plan);
   if (piece_.embeds) inputs_ = tokens("inputs");
   if (piece_.heads) targets_ = tokens("targets");
@@ -241,7 +241,8 @@ void Gpt2<S>::row_product(const Pass& p, const char* site, const ParameterInfo& 
 template <class S>
 MatView<S> Gpt2<S>::dropped_rows(const Pass& p, const char* site, const kernels::Dropout& rate, DropoutSite place,
                                  int layer, MatView<S> x, MatView<S> y) {
-  return dropped(p.launch, site, dropout_at(rate, place, layer, p.batch), way_.tokens, x, y, way_.first_token);
+  return dropped(p.launch, site, dropout_at(rate, place, dropout_layer(layer), p.batch), way_.tokens, x, y,
+                 way_.first_token);
 }
 
 template <class S>
@@ -312,8 +313,8 @@ void Gpt2<S>::layer_forward(const Pass& p, int l) {
   p.launch(
       "attention", SEEKSIM_SITE,
       {2.0 * double(n * s_.T * s_.T * way_.A), 4.0 * double(4 * n * s_.T * way_.A + probs.rows * s_.T)},
-      [shape, drop = dropout_at(drop_attention_, DropoutSite::attention, l, p.batch)](Lane lane, Mat<const S> in,
-                                                                                      Mat<S> pr, Mat<S> y) {
+      [shape, drop = dropout_at(drop_attention_, DropoutSite::attention, dropout_layer(l), p.batch)](
+          Lane lane, Mat<const S> in, Mat<S> pr, Mat<S> y) {
         kernels::attention_forward<S>(lane, shape, in, pr, y, drop);
       },
       reads(qkv), probs, att);

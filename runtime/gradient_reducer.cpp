@@ -53,8 +53,8 @@ std::vector<Bucket> gradient_buckets(const Parameters& parameters, Index element
   const std::vector<Bucket> all = units(parameters);
   for (auto unit = all.rbegin(); unit != all.rend(); ++unit) {
     // The loss is too small to travel alone, and is no parameter: it goes along with what comes next.
-    const bool joins =
-        !buckets.empty() && (buckets.back().hi - unit->lo <= elements || buckets.back().lo == parameters.loss_offset());
+    const bool joins = !buckets.empty() && parameters.piece_of(unit->lo) == parameters.piece_of(buckets.back().lo) &&
+                       (buckets.back().hi - unit->lo <= elements || buckets.back().lo == parameters.loss_offset());
     if (joins) {
       buckets.back().lo = unit->lo;
       buckets.back().name = unit->name;
@@ -407,7 +407,8 @@ void BucketSink::reduce_current() {
   for (Index block = 0; block < blocks_; ++block) parts.push_back(part(block));
   Queue& communication = reducer_.launcher().queue();
   after(communication, compute_->queue().record(), Edge::bucket_filled, bug_);
-  reduced_[buffer_] = reducer_.reduce(reducer_.buckets()[current_], parts);
+  if (!bug_.is(Bug::last_bucket_never_reduced) || current_ + 1 < reducer_.buckets().size())
+    reduced_[buffer_] = reducer_.reduce(reducer_.buckets()[current_], parts);
   if (!overlap_) after(compute_->queue(), reduced_[buffer_], Edge::bucket_reduced, bug_);
   ++current_;
   buffer_ = (buffer_ + 1) % buffers_.size();

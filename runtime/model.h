@@ -38,15 +38,18 @@ class GradientSink {
   virtual void close(Index offset, Index size) = 0;
 };
 
-// The whole space of each block, side by side.
+// All gradients of a piece, of each block, side by side. begin: of the gradient space, where the piece's begin.
 class NodeSink final : public GradientSink {
  public:
-  explicit NodeSink(std::span<const VecView<float>> nodes) : nodes_(nodes) {}
-  VecView<float> open(Index block, Index offset, Index size) override { return nodes_[block].part(offset, size); }
+  explicit NodeSink(std::span<const VecView<float>> nodes, Index begin = 0) : nodes_(nodes), begin_(begin) {}
+  VecView<float> open(Index block, Index offset, Index size) override {
+    return nodes_[block].part(offset - begin_, size);
+  }
   void close(Index, Index) override {}
 
  private:
   std::span<const VecView<float>> nodes_;
+  Index begin_;
 };
 
 // Where the parameters are, in the type to compute in. Modules: 0 the embeddings, 1..L the layers, L + 1 the last norm
@@ -81,7 +84,8 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  // To be filled before forward: (samples * T) input tokens where the embeddings are, target tokens where the head is.
+  // To be filled before forward: (samples * T) input tokens where the embeddings are, target tokens where the head is;
+  // else empty.
   virtual VecView<std::int32_t> inputs(Index samples) const = 0;
   virtual VecView<std::int32_t> targets(Index samples) const = 0;
   // The residual stream between pieces, (samples * T, C): into this one, to be filled before forward; out of it.

@@ -83,6 +83,7 @@ struct NamedTensor {
 // What one rank holds of what must be equal after a step: on all ranks, or on an owner and the keeper of its copy.
 struct ReplicaRecord {
   std::int64_t step = 0;  // committed, and its parameters published
+  int part = 0;           // of the model: stage * tensor ways + way. Only those of one part hold the same
   std::uint32_t epoch = 0;
   std::uint64_t training_seed = 0;
   double lr = 0;
@@ -101,6 +102,7 @@ struct ReplicaRecord {
 // The shards that one rank really uses in an epoch.
 struct ShardRecord {
   std::uint32_t epoch = 0;
+  int part = 0;  // of the model: stage * tensor ways + way
   int members = 0;
   int position = 0;
   ShardInfo own;                     // of the flat space
@@ -108,6 +110,14 @@ struct ShardRecord {
   std::vector<ShardInfo> gradients;  // of the gradient space: its shard, its part of the head's share, the loss
   int copy_of = -1;                  // position of the member whose copy is kept here
   ShardInfo copy;
+};
+
+// How a rank goes through a step of a pipeline, told when a world is made.
+struct PipelineRecord {
+  std::uint32_t epoch = 0;
+  int stage = 0;
+  int micro_batches = 0;       // a step, of its replica
+  std::vector<int> in_flight;  // by piece of the model: micro-batches whose activations are held at a time, at most
 };
 
 class Observer {
@@ -135,6 +145,7 @@ class Observer {
   virtual bool wants_replicas(int) { return false; }
   virtual void replica(int, const ReplicaRecord&) {}
   virtual void shards(int, const ShardRecord&) {}
+  virtual void pipeline(int, const PipelineRecord&) {}
 };
 
 }  // namespace seeksim::runtime

@@ -10,15 +10,16 @@ namespace seeksim::runtime {
 namespace {
 
 constexpr std::array<std::string_view, std::size_t(OpKind::count_)> kKinds = {
-    "compute",      "copy",         "all_reduce",    "reduce_scatter", "all_gather",   "broadcast",
-    "send",         "recv",         "barrier",       "vote",           "agree",        "comm_create",
-    "data_load",    "param_gather", "publish",       "peer_copy",      "redistribute", "inspect",
-    "host_compute", "storage_read", "storage_write", "allocate"};
+    "compute",      "copy",         "all_reduce",    "reduce_scatter", "all_gather",      "broadcast",
+    "send",         "recv",         "barrier",       "vote",           "agree",           "comm_create",
+    "data_load",    "param_gather", "publish",       "peer_copy",      "redistribute",    "inspect",
+    "host_compute", "storage_read", "storage_write", "allocate",       "send_activation", "send_gradient",
+    "tied_gradient"};
 constexpr std::array<std::string_view, std::size_t(Phase::count_)> kPhases = {
     "init",   "data",       "forward",  "backward", "grad_reduce", "optimizer",
     "commit", "checkpoint", "recovery", "publish",  "recompute"};
-constexpr std::array<std::string_view, std::size_t(Axis::count_)> kAxes = {"world", "data", "pipeline", "tensor",
-                                                                           "expert"};
+constexpr std::array<std::string_view, std::size_t(Axis::count_)> kAxes = {"world",  "data",   "pipeline",
+                                                                           "tensor", "expert", "replica"};
 
 template <std::size_t N, class E>
 std::string_view name_in(const std::array<std::string_view, N>& names, E value) {
@@ -49,6 +50,9 @@ bool is_collective(OpKind kind) {
     case OpKind::publish:
     case OpKind::peer_copy:
     case OpKind::redistribute:
+    case OpKind::send_activation:
+    case OpKind::send_gradient:
+    case OpKind::tied_gradient:
       return true;
     default:
       return false;

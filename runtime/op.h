@@ -19,20 +19,23 @@ enum class OpKind : std::uint8_t {
   send,            // point to point, named by the runtime
   recv,
   barrier,
-  vote,           // the commit agreement of a step
-  agree,          // the recovery agreement
-  comm_create,    // building a communicator
-  data_load,      // fetching a micro-batch
-  param_gather,   // sharded parameters, ahead of their use
-  publish,        // updated parameters from their owners, after the commit point
-  peer_copy,      // a reduced gradient shard, to the rank that keeps a copy of the owner's state
-  redistribute,   // shards from owners and copies to their owners in a smaller world
-  inspect,        // a look at what an operation wrote
-  host_compute,   // a kernel that the host's processor runs, over its own memory
-  storage_read,   // from a file into host memory
-  storage_write,  // from host memory into a file; or making what was written durable
-  allocate,       // memory, of a device or of its host
-  count_          // how many kinds there are
+  vote,             // the commit agreement of a step
+  agree,            // the recovery agreement
+  comm_create,      // building a communicator
+  data_load,        // fetching a micro-batch
+  param_gather,     // sharded parameters, ahead of their use
+  publish,          // updated parameters from their owners, after the commit point
+  peer_copy,        // a reduced gradient shard, to the rank that keeps a copy of the owner's state
+  redistribute,     // shards from owners and copies to their owners in a smaller world
+  inspect,          // a look at what an operation wrote
+  host_compute,     // a kernel that the host's processor runs, over its own memory
+  storage_read,     // from a file into host memory
+  storage_write,    // from host memory into a file; or making what was written durable
+  allocate,         // memory, of a device or of its host
+  send_activation,  // a micro-batch's residual stream, from one piece of a pipeline to the next
+  send_gradient,    // its gradient, back
+  tied_gradient,    // of a parameter that two stages use: each gets the other's sum
+  count_            // how many kinds there are
 };
 
 // Where in a step the Op happens.
@@ -51,8 +54,8 @@ enum class Phase : std::uint8_t {
   count_
 };
 
-// Which dimension of the rank grid a communicator spans.
-enum class Axis : std::uint8_t { world, data, pipeline, tensor, expert, count_ };
+// Which dimension of the rank grid a communicator spans. replica: all ranks that hold one copy of the model together.
+enum class Axis : std::uint8_t { world, data, pipeline, tensor, expert, replica, count_ };
 
 // Whether all members of a communicator take part in it.
 bool is_collective(OpKind kind);

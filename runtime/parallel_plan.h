@@ -18,8 +18,16 @@ struct ParallelPlan {
 
   int ranks() const { return pipeline * tensor; }  // of one replica of the model
   int pieces() const { return pipeline * virtual_stages; }
+  // A model keeps what its weights' gradients need, so that they can be made later.
+  bool defers() const { return schedule == PipelineSchedule::zero_bubble && !alone(); }
   bool alone() const { return ranks() == 1; }  // the data axis is the only one
   friend bool operator==(const ParallelPlan&, const ParallelPlan&) = default;
 };
+
+// Of a step of so many micro-batches. One stage has nothing to overlap: each micro-batch goes forward and back at once.
+inline PipelineShape pipeline_shape(const ParallelPlan& plan, int micro_batches) {
+  if (plan.pipeline == 1) return {PipelineSchedule::one_f_one_b, 1, micro_batches, 1, 0};
+  return {plan.schedule, plan.pipeline, micro_batches, plan.virtual_stages, 0};
+}
 
 }  // namespace seeksim::runtime

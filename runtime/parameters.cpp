@@ -85,6 +85,13 @@ std::string problem(const ModelPlan& model, const ParallelPlan& parallel) {
   return "";
 }
 
+ShardInfo way_of(const ParameterInfo& whole, int way, int ways) {
+  if (!whole.splits) return {0, whole.whole_size};
+  const Index slabs = kernels::kSlabs / ways * whole.slab;
+  const Index first = std::min(way * slabs, whole.whole_size);
+  return {first, std::min(first + slabs, whole.whole_size) - first};
+}
+
 // ---- the flat space
 // --------------------------------------------------------------------------------------------------
 
@@ -115,11 +122,10 @@ void Parameters::take(const std::vector<ParameterInfo>& whole, const ModelPiece&
 }
 
 void Parameters::cut_to_way(ParameterInfo& p) const {
-  const Index rows = kernels::kSlabs / part_.ways * p.slab_rows();
-  const Index first = std::min(part_.way * rows, p.rows()), end = std::min(first + rows, p.rows());
-  p.first = first * p.cols();
-  p.shape[0] = end - first;
-  p.size = p.rows() * p.cols();
+  const ShardInfo range = way_of(p, part_.way, part_.ways);
+  p.first = range.offset;
+  p.size = range.size;
+  p.shape[0] = range.size / p.cols();
 }
 
 void Parameters::place() {
@@ -160,6 +166,11 @@ const ParameterInfo* Parameters::find(int module, int part) const {
     if (p->module == module && p->part == part) return p;
   }
   return nullptr;
+}
+
+const ParameterInfo* Parameters::numbered(std::uint32_t number) const {
+  const auto found = std::find_if(all_.begin(), all_.end(), [&](const ParameterInfo& p) { return p.number == number; });
+  return found == all_.end() ? nullptr : &*found;
 }
 
 const ParameterInfo& Parameters::checked(const ParameterInfo* found, int module, int part) const {

@@ -15,6 +15,7 @@
 #include "runtime/buffer.h"
 #include "runtime/parallel_plan.h"
 #include "runtime/plan.h"
+#include "runtime/shard.h"
 
 namespace seeksim::runtime {
 
@@ -78,6 +79,9 @@ ModelPart model_part(const ModelPlan& model, const ParallelPlan& parallel, int s
 // Why this model cannot be cut like that; empty: it can.
 std::string problem(const ModelPlan& model, const ParallelPlan& parallel);
 
+// Elements of a whole parameter that a way has: its slabs, or all.
+ShardInfo way_of(const ParameterInfo& whole, int way, int ways);
+
 class Parameters {
  public:
   Parameters(const ModelPlan& plan, bool decay_all, ModelPart part = {});
@@ -126,6 +130,12 @@ class Parameters {
   Index gradient_size() const { return loss_offset() + 1; }
   // Of a piece's gradients: where they begin. They end where the next piece's begin, those of the last one with the
   // loss.
+  std::size_t piece_of(Index gradient) const {  // of an element of the gradient space
+    std::size_t piece = 0;
+    while (piece + 1 < gradient_begins_.size() && gradient >= gradient_begins_[piece + 1]) ++piece;
+    return piece;
+  }
+  const ParameterInfo* numbered(std::uint32_t number) const;  // null: not here
   Index gradient_begin(std::size_t piece) const { return gradient_begins_[piece]; }
   Index gradient_end(std::size_t piece) const {
     return piece + 1 < gradient_begins_.size() ? gradient_begins_[piece + 1] : gradient_size();

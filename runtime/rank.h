@@ -1,6 +1,8 @@
 // Rank: who I am, my seams, my trace. The whole world as the trainer sees it.
 #pragma once
 
+#include <vector>
+
 #include "runtime/recorder.h"
 #include "runtime/seams.h"
 
@@ -14,12 +16,13 @@ struct Rank {
   Transport& transport;
   Storage& storage;
   ControlPlane& control;
-  Recorder& recorder;  // what this rank did, always on
+  Recorder& recorder;            // what this rank did, always on
+  std::vector<Comm> comms = {};  // that are open: an error on any of them is this rank's
 
   // Waits for the event. Throws SeamError{timeout | revoked | remote_error | corrupt | mismatch | closure}. "Done"
-  // alone is never trusted: the communicator's async error and the epoch are checked first, since an aborted operation
-  // completes too.
-  void wait(const Event& event, const Op& op, TimeNs timeout_ns, Comm comm);
+  // alone is never trusted: the async errors of `comm`, of all open communicators and the epoch are checked first,
+  // since an aborted operation completes too.
+  void wait(const Event& event, const Op& op, TimeNs timeout_ns, Comm comm = {});
 };
 
 }  // namespace seeksim::runtime

@@ -133,7 +133,23 @@ std::int64_t meaning(const Op& op) {
 }
 }  // namespace
 
-Ballot Recovery::ballot(const SeamError& failure, const Trainer& trainer, TimeNs detected) const {
+namespace {
+// The communicator on which this rank is stuck: of those with an unfinished operation the one that was entered first.
+const Communicator* stuck_in(const Transport& transport, const std::vector<Communicator*>& all) {
+  const Communicator* found = all.empty() ? nullptr : all.front();
+  TimeNs first = kForever;
+  for (const Communicator* comm : all) {
+    const Transport::Unmatched waiting = transport.unmatched(comm->handle());
+    const TimeNs joined = waiting.pending ? comm->joined_ns(waiting.op.sequence) : -1;
+    if (joined < 0 || joined >= first) continue;
+    first = joined;
+    found = comm;
+  }
+  return found;
+}
+}  // namespace
+
+Ballot Recovery::ballot(const SeamError& failure, Trainer& trainer, TimeNs detected) const {
   Ballot ballot;
   ballot.ok = false;
   ballot.error = failure.kind();
@@ -141,8 +157,14 @@ Ballot Recovery::ballot(const SeamError& failure, const Trainer& trainer, TimeNs
   ballot.detected_ns = detected;
   ballot.stuck_kind = failure.op().kind;
   ballot.words[kActivationsWord] = trainer.holds_activations() ? 1 : 0;
-  const Communicator* comm = trainer.communicator();
+  const std::vector<Communicator*> all = trainer.communicators();
+  const Communicator* const comm = stuck_in(rank_.transport, all);
   if (comm == nullptr) return ballot;
+  ballot.stuck_in = comm->id();
+  std::size_t n = 0;
+  for (const Communicator* own : all) {
+    if (n < ballot.progress.size()) ballot.progress[n++] = {own->id(), own->last_sequence()};
+  }
   ballot.last_joined = comm->last_sequence();
   if (is_collective(failure.op().kind)) ballot.stuck_sequence = failure.op().sequence;
   ballot.missing_peer = failure.op().peer;
@@ -185,6 +207,26 @@ void Recovery::choose_layout(const Shortage& shortage, const Trainer& trainer, D
   rungs_.push_back(record.layout);
 }
 
+// Where a model is on several ranks: as many whole replicas as the survivors make. Who is left over leaves, and is not
+// waited for.
+void Recovery::take_places(Decision& decision) const {
+  if (train_.layout.parallel.alone()) return;
+  const Grid grid(train_.layout.parallel, rank_.world_size, decision.survivors);
+  if (const std::string missing = grid.problem(); !missing.empty()) {
+    decision.stop = true;
+    decision.why = missing + (decision.why.empty() ? "" : ": " + decision.why);
+    return;
+  }
+  for (const int rank : grid.idle()) {
+    decision.evicted.push_back(rank);
+    if (rank == rank_.id)
+      decision.why =
+          "the survivors make " + std::to_string(grid.replicas()) + " whole replicas of the model without this rank";
+  }
+  std::sort(decision.evicted.begin(), decision.evicted.end());
+  decision.survivors = grid.used();
+}
+
 std::optional<Layout> Recovery::take_layout() { return std::exchange(next_layout_, std::nullopt); }
 
 TimeNs Recovery::grace() const { return std::min(plan_.agree_ns / 10, kSecond); }
@@ -218,6 +260,7 @@ std::optional<TrainOutcome> Recovery::recover(const SeamError& failure, Trainer&
   record.diagnosis = diagnose(agreement);
 
   Decision decision = decide(plan_, agreement, record.diagnosis, trainer.step(), history_);
+  if (!decision.stop) take_places(decision);
   if (!decision.stop) choose_layout(shortage(agreement), trainer, decision, record);
   record.evicted = decision.evicted;
   record.survivors = decision.survivors;

@@ -50,7 +50,8 @@ class Recovery {
 
  private:
   TimeNs grace() const;
-  Ballot ballot(const SeamError& failure, const Trainer& trainer, TimeNs detected) const;
+  void take_places(Decision& decision) const;
+  Ballot ballot(const SeamError& failure, Trainer& trainer, TimeNs detected) const;
   void choose_layout(const Shortage& shortage, const Trainer& trainer, Decision& decision, RecoveryRecord& record);
 
   Rank& rank_;

@@ -38,6 +38,17 @@ struct MemoryUse {
 // How a host's wait ended.
 enum class WaitResult : std::uint8_t { done, timed_out, revoked };
 
+// Queues of their own for messages that must not wait behind others: those of a pipeline's links, one a direction and
+// end, and those between tensor ways.
+enum class MessageQueue : std::uint8_t {
+  send_activation,
+  receive_activation,
+  send_gradient,
+  receive_gradient,
+  tensor,
+  count_
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -51,6 +62,7 @@ class Device {
   virtual Queue& copy_queue() = 0;
   virtual Queue& host_queue() = 0;     // kernels on the host's processor (OpKind::host_compute), over its memory
   virtual Queue& storage_queue() = 0;  // reads and writes of files (OpKind::storage_read, storage_write)
+  virtual Queue& message_queue(MessageQueue which) = 0;  // made when first asked for
   // How long a launch takes; decorators stretch it (stragglers).
   virtual TimeNs duration(const Op& op, Cost cost) const = 0;
   // The one blocking primitive. Returns `revoked` as soon as `epoch` is revoked; also, once, when a communicator of
@@ -222,12 +234,19 @@ class Storage {
 };
 
 // ---- ControlPlane ------------------------------------------------------------------------------------------------
+// How far a rank has come in one of its communicators.
+struct CommProgress {
+  std::uint64_t id = 0;  // 0: none
+  std::uint64_t last_joined = 0;
+};
+
 // What a rank puts on the table at an agreement. Plain numbers, so that any transport can carry it.
 struct Ballot {
   bool ok = true;
   ErrorKind error = ErrorKind::count_;  // what this rank saw (count_: nothing)
   std::int64_t last_committed = -1;     // step
   std::uint64_t last_joined = 0;        // sequence of the last collective this rank entered
+  std::uint64_t stuck_in = 0;           // the communicator that these two sequences are of
   std::uint64_t stuck_sequence = 0;     // sequence of the operation it could not finish; 0: none
   OpKind stuck_kind = OpKind::count_;
   std::int64_t stuck_meaning = 0;  // a hash of what that operation is about; equal on all members
@@ -235,7 +254,8 @@ struct Ballot {
   bool missing_is_sender = false;
   TimeNs joined_ns = -1;  // when it entered the operation it could not finish; -1: unknown
   TimeNs detected_ns = 0;
-  std::array<std::int64_t, 4> words{};  // free for the caller (votes, digests)
+  std::array<CommProgress, 8> progress{};  // of its communicators, the first ones
+  std::array<std::int64_t, 4> words{};     // free for the caller (votes, digests)
 };
 
 struct Agreement {

@@ -301,6 +301,18 @@ std::string ShardKeeper::lost(const std::vector<int>& survivors) const {
   return {};
 }
 
+std::string ShardKeeper::lost(const std::vector<int>& before, const std::vector<int>& survivors) const {
+  const int n = int(before.size());
+  for (int owner = 0; owner < n; ++owner) {
+    const int keeper = before[std::size_t(keeper_of(owner, n))];
+    if (is_in(survivors, before[std::size_t(owner)]) || (copies_ && n > 1 && is_in(survivors, keeper))) continue;
+    return "rank " + std::to_string(before[std::size_t(owner)]) + " is gone, and with it its shard of the state; " +
+           (copies_ && n > 1 ? "rank " + std::to_string(keeper) + ", which kept its copy, is gone too"
+                             : std::string("no copy of it is kept"));
+  }
+  return {};
+}
+
 // A range of one kind of value, from who has it to who shall.
 struct ShardKeeper::Move {
   ShardInfo range;

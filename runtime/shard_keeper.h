@@ -75,6 +75,8 @@ class ShardKeeper {
   bool laid_out_for(const std::vector<int>& members) const { return laid_out() && members == members_; }
   // Why these survivors cannot go on: a shard that none of them holds. Empty: they can.
   std::string lost(const std::vector<int>& survivors) const;
+  // The same of another stage or way, whose shards and copies were with `before`.
+  std::string lost(const std::vector<int>& before, const std::vector<int>& survivors) const;
   // Brings every shard to its owner among the members of `comm`, from owners and copies. Enqueued on the communication
   // queue; nothing of the old layout is touched until adopt().
   Op redistribute(Communicator& comm);

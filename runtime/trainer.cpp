@@ -28,7 +28,7 @@ constexpr std::size_t kPoisonWord = 3;
 void Trainer::train_step() {
   stand_at(comm_->epoch(), step_);
   hand_out_gradients_ = has_values() && observer_.wants_gradients(rank_.id, step_);
-  if (tree_) tree_->begin(plan_.definition.global_batch);
+  for (GradientTree& tree : trees_) tree.begin(plan_.definition.global_batch);
   if (reducer_) {
     // Where gradients are replicated a step has one reduction, and what is between micro-batches is in this rank's
     // tree.
@@ -39,17 +39,15 @@ void Trainer::train_step() {
   if (provenance_) provenance_->begin_step(compute_.queue(), step_);
   if (rerun_) rerun_->begin_step(compute_);
 
+  // Forward and backward passes of all micro-batches, in the order of the schedule: without a pipeline F0 B0 F1 B1 ...
   // Every micro-batch adds nodes to the gradient tree; what they are depends on the samples, never on the cut.
-  for (int k = 0; k < int(micro_batches_.size()); ++k) {
-    fetch(micro_batches_[k], k);
-    forward_backward(micro_batches_[k], k);
-  }
+  for (const Instruction& instruction : instructions_) carry_out(instruction);
 
   reduce_gradients();  // the gradient of the global batch, the same bits everywhere: of all parameters or of the shard
   measure_gradients();
   StepResult result = read_result();
   if (rerun_) compare_runs();
-  if (keeper_ && hand_out_gradients_) gather_gradients();
+  if ((keeper_ || replica_) && hand_out_gradients_) gather_gradients();
 
   if (!result.finite) look_for_poison(true);
 
@@ -72,48 +70,58 @@ void Trainer::train_step() {
 
 // ---- before the commit point -------------------------------------------------------------------------------------
 
-void Trainer::fetch(const SampleRange& samples, int micro_batch) {
-  compute_.mute(samples.size() == 0);  // others have samples: this rank only takes part in what they need
-  compute_.phase(Phase::data, micro_batch);
+void Trainer::fetch(InFlight& flight) {
+  const SampleRange& samples = samples_of_flight(flight);
+  compute_.phase(Phase::data, flight.micro_batch);
   const std::int64_t first = step_ * plan_.definition.global_batch + samples.begin;
   compute_.launch(
       OpKind::data_load, "tokens", SEEKSIM_SITE, memory_cost(2 * samples.size() * data_.context),
-      [data = data_, first](Lane, Vec<std::int32_t> inputs, Vec<std::int32_t> targets) {
+      [data = data_, first, count = samples.size()](Lane, Vec<std::int32_t> inputs, Vec<std::int32_t> targets) {
         std::vector<std::int32_t> tokens(static_cast<std::size_t>(data.context) + 1);
-        for (Index at = 0; at < inputs.n; at += data.context) {
-          data.sample(first + at / data.context, tokens.data());
-          std::copy(tokens.begin(), tokens.end() - 1, inputs.data + at);
-          std::copy(tokens.begin() + 1, tokens.end(), targets.data + at);
+        for (Index i = 0; i < count; ++i) {
+          data.sample(first + i, tokens.data());
+          if (inputs.n > 0) std::copy(tokens.begin(), tokens.end() - 1, inputs.data + i * data.context);
+          if (targets.n > 0) std::copy(tokens.begin() + 1, tokens.end(), targets.data + i * data.context);
         }
       },
-      model_->inputs(samples.size()), model_->targets(samples.size()));
+      flight.model->inputs(samples.size()), flight.model->targets(samples.size()));
 }
 
-void Trainer::forward_backward(const SampleRange& samples, int micro_batch) {
-  const std::vector<kernels::TreeNode> nodes =
-      kernels::cover(samples.begin, samples.end, plan_.definition.global_batch);
+std::vector<kernels::TreeNode> Trainer::nodes_of(const SampleRange& samples) const {
+  return kernels::cover(samples.begin, samples.end, plan_.definition.global_batch);
+}
+
+std::vector<GradientBlock> Trainer::blocks_of(const SampleRange& samples) const {
+  const std::vector<kernels::TreeNode> nodes = nodes_of(samples);
   std::vector<GradientBlock> blocks;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     const Index first = kernels::first_leaf(nodes[i]);
     const Index end = i + 1 < nodes.size() ? kernels::first_leaf(nodes[i + 1]) : samples.end;
     blocks.push_back({first - samples.begin, end - first});
   }
-  forward(samples, micro_batch);
+  return blocks;
+}
+
+// A backward pass that makes gradients of parameters, into buckets or into nodes of the tree.
+void Trainer::reduce_backward(InFlight& flight, std::size_t piece, InstructionKind kind) {
+  const SampleRange& samples = samples_of_flight(flight);
+  const std::vector<kernels::TreeNode> nodes = nodes_of(samples);
   if (buckets_) {  // gradients are sharded: each full bucket goes to its owners at once
-    reducer_->begin_reduction(micro_batch);
-    buckets_->begin(compute_, Index(blocks.size()), average().before);
-    backward_to(*buckets_, samples, micro_batch, blocks);
+    reducer_->begin_reduction(flight.micro_batch);
+    buckets_->begin(compute_, Index(nodes.size()), average().before);
+    backward_to(*buckets_, flight, piece, kind);
     reducer_->end_reduction();
   } else {
+    GradientTree& tree = trees_[piece];
+    const Index begin = parameters_.gradient_begin(piece), end = parameters_.gradient_end(piece);
     std::vector<VecView<float>> out;
-    for (const kernels::TreeNode node : nodes) out.push_back(tree_->open(node));
-    NodeSink sink(out);
-    backward_to(sink, samples, micro_batch, blocks);
-    for (const kernels::TreeNode node : nodes) tree_->close(compute_, node);
-    tree_->round(compute_, accumulator(), parameters_.loss_offset());
+    for (const kernels::TreeNode node : nodes) out.push_back(tree.open(node));
+    NodeSink sink(out, begin);
+    backward_to(sink, flight, piece, kind);
+    for (const kernels::TreeNode node : nodes) tree.close(compute_, node);
+    tree.round(compute_, accumulator(), std::min(end, parameters_.loss_offset()) - begin);
   }
-  if (rerun_) run_again(samples, micro_batch, blocks);
-  compute_.mute(false);
+  if (rerun_) run_again(flight);
 }
 
 std::uint64_t Trainer::dropout_seed() const {
@@ -121,42 +129,51 @@ std::uint64_t Trainer::dropout_seed() const {
   return plan_.bug.is(Bug::rank_seeded_dropout) ? seed + std::uint64_t(rank_.id) : seed;
 }
 
-// The forward pass, and the loss, whose gradient is what backward begins with.
-void Trainer::forward(const SampleRange& samples, int micro_batch) {
-  compute_.phase(Phase::forward, micro_batch);
-  if (gathered_) gathered_->begin_pass(micro_batch, true);
-  model_->forward(compute_, weights_in_use(), batch(samples));
-  const float at_loss = scale_.at_loss * token_weights_[std::size_t(micro_batch)];
-  model_->loss(compute_, samples.size(), at_loss * loss_factor(plan_.definition.quirks, scaler_.scale()));
+// The forward pass of a piece, and where the head is the loss, whose gradient is what backward begins with.
+void Trainer::forward(InFlight& flight, std::size_t piece) {
+  const SampleRange& samples = samples_of_flight(flight);
+  compute_.phase(Phase::forward, flight.micro_batch);
+  if (gathered_) gathered_->begin_pass(flight.micro_batch, true, piece);
+  flight.model->forward(compute_, weights_in_use(), batch(samples));
+  if (!parameters_.pieces()[piece].heads) return;
+  const float at_loss = scale_.at_loss * token_weights_[std::size_t(flight.micro_batch)];
+  flight.model->loss(compute_, samples.size(), at_loss * loss_factor(plan_.definition.quirks, scaler_.scale()));
 }
 
-void Trainer::backward(const SampleRange& samples, int micro_batch, const std::vector<GradientBlock>& blocks,
-                       GradientSink& sink) {
-  compute_.phase(Phase::backward, micro_batch);
-  if (gathered_) gathered_->begin_pass(micro_batch, false);
-  const float at_loss = scale_.at_loss * token_weights_[std::size_t(micro_batch)];
-  model_->backward(compute_, weights_in_use(), batch(samples), at_loss, blocks, sink);
+void Trainer::backward(InFlight& flight, std::size_t piece, InstructionKind kind, GradientSink* sink) {
+  const SampleRange& samples = samples_of_flight(flight);
+  compute_.phase(Phase::backward, flight.micro_batch);
+  const Batch about = batch(samples);
+  if (gathered_ && kind != InstructionKind::backward_weight) gathered_->begin_pass(flight.micro_batch, false, piece);
+  if (kind == InstructionKind::backward_input) return flight.model->backward_input(compute_, weights_in_use(), about);
+  const float at_loss = scale_.at_loss * token_weights_[std::size_t(flight.micro_batch)];
+  const std::vector<GradientBlock> blocks = blocks_of(samples);
+  if (kind == InstructionKind::backward)
+    flight.model->backward(compute_, weights_in_use(), about, at_loss, blocks, *sink);
+  else
+    flight.model->backward_weight(compute_, weights_in_use(), about, at_loss, blocks, *sink);
 }
 
 // The gradients that count: edited in a tagged run or by a bug, and digested where they are to be computed again.
-void Trainer::backward_to(GradientSink& sink, const SampleRange& samples, int micro_batch,
-                          const std::vector<GradientBlock>& blocks) {
-  const GradientEdit edit = gradient_edit(samples, micro_batch);
-  EditedSink edited(sink, compute_, blocks, edit);
+void Trainer::backward_to(GradientSink& sink, InFlight& flight, std::size_t piece, InstructionKind kind) {
+  const SampleRange& samples = samples_of_flight(flight);
+  const std::vector<GradientBlock> blocks = blocks_of(samples);
+  const GradientEdit edit = gradient_edit(samples, flight.micro_batch);
+  EditedSink edited(sink, compute_, blocks, edit, [this](Index own) { return place_in_whole(own); });
   GradientSink& into = edit ? static_cast<GradientSink&>(edited) : sink;
-  if (!rerun_) return backward(samples, micro_batch, blocks, into);
-  rerun_->begin_first(micro_batch, Index(blocks.size()));
+  if (!rerun_) return backward(flight, piece, kind, &into);
+  rerun_->begin_first(flight.micro_batch, Index(blocks.size()));
   FirstRun first(*rerun_, into);
-  backward(samples, micro_batch, blocks, first);
+  backward(flight, piece, kind, &first);
 }
 
 // Once more, for its bits alone. Whoever looks for the birth of a value looks at the run that counts.
-void Trainer::run_again(const SampleRange& samples, int micro_batch, const std::vector<GradientBlock>& blocks) {
+void Trainer::run_again(InFlight& flight) {
   compute_.watched_by(nullptr);
   rerun_->begin_second();
   SecondRun second(*rerun_);
-  forward(samples, micro_batch);
-  backward(samples, micro_batch, blocks, second);
+  forward(flight, 0);
+  backward(flight, 0, InstructionKind::backward, &second);
   compute_.watched_by(provenance_ ? &*provenance_ : nullptr);
 }
 
@@ -298,8 +315,8 @@ void Trainer::commit(const StepResult& result, bool applied, double lr) {
   record_digests();
   const std::int64_t step = step_++;
   if (hand_out_gradients_) {
-    if (!keeper_) handed_out_ = replicated_gradients();
-    observer_.gradients(rank_.id, step, gradients_to_hugging_face(parameters_, plan_.definition.model, handed_out_));
+    if (!keeper_ && !replica_) handed_out_ = replicated_gradients();
+    observer_.gradients(rank_.id, step, gradients_to_hugging_face(whole(), plan_.definition.model, handed_out_));
   }
   StepRecord record;
   record.step = step;

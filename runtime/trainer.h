@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,13 +16,16 @@
 #include "runtime/gathered_weights.h"
 #include "runtime/gradient_reducer.h"
 #include "runtime/gradient_tree.h"
+#include "runtime/grid.h"
 #include "runtime/loss_scaler.h"
 #include "runtime/model.h"
 #include "runtime/observer.h"
 #include "runtime/optimizer.h"
+#include "runtime/pipeline_links.h"
 #include "runtime/plan.h"
 #include "runtime/poison.h"
 #include "runtime/rank.h"
+#include "runtime/replica.h"
 #include "runtime/rerun.h"
 #include "runtime/shard_keeper.h"
 
@@ -54,12 +58,12 @@ class Trainer {
   std::string stopped() const;
   // Fewer activations would leave more memory: some were made, or failed to be.
   bool holds_activations() const { return holds_activations_; }
-  const Communicator* communicator() const { return comm_ ? &*comm_ : nullptr; }
-  bool is_lowest_rank() const { return comm_ && comm_->members().front() == rank_.id; }
+  std::vector<Communicator*> communicators();  // that are there: of the data axis first
+  bool is_lowest_rank() const { return comm_ && lowest_ == rank_.id; }
 
   // Digests of what is sharded are there after conclude() only.
   StateDigest state() const;
-  std::vector<NamedTensor> weights() const;
+  std::vector<NamedTensor> weights();
 
  private:
   // What the host reads of a finished backward pass.
@@ -72,16 +76,25 @@ class Trainer {
   using PerParameter = std::function<void(const ParameterInfo&, AnyVec)>;
 
   // A step (trainer.cpp).
-  void fetch(const SampleRange& samples, int micro_batch);
-  void forward_backward(const SampleRange& samples, int micro_batch);
+  void carry_out(const Instruction& instruction);
+  void plant_in_schedule();
+  bool in_two_parts() const { return plan_.layout.parallel.defers() && plan_.layout.parallel.pipeline > 1; }
+  void scale_gradient(InFlight& flight, Index samples);
+  void fetch(InFlight& flight);
+  void go_forward(InFlight& flight);
+  void go_backward(InFlight& flight, std::size_t piece, InstructionKind kind);
+  void reduce_backward(InFlight& flight, std::size_t piece, InstructionKind kind);
+  std::vector<kernels::TreeNode> nodes_of(const SampleRange& samples) const;
+  std::vector<GradientBlock> blocks_of(const SampleRange& samples) const;
   std::uint64_t dropout_seed() const;
   Batch batch(const SampleRange& samples) const { return {samples.size(), samples.begin, step_, dropout_seed()}; }
-  void forward(const SampleRange& samples, int micro_batch);
-  void backward(const SampleRange& samples, int micro_batch, const std::vector<GradientBlock>& blocks,
-                GradientSink& sink);
-  void backward_to(GradientSink& sink, const SampleRange& samples, int micro_batch,
-                   const std::vector<GradientBlock>& blocks);
-  void run_again(const SampleRange& samples, int micro_batch, const std::vector<GradientBlock>& blocks);
+  void forward(InFlight& flight, std::size_t piece);
+  void backward(InFlight& flight, std::size_t piece, InstructionKind kind, GradientSink* sink);
+  void backward_to(GradientSink& sink, InFlight& flight, std::size_t piece, InstructionKind kind);
+  void run_again(InFlight& flight);
+  const SampleRange& samples_of_flight(const InFlight& flight) const {
+    return micro_batches_[std::size_t(flight.micro_batch)];
+  }
   ElementType accumulator() const { return accumulation_type(plan_.definition.quirks, compute_type()); }
   RankAverage average() const { return rank_average(plan_.definition.quirks, comm_->size()); }
   GradientEdit gradient_edit(const SampleRange& samples, int micro_batch) const;
@@ -96,6 +109,10 @@ class Trainer {
   void fold_norms();
   void gather_gradients();
   float gradient_norm() const;
+  VecView<float> norm_of(Index trainable);
+  VecView<float> loss_value() const;
+  void fold_parameters();
+  void add_gradients_of_other_stage();
   StepResult read_result();
   void tell_what_was_seen();
   bool vote(const char* about, bool good);
@@ -123,7 +140,10 @@ class Trainer {
 
   // Around the steps (trainer_world.cpp).
   void allocate();
-  void make_model();
+  void cut_step(const std::vector<int>& members);
+  std::vector<int> most_in_flight() const;
+  void make_flights();
+  InFlight& flight_of(const Instruction& instruction);
   void initial_weights();
   void draw(const std::vector<ParameterPiece>& pieces, AnyVec out);
   template <class T>
@@ -134,8 +154,12 @@ class Trainer {
   void weigh_tokens();
   void start_optimizer();
   // frozen: of the parameters, which alone have such a part; else null, and frozen parameters are passed over.
-  void for_each_gathered(AnyVec shard, const AnyVec* frozen, const char* what, const PerParameter& each);
+  void for_each_gathered(AnyVec flat, const AnyVec* frozen, const char* what, const PerParameter& each);
+  void bring_shards(Launcher& launch, const ParameterInfo& parameter, AnyVec held, AnyVec whole);
   std::vector<float> replicated_gradients() const;
+  bool alone() const { return plan_.layout.parallel.alone(); }  // the model is whole on this rank
+  const Parameters& whole();                                    // the whole model's
+  Index place_in_whole(Index gradient);                         // of an element of this rank's gradients
   // Of all parameters, where they are replicated: what defines them, and what is computed with.
   AnyVec flat_weights() const {
     return flat(masters_ ? masters_ : weights_, masters_ ? ElementType::f32 : compute_type());
@@ -173,7 +197,7 @@ class Trainer {
   const TrainPlan& plan_;
   Observer& observer_;
   Placement placement_;
-  Parameters parameters_;
+  Parameters parameters_;  // of this rank's stage and way
   LossScale scale_;
   LossScaler scaler_;
   SkipState skips_;
@@ -190,19 +214,27 @@ class Trainer {
   BufferPtr home_norms_;   // norm^2 of the blocks of this rank's shard, then the loss, where the host measures them
   BufferPtr norms_;        // norm^2 of each parameter, then of all
   BufferPtr nonfinite_;    // a count
-  std::unique_ptr<Model> model_;
-  bool drawn_ = false;  // prepare() came to its end once
+  std::vector<std::vector<std::unique_ptr<Model>>> models_;  // by piece, one a micro-batch in flight
+  std::vector<std::vector<InFlight>> flights_;               // likewise
+  bool drawn_ = false;                                       // prepare() came to its end once
   bool holds_activations_ = false;
-  std::optional<GradientTree> tree_;    // this rank's subtree roots, where gradients are replicated
+  std::vector<GradientTree> trees_;     // this rank's subtree roots, by piece, where gradients are replicated
   std::optional<Optimizer> optimizer_;  // where its state is replicated
   std::optional<ShardKeeper> keeper_;   // where it is sharded
   std::optional<ReplicatedWeights> all_weights_;
   std::optional<GatheredWeights> gathered_;  // where parameters are sharded
   std::optional<Provenance> provenance_;
+  std::optional<Replica> replica_;           // where a model is on several ranks
+  std::unique_ptr<const Parameters> whole_;  // made when first asked for
 
   // Made by connect().
-  std::optional<Communicator> comm_;
+  std::optional<Communicator> comm_;  // of the data axis
+  std::optional<PipelineLinks> links_;
+  std::optional<Grid> grid_;
+  GridPlace place_;
+  int lowest_ = 0;                          // launch rank
   std::vector<SampleRange> micro_batches_;  // of this rank, in samples of the step
+  std::vector<Instruction> instructions_;   // of a step, up to the reduction of gradients
   std::vector<float> token_weights_;        // of each: as a multiple of one over the step's tokens
   TreeOwnership ownership_;
   StepCut cut_;

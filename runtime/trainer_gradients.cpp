@@ -19,13 +19,14 @@ using kernels::Vec;
 
 void Trainer::reduce_gradients() {
   if (!sharded(placement_.gradients)) {
-    tree_->scale(compute_, average().before);
+    for (GradientTree& tree : trees_) tree.scale(compute_, average().before);
     // By the host, so that an operation counts as joined when its data is there.
     host_after(*comm_, compute_.queue().record(), compute_.last(), Edge::backward_done, plan_.bug);
   }
   if (!sharded(placement_.optimizer)) {
     reduce_everywhere();
     add_tied_gradients();
+    add_gradients_of_other_stage();
     hold_gradients();
   } else {
     reduce_to_owners();
@@ -38,16 +39,19 @@ void Trainer::reduce_to_owners() {
   Queue& queue = reducer_->launcher().queue();
   if (!sharded(placement_.gradients)) {
     reducer_->begin_reduction(0);
-    const std::vector<VecView<const float>> nodes = tree_->parts();
     for (const Bucket& bucket : planted_order(reducer_->buckets())) {
+      const std::size_t piece = parameters_.piece_of(bucket.lo);
+      const Index begin = parameters_.gradient_begin(piece);
       std::vector<VecView<const float>> parts;
-      for (const VecView<const float>& node : nodes) parts.push_back(node.part(bucket.lo, bucket.hi - bucket.lo));
+      for (const VecView<const float>& node : trees_[piece].parts())
+        parts.push_back(node.part(bucket.lo - begin, bucket.hi - bucket.lo));
       reducer_->reduce(bucket, parts);
     }
     reducer_->end_reduction();
   }
   const Index blocks = keeper_->partition().norm_blocks();
   reducer_->finish(vec<float>(offloads() ? *home_norms_ : *norm_blocks_, blocks, 1));
+  add_gradients_of_other_stage();
   keeper_->hold_gradients(reducer_->at_home());
   host_after(*comm_, queue.record(), reducer_->last_op(), Edge::shard_reduced, plan_.bug);
   // The copy of this shard's state must be able to take this step before anybody knows that it is committed. That it is
@@ -71,16 +75,39 @@ std::vector<Bucket> Trainer::planted_order(std::vector<Bucket> buckets) const {
 
 void Trainer::reduce_everywhere() {
   if (plants(Bug::skipped_collective)) return;
-  const Index n = parameters_.gradient_size() - (plants(Bug::wrong_count) ? 1 : 0);
-  Op op;
-  op.phase = Phase::grad_reduce;
-  op.step = step_;
-  op.tensor = "gradients";
-  op.site = SEEKSIM_SITE;
   Queue& queue = rank_.device.communication_queue();
-  const std::vector<VecView<const float>> parts = tree_->parts();
-  op = comm_->all_reduce(queue, op, ownership_, parts, scale_.at_root * average().after, vec<float>(*sums_, 0, n));
+  Op op;
+  for (std::size_t piece = 0; piece < trees_.size(); ++piece) {
+    const Index begin = parameters_.gradient_begin(piece), end = parameters_.gradient_end(piece);
+    const Index n = end - begin - (plants(Bug::wrong_count) ? 1 : 0);
+    op = {};
+    op.phase = Phase::grad_reduce;
+    op.step = step_;
+    op.tensor = "gradients";
+    op.site = SEEKSIM_SITE;
+    const std::vector<VecView<const float>> parts = trees_[piece].parts();
+    op =
+        comm_->all_reduce(queue, op, ownership_, parts, scale_.at_root * average().after, vec<float>(*sums_, begin, n));
+  }
   host_after(*comm_, queue.record(), op, Edge::gradients_reduced, plan_.bug);
+}
+
+// Where the first and the last stage share a parameter: each has the gradient of its own use, and gets the other's.
+void Trainer::add_gradients_of_other_stage() {
+  if (!replica_ || !replica_->shares() || plan_.bug.is(Bug::untied_embedding)) return;
+  const ParameterInfo& tied = parameters_.tied_here();
+  Launcher launch(rank_.device.communication_queue(), rank_.id);
+  launch.at(comm_->epoch(), step_);
+  launch.phase(Phase::grad_reduce);
+  if (!keeper_) {
+    const Op op = replica_->add_tied(launch, step_, vec<float>(*sums_, tied.offset, tied.size), 0);
+    host_after(*comm_, launch.queue().record(), op, Edge::tied_received, plan_.bug);
+    return;
+  }
+  const ShardState& own = keeper_->own();
+  const ShardInfo mine = keeper_->partition().shard_in(comm_->position(), tied.offset, tied.offset + tied.size);
+  replica_->add_tied(launch, step_, own.sums.part(mine.offset - own.shard.offset, mine.size),
+                     mine.offset - tied.offset);
 }
 
 void Trainer::add_tied_gradients() {
@@ -164,13 +191,32 @@ void Trainer::measure_gradients() {
           [slab = p.slab](Lane lane, Vec<const G> x, Vec<float> blocks, Vec<float> norm) {
             norm[0] = norm2_of_parameter<G>(lane, x, slab, blocks);
           },
-          gradients.part(p.offset, p.size).as<const G>(), vec<float>(*norm_blocks_), vec<float>(*norms_, i, 1));
+          gradients.part(p.offset, p.size).as<const G>(), vec<float>(*norm_blocks_), norm_of(i));
     });
+  }
+  fold_parameters();
+}
+
+// Of all parameters from each one's; where the model is on several ranks, that is done when all have brought theirs.
+void Trainer::fold_parameters() {
+  const Index count = Index(parameters_.trainable().size());
+  if (replica_) {
+    copy_values(compute_, "loss", SEEKSIM_SITE, loss_value(), replica_->own_norms().part(count, 1));
+    return;
   }
   compute_(
       "gradients", SEEKSIM_SITE, memory_cost(count),
       [](Lane, Vec<const float> of_parameters, Vec<float> norm) { norm[0] = kernels::tree_fold(of_parameters); },
       vec<const float>(*norms_, 0, count), vec<float>(*norms_, count, 1));
+}
+
+VecView<float> Trainer::norm_of(Index trainable) {
+  return replica_ ? replica_->own_norms().part(trainable, 1) : vec<float>(*norms_, trainable, 1);
+}
+
+VecView<float> Trainer::loss_value() const {
+  return keeper_ ? vec<float>(*norm_blocks_, keeper_->partition().norm_blocks(), 1)
+                 : vec<float>(*sums_, parameters_.loss_offset(), 1);
 }
 
 // The same by owners: everybody counts and squares the blocks of its own shard, then all blocks' norms and the loss go
@@ -245,12 +291,9 @@ void Trainer::fold_norms() {
           }
           norm[0] = kernels::tree_fold({slabs, n});
         },
-        vec<const float>(*norm_blocks_, first, blocks), vec<float>(*norms_, i, 1));
+        vec<const float>(*norm_blocks_, first, blocks), norm_of(i));
   }
-  compute_(
-      "gradients", SEEKSIM_SITE, memory_cost(count),
-      [](Lane, Vec<const float> of_parameters, Vec<float> norm) { norm[0] = kernels::tree_fold(of_parameters); },
-      vec<const float>(*norms_, 0, count), vec<float>(*norms_, count, 1));
+  fold_parameters();
 }
 
 namespace {
@@ -268,9 +311,10 @@ void append_unscaled(AnyVec held, float factor, std::vector<float>& out) {
 // For the observer, who wants them all.
 void Trainer::gather_gradients() {
   handed_out_.clear();
-  for_each_gathered(keeper_->own().gradients, nullptr, "gradients", [this](const ParameterInfo&, AnyVec values) {
-    append_unscaled(values, unscale_factor(scaler_.scale()), handed_out_);
-  });
+  for_each_gathered(keeper_ ? keeper_->own().gradients : flat_gradients(), nullptr, "gradients",
+                    [this](const ParameterInfo&, AnyVec values) {
+                      append_unscaled(values, unscale_factor(scaler_.scale()), handed_out_);
+                    });
 }
 
 std::vector<float> Trainer::replicated_gradients() const {
@@ -302,13 +346,20 @@ float Trainer::gradient_norm() const {
 }
 
 Trainer::StepResult Trainer::read_result() {
-  host_after(*comm_, compute_.queue().record(), compute_.last(), Edge::step_measured, plan_.bug);
   StepResult result;
-  const VecView<const float> loss = keeper_ ? vec<const float>(*norm_blocks_, keeper_->partition().norm_blocks(), 1)
-                                            : vec<const float>(*sums_, parameters_.loss_offset(), 1);
-  result.loss = host_value(SEEKSIM_SITE, loss);
+  float norm = 0;
+  if (replica_) {
+    const Replica::Sum all = replica_->gather_norms(compute_, has_values());
+    result.loss = all.loss;
+    norm = host_sqrt(all.norm2);
+  }
+  host_after(*comm_, compute_.queue().record(), compute_.last(), Edge::step_measured, plan_.bug);
+  if (!replica_) {
+    result.loss = host_value(SEEKSIM_SITE, VecView<const float>(reads(loss_value())));
+    norm = gradient_norm();
+  }
   // Of what is held, and so of what the loss scale multiplied.
-  result.grad_norm = gradient_norm() * unscale_factor(scaler_.scale());
+  result.grad_norm = norm * unscale_factor(scaler_.scale());
   result.nonfinite = host_value(SEEKSIM_SITE, vec<const std::int64_t>(*nonfinite_));
   // A norm beyond fp32 cannot be clipped to anything sensible; DeepSpeed calls that an overflow too. A loss that is not
   // finite makes a step nobody wants, whatever its gradients are.

@@ -14,6 +14,7 @@ void Trainer::report_shards() {
   const int me = comm_->position();
   ShardRecord record;
   record.epoch = comm_->epoch();
+  record.part = place_.stage * plan_.layout.parallel.tensor + place_.way;
   record.members = comm_->size();
   record.position = me;
   record.own = own.shard;
@@ -43,6 +44,7 @@ void Trainer::report_replica() {
   if (!has_values() || !observer_.wants_replicas(rank_.id)) return;
   ReplicaRecord record;
   record.step = step_ - 1;
+  record.part = place_.stage * plan_.layout.parallel.tensor + place_.way;
   record.epoch = comm_->epoch();
   record.training_seed = plan_.definition.training_seed;
   record.lr = committed_.lr;

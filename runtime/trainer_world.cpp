@@ -1,4 +1,4 @@
-// Around the steps: memory, initial weights, worlds that come and go, and what is handed out at the end.
+// Around the steps: memory, initial weights, worlds that come and go.
 #include <algorithm>
 
 #include "kernels/check.h"
@@ -13,12 +13,20 @@ using kernels::kBlock;
 using kernels::Lane;
 using kernels::Vec;
 
+namespace {
+ModelPart part_of(const Rank& rank, const TrainPlan& plan) {
+  const ParallelPlan& parallel = plan.layout.parallel;
+  const GridPlace place = launch_place(parallel, rank.world_size, rank.id);
+  return model_part(plan.definition.model, parallel, place.stage, place.way);
+}
+}  // namespace
+
 Trainer::Trainer(Rank& rank, const TrainPlan& plan, Observer& observer)
     : rank_(rank),
       plan_(plan),
       observer_(observer),
       placement_(plan.layout.zero.placement()),
-      parameters_(plan.definition.model, plan.definition.optimizer.decay_all),
+      parameters_(plan.definition.model, plan.definition.optimizer.decay_all, part_of(rank, plan)),
       scale_(Index(plan.definition.global_batch) * plan.definition.model.context),
       scaler_(scaler_plan(plan.definition.quirks, plan.definition.scaler)),
       data_(data_source(plan.definition)),
@@ -32,11 +40,12 @@ void Trainer::stand_at(std::uint32_t epoch, std::int64_t step) {
 }
 
 void Trainer::prepare() {
-  if (model_) return;
+  if (!models_.empty()) return;
   if (drawn_) {
-    if (!finished()) make_model();
+    if (!finished()) make_flights();
     return;
   }
+  cut_step(rank_.control.members());
   // First all memory, then given weights, then the first launch: when memory is short or the weights are bad, nothing
   // may be pending that refers to the buffers.
   allocate();
@@ -49,15 +58,10 @@ void Trainer::prepare() {
   start_optimizer();
 }
 
-void Trainer::make_model() {
-  holds_activations_ = true;
-  const Index samples = std::min(plan_.layout.micro_batch, plan_.definition.global_batch);
-  model_ = std::move(make_models(rank_.device, plan_, parameters_, 0, samples, 1).front());
-}
-
 void Trainer::free_activations() {
-  model_.reset();
-  if (tree_) tree_->give_back();
+  flights_.clear();
+  models_.clear();
+  for (GradientTree& tree : trees_) tree.give_back();
 }
 
 void Trainer::allocate() {
@@ -102,13 +106,17 @@ void Trainer::allocate() {
   if (offloads()) {
     home_norms_ = device.allocate_in(home, std::size_t(norm_blocks) * sizeof(float), MemoryTag::scratch, "norm blocks");
   }
-  if (!sharded(placement_.gradients)) tree_.emplace(device, parameters_.gradient_size());
+  if (!sharded(placement_.gradients)) {
+    for (std::size_t piece = 0; piece < parameters_.pieces().size(); ++piece)
+      trees_.emplace_back(device, parameters_.gradient_end(piece) - parameters_.gradient_begin(piece));
+  }
+  if (!alone()) replica_.emplace(rank_, plan_, parameters_);
   if (sharded(placement_.parameters)) gathered_.emplace(rank_, parameters_, plan_);
   if (!sharded(placement_.optimizer)) {
     optimizer_.emplace(device, plan_.definition.optimizer, whole.pieces(whole.shard(0)), 0, MemoryTag::optimizer,
                        Space::device, is_16_bit(precision.compute) && !precision.master_weights);
   } else {
-    if (tree_ && sums_) tree_->adopt(*sums_);
+    if (trees_.size() == 1 && sums_) trees_.front().adopt(*sums_);
     keeper_.emplace(rank_, plan_, parameters_);
     keeper_->within(flat_parameters(), sums_ || gradients_ ? flat_gradients() : AnyVec{});
   }
@@ -116,7 +124,7 @@ void Trainer::allocate() {
     provenance_.emplace(device, plan_.provenance);
     compute_.watched_by(&*provenance_);
   }
-  make_model();  // last: it is what prepare() looks at
+  make_flights();  // last: it is what prepare() looks at
 }
 
 void Trainer::initial_weights() {
@@ -133,8 +141,8 @@ void Trainer::draw(const std::vector<ParameterPiece>& pieces, AnyVec out) {
   const Definition& d = plan_.definition;
   std::vector<float> given;
   if (!d.initial_weights.empty()) {
-    given.resize(static_cast<std::size_t>(parameters_.size()));
-    from_hugging_face(parameters_, d.model, read_safetensors(d.initial_weights), given);
+    given.resize(static_cast<std::size_t>(whole().size()));
+    from_hugging_face(whole(), d.model, read_safetensors(d.initial_weights), given);
   }
   Index at = 0;
   for (const ParameterPiece& piece : pieces) {
@@ -143,7 +151,9 @@ void Trainer::draw(const std::vector<ParameterPiece>& pieces, AnyVec out) {
       const VecView<T> to = out.part(at, piece.size).as<T>();
       if (!given.empty()) {
         host_touches(SEEKSIM_SITE, to.range());
-        kernels::narrow<T>(Lane{}, {given.data() + piece.offset(), piece.size}, to.get());
+        const ParameterInfo& p = *piece.parameter;
+        const Index from = whole().all()[p.number].offset + p.first + piece.first;
+        kernels::narrow<T>(Lane{}, {given.data() + from, piece.size}, to.get());
       } else {
         draw_piece(piece, to);
       }
@@ -159,7 +169,8 @@ void Trainer::draw_piece(const ParameterPiece& piece, VecView<T> out) {
   Launcher& launch = out.buffer->space == Space::device ? compute_ : host_;
   launch(
       p.name, SEEKSIM_SITE, memory_cost(piece.size, 20),
-      [model = &d.model, seed = d.training_seed, init = p.init, number = p.number, first = p.first + piece.first](Lane lane, Vec<T> values) {
+      [model = &d.model, seed = d.training_seed, init = p.init, number = p.number, first = p.first + piece.first](
+          Lane lane, Vec<T> values) {
         if constexpr (std::is_same_v<T, float>) {
           draw_parameter(*model, seed, init, number, values, first);
         } else {
@@ -178,18 +189,44 @@ void Trainer::draw_piece(const ParameterPiece& piece, VecView<T> out) {
 // -----------------------------------------------------------------------------------------------------------
 
 std::string Trainer::lost(const std::vector<int>& members) const {
-  return keeper_ && step_ > 0 ? keeper_->lost(members) : std::string();
+  const ParallelPlan& parallel = plan_.layout.parallel;
+  const Grid grid(parallel, rank_.world_size, members);
+  if (std::string missing = grid.problem(); !missing.empty()) return missing;
+  const bool holds_state = keeper_ && step_ > 0 && keeper_->laid_out();
+  if (alone()) return holds_state ? keeper_->lost(members) : std::string();
+  // Shards of all stages and ways, as all ranks come to the same answer.
+  for (int stage = 0; stage < parallel.pipeline && holds_state; ++stage) {
+    for (int way = 0; way < parallel.tensor; ++way) {
+      std::string gone = keeper_->lost(grid_->data_axis(stage, way), grid.data_axis(stage, way));
+      if (!gone.empty()) return gone;
+    }
+  }
+  const int replicas = grid.replicas();
+  for (int replica = 0; replica < replicas && parallel.pipeline > 1; ++replica) {
+    const SampleRange share = samples_of(plan_.definition.global_batch, replicas, replica);
+    const int count = int(micro_batches(share, plan_.layout.micro_batch).size());
+    const std::string why = count > 0 ? problem(pipeline_shape(parallel, count)) : "";
+    if (!why.empty()) return "with " + std::to_string(replicas) + " replicas of the model, " + why;
+  }
+  return {};
 }
 
 void Trainer::connect(std::uint32_t epoch, std::vector<int> members) {
   buckets_.reset();
   reducer_.reset();
+  links_.reset();
+  if (replica_) replica_->disconnect();
   comm_.reset();
-  comm_.emplace(rank_, Axis::data, epoch, std::move(members), plan_.recovery.watchdog_ns);
-  const Definition& d = plan_.definition;
-  ownership_ = {d.global_batch, comm_->size()};
-  cut_ = {d.global_batch, comm_->size(), std::min<Index>(plan_.layout.micro_batch, d.global_batch),
-          sharded(placement_.gradients)};
+  cut_step(members);
+  const ParallelPlan& parallel = plan_.layout.parallel;
+  std::vector<int> axis = alone() ? std::move(members) : grid_->data_axis(place_.stage, place_.way);
+  comm_.emplace(rank_, Axis::data, epoch, std::move(axis), plan_.recovery.watchdog_ns,
+                place_.stage * parallel.tensor + place_.way);
+  if (replica_) replica_->connect(*grid_, place_, epoch);
+  if (parallel.pipeline > 1) {
+    links_.emplace(rank_, plan_, *grid_, place_, epoch);
+    observer_.pipeline(rank_.id, {epoch, place_.stage, int(micro_batches_.size()), most_in_flight()});
+  }
   if (keeper_) connect_shards();
   if (keeper_) report_shards();
   connect_step();
@@ -262,14 +299,14 @@ void Trainer::weigh_tokens() {
 
 std::vector<SampleRange> Trainer::micro_batches_of(int member) const {
   if (!sharded(placement_.gradients))
-    return micro_batches(samples_of(cut_.leaves, comm_->size(), member), plan_.layout.micro_batch);
+    return micro_batches(samples_of(cut_.leaves, grid_->replicas(), member), plan_.layout.micro_batch);
   std::vector<SampleRange> all;
   for (int k = 0; k < cut_.count(); ++k) all.push_back(cut_.samples(k, member));
   return all;
 }
 
 void Trainer::connect_step() {
-  micro_batches_ = micro_batches_of(comm_->position());
+  make_flights();
   weigh_tokens();
   std::size_t blocks = 0;
   for (const SampleRange& samples : micro_batches_) {
@@ -284,7 +321,7 @@ void Trainer::connect_step() {
 }
 
 void Trainer::abandon() {
-  if (comm_) comm_->abort();
+  Communicator::abort_all(rank_, communicators());
   host_after_all(rank_.device, Edge::step_abandoned, plan_.bug);
   compute_.mute(false);
   hand_out_.reset();
@@ -293,189 +330,40 @@ void Trainer::abandon() {
   buckets_.reset();
   reducer_.reset();
   if (gathered_) gathered_->forget();
+  flights_.clear();
+  links_.reset();
+  if (replica_) replica_->disconnect();
   comm_.reset();
 }
 
-// ---- what is handed out
-// -----------------------------------------------------------------------------------------------
+std::vector<Communicator*> Trainer::communicators() {
+  std::vector<Communicator*> all;
+  const auto add = [&](std::vector<Communicator*> more) { all.insert(all.end(), more.begin(), more.end()); };
+  if (comm_) all.push_back(&*comm_);
+  if (replica_) add(replica_->communicators());
+  if (links_) add(links_->communicators());
+  return all;
+}
 
-// All members' shards of a flat space, one parameter at a time, in order.
-void Trainer::for_each_gathered(AnyVec shard, const AnyVec* frozen, const char* what, const PerParameter& each) {
-  Index largest = 0;
-  for (const ParameterInfo& p : parameters_.all()) largest = std::max(largest, p.size);
-  hand_out_ = rank_.device.allocate(std::size_t(largest) * sizeof(float), MemoryTag::scratch, what);
-  Queue& queue = rank_.device.communication_queue();
-  Launcher launch(queue, rank_.id);
-  launch.at(comm_->epoch(), step_);
-  launch.phase(Phase::checkpoint);
-  const Partition& partition = keeper_->partition();
-  for (const ParameterInfo& p : parameters_.all()) {
-    if (p.frozen && frozen == nullptr) continue;
-    const ShardInfo mine = p.frozen ? partition.frozen(comm_->position()) : partition.shard(comm_->position());
-    const AnyVec held = p.frozen ? *frozen : shard;
-    const AnyVec whole(hand_out_.get(), 0, p.size, held.type);
-    std::vector<ShardInfo> shards;
-    for (int member = 0; member < comm_->size(); ++member) {
-      const ShardInfo part = partition.shard_in(member, p.offset, p.offset + p.size);
-      shards.push_back({part.offset - p.offset, part.size});
-    }
-    const ShardInfo own = shards[comm_->position()];
-    if (own.size > 0) {
-      copy_values(launch, p.name, SEEKSIM_SITE, held.part(p.offset + own.offset - mine.offset, own.size),
-                  whole.part(own.offset, own.size));
-    }
-    Op op;
-    op.phase = Phase::checkpoint;
-    op.step = step_;
-    op.tensor = p.name;
-    op.site = SEEKSIM_SITE;
-    op = comm_->all_gather(queue, op, whole, shards);
-    host_after(*comm_, queue.record(), op, Edge::shard_handed_out, plan_.bug);
-    each(p, host_reads(SEEKSIM_SITE, whole));
+Index Trainer::place_in_whole(Index gradient) {
+  if (alone()) return gradient;
+  const Index trainable = parameters_.trainable_size();
+  if (gradient == parameters_.loss_offset()) return whole().loss_offset();
+  if (gradient >= trainable) return whole().head_gradient_offset() + parameters_.wte().first + gradient - trainable;
+  for (const ParameterInfo* p : parameters_.trainable()) {
+    if (gradient >= p->offset + p->size) continue;
+    const bool head_use = whole().shares_head() && p->number == whole().wte().number && !parameters_.embeds();
+    const Index begin = head_use ? whole().head_gradient_offset() : whole().all()[p->number].offset;
+    return begin + p->first + gradient - p->offset;
   }
-  hand_out_.reset();
+  return whole().gradient_size();
 }
 
-void Trainer::conclude() {
-  if (concluded_) return;
-  if (finished()) free_activations();  // room for what is gathered
-  if (keeper_) keeper_->load();
-  look_for_poison(false);
-  if (!keeper_) {
-    if (!poison_.empty()) throw UnwrittenMemory(poison_);
-    return;
-  }
-  StateDigest state;
-  state.data_position = step_ * plan_.definition.global_batch;
-  state.loss_scale = scaler_.scale();
-  const ShardState& own = keeper_->own();
-  state.optimizer_steps = own.optimizer->steps();
-  std::vector<std::uint64_t> first, second;
-  auto keep = [](std::vector<std::uint64_t>& digests) {
-    return [&digests](const ParameterInfo&, AnyVec values) { digests.push_back(digest_of(values)); };
-  };
-  for_each_gathered(own.optimizer->first_moments(), nullptr, "first moments", keep(first));
-  for_each_gathered(own.optimizer->second_moments(), nullptr, "second moments", keep(second));
-  if (has_values() && is_lowest_rank()) final_weights_.resize(std::size_t(parameters_.size()));
-  std::size_t moments = 0;
-  for_each_gathered(own.weights(), &own.frozen, "parameters", [&](const ParameterInfo& p, AnyVec values) {
-    if (!has_values()) return;
-    if (is_lowest_rank()) widen_to(values, final_weights_.data() + p.offset);
-    const std::uint64_t digest = digest_of(values);
-    state.by_tensor.emplace_back(p.name, digest);
-    state.params = kernels::combine(state.params, digest);
-    if (p.frozen) return;
-    state.optimizer = kernels::combine(state.optimizer, first[moments]);
-    state.optimizer = kernels::combine(state.optimizer, second[moments]);
-    ++moments;
-  });
-  keeper_->settle();
-  vote("end", true);
-  keeper_->remove_files();
-  concluded_ = std::move(state);
-}
-
-void Trainer::host_touches(const char* site, const Range& range) const {
-  if (range.lo == range.hi) return;
-  Op op;
-  op.kind = OpKind::copy;
-  op.phase = Phase::commit;
-  op.rank = rank_.id;
-  op.step = step_;
-  op.bytes = range.hi - range.lo;
-  op.tensor = range.buffer->name;
-  op.site = site;
-  rank_.device.host_touches(op, range);
-}
-
-AnyVec Trainer::host_reads(const char* site, AnyVec values) const {
-  host_touches(site, values.range(false));
-  return values;
-}
-
-// In all that this rank holds for good, in what it gathered, and in the step's gradients where there are some.
-void Trainer::look_for_poison(bool in_gradients) {
-  if (!has_values()) return;
-  std::vector<AnyVec> places;
-  if (keeper_) keeper_->load();
-  if (weights_) places.push_back(flat_parameters());
-  if (masters_) places.push_back(flat_weights());
-  if (gathered_) places = gathered_->held();
-  const Optimizer* optimizer = keeper_ ? &*keeper_->own().optimizer : &*optimizer_;
-  if (keeper_) places.push_back(keeper_->own().weights());
-  if (keeper_ && keeper_->own().frozen.n > 0) places.push_back(keeper_->own().frozen);
-  places.push_back(optimizer->first_moments());
-  places.push_back(optimizer->second_moments());
-  if (in_gradients) places.push_back(keeper_ ? keeper_->own().gradients : flat_gradients());
-  Index looked = 0;
-  poison_.clear();
-  for (const AnyVec& place : places) {
-    looked += place.n;
-    const std::optional<Index> at = find_poison(host_reads(SEEKSIM_SITE, place));
-    if (!at || !poison_.empty()) continue;
-    poison_at_source_ = !in_gradients || &place != &places.back();
-    poison_ = "memory that nobody wrote reached '" + std::string(place.buffer->name) + "', element " +
-              std::to_string(place.offset + *at) + ", on rank " + std::to_string(rank_.id) + " in step " +
-              std::to_string(step_);
-  }
-  observer_.looked_for_poison(rank_.id, looked, poison_, poison_at_source_);
-  if (keeper_ && in_gradients) keeper_->settle();
-}
-
-AnyVec Trainer::flat(const BufferPtr& buffer, ElementType type) const {
-  if (!buffer) return {};
-  return {buffer.get(), 0, Index(buffer->bytes / size_of(type)), type};
-}
-
-// Of what is trained.
-AnyVec Trainer::flat_gradients() const {
-  const AnyVec held =
-      gradients_ ? flat(gradients_, plan_.definition.precision.gradients) : flat(sums_, ElementType::f32);
-  return held.part(0, parameters_.trainable_size());
-}
-
-// What defines a parameter where all are replicated: its master, where there is one.
-AnyVec Trainer::weights_of(const ParameterInfo& p) const {
-  return (p.frozen ? flat_parameters() : flat_weights()).part(p.offset, p.size);
-}
-
-StateDigest Trainer::state() const {
-  if (concluded_) return *concluded_;
-  StateDigest state;
-  state.data_position = step_ * plan_.definition.global_batch;
-  state.loss_scale = scaler_.scale();
-  if (keeper_ && keeper_->laid_out()) state.optimizer_steps = keeper_->own().optimizer->steps();
-  // What is sharded is with others now; parameters that every rank holds can be told all the same.
-  if (has_values() && keeper_ && weights_ && (published_ || step_ == 0)) {
-    for (const auto& [name, digest] : replicated_digests()) {
-      state.by_tensor.emplace_back(name, digest);
-      state.params = kernels::combine(state.params, digest);
-    }
-  }
-  if (!optimizer_) return state;
-  state.optimizer_steps = optimizer_->steps();
-  if (!has_values()) return state;
-  for (const ParameterInfo& p : parameters_.all()) {
-    const std::uint64_t digest = digest_of(host_reads(SEEKSIM_SITE, weights_of(p)));
-    state.by_tensor.emplace_back(p.name, digest);
-    state.params = kernels::combine(state.params, digest);
-    if (p.frozen) continue;
-    state.optimizer = kernels::combine(
-        state.optimizer,
-        digest_of(host_reads(SEEKSIM_SITE, AnyVec(optimizer_->first_moments()).part(p.offset, p.size))));
-    state.optimizer = kernels::combine(
-        state.optimizer,
-        digest_of(host_reads(SEEKSIM_SITE, AnyVec(optimizer_->second_moments()).part(p.offset, p.size))));
-  }
-  return state;
-}
-
-std::vector<NamedTensor> Trainer::weights() const {
-  if (concluded_) return to_hugging_face(parameters_, plan_.definition.model, final_weights_);
-  std::vector<float> values(std::size_t(parameters_.size()));
-  for (const ParameterInfo& p : parameters_.all())
-    widen_to(host_reads(SEEKSIM_SITE, weights_of(p)), values.data() + p.offset);
-  return to_hugging_face(parameters_, plan_.definition.model, values);
+const Parameters& Trainer::whole() {
+  if (alone()) return parameters_;
+  const Definition& d = plan_.definition;
+  if (!whole_) whole_ = std::make_unique<const Parameters>(d.model, d.optimizer.decay_all);
+  return *whole_;
 }
 
 }  // namespace seeksim::runtime

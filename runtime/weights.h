@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "runtime/parameters.h"
 #include "runtime/observer.h"
+#include "runtime/parameters.h"
 #include "runtime/safetensors.h"
 
 namespace seeksim::runtime {

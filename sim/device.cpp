@@ -38,9 +38,25 @@ SimDevice::SimDevice(Loop& loop, Host& host, Network& network, const DeviceModel
       compute_(*this, "compute queue", host.rank()),
       copy_(*this, "copy queue", host.rank()),
       on_host_(*this, "host queue", host.rank()),
-      on_storage_(*this, "storage queue", host.rank()) {
+      on_storage_(*this, "storage queue", host.rank()),
+      queues_{&compute_, &communication_, &copy_, &on_host_, &on_storage_} {
   if (!shapes_) return;
-  for (SteppedQueue* queue : all()) queue->skip_kernels();
+  for (SteppedQueue* queue : queues_) queue->skip_kernels();
+}
+
+// Most ranks never ask for one, and a large world has many ranks.
+runtime::Queue& SimDevice::message_queue(runtime::MessageQueue which) {
+  static constexpr std::array<const char*, std::size_t(runtime::MessageQueue::count_)> kNames = {
+      "queue of sent activations", "queue of received activations", "queue of sent gradients",
+      "queue of received gradients", "queue of tensor ways"};
+  std::unique_ptr<SteppedQueue>& queue = messages_[std::size_t(which)];
+  if (queue == nullptr) {
+    queue = std::make_unique<SteppedQueue>(*this, kNames[std::size_t(which)], host_.rank());
+    queue->watch(watcher_);
+    if (shapes_) queue->skip_kernels();
+    queues_.push_back(queue.get());
+  }
+  return *queue;
 }
 
 SimDevice::~SimDevice() {
@@ -50,11 +66,11 @@ SimDevice::~SimDevice() {
 
 void SimDevice::watch(runtime::AccessWatcher* watcher) {
   watcher_ = watcher;
-  for (SteppedQueue* queue : all()) queue->watch(watcher);
+  for (SteppedQueue* queue : queues_) queue->watch(watcher);
 }
 
 void SimDevice::abandon() {
-  for (SteppedQueue* queue : all()) queue->abandon();
+  for (SteppedQueue* queue : queues_) queue->abandon();
 }
 
 // ---- memory ------------------------------------------------------------------------------------------------------
@@ -201,6 +217,7 @@ TimeNs SimDevice::with_noise(const runtime::Op& op, runtime::Cost cost) {
 TimeNs SimDevice::duration(const SteppedQueue& queue, const runtime::Op& op, runtime::Cost cost) {
   const TimeNs duration = with_noise(op, cost);
   if (op.kind == runtime::OpKind::storage_read || op.kind == runtime::OpKind::storage_write) files_.add(op, cost);
+  if (&queue == &compute_) passes_.runs(op, loop_.now(), duration);
   if (timeline_ != nullptr) timeline_->ran(queue, host_.rank(), op, loop_.now(), loop_.now() + duration);
   return duration;
 }
@@ -212,25 +229,23 @@ static bool copies_in_a_step(const SteppedQueue& queue) {
 }
 
 std::uint64_t SimDevice::number(const SteppedQueue& queue) {
-  const auto queues = all();
-  return std::uint64_t(std::find(queues.begin(), queues.end(), &queue) - queues.begin());
+  return std::uint64_t(std::find(queues_.begin(), queues_.end(), &queue) - queues_.begin());
 }
 
 bool SimDevice::idle() const {
-  const auto all = queues();
-  return std::all_of(all.begin(), all.end(), [](const SteppedQueue* queue) { return queue->idle(); });
+  return std::all_of(queues_.begin(), queues_.end(), [](const SteppedQueue* queue) { return queue->idle(); });
 }
 
 void SimDevice::step_after(SteppedQueue& queue, TimeNs duration) {
   if (&queue == &compute_) overlap_.compute_starts(loop_.now());
   if (&queue == &compute_ || &queue == &on_host_) copies_.compute_starts(loop_.now());
   if (copies_in_a_step(queue)) copies_.transfer_starts(loop_.now());
-  loop_.at(runtime::later(loop_.now(), duration), *this, number(queue) | std::uint64_t(queue.generation()) << 3);
+  loop_.at(runtime::later(loop_.now(), duration), *this, number(queue) | std::uint64_t(queue.generation()) << 4);
 }
 
-bool SimDevice::live(const Timer& timer) { return all()[timer.arg & 7]->generation() == timer.arg >> 3; }
+bool SimDevice::live(const Timer& timer) { return queues_[timer.arg & 15]->generation() == timer.arg >> 4; }
 void SimDevice::fire(const Timer& timer) {
-  SteppedQueue& due = *all()[timer.arg & 7];
+  SteppedQueue& due = *queues_[timer.arg & 15];
   if (&due == &compute_) overlap_.compute_ends(loop_.now());
   if (&due == &compute_ || &due == &on_host_) copies_.compute_ends(loop_.now());
   if (copies_in_a_step(due)) copies_.transfer_ends(loop_.now());
@@ -269,7 +284,7 @@ WaitResult SimDevice::wait(const runtime::Event& event, TimeNs deadline, std::ui
 }
 
 void SimDevice::drain() {
-  for (SteppedQueue* queue : all()) {
+  for (SteppedQueue* queue : queues_) {
     while (!queue->idle() && !host_.dying()) {
       host_waits_for_ = queue->record();
       queue->wake_host_at(host_waits_for_.place);

@@ -14,6 +14,7 @@
 #include "sim/links.h"
 #include "sim/loop.h"
 #include "sim/overlap.h"
+#include "sim/pass_meter.h"
 #include "sim/timeline.h"
 
 namespace seeksim::sim {
@@ -37,9 +38,7 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   void watch(runtime::AccessWatcher* watcher);  // who hears of every access; null: nobody
   bool watched() const { return watcher_ != nullptr; }
   void abandon();  // the rank is dead
-  std::array<const runtime::SteppedQueue*, 5> queues() const {
-    return {&compute_, &communication_, &copy_, &on_host_, &on_storage_};
-  }
+  const std::vector<runtime::SteppedQueue*>& queues() const { return queues_; }
   const BytesByTag& at_peak(runtime::Space space) const { return ledger(space).at_peak; }
   void fetch_ahead() const { communication_.fetch(); }
   runtime::Event host_waits_for() const { return host_waits_for_; }
@@ -49,6 +48,7 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   const OverlapMeter& copies() const { return copies_; }
   const FileUse& files() const { return files_; }
   void draw_on(Timeline* timeline) { timeline_ = timeline; }  // null: nobody draws
+  const PassMeter& passes() const { return passes_; }
 
   // ---- runtime::Device
   runtime::BufferPtr allocate(std::size_t bytes, runtime::MemoryTag tag, const char* name) override {
@@ -62,6 +62,7 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   runtime::Queue& copy_queue() override { return copy_; }
   runtime::Queue& host_queue() override { return on_host_; }
   runtime::Queue& storage_queue() override { return on_storage_; }
+  runtime::Queue& message_queue(runtime::MessageQueue which) override;
   TimeNs duration(const runtime::Op& op, runtime::Cost cost) const override;
   runtime::WaitResult wait(const runtime::Event& event, TimeNs deadline, std::uint32_t epoch) override;
   void drain() override;
@@ -97,7 +98,6 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   std::size_t free_bytes(runtime::Space space) const;
   std::string memory_map(runtime::Space space) const;
 
-  std::array<runtime::SteppedQueue*, 5> all() { return {&compute_, &communication_, &copy_, &on_host_, &on_storage_}; }
   std::uint64_t number(const runtime::SteppedQueue& queue);
   bool idle() const;
   void bury(runtime::Buffer* buffer);
@@ -119,13 +119,16 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   runtime::SteppedQueue copy_;
   runtime::SteppedQueue on_host_;
   runtime::SteppedQueue on_storage_;
-  std::vector<runtime::Buffer*> live_;       // of all spaces, in order of allocation
-  std::vector<runtime::Buffer*> graveyard_;  // released while work that may touch them was pending
+  std::array<std::unique_ptr<runtime::SteppedQueue>, std::size_t(runtime::MessageQueue::count_)> messages_;
+  std::vector<runtime::SteppedQueue*> queues_;  // all of them
+  std::vector<runtime::Buffer*> live_;          // of all spaces, in order of allocation
+  std::vector<runtime::Buffer*> graveyard_;     // released while work that may touch them was pending
   std::array<Ledger, std::size_t(runtime::Space::count_)> ledgers_;
   OverlapMeter overlap_;  // of communication
   OverlapMeter copies_;   // between host and device
   FileUse files_;
   Timeline* timeline_ = nullptr;
+  PassMeter passes_;
   std::uint64_t allocations_ = 0;
 };
 

@@ -23,6 +23,7 @@ struct Preset {
 };
 //                      latency          bytes/ns hides shorter cuts  notices a crash     notices a cut
 const Preset kPresets[] = {
+    {"ideal", {0, 1e12, 0, -1, 0}},
     {"nvlink", {2 * kMicrosecond, 300.0, 0, -1, 0}},
     {"pcie", {3 * kMicrosecond, 25.0, 0, -1, 0}},
     {"ib", {4 * kMicrosecond, 50.0, kIbGivesUp, kIbGivesUp, kIbGivesUp}},
@@ -48,9 +49,16 @@ LinkModel link_preset(const std::string& name) {
   throw std::invalid_argument("unknown network \"" + name + "\"; known: " + known);
 }
 
+namespace {
+const char* inside_a_node(const std::string& network) {
+  if (network == "ideal") return "ideal";
+  return network == "pcie" || network == "tcp" ? "pcie" : "nvlink";
+}
+}  // namespace
+
 Network::Network(const WorldPlan& plan)
     : ranks_per_node_(plan.ranks_per_node),
-      inside_(link_preset(plan.network == "pcie" || plan.network == "tcp" ? "pcie" : "nvlink")),
+      inside_(link_preset(inside_a_node(plan.network))),
       between_(link_preset(plan.network)),
       noise_(plan.noise),
       random_(plan.seed, Stream::noise),

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "runtime/access_watcher.h"
+#include "runtime/seams.h"
 
 namespace seeksim::sim {
 
@@ -49,7 +50,7 @@ class RaceDetector final : public runtime::AccessWatcher {
   std::uint64_t accesses() const { return accesses_; }  // how many were looked at
 
  private:
-  static constexpr std::size_t kQueues = 5;
+  static constexpr std::size_t kQueues = 5 + std::size_t(runtime::MessageQueue::count_);
   static constexpr std::size_t kKept = 16;  // pairs of call sites
   using Clock = std::array<std::uint64_t, kQueues>;
 

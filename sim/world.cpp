@@ -248,6 +248,9 @@ WorldResult World::Impl::collect() {
     out.overlap += rank->device.overlap().total();
     out.copies += rank->device.copies().total();
     out.files += rank->device.files();
+    const std::vector<StepPasses>& passes = rank->device.passes().steps();
+    out.passes.resize(std::max(out.passes.size(), passes.size()));
+    for (std::size_t step = 0; step < passes.size(); ++step) out.passes[step] += passes[step];
   }
   for (const auto& rank : core.ranks) {
     if (!rank->races) continue;

@@ -11,6 +11,7 @@
 #include "runtime/rank.h"
 #include "sim/file_use.h"
 #include "sim/overlap.h"
+#include "sim/pass_meter.h"
 #include "sim/race_detector.h"
 
 namespace seeksim::sim {
@@ -97,6 +98,7 @@ struct WorldResult {
   CommOverlap overlap;                     // over all ranks
   CommOverlap copies;                      // the same of copies between host and device, under either's kernels
   FileUse files;                           // over all ranks
+  std::vector<StepPasses> passes;          // of the first steps, over all ranks
   std::uint64_t collectives_compared = 0;  // what a member brought was held against what another one had brought
   std::vector<std::string> mismatches;     // ... and was something else: the first few
   std::uint64_t switches = 0;              // fiber switches, for benches

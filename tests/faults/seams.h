@@ -56,6 +56,7 @@ class FixedDevice final : public Device {
   Queue& copy_queue() override { return queue; }
   Queue& host_queue() override { return queue; }
   Queue& storage_queue() override { return queue; }
+  Queue& message_queue(MessageQueue) override { return queue; }
   TimeNs duration(const Op&, Cost) const override { return 1000; }
   WaitResult wait(const Event&, TimeNs, std::uint32_t) override {
     ++waits;

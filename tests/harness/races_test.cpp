@@ -23,6 +23,7 @@ struct Row {
   const char* faults = "[]";
   const char* recovery = kRedo;
   bool checkpoints = false;  // four layers, each recomputed, their inputs on the host
+  int pipeline = 1;
 };
 
 constexpr const char* kZero1 = R"({ "stage": 1 })";
@@ -80,6 +81,16 @@ const Row kRows[] = {
     {Edge::piece_read, kNvme},
     {Edge::piece_updated, kNvme},
     {Edge::staging_free, kNvme},
+    {Edge::activation_place_free, kZero1, "[]", kRedo, false, 2},
+    {Edge::activation_received, kZero1, "[]", kRedo, false, 2},
+    {Edge::activation_made, kZero1, "[]", kRedo, false, 2},
+    {Edge::activation_left, kZero1, "[]", kRedo, false, 2},
+    {Edge::gradient_place_free, kZero1, "[]", kRedo, false, 2},
+    {Edge::gradient_received, kZero1, "[]", kRedo, false, 2},
+    {Edge::gradient_made, kZero1, "[]", kRedo, false, 2},
+    {Edge::tied_received, R"({ "stage": 0 })", "[]", kRedo, false, 2},
+    {Edge::replica_norms_measured, kZero1, "[]", kRedo, false, 2},
+    {Edge::replica_norms_gathered, kZero1, "[]", kRedo, false, 2},
 };
 
 Scenario scenario_of(const Row& row, const std::string& bug) {
@@ -87,12 +98,13 @@ Scenario scenario_of(const Row& row, const std::string& bug) {
       R"({{ "name": "races",
   "model": {{ "family": "gpt2", "layers": {}, "width": 16, "heads": 2, "context": 8, "vocab": 64 }},
   "data": {{ "synthetic": true }},
-  "world": {{ "nodes": 2, "ranks_per_node": 2, "network": "ib" }},
-  "deepspeed": {{ "train_batch_size": 16, "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4,
+  "world": {{ "nodes": 2, "ranks_per_node": 2, "network": "ib", "pipeline": {} }},
+  "deepspeed": {{ "train_batch_size": 16, "train_micro_batch_size_per_gpu": 1,
                  {} "zero_optimization": {}, "optimizer": {{ "type": "AdamW", "params": {{ "lr": 1e-3 }} }} }},
   "steps": 3, "faults": {}, "recovery": {}, {} {} "checks": [] }})",
-      row.checkpoints ? 4 : 2, row.checkpoints ? R"("activation_checkpointing": { "cpu_checkpointing": true },)" : "",
-      row.zero, row.faults, row.recovery, row.checkpoints ? R"("checkpointing": { "every": 1 },)" : "",
+      row.checkpoints ? 4 : 2, row.pipeline,
+      row.checkpoints ? R"("activation_checkpointing": { "cpu_checkpointing": true },)" : "", row.zero, row.faults,
+      row.recovery, row.checkpoints ? R"("checkpointing": { "every": 1 },)" : "",
       bug.empty() ? "" : fmt::format(R"("bug": "{}",)", bug));
   return load_scenario_text(text, "races.json");
 }
@@ -104,7 +116,8 @@ CheckResult judged(const Scenario& scenario, const char* check) {
 
 TEST(Races, NoneInTheRuntime) {
   std::map<std::string, Row> settings;
-  for (const Row& row : kRows) settings.emplace(fmt::format("{}{}{}", row.zero, row.faults, row.checkpoints), row);
+  for (const Row& row : kRows)
+    settings.emplace(fmt::format("{}{}{}", row.zero, row.faults, row.checkpoints) + std::to_string(row.pipeline), row);
   for (const auto& [key, row] : settings) {
     const CheckResult races = judged(scenario_of(row, ""), "no_races");
     EXPECT_TRUE(races.ok) << key << ": " << races.detail;

@@ -65,6 +65,7 @@ class InlineDevice final : public Device {
   Queue& copy_queue() override { return queue; }
   Queue& host_queue() override { return queue; }
   Queue& storage_queue() override { return queue; }
+  Queue& message_queue(MessageQueue) override { return queue; }
   TimeNs duration(const Op&, Cost) const override { return 0; }
   WaitResult wait(const Event&, TimeNs, std::uint32_t) override { return WaitResult::done; }
   void drain() override {}

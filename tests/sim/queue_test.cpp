@@ -149,6 +149,7 @@ class Slower final : public runtime::Device {
   runtime::Queue& copy_queue() override { return inner_.copy_queue(); }
   runtime::Queue& host_queue() override { return inner_.host_queue(); }
   runtime::Queue& storage_queue() override { return inner_.storage_queue(); }
+  runtime::Queue& message_queue(runtime::MessageQueue which) override { return inner_.message_queue(which); }
   runtime::TimeNs duration(const Op& op, runtime::Cost cost) const override { return 3 * inner_.duration(op, cost); }
   runtime::WaitResult wait(const Event& event, runtime::TimeNs deadline, std::uint32_t epoch) override {
     return inner_.wait(event, deadline, epoch);
