@@ -254,6 +254,16 @@ const std::vector<Case>& cases() {
          r.recoveries[0].op.kind = runtime::OpKind::all_reduce;
        }},
       {"collectives_match", false, "looked at nothing", [](RunRecord&) {}},
+      {"bubble_formula:2", true, "25.000 % of the stages' time",
+       [](RunRecord& r) { r.passes = {{0, 80, 240, 4}, {0, 80, 240, 4}}; }},
+      {"bubble_formula:2", false, "50.000 % of the stages' time",
+       [](RunRecord& r) { r.passes = {{0, 80, 160, 4}, {0, 80, 160, 4}}; }},
+      {"bubble_formula:2", false, "looked at nothing", [](RunRecord&) {}},
+      {"live_activations", true, "micro-batches held, by rank: 2, 1",
+       [](RunRecord& r) { r.pipeline = {{0, 0, 3, {2}}, {0, 1, 3, {1}}}; }},
+      {"live_activations", false, "stage 1 (rank 1) holds the activations of 3 micro-batches; 1F1B says 1",
+       [](RunRecord& r) { r.pipeline = {{0, 0, 3, {2}}, {0, 1, 3, {3}}}; }},
+      {"live_activations", false, "looked at nothing", [](RunRecord&) {}},
       {"replicas_equal", true, "12 comparisons", [](RunRecord& r) { r.replica_comparisons = 12; }},
       {"replicas_equal", false, "step 2: rank 3 and rank 0 differ in the learning rate",
        [](RunRecord& r) {
@@ -405,8 +415,14 @@ TEST(Checks, EachIsGreenAndRedWhereItShould) {
     ASSERT_EQ(read_check(Json(one.check), 4, spec).what, "") << one.check;
     RunRecord run = good;
     one.change(run);
+    Scenario judged = scenario;
+    if (spec.name == "bubble_formula" || spec.name == "live_activations") {  // 2 stages, 3 micro-batches
+      judged.train.layout.parallel.pipeline = 2;
+      judged.train.layout.micro_batch = 2;
+      judged.train.definition.global_batch = 12;
+    }
     const CheckResult result =
-        judge(spec, {scenario, run, &golden, 5 * runtime::kSecond, {}, one.conservation, in_fp32, &good});
+        judge(spec, {judged, run, &golden, 5 * runtime::kSecond, {}, one.conservation, in_fp32, &good});
     EXPECT_EQ(result.name, one.check);
     EXPECT_EQ(result.ok, one.ok) << one.check << ": " << result.detail;
     EXPECT_NE(result.detail.find(one.detail), std::string::npos)

@@ -45,7 +45,8 @@ TEST(Parallel, WhatCannotRunIsRefusedWithTheReason) {
       {R"("replicas": 1, "pipeline": 8)", R"({ "stage": 0 })", "", "4 layers do not make 8 pieces"},
       {R"("replicas": 1, "ranks_per_node": 2, "pipeline": 2)", R"({ "stage": 0 })", "", "both ranks_per_node and"},
       {R"("pipeline": 2)", R"({ "stage": 0 })", "", "how many ranks there are is not said"},
-      {R"("replicas": 1, "pipeline": 2, "virtual_stages": 2)", R"({ "stage": 0 })", "", "only the interleaved schedule"},
+      {R"("replicas": 1, "pipeline": 2, "virtual_stages": 2)", R"({ "stage": 0 })", "",
+       "only the interleaved schedule"},
       {R"("replicas": 1, "pipeline": 2, "schedule": "interleaved")", R"({ "stage": 2 })", "",
        "the interleaved schedule with sharded gradients"},
       {R"("replicas": 1, "pipeline": 2, "schedule": "zero_bubble")", R"({ "stage": 0 })",
@@ -55,7 +56,8 @@ TEST(Parallel, WhatCannotRunIsRefusedWithTheReason) {
       {R"("replicas": 1, "tensor": 4)", R"({ "stage": 0 })", "", "leaves a way with nothing"},
       {R"("replicas": 2, "pipeline": 2)", R"({ "stage": 2 })", R"("strict_deepspeed": true,)",
        "ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism"},
-      {R"("replicas": 2, "pipeline": 2)", R"({ "stage": 1 })", R"("quirks": ["mean_of_rank_means"],)", "quirks together with"},
+      {R"("replicas": 2, "pipeline": 2)", R"({ "stage": 1 })", R"("quirks": ["mean_of_rank_means"],)",
+       "quirks together with"},
   };
   for (const Row& row : rows)
     EXPECT_NE(problems_of(scenario_text(row.world, row.zero, row.more)).find(row.says), std::string::npos)
@@ -78,8 +80,8 @@ CheckResult judged(const Scenario& scenario, const RunRecord& run, const char* n
 
 // A run whose stages are slowed down has another bubble, and one that holds more has more in flight.
 TEST(Parallel, ChecksOfPipelinesCanBeRed) {
-  const Scenario scenario = load_scenario_text(
-      scenario_text(R"("replicas": 1, "pipeline": 2, "network": "ideal")"), "parallel.json");
+  const Scenario scenario =
+      load_scenario_text(scenario_text(R"("replicas": 1, "pipeline": 2, "network": "ideal")"), "parallel.json");
   RunRecord run = Simulation(scenario, {}).run();
   EXPECT_TRUE(judged(scenario, run, "live_activations", "").ok);
   EXPECT_TRUE(judged(scenario, run, "bubble_formula", "300").ok);
