@@ -207,6 +207,16 @@ void Collector::compare(int rank, const runtime::ReplicaRecord& told, StepReplic
 }
 
 // An owner and the keeper of its copy tell at different times; whoever is second is compared.
+// Ways of one stage: what is not split is the same on all.
+void Collector::compare_ways(int rank, const runtime::ReplicaRecord& told) {
+  StepReplicas& ways = replicas_[told.step][-1 - told.part / told.ways];
+  runtime::ReplicaRecord whole = told;
+  whole.parameters = told.on_all_ways;
+  if (ways.first_rank >= 0) return compare(rank, whole, ways);
+  ways.first_rank = rank;
+  ways.first = std::move(whole);
+}
+
 void Collector::compare_copy(std::int64_t step, StepReplicas& replicas, const StepReplicas::Key& key) {
   const auto owner = replicas.owners.find(key);
   const auto copy = replicas.copies.find(key);
@@ -228,6 +238,7 @@ void Collector::replica(int rank, const runtime::ReplicaRecord& told) {
   } else {
     compare(rank, told, step);
   }
+  if (told.ways > 1) compare_ways(rank, told);
   if (told.own) {
     step.owners[{told.epoch, rank}] = *told.own;
     compare_copy(told.step, step, {told.epoch, rank});

@@ -202,12 +202,14 @@ class Collector : public runtime::Observer {
     std::map<Key, std::pair<int, runtime::ReplicaRecord::OfShard>> copies;
   };
   void compare(int rank, const runtime::ReplicaRecord& told, StepReplicas& step);
+  void compare_ways(int rank, const runtime::ReplicaRecord& told);
   void compare_copy(std::int64_t step, StepReplicas& replicas, const StepReplicas::Key& key);
   void differs(std::int64_t step, int rank, int other, std::string what);
 
   RunRecord record_;
   std::ptrdiff_t poison_sources_ = 0;
-  std::map<std::int64_t, std::map<int, StepReplicas>> replicas_;  // of the last few steps, by part of the model
+  std::map<std::int64_t, std::map<int, StepReplicas>>
+      replicas_;  // of the last few steps, by part of the model; -1, -2, ..: of the ways of a stage
   std::int64_t gradients_of_;
   bool digest_gradients_;
   OnGradients on_gradients_;

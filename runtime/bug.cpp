@@ -128,7 +128,7 @@ constexpr auto kBugs = std::to_array<BugInfo>({
      "memory_formula"},
     {Bug::lost_partial_sum, "lost_partial_sum", "sums over tensor ways leave the last way's part out", "golden"},
     {Bug::unreduced_norm_gradients, "unreduced_norm_gradients",
-     "each tensor way keeps the gradients that its own tokens give to norms (sequence parallelism)", "golden"},
+     "each tensor way keeps the gradients that its own tokens give to norms (sequence parallelism)", "replicas_equal"},
     {Bug::local_head_dropout, "local_head_dropout",
      "dropout of attention counts heads from a tensor way's first, so that all ways drop alike", "golden"},
     {Bug::recompute_other_dropout, "recompute_other_dropout",
@@ -145,12 +145,14 @@ constexpr auto kBugs = std::to_array<BugInfo>({
      "the gradients that backward completes last are never reduced (stages 2 and 3)", "golden"},
     {Bug::half_message, "half_message", "rank 1 sends half of an activation (pipeline)", "collectives_match"},
     {Bug::backward_before_forward, "backward_before_forward",
-     "rank 1 waits for the gradient of its first micro-batch before it goes forward (pipeline)", "collectives_match"},
+     "rank 1 waits for the gradient of its first micro-batch before it goes forward (pipeline)", "no_recovery"},
+    {Bug::gradient_sent_twice, "gradient_sent_twice",
+     "rank 1 sends the gradient of its first micro-batch twice (pipeline)", "collectives_match"},
     {Bug::all_forwards_first, "all_forwards_first",
      "stages go forward with all micro-batches before any goes back, whatever the schedule says (pipeline)",
      "live_activations"},
-    {Bug::fewer_micro_batches, "fewer_micro_batches", "rank 1's schedule ends a micro-batch early (pipeline)",
-     "collectives_match"},
+    {Bug::fewer_micro_batches, "fewer_micro_batches",
+     "rank 1 exchanges nothing with its neighbours for the last micro-batch (pipeline)", "no_recovery"},
 });
 
 }  // namespace

@@ -109,7 +109,8 @@ enum class Bug : std::uint8_t {
   half_message,                   // one rank sends half of an activation
   backward_before_forward,        // one rank waits for a gradient before it sends what that is the gradient of
   all_forwards_first,             // stages go forward with all micro-batches before any goes back
-  fewer_micro_batches,            // one rank's schedule ends a micro-batch early
+  gradient_sent_twice,            // one rank sends the gradient of its first micro-batch twice
+  fewer_micro_batches,            // one rank exchanges nothing with its neighbours for the last micro-batch
   count_
 };
 

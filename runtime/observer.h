@@ -92,6 +92,9 @@ struct ReplicaRecord {
   std::int64_t data_position = 0;
   // Parameters that every rank holds: all of them, or (stage 3) those that stay gathered as one.
   std::vector<std::pair<const char*, std::uint64_t>> parameters;
+  // Of those, what tensor parallelism does not split: equal on all ways of a stage.
+  int ways = 1;
+  std::vector<std::pair<const char*, std::uint64_t>> on_all_ways;
   // Of the own shard, and of the copy of another rank's: parameters, first moments, second moments.
   static constexpr std::array<const char*, 3> kOfShard = {"parameters", "first moments", "second moments"};
   using OfShard = std::array<std::uint64_t, 3>;

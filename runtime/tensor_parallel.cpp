@@ -44,11 +44,11 @@ TensorAxis::TensorAxis(Device& device, const TensorShape& shape, int ways, int w
         device.allocate(std::size_t(R * C) * size_of(shape.type), MemoryTag::scratch, "rows of an embedding slice");
 }
 
-void TensorAxis::connect(Communicator& comm, Queue& queue) {
-  SEEKSIM_CHECK_EQ(comm.size(), ways_);
-  SEEKSIM_CHECK_EQ(comm.position(), way_);
-  comm_ = &comm;
-  queue_ = &queue;
+void TensorAxis::connect(Rank& rank, std::uint32_t epoch, std::vector<int> members, TimeNs timeout_ns, int group) {
+  comm_.emplace(rank, Axis::tensor, epoch, std::move(members), timeout_ns, group);
+  SEEKSIM_CHECK_EQ(comm_->size(), ways_);
+  SEEKSIM_CHECK_EQ(comm_->position(), way_);
+  queue_ = &rank.device.message_queue(MessageQueue::tensor);
 }
 
 Stretch TensorAxis::tokens() const {
@@ -80,7 +80,7 @@ void TensorAxis::receive(int way, VecView<T> values) {
 
 // What the pieces say, after what is enqueued on the compute queue; what is enqueued there from now on comes after it.
 void TensorAxis::exchange(Launcher& launch, OpKind kind, const char* tensor, const char* site) {
-  SEEKSIM_CHECK(comm_ != nullptr, "way %d of %d is not connected", way_, ways_);
+  SEEKSIM_CHECK(comm_.has_value(), "way %d of %d is not connected", way_, ways_);
   Op op = launch.last();
   op.kind = kind;
   op.tensor = tensor;

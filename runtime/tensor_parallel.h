@@ -7,6 +7,7 @@
 // Launches are on the compute queue, exchanges on a queue of their own, with events between.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "kernels/slabs.h"
@@ -33,8 +34,10 @@ class TensorAxis {
   // Allocates what exchanges need of memory, once.
   TensorAxis(Device& device, const TensorShape& shape, int ways, int way, const PlantedBug& bug);
 
-  // A new world: its members are the ways, in order.
-  void connect(Communicator& comm, Queue& queue);
+  // A new world: its members are the ways, in order. Collective over them; blocks. group: see Communicator.
+  void connect(Rank& rank, std::uint32_t epoch, std::vector<int> members, TimeNs timeout_ns, int group);
+  void disconnect() { comm_.reset(); }
+  Communicator* communicator() { return comm_ ? &*comm_ : nullptr; }
 
   int ways() const { return ways_; }
   int way() const { return way_; }
@@ -114,7 +117,7 @@ class TensorAxis {
   TensorShape shape_;
   int ways_, way_;
   PlantedBug bug_;
-  Communicator* comm_ = nullptr;
+  std::optional<Communicator> comm_;
   Queue* queue_ = nullptr;
   BufferPtr node_;  // (R, C)  R = samples_max * T
   // Scratch, since it may hold NaNs that mark what a way lacks:

@@ -28,6 +28,7 @@
 #include "runtime/replica.h"
 #include "runtime/rerun.h"
 #include "runtime/shard_keeper.h"
+#include "runtime/tensor_parallel.h"
 
 namespace seeksim::runtime {
 
@@ -134,6 +135,7 @@ class Trainer {
   void report_replica();
   void report_shards();
   std::vector<std::pair<const char*, std::uint64_t>> replicated_digests() const;
+  void list_what_all_ways_hold(ReplicaRecord& record) const;
   void drift();
   std::vector<std::byte> copy_of_weights(Index end) const;
   void restore_weights(const std::vector<std::byte>& old);
@@ -141,6 +143,7 @@ class Trainer {
   // Around the steps (trainer_world.cpp).
   void allocate();
   void cut_step(const std::vector<int>& members);
+  void disconnect();
   std::vector<int> most_in_flight() const;
   void make_flights();
   InFlight& flight_of(const Instruction& instruction);
@@ -225,6 +228,7 @@ class Trainer {
   std::optional<GatheredWeights> gathered_;  // where parameters are sharded
   std::optional<Provenance> provenance_;
   std::optional<Replica> replica_;           // where a model is on several ranks
+  std::optional<TensorAxis> tensor_;         // where its products are split
   std::unique_ptr<const Parameters> whole_;  // made when first asked for
 
   // Made by connect().

@@ -43,7 +43,10 @@ void Trainer::plant_in_schedule() {
   if (plan_.layout.parallel.pipeline == 1) return;
   if (plan_.bug.is(Bug::fewer_micro_batches, rank_.id)) {
     const int last = int(micro_batches_.size()) - 1;
-    std::erase_if(instructions_, [last](const Instruction& i) { return last > 0 && i.micro_batch == last; });
+    std::erase_if(instructions_, [last](const Instruction& i) {
+      const bool computes = i.kind == Kind::load || i.kind == Kind::forward || i.kind == Kind::backward;
+      return last > 0 && i.micro_batch == last && !computes;
+    });
   }
   if (!plan_.bug.is(Bug::backward_before_forward, rank_.id)) return;
   const auto is_first = [](Kind kind) {
@@ -95,7 +98,8 @@ void Trainer::make_flights() {
     models_.clear();
     const Index samples = std::min(plan_.layout.micro_batch, plan_.definition.global_batch);
     for (std::size_t piece = 0; piece < most.size(); ++piece)
-      models_.push_back(make_models(rank_.device, plan_, parameters_, piece, samples, most[piece]));
+      models_.push_back(
+          make_models(rank_.device, plan_, parameters_, piece, samples, most[piece], tensor_ ? &*tensor_ : nullptr));
   }
   flights_.clear();
   for (const auto& of_piece : models_) {

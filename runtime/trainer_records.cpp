@@ -38,6 +38,13 @@ std::vector<std::pair<const char*, std::uint64_t>> Trainer::replicated_digests()
   return digests;
 }
 
+void Trainer::list_what_all_ways_hold(ReplicaRecord& record) const {
+  record.ways = parameters_.part().ways;
+  for (std::size_t i = 0; record.ways > 1 && i < record.parameters.size(); ++i) {
+    if (!parameters_.all()[i].splits) record.on_all_ways.push_back(record.parameters[i]);
+  }
+}
+
 // Nothing is pending now: the update was drained, and publish waited for.
 void Trainer::report_replica() {
   published_ = true;
@@ -53,11 +60,13 @@ void Trainer::report_replica() {
   if (!keeper_) {
     record.optimizer_steps = optimizer_->steps();
     record.parameters = replicated_;
+    list_what_all_ways_hold(record);
     observer_.replica(rank_.id, record);
     return;
   }
   record.optimizer_steps = keeper_->own().optimizer->steps();
   if (weights_) record.parameters = replicated_digests();
+  list_what_all_ways_hold(record);
   if (gathered_ && gathered_->persistent() != nullptr) {
     Buffer* buffer = gathered_->persistent();
     const AnyVec all(buffer, 0, Index(buffer->bytes / size_of(compute_type())), compute_type());

@@ -111,6 +111,10 @@ void Trainer::allocate() {
       trees_.emplace_back(device, parameters_.gradient_end(piece) - parameters_.gradient_begin(piece));
   }
   if (!alone()) replica_.emplace(rank_, plan_, parameters_);
+  if (const ModelPart& part = parameters_.part(); part.ways > 1) {
+    const Index samples = std::min(plan_.layout.micro_batch, plan_.definition.global_batch);
+    tensor_.emplace(device, tensor_shape(plan_, samples, parameters_.embeds()), part.ways, part.way, plan_.bug);
+  }
   if (sharded(placement_.parameters)) gathered_.emplace(rank_, parameters_, plan_);
   if (!sharded(placement_.optimizer)) {
     optimizer_.emplace(device, plan_.definition.optimizer, whole.pieces(whole.shard(0)), 0, MemoryTag::optimizer,
@@ -214,15 +218,17 @@ std::string Trainer::lost(const std::vector<int>& members) const {
 void Trainer::connect(std::uint32_t epoch, std::vector<int> members) {
   buckets_.reset();
   reducer_.reset();
-  links_.reset();
-  if (replica_) replica_->disconnect();
-  comm_.reset();
+  disconnect();
   cut_step(members);
   const ParallelPlan& parallel = plan_.layout.parallel;
   std::vector<int> axis = alone() ? std::move(members) : grid_->data_axis(place_.stage, place_.way);
   comm_.emplace(rank_, Axis::data, epoch, std::move(axis), plan_.recovery.watchdog_ns,
                 place_.stage * parallel.tensor + place_.way);
   if (replica_) replica_->connect(*grid_, place_, epoch);
+  if (tensor_) {
+    tensor_->connect(rank_, epoch, grid_->tensor_axis(place_.stage, place_.data), plan_.recovery.watchdog_ns,
+                     place_.stage * grid_->replicas() + place_.data);
+  }
   if (parallel.pipeline > 1) {
     links_.emplace(rank_, plan_, *grid_, place_, epoch);
     observer_.pipeline(rank_.id, {epoch, place_.stage, int(micro_batches_.size()), most_in_flight()});
@@ -331,7 +337,12 @@ void Trainer::abandon() {
   reducer_.reset();
   if (gathered_) gathered_->forget();
   flights_.clear();
+  disconnect();
+}
+
+void Trainer::disconnect() {
   links_.reset();
+  if (tensor_) tensor_->disconnect();
   if (replica_) replica_->disconnect();
   comm_.reset();
 }
@@ -340,6 +351,7 @@ std::vector<Communicator*> Trainer::communicators() {
   std::vector<Communicator*> all;
   const auto add = [&](std::vector<Communicator*> more) { all.insert(all.end(), more.begin(), more.end()); };
   if (comm_) all.push_back(&*comm_);
+  if (tensor_ && tensor_->communicator() != nullptr) all.push_back(tensor_->communicator());
   if (replica_) add(replica_->communicators());
   if (links_) add(links_->communicators());
   return all;

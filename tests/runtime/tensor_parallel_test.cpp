@@ -82,17 +82,16 @@ Outcome on_ways(int ways, bool sequence_parallel, const PlantedBug& bug, Body bo
   sim::WorldPlan plan = world_of(ways);
   sim::World world(plan);
   const sim::WorldResult result = world.run([&](Rank& rank) {
-    Communicator comm(rank, Axis::tensor, 0, rank.control.members(), kSecond);
     TensorShape shape = kShape;
     shape.sequence_parallel = sequence_parallel;
     shape.type = element_type<S>();
-    TensorAxis axis(rank.device, shape, ways, comm.position(), bug);
-    axis.connect(comm, rank.device.communication_queue());
+    TensorAxis axis(rank.device, shape, ways, rank.id, bug);
+    axis.connect(rank, 0, rank.control.members(), kSecond, 0);
     Launcher launch(rank.device.compute_queue(), rank.id);
     launch.at(0, 0);
     Way way{rank, axis, launch};
     const MatView<S> out = body(way);
-    comm.wait(launch.queue().record(), axis.last_op());
+    axis.communicator()->wait(launch.queue().record(), axis.last_op());
     std::vector<float>& wide = outcome.results[std::size_t(rank.id)];
     wide.resize(std::size_t(out.rows * out.cols));
     kernels::widen<S>({}, {out.get().data, out.rows * out.cols}, {wide.data(), Index(wide.size())});
