@@ -12,6 +12,18 @@
 namespace seeksim::harness {
 
 namespace {
+// By hand, here and below: a model that is far too large, or wrong in other ways, shall be refused, not listed
+// parameter by parameter. Columns of q, k and v, and those into and out of the mlp's activation.
+double qkv_of(const runtime::ModelPlan& m) { return m.width * (m.llama() ? 1 + 2.0 * m.key_heads() / m.heads : 3.0); }
+double mlp_of(const runtime::ModelPlan& m) { return (m.llama() ? 3.0 : 2.0) * m.hidden(); }
+
+double parameters_of(const runtime::ModelPlan& m) {
+  const double v = m.vocab, t = m.context, c = m.width, l = m.layers;
+  const double ends = v * c + (m.tied ? 0 : v * c) + (m.logit_scale ? 1 : 0);
+  if (!m.llama()) return ends + t * c + l * (12 * c * c + 13 * c) + 2 * c;
+  return ends + l * (c * (qkv_of(m) + c + mlp_of(m)) + 2 * c) + c;
+}
+
 // Measured on worlds of 8 to 512 ranks and models of 12 to 96 layers, rounded up.
 constexpr double kShapesOfRank = 192 << 10;
 constexpr double kShapesOfLayer = 20 << 10;
@@ -28,9 +40,7 @@ Estimate estimate(const Scenario& scenario) {
   const double v = d.model.vocab, t = d.model.context, c = d.model.width, l = d.model.layers, h = d.model.heads;
   const double micro = scenario.train.layout.micro_batch, ranks = scenario.world.ranks();
   Estimate estimate;
-  // By hand: a model that is far too large shall be refused, not listed parameter by parameter.
-  estimate.parameters =
-      v * c + t * c + l * (12 * c * c + 13 * c) + 2 * c + (d.model.tied ? 0 : v * c) + (d.model.logit_scale ? 1 : 0);
+  estimate.parameters = parameters_of(d.model);
   if (is_of_shapes(scenario)) {
     // What a rank keeps to itself grows with its launches and messages under way, not with what they are about.
     estimate.bytes_per_rank = kShapesOfRank + kShapesOfLayer * l + kShapesOfPeer * ranks;
@@ -45,8 +55,9 @@ Estimate estimate(const Scenario& scenario) {
   // the batch, sent and received once each. Frozen parameters are weights only.
   const double levels = std::log2(std::max(2.0, double(d.global_batch) / ranks)) + 2;
   const double state = compute * estimate.parameters + trained * (gradient + sums + 2 * 4 + masters + 4 * 2 * levels);
-  // Activations kept for the backward pass: some 20 values of the width and the attention's probabilities, a layer;
-  // logits and their gradient once.
+  // Activations kept for the backward pass: some 9 values of the width, qkv, what goes into and comes out of the mlp's
+  // activation and the attention's probabilities, a layer; logits and their gradient once.
+  const double layer = 9 * c + qkv_of(d.model) + mlp_of(d.model);
   double kept = 0, longest = 0;
   for (const runtime::Segment& segment : runtime::segments_of(d.model.layers, scenario.train.layout.checkpointing)) {
     if (segment.recomputed) longest = std::max(longest, double(segment.layers()));
@@ -54,7 +65,7 @@ Estimate estimate(const Scenario& scenario) {
   }
   const double activations =
       compute * micro *
-      (l * t * c + (kept + longest) * (20 * t * c + 2 * h * t * t) + (d.model.logit_scale ? 3 : 2) * t * v + 4 * t * c);
+      (l * t * c + (kept + longest) * (t * layer + 2 * h * t * t) + (d.model.logit_scale ? 3 : 2) * t * v + 4 * t * c);
   constexpr double kRank = 24 << 10;  // a fiber, its queues and its recorder
   estimate.bytes_per_rank = state + activations + kRank;
   estimate.bytes = estimate.bytes_per_rank * (ranks + 1) + double(d.data.bytes.size()) * 2;

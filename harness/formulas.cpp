@@ -6,6 +6,7 @@
 #include <set>
 
 #include "runtime/communicator.h"
+#include "runtime/gpt2_parameters.h"
 #include "runtime/parameters.h"
 #include "runtime/segments.h"
 
@@ -128,9 +129,14 @@ double activation_bytes(const Sizes& s) {
   const runtime::ModelPlan& m = s.plan.definition.model;
   const double R = rows_of(s), T = m.context, C = m.width, V = m.vocab, samples = R / T;
   const Kept kept = kept_for_backward(s);
-  const double layer = s.C * R * (15 * C + m.heads * T) + kFloat * 4 * R;
-  const double end = s.C * R * (C + V) + kFloat * (3 * R + samples) + (m.logit_scale ? (s.C * V + kFloat) * R : 0);
-  const double backward = s.C * R * (3 + (m.layers > 0 ? 11 : 0)) * C;
+  const runtime::ModelShape shape(m);
+  const double inside = double(shape.Q + shape.U + shape.F);  // qkv, into and out of the mlp's activation
+  const double a_norm = m.llama() ? 1 : 2;                    // statistics a token
+  const double layer = s.C * R * (4 * C + inside + m.heads * T) + kFloat * 2 * a_norm * R;
+  const double end =
+      s.C * R * (C + V) + kFloat * ((a_norm + 1) * R + samples) + (m.logit_scale ? (s.C * V + kFloat) * R : 0);
+  const double angles = m.llama() && m.layers > 0 ? kFloat * T * double(shape.D) : 0;  // of rotary positions
+  const double backward = s.C * R * (3 * C + (m.layers > 0 ? inside : 0)) + angles;
   const auto is_vector = [](const ParameterInfo* p) { return p->shape.size() == 1; };
   const auto& frozen = s.parameters.frozen();
   const bool unused = std::any_of(frozen.begin(), frozen.end(), is_vector);  // the gradient of a frozen bias

@@ -76,6 +76,8 @@ Json key_fields(const runtime::Definition& d) {
   fields["model"] = {{"family", m.family}, {"layers", m.layers},           {"width", m.width},
                      {"heads", m.heads},   {"context", m.context},         {"vocab", m.vocab},
                      {"tied", m.tied},     {"init_stddev", m.init_stddev}, {"norm_eps", m.norm_eps}};
+  if (m.llama())
+    fields["model"].update({{"kv_heads", m.key_heads()}, {"ffn", m.hidden()}, {"rope_theta", m.rope_theta}});
   if (m.logit_scale) fields["model"]["logit_scale"] = true;
   if (m.dropout.any()) fields["model"]["dropout"] = dropout_json(m.dropout);
   if (!m.frozen.empty()) fields["model"]["frozen"] = runtime::frozen_names(m);

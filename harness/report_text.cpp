@@ -275,8 +275,10 @@ std::string header_text(const Scenario& scenario, const Style& style) {
   if (!scenario.why.empty()) out += fmt::format("  {}\n", scenario.why);
   out += fmt::format("  world     {} rank{} ({} x {}), {}\n", w.ranks(), w.ranks() == 1 ? "" : "s", w.nodes,
                      w.ranks_per_node, w.network);
-  out += fmt::format("  model     {}: {} layers, width {}, {} heads, context {}, vocabulary {}; {} parameters\n",
-                     d.model.family, d.model.layers, d.model.width, d.model.heads, d.model.context, d.model.vocab,
+  const std::string own =
+      d.model.llama() ? fmt::format(" ({} of keys), mlp {}", d.model.key_heads(), d.model.hidden()) : "";
+  out += fmt::format("  model     {}: {} layers, width {}, {} heads{}, context {}, vocabulary {}; {} parameters\n",
+                     d.model.family, d.model.layers, d.model.width, d.model.heads, own, d.model.context, d.model.vocab,
                      count_text(estimate(scenario).parameters));
   const std::string source = d.data.synthetic ? "synthetic tokens"
                              : !scenario.batches_file.empty()

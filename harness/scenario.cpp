@@ -80,15 +80,39 @@ void read_frozen(const Reader& model, runtime::ModelPlan& plan) {
   }
 }
 
+void read_llama(const Reader& model, runtime::ModelPlan& plan) {
+  for (const char* key : {"kv_heads", "ffn", "rope_theta"}) {
+    if (!plan.llama() && model.find(key) != nullptr)
+      model.problem(key, "a GPT-2 has none", "Remove it, or set \"family\" to \"llama\".");
+  }
+  plan.kv_heads = int(model.integer("kv_heads", 0));
+  plan.ffn = int(model.integer("ffn", 0));
+  plan.rope_theta = model.number("rope_theta", plan.rope_theta);
+}
+
+void check_llama(const Reader& model, const runtime::ModelPlan& plan) {
+  if (plan.heads <= 0 || plan.width <= 0) return;  // said already
+  if (plan.heads % plan.key_heads() != 0) {
+    model.problem("kv_heads",
+                  fmt::format("{} heads are no whole number of groups for {} of keys", plan.heads, plan.kv_heads),
+                  "Use a divisor of \"heads\".");
+  }
+  if (plan.width / plan.heads % 2 != 0) {
+    model.problem("width", fmt::format("heads of {} have no two halves for rotary positions", plan.width / plan.heads),
+                  fmt::format("For example {}.", plan.width + plan.heads));
+  }
+}
+
 void read_model(const Reader& model, Scenario& scenario) {
   runtime::ModelPlan& plan = scenario.train.definition.model;
   plan.family = model.text("family", "gpt2");
+  read_llama(model, plan);
   plan.layers = int(model.integer("layers", plan.layers));
   plan.width = int(model.integer("width", plan.width));
   plan.heads = int(model.integer("heads", plan.heads));
   plan.context = int(model.integer("context", plan.context));
   plan.vocab = int(model.integer("vocab", plan.vocab));
-  plan.tied = model.flag("tied", true);
+  plan.tied = model.flag("tied", !plan.llama());
   plan.logit_scale = model.flag("logit_scale", false);
   read_frozen(model, plan);
   plan.init_stddev = model.number("init_stddev", plan.init_stddev);
@@ -98,6 +122,8 @@ void read_model(const Reader& model, Scenario& scenario) {
     const int fits = plan.width / plan.heads * plan.heads;
     model.problem("width", fmt::format("{} is not a multiple of {} heads", plan.width, plan.heads),
                   fmt::format("For example {}.", fits > 0 ? fits : plan.heads));
+  } else if (plan.llama()) {
+    check_llama(model, plan);
   }
 }
 

@@ -20,6 +20,7 @@ Json model_json(const Scenario& scenario) {
   const runtime::ModelPlan& m = scenario.train.definition.model;
   Json model = {{"family", m.family},   {"layers", m.layers}, {"width", m.width}, {"heads", m.heads},
                 {"context", m.context}, {"vocab", m.vocab},   {"tied", m.tied}};
+  if (m.llama()) model.update({{"kv_heads", m.key_heads()}, {"ffn", m.hidden()}, {"rope_theta", m.rope_theta}});
   if (!scenario.init_file.empty()) model["init"] = scenario.init_file;
   if (m.logit_scale) model["logit_scale"] = true;
   if (!m.frozen.empty()) model["frozen"] = m.frozen;

@@ -53,6 +53,7 @@ std::vector<Json> one_head(const Json& model) {
   Json one = model;
   one["width"] = number("width") / number("heads");
   one["heads"] = 1;
+  if (one.contains("kv_heads")) one["kv_heads"] = 1;
   return {one};
 }
 

@@ -1,5 +1,8 @@
-// GPT-2, forward and backward, over one micro-batch: pre-norm blocks, learned positions, tied or untied head. It
-// enqueues kernels and decides nothing: which samples, which weights and where the gradients go come from the caller.
+// GPT-2 and Llama, forward and backward, over one micro-batch: pre-norm blocks, tied or untied head. It enqueues
+// kernels and decides nothing: which samples, which weights and where the gradients go come from the caller.
+//
+// The families differ in few places. GPT-2: layer norms, biases, learned positions, gelu. Llama: RMS norms, rotary
+// positions, SwiGLU, key heads shared by groups of query heads. What a family lacks it has no parameter for.
 //
 // Activations lie in slots. A layer whose activations are kept has one of its own; the layers of recomputed segments
 // (segments.h) share theirs with all micro-batches in flight, and of such a segment only the residual stream into it is
@@ -26,23 +29,25 @@ namespace seeksim::runtime {
 // their weights; between them, in the residual stream, a way has the rows of all tokens or, with sequence parallelism,
 // of its own.
 struct Gpt2Way {
-  Gpt2Way(const Gpt2Shape& shape, const ModelPart& part, const TensorAxis* tensor);
-  Index V, H, F;
+  Gpt2Way(const ModelShape& shape, const ModelPart& part, const TensorAxis* tensor);
+  Index V, H, Q, F, U;        // as in ModelShape
   Index A;                    // width of attention: H * D
   Index first_head;           // of the model
   Index first_vocabulary;     // of the model
   Index tokens, first_token;  // of each sample, in the residual stream
 };
 
-// Activations of layers, R = samples_max * T rows each, Rs in the residual stream; A, H, F as a way has them.
+// Activations of layers, R = samples_max * T rows each, Rs in the residual stream; A, H, Q, F, U as a way has
+// them.
 struct LayerStore {
   BufferPtr mid;                         // (slots, Rs, C)  residual stream between attention and mlp
   BufferPtr ln1, ln2;                    // (slots, Rs, C)
   BufferPtr att;                         // (slots, R, A)
-  BufferPtr mean1, rstd1, mean2, rstd2;  // (slots, Rs)
-  BufferPtr qkv;                         // (slots, R, 3A)
+  BufferPtr mean1, rstd1, mean2, rstd2;  // (slots, Rs)   no means in a Llama
+  BufferPtr qkv;                         // (slots, R, Q)
   BufferPtr probs;                       // (slots, samples * H * T, T)
-  BufferPtr fc, gelu;                    // (slots, R, F)
+  BufferPtr fc;                          // (slots, R, U)  into the mlp's activation
+  BufferPtr gelu;                        // (slots, R, F)  out of it
 };
 
 // What the micro-batches in flight share, since nobody needs it for longer than a pass.
@@ -53,17 +58,19 @@ struct Gpt2Workspace {
                          //          (R, A)
   BufferPtr dmid;        // (Rs, C)  gradient of the residual stream
   BufferPtr gathered;    // (R, C)   rows of all tokens, where ways have their own
-  BufferPtr dqkv;        // (R, 3A)
-  BufferPtr dgelu, dfc;  // (R, F)
+  BufferPtr dqkv;        // (R, Q)
+  BufferPtr dgelu, dfc;  // (R, F), (R, U)
   BufferPtr scratch;     // (2T, T)
+  BufferPtr angles;      // (T, D)   of rotary positions
   BufferPtr unused;      // (C)      the gradient of a frozen bias whose norm's weight is trained
+  std::vector<float> angle_values;  // on their way into `angles`
 };
 
 // What a later backward_weight needs of backward_input, by layer of the piece.
 struct Gpt2Deferred {
   BufferPtr dln1, dln2, dmid;          // (layers, Rs, C)
-  BufferPtr dqkv;                      // (layers, R, 3A)
-  BufferPtr dfc;                       // (layers, R, F)
+  BufferPtr dqkv;                      // (layers, R, Q)
+  BufferPtr dfc;                       // (layers, R, U)
   BufferPtr dropped_att, dropped_mlp;  // (layers, Rs, C)  where a branch drops values
   BufferPtr dlnf;                      // (Rs, C)
 };
@@ -129,6 +136,7 @@ class Gpt2 final : public Model {
     return mat<S>(*buffer, slot * samples_max_ * way_.tokens * s_.C, samples * way_.tokens, s_.C);
   }
   VecView<float> stream_values(const BufferPtr& buffer, Index samples, int slot) const {
+    if (buffer == nullptr) return {};  // a family without it
     return vec<float>(*buffer, slot * samples_max_ * way_.tokens, samples * way_.tokens);
   }
   MatView<S> attention_probs(const LayerStore& kept, Index samples, int slot) const {
@@ -136,7 +144,7 @@ class Gpt2 final : public Model {
     return mat<S>(*kept.probs, slot * samples_max_ * each * s_.T, samples * each, s_.T);
   }
   kernels::AttentionShape attention_shape(Index samples) const {
-    return {samples, s_.T, way_.H, s_.D, bug_.is(Bug::local_head_dropout) ? 0 : way_.first_head};
+    return {samples, s_.T, way_.H, s_.D, bug_.is(Bug::local_head_dropout) ? 0 : way_.first_head, s_.G};
   }
   bool splits_tokens() const { return tensor_ != nullptr && tensor_->splits_tokens(); }
   // The residual stream into layer l; out of the last one: l = L.
@@ -164,10 +172,10 @@ class Gpt2 final : public Model {
     return stream(deferred_ ? deferred_->dln2 : work_->branch, n, deferred_slot(l));
   }
   MatView<S> dqkv(Index n, int l) const {
-    return act(deferred_ ? deferred_->dqkv : work_->dqkv, n, 3 * way_.A, deferred_slot(l));
+    return act(deferred_ ? deferred_->dqkv : work_->dqkv, n, way_.Q, deferred_slot(l));
   }
   MatView<S> dfc(Index n, int l) const {
-    return act(deferred_ ? deferred_->dfc : work_->dfc, n, way_.F, deferred_slot(l));
+    return act(deferred_ ? deferred_->dfc : work_->dfc, n, way_.U, deferred_slot(l));
   }
   MatView<S> dlnf(Index n) const { return stream(deferred_ ? deferred_->dlnf : work_->branch, n); }
   // Where the gradient of a branch is when values of it were dropped: in a buffer whose time is yet to come; or over:
@@ -199,11 +207,25 @@ class Gpt2 final : public Model {
   // Around the launches that write the residual stream into layer l.
   void residual_begins(const Pass& p, int l);
   void residual_ends(const Pass& p, int l);
+  void set_angles(const Pass& p);
   void embed(const Pass& p);
   void head_forward(const Pass& p);
   void layer_forward(const Pass& p, int l);  // all that backward looks at
   void layer_output(const Pass& p, int l);   // what the next layer needs
   void recompute(const Pass& p, const Segment& segment);
+  // y = norm of x, with what its backward needs.
+  void norm(const Pass& p, const char* site, const ParameterInfo& gamma, const ParameterInfo* beta, MatView<const S> x,
+            MatView<S> y, VecView<float> mean, VecView<float> rstd);
+  // dx = gradient of norm's x; + residual where it has one.
+  void norm_backward(const Pass& p, const char* site, const ParameterInfo& gamma, MatView<const S> dy,
+                     MatView<const S> x, VecView<const float> mean, VecView<const float> rstd,
+                     MatView<const S> residual, MatView<S> dx);
+  // y (R, N) = x (R, K) w^T + bias where there is one.
+  void column_product(const Pass& p, const char* site, const ParameterInfo& w, const ParameterInfo* bias,
+                      MatView<const S> x, MatView<S> y);
+  void rotate(const Pass& p, bool backward, MatView<S> qkv);
+  void activate(const Pass& p, MatView<const S> fc, MatView<S> y);
+  void activate_backward(const Pass& p, MatView<const S> dy, MatView<const S> fc, MatView<S> dfc);
 
   MatView<S> raw_logits(Index samples) const {
     return act(parameters_.logit_scale() != nullptr ? raw_logits_ : logits_, samples, way_.V);
@@ -227,6 +249,7 @@ class Gpt2 final : public Model {
   void attention_qkv_grads(const Pass& p, int l);
   void attention_norm_grad(const Pass& p, int l);
   void embedding_grads(const Pass& p);
+  void position_grads(const Pass& p, const ParameterInfo& wpe, MatView<const S> d);
   void logit_scale_dots(const Pass& p);
   void logit_scale_grad(const Pass& p);
   void mlp_backward(const Pass& p, int l);
@@ -235,9 +258,11 @@ class Gpt2 final : public Model {
 
   int head_module() const { return s_.L + 1; }
   int dropout_layer(int l) const { return bug_.is(Bug::local_layer_number) ? l - piece_.first : l; }
-  const ParameterInfo& positions() const { return parameters_.at(0, EmbeddingPart::positions); }
+  // null where the family has none.
+  const ParameterInfo* positions() const { return parameters_.find(0, int(EmbeddingPart::positions)); }
+  const ParameterInfo* bias(int l, LayerPart part) const { return parameters_.find(l + 1, int(part)); }
   const ParameterInfo& norm_weight() const { return parameters_.at(head_module(), HeadPart::norm_weight); }
-  const ParameterInfo& norm_bias() const { return parameters_.at(head_module(), HeadPart::norm_bias); }
+  const ParameterInfo* norm_bias() const { return parameters_.find(head_module(), int(HeadPart::norm_bias)); }
 
   // Frozen parameters have no gradient: what follows launches nothing for them.
   // dW and db of a linear layer whose input is x and whose output's gradient is dy, for each block. `column`: stored
@@ -246,13 +271,18 @@ class Gpt2 final : public Model {
                    MatView<const S> dy, Index weight_offset);
   template <class D>
   void bias_grad(const Pass& p, const ParameterInfo& bias, MatView<const D> dy);
-  void norm_grad(const Pass& p, const ParameterInfo& gamma, const ParameterInfo& beta, MatView<const S> dy,
+  void norm_grad(const Pass& p, const ParameterInfo& gamma, const ParameterInfo* beta, MatView<const S> dy,
                  MatView<const S> x, VecView<const float> mean, VecView<const float> rstd);
-  // The same where ways have tokens of their own.
-  void norm_grad_of_ways(const Pass& p, const ParameterInfo& gamma, const ParameterInfo& beta, MatView<const S> dy,
+  void layer_norm_grad(const Pass& p, const ParameterInfo& gamma, const ParameterInfo& beta, MatView<const S> dy,
+                       MatView<const S> x, VecView<const float> mean, VecView<const float> rstd);
+  void sample_grads(const Pass& p, const ParameterInfo& gamma, bool has_beta, MatView<const S> dy, MatView<const S> x,
+                    VecView<const float> mean, VecView<const float> rstd, VecView<float> own);
+  // norm_grad where ways have tokens of their own.
+  void norm_grad_of_ways(const Pass& p, const ParameterInfo& gamma, const ParameterInfo* beta, MatView<const S> dy,
                          MatView<const S> x, VecView<const float> mean, VecView<const float> rstd);
 
-  Gpt2Shape s_;
+  ModelShape s_;
+  const bool llama_;
   TensorAxis* tensor_;  // null: one way
   Gpt2Way way_;
   const Parameters& parameters_;

@@ -7,7 +7,9 @@
 #include "kernels/layer_norm.h"
 #include "kernels/logit_scale.h"
 #include "kernels/pointwise.h"
+#include "kernels/rms_norm.h"
 #include "kernels/slabs.h"
+#include "kernels/swiglu.h"
 #include "kernels/tree.h"
 #include "runtime/gpt2.h"
 #include "runtime/gpt2_ops.h"
@@ -17,17 +19,6 @@ namespace {
 
 MatView<float> as_matrix(VecView<float> flat, Index rows, Index cols) {
   return {flat.buffer, flat.offset, rows, cols, cols};
-}
-
-template <class S>
-void norm_backward(Launcher& launch, const char* tensor, const char* site, MatView<const S> dy, MatView<const S> x,
-                   VecView<const S> gamma, VecView<const float> mean, VecView<const float> rstd,
-                   MatView<const S> residual, MatView<S> dx) {
-  launch(
-      tensor, site, memory_cost(4 * x.rows * x.cols, 3),
-      [](Lane lane, Mat<const S> g, Mat<const S> in, Vec<const S> w, Vec<const float> m, Vec<const float> r,
-         Mat<const S> skip, Mat<S> out) { kernels::layer_norm_backward<S>(lane, g, in, w, m, r, skip, out); },
-      dy, x, gamma, mean, rstd, residual, dx);
 }
 
 }  // namespace
@@ -128,12 +119,49 @@ void Gpt2<S>::head_backward(const Pass& p) {
   if (p.sink != nullptr) head_grads(p);
   row_product(p, SEEKSIM_SITE, head, dlogits, nullptr, s_.vocab_segment(), dnormed);
   if (p.sink != nullptr) head_norm_grad(p);
+  norm_backward(p, SEEKSIM_SITE, norm_weight(), dnormed, residual(n, s_.L), stream_values(meanf_, n, 0),
+                stream_values(rstdf_, n, 0), {}, dx(n, s_.L));
+}
+
+template <class S>
+void Gpt2<S>::norm_backward(const Pass& p, const char* site, const ParameterInfo& gamma, MatView<const S> dy,
+                            MatView<const S> x, VecView<const float> mean, VecView<const float> rstd,
+                            MatView<const S> residual, MatView<S> dx) {
+  const bool skips = residual.buffer != nullptr;
+  const MatView<const S> skip_or_any = skips ? residual : dy;
+  const Cost cost = memory_cost((skips ? 4 : 3) * x.rows * x.cols, 3);
+  if (llama_) {
+    p.launch(
+        gamma.name, site, cost,
+        [skips](Lane lane, Mat<const S> g, Mat<const S> in, Vec<const S> w, Vec<const float> r, Mat<const S> skip,
+                Mat<S> out) { kernels::rms_norm_backward<S>(lane, g, in, w, r, skips ? skip : Mat<const S>{}, out); },
+        dy, x, vector(p, gamma), rstd, skip_or_any, dx);
+    return;
+  }
   p.launch(
-      "ln_f.weight", SEEKSIM_SITE, memory_cost(3 * dnormed.rows * dnormed.cols, 3),
-      [](Lane lane, Mat<const S> g, Mat<const S> in, Vec<const S> w, Vec<const float> m, Vec<const float> r,
-         Mat<S> out) { kernels::layer_norm_backward<S>(lane, g, in, w, m, r, {}, out); },
-      reads(dnormed), reads(residual(n, s_.L)), vector(p, norm_weight()), reads(stream_values(meanf_, n, 0)),
-      reads(stream_values(rstdf_, n, 0)), dx(n, s_.L));
+      gamma.name, site, cost,
+      [skips](Lane lane, Mat<const S> g, Mat<const S> in, Vec<const S> w, Vec<const float> m, Vec<const float> r,
+              Mat<const S> skip, Mat<S> out) {
+        kernels::layer_norm_backward<S>(lane, g, in, w, m, r, skips ? skip : Mat<const S>{}, out);
+      },
+      dy, x, vector(p, gamma), mean, rstd, skip_or_any, dx);
+}
+
+template <class S>
+void Gpt2<S>::activate_backward(const Pass& p, MatView<const S> dy, MatView<const S> fc, MatView<S> dfc) {
+  if (llama_) {
+    p.launch(
+        "swiglu", SEEKSIM_SITE, memory_cost(dy.rows * (dy.cols + 2 * fc.cols), 8),
+        [slab = s_.mlp_segment()](Lane lane, Mat<const S> d, Mat<const S> x, Mat<S> dx) {
+          kernels::swiglu_backward<S>(lane, slab, d, x, dx);
+        },
+        dy, fc, dfc);
+    return;
+  }
+  p.launch(
+      "gelu", SEEKSIM_SITE, memory_cost(3 * fc.rows * fc.cols, 8),
+      [](Lane lane, Mat<const S> d, Mat<const S> x, Mat<S> dx) { kernels::gelu_backward<S>(lane, d, x, dx); }, dy, fc,
+      dfc);
 }
 
 // Gradients are finished from the end of their space to its front: there a head of its own lies before the scale, a
@@ -192,8 +220,8 @@ void Gpt2<S>::mlp_backward(const Pass& p, int l) {
   auto w = [&](LayerPart part) -> const ParameterInfo& { return parameters_.layer(l, part); };
   const Index n = p.batch.samples;
   const MatView<S> dout = dx(n, l + 1), dln = dln2(n, l);                  // (Rs, C)
-  const MatView<S> dgelu = act(work_->dgelu, n, way_.F), dup = dfc(n, l);  // (R, F)
-  const MatView<S> fc = act(store(l).fc, n, way_.F, slot(l));              // (R, F)
+  const MatView<S> dgelu = act(work_->dgelu, n, way_.F), dup = dfc(n, l);  // (R, F), (R, U)
+  const MatView<S> fc = act(store(l).fc, n, way_.U, slot(l));              // (R, U)
 
   const MatView<const S> dbranch =  // (R, C)
       all_rows(p, "mlp branch", SEEKSIM_SITE,
@@ -201,42 +229,37 @@ void Gpt2<S>::mlp_backward(const Pass& p, int l) {
   if (p.sink != nullptr) mlp_proj_grads(p, l, dbranch);
   const ParameterInfo& proj = w(LayerPart::mlp_proj_weight);
   product<S, S>(p.launch, proj.name, SEEKSIM_SITE, Trans::no, Trans::yes, dbranch, weight(p, proj), dgelu, 0);
-  p.launch(
-      "gelu", SEEKSIM_SITE, memory_cost(3 * fc.rows * fc.cols, 8),
-      [](Lane lane, Mat<const S> dy, Mat<const S> x, Mat<S> dx) { kernels::gelu_backward<S>(lane, dy, x, dx); },
-      reads(dgelu), reads(fc), dup);
+  activate_backward(p, dgelu, fc, dup);
 
   if (p.sink != nullptr) mlp_up_grads(p, l);
   const ParameterInfo& up = w(LayerPart::c_fc_weight);
-  row_product(p, SEEKSIM_SITE, up, dup, nullptr, s_.mlp_segment(), dln);
+  row_product(p, SEEKSIM_SITE, up, dup, nullptr, s_.up_segment(), dln);
 
   if (p.sink != nullptr) mlp_norm_grad(p, l);
   const LayerStore& kept = store(l);
-  norm_backward<S>(p.launch, w(LayerPart::ln_2_weight).name, SEEKSIM_SITE, dln, stream(kept.mid, n, slot(l)),
-                   vector(p, w(LayerPart::ln_2_weight)), stream_values(kept.mean2, n, slot(l)),
-                   stream_values(kept.rstd2, n, slot(l)), dout, dmid(n, l));
+  norm_backward(p, SEEKSIM_SITE, w(LayerPart::ln_2_weight), dln, stream(kept.mid, n, slot(l)),
+                stream_values(kept.mean2, n, slot(l)), stream_values(kept.rstd2, n, slot(l)), dout, dmid(n, l));
 }
 
 template <class S>
 void Gpt2<S>::mlp_proj_grads(const Pass& p, int l, MatView<const S> dbranch) {
   const ParameterInfo& proj = parameters_.layer(l, LayerPart::mlp_proj_weight);
-  linear_grad(p, proj, &parameters_.layer(l, LayerPart::mlp_proj_bias), false,
-              act(store(l).gelu, p.batch.samples, way_.F, slot(l)), dbranch, proj.offset);
+  linear_grad(p, proj, bias(l, LayerPart::mlp_proj_bias), false, act(store(l).gelu, p.batch.samples, way_.F, slot(l)),
+              dbranch, proj.offset);
 }
 
 template <class S>
 void Gpt2<S>::mlp_up_grads(const Pass& p, int l) {
   const ParameterInfo& up = parameters_.layer(l, LayerPart::c_fc_weight);
   const Index n = p.batch.samples;
-  linear_grad(p, up, &parameters_.layer(l, LayerPart::c_fc_bias), true, stream(store(l).ln2, n, slot(l)), dfc(n, l),
-              up.offset);
+  linear_grad(p, up, bias(l, LayerPart::c_fc_bias), true, stream(store(l).ln2, n, slot(l)), dfc(n, l), up.offset);
 }
 
 template <class S>
 void Gpt2<S>::mlp_norm_grad(const Pass& p, int l) {
   const Index n = p.batch.samples;
   const LayerStore& kept = store(l);
-  norm_grad(p, parameters_.layer(l, LayerPart::ln_2_weight), parameters_.layer(l, LayerPart::ln_2_bias), dln2(n, l),
+  norm_grad(p, parameters_.layer(l, LayerPart::ln_2_weight), bias(l, LayerPart::ln_2_bias), dln2(n, l),
             stream(kept.mid, n, slot(l)), stream_values(kept.mean2, n, slot(l)), stream_values(kept.rstd2, n, slot(l)));
 }
 
@@ -245,8 +268,8 @@ void Gpt2<S>::attention_backward(const Pass& p, int l) {
   auto w = [&](LayerPart part) -> const ParameterInfo& { return parameters_.layer(l, part); };
   const Index n = p.batch.samples;
   const LayerStore& kept = store(l);
-  const MatView<S> datt = act(work_->branch, n, way_.A), dln = dln1(n, l);         // (R, A), (Rs, C)
-  const MatView<S> qkv = act(kept.qkv, n, 3 * way_.A, slot(l)), din = dqkv(n, l);  // (R, 3A)
+  const MatView<S> datt = act(work_->branch, n, way_.A), dln = dln1(n, l);     // (R, A), (Rs, C)
+  const MatView<S> qkv = act(kept.qkv, n, way_.Q, slot(l)), din = dqkv(n, l);  // (R, Q)
 
   const MatView<const S> dbranch =  // (R, C)
       all_rows(p, "attention branch", SEEKSIM_SITE,
@@ -260,59 +283,51 @@ void Gpt2<S>::attention_backward(const Pass& p, int l) {
   const kernels::AttentionShape shape = attention_shape(n);
   p.launch(
       "attention", SEEKSIM_SITE,
-      {5.0 * double(n * s_.T * s_.T * way_.A), 4.0 * double(7 * n * s_.T * way_.A + probs.rows * s_.T)},
+      {5.0 * double(n * s_.T * s_.T * way_.A), 4.0 * double(n * s_.T * (2 * way_.Q + way_.A) + probs.rows * s_.T)},
       [shape, drop = dropout_at(drop_attention_, DropoutSite::attention, dropout_layer(l), p.batch)](
           Lane lane, Mat<const S> dout, Mat<const S> in, Mat<const S> pr, Mat<float> work, Mat<S> d) {
         kernels::attention_backward<S>(lane, shape, dout, in, pr, work, d, drop);
       },
       reads(datt), reads(qkv), reads(probs), mat<float>(*work_->scratch, 0, 2 * s_.T, s_.T), din);
+  rotate(p, true, din);
 
   if (p.sink != nullptr) attention_qkv_grads(p, l);
   const ParameterInfo& attn = w(LayerPart::c_attn_weight);
   row_product(p, SEEKSIM_SITE, attn, din, nullptr, s_.qkv_segment(), dln);
 
   if (p.sink != nullptr) attention_norm_grad(p, l);
-  norm_backward<S>(p.launch, w(LayerPart::ln_1_weight).name, SEEKSIM_SITE, dln, residual(n, l),
-                   vector(p, w(LayerPart::ln_1_weight)), stream_values(kept.mean1, n, slot(l)),
-                   stream_values(kept.rstd1, n, slot(l)), dmid(n, l), dx(n, l));
+  norm_backward(p, SEEKSIM_SITE, w(LayerPart::ln_1_weight), dln, residual(n, l), stream_values(kept.mean1, n, slot(l)),
+                stream_values(kept.rstd1, n, slot(l)), dmid(n, l), dx(n, l));
 }
 
 template <class S>
 void Gpt2<S>::attention_proj_grads(const Pass& p, int l, MatView<const S> dbranch) {
   const ParameterInfo& proj = parameters_.layer(l, LayerPart::c_proj_weight);
-  linear_grad(p, proj, &parameters_.layer(l, LayerPart::c_proj_bias), false,
-              act(store(l).att, p.batch.samples, way_.A, slot(l)), dbranch, proj.offset);
+  linear_grad(p, proj, bias(l, LayerPart::c_proj_bias), false, act(store(l).att, p.batch.samples, way_.A, slot(l)),
+              dbranch, proj.offset);
 }
 
 template <class S>
 void Gpt2<S>::attention_qkv_grads(const Pass& p, int l) {
   const ParameterInfo& attn = parameters_.layer(l, LayerPart::c_attn_weight);
   const Index n = p.batch.samples;
-  linear_grad(p, attn, &parameters_.layer(l, LayerPart::c_attn_bias), true, stream(store(l).ln1, n, slot(l)),
-              dqkv(n, l), attn.offset);
+  linear_grad(p, attn, bias(l, LayerPart::c_attn_bias), true, stream(store(l).ln1, n, slot(l)), dqkv(n, l),
+              attn.offset);
 }
 
 template <class S>
 void Gpt2<S>::attention_norm_grad(const Pass& p, int l) {
   const Index n = p.batch.samples;
   const LayerStore& kept = store(l);
-  norm_grad(p, parameters_.layer(l, LayerPart::ln_1_weight), parameters_.layer(l, LayerPart::ln_1_bias), dln1(n, l),
-            residual(n, l), stream_values(kept.mean1, n, slot(l)), stream_values(kept.rstd1, n, slot(l)));
+  norm_grad(p, parameters_.layer(l, LayerPart::ln_1_weight), bias(l, LayerPart::ln_1_bias), dln1(n, l), residual(n, l),
+            stream_values(kept.mean1, n, slot(l)), stream_values(kept.rstd1, n, slot(l)));
 }
 
 template <class S>
 void Gpt2<S>::embedding_grads(const Pass& p) {
   const MatView<const S> d = all_rows(p, "embeddings", SEEKSIM_SITE, dx(p.batch.samples, 0));  // (R, C)
-  const ParameterInfo &wte = parameters_.wte(), &wpe = positions();
-  for (Index b = 0; b < Index(p.blocks.size()) && !wpe.frozen; ++b) {
-    const GradientBlock& block = p.blocks[b];
-    const MatView<const S> rows = d.row_range(block.first * s_.T, block.count * s_.T);
-    p.launch(
-        wpe.name, SEEKSIM_SITE, memory_cost(rows.rows * rows.cols + wpe.size),
-        [T = s_.T](Lane lane, Mat<const S> dy, Mat<float> dw) { kernels::position_backward<S>(lane, dy, T, dw); }, rows,
-        as_matrix(p.sink->open(b, wpe.offset, wpe.size), s_.T, s_.C));
-  }
-  if (!wpe.frozen) p.sink->close(wpe.offset, wpe.size);
+  if (positions() != nullptr && !positions()->frozen) position_grads(p, *positions(), d);
+  const ParameterInfo& wte = parameters_.wte();
   for (Index b = 0; b < Index(p.blocks.size()) && !wte.frozen; ++b) {
     const GradientBlock& block = p.blocks[b];
     const MatView<const S> rows = d.row_range(block.first * s_.T, block.count * s_.T);
@@ -326,6 +341,19 @@ void Gpt2<S>::embedding_grads(const Pass& p) {
         as_matrix(p.sink->open(b, wte.offset, wte.size), way_.V, s_.C));
   }
   if (!wte.frozen) p.sink->close(wte.offset, wte.size);
+}
+
+template <class S>
+void Gpt2<S>::position_grads(const Pass& p, const ParameterInfo& wpe, MatView<const S> d) {
+  for (Index b = 0; b < Index(p.blocks.size()); ++b) {
+    const GradientBlock& block = p.blocks[b];
+    const MatView<const S> rows = d.row_range(block.first * s_.T, block.count * s_.T);
+    p.launch(
+        wpe.name, SEEKSIM_SITE, memory_cost(rows.rows * rows.cols + wpe.size),
+        [T = s_.T](Lane lane, Mat<const S> dy, Mat<float> dw) { kernels::position_backward<S>(lane, dy, T, dw); }, rows,
+        as_matrix(p.sink->open(b, wpe.offset, wpe.size), s_.T, s_.C));
+  }
+  p.sink->close(wpe.offset, wpe.size);
 }
 
 template <class S>
@@ -360,9 +388,27 @@ void Gpt2<S>::bias_grad(const Pass& p, const ParameterInfo& bias, MatView<const 
 }
 
 template <class S>
-void Gpt2<S>::norm_grad(const Pass& p, const ParameterInfo& gamma, const ParameterInfo& beta, MatView<const S> dy,
+void Gpt2<S>::norm_grad(const Pass& p, const ParameterInfo& gamma, const ParameterInfo* beta, MatView<const S> dy,
                         MatView<const S> x, VecView<const float> mean, VecView<const float> rstd) {
   if (splits_tokens()) return norm_grad_of_ways(p, gamma, beta, dy, x, mean, rstd);
+  if (beta != nullptr) return layer_norm_grad(p, gamma, *beta, dy, x, mean, rstd);
+  if (gamma.frozen) return;
+  for (Index b = 0; b < Index(p.blocks.size()); ++b) {
+    const Index first = p.blocks[b].first * s_.T, rows = p.blocks[b].count * s_.T;
+    p.launch(
+        gamma.name, SEEKSIM_SITE, memory_cost(2 * rows * x.cols, 2),
+        [T = s_.T](Lane lane, Mat<const S> d, Mat<const S> in, Vec<const float> r, Vec<float> dg) {
+          kernels::rms_norm_param_grad<S>(lane, d, in, r, T, dg);
+        },
+        dy.row_range(first, rows), x.row_range(first, rows), rstd.part(first, rows),
+        p.sink->open(b, gamma.offset, gamma.size));
+  }
+  p.sink->close(gamma.offset, gamma.size);
+}
+
+template <class S>
+void Gpt2<S>::layer_norm_grad(const Pass& p, const ParameterInfo& gamma, const ParameterInfo& beta, MatView<const S> dy,
+                              MatView<const S> x, VecView<const float> mean, VecView<const float> rstd) {
   if (gamma.frozen) return bias_grad<S>(p, beta, dy);  // the same sum, alone
   // Trained both, they lie side by side.
   const Index size = gamma.size + (beta.frozen ? 0 : beta.size);
@@ -381,33 +427,53 @@ void Gpt2<S>::norm_grad(const Pass& p, const ParameterInfo& gamma, const Paramet
   p.sink->close(gamma.offset, size);
 }
 
-// Segments of a sample's tokens come together before samples do, so a way hands out its sums of each sample.
+// A way's sums of each sample, of gamma's gradient and then of beta's.
 template <class S>
-void Gpt2<S>::norm_grad_of_ways(const Pass& p, const ParameterInfo& gamma, const ParameterInfo& beta,
-                                MatView<const S> dy, MatView<const S> x, VecView<const float> mean,
-                                VecView<const float> rstd) {
-  if (gamma.frozen && beta.frozen) return;
-  const Index samples = p.batch.samples, one = samples * s_.C;
-  const VecView<float> own = tensor_->own_values(2 * one);  // of gamma, then of beta
+void Gpt2<S>::sample_grads(const Pass& p, const ParameterInfo& gamma, bool has_beta, MatView<const S> dy,
+                           MatView<const S> x, VecView<const float> mean, VecView<const float> rstd,
+                           VecView<float> own) {
+  const Cost cost = memory_cost(2 * dy.rows * dy.cols, 2);
+  const Index tokens = way_.tokens, segment = kernels::slab_size(s_.T), C = s_.C;
+  if (!has_beta) {
+    p.launch(
+        gamma.name, SEEKSIM_SITE, cost,
+        [tokens, segment, C](Lane lane, Mat<const S> d, Mat<const S> in, Vec<const float> r, Vec<float> sums) {
+          kernels::rms_norm_sample_grads<S>(lane, d, in, r, tokens, segment, {sums.data, sums.n / C, C, C});
+        },
+        dy, x, rstd, own);
+    return;
+  }
   p.launch(
-      gamma.name, SEEKSIM_SITE, memory_cost(2 * dy.rows * dy.cols, 2),
-      [tokens = way_.tokens, segment = kernels::slab_size(s_.T), C = s_.C](
-          Lane lane, Mat<const S> d, Mat<const S> in, Vec<const float> m, Vec<const float> r, Vec<float> sums) {
+      gamma.name, SEEKSIM_SITE, cost,
+      [tokens, segment, C](Lane lane, Mat<const S> d, Mat<const S> in, Vec<const float> m, Vec<const float> r,
+                           Vec<float> sums) {
         const Index all = sums.n / 2;
         kernels::layer_norm_sample_grads<S>(lane, d, in, m, r, tokens, segment, {sums.data, all / C, C, C},
                                             {sums.data + all, all / C, C, C});
       },
       dy, x, mean, rstd, own);
-  tensor_->gather_values(p.launch, gamma.name, SEEKSIM_SITE, 2 * one);
-  const Index begin = gamma.frozen ? beta.offset : gamma.offset;
-  const Index size = (gamma.frozen ? 0 : gamma.size) + (beta.frozen ? 0 : beta.size);
+}
+
+// Segments of a sample's tokens come together before samples do, so a way hands out its sums of each sample.
+template <class S>
+void Gpt2<S>::norm_grad_of_ways(const Pass& p, const ParameterInfo& gamma, const ParameterInfo* beta,
+                                MatView<const S> dy, MatView<const S> x, VecView<const float> mean,
+                                VecView<const float> rstd) {
+  const bool trains_beta = beta != nullptr && !beta->frozen;
+  if (gamma.frozen && !trains_beta) return;
+  const Index samples = p.batch.samples, one = samples * s_.C, all = (beta != nullptr ? 2 : 1) * one;
+  const VecView<float> own = tensor_->own_values(all);  // of gamma, then of beta
+  sample_grads(p, gamma, beta != nullptr, dy, x, mean, rstd, own);
+  tensor_->gather_values(p.launch, gamma.name, SEEKSIM_SITE, all);
+  const Index begin = gamma.frozen ? beta->offset : gamma.offset;
+  const Index size = (gamma.frozen ? 0 : gamma.size) + (trains_beta ? beta->size : 0);
   for (Index b = 0; b < Index(p.blocks.size()); ++b) {
     const GradientBlock& block = p.blocks[b];
     const VecView<float> both = p.sink->open(b, begin, size);
-    for (const ParameterInfo* const norm : {&gamma, &beta}) {
-      if (norm->frozen) continue;
+    for (const ParameterInfo* const norm : {&gamma, beta}) {
+      if (norm == nullptr || norm->frozen) continue;
       MatView<const float> nodes =
-          tensor_->values(2 * one, (norm == &gamma ? 0 : one) + block.first * s_.C, block.count * s_.C);
+          tensor_->values(all, (norm == &gamma ? 0 : one) + block.first * s_.C, block.count * s_.C);
       if (bug_.is(Bug::unreduced_norm_gradients)) nodes = nodes.row_range(tensor_->way(), 1);
       p.launch(
           norm->name, SEEKSIM_SITE, memory_cost(nodes.rows * nodes.cols),

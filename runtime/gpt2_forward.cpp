@@ -11,18 +11,23 @@
 #include "kernels/layer_norm.h"
 #include "kernels/logit_scale.h"
 #include "kernels/pointwise.h"
+#include "kernels/rms_norm.h"
+#include "kernels/rotary.h"
+#include "kernels/swiglu.h"
 #include "runtime/gpt2.h"
 #include "runtime/gpt2_ops.h"
+#include "runtime/rotary_angles.h"
 
 namespace seeksim::runtime {
 
-Gpt2Way::Gpt2Way(const Gpt2Shape& shape, const ModelPart& part, const TensorAxis* tensor) {
+Gpt2Way::Gpt2Way(const ModelShape& shape, const ModelPart& part, const TensorAxis* tensor) {
   SEEKSIM_CHECK((part.ways > 1) == (tensor != nullptr), "%d ways", part.ways);
   const auto of = [&part](Index n) { return kernels::stretch_of_way(n, part.ways, part.way); };
   V = of(shape.V).size, first_vocabulary = of(shape.V).first;
-  H = of(shape.H).size, first_head = of(shape.H).first;
-  F = of(shape.F).size;
-  A = H * shape.D;
+  const kernels::Stretch keys = of(shape.K);
+  H = keys.size * shape.G, first_head = keys.first * shape.G;
+  A = H * shape.D, Q = keys.size * (shape.G + 2) * shape.D;
+  F = of(shape.F).size, U = shape.U / shape.F * F;
   const kernels::Stretch stream = tensor != nullptr ? tensor->tokens() : kernels::Stretch{0, shape.T};
   tokens = stream.size, first_token = stream.first;
 }
@@ -31,6 +36,7 @@ template <class S>
 Gpt2<S>::Gpt2(Device& device, const TrainPlan& plan, const Parameters& parameters, std::size_t piece, Index samples_max,
               std::shared_ptr<Gpt2Workspace> workspace, TensorAxis* tensor)
     : s_(plan.definition.model),
+      llama_(plan.definition.model.llama()),
       tensor_(tensor),
       way_(s_, parameters.part(), tensor),
       parameters_(parameters),
@@ -55,8 +61,8 @@ Gpt2<S>::Gpt2(Device& device, const TrainPlan& plan, const Parameters& parameter
   x_ = stored(device, "residual stream", residual_slots_ * Rs * C);
   if (layer_slots_ > 0) kept_ = make_layers(device, layer_slots_);
   if (piece_.heads) {
-    lnf_ = stored(device, "ln_f", Rs * C), meanf_ = floats(device, "ln_f mean", Rs),
-    rstdf_ = floats(device, "ln_f rstd", Rs);
+    lnf_ = stored(device, "ln_f", Rs * C), rstdf_ = floats(device, "ln_f rstd", Rs);
+    if (!llama_) meanf_ = floats(device, "ln_f mean", Rs);
     logits_ = stored(device, "logits", R * way_.V);
     if (parameters.logit_scale() != nullptr) {
       raw_logits_ = stored(device, "logits before their scale", R * way_.V),
@@ -67,6 +73,8 @@ Gpt2<S>::Gpt2(Device& device, const TrainPlan& plan, const Parameters& parameter
   dx_ = stored(device, "d residual", (defers ? piece_.layers() + 1 : 1) * Rs * C);
   if (defers) deferred_ = make_deferred(device);
   if (!work_->branch) make_workspace(device, defers);
+  if (work_->angles && work_->angle_values.empty() && plan.numerics != Numerics::shapes)
+    work_->angle_values = rotary_angles(s_.T, s_.D, plan.definition.model.rope_theta);
 }
 
 template <class S>
@@ -85,11 +93,11 @@ LayerStore Gpt2<S>::make_layers(Device& device, Index slots) const {
   store.mid = stored(device, "residual stream after attention", Rs * C);
   store.ln1 = stored(device, "ln_1", Rs * C), store.ln2 = stored(device, "ln_2", Rs * C);
   store.att = stored(device, "attention", R * way_.A);
-  store.mean1 = floats(device, "ln_1 mean", Rs), store.rstd1 = floats(device, "ln_1 rstd", Rs);
-  store.mean2 = floats(device, "ln_2 mean", Rs), store.rstd2 = floats(device, "ln_2 rstd", Rs);
-  store.qkv = stored(device, "qkv", R * 3 * way_.A);
+  store.rstd1 = floats(device, "ln_1 rstd", Rs), store.rstd2 = floats(device, "ln_2 rstd", Rs);
+  if (!llama_) store.mean1 = floats(device, "ln_1 mean", Rs), store.mean2 = floats(device, "ln_2 mean", Rs);
+  store.qkv = stored(device, "qkv", R * way_.Q);
   store.probs = stored(device, "attention probabilities", R * way_.H * s_.T);
-  store.fc = stored(device, "mlp.c_fc", R * F), store.gelu = stored(device, "gelu", R * F);
+  store.fc = stored(device, "mlp.c_fc", R * way_.U), store.gelu = stored(device, "gelu", R * F);
   return store;
 }
 
@@ -108,9 +116,10 @@ void Gpt2<S>::make_workspace(Device& device, bool defers) const {
       std::any_of(frozen.begin(), frozen.end(), [](const ParameterInfo* p) { return p->shape.size() == 1; });
   if (has_frozen_vector) work.unused = floats(device, "gradient of a frozen bias", C);
   if (s_.L == 0) return;
-  if (!defers) work.dqkv = stored(device, "d qkv", R * 3 * way_.A);
+  if (!defers) work.dqkv = stored(device, "d qkv", R * way_.Q);
   work.dgelu = stored(device, "d gelu", R * F);
-  if (!defers) work.dfc = stored(device, "d mlp.c_fc", R * F);
+  if (!defers) work.dfc = stored(device, "d mlp.c_fc", R * way_.U);
+  if (llama_) work.angles = floats(device, "rotary angles", s_.T * s_.D);
   work.scratch = device.allocate(std::size_t(2 * s_.T * s_.T) * sizeof(float), MemoryTag::scratch, "attention scratch");
 }
 
@@ -121,7 +130,7 @@ Gpt2Deferred Gpt2<S>::make_deferred(Device& device) const {
   Gpt2Deferred kept;
   kept.dln1 = stored(device, "d ln_1", Rs * C), kept.dln2 = stored(device, "d ln_2", Rs * C);
   kept.dmid = stored(device, "d residual after attention", Rs * C);
-  kept.dqkv = stored(device, "d qkv", R * 3 * way_.A), kept.dfc = stored(device, "d mlp.c_fc", R * way_.F);
+  kept.dqkv = stored(device, "d qkv", R * way_.Q), kept.dfc = stored(device, "d mlp.c_fc", R * way_.U);
   if (drop_residual_.on()) {
     kept.dropped_att = stored(device, "d attention branch", Rs * C);
     kept.dropped_mlp = stored(device, "d mlp branch", Rs * C);
@@ -131,17 +140,6 @@ Gpt2Deferred Gpt2<S>::make_deferred(Device& device) const {
 }
 
 namespace {
-
-template <class S>
-void norm(Launcher& launch, const char* tensor, const char* site, float eps, MatView<const S> x, VecView<const S> gamma,
-          VecView<const S> beta, MatView<S> y, VecView<float> mean, VecView<float> rstd) {
-  launch(
-      tensor, site, memory_cost(2 * x.rows * x.cols, 5),
-      [eps](Lane lane, Mat<const S> in, Vec<const S> g, Vec<const S> b, Mat<S> out, Vec<float> m, Vec<float> r) {
-        kernels::layer_norm_forward<S>(lane, in, g, b, eps, out, m, r);
-      },
-      x, gamma, beta, y, mean, rstd);
-}
 
 template <class S>
 void add(Launcher& launch, const char* tensor, const char* site, MatView<const S> a, MatView<const S> b, MatView<S> y) {
@@ -203,6 +201,7 @@ void Gpt2<S>::residual_ends(const Pass& p, int l) {
 template <class S>
 void Gpt2<S>::forward(Launcher& launch, Weights& weights, const Batch& batch) {
   const Pass p{launch, weights, batch, {}, nullptr};
+  set_angles(p);
   if (piece_.embeds) embed(p);
   for (int l = piece_.first; l < piece_.end; ++l) {
     launch.layer(l);
@@ -245,6 +244,18 @@ MatView<S> Gpt2<S>::dropped_rows(const Pass& p, const char* site, const kernels:
                  way_.first_token);
 }
 
+// Each time, since an abort may have left anything there.
+template <class S>
+void Gpt2<S>::set_angles(const Pass& p) {
+  if (!work_->angles) return;
+  p.launch(
+      "rotary angles", SEEKSIM_SITE, memory_cost(2 * s_.T * s_.D, 0),
+      [values = kernels::Vec<const float>{work_->angle_values.data(), s_.T * s_.D}](Lane lane, Vec<float> out) {
+        kernels::copy(lane, values, out);
+      },
+      vec<float>(*work_->angles, 0, s_.T * s_.D));
+}
+
 template <class S>
 void Gpt2<S>::embed(const Pass& p) {
   p.weights.fetch(0);
@@ -252,14 +263,16 @@ void Gpt2<S>::embed(const Pass& p) {
   const MatView<S> x0 = residual(n, 0);  // (Rs, C)
   residual_begins(p, 0);
   const MatView<S> rows = tensor_ == nullptr ? x0 : tensor_->embedded<S>(n);  // (R, C)
+  const ParameterInfo& wte = parameters_.wte();
+  const bool learned = positions() != nullptr;
   p.launch(
-      "wte.weight", SEEKSIM_SITE, memory_cost(3 * rows.rows * rows.cols, 1.0 / 3),
-      [T = s_.T, V = s_.V, first = way_.first_vocabulary](Lane lane, Vec<const std::int32_t> tokens, Mat<const S> wte,
-                                                          Mat<const S> wpe, Mat<S> x) {
-        kernels::embedding_forward_slice<S>(lane, tokens, T, V, first, wte, wpe, x);
+      wte.name, SEEKSIM_SITE, memory_cost(3 * rows.rows * rows.cols, 1.0 / 3),
+      [T = s_.T, V = s_.V, first = way_.first_vocabulary, learned](Lane lane, Vec<const std::int32_t> tokens,
+                                                                   Mat<const S> table, Mat<const S> places, Mat<S> x) {
+        kernels::embedding_forward_slice<S>(lane, tokens, T, V, first, table, learned ? places : Mat<const S>{}, x);
       },
-      reads(inputs(n)), weight(p, parameters_.wte()), weight(p, positions()), rows);
-  if (tensor_ != nullptr) tensor_->select_rows<S>(p.launch, "wte.weight", SEEKSIM_SITE, n, reads(inputs(n)), x0);
+      reads(inputs(n)), weight(p, wte), weight(p, learned ? *positions() : wte), rows);
+  if (tensor_ != nullptr) tensor_->select_rows<S>(p.launch, wte.name, SEEKSIM_SITE, n, reads(inputs(n)), x0);
   dropped_rows(p, SEEKSIM_SITE, drop_embedding_, DropoutSite::embedding, 0, x0, x0);
   residual_ends(p, 0);
   p.weights.release(0);
@@ -270,10 +283,11 @@ void Gpt2<S>::head_forward(const Pass& p) {
   const Index samples = p.batch.samples;
   p.weights.fetch(head_module());
   const MatView<S> normed = stream(lnf_, samples);  // (Rs, C)
-  norm<S>(p.launch, "ln_f.weight", SEEKSIM_SITE, eps_, residual(samples, s_.L), vector(p, norm_weight()),
-          vector(p, norm_bias()), normed, stream_values(meanf_, samples, 0), stream_values(rstdf_, samples, 0));
+  norm(p, SEEKSIM_SITE, norm_weight(), norm_bias(), residual(samples, s_.L), normed, stream_values(meanf_, samples, 0),
+       stream_values(rstdf_, samples, 0));
   product<S, S>(p.launch, parameters_.head().name, SEEKSIM_SITE, Trans::no, Trans::yes,
-                all_rows(p, "ln_f.weight", SEEKSIM_SITE, normed), weight(p, parameters_.head()), raw_logits(samples),
+                all_rows(p, norm_weight().name, SEEKSIM_SITE, normed), weight(p, parameters_.head()),
+                raw_logits(samples),
                 0);  // (R, V)
   scale_logits(p);
   p.weights.release(head_module());
@@ -301,37 +315,89 @@ void Gpt2<S>::layer_forward(const Pass& p, int l) {
   const LayerStore& kept = store(l);
   const MatView<S> x = residual(n, l), mid = stream(kept.mid, n, a), branch = stream(work_->branch, n);  // (Rs, C)
 
-  const MatView<S> ln1 = stream(kept.ln1, n, a), qkv = act(kept.qkv, n, 3 * way_.A, a),
-                   att = act(kept.att, n, way_.A, a);
-  norm<S>(p.launch, w(LayerPart::ln_1_weight).name, SEEKSIM_SITE, eps_, x, vector(p, w(LayerPart::ln_1_weight)),
-          vector(p, w(LayerPart::ln_1_bias)), ln1, stream_values(kept.mean1, n, a), stream_values(kept.rstd1, n, a));
-  product_bias<S>(p.launch, w(LayerPart::c_attn_weight).name, SEEKSIM_SITE, Trans::no, Trans::yes,
-                  all_rows(p, w(LayerPart::ln_1_weight).name, SEEKSIM_SITE, ln1),
-                  weight(p, w(LayerPart::c_attn_weight)), vector(p, w(LayerPart::c_attn_bias)), qkv, 0);  // (R, 3A)
+  const MatView<S> ln1 = stream(kept.ln1, n, a), qkv = act(kept.qkv, n, way_.Q, a), att = act(kept.att, n, way_.A, a);
+  norm(p, SEEKSIM_SITE, w(LayerPart::ln_1_weight), bias(l, LayerPart::ln_1_bias), x, ln1,
+       stream_values(kept.mean1, n, a), stream_values(kept.rstd1, n, a));
+  column_product(p, SEEKSIM_SITE, w(LayerPart::c_attn_weight), bias(l, LayerPart::c_attn_bias),
+                 all_rows(p, w(LayerPart::ln_1_weight).name, SEEKSIM_SITE, ln1), qkv);  // (R, Q)
+  rotate(p, false, qkv);
   const MatView<S> probs = attention_probs(kept, n, a);
   const kernels::AttentionShape shape = attention_shape(n);
   p.launch(
       "attention", SEEKSIM_SITE,
-      {2.0 * double(n * s_.T * s_.T * way_.A), 4.0 * double(4 * n * s_.T * way_.A + probs.rows * s_.T)},
+      {2.0 * double(n * s_.T * s_.T * way_.A), 4.0 * double(n * s_.T * (way_.Q + way_.A) + probs.rows * s_.T)},
       [shape, drop = dropout_at(drop_attention_, DropoutSite::attention, dropout_layer(l), p.batch)](
           Lane lane, Mat<const S> in, Mat<S> pr, Mat<S> y) {
         kernels::attention_forward<S>(lane, shape, in, pr, y, drop);
       },
       reads(qkv), probs, att);
-  row_product(p, SEEKSIM_SITE, w(LayerPart::c_proj_weight), att, &w(LayerPart::c_proj_bias), s_.heads_segment(),
+  row_product(p, SEEKSIM_SITE, w(LayerPart::c_proj_weight), att, bias(l, LayerPart::c_proj_bias), s_.heads_segment(),
               branch);
   dropped_rows(p, SEEKSIM_SITE, drop_residual_, DropoutSite::attention_branch, l, branch, branch);
   add<S>(p.launch, "residual", SEEKSIM_SITE, x, branch, mid);
 
-  const MatView<S> ln2 = stream(kept.ln2, n, a), fc = act(kept.fc, n, way_.F, a), gelu = act(kept.gelu, n, way_.F, a);
-  norm<S>(p.launch, w(LayerPart::ln_2_weight).name, SEEKSIM_SITE, eps_, mid, vector(p, w(LayerPart::ln_2_weight)),
-          vector(p, w(LayerPart::ln_2_bias)), ln2, stream_values(kept.mean2, n, a), stream_values(kept.rstd2, n, a));
-  product_bias<S>(p.launch, w(LayerPart::c_fc_weight).name, SEEKSIM_SITE, Trans::no, Trans::yes,
-                  all_rows(p, w(LayerPart::ln_2_weight).name, SEEKSIM_SITE, ln2), weight(p, w(LayerPart::c_fc_weight)),
-                  vector(p, w(LayerPart::c_fc_bias)), fc, 0);  // (R, F)
+  const MatView<S> ln2 = stream(kept.ln2, n, a), fc = act(kept.fc, n, way_.U, a), gelu = act(kept.gelu, n, way_.F, a);
+  norm(p, SEEKSIM_SITE, w(LayerPart::ln_2_weight), bias(l, LayerPart::ln_2_bias), mid, ln2,
+       stream_values(kept.mean2, n, a), stream_values(kept.rstd2, n, a));
+  column_product(p, SEEKSIM_SITE, w(LayerPart::c_fc_weight), bias(l, LayerPart::c_fc_bias),
+                 all_rows(p, w(LayerPart::ln_2_weight).name, SEEKSIM_SITE, ln2), fc);  // (R, U)
+  activate(p, fc, gelu);
+}
+
+template <class S>
+void Gpt2<S>::norm(const Pass& p, const char* site, const ParameterInfo& gamma, const ParameterInfo* beta,
+                   MatView<const S> x, MatView<S> y, VecView<float> mean, VecView<float> rstd) {
+  const Cost cost = memory_cost(2 * x.rows * x.cols, 5);
+  if (beta == nullptr) {
+    p.launch(
+        gamma.name, site, cost,
+        [eps = eps_](Lane lane, Mat<const S> in, Vec<const S> g, Mat<S> out, Vec<float> r) {
+          kernels::rms_norm_forward<S>(lane, in, g, eps, out, r);
+        },
+        x, vector(p, gamma), y, rstd);
+    return;
+  }
+  p.launch(
+      gamma.name, site, cost,
+      [eps = eps_](Lane lane, Mat<const S> in, Vec<const S> g, Vec<const S> b, Mat<S> out, Vec<float> m, Vec<float> r) {
+        kernels::layer_norm_forward<S>(lane, in, g, b, eps, out, m, r);
+      },
+      x, vector(p, gamma), vector(p, *beta), y, mean, rstd);
+}
+
+template <class S>
+void Gpt2<S>::column_product(const Pass& p, const char* site, const ParameterInfo& w, const ParameterInfo* bias,
+                             MatView<const S> x, MatView<S> y) {
+  if (bias == nullptr) return product<S, S>(p.launch, w.name, site, Trans::no, Trans::yes, x, weight(p, w), y, 0);
+  product_bias<S>(p.launch, w.name, site, Trans::no, Trans::yes, x, weight(p, w), vector(p, *bias), y, 0);
+}
+
+// Of queries and keys, in place; nothing where positions are learned.
+template <class S>
+void Gpt2<S>::rotate(const Pass& p, bool backward, MatView<S> qkv) {
+  if (!work_->angles) return;
+  p.launch(
+      "rotary", SEEKSIM_SITE, memory_cost(2 * qkv.rows * qkv.cols, 2),
+      [shape = attention_shape(p.batch.samples), backward](Lane lane, Mat<const float> angles, Mat<S> in_place) {
+        (backward ? kernels::rotary_backward<S> : kernels::rotary_forward<S>)(lane, shape, angles, in_place);
+      },
+      reads(mat<float>(*work_->angles, 0, s_.T, s_.D)), qkv);
+}
+
+template <class S>
+void Gpt2<S>::activate(const Pass& p, MatView<const S> fc, MatView<S> y) {
+  if (llama_) {
+    p.launch(
+        "swiglu", SEEKSIM_SITE, memory_cost(fc.rows * (fc.cols + y.cols), 10),
+        [slab = s_.mlp_segment()](Lane lane, Mat<const S> in, Mat<S> out) {
+          kernels::swiglu_forward<S>(lane, slab, in, out);
+        },
+        fc, y);
+    return;
+  }
   p.launch(
       "gelu", SEEKSIM_SITE, memory_cost(2 * fc.rows * fc.cols, 10),
-      [](Lane lane, Mat<const S> in, Mat<S> y) { kernels::gelu_forward<S>(lane, in, y); }, reads(fc), gelu);
+      [](Lane lane, Mat<const S> in, Mat<S> out) { kernels::gelu_forward<S>(lane, in, out); }, fc, y);
 }
 
 template <class S>
@@ -340,7 +406,7 @@ void Gpt2<S>::layer_output(const Pass& p, int l) {
   const Index n = p.batch.samples;
   const MatView<S> gelu = act(store(l).gelu, n, way_.F, slot(l));                              // (R, F)
   const MatView<S> mid = stream(store(l).mid, n, slot(l)), branch = stream(work_->branch, n);  // (Rs, C)
-  row_product(p, SEEKSIM_SITE, w(LayerPart::mlp_proj_weight), gelu, &w(LayerPart::mlp_proj_bias), s_.mlp_segment(),
+  row_product(p, SEEKSIM_SITE, w(LayerPart::mlp_proj_weight), gelu, bias(l, LayerPart::mlp_proj_bias), s_.mlp_segment(),
               branch);
   dropped_rows(p, SEEKSIM_SITE, drop_residual_, DropoutSite::mlp_branch, l, branch, branch);
   residual_begins(p, l + 1);
@@ -391,6 +457,7 @@ void Gpt2<S>::loss(Launcher& launch, Index samples, float scale) {
 }
 
 #define SEEKSIM_INSTANTIATE(S)                                                                                   \
+  template void Gpt2<S>::rotate(const Pass&, bool, MatView<S>);                                                  \
   template void Gpt2<S>::recompute(const Pass&, const Segment&);                                                 \
   template MatView<const S> Gpt2<S>::all_rows(const Pass&, const char*, const char*, MatView<const S>);          \
   template void Gpt2<S>::row_product(const Pass&, const char*, const ParameterInfo&, MatView<const S>,           \

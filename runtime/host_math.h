@@ -6,6 +6,14 @@ namespace seeksim::runtime {
 
 // Natural logarithm of x > 0, within 2 ulp.
 double host_log(double x);
+// e^x for -700 <= x <= 700, within 2 ulp.
+double host_exp(double x);
+struct SinCos {
+  double sin = 0;
+  double cos = 1;
+};
+// Of 0 <= angle <= 2^26 radians, within 2^-50 of the true values of that double.
+SinCos host_sin_cos(double angle);
 // cos(pi * x) for 0 <= x <= 1, within 2 ulp of the larger of it and 0.7; exact at 0, 1/2 and 1.
 double host_cos_pi(double x);
 // Correctly rounded by IEEE 754.

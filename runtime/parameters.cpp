@@ -9,6 +9,7 @@
 #include "kernels/slabs.h"
 #include "runtime/gpt2_parameters.h"
 #include "runtime/host_math.h"
+#include "runtime/llama_parameters.h"
 
 namespace seeksim::runtime {
 namespace {
@@ -21,7 +22,7 @@ bool is_frozen(const ModelPlan& plan, std::string_view name) {
 }  // namespace
 
 std::vector<ParameterInfo> whole_model(const ModelPlan& plan, bool decay_all) {
-  std::vector<ParameterInfo> all = gpt2_parameters(plan, decay_all);
+  std::vector<ParameterInfo> all = (plan.llama() ? llama_parameters : gpt2_parameters)(plan, decay_all);
   for (std::size_t i = 0; i < all.size(); ++i) {
     ParameterInfo& p = all[i];
     p.number = std::uint32_t(i);
@@ -195,7 +196,8 @@ std::vector<std::string> parameter_names(const ModelPlan& plan) {
   constexpr int kLayersMax = 256;  // whatever the plan says: it is not checked yet
   ModelPlan small = plan;
   small.layers = std::clamp(plan.layers, 0, kLayersMax);
-  small.width = small.heads = small.context = small.vocab = 1;
+  small.width = small.heads = small.context = small.vocab = small.kv_heads = small.ffn = 1;
+  small.family = plan.family;
   small.frozen.clear();
   std::vector<std::string> names;
   for (const ParameterInfo& p : whole_model(small, false)) names.emplace_back(p.name);

@@ -22,7 +22,7 @@ namespace seeksim::runtime {
 enum class Init : std::uint8_t { normal, residual, zeros, ones };
 
 // How Hugging Face's tensor differs from ours.
-enum class HfLayout : std::uint8_t { same, transposed, qkv_transposed, qkv };
+enum class HfLayout : std::uint8_t { same, transposed, qkv_transposed, qkv, grouped_qkv, gate_up };
 
 struct ParameterInfo {
   const char* name = "";     // Hugging Face's, without its model prefix; outlives every run

@@ -30,7 +30,7 @@ struct DropoutPlan {
 };
 
 struct ModelPlan {
-  std::string family = "gpt2";
+  std::string family = "gpt2";  // or "llama"
   int layers = 4;
   int width = 64;
   int heads = 8;
@@ -42,6 +42,14 @@ struct ModelPlan {
   double init_stddev = 0.02;        // residual projections: stddev / sqrt(2 * layers), as GPT-2 and llm.c
   double norm_eps = 1e-5;
   DropoutPlan dropout;
+  // Of a Llama only.
+  int kv_heads = 0;           // heads of keys and values, each shared by heads / kv_heads queries; 0: as many as heads
+  int ffn = 0;                // width inside the mlp; 0: 8/3 of the width, rounded up to a multiple of 8
+  double rope_theta = 10000;  // of rotary positions
+
+  bool llama() const { return family == "llama"; }
+  int key_heads() const { return kv_heads > 0 ? kv_heads : heads; }
+  int hidden() const { return !llama() ? 4 * width : ffn > 0 ? ffn : (8 * width + 23) / 24 * 8; }
 };
 
 struct DataPlan {

@@ -1,6 +1,8 @@
-// Between the flat canonical space and Hugging Face's GPT-2: names as in transformers' GPT2LMHeadModel without the
-// prefix "transformer.", Conv1D matrices (in, out), c_attn's columns [all q | all k | all v]. GPT-2 has no scale on its
-// logits: where the plan asks for one, the tensor "logit_scale" (1) is ours alone, and transformers will not know it.
+// Between the flat canonical space and Hugging Face's files. GPT-2: names as in transformers' GPT2LMHeadModel without
+// the prefix "transformer.", Conv1D matrices (in, out), c_attn's columns [all q | all k | all v]. Llama: names as in
+// LlamaForCausalLM, matrices (out, in); our qkv_proj is their q_proj, k_proj and v_proj, our gate_up_proj their
+// gate_proj and up_proj. Neither has a scale on its logits: where the plan asks for one, the tensor "logit_scale" (1)
+// is ours alone, and transformers will not know it.
 #pragma once
 
 #include <span>
@@ -20,7 +22,7 @@ std::vector<NamedTensor> to_hugging_face(const Parameters& parameters, const Mod
 std::vector<NamedTensor> gradients_to_hugging_face(const Parameters& parameters, const ModelPlan& plan,
                                                    std::span<const float> flat);
 
-// Fills flat. Accepts the prefix, the causal masks that old files carry, and a head equal to a tied wte. Throws
+// Fills flat. Accepts the prefix, the constants that old files carry, and a head equal to a tied embedding. Throws
 // std::runtime_error with every missing, unexpected, twice given or mis-shaped tensor, one a line.
 void from_hugging_face(const Parameters& parameters, const ModelPlan& plan, const std::vector<TensorBytes>& tensors,
                        std::span<float> flat);

@@ -25,13 +25,28 @@ Json draw_model(bool text, bool fp32) {
                 {"heads", heads},
                 {"context", between(1, 9)},
                 {"vocab", text ? between(256, 263) : between(2, 211)}};
-  if (one_in(3)) model["tied"] = false;
+  const bool llama = one_in(4);
+  if (llama) {
+    const int keys = between(1, 3), group = between(1, 3);
+    model["family"] = "llama";
+    model["heads"] = keys * group;
+    model["width"] = 2 * keys * group * between(1, 4);  // heads have two halves
+    if (one_in(2)) model["ffn"] = between(1, 30);
+    if (group > 1 || one_in(2)) model["kv_heads"] = keys;
+    if (one_in(3)) model["rope_theta"] = 500000;
+  }
+  if (one_in(3)) model["tied"] = llama;
   if (one_in(3))
     model["dropout"] = any_of<Json>({0.1, 0.5, {{"attention", 0.3}}, {{"embedding", 0.2}, {"residual", 0.7}}});
   if (fp32 && one_in(3)) model["logit_scale"] = true;
   if (one_in(3)) {
-    const std::string last = fmt::format("h.{}.*", layers - 1);
-    model["frozen"] = any_of<Json>({{"wpe.weight"}, {"wte.weight"}, {"h.0.*"}, {"*.bias"}, {last, "ln_f.weight"}});
+    const std::string last = fmt::format("*.{}.*", layers - 1);
+    if (llama) {
+      model["frozen"] =
+          any_of<Json>({{"*embed_tokens.weight"}, {"*.0.*"}, {"*norm.weight"}, {last, "model.norm.weight"}});
+    } else {
+      model["frozen"] = any_of<Json>({{"wpe.weight"}, {"wte.weight"}, {"h.0.*"}, {"*.bias"}, {last, "ln_f.weight"}});
+    }
   }
   return model;
 }

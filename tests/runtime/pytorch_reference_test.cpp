@@ -43,6 +43,13 @@ Reference load(const std::string& folder) {
   d.model.context = r.config["context"];
   d.model.vocab = r.config["vocab"];
   d.model.tied = r.config["tied"];
+  if (r.config.contains("family")) {
+    d.model.family = r.config["family"];
+    d.model.kv_heads = r.config["kv_heads"];
+    d.model.ffn = r.config["ffn"];
+    d.model.rope_theta = r.config["rope_theta"];
+    d.model.norm_eps = r.config["norm_eps"];
+  }
   d.optimizer.betas = {r.config["betas"][0], r.config["betas"][1]};
   d.optimizer.eps = r.config["eps"];
   d.optimizer.weight_decay = r.config["weight_decay"];
@@ -122,8 +129,35 @@ TEST_P(PyTorchReference, SixteenBitLossesAndNormsAreNear) {
   }
 }
 
+// Small mistakes in what only a Llama has must leave the tolerances.
+TEST(PyTorchLlama, AnotherThetaOrEpsilonIsSeen) {
+  const auto worst_gradient = [](const Reference& r) {
+    const Trained run = run_alone(r.plan, 0);
+    double worst = 0;
+    for (const NamedTensor& tensor : run.observer.kept_gradients.at(0)) {
+      const std::vector<float>& want = r.gradients.at(tensor.name).values;
+      double largest = 0, off = 0;
+      for (std::size_t i = 0; i < want.size(); ++i) {
+        largest = std::max(largest, std::fabs(double(want[i])));
+        off = std::max(off, std::fabs(double(want[i]) - double(tensor.values[i])));
+      }
+      worst = std::max(worst, off / largest);
+    }
+    return worst;
+  };
+  Reference right = load("golden/pytorch/tiny_llama");
+  right.plan.definition.steps = 1;
+  EXPECT_LE(worst_gradient(right), kGradientTolerance);
+  Reference theta = right, eps = right;
+  theta.plan.definition.model.rope_theta = 10010;
+  eps.plan.definition.model.norm_eps = 1e-6;
+  EXPECT_GT(worst_gradient(theta), 10 * kGradientTolerance);
+  EXPECT_GT(worst_gradient(eps), 10 * kGradientTolerance);
+}
+
 INSTANTIATE_TEST_SUITE_P(Golden, PyTorchReference,
-                         testing::Values("golden/pytorch/tiny", "golden/pytorch/tiny_untied"));
+                         testing::Values("golden/pytorch/tiny", "golden/pytorch/tiny_untied",
+                                         "golden/pytorch/tiny_llama", "golden/pytorch/tiny_llama_tied"));
 
 }  // namespace
 }  // namespace seeksim::test

@@ -246,6 +246,32 @@ TEST(TensorModel, AlsoForAnyShapeThatCanBeCut) {
   for (const int ways : {2, 4, 8}) EXPECT_GT(cut[ways], 2) << ways << " ways";
 }
 
+// Two query heads a key head, and an mlp of 44 columns in slabs of 6, the last of 2.
+Case llama_case(ElementType type = ElementType::f32) {
+  Case c = small_case(type);
+  c.model.family = "llama";
+  c.model.tied = false;
+  c.model.heads = 16;
+  c.model.kv_heads = 8;
+  c.model.ffn = 44;
+  return c;
+}
+
+TEST(TensorModel, ALlamaToo) {
+  for (const ElementType type : {ElementType::f32, ElementType::bf16, ElementType::f16})
+    expect_same(llama_case(type), "llama");
+  Case c = llama_case();
+  c.model.tied = true;
+  c.model.frozen = {"model.layers.0.input_layernorm.weight", "*gate_up_proj.weight"};
+  expect_same(c, "tied and frozen");
+  c = llama_case();
+  c.checkpointing.every = 2;
+  expect_same(c, "a segment of two layers");
+  c = llama_case(ElementType::bf16);
+  c.defers = true;
+  expect_same(c, "two parts");
+}
+
 TEST(TensorModel, ActivationsAreTheWaysShare) {
   const Case c = small_case();
   const auto peak = [&](int ways, bool sequence_parallel) {
@@ -285,6 +311,15 @@ TEST(TensorModel, MistakesShow) {
     c.bug.bug = m.bug;
     const std::string found = difference(whole, of_ways(c, 2, m.sequence_parallel));
     EXPECT_TRUE(found.starts_with(m.first)) << name(m.bug) << ": " << found;
+  }
+}
+
+TEST(TensorModel, MistakesOfALlamaShow) {
+  for (const Bug bug : {Bug::lost_partial_sum, Bug::unreduced_norm_gradients, Bug::local_head_dropout}) {
+    Case c = llama_case();
+    const Gradients whole = of_one_way(c);
+    c.bug.bug = bug;
+    EXPECT_NE(difference(whole, of_ways(c, 2, true)), "") << name(bug);
   }
 }
 

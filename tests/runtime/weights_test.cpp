@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "runtime/gpt2_parameters.h"
 #include "tests/runtime/support.h"
@@ -121,6 +122,79 @@ TEST(Weights, ImportTakesFilesOfTransformersAsTheyAre) {
   EXPECT_EQ(import_message(m, tensors), "");
   tensors[tensors.size() - 2].bytes[0] = 1;
   EXPECT_NE(import_message(m, tensors).find("lm_head.weight differs"), std::string::npos);
+}
+
+// Two key heads of two query heads of 6; an mlp of 20 in slabs of 3, the last of 2, one empty.
+ModelPlan llama_model(bool tied) {
+  ModelPlan m;
+  m.family = "llama";
+  m.layers = 2, m.width = 24, m.heads = 4, m.kv_heads = 2, m.ffn = 20, m.context = 9, m.vocab = 37;
+  m.tied = tied;
+  return m;
+}
+
+TEST(LlamaWeights, RoundTripThroughHuggingFacesLayoutKeepsEveryElement) {
+  for (const bool tied : {true, false}) {
+    const ModelPlan m = llama_model(tied);
+    const Parameters parameters(m, false);
+    const std::vector<float> flat = numbered(parameters.size());
+    std::vector<float> back(flat.size(), -1);
+    from_hugging_face(parameters, m, as_bytes(to_hugging_face(parameters, m, flat)), back);
+    EXPECT_EQ(back, flat);
+    for (const ParameterInfo& p : parameters.all()) EXPECT_GE(p.slab * kernels::kSlabs, p.size) << p.name;
+  }
+}
+
+TEST(LlamaWeights, RowsOfAKeyHeadAndOfASlabLieTogether) {
+  const ModelPlan m = llama_model(false);
+  const Parameters parameters(m, false);
+  std::map<std::string, NamedTensor> theirs;
+  for (NamedTensor& t : to_hugging_face(parameters, m, numbered(parameters.size()))) theirs[t.name] = t;
+  EXPECT_EQ(theirs.size(), 21U);
+  const ParameterInfo& qkv = parameters.layer(1, LayerPart::c_attn_weight);
+  const std::string attention = "model.layers.1.self_attn.";
+  const auto row = [](const ParameterInfo& p, Index r) { return float(p.offset + r * p.cols()); };
+  const auto first = [&](const std::string& name, Index r) {
+    const NamedTensor& t = theirs.at(name);
+    return t.values[std::size_t(r * t.shape[1])];
+  };
+  // Query head 3 is the second of key head 1, whose rows begin at 24.
+  EXPECT_EQ(first(attention + "q_proj.weight", 3 * 6 + 4), row(qkv, 24 + 6 + 4));
+  EXPECT_EQ(first(attention + "k_proj.weight", 6 + 5), row(qkv, 24 + 12 + 5));
+  EXPECT_EQ(first(attention + "v_proj.weight", 6 + 5), row(qkv, 24 + 18 + 5));
+  const ParameterInfo& up = parameters.layer(1, LayerPart::c_fc_weight);
+  EXPECT_EQ(first("model.layers.1.mlp.gate_proj.weight", 7), row(up, 2 * 6 + 1));
+  EXPECT_EQ(first("model.layers.1.mlp.up_proj.weight", 7), row(up, 2 * 6 + 3 + 1));
+  EXPECT_EQ(first("model.layers.1.mlp.gate_proj.weight", 19), row(up, 2 * 18 + 1));
+  EXPECT_EQ(first("model.layers.1.mlp.up_proj.weight", 19), row(up, 2 * 18 + 2 + 1));
+  // Row-parallel ones are stored the other way round.
+  const ParameterInfo& down = parameters.layer(0, LayerPart::mlp_proj_weight);
+  EXPECT_EQ(theirs.at("model.layers.0.mlp.down_proj.weight").values[5 * 20 + 13], float(down.offset + 13 * 24 + 5));
+}
+
+TEST(LlamaWeights, ImportNamesEverythingThatIsWrongAtOnce) {
+  const ModelPlan m = llama_model(true);
+  const Parameters parameters(m, false);
+  auto tensors = as_bytes(to_hugging_face(parameters, m, numbered(parameters.size())));
+  tensors.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", DType::f32, {3}, std::string(12, 0)});
+  EXPECT_EQ(import_message(m, tensors), "");
+  tensors[3].shape = {24, 12};
+  tensors.erase(tensors.begin() + 4);
+  const std::string message = import_message(m, tensors);
+  for (const char* part : {"shape: model.layers.0.self_attn.k_proj.weight is [24, 12], the model needs [12, 24]",
+                           "missing: model.layers.0.self_attn.v_proj.weight [12, 24]"}) {
+    EXPECT_NE(message.find(part), std::string::npos) << part << "\nin: " << message;
+  }
+}
+
+// 6,738,415,616: what Hugging Face counts for Llama 2 of "7B"; 8,030,261,248 for Llama 3 of "8B".
+TEST(LlamaParameters, CountIsLlamas) {
+  ModelPlan m;
+  m.family = "llama", m.tied = false;
+  m.layers = 32, m.width = 4096, m.heads = 32, m.ffn = 11008, m.context = 4096, m.vocab = 32000;
+  EXPECT_EQ(Parameters(m, false).size(), 6738415616);
+  m.kv_heads = 8, m.ffn = 14336, m.vocab = 128256;
+  EXPECT_EQ(Parameters(m, false).size(), 8030261248);
 }
 
 TEST(InitialWeights, HaveGpt2sScales) {
