@@ -38,7 +38,7 @@ Event PipelineLinks::message(End end, const Launcher& compute, AnyVec values, in
   const int peer = link.members()[std::size_t(1 - link.position())];
   Op op;
   op.kind = end == to_next || end == from_before ? OpKind::send_activation : OpKind::send_gradient;
-  op.phase = compute.last().phase;
+  op.phase = op.kind == OpKind::send_activation ? Phase::forward : Phase::backward;
   op.step = compute.last().step;
   op.micro_batch = micro_batch;
   op.peer = peer;

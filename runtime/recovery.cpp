@@ -221,7 +221,7 @@ void Recovery::take_places(Decision& decision) const {
     decision.evicted.push_back(rank);
     if (rank == rank_.id)
       decision.why =
-          "the survivors make " + std::to_string(grid.replicas()) + " whole replicas of the model without this rank";
+          "the survivors make " + std::to_string(grid.replicas()) + " whole replica(s) of the model without this rank";
   }
   std::sort(decision.evicted.begin(), decision.evicted.end());
   decision.survivors = grid.used();

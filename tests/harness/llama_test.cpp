@@ -1,5 +1,7 @@
 // The second family in scenarios: what is filled in, that it is written back, and that what decides a bit is in the
 // key.
+#include <nlohmann/json.hpp>
+
 #include "harness/estimate.h"
 #include "harness/golden.h"
 #include "runtime/parameters.h"

@@ -72,6 +72,7 @@ struct Outcome {
   std::vector<std::vector<float>> results;  // by way
   std::size_t races = 0;
   std::string text = {};  // of the races
+  std::vector<sim::CommUse> comm = {};
 };
 
 // Every way's `body(way)`, whose result is a matrix of S.
@@ -99,6 +100,7 @@ Outcome on_ways(int ways, bool sequence_parallel, const PlantedBug& bug, Body bo
   });
   for (const sim::RankEnd& end : result.ranks) EXPECT_EQ(end.what, "");
   outcome.races = result.races.size();
+  outcome.comm = result.comm;
   for (const sim::Race& race : result.races) outcome.text += race.text + "\n";
   return outcome;
 }
@@ -293,6 +295,27 @@ TEST(TensorAxis, GathersRowsAndValuesOfAllWays) {
     for (int way = 0; way < ways; ++way) want.insert(want.end(), {float(100 * way + 3), float(100 * way + 4)});
     for (const auto& result : values.results) EXPECT_EQ(result, want);
   }
+}
+
+// A ring's all-reduce in two halves: every way sends, of what it does not own, its nodes, and of what it owns the rows.
+TEST(TensorAxis, SendsTheBytesOfARing) {
+  using S = kernels::bf16;
+  for (const int ways : {2, 4, 8})
+    for (const bool sequence_parallel : {false, true}) {
+      const Outcome outcome = row_parallel<S>(ways, sequence_parallel);
+      std::uint64_t nodes = 0, rows = 0;
+      for (int way = 0; way < ways; ++way) {
+        const Index own = sequence_parallel ? kSamples * kernels::stretch_of_way(kTokens, ways, way).size
+                                            : kRows * (way + 1) / ways - kRows * way / ways;
+        nodes = std::max(nodes, std::uint64_t(kRows - own) * kWidth * sizeof(float));
+        rows = std::max(rows, std::uint64_t(own * (ways - 1)) * kWidth * sizeof(S));
+      }
+      constexpr std::uint64_t kTimes = 2;  // row_parallel does it again
+      EXPECT_EQ(outcome.comm[std::size_t(OpKind::reduce_scatter)].bytes_sent_per_rank_max, kTimes * nodes) << ways;
+      EXPECT_EQ(outcome.comm[std::size_t(OpKind::all_gather)].bytes_sent_per_rank_max,
+                sequence_parallel ? 0 : kTimes * rows)
+          << ways;
+    }
 }
 
 TEST(TensorAxis, AWayThatIsLeftOutShows) {
