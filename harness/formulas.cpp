@@ -219,15 +219,20 @@ void offloaded_optimizer(Budget& budget) {
   const runtime::OffloadPlan& offload = s.plan.layout.offload;
   const bool wide = s.C == kFloat, in_files = offload.optimizer.home == runtime::Home::nvme;
   const bool parameters = offload.parameters.home != runtime::Home::device;
-  const double trained = in_files ? (parameters ? s.C : 0) : wide ? 0 : s.C;  // of parameters, beside what defines them
+  // Of parameters, what is in memory beside what defines them.
+  const bool defined_apart = in_files || (!wide && s.plan.definition.precision.master_weights);
+  const bool swapped = offload.parameters.home == runtime::Home::nvme && defined_apart;
+  const double stays = swapped ? std::min(share, double(offload.parameters.max_in_cpu)) : share;
+  const double trained = in_files ? (parameters ? s.C : 0) : wide ? 0 : s.C;
   const double frozen = parameters ? s.C * s.F / s.N : 0;
   budget.tag(MemoryTag::gradients, 0, 0, "0: on the host");
   budget.tag(MemoryTag::optimizer, 0, 0, "0: on the host");
   budget.host(MemoryTag::gradients, s.G * share, 1, "GP/N");
   budget.host(MemoryTag::optimizer, in_files ? 0 : (s.O + (wide ? kFloat : 0)) * share, 4,
               "OP/N, in fp32 with masters; nvme: 0");
-  budget.host(MemoryTag::parameters, trained * share + frozen, 2,
-              "CP/N in 16 bits, on their way to the device; those offloaded, C(P + F)/N");
+  budget.host(
+      MemoryTag::parameters, trained * stays + frozen, 2,
+      "CP/N in 16 bits, on their way to the device; those offloaded, C(P + F)/N; in a file, what stays of them");
   const double copied = in_files ? (s.copies() ? s.G * share : 0) : copied_bytes(s);
   budget.host(MemoryTag::peer_copies, copied + (s.copies() ? frozen : 0), 6,
               "(C + G + O)P/N where copies are kept; nvme: GP/N");

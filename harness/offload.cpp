@@ -21,6 +21,10 @@ Home home_of(const Reader& section) {
 
 const char* device_of(Home home) { return home == Home::host ? "cpu" : home == Home::nvme ? "nvme" : "none"; }
 
+bool in_files(const runtime::OffloadPlan& plan) {
+  return plan.optimizer.home == Home::nvme || plan.parameters.home == Home::nvme;
+}
+
 // Accepted, and said once.
 void say_idle(const Reader& section, std::initializer_list<const char*> keys, Scenario& scenario) {
   std::vector<std::string> idle;
@@ -67,19 +71,23 @@ void read_parameters(const Reader& section, int stage, Scenario& scenario) {
                     "Use stage 3, or remove offload_param (DeepSpeed ignores it below).");
   }
   plan.pin_memory = section.flag("pin_memory", plan.pin_memory);
-  if (plan.home == Home::nvme)
-    section.problem("device", "Not in this version: \"nvme\"", "Use \"cpu\"; it decides no bit.");
+  if (plan.home == Home::nvme && !section.has("nvme_path"))
+    section.problem("device", "\"nvme\" needs nvme_path", "Add it: the folder of the files.");
+  plan.nvme_path = section.text("nvme_path", plan.nvme_path);
+  plan.buffer_count = int(std::clamp<std::int64_t>(section.integer("buffer_count", plan.buffer_count), 1, 1 << 20));
+  plan.buffer_elements = std::max<std::int64_t>(section.integer("buffer_size", plan.buffer_elements), 1);
+  plan.max_in_cpu = std::max<std::int64_t>(section.integer("max_in_cpu", plan.max_in_cpu), 0);
   if (scenario.train.layout.offload.optimizer.home == Home::device) {
     section.problem("device", "Not in this version: parameters offloaded while the optimizer stays on the device",
                     "Offload the optimizer too: \"offload_optimizer\": {\"device\": \"cpu\"}.");
   }
-  say_idle(section, {"nvme_path", "buffer_count", "buffer_size", "max_in_cpu"}, scenario);
+  if (plan.home != Home::nvme) say_idle(section, {"nvme_path", "buffer_count", "buffer_size", "max_in_cpu"}, scenario);
 }
 
 void read_aio(const Reader& section, Scenario& scenario) {
   runtime::AioPlan& plan = scenario.train.layout.offload.aio;
   plan = {};
-  if (scenario.train.layout.offload.optimizer.home != Home::nvme) return;
+  if (!in_files(scenario.train.layout.offload)) return;
   plan.block_bytes = std::max<std::int64_t>(section.integer("block_size", plan.block_bytes), 1);
   plan.queue_depth = int(std::clamp<std::int64_t>(section.integer("queue_depth", plan.queue_depth), 1, 1 << 20));
   say_idle(section, {"intra_op_parallelism", "thread_count", "single_submit", "overlap_events", "use_gds"}, scenario);
@@ -107,10 +115,16 @@ void write_offload(const Scenario& scenario, Json& section) {
                                       {"pipeline_read", o.pipeline_read},
                                       {"pipeline_write", o.pipeline_write}});
     zero["sub_group_size"] = scenario.train.layout.zero.sub_group_elements;
-    section["aio"] = {{"block_size", plan.aio.block_bytes}, {"queue_depth", plan.aio.queue_depth}};
   }
+  if (in_files(plan)) section["aio"] = {{"block_size", plan.aio.block_bytes}, {"queue_depth", plan.aio.queue_depth}};
   if (plan.parameters.home != Home::device) {
     zero["offload_param"] = {{"device", device_of(plan.parameters.home)}, {"pin_memory", plan.parameters.pin_memory}};
+  }
+  if (plan.parameters.home == Home::nvme) {
+    zero["offload_param"].update({{"nvme_path", plan.parameters.nvme_path},
+                                  {"buffer_count", plan.parameters.buffer_count},
+                                  {"buffer_size", plan.parameters.buffer_elements},
+                                  {"max_in_cpu", plan.parameters.max_in_cpu}});
   }
 }
 
@@ -118,7 +132,8 @@ bool offload_key_acts(const std::string& key, const Scenario& scenario) {
   const runtime::OffloadPlan& plan = scenario.train.layout.offload;
   if (key == "offload_optimizer") return plan.optimizer.home != Home::device;
   if (key == "offload_param") return plan.parameters.home != Home::device;
-  if (key == "aio" || key == "sub_group_size") return plan.optimizer.home == Home::nvme;
+  if (key == "aio") return in_files(plan);
+  if (key == "sub_group_size") return plan.optimizer.home == Home::nvme;
   return false;
 }
 

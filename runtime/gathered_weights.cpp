@@ -57,8 +57,13 @@ void GatheredWeights::add_module(const std::vector<const ParameterInfo*>& parame
   modules_.push_back(std::move(module));
 }
 
-void GatheredWeights::connect(Communicator& comm, const Partition& partition, AnyVec shard, AnyVec frozen) {
+void GatheredWeights::connect(Communicator& comm, const Partition& partition, AnyVec shard, AnyVec frozen,
+                              SwappedParameters* files) {
   forget();
+  files_ = files;
+  last_ = {};  // of this world nothing has been gathered
+  last_.rank = rank_.id;
+  last_.epoch = comm.epoch();
   comm_ = &comm;
   partition_ = &partition;
   shard_ = shard;
@@ -66,6 +71,8 @@ void GatheredWeights::connect(Communicator& comm, const Partition& partition, An
 }
 
 void GatheredWeights::forget() {
+  if (files_ != nullptr) files_->forget();
+  files_ = nullptr;  // the next world has others
   for (Module& module : modules_) module.buffer = -1, module.gathered = {};
   spaces_.clear();  // what an abort left in them shall not be mistaken for something gathered
   live_ = 0;
@@ -158,6 +165,7 @@ bool GatheredWeights::keeps(int module) const {
 }
 
 void GatheredWeights::gather_ahead() {
+  if (files_ != nullptr) return read_ahead();  // a gather would make the host wait for the disk here
   Index ahead = 0;
   for (std::size_t next = at_ + 1; next < sequence_.size(); ++next) {
     const Module& m = modules_[sequence_[next].module];
@@ -165,6 +173,28 @@ void GatheredWeights::gather_ahead() {
     if (ahead >= plan_.prefetch_elements || live_ + m.size > plan_.max_live_parameters) return;
     ahead += m.size;
     gather_for(next);
+  }
+}
+
+// From the files, while the module that was fetched runs.
+void GatheredWeights::read_ahead() {
+  const int me = comm_->position();
+  Op op;
+  op.step = step_;
+  op.micro_batch = micro_batch_;
+  op.epoch = comm_->epoch();
+  op.site = SEEKSIM_SITE;
+  Index ahead = 0;
+  for (std::size_t next = at_ + 1; next < sequence_.size() && ahead < plan_.prefetch_elements; ++next) {
+    const Module& m = modules_[sequence_[next].module];
+    if (m.size == 0 || m.buffer >= 0) continue;
+    ahead += m.size;
+    op.phase = sequence_[next].phase;
+    for (const Stretch& s : m.stretches) {
+      if (s.offset >= trainable_) continue;
+      const ShardInfo own = partition_->shard_in(me, s.offset, s.offset + s.size);
+      if (own.size > 0 && !files_->read_ahead(own.offset - partition_->shard(me).offset, own.size, op)) return;
+    }
   }
 }
 
@@ -218,6 +248,15 @@ Event GatheredWeights::refresh_persistent(Queue& queue, std::int64_t step, bool 
   return gather(launch, op, stretches, *persistent_);
 }
 
+// Elements of the own shard from `at` on: its front is in memory, the rest in a file.
+void GatheredWeights::bring_own(Launcher& launch, const Op& op, Index at, AnyVec to) {
+  const Index stays = std::clamp<Index>(files_->resident() - at, 0, to.n);
+  copy_values(launch, op.tensor, SEEKSIM_SITE, shard_.part(at, stays), to.part(0, stays));
+  Op read = op;
+  read.epoch = comm_->epoch();
+  files_->bring(launch, at + stays, to.part(stays, to.n - stays), read, *comm_, last_);
+}
+
 Event GatheredWeights::gather(Launcher& launch, Op op, const std::vector<Stretch>& stretches, Buffer& into) {
   pieces_.clear();
   const int me = comm_->position();
@@ -228,8 +267,9 @@ Event GatheredWeights::gather(Launcher& launch, Op op, const std::vector<Stretch
     const ShardInfo mine = frozen ? partition_->frozen(me) : partition_->shard(me);
     const ShardInfo own = partition_->shard_in(me, s.offset, s.offset + s.size);
     const AnyVec from = (frozen ? frozen_ : shard_).part(own.offset - mine.offset, own.size);
-    // From memory of the host it goes to its place first, and from there to the others.
-    const bool is_here = own.size == 0 || from.buffer->space == runtime::Space::device;
+    // From memory of the host, or a file, it goes to its place first, and from there to the others.
+    const bool in_file = files_ != nullptr && !frozen;
+    const bool is_here = own.size == 0 || (!in_file && from.buffer->space == runtime::Space::device);
     const AnyVec sent = is_here ? from : AnyVec(&into, s.at + own.offset - s.offset, own.size, type_);
     for (int member = 0; member < comm_->size(); ++member) {
       const ShardInfo theirs = partition_->shard_in(member, s.offset, s.offset + s.size);
@@ -240,7 +280,10 @@ Event GatheredWeights::gather(Launcher& launch, Op op, const std::vector<Stretch
       if (member != me && own.size > 0)
         pieces_.push_back({peer, true, sent.buffer, sent.range(false).lo, sent.range(false).hi});
       if (member != me || own.size == 0 || bug_.is(Bug::unwritten_memory, rank_.id)) continue;
-      copy_values(launch, op.tensor, SEEKSIM_SITE, from, to);
+      if (in_file)
+        bring_own(launch, op, own.offset - mine.offset, to);
+      else
+        copy_values(launch, op.tensor, SEEKSIM_SITE, from, to);
     }
   }
   last_ = comm_->exchange(launch.queue(), op, pieces_);

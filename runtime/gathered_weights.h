@@ -10,6 +10,7 @@
 #include "runtime/model.h"
 #include "runtime/partition.h"
 #include "runtime/segments.h"
+#include "runtime/swapped_parameters.h"
 
 namespace seeksim::runtime {
 
@@ -17,8 +18,8 @@ class GatheredWeights final : public Weights {
  public:
   GatheredWeights(Rank& rank, const Parameters& parameters, const TrainPlan& plan);
 
-  // A new world. shard, frozen: this member's parameters.
-  void connect(Communicator& comm, const Partition& partition, AnyVec shard, AnyVec frozen);
+  // A new world. shard, frozen: this member's parameters. files: where the rest of the shard is; null: nothing is.
+  void connect(Communicator& comm, const Partition& partition, AnyVec shard, AnyVec frozen, SwappedParameters* files);
   void begin_step(Launcher& compute, std::int64_t step);
   // Forward or backward of a piece of the model. Where the rank has all of the model, the backward pass follows the
   // forward pass of the same micro-batch, and what both use need not be gathered twice.
@@ -67,6 +68,8 @@ class GatheredWeights final : public Weights {
   void gather_into(Module& module, std::size_t place);  // its space
   int take_space(Index size);
   void gather_ahead();
+  void read_ahead();
+  void bring_own(Launcher& launch, const Op& op, Index at, AnyVec to);
   bool keeps(int module) const;
 
   Rank& rank_;
@@ -88,6 +91,7 @@ class GatheredWeights final : public Weights {
   Communicator* comm_ = nullptr;
   const Partition* partition_ = nullptr;
   AnyVec shard_, frozen_;
+  SwappedParameters* files_ = nullptr;
   Launcher launch_;  // on the queue of the gathers
   Launcher* compute_ = nullptr;
   std::int64_t step_ = 0;

@@ -69,6 +69,7 @@ ShardState ShardKeeper::make(int member, const Partition& partition, bool copy) 
   state.frozen_shard = frozen;
   const auto tag = [copy](MemoryTag of_own) { return copy ? MemoryTag::peer_copies : of_own; };
   place_parameters(state, copy);
+  if (swaps_parameters() && !copy) place_swapped(state, partition.pieces(shard));
   if (swaps()) {
     const std::string name = std::to_string(layouts_) + (copy ? "-copy" : "-own");
     state.files = std::make_unique<SwappedState>(rank_, plan_, name, state.weights_type(precision), shard.size);
@@ -112,16 +113,24 @@ void ShardKeeper::place_parameters(ShardState& state, bool copy) {
   const MemoryTag of_parameters = copy ? MemoryTag::peer_copies : MemoryTag::parameters;
   const MemoryTag of_optimizer = copy ? MemoryTag::peer_copies : MemoryTag::optimizer;
   const Space of_compute = plan_.layout.offload.parameters.space();
-  const bool shares = of_compute != Space::device && !swaps();  // the optimizer writes to where they live
-  if (!copy && !shares) {
+  const bool wide = precision.compute == ElementType::f32, masters = !wide && precision.master_weights;
+  const bool in_file = swaps_parameters() && !copy;
+  // The optimizer writes to where they live.
+  const bool shares = of_compute != Space::device && !swaps() && !(in_file && masters);
+  if (in_file && !shares) {
+    const std::size_t bytes = std::size_t(std::max<Index>(n, 1)) * size_of(precision.compute);
+    state.all_of_them = rank_.device.allocate_in(of_compute, bytes, MemoryTag::staging, "parameter shard");
+    state.on_device = {state.all_of_them.get(), 0, n, precision.compute};
+  } else if (!copy && !shares) {
     state.on_device = shards_parameters()
                           ? own_space(state, n, precision.compute, "parameter shard", of_parameters, of_compute)
                           : flat_parameters_.part(state.shard.offset, n);
   }
   if (swaps()) return make_loaded(state);
-  const bool wide = precision.compute == ElementType::f32, masters = !wide && precision.master_weights;
   if (masters) state.masters = own_space(state, n, ElementType::f32, "fp32 masters", of_optimizer, home_).as<float>();
-  if (offloaded() || copy) {
+  if (in_file && masters) {
+    state.parameters = state.on_device;
+  } else if (offloaded() || copy) {
     const MemoryTag tag = wide && offloaded() ? of_optimizer : of_parameters;
     state.parameters = own_space(state, n, precision.compute, "parameter shard", tag, home_);
   } else {
@@ -129,6 +138,32 @@ void ShardKeeper::place_parameters(ShardState& state, bool copy) {
   }
   if (wide) state.masters = state.parameters.as<float>();
   if (!copy && shares) state.on_device = state.parameters;
+}
+
+// Until settle() all of them are in memory.
+void ShardKeeper::place_swapped(ShardState& state, const std::vector<ParameterPiece>& pieces) {
+  const ElementType type = plan_.definition.precision.compute;
+  state.swapped = std::make_unique<SwappedParameters>(rank_, plan_, std::to_string(layouts_), pieces, type);
+  const Index kept = state.swapped->resident();
+  state.resident = state.all_of_them ? own_space(state, kept, type, "parameters that stay in memory",
+                                                 MemoryTag::parameters, plan_.layout.offload.parameters.space())
+                                     : state.on_device.part(0, kept);
+  state.parameters_settled = false;
+}
+
+// From memory to the file, but for those that stay.
+void ShardKeeper::settle_parameters() {
+  if (!own_ || !own_->swapped || own_->parameters_settled) return;
+  own_->swapped->store(own_->on_device);
+  if (own_->all_of_them) {
+    Launcher host(rank_.device.host_queue(), rank_.id, 0, OpKind::host_compute);
+    copy_values(host, "parameters", SEEKSIM_SITE, own_->on_device.part(0, own_->resident.n), own_->resident);
+    rank_.device.drain();
+    if (own_->parameters.buffer == own_->all_of_them.get()) own_->parameters.buffer = nullptr;
+    own_->all_of_them.reset();
+  }
+  own_->on_device = own_->resident;
+  own_->parameters_settled = true;
 }
 
 // Memory for what is in files otherwise, without values.
@@ -172,6 +207,7 @@ void ShardKeeper::load() {
 }
 
 void ShardKeeper::settle() {
+  settle_parameters();
   for (ShardState* state : {own_.get(), copy_.get()}) {
     if (state == nullptr || state->files == nullptr || !state->is_loaded()) continue;
     if (state->newer_in_memory)
@@ -180,39 +216,57 @@ void ShardKeeper::settle() {
     unload(*state);
   }
   for (const std::unique_ptr<SwappedState>& files : retired_) files->remove_files();
+  for (const std::unique_ptr<SwappedParameters>& file : retired_parameters_) file->remove_file();
   retired_.clear();
+  retired_parameters_.clear();
+}
+
+// Folders in which this run has files, each with the rank's marker in it.
+std::vector<std::string> ShardKeeper::folders() const {
+  const OffloadPlan& plan = plan_.layout.offload;
+  std::vector<std::string> folders;
+  if (swaps()) folders.push_back(plan.optimizer.nvme_path);
+  if (swaps_parameters() && !(swaps() && plan.parameters.nvme_path == plan.optimizer.nvme_path))
+    folders.push_back(plan.parameters.nvme_path);
+  return folders;
 }
 
 namespace {
-std::string marker(const Rank& rank, const TrainPlan& plan) {
-  return plan.layout.offload.optimizer.nvme_path + "/rank" + std::to_string(rank.id) + "/in_use";
+std::string marker(const std::string& folder, const Rank& rank) {
+  return folder + "/rank" + std::to_string(rank.id) + "/in_use";
 }
 }  // namespace
 
 // Files of a run that did not end in order are no state of this one: nothing says of which step, model or world they
 // are.
 void ShardKeeper::refuse_stale_files() {
-  const std::string path = marker(rank_, plan_);
-  if (rank_.storage.exists(path)) {
-    throw StaleFiles(path +
-                     ": these swap files are those of an earlier run that did not end in order; remove the folder " +
-                     plan_.layout.offload.optimizer.nvme_path);
+  for (const std::string& folder : folders()) {
+    const std::string path = marker(folder, rank_);
+    if (rank_.storage.exists(path)) {
+      throw StaleFiles(path +
+                       ": these swap files are those of an earlier run that did not end in order; remove the folder " +
+                       folder);
+    }
+    rank_.storage.write(path, "");
   }
-  rank_.storage.write(path, "");
 }
 
 void ShardKeeper::remove_files() {
   for (ShardState* state : {own_.get(), copy_.get()}) {
     if (state != nullptr && state->files) state->files->remove_files();
+    if (state != nullptr && state->swapped) state->swapped->remove_file();
   }
   for (const std::unique_ptr<SwappedState>& files : retired_) files->remove_files();
-  if (swaps() && layouts_ > 0) rank_.storage.remove(marker(rank_, plan_));
+  for (const std::unique_ptr<SwappedParameters>& file : retired_parameters_) file->remove_file();
+  for (const std::string& folder : folders()) {
+    if (layouts_ > 0) rank_.storage.remove(marker(folder, rank_));
+  }
 }
 
 void ShardKeeper::make_layout(const std::vector<int>& members) {
   next_ = {};
   next_.members = members;
-  if (swaps() && layouts_ == 0) refuse_stale_files();
+  if (layouts_ == 0) refuse_stale_files();
   ++layouts_;
   const int n = int(members.size()), me = position_in(members);
   next_.partition = std::make_unique<Partition>(parameters_, n);
@@ -226,6 +280,7 @@ void ShardKeeper::make_layout(const std::vector<int>& members) {
 void ShardKeeper::retire_files() {
   for (ShardState* old : {own_.get(), copy_.get()}) {
     if (old != nullptr && old->files) retired_.push_back(std::move(old->files));
+    if (old != nullptr && old->swapped) retired_parameters_.push_back(std::move(old->swapped));
   }
 }
 
@@ -237,6 +292,7 @@ void ShardKeeper::adopt() {
   copy_ = std::move(next_.copy);
   next_ = {};
   passage_.reset();  // what a step needs of it is less
+  window_.reset();
 }
 
 void ShardKeeper::lay_out(Launcher& launch, const std::vector<int>& members, const Initialise& initialise) {
@@ -461,6 +517,17 @@ void ShardKeeper::prepare_step() {
   for (ShardState* state : {own_.get(), copy_.get()}) {
     if (state != nullptr && state->files) state->files->open_stages();
   }
+  if (!own_->swapped) return;
+  own_->swapped->open_stages();
+  if (own_->parameters.buffer != nullptr || own_->files || window_) return;
+  window_ = rank_.device.allocate_in(plan_.layout.offload.parameters.space(),
+                                     std::size_t(window_of_parameters()) * size_of(own_->parameters.type),
+                                     MemoryTag::staging, "updated parameters");
+}
+
+// Elements that the optimizer updates at a time where it leaves no other copy of them in memory.
+Index ShardKeeper::window_of_parameters() const {
+  return std::max<Index>(std::min<Index>(plan_.layout.offload.parameters.buffer_elements, own_->shard.size), 1);
 }
 
 void ShardKeeper::hold_gradients(Launcher& launch) {
@@ -487,20 +554,49 @@ void square_tail(Launcher& launch, VecView<float> moments) {
 }
 }  // namespace
 
+// What the host updated, to where it is gathered from: the device, or memory and a file of the host.
+Event ShardKeeper::send_on(Launcher& launch, AnyVec updated, Index at) {
+  if (!own_->swapped) return to_device(launch, updated, at);
+  const ShardInfo stays = common({at, updated.n}, {0, own_->resident.n});
+  copy_values(launch, "parameters", SEEKSIM_SITE, updated.part(0, stays.size),
+              own_->resident.part(std::min(at, own_->resident.n), stays.size));
+  own_->swapped->put(launch, updated, at);
+  return launch.queue().record();
+}
+
+// Masters and moments are in memory, and the parameters to compute with are not.
+void ShardKeeper::step_in_windows(Launcher& launch, float grad_factor, double lr) {
+  Optimizer& optimizer = *own_->optimizer;
+  const kernels::AdamWStep constants = optimizer.begin_step(launch, true, grad_factor, lr);
+  const Index most = window_of_parameters();
+  for (Index at = 0; at < own_->shard.size; at += most) {
+    const Index n = std::min(most, own_->shard.size - at);
+    const AnyVec window(window_.get(), 0, n, own_->parameters.type);
+    optimizer.update(launch, constants, at,
+                     {own_->masters.part(at, n), window, own_->gradients.part(at, n),
+                      optimizer.first_moments().part(at, n), optimizer.second_moments().part(at, n)});
+    send_on(launch, window, at);
+  }
+}
+
 void ShardKeeper::step(Launcher& launch, float grad_factor, double lr) {
-  const Optimizer::Updated send_on = [&](Index at, Index n) { to_device(launch, own_->parameters.part(at, n), at); };
-  const SwappedState::SendOn send_piece_on = [&](AnyVec values, Index at) { return to_device(launch, values, at); };
+  const bool at_once = own_->swapped == nullptr;  // each parameter; else all together
+  const Optimizer::Updated send_each = [&](Index at, Index n) { send_on(launch, own_->parameters.part(at, n), at); };
+  const SwappedState::SendOn send_piece_on = [&](AnyVec values, Index at) { return send_on(launch, values, at); };
   for (ShardState* state : {own_.get(), copy_.get()}) {
     if (state == nullptr) continue;
     const bool sends = offloaded() && state == own_.get();
     if (state->files) {
       state->files->step(launch, *state->optimizer, state->gradients, grad_factor, lr,
                          sends ? send_piece_on : SwappedState::SendOn());
+    } else if (sends && state->parameters.buffer == nullptr) {
+      step_in_windows(launch, grad_factor, lr);
     } else {
       if (offloaded() && plan_.bug.is(Bug::offload_tail_squared))
         square_tail(launch, state->optimizer->first_moments());
       state->optimizer->step(launch, {state->masters, state->parameters, state->gradients, {}, {}}, grad_factor, lr,
-                             sends ? send_on : Optimizer::Updated());
+                             sends && at_once ? send_each : Optimizer::Updated());
+      if (sends && !at_once) send_on(launch, state->parameters, 0);
     }
   }
 }

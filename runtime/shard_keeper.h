@@ -14,6 +14,7 @@
 #include "runtime/communicator.h"
 #include "runtime/optimizer.h"
 #include "runtime/partition.h"
+#include "runtime/swapped_parameters.h"
 #include "runtime/swapped_state.h"
 
 namespace seeksim::runtime {
@@ -37,6 +38,12 @@ struct ShardState {
   std::unique_ptr<SwappedState> files;
   std::vector<BufferPtr> loaded;
   bool newer_in_memory = false;  // than in the files
+  // Where parameters to compute with are in a file: `on_device` is those that stay in memory of the host, or, until
+  // settle(), all of them. None of another rank's shard.
+  std::unique_ptr<SwappedParameters> swapped;
+  AnyVec resident;        // those that stay
+  BufferPtr all_of_them;  // until settle(), where nothing else holds them
+  bool parameters_settled = true;
 
   bool is_loaded() const { return files == nullptr || !loaded.empty(); }
 
@@ -93,6 +100,7 @@ class ShardKeeper {
   bool keeps_copies() const { return copies_ && members_.size() > 1; }
   bool offloaded() const { return home_ != Space::device; }
   bool swaps() const { return plan_.layout.offload.optimizer.home == Home::nvme; }
+  bool swaps_parameters() const { return plan_.layout.offload.parameters.home == Home::nvme; }
   // Where state is in files: brings all of it into host memory; writes what is newer there, and gives that memory back.
   // Nothing may be pending that uses it.
   void load();
@@ -128,8 +136,13 @@ class ShardKeeper {
   bool shards_parameters() const { return flat_parameters_.buffer == nullptr; }
   AnyVec own_space(ShardState& state, Index n, ElementType type, const char* name, MemoryTag tag, Space space);
   void place_parameters(ShardState& state, bool copy);
+  void place_swapped(ShardState& state, const std::vector<ParameterPiece>& pieces);
+  void settle_parameters();
+  std::vector<std::string> folders() const;
   void make_loaded(ShardState& state);
   void refuse_stale_files();
+  Event send_on(Launcher& launch, AnyVec updated, Index at);
+  void step_in_windows(Launcher& launch, float grad_factor, double lr);
   void retire_files();
   void place_masters(ShardState& state, bool copy);
   void make_layout(const std::vector<int>& members);
@@ -139,6 +152,7 @@ class ShardKeeper {
   void open_passage(Index floats);
   AnyVec passage(Index n, ElementType type);
   Index window_elements() const;
+  Index window_of_parameters() const;
   Event to_device(Launcher& launch, AnyVec updated, Index at);
 
   Rank& rank_;
@@ -154,6 +168,8 @@ class ShardKeeper {
   Layout next_;
   int layouts_ = 0;                                     // made so far; in the names of files
   std::vector<std::unique_ptr<SwappedState>> retired_;  // files that nobody needs when settle() is through
+  std::vector<std::unique_ptr<SwappedParameters>> retired_parameters_;
+  BufferPtr window_;  // parameters that the optimizer updates, on their way to their file
   std::vector<Piece> pieces_;
   BufferPtr passage_;              // on the device: what goes between the host and other ranks passes through it
   std::size_t passage_taken_ = 0;  // bytes

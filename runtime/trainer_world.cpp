@@ -253,7 +253,7 @@ void Trainer::connect_shards() {
     if (optimizer_start(plan_.definition.quirks).steps > 0) initial_weights();
     keeper_->lay_out(at_home(), comm_->members(),
                      [this](const std::vector<ParameterPiece>& pieces, AnyVec out) { draw(pieces, out); });
-    if (keeper_->swaps()) {
+    if (keeper_->swaps() || keeper_->swaps_parameters()) {
       host_after_all(rank_.device, Edge::shards_drawn, plan_.bug);
       keeper_->settle();
     }
@@ -322,7 +322,9 @@ void Trainer::connect_step() {
   if (!keeper_) return;
   reducer_.emplace(rank_, parameters_, plan_);
   reducer_->connect(*comm_, keeper_->partition(), cut_);
-  if (gathered_) gathered_->connect(*comm_, keeper_->partition(), keeper_->own().on_device, keeper_->own().frozen);
+  if (gathered_)
+    gathered_->connect(*comm_, keeper_->partition(), keeper_->own().on_device, keeper_->own().frozen,
+                       keeper_->own().swapped.get());
   if (sharded(placement_.gradients)) buckets_.emplace(rank_.device, plan_, *reducer_, Index(blocks));
 }
 

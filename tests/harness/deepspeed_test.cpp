@@ -248,7 +248,7 @@ TEST(ZeroKeys, AreRefusedByNameWhereSomethingIsMissing) {
        "zero_optimization.offload_optimizer.device: \"nvme\" needs nvme_path"},
       {R"("offload_optimizer": {"device": "disk"})", "\"disk\" is not one of: none, cpu, nvme"},
       {R"("offload_optimizer": {"devise": "cpu"})", "Did you mean \"device\"?"},
-      {R"("offload_param": {"device": "nvme"})", "zero_optimization.offload_param.device: Not in this version"},
+      {R"("offload_param": {"device": "nvme"})", "zero_optimization.offload_param.device: \"nvme\" needs nvme_path"},
       {R"("zero_hpz_partition_size": 2)", "zero_optimization.zero_hpz_partition_size: Not in this version: 2"},
       {R"("mics_shard_size": 2)", "zero_optimization.mics_shard_size: Not in this version: 2"},
       {R"("zero_quantized_weights": true)", "zero_optimization.zero_quantized_weights: Not in this version"},

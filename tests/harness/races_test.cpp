@@ -40,6 +40,11 @@ constexpr const char* kHost =
 constexpr const char* kNvme =
     R"({ "stage": 2, "sub_group_size": 500, "offload_optimizer": { "device": "nvme", "nvme_path": "nvme",
          "buffer_count": 2, "pipeline_read": true, "pipeline_write": true } })";
+constexpr const char* kParameters =
+    R"({ "stage": 3, "stage3_param_persistence_threshold": 0, "stage3_max_reuse_distance": 0,
+         "offload_optimizer": { "device": "cpu" },
+         "offload_param": { "device": "nvme", "nvme_path": "nvme", "buffer_count": 2, "buffer_size": 100,
+                            "max_in_cpu": 0 } })";
 constexpr const char* kCrash =
     R"([ { "kind": "rank_crash", "rank": 1, "step": 1, "op": "publish", "mode": "during" } ])";
 constexpr const char* kNeverJoins =
@@ -82,6 +87,9 @@ const Row kRows[] = {
     {Edge::piece_read, kNvme},
     {Edge::piece_updated, kNvme},
     {Edge::staging_free, kNvme},
+    {Edge::piece_read, kParameters},
+    {Edge::piece_updated, kParameters},
+    {Edge::staging_free, kParameters},
     {Edge::activation_place_free, kZero1, "[]", kRedo, false, 2},
     {Edge::activation_received, kZero1, "[]", kRedo, false, 2},
     {Edge::activation_made, kZero1, "[]", kRedo, false, 2},
