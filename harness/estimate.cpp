@@ -54,7 +54,11 @@ Estimate estimate(const Scenario& scenario) {
   // Weights, gradient, two moments, and the subtree roots of the samples: at most two a level of the rank's share of
   // the batch, sent and received once each. Frozen parameters are weights only.
   const double levels = std::log2(std::max(2.0, double(d.global_batch) / ranks)) + 2;
-  const double state = compute * estimate.parameters + trained * (gradient + sums + 2 * 4 + masters + 4 * 2 * levels);
+  // Stages and tensor ways share the parameters; a pipeline holds the activations of several micro-batches, each of a
+  // stage's layers only.
+  const double share = 1.0 / scenario.train.layout.parallel.ranks();
+  const double state =
+      share * (compute * estimate.parameters + trained * (gradient + sums + 2 * 4 + masters + 4 * 2 * levels));
   // Activations kept for the backward pass: some 9 values of the width, qkv, what goes into and comes out of the mlp's
   // activation and the attention's probabilities, a layer; logits and their gradient once.
   const double layer = 9 * c + qkv_of(d.model) + mlp_of(d.model);
