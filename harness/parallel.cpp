@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "runtime/grid.h"
 #include "runtime/parameters.h"
 #include "runtime/shard.h"
@@ -12,9 +14,29 @@ namespace {
 using runtime::ParallelPlan;
 using runtime::PipelineSchedule;
 
-void read_pieces(const Reader& world, ParallelPlan& plan) {
+// The largest piece as small as it can be, as DeepSpeed's partition method "parameters": layers by their parameters,
+// the embeddings with the first one, the last norm and the head with the last one.
+std::vector<int> by_parameters(const runtime::ModelPlan& model, int pieces) {
+  std::vector<std::int64_t> weights(std::size_t(std::max(model.layers, 0)));
+  if (pieces < 1 || model.layers < pieces) return {};  // check_parallel says so
+  for (const runtime::ParameterInfo& p : runtime::whole_model(model, false))
+    weights[std::size_t(std::clamp(p.module - 1, 0, model.layers - 1))] += p.size;
+  const std::vector<int> bounds = runtime::partition_balanced(weights, pieces);
+  std::vector<int> layers;
+  for (std::size_t i = 0; i + 1 < bounds.size(); ++i) layers.push_back(bounds[i + 1] - bounds[i]);
+  return layers;
+}
+
+void read_pieces(const Reader& world, const runtime::ModelPlan& model, ParallelPlan& plan) {
   const Json* list = world.find("pipeline_layers");
-  if (list == nullptr || !list->is_array()) return;
+  if (list == nullptr) return;
+  if (list->is_string() && *list != "parameters") {
+    world.problem("pipeline_layers", fmt::format("{} is no way to cut layers", list->dump()),
+                  "Use \"parameters\", or a list of layers a piece.");
+  } else if (list->is_string()) {
+    plan.layers = by_parameters(model, plan.pieces());
+  }
+  if (!list->is_array()) return;
   for (const Json& layers : *list) {
     if (layers.is_number_integer()) plan.layers.push_back(int(layers.get<std::int64_t>()));
   }
@@ -124,7 +146,6 @@ int read_parallel(const Reader& world, int ranks, Scenario& scenario) {
   plan.schedule = runtime::pipeline_schedule(world.text("schedule", "1f1b"));
   const bool interleaved = plan.schedule == PipelineSchedule::interleaved && plan.pipeline > 1;
   plan.virtual_stages = int(world.integer("virtual_stages", interleaved ? 2 : 1));
-  read_pieces(world, plan);
   if (plan.schedule >= PipelineSchedule::count_ || plan.virtual_stages < 1) plan = {};  // the schema said so
   if (plan.virtual_stages > 1 && plan.schedule != PipelineSchedule::interleaved) {
     world.problem("virtual_stages", "only the interleaved schedule has several pieces of the model on a stage",
@@ -139,6 +160,7 @@ int read_parallel(const Reader& world, int ranks, Scenario& scenario) {
     world.problem("virtual_stages", "one stage has one piece of the model", "Use \"pipeline\": 2 or more.");
     plan.virtual_stages = 1;
   }
+  read_pieces(world, scenario.train.definition.model, plan);
   if (ranks > 0 && ranks % plan.ranks() != 0) {
     world.problem("",
                   fmt::format("{} ranks are no multiple of {} stages x {} tensor ways, which hold a model together",

@@ -74,6 +74,15 @@ TEST(Parallel, TheBatchIsSharedByReplicas) {
   EXPECT_EQ(micro_batches_of_replica(scenario), 4);
 }
 
+// With a vocabulary that outweighs layers, the stages at the ends get fewer of them.
+TEST(Parallel, PiecesByParameters) {
+  const std::string text = scenario_text(R"("replicas": 1, "pipeline": 2, "pipeline_layers": "parameters")");
+  EXPECT_EQ(load_scenario_text(text, "parallel.json").train.layout.parallel.layers, (std::vector<int>{2, 2}));
+  LoadOptions options;
+  options.sets = {"model.vocab=2000", "model.tied=true"};
+  EXPECT_EQ(load_scenario_text(text, "parallel.json", options).train.layout.parallel.layers, (std::vector<int>{1, 3}));
+}
+
 CheckResult judged(const Scenario& scenario, const RunRecord& run, const char* name, const char* argument) {
   return judge(CheckSpec{name, argument}, {scenario, run, nullptr, std::nullopt, {}});
 }
