@@ -2,6 +2,7 @@
 // bit for bit; with all that a pass may do differently. And the mistakes that must show.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <random>
@@ -151,10 +152,6 @@ Ways of_ways(const Case& c, int ways, bool sequence_parallel) {
   return out;
 }
 
-std::vector<float> part_of(const std::vector<float>& node, Index offset, Index size) {
-  return {node.begin() + offset, node.begin() + offset + size};
-}
-
 // Empty, or the first parameter whose gradient is another than one way's.
 std::string difference(const Gradients& whole, const Ways& split) {
   const Parameters& all = *whole.parameters;
@@ -163,7 +160,7 @@ std::string difference(const Gradients& whole, const Ways& split) {
     for (std::size_t b = 0; b < std::size(kBlocks); ++b) {
       const std::vector<float>&one = whole.nodes[b], &part = split.ways[w].nodes[b];
       const auto same = [&](Index offset, Index first, Index at, Index size) {
-        return part_of(one, offset + first, size) == part_of(part, at, size);
+        return std::equal(part.begin() + at, part.begin() + at + size, one.begin() + offset + first);
       };
       const std::string where = ", block " + std::to_string(b) + ", way " + std::to_string(w);
       for (const ParameterInfo* p : here.trainable()) {
