@@ -116,7 +116,6 @@ void write_offload(const Scenario& scenario, Json& section) {
                                       {"pipeline_write", o.pipeline_write}});
     zero["sub_group_size"] = scenario.train.layout.zero.sub_group_elements;
   }
-  if (in_files(plan)) section["aio"] = {{"block_size", plan.aio.block_bytes}, {"queue_depth", plan.aio.queue_depth}};
   if (plan.parameters.home != Home::device) {
     zero["offload_param"] = {{"device", device_of(plan.parameters.home)}, {"pin_memory", plan.parameters.pin_memory}};
   }
@@ -126,6 +125,8 @@ void write_offload(const Scenario& scenario, Json& section) {
                                   {"buffer_size", plan.parameters.buffer_elements},
                                   {"max_in_cpu", plan.parameters.max_in_cpu}});
   }
+  // Last: another key of the section may move what `zero` refers to.
+  if (in_files(plan)) section["aio"] = {{"block_size", plan.aio.block_bytes}, {"queue_depth", plan.aio.queue_depth}};
 }
 
 bool offload_key_acts(const std::string& key, const Scenario& scenario) {
