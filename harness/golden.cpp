@@ -107,6 +107,7 @@ Json key_fields(const runtime::Definition& d) {
   if (d.precision != runtime::PrecisionPlan{}) fields["precision"] = precision_fields(d);
   if (d.quirks.any()) fields["quirks"] = quirk_names(d.quirks);
   if (!d.skip_steps.empty()) fields["skip_steps"] = d.skip_steps;
+  if (!d.drop_batches.empty()) fields["drop_batches"] = d.drop_batches;
   fields["global_batch"] = d.global_batch;
   fields["steps"] = d.steps;
   fields["initial_weights"] = d.initial_weights.empty() ? Json(nullptr) : Json(content_hash(d.initial_weights));

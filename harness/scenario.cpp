@@ -22,6 +22,7 @@
 #include "harness/precision.h"
 #include "harness/quirks.h"
 #include "harness/reader.h"
+#include "harness/recovery.h"
 #include "harness/schema.h"
 #include "harness/shapes.h"
 #include "runtime/parameters.h"
@@ -265,25 +266,6 @@ void read_lr_table(const Reader& top, Scenario& scenario) {
   }
 }
 
-void read_recovery(const Reader& recovery, Scenario& scenario) {
-  runtime::RecoveryPlan& plan = scenario.train.recovery;
-  const std::string policy = recovery.text("policy", "rebuild_and_redo");
-  using runtime::RecoveryPolicy;
-  plan.policy = policy == "stop"         ? RecoveryPolicy::stop
-                : policy == "retry_step" ? RecoveryPolicy::retry_step
-                                         : RecoveryPolicy::rebuild_and_redo;
-  plan.watchdog_ns = read_seconds(recovery, "watchdog_s", plan.watchdog_ns);
-  plan.agree_ns = read_seconds(recovery, "agree_s", plan.agree_ns);
-  plan.skip.stop_after = recovery.integer("stop_after_skips", 0);
-  plan.rerun_and_compare = recovery.flag("rerun_and_compare", false);
-  plan.memory_ladder = recovery.flag("memory_ladder", false);
-  if (plan.memory_ladder && plan.policy == RecoveryPolicy::stop) {
-    recovery.problem("memory_ladder", "the policy is to stop, so there is nothing to try",
-                     "Use the policy rebuild_and_redo or retry_step, or leave it out.");
-  }
-  plan.attempts_max = int(std::min<std::int64_t>(recovery.integer("attempts", plan.attempts_max), 1 << 30));
-}
-
 void read_bug(const Reader& top, Scenario& scenario) {
   const std::string text = top.text("bug");
   if (text.empty() || runtime::parse(text, scenario.train.bug)) return;
@@ -339,7 +321,13 @@ void read_golden(const Reader& golden, Scenario& scenario) {
   scenario.golden_shared = golden.flag("shared", false);
   const Json* dropped = golden.find("drop_samples");
   if (dropped != nullptr && dropped->is_array() && !dropped->empty()) {
-    golden.problem("drop_samples", "Not in this version", "Remove it: nothing here drops a sample.");
+    golden.problem("drop_samples", "Not in this version", "Name whole global batches with drop_batches.");
+  }
+  const Json* batches = golden.find("drop_batches");
+  if (batches != nullptr && batches->is_array()) {
+    for (const Json& batch : *batches) {
+      if (batch.is_number_integer()) scenario.golden_drop_batches.push_back(batch.get<std::int64_t>());
+    }
   }
   const Json* skipped = golden.find("skip_steps");
   if (skipped == nullptr || !skipped->is_array()) return;
@@ -458,6 +446,7 @@ Scenario load(Document document, const LoadOptions& options) {
   read_lr_table(top, scenario);
   scenario.faults = read_faults(top, ranks > 0 ? node_of(scenario.world) : std::vector<int>());
   read_recovery(top.child("recovery"), scenario);
+  read_checkpoint(top.child("checkpoint"), scenario);
   read_bug(top, scenario);
   scenario.train.provenance.on = top.flag("provenance", false);
   scenario.train.provenance.log_step = top.integer("range_log", -1);
@@ -467,6 +456,7 @@ Scenario load(Document document, const LoadOptions& options) {
   read_golden(top.child("golden"), scenario);
   read_numerics(top, scenario);
   check_parallel(top, scenario);
+  check_recovery(top, scenario);
   scenario.sweep = read_sweep(top);
   if (!scenario.sweep.empty()) scenario.written = written_base(document.json(), scenario, options);
   if (shaped && findings.empty()) refuse_too_large(findings, scenario);
@@ -501,6 +491,9 @@ Scenario one_rank(const Scenario& scenario) {
   one.train.layout.checkpointing = {};
   one.train.layout.parallel = {};
   one.train.definition.skip_steps = scenario.golden_skip_steps;
+  one.train.definition.drop_batches = scenario.golden_drop_batches;
+  one.train.checkpoint = {};
+  one.train.recovery = {};
   one.train.bug = {};
   one.train.provenance = {};
   one.train.layout.micro_batch = std::min(8, one.train.definition.global_batch);

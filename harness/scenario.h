@@ -48,9 +48,10 @@ struct Scenario {
   bool strict_deepspeed = false;   // what DeepSpeed refuses is refused here too
   bool golden_shared = false;      // a sweep's rows are all held against the base's golden
   bool real_storage = false;
-  std::vector<std::int64_t> golden_skip_steps;  // that the golden leaves out
-  int accumulation = 1;                         // gradient_accumulation_steps, as DeepSpeed derives it
-  std::vector<std::string> notes;               // said once: keys without effect, defaults that surprise
+  std::vector<std::int64_t> golden_skip_steps;    // that the golden leaves out
+  std::vector<std::int64_t> golden_drop_batches;  // that no step of the golden uses
+  int accumulation = 1;                           // gradient_accumulation_steps, as DeepSpeed derives it
+  std::vector<std::string> notes;                 // said once: keys without effect, defaults that surprise
 };
 
 // What a loader may be told beyond the file.

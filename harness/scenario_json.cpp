@@ -10,6 +10,7 @@
 #include "harness/parallel.h"
 #include "harness/precision.h"
 #include "harness/quirks.h"
+#include "harness/recovery.h"
 #include "harness/scenario.h"
 #include "harness/shapes.h"
 
@@ -59,19 +60,6 @@ Json world_json(const Scenario& scenario) {
   return world;
 }
 
-Json recovery_json(const runtime::RecoveryPlan& r) {
-  const char* policy = r.policy == runtime::RecoveryPolicy::stop         ? "stop"
-                       : r.policy == runtime::RecoveryPolicy::retry_step ? "retry_step"
-                                                                         : "rebuild_and_redo";
-  return {{"policy", policy},
-          {"watchdog_s", seconds(r.watchdog_ns)},
-          {"agree_s", seconds(r.agree_ns)},
-          {"attempts", r.attempts_max},
-          {"stop_after_skips", r.skip.stop_after},
-          {"rerun_and_compare", r.rerun_and_compare},
-          {"memory_ladder", r.memory_ladder}};
-}
-
 Json expect_json(const Expect& expect) {
   if (expect.what == Expect::What::check_fails) {
     const std::vector<std::string> names = expect.names();
@@ -103,20 +91,22 @@ Json to_json(const Scenario& scenario) {
   for (const faults::Rule& rule : scenario.faults) json["faults"].push_back(to_json(rule));
   if (d.quirks.any()) json["quirks"] = quirk_names(d.quirks);
   json["recovery"] = recovery_json(scenario.train.recovery);
+  if (scenario.train.checkpoint.on()) json["checkpoint"] = checkpoint_json(scenario.train.checkpoint);
   if (!scenario.train.bug.is(runtime::Bug::none)) json["bug"] = runtime::text(scenario.train.bug);
   json["checks"] = Json::array();
   for (const CheckSpec& check : scenario.checks) json["checks"].push_back(check.text());
   json["expect"] = expect_json(scenario.expect);
   write_checkpointing(scenario.train.layout.checkpointing, json);
   write_grad_scaler(scenario, json);
-  if (!scenario.golden_skip_steps.empty()) json["golden"] = {{"skip_steps", scenario.golden_skip_steps}};
+  if (!scenario.golden_skip_steps.empty()) json["golden"]["skip_steps"] = scenario.golden_skip_steps;
+  if (!scenario.golden_drop_batches.empty()) json["golden"]["drop_batches"] = scenario.golden_drop_batches;
   if (scenario.train.provenance.on) json["provenance"] = true;
   if (scenario.train.provenance.log_step >= 0) json["range_log"] = scenario.train.provenance.log_step;
   json["numerics"] = is_of_shapes(scenario) ? "shapes" : "exact";
   if (scenario.real_storage) json["storage"] = "real";
   if (scenario.by_samples) json["batch_arithmetic"] = "by_samples";
   if (scenario.strict_deepspeed) json["strict_deepspeed"] = true;
-  if (scenario.golden_shared) json["golden"] = {{"shared", true}};
+  if (scenario.golden_shared) json["golden"]["shared"] = true;
   return json;
 }
 

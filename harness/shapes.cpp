@@ -56,7 +56,8 @@ void refuse_keys(const Reader& top, const Scenario& scenario) {
   refuse(scenario.train.definition.quirks.any(), "quirks", "Remove them: what they do is seen in values only.");
   refuse(scenario.train.provenance.on, "provenance", "Set it to false.");
   refuse(scenario.train.provenance.log_step >= 0, "range_log", "Remove it.");
-  refuse(scenario.golden_shared || !scenario.golden_skip_steps.empty(), "golden", "Remove it.");
+  refuse(scenario.golden_shared || !scenario.golden_skip_steps.empty() || !scenario.golden_drop_batches.empty(),
+         "golden", "Remove it.");
   refuse(!top.child("model").text("init").empty(), "model", "Remove \"init\".");
 }
 

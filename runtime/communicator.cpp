@@ -256,7 +256,7 @@ void Communicator::exchange_pieces(Queue& queue, const Op& op, std::span<const P
   check(rank_.transport.exchange(queue, comm_, op, pieces), op);
 }
 
-void Communicator::wait(const Event& event, const Op& op) { rank_.wait(event, op, timeout_ns_); }
+void Communicator::wait(const Event& event, const Op& op) { rank_.wait(event, op, timeout_ns_, comm_); }
 
 void Communicator::closed() {
   std::erase_if(rank_.comms, [this](Comm comm) { return comm.handle == comm_.handle; });

@@ -81,4 +81,13 @@ DataSource data_source(const Definition& definition) {
   return source;
 }
 
+std::int64_t batch_of_step(std::span<const std::int64_t> dropped, std::int64_t step) {
+  std::int64_t batch = step;
+  for (const std::int64_t bad : dropped) {
+    if (bad > batch) break;
+    ++batch;
+  }
+  return batch;
+}
+
 }  // namespace seeksim::runtime

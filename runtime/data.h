@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "kernels/view.h"
 #include "runtime/plan.h"
@@ -26,5 +27,8 @@ struct DataSource {
 // Throws std::runtime_error when the text is too short for the context or given tokens are not whole samples. A token
 // beyond the vocabulary is found when it is drawn.
 DataSource data_source(const Definition& definition);
+
+// The global batch that a step uses: the step-th of those that are not dropped. dropped: ascending, each once.
+std::int64_t batch_of_step(std::span<const std::int64_t> dropped, std::int64_t step);
 
 }  // namespace seeksim::runtime

@@ -21,6 +21,9 @@ enum class ErrorKind : std::uint8_t {
   no_progress,      // policy or members cannot go on (no quorum, too many attempts)
   closure,          // a kernel or host closure failed
   corrupt_compute,  // a rank computed other bits when it ran a micro-batch again
+  device_lost,      // the device's context is gone: an uncorrectable memory error, a kernel that never ends
+  data_error,       // the data loader cannot bring a sample
+  diverged,         // the run's numbers left the range in which it can go on (divergence monitor)
   count_
 };
 std::string_view name(ErrorKind kind);

@@ -17,7 +17,7 @@ GatheredWeights::GatheredWeights(Rank& rank, const Parameters& parameters, const
       plan_(plan.layout.zero),
       type_(plan.definition.precision.compute),
       bug_(plan.bug),
-      whole_(parameters.pieces().size() == 1 && parameters.embeds() && parameters.heads()),
+      every_module_(parameters.pieces().size() == 1 && parameters.embeds() && parameters.heads()),
       trainable_(parameters.trainable_size()),
       launch_(rank.device.copy_queue(), rank.id) {
   Index kept = 0;
@@ -34,7 +34,7 @@ GatheredWeights::GatheredWeights(Rank& rank, const Parameters& parameters, const
   const int layers = parameters.layers();
   for (const ModelPiece& piece : parameters.pieces())
     passes_.push_back({forward_uses(piece, layers), backward_uses(piece, layers, plan.layout.checkpointing)});
-  if (whole_) sequence_ = module_uses(layers, plan.layout.checkpointing);
+  if (every_module_) sequence_ = module_uses(layers, plan.layout.checkpointing);
 }
 
 void GatheredWeights::add_stretch(std::vector<Stretch>& stretches, Index offset, Index size, Index at) const {
@@ -86,9 +86,9 @@ void GatheredWeights::begin_step(Launcher& compute, std::int64_t step) {
 }
 
 void GatheredWeights::begin_pass(int micro_batch, bool forward, std::size_t piece) {
-  if (forward || !whole_) at_ = 0;
-  SEEKSIM_CHECK_EQ(at_, whole_ && !forward ? modules_.size() : 0);
-  if (!whole_) sequence_ = forward ? passes_[piece].forward : passes_[piece].backward;
+  if (forward || !every_module_) at_ = 0;
+  SEEKSIM_CHECK_EQ(at_, every_module_ && !forward ? modules_.size() : 0);
+  if (!every_module_) sequence_ = forward ? passes_[piece].forward : passes_[piece].backward;
   micro_batch_ = micro_batch;
 }
 

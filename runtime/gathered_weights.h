@@ -77,7 +77,7 @@ class GatheredWeights final : public Weights {
   ElementType type_;  // of parameters to compute with
   PlantedBug bug_;
   std::vector<Module> modules_;
-  const bool whole_;  // this rank has all of the model
+  const bool every_module_;  // this rank has all of the model
   struct Passes {
     std::vector<ModuleUse> forward, backward;
   };

@@ -10,11 +10,11 @@ namespace seeksim::runtime {
 namespace {
 
 constexpr std::array<std::string_view, std::size_t(OpKind::count_)> kKinds = {
-    "compute",      "copy",         "all_reduce",    "reduce_scatter", "all_gather",      "broadcast",
-    "send",         "recv",         "barrier",       "vote",           "agree",           "comm_create",
-    "data_load",    "param_gather", "publish",       "peer_copy",      "redistribute",    "inspect",
-    "host_compute", "storage_read", "storage_write", "allocate",       "send_activation", "send_gradient",
-    "tied_gradient"};
+    "compute",       "copy",         "all_reduce",     "reduce_scatter", "all_gather",      "broadcast",
+    "send",          "recv",         "barrier",        "vote",           "agree",           "comm_create",
+    "data_load",     "param_gather", "publish",        "peer_copy",      "redistribute",    "inspect",
+    "host_compute",  "storage_read", "storage_write",  "allocate",       "send_activation", "send_gradient",
+    "tied_gradient", "storage_sync", "storage_rename", "join",           "hand_over"};
 constexpr std::array<std::string_view, std::size_t(Phase::count_)> kPhases = {
     "init",   "data",       "forward",  "backward", "grad_reduce", "optimizer",
     "commit", "checkpoint", "recovery", "publish",  "recompute"};
@@ -53,6 +53,7 @@ bool is_collective(OpKind kind) {
     case OpKind::send_activation:
     case OpKind::send_gradient:
     case OpKind::tied_gradient:
+    case OpKind::hand_over:
       return true;
     default:
       return false;

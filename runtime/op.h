@@ -35,6 +35,10 @@ enum class OpKind : std::uint8_t {
   send_activation,  // a micro-batch's residual stream, from one piece of a pipeline to the next
   send_gradient,    // its gradient, back
   tied_gradient,    // of a parameter that two stages use: each gets the other's sum
+  storage_sync,     // what was written to a file or a folder becomes durable
+  storage_rename,   // a file gets its final name
+  join,             // a rank that is no member waits to be taken in
+  hand_over,        // where a run stands, to those who were just taken in
   count_            // how many kinds there are
 };
 

@@ -63,11 +63,16 @@ void Optimizer::reset(Launcher& launch) {
   }
 }
 
-void Optimizer::continue_from(const Optimizer& other) {
-  steps_ = other.steps_;
-  beta1_power_ = other.beta1_power_;
-  beta2_power_ = other.beta2_power_;
+void Optimizer::continue_at(std::int64_t steps) {
+  steps_ = 0;
+  beta1_power_ = beta2_power_ = 1;
+  for (; steps_ < steps; ++steps_) {
+    beta1_power_ *= plan_.betas[0];
+    beta2_power_ *= plan_.betas[1];
+  }
 }
+
+void Optimizer::continue_from(const Optimizer& other) { continue_at(other.steps_); }
 
 kernels::AdamWStep Optimizer::next_constants(float grad_factor, double lr) {
   ++steps_;

@@ -48,7 +48,9 @@ class Optimizer {
   VecView<float> second_moments() const { return {v_.get(), 0, size_}; }
   // Without masters: what rounding did to the last step. To be read when its launches are done; else null.
   Buffer* stagnation() const { return stagnation_.get(); }
-  // Goes on where `other` stands; the moments come by other ways.
+  // Goes on after so many steps, in the same bits as if it had made them; the moments come by other ways.
+  void continue_at(std::int64_t steps);
+  // The same, from where `other` stands.
   void continue_from(const Optimizer& other);
 
  private:

@@ -86,7 +86,7 @@ std::string problem(const ModelPlan& model, const ParallelPlan& parallel) {
   return "";
 }
 
-ShardInfo way_of(const ParameterInfo& whole, int way, int ways) {
+ShardInfo range_of_way(const ParameterInfo& whole, int way, int ways) {
   if (!whole.splits) return {0, whole.whole_size};
   const Index slabs = kernels::kSlabs / ways * whole.slab;
   const Index first = std::min(way * slabs, whole.whole_size);
@@ -123,7 +123,7 @@ void Parameters::take(const std::vector<ParameterInfo>& whole, const ModelPiece&
 }
 
 void Parameters::cut_to_way(ParameterInfo& p) const {
-  const ShardInfo range = way_of(p, part_.way, part_.ways);
+  const ShardInfo range = range_of_way(p, part_.way, part_.ways);
   p.first = range.offset;
   p.size = range.size;
   p.shape[0] = range.size / p.cols();

@@ -80,7 +80,7 @@ ModelPart model_part(const ModelPlan& model, const ParallelPlan& parallel, int s
 std::string problem(const ModelPlan& model, const ParallelPlan& parallel);
 
 // Elements of a whole parameter that a way has: its slabs, or all.
-ShardInfo way_of(const ParameterInfo& whole, int way, int ways);
+ShardInfo range_of_way(const ParameterInfo& whole, int way, int ways);
 
 class Parameters {
  public:
@@ -128,14 +128,14 @@ class Parameters {
   Index head_gradient_offset() const { return tied_ && embeds() ? trainable_size_ : head().offset; }
   Index loss_offset() const { return trainable_size_ + (shares_head() ? wte().size : 0); }
   Index gradient_size() const { return loss_offset() + 1; }
-  // Of a piece's gradients: where they begin. They end where the next piece's begin, those of the last one with the
-  // loss.
   std::size_t piece_of(Index gradient) const {  // of an element of the gradient space
     std::size_t piece = 0;
     while (piece + 1 < gradient_begins_.size() && gradient >= gradient_begins_[piece + 1]) ++piece;
     return piece;
   }
   const ParameterInfo* numbered(std::uint32_t number) const;  // null: not here
+  // Of a piece's gradients: where they begin. They end where the next piece's begin, those of the last one with the
+  // loss.
   Index gradient_begin(std::size_t piece) const { return gradient_begins_[piece]; }
   Index gradient_end(std::size_t piece) const {
     return piece + 1 < gradient_begins_.size() ? gradient_begins_[piece + 1] : gradient_size();
@@ -173,10 +173,6 @@ void draw_parameter(const ModelPlan& plan, std::uint64_t seed, Init init, std::u
 template <class T>
 VecView<T> vector_of(Buffer& flat, const ParameterInfo& p) {
   return {&flat, p.offset, p.size};
-}
-template <class T>
-MatView<T> matrix_of(Buffer& flat, const ParameterInfo& p) {
-  return {&flat, p.offset, p.rows(), p.cols(), p.cols()};
 }
 
 }  // namespace seeksim::runtime

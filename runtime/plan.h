@@ -103,8 +103,9 @@ struct Definition {
   double gradient_clipping = 0;  // 0: off
   int global_batch = 32;         // samples a step
   std::int64_t steps = 20;
-  std::vector<std::int64_t> skip_steps;  // that are not applied, as if their gradients were not finite
-  std::string initial_weights;           // bytes of a safetensors file; empty: drawn from the seed
+  std::vector<std::int64_t> skip_steps;    // that are not applied, as if their gradients were not finite
+  std::vector<std::int64_t> drop_batches;  // global batches, counted from 0, that no step uses: the next one serves
+  std::string initial_weights;             // bytes of a safetensors file; empty: drawn from the seed
 };
 
 // How the work is laid out. Never changes a bit.
@@ -119,17 +120,63 @@ struct Layout {
 // What a run computes: `shapes` has no values at all, only sizes, order and time, for worlds too large to compute.
 enum class Numerics : std::uint8_t { exact, shapes };
 
-enum class RecoveryPolicy : std::uint8_t { stop, retry_step, rebuild_and_redo };
+enum class RecoveryPolicy : std::uint8_t {
+  stop,
+  retry_step,               // all members again; a death ends the run
+  rebuild_and_redo,         // with the survivors, from peers' copies where state is sharded
+  restart_from_checkpoint,  // with the survivors or, after the job ended, with all: from the newest valid checkpoint
+};
+
+// Checkpoints in files (checkpoint_writer.h). With a path, rebuild_and_redo falls back on them when a shard is lost.
+struct CheckpointPlan {
+  std::string path;              // folder; empty: there are none
+  std::int64_t every_steps = 0;  // 0: only at the end, on notice and where something asks for one
+  int keep = 2;                  // complete ones; older ones are removed
+  bool async = true;             // written behind, from a snapshot in host memory; false: training waits for it
+  bool at_end = false;
+  bool node_local = false;  // each node has files of its own under the path; false: all see the same
+  bool resume = false;      // begin with the newest valid one, where there is one
+  bool on() const { return !path.empty(); }
+};
+
+// Who is too slow, by score = fastest rank's busy time / own (NVRx): 1 is the best.
+struct StragglerPlan {
+  bool on = false;
+  double score_below = 0.7;
+  int steps = 5;       // in a row, until a rank is called one
+  bool evict = false;  // and leaves
+};
+
+// Loss or gradient norm beyond a multiple of their mean over the last steps (ByteRobust: 5 times).
+struct DivergencePlan {
+  bool on = false;
+  double factor = 5;
+  std::int64_t window_steps = 20;   // of the mean; nothing is judged before it is full
+  std::int64_t rollback_steps = 0;  // go back to a checkpoint at least so far; 0: stop
+  std::int64_t drop_batches = 1;    // from the first step that is undone on: never used again
+};
 
 struct RecoveryPlan {
   RecoveryPolicy policy = RecoveryPolicy::rebuild_and_redo;
   TimeNs watchdog_ns = 600 * kSecond;  // on every operation
   TimeNs agree_ns = 30 * kSecond;      // who has not answered by then is dead
-  bool peer_copies = true;             // rebuild_and_redo at ZeRO 1 to 3: each shard's state has a copy on another rank
-  SkipPlan skip;                       // when to stop a run that only skips
-  bool rerun_and_compare = false;      // do each micro-batch twice: other bits are a hardware fault
-  bool memory_ladder = false;          // out of memory: all take the next layout that needs less
-  int storage_attempts_max = 4;        // of one read or write of a file, then it has failed
+  int peer_copies = 1;  // rebuild_and_redo at ZeRO 1 to 3: of each shard's state, on ranks of other nodes if possible
+  int spares = 0;       // the last ranks of the world wait until a member is lost
+  bool grow = false;    // who joins is taken in at the next commit
+  int ranks_min = 1;    // with fewer members than these the run stops
+  StragglerPlan straggler;
+  DivergencePlan divergence;
+  bool save_on_notice = true;  // a rank that is told to leave: all save, and go on without it
+  // Of the job: what a supervisor does when all processes are gone.
+  int restarts_max = 0;
+  TimeNs restart_ns = 60 * kSecond;  // until the next one's processes stand
+  // Ranks tell the control plane that they live; who is silent for so long is declared dead. 0: nobody asks.
+  TimeNs heartbeat_ns = 0;
+  TimeNs heartbeat_timeout_ns = 5 * kSecond;
+  SkipPlan skip;                                   // when to stop a run that only skips
+  bool rerun_and_compare = false;                  // do each micro-batch twice: other bits are a hardware fault
+  bool memory_ladder = false;                      // out of memory: all take the next layout that needs less
+  int storage_attempts_max = 4;                    // of one read or write of a file, then it has failed
   TimeNs storage_backoff_ns = 100 * kMillisecond;  // before the second; doubled before each further one
   int attempts_max = 8;                            // recoveries without a committed step in between, then stop
 };
@@ -138,6 +185,7 @@ struct TrainPlan {
   Definition definition;
   Layout layout;
   RecoveryPlan recovery;
+  CheckpointPlan checkpoint;
   ProvenancePlan provenance;
   PlantedBug bug;
   Numerics numerics = Numerics::exact;

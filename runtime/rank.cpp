@@ -10,7 +10,9 @@ namespace {
 
 std::vector<Comm> all_of(const Rank& rank, Comm first) {
   std::vector<Comm> all = rank.comms;
-  if (first) all.insert(all.begin(), first);
+  if (!first) return all;
+  std::erase_if(all, [first](Comm open) { return open.handle == first.handle; });
+  all.insert(all.begin(), first);
   return all;
 }
 
@@ -57,7 +59,9 @@ void Rank::wait(const Event& event, const Op& op, TimeNs timeout_ns, Comm comm) 
   for (;;) {
     const WaitResult result = device.wait(event, deadline, op.epoch);
     if (comm) look(comm);
-    for (const Comm open : comms) look(open);
+    for (const Comm open : comms) {
+      if (open.handle != comm.handle) look(open);
+    }
     if (control.revoked(op.epoch)) throw_revoked(*this, comm, op);
     if (result == WaitResult::done) return;
     if (result == WaitResult::timed_out) throw_timeout(*this, timeout_ns, comm, op);

@@ -14,11 +14,6 @@ using kernels::Vec;
 namespace {
 
 // Elements of [a) that are in [b) too, as a range of the same space.
-ShardInfo common(ShardInfo a, ShardInfo b) {
-  const Index lo = std::max(a.offset, b.offset), hi = std::min(a.offset + a.size, b.offset + b.size);
-  return {lo, std::max<Index>(hi - lo, 0)};
-}
-
 }  // namespace
 
 Replica::Replica(Rank& rank, const TrainPlan& plan, const Parameters& own) : rank_(rank), plan_(plan), own_(own) {
@@ -173,7 +168,7 @@ Op Replica::gather_whole(Queue& queue, std::int64_t step, const ParameterInfo& w
   const int home = stage_of(whole.number), ways = plan_.layout.parallel.tensor;
   std::vector<ShardInfo> shards(parts_.size());
   for (int way = 0; way < (whole.splits ? ways : 1); ++way)
-    shards[std::size_t(home * ways + way)] = way_of(whole, way, ways);
+    shards[std::size_t(home * ways + way)] = range_of_way(whole, way, ways);
   Op op;
   op.phase = Phase::checkpoint;
   op.step = step;

@@ -240,6 +240,14 @@ struct CommProgress {
   std::uint64_t last_joined = 0;
 };
 
+// Of the checkpoint under way: this rank's part of it is durable, or cannot be.
+struct CheckpointBallot {
+  std::int64_t step = -1;  // steps that it holds; -1: none is under way, or this rank's part is not written yet
+  bool failed = false;
+  std::uint64_t bytes = 0;   // of the rank's file
+  std::uint64_t digest = 0;  // of its content
+};
+
 // What a rank puts on the table at an agreement. Plain numbers, so that any transport can carry it.
 struct Ballot {
   bool ok = true;
@@ -255,7 +263,10 @@ struct Ballot {
   TimeNs joined_ns = -1;  // when it entered the operation it could not finish; -1: unknown
   TimeNs detected_ns = 0;
   std::array<CommProgress, 8> progress{};  // of its communicators, the first ones
-  std::array<std::int64_t, 4> words{};     // free for the caller (votes, digests)
+  CheckpointBallot checkpoint;
+  TimeNs busy_ns = 0;                   // what this rank's device computed since its last vote took
+  TimeNs leaves_at_ns = kForever;       // it was told to leave by then (ControlPlane::notice)
+  std::array<std::int64_t, 4> words{};  // free for the caller (votes, digests)
 };
 
 struct Agreement {
@@ -263,6 +274,13 @@ struct Agreement {
   std::vector<int> members;     // who answered, ascending: the living
   std::vector<int> dead;        // members of the epoch that did not answer in time: fenced from now on
   std::vector<Ballot> ballots;  // one a member, same order
+  std::vector<int> joiners;     // ranks that are no members and wait in join(), ascending
+};
+
+// A rank's way into a run that is under way: the epoch that it was named in, and with whom.
+struct Entry {
+  std::uint32_t epoch = 0;
+  std::vector<int> members;
 };
 
 class ControlPlane {
@@ -279,6 +297,15 @@ class ControlPlane {
   virtual Agreement agree(const Op& op, std::uint32_t epoch, const Ballot& ballot, TimeNs deadline) = 0;
   // All survivors of an agreement enter the next epoch with the same members.
   virtual void enter_epoch(std::uint32_t epoch, std::span<const int> members) = 0;
+  // Of a rank that is no member (a spare, or one that came back under its launch rank): waits until members enter an
+  // epoch with it. A rank that was fenced is not any more: it joins as a new incarnation, which remembers nothing.
+  // Throws SeamError{timeout}, or {no_progress} where the run is over or this control plane takes nobody in.
+  virtual Entry join(const Op& op, TimeNs deadline) {
+    static_cast<void>(deadline);
+    throw SeamError(ErrorKind::no_progress, op, "this control plane takes nobody in");
+  }
+  // When this rank will be gone, if it was told beforehand (preemption with notice); kForever: it was not.
+  virtual TimeNs notice() { return kForever; }
 };
 
 // ---- all five, as a decorator takes and returns them --------------------------------------------------------------

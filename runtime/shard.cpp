@@ -21,6 +21,11 @@ ShardInfo shard_of(Index n, int count, int owner) {
   return {std::min(begin * kBlock, n), std::min(end * kBlock, n) - std::min(begin * kBlock, n)};
 }
 
+ShardInfo common(ShardInfo a, ShardInfo b) {
+  const Index begin = std::max(a.offset, b.offset), end = std::min(a.offset + a.size, b.offset + b.size);
+  return {begin, std::max<Index>(end - begin, 0)};
+}
+
 std::vector<ShardInfo> shard_evenly(Index n, int count) {
   std::vector<ShardInfo> shards;
   for (int owner = 0; owner < count; ++owner) shards.push_back(shard_of(n, count, owner));

@@ -17,6 +17,9 @@ struct ShardInfo {
   friend bool operator==(const ShardInfo&, const ShardInfo&) = default;
 };
 
+// What both have; of size 0 where that is nothing.
+ShardInfo common(ShardInfo a, ShardInfo b);
+
 // `n` elements among `count` owners: contiguous, as even as multiples of the 1024-element block allow, the last short.
 std::vector<ShardInfo> shard_evenly(Index n, int count);
 // The shard of one owner, without making the list.

@@ -17,11 +17,6 @@ bool is_in(const std::vector<int>& ranks, int rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
-ShardInfo common(ShardInfo a, ShardInfo b) {
-  const Index begin = std::max(a.offset, b.offset), end = std::min(a.offset + a.size, b.offset + b.size);
-  return {begin, std::max<Index>(end - begin, 0)};
-}
-
 // What moves when a shard changes hands: three kinds of what is trained, or what is frozen.
 std::vector<AnyVec> values_of(const ShardState& state, ShardInfo range, bool frozen) {
   if (frozen) return {state.frozen.part(range.offset - state.frozen_shard.offset, range.size)};
@@ -40,7 +35,7 @@ ShardKeeper::ShardKeeper(Rank& rank, const TrainPlan& plan, const Parameters& pa
     : rank_(rank),
       plan_(plan),
       parameters_(parameters),
-      copies_(plan.recovery.policy == RecoveryPolicy::rebuild_and_redo && plan.recovery.peer_copies),
+      copies_(plan.recovery.policy == RecoveryPolicy::rebuild_and_redo && plan.recovery.peer_copies > 0),
       home_(plan.layout.offload.optimizer.space()) {}
 
 void ShardKeeper::within(AnyVec parameters, AnyVec gradients) {
@@ -346,25 +341,21 @@ int ShardKeeper::holder(int owner, const std::vector<int>& survivors) const {
 
 std::string ShardKeeper::lost(const std::vector<int>& survivors) const {
   if (!laid_out()) return {};
-  for (int owner = 0; owner < int(members_.size()); ++owner) {
-    const bool has_frozen = shards_parameters() && partition_->frozen(owner).size > 0;
-    if ((partition_->shard(owner).size == 0 && !has_frozen) || holder(owner, survivors) >= 0) continue;
-    const std::string gone = "rank " + std::to_string(members_[owner]) + " is gone, and with it its shard of the state";
-    if (!keeps_copies()) return gone + "; no copy of it is kept";
-    const int keeper = members_[keeper_of(owner, int(members_.size()))];
-    return gone + "; rank " + std::to_string(keeper) + ", which kept its copy, is gone too";
-  }
-  return {};
+  return lost(members_, survivors, [this](int owner) {
+    return partition_->shard(owner).size > 0 || (shards_parameters() && partition_->frozen(owner).size > 0);
+  });
 }
 
-std::string ShardKeeper::lost(const std::vector<int>& before, const std::vector<int>& survivors) const {
+std::string ShardKeeper::lost(const std::vector<int>& before, const std::vector<int>& survivors,
+                              const std::function<bool(int owner)>& holds_some) const {
   const int n = int(before.size());
+  const bool copied = copies_ && n > 1;
   for (int owner = 0; owner < n; ++owner) {
     const int keeper = before[std::size_t(keeper_of(owner, n))];
-    if (is_in(survivors, before[std::size_t(owner)]) || (copies_ && n > 1 && is_in(survivors, keeper))) continue;
+    if (is_in(survivors, before[std::size_t(owner)]) || (copied && is_in(survivors, keeper))) continue;
+    if (holds_some && !holds_some(owner)) continue;
     return "rank " + std::to_string(before[std::size_t(owner)]) + " is gone, and with it its shard of the state; " +
-           (copies_ && n > 1 ? "rank " + std::to_string(keeper) + ", which kept its copy, is gone too"
-                             : std::string("no copy of it is kept"));
+           (copied ? "rank " + std::to_string(keeper) + ", which kept its copy, is gone too" : "no copy of it is kept");
   }
   return {};
 }

@@ -82,8 +82,10 @@ class ShardKeeper {
   bool laid_out_for(const std::vector<int>& members) const { return laid_out() && members == members_; }
   // Why these survivors cannot go on: a shard that none of them holds. Empty: they can.
   std::string lost(const std::vector<int>& survivors) const;
-  // The same of another stage or way, whose shards and copies were with `before`.
-  std::string lost(const std::vector<int>& before, const std::vector<int>& survivors) const;
+  // The same of another stage or way, whose shards and copies were with `before`. holds_some: whether an owner has
+  // anything to lose; without it each has.
+  std::string lost(const std::vector<int>& before, const std::vector<int>& survivors,
+                   const std::function<bool(int owner)>& holds_some = {}) const;
   // Brings every shard to its owner among the members of `comm`, from owners and copies. Enqueued on the communication
   // queue; nothing of the old layout is touched until adopt().
   Op redistribute(Communicator& comm);
@@ -94,7 +96,8 @@ class ShardKeeper {
   const Partition& partition() const { return *partition_; }
   ShardState& own() { return *own_; }
   const ShardState& own() const { return *own_; }
-  const ShardState* copy() const { return copy_.get(); }                                // null: none is kept here
+  const ShardState* copy() const { return copy_.get(); }  // null: none is kept here
+  Optimizer& copy_optimizer() { return *copy_->optimizer; }
   int copy_of() const { return kept_by(position_in(members_), int(members_.size())); }  // position
   const std::vector<int>& members() const { return members_; }
   bool keeps_copies() const { return copies_ && members_.size() > 1; }

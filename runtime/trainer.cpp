@@ -73,7 +73,8 @@ void Trainer::train_step() {
 void Trainer::fetch(InFlight& flight) {
   const SampleRange& samples = samples_of_flight(flight);
   compute_.phase(Phase::data, flight.micro_batch);
-  const std::int64_t first = step_ * plan_.definition.global_batch + samples.begin;
+  const std::int64_t batch = batch_of_step(dropped_batches_, step_);
+  const std::int64_t first = batch * plan_.definition.global_batch + samples.begin;
   compute_.launch(
       OpKind::data_load, "tokens", SEEKSIM_SITE, memory_cost(2 * samples.size() * data_.context),
       [data = data_, first, count = samples.size()](Lane, Vec<std::int32_t> inputs, Vec<std::int32_t> targets) {

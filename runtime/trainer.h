@@ -27,6 +27,7 @@
 #include "runtime/rank.h"
 #include "runtime/replica.h"
 #include "runtime/rerun.h"
+#include "runtime/run_state.h"
 #include "runtime/shard_keeper.h"
 #include "runtime/tensor_parallel.h"
 
@@ -62,6 +63,10 @@ class Trainer {
   std::vector<Communicator*> communicators();  // that are there: of the data axis first
   bool is_lowest_rank() const { return comm_ && lowest_ == rank_.id; }
 
+  // Where the run stands, and the way back to there; of tensors nothing.
+  RunState run_state() const;
+  void restore(const RunState& state);
+
   // Digests of what is sharded are there after conclude() only.
   StateDigest state() const;
   std::vector<NamedTensor> weights();
@@ -88,6 +93,7 @@ class Trainer {
   std::vector<kernels::TreeNode> nodes_of(const SampleRange& samples) const;
   std::vector<GradientBlock> blocks_of(const SampleRange& samples) const;
   std::uint64_t dropout_seed() const;
+  std::int64_t data_position() const;  // samples that are used up
   Batch batch(const SampleRange& samples) const { return {samples.size(), samples.begin, step_, dropout_seed()}; }
   void forward(InFlight& flight, std::size_t piece);
   void backward(InFlight& flight, std::size_t piece, InstructionKind kind, GradientSink* sink);
@@ -247,7 +253,8 @@ class Trainer {
   std::optional<Rerun> rerun_;  // where each micro-batch is run twice
 
   std::int64_t step_ = 0;
-  std::string poison_;  // what the last look found; told in the next vote
+  std::vector<std::int64_t> dropped_batches_;  // ascending: the definition's, and those found bad on the way
+  std::string poison_;                         // what the last look found; told in the next vote
   bool poison_at_source_ = false;
   std::optional<RerunFound> corrupt_;  // what this rank computed twice with different bits; told in the next vote
   StepRecord committed_;               // the last one

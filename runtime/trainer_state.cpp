@@ -73,7 +73,7 @@ void Trainer::conclude() {
     return;
   }
   StateDigest state;
-  state.data_position = step_ * plan_.definition.global_batch;
+  state.data_position = data_position();
   state.loss_scale = scaler_.scale();
   const Optimizer& optimizer = keeper_ ? *keeper_->own().optimizer : *optimizer_;
   const AnyVec weights = keeper_ ? keeper_->own().weights() : flat_weights();
@@ -151,6 +151,35 @@ void Trainer::look_for_poison(bool in_gradients) {
   if (keeper_ && in_gradients) keeper_->settle();
 }
 
+std::int64_t Trainer::data_position() const {
+  return step_ == 0 ? 0 : (batch_of_step(dropped_batches_, step_ - 1) + 1) * plan_.definition.global_batch;
+}
+
+RunState Trainer::run_state() const {
+  RunState state;
+  state.contract_version = kernels::kContractVersion;
+  state.definition = definition_digest(plan_.definition);
+  state.step = step_;
+  state.data_position = data_position();
+  state.training_seed = plan_.definition.training_seed;
+  state.optimizer_steps = (keeper_ ? *keeper_->own().optimizer : *optimizer_).steps();
+  state.scaler = scaler_.state();
+  state.skips = skips_;
+  state.dropped_batches = dropped_batches_;
+  state.epoch = comm_ ? comm_->epoch() : rank_.control.epoch();
+  return state;
+}
+
+void Trainer::restore(const RunState& state) {
+  step_ = state.step;
+  dropped_batches_ = state.dropped_batches;
+  scaler_.restore(state.scaler);
+  skips_ = state.skips;
+  Optimizer& optimizer = keeper_ ? *keeper_->own().optimizer : *optimizer_;
+  optimizer.continue_at(state.optimizer_steps);
+  if (keeper_ && keeper_->copy() != nullptr) keeper_->copy_optimizer().continue_at(state.optimizer_steps);
+}
+
 AnyVec Trainer::flat(const BufferPtr& buffer, ElementType type) const {
   if (!buffer) return {};
   return {buffer.get(), 0, Index(buffer->bytes / size_of(type)), type};
@@ -171,7 +200,7 @@ AnyVec Trainer::weights_of(const ParameterInfo& p) const {
 StateDigest Trainer::state() const {
   if (concluded_) return *concluded_;
   StateDigest state;
-  state.data_position = step_ * plan_.definition.global_batch;
+  state.data_position = data_position();
   state.loss_scale = scaler_.scale();
   if (keeper_ && keeper_->laid_out()) state.optimizer_steps = keeper_->own().optimizer->steps();
   if (!alone()) return state;

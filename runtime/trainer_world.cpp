@@ -31,7 +31,8 @@ Trainer::Trainer(Rank& rank, const TrainPlan& plan, Observer& observer)
       scaler_(scaler_plan(plan.definition.quirks, plan.definition.scaler)),
       data_(data_source(plan.definition)),
       compute_(rank.device.compute_queue(), rank.id),
-      host_(rank.device.host_queue(), rank.id, 0, OpKind::host_compute) {}
+      host_(rank.device.host_queue(), rank.id, 0, OpKind::host_compute),
+      dropped_batches_(plan.definition.drop_batches) {}
 
 // All that is launched from here on, wherever.
 void Trainer::stand_at(std::uint32_t epoch, std::int64_t step) {
