@@ -278,7 +278,7 @@ struct Agreement {
 };
 
 // A rank's way into a run that is under way: the epoch that it was named in, and with whom.
-struct Entry {
+struct TakenIn {
   std::uint32_t epoch = 0;
   std::vector<int> members;
 };
@@ -300,7 +300,7 @@ class ControlPlane {
   // Of a rank that is no member (a spare, or one that came back under its launch rank): waits until members enter an
   // epoch with it. A rank that was fenced is not any more: it joins as a new incarnation, which remembers nothing.
   // Throws SeamError{timeout}, or {no_progress} where the run is over or this control plane takes nobody in.
-  virtual Entry join(const Op& op, TimeNs deadline) {
+  virtual TakenIn join(const Op& op, TimeNs deadline) {
     static_cast<void>(deadline);
     throw SeamError(ErrorKind::no_progress, op, "this control plane takes nobody in");
   }
