@@ -24,6 +24,13 @@ class FaultyControlPlane final : public runtime::ControlPlane {
     if (dies != runtime::DiesAt::never) host_.die();
     return agreement;
   }
+  runtime::TakenIn join(const runtime::Op& op, TimeNs deadline) override {
+    const runtime::DiesAt dies = host_.enter(op);
+    runtime::TakenIn taken = inner_.join(op, deadline);
+    if (dies != runtime::DiesAt::never) host_.die();
+    return taken;
+  }
+  TimeNs notice() override { return inner_.notice(); }
   void enter_epoch(std::uint32_t epoch, std::span<const int> members) override {
     if (!host_.gone()) inner_.enter_epoch(epoch, members);
   }

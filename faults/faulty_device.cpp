@@ -49,6 +49,17 @@ TimeNs FaultyDevice::duration(const Op& op, runtime::Cost cost) const {
   return factor == 1.0 ? plain : TimeNs(std::llround(double(plain) * factor));
 }
 
+// A rank that dies `during` or `after` an allocation has the memory, which goes with it.
+runtime::BufferPtr FaultyDevice::allocate_in(runtime::Space space, std::size_t bytes, runtime::MemoryTag tag,
+                                             const char* name) {
+  runtime::DiesAt dies = runtime::DiesAt::never;
+  if (own_acts_ && !host_.gone()) dies = host_.enter(memory_.as_op(bytes, name));
+  memory_.before_allocation(inner_, space, bytes, tag, name);
+  runtime::BufferPtr buffer = inner_.allocate_in(space, bytes, tag, name);
+  if (dies != runtime::DiesAt::never) host_.die();
+  return buffer;
+}
+
 runtime::WaitResult FaultyDevice::wait(const runtime::Event& event, TimeNs deadline, std::uint32_t epoch) {
   return host_.gone() ? runtime::WaitResult::done : inner_.wait(event, deadline, epoch);
 }

@@ -27,7 +27,7 @@ class Straggler {
 
 class FaultyDevice final : public runtime::Device {
  public:
-  FaultyDevice(int rank, runtime::Device& inner, runtime::Clock& clock, const HostFaults& host,
+  FaultyDevice(int rank, runtime::Device& inner, runtime::Clock& clock, HostFaults& host,
                std::vector<Straggler*> stragglers, std::vector<RuleState*> values, MemoryFaults& memory, bool notes)
       : rank_(rank),
         inner_(inner),
@@ -37,11 +37,12 @@ class FaultyDevice final : public runtime::Device {
         values_(std::move(values)),
         memory_(memory),
         notes_(notes),
-        compute_(rank, inner.compute_queue(), clock, values_, memory.last),
-        communication_(rank, inner.communication_queue(), clock, values_, memory.last),
-        copy_(rank, inner.copy_queue(), clock, values_, memory.last),
-        on_host_(rank, inner.host_queue(), clock, values_, memory.last),
-        on_storage_(rank, inner.storage_queue(), clock, values_, memory.last) {}
+        own_acts_(host.watches_own_acts()),
+        compute_(rank, inner, inner.compute_queue(), clock, host, values_, memory.last),
+        communication_(rank, inner, inner.communication_queue(), clock, host, values_, memory.last),
+        copy_(rank, inner, inner.copy_queue(), clock, host, values_, memory.last),
+        on_host_(rank, inner, inner.host_queue(), clock, host, values_, memory.last),
+        on_storage_(rank, inner, inner.storage_queue(), clock, host, values_, memory.last) {}
 
   TimeNs duration(const runtime::Op& op, runtime::Cost cost) const override;
   runtime::WaitResult wait(const runtime::Event& event, TimeNs deadline, std::uint32_t epoch) override;
@@ -51,10 +52,7 @@ class FaultyDevice final : public runtime::Device {
     return allocate_in(runtime::Space::device, bytes, tag, name);
   }
   runtime::BufferPtr allocate_in(runtime::Space space, std::size_t bytes, runtime::MemoryTag tag,
-                                 const char* name) override {
-    memory_.before_allocation(inner_, space, bytes, tag, name);
-    return inner_.allocate_in(space, bytes, tag, name);
-  }
+                                 const char* name) override;
   void release(runtime::Buffer* buffer) override { inner_.release(buffer); }
   runtime::Queue& compute_queue() override { return pick(compute_, inner_.compute_queue()); }
   runtime::Queue& communication_queue() override { return pick(communication_, inner_.communication_queue()); }
@@ -64,7 +62,8 @@ class FaultyDevice final : public runtime::Device {
   runtime::Queue& message_queue(runtime::MessageQueue which) override {
     std::unique_ptr<FaultyQueue>& ours = messages_[std::size_t(which)];
     runtime::Queue& plain = inner_.message_queue(which);
-    if (ours == nullptr) ours = std::make_unique<FaultyQueue>(rank_, plain, clock_, values_, memory_.last);
+    if (ours == nullptr)
+      ours = std::make_unique<FaultyQueue>(rank_, inner_, plain, clock_, host_, values_, memory_.last);
     return pick(*ours, plain);
   }
   void host_touches(const runtime::Op& op, const runtime::Range& range) override { inner_.host_touches(op, range); }
@@ -74,17 +73,18 @@ class FaultyDevice final : public runtime::Device {
 
  private:
   runtime::Queue& pick(FaultyQueue& ours, runtime::Queue& plain) {
-    return values_.empty() && !notes_ ? plain : static_cast<runtime::Queue&>(ours);
+    return values_.empty() && !notes_ && !own_acts_ ? plain : static_cast<runtime::Queue&>(ours);
   }
 
   int rank_;
   runtime::Device& inner_;
   runtime::Clock& clock_;
-  const HostFaults& host_;
+  HostFaults& host_;
   std::vector<Straggler*> stragglers_;
   std::vector<RuleState*> values_;
   MemoryFaults& memory_;
-  bool notes_;  // a rule needs to know what was launched
+  bool notes_;     // a rule needs to know what was launched
+  bool own_acts_;  // the host may die on its way into a launch or an allocation
   FaultyQueue compute_, communication_, copy_, on_host_, on_storage_;
   std::array<std::unique_ptr<FaultyQueue>, std::size_t(runtime::MessageQueue::count_)> messages_;
 };

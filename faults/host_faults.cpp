@@ -1,6 +1,8 @@
 // Hanging, coming late, dying.
 #include "faults/host_faults.h"
 
+#include <algorithm>
+
 namespace seeksim::faults {
 
 using runtime::DiesAt;
@@ -19,6 +21,13 @@ DiesAt HostFaults::enter(const Op& op) {
     if (dies == DiesAt::never) dies = asked;
   }
   return dies;
+}
+
+bool HostFaults::watches_own_acts() const {
+  return std::any_of(rules_.begin(), rules_.end(), [](const RuleState* state) {
+    const auto& op = state->rule().when.op;
+    return op && is_own_act(*op);
+  });
 }
 
 DiesAt HostFaults::apply(RuleState& state, const Op& op, TimeNs now) {

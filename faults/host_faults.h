@@ -16,6 +16,9 @@ class HostFaults {
   // operation to do: die while it is in flight, or after it.
   runtime::DiesAt enter(const runtime::Op& op);
 
+  // Whether a rule names something that the rank does by itself, so that all of it has to be looked at.
+  bool watches_own_acts() const;
+
   // The process ends here. Destructors still run on the way out, as they never do in a killed process: from now on
   // every seam of this rank swallows what they ask for.
   [[noreturn]] void die();

@@ -19,9 +19,7 @@ bool is_about(const Rule& rule, const runtime::Device& device, Space space, std:
 
 }  // namespace
 
-void MemoryFaults::before_allocation(const runtime::Device& device, Space space, std::size_t bytes,
-                                     runtime::MemoryTag tag, const char* name) {
-  if (rules_.empty()) return;
+Op MemoryFaults::as_op(std::size_t bytes, const char* name) const {
   Op op = last.launched;
   op.kind = OpKind::allocate;
   op.rank = rank_;
@@ -31,6 +29,13 @@ void MemoryFaults::before_allocation(const runtime::Device& device, Space space,
   op.bytes = bytes;
   op.tensor = name;
   op.site = "";
+  return op;
+}
+
+void MemoryFaults::before_allocation(const runtime::Device& device, Space space, std::size_t bytes,
+                                     runtime::MemoryTag tag, const char* name) {
+  if (rules_.empty()) return;
+  const Op op = as_op(bytes, name);
   for (RuleState* state : rules_) {
     const Rule& rule = state->rule();
     if (!is_about(rule, device, space, bytes, tag) || !state->asks(op, clock_.now())) continue;

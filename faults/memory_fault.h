@@ -22,6 +22,8 @@ class MemoryFaults {
   // Throws SeamError{out_of_memory} where a rule says so. device: for what is in use.
   void before_allocation(const runtime::Device& device, runtime::Space space, std::size_t bytes, runtime::MemoryTag tag,
                          const char* name);
+  // An allocation as an operation of this rank: where in a step it stands is where the last launch stood.
+  runtime::Op as_op(std::size_t bytes, const char* name) const;
   // The same for what building a communicator takes.
   void before_communicator(const runtime::Op& op);
 

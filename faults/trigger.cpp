@@ -40,6 +40,25 @@ bool names_it(const Trigger& when) {
 
 }  // namespace
 
+bool is_own_act(OpKind op) {
+  switch (op) {
+    case OpKind::compute:
+    case OpKind::copy:
+    case OpKind::data_load:
+    case OpKind::inspect:
+    case OpKind::host_compute:
+    case OpKind::allocate:
+    case OpKind::storage_read:
+    case OpKind::storage_write:
+    case OpKind::storage_sync:
+    case OpKind::storage_rename:
+    case OpKind::join:
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool can_concern(const Rule& rule, OpKind op) {
   if (is_value(rule.kind) && !is_message(rule)) return op == OpKind::compute || op == OpKind::data_load;
   const FaultKind kind = rule.kind;
@@ -49,6 +68,7 @@ bool can_concern(const Rule& rule, OpKind op) {
   if (is_file(kind)) return op == OpKind::storage_write;
   if (is_memory(kind)) return op == OpKind::allocate || (kind == FaultKind::oom && op == OpKind::comm_create);
   if (moves_messages(op)) return true;
+  if (kind == FaultKind::rank_crash && is_own_act(op)) return rule.when.op.has_value();
   return is_blocking(kind) && (op == OpKind::vote || op == OpKind::agree || op == OpKind::comm_create);
 }
 

@@ -26,6 +26,10 @@ constexpr bool is_blocking(FaultKind kind) {
   return kind == FaultKind::collective_timeout || kind == FaultKind::rank_crash;
 }
 
+// What a rank does by itself: launches, allocations, files, and waiting to be taken in. Only a rule that names the
+// operation strikes there: "the third operation" means one that others take part in.
+bool is_own_act(runtime::OpKind op);
+
 // Whether a rule of this kind can happen in an operation of this kind at all.
 bool can_concern(const Rule& rule, runtime::OpKind op);
 

@@ -144,8 +144,10 @@ void strike(runtime::Queue& queue, const Op& op, const Rule& rule, const Range& 
 
 void FaultyQueue::enqueue_kernel(const Op& op, runtime::Cost cost, const runtime::Closure& closure,
                                  std::span<const Range> ranges) {
+  if (host_.gone()) return;
   after_.clear();
   last_.launched = op;
+  const runtime::DiesAt dies = host_.enter(op);
   for (RuleState* state : rules_) {
     const std::optional<Target> target = target_of(state->rule(), op, ranges);
     if (!target || !state->asks(op, clock_.now())) continue;
@@ -157,6 +159,11 @@ void FaultyQueue::enqueue_kernel(const Op& op, runtime::Cost cost, const runtime
   }
   inner_.enqueue_kernel(op, cost, closure, ranges);
   for (const Hit& hit : after_) strike(inner_, op, *hit.rule, hit.range);
+  if (dies == runtime::DiesAt::never) return;
+  // `during`: the launch is under way when its host is killed. `after`: the host has seen its end.
+  constexpr std::uint32_t kNoEpoch = ~std::uint32_t(0);
+  if (dies == runtime::DiesAt::after) device_.wait(inner_.record(), runtime::kForever, kNoEpoch);
+  host_.die();
 }
 
 }  // namespace seeksim::faults

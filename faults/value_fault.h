@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "faults/host_faults.h"
 #include "faults/memory_fault.h"
 
 namespace seeksim::faults {
@@ -21,12 +22,13 @@ std::optional<Target> target_of(const Rule& rule, const runtime::Op& op, std::sp
 // Enqueues the strike. `op`: of the launch that it is about.
 void strike(runtime::Queue& queue, const runtime::Op& op, const Rule& rule, const runtime::Range& target);
 
-// A queue some of whose launches are struck, and that notes what is launched. Everything goes to the wrapped queue;
-// events are the wrapped queue's own.
+// A queue some of whose launches are struck, that notes what is launched, and on the way into which a host may die.
+// Everything goes to the wrapped queue; events are the wrapped queue's own.
 class FaultyQueue final : public runtime::Queue {
  public:
-  FaultyQueue(int rank, runtime::Queue& inner, runtime::Clock& clock, std::span<RuleState* const> rules, LastOps& last)
-      : rank_(rank), inner_(inner), clock_(clock), rules_(rules), last_(last) {}
+  FaultyQueue(int rank, runtime::Device& device, runtime::Queue& inner, runtime::Clock& clock, HostFaults& host,
+              std::span<RuleState* const> rules, LastOps& last)
+      : rank_(rank), device_(device), inner_(inner), clock_(clock), host_(host), rules_(rules), last_(last) {}
 
   void enqueue_kernel(const runtime::Op& op, runtime::Cost cost, const runtime::Closure& closure,
                       std::span<const runtime::Range> ranges) override;
@@ -48,8 +50,10 @@ class FaultyQueue final : public runtime::Queue {
   };
 
   int rank_;
+  runtime::Device& device_;
   runtime::Queue& inner_;
   runtime::Clock& clock_;
+  HostFaults& host_;
   std::span<RuleState* const> rules_;
   LastOps& last_;
   std::vector<Hit> after_;  // of the launch under way

@@ -111,7 +111,7 @@ TEST(Catalogue, ImpossibleRulesAreRefusedByKey) {
   EXPECT_EQ(with(K::link_drop, [](Rule& r) { r.nodes = true, r.to = 2; }), Keys{"link"});
   EXPECT_EQ(with(K::link_drop, [](Rule& r) { r.when.rank = 1; }), Keys{"rank"});
   EXPECT_EQ(with(K::message_drop, [](Rule& r) { r.from = 0; }), Keys{"link"});
-  EXPECT_EQ(with(K::rank_crash, [](Rule& r) { r.when.op = OpKind::compute; }), Keys{"op"});
+  EXPECT_EQ(with(K::collective_timeout, [](Rule& r) { r.when.op = OpKind::compute; }), Keys{"op"});
   EXPECT_EQ(with(K::message_drop, [](Rule& r) { r.when.op = OpKind::vote; }), Keys{"op"});
   EXPECT_EQ(with(K::message_drop, [](Rule& r) { r.when.call = 0; }), Keys{"call"});
   EXPECT_EQ(with(K::message_drop, [](Rule& r) { r.when.probability = 0; }), Keys{"probability"});

@@ -174,6 +174,54 @@ TEST(RankCrash, AfterAVoteItsBallotCountsButTheRankIsGone) {
   }
 }
 
+namespace {
+
+// Rank 1 does something of the kind by itself.
+void act(Bench& bench, OpKind kind, std::int64_t step) {
+  Seams& seams = bench.seams[1];
+  if (kind == OpKind::allocate) {
+    seams.device.allocate(8, MemoryTag::scratch, "x");
+  } else if (kind == OpKind::join) {
+    seams.control.join(of_kind(kind, 1, step), kForever);
+  } else {
+    const bool of_files = kind == OpKind::storage_read || kind == OpKind::storage_write ||
+                          kind == OpKind::storage_sync || kind == OpKind::storage_rename;
+    Queue& queue = of_files ? seams.device.storage_queue() : seams.device.compute_queue();
+    queue.enqueue_kernel(of_kind(kind, 1, step), Cost{}, Closure([] {}), {});
+  }
+}
+
+}  // namespace
+
+TEST(RankCrash, StrikesAtEverythingThatARankDoesByItself) {
+  for (const OpKind kind :
+       {OpKind::compute, OpKind::copy, OpKind::data_load, OpKind::inspect, OpKind::host_compute, OpKind::allocate,
+        OpKind::storage_read, OpKind::storage_write, OpKind::storage_sync, OpKind::storage_rename, OpKind::join}) {
+    for (const Mode mode : {Mode::before, Mode::during, Mode::after}) {
+      if (kind == OpKind::join && mode != Mode::before) continue;  // nobody takes it in here
+      Rule r = crashing(1, mode);
+      r.when.op = kind;
+      Bench bench({r});
+      EXPECT_THROW(act(bench, kind, 3), RankDied) << name(kind);
+      EXPECT_EQ(bench.fired(), 1u) << name(kind);
+      const NoQueue& queue = bench.inner[1].device.queue;
+      const int done = queue.launched + int(bench.inner[1].device.allocated.size());
+      EXPECT_EQ(done, mode == Mode::before ? 0 : 1) << name(kind);
+      EXPECT_EQ(bench.inner[1].device.waits, mode == Mode::after && kind != OpKind::allocate ? 1 : 0) << name(kind);
+    }
+  }
+}
+
+TEST(RankCrash, LeavesWhatARankDoesByItselfAloneWhereNoRuleNamesIt) {
+  Bench bench({crashing(1, Mode::before)});
+  for (const OpKind kind : {OpKind::compute, OpKind::data_load, OpKind::allocate, OpKind::storage_write})
+    EXPECT_NO_THROW(act(bench, kind, 3));
+  EXPECT_EQ(bench.fired(), 0u);
+  EXPECT_EQ(&bench.seams[1].device.compute_queue(), &bench.inner[1].device.compute_queue()) << "not even looked at";
+  EXPECT_THROW(bench.exchange(1, reduction(1, 0)), RankDied);
+  act(bench, OpKind::compute, 4);  // what a destructor might launch
+}
+
 TEST(RankCrash, AtATimeAloneIsForTheWorldToDo) {
   Rule r = crashing(1, Mode::unset);
   r.when.at_ns = 40 * kSecond;

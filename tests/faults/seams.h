@@ -30,13 +30,14 @@ class ManualClock final : public Clock {
 
 class NoQueue final : public Queue {
  public:
-  void enqueue_kernel(const Op&, Cost, const Closure&, std::span<const Range>) override {}
+  void enqueue_kernel(const Op&, Cost, const Closure&, std::span<const Range>) override { ++launched; }
   void enqueue_activity(const Op&, Activity&, std::span<const Range>) override {}
   void activity_done(Activity&) override {}
   Event record() override { return {}; }
   void wait(const Event&) override {}
   bool done(const Event&) const override { return true; }
   const char* name() const override { return "none"; }
+  int launched = 0;
 };
 
 // Everything takes 1000 ns.
@@ -130,7 +131,7 @@ class NotingControlPlane final : public ControlPlane {
   bool revoked(std::uint32_t) const override { return false; }
   Agreement agree(const Op&, std::uint32_t epoch, const Ballot& ballot, TimeNs) override {
     ++agreements;
-    return {epoch, {0}, {}, {ballot}};
+    return {epoch, {0}, {}, {ballot}, {}};
   }
   void enter_epoch(std::uint32_t, std::span<const int>) override { ++entered; }
 

@@ -61,7 +61,7 @@ struct Struck {
   explicit Struck(std::vector<Rule> rules) {
     for (const Rule& r : rules) states.emplace_back(r, states.size(), 1, 0);
     for (RuleState& state : states) pointers.push_back(&state);
-    queue = std::make_unique<FaultyQueue>(0, inner, clock, pointers, last);
+    queue = std::make_unique<FaultyQueue>(0, device, inner, clock, host, pointers, last);
   }
   // out[i] = in[i]
   void copy(const Op& op, Memory& in, Memory& out) {
@@ -75,7 +75,9 @@ struct Struck {
   std::deque<RuleState> states;
   std::vector<RuleState*> pointers;
   ManualClock clock;
+  FixedDevice device;
   RunningQueue inner;
+  HostFaults host{0, clock, {}};
   LastOps last;
   std::unique_ptr<FaultyQueue> queue;
 };

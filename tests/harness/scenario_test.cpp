@@ -19,7 +19,7 @@ using namespace testing;
 
 std::vector<std::string> scenario_files() {
   std::vector<std::string> files;
-  for (const char* folder : {"scenarios", "scenarios/negative"}) {
+  for (const char* folder : {"scenarios", "scenarios/negative", "scenarios/faults"}) {
     for (const auto& entry : std::filesystem::directory_iterator(std::string(SEEKSIM_SOURCE_DIR) + '/' + folder)) {
       if (entry.path().extension() == ".json" && entry.path().filename() != "schema.json")
         files.push_back(entry.path().string());

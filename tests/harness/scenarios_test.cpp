@@ -1,5 +1,5 @@
-// Every scenario of scenarios/ and scenarios/negative/ meets its `expect`; a negative one that is expected to pass is
-// red; and the goldens that are stored are what the one-rank runs give today.
+// Every scenario of scenarios/, scenarios/faults/ and scenarios/negative/ meets its `expect`; a negative one that is
+// expected to pass is red; and the goldens that are stored are what the one-rank runs give today.
 #include <algorithm>
 #include <filesystem>
 #include <set>
@@ -43,6 +43,8 @@ std::string path(const std::string& file) { return std::string(SEEKSIM_SOURCE_DI
 
 class Scenarios : public ::testing::TestWithParam<std::string> {};
 class SlowSweeps : public ::testing::TestWithParam<std::string> {};  // of scenarios/: hundreds of rows
+class SlowFaultScenarios : public ::testing::TestWithParam<std::string> {
+};  // of scenarios/faults/: the catalogue's rows
 class NegativeScenarios : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Scenarios, MeetTheirExpectation) {
@@ -51,6 +53,11 @@ TEST_P(Scenarios, MeetTheirExpectation) {
 }
 
 TEST_P(SlowSweeps, MeetTheirExpectation) {
+  const Ran ran = seeksim({"run", path(GetParam())});
+  EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
+}
+
+TEST_P(SlowFaultScenarios, MeetTheirExpectation) {
   const Ran ran = seeksim({"run", path(GetParam())});
   EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
 }
@@ -68,6 +75,7 @@ TEST_P(NegativeScenarios, AreRedWhenExpectedToPass) {
 
 INSTANTIATE_TEST_SUITE_P(All, Scenarios, ::testing::ValuesIn(files_in("scenarios", Which::single)), test_name);
 INSTANTIATE_TEST_SUITE_P(All, SlowSweeps, ::testing::ValuesIn(files_in("scenarios", Which::sweeps)), test_name);
+INSTANTIATE_TEST_SUITE_P(All, SlowFaultScenarios, ::testing::ValuesIn(files_in("scenarios/faults")), test_name);
 INSTANTIATE_TEST_SUITE_P(All, NegativeScenarios, ::testing::ValuesIn(files_in("scenarios/negative")), test_name);
 
 TEST(NegativeScenariosTogether, ShowEachCheckTurningRed) {
@@ -84,7 +92,7 @@ TEST(NegativeScenariosTogether, ShowEachCheckTurningRed) {
 // Each scenario whose golden is stored; one file serves all that share a key.
 TEST(StoredGoldens, AreWhatOneRankGivesToday) {
   std::set<std::string> done;
-  for (const char* folder : {"scenarios", "scenarios/negative"}) {
+  for (const char* folder : {"scenarios", "scenarios/faults", "scenarios/negative"}) {
     for (const std::string& file : files_in(folder)) {
       const Scenario scenario = load_scenario(path(file));
       const std::optional<Golden> stored = stored_golden(scenario);
