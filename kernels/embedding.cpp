@@ -8,6 +8,7 @@
 #include "kernels/cast.h"
 #include "kernels/check.h"
 #include "kernels/isa/table.h"
+#include "kernels/row_checks.h"
 #include "kernels/scratch.h"
 
 namespace seeksim::kernels {
@@ -17,11 +18,6 @@ void check_tokens(Vec<const std::int32_t> tokens, Index vocabulary) {
   for (Index r = 0; r < tokens.n; ++r)
     SEEKSIM_CHECK(tokens[r] >= 0 && tokens[r] < vocabulary, "token %d at row %lld, vocabulary %lld", tokens[r],
                   static_cast<long long>(r), static_cast<long long>(vocabulary));
-}
-
-void check_samples(Index rows, Index tokens) {
-  SEEKSIM_CHECK(tokens > 0 && rows % tokens == 0, "%lld rows are no whole number of samples of %lld tokens",
-                static_cast<long long>(rows), static_cast<long long>(tokens));
 }
 
 void check_slice(Index first, Index rows, Index vocabulary) {

@@ -2,20 +2,10 @@
 
 #include "kernels/check.h"
 #include "kernels/isa/table.h"
+#include "kernels/row_checks.h"
 
 namespace seeksim::kernels {
 namespace {
-
-template <class T>
-void check_same(Mat<const T> a, Mat<const T> b) {
-  SEEKSIM_CHECK_EQ(a.rows, b.rows);
-  SEEKSIM_CHECK_EQ(a.cols, b.cols);
-}
-
-void check_samples(Index rows, Index tokens) {
-  SEEKSIM_CHECK(tokens > 0 && rows > 0 && rows % tokens == 0, "%lld rows are no whole number of samples of %lld tokens",
-                static_cast<long long>(rows), static_cast<long long>(tokens));
-}
 
 void check_sample_rows(Mat<float> sums, Index samples, Index columns) {
   SEEKSIM_CHECK_EQ(sums.rows, samples);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/check.h"
+#include "kernels/row_checks.h"
 #include "kernels/tree.h"
 
 namespace seeksim::kernels {
@@ -25,15 +26,10 @@ float lane_dot(const float* a, const float* b, Index n) {
   return lanes[0];
 }
 
-void check_same(Mat<const float> a, Mat<const float> b) {
-  SEEKSIM_CHECK_EQ(a.rows, b.rows);
-  SEEKSIM_CHECK_EQ(a.cols, b.cols);
-}
-
 }  // namespace
 
 void logit_scale_forward(Lane, Mat<const float> raw, Vec<const float> scale, Mat<float> logits) {
-  check_same(raw, logits);
+  check_same<float>(raw, logits);
   SEEKSIM_CHECK_EQ(scale.n, 1);
   for (Index r = 0; r < raw.rows; ++r) {
     for (Index v = 0; v < raw.cols; ++v) logits(r, v) = raw(r, v) * scale[0];
@@ -42,7 +38,7 @@ void logit_scale_forward(Lane, Mat<const float> raw, Vec<const float> scale, Mat
 
 void logit_scale_backward(Lane, Mat<const float> raw, Vec<const float> scale, Mat<float> dlogits, Vec<float> dots,
                           Index segment) {
-  check_same(raw, dlogits);
+  check_same<float>(raw, dlogits);
   SEEKSIM_CHECK_EQ(scale.n, 1);
   SEEKSIM_CHECK_EQ(dots.n, raw.rows);
   const Index slab = segment > 0 ? segment : slab_size(raw.cols);

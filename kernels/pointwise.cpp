@@ -4,19 +4,10 @@
 
 #include "kernels/check.h"
 #include "kernels/isa/table.h"
+#include "kernels/row_checks.h"
 #include "kernels/unary.h"
 
 namespace seeksim::kernels {
-namespace {
-
-template <class T>
-void check_same(Mat<const T> a, Mat<const T> b) {
-  SEEKSIM_CHECK_EQ(a.rows, b.rows);
-  SEEKSIM_CHECK_EQ(a.cols, b.cols);
-}
-
-}  // namespace
-
 void unary(Lane, Unary f, Vec<const float> x, Vec<float> y) {
   SEEKSIM_CHECK_EQ(x.n, y.n);
   elements().unary(f, x.data, y.data, x.n);

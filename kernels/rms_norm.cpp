@@ -2,23 +2,9 @@
 
 #include "kernels/check.h"
 #include "kernels/isa/table.h"
+#include "kernels/row_checks.h"
 
 namespace seeksim::kernels {
-namespace {
-
-template <class T>
-void check_same(Mat<const T> a, Mat<const T> b) {
-  SEEKSIM_CHECK_EQ(a.rows, b.rows);
-  SEEKSIM_CHECK_EQ(a.cols, b.cols);
-}
-
-void check_samples(Index rows, Index tokens) {
-  SEEKSIM_CHECK(tokens > 0 && rows > 0 && rows % tokens == 0, "%lld rows are no whole number of samples of %lld tokens",
-                static_cast<long long>(rows), static_cast<long long>(tokens));
-}
-
-}  // namespace
-
 template <class T>
 void rms_norm_forward(Lane, InMat<T> x, InVec<T> gamma, float eps, OutMat<T> y, Vec<float> rstd) {
   check_same<T>(x, y);

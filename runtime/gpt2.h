@@ -62,8 +62,8 @@ struct Gpt2Workspace {
   BufferPtr dgelu, dfc;  // (R, F), (R, U)
   BufferPtr scratch;     // (2T, T)
   BufferPtr angles;      // (T, D)   of rotary positions
-  BufferPtr unused;      // (C)      the gradient of a frozen bias whose norm's weight is trained
-  std::vector<float> angle_values;  // on their way into `angles`
+  BufferPtr angles_at_home;  // the same, in memory of the host
+  BufferPtr unused;          // (C)      the gradient of a frozen bias whose norm's weight is trained
 };
 
 // What a later backward_weight needs of backward_input, by layer of the piece.
@@ -207,6 +207,7 @@ class Gpt2 final : public Model {
   // Around the launches that write the residual stream into layer l.
   void residual_begins(const Pass& p, int l);
   void residual_ends(const Pass& p, int l);
+  void keep_angles(Device& device, double theta) const;
   void set_angles(const Pass& p);
   void embed(const Pass& p);
   void head_forward(const Pass& p);

@@ -1,6 +1,7 @@
 // The forward pass, in the order of GPT-2: x + attention(norm(x)), then x + mlp(norm(x)). Shapes stand beside tensors;
 // R = samples * T rows.
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <type_traits>
 
@@ -17,6 +18,7 @@
 #include "runtime/gpt2.h"
 #include "runtime/gpt2_ops.h"
 #include "runtime/rotary_angles.h"
+#include "runtime/typed_ops.h"
 
 namespace seeksim::runtime {
 
@@ -73,8 +75,7 @@ Gpt2<S>::Gpt2(Device& device, const TrainPlan& plan, const Parameters& parameter
   dx_ = stored(device, "d residual", (defers ? piece_.layers() + 1 : 1) * Rs * C);
   if (defers) deferred_ = make_deferred(device);
   if (!work_->branch) make_workspace(device, defers);
-  if (work_->angles && work_->angle_values.empty() && plan.numerics != Numerics::shapes)
-    work_->angle_values = rotary_angles(s_.T, s_.D, plan.definition.model.rope_theta);
+  if (work_->angles && !work_->angles_at_home) keep_angles(device, plan.definition.model.rope_theta);
 }
 
 template <class S>
@@ -244,16 +245,29 @@ MatView<S> Gpt2<S>::dropped_rows(const Pass& p, const char* site, const kernels:
                  way_.first_token);
 }
 
-// Each time, since an abort may have left anything there.
+// Computed once, in memory of the host.
+template <class S>
+void Gpt2<S>::keep_angles(Device& device, double theta) const {
+  const std::size_t bytes = std::size_t(s_.T * s_.D) * sizeof(float);
+  BufferPtr& home = work_->angles_at_home;
+  home = device.allocate_in(Space::host, bytes, MemoryTag::scratch, "rotary angles at home");
+  if (home->data == nullptr) return;  // a run of shapes
+  Op op;
+  op.kind = OpKind::copy;
+  op.bytes = bytes;
+  op.tensor = home->name;
+  op.site = SEEKSIM_SITE;
+  device.host_touches(op, {home.get(), 0, bytes, true});
+  const std::vector<float> angles = rotary_angles(s_.T, s_.D, theta);
+  std::memcpy(home->data, angles.data(), bytes);
+}
+
+// Each time, since an abort may have left anything on the device.
 template <class S>
 void Gpt2<S>::set_angles(const Pass& p) {
   if (!work_->angles) return;
-  p.launch(
-      "rotary angles", SEEKSIM_SITE, memory_cost(2 * s_.T * s_.D, 0),
-      [values = kernels::Vec<const float>{work_->angle_values.data(), s_.T * s_.D}](Lane lane, Vec<float> out) {
-        kernels::copy(lane, values, out);
-      },
-      vec<float>(*work_->angles, 0, s_.T * s_.D));
+  const AnyVec home(work_->angles_at_home.get(), 0, s_.T * s_.D, ElementType::f32);
+  copy_values(p.launch, "rotary angles", SEEKSIM_SITE, home, {work_->angles.get(), 0, s_.T * s_.D, ElementType::f32});
 }
 
 template <class S>

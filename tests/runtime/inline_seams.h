@@ -126,7 +126,7 @@ class LonelyControl final : public ControlPlane {
   void revoke(std::uint32_t, const Op&, ErrorKind) override {}
   bool revoked(std::uint32_t) const override { return false; }
   Agreement agree(const Op&, std::uint32_t epoch, const Ballot& ballot, TimeNs) override {
-    return {epoch, {0}, {}, {ballot}};
+    return {epoch, {0}, {}, {ballot}, {}};
   }
   void enter_epoch(std::uint32_t epoch, std::span<const int>) override { epoch_ = epoch; }
 
