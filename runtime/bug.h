@@ -45,11 +45,11 @@ enum class Edge : std::uint8_t {
   gradients_held,               // communication: gradients on the host, before they go to who keeps a copy
   norms_at_home,                // copy: norms measured by the host's processor, before they go to the device
   updated_at_home,              // copy: parameters that the host's processor updated, before they go to the device
-  piece_read,                   // host: a piece of the optimizer's state, from its files, before it is updated
-  piece_updated,                // storage: the update of a piece, before it is written
+  piece_read,                   // host: a piece of state or parameters, from its file, before it is used
+  piece_updated,                // storage: a piece's new values, before they are written
   tensor_part_made,             // messages: what a tensor way has made, before it is sent
   tensor_part_arrived,          // compute: what the other ways have made, before it is used
-  staging_free,                 // storage: the copy of updated parameters to the device, before staging is filled again
+  staging_free,                 // storage: the last use of a staging buffer, before it is filled again
   activation_place_free,        // receiving: the last user of where an activation arrives (pipeline, as all below)
   activation_received,          // compute: an activation of another stage, before its piece runs on it
   activation_made,              // sending: a piece's output, before it is sent
