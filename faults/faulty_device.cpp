@@ -37,7 +37,8 @@ double Straggler::factor_after(TimeNs elapsed) const {
 
 TimeNs FaultyDevice::duration(const Op& op, runtime::Cost cost) const {
   const TimeNs plain = inner_.duration(op, cost);
-  const bool of_storage = op.kind == OpKind::storage_read || op.kind == OpKind::storage_write;
+  const bool of_storage = op.kind == OpKind::storage_read || op.kind == OpKind::storage_write ||
+                          op.kind == OpKind::storage_sync || op.kind == OpKind::storage_rename;
   if (of_storage) memory_.last.storage = op;
   if (stragglers_.empty()) return plain;
   Op ours = op;
@@ -62,6 +63,10 @@ runtime::BufferPtr FaultyDevice::allocate_in(runtime::Space space, std::size_t b
 
 runtime::WaitResult FaultyDevice::wait(const runtime::Event& event, TimeNs deadline, std::uint32_t epoch) {
   return host_.gone() ? runtime::WaitResult::done : inner_.wait(event, deadline, epoch);
+}
+
+void FaultyDevice::drain_all_but_files() {
+  if (!host_.gone()) inner_.drain_all_but_files();
 }
 
 void FaultyDevice::drain() {

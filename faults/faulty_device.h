@@ -47,6 +47,7 @@ class FaultyDevice final : public runtime::Device {
   TimeNs duration(const runtime::Op& op, runtime::Cost cost) const override;
   runtime::WaitResult wait(const runtime::Event& event, TimeNs deadline, std::uint32_t epoch) override;
   void drain() override;
+  void drain_all_but_files() override;
 
   runtime::BufferPtr allocate(std::size_t bytes, runtime::MemoryTag tag, const char* name) override {
     return allocate_in(runtime::Space::device, bytes, tag, name);

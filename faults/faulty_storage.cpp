@@ -19,7 +19,8 @@ std::size_t half(std::size_t bytes) {
 }
 
 Op op_of(const LastOps& last, int rank, OpKind kind, std::size_t bytes) {
-  Op op = last.storage.kind == kind ? last.storage : last.launched;
+  const bool syncs = kind == OpKind::storage_write && last.storage.kind == OpKind::storage_sync;
+  Op op = last.storage.kind == kind || syncs ? last.storage : last.launched;
   op.kind = kind;
   op.rank = rank;
   op.peer = -1;

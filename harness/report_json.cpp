@@ -163,6 +163,32 @@ Json pipeline_json(const Evidence& e) {
           {"ranks", stages}};
 }
 
+Json attempts_json(const RunRecord& run) {
+  Json attempts = Json::array();
+  for (const Attempt& attempt : run.attempts) {
+    attempts.push_back({{"began_s", seconds(attempt.began_ns)},
+                        {"ended_s", time_or_null(attempt.ended_ns)},
+                        {"first_step", attempt.first_step},
+                        {"steps_lost", attempt.steps_lost},
+                        {"why", attempt.why.empty() ? Json(nullptr) : Json(attempt.why)}});
+  }
+  return attempts;
+}
+
+Json checkpoints_json(const RunRecord& run) {
+  Json checkpoints = Json::array();
+  for (const Checkpoint& one : run.checkpoints) {
+    checkpoints.push_back({{"step", one.step},
+                           {"complete", one.complete},
+                           {"why", one.why.empty() ? Json(nullptr) : Json(one.why)},
+                           {"began_s", time_or_null(one.began_ns)},
+                           {"blocked_s", seconds(one.blocked_ns)},
+                           {"ended_s", time_or_null(one.ended_ns)},
+                           {"bytes", one.bytes}});
+  }
+  return checkpoints;
+}
+
 Json comm_json(const RunRecord& run) {
   Json table = Json::object();
   for (std::size_t kind = 0; kind < run.comm.size(); ++kind) {
@@ -249,6 +275,10 @@ Json report_json(const Evidence& e, const Judgement& j, const ReportExtras& extr
   if (e.scenario.train.definition.quirks.any()) report["quirks"] = quirk_names(e.scenario.train.definition.quirks);
   report["recoveries"] = Json::array();
   for (const Recovery& recovery : run.recoveries) report["recoveries"].push_back(recovery_json(run, recovery));
+  report["attempts"] = attempts_json(run);
+  report["steps_undone"] = run.undone_steps;
+  if (run.resumed_from > 0) report["resumed_from"] = run.resumed_from;
+  if (e.scenario.train.checkpoint.on()) report["checkpoints"] = checkpoints_json(run);
   report["comm"] = comm_json(run);
   report["comm_overlap"] = {{"in_flight_s", seconds(run.overlap.in_flight_ns)},
                             {"hidden_s", seconds(run.overlap.hidden_ns)},

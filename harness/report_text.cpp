@@ -139,6 +139,32 @@ std::string endings(const RunRecord& run) {
   return out;
 }
 
+std::string checkpoints(const RunRecord& run) {
+  if (run.checkpoints.empty()) return {};
+  std::size_t complete = 0;
+  TimeNs blocked = 0;
+  for (const Checkpoint& one : run.checkpoints) {
+    complete += one.complete;
+    blocked += one.blocked_ns;
+  }
+  std::string out = fmt::format("  saved     {} of {} checkpoints; training waited {:.3f} s for them\n", complete,
+                                run.checkpoints.size(), double(blocked) / double(runtime::kSecond));
+  for (const Checkpoint& one : run.checkpoints) {
+    if (!one.why.empty()) out += fmt::format("            that of step {} was given up: {}\n", one.step, one.why);
+  }
+  return out;
+}
+
+std::string attempts(const RunRecord& run) {
+  std::string out;
+  if (run.resumed_from > 0) out += fmt::format("  resumed   after step {} of an earlier run\n", run.resumed_from);
+  for (std::size_t i = 1; i < run.attempts.size(); ++i) {
+    out += fmt::format("  restarted after {} steps, {} lost: {}\n", run.attempts[i].first_step,
+                       run.attempts[i].steps_lost, run.attempts[i - 1].why);
+  }
+  return out;
+}
+
 std::string losses(const RunRecord& run) {
   if (run.steps.empty()) return "  no step was committed\n";
   if (!run.has_values) return fmt::format("  steps     {}; a run of shapes has no losses\n", run.steps.size());
@@ -308,9 +334,9 @@ std::string report_a_bug(const Scenario& scenario) {
 }
 
 std::string story_text(const Evidence& e, const Judgement& j, const Style& style) {
-  std::string out = '\n' + story_of(e.run, style) + '\n' + losses(e.run) + births(e.run) + rerun_text(e.run) +
-                    range_log(e.run) + pipeline(e) + overlap(e.run) + copies(e.run) + files(e.run) + memory(e.run) +
-                    layout(e) + endings(e.run);
+  std::string out = '\n' + story_of(e.run, style) + '\n' + attempts(e.run) + checkpoints(e.run) + losses(e.run) +
+                    births(e.run) + rerun_text(e.run) + range_log(e.run) + pipeline(e) + overlap(e.run) +
+                    copies(e.run) + files(e.run) + memory(e.run) + layout(e) + endings(e.run);
   if (e.run.end == sim::WorldEnd::deadlock && !e.run.wait_for_graph.empty()) {
     out += "  who waits for whom, when nothing could move any more:\n";
     std::size_t from = 0;

@@ -66,17 +66,22 @@ Collector::Collector(int ranks, std::int64_t gradients_of, bool digest_gradients
   record_.ranks.resize(std::size_t(ranks));
 }
 
+void Collector::add_missing(std::size_t steps) {
+  while (record_.steps.size() < steps) {
+    runtime::StepRecord missing;
+    missing.step = std::int64_t(record_.steps.size());
+    missing.loss = missing.grad_norm = std::bit_cast<float>(0x7fc00000u);
+    record_.steps.push_back(missing);
+  }
+}
+
 void Collector::step_committed(int rank, const runtime::StepRecord& record) {
   record_.ranks[std::size_t(rank)].steps_committed = record.step + 1;
+  attempt_begins_ = false;
   const auto step = std::size_t(record.step);
   if (step >= record_.steps.size()) {
     // A gap would mean a step that nobody committed: it shows as a missing number, not as a shifted list.
-    while (record_.steps.size() < step) {
-      runtime::StepRecord missing;
-      missing.step = std::int64_t(record_.steps.size());
-      missing.loss = missing.grad_norm = std::bit_cast<float>(0x7fc00000u);
-      record_.steps.push_back(missing);
-    }
+    add_missing(step);
     record_.steps.push_back(record);
     return;
   }
@@ -86,7 +91,60 @@ void Collector::step_committed(int rank, const runtime::StepRecord& record) {
   record_.disagreements.push_back({record.step, rank, record, first});
 }
 
-void Collector::merge(int rank, const runtime::RecoveryRecord& told, bool over) {
+void Collector::begin_attempt(TimeNs now) {
+  record_.attempts.push_back({now, -1, "", 0, 0});
+  attempt_begins_ = true;
+  if (record_.attempts.size() == 1) return;
+  epochs_before_ = epochs_seen_ + 1;
+  replicas_.clear();
+  for (RankRecord& rank : record_.ranks) rank = {};
+}
+
+// Steps that are undone never were, but for the time that they took: history is one line.
+void Collector::rolled_back(int rank, std::int64_t steps) {
+  record_.ranks[std::size_t(rank)].steps_committed = steps;
+  const auto kept = std::size_t(steps);
+  if (!record_.attempts.empty() && attempt_begins_) record_.attempts.back().first_step = steps;
+  if (kept > record_.steps.size()) {  // of an earlier run of the program
+    record_.resumed_from = steps;
+    add_missing(kept);
+    return;
+  }
+  replicas_.clear();
+  if (kept == record_.steps.size()) return;
+  const std::int64_t undone = std::int64_t(record_.steps.size() - kept);
+  record_.undone_steps += undone;
+  if (record_.attempts.size() > 1 && attempt_begins_) record_.attempts.back().steps_lost = undone;
+  record_.steps.resize(kept);
+  if (record_.gradient_digests.size() > kept) record_.gradient_digests.resize(kept);
+  if (record_.stagnation.size() > kept) record_.stagnation.resize(kept);
+}
+
+void Collector::checkpoint(int, const runtime::CheckpointRecord& told) {
+  const auto same = [&](const Checkpoint& c) { return c.step == told.step && c.ended_ns >= told.began_ns; };
+  auto at = std::find_if(record_.checkpoints.rbegin(), record_.checkpoints.rend(), same);
+  if (at == record_.checkpoints.rend()) {
+    record_.checkpoints.push_back({told.step, false, "", told.began_ns, 0, told.ended_ns, 0});
+    at = record_.checkpoints.rbegin();
+  }
+  at->complete = at->complete || told.complete;
+  if (at->why.empty()) at->why = told.why;
+  at->began_ns = std::min(at->began_ns, told.began_ns);
+  at->ended_ns = std::max(at->ended_ns, told.ended_ns);
+  at->blocked_ns = std::max(at->blocked_ns, told.snapshot_ns - told.began_ns);
+  at->bytes += told.bytes;
+}
+
+void Collector::shards(int rank, const runtime::ShardRecord& record) {
+  record_.shards.push_back({rank, record});
+  record_.shards.back().told.epoch += epochs_before_;
+  epochs_seen_ = std::max(epochs_seen_, record_.shards.back().told.epoch);
+}
+
+void Collector::merge(int rank, const runtime::RecoveryRecord& given, bool over) {
+  runtime::RecoveryRecord told = given;
+  told.epoch += epochs_before_;
+  epochs_seen_ = std::max(epochs_seen_, told.epoch + 1);
   auto at = std::find_if(record_.recoveries.begin(), record_.recoveries.end(),
                          [&](const Recovery& r) { return r.epoch >= told.epoch; });
   if (at == record_.recoveries.end() || at->epoch != told.epoch) {

@@ -98,6 +98,30 @@ struct Rerun {
   runtime::RerunRecord told;
 };
 
+// The job, from one start of its processes to their end.
+struct Attempt {
+  TimeNs began_ns = 0;
+  TimeNs ended_ns = -1;
+  std::string why;              // it ended before the last step; empty: it did not
+  std::int64_t first_step = 0;  // with which it went on
+  std::int64_t steps_lost = 0;  // that attempts before had made, and this one made again
+};
+
+// A checkpoint, put together from what each rank told of it; or, where it was looked at after the run, what was found.
+struct Checkpoint {
+  std::int64_t step = 0;
+  bool complete = false;
+  std::string why;          // it was given up
+  TimeNs began_ns = -1;     // first rank
+  TimeNs blocked_ns = 0;    // how long training waited, on the rank that waited longest
+  TimeNs ended_ns = -1;     // last rank
+  std::uint64_t bytes = 0;  // of all ranks
+};
+struct FoundCheckpoint {
+  std::int64_t step = 0;
+  std::string problem;  // empty: it is whole
+};
+
 struct RunRecord {
   bool has_values = true;  // false: a run of shapes, without losses, norms and digests
   sim::WorldEnd end = sim::WorldEnd::finished;
@@ -106,10 +130,15 @@ struct RunRecord {
   std::uint64_t fingerprint = 0;
   std::string wait_for_graph;
   std::vector<RankRecord> ranks;
-  std::vector<runtime::StepRecord> steps;   // committed, in order; as the first rank to commit reported it
-  std::uint64_t step_comparisons = 0;       // how often a rank's step was held against another's
-  std::vector<Disagreement> disagreements;  // the first few
-  std::vector<Recovery> recoveries;         // by epoch
+  std::vector<runtime::StepRecord> steps;          // committed, in order; as the first rank to commit reported it
+  std::uint64_t step_comparisons = 0;              // how often a rank's step was held against another's
+  std::vector<Disagreement> disagreements;         // the first few
+  std::vector<Recovery> recoveries;                // by epoch
+  std::vector<Attempt> attempts;                   // one, unless the job was started again
+  std::vector<Checkpoint> checkpoints;             // that were begun, in order; each time
+  std::vector<FoundCheckpoint> found_checkpoints;  // on the disks after the run, newest first
+  std::int64_t undone_steps = 0;  // committed, and undone by going back to a checkpoint; not in `steps`
+  std::int64_t resumed_from = 0;  // steps of an earlier run of the program, of which nothing is known here
   std::vector<faults::RuleStatus> faults;
   std::vector<Event> events;       // from the world and the fault plan, in order
   std::vector<sim::CommUse> comm;  // indexed by OpKind
@@ -174,12 +203,16 @@ class Collector : public runtime::Observer {
   void looked_for_poison(int rank, runtime::Index values, const std::string& found, bool at_source) override;
   void recovering(int rank, const runtime::RecoveryRecord& so_far) override;
   void recovered(int rank, const runtime::RecoveryRecord& record) override;
+  void rolled_back(int rank, std::int64_t steps) override;
+  void checkpoint(int rank, const runtime::CheckpointRecord& told) override;
+  // The job starts (again): epochs count on, and no rank has ended.
+  void begin_attempt(TimeNs now);
   void layout(int rank, const runtime::Layout& layout) override { record_.ranks[std::size_t(rank)].layout = layout; }
   bool wants_gradients(int rank, std::int64_t step) override;
   void gradients(int rank, std::int64_t step, std::vector<runtime::NamedTensor> gradients) override;
   bool wants_replicas(int) override { return record_.ranks.size() > 1; }
   void replica(int rank, const runtime::ReplicaRecord& record) override;
-  void shards(int rank, const runtime::ShardRecord& record) override { record_.shards.push_back({rank, record}); }
+  void shards(int rank, const runtime::ShardRecord& record) override;
   void pipeline(int rank, const runtime::PipelineRecord& record) override {
     record_.pipeline.resize(record_.ranks.size());
     record_.pipeline[std::size_t(rank)] = record;
@@ -190,6 +223,7 @@ class Collector : public runtime::Observer {
 
  private:
   void merge(int rank, const runtime::RecoveryRecord& told, bool over);
+  void add_missing(std::size_t steps);  // as if nobody had committed them
 
   void digest(int rank, std::int64_t step, const std::vector<runtime::NamedTensor>& gradients);
   // What has been told of one step so far.
@@ -207,6 +241,9 @@ class Collector : public runtime::Observer {
   void differs(std::int64_t step, int rank, int other, std::string what);
 
   RunRecord record_;
+  std::uint32_t epochs_before_ = 0;  // of earlier attempts
+  std::uint32_t epochs_seen_ = 0;
+  bool attempt_begins_ = true;  // none of its steps is committed
   std::ptrdiff_t poison_sources_ = 0;
   std::map<std::int64_t, std::map<int, StepReplicas>>
       replicas_;  // of the last few steps, by part of the model; -1, -2, ..: of the ways of a stage

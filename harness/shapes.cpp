@@ -84,19 +84,32 @@ void read_numerics(const Reader& top, Scenario& scenario) {
 
 const std::vector<std::string>& checks_of_values() {
   static const std::vector<std::string> names = {
-      "golden",  "ranks_agree",  "loss_falls",    "no_poison",          "replicas_equal",
-      "skipped", "loss_scale",   "born",          "stagnates_at_least", "tracks_fp32",
-      "spikes",  "conservation", "quirk_differs", "rerun_found",        "rerun_genuine"};
+      "golden",        "ranks_agree", "loss_falls",         "no_poison",        "replicas_equal", "skipped",
+      "loss_scale",    "born",        "stagnates_at_least", "tracks_fp32",      "spikes",         "conservation",
+      "quirk_differs", "rerun_found", "rerun_genuine",      "checkpoints_valid"};
   return names;
 }
 
 const std::vector<std::string>& checks_of_shapes() {
-  static const std::vector<std::string> names = {"faults_fired",       "culprit",        "finishes_within_virtual_s",
-                                                 "no_recovery",        "recoveries",     "evicted",
-                                                 "steps_lost_at_most", "no_races",       "slowdown_at_least",
-                                                 "overlap_at_least",   "bubble_formula", "live_activations",
-                                                 "collectives_match",  "partition",      "layout",
-                                                 "memory_formula",     "model_state_gb", "traffic_formula"};
+  static const std::vector<std::string> names = {"faults_fired",
+                                                 "culprit",
+                                                 "finishes_within_virtual_s",
+                                                 "no_recovery",
+                                                 "recoveries",
+                                                 "evicted",
+                                                 "steps_lost_at_most",
+                                                 "no_races",
+                                                 "slowdown_at_least",
+                                                 "overlap_at_least",
+                                                 "bubble_formula",
+                                                 "live_activations",
+                                                 "collectives_match",
+                                                 "partition",
+                                                 "layout",
+                                                 "memory_formula",
+                                                 "model_state_gb",
+                                                 "traffic_formula",
+                                                 "restarts"};
   return names;
 }
 

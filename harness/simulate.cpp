@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 
 #include "harness/shapes.h"
+#include "kernels/digest.h"
 #include "runtime/backend/posix_storage.h"
+#include "runtime/checkpoint_files.h"
 #include "runtime/train.h"
 #include "sim/timeline.h"
 
@@ -18,7 +21,7 @@ struct Simulation::Impl {
   Impl(const Scenario& s, SimulationOptions o)
       : scenario(s),
         options(std::move(o)),
-        world(plan_of(s, options)),
+        disks(options.disks ? options.disks : std::make_shared<sim::Disks>()),
         faults(s.faults, s.world.seed, node_of(s.world)),
         collector(s.world.ranks(), options.gradients_of, options.digest_gradients, options.on_gradients) {
     if (!options.storage_folder.empty()) files.emplace(options.storage_folder);
@@ -29,16 +32,25 @@ struct Simulation::Impl {
     plan.wall_limit_s = options.wall_limit_s;
     plan.shapes = is_of_shapes(scenario);
     plan.timeline = options.timeline;
+    const runtime::CheckpointPlan& checkpoint = scenario.train.checkpoint;
+    if (checkpoint.on() && !checkpoint.node_local) plan.storage.shared_path = checkpoint.path;
     return plan;
   }
 
+  void start_job(TimeNs now);
+  bool starts_again(const sim::WorldResult& result);
+  void look_at_checkpoints();
   void connect();
   void train_rank(runtime::Rank& rank);
   void take(const sim::WorldResult& result);
+  void add_use(const sim::WorldResult& result);
 
   const Scenario& scenario;
   SimulationOptions options;
-  sim::World world;
+  std::shared_ptr<sim::Disks> disks;
+  TimeNs began_ns = 0;
+  std::unique_ptr<sim::World> world;        // of the attempt that runs, or ran last
+  std::optional<runtime::TrainPlan> again;  // the plan of all attempts but the first
   faults::FaultPlan faults;
   Collector collector;
   std::optional<runtime::PosixStorage> files;
@@ -50,22 +62,63 @@ Simulation::Simulation(const Scenario& scenario, SimulationOptions options)
     : impl_(std::make_unique<Impl>(scenario, std::move(options))) {}
 Simulation::~Simulation() = default;
 
-const runtime::Recorder& Simulation::recorder(int rank) const { return impl_->world.recorder(rank); }
+const runtime::Recorder& Simulation::recorder(int rank) const { return impl_->world->recorder(rank); }
 
-const sim::Timeline* Simulation::timeline() const { return impl_->world.timeline(); }
+const sim::Timeline* Simulation::timeline() const { return impl_->world->timeline(); }
+
+// The processes of all ranks, on the disks as they are now.
+void Simulation::Impl::start_job(TimeNs now) {
+  const std::size_t attempt = collector.record().attempts.size();
+  began_ns = now;
+  collector.begin_attempt(now);
+  sim::WorldPlan plan = plan_of(scenario, options);
+  plan.seed += 1'000'003 * attempt;  // other noise
+  world = std::make_unique<sim::World>(plan, disks, now);
+  if (attempt > 0) {
+    if (!again) again = scenario.train;
+    again->checkpoint.resume = true;
+    collector.record().events.push_back({now, -1, fmt::format("the job is started again, for the {}. time", attempt)});
+  }
+  connect();
+}
+
+// What a supervisor sees: no process is left, and not one of them came to the end.
+bool Simulation::Impl::starts_again(const sim::WorldResult& result) {
+  const RunRecord& record = collector.record();
+  if (int(record.attempts.size()) > scenario.train.recovery.restarts_max) return false;
+  if (result.end != sim::WorldEnd::finished) return false;
+  for (const RankRecord& rank : record.ranks) {
+    using How = RankRecord::How;
+    if (rank.how == How::finished || rank.how == How::threw || rank.how == How::running) return false;
+  }
+  return true;
+}
+
+void Simulation::Impl::look_at_checkpoints() {
+  const std::string& path = scenario.train.checkpoint.path;
+  if (!scenario.train.checkpoint.on() || is_of_shapes(scenario)) return;
+  const sim::WorldPlan plan = plan_of(scenario, options);
+  sim::SimStorage simulated(*disks, plan.storage, 0, 0);
+  runtime::Storage& storage = files ? static_cast<runtime::Storage&>(*files) : simulated;
+  for (const std::int64_t step : runtime::checkpoints_in(storage, path)) {
+    const runtime::Verified verified = runtime::verify_checkpoint(storage, runtime::step_folder(path, step));
+    collector.record().found_checkpoints.push_back({step, verified.problem});
+  }
+}
 
 void Simulation::Impl::connect() {
   std::vector<Event>& events = collector.record().events;
-  world.decorate([this](int rank, runtime::Seams inner) {
+  world->decorate([this](int rank, runtime::Seams inner) {
     runtime::Storage& storage = files ? static_cast<runtime::Storage&>(*files) : inner.storage;
     return faults.decorate(rank, {inner.clock, inner.device, inner.transport, storage, inner.control});
   });
-  sim::Timeline* const timeline = world.timeline();
-  world.on_event([&events, timeline](TimeNs at, int rank, const std::string& text) {
+  sim::Timeline* const timeline = world->timeline();
+  world->on_event([&events, timeline](TimeNs at, int rank, const std::string& text) {
     events.push_back({at, rank, text});
     if (timeline != nullptr) timeline->mark(at, rank, "world", text);
   });
   told.resize(scenario.faults.size());
+  const std::vector<faults::RuleStatus> so_far = faults.status();
   faults.on_fired([this, &events, timeline](std::size_t rule, TimeNs at, int rank, const runtime::Op* op) {
     // A rule without limit fires again and again; the first times say enough, the report has the count.
     const bool told_enough = told[rule]++ >= kFiringsTold;
@@ -76,15 +129,16 @@ void Simulation::Impl::connect() {
     if (timeline != nullptr) timeline->mark(at, rank, "fault", text);
   });
   for (const faults::FaultPlan::TimedCrash& crash : faults.timed_crashes()) {
-    world.kill_at(crash.rank, crash.at_ns, [this, crash] { faults.fired(crash.rule, crash.at_ns, crash.rank); });
+    if (crash.at_ns < began_ns || so_far[crash.rule].fired > 0) continue;  // of an earlier attempt
+    world->kill_at(crash.rank, crash.at_ns, [this, crash] { faults.fired(crash.rule, crash.at_ns, crash.rank); });
   }
-  if (options.progress) world.on_progress([this](TimeNs now) { options.progress(now, collector.steps()); });
+  if (options.progress) world->on_progress([this](TimeNs now) { options.progress(now, collector.steps()); });
 }
 
 void Simulation::Impl::train_rank(runtime::Rank& rank) {
   RunRecord& record = collector.record();
   auto* weights = options.keep_final_weights ? &record.final_weights : nullptr;
-  runtime::TrainOutcome outcome = runtime::train(rank, scenario.train, collector, weights);
+  runtime::TrainOutcome outcome = runtime::train(rank, again ? *again : scenario.train, collector, weights);
   RankRecord& mine = record.ranks[std::size_t(rank.id)];
   mine.how = outcome.ending == Ending::finished  ? RankRecord::How::finished
              : outcome.ending == Ending::evicted ? RankRecord::How::evicted
@@ -99,24 +153,11 @@ void Simulation::Impl::take(const sim::WorldResult& result) {
   record.end = result.end;
   record.has_values = !is_of_shapes(scenario);
   record.virtual_ns = result.virtual_ns;
-  record.fingerprint = result.fingerprint;
+  record.fingerprint =
+      record.attempts.size() > 1 ? kernels::combine(record.fingerprint, result.fingerprint) : result.fingerprint;
   record.wait_for_graph = result.wait_for_graph;
-  record.comm = result.comm;
-  record.memory_peak = result.memory_peak;
-  record.memory_at_peak = result.memory_at_peak;
-  record.overlap = result.overlap;
-  record.copies = result.copies;
-  record.files = result.files;
-  record.passes = result.passes;
-  record.memory_peak_by_tag = result.memory_peak_by_tag;
-  record.host_peak = result.host_peak;
-  record.host_peak_by_tag = result.host_peak_by_tag;
-  record.pinned_peak = result.pinned_peak;
   record.races_watched = scenario.world.race_detector;
-  record.races = result.races;
-  record.accesses = result.accesses;
-  record.collectives_compared = result.collectives_compared;
-  record.mismatches = result.mismatches;
+  add_use(result);
   record.faults = faults.status();
   for (std::size_t i = 0; i < result.ranks.size() && i < record.ranks.size(); ++i) {
     using How = sim::RankEnd::How;
@@ -127,10 +168,56 @@ void Simulation::Impl::take(const sim::WorldResult& result) {
   }
 }
 
+namespace {
+template <class T>
+void take_largest(std::vector<T>& all, const std::vector<T>& more) {
+  all.resize(std::max(all.size(), more.size()));
+  for (std::size_t i = 0; i < more.size(); ++i) all[i] = std::max(all[i], more[i]);
+}
+}  // namespace
+
+// Over all attempts: sums of what was done, the most of what was in use.
+void Simulation::Impl::add_use(const sim::WorldResult& result) {
+  RunRecord& record = collector.record();
+  record.comm.resize(result.comm.size());
+  for (std::size_t kind = 0; kind < result.comm.size(); ++kind) {
+    sim::CommUse& use = record.comm[kind];
+    use.calls += result.comm[kind].calls;
+    use.bytes_sent_per_rank_max = std::max(use.bytes_sent_per_rank_max, result.comm[kind].bytes_sent_per_rank_max);
+  }
+  if (result.memory_peak >= record.memory_peak) record.memory_at_peak = result.memory_at_peak;
+  record.memory_peak = std::max(record.memory_peak, result.memory_peak);
+  record.host_peak = std::max(record.host_peak, result.host_peak);
+  record.pinned_peak = std::max(record.pinned_peak, result.pinned_peak);
+  take_largest(record.memory_peak_by_tag, result.memory_peak_by_tag);
+  take_largest(record.host_peak_by_tag, result.host_peak_by_tag);
+  record.overlap += result.overlap;
+  record.copies += result.copies;
+  record.files += result.files;
+  if (record.passes.empty()) record.passes = result.passes;
+  record.races.insert(record.races.end(), result.races.begin(), result.races.end());
+  record.accesses += result.accesses;
+  record.collectives_compared += result.collectives_compared;
+  record.mismatches.insert(record.mismatches.end(), result.mismatches.begin(), result.mismatches.end());
+}
+
 RunRecord Simulation::run() {
   const auto start = std::chrono::steady_clock::now();
-  impl_->connect();
-  impl_->take(impl_->world.run([this](runtime::Rank& rank) { impl_->train_rank(rank); }));
+  TimeNs now = 0;
+  for (;;) {
+    impl_->start_job(now);
+    const sim::WorldResult result = impl_->world->run([this](runtime::Rank& rank) { impl_->train_rank(rank); });
+    impl_->take(result);
+    Attempt& attempt = impl_->collector.record().attempts.back();
+    attempt.ended_ns = result.virtual_ns;
+    if (!impl_->starts_again(result)) break;
+    for (const RankRecord& rank : impl_->collector.record().ranks) {
+      if (attempt.why.empty() || rank.how == RankRecord::How::stopped)
+        attempt.why = rank.why.empty() ? name(rank.how) : rank.why;
+    }
+    now = runtime::later(result.virtual_ns, impl_->scenario.train.recovery.restart_ns);
+  }
+  impl_->look_at_checkpoints();
   RunRecord record = std::move(impl_->collector.record());
   record.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return record;

@@ -1,5 +1,5 @@
-// A scenario on simulated ranks: builds the world and the fault plan, hands train() to each rank, keeps what was
-// observed.
+// A scenario on simulated ranks: builds the world (again for each start of the job, over the same disks) and the fault
+// plan, hands train() to each rank, keeps what was observed.
 #pragma once
 
 #include <functional>
@@ -8,6 +8,7 @@
 
 #include "harness/run_record.h"
 #include "harness/scenario.h"
+#include "sim/storage.h"
 
 namespace seeksim::harness {
 
@@ -15,10 +16,11 @@ struct SimulationOptions {
   std::int64_t gradients_of = -1;       // step (from 0) whose gradients are kept; -1: none
   Collector::OnGradients on_gradients;  // of every step and rank, instead
   bool keep_final_weights = false;
-  bool digest_gradients = false;  // of each step
-  double wall_limit_s = 0;        // 0: none
-  bool timeline = false;          // what queues and hosts did is kept
-  std::string storage_folder;     // real files below it; empty: simulated ones
+  bool digest_gradients = false;      // of each step
+  double wall_limit_s = 0;            // 0: none
+  bool timeline = false;              // what queues and hosts did is kept
+  std::string storage_folder;         // real files below it; empty: simulated ones
+  std::shared_ptr<sim::Disks> disks;  // simulated files to begin with and to leave behind; null: empty ones
   std::function<void(TimeNs now, std::int64_t steps)> progress;
 };
 

@@ -53,6 +53,8 @@ constexpr std::array<std::string_view, std::size_t(Edge::count_)> kEdges = {
     "tied_received",
     "replica_norms_measured",
     "replica_norms_gathered",
+    "snapshot_taken",
+    "checkpoint_read",
 };
 
 constexpr auto kBugs = std::to_array<BugInfo>({
@@ -153,6 +155,20 @@ constexpr auto kBugs = std::to_array<BugInfo>({
      "live_activations"},
     {Bug::fewer_micro_batches, "fewer_micro_batches",
      "rank 1 exchanges nothing with its neighbours for the last micro-batch (pipeline)", "no_recovery"},
+    {Bug::early_manifest, "early_manifest",
+     "ranks say that their file of a checkpoint is durable before they write it (checkpoints, with a crash)",
+     "checkpoints_valid"},
+    {Bug::manifest_not_synced, "manifest_not_synced",
+     "a checkpoint's manifest gets its name before its content is durable (checkpoints, with a crash)",
+     "checkpoints_valid"},
+    {Bug::named_file_missing, "named_file_missing", "rank 1 never writes its file of a checkpoint (checkpoints)",
+     "checkpoints_valid"},
+    {Bug::optimizer_step_not_saved, "optimizer_step_not_saved",
+     "a checkpoint forgets how many steps the optimizer has made (checkpoints, with a restart)", "golden"},
+    {Bug::scaler_not_saved, "scaler_not_saved",
+     "a checkpoint forgets where the loss scaler stands (checkpoints in fp16, with a restart)", "golden"},
+    {Bug::checkpoint_unchecked, "checkpoint_unchecked",
+     "files of a checkpoint are used without a look at their digests (checkpoints, with a damaged file)", "golden"},
 });
 
 }  // namespace

@@ -60,6 +60,8 @@ enum class Edge : std::uint8_t {
   tied_received,                // compute: the other stage's sum of a shared parameter's gradient, before it is added
   replica_norms_measured,       // communication: norms of this rank's parameters, before they are gathered
   replica_norms_gathered,       // host: those of all ranks of a replica, before it folds them
+  snapshot_taken,               // host: copies of the state for a checkpoint, before they are written and it goes on
+  checkpoint_read,              // host: what came of a file of a checkpoint, before its memory takes the next file
   count_
 };
 
@@ -111,6 +113,12 @@ enum class Bug : std::uint8_t {
   all_forwards_first,             // stages go forward with all micro-batches before any goes back
   gradient_sent_twice,            // one rank sends the gradient of its first micro-batch twice
   fewer_micro_batches,            // one rank exchanges nothing with its neighbours for the last micro-batch
+  early_manifest,                 // ranks say that their file of a checkpoint is durable before they write it
+  manifest_not_synced,            // a checkpoint's manifest gets its name before its content is durable
+  named_file_missing,             // one rank never writes the file that the manifest names
+  optimizer_step_not_saved,       // a checkpoint forgets how many steps the optimizer has made
+  scaler_not_saved,               // ... where the loss scaler stands
+  checkpoint_unchecked,           // files of a checkpoint are taken without a look at their digests
   count_
 };
 

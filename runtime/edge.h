@@ -22,4 +22,9 @@ inline void host_after_all(Device& device, Edge edge, const PlantedBug& bug) {
   if (!bug.skips(edge)) device.drain();
 }
 
+// ... but for files, which go on.
+inline void host_after_all_but_files(Device& device, Edge edge, const PlantedBug& bug) {
+  if (!bug.skips(edge)) device.drain_all_but_files();
+}
+
 }  // namespace seeksim::runtime

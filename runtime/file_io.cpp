@@ -44,7 +44,11 @@ FileIo::FileIo(Rank& rank, const TrainPlan& plan)
       request_bytes_(block_bytes_ * std::uint64_t(plan.layout.offload.aio.queue_depth)) {}
 
 void FileIo::start(Transfer& transfer) {
-  transfer.op.kind = transfer.write ? OpKind::storage_write : OpKind::storage_read;
+  const bool moves = transfer.values.n > 0 || !transfer.write;
+  transfer.op.kind = transfer.renamed_to != nullptr ? OpKind::storage_rename
+                     : !moves                       ? OpKind::storage_sync
+                     : transfer.write               ? OpKind::storage_write
+                                                    : OpKind::storage_read;
   transfer.op.rank = rank_.id;
   transfer.op.bytes = transfer.values.bytes();
   transfer.result = {};
@@ -64,11 +68,19 @@ void FileIo::enqueue(Transfer& t) {
   }
   for (std::uint64_t at = 0; t.write && at < all; at += request_bytes_)
     enqueue_read_back(t, at, std::min(request_bytes_, all - at));
-  if (all == 0) enqueue_sync(t);
+  if (t.renamed_to != nullptr)
+    enqueue_rename(t);
+  else if (all == 0)
+    enqueue_sync(t);
   t.done = rank_.device.storage_queue().record();
 }
 
 namespace {
+
+bool came_right(const Transfer* t) {
+  return t == nullptr || (!t->result.failed && !t->result.differs && t->result.bytes == t->values.bytes());
+}
+constexpr const char* kNotAfterThat = "what has to come first failed";
 
 // Block by block until one comes up short. act: of one block, (offset in the file, its bytes) -> how many it was.
 template <class Bytes, class Act>
@@ -93,8 +105,9 @@ void FileIo::enqueue_write(Transfer& t, std::uint64_t at, std::uint64_t n) {
   Launcher launch(rank_.device.storage_queue(), t.op);
   launch(
       t.op.tensor, t.op.site, {0, double(n)},
-      [storage = &rank_.storage, path = t.path, start = t.offset + at, block = block_bytes_, result = &t.result, at](
-          Lane, Vec<const std::byte> from) {
+      [storage = &rank_.storage, path = t.path, start = t.offset + at, block = block_bytes_, result = &t.result, at,
+       before = t.after](Lane, Vec<const std::byte> from) {
+        if (!came_right(before)) return keep(*result, kNotAfterThat);
         pass_blocks(*result, at, start, block, from, [&](std::uint64_t offset, std::span<const std::byte> bytes) {
           return storage->write_at(*path, offset, bytes);
         });
@@ -140,13 +153,28 @@ void FileIo::enqueue_read_back(Transfer& t, std::uint64_t at, std::uint64_t n) {
 
 void FileIo::enqueue_sync(Transfer& t) {
   Launcher launch(rank_.device.storage_queue(), t.op);
-  launch(t.op.tensor, t.op.site, {0, 1}, [storage = &rank_.storage, path = t.path, result = &t.result](Lane) {
-    try {
-      storage->sync(*path);
-    } catch (const SeamError& error) {
-      keep(*result, error.detail());
-    }
-  });
+  launch(t.op.tensor, t.op.site, {0, 1},
+         [storage = &rank_.storage, path = t.path, result = &t.result, before = t.after](Lane) {
+           if (!came_right(before)) return keep(*result, kNotAfterThat);
+           try {
+             storage->sync(*path);
+           } catch (const SeamError& error) {
+             keep(*result, error.detail());
+           }
+         });
+}
+
+void FileIo::enqueue_rename(Transfer& t) {
+  Launcher launch(rank_.device.storage_queue(), t.op);
+  launch(t.op.tensor, t.op.site, {0, 1},
+         [storage = &rank_.storage, from = t.path, to = t.renamed_to, result = &t.result, before = t.after](Lane) {
+           if (!came_right(before)) return keep(*result, kNotAfterThat);
+           try {
+             storage->rename(*from, *to);
+           } catch (const SeamError& error) {
+             keep(*result, error.detail());
+           }
+         });
 }
 
 // The epoch of no revoke: neither that nor a communicator that failed ends this wait.
@@ -168,9 +196,16 @@ std::string FileIo::wrong_with(const Transfer& t) const {
   if (t.result.bytes < t.values.bytes())
     return std::to_string(t.result.bytes) + of + (t.write ? " were taken" : " came");
   if (t.result.differs) return "it holds something else than what was written";
-  if (!t.write && t.values.n > 0 && digest_of_bytes(t.values) != t.digest)
+  if (!t.write && !t.unchecked && t.values.n > 0 && digest_of_bytes(t.values) != t.digest)
     return "its checksum is not that of what was written";
   return {};
+}
+
+bool FileIo::done(const Transfer& t) const { return !t.pending || rank_.device.storage_queue().done(t.done); }
+
+void FileIo::give_up(Transfer& t) {
+  if (t.pending) wait(t);
+  t.pending = false;
 }
 
 void FileIo::finish(Transfer& t) {

@@ -1,6 +1,7 @@
-// FileIo: a rank's swap files. Reads and writes are launches on the storage queue, in requests of aio's block size; the
-// host waits for them, looks at length and content, and asks again, ever later, for what is missing or wrong. What a
-// file is said to hold after a write is read back, since a disk may lie.
+// FileIo: a rank's files: those of offloaded state and those of checkpoints. Reads and writes are launches on the
+// storage queue, in requests of aio's block size; the host waits for them, looks at length and content, and asks again,
+// ever later, for what is missing or wrong. What a file is said to hold after a write is read back, since a disk may
+// lie.
 #pragma once
 
 #include <array>
@@ -18,9 +19,13 @@ namespace seeksim::runtime {
 struct Transfer {
   const std::string* path = nullptr;  // outlives it
   std::uint64_t offset = 0;           // bytes, in the file
-  AnyVec values;                      // none: what was written becomes durable
+  AnyVec values;                      // none: what was written becomes durable, or the file gets another name
   bool write = false;
+  const std::string* renamed_to = nullptr;  // outlives it too
+  // Does nothing, and fails, unless that one was done right. So a chain can be enqueued at once.
+  const Transfer* after = nullptr;
   std::uint64_t digest = 0;  // of the bytes: given for a read, told of a write
+  bool unchecked = false;    // a planted bug: a read is not held against it
   Op op;
   Event done;
   bool pending = false;
@@ -43,6 +48,9 @@ class FileIo {
   // Waits until it is done, and done right. Throws SeamError{io} naming file, offset and rank. Cannot be cut short by a
   // revoke: it is used after the commit point too, from where everybody goes forward.
   void finish(Transfer& transfer);
+  // Waits until nothing of it is under way, whatever came of it.
+  void give_up(Transfer& transfer);
+  bool done(const Transfer& transfer) const;  // it would not be waited for
 
  private:
   void enqueue(Transfer& transfer);
@@ -50,6 +58,7 @@ class FileIo {
   void enqueue_read(Transfer& transfer, std::uint64_t at, std::uint64_t n);
   void enqueue_read_back(Transfer& transfer, std::uint64_t at, std::uint64_t n);
   void enqueue_sync(Transfer& transfer);
+  void enqueue_rename(Transfer& transfer);
   void wait(const Transfer& transfer);
   std::string wrong_with(const Transfer& transfer) const;
 

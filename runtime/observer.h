@@ -123,6 +123,17 @@ struct PipelineRecord {
   std::vector<int> in_flight;  // by piece of the model: micro-batches whose activations are held at a time, at most
 };
 
+// What became of a checkpoint, as one rank saw it: complete, or given up.
+struct CheckpointRecord {
+  std::int64_t step = 0;  // steps that it holds
+  bool complete = false;
+  std::string why;         // it was given up; empty on ranks that only heard of it
+  TimeNs began_ns = 0;     // the state was about to be copied
+  TimeNs snapshot_ns = 0;  // training could go on
+  TimeNs ended_ns = 0;
+  std::uint64_t bytes = 0;  // of this rank's file
+};
+
 class Observer {
  public:
   virtual ~Observer() = default;
@@ -132,6 +143,9 @@ class Observer {
   virtual void looked_for_poison(int /*rank*/, Index /*values*/, const std::string& /*found*/, bool /*at_source*/) {}
   virtual void recovering(int rank, const RecoveryRecord& so_far) = 0;  // agreed: who is to blame, who goes on
   virtual void recovered(int rank, const RecoveryRecord& record) = 0;
+  // Goes on after `steps` steps, from a checkpoint: later ones, if there were any, are undone.
+  virtual void rolled_back(int /*rank*/, std::int64_t /*steps*/) {}
+  virtual void checkpoint(int /*rank*/, const CheckpointRecord&) {}
   virtual void layout(int /*rank*/, const Layout&) {}  // in use from here on: at the start, and after want of memory
   // Asked before a step: should its reduced, unscaled, unclipped gradients be handed out?
   virtual bool wants_gradients(int rank, std::int64_t step) = 0;

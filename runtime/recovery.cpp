@@ -97,7 +97,9 @@ Decision decide(const RecoveryPlan& plan, const Agreement& agreement, const Diag
     return decision;
   };
   for (const Ballot& ballot : agreement.ballots) {
-    if (ballot.last_committed != step - 1) return stop("ranks committed different steps, which the vote forbids");
+    const bool begins_anew = plan.policy == RecoveryPolicy::restart_from_checkpoint;
+    if (ballot.last_committed != step - 1 && !begins_anew)
+      return stop("ranks committed different steps, which the vote forbids");
   }
   if (plan.policy == RecoveryPolicy::stop) return stop("the recovery policy is to stop");
   const auto attempts =
@@ -289,7 +291,19 @@ void Recovery::rebuilt() {
   }
 }
 
-void Recovery::step_committed() {
+std::string Recovery::going_back() {
+  if (++times_back_ <= plan_.attempts_max) return {};
+  return "the run went back to a checkpoint " + std::to_string(plan_.attempts_max) +
+         " times and never came further than step " + std::to_string(furthest_);
+}
+
+void Recovery::went_back(std::int64_t from, std::int64_t to) {
+  if (!pending_.empty()) pending_.back().steps_lost = std::max<std::int64_t>(from - to, 0);
+}
+
+void Recovery::step_committed(std::int64_t steps) {
+  if (steps > furthest_) times_back_ = 0;
+  furthest_ = std::max(furthest_, steps);
   tries_ = 0;
   tried_again_ = false;
   rungs_.clear();
@@ -316,6 +330,16 @@ void make_anew(std::optional<Trainer>& trainer, Rank& rank, const TrainPlan& pla
   if (nothing_committed) trainer.emplace(rank, plan, observer);
   observer.layout(rank.id, plan.layout);
 }
+
+// Gives up all that this rank holds: the next trainer begins with a checkpoint.
+void go_back(std::optional<Trainer>& trainer, Rank& rank, const TrainPlan& plan, Observer& observer) {
+  const std::int64_t most = trainer->loads() ? trainer->loads_at_most() : trainer->step();
+  trainer->remove_files();
+  trainer.reset();
+  trainer.emplace(rank, plan, observer);
+  trainer->begin_with_checkpoint(most);
+  observer.layout(rank.id, plan.layout);
+}
 }  // namespace
 
 // The loop around the steps. A failure leaves the catch block before anything is done about it: a fiber that waits
@@ -330,7 +354,9 @@ TrainOutcome train(Rank& rank, const TrainPlan& given, Observer& observer, std::
   observer.layout(rank.id, plan.layout);
   Recovery recovery(rank, plan, observer);
   std::optional<SeamError> failure;
+  std::int64_t reached = 0;  // steps, before a failure
   for (;;) {
+    bool goes_back = false;
     std::optional<SeamError> caught;
     std::exception_ptr bug;
     std::optional<std::string> hopeless;
@@ -339,21 +365,31 @@ TrainOutcome train(Rank& rank, const TrainPlan& given, Observer& observer, std::
       if (failure) {
         if (auto over = recovery.recover(*failure, *trainer)) return *over;
         failure.reset();
+        reached = std::max(reached, trainer->step());
+        goes_back = plan.recovery.policy == RecoveryPolicy::restart_from_checkpoint || trainer->loads();
         if (const std::optional<Layout> layout = recovery.take_layout()) {
           make_anew(trainer, rank, plan, observer, [&] {
             if (own) own->layout = *layout;
           });
         }
       }
-      if (const std::string lost = trainer->lost(rank.control.members()); !lost.empty()) {
-        return {Ending::stopped, lost, trainer->step(), trainer->state()};
+      std::string lost = trainer->lost(rank.control.members());
+      if (goes_back || (!lost.empty() && plan.checkpoint.on())) {
+        if (const std::string why = recovery.going_back(); !why.empty())
+          return {Ending::stopped, why + (lost.empty() ? "" : "; " + lost), trainer->step(), trainer->state()};
+        go_back(trainer, rank, plan, observer);
+        lost = trainer->lost(rank.control.members());
       }
+      if (!lost.empty()) return {Ending::stopped, lost, trainer->step(), trainer->state()};
+      const bool loads = trainer->loads();
       trainer->prepare();
       trainer->connect(rank.control.epoch(), rank.control.members());
+      if (loads) recovery.went_back(reached, trainer->step());
+      reached = trainer->step();
       recovery.rebuilt();
       while (!trainer->finished() && trainer->stopped().empty()) {
         trainer->train_step();
-        recovery.step_committed();
+        recovery.step_committed(trainer->step());
       }
       trainer->conclude();
     } catch (const SeamError& error) {
@@ -363,6 +399,8 @@ TrainOutcome train(Rank& rank, const TrainPlan& given, Observer& observer, std::
     } catch (const UnwrittenMemory& found) {
       hopeless = found.what();
     } catch (const StaleFiles& found) {
+      hopeless = found.what();
+    } catch (const NoCheckpoint& found) {
       hopeless = found.what();
     } catch (const std::exception&) {
       bug = std::current_exception();  // ours, or weights that do not fit: nothing to recover from

@@ -45,8 +45,12 @@ class Recovery {
   // The layout to go on with, where the last recovery was about memory: what is not durable is to be made anew, even
   // when it is the layout in use. Gives it once.
   std::optional<Layout> take_layout();
-  void rebuilt();         // the new communicator stands
-  void step_committed();  // the step under way has made it
+  void rebuilt();                           // the new communicator stands
+  void step_committed(std::int64_t steps);  // so many have made it
+  // Whether this rank shall go on from a checkpoint once more; why not, where it has done so too often without getting
+  // any further.
+  std::string going_back();
+  void went_back(std::int64_t from, std::int64_t to);  // steps
 
  private:
   TimeNs grace() const;
@@ -60,6 +64,8 @@ class Recovery {
   Observer& observer_;
   std::vector<FailedAttempt> history_;
   std::vector<RecoveryRecord> pending_;  // not yet followed by a committed step
+  std::int64_t furthest_ = 0;            // steps that were ever committed
+  int times_back_ = 0;                   // since that was reached
   int tries_ = 0;                        // since the last commit, also those that came to no decision
   std::optional<Layout> next_layout_;
   bool tried_again_ = false;        // the layout in use, since the last commit

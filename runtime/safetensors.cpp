@@ -3,11 +3,15 @@
 #include "runtime/safetensors.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
+#include <utility>
+
+#include "kernels/cast.h"
 
 namespace seeksim::runtime {
 namespace {
@@ -25,19 +29,16 @@ std::string quoted(const std::string& name) {
   return out + (name.size() > 80 ? "...'" : "'");
 }
 
-std::size_t element_bytes(DType dtype) { return dtype == DType::i64 ? 8 : 4; }
-
-const char* dtype_name(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return "F32";
-    case DType::i32:
-      return "I32";
-    case DType::i64:
-      return "I64";
-  }
-  return "?";
-}
+struct DTypeInfo {
+  const char* name;
+  std::size_t bytes;
+  ElementType element;
+};
+constexpr std::array<DTypeInfo, 5> kDTypes = {{{"F32", 4, ElementType::f32},
+                                               {"I32", 4, ElementType::i32},
+                                               {"I64", 8, ElementType::i64},
+                                               {"F16", 2, ElementType::f16},
+                                               {"BF16", 2, ElementType::bf16}}};
 
 // The format does not allow a key twice, but JSON parsers quietly keep one of them.
 struct DuplicateKeys {
@@ -58,22 +59,11 @@ std::uint64_t little_endian(std::string_view bytes) {
   return value;
 }
 
-json read_header(std::string_view file, std::uint64_t& data_begin) {
-  if (file.size() < 8) {
-    refuse("the file is " + std::to_string(file.size()) + " bytes long; even an empty one has 10. Is it truncated?");
-  }
-  const std::uint64_t length = little_endian(file.substr(0, 8));
-  if (length > kHeaderMax) {
-    refuse("the header claims " + std::to_string(length) + " bytes, the format allows " + std::to_string(kHeaderMax) +
-           ". Is this a safetensors file?");
-  }
-  if (length > file.size() - 8) {
-    refuse("the header claims " + std::to_string(length) + " bytes, the file has " + std::to_string(file.size() - 8) +
-           " after the length. Is it truncated?");
-  }
-  const std::string_view text = file.substr(8, length);
+json read_header(std::string_view file, std::uint64_t file_bytes) {
+  const std::uint64_t front = safetensors_front_bytes(file, file_bytes);
+  const std::string_view text = file.substr(8, front - 8);
+  if (text.size() != front - 8) refuse("the header is not there as a whole. Is the file truncated?");
   if (text.empty() || text.front() != '{') refuse("the header does not begin with '{'");
-  data_begin = 8 + length;
   try {
     json header = json::parse(text, DuplicateKeys{});
     if (!header.is_object()) refuse("the header is not a JSON object");
@@ -88,19 +78,14 @@ std::uint64_t whole_number(const json& value, const std::string& name, const cha
   return value.get<std::uint64_t>();
 }
 
-struct Entry {
-  TensorBytes tensor;
-  std::uint64_t begin = 0;
-  std::uint64_t end = 0;
-};
-
 DType read_dtype(const json& info, const std::string& name) {
   if (!info.contains("dtype") || !info["dtype"].is_string()) refuse(quoted(name) + " has no dtype");
   const std::string dtype = info["dtype"].get<std::string>();
-  if (dtype == "F32") return DType::f32;
-  if (dtype == "I32") return DType::i32;
-  if (dtype == "I64") return DType::i64;
-  refuse(quoted(name) + " has dtype " + quoted(dtype) + "; F32, I32 and I64 can be read. Convert it to float32 first");
+  for (std::size_t i = 0; i < kDTypes.size(); ++i) {
+    if (dtype == kDTypes[i].name) return DType(i);
+  }
+  refuse(quoted(name) + " has dtype " + quoted(dtype) +
+         "; F32, F16, BF16, I32 and I64 can be read. Convert it to float32 first");
 }
 
 // Elements of the shape. A product past 2^60 bytes cannot be a file and must not wrap.
@@ -122,16 +107,16 @@ std::uint64_t read_shape(const json& info, const std::string& name, std::vector<
   return empty ? 0 : elements;
 }
 
-Entry read_entry(const std::string& name, const json& info, std::uint64_t data_bytes) {
+TensorInfo read_entry(const std::string& name, const json& info, std::uint64_t data_bytes) {
   if (!info.is_object()) refuse(quoted(name) + " is not described by an object");
   for (const auto& [key, unused] : info.items()) {
     if (key != "dtype" && key != "shape" && key != "data_offsets")
       refuse(quoted(name) + " has an unknown key " + quoted(key));
   }
-  Entry entry;
-  entry.tensor.name = name;
-  entry.tensor.dtype = read_dtype(info, name);
-  const std::uint64_t bytes = read_shape(info, name, entry.tensor.shape) * element_bytes(entry.tensor.dtype);
+  TensorInfo entry;
+  entry.name = name;
+  entry.dtype = read_dtype(info, name);
+  const std::uint64_t bytes = read_shape(info, name, entry.shape) * size_of(entry.dtype);
   if (!info.contains("data_offsets") || !info["data_offsets"].is_array() || info["data_offsets"].size() != 2) {
     refuse(quoted(name) + " has no data_offsets [begin, end]");
   }
@@ -150,15 +135,15 @@ Entry read_entry(const std::string& name, const json& info, std::uint64_t data_b
 }
 
 // No holes, no overlaps, nothing left over: what the format demands, so that a file hides nothing.
-void check_cover(std::vector<Entry>& entries, std::uint64_t data_bytes) {
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
-    return std::tie(a.begin, a.end, a.tensor.name) < std::tie(b.begin, b.end, b.tensor.name);
+void check_cover(std::vector<TensorInfo>& entries, std::uint64_t data_bytes) {
+  std::sort(entries.begin(), entries.end(), [](const TensorInfo& a, const TensorInfo& b) {
+    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
   });
   std::uint64_t at = 0;
-  for (const Entry& entry : entries) {
-    if (entry.begin < at) refuse(quoted(entry.tensor.name) + " overlaps the tensor before it");
+  for (const TensorInfo& entry : entries) {
+    if (entry.begin < at) refuse(quoted(entry.name) + " overlaps the tensor before it");
     if (entry.begin > at)
-      refuse("there is a hole of " + std::to_string(entry.begin - at) + " bytes before " + quoted(entry.tensor.name));
+      refuse("there is a hole of " + std::to_string(entry.begin - at) + " bytes before " + quoted(entry.name));
     at = entry.end;
   }
   if (at != data_bytes) refuse(std::to_string(data_bytes - at) + " bytes after the last tensor belong to none");
@@ -173,59 +158,112 @@ void check_metadata(const json& metadata) {
 
 }  // namespace
 
-std::vector<TensorBytes> read_safetensors(std::string_view file) {
-  std::uint64_t data_begin = 0;
-  const json header = read_header(file, data_begin);
-  const std::string_view data = file.substr(data_begin);
-  std::vector<Entry> entries;
+std::size_t size_of(DType dtype) { return kDTypes[std::size_t(dtype)].bytes; }
+const char* name(DType dtype) { return kDTypes[std::size_t(dtype)].name; }
+
+DType dtype_of(ElementType type) {
+  for (std::size_t i = 0; i < kDTypes.size(); ++i) {
+    if (kDTypes[i].element == type) return DType(i);
+  }
+  refuse("cannot write elements of the type " + std::string(name(type)));
+}
+
+std::uint64_t safetensors_front_bytes(std::string_view first_eight, std::uint64_t file_bytes) {
+  if (first_eight.size() < 8 || file_bytes < 8) {
+    refuse("the file is " + std::to_string(std::min<std::uint64_t>(first_eight.size(), file_bytes)) +
+           " bytes long; even an empty one has 10. Is it truncated?");
+  }
+  const std::uint64_t length = little_endian(first_eight.substr(0, 8));
+  if (length > kHeaderMax) {
+    refuse("the header claims " + std::to_string(length) + " bytes, the format allows " + std::to_string(kHeaderMax) +
+           ". Is this a safetensors file?");
+  }
+  if (length > file_bytes - 8) {
+    refuse("the header claims " + std::to_string(length) + " bytes, the file has " + std::to_string(file_bytes - 8) +
+           " after the length. Is it truncated?");
+  }
+  return 8 + length;
+}
+
+std::vector<TensorInfo> list_safetensors(std::string_view file, std::uint64_t file_bytes) {
+  const json header = read_header(file, file_bytes);
+  const std::uint64_t front = safetensors_front_bytes(file, file_bytes), data_bytes = file_bytes - front;
+  std::vector<TensorInfo> entries;
   for (const auto& [name, info] : header.items()) {
     if (name == "__metadata__") {
       check_metadata(info);
     } else {
-      entries.push_back(read_entry(name, info, data.size()));
+      entries.push_back(read_entry(name, info, data_bytes));
     }
   }
-  check_cover(entries, data.size());
+  check_cover(entries, data_bytes);
+  for (TensorInfo& entry : entries) {
+    entry.begin += front;
+    entry.end += front;
+  }
+  return entries;
+}
+
+std::vector<TensorBytes> read_safetensors(std::string_view file) {
   std::vector<TensorBytes> tensors;
-  for (Entry& entry : entries) {
-    entry.tensor.bytes.assign(data.substr(entry.begin, entry.end - entry.begin));
-    tensors.push_back(std::move(entry.tensor));
+  for (TensorInfo& entry : list_safetensors(file, file.size())) {
+    TensorBytes& tensor = tensors.emplace_back();
+    tensor.name = std::move(entry.name);
+    tensor.dtype = entry.dtype;
+    tensor.shape = std::move(entry.shape);
+    tensor.bytes.assign(file.substr(entry.begin, entry.end - entry.begin));
   }
   return tensors;
 }
 
-std::string write_safetensors(const std::vector<TensorBytes>& tensors,
+std::string safetensors_front(std::vector<TensorInfo>& tensors,
                               const std::vector<std::pair<std::string, std::string>>& metadata) {
-  // The order of the format's own writer: wider elements first, then by name.
-  std::vector<const TensorBytes*> order;
-  for (const TensorBytes& tensor : tensors) order.push_back(&tensor);
-  std::sort(order.begin(), order.end(), [](const TensorBytes* a, const TensorBytes* b) {
-    const auto wide_a = element_bytes(a->dtype), wide_b = element_bytes(b->dtype);
-    return wide_a != wide_b ? wide_a > wide_b : a->name < b->name;
+  std::sort(tensors.begin(), tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
+    const auto wide_a = size_of(a.dtype), wide_b = size_of(b.dtype);
+    return wide_a != wide_b ? wide_a > wide_b : a.name < b.name;
   });
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   for (const auto& [key, value] : metadata) header["__metadata__"][key] = value;
+  std::set<std::string_view> names = {"__metadata__"};
   std::uint64_t at = 0;
-  for (const TensorBytes* tensor : order) {
-    if (header.contains(tensor->name) || tensor->name == "__metadata__")
-      refuse("cannot write two tensors named " + quoted(tensor->name));
+  for (TensorInfo& tensor : tensors) {
+    if (!names.insert(tensor.name).second)
+      refuse("cannot write two tensors named " + quoted(std::as_const(tensor.name)));
     std::uint64_t elements = 1;
-    for (const Index n : tensor->shape) elements *= static_cast<std::uint64_t>(n);
-    if (elements * element_bytes(tensor->dtype) != tensor->bytes.size()) {
-      refuse("cannot write " + quoted(tensor->name) + ": its bytes do not fit its shape");
-    }
-    const std::uint64_t end = at + tensor->bytes.size();
-    header[tensor->name] = {
-        {"dtype", dtype_name(tensor->dtype)}, {"shape", tensor->shape}, {"data_offsets", {at, end}}};
-    at = end;
+    for (const Index n : tensor.shape) elements *= static_cast<std::uint64_t>(n);
+    tensor.begin = at;
+    at = tensor.end = at + elements * size_of(tensor.dtype);
+    header[tensor.name] = {
+        {"dtype", name(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", {tensor.begin, tensor.end}}};
   }
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');  // so that the data are aligned
-  std::string file;
-  file.reserve(8 + text.size() + at);
-  for (int i = 0; i < 8; ++i) file += static_cast<char>(text.size() >> (8 * i) & 0xff);
-  file += text;
-  for (const TensorBytes* tensor : order) file += tensor->bytes;
+  std::string front;
+  for (int i = 0; i < 8; ++i) front += static_cast<char>(text.size() >> (8 * i) & 0xff);
+  front += text;
+  for (TensorInfo& tensor : tensors) {
+    tensor.begin += front.size();
+    tensor.end += front.size();
+  }
+  return front;
+}
+
+std::string write_safetensors(const std::vector<TensorBytes>& tensors,
+                              const std::vector<std::pair<std::string, std::string>>& metadata) {
+  std::vector<TensorInfo> order;
+  std::map<std::string_view, const TensorBytes*> by_name;
+  for (const TensorBytes& tensor : tensors) {
+    order.push_back({tensor.name, tensor.dtype, tensor.shape, 0, 0});
+    by_name[tensor.name] = &tensor;
+  }
+  std::string file = safetensors_front(order, metadata);
+  file.reserve(order.empty() ? file.size() : order.back().end);
+  for (const TensorInfo& info : order) {
+    const TensorBytes& tensor = *by_name.at(info.name);
+    if (tensor.bytes.size() != info.end - info.begin)
+      refuse("cannot write " + quoted(tensor.name) + ": its bytes do not fit its shape");
+    file += tensor.bytes;
+  }
   return file;
 }
 
@@ -236,11 +274,26 @@ TensorBytes to_bytes(const NamedTensor& tensor) {
 }
 
 NamedTensor to_floats(const TensorBytes& tensor) {
-  if (tensor.dtype != DType::f32) {
-    refuse(quoted(tensor.name) + " has dtype " + dtype_name(tensor.dtype) + " where F32 is needed");
+  NamedTensor out{tensor.name, tensor.shape, std::vector<float>(tensor.bytes.size() / size_of(tensor.dtype))};
+  const auto widen = [&](auto like) {
+    using T = decltype(like);
+    std::vector<T> held(out.values.size());
+    if (!held.empty()) std::memcpy(held.data(), tensor.bytes.data(), tensor.bytes.size());
+    kernels::widen<T>(kernels::Lane{}, {held.data(), Index(held.size())}, {out.values.data(), Index(held.size())});
+  };
+  switch (tensor.dtype) {
+    case DType::f32:
+      widen(float{});
+      break;
+    case DType::f16:
+      widen(kernels::fp16{});
+      break;
+    case DType::bf16:
+      widen(kernels::bf16{});
+      break;
+    default:
+      refuse(quoted(tensor.name) + " has dtype " + name(tensor.dtype) + " where F32 is needed");
   }
-  NamedTensor out{tensor.name, tensor.shape, std::vector<float>(tensor.bytes.size() / sizeof(float))};
-  if (!out.values.empty()) std::memcpy(out.values.data(), tensor.bytes.data(), tensor.bytes.size());
   return out;
 }
 

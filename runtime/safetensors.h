@@ -11,7 +11,10 @@
 
 namespace seeksim::runtime {
 
-enum class DType : std::uint8_t { f32, i32, i64 };
+enum class DType : std::uint8_t { f32, i32, i64, f16, bf16 };
+std::size_t size_of(DType dtype);
+const char* name(DType dtype);     // as the format writes it
+DType dtype_of(ElementType type);  // of f32, f16, bf16, i32, i64
 
 struct TensorBytes {
   std::string name;
@@ -20,12 +23,32 @@ struct TensorBytes {
   std::string bytes;
 };
 
+// A tensor without its data.
+struct TensorInfo {
+  std::string name;
+  DType dtype = DType::f32;
+  std::vector<Index> shape;
+  std::uint64_t begin = 0;  // of its bytes, in the file
+  std::uint64_t end = 0;
+};
+
+// What a file holds, in the order of its bytes. Throws as read_safetensors does. file_bytes: how long the whole file
+// is, of which `file` may be no more than the length and the header.
+std::vector<TensorInfo> list_safetensors(std::string_view file, std::uint64_t file_bytes);
+// How long the front of a file is: the length and the header. From its first 8 bytes.
+std::uint64_t safetensors_front_bytes(std::string_view first_eight, std::uint64_t file_bytes);
+// What stands before the data of a file with such tensors; sets their begin and end, and puts them into the order of
+// the format: wider elements first, then by name.
+std::string safetensors_front(std::vector<TensorInfo>& tensors,
+                              const std::vector<std::pair<std::string, std::string>>& metadata = {});
+
 // Throws std::runtime_error("... what is wrong, where") on anything malformed.
 std::vector<TensorBytes> read_safetensors(std::string_view file);
 std::string write_safetensors(const std::vector<TensorBytes>& tensors,
                               const std::vector<std::pair<std::string, std::string>>& metadata = {});
 
 TensorBytes to_bytes(const NamedTensor& tensor);
+// Of f32, f16 or bf16.
 NamedTensor to_floats(const TensorBytes& tensor);
 
 }  // namespace seeksim::runtime

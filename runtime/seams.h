@@ -71,6 +71,8 @@ class Device {
   virtual WaitResult wait(const Event& event, TimeNs deadline, std::uint32_t epoch) = 0;
   // Waits until every queue is empty; after an abort all that is left completes as garbage, so this ends.
   virtual void drain() = 0;
+  // The same, but for the queue of files, on which a checkpoint may be on its way.
+  virtual void drain_all_but_files() { drain(); }
   // Declares that the host itself reads or writes device memory now (a launch declares by its views). Nothing happens
   // but that a race detector hears of it.
   virtual void host_touches(const Op& op, const Range& range) = 0;
@@ -244,7 +246,8 @@ struct CommProgress {
 struct CheckpointBallot {
   std::int64_t step = -1;  // steps that it holds; -1: none is under way, or this rank's part is not written yet
   bool failed = false;
-  std::uint64_t bytes = 0;   // of the rank's file
+  bool complete = false;     // its manifest is durable, and with it all of it; told by who wrote that
+  std::uint64_t bytes = 0;   // of the rank's file; 0: it has none
   std::uint64_t digest = 0;  // of its content
 };
 

@@ -237,7 +237,7 @@ std::string marker(const std::string& folder, const Rank& rank) {
 void ShardKeeper::refuse_stale_files() {
   for (const std::string& folder : folders()) {
     const std::string path = marker(folder, rank_);
-    if (rank_.storage.exists(path)) {
+    if (rank_.storage.exists(path) && !plan_.checkpoint.resume) {  // whose state comes from elsewhere
       throw StaleFiles(path +
                        ": these swap files are those of an earlier run that did not end in order; remove the folder " +
                        folder);

@@ -98,6 +98,13 @@ class ShardKeeper {
   const ShardState& own() const { return *own_; }
   const ShardState* copy() const { return copy_.get(); }  // null: none is kept here
   Optimizer& copy_optimizer() { return *copy_->optimizer; }
+  // Of the own shard and of each copy.
+  template <class Each>
+  void for_each_state(Each each) {
+    for (ShardState* state : {own_.get(), copy_.get()}) {
+      if (state != nullptr) each(*state);
+    }
+  }
   int copy_of() const { return kept_by(position_in(members_), int(members_.size())); }  // position
   const std::vector<int>& members() const { return members_; }
   bool keeps_copies() const { return copies_ && members_.size() > 1; }

@@ -66,6 +66,7 @@ void Trainer::train_step() {
   commit(result, apply_it, lr);
   if (!skips(quirks, false, overflow)) publish(false);  // where nothing overflowed an update was made
   report_replica();
+  save_if_due();
 }
 
 // ---- before the commit point -------------------------------------------------------------------------------------
@@ -195,6 +196,20 @@ GradientEdit Trainer::gradient_edit(const SampleRange& samples, int micro_batch)
 // Of a step: true, all members have a finite gradient, apply it; false, skip it, everywhere. All members hear the same
 // answer or none does. Throws where a member is missing.
 bool Trainer::vote(const char* about, bool good) {
+  Ballot ballot;
+  ballot.words[kSkipWord] = good ? 0 : 1;
+  ballot.words[kCorruptWord] = corrupt_ ? 1 + corrupt_->micro_batch : 0;
+  ballot.words[kRangeWord] = corrupt_ ? corrupt_->offset : 0;
+  ballot.words[kPoisonWord] = poison_.empty() ? 0 : poison_at_source_ ? 2 : 1;
+  if (writer_) ballot.checkpoint = writer_->ballot();
+  const Agreement agreement = take_vote(about, ballot);
+  if (writer_) writer_->heard(agreement);
+  bool all_good = true;
+  for (const Ballot& other : agreement.ballots) all_good = all_good && other.words[kSkipWord] == 0;
+  return all_good;
+}
+
+Agreement Trainer::take_vote(const char* about, Ballot ballot) {
   Op op;
   op.kind = OpKind::vote;
   op.phase = Phase::commit;
@@ -203,13 +218,8 @@ bool Trainer::vote(const char* about, bool good) {
   op.step = step_;
   op.tensor = about;
   op.site = SEEKSIM_SITE;
-  Ballot ballot;
   ballot.last_committed = step_ - 1;
   ballot.last_joined = comm_->last_sequence();
-  ballot.words[kSkipWord] = good ? 0 : 1;
-  ballot.words[kCorruptWord] = corrupt_ ? 1 + corrupt_->micro_batch : 0;
-  ballot.words[kRangeWord] = corrupt_ ? corrupt_->offset : 0;
-  ballot.words[kPoisonWord] = poison_.empty() ? 0 : poison_at_source_ ? 2 : 1;
   // Who misses this deadline is dead and fenced. A member that waits in vain in the reduction is not: its watchdog,
   // which ends a little after ours would, revokes the epoch and so cuts the vote short for all.
   const TimeNs patience = later(plan_.recovery.watchdog_ns, plan_.recovery.agree_ns);
@@ -219,9 +229,7 @@ bool Trainer::vote(const char* about, bool good) {
   }
   stop_if_poisoned(agreement);
   redo_where_bits_differ(op, agreement);
-  bool all_good = true;
-  for (const Ballot& other : agreement.ballots) all_good = all_good && other.words[kSkipWord] == 0;
-  return all_good;
+  return agreement;
 }
 
 // What came of running each micro-batch twice.
@@ -311,7 +319,10 @@ void Trainer::update(float grad_factor, double lr) {
 
 void Trainer::commit(const StepResult& result, bool applied, double lr) {
   // Only kernels are pending, so this ends; and it cannot be cut short by a revoke, as a wait could.
-  host_after_all(rank_.device, Edge::update_applied, plan_.bug);
+  if (writer_ && writer_->under_way())
+    host_after_all_but_files(rank_.device, Edge::update_applied, plan_.bug);
+  else
+    host_after_all(rank_.device, Edge::update_applied, plan_.bug);
   if (plan_.bug.is(Bug::drifting_replica, rank_.id) && !keeper_ && step_ == plan_.bug.step) drift();
   record_digests();
   const std::int64_t step = step_++;

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/checkpoint_reader.h"
+#include "runtime/checkpoint_writer.h"
 #include "runtime/communicator.h"
 #include "runtime/data.h"
 #include "runtime/edge.h"
@@ -62,6 +64,16 @@ class Trainer {
   bool holds_activations() const { return holds_activations_; }
   std::vector<Communicator*> communicators();  // that are there: of the data axis first
   bool is_lowest_rank() const { return comm_ && lowest_ == rank_.id; }
+
+  // The first world begins with the newest checkpoint that can be used and holds at most so many steps; where there
+  // never was one, from the beginning. Throws NoCheckpoint in connect() where there are some, and all are bad.
+  void begin_with_checkpoint(std::int64_t steps_most);
+  bool loads() const { return load_most_ >= 0; }  // that is still to be done
+  std::int64_t loads_at_most() const { return load_most_; }
+  // All members alike, after a commit: writes one and waits until it is complete or given up.
+  void save_checkpoint();
+  // Before another trainer takes its place: files that hold offloaded state are nobody's any more.
+  void remove_files();
 
   // Where the run stands, and the way back to there; of tensors nothing.
   RunState run_state() const;
@@ -124,6 +136,7 @@ class Trainer {
   void tell_what_was_seen();
   bool vote(const char* about, bool good);
   void compare_runs();
+  Agreement take_vote(const char* about, Ballot ballot);
   void redo_where_bits_differ(Op op, const Agreement& agreement) const;
   void look_for_poison(bool in_gradients);
   void stop_if_poisoned(const Agreement& agreement) const;
@@ -145,6 +158,18 @@ class Trainer {
   void drift();
   std::vector<std::byte> copy_of_weights(Index end) const;
   void restore_weights(const std::vector<std::byte>& old);
+
+  // Checkpoints (trainer_checkpoint.cpp).
+  bool writes_checkpoints() const { return plan_.checkpoint.on(); }
+  void begin_checkpoint();
+  void save_if_due();
+  void finish_checkpoints();
+  std::vector<SavedPiece> pieces_to_save() const;
+  std::vector<PlaceToFill> places_to_fill();
+  bool is_written_elsewhere(const ParameterInfo& parameter) const;
+  void refuse_checkpoints_of_another_run();
+  bool load_checkpoint();
+  bool agree_on_one(CheckpointReader& reader, std::string& tried);
 
   // Around the steps (trainer_world.cpp).
   void allocate();
@@ -253,6 +278,10 @@ class Trainer {
   std::optional<Rerun> rerun_;  // where each micro-batch is run twice
 
   std::int64_t step_ = 0;
+  std::optional<CheckpointWriter> writer_;
+  bool checkpoint_due_ = false;
+  std::int64_t load_most_ = -1;  // steps, of the checkpoint to begin with; -1: with none
+  bool looked_for_others_ = false;
   std::vector<std::int64_t> dropped_batches_;  // ascending: the definition's, and those found bad on the way
   std::string poison_;                         // what the last look found; told in the next vote
   bool poison_at_source_ = false;

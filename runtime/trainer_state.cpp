@@ -65,6 +65,7 @@ void Trainer::bring_shards(Launcher& launch, const ParameterInfo& p, AnyVec held
 
 void Trainer::conclude() {
   if (concluded_) return;
+  finish_checkpoints();
   if (finished()) free_activations();  // room for what is gathered
   if (keeper_) keeper_->load();
   look_for_poison(false);

@@ -1,5 +1,6 @@
 // Around the steps: memory, initial weights, worlds that come and go.
 #include <algorithm>
+#include <limits>
 
 #include "kernels/check.h"
 #include "kernels/digest.h"
@@ -32,7 +33,11 @@ Trainer::Trainer(Rank& rank, const TrainPlan& plan, Observer& observer)
       data_(data_source(plan.definition)),
       compute_(rank.device.compute_queue(), rank.id),
       host_(rank.device.host_queue(), rank.id, 0, OpKind::host_compute),
-      dropped_batches_(plan.definition.drop_batches) {}
+      dropped_batches_(plan.definition.drop_batches) {
+  if (!writes_checkpoints()) return;
+  writer_.emplace(rank, plan, observer);
+  if (plan.checkpoint.resume) begin_with_checkpoint(std::numeric_limits<std::int64_t>::max());
+}
 
 // All that is launched from here on, wherever.
 void Trainer::stand_at(std::uint32_t epoch, std::int64_t step) {
@@ -234,7 +239,12 @@ void Trainer::connect(std::uint32_t epoch, std::vector<int> members) {
     links_.emplace(rank_, plan_, *grid_, place_, epoch);
     observer_.pipeline(rank_.id, {epoch, place_.stage, int(micro_batches_.size()), most_in_flight()});
   }
-  if (keeper_) connect_shards();
+  refuse_checkpoints_of_another_run();
+  if (keeper_)
+    connect_shards();
+  else if (loads())
+    load_checkpoint();
+  if (writer_) writer_->look_again(is_lowest_rank());
   if (keeper_) report_shards();
   connect_step();
   const bool started = optimizer_start(plan_.definition.quirks).steps > 0;
@@ -254,11 +264,12 @@ void Trainer::connect_shards() {
     if (optimizer_start(plan_.definition.quirks).steps > 0) initial_weights();
     keeper_->lay_out(at_home(), comm_->members(),
                      [this](const std::vector<ParameterPiece>& pieces, AnyVec out) { draw(pieces, out); });
+    const bool loaded = loads() && load_checkpoint();
     if (keeper_->swaps() || keeper_->swaps_parameters()) {
       host_after_all(rank_.device, Edge::shards_drawn, plan_.bug);
       keeper_->settle();
     }
-    start_optimizer();
+    if (!loaded) start_optimizer();
     host_after_all(rank_.device, Edge::shards_drawn, plan_.bug);
     return;
   }
@@ -332,6 +343,7 @@ void Trainer::connect_step() {
 void Trainer::abandon() {
   Communicator::abort_all(rank_, communicators());
   host_after_all(rank_.device, Edge::step_abandoned, plan_.bug);
+  if (writer_) writer_->give_up();
   compute_.mute(false);
   hand_out_.reset();
   corrupt_.reset();

@@ -54,7 +54,7 @@ struct SimRank {
 };
 
 struct Core {
-  Core(const WorldPlan& plan, Loop::Client& client);
+  Core(const WorldPlan& plan, Loop::Client& client, std::shared_ptr<Disks> disks, TimeNs start_ns);
 
   SimRank& rank(int id) { return *ranks[std::size_t(id)]; }
   void story(int rank, const std::string& text) const {
@@ -71,8 +71,10 @@ struct Core {
   Network network;
   TransportHub transport;
   ControlCenter control;
-  Disks disks;
+  std::shared_ptr<Disks> disks;
+  void lose_power_of(Disk& disk) const;
   std::map<int, int> crashed_on_node;
+  int crashed_ranks = 0;
   std::unique_ptr<Timeline> timeline;  // where the plan asks for one
   std::vector<std::unique_ptr<SimRank>> ranks;
   std::function<void(TimeNs, int, const std::string&)> listener;

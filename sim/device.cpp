@@ -204,6 +204,9 @@ TimeNs SimDevice::duration(const runtime::Op& op, runtime::Cost cost) const {
       return storage_.latency_ns + TimeNs(cost.bytes / storage_.read_bytes_per_ns);
     case runtime::OpKind::storage_write:
       return storage_.latency_ns + TimeNs(cost.bytes / storage_.write_bytes_per_ns);
+    case runtime::OpKind::storage_sync:
+    case runtime::OpKind::storage_rename:
+      return storage_.latency_ns;
     default:
       return model_.launch_ns + TimeNs(std::max(cost.flops / model_.flops_per_ns, cost.bytes / model_.bytes_per_ns));
   }
@@ -281,6 +284,19 @@ WaitResult SimDevice::wait(const runtime::Event& event, TimeNs deadline, std::ui
   if (failure_ != nullptr) throw SeamError(*failure_);
   if (watcher_ != nullptr) watcher_->host_waited(event);
   return WaitResult::done;
+}
+
+void SimDevice::drain_all_but_files() {
+  for (SteppedQueue* queue : queues_) {
+    if (queue == &on_storage_) continue;
+    host_waits_for_ = queue->record();
+    while (!queue->idle() && !host_.dying()) {
+      queue->wake_host_at(host_waits_for_.place);
+      host_.block(Blocked::drain, runtime::kForever);
+    }
+    if (watcher_ != nullptr) watcher_->host_waited(host_waits_for_);
+  }
+  failure_.reset();
 }
 
 void SimDevice::drain() {

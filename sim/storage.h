@@ -1,5 +1,6 @@
-// SimStorage: a rank's view of its node's files. They live in memory, with POSIX's honesty: content lasts after its
-// file's sync, a name after its folder's; what is not synced is gone when the whole node dies.
+// SimStorage: a rank's view of its node's files, and of those that all nodes share. They live in memory, with POSIX's
+// honesty: content lasts after its file's sync, a name after its folder's; what is not synced is gone when the whole
+// node dies, of shared files when all nodes do. Disks outlive a world: the next one may go on with them.
 #pragma once
 
 #include <map>
@@ -12,7 +13,7 @@
 
 namespace seeksim::sim {
 
-// One node's files.
+// One node's files, or the shared ones.
 class Disk {
  public:
   struct Inode {
@@ -20,6 +21,8 @@ class Disk {
     std::string durable;
   };
   void lose_what_is_not_synced();
+  // Less orderly: of what is not synced, each sector of content and each change of a name lasts or does not, by a draw.
+  void tear_what_is_not_synced(std::uint64_t seed);
   std::uint64_t used_bytes() const;
 
   std::map<std::string, std::shared_ptr<Inode>, std::less<>> names;    // as seen now
@@ -28,6 +31,7 @@ class Disk {
 
 struct Disks {
   std::map<int, Disk> by_node;
+  Disk shared;
 };
 
 class SimStorage final : public runtime::Storage {
@@ -47,7 +51,7 @@ class SimStorage final : public runtime::Storage {
   std::uint64_t free_bytes(std::string_view folder) override;
 
  private:
-  Disk& disk() { return disks_.by_node[node_]; }
+  Disk& disk(std::string_view path);
   Disk::Inode& inode(std::string_view path);
   [[noreturn]] void fail(std::string_view path, const std::string& reason) const;
 

@@ -32,7 +32,7 @@ SimRank::SimRank(Core& core, int rank)
       device(core.loop, host, core.network, core.plan.device, core.plan.storage, signals, core.plan.shapes),
       transport(core, *this),
       control(core, *this),
-      storage(core.disks, core.plan.storage, core.network.node_of(rank), rank) {
+      storage(*core.disks, core.plan.storage, core.network.node_of(rank), rank) {
   recorder.limit(kRecordsMax / std::size_t(core.plan.ranks()));
   recorder.keep_log(core.plan.verify);
   device.draw_on(core.timeline.get());
@@ -57,12 +57,14 @@ void SimRank::fetch_now() const {
   device.fetch_ahead();
 }
 
-Core::Core(const WorldPlan& world, Loop::Client& client)
+Core::Core(const WorldPlan& world, Loop::Client& client, std::shared_ptr<Disks> given, TimeNs start_ns)
     : plan(world),
       loop({world.seed, world.stack_bytes, world.wall_limit_s, std::size_t(world.ranks())}, client),
       network(world),
       transport(*this, world.seed),
-      control(*this, world.seed, world.ranks()) {
+      control(*this, world.seed, world.ranks()),
+      disks(given ? std::move(given) : std::make_shared<Disks>()) {
+  loop.begin_at(start_ns);
   if (world.timeline) timeline = std::make_unique<Timeline>(world.ranks());
   ranks.reserve(std::size_t(world.ranks()));
   for (int i = 0; i < world.ranks(); ++i) ranks.push_back(std::make_unique<SimRank>(*this, i));
@@ -88,13 +90,22 @@ void Core::crashed(int id) {
   transport.died(id);
   control.died(id, network.between().notice_crash_ns);
   const int node = network.node_of(id);
-  if (++crashed_on_node[node] == plan.ranks_per_node) disks.by_node[node].lose_what_is_not_synced();
+  if (++crashed_on_node[node] == plan.ranks_per_node) lose_power_of(disks->by_node[node]);
+  if (++crashed_ranks == plan.ranks()) lose_power_of(disks->shared);
+}
+
+void Core::lose_power_of(Disk& disk) const {
+  if (plan.storage.tears)
+    disk.tear_what_is_not_synced(plan.seed + std::uint64_t(loop.now()));
+  else
+    disk.lose_what_is_not_synced();
 }
 
 // ---- World -------------------------------------------------------------------------------------------------------
 
 struct World::Impl final : Loop::Client {
-  explicit Impl(const WorldPlan& world) : plan(checked(world)), core(plan, *this) {}
+  Impl(const WorldPlan& world, std::shared_ptr<Disks> disks, TimeNs start_ns)
+      : plan(checked(world)), core(plan, *this, std::move(disks), start_ns) {}
 
   static const WorldPlan& checked(const WorldPlan& world) {
     SEEKSIM_CHECK(world.nodes > 0 && world.ranks_per_node > 0, "a world of %d nodes with %d ranks each", world.nodes,
@@ -264,7 +275,8 @@ WorldResult World::Impl::collect() {
   return out;
 }
 
-World::World(const WorldPlan& plan) : impl_(std::make_unique<Impl>(plan)) {}
+World::World(const WorldPlan& plan, std::shared_ptr<Disks> disks, TimeNs start_ns)
+    : impl_(std::make_unique<Impl>(plan, std::move(disks), start_ns)) {}
 World::~World() = default;
 
 void World::decorate(std::function<runtime::Seams(int rank, runtime::Seams inner)> wrap) {

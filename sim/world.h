@@ -44,12 +44,16 @@ struct DeviceModel {
   double host_bytes_per_ns = 50;
 };
 
+struct Disks;
+
 // A node's local disk, as one of its ranks sees it.
 struct StorageModel {
   TimeNs latency_ns = 80'000;  // of one request
   double read_bytes_per_ns = 3;
   double write_bytes_per_ns = 1.5;
   std::uint64_t capacity_bytes = std::uint64_t(1) << 40;  // of the node
+  std::string shared_path;  // what lies there is on one disk for all nodes, as large and as fast; empty: nothing is
+  bool tears = false;       // what is not synced when power fails lasts in parts; else none of it does
 };
 
 struct WorldPlan {
@@ -108,7 +112,8 @@ struct WorldResult {
 
 class World {
  public:
-  explicit World(const WorldPlan& plan);
+  // disks: with which it begins, and that it leaves behind; null: empty ones. start_ns: where its time begins.
+  explicit World(const WorldPlan& plan, std::shared_ptr<Disks> disks = nullptr, TimeNs start_ns = 0);
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;

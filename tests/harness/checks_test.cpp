@@ -213,6 +213,24 @@ const std::vector<Case>& cases() {
          r.recoveries[0].steps_lost = r.recoveries[1].steps_lost = 1;
        }},
       {"steps_lost_at_most:0", false, "looked at nothing", [](RunRecord&) {}},
+      {"restarts:0", true, "again 0 times", [](RunRecord&) {}},
+      {"restarts:2", true, "again 2 times", [](RunRecord& r) { r.attempts.resize(3); }},
+      {"restarts:1", false, "again 2 times", [](RunRecord& r) { r.attempts.resize(3); }},
+      {"checkpoints_valid", true, "1 left of 1",
+       [](RunRecord& r) {
+         r.checkpoints = {{2, true, "", 0, 0, 0, 10}};
+         r.found_checkpoints = {{2, ""}};
+       }},
+      {"checkpoints_valid", false, "the one of step 2 has a manifest and a file is missing",
+       [](RunRecord& r) {
+         r.checkpoints = {{2, true, "", 0, 0, 0, 10}};
+         r.found_checkpoints = {{2, "a file is missing"}};
+       }},
+      {"checkpoints_valid", false, "1 were complete, and none is left",
+       [](RunRecord& r) {
+         r.checkpoints = {{2, true, "", 0, 0, 0, 10}};
+       }},
+      {"checkpoints_valid", false, "looked at nothing", [](RunRecord&) {}},
       {"loss_falls", true, "5.5 -> 2.5", [](RunRecord&) {}},
       {"loss_falls", false, "5.5 -> 5.5", [](RunRecord& r) { r.steps[3].loss = 5.5f; }},
       {"loss_falls", false, "nan", [](RunRecord& r) { r.steps[3].loss = std::nanf(""); }},

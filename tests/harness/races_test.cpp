@@ -24,7 +24,8 @@ struct Row {
   const char* recovery = kRedo;
   bool checkpoints = false;  // four layers, each recomputed, their inputs on the host
   int pipeline = 1;
-  int tensor = 1;  // ways; with sequence parallelism
+  int tensor = 1;               // ways; with sequence parallelism
+  const char* saves = nullptr;  // "checkpoint"
 };
 
 constexpr const char* kZero1 = R"({ "stage": 1 })";
@@ -49,6 +50,10 @@ constexpr const char* kCrash =
     R"([ { "kind": "rank_crash", "rank": 1, "step": 1, "op": "publish", "mode": "during" } ])";
 constexpr const char* kNeverJoins =
     R"([ { "kind": "collective_timeout", "rank": 1, "step": 1, "op": "reduce_scatter" } ])";
+
+constexpr const char* kSaves = R"({ "path": "saved", "every_steps": 1 })";
+constexpr const char* kRestart = R"({ "policy": "restart_from_checkpoint", "watchdog_s": 60 })";
+constexpr const char* kDies = R"([ { "kind": "rank_crash", "rank": 1, "step": 2, "op": "vote" } ])";
 
 const Row kRows[] = {
     {Edge::backward_done, R"({ "stage": 0 })"},
@@ -102,6 +107,8 @@ const Row kRows[] = {
     {Edge::replica_norms_gathered, kZero1, "[]", kRedo, false, 2},
     {Edge::tensor_part_made, kZero1, "[]", kRedo, false, 1, 2},
     {Edge::tensor_part_arrived, kZero1, "[]", kRedo, false, 1, 2},
+    {Edge::snapshot_taken, kZero1, "[]", kRedo, false, 1, 1, kSaves},
+    {Edge::checkpoint_read, kZero1, kDies, kRestart, false, 1, 1, kSaves},
 };
 
 Scenario scenario_of(const Row& row, const std::string& bug) {
@@ -112,10 +119,11 @@ Scenario scenario_of(const Row& row, const std::string& bug) {
   "world": {{ "nodes": 2, "ranks_per_node": 2, "network": "ib", "pipeline": {}, "tensor": {}, "sequence_parallel": {} }},
   "deepspeed": {{ "train_batch_size": 16, "train_micro_batch_size_per_gpu": 1,
                  {} "zero_optimization": {}, "optimizer": {{ "type": "AdamW", "params": {{ "lr": 1e-3 }} }} }},
-  "steps": 3, "faults": {}, "recovery": {}, {} {} "checks": [] }})",
+  "steps": 3, "faults": {}, "recovery": {}, {} {} {} "checks": [] }})",
       row.checkpoints ? 4 : 2, row.tensor > 1 ? 8 : 2, row.pipeline, row.tensor, row.tensor > 1,
       row.checkpoints ? R"("activation_checkpointing": { "cpu_checkpointing": true },)" : "", row.zero, row.faults,
       row.recovery, row.checkpoints ? R"("checkpointing": { "every": 1 },)" : "",
+      row.saves == nullptr ? "" : fmt::format(R"("checkpoint": {},)", row.saves),
       bug.empty() ? "" : fmt::format(R"("bug": "{}",)", bug));
   return load_scenario_text(text, "races.json");
 }
@@ -128,7 +136,9 @@ CheckResult judged(const Scenario& scenario, const char* check) {
 TEST(Races, NoneInTheRuntime) {
   std::map<std::string, Row> settings;
   for (const Row& row : kRows)
-    settings.emplace(fmt::format("{}{}{} {} {}", row.zero, row.faults, row.checkpoints, row.pipeline, row.tensor), row);
+    settings.emplace(fmt::format("{}{}{} {} {} {}", row.zero, row.faults, row.checkpoints, row.pipeline, row.tensor,
+                                 row.saves != nullptr),
+                     row);
   for (const auto& [key, row] : settings) {
     const CheckResult races = judged(scenario_of(row, ""), "no_races");
     EXPECT_TRUE(races.ok) << key << ": " << races.detail;
