@@ -89,13 +89,20 @@ void CheckpointWriter::write() {
     file_durable_ = true;
     return;
   }
-  remove_quietly(file_path_);  // a longer one would keep its end
   const AnyVec all(file_.get(), 0, Index(bytes_), ElementType::bytes);
-  io_.start(chain(file_path_, all, "checkpoint"));
+  if (plan_.bug.is(Bug::early_manifest)) {
+    rank_.device.host_touches(op_of(rank_, state_.step, "checkpoint"), all.range(false));
+    if (has_values()) digest_ = digest_of_file({reinterpret_cast<const char*>(file_->data), bytes_});
+    file_durable_ = true;  // it says; end() writes it
+    return;
+  }
+  write_file();
+}
+
+void CheckpointWriter::write_file() {
+  remove_quietly(file_path_);  // a longer one would keep its end
+  io_.start(chain(file_path_, {file_.get(), 0, Index(bytes_), ElementType::bytes}, "checkpoint"));
   io_.start(chain(file_path_, {}, "checkpoint"));
-  if (!plan_.bug.is(Bug::early_manifest)) return;
-  rank_.device.host_touches(op_of(rank_, state_.step, "checkpoint"), all.range(false));
-  if (has_values()) digest_ = digest_of_file({reinterpret_cast<const char*>(file_->data), bytes_});
 }
 
 // What is under way now: true, it is over, well or not.
@@ -153,7 +160,7 @@ CheckpointBallot CheckpointWriter::ballot() {
   ballot.complete = manifest_durable_;
   ballot.bytes = bytes_;
   ballot.digest = digest_;
-  if (failed_ || file_durable_ || plan_.bug.is(Bug::early_manifest)) ballot.step = state_.step;
+  if (failed_ || file_durable_) ballot.step = state_.step;
   return ballot;
 }
 
@@ -182,6 +189,10 @@ void CheckpointWriter::fail(const std::string& why) {
 
 void CheckpointWriter::end(bool complete) {
   drop_chain();
+  if (complete && bytes_ > 0 && plan_.bug.is(Bug::early_manifest)) {
+    write_file();
+    drop_chain();
+  }
   if (!complete) discard();
   file_.reset();
   text_.reset();
@@ -247,10 +258,6 @@ void CheckpointWriter::write_manifest(const Agreement& agreement) {
     text_ = rank_.device.allocate_in(Space::host, manifest_.size(), MemoryTag::staging, "manifest");
   } catch (const SeamError& error) {
     return fail(error.detail());
-  }
-  if (plan_.bug.is(Bug::early_manifest)) {
-    drop_chain();
-    file_durable_ = true;
   }
   const AnyVec all(text_.get(), 0, Index(manifest_.size()), ElementType::bytes);
   rank_.device.host_touches(op_of(rank_, state_.step, "manifest"), all.range(true));

@@ -50,6 +50,7 @@ class CheckpointWriter {
   void look_again(bool lowest);
 
  private:
+  void write_file();
   void fail(const std::string& why);
   void end(bool complete);
   bool advance(bool wait);

@@ -49,6 +49,81 @@ TEST(Storage, ADeadNodeLosesWhatWasNotSynced) {
   EXPECT_EQ(files.read("f/renamed"), "whole");
 }
 
+TEST(Storage, FoldersAreThereAsLongAsAnythingIsInThem) {
+  Disks disks;
+  const StorageModel model;
+  SimStorage files(disks, model, 0, 0);
+  files.write("run/b/x", "1");
+  files.write("run/a", "2");
+  files.write("run/b/c/y", "3");
+  files.write("running", "4");
+  EXPECT_EQ(files.list("run"), (std::vector<std::string>{"a", "b"}));
+  EXPECT_TRUE(files.exists("run/b"));
+  EXPECT_FALSE(files.exists("ru"));
+  files.remove("run/b/x");
+  files.remove("run/b/c/y");
+  EXPECT_FALSE(files.exists("run/b"));
+}
+
+TEST(Storage, WhatIsSharedIsSeenByAllNodesAndOutlivesThem) {
+  const auto disks = std::make_shared<Disks>();
+  WorldPlan plan = spread_world(2);
+  plan.storage.shared_path = "shared";
+  {
+    World world(plan, disks);
+    world.kill_at(0, 10, nullptr);
+    const WorldResult result = world.run([](Rank& rank) {
+      if (rank.id == 0) rank.storage.write("shared/a", "x");
+      rank.clock.sleep_until(20);
+      EXPECT_TRUE(rank.storage.exists("shared/a"));  // its node is gone, the other is not
+      EXPECT_FALSE(rank.storage.exists("share"));
+      rank.storage.sync("shared/a");
+      rank.storage.sync("shared");
+      rank.storage.write("shared/b", "y");
+    });
+    EXPECT_EQ(result.ranks[1].how, RankEnd::How::returned);
+  }
+  World again(plan, disks, 100);
+  const WorldResult result = again.run([](Rank& rank) {
+    EXPECT_EQ(rank.clock.now(), 100);
+    EXPECT_EQ(rank.storage.list("shared"), (std::vector<std::string>{"a", "b"}));  // no power was cut
+  });
+  EXPECT_TRUE(all_returned(result));
+  World dark(plan, disks, 200);
+  for (const int rank : {0, 1}) dark.kill_at(rank, 300, nullptr);
+  dark.run([](Rank& rank) { rank.clock.sleep_until(400); });
+  EXPECT_EQ(disks->shared.names.size(), 1u);
+}
+
+// Sectors and names last by themselves or not; what is synced always does.
+TEST(Storage, TearsWhatIsNotSyncedInParts) {
+  const StorageModel model;
+  int whole = 0, parts = 0, old = 0, named = 0;
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    Disks disks;
+    SimStorage files(disks, model, 0, 0);
+    files.write("f/kept", std::string(2000, 'a'));
+    files.sync("f/kept");
+    files.sync("f");
+    files.write("f/kept", std::string(2000, 'b'));
+    files.write("f/new", "x");
+    disks.by_node[0].tear_what_is_not_synced(seed);
+    const std::string left = files.read("f/kept");
+    ASSERT_EQ(left.size(), 2000u);
+    const auto b = std::count(left.begin(), left.end(), 'b');
+    ASSERT_EQ(std::count(left.begin(), left.end(), 'a') + b, 2000);
+    whole += b == 2000;
+    old += b == 0;
+    parts += b > 0 && b < 2000;
+    named += files.exists("f/new");
+  }
+  EXPECT_GT(whole, 0);
+  EXPECT_GT(old, 0);
+  EXPECT_GT(parts, 50);
+  EXPECT_GT(named, 20);
+  EXPECT_LT(named, 80);
+}
+
 TEST(Storage, BelongsToTheNode) {
   World world(spread_world(2));
   const WorldResult result = world.run([](Rank& rank) {
