@@ -98,7 +98,10 @@ void Simulation::Impl::look_at_checkpoints() {
   const std::string& path = scenario.train.checkpoint.path;
   if (!scenario.train.checkpoint.on() || is_of_shapes(scenario)) return;
   const sim::WorldPlan plan = plan_of(scenario, options);
-  sim::SimStorage simulated(*disks, plan.storage, 0, 0);
+  sim::Disks seen;  // as if all nodes' files lay together
+  seen.shared = disks->shared;
+  for (auto& [node, disk] : disks->by_node) seen.by_node[0].names.insert(disk.names.begin(), disk.names.end());
+  sim::SimStorage simulated(seen, plan.storage, 0, 0);
   runtime::Storage& storage = files ? static_cast<runtime::Storage&>(*files) : simulated;
   for (const std::int64_t step : runtime::checkpoints_in(storage, path)) {
     const runtime::Verified verified = runtime::verify_checkpoint(storage, runtime::step_folder(path, step));

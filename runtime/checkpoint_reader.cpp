@@ -66,7 +66,11 @@ Manifest CheckpointReader::manifest_of(const std::string& folder, std::int64_t s
   const auto refuse = [](const std::string& why) { throw BadCheckpoint(why); };
   Manifest manifest;
   try {
-    manifest = read_manifest(with_retries(folder + '/' + kManifest, std::numeric_limits<std::uint64_t>::max()));
+    const std::string text = nodes_ != nullptr
+                                 ? nodes_->manifest(folder)
+                                 : with_retries(folder + '/' + kManifest, std::numeric_limits<std::uint64_t>::max());
+    if (nodes_ != nullptr && text.empty()) throw BadCheckpoint("no node has a manifest that can be read");
+    manifest = read_manifest(text);
   } catch (const BadCheckpoint&) {
     throw;
   } catch (const std::runtime_error& error) {
@@ -99,7 +103,16 @@ RunState CheckpointReader::read(std::int64_t step, std::span<const PlaceToFill> 
   for (const PlaceToFill& place : places) {
     if (place.values.n > 0) progress.push_back({&place, 0, {}});
   }
-  for (const CheckpointFile& file : manifest.files) read_file(folder, file, progress);
+  std::string wrong;  // the other files are brought to the others all the same
+  for (const CheckpointFile& file : manifest.files) {
+    try {
+      read_file(folder, file, progress);
+    } catch (const BadCheckpoint& bad) {
+      if (nodes_ == nullptr) throw;
+      if (wrong.empty()) wrong = bad.what();
+    }
+  }
+  if (!wrong.empty()) throw BadCheckpoint(wrong);
   for (Progress& one : progress) {
     std::sort(one.extents.begin(), one.extents.end());
     Index end = one.wants().offset;
@@ -141,6 +154,25 @@ bool CheckpointReader::concerns(const std::string& path, const CheckpointFile& f
   return false;
 }
 
+// A file that is as the manifest says, in memory of the host; null: it concerns nobody here.
+BufferPtr CheckpointReader::content_of(const std::string& path, const CheckpointFile& file,
+                                       const std::vector<Progress>& progress) {
+  if (nodes_ != nullptr) {
+    BufferPtr memory = nodes_->file(path, file);
+    if (memory == nullptr) throw BadCheckpoint(path + " is whole on no node");
+    return memory;
+  }
+  if (!rank_.storage.exists(path)) throw BadCheckpoint(path + " is missing");
+  if (!concerns(path, file, progress)) return nullptr;
+  BufferPtr memory = rank_.device.allocate_in(Space::host, file.bytes, MemoryTag::staging, "checkpoint");
+  Transfer read = transfer(path, {memory.get(), 0, Index(file.bytes), ElementType::bytes});
+  read.digest = file.digest;
+  read.unchecked = plan_.bug.is(Bug::checkpoint_unchecked);
+  io_.start(read);
+  io_.finish(read);
+  return memory;
+}
+
 // Everything that is wrong with a file is found before the first value of it goes anywhere.
 void CheckpointReader::read_file(const std::string& folder, const CheckpointFile& file,
                                  std::vector<Progress>& progress) {
@@ -148,15 +180,9 @@ void CheckpointReader::read_file(const std::string& folder, const CheckpointFile
   BufferPtr memory;
   std::vector<std::pair<AnyVec, AnyVec>> copies;
   try {
-    if (!rank_.storage.exists(path)) throw BadCheckpoint(path + " is missing");
-    if (file.bytes == 0 || !concerns(path, file, progress)) return;
-    memory = rank_.device.allocate_in(Space::host, file.bytes, MemoryTag::staging, "checkpoint");
-    Transfer read = transfer(path, {memory.get(), 0, Index(file.bytes), ElementType::bytes});
-    read.digest = file.digest;
-    read.unchecked = plan_.bug.is(Bug::checkpoint_unchecked);
-    io_.start(read);
-    io_.finish(read);
-    copies = find_values(*memory, progress);
+    memory = content_of(path, file, progress);
+    if (memory == nullptr) return;
+    copies = find_values(*memory, file.bytes, progress);
   } catch (const SeamError& error) {
     if (error.kind() != ErrorKind::io) throw;
     throw BadCheckpoint(error.detail());
@@ -172,8 +198,9 @@ void CheckpointReader::read_file(const std::string& folder, const CheckpointFile
 }
 
 // From where to where.
-std::vector<std::pair<AnyVec, AnyVec>> CheckpointReader::find_values(Buffer& file, std::vector<Progress>& progress) {
-  const std::string_view bytes(reinterpret_cast<const char*>(file.data), file.bytes);
+std::vector<std::pair<AnyVec, AnyVec>> CheckpointReader::find_values(Buffer& file, std::uint64_t size,
+                                                                     std::vector<Progress>& progress) {
+  const std::string_view bytes(reinterpret_cast<const char*>(file.data), std::size_t(size));
   std::vector<std::pair<AnyVec, AnyVec>> copies;
   for (const TensorInfo& tensor : list_safetensors(bytes, bytes.size())) {
     const auto piece = parse_piece_name(tensor.name);

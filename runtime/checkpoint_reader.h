@@ -12,6 +12,7 @@
 #include "runtime/checkpoint_format.h"
 #include "runtime/file_io.h"
 #include "runtime/launcher.h"
+#include "runtime/node_files.h"
 #include "runtime/safetensors.h"
 
 namespace seeksim::runtime {
@@ -33,11 +34,13 @@ struct NoCheckpoint : std::runtime_error {
 
 class CheckpointReader {
  public:
-  CheckpointReader(Rank& rank, const TrainPlan& plan) : rank_(rank), plan_(plan), io_(rank, plan) {}
+  // nodes: brings files to all ranks where each node has its own; null: all see the same.
+  CheckpointReader(Rank& rank, const TrainPlan& plan, NodeFiles* nodes = nullptr)
+      : rank_(rank), plan_(plan), nodes_(nodes), io_(rank, plan) {}
 
   // The newest one that holds at most so many steps; -1: there is none.
   std::int64_t newest(std::int64_t steps_most);
-  // Fills the places. Waits. Throws BadCheckpoint; what it filled then is worth nothing.
+  // Fills the places. Waits. All members alike. Throws BadCheckpoint; what it filled then is worth nothing.
   RunState read(std::int64_t step, std::span<const PlaceToFill> places);
   // Those that hold more steps than this, complete or not, are gone afterwards.
   void discard_newer(std::int64_t step);
@@ -46,7 +49,9 @@ class CheckpointReader {
   struct Progress;
   Manifest manifest_of(const std::string& folder, std::int64_t step);
   void read_file(const std::string& folder, const CheckpointFile& file, std::vector<Progress>& progress);
-  static std::vector<std::pair<AnyVec, AnyVec>> find_values(Buffer& file, std::vector<Progress>& progress);
+  static std::vector<std::pair<AnyVec, AnyVec>> find_values(Buffer& file, std::uint64_t size,
+                                                            std::vector<Progress>& progress);
+  BufferPtr content_of(const std::string& path, const CheckpointFile& file, const std::vector<Progress>& progress);
   bool concerns(const std::string& path, const CheckpointFile& file, const std::vector<Progress>& progress);
   void read_shapes(const std::string& folder, std::span<const PlaceToFill> places);
   std::string with_retries(const std::string& path, std::uint64_t first_bytes);
@@ -54,6 +59,7 @@ class CheckpointReader {
 
   Rank& rank_;
   const TrainPlan& plan_;
+  NodeFiles* nodes_;
   FileIo io_;
 };
 

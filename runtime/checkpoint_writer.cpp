@@ -46,7 +46,8 @@ void CheckpointWriter::snapshot(const RunState& state, const std::vector<SavedPi
   folder_ = step_folder(plan_.checkpoint.path, state.step);
   file_path_ = folder_ + '/' + rank_file(rank_.id);
   manifest_path_ = folder_ + '/' + kManifest;
-  being_path_ = folder_ + '/' + kManifestBeing;
+  // Ranks of a node that each write the node's manifest do not write to one file.
+  being_path_ = folder_ + '/' + kManifestBeing + (plan_.checkpoint.node_local ? std::to_string(rank_.id) : "");
   bytes_ = digest_ = 0;
   if (pieces.empty()) return;
 
@@ -166,18 +167,21 @@ CheckpointBallot CheckpointWriter::ballot() {
 
 void CheckpointWriter::heard(const Agreement& agreement) {
   found_ = -1;
-  bool failed = false, all = true;
+  bool failed = false, all = true, everywhere = true;
+  std::int64_t complete = -1;
   for (const Ballot& other : agreement.ballots) {
     const CheckpointBallot& told = other.checkpoint;
-    if (told.complete) complete_ = std::max(complete_, told.step);
+    if (told.complete) complete = std::max(complete, told.step);
+    everywhere = everywhere && told.complete;
     failed = failed || (under_way_ && told.step == state_.step && told.failed);
     all = all && told.step == state_.step;
   }
+  if (everywhere || !plan_.checkpoint.node_local) complete_ = std::max(complete_, complete);
   if (!under_way_) return;
   if (failed || complete_ >= state_.step) return end(!failed);
   if (all && !all_durable_) {
     all_durable_ = true;
-    if (lowest_) write_manifest(agreement);
+    if (writes_manifest(lowest_)) write_manifest(agreement);
   }
 }
 
@@ -205,7 +209,7 @@ void CheckpointWriter::end(bool complete) {
 // What is left takes room that the next one needs. A manifest goes first.
 void CheckpointWriter::discard() {
   try {
-    if (lowest_ && rank_.storage.exists(manifest_path_)) {
+    if (writes_manifest(lowest_) && rank_.storage.exists(manifest_path_)) {
       rank_.storage.remove(manifest_path_);
       rank_.storage.sync(folder_);
     }
@@ -228,7 +232,7 @@ void CheckpointWriter::give_up() {
 
 void CheckpointWriter::look_again(bool lowest) {
   const std::int64_t step = std::exchange(given_up_, -1);
-  if (!lowest || step <= complete_) return;
+  if (!writes_manifest(lowest) || step <= complete_) return;
   try {
     if (!rank_.storage.exists(manifest_path_)) return;
     for (const std::string& folder : enclosing_folders(folder_)) rank_.storage.sync(folder);
@@ -262,7 +266,6 @@ void CheckpointWriter::write_manifest(const Agreement& agreement) {
   const AnyVec all(text_.get(), 0, Index(manifest_.size()), ElementType::bytes);
   rank_.device.host_touches(op_of(rank_, state_.step, "manifest"), all.range(true));
   if (has_values()) std::memcpy(text_->data, manifest_.data(), manifest_.size());
-  remove_quietly(manifest_path_);
   remove_quietly(being_path_);
   folders_ = enclosing_folders(folder_);
   io_.start(chain(being_path_, all, "manifest"));
@@ -281,6 +284,9 @@ void CheckpointWriter::publish_shapes() {
   rank_.storage.sync(manifest_path_);
   for (const std::string& folder : folders_) rank_.storage.sync(folder);
 }
+
+// Where each node has files of its own, each needs one.
+bool CheckpointWriter::writes_manifest(bool lowest) const { return lowest || plan_.checkpoint.node_local; }
 
 // Complete ones beyond those that are kept, and what earlier ones left that never were complete.
 void CheckpointWriter::remove_old() {

@@ -51,6 +51,7 @@ class CheckpointWriter {
 
  private:
   void write_file();
+  bool writes_manifest(bool lowest) const;
   void fail(const std::string& why);
   void end(bool complete);
   bool advance(bool wait);

@@ -1,6 +1,6 @@
 // RunState: where a run stands, beside its tensors. What a checkpoint's manifest holds, and what a rank that joins is
 // told: every field decides how the run goes on, and leaving one out turns a test red
-// (tests/runtime/run_state_test.cpp).
+// (tests/runtime/checkpoint_test.cpp).
 #pragma once
 
 #include <cstdint>

@@ -166,7 +166,7 @@ bool Trainer::agree_on_one(CheckpointReader& reader, std::string& tried) {
   RunState state;
   try {
     state = reader.read(step, places_to_fill());
-    if (is_lowest_rank()) reader.discard_newer(step);
+    if (is_lowest_rank() || plan_.checkpoint.node_local) reader.discard_newer(step);
   } catch (const BadCheckpoint& bad) {
     wrong = bad.what();
   }
@@ -193,7 +193,12 @@ bool Trainer::agree_on_one(CheckpointReader& reader, std::string& tried) {
 bool Trainer::load_checkpoint() {
   stand_at(comm_->epoch(), step_);
   host_after_all(rank_.device, Edge::shards_drawn, plan_.bug);
-  CheckpointReader reader(rank_, plan_);
+  std::optional<NodeFiles> nodes;
+  if (plan_.checkpoint.node_local) {
+    nodes.emplace(rank_, plan_, comm_->epoch(), rank_.control.members(),
+                  [this](const char* about, const Ballot& ballot) { return take_vote(about, ballot); });
+  }
+  CheckpointReader reader(rank_, plan_, nodes ? &*nodes : nullptr);
   std::string tried;
   while (!agree_on_one(reader, tried)) {
   }

@@ -95,7 +95,7 @@ TEST_P(ResumeInAnyLayout, AtEveryStepGivesTheBitsOfNotHavingStopped) {
     const RunRecord written = Simulation(scenario_of(settings[from], false), options).run();
     ASSERT_EQ(written.found_checkpoints.size(), std::size_t(kSteps)) << settings[from].zero;
     for (const FoundCheckpoint& found : written.found_checkpoints) ASSERT_EQ(found.problem, "") << settings[from].zero;
-    for (const std::size_t to : {from, (from + 1) % settings.size(), (from + 4) % settings.size()}) {
+    for (const std::size_t to : {from, (from + 3) % settings.size()}) {
       const Scenario again = scenario_of(settings[to], true);
       for (std::int64_t step = 1; step <= kSteps; ++step) {
         SimulationOptions resumed;

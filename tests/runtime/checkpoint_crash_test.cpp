@@ -1,5 +1,6 @@
 // The power fails at every call that writes, syncs, renames or removes anything: what is left loads, to the newest
 // checkpoint that was complete or one that came out whole after all, and the run ends in the golden's bits.
+#include "kernels/random.h"
 #include "tests/runtime/checkpoint_world.h"
 
 namespace seeksim::test {
@@ -96,6 +97,68 @@ TEST(CheckpointCrashBugs, LeaveABrokenCheckpointSomewhere) {
     }
     EXPECT_GT(broken, 0) << name(bug);
   }
+}
+
+std::uint32_t draw(std::uint64_t seed, std::uint32_t what) { return kernels::philox({what, 0, 0, 0}, seed)[0]; }
+
+// Ranks die at random instants, also while others write or load; the job is started again, and again with other ranks
+// dying, and at last with none: the bits are the golden's, and no step before the newest complete checkpoint is made
+// again.
+void survive(std::uint64_t seed, const TrainOutcome& golden, int& restarted, int& went_back) {
+  TrainPlan plan = saving_plan(int(seed % 4), seed / 4 % 2 == 0);
+  plan.definition.steps = 6;
+  const RecoveryPolicy policies[] = {RecoveryPolicy::stop, RecoveryPolicy::restart_from_checkpoint,
+                                     RecoveryPolicy::rebuild_and_redo};
+  plan.recovery.policy = policies[seed / 8 % 3];
+  plan.recovery.peer_copies = int(seed / 24 % 2);
+  plan.checkpoint.every_steps = 1 + std::int64_t(seed / 48 % 2);
+  const auto disks = std::make_shared<sim::Disks>();
+  std::int64_t newest = 0;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    sim::WorldPlan world = world_of(2 + int(draw(seed, 99 + std::uint32_t(attempt)) % 3), true, seed);
+    world.storage.tears = seed % 5 == 0;
+    world.network = seed % 2 ? "ib" : "tcp";
+    const int kills = attempt == 2 ? 0 : 1 + int(draw(seed, 7) % std::uint32_t(world.ranks()));
+    const SavingRun run = run_saving(plan, world, disks, [&](sim::World& w) {
+      for (int k = 0; k < kills; ++k) {
+        const std::uint32_t at = std::uint32_t(10 * attempt + 2 * k);
+        w.kill_at(int(draw(seed, at) % std::uint32_t(world.ranks())), TimeNs(draw(seed, at + 1) % 4'000'000), nullptr);
+      }
+    });
+    const std::string where = "seed " + std::to_string(seed) + ", attempt " + std::to_string(attempt);
+    for (const sim::RankEnd& end : run.world.ranks)
+      ASSERT_NE(end.how, sim::RankEnd::How::threw) << where << ": " << end.what;
+    std::int64_t before = -1;
+    for (const std::int64_t step : run.observer.rolled_back_to) before = std::max(before, step);
+    went_back += plan.recovery.policy != RecoveryPolicy::stop && attempt == 0 && before >= 0;
+    restarted += attempt > 0 && before > 0;
+    ASSERT_TRUE(attempt == 0 || before < 0 || before >= newest) << where << ": a checkpoint is lost";
+    Looking looking(*disks, plan);
+    const std::vector<std::int64_t> left = checkpoints_in(looking.storage, looking.path);
+    newest = left.empty() ? 0 : left.front();
+    for (const std::int64_t step : left)
+      ASSERT_EQ(verify_checkpoint(looking.storage, looking.folder(step)).problem, "") << where << ", step " << step;
+    for (const auto& outcome : run.outcomes) {
+      if (!outcome || outcome->ending == Ending::evicted) continue;
+      const bool finished = outcome->ending == Ending::finished;
+      ASSERT_TRUE(finished || attempt < 2) << where << ": " << outcome->why;
+      ASSERT_TRUE(!finished || outcome->state == golden.state) << where;
+    }
+    plan.checkpoint.resume = true;
+  }
+}
+
+TEST(CheckpointChaos, DeathsAtRandomInstantsAndRestartsLeaveTheGoldensBits) {
+  int restarted = 0, went_back = 0;
+  TrainPlan plan = saving_plan();
+  plan.definition.steps = 6;
+  const TrainOutcome golden = run_alone(plan).outcome;
+  for (std::uint64_t seed = 1; seed <= 150; ++seed) {
+    survive(seed, golden, restarted, went_back);
+    if (testing::Test::HasFatalFailure()) return;
+  }
+  EXPECT_GT(restarted, 50);
+  EXPECT_GT(went_back, 10);
 }
 
 }  // namespace

@@ -432,5 +432,68 @@ TEST(Checkpoints, GoingBackToTheSameOneEndsAtSomeTime) {
   EXPECT_EQ(run.observer.rolled_back_to, std::vector<std::int64_t>(6, 2));
 }
 
+// ---- each node its own ---------------------------------------------------------------------------------------------
+
+sim::WorldPlan two_nodes(int ranks_per_node) {
+  sim::WorldPlan world = world_of(ranks_per_node);
+  world.nodes = 2;
+  return world;
+}
+
+TEST(NodeLocalCheckpoints, AreBroughtToWhoeverNeedsThem) {
+  for (const bool async : {false, true}) {
+    for (const int stage : {0, 1, 3}) {
+      TrainPlan plan = saving_plan(stage, async);
+      plan.checkpoint.node_local = true;
+      plan.checkpoint.at_end = true;
+      const auto disks = std::make_shared<sim::Disks>();
+      const SavingRun first = run_saving(plan, two_nodes(2), disks);
+      ASSERT_TRUE(all_finished(first)) << first_why(first);
+      EXPECT_TRUE(disks->shared.names.empty());
+      const std::string folder = step_folder(plan.checkpoint.path, plan.definition.steps);
+      EXPECT_TRUE(disks->by_node[0].names.contains(folder + "/rank-00001.safetensors"));
+      EXPECT_FALSE(disks->by_node[1].names.contains(folder + "/rank-00001.safetensors"));
+      for (const int node : {0, 1}) EXPECT_TRUE(disks->by_node[node].durable.contains(folder + "/manifest.json"));
+      TrainPlan again = plan;
+      again.definition.steps += 2;
+      again.checkpoint.resume = true;
+      const TrainOutcome golden = run_alone(again).outcome;
+      for (const int other : {0, 2, 3}) {
+        again.layout.zero = zero_plan(other);
+        const SavingRun second = run_saving(again, two_nodes(other == 2 ? 1 : 2), copy_of(*disks));
+        ASSERT_TRUE(all_finished(second)) << stage << " -> " << other << ": " << first_why(second);
+        EXPECT_EQ(second.observer.rolled_back_to.front(), plan.definition.steps);
+        EXPECT_EQ(second.outcomes[0]->state, golden.state) << stage << " -> " << other;
+      }
+    }
+  }
+}
+
+TEST(NodeLocalCheckpoints, AreLostWithTheirNode) {
+  TrainPlan plan = saving_plan(2);
+  plan.checkpoint.node_local = true;
+  const auto disks = std::make_shared<sim::Disks>();
+  ASSERT_TRUE(all_finished(run_saving(plan, two_nodes(2), disks)));
+  TrainPlan again = plan;
+  again.definition.steps += 1;
+  again.checkpoint.resume = true;
+  // One file of the newest, then a whole node's.
+  const std::string newest = step_folder(plan.checkpoint.path, plan.definition.steps);
+  auto damaged = copy_of(*disks);
+  sim::Disk& second = damaged->by_node[1];
+  second.names.at(newest + "/rank-00003.safetensors")->content[3000] ^= 1;
+  const SavingRun older = run_saving(again, two_nodes(2), damaged);
+  ASSERT_TRUE(all_finished(older)) << first_why(older);
+  EXPECT_EQ(older.observer.rolled_back_to.front(), plan.definition.steps - 1);
+  EXPECT_EQ(older.outcomes[0]->state, run_alone(again).outcome.state);
+  auto gone = copy_of(*disks);
+  gone->by_node.erase(1);
+  const SavingRun none = run_saving(again, two_nodes(2), gone);
+  for (const auto& outcome : none.outcomes) {
+    ASSERT_TRUE(outcome && outcome->ending == Ending::stopped);
+    EXPECT_NE(outcome->why.find("is whole on no node"), std::string::npos) << outcome->why;
+  }
+}
+
 }  // namespace
 }  // namespace seeksim::test

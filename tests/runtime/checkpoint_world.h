@@ -44,7 +44,7 @@ inline SavingRun run_saving(
     const TrainPlan& plan, sim::WorldPlan world_plan, const std::shared_ptr<sim::Disks>& disks,
     const std::function<void(sim::World&)>& prepare = [](sim::World&) {}) {
   SavingRun result;
-  world_plan.storage.shared_path = plan.checkpoint.path;
+  if (!plan.checkpoint.node_local) world_plan.storage.shared_path = plan.checkpoint.path;
   result.outcomes.resize(std::size_t(world_plan.ranks()));
   sim::World world(world_plan, disks);
   prepare(world);
