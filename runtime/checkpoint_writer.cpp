@@ -203,6 +203,7 @@ void CheckpointWriter::end(bool complete) {
   under_way_ = false;
   record_.complete = complete;
   record_.ended_ns = rank_.clock.now();
+  if (!plan_.checkpoint.async) record_.snapshot_ns = record_.ended_ns;  // so long it was waited for
   observer_.checkpoint(rank_.id, record_);
 }
 
