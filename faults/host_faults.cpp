@@ -10,9 +10,10 @@ using runtime::Op;
 
 DiesAt HostFaults::enter(const Op& op) {
   if (gone_) throw runtime::RankDied{rank_};
-  if (rules_.empty()) return DiesAt::never;
+  if (rules_.empty() && !watcher_) return DiesAt::never;
   Op ours = op;
   ours.rank = rank_;
+  if (watcher_) watcher_(ours);
   DiesAt dies = DiesAt::never;
   for (RuleState* state : rules_) {
     const TimeNs now = clock_.now();  // a rule before this one may have held the host up
@@ -24,7 +25,7 @@ DiesAt HostFaults::enter(const Op& op) {
 }
 
 bool HostFaults::watches_own_acts() const {
-  return std::any_of(rules_.begin(), rules_.end(), [](const RuleState* state) {
+  return watcher_ || std::any_of(rules_.begin(), rules_.end(), [](const RuleState* state) {
     const auto& op = state->rule().when.op;
     return op && is_own_act(*op);
   });

@@ -9,8 +9,9 @@ namespace seeksim::faults {
 
 class HostFaults {
  public:
-  HostFaults(int rank, runtime::Clock& clock, std::vector<RuleState*> rules)
-      : rank_(rank), clock_(clock), rules_(std::move(rules)) {}
+  // watcher: hears of every Op, if it is set; outlives this.
+  HostFaults(int rank, runtime::Clock& clock, std::vector<RuleState*> rules, const FaultPlan::Watcher& watcher)
+      : rank_(rank), clock_(clock), rules_(std::move(rules)), watcher_(watcher) {}
 
   // The host is about to enter `op`. May block for a while or for ever; may throw RankDied. What it returns is for the
   // operation to do: die while it is in flight, or after it.
@@ -30,6 +31,7 @@ class HostFaults {
   int rank_;
   runtime::Clock& clock_;
   std::vector<RuleState*> rules_;  // those that can concern this rank
+  const FaultPlan::Watcher& watcher_;
   bool gone_ = false;
 };
 

@@ -24,8 +24,8 @@ struct RulesOfRank {
 };
 
 struct Wrappers {
-  Wrappers(int rank, const Seams& inner, RulesOfRank rules, CombinedFates& combined)
-      : host(rank, inner.clock, std::move(rules.blocking)),
+  Wrappers(int rank, const Seams& inner, RulesOfRank rules, CombinedFates& combined, const FaultPlan::Watcher& watcher)
+      : host(rank, inner.clock, std::move(rules.blocking), watcher),
         memory(rank, inner.clock, rules.memory),
         transport(rank, inner.transport, inner.clock, host, memory, std::move(rules.transport), combined),
         device(rank, inner.device, inner.clock, host, std::move(rules.slow), std::move(rules.values), memory,
@@ -68,6 +68,7 @@ struct FaultPlan::Impl {
   std::vector<RuleState*> files;
   std::vector<const RuleState*> per_message;
   CombinedFates combined;
+  Watcher watcher;
   std::deque<Wrappers> wrappers;
 
   void add(const Rule& rule, std::uint64_t seed);
@@ -136,17 +137,20 @@ RulesOfRank FaultPlan::Impl::rules_of(int rank) {
 
 Seams FaultPlan::decorate(int rank, Seams inner) {
   RulesOfRank rules = impl_->rules_of(rank);
-  const bool can_die = !rules.blocking.empty(), files = !rules.files.empty(), memory = !rules.memory.empty();
+  const bool can_die = !rules.blocking.empty() || impl_->watcher, files = !rules.files.empty(),
+             memory = !rules.memory.empty();
   const bool on_device = can_die || !rules.slow.empty() || !rules.values.empty() || memory || files;
   // A rank that no rule is about still has to answer has_native as the others do.
   const bool on_transport = can_die || !rules.transport.per_message.empty() || !rules.values.empty() || memory;
   if (!on_device && !on_transport) return inner;
-  Wrappers& wrappers = impl_->wrappers.emplace_back(rank, inner, std::move(rules), impl_->combined);
+  Wrappers& wrappers = impl_->wrappers.emplace_back(rank, inner, std::move(rules), impl_->combined, impl_->watcher);
   return {inner.clock, on_device ? static_cast<runtime::Device&>(wrappers.device) : inner.device,
           on_transport ? static_cast<runtime::Transport&>(wrappers.transport) : inner.transport,
           files ? static_cast<runtime::Storage&>(wrappers.storage) : inner.storage,
           can_die ? static_cast<runtime::ControlPlane&>(wrappers.control) : inner.control};
 }
+
+void FaultPlan::watch(Watcher watcher) { impl_->watcher = std::move(watcher); }
 
 std::vector<FaultPlan::TimedCrash> FaultPlan::timed_crashes() const {
   std::vector<TimedCrash> crashes;

@@ -160,6 +160,11 @@ class FaultPlan {
   using Listener = std::function<void(std::size_t rule, TimeNs now, int rank, const runtime::Op* op)>;
   void on_fired(Listener listener);
 
+  // Called with every Op on its way into which a host could be struck, as each rank comes to it: the places that an
+  // enumeration of faults runs over. To be set before decorate(), which then wraps every rank.
+  using Watcher = std::function<void(const runtime::Op& op)>;
+  void watch(Watcher watcher);
+
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;

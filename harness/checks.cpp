@@ -116,11 +116,16 @@ Finding faults_fired(const Evidence& e, const std::string&) {
   if (e.run.faults.empty()) return blind("the scenario has no faults");
   std::vector<std::string> idle;
   std::uint64_t fired = 0;
+  const std::size_t written = e.run.faults.size() - std::min(e.run.faults.size(), e.scenario.drawn_faults);
   for (std::size_t i = 0; i < e.run.faults.size(); ++i) {
     fired += e.run.faults[i].fired;
-    if (e.run.faults[i].fired == 0) idle.push_back(fmt::format("faults.{} never fired: {}", i, e.run.faults[i].text));
+    if (i >= written || e.run.faults[i].fired > 0) continue;
+    idle.push_back(fmt::format("faults.{} never fired: {}", i, e.run.faults[i].text));
   }
   if (!idle.empty()) return bad(fmt::format("{}", fmt::join(idle, "; ")));
+  if (e.scenario.drawn_faults > 0)
+    return good(fmt::format("{} times together; {} of {} rules were drawn", fired, e.scenario.drawn_faults,
+                            e.run.faults.size()));
   return good(e.run.faults.size() == 1 ? fmt::format("fired {} time{}", fired, fired == 1 ? "" : "s")
                                        : fmt::format("all {} rules, {} times together", e.run.faults.size(), fired));
 }
@@ -229,6 +234,27 @@ Finding overlap(const Evidence& e, const std::string& least) {
   const std::string detail = fmt::format("{:.4g} of {:.6g} s in flight, over all ranks", e.run.overlap.share(),
                                          seconds(e.run.overlap.in_flight_ns));
   return e.run.overlap.share() >= std::stod(least) ? good(detail) : bad(detail);
+}
+
+Goodput goodput_of(const Evidence& e) { return goodput_of(e.run, *e.step_s, e.scenario.train.checkpoint.every_steps); }
+
+Finding goodput(const Evidence& e, const std::string& least) {
+  if (!e.step_s) return blind("how long an undisturbed step takes is not known");
+  const Goodput g = goodput_of(e);
+  if (g.steps == 0 || g.virtual_s <= 0) return blind("no step was committed");
+  const std::string detail =
+      fmt::format("{:.4g}: {} steps of {:.4g} s in {:.6g} s", g.ettr, g.steps, g.step_s, g.virtual_s);
+  return g.ettr >= std::stod(least) ? good(detail) : bad(detail);
+}
+
+Finding young_daly(const Evidence& e, const std::string& percent) {
+  if (!e.step_s) return blind("how long an undisturbed step takes is not known");
+  const Goodput g = goodput_of(e);
+  if (!g.formula) return blind("there were no checkpoints at intervals, or no failures");
+  const double waste = 1 - g.ettr, off = 100 * (waste / g.formula->waste - 1);
+  const std::string detail = fmt::format("{:.4g} is lost and {:.4g} by the formula: {:+.3g} %, over {} failures", waste,
+                                         g.formula->waste, off, g.failures);
+  return std::fabs(off) <= std::stod(percent) ? good(detail) : bad(detail);
 }
 
 // Which parts of a layout are named; the others may be anything.
@@ -370,6 +396,16 @@ const std::vector<Row>& rows() {
       {{"slowdown_at_least", "FACTOR", "virtual time, as a multiple of the same world's without faults", false, true},
        want_number,
        slowdown},
+      {{"goodput_at_least", "SHARE",
+        "of the virtual time that is steps which lasted: steps x undisturbed step time / whole time (ETTR)", false,
+        false, false, false, true},
+       want_number,
+       goodput},
+      {{"young_daly", "PERCENT",
+        "what is lost to checkpoints and failures is Young's and Daly's C/tau + tau/2M + R/M, to so many percent of it",
+        false, false, false, false, true},
+       want_number,
+       young_daly},
       {{"overlap_at_least", "SHARE",
         "of the virtual time in which a step's communication was in flight, hidden under compute"},
        want_number,
@@ -440,6 +476,11 @@ const std::vector<Row>& rows() {
         false, false, true},
        want_none,
        conservation},
+      {{"one_history", "",
+        "each step is committed once, by all members of one epoch or by none, with the same data position, Adam's "
+        "step, learning rate and loss scale (made in every run of several ranks)"},
+       want_none,
+       one_history},
       {{"quirk_differs", "STEP",
         "the quirks make a difference to the same run without them, in that step first if one is given (made in every "
         "run that has quirks)"},
@@ -524,6 +565,9 @@ bool needs_gradients(const Scenario& scenario) {
 bool needs_golden(const Scenario& scenario) { return any_check(scenario, &CheckInfo::needs_golden); }
 bool needs_undisturbed(const Scenario& scenario) { return any_check(scenario, &CheckInfo::needs_undisturbed); }
 bool needs_fp32(const Scenario& scenario) { return any_check(scenario, &CheckInfo::needs_fp32); }
+bool needs_step(const Scenario& scenario) {
+  return scenario.drawn_faults > 0 || any_check(scenario, &CheckInfo::needs_step);
+}
 bool needs_tagged(const Scenario& scenario) { return any_check(scenario, &CheckInfo::needs_tagged); }
 
 }  // namespace seeksim::harness

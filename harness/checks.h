@@ -32,7 +32,8 @@ struct Evidence {
   std::vector<CheckResult> further;      // made elsewhere (--verify-determinism), judged with the rest
   std::optional<Conservation> conservation = std::nullopt;     // of the tagged run
   std::optional<std::vector<float>> fp32_loss = std::nullopt;  // of the same training in fp32 on one rank
-  const RunRecord* without_quirks = nullptr;  // the same run as seeksim would do it; there when a quirk is on
+  const RunRecord* without_quirks = nullptr;    // the same run as seeksim would do it; there when a quirk is on
+  std::optional<double> step_s = std::nullopt;  // of a step of the same world that nothing disturbs
 };
 
 struct CheckInfo {
@@ -43,6 +44,7 @@ struct CheckInfo {
   bool needs_undisturbed = false;
   bool needs_tagged = false;
   bool needs_fp32 = false;
+  bool needs_step = false;  // how long one takes that nothing disturbs
 };
 const std::vector<CheckInfo>& check_catalogue();
 
@@ -60,6 +62,7 @@ bool needs_gradients(const Scenario& scenario);  // digests of each step's
 bool needs_undisturbed(const Scenario& scenario);
 bool needs_tagged(const Scenario& scenario);
 bool needs_fp32(const Scenario& scenario);
+bool needs_step(const Scenario& scenario);  // also where faults were drawn: they are worth a report
 
 // The whole run: listed checks, those that are always made (finished, faults_fired), and the expectation.
 struct Judgement {

@@ -276,14 +276,24 @@ Finding conservation(const Evidence& e, const std::string&) {
                           e.conservation->steps, e.conservation->steps == 1 ? "" : "s"));
 }
 
+Finding one_history(const Evidence& e, const std::string&) {
+  const Commits::Findings& history = e.run.history;
+  if (!history.wrong.empty()) return bad(history.wrong.front());
+  if (history.compared == 0) return blind("no step was committed by two ranks");
+  return good(fmt::format("{} commits, each step once and on all members alike", history.commits));
+}
+
 std::vector<const char*> always_made(const Evidence& e) {
   std::vector<const char*> names;
   const bool several = several_finished(e);
   if (several || !e.run.mismatches.empty() || e.run.collectives_compared > 0) names.push_back("collectives_match");
   // Ranks of one replica each hold a part of the model: there is nothing that two of them should have alike.
-  const bool replicated = several && data_size(e.scenario) > 1 && e.run.has_values;
+  // Nor has anybody an equal where all but one replica were lost before the first step ended.
+  const bool compared = e.run.recoveries.empty() || e.run.replica_comparisons > 0;
+  const bool replicated = several && compared && data_size(e.scenario) > 1 && e.run.has_values;
   if (replicated || !e.run.replica_differences.empty()) names.push_back("replicas_equal");
   if (!e.run.shards.empty() || (several && sharded(e))) names.push_back("partition");
+  if (e.run.history.compared > 0 || !e.run.history.wrong.empty()) names.push_back("one_history");
   return names;
 }
 

@@ -18,6 +18,7 @@ Finding memory_formula(const Evidence& evidence, const std::string& argument);
 Finding model_state(const Evidence& evidence, const std::string& gigabytes);
 Finding traffic_formula(const Evidence& evidence, const std::string& argument);
 Finding conservation(const Evidence& evidence, const std::string& argument);
+Finding one_history(const Evidence& evidence, const std::string& argument);
 
 // What is wrong with an argument of model_state; empty: nothing.
 std::string want_gigabytes(const std::string& text, int);

@@ -279,6 +279,7 @@ Json report_json(const Evidence& e, const Judgement& j, const ReportExtras& extr
   report["steps_undone"] = run.undone_steps;
   if (run.resumed_from > 0) report["resumed_from"] = run.resumed_from;
   if (e.scenario.train.checkpoint.on()) report["checkpoints"] = checkpoints_json(run);
+  if (e.step_s) report["goodput"] = goodput_json(goodput_of(run, *e.step_s, e.scenario.train.checkpoint.every_steps));
   report["comm"] = comm_json(run);
   report["comm_overlap"] = {{"in_flight_s", seconds(run.overlap.in_flight_ns)},
                             {"hidden_s", seconds(run.overlap.hidden_ns)},

@@ -197,6 +197,11 @@ std::string memory(const RunRecord& run) {
   return text;
 }
 
+std::string goodput(const Evidence& e) {
+  if (!e.step_s) return "";
+  return goodput_text(goodput_of(e.run, *e.step_s, e.scenario.train.checkpoint.every_steps));
+}
+
 // Told where it may have changed.
 std::string layout(const Evidence& e) {
   return e.scenario.train.recovery.memory_ladder ? fmt::format("  layout    {}\n", runtime::text(e.run.layout())) : "";
@@ -313,7 +318,12 @@ std::string header_text(const Scenario& scenario, const Style& style) {
   out += fmt::format("  training  {} step{} of {} samples from {}; {}, lr {}{}\n", d.steps, d.steps == 1 ? "" : "s",
                      d.global_batch, source, d.optimizer.type, d.optimizer.lr,
                      d.scheduler.type.empty() ? "" : ", " + d.scheduler.type);
-  for (std::size_t i = 0; i < scenario.faults.size(); ++i) {
+  constexpr std::size_t kFaultsTold = 100;
+  if (scenario.faults.size() > kFaultsTold) {
+    out += fmt::format("  faults    {} rules, {} of them drawn by the seed; --out writes those that came\n",
+                       scenario.faults.size(), scenario.drawn_faults);
+  }
+  for (std::size_t i = 0; i < scenario.faults.size() && scenario.faults.size() <= kFaultsTold; ++i) {
     out += fmt::format("  faults.{}  {}\n", i, faults::text(faults::with_defaults(scenario.faults[i])));
   }
   if (!scenario.train.bug.is(runtime::Bug::none)) {
@@ -336,7 +346,7 @@ std::string report_a_bug(const Scenario& scenario) {
 std::string story_text(const Evidence& e, const Judgement& j, const Style& style) {
   std::string out = '\n' + story_of(e.run, style) + '\n' + attempts(e.run) + checkpoints(e.run) + losses(e.run) +
                     births(e.run) + rerun_text(e.run) + range_log(e.run) + pipeline(e) + overlap(e.run) +
-                    copies(e.run) + files(e.run) + memory(e.run) + layout(e) + endings(e.run);
+                    copies(e.run) + files(e.run) + memory(e.run) + layout(e) + goodput(e) + endings(e.run);
   if (e.run.end == sim::WorldEnd::deadlock && !e.run.wait_for_graph.empty()) {
     out += "  who waits for whom, when nothing could move any more:\n";
     std::size_t from = 0;

@@ -7,6 +7,7 @@
 
 #include "harness/determinism.h"
 #include "harness/files.h"
+#include "harness/planned_run.h"
 #include "harness/progress.h"
 #include "harness/quirks.h"
 #include "harness/saved_files.h"
@@ -62,6 +63,19 @@ RunRecord run_aside(const Scenario& scenario, const std::string& what, double wa
   return run;
 }
 
+// Of the same world without faults and checkpoints, after its first step. 0: it is too short.
+double undisturbed_step_s(const Scenario& scenario, const RunOptions& options) {
+  constexpr std::int64_t kSteps = 21;
+  Scenario calm = undisturbed(scenario);
+  calm.train.checkpoint = {};
+  calm.train.recovery.restarts_max = 0;
+  calm.train.definition.steps = std::min(kSteps, scenario.train.definition.steps);
+  const RunRecord run =
+      run_aside(calm, scenario.name + " without faults and checkpoints", options.wall_limit_s, options.progress);
+  if (run.steps.size() < 2) return 0;
+  return double(run.steps.back().committed_ns - run.steps.front().committed_ns) / 1e9 / double(run.steps.size() - 1);
+}
+
 SimulationOptions simulation_options(const RunOptions& options) {
   SimulationOptions simulation;
   simulation.gradients_of = options.save_gradients.empty() ? -1 : options.gradients_step - 1;
@@ -98,9 +112,22 @@ void save_results(const Scenario& scenario, const RunOptions& options, const Run
   if (!options.save_batches.empty()) save_batches(options.save_batches, scenario.train.definition);
 }
 
-void save_folder(const Scenario& scenario, const RunOptions& options, const Outcome& outcome, const std::string& text) {
+// As an ordinary scenario: of the faults that were drawn, those that came.
+Scenario as_it_ran(const Scenario& scenario, const RunRecord& run) {
+  Scenario other = scenario;
+  const std::size_t written = scenario.faults.size() - scenario.drawn_faults;
+  other.faults.resize(written);
+  other.drawn_faults = 0;
+  for (std::size_t i = written; i < scenario.faults.size(); ++i) {
+    if (run.faults.at(i).fired > 0) other.faults.push_back(scenario.faults[i]);
+  }
+  return other;
+}
+
+void save_folder(const Scenario& scenario, const RunRecord& run, const RunOptions& options, const Outcome& outcome,
+                 const std::string& text) {
   if (options.out.empty()) return;
-  write_file(options.out + "/scenario.json", dump(to_json(scenario)));
+  write_file(options.out + "/scenario.json", dump(to_json(as_it_ran(scenario, run))));
   write_file(options.out + "/story.txt", text);
   write_file(options.out + "/junit.xml", junit_xml({outcome.report}));
   write_file(options.out + "/report.json", dump(outcome.report));
@@ -145,6 +172,7 @@ Conservation tagged_run(const Scenario& scenario, double wall_limit_s) {
 }
 
 Outcome run_scenario(const Scenario& given, const RunOptions& options, const Print& print) {
+  if (given.planned.any()) return run_fault_plan(given, options, print);
   const auto start = std::chrono::steady_clock::now();
   Scenario scenario = given;
   scenario.world.verify = options.verify_determinism;
@@ -181,6 +209,7 @@ Outcome run_scenario(const Scenario& given, const RunOptions& options, const Pri
     evidence.undisturbed_ns =
         run_aside(calm, scenario.name + " without faults", options.wall_limit_s, options.progress).virtual_ns;
   }
+  if (needs_step(scenario)) evidence.step_s = undisturbed_step_s(scenario, options);
   if (needs_fp32(scenario)) {
     Scenario plain = without_quirks(one_rank(scenario));
     plain.train.definition.precision = {};
@@ -208,7 +237,7 @@ Outcome run_scenario(const Scenario& given, const RunOptions& options, const Pri
   Outcome outcome{
       judgement.status, scenario.name, report_json(evidence, judgement, {"sim", "cpu", seconds_since(start)}), {}};
   save_results(scenario, options, run);
-  save_folder(scenario, options, outcome, text);
+  save_folder(scenario, run, options, outcome, text);
   return outcome;
 }
 

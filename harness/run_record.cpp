@@ -62,7 +62,10 @@ runtime::Layout RunRecord::layout() const {
 }
 
 Collector::Collector(int ranks, std::int64_t gradients_of, bool digest_gradients, OnGradients on_gradients)
-    : gradients_of_(gradients_of), digest_gradients_(digest_gradients), on_gradients_(std::move(on_gradients)) {
+    : commits_(std::size_t(ranks)),
+      gradients_of_(gradients_of),
+      digest_gradients_(digest_gradients),
+      on_gradients_(std::move(on_gradients)) {
   record_.ranks.resize(std::size_t(ranks));
 }
 
@@ -76,6 +79,7 @@ void Collector::add_missing(std::size_t steps) {
 }
 
 void Collector::step_committed(int rank, const runtime::StepRecord& record) {
+  commits_.committed(rank, record);
   record_.ranks[std::size_t(rank)].steps_committed = record.step + 1;
   attempt_begins_ = false;
   const auto step = std::size_t(record.step);
@@ -83,6 +87,7 @@ void Collector::step_committed(int rank, const runtime::StepRecord& record) {
     // A gap would mean a step that nobody committed: it shows as a missing number, not as a shifted list.
     add_missing(step);
     record_.steps.push_back(record);
+    record_.ledger.committed(record.committed_ns);
     return;
   }
   ++record_.step_comparisons;
@@ -96,6 +101,7 @@ void Collector::begin_attempt(TimeNs now) {
   attempt_begins_ = true;
   if (record_.attempts.size() == 1) return;
   epochs_before_ = epochs_seen_ + 1;
+  commits_.begin_again();
   replicas_.clear();
   for (RankRecord& rank : record_.ranks) rank = {};
 }
@@ -103,6 +109,7 @@ void Collector::begin_attempt(TimeNs now) {
 // Steps that are undone never were, but for the time that they took: history is one line.
 void Collector::rolled_back(int rank, std::int64_t steps) {
   record_.ranks[std::size_t(rank)].steps_committed = steps;
+  commits_.goes_on_at(rank, steps);
   const auto kept = std::size_t(steps);
   if (!record_.attempts.empty() && attempt_begins_) record_.attempts.back().first_step = steps;
   if (kept > record_.steps.size()) {  // of an earlier run of the program
@@ -145,6 +152,7 @@ void Collector::merge(int rank, const runtime::RecoveryRecord& given, bool over)
   runtime::RecoveryRecord told = given;
   told.epoch += epochs_before_;
   epochs_seen_ = std::max(epochs_seen_, told.epoch + 1);
+  if (!over) commits_.recovering(rank, told.epoch, told.step);
   auto at = std::find_if(record_.recoveries.begin(), record_.recoveries.end(),
                          [&](const Recovery& r) { return r.epoch >= told.epoch; });
   if (at == record_.recoveries.end() || at->epoch != told.epoch) {
@@ -152,6 +160,7 @@ void Collector::merge(int rank, const runtime::RecoveryRecord& given, bool over)
     at->epoch = told.epoch;
     at->step = told.step;
     at->diagnosis = told.diagnosis;
+    record_.ledger.noticed(told.detected_ns);
   }
   Recovery& all = *at;
   const bool same = all.diagnosis.culprits == told.diagnosis.culprits && all.diagnosis.links == told.diagnosis.links &&

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "faults/plan.h"
+#include "harness/commits.h"
+#include "harness/goodput.h"
 #include "runtime/observer.h"
 #include "runtime/train.h"
 #include "sim/world.h"
@@ -133,6 +135,8 @@ struct RunRecord {
   std::vector<runtime::StepRecord> steps;          // committed, in order; as the first rank to commit reported it
   std::uint64_t step_comparisons = 0;              // how often a rank's step was held against another's
   std::vector<Disagreement> disagreements;         // the first few
+  Commits::Findings history;                       // of all commits: told once, by all, alike
+  Ledger ledger;                                   // of failures, and when they were over
   std::vector<Recovery> recoveries;                // by epoch
   std::vector<Attempt> attempts;                   // one, unless the job was started again
   std::vector<Checkpoint> checkpoints;             // that were begun, in order; each time
@@ -219,6 +223,7 @@ class Collector : public runtime::Observer {
   }
 
   RunRecord& record() { return record_; }
+  const Commits::Findings& history() const { return commits_.findings(); }
   std::int64_t steps() const { return std::int64_t(record_.steps.size()); }
 
  private:
@@ -244,6 +249,7 @@ class Collector : public runtime::Observer {
   std::uint32_t epochs_before_ = 0;  // of earlier attempts
   std::uint32_t epochs_seen_ = 0;
   bool attempt_begins_ = true;  // none of its steps is committed
+  Commits commits_;
   std::ptrdiff_t poison_sources_ = 0;
   std::map<std::int64_t, std::map<int, StepReplicas>>
       replicas_;  // of the last few steps, by part of the model; -1, -2, ..: of the ways of a stage

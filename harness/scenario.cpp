@@ -447,6 +447,7 @@ Scenario load(Document document, const LoadOptions& options) {
   scenario.faults = read_faults(top, ranks > 0 ? node_of(scenario.world) : std::vector<int>());
   read_recovery(top.child("recovery"), scenario);
   read_checkpoint(top.child("checkpoint"), scenario);
+  read_fault_plan(top, scenario);
   read_bug(top, scenario);
   scenario.train.provenance.on = top.flag("provenance", false);
   scenario.train.provenance.log_step = top.integer("range_log", -1);
@@ -505,6 +506,7 @@ Scenario one_rank(const Scenario& scenario) {
 Scenario undisturbed(const Scenario& scenario) {
   Scenario other = scenario;
   other.faults.clear();
+  other.planned = {};
   other.checks.clear();
   other.expect = {};
   other.sweep = {};

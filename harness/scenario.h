@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "faults/plan.h"
+#include "harness/fault_plan.h"
 #include "harness/json.h"
 #include "harness/sweep.h"
 #include "runtime/plan.h"
@@ -37,6 +38,8 @@ struct Scenario {
   runtime::TrainPlan train;
   sim::WorldPlan world;  // world.seed is the scenario's seed
   std::vector<faults::Rule> faults;
+  PlannedFaults planned;  // further faults, enumerated or drawn: this is many runs then, or one of drawn faults
+  std::size_t drawn_faults = 0;  // so many of `faults`, the last ones, were drawn: one of them may never come to fire
   std::vector<CheckSpec> checks;
   Expect expect;
   std::string init_file;           // --init or model.init; train.definition.initial_weights holds its bytes

@@ -89,6 +89,7 @@ Json to_json(const Scenario& scenario) {
   json["steps"] = d.steps;
   json["faults"] = Json::array();
   for (const faults::Rule& rule : scenario.faults) json["faults"].push_back(to_json(rule));
+  if (scenario.planned.any()) json["fault_plan"] = fault_plan_json(scenario.planned);
   if (d.quirks.any()) json["quirks"] = quirk_names(d.quirks);
   json["recovery"] = recovery_json(scenario.train.recovery);
   if (scenario.train.checkpoint.on()) json["checkpoint"] = checkpoint_json(scenario.train.checkpoint);

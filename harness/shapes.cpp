@@ -91,25 +91,14 @@ const std::vector<std::string>& checks_of_values() {
 }
 
 const std::vector<std::string>& checks_of_shapes() {
-  static const std::vector<std::string> names = {"faults_fired",
-                                                 "culprit",
-                                                 "finishes_within_virtual_s",
-                                                 "no_recovery",
-                                                 "recoveries",
-                                                 "evicted",
-                                                 "steps_lost_at_most",
-                                                 "no_races",
-                                                 "slowdown_at_least",
-                                                 "overlap_at_least",
-                                                 "bubble_formula",
-                                                 "live_activations",
-                                                 "collectives_match",
-                                                 "partition",
-                                                 "layout",
-                                                 "memory_formula",
-                                                 "model_state_gb",
-                                                 "traffic_formula",
-                                                 "restarts"};
+  static const std::vector<std::string> names = {"faults_fired",       "culprit",        "finishes_within_virtual_s",
+                                                 "no_recovery",        "recoveries",     "evicted",
+                                                 "steps_lost_at_most", "no_races",       "slowdown_at_least",
+                                                 "overlap_at_least",   "bubble_formula", "live_activations",
+                                                 "collectives_match",  "partition",      "layout",
+                                                 "memory_formula",     "model_state_gb", "traffic_formula",
+                                                 "restarts",           "one_history",    "goodput_at_least",
+                                                 "young_daly"};
   return names;
 }
 

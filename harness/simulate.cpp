@@ -111,6 +111,7 @@ void Simulation::Impl::look_at_checkpoints() {
 
 void Simulation::Impl::connect() {
   std::vector<Event>& events = collector.record().events;
+  if (options.watch) faults.watch(options.watch);
   world->decorate([this](int rank, runtime::Seams inner) {
     runtime::Storage& storage = files ? static_cast<runtime::Storage&>(*files) : inner.storage;
     return faults.decorate(rank, {inner.clock, inner.device, inner.transport, storage, inner.control});
@@ -162,6 +163,7 @@ void Simulation::Impl::take(const sim::WorldResult& result) {
   record.races_watched = scenario.world.race_detector;
   add_use(result);
   record.faults = faults.status();
+  record.history = collector.history();
   for (std::size_t i = 0; i < result.ranks.size() && i < record.ranks.size(); ++i) {
     using How = sim::RankEnd::How;
     RankRecord& rank = record.ranks[i];

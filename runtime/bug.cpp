@@ -169,6 +169,10 @@ constexpr auto kBugs = std::to_array<BugInfo>({
      "a checkpoint forgets where the loss scaler stands (checkpoints in fp16, with a restart)", "golden"},
     {Bug::checkpoint_unchecked, "checkpoint_unchecked",
      "files of a checkpoint are used without a look at their digests (checkpoints, with a damaged file)", "golden"},
+    {Bug::commits_before_vote, "commits_before_vote",
+     "rank 1 applies each step before it asks whether all do: seen where the vote fails", "one_history"},
+    {Bug::redoes_committed_step, "redoes_committed_step",
+     "after a recovery all ranks train the last committed step again", "one_history"},
 });
 
 }  // namespace

@@ -119,6 +119,8 @@ enum class Bug : std::uint8_t {
   optimizer_step_not_saved,       // a checkpoint forgets how many steps the optimizer has made
   scaler_not_saved,               // ... where the loss scaler stands
   checkpoint_unchecked,           // files of a checkpoint are taken without a look at their digests
+  commits_before_vote,            // one rank applies a step before it asks whether all do
+  redoes_committed_step,          // after a recovery all train the last committed step again
   count_
 };
 

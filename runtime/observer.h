@@ -26,6 +26,9 @@ struct StepRecord {
   std::int64_t nonfinite = 0;  // elements of the gradients that this rank measured: all, or its shard's
   bool skipped = false;        // non-finite gradient: nothing was applied
   TimeNs committed_ns = 0;
+  std::uint32_t epoch = 0;           // in which it was voted for
+  std::int64_t data_position = 0;    // samples consumed, with this step's
+  std::int64_t optimizer_steps = 0;  // Adam's t, after this step
 };
 
 // One recovery as one rank lived it.

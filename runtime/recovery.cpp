@@ -229,6 +229,19 @@ void Recovery::take_places(Decision& decision) const {
   decision.survivors = grid.used();
 }
 
+// A living rank is not put out while the others cannot do without what it holds: trying a bad link once more costs less
+// than the state. All know who holds what, so all come to the same.
+void Recovery::spare_last_holders(const Agreement& agreement, const Trainer& trainer, Decision& decision) const {
+  if (decision.stop || decision.survivors.size() == agreement.members.size()) return;
+  std::vector<int> living = agreement.members;
+  std::sort(living.begin(), living.end());
+  if (trainer.lost(decision.survivors).empty() || !trainer.lost(living).empty()) return;
+  decision.survivors = std::move(living);
+  decision.evicted = agreement.dead;
+  std::sort(decision.evicted.begin(), decision.evicted.end());
+  decision.why.clear();
+}
+
 std::optional<Layout> Recovery::take_layout() { return std::exchange(next_layout_, std::nullopt); }
 
 TimeNs Recovery::grace() const { return std::min(plan_.agree_ns / 10, kSecond); }
@@ -262,6 +275,7 @@ std::optional<TrainOutcome> Recovery::recover(const SeamError& failure, Trainer&
   record.diagnosis = diagnose(agreement);
 
   Decision decision = decide(plan_, agreement, record.diagnosis, trainer.step(), history_);
+  spare_last_holders(agreement, trainer, decision);
   if (!decision.stop) take_places(decision);
   if (!decision.stop) choose_layout(shortage(agreement), trainer, decision, record);
   record.evicted = decision.evicted;

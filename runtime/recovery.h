@@ -55,6 +55,7 @@ class Recovery {
  private:
   TimeNs grace() const;
   void take_places(Decision& decision) const;
+  void spare_last_holders(const Agreement& agreement, const Trainer& trainer, Decision& decision) const;
   Ballot ballot(const SeamError& failure, Trainer& trainer, TimeNs detected) const;
   void choose_layout(const Shortage& shortage, const Trainer& trainer, Decision& decision, RecoveryRecord& record);
 

@@ -59,11 +59,17 @@ void Trainer::train_step() {
   const Quirks& quirks = plan_.definition.quirks;
   const bool checked = checks_overflow(quirks, compute_type());
   const bool overflow_here = (checked && result.nonfinite > 0) || !wanted;
-  const bool overflow = !vote("step", (!checked || result.finite) && wanted);
+  const bool hasty = plan_.bug.is(Bug::commits_before_vote, rank_.id);
+  const bool overflow = hasty ? overflow_here : !vote("step", (!checked || result.finite) && wanted);
   const bool apply_it = !skips(quirks, overflow_here, overflow);
   const double lr = rate();
   if (apply_it) result.grad_norm = apply(result, lr);
   commit(result, apply_it, lr);
+  if (hasty) {  // about the step that is already applied
+    --step_;
+    vote("step", true);
+    ++step_;
+  }
   if (!skips(quirks, false, overflow)) publish(false);  // where nothing overflowed an update was made
   report_replica();
   save_if_due();
@@ -339,6 +345,9 @@ void Trainer::commit(const StepResult& result, bool applied, double lr) {
   record.loss_scale = scaler_.scale();
   record.nonfinite = result.nonfinite;
   record.committed_ns = rank_.clock.now();
+  record.epoch = comm_->epoch();
+  record.data_position = data_position();
+  record.optimizer_steps = (keeper_ ? *keeper_->own().optimizer : *optimizer_).steps();
   if (applied && !plan_.definition.precision.master_weights) tell_stagnation();
   skips_ = next(skips_, SkipEvent{step, !applied, scaler_.scale(), result.nonfinite});
   scaler_.update(!applied);

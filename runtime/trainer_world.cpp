@@ -222,6 +222,7 @@ std::string Trainer::lost(const std::vector<int>& members) const {
 }
 
 void Trainer::connect(std::uint32_t epoch, std::vector<int> members) {
+  if (plan_.bug.is(Bug::redoes_committed_step) && epoch > 0 && step_ > 0) --step_;
   buckets_.reset();
   reducer_.reset();
   disconnect();

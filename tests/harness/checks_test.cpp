@@ -68,6 +68,17 @@ void laid_out(RunRecord& r) {
   }
 }
 
+// Of 10 s; one was done again, two checkpoints took half a second each.
+void worth_four_steps(RunRecord& r) {
+  r.undone_steps = 1;
+  r.ledger.noticed(3 * runtime::kSecond);
+  r.checkpoints.resize(2);
+  for (Checkpoint& one : r.checkpoints) {
+    one.complete = true;
+    one.blocked_ns = runtime::kSecond / 2;
+  }
+}
+
 // The scale of four steps.
 void scaled(RunRecord& r) {
   for (std::size_t i = 0; i < 4; ++i) r.steps[i].loss_scale = i < 2 ? 8 : 4;
@@ -288,6 +299,20 @@ const std::vector<Case>& cases() {
          r.replica_differences = {{2, 3, 0, "the learning rate: 1 and 2"}};
        }},
       {"replicas_equal", false, "looked at nothing", [](RunRecord&) {}},
+      {"goodput_at_least:0.8", true, "4 steps of 2 s in 10 s", worth_four_steps},
+      {"goodput_at_least:0.9", false, "0.8: ", worth_four_steps},
+      {"goodput_at_least:0", false, "looked at nothing", [](RunRecord& r) { r.steps.clear(); }},
+      {"young_daly:50", true, "0.2 is lost and 0.35 by the formula", worth_four_steps},
+      {"young_daly:40", false, "-42.9 %, over 1 failures", worth_four_steps},
+      {"young_daly:40", false, "looked at nothing", [](RunRecord&) {}},
+      {"one_history", true, "16 commits",
+       [](RunRecord& r) {
+         r.history.commits = 16;
+         r.history.compared = 12;
+       }},
+      {"one_history", false, "rank 1 commits step 2 again",
+       [](RunRecord& r) { r.history.wrong = {"rank 1 commits step 2 again"}; }},
+      {"one_history", false, "looked at nothing", [](RunRecord&) {}},
       {"partition", true, "owned once each", sharded},
       {"partition", false, "have two owners: rank 0 and rank 1",
        [](RunRecord& r) {
@@ -434,13 +459,14 @@ TEST(Checks, EachIsGreenAndRedWhereItShould) {
     RunRecord run = good;
     one.change(run);
     Scenario judged = scenario;
+    judged.train.checkpoint.every_steps = 1;
     if (spec.name == "bubble_formula" || spec.name == "live_activations") {  // 2 stages, 3 micro-batches
       judged.train.layout.parallel.pipeline = 2;
       judged.train.layout.micro_batch = 2;
       judged.train.definition.global_batch = 12;
     }
     const CheckResult result =
-        judge(spec, {judged, run, &golden, 5 * runtime::kSecond, {}, one.conservation, in_fp32, &good});
+        judge(spec, {judged, run, &golden, 5 * runtime::kSecond, {}, one.conservation, in_fp32, &good, 2.0});
     EXPECT_EQ(result.name, one.check);
     EXPECT_EQ(result.ok, one.ok) << one.check << ": " << result.detail;
     EXPECT_NE(result.detail.find(one.detail), std::string::npos)
