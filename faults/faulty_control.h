@@ -34,6 +34,7 @@ class FaultyControlPlane final : public runtime::ControlPlane {
   void enter_epoch(std::uint32_t epoch, std::span<const int> members) override {
     if (!host_.gone()) inner_.enter_epoch(epoch, members);
   }
+  void stopped_until(TimeNs when) override { inner_.stopped_until(when); }
 
  private:
   runtime::ControlPlane& inner_;

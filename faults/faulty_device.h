@@ -67,6 +67,7 @@ class FaultyDevice final : public runtime::Device {
       ours = std::make_unique<FaultyQueue>(rank_, inner_, plain, clock_, host_, values_, memory_.last);
     return pick(*ours, plain);
   }
+  TimeNs busy_ns() const override { return inner_.busy_ns(); }
   void host_touches(const runtime::Op& op, const runtime::Range& range) override { inner_.host_touches(op, range); }
   std::size_t capacity(runtime::Space space) const override { return inner_.capacity(space); }
   runtime::MemoryUse use(runtime::MemoryTag tag, runtime::Space space) const override { return inner_.use(tag, space); }

@@ -257,6 +257,33 @@ Finding young_daly(const Evidence& e, const std::string& percent) {
   return std::fabs(off) <= std::stod(percent) ? good(detail) : bad(detail);
 }
 
+Finding straggler(const Evidence& e, const std::string& wanted) {
+  if (!e.scenario.train.recovery.straggler.on) return blind("nobody looked for stragglers (recovery.straggler)");
+  if (e.run.scores.empty()) return blind("no two whole steps of one world were measured");
+  std::set<int> found, want;
+  for (const runtime::StragglerRecord& one : e.run.stragglers) found.insert(one.rank);
+  if (wanted != "none") {
+    for (const std::string& rank : split(wanted)) want.insert(std::stoi(rank));
+  }
+  double least = 1;
+  for (const auto& [rank, score] : e.run.scores) least = std::min(least, score.mean());
+  const std::string detail = fmt::format("{} too slow; the lowest mean score is {:.3f}",
+                                         found.empty() ? "nobody is" : ranks_text({found.begin(), found.end()}), least);
+  return found == want ? good(detail) : bad(detail);
+}
+
+Finding diverged(const Evidence& e, const std::string& wanted) {
+  const runtime::DivergencePlan& plan = e.scenario.train.recovery.divergence;
+  if (!plan.on) return blind("nobody looked (recovery.divergence)");
+  if (std::int64_t(e.run.steps.size()) <= plan.window_steps && e.run.divergences.empty())
+    return blind(fmt::format("the window of {} steps was never full", plan.window_steps));
+  std::vector<std::string> found;
+  for (const runtime::DivergenceRecord& one : e.run.divergences) found.push_back(std::to_string(one.step));
+  const std::string steps = found.empty() ? "none" : fmt::format("{}", fmt::join(found, ","));
+  const std::string detail = found.empty() ? "no step" : "step " + steps;
+  return steps == wanted ? good(detail) : bad(detail);
+}
+
 // Which parts of a layout are named; the others may be anything.
 Finding layout(const Evidence& e, const std::string& wanted) {
   const std::vector<int> ranks = finished(e.run);
@@ -384,6 +411,13 @@ const std::vector<Row>& rows() {
         "whatever has a manifest after the run is a whole checkpoint, and there is at least one"},
        want_none,
        checkpoints_valid},
+      {{"straggler", "2,5 | none", "exactly these ranks were found too slow by their score (recovery.straggler)"},
+       want_ranks,
+       straggler},
+      {{"diverged", "18 | none",
+        "exactly in these steps loss or gradient norm were beyond the limit (recovery.divergence), each time"},
+       want_steps,
+       diverged},
       {{"loss_falls", "", "mean loss of the last quarter of the steps is below that of the first"},
        want_none,
        loss_falls},

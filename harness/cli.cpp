@@ -12,6 +12,7 @@
 #include "harness/checkpoint_command.h"
 #include "harness/commands.h"
 #include "harness/files.h"
+#include "harness/flight_recorder.h"
 #include "harness/plan_command.h"
 #include "harness/schedule_command.h"
 #include "harness/shapes.h"
@@ -30,7 +31,7 @@ struct RunArguments {
   std::vector<std::string> sets;
   std::string backend = "sim", device = "cpu", storage;
   std::string out, report, junit, init;
-  std::string trace;
+  std::string trace, bundle, flight_recorder;
   std::string save_initial, save_final, save_batches, save_gradients;
   std::string seed;
   double wall_limit_s = 0;
@@ -80,6 +81,9 @@ void refuse_what_is_not_there(const RunArguments& a) {
     throw BadInput(fmt::format("--row {}", a.row), "which of the scenarios is meant?", "Run one of them.");
   if (!a.trace.empty() && a.files.size() > 1)
     throw BadInput("--trace " + a.trace, "several scenarios would write the same file", "Run one of them.");
+  if ((!a.bundle.empty() || !a.flight_recorder.empty()) && a.files.size() > 1)
+    throw BadInput(a.bundle.empty() ? "--flight-recorder" : "--bundle", "several scenarios would write the same folder",
+                   "Run one of them, or use --out.");
   if (saves && a.files.size() > 1)
     throw BadInput("--save-...", "several scenarios would write the same file", "Run them one by one.");
 }
@@ -108,6 +112,8 @@ RunOptions options_of(const RunArguments& a) {
   options.processes = a.processes;
   options.row = a.row;
   options.trace = a.trace;
+  options.bundle = a.bundle;
+  options.flight_recorder = a.flight_recorder;
   options.save_initial = a.save_initial;
   options.save_final = a.save_final;
   options.save_batches = a.save_batches;
@@ -266,6 +272,11 @@ void add_run(CLI::App& app, RunArguments& a) {
   run->add_option("--junit", a.junit, "Write the checks as JUnit XML");
   run->add_option("--trace", a.trace,
                   "Write a Chrome trace of what queues and hosts did in virtual time; ui.perfetto.dev opens it");
+  run->add_option("--flight-recorder", a.flight_recorder,
+                  "Folder for a flight recorder dump of each rank, as PyTorch writes them: of the last failure, or of "
+                  "the end");
+  run->add_option("--bundle", a.bundle,
+                  "Folder for what a run that stopped or is red leaves behind (default: bundle/ below --out)");
   run->add_flag("--verify-determinism", a.verify_determinism, "Run twice and compare every Op");
   run->add_option("--wall-limit", a.wall_limit_s, "Give up after so many seconds (exit status 3)")
       ->check(CLI::NonNegativeNumber);
@@ -383,6 +394,10 @@ ExitStatus dispatch(const std::vector<std::string>& arguments) {
   add_plan(app, plan);
   CheckpointArguments checkpoint;
   add_checkpoint(app, checkpoint);
+  std::string dumps;
+  app.add_subcommand("analyse", "Say what flight recorder dumps tell: who is to blame, who waits for whom")
+      ->add_option("folder", dumps, "Folder with one dump a rank (seeksim run --flight-recorder, or PyTorch's)")
+      ->required();
   app.add_subcommand("doctor", "Check this machine");
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {
@@ -406,6 +421,10 @@ ExitStatus dispatch(const std::vector<std::string>& arguments) {
     check_machine();
     return shrink_command(shrink);
   }
+  if (app.got_subcommand("analyse")) {
+    put(harness::dump(analyse_folder(dumps)));
+    return ExitStatus::as_expected;
+  }
   if (app.got_subcommand("plan")) return plan_command(plan);
   if (app.got_subcommand("checkpoint")) return checkpoint_command(app, checkpoint);
   if (app.got_subcommand("list")) {
@@ -427,7 +446,7 @@ int main_of(const std::vector<std::string>& arguments) {
   try {
     if (is_for_later(arguments)) {
       throw BadInput(arguments[0], "this command is not there yet",
-                     "What there is: run, golden, shrink, plan, checkpoint, list, doctor.");
+                     "What there is: run, golden, shrink, plan, checkpoint, analyse, list, doctor.");
     }
     const ExitStatus status = dispatch(arguments);
     // A full disk behind `> file` would otherwise go unnoticed.

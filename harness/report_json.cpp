@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "harness/bundle.h"
 #include "harness/fault_rules.h"
 #include "harness/formulas.h"
 #include "harness/numbers.h"
@@ -9,6 +10,7 @@
 #include "harness/quirks.h"
 #include "harness/report.h"
 #include "harness/rerun.h"
+#include "harness/stop_reason.h"
 #include "runtime/memory_ladder.h"
 
 namespace seeksim::harness {
@@ -85,10 +87,48 @@ void numbers_json(const RunRecord& run, Json& report) {
     report["stagnation"].push_back({{"changes", step.changes}, {"lost", step.lost}});
 }
 
+// What became of a fault: the first recovery that is put down to it, as times since it struck.
+Json times_of(const RunRecord& run, int fault) {
+  for (const Recovery& r : run.recoveries) {
+    TimeNs injected = -1;
+    if (fault_behind(run, r, injected) != fault) continue;
+    const auto since = [injected](TimeNs at) { return at < 0 ? Json(nullptr) : Json(seconds(at - injected)); };
+    return {{"epoch", r.epoch},
+            {"detected_after_s", since(r.detected_ns)},
+            {"agreed_after_s", since(r.agreed_ns)},
+            {"rebuilt_after_s", since(r.rebuilt_ns)},
+            {"first_step_after_s", since(r.resumed_ns)},
+            {"steps_lost", r.steps_lost}};
+  }
+  return nullptr;
+}
+
+Json stragglers_json(const RunRecord& run) {
+  Json scores = Json::array(), found = Json::array();
+  for (const auto& [rank, score] : run.scores)
+    scores.push_back({{"rank", rank}, {"mean", score.mean()}, {"least", score.least}, {"steps", score.steps}});
+  for (const runtime::StragglerRecord& one : run.stragglers) {
+    found.push_back({{"rank", one.rank},
+                     {"step", one.step},
+                     {"score", one.score},
+                     {"steps_in_a_row", one.steps},
+                     {"leaves", one.leaves}});
+  }
+  return {{"scores", scores}, {"found", found}};
+}
+
+Json divergences_json(const RunRecord& run) {
+  Json list = Json::array();
+  for (const runtime::DivergenceRecord& one : run.divergences)
+    list.push_back({{"step", one.step}, {"what", one.what}, {"value", number(one.value)}, {"mean", number(one.mean)}});
+  return list;
+}
+
 Json faults_json(const RunRecord& run) {
   Json list = Json::array();
   for (const faults::RuleStatus& rule : run.faults) {
     Json one = {{"kind", std::string(name(rule.kind))}, {"fired", rule.fired}};
+    one["recovery"] = times_of(run, int(&rule - run.faults.data()));
     one["first_fired_s"] = time_or_null(rule.first_fired_ns);
     one["ranks"] = rule.ranks;
     one["rule"] = rule.text;
@@ -280,6 +320,9 @@ Json report_json(const Evidence& e, const Judgement& j, const ReportExtras& extr
   if (run.resumed_from > 0) report["resumed_from"] = run.resumed_from;
   if (e.scenario.train.checkpoint.on()) report["checkpoints"] = checkpoints_json(run);
   if (e.step_s) report["goodput"] = goodput_json(goodput_of(run, *e.step_s, e.scenario.train.checkpoint.every_steps));
+  report["analysis"] = analyses_json(run);
+  if (e.scenario.train.recovery.straggler.on) report["stragglers"] = stragglers_json(run);
+  if (e.scenario.train.recovery.divergence.on) report["divergences"] = divergences_json(run);
   report["comm"] = comm_json(run);
   report["comm_overlap"] = {{"in_flight_s", seconds(run.overlap.in_flight_ns)},
                             {"hidden_s", seconds(run.overlap.hidden_ns)},
@@ -293,6 +336,11 @@ Json report_json(const Evidence& e, const Judgement& j, const ReportExtras& extr
   report["layout"] = layout_json(run);
   report["sentence"] = j.sentence;
   report["stopped"] = j.stopped.empty() ? Json(nullptr) : Json(j.stopped);
+  if (!j.stopped.empty()) {
+    const StopReason why = classify(run, j.stopped);
+    report["failure_domain"] = why.domain;
+    report["outlook"] = why.outlook;
+  }
   if (e.golden != nullptr) {
     report["golden"] = {{"key", e.golden->key}, {"stored", e.golden->stored}, {"origin", e.golden->origin}};
   }

@@ -12,6 +12,7 @@
 #include "harness/quirks.h"
 #include "harness/report.h"
 #include "harness/rerun.h"
+#include "harness/stop_reason.h"
 #include "runtime/memory_ladder.h"
 
 namespace seeksim::harness {
@@ -74,6 +75,8 @@ void tell(const Recovery& r, const Style& style, Story& story) {
   if (!r.memory.empty()) story.add(r.detected_ns, fmt::format("rank {}: {}", r.out_of_memory, r.memory));
   if (r.agreed_ns >= 0) {
     story.add(r.agreed_ns, fmt::format("agreed: {}", style.bold(r.diagnosis.text)));
+    if (r.analysis && !r.analysis->chain.empty())
+      story.add(r.agreed_ns, fmt::format("flight recorders: {}", r.analysis->chain));
     if (!r.evicted.empty()) {
       story.add(r.agreed_ns, fmt::format("evicted: {}; {} go on: {}", rank_list(r.evicted), r.survivors.size(),
                                          rank_list(r.survivors)));
@@ -118,6 +121,31 @@ std::string story_of(const RunRecord& run, const Style& style) {
     }
   }
   return story.text(style);
+}
+
+// Who was found too slow, and when the numbers left their range.
+std::string findings(const RunRecord& run) {
+  std::string text;
+  for (const runtime::StragglerRecord& one : run.stragglers) {
+    text += fmt::format("  slow      rank {}: score {:.3f} after step {}, {} steps in a row{}\n", one.rank, one.score,
+                        one.step, one.steps, one.leaves ? "; it leaves" : "");
+  }
+  if (!run.scores.empty()) {
+    const auto lowest = std::min_element(run.scores.begin(), run.scores.end(), [](const auto& a, const auto& b) {
+      return a.second.mean() < b.second.mean();
+    });
+    text += fmt::format("  scores    lowest on average: rank {} with {:.3f}, at least {:.3f}\n", lowest->first,
+                        lowest->second.mean(), lowest->second.least);
+  }
+  for (const runtime::DivergenceRecord& one : run.divergences) {
+    text += fmt::format("  diverged  {} of step {}: {:.6g}; the mean before it is {:.6g}\n", one.what, one.step,
+                        one.value, one.mean);
+  }
+  if (run.end != sim::WorldEnd::finished && run.at_the_end) {
+    text += fmt::format("  analysis  {}\n", run.at_the_end->diagnosis.text);
+    if (!run.at_the_end->chain.empty()) text += fmt::format("            {}\n", run.at_the_end->chain);
+  }
+  return text;
 }
 
 // Ranks that did not finish, by how they ended: one line each kind.
@@ -346,7 +374,8 @@ std::string report_a_bug(const Scenario& scenario) {
 std::string story_text(const Evidence& e, const Judgement& j, const Style& style) {
   std::string out = '\n' + story_of(e.run, style) + '\n' + attempts(e.run) + checkpoints(e.run) + losses(e.run) +
                     births(e.run) + rerun_text(e.run) + range_log(e.run) + pipeline(e) + overlap(e.run) +
-                    copies(e.run) + files(e.run) + memory(e.run) + layout(e) + goodput(e) + endings(e.run);
+                    copies(e.run) + files(e.run) + memory(e.run) + layout(e) + goodput(e) + findings(e.run) +
+                    endings(e.run);
   if (e.run.end == sim::WorldEnd::deadlock && !e.run.wait_for_graph.empty()) {
     out += "  who waits for whom, when nothing could move any more:\n";
     std::size_t from = 0;
@@ -355,6 +384,10 @@ std::string story_text(const Evidence& e, const Judgement& j, const Style& style
       out += "    " + e.run.wait_for_graph.substr(from, end - from) + '\n';
       from = end + 1;
     }
+  }
+  if (!j.stopped.empty()) {
+    const StopReason why = classify(e.run, j.stopped);
+    out += fmt::format("  stop      failure domain: {}, outlook: {}\n", why.domain, why.outlook);
   }
   out += '\n';
   std::size_t width = 0;

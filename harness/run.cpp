@@ -5,8 +5,10 @@
 #include <chrono>
 #include <new>
 
+#include "harness/bundle.h"
 #include "harness/determinism.h"
 #include "harness/files.h"
+#include "harness/flight_recorder.h"
 #include "harness/planned_run.h"
 #include "harness/progress.h"
 #include "harness/quirks.h"
@@ -29,6 +31,8 @@ void probe_files(const Scenario& scenario, const RunOptions& options) {
     make_folder(options.out, "--out");
     probe_writable(options.out + "/report.json", "--out");
   }
+  if (!options.bundle.empty()) make_folder(options.bundle, "--bundle");
+  if (!options.flight_recorder.empty()) make_folder(options.flight_recorder, "--flight-recorder");
   const std::pair<const char*, const std::string*> files[] = {{"--trace", &options.trace},
                                                               {"--save-initial", &options.save_initial},
                                                               {"--save-final", &options.save_final},
@@ -196,6 +200,7 @@ Outcome run_scenario(const Scenario& given, const RunOptions& options, const Pri
   const bool quirky = scenario.train.definition.quirks.any();
   simulation_of.keep_final_weights |= quirky;
   simulation_of.timeline = !options.trace.empty();
+  simulation_of.flight_recorder = !options.flight_recorder.empty() || !options.out.empty() || !options.bundle.empty();
   if (scenario.real_storage) simulation_of.storage_folder = options.out.empty() ? "." : options.out;
   Progress bar(options.progress, scenario.name, scenario.train.definition.steps);
   simulation_of.progress = [&bar](TimeNs now, std::int64_t steps) { bar.update(now, steps); };
@@ -238,6 +243,11 @@ Outcome run_scenario(const Scenario& given, const RunOptions& options, const Pri
       judgement.status, scenario.name, report_json(evidence, judgement, {"sim", "cpu", seconds_since(start)}), {}};
   save_results(scenario, options, run);
   save_folder(scenario, run, options, outcome, text);
+  if (!options.flight_recorder.empty()) write_dumps(options.flight_recorder, scenario, run);
+  const std::string bundle = !options.bundle.empty() ? options.bundle
+                             : options.out.empty()   ? ""
+                                                     : options.out + "/bundle";
+  if (!bundle.empty() && wants_bundle(judgement)) write_bundle(bundle, evidence, judgement, text);
   return outcome;
 }
 

@@ -23,6 +23,8 @@ struct RunOptions {
   int row = -1;                    // only this row of a sweep
   const Golden* golden = nullptr;  // found before; null: it is looked for, or run
   std::string out;                 // --out: this scenario's folder; empty: none
+  std::string bundle;              // --bundle: of a run that stopped or is red; empty: below --out, where there is one
+  std::string flight_recorder;     // --flight-recorder: a folder for a dump of each rank; empty: none
   std::string trace;               // --trace: a Chrome trace of the run; empty: none
   std::string save_initial;        // files; empty: not saved
   std::string save_final;

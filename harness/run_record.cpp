@@ -103,6 +103,7 @@ void Collector::begin_attempt(TimeNs now) {
   epochs_before_ = epochs_seen_ + 1;
   commits_.begin_again();
   replicas_.clear();
+  record_.dumps.clear();
   for (RankRecord& rank : record_.ranks) rank = {};
 }
 
@@ -163,6 +164,7 @@ void Collector::merge(int rank, const runtime::RecoveryRecord& given, bool over)
     record_.ledger.noticed(told.detected_ns);
   }
   Recovery& all = *at;
+  if (!over && !all.analysis) analyse(told, all);
   const bool same = all.diagnosis.culprits == told.diagnosis.culprits && all.diagnosis.links == told.diagnosis.links &&
                     all.diagnosis.verdict == told.diagnosis.verdict;
   if (!same && std::find(all.of_another_mind.begin(), all.of_another_mind.end(), rank) == all.of_another_mind.end()) {
@@ -242,6 +244,73 @@ void Collector::gradients(int rank, std::int64_t step, std::vector<runtime::Name
   if (on_gradients_) return on_gradients_(rank, step, gradients);
   if (digest_gradients_ && !gradients.empty()) digest(rank, step, gradients);
   if (step == gradients_of_ && !gradients.empty()) record_.gradients = std::move(gradients);
+}
+
+// ---- flight recorders, scores
+// ----------------------------------------------------------------------------------------
+
+runtime::FlightDump dump_of(int rank, std::uint32_t epoch, const runtime::Recorder& recorder, std::size_t records) {
+  runtime::FlightDump dump;
+  dump.rank = rank;
+  dump.epoch = epoch;
+  dump.comms = recorder.communicators();
+  dump.records = recorder.records(records);
+  return dump;
+}
+
+void Collector::failed(int rank, std::uint32_t epoch, const runtime::Recorder& recorder,
+                       const runtime::Ballot& ballot) {
+  // Who comes after the others have agreed has no voice, and what they saw is looked at already.
+  for (const Recovery& recovery : record_.recoveries) {
+    if (recovery.epoch == epoch + epochs_before_ && recovery.analysis) return;
+  }
+  std::vector<runtime::FlightDump>& dumps = record_.dumps;
+  std::erase_if(dumps, [&](const runtime::FlightDump& dump) { return dump.epoch != epoch || dump.rank == rank; });
+  dumps.push_back(dump_of(rank, epoch, recorder, records_));
+  dumps.back().ballot = ballot;
+}
+
+// All who answered have dumped by now; for those who did not, whoever can reach their process does it.
+void Collector::analyse(const runtime::RecoveryRecord& told, Recovery& recovery) {
+  std::vector<runtime::FlightDump>& dumps = record_.dumps;
+  const std::uint32_t epoch = told.epoch - epochs_before_;
+  std::erase_if(dumps, [&](const runtime::FlightDump& dump) { return dump.epoch != epoch; });
+  for (const int rank : told.dead) {
+    auto dump = std::find_if(dumps.begin(), dumps.end(), [rank](const auto& one) { return one.rank == rank; });
+    const runtime::Recorder* recorder = recorder_of_ ? recorder_of_(rank) : nullptr;
+    if (dump == dumps.end()) {
+      dumps.push_back(recorder != nullptr ? dump_of(rank, epoch, *recorder, records_) : runtime::FlightDump{});
+      dump = dumps.end() - 1;
+      dump->rank = rank;
+      dump->epoch = epoch;
+    }
+    dump->ballot.reset();
+    dump->gone = recorder == nullptr;
+    dump->silent = std::find(told.silent.begin(), told.silent.end(), rank) != told.silent.end();
+  }
+  std::sort(dumps.begin(), dumps.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
+  recovery.analysis = runtime::analyse(dumps, &told.diagnosis);
+}
+
+void Collector::scores(std::int64_t, const std::vector<int>& ranks, const std::vector<double>& scores) {
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    ScoreRecord& score = record_.scores[ranks[i]];
+    ++score.steps;
+    score.sum += scores[i];
+    score.least = std::min(score.least, scores[i]);
+  }
+}
+
+void Collector::straggler(int, const runtime::StragglerRecord& found) {
+  for (const runtime::StragglerRecord& known : record_.stragglers) {
+    if (known.rank == found.rank && known.step == found.step) return;
+  }
+  record_.stragglers.push_back(found);
+}
+
+void Collector::diverged(int, const runtime::DivergenceRecord& found) {
+  if (!record_.divergences.empty() && record_.divergences.back().step == found.step) return;
+  record_.divergences.push_back(found);
 }
 
 // ---- replicas ------------------------------------------------------------------------------------------------------

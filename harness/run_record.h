@@ -12,6 +12,7 @@
 #include "faults/plan.h"
 #include "harness/commits.h"
 #include "harness/goodput.h"
+#include "runtime/analyser.h"
 #include "runtime/observer.h"
 #include "runtime/train.h"
 #include "sim/world.h"
@@ -49,6 +50,8 @@ struct Recovery {
   std::string layout;                // what the memory ladder changed; empty: it was not asked
   std::string memory;                // what was in use when the first rank was out of it
   int out_of_memory = -1;            // that rank
+  // What the flight recorders of that moment tell; its diagnosis is the one above.
+  std::optional<runtime::Analysis> analysis;
 };
 
 // A step in which a rank reported other numbers than the first rank to commit it.
@@ -124,6 +127,14 @@ struct FoundCheckpoint {
   std::string problem;  // empty: it is whole
 };
 
+// Straggler scores of one rank: 1 is the best.
+struct ScoreRecord {
+  std::int64_t steps = 0;
+  double sum = 0;
+  double least = 1;
+  double mean() const { return steps > 0 ? sum / double(steps) : 1; }
+};
+
 struct RunRecord {
   bool has_values = true;  // false: a run of shapes, without losses, norms and digests
   sim::WorldEnd end = sim::WorldEnd::finished;
@@ -143,6 +154,12 @@ struct RunRecord {
   std::vector<FoundCheckpoint> found_checkpoints;  // on the disks after the run, newest first
   std::int64_t undone_steps = 0;  // committed, and undone by going back to a checkpoint; not in `steps`
   std::int64_t resumed_from = 0;  // steps of an earlier run of the program, of which nothing is known here
+  std::vector<runtime::StragglerRecord> stragglers;    // each once an epoch at most
+  std::map<int, ScoreRecord> scores;                   // by rank, where stragglers are looked for
+  std::vector<runtime::DivergenceRecord> divergences;  // in order
+  // Flight recorders of all ranks at the last failure, or where nothing failed at the end.
+  std::vector<runtime::FlightDump> dumps;
+  std::optional<runtime::Analysis> at_the_end;  // of a run that ended without an agreement, or of one that is slow
   std::vector<faults::RuleStatus> faults;
   std::vector<Event> events;       // from the world and the fault plan, in order
   std::vector<sim::CommUse> comm;  // indexed by OpKind
@@ -188,11 +205,17 @@ struct RunRecord {
   runtime::Layout layout() const;
 };
 
+// A rank's flight recorder as it is now: what belongs to `epoch`, the last so many records.
+runtime::FlightDump dump_of(int rank, std::uint32_t epoch, const runtime::Recorder& recorder, std::size_t records);
+
 // Collects while a run goes on. One collector for all ranks: the simulator runs them on one thread.
 class Collector : public runtime::Observer {
  public:
   using OnGradients =
       std::function<void(int rank, std::int64_t step, const std::vector<runtime::NamedTensor>& gradients)>;
+
+  // An analysis needs what is under way and a little of what was before.
+  static constexpr std::size_t kRecordsOfAFailure = 256;
 
   // gradients_of: the step (from 0) whose gradients are kept; -1: none. digest_gradients: of each step. on_gradients:
   // hears of all of them instead, if given.
@@ -205,6 +228,16 @@ class Collector : public runtime::Observer {
   void rerun(int rank, const runtime::RerunRecord& told) override;
   void stagnation(int rank, std::int64_t step, const kernels::Stagnation& counts) override;
   void looked_for_poison(int rank, runtime::Index values, const std::string& found, bool at_source) override;
+  void scores(std::int64_t step, const std::vector<int>& ranks, const std::vector<double>& scores) override;
+  void straggler(int rank, const runtime::StragglerRecord& found) override;
+  void diverged(int rank, const runtime::DivergenceRecord& found) override;
+  void failed(int rank, std::uint32_t epoch, const runtime::Recorder& recorder, const runtime::Ballot& ballot) override;
+  // How to get at the flight recorder of a rank that hangs; null: its process is gone. records: how many are kept of
+  // each rank at a failure.
+  void reach_recorders(std::function<const runtime::Recorder*(int rank)> recorder_of, std::size_t records) {
+    recorder_of_ = std::move(recorder_of);
+    records_ = records;
+  }
   void recovering(int rank, const runtime::RecoveryRecord& so_far) override;
   void recovered(int rank, const runtime::RecoveryRecord& record) override;
   void rolled_back(int rank, std::int64_t steps) override;
@@ -229,6 +262,7 @@ class Collector : public runtime::Observer {
  private:
   void merge(int rank, const runtime::RecoveryRecord& told, bool over);
   void add_missing(std::size_t steps);  // as if nobody had committed them
+  void analyse(const runtime::RecoveryRecord& told, Recovery& recovery);
 
   void digest(int rank, std::int64_t step, const std::vector<runtime::NamedTensor>& gradients);
   // What has been told of one step so far.
@@ -250,6 +284,8 @@ class Collector : public runtime::Observer {
   std::uint32_t epochs_seen_ = 0;
   bool attempt_begins_ = true;  // none of its steps is committed
   Commits commits_;
+  std::function<const runtime::Recorder*(int rank)> recorder_of_;
+  std::size_t records_ = kRecordsOfAFailure;
   std::ptrdiff_t poison_sources_ = 0;
   std::map<std::int64_t, std::map<int, StepReplicas>>
       replicas_;  // of the last few steps, by part of the model; -1, -2, ..: of the ways of a stage

@@ -54,6 +54,7 @@ void refuse_keys(const Reader& top, const Scenario& scenario) {
     if (asked) top.problem(key, kNoValues, next);
   };
   refuse(scenario.train.definition.quirks.any(), "quirks", "Remove them: what they do is seen in values only.");
+  refuse(scenario.train.recovery.divergence.on, "recovery", "Remove \"divergence\".");
   refuse(scenario.train.provenance.on, "provenance", "Set it to false.");
   refuse(scenario.train.provenance.log_step >= 0, "range_log", "Remove it.");
   refuse(scenario.golden_shared || !scenario.golden_skip_steps.empty() || !scenario.golden_drop_batches.empty(),
@@ -84,9 +85,9 @@ void read_numerics(const Reader& top, Scenario& scenario) {
 
 const std::vector<std::string>& checks_of_values() {
   static const std::vector<std::string> names = {
-      "golden",        "ranks_agree", "loss_falls",         "no_poison",        "replicas_equal", "skipped",
-      "loss_scale",    "born",        "stagnates_at_least", "tracks_fp32",      "spikes",         "conservation",
-      "quirk_differs", "rerun_found", "rerun_genuine",      "checkpoints_valid"};
+      "golden",        "ranks_agree", "loss_falls",         "no_poison",         "replicas_equal", "skipped",
+      "loss_scale",    "born",        "stagnates_at_least", "tracks_fp32",       "spikes",         "conservation",
+      "quirk_differs", "rerun_found", "rerun_genuine",      "checkpoints_valid", "diverged"};
   return names;
 }
 
@@ -98,7 +99,7 @@ const std::vector<std::string>& checks_of_shapes() {
                                                  "collectives_match",  "partition",      "layout",
                                                  "memory_formula",     "model_state_gb", "traffic_formula",
                                                  "restarts",           "one_history",    "goodput_at_least",
-                                                 "young_daly"};
+                                                 "young_daly",         "straggler"};
   return names;
 }
 

@@ -34,6 +34,8 @@ struct Simulation::Impl {
     plan.timeline = options.timeline;
     const runtime::CheckpointPlan& checkpoint = scenario.train.checkpoint;
     if (checkpoint.on() && !checkpoint.node_local) plan.storage.shared_path = checkpoint.path;
+    plan.heartbeat_ns = scenario.train.recovery.heartbeat_ns;
+    plan.heartbeat_timeout_ns = scenario.train.recovery.heartbeat_timeout_ns;
     return plan;
   }
 
@@ -44,6 +46,7 @@ struct Simulation::Impl {
   void train_rank(runtime::Rank& rank);
   void take(const sim::WorldResult& result);
   void add_use(const sim::WorldResult& result);
+  void take_dumps(const sim::WorldResult& result);
 
   const Scenario& scenario;
   SimulationOptions options;
@@ -136,6 +139,8 @@ void Simulation::Impl::connect() {
     if (crash.at_ns < began_ns || so_far[crash.rule].fired > 0) continue;  // of an earlier attempt
     world->kill_at(crash.rank, crash.at_ns, [this, crash] { faults.fired(crash.rule, crash.at_ns, crash.rank); });
   }
+  collector.reach_recorders([this](int rank) { return world->alive(rank) ? &world->recorder(rank) : nullptr; },
+                            options.flight_recorder ? runtime::Recorder::kRingMax : Collector::kRecordsOfAFailure);
   if (options.progress) world->on_progress([this](TimeNs now) { options.progress(now, collector.steps()); });
 }
 
@@ -171,6 +176,28 @@ void Simulation::Impl::take(const sim::WorldResult& result) {
     if (result.ranks[i].how == How::threw) rank.how = RankRecord::How::threw;
     if (!result.ranks[i].what.empty()) rank.why = result.ranks[i].what;
   }
+  take_dumps(result);
+}
+
+// Where the ranks came to no agreement by themselves: everybody's flight recorder as it is at the end.
+void Simulation::Impl::take_dumps(const sim::WorldResult& result) {
+  RunRecord& record = collector.record();
+  const bool finished = result.end == sim::WorldEnd::finished;
+  if (finished && !record.recoveries.empty()) return;
+  if (finished && !options.flight_recorder) return;
+  std::uint32_t epoch = 0;
+  for (std::size_t i = 0; i < result.ranks.size(); ++i) {
+    for (const runtime::CommHeader& comm : world->recorder(int(i)).communicators()) epoch = std::max(epoch, comm.epoch);
+  }
+  record.dumps.clear();
+  for (std::size_t i = 0; i < result.ranks.size(); ++i) {
+    // Who was alive when all were ended says so.
+    const bool gone = result.ranks[i].how == sim::RankEnd::How::died && result.ranks[i].what.empty();
+    record.dumps.push_back(dump_of(int(i), epoch, world->recorder(int(i)), runtime::Recorder::kRingMax));
+    if (gone) record.dumps.back().records.clear();
+    record.dumps.back().gone = gone;
+  }
+  record.at_the_end = runtime::analyse(record.dumps);
 }
 
 namespace {

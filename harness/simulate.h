@@ -19,6 +19,7 @@ struct SimulationOptions {
   bool digest_gradients = false;      // of each step
   double wall_limit_s = 0;            // 0: none
   bool timeline = false;              // what queues and hosts did is kept
+  bool flight_recorder = false;       // dumps hold whole rings
   std::string storage_folder;         // real files below it; empty: simulated ones
   std::shared_ptr<sim::Disks> disks;  // simulated files to begin with and to leave behind; null: empty ones
   std::function<void(TimeNs now, std::int64_t steps)> progress;

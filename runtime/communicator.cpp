@@ -56,6 +56,7 @@ Communicator::Communicator(Rank& rank, Axis axis, std::uint32_t epoch, std::vect
   spec.members = members_;
   comm_ = rank_.transport.create(op, spec, later(rank_.clock.now(), timeout_ns_));
   rank_.comms.push_back(comm_);
+  rank_.recorder.communicator({comm_.handle, id_, epoch_, axis_, members_, rank_.clock.now(), timeout_ns_});
 }
 
 Communicator::~Communicator() {

@@ -23,6 +23,7 @@ struct Voice {
 struct Evidence {
   std::vector<Voice> voices;      // by rank
   std::vector<int> dead;          // ascending
+  std::vector<int> silent;        // of these, ascending
   std::vector<Voice> stuck;       // those in the earliest operation that anybody could not finish
   std::uint64_t sequence = 0;     // of that operation; 0: nobody was stuck
   std::uint64_t in = 0;           // its communicator
@@ -65,6 +66,8 @@ Evidence gather(const Agreement& agreement) {
   std::sort(found.voices.begin(), found.voices.end(), [](const Voice& a, const Voice& b) { return a.rank < b.rank; });
   found.dead = agreement.dead;
   std::sort(found.dead.begin(), found.dead.end());
+  found.silent = agreement.silent;
+  std::sort(found.silent.begin(), found.silent.end());
   // Where some know for whom they wait, those who do not know wait for nobody: their part of the operation is complete.
   bool some_know = false;
   for (const Voice& v : found.voices) some_know |= v.ballot->stuck_sequence > 0 && v.missing() >= 0;
@@ -219,6 +222,45 @@ bool corrupt_compute(Diagnosis& d, const Evidence& found, const Voice& first) {
   return true;
 }
 
+// All heard the same vote, and saw the same numbers.
+bool diverged(Diagnosis& d, const Evidence& found) {
+  const bool told = std::any_of(found.voices.begin(), found.voices.end(),
+                                [](const Voice& v) { return v.ballot->error == ErrorKind::diverged; });
+  if (!told) return false;
+  d.verdict = Verdict::diverged;
+  d.op = OpKind::vote;
+  d.sequence = 0;
+  d.text = "the run diverged in step " + std::to_string(found.step);
+  return true;
+}
+
+// Nothing failed: the votes showed who holds up the others, and all heard it.
+bool too_slow(Diagnosis& d, const Evidence& found) {
+  for (const Voice& v : found.voices) {
+    if (v.ballot->error == ErrorKind::too_slow && v.ballot->missing_peer >= 0)
+      d.culprits.push_back(v.ballot->missing_peer);
+  }
+  if (d.culprits.empty()) return false;
+  std::sort(d.culprits.begin(), d.culprits.end());
+  d.culprits.erase(std::unique(d.culprits.begin(), d.culprits.end()), d.culprits.end());
+  d.verdict = Verdict::straggler;
+  d.op = OpKind::compute;
+  d.sequence = 0;
+  d.text = list(d.culprits) + (d.culprits.size() == 1 ? " is" : " are") + " too slow";
+  if (found.step > 0) d.text += ", after step " + std::to_string(found.step - 1);
+  return true;
+}
+
+// Heartbeats stopped: the control plane declared them dead, long before anybody's watchdog.
+bool silent_rank(Diagnosis& d, const Evidence& found) {
+  if (found.silent.empty()) return false;
+  d.verdict = Verdict::silent;
+  d.culprits = found.silent;
+  d.text = list(d.culprits) + (d.culprits.size() == 1 ? " sends" : " send") + " no heartbeats; " + operation(d, found) +
+           " could not end" + who_waited(found.stuck);
+  return true;
+}
+
 // Failures that a rank saw with its own eyes beat everything that is inferred from waiting, which comes later.
 bool seen_cause(Diagnosis& d, const Evidence& found) {
   const Voice* first = nullptr;
@@ -356,8 +398,22 @@ std::string_view name(Verdict verdict) {
       return "local_failure";
     case Verdict::corrupt_compute:
       return "corrupt_compute";
+    case Verdict::silent:
+      return "silent";
+    case Verdict::diverged:
+      return "diverged";
+    case Verdict::straggler:
+      return "straggler";
   }
   return "unknown";
+}
+
+std::int64_t meaning(const Op& op) {
+  std::uint64_t hash = std::uint64_t(op.step) + 1;
+  const auto mix = [&hash](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3ull; };
+  for (const char* c = op.tensor; *c != '\0'; ++c) mix(std::uint64_t(*c));
+  if (op.kind == OpKind::all_reduce || op.kind == OpKind::all_gather) mix(op.bytes);
+  return std::int64_t(hash);
 }
 
 Diagnosis diagnose(const Agreement& agreement) {
@@ -368,7 +424,9 @@ Diagnosis diagnose(const Agreement& agreement) {
     set_operation(d, *found.stuck[0].ballot);
   else if (found.first)
     d.op = found.first->stuck_kind;
-  if (seen_cause(d, found) || gone_rank(d, found) || late_rank(d, found) || broken_link(d, found)) return d;
+  if (seen_cause(d, found) || diverged(d, found) || silent_rank(d, found) || too_slow(d, found) ||
+      gone_rank(d, found) || late_rank(d, found) || broken_link(d, found))
+    return d;
   cannot_tell(d, found);
   return d;
 }

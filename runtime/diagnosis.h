@@ -17,9 +17,12 @@ enum class Verdict : std::uint8_t {
   died,          // gone; the transport said so or the agreement did
   link,          // both ends joined, a message between them never arrived
   corrupt_message,
-  mismatch,        // brought another operation than the others
-  local_failure,   // a rank failed by itself (memory, storage, kernel)
-  corrupt_compute  // a rank computed other bits when it ran a micro-batch again
+  mismatch,         // brought another operation than the others
+  local_failure,    // a rank failed by itself (memory, storage, kernel)
+  corrupt_compute,  // a rank computed other bits when it ran a micro-batch again
+  silent,           // its process sends no heartbeats: dead or stopped
+  diverged,         // nobody's fault: loss or gradient norm left their range
+  straggler         // alive and right, but too slow: it was found out by its score and leaves
 };
 std::string_view name(Verdict verdict);
 
@@ -32,6 +35,10 @@ struct Diagnosis {
   TimeNs first_detected_ns = 0;
   std::string text;  // one sentence for people
 };
+
+// What an operation is about, as a number that is equal on all members: tensor, step and, where it is the whole
+// tensor's on every member, size.
+std::int64_t meaning(const Op& op);
 
 // agreement: members, dead and ballots of a recovery agreement.
 Diagnosis diagnose(const Agreement& agreement);

@@ -9,8 +9,8 @@ namespace seeksim::runtime {
 
 std::string_view name(ErrorKind kind) {
   constexpr std::array<std::string_view, std::size_t(ErrorKind::count_)> kNames = {
-      "timeout", "revoked",     "remote_error", "corrupt",         "mismatch",    "out_of_memory", "io",
-      "fenced",  "no_progress", "closure",      "corrupt_compute", "device_lost", "data_error",    "diverged"};
+      "timeout",     "revoked", "remote_error",    "corrupt",     "mismatch",   "out_of_memory", "io",      "fenced",
+      "no_progress", "closure", "corrupt_compute", "device_lost", "data_error", "diverged",      "too_slow"};
   return std::size_t(kind) < kNames.size() ? kNames[std::size_t(kind)] : std::string_view("none");
 }
 

@@ -24,6 +24,7 @@ enum class ErrorKind : std::uint8_t {
   device_lost,      // the device's context is gone: an uncorrectable memory error, a kernel that never ends
   data_error,       // the data loader cannot bring a sample
   diverged,         // the run's numbers left the range in which it can go on (divergence monitor)
+  too_slow,         // no failure: a rank leaves because it is too slow (straggler score)
   count_
 };
 std::string_view name(ErrorKind kind);

@@ -13,6 +13,7 @@
 #include "runtime/diagnosis.h"
 #include "runtime/plan.h"
 #include "runtime/provenance.h"
+#include "runtime/recorder.h"
 #include "runtime/shard.h"
 
 namespace seeksim::runtime {
@@ -39,6 +40,8 @@ struct RecoveryRecord {
   Op op;  // in which this rank noticed
   std::string detail;
   Diagnosis diagnosis;
+  std::vector<int> dead;    // did not answer the agreement
+  std::vector<int> silent;  // of these, whose heartbeats had stopped
   std::vector<int> evicted;
   std::vector<int> survivors;
   TimeNs detected_ns = 0;
@@ -47,6 +50,23 @@ struct RecoveryRecord {
   TimeNs resumed_ns = 0;  // the step that was under way is committed
   std::int64_t steps_lost = 0;
   std::string layout;  // what the memory ladder changed; empty: it was not asked
+};
+
+// A rank whose score was below the limit for some steps in a row. All members find the same.
+struct StragglerRecord {
+  std::int64_t step = 0;  // the last of them
+  int rank = -1;
+  double score = 1;  // in that step: fastest / own
+  int steps = 0;     // in a row
+  bool leaves = false;
+};
+
+// Loss or gradient norm far above the mean of the last steps. All members find the same.
+struct DivergenceRecord {
+  std::int64_t step = 0;
+  const char* what = "";  // "loss" or "gradient norm"
+  double value = 0;
+  double mean = 0;  // of the window
 };
 
 // Where in a step two runs of a micro-batch were compared.
@@ -144,6 +164,9 @@ class Observer {
   // Values of the result were searched for poison (poison.h): where it was found; empty: nowhere. at_source: in what
   // the step began with, and not only in what came of it.
   virtual void looked_for_poison(int /*rank*/, Index /*values*/, const std::string& /*found*/, bool /*at_source*/) {}
+  // A rank failed, or was told of a failure, and has not given anything up yet: the time to look at its flight
+  // recorder. ballot: what it will put on the table.
+  virtual void failed(int /*rank*/, std::uint32_t /*epoch*/, const Recorder&, const Ballot&) {}
   virtual void recovering(int rank, const RecoveryRecord& so_far) = 0;  // agreed: who is to blame, who goes on
   virtual void recovered(int rank, const RecoveryRecord& record) = 0;
   // Goes on after `steps` steps, from a checkpoint: later ones, if there were any, are undone.
@@ -166,6 +189,11 @@ class Observer {
   virtual void replica(int, const ReplicaRecord&) {}
   virtual void shards(int, const ShardRecord&) {}
   virtual void pipeline(int, const PipelineRecord&) {}
+  // Where stragglers are looked for: of each step the scores of all members, told by the lowest of them; and who was
+  // found too slow, told by all.
+  virtual void scores(std::int64_t /*step*/, const std::vector<int>& /*ranks*/, const std::vector<double>&) {}
+  virtual void straggler(int /*rank*/, const StragglerRecord&) {}
+  virtual void diverged(int /*rank*/, const DivergenceRecord&) {}
 };
 
 }  // namespace seeksim::runtime

@@ -43,6 +43,10 @@ std::string who_is_missing(const Rank& rank, Comm first) {
 }
 
 [[noreturn, gnu::cold, gnu::noinline]] void throw_timeout(const Rank& rank, TimeNs timeout, Comm comm, const Op& op) {
+  for (const Comm open : all_of(rank, comm)) {
+    const Transport::Unmatched waiting = rank.transport.unmatched(open);
+    if (waiting.pending) rank.recorder.timed_out(waiting.op);
+  }
   throw SeamError(
       ErrorKind::timeout, op,
       fmt::format("not complete after {:.6g} s{}", double(timeout) / double(kSecond), who_is_missing(rank, comm)));

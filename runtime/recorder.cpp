@@ -35,7 +35,7 @@ Record* Recorder::find(std::uint64_t number) {
   return &ring_[(number - 1) % limit_];
 }
 
-std::uint64_t Recorder::enqueued(const Op& op, TimeNs now) {
+std::uint64_t Recorder::enqueued(const Op& op, TimeNs now, std::uint32_t comm, const Payload& payload) {
   Record* record = nullptr;
   if (ring_.size() < limit_) {
     record = &ring_.emplace_back();
@@ -44,6 +44,8 @@ std::uint64_t Recorder::enqueued(const Op& op, TimeNs now) {
     *record = Record{};
   }
   record->op = op;
+  record->payload = payload;
+  record->comm = comm;
   record->enqueued_ns = now;
   return ++count_;
 }
@@ -59,6 +61,7 @@ void Recorder::fetch_next() const {
       reinterpret_cast<const char*>(ring_.data() + (ring_.size() < limit_ ? ring_.size() : count_ % limit_));
   __builtin_prefetch(record, 1);
   __builtin_prefetch(record + 64, 1);
+  __builtin_prefetch(record + 128, 1);
 }
 
 void Recorder::started(std::uint64_t number, TimeNs now) {
@@ -68,11 +71,29 @@ void Recorder::started(std::uint64_t number, TimeNs now) {
   }
 }
 
-void Recorder::ended(std::uint64_t number, TimeNs now, RecordState state) {
+void Recorder::ended(std::uint64_t number, TimeNs now, RecordState state, std::int32_t result) {
   if (Record* record = find(number)) {
     record->ended_ns = now;
-    record->state = state;
+    record->result = result;
+    if (record->state != RecordState::timed_out) record->state = state;
   }
+}
+
+void Recorder::timed_out(const Op& op) {
+  for (std::size_t i = ring_.size(); i-- > 0;) {
+    Record& record = ring_[(count_ - ring_.size() + i) % ring_.size()];
+    const bool same = record.op.sequence == op.sequence && record.op.axis == op.axis && record.op.epoch == op.epoch &&
+                      record.op.kind == op.kind;
+    if (!same || record.ended_ns >= 0) continue;
+    record.state = RecordState::timed_out;
+    return;
+  }
+}
+
+void Recorder::communicator(CommHeader header) {
+  if (comms_.size() == kCommsKept) comms_.erase(comms_.begin());
+  if (header.members.size() > kMembersKept) header.members.clear();
+  comms_.push_back(std::move(header));
 }
 
 void Recorder::touched_by(std::uint64_t number, std::uint32_t rule) {
@@ -84,12 +105,30 @@ void Recorder::mix(const Op& op, std::uint64_t value) {
   if (keep_log_) log_.push_back({op, value});
 }
 
-std::vector<Record> Recorder::records() const {
+std::vector<Record> Recorder::records(std::size_t last) const {
+  const std::size_t n = std::min(last, ring_.size());
   std::vector<Record> out;
-  out.reserve(ring_.size());
-  const std::size_t oldest = ring_.size() < limit_ ? 0 : count_ % limit_;
-  for (std::size_t i = 0; i < ring_.size(); ++i) out.push_back(ring_[(oldest + i) % ring_.size()]);
+  out.reserve(n);
+  for (std::size_t i = 0; i < n; ++i) out.push_back(ring_[(count_ - n + i) % ring_.size()]);
   return out;
+}
+
+std::string_view name(RecordState state) {
+  switch (state) {
+    case RecordState::enqueued:
+      return "queued";
+    case RecordState::started:
+      return "started";
+    case RecordState::completed:
+      return "completed";
+    case RecordState::aborted:
+      return "aborted";
+    case RecordState::failed:
+      return "error";
+    case RecordState::timed_out:
+      return "timed_out";
+  }
+  return "unknown";
 }
 
 }  // namespace seeksim::runtime

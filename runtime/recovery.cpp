@@ -97,7 +97,8 @@ Decision decide(const RecoveryPlan& plan, const Agreement& agreement, const Diag
     return decision;
   };
   for (const Ballot& ballot : agreement.ballots) {
-    const bool begins_anew = plan.policy == RecoveryPolicy::restart_from_checkpoint;
+    const bool begins_anew =
+        plan.policy == RecoveryPolicy::restart_from_checkpoint || diagnosis.verdict == Verdict::diverged;
     if (ballot.last_committed != step - 1 && !begins_anew)
       return stop("ranks committed different steps, which the vote forbids");
   }
@@ -121,19 +122,11 @@ Decision decide(const RecoveryPlan& plan, const Agreement& agreement, const Diag
   const auto links = links_accused_again(diagnosis, step, history);
   if (!links.empty()) evict(rank_to_evict(links), "its link failed again");
   for (const int rank : corrupt_again(diagnosis, step, history)) evict(rank, "it computed other bits again");
+  if (diagnosis.verdict == Verdict::straggler) {
+    for (const int rank : diagnosis.culprits) evict(rank, "everybody waits for it");
+  }
   return decision;
 }
-
-namespace {
-// Tensor, step and, where it is the whole tensor's on every member, size.
-std::int64_t meaning(const Op& op) {
-  std::uint64_t hash = std::uint64_t(op.step) + 1;
-  const auto mix = [&hash](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3ull; };
-  for (const char* c = op.tensor; *c != '\0'; ++c) mix(std::uint64_t(*c));
-  if (op.kind == OpKind::all_reduce || op.kind == OpKind::all_gather) mix(op.bytes);
-  return std::int64_t(hash);
-}
-}  // namespace
 
 namespace {
 // The communicator on which this rank is stuck: of those with an unfinished operation the one that was entered first.
@@ -262,6 +255,7 @@ std::optional<TrainOutcome> Recovery::recover(const SeamError& failure, Trainer&
                     failure.kind() == ErrorKind::mismatch;
   if (told) rank_.clock.sleep_until(later(record.detected_ns, grace()));
   const Ballot mine = ballot(failure, trainer, record.detected_ns);
+  observer_.failed(rank_.id, epoch, rank_.recorder, mine);  // before anything is given up
 
   const Op op = recovery_op(rank_, OpKind::agree, epoch, trainer.step(), SEEKSIM_SITE);
   rank_.control.revoke(epoch, failure.op(), failure.kind());
@@ -273,6 +267,8 @@ std::optional<TrainOutcome> Recovery::recover(const SeamError& failure, Trainer&
   const Agreement agreement = rank_.control.agree(op, epoch, mine, later(rank_.clock.now(), plan_.agree_ns));
   record.agreed_ns = rank_.clock.now();
   record.diagnosis = diagnose(agreement);
+  record.dead = agreement.dead;
+  record.silent = agreement.silent;
 
   Decision decision = decide(plan_, agreement, record.diagnosis, trainer.step(), history_);
   spare_last_holders(agreement, trainer, decision);
@@ -345,13 +341,18 @@ void make_anew(std::optional<Trainer>& trainer, Rank& rank, const TrainPlan& pla
   observer.layout(rank.id, plan.layout);
 }
 
-// Gives up all that this rank holds: the next trainer begins with a checkpoint.
-void go_back(std::optional<Trainer>& trainer, Rank& rank, const TrainPlan& plan, Observer& observer) {
-  const std::int64_t most = trainer->loads() ? trainer->loads_at_most() : trainer->step();
+// Gives up all that this rank holds: the next trainer begins with a checkpoint. After a divergence with one before it,
+// and without the batches that led there.
+void go_back(std::optional<Trainer>& trainer, Rank& rank, const TrainPlan& plan, bool diverged, Observer& observer) {
+  const DivergencePlan& divergence = plan.recovery.divergence;
+  std::int64_t most = trainer->loads() ? trainer->loads_at_most() : trainer->step();
+  if (diverged) most = std::max<std::int64_t>(most - divergence.rollback_steps, 0);
+  const std::vector<std::int64_t> dropped = trainer->dropped_batches();
   trainer->remove_files();
   trainer.reset();
   trainer.emplace(rank, plan, observer);
   trainer->begin_with_checkpoint(most);
+  trainer->leave_out(dropped, diverged ? divergence.drop_batches : 0);
   observer.layout(rank.id, plan.layout);
 }
 }  // namespace
@@ -370,7 +371,7 @@ TrainOutcome train(Rank& rank, const TrainPlan& given, Observer& observer, std::
   std::optional<SeamError> failure;
   std::int64_t reached = 0;  // steps, before a failure
   for (;;) {
-    bool goes_back = false;
+    bool goes_back = false, diverged = false;
     std::optional<SeamError> caught;
     std::exception_ptr bug;
     std::optional<std::string> hopeless;
@@ -380,7 +381,8 @@ TrainOutcome train(Rank& rank, const TrainPlan& given, Observer& observer, std::
         if (auto over = recovery.recover(*failure, *trainer)) return *over;
         failure.reset();
         reached = std::max(reached, trainer->step());
-        goes_back = plan.recovery.policy == RecoveryPolicy::restart_from_checkpoint || trainer->loads();
+        diverged = recovery.diverged();
+        goes_back = plan.recovery.policy == RecoveryPolicy::restart_from_checkpoint || trainer->loads() || diverged;
         if (const std::optional<Layout> layout = recovery.take_layout()) {
           make_anew(trainer, rank, plan, observer, [&] {
             if (own) own->layout = *layout;
@@ -391,7 +393,7 @@ TrainOutcome train(Rank& rank, const TrainPlan& given, Observer& observer, std::
       if (goes_back || (!lost.empty() && plan.checkpoint.on())) {
         if (const std::string why = recovery.going_back(); !why.empty())
           return {Ending::stopped, why + (lost.empty() ? "" : "; " + lost), trainer->step(), trainer->state()};
-        go_back(trainer, rank, plan, observer);
+        go_back(trainer, rank, plan, diverged, observer);
         lost = trainer->lost(rank.control.members());
       }
       if (!lost.empty()) return {Ending::stopped, lost, trainer->step(), trainer->state()};
@@ -404,6 +406,7 @@ TrainOutcome train(Rank& rank, const TrainPlan& given, Observer& observer, std::
       while (!trainer->finished() && trainer->stopped().empty()) {
         trainer->train_step();
         recovery.step_committed(trainer->step());
+        trainer->let_straggler_go();
       }
       trainer->conclude();
     } catch (const SeamError& error) {
@@ -439,6 +442,10 @@ TrainOutcome train(Rank& rank, const TrainPlan& given, Observer& observer, std::
       trainer->abandon();
       return {Ending::evicted, "the others declared this rank dead and went on: " + caught->detail(), trainer->step(),
               trainer->state()};
+    }
+    if (caught->kind() == ErrorKind::diverged && plan.recovery.divergence.rollback_steps == 0) {
+      trainer->abandon();
+      return {Ending::stopped, "diverged: " + caught->detail(), trainer->step(), trainer->state()};
     }
     failure = std::move(caught);
   }

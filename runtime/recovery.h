@@ -45,6 +45,8 @@ class Recovery {
   // The layout to go on with, where the last recovery was about memory: what is not durable is to be made anew, even
   // when it is the layout in use. Gives it once.
   std::optional<Layout> take_layout();
+  // The last recovery was about that.
+  bool diverged() const { return !pending_.empty() && pending_.back().diagnosis.verdict == Verdict::diverged; }
   void rebuilt();                           // the new communicator stands
   void step_committed(std::int64_t steps);  // so many have made it
   // Whether this rank shall go on from a checkpoint once more; why not, where it has done so too often without getting

@@ -73,6 +73,9 @@ class Device {
   virtual void drain() = 0;
   // The same, but for the queue of files, on which a checkpoint may be on its way.
   virtual void drain_all_but_files() { drain(); }
+  // What the launches on its compute queue have taken in all; 0 where nobody measures it. What a straggler score is
+  // made of.
+  virtual TimeNs busy_ns() const { return 0; }
   // Declares that the host itself reads or writes device memory now (a launch declares by its views). Nothing happens
   // but that a race detector hears of it.
   virtual void host_touches(const Op& op, const Range& range) = 0;
@@ -277,6 +280,7 @@ struct Agreement {
   std::vector<int> members;     // who answered, ascending: the living
   std::vector<int> dead;        // members of the epoch that did not answer in time: fenced from now on
   std::vector<Ballot> ballots;  // one a member, same order
+  std::vector<int> silent;      // of the dead: those whose heartbeats had stopped
   std::vector<int> joiners;     // ranks that are no members and wait in join(), ascending
 };
 
@@ -309,6 +313,9 @@ class ControlPlane {
   }
   // When this rank will be gone, if it was told beforehand (preemption with notice); kForever: it was not.
   virtual TimeNs notice() { return kForever; }
+  // This rank's process does not run until then (stopped by a signal, or with its host): nor does what sends its
+  // heartbeats. For faults; a process that only waits is not stopped.
+  virtual void stopped_until(TimeNs) {}
 };
 
 // ---- all five, as a decorator takes and returns them --------------------------------------------------------------

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <string_view>
 
 #include "kernels/check.h"
 #include "kernels/digest.h"
@@ -23,6 +24,8 @@ constexpr std::size_t kSkipWord = 0;
 constexpr std::size_t kCorruptWord = 1;  // 1 + the micro-batch that was computed twice with different bits
 constexpr std::size_t kRangeWord = 2;    // ... and where in the gradient space
 constexpr std::size_t kPoisonWord = 3;
+// The vote at a step's commit point.
+constexpr const char* kOfStep = "step";
 }  // namespace
 
 void Trainer::train_step() {
@@ -60,14 +63,15 @@ void Trainer::train_step() {
   const bool checked = checks_overflow(quirks, compute_type());
   const bool overflow_here = (checked && result.nonfinite > 0) || !wanted;
   const bool hasty = plan_.bug.is(Bug::commits_before_vote, rank_.id);
-  const bool overflow = hasty ? overflow_here : !vote("step", (!checked || result.finite) && wanted);
+  const bool overflow = hasty ? overflow_here : !vote(kOfStep, (!checked || result.finite) && wanted);
   const bool apply_it = !skips(quirks, overflow_here, overflow);
+  if (!overflow) look_for_divergence(result);
   const double lr = rate();
   if (apply_it) result.grad_norm = apply(result, lr);
   commit(result, apply_it, lr);
   if (hasty) {  // about the step that is already applied
     --step_;
-    vote("step", true);
+    vote(kOfStep, true);
     ++step_;
   }
   if (!skips(quirks, false, overflow)) publish(false);  // where nothing overflowed an update was made
@@ -207,11 +211,14 @@ bool Trainer::vote(const char* about, bool good) {
   ballot.words[kCorruptWord] = corrupt_ ? 1 + corrupt_->micro_batch : 0;
   ballot.words[kRangeWord] = corrupt_ ? corrupt_->offset : 0;
   ballot.words[kPoisonWord] = poison_.empty() ? 0 : poison_at_source_ ? 2 : 1;
+  const bool of_step = std::string_view(about) == kOfStep;
+  if (of_step) ballot.busy_ns = busy_since_last_step();
   if (writer_) ballot.checkpoint = writer_->ballot();
   const Agreement agreement = take_vote(about, ballot);
   if (writer_) writer_->heard(agreement);
   bool all_good = true;
   for (const Ballot& other : agreement.ballots) all_good = all_good && other.words[kSkipWord] == 0;
+  if (of_step) look_for_stragglers(agreement, all_good);
   return all_good;
 }
 

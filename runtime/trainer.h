@@ -13,6 +13,7 @@
 #include "runtime/checkpoint_writer.h"
 #include "runtime/communicator.h"
 #include "runtime/data.h"
+#include "runtime/divergence.h"
 #include "runtime/edge.h"
 #include "runtime/edited_gradients.h"
 #include "runtime/gathered_weights.h"
@@ -31,6 +32,7 @@
 #include "runtime/rerun.h"
 #include "runtime/run_state.h"
 #include "runtime/shard_keeper.h"
+#include "runtime/straggler.h"
 #include "runtime/tensor_parallel.h"
 
 namespace seeksim::runtime {
@@ -47,6 +49,8 @@ class Trainer {
   // way, if any, starts anew.
   void connect(std::uint32_t epoch, std::vector<int> members);
   void train_step();
+  // After a step: throws SeamError{too_slow} on all members where one of them is to leave for being so.
+  void let_straggler_go();
   // After the last step: gathers what is sharded for state() and weights(), and lets nobody leave before all have it.
   void conclude();
   // After a failure: gives up the communicator and waits until nothing is pending. Leaves what is durable untouched.
@@ -68,6 +72,10 @@ class Trainer {
   // The first world begins with the newest checkpoint that can be used and holds at most so many steps; where there
   // never was one, from the beginning. Throws NoCheckpoint in connect() where there are some, and all are bad.
   void begin_with_checkpoint(std::int64_t steps_most);
+  // Of a run that goes on from a checkpoint: batches that it found bad before, and how many more, from the first step
+  // that is undone on, are not to be used again.
+  void leave_out(const std::vector<std::int64_t>& batches, std::int64_t more);
+  const std::vector<std::int64_t>& dropped_batches() const { return dropped_batches_; }
   bool loads() const { return load_most_ >= 0; }  // that is still to be done
   std::int64_t loads_at_most() const { return load_most_; }
   // All members alike, after a commit: writes one and waits until it is complete or given up.
@@ -149,6 +157,14 @@ class Trainer {
   double rate() const;
   // Bugs of collectives happen before the first recovery only, so that a run can go on after it.
   bool plants(Bug bug) const { return plan_.bug.is(bug, rank_.id) && comm_->epoch() == 0; }
+
+  // What the votes show without a failure (trainer_detection.cpp).
+  TimeNs busy_since_last_step();
+  void look_for_stragglers(const Agreement& agreement, bool applied);
+  StepWork work_of(int position);
+  bool can_do_without(int rank, std::vector<int> members) const;
+  void look_for_divergence(const StepResult& result);
+  void drop_left_out();
 
   // For those who hold ranks against each other, and planted bugs of replicas (trainer_records.cpp).
   void report_replica();
@@ -282,6 +298,8 @@ class Trainer {
   bool checkpoint_due_ = false;
   std::int64_t load_most_ = -1;  // steps, of the checkpoint to begin with; -1: with none
   bool looked_for_others_ = false;
+  std::vector<std::int64_t> left_out_;  // batches, whatever the checkpoint says
+  std::int64_t leaves_out_more_ = 0;
   std::vector<std::int64_t> dropped_batches_;  // ascending: the definition's, and those found bad on the way
   std::string poison_;                         // what the last look found; told in the next vote
   bool poison_at_source_ = false;
@@ -293,6 +311,12 @@ class Trainer {
   bool hand_out_gradients_ = false;
   std::vector<float> handed_out_;  // reduced gradients, gathered for the observer
   BufferPtr hand_out_;  // where a tensor is gathered; a failure leaves it to be freed when nothing is pending
+  StragglerMonitor stragglers_;
+  DivergenceMonitor divergence_;
+  TimeNs busy_before_ = 0;          // of this rank's device, at the last step's vote
+  bool busy_is_of_a_step_ = false;  // what it computes since then is a whole step after an applied one
+  std::vector<StepWork> work_;      // of a step, by place on the data axis; as far as it was asked for
+  int leaves_ = -1;                 // who is too slow and leaves once the step is committed
   // Made by conclude().
   std::optional<StateDigest> concluded_;
   std::vector<float> final_weights_;  // on the lowest rank

@@ -202,6 +202,7 @@ bool Trainer::load_checkpoint() {
   std::string tried;
   while (!agree_on_one(reader, tried)) {
   }
+  drop_left_out();
   observer_.rolled_back(rank_.id, step_);
   if (step_ == 0) return false;
   compute_.phase(Phase::init);

@@ -33,7 +33,9 @@ Trainer::Trainer(Rank& rank, const TrainPlan& plan, Observer& observer)
       data_(data_source(plan.definition)),
       compute_(rank.device.compute_queue(), rank.id),
       host_(rank.device.host_queue(), rank.id, 0, OpKind::host_compute),
-      dropped_batches_(plan.definition.drop_batches) {
+      dropped_batches_(plan.definition.drop_batches),
+      stragglers_(plan.recovery.straggler),
+      divergence_(plan.recovery.divergence) {
   if (!writes_checkpoints()) return;
   writer_.emplace(rank, plan, observer);
   if (plan.checkpoint.resume) begin_with_checkpoint(std::numeric_limits<std::int64_t>::max());
@@ -226,6 +228,10 @@ void Trainer::connect(std::uint32_t epoch, std::vector<int> members) {
   buckets_.reset();
   reducer_.reset();
   disconnect();
+  stragglers_.begin_world();
+  busy_is_of_a_step_ = false;
+  work_.clear();
+  leaves_ = -1;
   cut_step(members);
   const ParallelPlan& parallel = plan_.layout.parallel;
   std::vector<int> axis = alone() ? std::move(members) : grid_->data_axis(place_.stage, place_.way);

@@ -153,7 +153,7 @@ void SimActivity::drop() {
 
 void SimActivity::left(RecordState how) {
   const TimeNs now = owner->core().loop.now();
-  owner->rank().recorder.ended(record, now, how);
+  owner->rank().recorder.ended(record, now, how, std::int32_t(owner->comm_at(comm).error));
   if (state == State::started && OverlapMeter::counts(op)) owner->rank().device.overlap().transfer_ends(now);
   if (Timeline* timeline = owner->core().timeline.get(); timeline != nullptr && state == State::started)
     timeline->ran(*queue, op.rank, op, started_ns, now, how);

@@ -85,6 +85,8 @@ void SimControl::enter_epoch(std::uint32_t epoch, std::span<const int> members) 
   epoch_ = epoch;
 }
 
+void SimControl::stopped_until(TimeNs when) { core_.control.falls_silent(rank_.host.rank(), when); }
+
 // ---- the centre --------------------------------------------------------------------------------------------------
 
 ControlCenter::ControlCenter(Core& core, std::uint64_t seed, int ranks)
@@ -92,6 +94,7 @@ ControlCenter::ControlCenter(Core& core, std::uint64_t seed, int ranks)
       random_(seed, Stream::control),
       fenced_(std::size_t(ranks), false),
       known_dead_(std::size_t(ranks), false),
+      silent_(std::size_t(ranks), false),
       arrivals_(std::size_t(ranks), 0) {
   std::vector<int>& all = members_[0];
   all.resize(std::size_t(ranks));
@@ -114,6 +117,9 @@ void ControlCenter::enter(std::uint32_t epoch, std::span<const int> members, con
   if (it->second != sorted)
     throw SeamError(ErrorKind::mismatch, op, fmt::format("epoch {} was entered with other members before", epoch));
   core_.transport.newest_epoch = std::max(core_.transport.newest_epoch, epoch);
+  // It fell silent after the members had been agreed on.
+  const bool hopeless = std::any_of(sorted.begin(), sorted.end(), [&](int rank) { return silent_[std::size_t(rank)]; });
+  if (fresh && hopeless) core_.loop.call_at(core_.loop.now() + latency(), [this, epoch] { revoke_for_all(epoch, -1); });
 }
 
 void ControlCenter::send_ballot(int rank, const Key& key, const Ballot& ballot, TimeNs deadline) {
@@ -159,6 +165,7 @@ void ControlCenter::decide(const Key& key, Poll& poll) {
   for (const int member : members(key.epoch)) {
     if (poll.ballots.contains(member)) continue;
     agreement->dead.push_back(member);
+    if (silent_[std::size_t(member)]) agreement->silent.push_back(member);
     fenced_[std::size_t(member)] = true;
     core_.story(member,
                 fmt::format("did not answer the {} of epoch {}: declared dead and fenced", name(key.kind), key.epoch));
@@ -181,7 +188,11 @@ void ControlCenter::send_revoke(int rank, std::uint32_t epoch) {
 }
 
 void ControlCenter::revoke_arrives(int from, std::uint32_t epoch) {
-  if (revoked_ >= std::int64_t(epoch) || fenced(from)) return;
+  if (!fenced(from)) revoke_for_all(epoch, from);
+}
+
+void ControlCenter::revoke_for_all(std::uint32_t epoch, int but) {
+  if (revoked_ >= std::int64_t(epoch)) return;
   revoked_ = std::int64_t(epoch);
   for (auto& [key, poll] : polls_) {
     if (key.kind == OpKind::agree || key.epoch > epoch || poll.over()) continue;
@@ -190,7 +201,7 @@ void ControlCenter::revoke_arrives(int from, std::uint32_t epoch) {
     poll.ballots.clear();
   }
   for (const int member : members(epoch)) {
-    if (member == from) continue;
+    if (member == but) continue;
     core_.loop.call_at(core_.loop.now() + latency(), [this, member, epoch] {
       SimRank& to = core_.rank(member);
       if (!to.host.dying() && !to.host.ended()) to.control.hear_of_revoke(epoch);
@@ -214,11 +225,40 @@ std::string ControlCenter::undecided() const {
 
 void ControlCenter::died(int rank, TimeNs noticed_after) {
   if (noticed_after < 0) return;
-  core_.loop.call_at(runtime::later(core_.loop.now(), noticed_after), [this, rank] {
-    known_dead_[std::size_t(rank)] = true;
-    for (auto& [key, poll] : polls_)
-      if (!poll.over()) decide_if_complete(key, poll);
-  });
+  core_.loop.call_at(runtime::later(core_.loop.now(), noticed_after), [this, rank] { is_dead(rank); });
+}
+
+// Agreements need not wait for it any more.
+void ControlCenter::is_dead(int rank) {
+  known_dead_[std::size_t(rank)] = true;
+  for (auto& [key, poll] : polls_)
+    if (!poll.over()) decide_if_complete(key, poll);
+}
+
+// ---- heartbeats --------------------------------------------------------------------------------------------------
+
+// Heartbeats that come are no events: nothing follows from them. Only a silence is, so all that is computed is when
+// the last one was sent and when its successor will have been missed for too long. Ranks beat at different moments.
+void ControlCenter::falls_silent(int rank, TimeNs until) {
+  const TimeNs every = core_.plan.heartbeat_ns;
+  if (every <= 0 || fenced(rank)) return;
+  const TimeNs now = core_.loop.now(), first = every * (rank % 16) / 16;
+  const TimeNs last = now < first ? 0 : first + (now - first) / every * every;
+  const TimeNs missed = runtime::later(last, core_.plan.heartbeat_timeout_ns) + latency();
+  if (until <= missed) return;  // its next heartbeat comes in time
+  core_.loop.call_at(missed, [this, rank] { declare_silent(rank); });
+}
+
+void ControlCenter::declare_silent(int rank) {
+  const std::uint32_t epoch = core_.transport.newest_epoch;
+  const std::vector<int>& all = members(epoch);
+  if (fenced(rank) || !std::binary_search(all.begin(), all.end(), rank)) return;
+  fenced_[std::size_t(rank)] = silent_[std::size_t(rank)] = true;
+  core_.story(rank, fmt::format("sends no heartbeats: declared dead and fenced, epoch {} is revoked", epoch));
+  for (auto& [key, poll] : polls_)
+    if (!poll.over()) poll.ballots.erase(rank);  // what it said before does not count: nobody can go on with it
+  revoke_for_all(epoch, -1);  // itself too: a process that was only stopped hears of it when it runs again
+  is_dead(rank);
 }
 
 std::uint64_t ControlCenter::Deadlines::add(const Key& key) {

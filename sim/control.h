@@ -36,6 +36,7 @@ class SimControl final : public runtime::ControlPlane {
   runtime::Agreement agree(const runtime::Op& op, std::uint32_t epoch, const runtime::Ballot& ballot,
                            TimeNs deadline) override;
   void enter_epoch(std::uint32_t epoch, std::span<const int> members) override;
+  void stopped_until(TimeNs when) override;
 
   const std::string& waits_in() const { return waits_in_; }
   void hear_of_revoke(std::uint32_t epoch);
@@ -73,6 +74,8 @@ class ControlCenter {
   void send_ballot(int rank, const Key& key, const runtime::Ballot& ballot, TimeNs deadline);
   void send_revoke(int rank, std::uint32_t epoch);
   void died(int rank, TimeNs noticed_after);
+  // Its process sends no heartbeat from now until then (kForever: never again).
+  void falls_silent(int rank, TimeNs until);
   // One line an undecided agreement: who is missing. For wait-for graphs.
   std::string undecided() const;
 
@@ -86,6 +89,9 @@ class ControlCenter {
   };
   void ballot_arrives(int rank, const Key& key, const runtime::Ballot& ballot, TimeNs deadline);
   void revoke_arrives(int rank, std::uint32_t epoch);
+  void revoke_for_all(std::uint32_t epoch, int but);
+  void declare_silent(int rank);
+  void is_dead(int rank);
   void decide_if_complete(const Key& key, Poll& poll);
   void decide(const Key& key, Poll& poll);
   void reply(int rank, const Answer& answer);
@@ -113,6 +119,7 @@ class ControlCenter {
   std::int64_t revoked_ = -1;
   std::vector<bool> fenced_;
   std::vector<bool> known_dead_;
+  std::vector<bool> silent_;      // declared dead since their heartbeats stopped
   std::vector<TimeNs> arrivals_;  // of each rank's last message
   Deadlines deadlines_{*this};
 };

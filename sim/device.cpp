@@ -220,7 +220,10 @@ TimeNs SimDevice::with_noise(const runtime::Op& op, runtime::Cost cost) {
 TimeNs SimDevice::duration(const SteppedQueue& queue, const runtime::Op& op, runtime::Cost cost) {
   const TimeNs duration = with_noise(op, cost);
   if (op.kind == runtime::OpKind::storage_read || op.kind == runtime::OpKind::storage_write) files_.add(op, cost);
-  if (&queue == &compute_) passes_.runs(op, loop_.now(), duration);
+  if (&queue == &compute_) {
+    passes_.runs(op, loop_.now(), duration);
+    busy_ns_ += duration;
+  }
   if (timeline_ != nullptr) timeline_->ran(queue, host_.rank(), op, loop_.now(), loop_.now() + duration);
   return duration;
 }

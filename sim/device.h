@@ -49,6 +49,7 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   const FileUse& files() const { return files_; }
   void draw_on(Timeline* timeline) { timeline_ = timeline; }  // null: nobody draws
   const PassMeter& passes() const { return passes_; }
+  TimeNs busy_ns() const override { return busy_ns_; }
 
   // ---- runtime::Device
   runtime::BufferPtr allocate(std::size_t bytes, runtime::MemoryTag tag, const char* name) override {
@@ -131,6 +132,7 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   Timeline* timeline_ = nullptr;
   PassMeter passes_;
   std::uint64_t allocations_ = 0;
+  TimeNs busy_ns_ = 0;  // of the compute queue
 };
 
 }  // namespace seeksim::sim

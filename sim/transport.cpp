@@ -50,6 +50,30 @@ CommResult SimTransport::async_error(Comm comm) {
 
 // ---- operations --------------------------------------------------------------------------------------------------
 
+namespace {
+// For the record: where the first pieces out and in lie.
+runtime::Payload payload_of(std::span<const Piece> pieces, const Op& op) {
+  runtime::Payload payload;
+  bool out = false, in = false;
+  for (const Piece& piece : pieces) {
+    bool& seen = piece.send ? out : in;
+    if (seen) continue;
+    seen = true;
+    (piece.send ? payload.from : payload.to) = piece.buffer->id;
+    (piece.send ? payload.from_offset : payload.to_offset) = piece.lo;
+    payload.type = piece.type;
+    if (out && in) break;
+  }
+  payload.count = op.bytes / runtime::size_of(payload.type);
+  return payload;
+}
+
+void put_from(runtime::Payload& payload, const runtime::VecView<const float>& part) {
+  payload.from = part.buffer->id;
+  payload.from_offset = std::uint64_t(part.offset) * sizeof(float);
+}
+}  // namespace
+
 CommResult SimTransport::exchange(runtime::Queue& queue, Comm comm, const Op& op, std::span<const Piece> pieces,
                                   runtime::DiesAt dies) {
   RankComm* held = find(comm);
@@ -61,6 +85,7 @@ CommResult SimTransport::exchange(runtime::Queue& queue, Comm comm, const Op& op
   }
   Exchange& exchange = take(spare_exchanges_, [this]() -> Exchange& { return core_.transport.make_exchange(); });
   exchange.prepare(pieces, dies);
+  payload_ = payload_of(pieces, op);
   std::uint64_t bytes = 0;
   for (const Piece& piece : pieces) bytes += piece.send ? piece.hi - piece.lo : 0;
   sent(op, bytes);
@@ -90,6 +115,13 @@ CommResult SimTransport::tree_all_reduce(runtime::Queue& queue, Comm comm, const
   if (state != CommResult::success || reduce.out.n == 0) return state;  // nothing to sum: no part in it
   NativeReduce& native = take(spare_natives_, [this]() -> NativeReduce& { return core_.transport.make_native(); });
   native.prepare(reduce);
+  payload_ = {runtime::ElementType::f32,
+              std::uint64_t(reduce.out.n),
+              0,
+              0,
+              reduce.out.buffer->id,
+              std::uint64_t(reduce.out.offset) * sizeof(float)};
+  if (!reduce.parts.empty()) put_from(payload_, reduce.parts.front().value);
   // As Communicator sends it: each of its subtree roots to the shards' owners, then its own shard to all others.
   const std::uint64_t bytes = std::uint64_t(reduce.out.n) * sizeof(float), n = held->shared->members.size();
   sent(op, (reduce.parts.size() + 1) * (bytes * (n - 1) / n));
@@ -112,6 +144,8 @@ CommResult SimTransport::tree_reduce_scatter(runtime::Queue& queue, Comm comm, c
   }
   NativeScatter& native = take(spare_scatters_, [this]() -> NativeScatter& { return core_.transport.make_scatter(); });
   native.prepare(scatter);
+  payload_ = payload_of(scatter.pieces, op);
+  if (!scatter.parts.empty()) put_from(payload_, scatter.parts.front().value);
   std::uint64_t bytes = 0;
   for (const Piece& piece : scatter.pieces) bytes += piece.send ? piece.hi - piece.lo : 0;
   if (!scatter.pieces.empty()) sent(op, bytes);
@@ -130,7 +164,7 @@ void SimTransport::enqueue(SimActivity& activity, runtime::Queue& queue, Comm co
   activity.comm = comm.handle - 1;
   activity.state = SimActivity::State::queued;
   activity.aborted = false;
-  activity.record = rank_.recorder.enqueued(op, core_.loop.now());
+  activity.record = rank_.recorder.enqueued(op, core_.loop.now(), comm.handle, payload_);
   rank_.recorder.mix(op, 0);
   RankComm& held = comms_[activity.comm];
   activity.previous = held.newest;

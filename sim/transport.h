@@ -106,7 +106,7 @@ class SimTransport final : public runtime::Transport {
   const RankComm* find(runtime::Comm comm) const { return const_cast<SimTransport*>(this)->find(comm); }
   // What an operation on the communicator returns at once; success: go on.
   static runtime::CommResult usable(const RankComm* comm);
-  // Uses touched_.
+  // Uses payload_ and touched_.
   void enqueue(SimActivity& activity, runtime::Queue& queue, runtime::Comm comm, const runtime::Op& op);
   static void cut_short(RankComm& comm);
   bool valid(const RankComm& comm, std::span<const runtime::Piece> pieces) const;
@@ -118,6 +118,7 @@ class SimTransport final : public runtime::Transport {
   SimRank& rank_;
   std::vector<RankComm> comms_;
   const Rendezvous* meets_in_ = nullptr;
+  runtime::Payload payload_;             // of the operation that is being enqueued, for its record
   std::vector<runtime::Range> touched_;  // by the operation that is being enqueued; empty where nobody watches
   std::vector<Exchange*> spare_exchanges_;
   std::vector<NativeReduce*> spare_natives_;

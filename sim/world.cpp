@@ -89,6 +89,7 @@ void Core::kill(int id, const std::string& why) {
 void Core::crashed(int id) {
   transport.died(id);
   control.died(id, network.between().notice_crash_ns);
+  control.falls_silent(id, runtime::kForever);
   const int node = network.node_of(id);
   if (++crashed_on_node[node] == plan.ranks_per_node) lose_power_of(disks->by_node[node]);
   if (++crashed_ranks == plan.ranks()) lose_power_of(disks->shared);
@@ -313,6 +314,10 @@ WorldResult World::run(const std::function<void(runtime::Rank&)>& body) {
 
 const runtime::Recorder& World::recorder(int rank) const { return impl_->core.ranks.at(std::size_t(rank))->recorder; }
 Timeline* World::timeline() { return impl_->core.timeline.get(); }
+bool World::alive(int rank) const {
+  const Host& host = impl_->core.ranks.at(std::size_t(rank))->host;
+  return !host.ended() && !host.dying();
+}
 int World::node_of(int rank) const { return impl_->core.network.node_of(rank); }
 
 }  // namespace seeksim::sim

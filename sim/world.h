@@ -68,6 +68,8 @@ struct WorldPlan {
   bool native_collectives = true;       // sum as one event where nothing can touch a single message
   bool timeline = false;                // keep what queues and hosts did, for a picture (timeline.h)
   bool race_detector = false;           // watch every declared access to device memory (race_detector.h)
+  TimeNs heartbeat_ns = 0;              // between two of a process; 0: nobody sends any
+  TimeNs heartbeat_timeout_ns = 0;      // whoever is silent for so long is declared dead
   double noise = 0.02;                  // relative spread of durations, drawn from the seed
   double wall_limit_s = 0;              // 0: none; past it the run ends as out_of_wall_time
   std::size_t stack_bytes = 256 << 10;  // of a host fiber; only what is touched is resident
@@ -133,6 +135,7 @@ class World {
   const runtime::Recorder& recorder(int rank) const;
   Timeline* timeline();  // null unless the plan asks for one
   int node_of(int rank) const;
+  bool alive(int rank) const;  // its process is there, though it may hang
 
  private:
   struct Impl;

@@ -79,6 +79,12 @@ void worth_four_steps(RunRecord& r) {
   }
 }
 
+// Rank 2 takes twice as long.
+void with_scores(RunRecord& r) {
+  for (int rank = 0; rank < 4; ++rank) r.scores[rank] = {2, rank == 2 ? 1.0 : 2.0, rank == 2 ? 0.5 : 1.0};
+  r.stragglers = {{3, 2, 0.5, 2, false}};
+}
+
 // The scale of four steps.
 void scaled(RunRecord& r) {
   for (std::size_t i = 0; i < 4; ++i) r.steps[i].loss_scale = i < 2 ? 8 : 4;
@@ -408,6 +414,18 @@ const std::vector<Case>& cases() {
       {"spikes:none", true, "none", [](RunRecord&) {}},
       {"spikes:2", true, "2", [](RunRecord& r) { r.steps[2].loss = 9; }},
       {"spikes:none", false, "2 instead of none", [](RunRecord& r) { r.steps[2].loss = std::nanf(""); }},
+      {"straggler:2", true, "rank 2 too slow", with_scores},
+      {"straggler:none", false, "rank 2 too slow; the lowest mean score is 0.500", with_scores},
+      {"straggler:none", true, "nobody is too slow",
+       [](RunRecord& r) {
+         with_scores(r);
+         r.stragglers.clear();
+       }},
+      {"straggler:none", false, "looked at nothing", [](RunRecord&) {}},
+      {"diverged:none", true, "no step", [](RunRecord&) {}},
+      {"diverged:none", false, "step 3", [](RunRecord& r) { r.divergences = {{3, "loss", 20, 4}}; }},
+      {"diverged:3", true, "step 3", [](RunRecord& r) { r.divergences = {{3, "loss", 20, 4}}; }},
+      {"diverged:none", false, "looked at nothing", [](RunRecord& r) { r.steps.resize(2); }},
       {"memory_formula", true, "optimizer", as_the_formulas_say},
       {"memory_formula", false, "optimizer: 64 bytes instead of",
        [](RunRecord& r) {
@@ -447,6 +465,9 @@ TEST(Checks, EachIsGreenAndRedWhereItShould) {
   Scenario scenario = small_scenario();
   scenario.faults.clear();  // in its runs made by hand nothing was injected
   scenario.train.provenance.on = true;
+  scenario.train.recovery.straggler.on = true;
+  scenario.train.recovery.divergence.on = true;
+  scenario.train.recovery.divergence.window_steps = 2;
   scenario.train.definition.quirks = {runtime::Quirk::mean_of_rank_means};
   const RunRecord good = good_run();
   const Golden golden = golden_for(good);

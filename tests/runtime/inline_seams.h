@@ -126,7 +126,11 @@ class LonelyControl final : public ControlPlane {
   void revoke(std::uint32_t, const Op&, ErrorKind) override {}
   bool revoked(std::uint32_t) const override { return false; }
   Agreement agree(const Op&, std::uint32_t epoch, const Ballot& ballot, TimeNs) override {
-    return {epoch, {0}, {}, {ballot}, {}};
+    Agreement agreement;
+    agreement.epoch = epoch;
+    agreement.members = {0};
+    agreement.ballots = {ballot};
+    return agreement;
   }
   void enter_epoch(std::uint32_t epoch, std::span<const int>) override { epoch_ = epoch; }
 
