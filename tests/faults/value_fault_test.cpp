@@ -77,7 +77,8 @@ struct Struck {
   ManualClock clock;
   FixedDevice device;
   RunningQueue inner;
-  HostFaults host{0, clock, {}};
+  FaultPlan::Watcher nobody;
+  HostFaults host{0, clock, {}, nobody};
   LastOps last;
   std::unique_ptr<FaultyQueue> queue;
 };
