@@ -27,14 +27,14 @@ using runtime::Manifest;
 void put(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
 // A folder of checkpoints, or one of them.
-struct Place {
+struct CheckpointFolder {
   runtime::PosixStorage storage;
   std::vector<std::int64_t> steps;  // newest first
   std::string folder(std::int64_t step) const { return runtime::step_folder(".", step); }
   bool complete(std::int64_t step) { return storage.exists(folder(step) + '/' + runtime::kManifest); }
 };
 
-Place open_place(std::string folder) {
+CheckpointFolder open_place(std::string folder) {
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
   struct stat info {};
   if (::stat(folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode))
@@ -43,7 +43,7 @@ Place open_place(std::string folder) {
   const std::string last = folder.substr(slash == std::string::npos ? 0 : slash + 1);
   if (const auto step = runtime::step_of_folder(last))
     return {runtime::PosixStorage(slash == std::string::npos ? "." : folder.substr(0, slash + 1)), {*step}};
-  Place place{runtime::PosixStorage(folder), {}};
+  CheckpointFolder place{runtime::PosixStorage(folder), {}};
   place.steps = runtime::steps_in(place.storage, ".");
   if (place.steps.empty())
     throw BadInput(folder, "holds no checkpoint",
@@ -75,7 +75,7 @@ std::string described(const Manifest& m) {
 }
 
 // Kinds of tensors and their elements, over all files.
-std::string tensors_of(Place& place, std::int64_t step, const Manifest& manifest) {
+std::string tensors_of(CheckpointFolder& place, std::int64_t step, const Manifest& manifest) {
   std::map<std::string, std::pair<int, std::int64_t>> kinds;
   for (const runtime::CheckpointFile& file : manifest.files) {
     const std::string bytes = place.storage.read(place.folder(step) + '/' + file.name);
@@ -96,7 +96,7 @@ std::string tensors_of(Place& place, std::int64_t step, const Manifest& manifest
 }  // namespace
 
 ExitStatus inspect_checkpoints(const std::string& folder, const Style& style) {
-  Place place = open_place(folder);
+  CheckpointFolder place = open_place(folder);
   ExitStatus status = ExitStatus::as_expected;
   for (const std::int64_t step : place.steps) {
     put(style.bold(fmt::format("step {}", step)));
@@ -117,7 +117,7 @@ ExitStatus inspect_checkpoints(const std::string& folder, const Style& style) {
 }
 
 ExitStatus verify_checkpoints(const std::string& folder, const Style& style) {
-  Place place = open_place(folder);
+  CheckpointFolder place = open_place(folder);
   int whole = 0, broken = 0;
   for (const std::int64_t step : place.steps) {
     if (!place.complete(step)) {
@@ -137,7 +137,7 @@ ExitStatus verify_checkpoints(const std::string& folder, const Style& style) {
 }
 
 ExitStatus convert_checkpoint(const std::string& folder, const std::string& out) {
-  Place place = open_place(folder);
+  CheckpointFolder place = open_place(folder);
   probe_writable(out, "convert");
   std::string tried;
   for (const std::int64_t step : place.steps) {

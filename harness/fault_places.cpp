@@ -55,7 +55,7 @@ class Places {
     }
   }
 
-  std::vector<Place> places;
+  std::vector<FaultPlace> places;
 
  private:
   const Enumerated& plan_;
@@ -68,7 +68,7 @@ class Places {
 
 }  // namespace
 
-std::vector<Place> places_of(const Scenario& scenario) {
+std::vector<FaultPlace> places_of(const Scenario& scenario) {
   Scenario calm = undisturbed(scenario);
   Places places(scenario.planned.enumerated);
   SimulationOptions options;

@@ -57,12 +57,12 @@ Json fault_plan_json(const PlannedFaults& plan);
 // ---- enumeration ---------------------------------------------------------------------------------------------------
 
 // One place at which a fault can strike, as the rule that strikes there.
-struct Place {
+struct FaultPlace {
   faults::Rule rule;
   std::string about;  // the Op, in words
 };
 // From runs of the scenario without faults, which are watched. In the order in which ranks come there.
-std::vector<Place> places_of(const Scenario& scenario);
+std::vector<FaultPlace> places_of(const Scenario& scenario);
 
 // ---- drawing -------------------------------------------------------------------------------------------------------
 

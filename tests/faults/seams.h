@@ -131,7 +131,11 @@ class NotingControlPlane final : public ControlPlane {
   bool revoked(std::uint32_t) const override { return false; }
   Agreement agree(const Op&, std::uint32_t epoch, const Ballot& ballot, TimeNs) override {
     ++agreements;
-    return {epoch, {0}, {}, {ballot}, {}};
+    Agreement agreement;
+    agreement.epoch = epoch;
+    agreement.members = {0};
+    agreement.ballots = {ballot};
+    return agreement;
   }
   void enter_epoch(std::uint32_t, std::span<const int>) override { ++entered; }
 

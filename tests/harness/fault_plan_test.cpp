@@ -76,11 +76,11 @@ TEST(FaultPlan, SaysWhatIsWrongWithIt) {
 // ---- enumeration ---------------------------------------------------------------------------------------------------
 
 TEST(FaultPlan, EveryRankHasPlacesInEveryPartOfAStep) {
-  const std::vector<Place> places =
+  const std::vector<FaultPlace> places =
       places_of(loaded(tiny(R"({"enumerate": {"kinds": ["rank_crash"], "steps": [1]}})", "", 1)));
   std::map<int, std::set<std::string>> ops;
   std::set<std::string> rules;
-  for (const Place& place : places) {
+  for (const FaultPlace& place : places) {
     ops[*place.rule.when.rank].emplace(name(*place.rule.when.op));
     EXPECT_TRUE(rules.insert(faults::text(place.rule)).second) << faults::text(place.rule) << " is here twice";
     EXPECT_EQ(*place.rule.when.step, 1);
@@ -93,9 +93,9 @@ TEST(FaultPlan, EveryRankHasPlacesInEveryPartOfAStep) {
 }
 
 TEST(FaultPlan, OfAllStepsHasWhatComesBeforeTheFirst) {
-  const std::vector<Place> places = places_of(loaded(tiny(R"({"enumerate": {"kinds": ["rank_crash"]}})")));
+  const std::vector<FaultPlace> places = places_of(loaded(tiny(R"({"enumerate": {"kinds": ["rank_crash"]}})")));
   std::set<std::string> before;
-  for (const Place& place : places) {
+  for (const FaultPlace& place : places) {
     if (!place.rule.when.step) before.emplace(name(*place.rule.when.op));
   }
   EXPECT_TRUE(before.contains("comm_create"));
