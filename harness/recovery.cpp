@@ -111,13 +111,13 @@ void check_recovery(const Reader& top, const Scenario& scenario) {
     recovery.problem("divergence", "rollback_steps needs checkpoints to go back to",
                      "Add \"checkpoint\", or set rollback_steps to 0: then the run stops.");
   }
-  const int ranks = scenario.world.ranks(), sharing = scenario.train.layout.parallel.ranks();
-  if (plan.spares > 0 && (ranks - plan.spares < sharing || (ranks - plan.spares) % sharing != 0)) {
-    recovery.problem("spares",
-                     fmt::format("{} of {} ranks leave {}, which is no whole number of replicas of {} rank(s)",
-                                 plan.spares, ranks, ranks - plan.spares, sharing),
-                     "Use fewer spares, or more ranks in \"world\".");
-  }
+  const auto refuse = [&recovery](bool wanted, const char* key, const char* next) {
+    if (wanted) recovery.problem(key, "Not in this version", next);
+  };
+  refuse(plan.peer_copies > 1, "peer_copies", "Use 1 or 0.");
+  refuse(plan.spares > 0, "spares", "Use 0: all ranks of the world train.");
+  refuse(plan.grow, "grow", "Use false: who is lost does not come back while the job runs.");
+  refuse(!plan.save_on_notice, "save_on_notice", "Leave it out: no fault gives a notice yet.");
 }
 
 Json recovery_json(const RecoveryPlan& plan) {

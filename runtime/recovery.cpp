@@ -125,6 +125,10 @@ Decision decide(const RecoveryPlan& plan, const Agreement& agreement, const Diag
   if (diagnosis.verdict == Verdict::straggler) {
     for (const int rank : diagnosis.culprits) evict(rank, "everybody waits for it");
   }
+  if (const std::size_t left = decision.survivors.size(); left < std::size_t(plan.ranks_min)) {
+    return stop(std::to_string(left) + (left == 1 ? " member is left" : " members are left") + ", and the run needs " +
+                std::to_string(plan.ranks_min));
+  }
   return decision;
 }
 
