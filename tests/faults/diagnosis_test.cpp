@@ -325,7 +325,7 @@ RC_GTEST_PROP(DiagnosisProperty, EveryAnswerIsWellFormed, ()) {
   const Diagnosis d = diagnose(agreement);
   RC_ASSERT(!d.text.empty());
   RC_ASSERT((d.verdict == Verdict::none) == (d.culprits.empty()) || d.verdict == Verdict::corrupt_message ||
-            d.verdict == Verdict::mismatch);
+            d.verdict == Verdict::mismatch || d.verdict == Verdict::diverged);
   RC_ASSERT(d.links.empty() || d.verdict == Verdict::link || d.verdict == Verdict::corrupt_message);
   std::vector<int> unique = d.culprits;
   std::sort(unique.begin(), unique.end());

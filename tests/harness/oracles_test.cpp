@@ -42,7 +42,7 @@ TEST(Oracles, AreGreenAtEveryStage) {
     const RunRecord run = Simulation(scenario, {}).run();
     const Evidence evidence{scenario, run, nullptr, {}, {}};
     std::vector<const char*> checks = always_made(evidence);
-    EXPECT_EQ(checks.size(), stage == 0 ? 2u : 3u);
+    EXPECT_EQ(checks.size(), stage == 0 ? 3u : 4u);
     checks.insert(checks.end(), {"memory_formula", "traffic_formula"});
     for (const char* check : checks) {
       const CheckResult result = judge(CheckSpec{check, ""}, evidence);
