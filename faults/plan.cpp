@@ -3,6 +3,7 @@
 
 #include <map>
 #include <stdexcept>
+#include <string>
 
 #include "faults/fates.h"
 #include "faults/faulty_control.h"
@@ -58,7 +59,8 @@ void refuse_problems(const std::vector<Rule>& rules, const std::vector<int>& nod
 
 struct FaultPlan::Impl {
   std::vector<int> node_of;
-  std::deque<RuleState> states;  // deques: wrappers hold addresses
+  std::deque<RuleState> states;      // deques: wrappers hold addresses
+  std::map<std::string, int> texts;  // of those: how often each is there
   std::deque<MessageFault> messages;
   std::deque<LinkFault> links;
   std::map<std::size_t, Straggler> stragglers;  // by rule
@@ -77,9 +79,9 @@ struct FaultPlan::Impl {
 };
 
 void FaultPlan::Impl::add(const Rule& rule, std::uint64_t seed) {
-  int twin = 0;
-  for (const RuleState& earlier : states) twin += earlier.status().text == text(rule);
-  RuleState& state = states.emplace_back(rule, states.size(), seed, twin);
+  const auto equal = texts.find(text(rule));
+  RuleState& state = states.emplace_back(rule, states.size(), seed, equal == texts.end() ? 0 : equal->second);
+  ++texts[state.status().text];
   const Mode mode = state.rule().mode;
   if (is_value(rule.kind) && !is_message(state.rule())) values.push_back(&state);
   if (is_message(state.rule())) messages.emplace_back(state);

@@ -92,7 +92,7 @@ Goodput goodput_of(const RunRecord& run, double step_s, std::int64_t every_steps
   if (g.checkpoints > 0 && every_steps > 0 && g.failures > 0) {
     Goodput::Formula f;
     f.cost_s = g.checkpoints_s / double(g.checkpoints);
-    f.interval_s = double(every_steps) * step_s;
+    f.interval_s = double(every_steps) * step_s + f.cost_s;
     f.mtbf_s = g.virtual_s / double(g.failures);
     f.restart_s = spread(std::move(down)).mean;
     f.waste = expected_waste(f.cost_s, f.interval_s, f.mtbf_s, f.restart_s);

@@ -44,7 +44,7 @@ Spread spread(std::vector<double> values);
 // Of a checkpoint that takes `cost`, failures every `mtbf` in the mean: how much work to do between two of them.
 double best_interval(double cost, double mtbf);
 // The share of time that is lost: checkpoints, work since the last one, restarts. To first order; holds where
-// cost and interval are small beside mtbf.
+// cost and interval are small beside mtbf. interval: from one checkpoint to the next, its own time included.
 double expected_waste(double cost, double interval, double mtbf, double restart);
 
 // ---- of a run ------------------------------------------------------------------------------------------------------
