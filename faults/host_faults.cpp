@@ -26,9 +26,9 @@ DiesAt HostFaults::enter(const Op& op) {
 
 bool HostFaults::watches_own_acts() const {
   return watcher_ || std::any_of(rules_.begin(), rules_.end(), [](const RuleState* state) {
-    const auto& op = state->rule().when.op;
-    return op && is_own_act(*op);
-  });
+           const auto& op = state->rule().when.op;
+           return op && is_own_act(*op);
+         });
 }
 
 DiesAt HostFaults::apply(RuleState& state, const Op& op, TimeNs now) {

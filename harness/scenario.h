@@ -38,7 +38,7 @@ struct Scenario {
   runtime::TrainPlan train;
   sim::WorldPlan world;  // world.seed is the scenario's seed
   std::vector<faults::Rule> faults;
-  PlannedFaults planned;  // further faults, enumerated or drawn: this is many runs then, or one of drawn faults
+  PlannedFaults planned;         // further faults, enumerated or drawn: this is many runs then, or one of drawn faults
   std::size_t drawn_faults = 0;  // so many of `faults`, the last ones, were drawn: one of them may never come to fire
   std::vector<CheckSpec> checks;
   Expect expect;
