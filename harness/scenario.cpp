@@ -308,8 +308,9 @@ void read_expect(const Reader& top, Scenario& scenario) {
     for (const Json& name : *wanted) all.push_back(name.is_string() ? name.get<std::string>() : "");
   }
   scenario.expect = {Expect::What::check_fails, fmt::format("{}", fmt::join(all, " "))};
-  std::vector<std::string> named = {"finished",       "faults_fired", "no_races",     "no_poison", "collectives_match",
-                                    "replicas_equal", "partition",    "quirk_differs"};  // always judged
+  std::vector<std::string> named = {"finished",  "faults_fired",      "no_races",
+                                    "no_poison", "collectives_match", "replicas_equal",
+                                    "partition", "quirk_differs",     "one_history"};  // always judged
   for (const CheckSpec& check : scenario.checks) named.insert(named.end(), {check.text(), check.name});
   for (const std::string& name : all) {
     if (std::find(named.begin(), named.end(), name) != named.end()) continue;

@@ -308,9 +308,9 @@ const std::vector<Case>& cases() {
       {"goodput_at_least:0.8", true, "4 steps of 2 s in 10 s", worth_four_steps},
       {"goodput_at_least:0.9", false, "0.8: ", worth_four_steps},
       {"goodput_at_least:0", false, "looked at nothing", [](RunRecord& r) { r.steps.clear(); }},
-      {"young_daly:50", true, "0.2 is lost and 0.35 by the formula", worth_four_steps},
-      {"young_daly:40", false, "-42.9 %, over 1 failures", worth_four_steps},
-      {"young_daly:40", false, "looked at nothing", [](RunRecord&) {}},
+      {"young_daly:50", true, "0.2 is lost and 0.325 by the formula", worth_four_steps},
+      {"young_daly:30", false, "-38.5 %, over 1 failures", worth_four_steps},
+      {"young_daly:30", false, "looked at nothing", [](RunRecord&) {}},
       {"one_history", true, "16 commits",
        [](RunRecord& r) {
          r.history.commits = 16;

@@ -80,10 +80,10 @@ TEST(Goodput, OfARunAddsUp) {
   EXPECT_DOUBLE_EQ(g.recovery_s.mean, 15);  // 17 s to the next commit, a step of it
   ASSERT_TRUE(g.formula.has_value());
   EXPECT_DOUBLE_EQ(g.formula->cost_s, 1);
-  EXPECT_DOUBLE_EQ(g.formula->interval_s, 10);
+  EXPECT_DOUBLE_EQ(g.formula->interval_s, 11);
   EXPECT_DOUBLE_EQ(g.formula->mtbf_s, 100);
   EXPECT_DOUBLE_EQ(g.formula->restart_s, 18);
-  EXPECT_DOUBLE_EQ(g.formula->waste, 0.1 + 0.05 + 0.18);
+  EXPECT_DOUBLE_EQ(g.formula->waste, 1.0 / 11 + 0.055 + 0.18);
   EXPECT_EQ(g.faults, (std::vector<std::pair<std::string, std::uint64_t>>{{"rank_crash", 1}}));
   EXPECT_FALSE(goodput_of(run, 2, 0).formula.has_value());
 }
