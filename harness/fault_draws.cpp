@@ -1,12 +1,12 @@
 // Faults by chance. When they come is one stream (a Poisson process); what each is, another, so that taking one out of
 // the list moves no other. Durations are drawn on a logarithmic scale, between what a transport hides and what a
-// watchdog waits for.
+// watchdog waits for. No function of libm decides a time: its last bit changes with the machine, and a seed shall not.
 #include <algorithm>
-#include <cmath>
 
 #include "harness/fault_plan.h"
 #include "harness/fault_rules.h"
 #include "harness/scenario.h"
+#include "runtime/host_math.h"
 #include "sim/random.h"
 
 namespace seeksim::harness {
@@ -28,7 +28,7 @@ class Draws {
   int below(int n) { return int(random_.below(std::uint32_t(n))); }
   double between(double least, double most) { return least + (most - least) * unit(); }
   TimeNs duration(TimeNs least, TimeNs most) {
-    return TimeNs(double(least) * std::pow(double(most) / double(least), unit()));
+    return TimeNs(double(least) * runtime::host_exp(unit() * runtime::host_log(double(most) / double(least))));
   }
 
  private:
@@ -193,7 +193,7 @@ std::vector<Rule> draw_faults(const Scenario& scenario, std::int64_t number, Tim
   int budget = plan.ranks_lost_max;
   double at = 0;
   for (std::int64_t i = 1; i <= kFaultsMax; ++i) {
-    at += -std::log1p(-when.unit()) / per_ns;
+    at += -runtime::host_log(1 - when.unit()) / per_ns;
     if (at >= double(horizon)) break;
     Draws draw(scenario.world.seed, number, i);
     Rule rule;

@@ -222,15 +222,20 @@ bool Trainer::vote(const char* about, bool good) {
   return all_good;
 }
 
-Agreement Trainer::take_vote(const char* about, Ballot ballot) {
+Op Trainer::commit_op(OpKind kind, const char* about, std::int64_t step, const char* site) const {
   Op op;
-  op.kind = OpKind::vote;
+  op.kind = kind;
   op.phase = Phase::commit;
   op.epoch = comm_->epoch();
   op.rank = rank_.id;
-  op.step = step_;
+  op.step = step;
   op.tensor = about;
-  op.site = SEEKSIM_SITE;
+  op.site = site;
+  return op;
+}
+
+Agreement Trainer::take_vote(const char* about, Ballot ballot) {
+  const Op op = commit_op(OpKind::vote, about, step_, SEEKSIM_SITE);
   ballot.last_committed = step_ - 1;
   ballot.last_joined = comm_->last_sequence();
   // Who misses this deadline is dead and fenced. A member that waits in vain in the reduction is not: its watchdog,
@@ -400,12 +405,7 @@ void Trainer::publish(bool new_world) {
 
 // Of what this rank holds for good: all parameters, or its shard of each.
 void Trainer::record_digests() {
-  Op op;
-  op.phase = Phase::commit;
-  op.epoch = comm_->epoch();
-  op.rank = rank_.id;
-  op.step = step_;
-  op.site = SEEKSIM_SITE;
+  Op op = commit_op(OpKind::compute, "", step_, SEEKSIM_SITE);
   if (!keeper_) {
     replicated_.clear();
     for (const ParameterInfo& p : parameters_.all()) {

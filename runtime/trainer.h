@@ -144,6 +144,7 @@ class Trainer {
   void tell_what_was_seen();
   bool vote(const char* about, bool good);
   void compare_runs();
+  Op commit_op(OpKind kind, const char* about, std::int64_t step, const char* site) const;
   Agreement take_vote(const char* about, Ballot ballot);
   void redo_where_bits_differ(Op op, const Agreement& agreement) const;
   void look_for_poison(bool in_gradients);

@@ -64,15 +64,8 @@ bool Trainer::can_do_without(int rank, std::vector<int> members) const {
 // The step is committed and published, so none is lost. All members come here.
 void Trainer::let_straggler_go() {
   if (leaves_ < 0) return;
-  Op op;
-  op.kind = OpKind::compute;
-  op.phase = Phase::commit;
-  op.epoch = comm_->epoch();
-  op.rank = rank_.id;
+  Op op = commit_op(OpKind::compute, "straggler", step_ - 1, SEEKSIM_SITE);
   op.peer = std::exchange(leaves_, -1);
-  op.step = step_ - 1;
-  op.tensor = "straggler";
-  op.site = SEEKSIM_SITE;
   throw SeamError(ErrorKind::too_slow, op, "rank " + std::to_string(op.peer) + " is too slow, and leaves");
 }
 
@@ -83,14 +76,7 @@ void Trainer::look_for_divergence(const StepResult& result) {
   const std::optional<Divergence> found = divergence_.look(step_, double(result.loss), double(result.grad_norm));
   if (!found) return;
   observer_.diverged(rank_.id, {found->step, found->what, found->value, found->mean});
-  Op op;
-  op.kind = OpKind::vote;
-  op.phase = Phase::commit;
-  op.epoch = comm_->epoch();
-  op.rank = rank_.id;
-  op.step = step_;
-  op.tensor = "divergence";
-  op.site = SEEKSIM_SITE;
+  const Op op = commit_op(OpKind::vote, "divergence", step_, SEEKSIM_SITE);
   throw SeamError(ErrorKind::diverged, op, text(*found, plan));
 }
 
