@@ -110,10 +110,12 @@ std::vector<FaultInfo> make_catalogue() {
        .recovery =
            "agree on who is dead and on the last committed step, go on without it, redo the step: final bits as "
            "if undisturbed; a step is committed by all or by none",
-       .defaults = "mode before; count 1; with rank and at_s alone it needs no operation",
+       .defaults =
+           "mode before; count 1; with rank and at_s alone it needs no operation; returns_s 0: it does not come back",
        .field = "F08: 35.3 % of Llama 3's interruptions are a faulty GPU, 12.9 % software; 36.1 % of ByteRobust's "
                 "incidents are CUDA errors",
-       .parameters = {"rank", "step", "micro_batch", "op", "phase", "call", "at_s", "probability", "count", "mode"},
+       .parameters = {"rank", "step", "micro_batch", "op", "phase", "call", "at_s", "probability", "count", "mode",
+                      "returns_s"},
        .modes = {Mode::before, Mode::during, Mode::after}},
       {.kind = FaultKind::message_drop,
        .summary = "one message is sent and never arrives",
@@ -356,6 +358,7 @@ void review_numbers(Review& review, const Rule& rule, const FaultInfo& of) {
   review.require(rule.mode == Mode::unset || mode_fits, "mode",
                  std::string(name(of.kind)) + " has no mode \"" + std::string(name(rule.mode)) + "\"");
   review.require(rule.delay_ns >= 0, "delay_s", "must not be negative");
+  review.require(rule.returns_ns >= 0, "returns_s", "must not be negative");
   if (rule.kind == FaultKind::collective_timeout) {
     review.require(rule.mode != Mode::late || rule.delay_ns > 0, "delay_s", "mode late needs a delay_s above 0");
     review.require(rule.mode == Mode::late || rule.delay_ns == 0, "delay_s", "only mode late has a delay");

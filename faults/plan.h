@@ -101,9 +101,10 @@ struct Rule {
   std::optional<int> to;
   bool nodes = false;
   bool both_directions = true;
-  TimeNs delay_ns = 0;  // late joiner; extra latency of a slow link
-  TimeNs down_ns = 0;   // transient link_drop: how long a cut lasts
-  TimeNs up_ns = 0;     //   and how long until the next
+  TimeNs delay_ns = 0;    // late joiner; extra latency of a slow link
+  TimeNs returns_ns = 0;  // rank_crash: its process starts again so long after; 0: never
+  TimeNs down_ns = 0;     // transient link_drop: how long a cut lasts
+  TimeNs up_ns = 0;       //   and how long until the next
   int cycles = 1;
   double factor = 1.0;   // straggler: how many times slower; slow_link: share of the bandwidth left
   TimeNs period_ns = 0;  // periodic straggler

@@ -74,6 +74,7 @@ std::string text(const Rule& rule) {
   if (rule.count != plain.count) line.raw("count", std::to_string(rule.count));
   if (rule.mode != Mode::unset) line.word("mode", name(rule.mode));
   line.seconds("delay_s", rule.delay_ns);
+  line.seconds("returns_s", rule.returns_ns);
   line.seconds("down_s", rule.down_ns);
   line.seconds("up_s", rule.up_ns);
   if (rule.cycles != plain.cycles) line.raw("cycles", std::to_string(rule.cycles));

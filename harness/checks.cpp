@@ -206,6 +206,17 @@ Finding evicted(const Evidence& e, const std::string& wanted) {
   return gone == want ? good(detail) : bad(detail);
 }
 
+Finding joined(const Evidence& e, const std::string& wanted) {
+  std::set<int> in;
+  for (const runtime::JoinRecord& join : e.run.joins) in.insert(join.ranks.begin(), join.ranks.end());
+  std::set<int> want;
+  if (wanted != "none") {
+    for (const std::string& rank : split(wanted)) want.insert(std::stoi(rank));
+  }
+  const std::string detail = in.empty() ? "nobody came in" : ranks_text({in.begin(), in.end()});
+  return in == want ? good(detail) : bad(detail);
+}
+
 Finding loss_falls(const Evidence& e, const std::string&) {
   const std::size_t n = e.run.steps.size();
   if (n < 2) return blind(fmt::format("{} steps; two are needed to compare", n));
@@ -405,6 +416,10 @@ const std::vector<Row>& rows() {
       {{"no_recovery", "", "nothing had to be recovered from"}, want_none, no_recovery},
       {{"recoveries", "N", "exactly so many recoveries"}, want_natural, recoveries},
       {{"evicted", "2,5 | none", "exactly these ranks died or were evicted"}, want_ranks, evicted},
+      {{"joined", "2,5 | none",
+        "exactly these ranks came in while the run was under way: spares, or ranks that returned"},
+       want_ranks,
+       joined},
       {{"steps_lost_at_most", "N", "committed steps that had to be trained again"}, want_natural, steps_lost},
       {{"restarts", "N", "the job was started again exactly so often"}, want_natural, restarts},
       {{"checkpoints_valid", "",

@@ -3,9 +3,11 @@
 #include "harness/formulas.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "runtime/communicator.h"
+#include "runtime/copy_places.h"
 #include "runtime/gpt2_parameters.h"
 #include "runtime/parameters.h"
 #include "runtime/segments.h"
@@ -29,7 +31,8 @@ struct Sizes {
         P(double(parameters.trainable_size())),
         F(double(parameters.size()) - P),
         H(parameters.shares_head() ? double(parameters.wte().size) : 0),
-        N(scenario.world.ranks()),
+        N(scenario.world.ranks() - plan.recovery.spares),
+        kept(copies_at_most(scenario)),
         stage(plan.layout.zero.stage),
         C(double(runtime::size_of(plan.definition.precision.compute))),
         G(double(runtime::size_of(plan.definition.precision.gradients))),
@@ -43,15 +46,23 @@ struct Sizes {
     return std::max(0.0, end - begin);
   }
   bool persists(const ParameterInfo& p) const { return p.size <= plan.layout.zero.persistence_threshold_elements; }
-  bool copies() const {
-    return stage >= 1 && N > 1 && plan.recovery.policy == runtime::RecoveryPolicy::rebuild_and_redo &&
-           plan.recovery.peer_copies;
+  // Copies of others' shards on a rank.
+  double copies() const { return stage >= 1 ? kept : 0; }
+  static double copies_at_most(const Scenario& scenario) {
+    const runtime::RecoveryPlan& recovery = scenario.train.recovery;
+    if (recovery.policy != runtime::RecoveryPolicy::rebuild_and_redo) return 0;
+    std::vector<int> members(std::size_t(scenario.world.ranks() - recovery.spares));
+    std::iota(members.begin(), members.end(), 0);
+    const auto node_of = [&](int rank) { return rank / scenario.world.ranks_per_node; };
+    return runtime::CopyPlaces(members, node_of, recovery.peer_copies).kept_at_most();
   }
 
   const runtime::TrainPlan& plan;
   Parameters parameters;
   double P, F, H;  // elements: trained, frozen, the tied head's second use
-  int N, stage;
+  int N;
+  double kept;
+  int stage;
   double C, G, O;  // bytes of an element: to compute with, of its gradient, of the optimizer (masters included)
 };
 
@@ -191,11 +202,10 @@ struct Budget {
   }
 };
 
-// Of another rank's shard: parameters (in fp32 the masters themselves), masters, moments, gradients.
+// Of other ranks' shards: parameters (in fp32 the masters themselves), masters, moments, gradients.
 double copied_bytes(const Sizes& s) {
-  if (!s.copies()) return 0;
   const double weights = s.C < kFloat ? s.C + s.O - 2 * kFloat : kFloat;
-  return (weights + s.G + 2 * kFloat) * s.P / s.N;
+  return s.copies() * (weights + s.G + 2 * kFloat) * s.P / s.N;
 }
 
 void gradients_and_optimizer(Budget& budget) {
@@ -233,9 +243,9 @@ void offloaded_optimizer(Budget& budget) {
   budget.host(
       MemoryTag::parameters, trained * stays + frozen, 2,
       "CP/N in 16 bits, on their way to the device; those offloaded, C(P + F)/N; in a file, what stays of them");
-  const double copied = in_files ? (s.copies() ? s.G * share : 0) : copied_bytes(s);
-  budget.host(MemoryTag::peer_copies, copied + (s.copies() ? frozen : 0), 6,
-              "(C + G + O)P/N where copies are kept; nvme: GP/N");
+  const double copied = in_files ? s.copies() * s.G * share : copied_bytes(s);
+  budget.host(MemoryTag::peer_copies, copied + s.copies() * frozen, 6 * std::max(s.copies(), 1.0),
+              "(C + G + O)P/N a copy that is kept; nvme: GP/N");
 }
 
 }  // namespace
@@ -257,9 +267,9 @@ std::vector<BudgetLine> memory_budget(const Scenario& scenario) {
   else
     gradients_and_optimizer(budget);
   const bool frozen_here = s.stage >= 3 && s.plan.layout.offload.parameters.home == runtime::Home::device;
-  const double frozen = s.copies() && frozen_here ? s.C * s.F / N : 0;
-  budget.tag(MemoryTag::peer_copies, (offloaded ? 0 : copied_bytes(s)) + frozen, s.copies() ? 6 : 0,
-             "(C + G + O)P/N (and CF/N at stage 3) where copies are kept; offloaded: CF/N");
+  const double frozen = frozen_here ? s.copies() * s.C * s.F / N : 0;
+  budget.tag(MemoryTag::peer_copies, (offloaded ? 0 : copied_bytes(s)) + frozen, 6 * s.copies(),
+             "(C + G + O)P/N (and CF/N at stage 3) a copy that is kept; offloaded: CF/N");
   const double gathered = s.stage >= 3 ? s.C * gathered_at_most(s) : 0;
   budget.tag(MemoryTag::gathered, gathered, 0, "modules in use and ahead").at_most = true;
   budget.tag(
@@ -292,7 +302,8 @@ std::vector<BudgetLine> traffic_budget(const Scenario& scenario, std::int64_t st
       most(s, [&](int rank) { return roots(s, rank) * (s.P - s.share(rank, 0, s.P) + s.H - s.share(rank, 0, s.H)); });
   kind("reduce_scatter", double(steps) * reduced, double(steps) * roots_max * 2,
        "roots x (P(N-1)/N + what it does not own of H) a step");
-  if (s.copies()) kind("peer_copy", double(steps) * s.P / s.N, double(steps), "P/N a step", s.G);
+  if (s.copies() > 0)
+    kind("peer_copy", double(steps) * s.copies() * s.P / s.N, double(steps) * s.copies(), "P/N a copy and step", s.G);
   if (s.stage < 3) {
     kind("publish", double(applied) * s.P * share, double(applied) * others, "P(N-1)/N a step", s.C);
   } else {
@@ -351,7 +362,7 @@ const char* what_is(MemoryTag tag) {
     case MemoryTag::gathered:
       return "parameters of others while their module is used, and those gathered ahead (stage 3)";
     case MemoryTag::peer_copies:
-      return "a copy of another rank's shard of everything, for recovery (stages 1 to 3)";
+      return "copies of other ranks' shards of everything, for recovery (stages 1 to 3)";
     case MemoryTag::checkpoints:
       return "inputs of the layers whose activations are computed again in backward";
     case MemoryTag::staging:

@@ -106,7 +106,9 @@ void check_schedule(const Reader& top, const Scenario& scenario) {
 
 }  // namespace
 
-int data_size(const Scenario& scenario) { return scenario.world.ranks() / scenario.train.layout.parallel.ranks(); }
+int data_size(const Scenario& scenario) {
+  return (scenario.world.ranks() - scenario.train.recovery.spares) / scenario.train.layout.parallel.ranks();
+}
 
 int micro_batches_of_replica(const Scenario& scenario) {
   const runtime::Layout& layout = scenario.train.layout;

@@ -7,6 +7,7 @@
 
 #include "harness/fault_rules.h"
 #include "harness/numbers.h"
+#include "runtime/membership.h"
 
 namespace seeksim::harness {
 namespace {
@@ -111,13 +112,20 @@ void check_recovery(const Reader& top, const Scenario& scenario) {
     recovery.problem("divergence", "rollback_steps needs checkpoints to go back to",
                      "Add \"checkpoint\", or set rollback_steps to 0: then the run stops.");
   }
-  const auto refuse = [&recovery](bool wanted, const char* key, const char* next) {
-    if (wanted) recovery.problem(key, "Not in this version", next);
-  };
-  refuse(plan.peer_copies > 1, "peer_copies", "Use 1 or 0.");
-  refuse(plan.spares > 0, "spares", "Use 0: all ranks of the world train.");
-  refuse(plan.grow, "grow", "Use false: who is lost does not come back while the job runs.");
-  refuse(!plan.save_on_notice, "save_on_notice", "Leave it out: no fault gives a notice yet.");
+  const int ranks = scenario.world.ranks(), members = ranks - plan.spares;
+  if (plan.spares > 0 && members < 1) {
+    recovery.problem("spares", fmt::format("{} of {} ranks leave nobody to train", plan.spares, ranks),
+                     "Use fewer spares, or more ranks in \"world\".");
+  }
+  if (plan.ranks_min > std::max(members, 1)) {
+    recovery.problem("ranks_min", fmt::format("the run begins with {} members", members),
+                     "Use fewer, or more ranks in \"world\".");
+  }
+  // Layouts that the ladder has changed are not handed over.
+  if (plan.memory_ladder && takes_in(plan)) {
+    recovery.problem("memory_ladder", "who joins would not know the layout that the others have taken",
+                     "Use neither grow nor spares with it.");
+  }
 }
 
 Json recovery_json(const RecoveryPlan& plan) {

@@ -323,6 +323,9 @@ Json report_json(const Evidence& e, const Judgement& j, const ReportExtras& extr
   report["analysis"] = analyses_json(run);
   if (e.scenario.train.recovery.straggler.on) report["stragglers"] = stragglers_json(run);
   if (e.scenario.train.recovery.divergence.on) report["divergences"] = divergences_json(run);
+  report["joins"] = Json::array();
+  for (const runtime::JoinRecord& join : run.joins)
+    report["joins"].push_back({{"epoch", join.epoch}, {"step", join.step}, {"ranks", join.ranks}});
   report["comm"] = comm_json(run);
   report["comm_overlap"] = {{"in_flight_s", seconds(run.overlap.in_flight_ns)},
                             {"hidden_s", seconds(run.overlap.hidden_ns)},

@@ -151,7 +151,7 @@ std::string findings(const RunRecord& run) {
 // Ranks that did not finish, by how they ended: one line each kind.
 std::string endings(const RunRecord& run) {
   std::string out;
-  for (const How how : {How::evicted, How::died, How::stopped, How::threw, How::running}) {
+  for (const How how : {How::evicted, How::died, How::stopped, How::threw, How::running, How::spare}) {
     std::vector<int> ranks;
     std::string why;
     for (std::size_t i = 0; i < run.ranks.size(); ++i) {

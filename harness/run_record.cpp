@@ -37,6 +37,8 @@ const char* name(RankRecord::How how) {
       return "died";
     case RankRecord::How::threw:
       return "threw";
+    case RankRecord::How::spare:
+      return "spare";
   }
   return "?";
 }
@@ -222,6 +224,15 @@ void Collector::looked_for_poison(int, runtime::Index values, const std::string&
 void Collector::recovering(int rank, const runtime::RecoveryRecord& so_far) { merge(rank, so_far, false); }
 void Collector::recovered(int rank, const runtime::RecoveryRecord& record) { merge(rank, record, true); }
 
+// Members enter an epoch one after another; the next one begins when all have.
+void Collector::joined(int, const runtime::JoinRecord& told) {
+  const std::uint32_t epoch = told.epoch + epochs_before_;
+  if (!record_.joins.empty() && record_.joins.back().epoch >= epoch) return;
+  record_.joins.push_back(told);
+  record_.joins.back().epoch = epoch;
+  for (const int rank : told.ranks) commits_.goes_on_at(rank, told.step);
+}
+
 bool Collector::wants_gradients(int, std::int64_t step) {
   return on_gradients_ || digest_gradients_ || step == gradients_of_;
 }
@@ -342,7 +353,6 @@ void Collector::compare(int rank, const runtime::ReplicaRecord& told, StepReplic
   }
 }
 
-// An owner and the keeper of its copy tell at different times; whoever is second is compared.
 // Ways of one stage: what is not split is the same on all.
 void Collector::compare_ways(int rank, const runtime::ReplicaRecord& told) {
   StepReplicas& ways = replicas_[told.step][-1 - told.part / told.ways];
@@ -353,14 +363,15 @@ void Collector::compare_ways(int rank, const runtime::ReplicaRecord& told) {
   ways.first = std::move(whole);
 }
 
-void Collector::compare_copy(std::int64_t step, StepReplicas& replicas, const StepReplicas::Key& key) {
+// An owner and the keepers of its copies tell at different times; whoever is second is compared.
+void Collector::compare_copy(std::int64_t step, StepReplicas& replicas, const StepReplicas::Key& key, int keeper) {
   const auto owner = replicas.owners.find(key);
-  const auto copy = replicas.copies.find(key);
-  if (owner == replicas.owners.end() || copy == replicas.copies.end()) return;
+  if (owner == replicas.owners.end()) return;
+  const runtime::ReplicaRecord::OfShard& copy = replicas.copies[key][keeper];
   ++record_.replica_comparisons;
   for (std::size_t i = 0; i < owner->second.size(); ++i) {
-    if (owner->second[i] == copy->second.second[i]) continue;
-    differs(step, copy->second.first, key.second,
+    if (owner->second[i] == copy[i]) continue;
+    differs(step, keeper, key.second,
             fmt::format("{} of the copy and of the shard", runtime::ReplicaRecord::kOfShard[i]));
     return;
   }
@@ -377,11 +388,12 @@ void Collector::replica(int rank, const runtime::ReplicaRecord& told) {
   if (told.ways > 1) compare_ways(rank, told);
   if (told.own) {
     step.owners[{told.epoch, rank}] = *told.own;
-    compare_copy(told.step, step, {told.epoch, rank});
+    for (const auto& [keeper, copy] : step.copies[{told.epoch, rank}])
+      compare_copy(told.step, step, {told.epoch, rank}, keeper);
   }
-  if (told.copy) {
-    step.copies[{told.epoch, told.copy_of}] = {rank, *told.copy};
-    compare_copy(told.step, step, {told.epoch, told.copy_of});
+  for (const auto& [owner, copy] : told.copies) {
+    step.copies[{told.epoch, owner}][rank] = copy;
+    compare_copy(told.step, step, {told.epoch, owner}, rank);
   }
   // A step ends for all before the one after the next begins for anybody.
   while (replicas_.begin()->first + 2 < replicas_.rbegin()->first) replicas_.erase(replicas_.begin());

@@ -23,7 +23,7 @@ using runtime::TimeNs;
 
 // How one rank ended.
 struct RankRecord {
-  enum class How : std::uint8_t { running, finished, evicted, stopped, died, threw } how = How::running;
+  enum class How : std::uint8_t { running, finished, evicted, stopped, died, threw, spare } how = How::running;
   std::string why;
   std::int64_t steps_committed = 0;
   runtime::StateDigest state;  // of a rank that finished
@@ -160,6 +160,7 @@ struct RunRecord {
   // Flight recorders of all ranks at the last failure, or where nothing failed at the end.
   std::vector<runtime::FlightDump> dumps;
   std::optional<runtime::Analysis> at_the_end;  // of a run that ended without an agreement, or of one that is slow
+  std::vector<runtime::JoinRecord> joins;       // by epoch
   std::vector<faults::RuleStatus> faults;
   std::vector<Event> events;       // from the world and the fault plan, in order
   std::vector<sim::CommUse> comm;  // indexed by OpKind
@@ -244,6 +245,7 @@ class Collector : public runtime::Observer {
   void checkpoint(int rank, const runtime::CheckpointRecord& told) override;
   // The job starts (again): epochs count on, and no rank has ended.
   void begin_attempt(TimeNs now);
+  void joined(int rank, const runtime::JoinRecord& record) override;
   void layout(int rank, const runtime::Layout& layout) override { record_.ranks[std::size_t(rank)].layout = layout; }
   bool wants_gradients(int rank, std::int64_t step) override;
   void gradients(int rank, std::int64_t step, std::vector<runtime::NamedTensor> gradients) override;
@@ -269,14 +271,14 @@ class Collector : public runtime::Observer {
   struct StepReplicas {
     int first_rank = -1;
     runtime::ReplicaRecord first;
-    // By epoch and owner's rank: what the owner has, what the keeper of its copy has (and who that is).
+    // By epoch and owner's rank: what the owner has, what the keepers of its copies have, by their rank.
     using Key = std::pair<std::uint32_t, int>;
     std::map<Key, runtime::ReplicaRecord::OfShard> owners;
-    std::map<Key, std::pair<int, runtime::ReplicaRecord::OfShard>> copies;
+    std::map<Key, std::map<int, runtime::ReplicaRecord::OfShard>> copies;
   };
   void compare(int rank, const runtime::ReplicaRecord& told, StepReplicas& step);
   void compare_ways(int rank, const runtime::ReplicaRecord& told);
-  void compare_copy(std::int64_t step, StepReplicas& replicas, const StepReplicas::Key& key);
+  void compare_copy(std::int64_t step, StepReplicas& replicas, const StepReplicas::Key& key, int keeper);
   void differs(std::int64_t step, int rank, int other, std::string what);
 
   RunRecord record_;

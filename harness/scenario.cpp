@@ -436,7 +436,9 @@ Scenario load(Document document, const LoadOptions& options) {
   read_model(top.child("model"), scenario);
   read_data(top.child("data"), scenario);
   const int ranks = read_world(top.child("world"), scenario);
-  const int sharing = read_parallel(top.child("world"), ranks, scenario);  // the batch
+  // Spares share neither the batch nor the model.
+  const std::int64_t members = ranks - top.child("recovery").integer("spares", 0);
+  const int sharing = read_parallel(top.child("world"), members > 0 ? int(members) : ranks, scenario);  // the batch
   read_batch_arithmetic(top, world_varies, scenario);
   scenario.strict_deepspeed = top.flag("strict_deepspeed", false);
   read_quirks(top, scenario);

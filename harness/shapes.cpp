@@ -99,7 +99,7 @@ const std::vector<std::string>& checks_of_shapes() {
                                                  "collectives_match",  "partition",      "layout",
                                                  "memory_formula",     "model_state_gb", "traffic_formula",
                                                  "restarts",           "one_history",    "goodput_at_least",
-                                                 "young_daly",         "straggler"};
+                                                 "young_daly",         "straggler",      "joined"};
   return names;
 }
 

@@ -36,6 +36,7 @@ struct Simulation::Impl {
     if (checkpoint.on() && !checkpoint.node_local) plan.storage.shared_path = checkpoint.path;
     plan.heartbeat_ns = scenario.train.recovery.heartbeat_ns;
     plan.heartbeat_timeout_ns = scenario.train.recovery.heartbeat_timeout_ns;
+    plan.spares = scenario.train.recovery.spares;
     return plan;
   }
 
@@ -127,6 +128,7 @@ void Simulation::Impl::connect() {
   told.resize(scenario.faults.size());
   const std::vector<faults::RuleStatus> so_far = faults.status();
   faults.on_fired([this, &events, timeline](std::size_t rule, TimeNs at, int rank, const runtime::Op* op) {
+    if (const TimeNs after = scenario.faults[rule].returns_ns; after > 0) world->revive_at(rank, at + after);
     // A rule without limit fires again and again; the first times say enough, the report has the count.
     const bool told_enough = told[rule]++ >= kFiringsTold;
     if (told_enough && timeline == nullptr) return;
@@ -151,6 +153,7 @@ void Simulation::Impl::train_rank(runtime::Rank& rank) {
   RankRecord& mine = record.ranks[std::size_t(rank.id)];
   mine.how = outcome.ending == Ending::finished  ? RankRecord::How::finished
              : outcome.ending == Ending::evicted ? RankRecord::How::evicted
+             : outcome.ending == Ending::spare   ? RankRecord::How::spare
                                                  : RankRecord::How::stopped;
   mine.why = std::move(outcome.why);
   mine.steps_committed = outcome.steps_committed;

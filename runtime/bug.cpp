@@ -173,6 +173,14 @@ constexpr auto kBugs = std::to_array<BugInfo>({
      "rank 1 applies each step before it asks whether all do: seen where the vote fails", "one_history"},
     {Bug::redoes_committed_step, "redoes_committed_step",
      "after a recovery all ranks train the last committed step again", "one_history"},
+    {Bug::copy_on_own_node, "copy_on_own_node",
+     "copies of shards are kept on their owners' nodes (stages 1 to 3, several nodes)", "partition"},
+    {Bug::stale_copy, "stale_copy", "rank 1's copies of others' shards miss step 1 (stages 1 to 3)", "replicas_equal"},
+    {Bug::joins_without_state, "joins_without_state",
+     "a rank that joins contributes before it has the others' state (with grow or spares)", "golden"},
+    {Bug::joins_without_steps, "joins_without_steps",
+     "a rank that joins counts the optimizer's steps, and with them the learning rate, from 0 (with grow or spares)",
+     "replicas_equal"},
 });
 
 }  // namespace

@@ -121,6 +121,10 @@ enum class Bug : std::uint8_t {
   checkpoint_unchecked,           // files of a checkpoint are taken without a look at their digests
   commits_before_vote,            // one rank applies a step before it asks whether all do
   redoes_committed_step,          // after a recovery all train the last committed step again
+  copy_on_own_node,               // copies of shards are kept on their owners' nodes
+  stale_copy,                     // one rank's copies of others' shards miss a step
+  joins_without_state,            // who joins goes on with initial parameters
+  joins_without_steps,            // ... counts the optimizer's steps from 0, and the learning rate with them
   count_
 };
 

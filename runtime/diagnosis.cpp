@@ -7,6 +7,7 @@
 #include <map>
 
 #include "kernels/check.h"
+#include "runtime/rank_names.h"
 
 namespace seeksim::runtime {
 
@@ -93,15 +94,6 @@ Evidence gather(const Agreement& agreement) {
 }
 
 // ---- words ---------------------------------------------------------------------------------------------------------
-std::string list(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
-    text += std::to_string(ranks[i]);
-  }
-  return text;
-}
-
 std::string how_many(std::size_t n) { return std::to_string(n) + (n == 1 ? " rank" : " ranks"); }
 
 std::string seconds(TimeNs ns) {
@@ -150,7 +142,7 @@ bool local_failure(Diagnosis& d, const Evidence& found, const Voice& first) {
   for (const Voice& v : found.voices) {
     if (v.ballot->error == first.ballot->error) d.culprits.push_back(v.rank);
   }
-  d.text = list(d.culprits) + " failed: " + std::string(name(first.ballot->error));
+  d.text = rank_names(d.culprits) + " failed: " + std::string(name(first.ballot->error));
   if (found.step >= 0) d.text += ", in step " + std::to_string(found.step);
   return true;
 }
@@ -161,7 +153,8 @@ bool corrupt_message(Diagnosis& d, const Evidence& found, const Voice& first) {
   set_operation(d, *first.ballot);
   const int sender = first.missing();
   if (sender < 0) {
-    d.text = list({first.rank}) + " received a corrupt message in " + operation(d, found) + ", from whom is not known";
+    d.text =
+        rank_names({first.rank}) + " received a corrupt message in " + operation(d, found) + ", from whom is not known";
     return true;
   }
   d.culprits = {sender};
@@ -201,8 +194,8 @@ bool mismatch(Diagnosis& d, const Evidence& found, const Voice& first) {
   } else if (first.missing() >= 0) {
     d.culprits = {first.missing()};
   }
-  d.text =
-      (d.culprits.empty() ? "some rank" : list(d.culprits)) + " brought another operation than " + operation(d, found);
+  d.text = (d.culprits.empty() ? "some rank" : rank_names(d.culprits)) + " brought another operation than " +
+           operation(d, found);
   return true;
 }
 
@@ -217,7 +210,7 @@ bool corrupt_compute(Diagnosis& d, const Evidence& found, const Voice& first) {
   }
   std::sort(d.culprits.begin(), d.culprits.end());
   d.culprits.erase(std::unique(d.culprits.begin(), d.culprits.end()), d.culprits.end());
-  d.text = list(d.culprits) + " computed a micro-batch twice and got different bits";
+  d.text = rank_names(d.culprits) + " computed a micro-batch twice and got different bits";
   if (found.step >= 0) d.text += ", in step " + std::to_string(found.step);
   return true;
 }
@@ -246,7 +239,7 @@ bool too_slow(Diagnosis& d, const Evidence& found) {
   d.verdict = Verdict::straggler;
   d.op = OpKind::compute;
   d.sequence = 0;
-  d.text = list(d.culprits) + (d.culprits.size() == 1 ? " is" : " are") + " too slow";
+  d.text = rank_names(d.culprits) + (d.culprits.size() == 1 ? " is" : " are") + " too slow";
   if (found.step > 0) d.text += ", after step " + std::to_string(found.step - 1);
   return true;
 }
@@ -256,8 +249,8 @@ bool silent_rank(Diagnosis& d, const Evidence& found) {
   if (found.silent.empty()) return false;
   d.verdict = Verdict::silent;
   d.culprits = found.silent;
-  d.text = list(d.culprits) + (d.culprits.size() == 1 ? " sends" : " send") + " no heartbeats; " + operation(d, found) +
-           " could not end" + who_waited(found.stuck);
+  d.text = rank_names(d.culprits) + (d.culprits.size() == 1 ? " sends" : " send") + " no heartbeats; " +
+           operation(d, found) + " could not end" + who_waited(found.stuck);
   return true;
 }
 
@@ -278,21 +271,31 @@ bool seen_cause(Diagnosis& d, const Evidence& found) {
 bool gone_rank(Diagnosis& d, const Evidence& found) {
   if (found.dead.empty()) return false;
   const auto is_dead = [&](int rank) { return std::binary_search(found.dead.begin(), found.dead.end(), rank); };
-  bool waited_for = found.stuck.empty();
-  for (const Voice& v : found.stuck) waited_for |= v.missing() < 0 || is_dead(v.missing());
+  // By a transport whose connection was closed, whatever its rank, which may be ahead of the others, had under way. At
+  // a vote nobody knows more than that there was no answer.
+  bool told = !found.stuck.empty() && found.first->error == ErrorKind::remote_error;
+  // Somebody waits for it, or for a rank that is in the same operation and cannot say for whom it waits itself.
+  const auto cannot_say = [&](int rank) {
+    return std::any_of(found.voices.begin(), found.voices.end(), [&](const Voice& v) {
+      return v.rank == rank && v.missing() < 0 && v.ballot->stuck_in == found.in &&
+             v.ballot->stuck_sequence == found.sequence;
+    });
+  };
+  bool waited_for = told || found.stuck.empty();
+  for (const Voice& v : found.stuck) waited_for |= v.missing() < 0 || is_dead(v.missing()) || cannot_say(v.missing());
   if (!waited_for) return false;
-  bool told = false;  // by the transport; at a vote nobody knows more than that there was no answer
   for (const Voice& v : found.stuck) {
     told |= v.ballot->error == ErrorKind::remote_error && (v.missing() < 0 || is_dead(v.missing()));
   }
   d.verdict = told ? Verdict::died : Verdict::never_joined;
   d.culprits = found.dead;
   if (found.stuck.empty()) {
-    d.text = list(d.culprits) + " did not answer the " + (d.op == OpKind::count_ ? "agreement" : operation(d, found));
+    d.text =
+        rank_names(d.culprits) + " did not answer the " + (d.op == OpKind::count_ ? "agreement" : operation(d, found));
   } else if (told) {
-    d.text = list(d.culprits) + " died; " + operation(d, found) + " could not end" + who_waited(found.stuck);
+    d.text = rank_names(d.culprits) + " died; " + operation(d, found) + " could not end" + who_waited(found.stuck);
   } else {
-    d.text = list(d.culprits) + " never joined " + operation(d, found) + who_waited(found.stuck);
+    d.text = rank_names(d.culprits) + " never joined " + operation(d, found) + who_waited(found.stuck);
   }
   return true;
 }
@@ -329,8 +332,8 @@ bool late_rank(Diagnosis& d, const Evidence& found) {
   if (late.empty() || waited.empty()) return false;
   d.culprits = late;
   d.verdict = Verdict::joined_late;
-  d.text = list(late) + (late.size() == 1 ? " is" : " are") + " alive but came too late to " + operation(d, found) +
-           who_waited(waited);
+  d.text = rank_names(late) + (late.size() == 1 ? " is" : " are") + " alive but came too late to " +
+           operation(d, found) + who_waited(waited);
   return true;
 }
 

@@ -6,6 +6,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "runtime/plan.h"
 
@@ -25,12 +26,16 @@ class DivergenceMonitor {
   explicit DivergenceMonitor(const DivergencePlan& plan) : plan_(plan) {}
   // A step that is about to be applied. Who is found stays out of the window.
   std::optional<Divergence> look(std::int64_t step, double loss, double grad_norm);
-  void clear() { window_.clear(); }  // the run goes on from an earlier step
+
+  struct Step {
+    double loss = 0, grad_norm = 0;
+    friend bool operator==(const Step&, const Step&) = default;
+  };
+  // The steps that the next one is held against: who joins has to know them.
+  const std::deque<Step>& window() const { return window_; }
+  void continue_with(std::deque<Step> window) { window_ = std::move(window); }
 
  private:
-  struct Step {
-    double loss, grad_norm;
-  };
   DivergencePlan plan_;
   std::deque<Step> window_;
 };

@@ -3,20 +3,24 @@
 #include <algorithm>
 
 #include "kernels/check.h"
+#include "runtime/membership.h"
 
 namespace seeksim::runtime {
 
-GridPlace launch_place(const ParallelPlan& plan, int world_size, int rank) {
+GridPlace launch_place(const ParallelPlan& plan, int world_size, int seat) {
   SEEKSIM_CHECK(world_size % plan.ranks() == 0, "%d ranks, and a replica of the model takes %d", world_size,
                 plan.ranks());
   const int data = world_size / plan.ranks();
-  return {rank / (data * plan.tensor), rank / plan.tensor % data, rank % plan.tensor};
+  return {seat / (data * plan.tensor), seat / plan.tensor % data, seat % plan.tensor};
 }
 
 Grid::Grid(const ParallelPlan& plan, int world_size, const std::vector<int>& members)
+    : Grid(plan, Seats{world_size, {}}, members) {}
+
+Grid::Grid(const ParallelPlan& plan, const Seats& seats, const std::vector<int>& members)
     : pipeline_(plan.pipeline), tensor_(plan.tensor), holders_(std::size_t(plan.ranks())) {
   for (const int rank : members) {
-    const GridPlace place = launch_place(plan, world_size, rank);
+    const GridPlace place = launch_place(plan, seats.count, seats.of(rank));
     holders_[std::size_t(place.stage * tensor_ + place.way)].push_back(rank);
   }
   replicas_ = int(holders_.front().size());

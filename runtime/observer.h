@@ -103,7 +103,7 @@ struct NamedTensor {
   std::vector<float> values;
 };
 
-// What one rank holds of what must be equal after a step: on all ranks, or on an owner and the keeper of its copy.
+// What one rank holds of what must be equal after a step: on all ranks, or on an owner and the keepers of its copies.
 struct ReplicaRecord {
   std::int64_t step = 0;  // committed, and its parameters published
   int part = 0;           // of the model: stage * tensor ways + way. Only those of one part hold the same
@@ -118,11 +118,11 @@ struct ReplicaRecord {
   // Of those, what tensor parallelism does not split: equal on all ways of a stage.
   int ways = 1;
   std::vector<std::pair<const char*, std::uint64_t>> on_all_ways;
-  // Of the own shard, and of the copy of another rank's: parameters, first moments, second moments.
+  // Of the own shard, and of copies of other ranks': parameters, first moments, second moments.
   static constexpr std::array<const char*, 3> kOfShard = {"parameters", "first moments", "second moments"};
   using OfShard = std::array<std::uint64_t, 3>;
-  std::optional<OfShard> own, copy;
-  int copy_of = -1;  // launch rank
+  std::optional<OfShard> own;
+  std::vector<std::pair<int, OfShard>> copies;  // by the owner's launch rank
 };
 
 // The shards that one rank really uses in an epoch.
@@ -134,8 +134,8 @@ struct ShardRecord {
   ShardInfo own;                     // of the flat space
   std::array<Index, 4> elements{};   // held for it: parameters, gradients, first and second moments
   std::vector<ShardInfo> gradients;  // of the gradient space: its shard, its part of the head's share, the loss
-  int copy_of = -1;                  // position of the member whose copy is kept here
-  ShardInfo copy;
+  // Copies that are kept here, by the owner's position.
+  std::vector<std::pair<int, ShardInfo>> copies;
 };
 
 // How a rank goes through a step of a pipeline, told when a world is made.
@@ -155,6 +155,13 @@ struct CheckpointRecord {
   TimeNs snapshot_ns = 0;  // training could go on
   TimeNs ended_ns = 0;
   std::uint64_t bytes = 0;  // of this rank's file
+};
+
+// Ranks that came into a run, told by each member of the epoch that begins with them.
+struct JoinRecord {
+  std::uint32_t epoch = 0;
+  std::int64_t step = 0;  // the first one that they take part in
+  std::vector<int> ranks;
 };
 
 class Observer {
@@ -194,6 +201,7 @@ class Observer {
   virtual void scores(std::int64_t /*step*/, const std::vector<int>& /*ranks*/, const std::vector<double>&) {}
   virtual void straggler(int /*rank*/, const StragglerRecord&) {}
   virtual void diverged(int /*rank*/, const DivergenceRecord&) {}
+  virtual void joined(int /*rank*/, const JoinRecord&) {}
 };
 
 }  // namespace seeksim::runtime

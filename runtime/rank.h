@@ -18,6 +18,10 @@ struct Rank {
   ControlPlane& control;
   Recorder& recorder;            // what this rank did, always on
   std::vector<Comm> comms = {};  // that are open: an error on any of them is this rank's
+  int ranks_per_node = 1;        // what dies together
+  int incarnation = 0;           // how often this launch rank's process was started again; it remembers nothing
+
+  int node_of(int rank) const { return rank / ranks_per_node; }
 
   // Waits for the event. Throws SeamError{timeout | revoked | remote_error | corrupt | mismatch | closure}. "Done"
   // alone is never trusted: the async errors of `comm`, of all open communicators and the epoch are checked first,

@@ -1,12 +1,16 @@
-// Recovery: what happens when a seam throws. The decision is a pure function of an agreement that all survivors share,
-// so that nobody needs to be told what to do.
+// Recovery: what happens when a seam throws, and when the members change without a failure. The decisions (decision.h,
+// membership.h) are pure functions of an agreement that all share, so that nobody needs to be told what to do.
 #pragma once
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "runtime/decision.h"
 #include "runtime/diagnosis.h"
+#include "runtime/joining.h"
+#include "runtime/membership.h"
 #include "runtime/memory_ladder.h"
 #include "runtime/observer.h"
 #include "runtime/train.h"
@@ -14,39 +18,33 @@
 
 namespace seeksim::runtime {
 
-// A recovery that came to a decision, as all survivors remember it.
-struct FailedAttempt {
-  std::int64_t step = 0;
-  Diagnosis diagnosis;
-};
-
-struct Decision {
-  bool stop = false;
-  std::string why;             // of stopping, or of an eviction
-  std::vector<int> evicted;    // dead or excluded, ascending
-  std::vector<int> survivors;  // ascending
-};
-
-// history: earlier attempts, oldest first. Depends on nothing but its arguments.
-Decision decide(const RecoveryPlan& plan, const Agreement& agreement, const Diagnosis& diagnosis, std::int64_t step,
-                const std::vector<FailedAttempt>& history);
-
-// The rank to evict for a link that fails again: the one end that all accused links share, else the sender's.
-int rank_to_evict(const std::vector<std::pair<int, int>>& links);
-
 class Recovery {
  public:
-  Recovery(Rank& rank, const TrainPlan& plan, Observer& observer)
-      : rank_(rank), train_(plan), plan_(plan.recovery), observer_(observer) {}
+  Recovery(Rank& rank, const TrainPlan& plan, Observer& observer, Seats seats)
+      : rank_(rank), train_(plan), plan_(plan.recovery), observer_(observer), seats_(std::move(seats)) {}
+
+  // The world that is to be connected: the control plane's members on their seats, and who of them holds nothing yet.
+  Roster world() const { return {rank_.control.members(), seats_}; }
+  const std::vector<int>& joiners() const { return joiners_; }
 
   // Puts what this rank saw on the table, agrees with the others and prepares the next epoch. An outcome: this rank's
   // run is over.
   std::optional<TrainOutcome> recover(const SeamError& failure, Trainer& trainer);
+  // The last recovery left members over who hold shards: all have entered an epoch in which these give them to the
+  // others, who then enter the one that they go on in.
+  bool gives_first() const { return gives_first_; }
+  std::optional<TrainOutcome> give_first(Trainer& trainer);
+  // After a commit in whose vote somebody waited or was to leave: all agree on the next world, who leaves gives its
+  // shards away, and the others enter the next epoch. True: there is a new world to connect.
+  bool change_world(Trainer& trainer, std::optional<TrainOutcome>& over);
+  // This rank's outcome is that the others make whole replicas without it: there is nothing wrong with it.
+  bool left_over() const { return left_over_; }
   // The layout to go on with, where the last recovery was about memory: what is not durable is to be made anew, even
   // when it is the layout in use. Gives it once.
   std::optional<Layout> take_layout();
   // The last recovery was about that.
   bool diverged() const { return !pending_.empty() && pending_.back().diagnosis.verdict == Verdict::diverged; }
+  void begin_as_joiner(std::vector<int> joiners) { joiners_ = std::move(joiners); }
   void rebuilt();                           // the new communicator stands
   void step_committed(std::int64_t steps);  // so many have made it
   // Whether this rank shall go on from a checkpoint once more; why not, where it has done so too often without getting
@@ -56,7 +54,8 @@ class Recovery {
 
  private:
   TimeNs grace() const;
-  void take_places(Decision& decision) const;
+  void take_places(const Agreement& agreement, const Trainer& trainer, Decision& decision);
+  void enter(std::uint32_t epoch, const NextWorld& next, std::int64_t step);
   void spare_last_holders(const Agreement& agreement, const Trainer& trainer, Decision& decision) const;
   Ballot ballot(const SeamError& failure, Trainer& trainer, TimeNs detected) const;
   void choose_layout(const Shortage& shortage, const Trainer& trainer, Decision& decision, RecoveryRecord& record);
@@ -65,6 +64,12 @@ class Recovery {
   const TrainPlan& train_;  // its layout is the one in use
   const RecoveryPlan& plan_;
   Observer& observer_;
+  Seats seats_;
+  std::vector<int> joiners_;
+  NextWorld next_;  // of a recovery that goes on
+  bool left_over_ = false;
+  std::string left_over_why_;
+  bool gives_first_ = false;
   std::vector<FailedAttempt> history_;
   std::vector<RecoveryRecord> pending_;  // not yet followed by a committed step
   std::int64_t furthest_ = 0;            // steps that were ever committed

@@ -273,6 +273,7 @@ struct Ballot {
   TimeNs busy_ns = 0;                   // what this rank's device computed since its last vote took
   TimeNs leaves_at_ns = kForever;       // it was told to leave by then (ControlPlane::notice)
   std::array<std::int64_t, 4> words{};  // free for the caller (votes, digests)
+  std::vector<std::int64_t> hand_over;  // what who joins has to know (membership.h), of one that knows it
 };
 
 struct Agreement {

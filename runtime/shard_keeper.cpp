@@ -35,12 +35,26 @@ ShardKeeper::ShardKeeper(Rank& rank, const TrainPlan& plan, const Parameters& pa
     : rank_(rank),
       plan_(plan),
       parameters_(parameters),
-      copies_(plan.recovery.policy == RecoveryPolicy::rebuild_and_redo && plan.recovery.peer_copies > 0),
+      copies_wanted_(plan.recovery.policy == RecoveryPolicy::rebuild_and_redo ? plan.recovery.peer_copies : 0),
       home_(plan.layout.offload.optimizer.space()) {}
 
 void ShardKeeper::within(AnyVec parameters, AnyVec gradients) {
   flat_parameters_ = parameters;
   flat_gradients_ = gradients;
+}
+
+std::vector<ShardState*> ShardKeeper::all() const {
+  std::vector<ShardState*> states;
+  if (own_) states.push_back(own_.get());
+  for (const std::unique_ptr<ShardState>& copy : copies_) states.push_back(copy.get());
+  return states;
+}
+
+// A planted bug takes ranks that have the same place on their nodes for one node.
+CopyPlaces ShardKeeper::places(const std::vector<int>& members) const {
+  const bool wrong = plan_.bug.is(Bug::copy_on_own_node);
+  const auto node_of = [&](int rank) { return wrong ? rank % rank_.ranks_per_node : rank_.node_of(rank); };
+  return {members, node_of, copies_wanted_};
 }
 
 int ShardKeeper::position_in(const std::vector<int>& members) const {
@@ -60,13 +74,14 @@ ShardState ShardKeeper::make(int member, const Partition& partition, bool copy) 
   const PrecisionPlan& precision = plan_.definition.precision;
   const ShardInfo shard = partition.shard(member), frozen = partition.frozen(member);
   ShardState state;
+  state.owner = member;
   state.shard = shard;
   state.frozen_shard = frozen;
   const auto tag = [copy](MemoryTag of_own) { return copy ? MemoryTag::peer_copies : of_own; };
   place_parameters(state, copy);
   if (swaps_parameters() && !copy) place_swapped(state, partition.pieces(shard));
   if (swaps()) {
-    const std::string name = std::to_string(layouts_) + (copy ? "-copy" : "-own");
+    const std::string name = std::to_string(layouts_) + (copy ? "-copy-" + std::to_string(member) : "-own");
     state.files = std::make_unique<SwappedState>(rank_, plan_, name, state.weights_type(precision), shard.size);
     state.newer_in_memory = true;
   }
@@ -188,8 +203,8 @@ void unload(ShardState& state) {
 }  // namespace
 
 void ShardKeeper::load() {
-  for (ShardState* state : {own_.get(), copy_.get()}) {
-    if (state == nullptr || state->is_loaded()) continue;
+  for (ShardState* state : all()) {
+    if (state->is_loaded()) continue;
     make_loaded(*state);
     state->optimizer->make_moments();
     try {
@@ -203,8 +218,8 @@ void ShardKeeper::load() {
 
 void ShardKeeper::settle() {
   settle_parameters();
-  for (ShardState* state : {own_.get(), copy_.get()}) {
-    if (state == nullptr || state->files == nullptr || !state->is_loaded()) continue;
+  for (ShardState* state : all()) {
+    if (state->files == nullptr || !state->is_loaded()) continue;
     if (state->newer_in_memory)
       state->files->store({state->weights(), state->optimizer->first_moments(), state->optimizer->second_moments()});
     state->newer_in_memory = false;
@@ -237,6 +252,7 @@ std::string marker(const std::string& folder, const Rank& rank) {
 void ShardKeeper::refuse_stale_files() {
   for (const std::string& folder : folders()) {
     const std::string path = marker(folder, rank_);
+    if (joined_) remove_leftovers(folder);                         // of an earlier incarnation of this rank
     if (rank_.storage.exists(path) && !plan_.checkpoint.resume) {  // whose state comes from elsewhere
       throw StaleFiles(path +
                        ": these swap files are those of an earlier run that did not end in order; remove the folder " +
@@ -247,9 +263,9 @@ void ShardKeeper::refuse_stale_files() {
 }
 
 void ShardKeeper::remove_files() {
-  for (ShardState* state : {own_.get(), copy_.get()}) {
-    if (state != nullptr && state->files) state->files->remove_files();
-    if (state != nullptr && state->swapped) state->swapped->remove_file();
+  for (ShardState* state : all()) {
+    if (state->files) state->files->remove_files();
+    if (state->swapped) state->swapped->remove_file();
   }
   for (const std::unique_ptr<SwappedState>& files : retired_) files->remove_files();
   for (const std::unique_ptr<SwappedParameters>& file : retired_parameters_) file->remove_file();
@@ -263,41 +279,50 @@ void ShardKeeper::make_layout(const std::vector<int>& members) {
   next_.members = members;
   if (layouts_ == 0) refuse_stale_files();
   ++layouts_;
-  const int n = int(members.size()), me = position_in(members);
+  const int n = int(members.size());
   next_.partition = std::make_unique<Partition>(parameters_, n);
   next_.partition->plant(plan_.bug);
+  if (!is_in(members, rank_.id)) return;
+  const int me = position_in(members);
   next_.own = std::make_unique<ShardState>(make(me, *next_.partition, false));
-  if (copies_ && n > 1) {
-    next_.copy = std::make_unique<ShardState>(make(kept_by(me, n), *next_.partition, true));
-  }
+  const CopyPlaces at = places(members);
+  next_.keepers = at.keepers_of(me);
+  for (const int owner : at.kept_by(me))
+    next_.copies.push_back(std::make_unique<ShardState>(make(owner, *next_.partition, true)));
 }
 
 void ShardKeeper::retire_files() {
-  for (ShardState* old : {own_.get(), copy_.get()}) {
-    if (old != nullptr && old->files) retired_.push_back(std::move(old->files));
-    if (old != nullptr && old->swapped) retired_parameters_.push_back(std::move(old->swapped));
+  for (ShardState* old : all()) {
+    if (old->files) retired_.push_back(std::move(old->files));
+    if (old->swapped) retired_parameters_.push_back(std::move(old->swapped));
   }
 }
 
-void ShardKeeper::adopt() {
+bool ShardKeeper::adopt() {
+  const bool stays = in_next();
+  if (!stays) {
+    next_ = {};
+    return false;
+  }
   retire_files();
   members_ = next_.members;
   partition_ = std::move(next_.partition);
   own_ = std::move(next_.own);
-  copy_ = std::move(next_.copy);
+  copies_ = std::move(next_.copies);
+  keepers_ = std::move(next_.keepers);
   next_ = {};
   passage_.reset();  // what a step needs of it is less
   window_.reset();
+  return true;
 }
 
 void ShardKeeper::lay_out(Launcher& launch, const std::vector<int>& members, const Initialise& initialise) {
   retire_files();
   own_.reset();
-  copy_.reset();
+  copies_.clear();
   make_layout(members);
   adopt();
-  for (ShardState* state : {own_.get(), copy_.get()}) {
-    if (state == nullptr) continue;
+  for (ShardState* state : all()) {
     // What is flat is there already.
     const std::vector<ParameterPiece> pieces = partition_->pieces(state->shard);
     const bool is_flat = !shards_parameters() && state == own_.get();
@@ -313,8 +338,8 @@ void ShardKeeper::lay_out(Launcher& launch, const std::vector<int>& members, con
 
 // What is on the device now is older than what came.
 void ShardKeeper::renew_parameters(Launcher& launch) {
-  for (ShardState* state : {own_.get(), copy_.get()}) {
-    if (state == nullptr || state->masters.buffer == nullptr || state->shard.size == 0) continue;
+  for (ShardState* state : all()) {
+    if (state->masters.buffer == nullptr || state->shard.size == 0) continue;
     round_values(launch, "parameters", SEEKSIM_SITE, state->masters, state->parameters);
   }
   if (offloaded()) to_device(launch, own_->parameters, 0);
@@ -332,11 +357,17 @@ Event ShardKeeper::to_device(Launcher& launch, AnyVec updated, Index at) {
 
 // ---- from one world to the next -------------------------------------------------------------------------------------
 
-int ShardKeeper::holder(int owner, const std::vector<int>& survivors) const {
-  if (is_in(survivors, members_[owner])) return members_[owner];
-  if (!keeps_copies()) return -1;
-  const int keeper = members_[keeper_of(owner, int(members_.size()))];
-  return is_in(survivors, keeper) ? keeper : -1;
+std::vector<int> ShardKeeper::holders(const std::vector<int>& survivors) const {
+  const CopyPlaces at = places(members_);
+  std::vector<int> all;
+  for (int owner = 0; owner < int(members_.size()); ++owner) {
+    int holder = is_in(survivors, members_[std::size_t(owner)]) ? members_[std::size_t(owner)] : -1;
+    for (const int keeper : holder < 0 ? at.keepers_of(owner) : std::vector<int>()) {
+      if (holder < 0 && is_in(survivors, members_[std::size_t(keeper)])) holder = members_[std::size_t(keeper)];
+    }
+    all.push_back(holder);
+  }
+  return all;
 }
 
 std::string ShardKeeper::lost(const std::vector<int>& survivors) const {
@@ -348,14 +379,19 @@ std::string ShardKeeper::lost(const std::vector<int>& survivors) const {
 
 std::string ShardKeeper::lost(const std::vector<int>& before, const std::vector<int>& survivors,
                               const std::function<bool(int owner)>& holds_some) const {
-  const int n = int(before.size());
-  const bool copied = copies_ && n > 1;
-  for (int owner = 0; owner < n; ++owner) {
-    const int keeper = before[std::size_t(keeper_of(owner, n))];
-    if (is_in(survivors, before[std::size_t(owner)]) || (copied && is_in(survivors, keeper))) continue;
-    if (holds_some && !holds_some(owner)) continue;
+  const CopyPlaces at = places(before);
+  for (int owner = 0; owner < int(before.size()); ++owner) {
+    if (is_in(survivors, before[std::size_t(owner)])) continue;
+    const std::vector<int> keepers = at.keepers_of(owner);
+    const bool kept = std::any_of(keepers.begin(), keepers.end(),
+                                  [&](int keeper) { return is_in(survivors, before[std::size_t(keeper)]); });
+    if (kept || (holds_some && !holds_some(owner))) continue;
+    std::string names;
+    for (const int keeper : keepers) names += (names.empty() ? "" : ", ") + std::to_string(before[std::size_t(keeper)]);
     return "rank " + std::to_string(before[std::size_t(owner)]) + " is gone, and with it its shard of the state; " +
-           (copied ? "rank " + std::to_string(keeper) + ", which kept its copy, is gone too" : "no copy of it is kept");
+           (keepers.empty()       ? "no copy of it is kept"
+            : keepers.size() == 1 ? "rank " + names + ", which kept its copy, is gone too"
+                                  : "ranks " + names + ", which kept its copies, are gone too");
   }
   return {};
 }
@@ -370,40 +406,77 @@ struct ShardKeeper::Move {
 };
 
 // All members walk the same list (new owners and copies, old shards), so their messages meet in order.
-std::vector<ShardKeeper::Move> ShardKeeper::moves(const Communicator& comm) {
+std::vector<ShardKeeper::Move> ShardKeeper::moves(const std::vector<int>& sources) {
   std::vector<Move> moves;
+  const auto held_of = [&](int owner) -> const ShardState* {
+    for (const ShardState* state : all()) {
+      if (state->owner == owner) return state;
+    }
+    return nullptr;
+  };
   auto bring = [&](int owner, int target, const ShardState* state) {
     for (int old = 0; old < int(members_.size()); ++old) {
-      const int source = holder(old, comm.members());
+      const int source = sources[std::size_t(old)];
       if (source != rank_.id && target != rank_.id) continue;
-      const ShardState* const held = members_[old] == source ? own_.get() : copy_.get();
+      const ShardState* const held = source == rank_.id ? held_of(old) : nullptr;
       const ShardInfo range = common(next_.partition->shard(owner), partition_->shard(old));
       const ShardInfo frozen = common(next_.partition->frozen(owner), partition_->frozen(old));
       if (range.size > 0) moves.push_back({range, false, source, target, held, state});
       if (frozen.size > 0 && shards_parameters()) moves.push_back({frozen, true, source, target, held, state});
     }
   };
-  for (int owner = 0; owner < comm.size(); ++owner) {
-    bring(owner, comm.members()[owner], next_.own.get());
-    if (copies_ && comm.size() > 1) bring(owner, comm.members()[keeper_of(owner, comm.size())], next_.copy.get());
+  const CopyPlaces at = places(next_.members);
+  for (int owner = 0; owner < int(next_.members.size()); ++owner) {
+    bring(owner, next_.members[std::size_t(owner)], next_.own.get());
+    for (const int keeper : at.keepers_of(owner)) {
+      const ShardState* kept = nullptr;
+      for (const std::unique_ptr<ShardState>& copy : next_.copies) {
+        if (copy->owner == owner) kept = copy.get();
+      }
+      bring(owner, next_.members[std::size_t(keeper)], kept);
+    }
   }
   return moves;
 }
 
-Op ShardKeeper::redistribute(Communicator& comm) {
+void ShardKeeper::begin_with(std::vector<int> members, std::int64_t optimizer_steps) {
+  joined_ = true;
+  joined_at_ = optimizer_steps;
+  if (members.empty()) return;
+  partition_ = std::make_unique<Partition>(parameters_, int(members.size()));
+  members_ = std::move(members);
+}
+
+void ShardKeeper::remove_leftovers(const std::string& folder) {
+  const std::string own = folder + "/rank" + std::to_string(rank_.id);
+  for (const std::string& name : rank_.storage.list(own)) rank_.storage.remove(own + "/" + name);
+}
+
+Op ShardKeeper::redistribute(Communicator& comm, const std::vector<int>& members, const std::vector<int>& joiners) {
   load();
-  make_layout(comm.members());
-  next_.own->optimizer->continue_from(*own_->optimizer);
-  if (next_.copy) next_.copy->optimizer->continue_from(*own_->optimizer);
+  make_layout(members);
+  std::vector<ShardState*> states;
+  if (in_next()) states.push_back(next_.own.get());
+  for (const auto& copy : next_.copies) states.push_back(copy.get());
+  const bool forgets = plan_.bug.is(Bug::joins_without_steps);
+  for (ShardState* state : states) {
+    if (own_)
+      state->optimizer->continue_from(*own_->optimizer);
+    else if (!forgets)
+      state->optimizer->continue_at(joined_at_);
+  }
   Op op;
   op.kind = OpKind::redistribute;
   op.phase = Phase::recovery;
   op.tensor = "shards";
   op.site = SEEKSIM_SITE;
-  const std::vector<Move> all = moves(comm);
+  std::vector<int> givers = comm.members();
+  std::erase_if(givers, [&](int rank) { return is_in(joiners, rank); });
+  const std::vector<Move> all = moves(holders(givers));
   const Index window = offloaded() ? window_elements() : std::max<Index>(parameters_.size(), 1);
-  // A window goes to an owner and to who keeps its copy, and as much may come: three kinds of fp32 values each.
-  if (offloaded()) open_passage(3 * 4 * window);
+  // What is held of a window goes to its owners and to who keeps copies, and a window may come: three kinds of fp32
+  // values each.
+  if (offloaded()) open_passage(3 * (3 + copies_wanted_) * window);
   for (Index lo = 0; lo < parameters_.size(); lo += window) carry(comm, all, {lo, window}, op);
   return op;
 }
@@ -466,16 +539,15 @@ AnyVec ShardKeeper::passage(Index n, ElementType type) {
 // ---------------------------------------------------------------------------------------------------
 
 Op ShardKeeper::send_gradients(Communicator& comm, std::int64_t step) {
-  const int n = comm.size(), me = comm.position();
   Queue& queue = rank_.device.communication_queue();
   Launcher launch(queue, rank_.id);
   launch.at(comm.epoch(), step);
   launch.phase(Phase::grad_reduce);
   if (offloaded()) after(queue, rank_.device.host_queue().record(), Edge::gradients_held, plan_.bug);
   Index largest = 1;
-  for (int member = 0; member < n; ++member) largest = std::max(largest, partition_->shard(member).size);
+  for (int member = 0; member < comm.size(); ++member) largest = std::max(largest, partition_->shard(member).size);
   const Index window = offloaded() ? window_elements() : largest;
-  if (offloaded()) open_passage(2 * window);
+  if (offloaded()) open_passage(Index(1 + copies_.size()) * window);
   Op op;
   op.kind = OpKind::peer_copy;
   op.phase = Phase::grad_reduce;
@@ -489,24 +561,28 @@ Op ShardKeeper::send_gradients(Communicator& comm, std::int64_t step) {
       const ShardInfo in = common({lo, window}, {0, state.shard.size});
       return state.gradients.part(std::min(lo, state.shard.size), in.size);
     };
-    const AnyVec own = part(*own_), copy = part(*copy_);
-    const AnyVec out = offloaded() ? passage(own.n, own.type) : own;
-    const AnyVec in = offloaded() ? passage(copy.n, copy.type) : copy;
-    copy_values(launch, "gradients", SEEKSIM_SITE, own, out);
+    const auto through = [&](AnyVec values) { return offloaded() ? passage(values.n, values.type) : values; };
     const auto piece = [&](int member, bool send, Range r) {
-      if (r.lo < r.hi) pieces_.push_back({comm.members()[member], send, r.buffer, r.lo, r.hi});
+      if (r.lo < r.hi) pieces_.push_back({comm.members()[std::size_t(member)], send, r.buffer, r.lo, r.hi});
     };
-    piece(keeper_of(me, n), true, out.range(false));
-    piece(kept_by(me, n), false, in.range(true));
+    const AnyVec own = part(*own_), out = through(own);
+    copy_values(launch, "gradients", SEEKSIM_SITE, own, out);
+    for (const int keeper : keepers_) piece(keeper, true, out.range(false));
+    std::vector<AnyVec> arrived;
+    for (const auto& copy : copies_) {
+      arrived.push_back(through(part(*copy)));
+      piece(copy->owner, false, arrived.back().range(true));
+    }
     op = comm.exchange(queue, op, pieces_);
-    copy_values(launch, "gradients", SEEKSIM_SITE, in, copy);
+    for (std::size_t i = 0; i < arrived.size(); ++i)
+      copy_values(launch, "gradients", SEEKSIM_SITE, arrived[i], part(*copies_[i]));
   }
   return op;
 }
 
 void ShardKeeper::prepare_step() {
-  for (ShardState* state : {own_.get(), copy_.get()}) {
-    if (state != nullptr && state->files) state->files->open_stages();
+  for (ShardState* state : all()) {
+    if (state->files) state->files->open_stages();
   }
   if (!own_->swapped) return;
   own_->swapped->open_stages();
@@ -526,9 +602,7 @@ void ShardKeeper::hold_gradients(Launcher& launch) {
 }
 
 void ShardKeeper::clear_gradients(Launcher& launch) {
-  for (ShardState* state : {own_.get(), copy_.get()}) {
-    if (state != nullptr) clear_values(launch, "gradients", SEEKSIM_SITE, state->gradients);
-  }
+  for (ShardState* state : all()) clear_values(launch, "gradients", SEEKSIM_SITE, state->gradients);
 }
 
 namespace {
@@ -574,9 +648,13 @@ void ShardKeeper::step(Launcher& launch, float grad_factor, double lr) {
   const bool at_once = own_->swapped == nullptr;  // each parameter; else all together
   const Optimizer::Updated send_each = [&](Index at, Index n) { send_on(launch, own_->parameters.part(at, n), at); };
   const SwappedState::SendOn send_piece_on = [&](AnyVec values, Index at) { return send_on(launch, values, at); };
-  for (ShardState* state : {own_.get(), copy_.get()}) {
-    if (state == nullptr) continue;
+  for (ShardState* state : all()) {
     const bool sends = offloaded() && state == own_.get();
+    const bool stale = plan_.bug.is(Bug::stale_copy, rank_.id) && state->optimizer->steps() == plan_.bug.step;
+    if (stale && state != own_.get()) {
+      state->optimizer->continue_at(state->optimizer->steps() + 1);
+      continue;
+    }
     if (state->files) {
       state->files->step(launch, *state->optimizer, state->gradients, grad_factor, lr,
                          sends ? send_piece_on : SwappedState::SendOn());

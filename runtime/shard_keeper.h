@@ -1,6 +1,6 @@
-// ShardKeeper: what a member owns of the training state (parameters, reduced gradients, moments of its shard), a copy
-// of what another member owns, and the way from one world to a smaller one. An owner and its copy are updated alike, so
-// a copy costs memory and one message a step: the reduced gradient.
+// ShardKeeper: what a member owns of the training state (parameters, reduced gradients, moments of its shard), copies
+// of what others own (copy_places.h), and the way from one world to another. An owner and its copies are updated alike,
+// so a copy costs memory and one message a step: the reduced gradient.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/communicator.h"
+#include "runtime/copy_places.h"
 #include "runtime/optimizer.h"
 #include "runtime/partition.h"
 #include "runtime/swapped_parameters.h"
@@ -22,6 +23,7 @@ namespace seeksim::runtime {
 // One shard's state on one rank. Views are the shard's; buffers may be elsewhere. Where the optimizer is offloaded all
 // but `on_device` and `frozen` is memory of the host.
 struct ShardState {
+  int owner = 0;  // position
   ShardInfo shard;
   VecView<float> masters;  // fp32, what the optimizer updates; in fp32 the parameters; none where there are no masters
   AnyVec parameters;       // what the optimizer writes for computing
@@ -80,34 +82,34 @@ class ShardKeeper {
   void lay_out(Launcher& launch, const std::vector<int>& members, const Initialise& initialise);
   bool laid_out() const { return own_ != nullptr; }
   bool laid_out_for(const std::vector<int>& members) const { return laid_out() && members == members_; }
+  // Of who joins: the members that the shards are with (none before the first commit), and Adam's t. It holds nothing,
+  // and what an earlier incarnation left in files is removed.
+  void begin_with(std::vector<int> members, std::int64_t optimizer_steps);
   // Why these survivors cannot go on: a shard that none of them holds. Empty: they can.
   std::string lost(const std::vector<int>& survivors) const;
   // The same of another stage or way, whose shards and copies were with `before`. holds_some: whether an owner has
   // anything to lose; without it each has.
   std::string lost(const std::vector<int>& before, const std::vector<int>& survivors,
                    const std::function<bool(int owner)>& holds_some = {}) const;
-  // Brings every shard to its owner among the members of `comm`, from owners and copies. Enqueued on the communication
-  // queue; nothing of the old layout is touched until adopt().
-  Op redistribute(Communicator& comm);
-  void adopt();
+  // Brings every shard to its owner among `members`, from those members of `comm` who hold one or a copy; joiners hold
+  // nothing. Who is no member any more only gives. Enqueued on the communication queue; nothing of the old layout is
+  // touched until adopt().
+  Op redistribute(Communicator& comm, const std::vector<int>& members, const std::vector<int>& joiners);
+  bool adopt();  // false: this rank has no shard in the new layout, and keeps the old one
   // After adopt(): parameters to compute with, from the masters that came. launch: of the optimizer's queue.
   void renew_parameters(Launcher& launch);
 
   const Partition& partition() const { return *partition_; }
   ShardState& own() { return *own_; }
   const ShardState& own() const { return *own_; }
-  const ShardState* copy() const { return copy_.get(); }  // null: none is kept here
-  Optimizer& copy_optimizer() { return *copy_->optimizer; }
+  const std::vector<std::unique_ptr<ShardState>>& copies() const { return copies_; }  // that are kept here, by owner
   // Of the own shard and of each copy.
   template <class Each>
   void for_each_state(Each each) {
-    for (ShardState* state : {own_.get(), copy_.get()}) {
-      if (state != nullptr) each(*state);
-    }
+    for (ShardState* state : all()) each(*state);
   }
-  int copy_of() const { return kept_by(position_in(members_), int(members_.size())); }  // position
   const std::vector<int>& members() const { return members_; }
-  bool keeps_copies() const { return copies_ && members_.size() > 1; }
+  bool keeps_copies() const { return copies_wanted_ > 0 && members_.size() > 1; }
   bool offloaded() const { return home_ != Space::device; }
   bool swaps() const { return plan_.layout.offload.optimizer.home == Home::nvme; }
   bool swaps_parameters() const { return plan_.layout.offload.parameters.home == Home::nvme; }
@@ -116,16 +118,16 @@ class ShardKeeper {
   void load();
   void settle();
   void remove_files();
-  // Sends the reduced gradients of the own shard to its copy. Enqueued on the communication queue.
+  // Sends the reduced gradients of the own shard to its copies. Enqueued on the communication queue.
   Op send_gradients(Communicator& comm, std::int64_t step);
   // All memory that step() will need: asked for while the step can still be given up.
   void prepare_step();
   // From the fp32 sums to gradients as they are held: rounded once, at the root. Enqueued.
   void hold_gradients(Launcher& launch);
-  // Zeroes the gradients of both.
+  // Zeroes the gradients of all.
   void clear_gradients(Launcher& launch);
-  // One step of the optimizer on the own shard and on the copy. launch: of the host's processor where it is offloaded;
-  // what it updated is then on its way to the device.
+  // One step of the optimizer on the own shard and on the copies. launch: of the host's processor where it is
+  // offloaded; what it updated is then on its way to the device.
   void step(Launcher& launch, float grad_factor, double lr);
 
  private:
@@ -133,14 +135,14 @@ class ShardKeeper {
     std::vector<int> members;  // launch ranks
     std::unique_ptr<Partition> partition;
     std::unique_ptr<ShardState> own;
-    std::unique_ptr<ShardState> copy;  // of the member whose copy is kept here
+    std::vector<std::unique_ptr<ShardState>> copies;
+    std::vector<int> keepers;  // positions: of copies of the own shard
   };
 
   int position_in(const std::vector<int>& members) const;
-  // The member that keeps a copy of `position`: half a world away, which is another node where there are several.
-  static int keeper_of(int position, int members) { return (position + std::max(1, members / 2)) % members; }
-  static int kept_by(int position, int members) { return (position + members - std::max(1, members / 2)) % members; }
-  int holder(int owner, const std::vector<int>& survivors) const;  // launch rank; -1: lost
+  std::vector<ShardState*> all() const;  // the own shard and the copies
+  CopyPlaces places(const std::vector<int>& members) const;
+  std::vector<int> holders(const std::vector<int>& survivors) const;  // by position: launch rank; -1: lost
 
   ShardState make(int member, const Partition& partition, bool copy);
   bool shards_parameters() const { return flat_parameters_.buffer == nullptr; }
@@ -151,13 +153,15 @@ class ShardKeeper {
   std::vector<std::string> folders() const;
   void make_loaded(ShardState& state);
   void refuse_stale_files();
+  void remove_leftovers(const std::string& folder);
   Event send_on(Launcher& launch, AnyVec updated, Index at);
   void step_in_windows(Launcher& launch, float grad_factor, double lr);
   void retire_files();
   void place_masters(ShardState& state, bool copy);
   void make_layout(const std::vector<int>& members);
+  bool in_next() const { return next_.own != nullptr; }
   struct Move;
-  std::vector<Move> moves(const Communicator& comm);
+  std::vector<Move> moves(const std::vector<int>& sources);
   void carry(Communicator& comm, std::span<const Move> moves, ShardInfo window, Op& op);
   void open_passage(Index floats);
   AnyVec passage(Index n, ElementType type);
@@ -168,14 +172,18 @@ class ShardKeeper {
   Rank& rank_;
   const TrainPlan& plan_;
   const Parameters& parameters_;
-  bool copies_;
+  int copies_wanted_;
   Space home_;  // of the optimizer's state and the gradients
   AnyVec flat_parameters_, flat_gradients_;
 
   std::vector<int> members_;
   std::unique_ptr<Partition> partition_;
-  std::unique_ptr<ShardState> own_, copy_;
+  std::unique_ptr<ShardState> own_;
+  std::vector<std::unique_ptr<ShardState>> copies_;
+  std::vector<int> keepers_;  // positions
   Layout next_;
+  bool joined_ = false;
+  std::int64_t joined_at_ = 0;                          // Adam's t, of who joined
   int layouts_ = 0;                                     // made so far; in the names of files
   std::vector<std::unique_ptr<SwappedState>> retired_;  // files that nobody needs when settle() is through
   std::vector<std::unique_ptr<SwappedParameters>> retired_parameters_;

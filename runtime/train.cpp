@@ -1,5 +1,5 @@
 // What a run consists of, without a world: initial weights and batches, for those who want to check seeksim elsewhere.
-// The entry train() stands in recovery.cpp, around its catch site.
+// The entry train() stands in training_run.cpp.
 #include "runtime/train.h"
 
 #include "kernels/check.h"

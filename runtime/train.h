@@ -10,7 +10,8 @@ namespace seeksim::runtime {
 enum class Ending : std::uint8_t {
   finished,  // all steps committed
   evicted,   // the others declared this rank dead or excluded it
-  stopped    // the recovery policy gave up; `why` says it
+  stopped,   // the recovery policy gave up; `why` says it
+  spare      // it waited until the run was over, and was not needed
 };
 
 struct TrainOutcome {

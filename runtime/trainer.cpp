@@ -241,12 +241,14 @@ Agreement Trainer::take_vote(const char* about, Ballot ballot) {
   // Who misses this deadline is dead and fenced. A member that waits in vain in the reduction is not: its watchdog,
   // which ends a little after ours would, revokes the epoch and so cuts the vote short for all.
   const TimeNs patience = later(plan_.recovery.watchdog_ns, plan_.recovery.agree_ns);
+  ballot.leaves_at_ns = rank_.control.notice();
   const Agreement agreement = rank_.control.agree(op, comm_->epoch(), ballot, later(rank_.clock.now(), patience));
   if (!agreement.dead.empty()) {
     throw SeamError(ErrorKind::remote_error, op, "rank " + std::to_string(agreement.dead.front()) + " did not vote");
   }
   stop_if_poisoned(agreement);
   redo_where_bits_differ(op, agreement);
+  hear_of_members(agreement);
   return agreement;
 }
 

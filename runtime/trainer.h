@@ -21,6 +21,7 @@
 #include "runtime/gradient_tree.h"
 #include "runtime/grid.h"
 #include "runtime/loss_scaler.h"
+#include "runtime/membership.h"
 #include "runtime/model.h"
 #include "runtime/observer.h"
 #include "runtime/optimizer.h"
@@ -39,15 +40,17 @@ namespace seeksim::runtime {
 
 class Trainer {
  public:
-  Trainer(Rank& rank, const TrainPlan& plan, Observer& observer);
+  // world: the first one that it is connected to; its seats decide which part of the model is here.
+  Trainer(Rank& rank, const TrainPlan& plan, Observer& observer, const Roster& world);
 
   // Allocates what no world changes and makes the initial weights; no communication. Does nothing the second time.
   void prepare();
-  // Why these members cannot go on with what they hold; empty: they can.
-  std::string lost(const std::vector<int>& members) const;
-  // A new communicator for `epoch` and a new cut of the batch; shards come from those who hold them. The step under
-  // way, if any, starts anew.
-  void connect(std::uint32_t epoch, std::vector<int> members);
+  // Why a world cannot go on with what `givers` hold, of whom joiners hold nothing; empty: it can.
+  std::string lost(const Roster& world, const std::vector<int>& joiners, const std::vector<int>& givers) const;
+  bool holds_shards() const { return keeper_ && step_ > 0 && keeper_->laid_out(); }
+  // A new communicator for `epoch` and a new cut of the batch; shards, and all that joiners lack, come from those who
+  // hold them. The step under way, if any, starts anew.
+  void connect(std::uint32_t epoch, const Roster& world, const std::vector<int>& joiners);
   void train_step();
   // After a step: throws SeamError{too_slow} on all members where one of them is to leave for being so.
   void let_straggler_go();
@@ -82,6 +85,19 @@ class Trainer {
   void save_checkpoint();
   // Before another trainer takes its place: files that hold offloaded state are nobody's any more.
   void remove_files();
+  // Who comes and who goes, without a failure (trainer_members.cpp). In the last vote somebody waited, or was told to
+  // leave, so that there is a better world than this one.
+  bool world_may_change() const;
+  // All vote, and so leave the step behind them: the world that the ballots ask for, this one where they ask for none.
+  NextWorld agree_on_world();
+  // Over the communicators of this epoch: shards to where they are in a world without some of its members.
+  void give_shards_to(const Roster& next);
+  // The same in an epoch of its own, which all who live have entered; nothing is connected before.
+  void give_shards_first(std::uint32_t epoch, const Roster& all, const Roster& next);
+  void leave();  // in order: it has nothing any more that others need
+  HandOver hand_over(const Roster& world, const std::vector<int>& joiners) const;
+  void take_over(const HandOver& given);     // of who joins, after prepare()
+  bool joining() const { return joining_; }  // it has been taken in, and does not have the others' state yet
 
   // Where the run stands, and the way back to there; of tensors nothing.
   RunState run_state() const;
@@ -190,7 +206,7 @@ class Trainer {
 
   // Around the steps (trainer_world.cpp).
   void allocate();
-  void cut_step(const std::vector<int>& members);
+  void cut_step(const Roster& world);
   void disconnect();
   std::vector<int> most_in_flight() const;
   void make_flights();
@@ -200,6 +216,11 @@ class Trainer {
   template <class T>
   void draw_piece(const ParameterPiece& piece, VecView<T> out);
   void connect_shards();
+  void lay_out_shards();
+  void move_shards(const std::vector<int>& members);
+  void bring_replicated();
+  void hear_of_members(const Agreement& agreement);
+  NextWorld wanted_world() const;
   void connect_step();
   std::vector<SampleRange> micro_batches_of(int member) const;
   void weigh_tokens();
@@ -283,6 +304,8 @@ class Trainer {
   std::optional<Communicator> comm_;  // of the data axis
   std::optional<PipelineLinks> links_;
   std::optional<Grid> grid_;
+  Seats seats_;
+  std::vector<int> joiners_;  // of this world, who held nothing when it began
   GridPlace place_;
   int lowest_ = 0;                          // launch rank
   std::vector<SampleRange> micro_batches_;  // of this rank, in samples of the step
@@ -301,6 +324,10 @@ class Trainer {
   bool looked_for_others_ = false;
   std::vector<std::int64_t> left_out_;  // batches, whatever the checkpoint says
   std::int64_t leaves_out_more_ = 0;
+  Roster laid_out_;  // where a model is on several ranks: the world that shards were cut for
+  bool joining_ = false;
+  std::vector<int> waiting_;                   // in the last vote: to be taken in
+  std::vector<int> leaving_;                   // ... were told to leave
   std::vector<std::int64_t> dropped_batches_;  // ascending: the definition's, and those found bad on the way
   std::string poison_;                         // what the last look found; told in the next vote
   bool poison_at_source_ = false;

@@ -58,7 +58,9 @@ bool Trainer::can_do_without(int rank, std::vector<int> members) const {
   const bool rebuilds = plan.policy == RecoveryPolicy::rebuild_and_redo;  // a checkpoint would cost steps
   if (!plan.straggler.evict || !rebuilds || step_ + 1 >= plan_.definition.steps) return false;
   std::erase(members, rank);
-  return !members.empty() && int(members.size()) >= plan.ranks_min && lost(members).empty();
+  if (members.empty() || int(members.size()) < plan.ranks_min) return false;
+  const NextWorld next = next_world(plan_.layout.parallel, seats_, members, {});
+  return next.problem.empty() && lost(next.roster, {}, members).empty();
 }
 
 // The step is committed and published, so none is lost. All members come here.

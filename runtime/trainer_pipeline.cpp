@@ -11,14 +11,14 @@ namespace seeksim::runtime {
 using Kind = InstructionKind;
 
 // Everything that a world decides about a step.
-void Trainer::cut_step(const std::vector<int>& members) {
+void Trainer::cut_step(const Roster& world) {
   const Definition& d = plan_.definition;
   const ParallelPlan& parallel = plan_.layout.parallel;
-  grid_.emplace(parallel, rank_.world_size, members);
+  grid_.emplace(parallel, world.seats, world.members);
   const std::optional<GridPlace> place = grid_->place(rank_.id);
-  SEEKSIM_CHECK(place.has_value(), "rank %d has no place in the grid of %zu members", rank_.id, members.size());
+  SEEKSIM_CHECK(place.has_value(), "rank %d has no place in the grid of %zu members", rank_.id, world.members.size());
   place_ = *place;
-  lowest_ = members.front();
+  lowest_ = world.members.front();
   for (int stage = 0; stage < parallel.pipeline; ++stage) {
     for (int way = 0; way < parallel.tensor; ++way) lowest_ = std::min(lowest_, grid_->rank_at({stage, 0, way}));
   }

@@ -23,10 +23,7 @@ void Trainer::report_shards() {
   for (const OwnedRange& range : partition.owned(me, 0, parameters_.gradient_size())) {
     record.gradients.push_back({range.offset, range.size});
   }
-  if (const ShardState* copy = keeper_->copy()) {
-    record.copy_of = keeper_->copy_of();
-    record.copy = copy->shard;
-  }
+  for (const auto& copy : keeper_->copies()) record.copies.emplace_back(copy->owner, copy->shard);
   observer_.shards(rank_.id, record);
 }
 
@@ -72,7 +69,7 @@ void Trainer::report_replica() {
     const AnyVec all(buffer, 0, Index(buffer->bytes / size_of(compute_type())), compute_type());
     record.parameters.emplace_back("persistent parameters", digest_of(host_reads(SEEKSIM_SITE, all)));
   }
-  if (const ShardState* copy = keeper_->copy()) {
+  if (keeper_->keeps_copies()) {
     const auto digests_of = [this](const ShardState& state) {
       using Kind = SwappedState::Kind;
       if (const SwappedState* files = state.files.get())
@@ -83,8 +80,8 @@ void Trainer::report_replica() {
                                     digest(state.optimizer->second_moments())};
     };
     record.own = digests_of(keeper_->own());
-    record.copy = digests_of(*copy);
-    record.copy_of = keeper_->members()[keeper_->copy_of()];
+    for (const auto& copy : keeper_->copies())
+      record.copies.emplace_back(keeper_->members()[std::size_t(copy->owner)], digests_of(*copy));
   }
   observer_.replica(rank_.id, record);
 }

@@ -163,7 +163,8 @@ RunState Trainer::run_state() const {
   state.step = step_;
   state.data_position = data_position();
   state.training_seed = plan_.definition.training_seed;
-  state.optimizer_steps = (keeper_ ? *keeper_->own().optimizer : *optimizer_).steps();
+  if (optimizer_) state.optimizer_steps = optimizer_->steps();
+  if (keeper_ && keeper_->laid_out()) state.optimizer_steps = keeper_->own().optimizer->steps();
   state.scaler = scaler_.state();
   state.skips = skips_;
   state.dropped_batches = dropped_batches_;
@@ -178,7 +179,8 @@ void Trainer::restore(const RunState& state) {
   skips_ = state.skips;
   Optimizer& optimizer = keeper_ ? *keeper_->own().optimizer : *optimizer_;
   optimizer.continue_at(state.optimizer_steps);
-  if (keeper_ && keeper_->copy() != nullptr) keeper_->copy_optimizer().continue_at(state.optimizer_steps);
+  if (!keeper_) return;
+  for (const auto& copy : keeper_->copies()) copy->optimizer->continue_at(state.optimizer_steps);
 }
 
 AnyVec Trainer::flat(const BufferPtr& buffer, ElementType type) const {

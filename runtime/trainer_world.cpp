@@ -15,24 +15,25 @@ using kernels::Lane;
 using kernels::Vec;
 
 namespace {
-ModelPart part_of(const Rank& rank, const TrainPlan& plan) {
+ModelPart part_of(const Rank& rank, const TrainPlan& plan, const Seats& seats) {
   const ParallelPlan& parallel = plan.layout.parallel;
-  const GridPlace place = launch_place(parallel, rank.world_size, rank.id);
+  const GridPlace place = launch_place(parallel, seats.count, seats.of(rank.id));
   return model_part(plan.definition.model, parallel, place.stage, place.way);
 }
 }  // namespace
 
-Trainer::Trainer(Rank& rank, const TrainPlan& plan, Observer& observer)
+Trainer::Trainer(Rank& rank, const TrainPlan& plan, Observer& observer, const Roster& world)
     : rank_(rank),
       plan_(plan),
       observer_(observer),
       placement_(plan.layout.zero.placement()),
-      parameters_(plan.definition.model, plan.definition.optimizer.decay_all, part_of(rank, plan)),
+      parameters_(plan.definition.model, plan.definition.optimizer.decay_all, part_of(rank, plan, world.seats)),
       scale_(Index(plan.definition.global_batch) * plan.definition.model.context),
       scaler_(scaler_plan(plan.definition.quirks, plan.definition.scaler)),
       data_(data_source(plan.definition)),
       compute_(rank.device.compute_queue(), rank.id),
       host_(rank.device.host_queue(), rank.id, 0, OpKind::host_compute),
+      seats_(world.seats),
       dropped_batches_(plan.definition.drop_batches),
       stragglers_(plan.recovery.straggler),
       divergence_(plan.recovery.divergence) {
@@ -53,7 +54,7 @@ void Trainer::prepare() {
     if (!finished()) make_flights();
     return;
   }
-  cut_step(rank_.control.members());
+  cut_step({rank_.control.members(), seats_});
   // First all memory, then given weights, then the first launch: when memory is short or the weights are bad, nothing
   // may be pending that refers to the buffers.
   allocate();
@@ -200,16 +201,24 @@ void Trainer::draw_piece(const ParameterPiece& piece, VecView<T> out) {
 // ---- worlds
 // -----------------------------------------------------------------------------------------------------------
 
-std::string Trainer::lost(const std::vector<int>& members) const {
+std::string Trainer::lost(const Roster& world, const std::vector<int>& joiners, const std::vector<int>& givers) const {
   const ParallelPlan& parallel = plan_.layout.parallel;
-  const Grid grid(parallel, rank_.world_size, members);
+  const Grid grid(parallel, world.seats, world.members);
   if (std::string missing = grid.problem(); !missing.empty()) return missing;
-  const bool holds_state = keeper_ && step_ > 0 && keeper_->laid_out();
-  if (alone()) return holds_state ? keeper_->lost(members) : std::string();
-  // Shards of all stages and ways, as all ranks come to the same answer.
-  for (int stage = 0; stage < parallel.pipeline && holds_state; ++stage) {
+  const auto holding = [&](std::vector<int> ranks) {
+    std::erase_if(ranks, [&](int rank) { return std::binary_search(joiners.begin(), joiners.end(), rank); });
+    return ranks;
+  };
+  const bool shards = holds_shards();
+  if (alone()) return shards ? keeper_->lost(holding(givers)) : std::string();
+  // All stages and ways, as all ranks come to the same answer.
+  const Grid before(parallel, shards ? laid_out_.seats : world.seats, shards ? laid_out_.members : world.members);
+  for (int stage = 0; stage < parallel.pipeline && step_ > 0; ++stage) {
     for (int way = 0; way < parallel.tensor; ++way) {
-      std::string gone = keeper_->lost(grid_->data_axis(stage, way), grid.data_axis(stage, way));
+      const bool nobody = holding(grid.data_axis(stage, way)).empty();
+      std::string gone = shards   ? keeper_->lost(before.data_axis(stage, way), holding(givers))
+                         : nobody ? "nobody is left who holds stage " + std::to_string(stage)
+                                  : std::string();
       if (!gone.empty()) return gone;
     }
   }
@@ -223,7 +232,7 @@ std::string Trainer::lost(const std::vector<int>& members) const {
   return {};
 }
 
-void Trainer::connect(std::uint32_t epoch, std::vector<int> members) {
+void Trainer::connect(std::uint32_t epoch, const Roster& world, const std::vector<int>& joiners) {
   if (plan_.bug.is(Bug::redoes_committed_step) && epoch > 0 && step_ > 0) --step_;
   buckets_.reset();
   reducer_.reset();
@@ -232,9 +241,11 @@ void Trainer::connect(std::uint32_t epoch, std::vector<int> members) {
   busy_is_of_a_step_ = false;
   work_.clear();
   leaves_ = -1;
-  cut_step(members);
+  seats_ = world.seats;
+  joiners_ = joiners;
+  cut_step(world);
   const ParallelPlan& parallel = plan_.layout.parallel;
-  std::vector<int> axis = alone() ? std::move(members) : grid_->data_axis(place_.stage, place_.way);
+  std::vector<int> axis = alone() ? world.members : grid_->data_axis(place_.stage, place_.way);
   comm_.emplace(rank_, Axis::data, epoch, std::move(axis), plan_.recovery.watchdog_ns,
                 place_.stage * parallel.tensor + place_.way);
   if (replica_) replica_->connect(*grid_, place_, epoch);
@@ -251,6 +262,9 @@ void Trainer::connect(std::uint32_t epoch, std::vector<int> members) {
     connect_shards();
   else if (loads())
     load_checkpoint();
+  else
+    bring_replicated();
+  joining_ = false;
   if (writer_) writer_->look_again(is_lowest_rank());
   if (keeper_) report_shards();
   connect_step();
@@ -262,28 +276,46 @@ void Trainer::connect(std::uint32_t epoch, std::vector<int> members) {
 // Shards where they belong in this world. Nothing is committed yet: from the initial weights. Else from those who hold
 // them; a member that has its shards gives up the old ones only when all have.
 void Trainer::connect_shards() {
-  if (keeper_->laid_out_for(comm_->members())) return keeper_->settle();
+  const bool as_before = keeper_->laid_out_for(comm_->members()) && joiners_.empty();
+  const Roster world{alone() ? std::vector<int>() : rank_.control.members(), seats_};
+  if (step_ == 0 && !as_before) {
+    lay_out_shards();
+  } else if (step_ > 0 && !as_before) {
+    move_shards(comm_->members());
+  } else {
+    // Where another axis moves its shards, this one votes with it.
+    if (step_ > 0 && !alone() && !(world == laid_out_)) vote("shards", true);
+    keeper_->settle();
+  }
+  laid_out_ = world;
+}
+
+void Trainer::lay_out_shards() {
   stand_at(comm_->epoch(), step_);
   compute_.phase(Phase::init);
   host_.phase(Phase::init);
-  if (step_ == 0) {
-    // What is flat was drawn by prepare(); steps before the first one may have changed it in an earlier world.
-    if (optimizer_start(plan_.definition.quirks).steps > 0) initial_weights();
-    keeper_->lay_out(at_home(), comm_->members(),
-                     [this](const std::vector<ParameterPiece>& pieces, AnyVec out) { draw(pieces, out); });
-    const bool loaded = loads() && load_checkpoint();
-    if (keeper_->swaps() || keeper_->swaps_parameters()) {
-      host_after_all(rank_.device, Edge::shards_drawn, plan_.bug);
-      keeper_->settle();
-    }
-    if (!loaded) start_optimizer();
+  // What is flat was drawn by prepare(); steps before the first one may have changed it in an earlier world.
+  if (optimizer_start(plan_.definition.quirks).steps > 0) initial_weights();
+  keeper_->lay_out(at_home(), comm_->members(),
+                   [this](const std::vector<ParameterPiece>& pieces, AnyVec out) { draw(pieces, out); });
+  const bool loaded = loads() && load_checkpoint();
+  if (keeper_->swaps() || keeper_->swaps_parameters()) {
     host_after_all(rank_.device, Edge::shards_drawn, plan_.bug);
-    return;
+    keeper_->settle();
   }
-  const Op op = keeper_->redistribute(*comm_);
+  if (!loaded) start_optimizer();
+  host_after_all(rank_.device, Edge::shards_drawn, plan_.bug);
+}
+
+// members: of this axis, some or all. Who is none of them gives what it has and keeps it.
+void Trainer::move_shards(const std::vector<int>& members) {
+  stand_at(comm_->epoch(), step_);
+  compute_.phase(Phase::init);
+  host_.phase(Phase::init);
+  const Op op = keeper_->redistribute(*comm_, members, joiners_);
   host_after(*comm_, rank_.device.communication_queue().record(), op, Edge::shards_moved, plan_.bug);
   vote("shards", true);
-  keeper_->adopt();
+  if (!keeper_->adopt()) return;
   if (is_16_bit(compute_type()) || offloads()) {
     keeper_->renew_parameters(at_home());
     host_after_all(rank_.device, Edge::shards_drawn, plan_.bug);

@@ -16,12 +16,15 @@ using runtime::ErrorKind;
 using runtime::Op;
 using runtime::OpKind;
 using runtime::SeamError;
+using runtime::TakenIn;
 
 namespace {
 // A small message over the management network, one way.
 constexpr TimeNs kMessage = 100 * runtime::kMicrosecond;
 // How many agreements are remembered after they are over; nobody comes later than that without being fenced.
 constexpr std::size_t kRemembered = 64;
+// Who hears nothing for so long after an agreement's deadline is cut off from the centre.
+constexpr TimeNs kCutOff = runtime::kSecond;
 }  // namespace
 
 // ---- a rank's side -----------------------------------------------------------------------------------------------
@@ -55,10 +58,14 @@ Agreement SimControl::agree(const Op& op, std::uint32_t epoch, const Ballot& bal
   waits_in_ = describe(op);
   core_.control.send_ballot(me, key, ballot, deadline);
   // The centre alone decides, even when this rank knows of a revoke or is past the deadline: what it believed by itself
-  // might differ from what the others are told.
+  // might differ from what the others are told. So who hears nothing at all cannot go on: the others may have.
+  const TimeNs cut_off = runtime::later(std::max(deadline, core_.loop.now()), kCutOff);
   while (answer_.kind == Answer::Kind::none) {
-    rank_.host.block(Blocked::agreement, runtime::kForever);
+    rank_.host.block(Blocked::agreement, cut_off);
     if (rank_.host.dying()) throw runtime::RankDied{me};
+    if (answer_.kind == Answer::Kind::none && core_.loop.now() >= cut_off)
+      throw SeamError(ErrorKind::fenced, op,
+                      "the control plane does not answer: the others may go on without this rank");
   }
   switch (answer_.kind) {
     case Answer::Kind::fenced:
@@ -87,17 +94,38 @@ void SimControl::enter_epoch(std::uint32_t epoch, std::span<const int> members) 
 
 void SimControl::stopped_until(TimeNs when) { core_.control.falls_silent(rank_.host.rank(), when); }
 
+TakenIn SimControl::join(const Op& op, TimeNs deadline) {
+  const int me = rank_.host.rank();
+  answer_ = {};
+  waits_in_ = describe(op);
+  core_.control.send_join(me, true);
+  while (answer_.kind != Answer::Kind::taken_in) {
+    if (answer_.kind == Answer::Kind::run_is_over)
+      throw SeamError(ErrorKind::no_progress, op, "the run ended without this rank");
+    if (core_.loop.now() >= deadline) {
+      core_.control.send_join(me, false);
+      throw SeamError(ErrorKind::timeout, op, "nobody took this rank in");
+    }
+    rank_.host.block(Blocked::agreement, deadline);
+    if (rank_.host.dying()) throw runtime::RankDied{me};
+  }
+  epoch_ = answer_.taken_in->epoch;
+  return *answer_.taken_in;
+}
+
 // ---- the centre --------------------------------------------------------------------------------------------------
 
-ControlCenter::ControlCenter(Core& core, std::uint64_t seed, int ranks)
+ControlCenter::ControlCenter(Core& core, std::uint64_t seed, int ranks, int members)
     : core_(core),
       random_(seed, Stream::control),
       fenced_(std::size_t(ranks), false),
       known_dead_(std::size_t(ranks), false),
       silent_(std::size_t(ranks), false),
-      arrivals_(std::size_t(ranks), 0) {
+      arrivals_(std::size_t(ranks), 0),
+      ended_(std::size_t(ranks), false),
+      lives_(std::size_t(ranks), 0) {
   std::vector<int>& all = members_[0];
-  all.resize(std::size_t(ranks));
+  all.resize(std::size_t(members));
   std::iota(all.begin(), all.end(), 0);
 }
 
@@ -117,9 +145,22 @@ void ControlCenter::enter(std::uint32_t epoch, std::span<const int> members, con
   if (it->second != sorted)
     throw SeamError(ErrorKind::mismatch, op, fmt::format("epoch {} was entered with other members before", epoch));
   core_.transport.newest_epoch = std::max(core_.transport.newest_epoch, epoch);
+  for (const int member : fresh ? sorted : std::vector<int>()) {
+    if (joiners_.contains(member) && announced_.contains(member)) take_in(member, epoch);
+  }
   // It fell silent after the members had been agreed on.
   const bool hopeless = std::any_of(sorted.begin(), sorted.end(), [&](int rank) { return silent_[std::size_t(rank)]; });
   if (fresh && hopeless) core_.loop.call_at(core_.loop.now() + latency(), [this, epoch] { revoke_for_all(epoch, -1); });
+}
+
+// A new incarnation: what was said of the one before is forgotten.
+void ControlCenter::take_in(int rank, std::uint32_t epoch) {
+  joiners_.erase(rank);
+  silent_[std::size_t(rank)] = fenced_[std::size_t(rank)] = known_dead_[std::size_t(rank)] = false;
+  ++lives_[std::size_t(rank)];
+  core_.transport.forget_death_of(rank);
+  core_.story(rank, fmt::format("is taken in, in epoch {}", epoch));
+  reply(rank, {Answer::Kind::taken_in, nullptr, std::make_shared<TakenIn>(TakenIn{epoch, members(epoch)})});
 }
 
 void ControlCenter::send_ballot(int rank, const Key& key, const Ballot& ballot, TimeNs deadline) {
@@ -162,6 +203,8 @@ void ControlCenter::decide(const Key& key, Poll& poll) {
     agreement->members.push_back(rank);
     agreement->ballots.push_back(ballot);
   }
+  announced_ = joiners_;
+  agreement->joiners.assign(joiners_.begin(), joiners_.end());
   for (const int member : members(key.epoch)) {
     if (poll.ballots.contains(member)) continue;
     agreement->dead.push_back(member);
@@ -175,9 +218,9 @@ void ControlCenter::decide(const Key& key, Poll& poll) {
 }
 
 void ControlCenter::reply(int rank, const Answer& answer) {
-  core_.loop.call_at(core_.loop.now() + latency(), [this, rank, answer] {
+  core_.loop.call_at(core_.loop.now() + latency(), [this, rank, answer, to_life = core_.rank(rank).incarnation] {
     SimRank& to = core_.rank(rank);
-    if (!to.host.dying() && !to.host.ended()) to.control.hear_answer(answer);
+    if (to.incarnation == to_life && !to.host.dying() && !to.host.ended()) to.control.hear_answer(answer);
   });
 }
 
@@ -202,9 +245,9 @@ void ControlCenter::revoke_for_all(std::uint32_t epoch, int but) {
   }
   for (const int member : members(epoch)) {
     if (member == but) continue;
-    core_.loop.call_at(core_.loop.now() + latency(), [this, member, epoch] {
+    core_.loop.call_at(core_.loop.now() + latency(), [this, member, epoch, to_life = core_.rank(member).incarnation] {
       SimRank& to = core_.rank(member);
-      if (!to.host.dying() && !to.host.ended()) to.control.hear_of_revoke(epoch);
+      if (to.incarnation == to_life && !to.host.dying() && !to.host.ended()) to.control.hear_of_revoke(epoch);
     });
   }
 }
@@ -225,12 +268,20 @@ std::string ControlCenter::undecided() const {
 
 void ControlCenter::died(int rank, TimeNs noticed_after) {
   if (noticed_after < 0) return;
-  core_.loop.call_at(runtime::later(core_.loop.now(), noticed_after), [this, rank] { is_dead(rank); });
+  const auto notice = [this, rank, life = lives(rank), incarnation = core_.rank(rank).incarnation] {
+    if (lives(rank) != life) return;
+    if (core_.rank(rank).incarnation == incarnation) joiners_.erase(rank);
+    is_dead(rank);
+  };
+  core_.loop.call_at(runtime::later(core_.loop.now(), noticed_after), notice);
 }
 
-// Agreements need not wait for it any more.
 void ControlCenter::is_dead(int rank) {
   known_dead_[std::size_t(rank)] = true;
+  decide_where_complete();
+}
+
+void ControlCenter::decide_where_complete() {
   for (auto& [key, poll] : polls_)
     if (!poll.over()) decide_if_complete(key, poll);
 }
@@ -246,7 +297,9 @@ void ControlCenter::falls_silent(int rank, TimeNs until) {
   const TimeNs last = now < first ? 0 : first + (now - first) / every * every;
   const TimeNs missed = runtime::later(last, core_.plan.heartbeat_timeout_ns) + latency();
   if (until <= missed) return;  // its next heartbeat comes in time
-  core_.loop.call_at(missed, [this, rank] { declare_silent(rank); });
+  core_.loop.call_at(missed, [this, rank, life = lives(rank)] {
+    if (lives(rank) == life) declare_silent(rank);
+  });
 }
 
 void ControlCenter::declare_silent(int rank) {
@@ -259,6 +312,52 @@ void ControlCenter::declare_silent(int rank) {
     if (!poll.over()) poll.ballots.erase(rank);  // what it said before does not count: nobody can go on with it
   revoke_for_all(epoch, -1);  // itself too: a process that was only stopped hears of it when it runs again
   is_dead(rank);
+}
+
+// ---- who comes in ------------------------------------------------------------------------------------------------
+
+void ControlCenter::send_join(int rank, bool waits) {
+  to_center(rank, [this, rank, waits] {
+    if (waits)
+      join_arrives(rank);
+    else
+      joiners_.erase(rank);
+  });
+}
+
+void ControlCenter::join_arrives(int rank) {
+  if (over_ || members_ended()) {
+    over_ = true;
+    return reply(rank, {Answer::Kind::run_is_over});
+  }
+  joiners_.insert(rank);
+  core_.story(rank, "waits to be taken in");
+  // If it was a member, it has given that up, and what an earlier incarnation of it said counts no more.
+  known_dead_[std::size_t(rank)] = true;
+  for (auto& [key, poll] : polls_) poll.ballots.erase(rank);
+  decide_where_complete();
+}
+
+bool ControlCenter::members_ended() const {
+  const std::vector<int>& newest = members_.rbegin()->second;
+  return std::all_of(newest.begin(), newest.end(), [this](int member) { return ended_[std::size_t(member)]; });
+}
+
+void ControlCenter::ended(int rank) {
+  ended_[std::size_t(rank)] = true;
+  if (!joiners_.empty() && members_ended()) end_run();
+}
+
+void ControlCenter::end_run() {
+  over_ = true;
+  for (const int rank : joiners_) reply(rank, {Answer::Kind::run_is_over});
+  joiners_.clear();
+}
+
+bool ControlCenter::send_home(std::size_t living, std::size_t hanging) {
+  if (joiners_.empty() || living != hanging + joiners_.size()) return false;
+  end_run();
+  return true;
 }
 
 std::uint64_t ControlCenter::Deadlines::add(const Key& key) {

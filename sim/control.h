@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -19,10 +20,11 @@ namespace seeksim::sim {
 struct Core;
 struct SimRank;
 
-// What a rank learns at the end of an agreement.
+// What a rank learns at the end of an agreement, or of its wait to be taken in.
 struct Answer {
-  enum class Kind : std::uint8_t { none, decided, cut_short, fenced } kind = Kind::none;
-  std::shared_ptr<const runtime::Agreement> agreement;
+  enum class Kind : std::uint8_t { none, decided, cut_short, fenced, taken_in, run_is_over } kind = Kind::none;
+  std::shared_ptr<const runtime::Agreement> agreement = nullptr;
+  std::shared_ptr<const runtime::TakenIn> taken_in = nullptr;
 };
 
 class SimControl final : public runtime::ControlPlane {
@@ -37,6 +39,7 @@ class SimControl final : public runtime::ControlPlane {
                            TimeNs deadline) override;
   void enter_epoch(std::uint32_t epoch, std::span<const int> members) override;
   void stopped_until(TimeNs when) override;
+  runtime::TakenIn join(const runtime::Op& op, TimeNs deadline) override;
 
   const std::string& waits_in() const { return waits_in_; }
   void hear_of_revoke(std::uint32_t epoch);
@@ -53,7 +56,8 @@ class SimControl final : public runtime::ControlPlane {
 
 class ControlCenter {
  public:
-  ControlCenter(Core& core, std::uint64_t seed, int ranks);
+  // members: of epoch 0, the first ranks. All others wait in join() if they want to come in.
+  ControlCenter(Core& core, std::uint64_t seed, int ranks, int members);
 
   // Agreements are told apart by epoch, kind, step (votes only: recovering ranks may be at different steps) and
   // sequence, and by how many of that name came before.
@@ -73,9 +77,17 @@ class ControlCenter {
   // Messages on their way to the centre.
   void send_ballot(int rank, const Key& key, const runtime::Ballot& ballot, TimeNs deadline);
   void send_revoke(int rank, std::uint32_t epoch);
+  void send_join(int rank, bool waits);  // waits: or gives it up
   void died(int rank, TimeNs noticed_after);
   // Its process sends no heartbeat from now until then (kForever: never again).
   void falls_silent(int rank, TimeNs until);
+  void ended(int rank);  // its process is over, in whatever way: when all members are, so is the run
+  void started_again(int rank) { ended_[std::size_t(rank)] = false; }
+  // Everybody who lives hangs for ever or waits to be taken in: those who wait hear that the run is over. False where
+  // nobody waits.
+  bool send_home(std::size_t living, std::size_t hanging);
+  // How often a rank was taken in. What is noticed late of a life before does not concern the one after it.
+  std::uint32_t lives(int rank) const { return lives_[std::size_t(rank)]; }
   // One line an undecided agreement: who is missing. For wait-for graphs.
   std::string undecided() const;
 
@@ -94,6 +106,11 @@ class ControlCenter {
   void is_dead(int rank);
   void decide_if_complete(const Key& key, Poll& poll);
   void decide(const Key& key, Poll& poll);
+  void decide_where_complete();
+  void join_arrives(int rank);
+  void take_in(int rank, std::uint32_t epoch);
+  void end_run();
+  bool members_ended() const;
   void reply(int rank, const Answer& answer);
   void to_center(int rank, std::function<void()> arrive);
   TimeNs latency();
@@ -121,6 +138,11 @@ class ControlCenter {
   std::vector<bool> known_dead_;
   std::vector<bool> silent_;      // declared dead since their heartbeats stopped
   std::vector<TimeNs> arrivals_;  // of each rank's last message
+  std::vector<bool> ended_;
+  std::vector<std::uint32_t> lives_;
+  std::set<int> joiners_;    // who waits in join()
+  std::set<int> announced_;  // ... as the last agreement said: nobody else is meant by who enters an epoch
+  bool over_ = false;        // nobody is taken in any more
   Deadlines deadlines_{*this};
 };
 

@@ -51,6 +51,7 @@ struct SimRank {
   SimTransport transport;
   SimControl control;
   SimStorage storage;
+  int incarnation = 0;  // how often its process was started again
 };
 
 struct Core {
@@ -63,6 +64,8 @@ struct Core {
   // The process of `rank` is gone from this instant on. Called by the loop only.
   void kill(int rank, const std::string& why);
   void crashed(int rank);  // what the others come to see of it
+  // The process of a rank that is gone starts again: a new host on an empty device. The loop has to be told of it.
+  SimRank& start_again(int rank);
   // What every kind of end of a rank has in common: nothing that it left pending happens.
   void lay_to_rest(int rank);
 
@@ -77,6 +80,7 @@ struct Core {
   int crashed_ranks = 0;
   std::unique_ptr<Timeline> timeline;  // where the plan asks for one
   std::vector<std::unique_ptr<SimRank>> ranks;
+  std::vector<std::unique_ptr<SimRank>> earlier;  // incarnations: timers and messages on their way still name them
   std::function<void(TimeNs, int, const std::string&)> listener;
 };
 

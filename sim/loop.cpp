@@ -172,6 +172,12 @@ void Loop::spawn(Host& host) {
     launch(fibers::fixedsize_stack(config_.stack_bytes));
 }
 
+void Loop::add(Host& host) {
+  hosts_.push_back(&host);
+  ++living_;
+  spawn(host);
+}
+
 void Loop::run(const std::vector<Host*>& hosts) {
   SeededAlgorithm& algorithm = SeededAlgorithm::install();
   SEEKSIM_CHECK(!algorithm.followed(), "a world runs inside another one");
@@ -334,7 +340,7 @@ void Loop::advance() {
   if (!timers_first) purge(watchdogs_);
   if (timers_.empty() && watchdogs_.empty()) {
     client_.stuck();
-    SEEKSIM_CHECK(fiber_ready() || !ready_queues_.empty(), "a stuck world was not ended");
+    SEEKSIM_CHECK(fiber_ready() || !ready_queues_.empty() || !timers_.empty(), "a stuck world was not ended");
   } else if (watchdogs_.empty() || (!timers_.empty() && timers_.top().when <= watchdogs_.top().when)) {
     fire_due(timers_);
   } else {

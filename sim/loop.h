@@ -106,6 +106,7 @@ class Loop {
   TimeNs now() const { return now_; }
   void begin_at(TimeNs now) { now_ = now; }  // before it runs
   void make_ready(runtime::SteppedQueue& queue) { ready_queues_.push_back(&queue); }
+  void add(Host& host);  // one more, while they run
   void wake(Host& host);
   void kill(Host& host);  // its host ends with RankDied when it next runs
 

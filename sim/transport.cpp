@@ -311,12 +311,14 @@ void TransportHub::died(int rank) {
   noticed_[rank] = {};
   const auto tell = [this, rank](TimeNs after, bool same_node) {
     if (after < 0) return;
-    core_.loop.call_at(runtime::later(core_.loop.now(), after), [this, rank, same_node] {
-      (same_node ? noticed_[rank].inside : noticed_[rank].between) = true;
-      for (auto& other : core_.ranks)
-        if (other->host.rank() != rank && !other->host.dying() && !other->host.ended())
-          other->transport.notice_death_of(rank, same_node);
-    });
+    core_.loop.call_at(runtime::later(core_.loop.now(), after),
+                       [this, rank, same_node, life = core_.control.lives(rank)] {
+                         if (core_.control.lives(rank) != life) return;
+                         (same_node ? noticed_[rank].inside : noticed_[rank].between) = true;
+                         for (auto& other : core_.ranks)
+                           if (other->host.rank() != rank && !other->host.dying() && !other->host.ended())
+                             other->transport.notice_death_of(rank, same_node);
+                       });
   };
   tell(core_.network.inside().notice_crash_ns, true);
   tell(core_.network.between().notice_crash_ns, false);

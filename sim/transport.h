@@ -140,6 +140,7 @@ class TransportHub {
 
   // Crashes: when a rank's neighbours are told depends on the link between them.
   void died(int rank);
+  void forget_death_of(int rank) { noticed_.erase(rank); }  // another incarnation has come in
   bool known_dead(int rank, bool same_node) const;
   bool any_dead() const { return any_dead_; }
 

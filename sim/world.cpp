@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "kernels/check.h"
 #include "kernels/isa.h"
@@ -62,7 +63,7 @@ Core::Core(const WorldPlan& world, Loop::Client& client, std::shared_ptr<Disks> 
       loop({world.seed, world.stack_bytes, world.wall_limit_s, std::size_t(world.ranks())}, client),
       network(world),
       transport(*this, world.seed),
-      control(*this, world.seed, world.ranks()),
+      control(*this, world.seed, world.ranks(), world.members()),
       disks(given ? std::move(given) : std::make_shared<Disks>()) {
   loop.begin_at(start_ns);
   if (world.timeline) timeline = std::make_unique<Timeline>(world.ranks());
@@ -74,6 +75,7 @@ void Core::lay_to_rest(int id) {
   SimRank& dead = rank(id);
   dead.transport.withdraw_all();
   dead.device.abandon();
+  control.ended(id);
   if (timeline != nullptr) timeline->cut(id, loop.now());
 }
 
@@ -84,6 +86,18 @@ void Core::kill(int id, const std::string& why) {
   loop.kill(dead.host);
   lay_to_rest(id);
   crashed(id);
+}
+
+SimRank& Core::start_again(int id) {
+  std::unique_ptr<SimRank>& place = ranks[std::size_t(id)];
+  const int incarnation = place->incarnation + 1;
+  earlier.push_back(std::move(place));
+  place = std::make_unique<SimRank>(*this, id);
+  place->incarnation = incarnation;
+  --crashed_on_node[network.node_of(id)];
+  control.started_again(id);
+  story(id, "its process is started again");
+  return *place;
 }
 
 void Core::crashed(int id) {
@@ -111,6 +125,7 @@ struct World::Impl final : Loop::Client {
   static const WorldPlan& checked(const WorldPlan& world) {
     SEEKSIM_CHECK(world.nodes > 0 && world.ranks_per_node > 0, "a world of %d nodes with %d ranks each", world.nodes,
                   world.ranks_per_node);
+    SEEKSIM_CHECK(world.spares >= 0 && world.members() > 0, "%d of %d ranks are spares", world.spares, world.ranks());
     return world;
   }
 
@@ -128,6 +143,7 @@ struct World::Impl final : Loop::Client {
   void fetch_now(const Host& host) override { core.rank(host.rank()).fetch_now(); }
 
   void end_all(WorldEnd how, const std::string& why);
+  void revive(int id);
   bool end_hung_if_alone();
   WorldResult collect();
 
@@ -137,6 +153,7 @@ struct World::Impl final : Loop::Client {
   std::function<void(TimeNs)> tick;
   const std::function<void(runtime::Rank&)>* body = nullptr;
   std::vector<RankEnd> ends;
+  std::set<int> to_revive;  // as soon as they are gone
   WorldEnd end = WorldEnd::finished;
   TimeNs finished_ns = 0;
   std::string graph;
@@ -154,6 +171,8 @@ void World::Impl::host_main(Host& host) {
     own.device.set_outer(seams.device);
     runtime::Rank rank{host.rank(),     plan.ranks(),  seams.clock,   seams.device,
                        seams.transport, seams.storage, seams.control, own.recorder};
+    rank.ranks_per_node = plan.ranks_per_node;
+    rank.incarnation = own.incarnation;
     (*body)(rank);
   } catch (const runtime::RankDied&) {
     how.how = RankEnd::How::died;
@@ -178,7 +197,22 @@ void World::Impl::host_ended(Host& host) {
   if (how.how == RankEnd::How::died && core.rank(id).races) core.rank(id).races->rank_died();
   core.lay_to_rest(id);
   if (!only_hung) finished_ns = core.loop.now();
+  if (to_revive.contains(id)) core.loop.call_at(core.loop.now(), [this, id] { revive(id); });
   end_hung_if_alone();
+}
+
+void World::Impl::revive(int id) {
+  const Host& host = core.rank(id).host;
+  if (end != WorldEnd::finished || only_hung) return;
+  if (!host.ended()) {
+    to_revive.insert(id);
+    return;
+  }
+  to_revive.erase(id);
+  RankEnd& how = ends[std::size_t(id)];
+  if (how.how != RankEnd::How::died) return;
+  how = {};
+  core.loop.add(core.start_again(id).host);
 }
 
 // Who hangs for ever by a fault does not keep the world alive.
@@ -196,7 +230,7 @@ void World::Impl::before_watchdogs() {
 }
 
 void World::Impl::stuck() {
-  if (end_hung_if_alone()) return;
+  if (end_hung_if_alone() || core.control.send_home(core.loop.living(), core.loop.hanging())) return;
   graph = wait_for_graph(core);
   core.story(-1, "deadlock: nothing can run and no timer is left:\n" + graph);
   end_all(WorldEnd::deadlock, "deadlock");
@@ -249,7 +283,10 @@ WorldResult World::Impl::collect() {
   out.memory_peak_by_tag.resize(std::size_t(runtime::MemoryTag::count_));
   out.host_peak_by_tag.resize(std::size_t(runtime::MemoryTag::count_));
   out.fingerprint = core.loop.fingerprint();
-  for (const auto& rank : core.ranks) {
+  std::vector<SimRank*> all;  // incarnations
+  for (const auto& rank : core.ranks) all.push_back(rank.get());
+  for (const auto& rank : core.earlier) all.push_back(rank.get());
+  for (SimRank* rank : all) {
     out.fingerprint = mix(out.fingerprint, rank->recorder.fingerprint());
     for (std::size_t kind = 0; kind < out.comm.size(); ++kind) {
       const SimTransport::Use& use = rank->transport.use()[kind];
@@ -264,7 +301,7 @@ WorldResult World::Impl::collect() {
     out.passes.resize(std::max(out.passes.size(), passes.size()));
     for (std::size_t step = 0; step < passes.size(); ++step) out.passes[step] += passes[step];
   }
-  for (const auto& rank : core.ranks) {
+  for (SimRank* rank : all) {
     if (!rank->races) continue;
     const std::vector<Race> races = rank->races->races();
     out.races.insert(out.races.end(), races.begin(), races.end());
@@ -293,6 +330,11 @@ void World::kill_at(int rank, TimeNs when, std::function<void()> done) {
     core.kill(rank, "killed");
     if (done) done();
   });
+}
+
+void World::revive_at(int rank, TimeNs when) {
+  SEEKSIM_CHECK(rank >= 0 && rank < impl_->plan.ranks(), "no rank %d", rank);
+  impl_->core.loop.call_at(when, [impl = impl_.get(), rank] { impl->revive(rank); });
 }
 
 void World::on_event(std::function<void(TimeNs, int rank, const std::string& text)> listener) {

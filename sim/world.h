@@ -63,6 +63,7 @@ struct WorldPlan {
   DeviceModel device;
   StorageModel storage;
   std::uint64_t seed = 1;
+  int spares = 0;                       // the last ranks, which are no members at first
   bool shapes = false;                  // no values: launches take their time and do nothing, large memory is counted
   bool verify = false;                  // recorders keep the whole fingerprint log
   bool native_collectives = true;       // sum as one event where nothing can touch a single message
@@ -74,6 +75,7 @@ struct WorldPlan {
   double wall_limit_s = 0;              // 0: none; past it the run ends as out_of_wall_time
   std::size_t stack_bytes = 256 << 10;  // of a host fiber; only what is touched is resident
   int ranks() const { return nodes * ranks_per_node; }
+  int members() const { return ranks() - spares; }  // of epoch 0
 };
 
 enum class WorldEnd : std::uint8_t { finished, deadlock, out_of_wall_time, failed };
@@ -124,6 +126,10 @@ class World {
   void decorate(std::function<runtime::Seams(int rank, runtime::Seams inner)> wrap);
   // Kills a rank at a virtual time; calls back when it did.
   void kill_at(int rank, TimeNs when, std::function<void()> done);
+  // Starts the process of a rank again, as a new incarnation on an empty device, at `when` or as soon after that as the
+  // rank has died; it comes in by ControlPlane::join(). A rank that ended in order, and a world that is over by then,
+  // stay as they are.
+  void revive_at(int rank, TimeNs when);
   // A message for the story ("12.000 s  rank 5 ..."): called in virtual-time order.
   void on_event(std::function<void(TimeNs, int rank, const std::string& text)> listener);
   // Called now and then with the virtual time, for a progress bar; never influences the run.

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "runtime/diagnosis.h"
+#include "runtime/rank_names.h"
 
 namespace seeksim::runtime {
 
@@ -126,6 +127,35 @@ TEST(Diagnosis, CallsItDiedWhereTheTransportSaidSo) {
   const Diagnosis d = diagnose(agreement);
   EXPECT_EQ(d.verdict, Verdict::died);
   EXPECT_EQ(d.culprits, (std::vector<int>{3}));
+}
+
+// It is ahead of the others, and its oldest unfinished operation is one that most have not come to yet.
+TEST(Diagnosis, AClosedConnectionTellsOfADeathWhateverWhoSawItHadUnderWay) {
+  Agreement agreement = healthy(16);
+  remove(agreement, 9);
+  wait_in(agreement.ballots[4], 17, 0);
+  agreement.ballots[4].error = ErrorKind::remote_error;
+  agreement.ballots[4].detected_ns = 2 * kSecond;
+  for (Ballot& ballot : agreement.ballots) {
+    if (ballot.error == ErrorKind::remote_error) continue;
+    ballot.error = ErrorKind::revoked;
+    ballot.detected_ns = 3 * kSecond;
+  }
+  const Diagnosis d = diagnose(agreement);
+  EXPECT_EQ(d.verdict, Verdict::died) << d.text;
+  EXPECT_EQ(d.culprits, (std::vector<int>{9}));
+}
+
+// 0 waits for 1, and 1, in the same operation, cannot say for whom it waits: for 2, which is gone.
+TEST(Diagnosis, WhoCannotSayForWhomItWaitsMayWaitForTheDead) {
+  Agreement agreement = healthy(4);
+  remove(agreement, 2);
+  wait_in(agreement.ballots[0], 16, 1);
+  wait_in(agreement.ballots[1], 16, -1);
+  watchdog_fires_at(agreement.ballots[0]);
+  const Diagnosis d = diagnose(agreement);
+  EXPECT_EQ(d.verdict, Verdict::never_joined) << d.text;
+  EXPECT_EQ(d.culprits, (std::vector<int>{2}));
 }
 
 TEST(Diagnosis, OnlyOneToZeroWasCutYetEverybodyBlamesZero) {
@@ -296,6 +326,12 @@ TEST(Diagnosis, ADeadRankThatNobodyWaitedForIsNotBlamedForALink) {
   for (const std::size_t rank : {1, 2, 4}) wait_in(agreement.ballots[rank], 17, 0);
   remove(agreement, 3);
   EXPECT_EQ(diagnose(agreement).culprits, (std::vector<int>{1, 0}));
+}
+
+TEST(Diagnosis, ManyRanksAreNamedByTheRun) {
+  EXPECT_EQ(rank_names({3}), "rank 3");
+  EXPECT_EQ(rank_names({0, 1, 2, 7}), "ranks 0, 1, 2 and 7");
+  EXPECT_EQ(rank_names({0, 1, 2, 3, 4, 6, 8, 9, 10}), "ranks 0-4, 6 and 8-10");
 }
 
 TEST(Diagnosis, SaysSoWhenNothingFailedOrNothingIsKnown) {

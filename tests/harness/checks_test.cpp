@@ -55,8 +55,7 @@ void sharded(RunRecord& r) {
     told.elements.fill(told.own.size);
     for (const runtime::OwnedRange& range : partition.owned(rank, 0, parameters.gradient_size()))
       told.gradients.push_back({range.offset, range.size});
-    told.copy_of = (rank + 2) % 4;
-    told.copy = partition.shard(told.copy_of);
+    told.copies = {{(rank + 2) % 4, partition.shard((rank + 2) % 4)}};
     r.shards.push_back({rank, told});
   }
 }
@@ -222,6 +221,9 @@ const std::vector<Case>& cases() {
       {"evicted:2", false, "nobody left", [](RunRecord&) {}},
       {"evicted:2", false, "ranks 2, 3", [](RunRecord& r) { r.ranks[2].how = r.ranks[3].how = How::died; }},
       {"evicted:none", true, "nobody left", [](RunRecord&) {}},
+      {"joined:2", true, "rank 2", [](RunRecord& r) { r.joins = {{1, 3, {2}}}; }},
+      {"joined:2", false, "ranks 2, 3", [](RunRecord& r) { r.joins = {{1, 3, {2}}, {2, 4, {3}}}; }},
+      {"joined:2", false, "nobody came in", [](RunRecord&) {}},
       {"evicted:none", false, "rank 0", [](RunRecord& r) { r.ranks[0].how = How::died; }},
       {"steps_lost_at_most:0", true, "0 lost", [](RunRecord& r) { r.recoveries = {recovery_naming({2})}; }},
       {"steps_lost_at_most:1", false, "2 lost",
@@ -350,12 +352,17 @@ const std::vector<Case>& cases() {
       {"partition", false, "rank 1 keeps a copy of",
        [](RunRecord& r) {
          sharded(r);
-         r.shards[1].told.copy.size -= 1;
+         r.shards[1].told.copies[0].second.size -= 1;
        }},
-      {"partition", false, "some shards have a copy",
+      {"partition", false, "rank 0's shard has 1 copies, and rank 3's has 0",
        [](RunRecord& r) {
          sharded(r);
-         r.shards[1].told.copy_of = -1;
+         r.shards[1].told.copies.clear();
+       }},
+      {"partition", false, "rank 1 keeps two copies of rank 3's shard",
+       [](RunRecord& r) {
+         sharded(r);
+         r.shards[1].told.copies.push_back(r.shards[1].told.copies[0]);
        }},
       {"partition", false, "it would be lost with it",
        [](RunRecord& r) {

@@ -278,7 +278,7 @@ TEST(OutOfMemory, ASmallDeviceMakesTheLadderFindWhatFits) {
   plan.definition.model.layers = 6;
   plan.layout.zero.max_reuse_distance = 0;
   plan.layout.zero.prefetch_elements = 0;
-  plan.recovery.peer_copies = false;
+  plan.recovery.peer_copies = 0;
   const StateDigest golden = run_alone(plan).outcome.state;
   std::set<std::string> last_rungs;
   int stopped = 0;

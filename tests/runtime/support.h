@@ -25,6 +25,7 @@ struct KeepingObserver : Observer {
   std::map<int, std::vector<StepRecord>> steps;  // by rank
   std::vector<RecoveryRecord> recovering_records, recovered_records;
   std::vector<int> recovered_ranks;
+  std::vector<JoinRecord> joins;
   std::int64_t gradients_of = -1;
   std::map<int, std::vector<NamedTensor>> kept_gradients;
 
@@ -34,6 +35,7 @@ struct KeepingObserver : Observer {
     recovered_records.push_back(record);
     recovered_ranks.push_back(rank);
   }
+  void joined(int, const JoinRecord& record) override { joins.push_back(record); }
   bool wants_gradients(int, std::int64_t step) override { return step == gradients_of; }
   void gradients(int rank, std::int64_t, std::vector<NamedTensor> g) override { kept_gradients[rank] = std::move(g); }
 };

@@ -115,7 +115,7 @@ TEST_P(ZeroRecovery, KillsDuringARecoveryAreSurvivedOrStopped) {
 
 TEST_P(ZeroRecovery, WithoutCopiesALostOwnerEndsInAStopThatSaysSo) {
   TrainPlan plan = quick_plan(GetParam());
-  plan.recovery.peer_copies = false;
+  plan.recovery.peer_copies = 0;
   const TimeNs span = run_simulated(plan, world_of(4)).world.virtual_ns;
   const Simulated run = run_simulated(plan, world_of(4), [&](sim::World& w) { w.kill_at(2, span * 3 / 4, [] {}); });
   for (const std::size_t r : {0U, 1U, 3U}) {
@@ -127,7 +127,7 @@ TEST_P(ZeroRecovery, WithoutCopiesALostOwnerEndsInAStopThatSaysSo) {
 
 TEST_P(ZeroRecovery, BeforeTheFirstCommitNothingIsLost) {
   TrainPlan plan = quick_plan(GetParam());
-  plan.recovery.peer_copies = false;
+  plan.recovery.peer_copies = 0;
   const Trained golden = run_alone(plan);
   const Simulated run = run_simulated(plan, world_of(4), [&](sim::World& w) { w.kill_at(2, 1000, [] {}); });
   EXPECT_EQ(run.finished(), (std::vector<int>{0, 1, 3}));

@@ -147,7 +147,7 @@ sim::CommOverlap overlap_of(int stage, bool overlap_comm) {
   plan.layout.zero.reduce_bucket_elements = 500;
   plan.layout.zero.prefetch_elements = 5000;
   plan.layout.zero.overlap_comm = overlap_comm;
-  plan.recovery.peer_copies = false;  // they hide under the measuring of norms, whatever overlap_comm says
+  plan.recovery.peer_copies = 0;  // they hide under the measuring of norms, whatever overlap_comm says
   plan.layout.micro_batch = 1;
   return run_simulated(plan, world_of(4)).world.overlap;
 }
