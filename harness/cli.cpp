@@ -11,6 +11,7 @@
 #include "harness/batch.h"
 #include "harness/checkpoint_command.h"
 #include "harness/commands.h"
+#include "harness/doctor.h"
 #include "harness/files.h"
 #include "harness/flight_recorder.h"
 #include "harness/plan_command.h"
@@ -345,6 +346,14 @@ void add_plan(CLI::App& app, PlanArguments& a) {
   plan->add_flag("--all", a.all, "Go on after the first configuration that fits");
 }
 
+void add_doctor(CLI::App& app, DoctorArguments& a) {
+  CLI::App* doctor =
+      app.add_subcommand("doctor", "Check this machine, and what variables and settings of a training job really do");
+  doctor->add_option("--config", a.config, "A ds_config.json to look at");
+  doctor->add_option("--hostfile", a.hostfile, "A DeepSpeed hostfile to look at");
+  doctor->add_option("--gpus", a.gpus, "Data-parallel GPUs that the config is to run on")->check(CLI::PositiveNumber);
+}
+
 struct CheckpointArguments {
   std::string folder, out;
 };
@@ -398,7 +407,8 @@ ExitStatus dispatch(const std::vector<std::string>& arguments) {
   app.add_subcommand("analyse", "Say what flight recorder dumps tell: who is to blame, who waits for whom")
       ->add_option("folder", dumps, "Folder with one dump a rank (seeksim run --flight-recorder, or PyTorch's)")
       ->required();
-  app.add_subcommand("doctor", "Check this machine");
+  DoctorArguments doctor;
+  add_doctor(app, doctor);
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {
     app.parse(reversed);
@@ -431,7 +441,7 @@ ExitStatus dispatch(const std::vector<std::string>& arguments) {
     if (list == "schedule") return schedule_command(schedule, style_of_stdout());
     return list_command(list, style_of_stdout());
   }
-  return doctor_command(style_of_stdout());
+  return doctor_command(doctor, style_of_stdout());
 }
 
 // Verbs of the architecture that come later.

@@ -5,11 +5,9 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <thread>
 
 #include <nlohmann/json.hpp>
 
-#include "harness/estimate.h"
 #include "harness/files.h"
 #include "harness/json_text.h"
 #include "harness/schema.h"
@@ -126,31 +124,6 @@ ExitStatus list_command(const std::string& what, const Style& style) {
                    did_you_mean(what, {"scenarios", "faults", "checks", "bugs", "quirks", "keys", "schedule"}));
   }
   return ExitStatus::as_expected;
-}
-
-ExitStatus doctor_command(const Style& style) {
-  bool well = true;
-  const auto row = [&](bool ok, const char* subject, const std::string& text) {
-    well &= ok;
-    put(fmt::format("  {}  {:<12} {}\n", ok ? style.good("ok  ") : style.bad("FAIL"), subject, text));
-  };
-  row(true, "build", kBuildInfo);
-  std::string sets;
-  for (const kernels::Isa isa : {kernels::Isa::scalar, kernels::Isa::avx2, kernels::Isa::avx512}) {
-    if (kernels::cpu_has(isa)) sets += fmt::format(" {}", kernels::name(isa));
-  }
-  try {
-    row(true, "cpu", fmt::format("{} in use; this CPU has:{}", kernels::name(kernels::active_isa()), sets));
-    const std::string wrong = kernels::self_test();
-    row(wrong.empty(), "arithmetic", wrong.empty() ? "rounds as NUMERICS.md asks" : wrong);
-  } catch (const std::exception& error) {
-    row(false, "cpu", error.what());
-  }
-  row(true, "cores", fmt::format("{}", std::thread::hardware_concurrency()));
-  row(true, "memory", fmt::format("{} can be had", bytes_text(double(host_memory_free()))));
-  row(true, "scenarios", top_folder() + "/scenarios");
-  put("  --    mpi, nccl    not in this version: simulated ranks only\n");
-  return well ? ExitStatus::as_expected : ExitStatus::bad_input;
 }
 
 }  // namespace seeksim::harness

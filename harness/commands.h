@@ -1,4 +1,4 @@
-// The commands that run nothing: list and doctor. Each returns the exit status.
+// `seeksim list`: what there is. Returns the exit status.
 #pragma once
 
 #include <string>
@@ -10,6 +10,5 @@ namespace seeksim::harness {
 
 // what: scenarios, faults, checks, keys. Throws BadInput for another word.
 ExitStatus list_command(const std::string& what, const Style& style);
-ExitStatus doctor_command(const Style& style);
 
 }  // namespace seeksim::harness

@@ -17,7 +17,23 @@ std::string all_texts(const std::vector<Problem>& problems) {
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; }
 
-// Edits (insert, delete, replace, swap of neighbours) between two words; case does not count, '-' and '_' are alike.
+}  // namespace
+
+std::string Problem::text() const {
+  std::string line = place;
+  if (!path.empty()) line += (line.empty() ? "" : ": ") + path;
+  line += (line.empty() ? "" : ": ") + what;
+  if (next.empty()) return line;
+  if (line.back() != '.' && line.back() != '?' && line.back() != '!') line += '.';
+  return line + ' ' + next;
+}
+
+BadInput::BadInput(std::vector<Problem> problems)
+    : std::runtime_error(all_texts(problems)), problems_(std::move(problems)) {}
+
+BadInput::BadInput(std::string place, std::string what, std::string next)
+    : BadInput(std::vector<Problem>{{std::move(place), "", std::move(what), std::move(next)}}) {}
+
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   const auto same = [](char x, char y) {
     x = x == '-' ? '_' : lower(x);
@@ -39,23 +55,6 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   }
   return last[b.size()];
 }
-
-}  // namespace
-
-std::string Problem::text() const {
-  std::string line = place;
-  if (!path.empty()) line += (line.empty() ? "" : ": ") + path;
-  line += (line.empty() ? "" : ": ") + what;
-  if (next.empty()) return line;
-  if (line.back() != '.' && line.back() != '?' && line.back() != '!') line += '.';
-  return line + ' ' + next;
-}
-
-BadInput::BadInput(std::vector<Problem> problems)
-    : std::runtime_error(all_texts(problems)), problems_(std::move(problems)) {}
-
-BadInput::BadInput(std::string place, std::string what, std::string next)
-    : BadInput(std::vector<Problem>{{std::move(place), "", std::move(what), std::move(next)}}) {}
 
 std::string closest(std::string_view word, const std::vector<std::string>& candidates) {
   if (word.size() > 100) return {};  // nobody misspells that; and the work is quadratic

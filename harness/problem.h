@@ -30,6 +30,8 @@ class BadInput : public std::runtime_error {
   std::vector<Problem> problems_;
 };
 
+// Edits (insert, delete, replace, swap of neighbours) between two words; case does not count, '-' and '_' are alike.
+std::size_t edit_distance(std::string_view a, std::string_view b);
 // The candidate that a misspelt word most likely meant; empty when none is near.
 std::string closest(std::string_view word, const std::vector<std::string>& candidates);
 // ` Did you mean "closest"?`, or ` Known: a, b, c.` when none is near and the list is short.

@@ -454,7 +454,7 @@ TEST(Commands, ListAndDoctorAnswer) {
   }
   EXPECT_NE(seeksim({"list", "faults"}).out.find("collective_timeout"), std::string::npos);
   EXPECT_NE(seeksim({"list", "keys"}).out.find("faults.N.rank"), std::string::npos);
-  EXPECT_EQ(seeksim({"doctor"}).status, 0);
+  EXPECT_LE(seeksim({"doctor"}).status, 1) << "1: a variable of this environment cannot mean what was intended";
   EXPECT_EQ(seeksim({"--help"}).status, 0);
   EXPECT_NE(seeksim({"--version"}).out.find("commit"), std::string::npos);
   EXPECT_NE(seeksim({"run", "--help"}).out.find("--verify-determinism"), std::string::npos);
