@@ -33,6 +33,17 @@ double trained_of(const runtime::Definition& d) {
   return double(runtime::Parameters(d.model, d.optimizer.decay_all).trainable_size());
 }
 
+// Of the whole world: a snapshot of weights and moments in fp32, and as many checkpoints on disks that are memory; the
+// new one is there before the oldest goes.
+double checkpoints_of(const Scenario& scenario, double parameters) {
+  const runtime::CheckpointPlan& plan = scenario.train.checkpoint;
+  if (!plan.on()) return 0;
+  const double steps = double(scenario.train.definition.steps);
+  const double made = plan.every_steps > 0 ? std::ceil(steps / double(plan.every_steps)) : 1;
+  const double kept = scenario.real_storage ? 0 : std::min(made, double(plan.keep) + 1);
+  return (kept + (plan.async ? 1 : 0)) * 3 * sizeof(float) * parameters;
+}
+
 }  // namespace
 
 Estimate estimate(const Scenario& scenario) {
@@ -72,7 +83,8 @@ Estimate estimate(const Scenario& scenario) {
       (l * t * c + (kept + longest) * (t * layer + 2 * h * t * t) + (d.model.logit_scale ? 3 : 2) * t * v + 4 * t * c);
   constexpr double kRank = 24 << 10;  // a fiber, its queues and its recorder
   estimate.bytes_per_rank = state + activations + kRank;
-  estimate.bytes = estimate.bytes_per_rank * (ranks + 1) + double(d.data.bytes.size()) * 2;
+  estimate.bytes = estimate.bytes_per_rank * (ranks + 1) + double(d.data.bytes.size()) * 2 +
+                   checkpoints_of(scenario, estimate.parameters);
   return estimate;
 }
 

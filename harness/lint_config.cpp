@@ -284,7 +284,8 @@ class ConfigLint {
   void filled_by_others() {
     std::string keys;
     int n = 0;
-    for (const auto& [pointer, value] : config_.flatten().items()) {
+    const Json flat = config_.flatten();
+    for (const auto& [pointer, value] : flat.items()) {
       if (value != "auto") continue;
       if (++n <= 4) keys += (keys.empty() ? "" : ", ") + pointer.substr(1);
     }

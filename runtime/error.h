@@ -1,5 +1,5 @@
-// What a seam may throw. A SeamError unwinds to the one catch site in training_run.cpp; a RankDied unwinds a killed rank's
-// host to its launcher and is deliberately no std::exception, so that nobody else catches it.
+// What a seam may throw. A SeamError unwinds to the one catch site in training_run.cpp; a RankDied unwinds a killed
+// rank's host to its launcher and is deliberately no std::exception, so that nobody else catches it.
 #pragma once
 
 #include <exception>

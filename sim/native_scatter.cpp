@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 #include <stdexcept>
 
 #include "kernels/check.h"
@@ -29,6 +30,14 @@ bool inside(TreeNode node, TreeNode root, TreeNode& seen) {
   return true;
 }
 
+// Those of one peer, in their order; `pieces` are sorted by peer.
+std::span<const Piece* const> of_peer(const std::vector<const Piece*>& pieces, int peer) {
+  const auto first = std::lower_bound(pieces.begin(), pieces.end(), peer,
+                                      [](const Piece* piece, int rank) { return piece->peer < rank; });
+  const auto last = std::find_if(first, pieces.end(), [peer](const Piece* piece) { return piece->peer != peer; });
+  return {first, last};
+}
+
 }  // namespace
 
 void NativeScatter::prepare(const runtime::TreeScatter& scatter) {
@@ -36,6 +45,14 @@ void NativeScatter::prepare(const runtime::TreeScatter& scatter) {
   for (const runtime::TreeReduceSlice& part : scatter.parts) parts_.push_back({part.node, part.value.get().data});
   targets_.assign(scatter.targets.begin(), scatter.targets.end());
   pieces_.assign(scatter.pieces.begin(), scatter.pieces.end());
+  sends_.clear();
+  receives_.clear();
+  for (const Piece& piece : pieces_) (piece.send ? sends_ : receives_).push_back(&piece);
+  for (std::vector<const Piece*>* pieces : {&sends_, &receives_}) {
+    const auto before = [](const Piece* a, const Piece* b) { return a->peer < b->peer; };
+    if (!std::is_sorted(pieces->begin(), pieces->end(), before))
+      std::stable_sort(pieces->begin(), pieces->end(), before);
+  }
   leaves_ = scatter.leaves;
   factor_ = scatter.factor;
   summed_ = false;
@@ -111,32 +128,21 @@ bool NativeScatter::meet_peers(const Group& group) {
   for (const int peer : group.shared->members) {
     NativeScatter& other = static_cast<NativeScatter&>(*group.at[std::size_t(group.shared->position(peer))]);
     if (&other == this) continue;
-    auto theirs = other.pieces_.begin();
-    const auto next = [&] {
-      while (theirs != other.pieces_.end() && (theirs->send || theirs->peer != op.rank)) ++theirs;
-      return theirs == other.pieces_.end() ? nullptr : &*theirs++;
-    };
-    for (const Piece& mine : pieces_) {
-      if (!mine.send || mine.peer != peer) continue;
-      const Piece* expected = next();
-      if (expected == nullptr || expected->hi - expected->lo != mine.hi - mine.lo) {
-        const std::string why =
-            fmt::format("rank {} brought {} bytes for rank {}, which expects {}", op.rank, mine.hi - mine.lo, peer,
-                        expected == nullptr ? "none" : std::to_string(expected->hi - expected->lo));
+    const std::span<const Piece*const> mine = of_peer(sends_, peer), theirs = of_peer(other.receives_, op.rank);
+    for (std::size_t i = 0; i < std::max(mine.size(), theirs.size()); ++i) {
+      const std::size_t brought = i < mine.size() ? mine[i]->hi - mine[i]->lo : 0;
+      const std::size_t expected = i < theirs.size() ? theirs[i]->hi - theirs[i]->lo : 0;
+      if (i >= mine.size() || i >= theirs.size() || brought != expected) {
+        const auto bytes = [](bool there, std::size_t n) { return there ? fmt::format("{} bytes", n) : "nothing"; };
+        const std::string why = fmt::format("rank {} brought {} for rank {}, which expects {}", op.rank,
+                                            bytes(i < mine.size(), brought), peer, bytes(i < theirs.size(), expected));
         owner->fail(comm, CommResult::invalid_usage, why);
         other.owner->fail(other.comm, CommResult::invalid_usage, why);
         return false;
       }
-      const TimeNs when = network.arrival(owner->core().loop.now(), op.rank, peer, mine.hi - mine.lo);
+      const TimeNs when = network.arrival(owner->core().loop.now(), op.rank, peer, brought);
       ready_ = std::max(ready_, when);
       other.ready_ = std::max(other.ready_, when);
-    }
-    if (const Piece* missing = next()) {
-      const std::string why = fmt::format("rank {} expects {} bytes of rank {}, which brought none", peer,
-                                          missing->hi - missing->lo, op.rank);
-      owner->fail(comm, CommResult::invalid_usage, why);
-      other.owner->fail(other.comm, CommResult::invalid_usage, why);
-      return false;
     }
   }
   return true;

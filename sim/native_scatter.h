@@ -39,6 +39,7 @@ class NativeScatter final : public SimActivity {
   std::vector<Part> parts_;
   std::vector<runtime::TreeTarget> targets_;
   std::vector<runtime::Piece> pieces_;
+  std::vector<const runtime::Piece*> sends_, receives_;  // of pieces_, by peer
   runtime::Index leaves_ = 0;
   float factor_ = 1.0f;
   TimeNs ready_ = 0;

@@ -148,6 +148,10 @@ TEST(Estimate, GrowsWithTheModelAndTheWorld) {
   Scenario s = small_scenario();
   const Estimate small = estimate(s);
   EXPECT_EQ(small.parameters, 256 * 16 + 8 * 16 + 12 * 256 + 13 * 16 + 2 * 16);
+  s.train.checkpoint.path = "checkpoints";  // three on disks that are memory, and a snapshot, of weights and moments
+  s.train.checkpoint.every_steps = 1;
+  EXPECT_EQ(estimate(s).bytes, small.bytes + 4 * 12 * small.parameters);
+  s.train.checkpoint = {};
   s.world.nodes *= 10;
   EXPECT_GT(estimate(s).bytes, 5 * small.bytes);
   s.train.definition.model.width *= 10;
