@@ -10,7 +10,8 @@ using runtime::PieceFate;
 
 MessageFault::MessageFault(RuleState& s) : state(s) {
   fate.drop = s.rule().kind == FaultKind::message_drop;
-  fate.corrupt = s.rule().kind != FaultKind::message_drop;
+  fate.corrupt = s.rule().kind == FaultKind::message_corrupt || s.rule().kind == FaultKind::bit_flip;
+  if (s.rule().kind == FaultKind::zombie_message) fate.replay_ns = s.rule().delay_ns;
   fate.corrupt_bit = s.rule().bit;
   fate.checksum = s.rule().checksum && s.rule().kind == FaultKind::message_corrupt;
   fate.rule = s.mark();
@@ -34,6 +35,7 @@ void add(PieceFate& to, const PieceFate& more) {
   to.delay_ns = runtime::later(to.delay_ns, more.delay_ns);
   to.slow_factor *= more.slow_factor;
   to.drop = to.drop || more.drop;
+  if (to.replay_ns == 0) to.replay_ns = more.replay_ns;
   if (more.corrupt && !to.corrupt) {
     to.corrupt = true;
     to.corrupt_bit = more.corrupt_bit;

@@ -1,13 +1,17 @@
-// A ControlPlane with faults: a rank that hangs or dies on its way into a vote or an agreement.
+// A ControlPlane with faults: a rank that hangs or dies on its way into a vote, an agreement or a join; one that is
+// told when it will be gone. A clock that is wrong is put right on the way in.
 #pragma once
 
+#include "faults/faulty_clock.h"
 #include "faults/host_faults.h"
 
 namespace seeksim::faults {
 
 class FaultyControlPlane final : public runtime::ControlPlane {
  public:
-  FaultyControlPlane(runtime::ControlPlane& inner, HostFaults& host) : inner_(inner), host_(host) {}
+  FaultyControlPlane(int rank, runtime::ControlPlane& inner, runtime::Clock& clock, FaultyClock& shown,
+                     HostFaults& host, std::vector<RuleState*> notices)
+      : rank_(rank), inner_(inner), clock_(clock), shown_(shown), host_(host), notices_(std::move(notices)) {}
 
   std::uint32_t epoch() const override { return inner_.epoch(); }
   std::vector<int> members() const override { return inner_.members(); }
@@ -20,25 +24,33 @@ class FaultyControlPlane final : public runtime::ControlPlane {
   runtime::Agreement agree(const runtime::Op& op, std::uint32_t epoch, const runtime::Ballot& ballot,
                            TimeNs deadline) override {
     const runtime::DiesAt dies = host_.enter(op);
-    runtime::Agreement agreement = inner_.agree(op, epoch, ballot, deadline);
+    runtime::Agreement agreement = inner_.agree(op, epoch, ballot, shown_.true_time(deadline));
     if (dies != runtime::DiesAt::never) host_.die();
     return agreement;
   }
   runtime::TakenIn join(const runtime::Op& op, TimeNs deadline) override {
     const runtime::DiesAt dies = host_.enter(op);
-    runtime::TakenIn taken = inner_.join(op, deadline);
+    runtime::TakenIn taken = inner_.join(op, shown_.true_time(deadline));
     if (dies != runtime::DiesAt::never) host_.die();
     return taken;
   }
-  TimeNs notice() override { return inner_.notice(); }
+  TimeNs notice() override;
   void enter_epoch(std::uint32_t epoch, std::span<const int> members) override {
     if (!host_.gone()) inner_.enter_epoch(epoch, members);
   }
   void stopped_until(TimeNs when) override { inner_.stopped_until(when); }
 
  private:
+  int rank_;
   runtime::ControlPlane& inner_;
+  runtime::Clock& clock_;
+  FaultyClock& shown_;
   HostFaults& host_;
+  std::vector<RuleState*> notices_;
 };
+
+// Whether the notice is called off, which is decided when the plan is made; and when the rank is gone.
+bool is_called_off(const RuleState& notice);
+TimeNs gone_at(const Rule& notice);
 
 }  // namespace seeksim::faults

@@ -30,19 +30,32 @@ double Straggler::factor_after(TimeNs elapsed) const {
     return double(elapsed % rule.period_ns) < rule.duty * double(rule.period_ns) ? rule.factor : 1.0;
   }
   if (rule.mode == Mode::ramp) {
+    if (rule.cool_ns > 0) elapsed %= rule.ramp_ns + rule.cool_ns;
+    if (rule.cool_ns > 0 && elapsed > rule.ramp_ns)
+      return 1.0 + (rule.factor - 1.0) * (1.0 - double(elapsed - rule.ramp_ns) / double(rule.cool_ns));
     return 1.0 + (rule.factor - 1.0) * std::min(1.0, double(elapsed) / double(rule.ramp_ns));
   }
   return rule.factor;
 }
+
+namespace {
+// Far from where times could wrap, and beyond every run.
+constexpr TimeNs kNeverEnds = kForever / 4;
+}  // namespace
 
 TimeNs FaultyDevice::duration(const Op& op, runtime::Cost cost) const {
   const TimeNs plain = inner_.duration(op, cost);
   const bool of_storage = op.kind == OpKind::storage_read || op.kind == OpKind::storage_write ||
                           op.kind == OpKind::storage_sync || op.kind == OpKind::storage_rename;
   if (of_storage) memory_.last.storage = op;
-  if (stragglers_.empty()) return plain;
+  if (stragglers_.empty() && hangs_.empty()) return plain;
   Op ours = op;
   ours.rank = rank_;
+  for (RuleState* hang : hangs_) {
+    if (!hang->asks(ours, clock_.now())) continue;
+    hang->record(clock_.now(), rank_, &ours);
+    return kNeverEnds;
+  }
   double factor = 1.0;
   for (Straggler* straggler : stragglers_) {
     if (can_concern(straggler->rule(), op.kind)) factor *= straggler->factor(ours, clock_.now());
@@ -54,7 +67,10 @@ TimeNs FaultyDevice::duration(const Op& op, runtime::Cost cost) const {
 runtime::BufferPtr FaultyDevice::allocate_in(runtime::Space space, std::size_t bytes, runtime::MemoryTag tag,
                                              const char* name) {
   runtime::DiesAt dies = runtime::DiesAt::never;
-  if (own_acts_ && !host_.gone()) dies = host_.enter(memory_.as_op(bytes, name));
+  if (own_acts_ && !host_.gone()) {
+    host_.check_device();
+    dies = host_.enter(memory_.as_op(bytes, name));
+  }
   memory_.before_allocation(inner_, space, bytes, tag, name);
   runtime::BufferPtr buffer = inner_.allocate_in(space, bytes, tag, name);
   if (dies != runtime::DiesAt::never) host_.die();
@@ -62,15 +78,17 @@ runtime::BufferPtr FaultyDevice::allocate_in(runtime::Space space, std::size_t b
 }
 
 runtime::WaitResult FaultyDevice::wait(const runtime::Event& event, TimeNs deadline, std::uint32_t epoch) {
-  return host_.gone() ? runtime::WaitResult::done : inner_.wait(event, deadline, epoch);
-}
-
-void FaultyDevice::drain_all_but_files() {
-  if (!host_.gone()) inner_.drain_all_but_files();
+  if (host_.gone()) return runtime::WaitResult::done;
+  host_.check_device();
+  return inner_.wait(event, shown_.true_time(deadline), epoch);
 }
 
 void FaultyDevice::drain() {
   if (!host_.gone()) inner_.drain();
+}
+
+bool FaultyDevice::drain_by(TimeNs deadline, bool files_too) {
+  return host_.gone() || inner_.drain_by(shown_.true_time(deadline), files_too);
 }
 
 }  // namespace seeksim::faults

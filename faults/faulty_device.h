@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "faults/faulty_clock.h"
 #include "faults/host_faults.h"
 #include "faults/value_fault.h"
 
@@ -27,13 +28,16 @@ class Straggler {
 
 class FaultyDevice final : public runtime::Device {
  public:
-  FaultyDevice(int rank, runtime::Device& inner, runtime::Clock& clock, HostFaults& host,
-               std::vector<Straggler*> stragglers, std::vector<RuleState*> values, MemoryFaults& memory, bool notes)
+  FaultyDevice(int rank, runtime::Device& inner, runtime::Clock& clock, FaultyClock& shown, HostFaults& host,
+               std::vector<Straggler*> stragglers, std::vector<RuleState*> hangs, std::vector<RuleState*> values,
+               MemoryFaults& memory, bool notes)
       : rank_(rank),
         inner_(inner),
         clock_(clock),
+        shown_(shown),
         host_(host),
         stragglers_(std::move(stragglers)),
+        hangs_(std::move(hangs)),
         values_(std::move(values)),
         memory_(memory),
         notes_(notes),
@@ -47,7 +51,7 @@ class FaultyDevice final : public runtime::Device {
   TimeNs duration(const runtime::Op& op, runtime::Cost cost) const override;
   runtime::WaitResult wait(const runtime::Event& event, TimeNs deadline, std::uint32_t epoch) override;
   void drain() override;
-  void drain_all_but_files() override;
+  bool drain_by(TimeNs deadline, bool files_too) override;
 
   runtime::BufferPtr allocate(std::size_t bytes, runtime::MemoryTag tag, const char* name) override {
     return allocate_in(runtime::Space::device, bytes, tag, name);
@@ -81,8 +85,10 @@ class FaultyDevice final : public runtime::Device {
   int rank_;
   runtime::Device& inner_;
   runtime::Clock& clock_;
+  FaultyClock& shown_;
   HostFaults& host_;
   std::vector<Straggler*> stragglers_;
+  std::vector<RuleState*> hangs_;
   std::vector<RuleState*> values_;
   MemoryFaults& memory_;
   bool notes_;     // a rule needs to know what was launched

@@ -41,6 +41,45 @@ const Rule* FaultyStorage::struck(OpKind kind, std::string_view path, std::size_
   return nullptr;
 }
 
+namespace {
+std::string_view folder_of(std::string_view path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string_view::npos ? std::string_view() : path.substr(0, slash);
+}
+}  // namespace
+
+void FaultyStorage::damage(OpKind kind, std::string_view path) {
+  const Op op = op_of(last_, rank_, kind, 0);
+  for (RuleState* state : rules_) {
+    const Rule& rule = state->rule();
+    const bool is_about_it = rule.kind == FaultKind::checkpoint_corrupt || rule.kind == FaultKind::lost_checkpoint;
+    if (!is_about_it || path.find(rule.path) == std::string_view::npos || !state->asks(op, clock_.now())) continue;
+    state->record(clock_.now(), rank_, &op);
+    spoil(rule, path);
+  }
+}
+
+void FaultyStorage::spoil(const Rule& rule, std::string_view path) {
+  const std::string folder(folder_of(path));
+  if (rule.kind == FaultKind::lost_checkpoint) {
+    for (const std::string& name : inner_.list(folder)) inner_.remove(folder + '/' + name);
+    return inner_.sync(folder);
+  }
+  if (rule.mode == Mode::missing) {
+    inner_.remove(path);
+    return inner_.sync(folder);
+  }
+  std::string content = inner_.read(path);
+  const std::size_t bits = content.size() * 8;
+  if (rule.mode == Mode::truncate) content.resize(content.size() / 2);
+  if (rule.mode == Mode::flip && bits > 0) {
+    const std::size_t bit = std::size_t(rule.bit % bits);
+    content[bit / 8] = char(content[bit / 8] ^ char(1 << (bit % 8)));
+  }
+  inner_.write(path, content);
+  inner_.sync(path);
+}
+
 void FaultyStorage::fail(OpKind kind, std::string_view path, const char* why) const {
   throw runtime::SeamError(runtime::ErrorKind::io, op_of(last_, rank_, kind, 0),
                            std::string(path) + ": " + why + " (injected)");
@@ -81,7 +120,10 @@ void FaultyStorage::write(std::string_view path, std::string_view bytes) {
 // A sync reports what earlier writes did not.
 void FaultyStorage::sync(std::string_view path) {
   const Rule* rule = struck(OpKind::storage_write, path, 0);
-  if (rule == nullptr) return inner_.sync(path);
+  if (rule == nullptr) {
+    inner_.sync(path);
+    return damage(OpKind::storage_sync, path);
+  }
   if (rule->kind == FaultKind::nvme_write_error) fail(OpKind::storage_write, path, kBadMedium);
   if (rule->kind == FaultKind::disk_full) fail(OpKind::storage_write, path, kNoRoom);
   // A torn one is said to be durable, and is not.

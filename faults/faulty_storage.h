@@ -20,7 +20,10 @@ class FaultyStorage final : public runtime::Storage {
   void sync(std::string_view path) override;
   std::size_t read_at(std::string_view path, std::uint64_t offset, std::span<std::byte> into) override;
   std::size_t write_at(std::string_view path, std::uint64_t offset, std::span<const std::byte> from) override;
-  void rename(std::string_view from, std::string_view to) override { inner_.rename(from, to); }
+  void rename(std::string_view from, std::string_view to) override {
+    inner_.rename(from, to);
+    damage(runtime::OpKind::storage_rename, to);
+  }
   void remove(std::string_view path) override { inner_.remove(path); }
   bool exists(std::string_view path) override { return inner_.exists(path); }
   std::vector<std::string> list(std::string_view folder) override { return inner_.list(folder); }
@@ -29,6 +32,9 @@ class FaultyStorage final : public runtime::Storage {
  private:
   // The rule that fires at this read or write, the first of several; null: none.
   const Rule* struck(runtime::OpKind kind, std::string_view path, std::size_t bytes);
+  // What became durable is damaged where it lies, for everybody who will read it.
+  void damage(runtime::OpKind kind, std::string_view path);
+  void spoil(const Rule& rule, std::string_view path);
   [[noreturn]] void fail(runtime::OpKind kind, std::string_view path, const char* why) const;
 
   int rank_;

@@ -1,6 +1,8 @@
 // Where rules meet operations: each verb asks for its host first, then attaches fates to what it sends.
 #include "faults/faulty_transport.h"
 
+#include <algorithm>
+
 namespace seeksim::faults {
 
 using runtime::Comm;
@@ -14,9 +16,70 @@ using runtime::PieceFate;
 CommResult FaultyTransport::exchange(runtime::Queue& queue, Comm comm, const Op& op, std::span<const Piece> pieces,
                                      DiesAt dies) {
   if (host_.gone()) return CommResult::internal;
+  host_.check_device();
   const DiesAt ours = host_.enter(op);
-  return inner_.exchange(queue.underlying(), comm, op, with_fates(op, pieces), ours == DiesAt::never ? dies : ours);
+  std::span<const Piece> brought = with_fates(op, pieces);
+  Op as = moved(comm, op);
+  const Rule* rule = pieces.empty() ? nullptr : mismatched(op);
+  if (rule != nullptr) {
+    if (brought.data() == pieces.data()) brought = pieces_ = {pieces.begin(), pieces.end()};
+    if (!change(*rule, comm, as)) return CommResult::success;  // as NCCL does with no elements
+  }
+  return inner_.exchange(queue.underlying(), comm, as, brought, ours == DiesAt::never ? dies : ours);
 }
+
+// ---- bringing something else -------------------------------------------------------------------------------------
+
+const Rule* FaultyTransport::mismatched(const Op& op) {
+  if (rules_.mismatches.empty()) return nullptr;
+  Op ours = op;
+  ours.rank = rank_;
+  for (RuleState* state : rules_.mismatches) {
+    if (!state->asks(ours, clock_.now())) continue;
+    state->record(clock_.now(), rank_, &ours);
+    return &state->rule();
+  }
+  return nullptr;
+}
+
+// NCCL knows no sequence numbers: the n-th operation of a rank meets the n-th of the others.
+Op FaultyTransport::moved(Comm comm, Op op) {
+  if (rules_.mismatches.empty()) return op;
+  if (const auto left_out = shift_.find(comm.handle); left_out != shift_.end())
+    op.sequence -= std::uint64_t(left_out->second);
+  if (const auto free = swapped_.find(comm.handle); free != swapped_.end() && op.sequence == free->second + 1) {
+    op.sequence = free->second;
+    swapped_.erase(free);
+  }
+  return op;
+}
+
+// False: this rank takes no part in it.
+bool FaultyTransport::change(const Rule& rule, Comm comm, Op& op) {
+  switch (rule.mode) {
+    case Mode::op:
+      op.kind = op.kind == OpKind::all_gather ? OpKind::reduce_scatter : OpKind::all_gather;
+      return true;
+    case Mode::count:
+      for (Piece& piece : pieces_) piece.hi = piece.lo + (piece.hi - piece.lo) / 8 * 4;
+      return true;
+    case Mode::dtype:
+      for (Piece& piece : pieces_)
+        piece.type = piece.type == runtime::ElementType::f32 ? runtime::ElementType::i32 : runtime::ElementType::f32;
+      return true;
+    case Mode::swap_order:
+      swapped_[comm.handle] = op.sequence;
+      ++op.sequence;
+      return true;
+    case Mode::skip:
+      ++shift_[comm.handle];
+      return false;
+    default:  // count0
+      return false;
+  }
+}
+
+// ---- fates -------------------------------------------------------------------------------------------------------
 
 std::span<const Piece> FaultyTransport::with_fates(const Op& op, std::span<const Piece> pieces) {
   if (rules_.messages.empty() && rules_.links.empty()) return pieces;
@@ -55,7 +118,8 @@ bool FaultyTransport::has_native(Comm comm, const Op& op) const {
   for (const RuleState* state : rules_.per_message) {
     const Rule& rule = state->rule();
     // A link stays as it is once a rule has touched it, so what comes later meets it too, whatever its step.
-    if (is_link(rule.kind) || could_match_on_any_rank(rule, op) || could_match_on_any_rank(rule, gather)) return false;
+    const bool lasts = is_link(rule.kind) || rule.kind == FaultKind::zombie_message;
+    if (lasts || could_match_on_any_rank(rule, op) || could_match_on_any_rank(rule, gather)) return false;
   }
   return inner_.has_native(comm, op);
 }
@@ -63,8 +127,9 @@ bool FaultyTransport::has_native(Comm comm, const Op& op) const {
 CommResult FaultyTransport::tree_all_reduce(runtime::Queue& queue, Comm comm, const Op& op,
                                             const runtime::TreeReduce& reduce) {
   if (host_.gone()) return CommResult::internal;
+  host_.check_device();
   const DiesAt dies = host_.enter(op);
-  const CommResult result = inner_.tree_all_reduce(queue.underlying(), comm, op, reduce);
+  const CommResult result = inner_.tree_all_reduce(queue.underlying(), comm, moved(comm, op), reduce);
   if (dies != DiesAt::never) host_.die();  // only for callers that did not ask has_native
   return result;
 }
@@ -72,8 +137,9 @@ CommResult FaultyTransport::tree_all_reduce(runtime::Queue& queue, Comm comm, co
 CommResult FaultyTransport::tree_reduce_scatter(runtime::Queue& queue, Comm comm, const Op& op,
                                                 const runtime::TreeScatter& scatter) {
   if (host_.gone()) return CommResult::internal;
+  host_.check_device();
   const DiesAt dies = scatter.pieces.empty() ? DiesAt::never : host_.enter(op);  // as an exchange: no pieces, no part
-  const CommResult result = inner_.tree_reduce_scatter(queue, comm, op, scatter);
+  const CommResult result = inner_.tree_reduce_scatter(queue.underlying(), comm, moved(comm, op), scatter);
   if (dies != DiesAt::never) host_.die();  // only for callers that did not ask has_native
   return result;
 }
@@ -89,14 +155,32 @@ Comm FaultyTransport::build(const Op& op, Build&& build) {
   return comm;
 }
 
+runtime::CommSpec FaultyTransport::misbuilt(const Op& op, runtime::CommSpec spec) {
+  Op ours = op;
+  ours.rank = rank_;
+  for (RuleState* state : rules_.inits) {
+    if (spec.members.size() < 2 || !state->asks(ours, clock_.now())) continue;
+    state->record(clock_.now(), rank_, &ours);
+    const auto me = std::find(spec.members.begin(), spec.members.end(), rank_);
+    const auto other = me == spec.members.begin() ? me + 1 : spec.members.begin();
+    if (state->rule().mode == Mode::dup_rank)
+      *me = *other;
+    else
+      spec.members.erase(other);
+  }
+  return spec;
+}
+
 Comm FaultyTransport::create(const Op& op, const runtime::CommSpec& spec, TimeNs deadline) {
-  return build(op, [&] { return inner_.create(op, spec, deadline); });
+  const TimeNs end = shown_.true_time(deadline);
+  if (rules_.inits.empty()) return build(op, [&] { return inner_.create(op, spec, end); });
+  return build(op, [&] { return inner_.create(op, misbuilt(op, spec), end); });
 }
 Comm FaultyTransport::split(const Op& op, Comm parent, int color, int key, TimeNs deadline) {
-  return build(op, [&] { return inner_.split(op, parent, color, key, deadline); });
+  return build(op, [&] { return inner_.split(op, parent, color, key, shown_.true_time(deadline)); });
 }
 Comm FaultyTransport::shrink(const Op& op, Comm parent, std::span<const int> exclude, TimeNs deadline) {
-  return build(op, [&] { return inner_.shrink(op, parent, exclude, deadline); });
+  return build(op, [&] { return inner_.shrink(op, parent, exclude, shown_.true_time(deadline)); });
 }
 
 CommResult FaultyTransport::async_error(Comm comm) {

@@ -2,9 +2,11 @@
 // sends. Wraps any transport: what a fate does to a message is the wrapped one's business.
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include "faults/fates.h"
+#include "faults/faulty_clock.h"
 #include "faults/host_faults.h"
 #include "faults/memory_fault.h"
 
@@ -14,16 +16,19 @@ namespace seeksim::faults {
 struct TransportRules {
   std::vector<MessageFault*> messages;        // this rank may be the sender
   std::vector<LinkFault*> links;              // this rank is at the sending end
+  std::vector<RuleState*> mismatches;         // this rank brings something else
+  std::vector<RuleState*> inits;              // this rank builds communicators of the wrong ranks
   std::vector<const RuleState*> per_message;  // of the WHOLE plan: rules that need collectives as single messages
 };
 
 class FaultyTransport final : public runtime::Transport {
  public:
-  FaultyTransport(int rank, runtime::Transport& inner, runtime::Clock& clock, HostFaults& host, MemoryFaults& memory,
-                  TransportRules rules, CombinedFates& combined)
+  FaultyTransport(int rank, runtime::Transport& inner, runtime::Clock& clock, FaultyClock& shown, HostFaults& host,
+                  MemoryFaults& memory, TransportRules rules, CombinedFates& combined)
       : rank_(rank),
         inner_(inner),
         clock_(clock),
+        shown_(shown),
         host_(host),
         memory_(memory),
         rules_(std::move(rules)),
@@ -51,17 +56,25 @@ class FaultyTransport final : public runtime::Transport {
  private:
   std::span<const runtime::Piece> with_fates(const runtime::Op& op, std::span<const runtime::Piece> pieces);
   const runtime::PieceFate* fate_of(const runtime::Op& piece, TimeNs now);
+  // What this rank brings instead. Sequences of a communicator are moved where operations were left out or swapped.
+  runtime::Op moved(runtime::Comm comm, runtime::Op op);
+  const Rule* mismatched(const runtime::Op& op);
+  bool change(const Rule& rule, runtime::Comm comm, runtime::Op& op);
+  runtime::CommSpec misbuilt(const runtime::Op& op, runtime::CommSpec spec);
   template <class Build>
   runtime::Comm build(const runtime::Op& op, Build&& build);
 
   int rank_;
   runtime::Transport& inner_;
   runtime::Clock& clock_;
+  FaultyClock& shown_;
   HostFaults& host_;
   MemoryFaults& memory_;
   TransportRules rules_;
   CombinedFates& combined_;
-  std::vector<runtime::Piece> pieces_;  // reused from call to call
+  std::map<std::uint32_t, std::int64_t> shift_;     // by handle: operations left out so far
+  std::map<std::uint32_t, std::uint64_t> swapped_;  // by handle: the sequence that is free for the next one
+  std::vector<runtime::Piece> pieces_;              // reused from call to call
   std::vector<const runtime::PieceFate*> fates_;
 };
 

@@ -26,19 +26,65 @@ DiesAt HostFaults::enter(const Op& op) {
 
 bool HostFaults::watches_own_acts() const {
   return watcher_ || std::any_of(rules_.begin(), rules_.end(), [](const RuleState* state) {
-           const auto& op = state->rule().when.op;
-           return op && is_own_act(*op);
+           const Rule& rule = state->rule();
+           if (is_data(rule.kind) || rule.kind == FaultKind::device_error) return true;
+           return rule.when.op && is_own_act(*rule.when.op);
          });
 }
 
+namespace {
+
+std::string_view name_of(int code) {
+  switch (code) {
+    case 214:
+      return "uncorrectable ECC error";
+    case 220:
+      return "uncorrectable NVLink error";
+    default:
+      return "contained memory error";
+  }
+}
+
+}  // namespace
+
+void HostFaults::fail_device(const Rule& rule, const Op& op) {
+  lost_for_good_ = rule.sticky;
+  const auto kind = rule.sticky ? runtime::ErrorKind::device_lost : runtime::ErrorKind::closure;
+  lost_.emplace(kind, op, "CUDA error " + std::to_string(rule.code) + ", " + std::string(name_of(rule.code)), true);
+}
+
+void HostFaults::check_device() {
+  if (!lost_) return;
+  const runtime::SeamError error = *lost_;
+  if (!lost_for_good_) lost_.reset();
+  throw runtime::SeamError(error);
+}
+
 DiesAt HostFaults::apply(RuleState& state, const Op& op, TimeNs now) {
+  const Rule& rule = state.rule();
   state.record(now, rank_, &op);
-  switch (state.rule().mode) {
+  switch (rule.kind) {
+    case FaultKind::node_crash:
+      if (machine_dies_) machine_dies_(state);
+      die();
+    case FaultKind::pause:
+    case FaultKind::data_stall:
+      clock_.sleep_until(runtime::later(now, rule.delay_ns));
+      return DiesAt::never;
+    case FaultKind::data_error:
+      throw runtime::SeamError(runtime::ErrorKind::data_error, op, "the data loader cannot bring it (injected)", true);
+    case FaultKind::device_error:
+      fail_device(rule, op);
+      return DiesAt::never;
+    default:
+      break;
+  }
+  switch (rule.mode) {
     case Mode::never:
       clock_.sleep_until(runtime::kForever);  // hung: it answers nothing until the world ends or kills it
       die();
     case Mode::late:
-      clock_.sleep_until(runtime::later(now, state.rule().delay_ns));
+      clock_.sleep_until(runtime::later(now, rule.delay_ns));
       return DiesAt::never;
     case Mode::during:
       return DiesAt::in_flight;

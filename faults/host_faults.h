@@ -1,6 +1,9 @@
-// What rules do to the host of a rank on its way into an operation: hang it, hold it up, or end its process.
+// What rules do to the host of a rank on its way into an operation: hang it, hold it up, end its process, take its
+// device or its data away.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "faults/trigger.h"
@@ -9,15 +12,25 @@ namespace seeksim::faults {
 
 class HostFaults {
  public:
-  // watcher: hears of every Op, if it is set; outlives this.
-  HostFaults(int rank, runtime::Clock& clock, std::vector<RuleState*> rules, const FaultPlan::Watcher& watcher)
-      : rank_(rank), clock_(clock), rules_(std::move(rules)), watcher_(watcher) {}
+  // watcher: hears of every Op, if it is set; outlives this. machine_dies: for the others of this rank's machine, when
+  // a rule kills all of it.
+  HostFaults(int rank, runtime::Clock& clock, std::vector<RuleState*> rules, const FaultPlan::Watcher& watcher,
+             std::function<void(const RuleState&)> machine_dies = {})
+      : rank_(rank),
+        clock_(clock),
+        rules_(std::move(rules)),
+        watcher_(watcher),
+        machine_dies_(std::move(machine_dies)) {}
 
   // The host is about to enter `op`. May block for a while or for ever; may throw RankDied. What it returns is for the
   // operation to do: die while it is in flight, or after it.
   runtime::DiesAt enter(const runtime::Op& op);
 
-  // Whether a rule names something that the rank does by itself, so that all of it has to be looked at.
+  // Throws what the device failed with, each time: its context is gone. A failure that is not sticky: once.
+  void check_device();
+  bool device_lost() const { return lost_.has_value(); }
+
+  // Whether a rule can strike at something that the rank does by itself, so that all of it has to be looked at.
   bool watches_own_acts() const;
 
   // The process ends here. Destructors still run on the way out, as they never do in a killed process: from now on
@@ -27,11 +40,15 @@ class HostFaults {
 
  private:
   runtime::DiesAt apply(RuleState& state, const runtime::Op& op, TimeNs now);
+  void fail_device(const Rule& rule, const runtime::Op& op);
 
   int rank_;
   runtime::Clock& clock_;
   std::vector<RuleState*> rules_;  // those that can concern this rank
   const FaultPlan::Watcher& watcher_;
+  std::function<void(const RuleState&)> machine_dies_;
+  std::optional<runtime::SeamError> lost_;
+  bool lost_for_good_ = false;
   bool gone_ = false;
 };
 

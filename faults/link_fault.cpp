@@ -15,14 +15,27 @@ namespace {
 // From one cut to the next; far from where times could wrap, whatever a scenario asks for.
 TimeNs period(const Rule& rule) { return std::min(later(rule.down_ns, rule.up_ns), kForever / 4); }
 
+bool is_for_good(const Rule& rule) {
+  return rule.mode == Mode::permanent || (rule.kind == FaultKind::partition && rule.down_ns == 0);
+}
+
 }  // namespace
 
 LinkFault::LinkFault(RuleState& state, const std::vector<int>& node_of) : state_(state), node_of_(node_of) {
+  lost_.rule = late_.rule = state.mark();
+  lost_.drop = true;
+  late_.delay_ns = state.rule().delay_ns;
   if (is_timed(state.rule().when) && state.drawn_at_start()) since_ = *state.rule().when.at_ns;
 }
 
 bool LinkFault::covers(int from, int to) const {
   const Rule& rule = state_.rule();
+  if (rule.kind == FaultKind::partition) {
+    const auto on = [&](std::size_t side, int rank) {
+      return std::find(rule.sides[side].begin(), rule.sides[side].end(), rank) != rule.sides[side].end();
+    };
+    return (on(0, from) && on(1, to)) || (on(1, from) && on(0, to));
+  }
   if (rule.nodes) {
     from = node_of_[std::size_t(from)];
     to = node_of_[std::size_t(to)];
@@ -37,6 +50,8 @@ const PieceFate* LinkFault::fate(const Op& piece, TimeNs now) {
     if (timed || !state_.asks(piece, now)) return nullptr;
     since_ = now;
   }
+  const bool lossy = state_.rule().kind == FaultKind::link_drop && state_.rule().loss < 1.0;
+  if (lossy) return now < since_ ? nullptr : lost_or_late(piece, now);
   const bool slow = state_.rule().kind == FaultKind::slow_link;
   Window* window = slow ? slowed(now) : cut(now);
   if (!window) return nullptr;
@@ -47,6 +62,15 @@ const PieceFate* LinkFault::fate(const Op& piece, TimeNs now) {
   const bool acts_now = slow || now >= window->fate.down_from;
   if (acts_now && state_.status().fired == 0) record_both_ends(now, piece.rank, piece.peer, &piece);
   return &window->fate;
+}
+
+// Each message by itself: lost, or late by what the link adds. The rule fires with each that is lost.
+const PieceFate* LinkFault::lost_or_late(const Op& piece, TimeNs now) {
+  if (state_.chance(state_.rule().loss)) {
+    record_both_ends(now, piece.rank, piece.peer, &piece);
+    return &lost_;
+  }
+  return late_.delay_ns > 0 ? &late_ : nullptr;
 }
 
 LinkFault::Window* LinkFault::slowed(TimeNs now) {
@@ -69,7 +93,7 @@ LinkFault::Window* LinkFault::cut(TimeNs now) {
   if (fresh) {
     PieceFate& fate = entry->second.fate;
     fate.down_from = later(since_, TimeNs(number) * period(rule));
-    fate.down_until = rule.mode == Mode::permanent ? kForever : later(fate.down_from, rule.down_ns);
+    fate.down_until = is_for_good(rule) ? kForever : later(fate.down_from, rule.down_ns);
     fate.rule = state_.mark();
   }
   return &entry->second;
@@ -77,7 +101,7 @@ LinkFault::Window* LinkFault::cut(TimeNs now) {
 
 int LinkFault::window_at(TimeNs now) const {
   const Rule& rule = state_.rule();
-  if (rule.mode == Mode::permanent || now < since_) return 0;
+  if (is_for_good(rule) || now < since_) return 0;
   const TimeNs whole = (now - since_) / period(rule);
   const TimeNs number = now - since_ - whole * period(rule) < rule.down_ns ? whole : whole + 1;
   return number < rule.cycles ? int(number) : -1;

@@ -35,8 +35,11 @@ class LinkFault {
   int window_at(TimeNs now) const;
   void record_both_ends(TimeNs now, int from, int to, const runtime::Op* op);
 
+  const runtime::PieceFate* lost_or_late(const runtime::Op& piece, TimeNs now);
+
   RuleState& state_;
   const std::vector<int>& node_of_;
+  runtime::PieceFate lost_, late_;  // of a link that loses some of its messages
   TimeNs since_ = runtime::kForever;
   std::map<int, Window>
       windows_;  // by number; a slow link has one. Addresses of fates are handed out: nothing is erased

@@ -40,6 +40,22 @@ enum class FaultKind : std::uint8_t {
   nvme_torn_write,       // a write says that it is done; half of it is
   disk_full,             // a write finds no room
   slow_disk,             // reads and writes take longer
+  node_crash,            // all processes of a machine are gone at once, and what its own disk held
+  kernel_hang,           // a launch never completes
+  device_error,          // a device's memory or link fails: its context is gone
+  pause,                 // a process stands still for a while, then goes on
+  clock_skew,            // a rank's clock shows another time, runs fast, jumps
+  data_stall,            // the data loader takes long
+  data_error,            // the data loader cannot bring a micro-batch
+  preemption_notice,     // a rank is told when it will be gone, and is gone then
+  collective_mismatch,   // a rank brings another operation than the others
+  zombie_message,        // a message arrives a second time, later
+  partition,             // two parts of the world do not reach each other
+  store_death,           // the control plane answers nobody
+  init_failure,          // a communicator is built with wrong members
+  checkpoint_corrupt,    // a file is damaged once it is durable
+  lost_checkpoint,       // a file is gone once it is durable, with all that lies beside it
+  stale_gradient,        // an update takes gradients of another step, twice, or not at all
   count_
 };
 std::string_view name(FaultKind kind);
@@ -63,6 +79,7 @@ Site site(std::string_view name);  // unset when unknown
 // All that is given must match. Exact triggers and seeded random ones (probability).
 struct Trigger {
   std::optional<int> rank;  // who acts (for pieces: the sender)
+  std::optional<int> node;  // whoever acts on this machine
   std::optional<int> peer;  // the other side of a piece
   std::optional<std::int64_t> step;
   std::optional<int> micro_batch;
@@ -86,7 +103,21 @@ enum class Mode : std::uint8_t {
   ramp,
   before,
   during,
-  after
+  after,
+  op,             // collective_mismatch: another kind of operation
+  count,          //   half the elements
+  dtype,          //   another type
+  swap_order,     //   this one and the next in the other order
+  skip,           //   not at all
+  count0,         //   no elements
+  wrong_nranks,   // init_failure: one member too few
+  dup_rank,       //   it takes another one's place
+  truncate,       // checkpoint_corrupt: the second half is missing
+  flip,           //   a bit flips
+  missing,        //   it is gone
+  delayed_apply,  // stale_gradient: those of an earlier step
+  dup_apply,      //   twice
+  drop            //   none
 };
 std::string_view name(Mode mode);
 Mode mode(std::string_view name);  // unset when unknown
@@ -110,17 +141,29 @@ struct Rule {
   TimeNs period_ns = 0;  // periodic straggler
   double duty = 0.1;
   TimeNs ramp_ns = 0;     // ramping straggler: time from 1.0 to factor
+  TimeNs cool_ns = 0;     //   and back again, over and over; 0: it stays slow
+  double loss = 1.0;      // link_drop: the share of its messages that are lost
   std::uint64_t bit = 0;  // message_corrupt: which bit, modulo the payload; bit_flip: of the number
   bool checksum = true;   // message_corrupt: the receiver notices
   Site site = Site::unset;
-  std::uint64_t element = 0;  // of the tensor or the part of it that the operation touches, modulo its size
-  int elements = 256;         // zero_tile: how many
-  double value = 65520;       // overflow: the least that rounds to infinity in fp16
-  bool negative = false;      // inf_inject, overflow
-  std::int32_t token = 0;     // loss_spike: every target of the micro-batch
-  std::string tag;            // oom: what the memory is for (MemoryTag); empty: anything
-  std::uint64_t bytes = 0;    // oom: what the device may hold; 0: no budget, the allocation itself fails
-  std::string path;           // faults of files: a part of the file's path; empty: any file
+  std::uint64_t element = 0;            // of the tensor or the part of it that the operation touches, modulo its size
+  int elements = 256;                   // zero_tile: how many
+  double value = 65520;                 // overflow: the least that rounds to infinity in fp16
+  bool negative = false;                // inf_inject, overflow
+  std::int32_t token = 0;               // loss_spike: every target of the micro-batch
+  std::string tag;                      // oom: what the memory is for (MemoryTag); empty: anything
+  std::uint64_t bytes = 0;              // oom: what the device may hold; 0: no budget, the allocation itself fails
+  std::string path;                     // faults of files: a part of the file's path; empty: any file
+  bool lose_local_storage = true;       // node_crash: the machine's own disk is lost too
+  int code = 214;                       // device_error: CUDA's number of it
+  bool sticky = true;                   //   the context is gone; false: one launch failed
+  TimeNs offset_ns = 0;                 // clock_skew: what the clock shows too much
+  double drift_ppm = 0;                 //   how much too fast it runs
+  TimeNs notice_ns = 0;                 // preemption_notice: from being told to being gone
+  double cancelled = 0;                 //   the chance that it is called off halfway
+  std::vector<std::vector<int>> sides;  // partition: two lists of ranks
+  int store_side = 0;                   //   which of them still reaches the control plane
+  int staleness = 1;                    // stale_gradient: how many steps old
 };
 
 // What became of a rule. `fired` counts firings; a rule that never fired makes a run red.
@@ -151,9 +194,23 @@ class FaultPlan {
     int rank = -1;
     TimeNs at_ns = 0;
     std::size_t rule = 0;
+    bool lose_files = false;  // of its machine's own disk
   };
   std::vector<TimedCrash> timed_crashes() const;
+  // Between these times these ranks and the control plane do not hear of each other.
+  struct ControlOutage {
+    std::vector<int> ranks;
+    TimeNs from_ns = 0;
+    TimeNs until_ns = runtime::kForever;
+    bool all = false;  // the control plane itself is down, and its own clocks with it
+    std::size_t rule = 0;
+  };
+  std::vector<ControlOutage> control_outages() const;
   void fired(std::size_t rule, TimeNs now, int rank);  // the world reports that it did
+
+  // Who kills the other processes of a machine, when one of them comes to the operation at which all die.
+  using Killer = std::function<void(int rank, bool lose_files)>;
+  void kills_through(Killer killer);
 
   std::vector<RuleStatus> status() const;
 
@@ -187,6 +244,7 @@ std::vector<Problem> problems(const Rule& rule, const std::vector<int>& node_of)
 // What `seeksim list faults` prints: one entry a kind, from the same table that loading and matching use.
 struct FaultInfo {
   FaultKind kind;
+  std::string_view rows;  // of the fault reference
   std::string_view summary;
   std::string_view sees;                     // what a rank sees
   std::string_view recovery;                 // what recovery must hold

@@ -44,6 +44,7 @@ class Line {
 
 void write_trigger(Line& line, const Trigger& when) {
   line.integer("rank", when.rank);
+  line.integer("node", when.node);
   line.integer("peer", when.peer);
   line.integer("step", when.step);
   line.integer("micro_batch", when.micro_batch);
@@ -54,6 +55,16 @@ void write_trigger(Line& line, const Trigger& when) {
   line.integer("call", when.call);
   if (when.at_ns) line.number("at_s", double(*when.at_ns) / double(runtime::kSecond));
   if (when.probability != 1.0) line.number("probability", when.probability);
+}
+
+std::string sides_text(const std::vector<std::vector<int>>& sides) {
+  std::string text;
+  for (const std::vector<int>& side : sides) {
+    std::string ranks;
+    for (const int rank : side) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
+    text += (text.empty() ? "[" : ", [") + ranks + ']';
+  }
+  return '[' + text + ']';
 }
 
 std::string link_text(const Rule& rule) {
@@ -82,6 +93,8 @@ std::string text(const Rule& rule) {
   line.seconds("period_s", rule.period_ns);
   if (rule.duty != plain.duty) line.number("duty", rule.duty);
   line.seconds("ramp_s", rule.ramp_ns);
+  line.seconds("cool_s", rule.cool_ns);
+  if (rule.loss != plain.loss) line.number("loss", rule.loss);
   if (rule.bit != plain.bit) line.raw("bit", std::to_string(rule.bit));
   if (rule.checksum != plain.checksum) line.raw("checksum", "false");
   if (rule.site != Site::unset) line.word("site", name(rule.site));
@@ -92,6 +105,16 @@ std::string text(const Rule& rule) {
   if (!rule.tag.empty()) line.word("tag", rule.tag);
   if (rule.bytes != 0) line.raw("bytes", std::to_string(rule.bytes));
   if (!rule.path.empty()) line.word("path", rule.path);
+  if (!rule.lose_local_storage) line.raw("lose_local_storage", "false");
+  if (rule.code != plain.code) line.raw("code", std::to_string(rule.code));
+  if (!rule.sticky) line.raw("sticky", "false");
+  line.seconds("offset_s", rule.offset_ns);
+  if (rule.drift_ppm != 0) line.number("drift_ppm", rule.drift_ppm);
+  line.seconds("notice_s", rule.notice_ns);
+  if (rule.cancelled != 0) line.number("cancelled", rule.cancelled);
+  if (!rule.sides.empty()) line.raw("sides", sides_text(rule.sides));
+  if (rule.store_side != 0) line.raw("store_side", std::to_string(rule.store_side));
+  if (rule.staleness != plain.staleness) line.raw("staleness", std::to_string(rule.staleness));
   if (rule.token != plain.token) line.raw("token", std::to_string(rule.token));
   return line.close();
 }

@@ -62,14 +62,24 @@ bool is_own_act(OpKind op) {
 bool can_concern(const Rule& rule, OpKind op) {
   if (is_value(rule.kind) && !is_message(rule)) return op == OpKind::compute || op == OpKind::data_load;
   const FaultKind kind = rule.kind;
+  if (is_data(kind)) return op == OpKind::data_load;
+  if (kind == FaultKind::device_error || kind == FaultKind::kernel_hang)
+    return op == OpKind::compute || (op == OpKind::copy && rule.when.op == op);
+  if (kind == FaultKind::collective_mismatch) return is_collective(op);
+  if (kind == FaultKind::init_failure) return op == OpKind::comm_create;
+  if (kind == FaultKind::checkpoint_corrupt || kind == FaultKind::lost_checkpoint)
+    return op == OpKind::storage_sync || op == OpKind::storage_rename;
+  if (kind == FaultKind::clock_skew || kind == FaultKind::preemption_notice || kind == FaultKind::store_death)
+    return false;  // conditions: no operation begins them
   if (kind == FaultKind::straggler) return op == OpKind::compute;
   if (kind == FaultKind::slow_disk) return op == OpKind::storage_read || op == OpKind::storage_write;
   if (kind == FaultKind::nvme_read_error || kind == FaultKind::nvme_short_read) return op == OpKind::storage_read;
   if (is_file(kind)) return op == OpKind::storage_write;
   if (is_memory(kind)) return op == OpKind::allocate || (kind == FaultKind::oom && op == OpKind::comm_create);
   if (moves_messages(op)) return true;
-  if (kind == FaultKind::rank_crash && is_own_act(op)) return rule.when.op.has_value();
-  return is_blocking(kind) && (op == OpKind::vote || op == OpKind::agree || op == OpKind::comm_create);
+  if (is_anywhere(kind) && is_own_act(op)) return rule.when.op.has_value();
+  return (is_anywhere(kind) || kind == FaultKind::collective_timeout) &&
+         (op == OpKind::vote || op == OpKind::agree || op == OpKind::comm_create);
 }
 
 bool is_timed(const Trigger& when) {
@@ -79,7 +89,7 @@ bool is_timed(const Trigger& when) {
 bool could_match_on_any_rank(const Rule& rule, const Op& op) {
   const Trigger& when = rule.when;
   if (!can_concern(rule, op.kind)) return false;
-  if (needs_naming(op.kind) && !names_it(when)) return false;
+  if (needs_naming(op.kind) && rule.kind != FaultKind::init_failure && !names_it(when)) return false;
   if (when.op && *when.op != op.kind) return false;
   if (when.step && *when.step != op.step) return false;
   if (when.micro_batch && *when.micro_batch != op.micro_batch) return false;
@@ -103,10 +113,14 @@ bool RuleState::matches(const Op& op, TimeNs now) const {
   return could_match_on_any_rank(rule_, op);
 }
 
-bool RuleState::draw(int rank, std::uint64_t match) const {
-  if (rule_.when.probability >= 1.0) return true;
+bool RuleState::draw(int rank, std::uint64_t match) const { return draw(rank, match, rule_.when.probability); }
+
+bool RuleState::chance(double probability) { return draw(-2, chances_++, probability); }
+
+bool RuleState::draw(int rank, std::uint64_t match, double probability) const {
+  if (probability >= 1.0) return true;
   const std::uint64_t bits = scramble(scramble(stream_ + std::uint64_t(std::int64_t(rank))) + match);
-  return double(bits >> 11) * 0x1p-53 < rule_.when.probability;
+  return double(bits >> 11) * 0x1p-53 < probability;
 }
 
 bool RuleState::asks(const Op& op, TimeNs now) {

@@ -9,21 +9,38 @@
 
 namespace seeksim::faults {
 
-constexpr bool is_link(FaultKind kind) { return kind == FaultKind::link_drop || kind == FaultKind::slow_link; }
+constexpr bool is_link(FaultKind kind) {
+  return kind == FaultKind::link_drop || kind == FaultKind::slow_link || kind == FaultKind::partition;
+}
 constexpr bool is_message(const Rule& rule) {
-  return rule.kind == FaultKind::message_drop || rule.kind == FaultKind::message_corrupt || rule.site == Site::message;
+  return rule.kind == FaultKind::message_drop || rule.kind == FaultKind::message_corrupt ||
+         rule.kind == FaultKind::zombie_message || rule.site == Site::message;
 }
 // Changes numbers in a device's memory.
-constexpr bool is_value(FaultKind kind) { return kind >= FaultKind::nan_inject && kind <= FaultKind::loss_spike; }
+constexpr bool is_value(FaultKind kind) {
+  return (kind >= FaultKind::nan_inject && kind <= FaultKind::loss_spike) || kind == FaultKind::stale_gradient;
+}
 // Refuses memory.
 constexpr bool is_memory(FaultKind kind) { return kind == FaultKind::oom || kind == FaultKind::pinned_alloc_failure; }
 // Spoils what goes to or comes from files.
-constexpr bool is_file(FaultKind kind) { return kind >= FaultKind::nvme_read_error && kind <= FaultKind::disk_full; }
+constexpr bool is_file(FaultKind kind) {
+  return (kind >= FaultKind::nvme_read_error && kind <= FaultKind::disk_full) ||
+         kind == FaultKind::checkpoint_corrupt || kind == FaultKind::lost_checkpoint;
+}
 // Makes a device, or what its rank reads files from, slower: begins at its first match and lasts.
 constexpr bool is_slow(FaultKind kind) { return kind == FaultKind::straggler || kind == FaultKind::slow_disk; }
-// Stops or kills the host of a rank on its way into an operation.
+// Can strike at anything that a rank does.
+constexpr bool is_anywhere(FaultKind kind) {
+  return kind == FaultKind::rank_crash || kind == FaultKind::node_crash || kind == FaultKind::pause;
+}
+constexpr bool is_data(FaultKind kind) { return kind == FaultKind::data_stall || kind == FaultKind::data_error; }
+// Stops or kills the host of a rank on its way into an operation, or fails what it asks for.
 constexpr bool is_blocking(FaultKind kind) {
-  return kind == FaultKind::collective_timeout || kind == FaultKind::rank_crash;
+  return kind == FaultKind::collective_timeout || is_anywhere(kind) || is_data(kind) || kind == FaultKind::device_error;
+}
+// Happens at a time, whatever the ranks do.
+constexpr bool is_of_the_control_plane(FaultKind kind) {
+  return kind == FaultKind::partition || kind == FaultKind::store_death;
 }
 
 // What a rank does by itself: launches, allocations, files, and waiting to be taken in. Only a rule that names the
@@ -61,15 +78,20 @@ class RuleState {
 
   // Only for timed rules: drawn once.
   bool drawn_at_start() const { return draw(-1, 0); }
+  bool drawn_at_start(double probability) const { return draw(-1, 1, probability); }
+  // One more draw of the rule's stream, for what the kind itself leaves to chance.
+  bool chance(double probability);
 
  private:
   bool matches(const runtime::Op& op, TimeNs now) const;
   bool draw(int rank, std::uint64_t match) const;
+  bool draw(int rank, std::uint64_t match, double probability) const;
 
   Rule rule_;
   std::size_t number_;
   std::uint64_t stream_;
   std::map<int, std::uint64_t> matches_of_rank_;  // draws and calls go by rank, so that no schedule can move them
+  std::uint64_t chances_ = 0;
   RuleStatus status_;
   FaultPlan::Listener heard_;
 };

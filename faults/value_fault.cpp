@@ -84,6 +84,16 @@ void apply(const Change& change, kernels::Vec<std::uint8_t> memory) {
   }
 }
 
+void twice(kernels::Vec<std::uint8_t> memory, ElementType type) {
+  if (type != ElementType::f32) return;
+  for (kernels::Index at = 0; at + 4 <= memory.n; at += 4) {
+    float value;
+    std::memcpy(&value, memory.data + at, sizeof value);
+    value *= 2.0f;
+    std::memcpy(memory.data + at, &value, sizeof value);
+  }
+}
+
 float value_of(const Rule& rule) {
   const float sign = rule.negative ? -1.0f : 1.0f;
   if (rule.kind == FaultKind::nan_inject) return std::numeric_limits<float>::quiet_NaN();
@@ -142,14 +152,46 @@ void strike(runtime::Queue& queue, const Op& op, const Rule& rule, const Range& 
   queue.enqueue_kernel(ours, runtime::Cost{}, runtime::Closure([change, memory] { apply(change, memory); }), {});
 }
 
+// In each step the gradients are kept; in the one that the rule is about others take their place.
+void FaultyQueue::keep_and_strike(RuleState& state, const Op& op, const Range& gradients) {
+  const bool strikes = state.asks(op, clock_.now());
+  if (strikes) state.record(clock_.now(), rank_, &op);
+  std::unique_ptr<Past>& past = past_[&state];
+  if (past == nullptr) past = std::make_unique<Past>();
+  Op ours = op;
+  ours.site = "fault";
+  const kernels::Vec<std::uint8_t> memory = runtime::vec<std::uint8_t>(*gradients.buffer, runtime::Index(gradients.lo),
+                                                                       runtime::Index(gradients.hi - gradients.lo))
+                                                .get();
+  const auto change = [kept = past.get(), memory, strikes, mode = state.rule().mode, type = gradients.type,
+                       age = std::size_t(state.rule().staleness)] {
+    if (memory.data == nullptr) return;  // a run of shapes
+    std::vector<std::uint8_t> now(memory.data, memory.data + memory.n);
+    if (strikes && mode == Mode::drop) std::memset(memory.data, 0, now.size());
+    if (strikes && mode == Mode::dup_apply) twice(memory, type);
+    if (strikes && mode == Mode::delayed_apply && kept->steps.size() >= age) {
+      const std::vector<std::uint8_t>& old = kept->steps[kept->steps.size() - age];
+      std::memcpy(memory.data, old.data(), std::min(old.size(), now.size()));
+    }
+    kept->steps.push_back(std::move(now));
+    if (kept->steps.size() > age) kept->steps.erase(kept->steps.begin());
+  };
+  inner_.enqueue_kernel(ours, runtime::Cost{}, runtime::Closure(change), {});
+}
+
 void FaultyQueue::enqueue_kernel(const Op& op, runtime::Cost cost, const runtime::Closure& closure,
                                  std::span<const Range> ranges) {
   if (host_.gone()) return;
   after_.clear();
   last_.launched = op;
   const runtime::DiesAt dies = host_.enter(op);
+  if (host_.device_lost()) return;  // nothing runs there any more
   for (RuleState* state : rules_) {
     const std::optional<Target> target = target_of(state->rule(), op, ranges);
+    if (target && state->rule().kind == FaultKind::stale_gradient) {
+      keep_and_strike(*state, op, target->range);
+      continue;
+    }
     if (!target || !state->asks(op, clock_.now())) continue;
     state->record(clock_.now(), rank_, &op);
     if (target->before)

@@ -3,6 +3,8 @@
 // is about, so that it happens in stream order on any device.
 #pragma once
 
+#include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -44,6 +46,10 @@ class FaultyQueue final : public runtime::Queue {
   runtime::Queue& underlying() override { return inner_.underlying(); }
 
  private:
+  // The gradients of the last steps, as a rule about stale ones needs them; kept by strikes, in stream order.
+  struct Past {
+    std::vector<std::vector<std::uint8_t>> steps;
+  };
   struct Hit {
     const Rule* rule;
     runtime::Range range;
@@ -56,6 +62,9 @@ class FaultyQueue final : public runtime::Queue {
   HostFaults& host_;
   std::span<RuleState* const> rules_;
   LastOps& last_;
+  void keep_and_strike(RuleState& state, const runtime::Op& op, const runtime::Range& gradients);
+
+  std::map<const RuleState*, std::unique_ptr<Past>> past_;
   std::vector<Hit> after_;  // of the launch under way
 };
 

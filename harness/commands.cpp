@@ -40,12 +40,13 @@ void list_scenarios(const Style& style) {
   const std::string top = top_folder();
   const std::string folder = top == "." ? "scenarios" : top + "/scenarios";
   list_folder_of_scenarios(folder, style);
+  list_folder_of_scenarios(folder + "/faults", style);
   list_folder_of_scenarios(folder + "/negative", style);
 }
 
 void list_faults(const Style& style) {
   for (const faults::FaultInfo& info : faults::catalogue()) {
-    put(fmt::format("{}\n    {}\n", style.bold(std::string(name(info.kind))), info.summary));
+    put(fmt::format("{}\n    {}\n", style.bold(fmt::format("{}  {}", name(info.kind), info.rows)), info.summary));
     put(fmt::format("    a rank sees   {}\n    recovery      {}\n", info.sees, info.recovery));
     put(fmt::format("    keys          {}\n", fmt::join(info.parameters, ", ")));
     if (!info.modes.empty()) {

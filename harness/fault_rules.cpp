@@ -31,6 +31,7 @@ std::optional<int> small(const Reader& reader, const char* key) {
 void read_trigger(const Reader& reader, Rule& rule) {
   faults::Trigger& when = rule.when;
   when.rank = small(reader, "rank");
+  when.node = small(reader, "node");
   when.peer = small(reader, "peer");
   when.micro_batch = small(reader, "micro_batch");
   when.layer = small(reader, "layer");
@@ -79,6 +80,19 @@ void read_link(const Reader& reader, Rule& rule) {
   rule.to = small(link, "to");
 }
 
+std::vector<std::vector<int>> read_sides(const Reader& reader) {
+  std::vector<std::vector<int>> sides;
+  const Json* given = reader.find("sides");
+  if (given == nullptr || !given->is_array()) return sides;
+  for (const Json& side : *given) {
+    std::vector<int>& ranks = sides.emplace_back();
+    for (const Json& rank : side.is_array() ? side : Json::array())
+      ranks.push_back(rank.is_number_integer() ? int(std::clamp<std::int64_t>(rank.get<std::int64_t>(), -1, 1 << 30))
+                                               : -1);
+  }
+  return sides;
+}
+
 Rule read_rule(const Reader& reader, FaultKind kind) {
   Rule rule;
   rule.kind = kind;
@@ -106,6 +120,18 @@ Rule read_rule(const Reader& reader, FaultKind kind) {
   rule.tag = reader.text("tag");
   rule.bytes = reader.natural("bytes", 0);
   rule.path = reader.text("path");
+  rule.cool_ns = read_seconds(reader, "cool_s", 0);
+  rule.loss = reader.number("loss", 1.0);
+  rule.lose_local_storage = reader.flag("lose_local_storage", true);
+  rule.code = small(reader, "code").value_or(rule.code);
+  rule.sticky = reader.flag("sticky", true);
+  rule.offset_ns = read_seconds(reader, "offset_s", 0);
+  rule.drift_ppm = reader.number("drift_ppm", 0);
+  rule.notice_ns = read_seconds(reader, "notice_s", 0);
+  rule.cancelled = reader.number("cancelled", 0);
+  rule.sides = read_sides(reader);
+  rule.store_side = small(reader, "store_side").value_or(0);
+  rule.staleness = small(reader, "staleness").value_or(1);
   return rule;
 }
 

@@ -31,7 +31,10 @@ std::string why_stopped(const Evidence& e) {
     if (rank.how == How::stopped) return rank.why.empty() ? "the recovery policy gave up" : rank.why;
     anybody_finished |= rank.how == How::finished;
   }
-  return anybody_finished ? "" : "no rank is left";
+  if (anybody_finished) return "";
+  for (const RankRecord& rank : e.run.ranks)
+    if (rank.how == How::evicted) return "no rank is left: " + rank.why;
+  return "no rank is left";
 }
 
 CheckResult finished(const Evidence& e, const std::string& stopped) {

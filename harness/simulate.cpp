@@ -37,6 +37,7 @@ struct Simulation::Impl {
     plan.heartbeat_ns = scenario.train.recovery.heartbeat_ns;
     plan.heartbeat_timeout_ns = scenario.train.recovery.heartbeat_timeout_ns;
     plan.spares = scenario.train.recovery.spares;
+    plan.stale_messages_taken = scenario.train.bug.is(runtime::Bug::stale_messages_taken);
     return plan;
   }
 
@@ -139,10 +140,23 @@ void Simulation::Impl::connect() {
   });
   for (const faults::FaultPlan::TimedCrash& crash : faults.timed_crashes()) {
     if (crash.at_ns < began_ns || so_far[crash.rule].fired > 0) continue;  // of an earlier attempt
-    world->kill_at(crash.rank, crash.at_ns, [this, crash] { faults.fired(crash.rule, crash.at_ns, crash.rank); });
+    world->kill_at(crash.rank, crash.at_ns, [this, crash] {
+      faults.fired(crash.rule, crash.at_ns, crash.rank);
+      if (crash.lose_files) world->lose_files(crash.rank);
+    });
   }
   collector.reach_recorders([this](int rank) { return world->alive(rank) ? &world->recorder(rank) : nullptr; },
                             options.flight_recorder ? runtime::Recorder::kRingMax : Collector::kRecordsOfAFailure);
+  for (const faults::FaultPlan::ControlOutage& out : faults.control_outages()) {
+    if (out.until_ns <= began_ns) continue;
+    const int rank = out.ranks.empty() ? -1 : out.ranks.front();
+    world->control_outage({out.ranks, out.from_ns, out.until_ns, out.all},
+                          [this, out, rank] { faults.fired(out.rule, out.from_ns, rank); });
+  }
+  faults.kills_through([this](int rank, bool lose_files) {
+    world->kill_at(rank, world->now(), {});
+    if (lose_files) world->lose_files(rank);
+  });
   if (options.progress) world->on_progress([this](TimeNs now) { options.progress(now, collector.steps()); });
 }
 

@@ -153,6 +153,10 @@ constexpr auto kBugs = std::to_array<BugInfo>({
     {Bug::all_forwards_first, "all_forwards_first",
      "stages go forward with all micro-batches before any goes back, whatever the schedule says (pipeline)",
      "live_activations"},
+    {Bug::stale_messages_taken, "stale_messages_taken",
+     "a message that arrives a second time is taken for the next one of its size, whatever its epoch and number (with "
+     "zombie_message)",
+     "golden"},
     {Bug::fewer_micro_batches, "fewer_micro_batches",
      "rank 1 exchanges nothing with its neighbours for the last micro-batch (pipeline)", "no_recovery"},
     {Bug::early_manifest, "early_manifest",

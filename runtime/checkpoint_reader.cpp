@@ -194,7 +194,7 @@ void CheckpointReader::read_file(const std::string& folder, const CheckpointFile
   Launcher launch(rank_.device.copy_queue(), rank_.id, 0, OpKind::copy);
   launch.phase(Phase::checkpoint);
   for (const auto& [from, to] : copies) copy_values(launch, "checkpoint", SEEKSIM_SITE, from, to);
-  host_after_all(rank_.device, Edge::checkpoint_read, plan_.bug);
+  host_after_all(rank_, launch.last(), plan_.recovery.watchdog_ns, Edge::checkpoint_read, plan_.bug);
 }
 
 // From where to where.
@@ -236,7 +236,7 @@ void CheckpointReader::read_shapes(const std::string& folder, std::span<const Pl
   copies.phase(Phase::checkpoint);
   for (const PlaceToFill& place : places)
     copy_values(copies, "checkpoint", SEEKSIM_SITE, {memory.get(), 0, place.values.n, place.values.type}, place.values);
-  host_after_all(rank_.device, Edge::checkpoint_read, plan_.bug);
+  host_after_all(rank_, copies.last(), plan_.recovery.watchdog_ns, Edge::checkpoint_read, plan_.bug);
 }
 
 }  // namespace seeksim::runtime

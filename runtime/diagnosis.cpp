@@ -37,7 +37,8 @@ struct Evidence {
 constexpr TimeNs kPrompt = kSecond;
 
 bool is_local(ErrorKind kind) {
-  return kind == ErrorKind::out_of_memory || kind == ErrorKind::io || kind == ErrorKind::closure;
+  return kind == ErrorKind::out_of_memory || kind == ErrorKind::io || kind == ErrorKind::closure ||
+         kind == ErrorKind::data_error;
 }
 
 bool saw_something(const Ballot& ballot) { return ballot.error != ErrorKind::count_ || ballot.stuck_sequence > 0; }

@@ -18,13 +18,12 @@ inline void host_after(Communicator& comm, const Event& event, const Op& op, Edg
 }
 
 // The same, after everything that was enqueued anywhere.
-inline void host_after_all(Device& device, Edge edge, const PlantedBug& bug) {
-  if (!bug.skips(edge)) device.drain();
-}
-
-// ... but for files, which go on.
-inline void host_after_all_but_files(Device& device, Edge edge, const PlantedBug& bug) {
-  if (!bug.skips(edge)) device.drain_all_but_files();
+// Cannot be cut short by a revoke; a device that does not answer in time is lost.
+// Without files: these go on.
+inline void host_after_all(const Rank& rank, const Op& op, TimeNs timeout_ns, Edge edge, const PlantedBug& bug,
+                           bool files_too = true) {
+  if (bug.skips(edge) || rank.device.drain_by(later(rank.clock.now(), timeout_ns), files_too)) return;
+  throw SeamError(ErrorKind::device_lost, op, "the device does not answer");
 }
 
 }  // namespace seeksim::runtime

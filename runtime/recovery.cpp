@@ -120,7 +120,9 @@ std::optional<TrainOutcome> Recovery::recover(const SeamError& failure, Trainer&
 
   const Op op = recovery_op(rank_, OpKind::agree, epoch, trainer.step(), SEEKSIM_SITE);
   rank_.control.revoke(epoch, failure.op(), failure.kind());
-  trainer.abandon();
+  if (!trainer.abandon()) {  // only the end of the process helps; what it holds is not trusted
+    return TrainOutcome{Ending::evicted, "its device does not answer: " + failure.detail(), trainer.step(), {}};
+  }
   if (++tries_ > plan_.attempts_max + 8) {  // agreements themselves fail: nothing here can help
     return TrainOutcome{Ending::stopped, "recovery itself keeps failing: " + failure.detail(), trainer.step(),
                         trainer.state()};

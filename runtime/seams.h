@@ -71,8 +71,14 @@ class Device {
   virtual WaitResult wait(const Event& event, TimeNs deadline, std::uint32_t epoch) = 0;
   // Waits until every queue is empty; after an abort all that is left completes as garbage, so this ends.
   virtual void drain() = 0;
-  // The same, but for the queue of files, on which a checkpoint may be on its way.
-  virtual void drain_all_but_files() { drain(); }
+  // The same, but not for longer: false where something is still running then (a kernel that never ends). Without files:
+  // the queue of files goes on, on which a checkpoint may be on its way.
+  virtual bool drain_by(TimeNs deadline, bool files_too) {
+    static_cast<void>(deadline);
+    static_cast<void>(files_too);
+    drain();
+    return true;
+  }
   // What the launches on its compute queue have taken in all; 0 where nobody measures it. What a straggler score is
   // made of.
   virtual TimeNs busy_ns() const { return 0; }
@@ -124,6 +130,7 @@ struct PieceFate {
   bool corrupt = false;           // one bit of the payload flips on the way
   std::uint64_t corrupt_bit = 0;  // taken modulo the payload's bits
   bool checksum = true;           // corruption is noticed by the receiver (SeamError{corrupt}); false: silent
+  TimeNs replay_ns = 0;           // it arrives a second time, so long after the first; 0: once
   TimeNs down_from = kForever;    // the link carries nothing in [down_from, down_until)
   TimeNs down_until = kForever;
   std::uint32_t rule = 0;          // which rule, 1-based, for the trace

@@ -338,11 +338,8 @@ void Trainer::update(float grad_factor, double lr) {
 }
 
 void Trainer::commit(const StepResult& result, bool applied, double lr) {
-  // Only kernels are pending, so this ends; and it cannot be cut short by a revoke, as a wait could.
-  if (writer_ && writer_->under_way())
-    host_after_all_but_files(rank_.device, Edge::update_applied, plan_.bug);
-  else
-    host_after_all(rank_.device, Edge::update_applied, plan_.bug);
+  const bool files_too = !writer_ || !writer_->under_way();
+  host_after_all(rank_, compute_.last(), plan_.recovery.watchdog_ns, Edge::update_applied, plan_.bug, files_too);
   if (plan_.bug.is(Bug::drifting_replica, rank_.id) && !keeper_ && step_ == plan_.bug.step) drift();
   record_digests();
   const std::int64_t step = step_++;

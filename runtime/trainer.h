@@ -57,7 +57,8 @@ class Trainer {
   // After the last step: gathers what is sharded for state() and weights(), and lets nobody leave before all have it.
   void conclude();
   // After a failure: gives up the communicator and waits until nothing is pending. Leaves what is durable untouched.
-  void abandon();
+  // False: the device does not answer, and this rank cannot go on.
+  bool abandon();
   // After abandon(): gives back all memory that holds nothing durable. prepare() and connect() make it again, as the
   // plan's layout says then.
   void free_activations();

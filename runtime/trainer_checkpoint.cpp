@@ -192,7 +192,7 @@ bool Trainer::agree_on_one(CheckpointReader& reader, std::string& tried) {
 // Nothing is durable yet that could be lost: what is read goes where it belongs at once. true: something was loaded.
 bool Trainer::load_checkpoint() {
   stand_at(comm_->epoch(), step_);
-  host_after_all(rank_.device, Edge::shards_drawn, plan_.bug);
+  host_after_all(rank_, at_home().last(), plan_.recovery.watchdog_ns, Edge::shards_drawn, plan_.bug);
   std::optional<NodeFiles> nodes;
   if (plan_.checkpoint.node_local) {
     nodes.emplace(rank_, plan_, comm_->epoch(), rank_.control.members(),
@@ -214,7 +214,7 @@ bool Trainer::load_checkpoint() {
     round_values(compute_, "parameters", SEEKSIM_SITE, flat_weights().part(0, n).as<float>(),
                  flat_parameters().part(0, n));
   }
-  host_after_all(rank_.device, Edge::shards_drawn, plan_.bug);
+  host_after_all(rank_, at_home().last(), plan_.recovery.watchdog_ns, Edge::shards_drawn, plan_.bug);
   return true;
 }
 

@@ -72,7 +72,8 @@ void Trainer::take_over(const HandOver& given) {
   SEEKSIM_CHECK(given.run.definition == definition_digest(plan_.definition) &&
                     given.run.contract_version == kernels::kContractVersion,
                 "rank %d joins a run of another definition", rank_.id);
-  host_after_all(rank_.device, Edge::shards_drawn, plan_.bug);  // what others send goes where initial values were drawn
+  // What others send goes where initial values were drawn.
+  host_after_all(rank_, at_home().last(), plan_.recovery.watchdog_ns, Edge::shards_drawn, plan_.bug);
   joining_ = true;
   looked_for_others_ = true;
   load_most_ = given.load_most;

@@ -300,11 +300,11 @@ void Trainer::lay_out_shards() {
                    [this](const std::vector<ParameterPiece>& pieces, AnyVec out) { draw(pieces, out); });
   const bool loaded = loads() && load_checkpoint();
   if (keeper_->swaps() || keeper_->swaps_parameters()) {
-    host_after_all(rank_.device, Edge::shards_drawn, plan_.bug);
+    host_after_all(rank_, at_home().last(), plan_.recovery.watchdog_ns, Edge::shards_drawn, plan_.bug);
     keeper_->settle();
   }
   if (!loaded) start_optimizer();
-  host_after_all(rank_.device, Edge::shards_drawn, plan_.bug);
+  host_after_all(rank_, at_home().last(), plan_.recovery.watchdog_ns, Edge::shards_drawn, plan_.bug);
 }
 
 // members: of this axis, some or all. Who is none of them gives what it has and keeps it.
@@ -318,7 +318,7 @@ void Trainer::move_shards(const std::vector<int>& members) {
   if (!keeper_->adopt()) return;
   if (is_16_bit(compute_type()) || offloads()) {
     keeper_->renew_parameters(at_home());
-    host_after_all(rank_.device, Edge::shards_drawn, plan_.bug);
+    host_after_all(rank_, at_home().last(), plan_.recovery.watchdog_ns, Edge::shards_drawn, plan_.bug);
     keeper_->settle();
   }
 }
@@ -379,9 +379,11 @@ void Trainer::connect_step() {
   if (sharded(placement_.gradients)) buckets_.emplace(rank_.device, plan_, *reducer_, Index(blocks));
 }
 
-void Trainer::abandon() {
+bool Trainer::abandon() {
   Communicator::abort_all(rank_, communicators());
-  host_after_all(rank_.device, Edge::step_abandoned, plan_.bug);
+  // As long as the others wait for this rank's answer: a kernel that never ends must not hold it for ever.
+  const TimeNs patience = later(rank_.clock.now(), plan_.recovery.agree_ns);
+  const bool answers = plan_.bug.skips(Edge::step_abandoned) || rank_.device.drain_by(patience, true);
   if (writer_) writer_->give_up();
   compute_.mute(false);
   hand_out_.reset();
@@ -392,6 +394,7 @@ void Trainer::abandon() {
   if (gathered_) gathered_->forget();
   flights_.clear();
   disconnect();
+  return answers;
 }
 
 void Trainer::disconnect() {

@@ -208,6 +208,11 @@ std::optional<TrainOutcome> TrainingRun::after(Trouble& trouble) {
     trainer_->abandon();
     return ends(Ending::stopped, "diverged: " + error.detail());
   }
+  if (error.kind() == ErrorKind::device_lost) {  // the process cannot go on; the others find that it is gone
+    rank_.control.revoke(rank_.control.epoch(), error.op(), error.kind());
+    trainer_->abandon();
+    return TrainOutcome{Ending::evicted, "its device is lost: " + error.detail(), trainer_->step(), {}};
+  }
   failure_ = std::move(trouble.error);
   return std::nullopt;
 }

@@ -132,8 +132,24 @@ ControlCenter::ControlCenter(Core& core, std::uint64_t seed, int ranks, int memb
 // Messages of one rank arrive in the order in which it sent them.
 void ControlCenter::to_center(int rank, std::function<void()> arrive) {
   TimeNs& last = arrivals_[std::size_t(rank)];
-  last = std::max(last, core_.loop.now() + latency());
-  core_.loop.call_at(last, std::move(arrive));
+  last = std::max(last, runtime::later(gets_through(rank), latency()));
+  if (last < runtime::kForever) core_.loop.call_at(last, std::move(arrive));
+}
+
+TimeNs ControlCenter::gets_through(int rank) const {
+  TimeNs when = core_.loop.now();
+  for (const ControlOutage& out : outages_) {
+    const bool cut = out.all || std::find(out.ranks.begin(), out.ranks.end(), rank) != out.ranks.end();
+    if (cut && when >= out.from && when < out.until) when = out.until;
+  }
+  return when;
+}
+
+TimeNs ControlCenter::stands_until() const {
+  TimeNs when = core_.loop.now();
+  for (const ControlOutage& out : outages_)
+    if (out.all && when >= out.from && when < out.until) when = out.until;
+  return when;
 }
 
 TimeNs ControlCenter::latency() { return TimeNs(double(kMessage) * (0.75 + 0.5 * random_.unit())); }
@@ -218,7 +234,9 @@ void ControlCenter::decide(const Key& key, Poll& poll) {
 }
 
 void ControlCenter::reply(int rank, const Answer& answer) {
-  core_.loop.call_at(core_.loop.now() + latency(), [this, rank, answer, to_life = core_.rank(rank).incarnation] {
+  const TimeNs when = runtime::later(gets_through(rank), latency());
+  if (when == runtime::kForever) return;
+  core_.loop.call_at(when, [this, rank, answer, to_life = core_.rank(rank).incarnation] {
     SimRank& to = core_.rank(rank);
     if (to.incarnation == to_life && !to.host.dying() && !to.host.ended()) to.control.hear_answer(answer);
   });
@@ -245,7 +263,9 @@ void ControlCenter::revoke_for_all(std::uint32_t epoch, int but) {
   }
   for (const int member : members(epoch)) {
     if (member == but) continue;
-    core_.loop.call_at(core_.loop.now() + latency(), [this, member, epoch, to_life = core_.rank(member).incarnation] {
+    const TimeNs when = runtime::later(gets_through(member), latency());
+    if (when == runtime::kForever) continue;
+    core_.loop.call_at(when, [this, member, epoch, to_life = core_.rank(member).incarnation] {
       SimRank& to = core_.rank(member);
       if (to.incarnation == to_life && !to.host.dying() && !to.host.ended()) to.control.hear_of_revoke(epoch);
     });
@@ -380,6 +400,12 @@ bool ControlCenter::Deadlines::live(const Timer& timer) {
 
 void ControlCenter::Deadlines::fire(const Timer& timer) {
   const Key key = keys_[timer.arg];
+  // A centre that stood still gives everybody who waits for it the time to be heard.
+  const TimeNs stands = center_.stands_until();
+  if (stands > center_.core_.loop.now()) {
+    if (stands < runtime::kForever) center_.core_.loop.watchdog_at(runtime::later(stands, kCutOff), *this, timer.arg);
+    return;
+  }
   free_.push_back(timer.arg);
   center_.decide(key, center_.polls_.at(key));
 }

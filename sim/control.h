@@ -14,6 +14,7 @@
 #include "runtime/seams.h"
 #include "sim/random.h"
 #include "sim/timers.h"
+#include "sim/world.h"
 
 namespace seeksim::sim {
 
@@ -88,6 +89,8 @@ class ControlCenter {
   bool send_home(std::size_t living, std::size_t hanging);
   // How often a rank was taken in. What is noticed late of a life before does not concern the one after it.
   std::uint32_t lives(int rank) const { return lives_[std::size_t(rank)]; }
+  // Meanwhile these ranks and the centre do not hear of each other; what is sent then arrives when it is over.
+  void outage(const ControlOutage& outage) { outages_.push_back(outage); }
   // One line an undecided agreement: who is missing. For wait-for graphs.
   std::string undecided() const;
 
@@ -114,6 +117,10 @@ class ControlCenter {
   void reply(int rank, const Answer& answer);
   void to_center(int rank, std::function<void()> arrive);
   TimeNs latency();
+  // When something that is sent now gets through; kForever: never.
+  TimeNs gets_through(int rank) const;
+  // Until when the centre itself stands still; now, if it does not.
+  TimeNs stands_until() const;
 
   // The deadline of an agreement: a watchdog like those of hosts.
   class Deadlines final : public TimerTarget {
@@ -143,6 +150,7 @@ class ControlCenter {
   std::set<int> joiners_;    // who waits in join()
   std::set<int> announced_;  // ... as the last agreement said: nobody else is meant by who enters an epoch
   bool over_ = false;        // nobody is taken in any more
+  std::vector<ControlOutage> outages_;
   Deadlines deadlines_{*this};
 };
 

@@ -289,30 +289,25 @@ WaitResult SimDevice::wait(const runtime::Event& event, TimeNs deadline, std::ui
   return WaitResult::done;
 }
 
-void SimDevice::drain_all_but_files() {
+bool SimDevice::drain_by(TimeNs deadline, bool files_too) {
+  bool answers = true;
   for (SteppedQueue* queue : queues_) {
-    if (queue == &on_storage_) continue;
+    if (queue == &on_storage_ && !files_too) continue;
     host_waits_for_ = queue->record();
-    while (!queue->idle() && !host_.dying()) {
+    while (!queue->idle() && !host_.dying() && loop_.now() < deadline) {
       queue->wake_host_at(host_waits_for_.place);
-      host_.block(Blocked::drain, runtime::kForever);
+      host_.block(Blocked::drain, deadline);
     }
-    if (watcher_ != nullptr) watcher_->host_waited(host_waits_for_);
+    const bool idle = queue->idle() || host_.dying();
+    if (!idle) queue->forget_host();
+    if (idle && !files_too && watcher_ != nullptr) watcher_->host_waited(host_waits_for_);
+    answers = answers && idle;
   }
-  failure_.reset();
-}
-
-void SimDevice::drain() {
-  for (SteppedQueue* queue : queues_) {
-    while (!queue->idle() && !host_.dying()) {
-      host_waits_for_ = queue->record();
-      queue->wake_host_at(host_waits_for_.place);
-      host_.block(Blocked::drain, runtime::kForever);
-    }
-  }
-  if (watcher_ != nullptr) watcher_->host_drained();
+  if (answers && files_too && watcher_ != nullptr) watcher_->host_drained();
+  if (!answers) watcher_ = nullptr;  // the process ends, and its memory goes with it
   failure_.reset();
   empty_graveyard();
+  return answers;
 }
 
 }  // namespace seeksim::sim

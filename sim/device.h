@@ -66,8 +66,8 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   runtime::Queue& message_queue(runtime::MessageQueue which) override;
   TimeNs duration(const runtime::Op& op, runtime::Cost cost) const override;
   runtime::WaitResult wait(const runtime::Event& event, TimeNs deadline, std::uint32_t epoch) override;
-  void drain() override;
-  void drain_all_but_files() override;
+  void drain() override { drain_by(runtime::kForever, true); }
+  bool drain_by(TimeNs deadline, bool files_too) override;
   void host_touches(const runtime::Op& op, const runtime::Range& range) override {
     if (watcher_ != nullptr) watcher_->host_touches(op, range);
   }

@@ -141,6 +141,7 @@ void Exchange::transfer(Exchange& from, PostedPiece& sent, Exchange& to, PostedP
   const std::size_t bytes = sent.bytes();
   const TimeNs when = core.network.arrival(core.loop.now(), from.op.rank, to.op.rank, bytes);
   move_payload(sent.piece, received.piece);
+  if (core.transport.zombies_wait()) core.transport.land_on(from.op.rank, received.piece);
   draw(from, to, when);
   from.piece_over(sent, when);
   to.piece_over(received, when);
@@ -195,6 +196,14 @@ void Exchange::transfer_with_fate(Exchange& from, PostedPiece& sent, Exchange& t
     when = runtime::later(fate.down_until, when - now);
   }
   move_payload(sent.piece, received.piece);
+  if (core.transport.zombies_wait()) core.transport.land_on(sender, received.piece);
+  if (fate.replay_ns > 0 && sent.piece.buffer->data != nullptr) {
+    touched();
+    const std::byte* bytes = sent.piece.buffer->data;
+    TransportHub::Zombie zombie{sender, receiver, describe(from.op), {bytes + sent.piece.lo, bytes + sent.piece.hi}};
+    core.loop.call_at(runtime::later(when, fate.replay_ns),
+                      [&core, zombie = std::move(zombie)] { core.transport.rises(zombie); });
+  }
   if (fate.corrupt) {
     touched();
     flip_bit(received.piece, fate.corrupt_bit);

@@ -335,4 +335,24 @@ void TransportHub::stale(SimActivity& activity) {
               fmt::format("{} is stale: the others are in epoch {}", describe(activity.op), newest_epoch));
 }
 
+void TransportHub::rises(Zombie zombie) {
+  const bool taken = core_.plan.stale_messages_taken;
+  core_.story(zombie.to, fmt::format("the message of rank {} in {} arrives a second time{}", zombie.from, zombie.what,
+                                     taken ? "" : ": it is stale, and dropped"));
+  if (taken)
+    zombies_.push_back(std::move(zombie));
+  else
+    ++stale_count_;
+}
+
+void TransportHub::land_on(int from, const runtime::Piece& received) {
+  const auto fits = [&](const Zombie& z) {
+    return z.from == from && z.to == received.buffer->rank && z.bytes.size() == received.hi - received.lo;
+  };
+  const auto zombie = std::find_if(zombies_.begin(), zombies_.end(), fits);
+  if (zombie == zombies_.end() || received.buffer->data == nullptr) return;
+  std::copy(zombie->bytes.begin(), zombie->bytes.end(), received.buffer->data + received.lo);
+  zombies_.erase(zombie);
+}
+
 }  // namespace seeksim::sim

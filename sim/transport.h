@@ -146,6 +146,18 @@ class TransportHub {
 
   void stale(SimActivity& activity);  // of an epoch that the world has left: counted, never matched
   std::uint64_t stale_count() const { return stale_count_; }
+
+  // A message that arrives a second time. Its epoch and number tell that it is stale; where that is not looked at (a
+  // planted bug), its bytes land where the next message of its size between these two belongs.
+  struct Zombie {
+    int from = -1;
+    int to = -1;
+    std::string what;
+    std::vector<std::byte> bytes;
+  };
+  void rises(Zombie zombie);
+  bool zombies_wait() const { return !zombies_.empty(); }
+  void land_on(int from, const runtime::Piece& received);
   std::uint32_t newest_epoch = 0;
 
   // What members bring to one operation is compared always.
@@ -175,6 +187,7 @@ class TransportHub {
   std::map<int, Noticed> noticed_;
   bool any_dead_ = false;
   std::uint64_t stale_count_ = 0;
+  std::vector<Zombie> zombies_;  // that wait for a place; none unless the bug is there
 };
 
 }  // namespace seeksim::sim

@@ -337,6 +337,24 @@ void World::revive_at(int rank, TimeNs when) {
   impl_->core.loop.call_at(when, [impl = impl_.get(), rank] { impl->revive(rank); });
 }
 
+void World::control_outage(const ControlOutage& outage, std::function<void()> begun) {
+  Core& core = impl_->core;
+  core.control.outage(outage);
+  core.loop.call_at(outage.from, [&core, outage, begun = std::move(begun)] {
+    if (core.loop.living() == 0) return;
+    core.story(-1, outage.all ? "the control plane is down" : "some ranks do not reach the control plane");
+    if (begun) begun();
+  });
+}
+
+void World::lose_files(int rank) {
+  Core& core = impl_->core;
+  core.loop.call_at(core.loop.now(), [&core, node = core.network.node_of(rank)] {
+    core.disks->by_node[node] = Disk();
+    core.story(-1, fmt::format("what the disk of node {} held is lost", node));
+  });
+}
+
 void World::on_event(std::function<void(TimeNs, int rank, const std::string& text)> listener) {
   impl_->core.listener = std::move(listener);
 }
@@ -354,6 +372,7 @@ WorldResult World::run(const std::function<void(runtime::Rank&)>& body) {
   return impl_->collect();
 }
 
+TimeNs World::now() const { return impl_->core.loop.now(); }
 const runtime::Recorder& World::recorder(int rank) const { return impl_->core.ranks.at(std::size_t(rank))->recorder; }
 Timeline* World::timeline() { return impl_->core.timeline.get(); }
 bool World::alive(int rank) const {

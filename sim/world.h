@@ -71,6 +71,7 @@ struct WorldPlan {
   bool race_detector = false;           // watch every declared access to device memory (race_detector.h)
   TimeNs heartbeat_ns = 0;              // between two of a process; 0: nobody sends any
   TimeNs heartbeat_timeout_ns = 0;      // whoever is silent for so long is declared dead
+  bool stale_messages_taken = false;    // a planted bug: a message that arrives twice is taken for the next one
   double noise = 0.02;                  // relative spread of durations, drawn from the seed
   double wall_limit_s = 0;              // 0: none; past it the run ends as out_of_wall_time
   std::size_t stack_bytes = 256 << 10;  // of a host fiber; only what is touched is resident
@@ -114,6 +115,14 @@ struct WorldResult {
   std::uint64_t accesses = 0;              // that it looked at
 };
 
+// Between these times these ranks and the control plane do not hear of each other.
+struct ControlOutage {
+  std::vector<int> ranks;
+  TimeNs from = 0;
+  TimeNs until = runtime::kForever;
+  bool all = false;  // the control plane itself is down, and its own clocks with it
+};
+
 class World {
  public:
   // disks: with which it begins, and that it leaves behind; null: empty ones. start_ns: where its time begins.
@@ -130,6 +139,10 @@ class World {
   // rank has died; it comes in by ControlPlane::join(). A rank that ended in order, and a world that is over by then,
   // stay as they are.
   void revive_at(int rank, TimeNs when);
+  // The same for the control plane; calls back when it begins, if anybody still lives then.
+  void control_outage(const ControlOutage& outage, std::function<void()> begun);
+  // What the own disk of a rank's machine holds is gone, durable or not: now, or as soon as the loop gets to it.
+  void lose_files(int rank);
   // A message for the story ("12.000 s  rank 5 ..."): called in virtual-time order.
   void on_event(std::function<void(TimeNs, int rank, const std::string& text)> listener);
   // Called now and then with the virtual time, for a progress bar; never influences the run.
@@ -138,6 +151,7 @@ class World {
   // Runs `body` on every rank until all have ended. Call once.
   WorldResult run(const std::function<void(runtime::Rank&)>& body);
 
+  TimeNs now() const;
   const runtime::Recorder& recorder(int rank) const;
   Timeline* timeline();  // null unless the plan asks for one
   int node_of(int rank) const;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -36,6 +37,13 @@ Rule sound(FaultKind kind) {
   Rule r = rule(kind);
   if (kind == FaultKind::link_drop || kind == FaultKind::slow_link) r = link(kind, 0, 1);
   if (kind == FaultKind::straggler || kind == FaultKind::slow_disk) r.when.rank = 1;
+  if (kind == FaultKind::node_crash) r.when.node = 1;
+  if (kind == FaultKind::clock_skew || kind == FaultKind::preemption_notice) r.when.rank = 1;
+  if (kind == FaultKind::clock_skew) r.offset_ns = 5;
+  if (kind == FaultKind::pause || kind == FaultKind::data_stall || kind == FaultKind::zombie_message) r.delay_ns = 5;
+  const bool timed = kind == FaultKind::preemption_notice || is_of_the_control_plane(kind);
+  if (timed) r.when.at_ns = 5;
+  if (kind == FaultKind::partition) r.sides = {{0, 3}, {1, 2}};
   return r;
 }
 
@@ -53,7 +61,8 @@ TEST(Catalogue, EveryKindHasItsEntryInOrder) {
     const FaultInfo& entry = catalogue()[std::size_t(kind)];
     EXPECT_EQ(entry.kind, kind);
     EXPECT_EQ(fault_kind(name(kind)), kind);
-    for (const std::string_view text : {entry.summary, entry.sees, entry.recovery, entry.defaults, entry.field}) {
+    for (const std::string_view text :
+         {entry.rows, entry.summary, entry.sees, entry.recovery, entry.defaults, entry.field}) {
       EXPECT_FALSE(text.empty()) << name(kind);
     }
     const std::set<std::string_view> once(entry.parameters.begin(), entry.parameters.end());
@@ -64,24 +73,35 @@ TEST(Catalogue, EveryKindHasItsEntryInOrder) {
 }
 
 TEST(Catalogue, EveryModeHasItsName) {
-  for (int m = int(Mode::never); m <= int(Mode::after); ++m) EXPECT_EQ(mode(name(Mode(m))), Mode(m));
+  for (int m = int(Mode::never); m <= int(Mode::drop); ++m) EXPECT_EQ(mode(name(Mode(m))), Mode(m));
   EXPECT_EQ(mode("sometimes"), Mode::unset);
 }
 
 TEST(Catalogue, EveryKindIsInAScenarioAndInTheReadme) {
   std::string scenarios;
-  for (const char* path : {"nccl_timeout", "link_drop_permanent", "slow_link", "straggler", "rank_crash",
-                           "message_drop", "message_corrupt", "nan_one_rank", "inf_in_fp16_overflow",
-                           "bit_flip_gradient", "zero_tile", "loss_spike", "oom_injected", "nvme_faults"}) {
-    scenarios += file("scenarios/" + std::string(path) + ".json");
-  }
+  for (const auto& entry : std::filesystem::directory_iterator(std::string(SEEKSIM_SOURCE_DIR) + "/scenarios/faults"))
+    scenarios += file("scenarios/faults/" + entry.path().filename().string());
   const std::string readme = file("faults/README.md");
   for (const FaultInfo& entry : catalogue()) {
-    EXPECT_NE(scenarios.find("\"kind\": \"" + std::string(name(entry.kind)) + "\""), std::string::npos)
+    EXPECT_NE(scenarios.find("\"" + std::string(name(entry.kind)) + "\""), std::string::npos)
         << name(entry.kind);
     for (const std::string_view text : {entry.summary, entry.sees, entry.recovery, entry.defaults, entry.field}) {
       EXPECT_NE(readme.find(text), std::string::npos) << "faults/README.md does not say: " << text;
     }
+  }
+}
+
+// Each row of the fault reference is a kind, and has a scenario whose reason says so.
+TEST(Catalogue, EveryRowOfTheReferenceIsAKindAndAScenario) {
+  std::string rows;
+  for (const FaultInfo& entry : catalogue()) rows += std::string(entry.rows) + ", ";
+  std::string reasons;
+  for (const auto& entry : std::filesystem::directory_iterator(std::string(SEEKSIM_SOURCE_DIR) + "/scenarios/faults"))
+    reasons += file("scenarios/faults/" + entry.path().filename().string());
+  for (int row = 1; row <= 33; ++row) {
+    const std::string id = (row < 10 ? "F0" : "F") + std::to_string(row);
+    EXPECT_NE(rows.find(id + ","), std::string::npos) << id;
+    EXPECT_NE(reasons.find("\"why\": \"" + id + ":"), std::string::npos) << id;
   }
 }
 
@@ -124,6 +144,21 @@ TEST(Catalogue, ImpossibleRulesAreRefusedByKey) {
   EXPECT_EQ(with(K::straggler, [](Rule& r) { r.factor = 0.5; }), Keys{"factor"});
   EXPECT_EQ(with(K::straggler, [](Rule& r) { r.mode = Mode::periodic, r.duty = 1.5; }), Keys{"duty"});
   EXPECT_EQ(with(K::link_drop, [](Rule& r) { r.down_ns = 1, r.cycles = 0; }), Keys{"cycles"});
+  EXPECT_EQ(with(K::node_crash, [](Rule& r) { r.when.node = 2; }), Keys{"node"});
+  EXPECT_EQ(with(K::node_crash, [](Rule& r) { r.when.node.reset(); }), Keys{"node"});
+  EXPECT_EQ(with(K::device_error, [](Rule& r) { r.code = 2; }), Keys{"code"});
+  EXPECT_EQ(with(K::pause, [](Rule& r) { r.delay_ns = 0; }), Keys{"delay_s"});
+  EXPECT_EQ(with(K::clock_skew, [](Rule& r) { r.offset_ns = 0; }), Keys{"offset_s"});
+  EXPECT_EQ(with(K::preemption_notice, [](Rule& r) { r.when.node = 0; }), Keys{"rank"});
+  EXPECT_EQ(with(K::preemption_notice, [](Rule& r) { r.when.at_ns.reset(); }), Keys{"at_s"});
+  EXPECT_EQ(with(K::partition, [](Rule& r) { r.sides = {{0, 1}, {1, 2, 3}}; }), Keys{"sides"});
+  EXPECT_EQ(with(K::partition, [](Rule& r) { r.sides = {{0, 1}, {2}}; }), Keys{"sides"});
+  EXPECT_EQ(with(K::partition, [](Rule& r) { r.store_side = 2; }), Keys{"store_side"});
+  EXPECT_EQ(with(K::store_death, [](Rule& r) { r.when.at_ns.reset(); }), Keys{"at_s"});
+  EXPECT_EQ(with(K::link_drop, [](Rule& r) { r.loss = 0; }), Keys{"loss"});
+  EXPECT_EQ(with(K::stale_gradient, [](Rule& r) { r.when.step = 0; }), Keys{"step"});
+  EXPECT_EQ(with(K::collective_mismatch, [](Rule& r) { r.mode = Mode::never; }), Keys{"mode"});
+  EXPECT_EQ(with(K::collective_mismatch, [](Rule& r) { r.when.op = OpKind::vote; }), Keys{"op"});
   EXPECT_EQ(keys_of_problems(Rule{}), Keys{"kind"});
 }
 

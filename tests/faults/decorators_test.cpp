@@ -252,6 +252,25 @@ TEST(RankCrash, AtATimeAndAnOperationWaitsForThatOperation) {
   EXPECT_THROW(bench.exchange(1, reduction(1, 1)), RankDied);
 }
 
+TEST(Straggler, OneThatCoolsIsFastAgainAndSlowAgain) {
+  Rule r = rule(FaultKind::straggler);
+  r.when.rank = 1;
+  r.factor = 3;
+  r.ramp_ns = 100;
+  r.cool_ns = 100;
+  Bench bench({r});
+  const auto at = [&](TimeNs now) {
+    bench.at(now);
+    return bench.seams[1].device.duration(of_kind(OpKind::compute, 1, 0), {});
+  };
+  EXPECT_EQ(at(0), 1000);
+  EXPECT_EQ(at(50), 2000);
+  EXPECT_EQ(at(100), 3000);
+  EXPECT_EQ(at(150), 2000);
+  EXPECT_EQ(at(200), 1000);
+  EXPECT_EQ(at(250), 2000);
+}
+
 TEST(Straggler, ConstantlySlowFromItsFirstMatchOn) {
   Rule r = rule(FaultKind::straggler);
   r.when.rank = 1;

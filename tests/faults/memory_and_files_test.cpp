@@ -61,6 +61,44 @@ TEST(FileFaults, AReadFailsOnceAndNamesTheFile) {
   EXPECT_EQ(bench.plan.status()[0].fired, 1u);
 }
 
+TEST(FileFaults, ACheckpointsFileIsDamagedOnceItIsDurable) {
+  for (const Mode mode : {Mode::truncate, Mode::flip, Mode::missing}) {
+    Rule r = rule(FaultKind::checkpoint_corrupt);
+    r.path = "nvme/a";
+    r.mode = mode;
+    r.bit = 9;
+    DiskBench bench({r});
+    bench.write(kText);
+    EXPECT_EQ(bench.truth(), kText) << "not durable yet";
+    bench.seams.storage.sync("nvme/a");
+    EXPECT_EQ(bench.plan.status()[0].fired, 1u);
+    if (mode == Mode::missing) {
+      EXPECT_FALSE(bench.seams.storage.exists("nvme/a"));
+      continue;
+    }
+    EXPECT_EQ(bench.truth().size(), mode == Mode::truncate ? 1024u : 2048u);
+    EXPECT_EQ(bench.truth()[1], mode == Mode::flip ? char('x' ^ 2) : 'x');
+    bench.write(kText);
+    bench.seams.storage.sync("nvme/a");
+    EXPECT_EQ(bench.truth(), kText) << "once";
+  }
+}
+
+TEST(FileFaults, ALostCheckpointIsGoneWithAllThatLiesBesideIt) {
+  Rule r = rule(FaultKind::lost_checkpoint);
+  DiskBench bench({r});
+  Storage& disk = bench.seams.storage;
+  disk.write("c/step-1/rank-0", "x");
+  disk.write("c/step-1/manifest.json.tmp", "{}");
+  disk.write("c/step-2/rank-0", "y");
+  disk.sync("c/step-1/rank-0");
+  EXPECT_EQ(disk.list("c/step-1").size(), 2u);
+  disk.rename("c/step-1/manifest.json.tmp", "c/step-1/manifest.json");
+  EXPECT_TRUE(disk.list("c/step-1").empty());
+  EXPECT_TRUE(disk.exists("c/step-2/rank-0"));
+  EXPECT_EQ(bench.plan.status()[0].fired, 1u);
+}
+
 TEST(FileFaults, AShortReadBringsHalfInSectorsAndSaysSo) {
   DiskBench bench({rule(FaultKind::nvme_short_read)});
   bench.write(kText);

@@ -84,7 +84,10 @@ class NotingTransport final : public Transport {
     std::vector<Piece> pieces;
     DiesAt dies = DiesAt::never;
   };
-  Comm create(const Op& op, const CommSpec&, TimeNs) override { return note("create", op), Comm{1}; }
+  Comm create(const Op& op, const CommSpec& spec, TimeNs) override {
+    members = spec.members;
+    return note("create", op), Comm{1};
+  }
   CommResult exchange(Queue&, Comm, const Op& op, std::span<const Piece> pieces, DiesAt dies) override {
     calls.push_back({"exchange", op, {pieces.begin(), pieces.end()}, dies});
     return CommResult::success;
@@ -104,6 +107,7 @@ class NotingTransport final : public Transport {
 
   bool native = true;
   std::vector<Call> calls;
+  std::vector<int> members;  // of the communicator that was built last
 
  private:
   void note(const char* what, const Op& op = {}) { calls.push_back({what, op, {}, DiesAt::never}); }

@@ -267,4 +267,24 @@ TEST(ValueFault, OnlyItsRankGetsOtherQueues) {
   EXPECT_EQ(&bench.seams[1].device.compute_queue().underlying(), &bench.inner[1].device.queue);
 }
 
+TEST(StaleGradient, AnUpdateGetsThoseOfAnEarlierStepItsOwnTwiceOrNone) {
+  for (const Mode mode : {Mode::delayed_apply, Mode::dup_apply, Mode::drop}) {
+    Rule r = rule(FaultKind::stale_gradient);
+    r.when.step = 3;
+    r.mode = mode;
+    r.staleness = 2;
+    Struck struck({r});
+    Memory gradients(MemoryTag::gradients), out(MemoryTag::scratch);
+    for (int step = 0; step < 5; ++step) {
+      for (int i = 0; i < 4; ++i) gradients.values[i] = float(10 * step + i);
+      Op op = launch_of(Phase::grad_reduce, "gradients");
+      op.step = step;
+      struck.copy(op, gradients, out);
+      const float applied = mode == Mode::delayed_apply ? 12.0f : mode == Mode::dup_apply ? 64.0f : 0.0f;
+      EXPECT_EQ(out.values[2], step == 3 ? applied : float(10 * step + 2)) << name(mode) << " step " << step;
+    }
+    EXPECT_EQ(struck.states[0].status().fired, 1u);
+  }
+}
+
 }  // namespace seeksim::faults::test

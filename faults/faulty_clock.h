@@ -1,0 +1,51 @@
+// A Clock that shows another time than the true one: off by a constant, too fast, or put forward or back at a time. The
+// true one is the simulator's or the machine's monotonic clock. What a rank computes from its clock is in its own time;
+// deadlines are taken back to the true one at each seam, as a timeout on a monotonic clock is.
+#pragma once
+
+#include <vector>
+
+#include "faults/trigger.h"
+
+namespace seeksim::faults {
+
+class FaultyClock final : public runtime::Clock {
+ public:
+  FaultyClock(int rank, runtime::Clock& inner, std::vector<RuleState*> rules)
+      : rank_(rank), inner_(inner), rules_(std::move(rules)) {}
+
+  TimeNs now() const override { return shown(inner_.now()); }
+  void sleep_until(TimeNs t) override { inner_.sleep_until(true_time(t)); }
+  // From what this rank believes to what is so.
+  TimeNs true_time(TimeNs believed) const {
+    if (rules_.empty() || believed == runtime::kForever) return believed;
+    const TimeNs now = inner_.now();
+    return runtime::later(now, believed - shown(now));
+  }
+  // And back.
+  TimeNs believed(TimeNs t) const {
+    if (rules_.empty() || t == runtime::kForever) return t;
+    const TimeNs now = inner_.now();
+    return shown(now) + (t - now);
+  }
+  bool skewed() const { return !rules_.empty(); }
+
+ private:
+  TimeNs shown(TimeNs now) const {
+    TimeNs time = now;
+    for (RuleState* state : rules_) {
+      const Rule& rule = state->rule();
+      const TimeNs from = rule.when.at_ns.value_or(0);
+      if (now < from) continue;
+      if (state->status().fired == 0) state->record(now, rank_, nullptr);
+      time += rule.offset_ns + TimeNs(double(now - from) * rule.drift_ppm * 1e-6);
+    }
+    return time;
+  }
+
+  int rank_;
+  runtime::Clock& inner_;
+  std::vector<RuleState*> rules_;
+};
+
+}  // namespace seeksim::faults
