@@ -81,9 +81,10 @@ std::vector<FaultInfo> faults_of_links() {
        .rows = "F05",
        .summary = "two parts of the world do not reach each other, and one of them not the control plane",
        .sees = "all messages between the sides are lost; one side gets no answer to votes any more",
-       .recovery = "only the side that reaches the control plane goes on, if it is large enough; the other one never "
-                   "commits, and stops",
-       .defaults = "sides and at_s must be given; store_side 0; down_s 0: it never heals",
+       .recovery = "only the side that reaches the control plane goes on (where it is split too: more than half of the "
+                   "members, or half and the lowest rank); the other one never commits, and stops",
+       .defaults =
+           "sides and at_s must be given; no store_side: the control plane is split too; down_s 0: it never heals",
        .field = "a switch or cable is 8.4 % of Llama 3's interruptions",
        .parameters = {"sides", "at_s", "down_s", "store_side", "probability"},
        .modes = {}},

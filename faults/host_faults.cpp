@@ -13,7 +13,7 @@ DiesAt HostFaults::enter(const Op& op) {
   if (rules_.empty() && !watcher_) return DiesAt::never;
   Op ours = op;
   ours.rank = rank_;
-  if (watcher_) watcher_(ours);
+  if (watcher_) watcher_(ours, clock_.now());
   DiesAt dies = DiesAt::never;
   for (RuleState* state : rules_) {
     const TimeNs now = clock_.now();  // a rule before this one may have held the host up

@@ -224,8 +224,10 @@ std::vector<FaultPlan::ControlOutage> FaultPlan::control_outages() const {
     const TimeNs from = *rule.when.at_ns;
     const TimeNs until = rule.down_ns > 0 ? runtime::later(from, rule.down_ns) : runtime::kForever;
     const bool all = rule.kind == FaultKind::store_death;
-    std::vector<int> ranks = all ? impl_->concerned(rule) : rule.sides[std::size_t(1 - rule.store_side)];
-    outages.push_back({std::move(ranks), from, until, all, state.number()});
+    ControlOutage out{{}, from, until, all, {}, state.number()};
+    out.ranks = all ? impl_->concerned(rule) : rule.sides[std::size_t(1 - rule.store_side.value_or(0))];
+    if (!all && !rule.store_side) out.others = rule.sides[0];
+    outages.push_back(std::move(out));
   }
   return outages;
 }

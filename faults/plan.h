@@ -162,7 +162,7 @@ struct Rule {
   TimeNs notice_ns = 0;                 // preemption_notice: from being told to being gone
   double cancelled = 0;                 //   the chance that it is called off halfway
   std::vector<std::vector<int>> sides;  // partition: two lists of ranks
-  int store_side = 0;                   //   which of them still reaches the control plane
+  std::optional<int> store_side;        //   who still reaches the control plane; unset: it is split too
   int staleness = 1;                    // stale_gradient: how many steps old
 };
 
@@ -202,7 +202,8 @@ class FaultPlan {
     std::vector<int> ranks;
     TimeNs from_ns = 0;
     TimeNs until_ns = runtime::kForever;
-    bool all = false;  // the control plane itself is down, and its own clocks with it
+    bool all = false;         // the control plane itself is down, and its own clocks with it
+    std::vector<int> others;  // not empty: the control plane is split, and it is these or `ranks`, who have no quorum
     std::size_t rule = 0;
   };
   std::vector<ControlOutage> control_outages() const;
@@ -220,7 +221,7 @@ class FaultPlan {
 
   // Called with every Op on its way into which a host could be struck, as each rank comes to it: the places that an
   // enumeration of faults runs over. To be set before decorate(), which then wraps every rank.
-  using Watcher = std::function<void(const runtime::Op& op)>;
+  using Watcher = std::function<void(const runtime::Op& op, TimeNs now)>;
   void watch(Watcher watcher);
 
  private:

@@ -43,7 +43,7 @@ void review_sides(Review& review, const Rule& rule, int ranks) {
   const bool once = std::all_of(seen.begin(), seen.end(), [](int n) { return n == 1; });
   review.require(inside && once, "sides",
                  "give two lists, in which each rank from 0 to " + std::to_string(ranks - 1) + " is once");
-  review.require(rule.store_side == 0 || rule.store_side == 1, "store_side", "sides are 0 and 1");
+  review.require(!rule.store_side || *rule.store_side == 0 || *rule.store_side == 1, "store_side", "sides are 0 and 1");
 }
 
 void review_places(Review& review, const Rule& rule, const FaultInfo& of, const std::vector<int>& node_of) {

@@ -113,7 +113,7 @@ std::string text(const Rule& rule) {
   line.seconds("notice_s", rule.notice_ns);
   if (rule.cancelled != 0) line.number("cancelled", rule.cancelled);
   if (!rule.sides.empty()) line.raw("sides", sides_text(rule.sides));
-  if (rule.store_side != 0) line.raw("store_side", std::to_string(rule.store_side));
+  if (rule.store_side) line.raw("store_side", std::to_string(*rule.store_side));
   if (rule.staleness != plain.staleness) line.raw("staleness", std::to_string(rule.staleness));
   if (rule.token != plain.token) line.raw("token", std::to_string(rule.token));
   return line.close();

@@ -16,9 +16,10 @@ using faults::FaultKind;
 constexpr std::array<std::pair<RateOf, const char*>, 3> kRates = {
     {{RateOf::rank_hour, "per_rank_hour"}, {RateOf::node_day, "per_node_day"}, {RateOf::run, "per_run"}}};
 
-// What can be put at one Op of one rank by its trigger alone.
+// What can be put at one Op of one rank by its trigger alone; a partition, at its time.
 const std::vector<FaultKind>& enumerable() {
-  static const std::vector<FaultKind> kinds = {FaultKind::rank_crash, FaultKind::collective_timeout};
+  static const std::vector<FaultKind> kinds = {FaultKind::rank_crash, FaultKind::collective_timeout,
+                                               FaultKind::partition};
   return kinds;
 }
 
@@ -127,6 +128,9 @@ void check_fault_plan(const Reader& top, const Scenario& scenario) {
   const bool many = !plan.enumerated.kinds.empty() || plan.random.runs > 1;
   if (!plan.enumerated.kinds.empty() && !plan.random.weights.empty())
     top.problem("fault_plan", "names both \"enumerate\" and \"random\"", "Keep one.");
+  const std::vector<FaultKind>& kinds = plan.enumerated.kinds;
+  if (std::find(kinds.begin(), kinds.end(), FaultKind::partition) != kinds.end() && scenario.world.nodes < 2)
+    top.problem("fault_plan", "a partition needs two nodes", "Set world.nodes to 2 or more.");
   if (many && scenario.train.definition.quirks.any())
     top.problem("fault_plan", "quirks change the bits that each of its runs is held against", "Remove \"quirks\".");
 }

@@ -60,6 +60,7 @@ Json fault_plan_json(const PlannedFaults& plan);
 struct FaultPlace {
   faults::Rule rule;
   std::string about;  // the Op, in words
+  std::string group;  // by which runs are counted
 };
 // From runs of the scenario without faults, which are watched. In the order in which ranks come there.
 std::vector<FaultPlace> places_of(const Scenario& scenario);

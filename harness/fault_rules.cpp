@@ -130,7 +130,7 @@ Rule read_rule(const Reader& reader, FaultKind kind) {
   rule.notice_ns = read_seconds(reader, "notice_s", 0);
   rule.cancelled = reader.number("cancelled", 0);
   rule.sides = read_sides(reader);
-  rule.store_side = small(reader, "store_side").value_or(0);
+  rule.store_side = small(reader, "store_side");
   rule.staleness = small(reader, "staleness").value_or(1);
   return rule;
 }

@@ -132,8 +132,7 @@ struct Tally {
 std::vector<OneRun> enumerated(const Scenario& scenario) {
   std::vector<OneRun> runs;
   for (FaultPlace& place : places_of(scenario)) {
-    std::string group(name(*place.rule.when.op));
-    runs.push_back({{std::move(place.rule)}, std::move(place.about), std::move(group)});
+    runs.push_back({{std::move(place.rule)}, std::move(place.about), std::move(place.group)});
   }
   return runs;
 }

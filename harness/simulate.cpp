@@ -150,7 +150,7 @@ void Simulation::Impl::connect() {
   for (const faults::FaultPlan::ControlOutage& out : faults.control_outages()) {
     if (out.until_ns <= began_ns) continue;
     const int rank = out.ranks.empty() ? -1 : out.ranks.front();
-    world->control_outage({out.ranks, out.from_ns, out.until_ns, out.all},
+    world->control_outage({out.ranks, out.from_ns, out.until_ns, out.all, out.others},
                           [this, out, rank] { faults.fired(out.rule, out.from_ns, rank); });
   }
   faults.kills_through([this](int rank, bool lose_files) {

@@ -153,6 +153,8 @@ constexpr auto kBugs = std::to_array<BugInfo>({
     {Bug::all_forwards_first, "all_forwards_first",
      "stages go forward with all micro-batches before any goes back, whatever the schedule says (pipeline)",
      "live_activations"},
+    {Bug::silence_is_consent, "silence_is_consent",
+     "a rank that gets no answer to the vote on a step takes that for a yes (with partition)", "one_history"},
     {Bug::stale_messages_taken, "stale_messages_taken",
      "a message that arrives a second time is taken for the next one of its size, whatever its epoch and number (with "
      "zombie_message)",

@@ -125,6 +125,7 @@ enum class Bug : std::uint8_t {
   stale_copy,                     // one rank's copies of others' shards miss a step
   joins_without_state,            // who joins goes on with initial parameters
   joins_without_steps,            // ... counts the optimizer's steps from 0, and the learning rate with them
+  silence_is_consent,             // who gets no answer to its vote takes that for a yes
   stale_messages_taken,           // a message that arrives twice is taken for the next one of its size
   count_
 };

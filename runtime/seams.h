@@ -71,8 +71,8 @@ class Device {
   virtual WaitResult wait(const Event& event, TimeNs deadline, std::uint32_t epoch) = 0;
   // Waits until every queue is empty; after an abort all that is left completes as garbage, so this ends.
   virtual void drain() = 0;
-  // The same, but not for longer: false where something is still running then (a kernel that never ends). Without files:
-  // the queue of files goes on, on which a checkpoint may be on its way.
+  // The same, but not for longer: false where something is still running then (a kernel that never ends). Without
+  // files: the queue of files goes on, on which a checkpoint may be on its way.
   virtual bool drain_by(TimeNs deadline, bool files_too) {
     static_cast<void>(deadline);
     static_cast<void>(files_too);

@@ -234,6 +234,20 @@ Op Trainer::commit_op(OpKind kind, const char* about, std::int64_t step, const c
   return op;
 }
 
+Agreement Trainer::ask_all(const Op& op, const Ballot& ballot, TimeNs deadline) {
+  if (!plan_.bug.is(Bug::silence_is_consent)) return rank_.control.agree(op, comm_->epoch(), ballot, deadline);
+  try {
+    return rank_.control.agree(op, comm_->epoch(), ballot, deadline);
+  } catch (const SeamError& error) {
+    if (error.kind() != ErrorKind::fenced) throw;
+  }
+  Agreement alone;
+  alone.epoch = comm_->epoch();
+  alone.members = {rank_.id};
+  alone.ballots = {ballot};
+  return alone;
+}
+
 Agreement Trainer::take_vote(const char* about, Ballot ballot) {
   const Op op = commit_op(OpKind::vote, about, step_, SEEKSIM_SITE);
   ballot.last_committed = step_ - 1;
@@ -242,7 +256,7 @@ Agreement Trainer::take_vote(const char* about, Ballot ballot) {
   // which ends a little after ours would, revokes the epoch and so cuts the vote short for all.
   const TimeNs patience = later(plan_.recovery.watchdog_ns, plan_.recovery.agree_ns);
   ballot.leaves_at_ns = rank_.control.notice();
-  const Agreement agreement = rank_.control.agree(op, comm_->epoch(), ballot, later(rank_.clock.now(), patience));
+  const Agreement agreement = ask_all(op, ballot, later(rank_.clock.now(), patience));
   if (!agreement.dead.empty()) {
     throw SeamError(ErrorKind::remote_error, op, "rank " + std::to_string(agreement.dead.front()) + " did not vote");
   }

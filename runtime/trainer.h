@@ -163,6 +163,7 @@ class Trainer {
   void compare_runs();
   Op commit_op(OpKind kind, const char* about, std::int64_t step, const char* site) const;
   Agreement take_vote(const char* about, Ballot ballot);
+  Agreement ask_all(const Op& op, const Ballot& ballot, TimeNs deadline);
   void redo_where_bits_differ(Op op, const Agreement& agreement) const;
   void look_for_poison(bool in_gradients);
   void stop_if_poisoned(const Agreement& agreement) const;

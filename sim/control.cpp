@@ -145,6 +145,16 @@ TimeNs ControlCenter::gets_through(int rank) const {
   return when;
 }
 
+// Of two parts at most one has more than half of the members, or half of them and the lowest.
+void ControlCenter::split(ControlOutage outage) {
+  const std::vector<int>& all = members(core_.transport.newest_epoch);
+  std::size_t here = 0;
+  for (const int rank : outage.ranks) here += std::binary_search(all.begin(), all.end(), rank);
+  const bool lowest = std::find(outage.ranks.begin(), outage.ranks.end(), all.front()) != outage.ranks.end();
+  if (2 * here > all.size() || (2 * here == all.size() && lowest)) std::swap(outage.ranks, outage.others);
+  outages_.push_back(std::move(outage));
+}
+
 TimeNs ControlCenter::stands_until() const {
   TimeNs when = core_.loop.now();
   for (const ControlOutage& out : outages_)

@@ -91,6 +91,8 @@ class ControlCenter {
   std::uint32_t lives(int rank) const { return lives_[std::size_t(rank)]; }
   // Meanwhile these ranks and the centre do not hear of each other; what is sent then arrives when it is over.
   void outage(const ControlOutage& outage) { outages_.push_back(outage); }
+  // The same, from now on, for the side that has no quorum.
+  void split(ControlOutage outage);
   // One line an undecided agreement: who is missing. For wait-for graphs.
   std::string undecided() const;
 

@@ -339,9 +339,10 @@ void World::revive_at(int rank, TimeNs when) {
 
 void World::control_outage(const ControlOutage& outage, std::function<void()> begun) {
   Core& core = impl_->core;
-  core.control.outage(outage);
+  if (outage.others.empty()) core.control.outage(outage);
   core.loop.call_at(outage.from, [&core, outage, begun = std::move(begun)] {
     if (core.loop.living() == 0) return;
+    if (!outage.others.empty()) core.control.split(outage);
     core.story(-1, outage.all ? "the control plane is down" : "some ranks do not reach the control plane");
     if (begun) begun();
   });

@@ -121,6 +121,9 @@ struct ControlOutage {
   TimeNs from = 0;
   TimeNs until = runtime::kForever;
   bool all = false;  // the control plane itself is down, and its own clocks with it
+  // Not empty: the control plane is split as the world is. The side with a quorum of the newest epoch's members goes on
+  // to be answered: more than half of them, or half and the lowest. The other one is not.
+  std::vector<int> others;
 };
 
 class World {

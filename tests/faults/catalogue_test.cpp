@@ -83,8 +83,7 @@ TEST(Catalogue, EveryKindIsInAScenarioAndInTheReadme) {
     scenarios += file("scenarios/faults/" + entry.path().filename().string());
   const std::string readme = file("faults/README.md");
   for (const FaultInfo& entry : catalogue()) {
-    EXPECT_NE(scenarios.find("\"" + std::string(name(entry.kind)) + "\""), std::string::npos)
-        << name(entry.kind);
+    EXPECT_NE(scenarios.find("\"" + std::string(name(entry.kind)) + "\""), std::string::npos) << name(entry.kind);
     for (const std::string_view text : {entry.summary, entry.sees, entry.recovery, entry.defaults, entry.field}) {
       EXPECT_NE(readme.find(text), std::string::npos) << "faults/README.md does not say: " << text;
     }

@@ -64,6 +64,7 @@ TEST(FaultPlan, SaysWhatIsWrongWithIt) {
       {R"({"enumerate": {"kinds": ["rank_crash"], "steps": [2]}})", "step 2 is not among 2 steps"},
       {R"({"enumerate": {"kinds": ["rank_crash"], "ops": ["votes"]}})", "there is no operation \"votes\""},
       {R"({"random": {"kinds": {"loss_spike": 1}}})", "loss_spike cannot be planned here"},
+      {R"({"random": {"kinds": {"partition": 1}}})", "partition cannot be planned here"},
       {R"({"random": {"kinds": "fields"}})", "\"fields\""},
       {R"({"enumerate": {"kinds": ["rank_crash"]}, "random": {"kinds": "field"}})", "names both"},
       {R"({"random": {"kinds": "field", "rate": {"per_run": 1, "per_node_day": 1}}})", "rate"},
@@ -108,6 +109,19 @@ TEST(FaultPlan, ThinnedHasEachNthPlace) {
         .size();
   };
   EXPECT_EQ(count("7"), (count("1") + 6) / 7);
+}
+
+// Every moment at which an operation begins and one between two of them, with the control plane on either side.
+TEST(FaultPlan, APartitionHasItsPlacesInTime) {
+  const std::vector<FaultPlace> places =
+      places_of(loaded(tiny(R"({"enumerate": {"kinds": ["partition"], "steps": [1]}})", "", 1)));
+  std::map<runtime::TimeNs, std::set<int>> moments;
+  for (const FaultPlace& place : places) {
+    EXPECT_EQ(place.rule.sides, (std::vector<std::vector<int>>{{0, 1}, {2, 3}}));
+    EXPECT_TRUE(moments[*place.rule.when.at_ns].insert(*place.rule.store_side).second);
+  }
+  EXPECT_GT(moments.size(), 50u);
+  for (const auto& [at, sides] : moments) EXPECT_EQ(sides, (std::set<int>{0, 1}));
 }
 
 struct Planned {

@@ -1,5 +1,7 @@
 // A control plane that some do not reach or that stands still, messages that arrive twice, and a device that never
 // answers.
+#include <algorithm>
+
 #include "tests/sim/sim_test.h"
 
 namespace seeksim::sim {
@@ -33,7 +35,7 @@ Votes vote_under(const ControlOutage& outage) {
 }
 
 TEST(ControlOutage, WhoIsCutOffIsDeclaredDeadByTheOthersAndKnowsThatItKnowsNothing) {
-  const Votes votes = vote_under({{1}, 5 * runtime::kMillisecond, runtime::kForever, false});
+  const Votes votes = vote_under({{1}, 5 * runtime::kMillisecond, runtime::kForever, false, {}});
   EXPECT_EQ(votes.failure[0], ErrorKind::count_);
   EXPECT_EQ(votes.members[0], 1u);
   EXPECT_EQ(votes.failure[1], ErrorKind::fenced);
@@ -42,7 +44,7 @@ TEST(ControlOutage, WhoIsCutOffIsDeclaredDeadByTheOthersAndKnowsThatItKnowsNothi
 }
 
 TEST(ControlOutage, OneThatIsOverInTimeCostsOnlyTime) {
-  const Votes votes = vote_under({{1}, 5 * runtime::kMillisecond, 20 * kSecond, false});
+  const Votes votes = vote_under({{1}, 5 * runtime::kMillisecond, 20 * kSecond, false, {}});
   for (int rank : {0, 1}) {
     EXPECT_EQ(votes.failure[rank], ErrorKind::count_);
     EXPECT_EQ(votes.members[rank], 2u);
@@ -51,16 +53,67 @@ TEST(ControlOutage, OneThatIsOverInTimeCostsOnlyTime) {
 }
 
 TEST(ControlOutage, ACentreThatStoodStillGivesEverybodyTimeToBeHeard) {
-  const Votes votes = vote_under({{}, 5 * runtime::kMillisecond, 59 * kSecond, true});
+  const Votes votes = vote_under({{}, 5 * runtime::kMillisecond, 59 * kSecond, true, {}});
   for (int rank : {0, 1}) EXPECT_EQ(votes.members[rank], 2u);
 }
 
 TEST(ControlOutage, ACentreThatIsGoneAnswersNobody) {
-  const Votes votes = vote_under({{}, 5 * runtime::kMillisecond, runtime::kForever, true});
+  const Votes votes = vote_under({{}, 5 * runtime::kMillisecond, runtime::kForever, true, {}});
   for (int rank : {0, 1}) {
     EXPECT_EQ(votes.failure[rank], ErrorKind::fenced);
     EXPECT_EQ(votes.members[rank], 0u);
   }
+}
+
+// The control plane is split with the world: which of these ranks are answered.
+std::vector<int> answered(const std::vector<int>& side, const std::vector<int>& other) {
+  ControlOutage outage;
+  outage.ranks = side;
+  outage.others = other;
+  outage.from = 5 * runtime::kMillisecond;
+  std::vector<int> ranks;
+  World world(small_world(int(side.size() + other.size())));
+  world.control_outage(outage, {});
+  const WorldResult result = world.run([&](Rank& rank) {
+    rank.clock.sleep_until(10 * runtime::kMillisecond);
+    const ErrorKind failure =
+        failure_of([&] { rank.control.agree(op_of(rank, OpKind::vote, 1), 0, {}, rank.clock.now() + kSecond); });
+    if (failure == ErrorKind::count_) ranks.push_back(rank.id);
+  });
+  EXPECT_TRUE(all_returned(result));
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+TEST(SplitControlPlane, AnswersTheSideWithAQuorum) {
+  using Ranks = std::vector<int>;
+  EXPECT_EQ(answered({0}, {1, 2}), (Ranks{1, 2})) << "more than half";
+  EXPECT_EQ(answered({1, 2}, {0}), (Ranks{1, 2})) << "whichever is told first";
+  EXPECT_EQ(answered({0, 3}, {1, 2}), (Ranks{0, 3})) << "half of them, with the lowest";
+  EXPECT_EQ(answered({1, 2}, {0, 3}), (Ranks{0, 3}));
+  EXPECT_EQ(answered({0, 1}, {2, 3, 4}), (Ranks{2, 3, 4})) << "the lowest alone is not enough";
+}
+
+// Those who have been put out before count no more.
+TEST(SplitControlPlane, CountsTheNewestMembers) {
+  ControlOutage outage;
+  outage.ranks = {0, 1};
+  outage.others = {2, 3, 4};
+  outage.from = 5 * runtime::kMillisecond;
+  std::vector<int> ranks;
+  World world(small_world(5));
+  world.control_outage(outage, {});
+  world.run([&](Rank& rank) {
+    if (rank.id >= 3) return;
+    rank.control.enter_epoch(1, std::vector<int>{0, 1, 2});
+    rank.clock.sleep_until(10 * runtime::kMillisecond);
+    Op op = op_of(rank, OpKind::vote, 1);
+    op.epoch = 1;
+    const ErrorKind failure = failure_of([&] { rank.control.agree(op, 1, {}, rank.clock.now() + kSecond); });
+    if (failure == ErrorKind::count_) ranks.push_back(rank.id);
+  });
+  std::sort(ranks.begin(), ranks.end());
+  EXPECT_EQ(ranks, (std::vector<int>{0, 1}));
 }
 
 // Rank 0 sends 1.0f, which arrives again 1 ms later, then, after 2 ms, 2.0f. What rank 1 has in the end.
