@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <numeric>
 #include <random>
 
 #include "faults/plan.h"
@@ -44,6 +45,7 @@ struct Case {
   sim::WorldPlan world;
   TrainPlan plan;
   int culprit = -1;
+  bool node_dies = false;            // and with the culprit all who are on its node
   std::pair<int, int> link{-1, -1};  // a link instead; second -1: any receiver
   bool straggler = false;            // nothing fails: the scores tell
 };
@@ -68,7 +70,7 @@ TrainPlan plan_of(int stage, bool pipeline) {
 void choose_fault(Dice& dice, Case& made, int stage, bool pipeline) {
   const int n = made.world.ranks(), rank = dice.below(n);
   const int other = (rank + 1 + dice.below(n - 1)) % n;
-  const int kind = dice.below(10);
+  const int kind = dice.below(16);
   const bool message = kind >= 4 && kind <= 6;
   const OpKind moves = pipeline     ? dice.one_of({OpKind::send_activation, OpKind::send_gradient})
                        : stage == 0 ? OpKind::all_reduce
@@ -127,6 +129,36 @@ void choose_fault(Dice& dice, Case& made, int stage, bool pipeline) {
       rule.when.op.reset();
       rule.when.step.reset();
       rule.when.call = std::uint64_t(1 + dice.below(12));
+      return;
+    case 9:
+      rule.kind = FaultKind::kernel_hang;
+      rule.when.op = OpKind::compute;
+      rule.when.call = std::uint64_t(1 + dice.below(20));
+      return;
+    case 10:
+      rule.kind = FaultKind::device_error;
+      rule.when.op = OpKind::compute;
+      rule.when.call = std::uint64_t(1 + dice.below(20));
+      return;
+    case 11:
+      rule.kind = FaultKind::pause;
+      rule.delay_ns = 200 * kSecond;
+      return;
+    case 12:
+      rule.kind = FaultKind::collective_mismatch;
+      rule.when.op = moves;
+      rule.mode = dice.one_of({Mode::op, Mode::count, Mode::dtype});
+      return;
+    case 13:
+      rule.kind = FaultKind::data_error;
+      rule.when.op.reset();
+      rule.count = 0;
+      return;
+    case 14:
+      rule.kind = FaultKind::node_crash;
+      rule.when.rank.reset();
+      rule.when.node = rank / made.world.ranks_per_node;
+      made.node_dies = true;
       return;
     default:
       rule.kind = dice.one_of({FaultKind::nvme_read_error, FaultKind::nvme_write_error});
@@ -216,14 +248,22 @@ Told go(const Case& made) {
   for (int rank = 0; rank < made.world.ranks(); ++rank) node_of.push_back(world.node_of(rank));
   FaultPlan faults({made.rule}, made.world.seed, node_of);
   world.decorate([&](int rank, Seams inner) { return faults.decorate(rank, inner); });
+  faults.kills_through([&](int rank, bool) { world.kill_at(rank, world.now(), [] {}); });
   Dumps observer(world);
   const sim::WorldResult result = world.run([&](Rank& rank) { train(rank, made.plan, observer); });
   for (const sim::RankEnd& end : result.ranks) EXPECT_NE(end.how, sim::RankEnd::How::threw) << end.what;
   return {faults.status()[0].fired > 0, observer.slow, observer.analysis, std::move(observer.dumps), observer.agreed};
 }
 
+std::vector<int> struck(const Case& made) {
+  if (!made.node_dies) return {made.culprit};
+  std::vector<int> ranks(std::size_t(made.world.ranks_per_node));
+  std::iota(ranks.begin(), ranks.end(), made.culprit / made.world.ranks_per_node * made.world.ranks_per_node);
+  return ranks;
+}
+
 bool names(const Case& made, const Diagnosis& d) {
-  if (made.link.first < 0) return d.culprits == std::vector<int>{made.culprit} && d.links.empty();
+  if (made.link.first < 0) return d.culprits == struck(made) && d.links.empty();
   const auto is_it = [&](const std::pair<int, int>& link) {
     return link.first == made.link.first && (made.link.second < 0 || link.second == made.link.second);
   };
