@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <set>
+#include <utility>
 
 #include "kernels/check.h"
 #include "runtime/rank_names.h"
@@ -165,6 +167,25 @@ bool corrupt_message(Diagnosis& d, const Evidence& found, const Voice& first) {
   return true;
 }
 
+// Of all pairs that did not agree, the rank that most are with; -1: no single one. Who brings something else does so to
+// everybody, and those others agree among each other.
+int in_most_pairs(const Evidence& found) {
+  std::set<std::pair<int, int>> pairs;
+  for (const Voice& v : found.voices) {
+    if (v.ballot->error == ErrorKind::mismatch && v.missing() >= 0) pairs.insert(std::minmax({v.rank, v.missing()}));
+  }
+  std::map<int, int> of;
+  for (const auto& [a, b] : pairs) ++of[a], ++of[b];
+  int most = 0, rank = -1;
+  for (const auto& [one, n] : of) {
+    if (n > most)
+      most = n, rank = one;
+    else if (n == most)
+      rank = -1;
+  }
+  return rank;
+}
+
 // Somebody brought another operation. Those who brought what most brought are taken to be right; where numbers cannot
 // decide, the one whom the receiver names.
 bool mismatch(Diagnosis& d, const Evidence& found, const Voice& first) {
@@ -192,6 +213,8 @@ bool mismatch(Diagnosis& d, const Evidence& found, const Voice& first) {
     for (const auto& [what, ranks] : brought) {
       if (ranks.size() == most) d.op = what.first;
     }
+  } else if (const int rank = in_most_pairs(found); rank >= 0) {
+    d.culprits = {rank};
   } else if (first.missing() >= 0) {
     d.culprits = {first.missing()};
   }
@@ -284,6 +307,7 @@ bool gone_rank(Diagnosis& d, const Evidence& found) {
   };
   bool waited_for = told || found.stuck.empty();
   for (const Voice& v : found.stuck) waited_for |= v.missing() < 0 || is_dead(v.missing()) || cannot_say(v.missing());
+  for (const Voice& v : found.voices) waited_for |= v.ballot->stuck_sequence > 0 && is_dead(v.missing());
   if (!waited_for) return false;
   for (const Voice& v : found.stuck) {
     told |= v.ballot->error == ErrorKind::remote_error && (v.missing() < 0 || is_dead(v.missing()));

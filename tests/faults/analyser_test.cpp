@@ -2,10 +2,11 @@
 // to 8 ranks, or 2 x 2 with a pipeline), ZeRO stage, network and fault, at a random operation of a random step. The
 // rank that was struck has to be named, and nobody else; for a link, the link or one of its ends.
 //
-// What is named otherwise (15 of the 1,000), and why:
-// - 13: a pipeline's rank comes late to a message, but both ends have entered the operation by the time anybody asks:
+// What is named otherwise (19 of the 1,000), and why:
+// - 11: two ranks do not agree on an operation that is theirs alone: nobody can tell which of them is odd.
+// - 7: a pipeline's rank comes late to a message, but both ends have entered the operation by the time anybody asks:
 //   the link between them is named, and not its sender or receiver.
-// - 2: a message is lost while the stages wait for each other in a circle: the next message of the circle is named.
+// - 1: a message is lost while the stages wait for each other in a circle: the next message of the circle is named.
 // A case whose fault found nothing to strike (no such operation in that layout), or was got over without a recovery (a
 // read that was repeated), is not counted: another one is drawn.
 #include "runtime/analyser.h"

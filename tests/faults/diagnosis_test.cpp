@@ -285,6 +285,33 @@ TEST(Diagnosis, TheOneWhoBroughtAnotherOperationIsNamedNotTheOneWhoNoticed) {
   EXPECT_EQ(d.op, OpKind::all_reduce);
 }
 
+// All brought operations of one name; who does not agree with anybody is the odd one.
+TEST(Diagnosis, TheOneInMostPairsThatDoNotAgreeIsOdd) {
+  Agreement agreement = healthy(5);
+  for (const auto& [rank, other] : {std::pair{2, 0}, std::pair{0, 2}, std::pair{4, 2}}) {
+    wait_in(agreement.ballots[std::size_t(rank)], 16, other);
+    agreement.ballots[std::size_t(rank)].error = ErrorKind::mismatch;
+  }
+  agreement.ballots[2].detected_ns = kSecond;  // it is the first to complain
+  const Diagnosis d = diagnose(agreement);
+  EXPECT_EQ(d.verdict, Verdict::mismatch);
+  EXPECT_EQ(d.culprits, (std::vector<int>{2})) << d.text;
+}
+
+// Stage 0 lost rank 2, for whom 0 waits; 1 and 3 of another communicator only suffer.
+TEST(Diagnosis, ADeadRankIsNamedThoughTheEarliestWaitIsElsewhere) {
+  Agreement agreement = healthy(4);
+  remove(agreement, 2);
+  wait_in(agreement.ballots[0], 13, 2);
+  agreement.ballots[0].stuck_in = 7;
+  agreement.ballots[0].joined_ns = 2 * kSecond;
+  wait_in(agreement.ballots[2], 14, 1);
+  agreement.ballots[2].stuck_in = 8;
+  const Diagnosis d = diagnose(agreement);
+  EXPECT_EQ(d.culprits, (std::vector<int>{2})) << d.text;
+  EXPECT_TRUE(d.links.empty());
+}
+
 TEST(Diagnosis, ARankThatFailsByItselfIsTheCauseOfAllWaiting) {
   Agreement agreement = healthy(4);
   for (Ballot& ballot : agreement.ballots) wait_in(ballot, 16, 0);
