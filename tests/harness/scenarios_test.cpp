@@ -18,7 +18,8 @@ enum class Which { all, single, sweeps };
 
 bool fits(const std::string& file, Which which) {
   if (which == Which::all) return true;
-  return Json::parse(read_all(file)).contains("sweep") == (which == Which::sweeps);
+  const Json scenario = Json::parse(read_all(file));
+  return (scenario.contains("sweep") || scenario.contains("fault_plan")) == (which == Which::sweeps);
 }
 
 std::vector<std::string> files_in(const std::string& folder, Which which = Which::all) {
@@ -42,7 +43,7 @@ std::string test_name(const ::testing::TestParamInfo<std::string>& info) {
 std::string path(const std::string& file) { return std::string(SEEKSIM_SOURCE_DIR) + '/' + file; }
 
 class Scenarios : public ::testing::TestWithParam<std::string> {};
-class SlowSweeps : public ::testing::TestWithParam<std::string> {};  // of scenarios/: hundreds of rows
+class SlowSweeps : public ::testing::TestWithParam<std::string> {};  // of scenarios/: hundreds of rows or of faults
 class SlowFaultScenarios : public ::testing::TestWithParam<std::string> {
 };  // of scenarios/faults/: the catalogue's rows
 class NegativeScenarios : public ::testing::TestWithParam<std::string> {};
