@@ -9,13 +9,14 @@
 
 #include "faults/trigger.h"
 #include "tests/faults/seams.h"
+#include "tests/paths.h"
 
 namespace seeksim::faults::test {
 
 namespace {
 
 std::string file(const std::string& path) {
-  std::ifstream in(std::string(SEEKSIM_SOURCE_DIR) + "/" + path);
+  std::ifstream in(seeksim::paths::source_dir() + "/" + path);
   std::stringstream text;
   text << in.rdbuf();
   return text.str();
@@ -79,7 +80,7 @@ TEST(Catalogue, EveryModeHasItsName) {
 
 TEST(Catalogue, EveryKindIsInAScenarioAndInTheReadme) {
   std::string scenarios;
-  for (const auto& entry : std::filesystem::directory_iterator(std::string(SEEKSIM_SOURCE_DIR) + "/scenarios/faults"))
+  for (const auto& entry : std::filesystem::directory_iterator(seeksim::paths::source_dir() + "/scenarios/faults"))
     scenarios += file("scenarios/faults/" + entry.path().filename().string());
   const std::string readme = file("faults/README.md");
   for (const FaultInfo& entry : catalogue()) {
@@ -95,7 +96,7 @@ TEST(Catalogue, EveryRowOfTheReferenceIsAKindAndAScenario) {
   std::string rows;
   for (const FaultInfo& entry : catalogue()) rows += std::string(entry.rows) + ", ";
   std::string reasons;
-  for (const auto& entry : std::filesystem::directory_iterator(std::string(SEEKSIM_SOURCE_DIR) + "/scenarios/faults"))
+  for (const auto& entry : std::filesystem::directory_iterator(seeksim::paths::source_dir() + "/scenarios/faults"))
     reasons += file("scenarios/faults/" + entry.path().filename().string());
   for (int row = 1; row <= 33; ++row) {
     const std::string id = (row < 10 ? "F0" : "F") + std::to_string(row);

@@ -19,6 +19,7 @@
 #include "runtime/checkpoint_files.h"
 #include "runtime/safetensors.h"
 #include "tests/harness/support.h"
+#include "tests/paths.h"
 
 namespace seeksim::harness {
 namespace {
@@ -210,7 +211,7 @@ void run_and_kill(const std::vector<std::string>& arguments, const std::string& 
 TEST(CheckpointsInFiles, AreResumedVerifiedAndConvertedAfterAKill) {
   const TemporaryFolder folder;
   const std::string out = folder.file("out"), saved = out + "/saved", scenario = real_text(folder, 60);
-  run_and_kill({SEEKSIM_PROGRAM, "run", scenario, "--storage", "real", "--out", out},
+  run_and_kill({seeksim::paths::program(), "run", scenario, "--storage", "real", "--out", out},
                saved + "/step-0000000003/manifest.json");
   const Ran after_kill = seeksim({"checkpoint", "verify", saved});
   EXPECT_EQ(after_kill.status, 0) << after_kill.out << after_kill.err;

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/harness/support.h"
+#include "tests/paths.h"
 
 namespace seeksim::harness {
 namespace {
@@ -302,7 +303,7 @@ TEST(ZeroKeys, WithoutEffectAreSaidOnceWithTheReason) {
 
 TEST(ZeroKeys, ProblemsOfANamedFileAreToldWithItsLine) {
   TemporaryFolder folder;
-  std::string config = read_all(std::string(SEEKSIM_SOURCE_DIR) + "/tests/harness/data/ds_config_stage3.json");
+  std::string config = read_all(seeksim::paths::source_dir() + "/tests/harness/data/ds_config_stage3.json");
   config.replace(config.find("\"contiguous_gradients\": true"), 28, "\"cpu_offload\": true");
   config.replace(config.find("\"reduce_bucket_size\": 1e7"), 25, "\"reduce_bucket_size\": \"auto\"");
   const std::string file = folder.write("ds.json", config);

@@ -9,6 +9,7 @@
 
 #include "harness/problem.h"
 #include "tests/harness/support.h"
+#include "tests/paths.h"
 
 namespace seeksim::harness {
 namespace {
@@ -177,7 +178,7 @@ TEST(GoldenFile, BrokenOnesAreTold) {
 }
 
 TEST(StoredGoldens, AreOfThisContractAndNamedByTheirKeys) {
-  const std::string folder = std::string(SEEKSIM_SOURCE_DIR) + "/golden";
+  const std::string folder = seeksim::paths::source_dir() + "/golden";
   int seen = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     if (entry.path().extension() != ".json") continue;

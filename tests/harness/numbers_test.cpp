@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/harness/support.h"
+#include "tests/paths.h"
 
 namespace seeksim::harness {
 namespace {
@@ -15,7 +16,7 @@ class Numbers : public ::testing::Test {
  protected:
   Json report_of(const std::string& scenario, std::vector<std::string> arguments, int status = 0) {
     const std::string file = folder.file("report.json");
-    const std::string path = std::string(SEEKSIM_SOURCE_DIR) + "/scenarios/" + scenario + ".json";
+    const std::string path = seeksim::paths::source_dir() + "/scenarios/" + scenario + ".json";
     arguments.insert(arguments.begin(), {"run", path, "--report", file});
     const Ran ran = seeksim(arguments);
     EXPECT_EQ(ran.status, status) << ran.out << ran.err;

@@ -10,6 +10,7 @@
 #include "harness/golden.h"
 #include "harness/run.h"
 #include "tests/harness/support.h"
+#include "tests/paths.h"
 
 namespace seeksim::harness {
 namespace {
@@ -105,7 +106,7 @@ TEST(Quirks, DifferenceIsSaidAndNoneIsRed) {
 
 TEST(Quirks, EachScenarioOfOneIsRedWithoutIt) {
   int seen = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(std::string(SEEKSIM_SOURCE_DIR) + "/scenarios")) {
+  for (const auto& entry : std::filesystem::directory_iterator(seeksim::paths::source_dir() + "/scenarios")) {
     if (entry.path().filename().string().rfind("quirk_", 0) != 0) continue;
     const Ran ran = seeksim({"run", entry.path().string(), "--set", "quirks=[]"});
     EXPECT_EQ(ran.status, 1) << entry.path() << '\n' << ran.out;

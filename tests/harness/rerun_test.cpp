@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/harness/support.h"
+#include "tests/paths.h"
 
 namespace seeksim::harness {
 namespace {
@@ -19,7 +20,7 @@ struct Setting {
 class RunTwice : public ::testing::TestWithParam<Setting> {
  protected:
   Ran run(const std::string& scenario, std::vector<std::string> sets) {
-    const std::string path = std::string(SEEKSIM_SOURCE_DIR) + "/scenarios/" + scenario + ".json";
+    const std::string path = seeksim::paths::source_dir() + "/scenarios/" + scenario + ".json";
     std::vector<std::string> arguments = {"run", path, "--report", file};
     sets.push_back("deepspeed.zero_optimization.stage=" + std::to_string(GetParam().stage));
     if (GetParam().bf16) sets.push_back("deepspeed.bf16={\"enabled\":true}");
@@ -115,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(SlowStages, RunTwice,
 // What damages a reduced gradient is no access of the program's: a copy that is under way to a peer beside it is no
 // race.
 TEST(StrikeBesideAPeerCopy, MakesNoRace) {
-  const std::string path = std::string(SEEKSIM_SOURCE_DIR) + "/scenarios/bit_flip_gradient.json";
+  const std::string path = seeksim::paths::source_dir() + "/scenarios/bit_flip_gradient.json";
   for (const char* stage : {"1", "2", "3"}) {
     const Ran ran = seeksim({"run", path, "--set", std::string("deepspeed.zero_optimization.stage=") + stage, "--set",
                              "faults=[{\"kind\":\"bit_flip\",\"site\":\"reduced_gradient\",\"rank\":1,\"step\":2}]",

@@ -20,6 +20,7 @@
 #include "runtime/backend/wall_clock.h"
 #include "runtime/safetensors.h"
 #include "tests/harness/support.h"
+#include "tests/paths.h"
 
 namespace seeksim::harness {
 namespace {
@@ -120,8 +121,7 @@ TEST_F(Run, AnUnknownInstructionSetIsTwo) {
 }
 
 TEST_F(Run, AFullStandardOutputIsNotSuccess) {
-  const std::string command =
-      std::string(SEEKSIM_PROGRAM) + " run " + scenario + " > /dev/full 2> " + folder.file("err");
+  const std::string command = seeksim::paths::program() + " run " + scenario + " > /dev/full 2> " + folder.file("err");
   const int status = std::system(command.c_str());
   EXPECT_EQ(WEXITSTATUS(status), 2);
   EXPECT_NE(read_all(folder.file("err")).find("standard output: cannot be written"), std::string::npos);
@@ -177,7 +177,7 @@ TEST_F(Run, GradientsOfALaterStepAreOfThatStep) {
 // golden/README.md, "Hold a run against them", from the command line: other weights, given batches, a table of rates.
 TEST(RunAgainstPyTorch, StaysWithinTheStatedTolerance) {
   for (const std::string name : {"tiny", "tiny_untied"}) {
-    const std::string reference = std::string(SEEKSIM_SOURCE_DIR) + "/golden/pytorch/" + name;
+    const std::string reference = seeksim::paths::source_dir() + "/golden/pytorch/" + name;
     const Json config = Json::parse(read_all(reference + "/config.json"));
     const Json expected = Json::parse(read_all(reference + "/expected.json"));
     TemporaryFolder folder;

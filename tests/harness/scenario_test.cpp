@@ -11,6 +11,7 @@
 #include "harness/json_text.h"
 #include "harness/schema.h"
 #include "tests/harness/support.h"
+#include "tests/paths.h"
 
 namespace seeksim::harness {
 namespace {
@@ -20,7 +21,7 @@ using namespace testing;
 std::vector<std::string> scenario_files() {
   std::vector<std::string> files;
   for (const char* folder : {"scenarios", "scenarios/negative", "scenarios/faults"}) {
-    for (const auto& entry : std::filesystem::directory_iterator(std::string(SEEKSIM_SOURCE_DIR) + '/' + folder)) {
+    for (const auto& entry : std::filesystem::directory_iterator(seeksim::paths::source_dir() + '/' + folder)) {
       if (entry.path().extension() == ".json" && entry.path().filename() != "schema.json")
         files.push_back(entry.path().string());
     }

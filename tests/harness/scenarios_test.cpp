@@ -8,6 +8,7 @@
 
 #include "harness/run.h"
 #include "tests/harness/support.h"
+#include "tests/paths.h"
 
 namespace seeksim::harness {
 namespace {
@@ -25,7 +26,7 @@ bool fits(const std::string& file, Which which) {
 std::vector<std::string> files_in(const std::string& folder, Which which = Which::all) {
   std::vector<std::string> files;
   std::error_code none;
-  for (const auto& entry : std::filesystem::directory_iterator(std::string(SEEKSIM_SOURCE_DIR) + '/' + folder, none)) {
+  for (const auto& entry : std::filesystem::directory_iterator(seeksim::paths::source_dir() + '/' + folder, none)) {
     const std::string name = entry.path().filename().string();
     const bool is_scenario = entry.path().extension() == ".json" && name != "schema.json";
     if (is_scenario && fits(entry.path().string(), which)) files.push_back(folder + '/' + name);
@@ -40,7 +41,7 @@ std::string test_name(const ::testing::TestParamInfo<std::string>& info) {
   return name;
 }
 
-std::string path(const std::string& file) { return std::string(SEEKSIM_SOURCE_DIR) + '/' + file; }
+std::string path(const std::string& file) { return seeksim::paths::source_dir() + '/' + file; }
 
 class Scenarios : public ::testing::TestWithParam<std::string> {};
 class SlowSweeps : public ::testing::TestWithParam<std::string> {};  // of scenarios/: hundreds of rows or of faults

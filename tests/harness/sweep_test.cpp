@@ -11,6 +11,7 @@
 
 #include "harness/run.h"
 #include "tests/harness/support.h"
+#include "tests/paths.h"
 
 namespace seeksim::harness {
 namespace {
@@ -189,7 +190,7 @@ TEST(SweepRuns, TheCommandOfARowRunsThatRow) {
   ASSERT_EQ(s.ran.status, 0) << s.ran.out << s.ran.err;
   const std::string command = s.report["rows"][0]["command"];
   const std::string report = s.folder.file("alone");
-  const std::string program = std::string(SEEKSIM_PROGRAM).substr(0, std::string(SEEKSIM_PROGRAM).rfind('/') + 1);
+  const std::string program = seeksim::paths::program().substr(0, seeksim::paths::program().rfind('/') + 1);
   ASSERT_EQ(std::system((program + command + " --report " + report + " > /dev/null").c_str()), 0) << command;
   const Json alone = Json::parse(read_all(report));
   EXPECT_EQ(alone["fingerprint"], s.report["rows"][0]["fingerprint"]);

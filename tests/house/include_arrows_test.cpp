@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tests/house/source_rules.h"
+#include "tests/paths.h"
 
 namespace seeksim::house {
 namespace {
@@ -33,7 +34,7 @@ std::string read(const fs::path& path) {
 
 // All regular files of the project, without what is built, hidden or linked in from elsewhere.
 std::vector<File> files_of_the_tree() {
-  const fs::path top = SEEKSIM_SOURCE_DIR;
+  const fs::path top = seeksim::paths::source_dir();
   std::vector<File> files;
   for (fs::recursive_directory_iterator it(top), end; it != end; ++it) {
     const std::string name = it->path().filename().string();
@@ -69,7 +70,7 @@ TEST(IncludeArrows, TheTreeKeepsTheRules) {
     ++sources;
     for (Violation& violation : check_source(file.path, file.text)) found.push_back(std::move(violation));
   }
-  EXPECT_GT(sources, 3) << "the walk from " << SEEKSIM_SOURCE_DIR << " saw next to nothing";
+  EXPECT_GT(sources, 3) << "the walk from " << seeksim::paths::source_dir() << " saw next to nothing";
   EXPECT_TRUE(found.empty()) << listing(found);
 }
 

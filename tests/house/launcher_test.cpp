@@ -13,6 +13,8 @@
 #include <iterator>
 #include <string>
 
+#include "tests/paths.h"
+
 namespace seeksim::house {
 namespace {
 
@@ -36,7 +38,7 @@ class Launcher : public testing::Test {
     write("CMakeLists.txt", "");
     write("CMakePresets.json", "");
     write("kernels/a.cpp", "");
-    fs::copy_file(fs::path(SEEKSIM_SOURCE_DIR) / "seeksim", top_ / "seeksim");
+    fs::copy_file(fs::path(seeksim::paths::source_dir()) / "seeksim", top_ / "seeksim");
     // What each stub is called with goes to $CALLS, for the tests to read.
     stub("cmake", "b=${*: -1}; mkdir -p \"$b\"; touch \"$b/CMakeCache.txt\" \"$b/build.ninja\"");
     stub("ninja",

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/paths.h"
+
 namespace seeksim::kernels::test {
 namespace {
 
@@ -23,9 +25,9 @@ std::string output_of(const std::string& command) {
   return text;
 }
 
-// SEEKSIM_PROGRAM is <build>/seeksim; the library lies beside it.
+// The program is <build>/seeksim; the library lies beside it.
 std::string library() {
-  const std::string program = SEEKSIM_PROGRAM;
+  const std::string program = seeksim::paths::program();
   return program.substr(0, program.rfind('/')) + "/kernels/libseeksim_kernels.a";
 }
 

@@ -11,6 +11,8 @@
 #include <sstream>
 #include <string>
 
+#include "tests/paths.h"
+
 namespace seeksim::kernels::test {
 namespace {
 
@@ -35,8 +37,8 @@ std::string nvcc() {
 }
 
 std::string ptx(const std::string& flags, const std::string& source) {
-  return output_of(nvcc() + " -std=c++20 -arch=sm_90 " + flags + " -I '" SEEKSIM_SOURCE_DIR "' -ptx -o - " + source +
-                   " 2>&1");
+  return output_of(nvcc() + " -std=c++20 -arch=sm_90 " + flags + " -I '" + seeksim::paths::source_dir() +
+                   "' -ptx -o - " + source + " 2>&1");
 }
 
 const char* const kContractFlags = "-fmad=false -ftz=false -prec-div=true -prec-sqrt=true -Xcompiler -ffp-contract=off";
@@ -64,7 +66,7 @@ bool allowed(const std::string& opcode) {
 
 TEST(Ptx, HoldsOnlyFloatArithmeticThatRoundsToNearest) {
   if (nvcc().empty()) GTEST_SKIP() << "no nvcc on this machine";
-  const std::string text = ptx(kContractFlags, "'" SEEKSIM_SOURCE_DIR "/kernels/cuda_headers_check.cu'");
+  const std::string text = ptx(kContractFlags, "'" + seeksim::paths::source_dir() + "/kernels/cuda_headers_check.cu'");
   const auto counts = float_opcodes(text);
   ASSERT_TRUE(counts.contains("fma.rn.f32")) << text.substr(0, 2000);
   for (const auto& [opcode, count] : counts) EXPECT_TRUE(allowed(opcode)) << opcode << ", " << count << " times";
@@ -78,7 +80,7 @@ TEST(Ptx, TheLintSeesFastMath) {
     for (const auto& [opcode, count] : float_opcodes(text)) n += allowed(opcode) ? 0 : count;
     return n;
   };
-  EXPECT_GT(offences(ptx("-use_fast_math", "'" SEEKSIM_SOURCE_DIR "/kernels/cuda_headers_check.cu'")), 0);
+  EXPECT_GT(offences(ptx("-use_fast_math", "'" + seeksim::paths::source_dir() + "/kernels/cuda_headers_check.cu'")), 0);
   EXPECT_GT(offences("\trsqrt.approx.f32 \t%f2, %f1;\n\t@%p1 mul.f32 %f3, %f1, %f2;\n"), 1);
 }
 

@@ -9,12 +9,13 @@
 #include "runtime/observer.h"
 #include "runtime/plan.h"
 #include "runtime/train.h"
+#include "tests/paths.h"
 #include "tests/runtime/inline_seams.h"
 
 namespace seeksim::test {
 
 inline std::string read_file(const std::string& path) {
-  std::ifstream in(std::string(SEEKSIM_SOURCE_DIR) + "/" + path, std::ios::binary);
+  std::ifstream in(seeksim::paths::source_dir() + "/" + path, std::ios::binary);
   if (!in) throw std::runtime_error("cannot read " + path);
   std::ostringstream text;
   text << in.rdbuf();
