@@ -26,6 +26,10 @@ const char* name(Advice::Weight weight);
 
 using Environment = std::map<std::string, std::string>;
 
+// The known name that two slips of the finger make into this one; empty: it may well be a newer one that we do not
+// know.
+std::string slip_of(const std::string& name, const std::vector<std::string>& known);
+
 // Variables of NCCL, PyTorch, DeepSpeed, CUDA and launchers; others are nobody's business.
 std::vector<Advice> lint_environment(const Environment& environment);
 

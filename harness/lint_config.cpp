@@ -15,8 +15,6 @@ namespace {
 
 using Weight = Advice::Weight;
 
-constexpr std::size_t kSlips = 2;  // of the finger
-
 class ConfigLint {
  public:
   ConfigLint(const Json& config, const std::string& file, std::int64_t gpus)
@@ -115,8 +113,8 @@ class ConfigLint {
                                                    "use_data_before_expert_parallel_"};
     for (const auto& [key, value] : config_.items()) {
       if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-      const std::string meant = closest(key, known);
-      const bool slip = !meant.empty() && edit_distance(key, meant) <= kSlips;
+      const std::string meant = slip_of(key, known);
+      const bool slip = !meant.empty();
       say(slip ? Weight::wrong : Weight::doubtful, key,
           "is no key that seeksim knows; at the top level DeepSpeed ignores what it does not know without a word",
           slip ? fmt::format("Did you mean \"{}\"?", meant) : "Does it belong into a section?");

@@ -14,8 +14,6 @@ namespace {
 
 using Weight = Advice::Weight;
 
-constexpr std::size_t kSlips = 2;  // of the finger, in a name that may well be a newer one
-
 std::optional<std::int64_t> whole(const std::string& text) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -55,11 +53,11 @@ class EnvironmentLint {
   }
 
   // Names that nobody reads any more, or ever did.
-  void gone() {
-    struct Gone {
-      const char *name, *what, *next;
-    };
-    static const Gone all[] = {
+  struct Gone {
+    const char *name, *what, *next;
+  };
+  static const std::vector<Gone>& gone_names() {
+    static const std::vector<Gone> all = {
         {"NCCL_TIMEOUT", "NCCL has no such variable, and no timeout of its own",
          "Pass timeout= to init_process_group, or set DEEPSPEED_TIMEOUT (minutes)."},
         {"NCCL_BLOCKING_WAIT", "PyTorch does not read it under this name any more", "Set TORCH_NCCL_BLOCKING_WAIT."},
@@ -71,7 +69,10 @@ class EnvironmentLint {
         {"NCCL_IB_CUDA_SUPPORT", "was removed in NCCL 2.4", "Set NCCL_NET_GDR_LEVEL, if anything."},
         {"NCCL_IB_GDR_LEVEL", "was renamed in NCCL 2.4", "Set NCCL_NET_GDR_LEVEL."},
     };
-    for (const Gone& one : all) {
+    return all;
+  }
+  void gone() {
+    for (const Gone& one : gone_names()) {
       if (value(one.name)) say(Weight::wrong, one.name, one.what, one.next);
     }
   }
@@ -300,15 +301,13 @@ class EnvironmentLint {
                                                    "CUDA_VISIBLE_DEVICES",
                                                    "CUDA_DEVICE_ORDER",
                                                    "CUDA_LAUNCH_BLOCKING"};
-    static const std::set<std::string> gone = {
-        "NCCL_TIMEOUT",      "NCCL_BLOCKING_WAIT",  "NCCL_ASYNC_ERROR_HANDLING", "NCCL_DESYNC_DEBUG",
-        "NCCL_LL_THRESHOLD", "NCCL_TREE_THRESHOLD", "NCCL_IB_CUDA_SUPPORT",      "NCCL_IB_GDR_LEVEL"};
     for (const auto& [name, text] : environment_) {
       const bool theirs = name.rfind("NCCL_", 0) == 0 || name.rfind("TORCH_NCCL_", 0) == 0 ||
                           name.rfind("MASTER_", 0) == 0 || name.rfind("CUDA_VISIBLE", 0) == 0;
-      if (!theirs || gone.contains(name) || std::find(known.begin(), known.end(), name) != known.end()) continue;
-      const std::string meant = closest(name, known);
-      if (!meant.empty() && edit_distance(name, meant) <= kSlips)
+      const bool was =
+          std::any_of(gone_names().begin(), gone_names().end(), [&](const Gone& g) { return g.name == name; });
+      if (!theirs || was || std::find(known.begin(), known.end(), name) != known.end()) continue;
+      if (const std::string meant = slip_of(name, known); !meant.empty())
         say(Weight::doubtful, name, "is no name that seeksim knows", fmt::format("Did you mean {}?", meant));
     }
   }
@@ -329,6 +328,12 @@ const char* name(Advice::Weight weight) {
       return "note";
   }
   return "?";
+}
+
+std::string slip_of(const std::string& name, const std::vector<std::string>& known) {
+  constexpr std::size_t kSlips = 2;
+  std::string meant = closest(name, known);
+  return !meant.empty() && edit_distance(name, meant) <= kSlips ? meant : "";
 }
 
 std::vector<Advice> lint_environment(const Environment& environment) { return EnvironmentLint(environment).advice(); }

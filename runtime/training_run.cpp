@@ -49,6 +49,7 @@ class TrainingRun {
   TrainOutcome ends(Ending how, std::string why) const {
     return {how, std::move(why), trainer_->step(), trainer_->state()};
   }
+  TrainOutcome leaves(Ending how, std::string why);
   std::optional<TrainOutcome> waits_or(TrainOutcome over);
 
   Rank& rank_;
@@ -180,34 +181,37 @@ bool TrainingRun::train_in_world(std::optional<TrainOutcome>& over) {
   return true;
 }
 
+// Gives up what is under way and tells what this rank holds; of a device that does not answer, nothing can be told.
+TrainOutcome TrainingRun::leaves(Ending how, std::string why) {
+  if (trainer_->abandon()) return ends(how, std::move(why));
+  return {how, std::move(why) + "; its device does not answer", trainer_->step(), {}};
+}
+
 // What follows from what was caught.
 std::optional<TrainOutcome> TrainingRun::after(Trouble& trouble) {
-  if (trainer_ && (trouble.bug || trouble.hopeless)) trainer_->abandon();  // nothing may be pending when buffers go
-  if (trouble.bug) std::rethrow_exception(trouble.bug);
-  if (trouble.hopeless) return ends(Ending::stopped, *trouble.hopeless);
+  if (trouble.bug) {
+    if (trainer_) trainer_->abandon();  // nothing may be pending when buffers go
+    std::rethrow_exception(trouble.bug);
+  }
+  if (trouble.hopeless) return leaves(Ending::stopped, *trouble.hopeless);
   if (trouble.disk_lost) {  // it tells the others, who find that it does not answer
     const SeamError& error = trouble.disk_lost->error;
     rank_.control.revoke(rank_.control.epoch(), error.op(), error.kind());
-    trainer_->abandon();
-    return ends(Ending::evicted, "its disk is lost, and its peers' copies serve: " + error.detail());
+    return leaves(Ending::evicted, "its disk is lost, and its peers' copies serve: " + error.detail());
   }
   if (!trouble.error) return std::nullopt;
   const SeamError& error = *trouble.error;
   const bool holds_nothing = !trainer_ || trainer_->joining();  // of use to anybody
   const bool fenced = error.kind() == ErrorKind::fenced;
   if (holds_nothing || (fenced && plan_.recovery.grow)) {  // begins anew, as another incarnation
-    if (trainer_) trainer_->abandon();
+    if (trainer_ && !trainer_->abandon())
+      return TrainOutcome{Ending::evicted, "its device does not answer: " + error.detail(), trainer_->step(), {}};
     member_ = false;
     return std::nullopt;
   }
-  if (fenced) {
-    trainer_->abandon();
-    return ends(Ending::evicted, "the others declared this rank dead and went on: " + error.detail());
-  }
-  if (error.kind() == ErrorKind::diverged && plan_.recovery.divergence.rollback_steps == 0) {
-    trainer_->abandon();
-    return ends(Ending::stopped, "diverged: " + error.detail());
-  }
+  if (fenced) return leaves(Ending::evicted, "the others declared this rank dead and went on: " + error.detail());
+  if (error.kind() == ErrorKind::diverged && plan_.recovery.divergence.rollback_steps == 0)
+    return leaves(Ending::stopped, "diverged: " + error.detail());
   if (error.kind() == ErrorKind::device_lost) {  // the process cannot go on; the others find that it is gone
     rank_.control.revoke(rank_.control.epoch(), error.op(), error.kind());
     trainer_->abandon();
