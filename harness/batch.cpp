@@ -135,6 +135,17 @@ std::vector<Outcome> run_forked(const Forked& work) {
   return outcomes;
 }
 
+std::vector<Outcome> run_here(const Forked& work) {
+  std::vector<Outcome> outcomes;
+  for (std::size_t job = 0; job < work.count; ++job) {
+    std::string text;
+    outcomes.push_back(work.run(job, [&](std::string_view part) { text += part; }));
+    for (const std::string& problem : outcomes.back().problems) text += "seeksim: " + problem + '\n';
+    work.done(job, text, outcomes.back());
+  }
+  return outcomes;
+}
+
 std::vector<Outcome> run_all(const std::vector<Job>& jobs, const LoadOptions& load, int processes, const Print& print) {
   Forked work;
   work.count = jobs.size();

@@ -22,6 +22,8 @@ struct Forked {
 };
 // One outcome a job, same order.
 std::vector<Outcome> run_forked(const Forked& work);
+// The same jobs in this process, one after the other.
+std::vector<Outcome> run_here(const Forked& work);
 
 struct Job {
   std::string file;

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 
 #include "harness/batch.h"
 #include "harness/checkpoint_command.h"
@@ -14,7 +15,10 @@
 #include "harness/doctor.h"
 #include "harness/files.h"
 #include "harness/flight_recorder.h"
+#include "harness/launch_command.h"
+#include "harness/mpi_session.h"
 #include "harness/plan_command.h"
+#include "harness/real_backend.h"
 #include "harness/schedule_command.h"
 #include "harness/shapes.h"
 #include "harness/shrink_command.h"
@@ -71,9 +75,8 @@ std::uint64_t seed_of(const std::string& text) {
 }
 
 void refuse_what_is_not_there(const RunArguments& a) {
-  if (a.backend == "mpi" || a.backend == "nccl") {
-    throw BadInput("--backend " + a.backend, "not in this version", "Leave it out: ranks are simulated.");
-  }
+  if (a.backend == "nccl")
+    throw BadInput("--backend nccl", "not in this version", "Use --backend mpi, or leave it out: ranks are simulated.");
   if (a.device == "cuda")
     throw BadInput("--device cuda", "not in this version", "Leave it out: kernels run on the CPU.");
   const bool saves =
@@ -181,10 +184,8 @@ void check_machine() {
   if (const std::string wrong = kernels::self_test(); !wrong.empty()) throw BadInput("this machine", wrong, "");
 }
 
-ExitStatus run_command(RunArguments a) {
-  leave_out_the_schema(a.files);
-  refuse_what_is_not_there(a);
-  const RunOptions options = options_of(a);
+// The scenarios of the command line on the ranks that `options` say.
+ExitStatus run_scenarios(const RunArguments& a, const RunOptions& options) {
   LoadOptions load;
   load.sets = a.sets;
   load.init = a.init;
@@ -201,9 +202,12 @@ ExitStatus run_command(RunArguments a) {
   check_machine();
   const std::vector<Job> jobs = jobs_of(a, options);
   std::vector<Outcome> outcomes;
-  if (jobs.size() == 1) {
-    outcomes.push_back(run_file(jobs[0].file, load, jobs[0].options, put));
-    for (const std::string& problem : outcomes[0].problems) complain(problem);
+  if (jobs.size() == 1 || options.launch) {
+    for (const Job& job : jobs) {
+      outcomes.push_back(run_file(job.file, load, job.options, put));
+      for (const std::string& problem : outcomes.back().problems) complain(problem);
+    }
+    if (jobs.size() > 1) put(summary(outcomes, options.style));
   } else {
     outcomes = run_all(jobs, load, a.processes, put);
     put(summary(outcomes, options.style));
@@ -212,6 +216,30 @@ ExitStatus run_command(RunArguments a) {
   for (const Outcome& outcome : outcomes) status = std::max(status, outcome.status);
   write_reports(a, outcomes, status);
   return status;
+}
+
+// One of the processes that mpirun started: the first one leads, and judges.
+ExitStatus run_on_mpi(const RunArguments& a, RunOptions options) {
+  refuse_options_on_mpi(options);
+  MpiSession session;
+  if (!session.leads()) {
+    session.serve();
+    return ExitStatus::as_expected;
+  }
+  options.backend = session.backend();
+  options.launch = [&session](const Scenario& scenario, const SimulationOptions& how, bool row) {
+    return session.run(scenario, how, row);
+  };
+  const ExitStatus status = run_scenarios(a, options);
+  session.end(status);
+  return status;
+}
+
+ExitStatus run_command(RunArguments a) {
+  leave_out_the_schema(a.files);
+  refuse_what_is_not_there(a);
+  const RunOptions options = options_of(a);
+  return a.backend == "mpi" ? run_on_mpi(a, options) : run_scenarios(a, options);
 }
 
 // ---- golden --------------------------------------------------------------------------------------------------------
@@ -259,6 +287,9 @@ ExitStatus golden_command(const GoldenArguments& a) {
   return status;
 }
 
+// The program that runs now, for processes that are to be the same.
+std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe"); }
+
 // ---- the parser ----------------------------------------------------------------------------------------------------
 
 void add_run(CLI::App& app, RunArguments& a) {
@@ -281,7 +312,7 @@ void add_run(CLI::App& app, RunArguments& a) {
   run->add_flag("--verify-determinism", a.verify_determinism, "Run twice and compare every Op");
   run->add_option("--wall-limit", a.wall_limit_s, "Give up after so many seconds (exit status 3)")
       ->check(CLI::NonNegativeNumber);
-  run->add_option("--backend", a.backend, "sim (mpi and nccl: not in this version)")
+  run->add_option("--backend", a.backend, "sim, or mpi: under mpirun, a process a rank (nccl: not in this version)")
       ->check(CLI::IsMember({"sim", "mpi", "nccl"}));
   run->add_option("--device", a.device, "cpu (cuda: not in this version)")->check(CLI::IsMember({"cpu", "cuda"}));
   run->add_option("--storage", a.storage, "sim or real: where files of the run go")
@@ -296,6 +327,33 @@ void add_run(CLI::App& app, RunArguments& a) {
   run->add_option("-j", a.processes, "Scenarios, or rows of a sweep, at once (default: one a core)")
       ->check(CLI::PositiveNumber);
   run->add_option("--row", a.row, "Only this row of a sweep, counted from 0")->check(CLI::NonNegativeNumber);
+}
+
+void add_launch(CLI::App& app, LaunchArguments& a) {
+  CLI::App* launch = app.add_subcommand(
+      "launch", "Run a scenario on processes under a supervisor, which starts the job again after a death");
+  launch->add_option("scenario", a.file, "Scenario file (.json)")->required();
+  launch->add_option("--np", a.processes, "Processes (default: as many as the scenario's world has ranks)")
+      ->check(CLI::PositiveNumber);
+  launch->add_option("--max-restarts", a.restarts_max, "Start the job again at most so often")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  launch->add_option("--set", a.sets, "key.path=value, as for run")->allow_extra_args(false);
+  launch->add_option("--seed", a.seed, "The world's seed, as for run");
+  launch->add_option("--out", a.out, "Folder for checkpoints and reports (default: one that goes at the end)");
+  launch->add_option("--report", a.report, "Write the report as JSON");
+  launch->add_option("--mpirun", a.mpirun, "The program that starts processes, with arguments of its own")
+      ->capture_default_str();
+  launch->add_option("--address", a.address, "This host's, for ranks on other hosts")->capture_default_str();
+  launch->add_option("--start-limit", a.start_limit_s, "Seconds until all ranks must have come; else a start is over")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  launch->add_option("--heartbeat", a.heartbeat_s, "Seconds between heartbeats, where the scenario does not say")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  launch->add_option("--silent", a.silent_s, "Who sends none for so many seconds is stopped or dead")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
 }
 
 void add_golden(CLI::App& app, GoldenArguments& a) {
@@ -391,11 +449,13 @@ ExitStatus dispatch(const std::vector<std::string>& arguments) {
   app.set_version_flag("--version", kBuildInfo);
   app.require_subcommand(1);
   RunArguments run;
+  LaunchArguments launch;
   GoldenArguments golden;
   ShrinkArguments shrink;
   PlanArguments plan;
   std::string list;
   add_run(app, run);
+  add_launch(app, launch);
   add_golden(app, golden);
   add_shrink(app, shrink);
   ScheduleArguments schedule;
@@ -426,6 +486,7 @@ ExitStatus dispatch(const std::vector<std::string>& arguments) {
     throw BadInput("", error.what(), next);
   }
   if (app.got_subcommand("run")) return run_command(std::move(run));
+  if (app.got_subcommand("launch")) return launch_command(launch, own_path(), style_of_stdout());
   if (app.got_subcommand("golden")) return golden_command(golden);
   if (app.got_subcommand("shrink")) {
     check_machine();
@@ -446,7 +507,7 @@ ExitStatus dispatch(const std::vector<std::string>& arguments) {
 
 // Verbs of the architecture that come later.
 bool is_for_later(const std::vector<std::string>& arguments) {
-  static const std::vector<std::string> later = {"explore", "diff", "launch"};
+  static const std::vector<std::string> later = {"explore", "diff"};
   return !arguments.empty() && std::find(later.begin(), later.end(), arguments[0]) != later.end();
 }
 
@@ -456,7 +517,7 @@ int main_of(const std::vector<std::string>& arguments) {
   try {
     if (is_for_later(arguments)) {
       throw BadInput(arguments[0], "this command is not there yet",
-                     "What there is: run, golden, shrink, plan, checkpoint, analyse, list, doctor.");
+                     "What there is: run, launch, golden, shrink, plan, checkpoint, analyse, list, doctor.");
     }
     const ExitStatus status = dispatch(arguments);
     // A full disk behind `> file` would otherwise go unnoticed.

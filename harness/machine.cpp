@@ -15,6 +15,7 @@
 #include "harness/golden.h"
 #include "harness/run.h"
 #include "kernels/isa.h"
+#include "runtime/backend/mpi_world.h"
 #include "runtime/backend/posix_storage.h"
 
 namespace seeksim::harness {
@@ -177,12 +178,16 @@ std::vector<Probe> probe_gpus() {
 }
 
 Probe probe_mpi() {
+  if (!runtime::MpiWorld::available()) {
+    return {State::missing, "mpi", "this program was built without it",
+            "Simulated ranks need none. For real ones: apt-get install libopenmpi-dev openmpi-bin, and build again."};
+  }
   const char* const path = std::getenv("PATH");
   std::string folders = path ? path : "";
   for (std::size_t at = 0; at < folders.size();) {
     const std::size_t colon = std::min(folders.find(':', at), folders.size());
     const std::string file = folders.substr(at, colon - at) + "/mpirun";
-    if (::access(file.c_str(), X_OK) == 0) return {State::good, "mpi", file, ""};
+    if (::access(file.c_str(), X_OK) == 0) return {State::good, "mpi", file + ", " + runtime::MpiWorld::version(), ""};
     at = colon + 1;
   }
   return {State::missing, "mpi", "no mpirun in PATH",

@@ -201,11 +201,13 @@ Outcome run_scenario(const Scenario& given, const RunOptions& options, const Pri
   simulation_of.keep_final_weights |= quirky;
   simulation_of.timeline = !options.trace.empty();
   simulation_of.flight_recorder = !options.flight_recorder.empty() || !options.out.empty() || !options.bundle.empty();
-  if (scenario.real_storage) simulation_of.storage_folder = options.out.empty() ? "." : options.out;
+  if (scenario.real_storage || (options.launch && !options.out.empty()))
+    simulation_of.storage_folder = options.out.empty() ? "." : options.out;
   Progress bar(options.progress, scenario.name, scenario.train.definition.steps);
   simulation_of.progress = [&bar](TimeNs now, std::int64_t steps) { bar.update(now, steps); };
-  Simulation simulation(scenario, simulation_of);
-  const RunRecord run = simulation.run();
+  std::optional<Simulation> simulation;
+  const RunRecord run = options.launch ? options.launch(scenario, simulation_of, options.is_row)
+                                       : simulation.emplace(scenario, simulation_of).run();
   bar.finish();
 
   Evidence evidence{scenario, run, golden ? &*golden : nullptr, std::nullopt, {}};
@@ -230,17 +232,19 @@ Outcome run_scenario(const Scenario& given, const RunOptions& options, const Pri
     evidence.without_quirks = &*clean;
   }
   if (needs_tagged(scenario)) evidence.conservation = tagged_run(scenario, options.wall_limit_s);
-  if (options.verify_determinism) evidence.further.push_back(same_again(scenario, options, simulation, run));
+  if (options.verify_determinism) evidence.further.push_back(same_again(scenario, options, *simulation, run));
   const Judgement judgement = judge(evidence);
   tell(story_text(evidence, judgement, options.style));
   if (judgement.status == ExitStatus::bug) tell(report_a_bug(scenario));
   if (!options.trace.empty()) {
-    write_file(options.trace, chrome_trace(*simulation.timeline(), scenario, run));
-    tell(options.style.faint(trace_summary(*simulation.timeline(), options.trace)));
+    write_file(options.trace, chrome_trace(*simulation->timeline(), scenario, run));
+    tell(options.style.faint(trace_summary(*simulation->timeline(), options.trace)));
   }
 
-  Outcome outcome{
-      judgement.status, scenario.name, report_json(evidence, judgement, {"sim", "cpu", seconds_since(start)}), {}};
+  Outcome outcome{judgement.status,
+                  scenario.name,
+                  report_json(evidence, judgement, {options.backend, "cpu", seconds_since(start)}),
+                  {}};
   save_results(scenario, options, run);
   save_folder(scenario, run, options, outcome, text);
   if (!options.flight_recorder.empty()) write_dumps(options.flight_recorder, scenario, run);

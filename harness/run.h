@@ -13,8 +13,15 @@
 
 namespace seeksim::harness {
 
+struct SimulationOptions;
+
 // What the command line says about how to run, beyond the scenario.
 struct RunOptions {
+  // Runs on ranks of another kind; empty: simulated ones. row: of a sweep.
+  using Launch = std::function<RunRecord(const Scenario&, const SimulationOptions&, bool row)>;
+  Launch launch;
+  std::string backend = "sim";
+  bool is_row = false;  // this is a row of a sweep
   double wall_limit_s = 0;
   bool verify_determinism = false;
   bool progress = false;  // a bar on stderr

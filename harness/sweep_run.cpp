@@ -124,8 +124,10 @@ class SharedGoldens {
 RunOptions options_of_a_row(const RunOptions& options, const Scenario& base, std::size_t row) {
   RunOptions mine = options;
   mine.progress = false;
+  mine.is_row = true;
   // Real files of rows that run at once must not meet.
-  mine.out = base.real_storage ? fmt::format("{}/row-{}", options.out.empty() ? "." : options.out, row) : "";
+  const bool files = base.real_storage || (options.launch && !options.out.empty());
+  mine.out = files ? fmt::format("{}/row-{}", options.out.empty() ? "." : options.out, row) : "";
   return mine;
 }
 
@@ -138,6 +140,7 @@ Outcome run_one(const Scenario& base, const Rows& rows, const RunOptions& option
   print(options.style.faint(fmt::format("  row {}: {}\n", row, rows.command(row))));
   const Scenario scenario = rows.load(row);
   RunOptions mine = options;
+  mine.is_row = true;
   std::optional<Golden> golden;
   if (base.golden_shared && needs_golden(scenario)) golden = find_golden(base, options, print);
   mine.golden = golden ? &*golden : nullptr;
@@ -197,7 +200,10 @@ Outcome run_sweep(const Scenario& base, const LoadOptions& load, const RunOption
     bar.finish();
     tell(red);
   };
-  run_forked(work);
+  if (options.launch)
+    run_here(work);
+  else
+    run_forked(work);
   bar.finish();
   result.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   tell(sweep_text(result, options.style));

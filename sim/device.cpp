@@ -1,11 +1,9 @@
-// The pretended accelerator's memory and waits.
+// The pretended accelerator's times and waits.
 #include "sim/device.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
-#include <new>
 
 namespace seeksim::sim {
 
@@ -13,17 +11,6 @@ using runtime::Buffer;
 using runtime::SeamError;
 using runtime::SteppedQueue;
 using runtime::WaitResult;
-
-namespace {
-
-constexpr std::align_val_t kBufferAlignment{64};
-
-void poison(Buffer& buffer) {
-  auto* words = reinterpret_cast<std::uint32_t*>(buffer.data);
-  std::fill_n(words, (buffer.bytes + 3) / 4, runtime::kPoisonFresh);
-}
-
-}  // namespace
 
 SimDevice::SimDevice(Loop& loop, Host& host, Network& network, const DeviceModel& model, const StorageModel& storage,
                      RankSignals& signals, bool shapes)
@@ -39,7 +26,9 @@ SimDevice::SimDevice(Loop& loop, Host& host, Network& network, const DeviceModel
       copy_(*this, "copy queue", host.rank()),
       on_host_(*this, "host queue", host.rank()),
       on_storage_(*this, "storage queue", host.rank()),
-      queues_{&compute_, &communication_, &copy_, &on_host_, &on_storage_} {
+      queues_{&compute_, &communication_, &copy_, &on_host_, &on_storage_},
+      memory_(*this, host.rank(), {model.capacity_bytes, model.host_capacity_bytes, model.pinned_capacity_bytes},
+              !shapes) {
   if (!shapes_) return;
   for (SteppedQueue* queue : queues_) queue->skip_kernels();
 }
@@ -59,13 +48,11 @@ runtime::Queue& SimDevice::message_queue(runtime::MessageQueue which) {
   return *queue;
 }
 
-SimDevice::~SimDevice() {
-  abandon();
-  empty_graveyard();
-}
+SimDevice::~SimDevice() { abandon(); }
 
 void SimDevice::watch(runtime::AccessWatcher* watcher) {
   watcher_ = watcher;
+  memory_.watch(watcher);
   for (SteppedQueue* queue : queues_) queue->watch(watcher);
 }
 
@@ -75,120 +62,19 @@ void SimDevice::abandon() {
 
 // ---- memory ------------------------------------------------------------------------------------------------------
 
-std::size_t SimDevice::capacity(runtime::Space space) const {
-  switch (space) {
-    case runtime::Space::device:
-      return model_.capacity_bytes;
-    case runtime::Space::host:
-      return model_.host_capacity_bytes;
-    default:
-      return std::min(model_.pinned_capacity_bytes, model_.host_capacity_bytes);
-  }
-}
-
-// What is pinned is the host's memory too.
-std::size_t SimDevice::free_bytes(runtime::Space space) const {
-  using runtime::Space;
-  if (space == Space::device) return capacity(space) - ledger(space).total.now;
-  const std::size_t pinned = ledger(Space::pinned).total.now;
-  const std::size_t host = capacity(Space::host) - ledger(Space::host).total.now - pinned;
-  return space == Space::host ? host : std::min(host, capacity(space) - pinned);
-}
-
 runtime::BufferPtr SimDevice::allocate_in(runtime::Space space, std::size_t bytes, runtime::MemoryTag tag,
                                           const char* name) {
   empty_graveyard();
-  if (bytes > free_bytes(space)) {
-    runtime::Op op;
-    op.rank = host_.rank();
-    op.bytes = bytes;
-    op.tensor = name;
-    throw SeamError(
-        runtime::ErrorKind::out_of_memory, op,
-        fmt::format("asked for {} bytes of '{}' ({}) of {} memory, free are {} of {}{}", bytes, name,
-                    runtime::name(tag), runtime::name(space), free_bytes(space), capacity(space), memory_map(space)));
-  }
-  auto* buffer = new Buffer;
-  buffer->bytes = bytes;
-  buffer->tag = tag;
-  buffer->space = space;
-  buffer->name = name;
-  buffer->rank = host_.rank();
-  buffer->id = ++allocations_;
-  if (!shapes_) {
-    buffer->data = static_cast<std::byte*>(::operator new((bytes + 3) / 4 * 4, kBufferAlignment));
-    poison(*buffer);
-  }
-  ledger(space).add(tag, bytes);
-  live_.push_back(buffer);
-  if (watcher_ != nullptr) watcher_->allocated(*buffer);
-  return runtime::BufferPtr(buffer, runtime::BufferDeleter{this});
+  return memory_.allocate(space, bytes, tag, name);
 }
 
-void SimDevice::Ledger::add(runtime::MemoryTag tag, std::size_t bytes) {
-  const auto grow = [bytes](runtime::MemoryUse& use) {
-    use.now += bytes;
-    use.peak = std::max(use.peak, use.now);
-  };
-  grow(by_tag[std::size_t(tag)]);
-  const std::size_t before = total.peak;
-  grow(total);
-  if (total.peak == before) return;
-  for (std::size_t i = 0; i < at_peak.size(); ++i) at_peak[i] = by_tag[i].now;
-}
-
-// Two lines: what is in use by tag, most first, and the three largest blocks.
-std::string SimDevice::memory_map(runtime::Space space) const {
-  std::vector<std::pair<std::size_t, std::string_view>> tags;
-  for (std::size_t tag = 0; tag < ledger(space).by_tag.size(); ++tag) {
-    if (const std::size_t bytes = ledger(space).by_tag[tag].now; bytes > 0)
-      tags.emplace_back(bytes, runtime::name(runtime::MemoryTag(tag)));
-  }
-  std::stable_sort(tags.begin(), tags.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-  std::vector<const Buffer*> largest;
-  std::copy_if(live_.begin(), live_.end(), std::back_inserter(largest),
-               [space](const Buffer* buffer) { return buffer->space == space; });
-  const std::size_t shown = std::min<std::size_t>(3, largest.size());
-  std::partial_sort(
-      largest.begin(), largest.begin() + std::ptrdiff_t(shown), largest.end(),
-      [](const Buffer* a, const Buffer* b) { return a->bytes != b->bytes ? a->bytes > b->bytes : a->id < b->id; });
-  std::string text = "\nin use:";
-  for (const auto& [bytes, tag] : tags) text += fmt::format(" {} {},", tag, bytes);
-  if (tags.empty()) text += " nothing,";
-  text.back() = '\n';
-  text += "largest:";
-  for (std::size_t i = 0; i < shown; ++i) {
-    const Buffer& block = *largest[i];
-    text += fmt::format(" '{}' {} ({}),", block.name, block.bytes, runtime::name(block.tag));
-  }
-  if (shown == 0) text += " none,";
-  text.pop_back();
-  return text;
-}
-
-// As with cudaFree, work that is pending may still touch the memory: it is handed back once the queues are empty.
 void SimDevice::release(Buffer* buffer) {
-  if (watcher_ != nullptr) watcher_->released(*buffer);
-  ledger(buffer->space).by_tag[std::size_t(buffer->tag)].now -= buffer->bytes;
-  ledger(buffer->space).total.now -= buffer->bytes;
-  live_.erase(std::lower_bound(live_.begin(), live_.end(), buffer->id,
-                               [](const Buffer* live, std::uint64_t id) { return live->id < id; }));
   empty_graveyard();
-  if (idle())
-    bury(buffer);
-  else
-    graveyard_.push_back(buffer);
-}
-
-void SimDevice::bury(Buffer* buffer) {
-  ::operator delete(buffer->data, kBufferAlignment);  // null in a run of shapes
-  delete buffer;
+  memory_.release(buffer, idle());
 }
 
 void SimDevice::empty_graveyard() {
-  if (graveyard_.empty() || !idle()) return;
-  for (Buffer* buffer : graveyard_) bury(buffer);
-  graveyard_.clear();
+  if (memory_.has_graves() && idle()) memory_.bury_all();
 }
 
 // ---- time --------------------------------------------------------------------------------------------------------
@@ -304,7 +190,10 @@ bool SimDevice::drain_by(TimeNs deadline, bool files_too) {
     answers = answers && idle;
   }
   if (answers && files_too && watcher_ != nullptr) watcher_->host_drained();
-  if (!answers) watcher_ = nullptr;  // the process ends, and its memory goes with it
+  if (!answers) {  // the process ends, and its memory goes with it
+    watcher_ = nullptr;
+    memory_.watch(nullptr);
+  }
   failure_.reset();
   empty_graveyard();
   return answers;

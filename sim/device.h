@@ -1,6 +1,5 @@
-// SimDevice: a rank's pretended accelerator and the host beside it. A ledger of each space with a capacity, fresh
-// memory full of poison, five stepped queues whose launches take the time that a cost model gives them, and the host's
-// one blocking wait.
+// SimDevice: a rank's pretended accelerator and the host beside it. Their memory (host_memory.h), five stepped queues
+// whose launches take the time that a cost model gives them, and the host's one blocking wait.
 #pragma once
 
 #include <array>
@@ -8,6 +7,7 @@
 #include <vector>
 
 #include "runtime/access_watcher.h"
+#include "runtime/host_memory.h"
 #include "runtime/seams.h"
 #include "runtime/stepped_queue.h"
 #include "sim/file_use.h"
@@ -25,7 +25,7 @@ struct RankSignals {
   bool alarm = false;         // a communicator failed; the next wait ends at once, so that the error is looked at
 };
 
-using BytesByTag = std::array<std::size_t, std::size_t(runtime::MemoryTag::count_)>;
+using runtime::BytesByTag;
 
 class SimDevice final : public runtime::Device, public runtime::Executor, public TimerTarget {
  public:
@@ -39,7 +39,7 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   bool watched() const { return watcher_ != nullptr; }
   void abandon();  // the rank is dead
   const std::vector<runtime::SteppedQueue*>& queues() const { return queues_; }
-  const BytesByTag& at_peak(runtime::Space space) const { return ledger(space).at_peak; }
+  const BytesByTag& at_peak(runtime::Space space) const { return memory_.at_peak(space); }
   void fetch_ahead() const { communication_.fetch(); }
   runtime::Event host_waits_for() const { return host_waits_for_; }
   // How long a launch takes that would start now; of what an operation of a transport computes itself.
@@ -71,11 +71,11 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   void host_touches(const runtime::Op& op, const runtime::Range& range) override {
     if (watcher_ != nullptr) watcher_->host_touches(op, range);
   }
-  std::size_t capacity(runtime::Space space) const override;
+  std::size_t capacity(runtime::Space space) const override { return memory_.capacity(space); }
   runtime::MemoryUse use(runtime::MemoryTag tag, runtime::Space space) const override {
-    return ledger(space).by_tag[std::size_t(tag)];
+    return memory_.use(tag, space);
   }
-  runtime::MemoryUse use_total(runtime::Space space) const override { return ledger(space).total; }
+  runtime::MemoryUse use_total(runtime::Space space) const override { return memory_.use_total(space); }
 
   // ---- runtime::Executor
   void make_ready(runtime::SteppedQueue& queue) override { loop_.make_ready(queue); }
@@ -89,20 +89,8 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   void fire(const Timer& timer) override;
 
  private:
-  struct Ledger {
-    void add(runtime::MemoryTag tag, std::size_t bytes);
-    std::array<runtime::MemoryUse, std::size_t(runtime::MemoryTag::count_)> by_tag{};
-    runtime::MemoryUse total;
-    BytesByTag at_peak{};  // what there was of each when the total was highest
-  };
-  Ledger& ledger(runtime::Space space) { return ledgers_[std::size_t(space)]; }
-  const Ledger& ledger(runtime::Space space) const { return ledgers_[std::size_t(space)]; }
-  std::size_t free_bytes(runtime::Space space) const;
-  std::string memory_map(runtime::Space space) const;
-
   std::uint64_t number(const runtime::SteppedQueue& queue);
   bool idle() const;
-  void bury(runtime::Buffer* buffer);
   void empty_graveyard();
 
   Loop& loop_;
@@ -123,15 +111,12 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   runtime::SteppedQueue on_storage_;
   std::array<std::unique_ptr<runtime::SteppedQueue>, std::size_t(runtime::MessageQueue::count_)> messages_;
   std::vector<runtime::SteppedQueue*> queues_;  // all of them
-  std::vector<runtime::Buffer*> live_;          // of all spaces, in order of allocation
-  std::vector<runtime::Buffer*> graveyard_;     // released while work that may touch them was pending
-  std::array<Ledger, std::size_t(runtime::Space::count_)> ledgers_;
+  runtime::HostMemory memory_;
   OverlapMeter overlap_;  // of communication
   OverlapMeter copies_;   // between host and device
   FileUse files_;
   Timeline* timeline_ = nullptr;
   PassMeter passes_;
-  std::uint64_t allocations_ = 0;
   TimeNs busy_ns_ = 0;  // of the compute queue
 };
 

@@ -229,7 +229,7 @@ TEST_F(Run, WrongUsageIsTwoWithTheNextThingToDo) {
       {{"run", scenario, "--seed", "-1"}, "--seed -1: a whole number"},
       {{"run", scenario, "--seed", "x"}, "--seed x: a whole number"},
       {{"run", scenario, "--wall-limit", "-1"}, "--wall-limit"},
-      {{"run", scenario, "--backend", "mpi"}, "--backend mpi: not in this version"},
+      {{"run", scenario, "--backend", "mpi", "--trace", "t.json"}, "--trace: --backend mpi: it draws virtual time"},
       {{"run", scenario, "--backend", "nccl"}, "--backend nccl: not in this version"},
       {{"run", scenario, "--backend", "tpu"}, "--backend"},
       {{"run", scenario, "--device", "cuda"}, "--device cuda: not in this version"},

@@ -1,0 +1,261 @@
+#include "harness/launch_command.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <sstream>
+#include <thread>
+
+#include <nlohmann/json.hpp>
+
+#include "harness/files.h"
+#include "harness/json_text.h"
+#include "harness/real_backend.h"
+#include "harness/scenario.h"
+#include "runtime/backend/control_server.h"
+#include "runtime/backend/mpi_world.h"
+#include "runtime/backend/posix_storage.h"
+#include "runtime/checkpoint_files.h"
+
+namespace seeksim::harness {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+volatile std::sig_atomic_t told_to_stop = 0;
+void stop(int) { told_to_stop = 1; }
+
+// How long a job that was told to end may take.
+constexpr double kToEnd_s = 10;
+// How long mpirun may take to notice a death by itself.
+constexpr double kToNotice_s = 5;
+
+double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
+
+// How the processes of one job ended.
+struct Ended {
+  int status = 0;   // of mpirun; 128 + n: by signal n
+  std::string why;  // what was seen before; empty: nothing
+  double after_s = 0;
+};
+
+std::string signal_text(int signal) { return fmt::format("signal {} ({})", signal, ::strsignal(signal)); }
+
+class Supervisor {
+ public:
+  Supervisor(const LaunchArguments& arguments, const Scenario& scenario, std::string program, Style style)
+      : arguments_(arguments), scenario_(scenario), program_(std::move(program)), style_(style), began_(Clock::now()) {
+    const runtime::RecoveryPlan& recovery = scenario.train.recovery;
+    const bool given = recovery.heartbeat_ns > 0;
+    heartbeat_s_ = given ? double(recovery.heartbeat_ns) / 1e9 : arguments.heartbeat_s;
+    silent_s_ = given ? double(recovery.heartbeat_timeout_ns) / 1e9 : arguments.silent_s;
+    std::filesystem::path folder = arguments.out;
+    if (folder.empty()) folder = std::filesystem::temp_directory_path() / ("seeksim-" + runtime::new_token());
+    make_folder(folder, "--out");
+    folder_ = std::filesystem::absolute(folder);
+    report_ = std::filesystem::absolute(arguments.report.empty() ? folder_ + "/launched.json" : arguments.report);
+  }
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+  ~Supervisor() {
+    std::error_code ignored;
+    if (arguments_.out.empty()) std::filesystem::remove_all(folder_, ignored);
+  }
+
+  ExitStatus run();
+
+ private:
+  void say(const std::string& text) {
+    const double now = std::chrono::duration<double>(Clock::now() - began_).count();
+    const std::string line = style_.faint(fmt::format("  {:>9.3f} s  launch: {}\n", now, text));
+    std::fflush(stdout);
+    std::fwrite(line.data(), 1, line.size(), stdout);
+    std::fflush(stdout);
+  }
+  std::vector<std::string> command(int attempt) const;
+  pid_t start(int attempt, const runtime::ControlServer& server, const std::string& token);
+  Ended watch(int attempt);
+  void end_job(pid_t job);
+  std::string newest_checkpoint() const;
+  void add_to_report(const std::vector<Ended>& before) const;
+
+  const LaunchArguments& arguments_;
+  const Scenario& scenario_;
+  std::string program_;
+  Style style_;
+  Clock::time_point began_;
+  double heartbeat_s_ = 0, silent_s_ = 0;
+  std::string folder_, report_;
+};
+
+std::vector<std::string> Supervisor::command(int attempt) const {
+  std::vector<std::string> words;
+  std::istringstream given(arguments_.mpirun);
+  for (std::string word; given >> word;) words.push_back(word);
+  const auto add = [&](std::initializer_list<std::string> more) { words.insert(words.end(), more); };
+  if (::geteuid() == 0) add({"--allow-run-as-root"});
+  add({"--oversubscribe", "-np", std::to_string(scenario_.world.ranks())});
+  for (const char* variable : {"SEEKSIM_CONTROL", "SEEKSIM_TOKEN", "SEEKSIM_HEARTBEAT_S"}) add({"-x", variable});
+  add({program_, "run", arguments_.file, "--backend", "mpi", "--out", folder_, "--report", report_});
+  for (const std::string& set : arguments_.sets) add({"--set", set});
+  if (!arguments_.seed.empty()) add({"--seed", arguments_.seed});
+  if (attempt > 0 && scenario_.train.checkpoint.on()) add({"--resume"});
+  return words;
+}
+
+pid_t Supervisor::start(int attempt, const runtime::ControlServer& server, const std::string& token) {
+  const std::vector<std::string> words = command(attempt);
+  std::vector<char*> argv;
+  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  std::fflush(nullptr);
+  const pid_t job = ::fork();
+  if (job < 0) throw std::runtime_error(fmt::format("fork: {}", std::strerror(errno)));
+  if (job > 0) return job;
+  ::setpgid(0, 0);  // what a terminal sends, the supervisor passes on
+  ::setenv("SEEKSIM_CONTROL", fmt::format("{}:{}", arguments_.address, server.port()).c_str(), 1);
+  ::setenv("SEEKSIM_TOKEN", token.c_str(), 1);
+  ::setenv("SEEKSIM_HEARTBEAT_S", fmt::format("{}", heartbeat_s_).c_str(), 1);
+  ::execvp(argv[0], argv.data());
+  std::fprintf(stderr, "seeksim: %s cannot be started: %s. Install openmpi-bin, or name it with --mpirun.\n", argv[0],
+               std::strerror(errno));
+  ::_exit(127);
+}
+
+// mpirun ends its processes, also those that are stopped; if it does not, all of its group are ended.
+void Supervisor::end_job(pid_t job) {
+  ::kill(job, SIGTERM);
+  const auto end = Clock::now() + std::chrono::duration<double>(kToEnd_s);
+  siginfo_t info{};
+  while (Clock::now() < end && ::waitid(P_PID, id_t(job), &info, WEXITED | WNOWAIT | WNOHANG) == 0 && info.si_pid == 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  ::kill(-job, SIGKILL);
+}
+
+Ended Supervisor::watch(int attempt) {
+  const auto began = Clock::now();
+  Ended ended;
+  bool ending = false;
+  runtime::ControlServer::Options options;
+  options.ranks = scenario_.world.ranks();
+  options.token = runtime::new_token();
+  options.address = arguments_.address == "127.0.0.1" ? arguments_.address : "";
+  options.heartbeat_timeout_ns = runtime::TimeNs(silent_s_ * 1e9);
+  runtime::ControlServer server(options, [&](int rank, const std::string& text) {
+    if (ending) return;  // what follows is no news
+    say(rank >= 0 ? fmt::format("rank {}: {}", rank, text) : text);
+  });
+  Clock::time_point last_alive = began;  // when nobody was known to be dead
+  const pid_t job = start(attempt, server, options.token);
+  for (;;) {
+    server.step(50);
+    int status = 0;
+    if (::waitpid(job, &status, WNOHANG) == job) {
+      ended.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+      break;
+    }
+    if (ending) continue;
+    if (told_to_stop != 0) ended.why = "the supervisor was told to stop";
+    if (server.died().empty()) last_alive = Clock::now();
+    if (seconds_since(last_alive) > kToNotice_s)
+      ended.why = fmt::format("the process of rank {} is gone", server.died().front());
+    if (server.joined() < options.ranks && seconds_since(began) > arguments_.start_limit_s)
+      ended.why =
+          fmt::format("only {} of {} ranks came in {} s", server.joined(), options.ranks, arguments_.start_limit_s);
+    for (const int rank : server.silent()) ended.why = fmt::format("rank {} is silent: its process is stopped", rank);
+    if (ended.why.empty()) continue;
+    say(ended.why + "; the job is ended");
+    ending = true;
+    end_job(job);
+  }
+  ::kill(-job, SIGKILL);  // whoever is left of it
+  if (ended.why.empty() && !server.died().empty())
+    ended.why = fmt::format("the process of rank {} is gone", server.died().front());
+  ended.after_s = std::chrono::duration<double>(Clock::now() - began).count();
+  return ended;
+}
+
+std::string Supervisor::newest_checkpoint() const {
+  const runtime::CheckpointPlan& plan = scenario_.train.checkpoint;
+  if (!plan.on()) return "the beginning: the scenario writes no checkpoints";
+  runtime::PosixStorage storage(folder_);
+  for (const std::int64_t step : runtime::checkpoints_in(storage, plan.path)) {
+    if (runtime::verify_checkpoint(storage, runtime::step_folder(plan.path, step)).problem.empty())
+      return fmt::format("the checkpoint after step {}", step);
+  }
+  return "the beginning: there is no whole checkpoint yet";
+}
+
+void Supervisor::add_to_report(const std::vector<Ended>& before) const {
+  Json report = parse_json(read_file(report_, kJsonBytesMax), report_).value;
+  Json jobs = Json::array();
+  for (const Ended& job : before) jobs.push_back({{"status", job.status}, {"why", job.why}, {"after_s", job.after_s}});
+  report["jobs_before"] = jobs;
+  write_file(report_, dump(report));
+}
+
+ExitStatus Supervisor::run() {
+  struct sigaction action {};
+  action.sa_handler = stop;
+  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGTERM, &action, nullptr);
+  std::vector<Ended> before;
+  for (int attempt = 0;; ++attempt) {
+    std::error_code ignored;
+    std::filesystem::remove(report_, ignored);
+    const Ended ended = watch(attempt);
+    // A verdict counts unless somebody died before it: who is left alone may well have given up.
+    const bool judged = std::filesystem::exists(report_);
+    if (judged && (ended.why.empty() || ended.status == 0)) {
+      add_to_report(before);
+      if (!before.empty()) say(fmt::format("the job came to its end in attempt {}", attempt + 1));
+      return ExitStatus(std::clamp(ended.status, 0, 4));
+    }
+    const std::string how =
+        ended.status > 128 ? "by " + signal_text(ended.status - 128) : fmt::format("with status {}", ended.status);
+    say(fmt::format("the job ended {}{}", how, ended.why.empty() ? "" : ", since " + ended.why));
+    if (ended.status == 127 || ended.status == code(ExitStatus::bad_input)) return ExitStatus::bad_input;
+    if (told_to_stop != 0) return ExitStatus::no_progress;
+    before.push_back(ended);
+    if (attempt == arguments_.restarts_max) {
+      say(fmt::format("no further start: --max-restarts is {}", arguments_.restarts_max));
+      return ExitStatus::no_progress;
+    }
+    say(fmt::format("start {} of {}, from {}", attempt + 2, arguments_.restarts_max + 1, newest_checkpoint()));
+  }
+}
+
+}  // namespace
+
+ExitStatus launch_command(const LaunchArguments& arguments, const std::string& program, const Style& style) {
+  if (!runtime::MpiWorld::available()) {
+    throw BadInput("launch", "this program was built without MPI",
+                   "Install libopenmpi-dev and openmpi-bin, and build again.");
+  }
+  LoadOptions load;
+  load.sets = arguments.sets;
+  const Scenario scenario = load_scenario(arguments.file, load);
+  if (!scenario.sweep.empty()) {
+    throw BadInput(arguments.file, "launch runs one job, and this is a sweep",
+                   "Take one of its rows: --set sweep=[] and the row's settings.");
+  }
+  if (std::vector<Problem> problems = problems_on_mpi(scenario); !problems.empty()) throw BadInput(std::move(problems));
+  const int ranks = scenario.world.ranks();
+  if (arguments.processes != 0 && arguments.processes != ranks) {
+    throw BadInput(fmt::format("--np {}", arguments.processes), fmt::format("the world has {} ranks", ranks),
+                   fmt::format("Use --np {}, or change the world: --set world.nodes=1 --set world.ranks_per_node={}.",
+                               ranks, arguments.processes));
+  }
+  return Supervisor(arguments, scenario, program, style).run();
+}
+
+}  // namespace seeksim::harness

@@ -1,0 +1,344 @@
+#include "harness/mpi_session.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <thread>
+
+#include <nlohmann/json.hpp>
+
+#include "harness/real_backend.h"
+#include "harness/report.h"
+#include "harness/told.h"
+#include "kernels/digest.h"
+#include "runtime/backend/control_server.h"
+#include "runtime/backend/mpi_world.h"
+#include "runtime/backend/real_rank.h"
+#include "runtime/backend/tcp_world.h"
+#include "runtime/checkpoint_files.h"
+
+namespace seeksim::harness {
+
+using runtime::ControlClient;
+using runtime::ControlServer;
+using runtime::MpiWorld;
+using runtime::RealRank;
+
+namespace {
+
+// What the leader asks all for. Scenarios travel as the JSON that they can be written back to.
+struct Request {
+  bool over = false;
+  std::string scenario, file;
+  std::string folder;      // of the run's files
+  bool temporary = false;  // it goes when the run is over
+  std::string endpoint, token;
+  std::int64_t gradients_of = -1;
+  bool digest_gradients = false, keep_final_weights = false;
+};
+
+std::string text_of(const Request& r) {
+  const Json json = {{"over", r.over},
+                     {"scenario", r.scenario},
+                     {"file", r.file},
+                     {"folder", r.folder},
+                     {"temporary", r.temporary},
+                     {"endpoint", r.endpoint},
+                     {"token", r.token},
+                     {"gradients_of", r.gradients_of},
+                     {"digest_gradients", r.digest_gradients},
+                     {"keep_final_weights", r.keep_final_weights}};
+  return json.dump();
+}
+
+Request request_from(const std::string& text) {
+  const Json json = Json::parse(text);
+  return {
+      json["over"],     json["scenario"], json["file"],         json["folder"],           json["temporary"],
+      json["endpoint"], json["token"],    json["gradients_of"], json["digest_gradients"], json["keep_final_weights"]};
+}
+
+// Only what training needs: what is judged, and against what, is the leader's business.
+std::string to_travel(const Scenario& scenario) {
+  Scenario bare = scenario;
+  bare.checks.clear();
+  bare.expect = {};
+  bare.golden_shared = false;
+  return dump(to_json(bare));
+}
+
+// The control plane of ranks without a supervisor, in a thread beside the leader's.
+class OwnServer {
+ public:
+  OwnServer(const ControlServer::Options& options, std::vector<Event>& events)
+      : server_(options, [this, &events](int rank, const std::string& text) {
+          events.push_back({clock_.now(), rank, text});  // read when the thread has ended
+        }) {
+    thread_ = std::jthread([this](const std::stop_token& stop) {
+      while (!stop.stop_requested()) server_.step(50);
+    });
+  }
+  std::uint16_t port() const { return server_.port(); }
+
+ private:
+  runtime::WallClock clock_;
+  ControlServer server_;
+  std::jthread thread_;
+};
+
+RankRecord::How how_of(runtime::Ending ending) {
+  switch (ending) {
+    case runtime::Ending::finished:
+      return RankRecord::How::finished;
+    case runtime::Ending::evicted:
+      return RankRecord::How::evicted;
+    case runtime::Ending::spare:
+      return RankRecord::How::spare;
+    default:
+      return RankRecord::How::stopped;
+  }
+}
+
+RankReport::Memory memory_of(const runtime::HostDevice& device, runtime::Space space) {
+  RankReport::Memory memory;
+  for (std::size_t tag = 0; tag < std::size_t(runtime::MemoryTag::count_); ++tag)
+    memory.peak_by_tag.push_back(device.use(runtime::MemoryTag(tag), space).peak);
+  const runtime::BytesByTag& at_peak = device.at_peak(space);
+  memory.at_peak.assign(at_peak.begin(), at_peak.end());
+  memory.peak = device.use_total(space).peak;
+  return memory;
+}
+
+// As the scenario says, or as the supervisor asks.
+runtime::TimeNs heartbeat_of(const Scenario& scenario) {
+  const char* asked = std::getenv("SEEKSIM_HEARTBEAT_S");
+  const runtime::TimeNs own = scenario.train.recovery.heartbeat_ns;
+  return own > 0 || asked == nullptr ? own : runtime::TimeNs(std::strtod(asked, nullptr) * 1e9);
+}
+
+// Files of a run, where nobody asked for them. On each host; whoever is last removes them.
+class Folder {
+ public:
+  explicit Folder(const Request& request) : request_(request) { std::filesystem::create_directories(request.folder); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  ~Folder() {
+    std::error_code ignored;
+    if (request_.temporary) std::filesystem::remove_all(request_.folder, ignored);
+  }
+
+ private:
+  const Request request_;
+};
+
+// One rank's part of a run.
+RankReport train_here(const Request& request, runtime::Wire& wire, int id) {
+  const Scenario scenario = load_scenario_text(request.scenario, request.file);
+  const sim::DeviceModel& model = scenario.world.device;
+  NoteTaker notes(scenario.world.ranks() > 1, request.gradients_of, request.digest_gradients);
+  const ControlClient::Options to_control{request.endpoint, request.token, id, scenario.world.ranks(),
+                                          heartbeat_of(scenario)};
+  RankReport report;
+  RealRank real(wire, {model.capacity_bytes, model.host_capacity_bytes, model.pinned_capacity_bytes}, to_control,
+                request.folder);
+  try {
+    runtime::Rank rank = real.rank(scenario.world.ranks_per_node);
+    auto* weights = request.keep_final_weights ? &report.final_weights : nullptr;
+    runtime::TrainOutcome outcome = runtime::train(rank, scenario.train, notes, weights);
+    report.record.how = how_of(outcome.ending);
+    report.record.why = std::move(outcome.why);
+    report.record.steps_committed = outcome.steps_committed;
+    report.record.state = std::move(outcome.state);
+  } catch (const std::exception& error) {
+    report.record.how = RankRecord::How::threw;
+    report.record.why = error.what();
+  }
+  report.ended_ns = real.wall.now();
+  report.fingerprint = real.recorder.fingerprint();
+  for (const runtime::MessageTransport::Use& use : real.transport.use()) report.comm.push_back({use.calls, use.bytes});
+  report.device = memory_of(real.device, runtime::Space::device);
+  report.host = memory_of(real.device, runtime::Space::host);
+  report.pinned = memory_of(real.device, runtime::Space::pinned);
+  report.compared = real.transport.compared();
+  report.mismatches = real.transport.mismatches();
+  report.notes = notes.take();
+  return report;
+}
+
+template <class T>
+void take_largest(std::vector<T>& all, const std::vector<T>& more) {
+  all.resize(std::max(all.size(), more.size()));
+  for (std::size_t i = 0; i < more.size(); ++i) all[i] = std::max(all[i], more[i]);
+}
+
+void add_use(const RankReport& report, RunRecord& record) {
+  record.comm.resize(std::max(record.comm.size(), report.comm.size()));
+  for (std::size_t kind = 0; kind < report.comm.size(); ++kind) {
+    sim::CommUse& use = record.comm[kind];
+    use.calls += report.comm[kind].calls;
+    use.bytes_sent_per_rank_max = std::max(use.bytes_sent_per_rank_max, report.comm[kind].bytes_sent_per_rank_max);
+  }
+  take_largest(record.memory_peak_by_tag, report.device.peak_by_tag);
+  if (report.device.peak >= record.memory_peak) record.memory_at_peak = report.device.at_peak;
+  record.memory_peak = std::max(record.memory_peak, report.device.peak);
+  std::vector<std::size_t> host = report.host.peak_by_tag;
+  for (std::size_t tag = 0; tag < host.size(); ++tag) host[tag] += report.pinned.peak_by_tag[tag];
+  take_largest(record.host_peak_by_tag, host);
+  record.host_peak = std::max(record.host_peak, report.host.peak + report.pinned.peak);
+  record.pinned_peak = std::max(record.pinned_peak, report.pinned.peak);
+  record.collectives_compared += report.compared;
+  record.mismatches.insert(record.mismatches.end(), report.mismatches.begin(), report.mismatches.end());
+  record.virtual_ns = std::max(record.virtual_ns, report.ended_ns);
+  record.fingerprint = kernels::combine(record.fingerprint, report.fingerprint);
+}
+
+}  // namespace
+
+struct MpiSession::Impl {
+  std::unique_ptr<runtime::ProcessWorld> world;
+  bool missing = false;  // a process did not answer
+  bool told_over = false;
+
+  RunRecord collect(const Scenario& scenario, const Request& request, std::vector<std::vector<std::byte>> reports);
+};
+
+MpiSession::MpiSession() {
+  const bool alone = std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr && std::getenv("PMIX_RANK") == nullptr &&
+                     std::getenv("PMI_SIZE") == nullptr;
+  const bool over_tcp = alone && runtime::TcpWorld::asked_for();
+  if (!over_tcp && !MpiWorld::available()) {
+    throw BadInput("--backend mpi", "this program was built without MPI",
+                   "Install libopenmpi-dev and openmpi-bin, and build again.");
+  }
+  // Under a supervisor, nobody of a job outlives the process that started it.
+  if (std::getenv("SEEKSIM_CONTROL") != nullptr) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  impl_ = std::make_unique<Impl>();
+  if (over_tcp)
+    impl_->world = std::make_unique<runtime::TcpWorld>();
+  else
+    impl_->world = std::make_unique<MpiWorld>();
+}
+
+MpiSession::~MpiSession() {
+  if (leads() && !impl_->told_over) end(ExitStatus::bug);
+}
+
+bool MpiSession::leads() const { return impl_->world->rank() == 0; }
+const char* MpiSession::backend() const { return impl_->world->name(); }
+int MpiSession::processes() const { return impl_->world->size(); }
+
+void MpiSession::serve() {
+  const int me = impl_->world->rank();
+  std::optional<Folder> folder;
+  for (;;) {
+    const Request request = request_from(impl_->world->broadcast({}));
+    folder.reset();  // all have ended the run before
+    if (request.over) return;
+    const int ranks = load_scenario_text(request.scenario, request.file).world.ranks();
+    if (me >= ranks) continue;
+    folder.emplace(request);
+    impl_->world->gather(to_bytes(train_here(request, impl_->world->wire(), me)), ranks, 0);
+  }
+}
+
+void MpiSession::end(ExitStatus status) {
+  impl_->told_over = true;
+  if (impl_->missing) impl_->world->abort(code(status));
+  Request over;
+  over.over = true;
+  impl_->world->broadcast(text_of(over));
+}
+
+RunRecord MpiSession::run(const Scenario& scenario, const SimulationOptions& options, bool smaller) {
+  if (std::vector<Problem> problems = problems_on_mpi(scenario); !problems.empty()) throw BadInput(std::move(problems));
+  const int ranks = scenario.world.ranks(), there = processes();
+  if (ranks > there || (ranks < there && !smaller)) {
+    throw BadInput(scenario.file,
+                   fmt::format("the world has {} ranks, and there {} {} process{}", ranks, there == 1 ? "is" : "are",
+                               there, there == 1 ? "" : "es"),
+                   fmt::format("Start it with mpirun -np {}, or change the world: --set world.nodes=1 --set "
+                               "world.ranks_per_node={}.",
+                               ranks, there));
+  }
+  const auto start = std::chrono::steady_clock::now();
+  Request request;
+  request.scenario = to_travel(scenario);
+  request.file = scenario.file;
+  request.temporary = options.storage_folder.empty();
+  request.folder = request.temporary ? std::filesystem::temp_directory_path() / ("seeksim-" + runtime::new_token())
+                                     : std::filesystem::absolute(options.storage_folder);
+  request.gradients_of = options.gradients_of;
+  request.digest_gradients = options.digest_gradients;
+  request.keep_final_weights = options.keep_final_weights;
+  std::vector<Event> events;
+  std::optional<OwnServer> own;
+  const char* endpoint = std::getenv("SEEKSIM_CONTROL");
+  const char* token = std::getenv("SEEKSIM_TOKEN");
+  if (endpoint != nullptr && token != nullptr) {
+    request.endpoint = endpoint;
+    request.token = token;
+  } else {
+    ControlServer::Options serving;
+    serving.ranks = ranks;
+    serving.token = request.token = runtime::new_token();
+    serving.heartbeat_timeout_ns =
+        scenario.train.recovery.heartbeat_ns > 0 ? scenario.train.recovery.heartbeat_timeout_ns : 0;
+    const bool one_host = impl_->world->hosts() == 1;
+    if (!one_host) serving.address = "";  // all of this host's
+    own.emplace(serving, events);
+    request.endpoint = fmt::format("{}:{}", one_host ? "127.0.0.1" : impl_->world->host(), own->port());
+  }
+  impl_->world->broadcast(text_of(request));
+  const Folder folder(request);
+  std::vector<std::byte> mine = to_bytes(train_here(request, impl_->world->wire(), 0));
+  constexpr runtime::TimeNs kPatience = 60 * runtime::kSecond;
+  RunRecord record = impl_->collect(
+      scenario, request, impl_->world->gather(std::move(mine), ranks, kPatience + scenario.train.recovery.agree_ns));
+  own.reset();
+  record.events = std::move(events);
+  record.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return record;
+}
+
+RunRecord MpiSession::Impl::collect(const Scenario& scenario, const Request& request,
+                                    std::vector<std::vector<std::byte>> reports) {
+  Collector collector(scenario.world.ranks(), request.gradients_of, request.digest_gradients);
+  collector.begin_attempt(0);
+  std::vector<RankReport> told;
+  std::vector<std::vector<Note>> notes;
+  for (const std::vector<std::byte>& bytes : reports) {
+    told.push_back(bytes.empty() ? RankReport{} : report_from(bytes));
+    notes.push_back(std::move(told.back().notes));
+    if (!bytes.empty()) continue;
+    missing = true;
+    told.back().record.how = RankRecord::How::died;
+    told.back().record.why = "its process gave no report";
+  }
+  replay(notes, collector);
+  RunRecord record = std::move(collector.record());
+  record.history = collector.history();
+  for (std::size_t rank = 0; rank < told.size(); ++rank) {
+    told[rank].record.layout = record.ranks[rank].layout;
+    record.ranks[rank] = told[rank].record;
+    add_use(told[rank], record);
+    if (!told[rank].final_weights.empty()) record.final_weights = std::move(told[rank].final_weights);
+    if (told[rank].record.how == RankRecord::How::threw) record.end = sim::WorldEnd::failed;
+  }
+  record.attempts.back().ended_ns = record.virtual_ns;
+  const runtime::CheckpointPlan& plan = scenario.train.checkpoint;
+  if (!plan.on()) return record;
+  runtime::PosixStorage storage(request.folder);
+  for (const std::int64_t step : runtime::checkpoints_in(storage, plan.path)) {
+    const runtime::Verified verified = runtime::verify_checkpoint(storage, runtime::step_folder(plan.path, step));
+    record.found_checkpoints.push_back({step, verified.problem});
+  }
+  return record;
+}
+
+}  // namespace seeksim::harness

@@ -1,0 +1,39 @@
+// MpiSession: this process among those that mpirun started, or whatever sets torchrun's variables. Rank 0 leads: it
+// reads the scenario, asks all for a run, gathers what they saw and judges. The others serve: they train when they are
+// asked to, and say nothing.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "harness/exit_status.h"
+#include "harness/run_record.h"
+#include "harness/scenario.h"
+#include "harness/simulate.h"
+
+namespace seeksim::harness {
+
+class MpiSession {
+ public:
+  MpiSession();   // joins the others; throws BadInput where there is no MPI
+  ~MpiSession();  // leader: tells the others that it is over
+  MpiSession(const MpiSession&) = delete;
+  MpiSession& operator=(const MpiSession&) = delete;
+
+  bool leads() const;
+  int processes() const;
+  const char* backend() const;  // "mpi"; "tcp" where they were started in torchrun's way
+  // Does what the leader asks for, until it is over.
+  void serve();
+  // The leader's: a run by the first processes, as many as the scenario's world has ranks. smaller: there may be more
+  // of them than that (rows of a sweep). Throws BadInput where they do not fit.
+  RunRecord run(const Scenario& scenario, const SimulationOptions& options, bool smaller);
+  // The leader's last words. Where a process did not answer any more, all are ended at once with this status.
+  void end(ExitStatus status);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace seeksim::harness

@@ -1,0 +1,42 @@
+// RealRank: the five seams of a real process, and what drives them.
+#pragma once
+
+#include "runtime/backend/control_client.h"
+#include "runtime/backend/host_device.h"
+#include "runtime/backend/message_transport.h"
+#include "runtime/backend/posix_storage.h"
+#include "runtime/backend/wall_clock.h"
+#include "runtime/rank.h"
+
+namespace seeksim::runtime {
+
+struct RealRank {
+  RealRank(Wire& wire, const HostMemory::Capacities& capacities, const ControlClient::Options& to_control,
+           const std::string& folder)
+      : id(to_control.rank),
+        ranks(to_control.ranks),
+        device(loop, signals, id, capacities),
+        transport(loop, wire, signals, recorder, id),
+        control(loop, signals, to_control),
+        storage(folder) {}
+
+  Rank rank(int ranks_per_node) {
+    Rank all{id, ranks, clock, device, transport, storage, control, recorder};
+    all.ranks_per_node = ranks_per_node;
+    return all;
+  }
+
+  const int id;
+  const int ranks;
+  Signals signals;
+  WallClock wall;
+  ProgressLoop loop{wall};
+  DrivenClock clock{wall, loop};
+  Recorder recorder;
+  HostDevice device;
+  MessageTransport transport;
+  ControlClient control;
+  PosixStorage storage;
+};
+
+}  // namespace seeksim::runtime

@@ -1,0 +1,168 @@
+// The control plane over TCP: ranks in threads, a server, and strangers.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "runtime/backend/control_client.h"
+#include "runtime/backend/control_server.h"
+
+namespace seeksim::runtime {
+namespace {
+
+constexpr const char* kToken = "0123456789abcdef0123456789abcdef";
+
+class Server {
+ public:
+  explicit Server(int ranks, TimeNs heartbeat_timeout_ns = 0)
+      : server_(options(ranks, heartbeat_timeout_ns), [this](int rank, const std::string& text) {
+          const std::lock_guard lock(mutex_);
+          stories_.push_back(std::to_string(rank) + ": " + text);
+        }) {
+    thread_ = std::jthread([this](const std::stop_token& stop) {
+      while (!stop.stop_requested()) server_.step(5);
+    });
+  }
+  std::string endpoint() const { return "127.0.0.1:" + std::to_string(server_.port()); }
+  bool told(const std::string& part) {
+    const std::lock_guard lock(mutex_);
+    for (const std::string& story : stories_)
+      if (story.find(part) != std::string::npos) return true;
+    return false;
+  }
+  bool tells(const std::string& part) {
+    for (int i = 0; i < 500 && !told(part); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return told(part);
+  }
+
+ private:
+  static ControlServer::Options options(int ranks, TimeNs heartbeat_timeout_ns) {
+    ControlServer::Options options;
+    options.ranks = ranks;
+    options.token = kToken;
+    options.heartbeat_timeout_ns = heartbeat_timeout_ns;
+    return options;
+  }
+  std::mutex mutex_;
+  std::vector<std::string> stories_;
+  ControlServer server_;
+  std::jthread thread_;
+};
+
+struct Client {
+  Client(const Server& server, int rank, int ranks, TimeNs heartbeat_ns = 0)
+      : control(loop, signals, {server.endpoint(), kToken, rank, ranks, heartbeat_ns}) {
+    op.kind = OpKind::vote;
+    op.rank = rank;
+    op.step = 1;
+  }
+  Signals signals;
+  WallClock wall;
+  ProgressLoop loop{wall};
+  ControlClient control;
+  Op op;
+};
+
+TEST(ControlOverTcp, AllGetTheSameAnswer) {
+  Server server(3);
+  std::vector<Agreement> agreed(3);
+  {
+    std::vector<std::jthread> ranks;
+    for (int rank = 0; rank < 3; ++rank) {
+      ranks.emplace_back([&, rank] {
+        Client client(server, rank, 3);
+        Ballot ballot;
+        ballot.words[0] = rank * 10;
+        agreed[std::size_t(rank)] = client.control.agree(client.op, 0, ballot, kForever);
+        const std::vector<int> members = {0, 1, 2};
+        client.control.enter_epoch(1, members);
+        EXPECT_EQ(client.control.epoch(), 1u);
+      });
+    }
+  }
+  for (const Agreement& agreement : agreed) {
+    EXPECT_EQ(agreement.members, (std::vector<int>{0, 1, 2}));
+    EXPECT_EQ(agreement.ballots.at(2).words[0], 20);
+  }
+}
+
+TEST(ControlOverTcp, ARevokeReachesTheOthersAndCutsTheirVoteShort) {
+  Server server(2);
+  std::jthread other([&] {
+    Client client(server, 1, 2);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    client.control.revoke(0, client.op, ErrorKind::io);
+  });
+  Client client(server, 0, 2);
+  try {
+    client.control.agree(client.op, 0, Ballot{}, kForever);
+    FAIL() << "the vote was decided";
+  } catch (const SeamError& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::revoked);
+  }
+  EXPECT_TRUE(client.loop.until(10 * kSecond, [&] { return client.control.revoked(0); }));
+}
+
+TEST(ControlOverTcp, AProcessThatIsGoneIsNotWaitedFor) {
+  Server server(2);
+  {
+    // Without a goodbye: as a killed process.
+    Socket socket = connect_to(server.endpoint(), 5);
+    socket.send(frame_bytes(FrameKind::hello, to_bytes(Hello{kToken, 1, false})));
+    ASSERT_TRUE(readable(socket, 5000));
+  }
+  Client client(server, 0, 2);
+  const Agreement agreement = client.control.agree(client.op, 0, Ballot{}, client.loop.now() + 20 * kSecond);
+  EXPECT_EQ(agreement.dead, (std::vector<int>{1}));
+  EXPECT_TRUE(server.told("1: closed its connection"));
+}
+
+TEST(ControlOverTcp, WhoStopsBeatingIsDeclaredDead) {
+  Server server(2, 300 * kMillisecond);
+  Client beats(server, 0, 2, 50 * kMillisecond);
+  {
+    Socket socket = connect_to(server.endpoint(), 5);
+    socket.send(frame_bytes(FrameKind::hello, to_bytes(Hello{kToken, 1, true})));
+    EXPECT_TRUE(server.tells("1: sends no heartbeats"));
+  }
+  EXPECT_FALSE(server.told("0: sends no heartbeats"));
+}
+
+TEST(ControlOverTcp, StrangersAndBadBytesAreRefused) {
+  Server server(2);
+  const auto refused = [&](const std::vector<std::byte>& bytes, const std::string& why) {
+    Socket socket = connect_to(server.endpoint(), 5);
+    socket.send(bytes);
+    EXPECT_TRUE(server.tells(why)) << why;
+    std::array<std::byte, 16> answer;
+    EXPECT_TRUE(readable(socket, 5000)) << why;
+    EXPECT_EQ(socket.receive(answer), -1) << "it was not disconnected: " << why;
+  };
+  const auto hello = [](const std::string& token, int rank) {
+    return frame_bytes(FrameKind::hello, to_bytes(Hello{token, rank, false}));
+  };
+  refused(hello(std::string(kTokenBytes, '0'), 0), "another run's token");
+  refused(hello(std::string(kToken).substr(0, 8), 0), "another run's token");
+  refused(hello(kToken, 2), "no rank of this run");
+  refused(frame_bytes(FrameKind::beat, {}), "no hello first");
+  refused(to_bytes(std::string("GET / HTTP/1.1\r\n\r\n")), "another magic number");
+  refused(frame_bytes(FrameKind::hello, to_bytes(std::string(1000, 'x'))), "a frame of 1004 bytes");
+
+  Client rank(server, 0, 2);
+  refused(hello(kToken, 0), "somebody who is here already");
+  EXPECT_THROW(Client(server, 0, 2), std::exception);
+}
+
+TEST(ControlOverTcp, AKnownRankThatSendsNonsenseIsDisconnected) {
+  Server server(2);
+  Socket socket = connect_to(server.endpoint(), 5);
+  socket.send(frame_bytes(FrameKind::hello, to_bytes(Hello{kToken, 1, false})));
+  ASSERT_TRUE(readable(socket, 5000));
+  socket.send(frame_bytes(FrameKind::ballot, to_bytes(std::string("no ballot"))));
+  EXPECT_TRUE(server.tells("said it was rank 1 and sent"));
+  EXPECT_TRUE(server.tells("1: closed its connection"));
+}
+
+}  // namespace
+}  // namespace seeksim::runtime

@@ -1,0 +1,110 @@
+// Real processes under mpirun: the same scenario gives the simulator's bits, and what processes cannot do is refused.
+// Where there is no MPI these tests are skipped, and say so.
+#include "tests/mpi/mpi_support.h"
+
+namespace seeksim {
+namespace {
+
+std::vector<std::string> zero(int stage, int ranks) {
+  return {"deepspeed.zero_optimization.stage=" + std::to_string(stage), "world.ranks_per_node=" + std::to_string(ranks),
+          "batch_arithmetic=by_samples"};
+}
+
+class MpiZero : public Mpi, public testing::WithParamInterface<std::pair<int, int>> {};
+
+TEST_P(MpiZero, HasTheSimulatorsBits) {
+  const auto [stage, processes] = GetParam();
+  std::vector<std::string> sets = zero(stage, processes);
+  sets.push_back("deepspeed.zero_optimization.overlap_comm=" + std::string(stage % 2 == 0 ? "true" : "false"));
+  expect_the_simulators_bits(processes, "zero_equivalence", sets);
+}
+
+INSTANTIATE_TEST_SUITE_P(Stages, MpiZero,
+                         testing::Values(std::pair{0, 2}, std::pair{1, 2}, std::pair{2, 2}, std::pair{3, 2},
+                                         std::pair{0, 4}, std::pair{1, 4}, std::pair{2, 4}, std::pair{3, 4}));
+
+TEST_F(Mpi, OffloadsToRealFiles) {
+  for (const int processes : {2, 4}) {
+    std::vector<std::string> sets = zero(3, processes);
+    sets.push_back("deepspeed.zero_optimization.offload_optimizer.device=nvme");
+    expect_the_simulators_bits(processes, "offload_equivalence", sets);
+  }
+}
+
+TEST_F(Mpi, RunsPipelinesAndTensorWays) {
+  expect_the_simulators_bits(2, "parallel_3d", {"world.pipeline=2", "world.tensor=1", "world.replicas=1"});
+  expect_the_simulators_bits(4, "parallel_3d", {"world.pipeline=2", "world.tensor=2", "world.replicas=1"});
+}
+
+TEST_F(Mpi, ASweepRunsEachRowOnTheFirstProcesses) {
+  const Ran ran = mpi(3, "zero_equivalence",
+                      {R"(sweep=[{"deepspeed.zero_optimization.stage":[0,3],"world.ranks_per_node":[1,2,3]}])"});
+  EXPECT_EQ(ran.status, 0) << ran.text;
+  EXPECT_EQ(report("mpi")["rows"].size(), 6u);
+}
+
+// Without MPI: somebody else starts the processes, and sets torchrun's variables.
+TEST_F(Mpi, ProcessesWithTorchrunsVariablesHaveTheSimulatorsBits) {
+  std::vector<std::string> sets = zero(3, 3);
+  sets.emplace_back("sweep=[]");
+  const std::string port = std::to_string(20000 + ::getpid() % 20000);
+  std::string command;
+  for (const char* rank : {"2", "1", "0"}) {
+    command += std::string("RANK=") + rank + " LOCAL_RANK=" + rank +
+               " WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=" + port + " timeout 60 " +
+               arguments("zero_equivalence", sets) + " --backend mpi --report " + in_quotes(folder() + "/mpi.json") +
+               (*rank != '0' ? " & " : "");
+  }
+  const Ran real = shell("(" + command + ")");
+  ASSERT_EQ(real.status, 0) << real.text;
+  const Ran simulated = shell(arguments("zero_equivalence", sets) + " --report " + in_quotes(folder() + "/sim.json"));
+  ASSERT_EQ(simulated.status, 0) << simulated.text;
+  EXPECT_EQ(report("mpi")["backend"], "tcp");
+  EXPECT_EQ(report("mpi")["params_digest"], report("sim")["params_digest"]);
+}
+
+TEST_F(Mpi, WritesCheckpointsAndGoesOnFromThem) {
+  std::vector<std::string> sets = zero(2, 2);
+  sets.insert(sets.end(), {"sweep=[]", "golden={}", R"(checks=["golden:bitwise"])",
+                           R"(checkpoint={"path":"checkpoints","at_end":true})"});
+  const std::string out = "--out " + in_quotes(folder() + "/out");
+  sets.emplace_back("steps=2");
+  ASSERT_EQ(mpi(2, "zero_equivalence", sets, out).status, 0);
+  sets.back() = "steps=3";
+  const Ran again = mpi(2, "zero_equivalence", sets, out + " --resume");
+  EXPECT_EQ(again.status, 0) << again.text;
+}
+
+// ---- red -----------------------------------------------------------------------------------------------------------
+
+TEST_F(Mpi, APlantedBugTurnsItRed) {
+  std::vector<std::string> sets = zero(0, 2);
+  sets.insert(sets.end(), {"sweep=[]", "bug=drifting_replica"});
+  const Ran ran = mpi(2, "zero_equivalence", sets);
+  EXPECT_EQ(ran.status, 1) << ran.text;
+  EXPECT_NE(ran.text.find("replicas_equal"), std::string::npos) << ran.text;
+}
+
+TEST_F(Mpi, MembersThatBringOtherOperationsAreTold) {
+  std::vector<std::string> sets = zero(0, 2);
+  sets.insert(sets.end(), {"sweep=[]", "bug=half_message", "world.pipeline=2"});
+  const Ran ran = mpi(2, "zero_equivalence", sets);
+  EXPECT_NE(ran.status, 0) << ran.text;
+}
+
+TEST_F(Mpi, WhatProcessesCannotDoIsRefusedByName) {
+  const auto refused = [&](const std::string& scenario, const std::vector<std::string>& sets, const std::string& words,
+                           const std::string& more = "") {
+    const Ran ran = mpi(2, scenario, sets, more);
+    EXPECT_EQ(ran.status, 2) << ran.text;
+    EXPECT_NE(ran.text.find(words), std::string::npos) << "not said: " << words << '\n' << ran.text;
+  };
+  refused("baseline", {"world.nodes=1", "batch_arithmetic=by_samples"}, "finishes_within_virtual_s");
+  refused("nccl_timeout", {}, "faults.0.kind");
+  refused("zero_equivalence", {"sweep=[]"}, "the world has 1 ranks, and there are 2 processes");
+  refused("zero_equivalence", {"sweep=[]", "world.ranks_per_node=3"}, "mpirun -np 3");
+  refused("zero_equivalence", zero(0, 2), "--trace", "--trace t.json");
+}
+
+}  // namespace
+}  // namespace seeksim
