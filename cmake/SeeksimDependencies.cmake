@@ -87,18 +87,33 @@ endif()
 find_package(MPI QUIET COMPONENTS CXX)
 seeksim_row("MPI" "${MPI_CXX_FOUND}" "${MPI_CXX_VERSION}" "libopenmpi-dev openmpi-bin" "no --backend mpi")
 
-# nvcc is called by its path: enabling CUDA as a language costs seconds at configure time and fails where a driver is
-# missing, and all that is asked of it without a GPU is that the shared headers compile.
+# CUDA is nvcc, and the headers and the static runtime library beside it: with that the program has no dependency more, and
+# runs where no driver is. All of it lies where nvcc does.
 find_program(SEEKSIM_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda/bin)
+option(SEEKSIM_WITH_CUDA "Use CUDA where nvcc is found" ON)
 set(nvcc_version "")
+set(SEEKSIM_CUDA FALSE)
 if(SEEKSIM_NVCC)
   execute_process(COMMAND "${SEEKSIM_NVCC}" --version OUTPUT_VARIABLE nvcc_text ERROR_QUIET)
   if(nvcc_text MATCHES "release ([0-9.]+)")
     set(nvcc_version "${CMAKE_MATCH_1}, ")
   endif()
+  get_filename_component(nvcc_real "${SEEKSIM_NVCC}" REALPATH)
+  get_filename_component(cuda_bin "${nvcc_real}" DIRECTORY)
+  get_filename_component(cuda_home "${cuda_bin}" DIRECTORY)
+  find_path(SEEKSIM_CUDA_INCLUDE cuda_runtime.h HINTS "${cuda_home}" PATH_SUFFIXES include targets/x86_64-linux/include)
+  find_library(SEEKSIM_CUDART_LIBRARY cudart_static HINTS "${cuda_home}"
+               PATH_SUFFIXES lib64 lib targets/x86_64-linux/lib)
+  mark_as_advanced(SEEKSIM_CUDA_INCLUDE SEEKSIM_CUDART_LIBRARY)
+  if(SEEKSIM_WITH_CUDA AND SEEKSIM_CUDA_INCLUDE AND SEEKSIM_CUDART_LIBRARY)
+    set(SEEKSIM_CUDA TRUE)
+    add_library(seeksim_cudart INTERFACE)
+    target_include_directories(seeksim_cudart SYSTEM INTERFACE "${SEEKSIM_CUDA_INCLUDE}")
+    target_link_libraries(seeksim_cudart INTERFACE "${SEEKSIM_CUDART_LIBRARY}" dl rt pthread)
+  endif()
 endif()
-seeksim_row("CUDA (nvcc)" "${SEEKSIM_NVCC}" "${nvcc_version}${SEEKSIM_NVCC}" "NVIDIA's cuda-nvcc, or nvidia-cuda-toolkit"
-            "no --device cuda")
+seeksim_row("CUDA (nvcc)" "${SEEKSIM_CUDA}" "${nvcc_version}${SEEKSIM_NVCC}"
+            "NVIDIA's cuda-nvcc and cuda-cudart-dev, or nvidia-cuda-toolkit" "no --device cuda")
 
 find_path(SEEKSIM_NCCL_INCLUDE nccl.h HINTS ENV NCCL_HOME PATHS /usr/local/cuda/include PATH_SUFFIXES include)
 find_library(SEEKSIM_NCCL_LIBRARY nccl HINTS ENV NCCL_HOME PATHS /usr/local/cuda/lib64 PATH_SUFFIXES lib)

@@ -1,6 +1,7 @@
 #include "kernels/attention.h"
 
 #include "kernels/check.h"
+#include "kernels/device_table.h"
 #include "kernels/isa/table.h"
 
 namespace seeksim::kernels {
@@ -26,19 +27,24 @@ void check_shapes(AttentionShape s, Mat<const T> qkv, Mat<const T> probs, Mat<co
 }  // namespace
 
 template <class T>
-void attention_forward(Lane, AttentionShape shape, InMat<T> qkv, OutMat<T> probs, OutMat<T> out, const Dropout& drop) {
+void attention_forward(Lane lane, AttentionShape shape, InMat<T> qkv, OutMat<T> probs, OutMat<T> out,
+                       const Dropout& drop) {
   check_shapes<T>(shape, qkv, probs, out);
+  if (const DeviceTable* device = device_of(lane))
+    return device->products<T>().attention_forward(lane, shape, drop, qkv, probs, out);
   products_in<T>().attention_forward(shape, drop, qkv, probs, out);
 }
 
 template <class T>
-void attention_backward(Lane, AttentionShape shape, InMat<T> dout, InMat<T> qkv, InMat<T> probs, Mat<float> scratch,
-                        OutMat<T> dqkv, const Dropout& drop) {
+void attention_backward(Lane lane, AttentionShape shape, InMat<T> dout, InMat<T> qkv, InMat<T> probs,
+                        Mat<float> scratch, OutMat<T> dqkv, const Dropout& drop) {
   check_shapes<T>(shape, qkv, probs, dout);
   SEEKSIM_CHECK(scratch.rows >= 2 * shape.tokens && scratch.cols >= shape.tokens, "scratch %lld x %lld",
                 static_cast<long long>(scratch.rows), static_cast<long long>(scratch.cols));
   SEEKSIM_CHECK_EQ(dqkv.rows, qkv.rows);
   SEEKSIM_CHECK_EQ(dqkv.cols, qkv.cols);
+  if (const DeviceTable* device = device_of(lane))
+    return device->products<T>().attention_backward(lane, shape, drop, dout, qkv, probs, dqkv);
   products_in<T>().attention_backward(shape, drop, dout, qkv, probs, scratch, dqkv);
 }
 

@@ -1,6 +1,7 @@
 #include "kernels/cast.h"
 
 #include "kernels/check.h"
+#include "kernels/device_table.h"
 #include "kernels/isa/table.h"
 #include "kernels/pointwise.h"
 
@@ -14,6 +15,7 @@ void narrow(Lane lane, Vec<const float> x, OutVec<T> y) {
   if constexpr (std::is_same_v<T, float>) {
     copy(lane, x, y);
   } else {
+    if (const DeviceTable* device = device_of(lane)) return device->elements<T>().narrow(lane, x, y);
     half_elements<T>().narrow(x.data, y.data, x.n);
   }
 }
@@ -24,13 +26,17 @@ void widen(Lane lane, InVec<T> x, Vec<float> y) {
   if constexpr (std::is_same_v<T, float>) {
     copy(lane, x, y);
   } else {
+    if (const DeviceTable* device = device_of(lane)) return device->elements<T>().widen(lane, x, y);
     half_elements<T>().widen(x.data, y.data, x.n);
   }
 }
 
 template <class T>
-void round_through(Lane, Vec<float> x) {
-  if constexpr (!std::is_same_v<T, float>) half_elements<T>().round_through(x.data, x.n);
+void round_through([[maybe_unused]] Lane lane, [[maybe_unused]] Vec<float> x) {
+  if constexpr (!std::is_same_v<T, float>) {
+    if (const DeviceTable* device = device_of(lane)) return device->elements<T>().round_through(lane, x);
+    half_elements<T>().round_through(x.data, x.n);
+  }
 }
 
 template void narrow<float>(Lane, Vec<const float>, OutVec<float>);

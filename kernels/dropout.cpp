@@ -1,6 +1,7 @@
 #include "kernels/dropout.h"
 
 #include "kernels/check.h"
+#include "kernels/device_table.h"
 #include "kernels/isa/table.h"
 
 namespace seeksim::kernels {
@@ -16,7 +17,7 @@ Dropout dropout_of(double rate) {
 }
 
 template <class T>
-void dropout(Lane, const Dropout& drop, Index tokens, InMat<T> x, OutMat<T> y, Index first_token) {
+void dropout(Lane lane, const Dropout& drop, Index tokens, InMat<T> x, OutMat<T> y, Index first_token) {
   SEEKSIM_CHECK_EQ(x.rows, y.rows);
   SEEKSIM_CHECK_EQ(x.cols, y.cols);
   SEEKSIM_CHECK(tokens > 0 && x.rows % tokens == 0, "%lld rows of samples of %lld tokens",
@@ -24,6 +25,8 @@ void dropout(Lane, const Dropout& drop, Index tokens, InMat<T> x, OutMat<T> y, I
   const Index elements = (first_token + tokens) * x.cols;
   SEEKSIM_CHECK(first_token >= 0 && elements < Index{1} << 34, "a sample of %lld elements",
                 static_cast<long long>(elements));
+  if (const DeviceTable* device = device_of(lane))
+    return device->elements<T>().dropout(lane, drop, tokens, x, y, first_token);
   for (Index r = 0; r < x.rows; ++r) {
     const auto sample = drop.first_sample + static_cast<std::uint32_t>(r / tokens);
     elements_in<T>().dropout(drop, sample, (first_token + r % tokens) * x.cols, x.row(r), y.row(r), x.cols);

@@ -7,6 +7,7 @@
 
 #include "kernels/cast.h"
 #include "kernels/check.h"
+#include "kernels/device_table.h"
 #include "kernels/isa/table.h"
 #include "kernels/row_checks.h"
 #include "kernels/scratch.h"
@@ -85,7 +86,6 @@ void embedding_forward(Lane lane, Vec<const std::int32_t> tokens, Index tokens_p
 template <class T>
 void embedding_forward_slice(Lane lane, Vec<const std::int32_t> tokens, Index tokens_per_sample, Index vocabulary,
                              Index first, InMat<T> wte, InMat<T> wpe, OutMat<T> x) {
-  check_tokens(tokens, vocabulary);
   check_slice(first, wte.rows, vocabulary);
   check_samples(tokens.n, tokens_per_sample);
   SEEKSIM_CHECK_EQ(x.rows, tokens.n);
@@ -95,6 +95,9 @@ void embedding_forward_slice(Lane lane, Vec<const std::int32_t> tokens, Index to
                 static_cast<long long>(wpe.cols));
   SEEKSIM_CHECK(!positions || tokens_per_sample <= wpe.rows, "%lld tokens a sample, %lld positions",
                 static_cast<long long>(tokens_per_sample), static_cast<long long>(wpe.rows));
+  if (const DeviceTable* device = device_of(lane))
+    return device->elements<T>().embedding_forward(lane, tokens, tokens_per_sample, vocabulary, first, wte, wpe, x);
+  check_tokens(tokens, vocabulary);
   for (Index r = 0; r < x.rows; ++r) {
     const Index row = tokens[r] - first;
     if (row < 0 || row >= wte.rows) {
@@ -114,13 +117,15 @@ void embedding_backward(Lane lane, Vec<const std::int32_t> tokens, Index tokens_
 }
 
 template <class T>
-void embedding_backward_slice(Lane, Vec<const std::int32_t> tokens, Index tokens_per_sample, Index vocabulary,
+void embedding_backward_slice(Lane lane, Vec<const std::int32_t> tokens, Index tokens_per_sample, Index vocabulary,
                               Index first, InMat<T> dx, Mat<float> dwte) {
-  check_tokens(tokens, vocabulary);
   check_slice(first, dwte.rows, vocabulary);
   check_samples(tokens.n, tokens_per_sample);
   SEEKSIM_CHECK_EQ(dx.rows, tokens.n);
   SEEKSIM_CHECK_EQ(dx.cols, dwte.cols);
+  if (const DeviceTable* device = device_of(lane))
+    return device->rows<T>().embedding_backward(lane, tokens, tokens_per_sample, vocabulary, first, dx, dwte);
+  check_tokens(tokens, vocabulary);
   // The rows of each token in ascending order, as linked lists: head of a token, next of a row.
   const Index columns = dx.cols;
   const Index list_floats = dwte.rows + tokens.n;
@@ -150,11 +155,13 @@ void embedding_backward_slice(Lane, Vec<const std::int32_t> tokens, Index tokens
 }
 
 template <class T>
-void position_backward(Lane, InMat<T> dx, Index tokens_per_sample, Mat<float> dwpe) {
+void position_backward(Lane lane, InMat<T> dx, Index tokens_per_sample, Mat<float> dwpe) {
   check_samples(dx.rows, tokens_per_sample);
   SEEKSIM_CHECK_EQ(dx.cols, dwpe.cols);
   SEEKSIM_CHECK(tokens_per_sample <= dwpe.rows, "%lld tokens a sample, %lld positions",
                 static_cast<long long>(tokens_per_sample), static_cast<long long>(dwpe.rows));
+  if (const DeviceTable* device = device_of(lane))
+    return device->rows<T>().position_backward(lane, dx, tokens_per_sample, dwpe);
   SparseTree tree(scratch(Scratch::rows, SparseTree::kDepth * dx.cols), dx.cols);
   for (Index t = 0; t < dwpe.rows; ++t) {
     for (Index r = t; t < tokens_per_sample && r < dx.rows; r += tokens_per_sample) {

@@ -1,12 +1,13 @@
 #include "kernels/gemm.h"
 
 #include "kernels/check.h"
+#include "kernels/device_table.h"
 #include "kernels/isa/table.h"
 
 namespace seeksim::kernels {
 
 template <class T, class To>
-void gemm(Lane, Trans ta, Trans tb, InMat<T> a, InMat<T> b, OutMat<To> c, Index segment, InVec<T> bias) {
+void gemm(Lane lane, Trans ta, Trans tb, InMat<T> a, InMat<T> b, OutMat<To> c, Index segment, InVec<T> bias) {
   const bool a_flipped = ta == Trans::yes, b_flipped = tb == Trans::yes;
   SEEKSIM_CHECK_EQ(a_flipped ? a.cols : a.rows, c.rows);
   SEEKSIM_CHECK_EQ(b_flipped ? b.rows : b.cols, c.cols);
@@ -17,8 +18,12 @@ void gemm(Lane, Trans ta, Trans tb, InMat<T> a, InMat<T> b, OutMat<To> c, Index 
   if (bias.n > 0) SEEKSIM_CHECK_EQ(bias.n, c.cols);
   const T* const bias_data = bias.n > 0 ? bias.data : nullptr;
   if constexpr (std::is_same_v<T, To>) {
+    if (const DeviceTable* device = device_of(lane))
+      return device->products<T>().gemm(lane, a_flipped, b_flipped, a, b, c, segment, bias_data);
     products_in<T>().gemm(a_flipped, b_flipped, a, b, c, segment, bias_data);
   } else {
+    if (const DeviceTable* device = device_of(lane))
+      return device->products<T>().gemm_to_float(lane, a_flipped, b_flipped, a, b, c, segment, bias_data);
     products_in<T>().gemm_to_float(a_flipped, b_flipped, a, b, c, segment, bias_data);
   }
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/check.h"
+#include "kernels/device_table.h"
 #include "kernels/row_checks.h"
 #include "kernels/tree.h"
 
@@ -28,15 +29,16 @@ float lane_dot(const float* a, const float* b, Index n) {
 
 }  // namespace
 
-void logit_scale_forward(Lane, Mat<const float> raw, Vec<const float> scale, Mat<float> logits) {
+void logit_scale_forward(Lane lane, Mat<const float> raw, Vec<const float> scale, Mat<float> logits) {
   check_same<float>(raw, logits);
   SEEKSIM_CHECK_EQ(scale.n, 1);
+  if (const DeviceTable* device = device_of(lane)) return device->common.logit_scale_forward(lane, raw, scale, logits);
   for (Index r = 0; r < raw.rows; ++r) {
     for (Index v = 0; v < raw.cols; ++v) logits(r, v) = raw(r, v) * scale[0];
   }
 }
 
-void logit_scale_backward(Lane, Mat<const float> raw, Vec<const float> scale, Mat<float> dlogits, Vec<float> dots,
+void logit_scale_backward(Lane lane, Mat<const float> raw, Vec<const float> scale, Mat<float> dlogits, Vec<float> dots,
                           Index segment) {
   check_same<float>(raw, dlogits);
   SEEKSIM_CHECK_EQ(scale.n, 1);
@@ -44,6 +46,8 @@ void logit_scale_backward(Lane, Mat<const float> raw, Vec<const float> scale, Ma
   const Index slab = segment > 0 ? segment : slab_size(raw.cols);
   SEEKSIM_CHECK(raw.cols <= kSlabs * slab, "%lld columns in segments of %lld", static_cast<long long>(raw.cols),
                 static_cast<long long>(slab));
+  if (const DeviceTable* device = device_of(lane))
+    return device->common.logit_scale_backward(lane, raw, scale, dlogits, dots, slab);
   for (Index r = 0; r < raw.rows; ++r) {
     float slabs[kSlabs];
     Index n = 0;

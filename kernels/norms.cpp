@@ -1,13 +1,15 @@
 #include "kernels/norms.h"
 
 #include "kernels/check.h"
+#include "kernels/device_table.h"
 #include "kernels/isa/table.h"
 
 namespace seeksim::kernels {
 
 template <class T>
-void norm2_blocks(Lane, InVec<T> x, Vec<float> out) {
+void norm2_blocks(Lane lane, InVec<T> x, Vec<float> out) {
   SEEKSIM_CHECK_EQ(out.n, (x.n + kBlock - 1) / kBlock);
+  if (const DeviceTable* device = device_of(lane)) return device->rows<T>().norm2_blocks(lane, x, out);
   for (Index b = 0; b < out.n; ++b) {
     const Index begin = b * kBlock, left = x.n - begin;
     out[b] = elements_in<T>().norm2(x.data + begin, left < kBlock ? left : kBlock);
@@ -15,8 +17,9 @@ void norm2_blocks(Lane, InVec<T> x, Vec<float> out) {
 }
 
 template <class T>
-void count_nonfinite(Lane, InVec<T> x, Vec<std::int64_t> out) {
+void count_nonfinite(Lane lane, InVec<T> x, Vec<std::int64_t> out) {
   SEEKSIM_CHECK(out.n >= 1, "nowhere to put the count");
+  if (const DeviceTable* device = device_of(lane)) return device->rows<T>().count_nonfinite(lane, x, out.data);
   out[0] += elements_in<T>().count_nonfinite(x.data, x.n);
 }
 

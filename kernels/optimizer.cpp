@@ -1,33 +1,41 @@
 #include "kernels/optimizer.h"
 
 #include "kernels/check.h"
+#include "kernels/device_table.h"
 #include "kernels/isa/table.h"
 
 namespace seeksim::kernels {
 
-void adamw(Lane, const AdamWStep& step, Vec<const float> grad, Vec<float> param, Vec<float> m, Vec<float> v) {
+void adamw(Lane lane, const AdamWStep& step, Vec<const float> grad, Vec<float> param, Vec<float> m, Vec<float> v) {
   SEEKSIM_CHECK_EQ(grad.n, param.n);
   SEEKSIM_CHECK_EQ(m.n, param.n);
   SEEKSIM_CHECK_EQ(v.n, param.n);
+  if (const DeviceTable* device = device_of(lane))
+    return device->elements<float>().adamw(lane, step, grad.data, param.data, m.data, v.data, nullptr, param.n);
   elements().adamw(step, grad.data, param.data, m.data, v.data, param.n);
 }
 
 template <class T, class G>
-void adamw_copying(Lane, const AdamWStep& step, InVec<G> grad, Vec<float> master, Vec<float> m, Vec<float> v,
+void adamw_copying(Lane lane, const AdamWStep& step, InVec<G> grad, Vec<float> master, Vec<float> m, Vec<float> v,
                    OutVec<T> copy) {
   SEEKSIM_CHECK_EQ(grad.n, master.n);
   SEEKSIM_CHECK_EQ(m.n, master.n);
   SEEKSIM_CHECK_EQ(v.n, master.n);
   SEEKSIM_CHECK_EQ(copy.n, master.n);
   if constexpr (std::is_same_v<G, float>) {
+    if (const DeviceTable* device = device_of(lane))
+      return device->elements<T>().adamw(lane, step, grad.data, master.data, m.data, v.data, copy.data, copy.n);
     half_elements<T>().adamw_copying(step, grad.data, master.data, m.data, v.data, copy.data, copy.n);
   } else {
+    if (const DeviceTable* device = device_of(lane))
+      return device->elements<T>().adamw_of_stored(lane, step, grad.data, master.data, m.data, v.data, copy.data,
+                                                   copy.n);
     half_elements<T>().adamw_of_half_copying(step, grad.data, master.data, m.data, v.data, copy.data, copy.n);
   }
 }
 
 template <class T, class G>
-void adamw_rounding(Lane, const AdamWStep& step, InVec<G> grad, OutVec<T> param, Vec<float> m, Vec<float> v,
+void adamw_rounding(Lane lane, const AdamWStep& step, InVec<G> grad, OutVec<T> param, Vec<float> m, Vec<float> v,
                     Vec<Stagnation> out) {
   SEEKSIM_CHECK_EQ(grad.n, param.n);
   SEEKSIM_CHECK_EQ(m.n, param.n);
@@ -35,8 +43,13 @@ void adamw_rounding(Lane, const AdamWStep& step, InVec<G> grad, OutVec<T> param,
   SEEKSIM_CHECK(out.n >= 1, "nowhere to put the counts");
   Stagnation s;
   if constexpr (std::is_same_v<G, float>) {
+    if (const DeviceTable* device = device_of(lane))
+      return device->elements<T>().adamw_rounding(lane, step, grad.data, param.data, m.data, v.data, param.n, out.data);
     s = half_elements<T>().adamw_rounding(step, grad.data, param.data, m.data, v.data, param.n);
   } else {
+    if (const DeviceTable* device = device_of(lane))
+      return device->elements<T>().adamw_rounding_of_stored(lane, step, grad.data, param.data, m.data, v.data, param.n,
+                                                            out.data);
     s = half_elements<T>().adamw_of_half_rounding(step, grad.data, param.data, m.data, v.data, param.n);
   }
   out[0].changes += s.changes;

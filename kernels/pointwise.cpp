@@ -3,46 +3,57 @@
 #include <cstring>
 
 #include "kernels/check.h"
+#include "kernels/device_table.h"
 #include "kernels/isa/table.h"
 #include "kernels/row_checks.h"
 #include "kernels/unary.h"
 
 namespace seeksim::kernels {
-void unary(Lane, Unary f, Vec<const float> x, Vec<float> y) {
+void unary(Lane lane, Unary f, Vec<const float> x, Vec<float> y) {
   SEEKSIM_CHECK_EQ(x.n, y.n);
+  if (const DeviceTable* device = device_of(lane)) return device->common.unary(lane, f, x, y);
   elements().unary(f, x.data, y.data, x.n);
 }
 
 template <class T>
-void gelu_forward(Lane, InMat<T> x, OutMat<T> y) {
+void gelu_forward(Lane lane, InMat<T> x, OutMat<T> y) {
   check_same<T>(x, y);
+  if (const DeviceTable* device = device_of(lane)) return device->elements<T>().gelu_forward(lane, x, y);
   for (Index r = 0; r < x.rows; ++r) elements_in<T>().gelu_forward(x.row(r), y.row(r), x.cols);
 }
 
 template <class T>
-void gelu_backward(Lane, InMat<T> dy, InMat<T> x, OutMat<T> dx) {
+void gelu_backward(Lane lane, InMat<T> dy, InMat<T> x, OutMat<T> dx) {
   check_same<T>(dy, x);
   check_same<T>(dx, x);
+  if (const DeviceTable* device = device_of(lane)) return device->elements<T>().gelu_backward(lane, dy, x, dx);
   for (Index r = 0; r < x.rows; ++r) elements_in<T>().gelu_backward(dy.row(r), x.row(r), dx.row(r), x.cols);
 }
 
 template <class T>
-void add(Lane, InMat<T> a, InMat<T> b, OutMat<T> y) {
+void add(Lane lane, InMat<T> a, InMat<T> b, OutMat<T> y) {
   check_same<T>(a, y);
   check_same<T>(b, y);
+  if (const DeviceTable* device = device_of(lane)) return device->elements<T>().add(lane, a, b, y);
   for (Index r = 0; r < y.rows; ++r) elements_in<T>().add(a.row(r), b.row(r), y.row(r), y.cols);
 }
 
-void scale(Lane, Vec<float> x, float factor) { elements().scale(x.data, x.n, factor); }
+void scale(Lane lane, Vec<float> x, float factor) {
+  if (const DeviceTable* device = device_of(lane)) return device->elements<float>().scale(lane, x, factor);
+  elements().scale(x.data, x.n, factor);
+}
 
-void fill_bits(Lane, Vec<float> x, std::uint32_t bits) {
+void fill_bits(Lane lane, Vec<float> x, std::uint32_t bits) {
+  if (const DeviceTable* device = device_of(lane)) return device->common.fill_bits(lane, x, bits);
   for (Index i = 0; i < x.n; ++i) std::memcpy(x.data + i, &bits, sizeof bits);
 }
 
 template <class T>
-void copy(Lane, InVec<T> x, OutVec<T> y) {
+void copy(Lane lane, InVec<T> x, OutVec<T> y) {
   SEEKSIM_CHECK_EQ(x.n, y.n);
-  if (x.n > 0) std::memcpy(y.data, x.data, static_cast<std::size_t>(x.n) * sizeof(T));
+  const std::size_t bytes = static_cast<std::size_t>(x.n) * sizeof(T);
+  if (const DeviceTable* device = device_of(lane)) return device->common.copy(lane, x.data, y.data, bytes);
+  if (x.n > 0) std::memcpy(y.data, x.data, bytes);
 }
 
 template void gelu_forward<float>(Lane, InMat<float>, OutMat<float>);

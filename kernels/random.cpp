@@ -1,16 +1,10 @@
 #include "kernels/random.h"
 
+#include "kernels/device_table.h"
 #include "kernels/isa/table.h"
 #include "kernels/philox_body.h"
 
 namespace seeksim::kernels {
-namespace {
-
-// The step that initialisation draws from: no training step reaches it, so that weights share no counter with dropout.
-constexpr std::uint32_t kBeforeTraining = 0xffffffffU;
-
-}  // namespace
-
 std::array<std::uint32_t, 4> philox(PhiloxCounter counter, std::uint64_t key) {
   std::uint32_t c[4] = {counter.element, counter.sample, counter.op, counter.step};
   philox_body<OneCounter>(c, static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(key >> 32));
@@ -18,7 +12,8 @@ std::array<std::uint32_t, 4> philox(PhiloxCounter counter, std::uint64_t key) {
 }
 
 // Element e is word e % 4 of the block whose counter is e / 4 (low half in `element`, high half in `sample`).
-void fill_normal(Lane, Vec<float> out, std::uint32_t op, std::uint64_t first, float stddev, std::uint64_t key) {
+void fill_normal(Lane lane, Vec<float> out, std::uint32_t op, std::uint64_t first, float stddev, std::uint64_t key) {
+  if (const DeviceTable* device = device_of(lane)) return device->common.fill_normal(lane, out, op, first, stddev, key);
   constexpr Index kChunk = 1024;
   std::array<std::uint32_t, kChunk> words;
   for (Index done = 0; done < out.n;) {

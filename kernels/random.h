@@ -8,6 +8,9 @@
 
 namespace seeksim::kernels {
 
+// The step that initialisation draws from: no training step reaches it, so that weights share no counter with dropout.
+inline constexpr std::uint32_t kBeforeTraining = 0xffffffffU;
+
 struct PhiloxCounter {
   std::uint32_t element = 0;
   std::uint32_t sample = 0;

@@ -1,13 +1,14 @@
 #include "kernels/rotary.h"
 
 #include "kernels/check.h"
+#include "kernels/device_table.h"
 #include "kernels/isa/table.h"
 
 namespace seeksim::kernels {
 namespace {
 
 template <class T>
-void rotate(AttentionShape s, Mat<const float> angles, float turn, Mat<T> qkv) {
+void rotate(Lane lane, AttentionShape s, Mat<const float> angles, float turn, Mat<T> qkv) {
   SEEKSIM_CHECK(s.head_dim > 0 && s.head_dim % 2 == 0, "head_dim %lld: halves are needed",
                 static_cast<long long>(s.head_dim));
   SEEKSIM_CHECK(s.group > 0 && s.heads % s.group == 0, "%lld query heads in groups of %lld",
@@ -17,6 +18,7 @@ void rotate(AttentionShape s, Mat<const float> angles, float turn, Mat<T> qkv) {
   SEEKSIM_CHECK_EQ(angles.cols, s.head_dim);
   SEEKSIM_CHECK(s.tokens <= angles.rows, "%lld tokens, angles of %lld positions", static_cast<long long>(s.tokens),
                 static_cast<long long>(angles.rows));
+  if (const DeviceTable* device = device_of(lane)) return device->elements<T>().rotate(lane, s, angles, turn, qkv);
   const Index half = s.head_dim / 2;
   for (Index r = 0; r < qkv.rows; ++r) {
     const float* const cosines = angles.row(r % s.tokens);
@@ -32,13 +34,13 @@ void rotate(AttentionShape s, Mat<const float> angles, float turn, Mat<T> qkv) {
 }  // namespace
 
 template <class T>
-void rotary_forward(Lane, AttentionShape shape, Mat<const float> angles, OutMat<T> qkv) {
-  rotate<T>(shape, angles, 1.0F, qkv);
+void rotary_forward(Lane lane, AttentionShape shape, Mat<const float> angles, OutMat<T> qkv) {
+  rotate<T>(lane, shape, angles, 1.0F, qkv);
 }
 
 template <class T>
-void rotary_backward(Lane, AttentionShape shape, Mat<const float> angles, OutMat<T> dqkv) {
-  rotate<T>(shape, angles, -1.0F, dqkv);
+void rotary_backward(Lane lane, AttentionShape shape, Mat<const float> angles, OutMat<T> dqkv) {
+  rotate<T>(lane, shape, angles, -1.0F, dqkv);
 }
 
 template void rotary_forward<float>(Lane, AttentionShape, Mat<const float>, OutMat<float>);

@@ -6,6 +6,7 @@
 
 #include "kernels/cast.h"
 #include "kernels/check.h"
+#include "kernels/device_table.h"
 #include "kernels/isa/table.h"
 #include "kernels/pointwise.h"
 #include "kernels/scratch.h"
@@ -48,6 +49,7 @@ void add_ways(Lane lane, Mat<const float> nodes, InVec<T> bias, OutMat<T> y) {
   SEEKSIM_CHECK_EQ(nodes.cols, y.rows * y.cols);
   SEEKSIM_CHECK(bias.n == 0 || bias.n == y.cols, "a bias of %lld for %lld columns", static_cast<long long>(bias.n),
                 static_cast<long long>(y.cols));
+  if (const DeviceTable* device = device_of(lane)) return device->elements<T>().add_ways(lane, nodes, bias, y);
   int adds[kSlabs];
   const float* parts[kSlabs];
   for (Index w = 0; w < nodes.rows; ++w) adds[w] = adds_after(w, nodes.rows);
@@ -60,9 +62,10 @@ void add_ways(Lane lane, Mat<const float> nodes, InVec<T> bias, OutMat<T> y) {
   }
 }
 
-void add_samples(Lane, Mat<const float> nodes, Vec<float> out) {
+void add_samples(Lane lane, Mat<const float> nodes, Vec<float> out) {
   SEEKSIM_CHECK(out.n > 0 && nodes.cols > 0 && nodes.cols % out.n == 0, "%lld values of samples of %lld",
                 static_cast<long long>(nodes.cols), static_cast<long long>(out.n));
+  if (const DeviceTable* device = device_of(lane)) return device->common.add_samples(lane, nodes, out);
   const Index samples = nodes.cols / out.n;
   std::vector<const float*> parts;
   std::vector<int> adds;
@@ -76,9 +79,10 @@ void add_samples(Lane, Mat<const float> nodes, Vec<float> out) {
   elements().tree_parts(parts.data(), adds.data(), Index(parts.size()), out.data, out.n, 1.0F);
 }
 
-void max_over_ways(Lane, Mat<const float> values, Vec<float> out) {
+void max_over_ways(Lane lane, Mat<const float> values, Vec<float> out) {
   SEEKSIM_CHECK(values.rows > 0, "no ways");
   SEEKSIM_CHECK_EQ(values.cols, out.n);
+  if (const DeviceTable* device = device_of(lane)) return device->common.max_over_ways(lane, values, out);
   for (Index r = 0; r < out.n; ++r) {
     float max = values(0, r);
     for (Index w = 1; w < values.rows; ++w) max = values(w, r) > max ? values(w, r) : max;
@@ -91,6 +95,9 @@ void select_rows(Lane lane, Vec<const std::int32_t> tokens, Index vocabulary, in
   SEEKSIM_CHECK_EQ(tokens.n, out.rows);
   SEEKSIM_CHECK_EQ(rows.rows, filled_ways(vocabulary, ways));
   SEEKSIM_CHECK_EQ(rows.cols, out.rows * out.cols);
+  if (const DeviceTable* device = device_of(lane))
+    return device->elements<T>().select_rows(lane, tokens, vocabulary, slabs_of_each(ways) * slab_size(vocabulary),
+                                             rows, out);
   for (Index r = 0; r < out.rows; ++r) {
     const Index from = way_of(tokens[r], vocabulary, ways);
     copy<T>(lane, {rows.row(from) + r * out.cols, out.cols}, {out.row(r), out.cols});

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/check.h"
+#include "kernels/device_table.h"
 #include "kernels/isa/table.h"
 
 namespace seeksim::kernels {
@@ -17,8 +18,9 @@ void check_shapes(Index slab, Index rows, Index columns, Index gate_up_rows, Ind
 }  // namespace
 
 template <class T>
-void swiglu_forward(Lane, Index slab, InMat<T> gate_up, OutMat<T> y) {
+void swiglu_forward(Lane lane, Index slab, InMat<T> gate_up, OutMat<T> y) {
   check_shapes(slab, y.rows, y.cols, gate_up.rows, gate_up.cols);
+  if (const DeviceTable* device = device_of(lane)) return device->elements<T>().swiglu_forward(lane, slab, gate_up, y);
   for (Index r = 0; r < y.rows; ++r) {
     for (Index begin = 0; begin < y.cols; begin += slab) {
       const Index n = std::min(slab, y.cols - begin);
@@ -29,9 +31,11 @@ void swiglu_forward(Lane, Index slab, InMat<T> gate_up, OutMat<T> y) {
 }
 
 template <class T>
-void swiglu_backward(Lane, Index slab, InMat<T> dy, InMat<T> gate_up, OutMat<T> dgate_up) {
+void swiglu_backward(Lane lane, Index slab, InMat<T> dy, InMat<T> gate_up, OutMat<T> dgate_up) {
   check_shapes(slab, dy.rows, dy.cols, gate_up.rows, gate_up.cols);
   check_shapes(slab, dy.rows, dy.cols, dgate_up.rows, dgate_up.cols);
+  if (const DeviceTable* device = device_of(lane))
+    return device->elements<T>().swiglu_backward(lane, slab, dy, gate_up, dgate_up);
   for (Index r = 0; r < dy.rows; ++r) {
     for (Index begin = 0; begin < dy.cols; begin += slab) {
       const Index n = std::min(slab, dy.cols - begin);

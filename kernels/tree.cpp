@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/check.h"
+#include "kernels/device_table.h"
 #include "kernels/isa/table.h"
 
 namespace seeksim::kernels {
@@ -89,13 +90,14 @@ float tree_fold(Vec<const float> values) {
   return v;
 }
 
-void tree_add(Lane, Vec<const float> left, Vec<const float> right, Vec<float> out) {
+void tree_add(Lane lane, Vec<const float> left, Vec<const float> right, Vec<float> out) {
   SEEKSIM_CHECK_EQ(left.n, out.n);
   SEEKSIM_CHECK_EQ(right.n, out.n);
+  if (const DeviceTable* device = device_of(lane)) return device->common.tree_add(lane, left, right, out);
   elements_in<float>().add(left.data, right.data, out.data, out.n);
 }
 
-void tree_sum(Lane, const TreePart* parts, Index count, Index leaves, Vec<float> out, float factor) {
+void tree_sum(Lane lane, const TreePart* parts, Index count, Index leaves, Vec<float> out, float factor) {
   SEEKSIM_CHECK(leaves > 0, "a tree without leaves");
   std::vector<Index> order(static_cast<std::size_t>(count));
   std::iota(order.begin(), order.end(), Index{0});
@@ -105,6 +107,8 @@ void tree_sum(Lane, const TreePart* parts, Index count, Index leaves, Vec<float>
   const std::vector<int> adds = schedule(parts, order, leaves);
   std::vector<const float*> data;
   for (Index p : order) data.push_back(parts[p].data);
+  if (const DeviceTable* device = device_of(lane))
+    return device->common.tree_parts(lane, data.data(), adds.data(), count, out.data, out.n, factor);
   elements().tree_parts(data.data(), adds.data(), count, out.data, out.n, factor);
 }
 

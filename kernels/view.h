@@ -8,7 +8,11 @@
 
 // Files compiled for different instruction sets include this header; a member function that was emitted in one of them
 // could be chosen by the linker for all. So nothing here is ever emitted out of line.
+#if defined(__CUDACC__)
+#define SEEKSIM_INLINE __host__ __device__ __forceinline__
+#else
 #define SEEKSIM_INLINE inline __attribute__((always_inline))
+#endif
 
 namespace seeksim::kernels {
 
@@ -47,9 +51,13 @@ using InMat = std::type_identity_t<Mat<const T>>;
 template <class T>
 using OutMat = std::type_identity_t<Mat<T>>;
 
-// Where a kernel computes. A null stream means here and now on the CPU; a CUDA stream means "enqueue there".
+struct DeviceTable;
+
+// Where a kernel computes. Without a device: here and now, on the CPU. With one: enqueued on its stream, by its
+// launchers (device_table.h).
 struct Lane {
   void* stream = nullptr;
+  const DeviceTable* device = nullptr;
 };
 
 // The contract's version (NUMERICS.md, R10). It stands in every golden and checkpoint.

@@ -96,7 +96,7 @@ TEST_P(Gemm, EqualsTheReferenceAtTheEdgesOfItsTilesAndBlocks) {
 }
 
 class GemmSlow : public OnEveryIsa {};
-SEEKSIM_ON_EVERY_ISA(GemmSlow);
+SEEKSIM_ON_EVERY_CPU_ISA(GemmSlow);  // emulated it takes a minute
 
 // Several blocks of packed A (K times the rows is large), and several of packed B (K times the columns is huge).
 TEST_P(GemmSlow, EqualsTheReferenceOverSeveralBlocksOfAAndB) {

@@ -1,11 +1,13 @@
-// The shared host and device text under nvcc: it compiles, and all float arithmetic in the PTX rounds to nearest by
-// name. (ptxas may fuse or approximate whatever does not say so.)
+// The kernels for GPUs under nvcc: all float arithmetic in their PTX rounds to nearest by name. (ptxas may fuse or
+// approximate whatever does not say so.)
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <regex>
 #include <sstream>
@@ -60,11 +62,16 @@ std::map<std::string, int> float_opcodes(const std::string& text) {
 }
 
 bool allowed(const std::string& opcode) {
-  static const std::regex kAllowed(R"((?:add|sub|mul|div|sqrt|fma)\.rn\.f32|cvt\.rn\.f32\.s32)");
+  static const std::regex kAllowed(R"((?:add|sub|mul|div|sqrt|fma)\.rn\.f32|cvt\.rn\.f32\.s(?:32|64))");
   return std::regex_match(opcode, kAllowed);
 }
 
-TEST(Ptx, HoldsOnlyFloatArithmeticThatRoundsToNearest) {
+class PtxSlow : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Files, PtxSlow,
+                         testing::Values("elements", "products_bf16", "products_float", "products_fp16", "rows"),
+                         [](const auto& file) { return std::string(file.param); });
+
+TEST_P(PtxSlow, HoldsOnlyFloatArithmeticThatRoundsToNearest) {
   if (nvcc().empty()) GTEST_SKIP() << "no nvcc on this machine";
   const std::string text = ptx(kContractFlags, "'" + seeksim::paths::source_dir() + "/kernels/cuda_headers_check.cu'");
   const auto counts = float_opcodes(text);
@@ -72,7 +79,15 @@ TEST(Ptx, HoldsOnlyFloatArithmeticThatRoundsToNearest) {
   for (const auto& [opcode, count] : counts) EXPECT_TRUE(allowed(opcode)) << opcode << ", " << count << " times";
 }
 
-// The lint itself must be able to fail: the same source with fast math, and a plain division and rsqrtf.
+// The list above is all there is.
+TEST(Ptx, EveryFileIsLookedAt) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(seeksim::paths::source_dir() + "/kernels/cuda"))
+    files += entry.path().extension() == ".cu";
+  EXPECT_EQ(files, 5);
+}
+
+// The lint itself must be able to fail: the shared text with fast math, and a plain division and rsqrtf.
 TEST(Ptx, TheLintSeesFastMath) {
   if (nvcc().empty()) GTEST_SKIP() << "no nvcc on this machine";
   const auto offences = [](const std::string& text) {

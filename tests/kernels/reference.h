@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/emulated.h"
 #include "kernels/isa.h"
 #include "kernels/view.h"
 
@@ -117,16 +118,37 @@ inline Mat<const float> mat(const Floats& v, std::size_t rows, std::size_t cols,
 inline Vec<float> vec(Floats& v) { return {v.data(), static_cast<Index>(v.size())}; }
 inline Vec<const float> vec(const Floats& v) { return {v.data(), static_cast<Index>(v.size())}; }
 
-// A test that runs once for every instruction set; those that the CPU lacks are reported as skipped, with the reason.
-class OnEveryIsa : public ::testing::TestWithParam<Isa> {
+// What a test runs on: an instruction set of the CPU, or the text of the kernels for GPUs, run on the host with the
+// threads of a block in one order or the other.
+enum class Target { scalar, avx2, avx512, gpu_emulated, gpu_emulated_backwards };
+
+// A test that runs once for every target; those that the CPU lacks are reported as skipped, with the reason.
+class OnEveryIsa : public ::testing::TestWithParam<Target> {
  protected:
   void SetUp() override {
-    if (!cpu_has(GetParam())) GTEST_SKIP() << "this CPU has no " << name(GetParam());
-    force_isa(GetParam());
+    if (on_gpu()) {
+      emulate_threads_backwards(GetParam() == Target::gpu_emulated_backwards);
+      force_device(&emulated_device());
+      return;
+    }
+    const Isa isa = static_cast<Isa>(GetParam());
+    if (!cpu_has(isa)) GTEST_SKIP() << "this CPU has no " << name(isa);
+    force_isa(isa);
   }
+  void TearDown() override { force_device(nullptr); }
+  static bool on_gpu() { return GetParam() >= Target::gpu_emulated; }
 };
-inline std::string isa_name(const ::testing::TestParamInfo<Isa>& info) { return name(info.param); }
-#define SEEKSIM_ON_EVERY_ISA(Suite) \
-  INSTANTIATE_TEST_SUITE_P(Isa, Suite, ::testing::Values(Isa::scalar, Isa::avx2, Isa::avx512), isa_name)
+static_assert(static_cast<int>(Isa::scalar) == 0 && static_cast<int>(Isa::avx512) == 2);
+inline std::string isa_name(const ::testing::TestParamInfo<Target>& info) {
+  if (info.param == Target::gpu_emulated) return "gpu_emulated";
+  if (info.param == Target::gpu_emulated_backwards) return "gpu_emulated_backwards";
+  return name(static_cast<Isa>(info.param));
+}
+#define SEEKSIM_ON_EVERY_CPU_ISA(Suite) \
+  INSTANTIATE_TEST_SUITE_P(Isa, Suite, ::testing::Values(Target::scalar, Target::avx2, Target::avx512), isa_name)
+#define SEEKSIM_ON_EVERY_ISA(Suite)                                                             \
+  SEEKSIM_ON_EVERY_CPU_ISA(Suite);                                                              \
+  INSTANTIATE_TEST_SUITE_P(Emulated, Suite, ::testing::Values(Target::gpu_emulated), isa_name); \
+  INSTANTIATE_TEST_SUITE_P(Slow, Suite, ::testing::Values(Target::gpu_emulated_backwards), isa_name)
 
 }  // namespace seeksim::kernels::test

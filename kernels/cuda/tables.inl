@@ -1,0 +1,319 @@
+// The launchers behind kernels/device_table.h, for any way to launch (those of products.inl are there). Included after
+// rows.inl. A Launch is made for one operation:
+//
+//   Launch launch(lane);
+//   launch(grid, kernel);                  every block of the grid
+//   launch.scratch(floats)                 working memory, until the operation is over
+//   launch.copy(from, to, bytes), launch.clear(to, bytes)
+
+template <class Launch, class T>
+struct Rows {
+  static void layer_norm_forward(Lane lane, Mat<const T> x, Vec<const T> gamma, Vec<const T> beta, float eps, Mat<T> y,
+                                 Vec<float> mean, Vec<float> rstd) {
+    Launch launch(lane);
+    by_warps(launch, x.rows, NormForward<true, T>{x, gamma, beta, eps, y, mean, rstd});
+  }
+  static void layer_norm_backward(Lane lane, Mat<const T> dy, Mat<const T> x, Vec<const T> gamma, Vec<const float> mean,
+                                  Vec<const float> rstd, Mat<const T> residual, Mat<T> dx) {
+    Launch launch(lane);
+    by_warps(launch, x.rows, NormBackward<true, T>{dy, x, gamma, mean, rstd, residual, dx});
+  }
+  static void rms_norm_forward(Lane lane, Mat<const T> x, Vec<const T> gamma, float eps, Mat<T> y, Vec<float> rstd) {
+    Launch launch(lane);
+    by_warps(launch, x.rows, NormForward<false, T>{x, gamma, {}, eps, y, {}, rstd});
+  }
+  static void rms_norm_backward(Lane lane, Mat<const T> dy, Mat<const T> x, Vec<const T> gamma, Vec<const float> rstd,
+                                Mat<const T> residual, Mat<T> dx) {
+    Launch launch(lane);
+    by_warps(launch, x.rows, NormBackward<false, T>{dy, x, gamma, {}, rstd, residual, dx});
+  }
+  template <Columns kOf>
+  static void column_sums(Lane lane, Mat<const T> dy, Mat<const T> x, const float* mean, const float* rstd,
+                          Index tokens, Index segment, Mat<float> plain, Mat<float> scaled) {
+    Launch launch(lane);
+    const Index of_sample = blocks_for(tokens, segment), samples = dy.rows / tokens, nodes = samples * of_sample;
+    const Index rows = kOf == Columns::scaled ? scaled.rows : plain.rows;
+    if (nodes == 0 || dy.cols == 0) return;
+    SEEKSIM_CHECK(of_sample < 16, "%lld segments in a sample", static_cast<long long>(of_sample));
+    float* const of_plain = launch.scratch(kOf == Columns::centred ? 2 * nodes * dy.cols : nodes * dy.cols);
+    float* const of_scaled = kOf == Columns::centred ? of_plain + nodes * dy.cols : of_plain;
+    using Chains = SegmentChains<kOf, T>;
+    launch(Grid{blocks_for(dy.cols, Chains::kThreads), least(nodes, kMostBlocksY)},
+           Chains{dy, x, mean, rstd, tokens, segment, of_sample, of_plain, of_scaled});
+    const auto fold = [&](const float* from, Mat<float> to) {
+      each(launch, rows, to.cols, FoldSegments{from, of_sample, samples / rows, to});
+    };
+    if constexpr (kOf != Columns::scaled) fold(of_plain, plain);
+    if constexpr (kOf != Columns::plain) fold(of_scaled, scaled);
+  }
+  static void plain_sums(Lane lane, Mat<const T> dy, Index tokens, Index segment, Mat<float> plain) {
+    column_sums<Columns::plain>(lane, dy, dy, nullptr, nullptr, tokens, segment, plain, {});
+  }
+  static void centred_sums(Lane lane, Mat<const T> dy, Mat<const T> x, const float* mean, const float* rstd,
+                           Index tokens, Index segment, Mat<float> plain, Mat<float> scaled) {
+    column_sums<Columns::centred>(lane, dy, x, mean, rstd, tokens, segment, plain, scaled);
+  }
+  static void scaled_sums(Lane lane, Mat<const T> dy, Mat<const T> x, const float* rstd, Index tokens, Index segment,
+                          Mat<float> scaled) {
+    column_sums<Columns::scaled>(lane, dy, x, nullptr, rstd, tokens, segment, {}, scaled);
+  }
+  static void softmax_cross_entropy(Lane lane, Mat<const T> logits, const std::int32_t* targets, float scale,
+                                    float* losses, Mat<T> dlogits) {
+    Launch launch(lane);
+    if (logits.rows > 0) launch(Grid{logits.rows, 1}, SoftmaxCrossEntropy<T>{logits, targets, scale, losses, dlogits});
+  }
+  static void slice_maxima(Lane lane, Mat<const T> logits, Index vocabulary, Index first, const std::int32_t* targets,
+                           float* maxima, float* at_target) {
+    Launch launch(lane);
+    if (logits.rows > 0)
+      launch(Grid{logits.rows, 1}, SliceMaxima<T>{logits, first, vocabulary, targets, maxima, at_target});
+  }
+  static void slice_sums(Lane lane, Mat<const T> logits, Index segment, const float* maxima, float* sums) {
+    Launch launch(lane);
+    if (logits.rows > 0) launch(Grid{logits.rows, 1}, SliceSums<T>{logits, segment, maxima, sums});
+  }
+  static void slice_cross_entropy(Lane lane, Mat<const T> logits, Index vocabulary, Index first,
+                                  const std::int32_t* targets, float scale, const float* maxima, const float* sums,
+                                  const float* at_target, float* losses, Mat<T> dlogits) {
+    Launch launch(lane);
+    if (logits.rows > 0)
+      launch(Grid{logits.rows, 1},
+             SliceCrossEntropy<T>{logits, first, vocabulary, targets, scale, maxima, sums, at_target, losses, dlogits});
+  }
+  static void embedding_backward(Lane lane, Vec<const std::int32_t> tokens, Index tokens_per_sample, Index vocabulary,
+                                 Index first, Mat<const T> dx, Mat<float> dwte) {
+    Launch launch(lane);
+    static_assert(sizeof(std::int32_t) == sizeof(float));
+    auto* const lists = reinterpret_cast<std::int32_t*>(launch.scratch(2 * tokens.n));
+    launch(Grid{blocks_for(tokens.n, TokenLists::kThreads), 1},
+           TokenLists{tokens, vocabulary, first, dwte.rows, lists, lists + tokens.n});
+    clear_rows(launch, dwte);
+    if (dx.cols == 0 || dwte.rows == 0) return;
+    using Walk = EmbeddingBackward<T>;
+    launch(Grid{blocks_for(dx.cols, Walk::kThreads), least(tokens.n, kMostBlocksY)},
+           Walk{tokens, tokens_per_sample, first, dx, lists, lists + tokens.n, dwte});
+  }
+  // Rows of +0.
+  static void clear_rows(Launch& launch, Mat<float> m) {
+    if (m.stride == m.cols) return launch.clear(m.data, static_cast<std::size_t>(m.rows * m.cols) * sizeof(float));
+    for (Index r = 0; r < m.rows; ++r) launch.clear(m.row(r), static_cast<std::size_t>(m.cols) * sizeof(float));
+  }
+  static void position_backward(Lane lane, Mat<const T> dx, Index tokens_per_sample, Mat<float> dwpe) {
+    Launch launch(lane);
+    each(launch, dwpe.rows, dwpe.cols, PositionBackward<T>{dx, tokens_per_sample, dwpe});
+  }
+  static void norm2_blocks(Lane lane, Vec<const T> x, Vec<float> out) {
+    Launch launch(lane);
+    by_warps(launch, out.n, Norm2Blocks<T>{x, out});
+  }
+  static void count_nonfinite(Lane lane, Vec<const T> x, std::int64_t* out) {
+    Launch launch(lane);
+    constexpr Index kBlocks = 1024;
+    if (x.n > 0)
+      launch(Grid{least(kBlocks, blocks_for(x.n, CountNonfinite<T>::kThreads)), 1}, CountNonfinite<T>{x, out});
+  }
+  static void range(Lane lane, Mat<const T> x, TensorRange* out) {
+    Launch launch(lane);
+    const Index of_row = blocks_for(x.cols, kBlock), count = x.rows * of_row;
+    static_assert(alignof(RangePart) <= 16 && sizeof(RangePart) % sizeof(float) == 0);
+    auto* const parts = reinterpret_cast<RangePart*>(
+        launch.scratch(most(count, 1) * static_cast<Index>(sizeof(RangePart) / sizeof(float))));
+    by_warps(launch, count, RangeParts<T>{x, of_row, parts});
+    each(launch, 1, 1, FoldRange{parts, count, x.rows * x.cols, out});
+  }
+  static void first_nonfinite(Lane lane, Mat<const T> x, std::int64_t* out) {
+    Launch launch(lane);
+    each(launch, 1, 1, SetNumber{out, 0, kNowhere, true});
+    using Find = FirstNonfinite<T>;
+    if (x.rows > 0 && x.cols > 0)
+      launch(Grid{blocks_for(x.cols, Find::kThreads), least(x.rows, kMostBlocksY)}, Find{x, out});
+    each(launch, 1, 1, SetNumber{out, kNowhere, -1, false});
+  }
+  static DeviceRows<T> table() {
+    return {layer_norm_forward, layer_norm_backward, rms_norm_forward,    rms_norm_backward,
+            plain_sums,         centred_sums,        scaled_sums,         softmax_cross_entropy,
+            slice_maxima,       slice_sums,          slice_cross_entropy, embedding_backward,
+            position_backward,  norm2_blocks,        count_nonfinite,     range,
+            first_nonfinite};
+  }
+};
+
+template <class Launch, class T>
+struct Elements {
+  static void gelu_forward(Lane lane, Mat<const T> x, Mat<T> y) {
+    Launch launch(lane);
+    each_of(launch, GeluForward<T>{x, y}, x, y);
+  }
+  static void gelu_backward(Lane lane, Mat<const T> dy, Mat<const T> x, Mat<T> dx) {
+    Launch launch(lane);
+    each_of(launch, GeluBackward<T>{dy, x, dx}, dy, x, dx);
+  }
+  static void swiglu_forward(Lane lane, Index slab, Mat<const T> gate_up, Mat<T> y) {
+    Launch launch(lane);
+    each(launch, y.rows, y.cols, SwigluForward<T>{slab, gate_up, y});
+  }
+  static void swiglu_backward(Lane lane, Index slab, Mat<const T> dy, Mat<const T> gate_up, Mat<T> dgate_up) {
+    Launch launch(lane);
+    each(launch, dy.rows, dy.cols, SwigluBackward<T>{slab, dy, gate_up, dgate_up});
+  }
+  static void rotate(Lane lane, const AttentionShape& s, Mat<const float> angles, float turn, Mat<T> qkv) {
+    Launch launch(lane);
+    each(launch, qkv.rows, s.key_heads() * (s.group + 1) * (s.head_dim / 2), Rotate<T>{s, angles, turn, qkv});
+  }
+  static void add(Lane lane, Mat<const T> a, Mat<const T> b, Mat<T> y) {
+    Launch launch(lane);
+    each_of(launch, Add<T>{a, b, y}, a, b, y);
+  }
+  static void dropout(Lane lane, const Dropout& drop, Index tokens, Mat<const T> x, Mat<T> y, Index first_token) {
+    Launch launch(lane);
+    each(launch, x.rows, x.cols, DropOut<T>{drop, tokens, first_token, x, y});
+  }
+  static void embedding_forward(Lane lane, Vec<const std::int32_t> tokens, Index tokens_per_sample, Index vocabulary,
+                                Index first, Mat<const T> wte, Mat<const T> wpe, Mat<T> x) {
+    Launch launch(lane);
+    if (x.cols == 0) return;
+    using Forward = EmbeddingForward<T>;
+    launch(Grid{blocks_for(x.cols, Forward::kThreads), least(x.rows, kMostBlocksY)},
+           Forward{tokens, tokens_per_sample, vocabulary, first, wte, wpe, x});
+  }
+  static void select_rows(Lane lane, Vec<const std::int32_t> tokens, Index vocabulary, Index rows_of_way,
+                          Mat<const T> rows, Mat<T> out) {
+    Launch launch(lane);
+    if (out.rows == 0 || out.cols == 0) return;
+    launch(Grid{blocks_for(out.cols, SelectRows<T>::kThreads), least(out.rows, kMostBlocksY)},
+           SelectRows<T>{tokens, vocabulary, rows_of_way, rows, out});
+  }
+  static void add_ways(Lane lane, Mat<const float> nodes, Vec<const T> bias, Mat<T> y) {
+    Launch launch(lane);
+    each(launch, y.rows, y.cols, AddWays<T>{nodes, bias, y});
+  }
+  static void narrow(Lane lane, Vec<const float> x, Vec<T> y) {
+    Launch launch(lane);
+    each(launch, 1, x.n, Convert<float, T>{x, y});
+  }
+  static void widen(Lane lane, Vec<const T> x, Vec<float> y) {
+    Launch launch(lane);
+    each(launch, 1, x.n, Convert<T, float>{x, y});
+  }
+  static void round_through(Lane lane, Vec<float> x) {
+    Launch launch(lane);
+    each(launch, 1, x.n, RoundThrough<T>{x});
+  }
+  static void scale(Lane lane, Vec<T> x, float factor) {
+    Launch launch(lane);
+    each(launch, 1, x.n, ScaleStored<T>{x, factor});
+  }
+  // Calls loop.template operator()<kDecay, kDecoupled>() as the step asks.
+  template <class Loop>
+  static void by_decay(const AdamWStep& step, Loop loop) {
+    if (step.weight_decay == 0.0F) return loop.template operator()<false, false>();
+    if (step.decoupled) return loop.template operator()<true, true>();
+    loop.template operator()<true, false>();
+  }
+  template <class G>
+  static void masters(Lane lane, const AdamWStep& step, const G* grad, float* p, float* m, float* v, T* copy, Index n) {
+    Launch launch(lane);
+    by_decay(step, [&]<bool kDecay, bool kDecoupled>() {
+      each(launch, 1, n, AdamW<kDecay, kDecoupled, G, T>{step, grad, p, m, v, copy});
+    });
+  }
+  template <class G>
+  static void rounding(Lane lane, const AdamWStep& step, const G* grad, T* p, float* m, float* v, Index n,
+                       Stagnation* out) {
+    Launch launch(lane);
+    if (n == 0) return;
+    constexpr Index kBlocks = 2048;
+    by_decay(step, [&]<bool kDecay, bool kDecoupled>() {
+      using Kernel = AdamWRounding<kDecay, kDecoupled, G, T>;
+      launch(Grid{least(kBlocks, blocks_for(n, Kernel::kThreads)), 1}, Kernel{step, grad, p, m, v, n, out});
+    });
+  }
+  static DeviceElements<T> table() {
+    DeviceElements<T> t{
+        gelu_forward,      gelu_backward, swiglu_forward, swiglu_backward, rotate, add,           dropout,
+        embedding_forward, select_rows,   add_ways,       narrow,          widen,  round_through, scale,
+        masters<float>,    masters<T>,    nullptr,        nullptr};
+    if constexpr (kIsHalf<T>) {
+      t.adamw_rounding = rounding<float>;
+      t.adamw_rounding_of_stored = rounding<T>;
+    }
+    return t;
+  }
+};
+
+template <class Launch>
+struct Common {
+  static void unary(Lane lane, Unary f, Vec<const float> x, Vec<float> y) {
+    Launch launch(lane);
+    each(launch, 1, x.n, UnaryOf{f, x, y});
+  }
+  static void fill_bits(Lane lane, Vec<float> x, std::uint32_t bits) {
+    Launch launch(lane);
+    each(launch, 1, x.n, FillBits{x, bits});
+  }
+  static void fill_normal(Lane lane, Vec<float> out, std::uint32_t op, std::uint64_t first, float stddev,
+                          std::uint64_t key) {
+    Launch launch(lane);
+    each(launch, 1, out.n, FillNormal{out, op, first, stddev, key});
+  }
+  static void logit_scale_forward(Lane lane, Mat<const float> raw, Vec<const float> scale, Mat<float> logits) {
+    Launch launch(lane);
+    each_of(launch, LogitScale{raw, scale, logits}, raw, logits);
+  }
+  static void logit_scale_backward(Lane lane, Mat<const float> raw, Vec<const float> scale, Mat<float> dlogits,
+                                   Vec<float> dots, Index segment) {
+    Launch launch(lane);
+    if (raw.rows > 0) launch(Grid{raw.rows, 1}, LogitScaleBackward{raw, scale.data, dlogits, dots.data, segment});
+  }
+  static void add_samples(Lane lane, Mat<const float> nodes, Vec<float> out) {
+    Launch launch(lane);
+    each(launch, 1, out.n, AddSamples{nodes, nodes.cols / out.n, out});
+  }
+  static void max_over_ways(Lane lane, Mat<const float> values, Vec<float> out) {
+    Launch launch(lane);
+    each(launch, 1, out.n, MaxOverWays{values, out});
+  }
+  static void tree_add(Lane lane, Vec<const float> left, Vec<const float> right, Vec<float> out) {
+    Launch launch(lane);
+    each(launch, 1, out.n, TreeAdd{left, right, out});
+  }
+  template <int kMost>
+  static void parts_at_most(Lane lane, const float* const* parts, const int* adds_after, Index count, float* out,
+                            Index n, float factor) {
+    Launch launch(lane);
+    TreeParts<kMost> kernel{};
+    for (Index p = 0; p < count; ++p) {
+      kernel.parts[p] = parts[p];
+      kernel.adds[p] = static_cast<std::uint8_t>(adds_after[p]);
+    }
+    kernel.count = count;
+    kernel.out = {out, n};
+    kernel.factor = factor;
+    each(launch, 1, n, kernel);
+  }
+  static void tree_parts(Lane lane, const float* const* parts, const int* adds_after, Index count, float* out, Index n,
+                         float factor) {
+    constexpr int kFew = 32, kSome = 256, kMany = 2048;  // a kernel's arguments may take 32,764 bytes
+    SEEKSIM_CHECK(count <= kMany, "a tree of %lld parts", static_cast<long long>(count));
+    if (count <= kFew) return parts_at_most<kFew>(lane, parts, adds_after, count, out, n, factor);
+    if (count <= kSome) return parts_at_most<kSome>(lane, parts, adds_after, count, out, n, factor);
+    parts_at_most<kMany>(lane, parts, adds_after, count, out, n, factor);
+  }
+  static void tree_fold(Lane lane, Mat<const float> values, Index segment, float factor, float* out) {
+    Launch launch(lane);
+    if (values.rows > 0) launch(Grid{values.rows, 1}, TreeFold{values, segment, factor, out});
+  }
+  static void copy(Lane lane, const void* from, void* to, std::size_t bytes) {
+    Launch launch(lane);
+    if (bytes > 0) launch.copy(from, to, bytes);
+  }
+  static void clear(Lane lane, void* to, std::size_t bytes) {
+    Launch launch(lane);
+    if (bytes > 0) launch.clear(to, bytes);
+  }
+  static DeviceCommon table() {
+    return {unary,       fill_bits,     fill_normal, logit_scale_forward, logit_scale_backward,
+            add_samples, max_over_ways, tree_add,    tree_parts,          tree_fold,
+            copy,        clear};
+  }
+};

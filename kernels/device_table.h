@@ -1,0 +1,162 @@
+// The seam between the public functions (checks of shapes) and a device's launchers of the same operations: cuda/ has
+// one text of them, compiled for GPUs and, to be tested without one, for the host (cuda/emulated.h). A Lane says which
+// table is meant; a Lane without one computes here and now, by isa/table.h.
+#pragma once
+
+#include <stdexcept>
+#include <type_traits>
+
+#include "kernels/attention.h"
+#include "kernels/cast.h"
+#include "kernels/dropout.h"
+#include "kernels/optimizer.h"
+#include "kernels/range.h"
+#include "kernels/tree.h"
+#include "kernels/unary.h"
+#include "kernels/view.h"
+
+namespace seeksim::kernels {
+
+// A device refused a launch, a copy or working memory, or reports a failure of an earlier one.
+struct DeviceError : std::runtime_error {
+  DeviceError(const std::string& what, bool memory) : std::runtime_error(what), out_of_memory(memory) {}
+  bool out_of_memory = false;
+};
+
+// Tensors are stored as T. Arguments are already checked; what they point to is the device's. Indices that a kernel
+// reads (tokens, targets) are checked there.
+template <class T>
+struct DeviceProducts {
+  void (*gemm)(Lane, bool ta, bool tb, Mat<const T> a, Mat<const T> b, Mat<T> c, Index segment, const T* bias);
+  void (*gemm_to_float)(Lane, bool ta, bool tb, Mat<const T> a, Mat<const T> b, Mat<float> c, Index segment,
+                        const T* bias);
+  void (*attention_forward)(Lane, const AttentionShape&, const Dropout&, Mat<const T> qkv, Mat<T> probs, Mat<T> out);
+  void (*attention_backward)(Lane, const AttentionShape&, const Dropout&, Mat<const T> dout, Mat<const T> qkv,
+                             Mat<const T> probs, Mat<T> dqkv);
+};
+
+template <class T>
+struct DeviceRows {
+  void (*layer_norm_forward)(Lane, Mat<const T> x, Vec<const T> gamma, Vec<const T> beta, float eps, Mat<T> y,
+                             Vec<float> mean, Vec<float> rstd);
+  void (*layer_norm_backward)(Lane, Mat<const T> dy, Mat<const T> x, Vec<const T> gamma, Vec<const float> mean,
+                              Vec<const float> rstd, Mat<const T> residual, Mat<T> dx);
+  void (*rms_norm_forward)(Lane, Mat<const T> x, Vec<const T> gamma, float eps, Mat<T> y, Vec<float> rstd);
+  void (*rms_norm_backward)(Lane, Mat<const T> dy, Mat<const T> x, Vec<const T> gamma, Vec<const float> rstd,
+                            Mat<const T> residual, Mat<T> dx);
+  // Column sums over tokens, in segments, of dy; of dy and dy * xhat of layer norm; of dy * xhat of rms norm. Row s of
+  // the sums: over the s-th part of the samples, as many as there are rows.
+  void (*plain_sums)(Lane, Mat<const T> dy, Index tokens, Index segment, Mat<float> plain);
+  void (*centred_sums)(Lane, Mat<const T> dy, Mat<const T> x, const float* mean, const float* rstd, Index tokens,
+                       Index segment, Mat<float> plain, Mat<float> scaled);
+  void (*scaled_sums)(Lane, Mat<const T> dy, Mat<const T> x, const float* rstd, Index tokens, Index segment,
+                      Mat<float> scaled);
+  void (*softmax_cross_entropy)(Lane, Mat<const T> logits, const std::int32_t* targets, float scale, float* losses,
+                                Mat<T> dlogits);
+  void (*slice_maxima)(Lane, Mat<const T> logits, Index vocabulary, Index first, const std::int32_t* targets,
+                       float* maxima, float* at_target);
+  void (*slice_sums)(Lane, Mat<const T> logits, Index segment, const float* maxima, float* sums);
+  void (*slice_cross_entropy)(Lane, Mat<const T> logits, Index vocabulary, Index first, const std::int32_t* targets,
+                              float scale, const float* maxima, const float* sums, const float* at_target,
+                              float* losses, Mat<T> dlogits);
+  void (*embedding_backward)(Lane, Vec<const std::int32_t> tokens, Index tokens_per_sample, Index vocabulary,
+                             Index first, Mat<const T> dx, Mat<float> dwte);
+  void (*position_backward)(Lane, Mat<const T> dx, Index tokens_per_sample, Mat<float> dwpe);
+  void (*norm2_blocks)(Lane, Vec<const T> x, Vec<float> out);
+  void (*count_nonfinite)(Lane, Vec<const T> x, std::int64_t* out);
+  void (*range)(Lane, Mat<const T> x, TensorRange* out);
+  void (*first_nonfinite)(Lane, Mat<const T> x, std::int64_t* out);
+};
+
+template <class T>
+struct DeviceElements {
+  void (*gelu_forward)(Lane, Mat<const T> x, Mat<T> y);
+  void (*gelu_backward)(Lane, Mat<const T> dy, Mat<const T> x, Mat<T> dx);
+  void (*swiglu_forward)(Lane, Index slab, Mat<const T> gate_up, Mat<T> y);
+  void (*swiglu_backward)(Lane, Index slab, Mat<const T> dy, Mat<const T> gate_up, Mat<T> dgate_up);
+  void (*rotate)(Lane, const AttentionShape&, Mat<const float> angles, float turn, Mat<T> qkv);
+  void (*add)(Lane, Mat<const T> a, Mat<const T> b, Mat<T> y);
+  void (*dropout)(Lane, const Dropout&, Index tokens, Mat<const T> x, Mat<T> y, Index first_token);
+  void (*embedding_forward)(Lane, Vec<const std::int32_t> tokens, Index tokens_per_sample, Index vocabulary,
+                            Index first, Mat<const T> wte, Mat<const T> wpe, Mat<T> x);
+  void (*select_rows)(Lane, Vec<const std::int32_t> tokens, Index vocabulary, Index rows_of_way, Mat<const T> rows,
+                      Mat<T> out);
+  void (*add_ways)(Lane, Mat<const float> nodes, Vec<const T> bias, Mat<T> y);
+  void (*narrow)(Lane, Vec<const float> x, Vec<T> y);
+  void (*widen)(Lane, Vec<const T> x, Vec<float> y);
+  void (*round_through)(Lane, Vec<float> x);
+  void (*scale)(Lane, Vec<T> x, float factor);
+  // copy: of the masters, rounded; not touched where T is float. Gradients are floats, or stored as T.
+  void (*adamw)(Lane, const AdamWStep&, const float* grad, float* p, float* m, float* v, T* copy, Index n);
+  void (*adamw_of_stored)(Lane, const AdamWStep&, const T* grad, float* p, float* m, float* v, T* copy, Index n);
+  void (*adamw_rounding)(Lane, const AdamWStep&, const float* grad, T* p, float* m, float* v, Index n, Stagnation* out);
+  void (*adamw_rounding_of_stored)(Lane, const AdamWStep&, const T* grad, T* p, float* m, float* v, Index n,
+                                   Stagnation* out);
+};
+
+struct DeviceCommon {
+  void (*unary)(Lane, Unary, Vec<const float> x, Vec<float> y);
+  void (*fill_bits)(Lane, Vec<float> x, std::uint32_t bits);
+  void (*fill_normal)(Lane, Vec<float> out, std::uint32_t op, std::uint64_t first, float stddev, std::uint64_t key);
+  void (*logit_scale_forward)(Lane, Mat<const float> raw, Vec<const float> scale, Mat<float> logits);
+  void (*logit_scale_backward)(Lane, Mat<const float> raw, Vec<const float> scale, Mat<float> dlogits, Vec<float> dots,
+                               Index segment);
+  void (*add_samples)(Lane, Mat<const float> nodes, Vec<float> out);
+  void (*max_over_ways)(Lane, Mat<const float> values, Vec<float> out);
+  void (*tree_add)(Lane, Vec<const float> left, Vec<const float> right, Vec<float> out);
+  // Parts in ascending order of leaves; after part p has been pushed, adds_after[p] times the two topmost are added.
+  void (*tree_parts)(Lane, const float* const* parts, const int* adds_after, Index count, float* out, Index n,
+                     float factor);
+  // Row r of values to out[r]: F3 in segments, F3 over them, times factor.
+  void (*tree_fold)(Lane, Mat<const float> values, Index segment, float factor, float* out);
+  // Between memory of the device and of the host, in any direction, in the order of the lane. What is read from the
+  // host has been read on return, what is written to it is there.
+  void (*copy)(Lane, const void* from, void* to, std::size_t bytes);
+  void (*clear)(Lane, void* to, std::size_t bytes);  // zero bytes
+};
+
+struct DeviceTable {
+  const char* name = "";
+  DeviceProducts<float> products_float{};
+  DeviceProducts<bf16> products_bf16{};
+  DeviceProducts<fp16> products_fp16{};
+  DeviceRows<float> rows_float{};
+  DeviceRows<bf16> rows_bf16{};
+  DeviceRows<fp16> rows_fp16{};
+  DeviceElements<float> elements_float{};
+  DeviceElements<bf16> elements_bf16{};
+  DeviceElements<fp16> elements_fp16{};
+  DeviceCommon common{};
+
+  template <class T>
+  const DeviceProducts<T>& products() const {
+    return of<T>(products_float, products_bf16, products_fp16);
+  }
+  template <class T>
+  const DeviceRows<T>& rows() const {
+    return of<T>(rows_float, rows_bf16, rows_fp16);
+  }
+  template <class T>
+  const DeviceElements<T>& elements() const {
+    return of<T>(elements_float, elements_bf16, elements_fp16);
+  }
+
+ private:
+  template <class T, class F, class B, class H>
+  static const auto& of(const F& in_float, const B& in_bf16, const H& in_fp16) {
+    if constexpr (std::is_same_v<T, bf16>) {
+      return in_bf16;
+    } else if constexpr (std::is_same_v<T, fp16>) {
+      return in_fp16;
+    } else {
+      return in_float;
+    }
+  }
+};
+
+// The table of a lane; null: the CPU's.
+const DeviceTable* device_of(const Lane& lane);
+// For tests: what a Lane without a table means from here on; null: the CPU.
+void force_device(const DeviceTable* table);
+
+}  // namespace seeksim::kernels
