@@ -345,7 +345,9 @@ void add_launch(CLI::App& app, LaunchArguments& a) {
   launch->add_option("--mpirun", a.mpirun, "The program that starts processes, with arguments of its own")
       ->capture_default_str();
   launch->add_option("--address", a.address, "This host's, for ranks on other hosts")->capture_default_str();
-  launch->add_option("--start-limit", a.start_limit_s, "Seconds until all ranks must have come; else a start is over")
+  launch
+      ->add_option("--start-limit", a.start_limit_s,
+                   "Seconds until all processes must have met; else the start is over")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   launch->add_option("--heartbeat", a.heartbeat_s, "Seconds between heartbeats, where the scenario does not say")

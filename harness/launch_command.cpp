@@ -12,6 +12,8 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <optional>
 #include <sstream>
 #include <thread>
 
@@ -35,9 +37,9 @@ volatile std::sig_atomic_t told_to_stop = 0;
 void stop(int) { told_to_stop = 1; }
 
 // How long a job that was told to end may take.
-constexpr double kToEnd_s = 10;
-// How long mpirun may take to notice a death by itself.
-constexpr double kToNotice_s = 5;
+constexpr double kToEnd_s = 5;
+// How long mpirun may take to notice a death by itself, and to end the others.
+constexpr double kToNotice_s = 3;
 
 double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
 
@@ -63,11 +65,16 @@ class Supervisor {
     make_folder(folder, "--out");
     folder_ = std::filesystem::absolute(folder);
     report_ = std::filesystem::absolute(arguments.report.empty() ? folder_ + "/launched.json" : arguments.report);
+    if (arguments.address != "127.0.0.1") return;
+    const std::string name = "seeksim-mpi-" + runtime::new_token();
+    session_ = std::filesystem::temp_directory_path() / name;
+    if (std::filesystem::is_directory("/dev/shm")) shared_ = "/dev/shm/" + name;
   }
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
   ~Supervisor() {
     std::error_code ignored;
+    remove_leavings();
     if (arguments_.out.empty()) std::filesystem::remove_all(folder_, ignored);
   }
 
@@ -81,10 +88,14 @@ class Supervisor {
     std::fwrite(line.data(), 1, line.size(), stdout);
     std::fflush(stdout);
   }
+  void remove_leavings() const;
   std::vector<std::string> command(int attempt) const;
   pid_t start(int attempt, const runtime::ControlServer& server, const std::string& token);
   Ended watch(int attempt);
+  std::string what_is_wrong(const runtime::ControlServer& server, double gone_s, double running_s) const;
   void end_job(pid_t job);
+  Json report() const;
+  std::optional<int> verdict() const;
   std::string newest_checkpoint() const;
   void add_to_report(const std::vector<Ended>& before) const;
 
@@ -95,6 +106,8 @@ class Supervisor {
   Clock::time_point began_;
   double heartbeat_s_ = 0, silent_s_ = 0;
   std::string folder_, report_;
+  // What Open MPI lays down for a job, which nobody removes when it is killed. Empty: it is not known which hosts.
+  std::string session_, shared_;
 };
 
 std::vector<std::string> Supervisor::command(int attempt) const {
@@ -125,20 +138,46 @@ pid_t Supervisor::start(int attempt, const runtime::ControlServer& server, const
   ::setenv("SEEKSIM_CONTROL", fmt::format("{}:{}", arguments_.address, server.port()).c_str(), 1);
   ::setenv("SEEKSIM_TOKEN", token.c_str(), 1);
   ::setenv("SEEKSIM_HEARTBEAT_S", fmt::format("{}", heartbeat_s_).c_str(), 1);
+  if (!session_.empty()) ::setenv("OMPI_MCA_orte_tmpdir_base", session_.c_str(), 1);
+  if (!shared_.empty()) ::setenv("OMPI_MCA_btl_vader_backing_directory", shared_.c_str(), 1);
   ::execvp(argv[0], argv.data());
   std::fprintf(stderr, "seeksim: %s cannot be started: %s. Install openmpi-bin, or name it with --mpirun.\n", argv[0],
                std::strerror(errno));
   ::_exit(127);
 }
 
-// mpirun ends its processes, also those that are stopped; if it does not, all of its group are ended.
+void Supervisor::remove_leavings() const {
+  std::error_code ignored;
+  for (const std::string& folder : {session_, shared_}) {
+    if (!folder.empty()) std::filesystem::remove_all(folder, ignored);
+  }
+}
+
+// mpirun ends its processes, also those that are stopped; if it does not, it is ended, and they end by their hearts.
 void Supervisor::end_job(pid_t job) {
   ::kill(job, SIGTERM);
+  ::kill(job, SIGCONT);  // it may be stopped itself
   const auto end = Clock::now() + std::chrono::duration<double>(kToEnd_s);
   siginfo_t info{};
   while (Clock::now() < end && ::waitid(P_PID, id_t(job), &info, WEXITED | WNOWAIT | WNOHANG) == 0 && info.si_pid == 0)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   ::kill(-job, SIGKILL);
+}
+
+std::string gone_text(const runtime::ControlServer& server) {
+  return fmt::format("the process of rank {} is gone", server.gone().front());
+}
+
+// Why the job cannot go on; empty: it can, or it is mpirun's turn to notice.
+std::string Supervisor::what_is_wrong(const runtime::ControlServer& server, double gone_s, double running_s) const {
+  if (told_to_stop != 0) return "the supervisor was told to stop";
+  if (!server.silent().empty())
+    return fmt::format("rank {} is silent: its process is stopped", server.silent().front());
+  if (gone_s > kToNotice_s) return gone_text(server);
+  const int ranks = scenario_.world.ranks();
+  if (server.ready() < ranks && running_s > arguments_.start_limit_s)
+    return fmt::format("only {} of {} ranks came in {} s", server.ready(), ranks, arguments_.start_limit_s);
+  return {};
 }
 
 Ended Supervisor::watch(int attempt) {
@@ -154,32 +193,30 @@ Ended Supervisor::watch(int attempt) {
     if (ending) return;  // what follows is no news
     say(rank >= 0 ? fmt::format("rank {}: {}", rank, text) : text);
   });
-  Clock::time_point last_alive = began;  // when nobody was known to be dead
+  remove_leavings();
+  for (const std::string& folder : {session_, shared_}) {
+    if (!folder.empty()) make_folder(folder, "launch");
+  }
+  Clock::time_point last_whole = began;  // when nobody was known to be gone
   const pid_t job = start(attempt, server, options.token);
   for (;;) {
     server.step(50);
     int status = 0;
-    if (::waitpid(job, &status, WNOHANG) == job) {
+    const bool changed = ::waitpid(job, &status, WNOHANG | WUNTRACED) == job;
+    if (changed && !WIFSTOPPED(status)) {
       ended.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
       break;
     }
     if (ending) continue;
-    if (told_to_stop != 0) ended.why = "the supervisor was told to stop";
-    if (server.died().empty()) last_alive = Clock::now();
-    if (seconds_since(last_alive) > kToNotice_s)
-      ended.why = fmt::format("the process of rank {} is gone", server.died().front());
-    if (server.joined() < options.ranks && seconds_since(began) > arguments_.start_limit_s)
-      ended.why =
-          fmt::format("only {} of {} ranks came in {} s", server.joined(), options.ranks, arguments_.start_limit_s);
-    for (const int rank : server.silent()) ended.why = fmt::format("rank {} is silent: its process is stopped", rank);
+    if (server.gone().empty()) last_whole = Clock::now();
+    ended.why = changed ? "mpirun is stopped" : what_is_wrong(server, seconds_since(last_whole), seconds_since(began));
     if (ended.why.empty()) continue;
     say(ended.why + "; the job is ended");
     ending = true;
     end_job(job);
   }
   ::kill(-job, SIGKILL);  // whoever is left of it
-  if (ended.why.empty() && !server.died().empty())
-    ended.why = fmt::format("the process of rank {} is gone", server.died().front());
+  if (ended.why.empty() && !server.gone().empty()) ended.why = gone_text(server);
   ended.after_s = std::chrono::duration<double>(Clock::now() - began).count();
   return ended;
 }
@@ -195,12 +232,26 @@ std::string Supervisor::newest_checkpoint() const {
   return "the beginning: there is no whole checkpoint yet";
 }
 
+// Null: there is none, or whoever wrote it was ended in the middle.
+Json Supervisor::report() const {
+  std::ifstream file(report_);
+  const Json report = Json::parse(file, nullptr, false);
+  return report.is_object() ? report : Json();
+}
+
+// The exit status that the report asks for; empty: there is no whole report.
+std::optional<int> Supervisor::verdict() const {
+  const Json told = report();
+  if (!told.contains("exit_code")) return std::nullopt;
+  return told["exit_code"].get<int>();
+}
+
 void Supervisor::add_to_report(const std::vector<Ended>& before) const {
-  Json report = parse_json(read_file(report_, kJsonBytesMax), report_).value;
+  Json told = report();
   Json jobs = Json::array();
   for (const Ended& job : before) jobs.push_back({{"status", job.status}, {"why", job.why}, {"after_s", job.after_s}});
-  report["jobs_before"] = jobs;
-  write_file(report_, dump(report));
+  told["jobs_before"] = jobs;
+  write_file(report_, dump(told));
 }
 
 ExitStatus Supervisor::run() {
@@ -213,12 +264,12 @@ ExitStatus Supervisor::run() {
     std::error_code ignored;
     std::filesystem::remove(report_, ignored);
     const Ended ended = watch(attempt);
-    // A verdict counts unless somebody died before it: who is left alone may well have given up.
-    const bool judged = std::filesystem::exists(report_);
-    if (judged && (ended.why.empty() || ended.status == 0)) {
+    // A verdict counts when the job ended with it and nobody was missing: who is left alone may well have given up.
+    const std::optional<int> told = verdict();
+    if (told == ended.status && (ended.why.empty() || *told == 0)) {
       add_to_report(before);
       if (!before.empty()) say(fmt::format("the job came to its end in attempt {}", attempt + 1));
-      return ExitStatus(std::clamp(ended.status, 0, 4));
+      return ExitStatus(*told);
     }
     const std::string how =
         ended.status > 128 ? "by " + signal_text(ended.status - 128) : fmt::format("with status {}", ended.status);

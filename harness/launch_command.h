@@ -20,7 +20,7 @@ struct LaunchArguments {
   std::string out, report;
   std::string mpirun = "mpirun";      // may hold arguments of it
   std::string address = "127.0.0.1";  // of this host, for the ranks
-  double start_limit_s = 120;         // until all ranks have come; a job whose start hangs is ended and started again
+  double start_limit_s = 60;  // until all processes have met; a job whose start hangs is ended and started again
   double heartbeat_s = 0.5, silent_s = 5;  // where the scenario says nothing of them
 };
 

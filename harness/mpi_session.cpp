@@ -115,11 +115,25 @@ RankReport::Memory memory_of(const runtime::HostDevice& device, runtime::Space s
   return memory;
 }
 
-// As the scenario says, or as the supervisor asks.
-runtime::TimeNs heartbeat_of(const Scenario& scenario) {
-  const char* asked = std::getenv("SEEKSIM_HEARTBEAT_S");
-  const runtime::TimeNs own = scenario.train.recovery.heartbeat_ns;
-  return own > 0 || asked == nullptr ? own : runtime::TimeNs(std::strtod(asked, nullptr) * 1e9);
+// What `seeksim launch` told this process; empty: nobody supervises it.
+struct Supervision {
+  std::string endpoint, token;
+  runtime::TimeNs heartbeat_ns = 0;
+};
+std::optional<Supervision> supervision() {
+  const char* endpoint = std::getenv("SEEKSIM_CONTROL");
+  const char* token = std::getenv("SEEKSIM_TOKEN");
+  const char* heartbeat = std::getenv("SEEKSIM_HEARTBEAT_S");
+  if (endpoint == nullptr || token == nullptr || heartbeat == nullptr) return std::nullopt;
+  return Supervision{endpoint, token, runtime::TimeNs(std::strtod(heartbeat, nullptr) * 1e9)};
+}
+
+// Which rank this process will be, as its launcher says before MPI does.
+std::optional<int> rank_to_be() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK"}) {
+    if (const char* rank = std::getenv(name)) return std::atoi(rank);
+  }
+  return std::nullopt;
 }
 
 // Files of a run, where nobody asked for them. On each host; whoever is last removes them.
@@ -142,8 +156,9 @@ RankReport train_here(const Request& request, runtime::Wire& wire, int id) {
   const Scenario scenario = load_scenario_text(request.scenario, request.file);
   const sim::DeviceModel& model = scenario.world.device;
   NoteTaker notes(scenario.world.ranks() > 1, request.gradients_of, request.digest_gradients);
-  const ControlClient::Options to_control{request.endpoint, request.token, id, scenario.world.ranks(),
-                                          heartbeat_of(scenario)};
+  // Under a supervisor, this process has a heart already.
+  const runtime::TimeNs heartbeat_ns = supervision() ? 0 : scenario.train.recovery.heartbeat_ns;
+  const ControlClient::Options to_control{request.endpoint, request.token, id, scenario.world.ranks(), heartbeat_ns};
   RankReport report;
   RealRank real(wire, {model.capacity_bytes, model.host_capacity_bytes, model.pinned_capacity_bytes}, to_control,
                 request.folder);
@@ -201,6 +216,7 @@ void add_use(const RankReport& report, RunRecord& record) {
 }  // namespace
 
 struct MpiSession::Impl {
+  std::optional<runtime::Heart> heart;  // beats before the world is built and until it is gone
   std::unique_ptr<runtime::ProcessWorld> world;
   bool missing = false;  // a process did not answer
   bool told_over = false;
@@ -216,13 +232,20 @@ MpiSession::MpiSession() {
     throw BadInput("--backend mpi", "this program was built without MPI",
                    "Install libopenmpi-dev and openmpi-bin, and build again.");
   }
-  // Under a supervisor, nobody of a job outlives the process that started it.
-  if (std::getenv("SEEKSIM_CONTROL") != nullptr) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   impl_ = std::make_unique<Impl>();
+  const std::optional<Supervision> supervised = supervision();
+  const std::optional<int> rank = rank_to_be();
+  if (supervised && rank) {
+    // Nobody of a job outlives the process that started it; the heart sees the supervisor's end, also from other hosts.
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    impl_->heart.emplace(runtime::Heart::Options{supervised->endpoint, supervised->token, *rank,
+                                                 supervised->heartbeat_ns, runtime::Heart::WhenLost::end_process});
+  }
   if (over_tcp)
     impl_->world = std::make_unique<runtime::TcpWorld>();
   else
     impl_->world = std::make_unique<MpiWorld>();
+  if (impl_->heart) impl_->heart->ready();
 }
 
 MpiSession::~MpiSession() {
@@ -278,11 +301,9 @@ RunRecord MpiSession::run(const Scenario& scenario, const SimulationOptions& opt
   request.keep_final_weights = options.keep_final_weights;
   std::vector<Event> events;
   std::optional<OwnServer> own;
-  const char* endpoint = std::getenv("SEEKSIM_CONTROL");
-  const char* token = std::getenv("SEEKSIM_TOKEN");
-  if (endpoint != nullptr && token != nullptr) {
-    request.endpoint = endpoint;
-    request.token = token;
+  if (const std::optional<Supervision> supervised = supervision()) {
+    request.endpoint = supervised->endpoint;
+    request.token = supervised->token;
   } else {
     ControlServer::Options serving;
     serving.ranks = ranks;

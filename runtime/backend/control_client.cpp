@@ -3,11 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
 #include <exception>
 #include <limits>
-#include <mutex>
 #include <numeric>
 #include <stdexcept>
 
@@ -20,16 +17,6 @@ constexpr std::size_t kRemembered = 64;
 // Between messages, how many rounds of the loop go by without a look at the socket.
 constexpr unsigned kRoundsUnseen = 64;
 
-void beat_until_stopped(const std::stop_token& stop, Socket socket, TimeNs every) {
-  const std::vector<std::byte> beat = frame_bytes(FrameKind::beat, {});
-  std::mutex mutex;
-  std::condition_variable_any alarm;
-  std::unique_lock lock(mutex);
-  while (!stop.stop_requested() && socket.send(beat)) {
-    alarm.wait_for(lock, stop, std::chrono::nanoseconds(every), [] { return false; });
-  }
-}
-
 }  // namespace
 
 ControlClient::ControlClient(ProgressLoop& loop, Signals& signals, const Options& options)
@@ -40,30 +27,21 @@ ControlClient::ControlClient(ProgressLoop& loop, Signals& signals, const Options
       members_(std::size_t(options.ranks)),
       exceptions_(std::uncaught_exceptions()) {
   std::iota(members_.begin(), members_.end(), 0);
-  say_hello(socket_, false);
+  socket_.send(frame_bytes(FrameKind::hello, to_bytes(Hello{options.token, options.rank, false})));
   std::array<std::byte, 256> bytes;
   const int n = readable(socket_, kTimeToWelcome_ms) ? socket_.receive(bytes) : -1;
   if (n > 0) reader_.take({bytes.data(), std::size_t(n)});
   const std::optional<Frame> welcome = reader_.next(kFrameBytesMax);
   if (!welcome || welcome->kind != FrameKind::welcome)
     throw std::runtime_error("the control plane at " + options.endpoint + " does not want this rank");
-  if (options.heartbeat_ns > 0) {
-    Socket beats = connect_to(options.endpoint, kTimeToConnect_s);
-    say_hello(beats, true);
-    heart_ =
-        std::jthread([every = options.heartbeat_ns, socket = std::move(beats)](const std::stop_token& stop) mutable {
-          beat_until_stopped(stop, std::move(socket), every);
-        });
-  }
+  if (options.heartbeat_ns > 0)
+    heart_.emplace(
+        Heart::Options{options.endpoint, options.token, options.rank, options.heartbeat_ns, Heart::WhenLost::stop});
   loop_.add(*this);
 }
 
 ControlClient::~ControlClient() {
   if (std::uncaught_exceptions() == exceptions_ && !lost_) socket_.send(frame_bytes(FrameKind::done, {}));
-}
-
-void ControlClient::say_hello(Socket& socket, bool only_beats) const {
-  socket.send(frame_bytes(FrameKind::hello, to_bytes(Hello{options_.token, options_.rank, only_beats})));
 }
 
 // ---- what comes ----------------------------------------------------------------------------------------------------

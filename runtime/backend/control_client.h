@@ -1,16 +1,15 @@
 // ControlClient: a rank's side of the control plane. What the store sends is read by the progress loop; heartbeats go
-// over a connection of their own, from a thread that does nothing else, so that a long kernel is not taken for death
-// and a stopped process is.
+// over a connection of their own (heart.h).
 #pragma once
 
 #include <map>
 #include <optional>
 #include <string>
-#include <thread>
 #include <tuple>
 #include <vector>
 
 #include "runtime/backend/control_frame.h"
+#include "runtime/backend/heart.h"
 #include "runtime/backend/progress.h"
 #include "runtime/backend/sockets.h"
 
@@ -23,7 +22,7 @@ class ControlClient final : public ControlPlane, public Poller {
     std::string token;
     int rank = 0;
     int ranks = 1;
-    TimeNs heartbeat_ns = 0;  // 0: none
+    TimeNs heartbeat_ns = 0;  // 0: none, or the process has a heart already
   };
   // Throws std::runtime_error when the store does not answer or does not want this rank.
   ControlClient(ProgressLoop& loop, Signals& signals, const Options& options);
@@ -39,7 +38,6 @@ class ControlClient final : public ControlPlane, public Poller {
   bool poll() override;
 
  private:
-  void say_hello(Socket& socket, bool only_beats) const;
   void send(const Op& op, FrameKind kind, std::span<const std::byte> body);
   void handle(const Frame& frame);
   void check_not_lost(const Op& op) const;
@@ -58,7 +56,7 @@ class ControlClient final : public ControlPlane, public Poller {
   std::optional<std::string> entered_;
   std::map<std::tuple<std::uint32_t, std::uint8_t, std::int64_t, std::uint64_t>, std::uint32_t> calls_;
   int exceptions_ = 0;
-  std::jthread heart_;
+  std::optional<Heart> heart_;
 };
 
 }  // namespace seeksim::runtime

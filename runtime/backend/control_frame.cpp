@@ -12,7 +12,7 @@ constexpr std::size_t kHeadBytes = 9;
 
 std::string_view name(FrameKind kind) {
   static constexpr std::array<std::string_view, std::size_t(FrameKind::count_)> kNames = {
-      "hello", "ballot", "revoke", "enter", "beat", "done", "welcome", "answer", "revoked", "entered"};
+      "hello", "ballot", "revoke", "enter", "beat", "ready", "done", "welcome", "answer", "revoked", "entered"};
   return kind < FrameKind::count_ ? kNames[std::size_t(kind)] : "?";
 }
 

@@ -20,7 +20,8 @@ enum class FrameKind : std::uint8_t {
   revoke,   // rank -> store
   enter,    // rank -> store: the next epoch and its members
   beat,     // rank -> store: this process runs
-  done,     // rank -> store: it leaves in order
+  ready,    // rank -> store: with beats: it has met the others of its job
+  done,     // rank -> store: it leaves in order; with beats: no more will come
   welcome,  // store -> rank
   answer,   // store -> rank: how an agreement ended
   revoked,  // store -> rank

@@ -40,8 +40,6 @@ ControlServer::ControlServer(const Options& options, Listener listener)
       listening_(listen_at(options.address, port_)),
       here_(std::size_t(options.ranks), false) {}
 
-int ControlServer::joined() const { return int(std::count(here_.begin(), here_.end(), true)); }
-
 void ControlServer::step(int timeout_ms) {
   std::vector<pollfd> waiting = {{listening_.fd(), POLLIN, 0}};
   for (const Connection& connection : connections_) waiting.push_back({connection.socket.fd(), POLLIN, 0});
@@ -51,7 +49,9 @@ void ControlServer::step(int timeout_ms) {
       if (waiting[i + 1].revents == 0 || read(connections_[i])) continue;
       const Connection closed = std::move(connections_[i]);
       connections_.erase(connections_.begin() + std::ptrdiff_t(i));
-      if (closed.rank >= 0 && !closed.only_beats) store_.died(closed.rank);
+      if (closed.rank < 0 || closed.left) continue;
+      if (std::find(gone_.begin(), gone_.end(), closed.rank) == gone_.end()) gone_.push_back(closed.rank);
+      store_.died(closed.rank);
     }
     if (waiting[0].revents != 0) {
       Connection fresh;
@@ -67,7 +67,17 @@ void ControlServer::step(int timeout_ms) {
     refuse("said no hello");
     return true;
   });
+  look_for_silence();
   store_.tick(clock_.now());
+}
+
+void ControlServer::look_for_silence() {
+  if (options_.heartbeat_timeout_ns <= 0) return;
+  for (const Connection& connection : connections_) {
+    const bool watched = connection.rank >= 0 && connection.only_beats && !connection.left;
+    if (!watched || clock_.now() - connection.since <= options_.heartbeat_timeout_ns) continue;
+    if (std::find(silent_.begin(), silent_.end(), connection.rank) == silent_.end()) silent_.push_back(connection.rank);
+  }
 }
 
 bool ControlServer::overdue(const Connection& connection) const {
@@ -118,8 +128,7 @@ void ControlServer::greet(Connection& connection, const Frame& frame) {
 
 void ControlServer::handle(Connection& connection, const Frame& frame) {
   const int rank = connection.rank;
-  if (frame.kind == FrameKind::beat) return store_.beat(rank, clock_.now());
-  if (connection.only_beats) throw Malformed("more than heartbeats over a connection for them");
+  if (connection.only_beats) return handle_beat(connection, frame);
   switch (frame.kind) {
     case FrameKind::ballot: {
       PollKey key;
@@ -142,10 +151,28 @@ void ControlServer::handle(Connection& connection, const Frame& frame) {
       return send(rank, FrameKind::entered, to_bytes(store_.enter(rank, epoch, std::move(members))));
     }
     case FrameKind::done:
+      connection.left = true;
       return store_.done(rank);
     default:
       throw Malformed(fmt::format("a {}, which only the store sends", name(frame.kind)));
   }
+}
+
+void ControlServer::handle_beat(Connection& connection, const Frame& frame) {
+  connection.since = clock_.now();
+  switch (frame.kind) {
+    case FrameKind::ready:
+      ++ready_;
+      break;
+    case FrameKind::done:
+      connection.left = true;
+      return;
+    case FrameKind::beat:
+      break;
+    default:
+      throw Malformed("more than heartbeats over a connection for them");
+  }
+  store_.beat(connection.rank, connection.since);
 }
 
 void ControlServer::send(int rank, FrameKind kind, std::span<const std::byte> body) {

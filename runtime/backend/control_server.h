@@ -31,11 +31,12 @@ class ControlServer final : private ControlStore::Outbox {
   // Serves for so long at most, or until something has come.
   void step(int timeout_ms);
 
-  // Who was declared dead since no heartbeats came.
-  const std::vector<int>& silent() const { return store_.silent(); }
-  const std::vector<int>& died() const { return store_.died_first(); }  // whose processes went, the first one first
-  std::uint64_t refused() const { return refused_; }                    // strangers, and what they sent
-  int joined() const;                                                   // ranks that have said hello
+  // Of all processes, also those that do not train yet, or not any more: whose heartbeats have stopped, and which went
+  // without a goodbye; the first one first.
+  const std::vector<int>& silent() const { return silent_; }
+  const std::vector<int>& gone() const { return gone_; }
+  int ready() const { return ready_; }                // processes that have met the others of their job
+  std::uint64_t refused() const { return refused_; }  // strangers, and what they sent
 
  private:
   struct Connection {
@@ -43,7 +44,8 @@ class ControlServer final : private ControlStore::Outbox {
     FrameReader reader;
     int rank = -1;  // -1: has not said hello
     bool only_beats = false;
-    TimeNs since = 0;
+    bool left = false;  // in order
+    TimeNs since = 0;   // its last beat, or when it came
   };
   void answer(int rank, const Answer& answer) override;
   void revoked(int rank, std::uint32_t epoch) override;
@@ -51,10 +53,12 @@ class ControlServer final : private ControlStore::Outbox {
 
   bool read(Connection& connection);  // false: to be closed
   void handle(Connection& connection, const Frame& frame);
+  void handle_beat(Connection& connection, const Frame& frame);
   void greet(Connection& connection, const Frame& frame);
   void send(int rank, FrameKind kind, std::span<const std::byte> body);
   void refuse(const std::string& why);
   bool overdue(const Connection& connection) const;
+  void look_for_silence();
 
   Options options_;
   Listener listener_;
@@ -63,7 +67,9 @@ class ControlServer final : private ControlStore::Outbox {
   std::uint16_t port_ = 0;
   Socket listening_;
   std::vector<Connection> connections_;
-  std::vector<bool> here_;
+  std::vector<bool> here_;  // ranks that have said hello
+  std::vector<int> silent_, gone_;
+  int ready_ = 0;
   std::uint64_t refused_ = 0;
 };
 

@@ -113,7 +113,6 @@ std::string ControlStore::enter(int rank, std::uint32_t epoch, std::vector<int> 
 void ControlStore::died(int rank) {
   if (done_[std::size_t(rank)] || known_dead_[std::size_t(rank)]) return;
   outbox_.story(rank, "closed its connection: its process is gone");
-  died_.push_back(rank);
   is_dead(rank);
 }
 

@@ -34,7 +34,6 @@ class ControlStore {
 
   bool fenced(int rank) const { return fenced_.at(std::size_t(rank)); }
   const std::vector<int>& silent() const { return silent_; }  // who was declared dead for it, in order
-  const std::vector<int>& died_first() const { return died_; }
 
  private:
   struct Poll {
@@ -59,7 +58,7 @@ class ControlStore {
   std::int64_t revoked_ = -1;
   std::uint32_t newest_epoch_ = 0;
   std::vector<bool> fenced_, known_dead_, done_;
-  std::vector<int> silent_, died_;
+  std::vector<int> silent_;
   std::vector<TimeNs> last_beat_;  // -1: none yet
 };
 

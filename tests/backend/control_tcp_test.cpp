@@ -1,7 +1,7 @@
 // The control plane over TCP: ranks in threads, a server, and strangers.
 #include <gtest/gtest.h>
 
-#include <atomic>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -21,8 +21,27 @@ class Server {
           stories_.push_back(std::to_string(rank) + ": " + text);
         }) {
     thread_ = std::jthread([this](const std::stop_token& stop) {
-      while (!stop.stop_requested()) server_.step(5);
+      while (!stop.stop_requested()) {
+        {
+          const std::lock_guard lock(stepping_);
+          server_.step(5);
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));  // whoever waits for the lock gets it
+      }
     });
+  }
+  const ControlServer* operator->() const { return &server_; }
+  // What the server itself knows comes true, within five seconds.
+  template <class Condition>
+  bool comes(Condition condition) {
+    for (int i = 0; i < 500; ++i) {
+      {
+        const std::lock_guard lock(stepping_);
+        if (condition()) return true;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
   }
   std::string endpoint() const { return "127.0.0.1:" + std::to_string(server_.port()); }
   bool told(const std::string& part) {
@@ -44,7 +63,8 @@ class Server {
     options.heartbeat_timeout_ns = heartbeat_timeout_ns;
     return options;
   }
-  std::mutex mutex_;
+  std::mutex mutex_;     // of the stories
+  std::mutex stepping_;  // of the server
   std::vector<std::string> stories_;
   ControlServer server_;
   std::jthread thread_;
@@ -127,6 +147,41 @@ TEST(ControlOverTcp, WhoStopsBeatingIsDeclaredDead) {
     EXPECT_TRUE(server.tells("1: sends no heartbeats"));
   }
   EXPECT_FALSE(server.told("0: sends no heartbeats"));
+}
+
+// A process is watched by its heart from before it trains until after.
+TEST(ControlOverTcp, AProcessThatHasNotBegunIsWatched) {
+  Server server(3, 300 * kMillisecond);
+  const auto heart = [&](int rank) {
+    return std::make_unique<Heart>(
+        Heart::Options{server.endpoint(), kToken, rank, 50 * kMillisecond, Heart::WhenLost::stop});
+  };
+  const std::unique_ptr<Heart> met = heart(0);
+  heart(1).reset();  // says goodbye
+  met->ready();
+  EXPECT_TRUE(server.comes([&] { return server->ready() == 1; }));
+  {
+    // Killed: closed without a word. And stopped: open, and no word.
+    Socket stopped = connect_to(server.endpoint(), 5), killed = connect_to(server.endpoint(), 5);
+    killed.send(frame_bytes(FrameKind::hello, to_bytes(Hello{kToken, 1, true})));
+    stopped.send(frame_bytes(FrameKind::hello, to_bytes(Hello{kToken, 2, true})));
+    killed.close();
+    EXPECT_TRUE(server.comes([&] { return server->gone() == std::vector{1}; }));
+    EXPECT_TRUE(server.comes([&] { return server->silent() == std::vector{2}; }));
+  }
+  EXPECT_TRUE(server.comes([&] { return server->gone() == std::vector{1, 2}; }));
+}
+
+TEST(ControlOverTcpDeathTest, AProcessEndsWhenItsSupervisorIsGone) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto left_alone = [] {
+    auto server = std::make_unique<Server>(1);
+    const Heart heart({server->endpoint(), kToken, 0, 20 * kMillisecond, Heart::WhenLost::end_process});
+    server.reset();
+    std::this_thread::sleep_for(std::chrono::seconds(20));
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(left_alone(), testing::ExitedWithCode(3), "");
 }
 
 TEST(ControlOverTcp, StrangersAndBadBytesAreRefused) {

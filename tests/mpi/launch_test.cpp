@@ -1,9 +1,11 @@
 // seeksim launch: whichever process of a job is killed or stopped, the next job ends in the golden bits.
 #include <signal.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "tests/mpi/mpi_support.h"
@@ -13,16 +15,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Process {
-  pid_t id = -1;
-  bool is_rank = false;  // else it is mpirun
-};
-
 class MpiLaunch : public Mpi {
  protected:
   void SetUp() override {
     Mpi::SetUp();
     if (IsSkipped()) return;
+    fs::create_directory(temporary());
     std::ofstream(folder() + "/job.json") << R"({ "name": "job", "why": "Long enough to be killed in the middle.",
       "model": { "layers": 2, "width": 64, "heads": 4, "context": 32, "vocab": 256 },
       "data": { "synthetic": true },
@@ -34,69 +32,113 @@ class MpiLaunch : public Mpi {
       "checks": [ "golden:bitwise", "ranks_agree", "one_history" ] })";
   }
 
-  // Processes of the job that runs now.
-  std::vector<Process> processes() const {
-    std::vector<Process> found;
+  // Of the job that runs now: its ranks, or mpirun.
+  std::vector<pid_t> processes(bool ranks) const {
+    std::vector<pid_t> found;
     for (const auto& entry : fs::directory_iterator("/proc")) {
       const std::string name = entry.path().filename();
       if (name.find_first_not_of("0123456789") != std::string::npos) continue;
       std::ifstream file(entry.path() / "cmdline");
       const std::string line(std::istreambuf_iterator<char>(file), {});
       if (line.find(folder() + "/out") == std::string::npos || line.find("--backend") == std::string::npos) continue;
-      found.push_back({pid_t(std::stol(name)), line.rfind(seeksim::paths::program(), 0) == 0});
+      const bool is_rank = line.rfind(seeksim::paths::program(), 0) == 0;
+      const bool is_mpirun = line.rfind("mpirun", 0) == 0;
+      if (ranks ? is_rank : is_mpirun) found.push_back(pid_t(std::stol(name)));
     }
     return found;
   }
+  std::string temporary() const { return folder() + "/tmp"; }
+  bool starting() const { return !processes(true).empty() && !fs::exists(folder() + "/out/checkpoints"); }
+  // A whole checkpoint. The job goes on meanwhile, and removes old ones.
+  bool has_saved() const {
+    std::error_code gone;
+    for (fs::directory_iterator at(folder() + "/out/checkpoints", gone), end; !gone && at != end; at.increment(gone)) {
+      if (fs::exists(at->path() / "manifest.json", gone)) return true;
+    }
+    return false;
+  }
 
-  // Does `what` to a process of the job once so many steps have been checkpointed.
-  Ran launch(const std::function<void(const std::vector<Process>&)>& what, double after_s) {
-    std::jthread killer([&] {
-      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-      while (processes().size() < 4 && std::chrono::steady_clock::now() < end)
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      std::this_thread::sleep_for(std::chrono::duration<double>(after_s));
-      what(processes());
+  // Sends `signal` to a process of the job as soon as `moment` has come, once.
+  Ran launch(const std::function<bool()>& moment, bool to_a_rank, int signal, const std::string& more = "") {
+    struck_ = false;
+    std::jthread striker([&](const std::stop_token& stop) {
+      while (!stop.stop_requested() && !struck_) {
+        if (moment()) {
+          const std::vector<pid_t> all = processes(to_a_rank);
+          struck_ = !all.empty() && ::kill(all.back(), signal) == 0;
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
     });
-    return shell("timeout 300 " + seeksim::paths::program() +
-                 " launch --silent 2 --start-limit 12 --max-restarts 3 --out " + in_quotes(folder() + "/out") +
-                 " --report " + in_quotes(folder() + "/mpi.json") + " " + in_quotes(folder() + "/job.json"));
+    return shell("TMPDIR=" + in_quotes(temporary()) + " timeout 120 " + seeksim::paths::program() +
+                 " launch --heartbeat 0.2 --silent 2 --start-limit 20 --max-restarts 3 --out " +
+                 in_quotes(folder() + "/out") + " --report " + in_quotes(folder() + "/mpi.json") + " " +
+                 in_quotes(folder() + "/job.json") + " " + more);
   }
-  void expect_golden(const Ran& ran) {
-    EXPECT_EQ(ran.status, 0) << ran.text;
-    if (ran.status != 0) return;
-    EXPECT_EQ(report("mpi")["verdict"], "pass");
-    EXPECT_EQ(report("mpi")["steps_committed"], 40);
+  Ran launch() {
+    return launch([] { return false; }, true, 0);
   }
+  void expect_golden(const Ran& ran, std::size_t jobs_before) {
+    ASSERT_EQ(ran.status, 0) << ran.text;
+    const Json told = report("mpi");
+    EXPECT_EQ(told["verdict"], "pass");
+    EXPECT_EQ(told["steps_committed"], 40);
+    EXPECT_EQ(told["jobs_before"].size(), jobs_before) << ran.text;
+    EXPECT_EQ(struck_, jobs_before > 0) << "the signal came too late";
+  }
+  bool struck() const { return struck_; }
+
+ private:
+  std::atomic<bool> struck_ = false;
 };
 
-TEST_F(MpiLaunch, WithoutADeathIsARun) {
-  const Ran ran = launch([](const std::vector<Process>&) {}, 0);
-  expect_golden(ran);
-  EXPECT_TRUE(report("mpi")["jobs_before"].empty());
+TEST_F(MpiLaunch, WithoutADeathIsARun) { expect_golden(launch(), 0); }
+
+TEST_F(MpiLaunch, ARankKilledInTrainingIsSurvived) {
+  const Ran ran = launch([&] { return has_saved(); }, true, SIGKILL);
+  expect_golden(ran, 1);
+  EXPECT_NE(ran.text.find("is gone"), std::string::npos) << ran.text;
+  EXPECT_NE(ran.text.find("from the checkpoint after step"), std::string::npos) << ran.text;
 }
 
-TEST_F(MpiLaunch, AKilledRankIsSurvived) {
-  const Ran ran = launch(
-      [](const std::vector<Process>& all) {
-        for (const Process& process : all) {
-          if (process.is_rank) return void(::kill(process.id, SIGKILL));
-        }
-      },
-      1.0);
-  expect_golden(ran);
-  EXPECT_EQ(report("mpi")["jobs_before"].size(), 1u) << ran.text;
+TEST_F(MpiLaunch, ARankKilledWhileItStartsIsSurvived) {
+  expect_golden(launch([&] { return starting(); }, true, SIGKILL), 1);
+}
+
+TEST_F(MpiLaunch, AKilledMpirunIsSurvived) {
+  expect_golden(launch([&] { return has_saved(); }, false, SIGKILL), 1);
 }
 
 TEST_F(MpiLaunch, AStoppedRankIsFoundNamedAndSurvived) {
-  const Ran ran = launch(
-      [](const std::vector<Process>& all) {
-        for (const Process& process : all) {
-          if (process.is_rank) return void(::kill(process.id, SIGSTOP));
-        }
-      },
-      1.0);
-  expect_golden(ran);
+  const Ran ran = launch([&] { return has_saved(); }, true, SIGSTOP);
+  expect_golden(ran, 1);
   EXPECT_NE(ran.text.find("is silent: its process is stopped"), std::string::npos) << ran.text;
+}
+
+TEST_F(MpiLaunch, AStoppedMpirunIsSurvived) {
+  const Ran ran = launch([&] { return has_saved(); }, false, SIGSTOP);
+  expect_golden(ran, 1);
+  EXPECT_NE(ran.text.find("mpirun is stopped"), std::string::npos) << ran.text;
+}
+
+TEST_F(MpiLaunch, NothingOfAKilledJobIsLeft) {
+  std::set<std::string> seen;
+  const auto look = [&] {
+    for (const auto& entry : fs::directory_iterator(temporary())) seen.insert(entry.path().filename());
+    return has_saved();
+  };
+  expect_golden(launch(look, false, SIGKILL), 1);
+  EXPECT_FALSE(seen.empty());
+  EXPECT_TRUE(fs::is_empty(temporary()));
+  for (const std::string& name : seen) EXPECT_FALSE(fs::exists("/dev/shm/" + name)) << name;
+  EXPECT_TRUE(processes(true).empty());
+}
+
+// A red check is no death: nobody starts it again.
+TEST_F(MpiLaunch, ARedVerdictEndsIt) {
+  const Ran ran = launch([] { return false; }, true, 0, "--set bug=drifting_replica");
+  EXPECT_EQ(ran.status, 1) << ran.text;
+  EXPECT_TRUE(report("mpi")["jobs_before"].empty()) << ran.text;
 }
 
 TEST_F(MpiLaunch, WithoutRestartsADeathIsTold) {
@@ -120,23 +162,27 @@ TEST_F(MpiLaunch, WhatCannotBeStartedIsRefused) {
 
 class MpiLaunchNightly : public MpiLaunch {};
 
-// Any one process but the supervisor, at 20 random moments.
+// Any one process but the supervisor, at 20 random moments of a job and its start.
 TEST_F(MpiLaunchNightly, AnyDeathAtAnyMomentEndsInTheGoldenBits) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point undisturbed = Clock::now();
+  expect_golden(launch(), 0);
+  const std::chrono::duration<double> whole = Clock::now() - undisturbed;
   std::mt19937 random(20261122);
-  for (int moment = 0; moment < 20; ++moment) {
-    std::string told;
-    const double after_s = std::uniform_real_distribution<double>(0, 3)(random);
-    const Ran ran = launch(
-        [&](const std::vector<Process>& all) {
-          if (all.empty()) return;
-          const Process& chosen = all[random() % all.size()];
-          told = chosen.is_rank ? "a rank" : "mpirun";
-          ::kill(chosen.id, SIGKILL);
-        },
-        after_s);
-    std::printf("moment %2d: %s after %.2f s, status %d\n", moment, told.c_str(), after_s, ran.status);
-    expect_golden(ran);
-    shell("rm -r " + in_quotes(folder() + "/out"));
+  for (int hit = 0, tries = 0; hit < 20; ++tries) {
+    ASSERT_LT(tries, 60) << "most signals come too late";
+    const bool a_rank = random() % 4 != 0;
+    const std::chrono::duration<double> after = whole * std::uniform_real_distribution<double>(0, 1)(random);
+    shell("rm -rf " + in_quotes(folder() + "/out"));
+    const Clock::time_point begin = Clock::now();
+    const Ran ran = launch([&] { return Clock::now() - begin >= after; }, a_rank, SIGKILL);
+    EXPECT_EQ(ran.status, 0) << ran.text;
+    if (!struck()) continue;
+    ++hit;
+    std::printf("%2d: %s after %.2f s of %.2f s, %zu starts\n", hit, a_rank ? "a rank" : "mpirun", after.count(),
+                whole.count(), report("mpi")["jobs_before"].size() + 1);
+    EXPECT_EQ(report("mpi")["verdict"], "pass");
+    EXPECT_EQ(report("mpi")["steps_committed"], 40);
   }
 }
 
