@@ -87,8 +87,10 @@ void FaultyDevice::drain() {
   if (!host_.gone()) inner_.drain();
 }
 
+// What a device computed whose context is gone counts for nothing, though its queues run empty.
 bool FaultyDevice::drain_by(TimeNs deadline, bool files_too) {
-  return host_.gone() || inner_.drain_by(shown_.true_time(deadline), files_too);
+  if (host_.gone()) return true;
+  return inner_.drain_by(shown_.true_time(deadline), files_too) && !host_.device_lost();
 }
 
 }  // namespace seeksim::faults
