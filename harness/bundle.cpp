@@ -4,6 +4,7 @@
 
 #include "harness/files.h"
 #include "harness/flight_recorder.h"
+#include "harness/schedule_string.h"
 #include "harness/stop_reason.h"
 
 namespace seeksim::harness {
@@ -29,9 +30,13 @@ void write_bundle(const std::string& folder, const Evidence& e, const Judgement&
   write_file(folder + "/scenario.json", dump(to_json(e.scenario)));
   write_file(folder + "/story.txt", story);
   write_file(folder + "/analysis.json", dump(analyses_json(e.run)));
-  Json run = {{"scenario", e.scenario.name}, {"seed", e.scenario.world.seed},
-              {"program", kBuildInfo},       {"exit_code", code(j.status)},
-              {"sentence", j.sentence},      {"stopped", j.stopped.empty() ? Json(nullptr) : Json(j.stopped)}};
+  Json run = {{"scenario", e.scenario.name},
+              {"seed", e.scenario.world.seed},
+              {"schedule", schedule_string(e.scenario)},
+              {"program", kBuildInfo},
+              {"exit_code", code(j.status)},
+              {"sentence", j.sentence},
+              {"stopped", j.stopped.empty() ? Json(nullptr) : Json(j.stopped)}};
   if (!j.stopped.empty()) {
     const StopReason why = classify(e.run, j.stopped);
     run["failure_domain"] = why.domain;

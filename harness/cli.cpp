@@ -12,7 +12,9 @@
 #include "harness/batch.h"
 #include "harness/checkpoint_command.h"
 #include "harness/commands.h"
+#include "harness/diff_command.h"
 #include "harness/doctor.h"
+#include "harness/explore_command.h"
 #include "harness/files.h"
 #include "harness/flight_recorder.h"
 #include "harness/launch_command.h"
@@ -38,7 +40,7 @@ struct RunArguments {
   std::string out, report, junit, init;
   std::string trace, bundle, flight_recorder;
   std::string save_initial, save_final, save_batches, save_gradients;
-  std::string seed;
+  std::string seed, schedule;
   double wall_limit_s = 0;
   bool verify_determinism = false;
   bool resume = false;
@@ -196,6 +198,10 @@ ExitStatus run_scenarios(const RunArguments& a, const RunOptions& options) {
     seed = seed_of(a.seed);
     load.seed = &seed;
   }
+  load.schedule = a.schedule;
+  if (!a.schedule.empty() && (!a.seed.empty() || a.files.size() > 1))
+    throw BadInput("--schedule", a.seed.empty() ? "it belongs to one scenario" : "it brings the seed along",
+                   a.seed.empty() ? "Run that one." : "Leave --seed out.");
   if (!a.out.empty()) make_folder(a.out, "--out");
   if (!a.report.empty()) probe_writable(a.report, "--report");
   if (!a.junit.empty()) probe_writable(a.junit, "--junit");
@@ -299,6 +305,7 @@ void add_run(CLI::App& app, RunArguments& a) {
                   "key.path=value: change a value of the scenario; a number indexes a list (faults.0.rank=3)")
       ->allow_extra_args(false);
   run->add_option("--seed", a.seed, "The world's seed: another schedule, the same weights");
+  run->add_option("--schedule", a.schedule, "Replay: the string that a run printed; brings seed and schedule");
   run->add_option("--out", a.out, "Folder for report.json, junit.xml, scenario.json and story.txt");
   run->add_option("--report", a.report, "Write the report as JSON");
   run->add_option("--junit", a.junit, "Write the checks as JUnit XML");
@@ -392,6 +399,39 @@ void add_shrink(CLI::App& app, ShrinkArguments& a) {
       ->check(CLI::NonNegativeNumber);
 }
 
+void add_explore(CLI::App& app, ExploreArguments& a) {
+  CLI::App* explore = app.add_subcommand("explore", "Look for failures: schedules and faults that nobody wrote down");
+  explore->add_option("scenario", a.file, "Scenario file (.json)")->required();
+  explore->add_option("--set", a.sets, "key.path=value, as for run")->allow_extra_args(false);
+  explore->add_option("--budget", a.budget, "Wall time: 90s, 10m, 2h")->capture_default_str();
+  explore->add_option("--strategy", a.strategy, "mix, random, swarm, pct or enumerate")->capture_default_str();
+  explore->add_option("--seed", a.seed, "Of the exploration; \"random\": another one each time")->capture_default_str();
+  explore->add_option("--out", a.out, "Folder for the scenarios that fail")->capture_default_str();
+  explore->add_option("--report", a.report, "Write what was reached and found as JSON");
+  explore->add_option("-j,--jobs", a.jobs, "Processes (default: one a core)")->check(CLI::PositiveNumber);
+  explore->add_option("--cases", a.cases, "At most so many, of each process")->check(CLI::PositiveNumber);
+  explore->add_option("--findings", a.findings, "End after so many different ones")->check(CLI::PositiveNumber);
+  explore->add_flag("--no-faults", a.no_faults, "Schedules only");
+  explore->add_flag("--shrink", a.shrink, "Make what was found as small as it gets");
+  explore->add_option("--wall-limit", a.wall_limit_s, "Seconds that one case may take")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+}
+
+void add_diff(CLI::App& app, DiffArguments& a) {
+  CLI::App* diff = app.add_subcommand("diff", "Say where two runs part, or a run and its golden, and what led there");
+  diff->add_option("a", a.a, "Scenario file (.json)")->required();
+  diff->add_option("b", a.b, "The other one (default: the golden of the first)");
+  diff->add_option("--set", a.sets, "key.path=value for both, as for run")->allow_extra_args(false);
+  diff->add_option("--set-b", a.sets_b, "key.path=value for the second alone")->allow_extra_args(false);
+  diff->add_option("--schedule", a.schedule_a, "Of the first, as for run");
+  diff->add_option("--schedule-b", a.schedule_b, "Of the second");
+  diff->add_option("--report", a.report, "Write the difference as JSON");
+  diff->add_option("--wall-limit", a.wall_limit_s, "Seconds that one run may take")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+}
+
 void add_plan(CLI::App& app, PlanArguments& a) {
   CLI::App* plan = app.add_subcommand("plan", "Predict the memory of a configuration, and find the lightest that fits");
   plan->add_option("config", a.file, "Scenario, or DeepSpeed's ds_config.json")->required();
@@ -460,6 +500,10 @@ ExitStatus dispatch(const std::vector<std::string>& arguments) {
   add_launch(app, launch);
   add_golden(app, golden);
   add_shrink(app, shrink);
+  ExploreArguments explore;
+  add_explore(app, explore);
+  DiffArguments diff;
+  add_diff(app, diff);
   ScheduleArguments schedule;
   add_list(app, list, schedule);
   add_plan(app, plan);
@@ -494,6 +538,14 @@ ExitStatus dispatch(const std::vector<std::string>& arguments) {
     check_machine();
     return shrink_command(shrink);
   }
+  if (app.got_subcommand("diff")) {
+    check_machine();
+    return diff_command(diff, style_of_stdout());
+  }
+  if (app.got_subcommand("explore")) {
+    check_machine();
+    return explore_command(explore, style_of_stdout());
+  }
   if (app.got_subcommand("analyse")) {
     put(harness::dump(analyse_folder(dumps)));
     return ExitStatus::as_expected;
@@ -507,20 +559,10 @@ ExitStatus dispatch(const std::vector<std::string>& arguments) {
   return doctor_command(doctor, style_of_stdout());
 }
 
-// Verbs of the architecture that come later.
-bool is_for_later(const std::vector<std::string>& arguments) {
-  static const std::vector<std::string> later = {"explore", "diff"};
-  return !arguments.empty() && std::find(later.begin(), later.end(), arguments[0]) != later.end();
-}
-
 }  // namespace
 
 int main_of(const std::vector<std::string>& arguments) {
   try {
-    if (is_for_later(arguments)) {
-      throw BadInput(arguments[0], "this command is not there yet",
-                     "What there is: run, launch, golden, shrink, plan, checkpoint, analyse, list, doctor.");
-    }
     const ExitStatus status = dispatch(arguments);
     // A full disk behind `> file` would otherwise go unnoticed.
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)

@@ -3,6 +3,7 @@
 // watchdog waits for. No function of libm decides a time: its last bit changes with the machine, and a seed shall not.
 #include <algorithm>
 
+#include "harness/fault_draws.h"
 #include "harness/fault_plan.h"
 #include "harness/fault_rules.h"
 #include "harness/scenario.h"
@@ -91,6 +92,11 @@ void fill(const Scenario& scenario, TimeNs horizon, Draws& draw, Rule& rule) {
     case FaultKind::message_corrupt:
       rule.bit = std::uint64_t(draw.below(1 << 20));
       break;
+    case FaultKind::pause:
+    case FaultKind::data_stall:
+    case FaultKind::zombie_message:
+      rule.delay_ns = draw.duration(runtime::kMicrosecond, watchdog(scenario) / 2);
+      break;
     default:  // a rank and a time say it all
       break;
   }
@@ -100,13 +106,18 @@ bool has_a_link(FaultKind kind) { return kind == FaultKind::link_drop || kind ==
 
 constexpr int kForGood = 1 << 30;
 
-// How many ranks recovery may have to give up for it. Where the job is started again with all ranks, none; but what
-// lasts would be there again each time.
+}  // namespace
+
+// Where the job is started again with all ranks, none; but what lasts would be there again each time.
 int ranks_lost(const Scenario& scenario, const Rule& rule) {
   const bool starts_again = scenario.train.recovery.restarts_max > 0;
   switch (rule.kind) {
     case FaultKind::rank_crash:
+    case FaultKind::kernel_hang:
+    case FaultKind::device_error:
       return starts_again ? 0 : 1;
+    case FaultKind::node_crash:
+      return starts_again ? 0 : scenario.world.ranks_per_node;
     case FaultKind::collective_timeout:
       return starts_again || rule.mode != Mode::never ? 0 : 1;
     case FaultKind::link_drop:
@@ -120,6 +131,21 @@ int ranks_lost(const Scenario& scenario, const Rule& rule) {
       return 0;
   }
 }
+
+Rule draw_fault(const Scenario& scenario, FaultKind kind, sim::Random& random, TimeNs horizon) {
+  Draws draw(random.next(), 0, 0);
+  Rule rule;
+  rule.kind = kind;
+  if (kind == FaultKind::node_crash)
+    rule.when.node = draw.below(scenario.world.nodes);
+  else if (!has_a_link(kind))
+    rule.when.rank = draw.below(scenario.world.ranks());
+  rule.when.at_ns = TimeNs(draw.unit() * double(horizon));
+  fill(scenario, horizon, draw, rule);
+  return rule;
+}
+
+namespace {
 
 // Faults a nanosecond.
 double rate(const Scenario& scenario, TimeNs horizon) {

@@ -45,7 +45,7 @@ bool follows(const RunRecord& run, const Golden& golden) {
 }
 
 // Words of the plan that allow the stop; empty: none do. Nothing but what needs an end may be red.
-std::string allowed_stop(const Evidence& e, const Judgement& j) {
+std::string allowed_stop(const Evidence& e, const Judgement& j, bool any) {
   if (j.stopped.empty() || e.run.end != sim::WorldEnd::finished || j.status == ExitStatus::bug) return {};
   for (const CheckResult& check : j.checks) {
     if (!check.ok && check.looked && check.name != "finished") return {};
@@ -54,6 +54,7 @@ std::string allowed_stop(const Evidence& e, const Judgement& j) {
     if (rank.how == RankRecord::How::running) return {};
   }
   if (e.golden != nullptr && !follows(e.run, *e.golden)) return {};
+  if (any) return j.stopped;
   for (const std::string& words : e.scenario.planned.stops) {
     if (j.stopped.find(words) != std::string::npos) return words;
   }
@@ -354,13 +355,18 @@ PlannedEnd run_planned(Scenario& scenario, const std::vector<Rule>& own, const s
   SimulationOptions options;
   options.wall_limit_s = wall_limit_s;
   options.digest_gradients = needs_gradients(scenario);
-  const RunRecord run = Simulation(scenario, options).run();
-  const Evidence evidence{scenario, run, golden, std::nullopt, {}};
   const Expect expect = std::exchange(scenario.expect, {});  // of the whole plan, not of its runs
-  const Judgement judgement = judge(evidence);
+  const RunRecord run = Simulation(scenario, options).run();
+  PlannedEnd end = judge_planned(scenario, run, golden, false);
   scenario.expect = expect;
+  return end;
+}
+
+PlannedEnd judge_planned(const Scenario& scenario, const RunRecord& run, const Golden* golden, bool any_stop) {
+  const Evidence evidence{scenario, run, golden, std::nullopt, {}};
+  const Judgement judgement = judge(evidence);
   if (judgement.status == ExitStatus::as_expected) return {How::as_expected, "", {}, judgement.status};
-  if (std::string words = allowed_stop(evidence, judgement); !words.empty())
+  if (std::string words = allowed_stop(evidence, judgement, any_stop); !words.empty())
     return {How::stopped, std::move(words), {}, ExitStatus::as_expected};
   PlannedEnd end{How::red, judgement.sentence, {}, judgement.status};
   for (const CheckResult& check : judgement.checks) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "harness/run.h"
+#include "harness/run_record.h"
 
 namespace seeksim::harness {
 
@@ -17,6 +18,9 @@ struct PlannedEnd {
 // One run with these rules beside the scenario's own.
 PlannedEnd run_planned(Scenario& scenario, const std::vector<faults::Rule>& own, const std::vector<faults::Rule>& rules,
                        const Golden* golden, double wall_limit_s);
+
+// The same of a run that was made. any_stop: a clean stop is fine whatever its reason.
+PlannedEnd judge_planned(const Scenario& scenario, const RunRecord& run, const Golden* golden, bool any_stop);
 
 // All runs of the plan. A plan that draws once is one run, with the report that every run has.
 Outcome run_fault_plan(const Scenario& scenario, const RunOptions& options, const Print& print);

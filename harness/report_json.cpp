@@ -10,6 +10,7 @@
 #include "harness/quirks.h"
 #include "harness/report.h"
 #include "harness/rerun.h"
+#include "harness/schedule_string.h"
 #include "harness/stop_reason.h"
 #include "runtime/memory_ladder.h"
 
@@ -271,6 +272,29 @@ Json files_json(const sim::FileUse& files) {
   return json;
 }
 
+// All that decides the order of this run. A run whose decisions are numbered also as deviations from `first`.
+Json replay_json(const Evidence& e) {
+  constexpr std::size_t kChoicesTold = 100'000;
+  Json json = schedule_json(e.scenario.world.schedule);
+  json["string"] = schedule_string(e.scenario);
+  if (e.scenario.world.schedule.strategy == sim::Strategy::seeded) return json;
+  json["decisions"] = e.run.decisions;
+  json["choices"] = Json::array();
+  if (e.run.choices.size() > kChoicesTold) return json;
+  for (const sim::Deviation& one : e.run.choices) json["choices"].push_back({one.decision, one.choice});
+  return json;
+}
+
+Json fault_decisions_json(const RunRecord& run) {
+  Json json = Json::array();
+  for (const FaultDecision& one : run.fault_decisions)
+    json.push_back({{"rule", one.rule},
+                    {"at_s", seconds(one.at_ns)},
+                    {"rank", one.rank},
+                    {"op", one.op.empty() ? Json(nullptr) : Json(one.op)}});
+  return json;
+}
+
 Json world_json(const sim::WorldPlan& w) {
   return {{"nodes", w.nodes},   {"ranks_per_node", w.ranks_per_node},
           {"ranks", w.ranks()}, {"pipeline", 1},
@@ -285,6 +309,8 @@ Json report_json(const Evidence& e, const Judgement& j, const ReportExtras& extr
   report["schema"] = kReportSchema;
   report["scenario"] = e.scenario.name;
   report["seed"] = e.scenario.world.seed;
+  if (extras.backend == "sim") report["schedule"] = replay_json(e);
+  report["fault_decisions"] = fault_decisions_json(run);
   report["training_seed"] = e.scenario.train.definition.training_seed;
   report["backend"] = extras.backend;
   report["device"] = extras.device;

@@ -12,6 +12,7 @@
 #include "harness/quirks.h"
 #include "harness/report.h"
 #include "harness/rerun.h"
+#include "harness/schedule_string.h"
 #include "harness/stop_reason.h"
 #include "runtime/memory_ladder.h"
 
@@ -369,6 +370,21 @@ std::string report_a_bug(const Scenario& scenario) {
   return fmt::format(
       "This is a bug in seeksim. Please report it with the scenario and the command:\n  seeksim run {} --seed {}\n",
       scenario.file, scenario.world.seed);
+}
+
+std::string replay_text(const Evidence& e, const Style& style) {
+  constexpr std::size_t kTold = 8;
+  std::string out;
+  for (std::size_t i = 0; i < std::min(kTold, e.run.fault_decisions.size()); ++i) {
+    const FaultDecision& one = e.run.fault_decisions[i];
+    out += fmt::format("  fault     faults.{} on rank {} at {:.9f} s{}\n", one.rule, one.rank, seconds(one.at_ns),
+                       one.op.empty() ? "" : ", in " + one.op);
+  }
+  if (e.run.fault_decisions.size() > kTold)
+    out += fmt::format("  fault     ... {} more in the report\n", e.run.fault_decisions.size() - kTold);
+  const std::string file = e.scenario.file.empty() ? "SCENARIO" : e.scenario.file;
+  return style.faint(out +
+                     fmt::format("  replay    seeksim run {} --schedule {}\n", file, schedule_string(e.scenario)));
 }
 
 std::string story_text(const Evidence& e, const Judgement& j, const Style& style) {

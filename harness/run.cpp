@@ -235,6 +235,8 @@ Outcome run_scenario(const Scenario& given, const RunOptions& options, const Pri
   if (options.verify_determinism) evidence.further.push_back(same_again(scenario, options, *simulation, run));
   const Judgement judgement = judge(evidence);
   tell(story_text(evidence, judgement, options.style));
+  if (judgement.status != ExitStatus::as_expected && options.backend == "sim")
+    tell(replay_text(evidence, options.style));
   if (judgement.status == ExitStatus::bug) tell(report_a_bug(scenario));
   if (!options.trace.empty()) {
     write_file(options.trace, chrome_trace(*simulation->timeline(), scenario, run));

@@ -127,6 +127,17 @@ struct FoundCheckpoint {
   std::string problem;  // empty: it is whole
 };
 
+// One firing of a fault rule, in the order of the run.
+struct FaultDecision {
+  static constexpr std::size_t kKept = 1000;
+  std::size_t rule = 0;
+  TimeNs at_ns = 0;
+  int rank = -1;
+  std::string op;                                  // in words; empty: at a time
+  runtime::OpKind kind = runtime::OpKind::count_;  // of that Op
+  runtime::Phase phase = runtime::Phase::count_;
+};
+
 // Straggler scores of one rank: 1 is the best.
 struct ScoreRecord {
   std::int64_t steps = 0;
@@ -162,8 +173,11 @@ struct RunRecord {
   std::optional<runtime::Analysis> at_the_end;  // of a run that ended without an agreement, or of one that is slow
   std::vector<runtime::JoinRecord> joins;       // by epoch
   std::vector<faults::RuleStatus> faults;
-  std::vector<Event> events;       // from the world and the fault plan, in order
-  std::vector<sim::CommUse> comm;  // indexed by OpKind
+  std::vector<FaultDecision> fault_decisions;  // the first kKept
+  std::uint64_t decisions = 0;                 // of the schedule, unless it is `seeded`
+  std::vector<sim::Deviation> choices;         //   as deviations from `first`
+  std::vector<Event> events;                   // from the world and the fault plan, in order
+  std::vector<sim::CommUse> comm;              // indexed by OpKind
   std::vector<std::size_t> memory_peak_by_tag;
   std::size_t memory_peak = 0;
   std::vector<std::size_t> memory_at_peak;    // by tag, on the rank that needed most, when it did

@@ -23,6 +23,7 @@
 #include "harness/quirks.h"
 #include "harness/reader.h"
 #include "harness/recovery.h"
+#include "harness/schedule_string.h"
 #include "harness/schema.h"
 #include "harness/shapes.h"
 #include "runtime/parameters.h"
@@ -451,6 +452,7 @@ Scenario load(Document document, const LoadOptions& options) {
   read_recovery(top.child("recovery"), scenario);
   read_checkpoint(top.child("checkpoint"), scenario);
   read_fault_plan(top, scenario);
+  read_schedule(top, scenario);
   read_bug(top, scenario);
   scenario.train.provenance.on = top.flag("provenance", false);
   scenario.train.provenance.log_step = top.integer("range_log", -1);
@@ -466,6 +468,8 @@ Scenario load(Document document, const LoadOptions& options) {
   if (shaped && findings.empty()) refuse_too_large(findings, scenario);
   if (shaped && findings.empty()) read_init(top, options, scenario);
   if (!findings.empty()) throw BadInput(findings.take());
+  scenario.identity = identity_of(scenario);
+  if (!options.schedule.empty() && scenario.sweep.empty()) apply_schedule(options.schedule, scenario);
   return scenario;
 }
 
@@ -514,6 +518,7 @@ Scenario undisturbed(const Scenario& scenario) {
   other.expect = {};
   other.sweep = {};
   other.world.verify = false;
+  other.world.schedule = {};
   other.world.race_detector = false;
   other.train.bug = {};
   return other;

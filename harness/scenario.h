@@ -54,6 +54,7 @@ struct Scenario {
   std::vector<std::int64_t> golden_skip_steps;    // that the golden leaves out
   std::vector<std::int64_t> golden_drop_batches;  // that no step of the golden uses
   int accumulation = 1;                           // gradient_accumulation_steps, as DeepSpeed derives it
+  std::uint32_t identity = 0;                     // by which schedule strings know it; 0: made in memory
   std::vector<std::string> notes;                 // said once: keys without effect, defaults that surprise
 };
 
@@ -62,6 +63,7 @@ struct LoadOptions {
   std::vector<std::string> sets;        // --set
   std::string init;                     // --init
   const std::uint64_t* seed = nullptr;  // --seed
+  std::string schedule;                 // --schedule: seed and schedule of a run; empty: as the scenario says
   const Settings* row = nullptr;        // one row of the scenario's sweep: its settings, applied last
 };
 

@@ -12,6 +12,7 @@
 #include "harness/quirks.h"
 #include "harness/recovery.h"
 #include "harness/scenario.h"
+#include "harness/schedule_string.h"
 #include "harness/shapes.h"
 
 namespace seeksim::harness {
@@ -91,6 +92,7 @@ Json to_json(const Scenario& scenario) {
   for (const faults::Rule& rule : scenario.faults) json["faults"].push_back(to_json(rule));
   if (scenario.planned.any()) json["fault_plan"] = fault_plan_json(scenario.planned);
   if (d.quirks.any()) json["quirks"] = quirk_names(d.quirks);
+  if (scenario.world.schedule != sim::Schedule{}) json["schedule"] = schedule_json(scenario.world.schedule);
   json["recovery"] = recovery_json(scenario.train.recovery);
   if (scenario.train.checkpoint.on()) json["checkpoint"] = checkpoint_json(scenario.train.checkpoint);
   if (!scenario.train.bug.is(runtime::Bug::none)) json["bug"] = runtime::text(scenario.train.bug);

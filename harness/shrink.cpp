@@ -5,11 +5,17 @@
 #include <algorithm>
 #include <set>
 
+#include "harness/fault_draws.h"
 #include "harness/json_text.h"
 #include "harness/run.h"
 
 namespace seeksim::harness {
+
+using nlohmann::literals::operator""_json_pointer;
+
 namespace {
+
+constexpr std::size_t kDeviationsTold = 12;  // of a schedule: more say less than how they were drawn
 
 // ---- simpler values ------------------------------------------------------------------------------------------------
 
@@ -41,6 +47,48 @@ std::vector<Json> synthetic(const Json& data) {
   Json drawn = Json::object();
   drawn["synthetic"] = true;
   return {drawn};
+}
+
+// Half as many stages or ways, on half as many ranks.
+std::vector<Json> fewer_ways(const Json& world) {
+  std::vector<Json> values;
+  const auto halve = [&](Json& in, const char* key) {
+    if (!in.contains(key) || !in[key].is_number_integer() || in[key].get<std::int64_t>() % 2 != 0) return false;
+    in[key] = in[key].get<std::int64_t>() / 2;
+    return in[key].get<std::int64_t>() > 0;
+  };
+  if (!world.is_object()) return values;
+  for (const char* ways : {"pipeline", "tensor"}) {
+    for (const char* ranks : {"ranks_per_node", "nodes"}) {
+      Json half = world;
+      if (halve(half, ways) && halve(half, ranks)) values.push_back(half);
+    }
+  }
+  return values;
+}
+
+// None, or the one that draws nothing.
+std::vector<Json> simpler_schedule(const Json& present) {
+  Json first = Json::object();
+  first["strategy"] = "first";
+  if (present == first) return {nullptr};
+  return {nullptr, first};
+}
+
+// Without a half of them, a quarter, ... and without one.
+std::vector<Json> fewer(const Json& list) {
+  std::vector<Json> values;
+  if (!list.is_array()) return values;
+  for (std::size_t chunk = list.size(); chunk > 0; chunk /= 2) {
+    for (std::size_t from = 0; from < list.size(); from += chunk) {
+      Json rest = Json::array();
+      for (std::size_t i = 0; i < list.size(); ++i) {
+        if (i < from || i >= from + chunk) rest.push_back(list[i]);
+      }
+      values.push_back(rest);
+    }
+  }
+  return values;
 }
 
 // The width goes with the heads: one head of the width of each.
@@ -186,10 +234,14 @@ const std::vector<Simplification>& simplifications() {
   static const std::vector<Simplification> table = {
       {"/faults/*", removed},
       {"/checks/*", removed},
+      {"/schedule", simpler_schedule},
+      {"/schedule/deviations", fewer},
+      {"/schedule/slow", fewer},
       {"/steps", less<1>},
       {"/world/ranks_per_node", less<1>},
       {"/world/nodes", less<1>},
       {"/world", fewer_nodes},
+      {"/world", fewer_ways},
       {"/model/layers", less<1>},
       {"/data", synthetic},
       {"/model", one_head},
@@ -212,12 +264,26 @@ const std::vector<Simplification>& simplifications() {
       {"/deepspeed/train_micro_batch_size_per_gpu", less<1>},
       {"/deepspeed/*/*", less<0>},
       {"/faults/*/*", less<0>},
+      {"/schedule/*", less<0>},
+      {"/schedule/slow/*/doublings", less<1>},
       {"/recovery/*", less<1>},
       {"/seed", less<1>},
       {"/training_seed", less<1>},
   };
   return table;
 }
+
+namespace {
+// Whether its faults leave at least one rank. A scenario that cannot be loaded is for others to refuse.
+bool leaves_somebody(const Json& document, const std::string& file) try {
+  const Scenario scenario = load_scenario_text(document.dump(-1, ' ', false, Json::error_handler_t::replace), file);
+  int lost = 0;
+  for (const faults::Rule& rule : scenario.faults) lost += std::min(ranks_lost(scenario, rule), scenario.world.ranks());
+  return lost < scenario.world.members();
+} catch (const BadInput&) {
+  return true;
+}
+}  // namespace
 
 Trial try_scenario(Json document, const std::string& file, double wall_limit_s) {
   document["expect"] = "pass";
@@ -229,7 +295,9 @@ Trial try_scenario(Json document, const std::string& file, double wall_limit_s) 
       throw BadInput(file, "it is a sweep", "Take \"sweep\" out and set the values of one of its rows.");
     return run_scenario(scenario, options, [](std::string_view) {});
   });
-  Trial trial{outcome.status, {}, outcome.problems};
+  Trial trial{outcome.status, {}, outcome.problems, {}};
+  if (const auto schedule = outcome.report.find("schedule"); schedule != outcome.report.end())
+    trial.choices = schedule->value("choices", Json());
   const auto checks = outcome.report.find("checks");
   if (checks == outcome.report.end()) return trial;
   for (const Json& check : *checks) {
@@ -270,14 +338,35 @@ Shrunk shrink(const Json& document, const std::string& file, const Failure& fail
               double wall_limit_s) {
   Json start = document;
   start["why"] = fmt::format("Shrunk: {}.", failure.text());
-  return shrink(
-      start,
-      [&](const Json& candidate) {
-        const Trial trial = try_scenario(candidate, file, wall_limit_s);
-        if (trial.status == ExitStatus::bad_input) return Verdict::refused;
-        return failure.in(trial) ? Verdict::fails_alike : Verdict::differs;
-      },
-      runs_max);
+  // A run that nobody can survive fails too, and says nothing of the failure that is looked for.
+  const bool survivable = leaves_somebody(start, file);
+  const std::function<Verdict(const Json&)> judge = [&](const Json& candidate) {
+    if (survivable && !leaves_somebody(candidate, file)) return Verdict::refused;
+    const Trial trial = try_scenario(candidate, file, wall_limit_s);
+    if (trial.status == ExitStatus::bad_input) return Verdict::refused;
+    return failure.in(trial) ? Verdict::fails_alike : Verdict::differs;
+  };
+  Shrunk shrunk = shrink(start, judge, runs_max);
+  const auto schedule = shrunk.scenario.find("schedule");
+  if (schedule == shrunk.scenario.end() || schedule->contains("deviations")) return shrunk;
+  // What was drawn, decision by decision.
+  Json written = shrunk.scenario;
+  const Json choices = try_scenario(written, file, wall_limit_s).choices;
+  if (!choices.is_array() || choices.empty()) return shrunk;
+  written["schedule"]["strategy"] = "first";
+  for (const char* key : {"changes", "horizon"}) written["schedule"].erase(key);
+  written["schedule"]["deviations"] = choices;
+  if (judge(written) != Verdict::fails_alike) return shrunk;
+  const Shrunk few = shrink(written, judge, runs_max);
+  shrunk.runs += few.runs;
+  shrunk.refused += few.refused;
+  const Json deviations = few.scenario.value("/schedule/deviations"_json_pointer, Json::array());
+  if (deviations.size() > kDeviationsTold) return shrunk;
+  shrunk.edits.push_back(fmt::format("schedule: {} decisions -> {}", choices.size(), deviations.size()));
+  shrunk.edits.insert(shrunk.edits.end(), few.edits.begin(), few.edits.end());
+  shrunk.scenario = few.scenario;
+  shrunk.smallest = shrunk.smallest && few.smallest;
+  return shrunk;
 }
 
 std::string scenario_text(const Json& document) {

@@ -18,6 +18,7 @@ struct Trial {
   ExitStatus status = ExitStatus::as_expected;
   std::vector<std::string> red;       // checks, as in the report
   std::vector<std::string> problems;  // why it could not be run
+  Json choices;                       // of its schedule, where its decisions are numbered: deviations from `first`
 };
 // Runs it as if it had stood in `file` (texts are found from there), whatever it expects. 0 s: no limit.
 Trial try_scenario(Json document, const std::string& file, double wall_limit_s = 0);
@@ -53,7 +54,8 @@ struct Shrunk {
 enum class Verdict { fails_alike, differs, refused };
 // `judge` says of each candidate whether it fails as `document` does. Takes at most `runs_max` that are not refused.
 Shrunk shrink(const Json& document, const std::function<Verdict(const Json&)>& judge, int runs_max);
-// The same with real runs: until nothing simpler shows the failure.
+// The same with real runs: until nothing simpler shows the failure. A schedule that was drawn becomes the few decisions
+// that matter, where they are few.
 Shrunk shrink(const Json& document, const std::string& file, const Failure& failure, int runs_max,
               double wall_limit_s = 0);
 

@@ -32,6 +32,7 @@ struct Simulation::Impl {
     plan.wall_limit_s = options.wall_limit_s;
     plan.shapes = is_of_shapes(scenario);
     plan.timeline = options.timeline;
+    plan.values = options.values;
     const runtime::CheckpointPlan& checkpoint = scenario.train.checkpoint;
     if (checkpoint.on() && !checkpoint.node_local) plan.storage.shared_path = checkpoint.path;
     plan.heartbeat_ns = scenario.train.recovery.heartbeat_ns;
@@ -69,6 +70,8 @@ Simulation::~Simulation() = default;
 
 const runtime::Recorder& Simulation::recorder(int rank) const { return impl_->world->recorder(rank); }
 
+const sim::ValueLog* Simulation::values(int rank) const { return impl_->world->values(rank); }
+
 const sim::Timeline* Simulation::timeline() const { return impl_->world->timeline(); }
 
 // The processes of all ranks, on the disks as they are now.
@@ -78,6 +81,7 @@ void Simulation::Impl::start_job(TimeNs now) {
   collector.begin_attempt(now);
   sim::WorldPlan plan = plan_of(scenario, options);
   plan.seed += 1'000'003 * attempt;  // other noise
+  plan.schedule.first_decision = collector.record().decisions;
   world = std::make_unique<sim::World>(plan, disks, now);
   if (attempt > 0) {
     if (!again) again = scenario.train;
@@ -129,6 +133,12 @@ void Simulation::Impl::connect() {
   told.resize(scenario.faults.size());
   const std::vector<faults::RuleStatus> so_far = faults.status();
   faults.on_fired([this, &events, timeline](std::size_t rule, TimeNs at, int rank, const runtime::Op* op) {
+    std::vector<FaultDecision>& decisions = collector.record().fault_decisions;
+    if (decisions.size() < FaultDecision::kKept) {
+      decisions.push_back({rule, at, rank, op != nullptr ? describe(*op) : "",
+                           op != nullptr ? op->kind : runtime::OpKind::count_,
+                           op != nullptr ? op->phase : runtime::Phase::count_});
+    }
     if (const TimeNs after = scenario.faults[rule].returns_ns; after > 0) world->revive_at(rank, at + after);
     // A rule without limit fires again and again; the first times say enough, the report has the count.
     const bool told_enough = told[rule]++ >= kFiringsTold;
@@ -182,6 +192,8 @@ void Simulation::Impl::take(const sim::WorldResult& result) {
   record.fingerprint =
       record.attempts.size() > 1 ? kernels::combine(record.fingerprint, result.fingerprint) : result.fingerprint;
   record.wait_for_graph = result.wait_for_graph;
+  record.decisions = result.decisions;
+  record.choices.insert(record.choices.end(), result.choices.begin(), result.choices.end());
   record.races_watched = scenario.world.race_detector;
   add_use(result);
   record.faults = faults.status();

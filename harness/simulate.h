@@ -20,6 +20,7 @@ struct SimulationOptions {
   double wall_limit_s = 0;            // 0: none
   bool timeline = false;              // what queues and hosts did is kept
   bool flight_recorder = false;       // dumps hold whole rings
+  sim::ValueLogPlan values;           // of each operation
   std::string storage_folder;         // real files below it; empty: simulated ones
   std::shared_ptr<sim::Disks> disks;  // simulated files to begin with and to leave behind; null: empty ones
   std::function<void(TimeNs now, std::int64_t steps)> progress;
@@ -33,7 +34,8 @@ class Simulation {
   ~Simulation();
   RunRecord run();  // once
   const runtime::Recorder& recorder(int rank) const;
-  const sim::Timeline* timeline() const;  // null unless asked for
+  const sim::ValueLog* values(int rank) const;  // of the last attempt; null unless asked for
+  const sim::Timeline* timeline() const;        // null unless asked for
 
  private:
   struct Impl;

@@ -16,6 +16,8 @@ class AccessWatcher {
   // A kernel or an activity of a transport goes into a queue. through: the event of its end; ranges: all that it may
   // read or write.
   virtual void enqueued(const Event& through, const Op& op, std::span<const Range> ranges) = 0;
+  // All of a queue up to `through` is over: its effects are in memory, and nothing behind it has begun.
+  virtual void completed(const Event& /*through*/) {}
   // What comes into a queue behind `place` starts after `event`.
   virtual void queue_waits(const Event& place, const Event& event) = 0;
   // The host has seen that `event` is done.

@@ -197,6 +197,7 @@ void SteppedQueue::finish_front() {
   items_.pop();
   running_ = false;
   ++completed_;
+  if (watcher_ != nullptr) watcher_->completed({this, completed_});
   if (completed_ >= host_place_) {
     host_place_ = kNobody;
     executor_.host_place_reached(*this);

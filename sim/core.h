@@ -18,6 +18,7 @@
 #include "sim/storage.h"
 #include "sim/timeline.h"
 #include "sim/transport.h"
+#include "sim/value_log.h"
 #include "sim/world.h"
 
 namespace seeksim::sim {
@@ -47,6 +48,7 @@ struct SimRank {
   SimClock clock;
   runtime::Recorder recorder;
   std::unique_ptr<RaceDetector> races;  // where the plan asks for one; the device tells it
+  std::unique_ptr<ValueLog> values;     // the same; passes on to the race detector
   SimDevice device;
   SimTransport transport;
   SimControl control;

@@ -104,7 +104,11 @@ TimeNs SimDevice::with_noise(const runtime::Op& op, runtime::Cost cost) {
 
 // Asked once a launch, when it starts.
 TimeNs SimDevice::duration(const SteppedQueue& queue, const runtime::Op& op, runtime::Cost cost) {
-  const TimeNs duration = with_noise(op, cost);
+  TimeNs duration = with_noise(op, cost);
+  if (network_.any_slow()) {  // queues_ begins with those that a schedule can name, in its order
+    if (const std::uint64_t which = number(queue); which < std::uint64_t(SlowQueue::Which::count_))
+      duration = TimeNs(double(duration) * network_.slowness(host_.rank(), SlowQueue::Which(which)));
+  }
   if (op.kind == runtime::OpKind::storage_read || op.kind == runtime::OpKind::storage_write) files_.add(op, cost);
   if (&queue == &compute_) {
     passes_.runs(op, loop_.now(), duration);

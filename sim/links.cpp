@@ -62,7 +62,12 @@ Network::Network(const WorldPlan& plan)
       between_(link_preset(plan.network)),
       noise_(plan.noise),
       random_(plan.seed, Stream::noise),
-      adapters_(std::size_t(plan.ranks())) {}
+      adapters_(std::size_t(plan.ranks())) {
+  for (const SlowQueue& slow : plan.schedule.slow) {
+    if (slow_.empty()) slow_.assign(std::size_t(plan.ranks()), SlowQueues{1, 1, 1, 1, 1});
+    slow_.at(std::size_t(slow.rank))[std::size_t(slow.queue)] *= double(std::uint64_t(1) << slow.doublings);
+  }
+}
 
 // Sender and receiver are each busy for the length of the transfer; the data is there when both are through with it.
 TimeNs Network::arrival(TimeNs now, int from, int to, std::size_t bytes, double slow, TimeNs delay) {
@@ -70,6 +75,7 @@ TimeNs Network::arrival(TimeNs now, int from, int to, std::size_t bytes, double 
   const LinkModel& link = near ? inside_ : between_;
   Adapter& sender = near ? adapters_[std::size_t(from)].inside : adapters_[std::size_t(from)].between;
   Adapter& receiver = near ? adapters_[std::size_t(to)].inside : adapters_[std::size_t(to)].between;
+  slow *= slowness(from, SlowQueue::Which::communication);
   const TimeNs busy = TimeNs(double(bytes) / link.bytes_per_ns * slow * jitter());
   sender.sent = std::max(sender.sent, now) + busy;
   receiver.received = std::max(receiver.received, now) + busy;

@@ -2,6 +2,7 @@
 // node and between nodes. A rank sends its pieces over one adapter of each kind, so they queue behind each other there.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -24,6 +25,11 @@ class Network {
   // What an all-reduce over `nodes` nodes with at most `per_node` members each takes: the faster of ring and tree
   // inside the nodes, then between them.
   TimeNs all_reduce(int nodes, int per_node, std::size_t bytes) const;
+  // How many times as long what this queue of a rank does takes by the schedule.
+  double slowness(int rank, SlowQueue::Which queue) const {
+    return slow_.empty() ? 1.0 : slow_[std::size_t(rank)][std::size_t(queue)];
+  }
+  bool any_slow() const { return !slow_.empty(); }
   // 1 +- noise, drawn.
   double jitter() { return noise_ == 0 ? 1.0 : 1.0 + noise_ * (2.0 * random_.unit() - 1.0); }
 
@@ -36,12 +42,15 @@ class Network {
     Adapter inside, between;
   };
 
+  using SlowQueues = std::array<double, std::size_t(SlowQueue::Which::count_)>;
+
   int ranks_per_node_;
   LinkModel inside_;
   LinkModel between_;
   double noise_;
   Random random_;
   std::vector<Adapters> adapters_;  // by rank
+  std::vector<SlowQueues> slow_;    // by rank; empty: none is
 };
 
 }  // namespace seeksim::sim

@@ -37,7 +37,7 @@ class SeededAlgorithm final : public fibers::algo::algorithm {
     else if (context->is_context(fibers::type::main_context))
       main_ = context;
     else
-      loop_->ready_fibers_.push_back({context, nullptr, nullptr});
+      loop_->ready_fibers_.push_back({context, nullptr, nullptr, loop_->spawning_});
   }
 
   fibers::context* pick_next() noexcept override {
@@ -137,6 +137,15 @@ constexpr std::uint32_t kStayOdds = 8;
 constexpr std::size_t kSmallWorld = 256;
 // Above this many fibers, guard pages exhaust the kernel's memory maps.
 constexpr std::size_t kGuardedFibersMax = 30'000;
+
+// Numbers by which a chooser knows them.
+std::uint64_t number_of_host(int rank) { return std::uint64_t(rank) << 32; }
+std::uint64_t number_of(const runtime::SteppedQueue& queue) {
+  std::uint32_t hash = 2166136261u;  // FNV-1a, of what the queue is called
+  for (const char* c = queue.name(); *c != 0; ++c)
+    hash = (hash ^ std::uint32_t(static_cast<unsigned char>(*c))) * 16777619u;
+  return std::uint64_t(queue.rank()) << 32 | hash | 1;
+}
 }  // namespace
 
 Loop::Loop(const Config& config, Client& client)
@@ -144,7 +153,9 @@ Loop::Loop(const Config& config, Client& client)
       client_(client),
       schedule_(config.seed, Stream::schedule),
       large_(config.hosts > kSmallWorld),
-      change_odds_(large_ ? 2 : 8) {}
+      change_odds_(large_ ? 2 : 8) {
+  if (config.schedule.strategy != Strategy::seeded) chooser_.emplace(config.schedule, config.seed);
+}
 
 Loop::~Loop() = default;
 
@@ -166,10 +177,12 @@ void Loop::spawn(Host& host) {
   const auto launch = [&](auto stack) {
     fibers::fiber(fibers::launch::post, std::allocator_arg, stack, body).detach();
   };
+  spawning_ = host.rank();
   if (living_ < kGuardedFibersMax)
     launch(fibers::protected_fixedsize_stack(config_.stack_bytes));
   else
     launch(fibers::fixedsize_stack(config_.stack_bytes));
+  spawning_ = -1;
 }
 
 void Loop::add(Host& host) {
@@ -215,6 +228,10 @@ void Loop::end_all() {
 
 void Loop::turn() {
   if (++turns_ % kTurnsPerLook == 0) check_wall_clock();
+  if (chooser_) {
+    if (!turn_by_choice()) advance();
+    return;
+  }
   // Going from queue to queue, or from fiber to fiber, costs half of going to and fro; the seed decides when to change.
   if (!ready_queues_.empty() && (!fiber_ready() || schedule_.below(kStayOdds) != 0)) {
     const std::size_t i = schedule_.below(std::uint32_t(ready_queues_.size()));
@@ -228,6 +245,27 @@ void Loop::turn() {
   } else {
     advance();
   }
+}
+
+// Whoever is taken leaves the others in the order in which they became ready.
+bool Loop::turn_by_choice() {
+  candidates_.clear();
+  for (const ReadyFiber& fiber : ready_fibers_) candidates_.push_back(number_of_host(fiber.rank));
+  for (const runtime::SteppedQueue* queue : ready_queues_) candidates_.push_back(number_of(*queue));
+  if (candidates_.empty()) return false;
+  const std::size_t choice = chooser_->choose(candidates_);
+  note(candidates_[choice]);
+  if (choice < ready_fibers_.size()) {
+    boost::fibers::context* const fiber = ready_fibers_[choice].context;
+    ready_fibers_.erase(ready_fibers_.begin() + std::ptrdiff_t(choice));
+    switch_to(fiber);
+  } else {
+    const auto place = ready_queues_.begin() + std::ptrdiff_t(choice - ready_fibers_.size());
+    runtime::SteppedQueue& queue = **place;
+    ready_queues_.erase(place);
+    queue.step();
+  }
+  return true;
 }
 
 Loop::ReadyFiber Loop::draw_fiber() {
@@ -268,7 +306,7 @@ void Loop::ReadyFiber::fetch_stack() const {
 // Called when a host suspends: to which context now? In a large world its queue had better be stepped while it is in
 // the caches.
 fibers::context* Loop::after_fiber() {
-  if (!fiber_ready() || (!ready_queues_.empty() && schedule_.below(change_odds_) == 0)) return main_;
+  if (chooser_ || !fiber_ready() || (!ready_queues_.empty() && schedule_.below(change_odds_) == 0)) return main_;
   return take_fiber();
 }
 
@@ -295,7 +333,7 @@ void Loop::wake(Host& host) {
   if (!host.parked_) return;
   host.parked_ = false;
   if (host.blocked_ == Blocked::for_ever) --hanging_;
-  ready_fibers_.push_back({host.context_, &host, host.frame_});
+  ready_fibers_.push_back({host.context_, &host, host.frame_, host.rank_});
 }
 
 void Loop::kill(Host& host) {

@@ -9,12 +9,14 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/error.h"
 #include "runtime/stepped_queue.h"
 #include "sim/random.h"
+#include "sim/schedule.h"
 #include "sim/timers.h"
 
 namespace boost::fibers {
@@ -77,6 +79,7 @@ class Loop {
     std::size_t stack_bytes = 256 << 10;
     double wall_limit_s = 0;
     std::size_t hosts = 0;
+    Schedule schedule;
   };
   // Told by the loop, on the loop's own stack.
   class Client {
@@ -118,6 +121,7 @@ class Loop {
   std::size_t hanging() const { return hanging_; }  // of these, asleep for ever
   std::uint64_t switches() const { return switches_; }
   std::uint64_t fingerprint() const { return fingerprint_; }
+  const Chooser* chooser() const { return chooser_ ? &*chooser_ : nullptr; }  // null: the schedule is `seeded`
   // The wall clock spent so far, for the limit; the simulation itself never sees it.
   double wall_s() const;
 
@@ -141,11 +145,13 @@ class Loop {
     boost::fibers::context* context = nullptr;
     const Host* host = nullptr;
     const char* frame = nullptr;
+    int rank = -1;
     void fetch_stack() const;
   };
 
   void spawn(Host& host);
-  void turn();  // one decision of the loop
+  void turn();            // one decision of the loop
+  bool turn_by_choice();  // the same where decisions are numbered; false: nothing can run
   void advance();
   void fire_due(TimerHeap& heap);
   static void purge(TimerHeap& heap);
@@ -163,6 +169,9 @@ class Loop {
   Config config_;
   Client& client_;
   Random schedule_;
+  std::optional<Chooser> chooser_;  // instead, unless the schedule is `seeded`
+  std::vector<std::uint64_t> candidates_;
+  int spawning_ = -1;  // the rank whose fiber is being made
   TimeNs now_ = 0;
   std::vector<ReadyFiber> ready_fibers_;
   ReadyFiber next_, next_but_one_;  // drawn already, so that their memory is there when they run

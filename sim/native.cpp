@@ -99,8 +99,11 @@ void NativeReduce::complete(SharedComm& shared, Group& group) {
       if (share.out != sum.data) std::memcpy(share.out, sum.data, std::size_t(sum.n) * sizeof(float));
   }
   group.summed = true;
+  double slow = 1;
+  for (const int rank : shared.members)
+    slow = std::max(slow, core.network.slowness(rank, SlowQueue::Which::communication));
   const double cost =
-      double(core.network.all_reduce(shared.nodes, shared.per_node_max, std::size_t(sum.n) * sizeof(float)));
+      slow * double(core.network.all_reduce(shared.nodes, shared.per_node_max, std::size_t(sum.n) * sizeof(float)));
   for (int node = 0; node < shared.nodes; ++node)
     group.completions.push_back({core.loop.now() + TimeNs(cost * core.network.jitter()), node});
   std::sort(group.completions.begin(), group.completions.end(),

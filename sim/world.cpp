@@ -38,9 +38,10 @@ SimRank::SimRank(Core& core, int rank)
   recorder.keep_log(core.plan.verify);
   device.draw_on(core.timeline.get());
   host.draw_on(core.timeline.get());
-  if (!core.plan.race_detector) return;
-  races = std::make_unique<RaceDetector>(rank);
-  device.watch(races.get());
+  if (core.plan.race_detector) races = std::make_unique<RaceDetector>(rank);
+  if (core.plan.values.on) values = std::make_unique<ValueLog>(core.plan.values, rank, races.get(), clock);
+  if (values) device.watch(values.get());
+  if (races && !values) device.watch(races.get());
 }
 
 void SimRank::fetch_soon() const {
@@ -60,7 +61,7 @@ void SimRank::fetch_now() const {
 
 Core::Core(const WorldPlan& world, Loop::Client& client, std::shared_ptr<Disks> given, TimeNs start_ns)
     : plan(world),
-      loop({world.seed, world.stack_bytes, world.wall_limit_s, std::size_t(world.ranks())}, client),
+      loop({world.seed, world.stack_bytes, world.wall_limit_s, std::size_t(world.ranks()), world.schedule}, client),
       network(world),
       transport(*this, world.seed),
       control(*this, world.seed, world.ranks(), world.members()),
@@ -310,6 +311,10 @@ WorldResult World::Impl::collect() {
   out.collectives_compared = core.transport.compared;
   out.mismatches = core.transport.mismatches;
   out.switches = core.loop.switches();
+  if (const Chooser* chooser = core.loop.chooser()) {
+    out.decisions = chooser->decisions();
+    out.choices = chooser->taken();
+  }
   return out;
 }
 
@@ -374,6 +379,7 @@ WorldResult World::run(const std::function<void(runtime::Rank&)>& body) {
 }
 
 TimeNs World::now() const { return impl_->core.loop.now(); }
+const ValueLog* World::values(int rank) const { return impl_->core.rank(rank).values.get(); }
 const runtime::Recorder& World::recorder(int rank) const { return impl_->core.ranks.at(std::size_t(rank))->recorder; }
 Timeline* World::timeline() { return impl_->core.timeline.get(); }
 bool World::alive(int rank) const {

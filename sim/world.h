@@ -13,6 +13,8 @@
 #include "sim/overlap.h"
 #include "sim/pass_meter.h"
 #include "sim/race_detector.h"
+#include "sim/schedule.h"
+#include "sim/value_log.h"
 
 namespace seeksim::sim {
 
@@ -63,11 +65,13 @@ struct WorldPlan {
   DeviceModel device;
   StorageModel storage;
   std::uint64_t seed = 1;
+  Schedule schedule;                    // who runs next among those that can
   int spares = 0;                       // the last ranks, which are no members at first
   bool shapes = false;                  // no values: launches take their time and do nothing, large memory is counted
   bool verify = false;                  // recorders keep the whole fingerprint log
   bool native_collectives = true;       // sum as one event where nothing can touch a single message
   bool timeline = false;                // keep what queues and hosts did, for a picture (timeline.h)
+  ValueLogPlan values;                  // digests of what each operation read and wrote (value_log.h)
   bool race_detector = false;           // watch every declared access to device memory (race_detector.h)
   TimeNs heartbeat_ns = 0;              // between two of a process; 0: nobody sends any
   TimeNs heartbeat_timeout_ns = 0;      // whoever is silent for so long is declared dead
@@ -111,6 +115,8 @@ struct WorldResult {
   std::uint64_t collectives_compared = 0;  // what a member brought was held against what another one had brought
   std::vector<std::string> mismatches;     // ... and was something else: the first few
   std::uint64_t switches = 0;              // fiber switches, for benches
+  std::uint64_t decisions = 0;             // of the schedule, so far, unless it is `seeded`
+  std::vector<Deviation> choices;          //   what was decided, as deviations from `first`
   std::vector<Race> races;                 // where the plan asks for the race detector, by rank
   std::uint64_t accesses = 0;              // that it looked at
 };
@@ -156,7 +162,8 @@ class World {
 
   TimeNs now() const;
   const runtime::Recorder& recorder(int rank) const;
-  Timeline* timeline();  // null unless the plan asks for one
+  const ValueLog* values(int rank) const;  // of its last incarnation; null unless the plan asks for one
+  Timeline* timeline();                    // null unless the plan asks for one
   int node_of(int rank) const;
   bool alive(int rank) const;  // its process is there, though it may hang
 

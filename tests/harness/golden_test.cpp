@@ -45,6 +45,7 @@ TEST(GoldenKey, IgnoresWhatMayNotDecideABit) {
       {"recovery={\"policy\":\"stop\",\"watchdog_s\":5,\"agree_s\":5,\"attempts\":1}"},
       {"recovery={\"rerun_and_compare\":true}"},
       {"recovery={\"memory_ladder\":true}"},
+      {"schedule={\"strategy\":\"pct\"}"},
       {"checks=[]"},
       {"expect={\"stops\":\"x\"}"},
       {"model.logit_scale=false"},

@@ -258,7 +258,7 @@ TEST_F(Run, WrongUsageIsTwoWithTheNextThingToDo) {
        "--init " + folder.file("none") + ": " + folder.file("none") + " cannot be read"},
       {{"run", scenario, "--init", scenario}, "not the weights of this model"},
       {{"list", "fault"}, "list fault: there is no such list. Did you mean \"faults\"?"},
-      {{"explore"}, "explore: this command is not there yet"},
+      {{"explore"}, "scenario is required"},
       {{"golden", folder.file("none.json")}, "cannot be read"},
   };
   for (const auto& [arguments, message] : table) {

@@ -114,6 +114,58 @@ Json draw_deepspeed(int stage, const std::string& precision) {
   return deepspeed;
 }
 
+Json draw_schedule(int ranks) {
+  Json schedule = {{"strategy", any_of<std::string>({"seeded", "first", "random", "pct", "swarm"})}};
+  if (schedule["strategy"] == "pct") schedule.update({{"changes", between(0, 6)}, {"horizon", between(50, 5000)}});
+  for (int n = between(0, 3); n > 0; --n)
+    schedule["slow"].push_back({{"rank", between(0, ranks - 1)},
+                                {"queue", any_of<std::string>({"compute", "communication", "copy", "host", "storage"})},
+                                {"doublings", between(1, 8)}});
+  return schedule;
+}
+
+void draw_offload(Json& deepspeed) {
+  Json& zero = deepspeed["zero_optimization"];
+  zero["offload_optimizer"] = {{"device", any_of<std::string>({"cpu", "nvme"})},
+                               {"nvme_path", "nvme"},
+                               {"pin_memory", one_in(2)},
+                               {"pipeline_read", one_in(2)},
+                               {"pipeline_write", one_in(2)},
+                               {"buffer_count", between(2, 4)}};
+  zero["sub_group_size"] = any_of<int>({between(1, 300), 1'000'000'000});
+  deepspeed.erase("data_types");
+  if (deepspeed.contains("bf16")) deepspeed["bf16"].erase("bf16_master_weights_and_grads");
+}
+
+// Stages and ways cut layers, heads and width: all of them are multiples here.
+void draw_parallel(Json& s) {
+  const int stages = any_of<int>({1, 2, 4}), ways = stages == 1 ? 2 : any_of<int>({1, 2});
+  s["model"] = {{"layers", stages * between(1, 2)}, {"width", ways * 2 * between(1, 4)},
+                {"heads", ways * between(1, 2)},    {"context", between(2, 8)},
+                {"vocab", between(8, 64)},          {"tied", one_in(2)}};
+  s["model"]["width"] = s["model"]["heads"].get<int>() * 2 * between(1, 3);
+  if (one_in(3)) s["model"]["dropout"] = 0.2;
+  s["data"] = {{"synthetic", true}};
+  s["world"] = {{"nodes", 1}, {"replicas", between(1, 3)}, {"pipeline", stages}, {"tensor", ways}, {"network", "ib"}};
+  if (stages > 1) s["world"]["schedule"] = any_of<std::string>({"gpipe", "1f1b", "zero_bubble"});
+  s["deepspeed"]["zero_optimization"] = {{"stage", between(0, 1)}};
+  s["deepspeed"].erase("data_types");
+  s["deepspeed"].erase("activation_checkpointing");
+  s.erase("checkpointing");
+}
+
+void draw_restarts(Json& s, int ranks, int steps) {
+  s["checkpoint"] = {{"path", "checkpoints"}, {"every_steps", between(1, 2)}, {"async", one_in(2)}};
+  s["recovery"] = {{"policy", "stop"}, {"watchdog_s", 60}, {"restarts", 3}, {"restart_s", 10}};
+  s["faults"] = Json::array();
+  for (int n = between(1, 2); n > 0; --n)
+    s["faults"].push_back({{"kind", "rank_crash"},
+                           {"rank", between(0, ranks - 1)},
+                           {"step", between(0, steps - 1)},
+                           {"op", "vote"},
+                           {"mode", any_of<std::string>({"before", "after"})}});
+}
+
 std::string draw_bug(const std::string& wanted) {
   if (wanted != "skip_wait:*") return wanted;
   const int edge = between(1, int(runtime::Edge::count_) - 1);
@@ -161,6 +213,17 @@ Drawn draw(const Wanted& wanted) {
     // Not at stage 3: what is gathered ahead outgrows the formula where stage3_prefetch_bucket_size is small.
     s["checks"].push_back("memory_formula");
   }
+  if (wanted.schedules) s["schedule"] = draw_schedule(ranks);
+  if (wanted.offload) {
+    if (s["deepspeed"]["zero_optimization"]["stage"] == 0) s["deepspeed"]["zero_optimization"] = draw_zero(1);
+    draw_offload(s["deepspeed"]);
+  }
+  if (wanted.parallel) {
+    draw_parallel(s);
+    drawn.ranks =
+        s["world"]["replicas"].get<int>() * s["world"]["pipeline"].get<int>() * s["world"]["tensor"].get<int>();
+  }
+  if (wanted.restarts) draw_restarts(s, ranks, steps);
   if (!wanted.check.empty() && s["checks"][0] != wanted.check) s["checks"].push_back(wanted.check);
   return drawn;
 }

@@ -1,0 +1,97 @@
+#include "sim/schedule.h"
+
+#include <algorithm>
+#include <array>
+
+namespace seeksim::sim {
+namespace {
+
+constexpr std::array<std::string_view, std::size_t(Strategy::count_)> kStrategies = {"seeded", "first", "random", "pct",
+                                                                                     "swarm"};
+constexpr std::array<std::string_view, std::size_t(SlowQueue::Which::count_)> kQueues = {"compute", "communication",
+                                                                                         "copy", "host", "storage"};
+
+template <class Value, std::size_t n>
+Value find(const std::array<std::string_view, n>& names, std::string_view name) {
+  return Value(std::find(names.begin(), names.end(), name) - names.begin());
+}
+
+// What the seed says of one that can run: always the same, whenever it is asked.
+std::uint64_t about(std::uint64_t seed, std::uint64_t candidate) {
+  return Random(seed ^ candidate * 0x9e3779b97f4a7c15ull, Stream::schedule).next();
+}
+
+}  // namespace
+
+std::string_view name(Strategy strategy) { return kStrategies.at(std::size_t(strategy)); }
+Strategy strategy(std::string_view name) { return find<Strategy>(kStrategies, name); }
+std::string_view name(SlowQueue::Which queue) { return kQueues.at(std::size_t(queue)); }
+SlowQueue::Which slow_queue(std::string_view name) { return find<SlowQueue::Which>(kQueues, name); }
+
+Chooser::Chooser(const Schedule& schedule, std::uint64_t seed)
+    : schedule_(schedule), seed_(seed), random_(seed, Stream::schedule), next_(schedule.first_decision) {
+  while (deviation_ < schedule_.deviations.size() && schedule_.deviations[deviation_].decision < next_) ++deviation_;
+  if (schedule_.strategy != Strategy::pct) return;
+  const std::uint32_t within = std::uint32_t(std::min<std::uint64_t>(schedule_.horizon, 1u << 31));
+  for (std::uint32_t i = 0; i < schedule_.changes && within > 0; ++i) changes_.push_back(random_.below(within));
+  std::sort(changes_.begin(), changes_.end());
+  while (changed_ < changes_.size() && changes_[changed_] < next_) ++changed_;
+}
+
+std::uint32_t Chooser::choose(std::span<const std::uint64_t> candidates) {
+  if (candidates.size() == 1) return 0;
+  std::uint32_t choice = by_strategy(candidates);
+  if (deviation_ < schedule_.deviations.size() && schedule_.deviations[deviation_].decision == next_)
+    choice = std::min(schedule_.deviations[deviation_++].choice, std::uint32_t(candidates.size() - 1));
+  if (choice != 0) taken_.push_back({next_, choice});
+  ++next_;
+  return choice;
+}
+
+std::uint32_t Chooser::by_strategy(std::span<const std::uint64_t> candidates) {
+  switch (schedule_.strategy) {
+    case Strategy::random:
+      return random_.below(std::uint32_t(candidates.size()));
+    case Strategy::pct:
+      return by_priority(candidates);
+    case Strategy::swarm:
+      return by_weight(candidates);
+    default:
+      return 0;
+  }
+}
+
+// The highest runs. At a change whoever would run becomes the lowest but for those that changed before.
+std::uint32_t Chooser::by_priority(std::span<const std::uint64_t> candidates) {
+  const auto priority = [this](std::uint64_t candidate) {
+    const auto changed = priority_.find(candidate);
+    return changed != priority_.end() ? changed->second : about(seed_, candidate) | std::uint64_t(1) << 63;
+  };
+  const auto highest = [&] {
+    std::uint32_t best = 0;
+    for (std::uint32_t i = 1; i < candidates.size(); ++i) {
+      if (priority(candidates[i]) > priority(candidates[best])) best = i;
+    }
+    return best;
+  };
+  for (; changed_ < changes_.size() && changes_[changed_] <= next_; ++changed_)
+    priority_[candidates[highest()]] = changes_.size() - changed_;
+  return highest();
+}
+
+// Each has a weight of 1, 1/8, 1/64 or 1/512 for the whole run.
+std::uint32_t Chooser::by_weight(std::span<const std::uint64_t> candidates) {
+  const auto weight = [this](std::uint64_t candidate) {
+    return std::uint32_t(1) << 3 * (about(seed_, candidate) >> 62);
+  };
+  std::uint32_t sum = 0;
+  for (const std::uint64_t candidate : candidates) sum += weight(candidate);
+  std::uint32_t at = random_.below(sum);
+  for (std::uint32_t i = 0; i < candidates.size(); ++i) {
+    if (at < weight(candidates[i])) return i;
+    at -= weight(candidates[i]);
+  }
+  return 0;
+}
+
+}  // namespace seeksim::sim
