@@ -1,6 +1,8 @@
 // Disks that fail, in the four ways in which they do: an error, too little, a lie, no room.
 #include "faults/faulty_storage.h"
 
+#include <algorithm>
+
 namespace seeksim::faults {
 
 using runtime::Op;
@@ -11,9 +13,12 @@ namespace {
 constexpr const char* kBadMedium = "input/output error";
 constexpr const char* kNoRoom = "no space left on device";
 
-// What arrives of a read that comes up short, and lasts of a torn write: half, in whole sectors.
-std::size_t half(std::size_t bytes) {
+bool is_partial(FaultKind kind) { return kind == FaultKind::nvme_short_read || kind == FaultKind::nvme_torn_write; }
+
+// What arrives of a read that comes up short, and lasts of a torn write: so much, or half, in whole sectors.
+std::size_t part_of(const Rule& rule, std::size_t bytes) {
   constexpr std::size_t kSector = 512;
+  if (rule.bytes > 0 && is_partial(rule.kind)) return std::min(std::size_t(rule.bytes), bytes);
   const std::size_t sectors = bytes / kSector / 2;
   return sectors > 0 ? sectors * kSector : bytes / 2;
 }
@@ -89,7 +94,7 @@ std::size_t FaultyStorage::read_at(std::string_view path, std::uint64_t offset, 
   const Rule* rule = struck(OpKind::storage_read, path, into.size());
   if (rule == nullptr) return inner_.read_at(path, offset, into);
   if (rule->kind == FaultKind::nvme_read_error) fail(OpKind::storage_read, path, kBadMedium);
-  return inner_.read_at(path, offset, into.first(half(into.size())));
+  return inner_.read_at(path, offset, into.first(part_of(*rule, into.size())));
 }
 
 std::size_t FaultyStorage::write_at(std::string_view path, std::uint64_t offset, std::span<const std::byte> from) {
@@ -97,7 +102,7 @@ std::size_t FaultyStorage::write_at(std::string_view path, std::uint64_t offset,
   if (rule == nullptr) return inner_.write_at(path, offset, from);
   if (rule->kind == FaultKind::nvme_write_error) fail(OpKind::storage_write, path, kBadMedium);
   if (rule->kind == FaultKind::disk_full) return 0;
-  inner_.write_at(path, offset, from.first(half(from.size())));
+  inner_.write_at(path, offset, from.first(part_of(*rule, from.size())));
   return from.size();  // the lie
 }
 
@@ -105,7 +110,7 @@ std::string FaultyStorage::read(std::string_view path) {
   const Rule* rule = struck(OpKind::storage_read, path, 0);
   if (rule != nullptr && rule->kind == FaultKind::nvme_read_error) fail(OpKind::storage_read, path, kBadMedium);
   std::string bytes = inner_.read(path);
-  if (rule != nullptr) bytes.resize(half(bytes.size()));
+  if (rule != nullptr) bytes.resize(part_of(*rule, bytes.size()));
   return bytes;
 }
 
@@ -113,7 +118,7 @@ void FaultyStorage::write(std::string_view path, std::string_view bytes) {
   const Rule* rule = struck(OpKind::storage_write, path, bytes.size());
   if (rule == nullptr) return inner_.write(path, bytes);
   if (rule->kind == FaultKind::nvme_write_error) fail(OpKind::storage_write, path, kBadMedium);
-  inner_.write(path, bytes.substr(0, half(bytes.size())));
+  inner_.write(path, bytes.substr(0, part_of(*rule, bytes.size())));
   if (rule->kind == FaultKind::disk_full) fail(OpKind::storage_write, path, kNoRoom);
 }
 

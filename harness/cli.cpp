@@ -19,6 +19,7 @@
 #include "harness/flight_recorder.h"
 #include "harness/launch_command.h"
 #include "harness/mpi_session.h"
+#include "harness/museum.h"
 #include "harness/plan_command.h"
 #include "harness/real_backend.h"
 #include "harness/schedule_command.h"
@@ -454,6 +455,15 @@ void add_doctor(CLI::App& app, DoctorArguments& a) {
   doctor->add_option("--gpus", a.gpus, "Data-parallel GPUs that the config is to run on")->check(CLI::PositiveNumber);
 }
 
+void add_museum(CLI::App& app, MuseumArguments& a) {
+  CLI::App* museum = app.add_subcommand("museum",
+                                        "Show mistakes of real frameworks, what catches them, and that "
+                                        "nothing is wrong without them");
+  museum->add_option("exhibit", a.names, "Files of scenarios/museum/, without .json (default: all)");
+  museum->add_flag("--markdown", a.markdown, "Print the table of scenarios/museum/README.md");
+  museum->add_option("-j", a.processes, "Runs at once (default: one a core)")->check(CLI::PositiveNumber);
+}
+
 struct CheckpointArguments {
   std::string folder, out;
 };
@@ -515,6 +525,8 @@ ExitStatus dispatch(const std::vector<std::string>& arguments) {
       ->required();
   DoctorArguments doctor;
   add_doctor(app, doctor);
+  MuseumArguments museum;
+  add_museum(app, museum);
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {
     app.parse(reversed);
@@ -555,6 +567,10 @@ ExitStatus dispatch(const std::vector<std::string>& arguments) {
   if (app.got_subcommand("list")) {
     if (list == "schedule") return schedule_command(schedule, style_of_stdout());
     return list_command(list, style_of_stdout());
+  }
+  if (app.got_subcommand("museum")) {
+    check_machine();
+    return museum_command(museum, style_of_stdout());
   }
   return doctor_command(doctor, style_of_stdout());
 }

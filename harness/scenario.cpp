@@ -226,6 +226,7 @@ int read_world(const Reader& world, Scenario& scenario) {
   sim::WorldPlan& plan = scenario.world;
   const std::int64_t nodes = world.integer("nodes", 0), per_node = ranks_per_node(world, nodes);
   plan.network = world.text("network", "ib");
+  plan.strict_collectives = world.text("collectives", "strict") == "strict";
   plan.noise = world.number("noise", plan.noise);
   const Reader device = world.child("device");
   const double tflops = device.number("tflops", plan.device.flops_per_ns / 1e3);
@@ -274,6 +275,16 @@ void read_bug(const Reader& top, Scenario& scenario) {
   const std::string nearest = did_you_mean(text, known);
   top.problem("bug", fmt::format("there is no bug {}", in_quotes(text)),
               fmt::format("{}{}Known are: {}.", nearest, nearest.empty() ? "" : " ", fmt::join(known, ", ")));
+}
+
+void read_museum(const Reader& top, Scenario& scenario) {
+  if (!top.has("museum")) return;
+  const Reader museum = top.child("museum");
+  Exhibit& exhibit = scenario.museum;
+  exhibit = {museum.text("group"), museum.text("symptom"), museum.text("fix"), museum.text("source"), {}};
+  const Json* without = museum.find("without");
+  if (without == nullptr || !without->is_array()) return;
+  for (const Json& set : *without) exhibit.without.push_back(set.is_string() ? set.get<std::string>() : "");
 }
 
 void read_checks(const Reader& top, int ranks, Scenario& scenario) {
@@ -454,6 +465,7 @@ Scenario load(Document document, const LoadOptions& options) {
   read_fault_plan(top, scenario);
   read_schedule(top, scenario);
   read_bug(top, scenario);
+  read_museum(top, scenario);
   scenario.train.provenance.on = top.flag("provenance", false);
   scenario.train.provenance.log_step = top.integer("range_log", -1);
   read_checks(top, ranks, scenario);

@@ -31,6 +31,16 @@ struct Expect {
   friend bool operator==(const Expect&, const Expect&) = default;
 };
 
+// Of a scenario of the museum (museum.h): what its mistake was like.
+struct Exhibit {
+  std::string group;                 // museum_groups()
+  std::string symptom;               // as a user saw it
+  std::string fix;                   // in a sentence
+  std::string source;                // who had it: framework and number
+  std::vector<std::string> without;  // options, as of --set, that take away what no bug, quirk or fault stands for
+  friend bool operator==(const Exhibit&, const Exhibit&) = default;
+};
+
 struct Scenario {
   std::string file;  // where it came from; "" when made in memory
   std::string name;
@@ -42,6 +52,7 @@ struct Scenario {
   std::size_t drawn_faults = 0;  // so many of `faults`, the last ones, were drawn: one of them may never come to fire
   std::vector<CheckSpec> checks;
   Expect expect;
+  Exhibit museum;                  // no group: it is none
   std::string init_file;           // --init or model.init; train.definition.initial_weights holds its bytes
   std::string batches_file;        // data.batches; train.definition.data.tokens holds its content
   runtime::Index given_batch = 0;  // samples a step in that file; 0: no file

@@ -49,6 +49,7 @@ Json world_json(const Scenario& scenario) {
   Json world = {{"nodes", w.nodes},
                 {"ranks_per_node", w.ranks_per_node},
                 {"network", w.network},
+                {"collectives", w.strict_collectives ? "strict" : "nccl"},
                 {"noise", w.noise},
                 {"race_detector", w.race_detector},
                 {"device",
@@ -96,6 +97,11 @@ Json to_json(const Scenario& scenario) {
   json["recovery"] = recovery_json(scenario.train.recovery);
   if (scenario.train.checkpoint.on()) json["checkpoint"] = checkpoint_json(scenario.train.checkpoint);
   if (!scenario.train.bug.is(runtime::Bug::none)) json["bug"] = runtime::text(scenario.train.bug);
+  if (const Exhibit& exhibit = scenario.museum; !exhibit.group.empty()) {
+    json["museum"] = {
+        {"group", exhibit.group}, {"symptom", exhibit.symptom}, {"fix", exhibit.fix}, {"source", exhibit.source}};
+    if (!exhibit.without.empty()) json["museum"]["without"] = exhibit.without;
+  }
   json["checks"] = Json::array();
   for (const CheckSpec& check : scenario.checks) json["checks"].push_back(check.text());
   json["expect"] = expect_json(scenario.expect);

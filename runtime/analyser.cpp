@@ -125,6 +125,10 @@ Match compare(const Record& one, const Record& other) {
   return Match::matched;
 }
 
+const char* odd_part(Match match) {
+  return match == Match::size ? "size" : match == Match::dtype ? "type" : "operation";
+}
+
 struct Matched {
   Match worst = Match::matched;
   std::vector<int> missing;
@@ -326,6 +330,9 @@ Analysis analyse(const std::vector<FlightDump>& dumps, const Diagnosis* decided)
   analysis.match = matched.worst;
   analysis.missing = matched.missing;
   analysis.first_divergent = matched.divergent;
+  if (is_other_operation(matched.worst) && matched.divergent)
+    analysis.chain +=
+        "; rank " + std::to_string(matched.divergent->rank) + " brought another " + odd_part(matched.worst);
   return analysis;
 }
 

@@ -3,6 +3,8 @@
 
 #include <array>
 
+#include "runtime/quirks.h"
+
 namespace seeksim::runtime {
 namespace {
 
@@ -187,7 +189,43 @@ constexpr auto kBugs = std::to_array<BugInfo>({
     {Bug::joins_without_steps, "joins_without_steps",
      "a rank that joins counts the optimizer's steps, and with them the learning rate, from 0 (with grow or spares)",
      "replicas_equal"},
+    {Bug::quirk, "quirk", "what another framework does, as if it were meant here: quirk:<name> (seeksim list quirks)",
+     "golden"},
+    {Bug::undivided_window, "undivided_window",
+     "the gradients of a step's micro-batches are added up and never divided by their number", "conservation"},
+    {Bug::last_micro_batch_lost, "last_micro_batch_lost",
+     "the gradient of each rank's last micro-batch counts for nothing", "conservation"},
+    {Bug::only_last_micro_batch, "only_last_micro_batch",
+     "of each rank's micro-batches the last alone leaves a gradient", "conservation"},
+    {Bug::divided_by_ways, "divided_by_ways", "gradients are divided by the number of tensor ways too (tensor)",
+     "conservation"},
+    {Bug::tied_added_twice, "tied_added_twice",
+     "what the head gives to the gradient of a tied embedding is added twice (stage 0)", "golden"},
+    {Bug::clip_by_max, "clip_by_max",
+     "the clipping coefficient is max(1, limit / norm): small gradients are blown up, large ones never clipped",
+     "golden"},
+    {Bug::local_norm, "local_norm", "each rank clips by the norm of its own shard (stages 1 to 3)", "ranks_agree"},
+    {Bug::clip_off_in_16_bit, "clip_off_in_16_bit", "gradient_clipping is forgotten in bf16 and fp16", "golden"},
+    {Bug::clip_skips_replicated, "clip_skips_replicated",
+     "tensor ways but the first never clip the gradients of what all ways hold (tensor, stage 0, fp32)",
+     "replicas_equal"},
+    {Bug::never_reduced, "never_reduced", "each rank trains with the gradients of its own samples (stage 0)",
+     "replicas_equal"},
+    {Bug::update_lost, "update_lost", "the optimizer updates tensors that nobody uses (stage 0)", "golden"},
+    {Bug::gradients_never_zeroed, "gradients_never_zeroed",
+     "a step begins with the gradients of the one before (stage 0)", "golden"},
+    {Bug::local_loss_scale, "local_loss_scale",
+     "after step 1 rank 1 halves its loss scale, and nobody else does (fp16)", "replicas_equal"},
+    {Bug::resume_replays_data, "resume_replays_data",
+     "who goes on from a checkpoint begins with the first batch again (checkpoints, with a restart)", "golden"},
+    {Bug::samples_shifted, "samples_shifted",
+     "rank 1 shuffles by itself: it takes samples that others take too, and leaves out its own", "golden"},
+    {Bug::norm_left_out_by_one, "norm_left_out_by_one",
+     "rank 1 does not take part when norms are gathered (stages 1 to 3)", "collectives_match"},
 });
+
+// A name alone does not say which.
+bool needs_more(Bug bug) { return bug == Bug::skip_wait || bug == Bug::quirk; }
 
 }  // namespace
 
@@ -196,39 +234,49 @@ std::span<const BugInfo> bug_catalogue() { return kBugs; }
 std::string_view name(Edge edge) { return kEdges[std::size_t(edge)]; }
 
 std::string_view name(Bug bug) {
-  for (const BugInfo& info : kBugs) {
-    if (info.bug == bug) return info.name;
+  for (const BugInfo& row : kBugs) {
+    if (row.bug == bug) return row.name;
   }
   return "none";
 }
 
 std::string text(const PlantedBug& bug) {
   if (bug.is(Bug::none)) return {};
-  const std::string edge = bug.is(Bug::skip_wait) ? ":" + std::string(name(bug.edge)) : "";
-  return std::string(name(bug.bug)) + edge;
+  std::string which;
+  if (bug.is(Bug::skip_wait)) which = ":" + std::string(name(bug.edge));
+  if (bug.is(Bug::quirk)) which = ":" + std::string(info(bug.quirk).name);
+  return std::string(name(bug.bug)) + which;
 }
 
 std::vector<std::string> bug_names() {
   std::vector<std::string> names;
-  for (const BugInfo& info : kBugs) {
-    if (info.bug != Bug::skip_wait) names.emplace_back(info.name);
+  for (const BugInfo& row : kBugs) {
+    if (!needs_more(row.bug)) names.emplace_back(row.name);
   }
   for (std::size_t i = 1; i < kEdges.size(); ++i) names.push_back(text({Bug::skip_wait, Edge(i)}));
+  for (const QuirkInfo& row : quirk_catalogue()) {
+    if (row.point != QuirkPoint::plan) names.push_back("quirk:" + std::string(row.name));
+  }
   return names;
 }
 
 bool parse(std::string_view text, PlantedBug& bug) {
   const std::size_t colon = text.find(':');
   PlantedBug parsed;
-  for (const BugInfo& info : kBugs) {
-    if (text.substr(0, colon) == info.name) parsed.bug = info.bug;
+  for (const BugInfo& row : kBugs) {
+    if (text.substr(0, colon) == row.name) parsed.bug = row.bug;
   }
-  if (parsed.bug == Bug::none || (parsed.bug == Bug::skip_wait) != (colon != std::string_view::npos)) return false;
+  if (parsed.bug == Bug::none || needs_more(parsed.bug) != (colon != std::string_view::npos)) return false;
   if (parsed.bug == Bug::skip_wait) {
     for (std::size_t i = 1; i < kEdges.size(); ++i) {
       if (text.substr(colon + 1) == kEdges[i]) parsed.edge = Edge(i);
     }
     if (parsed.edge == Edge::none) return false;
+  }
+  if (parsed.bug == Bug::quirk) {
+    const std::optional<Quirk> quirk = quirk_named(text.substr(colon + 1));
+    if (!quirk || info(*quirk).point == QuirkPoint::plan) return false;  // the plan is made before a bug is planted
+    parsed.quirk = *quirk;
   }
   bug = parsed;
   return true;

@@ -11,6 +11,8 @@
 
 namespace seeksim::runtime {
 
+enum class Quirk : std::uint8_t;  // quirks.h
+
 // Where a queue, or the host, waits for an event: the edges of the happens-before order that are not program order.
 // Named, so that each can be left out by "skip_wait:<name>" and seen to be needed. Who waits: for what.
 enum class Edge : std::uint8_t {
@@ -127,6 +129,23 @@ enum class Bug : std::uint8_t {
   joins_without_steps,            // ... counts the optimizer's steps from 0, and the learning rate with them
   silence_is_consent,             // who gets no answer to its vote takes that for a yes
   stale_messages_taken,           // a message that arrives twice is taken for the next one of its size
+  quirk,                          // what another framework does, as if it were meant here: the golden does without
+  undivided_window,               // gradients of a step's micro-batches are added up and never divided by their number
+  last_micro_batch_lost,          // the gradient of a step's last micro-batch counts for nothing
+  only_last_micro_batch,          // ... nothing else counts
+  divided_by_ways,                // each tensor way divides its gradients by the number of ways
+  tied_added_twice,               // what the head gives to a tied embedding is added twice
+  clip_by_max,                    // small gradients are blown up, large ones are never clipped
+  local_norm,                     // each rank clips by the norm of its own shard
+  clip_off_in_16_bit,             // gradient_clipping is forgotten where parameters have 16 bits
+  clip_skips_replicated,          // tensor ways but the first never clip what all ways hold
+  never_reduced,                  // each rank trains with its own gradients
+  update_lost,                    // the optimizer updates tensors that nobody uses
+  gradients_never_zeroed,         // a step begins with the gradients of the one before
+  local_loss_scale,               // one rank halves its loss scale, and nobody else does
+  resume_replays_data,            // who goes on from a checkpoint begins with the first batch again
+  samples_shifted,                // one rank shuffles by itself: some samples come twice, others never
+  norm_left_out_by_one,           // one rank does not take part when norms are gathered
   count_
 };
 
@@ -136,6 +155,7 @@ struct PlantedBug {
   Edge edge = Edge::none;  // of skip_wait
   int rank = 1;
   std::int64_t step = 1;  // those of the replicas begin here
+  Quirk quirk{};          // of quirk
 
   bool is(Bug which) const { return bug == which; }
   bool is(Bug which, int on) const { return bug == which && rank == on; }
@@ -153,7 +173,7 @@ struct BugInfo {
 std::span<const BugInfo> bug_catalogue();
 
 std::string_view name(Edge edge);
-// "name" or "skip_wait:edge"; false where there is no such bug.
+// "name", "skip_wait:edge" or "quirk:name"; false where there is no such bug.
 bool parse(std::string_view text, PlantedBug& bug);
 // The inverse of parse; "" for none.
 std::string text(const PlantedBug& bug);

@@ -12,11 +12,12 @@ void EditedSink::close(Index offset, Index size) {
     const float times = edit_.times * (block == 0 ? edit_.first_block_times : 1.0f);
     compute_(
         "edited gradients", SEEKSIM_SITE, memory_cost(2 * size),
-        [tagged = edit_.tagged, step = edit_.step, begin, end, first = place_(offset), times](Lane, Vec<float> values) {
+        [tagged = edit_.tagged, step = edit_.step, begin, end, first = place_(offset), times,
+         loss = edit_.loss_offset - offset](Lane, Vec<float> values) {
           for (Index i = 0; i < values.n; ++i) {
             Index sum = 0;
             for (Index sample = begin; tagged && sample < end; ++sample) sum += gradient_tag(step, sample, first + i);
-            values.data[i] = (tagged ? float(sum) : values.data[i]) * times;
+            values.data[i] = (tagged ? float(sum) : values.data[i]) * (i == loss ? 1.0f : times);
           }
         },
         inner_.open(block, offset, size));

@@ -25,6 +25,7 @@ struct GradientEdit {
   bool tagged = false;
   std::int64_t step = 0;
   Index first_sample = 0;  // of the micro-batch, in samples of the step
+  Index loss_offset = -1;  // of the loss, which travels with gradients and which none of these mistakes touched
   float first_block_times = 1;
   float times = 1;
   explicit operator bool() const { return tagged || first_block_times != 1 || times != 1; }

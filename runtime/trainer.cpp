@@ -84,8 +84,10 @@ void Trainer::train_step() {
 void Trainer::fetch(InFlight& flight) {
   const SampleRange& samples = samples_of_flight(flight);
   compute_.phase(Phase::data, flight.micro_batch);
-  const std::int64_t batch = batch_of_step(dropped_batches_, step_);
-  const std::int64_t first = batch * plan_.definition.global_batch + samples.begin;
+  const std::int64_t replayed = plan_.bug.is(Bug::resume_replays_data) ? loaded_step_ : 0;
+  const std::int64_t shifted = plan_.bug.is(Bug::samples_shifted, rank_.id) ? 1 : 0;
+  const std::int64_t batch = batch_of_step(dropped_batches_, step_ - replayed);
+  const std::int64_t first = batch * plan_.definition.global_batch + samples.begin + shifted;
   compute_.launch(
       OpKind::data_load, "tokens", SEEKSIM_SITE, memory_cost(2 * samples.size() * data_.context),
       [data = data_, first, count = samples.size()](Lane, Vec<std::int32_t> inputs, Vec<std::int32_t> targets) {
@@ -195,11 +197,17 @@ GradientEdit Trainer::gradient_edit(const SampleRange& samples, int micro_batch)
   edit.tagged = plan_.tagged_gradients;
   edit.step = step_;
   edit.first_sample = samples.begin;
+  edit.loss_offset = parameters_.loss_offset();
   const PlantedBug& bug = plan_.bug;
   if (samples.size() == 0) return edit;
   if (bug.is(Bug::sample_twice, rank_.id) && micro_batch == 0) edit.first_block_times = 2;
   if (bug.is(Bug::sample_lost, rank_.id) && micro_batch == 0) edit.first_block_times = 0;
+  const int last = int(micro_batches_.size()) - 1;
   if (bug.is(Bug::wrong_weight, rank_.id)) edit.times = 1.0f / float(micro_batches_.size());
+  if (bug.is(Bug::undivided_window)) edit.times = float(micro_batches_.size());
+  if (bug.is(Bug::divided_by_ways)) edit.times = 1.0f / float(plan_.layout.parallel.tensor);
+  if (bug.is(Bug::last_micro_batch_lost) && micro_batch == last) edit.times = 0;
+  if (bug.is(Bug::only_last_micro_batch) && micro_batch != last) edit.times = 0;
   return edit;
 }
 
@@ -329,12 +337,17 @@ float Trainer::apply(const StepResult& result, double lr) {
   at_home().phase(Phase::optimizer);
   const Definition& d = plan_.definition;
   const UnscaledGradient gradient{result.grad_norm, scaler_.scale(), scaler_.scale_after(false)};
-  const GradientFactor factor = gradient_factor(d.quirks, gradient, d.gradient_clipping);
+  const bool forgotten = plan_.bug.is(Bug::clip_off_in_16_bit) && is_16_bit(compute_type());
+  GradientFactor factor = gradient_factor(d.quirks, gradient, forgotten ? 0 : d.gradient_clipping);
+  if (plan_.bug.is(Bug::clip_by_max))
+    factor.factor = std::max(1.0f, static_cast<float>(d.gradient_clipping) / result.grad_norm);
+  if (plan_.bug.is(Bug::clip_skips_replicated) && place_.way > 0) unclip_replicated(factor.factor);
   update(factor.factor * unscale_factor(scaler_.scale()), lr);
   return factor.reported_norm;
 }
 
 void Trainer::update(float grad_factor, double lr) {
+  if (plan_.bug.is(Bug::update_lost)) return;
   if (keeper_) {
     try {
       keeper_->step(at_home(), grad_factor, lr);
@@ -375,7 +388,7 @@ void Trainer::commit(const StepResult& result, bool applied, double lr) {
   record.optimizer_steps = (keeper_ ? *keeper_->own().optimizer : *optimizer_).steps();
   if (applied && !plan_.definition.precision.master_weights) tell_stagnation();
   skips_ = next(skips_, SkipEvent{step, !applied, scaler_.scale(), result.nonfinite});
-  scaler_.update(!applied);
+  scaler_.update(!applied || (plan_.bug.is(Bug::local_loss_scale, rank_.id) && step == plan_.bug.step));
   committed_ = record;
   published_ = !keeper_;
   observer_.step_committed(rank_.id, record);

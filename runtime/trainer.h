@@ -147,6 +147,11 @@ class Trainer {
   void reduce_to_owners();
   std::vector<Bucket> planted_order(std::vector<Bucket> buckets) const;
   void add_tied_gradients();
+  // What planted bugs do beyond an edit of a value (trainer_planted.cpp).
+  void reduce_alone();
+  void add_old_gradients();
+  void forget_others_norms();
+  void unclip_replicated(float coefficient);
   void hold_gradients();
   void measure_gradients();
   void measure_shard();
@@ -288,6 +293,7 @@ class Trainer {
   BufferPtr home_norms_;   // norm^2 of the blocks of this rank's shard, then the loss, where the host measures them
   BufferPtr norms_;        // norm^2 of each parameter, then of all
   BufferPtr nonfinite_;    // a count
+  BufferPtr old_sums_;     // gradients of the step before: of a planted bug
   std::vector<std::vector<std::unique_ptr<Model>>> models_;  // by piece, one a micro-batch in flight
   std::vector<std::vector<InFlight>> flights_;               // likewise
   bool drawn_ = false;                                       // prepare() came to its end once
@@ -322,7 +328,8 @@ class Trainer {
   std::int64_t step_ = 0;
   std::optional<CheckpointWriter> writer_;
   bool checkpoint_due_ = false;
-  std::int64_t load_most_ = -1;  // steps, of the checkpoint to begin with; -1: with none
+  std::int64_t load_most_ = -1;   // steps, of the checkpoint to begin with; -1: with none
+  std::int64_t loaded_step_ = 0;  // of the checkpoint that it began with; 0: with none
   bool looked_for_others_ = false;
   std::vector<std::int64_t> left_out_;  // batches, whatever the checkpoint says
   std::int64_t leaves_out_more_ = 0;

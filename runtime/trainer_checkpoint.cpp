@@ -204,6 +204,7 @@ bool Trainer::load_checkpoint() {
   }
   drop_left_out();
   observer_.rolled_back(rank_.id, step_);
+  loaded_step_ = step_;
   if (step_ == 0) return false;
   compute_.phase(Phase::init);
   host_.phase(Phase::init);

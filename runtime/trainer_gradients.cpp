@@ -75,6 +75,7 @@ std::vector<Bucket> Trainer::planted_order(std::vector<Bucket> buckets) const {
 
 void Trainer::reduce_everywhere() {
   if (plants(Bug::skipped_collective)) return;
+  if (plan_.bug.is(Bug::never_reduced)) return reduce_alone();
   Queue& queue = rank_.device.communication_queue();
   Op op;
   for (std::size_t piece = 0; piece < trees_.size(); ++piece) {
@@ -90,6 +91,7 @@ void Trainer::reduce_everywhere() {
         comm_->all_reduce(queue, op, ownership_, parts, scale_.at_root * average().after, vec<float>(*sums_, begin, n));
   }
   host_after(*comm_, queue.record(), op, Edge::gradients_reduced, plan_.bug);
+  if (plan_.bug.is(Bug::gradients_never_zeroed)) add_old_gradients();
 }
 
 // Where the first and the last stage share a parameter: each has the gradient of its own use, and gets the other's.
@@ -116,8 +118,9 @@ void Trainer::add_tied_gradients() {
   const ParameterInfo& wte = parameters_.wte();
   compute_(
       wte.name, SEEKSIM_SITE, memory_cost(3 * wte.size, 1.0 / 3),
-      [](Lane lane, Vec<float> embedding_use, Vec<const float> head_use) {
+      [twice = plan_.bug.is(Bug::tied_added_twice)](Lane lane, Vec<float> embedding_use, Vec<const float> head_use) {
         kernels::tree_add(lane, embedding_use, head_use, embedding_use);
+        if (twice) kernels::tree_add(lane, embedding_use, head_use, embedding_use);
       },
       vector_of<float>(*sums_, wte), vec<const float>(*sums_, parameters_.head_gradient_offset(), wte.size));
 }
@@ -257,6 +260,7 @@ void Trainer::measure_shard() {
   op.tensor = "norms";
   op.site = SEEKSIM_SITE;
   Queue& queue = rank_.device.communication_queue();
+  if (plants(Bug::norm_left_out_by_one)) return fold_norms();
   if (offloads()) bring_norms(shares[std::size_t(comm_->position())]);
   Queue& measured = offloads() ? rank_.device.copy_queue() : compute_.queue();
   after(queue, measured.record(), Edge::norms_measured, plan_.bug);
@@ -276,6 +280,7 @@ void Trainer::bring_norms(const ShardInfo& share) {
 }
 
 void Trainer::fold_norms() {
+  if (plan_.bug.is(Bug::local_norm)) forget_others_norms();
   const Partition& partition = keeper_->partition();
   const Index count = Index(parameters_.trainable().size());
   for (Index i = 0; i < count; ++i) {

@@ -26,9 +26,11 @@ class TrainingRun {
  public:
   TrainingRun(Rank& rank, const TrainPlan& given, Observer& observer)
       : rank_(rank),
-        own_(given.recovery.memory_ladder ? std::optional(given) : std::nullopt),
+        own_(given.recovery.memory_ladder || given.bug.is(Bug::quirk) ? std::optional(given) : std::nullopt),
         plan_(own_ ? *own_ : given),
-        observer_(observer) {}
+        observer_(observer) {
+    if (given.bug.is(Bug::quirk)) own_->definition.quirks.add(given.bug.quirk);
+  }
 
   TrainOutcome run();
   void copy_weights_to(std::vector<NamedTensor>& weights) {
@@ -53,8 +55,9 @@ class TrainingRun {
   std::optional<TrainOutcome> waits_or(TrainOutcome over);
 
   Rank& rank_;
-  std::optional<TrainPlan>
-      own_;  // the ladder changes the layout; others need no plan of their own, which may hold a text
+  // The ladder changes the layout, a planted quirk the definition; others need no plan of their own, which may hold a
+  // text.
+  std::optional<TrainPlan> own_;
   const TrainPlan& plan_;
   Observer& observer_;
   bool member_ = false;  // else it waits to be taken in

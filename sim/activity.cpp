@@ -79,6 +79,14 @@ std::string mismatch_text(const runtime::Op& a, const std::string& more_a, const
                      b.rank, describe(b), more_b, b.site);
 }
 
+void tell_mismatch(SimActivity& one, SimActivity* other, const std::string& why) {
+  Core& core = one.owner->core();
+  core.transport.mismatch(why);
+  if (!core.plan.strict_collectives) return;
+  one.owner->fail(one.comm, runtime::CommResult::invalid_usage, why);
+  if (other != nullptr && other != &one) other->owner->fail(other->comm, runtime::CommResult::invalid_usage, why);
+}
+
 bool same_meaning(const runtime::Op& a, const runtime::Op& b) {
   return a.kind == b.kind && a.axis == b.axis && a.step == b.step && a.micro_batch == b.micro_batch &&
          (a.tensor == b.tensor || std::strcmp(a.tensor, b.tensor) == 0);
@@ -93,11 +101,7 @@ bool Group::agrees(SimActivity& activity) {
   TransportHub& hub = activity.owner->core().transport;
   ++hub.compared;
   if (same_meaning(first, activity.op)) return true;
-  const std::string why = mismatch_text(activity.op, "", first, "");
-  hub.mismatch(why);
-  activity.owner->fail(activity.comm, runtime::CommResult::invalid_usage, why);
-  SimActivity* other = at[std::size_t(shared->position(first.rank))];
-  if (other != nullptr && other != &activity) other->owner->fail(other->comm, runtime::CommResult::invalid_usage, why);
+  tell_mismatch(activity, at[std::size_t(shared->position(first.rank))], mismatch_text(activity.op, "", first, ""));
   return false;
 }
 

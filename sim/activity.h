@@ -142,6 +142,10 @@ bool same_meaning(const runtime::Op& a, const runtime::Op& b);
 
 // "rank 1 brought reduce_scatter #7 ..., 'wte.weight' at gradient_reducer.cpp:146, rank 0 brought ..."; more: what else
 // differs.
+// Members brought what does not fit together: kept for the oracle, and where collectives are strict both are told
+// (other may be gone). As on NCCL nobody else is, and where they are not strict nobody at all: it hangs until a
+// watchdog.
+void tell_mismatch(SimActivity& one, SimActivity* other, const std::string& why);
 std::string mismatch_text(const runtime::Op& a, const std::string& more_a, const runtime::Op& b,
                           const std::string& more_b);
 

@@ -127,10 +127,7 @@ bool Exchange::agree_on(const PostedPiece& mine, Exchange& other, const PostedPi
     return fmt::format(" with {} bytes of {} {} rank {}", piece.bytes(), name(piece.piece.type),
                        piece.piece.send ? "to" : "from", peer);
   };
-  const std::string why = mismatch_text(op, more(mine, other.op.rank), other.op, more(theirs, op.rank));
-  owner->core().transport.mismatch(why);
-  owner->fail(comm, CommResult::invalid_usage, why);
-  other.owner->fail(other.comm, CommResult::invalid_usage, why);
+  tell_mismatch(*this, &other, mismatch_text(op, more(mine, other.op.rank), other.op, more(theirs, op.rank)));
   return false;
 }
 

@@ -70,10 +70,7 @@ bool NativeReduce::compare_with_neighbours(std::size_t here) {
   for (const std::size_t next : {here + 1 == size ? 0 : here + 1, here == 0 ? size - 1 : here - 1}) {
     SimActivity* other = group_->at[next];
     if (other == nullptr || other == this || same_as(*other)) continue;
-    const std::string why = mismatch_text(op, what(), other->op, other->what());
-    owner->core().transport.mismatch(why);
-    owner->fail(comm, CommResult::invalid_usage, why);
-    other->owner->fail(other->comm, CommResult::invalid_usage, why);
+    tell_mismatch(*this, other, mismatch_text(op, what(), other->op, other->what()));
     return false;
   }
   return true;

@@ -81,10 +81,7 @@ bool NativeScatter::compare_with_neighbours(std::size_t here) {
       const auto& same = static_cast<const NativeScatter&>(*other);
       if (leaves_ == same.leaves_ && factor_ == same.factor_) continue;
     }
-    const std::string why = mismatch_text(op, what(), other->op, other->what());
-    owner->core().transport.mismatch(why);
-    owner->fail(comm, CommResult::invalid_usage, why);
-    other->owner->fail(other->comm, CommResult::invalid_usage, why);
+    tell_mismatch(*this, other, mismatch_text(op, what(), other->op, other->what()));
     return false;
   }
   return true;

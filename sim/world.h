@@ -75,6 +75,7 @@ struct WorldPlan {
   bool race_detector = false;           // watch every declared access to device memory (race_detector.h)
   TimeNs heartbeat_ns = 0;              // between two of a process; 0: nobody sends any
   TimeNs heartbeat_timeout_ns = 0;      // whoever is silent for so long is declared dead
+  bool strict_collectives = true;       // who brings what does not fit is told; false: it hangs, as on NCCL
   bool stale_messages_taken = false;    // a planted bug: a message that arrives twice is taken for the next one
   double noise = 0.02;                  // relative spread of durations, drawn from the seed
   double wall_limit_s = 0;              // 0: none; past it the run ends as out_of_wall_time

@@ -106,6 +106,17 @@ TEST(FileFaults, AShortReadBringsHalfInSectorsAndSaysSo) {
   EXPECT_EQ(bench.read(0, 2048).size(), 2048u);
 }
 
+TEST(FileFaults, AShortReadBringsSoManyBytesWhereTheRuleSaysHowMany) {
+  Rule r = rule(FaultKind::nvme_short_read);
+  r.bytes = 100;
+  r.count = 2;
+  DiskBench bench({r});
+  bench.write(kText);
+  EXPECT_EQ(bench.read(0, 2048).size(), 100u);
+  EXPECT_EQ(bench.read(0, 60).size(), 60u) << "no more than was asked for";
+  EXPECT_EQ(bench.read(0, 2048).size(), 2048u);
+}
+
 TEST(FileFaults, AWriteFailsAndLeavesWhatWasThere) {
   Rule r = rule(FaultKind::nvme_write_error);
   r.when.call = 2;
