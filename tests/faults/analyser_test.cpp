@@ -420,6 +420,7 @@ TEST(Analyser, OtherOperationsAreToldByTypeSizeAndDtype) {
     const Analysis a = analyse(dumps);
     EXPECT_TRUE(a.first_divergent.has_value());
     EXPECT_EQ(a.first_divergent->rank, 1);
+    EXPECT_NE(a.chain.find("rank 1 brought another "), std::string::npos) << a.chain;
     return a.match;
   };
   EXPECT_EQ(match_of(record_in(1, 2, RecordState::timed_out, OpKind::all_gather)), Match::type);
