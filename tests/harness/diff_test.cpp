@@ -86,7 +86,7 @@ TEST(Diff, APlantedBugIsFoundWhereItShows) {
   TemporaryFolder folder;
   Json wrong = calm(1);
   const std::string b = folder.write("b.json", wrong.dump());
-  wrong["bug"] = "drifting_lr";
+  wrong["bug"] = "clip_by_max";
   const std::string a = folder.write("a.json", wrong.dump());
   Ran ran;
   const Json found = diff(folder, {a, b}, 1, &ran);
