@@ -163,7 +163,7 @@ RankReport train_here(const Request& request, runtime::Wire& wire, int id) {
   RealRank real(wire, {model.capacity_bytes, model.host_capacity_bytes, model.pinned_capacity_bytes}, to_control,
                 request.folder);
   try {
-    runtime::Rank rank = real.rank(scenario.world.ranks_per_node);
+    runtime::Rank rank = real.rank(real.seams(), scenario.world.ranks_per_node);
     auto* weights = request.keep_final_weights ? &report.final_weights : nullptr;
     runtime::TrainOutcome outcome = runtime::train(rank, scenario.train, notes, weights);
     report.record.how = how_of(outcome.ending);

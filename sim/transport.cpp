@@ -1,5 +1,5 @@
 // A rank's transport: operations and NCCL's state machine. What each verb returns in each state is the table of
-// sim/README.md, and tests/sim/conformance_test.cpp holds it to that.
+// sim/README.md, and tests/conformance holds it to that.
 #include "sim/transport.h"
 
 #include <fmt/format.h>

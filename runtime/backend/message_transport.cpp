@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string_view>
 
 #include "kernels/check.h"
 #include "runtime/backend/message_head.h"
@@ -23,50 +22,14 @@ void scribble_on(Buffer& buffer, std::size_t lo, std::size_t hi) {
   for (std::size_t i = lo; i < hi; i += sizeof word) std::memcpy(buffer.data + i, &word, std::min(sizeof word, hi - i));
 }
 
-// FNV-1a: only ever compared with one of the same text.
-std::uint64_t hash_of(std::string_view text) {
-  std::uint64_t h = 0xcbf29ce484222325ull;
-  for (const char c : text) h = (h ^ std::uint8_t(c)) * 0x100000001b3ull;
-  return h;
-}
-
-std::span<std::byte> bytes_of(const Piece& piece) { return {piece.buffer->data + piece.lo, piece.hi - piece.lo}; }
-
 }  // namespace
-
-// One piece after the other of a pair: the n-th that is sent meets the n-th that is awaited.
-struct MessageTransport::Exchange final : Activity {
-  enum class Fate : std::uint8_t { open, on_the_wire, over };
-  struct Part {
-    Piece piece;
-    std::uint32_t number = 0;  // among those of its peer and direction
-    Fate fate = Fate::open;
-  };
-  void start() override { owner->start(*this); }
-
-  MessageTransport* owner = nullptr;
-  Queue* queue = nullptr;
-  std::uint32_t comm = 0;  // place in comms_
-  Op op;
-  std::uint64_t record = 0;
-  std::vector<Part> parts;
-  std::size_t unfinished = 0;
-  std::size_t on_the_wire = 0;
-  bool started = false;
-  bool given_up = false;
-};
-
-struct MessageTransport::Early {
-  int from = -1;
-  Head head;
-  std::vector<std::byte> payload;  // that travelled with the head
-  Wire::Ticket ticket = 0;
-};
 
 MessageTransport::MessageTransport(ProgressLoop& loop, Wire& wire, Signals& signals, Recorder& recorder, int rank)
     : loop_(loop), wire_(wire), signals_(signals), recorder_(recorder), rank_(rank) {
+  static_assert(sizeof(Head) + Head::kRoom <= Wire::kHeadBytesMax);
   wire_.listen(this);
   loop_.add(wire_);
+  loop_.add(*this);
 }
 
 MessageTransport::~MessageTransport() { wire_.listen(nullptr); }
@@ -153,8 +116,7 @@ CommResult MessageTransport::exchange(Queue& queue, Comm comm, const Op& op, std
   Use& use = use_[std::size_t(op.kind)];
   ++use.calls;
   for (const Piece& piece : pieces) {
-    SEEKSIM_CHECK(piece.fate == nullptr, "this transport disturbs no message of %s", describe(op).c_str());
-    made.parts.push_back({piece, numbers[{piece.peer, piece.send}]++, Exchange::Fate::open});
+    made.parts.push_back({piece, numbers[{piece.peer, piece.send}]++, 0, Exchange::Fate::open});
     if (piece.send) use.bytes += piece.hi - piece.lo;
   }
   made.unfinished = pieces.size();
@@ -202,6 +164,10 @@ void MessageTransport::send_piece(Exchange& exchange, std::size_t index) {
   head.tensor = hash_of(op.tensor);
   head.bytes = payload.size();
   head.type = part.piece.type;
+  if (part.piece.fate != nullptr) {
+    disturb(exchange, part.piece, head);
+    return piece_over(exchange, index);
+  }
   if (payload.size() <= Head::kRoom) {
     send_small(part.piece.peer, head, payload);
     return piece_over(exchange, index);
@@ -288,9 +254,11 @@ void MessageTransport::take(Exchange& exchange, const Early& message) {
   }
   const auto index = std::size_t(part - exchange.parts.begin());
   if (message.ticket == 0) {
+    if (head.check != 0 && hash_of(message.payload) != head.check) return damaged(exchange);
     std::copy(message.payload.begin(), message.payload.end(), bytes_of(part->piece).begin());
     return piece_over(exchange, index);
   }
+  part->check = head.check;
   part->fate = Exchange::Fate::on_the_wire;
   ++exchange.on_the_wire;
   on_the_wire_[message.ticket] = {&exchange, index};
@@ -298,12 +266,17 @@ void MessageTransport::take(Exchange& exchange, const Early& message) {
 }
 
 void MessageTransport::over(Wire::Ticket ticket) {
+  if (disturbed_.erase(ticket) > 0) return;
   const auto found = on_the_wire_.find(ticket);
   SEEKSIM_CHECK(found != on_the_wire_.end(), "the wire ends a message that nobody knows");
   const OnTheWire ended = found->second;
   on_the_wire_.erase(found);
   --ended.exchange->on_the_wire;
-  piece_over(*ended.exchange, ended.piece);
+  const Exchange::Part& part = ended.exchange->parts[ended.piece];
+  if (part.check != 0 && hash_of(bytes_of(part.piece)) != part.check)
+    damaged(*ended.exchange);
+  else
+    piece_over(*ended.exchange, ended.piece);
   end_if_over(*ended.exchange);
 }
 

@@ -20,7 +20,7 @@
 
 namespace seeksim::runtime {
 
-class MessageTransport final : public Transport, private Wire::Listener {
+class MessageTransport final : public Transport, private Wire::Listener, private Poller {
  public:
   struct Use {  // by kind of operation
     std::uint64_t calls = 0;
@@ -82,6 +82,9 @@ class MessageTransport final : public Transport, private Wire::Listener {
   void over(Wire::Ticket ticket) override;
   void failed(const std::string& why) override;
 
+  // ---- Poller: messages that a rule holds back
+  bool poll() override;
+
   Held* find(Comm comm);
   const Held* find(Comm comm) const { return const_cast<MessageTransport*>(this)->find(comm); }
   static CommResult usable(const Held* held);
@@ -95,6 +98,9 @@ class MessageTransport final : public Transport, private Wire::Listener {
 
   void start(Exchange& exchange);
   void send_piece(Exchange& exchange, std::size_t index);
+  void disturb(Exchange& exchange, const Piece& piece, Head head);
+  void send_copy(int to, const Head& head, std::vector<std::byte> payload);
+  void damaged(Exchange& exchange);
   void take(Exchange& exchange, const Early& message);
   void piece_over(Exchange& exchange, std::size_t index);
   void end_if_over(Exchange& exchange);
@@ -120,6 +126,9 @@ class MessageTransport final : public Transport, private Wire::Listener {
     std::size_t piece;
   };
   std::map<Wire::Ticket, OnTheWire> on_the_wire_;
+  struct HeldBack;
+  std::deque<HeldBack> held_back_;
+  std::map<Wire::Ticket, std::vector<std::byte>> disturbed_;  // copies on the wire
   std::array<Use, std::size_t(OpKind::count_)> use_{};
   std::uint64_t thrown_away_ = 0;
   std::uint64_t compared_ = 0;

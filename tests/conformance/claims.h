@@ -1,0 +1,49 @@
+// The claims that simulator and reality are held to by the same words: C1 to C15 of the project's reference notes on
+// communicators, and every collective of ours with exact inputs. A claim is one body, which each rank runs with its own
+// seams; where it can be kept only by one kind of world, it says why.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/sim/sim_test.h"
+
+namespace seeksim::conformance {
+
+using namespace seeksim::sim;  // what all tests of seams share
+
+// What tells one run of a claim from the ones before it over the same wires.
+struct Site {
+  std::uint64_t first_id = 1;  // of its communicators
+};
+
+enum class Ends { all_return, in_a_deadlock };
+
+struct Claim {
+  const char* name;
+  int ranks;
+  void (*body)(Rank& rank, const Site& site);
+  const char* only_simulated = nullptr;  // why processes cannot be held to it
+  Ends ends = Ends::all_return;
+  bool one_node = false;  // simulated: all ranks inside one, not one a node
+  int killed = -1;        // simulated: this rank is gone after a second
+  bool is_false = false;  // planted: each arm has to find that it does not hold
+};
+
+std::vector<Claim> claims_of_communicators();
+std::vector<Claim> claims_of_collectives();
+std::vector<Claim> all_claims();
+
+// ---- what bodies share ---------------------------------------------------------------------------------------------
+
+inline constexpr runtime::TimeNs kPatience = 60 * kSecond;          // what comes, comes within
+inline constexpr runtime::TimeNs kImpatience = 300 * kMillisecond;  // what never comes is waited for so long
+inline runtime::TimeNs soon(Rank& rank) { return rank.clock.now() + kImpatience; }
+inline runtime::TimeNs at_last(Rank& rank) { return rank.clock.now() + kPatience; }
+
+inline Comm comm_of(Rank& rank, const Site& site, std::vector<int> members, std::uint64_t which = 0) {
+  return make_comm(rank, std::move(members), site.first_id + which, 0, at_last(rank));
+}
+inline Comm comm_of(Rank& rank, const Site& site) { return comm_of(rank, site, everybody(rank)); }
+
+}  // namespace seeksim::conformance

@@ -1,0 +1,188 @@
+// Every collective of ours, with inputs whose results are known to the bit; and what the control plane decides.
+#include <algorithm>
+
+#include "kernels/random.h"
+#include "runtime/communicator.h"
+#include "tests/conformance/claims.h"
+
+namespace seeksim::conformance {
+namespace {
+
+using kernels::Index;
+using runtime::Communicator;
+
+// The group keeps the communicators of different claims apart.
+constexpr runtime::Axis kAxis = runtime::Axis::data;
+Communicator communicator(Rank& rank, const Site& site) {
+  return {rank, kAxis, 0, rank.control.members(), kPatience, int(site.first_id)};
+}
+
+constexpr Index kLeaves = 13;
+std::vector<float> leaves_of_element(Index e) {
+  std::vector<float> leaves(kLeaves);
+  kernels::fill_normal({}, {leaves.data(), kLeaves}, std::uint32_t(e), 0, 1.0f, 11);
+  return leaves;
+}
+
+// Element by element the fold of the tree over all leaves, whoever brought them: from one value to more than a message
+// that travels with its head.
+void sums_are_those_of_the_tree(Rank& rank, const Site& site) {
+  Communicator comm = communicator(rank, site);
+  const runtime::TreeOwnership ownership{kLeaves, rank.world_size};
+  const runtime::SampleRange mine = runtime::samples_of(kLeaves, rank.world_size, comm.position());
+  for (const Index n : {Index(1), Index(1023), Index(2500), Index(20'000)}) {
+    std::vector<BufferPtr> buffers;
+    std::vector<runtime::VecView<const float>> parts;
+    for (const kernels::TreeNode node : ownership.nodes(comm.position())) {
+      buffers.push_back(floats(rank, std::size_t(n)));
+      const Index first = kernels::first_leaf(node);
+      const Index end = std::min<Index>(kernels::first_leaf({node.level, node.index + 1}), mine.end);
+      for (Index e = 0; e < n; ++e)
+        at(buffers.back(), std::size_t(e)) = kernels::tree_fold({leaves_of_element(e).data() + first, end - first});
+      parts.push_back(vec<const float>(*buffers.back(), 0, n));
+    }
+    const BufferPtr out = floats(rank, std::size_t(n));
+    runtime::Queue& queue = rank.device.communication_queue();
+    const Op op = comm.all_reduce(queue, Op{}, ownership, parts, 0.5f, vec<float>(*out, 0, n));
+    comm.wait(queue.record(), op);
+    Index different = 0;
+    for (Index e = 0; e < n; ++e)
+      different += at(out, std::size_t(e)) != 0.5f * kernels::tree_fold({leaves_of_element(e).data(), kLeaves}) ? 1 : 0;
+    EXPECT_EQ(different, 0) << "of " << n << " elements";
+    rank.device.drain();
+  }
+}
+
+void gathers_every_shard(Rank& rank, const Site& site) {
+  Communicator comm = communicator(rank, site);
+  for (const Index n : {Index(3), Index(5000)}) {  // with three elements, somebody has none
+    const BufferPtr values = floats(rank, std::size_t(n), -1);
+    const std::vector<runtime::ShardInfo> shards = runtime::shard_evenly(n, rank.world_size);
+    const runtime::ShardInfo mine = shards[std::size_t(comm.position())];
+    for (Index i = mine.offset; i < mine.offset + mine.size; ++i) at(values, std::size_t(i)) = float(i);
+    runtime::Queue& queue = rank.device.communication_queue();
+    const Op op = comm.all_gather(queue, Op{}, vec<float>(*values), shards);
+    comm.wait(queue.record(), op);
+    for (Index i = 0; i < n; ++i) ASSERT_EQ(at(values, std::size_t(i)), float(i)) << "of " << n;
+  }
+}
+
+// Everybody sends to everybody, itself included, in one group: small pieces, large ones and several a pair.
+void everybody_to_everybody(Rank& rank, const Site& site) {
+  Communicator comm = communicator(rank, site);
+  const auto ranks = std::size_t(rank.world_size), me = std::size_t(rank.id);
+  for (const std::size_t n : {std::size_t(2), std::size_t(30'000)}) {
+    BufferPtr out = floats(rank, ranks * n), in = floats(rank, ranks * n, -1);
+    const auto value = [&](std::size_t from, std::size_t to, std::size_t i) {
+      return float(from * 1'000'000 + to * 100'000 + i);
+    };
+    std::vector<Piece> pieces;
+    for (std::size_t peer = 0; peer < ranks; ++peer) {
+      for (std::size_t i = 0; i < n; ++i) at(out, peer * n + i) = value(me, peer, i);
+      if (peer == me) continue;  // as all our collectives
+      const std::size_t half = n / 2;
+      pieces.push_back(send_to(int(peer), out, peer * n, half));
+      pieces.push_back(send_to(int(peer), out, peer * n + half, n - half));
+      pieces.push_back(receive_from(int(peer), in, peer * n, half));
+      pieces.push_back(receive_from(int(peer), in, peer * n + half, n - half));
+    }
+    Op op;
+    op.kind = OpKind::reduce_scatter;
+    op = comm.exchange(rank.device.communication_queue(), op, pieces);
+    comm.wait(rank.device.communication_queue().record(), op);
+    for (std::size_t peer = 0; peer < ranks; ++peer) {
+      for (std::size_t i = 0; i < n && peer != me; ++i) ASSERT_EQ(at(in, peer * n + i), value(peer, me, i));
+    }
+  }
+}
+
+// A ring, a hundred times round: each operation meets its own, whatever is early.
+void ring_keeps_its_order(Rank& rank, const Site& site) {
+  Communicator comm = communicator(rank, site);
+  const int ranks = rank.world_size, next = (rank.id + 1) % ranks, previous = (rank.id + ranks - 1) % ranks;
+  BufferPtr token = floats(rank, 2);
+  at(token, 0) = float(rank.id);
+  for (int turn = 1; turn <= 100; ++turn) {
+    Op op;
+    op.kind = OpKind::send;
+    const Piece pieces[] = {send_to(next, token, 0, 1), receive_from(previous, token, 1, 1)};
+    op = comm.exchange(rank.device.communication_queue(), op, pieces);
+    comm.wait(rank.device.communication_queue().record(), op);
+    at(token, 0) = at(token, 1);
+  }
+  EXPECT_EQ(at(token, 0), float((rank.id + 100 * (ranks - 1)) % ranks));
+}
+
+Op agreement_of(const Rank& rank, OpKind kind) {
+  Op op = op_of(rank, kind, 1);
+  op.step = 7;
+  return op;
+}
+
+void all_hear_the_same_votes(Rank& rank, const Site&) {
+  runtime::Ballot ballot;
+  ballot.words[0] = 10 * rank.id;
+  ballot.hand_over = std::vector<std::int64_t>(std::size_t(rank.id), 5);
+  const runtime::Agreement told = rank.control.agree(agreement_of(rank, OpKind::vote), 0, ballot, at_last(rank));
+  EXPECT_EQ(told.members, everybody(rank));
+  EXPECT_TRUE(told.dead.empty());
+  for (std::size_t i = 0; i < told.ballots.size(); ++i) {
+    EXPECT_EQ(told.ballots[i].words[0], std::int64_t(10 * i));
+    EXPECT_EQ(told.ballots[i].hand_over.size(), i);
+  }
+  rank.control.enter_epoch(1, told.members);
+  EXPECT_EQ(rank.control.epoch(), 1u);
+  EXPECT_EQ(rank.control.members(), told.members);
+}
+
+void a_revoke_cuts_a_vote_short_and_no_agreement(Rank& rank, const Site&) {
+  const Op vote = agreement_of(rank, OpKind::vote);
+  if (rank.id == 0) {
+    rank.clock.sleep_until(soon(rank));
+    rank.control.revoke(0, vote, ErrorKind::timeout);
+  } else {
+    EXPECT_EQ(failure_of([&] { rank.control.agree(vote, 0, {}, at_last(rank)); }), ErrorKind::revoked);
+  }
+  for (const runtime::TimeNs end = at_last(rank); !rank.control.revoked(0) && rank.clock.now() < end;)
+    rank.clock.sleep_until(rank.clock.now() + kMillisecond);  // it reaches everybody, in a while
+  EXPECT_TRUE(rank.control.revoked(0));
+  const runtime::Agreement told = rank.control.agree(agreement_of(rank, OpKind::agree), 0, {}, at_last(rank));
+  EXPECT_EQ(told.members, everybody(rank));
+}
+
+void who_does_not_answer_is_fenced(Rank& rank, const Site&) {
+  const Op op = agreement_of(rank, OpKind::agree);
+  if (rank.id == 1) {
+    rank.clock.sleep_until(rank.clock.now() + 4 * kImpatience);  // too late
+    EXPECT_EQ(failure_of([&] { rank.control.agree(op, 0, {}, at_last(rank)); }), ErrorKind::fenced);
+    return;
+  }
+  const runtime::Agreement told = rank.control.agree(op, 0, {}, soon(rank));
+  EXPECT_EQ(told.dead, std::vector{1});
+  EXPECT_EQ(told.members, (std::vector{0, 2}));
+}
+
+}  // namespace
+
+std::vector<Claim> claims_of_collectives() {
+  return {
+      {"SumsAreThoseOfTheTreeOnOne", 1, sums_are_those_of_the_tree},
+      {"SumsAreThoseOfTheTreeOnTwo", 2, sums_are_those_of_the_tree},
+      {"SumsAreThoseOfTheTreeOnFive", 5, sums_are_those_of_the_tree},
+      {"GathersEveryShardOnTwo", 2, gathers_every_shard},
+      {"GathersEveryShardOnFive", 5, gathers_every_shard},
+      {"EverybodyToEverybody", 4, everybody_to_everybody},
+      {"ARingKeepsItsOrder", 5, ring_keeps_its_order},
+      {"AllHearTheSameVotes", 4, all_hear_the_same_votes},
+      {"ARevokeCutsAVoteShortAndNoAgreement", 3, a_revoke_cuts_a_vote_short_and_no_agreement},
+      {"WhoDoesNotAnswerIsFenced", 3, who_does_not_answer_is_fenced},
+  };
+}
+
+std::vector<Claim> all_claims() {
+  std::vector<Claim> all = claims_of_communicators();
+  for (const Claim& claim : claims_of_collectives()) all.push_back(claim);
+  return all;
+}
+
+}  // namespace seeksim::conformance
