@@ -238,7 +238,10 @@ void FaultPlan::kills_through(Killer killer) { impl_->killer = std::move(killer)
 void FaultPlan::fired(std::size_t rule, TimeNs now, int rank) {
   RuleState& state = impl_->states.at(rule);
   const RuleStatus& status = state.status();
-  const bool same = state.rule().kind != FaultKind::rank_crash && status.fired > 0;
+  const FaultKind kind = state.rule().kind;
+  const bool of_several =
+      kind == FaultKind::node_crash || kind == FaultKind::preemption_notice || is_of_the_control_plane(kind);
+  const bool same = of_several && status.fired > 0;
   if (same)
     state.also_hit(rank);
   else

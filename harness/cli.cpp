@@ -228,6 +228,9 @@ ExitStatus run_scenarios(const RunArguments& a, const RunOptions& options) {
 // One of the processes that mpirun started: the first one leads, and judges.
 ExitStatus run_on_mpi(const RunArguments& a, RunOptions options) {
   refuse_options_on_mpi(options);
+  if (!a.schedule.empty())
+    throw BadInput("--schedule", "--backend mpi: who of several processes runs next is the machine's choice",
+                   "Leave it out, or use --backend sim.");
   MpiSession session;
   if (!session.leads()) {
     session.serve();

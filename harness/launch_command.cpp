@@ -22,6 +22,7 @@
 #include "harness/files.h"
 #include "harness/json_text.h"
 #include "harness/real_backend.h"
+#include "harness/real_faults.h"
 #include "harness/scenario.h"
 #include "runtime/backend/control_server.h"
 #include "runtime/backend/mpi_world.h"
@@ -269,6 +270,7 @@ ExitStatus Supervisor::run() {
   action.sa_handler = stop;
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
+  RealFaults::forget(folder_);
   std::vector<Ended> before;
   for (int attempt = 0;; ++attempt) {
     std::error_code ignored;

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/real_backend.h"
+#include "harness/real_faults.h"
 #include "harness/report.h"
 #include "harness/told.h"
 #include "kernels/digest.h"
@@ -70,6 +71,7 @@ std::string to_travel(const Scenario& scenario) {
   bare.checks.clear();
   bare.expect = {};
   bare.golden_shared = false;
+  bare.museum = {};
   return dump(to_json(bare));
 }
 
@@ -156,6 +158,7 @@ RankReport train_here(const Request& request, runtime::Wire& wire, int id) {
   const Scenario scenario = load_scenario_text(request.scenario, request.file);
   const sim::DeviceModel& model = scenario.world.device;
   NoteTaker notes(scenario.world.ranks() > 1, request.gradients_of, request.digest_gradients);
+  RealFaults faults(scenario, id, request.folder);
   // Under a supervisor, this process has a heart already.
   const runtime::TimeNs heartbeat_ns = supervision() ? 0 : scenario.train.recovery.heartbeat_ns;
   const ControlClient::Options to_control{request.endpoint, request.token, id, scenario.world.ranks(), heartbeat_ns};
@@ -163,7 +166,7 @@ RankReport train_here(const Request& request, runtime::Wire& wire, int id) {
   RealRank real(wire, {model.capacity_bytes, model.host_capacity_bytes, model.pinned_capacity_bytes}, to_control,
                 request.folder);
   try {
-    runtime::Rank rank = real.rank(real.seams(), scenario.world.ranks_per_node);
+    runtime::Rank rank = real.rank(faults.decorate(real.seams()), scenario.world.ranks_per_node);
     auto* weights = request.keep_final_weights ? &report.final_weights : nullptr;
     runtime::TrainOutcome outcome = runtime::train(rank, scenario.train, notes, weights);
     report.record.how = how_of(outcome.ending);
@@ -182,6 +185,8 @@ RankReport train_here(const Request& request, runtime::Wire& wire, int id) {
   report.pinned = memory_of(real.device, runtime::Space::pinned);
   report.compared = real.transport.compared();
   report.mismatches = real.transport.mismatches();
+  report.faults = faults.status();
+  report.events = faults.take_events();
   report.notes = notes.take();
   return report;
 }
@@ -211,6 +216,31 @@ void add_use(const RankReport& report, RunRecord& record) {
   record.mismatches.insert(record.mismatches.end(), report.mismatches.begin(), report.mismatches.end());
   record.virtual_ns = std::max(record.virtual_ns, report.ended_ns);
   record.fingerprint = kernels::combine(record.fingerprint, report.fingerprint);
+}
+
+// A rule strikes in the process of one rank, which alone knows of it; one of a link in those of its two ends.
+faults::RuleStatus what_became_of(std::size_t number, const faults::Rule& rule, const std::vector<RankReport>& told) {
+  faults::RuleStatus all;
+  all.kind = rule.kind;
+  for (std::size_t rank = 0; rank < told.size(); ++rank) {
+    if (!of_a_link(rule) && rank != std::size_t(rule.when.rank.value_or(0))) continue;
+    if (number >= told[rank].faults.size()) continue;  // it gave no report
+    const faults::RuleStatus& seen = told[rank].faults[number];
+    all.text = seen.text;
+    if (seen.fired == 0) continue;
+    if (all.fired == 0 || seen.first_fired_ns < all.first_fired_ns) {
+      all.first_fired_ns = seen.first_fired_ns;
+      all.first_op = seen.first_op;
+    }
+    all.fired += seen.fired;
+    all.fired_ns.insert(all.fired_ns.end(), seen.fired_ns.begin(), seen.fired_ns.end());
+    all.ranks.insert(all.ranks.end(), seen.ranks.begin(), seen.ranks.end());
+  }
+  std::sort(all.fired_ns.begin(), all.fired_ns.end());
+  if (all.fired_ns.size() > faults::kFiringsKept) all.fired_ns.resize(faults::kFiringsKept);
+  std::sort(all.ranks.begin(), all.ranks.end());
+  all.ranks.erase(std::unique(all.ranks.begin(), all.ranks.end()), all.ranks.end());
+  return all;
 }
 
 }  // namespace
@@ -279,7 +309,16 @@ void MpiSession::end(ExitStatus status) {
 }
 
 RunRecord MpiSession::run(const Scenario& scenario, const SimulationOptions& options, bool smaller) {
-  if (std::vector<Problem> problems = problems_on_mpi(scenario); !problems.empty()) throw BadInput(std::move(problems));
+  const std::optional<Supervision> supervised = supervision();
+  std::vector<Problem> problems = problems_on_mpi(scenario);
+  for (std::size_t i = 0; i < scenario.faults.size() && !supervised; ++i) {
+    if (!ends_a_process(scenario.faults[i])) continue;
+    problems.push_back(
+        {scenario.file, fmt::format("faults.{}.kind", i),
+         fmt::format("--backend mpi: {} ends a process, and the job with it", name(scenario.faults[i].kind)),
+         "Start it with seeksim launch, which goes on from a checkpoint."});
+  }
+  if (!problems.empty()) throw BadInput(std::move(problems));
   const int ranks = scenario.world.ranks(), there = processes();
   if (ranks > there || (ranks < there && !smaller)) {
     throw BadInput(scenario.file,
@@ -301,7 +340,8 @@ RunRecord MpiSession::run(const Scenario& scenario, const SimulationOptions& opt
   request.keep_final_weights = options.keep_final_weights;
   std::vector<Event> events;
   std::optional<OwnServer> own;
-  if (const std::optional<Supervision> supervised = supervision()) {
+  if (!supervised) RealFaults::forget(request.folder);
+  if (supervised) {
     request.endpoint = supervised->endpoint;
     request.token = supervised->token;
   } else {
@@ -322,7 +362,9 @@ RunRecord MpiSession::run(const Scenario& scenario, const SimulationOptions& opt
   RunRecord record = impl_->collect(
       scenario, request, impl_->world->gather(std::move(mine), ranks, kPatience + scenario.train.recovery.agree_ns));
   own.reset();
-  record.events = std::move(events);
+  record.events.insert(record.events.end(), events.begin(), events.end());
+  std::stable_sort(record.events.begin(), record.events.end(),
+                   [](const Event& a, const Event& b) { return a.at_ns < b.at_ns; });
   record.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return record;
 }
@@ -350,7 +392,10 @@ RunRecord MpiSession::Impl::collect(const Scenario& scenario, const Request& req
     add_use(told[rank], record);
     if (!told[rank].final_weights.empty()) record.final_weights = std::move(told[rank].final_weights);
     if (told[rank].record.how == RankRecord::How::threw) record.end = sim::WorldEnd::failed;
+    record.events.insert(record.events.end(), told[rank].events.begin(), told[rank].events.end());
   }
+  for (std::size_t rule = 0; rule < scenario.faults.size(); ++rule)
+    record.faults.push_back(what_became_of(rule, scenario.faults[rule], told));
   record.attempts.back().ended_ns = record.virtual_ns;
   const runtime::CheckpointPlan& plan = scenario.train.checkpoint;
   if (!plan.on()) return record;

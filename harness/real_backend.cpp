@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <functional>
 
+#include "harness/real_faults.h"
 #include "harness/shapes.h"
 
 namespace seeksim::harness {
@@ -29,6 +31,47 @@ constexpr std::array<Impossible, 11> kImpossible = {{
     {"restarts", "a job of processes is started again by seeksim launch, not by a scenario"},
 }};
 
+// Why this check cannot be made on processes; null: it can.
+const char* why_not_judged(std::string_view check) {
+  for (const Impossible& row : kImpossible) {
+    if (check == row.check) return row.why;
+  }
+  return nullptr;
+}
+
+using Refuse = std::function<void(std::string path, std::string what, std::string next)>;
+
+void refuse_checks(const Scenario& scenario, const Refuse& refuse) {
+  for (const CheckSpec& check : scenario.checks) {
+    if (const char* why = why_not_judged(check.name))
+      refuse("checks", fmt::format("{}: {}", check.text(), why), "Remove it, or use --backend sim.");
+  }
+  for (const std::string& name : scenario.expect.names()) {
+    const char* why = scenario.expect.what == Expect::What::check_fails ? why_not_judged(name) : nullptr;
+    if (why != nullptr) refuse("expect.check_fails", fmt::format("{}: {}", name, why), kSimulate);
+  }
+}
+
+// A planted bug that nothing here would tell of has to be refused, or a green run would mean nothing.
+void refuse_bug(const runtime::PlantedBug& bug, const Refuse& refuse) {
+  if (bug.is(runtime::Bug::stale_messages_taken))
+    return refuse("bug", "stale_messages_taken is a mistake of the simulated network", kSimulate);
+  for (const runtime::BugInfo& info : runtime::bug_catalogue()) {
+    const char* why = bug.is(info.bug) ? why_not_judged(info.caught) : nullptr;
+    if (why != nullptr) refuse("bug", fmt::format("{} is caught by {}: {}", info.name, info.caught, why), kSimulate);
+  }
+}
+
+void refuse_world(const sim::WorldPlan& world, const Refuse& refuse) {
+  if (!world.strict_collectives)
+    refuse("world.collectives", "\"nccl\": each message between processes says what it is, and its receiver looks",
+           "Use \"strict\", or --backend sim.");
+  if (!(world.schedule == sim::Schedule{}))
+    refuse("schedule", "who of several processes runs next is the machine's choice", kSimulate);
+  if (world.storage.capacity_bytes != sim::StorageModel{}.capacity_bytes)
+    refuse("world.storage.capacity_gib", "the file system has the room that it has", "Use a disk_full fault.");
+}
+
 }  // namespace
 
 std::vector<Problem> problems_on_mpi(const Scenario& scenario) {
@@ -37,17 +80,16 @@ std::vector<Problem> problems_on_mpi(const Scenario& scenario) {
     problems.push_back({scenario.file, std::move(path), "--backend mpi: " + std::move(what), std::move(next)});
   };
   if (is_of_shapes(scenario)) refuse("numerics", "\"shapes\" has no values, and processes compute them", kSimulate);
-  if (scenario.planned.any()) refuse("fault_plan", "processes make no faults", kSimulate);
+  if (scenario.planned.any())
+    refuse("fault_plan", "a plan of its own is for simulated ranks; processes make faults by name", kSimulate);
   for (std::size_t i = 0; i < scenario.faults.size(); ++i) {
-    refuse(fmt::format("faults.{}.kind", i), fmt::format("{}: processes make no faults", name(scenario.faults[i].kind)),
-           "Use --backend sim, or run it with seeksim launch and stop or kill a process yourself.");
+    const faults::Rule& rule = scenario.faults[i];
+    if (const std::string why = why_not_on_processes(rule); !why.empty())
+      refuse(fmt::format("faults.{}.kind", i), fmt::format("{}: {}", name(rule.kind), why), kSimulate);
   }
-  for (const CheckSpec& check : scenario.checks) {
-    for (const Impossible& row : kImpossible) {
-      if (check.name == row.check)
-        refuse("checks", fmt::format("{}: {}", check.text(), row.why), "Remove it, or use --backend sim.");
-    }
-  }
+  refuse_world(scenario.world, refuse);
+  refuse_bug(scenario.train.bug, refuse);
+  refuse_checks(scenario, refuse);
   const runtime::RecoveryPlan& recovery = scenario.train.recovery;
   if (scenario.train.provenance.on || scenario.train.provenance.log_step >= 0)
     refuse("provenance", "what it finds is not told between processes yet", kSimulate);

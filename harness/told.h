@@ -74,6 +74,8 @@ struct RankReport {
   std::uint64_t compared = 0;
   std::vector<std::string> mismatches;
   std::vector<runtime::NamedTensor> final_weights;  // of the lowest rank, if they were asked for
+  std::vector<faults::RuleStatus> faults;           // of all rules, as this rank saw them
+  std::vector<Event> events;
   std::vector<Note> notes;
 };
 std::vector<std::byte> to_bytes(RankReport report);

@@ -125,7 +125,21 @@ void fields(A& a, CommUse& u) {
 
 }  // namespace seeksim::sim
 
+namespace seeksim::faults {
+
+template <class A>
+void fields(A& a, RuleStatus& s) {
+  a(s.kind, s.text, s.fired, s.first_fired_ns, s.fired_ns, s.ranks, s.first_op);
+}
+
+}  // namespace seeksim::faults
+
 namespace seeksim::harness {
+
+template <class A>
+void fields(A& a, Event& e) {
+  a(e.at_ns, e.rank, e.text);
+}
 
 template <class A>
 void fields(A& a, Note& n) {
@@ -142,7 +156,7 @@ void fields(A& a, RankReport::Memory& m) {
 template <class A>
 void fields(A& a, RankReport& r) {
   a(r.record, r.fingerprint, r.ended_ns, r.comm, r.device, r.host, r.pinned, r.compared, r.mismatches, r.final_weights,
-    r.notes);
+    r.faults, r.events, r.notes);
 }
 
 }  // namespace seeksim::harness

@@ -34,6 +34,7 @@ ControlClient::ControlClient(ProgressLoop& loop, Signals& signals, const Options
   const std::optional<Frame> welcome = reader_.next(kFrameBytesMax);
   if (!welcome || welcome->kind != FrameKind::welcome)
     throw std::runtime_error("the control plane at " + options.endpoint + " does not want this rank");
+  while (const std::optional<Frame> frame = reader_.next(kFrameBytesMax)) handle(*frame);  // that came along with it
   if (options.heartbeat_ns > 0)
     heart_.emplace(
         Heart::Options{options.endpoint, options.token, options.rank, options.heartbeat_ns, Heart::WhenLost::stop});

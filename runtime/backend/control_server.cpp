@@ -124,6 +124,8 @@ void ControlServer::greet(Connection& connection, const Frame& frame) {
   if (hello.only_beats) return store_.beat(hello.rank, clock_.now());
   here_[rank] = true;
   connection.socket.send(frame_bytes(FrameKind::welcome, {}));
+  // Somebody was quick to fail: who comes after that has missed what all others were told.
+  if (store_.revoked() >= 0) revoked(hello.rank, std::uint32_t(store_.revoked()));
 }
 
 void ControlServer::handle(Connection& connection, const Frame& frame) {

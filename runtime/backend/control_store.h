@@ -32,6 +32,7 @@ class ControlStore {
   void done(int rank);              // it left in order, and need not beat any more
   void tick(TimeNs now);            // deadlines and silences
 
+  std::int64_t revoked() const { return revoked_; }  // the newest epoch that is; -1: none
   bool fenced(int rank) const { return fenced_.at(std::size_t(rank)); }
   const std::vector<int>& silent() const { return silent_; }  // who was declared dead for it, in order
 

@@ -1,5 +1,7 @@
 // What a fault rule does to a message on its way: it is lost, held back or damaged. Such a message travels as a copy of
 // its own: the sender's buffer is as it was, and free at once.
+#include <algorithm>
+
 #include "kernels/check.h"
 #include "runtime/backend/message_head.h"
 
@@ -8,22 +10,31 @@ namespace seeksim::runtime {
 void MessageTransport::disturb(Exchange& exchange, const Piece& piece, Head head) {
   const PieceFate& fate = *piece.fate;
   const std::span<const std::byte> payload = bytes_of(piece);
-  SEEKSIM_CHECK(fate.slow_factor == 1.0 && fate.replay_ns == 0 && fate.down_from == kForever,
+  SEEKSIM_CHECK(fate.slow_factor == 1.0 && fate.replay_ns == 0,
                 "messages between processes are lost, held back or damaged, and no more, in %s",
                 describe(exchange.op).c_str());
-  if (fate.touched_ns < 0) fate.touched_ns = loop_.now();
-  recorder_.touched_by(exchange.record, fate.rule);
-  if (fate.drop) return;
+  const TimeNs now = loop_.now();
+  const bool down = fate.down_from <= now && now < fate.down_until;
+  TimeNs until = later(now, fate.delay_ns);
+  if (down) until = later(fate.down_until, fate.delay_ns);            // it is sent again until it gets through
+  const bool as_it_is = !fate.drop && !fate.corrupt && until == now;  // a cut that is to come, or is over
+  if (!as_it_is && fate.touched_ns < 0) fate.touched_ns = now;
+  if (!as_it_is) recorder_.touched_by(exchange.record, fate.rule);
+  if (fate.drop || (down && fate.down_until == kForever)) return;
   std::vector<std::byte> copy(payload.begin(), payload.end());
   if (fate.corrupt && !copy.empty()) {
     if (fate.checksum) head.check = hash_of(copy);
     const std::uint64_t bit = fate.corrupt_bit % (8 * copy.size());
     copy[bit / 8] ^= std::byte(1u << (bit % 8));
   }
-  if (fate.delay_ns > 0)
-    held_back_.push_back({later(loop_.now(), fate.delay_ns), piece.peer, head, std::move(copy)});
-  else
-    send_copy(piece.peer, head, std::move(copy));
+  if (until > now) return hold_back(until, piece.peer, head, std::move(copy));
+  send_copy(piece.peer, head, std::move(copy));
+}
+
+void MessageTransport::hold_back(TimeNs until, int to, const Head& head, std::vector<std::byte> payload) {
+  const auto place = std::upper_bound(held_back_.begin(), held_back_.end(), until,
+                                      [](TimeNs at, const HeldBack& other) { return at < other.at; });
+  held_back_.insert(place, {until, to, head, std::move(payload)});
 }
 
 void MessageTransport::send_copy(int to, const Head& head, std::vector<std::byte> payload) {

@@ -27,9 +27,10 @@ struct MessageTransport::Head {
   std::uint32_t refused = 0;  // joined: the lists of members differ
   std::uint64_t tensor = 0;   // a hash of its name
   std::uint64_t bytes = 0;    // of the piece
+  std::uint64_t run = 0;      // whose message it is: processes may run one scenario after the other
   std::uint64_t check = 0;    // a hash of what was sent, for a message that a rule damages on its way; 0: not looked at
   // So much may follow in the same message.
-  static constexpr std::size_t kRoom = Wire::kHeadBytesMax - 72;
+  static constexpr std::size_t kRoom = Wire::kHeadBytesMax - 80;
 };
 
 // One piece after the other of a pair: the n-th that is sent meets the n-th that is awaited.

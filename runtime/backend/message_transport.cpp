@@ -24,8 +24,9 @@ void scribble_on(Buffer& buffer, std::size_t lo, std::size_t hi) {
 
 }  // namespace
 
-MessageTransport::MessageTransport(ProgressLoop& loop, Wire& wire, Signals& signals, Recorder& recorder, int rank)
-    : loop_(loop), wire_(wire), signals_(signals), recorder_(recorder), rank_(rank) {
+MessageTransport::MessageTransport(ProgressLoop& loop, Wire& wire, Signals& signals, Recorder& recorder, int rank,
+                                   std::uint64_t run)
+    : loop_(loop), wire_(wire), signals_(signals), recorder_(recorder), rank_(rank), run_(run) {
   static_assert(sizeof(Head) + Head::kRoom <= Wire::kHeadBytesMax);
   wire_.listen(this);
   loop_.add(wire_);
@@ -56,6 +57,7 @@ CommResult MessageTransport::async_error(Comm comm) {
 
 MessageTransport::Head MessageTransport::head_of(std::uint8_t kind, const Key& key) const {
   Head head;
+  head.run = run_;
   head.kind = kind;
   head.comm = key.first;
   head.epoch = key.second;
@@ -215,6 +217,7 @@ void MessageTransport::arrived(int from, std::span<const std::byte> bytes, Wire:
   std::memcpy(&message.head, bytes.data(), sizeof(Head));
   const Head& head = message.head;
   SEEKSIM_CHECK(head.magic == Head::kMagic, "rank %d sent what is no message of this program", from);
+  if (head.run != run_) return throw_away(message);
   const std::span<const std::byte> more = bytes.subspan(sizeof(Head));
   if (head.kind != Head::kPiece) return arrive(head, from, more);
   message.payload.assign(more.begin(), more.end());

@@ -27,7 +27,9 @@ class MessageTransport final : public Transport, private Wire::Listener, private
     std::uint64_t bytes = 0;
   };
 
-  MessageTransport(ProgressLoop& loop, Wire& wire, Signals& signals, Recorder& recorder, int rank);
+  // run: the same on all ranks, and no other one's on these processes; what a run before sent too late is thrown away.
+  MessageTransport(ProgressLoop& loop, Wire& wire, Signals& signals, Recorder& recorder, int rank,
+                   std::uint64_t run = 0);
   ~MessageTransport() override;
 
   Comm create(const Op& op, const CommSpec& spec, TimeNs deadline) override;
@@ -99,6 +101,7 @@ class MessageTransport final : public Transport, private Wire::Listener, private
   void start(Exchange& exchange);
   void send_piece(Exchange& exchange, std::size_t index);
   void disturb(Exchange& exchange, const Piece& piece, Head head);
+  void hold_back(TimeNs until, int to, const Head& head, std::vector<std::byte> payload);
   void send_copy(int to, const Head& head, std::vector<std::byte> payload);
   void damaged(Exchange& exchange);
   void take(Exchange& exchange, const Early& message);
@@ -114,6 +117,7 @@ class MessageTransport final : public Transport, private Wire::Listener, private
   Signals& signals_;
   Recorder& recorder_;
   const int rank_;
+  const std::uint64_t run_;
   std::deque<Held> comms_;                // by handle - 1
   std::map<Key, std::uint32_t> handles_;  // of those that are alive
   std::set<Key> gone_;
@@ -127,7 +131,7 @@ class MessageTransport final : public Transport, private Wire::Listener, private
   };
   std::map<Wire::Ticket, OnTheWire> on_the_wire_;
   struct HeldBack;
-  std::deque<HeldBack> held_back_;
+  std::deque<HeldBack> held_back_;                            // whose time comes first, first
   std::map<Wire::Ticket, std::vector<std::byte>> disturbed_;  // copies on the wire
   std::array<Use, std::size_t(OpKind::count_)> use_{};
   std::uint64_t thrown_away_ = 0;

@@ -3,7 +3,7 @@
 
 #include "runtime/backend/control_client.h"
 #include "runtime/backend/host_device.h"
-#include "runtime/backend/message_transport.h"
+#include "runtime/backend/message_head.h"
 #include "runtime/backend/posix_storage.h"
 #include "runtime/backend/wall_clock.h"
 #include "runtime/rank.h"
@@ -16,7 +16,7 @@ struct RealRank {
       : id(to_control.rank),
         ranks(to_control.ranks),
         device(loop, signals, id, capacities),
-        transport(loop, wire, signals, recorder, id),
+        transport(loop, wire, signals, recorder, id, hash_of(to_control.token)),
         control(loop, signals, to_control),
         storage(folder) {}
 

@@ -124,6 +124,15 @@ TEST(ControlOverTcp, ARevokeReachesTheOthersAndCutsTheirVoteShort) {
   EXPECT_TRUE(client.loop.until(10 * kSecond, [&] { return client.control.revoked(0); }));
 }
 
+TEST(ControlOverTcp, WhoComesAfterARevokeHearsOfIt) {
+  Server server(2);
+  Client quick(server, 1, 2);
+  quick.control.revoke(0, quick.op, ErrorKind::out_of_memory);
+  ASSERT_TRUE(server.tells("revokes epoch 0"));
+  Client late(server, 0, 2);
+  EXPECT_TRUE(late.loop.until(late.loop.now() + 10 * kSecond, [&] { return late.control.revoked(0); }));
+}
+
 TEST(ControlOverTcp, AProcessThatIsGoneIsNotWaitedFor) {
   Server server(2);
   {

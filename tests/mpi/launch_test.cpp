@@ -134,6 +134,34 @@ TEST_F(MpiLaunch, NothingOfAKilledJobIsLeft) {
   EXPECT_TRUE(processes(true).empty());
 }
 
+// A crash that the scenario asks for: SIGKILL at that operation, once in the life of the job.
+TEST_F(MpiLaunch, ACrashOfTheScenarioStrikesOnce) {
+  const Ran ran = launch([] { return false; }, true, 0,
+                         R"(--set 'faults=[{"kind":"rank_crash","rank":1,"step":20,"op":"reduce_scatter"}]')");
+  ASSERT_EQ(ran.status, 0) << ran.text;
+  const Json told = report("mpi");
+  EXPECT_EQ(told["verdict"], "pass");
+  EXPECT_EQ(told["jobs_before"].size(), 1u) << ran.text;
+  EXPECT_EQ(told["faults"][0]["fired"], 1);
+  EXPECT_NE(ran.text.find("the process of rank 1 is gone"), std::string::npos) << ran.text;
+}
+
+// What the crash makes necessary is damaged, or gone: the checkpoint before it serves.
+TEST_F(MpiLaunch, ADamagedCheckpointIsPassedOver) {
+  const std::string crash = R"({"kind":"rank_crash","rank":1,"step":20,"op":"reduce_scatter"})";
+  const std::pair<const char*, const char*> from[] = {
+      {"", "after step 18"},
+      {R"(,{"kind":"checkpoint_corrupt","rank":2,"path":"step-0000000018/rank-00002"})", "after step 15"},
+      {R"(,{"kind":"lost_checkpoint","rank":0,"path":"step-0000000018/manifest.json"})", "after step 15"}};
+  for (const auto& [damage, words] : from) {
+    shell("rm -rf " + in_quotes(folder() + "/out"));
+    const Ran ran = launch([] { return false; }, true, 0, "--set 'faults=[" + crash + damage + "]'");
+    ASSERT_EQ(ran.status, 0) << ran.text;
+    for (const Json& fault : report("mpi")["faults"]) EXPECT_EQ(fault["fired"], 1) << ran.text;
+    EXPECT_NE(ran.text.find(words), std::string::npos) << "not said: " << words << '\n' << ran.text;
+  }
+}
+
 // A red check is no death: nobody starts it again.
 TEST_F(MpiLaunch, ARedVerdictEndsIt) {
   const Ran ran = launch([] { return false; }, true, 0, "--set bug=drifting_replica");
@@ -157,7 +185,7 @@ TEST_F(MpiLaunch, WhatCannotBeStartedIsRefused) {
   refused("--np 7 " + in_quotes(folder() + "/job.json"), "the world has 3 ranks");
   refused("--mpirun /no/such/mpirun " + in_quotes(folder() + "/job.json"), "cannot be started");
   refused("scenarios/zero_equivalence.json", "this is a sweep");
-  refused("scenarios/nccl_timeout.json", "faults.0.kind");
+  refused("scenarios/nccl_timeout.json", "finishes_within_virtual_s");
 }
 
 class MpiLaunchNightly : public MpiLaunch {};

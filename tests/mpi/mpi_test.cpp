@@ -103,7 +103,6 @@ TEST_F(Mpi, WhatProcessesCannotDoIsRefusedByName) {
     EXPECT_NE(ran.text.find(words), std::string::npos) << "not said: " << words << '\n' << ran.text;
   };
   refused("baseline", {"world.nodes=1", "batch_arithmetic=by_samples"}, "finishes_within_virtual_s");
-  refused("nccl_timeout", {}, "faults.0.kind");
   refused("zero_equivalence", {"sweep=[]"}, "the world has 1 ranks, and there are 2 processes");
   refused("zero_equivalence", {"sweep=[]", "world.ranks_per_node=3"}, "mpirun -np 3");
   refused("zero_equivalence", zero(0, 2), "--trace", "--trace t.json");
