@@ -115,14 +115,21 @@ endif()
 seeksim_row("CUDA (nvcc)" "${SEEKSIM_CUDA}" "${nvcc_version}${SEEKSIM_NVCC}"
             "NVIDIA's cuda-nvcc and cuda-cudart-dev, or nvidia-cuda-toolkit" "no --device cuda")
 
-find_path(SEEKSIM_NCCL_INCLUDE nccl.h HINTS ENV NCCL_HOME PATHS /usr/local/cuda/include PATH_SUFFIXES include)
-find_library(SEEKSIM_NCCL_LIBRARY nccl HINTS ENV NCCL_HOME PATHS /usr/local/cuda/lib64 PATH_SUFFIXES lib)
-mark_as_advanced(SEEKSIM_NCCL_INCLUDE SEEKSIM_NCCL_LIBRARY)
-set(nccl_found FALSE)
-if(SEEKSIM_NCCL_INCLUDE AND SEEKSIM_NCCL_LIBRARY)
-  set(nccl_found TRUE)
+# NCCL is loaded by the program when it is needed; only the header has to be here. 2.28 has what is used of it.
+find_path(SEEKSIM_NCCL_INCLUDE nccl.h HINTS ENV NCCL_HOME "${cuda_home}" PATH_SUFFIXES include
+                                            targets/x86_64-linux/include)
+mark_as_advanced(SEEKSIM_NCCL_INCLUDE)
+set(SEEKSIM_NCCL FALSE)
+set(nccl_version "")
+if(SEEKSIM_NCCL_INCLUDE)
+  file(STRINGS "${SEEKSIM_NCCL_INCLUDE}/nccl.h" nccl_text REGEX "#define NCCL_(MAJOR|MINOR) ")
+  string(REGEX REPLACE "[^0-9]*([0-9]+)[^0-9]+([0-9]+).*" "\\1.\\2" nccl_version "${nccl_text}")
+  if(SEEKSIM_CUDA AND nccl_version VERSION_GREATER_EQUAL 2.28)
+    set(SEEKSIM_NCCL TRUE)
+  endif()
 endif()
-seeksim_row("NCCL" "${nccl_found}" "${SEEKSIM_NCCL_LIBRARY}" "NVIDIA's libnccl-dev" "no --backend nccl")
+seeksim_row("NCCL" "${SEEKSIM_NCCL}" "${nccl_version}, ${SEEKSIM_NCCL_INCLUDE}" "NVIDIA's libnccl-dev, 2.28 or newer"
+            "no --backend nccl")
 
 find_package(benchmark QUIET)
 seeksim_row("Google Benchmark" "${benchmark_FOUND}" "${benchmark_VERSION}" "libbenchmark-dev" "no benchmarks")

@@ -147,9 +147,12 @@ void strike(runtime::Queue& queue, const Op& op, const Rule& rule, const Range& 
       runtime::vec<std::uint8_t>(*target.buffer, runtime::Index(target.lo + from * bytes),
                                  runtime::Index(count * bytes))
           .get();
+  const auto blow = [change, memory](kernels::Lane lane) {
+    kernels::change_on_host(lane, memory, [&](kernels::Vec<std::uint8_t> bytes) { apply(change, bytes); });
+  };
   // Damage is ordered with nothing and is no access of the program's, so it declares no memory: whoever reads beside it
   // makes no race.
-  queue.enqueue_kernel(ours, runtime::Cost{}, runtime::Closure([change, memory] { apply(change, memory); }), {});
+  queue.enqueue_kernel(ours, runtime::Cost{}, runtime::Closure(blow), {});
 }
 
 // In each step the gradients are kept; in the one that the rule is about others take their place.
@@ -164,17 +167,19 @@ void FaultyQueue::keep_and_strike(RuleState& state, const Op& op, const Range& g
                                                                        runtime::Index(gradients.hi - gradients.lo))
                                                 .get();
   const auto change = [kept = past.get(), memory, strikes, mode = state.rule().mode, type = gradients.type,
-                       age = std::size_t(state.rule().staleness)] {
+                       age = std::size_t(state.rule().staleness)](kernels::Lane lane) {
     if (memory.data == nullptr) return;  // a run of shapes
-    std::vector<std::uint8_t> now(memory.data, memory.data + memory.n);
-    if (strikes && mode == Mode::drop) std::memset(memory.data, 0, now.size());
-    if (strikes && mode == Mode::dup_apply) twice(memory, type);
-    if (strikes && mode == Mode::delayed_apply && kept->steps.size() >= age) {
-      const std::vector<std::uint8_t>& old = kept->steps[kept->steps.size() - age];
-      std::memcpy(memory.data, old.data(), std::min(old.size(), now.size()));
-    }
-    kept->steps.push_back(std::move(now));
-    if (kept->steps.size() > age) kept->steps.erase(kept->steps.begin());
+    kernels::change_on_host(lane, memory, [&](kernels::Vec<std::uint8_t> bytes) {
+      std::vector<std::uint8_t> now(bytes.data, bytes.data + bytes.n);
+      if (strikes && mode == Mode::drop) std::memset(bytes.data, 0, now.size());
+      if (strikes && mode == Mode::dup_apply) twice(bytes, type);
+      if (strikes && mode == Mode::delayed_apply && kept->steps.size() >= age) {
+        const std::vector<std::uint8_t>& old = kept->steps[kept->steps.size() - age];
+        std::memcpy(bytes.data, old.data(), std::min(old.size(), now.size()));
+      }
+      kept->steps.push_back(std::move(now));
+      if (kept->steps.size() > age) kept->steps.erase(kept->steps.begin());
+    });
   };
   inner_.enqueue_kernel(ours, runtime::Cost{}, runtime::Closure(change), {});
 }

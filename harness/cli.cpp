@@ -12,6 +12,7 @@
 #include "harness/batch.h"
 #include "harness/checkpoint_command.h"
 #include "harness/commands.h"
+#include "harness/device.h"
 #include "harness/diff_command.h"
 #include "harness/doctor.h"
 #include "harness/explore_command.h"
@@ -26,6 +27,7 @@
 #include "harness/shapes.h"
 #include "harness/shrink_command.h"
 #include "kernels/isa.h"
+#include "runtime/backend/nccl_api.h"
 
 namespace seeksim::harness {
 
@@ -78,10 +80,14 @@ std::uint64_t seed_of(const std::string& text) {
 }
 
 void refuse_what_is_not_there(const RunArguments& a) {
-  if (a.backend == "nccl")
-    throw BadInput("--backend nccl", "not in this version", "Use --backend mpi, or leave it out: ranks are simulated.");
-  if (a.device == "cuda")
-    throw BadInput("--device cuda", "not in this version", "Leave it out: kernels run on the CPU.");
+  if (a.backend == "nccl") {
+    if (const std::string problem = runtime::nccl_problem(); !problem.empty())
+      throw BadInput("--backend nccl", problem, "Use --backend mpi, or leave it out: ranks are simulated.");
+  }
+  if (a.backend == "sim") check_device(a.device);
+  if (a.backend != "sim" && a.device != (a.backend == "nccl" ? "cuda" : "cpu") && a.device != "cpu")
+    throw BadInput("--device " + a.device, "processes of --backend " + a.backend + " compute on the CPU",
+                   "Leave it out, or use --backend sim.");
   const bool saves =
       !a.save_initial.empty() || !a.save_final.empty() || !a.save_batches.empty() || !a.save_gradients.empty();
   if (a.row >= 0 && a.files.size() > 1)
@@ -124,6 +130,7 @@ RunOptions options_of(const RunArguments& a) {
   options.save_initial = a.save_initial;
   options.save_final = a.save_final;
   options.save_batches = a.save_batches;
+  options.device = a.device;
   read_gradients(a, options);
   return options;
 }
@@ -231,12 +238,13 @@ ExitStatus run_on_mpi(const RunArguments& a, RunOptions options) {
   if (!a.schedule.empty())
     throw BadInput("--schedule", "--backend mpi: who of several processes runs next is the machine's choice",
                    "Leave it out, or use --backend sim.");
-  MpiSession session;
+  MpiSession session(a.backend == "nccl");
   if (!session.leads()) {
     session.serve();
     return ExitStatus::as_expected;
   }
   options.backend = session.backend();
+  if (a.backend == "nccl") options.device = "cuda";
   options.launch = [&session](const Scenario& scenario, const SimulationOptions& how, bool row) {
     return session.run(scenario, how, row);
   };
@@ -249,7 +257,7 @@ ExitStatus run_command(RunArguments a) {
   leave_out_the_schema(a.files);
   refuse_what_is_not_there(a);
   const RunOptions options = options_of(a);
-  return a.backend == "mpi" ? run_on_mpi(a, options) : run_scenarios(a, options);
+  return a.backend == "sim" ? run_scenarios(a, options) : run_on_mpi(a, options);
 }
 
 // ---- golden --------------------------------------------------------------------------------------------------------
@@ -323,9 +331,12 @@ void add_run(CLI::App& app, RunArguments& a) {
   run->add_flag("--verify-determinism", a.verify_determinism, "Run twice and compare every Op");
   run->add_option("--wall-limit", a.wall_limit_s, "Give up after so many seconds (exit status 3)")
       ->check(CLI::NonNegativeNumber);
-  run->add_option("--backend", a.backend, "sim, or mpi: under mpirun, a process a rank (nccl: not in this version)")
+  run->add_option("--backend", a.backend, "sim, or under mpirun, a process a rank: mpi, or nccl with a GPU each")
       ->check(CLI::IsMember({"sim", "mpi", "nccl"}));
-  run->add_option("--device", a.device, "cpu (cuda: not in this version)")->check(CLI::IsMember({"cpu", "cuda"}));
+  run->add_option("--device", a.device,
+                  "Where simulated ranks compute: cpu, cuda (all of them share one GPU), or emulated (the kernels for "
+                  "GPUs, run on the CPU: slow)")
+      ->check(CLI::IsMember({"cpu", "cuda", "emulated"}));
   run->add_option("--storage", a.storage, "sim or real: where files of the run go")
       ->check(CLI::IsMember({"sim", "real"}));
   run->add_flag("--resume", a.resume, "Go on from the newest checkpoint, where there is one (checkpoint.resume=true)");

@@ -20,6 +20,7 @@
 #include "kernels/digest.h"
 #include "runtime/backend/control_server.h"
 #include "runtime/backend/mpi_world.h"
+#include "runtime/backend/nccl_rank.h"
 #include "runtime/backend/real_rank.h"
 #include "runtime/backend/tcp_world.h"
 #include "runtime/checkpoint_files.h"
@@ -42,6 +43,7 @@ struct Request {
   std::string endpoint, token;
   std::int64_t gradients_of = -1;
   bool digest_gradients = false, keep_final_weights = false;
+  bool nccl = false;
 };
 
 std::string text_of(const Request& r) {
@@ -54,7 +56,8 @@ std::string text_of(const Request& r) {
                      {"token", r.token},
                      {"gradients_of", r.gradients_of},
                      {"digest_gradients", r.digest_gradients},
-                     {"keep_final_weights", r.keep_final_weights}};
+                     {"keep_final_weights", r.keep_final_weights},
+                     {"nccl", r.nccl}};
   return json.dump();
 }
 
@@ -62,7 +65,8 @@ Request request_from(const std::string& text) {
   const Json json = Json::parse(text);
   return {
       json["over"],     json["scenario"], json["file"],         json["folder"],           json["temporary"],
-      json["endpoint"], json["token"],    json["gradients_of"], json["digest_gradients"], json["keep_final_weights"]};
+      json["endpoint"], json["token"],    json["gradients_of"], json["digest_gradients"], json["keep_final_weights"],
+      json["nccl"]};
 }
 
 // Only what training needs: what is judged, and against what, is the leader's business.
@@ -107,7 +111,8 @@ RankRecord::How how_of(runtime::Ending ending) {
   }
 }
 
-RankReport::Memory memory_of(const runtime::HostDevice& device, runtime::Space space) {
+template <class AnyDevice>
+RankReport::Memory memory_of(const AnyDevice& device, runtime::Space space) {
   RankReport::Memory memory;
   for (std::size_t tag = 0; tag < std::size_t(runtime::MemoryTag::count_); ++tag)
     memory.peak_by_tag.push_back(device.use(runtime::MemoryTag(tag), space).peak);
@@ -153,18 +158,10 @@ class Folder {
   const Request request_;
 };
 
-// One rank's part of a run.
-RankReport train_here(const Request& request, runtime::Wire& wire, int id) {
-  const Scenario scenario = load_scenario_text(request.scenario, request.file);
-  const sim::DeviceModel& model = scenario.world.device;
+// One rank's part of a run, on a RealRank or an NcclRank.
+template <class AnyRank>
+void train_on(AnyRank& real, RealFaults& faults, const Scenario& scenario, const Request& request, RankReport& report) {
   NoteTaker notes(scenario.world.ranks() > 1, request.gradients_of, request.digest_gradients);
-  RealFaults faults(scenario, id, request.folder);
-  // Under a supervisor, this process has a heart already.
-  const runtime::TimeNs heartbeat_ns = supervision() ? 0 : scenario.train.recovery.heartbeat_ns;
-  const ControlClient::Options to_control{request.endpoint, request.token, id, scenario.world.ranks(), heartbeat_ns};
-  RankReport report;
-  RealRank real(wire, {model.capacity_bytes, model.host_capacity_bytes, model.pinned_capacity_bytes}, to_control,
-                request.folder);
   try {
     runtime::Rank rank = real.rank(faults.decorate(real.seams()), scenario.world.ranks_per_node);
     auto* weights = request.keep_final_weights ? &report.final_weights : nullptr;
@@ -183,11 +180,45 @@ RankReport train_here(const Request& request, runtime::Wire& wire, int id) {
   report.device = memory_of(real.device, runtime::Space::device);
   report.host = memory_of(real.device, runtime::Space::host);
   report.pinned = memory_of(real.device, runtime::Space::pinned);
-  report.compared = real.transport.compared();
-  report.mismatches = real.transport.mismatches();
   report.faults = faults.status();
   report.events = faults.take_events();
   report.notes = notes.take();
+}
+
+// Which of its machine's GPUs a process takes: as whoever started it counts the processes of a machine.
+[[maybe_unused]] int gpu_of_process(int rank) {
+  for (const char* name : {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
+    if (const char* const told = std::getenv(name)) return int(std::strtol(told, nullptr, 10));
+  }
+  return rank;
+}
+
+RankReport train_here(const Request& request, runtime::Wire& wire, int id) {
+  const Scenario scenario = load_scenario_text(request.scenario, request.file);
+  const sim::DeviceModel& model = scenario.world.device;
+  const runtime::HostMemory::Capacities capacities{model.capacity_bytes, model.host_capacity_bytes,
+                                                   model.pinned_capacity_bytes};
+  // Under a supervisor, this process has a heart already.
+  const runtime::TimeNs heartbeat_ns = supervision() ? 0 : scenario.train.recovery.heartbeat_ns;
+  const ControlClient::Options to_control{request.endpoint, request.token, id, scenario.world.ranks(), heartbeat_ns};
+  RealFaults faults(scenario, id, request.folder);
+  RankReport report;
+#ifdef SEEKSIM_NCCL
+  if (request.nccl) {
+    try {
+      runtime::NcclRank real(wire, capacities, to_control, request.folder, runtime::visible_gpu(gpu_of_process(id)));
+      train_on(real, faults, scenario, request, report);
+    } catch (const std::exception& error) {  // the GPU cannot be used, or NCCL cannot be loaded here
+      report.record.how = RankRecord::How::threw;
+      report.record.why = error.what();
+    }
+    return report;
+  }
+#endif
+  RealRank real(wire, capacities, to_control, request.folder);
+  train_on(real, faults, scenario, request, report);
+  report.compared = real.transport.compared();
+  report.mismatches = real.transport.mismatches();
   return report;
 }
 
@@ -248,13 +279,14 @@ faults::RuleStatus what_became_of(std::size_t number, const faults::Rule& rule, 
 struct MpiSession::Impl {
   std::optional<runtime::Heart> heart;  // beats before the world is built and until it is gone
   std::unique_ptr<runtime::ProcessWorld> world;
+  bool nccl = false;
   bool missing = false;  // a process did not answer
   bool told_over = false;
 
   RunRecord collect(const Scenario& scenario, const Request& request, std::vector<std::vector<std::byte>> reports);
 };
 
-MpiSession::MpiSession() {
+MpiSession::MpiSession(bool nccl) {
   const bool alone = std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr && std::getenv("PMIX_RANK") == nullptr &&
                      std::getenv("PMI_SIZE") == nullptr;
   const bool over_tcp = alone && runtime::TcpWorld::asked_for();
@@ -271,6 +303,7 @@ MpiSession::MpiSession() {
     impl_->heart.emplace(runtime::Heart::Options{supervised->endpoint, supervised->token, *rank,
                                                  supervised->heartbeat_ns, runtime::Heart::WhenLost::end_process});
   }
+  impl_->nccl = nccl;
   if (over_tcp)
     impl_->world = std::make_unique<runtime::TcpWorld>();
   else
@@ -283,7 +316,7 @@ MpiSession::~MpiSession() {
 }
 
 bool MpiSession::leads() const { return impl_->world->rank() == 0; }
-const char* MpiSession::backend() const { return impl_->world->name(); }
+const char* MpiSession::backend() const { return impl_->nccl ? "nccl" : impl_->world->name(); }
 int MpiSession::processes() const { return impl_->world->size(); }
 
 void MpiSession::serve() {
@@ -310,12 +343,13 @@ void MpiSession::end(ExitStatus status) {
 
 RunRecord MpiSession::run(const Scenario& scenario, const SimulationOptions& options, bool smaller) {
   const std::optional<Supervision> supervised = supervision();
-  std::vector<Problem> problems = problems_on_mpi(scenario);
+  std::vector<Problem> problems = problems_on_mpi(scenario, impl_->nccl);
   for (std::size_t i = 0; i < scenario.faults.size() && !supervised; ++i) {
     if (!ends_a_process(scenario.faults[i])) continue;
     problems.push_back(
         {scenario.file, fmt::format("faults.{}.kind", i),
-         fmt::format("--backend mpi: {} ends a process, and the job with it", name(scenario.faults[i].kind)),
+         fmt::format("--backend {}: {} ends a process, and the job with it", impl_->nccl ? "nccl" : "mpi",
+                     name(scenario.faults[i].kind)),
          "Start it with seeksim launch, which goes on from a checkpoint."});
   }
   if (!problems.empty()) throw BadInput(std::move(problems));
@@ -338,6 +372,7 @@ RunRecord MpiSession::run(const Scenario& scenario, const SimulationOptions& opt
   request.gradients_of = options.gradients_of;
   request.digest_gradients = options.digest_gradients;
   request.keep_final_weights = options.keep_final_weights;
+  request.nccl = impl_->nccl;
   std::vector<Event> events;
   std::optional<OwnServer> own;
   if (!supervised) RealFaults::forget(request.folder);

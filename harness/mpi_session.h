@@ -15,14 +15,16 @@ namespace seeksim::harness {
 
 class MpiSession {
  public:
-  MpiSession();   // joins the others; throws BadInput where there is no MPI
+  // Joins the others; throws BadInput where there is no MPI. nccl: each process trains on a GPU of its own, and NCCL
+  // carries what ranks send each other while they do.
+  explicit MpiSession(bool nccl = false);
   ~MpiSession();  // leader: tells the others that it is over
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
 
   bool leads() const;
   int processes() const;
-  const char* backend() const;  // "mpi"; "tcp" where they were started in torchrun's way
+  const char* backend() const;  // "mpi"; "tcp" where they were started in torchrun's way; "nccl"
   // Does what the leader asks for, until it is over.
   void serve();
   // The leader's: a run by the first processes, as many as the scenario's world has ranks. smaller: there may be more

@@ -85,6 +85,7 @@ SimulationOptions simulation_options(const RunOptions& options) {
   simulation.gradients_of = options.save_gradients.empty() ? -1 : options.gradients_step - 1;
   simulation.keep_final_weights = !options.save_final.empty();
   simulation.wall_limit_s = options.wall_limit_s;
+  simulation.device = options.device;
   return simulation;
 }
 
@@ -245,7 +246,7 @@ Outcome run_scenario(const Scenario& given, const RunOptions& options, const Pri
 
   Outcome outcome{judgement.status,
                   scenario.name,
-                  report_json(evidence, judgement, {options.backend, "cpu", seconds_since(start)}),
+                  report_json(evidence, judgement, {options.backend, options.device, seconds_since(start)}),
                   {}};
   save_results(scenario, options, run);
   save_folder(scenario, run, options, outcome, text);

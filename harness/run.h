@@ -21,6 +21,7 @@ struct RunOptions {
   using Launch = std::function<RunRecord(const Scenario&, const SimulationOptions&, bool row)>;
   Launch launch;
   std::string backend = "sim";
+  std::string device = "cpu";
   bool is_row = false;  // this is a row of a sweep
   double wall_limit_s = 0;
   bool verify_determinism = false;

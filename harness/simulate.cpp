@@ -6,6 +6,7 @@
 #include <chrono>
 #include <optional>
 
+#include "harness/device.h"
 #include "harness/shapes.h"
 #include "kernels/digest.h"
 #include "runtime/backend/posix_storage.h"
@@ -22,6 +23,7 @@ struct Simulation::Impl {
       : scenario(s),
         options(std::move(o)),
         disks(options.disks ? options.disks : std::make_shared<sim::Disks>()),
+        device(is_of_shapes(s) ? nullptr : make_device(options.device)),
         faults(s.faults, s.world.seed, node_of(s.world)),
         collector(s.world.ranks(), options.gradients_of, options.digest_gradients, options.on_gradients) {
     if (!options.storage_folder.empty()) files.emplace(options.storage_folder);
@@ -54,6 +56,7 @@ struct Simulation::Impl {
   const Scenario& scenario;
   SimulationOptions options;
   std::shared_ptr<sim::Disks> disks;
+  std::unique_ptr<runtime::DeviceMemory> device;  // outlives every world
   TimeNs began_ns = 0;
   std::unique_ptr<sim::World> world;        // of the attempt that runs, or ran last
   std::optional<runtime::TrainPlan> again;  // the plan of all attempts but the first
@@ -80,6 +83,7 @@ void Simulation::Impl::start_job(TimeNs now) {
   began_ns = now;
   collector.begin_attempt(now);
   sim::WorldPlan plan = plan_of(scenario, options);
+  plan.device_memory = device.get();
   plan.seed += 1'000'003 * attempt;  // other noise
   plan.schedule.first_decision = collector.record().decisions;
   world = std::make_unique<sim::World>(plan, disks, now);

@@ -20,6 +20,7 @@ struct SimulationOptions {
   double wall_limit_s = 0;            // 0: none
   bool timeline = false;              // what queues and hosts did is kept
   bool flight_recorder = false;       // dumps hold whole rings
+  std::string device = "cpu";         // or "cuda", "emulated" (device.h)
   sim::ValueLogPlan values;           // of each operation
   std::string storage_folder;         // real files below it; empty: simulated ones
   std::shared_ptr<sim::Disks> disks;  // simulated files to begin with and to leave behind; null: empty ones

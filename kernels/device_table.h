@@ -63,6 +63,7 @@ struct DeviceRows {
                              Index first, Mat<const T> dx, Mat<float> dwte);
   void (*position_backward)(Lane, Mat<const T> dx, Index tokens_per_sample, Mat<float> dwpe);
   void (*norm2_blocks)(Lane, Vec<const T> x, Vec<float> out);
+  void (*norm2_of_slabs)(Lane, Vec<const T> x, Index slab, Vec<float> blocks, float* out);
   void (*count_nonfinite)(Lane, Vec<const T> x, std::int64_t* out);
   void (*range)(Lane, Mat<const T> x, TensorRange* out);
   void (*first_nonfinite)(Lane, Mat<const T> x, std::int64_t* out);

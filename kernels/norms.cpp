@@ -1,8 +1,11 @@
 #include "kernels/norms.h"
 
+#include <algorithm>
+
 #include "kernels/check.h"
 #include "kernels/device_table.h"
 #include "kernels/isa/table.h"
+#include "kernels/tree.h"
 
 namespace seeksim::kernels {
 
@@ -17,12 +20,33 @@ void norm2_blocks(Lane lane, InVec<T> x, Vec<float> out) {
 }
 
 template <class T>
+void norm2_of_slabs(Lane lane, InVec<T> x, Index slab, Vec<float> blocks, Vec<float> out) {
+  SEEKSIM_CHECK(slab > 0 && x.n <= kSlabs * slab && blocks.n * kBlock >= std::min(slab, x.n) && out.n >= 1,
+                "%lld elements in slabs of %lld, %lld blocks", static_cast<long long>(x.n),
+                static_cast<long long>(slab), static_cast<long long>(blocks.n));
+  if (const DeviceTable* device = device_of(lane))
+    return device->rows<T>().norm2_of_slabs(lane, x, slab, blocks, out.data);
+  float slabs[kSlabs];
+  Index n = 0;
+  for (Index at = 0; at < x.n; at += slab) {
+    const Index size = std::min(slab, x.n - at);
+    const Vec<float> of_slab{blocks.data, (size + kBlock - 1) / kBlock};
+    norm2_blocks<T>(lane, {x.data + at, size}, of_slab);
+    slabs[n++] = tree_fold(of_slab);
+  }
+  out[0] = tree_fold({slabs, n});
+}
+
+template <class T>
 void count_nonfinite(Lane lane, InVec<T> x, Vec<std::int64_t> out) {
   SEEKSIM_CHECK(out.n >= 1, "nowhere to put the count");
   if (const DeviceTable* device = device_of(lane)) return device->rows<T>().count_nonfinite(lane, x, out.data);
   out[0] += elements_in<T>().count_nonfinite(x.data, x.n);
 }
 
+template void norm2_of_slabs<float>(Lane, InVec<float>, Index, Vec<float>, Vec<float>);
+template void norm2_of_slabs<bf16>(Lane, InVec<bf16>, Index, Vec<float>, Vec<float>);
+template void norm2_of_slabs<fp16>(Lane, InVec<fp16>, Index, Vec<float>, Vec<float>);
 template void norm2_blocks<float>(Lane, InVec<float>, Vec<float>);
 template void norm2_blocks<bf16>(Lane, InVec<bf16>, Vec<float>);
 template void norm2_blocks<fp16>(Lane, InVec<fp16>, Vec<float>);

@@ -10,6 +10,11 @@ namespace seeksim::kernels {
 template <class T = float>
 void norm2_blocks(Lane lane, InVec<T> x, Vec<float> out);
 
+// out[0] = norm^2 of all of x by the tree: blocks inside slabs of `slab` elements, then slabs. blocks: working space
+// for those of one slab.
+template <class T = float>
+void norm2_of_slabs(Lane lane, InVec<T> x, Index slab, Vec<float> blocks, Vec<float> out);
+
 // out[0] += number of elements of x that are NaN or infinite (F5).
 template <class T = float>
 void count_nonfinite(Lane lane, InVec<T> x, Vec<std::int64_t> out);

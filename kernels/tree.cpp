@@ -90,6 +90,19 @@ float tree_fold(Vec<const float> values) {
   return v;
 }
 
+void tree_fold(Lane lane, Vec<const float> values, Vec<float> out, float factor, Index segment) {
+  SEEKSIM_CHECK(out.n >= 1 && segment >= 0, "nowhere to put the sum, or segments of %lld",
+                static_cast<long long>(segment));
+  const Index each = segment > 0 ? segment : std::max<Index>(values.n, 1);
+  if (const DeviceTable* device = device_of(lane))
+    return device->common.tree_fold(lane, {values.data, 1, values.n, values.n}, each, factor, out.data);
+  std::vector<float> sums;
+  for (Index at = 0; at < values.n; at += each)
+    sums.push_back(tree_fold({values.data + at, std::min(each, values.n - at)}));
+  const float sum = tree_fold({sums.data(), static_cast<Index>(sums.size())});
+  out[0] = factor == 1.0F ? sum : sum * factor;
+}
+
 void tree_add(Lane lane, Vec<const float> left, Vec<const float> right, Vec<float> out) {
   SEEKSIM_CHECK_EQ(left.n, out.n);
   SEEKSIM_CHECK_EQ(right.n, out.n);

@@ -25,6 +25,10 @@ std::vector<TreeNode> cover(Index begin, Index end, Index leaves);
 // F3 over scalars: values[i] is leaf i. n = 0 gives +0.
 float tree_fold(Vec<const float> values);
 
+// out[0] = the same, times factor (applied once, skipped when it is 1). segment > 0: F3 inside each `segment` values,
+// then over the segments.
+void tree_fold(Lane lane, Vec<const float> values, Vec<float> out, float factor = 1.0f, Index segment = 0);
+
 // out[i] = left[i] + right[i]: one merge of two sibling nodes. out may be left or right.
 void tree_add(Lane lane, Vec<const float> left, Vec<const float> right, Vec<float> out);
 

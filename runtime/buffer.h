@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "kernels/cast.h"
+#include "kernels/host_access.h"
 #include "kernels/view.h"
 
 namespace seeksim::runtime {
@@ -74,6 +75,7 @@ struct Buffer {
   const char* name = "";  // outlives the run
   int rank = -1;
   std::uint64_t id = 0;  // per rank, in order of allocation
+  kernels::Lane lane;    // by which the host copies from and to memory of a device that it cannot touch
 };
 
 class Device;
@@ -144,6 +146,11 @@ VecView<T> vec(Buffer& b) {
 template <class T>
 MatView<T> mat(Buffer& b, Index offset, Index rows, Index cols) {
   return {&b, offset, rows, cols, cols};
+}
+// For the host to read now: the memory itself where it is the host's, else a copy.
+template <class T>
+kernels::OnHost<std::remove_const_t<T>> on_host(VecView<T> v) {
+  return {v.buffer == nullptr ? kernels::Lane{} : v.buffer->lane, v.get()};
 }
 template <class T>
 VecView<const T> reads(VecView<T> v) {

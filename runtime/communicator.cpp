@@ -119,8 +119,8 @@ Communicator::Arrivals& Communicator::arrivals(const TreeOwnership& ownership, I
     made.count += made.parts_of.back();
   }
   made.shard = shard_of(n, size(), position_).size;
-  made.table = rank_.device.allocate(std::max<std::size_t>(table.size(), 1) * sizeof(std::int64_t),
-                                     MemoryTag::communication, "subtree table");
+  made.table = rank_.device.allocate_in(Space::host, std::max<std::size_t>(table.size(), 1) * sizeof(std::int64_t),
+                                        MemoryTag::communication, "subtree table");
   Op op;
   op.kind = OpKind::copy;
   op.rank = rank_.id;
@@ -182,15 +182,15 @@ void Communicator::fold_shard(Launcher& launch, const Op& op, const Arrivals& in
   }
   launch(
       op.tensor, SEEKSIM_SITE, memory_cost((in.count + 1) * mine.size),
-      [leaves = in.leaves, factor](Lane lane, Vec<const std::int64_t> table, Vec<const float> slots, Vec<float> sum) {
+      [leaves = in.leaves, factor, table = vec<const std::int64_t>(*in.table, 0, 2 * Index(in.count)).get()](
+          Lane lane, Vec<const float> slots, Vec<float> sum) {
         std::vector<TreePart> roots(static_cast<std::size_t>(table.n / 2));
         for (std::size_t i = 0; i < roots.size(); ++i) {
           roots[i] = {{static_cast<int>(table[2 * i]), table[2 * i + 1]}, slots.data + Index(i) * sum.n};
         }
         kernels::tree_sum(lane, roots.data(), Index(roots.size()), leaves, sum, factor);
       },
-      vec<const std::int64_t>(*in.table, 0, 2 * Index(in.count)), vec<const float>(*in.slots, 0, in.count * mine.size),
-      out.part(mine.offset, mine.size));
+      vec<const float>(*in.slots, 0, in.count * mine.size), out.part(mine.offset, mine.size));
 }
 
 // All leaves are here, so this rank's one subtree root is the tree's.

@@ -13,12 +13,14 @@ void EditedSink::close(Index offset, Index size) {
     compute_(
         "edited gradients", SEEKSIM_SITE, memory_cost(2 * size),
         [tagged = edit_.tagged, step = edit_.step, begin, end, first = place_(offset), times,
-         loss = edit_.loss_offset - offset](Lane, Vec<float> values) {
-          for (Index i = 0; i < values.n; ++i) {
-            Index sum = 0;
-            for (Index sample = begin; tagged && sample < end; ++sample) sum += gradient_tag(step, sample, first + i);
-            values.data[i] = (tagged ? float(sum) : values.data[i]) * (i == loss ? 1.0f : times);
-          }
+         loss = edit_.loss_offset - offset](Lane lane, Vec<float> range) {
+          kernels::change_on_host(lane, range, [&](Vec<float> values) {
+            for (Index i = 0; i < values.n; ++i) {
+              Index sum = 0;
+              for (Index sample = begin; tagged && sample < end; ++sample) sum += gradient_tag(step, sample, first + i);
+              values.data[i] = (tagged ? float(sum) : values.data[i]) * (i == loss ? 1.0f : times);
+            }
+          });
         },
         inner_.open(block, offset, size));
   }

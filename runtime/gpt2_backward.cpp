@@ -99,12 +99,12 @@ void Gpt2<S>::loss_nodes(const Pass& p, float scale) {
     const VecView<float> node = p.sink->open(b, offset, 1);
     if (!piece_.heads) {  // it is another stage's
       p.launch(
-          "loss", SEEKSIM_SITE, memory_cost(1), [](Lane, Vec<float> none) { none[0] = 0; }, node);
+          "loss", SEEKSIM_SITE, memory_cost(1), [](Lane lane, Vec<float> none) { kernels::clear(lane, none); }, node);
       continue;
     }
     p.launch(
         "loss", SEEKSIM_SITE, memory_cost(block.count),
-        [scale](Lane, Vec<const float> losses, Vec<float> sum) { sum[0] = kernels::tree_fold(losses) * scale; },
+        [scale](Lane lane, Vec<const float> losses, Vec<float> sum) { kernels::tree_fold(lane, losses, sum, scale); },
         vec<const float>(*sample_losses_, block.first, block.count), node);
   }
   p.sink->close(offset, 1);

@@ -342,7 +342,8 @@ void GradientReducer::finish(VecView<float> loss) {
   }
   if (partition_->is_last(me)) {
     launch(
-        "loss", SEEKSIM_SITE, memory_cost(2), [](Lane, Vec<const float> x, Vec<float> y) { y[0] = x[0]; },
+        "loss", SEEKSIM_SITE, memory_cost(2),
+        [](Lane lane, Vec<const float> x, Vec<float> y) { kernels::copy(lane, x, y); },
         vec<const float>(*extras_, head, 1), loss);
   }
 }

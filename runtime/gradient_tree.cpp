@@ -107,14 +107,7 @@ void GradientTree::round(Launcher& launch, ElementType type, Index elements) {
     for (const Held& held : held_) {
       launch(
           "gradients", SEEKSIM_SITE, memory_cost(2 * elements),
-          [](kernels::Lane lane, kernels::Vec<float> x) {
-            T held_as[kernels::kBlock];
-            for (Index i = 0; i < x.n; i += kernels::kBlock) {
-              const Index n = std::min(kernels::kBlock, x.n - i);
-              kernels::narrow<T>(lane, {x.data + i, n}, {held_as, n});
-              kernels::widen<T>(lane, {held_as, n}, {x.data + i, n});
-            }
-          },
+          [](kernels::Lane lane, kernels::Vec<float> x) { kernels::round_through<T>(lane, x); },
           VecView<float>{held.buffer, 0, elements});
     }
   });

@@ -6,20 +6,20 @@
 #include <iterator>
 #include <new>
 
+#include "kernels/pointwise.h"
+
 namespace seeksim::runtime {
 namespace {
 
 constexpr std::align_val_t kBufferAlignment{64};
 
-void poison(Buffer& buffer) {
-  auto* words = reinterpret_cast<std::uint32_t*>(buffer.data);
-  std::fill_n(words, (buffer.bytes + 3) / 4, kPoisonFresh);
-}
+std::size_t whole_words(std::size_t bytes) { return (bytes + 3) / 4 * 4; }
 
 }  // namespace
 
-HostMemory::HostMemory(Device& owner, int rank, const Capacities& capacities, bool holds_values)
-    : owner_(owner), rank_(rank), capacities_(capacities), holds_values_(holds_values) {}
+HostMemory::HostMemory(Device& owner, int rank, const Capacities& capacities, bool holds_values,
+                       DeviceMemory* on_device)
+    : owner_(owner), rank_(rank), capacities_(capacities), holds_values_(holds_values), on_device_(on_device) {}
 
 std::size_t HostMemory::capacity(Space space) const {
   switch (space) {
@@ -58,14 +58,40 @@ BufferPtr HostMemory::allocate(Space space, std::size_t bytes, MemoryTag tag, co
   buffer->name = name;
   buffer->rank = rank_;
   buffer->id = ++allocations_;
-  if (holds_values_) {
-    buffer->data = static_cast<std::byte*>(::operator new((bytes + 3) / 4 * 4, kBufferAlignment));
-    poison(*buffer);
+  try {
+    if (holds_values_) provide(*buffer);
+  } catch (...) {
+    delete buffer;
+    throw;
   }
   ledger(space).add(tag, bytes);
   live_.push_back(buffer);
   if (watcher_ != nullptr) watcher_->allocated(*buffer);
   return BufferPtr(buffer, BufferDeleter{&owner_});
+}
+
+// Memory under a buffer, full of poison.
+void HostMemory::provide(Buffer& buffer) {
+  const std::size_t bytes = whole_words(buffer.bytes);
+  const bool elsewhere = on_device_ != nullptr && buffer.space != Space::host;
+  if (!elsewhere)
+    buffer.data = static_cast<std::byte*>(::operator new(bytes, kBufferAlignment));
+  else
+    buffer.data = buffer.space == Space::device ? on_device_->allocate(bytes) : on_device_->allocate_pinned(bytes);
+  if (buffer.data == nullptr) {  // within the budget, but others have the memory
+    Op op;
+    op.rank = rank_;
+    op.bytes = buffer.bytes;
+    op.tensor = buffer.name;
+    throw SeamError(
+        ErrorKind::out_of_memory, op,
+        fmt::format("asked for {} bytes of '{}' ({}) of {} memory: {} has none left, though the budget of {} "
+                    "bytes has {}{}",
+                    buffer.bytes, buffer.name, runtime::name(buffer.tag), runtime::name(buffer.space),
+                    on_device_->name(), capacity(buffer.space), free_bytes(buffer.space), map(buffer.space)));
+  }
+  if (elsewhere && buffer.space == Space::device) buffer.lane = on_device_->lane();
+  kernels::fill_bits(buffer.lane, {reinterpret_cast<float*>(buffer.data), Index(bytes / 4)}, kPoisonFresh);
 }
 
 void HostMemory::Ledger::add(MemoryTag tag, std::size_t bytes) {
@@ -122,7 +148,13 @@ void HostMemory::release(Buffer* buffer, bool idle) {
 }
 
 void HostMemory::bury(Buffer* buffer) {
-  ::operator delete(buffer->data, kBufferAlignment);  // null in a run of shapes
+  const bool elsewhere = on_device_ != nullptr && buffer->space != Space::host;
+  if (!elsewhere)
+    ::operator delete(buffer->data, kBufferAlignment);  // null in a run of shapes
+  else if (buffer->data != nullptr && buffer->space == Space::device)
+    on_device_->release(buffer->data);
+  else if (buffer->data != nullptr)
+    on_device_->release_pinned(buffer->data);
   delete buffer;
 }
 

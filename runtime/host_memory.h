@@ -1,6 +1,6 @@
-// HostMemory: the memory of a device that is a host's, or pretends to be something else: a ledger of each space with a
-// capacity, fresh memory full of poison, and a place for what was released while pending work may still touch it. The
-// simulator's device and the one of real processes share it.
+// HostMemory: the memory of a rank's device and of the host beside it: a ledger of each space with a capacity, fresh
+// memory full of poison, and a place for what was released while pending work may still touch it. The device's is the
+// host's too, unless a DeviceMemory says where it lies. The simulator's device and those of real processes share it.
 #pragma once
 
 #include <array>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/access_watcher.h"
+#include "runtime/device_memory.h"
 #include "runtime/seams.h"
 
 namespace seeksim::runtime {
@@ -22,7 +23,8 @@ class HostMemory {
   };
 
   // owner: to whom buffers go back. holds_values: false in a run of shapes, where memory is counted and not there.
-  HostMemory(Device& owner, int rank, const Capacities& capacities, bool holds_values);
+  HostMemory(Device& owner, int rank, const Capacities& capacities, bool holds_values,
+             DeviceMemory* on_device = nullptr);
   HostMemory(const HostMemory&) = delete;
   HostMemory& operator=(const HostMemory&) = delete;
   ~HostMemory() { bury_all(); }
@@ -52,12 +54,14 @@ class HostMemory {
   const Ledger& ledger(Space space) const { return ledgers_[std::size_t(space)]; }
   std::size_t free_bytes(Space space) const;
   std::string map(Space space) const;
-  static void bury(Buffer* buffer);
+  void provide(Buffer& buffer);
+  void bury(Buffer* buffer);
 
   Device& owner_;
   int rank_;
   Capacities capacities_;
   bool holds_values_;
+  DeviceMemory* on_device_;  // null: the device's memory is the host's
   AccessWatcher* watcher_ = nullptr;
   std::vector<Buffer*> live_;       // of all spaces, in order of allocation
   std::vector<Buffer*> graveyard_;  // released while work that may touch them was pending

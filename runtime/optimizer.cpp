@@ -94,7 +94,7 @@ kernels::AdamWStep Optimizer::next_constants(float grad_factor, double lr) {
 
 void Optimizer::count_anew(Launcher& launch) {
   launch(
-      "stagnation", SEEKSIM_SITE, {}, [](Lane, Vec<Stagnation> counts) { counts[0] = {}; },
+      "stagnation", SEEKSIM_SITE, {}, [](Lane lane, Vec<Stagnation> counts) { kernels::clear(lane, counts); },
       vec<Stagnation>(*stagnation_));
 }
 

@@ -210,20 +210,19 @@ std::vector<std::string> frozen_names(const ModelPlan& plan) {
   return names;
 }
 
-void draw_parameter(const ModelPlan& plan, std::uint64_t seed, Init init, std::uint32_t number, kernels::Vec<float> out,
-                    Index first) {
-  const kernels::Lane here;
+void draw_parameter(kernels::Lane lane, const ModelPlan& plan, std::uint64_t seed, Init init, std::uint32_t number,
+                    kernels::Vec<float> out, Index first) {
   switch (init) {
     case Init::zeros:
-      return kernels::fill_bits(here, out, 0);
+      return kernels::fill_bits(lane, out, 0);
     case Init::ones:
-      return kernels::fill_bits(here, out, 0x3f800000u);
+      return kernels::fill_bits(lane, out, 0x3f800000u);
     case Init::normal:
-      return kernels::fill_normal(here, out, number, std::uint64_t(first), static_cast<float>(plan.init_stddev), seed);
+      return kernels::fill_normal(lane, out, number, std::uint64_t(first), static_cast<float>(plan.init_stddev), seed);
     case Init::residual: {
       // The residual stream adds 2 * layers of these; GPT-2 keeps its variance by scaling each.
       const double stddev = plan.init_stddev / host_sqrt(2.0 * plan.layers);
-      return kernels::fill_normal(here, out, number, std::uint64_t(first), static_cast<float>(stddev), seed);
+      return kernels::fill_normal(lane, out, number, std::uint64_t(first), static_cast<float>(stddev), seed);
     }
   }
 }

@@ -167,8 +167,8 @@ std::vector<std::string> frozen_names(const ModelPlan& plan);
 
 // Draws a parameter's initial value, elements from `first` of the whole parameter on: a pure function of (seed, number
 // in registration order, element).
-void draw_parameter(const ModelPlan& plan, std::uint64_t seed, Init init, std::uint32_t number, kernels::Vec<float> out,
-                    Index first = 0);
+void draw_parameter(kernels::Lane lane, const ModelPlan& plan, std::uint64_t seed, Init init, std::uint32_t number,
+                    kernels::Vec<float> out, Index first = 0);
 
 template <class T>
 VecView<T> vector_of(Buffer& flat, const ParameterInfo& p) {

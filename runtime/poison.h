@@ -28,7 +28,8 @@ inline bool holds_poison(std::uint16_t bits) {
 inline std::optional<Index> find_poison(AnyVec values) {
   return with_float_type(values.type, [&](auto like) -> std::optional<Index> {
     using T = decltype(like);
-    const kernels::Vec<const T> held = values.as<const T>().get();
+    const kernels::OnHost<T> on_the_host = on_host(values.as<const T>());
+    const kernels::Vec<const T> held = on_the_host.get();
     for (Index i = 0; i < held.n; ++i) {
       if constexpr (std::is_same_v<T, float>) {
         if (holds_poison(held.data[i])) return i;

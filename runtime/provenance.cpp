@@ -15,26 +15,28 @@ namespace {
 
 bool is_float(ElementType type) { return type == ElementType::f32 || is_16_bit(type); }
 
-// A vector as a kernel's matrix of one row.
+// The host looks: what an operation touched, brought to it where it lies elsewhere, as a matrix of one row.
 template <class T>
-kernels::Mat<const T> row_of(const std::byte* data, Index n) {
-  return {reinterpret_cast<const T*>(data), 1, n, n};
+kernels::OnHost<T> values_of(Lane lane, const std::byte* data, Index n) {
+  return {lane, {reinterpret_cast<const T*>(data), n}};
 }
 
-TensorRange range_of(const std::byte* data, Index n, ElementType type) {
+TensorRange range_of(Lane lane, const std::byte* data, Index n, ElementType type) {
   return with_float_type(type, [&](auto like) {
     using T = decltype(like);
+    const kernels::OnHost<T> values = values_of<T>(lane, data, n);
     TensorRange range;
-    kernels::range<T>(Lane{}, row_of<T>(data, n), {&range, 1});
+    kernels::range<T>(Lane{}, {values.get().data, 1, n, n}, {&range, 1});
     return range;
   });
 }
 
-Index first_nonfinite_of(const std::byte* data, Index n, ElementType type) {
+Index first_nonfinite_of(Lane lane, const std::byte* data, Index n, ElementType type) {
   return with_float_type(type, [&](auto like) {
     using T = decltype(like);
+    const kernels::OnHost<T> values = values_of<T>(lane, data, n);
     std::int64_t element = -1;
-    kernels::first_nonfinite<T>(Lane{}, row_of<T>(data, n), {&element, 1});
+    kernels::first_nonfinite<T>(Lane{}, {values.get().data, 1, n, n}, {&element, 1});
     return Index(element);
   });
 }
@@ -74,22 +76,27 @@ void Provenance::begin_step(Queue& queue, std::int64_t step) {
   op.kind = OpKind::inspect;
   op.tensor = "provenance";
   queue.launch(
-      op, Cost{}, [](Lane, kernels::Vec<Found> found) { found[0] = Found{}; }, vec<Found>(*found_));
+      op, Cost{},
+      [](Lane lane, kernels::Vec<Found> found) {
+        const Found none;
+        kernels::write_values(lane, &none, found);
+      },
+      vec<Found>(*found_));
 }
 
-void Provenance::scan(const Operands& operands, std::int64_t launch, Found& found) {
+void Provenance::scan(Lane lane, const Operands& operands, std::int64_t launch, Found& found) {
   if (found.launch >= 0) return;
   for (int i = 0; i < operands.count; ++i) {
     const Operand& o = operands.all[std::size_t(i)];
     if (!o.written) continue;
-    const Index element = first_nonfinite_of(o.data, o.n, o.type);
+    const Index element = first_nonfinite_of(lane, o.data, o.n, o.type);
     if (element < 0) continue;
     found.launch = launch;
     found.operand = i;
     found.element = element;
     for (int k = 0; k < operands.count; ++k) {
       const Operand& seen = operands.all[std::size_t(k)];
-      found.ranges[std::size_t(k)] = range_of(seen.data, seen.n, seen.type);
+      found.ranges[std::size_t(k)] = range_of(lane, seen.data, seen.n, seen.type);
     }
     return;
   }
@@ -120,9 +127,11 @@ void Provenance::look(Queue& queue, const Op& op, const Operands& operands, std:
   std::vector<Range> touched(ranges.begin(), ranges.end());
   for (Range& range : touched) range.write = false;
   touched.push_back(vec<Found>(*found_).range());
-  Found* const found = reinterpret_cast<Found*>(found_->data);
-  queue.enqueue_kernel(inspection(op), Cost{}, Closure([operands, number, found] { scan(operands, number, *found); }),
-                       touched);
+  const kernels::Vec<Found> found = vec<Found>(*found_).get();
+  const auto look = [operands, number, found](Lane lane) {
+    kernels::change_on_host(lane, found, [&](kernels::Vec<Found> held) { scan(lane, operands, number, held[0]); });
+  };
+  queue.enqueue_kernel(inspection(op), Cost{}, Closure(look), touched);
 }
 
 void Provenance::log_outputs(Queue& queue, const Op& op, std::span<const Range> ranges) {
@@ -138,9 +147,11 @@ void Provenance::log_outputs(Queue& queue, const Op& op, std::span<const Range> 
     const Range touched[] = {read, to.range()};
     const Operand of{range.buffer->data + range.lo, Index((range.hi - range.lo) / size_of(range.type)), range.type,
                      true};
-    TensorRange* const out = to.get().data;
-    queue.enqueue_kernel(inspection(op), Cost{}, Closure([of, out] { *out = range_of(of.data, of.n, of.type); }),
-                         touched);
+    const auto look = [of, out = to.get()](Lane lane) {
+      const TensorRange range = range_of(lane, of.data, of.n, of.type);
+      kernels::write_values(lane, &range, out);
+    };
+    queue.enqueue_kernel(inspection(op), Cost{}, Closure(look), touched);
     log_.push_back({op, range});
   }
 }
@@ -153,7 +164,7 @@ std::optional<NonFiniteBirth> Provenance::first(const Op& op) {
   if (!plan_.on) return std::nullopt;
   const VecView<const Found> view = vec<const Found>(*found_);
   device_.host_touches(op, view.range());
-  const Found& found = view.get()[0];
+  const Found found = on_host(view)[0];
   if (found.launch < 0) return std::nullopt;
   const Launch& launch = launches_[std::size_t(found.launch)];
   NonFiniteBirth birth;
@@ -174,8 +185,9 @@ std::vector<RangeLogEntry> Provenance::logged(const Op& op) {
   if (log_.empty()) return entries;
   const VecView<const TensorRange> view = vec<const TensorRange>(*log_ranges_, 0, Index(log_.size()));
   device_.host_touches(op, view.range());
+  const kernels::OnHost<TensorRange> held = on_host(view);
   for (std::size_t i = 0; i < log_.size(); ++i)
-    entries.push_back({log_[i].first, sight(log_[i].second, view.get()[Index(i)])});
+    entries.push_back({log_[i].first, sight(log_[i].second, held[Index(i)])});
   return entries;
 }
 

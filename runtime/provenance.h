@@ -65,7 +65,7 @@ class Provenance {
     std::array<kernels::TensorRange, kOperandsMax> ranges;
   };
   struct Operand {
-    const std::byte* data = nullptr;
+    const std::byte* data = nullptr;  // of the device
     Index n = 0;
     ElementType type = ElementType::f32;
     bool written = false;
@@ -80,7 +80,7 @@ class Provenance {
     int count = 0;
   };
 
-  static void scan(const Operands& operands, std::int64_t launch, Found& found);
+  static void scan(kernels::Lane lane, const Operands& operands, std::int64_t launch, Found& found);
   void look(Queue& queue, const Op& op, const Operands& operands, std::span<const Range> ranges);
   void log_outputs(Queue& queue, const Op& op, std::span<const Range> ranges);
   static TensorSight sight(const Range& range, const kernels::TensorRange& held);

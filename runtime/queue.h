@@ -36,16 +36,25 @@ class Closure {
  public:
   static constexpr std::size_t kBytesMax = 320;
   template <class F>
-  explicit Closure(const F& f) : call_([](void* p) { (*static_cast<F*>(p))(); }), bytes_(sizeof(F)) {
+  explicit Closure(const F& f) : call_(&call<F>), bytes_(sizeof(F)) {
     static_assert(std::is_trivially_copyable_v<F>, "a closure must own nothing: capture views and numbers by value");
     static_assert(sizeof(F) <= kBytesMax, "closure too large: capture fewer values");
     std::memcpy(storage_, &f, sizeof(F));
   }
-  void operator()() { call_(storage_); }
+  // Where its kernels compute is the queue's to say.
+  void operator()(kernels::Lane lane) { call_(storage_, lane); }
   std::size_t bytes() const { return bytes_; }
 
  private:
-  void (*call_)(void*);
+  template <class F>
+  static void call(void* p, kernels::Lane lane) {
+    if constexpr (std::is_invocable_v<F&, kernels::Lane>)
+      (*static_cast<F*>(p))(lane);
+    else
+      (*static_cast<F*>(p))();
+  }
+
+  void (*call_)(void*, kernels::Lane);
   std::size_t bytes_;
   alignas(16) std::byte storage_[kBytesMax];
 };
@@ -67,7 +76,7 @@ class Queue {
   template <class Kernel, class... Views>
   void launch(const Op& op, Cost cost, Kernel kernel, Views... views) {
     const Range ranges[] = {views.range()..., Range{}};
-    auto call = [kernel, ... spans = views.get()]() mutable { kernel(kernels::Lane{}, spans...); };
+    auto call = [kernel, ... spans = views.get()](kernels::Lane lane) mutable { kernel(lane, spans...); };
     enqueue_kernel(op, cost, Closure(call), std::span<const Range>(ranges, sizeof...(Views)));
   }
 

@@ -89,7 +89,7 @@ Replica::Sum Replica::gather_norms(Launcher& compute, bool has_values) {
   rank_.device.host_touches(op, all.range());
   if (!has_values) return {};
 
-  const Vec<const float> norms = all.get();
+  const kernels::OnHost<float> norms = on_host(all);
   const int ways = plan_.layout.parallel.tensor;
   std::vector<std::pair<std::uint32_t, float>> of_parameters;
   for (int stage = 0; stage < int(stages_.size()); ++stage) {

@@ -34,7 +34,11 @@ void Rerun::begin_step(Launcher& compute) {
   compute_ = &compute;
   micro_batches_ = 0;
   compute.launch(
-      OpKind::inspect, "comparison", SEEKSIM_SITE, Cost{}, [](Lane, Vec<Result> result) { result[0] = Result{}; },
+      OpKind::inspect, "comparison", SEEKSIM_SITE, Cost{},
+      [](Lane lane, Vec<Result> result) {
+        const Result none;
+        kernels::write_values(lane, &none, result);
+      },
       vec<Result>(*result_));
 }
 
@@ -54,7 +58,10 @@ void Rerun::keep(Index offset, Index size, GradientSink& gradients) {
   for (Index block = 0; block < blocks_; ++block) {
     compute_->launch(
         OpKind::inspect, "digest", SEEKSIM_SITE, memory_cost(size),
-        [](Lane, Vec<const float> x, Vec<std::uint64_t> digest) { digest[0] = kernels::digest(x); },
+        [](Lane lane, Vec<const float> x, Vec<std::uint64_t> digest) {
+          const std::uint64_t of_x = kernels::digest(kernels::OnHost<float>(lane, x).get());
+          kernels::write_values(lane, &of_x, digest);
+        },
         VecView<const float>(gradients.open(block, offset, size)), digest_of(ranges_.size(), block));
   }
   ranges_.push_back({offset, size});
@@ -84,15 +91,19 @@ void Rerun::compare(Index offset, Index size) {
   for (Index block = 0; block < blocks_; ++block) {
     compute_->launch(
         OpKind::inspect, "comparison", SEEKSIM_SITE, memory_cost(2 * size),
-        [here = RerunFound{micro_batch_, offset}](Lane lane, Vec<const float> x, Vec<const std::uint64_t> first,
+        [here = RerunFound{micro_batch_, offset}](Lane lane, Vec<const float> values, Vec<const std::uint64_t> first,
                                                   Vec<Result> result) {
-          Result& r = result[0];
-          ++r.compared;
-          const bool same = kernels::digest(x) == first[0];
+          const kernels::OnHost<float> on_host(lane, values);
+          const Vec<const float> x = on_host.get();
+          const bool same = kernels::digest(x) == kernels::OnHost<std::uint64_t>(lane, first)[0];
           std::int64_t nonfinite = 0;
-          if (same) kernels::count_nonfinite<float>(lane, x, {&nonfinite, 1});
-          if (!same && r.differs.micro_batch < 0) r.differs = here;
-          if (nonfinite > 0 && r.nonfinite.micro_batch < 0) r.nonfinite = here;
+          if (same) kernels::count_nonfinite<float>(Lane{}, x, {&nonfinite, 1});
+          kernels::change_on_host(lane, result, [&](Vec<Result> held) {
+            Result& r = held[0];
+            ++r.compared;
+            if (!same && r.differs.micro_batch < 0) r.differs = here;
+            if (nonfinite > 0 && r.nonfinite.micro_batch < 0) r.nonfinite = here;
+          });
         },
         VecView<const float>(open(block, offset, size)), VecView<const std::uint64_t>(digest_of(at_, block)),
         vec<Result>(*result_));
@@ -102,14 +113,14 @@ void Rerun::compare(Index offset, Index size) {
 
 Range Rerun::result_range() const { return vec<const Result>(*result_).range(); }
 
-const Rerun::Result& Rerun::read() const { return vec<const Result>(*result_).get()[0]; }
+Rerun::Result Rerun::read() const { return on_host(vec<const Result>(*result_))[0]; }
 
 RerunFind Rerun::find(const RerunFound& found) const {
   return {found.micro_batch, gradient_name(parameters_, found.offset)};
 }
 
 RerunRecord Rerun::result() const {
-  const Result& r = read();
+  const Result r = read();
   RerunRecord record;
   record.micro_batches = micro_batches_;
   record.ranges = r.compared;
@@ -119,7 +130,7 @@ RerunRecord Rerun::result() const {
 }
 
 std::optional<RerunFound> Rerun::corrupt() const {
-  const RerunFound& differs = read().differs;
+  const RerunFound differs = read().differs;
   return differs.micro_batch >= 0 ? std::optional(differs) : std::nullopt;
 }
 

@@ -49,7 +49,7 @@ class Rerun {
     RerunFound differs{-1, 0}, nonfinite{-1, 0};  // micro-batch -1: nowhere
   };
   VecView<std::uint64_t> digest_of(std::size_t range, Index block) const;
-  const Result& read() const;
+  Result read() const;
   RerunFind find(const RerunFound& found) const;
 
   Device& device_;

@@ -612,8 +612,10 @@ void square_tail(Launcher& launch, VecView<float> moments) {
   if (tail == 0) return;
   launch(
       "adam m", SEEKSIM_SITE, memory_cost(2 * tail),
-      [](kernels::Lane, kernels::Vec<float> m) {
-        for (Index i = 0; i < m.n; ++i) m[i] *= m[i];
+      [](kernels::Lane lane, kernels::Vec<float> values) {
+        kernels::change_on_host(lane, values, [](kernels::Vec<float> m) {
+          for (Index i = 0; i < m.n; ++i) m[i] *= m[i];
+        });
       },
       moments.part(moments.n - tail, tail));
 }

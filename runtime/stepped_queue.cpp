@@ -154,7 +154,10 @@ bool SteppedQueue::start_front() {
       return false;
     case ItemKind::wait: {
       if (item.event.queue->done(item.event)) return true;
-      static_cast<SteppedQueue*>(item.event.queue)->waiters_.push_back({item.event.place, this});
+      if (auto* const queue = dynamic_cast<SteppedQueue*>(item.event.queue))
+        queue->waiters_.push_back({item.event.place, this});
+      else
+        executor_.wait_elsewhere(*this);
       return false;
     }
     case ItemKind::kernel:
@@ -174,10 +177,21 @@ void SteppedQueue::run_kernel() {
   if (skips_kernels_) return;
   std::byte* item = items_.front();
   try {
-    closure_of(item, front_item().range_count)();
+    closure_of(item, front_item().range_count)(lane_);
   } catch (const std::exception& e) {
     executor_.kernel_failed(*this, kernel_of(item).op, e.what());
   }
+}
+
+void SteppedQueue::look_again() {
+  if (items_.empty() || !running_ || front_item().kind != ItemKind::wait) return;
+  if (!front_item().event.queue->done(front_item().event)) return executor_.wait_elsewhere(*this);
+  running_ = false;  // the wait is started anew, and found done
+  ready();
+}
+
+void Executor::wait_elsewhere(SteppedQueue& queue) {
+  SEEKSIM_CHECK(false, "queue '%s' of rank %d waits for a queue that nobody here steps", queue.name(), queue.rank());
 }
 
 void SteppedQueue::kernel_due() {

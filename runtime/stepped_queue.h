@@ -32,6 +32,8 @@ class Executor {
   virtual TimeNs duration(const SteppedQueue& queue, const Op& op, Cost cost) = 0;
   // The place that the host asked for with wake_host_at is reached.
   virtual void host_place_reached(SteppedQueue& queue) = 0;
+  // The front waits for an event of a queue of another kind, a CUDA stream's: call queue.look_again() until it is over.
+  virtual void wait_elsewhere(SteppedQueue& queue);
   // A kernel threw. What is enqueued behind it still runs, on garbage.
   virtual void kernel_failed(SteppedQueue& queue, const Op& op, std::string_view what) = 0;
 };
@@ -71,15 +73,17 @@ class SteppedQueue final : public Queue {
   void enqueue_activity(const Op& op, Activity& activity, std::span<const Range> ranges) override;
   void activity_done(Activity& activity) override;
   Event record() override { return {this, enqueued_}; }
-  void wait(const Event& event) override;  // of a SteppedQueue of the same executor
+  void wait(const Event& event) override;  // of a queue of the same device
   bool done(const Event& event) const override { return completed_ >= event.place; }
   const char* name() const override { return name_; }
 
   // ---- for the executor
   void watch(AccessWatcher* watcher) { watcher_ = watcher; }
-  void skip_kernels() { skips_kernels_ = true; }  // launches take their time and do nothing: a run of shapes
-  void step();                                    // starts what can start
-  void kernel_due();                              // the running kernel's time is over: its effects land now
+  void compute_on(kernels::Lane lane) { lane_ = lane; }  // of its launches; else the host computes them
+  void skip_kernels() { skips_kernels_ = true; }         // launches take their time and do nothing: a run of shapes
+  void step();                                           // starts what can start
+  void look_again();  // whether the wait at the front is over, of a queue of another kind
+  void kernel_due();  // the running kernel's time is over: its effects land now
   void wake_host_at(std::uint64_t place) { host_place_ = place; }
   void forget_host() { host_place_ = kNobody; }
   void abandon();  // the rank is dead: nothing that is pending ever happens
@@ -113,6 +117,7 @@ class SteppedQueue final : public Queue {
   AccessWatcher* watcher_ = nullptr;
   const char* name_;
   int rank_;
+  kernels::Lane lane_;
   std::uint32_t generation_ = 0;
   std::uint64_t enqueued_ = 0;
   std::uint64_t completed_ = 0;

@@ -16,7 +16,8 @@ std::vector<NamedTensor> initial_weights(const Definition& definition) {
     from_hugging_face(parameters, definition.model, read_safetensors(definition.initial_weights), flat);
   } else {
     for (const ParameterInfo& p : parameters.all()) {
-      draw_parameter(definition.model, definition.training_seed, p.init, p.number, {flat.data() + p.offset, p.size});
+      draw_parameter({}, definition.model, definition.training_seed, p.init, p.number,
+                     {flat.data() + p.offset, p.size});
     }
   }
   return to_hugging_face(parameters, definition.model, flat);

@@ -90,13 +90,16 @@ void Trainer::fetch(InFlight& flight) {
   const std::int64_t first = batch * plan_.definition.global_batch + samples.begin + shifted;
   compute_.launch(
       OpKind::data_load, "tokens", SEEKSIM_SITE, memory_cost(2 * samples.size() * data_.context),
-      [data = data_, first, count = samples.size()](Lane, Vec<std::int32_t> inputs, Vec<std::int32_t> targets) {
+      [data = data_, first, count = samples.size()](Lane lane, Vec<std::int32_t> inputs, Vec<std::int32_t> targets) {
         std::vector<std::int32_t> tokens(static_cast<std::size_t>(data.context) + 1);
+        std::vector<std::int32_t> all_inputs, all_targets;
         for (Index i = 0; i < count; ++i) {
           data.sample(first + i, tokens.data());
-          if (inputs.n > 0) std::copy(tokens.begin(), tokens.end() - 1, inputs.data + i * data.context);
-          if (targets.n > 0) std::copy(tokens.begin() + 1, tokens.end(), targets.data + i * data.context);
+          if (inputs.n > 0) all_inputs.insert(all_inputs.end(), tokens.begin(), tokens.end() - 1);
+          if (targets.n > 0) all_targets.insert(all_targets.end(), tokens.begin() + 1, tokens.end());
         }
+        kernels::write_values(lane, all_inputs.data(), inputs);
+        kernels::write_values(lane, all_targets.data(), targets);
       },
       flight.model->inputs(samples.size()), flight.model->targets(samples.size()));
 }
@@ -463,7 +466,7 @@ void Trainer::tell_stagnation() {
   if (counts == nullptr || !has_values()) return;
   const VecView<const kernels::Stagnation> view = vec<const kernels::Stagnation>(*counts);
   rank_.device.host_touches(compute_.last(), view.range());
-  observer_.stagnation(rank_.id, step_ - 1, view.get()[0]);
+  observer_.stagnation(rank_.id, step_ - 1, on_host(view)[0]);
 }
 
 std::string Trainer::stopped() const {

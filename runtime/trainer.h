@@ -253,14 +253,14 @@ class Trainer {
   void host_touches(const char* site, const Range& range) const;
   AnyVec host_reads(const char* site, AnyVec values) const;
   template <class T>
-  kernels::Vec<const T> host_reads(const char* site, VecView<const T> values) const {
+  kernels::OnHost<T> host_reads(const char* site, VecView<const T> values) const {
     host_touches(site, values.range());
-    return values.get();
+    return on_host(values);
   }
   // One value; 0 in a run of shapes, so that every step is finite there.
   template <class T>
   T host_value(const char* site, VecView<const T> value) const {
-    const kernels::Vec<const T> held = host_reads(site, value);
+    const kernels::OnHost<T> held = host_reads(site, value);
     return has_values() ? held[0] : T{};
   }
   // A run of shapes has none: it tells of no digests, gradients, replicas, poison or weights.

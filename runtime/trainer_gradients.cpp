@@ -141,7 +141,7 @@ void count_nonfinite(Launcher& launch, AnyVec gradients, VecView<std::int64_t> c
     launch(
         "gradients", SEEKSIM_SITE, memory_cost(gradients.n),
         [](Lane lane, Vec<const G> x, Vec<std::int64_t> n) {
-          n[0] = 0;
+          kernels::clear(lane, n);
           kernels::count_nonfinite<G>(lane, x, n);
         },
         gradients.as<const G>(), count);
@@ -161,20 +161,6 @@ void norm2_of_blocks(Lane lane, Vec<const G> x, Index first, Index slab, Vec<flo
   }
 }
 
-// norm^2 of a parameter's gradient: blocks, slabs, the whole. blocks: working space, of one slab.
-template <class G>
-float norm2_of_parameter(Lane lane, Vec<const G> x, Index slab, Vec<float> blocks) {
-  float slabs[kSlabs];
-  Index n = 0;
-  for (Index at = 0; at < x.n; at += slab, ++n) {
-    const Index size = std::min(slab, x.n - at);
-    const Vec<float> of_slab{blocks.data, (size + kBlock - 1) / kBlock};
-    kernels::norm2_blocks<G>(lane, {x.data + at, size}, of_slab);
-    slabs[n] = kernels::tree_fold(of_slab);
-  }
-  return kernels::tree_fold({slabs, n});
-}
-
 }  // namespace
 
 // The count of non-finite values, and norm^2 by the tree: blocks inside slabs, slabs, parameters in their order.
@@ -192,7 +178,7 @@ void Trainer::measure_gradients() {
       compute_(
           p.name, SEEKSIM_SITE, memory_cost(p.size, 2),
           [slab = p.slab](Lane lane, Vec<const G> x, Vec<float> blocks, Vec<float> norm) {
-            norm[0] = norm2_of_parameter<G>(lane, x, slab, blocks);
+            kernels::norm2_of_slabs<G>(lane, x, slab, blocks, norm);
           },
           gradients.part(p.offset, p.size).as<const G>(), vec<float>(*norm_blocks_), norm_of(i));
     });
@@ -209,7 +195,7 @@ void Trainer::fold_parameters() {
   }
   compute_(
       "gradients", SEEKSIM_SITE, memory_cost(count),
-      [](Lane, Vec<const float> of_parameters, Vec<float> norm) { norm[0] = kernels::tree_fold(of_parameters); },
+      [](Lane lane, Vec<const float> of_parameters, Vec<float> norm) { kernels::tree_fold(lane, of_parameters, norm); },
       vec<const float>(*norms_, 0, count), vec<float>(*norms_, count, 1));
 }
 
@@ -288,13 +274,8 @@ void Trainer::fold_norms() {
     const Index first = partition.first_norm_block(i), blocks = partition.first_norm_block(i + 1) - first;
     compute_(
         p.name, SEEKSIM_SITE, memory_cost(blocks),
-        [of_slab = (p.slab + kBlock - 1) / kBlock](Lane, Vec<const float> squares, Vec<float> norm) {
-          float slabs[kSlabs];
-          Index n = 0;
-          for (Index at = 0; at < squares.n; at += of_slab) {
-            slabs[n++] = kernels::tree_fold({squares.data + at, std::min(of_slab, squares.n - at)});
-          }
-          norm[0] = kernels::tree_fold({slabs, n});
+        [of_slab = (p.slab + kBlock - 1) / kBlock](Lane lane, Vec<const float> squares, Vec<float> norm) {
+          kernels::tree_fold(lane, squares, norm, 1.0f, of_slab);
         },
         vec<const float>(*norm_blocks_, first, blocks), norm_of(i));
   }
@@ -335,7 +316,8 @@ float Trainer::gradient_norm() const {
     return host_sqrt(host_value(SEEKSIM_SITE, vec<const float>(*norms_, count, 1)));
   }
   const Partition& partition = keeper_->partition();
-  const Vec<const float> blocks = host_reads(SEEKSIM_SITE, vec<const float>(*norm_blocks_, 0, partition.norm_blocks()));
+  const kernels::OnHost<float> blocks =
+      host_reads(SEEKSIM_SITE, vec<const float>(*norm_blocks_, 0, partition.norm_blocks()));
   std::vector<std::vector<double>> norms;
   for (int member = 0; member < comm_->size(); ++member) {
     std::vector<double>& of_member = norms.emplace_back();

@@ -127,13 +127,15 @@ void Trainer::scale_gradient(InFlight& flight, Index samples) {
     using S = decltype(like);
     compute_(
         "gradient of an activation", SEEKSIM_SITE, memory_cost(2 * gradient.n),
-        [factor = 1.0f / float(micro_batches_.size())](kernels::Lane, kernels::Vec<S> values) {
-          for (Index k = 0; k < values.n; ++k) {
-            float wide = 0;
-            kernels::widen<S>(kernels::Lane{}, {values.data + k, 1}, {&wide, 1});
-            wide *= factor;
-            kernels::narrow<S>(kernels::Lane{}, {&wide, 1}, {values.data + k, 1});
-          }
+        [factor = 1.0f / float(micro_batches_.size())](kernels::Lane lane, kernels::Vec<S> all) {
+          kernels::change_on_host(lane, all, [&](kernels::Vec<S> values) {
+            for (Index k = 0; k < values.n; ++k) {
+              float wide = 0;
+              kernels::widen<S>(kernels::Lane{}, {values.data + k, 1}, {&wide, 1});
+              wide *= factor;
+              kernels::narrow<S>(kernels::Lane{}, {&wide, 1}, {values.data + k, 1});
+            }
+          });
         },
         gradient.as<S>());
   });

@@ -92,13 +92,14 @@ void Trainer::report_replica() {
 void Trainer::drift() {
   const bool owns_first = keeper_ && keeper_->own().shard.offset == 0 && keeper_->own().shard.size > 0;
   const Index at = owns_first ? parameters_.trainable_size() - 1 : 0;
-  std::byte& low = weights_->data[flat_parameters().part(at, 1).range(true).lo];
-  low ^= std::byte{1};
+  const VecView<std::byte> low{&*weights_, Index(flat_parameters().part(at, 1).range(true).lo), 1};
+  kernels::change_on_host(weights_->lane, low.get(), [](kernels::Vec<std::byte> bits) { bits[0] ^= std::byte{1}; });
 }
 
 std::vector<std::byte> Trainer::copy_of_weights(Index end) const {
-  const std::byte* const all = weights_->data;
-  return {all, all + flat_parameters().part(0, end).bytes()};
+  std::vector<std::byte> copy(flat_parameters().part(0, end).bytes());
+  kernels::copy_bytes(weights_->lane, weights_->data, copy.data(), copy.size());
+  return copy;
 }
 
 // Old values from the front of the flat space, except what this rank owns.
@@ -106,9 +107,11 @@ void Trainer::restore_weights(const std::vector<std::byte>& old) {
   if (old.empty()) return;
   const ShardInfo shard = keeper_ ? keeper_->own().shard : ShardInfo{};
   const Range own = flat_parameters().part(shard.offset, shard.size).range(true);
-  for (std::size_t i = 0; i < old.size(); ++i) {
-    if (i < own.lo || i >= own.hi) weights_->data[i] = old[i];
-  }
+  const auto restore = [&](std::size_t lo, std::size_t hi) {
+    if (lo < hi) kernels::copy_bytes(weights_->lane, old.data() + lo, weights_->data + lo, hi - lo);
+  };
+  restore(0, std::min(own.lo, old.size()));
+  restore(std::min(own.hi, old.size()), old.size());
 }
 
 }  // namespace seeksim::runtime

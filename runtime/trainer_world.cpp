@@ -166,7 +166,9 @@ void Trainer::draw(const std::vector<ParameterPiece>& pieces, AnyVec out) {
         host_touches(SEEKSIM_SITE, to.range());
         const ParameterInfo& p = *piece.parameter;
         const Index from = whole().all()[p.number].offset + p.first + piece.first;
-        kernels::narrow<T>(Lane{}, {given.data() + from, piece.size}, to.get());
+        std::vector<T> rounded(static_cast<std::size_t>(piece.size));
+        kernels::narrow<T>(Lane{}, {given.data() + from, piece.size}, {rounded.data(), piece.size});
+        kernels::write_values(to.buffer->lane, rounded.data(), to.get());
       } else {
         draw_piece(piece, to);
       }
@@ -185,13 +187,15 @@ void Trainer::draw_piece(const ParameterPiece& piece, VecView<T> out) {
       [model = &d.model, seed = d.training_seed, init = p.init, number = p.number, first = p.first + piece.first](
           Lane lane, Vec<T> values) {
         if constexpr (std::is_same_v<T, float>) {
-          draw_parameter(*model, seed, init, number, values, first);
+          draw_parameter(lane, *model, seed, init, number, values, first);
         } else {
           float drawn[kBlock];
+          T rounded[kBlock];
           for (Index i = 0; i < values.n; i += kBlock) {
             const Index n = std::min(kBlock, values.n - i);
-            draw_parameter(*model, seed, init, number, {drawn, n}, first + i);
-            kernels::narrow<T>(lane, {drawn, n}, {values.data + i, n});
+            draw_parameter(Lane{}, *model, seed, init, number, {drawn, n}, first + i);
+            kernels::narrow<T>(Lane{}, {drawn, n}, {rounded, n});
+            kernels::write_values(lane, rounded, Vec<T>{values.data + i, n});
           }
         }
       },

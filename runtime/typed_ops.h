@@ -1,8 +1,6 @@
 // Launches on vectors whose type is known when the run starts: bit for bit copies, rounding, and digests by the host.
 #pragma once
 
-#include <algorithm>
-
 #include "kernels/cast.h"
 #include "kernels/digest.h"
 #include "kernels/pointwise.h"
@@ -43,8 +41,8 @@ inline void clear_values(Launcher& launch, const char* tensor, const char* site,
   with_float_type(values.type, [&](auto like) {
     using T = decltype(like);
     launch(
-        tensor, site, memory_cost(values.n, 0),
-        [](kernels::Lane, kernels::Vec<T> x) { std::fill(x.data, x.data + x.n, T{}); }, values.as<T>());
+        tensor, site, memory_cost(values.n, 0), [](kernels::Lane lane, kernels::Vec<T> x) { kernels::clear(lane, x); },
+        values.as<T>());
   });
 }
 
@@ -53,14 +51,14 @@ inline std::uint64_t digest_of(AnyVec values) {
   if (values.buffer != nullptr && values.buffer->data == nullptr) return 0;
   return with_float_type(values.type, [&](auto like) {
     using T = decltype(like);
-    return kernels::digest<T>(values.as<const T>().get());
+    return kernels::digest<T>(on_host(values.as<const T>()).get());
   });
 }
 inline void widen_to(AnyVec values, float* out) {
   if (values.buffer != nullptr && values.buffer->data == nullptr) return;
   with_float_type(values.type, [&](auto like) {
     using T = decltype(like);
-    kernels::widen<T>(kernels::Lane{}, values.as<const T>().get(), {out, values.n});
+    kernels::widen<T>(kernels::Lane{}, on_host(values.as<const T>()).get(), {out, values.n});
   });
 }
 

@@ -110,7 +110,11 @@ bool Group::agrees(SimActivity& activity) {
 void scribble_on(runtime::Buffer& buffer, std::size_t lo, std::size_t hi) {
   if (buffer.data == nullptr) return;
   const std::uint32_t word = runtime::kPoisonAborted;
-  for (std::size_t i = lo; i < hi; i += sizeof word) std::memcpy(buffer.data + i, &word, std::min(sizeof word, hi - i));
+  const kernels::Vec<std::byte> range{buffer.data + lo, kernels::Index(hi - lo)};
+  kernels::change_on_host(buffer.lane, range, [word](kernels::Vec<std::byte> bytes) {
+    const auto n = std::size_t(bytes.n);
+    for (std::size_t i = 0; i < n; i += sizeof word) std::memcpy(bytes.data + i, &word, std::min(sizeof word, n - i));
+  });
 }
 
 void SimActivity::fetch() const {

@@ -13,7 +13,7 @@ using runtime::SteppedQueue;
 using runtime::WaitResult;
 
 SimDevice::SimDevice(Loop& loop, Host& host, Network& network, const DeviceModel& model, const StorageModel& storage,
-                     RankSignals& signals, bool shapes)
+                     RankSignals& signals, bool shapes, runtime::DeviceMemory* memory)
     : loop_(loop),
       host_(host),
       network_(network),
@@ -28,7 +28,9 @@ SimDevice::SimDevice(Loop& loop, Host& host, Network& network, const DeviceModel
       on_storage_(*this, "storage queue", host.rank()),
       queues_{&compute_, &communication_, &copy_, &on_host_, &on_storage_},
       memory_(*this, host.rank(), {model.capacity_bytes, model.host_capacity_bytes, model.pinned_capacity_bytes},
-              !shapes) {
+              !shapes, memory),
+      lane_(memory != nullptr ? memory->lane() : kernels::Lane{}) {
+  for (SteppedQueue* queue : {&compute_, &communication_, &copy_}) queue->compute_on(lane_);
   if (!shapes_) return;
   for (SteppedQueue* queue : queues_) queue->skip_kernels();
 }
@@ -42,6 +44,7 @@ runtime::Queue& SimDevice::message_queue(runtime::MessageQueue which) {
   if (queue == nullptr) {
     queue = std::make_unique<SteppedQueue>(*this, kNames[std::size_t(which)], host_.rank());
     queue->watch(watcher_);
+    queue->compute_on(lane_);
     if (shapes_) queue->skip_kernels();
     queues_.push_back(queue.get());
   }

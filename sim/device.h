@@ -30,7 +30,7 @@ using runtime::BytesByTag;
 class SimDevice final : public runtime::Device, public runtime::Executor, public TimerTarget {
  public:
   SimDevice(Loop& loop, Host& host, Network& network, const DeviceModel& model, const StorageModel& storage,
-            RankSignals& signals, bool shapes);
+            RankSignals& signals, bool shapes, runtime::DeviceMemory* memory);
   ~SimDevice() override;
 
   // Durations are asked of the decorated device, so that a fault may stretch them.
@@ -112,8 +112,9 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   std::array<std::unique_ptr<runtime::SteppedQueue>, std::size_t(runtime::MessageQueue::count_)> messages_;
   std::vector<runtime::SteppedQueue*> queues_;  // all of them
   runtime::HostMemory memory_;
-  OverlapMeter overlap_;  // of communication
-  OverlapMeter copies_;   // between host and device
+  const kernels::Lane lane_;  // of what the device computes; none: the host does, at the times that it would have
+  OverlapMeter overlap_;      // of communication
+  OverlapMeter copies_;       // between host and device
   FileUse files_;
   Timeline* timeline_ = nullptr;
   PassMeter passes_;

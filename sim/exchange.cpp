@@ -26,13 +26,16 @@ void flip_bit(const Piece& piece, std::uint64_t bit) {
   const std::uint64_t bits = (piece.hi - piece.lo) * 8;
   if (bits == 0 || piece.buffer->data == nullptr) return;
   bit %= bits;
-  piece.buffer->data[piece.lo + bit / 8] ^= std::byte(1u << (bit % 8));
+  const kernels::Vec<std::byte> byte{piece.buffer->data + piece.lo + bit / 8, 1};
+  kernels::change_on_host(piece.buffer->lane, byte,
+                          [&](kernels::Vec<std::byte> b) { b[0] ^= std::byte(1u << (bit % 8)); });
 }
 
 // In a run of shapes there is nothing to move.
 void move_payload(const Piece& sent, const Piece& received) {
   if (sent.buffer->data == nullptr) return;
-  std::memmove(received.buffer->data + received.lo, sent.buffer->data + sent.lo, sent.hi - sent.lo);
+  const kernels::Lane& lane = sent.buffer->lane.device != nullptr ? sent.buffer->lane : received.buffer->lane;
+  kernels::copy_bytes(lane, sent.buffer->data + sent.lo, received.buffer->data + received.lo, sent.hi - sent.lo);
 }
 
 }  // namespace
@@ -196,8 +199,9 @@ void Exchange::transfer_with_fate(Exchange& from, PostedPiece& sent, Exchange& t
   if (core.transport.zombies_wait()) core.transport.land_on(sender, received.piece);
   if (fate.replay_ns > 0 && sent.piece.buffer->data != nullptr) {
     touched();
-    const std::byte* bytes = sent.piece.buffer->data;
-    TransportHub::Zombie zombie{sender, receiver, describe(from.op), {bytes + sent.piece.lo, bytes + sent.piece.hi}};
+    std::vector<std::byte> bytes(sent.piece.hi - sent.piece.lo);
+    kernels::copy_bytes(sent.piece.buffer->lane, sent.piece.buffer->data + sent.piece.lo, bytes.data(), bytes.size());
+    TransportHub::Zombie zombie{sender, receiver, describe(from.op), std::move(bytes)};
     core.loop.call_at(runtime::later(when, fate.replay_ns),
                       [&core, zombie = std::move(zombie)] { core.transport.rises(zombie); });
   }

@@ -87,13 +87,14 @@ void NativeReduce::complete(SharedComm& shared, Group& group) {
   const kernels::Vec<float> sum = out_.get();
   if (sum.data != nullptr) {
     try {
-      kernels::tree_sum(kernels::Lane{}, parts.data(), kernels::Index(parts.size()), leaves_, sum, factor_);
+      kernels::tree_sum(out_.buffer->lane, parts.data(), kernels::Index(parts.size()), leaves_, sum, factor_);
     } catch (const std::invalid_argument& e) {  // the members' parts do not make up the tree
       for (SimActivity* activity : group.at) activity->owner->fail(activity->comm, CommResult::invalid_usage, e.what());
       return;
     }
     for (const Group::Share& share : group.shares)
-      if (share.out != sum.data) std::memcpy(share.out, sum.data, std::size_t(sum.n) * sizeof(float));
+      if (share.out != sum.data)
+        kernels::copy_bytes(out_.buffer->lane, sum.data, share.out, std::size_t(sum.n) * sizeof(float));
   }
   group.summed = true;
   double slow = 1;

@@ -164,7 +164,7 @@ bool NativeScatter::sum_targets(Group& group) {
     const kernels::Index leaves = std::min(begin + (kernels::Index(1) << target.root.level), leaves_) - begin;
     try {
       if (has_values)
-        kernels::tree_sum(kernels::Lane{}, parts.data(), kernels::Index(parts.size()), leaves, target.out.get(),
+        kernels::tree_sum(target.out.buffer->lane, parts.data(), kernels::Index(parts.size()), leaves, target.out.get(),
                           factor_);
     } catch (const std::invalid_argument& e) {  // the members' parts do not make up the tree
       for (SimActivity* activity : group.at) activity->owner->fail(activity->comm, CommResult::invalid_usage, e.what());

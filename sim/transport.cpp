@@ -351,7 +351,8 @@ void TransportHub::land_on(int from, const runtime::Piece& received) {
   };
   const auto zombie = std::find_if(zombies_.begin(), zombies_.end(), fits);
   if (zombie == zombies_.end() || received.buffer->data == nullptr) return;
-  std::copy(zombie->bytes.begin(), zombie->bytes.end(), received.buffer->data + received.lo);
+  kernels::copy_bytes(received.buffer->lane, zombie->bytes.data(), received.buffer->data + received.lo,
+                      zombie->bytes.size());
   zombies_.erase(zombie);
 }
 

@@ -16,7 +16,9 @@ std::uint64_t digest_of(const Range& range) {
   const std::byte* data = range.buffer->data + range.lo;
   const std::size_t bytes = range.hi - range.lo;
   const auto of = [&]<class T>(T) {
-    return kernels::digest<T>({reinterpret_cast<const T*>(data), kernels::Index(bytes / sizeof(T))});
+    const kernels::OnHost<T> values(range.buffer->lane,
+                                    {reinterpret_cast<const T*>(data), kernels::Index(bytes / sizeof(T))});
+    return kernels::digest<T>(values.get());
   };
   switch (range.type) {
     case ElementType::bf16:
@@ -61,8 +63,10 @@ void ValueLog::released(const runtime::Buffer& buffer) {
 
 void ValueLog::log(const runtime::Op& op, const Range& range) {
   if (range.buffer == nullptr || range.buffer->data == nullptr || range.hi <= range.lo) return;
-  if (rank_ == plan_.keep_rank && entries_.size() == plan_.keep_entry)
-    kept_.assign(range.buffer->data + range.lo, range.buffer->data + range.hi);
+  if (rank_ == plan_.keep_rank && entries_.size() == plan_.keep_entry) {
+    kept_.resize(range.hi - range.lo);
+    kernels::copy_bytes(range.buffer->lane, range.buffer->data + range.lo, kept_.data(), kept_.size());
+  }
   entries_.push_back({op, range.buffer->name, range.buffer->tag, range.type, range.lo, range.hi, digest_of(range),
                       clock_.now(), !range.write});
 }

@@ -30,7 +30,8 @@ std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
 SimRank::SimRank(Core& core, int rank)
     : host(core.loop, rank),
       clock(core.loop, host),
-      device(core.loop, host, core.network, core.plan.device, core.plan.storage, signals, core.plan.shapes),
+      device(core.loop, host, core.network, core.plan.device, core.plan.storage, signals, core.plan.shapes,
+             core.plan.device_memory),
       transport(core, *this),
       control(core, *this),
       storage(*core.disks, core.plan.storage, core.network.node_of(rank), rank) {

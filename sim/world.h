@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/device_memory.h"
 #include "runtime/rank.h"
 #include "sim/file_use.h"
 #include "sim/overlap.h"
@@ -65,9 +66,11 @@ struct WorldPlan {
   DeviceModel device;
   StorageModel storage;
   std::uint64_t seed = 1;
-  Schedule schedule;                    // who runs next among those that can
-  int spares = 0;                       // the last ranks, which are no members at first
-  bool shapes = false;                  // no values: launches take their time and do nothing, large memory is counted
+  Schedule schedule;    // who runs next among those that can
+  int spares = 0;       // the last ranks, which are no members at first
+  bool shapes = false;  // no values: launches take their time and do nothing, large memory is counted
+  // Where ranks compute and keep their tensors, one after the other; null: the host.
+  runtime::DeviceMemory* device_memory = nullptr;
   bool verify = false;                  // recorders keep the whole fingerprint log
   bool native_collectives = true;       // sum as one event where nothing can touch a single message
   bool timeline = false;                // keep what queues and hosts did, for a picture (timeline.h)

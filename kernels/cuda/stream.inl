@@ -28,10 +28,12 @@ class StreamLaunch {
           "working memory");
     return static_cast<float*>(work_[scratches_++]);
   }
-  // A copy that touches the host's memory is waited for: it is not ours to say how long that memory lives.
+  // Within the GPU, and to and from the host's locked memory, in the order of the stream. Other memory of the host may be
+  // gone or changed right after the call: what comes from it has been taken on return, what goes there is there.
   void copy(const void* from, void* to, std::size_t bytes) {
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "a copy");
-    if (on_host(from) || on_host(to)) check(cudaStreamSynchronize(stream_), "a copy");
+    if (pageable(to) || (pageable(from) && reads_pageable_late()))
+      check(cudaStreamSynchronize(stream_), "a copy");
   }
   void clear(void* to, std::size_t bytes) { check(cudaMemsetAsync(to, 0, bytes, stream_), "a clear"); }
 
@@ -43,10 +45,17 @@ class StreamLaunch {
         std::string(what) + " on the GPU failed: " + cudaGetErrorName(error) + ", " + cudaGetErrorString(error),
         error == cudaErrorMemoryAllocation);
   }
-  static bool on_host(const void* p) {
+  static bool pageable(const void* p) {
     cudaPointerAttributes of{};
     check(cudaPointerGetAttributes(&of, p), "a pointer");
-    return of.type == cudaMemoryTypeUnregistered || of.type == cudaMemoryTypeHost;
+    return of.type == cudaMemoryTypeUnregistered;
+  }
+  // Pageable memory is staged before cudaMemcpyAsync returns, unless the GPU can read it itself.
+  static bool reads_pageable_late() {
+    int device = 0, direct = 0;
+    check(cudaGetDevice(&device), "the current GPU");
+    check(cudaDeviceGetAttribute(&direct, cudaDevAttrPageableMemoryAccess, device), "an attribute");
+    return direct != 0;
   }
 
   cudaStream_t stream_;

@@ -106,6 +106,18 @@ struct Rows {
     Launch launch(lane);
     by_warps(launch, out.n, Norm2Blocks<T>{x, out});
   }
+  static void norm2_of_slabs(Lane lane, Vec<const T> x, Index slab, Vec<float> blocks, float* out) {
+    Launch launch(lane);
+    float* const slabs = launch.scratch(kSlabs);
+    Index n = 0;
+    for (Index at = 0; at < x.n; at += slab, ++n) {
+      const Index size = least(slab, x.n - at);
+      const Vec<float> of_slab{blocks.data, blocks_for(size, kBlock)};
+      by_warps(launch, of_slab.n, Norm2Blocks<T>{{x.data + at, size}, of_slab});
+      launch(Grid{1, 1}, TreeFold{{of_slab.data, 1, of_slab.n, of_slab.n}, of_slab.n, 1.0F, slabs + n});
+    }
+    launch(Grid{1, 1}, TreeFold{{slabs, 1, n, n}, most(n, 1), 1.0F, out});
+  }
   static void count_nonfinite(Lane lane, Vec<const T> x, std::int64_t* out) {
     Launch launch(lane);
     constexpr Index kBlocks = 1024;
@@ -130,10 +142,23 @@ struct Rows {
     each(launch, 1, 1, SetNumber{out, kNowhere, -1, false});
   }
   static DeviceRows<T> table() {
-    return {layer_norm_forward, layer_norm_backward, rms_norm_forward,    rms_norm_backward,
-            plain_sums,         centred_sums,        scaled_sums,         softmax_cross_entropy,
-            slice_maxima,       slice_sums,          slice_cross_entropy, embedding_backward,
-            position_backward,  norm2_blocks,        count_nonfinite,     range,
+    return {layer_norm_forward,
+            layer_norm_backward,
+            rms_norm_forward,
+            rms_norm_backward,
+            plain_sums,
+            centred_sums,
+            scaled_sums,
+            softmax_cross_entropy,
+            slice_maxima,
+            slice_sums,
+            slice_cross_entropy,
+            embedding_backward,
+            position_backward,
+            norm2_blocks,
+            norm2_of_slabs,
+            count_nonfinite,
+            range,
             first_nonfinite};
   }
 };

@@ -45,6 +45,12 @@ class MessageTransport final : public Transport, private Wire::Listener, private
   Comm shrink(const Op& op, Comm parent, std::span<const int> exclude, TimeNs deadline) override;
   Unmatched unmatched(Comm comm) const override;
 
+  // Of a communicator that is alive; else none.
+  std::span<const int> members(Comm comm) const {
+    const Held* held = find(comm);
+    return held == nullptr ? std::span<const int>() : held->members;
+  }
+
   const std::array<Use, std::size_t(OpKind::count_)>& use() const { return use_; }
   std::uint64_t thrown_away() const { return thrown_away_; }  // messages of epochs that were given up
   // Pieces of which sender and receiver were held against each other, and what was something else: the first few.

@@ -24,7 +24,7 @@ class InlineQueue final : public Queue {
         throw std::logic_error("a launch names bytes that are not there: " + describe(op));
     }
     Closure copy = closure;
-    copy();
+    copy(kernels::Lane{});
   }
   void enqueue_activity(const Op&, Activity& activity, std::span<const Range>) override { activity.start(); }
   void activity_done(Activity&) override {}

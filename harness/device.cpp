@@ -1,0 +1,22 @@
+#include "harness/device.h"
+
+#include "harness/problem.h"
+#include "runtime/backend/cuda_memory.h"
+#include "sim/emulated_memory.h"
+
+namespace seeksim::harness {
+
+void check_device(const std::string& device) {
+  if (device != "cuda") return;
+  if (const std::string problem = runtime::cuda_problem(); !problem.empty())
+    throw BadInput("--device cuda", problem,
+                   "Leave it out: kernels run on the CPU; --device emulated runs those for GPUs there.");
+}
+
+std::unique_ptr<runtime::DeviceMemory> make_device(const std::string& device) {
+  if (device == "emulated") return std::make_unique<sim::EmulatedMemory>();
+  if (device == "cuda") return std::make_unique<runtime::CudaMemory>();
+  return nullptr;
+}
+
+}  // namespace seeksim::harness

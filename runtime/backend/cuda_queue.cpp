@@ -1,0 +1,162 @@
+#ifdef SEEKSIM_HAVE_CUDA
+
+#include "runtime/backend/cuda_queue.h"
+
+#include <exception>
+#include <string>
+
+#include "kernels/check.h"
+#include "kernels/cuda/cuda_device.h"
+#include "runtime/error.h"
+
+namespace seeksim::runtime {
+
+void check_cuda(cudaError_t error, const char* what, const Op& op) {
+  if (error == cudaSuccess) return;
+  const ErrorKind kind = error == cudaErrorMemoryAllocation ? ErrorKind::out_of_memory : ErrorKind::device_lost;
+  throw SeamError(kind, op, std::string(what) + ": " + cudaGetErrorName(error) + ", " + cudaGetErrorString(error));
+}
+
+CudaQueue::CudaQueue(Owner& owner, const char* name, int rank) : owner_(owner), name_(name), rank_(rank) {
+  check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
+  lane_ = {stream_, &kernels::cuda_device()};
+}
+
+// Errors here are nobody's to handle any more.
+CudaQueue::~CudaQueue() {
+  for (const Mark& mark : marks_) static_cast<void>(cudaEventDestroy(mark.event));
+  for (const cudaEvent_t event : spare_) static_cast<void>(cudaEventDestroy(event));
+  static_cast<void>(cudaStreamDestroy(stream_));
+}
+
+// ---- the host's side ---------------------------------------------------------------------------------------------
+
+void CudaQueue::push(Item item) {
+  items_.push_back(item);
+  ++enqueued_;
+  pump();
+}
+
+void CudaQueue::enqueue_kernel(const Op& op, Cost, const Closure& closure, std::span<const Range>) {
+  closures_.push_back(closure);
+  Item item;
+  item.op = op;
+  item.closure = &closures_.back();  // a deque: it stays where it is until it is popped
+  push(item);
+}
+
+void CudaQueue::enqueue_activity(const Op& op, Activity& activity, std::span<const Range>) {
+  Item item;
+  item.op = op;
+  item.activity = &activity;
+  push(item);
+}
+
+void CudaQueue::wait(const Event& event) {
+  if (event.queue == nullptr || event.queue == this || event.queue->done(event)) return;
+  Item item;
+  item.event = event;
+  push(item);
+}
+
+// ---- giving the stream its work ----------------------------------------------------------------------------------
+
+bool CudaQueue::pump() {
+  if (pumping_) return false;  // an activity that is over at once, or a closure, asks while we are at it
+  pumping_ = true;
+  bool moved = false;
+  while (!items_.empty() && give(items_.front())) {
+    if (items_.front().closure != nullptr) closures_.pop_front();
+    items_.pop_front();
+    ++given_;
+    moved = true;
+  }
+  pumping_ = false;
+  return moved;
+}
+
+bool CudaQueue::give(Item& item) {
+  if (item.activity != nullptr) {
+    if (!started_) {
+      started_ = true;
+      item.activity->start();
+    }
+    return item.activity == nullptr;  // activity_done has been said
+  }
+  if (item.closure != nullptr) {
+    try {
+      Closure closure = *item.closure;
+      closure(lane_);
+    } catch (const std::exception& why) {
+      owner_.launch_failed(item.op, why);
+    }
+    return true;
+  }
+  if (item.event.queue == nullptr) return true;
+  auto* const stream = dynamic_cast<CudaQueue*>(item.event.queue);
+  if (stream == nullptr) return item.event.queue->done(item.event);  // of the host: the stream cannot wait for it
+  if (stream->given_ < item.event.place) return false;
+  if (stream->completed_ >= item.event.place) return true;
+  const cudaError_t error = cudaStreamWaitEvent(stream_, stream->event_after(item.event.place), 0);
+  if (error != cudaSuccess) failure_ = error;
+  return true;
+}
+
+void CudaQueue::activity_done(Activity& activity) {
+  SEEKSIM_CHECK(started_ && !items_.empty() && items_.front().activity == &activity,
+                "queue '%s' of rank %d: an activity ended that is not at the front", name_, rank_);
+  started_ = false;
+  items_.front().activity = nullptr;
+  if (pumping_) return;  // give() sees it
+  items_.pop_front();
+  ++given_;
+  pump();
+}
+
+// ---- what is over ------------------------------------------------------------------------------------------------
+
+// An event after at least this place, which the stream has been given.
+cudaEvent_t CudaQueue::event_after(std::uint64_t place) {
+  for (const Mark& mark : marks_) {
+    if (mark.place >= place) return mark.event;
+  }
+  cudaEvent_t event = nullptr;
+  if (!spare_.empty()) {
+    event = spare_.back();
+    spare_.pop_back();
+  } else {
+    check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "an event");
+  }
+  const cudaError_t error = cudaEventRecord(event, stream_);
+  if (error != cudaSuccess) failure_ = error;
+  marks_.push_back({given_, event});
+  return event;
+}
+
+void CudaQueue::look() const {
+  while (!marks_.empty()) {
+    const cudaError_t state = cudaEventQuery(marks_.front().event);
+    if (state == cudaErrorNotReady) return;
+    if (state != cudaSuccess) {
+      failure_ = state;
+      return;
+    }
+    completed_ = marks_.front().place;
+    spare_.push_back(marks_.front().event);
+    marks_.pop_front();
+  }
+}
+
+bool CudaQueue::done(const Event& event) const {
+  if (completed_ >= event.place) return true;
+  if (given_ < event.place) return false;
+  const_cast<CudaQueue*>(this)->event_after(event.place);
+  look();
+  return completed_ >= event.place;
+}
+
+bool CudaQueue::idle() const { return items_.empty() && done({const_cast<CudaQueue*>(this), enqueued_}); }
+
+}  // namespace seeksim::runtime
+
+#endif

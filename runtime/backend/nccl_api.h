@@ -1,0 +1,45 @@
+// NcclApi: the functions of NCCL that are used, found in the library when a rank first asks for them: a program that
+// only simulates neither needs the library nor pays for loading it. Built where nccl.h is; 2.28 is the least.
+#pragma once
+
+#if defined(SEEKSIM_HAVE_CUDA) && defined(SEEKSIM_HAVE_NCCL)
+#define SEEKSIM_NCCL 1
+
+#include <nccl.h>
+
+#include <string>
+
+namespace seeksim::runtime {
+
+struct NcclApi {
+  decltype(&ncclGetVersion) get_version = nullptr;
+  decltype(&ncclGetUniqueId) get_unique_id = nullptr;
+  decltype(&ncclCommInitRankConfig) comm_init = nullptr;
+  decltype(&ncclCommFinalize) comm_finalize = nullptr;
+  decltype(&ncclCommDestroy) comm_destroy = nullptr;
+  decltype(&ncclCommAbort) comm_abort = nullptr;
+  decltype(&ncclCommRevoke) comm_revoke = nullptr;
+  decltype(&ncclCommSplit) comm_split = nullptr;
+  decltype(&ncclCommShrink) comm_shrink = nullptr;
+  decltype(&ncclCommGetAsyncError) async_error = nullptr;
+  decltype(&ncclSend) send = nullptr;
+  decltype(&ncclRecv) recv = nullptr;
+  decltype(&ncclGroupStart) group_start = nullptr;
+  decltype(&ncclGroupEnd) group_end = nullptr;
+
+  // Null where it cannot be loaded; nccl_problem() says why.
+  static const NcclApi* get();
+};
+
+}  // namespace seeksim::runtime
+
+#endif
+
+#include <string>
+
+namespace seeksim::runtime {
+
+// Why --backend nccl cannot run here; empty: it can.
+std::string nccl_problem();
+
+}  // namespace seeksim::runtime

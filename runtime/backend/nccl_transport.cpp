@@ -1,0 +1,437 @@
+#include "runtime/backend/nccl_transport.h"
+
+#ifdef SEEKSIM_NCCL
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/check.h"
+#include "kernels/pointwise.h"
+
+namespace seeksim::runtime {
+namespace {
+
+// Our codes are NCCL's.
+static_assert(int(CommResult::success) == ncclSuccess && int(CommResult::unhandled_cuda) == ncclUnhandledCudaError &&
+              int(CommResult::system) == ncclSystemError && int(CommResult::internal) == ncclInternalError &&
+              int(CommResult::invalid_argument) == ncclInvalidArgument &&
+              int(CommResult::invalid_usage) == ncclInvalidUsage && int(CommResult::remote_error) == ncclRemoteError &&
+              int(CommResult::in_progress) == ncclInProgress);
+CommResult result_of(ncclResult_t result) { return CommResult(int(result)); }
+
+ncclConfig_t non_blocking() {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  return config;
+}
+
+const NcclApi& loaded() {
+  const NcclApi* const api = NcclApi::get();
+  if (api == nullptr) throw std::runtime_error(nccl_problem());
+  return *api;
+}
+
+}  // namespace
+
+// An operation: kept from exchange() until the stream is past it.
+struct NcclTransport::Exchange final : Activity {
+  void start() override { owner->start(*this); }
+
+  NcclTransport* owner = nullptr;
+  CudaQueue* queue = nullptr;
+  std::size_t comm = 0;
+  Op op;
+  std::vector<Piece> pieces;
+  std::uint64_t record = 0;
+  Event over;  // the stream is past it
+  bool started = false;
+  bool connecting = false;  // the group is in progress: the stream may not be touched
+  bool given_up = false;
+};
+
+NcclTransport::NcclTransport(ProgressLoop& loop, CudaDevice& device, MessageTransport& side, Signals& signals,
+                             Recorder& recorder, int rank)
+    : loop_(loop), device_(device), side_(side), signals_(signals), recorder_(recorder), nccl_(loaded()), rank_(rank) {
+  loop_.add(*this);
+}
+
+// Who ends with communicators aborts them, all in one group: their kernels would never end.
+NcclTransport::~NcclTransport() {
+  std::vector<Comm> alive;
+  for (std::size_t i = 0; i < comms_.size(); ++i) {
+    if (comms_[i].state != Held::State::dead) alive.push_back({std::uint32_t(i + 1)});
+  }
+  if (alive.empty()) return;
+  static_cast<void>(nccl_.group_start());
+  for (const Comm comm : alive) static_cast<void>(nccl_.comm_abort(find(comm)->comm));
+  static_cast<void>(nccl_.group_end());
+}
+
+NcclTransport::Held* NcclTransport::find(Comm comm) {
+  if (comm.handle == 0 || comm.handle > comms_.size()) return nullptr;
+  Held& held = comms_[comm.handle - 1];
+  return held.state == Held::State::dead ? nullptr : &held;
+}
+
+void NcclTransport::fail(Held& held, CommResult error) {
+  if (held.state == Held::State::dead || held.state == Held::State::revoked) return;
+  if (held.error != CommResult::success) return;
+  held.error = error;
+  signals_.alarm = true;
+}
+
+// ---- making communicators ----------------------------------------------------------------------------------------
+
+Comm NcclTransport::create(const Op& op, const CommSpec& spec, TimeNs deadline) {
+  const Comm side = side_.create(op, spec, deadline);  // all members are there, and agree on who they are
+  try {
+    const ncclUniqueId id = share_id(op, side, spec, deadline);
+    const auto place = std::find(spec.members.begin(), spec.members.end(), rank_) - spec.members.begin();
+    ncclConfig_t config = non_blocking();
+    ncclComm_t comm = nullptr;
+    const ncclResult_t made = nccl_.comm_init(&comm, int(spec.members.size()), id, int(place), &config);
+    return keep(op, comm, side, spec.epoch, spec.members, made, deadline);
+  } catch (...) {
+    leave(side);
+    throw;
+  }
+}
+
+void NcclTransport::leave(Comm side) {
+  const Comm alone[] = {side};
+  side_.abort(alone);
+}
+
+// From the first member to all: a fresh one for each communicator, so that nobody of an earlier epoch can come in.
+ncclUniqueId NcclTransport::share_id(const Op& op, Comm side, const CommSpec& spec, TimeNs deadline) {
+  ncclUniqueId id{};
+  const bool first = spec.members.front() == rank_;
+  if (first) {
+    if (const ncclResult_t result = nccl_.get_unique_id(&id); result != ncclSuccess)
+      throw SeamError(error_kind(result_of(result)), op, "NCCL has no unique id to give");
+  }
+  Buffer memory;
+  memory.data = reinterpret_cast<std::byte*>(&id);
+  memory.bytes = sizeof id;
+  memory.space = Space::host;
+  memory.name = "unique id";
+  memory.rank = rank_;
+  std::vector<Piece> pieces;
+  for (const int member : spec.members) {
+    if (first ? member != rank_ : member == spec.members.front())
+      pieces.push_back({member, first, &memory, 0, sizeof id, nullptr, ElementType::bytes});
+  }
+  Op message = op;
+  message.sequence = 1;
+  message.bytes = sizeof id;
+  message.tensor = memory.name;
+  Queue& queue = device_.host_queue();
+  if (const CommResult result = side_.exchange(queue, side, message, pieces, DiesAt::never);
+      result != CommResult::success)
+    throw SeamError(error_kind(result), op, "the unique id cannot be sent");
+  switch (device_.wait(queue.record(), deadline, spec.epoch)) {
+    case WaitResult::timed_out:
+      throw SeamError(ErrorKind::timeout, op, "the unique id of a communicator did not come");
+    case WaitResult::revoked:
+      throw SeamError(ErrorKind::revoked, op, "while the unique id of a communicator was awaited");
+    default:
+      return id;
+  }
+}
+
+// Until NCCL has connected, or not.
+Comm NcclTransport::keep(const Op& op, ncclComm_t comm, Comm side, std::uint32_t epoch, std::vector<int> members,
+                         ncclResult_t made, TimeNs deadline) {
+  ncclResult_t state = made;
+  const auto revoked = [&] { return signals_.revoked >= std::int64_t(epoch); };
+  const auto over = [&] {
+    if (state == ncclInProgress && comm != nullptr && nccl_.async_error(comm, &state) != ncclSuccess)
+      state = ncclInternalError;
+    return state != ncclInProgress || revoked();
+  };
+  const bool in_time = loop_.until(deadline, over);
+  if (state != ncclSuccess) {
+    if (comm != nullptr) static_cast<void>(nccl_.comm_abort(comm));
+    if (revoked()) throw SeamError(ErrorKind::revoked, op, "while NCCL connected");
+    if (!in_time) throw SeamError(ErrorKind::timeout, op, "NCCL did not connect in time");
+    throw SeamError(error_kind(result_of(state)), op,
+                    fmt::format("NCCL made no communicator: {}", name(result_of(state))));
+  }
+  Held& held = comms_.emplace_back();
+  held.comm = comm;
+  held.side = side;
+  held.epoch = epoch;
+  held.members = std::move(members);
+  return {std::uint32_t(comms_.size())};
+}
+
+Comm NcclTransport::split(const Op& op, Comm parent, int color, int key, TimeNs deadline) {
+  Held* const held = find(parent);
+  if (held == nullptr || held->state != Held::State::ready)
+    throw SeamError(error_kind(CommResult::invalid_usage), op, "the communicator that is to be split is not usable");
+  const Comm side = side_.split(op, held->side, color, key, deadline);
+  ncclConfig_t config = non_blocking();
+  ncclComm_t comm = nullptr;
+  const ncclResult_t made = nccl_.comm_split(held->comm, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &comm, &config);
+  if (color < 0) return {};
+  const std::span<const int> members = side_.members(side);
+  try {
+    return keep(op, comm, side, held->epoch, {members.begin(), members.end()}, made, deadline);
+  } catch (...) {
+    leave(side);
+    throw;
+  }
+}
+
+// NCCL wants the ranks to leave out as positions, ascending and each once, alike on all survivors.
+Comm NcclTransport::shrink(const Op& op, Comm parent, std::span<const int> exclude, TimeNs deadline) {
+  Held* const held = find(parent);
+  if (held == nullptr)
+    throw SeamError(error_kind(CommResult::invalid_usage), op, "the communicator that is to shrink is gone");
+  const Comm side = side_.shrink(op, held->side, exclude, deadline);
+  std::vector<int> places, members;
+  for (std::size_t i = 0; i < held->members.size(); ++i) {
+    const int member = held->members[i];
+    if (std::find(exclude.begin(), exclude.end(), member) != exclude.end())
+      places.push_back(int(i));
+    else
+      members.push_back(member);
+  }
+  ncclConfig_t config = non_blocking();
+  ncclComm_t comm = nullptr;
+  const ncclResult_t made =
+      nccl_.comm_shrink(held->comm, places.data(), int(places.size()), &comm, &config, NCCL_SHRINK_ABORT);
+  try {
+    return keep(op, comm, side, held->epoch, std::move(members), made, deadline);
+  } catch (...) {
+    leave(side);
+    throw;
+  }
+}
+
+// ---- an operation ------------------------------------------------------------------------------------------------
+
+CommResult NcclTransport::exchange(Queue& queue, Comm comm, const Op& op, std::span<const Piece> pieces, DiesAt dies) {
+  SEEKSIM_CHECK(dies == DiesAt::never, "this transport kills no rank in the middle of %s", describe(op).c_str());
+  Held* const held = find(comm);
+  if (held == nullptr) return CommResult::invalid_argument;
+  if (held->state != Held::State::ready) return CommResult::invalid_usage;
+  if (held->error != CommResult::success || pieces.empty()) return held->error;
+  const bool valid = std::all_of(pieces.begin(), pieces.end(), [&](const Piece& piece) {
+    return piece.buffer != nullptr && piece.lo <= piece.hi && piece.hi <= piece.buffer->bytes &&
+           piece.buffer->space == Space::device &&
+           std::find(held->members.begin(), held->members.end(), piece.peer) != held->members.end();
+  });
+  if (!valid) return held->error = CommResult::invalid_argument;  // poisons the communicator, as in NCCL
+  auto* const stream = dynamic_cast<CudaQueue*>(&queue.underlying());
+  SEEKSIM_CHECK(stream != nullptr, "NCCL works on streams, and queue '%s' is none", queue.name());
+  if (spare_.empty()) {
+    exchanges_.push_back(std::make_unique<Exchange>());
+    spare_.push_back(exchanges_.back().get());
+  }
+  Exchange& made = *spare_.back();
+  spare_.pop_back();
+  made.owner = this;
+  made.queue = stream;
+  made.comm = comm.handle - 1;
+  made.op = op;
+  made.pieces.assign(pieces.begin(), pieces.end());
+  made.over = {};
+  made.started = made.connecting = made.given_up = false;
+  MessageTransport::Use& use = use_[std::size_t(op.kind)];
+  ++use.calls;
+  for (const Piece& piece : pieces) {
+    SEEKSIM_CHECK(piece.fate == nullptr, "this transport disturbs no message of %s", describe(op).c_str());
+    if (piece.send) use.bytes += piece.hi - piece.lo;
+  }
+  Payload payload;
+  payload.type = pieces.front().type;
+  payload.count = op.bytes / size_of(payload.type);
+  made.record = recorder_.enqueued(op, loop_.now(), comm.handle, payload);
+  recorder_.mix(op, 0);
+  held->pending.push_back(&made);
+  stream->enqueue_activity(op, made, {});
+  made.over = stream->record();
+  return CommResult::success;
+}
+
+// The queue has reached it.
+void NcclTransport::start(Exchange& exchange) {
+  Held& held = comms_[exchange.comm];
+  exchange.started = true;
+  if (exchange.given_up || held.state != Held::State::ready || held.error != CommResult::success) {
+    scribble(exchange);
+    return exchange.queue->activity_done(exchange);
+  }
+  recorder_.started(exchange.record, loop_.now());
+  ncclResult_t worst = nccl_.group_start();
+  const auto note = [&worst](ncclResult_t result) {
+    if (worst == ncclSuccess) worst = result;
+  };
+  for (const Piece& piece : exchange.pieces) {
+    const auto peer = std::find(held.members.begin(), held.members.end(), piece.peer) - held.members.begin();
+    std::byte* const at = piece.buffer->data + piece.lo;
+    const std::size_t bytes = piece.hi - piece.lo;
+    note(piece.send ? nccl_.send(at, bytes, ncclUint8, int(peer), held.comm, exchange.queue->stream())
+                    : nccl_.recv(at, bytes, ncclUint8, int(peer), held.comm, exchange.queue->stream()));
+  }
+  const ncclResult_t ended = nccl_.group_end();
+  if (worst == ncclSuccess || worst == ncclInProgress) worst = ended;
+  if (worst == ncclInProgress) {
+    exchange.connecting = true;  // until progress() finds it connected
+    return;
+  }
+  if (worst != ncclSuccess) fail(held, result_of(worst));
+  exchange.queue->activity_done(exchange);
+}
+
+bool NcclTransport::progress(Held& held) {
+  if (held.state == Held::State::dead || held.state == Held::State::revoked) return false;
+  ncclResult_t state = ncclSuccess;
+  if (nccl_.async_error(held.comm, &state) != ncclSuccess) state = ncclInternalError;
+  if (state != ncclSuccess && state != ncclInProgress) fail(held, result_of(state));
+  if (state == ncclInProgress) return false;
+  bool moved = false;
+  for (Exchange* exchange : std::deque<Exchange*>(held.pending)) {
+    if (!exchange->connecting) continue;
+    exchange->connecting = false;
+    exchange->queue->activity_done(*exchange);
+    moved = true;
+  }
+  return moved;
+}
+
+bool NcclTransport::poll() {
+  bool moved = false;
+  for (Held& held : comms_) {
+    moved = progress(held) || moved;
+    while (!held.pending.empty()) {
+      Exchange& oldest = *held.pending.front();
+      if (!oldest.started || oldest.connecting || !oldest.queue->done(oldest.over)) break;
+      end(oldest, oldest.given_up || held.error != CommResult::success ? RecordState::aborted : RecordState::completed);
+      moved = true;
+    }
+  }
+  return moved;
+}
+
+void NcclTransport::end(Exchange& exchange, RecordState how) {
+  Held& held = comms_[exchange.comm];
+  recorder_.ended(exchange.record, loop_.now(), how, std::int32_t(held.error));
+  std::erase(held.pending, &exchange);
+  spare_.push_back(&exchange);
+}
+
+// ---- failures ----------------------------------------------------------------------------------------------------
+
+// On the stream, behind what NCCL left there: done is not good, and nobody shall take it for that.
+void NcclTransport::scribble(const Exchange& exchange) {
+  for (const Piece& piece : exchange.pieces) {
+    if (piece.send) continue;
+    const std::size_t lo = (piece.lo + 3) / 4 * 4, hi = piece.hi / 4 * 4;  // whole words; what is left is under a word
+    if (lo < hi)
+      kernels::fill_bits(exchange.queue->lane(),
+                         {reinterpret_cast<float*>(piece.buffer->data + lo), Index((hi - lo) / 4)}, kPoisonAborted);
+  }
+}
+
+void NcclTransport::give_up(Held& held) {
+  const std::deque<Exchange*> pending = held.pending;
+  for (Exchange* exchange : pending) exchange->given_up = true;  // all, before any queue goes on
+  for (Exchange* exchange : pending) {
+    if (!exchange->started) continue;  // its queue will get there
+    scribble(*exchange);
+    if (!std::exchange(exchange->connecting, false)) continue;
+    exchange->queue->activity_done(*exchange);
+  }
+}
+
+CommResult NcclTransport::async_error(Comm comm) {
+  Held* const held = find(comm);
+  if (held == nullptr) return CommResult::invalid_argument;
+  if (held->error != CommResult::success || held->state == Held::State::revoked) return held->error;
+  ncclResult_t state = ncclSuccess;
+  if (nccl_.async_error(held->comm, &state) != ncclSuccess) state = ncclInternalError;
+  // While a group connects the communicator is in progress: of no interest to who asks for errors.
+  if (state == ncclInProgress && held->state == Held::State::ready) return CommResult::success;
+  if (state != ncclSuccess && state != ncclInProgress) fail(*held, result_of(state));
+  return result_of(state);
+}
+
+CommResult NcclTransport::revoke(Comm comm) {
+  if (comm.handle == 0) return CommResult::success;
+  Held* const held = find(comm);
+  if (held == nullptr || held->state != Held::State::ready) return CommResult::invalid_argument;
+  const CommResult result = result_of(nccl_.comm_revoke(held->comm, NCCL_REVOKE_DEFAULT));
+  held->state = Held::State::revoked;
+  held->error = CommResult::success;
+  static_cast<void>(side_.revoke(held->side));
+  give_up(*held);
+  return result == CommResult::in_progress ? CommResult::success : result;
+}
+
+// One by one they would hang: a kernel of one may wait for a peer that is stuck in another (conformance C7). A kernel
+// of ours that hangs ahead of them blocks this for ever; only the end of the process helps then (C16).
+CommResult NcclTransport::abort(std::span<const Comm> comms) {
+  std::vector<Comm> sides;
+  static_cast<void>(nccl_.group_start());
+  for (const Comm comm : comms) {
+    if (const Held* const held = find(comm)) static_cast<void>(nccl_.comm_abort(held->comm));
+  }
+  static_cast<void>(nccl_.group_end());
+  for (const Comm comm : comms) {
+    Held* const held = find(comm);
+    if (held == nullptr) continue;
+    held->state = Held::State::dead;
+    held->comm = nullptr;
+    sides.push_back(held->side);
+    give_up(*held);
+  }
+  signals_.alarm = false;
+  return side_.abort(sides);
+}
+
+CommResult NcclTransport::finalize(Comm comm) {
+  if (comm.handle == 0) return CommResult::success;
+  Held* const held = find(comm);
+  if (held == nullptr || held->state != Held::State::ready) return CommResult::invalid_argument;
+  if (held->error != CommResult::success) return held->error;
+  held->state = Held::State::finalized;
+  static_cast<void>(side_.finalize(held->side));
+  return result_of(nccl_.comm_finalize(held->comm));
+}
+
+// A communicator with an error is not destroyed: that would wait for ever. Whoever gets the error aborts it.
+CommResult NcclTransport::destroy(Comm comm) {
+  if (comm.handle == 0) return CommResult::success;
+  Held* const held = find(comm);
+  if (held == nullptr) return CommResult::invalid_argument;
+  if (held->state == Held::State::ready) static_cast<void>(finalize(comm));
+  for (CommResult state = async_error(comm); state == CommResult::in_progress || !held->pending.empty();
+       state = async_error(comm)) {
+    if (held->error != CommResult::success) break;
+    loop_.turn();
+  }
+  if (held->error != CommResult::success) return held->error;
+  const CommResult result = result_of(nccl_.comm_destroy(held->comm));
+  held->state = Held::State::dead;
+  held->comm = nullptr;
+  static_cast<void>(side_.destroy(held->side));
+  return result == CommResult::in_progress ? CommResult::success : result;
+}
+
+// NCCL does not say which peer is missing.
+Transport::Unmatched NcclTransport::unmatched(Comm comm) const {
+  const Held* const held = find(comm);
+  if (held == nullptr || held->pending.empty() || !held->pending.front()->started) return {};
+  Unmatched out;
+  out.pending = true;
+  out.op = held->pending.front()->op;
+  return out;
+}
+
+}  // namespace seeksim::runtime
+
+#endif

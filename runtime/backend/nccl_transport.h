@@ -1,0 +1,93 @@
+// NcclTransport: the Transport of ranks with a GPU each. An exchange is one group of sends and receives on the queue's
+// stream; communicators are non-blocking, and the ProgressLoop asks them for errors. The verbs keep NCCL's words
+// (sim/README.md). What NCCL lacks comes from a transport of messages beside it: that all members are there before a
+// communicator is made, that its unique id is fresh, and that nobody waits without a deadline.
+//
+// Rules, each with its reason in reference text of NCCL 2.28: all communicators of an abort go in one group; a
+// communicator with an error is aborted, never destroyed; a stream is not touched while its group is in progress; after
+// an abort the stream completes over garbage, so what it would have written is scribbled on.
+#pragma once
+
+#include "runtime/backend/nccl_api.h"
+
+#ifdef SEEKSIM_NCCL
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "runtime/backend/cuda_device.h"
+#include "runtime/backend/message_transport.h"
+#include "runtime/recorder.h"
+
+namespace seeksim::runtime {
+
+class NcclTransport final : public Transport, public Poller {
+ public:
+  // side: carries what makes a communicator, never the payload of training.
+  NcclTransport(ProgressLoop& loop, CudaDevice& device, MessageTransport& side, Signals& signals, Recorder& recorder,
+                int rank);
+  ~NcclTransport() override;
+
+  Comm create(const Op& op, const CommSpec& spec, TimeNs deadline) override;
+  CommResult exchange(Queue& queue, Comm comm, const Op& op, std::span<const Piece> pieces, DiesAt dies) override;
+  bool has_native(Comm, const Op&) const override { return false; }
+  CommResult tree_all_reduce(Queue&, Comm, const Op&, const TreeReduce&) override { return CommResult::invalid_usage; }
+  CommResult async_error(Comm comm) override;
+  CommResult revoke(Comm comm) override;
+  CommResult abort(std::span<const Comm> comms) override;
+  CommResult finalize(Comm comm) override;
+  CommResult destroy(Comm comm) override;
+  Comm split(const Op& op, Comm parent, int color, int key, TimeNs deadline) override;
+  Comm shrink(const Op& op, Comm parent, std::span<const int> exclude, TimeNs deadline) override;
+  Unmatched unmatched(Comm comm) const override;
+
+  const std::array<MessageTransport::Use, std::size_t(OpKind::count_)>& use() const { return use_; }
+
+  // ---- Poller
+  bool poll() override;
+
+ private:
+  struct Exchange;  // an operation of this rank
+
+  struct Held {
+    enum class State : std::uint8_t { ready, revoked, finalized, dead };
+    ncclComm_t comm = nullptr;
+    Comm side;
+    std::uint32_t epoch = 0;
+    std::vector<int> members;
+    State state = State::ready;
+    CommResult error = CommResult::success;
+    std::deque<Exchange*> pending;  // oldest first
+  };
+
+  Held* find(Comm comm);
+  const Held* find(Comm comm) const { return const_cast<NcclTransport*>(this)->find(comm); }
+  void fail(Held& held, CommResult error);
+  Comm keep(const Op& op, ncclComm_t comm, Comm side, std::uint32_t epoch, std::vector<int> members, ncclResult_t made,
+            TimeNs deadline);
+  void leave(Comm side);  // of a communicator that was not made
+  ncclUniqueId share_id(const Op& op, Comm side, const CommSpec& spec, TimeNs deadline);
+  void start(Exchange& exchange);
+  bool progress(Held& held);
+  void give_up(Held& held);
+  static void scribble(const Exchange& exchange);
+  void end(Exchange& exchange, RecordState how);
+
+  ProgressLoop& loop_;
+  CudaDevice& device_;
+  MessageTransport& side_;
+  Signals& signals_;
+  Recorder& recorder_;
+  const NcclApi& nccl_;
+  const int rank_;
+  std::deque<Held> comms_;  // by handle - 1
+  std::vector<std::unique_ptr<Exchange>> exchanges_;
+  std::vector<Exchange*> spare_;
+  std::array<MessageTransport::Use, std::size_t(OpKind::count_)> use_{};
+};
+
+}  // namespace seeksim::runtime
+
+#endif
