@@ -346,11 +346,10 @@ RunRecord MpiSession::run(const Scenario& scenario, const SimulationOptions& opt
   std::vector<Problem> problems = problems_on_mpi(scenario, impl_->nccl);
   for (std::size_t i = 0; i < scenario.faults.size() && !supervised; ++i) {
     if (!ends_a_process(scenario.faults[i])) continue;
-    problems.push_back(
-        {scenario.file, fmt::format("faults.{}.kind", i),
-         fmt::format("--backend {}: {} ends a process, and the job with it", impl_->nccl ? "nccl" : "mpi",
-                     name(scenario.faults[i].kind)),
-         "Start it with seeksim launch, which goes on from a checkpoint."});
+    problems.push_back({scenario.file, fmt::format("faults.{}.kind", i),
+                        fmt::format("--backend {}: {} ends a process, and the job with it",
+                                    impl_->nccl ? "nccl" : "mpi", name(scenario.faults[i].kind)),
+                        "Start it with seeksim launch, which goes on from a checkpoint."});
   }
   if (!problems.empty()) throw BadInput(std::move(problems));
   const int ranks = scenario.world.ranks(), there = processes();

@@ -5,6 +5,7 @@
 #include <array>
 #include <functional>
 
+#include "faults/trigger.h"
 #include "harness/real_faults.h"
 #include "harness/shapes.h"
 
@@ -32,32 +33,43 @@ constexpr std::array<Impossible, 11> kImpossible = {{
 }};
 
 // Why this check cannot be made on processes; null: it can.
-const char* why_not_judged(std::string_view check) {
+const char* why_not_judged(std::string_view check, bool nccl) {
   for (const Impossible& row : kImpossible) {
     if (check == row.check) return row.why;
   }
+  if (nccl && check == "collectives_match")
+    return "NCCL's messages say nothing of their operation that could be compared";
   return nullptr;
+}
+
+std::string why_not_over_nccl(const faults::Rule& given) {
+  const faults::Rule rule = faults::with_defaults(given);
+  if (faults::is_message(rule) || faults::is_link(rule.kind))
+    return "NCCL's messages cannot be disturbed one by one; use --backend mpi";
+  if (rule.kind == faults::FaultKind::collective_mismatch)
+    return "NCCL compares nothing: what differs between ranks hangs or writes where it should not";
+  return {};
 }
 
 using Refuse = std::function<void(std::string path, std::string what, std::string next)>;
 
-void refuse_checks(const Scenario& scenario, const Refuse& refuse) {
+void refuse_checks(const Scenario& scenario, bool nccl, const Refuse& refuse) {
   for (const CheckSpec& check : scenario.checks) {
-    if (const char* why = why_not_judged(check.name))
+    if (const char* why = why_not_judged(check.name, nccl))
       refuse("checks", fmt::format("{}: {}", check.text(), why), "Remove it, or use --backend sim.");
   }
   for (const std::string& name : scenario.expect.names()) {
-    const char* why = scenario.expect.what == Expect::What::check_fails ? why_not_judged(name) : nullptr;
+    const char* why = scenario.expect.what == Expect::What::check_fails ? why_not_judged(name, nccl) : nullptr;
     if (why != nullptr) refuse("expect.check_fails", fmt::format("{}: {}", name, why), kSimulate);
   }
 }
 
 // A planted bug that nothing here would tell of has to be refused, or a green run would mean nothing.
-void refuse_bug(const runtime::PlantedBug& bug, const Refuse& refuse) {
+void refuse_bug(const runtime::PlantedBug& bug, bool nccl, const Refuse& refuse) {
   if (bug.is(runtime::Bug::stale_messages_taken))
     return refuse("bug", "stale_messages_taken is a mistake of the simulated network", kSimulate);
   for (const runtime::BugInfo& info : runtime::bug_catalogue()) {
-    const char* why = bug.is(info.bug) ? why_not_judged(info.caught) : nullptr;
+    const char* why = bug.is(info.bug) ? why_not_judged(info.caught, nccl) : nullptr;
     if (why != nullptr) refuse("bug", fmt::format("{} is caught by {}: {}", info.name, info.caught, why), kSimulate);
   }
 }
@@ -74,22 +86,24 @@ void refuse_world(const sim::WorldPlan& world, const Refuse& refuse) {
 
 }  // namespace
 
-std::vector<Problem> problems_on_mpi(const Scenario& scenario) {
+std::vector<Problem> problems_on_mpi(const Scenario& scenario, bool nccl) {
   std::vector<Problem> problems;
   const auto refuse = [&](std::string path, std::string what, std::string next) {
-    problems.push_back({scenario.file, std::move(path), "--backend mpi: " + std::move(what), std::move(next)});
+    const char* const backend = nccl ? "--backend nccl: " : "--backend mpi: ";
+    problems.push_back({scenario.file, std::move(path), backend + std::move(what), std::move(next)});
   };
   if (is_of_shapes(scenario)) refuse("numerics", "\"shapes\" has no values, and processes compute them", kSimulate);
   if (scenario.planned.any())
     refuse("fault_plan", "a plan of its own is for simulated ranks; processes make faults by name", kSimulate);
   for (std::size_t i = 0; i < scenario.faults.size(); ++i) {
     const faults::Rule& rule = scenario.faults[i];
-    if (const std::string why = why_not_on_processes(rule); !why.empty())
-      refuse(fmt::format("faults.{}.kind", i), fmt::format("{}: {}", name(rule.kind), why), kSimulate);
+    std::string why = why_not_on_processes(rule);
+    if (why.empty() && nccl) why = why_not_over_nccl(rule);
+    if (!why.empty()) refuse(fmt::format("faults.{}.kind", i), fmt::format("{}: {}", name(rule.kind), why), kSimulate);
   }
   refuse_world(scenario.world, refuse);
-  refuse_bug(scenario.train.bug, refuse);
-  refuse_checks(scenario, refuse);
+  refuse_bug(scenario.train.bug, nccl, refuse);
+  refuse_checks(scenario, nccl, refuse);
   const runtime::RecoveryPlan& recovery = scenario.train.recovery;
   if (scenario.train.provenance.on || scenario.train.provenance.log_step >= 0)
     refuse("provenance", "what it finds is not told between processes yet", kSimulate);

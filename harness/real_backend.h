@@ -8,8 +8,8 @@
 
 namespace seeksim::harness {
 
-// Why the scenario cannot run on the processes of an MPI job; empty: it can.
-std::vector<Problem> problems_on_mpi(const Scenario& scenario);
+// Why the scenario cannot run on the processes of an MPI job; empty: it can. nccl: with a GPU each.
+std::vector<Problem> problems_on_mpi(const Scenario& scenario, bool nccl = false);
 // The same of what else the command line asks for. Throws BadInput.
 void refuse_options_on_mpi(const RunOptions& options);
 

@@ -5,6 +5,7 @@
 
 #include "kernels/host_access.h"
 #include "runtime/backend/cuda_memory.h"
+#include "runtime/backend/nccl_api.h"
 #include "sim/emulated_memory.h"
 #include "tests/harness/support.h"
 #include "tests/paths.h"
@@ -67,12 +68,12 @@ Ran run_on(const char* device, const OnDevice& run) {
   return seeksim(arguments);
 }
 
-class DeviceEmulated : public ::testing::TestWithParam<OnDevice> {};
-TEST_P(DeviceEmulated, TheCpusBits) {
+class DeviceEmulatedSlow : public ::testing::TestWithParam<OnDevice> {};
+TEST_P(DeviceEmulatedSlow, TheCpusBits) {
   const Ran ran = run_on("emulated", GetParam());
   EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
 }
-INSTANTIATE_TEST_SUITE_P(Runs, DeviceEmulated, ::testing::ValuesIn(all_runs()),
+INSTANTIATE_TEST_SUITE_P(Runs, DeviceEmulatedSlow, ::testing::ValuesIn(all_runs()),
                          [](const auto& run) { return std::string(run.param.name); });
 
 class DeviceGpu : public ::testing::TestWithParam<OnDevice> {};
@@ -90,6 +91,13 @@ TEST(Device, WithoutAGpuCudaIsRefused) {
   const Ran ran = run_on("cuda", all_runs().front());
   EXPECT_EQ(ran.status, 2);
   EXPECT_NE(ran.err.find(runtime::cuda_problem()), std::string::npos) << ran.err;
+}
+
+TEST(Device, WithoutAGpuNcclIsRefused) {
+  if (runtime::nccl_problem().empty()) GTEST_SKIP() << "there is a GPU, and NCCL";
+  const Ran ran = seeksim({"run", seeksim::paths::source_dir() + "/scenarios/baseline.json", "--backend", "nccl"});
+  EXPECT_EQ(ran.status, 2);
+  EXPECT_NE(ran.err.find(runtime::nccl_problem()), std::string::npos) << ran.err;
 }
 
 // The emulated device's memory must be able to fault: else host code that reads it would go unnoticed.
