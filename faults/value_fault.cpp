@@ -148,7 +148,7 @@ void strike(runtime::Queue& queue, const Op& op, const Rule& rule, const Range& 
                                  runtime::Index(count * bytes))
           .get();
   const auto blow = [change, memory](kernels::Lane lane) {
-    kernels::change_on_host(lane, memory, [&](kernels::Vec<std::uint8_t> bytes) { apply(change, bytes); });
+    kernels::change_on_host(lane, memory, [&](kernels::Vec<std::uint8_t> held) { apply(change, held); });
   };
   // Damage is ordered with nothing and is no access of the program's, so it declares no memory: whoever reads beside it
   // makes no race.

@@ -148,8 +148,8 @@ void Provenance::log_outputs(Queue& queue, const Op& op, std::span<const Range> 
     const Operand of{range.buffer->data + range.lo, Index((range.hi - range.lo) / size_of(range.type)), range.type,
                      true};
     const auto look = [of, out = to.get()](Lane lane) {
-      const TensorRange range = range_of(lane, of.data, of.n, of.type);
-      kernels::write_values(lane, &range, out);
+      const TensorRange held = range_of(lane, of.data, of.n, of.type);
+      kernels::write_values(lane, &held, out);
     };
     queue.enqueue_kernel(inspection(op), Cost{}, Closure(look), touched);
     log_.push_back({op, range});

@@ -28,12 +28,11 @@ class StreamLaunch {
           "working memory");
     return static_cast<float*>(work_[scratches_++]);
   }
-  // Within the GPU, and to and from the host's locked memory, in the order of the stream. Other memory of the host may be
-  // gone or changed right after the call: what comes from it has been taken on return, what goes there is there.
+  // Within the GPU, and to and from the host's locked memory, in the order of the stream. Other memory of the host may
+  // be gone or changed right after the call: what comes from it has been taken on return, what goes there is there.
   void copy(const void* from, void* to, std::size_t bytes) {
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "a copy");
-    if (pageable(to) || (pageable(from) && reads_pageable_late()))
-      check(cudaStreamSynchronize(stream_), "a copy");
+    if (pageable(to) || (pageable(from) && reads_pageable_late())) check(cudaStreamSynchronize(stream_), "a copy");
   }
   void clear(void* to, std::size_t bytes) { check(cudaMemsetAsync(to, 0, bytes, stream_), "a clear"); }
 

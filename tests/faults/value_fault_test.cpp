@@ -18,7 +18,7 @@ class RunningQueue final : public Queue {
   void enqueue_kernel(const Op& op, Cost, const Closure& closure, std::span<const Range>) override {
     sites.emplace_back(op.site);
     Closure run = closure;
-    run();
+    run(kernels::Lane{});
   }
   void enqueue_activity(const Op&, Activity&, std::span<const Range>) override {}
   void activity_done(Activity&) override {}
