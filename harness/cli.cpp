@@ -364,6 +364,9 @@ void add_launch(CLI::App& app, LaunchArguments& a) {
   launch->add_option("--seed", a.seed, "The world's seed, as for run");
   launch->add_option("--out", a.out, "Folder for checkpoints and reports (default: one that goes at the end)");
   launch->add_option("--report", a.report, "Write the report as JSON");
+  launch->add_option("--backend", a.backend, "mpi, or nccl: with a GPU each")
+      ->check(CLI::IsMember({"mpi", "nccl"}))
+      ->capture_default_str();
   launch->add_option("--mpirun", a.mpirun, "The program that starts processes, with arguments of its own")
       ->capture_default_str();
   launch->add_option("--address", a.address, "This host's, for ranks on other hosts")->capture_default_str();

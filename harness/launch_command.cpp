@@ -26,6 +26,7 @@
 #include "harness/scenario.h"
 #include "runtime/backend/control_server.h"
 #include "runtime/backend/mpi_world.h"
+#include "runtime/backend/nccl_api.h"
 #include "runtime/backend/posix_storage.h"
 #include "runtime/checkpoint_files.h"
 
@@ -66,7 +67,7 @@ class Supervisor {
     make_folder(folder, "--out");
     folder_ = std::filesystem::absolute(folder);
     report_ = std::filesystem::absolute(arguments.report.empty() ? folder_ + "/launched.json" : arguments.report);
-    if (arguments.address != "127.0.0.1") return;
+    if (arguments.address != kThisHost) return;
     const std::string name = "seeksim-mpi-" + runtime::new_token();
     session_ = std::filesystem::temp_directory_path() / name;
     if (std::filesystem::is_directory("/dev/shm")) shared_ = "/dev/shm/" + name;
@@ -120,7 +121,7 @@ std::vector<std::string> Supervisor::command(int attempt) const {
   if (::geteuid() == 0) add({"--allow-run-as-root"});
   add({"--oversubscribe", "-np", std::to_string(scenario_.world.ranks())});
   for (const char* variable : {"SEEKSIM_CONTROL", "SEEKSIM_TOKEN", "SEEKSIM_HEARTBEAT_S"}) add({"-x", variable});
-  add({program_, "run", arguments_.file, "--backend", "mpi", "--out", folder_, "--report", report_});
+  add({program_, "run", arguments_.file, "--backend", arguments_.backend, "--out", folder_, "--report", report_});
   for (const std::string& set : arguments_.sets) add({"--set", set});
   if (!arguments_.seed.empty()) add({"--seed", arguments_.seed});
   if (attempt > 0 && scenario_.train.checkpoint.on()) add({"--resume"});
@@ -189,7 +190,7 @@ Ended Supervisor::watch(int attempt) {
   runtime::ControlServer::Options options;
   options.ranks = scenario_.world.ranks();
   options.token = runtime::new_token();
-  options.address = arguments_.address == "127.0.0.1" ? arguments_.address : "";
+  options.address = arguments_.address == kThisHost ? arguments_.address : "";
   options.heartbeat_timeout_ns = runtime::TimeNs(silent_s_ * 1e9);
   runtime::ControlServer server(options, [&](int rank, const std::string& text) {
     if (ending) return;  // what follows is no news
@@ -301,6 +302,11 @@ ExitStatus Supervisor::run() {
 }  // namespace
 
 ExitStatus launch_command(const LaunchArguments& arguments, const std::string& program, const Style& style) {
+  const bool nccl = arguments.backend == "nccl";
+  if (nccl && arguments.address == kThisHost) {  // ranks of other hosts have GPUs that this one may lack
+    if (const std::string problem = runtime::nccl_problem(); !problem.empty())
+      throw BadInput("launch --backend nccl", problem, "Use --backend mpi: ranks compute on the CPU.");
+  }
   if (!runtime::MpiWorld::available()) {
     throw BadInput("launch", "this program was built without MPI",
                    "Install libopenmpi-dev and openmpi-bin, and build again.");
@@ -312,7 +318,8 @@ ExitStatus launch_command(const LaunchArguments& arguments, const std::string& p
     throw BadInput(arguments.file, "launch runs one job, and this is a sweep",
                    "Take one of its rows: --set sweep=[] and the row's settings.");
   }
-  if (std::vector<Problem> problems = problems_on_mpi(scenario); !problems.empty()) throw BadInput(std::move(problems));
+  if (std::vector<Problem> problems = problems_on_mpi(scenario, nccl); !problems.empty())
+    throw BadInput(std::move(problems));
   const int ranks = scenario.world.ranks();
   if (arguments.processes != 0 && arguments.processes != ranks) {
     throw BadInput(fmt::format("--np {}", arguments.processes), fmt::format("the world has {} ranks", ranks),

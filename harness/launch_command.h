@@ -11,6 +11,8 @@
 
 namespace seeksim::harness {
 
+inline constexpr const char* kThisHost = "127.0.0.1";
+
 struct LaunchArguments {
   std::string file;
   std::vector<std::string> sets;
@@ -18,9 +20,10 @@ struct LaunchArguments {
   int processes = 0;     // 0: as many as the scenario's world has ranks
   int restarts_max = 3;  // of the job
   std::string out, report;
-  std::string mpirun = "mpirun";      // may hold arguments of it
-  std::string address = "127.0.0.1";  // of this host, for the ranks
-  double start_limit_s = 60;  // until all processes have met; a job whose start hangs is ended and started again
+  std::string backend = "mpi";      // or "nccl"
+  std::string mpirun = "mpirun";    // may hold arguments of it
+  std::string address = kThisHost;  // of this host, for the ranks
+  double start_limit_s = 60;        // until all processes have met; a job whose start hangs is ended and started again
   double heartbeat_s = 0.5, silent_s = 5;  // where the scenario says nothing of them
 };
 

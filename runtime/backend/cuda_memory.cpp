@@ -39,9 +39,13 @@ std::string cuda_problem() {
   return "";
 }
 
-int visible_gpu(int n) {
+int gpu_count() {
   int count = 0;
-  check(cudaGetDeviceCount(&count), "the GPUs cannot be counted");
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+int visible_gpu(int n) {
+  const int count = gpu_count();
   return count > 0 ? n % count : 0;
 }
 
@@ -101,6 +105,7 @@ namespace {
 }  // namespace
 
 std::string cuda_problem() { return "this program was built without CUDA: nvcc was not found"; }
+int gpu_count() { return 0; }
 int visible_gpu(int) { return 0; }
 CudaMemory::CudaMemory(int, bool) { none(); }
 CudaMemory::~CudaMemory() = default;

@@ -56,17 +56,19 @@ const Loaded& loaded() {
 
 const NcclApi* NcclApi::get() { return loaded().problem.empty() ? &loaded().api : nullptr; }
 
-std::string nccl_problem() {
-  if (std::string problem = cuda_problem(); !problem.empty()) return problem;
-  return loaded().problem;
-}
+std::string nccl_library_problem() { return loaded().problem; }
 
 #else
 
-std::string nccl_problem() {
+std::string nccl_library_problem() {
   return "this program was built without NCCL: nvcc or nccl.h was not found, or NCCL is older than 2.28";
 }
 
 #endif
+
+std::string nccl_problem() {
+  if (std::string problem = cuda_problem(); !problem.empty()) return problem;
+  return nccl_library_problem();
+}
 
 }  // namespace seeksim::runtime

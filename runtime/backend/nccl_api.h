@@ -41,5 +41,7 @@ namespace seeksim::runtime {
 
 // Why --backend nccl cannot run here; empty: it can.
 std::string nccl_problem();
+// The same of the library alone, whether or not there is a GPU.
+std::string nccl_library_problem();
 
 }  // namespace seeksim::runtime

@@ -24,8 +24,10 @@ struct NcclRank {
         control(loop, signals, to_control),
         storage(folder) {}
 
-  Rank rank(int ranks_per_node) {
-    Rank all{id, ranks, clock, device, transport, storage, control, recorder};
+  Seams seams() { return {clock, device, transport, storage, control}; }
+  // By these seams, which may be decorated.
+  Rank rank(const Seams& by, int ranks_per_node) {
+    Rank all{id, ranks, by.clock, by.device, by.transport, by.storage, by.control, recorder};
     all.ranks_per_node = ranks_per_node;
     return all;
   }

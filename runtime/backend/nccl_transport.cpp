@@ -400,7 +400,14 @@ CommResult NcclTransport::finalize(Comm comm) {
   if (held->error != CommResult::success) return held->error;
   held->state = Held::State::finalized;
   static_cast<void>(side_.finalize(held->side));
-  return result_of(nccl_.comm_finalize(held->comm));
+  ncclResult_t state = nccl_.comm_finalize(held->comm);
+  if (!held->pending.empty()) return result_of(state);
+  // Nothing is pending: it is only NCCL's own thread that has to get there.
+  loop_.until(later(loop_.now(), kSecond), [&] {
+    if (state == ncclInProgress && nccl_.async_error(held->comm, &state) != ncclSuccess) state = ncclInternalError;
+    return state != ncclInProgress;
+  });
+  return result_of(state);
 }
 
 // A communicator with an error is not destroyed: that would wait for ever. Whoever gets the error aborts it.

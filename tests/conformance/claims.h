@@ -3,6 +3,7 @@
 // seams; where it can be kept only by one kind of world, it says why.
 #pragma once
 
+#include <bit>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,31 @@
 namespace seeksim::conformance {
 
 using namespace seeksim::sim;  // what all tests of seams share
+
+// Device memory is read and written by copies: on a GPU the host cannot touch it. These hide those of tests/sim.
+inline BufferPtr floats(Rank& rank, std::size_t n, float value = 0) {
+  BufferPtr buffer = rank.device.allocate(n * sizeof(float), MemoryTag::scratch, "test");
+  const std::vector<float> values(n, value);
+  kernels::write_values(buffer->lane, values.data(), vec<float>(*buffer).get());
+  return buffer;
+}
+inline std::uint32_t word(const BufferPtr& buffer, std::size_t i) {
+  std::uint32_t held = 0;
+  kernels::copy_bytes(buffer->lane, buffer->data + i * sizeof held, &held, sizeof held);
+  return held;
+}
+inline float at(const BufferPtr& buffer, std::size_t i) { return std::bit_cast<float>(word(buffer, i)); }
+inline void set(const BufferPtr& buffer, std::size_t i, float value) {
+  kernels::copy_bytes(buffer->lane, &value, buffer->data + i * sizeof value, sizeof value);
+}
+inline std::vector<float> all_of(const BufferPtr& buffer) {
+  std::vector<float> values(buffer->bytes / sizeof(float));
+  kernels::copy_bytes(buffer->lane, buffer->data, values.data(), buffer->bytes);
+  return values;
+}
+inline void set_all(const BufferPtr& buffer, const std::vector<float>& values) {
+  kernels::copy_bytes(buffer->lane, values.data(), buffer->data, values.size() * sizeof(float));
+}
 
 // What tells one run of a claim from the ones before it over the same wires.
 struct Site {
@@ -25,9 +51,10 @@ struct Claim {
   void (*body)(Rank& rank, const Site& site);
   const char* only_simulated = nullptr;  // why processes cannot be held to it
   Ends ends = Ends::all_return;
-  bool one_node = false;  // simulated: all ranks inside one, not one a node
-  int killed = -1;        // simulated: this rank is gone after a second
-  bool is_false = false;  // planted: each arm has to find that it does not hold
+  bool one_node = false;                // simulated: all ranks inside one, not one a node
+  int killed = -1;                      // simulated: this rank is gone after a second
+  bool is_false = false;                // planted: each arm has to find that it does not hold
+  const char* not_over_nccl = nullptr;  // why processes can be held to it, and processes with NCCL cannot
 };
 
 std::vector<Claim> claims_of_communicators();

@@ -37,8 +37,10 @@ void sums_are_those_of_the_tree(Rank& rank, const Site& site) {
       buffers.push_back(floats(rank, std::size_t(n)));
       const Index first = kernels::first_leaf(node);
       const Index end = std::min<Index>(kernels::first_leaf({node.level, node.index + 1}), mine.end);
+      std::vector<float> sums;
       for (Index e = 0; e < n; ++e)
-        at(buffers.back(), std::size_t(e)) = kernels::tree_fold({leaves_of_element(e).data() + first, end - first});
+        sums.push_back(kernels::tree_fold({leaves_of_element(e).data() + first, end - first}));
+      set_all(buffers.back(), sums);
       parts.push_back(vec<const float>(*buffers.back(), 0, n));
     }
     const BufferPtr out = floats(rank, std::size_t(n));
@@ -46,8 +48,9 @@ void sums_are_those_of_the_tree(Rank& rank, const Site& site) {
     const Op op = comm.all_reduce(queue, Op{}, ownership, parts, 0.5f, vec<float>(*out, 0, n));
     comm.wait(queue.record(), op);
     Index different = 0;
+    const std::vector<float> sums = all_of(out);
     for (Index e = 0; e < n; ++e)
-      different += at(out, std::size_t(e)) != 0.5f * kernels::tree_fold({leaves_of_element(e).data(), kLeaves}) ? 1 : 0;
+      different += sums[std::size_t(e)] != 0.5f * kernels::tree_fold({leaves_of_element(e).data(), kLeaves}) ? 1 : 0;
     EXPECT_EQ(different, 0) << "of " << n << " elements";
     rank.device.drain();
   }
@@ -59,11 +62,14 @@ void gathers_every_shard(Rank& rank, const Site& site) {
     const BufferPtr values = floats(rank, std::size_t(n), -1);
     const std::vector<runtime::ShardInfo> shards = runtime::shard_evenly(n, rank.world_size);
     const runtime::ShardInfo mine = shards[std::size_t(comm.position())];
-    for (Index i = mine.offset; i < mine.offset + mine.size; ++i) at(values, std::size_t(i)) = float(i);
+    std::vector<float> own(std::size_t(n), -1);
+    for (Index i = mine.offset; i < mine.offset + mine.size; ++i) own[std::size_t(i)] = float(i);
+    set_all(values, own);
     runtime::Queue& queue = rank.device.communication_queue();
     const Op op = comm.all_gather(queue, Op{}, vec<float>(*values), shards);
     comm.wait(queue.record(), op);
-    for (Index i = 0; i < n; ++i) ASSERT_EQ(at(values, std::size_t(i)), float(i)) << "of " << n;
+    const std::vector<float> all = all_of(values);
+    for (Index i = 0; i < n; ++i) ASSERT_EQ(all[std::size_t(i)], float(i)) << "of " << n;
   }
 }
 
@@ -77,8 +83,9 @@ void everybody_to_everybody(Rank& rank, const Site& site) {
       return float(from * 1'000'000 + to * 100'000 + i);
     };
     std::vector<Piece> pieces;
+    std::vector<float> sent;
     for (std::size_t peer = 0; peer < ranks; ++peer) {
-      for (std::size_t i = 0; i < n; ++i) at(out, peer * n + i) = value(me, peer, i);
+      for (std::size_t i = 0; i < n; ++i) sent.push_back(value(me, peer, i));
       if (peer == me) continue;  // as all our collectives
       const std::size_t half = n / 2;
       pieces.push_back(send_to(int(peer), out, peer * n, half));
@@ -86,12 +93,14 @@ void everybody_to_everybody(Rank& rank, const Site& site) {
       pieces.push_back(receive_from(int(peer), in, peer * n, half));
       pieces.push_back(receive_from(int(peer), in, peer * n + half, n - half));
     }
+    set_all(out, sent);
     Op op;
     op.kind = OpKind::reduce_scatter;
     op = comm.exchange(rank.device.communication_queue(), op, pieces);
     comm.wait(rank.device.communication_queue().record(), op);
+    const std::vector<float> received = all_of(in);
     for (std::size_t peer = 0; peer < ranks; ++peer) {
-      for (std::size_t i = 0; i < n && peer != me; ++i) ASSERT_EQ(at(in, peer * n + i), value(peer, me, i));
+      for (std::size_t i = 0; i < n && peer != me; ++i) ASSERT_EQ(received[peer * n + i], value(peer, me, i));
     }
   }
 }
@@ -101,14 +110,14 @@ void ring_keeps_its_order(Rank& rank, const Site& site) {
   Communicator comm = communicator(rank, site);
   const int ranks = rank.world_size, next = (rank.id + 1) % ranks, previous = (rank.id + ranks - 1) % ranks;
   BufferPtr token = floats(rank, 2);
-  at(token, 0) = float(rank.id);
+  set(token, 0, float(rank.id));
   for (int turn = 1; turn <= 100; ++turn) {
     Op op;
     op.kind = OpKind::send;
     const Piece pieces[] = {send_to(next, token, 0, 1), receive_from(previous, token, 1, 1)};
     op = comm.exchange(rank.device.communication_queue(), op, pieces);
     comm.wait(rank.device.communication_queue().record(), op);
-    at(token, 0) = at(token, 1);
+    set(token, 0, at(token, 1));
   }
   EXPECT_EQ(at(token, 0), float((rank.id + 100 * (ranks - 1)) % ranks));
 }

@@ -11,7 +11,9 @@
 #include <array>
 #include <cstdio>
 
+#include "runtime/backend/cuda_memory.h"
 #include "runtime/backend/mpi_world.h"
+#include "runtime/backend/nccl_api.h"
 #include "tests/conformance/claims.h"
 #include "tests/conformance/processes.h"
 
@@ -67,11 +69,11 @@ Ran shell(const std::string& command) {
 }
 
 // Every claim that processes can keep was held by each of its ranks, and the planted one was not.
-void judge(const Ran& ran) {
+void judge(const Ran& ran, bool over_nccl, int processes) {
   EXPECT_EQ(ran.status, 0) << ran.text;
   for (const Claim& claim : all_claims()) {
-    if (claim.only_simulated != nullptr) {
-      std::printf("  not on processes: %s: %s\n", claim.name, claim.only_simulated);
+    if (const char* const why = why_not(claim, over_nccl, processes)) {
+      std::printf("  not on processes%s: %s: %s\n", over_nccl ? " with NCCL" : "", claim.name, why);
       continue;
     }
     for (int rank = 0; rank < claim.ranks; ++rank) {
@@ -88,22 +90,31 @@ TEST(MpiConformance, EveryClaimHoldsOnProcesses) {
   if (shell("command -v mpirun").status != 0) GTEST_SKIP() << "there is no mpirun here (openmpi-bin)";
   const std::string as_root = ::getuid() == 0 ? " --allow-run-as-root" : "";
   judge(shell(fmt::format("timeout 120 mpirun --oversubscribe{} -np {} -x {}=mpi '{}'", as_root, kRanks, kProcess,
-                          own_path())));
+                          own_path())),
+        false, kRanks);
 }
 
-TEST(MpiConformance, EveryClaimHoldsOverTcp) {
+// Started by hand, with torchrun's variables.
+Ran run_over_tcp(const char* by, int processes) {
   std::string command;
   const int port = 20'000 + ::getpid() % 20'000;
-  for (int rank = kRanks - 1; rank >= 0; --rank) {
+  for (int rank = processes - 1; rank >= 0; --rank) {
     command += fmt::format(
-        "{}=tcp RANK={} LOCAL_RANK={} WORLD_SIZE={} MASTER_ADDR=127.0.0.1 MASTER_PORT={} timeout 120 "
+        "{}={} RANK={} LOCAL_RANK={} WORLD_SIZE={} MASTER_ADDR=127.0.0.1 MASTER_PORT={} timeout 120 "
         "'{}'{}",
-        kProcess, rank, rank, kRanks, port, own_path(), rank > 0 ? " & " : "; wait");
+        kProcess, by, rank, rank, processes, port, own_path(), rank > 0 ? " & " : "; wait");
   }
-  judge(shell("(" + command + ")"));
+  return shell("(" + command + ")");
 }
 
-TEST(GpuConformance, EveryClaimHoldsOverNccl) { GTEST_SKIP() << "there is no transport over NCCL in this version"; }
+TEST(MpiConformance, EveryClaimHoldsOverTcp) { judge(run_over_tcp("tcp", kRanks), false, kRanks); }
+
+// A GPU each: with one, the claims of one rank.
+TEST(GpuConformance, EveryClaimHoldsOverNccl) {
+  if (const std::string problem = runtime::nccl_problem(); !problem.empty()) GTEST_SKIP() << problem;
+  const int processes = std::min(kRanks, runtime::gpu_count());
+  judge(run_over_tcp("nccl", processes), true, processes);
+}
 
 }  // namespace
 }  // namespace seeksim::conformance

@@ -9,6 +9,7 @@
 
 #include "runtime/backend/control_server.h"
 #include "runtime/backend/mpi_world.h"
+#include "runtime/backend/nccl_rank.h"
 #include "runtime/backend/real_rank.h"
 #include "runtime/backend/tcp_world.h"
 #include "tests/conformance/claims.h"
@@ -39,11 +40,8 @@ class Server {
   std::jthread thread_;
 };
 
-void hold(const Claim& claim, const Site& site, runtime::Wire& wire, const std::string& endpoint,
-          const std::string& token, int id) {
-  const std::string folder = std::filesystem::temp_directory_path();
-  constexpr std::size_t kRoom = std::size_t(64) << 20;
-  runtime::RealRank real(wire, {kRoom, kRoom, kRoom}, {endpoint, token, id, claim.ranks, 0}, folder);
+template <class AnyRank>
+void hold_with(const Claim& claim, const Site& site, AnyRank& real) {
   runtime::Rank rank = real.rank(real.seams(), 1);
   try {
     claim.body(rank, site);
@@ -53,12 +51,37 @@ void hold(const Claim& claim, const Site& site, runtime::Wire& wire, const std::
   real.device.drain_by(rank.clock.now() + kSecond, true);
 }
 
+void hold(const Claim& claim, const Site& site, runtime::Wire& wire, const runtime::ControlClient::Options& to_control,
+          bool over_nccl) {
+  const std::string folder = std::filesystem::temp_directory_path();
+  constexpr std::size_t kRoom = std::size_t(64) << 20;
+  const runtime::HostMemory::Capacities room{kRoom, kRoom, kRoom};
+  if (over_nccl) {
+#ifdef SEEKSIM_NCCL
+    runtime::NcclRank real(wire, room, to_control, folder, runtime::visible_gpu(to_control.rank));
+    return hold_with(claim, site, real);
+#else
+    ADD_FAILURE() << runtime::nccl_problem();
+    return;
+#endif
+  }
+  runtime::RealRank real(wire, room, to_control, folder);
+  hold_with(claim, site, real);
+}
+
 // Whether this claim has failed here: GoogleTest keeps failures for good.
 int failures() { return testing::UnitTest::GetInstance()->ad_hoc_test_result().total_part_count(); }
 
 }  // namespace
 
+const char* why_not(const Claim& claim, bool over_nccl, int processes) {
+  if (claim.only_simulated != nullptr) return claim.only_simulated;
+  if (over_nccl && claim.not_over_nccl != nullptr) return claim.not_over_nccl;
+  return claim.ranks > processes ? "there are too few GPUs" : nullptr;
+}
+
 int run_as_rank(const char* by) {
+  const bool over_nccl = std::strcmp(by, "nccl") == 0;
   std::unique_ptr<runtime::ProcessWorld> world;
   if (std::strcmp(by, "mpi") == 0)
     world = std::make_unique<runtime::MpiWorld>();
@@ -68,13 +91,13 @@ int run_as_rank(const char* by) {
   Site site;
   for (const Claim& claim : all_claims()) {
     site.first_id += 100;
-    if (claim.only_simulated != nullptr) continue;
+    if (why_not(claim, over_nccl, world->size()) != nullptr) continue;
     std::optional<Server> server;
     const std::string token(runtime::kTokenBytes, 'c');
     if (me == 0) server.emplace(claim.ranks, token);
     const std::string endpoint = world->broadcast(me == 0 ? server->endpoint() : "");
     const int before = failures();
-    if (me < claim.ranks) hold(claim, site, world->wire(), endpoint, token, me);
+    if (me < claim.ranks) hold(claim, site, world->wire(), {endpoint, token, me, claim.ranks, 0}, over_nccl);
     std::printf("claim %s rank %d: %s\n", claim.name, me, failures() == before ? "holds" : "fails");
     std::fflush(stdout);
     world->gather({std::byte(1)}, world->size(), 60 * kSecond);  // nobody begins the next one before

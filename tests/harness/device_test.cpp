@@ -95,9 +95,11 @@ TEST(Device, WithoutAGpuCudaIsRefused) {
 
 TEST(Device, WithoutAGpuNcclIsRefused) {
   if (runtime::nccl_problem().empty()) GTEST_SKIP() << "there is a GPU, and NCCL";
-  const Ran ran = seeksim({"run", seeksim::paths::source_dir() + "/scenarios/baseline.json", "--backend", "nccl"});
-  EXPECT_EQ(ran.status, 2);
-  EXPECT_NE(ran.err.find(runtime::nccl_problem()), std::string::npos) << ran.err;
+  for (const char* command : {"run", "launch"}) {
+    const Ran ran = seeksim({command, seeksim::paths::source_dir() + "/scenarios/baseline.json", "--backend", "nccl"});
+    EXPECT_EQ(ran.status, 2);
+    EXPECT_NE(ran.err.find(runtime::nccl_problem()), std::string::npos) << ran.err;
+  }
 }
 
 // The emulated device's memory must be able to fault: else host code that reads it would go unnoticed.
