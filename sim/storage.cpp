@@ -15,6 +15,7 @@ std::string_view folder_of(std::string_view path) {
 }  // namespace
 
 void Disk::lose_what_is_not_synced() {
+  used_at_most.reset();
   names = durable;
   for (auto& [path, inode] : names) inode->content = inode->durable;
 }
@@ -33,6 +34,7 @@ bool lasts(std::uint64_t seed, std::string_view name, std::uint64_t sector) {
 }  // namespace
 
 void Disk::tear_what_is_not_synced(std::uint64_t seed) {
+  used_at_most.reset();
   constexpr std::uint64_t kName = ~std::uint64_t(0);
   std::map<std::string, std::shared_ptr<Inode>, std::less<>> left;
   for (const auto& [name, inode] : names) {
@@ -86,6 +88,7 @@ void SimStorage::write(std::string_view path, std::string_view bytes) {
   auto& names = disk(path).names;
   auto it = names.find(path);
   if (it == names.end()) it = names.emplace(std::string(path), std::make_shared<Disk::Inode>()).first;
+  if (Disk& d = disk(path); d.used_at_most) *d.used_at_most += bytes.size();
   it->second->content = bytes;
 }
 
@@ -128,14 +131,20 @@ std::size_t SimStorage::read_at(std::string_view path, std::uint64_t offset, std
 }
 
 std::size_t SimStorage::write_at(std::string_view path, std::uint64_t offset, std::span<const std::byte> from) {
-  auto& names = disk(path).names;
-  auto it = names.find(path);
-  if (it == names.end()) it = names.emplace(std::string(path), std::make_shared<Disk::Inode>()).first;
+  Disk& d = disk(path);
+  auto it = d.names.find(path);
+  if (it == d.names.end()) it = d.names.emplace(std::string(path), std::make_shared<Disk::Inode>()).first;
   std::string& content = it->second->content;
-  const std::uint64_t room = content.size() + free_bytes(path);  // a file may grow by so much
+  const std::uint64_t end = offset + from.size(), grows = end > content.size() ? end - content.size() : 0;
+  if (!d.used_at_most || *d.used_at_most + grows > model_.capacity_bytes) d.used_at_most = d.used_bytes();
+  const std::uint64_t free = model_.capacity_bytes - std::min(model_.capacity_bytes, *d.used_at_most);
+  const std::uint64_t room = content.size() + free;  // a file may grow by so much
   if (offset >= room && !from.empty()) return 0;
   const std::size_t n = std::size_t(std::min<std::uint64_t>(from.size(), room - offset));
-  if (content.size() < offset + n) content.resize(offset + n);
+  if (content.size() < offset + n) {
+    *d.used_at_most += offset + n - content.size();
+    content.resize(offset + n);
+  }
   std::memcpy(content.data() + offset, from.data(), n);
   return n;
 }

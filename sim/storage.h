@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,8 @@ class Disk {
   // Less orderly: of what is not synced, each sector of content and each change of a name lasts or does not, by a draw.
   void tear_what_is_not_synced(std::uint64_t seed);
   std::uint64_t used_bytes() const;
+  // No less than used_bytes(), so that a write need not add up all files; unset: to be added up. Kept by SimStorage.
+  std::optional<std::uint64_t> used_at_most;
 
   std::map<std::string, std::shared_ptr<Inode>, std::less<>> names;    // as seen now
   std::map<std::string, std::shared_ptr<Inode>, std::less<>> durable;  // as seen after a crash of the node
