@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "faults/plan.h"
+#include "kernels/pointwise.h"
 #include "runtime/rank.h"
 #include "sim/world.h"
 
@@ -172,6 +174,70 @@ void worlds(int ranks, int count) {
   fmt::print("a world           {:6}  {:8.3f} ms from construction to end\n", ranks, (now_s() - begin) / count * 1e3);
 }
 
+// One exploration of fault plans, without numerics: a fresh world of 8 ranks and 100 collectives, with one drawn fault.
+// Who waits in vain finds out at a deadline, and all stop there.
+void plans(int count) {
+  using faults::FaultKind;
+  constexpr int kRanks = 8, kCalls = 100;
+  constexpr FaultKind kinds[] = {FaultKind::collective_timeout, FaultKind::straggler,    FaultKind::rank_crash,
+                                 FaultKind::link_drop,          FaultKind::message_drop, FaultKind::slow_link};
+  std::uint64_t fired = 0, cut_short = 0;
+  const double begin = now_s();
+  for (int i = 0; i < count; ++i) {
+    faults::Rule rule;
+    rule.kind = kinds[std::size_t(i) % std::size(kinds)];
+    const bool of_link = rule.kind == FaultKind::link_drop || rule.kind == FaultKind::slow_link;
+    if (of_link) {
+      rule.from = i % kRanks;
+      rule.to = (i + 1) % kRanks;
+    } else {
+      rule.when.rank = i % kRanks;
+      rule.when.step = 1 + i % kCalls;
+    }
+    faults::FaultPlan plan({faults::with_defaults(rule)}, std::uint64_t(i), std::vector<int>(kRanks, 0));
+    sim::WorldPlan world_plan = plan_of(kRanks);
+    world_plan.seed = std::uint64_t(i);
+    sim::World world(world_plan);
+    world.decorate([&plan](int rank, runtime::Seams inner) { return plan.decorate(rank, inner); });
+    bool ended = false;
+    world.run([&](Rank& rank) {
+      const runtime::Comm comm = everybody(rank);
+      const auto b = rank.device.allocate(2 * kFloats * 4, runtime::MemoryTag::scratch, "b");
+      const runtime::TreeReduceSlice part{{0, rank.id}, vec<float>(*b, 0, kFloats)};
+      runtime::Queue& queue = rank.device.communication_queue();
+      const Op init = op_of(rank, OpKind::all_reduce, 0);
+      rank.device.compute_queue().launch(
+          init, {}, [](kernels::Lane lane, kernels::Vec<float> x) { kernels::fill_bits(lane, x, 0); }, vec<float>(*b));
+      rank.device.drain();
+      try {
+        for (int call = 1; call <= kCalls; ++call) {
+          const Op op = op_of(rank, OpKind::all_reduce, std::uint64_t(call));
+          if (rank.transport.has_native(comm, op)) {
+            rank.transport.tree_all_reduce(queue, comm, op,
+                                           {{&part, 1}, kRanks, 1.0f, vec<float>(*b, kFloats, kFloats)});
+          } else {  // messages round a ring
+            const runtime::Piece pieces[] = {
+                {(rank.id + 1) % kRanks, true, b.get(), 0, kFloats * 4},
+                {(rank.id + kRanks - 1) % kRanks, false, b.get(), kFloats * 4, kFloats * 8}};
+            rank.transport.exchange(queue, comm, op, pieces);
+          }
+          rank.wait(queue.record(), op, 60 * runtime::kSecond, comm);
+        }
+      } catch (const runtime::SeamError&) {
+        ended = true;
+      }
+      const runtime::Comm comms[] = {comm};
+      rank.transport.abort(comms);
+      rank.device.drain();
+    });
+    fired += plan.status()[0].fired > 0;
+    cut_short += ended;
+  }
+  const double s = now_s() - begin;
+  fmt::print("fault plans       {:6}  {:8.0f} plans/s ({} of them fired, {} ended the run)\n", kRanks, count / s, fired,
+             cut_short);
+}
+
 int per(int ranks, int budget) { return std::max(30, budget / ranks); }
 
 }  // namespace
@@ -198,6 +264,7 @@ int main(int argc, char** argv) {
                count / t.seconds * 1e-6, t.seconds / count * 1e9, double(t.switches) / count);
   }
   long_timeout();
+  plans(3000);
   worlds(8, 200);
   worlds(1024, 5);
   return 0;
