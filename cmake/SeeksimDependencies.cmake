@@ -27,26 +27,7 @@ function(seeksim_print_dependencies)
   endforeach()
 endfunction()
 
-# A library of headers, or of headers and one archive, that ships no CMake package in Debian.
-function(seeksim_find_plain target header library)
-  find_path(${target}_INCLUDE "${header}")
-  mark_as_advanced(${target}_INCLUDE)
-  set(found ${${target}_INCLUDE})
-  if(library)
-    find_library(${target}_LIBRARY "${library}")
-    mark_as_advanced(${target}_LIBRARY)
-    if(NOT ${target}_LIBRARY)
-      set(found FALSE)
-    endif()
-  endif()
-  add_library(${target} INTERFACE)
-  if(found)
-    target_include_directories(${target} SYSTEM INTERFACE "${${target}_INCLUDE}")
-    if(library)
-      target_link_libraries(${target} INTERFACE "${${target}_LIBRARY}")
-    endif()
-  endif()
-endfunction()
+include(SeeksimPlainLibrary)
 
 # ---- required ----------------------------------------------------------------------------------------------------
 
@@ -74,13 +55,16 @@ seeksim_row("xxHash" "${seeksim_xxhash_LIBRARY}" "${seeksim_xxhash_INCLUDE}" "li
 seeksim_find_plain(seeksim_valijson "valijson/validator.hpp" "")
 seeksim_row("valijson" "${seeksim_valijson_INCLUDE}" "${seeksim_valijson_INCLUDE}" "libvalijson-dev" "required")
 
+# With it, users' own tests draw scenarios (harness/testing/); our tests need it.
+seeksim_find_plain(seeksim_rapidcheck "rapidcheck.h" "rapidcheck")
+set(rapidcheck_need "no seeksim::testing")
 if(SEEKSIM_TESTS)
+  set(rapidcheck_need "required")
   find_package(GTest QUIET)
   seeksim_row("GoogleTest" "${GTest_FOUND}" "${GTest_VERSION}" "libgtest-dev" "required")
-  seeksim_find_plain(seeksim_rapidcheck "rapidcheck.h" "rapidcheck")
-  seeksim_row("rapidcheck" "${seeksim_rapidcheck_LIBRARY}" "${seeksim_rapidcheck_INCLUDE}" "librapidcheck-dev"
-              "required")
 endif()
+seeksim_row("rapidcheck" "${seeksim_rapidcheck_LIBRARY}" "${seeksim_rapidcheck_INCLUDE}" "librapidcheck-dev"
+            "${rapidcheck_need}")
 
 # ---- found, not required -------------------------------------------------------------------------------------------
 
@@ -101,13 +85,14 @@ if(SEEKSIM_NVCC)
   get_filename_component(nvcc_real "${SEEKSIM_NVCC}" REALPATH)
   get_filename_component(cuda_bin "${nvcc_real}" DIRECTORY)
   get_filename_component(cuda_home "${cuda_bin}" DIRECTORY)
+  set(SEEKSIM_CUDA_HOME "${cuda_home}")
   find_path(SEEKSIM_CUDA_INCLUDE cuda_runtime.h HINTS "${cuda_home}" PATH_SUFFIXES include targets/x86_64-linux/include)
   find_library(SEEKSIM_CUDART_LIBRARY cudart_static HINTS "${cuda_home}"
                PATH_SUFFIXES lib64 lib targets/x86_64-linux/lib)
   mark_as_advanced(SEEKSIM_CUDA_INCLUDE SEEKSIM_CUDART_LIBRARY)
   if(SEEKSIM_WITH_CUDA AND SEEKSIM_CUDA_INCLUDE AND SEEKSIM_CUDART_LIBRARY)
     set(SEEKSIM_CUDA TRUE)
-    add_library(seeksim_cudart INTERFACE)
+    add_library(seeksim_cudart INTERFACE IMPORTED GLOBAL)
     target_include_directories(seeksim_cudart SYSTEM INTERFACE "${SEEKSIM_CUDA_INCLUDE}")
     target_link_libraries(seeksim_cudart INTERFACE "${SEEKSIM_CUDART_LIBRARY}" dl rt pthread)
   endif()

@@ -3,22 +3,25 @@
 #pragma once
 
 #include "faults/faulty_clock.h"
+#include "faults/forwarding.h"
 #include "faults/host_faults.h"
 
 namespace seeksim::faults {
 
-class FaultyControlPlane final : public runtime::ControlPlane {
+class FaultyControlPlane final : public ForwardingControlPlane {
  public:
   FaultyControlPlane(int rank, runtime::ControlPlane& inner, runtime::Clock& clock, FaultyClock& shown,
                      HostFaults& host, std::vector<RuleState*> notices)
-      : rank_(rank), inner_(inner), clock_(clock), shown_(shown), host_(host), notices_(std::move(notices)) {}
+      : ForwardingControlPlane(inner),
+        rank_(rank),
+        clock_(clock),
+        shown_(shown),
+        host_(host),
+        notices_(std::move(notices)) {}
 
-  std::uint32_t epoch() const override { return inner_.epoch(); }
-  std::vector<int> members() const override { return inner_.members(); }
   void revoke(std::uint32_t epoch, const runtime::Op& op, runtime::ErrorKind why) override {
     if (!host_.gone()) inner_.revoke(epoch, op, why);
   }
-  bool revoked(std::uint32_t epoch) const override { return inner_.revoked(epoch); }
   // A rank that dies `during` has put its ballot on the table and never learns the answer; `after`: learnt it, and acts
   // on it no more. For the others the two are one.
   runtime::Agreement agree(const runtime::Op& op, std::uint32_t epoch, const runtime::Ballot& ballot,
@@ -38,11 +41,9 @@ class FaultyControlPlane final : public runtime::ControlPlane {
   void enter_epoch(std::uint32_t epoch, std::span<const int> members) override {
     if (!host_.gone()) inner_.enter_epoch(epoch, members);
   }
-  void stopped_until(TimeNs when) override { inner_.stopped_until(when); }
 
  private:
   int rank_;
-  runtime::ControlPlane& inner_;
   runtime::Clock& clock_;
   FaultyClock& shown_;
   HostFaults& host_;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "faults/faulty_clock.h"
+#include "faults/forwarding.h"
 #include "faults/host_faults.h"
 #include "faults/value_fault.h"
 
@@ -26,13 +27,13 @@ class Straggler {
   TimeNs since_ = runtime::kForever;
 };
 
-class FaultyDevice final : public runtime::Device {
+class FaultyDevice final : public ForwardingDevice {
  public:
   FaultyDevice(int rank, runtime::Device& inner, runtime::Clock& clock, FaultyClock& shown, HostFaults& host,
                std::vector<Straggler*> stragglers, std::vector<RuleState*> hangs, std::vector<RuleState*> values,
                MemoryFaults& memory, bool notes)
-      : rank_(rank),
-        inner_(inner),
+      : ForwardingDevice(inner),
+        rank_(rank),
         clock_(clock),
         shown_(shown),
         host_(host),
@@ -58,7 +59,6 @@ class FaultyDevice final : public runtime::Device {
   }
   runtime::BufferPtr allocate_in(runtime::Space space, std::size_t bytes, runtime::MemoryTag tag,
                                  const char* name) override;
-  void release(runtime::Buffer* buffer) override { inner_.release(buffer); }
   runtime::Queue& compute_queue() override { return pick(compute_, inner_.compute_queue()); }
   runtime::Queue& communication_queue() override { return pick(communication_, inner_.communication_queue()); }
   runtime::Queue& copy_queue() override { return pick(copy_, inner_.copy_queue()); }
@@ -71,11 +71,6 @@ class FaultyDevice final : public runtime::Device {
       ours = std::make_unique<FaultyQueue>(rank_, inner_, plain, clock_, host_, values_, memory_.last);
     return pick(*ours, plain);
   }
-  TimeNs busy_ns() const override { return inner_.busy_ns(); }
-  void host_touches(const runtime::Op& op, const runtime::Range& range) override { inner_.host_touches(op, range); }
-  std::size_t capacity(runtime::Space space) const override { return inner_.capacity(space); }
-  runtime::MemoryUse use(runtime::MemoryTag tag, runtime::Space space) const override { return inner_.use(tag, space); }
-  runtime::MemoryUse use_total(runtime::Space space) const override { return inner_.use_total(space); }
 
  private:
   runtime::Queue& pick(FaultyQueue& ours, runtime::Queue& plain) {
@@ -83,7 +78,6 @@ class FaultyDevice final : public runtime::Device {
   }
 
   int rank_;
-  runtime::Device& inner_;
   runtime::Clock& clock_;
   FaultyClock& shown_;
   HostFaults& host_;

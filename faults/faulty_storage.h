@@ -5,15 +5,16 @@
 #include <string>
 #include <vector>
 
+#include "faults/forwarding.h"
 #include "faults/memory_fault.h"
 
 namespace seeksim::faults {
 
-class FaultyStorage final : public runtime::Storage {
+class FaultyStorage final : public ForwardingStorage {
  public:
   FaultyStorage(int rank, runtime::Storage& inner, runtime::Clock& clock, std::vector<RuleState*> rules,
                 const LastOps& last)
-      : rank_(rank), inner_(inner), clock_(clock), rules_(std::move(rules)), last_(last) {}
+      : ForwardingStorage(inner), rank_(rank), clock_(clock), rules_(std::move(rules)), last_(last) {}
 
   std::string read(std::string_view path) override;
   void write(std::string_view path, std::string_view bytes) override;
@@ -24,10 +25,6 @@ class FaultyStorage final : public runtime::Storage {
     inner_.rename(from, to);
     damage(runtime::OpKind::storage_rename, to);
   }
-  void remove(std::string_view path) override { inner_.remove(path); }
-  bool exists(std::string_view path) override { return inner_.exists(path); }
-  std::vector<std::string> list(std::string_view folder) override { return inner_.list(folder); }
-  std::uint64_t free_bytes(std::string_view folder) override { return inner_.free_bytes(folder); }
 
  private:
   // The rule that fires at this read or write, the first of several; null: none.
@@ -38,7 +35,6 @@ class FaultyStorage final : public runtime::Storage {
   [[noreturn]] void fail(runtime::OpKind kind, std::string_view path, const char* why) const;
 
   int rank_;
-  runtime::Storage& inner_;
   runtime::Clock& clock_;
   std::vector<RuleState*> rules_;
   const LastOps& last_;

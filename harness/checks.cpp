@@ -7,6 +7,7 @@
 #include <bit>
 #include <charconv>
 #include <cmath>
+#include <deque>
 #include <regex>
 #include <set>
 
@@ -113,9 +114,14 @@ Finding ranks_agree(const Evidence& e, const std::string&) {
 }
 
 Finding faults_fired(const Evidence& e, const std::string&) {
-  if (e.run.faults.empty()) return blind("the scenario has no faults");
+  if (e.run.faults.empty() && e.run.own_faults.empty()) return blind("the scenario has no faults");
   std::vector<std::string> idle;
   std::uint64_t fired = 0;
+  for (std::size_t i = 0; i < e.run.own_faults.size(); ++i) {
+    fired += e.run.own_faults[i].fired;
+    if (e.run.own_faults[i].fired == 0)
+      idle.push_back(fmt::format("own_faults.{} never fired: {}", i, e.run.own_faults[i].name));
+  }
   const std::size_t written = e.run.faults.size() - std::min(e.run.faults.size(), e.scenario.drawn_faults);
   for (std::size_t i = 0; i < e.run.faults.size(); ++i) {
     fired += e.run.faults[i].fired;
@@ -126,8 +132,9 @@ Finding faults_fired(const Evidence& e, const std::string&) {
   if (e.scenario.drawn_faults > 0)
     return good(fmt::format("{} times together; {} of {} rules were drawn", fired, e.scenario.drawn_faults,
                             e.run.faults.size()));
-  return good(e.run.faults.size() == 1 ? fmt::format("fired {} time{}", fired, fired == 1 ? "" : "s")
-                                       : fmt::format("all {} rules, {} times together", e.run.faults.size(), fired));
+  const std::size_t rules = e.run.faults.size() + e.run.own_faults.size();
+  return good(rules == 1 ? fmt::format("fired {} time{}", fired, fired == 1 ? "" : "s")
+                         : fmt::format("all {} rules, {} times together", rules, fired));
 }
 
 std::vector<std::string> split(const std::string& text) {
@@ -393,12 +400,12 @@ std::string want_culprits(const std::string& text, int ranks) {
 
 struct Row {
   CheckInfo info;
-  std::string (*wrong)(const std::string& argument, int ranks);
-  Finding (*look)(const Evidence&, const std::string& argument);
+  std::function<std::string(const std::string& argument, int ranks)> wrong;
+  std::function<Finding(const Evidence&, const std::string& argument)> look;
 };
 
-const std::vector<Row>& rows() {
-  static const std::vector<Row> table = {
+std::deque<Row>& rows() {
+  static std::deque<Row> table = {
       {{"golden", "bitwise | gradients",
         "weights, optimizer state, data position, loss scale and every loss equal the one-rank run's, bit for bit; "
         "gradients: each step's, before clipping",
@@ -559,12 +566,14 @@ std::string canonical(const Json& argument) {
 }  // namespace
 
 const std::vector<CheckInfo>& check_catalogue() {
-  static const std::vector<CheckInfo> infos = [] {
-    std::vector<CheckInfo> all;
-    for (const Row& row : rows()) all.push_back(row.info);
-    return all;
-  }();
+  static std::vector<CheckInfo> infos;
+  for (std::size_t i = infos.size(); i < rows().size(); ++i) infos.push_back(rows()[i].info);
   return infos;
+}
+
+void add_to_catalogue(const CheckInfo& info, std::function<std::string(const std::string&, int)> wrong,
+                      std::function<Finding(const Evidence&, const std::string&)> look) {
+  rows().push_back({info, std::move(wrong), std::move(look)});
 }
 
 CheckProblem read_check(const Json& written, int ranks, CheckSpec& spec) {

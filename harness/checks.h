@@ -3,12 +3,14 @@
 // green and a red case in tests/harness/checks_test.cpp, and a negative scenario.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "harness/conservation.h"
 #include "harness/exit_status.h"
+#include "harness/finding.h"
 #include "harness/golden.h"
 #include "harness/json.h"
 #include "harness/run_record.h"
@@ -47,6 +49,9 @@ struct CheckInfo {
   bool needs_step = false;  // how long one takes that nothing disturbs
 };
 const std::vector<CheckInfo>& check_catalogue();
+// One more of them (own.h).
+void add_to_catalogue(const CheckInfo& info, std::function<std::string(const std::string& argument, int ranks)> wrong,
+                      std::function<Finding(const Evidence&, const std::string& argument)> look);
 
 // What is wrong with a check as written; `what` is empty when it is fine.
 struct CheckProblem {

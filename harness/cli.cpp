@@ -47,6 +47,7 @@ struct RunArguments {
   double wall_limit_s = 0;
   bool verify_determinism = false;
   bool resume = false;
+  bool explain = false;
   int processes = 0;
   int row = -1;
 };
@@ -124,6 +125,7 @@ RunOptions options_of(const RunArguments& a) {
   options.verify_determinism = a.verify_determinism;
   options.processes = a.processes;
   options.row = a.row;
+  options.explain = a.explain;
   options.trace = a.trace;
   options.bundle = a.bundle;
   options.flight_recorder = a.flight_recorder;
@@ -328,6 +330,8 @@ void add_run(CLI::App& app, RunArguments& a) {
                   "the end");
   run->add_option("--bundle", a.bundle,
                   "Folder for what a run that stopped or is red leaves behind (default: bundle/ below --out)");
+  run->add_flag("--explain", a.explain,
+                "Of a red run: what differs first, what caused it, what a user sees, which known bugs look alike");
   run->add_flag("--verify-determinism", a.verify_determinism, "Run twice and compare every Op");
   run->add_option("--wall-limit", a.wall_limit_s, "Give up after so many seconds (exit status 3)")
       ->check(CLI::NonNegativeNumber);

@@ -17,6 +17,8 @@
 #include "kernels/cast.h"
 #include "runtime/shard.h"
 
+#include <nlohmann/json.hpp>
+
 namespace seeksim::harness {
 namespace {
 
@@ -356,6 +358,55 @@ Difference difference_of(const Scenario& a, const Scenario& b, double wall_limit
   else
     difference.chain.push_back("after the last step: " + difference.what);
   return difference;
+}
+
+Scenario golden_like(const Scenario& scenario) {
+  Scenario golden = one_rank(scenario);
+  golden.train.layout.micro_batch = scenario.train.layout.micro_batch;
+  golden.accumulation =
+      (golden.train.definition.global_batch + golden.train.layout.micro_batch - 1) / golden.train.layout.micro_batch;
+  return golden;
+}
+
+std::string difference_text(const OpDifference& op, const std::string& margin) {
+  std::string out = margin + fmt::format("operation   {}\n", describe(op.a.op));
+  if (op.b.rank != op.a.rank || op.b.op.micro_batch != op.a.op.micro_batch)
+    out += margin + fmt::format("its like    {}\n", describe(op.b.op));
+  if (op.a.op.site != nullptr && op.a.op.site[0] != 0) out += margin + fmt::format("called at   {}\n", op.a.op.site);
+  out +=
+      margin + fmt::format("{}      '{}' ({}, {}), {} elements{}\n", op.read ? "reads " : "writes", op.buffer, op.tag,
+                           name(op.type), op.elements, op.read ? "; what is logged before did not write it so" : "");
+  if (op.samples > 0)
+    out += margin + (op.samples == 1 ? fmt::format("sample      {} of the step\n", op.first_sample)
+                                     : fmt::format("samples     {} to {} of the step\n", op.first_sample,
+                                                   op.first_sample + op.samples - 1));
+  if (op.leaf >= 0) out += margin + fmt::format("leaf        {}\n", op.leaf);
+  if (op.element >= 0)
+    out += margin + fmt::format("element     {}: {} ({}) and {} ({})\n", op.element, op.bits_a, op.value_a, op.bits_b,
+                                op.value_b);
+  return out;
+}
+
+Json difference_json(const OpDifference& op) {
+  const auto or_null = [](std::int64_t value) { return value < 0 ? Json(nullptr) : Json(value); };
+  const auto sight = [](const Sight& one) {
+    return Json{{"rank", one.rank}, {"op", describe(one.op)}, {"at_s", double(one.at_ns) / 1e9}};
+  };
+  return {{"a", sight(op.a)},
+          {"b", sight(op.b)},
+          {"kind", std::string(name(op.a.op.kind))},
+          {"phase", std::string(name(op.a.op.phase))},
+          {"step", op.a.op.step},
+          {"micro_batch", or_null(op.a.op.micro_batch)},
+          {"layer", or_null(op.a.op.layer)},
+          {"tensor", op.a.op.tensor},
+          {"buffer", op.buffer},
+          {"read", op.read},
+          {"type", std::string(name(op.type))},
+          {"element", or_null(op.element)},
+          {"leaf", or_null(op.leaf)},
+          {"bits", {op.bits_a, op.bits_b}},
+          {"values", {op.value_a, op.value_b}}};
 }
 
 }  // namespace seeksim::harness

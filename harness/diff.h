@@ -47,6 +47,14 @@ struct Difference {
   std::uint64_t differing = 0;     //   of these
 };
 
+// As people read it, each line behind `margin`; and as the reports have it.
+std::string difference_text(const OpDifference& op, const std::string& margin);
+Json difference_json(const OpDifference& op);
+
+// What to hold a scenario against where no other is named: one rank, and the same micro-batches as far as it can, so
+// that most operations have their like.
+Scenario golden_like(const Scenario& scenario);
+
 // Both with their faults and bugs. Throws BadInput where they cannot be held against each other.
 Difference difference_of(const Scenario& a, const Scenario& b, double wall_limit_s);
 

@@ -11,6 +11,7 @@
 #include "harness/document.h"
 #include "harness/fault_draws.h"
 #include "harness/fault_rules.h"
+#include "harness/own.h"
 #include "harness/problem.h"
 #include "harness/schedule_string.h"
 #include "harness/shapes.h"
@@ -72,6 +73,7 @@ bool holds_under_faults(const CheckSpec& check) {
   static const std::vector<std::string> names = {
       "golden",   "ranks_agree", "one_history",       "replicas_equal", "partition",
       "no_races", "no_poison",   "collectives_match", "quirk_differs",  "checkpoints_valid"};
+  if (const OwnCheck* const own = own_check(check.name)) return own->under_faults;
   return std::find(names.begin(), names.end(), check.name) != names.end();
 }
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 
@@ -83,15 +84,28 @@ bool write_all(int fd, std::string_view bytes) {
   return true;
 }
 
+bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
+
 // Devices and pipes must not be replaced by a file of the same name.
 bool is_special(const std::string& path) {
   struct stat info {};
   return ::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
 }
 
-std::string temporary_name(const std::string& path) { return fmt::format("{}.{}.tmp", path, ::getpid()); }
+// seeksim's own folder: what SEEKSIM_HOME names; what was installed with the program that runs; else the source tree.
+const std::string& own_folder() {
+  static const std::string folder = [] {
+    if (const char* home = std::getenv("SEEKSIM_HOME"); home != nullptr && *home != 0) return std::string(home);
+    char program[4096];
+    const ssize_t n = ::readlink("/proc/self/exe", program, sizeof program);
+    const std::string bin = n > 0 ? folder_of(std::string(program, std::size_t(n))) : "";
+    const std::string installed = folder_of(bin) + "/share/seeksim";
+    return exists(installed + "/scenarios") ? installed : std::string(SEEKSIM_SOURCE_DIR);
+  }();
+  return folder;
+}
 
-bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
+std::string temporary_name(const std::string& path) { return fmt::format("{}.{}.tmp", path, ::getpid()); }
 
 // A number in a file of /sys or /proc; the largest when there is none ("max").
 std::uint64_t number_in(const char* path) {
@@ -194,7 +208,7 @@ std::string resolve(const std::string& name, const std::string& scenario_file, c
   }
   const std::string folder = folder_of(scenario_file);
   std::vector<std::string> places = {name, folder + '/' + name, folder + "/../" + name, folder + "/../../" + name};
-  places.push_back(std::string(SEEKSIM_SOURCE_DIR) + '/' + name);
+  places.push_back(own_folder() + '/' + name);
   for (const std::string& candidate : places) {
     if (exists(candidate)) return candidate;
   }
@@ -205,7 +219,7 @@ std::string resolve(const std::string& name, const std::string& scenario_file, c
                   scenario_file));
 }
 
-std::string top_folder() { return exists("scenarios") || exists("golden") ? "." : SEEKSIM_SOURCE_DIR; }
+std::string top_folder() { return exists("scenarios") || exists("golden") ? "." : own_folder(); }
 
 std::vector<std::string> list_folder(const std::string& path) {
   std::vector<std::string> names;

@@ -24,10 +24,11 @@ void probe_writable(const std::string& path, const std::string& option);
 void make_folder(const std::string& path, const std::string& option);
 
 // Where a file named in a scenario is: absolute, or relative to the working folder, the scenario's folder, its parents
-// (two levels), the source tree. Throws BadInput listing the places that were looked at.
+// (two levels), seeksim's own folder: SEEKSIM_HOME, share/seeksim of what was installed, or the source tree. Throws
+// BadInput listing the places that were looked at.
 std::string resolve(const std::string& name, const std::string& scenario_file, const std::string& place);
 
-// The folder that holds scenarios/ and golden/: the working folder's if it does, else the source tree's.
+// The folder that holds scenarios/ and golden/: the working folder's if it does, else seeksim's own.
 std::string top_folder();
 
 // Names in a folder, sorted; empty when there is no such folder.

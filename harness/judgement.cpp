@@ -140,7 +140,7 @@ Judgement judge(const Evidence& e) {
   always("quirk_differs", e.scenario.train.definition.quirks.any());
   always("no_poison", e.run.poison_looks > 0);
   for (const char* name : always_made(e)) always(name, true);
-  always("faults_fired", !e.scenario.faults.empty());
+  always("faults_fired", !e.scenario.faults.empty() || !e.scenario.own_faults.empty());
   j.checks.insert(j.checks.end(), e.further.begin(), e.further.end());
 
   for (std::size_t i = 0; i < e.run.ranks.size(); ++i) {

@@ -53,15 +53,6 @@ std::vector<std::string> sets_of(const Json& exhibit) {
   return sets;
 }
 
-std::vector<std::string> red_checks(const Json& report) {
-  std::vector<std::string> red;
-  if (!report.contains("checks")) return red;
-  for (const Json& check : report.at("checks")) {
-    if (!check.at("ok").get<bool>() && check.value("looked", true)) red.push_back(check.at("name"));
-  }
-  return red;
-}
-
 // What was expected to be red comes first.
 void lead_with_expected(const Json& exhibit, std::vector<std::string>& caught) {
   const Json expect = exhibit.value("expect", Json::object());
@@ -94,6 +85,21 @@ std::string row_text(const Shown& one, const Style& style) {
 }
 
 }  // namespace
+
+std::vector<MuseumExhibit> museum_exhibits(const std::vector<std::string>& names) {
+  std::vector<MuseumExhibit> all;
+  for (const std::string& file : exhibits_of(names)) all.push_back({file, document_of(file)});
+  return all;
+}
+
+std::vector<std::string> red_checks(const Json& report) {
+  std::vector<std::string> red;
+  if (!report.contains("checks")) return red;
+  for (const Json& check : report.at("checks")) {
+    if (!check.at("ok").get<bool>() && check.value("looked", true)) red.push_back(check.at("name"));
+  }
+  return red;
+}
 
 const std::vector<std::string>& museum_groups() {
   static const std::vector<std::string> all = {"scaling",     "precision", "sharding",   "offload", "pipeline",
@@ -158,25 +164,22 @@ std::string museum_table(std::vector<Shown> exhibits) {
 }
 
 ExitStatus museum_command(const MuseumArguments& arguments, const Style& style) {
-  const std::vector<std::string> files = exhibits_of(arguments.names);
-  std::vector<Json> documents;
-  for (const std::string& file : files) documents.push_back(document_of(file));
-  std::vector<Outcome> outcomes(2 * files.size());
+  const std::vector<MuseumExhibit> exhibits = museum_exhibits(arguments.names);
+  std::vector<Outcome> outcomes(2 * exhibits.size());
   std::vector<Shown> shown;
   bool good = true;
   Forked work;
-  work.count = 2 * files.size();
+  work.count = 2 * exhibits.size();
   work.processes = arguments.processes;
-  work.name = [&](std::size_t i) { return files[i / 2]; };
+  work.name = [&](std::size_t i) { return exhibits[i / 2].file; };
   work.run = [&](std::size_t i, const Print&) {
-    const Json& exhibit = documents[i / 2];
-    return i % 2 == 0 ? show(exhibit, files[i / 2], {})
-                      : show(without_the_mistake(exhibit), files[i / 2], sets_of(exhibit));
+    const auto& [file, json] = exhibits[i / 2];
+    return i % 2 == 0 ? show(json, file, {}) : show(without_the_mistake(json), file, sets_of(json));
   };
   work.done = [&](std::size_t i, const std::string&, const Outcome& outcome) {
     outcomes[i] = outcome;
     if (i % 2 == 0) return;
-    shown.push_back(judge_exhibit(documents[i / 2], outcomes[i - 1].status, outcomes[i - 1].report, outcome.status,
+    shown.push_back(judge_exhibit(exhibits[i / 2].json, outcomes[i - 1].status, outcomes[i - 1].report, outcome.status,
                                   outcome.report));
     good = good && shown.back().problem.empty();
     if (!arguments.markdown || !shown.back().problem.empty()) put(row_text(shown.back(), style));

@@ -11,6 +11,8 @@
 #include "harness/json.h"
 #include "harness/report.h"
 
+#include <nlohmann/json.hpp>
+
 namespace seeksim::harness {
 
 // Names of the groups, in the order of the table.
@@ -47,6 +49,17 @@ struct MuseumArguments {
 };
 // Exit status 1 where an exhibit is not as it should be. Throws BadInput for a name that there is not.
 ExitStatus museum_command(const MuseumArguments& arguments, const Style& style);
+
+// Exhibits by name, all of them where none is named; as they stand in their files. Throws BadInput for a name that
+// there is not.
+struct MuseumExhibit {
+  std::string file;
+  Json json;
+};
+std::vector<MuseumExhibit> museum_exhibits(const std::vector<std::string>& names);
+
+// Of a report: checks that looked at something and are red.
+std::vector<std::string> red_checks(const Json& report);
 
 // The table, by groups.
 std::string museum_table(std::vector<Shown> exhibits);

@@ -138,6 +138,8 @@ Finding against(const std::vector<BudgetLine>& budget, const std::map<std::strin
 
 // Why formulas do not apply to this run.
 std::string no_budget(const Evidence& e) {
+  if (const runtime::ModelPlan& model = e.scenario.train.definition.model; model.own != nullptr)
+    return fmt::format("there are no formulas for models of the family {}", model.family);
   if (e.run.ranks.empty() || e.run.end != sim::WorldEnd::finished) return "the run did not finish";
   for (const RankRecord& rank : e.run.ranks) {
     if (rank.how != How::finished && rank.how != How::spare) return "not every rank finished";

@@ -328,6 +328,8 @@ Json report_json(const Evidence& e, const Judgement& j, const ReportExtras& extr
   const auto state = run.state();
   report["params_digest"] = state ? Json(hex(state->params)) : Json(nullptr);
   report["faults"] = faults_json(run);
+  for (const OwnFaultStatus& own : run.own_faults)
+    report["own_faults"].push_back({{"name", own.name}, {"fired", own.fired}});
   report["checks"] = Json::array();
   for (const CheckResult& check : j.checks) {
     report["checks"].push_back({{"name", check.name}, {"ok", check.ok}, {"detail", check.detail}});

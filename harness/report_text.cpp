@@ -352,6 +352,8 @@ std::string header_text(const Scenario& scenario, const Style& style) {
     out += fmt::format("  faults    {} rules, {} of them drawn by the seed; --out writes those that came\n",
                        scenario.faults.size(), scenario.drawn_faults);
   }
+  for (const OwnFaultSpec& fault : scenario.own_faults)
+    out += fmt::format("  own fault {} {}\n", fault.name, fault.parameters);
   for (std::size_t i = 0; i < scenario.faults.size() && scenario.faults.size() <= kFaultsTold; ++i) {
     out += fmt::format("  faults.{}  {}\n", i, faults::text(faults::with_defaults(scenario.faults[i])));
   }

@@ -7,6 +7,7 @@
 
 #include "harness/bundle.h"
 #include "harness/determinism.h"
+#include "harness/explain.h"
 #include "harness/files.h"
 #include "harness/flight_recorder.h"
 #include "harness/planned_run.h"
@@ -177,6 +178,9 @@ Conservation tagged_run(const Scenario& scenario, double wall_limit_s) {
 }
 
 Outcome run_scenario(const Scenario& given, const RunOptions& options, const Print& print) {
+  if (options.explain && given.planned.any())
+    throw BadInput("--explain", given.file + " is many runs",
+                   "Explain one of them: the command that shows a red run alone is printed.");
   if (given.planned.any()) return run_fault_plan(given, options, print);
   const auto start = std::chrono::steady_clock::now();
   Scenario scenario = given;
@@ -248,6 +252,11 @@ Outcome run_scenario(const Scenario& given, const RunOptions& options, const Pri
                   scenario.name,
                   report_json(evidence, judgement, {options.backend, options.device, seconds_since(start)}),
                   {}};
+  if (options.explain) {
+    const Explanation why = explain(scenario, outcome.report, options.wall_limit_s);
+    tell(explanation_text(why, options.style));
+    outcome.report["explanation"] = explanation_json(why);
+  }
   save_results(scenario, options, run);
   save_folder(scenario, run, options, outcome, text);
   if (!options.flight_recorder.empty()) write_dumps(options.flight_recorder, scenario, run);
@@ -280,10 +289,21 @@ Outcome guarded(const std::string& name, const std::string& again, const std::fu
   }
 }
 
+Outcome run_text(std::string_view text, const std::string& file, const LoadOptions& load, const RunOptions& options,
+                 const Print& print) {
+  return guarded(file, "seeksim run " + file, [&] {
+    const Scenario scenario = load_scenario_text(text, file, load);
+    if (!scenario.sweep.empty()) return run_sweep(scenario, load, options, print);
+    return run_scenario(scenario, options, print);
+  });
+}
+
 Outcome run_file(const std::string& file, const LoadOptions& load, const RunOptions& options, const Print& print) {
   const std::string seed = load.seed ? fmt::format(" --seed {}", *load.seed) : "";
   return guarded(file, fmt::format("seeksim run {}{}", file, seed), [&] {
     const Scenario scenario = load_scenario(file, load);
+    if (options.explain && !scenario.sweep.empty() && options.row < 0)
+      throw BadInput("--explain", file + " is a sweep", "Add --row N.");
     if (!scenario.sweep.empty()) return run_sweep(scenario, load, options, print);
     if (options.row >= 0) throw BadInput("--row", file + " has no sweep", "Leave it out.");
     return run_scenario(scenario, options, print);

@@ -33,6 +33,7 @@ struct RunOptions {
   std::string out;                 // --out: this scenario's folder; empty: none
   std::string bundle;              // --bundle: of a run that stopped or is red; empty: below --out, where there is one
   std::string flight_recorder;     // --flight-recorder: a folder for a dump of each rank; empty: none
+  bool explain = false;            // --explain: a page about what is red
   std::string trace;               // --trace: a Chrome trace of the run; empty: none
   std::string save_initial;        // files; empty: not saved
   std::string save_final;
@@ -53,10 +54,15 @@ using Print = std::function<void(std::string_view)>;
 // Loads and runs, a sweep row by row. Bad input and bugs become outcomes with problems, so that other scenarios go on.
 Outcome run_file(const std::string& file, const LoadOptions& load, const RunOptions& options, const Print& print);
 
-// Runs a loaded scenario. Throws BadInput where a file cannot be written.
+// The same of a scenario's text; `file`: where it would stand, and from where the files that it names are found.
+Outcome run_text(
+    std::string_view text, const std::string& file, const LoadOptions& load = {}, const RunOptions& options = {},
+    const Print& print = [](std::string_view) {});
+
 // The scenario once more, with tagged gradients (conservation.h).
 Conservation tagged_run(const Scenario& scenario, double wall_limit_s = 0);
 
+// Runs a loaded scenario. Throws BadInput where a file cannot be written.
 Outcome run_scenario(const Scenario& scenario, const RunOptions& options, const Print& print);
 
 // Runs what may fail: bad input, bugs and a lack of time or memory become an outcome that tells of it. `again` is the

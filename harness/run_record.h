@@ -146,6 +146,12 @@ struct ScoreRecord {
   double mean() const { return steps > 0 ? sum / double(steps) : 1; }
 };
 
+// What became of a fault of the user's (own.h).
+struct OwnFaultStatus {
+  std::string name;
+  std::uint64_t fired = 0;
+};
+
 struct RunRecord {
   bool has_values = true;  // false: a run of shapes, without losses, norms and digests
   sim::WorldEnd end = sim::WorldEnd::finished;
@@ -173,6 +179,7 @@ struct RunRecord {
   std::optional<runtime::Analysis> at_the_end;  // of a run that ended without an agreement, or of one that is slow
   std::vector<runtime::JoinRecord> joins;       // by epoch
   std::vector<faults::RuleStatus> faults;
+  std::vector<OwnFaultStatus> own_faults;      // in the scenario's order
   std::vector<FaultDecision> fault_decisions;  // the first kKept
   std::uint64_t decisions = 0;                 // of the schedule, unless it is `seeded`
   std::vector<sim::Deviation> choices;         //   as deviations from `first`

@@ -18,6 +18,7 @@
 #include "harness/fault_rules.h"
 #include "harness/files.h"
 #include "harness/offload.h"
+#include "harness/own.h"
 #include "harness/parallel.h"
 #include "harness/precision.h"
 #include "harness/quirks.h"
@@ -105,9 +106,21 @@ void check_llama(const Reader& model, const runtime::ModelPlan& plan) {
   }
 }
 
+void read_family(const Reader& model, runtime::ModelPlan& plan) {
+  plan.family = model.text("family", "gpt2");
+  if (plan.family == "gpt2" || plan.family == "llama") return;
+  plan.own = own_family(plan.family);
+  if (plan.own != nullptr) return;
+  std::vector<std::string> known = own_family_names();
+  known.insert(known.begin(), {"gpt2", "llama"});
+  model.problem("family", fmt::format("{} is not one of: {}", in_quotes(plan.family), fmt::join(known, ", ")),
+                did_you_mean(plan.family, known));
+  plan.family = "gpt2";
+}
+
 void read_model(const Reader& model, Scenario& scenario) {
   runtime::ModelPlan& plan = scenario.train.definition.model;
-  plan.family = model.text("family", "gpt2");
+  read_family(model, plan);
   read_llama(model, plan);
   plan.layers = int(model.integer("layers", plan.layers));
   plan.width = int(model.integer("width", plan.width));
@@ -330,6 +343,30 @@ void read_expect(const Reader& top, Scenario& scenario) {
   }
 }
 
+// Made once to see that they can be: a wrong parameter is a message, not a stop in the middle.
+void read_own_faults(const Reader& top, Scenario& scenario) {
+  const Json* list = top.find("own_faults");
+  if (list == nullptr || !list->is_array()) return;
+  for (const Json& one : *list) {
+    if (!one.is_object() || !one.contains("name") || !one["name"].is_string()) continue;  // the schema said so
+    Json parameters = one;
+    parameters.erase("name");
+    OwnFaultSpec spec{one["name"], parameters.dump()};
+    try {
+      make_own_fault(spec, 0);
+    } catch (const std::invalid_argument& wrong) {
+      top.findings().add(fmt::format("/own_faults/{}", scenario.own_faults.size()), wrong.what(), "");
+    }
+    scenario.own_faults.push_back(std::move(spec));
+  }
+}
+
+void check_own_family(const Reader& top, const Scenario& scenario) {
+  const auto& own = scenario.train.definition.model.own;
+  if (own == nullptr) return;
+  if (const std::string why = own->problem(scenario.train); !why.empty()) top.findings().add("/model/family", why, "");
+}
+
 void read_golden(const Reader& golden, Scenario& scenario) {
   scenario.golden_shared = golden.flag("shared", false);
   const Json* dropped = golden.find("drop_samples");
@@ -460,6 +497,7 @@ Scenario load(Document document, const LoadOptions& options) {
   check_given_batch(top.child("data"), scenario);
   read_lr_table(top, scenario);
   scenario.faults = read_faults(top, ranks > 0 ? node_of(scenario.world) : std::vector<int>());
+  read_own_faults(top, scenario);
   read_recovery(top.child("recovery"), scenario);
   read_checkpoint(top.child("checkpoint"), scenario);
   read_fault_plan(top, scenario);
@@ -475,6 +513,7 @@ Scenario load(Document document, const LoadOptions& options) {
   read_numerics(top, scenario);
   check_parallel(top, scenario);
   check_recovery(top, scenario);
+  check_own_family(top, scenario);
   scenario.sweep = read_sweep(top);
   if (!scenario.sweep.empty()) scenario.written = written_base(document.json(), scenario, options);
   if (shaped && findings.empty()) refuse_too_large(findings, scenario);
@@ -525,6 +564,7 @@ Scenario one_rank(const Scenario& scenario) {
 Scenario undisturbed(const Scenario& scenario) {
   Scenario other = scenario;
   other.faults.clear();
+  other.own_faults.clear();
   other.planned = {};
   other.checks.clear();
   other.expect = {};

@@ -31,6 +31,13 @@ struct Expect {
   friend bool operator==(const Expect&, const Expect&) = default;
 };
 
+// A fault that the program's user has added (own.h), as a scenario names it.
+struct OwnFaultSpec {
+  std::string name;
+  std::string parameters = "{}";  // JSON
+  friend bool operator==(const OwnFaultSpec&, const OwnFaultSpec&) = default;
+};
+
 // Of a scenario of the museum (museum.h): what its mistake was like.
 struct Exhibit {
   std::string group;                 // museum_groups()
@@ -48,6 +55,7 @@ struct Scenario {
   runtime::TrainPlan train;
   sim::WorldPlan world;  // world.seed is the scenario's seed
   std::vector<faults::Rule> faults;
+  std::vector<OwnFaultSpec> own_faults;
   PlannedFaults planned;         // further faults, enumerated or drawn: this is many runs then, or one of drawn faults
   std::size_t drawn_faults = 0;  // so many of `faults`, the last ones, were drawn: one of them may never come to fire
   std::vector<CheckSpec> checks;

@@ -91,6 +91,10 @@ Json to_json(const Scenario& scenario) {
   json["steps"] = d.steps;
   json["faults"] = Json::array();
   for (const faults::Rule& rule : scenario.faults) json["faults"].push_back(to_json(rule));
+  for (const OwnFaultSpec& own : scenario.own_faults) {
+    json["own_faults"].push_back({{"name", own.name}});
+    json["own_faults"].back().update(Json::parse(own.parameters));
+  }
   if (scenario.planned.any()) json["fault_plan"] = fault_plan_json(scenario.planned);
   if (d.quirks.any()) json["quirks"] = quirk_names(d.quirks);
   if (scenario.world.schedule != sim::Schedule{}) json["schedule"] = schedule_json(scenario.world.schedule);

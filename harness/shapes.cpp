@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "harness/checks.h"
+#include "harness/own.h"
 
 namespace seeksim::harness {
 namespace {
@@ -18,7 +19,8 @@ bool is_in(const std::vector<std::string>& names, std::string_view name) {
 
 void refuse_checks(const Reader& top, const Scenario& scenario) {
   for (const CheckSpec& check : scenario.checks) {
-    if (!is_in(checks_of_values(), check.name)) continue;
+    const OwnCheck* const own = own_check(check.name);
+    if (own != nullptr ? own->of_shapes : !is_in(checks_of_values(), check.name)) continue;
     top.problem("checks", fmt::format("{}: {}", check.text(), kNoValues),
                 fmt::format("Remove it, or use \"numerics\": \"exact\". What can be judged: {}.",
                             fmt::join(checks_of_shapes(), ", ")));

@@ -233,6 +233,7 @@ void spaced(const Json& value, std::string& text) {
 const std::vector<Simplification>& simplifications() {
   static const std::vector<Simplification> table = {
       {"/faults/*", removed},
+      {"/own_faults/*", removed},
       {"/checks/*", removed},
       {"/schedule", simpler_schedule},
       {"/schedule/deviations", fewer},

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "harness/device.h"
+#include "harness/own.h"
 #include "harness/shapes.h"
 #include "kernels/digest.h"
 #include "runtime/backend/posix_storage.h"
@@ -18,6 +19,15 @@ namespace seeksim::harness {
 
 using runtime::Ending;
 
+namespace {
+std::vector<std::unique_ptr<OwnFault>> own_faults_of(const Scenario& scenario) {
+  std::vector<std::unique_ptr<OwnFault>> made;
+  for (const OwnFaultSpec& spec : scenario.own_faults)
+    made.push_back(make_own_fault(spec, scenario.world.seed + 7919 * (made.size() + 1)));
+  return made;
+}
+}  // namespace
+
 struct Simulation::Impl {
   Impl(const Scenario& s, SimulationOptions o)
       : scenario(s),
@@ -25,6 +35,7 @@ struct Simulation::Impl {
         disks(options.disks ? options.disks : std::make_shared<sim::Disks>()),
         device(is_of_shapes(s) ? nullptr : make_device(options.device)),
         faults(s.faults, s.world.seed, node_of(s.world)),
+        own_faults(own_faults_of(s)),
         collector(s.world.ranks(), options.gradients_of, options.digest_gradients, options.on_gradients) {
     if (!options.storage_folder.empty()) files.emplace(options.storage_folder);
   }
@@ -61,6 +72,7 @@ struct Simulation::Impl {
   std::unique_ptr<sim::World> world;        // of the attempt that runs, or ran last
   std::optional<runtime::TrainPlan> again;  // the plan of all attempts but the first
   faults::FaultPlan faults;
+  std::vector<std::unique_ptr<OwnFault>> own_faults;  // over those
   Collector collector;
   std::optional<runtime::PosixStorage> files;
   static constexpr int kFiringsTold = 5;
@@ -127,7 +139,13 @@ void Simulation::Impl::connect() {
   if (options.watch) faults.watch(options.watch);
   world->decorate([this](int rank, runtime::Seams inner) {
     runtime::Storage& storage = files ? static_cast<runtime::Storage&>(*files) : inner.storage;
-    return faults.decorate(rank, {inner.clock, inner.device, inner.transport, storage, inner.control});
+    runtime::Seams seams = faults.decorate(rank, {inner.clock, inner.device, inner.transport, storage, inner.control});
+    for (const std::unique_ptr<OwnFault>& own : own_faults) {
+      const runtime::Seams wrapped = own->decorate(rank, seams);
+      std::destroy_at(&seams);  // it holds references
+      std::construct_at(&seams, wrapped);
+    }
+    return seams;
   });
   sim::Timeline* const timeline = world->timeline();
   world->on_event([&events, timeline](TimeNs at, int rank, const std::string& text) {
@@ -201,6 +219,9 @@ void Simulation::Impl::take(const sim::WorldResult& result) {
   record.races_watched = scenario.world.race_detector;
   add_use(result);
   record.faults = faults.status();
+  record.own_faults.clear();
+  for (std::size_t i = 0; i < own_faults.size(); ++i)
+    record.own_faults.push_back({scenario.own_faults[i].name, own_faults[i]->fired()});
   record.history = collector.history();
   for (std::size_t i = 0; i < result.ranks.size() && i < record.ranks.size(); ++i) {
     using How = sim::RankEnd::How;

@@ -86,6 +86,9 @@ void GatheredWeights::begin_step(Launcher& compute, std::int64_t step) {
 }
 
 void GatheredWeights::begin_pass(int micro_batch, bool forward, std::size_t piece) {
+  SEEKSIM_CHECK(at_ == 0 || at_ == sequence_.size() || (every_module_ && !forward),
+                "a pass ended after %zu of %zu modules: each one is fetched in turn, whether it is used or not", at_,
+                sequence_.size());
   if (forward || !every_module_) at_ = 0;
   SEEKSIM_CHECK_EQ(at_, every_module_ && !forward ? modules_.size() : 0);
   if (!every_module_) sequence_ = forward ? passes_[piece].forward : passes_[piece].backward;

@@ -15,6 +15,7 @@
 #include "kernels/rms_norm.h"
 #include "kernels/rotary.h"
 #include "kernels/swiglu.h"
+#include "runtime/family.h"
 #include "runtime/gpt2.h"
 #include "runtime/gpt2_ops.h"
 #include "runtime/rotary_angles.h"
@@ -485,6 +486,8 @@ SEEKSIM_INSTANTIATE(kernels::fp16)
 
 std::vector<std::unique_ptr<Model>> make_models(Device& device, const TrainPlan& plan, const Parameters& parameters,
                                                 std::size_t piece, Index samples_max, int count, TensorAxis* tensor) {
+  if (const auto& own = plan.definition.model.own)
+    return own->models(device, plan, parameters, piece, samples_max, count, tensor);
   std::vector<std::unique_ptr<Model>> models;
   with_float_type(plan.definition.precision.compute, [&](auto like) {
     const auto workspace = std::make_shared<Gpt2Workspace>();

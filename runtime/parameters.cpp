@@ -7,6 +7,7 @@
 #include "kernels/pointwise.h"
 #include "kernels/random.h"
 #include "kernels/slabs.h"
+#include "runtime/family.h"
 #include "runtime/gpt2_parameters.h"
 #include "runtime/host_math.h"
 #include "runtime/llama_parameters.h"
@@ -22,7 +23,9 @@ bool is_frozen(const ModelPlan& plan, std::string_view name) {
 }  // namespace
 
 std::vector<ParameterInfo> whole_model(const ModelPlan& plan, bool decay_all) {
-  std::vector<ParameterInfo> all = (plan.llama() ? llama_parameters : gpt2_parameters)(plan, decay_all);
+  std::vector<ParameterInfo> all = plan.own != nullptr ? plan.own->parameters(plan, decay_all)
+                                   : plan.llama()      ? llama_parameters(plan, decay_all)
+                                                       : gpt2_parameters(plan, decay_all);
   for (std::size_t i = 0; i < all.size(); ++i) {
     ParameterInfo& p = all[i];
     p.number = std::uint32_t(i);
@@ -197,7 +200,6 @@ std::vector<std::string> parameter_names(const ModelPlan& plan) {
   ModelPlan small = plan;
   small.layers = std::clamp(plan.layers, 0, kLayersMax);
   small.width = small.heads = small.context = small.vocab = small.kv_heads = small.ffn = 1;
-  small.family = plan.family;
   small.frozen.clear();
   std::vector<std::string> names;
   for (const ParameterInfo& p : whole_model(small, false)) names.emplace_back(p.name);

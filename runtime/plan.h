@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@
 
 namespace seeksim::runtime {
 
+class ModelFamily;
+
 // Shares of values that are set to zero while training, each at random by (seed, step, global sample, place): never by
 // rank, so that neither the split nor a recomputation changes which (NUMERICS.md, R1). 0: off.
 struct DropoutPlan {
@@ -30,7 +33,8 @@ struct DropoutPlan {
 };
 
 struct ModelPlan {
-  std::string family = "gpt2";  // or "llama"
+  std::string family = "gpt2";             // or "llama", or a name that a user has given
+  std::shared_ptr<const ModelFamily> own;  // of that name (family.h); null: built in
   int layers = 4;
   int width = 64;
   int heads = 8;

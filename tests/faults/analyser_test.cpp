@@ -55,7 +55,7 @@ struct Case {
 TrainPlan plan_of(int stage, bool pipeline) {
   TrainPlan plan;
   plan.definition.model = {
-      .layers = 2, .width = 16, .heads = 2, .context = 8, .vocab = 256, .frozen = {}, .dropout = {}};
+      .own = nullptr, .layers = 2, .width = 16, .heads = 2, .context = 8, .vocab = 256, .frozen = {}, .dropout = {}};
   plan.definition.data.synthetic = true;
   plan.definition.global_batch = 24;
   plan.definition.steps = 4;

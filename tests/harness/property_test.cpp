@@ -2,65 +2,33 @@
 // buckets, the precision and the schedule, the bits are those of one rank and every oracle is green. And the oracles
 // see: a fault planted in the domain of each is found by the same random search, and shrunk to a file that shows it.
 //
-// The seed is fixed. SEEKSIM_PROPERTY_SEED=7 takes another, =random a new one each time; SEEKSIM_PROPERTY_CASES=1000
-// more cases (of each stage).
+// SEEKSIM_PROPERTY_SEED=WORD draws other cases (CI gives the commit's hash), =random others each time;
+// SEEKSIM_PROPERTY_CASES=N so many of each property. Without: the same ones always, a few in the fast set, 5,000 in the
+// slow one, and about an hour of them at night.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
-#include <map>
-#include <random>
 
 #include "harness/explore.h"
-
 #include "harness/run.h"
 #include "harness/shrink.h"
-#include "tests/harness/scenario_gen.h"
+#include "harness/testing/property.h"
 #include "tests/harness/support.h"
 
 namespace seeksim::harness {
 namespace {
 
 using namespace testing;
+using namespace property;
 
 constexpr double kWallLimit_s = 30;  // of one case: they take milliseconds
-constexpr int kCases = 40;           // of each property
-constexpr int kSlowCases = 1000;     //   at night
-constexpr int kSearch = 150;         // cases within which a planted fault has to be found
+constexpr std::uint64_t kSeed = 20240601;
+constexpr int kCases = 40;            // of each property, in the fast set
+constexpr int kSlowCases = 600;       //   in the slow one: eight properties, and one about faults
+constexpr int kNightlyCases = 25000;  //   at night: about an hour on two cores
+constexpr int kSearch = 150;          // cases within which a planted fault has to be found
 constexpr int kShrinkRuns = 400;
-
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
-rc::detail::TestParams parameters(int cases) {
-  rc::detail::TestParams params;
-  const std::string seed = environment("SEEKSIM_PROPERTY_SEED"), wanted = environment("SEEKSIM_PROPERTY_CASES");
-  params.seed = seed == "random" ? std::random_device()() : seed.empty() ? 20240601 : std::stoull(seed);
-  params.maxSuccess = wanted.empty() ? cases : std::stoi(wanted);
-  params.disableShrinking = true;  // harness/shrink.h shrinks
-  return params;
-}
-
-// How many cases there were of which world and precision.
-class Tally {
- public:
-  void count(const Drawn& drawn) { ++of_[drawn.precision][drawn.ranks]; }
-  std::string text() const {
-    std::string all = "  ranks     1    2    3    4    5    6    7    8\n";
-    for (const auto& [precision, ranks] : of_) {
-      all += "  " + precision + "  ";
-      for (int n = 1; n <= 8; ++n) all += fmt::format("{:5}", ranks.contains(n) ? ranks.at(n) : 0);
-      all += '\n';
-    }
-    return all;
-  }
-
- private:
-  std::map<std::string, std::map<int, int>> of_;
-};
 
 // Shrinks it, writes it to a file, runs the file: what a person gets of a failure.
 struct Shown {
@@ -80,35 +48,13 @@ Shown show(const Json& document, const Failure& failure) {
 
 // others: the property's number, so that each draws cases of its own.
 void keeps_the_bits(const char* what, const Wanted& wanted, int others, int cases = kCases) {
-  const auto start = std::chrono::steady_clock::now();
-  rc::detail::TestParams params = parameters(cases);
-  params.seed += std::uint64_t(others);
-  Tally tally;
-  Json failing;
-  Failure failure;
-  std::string problems;
-  const auto result = rc::detail::checkTestable(
-      [&] {
-        const Drawn drawn = *scenarios(wanted);
-        const Trial trial = try_scenario(drawn.document, "drawn.json", kWallLimit_s);
-        // Not every model can be cut in every way.
-        if (wanted.parallel && trial.status == ExitStatus::bad_input) RC_DISCARD("refused");
-        tally.count(drawn);
-        if (trial.status == ExitStatus::as_expected) return;
-        failing = drawn.document;
-        failure = failure_of(trial);
-        for (const std::string& problem : trial.problems) problems += problem + '\n';
-        RC_FAIL("exit status " + std::to_string(code(trial.status)));
-      },
-      rc::detail::TestMetadata{}, params);
-  const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  fmt::print("{}: seed {}, {} cases in {:.1f} s\n{}", what, params.seed, params.maxSuccess, s, tally.text());
-  if (result.is<rc::detail::SuccessResult>()) return;
-  if (failing.is_null() || failure.status == ExitStatus::as_expected) {
-    FAIL() << what << ": " << problems << '\n' << (failing.is_null() ? "" : scenario_text(failing));
-  }
-  const Shown shown = show(failing, failure);
-  FAIL() << failure.text() << "; shrunk in " << shown.shrunk.runs << " runs to\n" << shown.text << problems;
+  const Result result = check({.name = what,
+                               .wanted = wanted,
+                               .cases = cases,
+                               .seed = kSeed + std::uint64_t(others),
+                               .discard_refused = wanted.parallel});
+  fmt::print("{}", result.summary);
+  EXPECT_TRUE(result.held) << result.failure;
 }
 
 Wanted at_stage(int stage) {
@@ -140,8 +86,7 @@ TEST(Property, RestartsKeepTheBits) { keeps_the_bits("restarts", with(&Wanted::r
 // the same.
 void survives_faults(int scenarios_drawn, int cases_each) {
   const auto start = std::chrono::steady_clock::now();
-  rc::detail::TestParams params = parameters(scenarios_drawn);
-  params.seed += 100;
+  const rc::detail::TestParams params = search_parameters(kSeed + 100, scenarios_drawn);
   int cases = 0, stops = 0;
   Json failing;
   std::string why;
@@ -188,18 +133,39 @@ void survives_faults(int scenarios_drawn, int cases_each) {
 
 TEST(Property, FaultsAreSurvived) { survives_faults(20, 5); }
 
-// The same with many cases.
-class PropertyNightly : public ::testing::Test {};
-TEST_F(PropertyNightly, StagesKeepTheBits) {
-  for (const int stage : {0, 1, 2, 3}) keeps_the_bits("stage", at_stage(stage), 10 + stage, kSlowCases / 4);
+// The same with more cases, and with many.
+void keep_the_bits(int property, int cases) {
+  const int others = 10 + property;
+  switch (property) {
+    case 0:
+    case 1:
+    case 2:
+    case 3:
+      return keeps_the_bits(fmt::format("stage {}", property).c_str(), at_stage(property), others, cases);
+    case 4:
+      return keeps_the_bits("schedules", with(&Wanted::schedules), others, cases);
+    case 5:
+      return keeps_the_bits("offload", with(&Wanted::offload), others, cases);
+    case 6:
+      return keeps_the_bits("pipeline and tensor", with(&Wanted::parallel), others, cases);
+    default:
+      return keeps_the_bits("restarts", with(&Wanted::restarts), others, cases);
+  }
 }
-TEST_F(PropertyNightly, SchedulesKeepTheBits) { keeps_the_bits("schedules", with(&Wanted::schedules), 14, kSlowCases); }
-TEST_F(PropertyNightly, OffloadKeepsTheBits) { keeps_the_bits("offload", with(&Wanted::offload), 15, kSlowCases); }
-TEST_F(PropertyNightly, StagesAndWaysKeepTheBits) {
-  keeps_the_bits("pipeline and tensor", with(&Wanted::parallel), 16, kSlowCases);
-}
-TEST_F(PropertyNightly, RestartsKeepTheBits) { keeps_the_bits("restarts", with(&Wanted::restarts), 17, kSlowCases); }
-TEST_F(PropertyNightly, FaultsAreSurvived) { survives_faults(kSlowCases / 5, 5); }
+constexpr int kProperties = 8;
+
+class PropertySlow : public ::testing::TestWithParam<int> {};
+TEST_P(PropertySlow, KeepsTheBits) { keep_the_bits(GetParam(), kSlowCases); }
+INSTANTIATE_TEST_SUITE_P(All, PropertySlow, ::testing::Range(0, kProperties));
+
+class PropertyNightly : public ::testing::TestWithParam<int> {};
+TEST_P(PropertyNightly, KeepsTheBits) { keep_the_bits(GetParam(), kNightlyCases); }
+INSTANTIATE_TEST_SUITE_P(All, PropertyNightly, ::testing::Range(0, kProperties));
+
+class FaultPropertySlow : public ::testing::Test {};
+TEST_F(FaultPropertySlow, FaultsAreSurvived) { survives_faults(60, 5); }
+class FaultPropertyNightly : public ::testing::Test {};
+TEST_F(FaultPropertyNightly, FaultsAreSurvived) { survives_faults(kNightlyCases / 5, 5); }
 
 // ---- what the properties found
 // ---------------------------------------------------------------------------------------
@@ -264,6 +230,10 @@ TEST_P(PlantedFault, IsFoundAndShrunkToAFile) {
   Json found;
   Failure failure;
   int cases = 0;
+  rc::detail::TestParams always;  // whatever the environment says: how soon it is found is part of the test
+  always.seed = kSeed;
+  always.maxSuccess = kSearch;
+  always.disableShrinking = true;
   rc::detail::checkTestable(
       [&] {
         const Drawn drawn = *scenarios(wanted);
@@ -274,7 +244,7 @@ TEST_P(PlantedFault, IsFoundAndShrunkToAFile) {
         found = drawn.document;
         RC_FAIL("found");
       },
-      rc::detail::TestMetadata{}, parameters(kSearch));
+      rc::detail::TestMetadata{}, always);
   ASSERT_FALSE(found.is_null()) << domain.name << ": not found in " << cases << " cases";
 
   const Shown shown = show(found, failure);

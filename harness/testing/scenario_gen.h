@@ -12,7 +12,9 @@
 
 #include "harness/json.h"
 
-namespace seeksim::harness::testing {
+namespace seeksim::property {
+
+using harness::Json;
 
 struct Wanted {
   int stage = -1;          // -1: any
@@ -38,4 +40,4 @@ std::ostream& operator<<(std::ostream& out, const Drawn& drawn);
 // Not shrunk by rapidcheck: harness/shrink.h does that.
 rc::Gen<Drawn> scenarios(const Wanted& wanted);
 
-}  // namespace seeksim::harness::testing
+}  // namespace seeksim::property

@@ -1,0 +1,22 @@
+# seeksim_find_plain(<target> <header> <library or "">): a library of headers, or of headers and one archive, that ships no
+# CMake package in Debian. Also installed, for whoever links seeksim has to find the same. <target>_INCLUDE and
+# <target>_LIBRARY say whether it was found; the target is there in any case, imported, so that it is never exported.
+function(seeksim_find_plain target header library)
+  find_path(${target}_INCLUDE "${header}")
+  mark_as_advanced(${target}_INCLUDE)
+  set(found ${${target}_INCLUDE})
+  if(library)
+    find_library(${target}_LIBRARY "${library}")
+    mark_as_advanced(${target}_LIBRARY)
+    if(NOT ${target}_LIBRARY)
+      set(found FALSE)
+    endif()
+  endif()
+  add_library(${target} INTERFACE IMPORTED GLOBAL)
+  if(found)
+    target_include_directories(${target} SYSTEM INTERFACE "${${target}_INCLUDE}")
+    if(library)
+      target_link_libraries(${target} INTERFACE "${${target}_LIBRARY}")
+    endif()
+  endif()
+endfunction()

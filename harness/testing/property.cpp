@@ -1,0 +1,118 @@
+#include "harness/testing/property.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <map>
+#include <random>
+
+#include "harness/files.h"
+#include "harness/shrink.h"
+
+namespace seeksim::property {
+
+using harness::ExitStatus;
+using harness::Failure;
+using harness::Trial;
+
+namespace {
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// What is added to the seed of each property.
+std::uint64_t wanted_seed() {
+  const std::string text = environment("SEEKSIM_PROPERTY_SEED");
+  if (text.empty()) return 0;
+  if (text == "random") return std::random_device()();
+  const bool number =
+      text.size() < 19 && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  return number ? std::stoull(text) : XXH3_64bits(text.data(), text.size());
+}
+
+// How many cases there were of which world and precision.
+class Tally {
+ public:
+  void count(const Drawn& drawn) {
+    ++of_[drawn.precision][drawn.ranks];
+    ++all_;
+  }
+  int all() const { return all_; }
+  std::string text() const {
+    std::string table = "  ranks     1    2    3    4    5    6    7    8\n";
+    for (const auto& [precision, ranks] : of_) {
+      table += "  " + precision + "  ";
+      for (int n = 1; n <= 8; ++n) table += fmt::format("{:5}", ranks.contains(n) ? ranks.at(n) : 0);
+      table += '\n';
+    }
+    return table;
+  }
+
+ private:
+  std::map<std::string, std::map<int, int>> of_;
+  int all_ = 0;
+};
+
+}  // namespace
+
+rc::detail::TestParams search_parameters(std::uint64_t seed, int cases) {
+  rc::detail::TestParams params;
+  params.seed = wanted_seed() + seed;
+  const std::string wanted = environment("SEEKSIM_PROPERTY_CASES");
+  params.maxSuccess = wanted.empty() ? cases : std::max(1, std::atoi(wanted.c_str()));
+  params.disableShrinking = true;  // harness/shrink.h shrinks
+  return params;
+}
+
+Result check(const Property& property) {
+  const auto start = std::chrono::steady_clock::now();
+  const rc::detail::TestParams params = search_parameters(property.seed, property.cases);
+  Tally tally;
+  Json failing;
+  Trial failed;
+  const auto ran = rc::detail::checkTestable(
+      [&] {
+        Drawn drawn = *scenarios(property.wanted);
+        if (property.change) property.change(drawn.document);
+        const Trial trial = harness::try_scenario(drawn.document, "drawn.json", property.wall_limit_s);
+        if (property.discard_refused && trial.status == ExitStatus::bad_input) RC_DISCARD("refused");
+        tally.count(drawn);
+        if (trial.status == ExitStatus::as_expected) return;
+        failing = drawn.document;
+        failed = trial;
+        RC_FAIL("exit status " + std::to_string(code(trial.status)));
+      },
+      rc::detail::TestMetadata{}, params);
+  Result result;
+  result.held = ran.is<rc::detail::SuccessResult>();
+  result.cases = tally.all();
+  const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  result.summary = fmt::format("{}: SEEKSIM_PROPERTY_SEED={}, {} cases in {:.1f} s\n{}", property.name,
+                               params.seed - property.seed, result.cases, s, tally.text());
+  if (result.held) return result;
+  if (failing.is_null()) {
+    result.failure = property.name + ": too many of the drawn scenarios are refused";
+    return result;
+  }
+  const Failure failure = failure_of(failed);
+  result.scenario = harness::scenario_text(failing);
+  if (failure.status == ExitStatus::as_expected) {  // refused, or red without a check that says why
+    result.failure = fmt::format("exit status {}, {} \n", code(failed.status), fmt::join(failed.problems, "\n"));
+  } else {
+    const harness::Shrunk shrunk =
+        harness::shrink(failing, "drawn.json", failure, property.shrink_runs, property.wall_limit_s);
+    result.scenario = harness::scenario_text(shrunk.scenario);
+    result.failure = fmt::format("{}; shrunk in {} runs to\n", failure.text(), shrunk.runs);
+  }
+  if (!property.save_to.empty()) harness::write_file(property.save_to, result.scenario);
+  result.failure = property.name + ": " + result.failure + result.scenario;
+  return result;
+}
+
+}  // namespace seeksim::property

@@ -1,0 +1,42 @@
+// Properties over random scenarios: draws them, runs them, and of one that fails makes the smallest scenario that still
+// does, as a file for `seeksim run`. For tests in any framework: a result says whether it held, and what to print.
+// Links rapidcheck, and nothing of GoogleTest (CMake target seeksim::testing).
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "harness/testing/scenario_gen.h"
+
+namespace seeksim::property {
+
+struct Property {
+  std::string name;    // for the line that tells of it
+  Wanted wanted = {};  // what is drawn; by default anything, with "golden:bitwise", "golden:gradients", "ranks_agree"
+  // Changes each scenario before it runs: checks and faults of one's own, a fixed world. Empty: as drawn.
+  std::function<void(Json& scenario)> change = {};
+  int cases = 100;
+  std::uint64_t seed = 20240601;
+  // Scenarios that are refused count as none instead of as failures: not every model can be cut in every way.
+  bool discard_refused = false;
+  int shrink_runs = 400;     // at most
+  double wall_limit_s = 30;  // of one case; they take milliseconds
+  std::string save_to = {};  // a file for the shrunk scenario of a failure; empty: none
+};
+
+struct Result {
+  bool held = false;
+  int cases = 0;         // that ran
+  std::string summary;   // one line and a table: cases by world and precision, the seed, the time
+  std::string failure;   // what is red, and the shrunk scenario; empty: nothing
+  std::string scenario;  // the shrunk one, as text
+};
+
+// SEEKSIM_PROPERTY_SEED=WORD draws other cases, of every property: a number, "random", or any other word (a commit's
+// hash), which is hashed. SEEKSIM_PROPERTY_CASES=N: so many cases instead.
+Result check(const Property& property);
+
+// With the two variables; for searches of one's own.
+rc::detail::TestParams search_parameters(std::uint64_t seed, int cases);
+
+}  // namespace seeksim::property

@@ -1,0 +1,102 @@
+#include "additions.h"
+
+#include <cstdio>
+#include <map>
+#include <set>
+
+#include "faults/forwarding.h"
+#include "harness/own.h"
+#include "mlp_family.h"
+
+namespace {
+
+using namespace seeksim;
+
+// ---- a check -------------------------------------------------------------------------------------------------------
+
+// "mean_step_s_at_most:0.5": of the virtual time between two commits.
+harness::Finding mean_step(const harness::Evidence& evidence, const std::string& argument) {
+  const auto& steps = evidence.run.steps;
+  if (steps.size() < 2) return harness::blind("fewer than two steps were committed");
+  const double mean_s = double(steps.back().committed_ns - steps.front().committed_ns) / 1e9 / double(steps.size() - 1);
+  char text[64];
+  std::snprintf(text, sizeof text, "%.6f s a step", mean_s);
+  return mean_s <= std::stod(argument) ? harness::good(text) : harness::bad(text);
+}
+
+// ---- a fault -------------------------------------------------------------------------------------------------------
+
+// An object store whose listings are behind: what was renamed into place shows up `lag_s` later. A job that is started
+// again at once does not see its newest checkpoint.
+class LaggingListing final : public harness::OwnFault {
+ public:
+  explicit LaggingListing(runtime::TimeNs lag_ns) : lag_ns_(lag_ns) {}
+
+  runtime::Seams decorate(int, runtime::Seams inner) override {
+    wrapped_.push_back(std::make_unique<Store>(*this, inner.storage, inner.clock));
+    return {inner.clock, inner.device, inner.transport, *wrapped_.back(), inner.control};
+  }
+  std::uint64_t fired() const override { return hidden_; }
+
+ private:
+  class Store final : public faults::ForwardingStorage {
+   public:
+    Store(LaggingListing& owner, runtime::Storage& inner, runtime::Clock& clock)
+        : ForwardingStorage(inner), owner_(owner), clock_(clock) {}
+    void rename(std::string_view from, std::string_view to) override {
+      inner_.rename(from, to);
+      owner_.shows_at_[std::string(to)] = clock_.now() + owner_.lag_ns_;
+    }
+    std::vector<std::string> list(std::string_view folder) override {
+      std::vector<std::string> names = inner_.list(folder);
+      std::erase_if(names, [&](const std::string& name) { return is_hidden(std::string(folder) + '/' + name); });
+      return names;
+    }
+
+   private:
+    bool is_hidden(const std::string& path) {
+      // The checkpoint's folder is as young as the manifest in it.
+      for (const auto& [renamed, from_ns] : owner_.shows_at_) {
+        if (renamed != path && !renamed.starts_with(path + '/')) continue;
+        if (clock_.now() >= from_ns) continue;
+        ++owner_.hidden_;
+        return true;
+      }
+      return false;
+    }
+    LaggingListing& owner_;
+    runtime::Clock& clock_;
+  };
+
+  runtime::TimeNs lag_ns_;
+  std::map<std::string, runtime::TimeNs> shows_at_;
+  std::uint64_t hidden_ = 0;
+  std::vector<std::unique_ptr<Store>> wrapped_;
+};
+
+}  // namespace
+
+void add_everything() {
+  harness::OwnCheck check;
+  check.name = "mean_step_s_at_most";
+  check.argument = "0.5";
+  check.summary = "virtual time between two commits, in the mean";
+  check.look = mean_step;
+  check.wrong = [](const std::string& argument, int) -> std::string {
+    char* end = nullptr;
+    const double value = std::strtod(argument.c_str(), &end);
+    return argument.empty() || *end != 0 || value <= 0 ? "takes seconds, such as 0.5" : "";
+  };
+  check.of_shapes = true;
+  check.under_faults = false;
+  harness::add_check(check);
+
+  harness::add_fault("lagging_listing", [](const harness::Json& parameters, std::uint64_t) {
+    const double lag_s = parameters.value("lag_s", 0.0);
+    if (lag_s <= 0) throw std::invalid_argument("lagging_listing takes \"lag_s\", more than 0");
+    return std::make_unique<LaggingListing>(runtime::TimeNs(lag_s * 1e9));
+  });
+
+  harness::add_family("mlp", std::make_shared<MlpFamily>(false));
+  harness::add_family("mistaken_mlp", std::make_shared<MlpFamily>(true));
+}

@@ -1,0 +1,8 @@
+// All of seeksim's command line, with this project's additions in it: shrink, explore and sweeps know them too.
+#include "additions.h"
+#include "harness/cli.h"
+
+int main(int argc, char** argv) {
+  add_everything();
+  return seeksim::harness::main_of({argv + 1, argv + argc});
+}
