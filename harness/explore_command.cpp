@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/checks.h"
+#include "harness/explore_shares.h"
 #include "harness/explore_worker.h"
 #include "harness/files.h"
 #include "harness/problem.h"
@@ -65,12 +66,6 @@ std::string schedule_of(const Json& document, const std::string& near) {
   return schedule_string(load_scenario_text(document.dump(), near));
 }
 
-struct Told {
-  std::string file, schedule, shrunk;
-  int shrink_runs = 0;
-  double shrink_s = 0;
-};
-
 Told write_found(const ExploreResult::Found& found, const ExploreArguments& a) {
   Told told;
   told.file = fmt::format("{}/{}.json", a.out, file_name(found));
@@ -113,8 +108,7 @@ std::string summary(const ExploreResult& result, const ExploreArguments& a, int 
   return style.faint(out);
 }
 
-Json report_json(const ExploreResult& result, const std::map<std::string, Told>& told, const ExploreArguments& a,
-                 std::uint64_t seed) {
+Json report_json(const ExploreResult& result, const ToldByKey& told, const ExploreArguments& a, std::uint64_t seed) {
   Json json = {{"schema", "seeksim-explore-1"},
                {"scenario", a.file},
                {"strategy", a.strategy},
@@ -194,34 +188,48 @@ ExitStatus explore_command(const ExploreArguments& a, const Style& style) {
   const int processes = a.jobs > 0 ? a.jobs : std::max(1, cores / as.beside);
   options.workers = processes * as.size;
   make_folder(a.out, "--out");
+  const bool together = shares_meet(as), quiet = together && as.rank > 0;
+  const auto put = [quiet](const std::string& text) {
+    if (!quiet) harness::put(text);
+  };
   put(header_text(explored.scenario, style));
   for (const std::string& note : explored.notes) put(style.faint(fmt::format("  note      {}\n", note)));
   std::optional<Golden> golden;
   if (needs_golden(explored.scenario))
-    golden = find_golden(explored.scenario, {}, [](std::string_view text) { put(std::string(text)); });
-  const std::string share = as.size > 1 ? fmt::format(", share {} of {}", as.rank + 1, as.size) : "";
+    golden = find_golden(explored.scenario, {}, [&](std::string_view text) { put(std::string(text)); });
+  const std::string share = together      ? fmt::format(", {} processes that meet at the end", as.size)
+                            : as.size > 1 ? fmt::format(", share {} of {}", as.rank + 1, as.size)
+                                          : "";
   put(fmt::format("  explore   {} for {}, seed {}{}{}\n", a.strategy, a.budget, options.seed,
                   a.no_faults ? ", schedules only" : "", share));
-  std::map<std::string, Told> told;
-  ExploreWork work{
-      explored,
-      golden ? &*golden : nullptr,
-      options,
-      processes,
-      as.rank * processes,
-      budget,
-      std::uint64_t(std::max(0, a.cases)),
-      std::size_t(std::max(0, a.findings)),
-      [&](const ExploreResult::Found& found) {
-        Told& files = told[finding_key(found.check, found.why)] = write_found(found, a);
-        if (told.size() > kTold) return;
-        put(fmt::format("  {}  after {:.1f} s: {}\n        seeksim run {}\n", style.bad("RED "), found.after_s,
-                        found.why, files.file));
-        put(style.faint(fmt::format("        seeksim run {} --schedule {}\n", files.file, files.schedule)));
-        if (!found.shown) put("        it does not fail alike when it is run by itself\n");
-      }};
-  const ExploreResult result = explore(work);
-  put(summary(result, a, processes, style));
+  ToldByKey told;
+  const auto tell = [&](const ExploreResult::Found& found, const Told& files) {
+    put(fmt::format("  {}  after {:.1f} s: {}\n        seeksim run {}\n", style.bad("RED "), found.after_s, found.why,
+                    files.file));
+    put(style.faint(fmt::format("        seeksim run {} --schedule {}\n", files.file, files.schedule)));
+    if (!found.shown) put("        it does not fail alike when it is run by itself\n");
+  };
+  ExploreWork work{explored,
+                   golden ? &*golden : nullptr,
+                   options,
+                   processes,
+                   as.rank * processes,
+                   budget,
+                   std::uint64_t(std::max(0, a.cases)),
+                   std::size_t(std::max(0, a.findings)),
+                   [&](const ExploreResult::Found& found) {
+                     Told& files = told[finding_key(found.check, found.why)] = write_found(found, a);
+                     if (told.size() <= kTold && !quiet) tell(found, files);
+                   }};
+  ExploreResult result = explore(work);
+  if (together) {
+    const ToldByKey own = told;
+    if (!bring_together(as, result, told)) return ExitStatus::as_expected;
+    for (const auto& [key, found] : result.found) {
+      if (!own.contains(key)) tell(found, told.at(key));
+    }
+  }
+  put(summary(result, a, together ? options.workers : processes, style));
   for (const auto& [key, found] : result.found) {
     if (!a.shrink || !found.shown) continue;
     Told& files = told.at(key);

@@ -92,7 +92,6 @@ class Child {
       if (shown) break;
     }
     send({{"t", "red"},
-          {"key", key},
           {"check", check},
           {"why", ran.end.why},
           {"shown", shown},
@@ -208,7 +207,7 @@ class Parent {
       found.document = line["document"];
       found.after_s = line["after_s"];
       found.shown = line["shown"];
-      add(line["key"], std::move(found));
+      add(std::move(found));
       return;
     }
     process.ended = true;
@@ -227,8 +226,9 @@ class Parent {
     result_.coverage.add(line["coverage"]);
   }
 
-  void add(const std::string& key, ExploreResult::Found found) {
-    const auto [at, is_new] = result_.found.emplace(key, std::move(found));
+  void add(ExploreResult::Found found) {
+    std::string key = finding_key(found.check, found.why);
+    const auto [at, is_new] = result_.found.emplace(std::move(key), std::move(found));
     if (is_new && work_.tell) work_.tell(at->second);
   }
 
@@ -243,8 +243,9 @@ class Parent {
     found.times = 1;
     found.shown = false;
     if (process.shared[0] != 0) found.document = Json::parse(std::string(process.shared));
+    ++result_.cases;  // those before it went with the process that counted them
     ++result_.red;
-    add(finding_key(found.check, found.why), std::move(found));
+    add(std::move(found));
   }
 
   // They hang: told as what it is, a case that never ends.

@@ -7,9 +7,11 @@
 #include <filesystem>
 
 #include "harness/explore_command.h"
+#include "harness/explore_shares.h"
 #include "harness/problem.h"
 #include "harness/schedule_string.h"
 #include "tests/harness/support.h"
+#include "tests/paths.h"
 
 namespace seeksim::harness {
 namespace {
@@ -132,6 +134,43 @@ TEST(Explore, EnumerationSaysWhenItIsComplete) {
   EXPECT_EQ(all.ran.status, 0) << all.ran.out;
   EXPECT_TRUE(all.report["complete"].get<bool>());
   EXPECT_GT(all.report["cases"], 100);
+}
+
+// A process that ends in the middle of a case is a finding, told like any other.
+TEST(Explore, AProcessThatCrashesIsAFinding) {
+  TemporaryFolder folder;
+  const std::string file = folder.write("s.json", tiny()), told = folder.file("explore.json");
+  const std::string command = "ulimit -t 1; '" + paths::program() + "' explore '" + file +
+                              "' -j 1 --budget 200s --out '" + folder.file("found") + "' --report '" + told +
+                              "' >/dev/null 2>&1";
+  const int status = std::system(command.c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  const Json report = Json::parse(read_all(told));
+  ASSERT_EQ(report["found"].size(), 1u);
+  EXPECT_EQ(report["found"][0]["check"], "crash");
+  EXPECT_TRUE(std::filesystem::exists(report["found"][0]["file"].get<std::string>()));
+}
+
+TEST(Explore, SharesAddUp) {
+  ExploreResult mine, other;
+  ToldByKey told, others;
+  mine.cases = 3;
+  mine.found["a"].times = 2;
+  told["a"].file = "mine";
+  other.cases = 4;
+  other.red = 3;
+  other.complete = false;
+  other.found["a"].times = other.found["b"].times = 1;
+  other.found["b"].why = "why";
+  others["a"].file = others["b"].file = "other";
+  take_share(text_of_share(other, others), mine, told);
+  EXPECT_EQ(mine.cases, 7u);
+  EXPECT_EQ(mine.red, 3u);
+  EXPECT_FALSE(mine.complete);
+  EXPECT_EQ(mine.found.at("a").times, 3u);
+  EXPECT_EQ(mine.found.at("b").why, "why");
+  EXPECT_EQ(told.at("a").file, "mine");
+  EXPECT_EQ(told.at("b").file, "other");
 }
 
 TEST(Explore, TakesItsShareFromTheLauncher) {

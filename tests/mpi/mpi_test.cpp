@@ -75,6 +75,32 @@ TEST_F(Mpi, WritesCheckpointsAndGoesOnFromThem) {
   EXPECT_EQ(again.status, 0) << again.text;
 }
 
+// The first process tells for both, also of what only the other one has found.
+TEST_F(Mpi, ExplorationIsSpreadOverProcesses) {
+  const std::string scenario = folder() + "/tiny.json";
+  std::ofstream(scenario)
+      << R"({ "name": "tiny", "model": { "layers": 1, "width": 8, "heads": 2, "context": 4, "vocab": 16 },
+    "data": { "synthetic": true }, "world": { "nodes": 2, "ranks_per_node": 2 },
+    "deepspeed": { "train_batch_size": 8, "train_micro_batch_size_per_gpu": 1, "zero_optimization": { "stage": 1 },
+                   "optimizer": { "type": "AdamW", "params": { "lr": 1e-2 } } },
+    "steps": 3, "recovery": { "policy": "rebuild_and_redo", "watchdog_s": 60 }, "checks": [ "golden:bitwise" ] })";
+  const auto explore = [&](const std::string& more) {
+    const std::string as_root = ::getuid() == 0 ? " --allow-run-as-root" : "";
+    return shell("timeout 120 mpirun --oversubscribe" + as_root + " -np 2 " + seeksim::paths::program() + " explore " +
+                 in_quotes(scenario) + " -j 1 --budget 100s --out " + in_quotes(folder() + "/found") + " --report " +
+                 in_quotes(folder() + "/explore.json") + " " + more);
+  };
+  const Ran fine = explore("--cases 10");
+  EXPECT_EQ(fine.status, 0) << fine.text;
+  EXPECT_EQ(report("explore")["cases"], 20);
+  const Ran red = explore("--cases 60 --set bug=redoes_committed_step");
+  EXPECT_EQ(red.status, 1) << red.text;
+  EXPECT_EQ(report("explore")["cases"], 120);
+  ASSERT_FALSE(report("explore")["found"].empty());
+  for (const Json& found : report("explore")["found"])
+    EXPECT_TRUE(std::filesystem::exists(found["file"].get<std::string>())) << found;
+}
+
 // ---- red -----------------------------------------------------------------------------------------------------------
 
 TEST_F(Mpi, APlantedBugTurnsItRed) {
