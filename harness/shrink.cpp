@@ -31,6 +31,22 @@ std::vector<Json> less(const Json& present) {
   return values;
 }
 
+// Everything a step sooner: neither fewer steps nor an earlier fault alone shows what the two together do.
+std::vector<Json> sooner(const Json& document) {
+  const auto steps = document.find("steps");
+  if (steps == document.end() || !steps->is_number_integer() || steps->get<std::int64_t>() <= 1) return {};
+  Json other = document;
+  other["steps"] = steps->get<std::int64_t>() - 1;
+  bool earlier = false;
+  for (Json& fault : other["faults"]) {
+    if (!fault.is_object() || !fault.contains("step") || !fault["step"].is_number_integer()) continue;
+    const std::int64_t step = fault["step"];
+    if (step > 0) fault["step"] = step - 1;
+    earlier |= step > 0;
+  }
+  return earlier ? std::vector<Json>{other} : std::vector<Json>{};
+}
+
 // The same number of ranks on one machine; machines with one rank each.
 std::vector<Json> fewer_nodes(const Json& world) {
   if (!world.is_object() || !world.contains("nodes") || !world.contains("ranks_per_node")) return {};
@@ -185,7 +201,8 @@ class Search {
       Json candidate = edited(shrunk_.scenario, place, value);
       if (!fails(candidate)) continue;
       shrunk_.scenario = std::move(candidate);
-      shrunk_.edits.push_back(value.is_null()
+      shrunk_.edits.push_back(place.empty() ? "steps and faults: one sooner"
+                              : value.is_null()
                                   ? fmt::format("{}: removed", dotted(place))
                                   : fmt::format("{}: {} -> {}", dotted(place), short_text(present), short_text(value)));
       return !value.is_null();
@@ -239,6 +256,7 @@ const std::vector<Simplification>& simplifications() {
       {"/schedule/deviations", fewer},
       {"/schedule/slow", fewer},
       {"/steps", less<1>},
+      {"", sooner},
       {"/world/ranks_per_node", less<1>},
       {"/world/nodes", less<1>},
       {"/world", fewer_nodes},
