@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <bit>
 #include <charconv>
 #include <cmath>
 #include <deque>
@@ -22,6 +21,7 @@
 #include "harness/quirks.h"
 #include "harness/report.h"
 #include "harness/rerun.h"
+#include "harness/same_bits.h"
 #include "runtime/memory_ladder.h"
 
 namespace seeksim::harness {
@@ -66,7 +66,6 @@ Finding golden(const Evidence& e, const std::string& what) {
   if (e.golden == nullptr) return blind("there is no golden to compare with");
   if (ranks.empty()) return blind("no rank finished, so there is no state to compare");
   const Golden& want = *e.golden;
-  const auto same = [](float a, float b) { return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b); };
   const std::vector<std::int64_t>& left_out = e.scenario.golden_skip_steps;
   for (std::size_t i = 0; i < std::min(e.run.steps.size(), want.loss.size()); ++i) {
     const runtime::StepRecord& step = e.run.steps[i];
@@ -75,9 +74,9 @@ Finding golden(const Evidence& e, const std::string& what) {
       if (!step.skipped) return bad(fmt::format("step {} was applied, which the golden skips", i));
       continue;
     }
-    if (!same(step.loss, want.loss[i]))
+    if (!same_bits(step.loss, want.loss[i]))
       return bad(fmt::format("loss of step {} is {} instead of {}", i, step.loss, want.loss[i]));
-    if (!same(step.grad_norm, want.grad_norm.at(i))) {
+    if (!same_bits(step.grad_norm, want.grad_norm.at(i))) {
       return bad(fmt::format("gradient norm of step {} is {} instead of {}", i, step.grad_norm, want.grad_norm[i]));
     }
   }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <map>
 #include <set>
@@ -12,6 +11,7 @@
 #include "harness/checks.h"
 #include "harness/golden.h"
 #include "harness/problem.h"
+#include "harness/same_bits.h"
 #include "harness/shapes.h"
 #include "harness/simulate.h"
 #include "kernels/cast.h"
@@ -45,16 +45,15 @@ RunRecord run_steps(const Scenario& scenario, double wall_limit_s) {
 // ---- the step
 // ----------------------------------------------------------------------------------------------------------
 
-bool same(float a, float b) { return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b); }
-
 std::string of_step(const RunRecord& a, const RunRecord& b, std::size_t i) {
   const runtime::StepRecord &x = a.steps[i], &y = b.steps[i];
   std::string text;
   const auto add = [&text](const std::string& one) { text += (text.empty() ? "" : "; ") + one; };
-  if (!same(x.loss, y.loss)) add(fmt::format("loss {:.9g} and {:.9g}", x.loss, y.loss));
+  if (!same_bits(x.loss, y.loss)) add(fmt::format("loss {:.9g} and {:.9g}", x.loss, y.loss));
   if (i < a.gradient_digests.size() && i < b.gradient_digests.size() && a.gradient_digests[i] != b.gradient_digests[i])
     add("gradients");
-  if (!same(x.grad_norm, y.grad_norm)) add(fmt::format("gradient norm {:.9g} and {:.9g}", x.grad_norm, y.grad_norm));
+  if (!same_bits(x.grad_norm, y.grad_norm))
+    add(fmt::format("gradient norm {:.9g} and {:.9g}", x.grad_norm, y.grad_norm));
   if (x.lr != y.lr) add(fmt::format("rate {} and {}", x.lr, y.lr));
   if (x.loss_scale != y.loss_scale) add(fmt::format("loss scale {} and {}", x.loss_scale, y.loss_scale));
   if (x.skipped != y.skipped) add(x.skipped ? "skipped and not" : "not skipped and skipped");

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <map>
 #include <thread>
@@ -15,6 +14,7 @@
 #include "harness/fault_rules.h"
 #include "harness/files.h"
 #include "harness/progress.h"
+#include "harness/same_bits.h"
 #include "harness/simulate.h"
 
 namespace seeksim::harness {
@@ -36,10 +36,9 @@ struct OneRun {
 
 // The committed steps are the golden's, as far as they go.
 bool follows(const RunRecord& run, const Golden& golden) {
-  const auto same = [](float a, float b) { return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b); };
   if (run.steps.size() > golden.loss.size()) return false;
   for (std::size_t i = 0; i < run.steps.size(); ++i) {
-    if (!same(run.steps[i].loss, golden.loss[i])) return false;
+    if (!same_bits(run.steps[i].loss, golden.loss[i])) return false;
   }
   return true;
 }

@@ -4,10 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "harness/checks.h"
+#include "harness/same_bits.h"
 
 namespace seeksim::harness {
 namespace {
@@ -94,8 +94,6 @@ Refusal refusal(Quirk quirk, const Scenario& scenario) {
 }
 
 // ---- the difference ------------------------------------------------------------------------------------------------
-
-bool same_bits(float a, float b) { return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b); }
 
 // |a - b| / |b|, in words: a number that is not finite has no distance from another.
 class Distance {

@@ -7,6 +7,8 @@
 
 #include "kernels/digest.h"
 
+#include "harness/same_bits.h"
+
 namespace seeksim::harness {
 namespace {
 
@@ -14,10 +16,8 @@ constexpr std::size_t kDisagreementsKept = 8;
 constexpr std::size_t kBirthsKept = 256;
 constexpr std::size_t kRerunsKept = 256;
 
-// By bits: a NaN equals itself, and -0 is not +0.
 bool same_numbers(const runtime::StepRecord& a, const runtime::StepRecord& b) {
-  const auto bits = [](float x) { return std::bit_cast<std::uint32_t>(x); };
-  return bits(a.loss) == bits(b.loss) && bits(a.grad_norm) == bits(b.grad_norm) && a.lr == b.lr &&
+  return same_bits(a.loss, b.loss) && same_bits(a.grad_norm, b.grad_norm) && a.lr == b.lr &&
          a.loss_scale == b.loss_scale && a.skipped == b.skipped;
 }
 

@@ -34,7 +34,8 @@ std::vector<OnDevice> all_runs() {
          "zero_equivalence",
          {"sweep=[]", set_of("deepspeed.zero_optimization.stage", kStages[stage]), "world.ranks_per_node=3"}});
   }
-  runs.push_back({"eight_ranks", "zero_equivalence", {"sweep=[]", "world.ranks_per_node=8"}});
+  runs.push_back(
+      {"eight_ranks", "zero_equivalence", {"sweep=[]", "world.ranks_per_node=8", "batch_arithmetic=by_samples"}});
   runs.push_back(
       {"bf16",
        "precision_equivalence",

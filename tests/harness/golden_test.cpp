@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/problem.h"
+#include "harness/same_bits.h"
 #include "tests/harness/support.h"
 #include "tests/paths.h"
 
@@ -20,6 +21,15 @@ std::string key_with(const std::vector<std::string>& sets) {
   LoadOptions options;
   options.sets = sets;
   return golden_key(load_scenario_text(small_text(), "s.json", options).train.definition);
+}
+
+// NUMERICS.md, R9: what a NaN looks like is the processor's.
+TEST(SameBits, ANaNIsANaNAndMinusZeroIsNotZero) {
+  EXPECT_TRUE(same_bits(std::bit_cast<float>(0xffc00000u), std::bit_cast<float>(0x7fffffffu)));
+  EXPECT_TRUE(same_bits(-0.0f, -0.0f));
+  EXPECT_FALSE(same_bits(-0.0f, 0.0f));
+  EXPECT_FALSE(same_bits(1.0f, std::bit_cast<float>(0x7fc00000u)));
+  EXPECT_FALSE(same_bits(1.0f, std::bit_cast<float>(0x3f800001u)));
 }
 
 TEST(GoldenKey, IgnoresWhatMayNotDecideABit) {
