@@ -34,8 +34,9 @@ class ModelFamily {
                                                      const Parameters& parameters, std::size_t piece, Index samples_max,
                                                      int count, TensorAxis* tensor) const = 0;
 
-  // What such a model cannot do of what a plan asks for (tensor ways, 16-bit types, a backward in two parts); empty:
-  // nothing. The loader refuses the scenario with these words.
+  // What such a model cannot do of what a plan asks for (tensor ways, 16-bit types, recomputation, whose backward
+  // fetches modules once more, a backward in two parts); empty: nothing. The loader refuses the scenario with these
+  // words.
   virtual std::string problem(const TrainPlan& plan) const {
     static_cast<void>(plan);
     return {};

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <random>
@@ -73,6 +74,7 @@ rc::detail::TestParams search_parameters(std::uint64_t seed, int cases) {
 Result check(const Property& property) {
   const auto start = std::chrono::steady_clock::now();
   const rc::detail::TestParams params = search_parameters(property.seed, property.cases);
+  const bool shows = !environment("SEEKSIM_PROPERTY_SHOW").empty();
   Tally tally;
   Json failing;
   Trial failed;
@@ -80,6 +82,7 @@ Result check(const Property& property) {
       [&] {
         Drawn drawn = *scenarios(property.wanted);
         if (property.change) property.change(drawn.document);
+        if (shows) fmt::print("{}\n", harness::scenario_text(drawn.document)), std::fflush(stdout);
         const Trial trial = harness::try_scenario(drawn.document, "drawn.json", property.wall_limit_s);
         if (property.discard_refused && trial.status == ExitStatus::bad_input) RC_DISCARD("refused");
         tally.count(drawn);
@@ -105,8 +108,9 @@ Result check(const Property& property) {
   if (failure.status == ExitStatus::as_expected) {  // refused, or red without a check that says why
     result.failure = fmt::format("exit status {}, {} \n", code(failed.status), fmt::join(failed.problems, "\n"));
   } else {
-    const harness::Shrunk shrunk =
-        harness::shrink(failing, "drawn.json", failure, property.shrink_runs, property.wall_limit_s);
+    const bool endless = failure.status == ExitStatus::no_progress;
+    const int runs = endless ? property.shrink_runs / 20 : property.shrink_runs;
+    const harness::Shrunk shrunk = harness::shrink(failing, "drawn.json", failure, runs, property.wall_limit_s);
     result.scenario = harness::scenario_text(shrunk.scenario);
     result.failure = fmt::format("{}; shrunk in {} runs to\n", failure.text(), shrunk.runs);
   }

@@ -19,8 +19,8 @@ struct Property {
   std::uint64_t seed = 20240601;
   // Scenarios that are refused count as none instead of as failures: not every model can be cut in every way.
   bool discard_refused = false;
-  int shrink_runs = 400;     // at most
-  double wall_limit_s = 30;  // of one case; they take milliseconds
+  int shrink_runs = 400;     // at most; a twentieth of that where the limit of time is what fails
+  double wall_limit_s = 10;  // of one case; they take milliseconds
   std::string save_to = {};  // a file for the shrunk scenario of a failure; empty: none
 };
 
@@ -33,7 +33,8 @@ struct Result {
 };
 
 // SEEKSIM_PROPERTY_SEED=WORD draws other cases, of every property: a number, "random", or any other word (a commit's
-// hash), which is hashed. SEEKSIM_PROPERTY_CASES=N: so many cases instead.
+// hash), which is hashed. SEEKSIM_PROPERTY_CASES=N: so many cases instead. SEEKSIM_PROPERTY_SHOW=1: each is printed
+// before it runs, the last one being the one that crashed.
 Result check(const Property& property);
 
 // With the two variables; for searches of one's own.

@@ -166,6 +166,16 @@ void draw_restarts(Json& s, int ranks, int steps) {
                            {"mode", any_of<std::string>({"before", "after"})}});
 }
 
+// A bucket an element is a message an element: of a model of 200,000 parameters a case would take minutes.
+void keep_buckets_countable(const Json& model, Json& zero) {
+  constexpr double kBucketsMax = 1000;
+  const double width = model["width"], layers = model["layers"], vocab = model["vocab"];
+  const int least = int((12 * layers * width * width + 2 * vocab * width) / kBucketsMax);
+  for (const char* key : {"reduce_bucket_size", "allgather_bucket_size"}) {
+    if (zero.contains(key) && zero[key].get<int>() < least) zero[key] = least;
+  }
+}
+
 std::string draw_bug(const std::string& wanted) {
   if (wanted != "skip_wait:*") return wanted;
   const int edge = between(1, int(runtime::Edge::count_) - 1);
@@ -225,6 +235,7 @@ Drawn draw(const Wanted& wanted) {
         s["world"]["replicas"].get<int>() * s["world"]["pipeline"].get<int>() * s["world"]["tensor"].get<int>();
   }
   if (wanted.restarts) draw_restarts(s, ranks, steps);
+  keep_buckets_countable(s["model"], s["deepspeed"]["zero_optimization"]);
   if (!wanted.check.empty() && s["checks"][0] != wanted.check) s["checks"].push_back(wanted.check);
   return drawn;
 }

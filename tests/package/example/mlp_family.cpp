@@ -250,6 +250,7 @@ std::string MlpFamily::problem(const TrainPlan& plan) const {
   const ModelPlan& model = plan.definition.model;
   if (plan.layout.parallel.tensor > 1) return "an mlp has no tensor ways";
   if (plan.layout.parallel.defers()) return "an mlp's backward is in one part: use another schedule";
+  if (plan.layout.checkpointing.any()) return "an mlp keeps its activations: take \"checkpointing\" out";
   if (plan.definition.precision != PrecisionPlan{}) return "an mlp is trained in fp32";
   if (!model.tied || model.logit_scale || model.dropout.any()) return "an mlp is tied, without logit_scale and dropout";
   return "";
