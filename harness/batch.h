@@ -1,5 +1,5 @@
-// Several runs in one call (scenarios, rows of a sweep): each in a forked process, as many at once as there are cores,
-// so that a crash of one is its own failure and the others go on. Told in the order given.
+// Several runs in one call (scenarios, rows of a sweep): in forked processes, as many at once as there are cores, so
+// that a crash of one is its own failure and the others go on. Told in the order given.
 #pragma once
 
 #include <functional>
@@ -15,6 +15,7 @@ namespace seeksim::harness {
 struct Forked {
   std::size_t count = 0;
   int processes = 0;                                      // at most so many at once; 0: one a core
+  int jobs_each = 1;                                      // a process does at most so many, one after the other
   std::function<Outcome(std::size_t, const Print&)> run;  // in the child
   std::function<std::string(std::size_t)> name;           // for the message when a child crashed
   std::function<void(std::size_t, const std::string&, const Outcome&)>

@@ -170,6 +170,7 @@ ExitStatus museum_command(const MuseumArguments& arguments, const Style& style) 
   bool good = true;
   Forked work;
   work.count = 2 * exhibits.size();
+  work.jobs_each = 8;
   work.processes = arguments.processes;
   work.name = [&](std::size_t i) { return exhibits[i / 2].file; };
   work.run = [&](std::size_t i, const Print&) {
