@@ -1,5 +1,5 @@
-// What is NCCL's own, with one rank on one GPU, and the streams under it; the claims that all transports are held to are
-// in tests/conformance. Where there is no GPU these are skipped, with the reason.
+// What is NCCL's own, with one rank on one GPU, and the streams under it; the claims that all transports are held to
+// are in tests/conformance. Where there is no GPU these are skipped, with the reason.
 #include <gtest/gtest.h>
 
 #include "runtime/backend/nccl_transport.h"
