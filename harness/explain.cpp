@@ -197,7 +197,7 @@ Explanation explain(const Scenario& scenario, const Json& report, double wall_li
     if (!check.value("ok", true))
       all.red.push_back(fmt::format("{}: {}", check.value("name", ""), check.value("detail", "")));
   }
-  if (all.red.empty() && !report.contains("problems") && report.value("verdict", "") != "no_progress") return all;
+  if (all.red.empty() && report.value("verdict", "") != "no_progress") return all;
   Looked looked = look(scenario, report, wall_limit_s);
   all.difference = std::move(looked.difference);
   all.no_difference = looked.why_not;

@@ -92,17 +92,20 @@ Payload payload_of(std::span<const Piece> pieces, const Op& op) {
 }
 }  // namespace
 
+bool MessageTransport::are_valid(std::span<const Piece> pieces, std::span<const int> members) {
+  return std::all_of(pieces.begin(), pieces.end(), [&](const Piece& piece) {
+    return piece.buffer != nullptr && piece.lo <= piece.hi && piece.hi <= piece.buffer->bytes &&
+           std::find(members.begin(), members.end(), piece.peer) != members.end();
+  });
+}
+
 CommResult MessageTransport::exchange(Queue& queue, Comm comm, const Op& op, std::span<const Piece> pieces,
                                       DiesAt dies) {
   SEEKSIM_CHECK(dies == DiesAt::never, "this transport kills no rank in the middle of %s", describe(op).c_str());
   Held* held = find(comm);
   const CommResult state = usable(held);
   if (state != CommResult::success || pieces.empty()) return state;
-  const bool valid = std::all_of(pieces.begin(), pieces.end(), [&](const Piece& piece) {
-    return piece.buffer != nullptr && piece.lo <= piece.hi && piece.hi <= piece.buffer->bytes &&
-           std::find(held->members.begin(), held->members.end(), piece.peer) != held->members.end();
-  });
-  if (!valid) return held->error = CommResult::invalid_argument;  // drops the whole group, and poisons the communicator
+  if (!are_valid(pieces, held->members)) return held->error = CommResult::invalid_argument;
   if (spare_.empty()) {
     exchanges_.push_back(std::make_unique<Exchange>());
     spare_.push_back(exchanges_.back().get());

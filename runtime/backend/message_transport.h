@@ -45,6 +45,10 @@ class MessageTransport final : public Transport, private Wire::Listener, private
   Comm shrink(const Op& op, Comm parent, std::span<const int> exclude, TimeNs deadline) override;
   Unmatched unmatched(Comm comm) const override;
 
+  // Whether each piece names a member as its peer and lies in a buffer. A group with a piece that does not is dropped
+  // whole and poisons its communicator, as in NCCL.
+  static bool are_valid(std::span<const Piece> pieces, std::span<const int> members);
+
   // Of a communicator that is alive; else none.
   std::span<const int> members(Comm comm) const {
     const Held* held = find(comm);

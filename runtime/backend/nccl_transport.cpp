@@ -219,12 +219,11 @@ CommResult NcclTransport::exchange(Queue& queue, Comm comm, const Op& op, std::s
   if (held == nullptr) return CommResult::invalid_argument;
   if (held->state != Held::State::ready) return CommResult::invalid_usage;
   if (held->error != CommResult::success || pieces.empty()) return held->error;
-  const bool valid = std::all_of(pieces.begin(), pieces.end(), [&](const Piece& piece) {
-    return piece.buffer != nullptr && piece.lo <= piece.hi && piece.hi <= piece.buffer->bytes &&
-           piece.buffer->space == Space::device &&
-           std::find(held->members.begin(), held->members.end(), piece.peer) != held->members.end();
+  const bool on_device = std::all_of(pieces.begin(), pieces.end(), [](const Piece& piece) {
+    return piece.buffer != nullptr && piece.buffer->space == Space::device;
   });
-  if (!valid) return held->error = CommResult::invalid_argument;  // poisons the communicator, as in NCCL
+  if (!on_device || !MessageTransport::are_valid(pieces, held->members))
+    return held->error = CommResult::invalid_argument;
   auto* const stream = dynamic_cast<CudaQueue*>(&queue.underlying());
   SEEKSIM_CHECK(stream != nullptr, "NCCL works on streams, and queue '%s' is none", queue.name());
   if (spare_.empty()) {

@@ -2,9 +2,11 @@
 // they do in a program of the user's own is tested by tests/package/.
 #include "harness/own.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "faults/forwarding.h"
+#include "harness/explore.h"
 #include "harness/run.h"
 #include "harness/shapes.h"
 #include "tests/harness/support.h"
@@ -115,6 +117,49 @@ TEST(Own, WhatACheckSaysOfItselfHolds) {
             std::string::npos);
   ASSERT_NE(own_check("own_steps"), nullptr);
   EXPECT_EQ(own_check("golden"), nullptr);
+}
+
+TEST(Own, ACheckGetsTheGoldenThatItAskedFor) {
+  static const bool added = [] {
+    OwnCheck check = check_called("own_golden");
+    check.argument.clear();
+    check.look = [](const Evidence& evidence, const std::string&) {
+      return evidence.golden != nullptr ? good("there is one") : bad("there is none");
+    };
+    add_check(check);
+    check.name = "own_with_golden";
+    check.needs_golden = true;
+    add_check(check);
+    return true;
+  }();
+  ASSERT_TRUE(added);
+  EXPECT_EQ(check_detail(run_small({R"(checks=["own_with_golden"])", "steps=1"}), "own_with_golden"), "there is one");
+  EXPECT_EQ(check_detail(run_small({R"(checks=["own_golden"])", "steps=1"}), "own_golden"), "there is none");
+}
+
+TEST(Own, ACheckMayJudgeRunsOfShapesAndBeLeftOutOfExploring) {
+  static const bool added = [] {
+    OwnCheck check = check_called("own_of_shapes");
+    check.of_shapes = true;
+    add_check(check);
+    check.name = "own_undisturbed";
+    check.under_faults = false;
+    add_check(check);
+    return true;
+  }();
+  ASSERT_TRUE(added);
+  EXPECT_EQ(run_small({R"(checks=["own_of_shapes:2"])", "steps=2", "numerics=shapes"}).status, ExitStatus::as_expected);
+
+  const TemporaryFolder folder;
+  const std::string file = folder.write("s.json", small_text());
+  ExploreOptions options;
+  options.faults = true;
+  const Explored explored =
+      load_explored(file, {"faults=[]", R"(checks=["own_of_shapes:1","own_undisturbed:1"])"}, options);
+  std::vector<std::string> kept;
+  for (const CheckSpec& check : explored.scenario.checks) kept.push_back(check.name);
+  EXPECT_EQ(std::count(kept.begin(), kept.end(), "own_of_shapes"), 1);
+  EXPECT_EQ(std::count(kept.begin(), kept.end(), "own_undisturbed"), 0);
 }
 
 TEST(Own, AFaultWrapsEachRankAndHasToFire) {

@@ -1,5 +1,7 @@
 // Queues, events and memory of a device: CUDA's semantics in virtual time.
 #include "runtime/stepped_queue.h"
+
+#include "faults/forwarding.h"
 #include "tests/sim/sim_test.h"
 
 namespace seeksim::sim {
@@ -134,34 +136,10 @@ TEST(Queue, AFailedKernelShowsAtTheHostsWait) {
 }
 
 // A device three times as slow as the one it wraps: what a straggler fault does.
-class Slower final : public runtime::Device {
+class Slower final : public faults::ForwardingDevice {
  public:
-  explicit Slower(runtime::Device& inner) : inner_(inner) {}
-  BufferPtr allocate(std::size_t bytes, MemoryTag tag, const char* name) override {
-    return inner_.allocate(bytes, tag, name);
-  }
-  BufferPtr allocate_in(runtime::Space space, std::size_t bytes, MemoryTag tag, const char* name) override {
-    return inner_.allocate_in(space, bytes, tag, name);
-  }
-  void release(runtime::Buffer* buffer) override { inner_.release(buffer); }
-  runtime::Queue& compute_queue() override { return inner_.compute_queue(); }
-  runtime::Queue& communication_queue() override { return inner_.communication_queue(); }
-  runtime::Queue& copy_queue() override { return inner_.copy_queue(); }
-  runtime::Queue& host_queue() override { return inner_.host_queue(); }
-  runtime::Queue& storage_queue() override { return inner_.storage_queue(); }
-  runtime::Queue& message_queue(runtime::MessageQueue which) override { return inner_.message_queue(which); }
+  using ForwardingDevice::ForwardingDevice;
   runtime::TimeNs duration(const Op& op, runtime::Cost cost) const override { return 3 * inner_.duration(op, cost); }
-  runtime::WaitResult wait(const Event& event, runtime::TimeNs deadline, std::uint32_t epoch) override {
-    return inner_.wait(event, deadline, epoch);
-  }
-  void drain() override { inner_.drain(); }
-  void host_touches(const runtime::Op& op, const runtime::Range& range) override { inner_.host_touches(op, range); }
-  std::size_t capacity(runtime::Space space) const override { return inner_.capacity(space); }
-  runtime::MemoryUse use(MemoryTag tag, runtime::Space space) const override { return inner_.use(tag, space); }
-  runtime::MemoryUse use_total(runtime::Space space) const override { return inner_.use_total(space); }
-
- private:
-  runtime::Device& inner_;
 };
 
 TEST(Queue, LaunchesTakeWhatTheDecoratedDeviceSays) {
