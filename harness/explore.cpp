@@ -127,10 +127,14 @@ Json case_document(const Explored& explored, const ExploreCase& one, const RunRe
   if (one.schedule != sim::Schedule{}) json["schedule"] = schedule_json(one.schedule);
   const std::size_t own = explored.scenario.faults.size();
   Json rules = Json::array();
-  for (const Rule& rule : explored.scenario.faults) rules.push_back(to_json(rule));
+  const auto counts = [&](std::size_t i) {
+    return fired == nullptr || one.rules.empty() || (i < fired->faults.size() && fired->faults[i].fired > 0);
+  };
+  for (std::size_t i = 0; i < own; ++i) {
+    if (counts(i)) rules.push_back(to_json(explored.scenario.faults[i]));
+  }
   for (std::size_t i = 0; i < one.rules.size(); ++i) {
-    if (fired == nullptr || (own + i < fired->faults.size() && fired->faults[own + i].fired > 0))
-      rules.push_back(to_json(one.rules[i]));
+    if (counts(own + i)) rules.push_back(to_json(one.rules[i]));
   }
   json["faults"] = rules;
   json["checks"] = Json::array();
@@ -337,7 +341,8 @@ Explorer::Ran Explorer::run(ExploreCase one) {
   scenario_.world.noise = one.noise;
   scenario_.faults = explored_.scenario.faults;
   scenario_.faults.insert(scenario_.faults.end(), one.rules.begin(), one.rules.end());
-  scenario_.drawn_faults = one.rules.size();
+  // A fault of the scenario's own need not fire either once others may take away what it was to strike.
+  scenario_.drawn_faults = one.rules.empty() ? 0 : scenario_.faults.size();
   SimulationOptions options;
   options.wall_limit_s = options_.wall_limit_s;
   options.digest_gradients = needs_gradients(scenario_);

@@ -16,6 +16,7 @@
 #include "harness/progress.h"
 #include "harness/same_bits.h"
 #include "harness/simulate.h"
+#include "harness/suffice.h"
 
 namespace seeksim::harness {
 namespace {
@@ -53,7 +54,7 @@ std::string allowed_stop(const Evidence& e, const Judgement& j, bool any) {
     if (rank.how == RankRecord::How::running) return {};
   }
   if (e.golden != nullptr && !follows(e.run, *e.golden)) return {};
-  if (any) return j.stopped;
+  if (any) return would_have_sufficed(e).empty() ? j.stopped : "";
   for (const std::string& words : e.scenario.planned.stops) {
     if (j.stopped.find(words) != std::string::npos) return words;
   }
@@ -373,6 +374,8 @@ PlannedEnd judge_planned(const Scenario& scenario, const RunRecord& run, const G
     if (end.red.empty()) end.why += ": " + check.detail;
     if (check.looked) end.red.push_back(check.name);
   }
+  if (const std::string enough = judgement.stopped.empty() ? "" : would_have_sufficed(evidence); !enough.empty())
+    end.why += fmt::format(" (it should have gone on: {})", enough);
   return end;
 }
 

@@ -19,7 +19,8 @@ struct PlannedEnd {
 PlannedEnd run_planned(Scenario& scenario, const std::vector<faults::Rule>& own, const std::vector<faults::Rule>& rules,
                        const Golden* golden, double wall_limit_s);
 
-// The same of a run that was made. any_stop: a clean stop is fine whatever its reason.
+// The same of a run that was made. any_stop: a clean stop is fine whatever its reason, unless what is
+// left would have sufficed (suffice.h).
 PlannedEnd judge_planned(const Scenario& scenario, const RunRecord& run, const Golden* golden, bool any_stop);
 
 // All runs of the plan. A plan that draws once is one run, with the report that every run has.

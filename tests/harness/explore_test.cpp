@@ -55,6 +55,18 @@ TEST(Explore, AHealthyScenarioStaysGreen) {
   EXPECT_GT(all.report["coverage"]["branches"].size(), 2u);
 }
 
+// Where an explored fault takes a rank away before the scenario's own can strike it, the own one need not fire.
+TEST(Explore, AFaultOfTheScenariosOwnMayBeOvertaken) {
+  TemporaryFolder folder;
+  Json json = Json::parse(tiny());
+  json["faults"] = Json::parse(R"([{"kind": "message_drop", "rank": 1, "step": 2}])");
+  const Found all = explore_in(folder, json.dump(), {"--cases", "60", "-j", "2"});
+  EXPECT_EQ(all.ran.status, 0) << all.ran.out;
+  // Of its own it has to: nothing strikes rank 1 in step 7 of 3.
+  json["faults"] = Json::parse(R"([{"kind": "message_drop", "rank": 1, "step": 7}])");
+  EXPECT_EQ(explore_in(folder, json.dump(), {"--cases", "20"}).ran.status, 1);
+}
+
 struct Planted {
   const char* bug;
   const char* check;
