@@ -246,6 +246,7 @@ ExitStatus run_on_mpi(const RunArguments& a, RunOptions options) {
     return ExitStatus::as_expected;
   }
   options.backend = session.backend();
+  options.ranks_max = session.processes();
   if (a.backend == "nccl") options.device = "cuda";
   options.launch = [&session](const Scenario& scenario, const SimulationOptions& how, bool row) {
     return session.run(scenario, how, row);

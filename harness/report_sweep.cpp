@@ -48,8 +48,13 @@ std::string why_red(const Json& report) {
 
 std::string sentence(const SweepResult& sweep) {
   const std::size_t red = red_rows(sweep);
-  return red == 0 ? fmt::format("all {} rows are as expected", sweep.rows.size())
-                  : fmt::format("{} of {} rows are red", red, sweep.rows.size());
+  std::string out = red == 0 ? fmt::format("all {} rows are as expected", sweep.rows.size())
+                             : fmt::format("{} of {} rows are red", red, sweep.rows.size());
+  if (const TooLarge& left_out = sweep.too_large; left_out.rows > 0) {
+    out += fmt::format("; {} more {} not run: {} processes are too few (mpirun -np {} runs all)", left_out.rows,
+                       left_out.rows == 1 ? "was" : "were", left_out.processes, left_out.ranks_wanted);
+  }
+  return out;
 }
 
 // "stage                0 63 rows, 1 63 rows" or, where rows are red, "stage   0 all 63 red, 1 none of 63".
@@ -163,6 +168,7 @@ Json sweep_json(const SweepResult& sweep) {
   report["sentence"] = sentence(sweep);
   report["combinations"] = sweep.combinations;
   report["rows_red"] = red_rows(sweep);
+  if (sweep.too_large.rows > 0) report["rows_not_run"] = sweep.too_large.rows;
   report["goldens"] = sweep.goldens;
   report["rows"] = Json::array();
   for (const RowResult& row : sweep.rows) {

@@ -16,10 +16,18 @@ struct RowResult {
   Outcome outcome;
 };
 
+// Rows of more ranks than there are processes: not run.
+struct TooLarge {
+  std::size_t rows = 0;
+  int processes = 0;     // that there are
+  int ranks_wanted = 0;  // of the largest row
+};
+
 struct SweepResult {
   const Scenario& base;
   std::size_t combinations = 0;  // rows before anything was drawn
   std::vector<RowResult> rows;
+  TooLarge too_large;
   std::vector<Json> goldens;  // {key, stored, origin, rows}
   double wall_s = 0;
 };

@@ -22,6 +22,7 @@ struct RunOptions {
   Launch launch;
   std::string backend = "sim";
   std::string device = "cpu";
+  int ranks_max = 0;    // rows of a sweep with more are left out, and said to be; 0: there is no limit
   bool is_row = false;  // this is a row of a sweep
   double wall_limit_s = 0;
   bool verify_determinism = false;

@@ -25,7 +25,12 @@ std::string for_the_shell(const std::string& word) {
   return quoted + "'";
 }
 
-// What is known of the rows before any of them runs.
+// What is known of a row before it runs.
+struct Row {
+  std::string golden_key;  // empty: it needs no golden
+  int ranks = 0;
+};
+
 class Rows {
  public:
   Rows(const Scenario& base, const LoadOptions& load)
@@ -55,17 +60,17 @@ class Rows {
     return text;
   }
 
-  // Loads all; the golden key of each that needs a golden, else an empty string. Throws BadInput listing the rows that
-  // are no scenarios.
-  std::vector<std::string> golden_keys() const {
+  // Loads all. Throws BadInput listing the rows that are no scenarios.
+  std::vector<Row> load_all() const {
     constexpr std::size_t kRowsTold = 10;
-    std::vector<std::string> keys;
+    std::vector<Row> rows;
     std::vector<Problem> problems;
     std::size_t bad_rows = 0;
     for (std::size_t row = 0; row < size(); ++row) {
       try {
         const Scenario scenario = load(row);
-        keys.push_back(needs_golden(scenario) ? golden_key(one_rank(scenario).train.definition) : "");
+        rows.push_back(
+            {needs_golden(scenario) ? golden_key(one_rank(scenario).train.definition) : "", scenario.world.ranks()});
       } catch (const BadInput& bad) {
         if (++bad_rows > kRowsTold) continue;
         for (Problem problem : bad.problems()) {
@@ -74,7 +79,7 @@ class Rows {
         }
       }
     }
-    if (bad_rows == 0) return keys;
+    if (bad_rows == 0) return rows;
     problems.push_back({base_.file, "sweep", fmt::format("{} of {} rows are no scenarios", bad_rows, size()),
                         "Change the axes, or leave rows out with \"sweep_skip\": [ {\"key.path\": value, ...} ]."});
     throw BadInput(std::move(problems));
@@ -87,11 +92,31 @@ class Rows {
   std::vector<std::string> keys_;
 };
 
+// The rows that there are enough processes for. The others are left out, and the report says so.
+std::vector<std::size_t> rows_that_fit(const Scenario& base, const std::vector<Row>& rows, const RunOptions& options) {
+  std::vector<std::size_t> fit;
+  int least = 0;
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    if (options.ranks_max == 0 || rows[row].ranks <= options.ranks_max) fit.push_back(row);
+    least = row == 0 ? rows[row].ranks : std::min(least, rows[row].ranks);
+  }
+  if (fit.empty()) {
+    throw BadInput(
+        base.file,
+        fmt::format("each row of the sweep has {} ranks or more, and there are {} processes", least, options.ranks_max),
+        fmt::format("Start it with mpirun -np {} or more.", least));
+  }
+  return fit;
+}
+
 // Goldens that several rows share, each run once before the rows fork. A golden of one row is that row's own work.
 class SharedGoldens {
  public:
-  SharedGoldens(const Scenario& base, const Rows& rows, const RunOptions& options, const Print& print)
-      : keys_(rows.golden_keys()), shared_(base.golden_shared) {
+  // fit: the rows that are run.
+  SharedGoldens(const Scenario& base, const Rows& rows, const std::vector<Row>& known,
+                const std::vector<std::size_t>& fit, const RunOptions& options, const Print& print)
+      : keys_(rows.size()), shared_(base.golden_shared) {
+    for (const std::size_t row : fit) keys_[row] = known[row].golden_key;
     std::map<std::string, std::size_t> users;
     for (const std::string& key : keys_) users[shared_ ? "" : key] += !key.empty();
     if (shared_) {
@@ -120,6 +145,15 @@ class SharedGoldens {
   std::map<std::string, Golden> goldens_;
   std::vector<Json> told_;
 };
+
+TooLarge too_large_of(const std::vector<Row>& rows, int ranks_max) {
+  TooLarge out{0, ranks_max, 0};
+  for (const Row& row : rows) {
+    out.rows += ranks_max > 0 && row.ranks > ranks_max;
+    out.ranks_wanted = std::max(out.ranks_wanted, row.ranks);
+  }
+  return out;
+}
 
 RunOptions options_of_a_row(const RunOptions& options, const Scenario& base, std::size_t row) {
   RunOptions mine = options;
@@ -175,27 +209,32 @@ Outcome run_sweep(const Scenario& base, const LoadOptions& load, const RunOption
     text += part;
     print(part);
   };
-  SweepResult result{base, combinations(base.sweep), {}, {}, 0};
+  SweepResult result{base, combinations(base.sweep), {}, {}, {}, 0};
   tell(sweep_header_text(base, rows.settings(), result.combinations, options.style));
-  const SharedGoldens goldens(base, rows, options, tell);
+  const std::vector<Row> known = rows.load_all();
+  const std::vector<std::size_t> fit = rows_that_fit(base, known, options);
+  result.too_large = too_large_of(known, options.ranks_max);
+  const SharedGoldens goldens(base, rows, known, fit, options, tell);
   result.goldens = goldens.told();
 
-  Progress bar(options.progress, base.name + ", rows", std::int64_t(rows.size()));
+  Progress bar(options.progress, base.name + ", rows", std::int64_t(fit.size()));
   Forked work;
-  work.count = rows.size();
+  work.count = fit.size();
   work.jobs_each = 16;  // a row takes milliseconds: forking, and touching fresh memory, took a third of it
   work.processes = options.processes;
-  work.name = [&](std::size_t row) { return rows.name(row); };
-  work.run = [&](std::size_t row, const Print& say) {
+  work.name = [&](std::size_t job) { return rows.name(fit[job]); };
+  work.run = [&](std::size_t job, const Print& say) {
+    const std::size_t row = fit[job];
     return guarded(rows.name(row), rows.command(row), [&] {
       RunOptions mine = options_of_a_row(options, base, row);
       mine.golden = goldens.of(row);
       return run_scenario(rows.load(row), mine, say);
     });
   };
-  work.done = [&](std::size_t row, const std::string&, const Outcome& outcome) {
+  work.done = [&](std::size_t job, const std::string&, const Outcome& outcome) {
+    const std::size_t row = fit[job];
     result.rows.push_back({row, rows.settings()[row], rows.command(row), outcome});
-    bar.update(0, std::int64_t(row + 1));
+    bar.update(0, std::int64_t(job + 1));
     const std::string red = red_row_text(result, result.rows.back(), options.style);
     if (red.empty()) return;
     bar.finish();

@@ -153,6 +153,25 @@ TEST(SweepRuns, AllRowsShareOneGolden) {
   EXPECT_NE(s.junit.find("tests=\"4\" failures=\"0\" errors=\"0\""), std::string::npos) << s.junit;
 }
 
+// As under mpirun: whatever does not fit is left out, keeps its number, and is counted.
+TEST(SweepRuns, RowsThatAreTooLargeAreLeftOutAndCounted) {
+  TemporaryFolder folder;
+  const std::string file = folder.write(
+      "s.json", swept(R"("batch_arithmetic": "by_samples", "sweep": { "world.ranks_per_node": [4, 1, 3, 2] })"));
+  RunOptions options;
+  options.ranks_max = 4;  // of 8, 2, 6 and 4: two nodes
+  const Outcome some = run_file(file, {}, options, [](std::string_view) {});
+  EXPECT_EQ(some.status, ExitStatus::as_expected) << some.report.dump(1);
+  ASSERT_EQ(some.report["rows"].size(), 2u);
+  EXPECT_EQ(some.report["rows"][0]["row"], 1);
+  EXPECT_EQ(some.report["rows"][1]["row"], 3);
+  EXPECT_EQ(some.report["rows_not_run"], 2);
+  options.ranks_max = 8;
+  const Outcome all = run_file(file, {}, options, [](std::string_view) {});
+  EXPECT_EQ(all.report["rows"].size(), 4u);
+  EXPECT_FALSE(all.report.contains("rows_not_run"));
+}
+
 TEST(SweepRuns, OtherDefinitionsHaveOtherGoldens) {
   const Swept s(R"("sweep": { "training_seed": [1, 2], "seed": [1, 2] })");
   EXPECT_EQ(s.ran.status, 0) << s.ran.out << s.ran.err;

@@ -23,17 +23,32 @@ INSTANTIATE_TEST_SUITE_P(Stages, MpiZero,
                          testing::Values(std::pair{0, 2}, std::pair{1, 2}, std::pair{2, 2}, std::pair{3, 2},
                                          std::pair{0, 4}, std::pair{1, 4}, std::pair{2, 4}, std::pair{3, 4}));
 
-TEST_F(Mpi, OffloadsToRealFiles) {
-  for (const int processes : {2, 4}) {
-    std::vector<std::string> sets = zero(3, processes);
-    sets.push_back("deepspeed.zero_optimization.offload_optimizer.device=nvme");
-    expect_the_simulators_bits(processes, "offload_equivalence", sets);
-  }
+class MpiOffload : public Mpi, public testing::WithParamInterface<std::pair<int, int>> {};
+
+TEST_P(MpiOffload, ToRealFilesHasTheSimulatorsBits) {
+  const auto [stage, processes] = GetParam();
+  std::vector<std::string> sets = zero(stage, processes);
+  sets.push_back("deepspeed.zero_optimization.offload_optimizer.device=nvme");
+  if (stage == 3) sets.push_back(R"(deepspeed.zero_optimization.offload_param={"device":"nvme","nvme_path":"nvme"})");
+  expect_the_simulators_bits(processes, "offload_equivalence", sets);
 }
+
+INSTANTIATE_TEST_SUITE_P(Stages, MpiOffload,
+                         testing::Values(std::pair{1, 2}, std::pair{2, 2}, std::pair{3, 2}, std::pair{1, 4},
+                                         std::pair{2, 4}, std::pair{3, 4}));
 
 TEST_F(Mpi, RunsPipelinesAndTensorWays) {
   expect_the_simulators_bits(2, "parallel_3d", {"world.pipeline=2", "world.tensor=1", "world.replicas=1"});
   expect_the_simulators_bits(4, "parallel_3d", {"world.pipeline=2", "world.tensor=2", "world.replicas=1"});
+}
+
+TEST_F(Mpi, RunsTensorWaysWithSequenceParallelism) {
+  for (const char* stage : {"0", "3"}) {
+    expect_the_simulators_bits(
+        4, "tensor_equivalence",
+        {"world.tensor=2", "world.ranks_per_node=4", "world.sequence_parallel=true", "batch_arithmetic=by_samples",
+         "model.dropout=0.2", std::string("deepspeed.zero_optimization.stage=") + stage});
+  }
 }
 
 TEST_F(Mpi, ASweepRunsEachRowOnTheFirstProcesses) {
@@ -41,6 +56,19 @@ TEST_F(Mpi, ASweepRunsEachRowOnTheFirstProcesses) {
                       {R"(sweep=[{"deepspeed.zero_optimization.stage":[0,3],"world.ranks_per_node":[1,2,3]}])"});
   EXPECT_EQ(ran.status, 0) << ran.text;
   EXPECT_EQ(report("mpi")["rows"].size(), 6u);
+}
+
+TEST_F(Mpi, RowsOfMoreRanksThanProcessesAreLeftOutAndSaidToBe) {
+  const Ran ran = mpi(2, "zero_equivalence",
+                      {R"(sweep=[{"deepspeed.zero_optimization.stage":[0,3],"world.ranks_per_node":[1,2,3]}])"});
+  EXPECT_EQ(ran.status, 0) << ran.text;
+  EXPECT_NE(ran.text.find("all 4 rows are as expected; 2 more were not run: 2 processes are too few"), ran.text.npos)
+      << ran.text;
+  EXPECT_EQ(report("mpi")["rows_not_run"], 2);
+  const Ran none = mpi(2, "zero_equivalence", {R"(sweep=[{"seed":[1,2],"world.ranks_per_node":[3]}])"});
+  EXPECT_EQ(none.status, 2) << none.text;
+  EXPECT_NE(none.text.find("each row of the sweep has 3 ranks or more, and there are 2 processes"), none.text.npos)
+      << none.text;
 }
 
 // Without MPI: somebody else starts the processes, and sets torchrun's variables.
