@@ -51,8 +51,9 @@ std::string sentence(const SweepResult& sweep) {
   std::string out = red == 0 ? fmt::format("all {} rows are as expected", sweep.rows.size())
                              : fmt::format("{} of {} rows are red", red, sweep.rows.size());
   if (const TooLarge& left_out = sweep.too_large; left_out.rows > 0) {
-    out += fmt::format("; {} more {} not run: {} processes are too few (mpirun -np {} runs all)", left_out.rows,
-                       left_out.rows == 1 ? "was" : "were", left_out.processes, left_out.ranks_wanted);
+    out += fmt::format("; {} more {} not run, with more ranks than the {} process{} here (mpirun -np {} runs all)",
+                       left_out.rows, left_out.rows == 1 ? "was" : "were", left_out.processes,
+                       left_out.processes == 1 ? "" : "es", left_out.ranks_wanted);
   }
   return out;
 }
