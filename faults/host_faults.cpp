@@ -25,11 +25,8 @@ DiesAt HostFaults::enter(const Op& op) {
 }
 
 bool HostFaults::watches_own_acts() const {
-  return watcher_ || std::any_of(rules_.begin(), rules_.end(), [](const RuleState* state) {
-           const Rule& rule = state->rule();
-           if (is_data(rule.kind) || rule.kind == FaultKind::device_error) return true;
-           return rule.when.op && is_own_act(*rule.when.op);
-         });
+  return watcher_ || std::any_of(rules_.begin(), rules_.end(),
+                                 [](const RuleState* state) { return concerns_own_acts(state->rule()); });
 }
 
 namespace {

@@ -34,6 +34,22 @@ bool moves_messages(OpKind op) {
 // says so: otherwise "the first operation after 3 s" would mostly mean the recovery from another fault.
 bool needs_naming(OpKind op) { return op == OpKind::comm_create || op == OpKind::agree; }
 
+// What a rank does by itself happens at every instant, so that a rule has to name it: by op, or by a phase of which it
+// may be all that there is.
+bool names_own_acts(const Trigger& when) {
+  if (when.op || !when.phase) return when.op.has_value();
+  switch (*when.phase) {
+    case Phase::data:
+    case Phase::forward:
+    case Phase::backward:
+    case Phase::recompute:
+    case Phase::optimizer:
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool names_it(const Trigger& when) {
   return when.op.has_value() || when.phase == Phase::recovery || when.phase == Phase::init;
 }
@@ -77,9 +93,17 @@ bool can_concern(const Rule& rule, OpKind op) {
   if (is_file(kind)) return op == OpKind::storage_write;
   if (is_memory(kind)) return op == OpKind::allocate || (kind == FaultKind::oom && op == OpKind::comm_create);
   if (moves_messages(op)) return true;
-  if (is_anywhere(kind) && is_own_act(op)) return rule.when.op.has_value();
+  if (is_anywhere(kind) && is_own_act(op)) return names_own_acts(rule.when);
   return (is_anywhere(kind) || kind == FaultKind::collective_timeout) &&
          (op == OpKind::vote || op == OpKind::agree || op == OpKind::comm_create);
+}
+
+bool concerns_own_acts(const Rule& rule) {
+  for (int i = 0; i < int(OpKind::count_); ++i) {
+    const OpKind op = OpKind(i);
+    if (is_own_act(op) && (!rule.when.op || *rule.when.op == op) && can_concern(rule, op)) return true;
+  }
+  return false;
 }
 
 bool is_timed(const Trigger& when) {

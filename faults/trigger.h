@@ -44,8 +44,10 @@ constexpr bool is_of_the_control_plane(FaultKind kind) {
 }
 
 // What a rank does by itself: launches, allocations, files, and waiting to be taken in. Only a rule that names the
-// operation strikes there: "the third operation" means one that others take part in.
+// operation, or a phase of such acts, strikes there: "the third operation" means one that others take part in.
 bool is_own_act(runtime::OpKind op);
+// Whether the rule could match one of those.
+bool concerns_own_acts(const Rule& rule);
 
 // Whether a rule of this kind can happen in an operation of this kind at all.
 bool can_concern(const Rule& rule, runtime::OpKind op);

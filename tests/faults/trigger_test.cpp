@@ -83,6 +83,23 @@ TEST(Trigger, RecoveryIsStruckOnlyWhenTheRuleSaysSo) {
   EXPECT_TRUE(asks(by_phase, create));
 }
 
+TEST(Trigger, ACrashStrikesWhatARankDoesByItselfWhereItsOpOrPhaseIsNamed) {
+  Op launch = reduction(0, 1);
+  launch.kind = OpKind::compute;
+  launch.phase = Phase::backward;
+  Rule crash = rule(FaultKind::rank_crash);
+  EXPECT_FALSE(asks(crash, launch)) << "the first operation that leaves the rank is meant";
+  crash.when.phase = Phase::backward;
+  EXPECT_TRUE(asks(crash, launch));
+  crash.when.phase = Phase::forward;
+  EXPECT_FALSE(asks(crash, launch));
+  launch.phase = Phase::grad_reduce;
+  crash.when.phase = Phase::grad_reduce;
+  EXPECT_FALSE(asks(crash, launch)) << "the reduction is meant, not what is computed for it";
+  crash.when.op = OpKind::compute;
+  EXPECT_TRUE(asks(crash, launch));
+}
+
 TEST(Trigger, CallCountsTheMatchesOfEachRankForItself) {
   Rule third = dropping();
   third.when.call = 3;
