@@ -13,6 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "harness/own.h"
 #include "harness/real_backend.h"
 #include "harness/real_faults.h"
 #include "harness/report.h"
@@ -162,8 +163,10 @@ class Folder {
 template <class AnyRank>
 void train_on(AnyRank& real, RealFaults& faults, const Scenario& scenario, const Request& request, RankReport& report) {
   NoteTaker notes(scenario.world.ranks() > 1, request.gradients_of, request.digest_gradients);
+  OwnFaults own_faults(scenario);  // over the others
   try {
-    runtime::Rank rank = real.rank(faults.decorate(real.seams()), scenario.world.ranks_per_node);
+    runtime::Seams seams = own_faults.decorate(real.id, faults.decorate(real.seams()));
+    runtime::Rank rank = real.rank(seams, scenario.world.ranks_per_node);
     auto* weights = request.keep_final_weights ? &report.final_weights : nullptr;
     runtime::TrainOutcome outcome = runtime::train(rank, scenario.train, notes, weights);
     report.record.how = how_of(outcome.ending);
@@ -181,6 +184,7 @@ void train_on(AnyRank& real, RealFaults& faults, const Scenario& scenario, const
   report.host = memory_of(real.device, runtime::Space::host);
   report.pinned = memory_of(real.device, runtime::Space::pinned);
   report.faults = faults.status();
+  report.own_faults_fired = own_faults.fired();
   report.events = faults.take_events();
   report.notes = notes.take();
 }
@@ -430,6 +434,12 @@ RunRecord MpiSession::Impl::collect(const Scenario& scenario, const Request& req
   }
   for (std::size_t rule = 0; rule < scenario.faults.size(); ++rule)
     record.faults.push_back(what_became_of(rule, scenario.faults[rule], told));
+  for (std::size_t i = 0; i < scenario.own_faults.size(); ++i) {
+    record.own_faults.push_back({scenario.own_faults[i].name, 0});
+    for (const RankReport& rank : told) {
+      if (i < rank.own_faults_fired.size()) record.own_faults.back().fired += rank.own_faults_fired[i];
+    }
+  }
   record.attempts.back().ended_ns = record.virtual_ns;
   const runtime::CheckpointPlan& plan = scenario.train.checkpoint;
   if (!plan.on()) return record;

@@ -89,6 +89,27 @@ std::unique_ptr<OwnFault> make_own_fault(const OwnFaultSpec& spec, std::uint64_t
   return made;
 }
 
+OwnFaults::OwnFaults(const Scenario& scenario) {
+  for (const OwnFaultSpec& spec : scenario.own_faults)
+    made_.push_back(make_own_fault(spec, scenario.world.seed + 7919 * (made_.size() + 1)));
+}
+
+runtime::Seams OwnFaults::decorate(int rank, const runtime::Seams& inner) {
+  runtime::Seams seams = inner;
+  for (const std::unique_ptr<OwnFault>& own : made_) {
+    const runtime::Seams wrapped = own->decorate(rank, seams);
+    std::destroy_at(&seams);  // it holds references
+    std::construct_at(&seams, wrapped);
+  }
+  return seams;
+}
+
+std::vector<std::uint64_t> OwnFaults::fired() const {
+  std::vector<std::uint64_t> all;
+  for (const std::unique_ptr<OwnFault>& own : made_) all.push_back(own->fired());
+  return all;
+}
+
 void add_family(const std::string& name, std::shared_ptr<const runtime::ModelFamily> family) {
   refuse_name("family", name, name == "gpt2" || name == "llama" || families().contains(name));
   if (family == nullptr) throw std::invalid_argument("family " + in_quotes(name) + " is null");

@@ -49,7 +49,8 @@ const OwnCheck* own_check(const std::string& name);
 
 // A fault of one's own wraps the seams of each rank, over those of the scenario's other faults (faults/forwarding.h has
 // wrappers that change nothing). One object serves a run; what decorate() hands out lives as long as it does. To be
-// deterministic it draws from the seed that it was made with and tells time by the seams' clock.
+// deterministic it draws from the seed that it was made with and tells time by the seams' clock. On real processes
+// (--backend mpi) each process makes an object of its own for its rank, and firings are added up over those that live.
 class OwnFault {
  public:
   virtual ~OwnFault() = default;
@@ -67,6 +68,19 @@ void add_fault(const std::string& name, MakeFault make);
 // Throws std::invalid_argument: no such fault, or what is wrong with the parameters.
 std::unique_ptr<OwnFault> make_own_fault(const OwnFaultSpec& spec, std::uint64_t seed);
 std::vector<std::string> own_fault_names();
+
+// All of a scenario's own faults, in their order; each wraps what the ones before have wrapped. What they have fired is
+// that of this object's ranks: all of a simulated world, one in a process of its own.
+class OwnFaults {
+ public:
+  // Throws std::invalid_argument as make_own_fault.
+  explicit OwnFaults(const Scenario& scenario);
+  runtime::Seams decorate(int rank, const runtime::Seams& inner);
+  std::vector<std::uint64_t> fired() const;  // by fault
+
+ private:
+  std::vector<std::unique_ptr<OwnFault>> made_;
+};
 
 // ---- models --------------------------------------------------------------------------------------------------------
 

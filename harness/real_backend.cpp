@@ -101,8 +101,6 @@ std::vector<Problem> problems_on_mpi(const Scenario& scenario, bool nccl) {
     if (why.empty() && nccl) why = why_not_over_nccl(rule);
     if (!why.empty()) refuse(fmt::format("faults.{}.kind", i), fmt::format("{}: {}", name(rule.kind), why), kSimulate);
   }
-  if (!scenario.own_faults.empty())
-    refuse("own_faults", "how often they fired is not told between processes yet", kSimulate);
   refuse_world(scenario.world, refuse);
   refuse_bug(scenario.train.bug, nccl, refuse);
   refuse_checks(scenario, nccl, refuse);

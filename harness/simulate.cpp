@@ -19,15 +19,6 @@ namespace seeksim::harness {
 
 using runtime::Ending;
 
-namespace {
-std::vector<std::unique_ptr<OwnFault>> own_faults_of(const Scenario& scenario) {
-  std::vector<std::unique_ptr<OwnFault>> made;
-  for (const OwnFaultSpec& spec : scenario.own_faults)
-    made.push_back(make_own_fault(spec, scenario.world.seed + 7919 * (made.size() + 1)));
-  return made;
-}
-}  // namespace
-
 struct Simulation::Impl {
   Impl(const Scenario& s, SimulationOptions o)
       : scenario(s),
@@ -35,7 +26,7 @@ struct Simulation::Impl {
         disks(options.disks ? options.disks : std::make_shared<sim::Disks>()),
         device(is_of_shapes(s) ? nullptr : make_device(options.device)),
         faults(s.faults, s.world.seed, node_of(s.world)),
-        own_faults(own_faults_of(s)),
+        own_faults(s),
         collector(s.world.ranks(), options.gradients_of, options.digest_gradients, options.on_gradients) {
     if (!options.storage_folder.empty()) files.emplace(options.storage_folder);
   }
@@ -72,7 +63,7 @@ struct Simulation::Impl {
   std::unique_ptr<sim::World> world;        // of the attempt that runs, or ran last
   std::optional<runtime::TrainPlan> again;  // the plan of all attempts but the first
   faults::FaultPlan faults;
-  std::vector<std::unique_ptr<OwnFault>> own_faults;  // over those
+  OwnFaults own_faults;  // over those
   Collector collector;
   std::optional<runtime::PosixStorage> files;
   static constexpr int kFiringsTold = 5;
@@ -139,13 +130,8 @@ void Simulation::Impl::connect() {
   if (options.watch) faults.watch(options.watch);
   world->decorate([this](int rank, runtime::Seams inner) {
     runtime::Storage& storage = files ? static_cast<runtime::Storage&>(*files) : inner.storage;
-    runtime::Seams seams = faults.decorate(rank, {inner.clock, inner.device, inner.transport, storage, inner.control});
-    for (const std::unique_ptr<OwnFault>& own : own_faults) {
-      const runtime::Seams wrapped = own->decorate(rank, seams);
-      std::destroy_at(&seams);  // it holds references
-      std::construct_at(&seams, wrapped);
-    }
-    return seams;
+    return own_faults.decorate(
+        rank, faults.decorate(rank, {inner.clock, inner.device, inner.transport, storage, inner.control}));
   });
   sim::Timeline* const timeline = world->timeline();
   world->on_event([&events, timeline](TimeNs at, int rank, const std::string& text) {
@@ -220,8 +206,8 @@ void Simulation::Impl::take(const sim::WorldResult& result) {
   add_use(result);
   record.faults = faults.status();
   record.own_faults.clear();
-  for (std::size_t i = 0; i < own_faults.size(); ++i)
-    record.own_faults.push_back({scenario.own_faults[i].name, own_faults[i]->fired()});
+  for (std::size_t i = 0; i < scenario.own_faults.size(); ++i)
+    record.own_faults.push_back({scenario.own_faults[i].name, own_faults.fired()[i]});
   record.history = collector.history();
   for (std::size_t i = 0; i < result.ranks.size() && i < record.ranks.size(); ++i) {
     using How = sim::RankEnd::How;

@@ -75,6 +75,7 @@ struct RankReport {
   std::vector<std::string> mismatches;
   std::vector<runtime::NamedTensor> final_weights;  // of the lowest rank, if they were asked for
   std::vector<faults::RuleStatus> faults;           // of all rules, as this rank saw them
+  std::vector<std::uint64_t> own_faults_fired;      // by fault of the user's
   std::vector<Event> events;
   std::vector<Note> notes;
 };

@@ -156,7 +156,7 @@ void fields(A& a, RankReport::Memory& m) {
 template <class A>
 void fields(A& a, RankReport& r) {
   a(r.record, r.fingerprint, r.ended_ns, r.comm, r.device, r.host, r.pinned, r.compared, r.mismatches, r.final_weights,
-    r.faults, r.events, r.notes);
+    r.faults, r.own_faults_fired, r.events, r.notes);
 }
 
 }  // namespace seeksim::harness

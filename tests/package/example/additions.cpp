@@ -74,6 +74,44 @@ class LaggingListing final : public harness::OwnFault {
   std::vector<std::unique_ptr<Store>> wrapped_;
 };
 
+// An object store that says "slow down" to each n-th write: the runtime has to try again.
+class ThrottledStore final : public harness::OwnFault {
+ public:
+  explicit ThrottledStore(std::uint64_t every) : every_(every) {}
+
+  runtime::Seams decorate(int rank, runtime::Seams inner) override {
+    wrapped_.push_back(std::make_unique<Store>(*this, rank, inner.storage));
+    return {inner.clock, inner.device, inner.transport, *wrapped_.back(), inner.control};
+  }
+  std::uint64_t fired() const override { return refused_; }
+
+ private:
+  class Store final : public faults::ForwardingStorage {
+   public:
+    Store(ThrottledStore& owner, int rank, runtime::Storage& inner)
+        : ForwardingStorage(inner), owner_(owner), rank_(rank) {}
+    std::size_t write_at(std::string_view path, std::uint64_t offset, std::span<const std::byte> from) override {
+      if (++writes_ % owner_.every_ == 0) {
+        ++owner_.refused_;
+        runtime::Op op;
+        op.kind = runtime::OpKind::storage_write;
+        op.rank = rank_;
+        throw runtime::SeamError(runtime::ErrorKind::io, op, "503 slow down: " + std::string(path), true);
+      }
+      return inner_.write_at(path, offset, from);
+    }
+
+   private:
+    ThrottledStore& owner_;
+    int rank_;
+    std::uint64_t writes_ = 0;
+  };
+
+  std::uint64_t every_;
+  std::uint64_t refused_ = 0;
+  std::vector<std::unique_ptr<Store>> wrapped_;
+};
+
 }  // namespace
 
 void add_everything() {
@@ -95,6 +133,13 @@ void add_everything() {
     const double lag_s = parameters.value("lag_s", 0.0);
     if (lag_s <= 0) throw std::invalid_argument("lagging_listing takes \"lag_s\", more than 0");
     return std::make_unique<LaggingListing>(runtime::TimeNs(lag_s * 1e9));
+  });
+
+  harness::add_fault("throttled_store", [](const harness::Json& parameters, std::uint64_t) {
+    const int every = parameters.value("every", 0);
+    if (every < 2)
+      throw std::invalid_argument("throttled_store takes \"every\": each how many-th write fails, from 2 on");
+    return std::make_unique<ThrottledStore>(std::uint64_t(every));
   });
 
   harness::add_family("mlp", std::make_shared<MlpFamily>(false));
