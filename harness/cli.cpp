@@ -427,7 +427,11 @@ void add_explore(CLI::App& app, ExploreArguments& a) {
   explore->add_option("scenario", a.file, "Scenario file (.json)")->required();
   explore->add_option("--set", a.sets, "key.path=value, as for run")->allow_extra_args(false);
   explore->add_option("--budget", a.budget, "Wall time: 90s, 10m, 2h")->capture_default_str();
-  explore->add_option("--strategy", a.strategy, "mix, random, swarm, pct or enumerate")->capture_default_str();
+  explore
+      ->add_option(
+          "--strategy", a.strategy,
+          "mix, random, swarm, pct, enumerate, or exhaustive: each order that makes a difference, of 2 or 3 ranks")
+      ->capture_default_str();
   explore->add_option("--seed", a.seed, "Of the exploration; \"random\": another one each time")->capture_default_str();
   explore->add_option("--out", a.out, "Folder for the scenarios that fail")->capture_default_str();
   explore->add_option("--report", a.report, "Write what was reached and found as JSON");
@@ -435,6 +439,8 @@ void add_explore(CLI::App& app, ExploreArguments& a) {
   explore->add_option("--cases", a.cases, "At most so many, of each process")->check(CLI::PositiveNumber);
   explore->add_option("--findings", a.findings, "End after so many different ones")->check(CLI::PositiveNumber);
   explore->add_flag("--no-faults", a.no_faults, "Schedules only");
+  explore->add_flag("--no-reduction", a.no_reduction,
+                    "exhaustive: each order, also those that nobody could tell apart");
   explore->add_flag("--shrink", a.shrink, "Make what was found as small as it gets");
   explore->add_option("--wall-limit", a.wall_limit_s, "Seconds that one case may take")
       ->check(CLI::PositiveNumber)

@@ -28,8 +28,12 @@ using runtime::Op;
 constexpr std::size_t kCorpusMax = 256;
 
 const std::vector<std::pair<std::string, ExploreStrategy>> kStrategies = {
-    {"mix", ExploreStrategy::mix},     {"random", ExploreStrategy::random},       {"pct", ExploreStrategy::pct},
-    {"swarm", ExploreStrategy::swarm}, {"enumerate", ExploreStrategy::enumerate},
+    {"mix", ExploreStrategy::mix},
+    {"random", ExploreStrategy::random},
+    {"pct", ExploreStrategy::pct},
+    {"swarm", ExploreStrategy::swarm},
+    {"enumerate", ExploreStrategy::enumerate},
+    {"exhaustive", ExploreStrategy::exhaustive},
 };
 
 // What a run has to survive with the bits of one rank, as far as ranks are left to lose. Whatever changes numbers in

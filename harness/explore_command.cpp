@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/checks.h"
+#include "harness/exhaustive.h"
 #include "harness/explore_shares.h"
 #include "harness/explore_worker.h"
 #include "harness/files.h"
@@ -86,17 +87,29 @@ void shrink_found(const ExploreResult::Found& found, const ExploreArguments& a, 
   write_file(told.shrunk, scenario_text(shrunk.scenario));
 }
 
+std::string sets_text(const std::vector<std::string>& sets) {
+  std::string text;
+  for (const std::string& set : sets) text += " --set " + set;
+  return text;
+}
+
 std::string counts(const std::map<std::string, std::uint64_t>& of) {
   std::string text;
   for (const auto& [what, n] : of) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", what, n);
   return text;
 }
 
-std::string summary(const ExploreResult& result, const ExploreArguments& a, int processes, const Style& style) {
+std::string summary(const ExploreResult& result, const Exhausted* exhausted, const ExploreArguments& a, int processes,
+                    const Style& style) {
   std::string out = fmt::format("  cases     {} in {:.1f} s, {:.1f} a second, {} process{}: {}\n", result.cases,
                                 result.wall_s, double(result.cases) / std::max(result.wall_s, 1e-9), processes,
                                 processes == 1 ? "" : "es", counts(result.by));
   const Coverage& coverage = result.coverage;
+  if (exhausted != nullptr) {
+    out += exhausted_text(*exhausted);
+    if (!result.stops.empty()) out += fmt::format("  stops     {}\n", counts(result.stops));
+    return style.faint(out);
+  }
   out += fmt::format(
       "  coverage  {} pairs of operations of two ranks, {} of them in both orders; {} of fault x operation x "
       "phase; {} branches of recovery\n",
@@ -108,7 +121,8 @@ std::string summary(const ExploreResult& result, const ExploreArguments& a, int 
   return style.faint(out);
 }
 
-Json report_json(const ExploreResult& result, const ToldByKey& told, const ExploreArguments& a, std::uint64_t seed) {
+Json report_json(const ExploreResult& result, const Exhausted* exhausted, const ToldByKey& told,
+                 const ExploreArguments& a, std::uint64_t seed) {
   Json json = {{"schema", "seeksim-explore-1"},
                {"scenario", a.file},
                {"strategy", a.strategy},
@@ -123,6 +137,7 @@ Json report_json(const ExploreResult& result, const ToldByKey& told, const Explo
                       {"pairs_in_both_orders", result.coverage.pairs_in_both_orders()},
                       {"struck", result.coverage.struck()},
                       {"branches", result.coverage.branches()}};
+  if (exhausted != nullptr) json["exhaustive"] = exhausted_json(*exhausted);
   json["found"] = Json::array();
   for (const auto& [key, found] : result.found) {
     const Told& files = told.at(key);
@@ -133,11 +148,23 @@ Json report_json(const ExploreResult& result, const ToldByKey& told, const Explo
                              {"shown", found.shown},
                              {"file", files.file},
                              {"schedule", files.schedule},
+                             {"replay", found.replay.empty() ? Json(nullptr) : Json(found.replay)},
                              {"shrunk", files.shrunk.empty() ? Json(nullptr) : Json(files.shrunk)},
                              {"shrink_s", files.shrink_s},
                              {"shrink_runs", files.shrink_runs}});
   }
   return json;
+}
+
+ExploreResult go_through_all(const ExploreWork& work, const ExploreArguments& a, Exhausted& exhausted) {
+  ExhaustiveOptions options;
+  options.budget_s = work.budget_s;
+  options.runs_max = work.cases_max;
+  options.findings_max = work.findings_max;
+  options.wall_limit_s = a.wall_limit_s;
+  options.orders.reduce = !a.no_reduction;
+  options.tell = work.tell;
+  return explore_exhaustively(work.explored, work.golden, options, exhausted);
 }
 
 }  // namespace
@@ -178,16 +205,20 @@ ExitStatus explore_command(const ExploreArguments& a, const Style& style) {
   ExploreOptions options;
   options.strategy = explore_strategy(a.strategy);
   options.seed = seed_of(a.seed);
-  options.faults = !a.no_faults;
+  const bool exhaustive = options.strategy == ExploreStrategy::exhaustive;
+  options.faults = !a.no_faults && !exhaustive;
   options.wall_limit_s = a.wall_limit_s;
   const double budget = budget_s(a.budget);
   if (!a.report.empty()) probe_writable(a.report, "--report");
   const Explored explored = load_explored(a.file, a.sets, options);
   const LaunchedAs as = launched_as();
   const int cores = int(std::max(1u, std::thread::hardware_concurrency()));
-  const int processes = a.jobs > 0 ? a.jobs : std::max(1, cores / as.beside);
+  const int processes = exhaustive ? 1 : a.jobs > 0 ? a.jobs : std::max(1, cores / as.beside);
   options.workers = processes * as.size;
   make_folder(a.out, "--out");
+  if (exhaustive && as.size > 1)
+    throw BadInput("--strategy exhaustive", "it is one search, which several processes cannot share",
+                   "Run it without a launcher.");
   const bool together = shares_meet(as), quiet = together && as.rank > 0;
   const auto put = [quiet](const std::string& text) {
     if (!quiet) harness::put(text);
@@ -201,12 +232,15 @@ ExitStatus explore_command(const ExploreArguments& a, const Style& style) {
                             : as.size > 1 ? fmt::format(", share {} of {}", as.rank + 1, as.size)
                                           : "";
   put(fmt::format("  explore   {} for {}, seed {}{}{}\n", a.strategy, a.budget, options.seed,
-                  a.no_faults ? ", schedules only" : "", share));
+                  a.no_faults && !exhaustive ? ", schedules only" : "", share));
   ToldByKey told;
   const auto tell = [&](const ExploreResult::Found& found, const Told& files) {
     put(fmt::format("  {}  after {:.1f} s: {}\n        seeksim run {}\n", style.bad("RED "), found.after_s, found.why,
                     files.file));
     put(style.faint(fmt::format("        seeksim run {} --schedule {}\n", files.file, files.schedule)));
+    if (!found.replay.empty())
+      put(style.faint(
+          fmt::format("        seeksim run {}{} --schedule {}\n", a.file, sets_text(a.sets), found.replay)));
     if (!found.shown) put("        it does not fail alike when it is run by itself\n");
   };
   ExploreWork work{explored,
@@ -221,7 +255,9 @@ ExitStatus explore_command(const ExploreArguments& a, const Style& style) {
                      Told& files = told[finding_key(found.check, found.why)] = write_found(found, a);
                      if (told.size() <= kTold && !quiet) tell(found, files);
                    }};
-  ExploreResult result = explore(work);
+  std::optional<Exhausted> exhausted;
+  if (exhaustive) exhausted.emplace();
+  ExploreResult result = exhaustive ? go_through_all(work, a, *exhausted) : explore(work);
   if (together) {
     const ToldByKey own = told;
     if (!bring_together(as, result, told)) return ExitStatus::as_expected;
@@ -229,7 +265,7 @@ ExitStatus explore_command(const ExploreArguments& a, const Style& style) {
       if (!own.contains(key)) tell(found, told.at(key));
     }
   }
-  put(summary(result, a, together ? options.workers : processes, style));
+  put(summary(result, exhausted ? &*exhausted : nullptr, a, together ? options.workers : processes, style));
   for (const auto& [key, found] : result.found) {
     if (!a.shrink || !found.shown) continue;
     Told& files = told.at(key);
@@ -238,7 +274,8 @@ ExitStatus explore_command(const ExploreArguments& a, const Style& style) {
       put(fmt::format("  shrunk    {} in {} runs, {:.1f} s: seeksim run {}\n", found.check, files.shrink_runs,
                       files.shrink_s, files.shrunk));
   }
-  if (!a.report.empty()) write_file(a.report, dump(report_json(result, told, a, options.seed)));
+  if (!a.report.empty())
+    write_file(a.report, dump(report_json(result, exhausted ? &*exhausted : nullptr, told, a, options.seed)));
   const bool good = result.found.empty();
   const std::string word = good ? style.good("PASS") : style.bad("FAIL");
   put(fmt::format("{} {}: {} of {} cases are red, {} finding{}\n", word, explored.scenario.name, result.red,

@@ -22,6 +22,8 @@ struct ExploreResult {
     double after_s = 0;
     std::uint64_t times = 0;
     bool shown = true;  // run by itself it fails alike
+    std::string
+        replay;  // the schedule with which the explored scenario itself fails so; empty: it takes more than that
   };
   std::map<std::string, Found> found;  // by finding_key
   std::uint64_t red = 0;               // cases

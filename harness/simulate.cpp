@@ -37,6 +37,7 @@ struct Simulation::Impl {
     plan.shapes = is_of_shapes(scenario);
     plan.timeline = options.timeline;
     plan.values = options.values;
+    plan.steering = options.steering;
     const runtime::CheckpointPlan& checkpoint = scenario.train.checkpoint;
     if (checkpoint.on() && !checkpoint.node_local) plan.storage.shared_path = checkpoint.path;
     plan.heartbeat_ns = scenario.train.recovery.heartbeat_ns;

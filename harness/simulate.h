@@ -25,7 +25,8 @@ struct SimulationOptions {
   std::string storage_folder;         // real files below it; empty: simulated ones
   std::shared_ptr<sim::Disks> disks;  // simulated files to begin with and to leave behind; null: empty ones
   std::function<void(TimeNs now, std::int64_t steps)> progress;
-  faults::FaultPlan::Watcher watch;  // of the places at which faults could strike
+  faults::FaultPlan::Watcher watch;   // of the places at which faults could strike
+  sim::Steering* steering = nullptr;  // of an untimed schedule; null: the schedule decides itself
 };
 
 // Alive after the run, so that the logs of two runs can be held against each other.

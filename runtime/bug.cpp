@@ -222,6 +222,11 @@ constexpr auto kBugs = std::to_array<BugInfo>({
      "rank 1 shuffles by itself: it takes samples that others take too, and leaves out its own", "golden"},
     {Bug::norm_left_out_by_one, "norm_left_out_by_one",
      "rank 1 does not take part when norms are gathered (stages 1 to 3)", "collectives_match"},
+    {Bug::commit_heeds_revoke, "commit_heeds_revoke",
+     "a rank that has heard of a revoke by the time that it hears a vote's answer gives the step up, whatever the "
+     "answer "
+     "is (with a fault right after a commit, and an order that `seeksim explore --strategy exhaustive` finds)",
+     "one_history"},
 });
 
 // A name alone does not say which.

@@ -146,6 +146,7 @@ enum class Bug : std::uint8_t {
   resume_replays_data,            // who goes on from a checkpoint begins with the first batch again
   samples_shifted,                // one rank shuffles by itself: some samples come twice, others never
   norm_left_out_by_one,           // one rank does not take part when norms are gathered
+  commit_heeds_revoke,            // who hears of a revoke when a vote is decided already gives the step up
   count_
 };
 

@@ -273,6 +273,8 @@ Agreement Trainer::take_vote(const char* about, Ballot ballot) {
   }
   stop_if_poisoned(agreement);
   redo_where_bits_differ(op, agreement);
+  if (plan_.bug.is(Bug::commit_heeds_revoke) && rank_.control.revoked(comm_->epoch()))
+    throw SeamError(ErrorKind::revoked, op, "the epoch was revoked after the vote");
   hear_of_members(agreement);
   return agreement;
 }

@@ -169,7 +169,16 @@ void SimActivity::left(RecordState how) {
   ++generation;
 }
 
+DueTimer SimActivity::due(const Timer& timer) {
+  const int rank = owner->rank().host.rank();
+  return {timer, arrival(Arrival::operation, rank, record), object(ObjectKind::operations, std::uint64_t(rank)),
+          Access::add};
+}
+
 void SimActivity::end(RecordState how) {
+  Loop& loop = owner->core().loop;
+  owner->touch_operations(Access::add);
+  loop.touch(Loop::object_of(*static_cast<runtime::SteppedQueue*>(queue)), Access::add);
   left(how);
   owner->ended(*this);
   queue->activity_done(*this);

@@ -107,6 +107,7 @@ class SimActivity : public runtime::Activity, public TimerTarget {
   virtual bool waits_on(int rank) const = 0;
 
   bool live(const Timer& timer) override { return state == State::started && timer.arg == generation; }
+  DueTimer due(const Timer& timer) override;
   // Asks for the memory that the end of this operation will touch.
   void fetch() const;
   void fetch_more() const;  // what the pointers in there lead to

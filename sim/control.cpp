@@ -1,4 +1,4 @@
-// Agreements, revokes and fencing.
+// The centre: agreements, revokes, fencing, who comes in. A rank's side stands in control_rank.cpp.
 #include "sim/control.h"
 
 #include <fmt/format.h>
@@ -21,99 +21,21 @@ using runtime::TakenIn;
 namespace {
 // A small message over the management network, one way.
 constexpr TimeNs kMessage = 100 * runtime::kMicrosecond;
-// How many agreements are remembered after they are over; nobody comes later than that without being fenced.
-constexpr std::size_t kRemembered = 64;
-// Who hears nothing for so long after an agreement's deadline is cut off from the centre.
-constexpr TimeNs kCutOff = runtime::kSecond;
+
+const Object kCenter = object(ObjectKind::center, 0);
+const Object kJoiners = object(ObjectKind::center, 1);
 }  // namespace
 
-// ---- a rank's side -----------------------------------------------------------------------------------------------
-
-std::vector<int> SimControl::members() const { return core_.control.members(epoch_); }
-
-bool SimControl::revoked(std::uint32_t epoch) const { return rank_.signals.revoked >= std::int64_t(epoch); }
-
-void SimControl::revoke(std::uint32_t epoch, const Op& op, ErrorKind why) {
-  const int me = rank_.host.rank();
-  if (rank_.host.dying() || core_.control.fenced(me) || revoked(epoch)) return;
-  rank_.signals.revoked = std::int64_t(epoch);
-  core_.story(me, fmt::format("revokes epoch {}: {} in {}", epoch, name(why), describe(op)));
-  core_.control.send_revoke(me, epoch);
-}
-
-void SimControl::hear_of_revoke(std::uint32_t epoch) {
-  rank_.signals.revoked = std::max(rank_.signals.revoked, std::int64_t(epoch));
-  const Blocked blocked = rank_.host.blocked();
-  if (blocked == Blocked::event || blocked == Blocked::rendezvous) core_.loop.wake(rank_.host);
-}
-
-Agreement SimControl::agree(const Op& op, std::uint32_t epoch, const Ballot& ballot, TimeNs deadline) {
-  const int me = rank_.host.rank();
-  const bool vote = op.kind != OpKind::agree;
-  if (core_.control.fenced(me)) throw SeamError(ErrorKind::fenced, op, "the others have declared this rank dead");
-  ControlCenter::Key key{epoch, op.kind, vote ? op.step : 0, op.sequence, 0};
-  key.instance = calls_[{key.epoch, std::uint8_t(key.kind), key.step, key.sequence}]++;
-  if (calls_.size() > kRemembered) calls_.erase(calls_.begin());
-  answer_ = {};
-  waits_in_ = describe(op);
-  core_.control.send_ballot(me, key, ballot, deadline);
-  // The centre alone decides, even when this rank knows of a revoke or is past the deadline: what it believed by itself
-  // might differ from what the others are told. So who hears nothing at all cannot go on: the others may have.
-  const TimeNs cut_off = runtime::later(std::max(deadline, core_.loop.now()), kCutOff);
-  while (answer_.kind == Answer::Kind::none) {
-    rank_.host.block(Blocked::agreement, cut_off);
-    if (rank_.host.dying()) throw runtime::RankDied{me};
-    if (answer_.kind == Answer::Kind::none && core_.loop.now() >= cut_off)
-      throw SeamError(ErrorKind::fenced, op,
-                      "the control plane does not answer: the others may go on without this rank");
-  }
-  switch (answer_.kind) {
-    case Answer::Kind::fenced:
-      throw SeamError(ErrorKind::fenced, op, "the others have declared this rank dead");
-    case Answer::Kind::cut_short:
-      throw SeamError(ErrorKind::revoked, op, "the vote was cut short by a revoke");
-    default:
-      return *answer_.agreement;
-  }
-}
-
-void SimControl::hear_answer(const Answer& answer) {
-  answer_ = answer;
-  if (rank_.host.blocked() == Blocked::agreement) core_.loop.wake(rank_.host);
-}
-
-void SimControl::enter_epoch(std::uint32_t epoch, std::span<const int> members) {
-  Op op;
-  op.kind = OpKind::agree;
-  op.rank = rank_.host.rank();
-  op.epoch = epoch;
-  if (core_.control.fenced(op.rank)) throw SeamError(ErrorKind::fenced, op, "the others have declared this rank dead");
-  core_.control.enter(epoch, members, op);
-  epoch_ = epoch;
-}
-
-void SimControl::stopped_until(TimeNs when) { core_.control.falls_silent(rank_.host.rank(), when); }
-
-TakenIn SimControl::join(const Op& op, TimeNs deadline) {
-  const int me = rank_.host.rank();
-  answer_ = {};
-  waits_in_ = describe(op);
-  core_.control.send_join(me, true);
-  while (answer_.kind != Answer::Kind::taken_in) {
-    if (answer_.kind == Answer::Kind::run_is_over)
-      throw SeamError(ErrorKind::no_progress, op, "the run ended without this rank");
-    if (core_.loop.now() >= deadline) {
-      core_.control.send_join(me, false);
-      throw SeamError(ErrorKind::timeout, op, "nobody took this rank in");
-    }
-    rank_.host.block(Blocked::agreement, deadline);
-    if (rank_.host.dying()) throw runtime::RankDied{me};
-  }
-  epoch_ = answer_.taken_in->epoch;
-  return *answer_.taken_in;
-}
-
 // ---- the centre --------------------------------------------------------------------------------------------------
+
+std::uint64_t ControlCenter::Key::digest() const {
+  std::uint64_t h = std::uint64_t(kind) << 32 | epoch;
+  for (const std::uint64_t part : {std::uint64_t(step), sequence, std::uint64_t(instance)}) {
+    h = (h ^ part * 0x9e3779b97f4a7c15ull) * 0xff51afd7ed558ccdull;
+    h ^= h >> 33;
+  }
+  return h;
+}
 
 ControlCenter::ControlCenter(Core& core, std::uint64_t seed, int ranks, int members)
     : core_(core),
@@ -123,17 +45,28 @@ ControlCenter::ControlCenter(Core& core, std::uint64_t seed, int ranks, int memb
       silent_(std::size_t(ranks), false),
       arrivals_(std::size_t(ranks), 0),
       ended_(std::size_t(ranks), false),
-      lives_(std::size_t(ranks), 0) {
+      lives_(std::size_t(ranks), 0),
+      replies_(std::size_t(ranks), 0) {
   std::vector<int>& all = members_[0];
   all.resize(std::size_t(members));
   std::iota(all.begin(), all.end(), 0);
+}
+
+bool ControlCenter::fenced(int rank) const {
+  core_.loop.touch(object(ObjectKind::fence, std::uint64_t(rank)), Access::read);
+  return fenced_[std::size_t(rank)];
+}
+
+void ControlCenter::fence(int rank, bool fenced) {
+  core_.loop.touch(object(ObjectKind::fence, std::uint64_t(rank)), Access::write);
+  fenced_[std::size_t(rank)] = fenced;
 }
 
 // Messages of one rank arrive in the order in which it sent them.
 void ControlCenter::to_center(int rank, std::function<void()> arrive) {
   TimeNs& last = arrivals_[std::size_t(rank)];
   last = std::max(last, runtime::later(gets_through(rank), latency()));
-  if (last < runtime::kForever) core_.loop.call_at(last, std::move(arrive));
+  if (last < runtime::kForever) core_.loop.call_at(last, arrival(Arrival::to_center, rank, 0), std::move(arrive));
 }
 
 TimeNs ControlCenter::gets_through(int rank) const {
@@ -147,6 +80,7 @@ TimeNs ControlCenter::gets_through(int rank) const {
 
 // Of two parts at most one has more than half of the members, or half of them and the lowest.
 void ControlCenter::split(ControlOutage outage) {
+  core_.loop.touch(kCenter, Access::write);
   const std::vector<int>& all = members(core_.transport.newest_epoch);
   std::size_t here = 0;
   for (const int rank : outage.ranks) here += std::binary_search(all.begin(), all.end(), rank);
@@ -162,7 +96,9 @@ TimeNs ControlCenter::stands_until() const {
   return when;
 }
 
-TimeNs ControlCenter::latency() { return TimeNs(double(kMessage) * (0.75 + 0.5 * random_.unit())); }
+TimeNs ControlCenter::latency() {
+  return core_.loop.untimed() ? 0 : TimeNs(double(kMessage) * (0.75 + 0.5 * random_.unit()));
+}
 
 void ControlCenter::enter(std::uint32_t epoch, std::span<const int> members, const Op& op) {
   std::vector<int> sorted(members.begin(), members.end());
@@ -171,18 +107,23 @@ void ControlCenter::enter(std::uint32_t epoch, std::span<const int> members, con
   if (it->second != sorted)
     throw SeamError(ErrorKind::mismatch, op, fmt::format("epoch {} was entered with other members before", epoch));
   core_.transport.newest_epoch = std::max(core_.transport.newest_epoch, epoch);
+  core_.loop.touch(kJoiners, Access::read);
+  if (!joiners_.empty()) core_.loop.touch(kCenter, Access::write);
   for (const int member : fresh ? sorted : std::vector<int>()) {
     if (joiners_.contains(member) && announced_.contains(member)) take_in(member, epoch);
   }
   // It fell silent after the members had been agreed on.
   const bool hopeless = std::any_of(sorted.begin(), sorted.end(), [&](int rank) { return silent_[std::size_t(rank)]; });
-  if (fresh && hopeless) core_.loop.call_at(core_.loop.now() + latency(), [this, epoch] { revoke_for_all(epoch, -1); });
+  if (fresh && hopeless)
+    core_.loop.call_at(core_.loop.now() + latency(), arrival(Arrival::silence, -1, epoch),
+                       [this, epoch] { revoke_for_all(epoch, -1); });
 }
 
 // A new incarnation: what was said of the one before is forgotten.
 void ControlCenter::take_in(int rank, std::uint32_t epoch) {
   joiners_.erase(rank);
-  silent_[std::size_t(rank)] = fenced_[std::size_t(rank)] = known_dead_[std::size_t(rank)] = false;
+  silent_[std::size_t(rank)] = known_dead_[std::size_t(rank)] = false;
+  fence(rank, false);
   ++lives_[std::size_t(rank)];
   core_.transport.forget_death_of(rank);
   core_.story(rank, fmt::format("is taken in, in epoch {}", epoch));
@@ -194,6 +135,7 @@ void ControlCenter::send_ballot(int rank, const Key& key, const Ballot& ballot, 
 }
 
 void ControlCenter::ballot_arrives(int rank, const Key& key, const Ballot& ballot, TimeNs deadline) {
+  core_.loop.touch(kCenter, Access::add);
   if (fenced(rank)) return reply(rank, {Answer::Kind::fenced, nullptr});
   const bool vote = key.kind != OpKind::agree;
   if (polls_.size() > kRemembered && polls_.begin()->second.over() && polls_.begin()->first < key)
@@ -202,7 +144,7 @@ void ControlCenter::ballot_arrives(int rank, const Key& key, const Ballot& ballo
   if (vote && revoked_ >= std::int64_t(key.epoch) && !poll.decided) poll.cut_short = true;
   if (poll.cut_short) return reply(rank, {Answer::Kind::cut_short, nullptr});
   if (poll.decided) {  // without it: it was no member, or came too late
-    fenced_[std::size_t(rank)] = true;
+    fence(rank, true);
     return reply(rank, {Answer::Kind::fenced, nullptr});
   }
   poll.ballots[rank] = ballot;
@@ -235,7 +177,7 @@ void ControlCenter::decide(const Key& key, Poll& poll) {
     if (poll.ballots.contains(member)) continue;
     agreement->dead.push_back(member);
     if (silent_[std::size_t(member)]) agreement->silent.push_back(member);
-    fenced_[std::size_t(member)] = true;
+    fence(member, true);
     core_.story(member,
                 fmt::format("did not answer the {} of epoch {}: declared dead and fenced", name(key.kind), key.epoch));
   }
@@ -246,10 +188,15 @@ void ControlCenter::decide(const Key& key, Poll& poll) {
 void ControlCenter::reply(int rank, const Answer& answer) {
   const TimeNs when = runtime::later(gets_through(rank), latency());
   if (when == runtime::kForever) return;
-  core_.loop.call_at(when, [this, rank, answer, to_life = core_.rank(rank).incarnation] {
-    SimRank& to = core_.rank(rank);
-    if (to.incarnation == to_life && !to.host.dying() && !to.host.ended()) to.control.hear_answer(answer);
-  });
+  const std::uint64_t number = replies_[std::size_t(rank)]++;
+  core_.loop.call_at(when, arrival(Arrival::reply, rank, number),
+                     [this, rank, answer, to_life = core_.rank(rank).incarnation] {
+                       core_.loop.touch(kCenter, Access::after);
+                       core_.loop.touch(object(ObjectKind::answer, std::uint64_t(rank)), Access::write);
+                       SimRank& to = core_.rank(rank);
+                       if (to.incarnation == to_life && !to.host.dying() && !to.host.ended())
+                         to.control.hear_answer(answer);
+                     });
 }
 
 // A revoke that reaches the centre before a vote is decided cuts it short for all; after that it comes too late, for
@@ -263,6 +210,7 @@ void ControlCenter::revoke_arrives(int from, std::uint32_t epoch) {
 }
 
 void ControlCenter::revoke_for_all(std::uint32_t epoch, int but) {
+  core_.loop.touch(kCenter, Access::write);
   if (revoked_ >= std::int64_t(epoch)) return;
   revoked_ = std::int64_t(epoch);
   for (auto& [key, poll] : polls_) {
@@ -275,10 +223,13 @@ void ControlCenter::revoke_for_all(std::uint32_t epoch, int but) {
     if (member == but) continue;
     const TimeNs when = runtime::later(gets_through(member), latency());
     if (when == runtime::kForever) continue;
-    core_.loop.call_at(when, [this, member, epoch, to_life = core_.rank(member).incarnation] {
-      SimRank& to = core_.rank(member);
-      if (to.incarnation == to_life && !to.host.dying() && !to.host.ended()) to.control.hear_of_revoke(epoch);
-    });
+    core_.loop.call_at(when, arrival(Arrival::revoke, member, epoch),
+                       [this, member, epoch, to_life = core_.rank(member).incarnation] {
+                         core_.loop.touch(object(ObjectKind::signals, std::uint64_t(member)), Access::write);
+                         SimRank& to = core_.rank(member);
+                         if (to.incarnation == to_life && !to.host.dying() && !to.host.ended())
+                           to.control.hear_of_revoke(epoch);
+                       });
   }
 }
 
@@ -303,10 +254,12 @@ void ControlCenter::died(int rank, TimeNs noticed_after) {
     if (core_.rank(rank).incarnation == incarnation) joiners_.erase(rank);
     is_dead(rank);
   };
-  core_.loop.call_at(runtime::later(core_.loop.now(), noticed_after), notice);
+  core_.loop.call_at(runtime::later(core_.loop.now(), noticed_after), arrival(Arrival::death, rank, lives(rank)),
+                     notice);
 }
 
 void ControlCenter::is_dead(int rank) {
+  core_.loop.touch(kCenter, Access::write);
   known_dead_[std::size_t(rank)] = true;
   decide_where_complete();
 }
@@ -327,7 +280,7 @@ void ControlCenter::falls_silent(int rank, TimeNs until) {
   const TimeNs last = now < first ? 0 : first + (now - first) / every * every;
   const TimeNs missed = runtime::later(last, core_.plan.heartbeat_timeout_ns) + latency();
   if (until <= missed) return;  // its next heartbeat comes in time
-  core_.loop.call_at(missed, [this, rank, life = lives(rank)] {
+  core_.loop.call_at(missed, arrival(Arrival::silence, rank, lives(rank)), [this, rank, life = lives(rank)] {
     if (lives(rank) == life) declare_silent(rank);
   });
 }
@@ -336,7 +289,9 @@ void ControlCenter::declare_silent(int rank) {
   const std::uint32_t epoch = core_.transport.newest_epoch;
   const std::vector<int>& all = members(epoch);
   if (fenced(rank) || !std::binary_search(all.begin(), all.end(), rank)) return;
-  fenced_[std::size_t(rank)] = silent_[std::size_t(rank)] = true;
+  silent_[std::size_t(rank)] = true;
+  core_.loop.touch(kCenter, Access::write);
+  fence(rank, true);
   core_.story(rank, fmt::format("sends no heartbeats: declared dead and fenced, epoch {} is revoked", epoch));
   for (auto& [key, poll] : polls_)
     if (!poll.over()) poll.ballots.erase(rank);  // what it said before does not count: nobody can go on with it
@@ -356,6 +311,8 @@ void ControlCenter::send_join(int rank, bool waits) {
 }
 
 void ControlCenter::join_arrives(int rank) {
+  core_.loop.touch(kCenter, Access::write);
+  core_.loop.touch(kJoiners, Access::write);
   if (over_ || members_ended()) {
     over_ = true;
     return reply(rank, {Answer::Kind::run_is_over});
@@ -375,6 +332,7 @@ bool ControlCenter::members_ended() const {
 
 void ControlCenter::ended(int rank) {
   ended_[std::size_t(rank)] = true;
+  core_.loop.touch(kJoiners, Access::read);
   if (!joiners_.empty() && members_ended()) end_run();
 }
 
@@ -406,6 +364,10 @@ bool ControlCenter::Deadlines::live(const Timer& timer) {
   if (poll != center_.polls_.end() && !poll->second.over()) return true;
   free_.push_back(timer.arg);  // the loop drops the entry now
   return false;
+}
+
+DueTimer ControlCenter::Deadlines::due(const Timer& timer) {
+  return {timer, arrival(Arrival::poll_deadline, -1, keys_[timer.arg].digest()), kCenter};
 }
 
 void ControlCenter::Deadlines::fire(const Timer& timer) {

@@ -21,6 +21,11 @@ namespace seeksim::sim {
 struct Core;
 struct SimRank;
 
+// How many agreements are remembered after they are over; nobody comes later than that without being fenced.
+inline constexpr std::size_t kRemembered = 64;
+// Who hears nothing for so long after an agreement's deadline is cut off from the centre.
+inline constexpr TimeNs kCutOff = runtime::kSecond;
+
 // What a rank learns at the end of an agreement, or of its wait to be taken in.
 struct Answer {
   enum class Kind : std::uint8_t { none, decided, cut_short, fenced, taken_in, run_is_over } kind = Kind::none;
@@ -68,10 +73,11 @@ class ControlCenter {
     std::int64_t step;
     std::uint64_t sequence;
     std::uint32_t instance;
+    std::uint64_t digest() const;
     auto operator<=>(const Key&) const = default;
   };
 
-  bool fenced(int rank) const { return fenced_[std::size_t(rank)]; }
+  bool fenced(int rank) const;
   const std::vector<int>& members(std::uint32_t epoch) const { return members_.at(epoch); }
   void enter(std::uint32_t epoch, std::span<const int> members, const runtime::Op& op);
 
@@ -116,6 +122,7 @@ class ControlCenter {
   void take_in(int rank, std::uint32_t epoch);
   void end_run();
   bool members_ended() const;
+  void fence(int rank, bool fenced);
   void reply(int rank, const Answer& answer);
   void to_center(int rank, std::function<void()> arrive);
   TimeNs latency();
@@ -131,6 +138,7 @@ class ControlCenter {
     std::uint64_t add(const Key& key);
     bool live(const Timer& timer) override;
     void fire(const Timer& timer) override;
+    DueTimer due(const Timer& timer) override;
 
    private:
     ControlCenter& center_;
@@ -149,9 +157,10 @@ class ControlCenter {
   std::vector<TimeNs> arrivals_;  // of each rank's last message
   std::vector<bool> ended_;
   std::vector<std::uint32_t> lives_;
-  std::set<int> joiners_;    // who waits in join()
-  std::set<int> announced_;  // ... as the last agreement said: nobody else is meant by who enters an epoch
-  bool over_ = false;        // nobody is taken in any more
+  std::vector<std::uint64_t> replies_;  // to each rank, so far
+  std::set<int> joiners_;               // who waits in join()
+  std::set<int> announced_;             // ... as the last agreement said: nobody else is meant by who enters an epoch
+  bool over_ = false;                   // nobody is taken in any more
   std::vector<ControlOutage> outages_;
   Deadlines deadlines_{*this};
 };

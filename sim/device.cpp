@@ -83,7 +83,7 @@ void SimDevice::empty_graveyard() {
 // ---- time --------------------------------------------------------------------------------------------------------
 
 TimeNs SimDevice::duration(const runtime::Op& op, runtime::Cost cost) const {
-  if (cost.flops <= 0 && cost.bytes <= 0) return 0;
+  if ((cost.flops <= 0 && cost.bytes <= 0) || loop_.untimed()) return 0;
   switch (op.kind) {
     case runtime::OpKind::copy:
       return model_.launch_ns + TimeNs(cost.bytes / model_.copy_bytes_per_ns);
@@ -161,13 +161,19 @@ void SimDevice::kernel_failed(SteppedQueue&, const runtime::Op& op, std::string_
 
 WaitResult SimDevice::wait(const runtime::Event& event, TimeNs deadline, std::uint32_t epoch) {
   auto* queue = static_cast<SteppedQueue*>(event.queue);
+  const Object signals = object(ObjectKind::signals, std::uint64_t(host_.rank()));
+  if (queue != nullptr && queue->done(event)) host_.let_others();
   for (;;) {
     if (host_.dying()) throw runtime::RankDied{host_.rank()};
+    loop_.touch(signals, Access::read);
     if (signals_.alarm || signals_.revoked >= std::int64_t(epoch)) {
       signals_.alarm = false;
       if (queue != nullptr) queue->forget_host();
       return WaitResult::revoked;
     }
+    // By now the deadline might have come first, or what it waits for: only then it matters which.
+    if (queue != nullptr && (deadline <= loop_.now() || queue->done(event)))
+      loop_.touch(Loop::object_of(*queue), deadline <= loop_.now() ? Access::read : Access::after);
     if (queue == nullptr || queue->done(event)) break;
     if (deadline <= loop_.now()) {
       queue->forget_host();
@@ -192,6 +198,7 @@ bool SimDevice::drain_by(TimeNs deadline, bool files_too) {
       host_.block(Blocked::drain, deadline);
     }
     const bool idle = queue->idle() || host_.dying();
+    loop_.touch(Loop::object_of(*queue), deadline <= loop_.now() ? Access::read : Access::after);
     if (!idle) queue->forget_host();
     if (idle && !files_too && watcher_ != nullptr) watcher_->host_waited(host_waits_for_);
     answers = answers && idle;

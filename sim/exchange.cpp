@@ -84,6 +84,10 @@ void Exchange::post() {
   unmatched_ = std::uint32_t(pieces_.size());
   ready_ = core.loop.now();
   group_ = &held.shared->group(op.sequence);
+  meets_at_ =
+      object(ObjectKind::group, held.shared->id, op.sequence * 0x9e3779b97f4a7c15ull >> 28 ^ held.shared->epoch);
+  core.loop.touch(meets_at_, Access::add);
+  owner->touch_operations(Access::add);
   SimActivity*& mine = group_->at[std::size_t(held.position)];
   SEEKSIM_CHECK(mine == nullptr, "two operations of one rank with the same sequence number: %s", describe(op).c_str());
   mine = this;
@@ -96,7 +100,9 @@ void Exchange::post() {
     if (piece.fate != Fate::open) continue;
     const int peer = piece.piece.peer;
     SimActivity* other = group_->at[std::size_t(held.shared->position(peer))];
-    if (other != nullptr && !other->native) meet(piece, *static_cast<Exchange*>(other));
+    if (other == nullptr || other->native) continue;
+    other->owner->touch_operations(Access::add);
+    meet(piece, *static_cast<Exchange*>(other));
   }
   if (core.transport.any_dead() && group_ != nullptr) {
     for (const PostedPiece& piece : pieces_) {
@@ -141,6 +147,7 @@ void Exchange::transfer(Exchange& from, PostedPiece& sent, Exchange& to, PostedP
   const std::size_t bytes = sent.bytes();
   const TimeNs when = core.network.arrival(core.loop.now(), from.op.rank, to.op.rank, bytes);
   move_payload(sent.piece, received.piece);
+  if (core.plan.stale_messages_taken) core.loop.touch(object(ObjectKind::network, 2), Access::write);
   if (core.transport.zombies_wait()) core.transport.land_on(from.op.rank, received.piece);
   draw(from, to, when);
   from.piece_over(sent, when);
@@ -190,7 +197,8 @@ void Exchange::transfer_with_fate(Exchange& from, PostedPiece& sent, Exchange& t
         a->fail(a_comm, CommResult::remote_error, why);
         b->fail(b_comm, CommResult::remote_error, why);
       };
-      core.loop.call_at(runtime::later(std::max(now, fate.down_from), link.notice_cut_ns), tell);
+      core.loop.call_at(runtime::later(std::max(now, fate.down_from), link.notice_cut_ns),
+                        arrival(Arrival::error, sender, from.record), tell);
       return;
     }
     when = runtime::later(fate.down_until, when - now);
@@ -202,7 +210,7 @@ void Exchange::transfer_with_fate(Exchange& from, PostedPiece& sent, Exchange& t
     std::vector<std::byte> bytes(sent.piece.hi - sent.piece.lo);
     kernels::copy_bytes(sent.piece.buffer->lane, sent.piece.buffer->data + sent.piece.lo, bytes.data(), bytes.size());
     TransportHub::Zombie zombie{sender, receiver, describe(from.op), std::move(bytes)};
-    core.loop.call_at(runtime::later(when, fate.replay_ns),
+    core.loop.call_at(runtime::later(when, fate.replay_ns), arrival(Arrival::zombie, receiver, to.record),
                       [&core, zombie = std::move(zombie)] { core.transport.rises(zombie); });
   }
   if (fate.corrupt) {
@@ -212,9 +220,10 @@ void Exchange::transfer_with_fate(Exchange& from, PostedPiece& sent, Exchange& t
       received.fate =
           Fate::lost;  // it arrives and is not accepted: the exchange cannot end, and knows for want of what
       from.piece_over(sent, when);
-      core.loop.call_at(when, [owner = to.owner, index = to.comm, sender] {
-        owner->fail(index, CommResult::system, fmt::format("a message of rank {} fails its checksum", sender));
-      });
+      core.loop.call_at(
+          when, arrival(Arrival::error, receiver, to.record), [owner = to.owner, index = to.comm, sender] {
+            owner->fail(index, CommResult::system, fmt::format("a message of rank {} fails its checksum", sender));
+          });
       return;
     }
   }
@@ -240,6 +249,7 @@ void Exchange::piece_over(PostedPiece& piece, TimeNs when) {
 void Exchange::choose_last_sends() {
   std::uint32_t sends = 0;
   for (const PostedPiece& piece : pieces_) sends += piece.piece.send ? 1 : 0;
+  owner->core().loop.touch(object(ObjectKind::network, 1), Access::write);  // the next draw is another one
   sends_until_death_ = sends == 0 ? 0 : owner->core().transport.partial.below(sends);
   std::uint32_t seen = 0;
   for (PostedPiece& piece : pieces_)
@@ -249,13 +259,14 @@ void Exchange::choose_last_sends() {
 
 void Exchange::die(TimeNs when) {
   Core& core = owner->core();
-  core.loop.call_at(when,
+  core.loop.call_at(when, arrival(Arrival::dies, op.rank, record),
                     [&core, rank = op.rank, what = describe(op)] { core.kill(rank, "died in the middle of " + what); });
 }
 
 // ---- the end -----------------------------------------------------------------------------------------------------
 
 void Exchange::fire(const Timer&) {
+  owner->core().loop.touch(meets_at_, Access::after);
   if (dies_ == DiesAt::after) {
     const std::string what = describe(op);
     owner->core().kill(op.rank, "died right after " + what);  // drops this exchange too
@@ -265,6 +276,7 @@ void Exchange::fire(const Timer&) {
 }
 
 void Exchange::withdraw() {
+  if (group_ != nullptr) owner->core().loop.touch(meets_at_, Access::write);
   if (group_ != nullptr) group_->leave(owner->comm_at(comm).position);
   group_ = nullptr;
   if (dies_ == DiesAt::in_flight) die(owner->core().loop.now());  // nobody came; it dies all the same

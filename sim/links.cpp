@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <stdexcept>
 
 namespace seeksim::sim {
@@ -56,13 +57,24 @@ const char* inside_a_node(const std::string& network) {
 }
 }  // namespace
 
+// Of an untimed world. Who is told of a failure after seconds is told then: that is a deadline of others.
+static void take_no_time(LinkModel& link) {
+  link.latency_ns = 0;
+  link.bytes_per_ns = std::numeric_limits<double>::infinity();
+  if (link.notice_crash_ns < kSecond) link.notice_crash_ns = std::min<TimeNs>(link.notice_crash_ns, 0);
+}
+
 Network::Network(const WorldPlan& plan)
     : ranks_per_node_(plan.ranks_per_node),
       inside_(link_preset(inside_a_node(plan.network))),
       between_(link_preset(plan.network)),
-      noise_(plan.noise),
+      noise_(plan.schedule.strategy == Strategy::untimed ? 0 : plan.noise),
       random_(plan.seed, Stream::noise),
       adapters_(std::size_t(plan.ranks())) {
+  if (plan.schedule.strategy == Strategy::untimed) {
+    take_no_time(inside_);
+    take_no_time(between_);
+  }
   for (const SlowQueue& slow : plan.schedule.slow) {
     if (slow_.empty()) slow_.assign(std::size_t(plan.ranks()), SlowQueues{1, 1, 1, 1, 1});
     slow_.at(std::size_t(slow.rank))[std::size_t(slow.queue)] *= double(std::uint64_t(1) << slow.doublings);

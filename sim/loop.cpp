@@ -97,6 +97,8 @@ void Host::park() {
   const Blocked why = blocked_;
   const TimeNs since = loop_.now();
   loop_.switch_away(*this);
+  if (why == Blocked::sleep || deadline_ <= loop_.now())
+    loop_.touch(object(ObjectKind::park, std::uint64_t(rank_), parks_), Access::read);
   blocked_ = Blocked::no;
   if (timeline_ != nullptr) timeline_->waited(rank_, why, since, loop_.now());
   if (killed_ && !unwinding_) {
@@ -137,21 +139,23 @@ constexpr std::uint32_t kStayOdds = 8;
 constexpr std::size_t kSmallWorld = 256;
 // Above this many fibers, guard pages exhaust the kernel's memory maps.
 constexpr std::size_t kGuardedFibersMax = 30'000;
+}  // namespace
 
-// Numbers by which a chooser knows them.
-std::uint64_t number_of_host(int rank) { return std::uint64_t(rank) << 32; }
-std::uint64_t number_of(const runtime::SteppedQueue& queue) {
+std::uint64_t Loop::number_of_host(int rank) { return std::uint64_t(rank) << 32; }
+
+std::uint64_t Loop::number_of(const runtime::SteppedQueue& queue) {
   std::uint32_t hash = 2166136261u;  // FNV-1a, of what the queue is called
   for (const char* c = queue.name(); *c != 0; ++c)
     hash = (hash ^ std::uint32_t(static_cast<unsigned char>(*c))) * 16777619u;
   return std::uint64_t(queue.rank()) << 32 | hash | 1;
 }
-}  // namespace
 
 Loop::Loop(const Config& config, Client& client)
     : config_(config),
       client_(client),
       schedule_(config.seed, Stream::schedule),
+      untimed_(config.schedule.strategy == Strategy::untimed),
+      steering_(untimed_ ? config.steering : nullptr),
       large_(config.hosts > kSmallWorld),
       change_odds_(large_ ? 2 : 8) {
   if (config.schedule.strategy != Strategy::seeded) chooser_.emplace(config.schedule, config.seed);
@@ -199,15 +203,21 @@ void Loop::run(const std::vector<Host*>& hosts) {
   algorithm.follow(this);
   wall_start_ns_ = wall_ns();
   hosts_ = hosts;
+  if (steering_ != nullptr) steering_->clock_moved();  // from another world of the same job
   living_ = hosts.size();
   ready_fibers_.reserve(hosts.size() + 1);
   for (Host* host : hosts) spawn(*host);
 
   std::exception_ptr failure;
-  while (living_ > 0) {
+  // In an untimed world what comes too late for everybody might have come earlier: whoever steers has to see it.
+  bool more = untimed_;
+  while (living_ > 0 || (more && !stopping_)) {
     bool failed = false;
     try {
-      turn();
+      if (living_ > 0)
+        turn();
+      else
+        more = turn_untimed();
     } catch (...) {
       failed = true;
       if (!failure) failure = std::current_exception();
@@ -228,6 +238,10 @@ void Loop::end_all() {
 
 void Loop::turn() {
   if (++turns_ % kTurnsPerLook == 0) check_wall_clock();
+  if (untimed_) {
+    if (!turn_untimed()) move_clock();
+    return;
+  }
   if (chooser_) {
     if (!turn_by_choice()) advance();
     return;
@@ -266,6 +280,11 @@ bool Loop::turn_by_choice() {
     queue.step();
   }
   return true;
+}
+
+void Loop::make_ready(runtime::SteppedQueue& queue) {
+  ready_queues_.push_back(&queue);
+  if (steering_ != nullptr) steering_->enabled(number_of(queue));
 }
 
 Loop::ReadyFiber Loop::draw_fiber() {
@@ -334,9 +353,11 @@ void Loop::wake(Host& host) {
   host.parked_ = false;
   if (host.blocked_ == Blocked::for_ever) --hanging_;
   ready_fibers_.push_back({host.context_, &host, host.frame_, host.rank_});
+  if (steering_ != nullptr) steering_->enabled(number_of_host(host.rank_));
 }
 
 void Loop::kill(Host& host) {
+  touch(object(ObjectKind::host, std::uint64_t(host.rank_)), Access::write);
   if (host.ended_) return;
   host.killed_ = true;
   wake(host);
@@ -350,26 +371,28 @@ void Loop::watchdog_at(TimeNs when, TimerTarget& target, std::uint64_t arg) {
   watchdogs_.push({when < now_ ? now_ : when, ++timer_numbers_, &target, arg});
 }
 
-void Loop::call_at(TimeNs when, std::function<void()> call) { at(when, calls_, calls_.add(std::move(call))); }
+void Loop::call_at(TimeNs when, std::uint64_t process, std::function<void()> call) {
+  at(when, calls_, calls_.add(process, std::move(call)));
+}
 
-std::uint64_t Loop::Calls::add(std::function<void()> call) {
+std::uint64_t Loop::Calls::add(std::uint64_t process, std::function<void()> call) {
   if (free_.empty()) {
-    calls_.push_back(std::move(call));
+    calls_.push_back({std::move(call), process});
     return calls_.size() - 1;
   }
   const std::uint64_t place = free_.back();
   free_.pop_back();
-  calls_[place] = std::move(call);
+  calls_[place] = {std::move(call), process};
   return place;
 }
 
 void Loop::Calls::fire(const Timer& timer) {
-  const std::function<void()> call = std::exchange(calls_[timer.arg], nullptr);
+  const std::function<void()> call = std::exchange(calls_[timer.arg].call, nullptr);
   free_.push_back(timer.arg);
   call();
 }
 
-// The clock moves here and nowhere else.
+// The clock moves here and in move_clock(), and nowhere else.
 void Loop::advance() {
   purge(timers_);
   // The first watchdog's time is never later than the first deadline: until a timer reaches it, nobody has to look at

@@ -50,6 +50,11 @@ class Host final : public TimerTarget {
 
   bool live(const Timer& timer) override;
   void fire(const Timer& timer) override;
+  DueTimer due(const Timer& timer) override;
+
+  // In an untimed world others may run now: for where a host would otherwise go on from one wait to the next within one
+  // step.
+  void let_others();
 
  private:
   friend class Loop;
@@ -80,6 +85,7 @@ class Loop {
     double wall_limit_s = 0;
     std::size_t hosts = 0;
     Schedule schedule;
+    Steering* steering = nullptr;
   };
   // Told by the loop, on the loop's own stack.
   class Client {
@@ -108,14 +114,25 @@ class Loop {
 
   TimeNs now() const { return now_; }
   void begin_at(TimeNs now) { now_ = now; }  // before it runs
-  void make_ready(runtime::SteppedQueue& queue) { ready_queues_.push_back(&queue); }
+  void make_ready(runtime::SteppedQueue& queue);
   void add(Host& host);  // one more, while they run
   void wake(Host& host);
   void kill(Host& host);  // its host ends with RankDied when it next runs
 
   void at(TimeNs when, TimerTarget& target, std::uint64_t arg);
   void watchdog_at(TimeNs when, TimerTarget& target, std::uint64_t arg);
-  void call_at(TimeNs when, std::function<void()> call);  // for what is rare
+  // For what is rare. process: what it is called in an untimed world.
+  void call_at(TimeNs when, std::uint64_t process, std::function<void()> call);
+
+  // Of untimed worlds: nothing takes time, and whoever steers them hears what each step touches.
+  bool untimed() const { return untimed_; }
+  void touch(Object what, Access how) const {
+    if (steering_ != nullptr) steering_->touched(what, how);
+  }
+  void decided(int rank, std::uint64_t what) const {
+    if (steering_ != nullptr) steering_->decided(rank, what);
+  }
+  static Object object_of(const runtime::SteppedQueue& queue);
 
   std::size_t living() const { return living_; }    // hosts that have not ended
   std::size_t hanging() const { return hanging_; }  // of these, asleep for ever
@@ -133,10 +150,15 @@ class Loop {
    public:
     bool live(const Timer&) override { return true; }
     void fire(const Timer& timer) override;
-    std::uint64_t add(std::function<void()> call);
+    DueTimer due(const Timer& timer) override { return {timer, calls_[timer.arg].process}; }
+    std::uint64_t add(std::uint64_t process, std::function<void()> call);
 
    private:
-    std::vector<std::function<void()>> calls_;
+    struct Call {
+      std::function<void()> call;
+      std::uint64_t process = 0;
+    };
+    std::vector<Call> calls_;
     std::vector<std::uint64_t> free_;
   };
 
@@ -149,9 +171,18 @@ class Loop {
     void fetch_stack() const;
   };
 
+  // Numbers by which a chooser, and whoever steers, knows them.
+  static std::uint64_t number_of_host(int rank);
+  static std::uint64_t number_of(const runtime::SteppedQueue& queue);
   void spawn(Host& host);
   void turn();            // one decision of the loop
   bool turn_by_choice();  // the same where decisions are numbered; false: nothing can run
+  bool turn_untimed();
+  void collect_candidates();
+  void run_candidate(std::size_t place);
+  void collect_due(TimerHeap& heap);
+  void run_due(const DueTimer& due);
+  void move_clock();  // of an untimed world
   void advance();
   void fire_due(TimerHeap& heap);
   static void purge(TimerHeap& heap);
@@ -170,6 +201,14 @@ class Loop {
   Client& client_;
   Random schedule_;
   std::optional<Chooser> chooser_;  // instead, unless the schedule is `seeded`
+  const bool untimed_;
+  Steering* steering_;  // null: nobody steers, or no longer
+  std::vector<DueTimer> due_;
+  struct Candidate {
+    std::uint64_t process;
+    std::size_t place;  // among hosts, queues and timers in turn
+  };
+  std::vector<Candidate> ready_;
   std::vector<std::uint64_t> candidates_;
   int spawning_ = -1;  // the rank whose fiber is being made
   TimeNs now_ = 0;

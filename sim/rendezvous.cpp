@@ -50,7 +50,9 @@ int place_of(int rank, const std::vector<int>& members) {
 // Takes an arrival back when its host leaves before the meeting is complete: by a deadline, a revoke or its death.
 class Presence {
  public:
-  Presence(Rendezvous& meeting, int place) : meeting_(meeting), place_(std::size_t(place)) {
+  Presence(Rendezvous& meeting, int place, Loop& loop, Object object)
+      : meeting_(meeting), place_(std::size_t(place)), loop_(loop), object_(object) {
+    loop_.touch(object_, Access::add);
     meeting_.arrivals[place_].here = meeting_.arrivals[place_].came = true;
     ++meeting_.count;
   }
@@ -58,6 +60,7 @@ class Presence {
   Presence& operator=(const Presence&) = delete;
   ~Presence() {
     if (meeting_.complete) return;
+    loop_.touch(object_, Access::write);
     meeting_.arrivals[place_].here = false;
     --meeting_.count;
   }
@@ -65,6 +68,8 @@ class Presence {
  private:
   Rendezvous& meeting_;
   std::size_t place_;
+  Loop& loop_;
+  Object object_;
 };
 
 }  // namespace
@@ -84,18 +89,21 @@ Comm SimTransport::join(const Op& op, const CommSpec& spec, int color, int key, 
   Rendezvous::Arrival& mine = meeting.arrivals[std::size_t(place)];
   if (mine.here)
     throw SeamError(ErrorKind::mismatch, op, "this communicator has been built already: ids are used once");
-  const Presence presence(meeting, place);
+  const Object met = object(ObjectKind::meeting, spec.id, spec.epoch);
+  const Presence presence(meeting, place, core_.loop, met);
   mine.color = color;
   mine.key = key;
   if (meeting.count == meeting.members.size()) core_.transport.begin(meeting);
   while (!meeting.complete) {
-    if (rank_.signals.revoked >= std::int64_t(spec.epoch))
+    if (rank_.control.revoked(spec.epoch))
       throw SeamError(ErrorKind::revoked, op, "the epoch was revoked while the communicator was being built");
     if (core_.loop.now() >= deadline) throw SeamError(ErrorKind::timeout, op, "still missing: rank " + absent(meeting));
     meets_in_ = &meeting;
     rank_.host.block(Blocked::rendezvous, deadline);
     if (rank_.host.dying()) throw runtime::RankDied{me};
   }
+  core_.loop.touch(met, Access::read);
+  core_.loop.touch(object(ObjectKind::signals, std::uint64_t(me)), Access::read);
   if (mine.made == nullptr) return Comm{};
   comms_.push_back({});
   comms_.back().shared = mine.made;
@@ -167,11 +175,13 @@ Rendezvous& TransportHub::meeting(const CommSpec& spec) {
 
 void TransportHub::begin(Rendezvous& meeting) {
   const int rounds = 2 * std::bit_width(unsigned(meeting.members.size()));
-  const TimeNs cost = kBootstrap + rounds * core_.network.between().latency_ns;
-  core_.loop.call_at(core_.loop.now() + cost, [this, &meeting] { finish(meeting); });
+  const TimeNs cost = core_.loop.untimed() ? 0 : kBootstrap + rounds * core_.network.between().latency_ns;
+  core_.loop.call_at(core_.loop.now() + cost, arrival(Arrival::built, -1, combine(meeting.id, meeting.epoch)),
+                     [this, &meeting] { finish(meeting); });
 }
 
 void TransportHub::finish(Rendezvous& meeting) {
+  core_.loop.touch(object(ObjectKind::meeting, meeting.id, meeting.epoch), Access::write);
   if (meeting.complete || meeting.count != meeting.members.size()) return;  // somebody left meanwhile
   std::map<int, std::vector<std::size_t>> by_color;                         // places
   for (std::size_t i = 0; i < meeting.arrivals.size(); ++i)

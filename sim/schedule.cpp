@@ -6,8 +6,8 @@
 namespace seeksim::sim {
 namespace {
 
-constexpr std::array<std::string_view, std::size_t(Strategy::count_)> kStrategies = {"seeded", "first", "random", "pct",
-                                                                                     "swarm"};
+constexpr std::array<std::string_view, std::size_t(Strategy::count_)> kStrategies = {"seeded", "first", "random",
+                                                                                     "pct",    "swarm", "untimed"};
 constexpr std::array<std::string_view, std::size_t(SlowQueue::Which::count_)> kQueues = {"compute", "communication",
                                                                                          "copy", "host", "storage"};
 
@@ -43,9 +43,14 @@ std::uint32_t Chooser::choose(std::span<const std::uint64_t> candidates) {
   std::uint32_t choice = by_strategy(candidates);
   if (deviation_ < schedule_.deviations.size() && schedule_.deviations[deviation_].decision == next_)
     choice = std::min(schedule_.deviations[deviation_++].choice, std::uint32_t(candidates.size() - 1));
+  take(candidates.size(), choice);
+  return choice;
+}
+
+void Chooser::take(std::size_t candidates, std::uint32_t choice) {
+  if (candidates < 2) return;
   if (choice != 0) taken_.push_back({next_, choice});
   ++next_;
-  return choice;
 }
 
 std::uint32_t Chooser::by_strategy(std::span<const std::uint64_t> candidates) {

@@ -25,6 +25,9 @@ enum class Strategy : std::uint8_t {
   random,  // all that can run alike
   pct,     // by priorities, of which a few change on the way (probabilistic concurrency testing)
   swarm,   // all that can run, some of it far less often
+  // Nothing takes time but waiting, so that whatever can happen may happen next: hosts, queues, messages, deadlines
+  // that have come. By name, the lowest first; any order is a list of deviations from that (steering.h).
+  untimed,
   count_
 };
 std::string_view name(Strategy strategy);
@@ -66,6 +69,8 @@ class Chooser {
 
   // One of those that can run, each named by a number that stays its own.
   std::uint32_t choose(std::span<const std::uint64_t> candidates);
+  // The same where somebody else has decided.
+  void take(std::size_t candidates, std::uint32_t choice);
 
   std::uint64_t decisions() const { return next_; }               // so far, with those of worlds before
   const std::vector<Deviation>& taken() const { return taken_; }  // from `first`

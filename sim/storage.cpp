@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "sim/loop.h"
+
 namespace seeksim::sim {
 namespace {
 
@@ -70,6 +72,12 @@ Disk& SimStorage::disk(std::string_view path) {
   return is_shared ? disks_.shared : disks_.by_node[node_];
 }
 
+void SimStorage::touch(std::string_view path, Access how) {
+  if (loop_ == nullptr) return;
+  const bool shared = &disk(path) == &disks_.shared;
+  loop_->touch(object(ObjectKind::disk, shared ? 0 : 1 + std::uint64_t(node_)), how);
+}
+
 void SimStorage::fail(std::string_view path, const std::string& reason) const {
   runtime::Op op;
   op.rank = rank_;
@@ -82,9 +90,13 @@ Disk::Inode& SimStorage::inode(std::string_view path) {
   return *it->second;
 }
 
-std::string SimStorage::read(std::string_view path) { return inode(path).content; }
+std::string SimStorage::read(std::string_view path) {
+  touch(path, Access::read);
+  return inode(path).content;
+}
 
 void SimStorage::write(std::string_view path, std::string_view bytes) {
+  touch(path, Access::write);
   auto& names = disk(path).names;
   auto it = names.find(path);
   if (it == names.end()) it = names.emplace(std::string(path), std::make_shared<Disk::Inode>()).first;
@@ -94,6 +106,7 @@ void SimStorage::write(std::string_view path, std::string_view bytes) {
 
 // A file's sync keeps its content, a folder's the names in it.
 void SimStorage::sync(std::string_view path) {
+  touch(path, Access::write);
   Disk& d = disk(path);
   const auto file = d.names.find(path);
   if (file != d.names.end()) {
@@ -106,6 +119,7 @@ void SimStorage::sync(std::string_view path) {
 }
 
 void SimStorage::rename(std::string_view from, std::string_view to) {
+  touch(from, Access::write);
   auto& names = disk(from).names;
   const auto it = names.find(from);
   if (it == names.end()) fail(from, "no such file");
@@ -116,6 +130,7 @@ void SimStorage::rename(std::string_view from, std::string_view to) {
 }
 
 void SimStorage::remove(std::string_view path) {
+  touch(path, Access::write);
   auto& names = disk(path).names;
   const auto it = names.find(path);
   if (it == names.end()) fail(path, "no such file");
@@ -123,6 +138,7 @@ void SimStorage::remove(std::string_view path) {
 }
 
 std::size_t SimStorage::read_at(std::string_view path, std::uint64_t offset, std::span<std::byte> into) {
+  touch(path, Access::read);
   const std::string& content = inode(path).content;
   if (offset >= content.size()) return 0;
   const std::size_t n = std::min<std::size_t>(into.size(), content.size() - offset);
@@ -131,6 +147,7 @@ std::size_t SimStorage::read_at(std::string_view path, std::uint64_t offset, std
 }
 
 std::size_t SimStorage::write_at(std::string_view path, std::uint64_t offset, std::span<const std::byte> from) {
+  touch(path, Access::write);
   Disk& d = disk(path);
   auto it = d.names.find(path);
   if (it == d.names.end()) it = d.names.emplace(std::string(path), std::make_shared<Disk::Inode>()).first;
@@ -151,6 +168,7 @@ std::size_t SimStorage::write_at(std::string_view path, std::uint64_t offset, st
 
 // Folders are there as long as anything is in them.
 bool SimStorage::exists(std::string_view path) {
+  touch(path, Access::read);
   const auto& names = disk(path).names;
   if (names.contains(path)) return true;
   const std::string below = std::string(path) + '/';
@@ -159,6 +177,7 @@ bool SimStorage::exists(std::string_view path) {
 }
 
 std::vector<std::string> SimStorage::list(std::string_view folder) {
+  touch(folder, Access::read);
   const std::string below = folder.empty() ? std::string() : std::string(folder) + '/';
   const auto& names = disk(folder).names;
   std::vector<std::string> out;
@@ -171,6 +190,7 @@ std::vector<std::string> SimStorage::list(std::string_view folder) {
 }
 
 std::uint64_t SimStorage::free_bytes(std::string_view path) {
+  touch(path, Access::read);
   const std::uint64_t used = disk(path).used_bytes();
   return used > model_.capacity_bytes ? 0 : model_.capacity_bytes - used;
 }

@@ -10,9 +10,12 @@
 #include <vector>
 
 #include "runtime/seams.h"
+#include "sim/steering.h"
 #include "sim/world.h"
 
 namespace seeksim::sim {
+
+class Loop;
 
 // One node's files, or the shared ones.
 class Disk {
@@ -41,6 +44,7 @@ class SimStorage final : public runtime::Storage {
  public:
   SimStorage(Disks& disks, const StorageModel& model, int node, int rank)
       : disks_(disks), model_(model), node_(node), rank_(rank) {}
+  void told_to(const Loop& loop) { loop_ = &loop; }  // what is read and written
 
   std::string read(std::string_view path) override;
   void write(std::string_view path, std::string_view bytes) override;
@@ -55,6 +59,7 @@ class SimStorage final : public runtime::Storage {
 
  private:
   Disk& disk(std::string_view path);
+  void touch(std::string_view path, Access how);
   Disk::Inode& inode(std::string_view path);
   [[noreturn]] void fail(std::string_view path, const std::string& reason) const;
 
@@ -62,6 +67,7 @@ class SimStorage final : public runtime::Storage {
   const StorageModel& model_;
   int node_;
   int rank_;
+  const Loop* loop_ = nullptr;
 };
 
 }  // namespace seeksim::sim

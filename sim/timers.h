@@ -6,12 +6,28 @@
 #include <vector>
 
 #include "runtime/time.h"
+#include "sim/steering.h"
 
 namespace seeksim::sim {
 
 using runtime::TimeNs;
 
-struct Timer;
+class TimerTarget;
+
+struct Timer {
+  TimeNs when = 0;
+  std::uint64_t number = 0;  // equal times fire in the order in which they were armed
+  TimerTarget* target = nullptr;
+  std::uint64_t arg = 0;
+};
+
+// A timer whose time has come in an untimed world, where others may go first.
+struct DueTimer {
+  Timer timer;
+  std::uint64_t process = 0;  // of several of one process the one that was armed first comes next
+  Object object = {};         // what it would have changed, even if it is no longer live by then; none: nothing shared
+  Access how = Access::write;
+};
 
 class TimerTarget {
  public:
@@ -19,16 +35,11 @@ class TimerTarget {
   virtual void fire(const Timer& timer) = 0;
   // It fires next: asks for the memory that this will touch.
   virtual void fetch_for_fire() const {}
+  // Asked once, of a live one.
+  virtual DueTimer due(const Timer& timer) { return {timer, arrival(Arrival::kernel, -1, timer.number)}; }
 
  protected:
   ~TimerTarget() = default;
-};
-
-struct Timer {
-  TimeNs when = 0;
-  std::uint64_t number = 0;  // equal times fire in the order in which they were armed
-  TimerTarget* target = nullptr;
-  std::uint64_t arg = 0;
 };
 
 // Four children a node: half as deep as a binary heap, and the children of a node share two cache lines.

@@ -29,6 +29,7 @@ T& take(std::vector<T*>& spare, Make make) {
 // ---- handles -----------------------------------------------------------------------------------------------------
 
 RankComm* SimTransport::find(Comm comm) {
+  core_.loop.touch(object(ObjectKind::signals, std::uint64_t(rank_.host.rank())), Access::read);
   if (comm.handle == 0 || comm.handle > comms_.size()) return nullptr;
   RankComm& held = comms_[comm.handle - 1];
   return held.state == RankComm::State::dead ? nullptr : &held;
@@ -105,7 +106,7 @@ bool SimTransport::valid(const RankComm& comm, std::span<const Piece> pieces) co
 
 bool SimTransport::has_native(Comm comm, const Op& op) const {
   const bool sums = op.kind == runtime::OpKind::all_reduce || op.kind == runtime::OpKind::reduce_scatter;
-  return core_.plan.native_collectives && sums && find(comm) != nullptr;
+  return core_.plan.native_collectives && !core_.loop.untimed() && sums && find(comm) != nullptr;
 }
 
 CommResult SimTransport::tree_all_reduce(runtime::Queue& queue, Comm comm, const Op& op,
@@ -204,14 +205,20 @@ void SimTransport::sent(const Op& op, std::uint64_t bytes) {
 
 runtime::Transport::Unmatched SimTransport::unmatched(Comm comm) const {
   const RankComm* held = find(comm);
+  touch_operations(Access::read);
   if (held == nullptr || held->oldest == nullptr) return {};
   return held->oldest->unmatched();
+}
+
+void SimTransport::touch_operations(Access how) const {
+  core_.loop.touch(object(ObjectKind::operations, std::uint64_t(rank_.host.rank())), how);
 }
 
 // ---- failures ----------------------------------------------------------------------------------------------------
 
 void SimTransport::fail(std::uint32_t comm, CommResult error, const std::string& why) {
   RankComm& held = comms_[comm];
+  core_.loop.touch(object(ObjectKind::signals, std::uint64_t(rank_.host.rank())), Access::write);
   if (held.state == RankComm::State::dead || held.state == RankComm::State::revoked) return;
   if (held.error != CommResult::success || rank_.host.dying()) return;
   held.error = error;
@@ -221,6 +228,7 @@ void SimTransport::fail(std::uint32_t comm, CommResult error, const std::string&
 }
 
 void SimTransport::withdraw_all() {
+  touch_operations(Access::write);
   for (RankComm& held : comms_) {
     while (held.oldest != nullptr) held.oldest->drop();
     held.state = RankComm::State::dead;
@@ -255,6 +263,7 @@ CommResult SimTransport::revoke(Comm comm) {
   RankComm* held = find(comm);
   if (held == nullptr || held->state != RankComm::State::ready) return CommResult::invalid_argument;
   held->state = RankComm::State::revoked;
+  touch_operations(Access::write);
   held->error = CommResult::success;
   cut_short(*held);
   return CommResult::success;
@@ -264,6 +273,7 @@ CommResult SimTransport::revoke(Comm comm) {
 // one call, or hang on one that hangs.
 CommResult SimTransport::abort(std::span<const Comm> comms) {
   if (rank_.host.dying()) return CommResult::success;
+  touch_operations(Access::write);
   for (const Comm comm : comms) {
     RankComm* held = find(comm);
     if (held == nullptr) continue;
@@ -272,6 +282,7 @@ CommResult SimTransport::abort(std::span<const Comm> comms) {
   }
   rank_.signals.alarm = false;
   while (others_in_flight() && !rank_.host.dying()) rank_.host.block(Blocked::abort, runtime::kForever);
+  touch_operations(Access::read);
   return CommResult::success;
 }
 
@@ -299,6 +310,7 @@ CommResult SimTransport::destroy(Comm comm) {
   if (held->error != CommResult::success) return held->error;
   const std::uint32_t index = comm.handle - 1;
   while (comms_[index].oldest != nullptr && !rank_.host.dying()) rank_.host.block(Blocked::abort, runtime::kForever);
+  touch_operations(Access::read);
   if (comms_[index].error != CommResult::success) return comms_[index].error;
   comms_[index].state = RankComm::State::dead;
   return CommResult::success;
@@ -307,17 +319,23 @@ CommResult SimTransport::destroy(Comm comm) {
 // ---- TransportHub ------------------------------------------------------------------------------------------------
 
 void TransportHub::died(int rank) {
+  core_.loop.touch(object(ObjectKind::network, 0), Access::write);
   any_dead_ = true;
   noticed_[rank] = {};
   const auto tell = [this, rank](TimeNs after, bool same_node) {
     if (after < 0) return;
     core_.loop.call_at(runtime::later(core_.loop.now(), after),
+                       arrival(Arrival::noticed, rank, core_.control.lives(rank) * 2 + (same_node ? 1 : 0)),
                        [this, rank, same_node, life = core_.control.lives(rank)] {
                          if (core_.control.lives(rank) != life) return;
+                         core_.loop.touch(object(ObjectKind::network, 0), Access::write);
                          (same_node ? noticed_[rank].inside : noticed_[rank].between) = true;
-                         for (auto& other : core_.ranks)
-                           if (other->host.rank() != rank && !other->host.dying() && !other->host.ended())
+                         for (auto& other : core_.ranks) {
+                           if (other->host.rank() == rank) continue;
+                           other->transport.touch_operations(Access::write);
+                           if (!other->host.dying() && !other->host.ended())
                              other->transport.notice_death_of(rank, same_node);
+                         }
                        });
   };
   tell(core_.network.inside().notice_crash_ns, true);
@@ -325,6 +343,7 @@ void TransportHub::died(int rank) {
 }
 
 bool TransportHub::known_dead(int rank, bool same_node) const {
+  core_.loop.touch(object(ObjectKind::network, 0), Access::read);
   const auto it = noticed_.find(rank);
   return it != noticed_.end() && (same_node ? it->second.inside : it->second.between);
 }
@@ -337,6 +356,7 @@ void TransportHub::stale(SimActivity& activity) {
 
 void TransportHub::rises(Zombie zombie) {
   const bool taken = core_.plan.stale_messages_taken;
+  if (taken) core_.loop.touch(object(ObjectKind::network, 2), Access::write);
   core_.story(zombie.to, fmt::format("the message of rank {} in {} arrives a second time{}", zombie.from, zombie.what,
                                      taken ? "" : ": it is stale, and dropped"));
   if (taken)

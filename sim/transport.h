@@ -17,6 +17,7 @@
 #include "sim/native.h"
 #include "sim/native_scatter.h"
 #include "sim/random.h"
+#include "sim/steering.h"
 
 namespace seeksim::sim {
 
@@ -99,6 +100,7 @@ class SimTransport final : public runtime::Transport {
   void give_back(Exchange& exchange) { spare_exchanges_.push_back(&exchange); }
   void give_back(NativeReduce& native) { spare_natives_.push_back(&native); }
   void give_back(NativeScatter& native) { spare_scatters_.push_back(&native); }
+  void touch_operations(Access how) const;
   std::string meeting_waits_for() const;  // while the host is blocked in one
 
  private:

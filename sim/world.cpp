@@ -35,6 +35,7 @@ SimRank::SimRank(Core& core, int rank)
       transport(core, *this),
       control(core, *this),
       storage(*core.disks, core.plan.storage, core.network.node_of(rank), rank) {
+  storage.told_to(core.loop);
   recorder.limit(kRecordsMax / std::size_t(core.plan.ranks()));
   recorder.keep_log(core.plan.verify);
   device.draw_on(core.timeline.get());
@@ -62,7 +63,9 @@ void SimRank::fetch_now() const {
 
 Core::Core(const WorldPlan& world, Loop::Client& client, std::shared_ptr<Disks> given, TimeNs start_ns)
     : plan(world),
-      loop({world.seed, world.stack_bytes, world.wall_limit_s, std::size_t(world.ranks()), world.schedule}, client),
+      loop({world.seed, world.stack_bytes, world.wall_limit_s, std::size_t(world.ranks()), world.schedule,
+            world.steering},
+           client),
       network(world),
       transport(*this, world.seed),
       control(*this, world.seed, world.ranks(), world.members()),
@@ -83,6 +86,7 @@ void Core::lay_to_rest(int id) {
 
 void Core::kill(int id, const std::string& why) {
   SimRank& dead = rank(id);
+  loop.touch(object(ObjectKind::host, std::uint64_t(id)), Access::write);
   if (dead.host.ended() || dead.host.dying()) return;
   story(id, why);
   loop.kill(dead.host);
@@ -199,13 +203,14 @@ void World::Impl::host_ended(Host& host) {
   if (how.how == RankEnd::How::died && core.rank(id).races) core.rank(id).races->rank_died();
   core.lay_to_rest(id);
   if (!only_hung) finished_ns = core.loop.now();
-  if (to_revive.contains(id)) core.loop.call_at(core.loop.now(), [this, id] { revive(id); });
+  if (to_revive.contains(id))
+    core.loop.call_at(core.loop.now(), arrival(Arrival::fault, id, 1), [this, id] { revive(id); });
   end_hung_if_alone();
 }
 
 void World::Impl::revive(int id) {
   const Host& host = core.rank(id).host;
-  if (end != WorldEnd::finished || only_hung) return;
+  if (end != WorldEnd::finished || only_hung || core.loop.living() == 0) return;
   if (!host.ended()) {
     to_revive.insert(id);
     return;
@@ -330,8 +335,9 @@ void World::decorate(std::function<runtime::Seams(int rank, runtime::Seams inner
 void World::kill_at(int rank, TimeNs when, std::function<void()> done) {
   SEEKSIM_CHECK(rank >= 0 && rank < impl_->plan.ranks(), "no rank %d", rank);
   Core& core = impl_->core;
-  core.loop.call_at(when, [&core, rank, done = std::move(done)] {
+  core.loop.call_at(when, arrival(Arrival::fault, rank, 2), [&core, rank, done = std::move(done)] {
     const Host& host = core.rank(rank).host;
+    core.loop.touch(object(ObjectKind::host, std::uint64_t(rank)), Access::write);
     if (host.ended() || host.dying()) return;
     core.kill(rank, "killed");
     if (done) done();
@@ -340,13 +346,13 @@ void World::kill_at(int rank, TimeNs when, std::function<void()> done) {
 
 void World::revive_at(int rank, TimeNs when) {
   SEEKSIM_CHECK(rank >= 0 && rank < impl_->plan.ranks(), "no rank %d", rank);
-  impl_->core.loop.call_at(when, [impl = impl_.get(), rank] { impl->revive(rank); });
+  impl_->core.loop.call_at(when, arrival(Arrival::fault, rank, 3), [impl = impl_.get(), rank] { impl->revive(rank); });
 }
 
 void World::control_outage(const ControlOutage& outage, std::function<void()> begun) {
   Core& core = impl_->core;
   if (outage.others.empty()) core.control.outage(outage);
-  core.loop.call_at(outage.from, [&core, outage, begun = std::move(begun)] {
+  core.loop.call_at(outage.from, arrival(Arrival::fault, -1, 4), [&core, outage, begun = std::move(begun)] {
     if (core.loop.living() == 0) return;
     if (!outage.others.empty()) core.control.split(outage);
     core.story(-1, outage.all ? "the control plane is down" : "some ranks do not reach the control plane");
@@ -356,7 +362,7 @@ void World::control_outage(const ControlOutage& outage, std::function<void()> be
 
 void World::lose_files(int rank) {
   Core& core = impl_->core;
-  core.loop.call_at(core.loop.now(), [&core, node = core.network.node_of(rank)] {
+  core.loop.call_at(core.loop.now(), arrival(Arrival::fault, rank, 5), [&core, node = core.network.node_of(rank)] {
     core.disks->by_node[node] = Disk();
     core.story(-1, fmt::format("what the disk of node {} held is lost", node));
   });

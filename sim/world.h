@@ -20,6 +20,7 @@
 namespace seeksim::sim {
 
 using runtime::TimeNs;
+class Steering;
 class Timeline;
 
 // The links of a world, by preset: nvlink, pcie, ib, tcp (between nodes; inside a node nvlink, or pcie when the preset
@@ -66,9 +67,10 @@ struct WorldPlan {
   DeviceModel device;
   StorageModel storage;
   std::uint64_t seed = 1;
-  Schedule schedule;    // who runs next among those that can
-  int spares = 0;       // the last ranks, which are no members at first
-  bool shapes = false;  // no values: launches take their time and do nothing, large memory is counted
+  Schedule schedule;             // who runs next among those that can
+  Steering* steering = nullptr;  // decides instead, where the schedule is `untimed`; null: the schedule does
+  int spares = 0;                // the last ranks, which are no members at first
+  bool shapes = false;           // no values: launches take their time and do nothing, large memory is counted
   // Where ranks compute and keep their tensors, one after the other; null: the host.
   runtime::DeviceMemory* device_memory = nullptr;
   bool verify = false;                  // recorders keep the whole fingerprint log

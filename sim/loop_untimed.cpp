@@ -1,0 +1,124 @@
+// The loop of an untimed world: everything that can happen now stands beside everything else that can, and somebody
+// chooses. Nothing takes time but waiting; the clock moves when nothing is left to choose from.
+#include <algorithm>
+#include <cstddef>
+
+#include "kernels/check.h"
+#include "sim/loop.h"
+
+namespace seeksim::sim {
+
+// The deadline is that of the wait that it is in now, whatever it waits for when this timer's turn comes.
+DueTimer Host::due(const Timer& timer) {
+  const bool watchdog = timer.arg == kWatchdog;
+  if (watchdog) armed_ = runtime::kForever;
+  DueTimer due{timer, arrival(watchdog ? Arrival::deadline : Arrival::sleep, rank_, parks_),
+               object(ObjectKind::park, std::uint64_t(rank_), parks_)};
+  due.timer.arg = parks_;
+  return due;
+}
+
+void Host::let_others() {
+  if (!loop_.untimed() || unwinding_) return;
+  parked_ = true;
+  ++parks_;
+  loop_.wake(*this);
+  loop_.switch_away(*this);
+  if (!killed_ || unwinding_) return;
+  unwinding_ = true;
+  throw runtime::RankDied{rank_};
+}
+
+// What can run is named by what it is, not by since when: so what runs where nobody decides depends on the state alone.
+void Loop::collect_candidates() {
+  collect_due(timers_);
+  collect_due(watchdogs_);
+  ready_.clear();
+  std::size_t place = 0;
+  for (const ReadyFiber& fiber : ready_fibers_) ready_.push_back({number_of_host(fiber.rank), place++});
+  for (const runtime::SteppedQueue* queue : ready_queues_) ready_.push_back({number_of(*queue), place++});
+  for (const DueTimer& due : due_) ready_.push_back({due.process, place++});
+  std::stable_sort(ready_.begin(), ready_.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.process < b.process; });
+  const auto same = [](const Candidate& a, const Candidate& b) { return a.process == b.process; };
+  ready_.erase(std::unique(ready_.begin(), ready_.end(), same), ready_.end());
+  candidates_.clear();
+  for (const Candidate& one : ready_) candidates_.push_back(one.process);
+}
+
+// False: nothing can run.
+bool Loop::turn_untimed() {
+  collect_candidates();
+  if (candidates_.empty()) return false;
+  std::uint32_t choice = 0;
+  if (steering_ != nullptr) {
+    choice = steering_->choose(candidates_);
+    if (choice == Steering::kEnough) {
+      steering_ = nullptr;
+      end_all();
+      return true;
+    }
+    chooser_->take(candidates_.size(), choice);
+  } else {
+    choice = chooser_->choose(candidates_);
+  }
+  note(candidates_[choice]);
+  run_candidate(ready_[choice].place);
+  return true;
+}
+
+void Loop::run_candidate(std::size_t place) {
+  if (place < ready_fibers_.size()) {
+    const ReadyFiber fiber = ready_fibers_[place];
+    ready_fibers_.erase(ready_fibers_.begin() + std::ptrdiff_t(place));
+    touch(object(ObjectKind::host, std::uint64_t(fiber.rank)), Access::read);
+    return switch_to(fiber.context);
+  }
+  place -= ready_fibers_.size();
+  if (place < ready_queues_.size()) {
+    runtime::SteppedQueue& queue = *ready_queues_[place];
+    ready_queues_.erase(ready_queues_.begin() + std::ptrdiff_t(place));
+    touch(object_of(queue), Access::add);
+    return queue.step();
+  }
+  place -= ready_queues_.size();
+  const DueTimer due = due_[place];
+  due_.erase(due_.begin() + std::ptrdiff_t(place));
+  run_due(due);
+}
+
+// What no longer matters when its time comes is forgotten; what ceases to matter only then stays, since it might have
+// come first.
+void Loop::collect_due(TimerHeap& heap) {
+  while (!heap.empty() && heap.top().when <= now_) {
+    const Timer timer = heap.pop();
+    if (!timer.target->live(timer)) continue;
+    due_.push_back(timer.target->due(timer));
+    if (steering_ != nullptr) steering_->enabled(due_.back().process);
+  }
+}
+
+void Loop::run_due(const DueTimer& due) {
+  if (due.object.kind() != ObjectKind::none) touch(due.object, due.how);
+  if (due.timer.target->live(due.timer)) due.timer.target->fire(due.timer);
+}
+
+void Loop::move_clock() {
+  purge(timers_);
+  purge(watchdogs_);
+  if (steering_ != nullptr) steering_->clock_moved();
+  if (timers_.empty() && watchdogs_.empty()) {
+    client_.stuck();
+    SEEKSIM_CHECK(fiber_ready() || !ready_queues_.empty() || !timers_.empty(), "a stuck world was not ended");
+    return;
+  }
+  const bool timers_first = !timers_.empty() && (watchdogs_.empty() || timers_.top().when <= watchdogs_.top().when);
+  if (!timers_first) client_.before_watchdogs();
+  now_ = timers_first ? timers_.top().when : watchdogs_.top().when;
+}
+
+Object Loop::object_of(const runtime::SteppedQueue& queue) {
+  return object(ObjectKind::queue, std::uint64_t(queue.rank()), number_of(queue) & 0xffffffff);
+}
+
+}  // namespace seeksim::sim
