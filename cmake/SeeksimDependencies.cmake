@@ -100,6 +100,14 @@ endif()
 seeksim_row("CUDA (nvcc)" "${SEEKSIM_CUDA}" "${nvcc_version}${SEEKSIM_NVCC}"
             "NVIDIA's cuda-nvcc and cuda-cudart-dev, or nvidia-cuda-toolkit" "no --device cuda")
 
+# cuBLASLt, too, is loaded when it is needed; only the header has to be here.
+set(SEEKSIM_CUBLASLT FALSE)
+if(SEEKSIM_CUDA AND EXISTS "${SEEKSIM_CUDA_INCLUDE}/cublasLt.h")
+  set(SEEKSIM_CUBLASLT TRUE)
+endif()
+seeksim_row("cuBLASLt" "${SEEKSIM_CUBLASLT}" "${SEEKSIM_CUDA_INCLUDE}" "NVIDIA's libcublas-dev"
+            "no \"numerics\": \"fast\" with --device cuda")
+
 # NCCL is loaded by the program when it is needed; only the header has to be here. 2.28 has what is used of it.
 find_path(SEEKSIM_NCCL_INCLUDE nccl.h HINTS ENV NCCL_HOME "${cuda_home}" PATH_SUFFIXES include
                                             targets/x86_64-linux/include)

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/checkpoint_checks.h"
+#include "harness/fast.h"
 #include "harness/fault_rules.h"
 #include "harness/numbers.h"
 #include "harness/oracles.h"
@@ -536,6 +537,12 @@ std::deque<Row>& rows() {
         "step, learning rate and loss scale (made in every run of several ranks)"},
        want_none,
        one_history},
+      {{"within_bounds", "",
+        "each product and each sum over ranks of fast arithmetic is as close to the contract's, from the same "
+        "operands, "
+        "as fp32 sums in any order are (made in every run of \"numerics\": \"fast\")"},
+       want_none,
+       within_bounds},
       {{"quirk_differs", "STEP",
         "the quirks make a difference to the same run without them, in that step first if one is given (made in every "
         "run that has quirks)"},

@@ -25,6 +25,8 @@ struct CheckResult {
   bool looked = true;  // false: red because there was nothing to look at
 };
 
+struct FastComparison;  // fast.h
+
 // All that a check may look at.
 struct Evidence {
   const Scenario& scenario;
@@ -36,6 +38,7 @@ struct Evidence {
   std::optional<std::vector<float>> fp32_loss = std::nullopt;  // of the same training in fp32 on one rank
   const RunRecord* without_quirks = nullptr;    // the same run as seeksim would do it; there when a quirk is on
   std::optional<double> step_s = std::nullopt;  // of a step of the same world that nothing disturbs
+  const FastComparison* fast = nullptr;         // of a run of fast arithmetic
 };
 
 struct CheckInfo {

@@ -13,6 +13,13 @@ void check_device(const std::string& device) {
                    "Leave it out: kernels run on the CPU; --device emulated runs those for GPUs there.");
 }
 
+void check_fast_device(const std::string& device) {
+  if (device != "cuda") return;
+  if (const std::string problem = runtime::vendor_products_problem(); !problem.empty())
+    throw BadInput("numerics", "\"fast\" on a GPU is cuBLASLt's: " + problem,
+                   "Leave --device out: then a CPU kernel of another order stands for a vendor's.");
+}
+
 std::unique_ptr<runtime::DeviceMemory> make_device(const std::string& device) {
   if (device == "emulated") return std::make_unique<sim::EmulatedMemory>();
   if (device == "cuda") return std::make_unique<runtime::CudaMemory>();

@@ -10,6 +10,8 @@ namespace seeksim::harness {
 
 // Throws BadInput where the machine or the program has no such device.
 void check_device(const std::string& device);
+// The same of fast arithmetic there.
+void check_fast_device(const std::string& device);
 // Null for the CPU.
 std::unique_ptr<runtime::DeviceMemory> make_device(const std::string& device);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "harness/checks.h"
+#include "harness/fast.h"
 #include "harness/oracles.h"
 
 namespace seeksim::harness {
@@ -138,6 +139,7 @@ Judgement judge(const Evidence& e) {
   };
   always("no_races", e.run.races_watched);
   always("quirk_differs", e.scenario.train.definition.quirks.any());
+  always("within_bounds", is_fast(e.scenario));
   always("no_poison", e.run.poison_looks > 0);
   for (const char* name : always_made(e)) always(name, true);
   always("faults_fired", !e.scenario.faults.empty() || !e.scenario.own_faults.empty());

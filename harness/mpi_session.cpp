@@ -13,12 +13,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "harness/fast.h"
 #include "harness/own.h"
 #include "harness/real_backend.h"
 #include "harness/real_faults.h"
 #include "harness/report.h"
 #include "harness/told.h"
 #include "kernels/digest.h"
+#include "kernels/fast.h"
 #include "runtime/backend/control_server.h"
 #include "runtime/backend/mpi_world.h"
 #include "runtime/backend/nccl_rank.h"
@@ -207,10 +209,13 @@ RankReport train_here(const Request& request, runtime::Wire& wire, int id) {
   const ControlClient::Options to_control{request.endpoint, request.token, id, scenario.world.ranks(), heartbeat_ns};
   RealFaults faults(scenario, id, request.folder);
   RankReport report;
+  kernels::FastArithmetic fast(fast_way(scenario.train));
+  kernels::Arithmetic* const arithmetic = is_fast(scenario) ? &fast : nullptr;
 #ifdef SEEKSIM_NCCL
   if (request.nccl) {
     try {
       runtime::NcclRank real(wire, capacities, to_control, request.folder, runtime::visible_gpu(gpu_of_process(id)));
+      real.device.compute_by(arithmetic);
       train_on(real, faults, scenario, request, report);
     } catch (const std::exception& error) {  // the GPU cannot be used, or NCCL cannot be loaded here
       report.record.how = RankRecord::How::threw;
@@ -220,6 +225,7 @@ RankReport train_here(const Request& request, runtime::Wire& wire, int id) {
   }
 #endif
   RealRank real(wire, capacities, to_control, request.folder);
+  real.device.compute_by(arithmetic);
   train_on(real, faults, scenario, request, report);
   report.compared = real.transport.compared();
   report.mismatches = real.transport.mismatches();

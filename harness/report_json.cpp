@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/bundle.h"
+#include "harness/fast.h"
 #include "harness/fault_rules.h"
 #include "harness/formulas.h"
 #include "harness/numbers.h"
@@ -314,7 +315,8 @@ Json report_json(const Evidence& e, const Judgement& j, const ReportExtras& extr
   report["training_seed"] = e.scenario.train.definition.training_seed;
   report["backend"] = extras.backend;
   report["device"] = extras.device;
-  report["numerics"] = run.has_values ? "exact" : "shapes";
+  report["numerics"] = !run.has_values ? "shapes" : is_fast(e.scenario) ? "fast" : "exact";
+  if (e.fast != nullptr) report["fast"] = fast_json(e);
   report["world"] = world_json(e.scenario.world);
   report["verdict"] = j.verdict;
   report["exit_code"] = code(j.status);

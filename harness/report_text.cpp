@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/estimate.h"
+#include "harness/fast.h"
 #include "harness/fault_rules.h"
 #include "harness/numbers.h"
 #include "harness/parallel_checks.h"
@@ -391,7 +392,7 @@ std::string replay_text(const Evidence& e, const Style& style) {
 
 std::string story_text(const Evidence& e, const Judgement& j, const Style& style) {
   std::string out = '\n' + story_of(e.run, style) + '\n' + attempts(e.run) + checkpoints(e.run) + losses(e.run) +
-                    births(e.run) + rerun_text(e.run) + range_log(e.run) + pipeline(e) + overlap(e.run) +
+                    fast_text(e) + births(e.run) + rerun_text(e.run) + range_log(e.run) + pipeline(e) + overlap(e.run) +
                     copies(e.run) + files(e.run) + memory(e.run) + layout(e) + goodput(e) + findings(e.run) +
                     endings(e.run);
   if (e.run.end == sim::WorldEnd::deadlock && !e.run.wait_for_graph.empty()) {

@@ -7,7 +7,9 @@
 
 #include "harness/bundle.h"
 #include "harness/determinism.h"
+#include "harness/device.h"
 #include "harness/explain.h"
+#include "harness/fast.h"
 #include "harness/files.h"
 #include "harness/flight_recorder.h"
 #include "harness/planned_run.h"
@@ -18,6 +20,7 @@
 #include "harness/simulate.h"
 #include "harness/sweep_run.h"
 #include "harness/timeline.h"
+#include "kernels/fast.h"
 
 namespace seeksim::harness {
 namespace {
@@ -52,20 +55,37 @@ void probe_files(const Scenario& scenario, const RunOptions& options) {
 }
 
 // A run that serves the main one: the golden, the undisturbed world.
+RunRecord run_aside(const Scenario& scenario, const std::string& what, SimulationOptions options, bool progress) {
+  Progress bar(progress, what, scenario.train.definition.steps);
+  options.progress = [&bar](TimeNs now, std::int64_t steps) { bar.update(now, steps); };
+  RunRecord run = Simulation(scenario, options).run();
+  if (run.end == sim::WorldEnd::out_of_wall_time) {
+    throw OutOfTime(fmt::format("{}: the wall-clock limit of {} s was reached after {} steps", what,
+                                options.wall_limit_s, run.steps.size()));
+  }
+  return run;
+}
 RunRecord run_aside(const Scenario& scenario, const std::string& what, double wall_limit_s, bool progress,
                     bool digest_gradients = false, bool keep_final_weights = false) {
   SimulationOptions options;
   options.wall_limit_s = wall_limit_s;
   options.digest_gradients = digest_gradients;
   options.keep_final_weights = keep_final_weights;
-  Progress bar(progress, what, scenario.train.definition.steps);
-  options.progress = [&bar](TimeNs now, std::int64_t steps) { bar.update(now, steps); };
-  RunRecord run = Simulation(scenario, options).run();
-  if (run.end == sim::WorldEnd::out_of_wall_time) {
-    throw OutOfTime(fmt::format("{}: the wall-clock limit of {} s was reached after {} steps", what, wall_limit_s,
-                                run.steps.size()));
-  }
-  return run;
+  return run_aside(scenario, what, std::move(options), progress);
+}
+
+// The same training by the contract, with fast arithmetic at its side.
+FastComparison beside_the_contract(const Scenario& scenario, const RunOptions& options, const Golden& golden) {
+  const Scenario other = teacher(scenario);
+  kernels::FastArithmetic vendor(fast_way(scenario.train));
+  runtime::NumericAudit audit(vendor, scenario.train.tf32);
+  SimulationOptions with;
+  with.wall_limit_s = options.wall_limit_s;
+  with.device = options.device;
+  with.arithmetic = &audit;
+  with.listener = &audit;
+  const RunRecord run = run_aside(other, other.name, with, options.progress);
+  return compare_fast(run, audit.report(), golden);
 }
 
 // Of the same world without faults and checkpoints, after its first step. 0: it is too short.
@@ -185,6 +205,7 @@ Outcome run_scenario(const Scenario& given, const RunOptions& options, const Pri
   const auto start = std::chrono::steady_clock::now();
   Scenario scenario = given;
   scenario.world.verify = options.verify_determinism;
+  if (is_fast(scenario)) check_fast_device(options.device);
   probe_files(scenario, options);
   std::string text;
   const Print tell = [&](std::string_view part) {
@@ -197,7 +218,7 @@ Outcome run_scenario(const Scenario& given, const RunOptions& options, const Pri
   std::optional<Golden> golden;
   if (options.golden != nullptr) {
     golden = *options.golden;
-  } else if (needs_golden(scenario)) {
+  } else if (needs_golden(scenario) || is_fast(scenario)) {
     golden = find_golden(scenario, options, tell);
   }
   SimulationOptions simulation_of = simulation_options(options);
@@ -220,6 +241,11 @@ Outcome run_scenario(const Scenario& given, const RunOptions& options, const Pri
     const Scenario calm = undisturbed(scenario);
     evidence.undisturbed_ns =
         run_aside(calm, scenario.name + " without faults", options.wall_limit_s, options.progress).virtual_ns;
+  }
+  std::optional<FastComparison> fast;
+  if (is_fast(scenario)) {
+    fast = beside_the_contract(scenario, options, *golden);
+    evidence.fast = &*fast;
   }
   if (needs_step(scenario)) evidence.step_s = undisturbed_step_s(scenario, options);
   if (needs_fp32(scenario)) {

@@ -5,6 +5,7 @@
 #include "harness/checkpointing.h"
 #include "harness/deepspeed.h"
 #include "harness/dropout.h"
+#include "harness/fast.h"
 #include "harness/fault_rules.h"
 #include "harness/offload.h"
 #include "harness/parallel.h"
@@ -115,7 +116,8 @@ Json to_json(const Scenario& scenario) {
   if (!scenario.golden_drop_batches.empty()) json["golden"]["drop_batches"] = scenario.golden_drop_batches;
   if (scenario.train.provenance.on) json["provenance"] = true;
   if (scenario.train.provenance.log_step >= 0) json["range_log"] = scenario.train.provenance.log_step;
-  json["numerics"] = is_of_shapes(scenario) ? "shapes" : "exact";
+  json["numerics"] = is_of_shapes(scenario) ? "shapes" : is_fast(scenario) ? "fast" : "exact";
+  if (scenario.train.tf32) json["tf32"] = true;
   if (scenario.real_storage) json["storage"] = "real";
   if (scenario.by_samples) json["batch_arithmetic"] = "by_samples";
   if (scenario.strict_deepspeed) json["strict_deepspeed"] = true;

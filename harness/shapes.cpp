@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "harness/checks.h"
+#include "harness/fast.h"
 #include "harness/own.h"
 
 namespace seeksim::harness {
@@ -70,10 +71,7 @@ bool is_of_shapes(const Scenario& scenario) { return scenario.train.numerics == 
 
 void read_numerics(const Reader& top, Scenario& scenario) {
   const std::string word = top.text("numerics", "exact");
-  if (word == "fast") {
-    top.problem("numerics", "\"fast\" is not in this version: vendor arithmetic needs a CUDA device",
-                "Use \"exact\", or \"shapes\" where only sizes and times matter.");
-  }
+  read_fast(top, word, scenario);
   if (word != "shapes") return;
   scenario.train.numerics = runtime::Numerics::shapes;
   refuse_checks(top, scenario);
@@ -89,7 +87,7 @@ const std::vector<std::string>& checks_of_values() {
   static const std::vector<std::string> names = {
       "golden",        "ranks_agree", "loss_falls",         "no_poison",         "replicas_equal", "skipped",
       "loss_scale",    "born",        "stagnates_at_least", "tracks_fp32",       "spikes",         "conservation",
-      "quirk_differs", "rerun_found", "rerun_genuine",      "checkpoints_valid", "diverged"};
+      "quirk_differs", "rerun_found", "rerun_genuine",      "checkpoints_valid", "diverged",       "within_bounds"};
   return names;
 }
 

@@ -7,9 +7,11 @@
 #include <optional>
 
 #include "harness/device.h"
+#include "harness/fast.h"
 #include "harness/own.h"
 #include "harness/shapes.h"
 #include "kernels/digest.h"
+#include "kernels/fast.h"
 #include "runtime/backend/posix_storage.h"
 #include "runtime/checkpoint_files.h"
 #include "runtime/train.h"
@@ -29,6 +31,7 @@ struct Simulation::Impl {
         own_faults(s),
         collector(s.world.ranks(), options.gradients_of, options.digest_gradients, options.on_gradients) {
     if (!options.storage_folder.empty()) files.emplace(options.storage_folder);
+    if (is_fast(s) && options.arithmetic == nullptr) options.arithmetic = &fast.emplace(fast_way(s.train));
   }
 
   static sim::WorldPlan plan_of(const Scenario& scenario, const SimulationOptions& options) {
@@ -38,6 +41,8 @@ struct Simulation::Impl {
     plan.timeline = options.timeline;
     plan.values = options.values;
     plan.steering = options.steering;
+    plan.arithmetic = options.arithmetic;
+    plan.listener = options.listener;
     const runtime::CheckpointPlan& checkpoint = scenario.train.checkpoint;
     if (checkpoint.on() && !checkpoint.node_local) plan.storage.shared_path = checkpoint.path;
     plan.heartbeat_ns = scenario.train.recovery.heartbeat_ns;
@@ -60,6 +65,7 @@ struct Simulation::Impl {
   SimulationOptions options;
   std::shared_ptr<sim::Disks> disks;
   std::unique_ptr<runtime::DeviceMemory> device;  // outlives every world
+  std::optional<kernels::FastArithmetic> fast;    // likewise
   TimeNs began_ns = 0;
   std::unique_ptr<sim::World> world;        // of the attempt that runs, or ran last
   std::optional<runtime::TrainPlan> again;  // the plan of all attempts but the first

@@ -16,12 +16,15 @@ struct SimulationOptions {
   std::int64_t gradients_of = -1;       // step (from 0) whose gradients are kept; -1: none
   Collector::OnGradients on_gradients;  // of every step and rank, instead
   bool keep_final_weights = false;
-  bool digest_gradients = false;      // of each step
-  double wall_limit_s = 0;            // 0: none
-  bool timeline = false;              // what queues and hosts did is kept
-  bool flight_recorder = false;       // dumps hold whole rings
-  std::string device = "cpu";         // or "cuda", "emulated" (device.h)
-  sim::ValueLogPlan values;           // of each operation
+  bool digest_gradients = false;  // of each step
+  double wall_limit_s = 0;        // 0: none
+  bool timeline = false;          // what queues and hosts did is kept
+  bool flight_recorder = false;   // dumps hold whole rings
+  std::string device = "cpu";     // or "cuda", "emulated" (device.h)
+  sim::ValueLogPlan values;       // of each operation
+  // Of products and sums over ranks; null: as the scenario says. listener: told of each launch.
+  kernels::Arithmetic* arithmetic = nullptr;
+  runtime::LaunchListener* listener = nullptr;
   std::string storage_folder;         // real files below it; empty: simulated ones
   std::shared_ptr<sim::Disks> disks;  // simulated files to begin with and to leave behind; null: empty ones
   std::function<void(TimeNs now, std::int64_t steps)> progress;

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <type_traits>
 
+#include "kernels/arithmetic.h"
 #include "kernels/attention.h"
 #include "kernels/cast.h"
 #include "kernels/dropout.h"
@@ -128,6 +129,8 @@ struct DeviceTable {
   DeviceElements<bf16> elements_bf16{};
   DeviceElements<fp16> elements_fp16{};
   DeviceCommon common{};
+  // Products of the device's vendor, for `fast` (fast.h). False: it does not offer this one. Null: there are none.
+  bool (*vendor_gemm)(Lane, const AnyGemm&, bool tf32) = nullptr;
 
   template <class T>
   const DeviceProducts<T>& products() const {

@@ -1,5 +1,6 @@
 #include "kernels/gemm.h"
 
+#include "kernels/arithmetic.h"
 #include "kernels/check.h"
 #include "kernels/device_table.h"
 #include "kernels/isa/table.h"
@@ -17,6 +18,8 @@ void gemm(Lane lane, Trans ta, Trans tb, InMat<T> a, InMat<T> b, OutMat<To> c, I
   SEEKSIM_CHECK(segment >= 0, "segment %lld", static_cast<long long>(segment));
   if (bias.n > 0) SEEKSIM_CHECK_EQ(bias.n, c.cols);
   const T* const bias_data = bias.n > 0 ? bias.data : nullptr;
+  if (lane.arithmetic != nullptr)
+    return lane.arithmetic->gemm(lane, GemmCall<T, To>{a_flipped, b_flipped, a, b, c, segment, bias});
   if constexpr (std::is_same_v<T, To>) {
     if (const DeviceTable* device = device_of(lane))
       return device->products<T>().gemm(lane, a_flipped, b_flipped, a, b, c, segment, bias_data);

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "kernels/arithmetic.h"
 #include "kernels/check.h"
 #include "kernels/device_table.h"
 #include "kernels/isa/table.h"
@@ -110,13 +111,15 @@ void tree_add(Lane lane, Vec<const float> left, Vec<const float> right, Vec<floa
   elements_in<float>().add(left.data, right.data, out.data, out.n);
 }
 
-void tree_sum(Lane lane, const TreePart* parts, Index count, Index leaves, Vec<float> out, float factor) {
+void tree_sum(Lane lane, const TreePart* parts, Index count, Index leaves, Vec<float> out, float factor, int owner) {
   SEEKSIM_CHECK(leaves > 0, "a tree without leaves");
   std::vector<Index> order(static_cast<std::size_t>(count));
   std::iota(order.begin(), order.end(), Index{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](Index a, Index b) { return first_leaf(parts[a].node) < first_leaf(parts[b].node); });
   check_tiling(parts, order, leaves);
+  if (lane.arithmetic != nullptr && count > 1)
+    return lane.arithmetic->sum(lane, {parts, count, leaves, factor, owner}, out);
   const std::vector<int> adds = schedule(parts, order, leaves);
   std::vector<const float*> data;
   for (Index p : order) data.push_back(parts[p].data);

@@ -32,15 +32,17 @@ void tree_fold(Lane lane, Vec<const float> values, Vec<float> out, float factor 
 // out[i] = left[i] + right[i]: one merge of two sibling nodes. out may be left or right.
 void tree_add(Lane lane, Vec<const float> left, Vec<const float> right, Vec<float> out);
 
-// A subtree's value: `n` floats at data.
+// A subtree's value: `n` floats at data. Group: who brings it; it decides nothing here, but see Arithmetic::sum.
 struct TreePart {
   TreeNode node;
   const float* data = nullptr;
+  int group = 0;
 };
 
 // out[i] = root of the tree whose disjoint `parts` (any order) cover all of [0, leaves), times `factor` (applied once,
 // skipped when it is 1). Throws std::invalid_argument naming the first leaf that is missing or covered twice.
-// Runs at memory speed: all parts are folded chunk by chunk.
-void tree_sum(Lane lane, const TreePart* parts, Index count, Index leaves, Vec<float> out, float factor = 1.0f);
+// Runs at memory speed: all parts are folded chunk by chunk. owner: the group that wants it (Arithmetic::sum).
+void tree_sum(Lane lane, const TreePart* parts, Index count, Index leaves, Vec<float> out, float factor = 1.0f,
+              int owner = 0);
 
 }  // namespace seeksim::kernels

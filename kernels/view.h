@@ -52,13 +52,18 @@ template <class T>
 using OutMat = std::type_identity_t<Mat<T>>;
 
 struct DeviceTable;
+class Arithmetic;
 
 // Where a kernel computes. Without a device: here and now, on the CPU. With one: enqueued on its stream, by its
-// launchers (device_table.h).
+// launchers (device_table.h). Arithmetic: who computes products and sums over ranks instead (arithmetic.h); null: the
+// contract holds.
 struct Lane {
   void* stream = nullptr;
   const DeviceTable* device = nullptr;
+  Arithmetic* arithmetic = nullptr;
 };
+// The same place, by the contract.
+constexpr SEEKSIM_INLINE Lane by_contract(Lane lane) { return {lane.stream, lane.device, nullptr}; }
 
 // The contract's version (NUMERICS.md, R10). It stands in every golden and checkpoint.
 inline constexpr int kContractVersion = 1;

@@ -227,6 +227,13 @@ constexpr auto kBugs = std::to_array<BugInfo>({
      "answer "
      "is (with a fault right after a commit, and an order that `seeksim explore --strategy exhaustive` finds)",
      "one_history"},
+    {Bug::fast_leaves_out_last_k, "fast_leaves_out_last_k",
+     "fast products leave out the last k of each tile of K (numerics fast)", "within_bounds"},
+    {Bug::fast_accumulates_in_bf16, "fast_accumulates_in_bf16", "fast products accumulate in bf16 (numerics fast)",
+     "within_bounds"},
+    {Bug::fast_ring_in_bf16, "fast_ring_in_bf16",
+     "fast sums over ranks are rounded to bf16 at each hop of the ring (numerics fast, several data-parallel ranks)",
+     "within_bounds"},
 });
 
 // A name alone does not say which.

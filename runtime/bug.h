@@ -147,6 +147,9 @@ enum class Bug : std::uint8_t {
   samples_shifted,                // one rank shuffles by itself: some samples come twice, others never
   norm_left_out_by_one,           // one rank does not take part when norms are gathered
   commit_heeds_revoke,            // who hears of a revoke when a vote is decided already gives the step up
+  fast_leaves_out_last_k,         // fast: products leave out the last k of each tile of K
+  fast_accumulates_in_bf16,       // fast: products accumulate in bf16
+  fast_ring_in_bf16,              // fast: sums over ranks are rounded to bf16 at each hop
   count_
 };
 

@@ -114,7 +114,7 @@ Communicator::Arrivals& Communicator::arrivals(const TreeOwnership& ownership, I
   for (int member = 0; member < size(); ++member) {
     if (member == position_) made.first_own = made.count;
     const std::vector<TreeNode> nodes = ownership.nodes(member);
-    for (const TreeNode node : nodes) table.insert(table.end(), {node.level, node.index});
+    for (const TreeNode node : nodes) table.insert(table.end(), {node.level | member << 8, node.index});
     made.parts_of.push_back(static_cast<int>(nodes.size()));
     made.count += made.parts_of.back();
   }
@@ -182,13 +182,15 @@ void Communicator::fold_shard(Launcher& launch, const Op& op, const Arrivals& in
   }
   launch(
       op.tensor, SEEKSIM_SITE, memory_cost((in.count + 1) * mine.size),
-      [leaves = in.leaves, factor, table = vec<const std::int64_t>(*in.table, 0, 2 * Index(in.count)).get()](
-          Lane lane, Vec<const float> slots, Vec<float> sum) {
+      [leaves = in.leaves, factor, me = position_,
+       table = vec<const std::int64_t>(*in.table, 0, 2 * Index(in.count)).get()](Lane lane, Vec<const float> slots,
+                                                                                 Vec<float> sum) {
         std::vector<TreePart> roots(static_cast<std::size_t>(table.n / 2));
         for (std::size_t i = 0; i < roots.size(); ++i) {
-          roots[i] = {{static_cast<int>(table[2 * i]), table[2 * i + 1]}, slots.data + Index(i) * sum.n};
+          const int both = static_cast<int>(table[2 * i]);
+          roots[i] = {{both & 255, table[2 * i + 1]}, slots.data + Index(i) * sum.n, both >> 8};
         }
-        kernels::tree_sum(lane, roots.data(), Index(roots.size()), leaves, sum, factor);
+        kernels::tree_sum(lane, roots.data(), Index(roots.size()), leaves, sum, factor, me);
       },
       vec<const float>(*in.slots, 0, in.count * mine.size), out.part(mine.offset, mine.size));
 }

@@ -82,8 +82,8 @@ class Communicator {
     std::vector<int> parts_of;  // by position
     int count = 0;              // of all members
     int first_own = 0;          // slot of this rank's first part
-    BufferPtr table;            // {level, index} a slot; the host's, which lists them when it launches the fold
-    BufferPtr slots;            // (count, shard)
+    BufferPtr table;  // {level | member << 8, index} a slot; the host's, which lists them when it launches the fold
+    BufferPtr slots;  // (count, shard)
     VecView<float> slot(int i) const { return {slots.get(), i * shard, shard}; }
   };
 

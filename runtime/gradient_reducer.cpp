@@ -279,8 +279,8 @@ void GradientReducer::fold(const Bucket& bucket, const std::vector<OwnedRange>& 
           in_place ? parts[0].part(range.offset - bucket.lo, range.size) : VecView<const float>{};
       launch_(
           bucket.name, SEEKSIM_SITE, memory_cost((count + 1) * range.size),
-          [cut = cut_, k = k_, root = open_[i], me = in_place ? comm_->position() : -1, stride, at, factor](
-              Lane lane, Vec<const float> mine, Vec<const float> slots, Vec<float> sum) {
+          [cut = cut_, k = k_, root = open_[i], me = in_place ? comm_->position() : -1, owner = comm_->position(),
+           stride, at, factor](Lane lane, Vec<const float> mine, Vec<const float> slots, Vec<float> sum) {
             const Index begin = first_leaf(root), end = std::min(begin + (Index(1) << root.level), cut.leaves);
             std::vector<TreePart> roots;
             Index slot = 0;
@@ -289,11 +289,11 @@ void GradientReducer::fold(const Bucket& bucket, const std::vector<OwnedRange>& 
               for (const TreeNode node : kernels::cover(samples.begin, samples.end, cut.leaves)) {
                 const Index first = first_leaf(node);
                 const float* data = member == me ? mine.data : slots.data + slot * stride + at;
-                if (first >= begin && first < end) roots.push_back({inside(node, root), data});
+                if (first >= begin && first < end) roots.push_back({inside(node, root), data, member});
                 ++slot;
               }
             }
-            kernels::tree_sum(lane, roots.data(), Index(roots.size()), end - begin, sum, factor);
+            kernels::tree_sum(lane, roots.data(), Index(roots.size()), end - begin, sum, factor, owner);
           },
           own, vec<const float>(*slots_, 0, count * stride), sum_of(range, i, stride, at));
       at += range.size;

@@ -121,8 +121,9 @@ struct Layout {
   ParallelPlan parallel;  // stages and tensor ways
 };
 
-// What a run computes: `shapes` has no values at all, only sizes, order and time, for worlds too large to compute.
-enum class Numerics : std::uint8_t { exact, shapes };
+// What a run computes. shapes: no values at all, only sizes, order and time, for worlds too large to compute. fast:
+// products and sums over ranks as vendors make them, bounded instead of exact (kernels/fast.h).
+enum class Numerics : std::uint8_t { exact, shapes, fast };
 
 enum class RecoveryPolicy : std::uint8_t {
   stop,
@@ -193,6 +194,7 @@ struct TrainPlan {
   ProvenancePlan provenance;
   PlantedBug bug;
   Numerics numerics = Numerics::exact;
+  bool tf32 = false;              // fast: operands of fp32 products are rounded to TF32
   bool tagged_gradients = false;  // instead of gradients, sums of tags that tell which samples are in them
 };
 

@@ -176,6 +176,7 @@ bool SteppedQueue::start_front() {
 void SteppedQueue::run_kernel() {
   if (skips_kernels_) return;
   std::byte* item = items_.front();
+  if (listener_ != nullptr) listener_->at(kernel_of(item).op);
   try {
     closure_of(item, front_item().range_count)(lane_);
   } catch (const std::exception& e) {

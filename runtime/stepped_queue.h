@@ -20,6 +20,13 @@ namespace seeksim::runtime {
 
 class SteppedQueue;
 
+// Told of each launch just before its kernels run.
+class LaunchListener {
+ public:
+  virtual ~LaunchListener() = default;
+  virtual void at(const Op& op) = 0;
+};
+
 // What a SteppedQueue needs of the world around it.
 class Executor {
  public:
@@ -80,10 +87,11 @@ class SteppedQueue final : public Queue {
   // ---- for the executor
   void watch(AccessWatcher* watcher) { watcher_ = watcher; }
   void compute_on(kernels::Lane lane) { lane_ = lane; }  // of its launches; else the host computes them
-  void skip_kernels() { skips_kernels_ = true; }         // launches take their time and do nothing: a run of shapes
-  void step();                                           // starts what can start
-  void look_again();  // whether the wait at the front is over, of a queue of another kind
-  void kernel_due();  // the running kernel's time is over: its effects land now
+  void announce_to(LaunchListener* listener) { listener_ = listener; }
+  void skip_kernels() { skips_kernels_ = true; }  // launches take their time and do nothing: a run of shapes
+  void step();                                    // starts what can start
+  void look_again();                              // whether the wait at the front is over, of a queue of another kind
+  void kernel_due();                              // the running kernel's time is over: its effects land now
   void wake_host_at(std::uint64_t place) { host_place_ = place; }
   void forget_host() { host_place_ = kNobody; }
   void abandon();  // the rank is dead: nothing that is pending ever happens
@@ -115,6 +123,7 @@ class SteppedQueue final : public Queue {
 
   Executor& executor_;
   AccessWatcher* watcher_ = nullptr;
+  LaunchListener* listener_ = nullptr;
   const char* name_;
   int rank_;
   kernels::Lane lane_;

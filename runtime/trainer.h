@@ -264,7 +264,7 @@ class Trainer {
     return has_values() ? held[0] : T{};
   }
   // A run of shapes has none: it tells of no digests, gradients, replicas, poison or weights.
-  bool has_values() const { return plan_.numerics == Numerics::exact; }
+  bool has_values() const { return plan_.numerics != Numerics::shapes; }
   bool sharded(Place place) const { return place == Place::sharded; }
   // Who works on reduced gradients and on the optimizer's state: the device, or where they are offloaded the host.
   bool offloads() const { return plan_.layout.offload.optimizer.home != Home::device; }

@@ -12,8 +12,17 @@ using runtime::SeamError;
 using runtime::SteppedQueue;
 using runtime::WaitResult;
 
+namespace {
+kernels::Lane lane_with(const runtime::DeviceMemory* memory, kernels::Arithmetic* arithmetic) {
+  kernels::Lane lane = memory != nullptr ? memory->lane() : kernels::Lane{};
+  lane.arithmetic = arithmetic;
+  return lane;
+}
+}  // namespace
+
 SimDevice::SimDevice(Loop& loop, Host& host, Network& network, const DeviceModel& model, const StorageModel& storage,
-                     RankSignals& signals, bool shapes, runtime::DeviceMemory* memory)
+                     RankSignals& signals, bool shapes, runtime::DeviceMemory* memory, kernels::Arithmetic* arithmetic,
+                     runtime::LaunchListener* listener)
     : loop_(loop),
       host_(host),
       network_(network),
@@ -29,8 +38,10 @@ SimDevice::SimDevice(Loop& loop, Host& host, Network& network, const DeviceModel
       queues_{&compute_, &communication_, &copy_, &on_host_, &on_storage_},
       memory_(*this, host.rank(), {model.capacity_bytes, model.host_capacity_bytes, model.pinned_capacity_bytes},
               !shapes, memory),
-      lane_(memory != nullptr ? memory->lane() : kernels::Lane{}) {
+      lane_(lane_with(memory, arithmetic)),
+      listener_(listener) {
   for (SteppedQueue* queue : {&compute_, &communication_, &copy_}) queue->compute_on(lane_);
+  for (SteppedQueue* queue : queues_) queue->announce_to(listener_);
   if (!shapes_) return;
   for (SteppedQueue* queue : queues_) queue->skip_kernels();
 }
@@ -45,6 +56,7 @@ runtime::Queue& SimDevice::message_queue(runtime::MessageQueue which) {
     queue = std::make_unique<SteppedQueue>(*this, kNames[std::size_t(which)], host_.rank());
     queue->watch(watcher_);
     queue->compute_on(lane_);
+    queue->announce_to(listener_);
     if (shapes_) queue->skip_kernels();
     queues_.push_back(queue.get());
   }

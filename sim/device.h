@@ -30,7 +30,8 @@ using runtime::BytesByTag;
 class SimDevice final : public runtime::Device, public runtime::Executor, public TimerTarget {
  public:
   SimDevice(Loop& loop, Host& host, Network& network, const DeviceModel& model, const StorageModel& storage,
-            RankSignals& signals, bool shapes, runtime::DeviceMemory* memory);
+            RankSignals& signals, bool shapes, runtime::DeviceMemory* memory, kernels::Arithmetic* arithmetic = nullptr,
+            runtime::LaunchListener* listener = nullptr);
   ~SimDevice() override;
 
   // Durations are asked of the decorated device, so that a fault may stretch them.
@@ -48,6 +49,11 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   const OverlapMeter& copies() const { return copies_; }
   const FileUse& files() const { return files_; }
   void draw_on(Timeline* timeline) { timeline_ = timeline; }  // null: nobody draws
+  // Where an operation of a transport computes what it sums itself.
+  kernels::Lane lane_of(const runtime::Op& op) {
+    if (listener_ != nullptr) listener_->at(op);
+    return lane_;
+  }
   const PassMeter& passes() const { return passes_; }
   TimeNs busy_ns() const override { return busy_ns_; }
 
@@ -113,8 +119,9 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   std::vector<runtime::SteppedQueue*> queues_;  // all of them
   runtime::HostMemory memory_;
   const kernels::Lane lane_;  // of what the device computes; none: the host does, at the times that it would have
-  OverlapMeter overlap_;      // of communication
-  OverlapMeter copies_;       // between host and device
+  runtime::LaunchListener* const listener_;
+  OverlapMeter overlap_;  // of communication
+  OverlapMeter copies_;   // between host and device
   FileUse files_;
   Timeline* timeline_ = nullptr;
   PassMeter passes_;

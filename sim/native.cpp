@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "kernels/check.h"
+#include "runtime/shard.h"
 #include "sim/core.h"
 
 namespace seeksim::sim {
@@ -76,18 +77,36 @@ bool NativeReduce::compare_with_neighbours(std::size_t here) {
   return true;
 }
 
+// What shards there are matters to fast arithmetic only: the sum of each begins at another place of the ring.
+void NativeReduce::sum_parts(std::span<const kernels::TreePart> parts, kernels::Vec<float> out) {
+  const kernels::Lane lane = owner->rank().device.lane_of(op);
+  const kernels::Index count = kernels::Index(parts.size());
+  if (lane.arithmetic == nullptr) return kernels::tree_sum(lane, parts.data(), count, leaves_, out, factor_);
+  std::vector<kernels::TreePart> of_shard(parts.begin(), parts.end());
+  const int members = owner->comm_at(comm).shared->size();
+  for (int member = 0; member < members; ++member) {
+    const runtime::ShardInfo shard = runtime::shard_of(out.n, members, member);
+    if (shard.size == 0) continue;
+    for (std::size_t i = 0; i < parts.size(); ++i) of_shard[i].data = parts[i].data + shard.offset;
+    kernels::tree_sum(lane, of_shard.data(), count, leaves_, {out.data + shard.offset, shard.size}, factor_, member);
+  }
+}
+
 void NativeReduce::complete(SharedComm& shared, Group& group) {
   Core& core = owner->core();
   std::vector<kernels::TreePart>& parts = core.transport.parts;
   parts.clear();
-  for (const Group::Share& share : group.shares) {
+  for (std::size_t member = 0; member < group.shares.size(); ++member) {
+    const Group::Share& share = group.shares[member];
+    const std::size_t begin = parts.size();
     if (share.first.node.level >= 0) parts.push_back(share.first);
     if (share.rest != nullptr) parts.insert(parts.end(), share.rest->begin(), share.rest->end());
+    for (std::size_t i = begin; i < parts.size(); ++i) parts[i].group = int(member);
   }
   const kernels::Vec<float> sum = out_.get();
   if (sum.data != nullptr) {
     try {
-      kernels::tree_sum(out_.buffer->lane, parts.data(), kernels::Index(parts.size()), leaves_, sum, factor_);
+      sum_parts(parts, sum);
     } catch (const std::invalid_argument& e) {  // the members' parts do not make up the tree
       for (SimActivity* activity : group.at) activity->owner->fail(activity->comm, CommResult::invalid_usage, e.what());
       return;

@@ -2,6 +2,7 @@
 // fault can touch a single message; Communicator's own all-reduce over exchanges gives the same bits.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "sim/activity.h"
@@ -27,6 +28,7 @@ class NativeReduce final : public SimActivity {
   bool compare_with_neighbours(std::size_t position);
   void look_for_dead_neighbours(std::size_t position);
   void complete(SharedComm& shared, Group& group);
+  void sum_parts(std::span<const kernels::TreePart> parts, kernels::Vec<float> out);
   bool same_as(const SimActivity& activity) const;
 
   kernels::TreePart first_;  // what this member brings: a part, seldom more

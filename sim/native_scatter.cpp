@@ -148,24 +148,25 @@ bool NativeScatter::meet_peers(const Group& group) {
 // Also the time that the owner's device needs to fold what has arrived.
 bool NativeScatter::sum_targets(Group& group) {
   std::vector<TreePart>& parts = owner->core().transport.parts;
+  const int me = owner->comm_at(comm).position;
   runtime::Op fold = op;
   fold.kind = runtime::OpKind::compute;
   for (const runtime::TreeTarget& target : targets_) {
     const bool has_values = target.out.get().data != nullptr;  // else a run of shapes, where it only takes its time
     parts.clear();
-    for (const SimActivity* activity : group.at) {
-      for (const Part& part : static_cast<const NativeScatter*>(activity)->parts_) {
+    for (std::size_t member = 0; member < group.at.size(); ++member) {
+      for (const Part& part : static_cast<const NativeScatter*>(group.at[member])->parts_) {
         TreeNode seen;
         if (!inside(part.node, target.root, seen)) continue;
-        parts.push_back({seen, has_values ? part.data + target.first : nullptr});
+        parts.push_back({seen, has_values ? part.data + target.first : nullptr, int(member)});
       }
     }
     const kernels::Index begin = kernels::first_leaf(target.root);
     const kernels::Index leaves = std::min(begin + (kernels::Index(1) << target.root.level), leaves_) - begin;
     try {
       if (has_values)
-        kernels::tree_sum(target.out.buffer->lane, parts.data(), kernels::Index(parts.size()), leaves, target.out.get(),
-                          factor_);
+        kernels::tree_sum(owner->rank().device.lane_of(op), parts.data(), kernels::Index(parts.size()), leaves,
+                          target.out.get(), factor_, me);
     } catch (const std::invalid_argument& e) {  // the members' parts do not make up the tree
       for (SimActivity* activity : group.at) activity->owner->fail(activity->comm, CommResult::invalid_usage, e.what());
       return false;

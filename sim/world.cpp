@@ -31,7 +31,7 @@ SimRank::SimRank(Core& core, int rank)
     : host(core.loop, rank),
       clock(core.loop, host),
       device(core.loop, host, core.network, core.plan.device, core.plan.storage, signals, core.plan.shapes,
-             core.plan.device_memory),
+             core.plan.device_memory, core.plan.arithmetic, core.plan.listener),
       transport(core, *this),
       control(core, *this),
       storage(*core.disks, core.plan.storage, core.network.node_of(rank), rank) {

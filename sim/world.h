@@ -10,6 +10,7 @@
 
 #include "runtime/device_memory.h"
 #include "runtime/rank.h"
+#include "runtime/stepped_queue.h"
 #include "sim/file_use.h"
 #include "sim/overlap.h"
 #include "sim/pass_meter.h"
@@ -73,18 +74,20 @@ struct WorldPlan {
   bool shapes = false;           // no values: launches take their time and do nothing, large memory is counted
   // Where ranks compute and keep their tensors, one after the other; null: the host.
   runtime::DeviceMemory* device_memory = nullptr;
-  bool verify = false;                  // recorders keep the whole fingerprint log
-  bool native_collectives = true;       // sum as one event where nothing can touch a single message
-  bool timeline = false;                // keep what queues and hosts did, for a picture (timeline.h)
-  ValueLogPlan values;                  // digests of what each operation read and wrote (value_log.h)
-  bool race_detector = false;           // watch every declared access to device memory (race_detector.h)
-  TimeNs heartbeat_ns = 0;              // between two of a process; 0: nobody sends any
-  TimeNs heartbeat_timeout_ns = 0;      // whoever is silent for so long is declared dead
-  bool strict_collectives = true;       // who brings what does not fit is told; false: it hangs, as on NCCL
-  bool stale_messages_taken = false;    // a planted bug: a message that arrives twice is taken for the next one
-  double noise = 0.02;                  // relative spread of durations, drawn from the seed
-  double wall_limit_s = 0;              // 0: none; past it the run ends as out_of_wall_time
-  std::size_t stack_bytes = 256 << 10;  // of a host fiber; only what is touched is resident
+  kernels::Arithmetic* arithmetic = nullptr;    // of products and sums over ranks; null: by the contract
+  runtime::LaunchListener* listener = nullptr;  // told of what each launch is
+  bool verify = false;                          // recorders keep the whole fingerprint log
+  bool native_collectives = true;               // sum as one event where nothing can touch a single message
+  bool timeline = false;                        // keep what queues and hosts did, for a picture (timeline.h)
+  ValueLogPlan values;                          // digests of what each operation read and wrote (value_log.h)
+  bool race_detector = false;                   // watch every declared access to device memory (race_detector.h)
+  TimeNs heartbeat_ns = 0;                      // between two of a process; 0: nobody sends any
+  TimeNs heartbeat_timeout_ns = 0;              // whoever is silent for so long is declared dead
+  bool strict_collectives = true;               // who brings what does not fit is told; false: it hangs, as on NCCL
+  bool stale_messages_taken = false;            // a planted bug: a message that arrives twice is taken for the next one
+  double noise = 0.02;                          // relative spread of durations, drawn from the seed
+  double wall_limit_s = 0;                      // 0: none; past it the run ends as out_of_wall_time
+  std::size_t stack_bytes = 256 << 10;          // of a host fiber; only what is touched is resident
   int ranks() const { return nodes * ranks_per_node; }
   int members() const { return ranks() - spares; }  // of epoch 0
 };

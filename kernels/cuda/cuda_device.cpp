@@ -1,5 +1,7 @@
 #include "kernels/cuda/cuda_device.h"
 
+#include "kernels/cuda/vendor.h"
+
 namespace seeksim::kernels {
 
 const DeviceTable& cuda_device() {
@@ -16,6 +18,7 @@ const DeviceTable& cuda_device() {
     t.elements_bf16 = cuda_elements_bf16();
     t.elements_fp16 = cuda_elements_fp16();
     t.common = cuda_common();
+    t.vendor_gemm = cublas_gemm;
     return t;
   }();
   return kTable;

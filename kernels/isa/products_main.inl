@@ -31,12 +31,16 @@ namespace {
 
 #include "kernels/isa/gemm.inl"
 
+#include "kernels/isa/fast.inl"
+
 #include "kernels/isa/attention.inl"
 
 template <class T>
 constexpr StoredProducts<T> kStored = {
     .gemm = gemm_body<T, T>,
     .gemm_to_float = gemm_body<T, float>,
+    .fast_gemm = fast_gemm_body<T, T>,
+    .fast_gemm_to_float = fast_gemm_body<T, float>,
     .attention_forward = attention_forward_body<T>,
     .attention_backward = attention_backward_body<T>,
 };

@@ -5,6 +5,7 @@
 #include "kernels/attention.h"
 #include "kernels/cast.h"
 #include "kernels/dropout.h"
+#include "kernels/fast_way.h"
 #include "kernels/gemm.h"
 #include "kernels/isa.h"
 #include "kernels/optimizer.h"
@@ -19,6 +20,10 @@ template <class T>
 struct StoredProducts {
   void (*gemm)(bool ta, bool tb, Mat<const T> a, Mat<const T> b, Mat<T> c, Index segment, const T* bias);
   void (*gemm_to_float)(bool ta, bool tb, Mat<const T> a, Mat<const T> b, Mat<float> c, Index segment, const T* bias);
+  // The same in another order of K, for `fast` (fast.h).
+  void (*fast_gemm)(bool ta, bool tb, Mat<const T> a, Mat<const T> b, Mat<T> c, const T* bias, const FastWay& way);
+  void (*fast_gemm_to_float)(bool ta, bool tb, Mat<const T> a, Mat<const T> b, Mat<float> c, const T* bias,
+                             const FastWay& way);
   void (*attention_forward)(AttentionShape, const Dropout&, Mat<const T> qkv, Mat<T> probs, Mat<T> out);
   void (*attention_backward)(AttentionShape, const Dropout&, Mat<const T> dout, Mat<const T> qkv, Mat<const T> probs,
                              Mat<float> scratch, Mat<T> dqkv);

@@ -43,6 +43,10 @@ Queue& CudaDevice::message_queue(MessageQueue which) {
   return *queue;
 }
 
+void CudaDevice::compute_by(kernels::Arithmetic* arithmetic) {
+  for (CudaQueue* queue : {&communication_, &compute_, &copy_}) queue->compute_by(arithmetic);
+}
+
 // ---- memory ------------------------------------------------------------------------------------------------------
 
 BufferPtr CudaDevice::allocate_in(Space space, std::size_t bytes, MemoryTag tag, const char* name) {

@@ -7,6 +7,7 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/vendor.h"
 #endif
 
 namespace seeksim::runtime {
@@ -38,6 +39,8 @@ std::string cuda_problem() {
            std::to_string(of.minor) + "; 8.0 is the least";
   return "";
 }
+
+std::string vendor_products_problem() { return kernels::vendor_problem(); }
 
 int gpu_count() {
   int count = 0;
@@ -105,6 +108,7 @@ namespace {
 }  // namespace
 
 std::string cuda_problem() { return "this program was built without CUDA: nvcc was not found"; }
+std::string vendor_products_problem() { return cuda_problem(); }
 int gpu_count() { return 0; }
 int visible_gpu(int) { return 0; }
 CudaMemory::CudaMemory(int, bool) { none(); }

@@ -11,6 +11,8 @@ namespace seeksim::runtime {
 
 // Why no GPU can be used here; empty: one can.
 std::string cuda_problem();
+// Why there are no vendor's products, for `fast` arithmetic on a GPU; empty: there are.
+std::string vendor_products_problem();
 // How many are visible to this process; 0 where there are none, or no CUDA.
 int gpu_count();
 // The GPU of the n-th process of a machine: several processes share one where there are fewer.

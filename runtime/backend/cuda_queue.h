@@ -43,6 +43,7 @@ class CudaQueue final : public Queue {
 
   cudaStream_t stream() const { return stream_; }
   kernels::Lane lane() const { return lane_; }
+  void compute_by(kernels::Arithmetic* arithmetic) { lane_.arithmetic = arithmetic; }
   // ---- for the device
   bool pump();                                      // gives the stream what can be given; true: something was
   bool idle() const;                                // all that was enqueued is over

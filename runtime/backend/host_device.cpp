@@ -34,6 +34,12 @@ Queue& HostDevice::message_queue(MessageQueue which) {
   return *queue;
 }
 
+void HostDevice::compute_by(kernels::Arithmetic* arithmetic) {
+  kernels::Lane lane;
+  lane.arithmetic = arithmetic;
+  for (SteppedQueue* queue : {&communication_, &compute_, &copy_}) queue->compute_on(lane);
+}
+
 // ---- memory ------------------------------------------------------------------------------------------------------
 
 BufferPtr HostDevice::allocate_in(Space space, std::size_t bytes, MemoryTag tag, const char* name) {

@@ -20,6 +20,8 @@ class HostDevice final : public Device, public Executor, public Poller {
   ~HostDevice() override;
 
   const BytesByTag& at_peak(Space space) const { return memory_.at_peak(space); }
+  // Products and sums over ranks that are enqueued from here on; null: by the contract.
+  void compute_by(kernels::Arithmetic* arithmetic);
 
   // ---- Device
   BufferPtr allocate(std::size_t bytes, MemoryTag tag, const char* name) override {

@@ -77,10 +77,6 @@ TEST(ShapesScenario, RefusesWhatSpoilsOrShowsValues) {
   EXPECT_EQ(problems_of(shapes_text(), {"faults=[{\"kind\":\"message_corrupt\",\"rank\":1,\"step\":0}]"}), "");
 }
 
-TEST(ShapesScenario, FastIsRefusedByName) {
-  EXPECT_NE(problems_of(shapes_text(), {"numerics=fast"}).find("needs a CUDA device"), std::string::npos);
-}
-
 TEST(ShapesScenario, RunsAndItsReportHasNoValues) {
   TemporaryFolder folder;
   const std::string file = folder.write("s.json", shapes_text()), out = folder.file("report.json");

@@ -51,6 +51,11 @@ TEST_F(Mpi, RunsTensorWaysWithSequenceParallelism) {
   }
 }
 
+// Its bits are nobody's but its own; they are the same wherever the same ring goes round.
+TEST_F(Mpi, FastArithmeticHasTheSimulatorsFastBits) {
+  for (const int stage : {0, 2}) expect_the_simulators_bits(2, "fast_within_bounds", zero(stage, 2));
+}
+
 TEST_F(Mpi, ASweepRunsEachRowOnTheFirstProcesses) {
   const Ran ran = mpi(3, "zero_equivalence",
                       {R"(sweep=[{"deepspeed.zero_optimization.stage":[0,3],"world.ranks_per_node":[1,2,3]}])"});

@@ -1,0 +1,24 @@
+// FastArithmetic: `fast` mode's products and sums. Nothing here has the contract's bits; how far it may be from them is
+// said in bound.h.
+//   Products: on a GPU cuBLASLt's, with tensor cores (device_table.h, vendor_gemm). On a CPU, and on a device whose
+//   table has none, a kernel of ours that is built as vendors' are: K in tiles, two chains a tile, tiles added up.
+//   Sums: as a ring makes them. Each member adds up its own parts; a shard's sum begins with the member behind its
+//   owner and goes round. So, as with NCCL, the bits depend on the number of members and on who owns what.
+#pragma once
+
+#include "kernels/arithmetic.h"
+#include "kernels/fast_way.h"
+
+namespace seeksim::kernels {
+
+class FastArithmetic final : public Arithmetic {
+ public:
+  explicit FastArithmetic(FastWay way = {}) : way_(way) {}
+  void gemm(Lane lane, const AnyGemm& call) override;
+  void sum(Lane lane, const SumCall& call, Vec<float> out) override;
+
+ private:
+  FastWay way_;
+};
+
+}  // namespace seeksim::kernels
