@@ -38,7 +38,7 @@ class Arithmetic {
  public:
   virtual ~Arithmetic() = default;
   virtual void gemm(Lane lane, const AnyGemm& call) = 0;
-  // No part overlaps `out`.
+  // `out` may be one of the parts, and overlaps no other one.
   virtual void sum(Lane lane, const SumCall& call, Vec<float> out) = 0;
 };
 

@@ -6,7 +6,6 @@
 #include "kernels/device_table.h"
 #include "kernels/host_access.h"
 #include "kernels/isa/table.h"
-#include "kernels/pointwise.h"
 
 namespace seeksim::kernels {
 namespace {
@@ -67,14 +66,19 @@ Ring ring_of(const SumCall& call) {
   return ring;
 }
 
+// By the host, wherever the parts are: a slip need not be fast.
 void sum_in_bf16(Lane lane, const Ring& ring, float factor, Vec<float> out) {
-  copy<float>(lane, {ring.parts.front(), out.n}, out);
-  for (std::size_t i = 1; i < ring.parts.size(); ++i) {
-    round_through<bf16>(lane, out);
-    tree_add(lane, out, {ring.parts[i], out.n}, out);
+  std::vector<float> sum(static_cast<std::size_t>(out.n));
+  const Vec<float> here{sum.data(), out.n};
+  for (std::size_t i = 0; i < ring.parts.size(); ++i) {
+    const OnHost<float> part(lane, {ring.parts[i], out.n});
+    for (Index at = 0; at < out.n; ++at) here[at] = i == 0 ? part[at] : here[at] + part[at];
+    std::vector<bf16> hop(sum.size());
+    half_elements<bf16>().narrow(sum.data(), hop.data(), out.n);
+    half_elements<bf16>().widen(hop.data(), sum.data(), out.n);
   }
-  round_through<bf16>(lane, out);
-  if (factor != 1.0F) scale(lane, out, factor);
+  for (float& value : sum) value *= factor;
+  write_values<float>(lane, sum.data(), out);
 }
 
 }  // namespace
@@ -89,9 +93,7 @@ void FastArithmetic::gemm(Lane lane, const AnyGemm& any) {
       [&](const auto& call) {
         if (call.c.rows == 0 || call.c.cols == 0) return;
         if (device == nullptr) return on_cpu(call, way_);
-        Lane there = by_contract(lane);
-        there.device = device;
-        through_host(there, call, way_);
+        through_host({lane.stream, device, nullptr}, call, way_);
       },
       any);
 }
@@ -99,9 +101,10 @@ void FastArithmetic::gemm(Lane lane, const AnyGemm& any) {
 void FastArithmetic::sum(Lane given, const SumCall& call, Vec<float> out) {
   const Lane lane = by_contract(given);
   const Ring ring = ring_of(call);
-  if (way_.slip == FastSlip::ring_in_bf16) return sum_in_bf16(lane, ring, call.factor, out);
+  const DeviceTable* const device = device_of(lane);
+  if (way_.slip == FastSlip::ring_in_bf16) return sum_in_bf16({lane.stream, device, nullptr}, ring, call.factor, out);
   const Index count = static_cast<Index>(ring.parts.size());
-  if (const DeviceTable* device = device_of(lane))
+  if (device != nullptr)
     return device->common.tree_parts(lane, ring.parts.data(), ring.adds.data(), count, out.data, out.n, call.factor);
   elements().tree_parts(ring.parts.data(), ring.adds.data(), count, out.data, out.n, call.factor);
 }

@@ -77,17 +77,18 @@ void NumericAudit::look_at(Lane given, const GemmCall<T, To>& call) {
 
 void NumericAudit::sum(Lane given, const kernels::SumCall& call, Vec<float> out) {
   const Lane lane = kernels::by_contract(given);
-  vendor_.sum(lane, call, out);
-  std::vector<float> fast = rows_on_host<float>(lane, {out.data, 1, out.n, out.n});
-  kernels::tree_sum(lane, call.parts, call.count, call.leaves, out, call.factor, call.owner);
-  std::vector<float> exact = rows_on_host<float>(lane, {out.data, 1, out.n, out.n}), magnitudes(exact.size());
-
   std::vector<std::vector<float>> parts;
   std::vector<kernels::TreePart> here;
   for (Index i = 0; i < call.count; ++i) {
     parts.push_back(rows_on_host<float>(lane, {call.parts[i].data, 1, out.n, out.n}));
     here.push_back({call.parts[i].node, parts.back().data(), call.parts[i].group});
   }
+  vendor_.sum(lane, call, out);
+  std::vector<float> fast = rows_on_host<float>(lane, {out.data, 1, out.n, out.n});
+  for (Index i = 0; i < call.count; ++i)  // the sum may take a part's place
+    if (call.parts[i].data == out.data) kernels::write_values<float>(lane, here[std::size_t(i)].data, out);
+  kernels::tree_sum(lane, call.parts, call.count, call.leaves, out, call.factor, call.owner);
+  std::vector<float> exact = rows_on_host<float>(lane, {out.data, 1, out.n, out.n}), magnitudes(exact.size());
   kernels::sum_magnitudes({here.data(), call.count, call.leaves, call.factor, call.owner}, {magnitudes.data(), out.n});
   const Index terms = call.count + (call.factor == 1.0f ? 0 : 1);
   take(report_.sums, "sum",
