@@ -110,10 +110,11 @@ void NumericAudit::take(AuditTally& tally, const char* what, const kernels::Comp
 }
 
 std::string describe(const OverBound& over) {
-  char text[320];
+  char text[640];
   std::snprintf(text, sizeof text,
                 "%s in %s: element (%lld, %lld) of (%lld, %lld) over %lld terms is %.9g (%08x), the contract's is %.9g "
-                "(%08x), the bound %.3g (off by %.3g times as much); %lld of its elements are over",
+                "(%08x), the bound %.3g; beyond the rounding of its type it is off by %.3g times what the sum may be; "
+                "%lld of its elements are over",
                 over.what, describe(over.op).c_str(), static_cast<long long>(over.at.row),
                 static_cast<long long>(over.at.column), static_cast<long long>(over.rows),
                 static_cast<long long>(over.columns), static_cast<long long>(over.terms), double(over.at.fast),

@@ -145,7 +145,7 @@ TEST(FastScenario, EachSlipTurnsItRedInEveryPrecision) {
 
 // Its kernels for GPUs, and copies there and back where a vendor's library would be.
 TEST(FastScenario, RunsOnTheEmulatedDevice) {
-  const Json report = report_of({"--device", "emulated", "steps=1"});
+  const Json report = report_of({"--device=emulated", "steps=1"});
   EXPECT_TRUE(check_in(report, "within_bounds")["ok"].get<bool>());
   EXPECT_EQ(report["fast"]["products"], report_of({"steps=1"})["fast"]["products"]) << "the same operands and order";
 }

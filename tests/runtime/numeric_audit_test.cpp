@@ -27,7 +27,7 @@ using Floats = std::vector<float>;
 Floats drawn(std::size_t n, std::uint64_t seed) {
   std::mt19937_64 rng(seed);
   Floats values(n);
-  for (float& x : values) x = float(std::int64_t(rng() >> 40) - (1 << 23)) * 0x1p-23f;
+  for (float& x : values) x = float(std::int64_t(rng() >> 40) - (1 << 23)) * 0x1p-23f / 3;
   return values;
 }
 
