@@ -9,6 +9,7 @@
 #include "faults/trigger.h"
 #include "harness/checks.h"
 #include "harness/document.h"
+#include "harness/fast.h"
 #include "harness/fault_draws.h"
 #include "harness/fault_rules.h"
 #include "harness/own.h"
@@ -117,6 +118,9 @@ Explored load_explored(const std::string& file, const std::vector<std::string>& 
   Explored explored{load_scenario(file, load), Document::load(file, sets).json(), {}};
   if (!explored.scenario.sweep.empty())
     throw BadInput(file, "it is a sweep", "Take \"sweep\" out, --set sweep={}, and set the values of one of its rows.");
+  if (is_fast(explored.scenario))
+    throw BadInput(file, "its runs would be judged by exact bits, and fast arithmetic has none",
+                   "Use \"numerics\": \"exact\".");
   explored.scenario.expect = {};
   choose_checks(explored, options);
   return explored;

@@ -143,6 +143,13 @@ TEST(FastScenario, EachSlipTurnsItRedInEveryPrecision) {
   }
 }
 
+TEST(FastScenario, IsNotExplored) {
+  TemporaryFolder folder;
+  const Ran ran = seeksim({"explore", folder.write("s.json", fast_text_of()), "--budget", "1s"});
+  EXPECT_EQ(ran.status, 2);
+  EXPECT_NE(ran.err.find("judged by exact bits"), std::string::npos) << ran.err;
+}
+
 // Its kernels for GPUs, and copies there and back where a vendor's library would be.
 TEST(FastScenario, RunsOnTheEmulatedDevice) {
   const Json report = report_of({"--device=emulated", "steps=1"});
