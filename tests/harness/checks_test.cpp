@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "harness/fast.h"
 #include "harness/formulas.h"
 #include "harness/own.h"
 #include "runtime/partition.h"
@@ -118,12 +119,27 @@ void run_twice(RunRecord& r) {
   r.reruns = {{1, hardware}, {2, genuine}};
 }
 
+// Of fast arithmetic with the contract.
+FastComparison compared() {
+  FastComparison seen;
+  seen.audit.products = {10, 100, 0, 0.25, {}};
+  seen.audit.sums = {4, 40, 0, 0.5, {}};
+  return seen;
+}
+FastComparison compared_over() {
+  FastComparison seen = compared();
+  seen.audit.products.over = 1;
+  seen.audit.first = runtime::OverBound{{}, "product", 4, 4, 8, 1, {1, 2, 1.0f, 1.5f, 0.001, 500}};
+  return seen;
+}
+
 struct Case {
   const char* check;
   bool ok;
   const char* detail;
   std::function<void(RunRecord&)> change;
   std::optional<Conservation> conservation = std::nullopt;
+  std::optional<FastComparison> fast = std::nullopt;
 };
 
 const std::vector<Case>& cases() {
@@ -465,6 +481,10 @@ const std::vector<Case>& cases() {
       {"quirk_differs", false, "had no effect", [](RunRecord&) {}},
       {"quirk_differs", false, "looked at nothing", [](RunRecord& r) { r.steps.clear(); }},
       {"traffic_formula", false, "looked at nothing", [](RunRecord& r) { r.recoveries = {recovery_naming({2})}; }},
+      {"within_bounds", true, "10 products and 4 sums over ranks", [](RunRecord&) {}, {}, compared()},
+      {"within_bounds", false, "first over its bound: product in compute", [](RunRecord&) {}, {}, compared_over()},
+      {"within_bounds", false, "looked at nothing", [](RunRecord&) {}, {}, FastComparison{}},
+      {"within_bounds", false, "looked at nothing", [](RunRecord&) {}},
   };
   return all;
 }
@@ -494,8 +514,9 @@ TEST(Checks, EachIsGreenAndRedWhereItShould) {
       judged.train.layout.micro_batch = 2;
       judged.train.definition.global_batch = 12;
     }
+    const FastComparison* const fast = one.fast ? &*one.fast : nullptr;
     const CheckResult result =
-        judge(spec, {judged, run, &golden, 5 * runtime::kSecond, {}, one.conservation, in_fp32, &good, 2.0});
+        judge(spec, {judged, run, &golden, 5 * runtime::kSecond, {}, one.conservation, in_fp32, &good, 2.0, fast});
     EXPECT_EQ(result.name, one.check);
     EXPECT_EQ(result.ok, one.ok) << one.check << ": " << result.detail;
     EXPECT_NE(result.detail.find(one.detail), std::string::npos)
