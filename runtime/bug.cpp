@@ -184,6 +184,10 @@ constexpr auto kBugs = std::to_array<BugInfo>({
     {Bug::copy_on_own_node, "copy_on_own_node",
      "copies of shards are kept on their owners' nodes (stages 1 to 3, several nodes)", "partition"},
     {Bug::stale_copy, "stale_copy", "rank 1's copies of others' shards miss step 1 (stages 1 to 3)", "replicas_equal"},
+    {Bug::first_copy_only, "first_copy_only",
+     "a shard whose first copy is gone too is given up, though others are kept (stages 1 to 3, peer_copies of 2 or "
+     "more)",
+     "finished"},
     {Bug::joins_without_state, "joins_without_state",
      "a rank that joins contributes before it has the others' state (with grow or spares)", "golden"},
     {Bug::joins_without_steps, "joins_without_steps",

@@ -125,6 +125,7 @@ enum class Bug : std::uint8_t {
   redoes_committed_step,          // after a recovery all train the last committed step again
   copy_on_own_node,               // copies of shards are kept on their owners' nodes
   stale_copy,                     // one rank's copies of others' shards miss a step
+  first_copy_only,                // a shard whose first copy is gone too is given up, though others are kept
   joins_without_state,            // who joins goes on with initial parameters
   joins_without_steps,            // ... counts the optimizer's steps from 0, and the learning rate with them
   silence_is_consent,             // who gets no answer to its vote takes that for a yes

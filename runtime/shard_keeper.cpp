@@ -382,7 +382,8 @@ std::string ShardKeeper::lost(const std::vector<int>& before, const std::vector<
   const CopyPlaces at = places(before);
   for (int owner = 0; owner < int(before.size()); ++owner) {
     if (is_in(survivors, before[std::size_t(owner)])) continue;
-    const std::vector<int> keepers = at.keepers_of(owner);
+    std::vector<int> keepers = at.keepers_of(owner);
+    if (plan_.bug.is(Bug::first_copy_only) && keepers.size() > 1) keepers.resize(1);
     const bool kept = std::any_of(keepers.begin(), keepers.end(),
                                   [&](int keeper) { return is_in(survivors, before[std::size_t(keeper)]); });
     if (kept || (holds_some && !holds_some(owner))) continue;

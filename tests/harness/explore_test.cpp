@@ -110,6 +110,22 @@ INSTANTIATE_TEST_SUITE_P(Bugs, ExplorePlanted,
                            return name;
                          });
 
+// Nothing is wrong with any number; only that the run ends is.
+TEST(Explore, AStopThoughACopyIsLeftIsAFinding) {
+  TemporaryFolder folder;
+  Json json = Json::parse(tiny("first_copy_only"));
+  json["world"] = {{"nodes", 4}, {"ranks_per_node", 1}};
+  json["recovery"]["peer_copies"] = 2;
+  json["fault_plan"]["random"] = {{"ranks_lost_max", 2}, {"kinds", {{"rank_crash", 1}}}, {"rate", {{"per_run", 2}}}};
+  const Found all = explore_in(folder, json.dump(), {"--findings", "1", "--cases", "600", "--shrink"});
+  ASSERT_EQ(all.ran.status, 1) << all.ran.out << all.ran.err;
+  EXPECT_EQ(all.report["found"][0]["check"], "finished");
+  EXPECT_NE(all.ran.out.find("it should have gone on: "), std::string::npos) << all.ran.out;
+  json.erase("bug");
+  const Found fine = explore_in(folder, json.dump(), {"--cases", "200"});
+  EXPECT_EQ(fine.ran.status, 0) << fine.ran.out;
+}
+
 TEST(Explore, TheSameSeedDrawsTheSameCases) {
   TemporaryFolder folder;
   const std::string file = folder.write("s.json", tiny());
