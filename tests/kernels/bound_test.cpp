@@ -118,6 +118,30 @@ TEST_P(Bound, SoundProductsKeepIt) {
   }
 }
 
+// Two chains over even and odd k in each 256 of K, added; those added up. Alike on every instruction set.
+TEST_P(Bound, FastProductsOnACpuHaveTheirWrittenOrder) {
+  Rng rng(7);
+  for (const std::size_t k : {1, 2, 7, 256, 257, 601}) {
+    Product<float, float> p(rng, 6, 37, k, true);
+    FastArithmetic fast;
+    fast.gemm({}, p.call());
+    Floats want;
+    for (std::size_t i = 0; i < p.m; ++i) {
+      for (std::size_t j = 0; j < p.n; ++j) {
+        float sum = 0;
+        for (std::size_t begin = 0; begin < k; begin += 256) {
+          float chains[2] = {0, 0};
+          for (std::size_t l = begin; l < std::min(k, begin + 256); ++l)
+            chains[(l - begin) % 2] = fma1(p.left(i, l), p.right(l, j), chains[(l - begin) % 2]);
+          sum = begin == 0 ? chains[0] + chains[1] : sum + (chains[0] + chains[1]);
+        }
+        want.push_back(sum + p.wide_bias[j]);
+      }
+    }
+    ASSERT_EQ(difference(p.c, want), "") << k;
+  }
+}
+
 // They would prove nothing if they had the contract's bits.
 TEST_P(Bound, FastProductsAreOtherProducts) {
   Rng rng(2);
