@@ -228,8 +228,7 @@ constexpr auto kBugs = std::to_array<BugInfo>({
      "rank 1 does not take part when norms are gathered (stages 1 to 3)", "collectives_match"},
     {Bug::commit_heeds_revoke, "commit_heeds_revoke",
      "a rank that has heard of a revoke by the time that it hears a vote's answer gives the step up, whatever the "
-     "answer "
-     "is (with a fault right after a commit, and an order that `seeksim explore --strategy exhaustive` finds)",
+     "answer is (with a fault right after a commit, and an order that `seeksim explore --strategy exhaustive` finds)",
      "one_history"},
     {Bug::fast_leaves_out_last_k, "fast_leaves_out_last_k",
      "fast products leave out the last k of each tile of K (numerics fast)", "within_bounds"},
