@@ -187,7 +187,7 @@ constexpr auto kBugs = std::to_array<BugInfo>({
     {Bug::first_copy_only, "first_copy_only",
      "a shard whose first copy is gone too is given up, though others are kept (stages 1 to 3, peer_copies of 2 or "
      "more)",
-     "finished"},
+     "golden"},
     {Bug::joins_without_state, "joins_without_state",
      "a rank that joins contributes before it has the others' state (with grow or spares)", "golden"},
     {Bug::joins_without_steps, "joins_without_steps",
