@@ -22,7 +22,7 @@ namespace {
 using namespace testing;
 using namespace property;
 
-constexpr double kWallLimit_s = 30;  // of one case: they take milliseconds
+constexpr double kWallLimit_s = 300;  // of one case: they take milliseconds, but a busy machine may leave them waiting
 constexpr std::uint64_t kSeed = 20240601;
 constexpr int kCases = 40;            // of each property, in the fast set
 constexpr int kSlowCases = 600;       //   in the slow one: eight properties, and one about faults
