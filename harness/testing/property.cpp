@@ -71,8 +71,17 @@ rc::detail::TestParams search_parameters(std::uint64_t seed, int cases) {
   return params;
 }
 
+Budget::Budget(double seconds) : seconds_(seconds) {
+  const std::string wanted = environment("SEEKSIM_PROPERTY_SECONDS");
+  if (!wanted.empty()) seconds_ = std::max(1.0, std::atof(wanted.c_str()));
+}
+
+double Budget::elapsed_s() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+}
+
 Result check(const Property& property) {
-  const auto start = std::chrono::steady_clock::now();
+  const Budget budget(property.budget_s);
   const rc::detail::TestParams params = search_parameters(property.seed, property.cases);
   const bool shows = !environment("SEEKSIM_PROPERTY_SHOW").empty();
   Tally tally;
@@ -80,6 +89,7 @@ Result check(const Property& property) {
   Trial failed;
   const auto ran = rc::detail::checkTestable(
       [&] {
+        if (budget.is_over()) return;
         Drawn drawn = *scenarios(property.wanted);
         if (property.change) property.change(drawn.document);
         if (shows) fmt::print("{}\n", harness::scenario_text(drawn.document)), std::fflush(stdout);
@@ -93,11 +103,10 @@ Result check(const Property& property) {
       },
       rc::detail::TestMetadata{}, params);
   Result result;
-  result.held = ran.is<rc::detail::SuccessResult>();
+  result.held = ran.is<rc::detail::SuccessResult>() && tally.all() > 0;
   result.cases = tally.all();
-  const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   result.summary = fmt::format("{}: SEEKSIM_PROPERTY_SEED={}, {} cases in {:.1f} s\n{}", property.name,
-                               params.seed - property.seed, result.cases, s, tally.text());
+                               params.seed - property.seed, result.cases, budget.elapsed_s(), tally.text());
   if (result.held) return result;
   if (failing.is_null()) {
     result.failure = property.name + ": too many of the drawn scenarios are refused";

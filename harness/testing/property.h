@@ -3,6 +3,7 @@
 // Links rapidcheck, and nothing of GoogleTest (CMake target seeksim::testing).
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <string>
 
@@ -16,6 +17,7 @@ struct Property {
   // Changes each scenario before it runs: checks and faults of one's own, a fixed world. Empty: as drawn.
   std::function<void(Json& scenario)> change = {};
   int cases = 100;
+  double budget_s = 0;  // no case begins later than that; 0: as long as all of them take
   std::uint64_t seed = 20240601;
   // Scenarios that are refused count as none instead of as failures: not every model can be cut in every way.
   bool discard_refused = false;
@@ -33,11 +35,22 @@ struct Result {
 };
 
 // SEEKSIM_PROPERTY_SEED=WORD draws other cases, of every property: a number, "random", or any other word (a commit's
-// hash), which is hashed. SEEKSIM_PROPERTY_CASES=N: so many cases instead. SEEKSIM_PROPERTY_SHOW=1: each is printed
-// before it runs, the last one being the one that crashed.
+// hash), which is hashed. SEEKSIM_PROPERTY_CASES=N: so many cases instead; SEEKSIM_PROPERTY_SECONDS=S: for so long.
+// SEEKSIM_PROPERTY_SHOW=1: each is printed before it runs, the last one being the one that crashed.
 Result check(const Property& property);
 
-// With the two variables; for searches of one's own.
+// With the variables; for searches of one's own.
 rc::detail::TestParams search_parameters(std::uint64_t seed, int cases);
+// Ends a search: whether its time is over.
+class Budget {
+ public:
+  explicit Budget(double seconds);  // 0: there is no end
+  bool is_over() const { return seconds_ > 0 && elapsed_s() >= seconds_; }
+  double elapsed_s() const;
+
+ private:
+  double seconds_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
 
 }  // namespace seeksim::property

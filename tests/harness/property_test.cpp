@@ -3,8 +3,8 @@
 // see: a fault planted in the domain of each is found by the same random search, and shrunk to a file that shows it.
 //
 // SEEKSIM_PROPERTY_SEED=WORD draws other cases (CI gives the commit's hash), =random others each time;
-// SEEKSIM_PROPERTY_CASES=N so many of each property. Without: the same ones always, a few in the fast set, 5,000 in the
-// slow one, and about an hour of them at night.
+// SEEKSIM_PROPERTY_CASES=N so many of each property, SEEKSIM_PROPERTY_SECONDS=S for so long each. Without: the same
+// ones always, a few in the fast set, 5,000 in the slow one, and an hour of them at night.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,10 +24,11 @@ using namespace property;
 
 constexpr double kWallLimit_s = 300;  // of one case: they take milliseconds, but a busy machine may leave them waiting
 constexpr std::uint64_t kSeed = 20240601;
-constexpr int kCases = 40;            // of each property, in the fast set
-constexpr int kSlowCases = 600;       //   in the slow one: eight properties, and one about faults
-constexpr int kNightlyCases = 25000;  //   at night: about an hour on two cores
-constexpr int kSearch = 150;          // cases within which a planted fault has to be found
+constexpr int kCases = 40;                // of each property, in the fast set
+constexpr int kSlowCases = 600;           //   in the slow one: eight properties, and one about faults
+constexpr int kNightlyCases = 1'000'000;  //   at night as many as there is time for: nine times 800 s, an hour on
+constexpr double kNightly_s = 800;        //   two cores
+constexpr int kSearch = 150;              // cases within which a planted fault has to be found
 constexpr int kShrinkRuns = 400;
 
 // Shrinks it, writes it to a file, runs the file: what a person gets of a failure.
@@ -47,10 +48,11 @@ Shown show(const Json& document, const Failure& failure) {
 }
 
 // others: the property's number, so that each draws cases of its own.
-void keeps_the_bits(const char* what, const Wanted& wanted, int others, int cases = kCases) {
+void keeps_the_bits(const char* what, const Wanted& wanted, int others, int cases = kCases, double budget_s = 0) {
   const Result result = check({.name = what,
                                .wanted = wanted,
                                .cases = cases,
+                               .budget_s = budget_s,
                                .seed = kSeed + std::uint64_t(others),
                                .discard_refused = wanted.parallel});
   fmt::print("{}", result.summary);
@@ -84,15 +86,17 @@ TEST(Property, RestartsKeepTheBits) { keeps_the_bits("restarts", with(&Wanted::r
 // Of each drawn scenario some cases of `seeksim explore`: other orders, faults at any place, as many as may be
 // survived. After all of them the bits are those of one rank, or the run has stopped cleanly; and run again a case is
 // the same.
-void survives_faults(int scenarios_drawn, int cases_each) {
-  const auto start = std::chrono::steady_clock::now();
+void survives_faults(int scenarios_drawn, int cases_each, double budget_s = 0) {
+  const Budget budget(budget_s);
   const rc::detail::TestParams params = search_parameters(kSeed + 100, scenarios_drawn);
-  int cases = 0, stops = 0;
+  int scenarios_run = 0, cases = 0, stops = 0;
   Json failing;
   std::string why;
   Failure failure;
   const auto result = rc::detail::checkTestable(
       [&] {
+        if (budget.is_over()) return;
+        ++scenarios_run;
         Wanted wanted;
         wanted.schedules = true;
         Json document = (*scenarios(wanted)).document;
@@ -121,9 +125,9 @@ void survives_faults(int scenarios_drawn, int cases_each) {
         }
       },
       rc::detail::TestMetadata{}, params);
-  const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   fmt::print("faults: seed {}, {} cases of {} scenarios in {:.1f} s, {} of them stop cleanly\n", params.seed, cases,
-             params.maxSuccess, s, stops);
+             scenarios_run, budget.elapsed_s(), stops);
+  EXPECT_GT(cases, 0);
   if (result.is<rc::detail::SuccessResult>()) return;
   if (failing.is_null() || failure.status == ExitStatus::as_expected)
     FAIL() << why << '\n' << (failing.is_null() ? "" : scenario_text(failing));
@@ -134,22 +138,22 @@ void survives_faults(int scenarios_drawn, int cases_each) {
 TEST(Property, FaultsAreSurvived) { survives_faults(20, 5); }
 
 // The same with more cases, and with many.
-void keep_the_bits(int property, int cases) {
+void keep_the_bits(int property, int cases, double budget_s = 0) {
   const int others = 10 + property;
   switch (property) {
     case 0:
     case 1:
     case 2:
     case 3:
-      return keeps_the_bits(fmt::format("stage {}", property).c_str(), at_stage(property), others, cases);
+      return keeps_the_bits(fmt::format("stage {}", property).c_str(), at_stage(property), others, cases, budget_s);
     case 4:
-      return keeps_the_bits("schedules", with(&Wanted::schedules), others, cases);
+      return keeps_the_bits("schedules", with(&Wanted::schedules), others, cases, budget_s);
     case 5:
-      return keeps_the_bits("offload", with(&Wanted::offload), others, cases);
+      return keeps_the_bits("offload", with(&Wanted::offload), others, cases, budget_s);
     case 6:
-      return keeps_the_bits("pipeline and tensor", with(&Wanted::parallel), others, cases);
+      return keeps_the_bits("pipeline and tensor", with(&Wanted::parallel), others, cases, budget_s);
     default:
-      return keeps_the_bits("restarts", with(&Wanted::restarts), others, cases);
+      return keeps_the_bits("restarts", with(&Wanted::restarts), others, cases, budget_s);
   }
 }
 constexpr int kProperties = 8;
@@ -159,16 +163,23 @@ TEST_P(PropertySlow, KeepsTheBits) { keep_the_bits(GetParam(), kSlowCases); }
 INSTANTIATE_TEST_SUITE_P(All, PropertySlow, ::testing::Range(0, kProperties));
 
 class PropertyNightly : public ::testing::TestWithParam<int> {};
-TEST_P(PropertyNightly, KeepsTheBits) { keep_the_bits(GetParam(), kNightlyCases); }
+TEST_P(PropertyNightly, KeepsTheBits) { keep_the_bits(GetParam(), kNightlyCases, kNightly_s); }
 INSTANTIATE_TEST_SUITE_P(All, PropertyNightly, ::testing::Range(0, kProperties));
 
 class FaultPropertySlow : public ::testing::Test {};
 TEST_F(FaultPropertySlow, FaultsAreSurvived) { survives_faults(60, 5); }
 class FaultPropertyNightly : public ::testing::Test {};
-TEST_F(FaultPropertyNightly, FaultsAreSurvived) { survives_faults(kNightlyCases / 5, 5); }
+TEST_F(FaultPropertyNightly, FaultsAreSurvived) { survives_faults(kNightlyCases, 5, kNightly_s); }
 
 // ---- what the properties found
 // ---------------------------------------------------------------------------------------
+
+TEST(Property, EndsWhenItsTimeIsOver) {
+  const Result result = check({.name = "short", .wanted = at_stage(1), .cases = 20'000, .budget_s = 0.2, .seed = 3});
+  EXPECT_TRUE(result.held) << result.failure;
+  EXPECT_GT(result.cases, 0);
+  EXPECT_LT(result.cases, 20'000);
+}
 
 TEST(Property, WhatWasFoundStaysMended) {
   const char* const shrunk[] = {// A rank that owned nothing of the frozen parameters told others that they were fp32.
