@@ -158,7 +158,7 @@ void set_dry(Request& request, const Json& document) {
     if (document.contains(key)) request.sets.push_back(fmt::format("{}={}", key, value));
   }
   if (document.value("model", Json::object()).contains("init")) request.sets.emplace_back("model.init=\"\"");
-  for (const char* set : {"numerics=shapes", "steps=2", "data={\"synthetic\":true}", "world.noise=0"})
+  for (const char* set : {"numerics=shapes", "tf32=false", "steps=2", "data={\"synthetic\":true}", "world.noise=0"})
     request.sets.emplace_back(set);
 }
 

@@ -89,6 +89,16 @@ TEST(Plan, FitsExactlyAndNotWithAByteLess) {
   EXPECT_NE(exact_run(scenario).ranks[0].how, RankRecord::How::finished);
 }
 
+TEST(Plan, FastArithmeticNeedsTheSameMemory) {
+  TemporaryFolder folder;
+  Json json = Json::parse(scenario_text(1, false, 2, "stop"));
+  const Json exact = planned({folder.write("exact.json", json.dump()), "--memory", "1GiB"}, 0);
+  json["numerics"] = "fast";
+  json["tf32"] = true;
+  const Json fast = planned({folder.write("fast.json", json.dump()), "--memory", "1GiB"}, 0);
+  EXPECT_EQ(fast["candidates"], exact["candidates"]);
+}
+
 // Each configuration is tried in turn; the recommendation is the first that fits, and an exact run of the merged file
 // really fits there.
 TEST(Plan, RecommendsTheLightestThatFits) {
