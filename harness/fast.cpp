@@ -131,8 +131,9 @@ Scenario teacher(const Scenario& scenario) {
   return other;
 }
 
-FastComparison compare_fast(const RunRecord& run, const runtime::AuditReport& audit, const Golden& golden) {
-  FastComparison comparison{audit, {}, {}};
+FastComparison compare_fast(const RunRecord& run, const runtime::AuditReport& audit, std::uint64_t through_host,
+                            const Golden& golden) {
+  FastComparison comparison{audit, {}, through_host, {}};
   for (const runtime::StepRecord& step : run.steps) comparison.loss.push_back(step.loss);
   const std::optional<runtime::StateDigest> state = run.state();
   comparison.not_canonical = state ? difference(golden, *state) : "it did not finish";
@@ -159,6 +160,11 @@ std::string fast_text(const Evidence& evidence) {
   std::size_t at = 0;
   const double largest = largest_difference(evidence.run.steps, seen.loss, at);
   std::string text = "  fast      " + counted(seen.audit) + '\n';
+  if (seen.through_host > 0) {
+    text +=
+        fmt::format("  fast      {} of these products went through the host: the device has no library's for them\n",
+                    seen.through_host);
+  }
   if (evidence.run.steps.empty() || seen.loss.empty()) return text;
   return text + fmt::format(
                     "  fast      loss {:.7g} after the last step, the contract's {:.7g}; furthest apart by {:.3g} "
@@ -172,6 +178,7 @@ Json fast_json(const Evidence& evidence) {
   json["tf32"] = evidence.scenario.train.tf32;
   json["products"] = tally_json(seen.audit.products);
   json["sums"] = tally_json(seen.audit.sums);
+  json["products_through_host"] = seen.through_host;
   json["first_over"] = seen.audit.first ? first_json(*seen.audit.first) : Json(nullptr);
   json["operands_are_canonical"] = seen.not_canonical.empty();
   json["loss_by_contract"] = Json::array();

@@ -33,11 +33,13 @@ Scenario teacher(const Scenario& scenario);
 
 struct FastComparison {
   runtime::AuditReport audit;
-  std::vector<float> loss;    // the contract's, by step
-  std::string not_canonical;  // the run beside it has other bits than the golden: its operands prove nothing
+  std::vector<float> loss;         // the contract's, by step
+  std::uint64_t through_host = 0;  // products that no library of the device computed
+  std::string not_canonical;       // the run beside it has other bits than the golden: its operands prove nothing
 };
 // golden: of the scenario.
-FastComparison compare_fast(const RunRecord& teacher, const runtime::AuditReport& audit, const Golden& golden);
+FastComparison compare_fast(const RunRecord& teacher, const runtime::AuditReport& audit, std::uint64_t through_host,
+                            const Golden& golden);
 
 Finding within_bounds(const Evidence& evidence, const std::string& argument);
 std::string fast_text(const Evidence& evidence);

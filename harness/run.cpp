@@ -85,7 +85,7 @@ FastComparison beside_the_contract(const Scenario& scenario, const RunOptions& o
   with.arithmetic = &audit;
   with.listener = &audit;
   const RunRecord run = run_aside(other, other.name, with, options.progress);
-  return compare_fast(run, audit.report(), golden);
+  return compare_fast(run, audit.report(), vendor.products_through_host(), golden);
 }
 
 // Of the same world without faults and checkpoints, after its first step. 0: it is too short.

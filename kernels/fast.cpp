@@ -93,6 +93,7 @@ void FastArithmetic::gemm(Lane lane, const AnyGemm& any) {
       [&](const auto& call) {
         if (call.c.rows == 0 || call.c.cols == 0) return;
         if (device == nullptr) return on_cpu(call, way_);
+        ++through_host_;
         through_host({lane.stream, device, nullptr}, call, way_);
       },
       any);

@@ -6,6 +6,8 @@
 //   owner and goes round. So, as with NCCL, the bits depend on the number of members and on who owns what.
 #pragma once
 
+#include <cstdint>
+
 #include "kernels/arithmetic.h"
 #include "kernels/fast_way.h"
 
@@ -16,9 +18,13 @@ class FastArithmetic final : public Arithmetic {
   explicit FastArithmetic(FastWay way = {}) : way_(way) {}
   void gemm(Lane lane, const AnyGemm& call) override;
   void sum(Lane lane, const SumCall& call, Vec<float> out) override;
+  // Products that a device computed by none of its own: the vendor's library offers nothing for their shape and place,
+  // or there is none (the emulated device). They went to the host and back.
+  std::uint64_t products_through_host() const { return through_host_; }
 
  private:
   FastWay way_;
+  std::uint64_t through_host_ = 0;
 };
 
 }  // namespace seeksim::kernels

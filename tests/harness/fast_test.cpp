@@ -154,7 +154,10 @@ TEST(FastScenario, IsNotExplored) {
 TEST(FastScenario, RunsOnTheEmulatedDevice) {
   const Json report = report_of({"--device=emulated", "steps=1"});
   EXPECT_TRUE(check_in(report, "within_bounds")["ok"].get<bool>());
-  EXPECT_EQ(report["fast"]["products"], report_of({"steps=1"})["fast"]["products"]) << "the same operands and order";
+  const Json host = report_of({"steps=1"});
+  EXPECT_EQ(report["fast"]["products"], host["fast"]["products"]) << "the same operands and order";
+  EXPECT_EQ(report["fast"]["products_through_host"], report["fast"]["products"]["ops"]) << "it has none, and says so";
+  EXPECT_EQ(host["fast"]["products_through_host"], 0);
 }
 
 TEST(FastScenario, FaultsOnlyStrikeTheFreeRun) {
