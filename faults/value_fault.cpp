@@ -207,9 +207,9 @@ void FaultyQueue::enqueue_kernel(const Op& op, runtime::Cost cost, const runtime
   inner_.enqueue_kernel(op, cost, closure, ranges);
   for (const Hit& hit : after_) strike(inner_, op, *hit.rule, hit.range);
   if (dies == runtime::DiesAt::never) return;
-  // `during`: the launch is under way when its host is killed. `after`: the host has seen its end.
-  constexpr std::uint32_t kNoEpoch = ~std::uint32_t(0);
-  if (dies == runtime::DiesAt::after) device_.wait(inner_.record(), runtime::kForever, kNoEpoch);
+  // `during`: the launch is under way when its host is killed. `after`: the host has seen its end, or has heard that
+  // the others gave the epoch up: what the launch waits for may never come.
+  if (dies == runtime::DiesAt::after) device_.wait(inner_.record(), runtime::kForever, op.epoch);
   host_.die();
 }
 

@@ -182,7 +182,18 @@ TEST(Property, EndsWhenItsTimeIsOver) {
 }
 
 TEST(Property, WhatWasFoundStaysMended) {
-  const char* const shrunk[] = {// A rank that owned nothing of the frozen parameters told others that they were fp32.
+  const char* const shrunk[] = {// A rank that was to die after a launch waited for its end for ever: a gather before it
+                                // had lost a message, and the others had gone on.
+                                R"({ "name": "dies_after_what_never_ends",
+           "model": { "layers": 1, "width": 1, "heads": 1, "context": 1, "vocab": 1 },
+           "data": { "synthetic": true }, "world": { "nodes": 1, "ranks_per_node": 2 },
+           "deepspeed": { "train_micro_batch_size_per_gpu": 1,
+                          "zero_optimization": { "stage": 3, "stage3_param_persistence_threshold": 0 } },
+           "steps": 1, "recovery": { "policy": "rebuild_and_redo" },
+           "faults": [ { "kind": "rank_crash", "op": "compute", "phase": "backward", "mode": "after" },
+                       { "kind": "message_drop" } ],
+           "checks": [ "golden:bitwise" ] })",
+                                // A rank that owned nothing of the frozen parameters told others that they were fp32.
                                 R"({ "name": "empty_frozen_shard",
            "model": { "layers": 1, "width": 1, "heads": 1, "context": 1, "vocab": 1, "frozen": [ "wpe.weight" ] },
            "data": { "synthetic": true }, "world": { "nodes": 1, "ranks_per_node": 2 },
