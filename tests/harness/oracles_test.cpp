@@ -168,6 +168,26 @@ TEST(Oracles, ConservationSaysWhatIsWrongWhereEverythingIs) {
   EXPECT_NE((*found)["detail"].get<std::string>().find("not every sample entered once"), std::string::npos) << *found;
 }
 
+// A rank whose queue the schedule slows down beyond the watchdog comes too late, and brings what it should.
+TEST(Oracles, AQueueThatIsSlowByScheduleIsNoMismatch) {
+  Json json = Json::parse(testing::small_text());
+  json["faults"] = Json::array();
+  json["checks"] = Json::array();
+  json["recovery"] = {{"policy", "rebuild_and_redo"}, {"watchdog_s", 1}};
+  json["schedule"] = {{"slow",
+                       {{{"rank", 1}, {"queue", "compute"}, {"doublings", 10}},
+                        {{"rank", 1}, {"queue", "compute"}, {"doublings", 10}}}}};
+  const Outcome outcome = run_text(json.dump(), "s.json");
+  ASSERT_GT(outcome.report["recoveries"].size(), 0u) << "it is too late";
+  bool judged = false;
+  for (const Json& check : outcome.report["checks"]) {
+    if (check["name"] != "collectives_match") continue;
+    judged = true;
+    EXPECT_TRUE(check["ok"].get<bool>()) << check;
+  }
+  EXPECT_TRUE(judged);
+}
+
 TEST(Oracles, TheCatalogueNamesTheCheckThatCatches) {
   for (const runtime::BugInfo& info : runtime::bug_catalogue()) {
     const auto& all = check_catalogue();
