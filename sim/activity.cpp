@@ -178,7 +178,9 @@ DueTimer SimActivity::due(const Timer& timer) {
 void SimActivity::end(RecordState how) {
   Loop& loop = owner->core().loop;
   owner->touch_operations(Access::add);
-  loop.touch(Loop::object_of(*static_cast<runtime::SteppedQueue*>(queue)), Access::add);
+  // A fault may have wrapped the queue.
+  const auto& stepped = static_cast<const runtime::SteppedQueue&>(queue->underlying());
+  loop.touch(Loop::object_of(stepped), Access::add);
   left(how);
   owner->ended(*this);
   queue->activity_done(*this);
