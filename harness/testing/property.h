@@ -22,7 +22,7 @@ struct Property {
   // Scenarios that are refused count as none instead of as failures: not every model can be cut in every way.
   bool discard_refused = false;
   int shrink_runs = 400;     // at most; a twentieth of that where the limit of time is what fails
-  double wall_limit_s = 10;  // of one case; they take milliseconds
+  double wall_limit_s = 60;  // of one case; they take milliseconds, but a busy machine may leave them waiting
   std::string save_to = {};  // a file for the shrunk scenario of a failure; empty: none
 };
 

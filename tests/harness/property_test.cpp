@@ -54,7 +54,8 @@ void keeps_the_bits(const char* what, const Wanted& wanted, int others, int case
                                .cases = cases,
                                .budget_s = budget_s,
                                .seed = kSeed + std::uint64_t(others),
-                               .discard_refused = wanted.parallel});
+                               .discard_refused = wanted.parallel,
+                               .wall_limit_s = kWallLimit_s});
   fmt::print("{}", result.summary);
   EXPECT_TRUE(result.held) << result.failure;
 }
