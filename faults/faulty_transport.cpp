@@ -124,24 +124,41 @@ bool FaultyTransport::has_native(Comm comm, const Op& op) const {
   return inner_.has_native(comm, op);
 }
 
-CommResult FaultyTransport::tree_all_reduce(runtime::Queue& queue, Comm comm, const Op& op,
-                                            const runtime::TreeReduce& reduce) {
+// A sum that the transport below makes itself: no single message of it can be disturbed.
+template <class Sum>
+CommResult FaultyTransport::as_one(Comm comm, const Op& op, bool takes_part, Sum&& sum) {
   if (host_.gone()) return CommResult::internal;
   host_.check_device();
-  const DiesAt dies = host_.enter(op);
-  const CommResult result = inner_.tree_all_reduce(queue.underlying(), comm, moved(comm, op), reduce);
-  if (dies != DiesAt::never) host_.die();  // only for callers that did not ask has_native
+  const DiesAt dies = takes_part ? host_.enter(op) : DiesAt::never;
+  const CommResult result = sum(moved(comm, op));
+  if (dies != DiesAt::never) host_.die();
   return result;
+}
+
+CommResult FaultyTransport::tree_all_reduce(runtime::Queue& queue, Comm comm, const Op& op,
+                                            const runtime::TreeReduce& reduce) {
+  return as_one(comm, op, true,
+                [&](const Op& one) { return inner_.tree_all_reduce(queue.underlying(), comm, one, reduce); });
 }
 
 CommResult FaultyTransport::tree_reduce_scatter(runtime::Queue& queue, Comm comm, const Op& op,
                                                 const runtime::TreeScatter& scatter) {
-  if (host_.gone()) return CommResult::internal;
-  host_.check_device();
-  const DiesAt dies = scatter.pieces.empty() ? DiesAt::never : host_.enter(op);  // as an exchange: no pieces, no part
-  const CommResult result = inner_.tree_reduce_scatter(queue.underlying(), comm, moved(comm, op), scatter);
-  if (dies != DiesAt::never) host_.die();  // only for callers that did not ask has_native
-  return result;
+  const bool takes_part = !scatter.pieces.empty();  // as an exchange: no pieces, no part
+  return as_one(comm, op, takes_part,
+                [&](const Op& one) { return inner_.tree_reduce_scatter(queue.underlying(), comm, one, scatter); });
+}
+
+CommResult FaultyTransport::library_all_reduce(runtime::Queue& queue, Comm comm, const Op& op,
+                                               runtime::VecView<const float> values, runtime::VecView<float> out) {
+  return as_one(comm, op, true,
+                [&](const Op& one) { return inner_.library_all_reduce(queue.underlying(), comm, one, values, out); });
+}
+
+CommResult FaultyTransport::library_reduce(runtime::Queue& queue, Comm comm, const Op& op,
+                                           runtime::VecView<const float> values,
+                                           std::span<const runtime::SumShare> shares) {
+  return as_one(comm, op, true,
+                [&](const Op& one) { return inner_.library_reduce(queue.underlying(), comm, one, values, shares); });
 }
 
 // Building a communicator has no middle in which a rank could be gone: `during` is as if it had never come.

@@ -43,6 +43,12 @@ class FaultyTransport final : public runtime::Transport {
                                       const runtime::TreeReduce& reduce) override;
   runtime::CommResult tree_reduce_scatter(runtime::Queue& queue, runtime::Comm comm, const runtime::Op& op,
                                           const runtime::TreeScatter& scatter) override;
+  runtime::LibrarySums library_sums() const override { return inner_.library_sums(); }
+  runtime::CommResult library_all_reduce(runtime::Queue& queue, runtime::Comm comm, const runtime::Op& op,
+                                         runtime::VecView<const float> values, runtime::VecView<float> out) override;
+  runtime::CommResult library_reduce(runtime::Queue& queue, runtime::Comm comm, const runtime::Op& op,
+                                     runtime::VecView<const float> values,
+                                     std::span<const runtime::SumShare> shares) override;
   runtime::CommResult async_error(runtime::Comm comm) override;
   runtime::CommResult revoke(runtime::Comm comm) override;
   runtime::CommResult abort(std::span<const runtime::Comm> comms) override;
@@ -61,6 +67,8 @@ class FaultyTransport final : public runtime::Transport {
   const Rule* mismatched(const runtime::Op& op);
   bool change(const Rule& rule, runtime::Comm comm, runtime::Op& op);
   runtime::CommSpec misbuilt(const runtime::Op& op, runtime::CommSpec spec);
+  template <class Sum>
+  runtime::CommResult as_one(runtime::Comm comm, const runtime::Op& op, bool takes_part, Sum&& sum);
   template <class Build>
   runtime::Comm build(const runtime::Op& op, Build&& build);
 

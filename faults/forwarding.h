@@ -71,6 +71,16 @@ class ForwardingTransport : public runtime::Transport {
                                           const runtime::TreeScatter& scatter) override {
     return inner_.tree_reduce_scatter(queue, comm, op, scatter);
   }
+  runtime::LibrarySums library_sums() const override { return inner_.library_sums(); }
+  runtime::CommResult library_all_reduce(runtime::Queue& queue, runtime::Comm comm, const runtime::Op& op,
+                                         runtime::VecView<const float> values, runtime::VecView<float> out) override {
+    return inner_.library_all_reduce(queue, comm, op, values, out);
+  }
+  runtime::CommResult library_reduce(runtime::Queue& queue, runtime::Comm comm, const runtime::Op& op,
+                                     runtime::VecView<const float> values,
+                                     std::span<const runtime::SumShare> shares) override {
+    return inner_.library_reduce(queue, comm, op, values, shares);
+  }
   runtime::CommResult async_error(runtime::Comm comm) override { return inner_.async_error(comm); }
   runtime::CommResult revoke(runtime::Comm comm) override { return inner_.revoke(comm); }
   runtime::CommResult abort(std::span<const runtime::Comm> comms) override { return inner_.abort(comms); }

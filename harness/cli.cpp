@@ -247,6 +247,7 @@ ExitStatus run_on_mpi(const RunArguments& a, RunOptions options) {
   }
   options.backend = session.backend();
   options.ranks_max = session.processes();
+  options.launch_again = !session.supervised();
   if (a.backend == "nccl") options.device = "cuda";
   options.launch = [&session](const Scenario& scenario, const SimulationOptions& how, bool row) {
     return session.run(scenario, how, row);

@@ -131,9 +131,23 @@ Scenario teacher(const Scenario& scenario) {
   return other;
 }
 
-FastComparison compare_fast(const RunRecord& run, const runtime::AuditReport& audit, std::uint64_t through_host,
-                            const Golden& golden) {
-  FastComparison comparison{audit, {}, through_host, {}};
+RunArithmetic::RunArithmetic(const Scenario& scenario, const std::optional<kernels::FastWay>& audit) {
+  if (!audit && !is_fast(scenario)) return;
+  fast_ = std::make_unique<kernels::FastArithmetic>(audit ? *audit : fast_way(scenario.train));
+  if (audit) audit_ = std::make_unique<runtime::NumericAudit>(*fast_, audit->tf32);
+}
+
+runtime::LibrarySums RunArithmetic::library_sums() const {
+  return audit_ ? runtime::LibrarySums::beside : fast_ ? runtime::LibrarySums::instead : runtime::LibrarySums::none;
+}
+
+std::optional<FastAudit> RunArithmetic::audited() const {
+  if (!audit_) return std::nullopt;
+  return FastAudit{audit_->report(), fast_->products_through_host()};
+}
+
+FastComparison compare_fast(const RunRecord& run, const std::string& backend, const Golden& golden) {
+  FastComparison comparison{run.audit.value_or(FastAudit{}), {}, backend, {}};
   for (const runtime::StepRecord& step : run.steps) comparison.loss.push_back(step.loss);
   const std::optional<runtime::StateDigest> state = run.state();
   comparison.not_canonical = state ? difference(golden, *state) : "it did not finish";
@@ -143,7 +157,7 @@ FastComparison compare_fast(const RunRecord& run, const runtime::AuditReport& au
 Finding within_bounds(const Evidence& evidence, const std::string&) {
   if (evidence.fast == nullptr) return blind("no run beside this one was made by the contract");
   const FastComparison& seen = *evidence.fast;
-  const AuditReport& audit = seen.audit;
+  const AuditReport& audit = seen.audit.report;
   if (audit.products.ops == 0) return blind("no product was compared");
   if (audit.sums.ops == 0 && data_ranks(evidence.scenario) > 1) return blind("no sum over ranks was compared");
   if (audit.first)
@@ -159,11 +173,15 @@ std::string fast_text(const Evidence& evidence) {
   const FastComparison& seen = *evidence.fast;
   std::size_t at = 0;
   const double largest = largest_difference(evidence.run.steps, seen.loss, at);
-  std::string text = "  fast      " + counted(seen.audit) + '\n';
-  if (seen.through_host > 0) {
+  std::string text = "  fast      " + counted(seen.audit.report) + '\n';
+  if (seen.backend != "sim") {
+    const char* const sums = seen.backend == "nccl" ? "; sums over replicas are NCCL's" : "";
+    text += fmt::format("  fast      compared on these processes, each its own operations{}\n", sums);
+  }
+  if (seen.audit.products_through_host > 0) {
     text +=
         fmt::format("  fast      {} of these products went through the host: the device has no library's for them\n",
-                    seen.through_host);
+                    seen.audit.products_through_host);
   }
   if (evidence.run.steps.empty() || seen.loss.empty()) return text;
   return text + fmt::format(
@@ -176,10 +194,11 @@ Json fast_json(const Evidence& evidence) {
   const FastComparison& seen = *evidence.fast;
   Json json;
   json["tf32"] = evidence.scenario.train.tf32;
-  json["products"] = tally_json(seen.audit.products);
-  json["sums"] = tally_json(seen.audit.sums);
-  json["products_through_host"] = seen.through_host;
-  json["first_over"] = seen.audit.first ? first_json(*seen.audit.first) : Json(nullptr);
+  json["compared_on"] = seen.backend;
+  json["products"] = tally_json(seen.audit.report.products);
+  json["sums"] = tally_json(seen.audit.report.sums);
+  json["products_through_host"] = seen.audit.products_through_host;
+  json["first_over"] = seen.audit.report.first ? first_json(*seen.audit.report.first) : Json(nullptr);
   json["operands_are_canonical"] = seen.not_canonical.empty();
   json["loss_by_contract"] = Json::array();
   for (const float loss : seen.loss)

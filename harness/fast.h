@@ -5,25 +5,43 @@
 // judge nothing.
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "harness/finding.h"
 #include "harness/json.h"
 #include "harness/reader.h"
+#include "harness/run_record.h"
 #include "harness/scenario.h"
-#include "kernels/fast_way.h"
-#include "runtime/numeric_audit.h"
+#include "kernels/fast.h"
+#include "runtime/seams.h"
 
 namespace seeksim::harness {
 
 struct Evidence;
 struct Golden;
-struct RunRecord;
 
 bool is_fast(const Scenario& scenario);
 // What a planted bug makes of it included.
 kernels::FastWay fast_way(const runtime::TrainPlan& plan);
+
+// What computes the products and sums over ranks of a run, or of one process of it: the contract, or what the scenario
+// asks for; or an audit, of a run by the contract.
+class RunArithmetic {
+ public:
+  RunArithmetic(const Scenario& scenario, const std::optional<kernels::FastWay>& audit);
+  kernels::Arithmetic* get() const { return audit_ ? static_cast<kernels::Arithmetic*>(audit_.get()) : fast_.get(); }
+  runtime::LaunchListener* listener() const { return audit_.get(); }  // null: nobody has to be told of launches
+  // Of a transport that has a library for sums.
+  runtime::LibrarySums library_sums() const;
+  std::optional<FastAudit> audited() const;
+
+ private:
+  std::unique_ptr<kernels::FastArithmetic> fast_;
+  std::unique_ptr<runtime::NumericAudit> audit_;
+};
 
 // Reads what belongs to the key, and refuses what needs exact bits. numerics: the word, already one of those known.
 void read_fast(const Reader& top, const std::string& numerics, Scenario& scenario);
@@ -32,14 +50,13 @@ void read_fast(const Reader& top, const std::string& numerics, Scenario& scenari
 Scenario teacher(const Scenario& scenario);
 
 struct FastComparison {
-  runtime::AuditReport audit;
-  std::vector<float> loss;         // the contract's, by step
-  std::uint64_t through_host = 0;  // products that no library of the device computed
-  std::string not_canonical;       // the run beside it has other bits than the golden: its operands prove nothing
+  FastAudit audit;
+  std::vector<float> loss;    // the contract's, by step
+  std::string backend;        // on which it was made
+  std::string not_canonical;  // the run beside it has other bits than the golden: its operands prove nothing
 };
-// golden: of the scenario.
-FastComparison compare_fast(const RunRecord& teacher, const runtime::AuditReport& audit, std::uint64_t through_host,
-                            const Golden& golden);
+// teacher: a run that was audited. golden: of the scenario.
+FastComparison compare_fast(const RunRecord& teacher, const std::string& backend, const Golden& golden);
 
 Finding within_bounds(const Evidence& evidence, const std::string& argument);
 std::string fast_text(const Evidence& evidence);

@@ -47,7 +47,17 @@ struct Request {
   std::int64_t gradients_of = -1;
   bool digest_gradients = false, keep_final_weights = false;
   bool nccl = false;
+  std::optional<kernels::FastWay> audit;
 };
+
+Json way_json(const std::optional<kernels::FastWay>& way) {
+  if (!way) return nullptr;
+  return {{"tf32", way->tf32}, {"slip", int(way->slip)}};
+}
+std::optional<kernels::FastWay> way_from(const Json& json) {
+  if (json.is_null()) return std::nullopt;
+  return kernels::FastWay{json["tf32"], kernels::FastSlip(json["slip"].get<int>())};
+}
 
 std::string text_of(const Request& r) {
   const Json json = {{"over", r.over},
@@ -60,16 +70,27 @@ std::string text_of(const Request& r) {
                      {"gradients_of", r.gradients_of},
                      {"digest_gradients", r.digest_gradients},
                      {"keep_final_weights", r.keep_final_weights},
-                     {"nccl", r.nccl}};
+                     {"nccl", r.nccl},
+                     {"audit", way_json(r.audit)}};
   return json.dump();
 }
 
 Request request_from(const std::string& text) {
   const Json json = Json::parse(text);
-  return {
-      json["over"],     json["scenario"], json["file"],         json["folder"],           json["temporary"],
-      json["endpoint"], json["token"],    json["gradients_of"], json["digest_gradients"], json["keep_final_weights"],
-      json["nccl"]};
+  Request r;
+  r.over = json["over"];
+  r.scenario = json["scenario"];
+  r.file = json["file"];
+  r.folder = json["folder"];
+  r.temporary = json["temporary"];
+  r.endpoint = json["endpoint"];
+  r.token = json["token"];
+  r.gradients_of = json["gradients_of"];
+  r.digest_gradients = json["digest_gradients"];
+  r.keep_final_weights = json["keep_final_weights"];
+  r.nccl = json["nccl"];
+  r.audit = way_from(json["audit"]);
+  return r;
 }
 
 // Only what training needs: what is judged, and against what, is the leader's business.
@@ -209,26 +230,28 @@ RankReport train_here(const Request& request, runtime::Wire& wire, int id) {
   const ControlClient::Options to_control{request.endpoint, request.token, id, scenario.world.ranks(), heartbeat_ns};
   RealFaults faults(scenario, id, request.folder);
   RankReport report;
-  kernels::FastArithmetic fast(fast_way(scenario.train));
-  kernels::Arithmetic* const arithmetic = is_fast(scenario) ? &fast : nullptr;
+  const RunArithmetic arithmetic(scenario, request.audit);
 #ifdef SEEKSIM_NCCL
   if (request.nccl) {
     try {
       runtime::NcclRank real(wire, capacities, to_control, request.folder, runtime::visible_gpu(gpu_of_process(id)));
-      real.device.compute_by(arithmetic);
+      real.device.compute_by(arithmetic.get(), arithmetic.listener());
+      real.transport.sum_by_nccl(arithmetic.library_sums());
       train_on(real, faults, scenario, request, report);
     } catch (const std::exception& error) {  // the GPU cannot be used, or NCCL cannot be loaded here
       report.record.how = RankRecord::How::threw;
       report.record.why = error.what();
     }
+    report.audit = arithmetic.audited();
     return report;
   }
 #endif
   RealRank real(wire, capacities, to_control, request.folder);
-  real.device.compute_by(arithmetic);
+  real.device.compute_by(arithmetic.get(), arithmetic.listener());
   train_on(real, faults, scenario, request, report);
   report.compared = real.transport.compared();
   report.mismatches = real.transport.mismatches();
+  report.audit = arithmetic.audited();
   return report;
 }
 
@@ -255,6 +278,11 @@ void add_use(const RankReport& report, RunRecord& record) {
   record.pinned_peak = std::max(record.pinned_peak, report.pinned.peak);
   record.collectives_compared += report.compared;
   record.mismatches.insert(record.mismatches.end(), report.mismatches.begin(), report.mismatches.end());
+  if (report.audit) {
+    FastAudit& audit = record.audit ? *record.audit : record.audit.emplace();
+    runtime::add(audit.report, report.audit->report);
+    audit.products_through_host += report.audit->products_through_host;
+  }
   record.virtual_ns = std::max(record.virtual_ns, report.ended_ns);
   record.fingerprint = kernels::combine(record.fingerprint, report.fingerprint);
 }
@@ -327,6 +355,7 @@ MpiSession::~MpiSession() {
 
 bool MpiSession::leads() const { return impl_->world->rank() == 0; }
 const char* MpiSession::backend() const { return impl_->nccl ? "nccl" : impl_->world->name(); }
+bool MpiSession::supervised() const { return supervision().has_value(); }
 int MpiSession::processes() const { return impl_->world->size(); }
 
 void MpiSession::serve() {
@@ -382,6 +411,7 @@ RunRecord MpiSession::run(const Scenario& scenario, const SimulationOptions& opt
   request.digest_gradients = options.digest_gradients;
   request.keep_final_weights = options.keep_final_weights;
   request.nccl = impl_->nccl;
+  request.audit = options.audit;
   std::vector<Event> events;
   std::optional<OwnServer> own;
   if (!supervised) RealFaults::forget(request.folder);

@@ -24,6 +24,8 @@ class MpiSession {
 
   bool leads() const;
   int processes() const;
+  // By seeksim launch, which watches over one run.
+  bool supervised() const;
   const char* backend() const;  // "mpi"; "tcp" where they were started in torchrun's way; "nccl"
   // Does what the leader asks for, until it is over.
   void serve();

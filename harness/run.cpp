@@ -20,7 +20,6 @@
 #include "harness/simulate.h"
 #include "harness/sweep_run.h"
 #include "harness/timeline.h"
-#include "kernels/fast.h"
 
 namespace seeksim::harness {
 namespace {
@@ -74,18 +73,17 @@ RunRecord run_aside(const Scenario& scenario, const std::string& what, double wa
   return run_aside(scenario, what, std::move(options), progress);
 }
 
-// The same training by the contract, with fast arithmetic at its side.
+// The same training by the contract, with fast arithmetic at its side; by the same processes where they can.
 FastComparison beside_the_contract(const Scenario& scenario, const RunOptions& options, const Golden& golden) {
   const Scenario other = teacher(scenario);
-  kernels::FastArithmetic vendor(fast_way(scenario.train));
-  runtime::NumericAudit audit(vendor, scenario.train.tf32);
   SimulationOptions with;
   with.wall_limit_s = options.wall_limit_s;
   with.device = options.device;
-  with.arithmetic = &audit;
-  with.listener = &audit;
-  const RunRecord run = run_aside(other, other.name, with, options.progress);
-  return compare_fast(run, audit.report(), vendor.products_through_host(), golden);
+  with.audit = fast_way(scenario.train);
+  const bool on_ranks = options.launch && options.launch_again;
+  const RunRecord run =
+      on_ranks ? options.launch(other, with, options.is_row) : run_aside(other, other.name, with, options.progress);
+  return compare_fast(run, on_ranks ? options.backend : "sim", golden);
 }
 
 // Of the same world without faults and checkpoints, after its first step. 0: it is too short.

@@ -20,6 +20,7 @@ struct RunOptions {
   // Runs on ranks of another kind; empty: simulated ones. row: of a sweep.
   using Launch = std::function<RunRecord(const Scenario&, const SimulationOptions&, bool row)>;
   Launch launch;
+  bool launch_again = false;  // they can run a second scenario beside this one
   std::string backend = "sim";
   std::string device = "cpu";
   int ranks_max = 0;    // rows of a sweep with more are left out, and said to be; 0: there is no limit

@@ -13,6 +13,7 @@
 #include "harness/commits.h"
 #include "harness/goodput.h"
 #include "runtime/analyser.h"
+#include "runtime/numeric_audit.h"
 #include "runtime/observer.h"
 #include "runtime/train.h"
 #include "sim/world.h"
@@ -146,6 +147,12 @@ struct ScoreRecord {
   double mean() const { return steps > 0 ? sum / double(steps) : 1; }
 };
 
+// Fast arithmetic, held against the contract in this run.
+struct FastAudit {
+  runtime::AuditReport report;
+  std::uint64_t products_through_host = 0;  // that no library of the device computed
+};
+
 // What became of a fault of the user's (own.h).
 struct OwnFaultStatus {
   std::string name;
@@ -218,6 +225,7 @@ struct RunRecord {
   // Empty unless a check wants them.
   std::vector<std::uint64_t> gradient_digests;
   std::string gradients_disagree;  // the first step in which a rank had others: "step 2: rank 3"
+  std::optional<FastAudit> audit;  // of a run that was asked for one
 
   // The digest of the first rank that finished; empty when none did, and in a run of shapes.
   std::optional<runtime::StateDigest> state() const;

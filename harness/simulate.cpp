@@ -11,7 +11,6 @@
 #include "harness/own.h"
 #include "harness/shapes.h"
 #include "kernels/digest.h"
-#include "kernels/fast.h"
 #include "runtime/backend/posix_storage.h"
 #include "runtime/checkpoint_files.h"
 #include "runtime/train.h"
@@ -27,22 +26,22 @@ struct Simulation::Impl {
         options(std::move(o)),
         disks(options.disks ? options.disks : std::make_shared<sim::Disks>()),
         device(is_of_shapes(s) ? nullptr : make_device(options.device)),
+        arithmetic(s, options.audit),
         faults(s.faults, s.world.seed, node_of(s.world)),
         own_faults(s),
         collector(s.world.ranks(), options.gradients_of, options.digest_gradients, options.on_gradients) {
     if (!options.storage_folder.empty()) files.emplace(options.storage_folder);
-    if (is_fast(s) && options.arithmetic == nullptr) options.arithmetic = &fast.emplace(fast_way(s.train));
   }
 
-  static sim::WorldPlan plan_of(const Scenario& scenario, const SimulationOptions& options) {
+  sim::WorldPlan plan_of() {
     sim::WorldPlan plan = scenario.world;
     plan.wall_limit_s = options.wall_limit_s;
     plan.shapes = is_of_shapes(scenario);
     plan.timeline = options.timeline;
     plan.values = options.values;
     plan.steering = options.steering;
-    plan.arithmetic = options.arithmetic;
-    plan.listener = options.listener;
+    plan.arithmetic = arithmetic.get();
+    plan.listener = arithmetic.listener();
     const runtime::CheckpointPlan& checkpoint = scenario.train.checkpoint;
     if (checkpoint.on() && !checkpoint.node_local) plan.storage.shared_path = checkpoint.path;
     plan.heartbeat_ns = scenario.train.recovery.heartbeat_ns;
@@ -65,7 +64,7 @@ struct Simulation::Impl {
   SimulationOptions options;
   std::shared_ptr<sim::Disks> disks;
   std::unique_ptr<runtime::DeviceMemory> device;  // outlives every world
-  std::optional<kernels::FastArithmetic> fast;    // likewise
+  RunArithmetic arithmetic;                       // likewise
   TimeNs began_ns = 0;
   std::unique_ptr<sim::World> world;        // of the attempt that runs, or ran last
   std::optional<runtime::TrainPlan> again;  // the plan of all attempts but the first
@@ -92,7 +91,7 @@ void Simulation::Impl::start_job(TimeNs now) {
   const std::size_t attempt = collector.record().attempts.size();
   began_ns = now;
   collector.begin_attempt(now);
-  sim::WorldPlan plan = plan_of(scenario, options);
+  sim::WorldPlan plan = plan_of();
   plan.device_memory = device.get();
   plan.seed += 1'000'003 * attempt;  // other noise
   plan.schedule.first_decision = collector.record().decisions;
@@ -120,7 +119,7 @@ bool Simulation::Impl::starts_again(const sim::WorldResult& result) {
 void Simulation::Impl::look_at_checkpoints() {
   const std::string& path = scenario.train.checkpoint.path;
   if (!scenario.train.checkpoint.on() || is_of_shapes(scenario)) return;
-  const sim::WorldPlan plan = plan_of(scenario, options);
+  const sim::WorldPlan plan = plan_of();
   sim::Disks seen;  // as if all nodes' files lay together
   seen.shared = disks->shared;
   for (auto& [node, disk] : disks->by_node) seen.by_node[0].names.insert(disk.names.begin(), disk.names.end());
@@ -223,6 +222,7 @@ void Simulation::Impl::take(const sim::WorldResult& result) {
     if (result.ranks[i].how == How::threw) rank.how = RankRecord::How::threw;
     if (!result.ranks[i].what.empty()) rank.why = result.ranks[i].what;
   }
+  record.audit = arithmetic.audited();
   take_dumps(result);
 }
 

@@ -4,10 +4,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "harness/run_record.h"
 #include "harness/scenario.h"
+#include "kernels/fast_way.h"
 #include "sim/storage.h"
 
 namespace seeksim::harness {
@@ -22,9 +24,9 @@ struct SimulationOptions {
   bool flight_recorder = false;   // dumps hold whole rings
   std::string device = "cpu";     // or "cuda", "emulated" (device.h)
   sim::ValueLogPlan values;       // of each operation
-  // Of products and sums over ranks; null: as the scenario says. listener: told of each launch.
-  kernels::Arithmetic* arithmetic = nullptr;
-  runtime::LaunchListener* listener = nullptr;
+  // Fast arithmetic of this kind is held against the contract's at each product and sum over ranks, and leaves no
+  // trace.
+  std::optional<kernels::FastWay> audit;
   std::string storage_folder;         // real files below it; empty: simulated ones
   std::shared_ptr<sim::Disks> disks;  // simulated files to begin with and to leave behind; null: empty ones
   std::function<void(TimeNs now, std::int64_t steps)> progress;

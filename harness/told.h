@@ -78,6 +78,7 @@ struct RankReport {
   std::vector<std::uint64_t> own_faults_fired;      // by fault of the user's
   std::vector<Event> events;
   std::vector<Note> notes;
+  std::optional<FastAudit> audit;
 };
 std::vector<std::byte> to_bytes(RankReport report);
 RankReport report_from(std::span<const std::byte> bytes);

@@ -17,6 +17,19 @@ void fields(A& a, StepRecord& r) {
     r.optimizer_steps);
 }
 template <class A>
+void fields(A& a, AuditTally& t) {
+  a(t.ops, t.elements, t.over, t.worst, t.worst_op);
+}
+template <class A>
+void fields(A& a, OverBound& o) {
+  a(o.op, o.what, o.rows, o.columns, o.terms, o.over, o.at.row, o.at.column, o.at.exact, o.at.fast, o.at.bound,
+    o.at.ratio);
+}
+template <class A>
+void fields(A& a, AuditReport& r) {
+  a(r.products, r.sums, r.first);
+}
+template <class A>
 void fields(A& a, Diagnosis& d) {
   a(d.verdict, d.culprits, d.links, d.op, d.sequence, d.first_detected_ns, d.text);
 }
@@ -154,9 +167,13 @@ void fields(A& a, RankReport::Memory& m) {
   a(m.peak_by_tag, m.at_peak, m.peak);
 }
 template <class A>
+void fields(A& a, FastAudit& f) {
+  a(f.report, f.products_through_host);
+}
+template <class A>
 void fields(A& a, RankReport& r) {
   a(r.record, r.fingerprint, r.ended_ns, r.comm, r.device, r.host, r.pinned, r.compared, r.mismatches, r.final_weights,
-    r.faults, r.own_faults_fired, r.events, r.notes);
+    r.faults, r.own_faults_fired, r.events, r.notes, r.audit);
 }
 
 }  // namespace seeksim::harness

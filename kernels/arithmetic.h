@@ -32,6 +32,8 @@ struct SumCall {
   Index leaves = 0;
   float factor = 1;
   int owner = 0;  // of the sum, among the groups
+  // What a library made of the same parts (out.n floats, not multiplied by the factor); null: none did. For an audit.
+  const float* library = nullptr;
 };
 
 class Arithmetic {
@@ -40,6 +42,8 @@ class Arithmetic {
   virtual void gemm(Lane lane, const AnyGemm& call) = 0;
   // `out` may be one of the parts, and overlaps no other one.
   virtual void sum(Lane lane, const SumCall& call, Vec<float> out) = 0;
+  // What a member brings to a sum that a library makes, as it is given to the library: in place.
+  virtual void addend(Lane lane, Vec<float> values) = 0;
 };
 
 }  // namespace seeksim::kernels

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/cast.h"
 #include "kernels/device_table.h"
 #include "kernels/host_access.h"
 #include "kernels/isa/table.h"
@@ -108,6 +109,11 @@ void FastArithmetic::sum(Lane given, const SumCall& call, Vec<float> out) {
   if (device != nullptr)
     return device->common.tree_parts(lane, ring.parts.data(), ring.adds.data(), count, out.data, out.n, call.factor);
   elements().tree_parts(ring.parts.data(), ring.adds.data(), count, out.data, out.n, call.factor);
+}
+
+// A library adds up what it is given: a slip has to be made before.
+void FastArithmetic::addend(Lane lane, Vec<float> values) {
+  if (way_.slip == FastSlip::ring_in_bf16) round_through<bf16>(by_contract(lane), values);
 }
 
 }  // namespace seeksim::kernels

@@ -3,7 +3,8 @@
 //   Products: on a GPU cuBLASLt's, with tensor cores (device_table.h, vendor_gemm). On a CPU, and on a device whose
 //   table has none, a kernel of ours that is built as vendors' are: K in tiles, two chains a tile, tiles added up.
 //   Sums: as a ring makes them. Each member adds up its own parts; a shard's sum begins with the member behind its
-//   owner and goes round. So, as with NCCL, the bits depend on the number of members and on who owns what.
+//   owner and goes round. So, as with NCCL, the bits depend on the number of members and on who owns what. Where the
+//   transport has a library for it (Transport::library_sums), it is the library's.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,7 @@ class FastArithmetic final : public Arithmetic {
   explicit FastArithmetic(FastWay way = {}) : way_(way) {}
   void gemm(Lane lane, const AnyGemm& call) override;
   void sum(Lane lane, const SumCall& call, Vec<float> out) override;
+  void addend(Lane lane, Vec<float> values) override;
   // Products that a device computed by none of its own: the vendor's library offers nothing for their shape and place,
   // or there is none (the emulated device). They went to the host and back.
   std::uint64_t products_through_host() const { return through_host_; }

@@ -111,7 +111,8 @@ void tree_add(Lane lane, Vec<const float> left, Vec<const float> right, Vec<floa
   elements_in<float>().add(left.data, right.data, out.data, out.n);
 }
 
-void tree_sum(Lane lane, const TreePart* parts, Index count, Index leaves, Vec<float> out, float factor, int owner) {
+void tree_sum(Lane lane, const TreePart* parts, Index count, Index leaves, Vec<float> out, float factor, int owner,
+              const float* library) {
   SEEKSIM_CHECK(leaves > 0, "a tree without leaves");
   std::vector<Index> order(static_cast<std::size_t>(count));
   std::iota(order.begin(), order.end(), Index{0});
@@ -119,13 +120,17 @@ void tree_sum(Lane lane, const TreePart* parts, Index count, Index leaves, Vec<f
                    [&](Index a, Index b) { return first_leaf(parts[a].node) < first_leaf(parts[b].node); });
   check_tiling(parts, order, leaves);
   if (lane.arithmetic != nullptr && count > 1)
-    return lane.arithmetic->sum(lane, {parts, count, leaves, factor, owner}, out);
+    return lane.arithmetic->sum(lane, {parts, count, leaves, factor, owner, library}, out);
   const std::vector<int> adds = schedule(parts, order, leaves);
   std::vector<const float*> data;
   for (Index p : order) data.push_back(parts[p].data);
   if (const DeviceTable* device = device_of(lane))
     return device->common.tree_parts(lane, data.data(), adds.data(), count, out.data, out.n, factor);
   elements().tree_parts(data.data(), adds.data(), count, out.data, out.n, factor);
+}
+
+void library_addend(Lane lane, Vec<float> values) {
+  if (lane.arithmetic != nullptr) lane.arithmetic->addend(lane, values);
 }
 
 }  // namespace seeksim::kernels

@@ -41,8 +41,12 @@ struct TreePart {
 
 // out[i] = root of the tree whose disjoint `parts` (any order) cover all of [0, leaves), times `factor` (applied once,
 // skipped when it is 1). Throws std::invalid_argument naming the first leaf that is missing or covered twice.
-// Runs at memory speed: all parts are folded chunk by chunk. owner: the group that wants it (Arithmetic::sum).
+// Runs at memory speed: all parts are folded chunk by chunk. owner: the group that wants it; library: what another one
+// made of it (Arithmetic::sum).
 void tree_sum(Lane lane, const TreePart* parts, Index count, Index leaves, Vec<float> out, float factor = 1.0f,
-              int owner = 0);
+              int owner = 0, const float* library = nullptr);
+
+// Of what a member brings to a library's sum over ranks, in place: nothing, by the contract (Arithmetic::addend).
+void library_addend(Lane lane, Vec<float> values);
 
 }  // namespace seeksim::kernels

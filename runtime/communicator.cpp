@@ -9,6 +9,7 @@
 #include "kernels/pointwise.h"
 #include "kernels/tree.h"
 #include "runtime/gradient_tree.h"
+#include "runtime/library_sum.h"
 
 namespace seeksim::runtime {
 
@@ -90,7 +91,15 @@ Op Communicator::all_reduce(Queue& queue, Op op, const TreeOwnership& ownership,
   op.kind = OpKind::all_reduce;
   op.bytes = static_cast<std::uint64_t>(out.n) * sizeof(float);
   op = stamp(op);
-  if (!rank_.transport.has_native(comm_, op)) {
+  if (library_sums() == LibrarySums::instead) {
+    reduce_by_library(queue, op, parts, factor, out);
+    return op;
+  }
+  if (library_sums() == LibrarySums::beside) {
+    reduce_by_library(queue, op, parts, 1.0f, vec<float>(*arrivals(ownership, out.n).library, 0, out.n));
+    op = stamp(op);
+  }
+  if (library_sums() != LibrarySums::none || !rank_.transport.has_native(comm_, op)) {
     reduce_over_exchange(queue, op, ownership, parts, factor, out);
     return op;
   }
@@ -133,15 +142,32 @@ Communicator::Arrivals& Communicator::arrivals(const TreeOwnership& ownership, I
   made.slots =
       rank_.device.allocate(static_cast<std::size_t>(std::max<Index>(made.shard * made.count, 1)) * sizeof(float),
                             MemoryTag::communication, "subtree roots");
+  if (library_sums() == LibrarySums::beside)
+    made.library = rank_.device.allocate(std::size_t(n) * sizeof(float), MemoryTag::communication, "a library's sum");
   arrivals_.push_back(std::move(made));
   return arrivals_.back();
 }
 
-void Communicator::reduce_over_exchange(Queue& queue, const Op& op, const TreeOwnership& ownership,
-                                        std::span<const VecView<const float>> parts, float factor, VecView<float> out) {
+Launcher Communicator::launcher(Queue& queue, const Op& op) const {
   Launcher launch(queue, rank_.id, launches_);
   launch.at(op.epoch, op.step);
   launch.phase(op.phase);
+  return launch;
+}
+
+void Communicator::reduce_by_library(Queue& queue, const Op& op, std::span<const VecView<const float>> parts,
+                                     float factor, VecView<float> out) {
+  Launcher launch = launcher(queue, op);
+  add_up(launch, op.tensor, parts, out);
+  check_on_device(op, out.buffer);
+  check(rank_.transport.library_all_reduce(queue, comm_, op, out, out), op);
+  scale_sum(launch, op.tensor, factor, out);
+  launches_ = launch.last().sequence;
+}
+
+void Communicator::reduce_over_exchange(Queue& queue, const Op& op, const TreeOwnership& ownership,
+                                        std::span<const VecView<const float>> parts, float factor, VecView<float> out) {
+  Launcher launch = launcher(queue, op);
   if (size() == 1) return fold_alone(launch, op, ownership.leaves, parts, factor, out);
   Arrivals& in = arrivals(ownership, out.n);
   SEEKSIM_CHECK_EQ(parts.size(), in.parts_of[position_]);
@@ -183,16 +209,17 @@ void Communicator::fold_shard(Launcher& launch, const Op& op, const Arrivals& in
   launch(
       op.tensor, SEEKSIM_SITE, memory_cost((in.count + 1) * mine.size),
       [leaves = in.leaves, factor, me = position_,
-       table = vec<const std::int64_t>(*in.table, 0, 2 * Index(in.count)).get()](Lane lane, Vec<const float> slots,
-                                                                                 Vec<float> sum) {
+       table = vec<const std::int64_t>(*in.table, 0, 2 * Index(in.count)).get()](
+          Lane lane, Vec<const float> slots, Vec<float> sum, Vec<const float> library) {
         std::vector<TreePart> roots(static_cast<std::size_t>(table.n / 2));
         for (std::size_t i = 0; i < roots.size(); ++i) {
           const int both = static_cast<int>(table[2 * i]);
           roots[i] = {{both & 255, table[2 * i + 1]}, slots.data + Index(i) * sum.n, both >> 8};
         }
-        kernels::tree_sum(lane, roots.data(), Index(roots.size()), leaves, sum, factor, me);
+        kernels::tree_sum(lane, roots.data(), Index(roots.size()), leaves, sum, factor, me, library.data);
       },
-      vec<const float>(*in.slots, 0, in.count * mine.size), out.part(mine.offset, mine.size));
+      vec<const float>(*in.slots, 0, in.count * mine.size), out.part(mine.offset, mine.size),
+      in.library ? vec<const float>(*in.library, mine.offset, mine.size) : VecView<const float>{});
 }
 
 // All leaves are here, so this rank's one subtree root is the tree's.
@@ -244,6 +271,15 @@ Op Communicator::tree_reduce_scatter(Queue& queue, Op op, const TreeScatter& sca
   op.bytes = bytes_sent(scatter.pieces);
   op = stamp(op);
   check(rank_.transport.tree_reduce_scatter(queue, comm_, op, scatter), op);
+  return op;
+}
+
+Op Communicator::library_reduce(Queue& queue, Op op, VecView<const float> values, std::span<const SumShare> shares) {
+  check_on_device(op, values.buffer);
+  for (const SumShare& share : shares) check_on_device(op, share.out.buffer);
+  op.bytes = std::uint64_t(values.n) * sizeof(float);
+  op = stamp(op);
+  check(rank_.transport.library_reduce(queue, comm_, op, values, shares), op);
   return op;
 }
 

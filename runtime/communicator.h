@@ -61,9 +61,16 @@ class Communicator {
   Op exchange(Queue& queue, Op op, std::span<const Piece> pieces);
 
   // Whether the transport sums the op's parts to their owners itself. Equal on all members.
-  bool scatters_natively(const Op& op) const { return size() > 1 && rank_.transport.has_native(comm_, op); }
+  bool scatters_natively(const Op& op) const {
+    return size() > 1 && library_sums() == LibrarySums::none && rank_.transport.has_native(comm_, op);
+  }
   // Where it does: the sum itself.
   Op tree_reduce_scatter(Queue& queue, Op op, const TreeScatter& scatter);
+
+  // Whether sums are a library's, or made by one too. Equal on all members.
+  LibrarySums library_sums() const { return size() > 1 ? rank_.transport.library_sums() : LibrarySums::none; }
+  // Its sum of all members' values, each share to its member (Transport::library_reduce).
+  Op library_reduce(Queue& queue, Op op, VecView<const float> values, std::span<const SumShare> shares);
 
   // Waits for `event` under the watchdog; on failure the error names `op` (see Rank::wait).
   void wait(const Event& event, const Op& op);
@@ -82,14 +89,18 @@ class Communicator {
     std::vector<int> parts_of;  // by position
     int count = 0;              // of all members
     int first_own = 0;          // slot of this rank's first part
-    BufferPtr table;  // {level | member << 8, index} a slot; the host's, which lists them when it launches the fold
-    BufferPtr slots;  // (count, shard)
+    BufferPtr table;    // {level | member << 8, index} a slot; the host's, which lists them when it launches the fold
+    BufferPtr slots;    // (count, shard)
+    BufferPtr library;  // (n), a library's sum of the same; where it is to be held against ours
     VecView<float> slot(int i) const { return {slots.get(), i * shard, shard}; }
   };
 
   Op stamp(Op op);  // epoch, rank, axis, next sequence
   void reduce_over_exchange(Queue& queue, const Op& op, const TreeOwnership& ownership,
                             std::span<const VecView<const float>> parts, float factor, VecView<float> out);
+  Launcher launcher(Queue& queue, const Op& op) const;
+  void reduce_by_library(Queue& queue, const Op& op, std::span<const VecView<const float>> parts, float factor,
+                         VecView<float> out);
   void list_pieces(const Arrivals& in, std::span<const VecView<const float>> parts);
   void fold_shard(Launcher& launch, const Op& op, const Arrivals& in, std::span<const VecView<const float>> parts,
                   float factor, VecView<float> out);

@@ -7,6 +7,7 @@
 #include "kernels/check.h"
 #include "kernels/pointwise.h"
 #include "kernels/tree.h"
+#include "runtime/library_sum.h"
 #include "runtime/typed_ops.h"
 
 namespace seeksim::runtime {
@@ -44,6 +45,10 @@ std::vector<Bucket> units(const Parameters& parameters) {
 TreeNode inside(TreeNode node, TreeNode root) {
   SEEKSIM_CHECK(node.level <= root.level, "node of level %d under level %d", node.level, root.level);
   return {node.level, node.index - (root.index << (root.level - node.level))};
+}
+
+bool lies_under(TreeNode node, TreeNode root) {
+  return node.level <= root.level && node.index >> (root.level - node.level) == root.index;
 }
 
 }  // namespace
@@ -101,6 +106,15 @@ void GradientReducer::connect(Communicator& comm, const Partition& partition, co
   slots_.reset();
   slots_ = rank_.device.allocate(std::max<std::size_t>(parts_max * std::size_t(elements), 1) * sizeof(float),
                                  MemoryTag::communication, "subtree roots");
+  if (comm.library_sums() != LibrarySums::none) {
+    Index longest = 0;
+    for (const Bucket& bucket : buckets_) longest = std::max(longest, bucket.hi - bucket.lo);
+    addend_ = rank_.device.allocate(std::size_t(longest) * sizeof(float), MemoryTag::communication, "addend");
+  }
+  if (comm.library_sums() == LibrarySums::beside) {
+    library_ = rank_.device.allocate(std::max<std::size_t>(sums_max * std::size_t(elements), 1) * sizeof(float),
+                                     MemoryTag::communication, "a library's sums");
+  }
   landings_.clear();
   landings_.resize(!offloaded() ? 0 : buckets_.size() > 1 ? 2 : 1);
   for (Landing& landing : landings_) {
@@ -192,6 +206,8 @@ Event GradientReducer::reduce(const Bucket& bucket, std::span<const VecView<cons
   op.micro_batch = cut_.interleaved ? k_ : -1;
   op.tensor = bucket.name;
   op.site = SEEKSIM_SITE;
+  if (comm_->library_sums() != LibrarySums::none) reduce_by_library(bucket, op, owned, stride, parts);
+  if (comm_->library_sums() == LibrarySums::instead) return reduced(bucket.name, owned, stride);
   if (comm_->scatters_natively(op)) {
     scatter(bucket, op, owned, parts);
     return reduced(bucket.name, owned, stride);
@@ -250,6 +266,40 @@ void GradientReducer::scatter(const Bucket& bucket, const Op& op, const std::vec
   last_ = comm_->tree_reduce_scatter(launch_.queue(), op, {slices_, cut_.leaves, factor, targets_, pieces_});
 }
 
+// A sum a node: what this member brings of it is added up, and the library does the rest. Where its sums are only held
+// against the canonical ones, they go to a place of their own.
+void GradientReducer::reduce_by_library(const Bucket& bucket, const Op& op, const std::vector<OwnedRange>& owned,
+                                        Index stride, std::span<const VecView<const float>> parts) {
+  const bool aside = comm_->library_sums() == LibrarySums::beside;
+  const int me = comm_->position();
+  const std::vector<TreeNode> roots = nodes(me);
+  const VecView<float> addend = vec<float>(*addend_, 0, bucket.hi - bucket.lo);
+  for (std::size_t i = 0; i < open_.size(); ++i) {
+    std::vector<VecView<const float>> brought;
+    for (std::size_t k = 0; k < parts.size(); ++k) {
+      if (lies_under(roots[k], open_[i])) brought.push_back(parts[k]);
+    }
+    add_up(launch_, bucket.name, brought, addend);
+    shares_.clear();
+    for (int member = 0; member < comm_->size(); ++member) {
+      Index at = 0;
+      for (const OwnedRange& range : partition_->owned(member, bucket.lo, bucket.hi)) {
+        VecView<float> out;
+        if (member == me)
+          out = aside ? vec<float>(*library_, Index(i) * stride + at, range.size) : sum_of(range, i, stride, at);
+        shares_.push_back({member, range.offset - bucket.lo, range.size, out});
+        at += range.size;
+      }
+    }
+    last_ = comm_->library_reduce(launch_.queue(), op, addend, shares_);
+    Index at = 0;
+    for (const OwnedRange& range : owned) {
+      if (!aside && at_once()) scale_sum(launch_, bucket.name, factor_, sum_of(range, i, stride, at));
+      at += range.size;
+    }
+  }
+}
+
 // Where the sum of a range is made, the range being at `at` of the bucket's `stride` owned elements.
 VecView<float> GradientReducer::sum_of(const OwnedRange& range, std::size_t node, Index stride, Index at) const {
   if (!offloaded()) return home_of(range, node);
@@ -280,22 +330,23 @@ void GradientReducer::fold(const Bucket& bucket, const std::vector<OwnedRange>& 
       launch_(
           bucket.name, SEEKSIM_SITE, memory_cost((count + 1) * range.size),
           [cut = cut_, k = k_, root = open_[i], me = in_place ? comm_->position() : -1, owner = comm_->position(),
-           stride, at, factor](Lane lane, Vec<const float> mine, Vec<const float> slots, Vec<float> sum) {
+           stride, at,
+           factor](Lane lane, Vec<const float> mine, Vec<const float> slots, Vec<float> sum, Vec<const float> library) {
             const Index begin = first_leaf(root), end = std::min(begin + (Index(1) << root.level), cut.leaves);
             std::vector<TreePart> roots;
             Index slot = 0;
             for (int member = 0; member < cut.members; ++member) {
               const SampleRange samples = cut.samples(k, member);
               for (const TreeNode node : kernels::cover(samples.begin, samples.end, cut.leaves)) {
-                const Index first = first_leaf(node);
                 const float* data = member == me ? mine.data : slots.data + slot * stride + at;
-                if (first >= begin && first < end) roots.push_back({inside(node, root), data, member});
+                if (lies_under(node, root)) roots.push_back({inside(node, root), data, member});
                 ++slot;
               }
             }
-            kernels::tree_sum(lane, roots.data(), Index(roots.size()), end - begin, sum, factor, owner);
+            kernels::tree_sum(lane, roots.data(), Index(roots.size()), end - begin, sum, factor, owner, library.data);
           },
-          own, vec<const float>(*slots_, 0, count * stride), sum_of(range, i, stride, at));
+          own, vec<const float>(*slots_, 0, count * stride), sum_of(range, i, stride, at),
+          library_ ? vec<const float>(*library_, Index(i) * stride + at, range.size) : VecView<const float>{});
       at += range.size;
     }
   }
@@ -346,74 +397,6 @@ void GradientReducer::finish(VecView<float> loss) {
         [](Lane lane, Vec<const float> x, Vec<float> y) { kernels::copy(lane, x, y); },
         vec<const float>(*extras_, head, 1), loss);
   }
-}
-
-// ---- buckets
-// ---------------------------------------------------------------------------------------------------------
-
-BucketSink::BucketSink(Device& device, const TrainPlan& plan, GradientReducer& reducer, Index blocks_max)
-    : reducer_(reducer), overlap_(plan.layout.zero.overlap_comm), bug_(plan.bug) {
-  for (const Bucket& bucket : reducer.buckets()) elements_ = std::max(elements_, bucket.hi - bucket.lo);
-  const std::size_t count = overlap_ && reducer.buckets().size() > 1 ? 2 : 1;
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t floats = std::size_t(std::max<Index>(blocks_max, 1) * elements_);
-    buffers_.push_back(device.allocate(floats * sizeof(float), MemoryTag::communication, "gradient bucket"));
-  }
-  reduced_.resize(count);
-}
-
-void BucketSink::begin(Launcher& compute, Index blocks, float before) {
-  compute_ = &compute;
-  blocks_ = blocks;
-  before_ = before;
-  current_ = 0;
-  fresh_ = true;
-}
-
-VecView<float> BucketSink::part(Index block) const {
-  const Bucket& bucket = reducer_.buckets()[current_];
-  return vec<float>(*buffers_[buffer_], block * elements_, bucket.hi - bucket.lo);
-}
-
-VecView<float> BucketSink::open(Index block, Index offset, Index size) {
-  const Bucket& bucket = reducer_.buckets()[current_];
-  SEEKSIM_CHECK(offset >= bucket.lo && offset + size <= bucket.hi, "[%lld, +%lld) is not in the bucket that is filled",
-                static_cast<long long>(offset), static_cast<long long>(size));
-  // Without overlap that was waited for when the bucket was reduced.
-  if (fresh_ && overlap_) after(compute_->queue(), reduced_[buffer_], Edge::bucket_free, bug_);
-  fresh_ = false;
-  return part(block).part(offset - bucket.lo, size);
-}
-
-void BucketSink::close(Index offset, Index size) {
-  const Bucket& bucket = reducer_.buckets()[current_];
-  SEEKSIM_CHECK(offset >= bucket.lo && offset + size <= bucket.hi, "[%lld, +%lld) is not in the bucket that is filled",
-                static_cast<long long>(offset), static_cast<long long>(size));
-  if (offset == bucket.lo) reduce_current();
-}
-
-void BucketSink::scale_current() {
-  if (before_ == 1.0f) return;
-  for (Index block = 0; block < blocks_; ++block) {
-    const VecView<float> values = part(block);
-    (*compute_)(
-        reducer_.buckets()[current_].name, SEEKSIM_SITE, memory_cost(2 * values.n),
-        [factor = before_](Lane lane, Vec<float> x) { kernels::scale(lane, x, factor); }, values);
-  }
-}
-
-void BucketSink::reduce_current() {
-  scale_current();
-  std::vector<VecView<const float>> parts;
-  for (Index block = 0; block < blocks_; ++block) parts.push_back(part(block));
-  Queue& communication = reducer_.launcher().queue();
-  after(communication, compute_->queue().record(), Edge::bucket_filled, bug_);
-  if (!bug_.is(Bug::last_bucket_never_reduced) || current_ + 1 < reducer_.buckets().size())
-    reduced_[buffer_] = reducer_.reduce(reducer_.buckets()[current_], parts);
-  if (!overlap_) after(compute_->queue(), reduced_[buffer_], Edge::bucket_reduced, bug_);
-  ++current_;
-  buffer_ = (buffer_ + 1) % buffers_.size();
-  fresh_ = true;
 }
 
 }  // namespace seeksim::runtime

@@ -59,6 +59,8 @@ class GradientReducer {
                                           std::span<const VecView<const float>> parts);
   void scatter(const Bucket& bucket, const Op& op, const std::vector<OwnedRange>& owned,
                std::span<const VecView<const float>> parts);
+  void reduce_by_library(const Bucket& bucket, const Op& op, const std::vector<OwnedRange>& owned, Index stride,
+                         std::span<const VecView<const float>> parts);
   void fold(const Bucket& bucket, const std::vector<OwnedRange>& owned, std::span<const VecView<const float>> parts);
   VecView<float> home_of(const OwnedRange& range, std::size_t node) const;
   VecView<float> sum_of(const OwnedRange& range, std::size_t node, Index stride, Index at) const;
@@ -82,6 +84,8 @@ class GradientReducer {
   std::optional<GradientTree> tree_;  // partial sums of this member's reduced gradients
   BufferPtr slots_;                   // where subtree roots of a bucket arrive
   BufferPtr extras_;                  // the head's share and the loss, summed
+  BufferPtr addend_;                  // of a bucket, where a library sums
+  BufferPtr library_;                 // its sums of this member's elements, where they are held against ours
   struct Landing {
     BufferPtr buffer;
     Event free;  // what landed there has left
@@ -99,36 +103,8 @@ class GradientReducer {
   std::vector<Piece> pieces_;
   std::vector<TreeReduceSlice> slices_;
   std::vector<TreeTarget> targets_;
+  std::vector<SumShare> shares_;
   Op last_;
-};
-
-// Where a backward pass writes when gradients are sharded: into buckets, each reduced as soon as it is full.
-class BucketSink final : public GradientSink {
- public:
-  BucketSink(Device& device, const TrainPlan& plan, GradientReducer& reducer, Index blocks_max);
-
-  // before: what every block is multiplied by on its way into the reduction.
-  void begin(Launcher& compute, Index blocks, float before);
-  VecView<float> open(Index block, Index offset, Index size) override;
-  void close(Index offset, Index size) override;
-
- private:
-  void reduce_current();
-  void scale_current();
-  VecView<float> part(Index block) const;
-
-  GradientReducer& reducer_;
-  bool overlap_;
-  PlantedBug bug_;
-  Index elements_ = 0;  // of the largest bucket
-  std::vector<BufferPtr> buffers_;
-  std::vector<Event> reduced_;  // by buffer
-  Launcher* compute_ = nullptr;
-  Index blocks_ = 0;
-  float before_ = 1;
-  std::size_t current_ = 0;  // bucket
-  std::size_t buffer_ = 0;
-  bool fresh_ = true;  // nothing written into the current bucket yet
 };
 
 }  // namespace seeksim::runtime

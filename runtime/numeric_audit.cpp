@@ -83,8 +83,10 @@ void NumericAudit::sum(Lane given, const kernels::SumCall& call, Vec<float> out)
     parts.push_back(rows_on_host<float>(lane, {call.parts[i].data, 1, out.n, out.n}));
     here.push_back({call.parts[i].node, parts.back().data(), call.parts[i].group});
   }
-  vendor_.sum(lane, call, out);
-  std::vector<float> fast = rows_on_host<float>(lane, {out.data, 1, out.n, out.n});
+  if (call.library == nullptr) vendor_.sum(lane, call, out);
+  const float* const made = call.library == nullptr ? out.data : call.library;
+  std::vector<float> fast = rows_on_host<float>(lane, {made, 1, out.n, out.n});
+  for (float& value : fast) value *= call.library == nullptr ? 1.0f : call.factor;
   for (Index i = 0; i < call.count; ++i)  // the sum may take a part's place
     if (call.parts[i].data == out.data) kernels::write_values<float>(lane, here[std::size_t(i)].data, out);
   kernels::tree_sum(lane, call.parts, call.count, call.leaves, out, call.factor, call.owner);
@@ -107,6 +109,24 @@ void NumericAudit::take(AuditTally& tally, const char* what, const kernels::Comp
   tally.over += std::uint64_t(seen.over);
   if (seen.over > 0 && !report_.first)
     report_.first = OverBound{op_, what, rows, columns, terms, seen.over, seen.first};
+}
+
+namespace {
+void add(AuditTally& all, const AuditTally& one) {
+  if (one.ops > 0 && (all.ops == 0 || one.worst > all.worst)) {
+    all.worst = one.worst;
+    all.worst_op = one.worst_op;
+  }
+  all.ops += one.ops;
+  all.elements += one.elements;
+  all.over += one.over;
+}
+}  // namespace
+
+void add(AuditReport& all, const AuditReport& one) {
+  add(all.products, one.products);
+  add(all.sums, one.sums);
+  if (one.first && (!all.first || one.first->op.step < all.first->op.step)) all.first = one.first;
 }
 
 std::string describe(const OverBound& over) {

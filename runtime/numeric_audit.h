@@ -43,6 +43,9 @@ struct AuditReport {
   std::uint64_t over() const { return products.over + sums.over; }
 };
 
+// What several ranks' audits saw, of one run: `all` with `one` added. The first operation is the one of the least step.
+void add(AuditReport& all, const AuditReport& one);
+
 // "product of 'h.0.mlp.c_fc.weight', layer 0, ..., element (3, 17) of (64, 256): ...": who, where, both bit patterns,
 // the bound.
 std::string describe(const OverBound& over);
@@ -54,7 +57,9 @@ class NumericAudit final : public kernels::Arithmetic, public LaunchListener {
 
   void at(const Op& op) override { op_ = op; }
   void gemm(kernels::Lane lane, const kernels::AnyGemm& call) override;
+  // Of the library's sum where there is one, else of the vendor's.
   void sum(kernels::Lane lane, const kernels::SumCall& call, kernels::Vec<float> out) override;
+  void addend(kernels::Lane lane, kernels::Vec<float> values) override { vendor_.addend(lane, values); }
 
   const AuditReport& report() const { return report_; }
 

@@ -178,6 +178,21 @@ struct TreeScatter {
   std::span<const Piece> pieces;        // what this member sends and receives for it, as an exchange would
 };
 
+// Sums over ranks of a library's own, in an order that only it knows: for `fast` arithmetic (NUMERICS.md).
+enum class LibrarySums : std::uint8_t {
+  none,
+  instead,  // of the canonical ones
+  beside    // of the same addends, to be held against the canonical ones (NumericAudit)
+};
+
+// Elements [first, first + n) of a library's sum, and the member that gets them.
+struct SumShare {
+  int member = 0;  // by position
+  Index first = 0;
+  Index n = 0;
+  VecView<float> out;  // (n); of this member's own shares only
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -200,6 +215,20 @@ class Transport {
   // Every member takes part, with nothing to bring and nothing to get too.
   virtual CommResult tree_reduce_scatter(Queue&, Comm, const Op&, const TreeScatter&) {
     return CommResult::invalid_usage;  // of a transport that has no native sum
+  }
+
+  // Whether sums are to be the library's, where this transport has one. Equal on all members.
+  virtual LibrarySums library_sums() const { return LibrarySums::none; }
+  // out (n) = the sum of all members' values (n), on every member. out may be values.
+  virtual CommResult library_all_reduce(Queue&, Comm, const Op&, VecView<const float> values, VecView<float> out) {
+    static_cast<void>(values), static_cast<void>(out);
+    return CommResult::invalid_usage;  // of a transport that has none
+  }
+  // Of the same sum, each share to its member. shares: on all members the same, in the same order; none is empty.
+  virtual CommResult library_reduce(Queue&, Comm, const Op&, VecView<const float> values,
+                                    std::span<const SumShare> shares) {
+    static_cast<void>(values), static_cast<void>(shares);
+    return CommResult::invalid_usage;
   }
 
   // NCCL's verbs. abort is local, takes all communicators of a device in one group, completes pending work with

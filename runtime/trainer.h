@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/bucket_sink.h"
 #include "runtime/checkpoint_reader.h"
 #include "runtime/checkpoint_writer.h"
 #include "runtime/communicator.h"

@@ -43,8 +43,8 @@ Queue& CudaDevice::message_queue(MessageQueue which) {
   return *queue;
 }
 
-void CudaDevice::compute_by(kernels::Arithmetic* arithmetic) {
-  for (CudaQueue* queue : {&communication_, &compute_, &copy_}) queue->compute_by(arithmetic);
+void CudaDevice::compute_by(kernels::Arithmetic* arithmetic, LaunchListener* listener) {
+  for (CudaQueue* queue : {&communication_, &compute_, &copy_}) queue->compute_by(arithmetic, listener);
 }
 
 // ---- memory ------------------------------------------------------------------------------------------------------

@@ -26,8 +26,8 @@ class CudaDevice final : public Device, public Executor, public Poller, public C
   ~CudaDevice() override;
 
   const BytesByTag& at_peak(Space space) const { return memory_.at_peak(space); }
-  // Products and sums over ranks that are enqueued from here on; null: by the contract.
-  void compute_by(kernels::Arithmetic* arithmetic);
+  // Products and sums over ranks that are enqueued from here on; null: by the contract. listener: told of each launch.
+  void compute_by(kernels::Arithmetic* arithmetic, LaunchListener* listener = nullptr);
 
   // ---- Device
   BufferPtr allocate(std::size_t bytes, MemoryTag tag, const char* name) override {

@@ -86,6 +86,7 @@ bool CudaQueue::give(Item& item) {
   if (item.closure != nullptr) {
     try {
       Closure closure = *item.closure;
+      if (listener_ != nullptr) listener_->at(item.op);
       closure(lane_);
     } catch (const std::exception& why) {
       owner_.launch_failed(item.op, why);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/queue.h"
+#include "runtime/stepped_queue.h"
 
 namespace seeksim::runtime {
 
@@ -43,7 +44,10 @@ class CudaQueue final : public Queue {
 
   cudaStream_t stream() const { return stream_; }
   kernels::Lane lane() const { return lane_; }
-  void compute_by(kernels::Arithmetic* arithmetic) { lane_.arithmetic = arithmetic; }
+  void compute_by(kernels::Arithmetic* arithmetic, LaunchListener* listener) {
+    lane_.arithmetic = arithmetic;
+    listener_ = listener;
+  }
   // ---- for the device
   bool pump();                                      // gives the stream what can be given; true: something was
   bool idle() const;                                // all that was enqueued is over
@@ -71,6 +75,7 @@ class CudaQueue final : public Queue {
   int rank_;
   cudaStream_t stream_ = nullptr;
   kernels::Lane lane_;
+  LaunchListener* listener_ = nullptr;
   std::deque<Item> items_;        // not given to the stream yet
   std::deque<Closure> closures_;  // of those that are kernels
   bool started_ = false;          // the front is an activity that has been started

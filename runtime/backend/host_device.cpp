@@ -34,10 +34,13 @@ Queue& HostDevice::message_queue(MessageQueue which) {
   return *queue;
 }
 
-void HostDevice::compute_by(kernels::Arithmetic* arithmetic) {
+void HostDevice::compute_by(kernels::Arithmetic* arithmetic, LaunchListener* listener) {
   kernels::Lane lane;
   lane.arithmetic = arithmetic;
-  for (SteppedQueue* queue : {&communication_, &compute_, &copy_}) queue->compute_on(lane);
+  for (SteppedQueue* queue : {&communication_, &compute_, &copy_}) {
+    queue->compute_on(lane);
+    queue->announce_to(listener);
+  }
 }
 
 // ---- memory ------------------------------------------------------------------------------------------------------

@@ -20,8 +20,8 @@ class HostDevice final : public Device, public Executor, public Poller {
   ~HostDevice() override;
 
   const BytesByTag& at_peak(Space space) const { return memory_.at_peak(space); }
-  // Products and sums over ranks that are enqueued from here on; null: by the contract.
-  void compute_by(kernels::Arithmetic* arithmetic);
+  // Products and sums over ranks that are enqueued from here on; null: by the contract. listener: told of each launch.
+  void compute_by(kernels::Arithmetic* arithmetic, LaunchListener* listener = nullptr);
 
   // ---- Device
   BufferPtr allocate(std::size_t bytes, MemoryTag tag, const char* name) override {

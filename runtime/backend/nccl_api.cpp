@@ -42,6 +42,9 @@ Loaded load() {
   find(api.async_error, "ncclCommGetAsyncError");
   find(api.send, "ncclSend");
   find(api.recv, "ncclRecv");
+  find(api.all_reduce, "ncclAllReduce");
+  find(api.reduce, "ncclReduce");
+  find(api.reduce_scatter, "ncclReduceScatter");
   find(api.group_start, "ncclGroupStart");
   find(api.group_end, "ncclGroupEnd");
   return made;

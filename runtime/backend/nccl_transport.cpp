@@ -35,22 +35,6 @@ const NcclApi& loaded() {
 
 }  // namespace
 
-// An operation: kept from exchange() until the stream is past it.
-struct NcclTransport::Exchange final : Activity {
-  void start() override { owner->start(*this); }
-
-  NcclTransport* owner = nullptr;
-  CudaQueue* queue = nullptr;
-  std::size_t comm = 0;
-  Op op;
-  std::vector<Piece> pieces;
-  std::uint64_t record = 0;
-  Event over;  // the stream is past it
-  bool started = false;
-  bool connecting = false;  // the group is in progress: the stream may not be touched
-  bool given_up = false;
-};
-
 NcclTransport::NcclTransport(ProgressLoop& loop, CudaDevice& device, MessageTransport& side, Signals& signals,
                              Recorder& recorder, int rank)
     : loop_(loop), device_(device), side_(side), signals_(signals), recorder_(recorder), nccl_(loaded()), rank_(rank) {
@@ -213,47 +197,71 @@ Comm NcclTransport::shrink(const Op& op, Comm parent, std::span<const int> exclu
 
 // ---- an operation ------------------------------------------------------------------------------------------------
 
-CommResult NcclTransport::exchange(Queue& queue, Comm comm, const Op& op, std::span<const Piece> pieces, DiesAt dies) {
-  SEEKSIM_CHECK(dies == DiesAt::never, "this transport kills no rank in the middle of %s", describe(op).c_str());
+NcclTransport::Exchange* NcclTransport::begin(Queue& queue, Comm comm, const Op& op, CommResult& why) {
   Held* const held = find(comm);
-  if (held == nullptr) return CommResult::invalid_argument;
-  if (held->state != Held::State::ready) return CommResult::invalid_usage;
-  if (held->error != CommResult::success || pieces.empty()) return held->error;
-  const bool on_device = std::all_of(pieces.begin(), pieces.end(), [](const Piece& piece) {
-    return piece.buffer != nullptr && piece.buffer->space == Space::device;
-  });
-  if (!on_device || !MessageTransport::are_valid(pieces, held->members))
-    return held->error = CommResult::invalid_argument;
+  why = held == nullptr                      ? CommResult::invalid_argument
+        : held->state != Held::State::ready  ? CommResult::invalid_usage
+        : held->error != CommResult::success ? held->error
+                                             : CommResult::success;
+  if (why != CommResult::success) return nullptr;
   auto* const stream = dynamic_cast<CudaQueue*>(&queue.underlying());
   SEEKSIM_CHECK(stream != nullptr, "NCCL works on streams, and queue '%s' is none", queue.name());
   if (spare_.empty()) {
     exchanges_.push_back(std::make_unique<Exchange>());
     spare_.push_back(exchanges_.back().get());
   }
-  Exchange& made = *spare_.back();
+  Exchange* const made = spare_.back();
   spare_.pop_back();
-  made.owner = this;
-  made.queue = stream;
-  made.comm = comm.handle - 1;
-  made.op = op;
-  made.pieces.assign(pieces.begin(), pieces.end());
-  made.over = {};
-  made.started = made.connecting = made.given_up = false;
-  MessageTransport::Use& use = use_[std::size_t(op.kind)];
+  made->owner = this;
+  made->queue = stream;
+  made->comm = comm.handle - 1;
+  made->op = op;
+  made->pieces.clear();
+  made->addend = {};
+  made->sum = {};
+  made->shares.clear();
+  made->over = {};
+  made->started = made->connecting = made->given_up = false;
+  return made;
+}
+
+CommResult NcclTransport::enqueue(Exchange& made, ElementType type, std::uint64_t bytes_sent) {
+  MessageTransport::Use& use = use_[std::size_t(made.op.kind)];
   ++use.calls;
-  for (const Piece& piece : pieces) {
-    SEEKSIM_CHECK(piece.fate == nullptr, "this transport disturbs no message of %s", describe(op).c_str());
-    if (piece.send) use.bytes += piece.hi - piece.lo;
-  }
+  use.bytes += bytes_sent;
   Payload payload;
-  payload.type = pieces.front().type;
-  payload.count = op.bytes / size_of(payload.type);
-  made.record = recorder_.enqueued(op, loop_.now(), comm.handle, payload);
-  recorder_.mix(op, 0);
-  held->pending.push_back(&made);
-  stream->enqueue_activity(op, made, {});
+  payload.type = type;
+  payload.count = made.op.bytes / size_of(type);
+  made.record = recorder_.enqueued(made.op, loop_.now(), std::uint32_t(made.comm + 1), payload);
+  recorder_.mix(made.op, 0);
+  comms_[made.comm].pending.push_back(&made);
+  CudaQueue* const stream = made.queue;
+  stream->enqueue_activity(made.op, made, {});
   made.over = stream->record();
   return CommResult::success;
+}
+
+CommResult NcclTransport::exchange(Queue& queue, Comm comm, const Op& op, std::span<const Piece> pieces, DiesAt dies) {
+  SEEKSIM_CHECK(dies == DiesAt::never, "this transport kills no rank in the middle of %s", describe(op).c_str());
+  Held* const held = find(comm);
+  if (held != nullptr && held->state == Held::State::ready && pieces.empty()) return held->error;
+  const bool on_device = std::all_of(pieces.begin(), pieces.end(), [](const Piece& piece) {
+    return piece.buffer != nullptr && piece.buffer->space == Space::device;
+  });
+  CommResult why = CommResult::success;
+  Exchange* const made = begin(queue, comm, op, why);
+  if (made == nullptr) return why;
+  if (!on_device || !MessageTransport::are_valid(pieces, held->members)) {
+    spare_.push_back(made);
+    return held->error = CommResult::invalid_argument;
+  }
+  made->pieces.assign(pieces.begin(), pieces.end());
+  std::uint64_t bytes = 0;
+  for (const Piece& piece : pieces) {
+    SEEKSIM_CHECK(piece.fate == nullptr, "this transport disturbs no message of %s", describe(op).c_str());
+    if (piece.send) bytes += piece.hi - piece.lo;
+  }
+  return enqueue(*made, pieces.front().type, bytes);
 }
 
 // The queue has reached it.
@@ -266,16 +274,8 @@ void NcclTransport::start(Exchange& exchange) {
   }
   recorder_.started(exchange.record, loop_.now());
   ncclResult_t worst = nccl_.group_start();
-  const auto note = [&worst](ncclResult_t result) {
-    if (worst == ncclSuccess) worst = result;
-  };
-  for (const Piece& piece : exchange.pieces) {
-    const auto peer = std::find(held.members.begin(), held.members.end(), piece.peer) - held.members.begin();
-    std::byte* const at = piece.buffer->data + piece.lo;
-    const std::size_t bytes = piece.hi - piece.lo;
-    note(piece.send ? nccl_.send(at, bytes, ncclUint8, int(peer), held.comm, exchange.queue->stream())
-                    : nccl_.recv(at, bytes, ncclUint8, int(peer), held.comm, exchange.queue->stream()));
-  }
+  const ncclResult_t called = exchange.addend.n > 0 ? add_up(exchange, held) : send_and_receive(exchange, held);
+  if (worst == ncclSuccess) worst = called;
   const ncclResult_t ended = nccl_.group_end();
   if (worst == ncclSuccess || worst == ncclInProgress) worst = ended;
   if (worst == ncclInProgress) {
@@ -284,6 +284,21 @@ void NcclTransport::start(Exchange& exchange) {
   }
   if (worst != ncclSuccess) fail(held, result_of(worst));
   exchange.queue->activity_done(exchange);
+}
+
+// The first error; NCCL's group goes on all the same.
+ncclResult_t NcclTransport::send_and_receive(const Exchange& exchange, const Held& held) const {
+  ncclResult_t worst = ncclSuccess;
+  for (const Piece& piece : exchange.pieces) {
+    const auto peer = std::find(held.members.begin(), held.members.end(), piece.peer) - held.members.begin();
+    std::byte* const at = piece.buffer->data + piece.lo;
+    const std::size_t bytes = piece.hi - piece.lo;
+    const cudaStream_t stream = exchange.queue->stream();
+    const ncclResult_t result = piece.send ? nccl_.send(at, bytes, ncclUint8, int(peer), held.comm, stream)
+                                           : nccl_.recv(at, bytes, ncclUint8, int(peer), held.comm, stream);
+    if (worst == ncclSuccess) worst = result;
+  }
+  return worst;
 }
 
 bool NcclTransport::progress(Held& held) {
@@ -327,13 +342,17 @@ void NcclTransport::end(Exchange& exchange, RecordState how) {
 
 // On the stream, behind what NCCL left there: done is not good, and nobody shall take it for that.
 void NcclTransport::scribble(const Exchange& exchange) {
+  const kernels::Lane lane = exchange.queue->lane();
   for (const Piece& piece : exchange.pieces) {
     if (piece.send) continue;
     const std::size_t lo = (piece.lo + 3) / 4 * 4, hi = piece.hi / 4 * 4;  // whole words; what is left is under a word
     if (lo < hi)
-      kernels::fill_bits(exchange.queue->lane(),
-                         {reinterpret_cast<float*>(piece.buffer->data + lo), Index((hi - lo) / 4)}, kPoisonAborted);
+      kernels::fill_bits(lane, {reinterpret_cast<float*>(piece.buffer->data + lo), Index((hi - lo) / 4)},
+                         kPoisonAborted);
   }
+  if (exchange.sum.n > 0) kernels::fill_bits(lane, exchange.sum.get(), kPoisonAborted);
+  for (const SumShare& share : exchange.shares)
+    if (share.out.n > 0) kernels::fill_bits(lane, share.out.get(), kPoisonAborted);
 }
 
 void NcclTransport::give_up(Held& held) {

@@ -34,6 +34,11 @@ class NcclTransport final : public Transport, public Poller {
   CommResult exchange(Queue& queue, Comm comm, const Op& op, std::span<const Piece> pieces, DiesAt dies) override;
   bool has_native(Comm, const Op&) const override { return false; }
   CommResult tree_all_reduce(Queue&, Comm, const Op&, const TreeReduce&) override { return CommResult::invalid_usage; }
+  LibrarySums library_sums() const override { return sums_; }
+  CommResult library_all_reduce(Queue& queue, Comm comm, const Op& op, VecView<const float> values,
+                                VecView<float> out) override;
+  CommResult library_reduce(Queue& queue, Comm comm, const Op& op, VecView<const float> values,
+                            std::span<const SumShare> shares) override;
   CommResult async_error(Comm comm) override;
   CommResult revoke(Comm comm) override;
   CommResult abort(std::span<const Comm> comms) override;
@@ -43,13 +48,32 @@ class NcclTransport final : public Transport, public Poller {
   Comm shrink(const Op& op, Comm parent, std::span<const int> exclude, TimeNs deadline) override;
   Unmatched unmatched(Comm comm) const override;
 
+  // Whether NCCL is to add up gradients, from here on; the same on all ranks.
+  void sum_by_nccl(LibrarySums sums) { sums_ = sums; }
   const std::array<MessageTransport::Use, std::size_t(OpKind::count_)>& use() const { return use_; }
 
   // ---- Poller
   bool poll() override;
 
  private:
-  struct Exchange;  // an operation of this rank
+  // An operation of this rank: kept from the call until the stream is past it. Pieces, or a sum.
+  struct Exchange final : Activity {
+    void start() override { owner->start(*this); }
+
+    NcclTransport* owner = nullptr;
+    CudaQueue* queue = nullptr;
+    std::size_t comm = 0;
+    Op op;
+    std::vector<Piece> pieces;
+    VecView<const float> addend;   // n = 0: no sum
+    VecView<float> sum;            // on every member; n = 0: by shares
+    std::vector<SumShare> shares;  // of it
+    std::uint64_t record = 0;
+    Event over;  // the stream is past it
+    bool started = false;
+    bool connecting = false;  // the group is in progress: the stream may not be touched
+    bool given_up = false;
+  };
 
   struct Held {
     enum class State : std::uint8_t { ready, revoked, finalized, dead };
@@ -69,7 +93,12 @@ class NcclTransport final : public Transport, public Poller {
             TimeNs deadline);
   void leave(Comm side);  // of a communicator that was not made
   ncclUniqueId share_id(const Op& op, Comm side, const CommSpec& spec, TimeNs deadline);
+  // Where the communicator can take one: a fresh one; null, and why.
+  Exchange* begin(Queue& queue, Comm comm, const Op& op, CommResult& why);
+  CommResult enqueue(Exchange& made, ElementType type, std::uint64_t bytes_sent);
   void start(Exchange& exchange);
+  ncclResult_t send_and_receive(const Exchange& exchange, const Held& held) const;
+  ncclResult_t add_up(const Exchange& exchange, const Held& held) const;
   bool progress(Held& held);
   void give_up(Held& held);
   static void scribble(const Exchange& exchange);
@@ -82,6 +111,7 @@ class NcclTransport final : public Transport, public Poller {
   Recorder& recorder_;
   const NcclApi& nccl_;
   const int rank_;
+  LibrarySums sums_ = LibrarySums::none;
   std::deque<Held> comms_;  // by handle - 1
   std::vector<std::unique_ptr<Exchange>> exchanges_;
   std::vector<Exchange*> spare_;

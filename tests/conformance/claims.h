@@ -51,10 +51,11 @@ struct Claim {
   void (*body)(Rank& rank, const Site& site);
   const char* only_simulated = nullptr;  // why processes cannot be held to it
   Ends ends = Ends::all_return;
-  bool one_node = false;                // simulated: all ranks inside one, not one a node
-  int killed = -1;                      // simulated: this rank is gone after a second
-  bool is_false = false;                // planted: each arm has to find that it does not hold
-  const char* not_over_nccl = nullptr;  // why processes can be held to it, and processes with NCCL cannot
+  bool one_node = false;                 // simulated: all ranks inside one, not one a node
+  int killed = -1;                       // simulated: this rank is gone after a second
+  bool is_false = false;                 // planted: each arm has to find that it does not hold
+  const char* not_over_nccl = nullptr;   // why processes can be held to it, and processes with NCCL cannot
+  const char* only_over_nccl = nullptr;  // why nobody else can
 };
 
 std::vector<Claim> claims_of_communicators();

@@ -56,6 +56,51 @@ void sums_are_those_of_the_tree(Rank& rank, const Site& site) {
   }
 }
 
+// Of whole numbers, which every order of additions gets right: on everybody, by shares alike and not, and in the place
+// of the addend.
+void a_librarys_sums_are_exact(Rank& rank, const Site& site) {
+  Communicator comm = communicator(rank, site);
+  const int ranks = rank.world_size, me = comm.position();
+  const auto addend = [](int member, Index i) { return float(member + 1) * float(i % 89 - 44); };
+  const auto sum = [&](Index i) { return float(ranks * (ranks + 1) / 2) * float(i % 89 - 44); };
+  runtime::Queue& queue = rank.device.communication_queue();
+  for (const Index each : {Index(1), Index(700), Index(30'000)}) {
+    const Index n = each * ranks;
+    std::vector<float> brought;
+    for (Index i = 0; i < n; ++i) brought.push_back(addend(me, i));
+    const BufferPtr values = floats(rank, std::size_t(n)), even = floats(rank, std::size_t(each)),
+                    first = floats(rank, 1), rest = floats(rank, std::size_t(n));
+    set_all(values, brought);
+    const auto share = [&](int member, Index at, Index size, const BufferPtr& to) {
+      return runtime::SumShare{member, at, size, member == me ? vec<float>(*to, 0, size) : runtime::VecView<float>{}};
+    };
+    std::vector<runtime::SumShare> alike, apart;
+    for (int member = 0; member < ranks; ++member) alike.push_back(share(member, member * each, each, even));
+    apart.push_back(share(ranks - 1, n - 1, 1, first));
+    if (n > 1) apart.push_back(share(0, 0, n - 1, rest));
+    Op op;
+    op.kind = OpKind::reduce_scatter;
+    comm.library_reduce(queue, op, vec<const float>(*values), alike);
+    op = comm.library_reduce(queue, op, vec<const float>(*values), apart);
+    comm.wait(queue.record(), op);
+    const std::vector<float> own = all_of(even);
+    for (Index i = 0; i < each; ++i) ASSERT_EQ(own[std::size_t(i)], sum(me * each + i)) << "of " << n;
+    if (me == ranks - 1) {
+      EXPECT_EQ(at(first, 0), sum(n - 1));
+    }
+    const std::vector<float> almost_all = all_of(rest);
+    for (Index i = 0; i + 1 < n && me == 0; ++i) ASSERT_EQ(almost_all[std::size_t(i)], sum(i)) << "of " << n;
+    op.kind = OpKind::all_reduce;
+    op.sequence = comm.last_sequence() + 1;
+    EXPECT_EQ(
+        rank.transport.library_all_reduce(queue, comm.handle(), op, vec<const float>(*values), vec<float>(*values)),
+        CommResult::success);
+    comm.wait(queue.record(), op);
+    const std::vector<float> everything = all_of(values);
+    for (Index i = 0; i < n; ++i) ASSERT_EQ(everything[std::size_t(i)], sum(i)) << "of " << n;
+  }
+}
+
 void gathers_every_shard(Rank& rank, const Site& site) {
   Communicator comm = communicator(rank, site);
   for (const Index n : {Index(3), Index(5000)}) {  // with three elements, somebody has none
@@ -178,6 +223,14 @@ std::vector<Claim> claims_of_collectives() {
       {"SumsAreThoseOfTheTreeOnOne", 1, sums_are_those_of_the_tree},
       {"SumsAreThoseOfTheTreeOnTwo", 2, sums_are_those_of_the_tree},
       {"SumsAreThoseOfTheTreeOnFive", 5, sums_are_those_of_the_tree},
+      {.name = "ALibrarysSumsAreExactOnTwo",
+       .ranks = 2,
+       .body = a_librarys_sums_are_exact,
+       .only_over_nccl = "this transport has no library that adds up"},
+      {.name = "ALibrarysSumsAreExactOnFive",
+       .ranks = 5,
+       .body = a_librarys_sums_are_exact,
+       .only_over_nccl = "this transport has no library that adds up"},
       {"GathersEveryShardOnTwo", 2, gathers_every_shard},
       {"GathersEveryShardOnFive", 5, gathers_every_shard},
       {"EverybodyToEverybody", 4, everybody_to_everybody},

@@ -77,6 +77,7 @@ int failures() { return testing::UnitTest::GetInstance()->ad_hoc_test_result().t
 const char* why_not(const Claim& claim, bool over_nccl, int processes) {
   if (claim.only_simulated != nullptr) return claim.only_simulated;
   if (over_nccl && claim.not_over_nccl != nullptr) return claim.not_over_nccl;
+  if (!over_nccl && claim.only_over_nccl != nullptr) return claim.only_over_nccl;
   return claim.ranks > processes ? "there are too few GPUs" : nullptr;
 }
 

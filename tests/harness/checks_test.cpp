@@ -122,14 +122,14 @@ void run_twice(RunRecord& r) {
 // Of fast arithmetic with the contract.
 FastComparison compared() {
   FastComparison seen;
-  seen.audit.products = {10, 100, 0, 0.25, {}};
-  seen.audit.sums = {4, 40, 0, 0.5, {}};
+  seen.audit.report.products = {10, 100, 0, 0.25, {}};
+  seen.audit.report.sums = {4, 40, 0, 0.5, {}};
   return seen;
 }
 FastComparison compared_over() {
   FastComparison seen = compared();
-  seen.audit.products.over = 1;
-  seen.audit.first = runtime::OverBound{{}, "product", 4, 4, 8, 1, {1, 2, 1.0f, 1.5f, 0.001, 500}};
+  seen.audit.report.products.over = 1;
+  seen.audit.report.first = runtime::OverBound{{}, "product", 4, 4, 8, 1, {1, 2, 1.0f, 1.5f, 0.001, 500}};
   return seen;
 }
 

@@ -172,8 +172,8 @@ TEST(FastScenario, FaultsOnlyStrikeTheFreeRun) {
 
 FastComparison sound() {
   FastComparison seen;
-  seen.audit.products = {10, 100, 0, 0.25, {}};
-  seen.audit.sums = {4, 40, 0, 0.5, {}};
+  seen.audit.report.products = {10, 100, 0, 0.25, {}};
+  seen.audit.report.sums = {4, 40, 0, 0.5, {}};
   seen.loss = {3, 2};
   return seen;
 }
@@ -190,11 +190,11 @@ TEST(WithinBounds, IsRedWhereItSawNothing) {
   EXPECT_FALSE(judged(nullptr).looked);
   FastComparison seen = sound();
   EXPECT_TRUE(judged(&seen).ok) << judged(&seen).detail;
-  seen.audit.sums.ops = 0;
+  seen.audit.report.sums.ops = 0;
   EXPECT_FALSE(judged(&seen).ok) << "two ranks, and no sum was compared";
   EXPECT_FALSE(judged(&seen).looked);
   seen = sound();
-  seen.audit.products.ops = 0;
+  seen.audit.report.products.ops = 0;
   EXPECT_FALSE(judged(&seen).looked);
 }
 

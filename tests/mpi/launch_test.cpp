@@ -71,9 +71,9 @@ class MpiLaunch : public Mpi {
       }
     });
     return shell("TMPDIR=" + in_quotes(temporary()) + " timeout 120 " + seeksim::paths::program() +
-                 " launch --heartbeat 0.2 --silent 2 --start-limit 20 --max-restarts 3 --out " +
-                 in_quotes(folder() + "/out") + " --report " + in_quotes(folder() + "/mpi.json") + " " +
-                 in_quotes(folder() + "/job.json") + " " + more);
+                 " launch --heartbeat 0.2 --silent 2 --max-restarts 3 --out " + in_quotes(folder() + "/out") +
+                 " --report " + in_quotes(folder() + "/mpi.json") + " " + in_quotes(folder() + "/job.json") + " " +
+                 more);
   }
   Ran launch() {
     return launch([] { return false; }, true, 0);

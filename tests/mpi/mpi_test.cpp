@@ -56,6 +56,32 @@ TEST_F(Mpi, FastArithmeticHasTheSimulatorsFastBits) {
   for (const int stage : {0, 2}) expect_the_simulators_bits(2, "fast_within_bounds", zero(stage, 2));
 }
 
+// The comparison with the contract is made where the run is: each process holds its own operations against it.
+TEST_F(Mpi, FastArithmeticIsComparedOnTheProcesses) {
+  std::vector<std::string> sets = zero(2, 3);
+  sets.push_back("sweep=[]");
+  const Ran simulated = shell(arguments("fast_within_bounds", sets) + " --report " + in_quotes(folder() + "/sim.json"));
+  ASSERT_EQ(simulated.status, 0) << simulated.text;
+  const Ran real = mpi(3, "fast_within_bounds", sets);
+  ASSERT_EQ(real.status, 0) << real.text;
+  EXPECT_NE(real.text.find("compared on these processes"), std::string::npos) << real.text;
+  const Json mine = report("mpi")["fast"], theirs = report("sim")["fast"];
+  EXPECT_EQ(mine["compared_on"], "mpi");
+  EXPECT_EQ(theirs["compared_on"], "sim");
+  EXPECT_TRUE(mine["operands_are_canonical"].get<bool>());
+  EXPECT_EQ(mine["loss_by_contract"], theirs["loss_by_contract"]);
+  for (const char* kind : {"products", "sums"}) {
+    for (const char* key : {"ops", "elements", "worst_ratio"}) EXPECT_EQ(mine[kind][key], theirs[kind][key]) << key;
+  }
+  sets.push_back("bug=fast_ring_in_bf16");
+  const Ran red = mpi(3, "fast_within_bounds", sets);
+  EXPECT_EQ(red.status, 1) << red.text;
+  const Json first = report("mpi")["fast"]["first_over"];
+  EXPECT_EQ(first["what"], "sum");
+  EXPECT_EQ(first["step"], 0);
+  EXPECT_GE(first["rank"].get<int>(), 0);
+}
+
 TEST_F(Mpi, ASweepRunsEachRowOnTheFirstProcesses) {
   const Ran ran = mpi(3, "zero_equivalence",
                       {R"(sweep=[{"deepspeed.zero_optimization.stage":[0,3],"world.ranks_per_node":[1,2,3]}])"});

@@ -116,6 +116,46 @@ TEST(NumericAudit, NamesTheFirstLaunchOverItsBound) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
 }
 
+// What a library made of the same parts is looked at, and not what the vendor's kernels would.
+TEST(NumericAudit, LooksAtALibrarysSumWhereThereIsOne) {
+  const Floats first = drawn(500, 4), second = drawn(500, 5), third = drawn(500, 6);
+  const TreePart parts[] = {{{1, 0}, first.data(), 0}, {{0, 2}, second.data(), 1}, {{0, 3}, third.data(), 2}};
+  Floats library(500), out(500), alone(500);
+  for (std::size_t i = 0; i < library.size(); ++i) library[i] = third[i] + first[i] + second[i];
+  kernels::tree_sum({}, parts, 3, 4, {alone.data(), 500}, 0.3f);
+  for (const bool sound : {true, false}) {
+    if (!sound) library[77] = third[77] + first[77];
+    Audited audited(FastSlip::ring_in_bf16);  // by the kernels it would be far off
+    kernels::tree_sum(audited.lane, parts, 3, 4, {out.data(), 500}, 0.3f, 1, library.data());
+    EXPECT_TRUE(same_bits(out, alone));
+    const AuditReport& seen = audited.audit.report();
+    EXPECT_EQ(seen.sums.over, sound ? 0u : 1u);
+    EXPECT_GT(seen.sums.worst, 0);
+    ASSERT_EQ(seen.first.has_value(), !sound);
+    if (!sound) {
+      EXPECT_EQ(seen.first->at.column, 77);
+    }
+  }
+}
+
+TEST(NumericAudit, OfSeveralRanksAddUp) {
+  Audited sound, late(FastSlip::ring_in_bf16), early(FastSlip::ring_in_bf16);
+  sound.sum(sound.lane, false);
+  late.audit.at(op_of(7, "late"));
+  late.sum(late.lane, false);
+  early.audit.at(op_of(4, "early"));
+  early.sum(early.lane, false);
+  AuditReport all;
+  for (const Audited* one : {&sound, &late, &early}) add(all, one->audit.report());
+  EXPECT_EQ(all.sums.ops, 3u);
+  EXPECT_EQ(all.sums.elements, 1500u);
+  EXPECT_EQ(all.sums.over, 2 * late.audit.report().sums.over);
+  EXPECT_EQ(all.sums.worst, late.audit.report().sums.worst);
+  EXPECT_EQ(all.products.ops, 0u);
+  ASSERT_TRUE(all.first);
+  EXPECT_EQ(all.first->op.step, 4);
+}
+
 TEST(NumericAudit, NamesASumOverItsBound) {
   Audited audited(FastSlip::ring_in_bf16);
   for (const bool in_place : {false, true}) audited.sum(audited.lane, in_place);
