@@ -13,95 +13,26 @@
 
 #include <nlohmann/json.hpp>
 
-#include "harness/fast.h"
-#include "harness/own.h"
+#include "harness/process_run.h"
 #include "harness/real_backend.h"
 #include "harness/real_faults.h"
 #include "harness/report.h"
 #include "harness/told.h"
 #include "kernels/digest.h"
-#include "kernels/fast.h"
 #include "runtime/backend/control_server.h"
+#include "runtime/backend/heart.h"
 #include "runtime/backend/mpi_world.h"
-#include "runtime/backend/nccl_rank.h"
-#include "runtime/backend/real_rank.h"
+#include "runtime/backend/posix_storage.h"
 #include "runtime/backend/tcp_world.h"
+#include "runtime/backend/wall_clock.h"
 #include "runtime/checkpoint_files.h"
 
 namespace seeksim::harness {
 
-using runtime::ControlClient;
 using runtime::ControlServer;
 using runtime::MpiWorld;
-using runtime::RealRank;
 
 namespace {
-
-// What the leader asks all for. Scenarios travel as the JSON that they can be written back to.
-struct Request {
-  bool over = false;
-  std::string scenario, file;
-  std::string folder;      // of the run's files
-  bool temporary = false;  // it goes when the run is over
-  std::string endpoint, token;
-  std::int64_t gradients_of = -1;
-  bool digest_gradients = false, keep_final_weights = false;
-  bool nccl = false;
-  std::optional<kernels::FastWay> audit;
-};
-
-Json way_json(const std::optional<kernels::FastWay>& way) {
-  if (!way) return nullptr;
-  return {{"tf32", way->tf32}, {"slip", int(way->slip)}};
-}
-std::optional<kernels::FastWay> way_from(const Json& json) {
-  if (json.is_null()) return std::nullopt;
-  return kernels::FastWay{json["tf32"], kernels::FastSlip(json["slip"].get<int>())};
-}
-
-std::string text_of(const Request& r) {
-  const Json json = {{"over", r.over},
-                     {"scenario", r.scenario},
-                     {"file", r.file},
-                     {"folder", r.folder},
-                     {"temporary", r.temporary},
-                     {"endpoint", r.endpoint},
-                     {"token", r.token},
-                     {"gradients_of", r.gradients_of},
-                     {"digest_gradients", r.digest_gradients},
-                     {"keep_final_weights", r.keep_final_weights},
-                     {"nccl", r.nccl},
-                     {"audit", way_json(r.audit)}};
-  return json.dump();
-}
-
-Request request_from(const std::string& text) {
-  const Json json = Json::parse(text);
-  Request r;
-  r.over = json["over"];
-  r.scenario = json["scenario"];
-  r.file = json["file"];
-  r.folder = json["folder"];
-  r.temporary = json["temporary"];
-  r.endpoint = json["endpoint"];
-  r.token = json["token"];
-  r.gradients_of = json["gradients_of"];
-  r.digest_gradients = json["digest_gradients"];
-  r.keep_final_weights = json["keep_final_weights"];
-  r.nccl = json["nccl"];
-  r.audit = way_from(json["audit"]);
-  return r;
-}
-
-// Only what training needs: what is judged, and against what, is the leader's business.
-std::string to_travel(const Scenario& scenario) {
-  Scenario bare = scenario;
-  bare.checks.clear();
-  bare.expect = {};
-  bare.golden_shared = false;
-  bare.museum = {};
-  return dump(to_json(bare));
-}
 
 // The control plane of ranks without a supervisor, in a thread beside the leader's.
 class OwnServer {
@@ -122,137 +53,12 @@ class OwnServer {
   std::jthread thread_;
 };
 
-RankRecord::How how_of(runtime::Ending ending) {
-  switch (ending) {
-    case runtime::Ending::finished:
-      return RankRecord::How::finished;
-    case runtime::Ending::evicted:
-      return RankRecord::How::evicted;
-    case runtime::Ending::spare:
-      return RankRecord::How::spare;
-    default:
-      return RankRecord::How::stopped;
-  }
-}
-
-template <class AnyDevice>
-RankReport::Memory memory_of(const AnyDevice& device, runtime::Space space) {
-  RankReport::Memory memory;
-  for (std::size_t tag = 0; tag < std::size_t(runtime::MemoryTag::count_); ++tag)
-    memory.peak_by_tag.push_back(device.use(runtime::MemoryTag(tag), space).peak);
-  const runtime::BytesByTag& at_peak = device.at_peak(space);
-  memory.at_peak.assign(at_peak.begin(), at_peak.end());
-  memory.peak = device.use_total(space).peak;
-  return memory;
-}
-
-// What `seeksim launch` told this process; empty: nobody supervises it.
-struct Supervision {
-  std::string endpoint, token;
-  runtime::TimeNs heartbeat_ns = 0;
-};
-std::optional<Supervision> supervision() {
-  const char* endpoint = std::getenv("SEEKSIM_CONTROL");
-  const char* token = std::getenv("SEEKSIM_TOKEN");
-  const char* heartbeat = std::getenv("SEEKSIM_HEARTBEAT_S");
-  if (endpoint == nullptr || token == nullptr || heartbeat == nullptr) return std::nullopt;
-  return Supervision{endpoint, token, runtime::TimeNs(std::strtod(heartbeat, nullptr) * 1e9)};
-}
-
 // Which rank this process will be, as its launcher says before MPI does.
 std::optional<int> rank_to_be() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK"}) {
     if (const char* rank = std::getenv(name)) return std::atoi(rank);
   }
   return std::nullopt;
-}
-
-// Files of a run, where nobody asked for them. On each host; whoever is last removes them.
-class Folder {
- public:
-  explicit Folder(const Request& request) : request_(request) { std::filesystem::create_directories(request.folder); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() {
-    std::error_code ignored;
-    if (request_.temporary) std::filesystem::remove_all(request_.folder, ignored);
-  }
-
- private:
-  const Request request_;
-};
-
-// One rank's part of a run, on a RealRank or an NcclRank.
-template <class AnyRank>
-void train_on(AnyRank& real, RealFaults& faults, const Scenario& scenario, const Request& request, RankReport& report) {
-  NoteTaker notes(scenario.world.ranks() > 1, request.gradients_of, request.digest_gradients);
-  OwnFaults own_faults(scenario);  // over the others
-  try {
-    runtime::Seams seams = own_faults.decorate(real.id, faults.decorate(real.seams()));
-    runtime::Rank rank = real.rank(seams, scenario.world.ranks_per_node);
-    auto* weights = request.keep_final_weights ? &report.final_weights : nullptr;
-    runtime::TrainOutcome outcome = runtime::train(rank, scenario.train, notes, weights);
-    report.record.how = how_of(outcome.ending);
-    report.record.why = std::move(outcome.why);
-    report.record.steps_committed = outcome.steps_committed;
-    report.record.state = std::move(outcome.state);
-  } catch (const std::exception& error) {
-    report.record.how = RankRecord::How::threw;
-    report.record.why = error.what();
-  }
-  report.ended_ns = real.wall.now();
-  report.fingerprint = real.recorder.fingerprint();
-  for (const runtime::MessageTransport::Use& use : real.transport.use()) report.comm.push_back({use.calls, use.bytes});
-  report.device = memory_of(real.device, runtime::Space::device);
-  report.host = memory_of(real.device, runtime::Space::host);
-  report.pinned = memory_of(real.device, runtime::Space::pinned);
-  report.faults = faults.status();
-  report.own_faults_fired = own_faults.fired();
-  report.events = faults.take_events();
-  report.notes = notes.take();
-}
-
-// Which of its machine's GPUs a process takes: as whoever started it counts the processes of a machine.
-[[maybe_unused]] int gpu_of_process(int rank) {
-  for (const char* name : {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
-    if (const char* const told = std::getenv(name)) return int(std::strtol(told, nullptr, 10));
-  }
-  return rank;
-}
-
-RankReport train_here(const Request& request, runtime::Wire& wire, int id) {
-  const Scenario scenario = load_scenario_text(request.scenario, request.file);
-  const sim::DeviceModel& model = scenario.world.device;
-  const runtime::HostMemory::Capacities capacities{model.capacity_bytes, model.host_capacity_bytes,
-                                                   model.pinned_capacity_bytes};
-  // Under a supervisor, this process has a heart already.
-  const runtime::TimeNs heartbeat_ns = supervision() ? 0 : scenario.train.recovery.heartbeat_ns;
-  const ControlClient::Options to_control{request.endpoint, request.token, id, scenario.world.ranks(), heartbeat_ns};
-  RealFaults faults(scenario, id, request.folder);
-  RankReport report;
-  const RunArithmetic arithmetic(scenario, request.audit);
-#ifdef SEEKSIM_NCCL
-  if (request.nccl) {
-    try {
-      runtime::NcclRank real(wire, capacities, to_control, request.folder, runtime::visible_gpu(gpu_of_process(id)));
-      real.device.compute_by(arithmetic.get(), arithmetic.listener());
-      real.transport.sum_by_nccl(arithmetic.library_sums());
-      train_on(real, faults, scenario, request, report);
-    } catch (const std::exception& error) {  // the GPU cannot be used, or NCCL cannot be loaded here
-      report.record.how = RankRecord::How::threw;
-      report.record.why = error.what();
-    }
-    report.audit = arithmetic.audited();
-    return report;
-  }
-#endif
-  RealRank real(wire, capacities, to_control, request.folder);
-  real.device.compute_by(arithmetic.get(), arithmetic.listener());
-  train_on(real, faults, scenario, request, report);
-  report.compared = real.transport.compared();
-  report.mismatches = real.transport.mismatches();
-  report.audit = arithmetic.audited();
-  return report;
 }
 
 template <class T>
@@ -321,7 +127,7 @@ struct MpiSession::Impl {
   bool missing = false;  // a process did not answer
   bool told_over = false;
 
-  RunRecord collect(const Scenario& scenario, const Request& request, std::vector<std::vector<std::byte>> reports);
+  RunRecord collect(const Scenario& scenario, const RunRequest& request, std::vector<std::vector<std::byte>> reports);
 };
 
 MpiSession::MpiSession(bool nccl) {
@@ -360,9 +166,9 @@ int MpiSession::processes() const { return impl_->world->size(); }
 
 void MpiSession::serve() {
   const int me = impl_->world->rank();
-  std::optional<Folder> folder;
+  std::optional<RunFolder> folder;
   for (;;) {
-    const Request request = request_from(impl_->world->broadcast({}));
+    const RunRequest request = request_from(impl_->world->broadcast({}));
     folder.reset();  // all have ended the run before
     if (request.over) return;
     const int ranks = load_scenario_text(request.scenario, request.file).world.ranks();
@@ -375,7 +181,7 @@ void MpiSession::serve() {
 void MpiSession::end(ExitStatus status) {
   impl_->told_over = true;
   if (impl_->missing) impl_->world->abort(code(status));
-  Request over;
+  RunRequest over;
   over.over = true;
   impl_->world->broadcast(text_of(over));
 }
@@ -401,7 +207,7 @@ RunRecord MpiSession::run(const Scenario& scenario, const SimulationOptions& opt
                                ranks, there));
   }
   const auto start = std::chrono::steady_clock::now();
-  Request request;
+  RunRequest request;
   request.scenario = to_travel(scenario);
   request.file = scenario.file;
   request.temporary = options.storage_folder.empty();
@@ -430,7 +236,7 @@ RunRecord MpiSession::run(const Scenario& scenario, const SimulationOptions& opt
     request.endpoint = fmt::format("{}:{}", one_host ? "127.0.0.1" : impl_->world->host(), own->port());
   }
   impl_->world->broadcast(text_of(request));
-  const Folder folder(request);
+  const RunFolder folder(request);
   std::vector<std::byte> mine = to_bytes(train_here(request, impl_->world->wire(), 0));
   constexpr runtime::TimeNs kPatience = 60 * runtime::kSecond;
   RunRecord record = impl_->collect(
@@ -443,7 +249,7 @@ RunRecord MpiSession::run(const Scenario& scenario, const SimulationOptions& opt
   return record;
 }
 
-RunRecord MpiSession::Impl::collect(const Scenario& scenario, const Request& request,
+RunRecord MpiSession::Impl::collect(const Scenario& scenario, const RunRequest& request,
                                     std::vector<std::vector<std::byte>> reports) {
   Collector collector(scenario.world.ranks(), request.gradients_of, request.digest_gradients);
   collector.begin_attempt(0);

@@ -106,6 +106,8 @@ void GradientReducer::connect(Communicator& comm, const Partition& partition, co
   slots_.reset();
   slots_ = rank_.device.allocate(std::max<std::size_t>(parts_max * std::size_t(elements), 1) * sizeof(float),
                                  MemoryTag::communication, "subtree roots");
+  addend_.reset();
+  library_.reset();
   if (comm.library_sums() != LibrarySums::none) {
     Index longest = 0;
     for (const Bucket& bucket : buckets_) longest = std::max(longest, bucket.hi - bucket.lo);
