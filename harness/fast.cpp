@@ -121,7 +121,7 @@ void read_fast(const Reader& top, const std::string& numerics, Scenario& scenari
 
 Scenario teacher(const Scenario& scenario) {
   Scenario other = undisturbed(scenario);
-  other.name = scenario.name + " by the contract";
+  other.name = scenario.name + "_by_the_contract";
   other.train.numerics = runtime::Numerics::exact;
   other.train.definition.skip_steps = scenario.golden_skip_steps;
   other.train.definition.drop_batches = scenario.golden_drop_batches;

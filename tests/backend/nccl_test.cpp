@@ -149,6 +149,36 @@ TEST_F(NcclGpu, NothingIsSentAndThatIsAnOperationToo) {
   EXPECT_EQ(world->wait(), WaitResult::done);
 }
 
+// A sum of one addend, to everybody, by one share and by two; and what an abort leaves of one.
+TEST_F(NcclGpu, ItsOwnSumOfOneRankIsItsAddend) {
+  const Comm comm = world->create();
+  const Pair pair = pair_of(*world);
+  const VecView<const float> values = vec<const float>(*pair.from);
+  const VecView<float> sum = vec<float>(*pair.to);
+  const std::vector<std::vector<SumShare>> all_shares = {
+      {}, {{0, 0, kN, sum}}, {{0, 0, 10, sum.part(0, 10)}, {0, 10, kN - 10, sum.part(10, kN - 10)}}};
+  Queue& queue = world->device.communication_queue();
+  for (const std::vector<SumShare>& shares : all_shares) {
+    kernels::clear(pair.to->lane, sum.get());
+    Op op;
+    op.kind = shares.empty() ? OpKind::all_reduce : OpKind::reduce_scatter;
+    op.rank = 0;
+    op.sequence = ++world->sequence;
+    ASSERT_EQ(shares.empty() ? world->transport.library_all_reduce(queue, comm, op, values, sum)
+                             : world->transport.library_reduce(queue, comm, op, values, shares),
+              CommResult::success);
+    ASSERT_EQ(world->wait(), WaitResult::done);
+    const auto summed = on_host(vec<const float>(*pair.to));
+    for (Index i = 0; i < kN; ++i) ASSERT_EQ(summed[i], float(i + 1));
+  }
+  ASSERT_EQ(world->transport.library_all_reduce(queue, comm, Op{}, values, sum), CommResult::success);
+  const Comm all[] = {comm};
+  EXPECT_EQ(world->transport.abort(all), CommResult::success);
+  EXPECT_TRUE(world->device.drain_by(world->soon(), true));
+  EXPECT_TRUE(find_poison(AnyVec(sum)).has_value());
+  EXPECT_EQ(world->transport.library_all_reduce(queue, comm, Op{}, values, sum), CommResult::invalid_argument);
+}
+
 // ---- the device under it ----
 
 TEST_F(NcclGpu, FreshMemoryIsPoisonAndTheBudgetIsKept) {

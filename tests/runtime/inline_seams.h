@@ -20,7 +20,7 @@ class InlineQueue final : public Queue {
     ++launches;
     if (keep) ops.push_back(op);
     for (const Range& r : ranges) {
-      if (r.buffer == nullptr || r.lo > r.hi || r.hi > r.buffer->bytes)
+      if (r.lo > r.hi || r.hi > (r.buffer == nullptr ? 0 : r.buffer->bytes))
         throw std::logic_error("a launch names bytes that are not there: " + describe(op));
     }
     Closure copy = closure;

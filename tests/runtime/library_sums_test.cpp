@@ -46,14 +46,18 @@ Summed run_with(const Way& way, LibrarySums sums, FastSlip slip = FastSlip::none
     world.arithmetic = &audit;
     world.listener = &audit;
   }
-  std::list<LibraryTransport> transports;
+  const TrainPlan plan = plan_of(way);
   Summed run;
-  run.seen = run_simulated(plan_of(way), world, [&](sim::World& made) {
-    made.decorate([&](int rank, Seams inner) {
-      LibraryTransport& transport = transports.emplace_back(inner, rank, sums, forgets);
-      return Seams{inner.clock, inner.device, transport, inner.storage, inner.control};
-    });
+  run.seen.outcomes.resize(std::size_t(way.ranks));
+  sim::World made(world);
+  std::list<LibraryTransport> transports;  // gone before the devices whose memory they hold
+  made.decorate([&](int rank, Seams inner) {
+    LibraryTransport& transport = transports.emplace_back(inner, rank, sums, forgets);
+    return Seams{inner.clock, inner.device, transport, inner.storage, inner.control};
   });
+  run.seen.world =
+      made.run([&](Rank& rank) { run.seen.outcomes[std::size_t(rank.id)] = train(rank, plan, run.seen.observer); });
+  for (const sim::Race& race : run.seen.world.races) ADD_FAILURE() << "rank " << race.rank << ": " << race.text;
   run.audit = audit.report();
   EXPECT_EQ(run.seen.finished().size(), std::size_t(way.ranks));
   return run;
@@ -93,8 +97,9 @@ TEST(LibrarySums, BesideTheCanonicalOnesLeaveNoTraceAndAreJudged) {
     EXPECT_EQ(beside.params(), exact.params());
     EXPECT_GT(beside.audit.sums.ops, 0u);
     EXPECT_EQ(beside.audit.sums.over, 0u);
-    if (way.ranks > 2) {
-      EXPECT_GT(beside.audit.sums.worst, 0) << "of two addends there is but one order";
+    // Of two addends there is but one order; so of three samples at a time, where the tree takes two and one.
+    if (way.ranks == 4 || (way.ranks == 3 && !way.accumulates)) {
+      EXPECT_GT(beside.audit.sums.worst, 0);
     }
   }
 }
