@@ -137,7 +137,10 @@ cudaEvent_t CudaQueue::event_after(std::uint64_t place) {
 void CudaQueue::look() const {
   while (!marks_.empty()) {
     const cudaError_t state = cudaEventQuery(marks_.front().event);
-    if (state == cudaErrorNotReady) return;
+    if (state == cudaErrorNotReady) {
+      static_cast<void>(cudaGetLastError());  // no error: the next launch shall not be told of it
+      return;
+    }
     if (state != cudaSuccess) {
       failure_ = state;
       return;
