@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "kernels/device_table.h"
 #include "runtime/joining.h"
 #include "runtime/recovery.h"
 #include "runtime/train.h"
@@ -84,6 +85,10 @@ TrainOutcome TrainingRun::run() {
       over = attempt();
     } catch (const SeamError& error) {
       trouble.error.emplace(error);
+    } catch (const kernels::DeviceError& error) {  // of what the host itself asked of the device: a copy, poison
+      Op op;
+      op.rank = rank_.id;
+      trouble.error.emplace(error.out_of_memory ? ErrorKind::out_of_memory : ErrorKind::device_lost, op, error.what());
     } catch (const DiskLost& lost) {
       trouble.disk_lost.emplace(lost);
     } catch (const UnwrittenMemory& found) {
