@@ -266,6 +266,7 @@ RunRecord MpiSession::Impl::collect(const Scenario& scenario, const RunRequest& 
   replay(notes, collector);
   RunRecord record = std::move(collector.record());
   record.history = collector.history();
+  record.compares_collectives = !nccl;
   for (std::size_t rank = 0; rank < told.size(); ++rank) {
     told[rank].record.layout = record.ranks[rank].layout;
     record.ranks[rank] = told[rank].record;

@@ -300,7 +300,8 @@ Finding one_history(const Evidence& e, const std::string&) {
 std::vector<const char*> always_made(const Evidence& e) {
   std::vector<const char*> names;
   const bool several = several_finished(e);
-  if (several || !e.run.mismatches.empty() || e.run.collectives_compared > 0) names.push_back("collectives_match");
+  const bool told = several && e.run.compares_collectives;
+  if (told || !e.run.mismatches.empty() || e.run.collectives_compared > 0) names.push_back("collectives_match");
   // Ranks of one replica each hold a part of the model: there is nothing that two of them should have alike.
   // Nor has anybody an equal where all but one replica were lost before the first step ended.
   const bool compared = e.run.recoveries.empty() || e.run.replica_comparisons > 0;

@@ -161,6 +161,8 @@ struct OwnFaultStatus {
 
 struct RunRecord {
   bool has_values = true;  // false: a run of shapes, without losses, norms and digests
+  // false: nobody can tell whether ranks bring the same operation: NCCL's messages say nothing of it.
+  bool compares_collectives = true;
   sim::WorldEnd end = sim::WorldEnd::finished;
   TimeNs virtual_ns = 0;
   double wall_s = 0;
