@@ -221,7 +221,7 @@ NcclTransport::Exchange* NcclTransport::begin(Queue& queue, Comm comm, const Op&
   made->sum = {};
   made->shares.clear();
   made->over = {};
-  made->started = made->connecting = made->given_up = false;
+  made->started = made->launched = made->given_up = false;
   return made;
 }
 
@@ -266,9 +266,27 @@ CommResult NcclTransport::exchange(Queue& queue, Comm comm, const Op& op, std::s
 
 // The queue has reached it.
 void NcclTransport::start(Exchange& exchange) {
-  Held& held = comms_[exchange.comm];
   exchange.started = true;
-  if (exchange.given_up || held.state != Held::State::ready || held.error != CommResult::success) {
+  Held& held = comms_[exchange.comm];
+  exchange.given_up ? launch(held, exchange) : launch_what_can(held);
+}
+
+// A communicator's groups reach NCCL in the order of the calls, which is the same on all members, and one by one: who
+// sends and who receives is paired by nothing else, and while a group connects, the communicator takes no other one.
+// The queues of several may come to them in another order.
+void NcclTransport::launch_what_can(Held& held) {
+  for (;;) {
+    const auto next =
+        std::find_if(held.pending.begin(), held.pending.end(), [](const Exchange* e) { return !e->launched; });
+    if (next == held.pending.end() || !(*next)->started || held.connecting != nullptr) return;
+    launch(held, **next);
+  }
+}
+
+void NcclTransport::launch(Held& held, Exchange& exchange) {
+  exchange.launched = true;
+  const bool open = held.state == Held::State::ready || held.state == Held::State::finalized;
+  if (exchange.given_up || !open || held.error != CommResult::success) {
     scribble(exchange);
     return exchange.queue->activity_done(exchange);
   }
@@ -279,7 +297,7 @@ void NcclTransport::start(Exchange& exchange) {
   const ncclResult_t ended = nccl_.group_end();
   if (worst == ncclSuccess || worst == ncclInProgress) worst = ended;
   if (worst == ncclInProgress) {
-    exchange.connecting = true;  // until progress() finds it connected
+    held.connecting = &exchange;  // until progress() finds it connected: the stream may not be touched
     return;
   }
   if (worst != ncclSuccess) fail(held, result_of(worst));
@@ -307,14 +325,13 @@ bool NcclTransport::progress(Held& held) {
   if (nccl_.async_error(held.comm, &state) != ncclSuccess) state = ncclInternalError;
   if (state != ncclSuccess && state != ncclInProgress) fail(held, result_of(state));
   if (state == ncclInProgress) return false;
-  bool moved = false;
-  for (Exchange* exchange : std::deque<Exchange*>(held.pending)) {
-    if (!exchange->connecting) continue;
-    exchange->connecting = false;
-    exchange->queue->activity_done(*exchange);
-    moved = true;
+  Exchange* const connected = std::exchange(held.connecting, nullptr);
+  if (connected != nullptr) {  // its queue goes on, and may come to the next one, which connects in its turn
+    connected->queue->activity_done(*connected);
+    launch_what_can(held);
   }
-  return moved;
+  finalize_if_due(held);
+  return connected != nullptr;
 }
 
 bool NcclTransport::poll() {
@@ -323,7 +340,7 @@ bool NcclTransport::poll() {
     moved = progress(held) || moved;
     while (!held.pending.empty()) {
       Exchange& oldest = *held.pending.front();
-      if (!oldest.started || oldest.connecting || !oldest.queue->done(oldest.over)) break;
+      if (!oldest.launched || held.connecting == &oldest || !oldest.queue->done(oldest.over)) break;
       end(oldest, oldest.given_up || held.error != CommResult::success ? RecordState::aborted : RecordState::completed);
       moved = true;
     }
@@ -361,7 +378,9 @@ void NcclTransport::give_up(Held& held) {
   for (Exchange* exchange : pending) {
     if (!exchange->started) continue;  // its queue will get there
     scribble(*exchange);
-    if (!std::exchange(exchange->connecting, false)) continue;
+    const bool was_launched = std::exchange(exchange->launched, true);
+    if (was_launched && held.connecting != exchange) continue;
+    if (held.connecting == exchange) held.connecting = nullptr;
     exchange->queue->activity_done(*exchange);
   }
 }
@@ -370,6 +389,7 @@ CommResult NcclTransport::async_error(Comm comm) {
   Held* const held = find(comm);
   if (held == nullptr) return CommResult::invalid_argument;
   if (held->error != CommResult::success || held->state == Held::State::revoked) return held->error;
+  if (held->finalize_due) return CommResult::in_progress;
   ncclResult_t state = ncclSuccess;
   if (nccl_.async_error(held->comm, &state) != ncclSuccess) state = ncclInternalError;
   // While a group connects the communicator is in progress: of no interest to who asks for errors.
@@ -418,14 +438,25 @@ CommResult NcclTransport::finalize(Comm comm) {
   if (held->error != CommResult::success) return held->error;
   held->state = Held::State::finalized;
   static_cast<void>(side_.finalize(held->side));
-  ncclResult_t state = nccl_.comm_finalize(held->comm);
-  if (!held->pending.empty()) return result_of(state);
+  held->finalize_due = true;
+  finalize_if_due(*held);
+  if (!held->pending.empty()) return CommResult::in_progress;
+  ncclResult_t state = ncclInProgress;
   // Nothing is pending: it is only NCCL's own thread that has to get there.
   loop_.until(later(loop_.now(), kSecond), [&] {
     if (state == ncclInProgress && nccl_.async_error(held->comm, &state) != ncclSuccess) state = ncclInternalError;
     return state != ncclInProgress;
   });
   return result_of(state);
+}
+
+// NCCL flushes what it was given: so it is given all of it before.
+void NcclTransport::finalize_if_due(Held& held) {
+  const bool all = std::all_of(held.pending.begin(), held.pending.end(), [](const Exchange* e) { return e->launched; });
+  if (!held.finalize_due || !all || held.connecting != nullptr || held.error != CommResult::success) return;
+  held.finalize_due = false;
+  const ncclResult_t result = nccl_.comm_finalize(held.comm);
+  if (result != ncclSuccess && result != ncclInProgress) fail(held, result_of(result));
 }
 
 // A communicator with an error is not destroyed: that would wait for ever. Whoever gets the error aborts it.

@@ -69,9 +69,9 @@ class NcclTransport final : public Transport, public Poller {
     VecView<float> sum;            // on every member; n = 0: by shares
     std::vector<SumShare> shares;  // of it
     std::uint64_t record = 0;
-    Event over;  // the stream is past it
-    bool started = false;
-    bool connecting = false;  // the group is in progress: the stream may not be touched
+    Event over;             // the stream is past it
+    bool started = false;   // its queue has come to it
+    bool launched = false;  // NCCL has it, or it was given up before
     bool given_up = false;
   };
 
@@ -83,7 +83,9 @@ class NcclTransport final : public Transport, public Poller {
     std::vector<int> members;
     State state = State::ready;
     CommResult error = CommResult::success;
-    std::deque<Exchange*> pending;  // oldest first
+    std::deque<Exchange*> pending;   // oldest first
+    Exchange* connecting = nullptr;  // whose group is in progress: the communicator takes no other call
+    bool finalize_due = false;       // as soon as all that is pending has been launched
   };
 
   Held* find(Comm comm);
@@ -97,6 +99,9 @@ class NcclTransport final : public Transport, public Poller {
   Exchange* begin(Queue& queue, Comm comm, const Op& op, CommResult& why);
   CommResult enqueue(Exchange& made, ElementType type, std::uint64_t bytes_sent);
   void start(Exchange& exchange);
+  void launch_what_can(Held& held);
+  void launch(Held& held, Exchange& exchange);
+  void finalize_if_due(Held& held);
   ncclResult_t send_and_receive(const Exchange& exchange, const Held& held) const;
   ncclResult_t add_up(const Exchange& exchange, const Held& held) const;
   bool progress(Held& held);
