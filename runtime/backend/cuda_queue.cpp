@@ -2,6 +2,7 @@
 
 #include "runtime/backend/cuda_queue.h"
 
+#include <algorithm>
 #include <exception>
 #include <string>
 
@@ -52,6 +53,11 @@ void CudaQueue::enqueue_activity(const Op& op, Activity& activity, std::span<con
   push(item);
 }
 
+Event CudaQueue::record() {
+  if (recorded_.empty() || recorded_.back() != enqueued_) recorded_.push_back(enqueued_);
+  return {this, enqueued_};
+}
+
 void CudaQueue::wait(const Event& event) {
   if (event.queue == nullptr || event.queue == this || event.queue->done(event)) return;
   Item item;
@@ -65,7 +71,9 @@ bool CudaQueue::pump() {
   if (pumping_) return false;  // an activity that is over at once, or a closure, asks while we are at it
   pumping_ = true;
   bool moved = false;
-  while (!items_.empty() && give(items_.front())) {
+  while (!items_.empty()) {
+    if (!started_) mark_what_was_recorded();
+    if (!give(items_.front())) break;
     if (items_.front().closure != nullptr) closures_.pop_front();
     items_.pop_front();
     ++given_;
@@ -98,7 +106,7 @@ bool CudaQueue::give(Item& item) {
   if (stream == nullptr) return item.event.queue->done(item.event);  // of the host: the stream cannot wait for it
   if (stream->given_ < item.event.place) return false;
   if (stream->completed_ >= item.event.place) return true;
-  const cudaError_t error = cudaStreamWaitEvent(stream_, stream->event_after(item.event.place), 0);
+  const cudaError_t error = cudaStreamWaitEvent(stream_, stream->event_at(item.event.place), 0);
   if (error != cudaSuccess) failure_ = error;
   return true;
 }
@@ -116,11 +124,23 @@ void CudaQueue::activity_done(Activity& activity) {
 
 // ---- what is over ------------------------------------------------------------------------------------------------
 
-// An event after at least this place, which the stream has been given.
-cudaEvent_t CudaQueue::event_after(std::uint64_t place) {
-  for (const Mark& mark : marks_) {
-    if (mark.place >= place) return mark.event;
-  }
+// The stream is about to be given more.
+void CudaQueue::mark_what_was_recorded() {
+  constexpr std::size_t kMany = 64;
+  while (!recorded_.empty() && recorded_.front() < given_) recorded_.pop_front();
+  if (recorded_.empty() || recorded_.front() > given_ || completed_ >= given_) return;
+  recorded_.pop_front();
+  if (marks_.size() > kMany) look();
+  event_at(given_);
+}
+
+// The event at a place that record() has told. One that has none yet is the last place that the stream was given.
+cudaEvent_t CudaQueue::event_at(std::uint64_t place) {
+  const auto found = std::lower_bound(marks_.begin(), marks_.end(), place,
+                                      [](const Mark& mark, std::uint64_t at) { return mark.place < at; });
+  if (found != marks_.end()) return found->event;
+  SEEKSIM_CHECK(place == given_, "queue '%s' of rank %d: place %llu was not recorded", name_, rank_,
+                static_cast<unsigned long long>(place));
   cudaEvent_t event = nullptr;
   if (!spare_.empty()) {
     event = spare_.back();
@@ -154,7 +174,7 @@ void CudaQueue::look() const {
 bool CudaQueue::done(const Event& event) const {
   if (completed_ >= event.place) return true;
   if (given_ < event.place) return false;
-  const_cast<CudaQueue*>(this)->event_after(event.place);
+  const_cast<CudaQueue*>(this)->event_at(event.place);
   look();
   return completed_ >= event.place;
 }

@@ -1,7 +1,8 @@
 // CudaQueue: a Queue over a CUDA stream. A launch's closure runs at once and enqueues its kernels on the stream; an
-// event is a place in the queue, made a CUDA event where somebody asks for it. What cannot be given to the stream yet
-// (it waits for a queue of the host, or stands behind an operation whose communicator is still connecting) is kept, in
-// order.
+// event is a place in the queue, made a CUDA event where somebody asks for it, and before the stream is given what
+// stands behind that place: an event further on would wait for that too, which may wait for the asker. What cannot be
+// given to the stream yet (it waits for a queue of the host, or stands behind an operation whose communicator is still
+// connecting) is kept, in order.
 #pragma once
 
 #ifdef SEEKSIM_HAVE_CUDA
@@ -37,7 +38,7 @@ class CudaQueue final : public Queue {
   // The activity enqueues on stream() when it is started, and says activity_done when all of it is there.
   void enqueue_activity(const Op& op, Activity& activity, std::span<const Range> ranges) override;
   void activity_done(Activity& activity) override;
-  Event record() override { return {this, enqueued_}; }
+  Event record() override;
   void wait(const Event& event) override;
   bool done(const Event& event) const override;
   const char* name() const override { return name_; }
@@ -67,7 +68,8 @@ class CudaQueue final : public Queue {
 
   void push(Item item);
   bool give(Item& item);  // false: not yet
-  cudaEvent_t event_after(std::uint64_t place);
+  void mark_what_was_recorded();
+  cudaEvent_t event_at(std::uint64_t place);
   void look() const;
 
   Owner& owner_;
@@ -83,7 +85,8 @@ class CudaQueue final : public Queue {
   std::uint64_t enqueued_ = 0;
   std::uint64_t given_ = 0;
   mutable std::uint64_t completed_ = 0;
-  mutable std::deque<Mark> marks_;  // in the order of places
+  std::deque<std::uint64_t> recorded_;  // places that record() has told and that have no mark yet, ascending
+  mutable std::deque<Mark> marks_;      // in the order of places
   mutable std::vector<cudaEvent_t> spare_;
   mutable cudaError_t failure_ = cudaSuccess;
 };
