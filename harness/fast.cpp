@@ -123,6 +123,7 @@ Scenario teacher(const Scenario& scenario) {
   Scenario other = undisturbed(scenario);
   other.name = scenario.name + "_by_the_contract";
   other.train.numerics = runtime::Numerics::exact;
+  other.train.tf32 = false;  // the way of what is held against it
   other.train.definition.skip_steps = scenario.golden_skip_steps;
   other.train.definition.drop_batches = scenario.golden_drop_batches;
   other.train.checkpoint = {};

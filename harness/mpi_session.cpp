@@ -164,7 +164,24 @@ const char* MpiSession::backend() const { return impl_->nccl ? "nccl" : impl_->w
 bool MpiSession::supervised() const { return supervision().has_value(); }
 int MpiSession::processes() const { return impl_->world->size(); }
 
+// A process that cannot do its part takes the others with it: they would wait for it for ever.
 void MpiSession::serve() {
+  ExitStatus status = ExitStatus::bug;
+  std::string why;
+  try {
+    return serve_until_over();
+  } catch (const BadInput& error) {
+    status = ExitStatus::bad_input;
+    why = error.what();
+  } catch (const std::exception& error) {
+    why = error.what();
+  }
+  fmt::print(stderr, "seeksim: process {} cannot take part: {}\n", impl_->world->rank(), why);
+  std::fflush(stderr);
+  impl_->world->abort(code(status));
+}
+
+void MpiSession::serve_until_over() {
   const int me = impl_->world->rank();
   std::optional<RunFolder> folder;
   for (;;) {
@@ -235,6 +252,7 @@ RunRecord MpiSession::run(const Scenario& scenario, const SimulationOptions& opt
     own.emplace(serving, events);
     request.endpoint = fmt::format("{}:{}", one_host ? "127.0.0.1" : impl_->world->host(), own->port());
   }
+  load_scenario_text(request.scenario, request.file);  // throws here and now, before anybody waits for anybody
   impl_->world->broadcast(text_of(request));
   const RunFolder folder(request);
   std::vector<std::byte> mine = to_bytes(train_here(request, impl_->world->wire(), 0));

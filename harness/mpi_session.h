@@ -27,7 +27,8 @@ class MpiSession {
   // By seeksim launch, which watches over one run.
   bool supervised() const;
   const char* backend() const;  // "mpi"; "tcp" where they were started in torchrun's way; "nccl"
-  // Does what the leader asks for, until it is over.
+  // Does what the leader asks for, until it is over. Where it cannot (a file that is missing on this host, say), it
+  // says why and ends all processes.
   void serve();
   // The leader's: a run by the first processes, as many as the scenario's world has ranks. smaller: there may be more
   // of them than that (rows of a sweep). Throws BadInput where they do not fit.
@@ -36,6 +37,8 @@ class MpiSession {
   void end(ExitStatus status);
 
  private:
+  void serve_until_over();
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

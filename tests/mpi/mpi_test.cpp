@@ -82,6 +82,28 @@ TEST_F(Mpi, FastArithmeticIsComparedOnTheProcesses) {
   EXPECT_GE(first["rank"].get<int>(), 0);
 }
 
+// A file of the scenario that is missing where one process runs, as on another host: it says so, and nobody waits for
+// it.
+TEST_F(Mpi, AProcessThatCannotTakePartEndsAll) {
+  const std::string as_root = ::getuid() == 0 ? " --allow-run-as-root" : "";
+  std::ofstream(folder() + "/text.txt") << std::string(5000, 'x');
+  std::ofstream(folder() + "/s.json") << R"({ "name": "s", "model": { "family": "gpt2", "layers": 1, "width": 16,
+      "heads": 2, "context": 8, "vocab": 256 }, "data": { "text": "text.txt" },
+      "world": { "nodes": 1, "ranks_per_node": 2 }, "deepspeed": { "train_batch_size": 4,
+      "train_micro_batch_size_per_gpu": 1 }, "steps": 2 })";
+  const std::string run = seeksim::paths::program() + " run s.json --backend mpi";
+  const auto together = [&](const std::string& elsewhere) {
+    return shell("cd " + in_quotes(folder()) + " && timeout 60 mpirun --oversubscribe" + as_root + " -np 1 " + run +
+                 " : -np 1 -wdir " + elsewhere + " " + run);
+  };
+  const Ran whole = together(in_quotes(folder()));
+  EXPECT_EQ(whole.status, 0) << whole.text;
+  const Ran ran = together("/");
+  EXPECT_EQ(ran.status, 2) << ran.text;
+  EXPECT_NE(ran.text.find("process 1 cannot take part: "), std::string::npos) << ran.text;
+  EXPECT_NE(ran.text.find("text.txt"), std::string::npos) << ran.text;
+}
+
 TEST_F(Mpi, ASweepRunsEachRowOnTheFirstProcesses) {
   const Ran ran = mpi(3, "zero_equivalence",
                       {R"(sweep=[{"deepspeed.zero_optimization.stage":[0,3],"world.ranks_per_node":[1,2,3]}])"});
