@@ -413,20 +413,20 @@ CommResult NcclTransport::revoke(Comm comm) {
 // One by one they would hang: a kernel of one may wait for a peer that is stuck in another (conformance C7). A kernel
 // of ours that hangs ahead of them blocks this for ever; only the end of the process helps then (C16).
 CommResult NcclTransport::abort(std::span<const Comm> comms) {
+  std::vector<Held*> aborted;
   std::vector<Comm> sides;
   static_cast<void>(nccl_.group_start());
   for (const Comm comm : comms) {
-    if (const Held* const held = find(comm)) static_cast<void>(nccl_.comm_abort(held->comm));
-  }
-  static_cast<void>(nccl_.group_end());
-  for (const Comm comm : comms) {
     Held* const held = find(comm);
     if (held == nullptr) continue;
+    static_cast<void>(nccl_.comm_abort(held->comm));
     held->state = Held::State::dead;
     held->comm = nullptr;
+    aborted.push_back(held);
     sides.push_back(held->side);
-    give_up(*held);
   }
+  static_cast<void>(nccl_.group_end());
+  for (Held* const held : aborted) give_up(*held);  // when all are dead: the queue of one may come to another
   signals_.alarm = false;
   return side_.abort(sides);
 }
