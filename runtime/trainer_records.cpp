@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "runtime/host_writes.h"
 #include "runtime/trainer.h"
 #include "runtime/typed_ops.h"
 
@@ -94,6 +95,7 @@ void Trainer::drift() {
   const Index at = owns_first ? parameters_.trainable_size() - 1 : 0;
   const VecView<std::byte> low{&*weights_, Index(flat_parameters().part(at, 1).range(true).lo), 1};
   kernels::change_on_host(weights_->lane, low.get(), [](kernels::Vec<std::byte> bits) { bits[0] ^= std::byte{1}; });
+  settle(*weights_);
 }
 
 std::vector<std::byte> Trainer::copy_of_weights(Index end) const {
@@ -112,6 +114,7 @@ void Trainer::restore_weights(const std::vector<std::byte>& old) {
   };
   restore(0, std::min(own.lo, old.size()));
   restore(std::min(own.hi, old.size()), old.size());
+  settle(*weights_);
 }
 
 }  // namespace seeksim::runtime

@@ -4,6 +4,7 @@
 
 #include "kernels/check.h"
 #include "kernels/digest.h"
+#include "runtime/host_writes.h"
 #include "runtime/trainer.h"
 #include "runtime/typed_ops.h"
 #include "runtime/weights.h"
@@ -169,6 +170,7 @@ void Trainer::draw(const std::vector<ParameterPiece>& pieces, AnyVec out) {
         std::vector<T> rounded(static_cast<std::size_t>(piece.size));
         kernels::narrow<T>(Lane{}, {given.data() + from, piece.size}, {rounded.data(), piece.size});
         kernels::write_values(to.buffer->lane, rounded.data(), to.get());
+        settle(*to.buffer);
       } else {
         draw_piece(piece, to);
       }

@@ -11,6 +11,7 @@
 
 #include "kernels/pointwise.h"
 #include "runtime/backend/wall_clock.h"
+#include "runtime/host_writes.h"
 #include "runtime/poison.h"
 #endif
 
@@ -99,6 +100,7 @@ Pair pair_of(OneRankWorld& world) {
   std::vector<float> values(static_cast<std::size_t>(kN));
   std::iota(values.begin(), values.end(), 1.0f);
   kernels::write_values(pair.from->lane, values.data(), vec<float>(*pair.from).get());
+  settle(*pair.from);
   pair.pieces = {{0, true, pair.from.get(), 0, bytes, nullptr, ElementType::f32},
                  {0, false, pair.to.get(), 0, bytes, nullptr, ElementType::f32}};
   return pair;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/host_writes.h"
 #include "tests/sim/sim_test.h"
 
 namespace seeksim::conformance {
@@ -18,6 +19,7 @@ inline BufferPtr floats(Rank& rank, std::size_t n, float value = 0) {
   BufferPtr buffer = rank.device.allocate(n * sizeof(float), MemoryTag::scratch, "test");
   const std::vector<float> values(n, value);
   kernels::write_values(buffer->lane, values.data(), vec<float>(*buffer).get());
+  runtime::settle(*buffer);
   return buffer;
 }
 inline std::uint32_t word(const BufferPtr& buffer, std::size_t i) {
@@ -28,6 +30,7 @@ inline std::uint32_t word(const BufferPtr& buffer, std::size_t i) {
 inline float at(const BufferPtr& buffer, std::size_t i) { return std::bit_cast<float>(word(buffer, i)); }
 inline void set(const BufferPtr& buffer, std::size_t i, float value) {
   kernels::copy_bytes(buffer->lane, &value, buffer->data + i * sizeof value, sizeof value);
+  runtime::settle(*buffer);
 }
 inline std::vector<float> all_of(const BufferPtr& buffer) {
   std::vector<float> values(buffer->bytes / sizeof(float));
@@ -36,6 +39,7 @@ inline std::vector<float> all_of(const BufferPtr& buffer) {
 }
 inline void set_all(const BufferPtr& buffer, const std::vector<float>& values) {
   kernels::copy_bytes(buffer->lane, values.data(), buffer->data, values.size() * sizeof(float));
+  runtime::settle(*buffer);
 }
 
 // What tells one run of a claim from the ones before it over the same wires.
