@@ -1,0 +1,261 @@
+// The program on the stand-in: simulated ranks whose tensors lie on the one "GPU", and processes with NCCL, whose bits
+// are those of the simulator, under faults too. Streams are delayed at random, by a seed, so that what nothing orders
+// comes in other orders. Where there is no MPI the tests with processes are skipped, and say so.
+#include <signal.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
+
+#include "tests/mpi/mpi_support.h"
+
+namespace seeksim {
+namespace {
+
+namespace fs = std::filesystem;
+using Sets = std::vector<std::string>;
+
+struct Case {
+  const char* name;
+  int ranks;
+  const char* scenario;
+  Sets sets;
+  const char* environment = "SEEKSIM_STANDIN_DELAYS=1";
+};
+std::ostream& operator<<(std::ostream& out, const Case& of) { return out << of.name; }
+std::string name_of(const testing::TestParamInfo<Case>& of) { return of.param.name; }
+
+class MpiStandin : public Mpi {
+ protected:
+  Ran nccl(int processes, const std::string& scenario, Sets sets,
+           const std::string& environment = "X=", const std::string& more = "") {
+    sets.insert(sets.begin(), "sweep=[]");
+    const std::string as_root = ::getuid() == 0 ? " --allow-run-as-root" : "";
+    return shell(environment + " timeout 60 mpirun --oversubscribe" + as_root + " -np " + std::to_string(processes) +
+                 " " + arguments(scenario, sets) + " --backend nccl --report " + in_quotes(folder() + "/nccl.json") +
+                 " " + more);
+  }
+};
+
+// ---- the same bits -------------------------------------------------------------------------------------------------
+
+std::string stage(int which) { return "deepspeed.zero_optimization.stage=" + std::to_string(which); }
+Case zero(const char* name, int which, int ranks) {
+  return {name,
+          ranks,
+          "zero_equivalence",
+          {stage(which), "world.ranks_per_node=" + std::to_string(ranks), "batch_arithmetic=by_samples",
+           std::string("deepspeed.zero_optimization.overlap_comm=") + (which % 2 == 0 ? "true" : "false")}};
+}
+Case plain(Case of) {  // as fast as it gets
+  of.environment = "X=";
+  return of;
+}
+
+class MpiStandinBits : public MpiStandin, public testing::WithParamInterface<Case> {};
+
+TEST_P(MpiStandinBits, AreTheSimulators) {
+  const Case& of = GetParam();
+  const Ran real = nccl(of.ranks, of.scenario, of.sets, of.environment);
+  ASSERT_EQ(real.status, 0) << real.text;
+  Sets sets = of.sets;
+  sets.insert(sets.begin(), "sweep=[]");
+  const Ran simulated = shell(arguments(of.scenario, sets) + " --report " + in_quotes(folder() + "/sim.json"));
+  ASSERT_EQ(simulated.status, 0) << simulated.text;
+  const Json mine = report("nccl"), theirs = report("sim");
+  EXPECT_EQ(mine["backend"], "nccl");
+  for (const char* key : {"params_digest", "loss", "grad_norm", "loss_scale", "steps_committed"})
+    EXPECT_EQ(mine[key], theirs[key]) << key;
+  EXPECT_FALSE(mine["params_digest"].get<std::string>().empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Runs, MpiStandinBits,
+    testing::Values(
+        zero("Stage0OnTwo", 0, 2), zero("Stage1OnTwo", 1, 2), zero("Stage2OnTwo", 2, 2), zero("Stage3OnTwo", 3, 2),
+        zero("Stage0OnFour", 0, 4), zero("Stage1OnFour", 1, 4), zero("Stage2OnFour", 2, 4), zero("Stage3OnFour", 3, 4),
+        plain(zero("Stage3OnFourUndelayed", 3, 4)),
+        Case{"PipelineOfTwo",
+             2,
+             "parallel_3d",
+             {"world.pipeline=2", "world.tensor=1", "world.replicas=1"},
+             "SEEKSIM_STANDIN_DELAYS=2"},
+        Case{
+            "PipelineOfTensorWays", 4, "parallel_3d", {"world.pipeline=2", "world.tensor=2", "world.replicas=1"}, "X="},
+        Case{"TensorWaysAndSequences",
+             4,
+             "tensor_equivalence",
+             {"world.tensor=2", "world.ranks_per_node=4", "world.sequence_parallel=true", "batch_arithmetic=by_samples",
+              "model.dropout=0.2", stage(3)}},
+        Case{"Bf16", 2, "precision_equivalence", {"deepspeed.bf16.enabled=true", stage(2), "world.ranks_per_node=2"}},
+        Case{"Fp16", 2, "precision_equivalence", {"deepspeed.fp16.enabled=true", stage(1), "world.ranks_per_node=2"}},
+        Case{"OffloadToTheHost",
+             2,
+             "offload_equivalence",
+             {stage(3), "world.ranks_per_node=2", "deepspeed.zero_optimization.offload_optimizer.device=cpu",
+              R"(deepspeed.zero_optimization.offload_param={"device":"cpu"})"}},
+        Case{"OffloadToFiles",
+             2,
+             "offload_equivalence",
+             {stage(3), "world.ranks_per_node=2", "deepspeed.zero_optimization.offload_optimizer.device=nvme",
+              R"(deepspeed.zero_optimization.offload_param={"device":"nvme","nvme_path":"nvme"})"}},
+        Case{"PageableMemoryIsReadLate",
+             2,
+             "offload_equivalence",
+             {stage(2), "world.ranks_per_node=2", "deepspeed.zero_optimization.offload_optimizer.device=cpu"},
+             "SEEKSIM_STANDIN_READS_PAGEABLE=1 SEEKSIM_STANDIN_DELAYS=3"}),
+    name_of);
+
+TEST_F(MpiStandin, WritesCheckpointsAndGoesOnFromThem) {
+  Sets sets = {stage(2),
+               "world.ranks_per_node=2",
+               "golden={}",
+               R"(checks=["golden:bitwise"])",
+               R"(checkpoint={"path":"checkpoints","at_end":true})",
+               "steps=2"};
+  const std::string out = "--out " + in_quotes(folder() + "/out");
+  ASSERT_EQ(nccl(2, "zero_equivalence", sets, "X=", out).status, 0);
+  sets.back() = "steps=3";
+  const Ran again = nccl(2, "zero_equivalence", sets, "X=", out + " --resume");
+  EXPECT_EQ(again.status, 0) << again.text;
+}
+
+// ---- faults --------------------------------------------------------------------------------------------------------
+
+const char* const kUndisturbed = R"(checks=["golden:bitwise","ranks_agree","faults_fired",{"evicted":[]}])";
+
+class MpiStandinFaults : public MpiStandin, public testing::WithParamInterface<Case> {};
+
+TEST_P(MpiStandinFaults, AreSurvived) {
+  const Case& of = GetParam();
+  const Ran ran = nccl(of.ranks, std::string("faults/") + of.scenario, of.sets, of.environment);
+  ASSERT_EQ(ran.status, 0) << ran.text;
+  const Json told = report("nccl");
+  ASSERT_FALSE(told["faults"].empty());
+  for (const Json& fault : told["faults"]) EXPECT_GT(fault["fired"].get<int>(), 0) << fault;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Scenarios, MpiStandinFaults,
+    testing::Values(
+        Case{"Late", 4, "f01_late", {"recovery.watchdog_s=20", "faults.0.delay_s=0.5", kUndisturbed}},
+        // Nobody tells the others: our watchdog does, all communicators are aborted, and the step is done again.
+        Case{"SilentBeyondTheWatchdog",
+             4,
+             "f01_late",
+             {"recovery.watchdog_s=2", "faults.0.delay_s=4", kUndisturbed},
+             "X="},
+        Case{"NaN", 4, "f11_nan", {"recovery.watchdog_s=3"}},
+        Case{"FlippedGradient", 4, "f13_gradient_flip", {"recovery.watchdog_s=20"}},
+        Case{"FlippedParameter", 4, "f12_parameter_flip", {"recovery.watchdog_s=20"}},
+        Case{"OutOfMemoryAtOnce",
+             4,
+             "f16_oom",
+             {"recovery.watchdog_s=30", R"(faults.0={"kind":"oom","rank":1,"call":20})"}},
+        Case{"OutOfMemoryInACommunicator",
+             4,
+             "f16_oom",
+             {"recovery.watchdog_s=30", R"(faults.0={"kind":"oom","rank":1,"op":"comm_create"})"}},
+        Case{"PinnedMemory", 4, "f17_pinned", {}},
+        Case{"DataError",
+             4,
+             "f25_data_stall",
+             {"recovery.watchdog_s=3", R"(faults=[{"kind":"data_error","rank":1,"step":2,"micro_batch":1}])",
+              kUndisturbed}},
+        Case{"DeviceLost", 4, "f27_device_error", {"recovery.watchdog_s=3", "recovery.agree_s=2"}, "X="},
+        Case{"Pause",
+             4,
+             "f32_false_positive",
+             {"recovery.watchdog_s=20", kUndisturbed,
+              R"(faults=[{"kind":"pause","rank":2,"step":2,"op":"reduce_scatter","delay_s":0.5}])"}}),
+    name_of);
+
+// ---- a killed process ----------------------------------------------------------------------------------------------
+
+class MpiStandinLaunch : public MpiStandin {
+ protected:
+  void SetUp() override {
+    MpiStandin::SetUp();
+    if (IsSkipped()) return;
+    std::ofstream(folder() + "/job.json") << R"({ "name": "job", "why": "Killed in the middle.",
+      "model": { "layers": 1, "width": 16, "heads": 2, "context": 8, "vocab": 64 },
+      "data": { "synthetic": true },
+      "world": { "nodes": 1, "ranks_per_node": 3 },
+      "deepspeed": { "train_batch_size": 12, "train_micro_batch_size_per_gpu": 2, "zero_optimization": { "stage": 2 } },
+      "steps": 12,
+      "recovery": { "policy": "restart_from_checkpoint", "agree_s": 5 },
+      "checkpoint": { "path": "checkpoints", "every_steps": 3 },
+      "checks": [ "golden:bitwise", "ranks_agree", "one_history" ] })";
+  }
+};
+
+TEST_F(MpiStandinLaunch, AKilledRankIsSurvived) {
+  const Ran ran = shell("timeout 100 " + seeksim::paths::program() +
+                        " launch --backend nccl --heartbeat 0.2 --silent 2 --start-limit 20 --max-restarts 3 --out " +
+                        in_quotes(folder() + "/out") + " --report " + in_quotes(folder() + "/nccl.json") + " " +
+                        in_quotes(folder() + "/job.json") +
+                        R"( --set 'faults=[{"kind":"rank_crash","rank":1,"step":7,"op":"reduce_scatter"}]')");
+  ASSERT_EQ(ran.status, 0) << ran.text;
+  const Json told = report("nccl");
+  EXPECT_EQ(told["verdict"], "pass");
+  EXPECT_EQ(told["jobs_before"].size(), 1u) << ran.text;
+  EXPECT_EQ(told["faults"][0]["fired"], 1);
+}
+
+// ---- red -----------------------------------------------------------------------------------------------------------
+
+TEST_F(MpiStandin, APlantedBugTurnsItRed) {
+  const Ran ran = nccl(2, "zero_equivalence", {stage(0), "world.ranks_per_node=2", "bug=drifting_replica"});
+  EXPECT_EQ(ran.status, 1) << ran.text;
+  EXPECT_NE(ran.text.find("replicas_equal"), std::string::npos) << ran.text;
+}
+
+// The budget has room, but the "GPU" has not.
+TEST_F(MpiStandin, MemoryThatOthersHaveIsOutOfMemory) {
+  const Ran ran = nccl(2, "zero_equivalence", {stage(0), "world.ranks_per_node=2"}, "SEEKSIM_STANDIN_MEMORY=50000");
+  EXPECT_EQ(ran.status, 1) << ran.text;
+  EXPECT_NE(ran.text.find("has none left, though the budget"), std::string::npos) << ran.text;
+  EXPECT_EQ(ran.text.find("bug in seeksim"), std::string::npos) << ran.text;
+}
+
+TEST_F(MpiStandin, TwoRanksOnOneGpuAreRefusedByNccl) {
+  const Ran ran = nccl(2, "zero_equivalence", {stage(0), "world.ranks_per_node=2", "recovery={\"policy\":\"stop\"}"},
+                       "SEEKSIM_STANDIN_GPUS=1");
+  EXPECT_EQ(ran.status, 1) << ran.text;
+  EXPECT_NE(ran.text.find("NCCL made no communicator"), std::string::npos) << ran.text;
+}
+
+// ---- simulated ranks on one "GPU" ----------------------------------------------------------------------------------
+
+class StandinDevice : public testing::TestWithParam<Case> {};
+
+TEST_P(StandinDevice, HasTheCpusBits) {
+  std::string command = std::string(GetParam().environment) + " " + seeksim::paths::program() + " run scenarios/" +
+                        GetParam().scenario + ".json --device cuda --set 'sweep=[]'";
+  for (const std::string& set : GetParam().sets) command += " --set " + in_quotes(set);
+  const Ran ran = shell(command);
+  EXPECT_EQ(ran.status, 0) << ran.text;  // golden:bitwise, of the CPU
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Runs, StandinDevice,
+    testing::Values(
+        Case{"Stage0", 3, "zero_equivalence", {stage(0), "world.ranks_per_node=3"}},
+        Case{"Stage3", 3, "zero_equivalence", {stage(3), "world.ranks_per_node=3"}},
+        Case{"Pipeline", 2, "pipeline_equivalence", {}},
+        Case{"Tensor", 4, "tensor_equivalence", {"world.tensor=4", "world.ranks_per_node=4"}, "X="},
+        Case{"Llama", 1, "llama_equivalence", {stage(3)}, "X="},
+        Case{"Bf16", 2, "precision_equivalence", {"deepspeed.bf16.enabled=true", stage(2), "world.ranks_per_node=2"}},
+        Case{"NaNAndItsBirth", 1, "nan_anywhere", {}, "X="},
+        Case{"FlipFoundByRunningTwice", 1, "rerun_bit_flip", {}, "X="}, Case{"Restart", 1, "job_restart", {}, "X="}),
+    name_of);
+
+TEST(StandinDeviceMemory, WithoutMemoryItSaysSo) {
+  const Ran ran = shell("SEEKSIM_STANDIN_MEMORY=50000 " + seeksim::paths::program() +
+                        " run scenarios/zero_equivalence.json --device cuda --set 'sweep=[]'");
+  EXPECT_EQ(ran.status, 1) << ran.text;
+  EXPECT_NE(ran.text.find("has none left, though the budget"), std::string::npos) << ran.text;
+}
+
+}  // namespace
+}  // namespace seeksim
