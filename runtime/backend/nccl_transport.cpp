@@ -140,6 +140,8 @@ Comm NcclTransport::keep(const Op& op, ncclComm_t comm, Comm side, std::uint32_t
     if (comm != nullptr) static_cast<void>(nccl_.comm_abort(comm));
     if (revoked()) throw SeamError(ErrorKind::revoked, op, "while NCCL connected");
     if (!in_time) throw SeamError(ErrorKind::timeout, op, "NCCL did not connect in time");
+    if (state == ncclInvalidUsage)  // no mismatch of ours: the members have agreed on who they are
+      throw SeamError(ErrorKind::device_lost, op, "NCCL made no communicator: do two ranks share one GPU?");
     throw SeamError(error_kind(result_of(state)), op,
                     fmt::format("NCCL made no communicator: {}", name(result_of(state))));
   }
