@@ -99,6 +99,8 @@ void CudaDevice::kernel_failed(SteppedQueue&, const Op& op, std::string_view wha
 }
 
 void CudaDevice::launch_failed(const Op& op, const std::exception& why) {
+  // It is told here, and not again by the next launch. What is sticky stays.
+  if (dynamic_cast<const kernels::DeviceError*>(&why) != nullptr) static_cast<void>(cudaGetLastError());
   if (failure_ != nullptr) return;
   ErrorKind kind = ErrorKind::closure;
   if (const auto* const device = dynamic_cast<const kernels::DeviceError*>(&why))

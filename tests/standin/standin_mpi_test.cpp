@@ -202,6 +202,74 @@ TEST_F(MpiStandinLaunch, AKilledRankIsSurvived) {
   EXPECT_EQ(told["faults"][0]["fired"], 1);
 }
 
+// Processes that nobody ends together: the others go on without the one that was killed. As within a node nobody is
+// told, and the watchdog finds it; as over a network the peers are told at once.
+class StandinTcp : public MpiStandinLaunch, public testing::WithParamInterface<const char*> {
+ protected:
+  static constexpr int kRanks = 3;
+
+  pid_t start(int rank, int port) {
+    const pid_t pid = ::fork();
+    if (pid != 0) return pid;
+    const std::string number = std::to_string(rank), job = folder() + "/job.json", out = folder() + "/out";
+    const std::string to = folder() + "/rank" + number, report = folder() + "/nccl.json";
+    for (const auto& [name, value] : {std::pair<const char*, std::string>{"RANK", number},
+                                      {"LOCAL_RANK", number},
+                                      {"WORLD_SIZE", "3"},
+                                      {"MASTER_ADDR", "127.0.0.1"},
+                                      {"MASTER_PORT", std::to_string(port)},
+                                      {"SEEKSIM_STANDIN_NETWORK", GetParam()}})
+      ::setenv(name, value.c_str(), 1);
+    if (std::freopen(to.c_str(), "w", stdout) == nullptr || std::freopen(to.c_str(), "a", stderr) == nullptr)
+      ::_exit(9);
+    ::execl(seeksim::paths::program().c_str(), "seeksim", "run", job.c_str(), "--backend", "nccl", "--out", out.c_str(),
+            "--report", report.c_str(), "--set", R"(recovery={"policy":"rebuild_and_redo","watchdog_s":3,"agree_s":3})",
+            "--set", R"(checks=["golden:bitwise","one_history",{"evicted":[2]}])", "--set",
+            "batch_arithmetic=by_samples", "--set", "deepspeed.zero_optimization.stage=1", "--set", "steps=60",
+            nullptr);
+    ::_exit(9);
+  }
+  bool has_saved() const {
+    std::error_code none;
+    for (fs::directory_iterator at(folder() + "/out/checkpoints", none), end; !none && at != end; at.increment(none)) {
+      if (fs::exists(at->path() / "manifest.json", none)) return true;
+    }
+    return false;
+  }
+  static bool within(int seconds, const std::function<bool()>& what) {
+    for (int i = 0; i < seconds * 500; ++i) {
+      if (what()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return false;
+  }
+};
+
+TEST_P(StandinTcp, MpiIsNotNeededAndAKilledProcessIsSurvived) {
+  const int port = 20'000 + ::getpid() % 20'000;
+  std::vector<pid_t> processes;
+  for (int rank = 0; rank < kRanks; ++rank) processes.push_back(start(rank, port));
+  const bool began = within(40, [&] { return has_saved(); });
+  EXPECT_TRUE(began);
+  EXPECT_EQ(::kill(processes[2], SIGKILL), 0);
+  int status = -1;
+  const bool ended = within(40, [&] { return ::waitpid(processes[0], &status, WNOHANG) == processes[0]; });
+  EXPECT_TRUE(ended);
+  for (const pid_t process : processes) {
+    if (process != processes[0] || !ended) ::kill(process, SIGKILL), ::waitpid(process, nullptr, 0);
+  }
+  std::ifstream file(folder() + "/rank0");
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  ASSERT_TRUE(WIFEXITED(status)) << text;
+  EXPECT_EQ(WEXITSTATUS(status), 0) << text;
+  EXPECT_NE(text.find("evicted: 2; 2 go on: 0, 1"), std::string::npos) << text;
+  const bool over_a_network = *GetParam() == '1';
+  EXPECT_NE(text.find(over_a_network ? "remote_error in" : "timeout in"), std::string::npos) << text;
+}
+
+INSTANTIATE_TEST_SUITE_P(MpiRuns, StandinTcp, testing::Values("0", "1"),
+                         [](const auto& of) { return *of.param == '1' ? "OverANetwork" : "WithinANode"; });
+
 // ---- red -----------------------------------------------------------------------------------------------------------
 
 TEST_F(MpiStandin, APlantedBugTurnsItRed) {

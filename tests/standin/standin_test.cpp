@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "kernels/layer_norm.h"
 #include "kernels/pointwise.h"
 #include "runtime/backend/cuda_device.h"
 #include "runtime/backend/nccl_api.h"
@@ -301,6 +302,36 @@ TEST(StandinQueues, MemoryThatOthersHaveIsOutOfMemoryOnce) {
   }
   EXPECT_NO_THROW(static_cast<void>(own.device.allocate(64, runtime::MemoryTag::scratch, "little")));
   EXPECT_EQ(cudaFree(others), cudaSuccess);
+  ::unsetenv("SEEKSIM_STANDIN_MEMORY");
+}
+
+// The same of the working memory of a kernel. (The next launch was told of it, too.)
+TEST(StandinQueues, WorkingMemoryThatIsNotThereIsOutOfMemoryOnce) {
+  constexpr Index kRows = 400, kColumns = 500;
+  ::setenv("SEEKSIM_STANDIN_MEMORY", "1000000", 1);
+  OwnDevice own;
+  runtime::Queue& queue = own.device.compute_queue();
+  const runtime::BufferPtr dy =
+      own.device.allocate(kRows * kColumns * sizeof(float), runtime::MemoryTag::scratch, "dy");
+  const runtime::BufferPtr out = own.device.allocate(kColumns * sizeof(float), runtime::MemoryTag::scratch, "out");
+  runtime::Op op;
+  queue.launch(
+      op, {},
+      [](kernels::Lane lane, kernels::Vec<const float> x, kernels::Vec<float> sums) {
+        kernels::bias_grad<float>(lane, {x.data, kRows, kColumns, kColumns}, 1, sums);
+      },
+      runtime::vec<const float>(*dy), runtime::vec<float>(*out));
+  try {
+    own.wait(queue.record(), 5 * runtime::kSecond);
+    ADD_FAILURE() << "there was room";
+  } catch (const runtime::SeamError& error) {
+    EXPECT_EQ(error.kind(), runtime::ErrorKind::out_of_memory) << error.what();
+  }
+  own.device.drain();
+  queue.launch(
+      op, {}, [](kernels::Lane lane, kernels::Vec<float> x) { kernels::fill_bits(lane, x, 0); },
+      runtime::vec<float>(*out));
+  EXPECT_EQ(own.wait(queue.record(), 5 * runtime::kSecond), runtime::WaitResult::done);
   ::unsetenv("SEEKSIM_STANDIN_MEMORY");
 }
 
