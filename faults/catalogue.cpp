@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <string>
 
 #include "faults/trigger.h"
@@ -128,6 +129,20 @@ Site site(std::string_view name) {
     if (text == name) return known;
   }
   return Site::unset;
+}
+
+std::optional<ProcessEnding> process_ending(std::string_view signal) {
+  if (signal.empty() || signal == "kill") return ProcessEnding{};
+  if (signal == "segv") return ProcessEnding{ProcessEnd::segv};
+  if (signal == "abrt") return ProcessEnding{ProcessEnd::abrt};
+  constexpr std::string_view kExit = "exit:";
+  if (!signal.starts_with(kExit)) return std::nullopt;
+  const std::string_view digits = signal.substr(kExit.size());
+  int status = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), status);
+  const bool whole = error == std::errc() && end == digits.data() + digits.size();
+  if (!whole || status < 0 || status > 255 || std::to_string(status) != digits) return std::nullopt;
+  return ProcessEnding{ProcessEnd::exit, status};
 }
 
 const std::vector<FaultInfo>& catalogue() {

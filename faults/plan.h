@@ -135,6 +135,7 @@ struct Rule {
   TimeNs delay_ns = 0;    // late joiner; extra latency of a slow link
   TimeNs returns_ns = 0;  // rank_crash: its process starts again so long after; 0: never
   TimeNs down_ns = 0;     // transient link_drop: how long a cut lasts
+  std::string signal;     //   "kill", "segv", "abrt" or "exit:N": how its process ends; empty: kill
   TimeNs up_ns = 0;       //   and how long until the next
   int cycles = 1;
   double factor = 1.0;   // straggler: how many times slower; slow_link: share of the bandwidth left
@@ -167,6 +168,15 @@ struct Rule {
 };
 
 // What became of a rule. `fired` counts firings; a rule that never fired makes a run red.
+// How the process of a rank_crash ends: by a signal, or with an exit status as if all were well.
+enum class ProcessEnd : std::uint8_t { kill, segv, abrt, exit };
+struct ProcessEnding {
+  ProcessEnd how = ProcessEnd::kill;
+  int status = 0;  // of exit
+};
+// Rule::signal as it is written; empty when there is no such end.
+std::optional<ProcessEnding> process_ending(std::string_view signal);
+
 inline constexpr std::size_t kFiringsKept = 1000;
 struct RuleStatus {
   FaultKind kind = FaultKind::count_;

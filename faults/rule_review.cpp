@@ -124,6 +124,9 @@ void review_numbers(Review& review, const Rule& rule, const FaultInfo& of) {
   review.require(rule.returns_ns >= 0, "returns_s", "must not be negative");
   const bool needs_delay =
       rule.kind == FaultKind::pause || rule.kind == FaultKind::data_stall || rule.kind == FaultKind::zombie_message;
+  review.require(rule.signal.empty() || allows(of, "signal"), "signal", std::string(name(of.kind)) + " has no signal");
+  review.require(rule.signal.empty() || process_ending(rule.signal), "signal",
+                 "\"" + rule.signal + "\" ends no process: give kill, segv, abrt, or exit:N with N from 0 to 255");
   review.require(!needs_delay || rule.delay_ns > 0, "delay_s", "say how long: above 0");
   review.require(rule.down_ns >= 0, "down_s", "must not be negative");
   review.require(rule.notice_ns >= 0, "notice_s", "must not be negative");

@@ -87,6 +87,7 @@ std::string text(const Rule& rule) {
   line.seconds("delay_s", rule.delay_ns);
   line.seconds("returns_s", rule.returns_ns);
   line.seconds("down_s", rule.down_ns);
+  if (!rule.signal.empty()) line.word("signal", rule.signal);
   line.seconds("up_s", rule.up_ns);
   if (rule.cycles != plain.cycles) line.raw("cycles", std::to_string(rule.cycles));
   if (rule.factor != plain.factor) line.number("factor", rule.factor);

@@ -103,6 +103,7 @@ Rule read_rule(const Reader& reader, FaultKind kind) {
   rule.delay_ns = read_seconds(reader, "delay_s", 0);
   rule.returns_ns = read_seconds(reader, "returns_s", 0);
   rule.down_ns = read_seconds(reader, "down_s", 0);
+  rule.signal = reader.text("signal");
   rule.up_ns = read_seconds(reader, "up_s", 0);
   rule.cycles = small(reader, "cycles").value_or(1);
   rule.factor = reader.number("factor", 1.0);

@@ -52,7 +52,23 @@ struct Ended {
   double after_s = 0;
 };
 
-std::string signal_text(int signal) { return fmt::format("signal {} ({})", signal, ::strsignal(signal)); }
+constexpr int kNoProgram = 127;  // exit status where mpirun cannot be started, as a shell's
+constexpr int kSignals = 64;
+// mpirun's own status where a process left with status 0 and without MPI_Finalize. A process may have it, too.
+constexpr int kLeftWithoutAWord = 1;
+
+// What mpirun's status says of the process that it ended for. mpirun passes a status on, and of a signal 128 + its
+// number, as shells do: above 128 the two look alike.
+std::string how_it_ended(int status, bool somebody_is_gone) {
+  const int signal = status - 128;
+  if (signal > 0 && signal <= kSignals)
+    return fmt::format("with status {}: signal {} ({}), or an exit status of its own", status, signal,
+                       ::strsignal(signal));
+  if (status == kLeftWithoutAWord && somebody_is_gone)
+    return fmt::format("with status {}: a process failed with it, or left with status 0 and without MPI_Finalize",
+                       status);
+  return fmt::format("with status {}", status);
+}
 
 class Supervisor {
  public:
@@ -146,7 +162,7 @@ pid_t Supervisor::start(int attempt, const runtime::ControlServer& server, const
   ::execvp(argv[0], argv.data());
   std::fprintf(stderr, "seeksim: %s cannot be started: %s. Install openmpi-bin, or name it with --mpirun.\n", argv[0],
                std::strerror(errno));
-  ::_exit(127);
+  ::_exit(kNoProgram);
 }
 
 void Supervisor::remove_leavings() const {
@@ -218,6 +234,7 @@ Ended Supervisor::watch(int attempt) {
     ending = true;
     end_job(job);
   }
+  server.step(0);         // what the last of them left behind: nobody may go unnoticed who was the reason
   ::kill(-job, SIGKILL);  // whoever is left of it
   if (ended.why.empty() && !server.gone().empty()) ended.why = gone_text(server);
   ended.after_s = std::chrono::duration<double>(Clock::now() - began).count();
@@ -285,10 +302,12 @@ ExitStatus Supervisor::run() {
       if (!before.empty()) say(fmt::format("the job came to its end in attempt {}", attempt + 1));
       return ExitStatus(*told);
     }
-    const std::string how =
-        ended.status > 128 ? "by " + signal_text(ended.status - 128) : fmt::format("with status {}", ended.status);
-    say(fmt::format("the job ended {}{}", how, ended.why.empty() ? "" : ", since " + ended.why));
-    if (ended.status == 127 || ended.status == code(ExitStatus::bad_input)) return ExitStatus::bad_input;
+    say(fmt::format("{}the job ended {}", ended.why.empty() ? "" : ended.why + "; ",
+                    how_it_ended(ended.status, !ended.why.empty())));
+    // Unless somebody is gone, who may have ended with any status, these mean that a start is of no use.
+    const bool refused =
+        ended.why.empty() && (ended.status == kNoProgram || ended.status == code(ExitStatus::bad_input));
+    if (refused || told == code(ExitStatus::bad_input)) return ExitStatus::bad_input;
     if (told_to_stop != 0) return ExitStatus::no_progress;
     before.push_back(ended);
     if (attempt == arguments_.restarts_max) {

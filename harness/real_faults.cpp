@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -50,6 +51,23 @@ void stop_for(TimeNs duration) {
     ::_exit(0);
   }
   ::raise(SIGSTOP);
+}
+
+// As the rule says, and at once: nothing is unwound, finalized or said to anybody. Libraries catch signals to print a
+// stack, and the system may keep a core file of gigabytes for each: what is asked for is the signal's own action alone.
+[[noreturn]] void end_process(const faults::ProcessEnding& ending) {
+  if (ending.how == faults::ProcessEnd::exit) ::_exit(ending.status);
+  const int signal = ending.how == faults::ProcessEnd::segv   ? SIGSEGV
+                     : ending.how == faults::ProcessEnd::abrt ? SIGABRT
+                                                              : SIGKILL;
+  ::prctl(PR_SET_DUMPABLE, 0);
+  ::signal(signal, SIG_DFL);  // SIGKILL has no other, and refuses
+  sigset_t ours;
+  ::sigemptyset(&ours);
+  ::sigaddset(&ours, signal);
+  ::pthread_sigmask(SIG_UNBLOCK, &ours, nullptr);
+  ::raise(signal);
+  ::_exit(128 + signal);  // not reached
 }
 
 }  // namespace
@@ -101,7 +119,8 @@ void RealFaults::strike(std::size_t which, TimeNs now, const runtime::Op* op) {
     ::close(file);
     if (written != ssize_t(line.size()) && ends_a_process(rule)) return;  // else it would strike again and again
   }
-  if (rule.kind == FaultKind::rank_crash) ::kill(::getpid(), SIGKILL);
+  if (rule.kind == FaultKind::rank_crash)
+    end_process(faults::process_ending(rule.signal).value_or(faults::ProcessEnding{}));
   if (rule.kind == FaultKind::pause) stop_for(faults::with_defaults(rule).delay_ns);
   if (events_.size() < kEventsKept)
     events_.push_back(

@@ -1,7 +1,7 @@
 // Faults of real processes: the same rules and decorators as on simulated ranks, one plan a process. What only a
-// simulator can make is refused by name (problems_on_mpi). A crash is SIGKILL, a pause SIGSTOP, at the operation that
-// the rule names; how often a rule has fired outlives the process in a file beside the run's, so that a job that is
-// started again goes on from there.
+// simulator can make is refused by name (problems_on_mpi). A crash ends the process as its rule says (SIGKILL, SIGSEGV,
+// SIGABRT, or an exit status), a pause is SIGSTOP, at the operation that the rule names; how often a rule has fired
+// outlives the process in a file beside the run's, so that a job that is started again goes on from there.
 #pragma once
 
 #include <string>

@@ -159,6 +159,8 @@ TEST(Catalogue, ImpossibleRulesAreRefusedByKey) {
   EXPECT_EQ(with(K::stale_gradient, [](Rule& r) { r.when.step = 0; }), Keys{"step"});
   EXPECT_EQ(with(K::collective_mismatch, [](Rule& r) { r.mode = Mode::never; }), Keys{"mode"});
   EXPECT_EQ(with(K::collective_mismatch, [](Rule& r) { r.when.op = OpKind::vote; }), Keys{"op"});
+  EXPECT_EQ(with(K::rank_crash, [](Rule& r) { r.signal = "term"; }), Keys{"signal"});
+  EXPECT_EQ(with(K::pause, [](Rule& r) { r.signal = "kill"; }), Keys{"signal"});
   EXPECT_EQ(keys_of_problems(Rule{}), Keys{"kind"});
 }
 
@@ -195,6 +197,22 @@ TEST(Defaults, FollowFromWhatIsGiven) {
   EXPECT_EQ(mode_of(ramp), Mode::ramp);
 }
 
+TEST(Signal, IsKilledUnlessItSaysOtherwise) {
+  EXPECT_EQ(process_ending("")->how, ProcessEnd::kill);
+  EXPECT_EQ(process_ending("kill")->how, ProcessEnd::kill);
+  EXPECT_EQ(process_ending("segv")->how, ProcessEnd::segv);
+  EXPECT_EQ(process_ending("abrt")->how, ProcessEnd::abrt);
+  for (const int status : {0, 1, 127, 255}) {
+    const auto ending = process_ending("exit:" + std::to_string(status));
+    ASSERT_TRUE(ending) << status;
+    EXPECT_EQ(ending->how, ProcessEnd::exit);
+    EXPECT_EQ(ending->status, status);
+  }
+  for (const char* not_one : {"KILL", "term", "9", "exit", "exit:", "exit:256", "exit:-1", "exit:+1", "exit:01",
+                              "exit: 1", "exit:1 ", "exit:0x1", "exit:99999999999999999999"})
+    EXPECT_FALSE(process_ending(not_one)) << not_one;
+}
+
 TEST(RuleText, IsTheLineOfTheScenario) {
   Rule hang = rule(FaultKind::collective_timeout);
   hang.when.rank = 5;
@@ -210,6 +228,11 @@ TEST(RuleText, IsTheLineOfTheScenario) {
   cut.cycles = 3;
   EXPECT_EQ(text(cut), R"({"kind": "link_drop", "link": {"nodes": [1, 0]}, "both_directions": false, "at_s": 1.5, )"
                        R"("down_s": 2, "cycles": 3})");
+
+  Rule leaves = rule(FaultKind::rank_crash);
+  leaves.when.rank = 1;
+  leaves.signal = "exit:0";
+  EXPECT_EQ(text(leaves), R"({"kind": "rank_crash", "rank": 1, "signal": "exit:0"})");
 
   Rule noise = rule(FaultKind::message_corrupt);
   noise.when.probability = 0.1;

@@ -115,6 +115,13 @@ const std::vector<Case>& cases() {
       {8, R"(  "faults": [ { "kind": "message_drop", "probability": 0 } ],)",
        "faults.0.probability: 0 is out of range: it must be greater than 0"},
       {8, R"(  "faults": [ { "kind": "message_drop", "step": -1 } ],)", "faults.0.step: -1 is out of range"},
+      {8, R"(  "faults": [ { "kind": "rank_crash", "rank": 1, "signal": "exit:256" } ],)",
+       "s.json:8: faults.0.signal: \"exit:256\" ends no process: give kill, segv, abrt, or exit:N with N from 0 to "
+       "255"},
+      {8, R"(  "faults": [ { "kind": "rank_crash", "rank": 1, "signal": 9 } ],)",
+       "faults.0.signal: a string was expected"},
+      {8, R"(  "faults": [ { "kind": "pause", "rank": 1, "delay_s": 1, "signal": "kill" } ],)",
+       "s.json:8: faults.0.signal: means nothing for pause"},
       {8, R"(  "faults": { "kind": "message_drop" },)", "s.json:8: faults: a list [...] was expected, found an object"},
       {9, R"(  "recovery": { "policy": "stop", "memory_ladder": true },)",
        "s.json:9: recovery.memory_ladder: the policy is to stop, so there is nothing to try"},

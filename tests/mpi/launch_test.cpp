@@ -146,6 +146,63 @@ TEST_F(MpiLaunch, ACrashOfTheScenarioStrikesOnce) {
   EXPECT_NE(ran.text.find("the process of rank 1 is gone"), std::string::npos) << ran.text;
 }
 
+// However the process ends, to mpirun it looks differently each time: by a signal, with any exit status, also those
+// that seeksim and shells have a meaning for, and, worst, as if all were well.
+TEST_F(MpiLaunch, HoweverAProcessEndsTheJobComesToTheGoldenBits) {
+  struct End {
+    const char* signal;
+    int status;  // of mpirun
+    const char* words;
+  };
+  const End ends[] = {{"segv", 139, "signal 11 (Segmentation fault)"},
+                      {"abrt", 134, "signal 6 (Aborted)"},
+                      {"exit:7", 7, "with status 7"},
+                      {"exit:2", 2, "with status 2"},
+                      {"exit:127", 127, "with status 127"},
+                      {"exit:0", 1, "left with status 0 and without MPI_Finalize"}};
+  for (const End& end : ends) {
+    SCOPED_TRACE(end.signal);
+    shell("rm -rf " + in_quotes(folder() + "/out"));
+    const Ran ran = launch([] { return false; }, true, 0,
+                           std::string(R"(--set 'faults=[{"kind":"rank_crash","rank":1,"step":20,)") +
+                               R"("op":"reduce_scatter","signal":")" + end.signal + R"("}]')");
+    ASSERT_EQ(ran.status, 0) << ran.text;
+    const Json told = report("mpi");
+    EXPECT_EQ(told["verdict"], "pass");
+    EXPECT_EQ(told["steps_committed"], 40);
+    EXPECT_EQ(told["faults"][0]["fired"], 1);
+    ASSERT_EQ(told["jobs_before"].size(), 1u) << ran.text;
+    EXPECT_EQ(told["jobs_before"][0]["why"], "the process of rank 1 is gone");
+    if (ran.text.find("the job is ended") == std::string::npos) {  // mpirun has noticed in time, and ended by itself
+      EXPECT_EQ(told["jobs_before"][0]["status"], end.status) << ran.text;
+      EXPECT_NE(ran.text.find(end.words), std::string::npos) << ran.text;
+    }
+    EXPECT_NE(ran.text.find("from the checkpoint after step 18"), std::string::npos) << ran.text;
+  }
+}
+
+// The lowest rank, which gathers and reports, is like any other.
+TEST_F(MpiLaunch, TheReportingRankMayLeaveAsIfAllWereWell) {
+  const Ran ran = launch([] { return false; }, true, 0,
+                         R"(--set 'faults=[{"kind":"rank_crash","rank":0,"step":20,"op":"vote","signal":"exit:0"}]')");
+  ASSERT_EQ(ran.status, 0) << ran.text;
+  EXPECT_EQ(report("mpi")["jobs_before"].size(), 1u) << ran.text;
+  EXPECT_EQ(report("mpi")["steps_committed"], 40);
+}
+
+// Where core files are wanted for real crashes, one that was asked for leaves none.
+TEST_F(MpiLaunch, ACrashOnPurposeLeavesNoCoreFile) {
+  const Ran ran =
+      shell("cd " + in_quotes(temporary()) + " && ulimit -c unlimited && timeout 120 " +
+            fs::absolute(seeksim::paths::program()).string() + " launch --out " + in_quotes(folder() + "/out") +
+            " --report " + in_quotes(folder() + "/mpi.json") + " " + in_quotes(folder() + "/job.json") +
+            R"( --set 'faults=[{"kind":"rank_crash","rank":1,"step":20,"op":"vote","signal":"segv"}]')");
+  ASSERT_EQ(ran.status, 0) << ran.text;
+  EXPECT_EQ(report("mpi")["jobs_before"].size(), 1u) << ran.text;
+  for (const auto& entry : fs::recursive_directory_iterator(folder()))
+    EXPECT_NE(entry.path().filename().string().rfind("core", 0), 0u) << entry.path();
+}
+
 // What the crash makes necessary is damaged, or gone: the checkpoint before it serves.
 TEST_F(MpiLaunch, ADamagedCheckpointIsPassedOver) {
   const std::string crash = R"({"kind":"rank_crash","rank":1,"step":20,"op":"reduce_scatter"})";
