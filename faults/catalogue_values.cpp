@@ -93,17 +93,17 @@ std::vector<FaultInfo> faults_of_values() {
        .recovery = "shorter than the watchdog: only time differs; longer: as collective_timeout late",
        .defaults = "delay_s must be given; count 1",
        .field = "an everyday event on shared file systems",
-       .parameters = {"rank", "step", "micro_batch", "call", "at_s", "probability", "count", "delay_s"},
+       .parameters = {"rank", "step", "micro_batch", "sample", "call", "at_s", "probability", "count", "delay_s"},
        .modes = {}},
       {.kind = FaultKind::data_error,
        .rows = "F25",
-       .summary = "the data loader cannot bring a micro-batch",
+       .summary = "the data loader cannot bring a micro-batch, or a sample",
        .sees = "the rank: an exception. The others are told when it revokes the epoch",
        .recovery = "all redo the step with the same samples: final bits as if undisturbed; one that fails for ever "
-                   "ends in an agreed stop that names the rank",
-       .defaults = "count 1 (0: it fails for ever)",
+                   "ends in an agreed stop that names the rank, and the sample",
+       .defaults = "count 1 (0: it fails for ever); sample: whoever brings it, in whatever layout",
        .field = "12.9 % of Llama 3's interruptions are software",
-       .parameters = {"rank", "step", "micro_batch", "call", "at_s", "probability", "count"},
+       .parameters = {"rank", "step", "micro_batch", "sample", "call", "at_s", "probability", "count"},
        .modes = {}},
   };
 }

@@ -50,6 +50,17 @@ void HostFaults::fail_device(const Rule& rule, const Op& op) {
   lost_.emplace(kind, op, "CUDA error " + std::to_string(rule.code) + ", " + std::string(name_of(rule.code)), true);
 }
 
+namespace {
+
+// The operation that fails is narrowed to the sample that the rule names.
+runtime::SeamError data_error(const Rule& rule, Op op) {
+  if (rule.when.sample) op.sample = *rule.when.sample, op.samples = 1;
+  const std::string what = op.samples == 1 ? "sample " + std::to_string(op.sample) : "it";
+  return {runtime::ErrorKind::data_error, op, "the data loader cannot bring " + what + " (injected)", true};
+}
+
+}  // namespace
+
 void HostFaults::check_device() {
   if (!lost_) return;
   const runtime::SeamError error = *lost_;
@@ -69,7 +80,7 @@ DiesAt HostFaults::apply(RuleState& state, const Op& op, TimeNs now) {
       clock_.sleep_until(runtime::later(now, rule.delay_ns));
       return DiesAt::never;
     case FaultKind::data_error:
-      throw runtime::SeamError(runtime::ErrorKind::data_error, op, "the data loader cannot bring it (injected)", true);
+      throw data_error(rule, op);
     case FaultKind::device_error:
       fail_device(rule, op);
       return DiesAt::never;

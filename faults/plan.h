@@ -83,6 +83,7 @@ struct Trigger {
   std::optional<int> peer;  // the other side of a piece
   std::optional<std::int64_t> step;
   std::optional<int> micro_batch;
+  std::optional<std::int64_t> sample;  // whoever brings it, by its number in the data order of the run
   std::optional<int> layer;
   std::string tensor;  // what the Op is about, e.g. "h.0.mlp.c_fc.weight"; empty: anything
   std::optional<runtime::OpKind> op;
@@ -134,8 +135,8 @@ struct Rule {
   bool both_directions = true;
   TimeNs delay_ns = 0;    // late joiner; extra latency of a slow link
   TimeNs returns_ns = 0;  // rank_crash: its process starts again so long after; 0: never
-  TimeNs down_ns = 0;     // transient link_drop: how long a cut lasts
   std::string signal;     //   "kill", "segv", "abrt" or "exit:N": how its process ends; empty: kill
+  TimeNs down_ns = 0;     // transient link_drop: how long a cut lasts
   TimeNs up_ns = 0;       //   and how long until the next
   int cycles = 1;
   double factor = 1.0;   // straggler: how many times slower; slow_link: share of the bandwidth left
@@ -167,7 +168,6 @@ struct Rule {
   int staleness = 1;                    // stale_gradient: how many steps old
 };
 
-// What became of a rule. `fired` counts firings; a rule that never fired makes a run red.
 // How the process of a rank_crash ends: by a signal, or with an exit status as if all were well.
 enum class ProcessEnd : std::uint8_t { kill, segv, abrt, exit };
 struct ProcessEnding {
@@ -177,6 +177,7 @@ struct ProcessEnding {
 // Rule::signal as it is written; empty when there is no such end.
 std::optional<ProcessEnding> process_ending(std::string_view signal);
 
+// What became of a rule. `fired` counts firings; a rule that never fired makes a run red.
 inline constexpr std::size_t kFiringsKept = 1000;
 struct RuleStatus {
   FaultKind kind = FaultKind::count_;

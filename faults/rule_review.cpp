@@ -83,6 +83,8 @@ void review_trigger(Review& review, const Rule& rule, const FaultInfo& of) {
   review.require(!when.rank || allows(of, "rank"), "rank", kind + " is not about a single rank");
   review.require(!when.op || (allows(of, "op") && can_concern(rule, *when.op)), "op",
                  kind + " cannot happen in " + std::string(when.op ? runtime::name(*when.op) : ""));
+  review.require(!when.sample || allows(of, "sample"), "sample", kind + " is about no single sample");
+  review.require(!when.sample || *when.sample >= 0, "sample", "samples are counted from 0");
   const bool at_message = rule.site == Site::message;
   const bool needs_time = is_of_the_control_plane(rule.kind) || rule.kind == FaultKind::preemption_notice;
   review.require(!needs_time || when.at_ns, "at_s", "say when: in virtual seconds, from the start of the run");
@@ -122,11 +124,11 @@ void review_numbers(Review& review, const Rule& rule, const FaultInfo& of) {
                  std::string(name(of.kind)) + " has no mode \"" + std::string(name(rule.mode)) + "\"");
   review.require(rule.delay_ns >= 0, "delay_s", "must not be negative");
   review.require(rule.returns_ns >= 0, "returns_s", "must not be negative");
-  const bool needs_delay =
-      rule.kind == FaultKind::pause || rule.kind == FaultKind::data_stall || rule.kind == FaultKind::zombie_message;
   review.require(rule.signal.empty() || allows(of, "signal"), "signal", std::string(name(of.kind)) + " has no signal");
   review.require(rule.signal.empty() || process_ending(rule.signal), "signal",
                  "\"" + rule.signal + "\" ends no process: give kill, segv, abrt, or exit:N with N from 0 to 255");
+  const bool needs_delay =
+      rule.kind == FaultKind::pause || rule.kind == FaultKind::data_stall || rule.kind == FaultKind::zombie_message;
   review.require(!needs_delay || rule.delay_ns > 0, "delay_s", "say how long: above 0");
   review.require(rule.down_ns >= 0, "down_s", "must not be negative");
   review.require(rule.notice_ns >= 0, "notice_s", "must not be negative");

@@ -48,6 +48,7 @@ void write_trigger(Line& line, const Trigger& when) {
   line.integer("peer", when.peer);
   line.integer("step", when.step);
   line.integer("micro_batch", when.micro_batch);
+  line.integer("sample", when.sample);
   line.integer("layer", when.layer);
   if (!when.tensor.empty()) line.word("tensor", when.tensor);
   if (when.op) line.word("op", runtime::name(*when.op));
@@ -86,8 +87,8 @@ std::string text(const Rule& rule) {
   if (rule.mode != Mode::unset) line.word("mode", name(rule.mode));
   line.seconds("delay_s", rule.delay_ns);
   line.seconds("returns_s", rule.returns_ns);
-  line.seconds("down_s", rule.down_ns);
   if (!rule.signal.empty()) line.word("signal", rule.signal);
+  line.seconds("down_s", rule.down_ns);
   line.seconds("up_s", rule.up_ns);
   if (rule.cycles != plain.cycles) line.raw("cycles", std::to_string(rule.cycles));
   if (rule.factor != plain.factor) line.number("factor", rule.factor);

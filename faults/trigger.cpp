@@ -107,7 +107,8 @@ bool concerns_own_acts(const Rule& rule) {
 }
 
 bool is_timed(const Trigger& when) {
-  return when.at_ns && !when.peer && !when.step && !when.micro_batch && !when.op && !when.phase && !when.call;
+  return when.at_ns && !when.peer && !when.step && !when.micro_batch && !when.sample && !when.op && !when.phase &&
+         !when.call;
 }
 
 bool could_match_on_any_rank(const Rule& rule, const Op& op) {
@@ -117,6 +118,7 @@ bool could_match_on_any_rank(const Rule& rule, const Op& op) {
   if (when.op && *when.op != op.kind) return false;
   if (when.step && *when.step != op.step) return false;
   if (when.micro_batch && *when.micro_batch != op.micro_batch) return false;
+  if (when.sample && (*when.sample < op.sample || *when.sample >= op.sample + op.samples)) return false;
   if (when.layer && *when.layer != op.layer) return false;
   if (!when.tensor.empty() && when.tensor != op.tensor) return false;
   return !when.phase || *when.phase == op.phase;

@@ -37,6 +37,7 @@ void read_trigger(const Reader& reader, Rule& rule) {
   when.layer = small(reader, "layer");
   when.tensor = reader.text("tensor");
   if (reader.has("step")) when.step = reader.integer("step", 0);
+  if (reader.has("sample")) when.sample = reader.integer("sample", 0);
   if (reader.has("call")) when.call = reader.natural("call", 1);
   if (reader.has("at_s")) when.at_ns = read_seconds(reader, "at_s", 0);
   when.probability = reader.number("probability", 1.0);
@@ -102,8 +103,8 @@ Rule read_rule(const Reader& reader, FaultKind kind) {
   rule.mode = faults::mode(reader.text("mode"));
   rule.delay_ns = read_seconds(reader, "delay_s", 0);
   rule.returns_ns = read_seconds(reader, "returns_s", 0);
-  rule.down_ns = read_seconds(reader, "down_s", 0);
   rule.signal = reader.text("signal");
+  rule.down_ns = read_seconds(reader, "down_s", 0);
   rule.up_ns = read_seconds(reader, "up_s", 0);
   rule.cycles = small(reader, "cycles").value_or(1);
   rule.factor = reader.number("factor", 1.0);

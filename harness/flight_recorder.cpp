@@ -141,6 +141,7 @@ Json ballot_json(const runtime::Ballot& b) {
           {"missing_is_sender", b.missing_is_sender},
           {"joined_ns", b.joined_ns},
           {"detected_ns", b.detected_ns},
+          {"words", b.words},
           {"progress", progress}};
 }
 
@@ -286,6 +287,7 @@ class DumpReader {
     b.missing_is_sender = json.at("missing_is_sender").get<bool>();
     b.joined_ns = json.at("joined_ns").get<TimeNs>();
     b.detected_ns = json.at("detected_ns").get<TimeNs>();
+    b.words = json.value("words", b.words);
     std::size_t n = 0;
     for (const Json& p : json.at("progress")) {
       if (n < b.progress.size()) b.progress[n++] = {p.at(0).get<std::uint64_t>(), p.at(1).get<std::uint64_t>()};

@@ -88,7 +88,8 @@ std::string why_not_on_processes(const Rule& given) {
   if (rule.mode == Mode::never) return "a process that never comes can only be killed; use rank_crash or pause";
   if (rule.returns_ns > 0) return "nobody joins a job of processes that runs (\"returns_s\")";
   if (rule.when.at_ns) return "it names a virtual time; name a step or a call";
-  if (!rule.when.rank && !of_a_link(rule)) return "each process counts for itself: name the \"rank\"";
+  if (!rule.when.rank && !rule.when.sample && !of_a_link(rule))
+    return "each process counts for itself: name the \"rank\"";
   return {};
 }
 

@@ -9,7 +9,7 @@ namespace seeksim::runtime {
 template <class A>
 void fields(A& a, Op& op) {
   a(op.kind, op.phase, op.axis, op.epoch, op.rank, op.peer, op.micro_batch, op.layer, op.step, op.sequence, op.bytes,
-    op.tensor, op.site);
+    op.sample, op.samples, op.tensor, op.site);
 }
 template <class A>
 void fields(A& a, StepRecord& r) {

@@ -137,7 +137,18 @@ void set_operation(Diagnosis& d, const Ballot& ballot) {
   d.sequence = ballot.stuck_sequence;
 }
 
-// The rank itself says what went wrong: memory, storage, a kernel.
+// " at sample 21": which ones the culprits' data loaders could not bring.
+std::string at_samples(const Evidence& found, ErrorKind error) {
+  std::set<std::int64_t> samples;
+  for (const Voice& v : found.voices) {
+    if (v.ballot->error == error && v.ballot->words[kSampleWord] > 0) samples.insert(v.ballot->words[kSampleWord] - 1);
+  }
+  std::string text;
+  for (const std::int64_t sample : samples) text += (text.empty() ? "" : ", ") + std::to_string(sample);
+  return text.empty() ? text : (samples.size() == 1 ? " at sample " : " at samples ") + text;
+}
+
+// The rank itself says what went wrong: memory, storage, a kernel, its data.
 bool local_failure(Diagnosis& d, const Evidence& found, const Voice& first) {
   if (!is_local(first.ballot->error)) return false;
   d.verdict = Verdict::local_failure;
@@ -146,6 +157,7 @@ bool local_failure(Diagnosis& d, const Evidence& found, const Voice& first) {
     if (v.ballot->error == first.ballot->error) d.culprits.push_back(v.rank);
   }
   d.text = rank_names(d.culprits) + " failed: " + std::string(name(first.ballot->error));
+  if (first.ballot->error == ErrorKind::data_error) d.text += at_samples(found, first.ballot->error);
   if (found.step >= 0) d.text += ", in step " + std::to_string(found.step);
   return true;
 }

@@ -40,6 +40,9 @@ struct Diagnosis {
 // tensor's on every member, size.
 std::int64_t meaning(const Op& op);
 
+// Of a recovery's ballots: 1 + the sample that the rank's data loader could not bring; 0: none, or nobody knows which.
+inline constexpr std::size_t kSampleWord = 1;
+
 // agreement: members, dead and ballots of a recovery agreement.
 Diagnosis diagnose(const Agreement& agreement);
 

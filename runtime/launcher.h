@@ -45,10 +45,17 @@ class Launcher {
     op_.epoch = epoch;
     op_.step = step;
     op_.micro_batch = -1;
+    samples(-1, 0);
   }
   void phase(Phase phase, std::int32_t micro_batch = -1) {
     op_.phase = phase;
     op_.micro_batch = micro_batch;
+    samples(-1, 0);
+  }
+  // What the following launches of this phase bring.
+  void samples(std::int64_t first, std::int32_t count) {
+    op_.sample = first;
+    op_.samples = count;
   }
 
   void layer(std::int32_t layer) { op_.layer = layer; }  // -1: outside layers

@@ -71,6 +71,8 @@ std::string describe(const Op& op) {
   if (op.peer >= 0) text += fmt::format(" with rank {}", op.peer);
   if (op.step >= 0) text += fmt::format(", step {}", op.step);
   if (op.micro_batch >= 0) text += fmt::format(", micro-batch {}", op.micro_batch);
+  if (op.samples == 1) text += fmt::format(", sample {}", op.sample);
+  if (op.samples > 1) text += fmt::format(", samples {} to {}", op.sample, op.sample + op.samples - 1);
   if (op.layer >= 0) text += fmt::format(", layer {}", op.layer);
   text += fmt::format(", {}, epoch {}", name(op.phase), op.epoch);
   if (op.tensor != nullptr && *op.tensor != '\0') text += fmt::format(", '{}'", op.tensor);

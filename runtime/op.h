@@ -84,6 +84,8 @@ struct Op {
   std::int64_t step = -1;         // -1 before the first step
   std::uint64_t sequence = 0;     // per communicator for communication, per queue for compute; starts at 1
   std::uint64_t bytes = 0;        // payload that leaves or arrives at this rank
+  std::int64_t sample = -1;       // data_load: the first one that it brings, by its number in the data order of the run
+  std::int32_t samples = 0;       //   and how many
   const char* tensor = "";        // what it is about; a string that outlives the run
   const char* site = "";          // call site, "file:line"; a string literal
 };

@@ -46,6 +46,8 @@ Ballot Recovery::ballot(const SeamError& failure, Trainer& trainer, TimeNs detec
   ballot.detected_ns = detected;
   ballot.stuck_kind = failure.op().kind;
   ballot.words[kActivationsWord] = trainer.holds_activations() ? 1 : 0;
+  if (failure.kind() == ErrorKind::data_error && failure.op().samples == 1)
+    ballot.words[kSampleWord] = 1 + failure.op().sample;
   const std::vector<Communicator*> all = trainer.communicators();
   const Communicator* const comm = stuck_in(rank_.transport, all);
   if (comm == nullptr) return ballot;

@@ -88,6 +88,7 @@ void Trainer::fetch(InFlight& flight) {
   const std::int64_t shifted = plan_.bug.is(Bug::samples_shifted, rank_.id) ? 1 : 0;
   const std::int64_t batch = batch_of_step(dropped_batches_, step_ - replayed);
   const std::int64_t first = batch * plan_.definition.global_batch + samples.begin + shifted;
+  compute_.samples(first, std::int32_t(samples.size()));
   compute_.launch(
       OpKind::data_load, "tokens", SEEKSIM_SITE, memory_cost(2 * samples.size() * data_.context),
       [data = data_, first, count = samples.size()](Lane lane, Vec<std::int32_t> inputs, Vec<std::int32_t> targets) {

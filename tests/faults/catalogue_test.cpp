@@ -161,6 +161,8 @@ TEST(Catalogue, ImpossibleRulesAreRefusedByKey) {
   EXPECT_EQ(with(K::collective_mismatch, [](Rule& r) { r.when.op = OpKind::vote; }), Keys{"op"});
   EXPECT_EQ(with(K::rank_crash, [](Rule& r) { r.signal = "term"; }), Keys{"signal"});
   EXPECT_EQ(with(K::pause, [](Rule& r) { r.signal = "kill"; }), Keys{"signal"});
+  EXPECT_EQ(with(K::data_error, [](Rule& r) { r.when.sample = -1; }), Keys{"sample"});
+  EXPECT_EQ(with(K::oom, [](Rule& r) { r.when.sample = 1; }), Keys{"sample"});
   EXPECT_EQ(keys_of_problems(Rule{}), Keys{"kind"});
 }
 
@@ -233,6 +235,11 @@ TEST(RuleText, IsTheLineOfTheScenario) {
   leaves.when.rank = 1;
   leaves.signal = "exit:0";
   EXPECT_EQ(text(leaves), R"({"kind": "rank_crash", "rank": 1, "signal": "exit:0"})");
+
+  Rule unreadable = rule(FaultKind::data_error);
+  unreadable.when.sample = 21;
+  unreadable.count = 0;
+  EXPECT_EQ(text(unreadable), R"({"kind": "data_error", "sample": 21, "count": 0})");
 
   Rule noise = rule(FaultKind::message_corrupt);
   noise.when.probability = 0.1;

@@ -161,6 +161,37 @@ TEST(Data, ALoaderStallsOrFailsAtItsMicroBatch) {
   EXPECT_EQ(launched(bench, 2), 3);
 }
 
+TEST(Data, ASampleIsWhosoeverBringsIt) {
+  Rule fail = rule(FaultKind::data_error);
+  fail.when.sample = 21;
+  fail.count = 0;
+  Bench bench({fail});
+  const auto brings = [&](int rank, std::int64_t first, int samples) {
+    Op op = of_kind(OpKind::data_load, rank, 2, Phase::data);
+    op.sample = first;
+    op.samples = samples;
+    return error_of(
+        [&] { bench.seams[std::size_t(rank)].device.compute_queue().enqueue_kernel(op, Cost{}, Closure([] {}), {}); });
+  };
+  EXPECT_EQ(brings(0, 20, 1), ErrorKind::count_);
+  EXPECT_EQ(brings(0, 17, 4), ErrorKind::count_);
+  EXPECT_EQ(brings(0, 22, 4), ErrorKind::count_);
+  EXPECT_EQ(brings(0, 21, 0), ErrorKind::count_);
+  EXPECT_EQ(brings(0, 18, 4), ErrorKind::data_error);
+  EXPECT_EQ(brings(3, 21, 1), ErrorKind::data_error);
+  try {
+    Op op = of_kind(OpKind::data_load, 2, 2, Phase::data);
+    op.sample = 16;
+    op.samples = 8;
+    bench.seams[2].device.compute_queue().enqueue_kernel(op, Cost{}, Closure([] {}), {});
+    FAIL() << "brought";
+  } catch (const SeamError& error) {
+    EXPECT_EQ(error.op().sample, 21);
+    EXPECT_EQ(error.op().samples, 1);
+    EXPECT_NE(error.detail().find("cannot bring sample 21"), std::string::npos) << error.detail();
+  }
+}
+
 TEST(PreemptionNotice, IsToldFromItsTimeOnAndIsFollowedByTheEnd) {
   Rule r = of(FaultKind::preemption_notice, 1);
   r.when.at_ns = 10 * kSecond;

@@ -48,13 +48,14 @@ TEST(RoundTrip, KeepsEveryKindOfFault) {
     { "kind": "straggler", "rank": 1, "mode": "periodic", "period_s": 5, "duty": 0.3, "factor": 3 },
     { "kind": "rank_crash", "rank": 3, "mode": "during", "phase": "grad_reduce", "step": 2 },
     { "kind": "rank_crash", "rank": 2, "step": 3, "op": "vote", "signal": "exit:0" },
+    { "kind": "data_error", "sample": 21, "count": 2 },
     { "kind": "message_drop", "rank": 0, "peer": 1 },
     { "kind": "message_corrupt", "bit": 12345678901, "checksum": false } ],)";
   const Scenario first = load_scenario_text(small_text_with(8, faults), "s.json");
-  ASSERT_EQ(first.faults.size(), 8u);
+  ASSERT_EQ(first.faults.size(), 9u);
   const Scenario second = load_scenario_text(to_json(first).dump(), "s.json");
-  ASSERT_EQ(second.faults.size(), 8u);
-  for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(faults::text(second.faults[i]), faults::text(first.faults[i]));
+  ASSERT_EQ(second.faults.size(), 9u);
+  for (std::size_t i = 0; i < 9; ++i) EXPECT_EQ(faults::text(second.faults[i]), faults::text(first.faults[i]));
 }
 
 TEST(RoundTrip, KeepsWhatIsNotDefault) {

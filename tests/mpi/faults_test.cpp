@@ -114,6 +114,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"DataError",
              "f25_data_stall",
              {kWatchdog, R"(faults=[{"kind":"data_error","rank":1,"step":2,"micro_batch":1}])", kUndisturbed}},
+        Case{"DataErrorOfOneSample",
+             "f25_data_stall",
+             {kWatchdog, R"(faults=[{"kind":"data_error","sample":19}])", kUndisturbed}},
         Case{"DeviceError", "f27_device_error", {kWatchdog}}),
     name_of);
 
