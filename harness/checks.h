@@ -1,6 +1,6 @@
 // Checks: oracles over what a run recorded. A table, one row a check; a check that found nothing to look at is red.
-// To add one: a row in checks.cpp, a judge beside it, a line in scenarios/schema.json if it takes an object form, a
-// green and a red case in tests/harness/checks_test.cpp, and a negative scenario.
+// To add one: a row in checks.cpp, a judge in run_checks.cpp or of its subject, a line in scenarios/schema.json if it
+// takes an object form, a green and a red case in tests/harness/checks_test.cpp, and a negative scenario.
 #pragma once
 
 #include <functional>

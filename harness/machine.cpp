@@ -13,6 +13,7 @@
 #include "harness/estimate.h"
 #include "harness/files.h"
 #include "harness/golden.h"
+#include "harness/problem.h"
 #include "harness/run.h"
 #include "kernels/isa.h"
 #include "runtime/backend/mpi_world.h"
@@ -98,6 +99,15 @@ Probe devices(const Library& driver, int count) {
 }
 
 }  // namespace
+
+void check_machine() {
+  try {
+    kernels::active_isa();
+  } catch (const std::exception& error) {
+    throw BadInput("this machine", error.what(), "seeksim doctor says what it has.");
+  }
+  if (const std::string wrong = kernels::self_test(); !wrong.empty()) throw BadInput("this machine", wrong, "");
+}
 
 std::vector<Probe> probe_processor() {
   std::vector<Probe> found;

@@ -19,6 +19,9 @@ struct Probe {
   std::string next;  // how to get what is missing
 };
 
+// Wrong bits are worse than none: asked before anything runs. Throws BadInput.
+void check_machine();
+
 std::vector<Probe> probe_processor();
 // A file below `folder` is written, synced, renamed, read back and removed, as checkpoints and swap files will be.
 Probe probe_storage(const std::string& folder);
