@@ -20,6 +20,9 @@ const NcclApi* NcclApi::get() {
     api.async_error = ncclCommGetAsyncError;
     api.send = ncclSend;
     api.recv = ncclRecv;
+    api.all_reduce = ncclAllReduce;
+    api.reduce = ncclReduce;
+    api.reduce_scatter = ncclReduceScatter;
     api.group_start = ncclGroupStart;
     api.group_end = ncclGroupEnd;
     return api;

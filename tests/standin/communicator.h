@@ -89,6 +89,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   bool advance(Transfer& transfer);
   void say(const std::vector<Transfer>& transfers, std::uint64_t ticket) const;
   bool reduce(const Reduction& of, std::uint64_t ticket);
+  std::vector<float> addend(const float* from, std::size_t n) const;
   bool pass_on(const float* out, float* in, std::size_t n, bool sends, bool receives, std::uint64_t ticket);
   void ended(std::uint64_t ticket);
 

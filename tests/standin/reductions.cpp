@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "tests/standin/communicator.h"
+#include "tests/standin/loud.h"
 
 namespace seeksim::standin {
 namespace {
@@ -14,6 +15,12 @@ Chunk chunk_of(std::size_t count, int ranks, int which) {
   const std::size_t each = (count + std::size_t(ranks) - 1) / std::size_t(ranks);
   const std::size_t begin = std::min(count, each * std::size_t(which));
   return {begin, std::min(count, begin + each) - begin};
+}
+
+// SEEKSIM_STANDIN_FORGETS=1: a mistake that whoever looks at NCCL's sums has to see.
+bool forgets() {
+  static const bool kForgets = setting("SEEKSIM_STANDIN_FORGETS", 0) != 0;
+  return kForgets;
 }
 
 }  // namespace
@@ -34,11 +41,17 @@ bool Comm::pass_on(const float* out, float* in, std::size_t n, bool sends, bool 
   return move(both, ticket);
 }
 
+// What this rank brings.
+std::vector<float> Comm::addend(const float* from, std::size_t n) const {
+  if (forgets() && rank_ + 1 == ranks_) return std::vector<float>(n);
+  return {from, from + n};
+}
+
 bool Comm::reduce(const Reduction& of, std::uint64_t ticket) {
   const auto behind = [&](int which, int by) { return ((which - by) % ranks_ + ranks_) % ranks_; };
   if (of.kind == Collective::reduce) {  // a chain that begins behind the root
     const int place = behind(rank_, of.root + 1);
-    std::vector<float> sum(of.from, of.from + of.count), before(of.count);
+    std::vector<float> sum = addend(of.from, of.count), before(of.count);
     if (place > 0) {
       if (!pass_on(nullptr, before.data(), of.count, false, true, ticket)) return false;
       for (std::size_t i = 0; i < of.count; ++i) sum[i] = before[i] + sum[i];
@@ -52,7 +65,7 @@ bool Comm::reduce(const Reduction& of, std::uint64_t ticket) {
   const auto chunk = [&](int which) {
     return scatter ? Chunk{of.count * std::size_t(which), of.count} : chunk_of(all, ranks_, which);
   };
-  std::vector<float> sum(of.from, of.from + all), in(all);
+  std::vector<float> sum = addend(of.from, all), in(all);
   const auto exchange = [&](int sent, int received, bool adds) {
     const Chunk out = chunk(sent), into = chunk(received);
     std::vector<Transfer> both(2);
