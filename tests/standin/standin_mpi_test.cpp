@@ -278,6 +278,16 @@ TEST_F(MpiStandin, APlantedBugTurnsItRed) {
   EXPECT_NE(ran.text.find("replicas_equal"), std::string::npos) << ran.text;
 }
 
+// The oracle of all the bits above: were a wait for an event missing, they would be others.
+TEST_F(MpiStandin, ForgottenWaitsTurnItRed) {
+  const Ran ran =
+      nccl(2, "zero_equivalence",
+           {stage(3), "world.ranks_per_node=2", "recovery={\"policy\":\"rebuild_and_redo\",\"watchdog_s\":5}"},
+           "SEEKSIM_STANDIN_FORGETS=1 SEEKSIM_STANDIN_DELAYS=1");
+  EXPECT_EQ(ran.status, 1) << ran.text;
+  EXPECT_NE(ran.text.find("red: golden:bitwise"), std::string::npos) << ran.text;
+}
+
 // The budget has room, but the "GPU" has not.
 TEST_F(MpiStandin, MemoryThatOthersHaveIsOutOfMemory) {
   const Ran ran = nccl(2, "zero_equivalence", {stage(0), "world.ranks_per_node=2"}, "SEEKSIM_STANDIN_MEMORY=50000");
