@@ -41,15 +41,23 @@ NcclTransport::NcclTransport(ProgressLoop& loop, CudaDevice& device, MessageTran
   loop_.add(*this);
 }
 
-// Who ends with communicators aborts them, all in one group: their kernels would never end.
+// Those that were destroyed have some time to end in order. The others, and those whose members do not come, are
+// aborted, all in one group: their kernels would never end.
 NcclTransport::~NcclTransport() {
-  std::vector<Comm> alive;
-  for (std::size_t i = 0; i < comms_.size(); ++i) {
-    if (comms_[i].state != Held::State::dead) alive.push_back({std::uint32_t(i + 1)});
+  constexpr TimeNs kGoodbye = 5 * kSecond;
+  try {
+    loop_.until(later(loop_.now(), kGoodbye), [this] {
+      see_off();
+      return leaving_.empty();
+    });
+  } catch (const std::exception&) {  // of a wire that is gone: then nobody comes any more
   }
-  if (alive.empty()) return;
+  for (Held& held : comms_) {
+    if (held.state != Held::State::dead) leaving_.push_back(held.comm);
+  }
+  if (leaving_.empty()) return;
   static_cast<void>(nccl_.group_start());
-  for (const Comm comm : alive) static_cast<void>(nccl_.comm_abort(find(comm)->comm));
+  for (ncclComm_t const comm : leaving_) static_cast<void>(nccl_.comm_abort(comm));
   static_cast<void>(nccl_.group_end());
 }
 
@@ -338,6 +346,7 @@ bool NcclTransport::progress(Held& held) {
 
 bool NcclTransport::poll() {
   bool moved = false;
+  if (!leaving_.empty()) see_off();
   for (Held& held : comms_) {
     moved = progress(held) || moved;
     while (!held.pending.empty()) {
@@ -442,9 +451,9 @@ CommResult NcclTransport::finalize(Comm comm) {
   static_cast<void>(side_.finalize(held->side));
   held->finalize_due = true;
   finalize_if_due(*held);
-  if (!held->pending.empty()) return CommResult::in_progress;
+  if (!held->pending.empty() || held->members.size() > 1) return CommResult::in_progress;
   ncclResult_t state = ncclInProgress;
-  // Nothing is pending: it is only NCCL's own thread that has to get there.
+  // Nothing is pending and nobody else has to come: it is only NCCL's own thread that has to get there.
   loop_.until(later(loop_.now(), kSecond), [&] {
     if (state == ncclInProgress && nccl_.async_error(held->comm, &state) != ncclSuccess) state = ncclInternalError;
     return state != ncclInProgress;
@@ -467,17 +476,25 @@ CommResult NcclTransport::destroy(Comm comm) {
   Held* const held = find(comm);
   if (held == nullptr) return CommResult::invalid_argument;
   if (held->state == Held::State::ready) static_cast<void>(finalize(comm));
-  for (CommResult state = async_error(comm); state == CommResult::in_progress || !held->pending.empty();
-       state = async_error(comm)) {
-    if (held->error != CommResult::success) break;
-    loop_.turn();
-  }
+  while (!held->pending.empty() && held->error == CommResult::success) loop_.turn();
   if (held->error != CommResult::success) return held->error;
-  const CommResult result = result_of(nccl_.comm_destroy(held->comm));
+  leaving_.push_back(std::exchange(held->comm, nullptr));
   held->state = Held::State::dead;
-  held->comm = nullptr;
   static_cast<void>(side_.destroy(held->side));
-  return result == CommResult::in_progress ? CommResult::success : result;
+  see_off();
+  return CommResult::success;
+}
+
+// All members have to come to the end of a communicator, and each of them ends several, in orders of their own: who
+// waited for the first would be waited for at another one, and all of them for ever.
+void NcclTransport::see_off() {
+  std::erase_if(leaving_, [this](ncclComm_t comm) {
+    ncclResult_t state = ncclSuccess;
+    if (nccl_.async_error(comm, &state) != ncclSuccess) state = ncclInternalError;
+    if (state == ncclInProgress) return false;
+    static_cast<void>(state == ncclSuccess ? nccl_.comm_destroy(comm) : nccl_.comm_abort(comm));
+    return true;
+  });
 }
 
 // NCCL does not say which peer is missing.

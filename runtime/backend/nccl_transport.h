@@ -102,6 +102,7 @@ class NcclTransport final : public Transport, public Poller {
   void launch_what_can(Held& held);
   void launch(Held& held, Exchange& exchange);
   void finalize_if_due(Held& held);
+  void see_off();
   ncclResult_t send_and_receive(const Exchange& exchange, const Held& held) const;
   ncclResult_t add_up(const Exchange& exchange, const Held& held) const;
   bool progress(Held& held);
@@ -117,7 +118,8 @@ class NcclTransport final : public Transport, public Poller {
   const NcclApi& nccl_;
   const int rank_;
   LibrarySums sums_ = LibrarySums::none;
-  std::deque<Held> comms_;  // by handle - 1
+  std::deque<Held> comms_;           // by handle - 1
+  std::vector<ncclComm_t> leaving_;  // destroyed here, and not by NCCL yet: that takes all members
   std::vector<std::unique_ptr<Exchange>> exchanges_;
   std::vector<Exchange*> spare_;
   std::array<MessageTransport::Use, std::size_t(OpKind::count_)> use_{};
