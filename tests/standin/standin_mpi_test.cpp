@@ -82,6 +82,11 @@ INSTANTIATE_TEST_SUITE_P(
              "SEEKSIM_STANDIN_DELAYS=2"},
         Case{
             "PipelineOfTensorWays", 4, "parallel_3d", {"world.pipeline=2", "world.tensor=2", "world.replicas=1"}, "X="},
+        // Each stage has four communicators with both neighbours: they ended in a circle.
+        Case{"PipelineThatIsInterleaved",
+             4,
+             "pipeline_equivalence",
+             {"world.schedule=interleaved", "world.pipeline=4", "world.virtual_stages=2", "world.replicas=1"}},
         Case{"TensorWaysAndSequences",
              4,
              "tensor_equivalence",
