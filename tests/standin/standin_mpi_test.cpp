@@ -288,7 +288,7 @@ TEST_F(MpiStandin, ForgottenWaitsTurnItRed) {
   const Ran ran =
       nccl(2, "zero_equivalence",
            {stage(3), "world.ranks_per_node=2", "recovery={\"policy\":\"rebuild_and_redo\",\"watchdog_s\":5}"},
-           "SEEKSIM_STANDIN_FORGETS=1 SEEKSIM_STANDIN_DELAYS=1");
+           "SEEKSIM_STANDIN_FORGETS_WAITS=1 SEEKSIM_STANDIN_DELAYS=1");
   EXPECT_EQ(ran.status, 1) << ran.text;
   EXPECT_NE(ran.text.find("red: golden:bitwise"), std::string::npos) << ran.text;
 }

@@ -157,11 +157,11 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return told(context_error());
 }
 
-// Planted: SEEKSIM_STANDIN_FORGETS=n forgets every n-th wait, as if our code had not asked for it.
+// Planted: SEEKSIM_STANDIN_FORGETS_WAITS=n forgets every n-th wait, as if our code had not asked for it.
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   if (!known(stream, "cudaStreamWaitEvent")) return told(cudaErrorInvalidResourceHandle);
   if (const cudaError_t error = context_error(); error != cudaSuccess) return told(error);
-  static const std::uint64_t kForgets = setting("SEEKSIM_STANDIN_FORGETS", 0);
+  static const std::uint64_t kForgets = setting("SEEKSIM_STANDIN_FORGETS_WAITS", 0);
   static std::atomic<std::uint64_t> asked{0};
   if (kForgets > 0 && ++asked % kForgets == 0) return cudaSuccess;
   if (event->mark != nullptr) stream->enqueue("cudaStreamWaitEvent", [mark = event->mark] { mark->wait(); });
