@@ -23,6 +23,14 @@
 
 namespace seeksim::runtime {
 
+// Our codes are NCCL's.
+static_assert(int(CommResult::success) == ncclSuccess && int(CommResult::unhandled_cuda) == ncclUnhandledCudaError &&
+              int(CommResult::system) == ncclSystemError && int(CommResult::internal) == ncclInternalError &&
+              int(CommResult::invalid_argument) == ncclInvalidArgument &&
+              int(CommResult::invalid_usage) == ncclInvalidUsage && int(CommResult::remote_error) == ncclRemoteError &&
+              int(CommResult::in_progress) == ncclInProgress);
+inline CommResult result_of(ncclResult_t result) { return CommResult(int(result)); }
+
 class NcclTransport final : public Transport, public Poller {
  public:
   // side: carries what makes a communicator, never the payload of training.
