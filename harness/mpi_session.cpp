@@ -93,12 +93,12 @@ void add_use(const RankReport& report, RunRecord& record) {
   record.fingerprint = kernels::combine(record.fingerprint, report.fingerprint);
 }
 
-// A rule strikes in the process of one rank, which alone knows of it; one of a link in those of its two ends.
+// A rule strikes in the process of one rank, which alone knows of it, or in any (a link, a sample).
 faults::RuleStatus what_became_of(std::size_t number, const faults::Rule& rule, const std::vector<RankReport>& told) {
   faults::RuleStatus all;
   all.kind = rule.kind;
   for (std::size_t rank = 0; rank < told.size(); ++rank) {
-    if (!of_a_link(rule) && rank != std::size_t(rule.when.rank.value_or(0))) continue;
+    if (!in_any_process(rule) && rank != std::size_t(rule.when.rank.value_or(0))) continue;
     if (number >= told[rank].faults.size()) continue;  // it gave no report
     const faults::RuleStatus& seen = told[rank].faults[number];
     all.text = seen.text;

@@ -72,7 +72,10 @@ void stop_for(TimeNs duration) {
 
 }  // namespace
 
-bool of_a_link(const Rule& rule) { return rule.kind == FaultKind::link_drop || rule.kind == FaultKind::slow_link; }
+bool in_any_process(const Rule& rule) {
+  const bool of_a_link = rule.kind == FaultKind::link_drop || rule.kind == FaultKind::slow_link;
+  return of_a_link || (rule.when.sample && !rule.when.rank);
+}
 
 bool ends_a_process(const Rule& rule) { return rule.kind == FaultKind::rank_crash; }
 
@@ -88,8 +91,7 @@ std::string why_not_on_processes(const Rule& given) {
   if (rule.mode == Mode::never) return "a process that never comes can only be killed; use rank_crash or pause";
   if (rule.returns_ns > 0) return "nobody joins a job of processes that runs (\"returns_s\")";
   if (rule.when.at_ns) return "it names a virtual time; name a step or a call";
-  if (!rule.when.rank && !rule.when.sample && !of_a_link(rule))
-    return "each process counts for itself: name the \"rank\"";
+  if (!rule.when.rank && !in_any_process(rule)) return "each process counts for itself: name the \"rank\"";
   return {};
 }
 

@@ -15,8 +15,8 @@ namespace seeksim::harness {
 
 // Why processes cannot make this fault; empty: they can.
 std::string why_not_on_processes(const faults::Rule& rule);
-// Strikes what its two ends send, in the process of each.
-bool of_a_link(const faults::Rule& rule);
+// Strikes in each process that comes to it: of a link both ends, of a sample whoever brings it.
+bool in_any_process(const faults::Rule& rule);
 // Ends a process: only a supervisor can go on after it.
 bool ends_a_process(const faults::Rule& rule);
 

@@ -84,6 +84,9 @@ INSTANTIATE_TEST_SUITE_P(
                                         R"({"kind":"nvme_short_read","rank":1,"step":1,"count":2},)"
                                         R"({"kind":"nvme_write_error","rank":2,"step":1,"count":2},)"
                                         R"({"kind":"nvme_torn_write","rank":3,"step":1,"count":2}])"}},
+        Case{"DataErrorOfOneSample",
+             "f25_data_stall",
+             {kWatchdog, R"(faults=[{"kind":"data_error","sample":19}])", kUndisturbed}},
         Case{"Pause",
              "f32_false_positive",
              {"recovery.watchdog_s=20", kUndisturbed,
@@ -114,9 +117,6 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"DataError",
              "f25_data_stall",
              {kWatchdog, R"(faults=[{"kind":"data_error","rank":1,"step":2,"micro_batch":1}])", kUndisturbed}},
-        Case{"DataErrorOfOneSample",
-             "f25_data_stall",
-             {kWatchdog, R"(faults=[{"kind":"data_error","sample":19}])", kUndisturbed}},
         Case{"DeviceError", "f27_device_error", {kWatchdog}}),
     name_of);
 
