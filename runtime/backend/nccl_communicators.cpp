@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace seeksim::runtime {
@@ -48,21 +49,18 @@ ncclUniqueId NcclTransport::share_id(const Op& op, Comm side, const CommSpec& sp
     if (const ncclResult_t result = nccl_.get_unique_id(&id); result != ncclSuccess)
       throw SeamError(error_kind(result_of(result)), op, "NCCL has no unique id to give");
   }
-  Buffer memory;
-  memory.data = reinterpret_cast<std::byte*>(&id);
-  memory.bytes = sizeof id;
-  memory.space = Space::host;
-  memory.name = "unique id";
-  memory.rank = rank_;
+  // The device's, which keeps it as long as a queue may use it: this wait may be given up before the message has ended.
+  const BufferPtr memory = device_.allocate_in(Space::host, sizeof id, MemoryTag::communication, "unique id");
+  std::memcpy(memory->data, &id, sizeof id);
   std::vector<Piece> pieces;
   for (const int member : spec.members) {
     if (first ? member != rank_ : member == spec.members.front())
-      pieces.push_back({member, first, &memory, 0, sizeof id, nullptr, ElementType::bytes});
+      pieces.push_back({member, first, memory.get(), 0, sizeof id, nullptr, ElementType::bytes});
   }
   Op message = op;
   message.sequence = 1;
   message.bytes = sizeof id;
-  message.tensor = memory.name;
+  message.tensor = memory->name;
   Queue& queue = device_.host_queue();
   if (const CommResult result = side_.exchange(queue, side, message, pieces, DiesAt::never);
       result != CommResult::success)
@@ -73,6 +71,7 @@ ncclUniqueId NcclTransport::share_id(const Op& op, Comm side, const CommSpec& sp
     case WaitResult::revoked:
       throw SeamError(ErrorKind::revoked, op, "while the unique id of a communicator was awaited");
     default:
+      std::memcpy(&id, memory->data, sizeof id);
       return id;
   }
 }
