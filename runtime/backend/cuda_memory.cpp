@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/vendor.h"
+#include "kernels/device_table.h"
 #endif
 
 namespace seeksim::runtime {
@@ -21,7 +22,8 @@ constexpr int kLeastMajor = 8;  // the oldest architecture that the kernels are 
 
 void check(cudaError_t error, const char* what) {
   if (error != cudaSuccess)
-    throw std::runtime_error(std::string(what) + ": " + cudaGetErrorName(error) + ", " + cudaGetErrorString(error));
+    throw kernels::DeviceError(std::string(what) + ": " + cudaGetErrorName(error) + ", " + cudaGetErrorString(error),
+                               false);
 }
 
 }  // namespace

@@ -106,7 +106,8 @@ bool CudaQueue::give(Item& item) {
   if (stream == nullptr) return item.event.queue->done(item.event);  // of the host: the stream cannot wait for it
   if (stream->given_ < item.event.place) return false;
   if (stream->completed_ >= item.event.place) return true;
-  const cudaError_t error = cudaStreamWaitEvent(stream_, stream->event_at(item.event.place), 0);
+  cudaEvent_t const there = stream->event_at(item.event.place);
+  const cudaError_t error = there == nullptr ? stream->failure_ : cudaStreamWaitEvent(stream_, there, 0);
   if (error != cudaSuccess) failure_ = error;
   return true;
 }
@@ -146,7 +147,11 @@ cudaEvent_t CudaQueue::event_at(std::uint64_t place) {
     event = spare_.back();
     spare_.pop_back();
   } else {
-    check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "an event");
+    const cudaError_t made = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    if (made != cudaSuccess) {  // not thrown: who asks may be a destructor; the device's next wait says so
+      failure_ = made;
+      return nullptr;
+    }
   }
   const cudaError_t error = cudaEventRecord(event, stream_);
   if (error != cudaSuccess) failure_ = error;
@@ -179,7 +184,12 @@ bool CudaQueue::done(const Event& event) const {
   return completed_ >= event.place;
 }
 
-bool CudaQueue::idle() const { return items_.empty() && done({const_cast<CudaQueue*>(this), enqueued_}); }
+// Where the context is lost nothing runs any more, though nothing is done either.
+bool CudaQueue::idle() const {
+  if (failure_ != cudaSuccess) return true;
+  const bool over = items_.empty() && done({const_cast<CudaQueue*>(this), enqueued_});
+  return over || failure_ != cudaSuccess;
+}
 
 }  // namespace seeksim::runtime
 
