@@ -3,7 +3,7 @@
 // other on the stream's thread, as on the emulated device. Arguments travel by value, as a launch takes them.
 #include <cuda_runtime.h>
 
-#include <functional>
+#include <atomic>
 
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/prelude.h"
@@ -22,7 +22,12 @@ void start(dim3 blocks, cudaStream_t stream, const Kernel& kernel) {
   static_assert(std::is_trivially_copyable_v<Kernel>, "a launch copies its arguments byte by byte");
   if (const cudaError_t error = standin::context_error(); error != cudaSuccess)
     return static_cast<void>(standin::told(error));
-  stream->enqueue("a kernel", [blocks, kernel] {
+  // Planted: SEEKSIM_STANDIN_BREAKS=n: the n-th kernel of the process ends its context, as a GPU that fails.
+  static const std::uint64_t kBreaks = standin::setting("SEEKSIM_STANDIN_BREAKS", 0);
+  static std::atomic<std::uint64_t> started{0};
+  const bool breaks = ++started == kBreaks;
+  stream->enqueue("a kernel", [blocks, kernel, breaks] {
+    if (breaks) standin::break_context(cudaErrorLaunchFailure, "planted");
     if (standin::context_error() != cudaSuccess) return;
     using Block = HostBlock<Kernel::kThreads>;
     const std::unique_ptr<unsigned char[]> memory(new unsigned char[Block::kSharedBytes]);

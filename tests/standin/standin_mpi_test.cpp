@@ -207,13 +207,13 @@ TEST_F(MpiStandinLaunch, AKilledRankIsSurvived) {
   EXPECT_EQ(told["faults"][0]["fired"], 1);
 }
 
-// Processes that nobody ends together: the others go on without the one that was killed. As within a node nobody is
-// told, and the watchdog finds it; as over a network the peers are told at once.
+// Processes that nobody ends together: the others go on without one that is gone.
 class StandinTcp : public MpiStandinLaunch, public testing::WithParamInterface<const char*> {
  protected:
   static constexpr int kRanks = 3;
 
-  pid_t start(int rank, int port) {
+  // environment: of the last rank.
+  pid_t start(int rank, int port, const char* environment = nullptr) {
     const pid_t pid = ::fork();
     if (pid != 0) return pid;
     const std::string number = std::to_string(rank), job = folder() + "/job.json", out = folder() + "/out";
@@ -225,6 +225,7 @@ class StandinTcp : public MpiStandinLaunch, public testing::WithParamInterface<c
                                       {"MASTER_PORT", std::to_string(port)},
                                       {"SEEKSIM_STANDIN_NETWORK", GetParam()}})
       ::setenv(name, value.c_str(), 1);
+    if (environment != nullptr && rank == kRanks - 1) ::putenv(const_cast<char*>(environment));
     if (std::freopen(to.c_str(), "w", stdout) == nullptr || std::freopen(to.c_str(), "a", stderr) == nullptr)
       ::_exit(9);
     ::execl(seeksim::paths::program().c_str(), "seeksim", "run", job.c_str(), "--backend", "nccl", "--out", out.c_str(),
@@ -233,6 +234,29 @@ class StandinTcp : public MpiStandinLaunch, public testing::WithParamInterface<c
             "batch_arithmetic=by_samples", "--set", "deepspeed.zero_optimization.stage=1", "--set", "steps=60",
             nullptr);
     ::_exit(9);
+  }
+  std::vector<pid_t> start_all(const char* environment = nullptr) {
+    const int port = 20'000 + ::getpid() % 20'000;
+    std::vector<pid_t> processes;
+    for (int rank = 0; rank < kRanks; ++rank) processes.push_back(start(rank, port, environment));
+    return processes;
+  }
+  // When it has ended, well, without the last rank.
+  std::string text_of_the_first(const std::vector<pid_t>& processes, bool last_lives) {
+    int status = -1;
+    const bool ended = within(40, [&] { return ::waitpid(processes[0], &status, WNOHANG) == processes[0]; });
+    EXPECT_TRUE(ended);
+    if (ended && last_lives) {
+      int of_the_last = -1;
+      EXPECT_TRUE(within(20, [&] { return ::waitpid(processes[2], &of_the_last, WNOHANG) == processes[2]; }));
+      EXPECT_TRUE(WIFEXITED(of_the_last)) << "by signal " << WTERMSIG(of_the_last);
+    }
+    for (const pid_t process : processes) ::kill(process, SIGKILL), ::waitpid(process, nullptr, 0);
+    std::ifstream file(folder() + "/rank0");
+    std::string text(std::istreambuf_iterator<char>(file), {});
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << text;
+    EXPECT_NE(text.find("evicted: 2; 2 go on: 0, 1"), std::string::npos) << text;
+    return text;
   }
   bool has_saved() const {
     std::error_code none;
@@ -250,26 +274,24 @@ class StandinTcp : public MpiStandinLaunch, public testing::WithParamInterface<c
   }
 };
 
-TEST_P(StandinTcp, MpiIsNotNeededAndAKilledProcessIsSurvived) {
-  const int port = 20'000 + ::getpid() % 20'000;
-  std::vector<pid_t> processes;
-  for (int rank = 0; rank < kRanks; ++rank) processes.push_back(start(rank, port));
-  const bool began = within(40, [&] { return has_saved(); });
-  EXPECT_TRUE(began);
+// As within a node nobody is told, and the watchdog finds it; as over a network the peers are told at once.
+TEST_P(StandinTcp, AKilledProcessIsSurvived) {
+  const std::vector<pid_t> processes = start_all();
+  EXPECT_TRUE(within(40, [&] { return has_saved(); }));
   EXPECT_EQ(::kill(processes[2], SIGKILL), 0);
-  int status = -1;
-  const bool ended = within(40, [&] { return ::waitpid(processes[0], &status, WNOHANG) == processes[0]; });
-  EXPECT_TRUE(ended);
-  for (const pid_t process : processes) {
-    if (process != processes[0] || !ended) ::kill(process, SIGKILL), ::waitpid(process, nullptr, 0);
-  }
-  std::ifstream file(folder() + "/rank0");
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  ASSERT_TRUE(WIFEXITED(status)) << text;
-  EXPECT_EQ(WEXITSTATUS(status), 0) << text;
-  EXPECT_NE(text.find("evicted: 2; 2 go on: 0, 1"), std::string::npos) << text;
+  const std::string text = text_of_the_first(processes, false);
   const bool over_a_network = *GetParam() == '1';
   EXPECT_NE(text.find(over_a_network ? "remote_error in" : "timeout in"), std::string::npos) << text;
+}
+
+// Its process lives, and ends in order; once while communicators are made, once in training.
+TEST_P(StandinTcp, ALostGpuIsSurvived) {
+  for (const char* breaks : {"SEEKSIM_STANDIN_BREAKS=50", "SEEKSIM_STANDIN_BREAKS=300"}) {
+    const std::vector<pid_t> processes = start_all(breaks);
+    const std::string text = text_of_the_first(processes, true);
+    EXPECT_NE(text.find("its device is lost"), std::string::npos) << text;
+    shell("rm -rf " + in_quotes(folder() + "/out"));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(MpiRuns, StandinTcp, testing::Values("0", "1"),
