@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/check.h"
+#include "kernels/device_table.h"
 #include "kernels/pointwise.h"
 
 namespace seeksim::runtime {
@@ -222,7 +223,8 @@ void NcclTransport::end(Exchange& exchange, RecordState how) {
 // ---- failures ----------------------------------------------------------------------------------------------------
 
 // On the stream, behind what NCCL left there: done is not good, and nobody shall take it for that.
-void NcclTransport::scribble(const Exchange& exchange) {
+// Where the context is lost there is nobody to write it, nor anybody to read: the device's next wait says so.
+void NcclTransport::scribble(const Exchange& exchange) try {
   const kernels::Lane lane = exchange.queue->lane();
   for (const Piece& piece : exchange.pieces) {
     if (piece.send) continue;
@@ -234,6 +236,7 @@ void NcclTransport::scribble(const Exchange& exchange) {
   if (exchange.sum.n > 0) kernels::fill_bits(lane, exchange.sum.get(), kPoisonAborted);
   for (const SumShare& share : exchange.shares)
     if (share.out.n > 0) kernels::fill_bits(lane, share.out.get(), kPoisonAborted);
+} catch (const kernels::DeviceError&) {
 }
 
 void NcclTransport::give_up(Held& held) {
