@@ -134,7 +134,8 @@ void TcpWire::took(int rank, Peer& peer, std::span<const std::byte> bytes) {
     }
     const Ticket ticket = peer.payload;
     if (listener_ != nullptr) listener_->arrived(rank, head, ticket);
-    if (listener_ == nullptr && ticket != 0) discard(ticket);
+    if (listener_ == nullptr && keeps_early_) early_.push_back({rank, head, ticket});
+    if (listener_ == nullptr && !keeps_early_ && ticket != 0) discard(ticket);
   }
 }
 
@@ -188,6 +189,8 @@ void TcpWire::lose(int rank, Peer& peer) {
 
 bool TcpWire::poll() {
   bool moved = false;
+  for (; listener_ != nullptr && !early_.empty(); early_.pop_front())
+    listener_->arrived(early_.front().from, early_.front().head, early_.front().payload);
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     Peer& peer = peers_[i];
     if (peer.closed) continue;

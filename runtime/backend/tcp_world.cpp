@@ -166,6 +166,7 @@ TcpWorld::~TcpWorld() {
 std::string TcpWorld::broadcast(std::string text) {
   const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
   if (rank_ == 0) {
+    wire_->keep_early(true);  // who hears of the next run may begin it while we are still here
     for (int to = 1; to < size_; ++to) wire_->send_text(to, {bytes, text.size()});
     while (wire_->poll()) {
     }
@@ -187,6 +188,7 @@ std::vector<std::vector<std::byte>> TcpWorld::gather(std::vector<std::byte> mine
     }
     return all;
   }
+  wire_->keep_early(false);
   all.resize(std::size_t(count));
   all[0] = std::move(mine);
   std::vector<bool> here(all.size(), false);

@@ -28,6 +28,8 @@ class TcpWire final : public Wire {
   // Texts between the launching processes, on the same connections.
   void send_text(int to, std::span<const std::byte> text);
   std::optional<std::vector<std::byte>> text_from(int rank);  // that has come
+  // Of messages that come while nobody listens: kept for who will, or thrown away, as those of a run that is over.
+  void keep_early(bool keep) { keeps_early_ = keep; }
   bool unsent(int rank) const { return !peers_[std::size_t(rank)].out.empty(); }
   bool closed(int rank) const { return peers_[std::size_t(rank)].closed; }
 
@@ -56,6 +58,11 @@ class TcpWire final : public Wire {
     bool wanted = false;
     bool discarded = false;
   };
+  struct Early {
+    int from;
+    std::vector<std::byte> head;
+    Ticket payload;
+  };
   struct Peer {
     Socket socket;
     bool closed = false;
@@ -75,6 +82,8 @@ class TcpWire final : public Wire {
   void settle(Ticket ticket);
   void lose(int rank, Peer& peer);
 
+  bool keeps_early_ = false;
+  std::deque<Early> early_;
   const int rank_;
   std::vector<Peer> peers_;
   Ticket tickets_ = 0;
