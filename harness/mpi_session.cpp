@@ -118,6 +118,14 @@ faults::RuleStatus what_became_of(std::size_t number, const faults::Rule& rule, 
   return all;
 }
 
+// Where the processes do not meet, that is no fault of the program's: a port that somebody else has, a rank missing.
+std::unique_ptr<runtime::ProcessWorld> met_by_tcp() try {
+  return std::make_unique<runtime::TcpWorld>();
+} catch (const std::runtime_error& error) {
+  throw BadInput("RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT", error.what(),
+                 "All processes need the same MASTER_ADDR and a MASTER_PORT that is free there, and a RANK each.");
+}
+
 }  // namespace
 
 struct MpiSession::Impl {
@@ -149,7 +157,7 @@ MpiSession::MpiSession(bool nccl) {
   }
   impl_->nccl = nccl;
   if (over_tcp)
-    impl_->world = std::make_unique<runtime::TcpWorld>();
+    impl_->world = met_by_tcp();
   else
     impl_->world = std::make_unique<MpiWorld>();
   if (impl_->heart) impl_->heart->ready();

@@ -93,7 +93,7 @@ Socket listen_at(const std::string& address, std::uint16_t& port) {
   const int on = 1;
   ::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (::bind(socket.fd(), found->ai_addr, found->ai_addrlen) != 0 || ::listen(socket.fd(), SOMAXCONN) != 0)
-    throw failed("listening at " + address);
+    throw failed("listening at " + address + ':' + std::to_string(port));
   sockaddr_storage own{};
   socklen_t length = sizeof own;
   if (::getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&own), &length) != 0) throw failed("the own address");

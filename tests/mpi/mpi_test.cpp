@@ -1,5 +1,8 @@
 // Real processes under mpirun: the same scenario gives the simulator's bits, and what processes cannot do is refused.
 // Where there is no MPI these tests are skipped, and say so.
+#include <arpa/inet.h>
+#include <sys/socket.h>
+
 #include "tests/mpi/mpi_support.h"
 
 namespace seeksim {
@@ -129,7 +132,7 @@ TEST_F(Mpi, RowsOfMoreRanksThanProcessesAreLeftOutAndSaidToBe) {
 TEST_F(Mpi, ProcessesWithTorchrunsVariablesHaveTheSimulatorsBits) {
   std::vector<std::string> sets = zero(3, 3);
   sets.emplace_back("sweep=[]");
-  const std::string port = std::to_string(20000 + ::getpid() % 20000);
+  const std::string port = std::to_string(10'000 + ::getpid() % 20'000);  // below what connections are given
   std::string command;
   for (const char* rank : {"2", "1", "0"}) {
     command += std::string("RANK=") + rank + " LOCAL_RANK=" + rank +
@@ -143,6 +146,23 @@ TEST_F(Mpi, ProcessesWithTorchrunsVariablesHaveTheSimulatorsBits) {
   ASSERT_EQ(simulated.status, 0) << simulated.text;
   EXPECT_EQ(report("mpi")["backend"], "tcp");
   EXPECT_EQ(report("mpi")["params_digest"], report("sim")["params_digest"]);
+}
+
+TEST_F(Mpi, APortThatSomebodyElseHasIsToldSo) {
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  socklen_t length = sizeof at;
+  ASSERT_EQ(::bind(socket, reinterpret_cast<sockaddr*>(&at), length), 0);
+  ASSERT_EQ(::listen(socket, 1), 0);
+  ASSERT_EQ(::getsockname(socket, reinterpret_cast<sockaddr*>(&at), &length), 0);
+  const std::string port = std::to_string(ntohs(at.sin_port));
+  const Ran ran = shell("RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=" + port + " timeout 60 " +
+                        arguments("zero_equivalence", {}) + " --backend mpi");
+  ::close(socket);
+  EXPECT_EQ(ran.status, 2) << ran.text;
+  EXPECT_NE(ran.text.find(":" + port + ": Address already in use"), std::string::npos) << ran.text;
+  EXPECT_NE(ran.text.find("MASTER_PORT that is free"), std::string::npos) << ran.text;
 }
 
 TEST_F(Mpi, WritesCheckpointsAndGoesOnFromThem) {

@@ -236,7 +236,7 @@ class StandinTcp : public MpiStandinLaunch, public testing::WithParamInterface<c
     ::_exit(9);
   }
   std::vector<pid_t> start_all(const char* environment = nullptr) {
-    const int port = 20'000 + ::getpid() % 20'000;
+    const int port = 10'000 + ::getpid() % 20'000;  // below what connections are given
     std::vector<pid_t> processes;
     for (int rank = 0; rank < kRanks; ++rank) processes.push_back(start(rank, port, environment));
     return processes;
