@@ -166,14 +166,17 @@ TcpWorld::~TcpWorld() {
 std::string TcpWorld::broadcast(std::string text) {
   const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
   if (rank_ == 0) {
-    wire_->keep_early(true);  // who hears of the next run may begin it while we are still here
+    wire_->begin_run();
     for (int to = 1; to < size_; ++to) wire_->send_text(to, {bytes, text.size()});
     while (wire_->poll()) {
     }
     return text;
   }
   for (;;) {
-    if (const auto told = wire_->text_from(0)) return {reinterpret_cast<const char*>(told->data()), told->size()};
+    if (const auto told = wire_->text_from(0)) {
+      wire_->begin_run();
+      return {reinterpret_cast<const char*>(told->data()), told->size()};
+    }
     if (wire_->closed(0)) throw std::runtime_error("rank 0 is gone");
     if (!wire_->poll()) nap();
   }
@@ -188,7 +191,6 @@ std::vector<std::vector<std::byte>> TcpWorld::gather(std::vector<std::byte> mine
     }
     return all;
   }
-  wire_->keep_early(false);
   all.resize(std::size_t(count));
   all[0] = std::move(mine);
   std::vector<bool> here(all.size(), false);

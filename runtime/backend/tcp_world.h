@@ -28,8 +28,9 @@ class TcpWire final : public Wire {
   // Texts between the launching processes, on the same connections.
   void send_text(int to, std::span<const std::byte> text);
   std::optional<std::vector<std::byte>> text_from(int rank);  // that has come
-  // Of messages that come while nobody listens: kept for who will, or thrown away, as those of a run that is over.
-  void keep_early(bool keep) { keeps_early_ = keep; }
+  // The next run begins, for this process. A message belongs to its sender's run: what comes before this process has
+  // heard of that run, or listens, is kept for it; what comes of an earlier one is thrown away.
+  void begin_run();
   bool unsent(int rank) const { return !peers_[std::size_t(rank)].out.empty(); }
   bool closed(int rank) const { return peers_[std::size_t(rank)].closed; }
 
@@ -38,7 +39,8 @@ class TcpWire final : public Wire {
     std::uint32_t magic = kMagic;
     std::uint32_t head_bytes = 0;
     std::uint64_t payload_bytes = 0;
-    std::uint64_t is_text = 0;
+    std::uint32_t is_text = 0;
+    std::uint32_t run = 0;  // of the sender
   };
   static constexpr std::uint32_t kMagic = 0x736b7431;  // "skt1"
   struct Outgoing {
@@ -59,6 +61,7 @@ class TcpWire final : public Wire {
     bool discarded = false;
   };
   struct Early {
+    std::uint32_t run;
     int from;
     std::vector<std::byte> head;
     Ticket payload;
@@ -82,8 +85,10 @@ class TcpWire final : public Wire {
   void settle(Ticket ticket);
   void lose(int rank, Peer& peer);
 
-  bool keeps_early_ = false;
-  std::deque<Early> early_;
+  void arrive(std::uint32_t run, int from, std::vector<std::byte> head, Ticket payload);
+
+  std::uint32_t run_ = 0;
+  std::deque<Early> early_;  // of this run, and of later ones
   const int rank_;
   std::vector<Peer> peers_;
   Ticket tickets_ = 0;
