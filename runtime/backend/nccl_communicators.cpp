@@ -88,7 +88,7 @@ Comm NcclTransport::keep(const Op& op, ncclComm_t comm, Comm side, std::uint32_t
   };
   const bool in_time = loop_.until(deadline, over);
   if (state != ncclSuccess) {
-    if (comm != nullptr) static_cast<void>(nccl_.comm_abort(comm));
+    if (comm != nullptr) give_up_half_made(comm);
     if (revoked()) throw SeamError(ErrorKind::revoked, op, "while NCCL connected");
     if (!in_time) throw SeamError(ErrorKind::timeout, op, "NCCL did not connect in time");
     if (state == ncclInvalidUsage)  // no mismatch of ours: the members have agreed on who they are
@@ -102,6 +102,15 @@ Comm NcclTransport::keep(const Op& op, ncclComm_t comm, Comm side, std::uint32_t
   held.epoch = epoch;
   held.members = std::move(members);
   return {std::uint32_t(comms_.size())};
+}
+
+// Its abort may wait for the whole device, on which operations of others may hang: then it goes with them, in one
+// group.
+void NcclTransport::give_up_half_made(ncclComm_t comm) {
+  half_made_.push_back(comm);
+  const bool alone =
+      std::all_of(comms_.begin(), comms_.end(), [](const Held& held) { return held.state == Held::State::dead; });
+  if (alone) abort({});
 }
 
 Comm NcclTransport::split(const Op& op, Comm parent, int color, int key, TimeNs deadline) {

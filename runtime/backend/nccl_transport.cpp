@@ -40,6 +40,7 @@ NcclTransport::~NcclTransport() {
   for (Held& held : comms_) {
     if (held.state != Held::State::dead) leaving_.push_back(held.comm);
   }
+  leaving_.insert(leaving_.end(), half_made_.begin(), half_made_.end());
   if (leaving_.empty()) return;
   static_cast<void>(nccl_.group_start());
   for (ncclComm_t const comm : leaving_) static_cast<void>(nccl_.comm_abort(comm));
@@ -283,6 +284,7 @@ CommResult NcclTransport::abort(std::span<const Comm> comms) {
   std::vector<Held*> aborted;
   std::vector<Comm> sides;
   static_cast<void>(nccl_.group_start());
+  for (ncclComm_t const comm : std::exchange(half_made_, {})) static_cast<void>(nccl_.comm_abort(comm));
   for (const Comm comm : comms) {
     Held* const held = find(comm);
     if (held == nullptr) continue;

@@ -102,6 +102,7 @@ class NcclTransport final : public Transport, public Poller {
   Comm keep(const Op& op, ncclComm_t comm, Comm side, std::uint32_t epoch, std::vector<int> members, ncclResult_t made,
             TimeNs deadline);
   void leave(Comm side);  // of a communicator that was not made
+  void give_up_half_made(ncclComm_t comm);
   ncclUniqueId share_id(const Op& op, Comm side, const CommSpec& spec, TimeNs deadline);
   // Where the communicator can take one: a fresh one; null, and why.
   Exchange* begin(Queue& queue, Comm comm, const Op& op, CommResult& why);
@@ -126,8 +127,9 @@ class NcclTransport final : public Transport, public Poller {
   const NcclApi& nccl_;
   const int rank_;
   LibrarySums sums_ = LibrarySums::none;
-  std::deque<Held> comms_;           // by handle - 1
-  std::vector<ncclComm_t> leaving_;  // destroyed here, and not by NCCL yet: that takes all members
+  std::deque<Held> comms_;             // by handle - 1
+  std::vector<ncclComm_t> leaving_;    // destroyed here, and not by NCCL yet: that takes all members
+  std::vector<ncclComm_t> half_made_;  // to be aborted with the others
   std::vector<std::unique_ptr<Exchange>> exchanges_;
   std::vector<Exchange*> spare_;
   std::array<MessageTransport::Use, std::size_t(OpKind::count_)> use_{};
