@@ -162,6 +162,7 @@ TEST_F(NcclGpu, ItsOwnSumOfOneRankIsItsAddend) {
   Queue& queue = world->device.communication_queue();
   for (const std::vector<SumShare>& shares : all_shares) {
     kernels::clear(pair.to->lane, sum.get());
+    settle(*pair.to);
     Op op;
     op.kind = shares.empty() ? OpKind::all_reduce : OpKind::reduce_scatter;
     op.rank = 0;
