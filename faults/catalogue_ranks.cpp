@@ -25,8 +25,7 @@ std::vector<FaultInfo> faults_of_ranks() {
            "agree on who is dead and on the last committed step, go on without it, redo the step: final bits as "
            "if undisturbed; a step is committed by all or by none",
        .defaults = "mode before; signal kill; count 1; with rank and at_s alone it needs no operation; returns_s 0: it "
-                   "does not "
-                   "come back",
+                   "does not come back",
        .field = "35.3 % of Llama 3's interruptions are a faulty GPU, 12.9 % software; 36.1 % of ByteRobust's "
                 "incidents are CUDA errors",
        .parameters = {"rank", "step", "micro_batch", "op", "phase", "call", "at_s", "probability", "count", "mode",
