@@ -42,6 +42,7 @@ ControlClient::ControlClient(ProgressLoop& loop, Signals& signals, const Options
 }
 
 ControlClient::~ControlClient() {
+  loop_.remove(*this);
   if (std::uncaught_exceptions() == exceptions_ && !lost_) socket_.send(frame_bytes(FrameKind::done, {}));
 }
 

@@ -26,6 +26,7 @@ CudaDevice::CudaDevice(ProgressLoop& loop, Signals& signals, int rank, const Hos
 
 // Nothing may still be at work on memory that goes: a GPU that does not answer is left to the end of the process.
 CudaDevice::~CudaDevice() {
+  loop_.remove(*this);
   on_host_.abandon();
   on_storage_.abandon();
   for (const CudaQueue* queue : streams_) static_cast<void>(cudaStreamSynchronize(queue->stream()));

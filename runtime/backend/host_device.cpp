@@ -19,6 +19,7 @@ HostDevice::HostDevice(ProgressLoop& loop, Signals& signals, int rank, const Hos
 }
 
 HostDevice::~HostDevice() {
+  loop_.remove(*this);
   for (SteppedQueue* queue : queues_) queue->abandon();
 }
 

@@ -33,7 +33,11 @@ MessageTransport::MessageTransport(ProgressLoop& loop, Wire& wire, Signals& sign
   loop_.add(*this);
 }
 
-MessageTransport::~MessageTransport() { wire_.listen(nullptr); }
+MessageTransport::~MessageTransport() {
+  loop_.remove(*this);
+  loop_.remove(wire_);
+  wire_.listen(nullptr);
+}
 
 MessageTransport::Held* MessageTransport::find(Comm comm) {
   if (comm.handle == 0 || comm.handle > comms_.size()) return nullptr;

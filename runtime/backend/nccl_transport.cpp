@@ -37,6 +37,7 @@ NcclTransport::~NcclTransport() {
     });
   } catch (const std::exception&) {  // of a wire that is gone: then nobody comes any more
   }
+  loop_.remove(*this);
   for (Held& held : comms_) {
     if (held.state != Held::State::dead) leaving_.push_back(held.comm);
   }

@@ -22,6 +22,8 @@ class ProgressLoop {
   ProgressLoop& operator=(const ProgressLoop&) = delete;
 
   void add(Poller& poller) { pollers_.push_back(&poller); }
+  // Whoever was added leaves before it ends: what ends later may still turn the loop.
+  void remove(const Poller& poller) { std::erase(pollers_, &poller); }
   TimeNs now() const { return wall_.now(); }
   // One round, and a rest where nothing has moved for a while.
   void turn();
