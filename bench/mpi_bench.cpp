@@ -166,7 +166,7 @@ class Ours {
   Ours(Wire& wire, int rank, std::size_t room)
       : rank_(rank),
         device_(loop_, signals_, rank, {3 * room, room, room}),
-        transport_(loop_, wire, signals_, recorder_, rank),
+        transport_(loop_, wire, signals_, recorder_, rank, 1),
         out_(device_.allocate(room, MemoryTag::scratch, "out")),
         in_(device_.allocate(room, MemoryTag::scratch, "in")) {
     CommSpec spec;

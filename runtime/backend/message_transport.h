@@ -28,8 +28,7 @@ class MessageTransport final : public Transport, private Wire::Listener, private
   };
 
   // run: the same on all ranks, and no other one's on these processes; what a run before sent too late is thrown away.
-  MessageTransport(ProgressLoop& loop, Wire& wire, Signals& signals, Recorder& recorder, int rank,
-                   std::uint64_t run = 0);
+  MessageTransport(ProgressLoop& loop, Wire& wire, Signals& signals, Recorder& recorder, int rank, std::uint64_t run);
   ~MessageTransport() override;
 
   Comm create(const Op& op, const CommSpec& spec, TimeNs deadline) override;

@@ -6,6 +6,7 @@
 #ifdef SEEKSIM_NCCL
 
 #include "runtime/backend/control_client.h"
+#include "runtime/backend/message_head.h"
 #include "runtime/backend/posix_storage.h"
 #include "runtime/backend/wall_clock.h"
 #include "runtime/rank.h"
@@ -19,7 +20,7 @@ struct NcclRank {
       : id(to_control.rank),
         ranks(to_control.ranks),
         device(loop, signals, id, capacities, ordinal),
-        side(loop, wire, signals, of_the_side, id),
+        side(loop, wire, signals, of_the_side, id, hash_of(to_control.token)),
         transport(loop, device, side, signals, recorder, id),
         control(loop, signals, to_control),
         storage(folder) {}

@@ -26,7 +26,6 @@ void TcpWire::post(int to, Prefix prefix, std::span<const std::byte> head, Outgo
 
 Wire::Ticket TcpWire::send(int to, std::span<const std::byte> head, std::span<const std::byte> payload) {
   Prefix prefix;
-  prefix.run = run_;
   prefix.head_bytes = std::uint32_t(head.size());
   prefix.payload_bytes = payload.size();
   Outgoing outgoing;
@@ -134,19 +133,11 @@ void TcpWire::took(int rank, Peer& peer, std::span<const std::byte> bytes) {
       incoming.bytes = prefix.payload_bytes;
     }
     const Ticket ticket = peer.payload;
-    arrive(prefix.run, rank, std::move(head), ticket);
+    if (listener_ != nullptr)
+      listener_->arrived(rank, head, ticket);
+    else
+      early_.push_back({rank, std::move(head), ticket});
   }
-}
-
-void TcpWire::arrive(std::uint32_t run, int from, std::vector<std::byte> head, Ticket payload) {
-  if (run == run_ && listener_ != nullptr) return listener_->arrived(from, head, payload);
-  if (run >= run_) return early_.push_back({run, from, std::move(head), payload});
-  if (payload != 0) discard(payload);
-}
-
-void TcpWire::begin_run() {
-  ++run_;
-  for (Early& early : std::exchange(early_, {})) arrive(early.run, early.from, std::move(early.head), early.payload);
 }
 
 std::size_t TcpWire::take_payload(Peer& peer, std::span<const std::byte> bytes) {
@@ -199,9 +190,8 @@ void TcpWire::lose(int rank, Peer& peer) {
 
 bool TcpWire::poll() {
   bool moved = false;
-  if (listener_ != nullptr && !early_.empty()) {
-    for (Early& early : std::exchange(early_, {})) arrive(early.run, early.from, std::move(early.head), early.payload);
-  }
+  for (; listener_ != nullptr && !early_.empty(); early_.pop_front())
+    listener_->arrived(early_.front().from, early_.front().head, early_.front().payload);
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     Peer& peer = peers_[i];
     if (peer.closed) continue;

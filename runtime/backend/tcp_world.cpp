@@ -166,17 +166,13 @@ TcpWorld::~TcpWorld() {
 std::string TcpWorld::broadcast(std::string text) {
   const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
   if (rank_ == 0) {
-    wire_->begin_run();
     for (int to = 1; to < size_; ++to) wire_->send_text(to, {bytes, text.size()});
     while (wire_->poll()) {
     }
     return text;
   }
   for (;;) {
-    if (const auto told = wire_->text_from(0)) {
-      wire_->begin_run();
-      return {reinterpret_cast<const char*>(told->data()), told->size()};
-    }
+    if (const auto told = wire_->text_from(0)) return {reinterpret_cast<const char*>(told->data()), told->size()};
     if (wire_->closed(0)) throw std::runtime_error("rank 0 is gone");
     if (!wire_->poll()) nap();
   }

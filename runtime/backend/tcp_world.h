@@ -28,9 +28,6 @@ class TcpWire final : public Wire {
   // Texts between the launching processes, on the same connections.
   void send_text(int to, std::span<const std::byte> text);
   std::optional<std::vector<std::byte>> text_from(int rank);  // that has come
-  // The next run begins, for this process. A message belongs to its sender's run: what comes before this process has
-  // heard of that run, or listens, is kept for it; what comes of an earlier one is thrown away.
-  void begin_run();
   bool unsent(int rank) const { return !peers_[std::size_t(rank)].out.empty(); }
   bool closed(int rank) const { return peers_[std::size_t(rank)].closed; }
 
@@ -39,8 +36,7 @@ class TcpWire final : public Wire {
     std::uint32_t magic = kMagic;
     std::uint32_t head_bytes = 0;
     std::uint64_t payload_bytes = 0;
-    std::uint32_t is_text = 0;
-    std::uint32_t run = 0;  // of the sender
+    std::uint64_t is_text = 0;
   };
   static constexpr std::uint32_t kMagic = 0x736b7431;  // "skt1"
   struct Outgoing {
@@ -61,7 +57,6 @@ class TcpWire final : public Wire {
     bool discarded = false;
   };
   struct Early {
-    std::uint32_t run;
     int from;
     std::vector<std::byte> head;
     Ticket payload;
@@ -85,10 +80,9 @@ class TcpWire final : public Wire {
   void settle(Ticket ticket);
   void lose(int rank, Peer& peer);
 
-  void arrive(std::uint32_t run, int from, std::vector<std::byte> head, Ticket payload);
-
-  std::uint32_t run_ = 0;
-  std::deque<Early> early_;  // of this run, and of later ones
+  // That came while nobody listened, for who will: a rank may hear of the next run later than those who send to it.
+  // What is of a run that is over the listener throws away (MessageTransport).
+  std::deque<Early> early_;
   const int rank_;
   std::vector<Peer> peers_;
   Ticket tickets_ = 0;

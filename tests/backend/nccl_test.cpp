@@ -56,7 +56,7 @@ struct OneRankWorld {
   NoWire wire;
   Recorder recorder, of_the_side;
   CudaDevice device{loop, signals, 0, {std::size_t(1) << 30, std::size_t(1) << 30, std::size_t(1) << 30}, 0};
-  MessageTransport side{loop, wire, signals, of_the_side, 0};
+  MessageTransport side{loop, wire, signals, of_the_side, 0, 1};
   NcclTransport transport{loop, device, side, signals, recorder, 0};
   std::uint64_t sequence = 0;
 

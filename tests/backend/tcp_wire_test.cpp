@@ -1,4 +1,5 @@
 // Messages of runs that follow each other on the same connections: who has heard of the next run first may begin it.
+// (That those of a run that is over are thrown away: message_transport_test.cpp.)
 #include <gtest/gtest.h>
 
 #include <sys/socket.h>
@@ -59,50 +60,22 @@ class TcpRuns : public testing::Test {
   std::optional<TcpWire> one, two;
 };
 
-TEST_F(TcpRuns, AMessageOfARunThatOneHasNotHeardOfIsKept) {
+TEST_F(TcpRuns, WhatComesWhileNobodyListensIsKeptForWhoWill) {
   const std::string payload = "payload";
-  two->begin_run();
   say("early", payload);
-  one->begin_run();
-  say("before anybody listens");
-  Ear ear(*one);
-  say("in time");
-  EXPECT_EQ(ear.heads, (std::vector<std::string>{"early", "before anybody listens", "in time"}));
-  EXPECT_EQ(std::string(ear.room, sizeof ear.room), payload);
-  EXPECT_EQ(ear.ended, 1);
-}
-
-TEST_F(TcpRuns, AMessageOfARunThatIsOverIsThrownAway) {
-  one->begin_run();
-  two->begin_run();
+  say("also early");
   {
     Ear ear(*one);
-    say("heard");
-    EXPECT_EQ(ear.heads.size(), 1u);
+    say("in time");
+    EXPECT_EQ(ear.heads, (std::vector<std::string>{"early", "also early", "in time"}));
+    EXPECT_EQ(std::string(ear.room, sizeof ear.room), payload);
+    EXPECT_EQ(ear.ended, 1);
   }
-  const std::string payload = "payload";
-  say("after the end", payload);
-  one->begin_run();
-  Ear ear(*one);
-  say("of the run before");
-  two->begin_run();
-  say("of this run");
-  EXPECT_EQ(ear.heads, std::vector<std::string>{"of this run"});
-  EXPECT_EQ(ear.ended, 0);
-}
-
-// Two runs ahead, as no process can be while this one takes part: nothing of a run comes before its time.
-TEST_F(TcpRuns, WhatIsFarAheadWaitsForItsRun) {
-  two->begin_run();
-  two->begin_run();
-  say("second");
-  one->begin_run();
-  Ear ear(*one);
+  say("between", payload);
+  Ear next(*one);
   settle();
-  EXPECT_TRUE(ear.heads.empty());
-  one->begin_run();
-  settle();
-  EXPECT_EQ(ear.heads, std::vector<std::string>{"second"});
+  EXPECT_EQ(next.heads, std::vector<std::string>{"between"});
+  EXPECT_EQ(std::string(next.room, sizeof next.room), payload);
 }
 
 }  // namespace

@@ -102,6 +102,20 @@ TEST(CollectiveTimeout, HoldsForTheNativeSumTheVoteAndTheBuildingOfCommunicators
   EXPECT_THROW(native.seams[0].transport.tree_all_reduce(native.inner[0].device.queue, Comm{1}, reduction(0, 1), {}),
                RankDied);
   EXPECT_TRUE(native.inner[0].transport.calls.empty());
+  Bench library({sum, crashing(1, Mode::before)});
+  const auto sums = [&](std::size_t rank, bool to_all) {
+    Transport& transport = library.seams[rank].transport;
+    Queue& queue = library.inner[rank].device.queue;
+    return to_all ? transport.library_all_reduce(queue, Comm{1}, reduction(int(rank), 1), {}, {})
+                  : transport.library_reduce(queue, Comm{1}, reduction(int(rank), 1), {}, {});
+  };
+  EXPECT_EQ(library.seams[0].transport.library_sums(), LibrarySums::instead);
+  EXPECT_THROW(sums(0, true), RankDied);
+  EXPECT_THROW(sums(1, false), RankDied);
+  EXPECT_EQ(sums(2, true), CommResult::success);
+  EXPECT_EQ(sums(2, false), CommResult::success);
+  EXPECT_TRUE(library.inner[0].transport.calls.empty() && library.inner[1].transport.calls.empty());
+  EXPECT_EQ(library.inner[2].transport.calls.size(), 2u);
 
   Rule at_vote = hanging(0);
   at_vote.when.op = OpKind::vote;

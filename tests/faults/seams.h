@@ -96,6 +96,13 @@ class NotingTransport final : public Transport {
   CommResult tree_all_reduce(Queue&, Comm, const Op& op, const TreeReduce&) override {
     return note("tree_all_reduce", op), CommResult::success;
   }
+  LibrarySums library_sums() const override { return LibrarySums::instead; }
+  CommResult library_all_reduce(Queue&, Comm, const Op& op, VecView<const float>, VecView<float>) override {
+    return note("library_all_reduce", op), CommResult::success;
+  }
+  CommResult library_reduce(Queue&, Comm, const Op& op, VecView<const float>, std::span<const SumShare>) override {
+    return note("library_reduce", op), CommResult::success;
+  }
   CommResult async_error(Comm) override { return CommResult::remote_error; }
   CommResult revoke(Comm) override { return note("revoke"), CommResult::in_progress; }
   CommResult abort(std::span<const Comm>) override { return note("abort"), CommResult::in_progress; }
