@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "kernels/isa.h"
-#include "runtime/train.h"
+#include "runtime/recovery/train.h"
 #include "sim/world.h"
 
 namespace {

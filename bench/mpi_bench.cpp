@@ -24,13 +24,13 @@ int main() { std::puts("skipped: built without MPI"); }
 #include <string>
 #include <vector>
 
-#include "harness/scenario.h"
-#include "harness/told.h"
-#include "runtime/backend/host_device.h"
-#include "runtime/backend/message_transport.h"
-#include "runtime/backend/mpi_world.h"
-#include "runtime/backend/wall_clock.h"
-#include "runtime/train.h"
+#include "harness/processes/told.h"
+#include "harness/scenario/scenario.h"
+#include "runtime/backend/machine/host_device.h"
+#include "runtime/backend/machine/wall_clock.h"
+#include "runtime/backend/messages/message_transport.h"
+#include "runtime/backend/wire/mpi_world.h"
+#include "runtime/recovery/train.h"
 #include "sim/world.h"
 
 namespace {

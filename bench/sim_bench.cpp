@@ -13,7 +13,7 @@
 
 #include "faults/plan.h"
 #include "kernels/pointwise.h"
-#include "runtime/rank.h"
+#include "runtime/seams/rank.h"
 #include "sim/world.h"
 
 namespace {

@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/backend/posix_storage.h"
-#include "runtime/swapped_state.h"
+#include "runtime/backend/machine/posix_storage.h"
+#include "runtime/zero/swapped_state.h"
 #include "sim/world.h"
 
 namespace {

@@ -16,7 +16,7 @@ install(TARGETS ${libraries} EXPORT seeksim-targets ARCHIVE DESTINATION "${CMAKE
 # Includes are written as from the source tree's top.
 install(DIRECTORY kernels runtime faults sim harness DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/seeksim"
         FILES_MATCHING PATTERN "*.h" PATTERN "*.inl")
-# Where the program looks when it runs from <prefix>/bin (harness/files.cpp).
+# Where the program looks when it runs from <prefix>/bin (harness/input/files.cpp).
 install(DIRECTORY scenarios golden DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}/seeksim")
 
 # What links seeksim has the numeric contract compiled into inline functions of its headers: the same flags.

@@ -1,8 +1,8 @@
 // Decorators that change nothing: each function hands on to the seam that is wrapped. A fault overrides what it
-// changes; faults/ itself does so, and so do faults of one's own (harness/own.h).
+// changes; faults/ itself does so, and so do faults of one's own (harness/loading/own.h).
 #pragma once
 
-#include "runtime/seams.h"
+#include "runtime/seams/seams.h"
 
 namespace seeksim::faults {
 

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/seams.h"
+#include "runtime/seams/seams.h"
 
 namespace seeksim::faults {
 

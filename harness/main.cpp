@@ -1,4 +1,4 @@
 // The program. All it does is in cli.cpp, so that tests can call it.
-#include "harness/cli.h"
+#include "harness/commands/cli.h"
 
 int main(int argc, char** argv) { return seeksim::harness::main_of({argv + 1, argv + argc}); }

@@ -1,6 +1,6 @@
 // The shapes in which arrays reach a kernel: a pointer with its extent, nothing that owns, allocates or knows a rank.
-// The runtime's typed views (runtime/buffer.h) turn into these at the moment a launch runs, so that what a kernel may
-// touch is exactly what the launch declared.
+// The runtime's typed views (runtime/seams/buffer.h) turn into these at the moment a launch runs, so that what a kernel
+// may touch is exactly what the launch declared.
 #pragma once
 
 #include <cstdint>

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "kernels/tree.h"
-#include "runtime/recorder.h"
-#include "runtime/seams.h"
+#include "runtime/seams/recorder.h"
+#include "runtime/seams/seams.h"
 #include "sim/timers.h"
 
 namespace seeksim::sim {

@@ -11,7 +11,7 @@
 #include <tuple>
 #include <vector>
 
-#include "runtime/seams.h"
+#include "runtime/seams/seams.h"
 #include "sim/random.h"
 #include "sim/timers.h"
 #include "sim/world.h"

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/recorder.h"
-#include "runtime/seams.h"
+#include "runtime/seams/recorder.h"
+#include "runtime/seams/seams.h"
 #include "sim/control.h"
 #include "sim/device.h"
 #include "sim/links.h"

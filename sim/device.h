@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "runtime/access_watcher.h"
-#include "runtime/host_memory.h"
-#include "runtime/seams.h"
-#include "runtime/stepped_queue.h"
+#include "runtime/host/access_watcher.h"
+#include "runtime/host/host_memory.h"
+#include "runtime/host/stepped_queue.h"
+#include "runtime/seams/seams.h"
 #include "sim/file_use.h"
 #include "sim/links.h"
 #include "sim/loop.h"

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "kernels/cuda/emulated.h"
-#include "runtime/device_memory.h"
+#include "runtime/host/device_memory.h"
 
 namespace seeksim::sim {
 

@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "runtime/queue.h"
+#include "runtime/seams/queue.h"
 
 namespace seeksim::sim {
 

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/error.h"
-#include "runtime/stepped_queue.h"
+#include "runtime/host/stepped_queue.h"
+#include "runtime/seams/error.h"
 #include "sim/random.h"
 #include "sim/schedule.h"
 #include "sim/timers.h"

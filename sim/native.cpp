@@ -8,7 +8,7 @@
 #include <stdexcept>
 
 #include "kernels/check.h"
-#include "runtime/shard.h"
+#include "runtime/layout/shard.h"
 #include "sim/core.h"
 
 namespace seeksim::sim {

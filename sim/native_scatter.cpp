@@ -9,7 +9,7 @@
 #include <stdexcept>
 
 #include "kernels/check.h"
-#include "runtime/launcher.h"
+#include "runtime/launch/launcher.h"
 #include "sim/core.h"
 
 namespace seeksim::sim {

@@ -2,8 +2,8 @@
 // virtual time, and for how much of that something computed: what a user of `overlap_comm` or of offload wants to know.
 #pragma once
 
-#include "runtime/op.h"
-#include "runtime/time.h"
+#include "runtime/seams/op.h"
+#include "runtime/seams/time.h"
 
 namespace seeksim::sim {
 

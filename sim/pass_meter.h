@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "runtime/op.h"
-#include "runtime/time.h"
+#include "runtime/seams/op.h"
+#include "runtime/seams/time.h"
 
 namespace seeksim::sim {
 

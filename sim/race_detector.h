@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/access_watcher.h"
-#include "runtime/seams.h"
+#include "runtime/host/access_watcher.h"
+#include "runtime/seams/seams.h"
 
 namespace seeksim::sim {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/seams.h"
+#include "runtime/seams/seams.h"
 #include "sim/steering.h"
 #include "sim/world.h"
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/queue.h"
-#include "runtime/recorder.h"
+#include "runtime/seams/queue.h"
+#include "runtime/seams/recorder.h"
 #include "sim/loop.h"
 
 namespace seeksim::sim {

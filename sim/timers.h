@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "runtime/time.h"
+#include "runtime/seams/time.h"
 #include "sim/steering.h"
 
 namespace seeksim::sim {

@@ -12,7 +12,7 @@
 #include <tuple>
 #include <vector>
 
-#include "runtime/seams.h"
+#include "runtime/seams/seams.h"
 #include "sim/exchange.h"
 #include "sim/native.h"
 #include "sim/native_scatter.h"

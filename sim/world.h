@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "runtime/device_memory.h"
-#include "runtime/rank.h"
-#include "runtime/stepped_queue.h"
+#include "runtime/host/device_memory.h"
+#include "runtime/host/stepped_queue.h"
+#include "runtime/seams/rank.h"
 #include "sim/file_use.h"
 #include "sim/overlap.h"
 #include "sim/pass_meter.h"

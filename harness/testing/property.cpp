@@ -11,8 +11,8 @@
 #include <map>
 #include <random>
 
-#include "harness/files.h"
-#include "harness/shrink.h"
+#include "harness/input/files.h"
+#include "harness/search/shrink.h"
 
 namespace seeksim::property {
 
@@ -67,7 +67,7 @@ rc::detail::TestParams search_parameters(std::uint64_t seed, int cases) {
   params.seed = wanted_seed() + seed;
   const std::string wanted = environment("SEEKSIM_PROPERTY_CASES");
   params.maxSuccess = wanted.empty() ? cases : std::max(1, std::atoi(wanted.c_str()));
-  params.disableShrinking = true;  // harness/shrink.h shrinks
+  params.disableShrinking = true;  // harness/search/shrink.h shrinks
   return params;
 }
 

@@ -4,8 +4,8 @@
 
 #include <ostream>
 
-#include "harness/shrink.h"
-#include "runtime/bug.h"
+#include "harness/search/shrink.h"
+#include "runtime/rules/bug.h"
 
 namespace seeksim::property {
 namespace {

@@ -10,7 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "harness/json.h"
+#include "harness/input/json.h"
 
 namespace seeksim::property {
 
@@ -37,7 +37,7 @@ struct Drawn {
 };
 std::ostream& operator<<(std::ostream& out, const Drawn& drawn);
 
-// Not shrunk by rapidcheck: harness/shrink.h does that.
+// Not shrunk by rapidcheck: harness/search/shrink.h does that.
 rc::Gen<Drawn> scenarios(const Wanted& wanted);
 
 }  // namespace seeksim::property

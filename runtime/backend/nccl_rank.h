@@ -1,15 +1,15 @@
 // NcclRank: the five seams of a real process with a GPU of its own, as real_rank.h has them for one without.
 #pragma once
 
-#include "runtime/backend/nccl_transport.h"
+#include "runtime/backend/gpu/nccl_transport.h"
 
 #ifdef SEEKSIM_NCCL
 
-#include "runtime/backend/control_client.h"
-#include "runtime/backend/message_head.h"
-#include "runtime/backend/posix_storage.h"
-#include "runtime/backend/wall_clock.h"
-#include "runtime/rank.h"
+#include "runtime/backend/control/control_client.h"
+#include "runtime/backend/machine/posix_storage.h"
+#include "runtime/backend/machine/wall_clock.h"
+#include "runtime/backend/messages/message_head.h"
+#include "runtime/seams/rank.h"
 
 namespace seeksim::runtime {
 

@@ -1,12 +1,12 @@
 // RealRank: the five seams of a real process, and what drives them.
 #pragma once
 
-#include "runtime/backend/control_client.h"
-#include "runtime/backend/host_device.h"
-#include "runtime/backend/message_head.h"
-#include "runtime/backend/posix_storage.h"
-#include "runtime/backend/wall_clock.h"
-#include "runtime/rank.h"
+#include "runtime/backend/control/control_client.h"
+#include "runtime/backend/machine/host_device.h"
+#include "runtime/backend/machine/posix_storage.h"
+#include "runtime/backend/machine/wall_clock.h"
+#include "runtime/backend/messages/message_head.h"
+#include "runtime/seams/rank.h"
 
 namespace seeksim::runtime {
 

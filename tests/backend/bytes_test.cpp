@@ -3,7 +3,7 @@
 
 #include <rapidcheck.h>
 
-#include "runtime/backend/control_frame.h"
+#include "runtime/backend/control/control_frame.h"
 
 namespace seeksim::runtime {
 namespace {

@@ -2,7 +2,7 @@
 // (tests/sim/control_test.cpp).
 #include <gtest/gtest.h>
 
-#include "runtime/backend/control_store.h"
+#include "runtime/backend/control/control_store.h"
 
 namespace seeksim::runtime {
 namespace {

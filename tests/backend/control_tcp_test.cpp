@@ -5,8 +5,8 @@
 #include <mutex>
 #include <thread>
 
-#include "runtime/backend/control_client.h"
-#include "runtime/backend/control_server.h"
+#include "runtime/backend/control/control_client.h"
+#include "runtime/backend/control/control_server.h"
 
 namespace seeksim::runtime {
 namespace {

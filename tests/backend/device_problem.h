@@ -11,7 +11,7 @@
 
 #include "kernels/cast.h"
 #include "kernels/host_access.h"
-#include "runtime/device_memory.h"
+#include "runtime/host/device_memory.h"
 
 namespace seeksim::test {
 

@@ -10,8 +10,8 @@
 #include "kernels/gemm.h"
 #include "kernels/host_access.h"
 #include "kernels/tree.h"
-#include "runtime/backend/cuda_memory.h"
-#include "runtime/numeric_audit.h"
+#include "runtime/backend/gpu/cuda_memory.h"
+#include "runtime/launch/numeric_audit.h"
 #include "sim/emulated_memory.h"
 
 namespace seeksim::test {

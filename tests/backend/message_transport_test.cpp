@@ -1,11 +1,11 @@
 // Messages of a run that is over: the next run on the same processes uses the same names, and must not take them.
-#include "runtime/backend/message_transport.h"
+#include "runtime/backend/messages/message_transport.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "runtime/backend/wall_clock.h"
+#include "runtime/backend/machine/wall_clock.h"
 
 namespace seeksim::runtime {
 namespace {

@@ -2,7 +2,7 @@
 // are in tests/conformance. Where there is no GPU these are skipped, with the reason.
 #include <gtest/gtest.h>
 
-#include "runtime/backend/nccl_transport.h"
+#include "runtime/backend/gpu/nccl_transport.h"
 
 #ifdef SEEKSIM_NCCL
 #include <cstring>
@@ -10,9 +10,9 @@
 #include <optional>
 
 #include "kernels/pointwise.h"
-#include "runtime/backend/wall_clock.h"
-#include "runtime/host_writes.h"
-#include "runtime/poison.h"
+#include "runtime/backend/machine/wall_clock.h"
+#include "runtime/host/host_writes.h"
+#include "runtime/launch/poison.h"
 #endif
 
 namespace seeksim::test {

@@ -1,12 +1,12 @@
 // The loop that a real rank's host turns: who has left it is not asked any more, though others still turn it as they
 // end.
-#include "runtime/backend/progress.h"
+#include "runtime/backend/machine/progress.h"
 
 #include <gtest/gtest.h>
 
 #include <memory>
 
-#include "runtime/backend/wall_clock.h"
+#include "runtime/backend/machine/wall_clock.h"
 
 namespace seeksim::test {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/backend/tcp_world.h"
+#include "runtime/backend/wire/tcp_world.h"
 
 namespace seeksim::test {
 namespace {

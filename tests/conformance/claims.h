@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/host_writes.h"
+#include "runtime/host/host_writes.h"
 #include "tests/sim/sim_test.h"
 
 namespace seeksim::conformance {

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "kernels/random.h"
-#include "runtime/communicator.h"
+#include "runtime/comm/communicator.h"
 #include "tests/conformance/claims.h"
 
 namespace seeksim::conformance {

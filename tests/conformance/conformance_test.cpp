@@ -11,9 +11,9 @@
 #include <array>
 #include <cstdio>
 
-#include "runtime/backend/cuda_memory.h"
-#include "runtime/backend/mpi_world.h"
-#include "runtime/backend/nccl_api.h"
+#include "runtime/backend/gpu/cuda_memory.h"
+#include "runtime/backend/gpu/nccl_api.h"
+#include "runtime/backend/wire/mpi_world.h"
 #include "tests/conformance/claims.h"
 #include "tests/conformance/processes.h"
 

@@ -7,11 +7,11 @@
 #include <optional>
 #include <thread>
 
-#include "runtime/backend/control_server.h"
-#include "runtime/backend/mpi_world.h"
+#include "runtime/backend/control/control_server.h"
 #include "runtime/backend/nccl_rank.h"
 #include "runtime/backend/real_rank.h"
-#include "runtime/backend/tcp_world.h"
+#include "runtime/backend/wire/mpi_world.h"
+#include "runtime/backend/wire/tcp_world.h"
 #include "tests/conformance/claims.h"
 
 namespace seeksim::conformance {

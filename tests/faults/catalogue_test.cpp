@@ -8,8 +8,8 @@
 #include <sstream>
 
 #include "faults/trigger.h"
-#include "tests/faults/seams.h"
-#include "tests/paths.h"
+#include "tests/support/manual_seams.h"
+#include "tests/support/paths.h"
 
 namespace seeksim::faults::test {
 

@@ -1,7 +1,7 @@
 // Each decorator around a hand-written seam: what it does when a rule fires, and that it does nothing otherwise.
 #include <gtest/gtest.h>
 
-#include "tests/faults/seams.h"
+#include "tests/support/manual_seams.h"
 
 namespace seeksim::faults::test {
 

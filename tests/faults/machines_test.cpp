@@ -2,7 +2,7 @@
 // to whom it is not about.
 #include <gtest/gtest.h>
 
-#include "tests/faults/seams.h"
+#include "tests/support/manual_seams.h"
 
 namespace seeksim::faults::test {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "tests/faults/seams.h"
+#include "tests/support/manual_seams.h"
 
 namespace seeksim::faults::test {
 

@@ -1,7 +1,7 @@
 // Ranks that bring something else than the others, messages that come twice, communicators of the wrong ranks.
 #include <gtest/gtest.h>
 
-#include "tests/faults/seams.h"
+#include "tests/support/manual_seams.h"
 
 namespace seeksim::faults::test {
 namespace {

@@ -8,7 +8,7 @@
 #include <random>
 
 #include "faults/plan.h"
-#include "runtime/train.h"
+#include "runtime/recovery/train.h"
 #include "sim/world.h"
 
 namespace seeksim::faults {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "faults/trigger.h"
-#include "tests/faults/seams.h"
+#include "tests/support/manual_seams.h"
 
 namespace seeksim::faults::test {
 

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "faults/value_fault.h"
-#include "tests/faults/seams.h"
+#include "tests/support/manual_seams.h"
 
 namespace seeksim::faults::test {
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "tests/house/source_rules.h"
-#include "tests/paths.h"
+#include "tests/support/paths.h"
 
 namespace seeksim::house {
 namespace {
@@ -115,18 +115,18 @@ TEST_P(Planting, IsJudgedRightly) {
 
 INSTANTIATE_TEST_SUITE_P(
     Arrows, Planting,
-    testing::Values(Planted{"kernels/a.h", "#include \"runtime/op.h\"", 1},
+    testing::Values(Planted{"kernels/a.h", "#include \"runtime/seams/op.h\"", 1},
                     Planted{"kernels/a.cpp", "#include \"kernels/b.h\"\n#include <cmath>", 0},
                     Planted{"runtime/a.cpp", "\n#include \"kernels/b.h\"\n#include \"sim/world.h\"", 3},
                     Planted{"runtime/a.cpp", "#include \"faults/plan.h\"", 1},
-                    Planted{"runtime/a.cpp", "#include \"harness/report.h\"", 1},
+                    Planted{"runtime/a.cpp", "#include \"harness/report/report.h\"", 1},
                     Planted{"runtime/a.cpp", "#include \"runtime/backend/mpi.h\"", 1},
                     Planted{"runtime/backend/mpi.cpp", "#include \"runtime/backend/mpi.h\"\n#include <mpi.h>", 0},
                     Planted{"faults/a.cpp", "#include \"sim/world.h\"", 1},
                     Planted{"sim/a.cpp", "#include \"faults/plan.h\"", 1},
                     Planted{"sim/a.cpp", "#include \"runtime/backend/clock.h\"", 1},
                     Planted{"faults/a.cpp", "#include \"runtime/backend/clock.h\"", 1},
-                    Planted{"sim/a.cpp", "#include <runtime/op.h>\n#include <faults/plan.h>", 2},
+                    Planted{"sim/a.cpp", "#include <runtime/seams/op.h>\n#include <faults/plan.h>", 2},
                     Planted{"sim/a.cpp", "#  include \"harness/main.h\"", 1},
                     Planted{"harness/a.cpp", "#include \"sim/world.h\"\n#include \"runtime/backend/mpi.h\"", 0},
                     Planted{"harness/a.cpp", "#include \"tests/support.h\"", 1},

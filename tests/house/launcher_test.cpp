@@ -13,7 +13,7 @@
 #include <iterator>
 #include <string>
 
-#include "tests/paths.h"
+#include "tests/support/paths.h"
 
 namespace seeksim::house {
 namespace {

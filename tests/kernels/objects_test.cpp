@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/paths.h"
+#include "tests/support/paths.h"
 
 namespace seeksim::kernels::test {
 namespace {

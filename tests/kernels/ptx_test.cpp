@@ -13,7 +13,7 @@
 #include <sstream>
 #include <string>
 
-#include "tests/paths.h"
+#include "tests/support/paths.h"
 
 namespace seeksim::kernels::test {
 namespace {

@@ -2,7 +2,7 @@
 // that are real. What processes cannot make is refused by name.
 #include <chrono>
 
-#include "tests/mpi/mpi_support.h"
+#include "tests/support/processes.h"
 
 namespace seeksim {
 namespace {

@@ -8,7 +8,7 @@
 #include <set>
 #include <thread>
 
-#include "tests/mpi/mpi_support.h"
+#include "tests/support/processes.h"
 
 namespace seeksim {
 namespace {

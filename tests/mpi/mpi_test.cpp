@@ -3,7 +3,7 @@
 #include <arpa/inet.h>
 #include <sys/socket.h>
 
-#include "tests/mpi/mpi_support.h"
+#include "tests/support/processes.h"
 
 namespace seeksim {
 namespace {

@@ -1,5 +1,5 @@
 // The native reduce-scatter: each owner's sums, from parts that stay where they lie. That trained bits, traffic and
-// memory are those of exchanges stands in tests/runtime/zero_test.cpp; here is what one operation does.
+// memory are those of exchanges stands in tests/runtime/zero/zero_test.cpp; here is what one operation does.
 #include "tests/sim/sim_test.h"
 
 namespace seeksim::sim {

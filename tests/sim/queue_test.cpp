@@ -1,5 +1,5 @@
 // Queues, events and memory of a device: CUDA's semantics in virtual time.
-#include "runtime/stepped_queue.h"
+#include "runtime/host/stepped_queue.h"
 
 #include "faults/forwarding.h"
 #include "tests/sim/sim_test.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/tree.h"
-#include "runtime/rank.h"
+#include "runtime/seams/rank.h"
 #include "sim/world.h"
 
 namespace seeksim::sim {

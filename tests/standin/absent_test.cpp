@@ -1,7 +1,7 @@
 // Built in place of all the others where nccl.h is not found.
 #include <gtest/gtest.h>
 
-#include "runtime/backend/nccl_api.h"
+#include "runtime/backend/gpu/nccl_api.h"
 
 namespace seeksim {
 

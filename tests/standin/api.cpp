@@ -1,7 +1,7 @@
-// NcclApi over the stand-in, in place of the one that loads NVIDIA's library (runtime/backend/nccl_api.cpp).
-#include "runtime/backend/nccl_api.h"
+// NcclApi over the stand-in, in place of the one that loads NVIDIA's library (runtime/backend/gpu/nccl_api.cpp).
+#include "runtime/backend/gpu/nccl_api.h"
 
-#include "runtime/backend/cuda_memory.h"
+#include "runtime/backend/gpu/cuda_memory.h"
 
 namespace seeksim::runtime {
 

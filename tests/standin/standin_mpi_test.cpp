@@ -7,7 +7,7 @@
 #include <functional>
 #include <thread>
 
-#include "tests/mpi/mpi_support.h"
+#include "tests/support/processes.h"
 
 namespace seeksim {
 namespace {

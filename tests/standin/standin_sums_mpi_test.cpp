@@ -1,6 +1,6 @@
 // NCCL's own reductions in `fast` arithmetic, on the stand-in, whose rings add in an order that is not the contract's:
 // gradients are their sums, and each of them is held against the contract's on the processes that made it.
-#include "tests/mpi/mpi_support.h"
+#include "tests/support/processes.h"
 
 namespace seeksim {
 namespace {

@@ -7,11 +7,11 @@
 
 #include "kernels/layer_norm.h"
 #include "kernels/pointwise.h"
-#include "runtime/backend/cuda_device.h"
-#include "runtime/backend/nccl_api.h"
-#include "runtime/backend/wall_clock.h"
+#include "runtime/backend/gpu/cuda_device.h"
+#include "runtime/backend/gpu/nccl_api.h"
+#include "runtime/backend/machine/wall_clock.h"
 #include "tests/standin/memory.h"
-#include "tests/standin/standin_support.h"
+#include "tests/support/standin_processes.h"
 
 namespace seeksim::standin {
 namespace {

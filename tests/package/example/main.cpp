@@ -1,6 +1,6 @@
 // All of seeksim's command line, with this project's additions in it: shrink, explore and sweeps know them too.
 #include "additions.h"
-#include "harness/cli.h"
+#include "harness/commands/cli.h"
 
 int main(int argc, char** argv) {
   add_everything();

@@ -5,8 +5,8 @@
 #include "kernels/gemm.h"
 #include "kernels/pointwise.h"
 #include "kernels/tree.h"
-#include "runtime/gpt2_ops.h"
-#include "runtime/parameter_list.h"
+#include "runtime/layout/parameter_list.h"
+#include "runtime/model/gpt2_ops.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 // kernels' forms.
 #pragma once
 
-#include "runtime/family.h"
+#include "runtime/layout/family.h"
 
 class MlpFamily final : public seeksim::runtime::ModelFamily {
  public:

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "additions.h"
-#include "harness/run.h"
+#include "harness/run/run.h"
 #include "harness/testing/property.h"
 
 namespace {

@@ -1,0 +1,287 @@
+#include "harness/commands/explore_command.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <thread>
+
+#include <nlohmann/json.hpp>
+
+#include "harness/input/files.h"
+#include "harness/input/problem.h"
+#include "harness/loading/schedule_string.h"
+#include "harness/search/exhaustive.h"
+#include "harness/search/explore_shares.h"
+#include "harness/search/explore_worker.h"
+#include "harness/search/shrink.h"
+#include "harness/verdict/checks.h"
+
+namespace seeksim::harness {
+namespace {
+
+constexpr int kShrinkRuns = 600;
+constexpr std::size_t kTold = 20;
+
+void put(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+// The first of these variables that is a number.
+int variable(std::initializer_list<const char*> names, int otherwise) {
+  for (const char* name : names) {
+    const char* text = std::getenv(name);
+    if (text == nullptr) continue;
+    int value = 0;
+    const auto [end, error] = std::from_chars(text, text + std::string_view(text).size(), value);
+    if (error == std::errc() && *end == 0 && value >= 0) return value;
+  }
+  return otherwise;
+}
+
+std::uint64_t seed_of(const std::string& text) {
+  if (text == "random") return std::random_device()();
+  std::uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error != std::errc() || end != text.data() + text.size())
+    throw BadInput("--seed " + text, "a whole number or \"random\" is expected", "For example --seed 7.");
+  return seed;
+}
+
+// By what it is, so that all processes of a launch write one finding to one file.
+std::string file_name(const ExploreResult::Found& found) {
+  std::string name;
+  for (const char c : found.check) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  const std::string key = finding_key(found.check, found.why);
+  return fmt::format("{}-{:08x}", name, XXH32(key.data(), key.size(), 0));
+}
+
+// The string that replays the file.
+std::string schedule_of(const Json& document, const std::string& near) {
+  return schedule_string(load_scenario_text(document.dump(), near));
+}
+
+Told write_found(const ExploreResult::Found& found, const ExploreArguments& a) {
+  Told told;
+  told.file = fmt::format("{}/{}.json", a.out, file_name(found));
+  told.schedule = schedule_of(found.document, a.file);
+  write_file(told.file, scenario_text(found.document));
+  return told;
+}
+
+void shrink_found(const ExploreResult::Found& found, const ExploreArguments& a, Told& told) {
+  const auto start = std::chrono::steady_clock::now();
+  const Trial trial = try_scenario(found.document, a.file, 3 * a.wall_limit_s);
+  const Failure failure = failure_of(trial, found.check == "progress" || found.check == "bug" ? "" : found.check);
+  if (failure.status == ExitStatus::as_expected) return;
+  const Shrunk shrunk = shrink(found.document, a.file, failure, kShrinkRuns, 3 * a.wall_limit_s);
+  told.shrunk = fmt::format("{}/{}-shrunk.json", a.out, file_name(found));
+  told.shrink_runs = shrunk.runs;
+  told.shrink_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  write_file(told.shrunk, scenario_text(shrunk.scenario));
+}
+
+std::string sets_text(const std::vector<std::string>& sets) {
+  std::string text;
+  for (const std::string& set : sets) text += " --set " + set;
+  return text;
+}
+
+std::string counts(const std::map<std::string, std::uint64_t>& of) {
+  std::string text;
+  for (const auto& [what, n] : of) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", what, n);
+  return text;
+}
+
+std::string summary(const ExploreResult& result, const Exhausted* exhausted, const ExploreArguments& a, int processes,
+                    const Style& style) {
+  std::string out = fmt::format("  cases     {} in {:.1f} s, {:.1f} a second, {} process{}: {}\n", result.cases,
+                                result.wall_s, double(result.cases) / std::max(result.wall_s, 1e-9), processes,
+                                processes == 1 ? "" : "es", counts(result.by));
+  const Coverage& coverage = result.coverage;
+  if (exhausted != nullptr) {
+    out += exhausted_text(*exhausted);
+    if (!result.stops.empty()) out += fmt::format("  stops     {}\n", counts(result.stops));
+    return style.faint(out);
+  }
+  out += fmt::format(
+      "  coverage  {} pairs of operations of two ranks, {} of them in both orders; {} of fault x operation x "
+      "phase; {} branches of recovery\n",
+      coverage.pairs(), coverage.pairs_in_both_orders(), coverage.struck().size(), coverage.branches().size());
+  if (!result.stops.empty()) out += fmt::format("  stops     {}\n", counts(result.stops));
+  if (a.strategy == "enumerate")
+    out += result.complete ? "  complete  each fault at each place was tried\n"
+                           : "  the time was over before all places were tried\n";
+  return style.faint(out);
+}
+
+Json report_json(const ExploreResult& result, const Exhausted* exhausted, const ToldByKey& told,
+                 const ExploreArguments& a, std::uint64_t seed) {
+  Json json = {{"schema", "seeksim-explore-1"},
+               {"scenario", a.file},
+               {"strategy", a.strategy},
+               {"seed", seed},
+               {"cases", result.cases},
+               {"red", result.red},
+               {"wall_s", result.wall_s},
+               {"complete", result.complete},
+               {"by", result.by},
+               {"stops", result.stops}};
+  json["coverage"] = {{"pairs", result.coverage.pairs()},
+                      {"pairs_in_both_orders", result.coverage.pairs_in_both_orders()},
+                      {"struck", result.coverage.struck()},
+                      {"branches", result.coverage.branches()}};
+  if (exhausted != nullptr) json["exhaustive"] = exhausted_json(*exhausted);
+  json["found"] = Json::array();
+  for (const auto& [key, found] : result.found) {
+    const Told& files = told.at(key);
+    json["found"].push_back({{"check", found.check},
+                             {"why", found.why},
+                             {"times", found.times},
+                             {"after_s", found.after_s},
+                             {"shown", found.shown},
+                             {"file", files.file},
+                             {"schedule", files.schedule},
+                             {"replay", found.replay.empty() ? Json(nullptr) : Json(found.replay)},
+                             {"shrunk", files.shrunk.empty() ? Json(nullptr) : Json(files.shrunk)},
+                             {"shrink_s", files.shrink_s},
+                             {"shrink_runs", files.shrink_runs}});
+  }
+  return json;
+}
+
+ExploreResult go_through_all(const ExploreWork& work, const ExploreArguments& a, Exhausted& exhausted) {
+  ExhaustiveOptions options;
+  options.budget_s = work.budget_s;
+  options.runs_max = work.cases_max;
+  options.findings_max = work.findings_max;
+  options.wall_limit_s = a.wall_limit_s;
+  options.orders.reduce = !a.no_reduction;
+  options.tell = work.tell;
+  return explore_exhaustively(work.explored, work.golden, options, exhausted);
+}
+
+}  // namespace
+
+double budget_s(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string unit(end, text.data() + text.size());
+  const double of = unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
+  if (error != std::errc() || of == 0 || value <= 0 || value * of > 1e7)
+    throw BadInput("--budget " + text, "a time is expected", "For example 60s, 10m or 2h.");
+  return value * of;
+}
+
+LaunchedAs launched_as() {
+  LaunchedAs as;
+  as.size = std::max(1, variable({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"}, 1));
+  as.rank = variable({"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"}, 0);
+  as.beside = std::max(1, variable({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"}, 1));
+  // A shell in an allocation has the size and no rank of its own: it is one process.
+  if (as.rank >= as.size) as.rank = 0, as.size = 1;
+  return as;
+}
+
+std::string finding_key(const std::string& check, const std::string& why) {
+  std::string key = check + ": ";
+  bool number = false;
+  for (const char c : why) {
+    const bool digit = std::isdigit(static_cast<unsigned char>(c)) || (number && (c == '.' || c == ','));
+    if (!digit) key += c;
+    if (digit && !number) key += '#';
+    number = digit;
+  }
+  return key;
+}
+
+ExitStatus explore_command(const ExploreArguments& a, const Style& style) {
+  ExploreOptions options;
+  options.strategy = explore_strategy(a.strategy);
+  options.seed = seed_of(a.seed);
+  const bool exhaustive = options.strategy == ExploreStrategy::exhaustive;
+  options.faults = !a.no_faults && !exhaustive;
+  options.wall_limit_s = a.wall_limit_s;
+  const double budget = budget_s(a.budget);
+  if (!a.report.empty()) probe_writable(a.report, "--report");
+  const Explored explored = load_explored(a.file, a.sets, options);
+  const LaunchedAs as = launched_as();
+  const int cores = int(std::max(1u, std::thread::hardware_concurrency()));
+  const int processes = exhaustive ? 1 : a.jobs > 0 ? a.jobs : std::max(1, cores / as.beside);
+  options.workers = processes * as.size;
+  make_folder(a.out, "--out");
+  if (exhaustive && as.size > 1)
+    throw BadInput("--strategy exhaustive", "it is one search, which several processes cannot share",
+                   "Run it without a launcher.");
+  const bool together = shares_meet(as), quiet = together && as.rank > 0;
+  const auto put = [quiet](const std::string& text) {
+    if (!quiet) harness::put(text);
+  };
+  put(header_text(explored.scenario, style));
+  for (const std::string& note : explored.notes) put(style.faint(fmt::format("  note      {}\n", note)));
+  std::optional<Golden> golden;
+  if (needs_golden(explored.scenario))
+    golden = find_golden(explored.scenario, {}, [&](std::string_view text) { put(std::string(text)); });
+  const std::string share = together      ? fmt::format(", {} processes that meet at the end", as.size)
+                            : as.size > 1 ? fmt::format(", share {} of {}", as.rank + 1, as.size)
+                                          : "";
+  put(fmt::format("  explore   {} for {}, seed {}{}{}\n", a.strategy, a.budget, options.seed,
+                  a.no_faults && !exhaustive ? ", schedules only" : "", share));
+  ToldByKey told;
+  const auto tell = [&](const ExploreResult::Found& found, const Told& files) {
+    put(fmt::format("  {}  after {:.1f} s: {}\n        seeksim run {}\n", style.bad("RED "), found.after_s, found.why,
+                    files.file));
+    put(style.faint(fmt::format("        seeksim run {} --schedule {}\n", files.file, files.schedule)));
+    if (!found.replay.empty())
+      put(style.faint(
+          fmt::format("        seeksim run {}{} --schedule {}\n", a.file, sets_text(a.sets), found.replay)));
+    if (!found.shown) put("        it does not fail alike when it is run by itself\n");
+  };
+  ExploreWork work{explored,
+                   golden ? &*golden : nullptr,
+                   options,
+                   processes,
+                   as.rank * processes,
+                   budget,
+                   std::uint64_t(std::max(0, a.cases)),
+                   std::size_t(std::max(0, a.findings)),
+                   [&](const ExploreResult::Found& found) {
+                     Told& files = told[finding_key(found.check, found.why)] = write_found(found, a);
+                     if (told.size() <= kTold && !quiet) tell(found, files);
+                   }};
+  std::optional<Exhausted> exhausted;
+  if (exhaustive) exhausted.emplace();
+  ExploreResult result = exhaustive ? go_through_all(work, a, *exhausted) : explore(work);
+  if (together) {
+    const ToldByKey own = told;
+    if (!bring_together(as, result, told)) return ExitStatus::as_expected;
+    for (const auto& [key, found] : result.found) {
+      if (!own.contains(key)) tell(found, told.at(key));
+    }
+  }
+  put(summary(result, exhausted ? &*exhausted : nullptr, a, together ? options.workers : processes, style));
+  for (const auto& [key, found] : result.found) {
+    if (!a.shrink || !found.shown) continue;
+    Told& files = told.at(key);
+    shrink_found(found, a, files);
+    if (!files.shrunk.empty())
+      put(fmt::format("  shrunk    {} in {} runs, {:.1f} s: seeksim run {}\n", found.check, files.shrink_runs,
+                      files.shrink_s, files.shrunk));
+  }
+  if (!a.report.empty())
+    write_file(a.report, dump(report_json(result, exhausted ? &*exhausted : nullptr, told, a, options.seed)));
+  const bool good = result.found.empty();
+  const std::string word = good ? style.good("PASS") : style.bad("FAIL");
+  put(fmt::format("{} {}: {} of {} cases are red, {} finding{}\n", word, explored.scenario.name, result.red,
+                  result.cases, result.found.size(), result.found.size() == 1 ? "" : "s"));
+  if (result.cases == 0) throw BadInput(a.file, "not one case was run", "Give it more time: --budget.");
+  return good ? ExitStatus::as_expected : ExitStatus::check_failed;
+}
+
+}  // namespace seeksim::harness

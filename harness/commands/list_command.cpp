@@ -1,0 +1,130 @@
+#include "harness/commands/list_command.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include <nlohmann/json.hpp>
+
+#include "harness/input/files.h"
+#include "harness/input/json_text.h"
+#include "harness/input/schema.h"
+#include "kernels/isa.h"
+#include "runtime/rules/quirks.h"
+
+namespace seeksim::harness {
+
+extern const char* const kBuildInfo;
+
+namespace {
+
+void put(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+void list_folder_of_scenarios(const std::string& folder, const Style& style) {
+  for (const std::string& name : list_folder(folder)) {
+    if (name.size() < 6 || name.substr(name.size() - 5) != ".json" || name == "schema.json") continue;
+    const std::string file = folder + '/' + name;
+    std::string why;
+    try {
+      why = parse_json(read_file(file, kJsonBytesMax), file).value.value("why", "");
+    } catch (const std::exception& error) {
+      why = std::string("cannot be read: ") + error.what();
+    }
+    put(fmt::format("{}\n    {}\n", style.bold(file), why));
+  }
+}
+
+void list_scenarios(const Style& style) {
+  const std::string top = top_folder();
+  const std::string folder = top == "." ? "scenarios" : top + "/scenarios";
+  list_folder_of_scenarios(folder, style);
+  list_folder_of_scenarios(folder + "/faults", style);
+  list_folder_of_scenarios(folder + "/negative", style);
+}
+
+void list_faults(const Style& style) {
+  for (const faults::FaultInfo& info : faults::catalogue()) {
+    put(fmt::format("{}\n    {}\n", style.bold(fmt::format("{}  {}", name(info.kind), info.rows)), info.summary));
+    put(fmt::format("    a rank sees   {}\n    recovery      {}\n", info.sees, info.recovery));
+    put(fmt::format("    keys          {}\n", fmt::join(info.parameters, ", ")));
+    if (!info.modes.empty()) {
+      std::vector<std::string> modes;
+      for (const faults::Mode mode : info.modes) modes.emplace_back(name(mode));
+      put(fmt::format("    modes         {}\n", fmt::join(modes, ", ")));
+    }
+    put(fmt::format("    defaults      {}\n    in the field  {}\n", info.defaults, info.field));
+  }
+}
+
+void list_checks(const Style& style) {
+  for (const CheckInfo& info : check_catalogue()) {
+    const std::string usage = info.argument[0] ? fmt::format("{}:{}", info.name, info.argument) : info.name;
+    put(fmt::format("{}\n    {}\n", style.bold(usage), info.summary));
+  }
+  put("\nAlways made: finished (all steps, by the ranks that are left), faults_fired where there are faults, no_races "
+      "where\n"
+      "the race detector is on, no_poison, quirk_differs where there are quirks.\n"
+      "A check that found nothing to look at is red. {\"recoveries\": 1} and \"recoveries:1\" are the same.\n");
+}
+
+void list_bugs(const Style& style) {
+  for (const runtime::BugInfo& info : runtime::bug_catalogue()) {
+    put(style.bold(info.name) + "\n    " + info.does + "\n    caught by     " + info.caught + '\n');
+  }
+  put("\nAll of them, as \"bug\" of a scenario or with --set bug=NAME:\n");
+  for (const std::string& name : runtime::bug_names()) put("    " + name + '\n');
+}
+
+void list_quirks(const Style& style) {
+  for (const runtime::QuirkInfo& row : runtime::quirk_catalogue()) {
+    put(fmt::format("{}  {}\n    {}\n", style.bold(std::string(row.name)),
+                    style.faint(fmt::format("({})", row.framework)), row.does));
+    put(fmt::format("    seeksim       {}\n    point         {}: {}\n", row.instead, name(row.point), row.edits));
+    put(fmt::format("    bits          {}\n",
+                    row.split_dependent
+                        ? "depend on ranks and micro-batches: no golden has them, quirk_differs says what "
+                          "the difference is"
+                        : "the same at every split: a golden of its own"));
+    put(fmt::format("    source        {}\n", row.source));
+  }
+  put("\nAny number of them, as \"quirks\": [NAME, ...] of a scenario. What a quirk changed is judged by "
+      "quirk_differs, "
+      "and\none that changed nothing is red.\n");
+}
+
+void list_keys(const Style& style) {
+  for (const KeyInfo& key : schema_keys(scenario_schema())) {
+    const std::string standard = key.standard.empty()         ? ""
+                                 : key.standard == "required" ? ", required"
+                                                              : ", default " + key.standard;
+    put(fmt::format("{}  {}\n", style.bold(key.path), style.faint('(' + key.type + standard + ')')));
+    if (!key.text.empty()) put(fmt::format("    {}\n", key.text));
+  }
+  put("\nEach can be set from the command line: --set key.path=value; N stands for a place in a list, from 0.\n");
+}
+
+}  // namespace
+
+ExitStatus list_command(const std::string& what, const Style& style) {
+  if (what == "scenarios") {
+    list_scenarios(style);
+  } else if (what == "faults") {
+    list_faults(style);
+  } else if (what == "checks") {
+    list_checks(style);
+  } else if (what == "bugs") {
+    list_bugs(style);
+  } else if (what == "quirks") {
+    list_quirks(style);
+  } else if (what == "keys") {
+    list_keys(style);
+  } else {
+    throw BadInput("list " + what, "there is no such list",
+                   did_you_mean(what, {"scenarios", "faults", "checks", "bugs", "quirks", "keys", "schedule"}));
+  }
+  return ExitStatus::as_expected;
+}
+
+}  // namespace seeksim::harness

@@ -1,0 +1,355 @@
+#include "harness/commands/plan_command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <sstream>
+
+#include "harness/input/document.h"
+#include "harness/input/files.h"
+#include "harness/loading/estimate.h"
+#include "harness/loading/faults.h"
+#include "harness/report/report.h"
+#include "harness/search/planner.h"
+#include "runtime/layout/parameters.h"
+
+namespace seeksim::harness {
+namespace {
+
+void put(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+// ---- what is asked -------------------------------------------------------------------------------------------------
+
+struct NamedModel {
+  const char* name;
+  int layers, width, heads, vocab, context;
+};
+
+constexpr NamedModel kModels[] = {
+    {"gpt2-small", 12, 768, 12, 50257, 1024},  {"gpt2-medium", 24, 1024, 16, 50257, 1024},
+    {"gpt2-large", 36, 1280, 20, 50257, 1024}, {"gpt2-xl", 48, 1600, 25, 50257, 1024},
+    {"7.5b", 36, 4096, 32, 60089, 1024},  // the ZeRO paper's, as in scenarios/zero_table_7_5b.json
+};
+const std::vector<std::string> kModelKeys = {"layers", "width", "heads", "vocab", "context"};
+
+Json model_json(const NamedModel& m) {
+  return {{"layers", m.layers}, {"width", m.width}, {"heads", m.heads}, {"vocab", m.vocab}, {"context", m.context}};
+}
+
+// "layers=24,width=1024,...": all five.
+Json model_of_sizes(const std::string& text, std::vector<Problem>& problems) {
+  Json model = Json::object();
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    const std::size_t equals = std::min(part.find('='), part.size());
+    const std::string key = part.substr(0, equals), value = part.substr(std::min(equals + 1, part.size()));
+    int number = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (std::find(kModelKeys.begin(), kModelKeys.end(), key) == kModelKeys.end()) {
+      std::vector<std::string> known = kModelKeys;
+      for (const NamedModel& m : kModels) known.emplace_back(m.name);
+      problems.push_back(
+          {"--model " + text, "", fmt::format("there is no {}", in_quotes(key)), did_you_mean(key, known)});
+    } else if (error != std::errc() || end != value.data() + value.size() || number < 1) {
+      problems.push_back(
+          {"--model " + text, "", fmt::format("{} is no size", in_quotes(part)), "For example layers=24."});
+    } else {
+      model[key] = number;
+    }
+  }
+  for (const std::string& key : kModelKeys) {
+    if (problems.empty() && !model.contains(key))
+      problems.push_back({"--model " + text, "", key + " is missing", fmt::format("Add {}=N.", key)});
+  }
+  return model;
+}
+
+Json model_of(const std::string& text, std::vector<Problem>& problems) {
+  for (const NamedModel& model : kModels) {
+    if (text == model.name) return model_json(model);
+  }
+  return model_of_sizes(text, problems);
+}
+
+bool is_scenario(const Json& json) { return json.contains("model") || json.contains("world") || json.contains("name"); }
+
+// A scenario around a ds_config.json. Peer copies are seeksim's own: a user of DeepSpeed has none.
+std::string wrapped(const std::string& file) {
+  const Json scenario = {{"name", "plan"},
+                         {"model", Json::object()},
+                         {"data", {{"synthetic", true}}},
+                         {"world", {{"nodes", 1}, {"ranks_per_node", 1}}},
+                         {"deepspeed", file},
+                         {"recovery", {{"policy", "stop"}}}};
+  return scenario.dump();
+}
+
+// What the plan is about, ready to be loaded.
+struct Request {
+  std::string text, file;
+  std::vector<std::string> sets;
+  Json written;  // the deepspeed section, as the user has it
+  std::size_t memory_bytes = 0;
+  std::vector<std::string> notes;
+};
+
+std::int64_t whole(const Json& section, const char* key) {
+  const auto found = section.find(key);
+  return found != section.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
+}
+
+// One batch for all: the global batch and the micro-batch stay as they are written, accumulation follows.
+void cut_batch(Request& request, std::int64_t ranks, std::vector<Problem>& problems) {
+  const std::int64_t train = whole(request.written, "train_batch_size"),
+                     micro = whole(request.written, "train_micro_batch_size_per_gpu"),
+                     steps = whole(request.written, "gradient_accumulation_steps");
+  if (train < 1 || ranks < 1) return;  // DeepSpeed's arithmetic fills in the rest, or says what is wrong
+  const std::string place = request.file;
+  if (train % ranks != 0) {
+    problems.push_back({place, "deepspeed.train_batch_size",
+                        fmt::format("{} samples cannot be cut evenly over {} GPUs", train, ranks),
+                        fmt::format("For example {}.", (train / ranks + 1) * ranks)});
+    return;
+  }
+  const std::int64_t share = train / ranks;
+  const std::int64_t size = micro > 0 ? micro : steps > 0 && share % steps == 0 ? share / steps : share;
+  if (share % size != 0) {
+    problems.push_back(
+        {place, "deepspeed.train_micro_batch_size_per_gpu",
+         fmt::format("a GPU's {} samples ({} / {}) cannot be cut into micro-batches of {}", share, train, ranks, size),
+         "Use a divisor."});
+    return;
+  }
+  request.sets.push_back(fmt::format("deepspeed.train_micro_batch_size_per_gpu={}", size));
+  request.sets.push_back(fmt::format("deepspeed.gradient_accumulation_steps={}", share / size));
+  if (steps > 0 && steps != share / size)
+    request.notes.push_back(
+        fmt::format("gradient_accumulation_steps is {} on {} GPUs, not {}: train_batch_size stays {}", share / size,
+                    ranks, steps, train));
+}
+
+void set_world(Request& request, const PlanArguments& a, const Json& world, std::vector<Problem>& problems) {
+  std::int64_t nodes = whole(world, "nodes"), ranks = nodes * whole(world, "ranks_per_node");
+  if (a.gpus > 0) {
+    ranks = a.gpus;
+    nodes = ranks > 8 && ranks % 8 == 0 ? ranks / 8 : 1;
+  }
+  if (a.nodes > 0) nodes = a.nodes;
+  if (nodes > 0 && ranks % nodes != 0) {
+    problems.push_back({fmt::format("--nodes {}", nodes), "", fmt::format("{} GPUs cannot be spread evenly", ranks),
+                        "Give a divisor of --gpus."});
+    return;
+  }
+  if (nodes > 0) {
+    request.sets.push_back(fmt::format("world.nodes={}", nodes));
+    request.sets.push_back(fmt::format("world.ranks_per_node={}", ranks / nodes));
+  }
+  cut_batch(request, ranks, problems);
+}
+
+// A scenario's own judgements are of no interest here, nor what breaks in it.
+void set_dry(Request& request, const Json& document) {
+  const std::pair<const char*, const char*> resets[] = {{"sweep", "[]"},    {"checks", "[]"}, {"faults", "[]"},
+                                                        {"expect", "pass"}, {"quirks", "[]"}, {"provenance", "false"},
+                                                        {"golden", "{}"}};
+  for (const auto& [key, value] : resets) {
+    if (document.contains(key)) request.sets.push_back(fmt::format("{}={}", key, value));
+  }
+  if (document.value("model", Json::object()).contains("init")) request.sets.emplace_back("model.init=\"\"");
+  for (const char* set : {"numerics=shapes", "tf32=false", "steps=2", "data={\"synthetic\":true}", "world.noise=0"})
+    request.sets.emplace_back(set);
+}
+
+Request read_request(const PlanArguments& a) {
+  Request request;
+  std::vector<Problem> problems;
+  request.file = a.file;
+  request.text = read_file(a.file, kJsonBytesMax);
+  const Document probe = Document::from_text(request.text, a.file);
+  const bool of_deepspeed = !is_scenario(probe.json());
+  if (of_deepspeed) {
+    request.text = wrapped(a.file);
+    const auto need = [&](bool missing, const char* option, const char* what) {
+      if (missing)
+        problems.push_back(
+            {a.file, "", fmt::format("a ds_config.json does not say {}", what), fmt::format("Add {}.", option)});
+    };
+    need(a.model.empty(), "--model gpt2-xl (or layers=..,width=..,heads=..,vocab=..,context=..)",
+         "which model it trains");
+    need(a.gpus < 1, "--gpus N", "on how many GPUs it runs");
+    need(a.memory.empty(), "--memory 80GB", "how much memory one has");
+  }
+  const Document document = Document::from_text(request.text, a.file, a.sets);
+  problems.insert(problems.end(), document.problems().begin(), document.problems().end());
+  request.sets = a.sets;
+  const Json& json = document.json();
+  request.written = json.value("deepspeed", Json::object());
+  if (!a.model.empty()) {
+    const Json model = model_of(a.model, problems);
+    for (const auto& [key, value] : model.items())
+      request.sets.push_back(fmt::format("model.{}={}", key, value.dump()));
+  }
+  if (!a.memory.empty()) {
+    try {
+      request.memory_bytes = bytes_of(a.memory);
+    } catch (const BadInput& bad) {
+      problems.insert(problems.end(), bad.problems().begin(), bad.problems().end());
+    }
+  }
+  set_world(request, a, json.value("world", Json::object()), problems);
+  set_dry(request, json);
+  if (!problems.empty()) throw BadInput(std::move(problems));
+  return request;
+}
+
+// ---- what comes out ------------------------------------------------------------------------------------------------
+
+// 53.62 GB: powers of ten, as vendors count.
+std::string decimal_text(double bytes) {
+  constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB"};
+  int unit = 0;
+  for (; bytes >= 1000 && unit < 4; ++unit) bytes /= 1000;
+  return fmt::format("{:.4g} {}", bytes, kUnits[unit]);
+}
+
+Json map_json(const std::vector<std::size_t>& at_peak) {
+  Json map = Json::object();
+  for (std::size_t tag = 0; tag < at_peak.size(); ++tag) {
+    if (at_peak[tag] > 0) map[std::string(name(runtime::MemoryTag(tag)))] = at_peak[tag];
+  }
+  return map;
+}
+
+Json row_json(const PlanRow& row) {
+  Json json = {{"name", row.candidate.name}, {"patch", row.candidate.patch}, {"fits", row.fits}};
+  if (!row.refused.empty()) json["refused"] = row.refused;
+  if (!row.run) return json;
+  json["peak_bytes_per_rank_max"] = row.run->peak_bytes;
+  json["host_peak_bytes_per_rank_max"] = row.run->host_peak_bytes;
+  json["step_s"] = seconds(row.run->step_ns);
+  json["bytes_sent_per_step"] = row.run->sent_bytes;
+  json["at_peak"] = map_json(row.run->at_peak);
+  return json;
+}
+
+std::string table(const Plan& plan) {
+  std::size_t width = 13;
+  for (const PlanRow& row : plan.rows) width = std::max(width, row.candidate.name.size());
+  constexpr const char* kLine = "  {:<{}}  {:>11}  {:>11}  {:>4}  {:>11}  {:>11}\n";
+  std::string text =
+      fmt::format(kLine, "configuration", width, "peak a rank", "on its host", "fits", "step", "sent a step");
+  for (const PlanRow& row : plan.rows) {
+    if (!row.run) {
+      text += fmt::format("  {:<{}}  refused: {}\n", row.candidate.name, width, row.refused);
+      continue;
+    }
+    text += fmt::format(kLine, row.candidate.name, width, decimal_text(double(row.run->peak_bytes)),
+                        decimal_text(double(row.run->host_peak_bytes)), row.fits ? "yes" : "no",
+                        fmt::format("{:.4g} s", seconds(row.run->step_ns)), decimal_text(double(row.run->sent_bytes)));
+  }
+  return text;
+}
+
+// By size, the largest first.
+std::string memory_map(const DryRun& run) {
+  std::vector<std::pair<std::size_t, std::size_t>> tags;
+  for (std::size_t tag = 0; tag < run.at_peak.size(); ++tag) {
+    if (run.at_peak[tag] > 0) tags.emplace_back(run.at_peak[tag], tag);
+  }
+  std::sort(tags.rbegin(), tags.rend());
+  std::string text = fmt::format("  at its peak of {} ({} bytes) a rank holds\n", decimal_text(double(run.peak_bytes)),
+                                 run.peak_bytes);
+  for (const auto& [bytes, tag] : tags)
+    text += fmt::format("    {:<14} {:>12}  {:>5.1f} %\n", name(runtime::MemoryTag(tag)), decimal_text(double(bytes)),
+                        100 * double(bytes) / double(run.peak_bytes));
+  return text;
+}
+
+// The user's section with what the plan changes; and that change alone. Sizes of the batch go along where they moved.
+Json patch_for_user(const Request& request, const Scenario& chosen, const Json& patch) {
+  Json all = patch;
+  const std::pair<const char*, int> sizes[] = {{"train_micro_batch_size_per_gpu", chosen.train.layout.micro_batch},
+                                               {"gradient_accumulation_steps", chosen.accumulation}};
+  for (const auto& [key, value] : sizes) {
+    if (request.written.contains(key) && request.written[key] != value) all[key] = value;
+  }
+  return all;
+}
+
+std::string header(const Scenario& s, const Request& request) {
+  const runtime::ModelPlan& m = s.train.definition.model;
+  std::string text = fmt::format(
+      "{}: {} parameters ({} layers, width {}, {} heads, context {}, vocabulary {}), {} GPUs "
+      "({} x {}) of {}\n",
+      s.name, count_text(estimate(s).parameters), m.layers, m.width, m.heads, m.context, m.vocab, s.world.ranks(),
+      s.world.nodes, s.world.ranks_per_node, decimal_text(double(request.memory_bytes)));
+  for (const std::string& note : request.notes) text += fmt::format("  note  {}\n", note);
+  return text + '\n';
+}
+
+}  // namespace
+
+std::size_t bytes_of(const std::string& text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string unit(end, text.data() + text.size());
+  const std::pair<const char*, double> units[] = {
+      {"B", 1}, {"MB", 1e6}, {"GB", 1e9}, {"MiB", 1u << 20}, {"GiB", 1u << 30}};
+  for (const auto& [name, factor] : units) {
+    if (error == std::errc() && unit == name && number > 0 && number * factor < 1e18)
+      return std::size_t(number * factor);
+  }
+  throw BadInput("--memory " + text, "a size with its unit is expected", "For example 80GB, 79.1GiB or 40000MB.");
+}
+
+ExitStatus plan_command(const PlanArguments& a) {
+  if (!a.report.empty()) probe_writable(a.report, "--report");
+  Request request = read_request(a);
+  const LoadPatched load = [&](const Json& patch) {
+    LoadOptions options;
+    options.sets = request.sets;
+    for (std::string& set : sets_of_patch(patch)) options.sets.push_back(std::move(set));
+    return load_scenario_text(request.text, request.file, options);
+  };
+  const Scenario given = load(Json::object());
+  if (request.memory_bytes == 0) request.memory_bytes = given.world.device.capacity_bytes;
+  put(header(given, request));
+  const Plan plan = make_plan(given, load, request.memory_bytes, a.all);
+  put(table(plan) + '\n');
+
+  Json report = {{"schema", "seeksim-plan-1"},
+                 {"gpus", given.world.ranks()},
+                 {"nodes", given.world.nodes},
+                 {"memory_bytes", request.memory_bytes},
+                 {"parameters", std::int64_t(estimate(given).parameters)}};
+  for (const PlanRow& row : plan.rows) report["candidates"].push_back(row_json(row));
+  const bool fits = plan.recommended >= 0;
+  report["exit_code"] = code(fits ? ExitStatus::as_expected : ExitStatus::check_failed);
+  report["recommended"] = fits ? Json(plan.recommended) : Json(nullptr);
+  if (fits) {
+    const PlanRow& row = plan.rows[std::size_t(plan.recommended)];
+    const Json patch = patch_for_user(request, load(row.candidate.patch), row.candidate.patch);
+    report["patch"] = patch;
+    report["ds_config"] = request.written;
+    report["ds_config"].merge_patch(patch);
+    put(memory_map(*row.run));
+    put(fmt::format("\nrecommended: {}\n", row.candidate.name));
+    put(patch.empty() ? "nothing has to change\n"
+                      : fmt::format("to be merged into the ds_config:\n{}\n", patch.dump(2)));
+  } else {
+    const PlanRow& row = plan.rows.at(std::size_t(std::max(plan.closest, 0)));
+    report["closest"] = plan.closest;
+    if (row.run) {
+      put(memory_map(*row.run));
+      put(fmt::format("\nnothing fits; closest is {}, which lacks {}\n", row.candidate.name,
+                      decimal_text(double(row.run->peak_bytes) - double(request.memory_bytes))));
+    }
+    put("more GPUs, a smaller model or a shorter context would help\n");
+  }
+  if (!a.report.empty()) write_file(a.report, dump(report));
+  return fits ? ExitStatus::as_expected : ExitStatus::check_failed;
+}
+
+}  // namespace seeksim::harness

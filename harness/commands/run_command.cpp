@@ -1,0 +1,209 @@
+#include "harness/commands/run_command.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "harness/doctor/machine.h"
+#include "harness/input/files.h"
+#include "harness/loading/numerics.h"
+#include "harness/processes/refusals.h"
+#include "harness/processes/session.h"
+#include "harness/report/terminal.h"
+#include "harness/run/forked.h"
+#include "harness/simulate/device.h"
+#include "runtime/backend/gpu/nccl_api.h"
+
+namespace seeksim::harness {
+namespace {
+
+std::uint64_t seed_of(const std::string& text) {
+  constexpr std::uint64_t kSeedMax = std::uint64_t(1) << 53;  // as in scenarios: every JSON tool reads it back exactly
+  std::uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error != std::errc() || end != text.data() + text.size() || seed > kSeedMax) {
+    throw BadInput("--seed " + text, fmt::format("a whole number from 0 to {} is expected", kSeedMax),
+                   "For example --seed 7.");
+  }
+  return seed;
+}
+
+void refuse_what_is_not_there(const RunArguments& a) {
+  if (a.backend == "nccl") {
+    if (const std::string problem = runtime::nccl_problem(); !problem.empty())
+      throw BadInput("--backend nccl", problem, "Use --backend mpi, or leave it out: ranks are simulated.");
+  }
+  if (a.backend == "sim") check_device(a.device);
+  if (a.backend != "sim" && a.device != (a.backend == "nccl" ? "cuda" : "cpu") && a.device != "cpu")
+    throw BadInput("--device " + a.device, "processes of --backend " + a.backend + " compute on the CPU",
+                   "Leave it out, or use --backend sim.");
+  const bool saves =
+      !a.save_initial.empty() || !a.save_final.empty() || !a.save_batches.empty() || !a.save_gradients.empty();
+  if (a.row >= 0 && a.files.size() > 1)
+    throw BadInput(fmt::format("--row {}", a.row), "which of the scenarios is meant?", "Run one of them.");
+  if (!a.trace.empty() && a.files.size() > 1)
+    throw BadInput("--trace " + a.trace, "several scenarios would write the same file", "Run one of them.");
+  if ((!a.bundle.empty() || !a.flight_recorder.empty()) && a.files.size() > 1)
+    throw BadInput(a.bundle.empty() ? "--flight-recorder" : "--bundle", "several scenarios would write the same folder",
+                   "Run one of them, or use --out.");
+  if (saves && a.files.size() > 1)
+    throw BadInput("--save-...", "several scenarios would write the same file", "Run them one by one.");
+}
+
+// "1:F": the step counts from 1.
+void read_gradients(const RunArguments& a, RunOptions& options) {
+  if (a.save_gradients.empty()) return;
+  const std::size_t colon = a.save_gradients.find(':');
+  const std::string step = a.save_gradients.substr(0, colon);
+  const auto [end, error] = std::from_chars(step.data(), step.data() + step.size(), options.gradients_step);
+  const bool fine = colon != std::string::npos && error == std::errc() && end == step.data() + step.size() &&
+                    options.gradients_step >= 1;
+  options.save_gradients = fine ? a.save_gradients.substr(colon + 1) : "";
+  if (options.save_gradients.empty()) {
+    throw BadInput("--save-gradients " + a.save_gradients, "STEP:FILE is expected, the first step is 1",
+                   "For example --save-gradients 1:gradients.safetensors.");
+  }
+}
+
+RunOptions options_of(const RunArguments& a) {
+  RunOptions options;
+  options.style = style_of_stdout();
+  options.progress = a.files.size() == 1 && ::isatty(STDERR_FILENO) == 1;
+  options.wall_limit_s = a.wall_limit_s;
+  options.verify_determinism = a.verify_determinism;
+  options.processes = a.processes;
+  options.row = a.row;
+  options.explain = a.explain;
+  options.trace = a.trace;
+  options.bundle = a.bundle;
+  options.flight_recorder = a.flight_recorder;
+  options.save_initial = a.save_initial;
+  options.save_final = a.save_final;
+  options.save_batches = a.save_batches;
+  options.device = a.device;
+  read_gradients(a, options);
+  return options;
+}
+
+// One folder a scenario below --out; the second of a name becomes NAME-2.
+std::vector<Job> jobs_of(const RunArguments& a, const RunOptions& options) {
+  std::vector<Job> jobs;
+  for (const std::string& file : a.files) {
+    Job job{file, options};
+    if (!a.out.empty() && a.files.size() == 1) job.options.out = a.out;
+    if (!a.out.empty() && a.files.size() > 1) {
+      std::string name = file.substr(file.rfind('/') + 1);
+      if (name.size() > 5 && name.substr(name.size() - 5) == ".json") name.resize(name.size() - 5);
+      std::string folder = a.out + '/' + name;
+      const auto taken = [&](const Job& other) { return other.options.out == folder; };
+      for (int n = 2; std::any_of(jobs.begin(), jobs.end(), taken); ++n)
+        folder = fmt::format("{}/{}-{}", a.out, name, n);
+      job.options.out = folder;
+    }
+    jobs.push_back(std::move(job));
+  }
+  return jobs;
+}
+
+void write_reports(const RunArguments& a, const std::vector<Outcome>& outcomes, ExitStatus status) {
+  std::vector<Json> reports;
+  for (const Outcome& outcome : outcomes) reports.push_back(outcome.report);
+  if (!a.report.empty()) write_file(a.report, dump(whole_report(reports, status)));
+  if (!a.junit.empty()) write_file(a.junit, junit_xml(reports));
+  if (!a.out.empty() && outcomes.size() > 1) {
+    write_file(a.out + "/report.json", dump(whole_report(reports, status)));
+    write_file(a.out + "/junit.xml", junit_xml(reports));
+  }
+}
+
+std::string summary(const std::vector<Outcome>& outcomes, const Style& style) {
+  std::size_t good = 0;
+  std::string red;
+  for (const Outcome& outcome : outcomes) {
+    good += outcome.status == ExitStatus::as_expected;
+    if (outcome.status != ExitStatus::as_expected)
+      red += fmt::format("  {}  exit status {}\n", outcome.name, code(outcome.status));
+  }
+  const std::string line = fmt::format("{} of {} scenarios as expected", good, outcomes.size());
+  return '\n' + (red.empty() ? style.good(line) : style.bad(line)) + '\n' + red;
+}
+
+// `run scenarios/*.json` means the scenarios among them.
+void leave_out_the_schema(std::vector<std::string>& files) {
+  if (files.size() < 2) return;
+  std::erase_if(files, [](const std::string& file) { return file.substr(file.rfind('/') + 1) == "schema.json"; });
+}
+
+// The scenarios of the command line on the ranks that `options` say.
+ExitStatus run_scenarios(const RunArguments& a, const RunOptions& options) {
+  LoadOptions load;
+  load.sets = a.sets;
+  load.init = a.init;
+  if (!a.storage.empty()) load.sets.push_back("storage=" + a.storage);
+  if (a.resume) load.sets.push_back("checkpoint.resume=true");
+  std::uint64_t seed = 0;
+  if (!a.seed.empty()) {
+    seed = seed_of(a.seed);
+    load.seed = &seed;
+  }
+  load.schedule = a.schedule;
+  if (!a.schedule.empty() && (!a.seed.empty() || a.files.size() > 1))
+    throw BadInput("--schedule", a.seed.empty() ? "it belongs to one scenario" : "it brings the seed along",
+                   a.seed.empty() ? "Run that one." : "Leave --seed out.");
+  if (!a.out.empty()) make_folder(a.out, "--out");
+  if (!a.report.empty()) probe_writable(a.report, "--report");
+  if (!a.junit.empty()) probe_writable(a.junit, "--junit");
+  check_machine();
+  const std::vector<Job> jobs = jobs_of(a, options);
+  std::vector<Outcome> outcomes;
+  if (jobs.size() == 1 || options.launch) {
+    for (const Job& job : jobs) {
+      outcomes.push_back(run_file(job.file, load, job.options, put));
+      for (const std::string& problem : outcomes.back().problems) complain(problem);
+    }
+    if (jobs.size() > 1) put(summary(outcomes, options.style));
+  } else {
+    outcomes = run_all(jobs, load, a.processes, put);
+    put(summary(outcomes, options.style));
+  }
+  ExitStatus status = ExitStatus::as_expected;
+  for (const Outcome& outcome : outcomes) status = std::max(status, outcome.status);
+  write_reports(a, outcomes, status);
+  return status;
+}
+
+// One of the processes that mpirun started: the first one leads, and judges.
+ExitStatus run_on_mpi(const RunArguments& a, RunOptions options) {
+  refuse_options_on_mpi(options);
+  if (!a.schedule.empty())
+    throw BadInput("--schedule", "--backend mpi: who of several processes runs next is the machine's choice",
+                   "Leave it out, or use --backend sim.");
+  MpiSession session(a.backend == "nccl");
+  if (!session.leads()) {
+    session.serve();
+    return ExitStatus::as_expected;
+  }
+  options.backend = session.backend();
+  options.ranks_max = session.processes();
+  options.launch_again = !session.supervised();
+  if (a.backend == "nccl") options.device = "cuda";
+  options.launch = [&session](const Scenario& scenario, const SimulationOptions& how, bool row) {
+    return session.run(scenario, how, row);
+  };
+  const ExitStatus status = run_scenarios(a, options);
+  session.end(status);
+  return status;
+}
+
+}  // namespace
+
+ExitStatus run_command(RunArguments a) {
+  leave_out_the_schema(a.files);
+  refuse_what_is_not_there(a);
+  const RunOptions options = options_of(a);
+  return a.backend == "sim" ? run_scenarios(a, options) : run_on_mpi(a, options);
+}
+
+}  // namespace seeksim::harness

@@ -1,0 +1,31 @@
+// seeksim run: the scenarios of the command line, on simulated ranks or, as one of the processes that mpirun started,
+// on real ones.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "harness/verdict/exit_status.h"
+
+namespace seeksim::harness {
+
+// The options of `run`, as they stand on the command line.
+struct RunArguments {
+  std::vector<std::string> files;
+  std::vector<std::string> sets;
+  std::string backend = "sim", device = "cpu", storage;
+  std::string out, report, junit, init;
+  std::string trace, bundle, flight_recorder;
+  std::string save_initial, save_final, save_batches, save_gradients;
+  std::string seed, schedule;
+  double wall_limit_s = 0;
+  bool verify_determinism = false;
+  bool resume = false;
+  bool explain = false;
+  int processes = 0;
+  int row = -1;
+};
+
+ExitStatus run_command(RunArguments a);
+
+}  // namespace seeksim::harness

@@ -1,0 +1,67 @@
+#include "harness/commands/schedule_command.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstdio>
+
+#include "harness/input/problem.h"
+#include "runtime/plan/pipeline_schedule.h"
+
+namespace seeksim::harness {
+namespace {
+
+using runtime::PipelineSchedule;
+
+// A table wider than that helps nobody.
+constexpr int kUnitsMax = 4096;
+
+void put(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+runtime::PipelineShape shape_of(const ScheduleArguments& a) {
+  runtime::PipelineShape shape;
+  shape.schedule = runtime::pipeline_schedule(a.schedule);
+  if (shape.schedule == PipelineSchedule::count_) {
+    throw BadInput("--schedule " + a.schedule, "there is no such schedule",
+                   did_you_mean(a.schedule, {"gpipe", "1f1b", "interleaved", "zero_bubble"}));
+  }
+  shape.stages = a.stages;
+  shape.micro_batches = a.micro_batches;
+  shape.chunks = a.chunks > 0 ? a.chunks : shape.schedule == PipelineSchedule::interleaved ? 2 : 1;
+  shape.group = a.group;
+  const std::string why = problem(shape);
+  if (!why.empty()) throw BadInput("list schedule", why, "Change --pipeline, --micro-batches, --chunks or --group.");
+  if (std::int64_t(shape.stages) + std::int64_t(shape.micro_batches) * shape.chunks > kUnitsMax)
+    throw BadInput("list schedule", "such a table has too many columns", "Take fewer stages or micro-batches.");
+  if (a.stage >= shape.stages)
+    throw BadInput("--stage", fmt::format("there is no stage {}", a.stage), fmt::format("0 to {}.", shape.stages - 1));
+  return shape;
+}
+
+void put_list(const runtime::PipelineShape& shape, int stage) {
+  put(fmt::format("\nstage {}, tick by tick:\n", stage));
+  int number = 0;
+  for (const runtime::Tick& tick : stage_schedule(shape, stage)) {
+    std::string line;
+    for (const runtime::Instruction& instruction : tick) line += ' ' + text(instruction);
+    put(fmt::format("{:4}{}\n", number++, line.empty() ? " -" : line));
+  }
+}
+
+}  // namespace
+
+ExitStatus schedule_command(const ScheduleArguments& arguments, const Style& style) {
+  const runtime::PipelineShape shape = shape_of(arguments);
+  const runtime::PipelineTimes times = pipeline_times(shape);
+  put(schedule_table(shape));
+  put(fmt::format(
+      "\n{}: F forward 1, {}; .. waits. {} units, {:.4g} % of them waiting; live activations by stage {}.\n",
+      style.bold(std::string(name(shape.schedule))),
+      shape.schedule == PipelineSchedule::zero_bubble ? "I gradient of the input 1, W of the weights 1"
+                                                      : "B backward 2",
+      times.end, 100 * times.bubble(), fmt::join(times.live_activations, " ")));
+  if (arguments.stage >= 0) put_list(shape, arguments.stage);
+  return ExitStatus::as_expected;
+}
+
+}  // namespace seeksim::harness

@@ -1,0 +1,366 @@
+// Everything that is drawn becomes an Item, items are sorted by time, and each is written as one line of JSON. Nothing
+// on one thread contains or overlaps anything else there.
+#include "harness/export/chrome_trace.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <map>
+#include <tuple>
+
+#include "harness/input/json.h"
+
+#include <nlohmann/json.hpp>
+
+namespace seeksim::harness {
+namespace {
+
+using runtime::Op;
+using runtime::Phase;
+using sim::Blocked;
+using sim::Timeline;
+
+// Threads of a process, in the order in which they are shown; queues come behind.
+enum Thread : int { kSteps, kPhases, kFirstLane };
+
+// Of viewers' reserved colours, one a phase; those that stand for trouble are left to trouble.
+constexpr std::array<const char*, std::size_t(Phase::count_)> kColours = {
+    "startup",                // init
+    "rail_load",              // data
+    "thread_state_running",   // forward
+    "thread_state_runnable",  // backward
+    "thread_state_iowait",    // grad_reduce
+    "rail_animation",         // optimizer
+    "good",                   // commit
+    "light_memory_dump",      // checkpoint
+    "terrible",               // recovery
+    "rail_response",          // publish
+    "olive",                  // recompute
+};
+
+std::string in_quotes(std::string_view text) {
+  return Json(std::string(text)).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// Microseconds, exactly.
+std::string microseconds(TimeNs ns) { return fmt::format("{}.{:03}", ns / 1000, ns % 1000); }
+
+const char* text_of(Blocked why) {
+  switch (why) {
+    case Blocked::event:
+      return "waits for an event";
+    case Blocked::sleep:
+      return "sleeps";
+    case Blocked::for_ever:
+      return "hangs";
+    case Blocked::rendezvous:
+      return "waits for a communicator's members";
+    case Blocked::agreement:
+      return "waits for an agreement";
+    case Blocked::abort:
+      return "waits for an abort";
+    case Blocked::drain:
+      return "waits for its queues";
+    default:
+      return "waits";
+  }
+}
+
+class Writer {
+ public:
+  Writer(const Timeline& timeline, const Scenario& scenario, const RunRecord& run)
+      : timeline_(timeline), scenario_(scenario), run_(run) {}
+
+  std::string text() {
+    number_threads();
+    gather_spans();
+    gather_steps();
+    gather_phases();
+    gather_marks();
+    gather_arrows();
+    // Of one thread in the order in which it was told: what took no time may stand where the next one begins.
+    std::stable_sort(items_.begin(), items_.end(), [](const Item& a, const Item& b) {
+      return std::tuple(a.at, a.pid, a.tid) < std::tuple(b.at, b.pid, b.tid);
+    });
+    out_ = "{\"displayTimeUnit\":\"ns\",\"otherData\":" + about() + ",\n\"traceEvents\":[";
+    name_threads();
+    for (const Item& item : items_) line(item.text(*this, item));
+    return std::move(out_) + "\n]}\n";
+  }
+
+ private:
+  struct Item {
+    TimeNs at = 0;
+    TimeNs length = 0;  // of what has none: 0
+    int pid = 0;
+    int tid = 0;
+    std::size_t index = 0;  // of what it speaks of
+    std::string (*text)(const Writer& writer, const Item& item) = nullptr;
+  };
+  struct Step {
+    std::uint32_t epoch;
+    std::int64_t step;
+  };
+  struct PhaseOf {
+    Op op;
+    std::uint64_t launches;
+  };
+
+  void line(const std::string& text) {
+    out_ += lines_++ == 0 ? "\n" : ",\n";
+    out_ += text;
+  }
+
+  std::string about() const {
+    Json about = {{"scenario", scenario_.name},
+                  {"seed", scenario_.world.seed},
+                  {"time", "virtual"},
+                  {"ranks", timeline_.ranks()},
+                  {"fingerprint", fmt::format("{:016x}", run_.fingerprint)},
+                  {"spans", timeline_.spans().size()},
+                  {"oldest_spans_left_out", timeline_.forgotten()}};
+    return about.dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+
+  // ---- threads
+  // Known queues as they are used in a step, others by name behind them.
+  static int place_of(const Timeline::Lane& lane) {
+    static constexpr std::array<std::string_view, 6> kKnown = {"host",       "compute queue", "communication queue",
+                                                               "copy queue", "host queue",    "storage queue"};
+    const auto known = std::find(kKnown.begin(), kKnown.end(), std::string_view(lane.name));
+    return int(known - kKnown.begin());
+  }
+
+  void number_threads() {
+    const std::vector<Timeline::Lane>& lanes = timeline_.lanes();
+    std::vector<std::size_t> order(lanes.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return std::tuple(lanes[a].rank, place_of(lanes[a]), lanes[a].name) <
+             std::tuple(lanes[b].rank, place_of(lanes[b]), lanes[b].name);
+    });
+    tids_.resize(lanes.size());
+    std::map<int, int> next;
+    for (const std::size_t lane : order) tids_[lane] = kFirstLane + next[lanes[lane].rank]++;
+  }
+
+  void name_threads() {
+    const auto tell = [this](int pid, int tid, const char* what, const char* key, const std::string& value) {
+      line(fmt::format(R"({{"ph":"M","name":"{}","pid":{},"tid":{},"args":{{"{}":{}}}}})", what, pid, tid, key, value));
+    };
+    const auto thread = [&](int pid, int tid, std::string_view name) {
+      tell(pid, tid, "thread_name", "name", in_quotes(name));
+      tell(pid, tid, "thread_sort_index", "sort_index", std::to_string(tid));
+    };
+    for (int rank = 0; rank < timeline_.ranks(); ++rank) {
+      const int node = rank / scenario_.world.ranks_per_node;
+      tell(rank, 0, "process_name", "name", in_quotes(fmt::format("rank {} (node {})", rank, node)));
+      tell(rank, 0, "process_sort_index", "sort_index", std::to_string(rank));
+      thread(rank, kSteps, "steps");
+      thread(rank, kPhases, "phases of the compute queue");
+    }
+    for (std::size_t lane = 0; lane < tids_.size(); ++lane)
+      thread(timeline_.lanes()[lane].rank, tids_[lane], timeline_.lanes()[lane].name);
+  }
+
+  // ---- what queues and hosts did
+  void gather_spans() {
+    for (std::size_t i = 0; i < timeline_.spans().size(); ++i) {
+      const Timeline::Span& span = timeline_.spans()[i];
+      items_.push_back({span.begin, span.end - span.begin, timeline_.lanes()[span.lane].rank, tids_[span.lane], i,
+                        [](const Writer& writer, const Item& item) { return writer.span(item); }});
+    }
+  }
+
+  static std::string complete(const Item& item, const std::string& name, std::string_view category,
+                              std::string_view colour, const std::string& args) {
+    return fmt::format(
+        R"({{"ph":"X","name":{},"cat":"{}","ts":{},"dur":{},"pid":{},"tid":{},"cname":"{}","args":{{{}}}}})", name,
+        category, microseconds(item.at), microseconds(item.length), item.pid, item.tid, colour, args);
+  }
+
+  static const char* colour_of(Phase phase) {
+    return std::size_t(phase) < kColours.size() ? kColours[std::size_t(phase)] : "generic_work";
+  }
+
+  std::string span(const Item& item) const {
+    const Timeline::Span& span = timeline_.spans()[item.index];
+    if (span.why != Blocked::no) {
+      const bool hangs = span.why == Blocked::for_ever;
+      return complete(item, in_quotes(text_of(span.why)), "wait", hangs ? "bad" : "thread_state_sleeping", "");
+    }
+    const bool whole = span.state == runtime::RecordState::completed;
+    const std::string_view kind = name(span.op.kind);
+    const bool has_tensor = span.op.tensor != nullptr && *span.op.tensor != '\0';
+    const std::string title = has_tensor ? fmt::format("{} {}", kind, span.op.tensor) : std::string(kind);
+    return complete(item, in_quotes(title), name(span.op.phase), whole ? colour_of(span.op.phase) : "bad",
+                    args_of(span.op, whole));
+  }
+
+  static std::string args_of(const Op& op, bool whole) {
+    std::string args = fmt::format(R"("kind":"{}","phase":"{}","step":{},"epoch":{},"sequence":{})", name(op.kind),
+                                   name(op.phase), op.step, op.epoch, op.sequence);
+    const auto add = [&](bool there, const char* key, auto value) {
+      if (there) fmt::format_to(std::back_inserter(args), R"(,"{}":{})", key, value);
+    };
+    add(op.micro_batch >= 0, "micro_batch", op.micro_batch);
+    add(op.layer >= 0, "layer", op.layer);
+    add(op.peer >= 0, "peer", op.peer);
+    add(op.bytes > 0, "bytes", op.bytes);
+    add(op.tensor != nullptr && *op.tensor != '\0', "tensor", in_quotes(op.tensor != nullptr ? op.tensor : ""));
+    add(runtime::is_collective(op.kind) || op.peer >= 0, "axis", in_quotes(name(op.axis)));
+    add(op.site != nullptr && *op.site != '\0', "site", in_quotes(op.site != nullptr ? op.site : ""));
+    add(!whole, "cut_short", "true");
+    return args;
+  }
+
+  // ---- steps: from the first operation of a step to its last, one attempt after the other
+  void gather_steps() {
+    std::map<std::tuple<int, std::uint32_t, std::int64_t>, std::pair<TimeNs, TimeNs>> bounds;
+    for (const Timeline::Span& span : timeline_.spans()) {
+      if (span.why != Blocked::no || span.op.step < 0) continue;
+      const auto [at, fresh] =
+          bounds.try_emplace({timeline_.lanes()[span.lane].rank, span.op.epoch, span.op.step}, span.begin, span.end);
+      at->second.first = std::min(at->second.first, span.begin);
+      at->second.second = std::max(at->second.second, span.end);
+    }
+    for (auto at = bounds.begin(); at != bounds.end(); ++at) {
+      const auto& [rank, epoch, step] = at->first;
+      const auto next = std::next(at);
+      auto [begin, end] = at->second;
+      // A step's parameters may be published when the next one has begun.
+      if (next != bounds.end() && std::get<0>(next->first) == rank)
+        end = std::max(begin, std::min(end, next->second.first));
+      steps_.push_back({epoch, step});
+      items_.push_back({begin, end - begin, rank, kSteps, steps_.size() - 1,
+                        [](const Writer& writer, const Item& item) { return writer.step(item); }});
+    }
+  }
+
+  std::string step(const Item& item) const {
+    const Step& step = steps_[item.index];
+    const std::string again = step.epoch > 0 ? fmt::format(", epoch {}", step.epoch) : "";
+    return complete(item, in_quotes(fmt::format("step {}{}", step.step, again)), "step", "generic_work",
+                    fmt::format(R"("step":{},"epoch":{})", step.step, step.epoch));
+  }
+
+  // ---- phases: launches in a row of one queue that stand at one place in a step
+  void gather_phases() {
+    std::map<int, std::size_t> open;  // by rank: among items_
+    for (const Timeline::Span& span : timeline_.spans()) {
+      const Timeline::Lane& lane = timeline_.lanes()[span.lane];
+      if (lane.name != "compute queue") continue;
+      const auto at = open.find(lane.rank);
+      if (at != open.end()) {
+        Item& item = items_[at->second];
+        PhaseOf& phase = phases_[item.index];
+        const Op& a = phase.op;
+        const Op& b = span.op;
+        if (std::tuple(a.epoch, a.step, a.phase, a.micro_batch) ==
+            std::tuple(b.epoch, b.step, b.phase, b.micro_batch)) {
+          item.length = std::max(item.at + item.length, span.end) - item.at;
+          ++phase.launches;
+          continue;
+        }
+      }
+      phases_.push_back({span.op, 1});
+      open[lane.rank] = items_.size();
+      items_.push_back({span.begin, span.end - span.begin, lane.rank, kPhases, phases_.size() - 1,
+                        [](const Writer& writer, const Item& item) { return writer.phase(item); }});
+    }
+  }
+
+  std::string phase(const Item& item) const {
+    const PhaseOf& phase = phases_[item.index];
+    const std::string batch = phase.op.micro_batch >= 0 ? fmt::format(" {}", phase.op.micro_batch) : "";
+    return complete(item, in_quotes(fmt::format("{}{}", name(phase.op.phase), batch)), "phase",
+                    colour_of(phase.op.phase),
+                    fmt::format(R"("step":{},"epoch":{},"micro_batch":{},"launches":{})", phase.op.step, phase.op.epoch,
+                                phase.op.micro_batch, phase.launches));
+  }
+
+  // ---- instants
+  void gather_marks() {
+    for (const Timeline::Mark& mark : timeline_.marks()) marks_.push_back(mark);
+    for (const Recovery& recovery : run_.recoveries) {
+      const auto mark = [&](TimeNs at, const char* stage, const std::string& more) {
+        if (at >= 0)
+          marks_.push_back({at, -1, "recovery", fmt::format("recovery {}: {}{}", recovery.epoch, stage, more)});
+      };
+      mark(recovery.detected_ns, "detected", fmt::format(", {} in {}", name(recovery.error), describe(recovery.op)));
+      mark(recovery.agreed_ns, "agreed", ", " + recovery.diagnosis.text);
+      mark(recovery.rebuilt_ns, "rebuilt", "");
+      mark(recovery.resumed_ns, "resumed", "");
+    }
+    for (std::size_t i = 0; i < marks_.size(); ++i) {
+      items_.push_back({marks_[i].at, 0, std::max(marks_[i].rank, 0), kSteps, i,
+                        [](const Writer& writer, const Item& item) { return writer.mark(item); }});
+    }
+  }
+
+  std::string mark(const Item& item) const {
+    const Timeline::Mark& mark = marks_[item.index];
+    const bool of_world = mark.rank < 0;
+    const bool bad = std::string_view(mark.what) != "recovery";
+    const std::string title = mark.text.substr(0, mark.text.find('\n'));
+    const std::string all = title == mark.text ? "" : R"("text":)" + in_quotes(mark.text);
+    return fmt::format(
+        R"({{"ph":"i","name":{},"cat":"{}","ts":{},"pid":{},"tid":{},"s":"{}","cname":"{}","args":{{{}}}}})",
+        in_quotes(title), mark.what, microseconds(mark.at), item.pid, item.tid, of_world ? 'g' : 'p',
+        bad ? "terrible" : "good", all);
+  }
+
+  // ---- messages between two ranks
+  void gather_arrows() {
+    for (std::size_t i = 0; i < timeline_.arrows().size(); ++i) {
+      const Timeline::Arrow& arrow = timeline_.arrows()[i];
+      if (timeline_.forgotten() > 0 && arrow.sent < timeline_.spans().front().begin) continue;
+      const auto end = [&](std::uint32_t lane, TimeNs at, auto text) {
+        items_.push_back({at, 0, timeline_.lanes()[lane].rank, tids_[lane], i, text});
+      };
+      end(
+          arrow.from, arrow.sent,
+          +[](const Writer& writer, const Item& item) { return writer.arrow(item, R"("ph":"s")"); });
+      // Inside what received it, whose end is outside for some viewers.
+      end(
+          arrow.to, arrow.sent + (arrow.received - arrow.sent) / 2,
+          +[](const Writer& writer, const Item& item) { return writer.arrow(item, R"("ph":"f","bp":"e")"); });
+    }
+  }
+
+  std::string arrow(const Item& item, const char* end) const {
+    return fmt::format(R"({{{},"name":"message","cat":"message","id":{},"ts":{},"pid":{},"tid":{}}})", end, item.index,
+                       microseconds(item.at), item.pid, item.tid);
+  }
+
+  const Timeline& timeline_;
+  const Scenario& scenario_;
+  const RunRecord& run_;
+  std::vector<int> tids_;  // by lane
+  std::vector<Item> items_;
+  std::vector<Step> steps_;
+  std::vector<PhaseOf> phases_;
+  std::vector<Timeline::Mark> marks_;
+  std::string out_;
+  std::size_t lines_ = 0;
+};
+
+}  // namespace
+
+std::string chrome_trace(const Timeline& timeline, const Scenario& scenario, const RunRecord& run) {
+  return Writer(timeline, scenario, run).text();
+}
+
+std::string trace_summary(const Timeline& timeline, const std::string& file) {
+  std::string left_out;
+  if (timeline.forgotten() > 0) {
+    left_out = fmt::format(", the last of {}: run fewer steps to see all of them",
+                           timeline.forgotten() + timeline.spans().size());
+  }
+  return fmt::format("  trace     {}: {} spans of {} ranks{}. ui.perfetto.dev or chrome://tracing opens it\n", file,
+                     timeline.spans().size(), timeline.ranks(), left_out);
+}
+
+}  // namespace seeksim::harness

@@ -1,0 +1,44 @@
+// Flight recorders as files: the JSON of PyTorch's flight recorder, with its keys, one file a rank, so that its tools
+// read ours and `seeksim analyse` reads theirs. What PyTorch has no key for stands under "seeksim".
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "harness/input/json.h"
+#include "harness/record/run_record.h"
+#include "harness/scenario/scenario.h"
+
+namespace seeksim::harness {
+
+// Who the ranks of a run were, beside what they recorded.
+struct FlightHeader {
+  std::string run;  // the scenario's name
+  int attempt = 0;
+  int incarnation = 0;
+  std::string host;
+  std::string device;
+};
+
+Json to_json(const runtime::FlightDump& dump, const FlightHeader& header);
+
+// Dumps that were read back, with the strings that their records point into.
+struct ReadDumps {
+  std::vector<runtime::FlightDump> dumps;
+  std::vector<std::unique_ptr<std::string>> strings;
+};
+// Throws BadInput naming the place in `file`. Ranks that members of a communicator name and that have no file are gone.
+void read_dump(const Json& json, const std::string& file, ReadDumps& into);
+void add_missing_ranks(ReadDumps& dumps);
+
+// nccl_trace_rank_0.json and so on; of ranks whose process is gone there is none.
+void write_dumps(const std::string& folder, const Scenario& scenario, const RunRecord& run);
+
+// {verdict, comm, comm_seq, culprit_ranks[], victims[], first_divergent, wait_for_chain[], ...}
+Json analysis_json(const runtime::Analysis& analysis);
+
+// `seeksim analyse DIR`: what the dumps of a folder tell, for people on standard output, and as JSON where asked.
+Json analyse_folder(const std::string& folder);
+
+}  // namespace seeksim::harness

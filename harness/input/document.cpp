@@ -1,0 +1,170 @@
+#include "harness/input/document.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "harness/input/files.h"
+
+namespace seeksim::harness {
+namespace {
+
+constexpr const char* kDeepspeed = "/deepspeed";
+
+std::vector<std::string> split(const std::string& path) {
+  std::vector<std::string> steps;
+  std::size_t from = 0;
+  for (std::size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.', from)) {
+    steps.push_back(path.substr(from, dot - from));
+    from = dot + 1;
+  }
+  steps.push_back(path.substr(from));
+  return steps;
+}
+
+bool is_number(const std::string& step) {
+  return !step.empty() && step.size() < 9 &&
+         std::all_of(step.begin(), step.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// JSON where it is JSON, else a string; what begins like a list, an object or a string has to be one.
+Json value_of(const std::string& text, const std::string& option) {
+  try {
+    return parse_json_value(text, option);
+  } catch (const BadInput&) {
+    if (!text.empty() && (text[0] == '{' || text[0] == '[' || text[0] == '"')) throw;
+    return text;
+  }
+}
+
+}  // namespace
+
+Document Document::load(const std::string& file, const std::vector<std::string>& sets) {
+  return from_text(read_file(file, kJsonBytesMax), file, sets);
+}
+
+Document Document::from_text(std::string_view text, const std::string& file, const std::vector<std::string>& sets) {
+  Document document;
+  document.file_ = file;
+  JsonText parsed = parse_json(text, file);
+  document.json_ = std::move(parsed.value);
+  document.lines_ = std::move(parsed.lines);
+  document.problems_ = std::move(parsed.problems);
+  if (!document.json_.is_object()) {
+    document.problems_.push_back(
+        {file + ":1", "", "a scenario is a JSON object {...}", "Copy scenarios/baseline.json."});
+    throw BadInput(std::move(document.problems_));
+  }
+  for (const std::string& set : sets) {
+    try {
+      document.apply(set);
+    } catch (const BadInput& bad) {
+      document.problems_.insert(document.problems_.end(), bad.problems().begin(), bad.problems().end());
+    }
+  }
+  document.inline_deepspeed();
+  return document;
+}
+
+std::string Document::place(std::string pointer) const {
+  for (;;) {
+    if (const auto option = options_.find(pointer); option != options_.end()) return option->second;
+    const std::size_t length = std::string_view(kDeepspeed).size();
+    if (!deepspeed_file_.empty() && pointer.compare(0, length + 1, std::string(kDeepspeed) + '/') == 0) {
+      const auto line = deepspeed_lines_.find(pointer.substr(length));
+      if (line != deepspeed_lines_.end()) return fmt::format("{}:{}", deepspeed_file_, line->second);
+    } else if (const auto line = lines_.find(pointer); line != lines_.end()) {
+      return fmt::format("{}:{}", file_, line->second);
+    }
+    if (pointer.empty()) return file_;
+    pointer.resize(pointer.rfind('/'));
+  }
+}
+
+Problem Document::problem(const std::string& pointer, std::string what, std::string next) const {
+  return {place(pointer), dotted(pointer), std::move(what), std::move(next)};
+}
+
+void Document::forget_places(const std::string& pointer) {
+  const auto forget = [&](auto& places, const std::string& prefix) {
+    std::erase_if(places, [&](const auto& entry) {
+      return entry.first == prefix || entry.first.compare(0, prefix.size() + 1, prefix + '/') == 0;
+    });
+  };
+  forget(lines_, pointer);
+  forget(options_, pointer);
+  if (pointer == kDeepspeed) {
+    deepspeed_file_.clear();
+    deepspeed_lines_.clear();
+  }
+}
+
+void Document::apply(const std::string& set) {
+  const std::string option = "--set " + (set.size() > 120 ? set.substr(0, 120) + "..." : set);
+  const std::size_t equals = set.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    throw BadInput(option, "a key and a value are expected: key.path=value", "For example --set steps=5.");
+  }
+  const std::vector<std::string> steps = split(set.substr(0, equals));
+  if (steps[0] == "deepspeed" && steps.size() > 1) inline_deepspeed();
+  Json value = value_of(set.substr(equals + 1), option);
+  std::string pointer;
+  Json* target = descend(steps, option, pointer);
+  forget_places(pointer);
+  options_[pointer] = option;
+  *target = std::move(value);
+}
+
+// The value that a --set names, made where it is not there yet: an unknown key is for the schema to tell.
+Json* Document::descend(const std::vector<std::string>& steps, const std::string& option, std::string& pointer) {
+  Json* at = &json_;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const std::string& step = steps[i];
+    const std::string here = pointer.empty() ? "the scenario" : '"' + dotted(pointer) + '"';
+    if (step.empty()) throw BadInput(option, "a part of the key is empty", "Parts are separated by single dots.");
+    if (at->is_null() && i > 0) *at = is_number(step) ? Json::array() : Json::object();
+    if (at->is_array()) {
+      const std::size_t index = is_number(step) ? std::stoul(step) : at->size() + 1;
+      if (index > at->size()) {
+        throw BadInput(option,
+                       fmt::format("{} is a list of {}, and {} is no place in it", here, at->size(), in_quotes(step)),
+                       fmt::format("Use a number from 0 to {} (the last appends).", at->size()));
+      }
+      if (index == at->size()) at->push_back(nullptr);
+      at = &(*at)[index];
+    } else if (at->is_object()) {
+      at = &(*at)[step];
+    } else {
+      throw BadInput(option, fmt::format("{} is a plain value, so it has no {}", here, in_quotes(step)),
+                     fmt::format("Set {} itself.", here));
+    }
+    pointer += '/' + pointer_step(step);
+    if (at->is_null()) options_.emplace(pointer, option);
+  }
+  return at;
+}
+
+void Document::inline_deepspeed() {
+  const auto section = json_.find("deepspeed");
+  if (section == json_.end() || !section->is_string()) return;
+  const std::string name = section->get<std::string>();
+  const std::string at = place(kDeepspeed);
+  Json inlined = Json::object();
+  std::map<std::string, int> lines;
+  std::string path;
+  try {
+    path = resolve(name, file_, at);
+    JsonText parsed = parse_json(read_file(path, kJsonBytesMax, at), path);
+    problems_.insert(problems_.end(), parsed.problems.begin(), parsed.problems.end());
+    inlined = std::move(parsed.value);
+    lines = std::move(parsed.lines);
+  } catch (const BadInput& bad) {
+    problems_.insert(problems_.end(), bad.problems().begin(), bad.problems().end());
+    throw BadInput(std::move(problems_));  // without it, every other complaint would be a guess
+  }
+  json_["deepspeed"] = std::move(inlined);
+  deepspeed_file_ = path;
+  deepspeed_lines_ = std::move(lines);
+}
+
+}  // namespace seeksim::harness

@@ -1,0 +1,44 @@
+// A scenario as JSON, before it means anything: the file, a ds_config.json named in it, and the --set options, with the
+// place where each value came from.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "harness/input/json_text.h"
+
+namespace seeksim::harness {
+
+class Document {
+ public:
+  // Reads and parses. `sets` are "key.path=value", applied in order. Throws BadInput where there is nothing to go on
+  // with; what can wait for the other problems is in problems().
+  static Document load(const std::string& file, const std::vector<std::string>& sets = {});
+  static Document from_text(std::string_view text, const std::string& file, const std::vector<std::string>& sets = {});
+
+  const Json& json() const { return json_; }
+  Json& json() { return json_; }
+  const std::string& file() const { return file_; }
+  const std::vector<Problem>& problems() const { return problems_; }
+
+  // Where the value at a JSON pointer came from: "x.json:12" or "--set steps=0"; for what is missing, its parent.
+  std::string place(std::string pointer) const;
+  Problem problem(const std::string& pointer, std::string what, std::string next) const;
+
+ private:
+  void apply(const std::string& set);
+  Json* descend(const std::vector<std::string>& steps, const std::string& option, std::string& pointer);
+  void inline_deepspeed();
+  void forget_places(const std::string& pointer);
+
+  std::string file_;
+  Json json_;
+  std::map<std::string, int> lines_;  // pointer -> line of file_
+  std::string deepspeed_file_;        // where the members of "deepspeed" are, when it was a path
+  std::map<std::string, int> deepspeed_lines_;
+  std::map<std::string, std::string> options_;  // pointer -> the --set that gave the value
+  std::vector<Problem> problems_;
+};
+
+}  // namespace seeksim::harness

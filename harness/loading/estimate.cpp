@@ -1,0 +1,105 @@
+#include "harness/loading/estimate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "harness/loading/numerics.h"
+#include "runtime/layout/parameters.h"
+#include "runtime/layout/segments.h"
+
+namespace seeksim::harness {
+
+namespace {
+// By hand, here and below: a model that is far too large, or wrong in other ways, shall be refused, not listed
+// parameter by parameter. Columns of q, k and v, and those into and out of the mlp's activation.
+double qkv_of(const runtime::ModelPlan& m) { return m.width * (m.llama() ? 1 + 2.0 * m.key_heads() / m.heads : 3.0); }
+double mlp_of(const runtime::ModelPlan& m) { return (m.llama() ? 3.0 : 2.0) * m.hidden(); }
+
+double parameters_of(const runtime::ModelPlan& m) {
+  const double v = m.vocab, t = m.context, c = m.width, l = m.layers;
+  const double ends = v * c + (m.tied ? 0 : v * c) + (m.logit_scale ? 1 : 0);
+  if (!m.llama()) return ends + t * c + l * (12 * c * c + 13 * c) + 2 * c;
+  return ends + l * (c * (qkv_of(m) + c + mlp_of(m)) + 2 * c) + c;
+}
+
+// Measured on worlds of 8 to 512 ranks and models of 12 to 96 layers, rounded up.
+constexpr double kShapesOfRank = 192 << 10;
+constexpr double kShapesOfLayer = 20 << 10;
+constexpr double kShapesOfPeer = 1 << 10;
+
+double trained_of(const runtime::Definition& d) {
+  return double(runtime::Parameters(d.model, d.optimizer.decay_all).trainable_size());
+}
+
+// Of the whole world: a snapshot of weights and moments in fp32, and as many checkpoints on disks that are memory; the
+// new one is there before the oldest goes.
+double checkpoints_of(const Scenario& scenario, double parameters) {
+  const runtime::CheckpointPlan& plan = scenario.train.checkpoint;
+  if (!plan.on()) return 0;
+  const double steps = double(scenario.train.definition.steps);
+  const double made = plan.every_steps > 0 ? std::ceil(steps / double(plan.every_steps)) : 1;
+  const double kept = scenario.real_storage ? 0 : std::min(made, double(plan.keep) + 1);
+  return (kept + (plan.async ? 1 : 0)) * 3 * sizeof(float) * parameters;
+}
+
+}  // namespace
+
+Estimate estimate(const Scenario& scenario) {
+  const runtime::Definition& d = scenario.train.definition;
+  const double v = d.model.vocab, t = d.model.context, c = d.model.width, l = d.model.layers, h = d.model.heads;
+  const double micro = scenario.train.layout.micro_batch, ranks = scenario.world.ranks();
+  Estimate estimate;
+  estimate.parameters = parameters_of(d.model);
+  if (is_of_shapes(scenario)) {
+    // What a rank keeps to itself grows with its launches and messages under way, not with what they are about.
+    estimate.bytes_per_rank = kShapesOfRank + kShapesOfLayer * l + kShapesOfPeer * ranks;
+    estimate.bytes = estimate.bytes_per_rank * ranks;
+    return estimate;
+  }
+  const double trained = d.model.frozen.empty() ? estimate.parameters : trained_of(d);
+  const double compute = double(runtime::size_of(d.precision.compute)),
+               gradient = double(runtime::size_of(d.precision.gradients));
+  const double masters = compute < 4 && d.precision.master_weights ? 4 : 0, sums = gradient < 4 ? 4 : 0;
+  // Weights, gradient, two moments, and the subtree roots of the samples: at most two a level of the rank's share of
+  // the batch, sent and received once each. Frozen parameters are weights only.
+  const double levels = std::log2(std::max(2.0, double(d.global_batch) / ranks)) + 2;
+  // Stages and tensor ways share the parameters; a pipeline holds the activations of several micro-batches, each of a
+  // stage's layers only.
+  const double share = 1.0 / scenario.train.layout.parallel.ranks();
+  const double state =
+      share * (compute * estimate.parameters + trained * (gradient + sums + 2 * 4 + masters + 4 * 2 * levels));
+  // Activations kept for the backward pass: some 9 values of the width, qkv, what goes into and comes out of the mlp's
+  // activation and the attention's probabilities, a layer; logits and their gradient once.
+  const double layer = 9 * c + qkv_of(d.model) + mlp_of(d.model);
+  double kept = 0, longest = 0;
+  for (const runtime::Segment& segment : runtime::segments_of(d.model.layers, scenario.train.layout.checkpointing)) {
+    if (segment.recomputed) longest = std::max(longest, double(segment.layers()));
+    kept += segment.recomputed ? 0 : 1;
+  }
+  const double activations =
+      compute * micro *
+      (l * t * c + (kept + longest) * (t * layer + 2 * h * t * t) + (d.model.logit_scale ? 3 : 2) * t * v + 4 * t * c);
+  constexpr double kRank = 24 << 10;  // a fiber, its queues and its recorder
+  estimate.bytes_per_rank = state + activations + kRank;
+  estimate.bytes = estimate.bytes_per_rank * (ranks + 1) + double(d.data.bytes.size()) * 2 +
+                   checkpoints_of(scenario, estimate.parameters);
+  return estimate;
+}
+
+std::string count_text(double n) {
+  if (n >= 1e9) return fmt::format("{:.4g} G", n / 1e9);
+  if (n >= 1e6) return fmt::format("{:.4g} M", n / 1e6);
+  if (n >= 1e4) return fmt::format("{:.4g} k", n / 1e3);
+  return fmt::format("{:.0f}", n);
+}
+
+std::string bytes_text(double bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  int unit = 0;
+  for (; bytes >= 1024 && unit < 6; ++unit) bytes /= 1024;
+  return fmt::format("{:.4g} {}", bytes, kUnits[unit]);
+}
+
+}  // namespace seeksim::harness

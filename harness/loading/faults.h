@@ -1,0 +1,21 @@
+// "faults": the rules of a scenario. Keys, kinds and limits come from the catalogue of faults/, nothing is listed
+// twice.
+#pragma once
+
+#include <vector>
+
+#include "harness/input/reader.h"
+#include "harness/scenario/scenario.h"
+
+namespace seeksim::harness {
+
+// nodes: launch rank -> node; empty when the world itself is wrong (places are not checked then).
+std::vector<faults::Rule> read_faults(const Reader& scenario, const std::vector<int>& nodes);
+
+Json to_json(const faults::Rule& rule);
+
+// Seconds as scenarios write them; reports what does not fit into 64-bit nanoseconds.
+runtime::TimeNs read_seconds(const Reader& reader, const char* key, runtime::TimeNs otherwise);
+double seconds(runtime::TimeNs ns);
+
+}  // namespace seeksim::harness

@@ -1,0 +1,15 @@
+// Loading what is trained and what it is trained on: the model's shape and frozen parameters, texts and given batches,
+// weights to start from. Files are read now and held against the model, so that a wrong one is a message.
+#pragma once
+
+#include "harness/input/reader.h"
+#include "harness/scenario/scenario.h"
+
+namespace seeksim::harness {
+
+void read_model(const Reader& model, Scenario& scenario);
+void read_data(const Reader& data, Scenario& scenario);                // after the model
+void check_given_batch(const Reader& data, const Scenario& scenario);  // after DeepSpeed's part
+void read_init(const Reader& top, const LoadOptions& options, Scenario& scenario);
+
+}  // namespace seeksim::harness

@@ -1,0 +1,196 @@
+#include "harness/loading/parallel.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "runtime/layout/grid.h"
+#include "runtime/layout/parameters.h"
+#include "runtime/layout/shard.h"
+
+namespace seeksim::harness {
+namespace {
+
+using runtime::ParallelPlan;
+using runtime::PipelineSchedule;
+
+// The largest piece as small as it can be, as DeepSpeed's partition method "parameters": layers by their parameters,
+// the embeddings with the first one, the last norm and the head with the last one.
+std::vector<int> by_parameters(const runtime::ModelPlan& model, int pieces) {
+  std::vector<std::int64_t> weights(std::size_t(std::max(model.layers, 0)));
+  if (pieces < 1 || model.layers < pieces) return {};  // check_parallel says so
+  for (const runtime::ParameterInfo& p : runtime::whole_model(model, false))
+    weights[std::size_t(std::clamp(p.module - 1, 0, model.layers - 1))] += p.size;
+  const std::vector<int> bounds = runtime::partition_balanced(weights, pieces);
+  std::vector<int> layers;
+  for (std::size_t i = 0; i + 1 < bounds.size(); ++i) layers.push_back(bounds[i + 1] - bounds[i]);
+  return layers;
+}
+
+void read_pieces(const Reader& world, const runtime::ModelPlan& model, ParallelPlan& plan) {
+  const Json* list = world.find("pipeline_layers");
+  if (list == nullptr) return;
+  if (list->is_string() && *list != "parameters") {
+    world.problem("pipeline_layers", fmt::format("{} is no way to cut layers", list->dump()),
+                  "Use \"parameters\", or a list of layers a piece.");
+  } else if (list->is_string()) {
+    plan.layers = by_parameters(model, plan.pieces());
+  }
+  if (!list->is_array()) return;
+  for (const Json& layers : *list) {
+    if (layers.is_number_integer()) plan.layers.push_back(int(layers.get<std::int64_t>()));
+  }
+}
+
+// What cannot run on a model that is cut, whatever the rest is.
+void refuse_with_cut_models(const Reader& top, const Scenario& scenario) {
+  const runtime::TrainPlan& train = scenario.train;
+  const auto refuse = [&](const char* at, const std::string& what, const char* fix) {
+    top.findings().add(at, what, fix);
+  };
+  constexpr const char* kCut = "together with world.pipeline or world.tensor above 1";
+  if (train.definition.quirks.any())
+    refuse("/quirks", fmt::format("not in this version: quirks {}", kCut), "Leave quirks out, or use 1 and 1.");
+  if (train.recovery.rerun_and_compare)
+    refuse("/recovery/rerun_and_compare", fmt::format("not in this version: running micro-batches twice {}", kCut),
+           "Turn one of them off.");
+  if (train.recovery.memory_ladder)
+    refuse("/recovery/memory_ladder", fmt::format("not in this version: the memory ladder {}", kCut),
+           "Turn one of them off.");
+  if (train.layout.offload.optimizer.home != runtime::Home::device && train.layout.parallel.pipeline > 1 &&
+      train.definition.model.tied)
+    refuse("/deepspeed/zero_optimization/offload_optimizer",
+           "not in this version: an offloaded optimizer with a parameter that two pipeline stages share",
+           "Use \"tied\": false in model, or no offload.");
+}
+
+// Formulas of one whole model on each rank.
+void refuse_formulas(const Reader& top, const Scenario& scenario) {
+  for (std::size_t i = 0; i < scenario.checks.size(); ++i) {
+    for (const char* formula : {"memory_formula", "traffic_formula", "model_state_gb"}) {
+      if (scenario.checks[i].name != formula) continue;
+      top.findings().add(fmt::format("/checks/{}", i),
+                         fmt::format("not in this version: {} where a model is on several ranks", formula),
+                         "Leave it out, or use 1 for world.pipeline and world.tensor.");
+    }
+  }
+}
+
+void check_schedule(const Reader& top, const Scenario& scenario) {
+  const runtime::TrainPlan& train = scenario.train;
+  const ParallelPlan& plan = train.layout.parallel;
+  if (plan.pipeline == 1) return;
+  if (scenario.strict_deepspeed && train.layout.zero.stage >= 2) {
+    top.findings().add("/deepspeed/zero_optimization/stage",
+                       "ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism",
+                       "Use stage 0 or 1; or leave strict_deepspeed out, since seeksim can do it.");
+  }
+  if (plan.schedule == PipelineSchedule::interleaved && train.layout.zero.stage >= 2) {
+    top.findings().add("/world/schedule",
+                       "not in this version: the interleaved schedule with sharded gradients (ZeRO 2 and 3): several "
+                       "pieces' reductions would be open at a time",
+                       "Use ZeRO stage 0 or 1, or \"1f1b\".");
+  }
+  if (plan.schedule == PipelineSchedule::zero_bubble && train.layout.checkpointing.any()) {
+    top.findings().add("/world/schedule",
+                       "zero_bubble keeps activations until the gradients of the weights are made, and checkpointing "
+                       "gives them up before",
+                       "Use one of the two.");
+  }
+  const int count = micro_batches_of_replica(scenario);
+  const std::string why = count > 0 ? runtime::problem(runtime::pipeline_shape(plan, count)) : "";
+  if (!why.empty())
+    top.findings().add("/world/schedule", why,
+                       "Change pipeline, virtual_stages, the micro-batch size or the schedule.");
+}
+
+}  // namespace
+
+int data_size(const Scenario& scenario) {
+  return (scenario.world.ranks() - scenario.train.recovery.spares) / scenario.train.layout.parallel.ranks();
+}
+
+int micro_batches_of_replica(const Scenario& scenario) {
+  const runtime::Layout& layout = scenario.train.layout;
+  const runtime::Index batch = scenario.train.definition.global_batch;
+  if (batch < 1 || layout.micro_batch < 1 || data_size(scenario) < 1) return 0;
+  std::size_t most = 0;
+  for (int replica = 0; replica < data_size(scenario); ++replica) {
+    const runtime::SampleRange share = runtime::samples_of(batch, data_size(scenario), replica);
+    most = std::max(most, runtime::micro_batches(share, layout.micro_batch).size());
+  }
+  return int(most);
+}
+
+std::int64_t ranks_per_node(const Reader& world, std::int64_t nodes) {
+  const bool per_node = world.has("ranks_per_node"), replicas = world.has("replicas");
+  if (per_node == replicas) {
+    world.problem("", per_node ? "both ranks_per_node and replicas are given" : "how many ranks there are is not said",
+                  "Give one of ranks_per_node and replicas.");
+    return 0;
+  }
+  if (per_node) return world.integer("ranks_per_node", 0);
+  const std::int64_t ranks = world.integer("replicas", 0) * world.integer("pipeline", 1) * world.integer("tensor", 1);
+  if (nodes < 1 || ranks < 1) return 0;
+  if (ranks % nodes == 0) return ranks / nodes;
+  world.problem("replicas", fmt::format("{} ranks do not share out among {} nodes", ranks, nodes),
+                "Change nodes or replicas.");
+  return 0;
+}
+
+int read_parallel(const Reader& world, int ranks, Scenario& scenario) {
+  ParallelPlan& plan = scenario.train.layout.parallel;
+  const std::int64_t pipeline = world.integer("pipeline", 1), tensor = world.integer("tensor", 1);
+  if (pipeline < 1 || tensor < 1 || pipeline > 4096 || tensor > 8) return 0;  // the schema said so
+  plan.pipeline = int(pipeline);
+  plan.tensor = int(tensor);
+  plan.sequence_parallel = world.flag("sequence_parallel", false);
+  plan.schedule = runtime::pipeline_schedule(world.text("schedule", "1f1b"));
+  const bool interleaved = plan.schedule == PipelineSchedule::interleaved && plan.pipeline > 1;
+  plan.virtual_stages = int(world.integer("virtual_stages", interleaved ? 2 : 1));
+  if (plan.schedule >= PipelineSchedule::count_ || plan.virtual_stages < 1) plan = {};  // the schema said so
+  if (plan.virtual_stages > 1 && plan.schedule != PipelineSchedule::interleaved) {
+    world.problem("virtual_stages", "only the interleaved schedule has several pieces of the model on a stage",
+                  "Add \"schedule\": \"interleaved\".");
+    plan.virtual_stages = 1;
+  }
+  if (plan.sequence_parallel && plan.tensor == 1) {
+    scenario.notes.push_back("world.sequence_parallel has no effect with one tensor way");
+    plan.sequence_parallel = false;
+  }
+  if (plan.pipeline == 1 && plan.virtual_stages > 1) {
+    world.problem("virtual_stages", "one stage has one piece of the model", "Use \"pipeline\": 2 or more.");
+    plan.virtual_stages = 1;
+  }
+  read_pieces(world, scenario.train.definition.model, plan);
+  if (ranks > 0 && ranks % plan.ranks() != 0) {
+    world.problem("",
+                  fmt::format("{} ranks are no multiple of {} stages x {} tensor ways, which hold a model together",
+                              ranks, plan.pipeline, plan.tensor),
+                  fmt::format("Use a multiple of {} ranks.", plan.ranks()));
+    return 0;
+  }
+  return ranks / plan.ranks();
+}
+
+void check_parallel(const Reader& top, const Scenario& scenario) {
+  const ParallelPlan& plan = scenario.train.layout.parallel;
+  if (plan.alone()) return;
+  if (std::string why = runtime::problem(scenario.train.definition.model, plan); !why.empty())
+    top.findings().add(plan.tensor > 1 ? "/world/tensor" : "/world/pipeline", std::move(why), "");
+  refuse_with_cut_models(top, scenario);
+  refuse_formulas(top, scenario);
+  check_schedule(top, scenario);
+}
+
+void write_parallel(const Scenario& scenario, Json& world) {
+  const ParallelPlan& plan = scenario.train.layout.parallel;
+  world["pipeline"] = plan.pipeline;
+  world["tensor"] = plan.tensor;
+  world["sequence_parallel"] = plan.sequence_parallel;
+  world["schedule"] = name(plan.schedule);
+  world["virtual_stages"] = plan.virtual_stages;
+  if (!plan.layers.empty()) world["pipeline_layers"] = plan.layers;
+}
+
+}  // namespace seeksim::harness

@@ -1,0 +1,24 @@
+// Pipeline and tensor parallelism in a scenario: "world": {"pipeline": p, "tensor": t, ...}; what of the rest works
+// along with them, and what is refused, with the reason.
+#pragma once
+
+#include "harness/input/reader.h"
+#include "harness/scenario/scenario.h"
+
+namespace seeksim::harness {
+
+// "ranks_per_node", or what "replicas" of the model make of it; 0: it cannot be told.
+std::int64_t ranks_per_node(const Reader& world, std::int64_t nodes);
+// Returns how many ranks share the batch: the length of the data axis; 0 when it cannot be told. ranks: all; 0:
+// unknown.
+int read_parallel(const Reader& world, int ranks, Scenario& scenario);
+// Once all else is read.
+void check_parallel(const Reader& top, const Scenario& scenario);
+void write_parallel(const Scenario& scenario, Json& world);
+
+// How many ranks share the batch.
+int data_size(const Scenario& scenario);
+// Micro-batches of the replica that has most.
+int micro_batches_of_replica(const Scenario& scenario);
+
+}  // namespace seeksim::harness

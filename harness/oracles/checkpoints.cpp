@@ -1,0 +1,39 @@
+#include "harness/oracles/checkpoints.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace seeksim::harness {
+
+Finding checkpoints_valid(const Evidence& e, const std::string&) {
+  const auto& begun = e.run.checkpoints;
+  const std::vector<FoundCheckpoint>& found = e.run.found_checkpoints;
+  for (const FoundCheckpoint& one : found) {
+    if (!one.problem.empty())
+      return bad(fmt::format("the one of step {} has a manifest and {}", one.step, one.problem));
+  }
+  const auto complete = std::count_if(begun.begin(), begun.end(), [](const Checkpoint& c) { return c.complete; });
+  if (found.empty() && complete > 0) return bad(fmt::format("{} were complete, and none is left", complete));
+  if (found.empty()) return blind(fmt::format("no checkpoint was completed; {} were begun", begun.size()));
+  return good(fmt::format("{} left of {} that were complete, the newest of step {}: every file has its size and digest",
+                          found.size(), complete, found.front().step));
+}
+
+Finding restarts(const Evidence& e, const std::string& wanted) {
+  const std::size_t n = e.run.attempts.empty() ? 0 : e.run.attempts.size() - 1;
+  const std::string detail = fmt::format("the job was started again {} times", n);
+  return n == std::stoull(wanted) ? good(detail) : bad(detail);
+}
+
+Finding steps_lost(const Evidence& e, const std::string& limit) {
+  if (e.run.recoveries.empty() && e.run.attempts.size() < 2)
+    return blind("there was no recovery, so nothing could be lost");
+  std::int64_t lost = 0;
+  for (const Recovery& recovery : e.run.recoveries) lost += recovery.steps_lost;
+  for (const Attempt& attempt : e.run.attempts) lost += attempt.steps_lost;
+  const std::string detail = fmt::format("{} lost", lost);
+  return lost <= std::stoll(limit) ? good(detail) : bad(detail);
+}
+
+}  // namespace seeksim::harness

@@ -1,0 +1,17 @@
+// Checks about checkpoints on disk, and about starts of the job.
+#pragma once
+
+#include <string>
+
+#include "harness/oracles/finding.h"
+#include "harness/verdict/checks.h"
+
+namespace seeksim::harness {
+
+// Whatever has a manifest after the run is whole; and there is at least one.
+Finding checkpoints_valid(const Evidence& evidence, const std::string& unused);
+Finding restarts(const Evidence& evidence, const std::string& wanted);
+// By recoveries within a job and by starts of the job.
+Finding steps_lost(const Evidence& evidence, const std::string& limit);
+
+}  // namespace seeksim::harness

@@ -1,0 +1,376 @@
+// P: trained parameters; F: frozen ones; H: elements of a tied head's use (0 otherwise), whose gradient travels apart;
+// N: ranks.
+#include "harness/oracles/formulas.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "runtime/comm/communicator.h"
+#include "runtime/layout/copy_places.h"
+#include "runtime/layout/gpt2_parameters.h"
+#include "runtime/layout/parameters.h"
+#include "runtime/layout/segments.h"
+
+namespace seeksim::harness {
+namespace {
+
+using runtime::Index;
+using runtime::MemoryTag;
+using runtime::OpKind;
+using runtime::ParameterInfo;
+using runtime::Parameters;
+
+constexpr double kFloat = sizeof(float);
+constexpr double kBlockBytes = kFloat * double(kernels::kBlock);
+
+struct Sizes {
+  explicit Sizes(const Scenario& scenario)
+      : plan(scenario.train),
+        parameters(plan.definition.model, plan.definition.optimizer.decay_all),
+        P(double(parameters.trainable_size())),
+        F(double(parameters.size()) - P),
+        H(parameters.shares_head() ? double(parameters.wte().size) : 0),
+        N(scenario.world.ranks() - plan.recovery.spares),
+        kept(copies_at_most(scenario)),
+        stage(plan.layout.zero.stage),
+        C(double(runtime::size_of(plan.definition.precision.compute))),
+        G(double(runtime::size_of(plan.definition.precision.gradients))),
+        O(2 * kFloat + (C < kFloat && plan.definition.precision.master_weights ? kFloat : 0)) {}
+
+  // Elements of [offset, offset + size) in the even share of a rank.
+  double share(int rank, double offset, double size) const {
+    const double first = offset < P ? 0 : P, all = offset < P ? P : F;  // frozen parameters are cut apart
+    const double begin = std::max(offset, first + rank * all / N);
+    const double end = std::min(offset + size, first + (rank + 1) * all / N);
+    return std::max(0.0, end - begin);
+  }
+  bool persists(const ParameterInfo& p) const { return p.size <= plan.layout.zero.persistence_threshold_elements; }
+  // Copies of others' shards on a rank.
+  double copies() const { return stage >= 1 ? kept : 0; }
+  static double copies_at_most(const Scenario& scenario) {
+    const runtime::RecoveryPlan& recovery = scenario.train.recovery;
+    if (recovery.policy != runtime::RecoveryPolicy::rebuild_and_redo) return 0;
+    std::vector<int> members(std::size_t(scenario.world.ranks() - recovery.spares));
+    std::iota(members.begin(), members.end(), 0);
+    const auto node_of = [&](int rank) { return rank / scenario.world.ranks_per_node; };
+    return runtime::CopyPlaces(members, node_of, recovery.peer_copies).kept_at_most();
+  }
+
+  const runtime::TrainPlan& plan;
+  Parameters parameters;
+  double P, F, H;  // elements: trained, frozen, the tied head's second use
+  int N;
+  double kept;
+  int stage;
+  double C, G, O;  // bytes of an element: to compute with, of its gradient, of the optimizer (masters included)
+};
+
+// The modules that stage 3 gathers, as lists of parameters that do not persist.
+std::vector<std::vector<const ParameterInfo*>> gathered_modules(const Sizes& s) {
+  std::vector<std::vector<const ParameterInfo*>> modules;
+  const auto add = [&](const std::vector<const ParameterInfo*>& all) {
+    std::vector<const ParameterInfo*> module;
+    for (const ParameterInfo* p : all) {
+      if (!s.persists(*p)) module.push_back(p);
+    }
+    modules.push_back(module);
+  };
+  for (int m = 0; m < s.parameters.modules(); ++m) add(s.parameters.module(m));
+  return modules;
+}
+
+double persistent_elements(const Sizes& s) {
+  double all = 0;
+  for (const ParameterInfo& p : s.parameters.all()) all += s.persists(p) ? double(p.size) : 0;
+  return all;
+}
+
+// What is gathered at one time: the module in use, what is under way for the next ones, and what is kept for backward.
+// Space is used again by modules of the same size only, so each size counts by itself.
+double gathered_at_most(const Sizes& s) {
+  std::vector<double> modules;
+  double all = 0;
+  for (const auto& module : gathered_modules(s)) {
+    double size = 0;
+    for (const ParameterInfo* p : module) size += double(p->size);
+    modules.push_back(size);
+    all += size;
+  }
+  const runtime::ZeroPlan& zero = s.plan.layout.zero;
+  // Each module gathers that much more ahead, as DeepSpeed's do, so in the end it may be everything.
+  if (zero.max_reuse_distance > 0 || zero.prefetch_elements > 0) return all;
+  double bound = 0;
+  for (const double size : std::set<double>(modules.begin(), modules.end())) {
+    if (size > 0) bound += size * std::min<double>(double(std::count(modules.begin(), modules.end(), size)), 2);
+  }
+  return std::min(bound, all);
+}
+
+// Layers and residual streams that are kept for backward at one time: all that are not recomputed, and what the longest
+// recomputed segment needs while it is.
+struct Kept {
+  double layers = 0;
+  double residuals = 1;  // what comes out of the last layer
+  double checkpoints = 0;
+};
+Kept kept_for_backward(const Sizes& s) {
+  Kept kept;
+  double longest = 0;
+  for (const runtime::Segment& segment :
+       runtime::segments_of(s.plan.definition.model.layers, s.plan.layout.checkpointing)) {
+    if (segment.recomputed) longest = std::max(longest, double(segment.layers()));
+    if (segment.recomputed) kept.checkpoints += 1;
+    if (!segment.recomputed) kept.layers += 1, kept.residuals += 1;
+  }
+  kept.layers += longest;
+  kept.residuals += std::max(longest - 1, 0.0);
+  return kept;
+}
+
+// Tokens of a micro-batch.
+double rows_of(const Sizes& s) {
+  const runtime::Definition& d = s.plan.definition;
+  return double(std::min(s.plan.layout.micro_batch, d.global_batch)) * d.model.context;
+}
+
+// Of one micro-batch: what each kept layer holds (its two norms, qkv, probabilities, attention, two halves of the mlp,
+// the stream between, four statistics a token), the stream itself, and once what stands at the end and serves backward.
+double activation_bytes(const Sizes& s) {
+  const runtime::ModelPlan& m = s.plan.definition.model;
+  const double R = rows_of(s), T = m.context, C = m.width, V = m.vocab, samples = R / T;
+  const Kept kept = kept_for_backward(s);
+  const runtime::ModelShape shape(m);
+  const double inside = double(shape.Q + shape.U + shape.F);  // qkv, into and out of the mlp's activation
+  const double a_norm = m.llama() ? 1 : 2;                    // statistics a token
+  const double layer = s.C * R * (4 * C + inside + m.heads * T) + kFloat * 2 * a_norm * R;
+  const double end =
+      s.C * R * (C + V) + kFloat * ((a_norm + 1) * R + samples) + (m.logit_scale ? (s.C * V + kFloat) * R : 0);
+  const double angles = m.llama() && m.layers > 0 ? kFloat * T * double(shape.D) : 0;  // of rotary positions
+  const double backward = s.C * R * (3 * C + (m.layers > 0 ? inside : 0)) + angles;
+  const auto is_vector = [](const ParameterInfo* p) { return p->shape.size() == 1; };
+  const auto& frozen = s.parameters.frozen();
+  const bool unused = std::any_of(frozen.begin(), frozen.end(), is_vector);  // the gradient of a frozen bias
+  return kept.layers * layer + kept.residuals * s.C * R * C + end + backward + (unused ? kFloat * C : 0);
+}
+
+double checkpoint_bytes(const Sizes& s) {
+  const double count = kept_for_backward(s).checkpoints;
+  return (s.plan.layout.checkpointing.on_host ? std::min(count, 2.0) : count) * s.C * rows_of(s) *
+         s.plan.definition.model.width;
+}
+
+runtime::StepCut cut_of(const Sizes& s) {
+  const Index leaves = s.plan.definition.global_batch;
+  return {leaves, s.N, std::min<Index>(s.plan.layout.micro_batch, leaves), s.stage >= 2};
+}
+
+// Subtree roots that a rank sends in a step.
+double roots(const Sizes& s, int rank) {
+  const runtime::StepCut cut = cut_of(s);
+  double count = 0;
+  for (int k = 0; k < cut.count(); ++k) {
+    const runtime::SampleRange samples = cut.samples(k, rank);
+    count += double(kernels::cover(samples.begin, samples.end, cut.leaves).size());
+  }
+  return count;
+}
+
+template <class Of>
+double most(const Sizes& s, Of of_rank) {
+  double largest = 0;
+  for (int rank = 0; rank < s.N; ++rank) largest = std::max(largest, double(of_rank(rank)));
+  return largest;
+}
+
+}  // namespace
+
+namespace {
+
+struct Budget {
+  const Sizes& s;
+  std::vector<BudgetLine> lines = {};
+  BudgetLine& line(const std::string& name, double bytes, double blocks, const char* formula) {
+    lines.push_back({name, bytes, blocks * kBlockBytes, false, formula});
+    return lines.back();
+  }
+  BudgetLine& tag(MemoryTag of, double bytes, double blocks, const char* formula) {
+    return line(std::string(name(of)), bytes, blocks, formula);
+  }
+  BudgetLine& host(MemoryTag of, double bytes, double blocks, const char* formula) {
+    return line("host " + std::string(name(of)), bytes, blocks, formula);
+  }
+};
+
+// Of other ranks' shards: parameters (in fp32 the masters themselves), masters, moments, gradients.
+double copied_bytes(const Sizes& s) {
+  const double weights = s.C < kFloat ? s.C + s.O - 2 * kFloat : kFloat;
+  return s.copies() * (weights + s.G + 2 * kFloat) * s.P / s.N;
+}
+
+void gradients_and_optimizer(Budget& budget) {
+  const Sizes& s = budget.s;
+  if (s.stage >= 2)
+    budget.tag(MemoryTag::gradients, s.G * s.P / s.N, 1, "GP/N");
+  else if (s.G < kFloat)  // fp32 sums, the head's share and the loss are partial sums then
+    budget.tag(MemoryTag::gradients, s.G * s.P, 0, "GP");
+  else
+    budget.tag(MemoryTag::gradients, kFloat * (s.P + s.H + 1), 0, "4(P + tied head's use + loss)");
+  if (s.stage >= 1)
+    budget.tag(MemoryTag::optimizer, s.O * s.P / s.N, 3, "OP/N");
+  else
+    budget.tag(MemoryTag::optimizer, s.O * s.P, 0, "OP");
+}
+
+// The same on the host. In fp32 too there are masters: they define the shard, and the device has a copy.
+void offloaded_optimizer(Budget& budget) {
+  const Sizes& s = budget.s;
+  const double share = s.P / s.N;
+  const runtime::OffloadPlan& offload = s.plan.layout.offload;
+  const bool wide = s.C == kFloat, in_files = offload.optimizer.home == runtime::Home::nvme;
+  const bool parameters = offload.parameters.home != runtime::Home::device;
+  // Of parameters, what is in memory beside what defines them.
+  const bool defined_apart = in_files || (!wide && s.plan.definition.precision.master_weights);
+  const bool swapped = offload.parameters.home == runtime::Home::nvme && defined_apart;
+  const double stays = swapped ? std::min(share, double(offload.parameters.max_in_cpu)) : share;
+  const double trained = in_files ? (parameters ? s.C : 0) : wide ? 0 : s.C;
+  const double frozen = parameters ? s.C * s.F / s.N : 0;
+  budget.tag(MemoryTag::gradients, 0, 0, "0: on the host");
+  budget.tag(MemoryTag::optimizer, 0, 0, "0: on the host");
+  budget.host(MemoryTag::gradients, s.G * share, 1, "GP/N");
+  budget.host(MemoryTag::optimizer, in_files ? 0 : (s.O + (wide ? kFloat : 0)) * share, 4,
+              "OP/N, in fp32 with masters; nvme: 0");
+  budget.host(
+      MemoryTag::parameters, trained * stays + frozen, 2,
+      "CP/N in 16 bits, on their way to the device; those offloaded, C(P + F)/N; in a file, what stays of them");
+  const double copied = in_files ? s.copies() * s.G * share : copied_bytes(s);
+  budget.host(MemoryTag::peer_copies, copied + s.copies() * frozen, 6 * std::max(s.copies(), 1.0),
+              "(C + G + O)P/N a copy that is kept; nvme: GP/N");
+}
+
+}  // namespace
+
+std::vector<BudgetLine> memory_budget(const Scenario& scenario) {
+  const Sizes s(scenario);
+  const double N = s.N;
+  Budget budget{s};
+  if (s.plan.layout.offload.parameters.home != runtime::Home::device)
+    budget.tag(MemoryTag::parameters, s.C * persistent_elements(s), 0, "those that stay gathered");
+  else if (s.stage >= 3)
+    budget.tag(MemoryTag::parameters, s.C * ((s.P + s.F) / N + persistent_elements(s)), s.F > 0 ? 2 : 1,
+               "C(P + F)/N and those that stay gathered");
+  else
+    budget.tag(MemoryTag::parameters, s.C * (s.P + s.F), 0, "C(P + F)");
+  const bool offloaded = s.plan.layout.offload.optimizer.home != runtime::Home::device;
+  if (offloaded)
+    offloaded_optimizer(budget);
+  else
+    gradients_and_optimizer(budget);
+  const bool frozen_here = s.stage >= 3 && s.plan.layout.offload.parameters.home == runtime::Home::device;
+  const double frozen = frozen_here ? s.copies() * s.C * s.F / N : 0;
+  budget.tag(MemoryTag::peer_copies, (offloaded ? 0 : copied_bytes(s)) + frozen, 6 * s.copies(),
+             "(C + G + O)P/N (and CF/N at stage 3) a copy that is kept; offloaded: CF/N");
+  const double gathered = s.stage >= 3 ? s.C * gathered_at_most(s) : 0;
+  budget.tag(MemoryTag::gathered, gathered, 0, "modules in use and ahead").at_most = true;
+  budget.tag(
+      MemoryTag::activations, activation_bytes(s), 0,
+      "R(C(15c + hT) + 16) a layer that is kept or (of the longest segment) recomputed, CRc a residual stream, and "
+      "once what stands at the end");
+  budget.tag(MemoryTag::checkpoints, checkpoint_bytes(s), 0,
+             "CRc a recomputed segment, or of two if they go to the host");
+  if (s.plan.layout.checkpointing.on_host) {
+    const double bytes = kept_for_backward(s).checkpoints * s.C * rows_of(s) * s.plan.definition.model.width;
+    budget.host(MemoryTag::checkpoints, bytes, 0, "CRc a recomputed segment");
+  }
+  return budget.lines;
+}
+
+std::vector<BudgetLine> traffic_budget(const Scenario& scenario, std::int64_t steps, std::int64_t applied) {
+  const Sizes s(scenario);
+  const double others = s.N - 1, share = (s.N - 1) / double(s.N), all = s.P + s.H + 1;
+  const double roots_max = most(s, [&](int rank) { return roots(s, rank); });
+  std::vector<BudgetLine> lines;
+  const auto kind = [&](const char* of, double elements, double blocks, const char* formula, double bytes = kFloat) {
+    lines.push_back({of, bytes * elements, kBlockBytes * blocks, false, formula});
+  };
+  if (s.stage == 0) {
+    kind("all_reduce", double(steps) * (roots_max + 1) * all * share, double(steps) * (roots_max + 1) * s.N,
+         "(roots + 1)(P + H)(N-1)/N a step");
+    return lines;
+  }
+  const double reduced =
+      most(s, [&](int rank) { return roots(s, rank) * (s.P - s.share(rank, 0, s.P) + s.H - s.share(rank, 0, s.H)); });
+  kind("reduce_scatter", double(steps) * reduced, double(steps) * roots_max * 2,
+       "roots x (P(N-1)/N + what it does not own of H) a step");
+  if (s.copies() > 0)
+    kind("peer_copy", double(steps) * s.copies() * s.P / s.N, double(steps) * s.copies(), "P/N a copy and step", s.G);
+  if (s.stage < 3) {
+    kind("publish", double(applied) * s.P * share, double(applied) * others, "P(N-1)/N a step", s.C);
+  } else {
+    const auto kept = [&](bool frozen) {
+      return most(s, [&](int rank) {
+        double own = 0;
+        for (const ParameterInfo& p : s.parameters.all()) {
+          if (s.persists(p) && p.frozen == frozen) own += s.share(rank, double(p.offset), double(p.size));
+        }
+        return own;
+      });
+    };
+    const double trained = kept(false), frozen = kept(true), times = double(applied + 1);
+    kind("publish", (times * trained + frozen) * others, (times * (trained > 0) + (frozen > 0)) * others,
+         "what stays gathered, (N-1)/N of it a step and once before (frozen: once)", s.C);
+    const double module_uses = most(s, [&](int rank) {
+      double own = 0;
+      const auto modules = gathered_modules(s);
+      for (const runtime::ModuleUse& use :
+           runtime::module_uses(s.plan.definition.model.layers, s.plan.layout.checkpointing)) {
+        for (const ParameterInfo* p : modules[std::size_t(use.module)])
+          own += s.share(rank, double(p->offset), double(p->size));
+      }
+      return own;
+    });
+    const double runs = s.plan.recovery.rerun_and_compare ? 2 : 1;  // of each micro-batch
+    const double passes = double(steps) * cut_of(s).count() * runs;
+    kind("param_gather", passes * module_uses * others, passes * 3 * others * (s.parameters.tied() ? 2 : 1),
+         "2P(N-1)/N a micro-step (a tied head gathers wte twice; a recomputed segment all its layers but one again), "
+         "twice where it is run again",
+         s.C);
+    lines.back().at_most = s.plan.layout.zero.max_reuse_distance > 0;
+  }
+  return lines;
+}
+
+const char* what_is(MemoryTag tag) {
+  switch (tag) {
+    case MemoryTag::parameters:
+      return "parameters to compute with: all, or (stage 3) this rank's shard and what stays gathered";
+    case MemoryTag::gradients:
+      return "reduced gradients: all with the tied head's share and the loss, or (stages 2 and 3) this rank's shard";
+    case MemoryTag::optimizer:
+      return "Adam's two moments, and fp32 masters beside 16-bit parameters: of all, or (stages 1 to 3) of this rank's "
+             "shard";
+    case MemoryTag::activations:
+      return "what forward keeps for backward, of one micro-batch";
+    case MemoryTag::partial_sums:
+      return "nodes of the canonical gradient tree that wait for their siblings";
+    case MemoryTag::communication:
+      return "gradient buckets, and the slots in which other ranks' subtree roots arrive";
+    case MemoryTag::data:
+      return "tokens and targets of one micro-batch";
+    case MemoryTag::scratch:
+      return "norms, counts and what one operation needs while it runs";
+    case MemoryTag::gathered:
+      return "parameters of others while their module is used, and those gathered ahead (stage 3)";
+    case MemoryTag::peer_copies:
+      return "copies of other ranks' shards of everything, for recovery (stages 1 to 3)";
+    case MemoryTag::checkpoints:
+      return "inputs of the layers whose activations are computed again in backward";
+    case MemoryTag::staging:
+      return "buffers through which offloaded state passes on its way";
+    case MemoryTag::count_:
+      break;
+  }
+  return "";
+}
+
+}  // namespace seeksim::harness

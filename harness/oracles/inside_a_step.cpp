@@ -1,0 +1,315 @@
+// Each judge says first what it does when there was nothing to look at.
+#include "harness/oracles/inside_a_step.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "harness/loading/parallel.h"
+#include "harness/oracles/formulas.h"
+#include "runtime/layout/parameters.h"
+#include "runtime/layout/partition.h"
+
+namespace seeksim::harness {
+namespace {
+
+using How = RankRecord::How;
+using runtime::Index;
+using runtime::MemoryTag;
+using runtime::Parameters;
+using runtime::ShardInfo;
+
+bool sharded(const Evidence& e) { return e.scenario.train.layout.zero.stage > 0; }
+
+bool several_finished(const Evidence& e) {
+  return !e.run.steps.empty() && std::count_if(e.run.ranks.begin(), e.run.ranks.end(),
+                                               [](const RankRecord& rank) { return rank.how == How::finished; }) > 1;
+}
+
+std::string text(ShardInfo shard) { return fmt::format("[{}, {})", shard.offset, shard.offset + shard.size); }
+
+// ---- partition -----------------------------------------------------------------------------------------------------
+
+// Ranges of one space, with the rank that owns them: why they do not make it up exactly once; empty: they do.
+std::string not_a_partition(std::vector<std::pair<ShardInfo, int>> ranges, Index size, const char* space) {
+  std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.first.offset < b.first.offset; });
+  Index end = 0;
+  int before = -1;
+  for (const auto& [range, rank] : ranges) {
+    if (range.size == 0) continue;
+    if (range.offset < end) {
+      return fmt::format("elements {} of the {} have two owners: rank {} and rank {}",
+                         text({range.offset, std::min(end, range.offset + range.size) - range.offset}), space, before,
+                         rank);
+    }
+    if (range.offset > end)
+      return fmt::format("elements {} of the {} have no owner", text({end, range.offset - end}), space);
+    end = range.offset + range.size;
+    before = rank;
+  }
+  if (end != size) return fmt::format("shards of the {} end at {}, and there are {} elements", space, end, size);
+  return "";
+}
+
+std::string off_the_blocks(const Parameters& parameters, const TrueShards& shards) {
+  for (const Index bound : {shards.told.own.offset, shards.told.own.offset + shards.told.own.size}) {
+    for (const runtime::ParameterInfo* p : parameters.trainable()) {
+      if (bound < p->offset || bound >= p->offset + p->size) continue;
+      if (runtime::Partition::is_bound(*p, bound - p->offset)) continue;
+      return fmt::format("the shard of rank {} {} cuts a norm block of {}", shards.rank, text(shards.told.own),
+                         p->name);
+    }
+  }
+  return "";
+}
+
+// What one rank says of itself.
+std::string not_consistent(const Parameters& parameters, const TrueShards& shards) {
+  for (const Index elements : shards.told.elements) {
+    if (elements == shards.told.own.size) continue;
+    return fmt::format("rank {} holds {} elements for its shard {}", shards.rank, elements, text(shards.told.own));
+  }
+  Index owned = 0;
+  for (const ShardInfo& range : shards.told.gradients) owned += range.size;
+  const Index own_end = shards.told.own.offset + shards.told.own.size;
+  const Index head = parameters.shares_head()
+                         ? std::max<Index>(0, std::min(own_end, parameters.wte().size) -
+                                                  std::min(shards.told.own.offset, parameters.wte().size))
+                         : 0;
+  const Index loss = shards.told.position + 1 == shards.told.members ? 1 : 0;
+  if (owned == shards.told.own.size + head + loss) return "";
+  return fmt::format(
+      "rank {} owns {} gradients: {} of its shard, {} of the head's share and {} of the loss are its own", shards.rank,
+      owned, shards.told.own.size, head, loss);
+}
+
+std::string copies_differ(const Evidence& e, const std::vector<const TrueShards*>& members) {
+  const std::vector<int> nodes = node_of(e.scenario.world);
+  std::vector<std::set<const TrueShards*>> keepers(members.size());
+  for (const TrueShards* keeper : members) {
+    for (const auto& [of, shard] : keeper->told.copies) {
+      const TrueShards* owner = members[std::size_t(of)];
+      if (!keepers[std::size_t(of)].insert(keeper).second)
+        return fmt::format("rank {} keeps two copies of rank {}'s shard", keeper->rank, owner->rank);
+      if (owner->told.own == shard) continue;
+      return fmt::format("rank {} keeps a copy of {}, and rank {} owns {}", keeper->rank, text(shard), owner->rank,
+                         text(owner->told.own));
+    }
+  }
+  for (std::size_t of = 0; of < members.size(); ++of) {
+    const int home = nodes[std::size_t(members[of]->rank)];
+    const auto is_home = [&](const TrueShards* member) { return nodes[std::size_t(member->rank)] == home; };
+    const bool elsewhere = std::any_of(members.begin(), members.end(), [&](const TrueShards* member) {
+      return !is_home(member) && !keepers[of].contains(member);
+    });
+    for (const TrueShards* keeper : keepers[of]) {
+      if (keeper != members[of] && !(is_home(keeper) && elsewhere)) continue;
+      return fmt::format("the copy of rank {}'s shard is on rank {}: it would be lost with it", members[of]->rank,
+                         keeper->rank);
+    }
+    if (keepers[of].size() == keepers.front().size()) continue;
+    return fmt::format("rank {}'s shard has {} copies, and rank {}'s has {}", members.front()->rank,
+                       keepers.front().size(), members[of]->rank, keepers[of].size());
+  }
+  return "";
+}
+
+// ---- budgets -------------------------------------------------------------------------------------------------------
+
+Finding against(const std::vector<BudgetLine>& budget, const std::map<std::string, double>& measured) {
+  std::string held;
+  for (const BudgetLine& line : budget) {
+    const auto it = measured.find(line.name);
+    const double bytes = it == measured.end() ? 0 : it->second;
+    const bool over = bytes > line.bytes + line.slack, under = !line.at_most && bytes < line.bytes - line.slack;
+    if (over || under) {
+      return bad(fmt::format("{}: {:.0f} bytes instead of {}{:.0f} ({}; {:.0f} are granted for blocks)", line.name,
+                             bytes, line.at_most ? "at most " : "", line.bytes, line.formula, line.slack));
+    }
+    if (bytes > 0) held += fmt::format("{}{} {:.0f} = {}", held.empty() ? "" : "; ", line.name, bytes, line.formula);
+  }
+  return good(held.empty() ? "nothing is needed, and nothing was used" : held);
+}
+
+// Why formulas do not apply to this run.
+std::string no_budget(const Evidence& e) {
+  if (const runtime::ModelPlan& model = e.scenario.train.definition.model; model.own != nullptr)
+    return fmt::format("there are no formulas for models of the family {}", model.family);
+  if (e.run.ranks.empty() || e.run.end != sim::WorldEnd::finished) return "the run did not finish";
+  for (const RankRecord& rank : e.run.ranks) {
+    if (rank.how != How::finished && rank.how != How::spare) return "not every rank finished";
+  }
+  return "";
+}
+
+}  // namespace
+
+Finding collectives_match(const Evidence& e, const std::string&) {
+  if (!e.run.mismatches.empty()) return bad(e.run.mismatches.front());
+  // Without a fault nobody may wait in vain either: somebody left a collective out. A queue that the schedule slows
+  // down a thousandfold may make its rank late, as a fault does.
+  const bool nothing_delays = e.scenario.faults.empty() && e.scenario.world.schedule.slow.empty();
+  for (const Recovery& r : e.run.recoveries) {
+    const bool in_vain = r.error == runtime::ErrorKind::timeout && is_collective(r.op.kind);
+    if (nothing_delays && in_vain) {
+      return bad(fmt::format("rank {} waited in vain in {} at {}: {}", r.first_rank, describe(r.op), r.op.site,
+                             r.diagnosis.text));
+    }
+  }
+  if (e.run.collectives_compared == 0) return blind("no two ranks met in a collective");
+  return good(fmt::format("{} times what a rank brought was what another had brought", e.run.collectives_compared));
+}
+
+Finding replicas_equal(const Evidence& e, const std::string&) {
+  if (!e.run.replica_differences.empty()) {
+    const ReplicaDifference& d = e.run.replica_differences.front();
+    return bad(fmt::format("step {}: rank {} and rank {} differ in {}", d.step, d.rank, d.other, d.what));
+  }
+  if (e.run.replica_comparisons == 0) return blind("no two ranks told of the same step");
+  return good(
+      fmt::format("{} comparisons of parameters, copies, rates, counters and positions", e.run.replica_comparisons));
+}
+
+Finding partition(const Evidence& e, const std::string&) {
+  if (e.run.shards.empty()) return blind("nothing is sharded");
+  const runtime::Definition& d = e.scenario.train.definition;
+  const runtime::ParallelPlan& parallel = e.scenario.train.layout.parallel;
+  // Each part of the model, a stage's of a tensor way, is cut among those who hold it.
+  std::map<std::pair<std::uint32_t, int>, std::vector<const TrueShards*>> worlds;
+  for (const TrueShards& shards : e.run.shards) worlds[{shards.told.epoch, shards.told.part}].push_back(&shards);
+  std::size_t whole = 0;
+  Index elements = 0;
+  for (auto& [world, members] : worlds) {
+    const auto [epoch, part] = world;
+    const Parameters parameters(d.model, d.optimizer.decay_all,
+                                runtime::model_part(d.model, parallel, part / parallel.tensor, part % parallel.tensor));
+    // Where a member was lost before it told, there is nothing to judge.
+    if (int(members.size()) != members.front()->told.members) continue;
+    std::sort(members.begin(), members.end(),
+              [](const TrueShards* a, const TrueShards* b) { return a->told.position < b->told.position; });
+    ++whole;
+    if (epoch == worlds.begin()->first.first) elements += parameters.trainable_size();
+    std::vector<std::pair<ShardInfo, int>> own, gradients;
+    std::string wrong;
+    for (const TrueShards* shards : members) {
+      own.emplace_back(shards->told.own, shards->rank);
+      for (const ShardInfo& range : shards->told.gradients) gradients.emplace_back(range, shards->rank);
+    }
+    wrong = not_a_partition(std::move(own), parameters.trainable_size(), "parameters");
+    if (wrong.empty()) wrong = not_a_partition(std::move(gradients), parameters.gradient_size(), "gradients");
+    for (const TrueShards* shards : members) {
+      if (wrong.empty()) wrong = off_the_blocks(parameters, *shards);
+      if (wrong.empty()) wrong = not_consistent(parameters, *shards);
+    }
+    if (wrong.empty()) wrong = copies_differ(e, members);
+    if (!wrong.empty()) return bad(fmt::format("epoch {}: {}", epoch, wrong));
+  }
+  if (whole == 0) return blind("in no epoch did all members tell of their shards");
+  return good(
+      fmt::format("{} elements owned once each, in {} world{} of ranks", elements, whole, whole == 1 ? "" : "s"));
+}
+
+Finding memory_formula(const Evidence& e, const std::string&) {
+  if (const std::string why = no_budget(e); !why.empty()) return blind(why);
+  std::map<std::string, double> peaks;
+  for (std::size_t tag = 0; tag < e.run.memory_peak_by_tag.size(); ++tag)
+    peaks[std::string(name(runtime::MemoryTag(tag)))] = double(e.run.memory_peak_by_tag[tag]);
+  for (std::size_t tag = 0; tag < e.run.host_peak_by_tag.size(); ++tag)
+    peaks["host " + std::string(name(runtime::MemoryTag(tag)))] = double(e.run.host_peak_by_tag[tag]);
+  return against(memory_budget(e.scenario), peaks);
+}
+
+namespace {
+
+// "120,31.4,16.6,1.9": one number, or one a stage.
+std::vector<std::string> by_stage(const std::string& text) {
+  std::vector<std::string> numbers;
+  std::istringstream parts(text);
+  for (std::string number; std::getline(parts, number, ',');) numbers.push_back(number);
+  return numbers;
+}
+
+// Half a unit of the last digit that is written: 0.05 for "31.4".
+double rounding_of(const std::string& number) {
+  const std::size_t point = std::min(number.find('.'), number.size());
+  double half = 0.5;
+  for (std::size_t digit = point + 1; digit < number.size(); ++digit) half /= 10;
+  return half;
+}
+
+}  // namespace
+
+std::string want_gigabytes(const std::string& text, int) {
+  const std::vector<std::string> numbers = by_stage(text);
+  const bool plain = std::all_of(numbers.begin(), numbers.end(), [](const std::string& number) {
+    double value = 0;
+    const auto [end, error] =
+        std::from_chars(number.data(), number.data() + number.size(), value, std::chars_format::fixed);
+    return error == std::errc() && end == number.data() + number.size() && value >= 0;
+  });
+  return plain && (numbers.size() == 1 || numbers.size() == 4) ? "" : "takes one number, or four, of stages 0 to 3";
+}
+
+// Of whichever rank has most of each, as the ledger saw it.
+Finding model_state(const Evidence& e, const std::string& gigabytes) {
+  if (const std::string why = no_budget(e); !why.empty()) return blind(why);
+  const std::vector<std::string> numbers = by_stage(gigabytes);
+  const std::string& wanted = numbers.size() == 1 ? numbers[0] : numbers.at(e.scenario.train.layout.zero.stage);
+  double bytes = 0;
+  for (const MemoryTag tag : {MemoryTag::parameters, MemoryTag::gradients, MemoryTag::optimizer})
+    bytes += double(e.run.memory_peak_by_tag.at(std::size_t(tag)));
+  const runtime::Definition& d = e.scenario.train.definition;
+  const Parameters parameters(d.model, d.optimizer.decay_all);
+  const std::string detail =
+      fmt::format("{:.4f} GB a rank for {} parameters on {} ranks at stage {}; {} GB stated", bytes / 1e9,
+                  parameters.size(), e.scenario.world.ranks(), e.scenario.train.layout.zero.stage, wanted);
+  return std::fabs(bytes / 1e9 - std::stod(wanted)) <= rounding_of(wanted) ? good(detail) : bad(detail);
+}
+
+Finding traffic_formula(const Evidence& e, const std::string&) {
+  if (const std::string why = no_budget(e); !why.empty()) return blind(why);
+  if (!e.run.recoveries.empty()) return blind("what was sent again after a failure has no formula");
+  std::map<std::string, double> sent;
+  for (std::size_t kind = 0; kind < e.run.comm.size(); ++kind)
+    sent[std::string(name(runtime::OpKind(kind)))] = double(e.run.comm[kind].bytes_sent_per_rank_max);
+  if (!sharded(e)) sent["all_reduce"] += sent["all_gather"];  // its second half, where it travels message by message
+  std::int64_t applied = 0;
+  for (const runtime::StepRecord& step : e.run.steps) applied += step.skipped ? 0 : 1;
+  return against(traffic_budget(e.scenario, std::int64_t(e.run.steps.size()), applied), sent);
+}
+
+Finding conservation(const Evidence& e, const std::string&) {
+  if (e.conservation && !e.conservation->wrong.empty()) return bad(e.conservation->wrong);
+  if (!e.conservation || e.conservation->elements == 0) return blind("no gradients were tagged");
+  return good(fmt::format("{} elements of {} step{}, each the sum of all samples", e.conservation->elements,
+                          e.conservation->steps, e.conservation->steps == 1 ? "" : "s"));
+}
+
+Finding one_history(const Evidence& e, const std::string&) {
+  const Commits::Findings& history = e.run.history;
+  if (!history.wrong.empty()) return bad(history.wrong.front());
+  if (history.compared == 0) return blind("no step was committed by two ranks");
+  return good(fmt::format("{} commits, each step once and on all members alike", history.commits));
+}
+
+std::vector<const char*> always_made(const Evidence& e) {
+  std::vector<const char*> names;
+  const bool several = several_finished(e);
+  const bool told = several && e.run.compares_collectives;
+  if (told || !e.run.mismatches.empty() || e.run.collectives_compared > 0) names.push_back("collectives_match");
+  // Ranks of one replica each hold a part of the model: there is nothing that two of them should have alike.
+  // Nor has anybody an equal where all but one replica were lost before the first step ended.
+  const bool compared = e.run.recoveries.empty() || e.run.replica_comparisons > 0;
+  const bool replicated = several && compared && data_size(e.scenario) > 1 && e.run.has_values;
+  if (replicated || !e.run.replica_differences.empty()) names.push_back("replicas_equal");
+  if (!e.run.shards.empty() || (several && sharded(e))) names.push_back("partition");
+  if (e.run.history.compared > 0 || !e.run.history.wrong.empty()) names.push_back("one_history");
+  return names;
+}
+
+}  // namespace seeksim::harness

@@ -1,0 +1,29 @@
+// The checks that look inside a distributed step: do ranks take part in the same collectives, hold the same replicas,
+// own every element once, and need the memory and traffic that ZeRO promises. Rows of checks.cpp; each has a planted
+// bug (runtime/rules/bug.h) that turns it red.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "harness/oracles/finding.h"
+#include "harness/verdict/checks.h"
+
+namespace seeksim::harness {
+
+Finding collectives_match(const Evidence& evidence, const std::string& argument);
+Finding replicas_equal(const Evidence& evidence, const std::string& argument);
+Finding partition(const Evidence& evidence, const std::string& argument);
+Finding memory_formula(const Evidence& evidence, const std::string& argument);
+Finding model_state(const Evidence& evidence, const std::string& gigabytes);
+Finding traffic_formula(const Evidence& evidence, const std::string& argument);
+Finding conservation(const Evidence& evidence, const std::string& argument);
+Finding one_history(const Evidence& evidence, const std::string& argument);
+
+// What is wrong with an argument of model_state; empty: nothing.
+std::string want_gigabytes(const std::string& text, int);
+
+// Those that are judged in this run without being asked for.
+std::vector<const char*> always_made(const Evidence& evidence);
+
+}  // namespace seeksim::harness

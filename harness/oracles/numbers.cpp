@@ -1,0 +1,230 @@
+#include "harness/oracles/numbers.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+namespace seeksim::harness {
+namespace {
+
+std::vector<std::int64_t> parse_steps(const std::string& text) {
+  std::vector<std::int64_t> steps;
+  if (text == "none") return steps;
+  for (std::size_t from = 0; from <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', from), text.size());
+    steps.push_back(std::stoll(text.substr(from, comma - from)));
+    from = comma + 1;
+  }
+  return steps;
+}
+
+std::vector<double> parse_numbers(const std::string& text) {
+  std::vector<double> numbers;
+  for (std::size_t from = 0; from <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', from), text.size());
+    numbers.push_back(std::stod(text.substr(from, comma - from)));
+    from = comma + 1;
+  }
+  return numbers;
+}
+
+std::string list(const std::vector<std::int64_t>& steps) {
+  return steps.empty() ? "none" : fmt::format("{}", fmt::join(steps, ", "));
+}
+
+// In the order of a step. What a rank sees only after a reduction comes after what its makers saw.
+auto order_of(const Birth& b) {
+  const runtime::Op& op = b.birth.op;
+  const std::int32_t micro_batch = op.micro_batch < 0 ? INT32_MAX : op.micro_batch;
+  return std::tuple(b.step, micro_batch, op.phase, op.sequence, b.rank);
+}
+
+Json number(float value) {
+  if (std::isfinite(value)) return double(value);
+  return std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
+}
+
+}  // namespace
+
+Finding same_steps(const std::vector<std::int64_t>& seen, const std::string& wanted, const char* what) {
+  const std::vector<std::int64_t> want = parse_steps(wanted);
+  if (seen == want) return good(fmt::format("{}: {}", what, list(seen)));
+  return bad(fmt::format("{}: {} instead of {}", what, list(seen), list(want)));
+}
+
+std::string want_steps(const std::string& text, int) {
+  try {
+    const std::vector<std::int64_t> steps = parse_steps(text);
+    return std::is_sorted(steps.begin(), steps.end()) ? "" : "needs ascending steps";
+  } catch (const std::exception&) {
+    return "needs steps, or none";
+  }
+}
+
+std::string want_numbers(const std::string& text, int) {
+  try {
+    parse_numbers(text);
+    return "";
+  } catch (const std::exception&) {
+    return "needs numbers, one a step";
+  }
+}
+
+std::string want_birth(const std::string& text, int) {
+  const Json where = Json::parse(text, nullptr, false);
+  if (!where.is_object() || where.empty())
+    return "needs an object with rank, step, micro_batch, layer, tensor or phase";
+  for (const auto& [key, value] : where.items()) {
+    const bool word = key == "tensor" || key == "phase";
+    const bool integer = key == "rank" || key == "step" || key == "micro_batch" || key == "layer";
+    if (!word && !integer) return fmt::format("knows no {}", key);
+    if (word ? !value.is_string() : !value.is_number_integer()) return fmt::format("has a wrong {}", key);
+  }
+  return "";
+}
+
+// ---- steps ---------------------------------------------------------------------------------------------------------
+
+Finding skipped(const Evidence& e, const std::string& steps) {
+  if (e.run.steps.empty()) return blind("no step was committed");
+  std::vector<std::int64_t> seen;
+  for (const runtime::StepRecord& step : e.run.steps) {
+    if (step.skipped) seen.push_back(step.step);
+  }
+  return same_steps(seen, steps, "skipped steps");
+}
+
+Finding loss_scale(const Evidence& e, const std::string& path) {
+  if (e.run.steps.empty()) return blind("no step was committed");
+  const std::vector<double> want = parse_numbers(path);
+  for (std::size_t i = 0; i < std::min(want.size(), e.run.steps.size()); ++i) {
+    if (e.run.steps[i].loss_scale != want[i])
+      return bad(fmt::format("step {} had {} instead of {}", i, e.run.steps[i].loss_scale, want[i]));
+  }
+  if (want.size() != e.run.steps.size())
+    return bad(fmt::format("{} steps instead of {}", e.run.steps.size(), want.size()));
+  return good(fmt::format("{} steps, {} -> {}", want.size(), want.front(), want.back()));
+}
+
+// More than a quarter above the mean of the five steps before it, which themselves are no spikes.
+Finding spikes(const Evidence& e, const std::string& steps) {
+  constexpr double kFactor = 1.25;
+  constexpr std::size_t kBefore = 5;
+  if (e.run.steps.size() < 2) return blind("fewer than two steps were committed");
+  std::vector<std::int64_t> seen;
+  std::vector<double> calm;
+  for (const runtime::StepRecord& step : e.run.steps) {
+    double mean = 0;
+    const std::size_t n = std::min(calm.size(), kBefore);
+    for (std::size_t i = calm.size() - n; i < calm.size(); ++i) mean += calm[i] / double(n);
+    if (n > 0 && !(double(step.loss) <= kFactor * mean))
+      seen.push_back(step.step);
+    else
+      calm.push_back(double(step.loss));
+  }
+  return same_steps(seen, steps, "loss spikes");
+}
+
+Finding tracks_fp32(const Evidence& e, const std::string& tolerance) {
+  if (!e.fp32_loss || e.fp32_loss->empty()) return blind("there is no fp32 run to compare with");
+  if (e.run.steps.size() != e.fp32_loss->size())
+    return bad(fmt::format("{} steps, and {} in fp32", e.run.steps.size(), e.fp32_loss->size()));
+  double worst = 0;
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < e.run.steps.size(); ++i) {
+    const double reference = double((*e.fp32_loss)[i]);
+    const double apart = std::fabs(double(e.run.steps[i].loss) - reference) / std::fabs(reference);
+    if (!(apart <= worst)) worst = apart, at = i;
+  }
+  const std::string detail = fmt::format("at most {:.3g} of the fp32 loss apart (step {})", worst, at);
+  return worst <= std::stod(tolerance) ? good(detail) : bad(detail);
+}
+
+// ---- births --------------------------------------------------------------------------------------------------------
+
+const Birth* first_birth(const RunRecord& run) {
+  const auto first = std::min_element(run.births.begin(), run.births.end(),
+                                      [](const Birth& a, const Birth& b) { return order_of(a) < order_of(b); });
+  return first == run.births.end() ? nullptr : &*first;
+}
+
+std::string birth_text(const Birth& b) {
+  const runtime::Op& op = b.birth.op;
+  std::string text = fmt::format("rank {}, step {}", b.rank, b.step);
+  if (op.micro_batch >= 0) text += fmt::format(", micro-batch {}", op.micro_batch);
+  if (op.layer >= 0) text += fmt::format(", layer {}", op.layer);
+  text += fmt::format(", {}: '{}' ({}) wrote element {} of '{}'", name(op.phase), op.tensor, op.site, b.birth.element,
+                      b.birth.buffer);
+  for (const runtime::TensorSight& seen : b.birth.operands) {
+    if (seen.written) continue;
+    const kernels::TensorRange& r = seen.range;
+    text += fmt::format("; read '{}' ({}, {} to {}", seen.buffer, name(seen.type), r.min, r.max);
+    if (r.nans + r.infinities > 0) text += fmt::format(", {} not finite", r.nans + r.infinities);
+    text += ")";
+  }
+  return text;
+}
+
+Finding born(const Evidence& e, const std::string& where) {
+  if (!e.scenario.train.provenance.on) return blind("provenance is off");
+  const Birth* first = first_birth(e.run);
+  if (first == nullptr) return blind("every value of every operation was finite");
+  const Json want = Json::parse(where);
+  const runtime::Op& op = first->birth.op;
+  const Json seen = {{"rank", first->rank}, {"step", first->step}, {"micro_batch", op.micro_batch},
+                     {"layer", op.layer},   {"tensor", op.tensor}, {"phase", std::string(name(op.phase))}};
+  for (const auto& [key, value] : want.items()) {
+    if (seen[key] != value)
+      return bad(fmt::format("{} {} instead of {}: {}", key, seen[key].dump(), value.dump(), birth_text(*first)));
+  }
+  return good(birth_text(*first));
+}
+
+Json sight_json(const runtime::TensorSight& sight) {
+  const kernels::TensorRange& r = sight.range;
+  return {{"buffer", sight.buffer},
+          {"memory", std::string(name(sight.tag))},
+          {"type", std::string(name(sight.type))},
+          {"written", sight.written},
+          {"elements", r.n},
+          {"min", number(r.min)},
+          {"max", number(r.max)},
+          {"mean", number(r.mean)},
+          {"zeros", r.zeros},
+          {"subnormals", r.subnormals},
+          {"infinities", r.infinities},
+          {"nans", r.nans}};
+}
+
+Json birth_json(const Birth& b) {
+  const runtime::Op& op = b.birth.op;
+  Json json = {{"rank", b.rank},
+               {"step", b.step},
+               {"micro_batch", op.micro_batch},
+               {"layer", op.layer},
+               {"phase", std::string(name(op.phase))},
+               {"tensor", op.tensor},
+               {"site", op.site},
+               {"buffer", b.birth.buffer},
+               {"element", b.birth.element}};
+  json["operands"] = Json::array();
+  for (const runtime::TensorSight& sight : b.birth.operands) json["operands"].push_back(sight_json(sight));
+  return json;
+}
+
+// ---- rounding ------------------------------------------------------------------------------------------------------
+
+Finding stagnates(const Evidence& e, const std::string& share) {
+  std::int64_t changes = 0, lost = 0;
+  for (const kernels::Stagnation& step : e.run.stagnation) changes += step.changes, lost += step.lost;
+  if (changes == 0) return blind("no update was counted: that is done where there are no fp32 masters");
+  const double seen = double(lost) / double(changes);
+  const std::string detail = fmt::format("{:.4g} of {} updates were lost in rounding", seen, changes);
+  return seen >= std::stod(share) ? good(detail) : bad(detail);
+}
+
+}  // namespace seeksim::harness

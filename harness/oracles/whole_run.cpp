@@ -1,0 +1,315 @@
+#include "harness/oracles/whole_run.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "harness/loading/faults.h"
+#include "harness/oracles/arguments.h"
+#include "harness/record/same_bits.h"
+#include "harness/report/report.h"
+#include "runtime/decide/memory_ladder.h"
+
+namespace seeksim::harness {
+namespace {
+
+using How = RankRecord::How;
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  if (ranks.empty()) return "none";
+  return fmt::format("{}{}", ranks.size() == 1 ? "rank " : "ranks ", rank_list(ranks));
+}
+
+std::vector<int> finished(const RunRecord& run) {
+  std::vector<int> ranks;
+  for (std::size_t i = 0; i < run.ranks.size(); ++i) {
+    if (run.ranks[i].how == How::finished) ranks.push_back(int(i));
+  }
+  return ranks;
+}
+
+std::string numbers(const runtime::StepRecord& step) {
+  return fmt::format("loss {}, norm {}", step.loss, step.grad_norm);
+}
+
+}  // namespace
+
+namespace {
+Finding golden_gradients(const Evidence& e) {
+  const std::vector<std::uint64_t>&have = e.run.gradient_digests, &want = e.golden->gradients;
+  if (want.empty()) return blind("the golden has no gradients");
+  if (have.empty()) return blind("no gradients were recorded");
+  if (!e.run.gradients_disagree.empty()) return bad(e.run.gradients_disagree + " had other gradients than the first");
+  for (std::size_t i = 0; i < std::min(have.size(), want.size()); ++i) {
+    if (have[i] != want[i]) return bad(fmt::format("gradients of step {} differ from the one-rank run's", i));
+  }
+  if (have.size() != want.size()) return bad(fmt::format("{} steps instead of {}", have.size(), want.size()));
+  return good(fmt::format("gradients of {} steps, before clipping, equal the one-rank run's", have.size()));
+}
+}  // namespace
+
+Finding golden(const Evidence& e, const std::string& what) {
+  const std::vector<int> ranks = finished(e.run);
+  if (e.golden != nullptr && what == "gradients") return golden_gradients(e);
+  if (e.golden == nullptr) return blind("there is no golden to compare with");
+  if (ranks.empty()) return blind("no rank finished, so there is no state to compare");
+  const Golden& want = *e.golden;
+  const std::vector<std::int64_t>& left_out = e.scenario.golden_skip_steps;
+  for (std::size_t i = 0; i < std::min(e.run.steps.size(), want.loss.size()); ++i) {
+    const runtime::StepRecord& step = e.run.steps[i];
+    if (step.step < e.run.resumed_from) continue;  // of an earlier run of the program
+    if (std::find(left_out.begin(), left_out.end(), step.step) != left_out.end()) {
+      if (!step.skipped) return bad(fmt::format("step {} was applied, which the golden skips", i));
+      continue;
+    }
+    if (!same_bits(step.loss, want.loss[i]))
+      return bad(fmt::format("loss of step {} is {} instead of {}", i, step.loss, want.loss[i]));
+    if (!same_bits(step.grad_norm, want.grad_norm.at(i))) {
+      return bad(fmt::format("gradient norm of step {} is {} instead of {}", i, step.grad_norm, want.grad_norm[i]));
+    }
+  }
+  for (const int rank : ranks) {
+    const std::string differs = difference(want, e.run.ranks[std::size_t(rank)].state);
+    if (!differs.empty()) return bad(fmt::format("rank {}: {}", rank, differs));
+  }
+  if (e.run.steps.size() != want.loss.size())
+    return bad(fmt::format("{} steps instead of {}", e.run.steps.size(), want.loss.size()));
+  return good(fmt::format("weights {}, optimizer, data position and {} losses equal the one-rank run's on {}",
+                          hex(want.state.params), want.loss.size(), ranks_text(ranks)));
+}
+
+Finding ranks_agree(const Evidence& e, const std::string&) {
+  const std::vector<int> ranks = finished(e.run);
+  if (!e.run.disagreements.empty()) {
+    const Disagreement& d = e.run.disagreements.front();
+    return bad(fmt::format("step {}: rank {} has {}, another {}", d.step, d.rank, numbers(d.seen), numbers(d.first)));
+  }
+  if (ranks.size() < 2) return blind(fmt::format("{} finished; two are needed to compare", ranks_text(ranks)));
+  const runtime::StateDigest& first = e.run.ranks[std::size_t(ranks[0])].state;
+  for (const int rank : ranks) {
+    if (e.run.ranks[std::size_t(rank)].state == first) continue;
+    Golden other;
+    other.state = first;
+    return bad(fmt::format("rank {} and rank {}: {}", rank, ranks[0],
+                           difference(other, e.run.ranks[std::size_t(rank)].state)));
+  }
+  if (e.run.step_comparisons == 0) return blind("no step was committed by two ranks");
+  return good(
+      fmt::format("{} hold the same state; {} losses compared",
+                  ranks.size() == e.run.ranks.size() ? fmt::format("all {} ranks", ranks.size()) : ranks_text(ranks),
+                  e.run.step_comparisons));
+}
+
+Finding faults_fired(const Evidence& e, const std::string&) {
+  if (e.run.faults.empty() && e.run.own_faults.empty()) return blind("the scenario has no faults");
+  std::vector<std::string> idle;
+  std::uint64_t fired = 0;
+  for (std::size_t i = 0; i < e.run.own_faults.size(); ++i) {
+    fired += e.run.own_faults[i].fired;
+    if (e.run.own_faults[i].fired == 0)
+      idle.push_back(fmt::format("own_faults.{} never fired: {}", i, e.run.own_faults[i].name));
+  }
+  const std::size_t written = e.run.faults.size() - std::min(e.run.faults.size(), e.scenario.drawn_faults);
+  for (std::size_t i = 0; i < e.run.faults.size(); ++i) {
+    fired += e.run.faults[i].fired;
+    if (i >= written || e.run.faults[i].fired > 0) continue;
+    idle.push_back(fmt::format("faults.{} never fired: {}", i, e.run.faults[i].text));
+  }
+  if (!idle.empty()) return bad(fmt::format("{}", fmt::join(idle, "; ")));
+  if (e.scenario.drawn_faults > 0)
+    return good(fmt::format("{} times together; {} of {} rules were drawn", fired, e.scenario.drawn_faults,
+                            e.run.faults.size()));
+  const std::size_t rules = e.run.faults.size() + e.run.own_faults.size();
+  return good(rules == 1 ? fmt::format("fired {} time{}", fired, fired == 1 ? "" : "s")
+                         : fmt::format("all {} rules, {} times together", rules, fired));
+}
+
+namespace {
+// "5", "2,5", "link:1->0": the names of a diagnosis in the same form.
+std::string culprits_of(const runtime::Diagnosis& diagnosis) {
+  std::vector<std::string> parts;
+  if (diagnosis.links.empty()) {
+    for (const int rank : diagnosis.culprits) parts.push_back(std::to_string(rank));
+  }
+  for (const auto& [from, to] : diagnosis.links) parts.push_back(fmt::format("link:{}->{}", from, to));
+  return fmt::format("{}", fmt::join(parts, ","));
+}
+}  // namespace
+
+Finding culprit(const Evidence& e, const std::string& wanted) {
+  if (e.run.recoveries.empty()) return blind("nothing was diagnosed: there was no recovery");
+  const Recovery& first = e.run.recoveries.front();
+  std::vector<std::string> want = split(wanted), named = split(culprits_of(first.diagnosis));
+  std::sort(want.begin(), want.end());
+  std::sort(named.begin(), named.end());
+  if (want != named) {
+    return bad(fmt::format(
+        "named instead: {} ({})",
+        first.diagnosis.culprits.empty() && first.diagnosis.links.empty() ? "nobody" : culprits_of(first.diagnosis),
+        first.diagnosis.text));
+  }
+  if (!first.of_another_mind.empty()) {
+    return bad(fmt::format("{} named others", ranks_text(first.of_another_mind)));
+  }
+  return good(first.diagnosis.text);
+}
+
+Finding finishes_within(const Evidence& e, const std::string& limit) {
+  const double took = seconds(e.run.virtual_ns);
+  if (e.run.end != sim::WorldEnd::finished) return blind("the run did not finish");
+  const std::string detail = fmt::format("{:.6g} s of virtual time", took);
+  return took <= std::stod(limit) ? good(detail) : bad(detail);
+}
+
+Finding no_recovery(const Evidence& e, const std::string&) {
+  if (e.run.recoveries.empty()) return good("none was needed");
+  return bad(fmt::format("{}: {}", e.run.recoveries.size(), e.run.recoveries.front().diagnosis.text));
+}
+
+Finding recoveries(const Evidence& e, const std::string& wanted) {
+  const std::size_t n = e.run.recoveries.size();
+  return n == std::stoull(wanted) ? good(fmt::format("{} of them", n)) : bad(fmt::format("there were {}", n));
+}
+
+Finding evicted(const Evidence& e, const std::string& wanted) {
+  std::set<int> gone;
+  for (const Recovery& recovery : e.run.recoveries) gone.insert(recovery.evicted.begin(), recovery.evicted.end());
+  for (std::size_t i = 0; i < e.run.ranks.size(); ++i) {
+    if (e.run.ranks[i].how == How::evicted || e.run.ranks[i].how == How::died) gone.insert(int(i));
+  }
+  std::set<int> want;
+  if (wanted != "none") {
+    for (const std::string& rank : split(wanted)) want.insert(std::stoi(rank));
+  }
+  const std::string detail = gone.empty() ? "nobody left" : ranks_text({gone.begin(), gone.end()});
+  return gone == want ? good(detail) : bad(detail);
+}
+
+Finding joined(const Evidence& e, const std::string& wanted) {
+  std::set<int> in;
+  for (const runtime::JoinRecord& join : e.run.joins) in.insert(join.ranks.begin(), join.ranks.end());
+  std::set<int> want;
+  if (wanted != "none") {
+    for (const std::string& rank : split(wanted)) want.insert(std::stoi(rank));
+  }
+  const std::string detail = in.empty() ? "nobody came in" : ranks_text({in.begin(), in.end()});
+  return in == want ? good(detail) : bad(detail);
+}
+
+Finding loss_falls(const Evidence& e, const std::string&) {
+  const std::size_t n = e.run.steps.size();
+  if (n < 2) return blind(fmt::format("{} steps; two are needed to compare", n));
+  const std::size_t part = std::max<std::size_t>(1, n / 4);
+  double first = 0, last = 0;
+  for (std::size_t i = 0; i < part; ++i) {
+    first += double(e.run.steps[i].loss) / double(part);
+    last += double(e.run.steps[n - 1 - i].loss) / double(part);
+  }
+  const std::string detail =
+      fmt::format("{:.6g} -> {:.6g} (means of {} step{})", first, last, part, part == 1 ? "" : "s");
+  return last < first ? good(detail) : bad(detail);
+}
+
+Finding slowdown(const Evidence& e, const std::string& least) {
+  if (!e.undisturbed_ns || *e.undisturbed_ns <= 0) return blind("there is no undisturbed run to compare with");
+  if (e.run.end != sim::WorldEnd::finished) return blind("the run did not finish");
+  const double ratio = double(e.run.virtual_ns) / double(*e.undisturbed_ns);
+  const std::string detail = fmt::format("{:.6g} s instead of {:.6g} s: {:.4g} times", seconds(e.run.virtual_ns),
+                                         seconds(*e.undisturbed_ns), ratio);
+  return ratio >= std::stod(least) ? good(detail) : bad(detail);
+}
+
+Finding overlap(const Evidence& e, const std::string& least) {
+  if (e.run.overlap.in_flight_ns == 0) return blind("no step communicated");
+  const std::string detail = fmt::format("{:.4g} of {:.6g} s in flight, over all ranks", e.run.overlap.share(),
+                                         seconds(e.run.overlap.in_flight_ns));
+  return e.run.overlap.share() >= std::stod(least) ? good(detail) : bad(detail);
+}
+
+namespace {
+Goodput goodput_of(const Evidence& e) { return goodput_of(e.run, *e.step_s, e.scenario.train.checkpoint.every_steps); }
+}  // namespace
+
+Finding goodput(const Evidence& e, const std::string& least) {
+  if (!e.step_s) return blind("how long an undisturbed step takes is not known");
+  const Goodput g = goodput_of(e);
+  if (g.steps == 0 || g.virtual_s <= 0) return blind("no step was committed");
+  const std::string detail =
+      fmt::format("{:.4g}: {} steps of {:.4g} s in {:.6g} s", g.ettr, g.steps, g.step_s, g.virtual_s);
+  return g.ettr >= std::stod(least) ? good(detail) : bad(detail);
+}
+
+Finding young_daly(const Evidence& e, const std::string& percent) {
+  if (!e.step_s) return blind("how long an undisturbed step takes is not known");
+  const Goodput g = goodput_of(e);
+  if (!g.formula) return blind("there were no checkpoints at intervals, or no failures");
+  const double waste = 1 - g.ettr, off = 100 * (waste / g.formula->waste - 1);
+  const std::string detail = fmt::format("{:.4g} is lost and {:.4g} by the formula: {:+.3g} %, over {} failures", waste,
+                                         g.formula->waste, off, g.failures);
+  return std::fabs(off) <= std::stod(percent) ? good(detail) : bad(detail);
+}
+
+Finding straggler(const Evidence& e, const std::string& wanted) {
+  if (!e.scenario.train.recovery.straggler.on) return blind("nobody looked for stragglers (recovery.straggler)");
+  if (e.run.scores.empty()) return blind("no two whole steps of one world were measured");
+  std::set<int> found, want;
+  for (const runtime::StragglerRecord& one : e.run.stragglers) found.insert(one.rank);
+  if (wanted != "none") {
+    for (const std::string& rank : split(wanted)) want.insert(std::stoi(rank));
+  }
+  double least = 1;
+  for (const auto& [rank, score] : e.run.scores) least = std::min(least, score.mean());
+  const std::string detail = fmt::format("{} too slow; the lowest mean score is {:.3f}",
+                                         found.empty() ? "nobody is" : ranks_text({found.begin(), found.end()}), least);
+  return found == want ? good(detail) : bad(detail);
+}
+
+Finding diverged(const Evidence& e, const std::string& wanted) {
+  const runtime::DivergencePlan& plan = e.scenario.train.recovery.divergence;
+  if (!plan.on) return blind("nobody looked (recovery.divergence)");
+  if (std::int64_t(e.run.steps.size()) <= plan.window_steps && e.run.divergences.empty())
+    return blind(fmt::format("the window of {} steps was never full", plan.window_steps));
+  std::vector<std::string> found;
+  for (const runtime::DivergenceRecord& one : e.run.divergences) found.push_back(std::to_string(one.step));
+  const std::string steps = found.empty() ? "none" : fmt::format("{}", fmt::join(found, ","));
+  const std::string detail = found.empty() ? "no step" : "step " + steps;
+  return steps == wanted ? good(detail) : bad(detail);
+}
+
+// Which parts of a layout are named; the others may be anything.
+Finding layout(const Evidence& e, const std::string& wanted) {
+  const std::vector<int> ranks = finished(e.run);
+  if (ranks.empty()) return blind("no rank finished, so there is no last layout");
+  const std::string seen = runtime::text(e.run.layout());
+  for (const int rank : ranks) {
+    const std::string other = runtime::text(e.run.ranks[std::size_t(rank)].layout);
+    if (other != seen) return bad(fmt::format("rank {}: {}, rank {}: {}", ranks[0], seen, rank, other));
+  }
+  const std::vector<std::string> parts = parts_of_layout(seen);
+  for (const std::string& part : parts_of_layout(wanted)) {
+    if (std::find(parts.begin(), parts.end(), part) == parts.end()) return bad(seen);
+  }
+  return good(seen);
+}
+
+Finding no_races(const Evidence& e, const std::string&) {
+  if (!e.run.races_watched) return blind("the race detector was off");
+  if (e.run.accesses == 0) return blind("no access to device memory was declared");
+  if (e.run.races.empty()) return good(fmt::format("{} accesses to device memory are ordered", e.run.accesses));
+  const sim::Race& first = e.run.races.front();
+  const runtime::PlantedBug& bug = e.scenario.train.bug;
+  const std::string planted = bug.is(runtime::Bug::none) ? "" : fmt::format(" (planted: {})", runtime::text(bug));
+  return bad(fmt::format("{} pair{} of call sites, first rank {}: {}{}", e.run.races.size(),
+                         e.run.races.size() == 1 ? "" : "s", first.rank, first.text, planted));
+}
+
+Finding no_poison(const Evidence& e, const std::string&) {
+  if (!e.run.poison.empty()) return bad(e.run.poison.front());
+  if (e.run.poison_looks == 0) return blind("no rank came to the end, and no step had a value that is not finite");
+  return good(fmt::format("{} values of results were all written by somebody", e.run.poison_looks));
+}
+
+}  // namespace seeksim::harness

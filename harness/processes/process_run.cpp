@@ -1,0 +1,185 @@
+#include "harness/processes/process_run.h"
+
+#include <cstdlib>
+
+#include <nlohmann/json.hpp>
+
+#include "harness/loading/fast.h"
+#include "harness/loading/own.h"
+#include "harness/processes/faults.h"
+#include "harness/report/report.h"
+#include "runtime/backend/nccl_rank.h"
+#include "runtime/backend/real_rank.h"
+
+namespace seeksim::harness {
+
+using runtime::ControlClient;
+using runtime::RealRank;
+
+namespace {
+
+Json way_json(const std::optional<kernels::FastWay>& way) {
+  if (!way) return nullptr;
+  return {{"tf32", way->tf32}, {"slip", int(way->slip)}};
+}
+std::optional<kernels::FastWay> way_from(const Json& json) {
+  if (json.is_null()) return std::nullopt;
+  return kernels::FastWay{json["tf32"], kernels::FastSlip(json["slip"].get<int>())};
+}
+
+}  // namespace
+
+std::string text_of(const RunRequest& r) {
+  const Json json = {{"over", r.over},
+                     {"scenario", r.scenario},
+                     {"file", r.file},
+                     {"folder", r.folder},
+                     {"temporary", r.temporary},
+                     {"endpoint", r.endpoint},
+                     {"token", r.token},
+                     {"gradients_of", r.gradients_of},
+                     {"digest_gradients", r.digest_gradients},
+                     {"keep_final_weights", r.keep_final_weights},
+                     {"nccl", r.nccl},
+                     {"audit", way_json(r.audit)}};
+  return json.dump();
+}
+
+RunRequest request_from(const std::string& text) {
+  const Json json = Json::parse(text);
+  RunRequest r;
+  r.over = json["over"];
+  r.scenario = json["scenario"];
+  r.file = json["file"];
+  r.folder = json["folder"];
+  r.temporary = json["temporary"];
+  r.endpoint = json["endpoint"];
+  r.token = json["token"];
+  r.gradients_of = json["gradients_of"];
+  r.digest_gradients = json["digest_gradients"];
+  r.keep_final_weights = json["keep_final_weights"];
+  r.nccl = json["nccl"];
+  r.audit = way_from(json["audit"]);
+  return r;
+}
+
+std::string to_travel(const Scenario& scenario) {
+  Scenario bare = scenario;
+  bare.checks.clear();
+  bare.expect = {};
+  bare.golden_shared = false;
+  bare.museum = {};
+  return dump(to_json(bare));
+}
+
+std::optional<Supervision> supervision() {
+  const char* endpoint = std::getenv("SEEKSIM_CONTROL");
+  const char* token = std::getenv("SEEKSIM_TOKEN");
+  const char* heartbeat = std::getenv("SEEKSIM_HEARTBEAT_S");
+  if (endpoint == nullptr || token == nullptr || heartbeat == nullptr) return std::nullopt;
+  return Supervision{endpoint, token, runtime::TimeNs(std::strtod(heartbeat, nullptr) * 1e9)};
+}
+
+namespace {
+
+RankRecord::How how_of(runtime::Ending ending) {
+  switch (ending) {
+    case runtime::Ending::finished:
+      return RankRecord::How::finished;
+    case runtime::Ending::evicted:
+      return RankRecord::How::evicted;
+    case runtime::Ending::spare:
+      return RankRecord::How::spare;
+    default:
+      return RankRecord::How::stopped;
+  }
+}
+
+template <class AnyDevice>
+RankReport::Memory memory_of(const AnyDevice& device, runtime::Space space) {
+  RankReport::Memory memory;
+  for (std::size_t tag = 0; tag < std::size_t(runtime::MemoryTag::count_); ++tag)
+    memory.peak_by_tag.push_back(device.use(runtime::MemoryTag(tag), space).peak);
+  const runtime::BytesByTag& at_peak = device.at_peak(space);
+  memory.at_peak.assign(at_peak.begin(), at_peak.end());
+  memory.peak = device.use_total(space).peak;
+  return memory;
+}
+
+// One rank's part of a run, on a RealRank or an NcclRank.
+template <class AnyRank>
+void train_on(AnyRank& real, RealFaults& faults, const Scenario& scenario, const RunRequest& request,
+              RankReport& report) {
+  NoteTaker notes(scenario.world.ranks() > 1, request.gradients_of, request.digest_gradients);
+  OwnFaults own_faults(scenario);  // over the others
+  try {
+    runtime::Seams seams = own_faults.decorate(real.id, faults.decorate(real.seams()));
+    runtime::Rank rank = real.rank(seams, scenario.world.ranks_per_node);
+    auto* weights = request.keep_final_weights ? &report.final_weights : nullptr;
+    runtime::TrainOutcome outcome = runtime::train(rank, scenario.train, notes, weights);
+    report.record.how = how_of(outcome.ending);
+    report.record.why = std::move(outcome.why);
+    report.record.steps_committed = outcome.steps_committed;
+    report.record.state = std::move(outcome.state);
+  } catch (const std::exception& error) {
+    report.record.how = RankRecord::How::threw;
+    report.record.why = error.what();
+  }
+  report.ended_ns = real.wall.now();
+  report.fingerprint = real.recorder.fingerprint();
+  for (const runtime::MessageTransport::Use& use : real.transport.use()) report.comm.push_back({use.calls, use.bytes});
+  report.device = memory_of(real.device, runtime::Space::device);
+  report.host = memory_of(real.device, runtime::Space::host);
+  report.pinned = memory_of(real.device, runtime::Space::pinned);
+  report.faults = faults.status();
+  report.own_faults_fired = own_faults.fired();
+  report.events = faults.take_events();
+  report.notes = notes.take();
+}
+
+// Which of its machine's GPUs a process takes: as whoever started it counts the processes of a machine.
+[[maybe_unused]] int gpu_of_process(int rank) {
+  for (const char* name : {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
+    if (const char* const told = std::getenv(name)) return int(std::strtol(told, nullptr, 10));
+  }
+  return rank;
+}
+
+}  // namespace
+
+RankReport train_here(const RunRequest& request, runtime::Wire& wire, int id) {
+  const Scenario scenario = load_scenario_text(request.scenario, request.file);
+  const sim::DeviceModel& model = scenario.world.device;
+  const runtime::HostMemory::Capacities capacities{model.capacity_bytes, model.host_capacity_bytes,
+                                                   model.pinned_capacity_bytes};
+  // Under a supervisor, this process has a heart already.
+  const runtime::TimeNs heartbeat_ns = supervision() ? 0 : scenario.train.recovery.heartbeat_ns;
+  const ControlClient::Options to_control{request.endpoint, request.token, id, scenario.world.ranks(), heartbeat_ns};
+  RealFaults faults(scenario, id, request.folder);
+  RankReport report;
+  const RunArithmetic arithmetic(scenario, request.audit);
+#ifdef SEEKSIM_NCCL
+  if (request.nccl) {
+    try {
+      runtime::NcclRank real(wire, capacities, to_control, request.folder, runtime::visible_gpu(gpu_of_process(id)));
+      real.device.compute_by(arithmetic.get(), arithmetic.listener());
+      real.transport.sum_by_nccl(arithmetic.library_sums());
+      train_on(real, faults, scenario, request, report);
+    } catch (const std::exception& error) {  // the GPU cannot be used, or NCCL cannot be loaded here
+      report.record.how = RankRecord::How::threw;
+      report.record.why = error.what();
+    }
+    report.audit = arithmetic.audited();
+    return report;
+  }
+#endif
+  RealRank real(wire, capacities, to_control, request.folder);
+  real.device.compute_by(arithmetic.get(), arithmetic.listener());
+  train_on(real, faults, scenario, request, report);
+  report.compared = real.transport.compared();
+  report.mismatches = real.transport.mismatches();
+  report.audit = arithmetic.audited();
+  return report;
+}
+
+}  // namespace seeksim::harness

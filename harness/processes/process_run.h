@@ -1,0 +1,62 @@
+// One run on processes: what the leader asks all of them for, and what one of them does then as a rank of the run.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "harness/processes/told.h"
+#include "harness/scenario/scenario.h"
+#include "kernels/fast_way.h"
+#include "runtime/backend/wire/wire.h"
+#include "runtime/seams/time.h"
+
+namespace seeksim::harness {
+
+// What the leader asks all for. Scenarios travel as the JSON that they can be written back to.
+struct RunRequest {
+  bool over = false;
+  std::string scenario, file;
+  std::string folder;      // of the run's files
+  bool temporary = false;  // it goes when the run is over
+  std::string endpoint, token;
+  std::int64_t gradients_of = -1;
+  bool digest_gradients = false, keep_final_weights = false;
+  bool nccl = false;                      // each process has a GPU, and NCCL carries what ranks send
+  std::optional<kernels::FastWay> audit;  // fast arithmetic of this kind is held against the contract's
+};
+std::string text_of(const RunRequest& request);
+RunRequest request_from(const std::string& text);
+
+// A scenario as it travels: only what training needs. What is judged, and against what, is the leader's business.
+std::string to_travel(const Scenario& scenario);
+
+// What `seeksim launch` told this process; empty: nobody supervises it.
+struct Supervision {
+  std::string endpoint, token;
+  runtime::TimeNs heartbeat_ns = 0;
+};
+std::optional<Supervision> supervision();
+
+// Files of a run, where nobody asked for them. On each host; whoever is last removes them.
+class RunFolder {
+ public:
+  explicit RunFolder(const RunRequest& request) : request_(request) {
+    std::filesystem::create_directories(request.folder);
+  }
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
+  ~RunFolder() {
+    std::error_code ignored;
+    if (request_.temporary) std::filesystem::remove_all(request_.folder, ignored);
+  }
+
+ private:
+  const RunRequest request_;
+};
+
+// Trains as rank `id` of the run, on the device that the request asks for, and tells what happened.
+RankReport train_here(const RunRequest& request, runtime::Wire& wire, int id);
+
+}  // namespace seeksim::harness

@@ -1,0 +1,129 @@
+#include "harness/processes/refusals.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <functional>
+
+#include "faults/trigger.h"
+#include "harness/loading/numerics.h"
+#include "harness/processes/faults.h"
+
+namespace seeksim::harness {
+namespace {
+
+constexpr const char* kSimulate = "Use --backend sim.";
+
+struct Impossible {
+  const char* check;
+  const char* why;
+};
+constexpr std::array<Impossible, 11> kImpossible = {{
+    {"finishes_within_virtual_s", "it judges virtual time, and processes run in real time"},
+    {"slowdown_at_least", "it judges virtual time, and processes run in real time"},
+    {"overlap_at_least", "it judges virtual time, and processes run in real time"},
+    {"bubble_formula", "it judges virtual time, and processes run in real time"},
+    {"goodput_at_least", "it judges virtual time, and processes run in real time"},
+    {"young_daly", "it judges virtual time, and processes run in real time"},
+    {"straggler", "its scores are made of virtual time, and processes share the cores of a machine"},
+    {"no_races", "the race detector watches simulated devices"},
+    {"born", "the search for where a value came from is not told between processes yet"},
+    {"conservation", "its tagged run is made on simulated ranks"},
+    {"restarts", "a job of processes is started again by seeksim launch, not by a scenario"},
+}};
+
+// Why this check cannot be made on processes; null: it can.
+const char* why_not_judged(std::string_view check, bool nccl) {
+  for (const Impossible& row : kImpossible) {
+    if (check == row.check) return row.why;
+  }
+  if (nccl && check == "collectives_match")
+    return "NCCL's messages say nothing of their operation that could be compared";
+  return nullptr;
+}
+
+std::string why_not_over_nccl(const faults::Rule& given) {
+  const faults::Rule rule = faults::with_defaults(given);
+  if (faults::is_message(rule) || faults::is_link(rule.kind))
+    return "NCCL's messages cannot be disturbed one by one; use --backend mpi";
+  if (rule.kind == faults::FaultKind::collective_mismatch)
+    return "NCCL compares nothing: what differs between ranks hangs or writes where it should not";
+  return {};
+}
+
+using Refuse = std::function<void(std::string path, std::string what, std::string next)>;
+
+void refuse_checks(const Scenario& scenario, bool nccl, const Refuse& refuse) {
+  for (const CheckSpec& check : scenario.checks) {
+    if (const char* why = why_not_judged(check.name, nccl))
+      refuse("checks", fmt::format("{}: {}", check.text(), why), "Remove it, or use --backend sim.");
+  }
+  for (const std::string& name : scenario.expect.names()) {
+    const char* why = scenario.expect.what == Expect::What::check_fails ? why_not_judged(name, nccl) : nullptr;
+    if (why != nullptr) refuse("expect.check_fails", fmt::format("{}: {}", name, why), kSimulate);
+  }
+}
+
+// A planted bug that nothing here would tell of has to be refused, or a green run would mean nothing.
+void refuse_bug(const runtime::PlantedBug& bug, bool nccl, const Refuse& refuse) {
+  if (bug.is(runtime::Bug::stale_messages_taken))
+    return refuse("bug", "stale_messages_taken is a mistake of the simulated network", kSimulate);
+  for (const runtime::BugInfo& info : runtime::bug_catalogue()) {
+    const char* why = bug.is(info.bug) ? why_not_judged(info.caught, nccl) : nullptr;
+    if (why != nullptr) refuse("bug", fmt::format("{} is caught by {}: {}", info.name, info.caught, why), kSimulate);
+  }
+}
+
+void refuse_world(const sim::WorldPlan& world, const Refuse& refuse) {
+  if (!world.strict_collectives)
+    refuse("world.collectives", "\"nccl\": each message between processes says what it is, and its receiver looks",
+           "Use \"strict\", or --backend sim.");
+  if (!(world.schedule == sim::Schedule{}))
+    refuse("schedule", "who of several processes runs next is the machine's choice", kSimulate);
+  if (world.storage.capacity_bytes != sim::StorageModel{}.capacity_bytes)
+    refuse("world.storage.capacity_gib", "the file system has the room that it has", "Use a disk_full fault.");
+}
+
+}  // namespace
+
+std::vector<Problem> problems_on_mpi(const Scenario& scenario, bool nccl) {
+  std::vector<Problem> problems;
+  const auto refuse = [&](std::string path, std::string what, std::string next) {
+    const char* const backend = nccl ? "--backend nccl: " : "--backend mpi: ";
+    problems.push_back({scenario.file, std::move(path), backend + std::move(what), std::move(next)});
+  };
+  if (is_of_shapes(scenario)) refuse("numerics", "\"shapes\" has no values, and processes compute them", kSimulate);
+  if (scenario.planned.any())
+    refuse("fault_plan", "a plan of its own is for simulated ranks; processes make faults by name", kSimulate);
+  for (std::size_t i = 0; i < scenario.faults.size(); ++i) {
+    const faults::Rule& rule = scenario.faults[i];
+    std::string why = why_not_on_processes(rule);
+    if (why.empty() && nccl) why = why_not_over_nccl(rule);
+    if (!why.empty()) refuse(fmt::format("faults.{}.kind", i), fmt::format("{}: {}", name(rule.kind), why), kSimulate);
+  }
+  refuse_world(scenario.world, refuse);
+  refuse_bug(scenario.train.bug, nccl, refuse);
+  refuse_checks(scenario, nccl, refuse);
+  const runtime::RecoveryPlan& recovery = scenario.train.recovery;
+  if (scenario.train.provenance.on || scenario.train.provenance.log_step >= 0)
+    refuse("provenance", "what it finds is not told between processes yet", kSimulate);
+  if (recovery.spares > 0) refuse("recovery.spares", "nobody joins a job of processes that runs", "Set it to 0.");
+  if (recovery.grow) refuse("recovery.grow", "nobody joins a job of processes that runs", "Set it to false.");
+  if (recovery.straggler.on)
+    refuse("recovery.straggler", "its scores are made of virtual time, and processes share cores", "Remove it.");
+  return problems;
+}
+
+void refuse_options_on_mpi(const RunOptions& options) {
+  const auto refuse = [](bool asked, const char* option, const char* why) {
+    if (asked) throw BadInput(option, std::string("--backend mpi: ") + why, "Leave it out, or use --backend sim.");
+  };
+  refuse(!options.trace.empty(), "--trace", "it draws virtual time");
+  refuse(options.verify_determinism, "--verify-determinism", "processes meet in another order each time");
+  refuse(!options.flight_recorder.empty(), "--flight-recorder",
+         "the recorders of other processes are not gathered yet");
+  refuse(!options.bundle.empty(), "--bundle", "the recorders of other processes are not gathered yet");
+  refuse(options.wall_limit_s > 0, "--wall-limit", "nobody can end the other processes in order");
+}
+
+}  // namespace seeksim::harness

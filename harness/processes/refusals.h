@@ -1,0 +1,16 @@
+// What ranks in processes of their own cannot do: a scenario that needs it is refused by name before anything runs.
+#pragma once
+
+#include <vector>
+
+#include "harness/input/problem.h"
+#include "harness/run/run.h"
+
+namespace seeksim::harness {
+
+// Why the scenario cannot run on the processes of an MPI job; empty: it can. nccl: with a GPU each.
+std::vector<Problem> problems_on_mpi(const Scenario& scenario, bool nccl = false);
+// The same of what else the command line asks for. Throws BadInput.
+void refuse_options_on_mpi(const RunOptions& options);
+
+}  // namespace seeksim::harness

@@ -1,0 +1,46 @@
+// MpiSession: this process among those that mpirun started, or whatever sets torchrun's variables. Rank 0 leads: it
+// reads the scenario, asks all for a run, gathers what they saw and judges. The others serve: they train when they are
+// asked to, and say nothing.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "harness/record/run_record.h"
+#include "harness/scenario/scenario.h"
+#include "harness/simulate/simulate.h"
+#include "harness/verdict/exit_status.h"
+
+namespace seeksim::harness {
+
+class MpiSession {
+ public:
+  // Joins the others; throws BadInput where there is no MPI. nccl: each process trains on a GPU of its own, and NCCL
+  // carries what ranks send each other while they do.
+  explicit MpiSession(bool nccl = false);
+  ~MpiSession();  // leader: tells the others that it is over
+  MpiSession(const MpiSession&) = delete;
+  MpiSession& operator=(const MpiSession&) = delete;
+
+  bool leads() const;
+  int processes() const;
+  // By seeksim launch, which watches over one run.
+  bool supervised() const;
+  const char* backend() const;  // "mpi"; "tcp" where they were started in torchrun's way; "nccl"
+  // Does what the leader asks for, until it is over. Where it cannot (a file that is missing on this host, say), it
+  // says why and ends all processes.
+  void serve();
+  // The leader's: a run by the first processes, as many as the scenario's world has ranks. smaller: there may be more
+  // of them than that (rows of a sweep). Throws BadInput where they do not fit.
+  RunRecord run(const Scenario& scenario, const SimulationOptions& options, bool smaller);
+  // The leader's last words. Where a process did not answer any more, all are ended at once with this status.
+  void end(ExitStatus status);
+
+ private:
+  void serve_until_over();
+
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace seeksim::harness

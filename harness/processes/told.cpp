@@ -1,0 +1,167 @@
+#include "harness/processes/told.h"
+
+#include <algorithm>
+
+#include "harness/processes/told_fields.h"
+#include "kernels/digest.h"
+
+namespace seeksim::harness {
+
+using runtime::from_bytes;
+
+enum class NoteTaker::Kind : std::uint8_t {
+  step,
+  poison,
+  recovering,
+  recovered,
+  rolled_back,
+  checkpoint,
+  layout,
+  gradients,
+  rerun,
+  stagnation,
+  replica,
+  shards,
+  pipeline,
+  scores,
+  straggler,
+  diverged,
+  count_
+};
+
+template <class... T>
+void NoteTaker::note(Kind kind, const T&... what) {
+  notes_.push_back({steps_, runtime::to_bytes(kind, what...)});
+}
+
+void NoteTaker::step_committed(int, const runtime::StepRecord& record) {
+  note(Kind::step, record);
+  ++steps_;
+}
+void NoteTaker::rolled_back(int, std::int64_t steps) {
+  note(Kind::rolled_back, steps);
+  ++steps_;
+}
+void NoteTaker::looked_for_poison(int, runtime::Index values, const std::string& found, bool at_source) {
+  note(Kind::poison, values, found, at_source);
+}
+void NoteTaker::recovering(int, const runtime::RecoveryRecord& r) { note(Kind::recovering, r); }
+void NoteTaker::recovered(int, const runtime::RecoveryRecord& r) { note(Kind::recovered, r); }
+void NoteTaker::checkpoint(int, const runtime::CheckpointRecord& told) { note(Kind::checkpoint, told); }
+void NoteTaker::layout(int, const runtime::Layout& layout) { note(Kind::layout, layout); }
+void NoteTaker::rerun(int, const runtime::RerunRecord& told) { note(Kind::rerun, told); }
+void NoteTaker::replica(int, const runtime::ReplicaRecord& record) { note(Kind::replica, record); }
+void NoteTaker::shards(int, const runtime::ShardRecord& record) { note(Kind::shards, record); }
+void NoteTaker::pipeline(int, const runtime::PipelineRecord& record) { note(Kind::pipeline, record); }
+void NoteTaker::straggler(int, const runtime::StragglerRecord& found) { note(Kind::straggler, found); }
+void NoteTaker::diverged(int, const runtime::DivergenceRecord& found) { note(Kind::diverged, found); }
+void NoteTaker::stagnation(int, std::int64_t step, const kernels::Stagnation& counts) {
+  note(Kind::stagnation, step, counts);
+}
+void NoteTaker::scores(std::int64_t step, const std::vector<int>& ranks, const std::vector<double>& scores) {
+  note(Kind::scores, step, ranks, scores);
+}
+
+bool NoteTaker::wants_gradients(int, std::int64_t step) { return digest_gradients_ || step == gradients_of_; }
+
+void NoteTaker::gradients(int, std::int64_t step, std::vector<runtime::NamedTensor> gradients) {
+  note(Kind::gradients, step, gradients);
+}
+
+// ---- the replay ----------------------------------------------------------------------------------------------------
+
+namespace {
+template <class T>
+T read(std::span<const std::byte> body) {
+  T value{};
+  from_bytes(body, value);
+  return value;
+}
+}  // namespace
+
+void NoteTaker::tell(int rank, std::span<const std::byte> body, Collector& to) {
+  Kind kind = Kind::count_;
+  from_bytes(body.first(sizeof kind), kind);
+  body = body.subspan(sizeof kind);
+  switch (kind) {
+    case Kind::step:
+      return to.step_committed(rank, read<runtime::StepRecord>(body));
+    case Kind::poison: {
+      runtime::Index values = 0;
+      std::string found;
+      bool at_source = false;
+      from_bytes(body, values, found, at_source);
+      return to.looked_for_poison(rank, values, found, at_source);
+    }
+    case Kind::recovering:
+      return to.recovering(rank, read<runtime::RecoveryRecord>(body));
+    case Kind::recovered:
+      return to.recovered(rank, read<runtime::RecoveryRecord>(body));
+    case Kind::rolled_back:
+      return to.rolled_back(rank, read<std::int64_t>(body));
+    case Kind::checkpoint:
+      return to.checkpoint(rank, read<runtime::CheckpointRecord>(body));
+    case Kind::layout:
+      return to.layout(rank, read<runtime::Layout>(body));
+    case Kind::gradients: {
+      std::int64_t step = 0;
+      std::vector<runtime::NamedTensor> gradients;
+      from_bytes(body, step, gradients);
+      return to.gradients(rank, step, std::move(gradients));
+    }
+    case Kind::rerun:
+      return to.rerun(rank, read<runtime::RerunRecord>(body));
+    case Kind::stagnation: {
+      std::int64_t step = 0;
+      kernels::Stagnation counts;
+      from_bytes(body, step, counts);
+      return to.stagnation(rank, step, counts);
+    }
+    case Kind::replica:
+      return to.replica(rank, read<runtime::ReplicaRecord>(body));
+    case Kind::shards:
+      return to.shards(rank, read<runtime::ShardRecord>(body));
+    case Kind::pipeline:
+      return to.pipeline(rank, read<runtime::PipelineRecord>(body));
+    case Kind::scores: {
+      std::int64_t step = 0;
+      std::vector<int> ranks;
+      std::vector<double> scores;
+      from_bytes(body, step, ranks, scores);
+      return to.scores(step, ranks, scores);
+    }
+    case Kind::straggler:
+      return to.straggler(rank, read<runtime::StragglerRecord>(body));
+    case Kind::diverged:
+      return to.diverged(rank, read<runtime::DivergenceRecord>(body));
+    case Kind::count_:
+      break;
+  }
+  throw runtime::Malformed("no kind of note");
+}
+
+// The rank that has told of the fewest steps goes on; of equals the lowest.
+void replay(const std::vector<std::vector<Note>>& notes, Collector& collector) {
+  std::vector<std::size_t> next(notes.size());
+  for (;;) {
+    std::size_t chosen = notes.size();
+    for (std::size_t rank = 0; rank < notes.size(); ++rank) {
+      if (next[rank] == notes[rank].size()) continue;
+      if (chosen == notes.size() || notes[rank][next[rank]].steps < notes[chosen][next[chosen]].steps) chosen = rank;
+    }
+    if (chosen == notes.size()) return;
+    const Note& note = notes[chosen][next[chosen]++];
+    if (note.body.empty()) throw runtime::Malformed("an empty note");
+    NoteTaker::tell(int(chosen), note.body, collector);
+  }
+}
+
+std::vector<std::byte> to_bytes(RankReport report) { return runtime::to_bytes(report); }
+
+RankReport report_from(std::span<const std::byte> bytes) {
+  RankReport report;
+  from_bytes(bytes, report);
+  return report;
+}
+
+}  // namespace seeksim::harness

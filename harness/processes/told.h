@@ -1,0 +1,86 @@
+// What ranks in processes of their own saw, brought to one place: an Observer that writes down what it is told, and the
+// replay of all ranks' notes into one Collector. A rank's notes are in its own order; those of different ranks are put
+// together step by step, as the simulator's are.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "harness/record/run_record.h"
+#include "runtime/backend/wire/bytes.h"
+
+namespace seeksim::harness {
+
+struct Note {
+  std::uint64_t steps = 0;  // that this rank had told of before
+  std::vector<std::byte> body;
+};
+
+class NoteTaker final : public runtime::Observer {
+ public:
+  // gradients_of, digest_gradients: as the Collector's.
+  NoteTaker(bool several_ranks, std::int64_t gradients_of, bool digest_gradients)
+      : several_ranks_(several_ranks), gradients_of_(gradients_of), digest_gradients_(digest_gradients) {}
+
+  void step_committed(int rank, const runtime::StepRecord& record) override;
+  void looked_for_poison(int rank, runtime::Index values, const std::string& found, bool at_source) override;
+  void recovering(int rank, const runtime::RecoveryRecord& so_far) override;
+  void recovered(int rank, const runtime::RecoveryRecord& record) override;
+  void rolled_back(int rank, std::int64_t steps) override;
+  void checkpoint(int rank, const runtime::CheckpointRecord& told) override;
+  void layout(int rank, const runtime::Layout& layout) override;
+  bool wants_gradients(int rank, std::int64_t step) override;
+  void gradients(int rank, std::int64_t step, std::vector<runtime::NamedTensor> gradients) override;
+  void rerun(int rank, const runtime::RerunRecord& told) override;
+  void stagnation(int rank, std::int64_t step, const kernels::Stagnation& counts) override;
+  bool wants_replicas(int) override { return several_ranks_; }
+  void replica(int rank, const runtime::ReplicaRecord& record) override;
+  void shards(int rank, const runtime::ShardRecord& record) override;
+  void pipeline(int rank, const runtime::PipelineRecord& record) override;
+  void scores(std::int64_t step, const std::vector<int>& ranks, const std::vector<double>& scores) override;
+  void straggler(int rank, const runtime::StragglerRecord& found) override;
+  void diverged(int rank, const runtime::DivergenceRecord& found) override;
+
+  std::vector<Note> take() { return std::move(notes_); }
+
+ private:
+  enum class Kind : std::uint8_t;
+  friend void replay(const std::vector<std::vector<Note>>& notes, Collector& collector);
+  template <class... T>
+  void note(Kind kind, const T&... what);
+  static void tell(int rank, std::span<const std::byte> body, Collector& collector);
+
+  bool several_ranks_;
+  std::int64_t gradients_of_;
+  bool digest_gradients_;
+  std::uint64_t steps_ = 0;
+  std::vector<Note> notes_;
+};
+
+// Notes by rank. Throws runtime::Malformed.
+void replay(const std::vector<std::vector<Note>>& notes, Collector& collector);
+
+// What a rank says of itself at the end.
+struct RankReport {
+  RankRecord record;
+  std::uint64_t fingerprint = 0;
+  TimeNs ended_ns = 0;
+  std::vector<sim::CommUse> comm;  // indexed by OpKind
+  struct Memory {
+    std::vector<std::size_t> peak_by_tag, at_peak;
+    std::size_t peak = 0;
+  };
+  Memory device, host, pinned;
+  std::uint64_t compared = 0;
+  std::vector<std::string> mismatches;
+  std::vector<runtime::NamedTensor> final_weights;  // of the lowest rank, if they were asked for
+  std::vector<faults::RuleStatus> faults;           // of all rules, as this rank saw them
+  std::vector<std::uint64_t> own_faults_fired;      // by fault of the user's
+  std::vector<Event> events;
+  std::vector<Note> notes;
+  std::optional<FastAudit> audit;
+};
+std::vector<std::byte> to_bytes(RankReport report);
+RankReport report_from(std::span<const std::byte> bytes);
+
+}  // namespace seeksim::harness

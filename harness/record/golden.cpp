@@ -1,0 +1,235 @@
+#include "harness/record/golden.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <bit>
+#include <charconv>
+#include <limits>
+
+#include "harness/input/files.h"
+#include "harness/input/json_text.h"
+#include "harness/input/problem.h"
+#include "harness/loading/quirks.h"
+#include "harness/scenario/dropout.h"
+#include "runtime/layout/parameters.h"
+
+namespace seeksim::harness {
+
+extern const char* const kBuildCommit;
+extern const char* const kBuildInfo;
+
+namespace {
+
+std::string hash_text(XXH128_hash_t hash) { return fmt::format("{:016x}{:016x}", hash.high64, hash.low64); }
+std::string content_hash(const std::string& bytes) { return hash_text(XXH3_128bits(bytes.data(), bytes.size())); }
+
+// JSON numbers cannot be NaN or infinite.
+Json number(float value) {
+  if (value != value) return "NaN";
+  if (value - value != 0) return value > 0 ? "Infinity" : "-Infinity";
+  return double(value);
+}
+
+float to_float(const Json& value) {
+  if (value.is_number()) return float(value.get<double>());
+  const std::string word = value.get<std::string>();
+  if (word == "Infinity") return std::numeric_limits<float>::infinity();
+  if (word == "-Infinity") return -std::numeric_limits<float>::infinity();
+  if (word != "NaN") throw std::runtime_error("a number was expected, found " + in_quotes(word));
+  return std::numeric_limits<float>::quiet_NaN();
+}
+
+std::uint64_t from_hex(const std::string& text) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
+  if (error != std::errc() || end != text.data() + text.size() || text.size() != 16) {
+    throw std::runtime_error("16 hexadecimal digits were expected, found " + in_quotes(text));
+  }
+  return value;
+}
+
+// Only of what is not plain fp32, so that keys of plain runs stay what they were.
+Json precision_fields(const runtime::Definition& d) {
+  const runtime::LossScalerPlan& s = d.scaler;
+  return {{"compute", std::string(name(d.precision.compute))},
+          {"gradients", std::string(name(d.precision.gradients))},
+          {"master_weights", d.precision.master_weights},
+          {"scaler",
+           {int(s.kind), s.loss_scale, s.initial_scale_power, s.loss_scale_window, s.hysteresis,
+            s.consecutive_hysteresis, s.min_loss_scale, s.raise_error_at_min_scale, s.init_scale, s.growth_factor,
+            s.backoff_factor, s.growth_interval, s.enabled}}};
+}
+
+}  // namespace
+
+std::string hex(std::uint64_t digest) { return fmt::format("{:016x}", digest); }
+
+Json key_fields(const runtime::Definition& d) {
+  const runtime::ModelPlan& m = d.model;
+  const runtime::OptimizerPlan& o = d.optimizer;
+  const runtime::SchedulerPlan& s = d.scheduler;
+  Json fields;
+  fields["contract"] = kContract;
+  fields["numerics"] = "exact";
+  fields["training_seed"] = d.training_seed;
+  fields["model"] = {{"family", m.family}, {"layers", m.layers},           {"width", m.width},
+                     {"heads", m.heads},   {"context", m.context},         {"vocab", m.vocab},
+                     {"tied", m.tied},     {"init_stddev", m.init_stddev}, {"norm_eps", m.norm_eps}};
+  if (m.llama())
+    fields["model"].update({{"kv_heads", m.key_heads()}, {"ffn", m.hidden()}, {"rope_theta", m.rope_theta}});
+  if (m.logit_scale) fields["model"]["logit_scale"] = true;
+  if (m.dropout.any()) fields["model"]["dropout"] = dropout_json(m.dropout);
+  if (!m.frozen.empty()) fields["model"]["frozen"] = runtime::frozen_names(m);
+  // The text's content, not its name. A synthetic source has none.
+  if (!d.data.tokens.empty()) {
+    const XXH128_hash_t hash = XXH3_128bits(d.data.tokens.data(), d.data.tokens.size() * sizeof(d.data.tokens[0]));
+    fields["data"] = "batches " + hash_text(hash);
+  } else {
+    fields["data"] = d.data.synthetic ? std::string("synthetic") : "text " + content_hash(d.data.bytes);
+  }
+  fields["optimizer"] = {{"type", o.type},          {"lr", o.lr},   {"beta1", o.betas[0]},
+                         {"beta2", o.betas[1]},     {"eps", o.eps}, {"weight_decay", o.weight_decay},
+                         {"decay_all", o.decay_all}};
+  fields["scheduler"] = {{"type", s.type}};
+  if (s.type == "table") {
+    fields["scheduler"]["table"] = s.table;
+  } else if (!s.type.empty()) {
+    fields["scheduler"].update({{"warmup_min_lr", s.warmup_min_lr},
+                                {"warmup_max_lr", s.warmup_max_lr},
+                                {"warmup_num_steps", s.warmup_num_steps},
+                                {"total_num_steps", s.total_num_steps},
+                                {"warmup_type", s.warmup_type},
+                                {"warmup_min_ratio", s.warmup_min_ratio},
+                                {"cos_min_ratio", s.cos_min_ratio}});
+  }
+  fields["gradient_clipping"] = d.gradient_clipping;
+  if (d.precision != runtime::PrecisionPlan{}) fields["precision"] = precision_fields(d);
+  if (d.quirks.any()) fields["quirks"] = quirk_names(d.quirks);
+  if (!d.skip_steps.empty()) fields["skip_steps"] = d.skip_steps;
+  if (!d.drop_batches.empty()) fields["drop_batches"] = d.drop_batches;
+  fields["global_batch"] = d.global_batch;
+  fields["steps"] = d.steps;
+  fields["initial_weights"] = d.initial_weights.empty() ? Json(nullptr) : Json(content_hash(d.initial_weights));
+  return fields;
+}
+
+std::string golden_key(const runtime::Definition& definition) {
+  const std::string text = key_fields(definition).dump();
+  return hex(XXH3_64bits(text.data(), text.size()));
+}
+
+std::string golden_file_name(const Scenario& scenario, const std::string& key) {
+  return fmt::format("{}-{}.json", scenario.name, key);
+}
+
+std::optional<Golden> stored_golden(const Scenario& scenario) {
+  const std::string key = golden_key(one_rank(scenario).train.definition);
+  const std::string ending = '-' + key + ".json";
+  const std::size_t slash = scenario.file.rfind('/');
+  const std::string beside = slash == std::string::npos ? "." : scenario.file.substr(0, slash);
+  for (const std::string& folder :
+       {top_folder() + "/golden", beside + "/golden", beside + "/../golden", beside + "/../../golden"}) {
+    for (const std::string& name : list_folder(folder)) {
+      if (name.size() <= ending.size() || name.compare(name.size() - ending.size(), ending.size(), ending) != 0)
+        continue;
+      const std::string file = folder + '/' + name;
+      Golden golden = read_golden(read_file(file, kJsonBytesMax * 64), file);
+      if (golden.key == key) return golden;
+      throw BadInput(file, "its name and its key differ", "Write it again: seeksim golden SCENARIO --write.");
+    }
+  }
+  return std::nullopt;
+}
+
+Golden read_golden(const std::string& text, const std::string& file) {
+  try {
+    const Json json = parse_json(text, file).value;
+    Golden golden;
+    golden.stored = true;
+    golden.origin = file;
+    golden.key = json.at("key").get<std::string>();
+    golden.state.params = from_hex(json.at("params_digest").get<std::string>());
+    golden.state.optimizer = from_hex(json.at("optimizer_digest").get<std::string>());
+    golden.state.data_position = json.at("data_position").get<std::int64_t>();
+    golden.state.optimizer_steps = json.at("optimizer_steps").get<std::int64_t>();
+    golden.state.loss_scale = json.at("loss_scale").get<double>();
+    for (const auto& [name, digest] : json.at("tensors").items()) {
+      golden.state.by_tensor.emplace_back(name, from_hex(digest.get<std::string>()));
+    }
+    for (const Json& one : json.value("gradients", Json::array()))
+      golden.gradients.push_back(from_hex(one.get<std::string>()));
+    for (const Json& one : json.at("loss")) golden.loss.push_back(to_float(one));
+    for (const Json& one : json.at("grad_norm")) golden.grad_norm.push_back(to_float(one));
+    return golden;
+  } catch (const BadInput&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw BadInput(file, fmt::format("this is no golden: {}", error.what()),
+                   "Remove it, or write it again: seeksim golden SCENARIO --write.");
+  }
+}
+
+Golden golden_of(const RunRecord& run, const std::string& key) {
+  Golden golden;
+  golden.key = key;
+  golden.origin = fmt::format("one-rank run, {:.2f} s", run.wall_s);
+  golden.state = run.state().value();
+  golden.gradients = run.gradient_digests;
+  for (const runtime::StepRecord& step : run.steps) {
+    golden.loss.push_back(step.loss);
+    golden.grad_norm.push_back(step.grad_norm);
+  }
+  return golden;
+}
+
+Json to_json(const Golden& golden, const Scenario& scenario) {
+  Json json;
+  json["schema"] = "seeksim-golden-1";
+  json["name"] = scenario.name;
+  json["key"] = golden.key;
+  json["made_by"] = {{"build", kBuildInfo}, {"commit", kBuildCommit}, {"run", "one rank, no faults"}};
+  json["data"] = to_json(scenario)["data"];
+  json["keyed_by"] = key_fields(scenario.train.definition);
+  json["params_digest"] = hex(golden.state.params);
+  json["optimizer_digest"] = hex(golden.state.optimizer);
+  json["data_position"] = golden.state.data_position;
+  json["optimizer_steps"] = golden.state.optimizer_steps;
+  json["loss_scale"] = golden.state.loss_scale;
+  json["loss"] = Json::array();
+  json["grad_norm"] = Json::array();
+  for (const float loss : golden.loss) json["loss"].push_back(number(loss));
+  for (const float norm : golden.grad_norm) json["grad_norm"].push_back(number(norm));
+  for (const std::uint64_t digest : golden.gradients) json["gradients"].push_back(hex(digest));
+  json["tensors"] = Json::object();
+  for (const auto& [name, digest] : golden.state.by_tensor) json["tensors"][name] = hex(digest);
+  return json;
+}
+
+std::string difference(const Golden& golden, const runtime::StateDigest& state) {
+  const runtime::StateDigest& want = golden.state;
+  if (state.data_position != want.data_position) {
+    return fmt::format("data position {} instead of {}", state.data_position, want.data_position);
+  }
+  if (state.optimizer_steps != want.optimizer_steps) {
+    return fmt::format("{} optimizer steps instead of {}", state.optimizer_steps, want.optimizer_steps);
+  }
+  if (state.loss_scale != want.loss_scale)
+    return fmt::format("loss scale {} instead of {}", state.loss_scale, want.loss_scale);
+  std::size_t differing = 0;
+  std::string first;
+  for (std::size_t i = 0; i < std::min(state.by_tensor.size(), want.by_tensor.size()); ++i) {
+    if (state.by_tensor[i] == want.by_tensor[i]) continue;
+    if (differing++ == 0) first = want.by_tensor[i].first;
+  }
+  if (differing > 0) {
+    return fmt::format("{} of {} tensors differ, the first is {}", differing, want.by_tensor.size(), first);
+  }
+  if (state.params != want.params) return fmt::format("params {} instead of {}", hex(state.params), hex(want.params));
+  if (state.optimizer != want.optimizer) {
+    return fmt::format("optimizer state {} instead of {}", hex(state.optimizer), hex(want.optimizer));
+  }
+  return "";
+}
+
+}  // namespace seeksim::harness

@@ -1,0 +1,27 @@
+#include "harness/report/terminal.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace seeksim::harness {
+
+Style style_of_stdout() {
+  Style style;
+  style.colour = ::isatty(STDOUT_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr;
+  return style;
+}
+
+void put(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+void complain(const std::string& text) {
+  const std::string line = "seeksim: " + text + '\n';
+  std::fflush(stdout);
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+}  // namespace seeksim::harness

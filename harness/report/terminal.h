@@ -1,0 +1,15 @@
+// What commands say to whoever started the program: the result on standard output, complaints on standard error.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "harness/report/report.h"
+
+namespace seeksim::harness {
+
+Style style_of_stdout();  // in colour where it is a terminal and NO_COLOR is not set
+void put(std::string_view text);
+void complain(const std::string& text);
+
+}  // namespace seeksim::harness

@@ -1,0 +1,430 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+#include "harness/loading/estimate.h"
+#include "harness/loading/fast.h"
+#include "harness/loading/faults.h"
+#include "harness/loading/quirks.h"
+#include "harness/loading/schedule_string.h"
+#include "harness/oracles/numbers.h"
+#include "harness/oracles/pipelines.h"
+#include "harness/oracles/reruns.h"
+#include "harness/report/report.h"
+#include "harness/verdict/stop_reason.h"
+#include "runtime/decide/memory_ladder.h"
+
+namespace seeksim::harness {
+namespace {
+
+using How = RankRecord::How;
+
+// Lines of the story, sorted by time; at equal times in the order in which they were added.
+class Story {
+ public:
+  void add(TimeNs at, std::string text) { lines_.push_back({at, std::move(text)}); }
+  std::string text(const Style& style) {
+    std::stable_sort(lines_.begin(), lines_.end(), [](const Line& a, const Line& b) { return a.at < b.at; });
+    std::string out;
+    for (std::size_t i = 0; i < lines_.size(); ++i) {
+      if (lines_.size() > kLinesMax && i == kLinesMax / 2) {
+        const std::size_t left_out = lines_.size() - kLinesMax;
+        out += style.faint(fmt::format("  ... {} more ...\n", left_out));
+        i += left_out;
+      }
+      out += fmt::format("  {} {}\n", style.faint(fmt::format("{:>14.6f} s ", seconds(lines_[i].at))),
+                         indented(lines_[i].text, style));
+    }
+    return out;
+  }
+
+  // Text of several lines (a wait-for graph): the first tells, the rest is shown below it, and not without end.
+  static std::string indented(const std::string& text, const Style& style) {
+    constexpr std::size_t kMore = 8;
+    std::size_t end = text.find('\n');
+    std::string out = text.substr(0, end);
+    std::size_t shown = 0, left_out = 0;
+    while (end != std::string::npos && end + 1 < text.size()) {
+      const std::size_t from = end + 1;
+      end = text.find('\n', from);
+      const std::string line = text.substr(from, end == std::string::npos ? end : end - from);
+      // Every host waits for its own queues: who waits for another rank is what a person looks for.
+      if (line.find("host waits for its ") != std::string::npos) continue;
+      if (++shown > kMore) {
+        ++left_out;
+        continue;
+      }
+      out += '\n' + style.faint(std::string(21, ' ') + line);
+    }
+    if (left_out > 0) out += '\n' + style.faint(fmt::format("{}... {} more", std::string(21, ' '), left_out));
+    return out;
+  }
+
+ private:
+  static constexpr std::size_t kLinesMax = 60;
+  struct Line {
+    TimeNs at;
+    std::string text;
+  };
+  std::vector<Line> lines_;
+};
+
+void tell(const Recovery& r, const Style& style, Story& story) {
+  story.add(r.detected_ns, fmt::format("rank {} notices: {} in {}", r.first_rank, name(r.error), describe(r.op)));
+  if (!r.memory.empty()) story.add(r.detected_ns, fmt::format("rank {}: {}", r.out_of_memory, r.memory));
+  if (r.agreed_ns >= 0) {
+    story.add(r.agreed_ns, fmt::format("agreed: {}", style.bold(r.diagnosis.text)));
+    if (r.analysis && !r.analysis->chain.empty())
+      story.add(r.agreed_ns, fmt::format("flight recorders: {}", r.analysis->chain));
+    if (!r.evicted.empty()) {
+      story.add(r.agreed_ns, fmt::format("evicted: {}; {} go on: {}", rank_list(r.evicted), r.survivors.size(),
+                                         rank_list(r.survivors)));
+    }
+  }
+  if (!r.layout.empty()) story.add(r.agreed_ns, fmt::format("layout: {}", r.layout));
+  if (r.rebuilt_ns >= 0) {
+    story.add(r.rebuilt_ns, fmt::format("rebuilt: epoch {} with {} ranks", r.epoch + 1, r.survivors.size()));
+  }
+  if (r.resumed_ns >= 0) {
+    story.add(r.resumed_ns, fmt::format("resumed: step {} is committed; {} steps lost", r.step, r.steps_lost));
+  }
+}
+
+// What an event is about: its text up to the first colon ("revokes epoch 0").
+std::string subject(const Event& event) { return event.text.substr(0, event.text.find(':')); }
+
+// Many ranks come to the same at nearly the same time: the first speaks, the others are named.
+void tell_events(const std::vector<Event>& events, Story& story) {
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    const Event& first = events[i];
+    std::vector<int> others;
+    while (first.rank >= 0 && i + 1 < events.size() && events[i + 1].rank >= 0 && events[i + 1].rank != first.rank &&
+           subject(events[i + 1]) == subject(first)) {
+      others.push_back(events[++i].rank);
+    }
+    std::sort(others.begin(), others.end());
+    const std::string also =
+        others.empty() ? "" : fmt::format(" (so do {} more: {})", others.size(), rank_list(others));
+    story.add(first.at_ns, first.rank < 0 ? first.text : fmt::format("rank {}: {}{}", first.rank, first.text, also));
+  }
+}
+
+std::string story_of(const RunRecord& run, const Style& style) {
+  Story story;
+  tell_events(run.events, story);
+  for (const Recovery& recovery : run.recoveries) tell(recovery, style, story);
+  if (!run.steps.empty()) {
+    story.add(run.steps.front().committed_ns, fmt::format("step {} is committed: the first", run.steps.front().step));
+    if (run.steps.size() > 1) {
+      story.add(run.steps.back().committed_ns, fmt::format("step {} is committed: the last", run.steps.back().step));
+    }
+  }
+  return story.text(style);
+}
+
+// Who was found too slow, and when the numbers left their range.
+std::string findings(const RunRecord& run) {
+  std::string text;
+  for (const runtime::StragglerRecord& one : run.stragglers) {
+    text += fmt::format("  slow      rank {}: score {:.3f} after step {}, {} steps in a row{}\n", one.rank, one.score,
+                        one.step, one.steps, one.leaves ? "; it leaves" : "");
+  }
+  if (!run.scores.empty()) {
+    const auto lowest = std::min_element(run.scores.begin(), run.scores.end(), [](const auto& a, const auto& b) {
+      return a.second.mean() < b.second.mean();
+    });
+    text += fmt::format("  scores    lowest on average: rank {} with {:.3f}, at least {:.3f}\n", lowest->first,
+                        lowest->second.mean(), lowest->second.least);
+  }
+  for (const runtime::DivergenceRecord& one : run.divergences) {
+    text += fmt::format("  diverged  {} of step {}: {:.6g}; the mean before it is {:.6g}\n", one.what, one.step,
+                        one.value, one.mean);
+  }
+  if (run.end != sim::WorldEnd::finished && run.at_the_end) {
+    text += fmt::format("  analysis  {}\n", run.at_the_end->diagnosis.text);
+    if (!run.at_the_end->chain.empty()) text += fmt::format("            {}\n", run.at_the_end->chain);
+  }
+  return text;
+}
+
+// Ranks that did not finish, by how they ended: one line each kind.
+std::string endings(const RunRecord& run) {
+  std::string out;
+  for (const How how : {How::evicted, How::died, How::stopped, How::threw, How::running, How::spare}) {
+    std::vector<int> ranks;
+    std::string why;
+    for (std::size_t i = 0; i < run.ranks.size(); ++i) {
+      if (run.ranks[i].how != how) continue;
+      ranks.push_back(int(i));
+      if (why.empty()) why = run.ranks[i].why;
+    }
+    const char* word = how == How::died ? "gone" : name(how);
+    for (std::size_t at = why.find('\n'); at != std::string::npos; at = why.find('\n', at + 1))
+      why.insert(at + 1, std::string(12, ' '));
+    if (!ranks.empty()) out += fmt::format("  {:<9} {}{}\n", word, rank_list(ranks), why.empty() ? "" : ": " + why);
+  }
+  return out;
+}
+
+std::string checkpoints(const RunRecord& run) {
+  if (run.checkpoints.empty()) return {};
+  std::size_t complete = 0;
+  TimeNs blocked = 0;
+  for (const Checkpoint& one : run.checkpoints) {
+    complete += one.complete;
+    blocked += one.blocked_ns;
+  }
+  std::string out = fmt::format("  saved     {} of {} checkpoints; training waited {:.3f} s for them\n", complete,
+                                run.checkpoints.size(), double(blocked) / double(runtime::kSecond));
+  for (const Checkpoint& one : run.checkpoints) {
+    if (!one.why.empty()) out += fmt::format("            that of step {} was given up: {}\n", one.step, one.why);
+  }
+  return out;
+}
+
+std::string attempts(const RunRecord& run) {
+  std::string out;
+  if (run.resumed_from > 0) out += fmt::format("  resumed   after step {} of an earlier run\n", run.resumed_from);
+  for (std::size_t i = 1; i < run.attempts.size(); ++i) {
+    out += fmt::format("  restarted after {} steps, {} lost: {}\n", run.attempts[i].first_step,
+                       run.attempts[i].steps_lost, run.attempts[i - 1].why);
+  }
+  return out;
+}
+
+std::string losses(const RunRecord& run) {
+  if (run.steps.empty()) return "  no step was committed\n";
+  if (!run.has_values) return fmt::format("  steps     {}; a run of shapes has no losses\n", run.steps.size());
+  return fmt::format("  loss      {} -> {} in {} step{}\n", run.steps.front().loss, run.steps.back().loss,
+                     run.steps.size(), run.steps.size() == 1 ? "" : "s");
+}
+
+std::string tags(const std::vector<std::size_t>& peaks) {
+  std::vector<std::string> tags;
+  for (std::size_t tag = 0; tag < peaks.size(); ++tag) {
+    if (peaks[tag] > 0)
+      tags.push_back(fmt::format("{} {}", name(runtime::MemoryTag(tag)), bytes_text(double(peaks[tag]))));
+  }
+  return fmt::format("{}", fmt::join(tags, ", "));
+}
+
+// Peaks of the rank that needed most, by tag; report.json says what each is for.
+std::string memory(const RunRecord& run) {
+  std::string text;
+  if (run.memory_peak > 0) {
+    text = fmt::format("  memory    at most {} a rank: {}\n", bytes_text(double(run.memory_peak)),
+                       tags(run.memory_peak_by_tag));
+  }
+  if (run.host_peak > 0) {
+    const std::string pinned =
+        run.pinned_peak > 0 ? fmt::format(", {} of it pinned", bytes_text(double(run.pinned_peak))) : "";
+    text += fmt::format("  host      at most {} a rank{}: {}\n", bytes_text(double(run.host_peak)), pinned,
+                        tags(run.host_peak_by_tag));
+  }
+  return text;
+}
+
+std::string goodput(const Evidence& e) {
+  if (!e.step_s) return "";
+  return goodput_text(goodput_of(e.run, *e.step_s, e.scenario.train.checkpoint.every_steps));
+}
+
+// Told where it may have changed.
+std::string layout(const Evidence& e) {
+  return e.scenario.train.recovery.memory_ladder ? fmt::format("  layout    {}\n", runtime::text(e.run.layout())) : "";
+}
+
+// What a NaN did, and where it came from.
+std::string births(const RunRecord& run) {
+  std::string text;
+  std::vector<std::int64_t> skipped;
+  for (const runtime::StepRecord& step : run.steps) {
+    if (step.skipped) skipped.push_back(step.step);
+  }
+  if (!skipped.empty()) {
+    text += fmt::format(
+        "  skipped   {} of {} steps: {}{}\n", skipped.size(), run.steps.size(),
+        fmt::join(skipped.begin(), skipped.begin() + std::ptrdiff_t(std::min<std::size_t>(8, skipped.size())), ", "),
+        skipped.size() > 8 ? ", ..." : "");
+  }
+  if (run.steps.size() > 0 && run.steps.front().loss_scale != 1)
+    text += fmt::format("  scale     {} -> {}\n", run.steps.front().loss_scale, run.steps.back().loss_scale);
+  if (const Birth* first = first_birth(run)) text += fmt::format("  born      {}\n", birth_text(*first));
+  return text;
+}
+
+// The range log is in report.json; here stands how much of it there is.
+std::string range_log(const RunRecord& run) {
+  if (run.ranges.empty()) return "";
+  std::size_t entries = 0;
+  for (const RangeLog& log : run.ranges) entries += log.entries.size();
+  const std::uint64_t left_out = run.ranges_left_out();
+  return fmt::format("  ranges    {} entries of step {} are in the report{}\n", entries, run.ranges.front().step,
+                     left_out > 0 ? fmt::format("; {} more are LEFT OUT: a rank keeps the first {} of a step", left_out,
+                                                run.ranges.front().entries.size())
+                                  : "");
+}
+
+std::string pipeline(const Evidence& e) {
+  const runtime::ParallelPlan& plan = e.scenario.train.layout.parallel;
+  if (plan.pipeline == 1 || e.run.passes.empty()) return "";
+  return fmt::format("  pipeline  {} stages, {}: {:.1f} % of their time in passes is waiting (the bubble)\n",
+                     plan.pipeline, name(plan.schedule), 100 * measured_bubble(e.run));
+}
+
+std::string overlap(const RunRecord& run) {
+  if (run.overlap.in_flight_ns == 0) return "";
+  return fmt::format(
+      "  overlap   {:.1f} % of the communication of steps hidden under compute ({:.6g} of {:.6g} s, all ranks)\n",
+      100 * run.overlap.share(), seconds(run.overlap.hidden_ns), seconds(run.overlap.in_flight_ns));
+}
+
+std::string copies(const RunRecord& run) {
+  if (run.copies.in_flight_ns == 0) return "";
+  return fmt::format(
+      "  copies    {:.1f} % of those between host and device hidden under kernels of either ({:.6g} of {:.6g} s, all "
+      "ranks)\n",
+      100 * run.copies.share(), seconds(run.copies.hidden_ns), seconds(run.copies.in_flight_ns));
+}
+
+// What a step moves, on average.
+std::string files(const RunRecord& run) {
+  if (!run.files.any()) return "";
+  sim::FileUse::Bytes all;
+  std::int64_t steps = 0;
+  for (const auto& [step, bytes] : run.files.by_step) {
+    if (step < 0) continue;
+    ++steps;
+    all.read += bytes.read;
+    all.written += bytes.written;
+  }
+  std::string kinds;
+  for (const auto& [kind, bytes] : run.files.by_kind) {
+    kinds += fmt::format("{}{} {} and {}", kinds.empty() ? "" : ", ", kind, bytes_text(double(bytes.read)),
+                         bytes_text(double(bytes.written)));
+  }
+  const double n = double(std::max<std::int64_t>(steps, 1));
+  return fmt::format("  files     a step reads {} and writes {} (all ranks); in all: {}\n",
+                     bytes_text(double(all.read) / n), bytes_text(double(all.written) / n), kinds);
+}
+
+}  // namespace
+
+std::string rank_list(const std::vector<int>& ranks) {
+  std::string out;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    std::size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    out += out.empty() ? "" : ", ";
+    if (last > i + 1) {
+      out += fmt::format("{}-{}", ranks[i], ranks[last]);
+      i = last;
+    } else {
+      out += std::to_string(ranks[i]);
+    }
+  }
+  return out;
+}
+
+std::string header_text(const Scenario& scenario, const Style& style) {
+  const runtime::Definition& d = scenario.train.definition;
+  const sim::WorldPlan& w = scenario.world;
+  std::string out = fmt::format("{}  seed {}, training seed {}\n", style.bold(scenario.name), w.seed, d.training_seed);
+  if (!scenario.why.empty()) out += fmt::format("  {}\n", scenario.why);
+  out += fmt::format("  world     {} rank{} ({} x {}), {}\n", w.ranks(), w.ranks() == 1 ? "" : "s", w.nodes,
+                     w.ranks_per_node, w.network);
+  const std::string own =
+      d.model.llama() ? fmt::format(" ({} of keys), mlp {}", d.model.key_heads(), d.model.hidden()) : "";
+  out += fmt::format("  model     {}: {} layers, width {}, {} heads{}, context {}, vocabulary {}; {} parameters\n",
+                     d.model.family, d.model.layers, d.model.width, d.model.heads, own, d.model.context, d.model.vocab,
+                     count_text(estimate(scenario).parameters));
+  const std::string source = d.data.synthetic ? "synthetic tokens"
+                             : !scenario.batches_file.empty()
+                                 ? scenario.batches_file
+                                 : fmt::format("{} ({})", d.data.text, bytes_text(double(d.data.bytes.size())));
+  out += fmt::format("  training  {} step{} of {} samples from {}; {}, lr {}{}\n", d.steps, d.steps == 1 ? "" : "s",
+                     d.global_batch, source, d.optimizer.type, d.optimizer.lr,
+                     d.scheduler.type.empty() ? "" : ", " + d.scheduler.type);
+  constexpr std::size_t kFaultsTold = 100;
+  if (scenario.faults.size() > kFaultsTold) {
+    out += fmt::format("  faults    {} rules, {} of them drawn by the seed; --out writes those that came\n",
+                       scenario.faults.size(), scenario.drawn_faults);
+  }
+  for (const OwnFaultSpec& fault : scenario.own_faults)
+    out += fmt::format("  own fault {} {}\n", fault.name, fault.parameters);
+  for (std::size_t i = 0; i < scenario.faults.size() && scenario.faults.size() <= kFaultsTold; ++i) {
+    out += fmt::format("  faults.{}  {}\n", i, faults::text(faults::with_defaults(scenario.faults[i])));
+  }
+  if (!scenario.train.bug.is(runtime::Bug::none)) {
+    out += style.bad(fmt::format("  A BUG IS PLANTED IN THE RUNTIME: {}\n", runtime::text(scenario.train.bug)));
+  }
+  if (d.quirks.any()) {
+    out += style.bad(
+        fmt::format("  NOT SEEKSIM'S OWN SEMANTICS, BUT WITH QUIRKS: {}\n", fmt::join(quirk_names(d.quirks), ", ")));
+  }
+  for (const std::string& note : scenario.notes) out += style.faint(fmt::format("  note      {}\n", note));
+  return out;
+}
+
+std::string report_a_bug(const Scenario& scenario) {
+  return fmt::format(
+      "This is a bug in seeksim. Please report it with the scenario and the command:\n  seeksim run {} --seed {}\n",
+      scenario.file, scenario.world.seed);
+}
+
+std::string replay_text(const Evidence& e, const Style& style) {
+  constexpr std::size_t kTold = 8;
+  std::string out;
+  for (std::size_t i = 0; i < std::min(kTold, e.run.fault_decisions.size()); ++i) {
+    const FaultDecision& one = e.run.fault_decisions[i];
+    out += fmt::format("  fault     faults.{} on rank {} at {:.9f} s{}\n", one.rule, one.rank, seconds(one.at_ns),
+                       one.op.empty() ? "" : ", in " + one.op);
+  }
+  if (e.run.fault_decisions.size() > kTold)
+    out += fmt::format("  fault     ... {} more in the report\n", e.run.fault_decisions.size() - kTold);
+  const std::string file = e.scenario.file.empty() ? "SCENARIO" : e.scenario.file;
+  return style.faint(out +
+                     fmt::format("  replay    seeksim run {} --schedule {}\n", file, schedule_string(e.scenario)));
+}
+
+std::string story_text(const Evidence& e, const Judgement& j, const Style& style) {
+  std::string out = '\n' + story_of(e.run, style) + '\n' + attempts(e.run) + checkpoints(e.run) + losses(e.run) +
+                    fast_text(e) + births(e.run) + rerun_text(e.run) + range_log(e.run) + pipeline(e) + overlap(e.run) +
+                    copies(e.run) + files(e.run) + memory(e.run) + layout(e) + goodput(e) + findings(e.run) +
+                    endings(e.run);
+  if (e.run.end == sim::WorldEnd::deadlock && !e.run.wait_for_graph.empty()) {
+    out += "  who waits for whom, when nothing could move any more:\n";
+    std::size_t from = 0;
+    while (from < e.run.wait_for_graph.size()) {
+      const std::size_t end = std::min(e.run.wait_for_graph.find('\n', from), e.run.wait_for_graph.size());
+      out += "    " + e.run.wait_for_graph.substr(from, end - from) + '\n';
+      from = end + 1;
+    }
+  }
+  if (!j.stopped.empty()) {
+    const StopReason why = classify(e.run, j.stopped);
+    out += fmt::format("  stop      failure domain: {}, outlook: {}\n", why.domain, why.outlook);
+  }
+  out += '\n';
+  std::size_t width = 0;
+  for (const CheckResult& check : j.checks) width = std::max(width, check.name.size());
+  for (const CheckResult& check : j.checks) {
+    out += fmt::format("  {}  {:<{}}  {}\n", check.ok ? style.good("ok  ") : style.bad("FAIL"), check.name,
+                       std::min<std::size_t>(width, 40), check.detail);
+  }
+  const bool good = j.status == ExitStatus::as_expected;
+  const std::string word = good                                  ? "PASS"
+                           : j.status == ExitStatus::bug         ? "BUG"
+                           : j.status == ExitStatus::no_progress ? "NO PROGRESS"
+                                                                 : "FAIL";
+  const auto state = e.run.state();
+  out += fmt::format("{} {}: {}  (virtual {:.6f} s, wall {:.2f} s{})\n", good ? style.good(word) : style.bad(word),
+                     e.scenario.name, j.sentence, seconds(e.run.virtual_ns), e.run.wall_s,
+                     state ? ", params " + hex(state->params) : "");
+  return out;
+}
+
+}  // namespace seeksim::harness

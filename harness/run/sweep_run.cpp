@@ -1,0 +1,261 @@
+#include "harness/run/sweep_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+
+#include "harness/input/files.h"
+#include "harness/report/progress.h"
+#include "harness/report/sweep.h"
+#include "harness/run/forked.h"
+
+namespace seeksim::harness {
+namespace {
+
+std::string for_the_shell(const std::string& word) {
+  const auto plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("_-./=:,@%+").find(c) != std::string_view::npos;
+  };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+// What is known of a row before it runs.
+struct Row {
+  std::string golden_key;  // empty: it needs no golden
+  int ranks = 0;
+};
+
+class Rows {
+ public:
+  Rows(const Scenario& base, const LoadOptions& load)
+      : base_(base), load_(load), settings_(rows_of(base.sweep, base.world.seed)), keys_(axis_keys(base.sweep)) {}
+
+  std::size_t size() const { return settings_.size(); }
+  const std::vector<Settings>& settings() const { return settings_; }
+  std::string name(std::size_t row) const {
+    return fmt::format("{} row {} ({})", base_.file, row, label(settings_[row], keys_));
+  }
+  Scenario load(std::size_t row) const {
+    LoadOptions options = load_;
+    options.row = &settings_[row];
+    return load_scenario(base_.file, options);
+  }
+  // By its settings; by its number where the golden is the base's, which a row alone does not know.
+  std::string command(std::size_t row) const {
+    std::string text = "seeksim run " + for_the_shell(base_.file);
+    const auto set = [&](const std::string& one) { text += " --set " + for_the_shell(one); };
+    if (load_.seed) text += fmt::format(" --seed {}", *load_.seed);
+    if (!load_.init.empty()) text += " --init " + for_the_shell(load_.init);
+    for (const std::string& one : load_.sets) set(one);
+    if (base_.golden_shared) return text + fmt::format(" --row {}", row);
+    set("sweep=[]");
+    if (base_.by_samples) set("batch_arithmetic=by_samples");
+    for (const std::string& one : sets_of(settings_[row])) set(one);
+    return text;
+  }
+
+  // Loads all. Throws BadInput listing the rows that are no scenarios.
+  std::vector<Row> load_all() const {
+    constexpr std::size_t kRowsTold = 10;
+    std::vector<Row> rows;
+    std::vector<Problem> problems;
+    std::size_t bad_rows = 0;
+    for (std::size_t row = 0; row < size(); ++row) {
+      try {
+        const Scenario scenario = load(row);
+        rows.push_back(
+            {needs_golden(scenario) ? golden_key(one_rank(scenario).train.definition) : "", scenario.world.ranks()});
+      } catch (const BadInput& bad) {
+        if (++bad_rows > kRowsTold) continue;
+        for (Problem problem : bad.problems()) {
+          problem.what = fmt::format("{} [row {}: {}]", problem.what, row, label(settings_[row], keys_));
+          problems.push_back(std::move(problem));
+        }
+      }
+    }
+    if (bad_rows == 0) return rows;
+    problems.push_back({base_.file, "sweep", fmt::format("{} of {} rows are no scenarios", bad_rows, size()),
+                        "Change the axes, or leave rows out with \"sweep_skip\": [ {\"key.path\": value, ...} ]."});
+    throw BadInput(std::move(problems));
+  }
+
+ private:
+  const Scenario& base_;
+  const LoadOptions& load_;
+  std::vector<Settings> settings_;
+  std::vector<std::string> keys_;
+};
+
+// The rows that there are enough processes for. The others are left out, and the report says so.
+std::vector<std::size_t> rows_that_fit(const Scenario& base, const std::vector<Row>& rows, const RunOptions& options) {
+  std::vector<std::size_t> fit;
+  int least = 0;
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    if (options.ranks_max == 0 || rows[row].ranks <= options.ranks_max) fit.push_back(row);
+    least = row == 0 ? rows[row].ranks : std::min(least, rows[row].ranks);
+  }
+  if (fit.empty()) {
+    throw BadInput(
+        base.file,
+        fmt::format("each row of the sweep has {} ranks or more, and there are {} processes", least, options.ranks_max),
+        fmt::format("Start it with mpirun -np {} or more.", least));
+  }
+  return fit;
+}
+
+// Goldens that several rows share, each run once before the rows fork. A golden of one row is that row's own work.
+class SharedGoldens {
+ public:
+  // fit: the rows that are run.
+  SharedGoldens(const Scenario& base, const Rows& rows, const std::vector<Row>& known,
+                const std::vector<std::size_t>& fit, const RunOptions& options, const Print& print)
+      : keys_(rows.size()), shared_(base.golden_shared) {
+    for (const std::size_t row : fit) keys_[row] = known[row].golden_key;
+    std::map<std::string, std::size_t> users;
+    for (const std::string& key : keys_) users[shared_ ? "" : key] += !key.empty();
+    if (shared_) {
+      if (users[""] > 0) take("", find_golden(base, options, print), users[""]);
+      return;
+    }
+    for (std::size_t row = 0; row < keys_.size(); ++row) {
+      if (users[keys_[row]] < 2 || goldens_.count(keys_[row]) > 0) continue;
+      take(keys_[row], find_golden(rows.load(row), options, print), users[keys_[row]]);
+    }
+  }
+  const Golden* of(std::size_t row) const {
+    const auto found = goldens_.find(shared_ ? "" : keys_[row]);
+    return keys_[row].empty() || found == goldens_.end() ? nullptr : &found->second;
+  }
+  const std::vector<Json>& told() const { return told_; }
+
+ private:
+  void take(const std::string& key, Golden golden, std::size_t users) {
+    told_.push_back({{"key", golden.key}, {"stored", golden.stored}, {"origin", golden.origin}, {"rows", users}});
+    goldens_.emplace(key, std::move(golden));
+  }
+
+  std::vector<std::string> keys_;
+  bool shared_;
+  std::map<std::string, Golden> goldens_;
+  std::vector<Json> told_;
+};
+
+TooLarge too_large_of(const std::vector<Row>& rows, int ranks_max) {
+  TooLarge out{0, ranks_max, 0};
+  for (const Row& row : rows) {
+    out.rows += ranks_max > 0 && row.ranks > ranks_max;
+    out.ranks_wanted = std::max(out.ranks_wanted, row.ranks);
+  }
+  return out;
+}
+
+RunOptions options_of_a_row(const RunOptions& options, const Scenario& base, std::size_t row) {
+  RunOptions mine = options;
+  mine.progress = false;
+  mine.is_row = true;
+  // Real files of rows that run at once must not meet.
+  const bool files = base.real_storage || (options.launch && !options.out.empty());
+  mine.out = files ? fmt::format("{}/row-{}", options.out.empty() ? "." : options.out, row) : "";
+  return mine;
+}
+
+Outcome run_one(const Scenario& base, const Rows& rows, const RunOptions& options, const Print& print) {
+  const auto row = std::size_t(options.row);
+  if (row >= rows.size()) {
+    throw BadInput(fmt::format("--row {}", row), fmt::format("the sweep has {} rows", rows.size()),
+                   fmt::format("Use 0..{}.", rows.size() - 1));
+  }
+  print(options.style.faint(fmt::format("  row {}: {}\n", row, rows.command(row))));
+  const Scenario scenario = rows.load(row);
+  RunOptions mine = options;
+  mine.is_row = true;
+  std::optional<Golden> golden;
+  if (base.golden_shared && needs_golden(scenario)) golden = find_golden(base, options, print);
+  mine.golden = golden ? &*golden : nullptr;
+  return run_scenario(scenario, mine, print);
+}
+
+void refuse_saving(const RunOptions& options) {
+  if (!options.trace.empty())
+    throw BadInput("--trace " + options.trace, "a sweep has many runs", "Draw one of them: --row N.");
+  for (const std::string* file :
+       {&options.save_initial, &options.save_final, &options.save_batches, &options.save_gradients}) {
+    if (!file->empty()) throw BadInput("--save-...", "a sweep has many runs", "Name one of them: --row N.");
+  }
+}
+
+std::size_t combinations(const Sweep& sweep) {
+  Sweep all = sweep;
+  all.mode = Sweep::Mode::product;
+  return rows_of(all, 0).size();
+}
+
+}  // namespace
+
+Outcome run_sweep(const Scenario& base, const LoadOptions& load, const RunOptions& options, const Print& print) {
+  const auto start = std::chrono::steady_clock::now();
+  const Rows rows(base, load);
+  if (options.row >= 0) return run_one(base, rows, options, print);
+  refuse_saving(options);
+  if (!options.out.empty()) make_folder(options.out, "--out");
+  std::string text;
+  const Print tell = [&](std::string_view part) {
+    text += part;
+    print(part);
+  };
+  SweepResult result{base, combinations(base.sweep), {}, {}, {}, 0};
+  tell(sweep_header_text(base, rows.settings(), result.combinations, options.style));
+  const std::vector<Row> known = rows.load_all();
+  const std::vector<std::size_t> fit = rows_that_fit(base, known, options);
+  result.too_large = too_large_of(known, options.ranks_max);
+  const SharedGoldens goldens(base, rows, known, fit, options, tell);
+  result.goldens = goldens.told();
+
+  Progress bar(options.progress, base.name + ", rows", std::int64_t(fit.size()));
+  Forked work;
+  work.count = fit.size();
+  work.jobs_each = 16;  // a row takes milliseconds: forking, and touching fresh memory, took a third of it
+  work.processes = options.processes;
+  work.name = [&](std::size_t job) { return rows.name(fit[job]); };
+  work.run = [&](std::size_t job, const Print& say) {
+    const std::size_t row = fit[job];
+    return guarded(rows.name(row), rows.command(row), [&] {
+      RunOptions mine = options_of_a_row(options, base, row);
+      mine.golden = goldens.of(row);
+      return run_scenario(rows.load(row), mine, say);
+    });
+  };
+  work.done = [&](std::size_t job, const std::string&, const Outcome& outcome) {
+    const std::size_t row = fit[job];
+    result.rows.push_back({row, rows.settings()[row], rows.command(row), outcome});
+    bar.update(0, std::int64_t(job + 1));
+    const std::string red = red_row_text(result, result.rows.back(), options.style);
+    if (red.empty()) return;
+    bar.finish();
+    tell(red);
+  };
+  if (options.launch)
+    run_here(work);
+  else
+    run_forked(work);
+  bar.finish();
+  result.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  tell(sweep_text(result, options.style));
+
+  Outcome outcome{status_of(result), base.name, sweep_json(result), {}};
+  if (!options.out.empty()) {
+    write_file(options.out + "/scenario.json", dump(to_json(base)));
+    write_file(options.out + "/story.txt", text);
+    write_file(options.out + "/junit.xml", junit_xml({outcome.report}));
+    write_file(options.out + "/report.json", dump(outcome.report));
+  }
+  return outcome;
+}
+
+}  // namespace seeksim::harness

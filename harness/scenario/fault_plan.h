@@ -1,0 +1,80 @@
+// "fault_plan": faults that nobody writes one by one. Enumerated: the undisturbed run is watched, then there is one run
+// for each place at which a fault can strike. Drawn: arrivals of a Poisson process, kinds by weights, each fault from a
+// stream of its own, within a budget that recovery has to survive. Both end in explicit rules, so that a run that is
+// red is an ordinary scenario.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "faults/plan.h"
+#include "harness/input/json.h"
+
+namespace seeksim::harness {
+
+class Reader;
+struct Scenario;
+
+struct Enumerated {
+  std::vector<faults::FaultKind> kinds;  // empty: nothing is enumerated
+  std::vector<int> ranks;                // empty: all
+  std::vector<std::int64_t> steps;       // empty: all, and what comes before the first
+  std::vector<runtime::OpKind> ops;      // empty: all
+  std::vector<faults::Mode> modes;       // empty: each kind's first
+  std::int64_t every = 1;                // of the places, each n-th
+  friend bool operator==(const Enumerated&, const Enumerated&) = default;
+};
+
+// How often faults come: `count` in `per`.
+enum class RateOf : std::uint8_t { rank_hour, node_day, run };
+
+struct Random {
+  std::vector<std::pair<faults::FaultKind, double>> weights;  // empty: nothing is drawn
+  bool field = false;                                         // the weights were asked for as "field"
+  RateOf rate_of = RateOf::run;
+  double rate = 1;
+  double acceleration = 1;
+  double hours = 0;        // of virtual time in which faults come; 0: as long as the undisturbed run
+  int ranks_lost_max = 1;  // the budget: what would cost more ranks is not drawn
+  bool swarm = false;      // rate and weights of each run are drawn too, also as nothing
+  std::int64_t runs = 1;
+  friend bool operator==(const Random&, const Random&) = default;
+};
+
+struct PlannedFaults {
+  Enumerated enumerated;
+  Random random;
+  std::vector<std::string> stops;  // words of the reasons for which a run may stop instead of finishing
+  bool any() const { return !enumerated.kinds.empty() || !random.weights.empty(); }
+  friend bool operator==(const PlannedFaults&, const PlannedFaults&) = default;
+};
+
+void read_fault_plan(const Reader& top, Scenario& scenario);
+Json fault_plan_json(const PlannedFaults& plan);
+
+// ---- enumeration ---------------------------------------------------------------------------------------------------
+
+// One place at which a fault can strike, as the rule that strikes there.
+struct FaultPlace {
+  faults::Rule rule;
+  std::string about;  // the Op, in words
+  std::string group;  // by which runs are counted
+};
+// From runs of the scenario without faults, which are watched. In the order in which ranks come there.
+std::vector<FaultPlace> places_of(const Scenario& scenario);
+
+// ---- drawing -------------------------------------------------------------------------------------------------------
+
+// The rules of run `number`: the same for the same seed, whatever else is drawn. `horizon_ns`: how long faults come.
+std::vector<faults::Rule> draw_faults(const Scenario& scenario, std::int64_t number, runtime::TimeNs horizon_ns);
+
+// Kinds that can be drawn.
+const std::vector<std::pair<faults::FaultKind, double>>& drawable();
+
+// Weights of the kinds by which Llama 3's 419 unexpected interruptions can be told here: scenarios/README.md has the
+// table.
+const std::vector<std::pair<faults::FaultKind, double>>& field_weights();
+
+}  // namespace seeksim::harness

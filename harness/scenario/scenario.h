@@ -1,0 +1,104 @@
+// Scenario: one idea as plain values. Loaded strictly (all problems at once), written back to JSON without loss, so
+// that shrinking and sweeps can edit values.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "faults/plan.h"
+#include "harness/input/json.h"
+#include "harness/scenario/fault_plan.h"
+#include "harness/scenario/sweep.h"
+#include "runtime/plan/plan.h"
+#include "sim/world.h"
+
+namespace seeksim::harness {
+
+// A check as a scenario names it: "golden:bitwise", {"recoveries": 1}. Canonical form: name, or name:argument.
+struct CheckSpec {
+  std::string name;      // "culprit"
+  std::string argument;  // "5"; empty where there is none
+  std::string text() const { return argument.empty() ? name : name + ':' + argument; }
+  friend bool operator==(const CheckSpec&, const CheckSpec&) = default;
+};
+
+struct Expect {
+  enum class What { pass, check_fails, stops } what = What::pass;
+  std::string argument;                    // the checks, with spaces between, or words of the reason
+  std::vector<std::string> names() const;  // of the checks
+  friend bool operator==(const Expect&, const Expect&) = default;
+};
+
+// A fault that the program's user has added (own.h), as a scenario names it.
+struct OwnFaultSpec {
+  std::string name;
+  std::string parameters = "{}";  // JSON
+  friend bool operator==(const OwnFaultSpec&, const OwnFaultSpec&) = default;
+};
+
+// Of a scenario of the museum (museum.h): what its mistake was like.
+struct Exhibit {
+  std::string group;                 // museum_groups()
+  std::string symptom;               // as a user saw it
+  std::string fix;                   // in a sentence
+  std::string source;                // who had it: framework and number
+  std::vector<std::string> without;  // options, as of --set, that take away what no bug, quirk or fault stands for
+  friend bool operator==(const Exhibit&, const Exhibit&) = default;
+};
+
+struct Scenario {
+  std::string file;  // where it came from; "" when made in memory
+  std::string name;
+  std::string why;
+  runtime::TrainPlan train;
+  sim::WorldPlan world;  // world.seed is the scenario's seed
+  std::vector<faults::Rule> faults;
+  std::vector<OwnFaultSpec> own_faults;
+  PlannedFaults planned;         // further faults, enumerated or drawn: this is many runs then, or one of drawn faults
+  std::size_t drawn_faults = 0;  // so many of `faults`, the last ones, were drawn: one of them may never come to fire
+  std::vector<CheckSpec> checks;
+  Expect expect;
+  Exhibit museum;                  // no group: it is none
+  std::string init_file;           // --init or model.init; train.definition.initial_weights holds its bytes
+  std::string batches_file;        // data.batches; train.definition.data.tokens holds its content
+  runtime::Index given_batch = 0;  // samples a step in that file; 0: no file
+  Sweep sweep;                     // empty: this is one run
+  std::string written;             // of a sweep: its base as JSON text, for that is what rows edit
+  bool by_samples = false;         // train_batch_size is cut by samples, whatever the number of ranks
+  bool strict_deepspeed = false;   // what DeepSpeed refuses is refused here too
+  bool golden_shared = false;      // a sweep's rows are all held against the base's golden
+  bool real_storage = false;
+  std::vector<std::int64_t> golden_skip_steps;    // that the golden leaves out
+  std::vector<std::int64_t> golden_drop_batches;  // that no step of the golden uses
+  int accumulation = 1;                           // gradient_accumulation_steps, as DeepSpeed derives it
+  std::uint32_t identity = 0;                     // by which schedule strings know it; 0: made in memory
+  std::vector<std::string> notes;                 // said once: keys without effect, defaults that surprise
+};
+
+// What a loader may be told beyond the file.
+struct LoadOptions {
+  std::vector<std::string> sets;        // --set
+  std::string init;                     // --init
+  const std::uint64_t* seed = nullptr;  // --seed
+  std::string schedule;                 // --schedule: seed and schedule of a run; empty: as the scenario says
+  const Settings* row = nullptr;        // one row of the scenario's sweep: its settings, applied last
+};
+
+// Throws BadInput with every problem of the scenario.
+Scenario load_scenario(const std::string& file, const LoadOptions& options = {});
+Scenario load_scenario_text(std::string_view text, const std::string& file, const LoadOptions& options = {});
+
+// A scenario file that loads to the same values; every key that has a value is written.
+Json to_json(const Scenario& scenario);
+
+// The same training on one rank, undisturbed, without the steps that the golden leaves out.
+Scenario one_rank(const Scenario& scenario);
+// The same world without its faults.
+Scenario undisturbed(const Scenario& scenario);
+
+// launch rank -> node, as the world places them.
+std::vector<int> node_of(const sim::WorldPlan& world);
+
+}  // namespace seeksim::harness

@@ -1,0 +1,166 @@
+#include "harness/search/planner.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <stdexcept>
+
+#include "harness/input/problem.h"
+#include "harness/simulate/simulate.h"
+
+namespace seeksim::harness {
+namespace {
+
+RunRecord run_steps(const Scenario& scenario, std::int64_t steps) {
+  Scenario dry = scenario;
+  dry.train.definition.steps = steps;
+  dry.train.numerics = runtime::Numerics::shapes;
+  dry.world.race_detector = false;
+  dry.world.device.capacity_bytes = std::numeric_limits<std::size_t>::max() / 2;
+  dry.world.device.host_capacity_bytes = dry.world.device.pinned_capacity_bytes = dry.world.device.capacity_bytes;
+  RunRecord run = Simulation(dry, {}).run();
+  for (const RankRecord& rank : run.ranks) {
+    if (rank.how != RankRecord::How::finished)
+      throw std::runtime_error(fmt::format("a dry run {}: {}", name(rank.how), rank.why));
+  }
+  return run;
+}
+
+// Each number a layout is made of, next to the one that is given.
+struct Layout {
+  int stage;
+  int micro_batch;
+  int accumulation;
+};
+
+std::string words(const Layout& layout) {
+  return fmt::format("stage {}, micro-batch {} x {}", layout.stage, layout.micro_batch, layout.accumulation);
+}
+
+Json patch_of(const Layout& layout, const Layout& given) {
+  Json patch = Json::object();
+  if (layout.micro_batch != given.micro_batch) {
+    patch["train_micro_batch_size_per_gpu"] = layout.micro_batch;
+    patch["gradient_accumulation_steps"] = layout.accumulation;
+  }
+  if (layout.stage != given.stage) patch["zero_optimization"]["stage"] = layout.stage;
+  return patch;
+}
+
+// The given micro-batch and its divisors below, each at most half of the one before.
+std::vector<Layout> micro_batches(const Layout& given) {
+  std::vector<Layout> all = {given};
+  const int samples = given.micro_batch * given.accumulation;
+  for (int micro = given.micro_batch - 1; micro >= 1; --micro) {
+    if (samples % micro == 0 && 2 * micro <= all.back().micro_batch)
+      all.push_back({given.stage, micro, samples / micro});
+  }
+  return all;
+}
+
+Json optimizer_on_host(const Scenario& given) {
+  if (given.train.layout.offload.optimizer.home != runtime::Home::device) return Json::object();
+  return {{"zero_optimization", {{"offload_optimizer", {{"device", "cpu"}, {"pin_memory", true}}}}}};
+}
+
+Json every_layer_again(const Scenario& given) {
+  if (given.train.layout.checkpointing.any()) return Json::object();
+  return {{"activation_checkpointing", {{"number_checkpoints", given.train.definition.model.layers}}}};
+}
+
+Json parameters_on_host(const Scenario& given) {
+  if (given.train.layout.offload.parameters.home != runtime::Home::device) return Json::object();
+  return {{"zero_optimization", {{"offload_param", {{"device", "cpu"}, {"pin_memory", true}}}}}};
+}
+
+Json optimizer_in_files(const Scenario& given) {
+  if (given.train.layout.offload.optimizer.home == runtime::Home::nvme) return Json::object();
+  return {{"zero_optimization", {{"offload_optimizer", {{"device", "nvme"}, {"nvme_path", "nvme"}}}}}};
+}
+
+void flatten(const Json& patch, const std::string& path, std::vector<std::string>& sets) {
+  if (!patch.is_object()) {
+    sets.push_back(path + '=' + patch.dump());
+    return;
+  }
+  for (const auto& [key, value] : patch.items()) flatten(value, path + '.' + key, sets);
+}
+
+}  // namespace
+
+DryRun dry_run(const Scenario& scenario) {
+  const RunRecord one = run_steps(scenario, 1), two = run_steps(scenario, 2);
+  DryRun dry;
+  dry.peak_bytes = two.memory_peak;
+  dry.at_peak = two.memory_at_peak;
+  dry.host_peak_bytes = two.host_peak;
+  dry.step_ns = two.steps.at(1).committed_ns - two.steps.at(0).committed_ns;
+  for (std::size_t kind = 0; kind < two.comm.size(); ++kind)
+    dry.sent_bytes += two.comm[kind].bytes_sent_per_rank_max - one.comm[kind].bytes_sent_per_rank_max;
+  return dry;
+}
+
+const std::vector<Measure>& measures() {
+  static const std::vector<Measure> table = {
+      {"activations again", every_layer_again},
+      {"optimizer on the host", optimizer_on_host},
+      {"parameters on the host", parameters_on_host},
+      {"optimizer in files", optimizer_in_files},
+  };
+  return table;
+}
+
+std::vector<Candidate> candidates(const Scenario& scenario) {
+  const Layout given{scenario.train.layout.zero.stage, scenario.train.layout.micro_batch, scenario.accumulation};
+  std::vector<Candidate> all = {{"as given: " + words(given), Json::object()}};
+  Layout at = given;
+  while (at.stage < 3) {
+    ++at.stage;
+    all.push_back({words(at), patch_of(at, given)});
+  }
+  const std::vector<Layout> micro = micro_batches(at);
+  for (std::size_t i = 1; i < micro.size(); ++i) all.push_back({words(micro[i]), patch_of(micro[i], given)});
+  Json measures_so_far = Json::object();
+  std::string names;
+  for (const Measure& measure : measures()) {
+    const Json more = measure.patch(scenario);
+    if (more.empty()) continue;
+    measures_so_far.merge_patch(more);
+    names += std::string(", ") + measure.name;
+    for (const Layout& layout : micro) {
+      Json patch = patch_of(layout, given);
+      patch.merge_patch(measures_so_far);
+      all.push_back({words(layout) + names, std::move(patch)});
+    }
+  }
+  return all;
+}
+
+std::vector<std::string> sets_of_patch(const Json& patch) {
+  std::vector<std::string> sets;
+  for (const auto& [key, value] : patch.items()) flatten(value, "deepspeed." + key, sets);
+  return sets;
+}
+
+Plan make_plan(const Scenario& given, const LoadPatched& load, std::size_t memory_bytes, bool all) {
+  Plan plan;
+  for (Candidate& candidate : candidates(given)) {
+    PlanRow row{std::move(candidate), std::nullopt, "", false};
+    try {
+      row.run = dry_run(load(row.candidate.patch));
+      row.fits = row.run->peak_bytes <= memory_bytes;
+    } catch (const BadInput& bad) {  // a combination that DeepSpeed refuses
+      row.refused = bad.problems().front().what;
+    }
+    plan.rows.push_back(std::move(row));
+    const int here = int(plan.rows.size()) - 1;
+    const PlanRow& made = plan.rows.back();
+    if (made.fits && plan.recommended < 0) plan.recommended = here;
+    if (made.run && (plan.closest < 0 || made.run->peak_bytes < plan.rows[std::size_t(plan.closest)].run->peak_bytes))
+      plan.closest = here;
+    if (plan.recommended >= 0 && !all) break;
+  }
+  return plan;
+}
+
+}  // namespace seeksim::harness

@@ -1,0 +1,305 @@
+#include "harness/simulate/simulate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+#include "harness/loading/fast.h"
+#include "harness/loading/numerics.h"
+#include "harness/loading/own.h"
+#include "harness/simulate/device.h"
+#include "kernels/digest.h"
+#include "runtime/backend/machine/posix_storage.h"
+#include "runtime/checkpoint/checkpoint_files.h"
+#include "runtime/recovery/train.h"
+#include "sim/timeline.h"
+
+namespace seeksim::harness {
+
+using runtime::Ending;
+
+struct Simulation::Impl {
+  Impl(const Scenario& s, SimulationOptions o)
+      : scenario(s),
+        options(std::move(o)),
+        disks(options.disks ? options.disks : std::make_shared<sim::Disks>()),
+        device(is_of_shapes(s) ? nullptr : make_device(options.device)),
+        arithmetic(s, options.audit),
+        faults(s.faults, s.world.seed, node_of(s.world)),
+        own_faults(s),
+        collector(s.world.ranks(), options.gradients_of, options.digest_gradients, options.on_gradients) {
+    if (!options.storage_folder.empty()) files.emplace(options.storage_folder);
+  }
+
+  sim::WorldPlan plan_of() {
+    sim::WorldPlan plan = scenario.world;
+    plan.wall_limit_s = options.wall_limit_s;
+    plan.shapes = is_of_shapes(scenario);
+    plan.timeline = options.timeline;
+    plan.values = options.values;
+    plan.steering = options.steering;
+    plan.arithmetic = arithmetic.get();
+    plan.listener = arithmetic.listener();
+    const runtime::CheckpointPlan& checkpoint = scenario.train.checkpoint;
+    if (checkpoint.on() && !checkpoint.node_local) plan.storage.shared_path = checkpoint.path;
+    plan.heartbeat_ns = scenario.train.recovery.heartbeat_ns;
+    plan.heartbeat_timeout_ns = scenario.train.recovery.heartbeat_timeout_ns;
+    plan.spares = scenario.train.recovery.spares;
+    plan.stale_messages_taken = scenario.train.bug.is(runtime::Bug::stale_messages_taken);
+    return plan;
+  }
+
+  void start_job(TimeNs now);
+  bool starts_again(const sim::WorldResult& result);
+  void look_at_checkpoints();
+  void connect();
+  void train_rank(runtime::Rank& rank);
+  void take(const sim::WorldResult& result);
+  void add_use(const sim::WorldResult& result);
+  void take_dumps(const sim::WorldResult& result);
+
+  const Scenario& scenario;
+  SimulationOptions options;
+  std::shared_ptr<sim::Disks> disks;
+  std::unique_ptr<runtime::DeviceMemory> device;  // outlives every world
+  RunArithmetic arithmetic;                       // likewise
+  TimeNs began_ns = 0;
+  std::unique_ptr<sim::World> world;        // of the attempt that runs, or ran last
+  std::optional<runtime::TrainPlan> again;  // the plan of all attempts but the first
+  faults::FaultPlan faults;
+  OwnFaults own_faults;  // over those
+  Collector collector;
+  std::optional<runtime::PosixStorage> files;
+  static constexpr int kFiringsTold = 5;
+  std::vector<int> told;  // firings in the story, by rule
+};
+
+Simulation::Simulation(const Scenario& scenario, SimulationOptions options)
+    : impl_(std::make_unique<Impl>(scenario, std::move(options))) {}
+Simulation::~Simulation() = default;
+
+const runtime::Recorder& Simulation::recorder(int rank) const { return impl_->world->recorder(rank); }
+
+const sim::ValueLog* Simulation::values(int rank) const { return impl_->world->values(rank); }
+
+const sim::Timeline* Simulation::timeline() const { return impl_->world->timeline(); }
+
+// The processes of all ranks, on the disks as they are now.
+void Simulation::Impl::start_job(TimeNs now) {
+  const std::size_t attempt = collector.record().attempts.size();
+  began_ns = now;
+  collector.begin_attempt(now);
+  sim::WorldPlan plan = plan_of();
+  plan.device_memory = device.get();
+  plan.seed += 1'000'003 * attempt;  // other noise
+  plan.schedule.first_decision = collector.record().decisions;
+  world = std::make_unique<sim::World>(plan, disks, now);
+  if (attempt > 0) {
+    if (!again) again = scenario.train;
+    again->checkpoint.resume = true;
+    collector.record().events.push_back({now, -1, fmt::format("the job is started again, for the {}. time", attempt)});
+  }
+  connect();
+}
+
+// What a supervisor sees: no process is left, and not one of them came to the end.
+bool Simulation::Impl::starts_again(const sim::WorldResult& result) {
+  const RunRecord& record = collector.record();
+  if (int(record.attempts.size()) > scenario.train.recovery.restarts_max) return false;
+  if (result.end != sim::WorldEnd::finished) return false;
+  for (const RankRecord& rank : record.ranks) {
+    using How = RankRecord::How;
+    if (rank.how == How::finished || rank.how == How::threw || rank.how == How::running) return false;
+  }
+  return true;
+}
+
+void Simulation::Impl::look_at_checkpoints() {
+  const std::string& path = scenario.train.checkpoint.path;
+  if (!scenario.train.checkpoint.on() || is_of_shapes(scenario)) return;
+  const sim::WorldPlan plan = plan_of();
+  sim::Disks seen;  // as if all nodes' files lay together
+  seen.shared = disks->shared;
+  for (auto& [node, disk] : disks->by_node) seen.by_node[0].names.insert(disk.names.begin(), disk.names.end());
+  sim::SimStorage simulated(seen, plan.storage, 0, 0);
+  runtime::Storage& storage = files ? static_cast<runtime::Storage&>(*files) : simulated;
+  for (const std::int64_t step : runtime::checkpoints_in(storage, path)) {
+    const runtime::Verified verified = runtime::verify_checkpoint(storage, runtime::step_folder(path, step));
+    collector.record().found_checkpoints.push_back({step, verified.problem});
+  }
+}
+
+void Simulation::Impl::connect() {
+  std::vector<Event>& events = collector.record().events;
+  if (options.watch) faults.watch(options.watch);
+  world->decorate([this](int rank, runtime::Seams inner) {
+    runtime::Storage& storage = files ? static_cast<runtime::Storage&>(*files) : inner.storage;
+    return own_faults.decorate(
+        rank, faults.decorate(rank, {inner.clock, inner.device, inner.transport, storage, inner.control}));
+  });
+  sim::Timeline* const timeline = world->timeline();
+  world->on_event([&events, timeline](TimeNs at, int rank, const std::string& text) {
+    events.push_back({at, rank, text});
+    if (timeline != nullptr) timeline->mark(at, rank, "world", text);
+  });
+  told.resize(scenario.faults.size());
+  const std::vector<faults::RuleStatus> so_far = faults.status();
+  faults.on_fired([this, &events, timeline](std::size_t rule, TimeNs at, int rank, const runtime::Op* op) {
+    std::vector<FaultDecision>& decisions = collector.record().fault_decisions;
+    if (decisions.size() < FaultDecision::kKept) {
+      decisions.push_back({rule, at, rank, op != nullptr ? describe(*op) : "",
+                           op != nullptr ? op->kind : runtime::OpKind::count_,
+                           op != nullptr ? op->phase : runtime::Phase::count_});
+    }
+    if (const TimeNs after = scenario.faults[rule].returns_ns; after > 0) world->revive_at(rank, at + after);
+    // A rule without limit fires again and again; the first times say enough, the report has the count.
+    const bool told_enough = told[rule]++ >= kFiringsTold;
+    if (told_enough && timeline == nullptr) return;
+    const std::string_view kind = name(scenario.faults[rule].kind);
+    const std::string text = fmt::format("faults.{} fires: {}{}", rule, kind, op ? " in " + describe(*op) : "");
+    if (!told_enough) events.push_back({at, rank, text});
+    if (timeline != nullptr) timeline->mark(at, rank, "fault", text);
+  });
+  for (const faults::FaultPlan::TimedCrash& crash : faults.timed_crashes()) {
+    if (crash.at_ns < began_ns || so_far[crash.rule].fired > 0) continue;  // of an earlier attempt
+    world->kill_at(crash.rank, crash.at_ns, [this, crash] {
+      faults.fired(crash.rule, crash.at_ns, crash.rank);
+      if (crash.lose_files) world->lose_files(crash.rank);
+    });
+  }
+  collector.reach_recorders([this](int rank) { return world->alive(rank) ? &world->recorder(rank) : nullptr; },
+                            options.flight_recorder ? runtime::Recorder::kRingMax : Collector::kRecordsOfAFailure);
+  for (const faults::FaultPlan::ControlOutage& out : faults.control_outages()) {
+    if (out.until_ns <= began_ns) continue;
+    const int rank = out.ranks.empty() ? -1 : out.ranks.front();
+    world->control_outage({out.ranks, out.from_ns, out.until_ns, out.all, out.others},
+                          [this, out, rank] { faults.fired(out.rule, out.from_ns, rank); });
+  }
+  faults.kills_through([this](int rank, bool lose_files) {
+    world->kill_at(rank, world->now(), {});
+    if (lose_files) world->lose_files(rank);
+  });
+  if (options.progress) world->on_progress([this](TimeNs now) { options.progress(now, collector.steps()); });
+}
+
+void Simulation::Impl::train_rank(runtime::Rank& rank) {
+  RunRecord& record = collector.record();
+  auto* weights = options.keep_final_weights ? &record.final_weights : nullptr;
+  runtime::TrainOutcome outcome = runtime::train(rank, again ? *again : scenario.train, collector, weights);
+  RankRecord& mine = record.ranks[std::size_t(rank.id)];
+  mine.how = outcome.ending == Ending::finished  ? RankRecord::How::finished
+             : outcome.ending == Ending::evicted ? RankRecord::How::evicted
+             : outcome.ending == Ending::spare   ? RankRecord::How::spare
+                                                 : RankRecord::How::stopped;
+  mine.why = std::move(outcome.why);
+  mine.steps_committed = outcome.steps_committed;
+  mine.state = std::move(outcome.state);
+}
+
+void Simulation::Impl::take(const sim::WorldResult& result) {
+  RunRecord& record = collector.record();
+  record.end = result.end;
+  record.has_values = !is_of_shapes(scenario);
+  record.virtual_ns = result.virtual_ns;
+  record.fingerprint =
+      record.attempts.size() > 1 ? kernels::combine(record.fingerprint, result.fingerprint) : result.fingerprint;
+  record.wait_for_graph = result.wait_for_graph;
+  record.decisions = result.decisions;
+  record.choices.insert(record.choices.end(), result.choices.begin(), result.choices.end());
+  record.races_watched = scenario.world.race_detector;
+  add_use(result);
+  record.faults = faults.status();
+  record.own_faults.clear();
+  for (std::size_t i = 0; i < scenario.own_faults.size(); ++i)
+    record.own_faults.push_back({scenario.own_faults[i].name, own_faults.fired()[i]});
+  record.history = collector.history();
+  for (std::size_t i = 0; i < result.ranks.size() && i < record.ranks.size(); ++i) {
+    using How = sim::RankEnd::How;
+    RankRecord& rank = record.ranks[i];
+    if (result.ranks[i].how == How::died) rank.how = RankRecord::How::died;
+    if (result.ranks[i].how == How::threw) rank.how = RankRecord::How::threw;
+    if (!result.ranks[i].what.empty()) rank.why = result.ranks[i].what;
+  }
+  record.audit = arithmetic.audited();
+  take_dumps(result);
+}
+
+// Where the ranks came to no agreement by themselves: everybody's flight recorder as it is at the end.
+void Simulation::Impl::take_dumps(const sim::WorldResult& result) {
+  RunRecord& record = collector.record();
+  const bool finished = result.end == sim::WorldEnd::finished;
+  if (finished && !record.recoveries.empty()) return;
+  if (finished && !options.flight_recorder) return;
+  std::uint32_t epoch = 0;
+  for (std::size_t i = 0; i < result.ranks.size(); ++i) {
+    for (const runtime::CommHeader& comm : world->recorder(int(i)).communicators()) epoch = std::max(epoch, comm.epoch);
+  }
+  record.dumps.clear();
+  for (std::size_t i = 0; i < result.ranks.size(); ++i) {
+    // Who was alive when all were ended says so.
+    const bool gone = result.ranks[i].how == sim::RankEnd::How::died && result.ranks[i].what.empty();
+    record.dumps.push_back(dump_of(int(i), epoch, world->recorder(int(i)), runtime::Recorder::kRingMax));
+    if (gone) record.dumps.back().records.clear();
+    record.dumps.back().gone = gone;
+  }
+  record.at_the_end = runtime::analyse(record.dumps);
+}
+
+namespace {
+template <class T>
+void take_largest(std::vector<T>& all, const std::vector<T>& more) {
+  all.resize(std::max(all.size(), more.size()));
+  for (std::size_t i = 0; i < more.size(); ++i) all[i] = std::max(all[i], more[i]);
+}
+}  // namespace
+
+// Over all attempts: sums of what was done, the most of what was in use.
+void Simulation::Impl::add_use(const sim::WorldResult& result) {
+  RunRecord& record = collector.record();
+  record.comm.resize(result.comm.size());
+  for (std::size_t kind = 0; kind < result.comm.size(); ++kind) {
+    sim::CommUse& use = record.comm[kind];
+    use.calls += result.comm[kind].calls;
+    use.bytes_sent_per_rank_max = std::max(use.bytes_sent_per_rank_max, result.comm[kind].bytes_sent_per_rank_max);
+  }
+  if (result.memory_peak >= record.memory_peak) record.memory_at_peak = result.memory_at_peak;
+  record.memory_peak = std::max(record.memory_peak, result.memory_peak);
+  record.host_peak = std::max(record.host_peak, result.host_peak);
+  record.pinned_peak = std::max(record.pinned_peak, result.pinned_peak);
+  take_largest(record.memory_peak_by_tag, result.memory_peak_by_tag);
+  take_largest(record.host_peak_by_tag, result.host_peak_by_tag);
+  record.overlap += result.overlap;
+  record.copies += result.copies;
+  record.files += result.files;
+  if (record.passes.empty()) record.passes = result.passes;
+  record.races.insert(record.races.end(), result.races.begin(), result.races.end());
+  record.accesses += result.accesses;
+  record.collectives_compared += result.collectives_compared;
+  record.mismatches.insert(record.mismatches.end(), result.mismatches.begin(), result.mismatches.end());
+}
+
+RunRecord Simulation::run() {
+  const auto start = std::chrono::steady_clock::now();
+  TimeNs now = 0;
+  for (;;) {
+    impl_->start_job(now);
+    const sim::WorldResult result = impl_->world->run([this](runtime::Rank& rank) { impl_->train_rank(rank); });
+    impl_->take(result);
+    Attempt& attempt = impl_->collector.record().attempts.back();
+    attempt.ended_ns = result.virtual_ns;
+    if (!impl_->starts_again(result)) break;
+    for (const RankRecord& rank : impl_->collector.record().ranks) {
+      if (attempt.why.empty() || rank.how == RankRecord::How::stopped)
+        attempt.why = rank.why.empty() ? name(rank.how) : rank.why;
+    }
+    now = runtime::later(result.virtual_ns, impl_->scenario.train.recovery.restart_ns);
+  }
+  impl_->look_at_checkpoints();
+  RunRecord record = std::move(impl_->collector.record());
+  record.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return record;
+}
+
+}  // namespace seeksim::harness

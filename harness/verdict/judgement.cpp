@@ -1,0 +1,175 @@
+// The verdict on a whole run: the checks that were asked for, those that are always made, and what was expected.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "harness/loading/fast.h"
+#include "harness/oracles/inside_a_step.h"
+#include "harness/verdict/checks.h"
+
+namespace seeksim::harness {
+namespace {
+
+using How = RankRecord::How;
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; });
+  return text;
+}
+
+// Why training did not reach its last step; empty when it did.
+std::string why_stopped(const Evidence& e) {
+  if (e.run.end == sim::WorldEnd::deadlock) return "deadlock";
+  if (e.run.end == sim::WorldEnd::out_of_wall_time) return "out_of_time: the wall-clock limit was reached";
+  bool anybody_finished = false;
+  // Who was out of memory knows what was in use.
+  if (!e.run.recoveries.empty() && e.run.recoveries.back().out_of_memory >= 0) {
+    const RankRecord& rank = e.run.ranks[std::size_t(e.run.recoveries.back().out_of_memory)];
+    if (rank.how == How::stopped) return rank.why;
+  }
+  for (const RankRecord& rank : e.run.ranks) {
+    if (rank.how == How::stopped) return rank.why.empty() ? "the recovery policy gave up" : rank.why;
+    anybody_finished |= rank.how == How::finished;
+  }
+  if (anybody_finished) return "";
+  for (const RankRecord& rank : e.run.ranks)
+    if (rank.how == How::evicted) return "no rank is left: " + rank.why;
+  return "no rank is left";
+}
+
+CheckResult finished(const Evidence& e, const std::string& stopped) {
+  CheckResult result{"finished", false, ""};
+  const std::int64_t steps = e.scenario.train.definition.steps;
+  std::size_t ranks = 0;
+  for (const RankRecord& rank : e.run.ranks) ranks += rank.how == How::finished;
+  result.detail =
+      fmt::format("{} of {} steps, by {} of {} ranks", e.run.steps.size(), steps, ranks, e.run.ranks.size());
+  for (std::size_t i = 0; i < e.run.ranks.size(); ++i) {
+    const RankRecord& rank = e.run.ranks[i];
+    if (rank.how == How::finished && rank.steps_committed != steps) {
+      result.detail = fmt::format("rank {} finished after {} of {} steps", i, rank.steps_committed, steps);
+      return result;
+    }
+    if (rank.how == How::running && stopped.empty()) {
+      result.detail = fmt::format("rank {} did not end", i);
+      return result;
+    }
+  }
+  result.ok = stopped.empty() && std::int64_t(e.run.steps.size()) == steps && ranks > 0;
+  if (!stopped.empty()) result.detail += "; " + stopped;
+  return result;
+}
+
+bool names(const std::string& wanted, const CheckResult& check) {
+  return check.name == wanted || check.name.substr(0, check.name.find(':')) == wanted;
+}
+
+struct Tally {
+  std::vector<std::string> red;         // checks that failed
+  std::vector<std::string> unexpected;  // ... that the expectation does not name
+  std::vector<std::string> holding;     // checks that the expectation names, and that did not fail
+};
+
+Tally tally(const Judgement& j, const Expect& expect) {
+  Tally t;
+  const std::vector<std::string> wanted =
+      expect.what == Expect::What::check_fails ? expect.names() : std::vector<std::string>();
+  std::vector<bool> seen(wanted.size());
+  for (const CheckResult& check : j.checks) {
+    if (check.ok) continue;
+    t.red.push_back(check.name);
+    bool named = false;
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      if (names(wanted[i], check)) named = seen[i] = true;
+    }
+    if (!named) t.unexpected.push_back(check.name);
+  }
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (!seen[i]) t.holding.push_back(wanted[i]);
+  }
+  return t;
+}
+
+void conclude(Judgement& j, ExitStatus status, const char* verdict, std::string sentence) {
+  j.status = status;
+  j.verdict = verdict;
+  j.sentence = std::move(sentence);
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+bool no_progress(const Evidence& e) {
+  return e.run.end == sim::WorldEnd::deadlock || e.run.end == sim::WorldEnd::out_of_wall_time;
+}
+
+void conclude_stop(Judgement& j, const Evidence& e, const Tally& t) {
+  const std::string& wanted = e.scenario.expect.argument;
+  if (j.stopped.empty()) {
+    conclude(j, ExitStatus::check_failed, "fail",
+             fmt::format("training was expected to stop ({}), and finished", wanted));
+  } else if (lower(j.stopped).find(lower(wanted)) == std::string::npos) {
+    conclude(j, no_progress(e) ? ExitStatus::no_progress : ExitStatus::check_failed,
+             no_progress(e) ? "no_progress" : "fail",
+             fmt::format("training was expected to stop for another reason ({}): {}", wanted, j.stopped));
+  } else if (!t.red.empty()) {
+    conclude(j, ExitStatus::check_failed, "fail", fmt::format("stopped as expected, but red: {}", listed(t.red)));
+  } else {
+    conclude(j, ExitStatus::as_expected, "pass", fmt::format("stopped as expected: {}", j.stopped));
+  }
+}
+
+}  // namespace
+
+Judgement judge(const Evidence& e) {
+  Judgement j;
+  j.stopped = why_stopped(e);
+  const Expect& expect = e.scenario.expect;
+  // Poison ends training, and no_poison says so: that it did not finish is no second finding.
+  if (expect.what != Expect::What::stops && e.run.poison.empty()) j.checks.push_back(finished(e, j.stopped));
+  for (const CheckSpec& check : e.scenario.checks) j.checks.push_back(judge(check, e));
+  const auto always = [&](const char* name, bool has_something_to_judge) {
+    const bool listed = std::any_of(e.scenario.checks.begin(), e.scenario.checks.end(),
+                                    [name](const CheckSpec& check) { return check.name == name; });
+    if (!listed && has_something_to_judge) j.checks.push_back(judge(CheckSpec{name, ""}, e));
+  };
+  always("no_races", e.run.races_watched);
+  always("quirk_differs", e.scenario.train.definition.quirks.any());
+  always("within_bounds", is_fast(e.scenario));
+  always("no_poison", e.run.poison_looks > 0);
+  for (const char* name : always_made(e)) always(name, true);
+  always("faults_fired", !e.scenario.faults.empty() || !e.scenario.own_faults.empty());
+  j.checks.insert(j.checks.end(), e.further.begin(), e.further.end());
+
+  for (std::size_t i = 0; i < e.run.ranks.size(); ++i) {
+    if (e.run.ranks[i].how != How::threw) continue;
+    conclude(j, ExitStatus::bug, "bug", fmt::format("rank {} failed inside seeksim: {}", i, e.run.ranks[i].why));
+    return j;
+  }
+  const Tally t = tally(j, expect);
+  if (expect.what == Expect::What::stops) {
+    conclude_stop(j, e, t);
+  } else if (no_progress(e)) {
+    conclude(j, ExitStatus::no_progress, "no_progress", j.stopped);
+  } else if (expect.what == Expect::What::pass) {
+    if (t.red.empty()) {
+      conclude(j, ExitStatus::as_expected, "pass", fmt::format("{} checks hold", j.checks.size()));
+    } else {
+      conclude(j, ExitStatus::check_failed, "fail", fmt::format("red: {}", listed(t.red)));
+    }
+  } else if (!t.holding.empty()) {
+    conclude(j, ExitStatus::check_failed, "fail", fmt::format("{} was expected to fail, and holds", listed(t.holding)));
+  } else if (!t.unexpected.empty()) {
+    conclude(j, ExitStatus::check_failed, "fail",
+             fmt::format("{} failed as expected, but so did: {}", expect.argument, listed(t.unexpected)));
+  } else {
+    conclude(j, ExitStatus::as_expected, "pass", fmt::format("{} failed, as expected", expect.argument));
+  }
+  return j;
+}
+
+}  // namespace seeksim::harness

@@ -1,0 +1,150 @@
+// Building communicators: create, split and shrink are meetings at the first member. All tell it that they have come;
+// when it has heard of all, it tells all who is in.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "kernels/check.h"
+#include "runtime/backend/messages/message_head.h"
+#include "runtime/backend/wire/bytes.h"
+
+namespace seeksim::runtime {
+namespace {
+
+std::uint64_t combine(std::uint64_t a, std::uint64_t b) {
+  const std::uint64_t h = (a ^ b * 0x9e3779b97f4a7c15ull) * 0xff51afd7ed558ccdull;
+  return h ^ h >> 33;
+}
+
+std::uint64_t hash_of(std::span<const int> members) {
+  std::uint64_t h = members.size();
+  for (const int member : members) h = combine(h, std::uint64_t(member));
+  return h;
+}
+
+}  // namespace
+
+Comm MessageTransport::create(const Op& op, const CommSpec& spec, TimeNs deadline) {
+  return meet(op, spec, 0, 0, deadline);
+}
+
+Comm MessageTransport::meet(const Op& op, const CommSpec& spec, int color, int key, TimeNs deadline) {
+  if (signals_.fenced) throw SeamError(ErrorKind::fenced, op, "the others have declared this rank dead");
+  if (std::find(spec.members.begin(), spec.members.end(), rank_) == spec.members.end())
+    throw SeamError(ErrorKind::mismatch, op, fmt::format("invalid argument: rank {} is no member", rank_));
+  const Key id{spec.id, spec.epoch};
+  if (handles_.contains(id) || gone_.contains(id))
+    throw SeamError(ErrorKind::mismatch, op, "this communicator has been built already: ids are used once");
+  Meeting& meeting = meetings_[id];
+  const int first = spec.members.front();
+  Head head = head_of(Head::kJoin, id);
+  head.tensor = hash_of(spec.members);
+  head.step = color;
+  head.micro_batch = key;
+  if (first == rank_)
+    meeting.arrivals[rank_] = {color, key, head.tensor};
+  else
+    send_small(first, head, {});
+  const auto over = [&] {
+    if (first == rank_ && !meeting.over) begin_if_all_came(meeting, id, spec.members);
+    return meeting.over || signals_.revoked >= std::int64_t(spec.epoch);
+  };
+  const bool in_time = loop_.until(deadline, over);
+  if (!in_time) {
+    std::vector<int> missing;
+    for (const int member : spec.members) {
+      if (!meeting.arrivals.contains(member)) missing.push_back(member);
+    }
+    throw SeamError(ErrorKind::timeout, op,
+                    first == rank_ ? fmt::format("still missing: rank {}", fmt::join(missing, ", "))
+                                   : fmt::format("rank {}, where all meet, has not said that all have come", first));
+  }
+  if (!meeting.over)
+    throw SeamError(ErrorKind::revoked, op, "the epoch was revoked while the communicator was being built");
+  const Meeting ended = std::move(meeting);
+  meetings_.erase(id);
+  if (ended.refused) throw SeamError(ErrorKind::mismatch, op, "the members differ from those that another rank gave");
+  if (ended.members.empty()) return Comm{};  // of no colour
+  comms_.push_back({});
+  comms_.back().key = {color == 0 ? spec.id : combine(spec.id, std::uint64_t(color)), spec.epoch};
+  comms_.back().members = ended.members;
+  const Comm made{std::uint32_t(comms_.size())};
+  handles_[comms_.back().key] = made.handle;
+  return made;
+}
+
+// At the first member, when the last one has come.
+void MessageTransport::begin_if_all_came(Meeting& meeting, const Key& key, std::span<const int> members) {
+  if (meeting.arrivals.size() < members.size()) return;
+  meeting.over = true;
+  const std::uint64_t own = meeting.arrivals.at(rank_).members_hash;
+  std::map<int, std::vector<int>> by_color;
+  for (const auto& [rank, arrival] : meeting.arrivals) {
+    meeting.refused |= arrival.members_hash != own;
+    if (arrival.color >= 0) by_color[arrival.color].push_back(rank);
+  }
+  for (auto& [color, ranks] : by_color) {
+    const auto place = [&](int rank) { return std::find(members.begin(), members.end(), rank) - members.begin(); };
+    std::sort(ranks.begin(), ranks.end(), [&](int a, int b) {
+      const int key_a = meeting.arrivals.at(a).key, key_b = meeting.arrivals.at(b).key;
+      return key_a != key_b ? key_a < key_b : place(a) < place(b);
+    });
+  }
+  Head head = head_of(Head::kJoined, key);
+  head.refused = meeting.refused;
+  for (const auto& [rank, arrival] : meeting.arrivals) {
+    const std::vector<int> ranks = arrival.color < 0 ? std::vector<int>{} : by_color.at(arrival.color);
+    if (rank == rank_)
+      meeting.members = ranks;
+    else
+      send_small(rank, head, to_bytes(ranks));
+  }
+}
+
+void MessageTransport::arrive(const Head& head, int from, std::span<const std::byte> more) {
+  Meeting& meeting = meetings_[{head.comm, head.epoch}];
+  if (head.kind == Head::kJoin) {
+    meeting.arrivals[from] = {int(head.step), head.micro_batch, head.tensor};
+    return;
+  }
+  meeting.over = true;
+  meeting.refused = head.refused != 0;
+  from_bytes(more, meeting.members);
+}
+
+Comm MessageTransport::split(const Op& op, Comm parent, int color, int key, TimeNs deadline) {
+  Held* held = find(parent);
+  if (held == nullptr) throw SeamError(ErrorKind::mismatch, op, "invalid argument: no communicator to split");
+  if (held->error != CommResult::success)
+    throw SeamError(error_kind(held->error), op, "the parent communicator failed");
+  if (held->state == Held::State::finalized) throw SeamError(ErrorKind::mismatch, op, "the parent is finalized");
+  CommSpec spec;
+  spec.epoch = op.epoch;
+  spec.id = combine(combine(held->key.first, 0x5b117), held->splits++);
+  spec.members = held->members;
+  return meet(op, spec, color, key, deadline);
+}
+
+// Survivors alone call it, each with the same list: nothing is agreed on here, as with NCCL.
+Comm MessageTransport::shrink(const Op& op, Comm parent, std::span<const int> exclude, TimeNs deadline) {
+  Held* held = find(parent);
+  if (held == nullptr || exclude.empty())
+    throw SeamError(ErrorKind::mismatch, op, "invalid argument: shrink needs a communicator and ranks to exclude");
+  if (held->state == Held::State::finalized) throw SeamError(ErrorKind::mismatch, op, "the parent is finalized");
+  if (held->error != CommResult::success)
+    throw SeamError(error_kind(held->error), op, "the parent communicator failed");
+  CommSpec spec;
+  spec.epoch = op.epoch;
+  spec.id = combine(combine(held->key.first, 0x5412), held->shrinks++);
+  for (const int member : held->members) {
+    const bool excluded = std::find(exclude.begin(), exclude.end(), member) != exclude.end();
+    if (excluded && member == rank_)
+      throw SeamError(ErrorKind::mismatch, op, fmt::format("invalid argument: rank {} excludes itself", rank_));
+    if (!excluded) spec.members.push_back(member);
+    spec.id = combine(spec.id, std::uint64_t(member) * 2 + (excluded ? 1 : 0));
+  }
+  return meet(op, spec, 0, 0, deadline);
+}
+
+}  // namespace seeksim::runtime

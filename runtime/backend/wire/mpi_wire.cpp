@@ -1,0 +1,160 @@
+#include "runtime/backend/wire/mpi_wire.h"
+
+#ifdef SEEKSIM_HAVE_MPI
+
+#include <cstring>
+#include <string>
+
+#include "kernels/check.h"
+
+namespace seeksim::runtime {
+
+MpiWire::MpiWire() {
+  MPI_Comm_dup(MPI_COMM_WORLD, &heads_);
+  MPI_Comm_dup(MPI_COMM_WORLD, &payloads_);
+  for (const MPI_Comm comm : {heads_, payloads_}) MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+  void* value = nullptr;
+  int there = 0;
+  MPI_Comm_get_attr(payloads_, MPI_TAG_UB, &value, &there);
+  tags_ = there != 0 ? *static_cast<int*>(value) : 32767;
+}
+
+MpiWire::~MpiWire() {
+  for (MPI_Request& request : requests_) {
+    if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+  }
+  MPI_Comm_free(&heads_);
+  MPI_Comm_free(&payloads_);
+}
+
+bool MpiWire::check(int result, const char* what) {
+  if (result == MPI_SUCCESS) return true;
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(result, text, &length);
+  if (listener_ != nullptr) listener_->failed(std::string(what) + ": " + std::string(text, std::size_t(length)));
+  return false;
+}
+
+void MpiWire::add(MPI_Request request, Pending pending) {
+  requests_.push_back(request);
+  pending_.push_back(std::move(pending));
+}
+
+Wire::Ticket MpiWire::send(int to, std::span<const std::byte> head, std::span<const std::byte> payload) {
+  SEEKSIM_CHECK(head.size() <= kHeadBytesMax, "a head of %zu bytes", head.size());
+  SEEKSIM_CHECK(payload.size() < (std::size_t(1) << 31), "a message of %zu bytes: MPI counts in int", payload.size());
+  Pending sending;
+  if (spare_.empty()) spare_.push_back(std::make_unique<HeadBytes>());
+  sending.head = std::move(spare_.back());
+  spare_.pop_back();
+  Prefix prefix;
+  prefix.payload_bytes = payload.size();
+  prefix.tag = next_tag_;
+  std::memcpy(sending.head->data(), &prefix, sizeof prefix);
+  std::memcpy(sending.head->data() + sizeof prefix, head.data(), head.size());
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Isend(sending.head->data(), int(sizeof prefix + head.size()), MPI_BYTE, to, 0, heads_, &request),
+        "sending a head");
+  add(request, std::move(sending));
+  if (payload.empty()) return 0;
+  request = MPI_REQUEST_NULL;
+  check(MPI_Isend(payload.data(), int(payload.size()), MPI_BYTE, to, next_tag_, payloads_, &request), "sending");
+  next_tag_ = next_tag_ == tags_ ? 0 : next_tag_ + 1;
+  Pending with_payload;
+  with_payload.ticket = ++tickets_;
+  add(request, std::move(with_payload));
+  return tickets_;
+}
+
+void MpiWire::receive(Ticket payload, std::span<std::byte> into) {
+  const auto found = announced_.find(payload);
+  SEEKSIM_CHECK(found != announced_.end() && found->second.bytes == into.size(), "no such message of %zu bytes",
+                into.size());
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Irecv(into.data(), int(into.size()), MPI_BYTE, found->second.from, found->second.tag, payloads_, &request),
+        "receiving");
+  announced_.erase(found);
+  Pending receiving;
+  receiving.ticket = payload;
+  add(request, std::move(receiving));
+}
+
+void MpiWire::discard(Ticket payload) {
+  const auto found = announced_.find(payload);
+  SEEKSIM_CHECK(found != announced_.end(), "no such message");
+  Pending receiving;
+  receiving.thrown_away.resize(found->second.bytes);
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Irecv(receiving.thrown_away.data(), int(found->second.bytes), MPI_BYTE, found->second.from,
+                  found->second.tag, payloads_, &request),
+        "receiving");
+  announced_.erase(found);
+  add(request, std::move(receiving));
+}
+
+bool MpiWire::poll() {
+  const bool ended = test();
+  return take_heads() || ended;
+}
+
+// Whoever is told may send and receive at once, so the lists are in order before anybody is.
+bool MpiWire::test() {
+  if (requests_.empty()) return false;
+  ended_.resize(requests_.size());
+  int count = 0;
+  check(MPI_Testsome(int(requests_.size()), requests_.data(), &count, ended_.data(), MPI_STATUSES_IGNORE), "testing");
+  if (count == MPI_UNDEFINED || count <= 0) return false;
+  std::vector<Ticket> told;
+  for (int i = 0; i < count; ++i) {
+    Pending& pending = pending_[std::size_t(ended_[std::size_t(i)])];
+    if (pending.ticket != 0) told.push_back(pending.ticket);
+    if (pending.head != nullptr) spare_.push_back(std::move(pending.head));
+    pending = {};
+  }
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    if (requests_[i] == MPI_REQUEST_NULL) continue;
+    requests_[kept] = requests_[i];
+    if (kept != i) pending_[kept] = std::move(pending_[i]);
+    ++kept;
+  }
+  requests_.resize(kept);
+  pending_.resize(kept);
+  for (const Ticket ticket : told) {
+    if (listener_ != nullptr) listener_->over(ticket);
+  }
+  return true;
+}
+
+bool MpiWire::take_heads() {
+  constexpr int kARound = 16;
+  for (int taken = 0; taken < kARound; ++taken) {
+    MPI_Message message = MPI_MESSAGE_NULL;
+    MPI_Status status;
+    int came = 0;
+    if (!check(MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, heads_, &came, &message, &status), "looking for messages"))
+      return false;
+    if (came == 0) return taken > 0;
+    int bytes = 0;
+    MPI_Get_count(&status, MPI_BYTE, &bytes);
+    SEEKSIM_CHECK(bytes >= int(sizeof(Prefix)) && bytes <= int(arrived_.size()), "rank %d sent a head of %d bytes",
+                  status.MPI_SOURCE, bytes);
+    if (!check(MPI_Mrecv(arrived_.data(), bytes, MPI_BYTE, &message, MPI_STATUS_IGNORE), "receiving a head"))
+      return true;
+    Prefix prefix;
+    std::memcpy(&prefix, arrived_.data(), sizeof prefix);
+    Ticket ticket = 0;
+    if (prefix.payload_bytes > 0) {
+      ticket = ++tickets_;
+      announced_[ticket] = {status.MPI_SOURCE, prefix.tag, prefix.payload_bytes};
+    }
+    const std::span<const std::byte> all(arrived_.data(), std::size_t(bytes));
+    if (listener_ != nullptr) listener_->arrived(status.MPI_SOURCE, all.subspan(sizeof prefix), ticket);
+  }
+  return true;
+}
+
+}  // namespace seeksim::runtime
+
+#endif

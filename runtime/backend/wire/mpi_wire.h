@@ -1,0 +1,65 @@
+// MpiWire: heads go over one communicator, payloads over another, each payload under a tag of its own, which its head
+// names. A head is received when it is there; its payload is received straight into the buffer where it belongs.
+#pragma once
+
+#ifdef SEEKSIM_HAVE_MPI
+
+#include <mpi.h>
+
+#include <array>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "runtime/backend/wire/wire.h"
+
+namespace seeksim::runtime {
+
+class MpiWire final : public Wire {
+ public:
+  MpiWire();  // collective over all processes
+  ~MpiWire() override;
+  Ticket send(int to, std::span<const std::byte> head, std::span<const std::byte> payload) override;
+  void receive(Ticket payload, std::span<std::byte> into) override;
+  void discard(Ticket payload) override;
+  bool poll() override;
+
+ private:
+  // Before the head that a transport gave.
+  struct Prefix {
+    std::uint64_t payload_bytes = 0;
+    std::int32_t tag = 0;
+    std::int32_t unused = 0;
+  };
+  using HeadBytes = std::array<std::byte, sizeof(Prefix) + kHeadBytesMax>;
+  struct Announced {
+    int from = -1;
+    int tag = 0;
+    std::uint64_t bytes = 0;
+  };
+  struct Pending {                       // beside requests_
+    Ticket ticket = 0;                   // whose end is told; 0: nobody's
+    std::unique_ptr<HeadBytes> head;     // that is being sent
+    std::vector<std::byte> thrown_away;  // a payload that nobody wants
+  };
+  bool check(int result, const char* what);
+  void add(MPI_Request request, Pending pending);
+  bool test();
+  bool take_heads();
+
+  MPI_Comm heads_ = MPI_COMM_NULL;
+  MPI_Comm payloads_ = MPI_COMM_NULL;
+  int tags_ = 0;  // how many there are
+  int next_tag_ = 0;
+  Ticket tickets_ = 0;
+  std::map<Ticket, Announced> announced_;
+  std::vector<MPI_Request> requests_;
+  std::vector<Pending> pending_;
+  std::vector<int> ended_;  // scratch
+  std::vector<std::unique_ptr<HeadBytes>> spare_;
+  HeadBytes arrived_;
+};
+
+}  // namespace seeksim::runtime
+
+#endif

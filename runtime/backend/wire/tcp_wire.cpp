@@ -1,0 +1,216 @@
+// One stream a pair of processes: a prefix, a head, a payload, one after the other.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "kernels/check.h"
+#include "runtime/backend/wire/tcp_world.h"
+
+namespace seeksim::runtime {
+
+TcpWire::TcpWire(int rank, std::vector<Socket> peers) : rank_(rank), peers_(peers.size()) {
+  for (std::size_t i = 0; i < peers.size(); ++i) peers_[i].socket = std::move(peers[i]);
+}
+
+// ---- out -----------------------------------------------------------------------------------------------------------
+
+void TcpWire::post(int to, Prefix prefix, std::span<const std::byte> head, Outgoing outgoing) {
+  outgoing.own.resize(sizeof prefix + head.size());
+  std::memcpy(outgoing.own.data(), &prefix, sizeof prefix);
+  if (!head.empty()) std::memcpy(outgoing.own.data() + sizeof prefix, head.data(), head.size());
+  Peer& peer = peers_.at(std::size_t(to));
+  if (peer.closed) return;  // what is sent there arrives nowhere
+  peer.out.push_back(std::move(outgoing));
+  if (to != rank_) flush(peer);
+}
+
+Wire::Ticket TcpWire::send(int to, std::span<const std::byte> head, std::span<const std::byte> payload) {
+  Prefix prefix;
+  prefix.head_bytes = std::uint32_t(head.size());
+  prefix.payload_bytes = payload.size();
+  Outgoing outgoing;
+  outgoing.payload = payload;
+  if (!payload.empty()) outgoing.ticket = ++tickets_;
+  const Ticket ticket = outgoing.ticket;
+  post(to, prefix, head, std::move(outgoing));
+  return ticket;
+}
+
+void TcpWire::send_text(int to, std::span<const std::byte> text) {
+  Prefix prefix;
+  prefix.is_text = 1;
+  prefix.payload_bytes = text.size();
+  Outgoing outgoing;
+  outgoing.kept_payload.assign(text.begin(), text.end());
+  outgoing.payload = outgoing.kept_payload;  // a moved vector keeps its elements
+  post(to, prefix, {}, std::move(outgoing));
+}
+
+bool TcpWire::flush(Peer& peer) {
+  bool moved = false;
+  while (!peer.out.empty() && !peer.closed) {
+    Outgoing& front = peer.out.front();
+    const std::size_t own = front.own.size();
+    const bool in_head = front.sent < own;
+    const std::span<const std::byte> part =
+        in_head ? std::span<const std::byte>(front.own).subspan(front.sent) : front.payload.subspan(front.sent - own);
+    if (!part.empty()) {
+      const int n = peer.socket.send_some(part);
+      if (n <= 0) return moved;  // who is gone is noticed by the reader
+      front.sent += std::size_t(n);
+      moved = true;
+    }
+    if (front.sent < own + front.payload.size()) continue;
+    if (front.ticket != 0) ended_.push_back(front.ticket);
+    peer.out.pop_front();
+  }
+  return moved;
+}
+
+// ---- in ------------------------------------------------------------------------------------------------------------
+
+bool TcpWire::read(int rank, Peer& peer) {
+  std::array<std::byte, 1 << 16> bytes;
+  if (rank == rank_) {  // to itself: the same bytes, without a socket
+    if (peer.out.empty()) return false;
+    Outgoing outgoing = std::move(peer.out.front());
+    peer.out.pop_front();
+    took(rank, peer, outgoing.own);
+    if (!outgoing.payload.empty()) took(rank, peer, outgoing.payload);
+    if (outgoing.ticket != 0) ended_.push_back(outgoing.ticket);
+    return true;
+  }
+  const int n = peer.socket.receive(bytes);
+  if (n < 0) lose(rank, peer);
+  if (n > 0) took(rank, peer, {bytes.data(), std::size_t(n)});
+  return n != 0;
+}
+
+void TcpWire::took(int rank, Peer& peer, std::span<const std::byte> bytes) {
+  while (!bytes.empty() || (peer.in_text && peer.text_left == 0)) {
+    if (peer.in_text) {
+      const std::size_t n = std::min<std::size_t>(peer.text_left, bytes.size());
+      peer.text.insert(peer.text.end(), bytes.begin(), bytes.begin() + std::ptrdiff_t(n));
+      bytes = bytes.subspan(n);
+      peer.text_left -= n;
+      if (peer.text_left > 0) return;
+      peer.texts.push_back(std::move(peer.text));
+      peer.text.clear();
+      peer.in_text = false;
+      continue;
+    }
+    if (peer.payload != 0) {
+      bytes = bytes.subspan(take_payload(peer, bytes));
+      continue;
+    }
+    // Byte by byte would do; a whole head at a time does it faster.
+    const auto need = [&] {
+      if (peer.in.size() < sizeof(Prefix)) return sizeof(Prefix) - peer.in.size();
+      Prefix prefix;
+      std::memcpy(&prefix, peer.in.data(), sizeof prefix);
+      return sizeof prefix + prefix.head_bytes - peer.in.size();
+    };
+    const std::size_t n = std::min(need(), bytes.size());
+    peer.in.insert(peer.in.end(), bytes.begin(), bytes.begin() + std::ptrdiff_t(n));
+    bytes = bytes.subspan(n);
+    if (peer.in.size() < sizeof(Prefix)) continue;
+    Prefix prefix;
+    std::memcpy(&prefix, peer.in.data(), sizeof prefix);
+    SEEKSIM_CHECK(prefix.magic == kMagic && prefix.head_bytes <= kHeadBytesMax, "rank %d sent what is no message",
+                  rank);
+    if (need() > 0) continue;
+    std::vector<std::byte> head(peer.in.begin() + sizeof prefix, peer.in.end());
+    peer.in.clear();
+    if (prefix.is_text != 0) {
+      peer.in_text = true;
+      peer.text_left = prefix.payload_bytes;
+      continue;
+    }
+    if (prefix.payload_bytes > 0) {
+      peer.payload = ++tickets_;
+      Incoming& incoming = incoming_[peer.payload];
+      incoming.from = rank;
+      incoming.bytes = prefix.payload_bytes;
+    }
+    const Ticket ticket = peer.payload;
+    if (listener_ != nullptr)
+      listener_->arrived(rank, head, ticket);
+    else
+      early_.push_back({rank, std::move(head), ticket});
+  }
+}
+
+std::size_t TcpWire::take_payload(Peer& peer, std::span<const std::byte> bytes) {
+  Incoming& incoming = incoming_.at(peer.payload);
+  const std::size_t n = std::min<std::size_t>(incoming.bytes - incoming.come, bytes.size());
+  if (incoming.wanted)
+    std::memcpy(incoming.into.data() + incoming.come, bytes.data(), n);
+  else if (!incoming.discarded)
+    incoming.early.insert(incoming.early.end(), bytes.begin(), bytes.begin() + std::ptrdiff_t(n));
+  incoming.come += n;
+  if (incoming.come == incoming.bytes) {
+    const Ticket whole = peer.payload;
+    peer.payload = 0;
+    settle(whole);
+  }
+  return n;
+}
+
+void TcpWire::settle(Ticket ticket) {
+  const auto found = incoming_.find(ticket);
+  if (found->second.come < found->second.bytes) return;
+  if (!found->second.wanted && !found->second.discarded) return;
+  if (found->second.wanted) ended_.push_back(ticket);
+  incoming_.erase(found);
+}
+
+void TcpWire::receive(Ticket payload, std::span<std::byte> into) {
+  Incoming& incoming = incoming_.at(payload);
+  SEEKSIM_CHECK(incoming.bytes == into.size(), "a payload of %zu bytes is asked for as %zu",
+                static_cast<std::size_t>(incoming.bytes), into.size());
+  incoming.into = into;
+  incoming.wanted = true;
+  std::copy(incoming.early.begin(), incoming.early.end(), into.begin());
+  incoming.early = {};
+  settle(payload);
+}
+
+void TcpWire::discard(Ticket payload) {
+  Incoming& incoming = incoming_.at(payload);
+  incoming.discarded = true;
+  incoming.early = {};
+  settle(payload);
+}
+
+void TcpWire::lose(int rank, Peer& peer) {
+  peer.closed = true;
+  peer.socket.close();
+  if (listener_ != nullptr) listener_->failed("rank " + std::to_string(rank) + " closed the connection");
+}
+
+bool TcpWire::poll() {
+  bool moved = false;
+  for (; listener_ != nullptr && !early_.empty(); early_.pop_front())
+    listener_->arrived(early_.front().from, early_.front().head, early_.front().payload);
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    Peer& peer = peers_[i];
+    if (peer.closed) continue;
+    if (int(i) != rank_) moved |= flush(peer);
+    moved |= read(int(i), peer);
+  }
+  const std::vector<Ticket> ended = std::exchange(ended_, {});
+  for (const Ticket ticket : ended) {
+    if (listener_ != nullptr) listener_->over(ticket);
+  }
+  return moved || !ended.empty();
+}
+
+std::optional<std::vector<std::byte>> TcpWire::text_from(int rank) {
+  std::deque<std::vector<std::byte>>& texts = peers_.at(std::size_t(rank)).texts;
+  if (texts.empty()) return std::nullopt;
+  std::vector<std::byte> text = std::move(texts.front());
+  texts.pop_front();
+  return text;
+}
+
+}  // namespace seeksim::runtime

@@ -1,0 +1,114 @@
+// TcpWorld: processes that something else than MPI has started, with torchrun's variables: RANK, WORLD_SIZE,
+// MASTER_ADDR and MASTER_PORT. Every pair of them has one TCP connection; a peer that closes it is gone, and its peers
+// learn of it at once, as with NCCL over sockets.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/backend/wire/process_world.h"
+#include "runtime/backend/wire/sockets.h"
+
+namespace seeksim::runtime {
+
+class TcpWire final : public Wire {
+ public:
+  // peers: by rank; not open for this rank itself.
+  TcpWire(int rank, std::vector<Socket> peers);
+
+  Ticket send(int to, std::span<const std::byte> head, std::span<const std::byte> payload) override;
+  void receive(Ticket payload, std::span<std::byte> into) override;
+  void discard(Ticket payload) override;
+  bool poll() override;
+
+  // Texts between the launching processes, on the same connections.
+  void send_text(int to, std::span<const std::byte> text);
+  std::optional<std::vector<std::byte>> text_from(int rank);  // that has come
+  bool unsent(int rank) const { return !peers_[std::size_t(rank)].out.empty(); }
+  bool closed(int rank) const { return peers_[std::size_t(rank)].closed; }
+
+ private:
+  struct Prefix {
+    std::uint32_t magic = kMagic;
+    std::uint32_t head_bytes = 0;
+    std::uint64_t payload_bytes = 0;
+    std::uint64_t is_text = 0;
+  };
+  static constexpr std::uint32_t kMagic = 0x736b7431;  // "skt1"
+  struct Outgoing {
+    std::vector<std::byte> own;           // prefix and head
+    std::span<const std::byte> payload;   // of somebody who keeps it
+    std::vector<std::byte> kept_payload;  // of a text
+    std::size_t sent = 0;                 // of both
+    Ticket ticket = 0;
+  };
+  // A payload that has been announced: where it goes, once that is known, and until then what has come of it.
+  struct Incoming {
+    int from = -1;
+    std::uint64_t bytes = 0;
+    std::uint64_t come = 0;
+    std::vector<std::byte> early;
+    std::span<std::byte> into;
+    bool wanted = false;
+    bool discarded = false;
+  };
+  struct Early {
+    int from;
+    std::vector<std::byte> head;
+    Ticket payload;
+  };
+  struct Peer {
+    Socket socket;
+    bool closed = false;
+    std::deque<Outgoing> out;
+    std::vector<std::byte> in;    // a prefix and head that are not whole
+    Ticket payload = 0;           // that comes now; 0: none
+    std::uint64_t text_left = 0;  // of a text that comes now
+    std::vector<std::byte> text;
+    bool in_text = false;
+    std::deque<std::vector<std::byte>> texts;
+  };
+  void post(int to, Prefix prefix, std::span<const std::byte> head, Outgoing outgoing);
+  bool flush(Peer& peer);
+  bool read(int rank, Peer& peer);
+  void took(int rank, Peer& peer, std::span<const std::byte> bytes);
+  std::size_t take_payload(Peer& peer, std::span<const std::byte> bytes);
+  void settle(Ticket ticket);
+  void lose(int rank, Peer& peer);
+
+  // That came while nobody listened, for who will: a rank may hear of the next run later than those who send to it.
+  // What is of a run that is over the listener throws away (MessageTransport).
+  std::deque<Early> early_;
+  const int rank_;
+  std::vector<Peer> peers_;
+  Ticket tickets_ = 0;
+  std::map<Ticket, Incoming> incoming_;
+  std::vector<Ticket> ended_;  // to be told of
+};
+
+class TcpWorld final : public ProcessWorld {
+ public:
+  // Whether this process has torchrun's variables.
+  static bool asked_for();
+  TcpWorld();  // waits for all; throws std::runtime_error
+  ~TcpWorld() override;
+
+  const char* name() const override { return "tcp"; }
+  std::string host() const override { return address_; }
+  std::string broadcast(std::string text) override;
+  std::vector<std::vector<std::byte>> gather(std::vector<std::byte> mine, int count, TimeNs patience) override;
+  [[noreturn]] void abort(int exit_status) override;
+  Wire& wire() override { return *wire_; }
+
+ private:
+  void meet(const std::string& master, std::uint16_t port);
+
+  std::string address_;
+  std::optional<TcpWire> wire_;
+};
+
+}  // namespace seeksim::runtime

@@ -1,0 +1,40 @@
+// Wire: what carries the messages of a transport between the processes of ranks. A message is a head, which says what
+// it is, and perhaps a payload, which lands where the receiver wants it once it has seen the head. Between two ranks,
+// heads arrive in the order in which they were sent.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "runtime/backend/machine/progress.h"
+
+namespace seeksim::runtime {
+
+class Wire : public Poller {
+ public:
+  static constexpr std::size_t kHeadBytesMax = 4096;
+  using Ticket = std::uint64_t;  // 0: none
+
+  class Listener {
+   public:
+    virtual ~Listener() = default;
+    // payload: to be received or discarded once, now or later; 0: there is none.
+    virtual void arrived(int from, std::span<const std::byte> head, Ticket payload) = 0;
+    virtual void over(Ticket ticket) = 0;  // a payload has gone, or has come
+    virtual void failed(const std::string& why) = 0;
+  };
+  void listen(Listener* listener) { listener_ = listener; }
+
+  // The payload has to stay until over(); 0: there is nothing to wait for.
+  virtual Ticket send(int to, std::span<const std::byte> head, std::span<const std::byte> payload) = 0;
+  // into: as large as the payload. over() tells the same ticket.
+  virtual void receive(Ticket payload, std::span<std::byte> into) = 0;
+  virtual void discard(Ticket payload) = 0;
+
+ protected:
+  Listener* listener_ = nullptr;
+};
+
+}  // namespace seeksim::runtime

@@ -1,0 +1,254 @@
+// A manifest carries a digest of itself: a flipped bit in a number is as bad as one in a weight. Every field has to be
+// there; none has a default.
+#include "runtime/checkpoint/checkpoint_format.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <array>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+namespace seeksim::runtime {
+namespace {
+
+using json = nlohmann::json;
+
+constexpr const char* kFormat = "seeksim.checkpoint";
+constexpr std::array<std::string_view, std::size_t(StateKind::count_)> kKinds = {"weights", "exp_avg", "exp_avg_sq"};
+constexpr std::string_view kFolderPrefix = "step-";
+constexpr std::size_t kFolderDigits = 10;
+
+template <class Number>
+std::optional<Number> number(std::string_view text, int base = 10) {
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
+
+json scaler_json(const LossScalerState& s) {
+  return {{"scale", s.scale},           {"iteration", s.iteration},           {"last_overflow", s.last_overflow},
+          {"hysteresis", s.hysteresis}, {"growth_tracker", s.growth_tracker}, {"stopped", s.stopped}};
+}
+
+json skips_json(const SkipState& s) {
+  return {{"steps", s.steps},
+          {"skipped", s.skipped},
+          {"consecutive", s.consecutive},
+          {"first_step", s.first_step},
+          {"last_step", s.last_step},
+          {"first_scale", s.first_scale},
+          {"last_scale", s.last_scale},
+          {"nonfinite_min", s.nonfinite_min},
+          {"nonfinite_max", s.nonfinite_max}};
+}
+
+json state_json(const RunState& s) {
+  return {{"contract_version", s.contract_version},
+          {"definition", hex(s.definition)},
+          {"step", s.step},
+          {"data_position", s.data_position},
+          {"training_seed", s.training_seed},
+          {"optimizer_steps", s.optimizer_steps},
+          {"scaler", scaler_json(s.scaler)},
+          {"skips", skips_json(s.skips)},
+          {"dropped_batches", s.dropped_batches},
+          {"epoch", s.epoch}};
+}
+
+json model_json(const ModelPlan& m) {
+  return {{"family", m.family},     {"layers", m.layers}, {"width", m.width},   {"heads", m.heads},
+          {"context", m.context},   {"vocab", m.vocab},   {"tied", m.tied},     {"logit_scale", m.logit_scale},
+          {"kv_heads", m.kv_heads}, {"ffn", m.ffn},       {"frozen", m.frozen}, {"rope_theta", m.rope_theta},
+          {"norm_eps", m.norm_eps}};
+}
+
+// Reads fields by name and says which one is missing or of the wrong kind.
+class Fields {
+ public:
+  Fields(const json& object, std::string where) : object_(object), where_(std::move(where)) {
+    if (!object.is_object()) fail("is no object");
+  }
+
+  const json& at(const char* key) const {
+    const auto found = object_.find(key);
+    if (found == object_.end()) fail(std::string("has no \"") + key + '"');
+    return *found;
+  }
+  template <class T>
+  void read(const char* key, T& into) const {
+    try {
+      at(key).get_to(into);
+    } catch (const json::exception&) {
+      fail(std::string("has a \"") + key + "\" of the wrong type");
+    }
+  }
+  std::uint64_t digest(const char* key) const {
+    std::string text;
+    read(key, text);
+    const auto value = number<std::uint64_t>(text, 16);
+    if (!value) fail(std::string("has a \"") + key + "\" that is no digest");
+    return *value;
+  }
+  Fields child(const char* key) const { return {at(key), where_ + "." + key}; }
+  [[noreturn]] void fail(const std::string& what) const { throw std::runtime_error(where_ + ' ' + what); }
+
+ private:
+  const json& object_;
+  std::string where_;
+};
+
+LossScalerState read_scaler(const Fields& f) {
+  LossScalerState s;
+  f.read("scale", s.scale);
+  f.read("iteration", s.iteration);
+  f.read("last_overflow", s.last_overflow);
+  f.read("hysteresis", s.hysteresis);
+  f.read("growth_tracker", s.growth_tracker);
+  f.read("stopped", s.stopped);
+  return s;
+}
+
+SkipState read_skips(const Fields& f) {
+  SkipState s;
+  f.read("steps", s.steps);
+  f.read("skipped", s.skipped);
+  f.read("consecutive", s.consecutive);
+  f.read("first_step", s.first_step);
+  f.read("last_step", s.last_step);
+  f.read("first_scale", s.first_scale);
+  f.read("last_scale", s.last_scale);
+  f.read("nonfinite_min", s.nonfinite_min);
+  f.read("nonfinite_max", s.nonfinite_max);
+  return s;
+}
+
+RunState read_state(const Fields& f) {
+  RunState s;
+  f.read("contract_version", s.contract_version);
+  s.definition = f.digest("definition");
+  f.read("step", s.step);
+  f.read("data_position", s.data_position);
+  f.read("training_seed", s.training_seed);
+  f.read("optimizer_steps", s.optimizer_steps);
+  s.scaler = read_scaler(f.child("scaler"));
+  s.skips = read_skips(f.child("skips"));
+  f.read("dropped_batches", s.dropped_batches);
+  f.read("epoch", s.epoch);
+  return s;
+}
+
+ModelPlan read_model(const Fields& f) {
+  ModelPlan m;
+  f.read("family", m.family);
+  f.read("layers", m.layers);
+  f.read("width", m.width);
+  f.read("heads", m.heads);
+  f.read("context", m.context);
+  f.read("vocab", m.vocab);
+  f.read("tied", m.tied);
+  f.read("logit_scale", m.logit_scale);
+  f.read("kv_heads", m.kv_heads);
+  f.read("ffn", m.ffn);
+  f.read("frozen", m.frozen);
+  f.read("rope_theta", m.rope_theta);
+  f.read("norm_eps", m.norm_eps);
+  return m;
+}
+
+std::string seal_of(const json& manifest) {
+  const std::string text = manifest.dump();
+  return hex(XXH3_64bits(text.data(), text.size()));
+}
+
+}  // namespace
+
+std::string_view name(StateKind kind) { return kKinds[std::size_t(kind)]; }
+
+std::string text(const PieceName& name) {
+  return fmt::format("{}/{}/{}", name.parameter, runtime::name(name.kind), name.first);
+}
+
+std::optional<PieceName> parse_piece_name(std::string_view text) {
+  const std::size_t last = text.rfind('/');
+  if (last == std::string_view::npos || last == 0) return std::nullopt;
+  const std::size_t before = text.rfind('/', last - 1);
+  if (before == std::string_view::npos || before == 0) return std::nullopt;
+  const auto first = number<std::int64_t>(text.substr(last + 1));
+  const std::string_view kind = text.substr(before + 1, last - before - 1);
+  for (std::size_t i = 0; first && *first >= 0 && i < kKinds.size(); ++i) {
+    if (kind == kKinds[i]) return PieceName{std::string(text.substr(0, before)), StateKind(i), *first};
+  }
+  return std::nullopt;
+}
+
+std::string step_folder(std::string_view path, std::int64_t step) {
+  return fmt::format("{}/{}{:0{}}", path, kFolderPrefix, step, kFolderDigits);
+}
+
+std::optional<std::int64_t> step_of_folder(std::string_view name) {
+  if (name.size() < kFolderPrefix.size() + kFolderDigits || !name.starts_with(kFolderPrefix)) return std::nullopt;
+  const auto step = number<std::int64_t>(name.substr(kFolderPrefix.size()));
+  return step && *step >= 0 ? step : std::nullopt;
+}
+
+std::string rank_file(int rank) { return fmt::format("rank-{:05}.safetensors", rank); }
+
+std::string to_text(const Manifest& m) {
+  json files = json::array();
+  for (const CheckpointFile& file : m.files)
+    files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"digest", hex(file.digest)}});
+  json manifest = {
+      {"format", kFormat},
+      {"version", kCheckpointVersion},
+      {"state", state_json(m.state)},
+      {"model", model_json(m.model)},
+      {"world", {{"ranks", m.ranks}, {"zero_stage", m.zero_stage}, {"pipeline", m.pipeline}, {"tensor", m.tensor}}},
+      {"files", files}};
+  manifest["digest"] = seal_of(manifest);
+  return manifest.dump(1) + '\n';
+}
+
+Manifest read_manifest(std::string_view text) {
+  json manifest = json::parse(text, nullptr, false);
+  if (manifest.is_discarded()) throw std::runtime_error("the manifest is not valid JSON. Is it torn?");
+  const Fields fields(manifest, "the manifest");
+  std::string format, seal;
+  int version = 0;
+  fields.read("format", format);
+  if (format != kFormat) fields.fail("has the format '" + format.substr(0, 40) + "', not '" + kFormat + "'");
+  fields.read("version", version);
+  if (version != kCheckpointVersion)
+    fields.fail(fmt::format("is of version {}; this program reads version {}", version, kCheckpointVersion));
+  fields.read("digest", seal);
+  json sealed = manifest;
+  sealed.erase("digest");
+  if (seal_of(sealed) != seal) fields.fail("does not have the digest that it says: it was changed or damaged");
+  Manifest m;
+  m.state = read_state(fields.child("state"));
+  m.model = read_model(fields.child("model"));
+  const Fields world = fields.child("world");
+  world.read("ranks", m.ranks);
+  world.read("zero_stage", m.zero_stage);
+  world.read("pipeline", m.pipeline);
+  world.read("tensor", m.tensor);
+  if (!fields.at("files").is_array()) fields.fail("has \"files\" that are no list");
+  for (const json& entry : fields.at("files")) {
+    const Fields file(entry, "the manifest: a file");
+    CheckpointFile& one = m.files.emplace_back();
+    file.read("name", one.name);
+    file.read("bytes", one.bytes);
+    one.digest = file.digest("digest");
+    if (one.name.empty() || one.name.find('/') != std::string::npos)
+      file.fail("is named '" + one.name.substr(0, 40) + "'");
+  }
+  return m;
+}
+
+std::uint64_t digest_of_file(std::string_view bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
+
+}  // namespace seeksim::runtime

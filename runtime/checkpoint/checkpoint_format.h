@@ -1,0 +1,62 @@
+// The form of a checkpoint in files: a folder a step, in it one safetensors file a writing rank, and a manifest that is
+// written last. A checkpoint is there if and only if its manifest is, and every file has the size and the digest that
+// the manifest says. Tensors are pieces of whole parameters, named by their place in them and never by a rank, so that
+// any layout reads what any other wrote. Pure functions of bytes; files are the caller's.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/decide/run_state.h"
+#include "runtime/plan/plan.h"
+
+namespace seeksim::runtime {
+
+inline constexpr int kCheckpointVersion = 1;
+inline constexpr const char* kManifest = "manifest.json";
+inline constexpr const char* kManifestBeing = "manifest.json.tmp";  // until it is whole
+
+// What of a parameter is in a tensor. weights: what defines it, the fp32 master where there is one.
+enum class StateKind : std::uint8_t { weights, exp_avg, exp_avg_sq, count_ };
+std::string_view name(StateKind kind);
+
+// "<parameter>/<kind>/<first element>", of the whole parameter's elements as they are stored here.
+struct PieceName {
+  std::string parameter;
+  StateKind kind = StateKind::weights;
+  std::int64_t first = 0;
+};
+std::string text(const PieceName& name);
+std::optional<PieceName> parse_piece_name(std::string_view text);
+
+std::string step_folder(std::string_view path, std::int64_t step);  // "path/step-0000000007"
+std::optional<std::int64_t> step_of_folder(std::string_view name);  // the inverse, of the last part
+std::string rank_file(int rank);                                    // "rank-00003.safetensors"
+
+struct CheckpointFile {
+  std::string name;
+  std::uint64_t bytes = 0;
+  std::uint64_t digest = 0;  // of its bytes
+};
+
+struct Manifest {
+  RunState state;
+  ModelPlan model;         // what the names and the places of parameters follow from
+  std::vector<int> ranks;  // launch ranks that were there; this and the three below say where it comes from
+  int zero_stage = 0;
+  int pipeline = 1;
+  int tensor = 1;
+  std::vector<CheckpointFile> files;
+};
+
+std::string to_text(const Manifest& manifest);
+// Throws std::runtime_error saying what is wrong with it.
+Manifest read_manifest(std::string_view text);
+
+// Of the bytes of a file.
+std::uint64_t digest_of_file(std::string_view bytes);
+
+}  // namespace seeksim::runtime

@@ -1,0 +1,242 @@
+#include "runtime/checkpoint/checkpoint_reader.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/digest.h"
+#include "runtime/checkpoint/checkpoint_files.h"
+#include "runtime/comm/edge.h"
+#include "runtime/launch/typed_ops.h"
+#include "runtime/model/data.h"
+
+namespace seeksim::runtime {
+
+// A place, and what of it has come.
+struct CheckpointReader::Progress {
+  const PlaceToFill* place = nullptr;
+  Index came = 0;
+  std::vector<std::pair<Index, Index>> extents;  // first, end
+
+  ShardInfo wants() const { return {place->name.first, place->values.n}; }
+};
+
+std::int64_t CheckpointReader::newest(std::int64_t steps_most) {
+  try {
+    for (const std::int64_t step : checkpoints_in(rank_.storage, plan_.checkpoint.path)) {
+      if (step <= steps_most) return step;
+    }
+  } catch (const SeamError&) {  // a disk that does not even list: others may see more
+  }
+  return -1;
+}
+
+void CheckpointReader::discard_newer(std::int64_t step) {
+  try {
+    for (const std::int64_t other : steps_in(rank_.storage, plan_.checkpoint.path)) {
+      if (other > step) remove_checkpoint(rank_.storage, step_folder(plan_.checkpoint.path, other));
+    }
+  } catch (const SeamError&) {  // they are found bad when the run comes there again and writes over them
+  }
+}
+
+// A file, or its first bytes; asked for again where the disk fails.
+std::string CheckpointReader::with_retries(const std::string& path, std::uint64_t first_bytes) {
+  TimeNs backoff = plan_.recovery.storage_backoff_ns;
+  for (int attempt = 1;; ++attempt, backoff *= 2) {
+    try {
+      if (first_bytes == std::numeric_limits<std::uint64_t>::max()) return rank_.storage.read(path);
+      std::string bytes(std::size_t(first_bytes), '\0');
+      std::uint64_t came = 0;
+      while (came < first_bytes) {
+        const std::size_t n = rank_.storage.read_at(
+            path, came, std::as_writable_bytes(std::span(bytes.data() + came, std::size_t(first_bytes - came))));
+        if (n == 0) throw BadCheckpoint(path + " ends at byte " + std::to_string(came));
+        came += n;
+      }
+      return bytes;
+    } catch (const SeamError& error) {
+      if (attempt >= plan_.recovery.storage_attempts_max) throw BadCheckpoint(error.detail());
+    }
+    rank_.clock.sleep_until(later(rank_.clock.now(), backoff));
+  }
+}
+
+// Of this run, and of the step that the folder says.
+Manifest CheckpointReader::manifest_of(const std::string& folder, std::int64_t step) {
+  const auto refuse = [](const std::string& why) { throw BadCheckpoint(why); };
+  Manifest manifest;
+  try {
+    const std::string text = nodes_ != nullptr
+                                 ? nodes_->manifest(folder)
+                                 : with_retries(folder + '/' + kManifest, std::numeric_limits<std::uint64_t>::max());
+    if (nodes_ != nullptr && text.empty()) throw BadCheckpoint("no node has a manifest that can be read");
+    manifest = read_manifest(text);
+  } catch (const BadCheckpoint&) {
+    throw;
+  } catch (const std::runtime_error& error) {
+    refuse(error.what());
+  }
+  const RunState& s = manifest.state;
+  const Definition& d = plan_.definition;
+  if (s.step != step) refuse("the manifest is of step " + std::to_string(s.step));
+  if (s.contract_version != kernels::kContractVersion)
+    refuse("it was made under version " + std::to_string(s.contract_version) + " of the numerics");
+  if (s.definition != definition_digest(d) || s.training_seed != d.training_seed)
+    refuse("it is of another training run: model, data, optimizer or seed are others");
+  const std::int64_t samples = step == 0 ? 0 : (batch_of_step(s.dropped_batches, step - 1) + 1) * d.global_batch;
+  if (s.data_position != samples)
+    refuse("its data position is " + std::to_string(s.data_position) + ", and its steps use " +
+           std::to_string(samples) + " samples");
+  if (s.optimizer_steps < 0 || s.optimizer_steps > step + optimizer_start(d.quirks).steps || s.skips.steps > step)
+    refuse("its numbers of steps do not go together");
+  return manifest;
+}
+
+RunState CheckpointReader::read(std::int64_t step, std::span<const PlaceToFill> places) {
+  const std::string folder = step_folder(plan_.checkpoint.path, step);
+  const Manifest manifest = manifest_of(folder, step);
+  if (plan_.numerics == Numerics::shapes) {
+    read_shapes(folder, places);
+    return manifest.state;
+  }
+  std::vector<Progress> progress;
+  for (const PlaceToFill& place : places) {
+    if (place.values.n > 0) progress.push_back({&place, 0, {}});
+  }
+  std::string wrong;  // the other files are brought to the others all the same
+  for (const CheckpointFile& file : manifest.files) {
+    try {
+      read_file(folder, file, progress);
+    } catch (const BadCheckpoint& bad) {
+      if (nodes_ == nullptr) throw;
+      if (wrong.empty()) wrong = bad.what();
+    }
+  }
+  if (!wrong.empty()) throw BadCheckpoint(wrong);
+  for (Progress& one : progress) {
+    std::sort(one.extents.begin(), one.extents.end());
+    Index end = one.wants().offset;
+    for (const auto& [first, last] : one.extents) {
+      if (first != end) break;
+      end = last;
+    }
+    const bool whole = end == one.wants().offset + one.wants().size && one.came == one.wants().size;
+    if (!whole) throw BadCheckpoint("its files do not hold all of " + text(one.place->name) + ", or hold some twice");
+  }
+  return manifest.state;
+}
+
+Transfer CheckpointReader::transfer(const std::string& path, AnyVec values) const {
+  Transfer transfer;
+  transfer.path = &path;
+  transfer.values = values;
+  transfer.op.phase = Phase::checkpoint;
+  transfer.op.tensor = "checkpoint";
+  transfer.op.site = SEEKSIM_SITE;
+  return transfer;
+}
+
+// Whether a file holds anything that a place wants: by its front, which is believed only so far.
+bool CheckpointReader::concerns(const std::string& path, const CheckpointFile& file,
+                                const std::vector<Progress>& progress) {
+  const std::uint64_t front = safetensors_front_bytes(with_retries(path, 8), file.bytes);
+  for (const TensorInfo& tensor : list_safetensors(with_retries(path, front), file.bytes)) {
+    const auto piece = parse_piece_name(tensor.name);
+    if (!piece || tensor.shape.size() != 1)
+      throw BadCheckpoint(path + " holds '" + tensor.name + "', which is no piece");
+    for (const Progress& one : progress) {
+      const PieceName& wanted = one.place->name;
+      if (wanted.parameter == piece->parameter && wanted.kind == piece->kind &&
+          common(one.wants(), {Index(piece->first), tensor.shape[0]}).size > 0)
+        return true;
+    }
+  }
+  return false;
+}
+
+// A file that is as the manifest says, in memory of the host; null: it concerns nobody here.
+BufferPtr CheckpointReader::content_of(const std::string& path, const CheckpointFile& file,
+                                       const std::vector<Progress>& progress) {
+  if (nodes_ != nullptr) {
+    BufferPtr memory = nodes_->file(path, file);
+    if (memory == nullptr) throw BadCheckpoint(path + " is whole on no node");
+    return memory;
+  }
+  if (!rank_.storage.exists(path)) throw BadCheckpoint(path + " is missing");
+  if (!concerns(path, file, progress)) return nullptr;
+  BufferPtr memory = rank_.device.allocate_in(Space::host, file.bytes, MemoryTag::staging, "checkpoint");
+  Transfer read = transfer(path, {memory.get(), 0, Index(file.bytes), ElementType::bytes});
+  read.digest = file.digest;
+  read.unchecked = plan_.bug.is(Bug::checkpoint_unchecked);
+  io_.start(read);
+  io_.finish(read);
+  return memory;
+}
+
+// Everything that is wrong with a file is found before the first value of it goes anywhere.
+void CheckpointReader::read_file(const std::string& folder, const CheckpointFile& file,
+                                 std::vector<Progress>& progress) {
+  const std::string path = folder + '/' + file.name;
+  BufferPtr memory;
+  std::vector<std::pair<AnyVec, AnyVec>> copies;
+  try {
+    memory = content_of(path, file, progress);
+    if (memory == nullptr) return;
+    copies = find_values(*memory, file.bytes, progress);
+  } catch (const SeamError& error) {
+    if (error.kind() != ErrorKind::io) throw;
+    throw BadCheckpoint(error.detail());
+  } catch (const BadCheckpoint&) {
+    throw;
+  } catch (const std::runtime_error& error) {  // of safetensors
+    throw BadCheckpoint(path + ": " + error.what());
+  }
+  Launcher launch(rank_.device.copy_queue(), rank_.id, 0, OpKind::copy);
+  launch.phase(Phase::checkpoint);
+  for (const auto& [from, to] : copies) copy_values(launch, "checkpoint", SEEKSIM_SITE, from, to);
+  host_after_all(rank_, launch.last(), plan_.recovery.watchdog_ns, Edge::checkpoint_read, plan_.bug);
+}
+
+// From where to where.
+std::vector<std::pair<AnyVec, AnyVec>> CheckpointReader::find_values(Buffer& file, std::uint64_t size,
+                                                                     std::vector<Progress>& progress) {
+  const std::string_view bytes(reinterpret_cast<const char*>(file.data), std::size_t(size));
+  std::vector<std::pair<AnyVec, AnyVec>> copies;
+  for (const TensorInfo& tensor : list_safetensors(bytes, bytes.size())) {
+    const auto piece = parse_piece_name(tensor.name);
+    if (!piece || tensor.shape.size() != 1) throw BadCheckpoint("'" + tensor.name + "' is no piece of a parameter");
+    for (Progress& one : progress) {
+      const AnyVec& values = one.place->values;
+      if (one.place->name.parameter != piece->parameter || one.place->name.kind != piece->kind) continue;
+      const ShardInfo both = common(one.wants(), {Index(piece->first), tensor.shape[0]});
+      if (both.size == 0) continue;
+      if (tensor.dtype != dtype_of(values.type))
+        throw BadCheckpoint(tensor.name + " is " + name(tensor.dtype) + ", not " + name(dtype_of(values.type)));
+      const Index at = Index(tensor.begin / size_of(tensor.dtype)) + both.offset - Index(piece->first);
+      copies.emplace_back(AnyVec(&file, at, both.size, values.type),
+                          values.part(both.offset - one.wants().offset, both.size));
+      one.came += both.size;
+      one.extents.emplace_back(both.offset, both.offset + both.size);
+    }
+  }
+  return copies;
+}
+
+// The time that it takes, and nothing else.
+void CheckpointReader::read_shapes(const std::string& folder, std::span<const PlaceToFill> places) {
+  std::uint64_t bytes = 0;
+  for (const PlaceToFill& place : places) bytes += place.values.bytes();
+  if (bytes == 0) return;
+  const std::string path = folder + '/' + rank_file(rank_.id);
+  const BufferPtr memory = rank_.device.allocate_in(Space::host, bytes, MemoryTag::staging, "checkpoint");
+  Transfer read = transfer(path, {memory.get(), 0, Index(bytes), ElementType::bytes});
+  io_.start(read);
+  io_.finish(read);
+  Launcher copies(rank_.device.copy_queue(), rank_.id, 0, OpKind::copy);
+  copies.phase(Phase::checkpoint);
+  for (const PlaceToFill& place : places)
+    copy_values(copies, "checkpoint", SEEKSIM_SITE, {memory.get(), 0, place.values.n, place.values.type}, place.values);
+  host_after_all(rank_, copies.last(), plan_.recovery.watchdog_ns, Edge::checkpoint_read, plan_.bug);
+}
+
+}  // namespace seeksim::runtime

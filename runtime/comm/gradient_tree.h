@@ -1,0 +1,73 @@
+// GradientTree: a step's gradients as nodes of the tree over the step's global sample index (NUMERICS.md, F3). A
+// backward pass fills a buffer for each aligned block of samples; siblings are merged as soon as both are there, older
+// on the left. What is left are the subtree roots of this rank's samples, the same whatever the micro-batches were.
+#pragma once
+
+#include <vector>
+
+#include "kernels/tree.h"
+#include "runtime/launch/launcher.h"
+#include "runtime/seams/seams.h"
+
+namespace seeksim::runtime {
+
+// The step's scale in two exact parts: 2^-ceil(log2 tokens) at the loss, and what is missing to 1/tokens once at the
+// root (R2: no factor inside a leaf may depend on a split).
+struct LossScale {
+  explicit LossScale(Index tokens);
+  float at_loss = 1;
+  float at_root = 1;
+};
+
+class GradientTree {
+ public:
+  // elements: of one node. Buffers are made when first needed and kept.
+  GradientTree(Device& device, Index elements, Space space = Space::device)
+      : device_(device), elements_(elements), space_(space) {}
+
+  // Serves as the first node's buffer. Outlives the tree.
+  void adopt(Buffer& buffer) { free_.push_back(&buffer); }
+
+  // A new step of `leaves` samples; forgets what an interrupted one left.
+  void begin(Index leaves);
+  // Between steps: gives back the memory of all nodes. Nothing may be pending.
+  void give_back();
+  // A buffer for `node`, to be filled entirely by launches on one queue.
+  VecView<float> open(kernels::TreeNode node);
+  // All launches that fill `node` are enqueued: merges it with its sibling, and the result with its own, on that queue.
+  void close(Launcher& launch, kernels::TreeNode node);
+
+  // Multiplies all nodes; 1 does nothing.
+  void scale(Launcher& launch, float factor);
+
+  // Rounds the front `elements` of all nodes to what `type` can hold; fp32 does nothing. For a quirk: the contract
+  // keeps sums in fp32 (NUMERICS.md, R4).
+  void round(Launcher& launch, ElementType type, Index elements);
+
+  // This rank's subtree roots, ascending.
+  std::vector<kernels::TreeNode> nodes() const;
+  std::vector<VecView<const float>> parts() const;
+  Index leaves() const { return leaves_; }
+
+ private:
+  struct Held {
+    kernels::TreeNode node;
+    Buffer* buffer = nullptr;
+    bool closed = false;
+  };
+  std::vector<Held>::iterator find(kernels::TreeNode node, bool closed);
+  Buffer* take_buffer();
+
+  Device& device_;
+  Index elements_;
+  Space space_;
+  Index leaves_ = 0;
+  std::vector<BufferPtr> buffers_;  // made here
+  std::vector<Buffer*> free_;
+  std::vector<Held> held_;
+};
+
+// The highest node with the same leaves: a left child without a right sibling stands for its parent.
+kernels::TreeNode lifted(kernels::TreeNode node, Index leaves);
+
+}  // namespace seeksim::runtime

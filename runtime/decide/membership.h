@@ -1,0 +1,64 @@
+// Who is in the next world, and who sits where. Every decision is a pure function of what all members agreed on, so
+// that all of them, and whoever joins, decide alike. A seat is a launch rank's place in the grid: who comes in takes a
+// seat that is free, its own if that serves. There are never more members than seats, and spares have none at first.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/decide/run_state.h"
+#include "runtime/detect/divergence.h"
+#include "runtime/plan/plan.h"
+
+namespace seeksim::runtime {
+
+struct Seats {
+  int count = 1;                 // ranks of the launch without spares
+  std::map<int, int> elsewhere;  // by launch rank: those who do not sit on their own seat
+  int of(int rank) const;        // -1: has none
+  friend bool operator==(const Seats&, const Seats&) = default;
+};
+Seats launch_seats(const TrainPlan& plan, int world_size);
+
+// Members and their seats: what shards are cut for.
+struct Roster {
+  std::vector<int> members;  // launch ranks, ascending
+  Seats seats;
+  friend bool operator==(const Roster&, const Roster&) = default;
+};
+
+// A roster as it comes to be.
+struct NextWorld {
+  Roster roster;
+  std::vector<int> joiners;  // who hold nothing yet, ascending
+  std::vector<int> idle;     // who could stay and are in no whole replica of the model, ascending
+  std::string problem;       // some part of the model has nobody
+};
+// Those of `stay` who make whole replicas of the model, and of those who wait as many as there is use for.
+NextWorld next_world(const ParallelPlan& plan, const Seats& seats, const std::vector<int>& stay,
+                     const std::vector<int>& waiting);
+
+// Whether this plan takes in who waits.
+inline bool takes_in(const RecoveryPlan& plan) { return plan.grow || plan.spares > 0; }
+
+// What who joins has to know before it can do anything; the first of those who know it puts it on the table of a vote.
+struct HandOver {
+  RunState run;
+  Roster world;                 // that begins now
+  std::vector<int> joiners;     // in it
+  std::int64_t load_most = -1;  // all begin with a checkpoint of so many steps at most; -1: they do not
+  Roster shards;                // the world in which shards were cut, and are held; empty before the first commit
+  // Of the divergence monitor: the steps before, and batches to leave out though the checkpoint does not know of them.
+  std::deque<DivergenceMonitor::Step> window;
+  std::vector<std::int64_t> left_out;
+  std::int64_t leaves_out_more = 0;
+  friend bool operator==(const HandOver&, const HandOver&) = default;
+};
+std::vector<std::int64_t> to_words(const HandOver& all);
+HandOver hand_over_from(std::span<const std::int64_t> words);
+
+}  // namespace seeksim::runtime

@@ -1,0 +1,84 @@
+// The digest that tells one training run from another.
+#include "runtime/decide/run_state.h"
+
+#include <bit>
+#include <string_view>
+
+#include "kernels/digest.h"
+#include "runtime/layout/parameters.h"
+
+namespace seeksim::runtime {
+namespace {
+
+class Mixer {
+ public:
+  void operator()(std::uint64_t value) { hash_ = kernels::combine(hash_, value); }
+  void operator()(double value) { (*this)(std::bit_cast<std::uint64_t>(value)); }
+  void operator()(std::string_view text) {
+    (*this)(std::uint64_t(text.size()));
+    for (const char c : text) (*this)(std::uint64_t(static_cast<unsigned char>(c)));
+  }
+  template <class... Values>
+  void all(const Values&... values) {
+    (one(values), ...);
+  }
+  std::uint64_t value() const { return hash_; }
+
+ private:
+  template <class T>
+  void one(const T& value) {
+    if constexpr (std::is_enum_v<T> || std::is_integral_v<T>)
+      (*this)(std::uint64_t(value));
+    else if constexpr (std::is_floating_point_v<T>)
+      (*this)(double(value));
+    else
+      (*this)(std::string_view(value));
+  }
+  std::uint64_t hash_ = 0;
+};
+
+void mix_model(Mixer& mix, const ModelPlan& m) {
+  mix.all(m.family, m.layers, m.width, m.heads, m.context, m.vocab, m.tied, m.logit_scale, m.init_stddev, m.norm_eps,
+          m.dropout.embedding, m.dropout.attention, m.dropout.residual);
+  if (m.llama()) mix.all(m.key_heads(), m.hidden(), m.rope_theta);
+  for (const std::string& name : frozen_names(m)) mix(name);
+}
+
+void mix_data(Mixer& mix, const DataPlan& data) {
+  mix.all(data.synthetic, data.bytes, std::uint64_t(data.tokens.size()));
+  for (const std::int32_t token : data.tokens) mix(std::uint64_t(token));
+}
+
+void mix_schedule(Mixer& mix, const OptimizerPlan& o, const SchedulerPlan& s) {
+  mix.all(o.type, o.lr, o.betas[0], o.betas[1], o.eps, o.weight_decay, o.decay_all);
+  mix.all(s.type, s.warmup_min_lr, s.warmup_max_lr, s.warmup_num_steps, s.total_num_steps, s.warmup_type,
+          s.warmup_min_ratio, s.cos_min_ratio);
+  for (const double rate : s.table) mix(rate);
+}
+
+void mix_precision(Mixer& mix, const PrecisionPlan& p, const LossScalerPlan& s) {
+  mix.all(p.compute, p.gradients, p.master_weights);
+  mix.all(s.kind, s.loss_scale, s.initial_scale_power, s.loss_scale_window, s.hysteresis, s.consecutive_hysteresis,
+          s.min_loss_scale, s.raise_error_at_min_scale, s.init_scale, s.growth_factor, s.backoff_factor,
+          s.growth_interval, s.enabled);
+}
+
+}  // namespace
+
+std::uint64_t definition_digest(const Definition& d) {
+  Mixer mix;
+  mix(d.training_seed);
+  mix_model(mix, d.model);
+  mix_data(mix, d.data);
+  mix_schedule(mix, d.optimizer, d.scheduler);
+  mix_precision(mix, d.precision, d.scaler);
+  mix.all(d.gradient_clipping, d.global_batch, d.initial_weights);
+  for (const std::int64_t step : d.skip_steps) mix(std::uint64_t(step));
+  for (const std::int64_t batch : d.drop_batches) mix(std::uint64_t(batch));
+  for (const QuirkInfo& quirk : quirk_catalogue()) {
+    if (d.quirks.has(quirk.quirk)) mix(quirk.name);
+  }
+  return mix.value();
+}
+
+}  // namespace seeksim::runtime

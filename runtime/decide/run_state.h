@@ -1,0 +1,30 @@
+// RunState: where a run stands, beside its tensors. What a checkpoint's manifest holds, and what a rank that joins is
+// told: every field decides how the run goes on, and leaving one out turns a test red
+// (tests/runtime/checkpoint/checkpoint_test.cpp).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "runtime/plan/plan.h"
+
+namespace seeksim::runtime {
+
+struct RunState {
+  std::int64_t contract_version = 0;  // of the numerics: other bits otherwise
+  std::uint64_t definition = 0;       // digest of what decides the bits; another run's state is refused
+  std::int64_t step = 0;              // steps that are committed
+  std::int64_t data_position = 0;     // samples that are used up
+  std::uint64_t training_seed = 0;
+  std::int64_t optimizer_steps = 0;  // Adam's t, which the schedule follows too
+  LossScalerState scaler;
+  SkipState skips;
+  std::vector<std::int64_t> dropped_batches;  // that no step uses, found bad on the way
+  std::uint32_t epoch = 0;                    // in which it was written; not compared
+  friend bool operator==(const RunState&, const RunState&) = default;
+};
+
+// Of everything in the definition that decides a bit of a step; how many steps there are does not.
+std::uint64_t definition_digest(const Definition& definition);
+
+}  // namespace seeksim::runtime

@@ -1,0 +1,55 @@
+// Grid: who stands where. The axes of a world of ranks: pipeline (slowest), data, tensor (fastest), the order of
+// Megatron-LM's default "tp-dp-pp" and of DeepSpeed's PipeModelDataParallelTopology. A member keeps its stage and its
+// way as long as it is one, since its parameters are there; its place along the data axis is counted anew in each
+// world.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/plan/parallel_plan.h"
+
+namespace seeksim::runtime {
+
+struct Seats;
+
+struct GridPlace {
+  int stage = 0;
+  int data = 0;
+  int way = 0;
+  friend bool operator==(const GridPlace&, const GridPlace&) = default;
+};
+
+// Of a seat (membership.h) in a world of `world_size`, which is a multiple of plan.ranks().
+GridPlace launch_place(const ParallelPlan& plan, int world_size, int seat);
+
+class Grid {
+ public:
+  // members: launch ranks that are alive, ascending. As many replicas of the model as the rarest (stage, way) has
+  // members; ranks beyond that are idle. Whoever is left of two broken replicas makes one whole one.
+  Grid(const ParallelPlan& plan, const Seats& seats, const std::vector<int>& members);
+  Grid(const ParallelPlan& plan, int world_size, const std::vector<int>& members);  // each on its own seat
+
+  int replicas() const { return replicas_; }  // 0: some (stage, way) has nobody
+  std::string problem() const;                // "" or who is missing
+  std::optional<GridPlace> place(int rank) const;
+  int rank_at(const GridPlace& place) const;
+
+  // Launch ranks along one axis through a place, in the order of that axis.
+  std::vector<int> data_axis(int stage, int way) const;
+  std::vector<int> tensor_axis(int stage, int data) const;
+  // All ranks of one replica: by stage, then way.
+  std::vector<int> replica(int data) const;
+  std::vector<int> used() const;  // ascending
+  std::vector<int> idle() const;  // ascending
+  // Of a part of the model: all members there, used and idle, ascending.
+  const std::vector<int>& holders(int stage, int way) const { return holders_[std::size_t(stage * tensor_ + way)]; }
+
+ private:
+  int pipeline_, tensor_;
+  int replicas_ = 0;
+  std::vector<std::vector<int>> holders_;  // by (stage, way): living launch ranks, ascending
+};
+
+}  // namespace seeksim::runtime

@@ -1,0 +1,178 @@
+// The parameters of a rank as one flat space: names, shapes, places, slabs. A family of models lists what a whole model
+// has (`whole_model`); a rank holds the part of its pipeline stage, and of what tensor parallelism splits, the slabs of
+// its way. Storage is canonical, so that a way's part lies in contiguous rows: a local parameter is one range of the
+// whole one. What is trained lies first, what is frozen behind it, so that gradients and optimizer state are the front
+// of the same space. A parameter's number in the whole model names its random stream and its place in norms and
+// digests.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/view.h"
+#include "runtime/layout/shard.h"
+#include "runtime/plan/parallel_plan.h"
+#include "runtime/plan/plan.h"
+#include "runtime/seams/buffer.h"
+
+namespace seeksim::runtime {
+
+enum class Init : std::uint8_t { normal, residual, zeros, ones };
+
+// How Hugging Face's tensor differs from ours.
+enum class HfLayout : std::uint8_t { same, transposed, qkv_transposed, qkv, grouped_qkv, gate_up };
+
+struct ParameterInfo {
+  const char* name = "";     // Hugging Face's, without its model prefix; outlives every run
+  std::vector<Index> shape;  // as stored here
+  Index offset = 0;          // in the flat space
+  Index size = 0;
+  Index slab = 0;  // elements of a slab; the whole's size where tensor parallelism cannot split. Norm blocks restart at
+                   // each slab
+  bool decays = false;
+  bool frozen = false;  // used, never changed: no gradient, no optimizer state
+  Init init = Init::zeros;
+  HfLayout layout = HfLayout::same;
+  int module = 0;            // 0 the embeddings, 1..L the layers, L + 1 the last norm and the head
+  int part = 0;              // of the module: what the family calls it
+  std::uint32_t number = 0;  // in the whole model, registration order
+  bool splits = false;       // by tensor parallelism
+  Index first = 0;           // of the whole parameter's elements, the first that is here
+  Index whole_size = 0;
+
+  Index rows() const { return shape[0]; }
+  Index cols() const { return shape.size() > 1 ? shape[1] : 1; }
+  Index slab_rows() const { return slab / cols(); }
+};
+
+// Of module 0 and of module L + 1, in every family.
+enum class EmbeddingPart : std::uint8_t { tokens, positions };
+enum class HeadPart : std::uint8_t { norm_weight, norm_bias, head, logit_scale };
+
+// All parameters of a model in registration order, which is part of the contract; offsets not set. decay_all: weight
+// decay on every tensor, as DeepSpeed's groups do; else on matrices only.
+std::vector<ParameterInfo> whole_model(const ModelPlan& plan, bool decay_all);
+
+// Consecutive layers [first, end) of a model, with what stands before the first and behind the last one.
+struct ModelPiece {
+  int first = 0;
+  int end = 0;
+  bool embeds = true;
+  bool heads = true;
+  int layers() const { return end - first; }
+  bool has(int module, int layers_of_model) const {
+    return module == 0 ? embeds : module > layers_of_model ? heads : module > first && module <= end;
+  }
+  friend bool operator==(const ModelPiece&, const ModelPiece&) = default;
+};
+
+// What a rank has of a model.
+struct ModelPart {
+  std::vector<ModelPiece> pieces = {};  // in the order of the model; empty: one, the whole model
+  int way = 0;
+  int ways = 1;
+};
+// Of a stage and a way. Throws std::invalid_argument where the plan's layers are not the model's.
+ModelPart model_part(const ModelPlan& model, const ParallelPlan& parallel, int stage, int way);
+// Why this model cannot be cut like that; empty: it can.
+std::string problem(const ModelPlan& model, const ParallelPlan& parallel);
+
+// Elements of a whole parameter that a way has: its slabs, or all.
+ShardInfo range_of_way(const ParameterInfo& whole, int way, int ways);
+
+class Parameters {
+ public:
+  Parameters(const ModelPlan& plan, bool decay_all, ModelPart part = {});
+  Parameters(const Parameters&) = delete;  // others point into it
+  Parameters& operator=(const Parameters&) = delete;
+
+  const std::vector<ParameterInfo>& all() const { return all_; }  // of the pieces in turn, else registration order
+  // In the same order, and so as they lie in the flat space: these, then those.
+  const std::vector<const ParameterInfo*>& trainable() const { return trainable_; }
+  const std::vector<const ParameterInfo*>& frozen() const { return frozen_; }
+  int layers() const { return layers_; }       // of the whole model
+  int modules() const { return layers_ + 2; }  // likewise
+  const std::vector<const ParameterInfo*>& module(int m) const { return modules_[std::size_t(m)]; }  // those here
+  const std::vector<ModelPiece>& pieces() const { return part_.pieces; }
+  const ModelPart& part() const { return part_; }
+  bool whole() const { return part_.pieces.size() == 1 && part_.ways == 1 && embeds() && heads(); }
+  bool embeds() const { return part_.pieces.front().embeds; }
+  bool heads() const { return part_.pieces.back().heads; }
+
+  // null: not here, or not in such a model.
+  const ParameterInfo* find(int module, int part) const;
+  template <class Part>
+  const ParameterInfo& at(int module, Part part) const {
+    return checked(find(module, int(part)), module, int(part));
+  }
+  template <class Part>
+  const ParameterInfo& layer(int l, Part part) const {
+    return at(l + 1, part);
+  }
+  const ParameterInfo& wte() const { return at(0, EmbeddingPart::tokens); }
+  const ParameterInfo& head() const { return at(layers_ + 1, HeadPart::head); }  // (V, C); of a tied model: wte
+  const ParameterInfo* logit_scale() const { return find(layers_ + 1, int(HeadPart::logit_scale)); }
+  bool tied() const { return tied_; }
+  Index size() const { return size_; }                      // elements of the flat space
+  Index trainable_size() const { return trainable_size_; }  // of its front
+
+  // Gradients take the trainable front of the space, then, where a trainable wte has two uses here, the head's share of
+  // its gradient; last the loss, which is summed over samples exactly as gradients are and so travels with them (0
+  // where the head is not here).
+  bool shares_head() const { return tied_ && embeds() && heads() && !wte().frozen; }  // wte is then the first of all
+  // A trainable wte has its other use on another stage.
+  bool shares_across_stages() const { return tied_ && embeds() != heads() && !tied_here().frozen; }
+  const ParameterInfo& tied_here() const { return embeds() ? wte() : head(); }
+  Index head_gradient_offset() const { return tied_ && embeds() ? trainable_size_ : head().offset; }
+  Index loss_offset() const { return trainable_size_ + (shares_head() ? wte().size : 0); }
+  Index gradient_size() const { return loss_offset() + 1; }
+  std::size_t piece_of(Index gradient) const {  // of an element of the gradient space
+    std::size_t piece = 0;
+    while (piece + 1 < gradient_begins_.size() && gradient >= gradient_begins_[piece + 1]) ++piece;
+    return piece;
+  }
+  const ParameterInfo* numbered(std::uint32_t number) const;  // null: not here
+  // Of a piece's gradients: where they begin. They end where the next piece's begin, those of the last one with the
+  // loss.
+  Index gradient_begin(std::size_t piece) const { return gradient_begins_[piece]; }
+  Index gradient_end(std::size_t piece) const {
+    return piece + 1 < gradient_begins_.size() ? gradient_begins_[piece + 1] : gradient_size();
+  }
+
+ private:
+  const ParameterInfo& checked(const ParameterInfo* found, int module, int part) const;
+  void take(const std::vector<ParameterInfo>& whole, const ModelPiece& piece);
+  void cut_to_way(ParameterInfo& p) const;
+  void place();
+
+  ModelPart part_;
+  std::vector<ParameterInfo> all_;
+  std::vector<const ParameterInfo*> trainable_, frozen_;
+  std::vector<std::vector<const ParameterInfo*>> modules_;
+  std::vector<Index> gradient_begins_;
+  std::vector<std::size_t> piece_of_;  // of each of all_
+  int layers_ = 0;
+  bool tied_ = true;
+  Index size_ = 0;
+  Index trainable_size_ = 0;
+};
+
+// Is `name` what `pattern` asks for? '*' stands for any characters, none included.
+bool matches(std::string_view pattern, std::string_view name);
+// Of a model's parameters, whatever its sizes: all, and those that the plan freezes. Registration order.
+std::vector<std::string> parameter_names(const ModelPlan& plan);
+std::vector<std::string> frozen_names(const ModelPlan& plan);
+
+// Draws a parameter's initial value, elements from `first` of the whole parameter on: a pure function of (seed, number
+// in registration order, element).
+void draw_parameter(kernels::Lane lane, const ModelPlan& plan, std::uint64_t seed, Init init, std::uint32_t number,
+                    kernels::Vec<float> out, Index first = 0);
+
+template <class T>
+VecView<T> vector_of(Buffer& flat, const ParameterInfo& p) {
+  return {&flat, p.offset, p.size};
+}
+
+}  // namespace seeksim::runtime

@@ -1,0 +1,93 @@
+// Bytes are tokens. Which stretch of the text a sample is, and every synthetic token, comes from Philox.
+#include "runtime/model/data.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "kernels/check.h"
+#include "kernels/random.h"
+
+namespace seeksim::runtime {
+namespace {
+
+// Op ids of the data's random streams; parameters have their number, which stays far below.
+constexpr std::uint32_t kOffsetStream = 0xdada0001u;
+constexpr std::uint32_t kTokenStream = 0xdada0002u;
+
+kernels::PhiloxCounter counter(std::uint32_t element, std::int64_t g, std::uint32_t stream) {
+  // A sample's number takes 64 bits: its high half stands where a step would, which g already determines.
+  return {element, static_cast<std::uint32_t>(g), stream, static_cast<std::uint32_t>(g >> 32)};
+}
+
+// Uniform in [0, n) from 64 random bits; the bias is below n * 2^-64.
+std::uint64_t below(std::uint64_t n, std::uint32_t high, std::uint32_t low) {
+  const auto random = static_cast<unsigned __int128>(std::uint64_t(high) << 32 | low);
+  return static_cast<std::uint64_t>(random * n >> 64);
+}
+
+}  // namespace
+
+void DataSource::sample(std::int64_t g, std::int32_t* tokens) const {
+  if (given != nullptr) {
+    const std::int32_t* row = given + g % given_rows * (context + 1);
+    std::copy(row, row + context + 1, tokens);
+    for (std::int32_t i = 0; i <= context; ++i) {
+      SEEKSIM_CHECK(tokens[i] >= 0 && tokens[i] < vocab, "token %d is not below the vocabulary of %d", tokens[i],
+                    vocab);
+    }
+    return;
+  }
+  if (text == nullptr) {
+    for (std::int32_t first = 0; first <= context; first += 4) {
+      const auto words = kernels::philox(counter(static_cast<std::uint32_t>(first / 4), g, kTokenStream), seed);
+      for (std::int32_t i = 0; i < 4 && first + i <= context; ++i) {
+        tokens[first + i] = static_cast<std::int32_t>(below(static_cast<std::uint64_t>(vocab), words[i], 0));
+      }
+    }
+    return;
+  }
+  const auto words = kernels::philox(counter(0, g, kOffsetStream), seed);
+  const auto places = static_cast<std::uint64_t>(text_bytes - context);
+  const auto offset = static_cast<kernels::Index>(below(places, words[0], words[1]));
+  for (std::int32_t i = 0; i <= context; ++i) {
+    tokens[i] = static_cast<unsigned char>(text[offset + i]);
+    SEEKSIM_CHECK(tokens[i] < vocab, "byte %d of the text is not below the vocabulary of %d", tokens[i], vocab);
+  }
+}
+
+DataSource data_source(const Definition& definition) {
+  DataSource source;
+  source.seed = definition.training_seed;
+  source.context = definition.model.context;
+  source.vocab = definition.model.vocab;
+  if (!definition.data.tokens.empty()) {
+    const std::size_t row = static_cast<std::size_t>(source.context) + 1;
+    if (definition.data.tokens.size() % row != 0) {
+      throw std::runtime_error("the given tokens are not whole samples of " + std::to_string(row) + " (context + 1)");
+    }
+    source.given = definition.data.tokens.data();
+    source.given_rows = static_cast<std::int64_t>(definition.data.tokens.size() / row);
+    return source;
+  }
+  if (definition.data.synthetic) return source;
+  const std::string& text = definition.data.bytes;
+  if (text.size() < static_cast<std::size_t>(source.context) + 1) {
+    throw std::runtime_error("data.text holds " + std::to_string(text.size()) + " bytes; a context of " +
+                             std::to_string(source.context) + " needs at least " + std::to_string(source.context + 1));
+  }
+  source.text = text.data();
+  source.text_bytes = static_cast<kernels::Index>(text.size());
+  return source;
+}
+
+std::int64_t batch_of_step(std::span<const std::int64_t> dropped, std::int64_t step) {
+  std::int64_t batch = step;
+  for (const std::int64_t bad : dropped) {
+    if (bad > batch) break;
+    ++batch;
+  }
+  return batch;
+}
+
+}  // namespace seeksim::runtime

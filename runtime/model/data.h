@@ -1,0 +1,34 @@
+// Training data: sample g of the run is a pure function of the definition and g, so that any rank can fetch any sample
+// at any time, again after a fault included (NUMERICS.md, R1).
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/view.h"
+#include "runtime/plan/plan.h"
+
+namespace seeksim::runtime {
+
+// What a launch captures to draw samples: values only. `text` and `given` point into the plan, which outlives the run.
+struct DataSource {
+  const char* text = nullptr;  // null: given or synthetic
+  kernels::Index text_bytes = 0;
+  const std::int32_t* given = nullptr;  // rows of context + 1 tokens; null: none
+  std::int64_t given_rows = 0;
+  std::uint64_t seed = 0;
+  std::int32_t context = 0;
+  std::int32_t vocab = 0;
+
+  // The context + 1 tokens of sample `g`, counted over the run; the last `context` of them are the targets.
+  void sample(std::int64_t g, std::int32_t* tokens) const;
+};
+
+// Throws std::runtime_error when the text is too short for the context or given tokens are not whole samples. A token
+// beyond the vocabulary is found when it is drawn.
+DataSource data_source(const Definition& definition);
+
+// The global batch that a step uses: the step-th of those that are not dropped. dropped: ascending, each once.
+std::int64_t batch_of_step(std::span<const std::int64_t> dropped, std::int64_t step);
+
+}  // namespace seeksim::runtime

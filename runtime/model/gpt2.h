@@ -1,0 +1,315 @@
+// GPT-2 and Llama, forward and backward, over one micro-batch: pre-norm blocks, tied or untied head. It enqueues
+// kernels and decides nothing: which samples, which weights and where the gradients go come from the caller.
+//
+// The families differ in few places. GPT-2: layer norms, biases, learned positions, gelu. Llama: RMS norms, rotary
+// positions, SwiGLU, key heads shared by groups of query heads. What a family lacks it has no parameter for.
+//
+// Activations lie in slots. A layer whose activations are kept has one of its own; the layers of recomputed segments
+// (segments.h) share theirs with all micro-batches in flight, and of such a segment only the residual stream into it is
+// kept (checkpoint_store.h).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "kernels/check.h"
+#include "runtime/comm/tensor_parallel.h"
+#include "runtime/layout/gpt2_parameters.h"
+#include "runtime/layout/segments.h"
+#include "runtime/model/activation_store.h"
+#include "runtime/model/dropout.h"
+#include "runtime/model/model.h"
+
+namespace seeksim::runtime {
+
+// What a tensor way has of a model's sizes: all of them, where there is one. Products are split by columns or rows of
+// their weights; between them, in the residual stream, a way has the rows of all tokens or, with sequence parallelism,
+// of its own.
+struct Gpt2Way {
+  Gpt2Way(const ModelShape& shape, const ModelPart& part, const TensorAxis* tensor);
+  Index V, H, Q, F, U;        // as in ModelShape
+  Index A;                    // width of attention: H * D
+  Index first_head;           // of the model
+  Index first_vocabulary;     // of the model
+  Index tokens, first_token;  // of each sample, in the residual stream
+};
+
+// Activations of layers, R = samples_max * T rows each, Rs in the residual stream; A, H, Q, F, U as a way has
+// them.
+struct LayerStore {
+  BufferPtr mid;                         // (slots, Rs, C)  residual stream between attention and mlp
+  BufferPtr ln1, ln2;                    // (slots, Rs, C)
+  BufferPtr att;                         // (slots, R, A)
+  BufferPtr mean1, rstd1, mean2, rstd2;  // (slots, Rs)   no means in a Llama
+  BufferPtr qkv;                         // (slots, R, Q)
+  BufferPtr probs;                       // (slots, samples * H * T, T)
+  BufferPtr fc;                          // (slots, R, U)  into the mlp's activation
+  BufferPtr gelu;                        // (slots, R, F)  out of it
+};
+
+// What the micro-batches in flight share, since nobody needs it for longer than a pass.
+struct Gpt2Workspace {
+  BufferPtr residual;    // (slots, Rs, C)  residual stream inside segments that are computed again
+  LayerStore layers;     // of those segments
+  BufferPtr branch;      // (Rs, C)  what a branch adds to the residual stream; backward: the gradient in a branch, also
+                         //          (R, A)
+  BufferPtr dmid;        // (Rs, C)  gradient of the residual stream
+  BufferPtr gathered;    // (R, C)   rows of all tokens, where ways have their own
+  BufferPtr dqkv;        // (R, Q)
+  BufferPtr dgelu, dfc;  // (R, F), (R, U)
+  BufferPtr scratch;     // (2T, T)
+  BufferPtr angles;      // (T, D)   of rotary positions
+  BufferPtr angles_at_home;  // the same, in memory of the host
+  BufferPtr unused;          // (C)      the gradient of a frozen bias whose norm's weight is trained
+};
+
+// What a later backward_weight needs of backward_input, by layer of the piece.
+struct Gpt2Deferred {
+  BufferPtr dln1, dln2, dmid;          // (layers, Rs, C)
+  BufferPtr dqkv;                      // (layers, R, Q)
+  BufferPtr dfc;                       // (layers, R, U)
+  BufferPtr dropped_att, dropped_mlp;  // (layers, Rs, C)  where a branch drops values
+  BufferPtr dlnf;                      // (Rs, C)
+};
+
+// S: the type in which parameters and activations are held.
+template <class S>
+class Gpt2 final : public Model {
+ public:
+  // Allocates the activations of `samples_max` samples; smaller micro-batches use their front. workspace: made by the
+  // first of those that share it. tensor: null where the parameters are those of one way.
+  Gpt2(Device& device, const TrainPlan& plan, const Parameters& parameters, std::size_t piece, Index samples_max,
+       std::shared_ptr<Gpt2Workspace> workspace, TensorAxis* tensor);
+
+  VecView<std::int32_t> inputs(Index samples) const override {
+    return {inputs_.get(), 0, piece_.embeds ? samples * s_.T : 0};
+  }
+  VecView<std::int32_t> targets(Index samples) const override {
+    return {targets_.get(), 0, piece_.heads ? samples * s_.T : 0};
+  }
+
+  AnyVec arriving(Index samples) override { return flat(residual(samples, piece_.first)); }
+  AnyVec leaving(Index samples) override { return flat(residual(samples, piece_.end)); }
+  AnyVec gradient_in(Index samples) override { return flat(dx(samples, piece_.end)); }
+  AnyVec gradient_out(Index samples) override { return flat(dx(samples, piece_.first)); }
+
+  void forward(Launcher& launch, Weights& weights, const Batch& batch) override;
+  void loss(Launcher& launch, Index samples, float scale) override;
+  void backward(Launcher& launch, Weights& weights, const Batch& batch, float loss_factor,
+                std::span<const GradientBlock> blocks, GradientSink& sink) override;
+  void backward_input(Launcher& launch, Weights& weights, const Batch& batch) override;
+  void backward_weight(Launcher& launch, Weights& weights, const Batch& batch, float loss_factor,
+                       std::span<const GradientBlock> blocks, GradientSink& sink) override;
+
+ private:
+  // One stretch of a pass: what every line of it needs.
+  struct Pass {
+    Launcher& launch;
+    Weights& weights;
+    const Batch& batch;
+    std::span<const GradientBlock> blocks;
+    GradientSink* sink;  // null: gradients of parameters come later
+  };
+
+  // Where layer l's activations are, and the residual stream into it.
+  struct LayerSlots {
+    bool shared = false;  // in the workspace; else they are this micro-batch's own
+    int activations = 0;
+    bool residual_shared = false;
+    int residual = 0;     // in x_ or the workspace, or
+    int checkpoint = -1;  // in checkpoints_
+  };
+
+  MatView<S> act(const BufferPtr& buffer, Index samples, Index cols, int slot = 0) const {
+    SEEKSIM_CHECK(samples <= samples_max_, "%lld samples", static_cast<long long>(samples));
+    return mat<S>(*buffer, slot * samples_max_ * s_.T * cols, samples * s_.T, cols);
+  }
+  VecView<float> row_values(const BufferPtr& buffer, Index samples) const {
+    return vec<float>(*buffer, 0, samples * s_.T);
+  }
+  // Rows of the residual stream.
+  MatView<S> stream(const BufferPtr& buffer, Index samples, int slot = 0) const {
+    SEEKSIM_CHECK(samples <= samples_max_, "%lld samples", static_cast<long long>(samples));
+    return mat<S>(*buffer, slot * samples_max_ * way_.tokens * s_.C, samples * way_.tokens, s_.C);
+  }
+  VecView<float> stream_values(const BufferPtr& buffer, Index samples, int slot) const {
+    if (buffer == nullptr) return {};  // a family without it
+    return vec<float>(*buffer, slot * samples_max_ * way_.tokens, samples * way_.tokens);
+  }
+  MatView<S> attention_probs(const LayerStore& kept, Index samples, int slot) const {
+    const Index each = way_.H * s_.T;
+    return mat<S>(*kept.probs, slot * samples_max_ * each * s_.T, samples * each, s_.T);
+  }
+  kernels::AttentionShape attention_shape(Index samples) const {
+    return {samples, s_.T, way_.H, s_.D, bug_.is(Bug::local_head_dropout) ? 0 : way_.first_head, s_.G};
+  }
+  bool splits_tokens() const { return tensor_ != nullptr && tensor_->splits_tokens(); }
+  // The residual stream into layer l; out of the last one: l = L.
+  MatView<S> residual(Index samples, int l) {
+    const LayerSlots& slots = slots_of(l);
+    if (slots.checkpoint < 0) return stream(slots.residual_shared ? work_->residual : x_, samples, slots.residual);
+    return mat<S>(checkpoints_->place(slots.checkpoint), 0, samples * way_.tokens, s_.C);
+  }
+  static AnyVec flat(MatView<S> x) { return {x.buffer, x.offset, x.rows * x.cols, element_type<S>()}; }
+  const LayerSlots& slots_of(int l) const { return slots_[std::size_t(l - piece_.first)]; }
+  const LayerStore& store(int l) const { return slots_of(l).shared ? work_->layers : kept_; }
+  int slot(int l) const { return slots_of(l).activations; }
+
+  // Gradients of activations. Where backward is in two parts, of each layer its own; else in the workspace, one after
+  // the other, and dx of all layers in one place.
+  int deferred_slot(int l) const { return deferred_ ? l - piece_.first : 0; }
+  MatView<S> dx(Index n, int l) const { return stream(dx_, n, deferred_slot(l)); }  // into layer l
+  MatView<S> dmid(Index n, int l) const {
+    return stream(deferred_ ? deferred_->dmid : work_->dmid, n, deferred_slot(l));
+  }
+  MatView<S> dln1(Index n, int l) const {
+    return stream(deferred_ ? deferred_->dln1 : work_->branch, n, deferred_slot(l));
+  }
+  MatView<S> dln2(Index n, int l) const {
+    return stream(deferred_ ? deferred_->dln2 : work_->branch, n, deferred_slot(l));
+  }
+  MatView<S> dqkv(Index n, int l) const {
+    return act(deferred_ ? deferred_->dqkv : work_->dqkv, n, way_.Q, deferred_slot(l));
+  }
+  MatView<S> dfc(Index n, int l) const {
+    return act(deferred_ ? deferred_->dfc : work_->dfc, n, way_.U, deferred_slot(l));
+  }
+  MatView<S> dlnf(Index n) const { return stream(deferred_ ? deferred_->dlnf : work_->branch, n); }
+  // Where the gradient of a branch is when values of it were dropped: in a buffer whose time is yet to come; or over:
+  // norm_backward has read dx, and writes it again at the end.
+  MatView<S> dropped_mlp(Index n, int l) const {
+    return deferred_ ? stream(deferred_->dropped_mlp, n, deferred_slot(l)) : dln2(n, l);
+  }
+  MatView<S> dropped_att(Index n, int l) const {
+    return deferred_ ? stream(deferred_->dropped_att, n, deferred_slot(l)) : dx(n, l);
+  }
+  // The gradient of what a branch adds to the residual stream, after dropout's backward.
+  MatView<S> dmlp_branch(Index n, int l) const { return drop_residual_.on() ? dropped_mlp(n, l) : dx(n, l + 1); }
+  MatView<S> datt_branch(Index n, int l) const { return drop_residual_.on() ? dropped_att(n, l) : dmid(n, l); }
+  Index checkpoint_elements(Index samples) const { return samples * way_.tokens * s_.C; }
+  MatView<const S> weight(const Pass& p, const ParameterInfo& info) const {
+    const VecView<const S> w = vector(p, info);
+    return {w.buffer, w.offset, info.rows(), info.cols(), info.cols()};
+  }
+  VecView<const S> vector(const Pass& p, const ParameterInfo& info) const {
+    return p.weights.of(info).template as<const S>();
+  }
+
+  void lay_out_slots(Device& device, const TrainPlan& plan);
+  LayerStore make_layers(Device& device, Index slots) const;
+  void make_workspace(Device& device, bool defers) const;
+  Gpt2Deferred make_deferred(Device& device) const;
+  BufferPtr stored(Device& device, const char* name, Index n) const;  // n elements of S
+  BufferPtr floats(Device& device, const char* name, Index n) const;
+  // Around the launches that write the residual stream into layer l.
+  void residual_begins(const Pass& p, int l);
+  void residual_ends(const Pass& p, int l);
+  void keep_angles(Device& device, double theta) const;
+  void set_angles(const Pass& p);
+  void embed(const Pass& p);
+  void head_forward(const Pass& p);
+  void layer_forward(const Pass& p, int l);  // all that backward looks at
+  void layer_output(const Pass& p, int l);   // what the next layer needs
+  void recompute(const Pass& p, const Segment& segment);
+  // y = norm of x, with what its backward needs.
+  void norm(const Pass& p, const char* site, const ParameterInfo& gamma, const ParameterInfo* beta, MatView<const S> x,
+            MatView<S> y, VecView<float> mean, VecView<float> rstd);
+  // dx = gradient of norm's x; + residual where it has one.
+  void norm_backward(const Pass& p, const char* site, const ParameterInfo& gamma, MatView<const S> dy,
+                     MatView<const S> x, VecView<const float> mean, VecView<const float> rstd,
+                     MatView<const S> residual, MatView<S> dx);
+  // y (R, N) = x (R, K) w^T + bias where there is one.
+  void column_product(const Pass& p, const char* site, const ParameterInfo& w, const ParameterInfo* bias,
+                      MatView<const S> x, MatView<S> y);
+  void rotate(const Pass& p, bool backward, MatView<S> qkv);
+  void activate(const Pass& p, MatView<const S> fc, MatView<S> y);
+  void activate_backward(const Pass& p, MatView<const S> dy, MatView<const S> fc, MatView<S> dfc);
+
+  MatView<S> raw_logits(Index samples) const {
+    return act(parameters_.logit_scale() != nullptr ? raw_logits_ : logits_, samples, way_.V);
+  }
+  void scale_logits(const Pass& p);
+  MatView<const S> all_rows(const Pass& p, const char* tensor, const char* site, MatView<const S> rows);
+  void row_product(const Pass& p, const char* site, const ParameterInfo& w, MatView<const S> a,
+                   const ParameterInfo* bias, Index segment, MatView<S> out);
+  MatView<S> dropped_rows(const Pass& p, const char* site, const kernels::Dropout& rate, DropoutSite place, int layer,
+                          MatView<S> x, MatView<S> y);
+  void input_backward(const Pass& p);
+  void head_backward(const Pass& p);
+  void segment_backward(const Pass& p, const Segment& segment);
+  // Gradients of parameters, from what the passes above left: at once, or later.
+  void head_grads(const Pass& p);
+  void head_norm_grad(const Pass& p);
+  void mlp_proj_grads(const Pass& p, int l, MatView<const S> dbranch);
+  void mlp_up_grads(const Pass& p, int l);
+  void mlp_norm_grad(const Pass& p, int l);
+  void attention_proj_grads(const Pass& p, int l, MatView<const S> dbranch);
+  void attention_qkv_grads(const Pass& p, int l);
+  void attention_norm_grad(const Pass& p, int l);
+  void embedding_grads(const Pass& p);
+  void position_grads(const Pass& p, const ParameterInfo& wpe, MatView<const S> d);
+  void logit_scale_dots(const Pass& p);
+  void logit_scale_grad(const Pass& p);
+  void mlp_backward(const Pass& p, int l);
+  void attention_backward(const Pass& p, int l);
+  void loss_nodes(const Pass& p, float scale);
+
+  int head_module() const { return s_.L + 1; }
+  int dropout_layer(int l) const { return bug_.is(Bug::local_layer_number) ? l - piece_.first : l; }
+  // null where the family has none.
+  const ParameterInfo* positions() const { return parameters_.find(0, int(EmbeddingPart::positions)); }
+  const ParameterInfo* bias(int l, LayerPart part) const { return parameters_.find(l + 1, int(part)); }
+  const ParameterInfo& norm_weight() const { return parameters_.at(head_module(), HeadPart::norm_weight); }
+  const ParameterInfo* norm_bias() const { return parameters_.find(head_module(), int(HeadPart::norm_bias)); }
+
+  // Frozen parameters have no gradient: what follows launches nothing for them.
+  // dW and db of a linear layer whose input is x and whose output's gradient is dy, for each block. `column`: stored
+  // (out, in), dW = dy^T x; else stored (in, out), dW = x^T dy.
+  void linear_grad(const Pass& p, const ParameterInfo& w, const ParameterInfo* bias, bool column, MatView<const S> x,
+                   MatView<const S> dy, Index weight_offset);
+  template <class D>
+  void bias_grad(const Pass& p, const ParameterInfo& bias, MatView<const D> dy);
+  void norm_grad(const Pass& p, const ParameterInfo& gamma, const ParameterInfo* beta, MatView<const S> dy,
+                 MatView<const S> x, VecView<const float> mean, VecView<const float> rstd);
+  void layer_norm_grad(const Pass& p, const ParameterInfo& gamma, const ParameterInfo& beta, MatView<const S> dy,
+                       MatView<const S> x, VecView<const float> mean, VecView<const float> rstd);
+  void sample_grads(const Pass& p, const ParameterInfo& gamma, bool has_beta, MatView<const S> dy, MatView<const S> x,
+                    VecView<const float> mean, VecView<const float> rstd, VecView<float> own);
+  // norm_grad where ways have tokens of their own.
+  void norm_grad_of_ways(const Pass& p, const ParameterInfo& gamma, const ParameterInfo* beta, MatView<const S> dy,
+                         MatView<const S> x, VecView<const float> mean, VecView<const float> rstd);
+
+  ModelShape s_;
+  const bool llama_;
+  TensorAxis* tensor_;  // null: one way
+  Gpt2Way way_;
+  const Parameters& parameters_;
+  const ModelPiece piece_;
+  float eps_;
+  Index samples_max_;
+  kernels::Dropout drop_embedding_, drop_attention_, drop_residual_;  // rates
+  PlantedBug bug_;
+  std::vector<Segment> segments_;
+  std::vector<LayerSlots> slots_;  // of each layer, and of what comes out of the last
+  int residual_slots_ = 0;         // in x_
+  int layer_slots_ = 0;            // in kept_
+  std::shared_ptr<Gpt2Workspace> work_;
+  int shared_residual_slots_ = 0, shared_layer_slots_ = 0;  // in the workspace
+  std::optional<CheckpointStore> checkpoints_;              // where a segment is recomputed
+  // R = samples_max * T rows, Rs in the residual stream. Kept for backward:
+  BufferPtr inputs_, targets_;              // (R)
+  BufferPtr x_;                             // (residual_slots_, Rs, C)  residual stream
+  LayerStore kept_;                         // of layers that are not computed again
+  BufferPtr lnf_, meanf_, rstdf_;           // (Rs, C), (Rs), (Rs)
+  BufferPtr logits_;                        // (R, V)  then their gradient
+  BufferPtr raw_logits_, logit_dots_;       // (R, V), (R)  where a parameter scales the logits: before it, and their
+                                            // dot products with the gradient
+  BufferPtr token_losses_, sample_losses_;  // (R), (samples)
+  BufferPtr dx_;                            // (Rs, C)  gradient of the residual stream; deferred: (layers + 1, Rs, C)
+  std::optional<Gpt2Deferred> deferred_;    // where backward is in two parts
+};
+
+}  // namespace seeksim::runtime

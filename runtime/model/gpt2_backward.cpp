@@ -1,0 +1,498 @@
+// The backward pass. Gradients of activations run over the whole micro-batch at once, since rows do not see each other;
+// only sums over samples (weights, biases, norms, embeddings) are made block by block, each block a node of the tree.
+#include <type_traits>
+
+#include "kernels/attention.h"
+#include "kernels/embedding.h"
+#include "kernels/layer_norm.h"
+#include "kernels/logit_scale.h"
+#include "kernels/pointwise.h"
+#include "kernels/rms_norm.h"
+#include "kernels/slabs.h"
+#include "kernels/swiglu.h"
+#include "kernels/tree.h"
+#include "runtime/model/gpt2.h"
+#include "runtime/model/gpt2_ops.h"
+
+namespace seeksim::runtime {
+namespace {
+
+MatView<float> as_matrix(VecView<float> flat, Index rows, Index cols) {
+  return {flat.buffer, flat.offset, rows, cols, cols};
+}
+
+}  // namespace
+
+template <class S>
+void Gpt2<S>::backward(Launcher& launch, Weights& weights, const Batch& batch, float loss_factor,
+                       std::span<const GradientBlock> blocks, GradientSink& sink) {
+  const Pass p{launch, weights, batch, blocks, &sink};
+  loss_nodes(p, loss_factor);
+  input_backward(p);
+}
+
+template <class S>
+void Gpt2<S>::backward_input(Launcher& launch, Weights& weights, const Batch& batch) {
+  SEEKSIM_CHECK(deferred_.has_value(), "backward in two parts, of %d layers", piece_.layers());
+  input_backward({launch, weights, batch, {}, nullptr});
+}
+
+template <class S>
+void Gpt2<S>::backward_weight(Launcher& launch, Weights& weights, const Batch& batch, float loss_factor,
+                              std::span<const GradientBlock> blocks, GradientSink& sink) {
+  const Pass p{launch, weights, batch, blocks, &sink};
+  loss_nodes(p, loss_factor);
+  if (piece_.heads) head_grads(p), head_norm_grad(p);
+  for (int l = piece_.end - 1; l >= piece_.first; --l) {
+    launch.layer(l);
+    mlp_proj_grads(p, l, all_rows(p, "mlp branch", SEEKSIM_SITE, dmlp_branch(p.batch.samples, l)));
+    mlp_up_grads(p, l), mlp_norm_grad(p, l);
+    attention_proj_grads(p, l, all_rows(p, "attention branch", SEEKSIM_SITE, datt_branch(p.batch.samples, l)));
+    attention_qkv_grads(p, l), attention_norm_grad(p, l);
+  }
+  launch.layer(-1);
+  if (piece_.embeds) embedding_grads(p);
+}
+
+// From the end of the piece to its front; gradients of parameters on the way, where they are not left for later.
+template <class S>
+void Gpt2<S>::input_backward(const Pass& p) {
+  if (piece_.heads) {
+    p.weights.fetch(head_module());
+    head_backward(p);
+    p.weights.release(head_module());
+  }
+  for (auto segment = segments_.rbegin(); segment != segments_.rend(); ++segment) segment_backward(p, *segment);
+  p.launch.layer(-1);
+  if (!piece_.embeds) return;
+  // Nothing of the embeddings is used here. They are gathered all the same, as ZeRO's count of 3P has it and every
+  // framework with a hook a module does, so that the traffic is the one that the paper promises.
+  p.weights.fetch(0);
+  const MatView<S> d = dx(p.batch.samples, 0);  // (Rs, C)
+  dropped_rows(p, SEEKSIM_SITE, drop_embedding_, DropoutSite::embedding, 0, d, d);
+  if (p.sink != nullptr) embedding_grads(p);
+  p.weights.release(0);
+}
+
+template <class S>
+void Gpt2<S>::segment_backward(const Pass& p, const Segment& segment) {
+  const int checkpoint = slots_of(segment.first).checkpoint;
+  p.launch.layer(segment.first);
+  if (checkpoint >= 0) checkpoints_->before_read(p.launch, checkpoint, checkpoint_elements(p.batch.samples));
+  if (segment.recomputed) recompute(p, segment);
+  for (int l = segment.end - 1; l >= segment.first; --l) {
+    p.launch.layer(l);
+    if (!segment.recomputed || l + 1 < segment.end) p.weights.fetch(1 + l);
+    mlp_backward(p, l);
+    attention_backward(p, l);
+    p.weights.release(1 + l);
+  }
+  if (checkpoint >= 0) checkpoints_->read(p.launch, checkpoint);
+}
+
+template <class S>
+void Gpt2<S>::loss_nodes(const Pass& p, float scale) {
+  if (!(piece_ == parameters_.pieces().back())) return;
+  const Index offset = parameters_.loss_offset();
+  for (Index b = 0; b < Index(p.blocks.size()); ++b) {
+    const GradientBlock& block = p.blocks[b];
+    const VecView<float> node = p.sink->open(b, offset, 1);
+    if (!piece_.heads) {  // it is another stage's
+      p.launch(
+          "loss", SEEKSIM_SITE, memory_cost(1), [](Lane lane, Vec<float> none) { kernels::clear(lane, none); }, node);
+      continue;
+    }
+    p.launch(
+        "loss", SEEKSIM_SITE, memory_cost(block.count),
+        [scale](Lane lane, Vec<const float> losses, Vec<float> sum) { kernels::tree_fold(lane, losses, sum, scale); },
+        vec<const float>(*sample_losses_, block.first, block.count), node);
+  }
+  p.sink->close(offset, 1);
+}
+
+template <class S>
+void Gpt2<S>::head_backward(const Pass& p) {
+  const Index n = p.batch.samples;
+  const ParameterInfo& head = parameters_.head();
+  const MatView<S> dlogits = act(logits_, n, way_.V), dnormed = dlnf(n);  // (R, V), (Rs, C)
+  logit_scale_dots(p);
+  if (p.sink != nullptr) head_grads(p);
+  row_product(p, SEEKSIM_SITE, head, dlogits, nullptr, s_.vocab_segment(), dnormed);
+  if (p.sink != nullptr) head_norm_grad(p);
+  norm_backward(p, SEEKSIM_SITE, norm_weight(), dnormed, residual(n, s_.L), stream_values(meanf_, n, 0),
+                stream_values(rstdf_, n, 0), {}, dx(n, s_.L));
+}
+
+template <class S>
+void Gpt2<S>::norm_backward(const Pass& p, const char* site, const ParameterInfo& gamma, MatView<const S> dy,
+                            MatView<const S> x, VecView<const float> mean, VecView<const float> rstd,
+                            MatView<const S> residual, MatView<S> dx) {
+  const bool skips = residual.buffer != nullptr;
+  const MatView<const S> skip_or_any = skips ? residual : dy;
+  const Cost cost = memory_cost((skips ? 4 : 3) * x.rows * x.cols, 3);
+  if (llama_) {
+    p.launch(
+        gamma.name, site, cost,
+        [skips](Lane lane, Mat<const S> g, Mat<const S> in, Vec<const S> w, Vec<const float> r, Mat<const S> skip,
+                Mat<S> out) { kernels::rms_norm_backward<S>(lane, g, in, w, r, skips ? skip : Mat<const S>{}, out); },
+        dy, x, vector(p, gamma), rstd, skip_or_any, dx);
+    return;
+  }
+  p.launch(
+      gamma.name, site, cost,
+      [skips](Lane lane, Mat<const S> g, Mat<const S> in, Vec<const S> w, Vec<const float> m, Vec<const float> r,
+              Mat<const S> skip, Mat<S> out) {
+        kernels::layer_norm_backward<S>(lane, g, in, w, m, r, skips ? skip : Mat<const S>{}, out);
+      },
+      dy, x, vector(p, gamma), mean, rstd, skip_or_any, dx);
+}
+
+template <class S>
+void Gpt2<S>::activate_backward(const Pass& p, MatView<const S> dy, MatView<const S> fc, MatView<S> dfc) {
+  if (llama_) {
+    p.launch(
+        "swiglu", SEEKSIM_SITE, memory_cost(dy.rows * (dy.cols + 2 * fc.cols), 8),
+        [slab = s_.mlp_segment()](Lane lane, Mat<const S> d, Mat<const S> x, Mat<S> dx) {
+          kernels::swiglu_backward<S>(lane, slab, d, x, dx);
+        },
+        dy, fc, dfc);
+    return;
+  }
+  p.launch(
+      "gelu", SEEKSIM_SITE, memory_cost(3 * fc.rows * fc.cols, 8),
+      [](Lane lane, Mat<const S> d, Mat<const S> x, Mat<S> dx) { kernels::gelu_backward<S>(lane, d, x, dx); }, dy, fc,
+      dfc);
+}
+
+// Gradients are finished from the end of their space to its front: there a head of its own lies before the scale, a
+// shared one behind all parameters.
+template <class S>
+void Gpt2<S>::head_grads(const Pass& p) {
+  const Index n = p.batch.samples, offset = parameters_.head_gradient_offset();
+  const bool behind_all = offset >= parameters_.trainable_size();
+  if (!behind_all) logit_scale_grad(p);
+  linear_grad(p, parameters_.head(), nullptr, true, stream(lnf_, n), act(logits_, n, way_.V), offset);
+  if (behind_all) logit_scale_grad(p);
+}
+
+template <class S>
+void Gpt2<S>::head_norm_grad(const Pass& p) {
+  const Index n = p.batch.samples;
+  norm_grad(p, norm_weight(), norm_bias(), dlnf(n), residual(n, s_.L), stream_values(meanf_, n, 0),
+            stream_values(rstdf_, n, 0));
+}
+
+// From the gradient of the logits to that before their scale, in place.
+template <class S>
+void Gpt2<S>::logit_scale_dots(const Pass& p) {
+  const ParameterInfo* const scale = parameters_.logit_scale();
+  if (scale == nullptr) return;
+  if constexpr (std::is_same_v<S, float>) {
+    const MatView<float> raw = raw_logits(p.batch.samples);  // (R, V)
+    const VecView<float> dots = row_values(logit_dots_, p.batch.samples);
+    p.launch(
+        scale->name, SEEKSIM_SITE, memory_cost(3 * raw.rows * raw.cols, 1),
+        [segment = s_.vocab_segment()](Lane lane, Mat<const float> logits, Vec<const float> factor, Mat<float> d,
+                                       Vec<float> sums) {
+          kernels::logit_scale_backward(lane, logits, factor, d, sums, segment);
+        },
+        reads(raw), vector(p, *scale), act(logits_, p.batch.samples, way_.V),
+        tensor_ == nullptr ? dots : tensor_->own_values(dots.n));
+    if (tensor_ == nullptr) return;
+    tensor_->gather_values(p.launch, scale->name, SEEKSIM_SITE, dots.n);
+    p.launch(
+        scale->name, SEEKSIM_SITE, memory_cost(tensor_->ways() * dots.n),
+        [](Lane lane, Mat<const float> nodes, Vec<float> sums) {
+          kernels::add_ways<float>(lane, nodes, {}, {sums.data, 1, sums.n, sums.n});
+        },
+        tensor_->values(dots.n, 0, dots.n), dots);
+  }
+}
+
+template <class S>
+void Gpt2<S>::logit_scale_grad(const Pass& p) {
+  if (const ParameterInfo* const scale = parameters_.logit_scale())
+    bias_grad<float>(p, *scale, mat<float>(*logit_dots_, 0, p.batch.samples * s_.T, 1));
+}
+
+template <class S>
+void Gpt2<S>::mlp_backward(const Pass& p, int l) {
+  auto w = [&](LayerPart part) -> const ParameterInfo& { return parameters_.layer(l, part); };
+  const Index n = p.batch.samples;
+  const MatView<S> dout = dx(n, l + 1), dln = dln2(n, l);                  // (Rs, C)
+  const MatView<S> dgelu = act(work_->dgelu, n, way_.F), dup = dfc(n, l);  // (R, F), (R, U)
+  const MatView<S> fc = act(store(l).fc, n, way_.U, slot(l));              // (R, U)
+
+  const MatView<const S> dbranch =  // (R, C)
+      all_rows(p, "mlp branch", SEEKSIM_SITE,
+               dropped_rows(p, SEEKSIM_SITE, drop_residual_, DropoutSite::mlp_branch, l, dout, dropped_mlp(n, l)));
+  if (p.sink != nullptr) mlp_proj_grads(p, l, dbranch);
+  const ParameterInfo& proj = w(LayerPart::mlp_proj_weight);
+  product<S, S>(p.launch, proj.name, SEEKSIM_SITE, Trans::no, Trans::yes, dbranch, weight(p, proj), dgelu, 0);
+  activate_backward(p, dgelu, fc, dup);
+
+  if (p.sink != nullptr) mlp_up_grads(p, l);
+  const ParameterInfo& up = w(LayerPart::c_fc_weight);
+  row_product(p, SEEKSIM_SITE, up, dup, nullptr, s_.up_segment(), dln);
+
+  if (p.sink != nullptr) mlp_norm_grad(p, l);
+  const LayerStore& kept = store(l);
+  norm_backward(p, SEEKSIM_SITE, w(LayerPart::ln_2_weight), dln, stream(kept.mid, n, slot(l)),
+                stream_values(kept.mean2, n, slot(l)), stream_values(kept.rstd2, n, slot(l)), dout, dmid(n, l));
+}
+
+template <class S>
+void Gpt2<S>::mlp_proj_grads(const Pass& p, int l, MatView<const S> dbranch) {
+  const ParameterInfo& proj = parameters_.layer(l, LayerPart::mlp_proj_weight);
+  linear_grad(p, proj, bias(l, LayerPart::mlp_proj_bias), false, act(store(l).gelu, p.batch.samples, way_.F, slot(l)),
+              dbranch, proj.offset);
+}
+
+template <class S>
+void Gpt2<S>::mlp_up_grads(const Pass& p, int l) {
+  const ParameterInfo& up = parameters_.layer(l, LayerPart::c_fc_weight);
+  const Index n = p.batch.samples;
+  linear_grad(p, up, bias(l, LayerPart::c_fc_bias), true, stream(store(l).ln2, n, slot(l)), dfc(n, l), up.offset);
+}
+
+template <class S>
+void Gpt2<S>::mlp_norm_grad(const Pass& p, int l) {
+  const Index n = p.batch.samples;
+  const LayerStore& kept = store(l);
+  norm_grad(p, parameters_.layer(l, LayerPart::ln_2_weight), bias(l, LayerPart::ln_2_bias), dln2(n, l),
+            stream(kept.mid, n, slot(l)), stream_values(kept.mean2, n, slot(l)), stream_values(kept.rstd2, n, slot(l)));
+}
+
+template <class S>
+void Gpt2<S>::attention_backward(const Pass& p, int l) {
+  auto w = [&](LayerPart part) -> const ParameterInfo& { return parameters_.layer(l, part); };
+  const Index n = p.batch.samples;
+  const LayerStore& kept = store(l);
+  const MatView<S> datt = act(work_->branch, n, way_.A), dln = dln1(n, l);     // (R, A), (Rs, C)
+  const MatView<S> qkv = act(kept.qkv, n, way_.Q, slot(l)), din = dqkv(n, l);  // (R, Q)
+
+  const MatView<const S> dbranch =  // (R, C)
+      all_rows(p, "attention branch", SEEKSIM_SITE,
+               dropped_rows(p, SEEKSIM_SITE, drop_residual_, DropoutSite::attention_branch, l, dmid(n, l),
+                            dropped_att(n, l)));
+  if (p.sink != nullptr) attention_proj_grads(p, l, dbranch);
+  const ParameterInfo& proj = w(LayerPart::c_proj_weight);
+  product<S, S>(p.launch, proj.name, SEEKSIM_SITE, Trans::no, Trans::yes, dbranch, weight(p, proj), datt, 0);
+
+  const MatView<S> probs = attention_probs(kept, n, slot(l));
+  const kernels::AttentionShape shape = attention_shape(n);
+  p.launch(
+      "attention", SEEKSIM_SITE,
+      {5.0 * double(n * s_.T * s_.T * way_.A), 4.0 * double(n * s_.T * (2 * way_.Q + way_.A) + probs.rows * s_.T)},
+      [shape, drop = dropout_at(drop_attention_, DropoutSite::attention, dropout_layer(l), p.batch)](
+          Lane lane, Mat<const S> dout, Mat<const S> in, Mat<const S> pr, Mat<float> work, Mat<S> d) {
+        kernels::attention_backward<S>(lane, shape, dout, in, pr, work, d, drop);
+      },
+      reads(datt), reads(qkv), reads(probs), mat<float>(*work_->scratch, 0, 2 * s_.T, s_.T), din);
+  rotate(p, true, din);
+
+  if (p.sink != nullptr) attention_qkv_grads(p, l);
+  const ParameterInfo& attn = w(LayerPart::c_attn_weight);
+  row_product(p, SEEKSIM_SITE, attn, din, nullptr, s_.qkv_segment(), dln);
+
+  if (p.sink != nullptr) attention_norm_grad(p, l);
+  norm_backward(p, SEEKSIM_SITE, w(LayerPart::ln_1_weight), dln, residual(n, l), stream_values(kept.mean1, n, slot(l)),
+                stream_values(kept.rstd1, n, slot(l)), dmid(n, l), dx(n, l));
+}
+
+template <class S>
+void Gpt2<S>::attention_proj_grads(const Pass& p, int l, MatView<const S> dbranch) {
+  const ParameterInfo& proj = parameters_.layer(l, LayerPart::c_proj_weight);
+  linear_grad(p, proj, bias(l, LayerPart::c_proj_bias), false, act(store(l).att, p.batch.samples, way_.A, slot(l)),
+              dbranch, proj.offset);
+}
+
+template <class S>
+void Gpt2<S>::attention_qkv_grads(const Pass& p, int l) {
+  const ParameterInfo& attn = parameters_.layer(l, LayerPart::c_attn_weight);
+  const Index n = p.batch.samples;
+  linear_grad(p, attn, bias(l, LayerPart::c_attn_bias), true, stream(store(l).ln1, n, slot(l)), dqkv(n, l),
+              attn.offset);
+}
+
+template <class S>
+void Gpt2<S>::attention_norm_grad(const Pass& p, int l) {
+  const Index n = p.batch.samples;
+  const LayerStore& kept = store(l);
+  norm_grad(p, parameters_.layer(l, LayerPart::ln_1_weight), bias(l, LayerPart::ln_1_bias), dln1(n, l), residual(n, l),
+            stream_values(kept.mean1, n, slot(l)), stream_values(kept.rstd1, n, slot(l)));
+}
+
+template <class S>
+void Gpt2<S>::embedding_grads(const Pass& p) {
+  const MatView<const S> d = all_rows(p, "embeddings", SEEKSIM_SITE, dx(p.batch.samples, 0));  // (R, C)
+  if (positions() != nullptr && !positions()->frozen) position_grads(p, *positions(), d);
+  const ParameterInfo& wte = parameters_.wte();
+  for (Index b = 0; b < Index(p.blocks.size()) && !wte.frozen; ++b) {
+    const GradientBlock& block = p.blocks[b];
+    const MatView<const S> rows = d.row_range(block.first * s_.T, block.count * s_.T);
+    p.launch(
+        wte.name, SEEKSIM_SITE, memory_cost(rows.rows * rows.cols + wte.size),
+        [T = s_.T, V = s_.V, from = way_.first_vocabulary](Lane lane, Vec<const std::int32_t> tokens, Mat<const S> dy,
+                                                           Mat<float> dw) {
+          kernels::embedding_backward_slice<S>(lane, tokens, T, V, from, dy, dw);
+        },
+        reads(inputs(p.batch.samples).part(block.first * s_.T, block.count * s_.T)), rows,
+        as_matrix(p.sink->open(b, wte.offset, wte.size), way_.V, s_.C));
+  }
+  if (!wte.frozen) p.sink->close(wte.offset, wte.size);
+}
+
+template <class S>
+void Gpt2<S>::position_grads(const Pass& p, const ParameterInfo& wpe, MatView<const S> d) {
+  for (Index b = 0; b < Index(p.blocks.size()); ++b) {
+    const GradientBlock& block = p.blocks[b];
+    const MatView<const S> rows = d.row_range(block.first * s_.T, block.count * s_.T);
+    p.launch(
+        wpe.name, SEEKSIM_SITE, memory_cost(rows.rows * rows.cols + wpe.size),
+        [T = s_.T](Lane lane, Mat<const S> dy, Mat<float> dw) { kernels::position_backward<S>(lane, dy, T, dw); }, rows,
+        as_matrix(p.sink->open(b, wpe.offset, wpe.size), s_.T, s_.C));
+  }
+  p.sink->close(wpe.offset, wpe.size);
+}
+
+template <class S>
+void Gpt2<S>::linear_grad(const Pass& p, const ParameterInfo& w, const ParameterInfo* bias, bool column,
+                          MatView<const S> x, MatView<const S> dy, Index weight_offset) {
+  if (bias != nullptr) bias_grad<S>(p, *bias, dy);
+  if (w.frozen) return;
+  if (column) x = all_rows(p, w.name, SEEKSIM_SITE, x);
+  for (Index b = 0; b < Index(p.blocks.size()); ++b) {
+    const Index first = p.blocks[b].first * s_.T, rows = p.blocks[b].count * s_.T;
+    const MatView<const S> xs = x.row_range(first, rows), dys = dy.row_range(first, rows);
+    const MatView<float> dw = as_matrix(p.sink->open(b, weight_offset, w.size), w.rows(), w.cols());
+    // A sample's tokens are one chain, samples are leaves: K-segments of T rows (F2).
+    product<S, float>(p.launch, w.name, SEEKSIM_SITE, Trans::yes, Trans::no, column ? dys : xs, column ? xs : dys, dw,
+                      s_.T);
+  }
+  p.sink->close(weight_offset, w.size);
+}
+
+template <class S>
+template <class D>
+void Gpt2<S>::bias_grad(const Pass& p, const ParameterInfo& bias, MatView<const D> dy) {
+  if (bias.frozen) return;
+  for (Index b = 0; b < Index(p.blocks.size()); ++b) {
+    const MatView<const D> dys = dy.row_range(p.blocks[b].first * s_.T, p.blocks[b].count * s_.T);
+    p.launch(
+        bias.name, SEEKSIM_SITE, memory_cost(dys.rows * dys.cols),
+        [T = s_.T](Lane lane, Mat<const D> d, Vec<float> db) { kernels::bias_grad<D>(lane, d, T, db); }, dys,
+        p.sink->open(b, bias.offset, bias.size));
+  }
+  p.sink->close(bias.offset, bias.size);
+}
+
+template <class S>
+void Gpt2<S>::norm_grad(const Pass& p, const ParameterInfo& gamma, const ParameterInfo* beta, MatView<const S> dy,
+                        MatView<const S> x, VecView<const float> mean, VecView<const float> rstd) {
+  if (splits_tokens()) return norm_grad_of_ways(p, gamma, beta, dy, x, mean, rstd);
+  if (beta != nullptr) return layer_norm_grad(p, gamma, *beta, dy, x, mean, rstd);
+  if (gamma.frozen) return;
+  for (Index b = 0; b < Index(p.blocks.size()); ++b) {
+    const Index first = p.blocks[b].first * s_.T, rows = p.blocks[b].count * s_.T;
+    p.launch(
+        gamma.name, SEEKSIM_SITE, memory_cost(2 * rows * x.cols, 2),
+        [T = s_.T](Lane lane, Mat<const S> d, Mat<const S> in, Vec<const float> r, Vec<float> dg) {
+          kernels::rms_norm_param_grad<S>(lane, d, in, r, T, dg);
+        },
+        dy.row_range(first, rows), x.row_range(first, rows), rstd.part(first, rows),
+        p.sink->open(b, gamma.offset, gamma.size));
+  }
+  p.sink->close(gamma.offset, gamma.size);
+}
+
+template <class S>
+void Gpt2<S>::layer_norm_grad(const Pass& p, const ParameterInfo& gamma, const ParameterInfo& beta, MatView<const S> dy,
+                              MatView<const S> x, VecView<const float> mean, VecView<const float> rstd) {
+  if (gamma.frozen) return bias_grad<S>(p, beta, dy);  // the same sum, alone
+  // Trained both, they lie side by side.
+  const Index size = gamma.size + (beta.frozen ? 0 : beta.size);
+  for (Index b = 0; b < Index(p.blocks.size()); ++b) {
+    const Index first = p.blocks[b].first * s_.T, rows = p.blocks[b].count * s_.T;
+    const VecView<float> both = p.sink->open(b, gamma.offset, size);
+    const VecView<float> dbeta =
+        beta.frozen ? vec<float>(*work_->unused, 0, beta.size) : both.part(gamma.size, beta.size);
+    p.launch(
+        gamma.name, SEEKSIM_SITE, memory_cost(2 * rows * x.cols, 2),
+        [T = s_.T](Lane lane, Mat<const S> d, Mat<const S> in, Vec<const float> m, Vec<const float> r, Vec<float> dg,
+                   Vec<float> db) { kernels::layer_norm_param_grad<S>(lane, d, in, m, r, T, dg, db); },
+        dy.row_range(first, rows), x.row_range(first, rows), mean.part(first, rows), rstd.part(first, rows),
+        both.part(0, gamma.size), dbeta);
+  }
+  p.sink->close(gamma.offset, size);
+}
+
+// A way's sums of each sample, of gamma's gradient and then of beta's.
+template <class S>
+void Gpt2<S>::sample_grads(const Pass& p, const ParameterInfo& gamma, bool has_beta, MatView<const S> dy,
+                           MatView<const S> x, VecView<const float> mean, VecView<const float> rstd,
+                           VecView<float> own) {
+  const Cost cost = memory_cost(2 * dy.rows * dy.cols, 2);
+  const Index tokens = way_.tokens, segment = kernels::slab_size(s_.T), C = s_.C;
+  if (!has_beta) {
+    p.launch(
+        gamma.name, SEEKSIM_SITE, cost,
+        [tokens, segment, C](Lane lane, Mat<const S> d, Mat<const S> in, Vec<const float> r, Vec<float> sums) {
+          kernels::rms_norm_sample_grads<S>(lane, d, in, r, tokens, segment, {sums.data, sums.n / C, C, C});
+        },
+        dy, x, rstd, own);
+    return;
+  }
+  p.launch(
+      gamma.name, SEEKSIM_SITE, cost,
+      [tokens, segment, C](Lane lane, Mat<const S> d, Mat<const S> in, Vec<const float> m, Vec<const float> r,
+                           Vec<float> sums) {
+        const Index all = sums.n / 2;
+        kernels::layer_norm_sample_grads<S>(lane, d, in, m, r, tokens, segment, {sums.data, all / C, C, C},
+                                            {sums.data + all, all / C, C, C});
+      },
+      dy, x, mean, rstd, own);
+}
+
+// Segments of a sample's tokens come together before samples do, so a way hands out its sums of each sample.
+template <class S>
+void Gpt2<S>::norm_grad_of_ways(const Pass& p, const ParameterInfo& gamma, const ParameterInfo* beta,
+                                MatView<const S> dy, MatView<const S> x, VecView<const float> mean,
+                                VecView<const float> rstd) {
+  const bool trains_beta = beta != nullptr && !beta->frozen;
+  if (gamma.frozen && !trains_beta) return;
+  const Index samples = p.batch.samples, one = samples * s_.C, all = (beta != nullptr ? 2 : 1) * one;
+  const VecView<float> own = tensor_->own_values(all);  // of gamma, then of beta
+  sample_grads(p, gamma, beta != nullptr, dy, x, mean, rstd, own);
+  tensor_->gather_values(p.launch, gamma.name, SEEKSIM_SITE, all);
+  const Index begin = gamma.frozen ? beta->offset : gamma.offset;
+  const Index size = (gamma.frozen ? 0 : gamma.size) + (trains_beta ? beta->size : 0);
+  for (Index b = 0; b < Index(p.blocks.size()); ++b) {
+    const GradientBlock& block = p.blocks[b];
+    const VecView<float> both = p.sink->open(b, begin, size);
+    for (const ParameterInfo* const norm : {&gamma, beta}) {
+      if (norm == nullptr || norm->frozen) continue;
+      MatView<const float> nodes =
+          tensor_->values(all, (norm == &gamma ? 0 : one) + block.first * s_.C, block.count * s_.C);
+      if (bug_.is(Bug::unreduced_norm_gradients)) nodes = nodes.row_range(tensor_->way(), 1);
+      p.launch(
+          norm->name, SEEKSIM_SITE, memory_cost(nodes.rows * nodes.cols),
+          [](Lane lane, Mat<const float> sums, Vec<float> sum) { kernels::add_samples(lane, sums, sum); }, nodes,
+          both.part(norm->offset - begin, norm->size));
+    }
+  }
+  p.sink->close(begin, size);
+}
+
+#define SEEKSIM_INSTANTIATE(S)                                                                                     \
+  template void Gpt2<S>::backward(Launcher&, Weights&, const Batch&, float, std::span<const GradientBlock>,        \
+                                  GradientSink&);                                                                  \
+  template void Gpt2<S>::backward_input(Launcher&, Weights&, const Batch&);                                        \
+  template void Gpt2<S>::backward_weight(Launcher&, Weights&, const Batch&, float, std::span<const GradientBlock>, \
+                                         GradientSink&);
+SEEKSIM_INSTANTIATE(float)
+SEEKSIM_INSTANTIATE(kernels::bf16)
+SEEKSIM_INSTANTIATE(kernels::fp16)
+#undef SEEKSIM_INSTANTIATE
+
+}  // namespace seeksim::runtime

@@ -1,0 +1,78 @@
+#include "runtime/zero/bucket_sink.h"
+
+#include <algorithm>
+
+#include "kernels/check.h"
+#include "kernels/pointwise.h"
+
+namespace seeksim::runtime {
+
+using kernels::Lane;
+using kernels::Vec;
+
+BucketSink::BucketSink(Device& device, const TrainPlan& plan, GradientReducer& reducer, Index blocks_max)
+    : reducer_(reducer), overlap_(plan.layout.zero.overlap_comm), bug_(plan.bug) {
+  for (const Bucket& bucket : reducer.buckets()) elements_ = std::max(elements_, bucket.hi - bucket.lo);
+  const std::size_t count = overlap_ && reducer.buckets().size() > 1 ? 2 : 1;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t floats = std::size_t(std::max<Index>(blocks_max, 1) * elements_);
+    buffers_.push_back(device.allocate(floats * sizeof(float), MemoryTag::communication, "gradient bucket"));
+  }
+  reduced_.resize(count);
+}
+
+void BucketSink::begin(Launcher& compute, Index blocks, float before) {
+  compute_ = &compute;
+  blocks_ = blocks;
+  before_ = before;
+  current_ = 0;
+  fresh_ = true;
+}
+
+VecView<float> BucketSink::part(Index block) const {
+  const Bucket& bucket = reducer_.buckets()[current_];
+  return vec<float>(*buffers_[buffer_], block * elements_, bucket.hi - bucket.lo);
+}
+
+VecView<float> BucketSink::open(Index block, Index offset, Index size) {
+  const Bucket& bucket = reducer_.buckets()[current_];
+  SEEKSIM_CHECK(offset >= bucket.lo && offset + size <= bucket.hi, "[%lld, +%lld) is not in the bucket that is filled",
+                static_cast<long long>(offset), static_cast<long long>(size));
+  // Without overlap that was waited for when the bucket was reduced.
+  if (fresh_ && overlap_) after(compute_->queue(), reduced_[buffer_], Edge::bucket_free, bug_);
+  fresh_ = false;
+  return part(block).part(offset - bucket.lo, size);
+}
+
+void BucketSink::close(Index offset, Index size) {
+  const Bucket& bucket = reducer_.buckets()[current_];
+  SEEKSIM_CHECK(offset >= bucket.lo && offset + size <= bucket.hi, "[%lld, +%lld) is not in the bucket that is filled",
+                static_cast<long long>(offset), static_cast<long long>(size));
+  if (offset == bucket.lo) reduce_current();
+}
+
+void BucketSink::scale_current() {
+  if (before_ == 1.0f) return;
+  for (Index block = 0; block < blocks_; ++block) {
+    const VecView<float> values = part(block);
+    (*compute_)(
+        reducer_.buckets()[current_].name, SEEKSIM_SITE, memory_cost(2 * values.n),
+        [factor = before_](Lane lane, Vec<float> x) { kernels::scale(lane, x, factor); }, values);
+  }
+}
+
+void BucketSink::reduce_current() {
+  scale_current();
+  std::vector<VecView<const float>> parts;
+  for (Index block = 0; block < blocks_; ++block) parts.push_back(part(block));
+  Queue& communication = reducer_.launcher().queue();
+  after(communication, compute_->queue().record(), Edge::bucket_filled, bug_);
+  if (!bug_.is(Bug::last_bucket_never_reduced) || current_ + 1 < reducer_.buckets().size())
+    reduced_[buffer_] = reducer_.reduce(reducer_.buckets()[current_], parts);
+  if (!overlap_) after(compute_->queue(), reduced_[buffer_], Edge::bucket_reduced, bug_);
+  ++current_;
+  buffer_ = (buffer_ + 1) % buffers_.size();
+  fresh_ = true;
+}
+
+}  // namespace seeksim::runtime

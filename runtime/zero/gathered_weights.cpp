@@ -1,0 +1,296 @@
+// Events stand where two queues meet: a gather waits until the last user of its space is through, the compute queue
+// waits for the gather of what it is about to use. Nothing else.
+#include "runtime/zero/gathered_weights.h"
+
+#include <algorithm>
+
+#include "kernels/check.h"
+#include "runtime/launch/typed_ops.h"
+
+namespace seeksim::runtime {
+
+using kernels::Lane;
+using kernels::Vec;
+
+GatheredWeights::GatheredWeights(Rank& rank, const Parameters& parameters, const TrainPlan& plan)
+    : rank_(rank),
+      plan_(plan.layout.zero),
+      type_(plan.definition.precision.compute),
+      bug_(plan.bug),
+      every_module_(parameters.pieces().size() == 1 && parameters.embeds() && parameters.heads()),
+      trainable_(parameters.trainable_size()),
+      launch_(rank.device.copy_queue(), rank.id) {
+  Index kept = 0;
+  for (const ParameterInfo& p : parameters.all()) {
+    if (p.size > plan_.persistence_threshold_elements) continue;
+    add_stretch(p.frozen ? kept_frozen_ : kept_, p.offset, p.size, kept);
+    kept += p.size;
+  }
+  if (kept > 0) {
+    persistent_ =
+        rank.device.allocate(std::size_t(kept) * size_of(type_), MemoryTag::parameters, "persistent parameters");
+  }
+  for (int m = 0; m < parameters.modules(); ++m) add_module(parameters.module(m));
+  const int layers = parameters.layers();
+  for (const ModelPiece& piece : parameters.pieces())
+    passes_.push_back({forward_uses(piece, layers), backward_uses(piece, layers, plan.layout.checkpointing)});
+  if (every_module_) sequence_ = module_uses(layers, plan.layout.checkpointing);
+}
+
+void GatheredWeights::add_stretch(std::vector<Stretch>& stretches, Index offset, Index size, Index at) const {
+  Stretch* last = stretches.empty() ? nullptr : &stretches.back();
+  if (last != nullptr && offset != trainable_ && last->offset + last->size == offset && last->at + last->size == at) {
+    last->size += size;
+  } else {
+    stretches.push_back({offset, size, at});
+  }
+}
+
+void GatheredWeights::add_module(const std::vector<const ParameterInfo*>& parameters) {
+  Module module;
+  for (const ParameterInfo* p : parameters) {
+    if (p->size <= plan_.persistence_threshold_elements) continue;
+    if (module.size == 0) module.name = p->name;
+    add_stretch(module.stretches, p->offset, p->size, module.size);
+    module.size += p->size;
+  }
+  modules_.push_back(std::move(module));
+}
+
+void GatheredWeights::connect(Communicator& comm, const Partition& partition, AnyVec shard, AnyVec frozen,
+                              SwappedParameters* files) {
+  forget();
+  files_ = files;
+  last_ = {};  // of this world nothing has been gathered
+  last_.rank = rank_.id;
+  last_.epoch = comm.epoch();
+  comm_ = &comm;
+  partition_ = &partition;
+  shard_ = shard;
+  frozen_ = frozen;
+}
+
+void GatheredWeights::forget() {
+  if (files_ != nullptr) files_->forget();
+  files_ = nullptr;  // the next world has others
+  for (Module& module : modules_) module.buffer = -1, module.gathered = {};
+  spaces_.clear();  // what an abort left in them shall not be mistaken for something gathered
+  live_ = 0;
+  at_ = 0;
+  current_ = -1;
+}
+
+void GatheredWeights::begin_step(Launcher& compute, std::int64_t step) {
+  compute_ = &compute;
+  step_ = step;
+}
+
+void GatheredWeights::begin_pass(int micro_batch, bool forward, std::size_t piece) {
+  SEEKSIM_CHECK(at_ == 0 || at_ == sequence_.size() || (every_module_ && !forward),
+                "a pass ended after %zu of %zu modules: each one is fetched in turn, whether it is used or not", at_,
+                sequence_.size());
+  if (forward || !every_module_) at_ = 0;
+  SEEKSIM_CHECK_EQ(at_, every_module_ && !forward ? modules_.size() : 0);
+  if (!every_module_) sequence_ = forward ? passes_[piece].forward : passes_[piece].backward;
+  micro_batch_ = micro_batch;
+}
+
+// ---- what the model asks for ---------------------------------------------------------------------------------------
+
+void GatheredWeights::fetch(int module) {
+  SEEKSIM_CHECK(at_ < sequence_.size() && sequence_[at_].module == module, "module %d out of turn", module);
+  Module& m = modules_[module];
+  if (m.buffer < 0) gather_for(at_);
+  if (bug_.is(Bug::gather_twice) && m.size > 0) gather_into(m, at_);
+  // Without overlap that was waited for when the gather was enqueued.
+  if (m.size > 0 && plan_.overlap_comm) after(compute_->queue(), m.gathered, Edge::parameters_gathered, bug_);
+  current_ = module;
+  gather_ahead();
+}
+
+void GatheredWeights::release(int module) {
+  SEEKSIM_CHECK_EQ(module, current_);
+  Module& m = modules_[module];
+  if (m.size > 0 && !keeps(module)) {
+    Space& space = spaces_[m.buffer];
+    space.taken = bug_.is(Bug::kept_gathered);
+    space.free = compute_->queue().record();
+    if (bug_.is(Bug::early_release, rank_.id)) {  // its size fits nobody any more
+      space.buffer.reset();
+      space.size = -1;
+    }
+    live_ -= m.size;
+    m.buffer = -1;
+  }
+  ++at_;
+}
+
+AnyVec GatheredWeights::of(const ParameterInfo& parameter) {
+  auto in = [&](const std::vector<Stretch>& stretches, Buffer* buffer) -> AnyVec {
+    for (const Stretch& s : stretches) {
+      if (parameter.offset >= s.offset && parameter.offset < s.offset + s.size)
+        return {buffer, s.at + parameter.offset - s.offset, parameter.size, type_};
+    }
+    return {};
+  };
+  if (parameter.size <= plan_.persistence_threshold_elements)
+    return in(parameter.frozen ? kept_frozen_ : kept_, persistent_.get());
+  const Module& m = modules_[current_];
+  const AnyVec view = in(m.stretches, m.buffer < 0 ? nullptr : spaces_[m.buffer].buffer.get());
+  SEEKSIM_CHECK(view.buffer != nullptr, "%s is used without being gathered", parameter.name);
+  return view;
+}
+
+std::vector<AnyVec> GatheredWeights::held() const {
+  std::vector<AnyVec> held;
+  auto all_of = [this](const BufferPtr& buffer) {
+    return AnyVec(buffer.get(), 0, Index(buffer->bytes / size_of(type_)), type_);
+  };
+  if (persistent_) held.push_back(all_of(persistent_));
+  for (const Space& space : spaces_) {
+    if (space.buffer) held.push_back(all_of(space.buffer));
+  }
+  return held;
+}
+
+// ---- gathering ------------------------------------------------------------------------------------------------------
+
+// As DeepSpeed counts: given up unless it is used again, in this micro-step, before max_reuse_distance elements of
+// others, and never kept past max_live_parameters.
+bool GatheredWeights::keeps(int module) const {
+  if (live_ > plan_.max_live_parameters) return false;
+  Index distance = 0;
+  for (std::size_t next = at_ + 1; next < sequence_.size() && distance < plan_.max_reuse_distance; ++next) {
+    if (sequence_[next].module == module) return true;
+    distance += modules_[sequence_[next].module].size;
+  }
+  return false;
+}
+
+void GatheredWeights::gather_ahead() {
+  if (files_ != nullptr) return read_ahead();  // a gather would make the host wait for the disk here
+  Index ahead = 0;
+  for (std::size_t next = at_ + 1; next < sequence_.size(); ++next) {
+    const Module& m = modules_[sequence_[next].module];
+    if (m.size == 0 || m.buffer >= 0) continue;
+    if (ahead >= plan_.prefetch_elements || live_ + m.size > plan_.max_live_parameters) return;
+    ahead += m.size;
+    gather_for(next);
+  }
+}
+
+// From the files, while the module that was fetched runs.
+void GatheredWeights::read_ahead() {
+  const int me = comm_->position();
+  Op op;
+  op.step = step_;
+  op.micro_batch = micro_batch_;
+  op.epoch = comm_->epoch();
+  op.site = SEEKSIM_SITE;
+  Index ahead = 0;
+  for (std::size_t next = at_ + 1; next < sequence_.size() && ahead < plan_.prefetch_elements; ++next) {
+    const Module& m = modules_[sequence_[next].module];
+    if (m.size == 0 || m.buffer >= 0) continue;
+    ahead += m.size;
+    op.phase = sequence_[next].phase;
+    for (const Stretch& s : m.stretches) {
+      if (s.offset >= trainable_) continue;
+      const ShardInfo own = partition_->shard_in(me, s.offset, s.offset + s.size);
+      if (own.size > 0 && !files_->read_ahead(own.offset - partition_->shard(me).offset, own.size, op)) return;
+    }
+  }
+}
+
+int GatheredWeights::take_space(Index size) {
+  for (std::size_t i = 0; i < spaces_.size(); ++i) {
+    if (!spaces_[i].taken && spaces_[i].size == size) {
+      spaces_[i].taken = true;
+      return int(i);
+    }
+  }
+  Space space;
+  space.buffer = rank_.device.allocate(std::size_t(size) * size_of(type_), MemoryTag::gathered, "gathered parameters");
+  space.size = size;
+  space.taken = true;
+  spaces_.push_back(std::move(space));
+  return int(spaces_.size()) - 1;
+}
+
+// For the use at a place in the sequence.
+void GatheredWeights::gather_for(std::size_t place) {
+  Module& m = modules_[sequence_[place].module];
+  if (m.size == 0) return;
+  m.buffer = take_space(m.size);
+  live_ += m.size;
+  after(launch_.queue(), spaces_[m.buffer].free, Edge::space_free, bug_);
+  gather_into(m, place);
+}
+
+void GatheredWeights::gather_into(Module& m, std::size_t place) {
+  Op op;
+  op.kind = OpKind::param_gather;
+  op.phase = sequence_[place].phase;
+  op.step = step_;
+  op.micro_batch = micro_batch_;
+  op.tensor = m.name;
+  op.site = SEEKSIM_SITE;
+  m.gathered = gather(launch_, op, m.stretches, *spaces_[m.buffer].buffer);
+  if (!plan_.overlap_comm) after(compute_->queue(), m.gathered, Edge::parameters_gathered_at_once, bug_);
+}
+
+Event GatheredWeights::refresh_persistent(Queue& queue, std::int64_t step, bool new_world) {
+  Op op;
+  op.kind = OpKind::publish;
+  op.phase = Phase::publish;
+  op.step = step;
+  op.tensor = "persistent parameters";
+  op.site = SEEKSIM_SITE;
+  Launcher launch(queue, rank_.id);
+  std::vector<Stretch> stretches = kept_;
+  if (new_world) stretches.insert(stretches.end(), kept_frozen_.begin(), kept_frozen_.end());
+  return gather(launch, op, stretches, *persistent_);
+}
+
+// Elements of the own shard from `at` on: its front is in memory, the rest in a file.
+void GatheredWeights::bring_own(Launcher& launch, const Op& op, Index at, AnyVec to) {
+  const Index stays = std::clamp<Index>(files_->resident() - at, 0, to.n);
+  copy_values(launch, op.tensor, SEEKSIM_SITE, shard_.part(at, stays), to.part(0, stays));
+  Op read = op;
+  read.epoch = comm_->epoch();
+  files_->bring(launch, at + stays, to.part(stays, to.n - stays), read, *comm_, last_);
+}
+
+Event GatheredWeights::gather(Launcher& launch, Op op, const std::vector<Stretch>& stretches, Buffer& into) {
+  pieces_.clear();
+  const int me = comm_->position();
+  launch.at(comm_->epoch(), op.step);
+  launch.phase(op.phase, op.micro_batch);
+  for (const Stretch& s : stretches) {
+    const bool frozen = s.offset >= trainable_;
+    const ShardInfo mine = frozen ? partition_->frozen(me) : partition_->shard(me);
+    const ShardInfo own = partition_->shard_in(me, s.offset, s.offset + s.size);
+    const AnyVec from = (frozen ? frozen_ : shard_).part(own.offset - mine.offset, own.size);
+    // From memory of the host, or a file, it goes to its place first, and from there to the others.
+    const bool in_file = files_ != nullptr && !frozen;
+    const bool is_here = own.size == 0 || (!in_file && from.buffer->space == runtime::Space::device);
+    const AnyVec sent = is_here ? from : AnyVec(&into, s.at + own.offset - s.offset, own.size, type_);
+    for (int member = 0; member < comm_->size(); ++member) {
+      const ShardInfo theirs = partition_->shard_in(member, s.offset, s.offset + s.size);
+      const AnyVec to(&into, s.at + theirs.offset - s.offset, theirs.size, type_);
+      const int peer = comm_->members()[member];
+      if (member != me && theirs.size > 0)
+        pieces_.push_back({peer, false, &into, to.range(true).lo, to.range(true).hi});
+      if (member != me && own.size > 0)
+        pieces_.push_back({peer, true, sent.buffer, sent.range(false).lo, sent.range(false).hi});
+      if (member != me || own.size == 0 || bug_.is(Bug::unwritten_memory, rank_.id)) continue;
+      if (in_file)
+        bring_own(launch, op, own.offset - mine.offset, to);
+      else
+        copy_values(launch, op.tensor, SEEKSIM_SITE, from, to);
+    }
+  }
+  last_ = comm_->exchange(launch.queue(), op, pieces_);
+  return launch.queue().record();
+}
+
+}  // namespace seeksim::runtime

@@ -1,0 +1,106 @@
+// GatheredWeights: the parameters where they are sharded (ZeRO 3). A module's parameters are gathered from their owners
+// before it is used and given up after; what comes next is gathered ahead, on a queue of its own. Which modules follow
+// each other in a pass is known, so nothing has to be recorded first and all ranks decide alike.
+#pragma once
+
+#include <vector>
+
+#include "runtime/comm/communicator.h"
+#include "runtime/comm/edge.h"
+#include "runtime/layout/partition.h"
+#include "runtime/layout/segments.h"
+#include "runtime/model/model.h"
+#include "runtime/zero/swapped_parameters.h"
+
+namespace seeksim::runtime {
+
+class GatheredWeights final : public Weights {
+ public:
+  GatheredWeights(Rank& rank, const Parameters& parameters, const TrainPlan& plan);
+
+  // A new world. shard, frozen: this member's parameters. files: where the rest of the shard is; null: nothing is.
+  void connect(Communicator& comm, const Partition& partition, AnyVec shard, AnyVec frozen, SwappedParameters* files);
+  void begin_step(Launcher& compute, std::int64_t step);
+  // Forward or backward of a piece of the model. Where the rank has all of the model, the backward pass follows the
+  // forward pass of the same micro-batch, and what both use need not be gathered twice.
+  void begin_pass(int micro_batch, bool forward, std::size_t piece);
+  // Parameters that stay gathered, from their owners, after the update of `step`. Enqueued. Frozen ones only in a new
+  // world.
+  Event refresh_persistent(Queue& queue, std::int64_t step, bool new_world);
+  void forget();  // after a failure: whatever was gathered or under way
+
+  void fetch(int module) override;
+  void release(int module) override;
+  AnyVec of(const ParameterInfo& parameter) override;
+
+  // All that has been gathered and may still be used, for those who look for poison.
+  std::vector<AnyVec> held() const;
+  Index live_elements() const { return live_; }
+  const Op& last_op() const { return last_; }
+  bool has_persistent(bool new_world) const { return !kept_.empty() || (new_world && !kept_frozen_.empty()); }
+  Buffer* persistent() const { return persistent_.get(); }
+
+ private:
+  // Contiguous elements of the flat space that are gathered together, and where they lie in the module's buffer.
+  struct Stretch {
+    Index offset = 0;
+    Index size = 0;
+    Index at = 0;
+  };
+  struct Module {
+    std::vector<Stretch> stretches;
+    Index size = 0;
+    const char* name = "";
+    int buffer = -1;  // where it is gathered; -1: nowhere
+    Event gathered;
+  };
+  struct Space {
+    BufferPtr buffer;
+    Index size = 0;
+    bool taken = false;
+    Event free;  // its last user on the compute queue is through
+  };
+
+  void add_module(const std::vector<const ParameterInfo*>& parameters);
+  void add_stretch(std::vector<Stretch>& stretches, Index offset, Index size, Index at) const;
+  Event gather(Launcher& launch, Op op, const std::vector<Stretch>& stretches, Buffer& into);
+  void gather_for(std::size_t place);
+  void gather_into(Module& module, std::size_t place);  // its space
+  int take_space(Index size);
+  void gather_ahead();
+  void read_ahead();
+  void bring_own(Launcher& launch, const Op& op, Index at, AnyVec to);
+  bool keeps(int module) const;
+
+  Rank& rank_;
+  ZeroPlan plan_;
+  ElementType type_;  // of parameters to compute with
+  PlantedBug bug_;
+  std::vector<Module> modules_;
+  const bool every_module_;  // this rank has all of the model
+  struct Passes {
+    std::vector<ModuleUse> forward, backward;
+  };
+  std::vector<Passes> passes_;               // of pieces
+  std::vector<ModuleUse> sequence_;          // of what is under way: a pass, or (whole) both
+  Index trainable_;                          // elements of the flat space; frozen ones behind
+  std::vector<Stretch> kept_, kept_frozen_;  // persistent parameters, in persistent_
+  BufferPtr persistent_;
+  std::vector<Space> spaces_;
+
+  Communicator* comm_ = nullptr;
+  const Partition* partition_ = nullptr;
+  AnyVec shard_, frozen_;
+  SwappedParameters* files_ = nullptr;
+  Launcher launch_;  // on the queue of the gathers
+  Launcher* compute_ = nullptr;
+  std::int64_t step_ = 0;
+  int micro_batch_ = -1;
+  std::size_t at_ = 0;  // in sequence_
+  int current_ = -1;
+  Index live_ = 0;
+  std::vector<Piece> pieces_;
+  Op last_;
+};
+
+}  // namespace seeksim::runtime

@@ -1,0 +1,404 @@
+// One exchange a bucket, then one fold for each node and range; everything of a step in order on one queue, so that
+// neither slots nor nodes need an event between them.
+#include "runtime/zero/gradient_reducer.h"
+
+#include <algorithm>
+
+#include "kernels/check.h"
+#include "kernels/pointwise.h"
+#include "kernels/tree.h"
+#include "runtime/launch/library_sum.h"
+#include "runtime/launch/typed_ops.h"
+
+namespace seeksim::runtime {
+
+using kernels::Lane;
+using kernels::TreeNode;
+using kernels::TreePart;
+using kernels::Vec;
+
+namespace {
+
+// Its gradient is written by the same launch as that of the parameter before it.
+bool is_norm_bias(const std::vector<const ParameterInfo*>& all, std::size_t i) {
+  return i > 0 && all[i] == all[i - 1] + 1 && all[i]->shape.size() == 1 && all[i - 1]->init == Init::ones;
+}
+
+// Places where a bucket may begin, ascending, the end of the space last.
+std::vector<Bucket> units(const Parameters& parameters) {
+  std::vector<Bucket> units;
+  const auto& all = parameters.trainable();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Index end = all[i]->offset + all[i]->size;
+    if (is_norm_bias(all, i))
+      units.back().hi = end;
+    else
+      units.push_back({all[i]->offset, end, all[i]->name});
+  }
+  if (parameters.shares_head())
+    units.push_back({parameters.head_gradient_offset(), parameters.loss_offset(), "lm_head.weight"});
+  units.push_back({parameters.loss_offset(), parameters.loss_offset() + 1, "loss"});
+  return units;
+}
+
+// A node of the step's tree as seen from an ancestor `root`, as if that were the whole tree.
+TreeNode inside(TreeNode node, TreeNode root) {
+  SEEKSIM_CHECK(node.level <= root.level, "node of level %d under level %d", node.level, root.level);
+  return {node.level, node.index - (root.index << (root.level - node.level))};
+}
+
+bool lies_under(TreeNode node, TreeNode root) {
+  return node.level <= root.level && node.index >> (root.level - node.level) == root.index;
+}
+
+}  // namespace
+
+std::vector<Bucket> gradient_buckets(const Parameters& parameters, Index elements) {
+  std::vector<Bucket> buckets;
+  const std::vector<Bucket> all = units(parameters);
+  for (auto unit = all.rbegin(); unit != all.rend(); ++unit) {
+    // The loss is too small to travel alone, and is no parameter: it goes along with what comes next.
+    const bool joins = !buckets.empty() && parameters.piece_of(unit->lo) == parameters.piece_of(buckets.back().lo) &&
+                       (buckets.back().hi - unit->lo <= elements || buckets.back().lo == parameters.loss_offset());
+    if (joins) {
+      buckets.back().lo = unit->lo;
+      buckets.back().name = unit->name;
+    } else {
+      buckets.push_back(*unit);
+    }
+  }
+  return buckets;
+}
+
+GradientReducer::GradientReducer(Rank& rank, const Parameters& parameters, const TrainPlan& plan)
+    : rank_(rank),
+      parameters_(parameters),
+      bug_(plan.bug),
+      home_(plan.layout.offload.optimizer.space()),
+      buckets_(gradient_buckets(parameters, plan.layout.zero.reduce_bucket_elements)),
+      launch_(rank.device.communication_queue(), rank.id),
+      copies_(rank.device.copy_queue(), rank.id, 0, OpKind::copy),
+      host_(rank.device.host_queue(), rank.id, 0, OpKind::host_compute) {}
+
+void GradientReducer::connect(Communicator& comm, const Partition& partition, const StepCut& cut) {
+  comm_ = &comm;
+  partition_ = &partition;
+  cut_ = cut;
+  const int me = comm.position();
+  tree_.emplace(rank_.device, std::max<Index>(partition.own_size(me), 1), home_);
+  Index elements = 0;
+  for (const Bucket& bucket : buckets_) {
+    Index owned = 0;
+    for (const OwnedRange& range : partition.owned(me, bucket.lo, bucket.hi)) owned += range.size;
+    elements = std::max(elements, owned);
+  }
+  std::size_t parts_max = 0, sums_max = 0;
+  for (k_ = 0; k_ < cut_.count(); ++k_) {
+    const SampleRange window = cut_.window(k_);
+    sums_max = std::max(sums_max, kernels::cover(window.begin, window.end, cut_.leaves).size());
+    std::size_t parts = 0;
+    for (int member = 0; member < comm.size(); ++member) parts += nodes(member).size();
+    parts_max = std::max(parts_max, parts);
+  }
+  const std::size_t extras = std::size_t(partition.own_size(me) - partition.shard(me).size);
+  extras_ = rank_.device.allocate_in(home_, std::max<std::size_t>(extras, 1) * sizeof(float), MemoryTag::partial_sums,
+                                     "head's share and loss");
+  slots_.reset();
+  slots_ = rank_.device.allocate(std::max<std::size_t>(parts_max * std::size_t(elements), 1) * sizeof(float),
+                                 MemoryTag::communication, "subtree roots");
+  addend_.reset();
+  library_.reset();
+  if (comm.library_sums() != LibrarySums::none) {
+    Index longest = 0;
+    for (const Bucket& bucket : buckets_) longest = std::max(longest, bucket.hi - bucket.lo);
+    addend_ = rank_.device.allocate(std::size_t(longest) * sizeof(float), MemoryTag::communication, "addend");
+  }
+  if (comm.library_sums() == LibrarySums::beside) {
+    library_ = rank_.device.allocate(std::max<std::size_t>(sums_max * std::size_t(elements), 1) * sizeof(float),
+                                     MemoryTag::communication, "a library's sums");
+  }
+  landings_.clear();
+  landings_.resize(!offloaded() ? 0 : buckets_.size() > 1 ? 2 : 1);
+  for (Landing& landing : landings_) {
+    landing.buffer = rank_.device.allocate(std::max<std::size_t>(sums_max * std::size_t(elements), 1) * sizeof(float),
+                                           MemoryTag::staging, "sums of a bucket");
+  }
+}
+
+std::vector<TreeNode> GradientReducer::nodes(int member) const {
+  const SampleRange samples = cut_.samples(k_, member);
+  return kernels::cover(samples.begin, samples.end, cut_.leaves);
+}
+
+void GradientReducer::begin_step(std::int64_t step, VecView<float> gradients, float factor, ElementType accumulator) {
+  step_ = step;
+  accumulator_ = accumulator;
+  gradients_ = gradients;
+  factor_ = factor;
+  for (Launcher* launch : {&launch_, &copies_, &host_}) {
+    launch->at(comm_->epoch(), step);
+    launch->phase(Phase::grad_reduce);
+  }
+  tree_->begin(cut_.leaves);
+}
+
+void GradientReducer::begin_reduction(int k) {
+  k_ = k;
+  launch_.phase(Phase::grad_reduce, cut_.interleaved ? k : -1);
+  const SampleRange window = cut_.window(k);
+  open_ = kernels::cover(window.begin, window.end, cut_.leaves);
+  open_out_.clear();
+  if (at_once()) return;
+  const bool drops =
+      bug_.is(Bug::offload_drops_accumulation) || (bug_.is(Bug::offload_miscounts_first_step) && step_ == 0);
+  if (drops && offloaded()) tree_->scale(host_, 0.0f);
+  for (const TreeNode node : open_) open_out_.push_back(tree_->open(node));
+  if (offloaded()) after(copies_.queue(), host_.queue().record(), Edge::node_free, bug_);
+}
+
+// Fills pieces_: what this member sends to and receives from each other one. Returns the slots of its own roots.
+std::vector<VecView<float>> GradientReducer::list_pieces(const Bucket& bucket, const std::vector<OwnedRange>& owned,
+                                                         Index stride, std::span<const VecView<const float>> parts) {
+  const int me = comm_->position();
+  pieces_.clear();
+  std::vector<VecView<float>> own_slots;
+  Index slot = 0;
+  for (int member = 0; member < comm_->size(); ++member) {
+    const std::size_t brings = nodes(member).size();
+    for (std::size_t i = 0; i < brings; ++i, slot += stride) {
+      if (stride == 0) continue;
+      const VecView<float> arrival = vec<float>(*slots_, slot, stride);
+      if (member == me) own_slots.push_back(arrival);
+      if (member == me) continue;
+      Index at = 0;
+      for (const OwnedRange& range : owned) {
+        const Range r = arrival.part(at, range.size).range();
+        pieces_.push_back({comm_->members()[member], false, r.buffer, r.lo, r.hi});
+        at += range.size;
+      }
+    }
+    if (member == me) continue;
+    const std::vector<OwnedRange> theirs = partition_->owned(member, bucket.lo, bucket.hi);
+    for (const VecView<const float>& part : parts) {
+      for (const OwnedRange& range : theirs) {
+        const Range r = part.part(range.offset - bucket.lo, range.size).range();
+        pieces_.push_back({comm_->members()[member], true, r.buffer, r.lo, r.hi});
+      }
+    }
+  }
+  return own_slots;
+}
+
+Event GradientReducer::reduce(const Bucket& bucket, std::span<const VecView<const float>> parts) {
+  const int me = comm_->position();
+  const std::vector<OwnedRange> owned = partition_->owned(me, bucket.lo, bucket.hi);
+  Index stride = 0;  // of slots: this member's elements of the bucket
+  for (const OwnedRange& range : owned) stride += range.size;
+  SEEKSIM_CHECK_EQ(parts.size(), nodes(me).size());
+
+  if (offloaded()) {
+    landing_ = (landing_ + 1) % landings_.size();
+    after(launch_.queue(), landings_[landing_].free, Edge::landing_free, bug_);
+  }
+  const std::vector<VecView<float>> own_slots = list_pieces(bucket, owned, stride, parts);
+  Op op;
+  op.kind = OpKind::reduce_scatter;
+  op.phase = Phase::grad_reduce;
+  op.step = step_;
+  op.micro_batch = cut_.interleaved ? k_ : -1;
+  op.tensor = bucket.name;
+  op.site = SEEKSIM_SITE;
+  if (comm_->library_sums() != LibrarySums::none) reduce_by_library(bucket, op, owned, stride, parts);
+  if (comm_->library_sums() == LibrarySums::instead) return reduced(bucket.name, owned, stride);
+  if (comm_->scatters_natively(op)) {
+    scatter(bucket, op, owned, parts);
+    return reduced(bucket.name, owned, stride);
+  }
+  last_ = comm_->exchange(launch_.queue(), op, pieces_);
+
+  // A single root of our own is folded from where it is; several are copied to their slots.
+  for (std::size_t i = 0; i < own_slots.size() && parts.size() > 1; ++i) {
+    Index at = 0;
+    for (const OwnedRange& range : owned) {
+      launch_(
+          bucket.name, SEEKSIM_SITE, memory_cost(2 * range.size, 0),
+          [](Lane lane, Vec<const float> own, Vec<float> to) { kernels::copy(lane, own, to); },
+          parts[i].part(range.offset - bucket.lo, range.size), own_slots[i].part(at, range.size));
+      at += range.size;
+    }
+  }
+  fold(bucket, owned, parts);
+  return reduced(bucket.name, owned, stride);
+}
+
+// What was enqueued leaves the sums where they belong, or on the device, from where they go home.
+Event GradientReducer::reduced(const char* tensor, const std::vector<OwnedRange>& owned, Index stride) {
+  const Event done = launch_.queue().record();
+  if (!offloaded() || stride == 0) return done;
+  after(copies_.queue(), done, Edge::landing_filled, bug_);
+  for (std::size_t i = 0; i < open_.size(); ++i) {
+    Index at = 0;
+    for (const OwnedRange& range : owned) {
+      copy_values(copies_, tensor, SEEKSIM_SITE, sum_of(range, i, stride, at), home_of(range, i));
+      at += range.size;
+    }
+  }
+  landings_[landing_].free = copies_.queue().record();
+  return done;
+}
+
+// The transport sums the members' roots from where they lie. The slots are there all the same: where it cannot, they
+// are needed.
+void GradientReducer::scatter(const Bucket& bucket, const Op& op, const std::vector<OwnedRange>& owned,
+                              std::span<const VecView<const float>> parts) {
+  const std::vector<TreeNode> roots = nodes(comm_->position());
+  slices_.clear();
+  targets_.clear();
+  for (std::size_t i = 0; i < parts.size(); ++i) slices_.push_back({roots[i], parts[i]});
+  Index stride = 0;
+  for (const OwnedRange& range : owned) stride += range.size;
+  for (std::size_t i = 0; i < open_.size(); ++i) {
+    Index at = 0;
+    for (const OwnedRange& range : owned) {
+      targets_.push_back({open_[i], range.offset - bucket.lo, sum_of(range, i, stride, at)});
+      at += range.size;
+    }
+  }
+  const float factor = at_once() ? factor_ : 1.0f;
+  last_ = comm_->tree_reduce_scatter(launch_.queue(), op, {slices_, cut_.leaves, factor, targets_, pieces_});
+}
+
+// A sum a node: what this member brings of it is added up, and the library does the rest. Where its sums are only held
+// against the canonical ones, they go to a place of their own.
+void GradientReducer::reduce_by_library(const Bucket& bucket, const Op& op, const std::vector<OwnedRange>& owned,
+                                        Index stride, std::span<const VecView<const float>> parts) {
+  const bool aside = comm_->library_sums() == LibrarySums::beside;
+  const int me = comm_->position();
+  const std::vector<TreeNode> roots = nodes(me);
+  const VecView<float> addend = vec<float>(*addend_, 0, bucket.hi - bucket.lo);
+  for (std::size_t i = 0; i < open_.size(); ++i) {
+    std::vector<VecView<const float>> brought;
+    for (std::size_t k = 0; k < parts.size(); ++k) {
+      if (lies_under(roots[k], open_[i])) brought.push_back(parts[k]);
+    }
+    add_up(launch_, bucket.name, brought, addend);
+    shares_.clear();
+    for (int member = 0; member < comm_->size(); ++member) {
+      Index at = 0;
+      for (const OwnedRange& range : partition_->owned(member, bucket.lo, bucket.hi)) {
+        VecView<float> out;
+        if (member == me)
+          out = aside ? vec<float>(*library_, Index(i) * stride + at, range.size) : sum_of(range, i, stride, at);
+        shares_.push_back({member, range.offset - bucket.lo, range.size, out});
+        at += range.size;
+      }
+    }
+    last_ = comm_->library_reduce(launch_.queue(), op, addend, shares_);
+    Index at = 0;
+    for (const OwnedRange& range : owned) {
+      if (!aside && at_once()) scale_sum(launch_, bucket.name, factor_, sum_of(range, i, stride, at));
+      at += range.size;
+    }
+  }
+}
+
+// Where the sum of a range is made, the range being at `at` of the bucket's `stride` owned elements.
+VecView<float> GradientReducer::sum_of(const OwnedRange& range, std::size_t node, Index stride, Index at) const {
+  if (!offloaded()) return home_of(range, node);
+  return vec<float>(*landings_[landing_].buffer, Index(node) * stride + at, range.size);
+}
+
+// Where it belongs: to its final place, or into a node of the tree.
+VecView<float> GradientReducer::home_of(const OwnedRange& range, std::size_t node) const {
+  if (!at_once()) return open_out_[node].part(range.own, range.size);
+  if (range.own < gradients_.n) return gradients_.part(range.own, range.size);
+  return vec<float>(*extras_, range.own - gradients_.n, range.size);
+}
+
+// Which members' roots make up a node is asked of the cut inside the kernel: a table of them would cost every rank of a
+// large world memory for every micro-step.
+void GradientReducer::fold(const Bucket& bucket, const std::vector<OwnedRange>& owned,
+                           std::span<const VecView<const float>> parts) {
+  Index stride = 0, count = 0;
+  for (const OwnedRange& range : owned) stride += range.size;
+  for (int member = 0; member < comm_->size(); ++member) count += Index(nodes(member).size());
+  const float factor = at_once() ? factor_ : 1.0f;
+  for (std::size_t i = 0; i < open_.size(); ++i) {
+    Index at = 0;
+    for (const OwnedRange& range : owned) {
+      const bool in_place = parts.size() == 1;
+      const VecView<const float> own =
+          in_place ? parts[0].part(range.offset - bucket.lo, range.size) : VecView<const float>{};
+      launch_(
+          bucket.name, SEEKSIM_SITE, memory_cost((count + 1) * range.size),
+          [cut = cut_, k = k_, root = open_[i], me = in_place ? comm_->position() : -1, owner = comm_->position(),
+           stride, at,
+           factor](Lane lane, Vec<const float> mine, Vec<const float> slots, Vec<float> sum, Vec<const float> library) {
+            const Index begin = first_leaf(root), end = std::min(begin + (Index(1) << root.level), cut.leaves);
+            std::vector<TreePart> roots;
+            Index slot = 0;
+            for (int member = 0; member < cut.members; ++member) {
+              const SampleRange samples = cut.samples(k, member);
+              for (const TreeNode node : kernels::cover(samples.begin, samples.end, cut.leaves)) {
+                const float* data = member == me ? mine.data : slots.data + slot * stride + at;
+                if (lies_under(node, root)) roots.push_back({inside(node, root), data, member});
+                ++slot;
+              }
+            }
+            kernels::tree_sum(lane, roots.data(), Index(roots.size()), end - begin, sum, factor, owner, library.data);
+          },
+          own, vec<const float>(*slots_, 0, count * stride), sum_of(range, i, stride, at),
+          library_ ? vec<const float>(*library_, Index(i) * stride + at, range.size) : VecView<const float>{});
+      at += range.size;
+    }
+  }
+}
+
+void GradientReducer::end_reduction() {
+  if (offloaded()) after(host_.queue(), copies_.queue().record(), Edge::gradients_arrived, bug_);
+  if (offloaded() && k_ > 0 && bug_.is(Bug::offload_keeps_first_gradients)) {
+    for (const VecView<float>& later : open_out_) clear_values(host_, "gradients", SEEKSIM_SITE, AnyVec(later));
+  }
+  for (const TreeNode node : open_) {
+    if (!at_once()) tree_->close(at_home(), node);
+  }
+  const Index loss = partition_->is_last(comm_->position()) ? 1 : 0;  // the last element of the last member's
+  if (!at_once()) tree_->round(at_home(), accumulator_, partition_->own_size(comm_->position()) - loss);
+  open_.clear();
+}
+
+void GradientReducer::finish(VecView<float> loss) {
+  Launcher& launch = at_home();
+  launch_.phase(Phase::grad_reduce);
+  const int me = comm_->position();
+  const Index n = gradients_.n, head = partition_->head_size(me), extra = partition_->own_size(me) - n;
+  if (!at_once()) {
+    const std::vector<VecView<const float>> roots = tree_->parts();
+    SEEKSIM_CHECK_EQ(roots.size(), std::size_t(1));
+    auto scaled = [factor = factor_](Lane lane, Vec<const float> x, Vec<float> y) {
+      const TreePart whole{{0, 0}, x.data};
+      kernels::tree_sum(lane, &whole, 1, 1, y, factor);
+    };
+    if (n > 0) launch("gradients", SEEKSIM_SITE, memory_cost(2 * n), scaled, roots[0].part(0, n), gradients_);
+    if (extra > 0) {
+      launch("gradients", SEEKSIM_SITE, memory_cost(2 * extra), scaled, roots[0].part(n, extra),
+             vec<float>(*extras_, 0, extra));
+    }
+  }
+  if (head > 0) {  // root(embedding use) + root(head use), in that order
+    launch(
+        "wte.weight", SEEKSIM_SITE, memory_cost(3 * head),
+        [](Lane lane, Vec<const float> head_use, Vec<float> embedding_use) {
+          kernels::tree_add(lane, embedding_use, head_use, embedding_use);
+        },
+        vec<const float>(*extras_, 0, head), gradients_.part(0, head));
+  }
+  if (partition_->is_last(me)) {
+    launch(
+        "loss", SEEKSIM_SITE, memory_cost(2),
+        [](Lane lane, Vec<const float> x, Vec<float> y) { kernels::copy(lane, x, y); },
+        vec<const float>(*extras_, head, 1), loss);
+  }
+}
+
+}  // namespace seeksim::runtime

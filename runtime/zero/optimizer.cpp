@@ -1,0 +1,177 @@
+// Scalars of a step are computed here once, in double, and passed as fp32 bits, so that no rank or device computes them
+// again in its own way (NUMERICS.md, R6).
+#include "runtime/zero/optimizer.h"
+
+#include <algorithm>
+#include <type_traits>
+
+#include "kernels/check.h"
+#include "kernels/optimizer.h"
+#include "kernels/pointwise.h"
+#include "runtime/rules/host_math.h"
+
+namespace seeksim::runtime {
+
+using kernels::Lane;
+using kernels::Stagnation;
+using kernels::Vec;
+
+namespace {
+
+// Pieces of at most `limit` elements.
+std::vector<ParameterPiece> cut_pieces(const std::vector<ParameterPiece>& pieces, Index limit) {
+  if (limit <= 0) return pieces;
+  std::vector<ParameterPiece> cut;
+  for (const ParameterPiece& piece : pieces) {
+    for (Index at = 0; at < piece.size; at += limit) {
+      cut.push_back({piece.parameter, piece.first + at, std::min(limit, piece.size - at)});
+    }
+  }
+  return cut;
+}
+
+}  // namespace
+
+Optimizer::Optimizer(Device& device, const OptimizerPlan& plan, std::vector<ParameterPiece> pieces, Index sub_group,
+                     MemoryTag tag, Space space, bool rounds)
+    : device_(device), plan_(plan), pieces_(cut_pieces(pieces, sub_group)), tag_(tag), space_(space) {
+  SEEKSIM_CHECK(plan.type == "AdamW" || plan.type == "Adam", "no optimizer '%s'", plan.type.c_str());
+  for (const ParameterPiece& piece : pieces_) size_ += piece.size;
+  make_moments();
+  // Now: a step of the optimizer is past the commit point, where nothing may fail any more.
+  if (rounds) stagnation_ = device.allocate_in(space, sizeof(Stagnation), MemoryTag::scratch, "stagnation");
+}
+
+void Optimizer::make_moments() {
+  const std::size_t bytes = static_cast<std::size_t>(std::max<Index>(size_, 1)) * sizeof(float);
+  m_ = device_.allocate_in(space_, bytes, tag_, "adam m");
+  v_ = device_.allocate_in(space_, bytes, tag_, "adam v");
+}
+
+void Optimizer::drop_moments() {
+  m_.reset();
+  v_.reset();
+}
+
+void Optimizer::reset(Launcher& launch) {
+  steps_ = 0;
+  beta1_power_ = beta2_power_ = 1;
+  for (Buffer* moments : {m_.get(), v_.get()}) {
+    launch(
+        moments->name, SEEKSIM_SITE, memory_cost(size_, 0),
+        [](Lane lane, Vec<float> x) { kernels::fill_bits(lane, x, 0); }, vec<float>(*moments));
+  }
+}
+
+void Optimizer::continue_at(std::int64_t steps) {
+  steps_ = 0;
+  beta1_power_ = beta2_power_ = 1;
+  for (; steps_ < steps; ++steps_) {
+    beta1_power_ *= plan_.betas[0];
+    beta2_power_ *= plan_.betas[1];
+  }
+}
+
+void Optimizer::continue_from(const Optimizer& other) { continue_at(other.steps_); }
+
+kernels::AdamWStep Optimizer::next_constants(float grad_factor, double lr) {
+  ++steps_;
+  beta1_power_ *= plan_.betas[0];
+  beta2_power_ *= plan_.betas[1];
+  kernels::AdamWStep constants;
+  constants.lr = static_cast<float>(lr);
+  constants.beta1 = static_cast<float>(plan_.betas[0]);
+  constants.beta2 = static_cast<float>(plan_.betas[1]);
+  constants.one_minus_beta1 = static_cast<float>(1.0 - plan_.betas[0]);
+  constants.one_minus_beta2 = static_cast<float>(1.0 - plan_.betas[1]);
+  constants.eps = static_cast<float>(plan_.eps);
+  constants.inverse_bias1 = static_cast<float>(1.0 / (1.0 - beta1_power_));
+  constants.inverse_sqrt_bias2 = static_cast<float>(1.0 / host_sqrt(1.0 - beta2_power_));
+  constants.grad_factor = grad_factor;
+  constants.decoupled = plan_.type == "AdamW";
+  return constants;
+}
+
+void Optimizer::count_anew(Launcher& launch) {
+  launch(
+      "stagnation", SEEKSIM_SITE, {}, [](Lane lane, Vec<Stagnation> counts) { kernels::clear(lane, counts); },
+      vec<Stagnation>(*stagnation_));
+}
+
+namespace {
+
+// One launch on a piece of a shard. T: parameters to compute with; G: gradients.
+template <class T, class G>
+void launch_piece(Launcher& launch, const char* name, const kernels::AdamWStep& constants, VecView<float> masters,
+                  VecView<T> compute, VecView<const G> gradients, VecView<float> m, VecView<float> v,
+                  VecView<Stagnation> counts) {
+  const Cost cost = memory_cost(7 * compute.n, 2);
+  if constexpr (std::is_same_v<T, float>) {
+    launch(
+        name, SEEKSIM_SITE, cost,
+        [constants](Lane lane, Vec<const float> grad, Vec<float> param, Vec<float> first, Vec<float> second) {
+          kernels::adamw(lane, constants, grad, param, first, second);
+        },
+        gradients, compute, m, v);
+  } else if (masters.buffer != nullptr) {
+    launch(
+        name, SEEKSIM_SITE, cost,
+        [constants](Lane lane, Vec<const G> grad, Vec<float> master, Vec<float> first, Vec<float> second, Vec<T> copy) {
+          kernels::adamw_copying<T, G>(lane, constants, grad, master, first, second, copy);
+        },
+        gradients, masters, m, v, compute);
+  } else {
+    launch(
+        name, SEEKSIM_SITE, cost,
+        [constants](Lane lane, Vec<const G> grad, Vec<T> param, Vec<float> first, Vec<float> second,
+                    Vec<Stagnation> lost) {
+          kernels::adamw_rounding<T, G>(lane, constants, grad, param, first, second, lost);
+        },
+        gradients, compute, m, v, counts);
+  }
+}
+
+}  // namespace
+
+kernels::AdamWStep Optimizer::begin_step(Launcher& launch, bool has_masters, float grad_factor, double lr) {
+  if (!has_masters) count_anew(launch);
+  return next_constants(grad_factor, lr);
+}
+
+void Optimizer::step(Launcher& launch, const OptimizerSpaces& spaces, float grad_factor, double lr,
+                     const Updated& updated) {
+  OptimizerSpaces all = spaces;
+  all.first = first_moments();
+  all.second = second_moments();
+  const bool has_masters = spaces.masters.buffer != nullptr;
+  update(launch, begin_step(launch, has_masters, grad_factor, lr), 0, all, updated);
+}
+
+void Optimizer::update(Launcher& launch, kernels::AdamWStep constants, Index at, const OptimizerSpaces& spaces,
+                       const Updated& updated) {
+  const bool has_masters = spaces.masters.buffer != nullptr;
+  Index begin = 0;
+  for (const ParameterPiece& p : pieces_) {
+    const Index lo = std::max(begin, at), n = std::min(begin + p.size, at + spaces.compute.n) - lo;
+    begin += p.size;
+    if (n <= 0) continue;
+    constants.weight_decay = p.parameter->decays ? static_cast<float>(plan_.weight_decay) : 0.0f;
+    const VecView<float> masters = has_masters ? spaces.masters.part(lo - at, n) : VecView<float>{};
+    const VecView<float> m = spaces.first.part(lo - at, n), v = spaces.second.part(lo - at, n);
+    const VecView<Stagnation> counts = has_masters ? VecView<Stagnation>{} : vec<Stagnation>(*stagnation_);
+    const AnyVec compute = spaces.compute.part(lo - at, n), gradients = spaces.gradients.part(lo - at, n);
+    with_float_type(compute.type, [&](auto like) {
+      using T = decltype(like);
+      const VecView<T> to = compute.as<T>();
+      if (gradients.type == ElementType::f32) {
+        launch_piece<T, float>(launch, p.parameter->name, constants, masters, to, gradients.as<const float>(), m, v,
+                               counts);
+      } else {
+        launch_piece<T, T>(launch, p.parameter->name, constants, masters, to, gradients.as<const T>(), m, v, counts);
+      }
+    });
+    if (updated) updated(lo, n);
+  }
+}
+
+}  // namespace seeksim::runtime

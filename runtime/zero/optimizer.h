@@ -1,0 +1,74 @@
+// AdamW (and Adam with L2) over a shard of the flat space: moments, step count and the host's constants of a step.
+#pragma once
+
+#include <functional>
+
+#include "kernels/optimizer.h"
+#include "runtime/launch/any_vec.h"
+#include "runtime/launch/launcher.h"
+#include "runtime/layout/partition.h"
+#include "runtime/plan/plan.h"
+#include "runtime/seams/seams.h"
+
+namespace seeksim::runtime {
+
+// What a step reads and writes, element by element of one shard.
+struct OptimizerSpaces {
+  VecView<float> masters;        // fp32 weights; without a buffer there are none, and `compute` itself is updated
+  AnyVec compute;                // the parameters to compute with; in fp32 the masters themselves
+  AnyVec gradients;              // reduced; fp32, or the type of `compute`
+  VecView<float> first, second;  // moments, for update() only
+};
+
+class Optimizer {
+ public:
+  // pieces: the shard's, in order (Partition::pieces). sub_group: elements that one launch covers at most; 0: any
+  // number. space: whose memory holds the moments. rounds: there are no fp32 masters, and what rounding takes is
+  // counted.
+  Optimizer(Device& device, const OptimizerPlan& plan, std::vector<ParameterPiece> pieces, Index sub_group,
+            MemoryTag tag, Space space, bool rounds);
+
+  // Zeroes the moments.
+  void reset(Launcher& launch);
+  // Elements [at, at + n) of the shard are updated when what is enqueued now is done.
+  using Updated = std::function<void(Index at, Index n)>;
+  // Applies one step to the shard. grad_factor: one over the loss scale, times the clip coefficient.
+  void step(Launcher& launch, const OptimizerSpaces& spaces, float grad_factor, double lr, const Updated& updated = {});
+
+  // The same in parts: counts a step, then updates elements [at, ...) of the shard with moments from elsewhere.
+  kernels::AdamWStep begin_step(Launcher& launch, bool has_masters, float grad_factor, double lr);
+  void update(Launcher& launch, kernels::AdamWStep constants, Index at, const OptimizerSpaces& spaces,
+              const Updated& updated = {});
+  // Memory for the moments: there from the beginning, unless and until they are elsewhere.
+  void make_moments();
+  void drop_moments();
+
+  std::int64_t steps() const { return steps_; }  // Adam's t
+  VecView<float> first_moments() const { return {m_.get(), 0, size_}; }
+  VecView<float> second_moments() const { return {v_.get(), 0, size_}; }
+  // Without masters: what rounding did to the last step. To be read when its launches are done; else null.
+  Buffer* stagnation() const { return stagnation_.get(); }
+  // Goes on after so many steps, in the same bits as if it had made them; the moments come by other ways.
+  void continue_at(std::int64_t steps);
+  // The same, from where `other` stands.
+  void continue_from(const Optimizer& other);
+
+ private:
+  kernels::AdamWStep next_constants(float grad_factor, double lr);
+  void count_anew(Launcher& launch);
+
+  Device& device_;
+  const OptimizerPlan& plan_;
+  std::vector<ParameterPiece> pieces_;
+  MemoryTag tag_;
+  Space space_;
+  Index size_ = 0;
+  BufferPtr m_, v_;
+  BufferPtr stagnation_;
+  std::int64_t steps_ = 0;
+  // beta^t by repeated multiplication: the same bits whether a run was interrupted or not, and no pow.
+  double beta1_power_ = 1;
+  double beta2_power_ = 1;
+};
+
+}  // namespace seeksim::runtime

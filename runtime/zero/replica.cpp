@@ -1,0 +1,182 @@
+#include "runtime/zero/replica.h"
+
+#include <algorithm>
+
+#include "kernels/check.h"
+#include "kernels/tree.h"
+#include "runtime/launch/typed_ops.h"
+
+namespace seeksim::runtime {
+
+using kernels::Lane;
+using kernels::Vec;
+
+namespace {
+
+// Elements of [a) that are in [b) too, as a range of the same space.
+}  // namespace
+
+Replica::Replica(Rank& rank, const TrainPlan& plan, const Parameters& own) : rank_(rank), plan_(plan), own_(own) {
+  const Definition& d = plan.definition;
+  const ParallelPlan& parallel = plan.layout.parallel;
+  Index at = 0;
+  for (int stage = 0; stage < parallel.pipeline; ++stage) {
+    stages_.push_back(std::make_unique<const Parameters>(d.model, d.optimizer.decay_all,
+                                                         model_part(d.model, parallel, stage, own.part().way)));
+    for (int way = 0; way < parallel.tensor; ++way) {
+      Part part;
+      part.at = at;
+      for (const ParameterInfo* p : of_stage(stage).trainable()) part.trainable.push_back(p->number);
+      at += Index(part.trainable.size()) + 1;
+      parts_.push_back(std::move(part));
+    }
+  }
+  norms_ = rank.device.allocate(std::size_t(at) * sizeof(float), MemoryTag::scratch, "norms of a replica");
+}
+
+void Replica::connect(const Grid& grid, const GridPlace& place, std::uint32_t epoch) {
+  disconnect();
+  place_ = place;
+  replicas_ = grid.replicas();
+  const TimeNs watchdog = plan_.recovery.watchdog_ns;
+  comm_.emplace(rank_, Axis::replica, epoch, grid.replica(place.data), watchdog, place.data);
+  if (!shares()) return;
+  const int last = plan_.layout.parallel.pipeline - 1;
+  std::vector<int> members = grid.data_axis(0, place.way);
+  const std::vector<int> others = grid.data_axis(last, place.way);
+  members.insert(members.end(), others.begin(), others.end());
+  // Links take the numbers up to this one.
+  const int group = 2 * int(parts_.size()) * replicas_ + place.way;
+  tied_.emplace(rank_, Axis::pipeline, epoch, std::move(members), watchdog, group);
+}
+
+void Replica::disconnect() {
+  tied_.reset();
+  comm_.reset();
+}
+
+std::vector<Communicator*> Replica::communicators() {
+  std::vector<Communicator*> all;
+  for (std::optional<Communicator>* comm : {&comm_, &tied_}) {
+    if (*comm) all.push_back(&**comm);
+  }
+  return all;
+}
+
+// ---- norms
+// -----------------------------------------------------------------------------------------------------------
+
+VecView<float> Replica::own_norms() {
+  const int me = place_.stage * plan_.layout.parallel.tensor + place_.way;
+  const Part& part = parts_[std::size_t(me)];
+  return vec<float>(*norms_, part.at, Index(part.trainable.size()) + 1);
+}
+
+Replica::Sum Replica::gather_norms(Launcher& compute, bool has_values) {
+  Queue& queue = rank_.device.communication_queue();
+  std::vector<ShardInfo> shards;
+  for (const Part& part : parts_) shards.push_back({part.at, Index(part.trainable.size()) + 1});
+  const Index n = shards.back().offset + shards.back().size;
+  after(queue, compute.queue().record(), Edge::replica_norms_measured, plan_.bug);
+  Op op;
+  op.phase = Phase::grad_reduce;
+  op.step = compute.last().step;
+  op.tensor = "norms of a replica";
+  op.site = SEEKSIM_SITE;
+  op = comm_->all_gather(queue, op, vec<float>(*norms_, 0, n), shards);
+  host_after(*comm_, queue.record(), op, Edge::replica_norms_gathered, plan_.bug);
+  const VecView<const float> all = vec<const float>(*norms_, 0, n);
+  rank_.device.host_touches(op, all.range());
+  if (!has_values) return {};
+
+  const kernels::OnHost<float> norms = on_host(all);
+  const int ways = plan_.layout.parallel.tensor;
+  std::vector<std::pair<std::uint32_t, float>> of_parameters;
+  for (int stage = 0; stage < int(stages_.size()); ++stage) {
+    const std::vector<const ParameterInfo*>& trainable = of_stage(stage).trainable();
+    for (std::size_t i = 0; i < trainable.size(); ++i) {
+      if (stage_of(trainable[i]->number) != stage) continue;  // shared: measured where it is first
+      std::vector<float> nodes;
+      for (int way = 0; way < (trainable[i]->splits ? ways : 1); ++way)
+        nodes.push_back(norms[parts_[std::size_t(stage * ways + way)].at + Index(i)]);
+      of_parameters.emplace_back(trainable[i]->number, kernels::tree_fold({nodes.data(), Index(nodes.size())}));
+    }
+  }
+  std::sort(of_parameters.begin(), of_parameters.end());
+  std::vector<float> in_order;
+  for (const auto& [number, norm2] : of_parameters) in_order.push_back(norm2);
+  return {kernels::tree_fold({in_order.data(), Index(in_order.size())}), norms[n - 1]};
+}
+
+int Replica::stage_of(std::uint32_t number) const {
+  int stage = 0;
+  while (of_stage(stage).numbered(number) == nullptr) ++stage;
+  return stage;
+}
+
+// ---- a parameter of two stages
+// ---------------------------------------------------------------------------------------
+
+Op Replica::add_tied(Launcher& launch, std::int64_t step, VecView<float> sums, Index first) {
+  const bool embeds = own_.embeds();
+  const Parameters& other = embeds ? *stages_.back() : *stages_.front();
+  const ParameterInfo& tied = other.tied_here();
+  const bool cut = plan_.layout.zero.placement().optimizer == Place::sharded;
+  const Partition partition(other, cut ? replicas_ : 1);
+  const std::size_t bytes = std::size_t(std::max<Index>(sums.n, 1)) * sizeof(float);
+  if (!other_ || other_->bytes < bytes)
+    other_ = rank_.device.allocate(bytes, MemoryTag::communication, "other stage's sums");
+  const VecView<float> theirs = vec<float>(*other_, 0, sums.n);
+  pieces_.clear();
+  for (int member = 0; member < replicas_; ++member) {
+    if (!cut && member != place_.data) continue;  // each has all of it
+    const ShardInfo shard = partition.shard_in(cut ? member : 0, tied.offset, tied.offset + tied.size);
+    const ShardInfo both = common({first, sums.n}, {shard.offset - tied.offset, shard.size});
+    if (both.size == 0) continue;
+    const int peer = tied_->members()[std::size_t(embeds ? replicas_ + member : member)];
+    const Range out = sums.part(both.offset - first, both.size).range();
+    const Range in = theirs.part(both.offset - first, both.size).range();
+    pieces_.push_back({peer, true, out.buffer, out.lo, out.hi, nullptr, out.type});
+    pieces_.push_back({peer, false, in.buffer, in.lo, in.hi, nullptr, in.type});
+  }
+  Op op;
+  op.kind = OpKind::tied_gradient;
+  op.phase = Phase::grad_reduce;
+  op.step = step;
+  op.tensor = tied.name;
+  op.site = SEEKSIM_SITE;
+  op = tied_->exchange(launch.queue(), op, pieces_);
+  if (sums.n == 0) return op;
+  // root(embedding use) + root(head use), in that order
+  launch(
+      tied.name, SEEKSIM_SITE, memory_cost(3 * sums.n, 1.0 / 3),
+      [embeds, off = plan_.bug.is(Bug::tied_misaligned)](Lane lane, Vec<const float> in, Vec<float> own) {
+        if (off && in.n > 1) in = {in.data + 1, --own.n};
+        if (embeds)
+          kernels::tree_add(lane, own, in, own);
+        else
+          kernels::tree_add(lane, in, own, own);
+      },
+      reads(theirs), sums);
+  return op;
+}
+
+// ---- whole parameters
+// --------------------------------------------------------------------------------------------------
+
+Op Replica::gather_whole(Queue& queue, std::int64_t step, const ParameterInfo& whole, AnyVec values) {
+  const int home = stage_of(whole.number), ways = plan_.layout.parallel.tensor;
+  std::vector<ShardInfo> shards(parts_.size());
+  for (int way = 0; way < (whole.splits ? ways : 1); ++way)
+    shards[std::size_t(home * ways + way)] = range_of_way(whole, way, ways);
+  Op op;
+  op.phase = Phase::checkpoint;
+  op.step = step;
+  op.tensor = whole.name;
+  op.site = SEEKSIM_SITE;
+  op = comm_->all_gather(queue, op, values, shards);
+  host_after(*comm_, queue.record(), op, Edge::shard_handed_out, plan_.bug);
+  return op;
+}
+
+}  // namespace seeksim::runtime

@@ -1,0 +1,69 @@
+// Replica: the ranks that hold one copy of the model together, where it is cut into stages and ways; and what they have
+// to bring together in a step although each has only its part: the norm of all gradients, the loss, the gradient of a
+// parameter that two stages share, and, for those who hand out a model, whole parameters.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "runtime/comm/communicator.h"
+#include "runtime/comm/edge.h"
+#include "runtime/layout/grid.h"
+#include "runtime/layout/parameters.h"
+#include "runtime/layout/partition.h"
+
+namespace seeksim::runtime {
+
+class Replica {
+ public:
+  Replica(Rank& rank, const TrainPlan& plan, const Parameters& own);
+
+  // A new world. Collective over the replica, and over the two stages that share a parameter; blocks.
+  void connect(const Grid& grid, const GridPlace& place, std::uint32_t epoch);
+  void disconnect();
+  std::vector<Communicator*> communicators();
+
+  // ---- norms. Each rank fills its own: norm^2 of its part of each trainable parameter, in its order, then the loss.
+  VecView<float> own_norms();
+  struct Sum {
+    float norm2 = 0;
+    float loss = 0;
+  };
+  // After that, from all ranks of the replica: of the parts of a parameter its norm^2 by the tree over its slabs, of
+  // all parameters the tree in registration order; the loss from who has the head. Waits. `measured`: the last launch.
+  Sum gather_norms(Launcher& compute, bool has_values);
+
+  // ---- a parameter that the first and the last stage use
+  bool shares() const { return own_.shares_across_stages(); }
+  // sums: this rank's reduced gradients of elements [first, first + sums.n) of the parameter, as the data axis of this
+  // rank's stage cuts it into `shards` (of every member; all of it where nothing is cut). Afterwards they are
+  // root(embedding use) + root(head use). Enqueued on `launch`'s queue.
+  Op add_tied(Launcher& launch, std::int64_t step, VecView<float> sums, Index first);
+
+  // ---- whole parameters. values: of parameter number `p`, with this rank's part in its place; afterwards all of it.
+  Op gather_whole(Queue& queue, std::int64_t step, const ParameterInfo& whole, AnyVec values);
+
+ private:
+  struct Part {                            // of a member of the replica, by (stage, way)
+    std::vector<std::uint32_t> trainable;  // numbers
+    Index at = 0;                          // of its norms in norms_
+  };
+  const Parameters& of_stage(int stage) const { return *stages_[std::size_t(stage)]; }
+  int stage_of(std::uint32_t number) const;  // the first that has it
+
+  Rank& rank_;
+  const TrainPlan& plan_;
+  const Parameters& own_;
+  std::vector<std::unique_ptr<const Parameters>> stages_;  // of way 0
+  std::vector<Part> parts_;
+  BufferPtr norms_;  // of all members' parts, each followed by its loss
+  BufferPtr other_;  // the other stage's sums of a shared parameter
+
+  std::optional<Communicator> comm_, tied_;
+  GridPlace place_;
+  int replicas_ = 1;
+  std::vector<Piece> pieces_;
+};
+
+}  // namespace seeksim::runtime

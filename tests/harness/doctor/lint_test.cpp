@@ -1,0 +1,196 @@
+// Each piece of advice is given where it is due, and a job that is in order hears nothing.
+#include "harness/doctor/lint.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/scenarios.h"
+
+namespace seeksim::harness {
+namespace {
+
+using Weight = Advice::Weight;
+
+std::string text_of(const std::vector<Advice>& advice) {
+  std::string all;
+  for (const Advice& one : advice) all += std::string(name(one.weight)) + " " + one.problem.text() + "\n";
+  return all;
+}
+
+struct Case {
+  Environment environment;
+  Weight weight;
+  const char* says;
+};
+
+TEST(LintEnvironment, SaysWhatAVariableReallyDoes) {
+  const Environment torch = {{"RANK", "3"},
+                             {"WORLD_SIZE", "16"},
+                             {"LOCAL_RANK", "3"},
+                             {"LOCAL_WORLD_SIZE", "8"},
+                             {"MASTER_ADDR", "node0"},
+                             {"MASTER_PORT", "29500"}};
+  const auto with = [&](const char* key, const char* value) {
+    Environment changed = torch;
+    changed[key] = value;
+    return changed;
+  };
+  const auto without = [&](const char* key) {
+    Environment changed = torch;
+    changed.erase(key);
+    return changed;
+  };
+  const std::vector<Case> cases = {
+      {{{"NCCL_IB_TIMEOUT", "1800"}}, Weight::wrong, "is an exponent, not a time"},
+      {{{"NCCL_IB_TIMEOUT", "long"}}, Weight::wrong, "is an exponent, not a time"},
+      {{{"NCCL_IB_TIMEOUT", "0"}}, Weight::doubtful, "waits for ever"},
+      {{{"NCCL_IB_TIMEOUT", "26"}}, Weight::doubtful, "noticed after 1924 s (7 retries of 274.9 s)"},
+      {{{"NCCL_IB_RETRY_CNT", "20"}}, Weight::wrong, "three bits"},
+      {{{"NCCL_TIMEOUT", "1800"}}, Weight::wrong, "NCCL has no such variable"},
+      {{{"NCCL_BLOCKING_WAIT", "1"}}, Weight::wrong, "TORCH_NCCL_BLOCKING_WAIT"},
+      {{{"NCCL_TREE_THRESHOLD", "0"}}, Weight::wrong, "removed in NCCL 2.5"},
+      {{{"NCCL_DEBUG", "INF"}}, Weight::wrong, "Did you mean \"INFO\"?"},
+      {{{"NCCL_DEBGU", "INFO"}}, Weight::doubtful, "Did you mean NCCL_DEBUG?"},
+      {{{"NCCL_P2P_DISABLE", "1"}}, Weight::doubtful, "meant for debugging"},
+      {{{"NCCL_ALGO", "Ring"}}, Weight::doubtful, "meant for debugging"},
+      {{{"CUDA_LAUNCH_BLOCKING", "1"}}, Weight::doubtful, "hides races"},
+      {{{"TORCH_DISTRIBUTED_DEBUG", "DETAIL"}}, Weight::doubtful, "slow"},
+      {{{"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"}}, Weight::doubtful, "wait for ever"},
+      {{{"TORCH_NCCL_ASYNC_ERROR_HANDLING", "7"}}, Weight::wrong, "means nothing there"},
+      {{{"DEEPSPEED_TIMEOUT", "1800"}}, Weight::doubtful, "30 hours"},
+      {{{"DEEPSPEED_TIMEOUT", "30min"}}, Weight::wrong, "minutes are expected"},
+      {{{"CUDA_VISIBLE_DEVICES", "0,1,1"}}, Weight::wrong, "device 1 is listed twice"},
+      {{{"CUDA_VISIBLE_DEVICES", ""}}, Weight::wrong, "is hidden"},
+      {{{"CUDA_VISIBLE_DEVICES", "all"}}, Weight::wrong, "container"},
+      {with("RANK", "16"), Weight::wrong, "ranks count from 0"},
+      {with("LOCAL_RANK", "8"), Weight::wrong, "ranks count from 0"},
+      {with("WORLD_SIZE", "many"), Weight::wrong, "a whole number is expected"},
+      {with("MASTER_PORT", "99999"), Weight::wrong, "1 to 65535"},
+      {with("MASTER_ADDR", "localhost"), Weight::wrong, "each of the 2 nodes would wait for its own rank 0"},
+      {without("MASTER_PORT"), Weight::wrong, "without MASTER_PORT"},
+      {with("OMPI_COMM_WORLD_RANK", "5"), Weight::wrong, "two launchers"},
+  };
+  for (const Case& c : cases) {
+    const std::vector<Advice> advice = lint_environment(c.environment);
+    ASSERT_EQ(advice.size(), 1u) << c.says << "\n" << text_of(advice);
+    EXPECT_EQ(advice[0].weight, c.weight) << text_of(advice);
+    EXPECT_NE(text_of(advice).find(c.says), std::string::npos) << c.says << "\n" << text_of(advice);
+  }
+  Environment well = torch;
+  well.insert({{"NCCL_DEBUG", "warn"},
+               {"NCCL_IB_TIMEOUT", "22"},
+               {"NCCL_IB_HCA", "mlx5"},
+               {"NCCL_P2P_DISABLE", "0"},
+               {"NCCL_SOME_FUTURE_THING", "1"},
+               {"CUDA_VISIBLE_DEVICES", "0,1,2,3"},
+               {"DEEPSPEED_TIMEOUT", "30"},
+               {"OMPI_COMM_WORLD_RANK", "3"},
+               {"OMPI_COMM_WORLD_SIZE", "16"},
+               {"HOME", "/root"}});
+  EXPECT_EQ(text_of(lint_environment(well)), "");
+}
+
+// Nothing in it is wrong or doubtful.
+Json well() {
+  return Json::parse(R"({
+    "train_batch_size": 64, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2,
+    "gradient_clipping": 1.0, "bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "fp32"},
+    "zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}},
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "weight_decay": 0.1}}})");
+}
+
+TEST(LintConfig, SaysWhatASettingReallyDoes) {
+  EXPECT_EQ(text_of(lint_config(well(), "ds.json", 8)).find("wrong"), std::string::npos);
+  EXPECT_EQ(text_of(lint_config(well(), "ds.json", 8)).find("doubtful"), std::string::npos);
+  struct Change {
+    const char* merge;
+    Weight weight;
+    const char* says;
+  };
+  const std::vector<Change> changes = {
+      {R"({"gradient_cliping": 1})", Weight::wrong, "Did you mean \"gradient_clipping\"?"},
+      {R"({"my_notes": 1})", Weight::doubtful, "ignores what it does not know"},
+      {R"({"train_batch_size": 60})", Weight::wrong, "no number of GPUs fits"},
+      {R"({"train_batch_size": 128})", Weight::wrong, "128 is not 4 x 2 x 8 GPUs = 64"},
+      {R"({"train_batch_size": 0})", Weight::wrong, "has to be greater than 0"},
+      {R"({"train_batch_size": null, "train_micro_batch_size_per_gpu": null})", Weight::wrong, "neither"},
+      {R"({"zero_optimization": {"stage": 2, "offload_param": null}})", Weight::note,
+       "after each of the 2 micro-batches"},
+      {R"({"elasticity": {"enabled": true}})", Weight::wrong, "decides the batch"},
+      {R"({"fp16": {"enabled": true}})", Weight::wrong, "refuses fp16 and bf16 together"},
+      {R"({"bf16": {"loss_scale": 0}})", Weight::wrong, "bf16 has no loss scale"},
+      {R"({"bf16": null, "fp16": {"enabled": true, "loss_scale": 128, "hysteresis": 4}})", Weight::doubtful,
+       "a loss_scale other than 0 is fixed"},
+      {R"({"bf16": null, "fp16": {"enabled": true, "min_loss_scale": 1024}})", Weight::doubtful,
+       "does not make it safer"},
+      {R"({"bf16": null, "fp16": {"enabled": true, "loss_scale_window": 0}})", Weight::wrong, "greater than 0"},
+      {R"({"data_types": null})", Weight::note, "accumulated in bf16"},
+      {R"({"communication_data_type": "bf32"})", Weight::wrong, "knows fp16, bf16 and fp32"},
+      {R"({"gradient_clipping": null})", Weight::doubtful, "default changed"},
+      {R"({"zero_optimization": {"stage": 4}})", Weight::wrong, "from 0 to 3"},
+      {R"({"zero_optimization": {"stage": 1, "offload_param": null, "stage3_prefetch_bucket_size": 5}})",
+       Weight::doubtful, "decides nothing at stage 1"},
+      {R"({"zero_optimization": {"reduce_bucket_size": 5e9}})", Weight::doubtful,
+       "10 GB of each GPU's memory, and as much"},
+      {R"({"prescale_gradients": true})", Weight::wrong, "refused at stage 3"},
+      {R"({"gradient_predivide_factor": 2.0})", Weight::wrong, "refused at stage 3"},
+      {R"({"gradient_allreduce_op": "sum"})", Weight::wrong, "stage 3 refuses"},
+      {R"({"zero_optimization": {"stage": 2}})", Weight::wrong, "is ignored at stage 2"},
+      {R"({"zero_optimization": {"stage": 0, "offload_param": null}})", Weight::wrong, "is ignored at stage 0"},
+      {R"({"zero_optimization": {"offload_param": {"device": "nvme"}}})", Weight::wrong, "nvme without nvme_path"},
+      {R"({"zero_optimization": {"offload_param": {"device": "nvme", "nvme_path": "/dev/shm/x"}}})", Weight::doubtful,
+       "is memory on many machines"},
+      {R"({"zero_optimization": {"stage": 2, "offload_param": null, "offload_optimizer": {"ratio": 0.5}}})",
+       Weight::wrong, "partial offloading"},
+      {R"({"optimizer": {"params": {"max_grad_norm": 1}}})", Weight::wrong, "Set gradient_clipping"},
+      {R"({"optimizer": {"type": "Adam"}})", Weight::note, "\"Adam\" is AdamW"},
+      {R"({"optimizer": {"params": {"weight_decay": null}}})", Weight::note, "0.01 in PyTorch's AdamW"},
+      {R"({"scheduler": {"type": "WarmupLR"}})", Weight::note, "the first two steps"},
+      {R"({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_min_lr": 1e-6, "warmup_num_steps": 100, "total_num_steps": 50}}})",
+       Weight::wrong, "never gets to its peak"},
+      {R"({"train_batch_size": "auto"})", Weight::note, "Hugging Face Trainer"},
+  };
+  for (const Change& change : changes) {
+    Json config = well();
+    config.merge_patch(Json::parse(change.merge));
+    const std::vector<Advice> advice = lint_config(config, "ds.json", 8);
+    const auto said = [&](const Advice& one) {
+      return one.weight == change.weight && one.problem.text().find(change.says) != std::string::npos;
+    };
+    EXPECT_EQ(std::count_if(advice.begin(), advice.end(), said), 1) << change.merge << "\n" << text_of(advice);
+    const std::string before = text_of(lint_config(well(), "ds.json", 8));
+    EXPECT_EQ(before.find(change.says), std::string::npos) << "said of what is well, too: " << change.says;
+  }
+  EXPECT_NE(text_of(lint_config(Json::array(), "ds.json")).find("an object is expected"), std::string::npos);
+}
+
+TEST(LintHostfile, ReadsItAsDeepSpeedDoes) {
+  EXPECT_EQ(text_of(lint_hostfile("# two\nnode0 slots=8\n\nnode1 slots=8 # spare\n", "hosts")), "");
+  EXPECT_NE(text_of(lint_hostfile("node0 slots = 8\n", "hosts")).find("hosts:1: \"node0 slots = 8\""),
+            std::string::npos);
+  EXPECT_NE(text_of(lint_hostfile("node0:8\n", "hosts")).find("only lines like"), std::string::npos);
+  EXPECT_NE(text_of(lint_hostfile("a slots=1\na slots=1\n", "hosts")).find("hosts:2: \"a\" is there twice"),
+            std::string::npos);
+  EXPECT_NE(text_of(lint_hostfile("a slots=0\n", "hosts")).find("no slots"), std::string::npos);
+  EXPECT_NE(text_of(lint_hostfile("\n# nobody\n", "hosts")).find("is empty"), std::string::npos);
+}
+
+TEST(Doctor, LooksAtTheMachineAConfigAndAHostfile) {
+  const testing::TemporaryFolder folder;
+  const std::string config = folder.write(
+      "ds.json",
+      R"({"train_batch_size": 8, "train_batch_size": 8, "fp16": {"enabled": true}, "bf16": {"enabled": true}})");
+  const std::string hosts = folder.write("hosts", "node0:8\n");
+  const testing::Ran ran = testing::seeksim({"doctor", "--config", config, "--hostfile", hosts});
+  EXPECT_EQ(ran.status, 1) << ran.out << ran.err;
+  for (const char* text : {"conformance", "the stored bits", "written, synced, renamed and read back",
+                           "refuses fp16 and bf16", "train_batch_size", "only lines like"}) {
+    EXPECT_NE(ran.out.find(text), std::string::npos) << text << "\n" << ran.out;
+  }
+  EXPECT_EQ(testing::seeksim({"doctor", "--config", folder.file("none.json")}).status, 2);
+  EXPECT_EQ(testing::seeksim({"doctor", "--config", hosts}).status, 2) << "no JSON";
+}
+
+}  // namespace
+}  // namespace seeksim::harness

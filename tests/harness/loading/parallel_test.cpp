@@ -1,0 +1,103 @@
+// Pipelines in scenarios: what is refused, in which words, and that checks of pipelines can be red.
+#include "harness/loading/parallel.h"
+
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include "harness/input/problem.h"
+#include "harness/simulate/simulate.h"
+#include "harness/verdict/checks.h"
+#include "tests/support/scenarios.h"
+
+namespace seeksim::harness {
+namespace {
+
+std::string scenario_text(const std::string& world, const std::string& zero = R"({ "stage": 0 })",
+                          const std::string& more = "") {
+  return fmt::format(
+      R"({{ "name": "parallel",
+  "model": {{ "family": "gpt2", "layers": 4, "width": 16, "heads": 2, "context": 8, "vocab": 64 }},
+  "data": {{ "synthetic": true }},
+  "world": {{ "nodes": 1, {} }},
+  "deepspeed": {{ "train_batch_size": 8, "train_micro_batch_size_per_gpu": 1, "zero_optimization": {} }},
+  "steps": 2, {} "checks": [] }})",
+      world, zero, more);
+}
+
+std::string problems_of(const std::string& text) {
+  try {
+    load_scenario_text(text, "parallel.json");
+  } catch (const BadInput& bad) {
+    std::string all;
+    for (const Problem& problem : bad.problems()) all += problem.what + "; " + problem.next + '\n';
+    return all;
+  }
+  return "";
+}
+
+TEST(Parallel, WhatCannotRunIsRefusedWithTheReason) {
+  struct Row {
+    const char *world, *zero, *more, *says;
+  };
+  const Row rows[] = {
+      {R"("ranks_per_node": 3, "pipeline": 2)", R"({ "stage": 0 })", "", "3 ranks are no multiple of 2 stages x 1"},
+      {R"("replicas": 1, "pipeline": 8)", R"({ "stage": 0 })", "", "4 layers do not make 8 pieces"},
+      {R"("replicas": 1, "ranks_per_node": 2, "pipeline": 2)", R"({ "stage": 0 })", "", "both ranks_per_node and"},
+      {R"("pipeline": 2)", R"({ "stage": 0 })", "", "how many ranks there are is not said"},
+      {R"("replicas": 1, "pipeline": 2, "virtual_stages": 2)", R"({ "stage": 0 })", "",
+       "only the interleaved schedule"},
+      {R"("replicas": 1, "pipeline": 2, "schedule": "interleaved")", R"({ "stage": 2 })", "",
+       "the interleaved schedule with sharded gradients"},
+      {R"("replicas": 1, "pipeline": 2, "schedule": "zero_bubble")", R"({ "stage": 0 })",
+       R"("checkpointing": { "every": 1 },)", "zero_bubble keeps activations"},
+      {R"("replicas": 1, "pipeline": 2, "pipeline_layers": [1, 2])", R"({ "stage": 0 })", "",
+       "the pieces have 3 layers, the model 4"},
+      {R"("replicas": 1, "tensor": 4)", R"({ "stage": 0 })", "", "leaves a way with nothing"},
+      {R"("replicas": 2, "pipeline": 2)", R"({ "stage": 2 })", R"("strict_deepspeed": true,)",
+       "ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism"},
+      {R"("replicas": 2, "pipeline": 2)", R"({ "stage": 1 })", R"("quirks": ["mean_of_rank_means"],)",
+       "quirks together with"},
+  };
+  for (const Row& row : rows)
+    EXPECT_NE(problems_of(scenario_text(row.world, row.zero, row.more)).find(row.says), std::string::npos)
+        << row.says << "\nis not in\n"
+        << problems_of(scenario_text(row.world, row.zero, row.more));
+  EXPECT_EQ(problems_of(scenario_text(R"("replicas": 2, "pipeline": 2)", R"({ "stage": 3 })")), "");
+}
+
+TEST(Parallel, TheBatchIsSharedByReplicas) {
+  const Scenario scenario = load_scenario_text(scenario_text(R"("replicas": 2, "pipeline": 4)"), "parallel.json");
+  EXPECT_EQ(scenario.world.ranks(), 8);
+  EXPECT_EQ(data_size(scenario), 2);
+  EXPECT_EQ(scenario.accumulation, 4);
+  EXPECT_EQ(micro_batches_of_replica(scenario), 4);
+}
+
+// With a vocabulary that outweighs layers, the stages at the ends get fewer of them.
+TEST(Parallel, PiecesByParameters) {
+  const std::string text = scenario_text(R"("replicas": 1, "pipeline": 2, "pipeline_layers": "parameters")");
+  EXPECT_EQ(load_scenario_text(text, "parallel.json").train.layout.parallel.layers, (std::vector<int>{2, 2}));
+  LoadOptions options;
+  options.sets = {"model.vocab=2000", "model.tied=true"};
+  EXPECT_EQ(load_scenario_text(text, "parallel.json", options).train.layout.parallel.layers, (std::vector<int>{1, 3}));
+}
+
+CheckResult judged(const Scenario& scenario, const RunRecord& run, const char* name, const char* argument) {
+  return judge(CheckSpec{name, argument}, {scenario, run, nullptr, std::nullopt, {}});
+}
+
+// A run whose stages are slowed down has another bubble, and one that holds more has more in flight.
+TEST(Parallel, ChecksOfPipelinesCanBeRed) {
+  const Scenario scenario =
+      load_scenario_text(scenario_text(R"("replicas": 1, "pipeline": 2, "network": "ideal")"), "parallel.json");
+  RunRecord run = Simulation(scenario, {}).run();
+  EXPECT_TRUE(judged(scenario, run, "live_activations", "").ok);
+  EXPECT_TRUE(judged(scenario, run, "bubble_formula", "300").ok);
+  EXPECT_FALSE(judged(scenario, run, "bubble_formula", "0.001").ok);  // these stages do not cost alike
+  ++run.pipeline[1].in_flight.front();
+  EXPECT_FALSE(judged(scenario, run, "live_activations", "").ok);
+}
+
+}  // namespace
+}  // namespace seeksim::harness

@@ -1,0 +1,99 @@
+// What ranks write down of a run, sent as bytes and replayed in one place, is what the simulator's collector saw.
+#include "harness/processes/told.h"
+
+#include <gtest/gtest.h>
+
+#include "harness/record/golden.h"
+#include "harness/scenario/scenario.h"
+#include "harness/simulate/simulate.h"
+
+namespace seeksim::harness {
+namespace {
+
+Scenario scenario_of(const std::string& zero, const std::string& more = "") {
+  return load_scenario_text(R"({ "name": "told", "why": "A test.",
+    "model": { "layers": 2, "width": 8, "heads": 2, "context": 8, "vocab": 32 },
+    "data": { "synthetic": true },
+    "world": { "nodes": 1, "ranks_per_node": 2 },
+    "deepspeed": { "train_batch_size": 8, "train_micro_batch_size_per_gpu": 2,
+                   "zero_optimization": { "stage": )" +
+                                zero + R"( } },
+    "steps": 4, "checks": [ "ranks_agree" ])" +
+                                more + " }",
+                            "told.json");
+}
+
+// The same world, each rank with a note taker of its own.
+RunRecord through_notes(const Scenario& scenario) {
+  const int ranks = scenario.world.ranks();
+  std::vector<NoteTaker> takers(std::size_t(ranks), NoteTaker(ranks > 1, -1, true));
+  std::vector<RankReport> reports(takers.size());
+  sim::World world(scenario.world);
+  world.run([&](runtime::Rank& rank) {
+    const auto id = std::size_t(rank.id);
+    const runtime::TrainOutcome outcome = runtime::train(rank, scenario.train, takers[id]);
+    reports[id].record.how = RankRecord::How::finished;
+    reports[id].record.state = outcome.state;
+  });
+  Collector collector(ranks, -1, true);
+  collector.begin_attempt(0);
+  std::vector<std::vector<Note>> notes;
+  for (std::size_t rank = 0; rank < takers.size(); ++rank) {
+    reports[rank].notes = takers[rank].take();
+    RankReport back = report_from(to_bytes(reports[rank]));
+    EXPECT_EQ(back.record.state, reports[rank].record.state);
+    notes.push_back(std::move(back.notes));
+  }
+  replay(notes, collector);
+  RunRecord record = std::move(collector.record());
+  record.history = collector.history();
+  return record;
+}
+
+void expect_same(const RunRecord& a, const RunRecord& b) {
+  ASSERT_EQ(a.steps.size(), b.steps.size());
+  for (std::size_t i = 0; i < a.steps.size(); ++i) {
+    EXPECT_EQ(a.steps[i].loss, b.steps[i].loss);
+    EXPECT_EQ(a.steps[i].grad_norm, b.steps[i].grad_norm);
+    EXPECT_EQ(a.steps[i].data_position, b.steps[i].data_position);
+  }
+  EXPECT_EQ(a.step_comparisons, b.step_comparisons);
+  EXPECT_EQ(a.history.commits, b.history.commits);
+  EXPECT_EQ(a.history.compared, b.history.compared);
+  EXPECT_EQ(a.history.wrong, b.history.wrong);
+  EXPECT_EQ(a.replica_comparisons, b.replica_comparisons);
+  EXPECT_GT(b.replica_comparisons, 0u);
+  EXPECT_EQ(a.replica_differences.size(), b.replica_differences.size());
+  EXPECT_EQ(a.shards.size(), b.shards.size());
+  EXPECT_EQ(a.poison_looks, b.poison_looks);
+  EXPECT_EQ(a.gradient_digests, b.gradient_digests);
+  EXPECT_EQ(a.layout().micro_batch, b.layout().micro_batch);
+  EXPECT_EQ(a.layout().zero.stage, b.layout().zero.stage);
+}
+
+TEST(Told, NotesReplayToTheSimulatorsRecord) {
+  for (const char* stage : {"0", "1", "2", "3"}) {
+    const Scenario scenario = scenario_of(stage);
+    SimulationOptions options;
+    options.digest_gradients = true;
+    expect_same(Simulation(scenario, options).run(), through_notes(scenario));
+  }
+}
+
+TEST(Told, ADifferenceBetweenRanksSurvivesTheWay) {
+  const Scenario scenario = scenario_of("0", R"(, "bug": "drifting_replica")");
+  const RunRecord record = through_notes(scenario);
+  EXPECT_FALSE(record.replica_differences.empty());
+}
+
+TEST(Told, NotesThatAreCutOffAreRefused) {
+  Collector collector(1);
+  std::vector<std::vector<Note>> notes(1);
+  notes[0].push_back({0, {std::byte{0}, std::byte{1}}});
+  EXPECT_THROW(replay(notes, collector), runtime::Malformed);
+  notes[0].back().body = {std::byte{200}};
+  EXPECT_THROW(replay(notes, collector), runtime::Malformed);
+}
+
+}  // namespace
+}  // namespace seeksim::harness

@@ -1,0 +1,207 @@
+// Goldens: the key sees all that may decide a bit and nothing else; files are read back exactly, and broken ones told.
+#include "harness/record/golden.h"
+
+#include <cmath>
+#include <filesystem>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "harness/input/problem.h"
+#include "harness/record/same_bits.h"
+#include "tests/support/paths.h"
+#include "tests/support/scenarios.h"
+
+namespace seeksim::harness {
+namespace {
+
+using namespace testing;
+
+std::string key_with(const std::vector<std::string>& sets) {
+  LoadOptions options;
+  options.sets = sets;
+  return golden_key(load_scenario_text(small_text(), "s.json", options).train.definition);
+}
+
+// NUMERICS.md, R9: what a NaN looks like is the processor's.
+TEST(SameBits, ANaNIsANaNAndMinusZeroIsNotZero) {
+  EXPECT_TRUE(same_bits(std::bit_cast<float>(0xffc00000u), std::bit_cast<float>(0x7fffffffu)));
+  EXPECT_TRUE(same_bits(-0.0f, -0.0f));
+  EXPECT_FALSE(same_bits(-0.0f, 0.0f));
+  EXPECT_FALSE(same_bits(1.0f, std::bit_cast<float>(0x7fc00000u)));
+  EXPECT_FALSE(same_bits(1.0f, std::bit_cast<float>(0x3f800001u)));
+}
+
+TEST(GoldenKey, IgnoresWhatMayNotDecideABit) {
+  const std::string key = key_with({});
+  const std::vector<std::vector<std::string>> idle = {
+      {"name=other"},
+      {"why=because"},
+      {"seed=99"},
+      {"world.nodes=1", "faults=[]", "checks=[]"},
+      {"world.ranks_per_node=1", "faults=[]", "checks=[]", "deepspeed.train_micro_batch_size_per_gpu=4"},
+      {"world.network=tcp"},
+      {"world.noise=0.5"},
+      {"world.race_detector=false"},
+      {"bug=skip_wait:backward_done"},
+      {"world.device={\"tflops\":1,\"memory_gib\":8}"},
+      {"deepspeed.train_micro_batch_size_per_gpu=2"},
+      {"deepspeed.gradient_accumulation_steps=2"},
+      {"deepspeed.zero_optimization={\"stage\":0,\"reduce_bucket_size\":1000}"},
+      {"deepspeed.steps_per_print=7"},
+      {"deepspeed.prescale_gradients=true"},
+      {"faults=[]", "checks=[\"no_recovery\"]"},
+      {"faults.0.step=2"},
+      {"recovery={\"policy\":\"stop\",\"watchdog_s\":5,\"agree_s\":5,\"attempts\":1}"},
+      {"recovery={\"rerun_and_compare\":true}"},
+      {"recovery={\"memory_ladder\":true}"},
+      {"schedule={\"strategy\":\"pct\"}"},
+      {"checks=[]"},
+      {"expect={\"stops\":\"x\"}"},
+      {"model.logit_scale=false"},
+      {"model.dropout=0"},
+      {"model.frozen=[]"},
+      {"storage=real"},
+      {"checkpointing={\"every\":1}"},
+      {"deepspeed.activation_checkpointing={\"number_checkpoints\":1,\"cpu_checkpointing\":true}"},
+      {"deepspeed.optimizer.params.fused=true"},
+      {"deepspeed.optimizer.params.lr=0.001"},
+  };
+  for (const auto& sets : idle) EXPECT_EQ(key_with(sets), key) << sets[0];
+}
+
+TEST(GoldenKey, SeesWhatMay) {
+  std::set<std::string> keys = {key_with({})};
+  const std::vector<std::vector<std::string>> telling = {
+      {"training_seed=2"},
+      {"steps=5"},
+      {"model.layers=2"},
+      {"model.width=32"},
+      {"model.heads=4"},
+      {"model.context=9"},
+      {"model.vocab=257"},
+      {"model.tied=false"},
+      {"model.logit_scale=true"},
+      {"model.dropout=0.1"},
+      {"model.dropout={\"attention\":0.1}"},
+      {"model.frozen=[\"wte.weight\"]"},
+      {"model.frozen=[\"h.0.*\"]"},
+      {"model.init_stddev=0.03"},
+      {"model.norm_eps=1e-6"},
+      {"data={\"text\":\"golden/corpus.txt\"}"},
+      {"deepspeed.train_batch_size=16"},
+      {"deepspeed.gradient_clipping=0"},
+      {"deepspeed.gradient_clipping=0.5"},
+      {"deepspeed.optimizer.params.lr=0.002"},
+      {"deepspeed.optimizer.params.betas=[0.8,0.999]"},
+      {"deepspeed.optimizer.params.betas=[0.9,0.95]"},
+      {"deepspeed.optimizer.params.eps=1e-7"},
+      {"deepspeed.optimizer.params.weight_decay=0.1"},
+      {"decay=all"},
+      {"deepspeed.optimizer={\"type\":\"Adam\",\"params\":{\"adam_w_mode\":false}}"},
+      {"deepspeed.scheduler={\"type\":\"WarmupLR\"}"},
+      {"deepspeed.scheduler={\"type\":\"WarmupLR\",\"params\":{\"warmup_type\":\"linear\"}}"},
+      {"deepspeed.scheduler={\"type\":\"WarmupLR\",\"params\":{\"warmup_num_steps\":10}}"},
+      {"deepspeed.scheduler={\"type\":\"WarmupLR\",\"params\":{\"warmup_min_lr\":1e-9}}"},
+      {"deepspeed.scheduler={\"type\":\"WarmupLR\",\"params\":{\"warmup_max_lr\":1}}"},
+      {"deepspeed.scheduler={\"type\":\"WarmupDecayLR\",\"params\":{\"total_num_steps\":2000}}"},
+      {"deepspeed.scheduler={\"type\":\"WarmupDecayLR\",\"params\":{\"total_num_steps\":2001}}"},
+      {"deepspeed.scheduler={\"type\":\"WarmupCosineLR\",\"params\":{\"total_num_steps\":2000}}"},
+      {"deepspeed.scheduler={\"type\":\"WarmupCosineLR\",\"params\":{\"total_num_steps\":2000,\"warmup_min_ratio\":0.1}"
+       "}"},
+      {"deepspeed.scheduler={\"type\":\"WarmupCosineLR\",\"params\":{\"total_num_steps\":2000,\"cos_min_ratio\":0.1}}"},
+      {"lr_table=[0.001]"},
+      {"lr_table=[0.001,0.002]"},
+  };
+  for (const auto& sets : telling)
+    EXPECT_TRUE(keys.insert(key_with(sets)).second) << sets[0] << " does not change the key";
+}
+
+TEST(GoldenKey, GoesByWhatIsFrozenAndNotByItsPatterns) {
+  EXPECT_EQ(key_with({"model.frozen=[\"w*\"]"}), key_with({"model.frozen=[\"wpe.weight\",\"wte.*\"]"}));
+  EXPECT_NE(key_with({"model.frozen=[\"w*\"]"}), key_with({"model.frozen=[\"wpe.weight\"]"}));
+}
+
+TEST(GoldenKey, GoesByContentAndNotByName) {
+  TemporaryFolder folder;
+  const auto key = [&](const std::string& file) { return key_with({"data={\"text\":\"" + file + "\"}"}); };
+  const std::string a = folder.write("a.txt", std::string(100, 'a')),
+                    same = folder.write("same.txt", std::string(100, 'a'));
+  const std::string b = folder.write("b.txt", std::string(99, 'a') + 'b');
+  EXPECT_EQ(key(a), key(same));
+  EXPECT_NE(key(a), key(b));
+  Scenario s = small_scenario();
+  const std::string without = golden_key(s.train.definition);
+  s.train.definition.initial_weights = "weights";
+  const std::string with = golden_key(s.train.definition);
+  EXPECT_NE(with, without);
+  s.train.definition.initial_weights = "other weights";
+  EXPECT_NE(golden_key(s.train.definition), with);
+  s.train.definition.data.tokens = {1, 2, 3};
+  const std::string tokens = golden_key(s.train.definition);
+  s.train.definition.data.tokens = {1, 2, 4};
+  EXPECT_NE(golden_key(s.train.definition), tokens);
+}
+
+TEST(GoldenFile, IsReadBackExactly) {
+  const Scenario scenario = small_scenario();
+  RunRecord run = good_run();
+  run.steps[1].loss = 0.1f;
+  run.steps[2].loss = std::nanf("");
+  run.steps[3].grad_norm = -INFINITY;
+  const Golden golden = golden_of(run, golden_key(scenario.train.definition));
+  const Golden back = read_golden(to_json(golden, scenario).dump(), "g.json");
+  EXPECT_EQ(back.key, golden.key);
+  EXPECT_EQ(back.state, golden.state);
+  EXPECT_EQ(back.loss[1], 0.1f);
+  EXPECT_TRUE(std::isnan(back.loss[2]));
+  EXPECT_EQ(back.grad_norm[3], -INFINITY);
+  EXPECT_TRUE(back.stored);
+  EXPECT_EQ(difference(back, golden.state), "");
+}
+
+TEST(GoldenFile, SaysWhereItCameFrom) {
+  const Scenario scenario = small_scenario();
+  const Json json = to_json(golden_of(good_run(), "k"), scenario);
+  EXPECT_EQ(json["schema"], "seeksim-golden-1");
+  EXPECT_EQ(json["keyed_by"]["contract"], kContract);
+  EXPECT_NE(json["made_by"]["build"].get<std::string>().find("seeksim"), std::string::npos);
+  EXPECT_FALSE(json["made_by"]["commit"].get<std::string>().empty());
+}
+
+TEST(GoldenFile, BrokenOnesAreTold) {
+  const std::string good = to_json(golden_of(good_run(), "k"), small_scenario()).dump();
+  const auto problem = [](const std::string& text) -> std::string {
+    try {
+      read_golden(text, "g.json");
+      return "";
+    } catch (const BadInput& bad) {
+      return bad.what();
+    }
+  };
+  EXPECT_EQ(problem(good), "");
+  EXPECT_NE(problem("{}").find("g.json: this is no golden"), std::string::npos);
+  EXPECT_NE(problem(good.substr(0, good.size() / 2)).find("g.json:1:"), std::string::npos);
+  std::string bad_digest = good;
+  bad_digest.replace(bad_digest.find("0000000000001111"), 4, "xyz!");
+  EXPECT_NE(problem(bad_digest).find("16 hexadecimal digits"), std::string::npos);
+  EXPECT_NE(problem("[]").find("this is no golden"), std::string::npos);
+}
+
+TEST(StoredGoldens, AreOfThisContractAndNamedByTheirKeys) {
+  const std::string folder = seeksim::paths::source_dir() + "/golden";
+  int seen = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() != ".json") continue;
+    const std::string text = read_all(entry.path().string());
+    const Golden golden = read_golden(text, entry.path().string());
+    EXPECT_NE(entry.path().filename().string().find('-' + golden.key + ".json"), std::string::npos);
+    EXPECT_EQ(Json::parse(text)["keyed_by"]["contract"], kContract);
+    EXPECT_EQ(golden.loss.size(), golden.grad_norm.size());
+    ++seen;
+  }
+  EXPECT_GT(seen, 0);
+}
+
+}  // namespace
+}  // namespace seeksim::harness

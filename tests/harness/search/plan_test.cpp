@@ -1,0 +1,195 @@
+// seeksim plan: what it predicts is what an exact run needs, to the byte; what it recommends fits, and loads when it is
+// merged into the user's file; and where nothing fits it says so.
+#include "harness/commands/plan_command.h"
+
+#include <nlohmann/json.hpp>
+
+#include "harness/input/problem.h"
+#include "harness/search/planner.h"
+#include "harness/simulate/simulate.h"
+#include "tests/support/scenarios.h"
+
+namespace seeksim::harness {
+namespace {
+
+using namespace testing;
+
+constexpr const char* kSizes = "layers=3,width=32,heads=4,vocab=64,context=16";
+
+std::string config_text(int stage, bool bf16, int train = 32, int micro = 4) {
+  Json config = {
+      {"train_batch_size", train},
+      {"train_micro_batch_size_per_gpu", micro},
+      {"zero_optimization", {{"stage", stage}, {"reduce_bucket_size", 4000}, {"allgather_bucket_size", 4000}}},
+      {"optimizer", {{"type", "AdamW"}, {"params", {{"lr", 1e-3}}}}}};
+  if (stage == 3) {
+    config["zero_optimization"].erase("allgather_bucket_size");
+    config["zero_optimization"]["stage3_param_persistence_threshold"] = 100;
+  }
+  if (bf16) config["bf16"] = {{"enabled", true}};
+  return config.dump();
+}
+
+std::string scenario_text(int stage, bool bf16, int micro, const std::string& policy) {
+  return R"({ "name": "s", "model": { "layers": 3, "width": 32, "heads": 4, "context": 16, "vocab": 64 },
+  "data": { "synthetic": true }, "world": { "nodes": 2, "ranks_per_node": 2 }, "steps": 2,
+  "recovery": { "policy": ")" +
+         policy + R"(" }, "deepspeed": )" + config_text(stage, bf16, 32, micro) + " }";
+}
+
+RunRecord exact_run(const Scenario& scenario) { return Simulation(scenario, {}).run(); }
+
+// A plan as its report has it.
+Json planned(const std::vector<std::string>& arguments, int status) {
+  TemporaryFolder folder;
+  std::vector<std::string> all = {"plan"};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  all.insert(all.end(), {"--report", folder.file("plan.json")});
+  const Ran ran = seeksim(all);
+  EXPECT_EQ(ran.status, status) << ran.out << ran.err;
+  return ran.status <= 1 ? Json::parse(read_all(folder.file("plan.json"))) : Json();
+}
+
+TEST(Plan, PredictsThePeakOfTheExactRunToTheByte) {
+  int configurations = 0;
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const bool bf16 : {false, true}) {
+      for (const int micro : {8, 2}) {
+        const std::string policy = micro == 8 ? "rebuild_and_redo" : "stop";  // with and without copies on peers
+        const Scenario scenario = load_scenario_text(scenario_text(stage, bf16, micro, policy), "s.json");
+        const RunRecord exact = exact_run(scenario);
+        const DryRun dry = dry_run(scenario);
+        EXPECT_EQ(dry.peak_bytes, exact.memory_peak) << "stage " << stage << (bf16 ? ", bf16" : "");
+        EXPECT_EQ(dry.at_peak, exact.memory_at_peak);
+        EXPECT_GT(dry.peak_bytes, 0u);
+        EXPECT_GT(dry.step_ns, 0);
+        EXPECT_GT(dry.sent_bytes, 0u);
+        std::size_t sum = 0;
+        for (const std::size_t bytes : dry.at_peak) sum += bytes;
+        EXPECT_EQ(sum, dry.peak_bytes) << "the map has to make up the peak";
+        ++configurations;
+      }
+    }
+  }
+  EXPECT_GE(configurations, 10);
+}
+
+TEST(Plan, FitsExactlyAndNotWithAByteLess) {
+  const std::string text = scenario_text(2, true, 4, "stop");
+  Scenario scenario = load_scenario_text(text, "s.json");
+  const std::size_t peak = dry_run(scenario).peak_bytes;
+  TemporaryFolder folder;
+  const std::string file = folder.write("s.json", text);
+  EXPECT_EQ(planned({file, "--memory", std::to_string(peak) + "B"}, 0)["recommended"], 0);
+  EXPECT_NE(planned({file, "--memory", std::to_string(peak - 1) + "B"}, 0)["recommended"], 0);
+
+  scenario.world.device.capacity_bytes = peak;
+  EXPECT_EQ(exact_run(scenario).ranks[0].how, RankRecord::How::finished);
+  scenario.world.device.capacity_bytes = peak - 1;
+  EXPECT_NE(exact_run(scenario).ranks[0].how, RankRecord::How::finished);
+}
+
+TEST(Plan, FastArithmeticNeedsTheSameMemory) {
+  TemporaryFolder folder;
+  Json json = Json::parse(scenario_text(1, false, 2, "stop"));
+  const Json exact = planned({folder.write("exact.json", json.dump()), "--memory", "1GiB"}, 0);
+  json["numerics"] = "fast";
+  json["tf32"] = true;
+  const Json fast = planned({folder.write("fast.json", json.dump()), "--memory", "1GiB"}, 0);
+  EXPECT_EQ(fast["candidates"], exact["candidates"]);
+}
+
+// Each configuration is tried in turn; the recommendation is the first that fits, and an exact run of the merged file
+// really fits there.
+TEST(Plan, RecommendsTheLightestThatFits) {
+  TemporaryFolder folder;
+  const std::string file = folder.write("ds_config.json", config_text(0, true));
+  const std::vector<std::string> fixed = {file, "--model", kSizes, "--gpus", "4"};
+  const auto with = [&](const std::string& memory, std::vector<std::string> more = {}) {
+    std::vector<std::string> all = fixed;
+    all.insert(all.end(), {"--memory", memory});
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const Json every = planned(with("1GB", {"--all"}), 0);
+  EXPECT_GT(every["candidates"].back()["host_peak_bytes_per_rank_max"], 0) << "the last measures use the host";
+  EXPECT_EQ(every["recommended"], 0);
+  EXPECT_TRUE(every["patch"].empty()) << every["patch"];
+  ASSERT_GT(every["candidates"].size(), 5u);
+  for (std::size_t i = 0; i < every["candidates"].size(); ++i) {
+    const std::size_t peak = every["candidates"][i]["peak_bytes_per_rank_max"];
+    bool earlier = false;
+    for (std::size_t j = 0; j < i; ++j) earlier |= every["candidates"][j]["peak_bytes_per_rank_max"] <= peak;
+    if (earlier) continue;
+    const Json plan = planned(with(std::to_string(peak) + "B"), 0);
+    EXPECT_EQ(plan["recommended"], i);
+    EXPECT_EQ(plan["candidates"].size(), i + 1);
+    Json scenario = Json::parse(scenario_text(0, true, 4, "stop"));
+    scenario["world"] = {{"nodes", 1}, {"ranks_per_node", 4}};
+    scenario["deepspeed"] = plan["ds_config"];
+    Scenario loaded = load_scenario_text(scenario.dump(), "s.json");
+    loaded.world.device.capacity_bytes = peak;
+    const RunRecord exact = exact_run(loaded);
+    EXPECT_EQ(exact.ranks[0].how, RankRecord::How::finished) << exact.ranks[0].why;
+    EXPECT_EQ(exact.memory_peak, peak) << plan["ds_config"];
+  }
+}
+
+TEST(Plan, WhereNothingFitsItNamesTheClosest) {
+  TemporaryFolder folder;
+  const std::string file = folder.write("ds_config.json", config_text(0, false));
+  const std::vector<std::string> arguments = {file, "--model", kSizes, "--gpus", "4", "--memory", "1000B"};
+  const Json plan = planned(arguments, 1);
+  EXPECT_TRUE(plan["recommended"].is_null());
+  std::size_t least = SIZE_MAX, closest = 0;
+  for (std::size_t i = 0; i < plan["candidates"].size(); ++i) {
+    const std::size_t peak = plan["candidates"][i]["peak_bytes_per_rank_max"];
+    if (peak < least) least = peak, closest = i;
+    EXPECT_FALSE(plan["candidates"][i]["fits"]);
+  }
+  EXPECT_EQ(plan["closest"], closest);
+  std::vector<std::string> all = {"plan"};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  EXPECT_NE(seeksim(all).out.find("nothing fits; closest is "), std::string::npos);
+}
+
+TEST(Plan, TellsAllProblemsAtOnce) {
+  TemporaryFolder folder;
+  const std::string file = folder.write("ds_config.json", config_text(1, false, 30));
+  const Ran bare = seeksim({"plan", file});
+  EXPECT_EQ(bare.status, 2);
+  for (const char* option : {"--model", "--gpus N", "--memory 80GB"})
+    EXPECT_NE(bare.err.find(option), std::string::npos) << bare.err;
+  const Ran wrong = seeksim({"plan", file, "--model", "layers=0,widht=8", "--gpus", "4", "--memory", "80"});
+  EXPECT_EQ(wrong.status, 2);
+  for (const char* said :
+       {"\"layers=0\" is no size", "there is no \"widht\"", "80GB, 79.1GiB", "cannot be cut evenly over 4"})
+    EXPECT_NE(wrong.err.find(said), std::string::npos) << said << '\n' << wrong.err;
+  const Ran nodes = seeksim({"plan", file, "--model", kSizes, "--gpus", "6", "--nodes", "4", "--memory", "1GB"});
+  EXPECT_EQ(nodes.status, 2);
+  EXPECT_NE(nodes.err.find("--nodes 4"), std::string::npos) << nodes.err;
+  const std::string broken = folder.write("broken.json", R"({ "train_batch_size": 8, "zero_optimisation": {} })");
+  const Ran unknown = seeksim({"plan", broken, "--model", kSizes, "--gpus", "4", "--memory", "1GB"});
+  EXPECT_EQ(unknown.status, 2);
+  EXPECT_NE(unknown.err.find("zero_optimization"), std::string::npos) << unknown.err;
+}
+
+TEST(Plan, KeepsTheGlobalBatchOnOtherNumbersOfGpus) {
+  TemporaryFolder folder;
+  const std::string file = folder.write("s.json", scenario_text(1, false, 4, "stop"));
+  const Json plan = planned({file, "--gpus", "8", "--memory", "1GB"}, 0);
+  EXPECT_EQ(plan["gpus"], 8);
+  EXPECT_EQ(plan["ds_config"]["train_batch_size"], 32);
+  EXPECT_EQ(plan["candidates"][0]["name"], "as given: stage 1, micro-batch 4 x 1");
+}
+
+TEST(Plan, ReadsSizesWithTheirUnits) {
+  EXPECT_EQ(bytes_of("80GB"), 80'000'000'000u);
+  EXPECT_EQ(bytes_of("1.5GiB"), std::size_t(3) << 29);
+  EXPECT_EQ(bytes_of("7B"), 7u);
+  for (const char* wrong : {"80", "GB", "-1GB", "80 GB", "80gb", "1e30GB", ""})
+    EXPECT_THROW(bytes_of(wrong), BadInput) << wrong;
+}
+
+}  // namespace
+}  // namespace seeksim::harness

@@ -1,0 +1,717 @@
+// Each check seen green and seen red, on runs made by hand; and red where it had nothing to look at.
+#include "harness/verdict/checks.h"
+
+#include <cmath>
+#include <functional>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "harness/loading/fast.h"
+#include "harness/loading/own.h"
+#include "harness/oracles/formulas.h"
+#include "runtime/layout/partition.h"
+#include "tests/support/scenarios.h"
+
+namespace seeksim::harness {
+namespace {
+
+using namespace testing;
+using How = RankRecord::How;
+
+Golden golden_for(const RunRecord& run) {
+  Golden golden = golden_of(run, "key");
+  golden.origin = "made by hand";
+  return golden;
+}
+
+faults::RuleStatus fired(std::uint64_t times) {
+  faults::RuleStatus status;
+  status.kind = faults::FaultKind::collective_timeout;
+  status.text = "{\"kind\": \"collective_timeout\"}";
+  status.fired = times;
+  return status;
+}
+
+// The small scenario's run with the memory and traffic that its formulas ask for.
+void as_the_formulas_say(RunRecord& r) {
+  for (const BudgetLine& line : memory_budget(small_scenario())) {
+    for (std::size_t tag = 0; tag < r.memory_peak_by_tag.size(); ++tag) {
+      if (name(runtime::MemoryTag(tag)) == line.name) r.memory_peak_by_tag[tag] = std::size_t(line.bytes);
+    }
+  }
+  for (const BudgetLine& line : traffic_budget(small_scenario(), 4, 4))
+    r.comm[std::size_t(runtime::op_kind(line.name))].bytes_sent_per_rank_max = std::uint64_t(line.bytes);
+}
+
+// Stage 1 on 4 ranks, as the runtime cuts it.
+void sharded(RunRecord& r) {
+  const runtime::Definition d = small_scenario().train.definition;
+  const runtime::Parameters parameters(d.model, d.optimizer.decay_all);
+  const runtime::Partition partition(parameters, 4);
+  for (int rank = 0; rank < 4; ++rank) {
+    runtime::ShardRecord told;
+    told.members = 4;
+    told.position = rank;
+    told.own = partition.shard(rank);
+    told.elements.fill(told.own.size);
+    for (const runtime::OwnedRange& range : partition.owned(rank, 0, parameters.gradient_size()))
+      told.gradients.push_back({range.offset, range.size});
+    told.copies = {{(rank + 2) % 4, partition.shard((rank + 2) % 4)}};
+    r.shards.push_back({rank, told});
+  }
+}
+
+void laid_out(RunRecord& r) {
+  for (RankRecord& rank : r.ranks) {
+    rank.layout.micro_batch = 1;
+    rank.layout.zero.stage = 3;
+  }
+}
+
+// Of 10 s; one was done again, two checkpoints took half a second each.
+void worth_four_steps(RunRecord& r) {
+  r.undone_steps = 1;
+  r.ledger.noticed(3 * runtime::kSecond);
+  r.checkpoints.resize(2);
+  for (Checkpoint& one : r.checkpoints) {
+    one.complete = true;
+    one.blocked_ns = runtime::kSecond / 2;
+  }
+}
+
+// Rank 2 takes twice as long.
+void with_scores(RunRecord& r) {
+  for (int rank = 0; rank < 4; ++rank) r.scores[rank] = {2, rank == 2 ? 1.0 : 2.0, rank == 2 ? 0.5 : 1.0};
+  r.stragglers = {{3, 2, 0.5, 2, false}};
+}
+
+// The scale of four steps.
+void scaled(RunRecord& r) {
+  for (std::size_t i = 0; i < 4; ++i) r.steps[i].loss_scale = i < 2 ? 8 : 4;
+}
+
+// Rank 2 saw it where it was made, rank 0 after the reduction.
+void born_at_two(RunRecord& r) {
+  Birth late{0, 1, {}}, early{2, 1, {}};
+  late.birth.op.phase = runtime::Phase::grad_reduce;
+  late.birth.op.tensor = "gradients";
+  early.birth.op.phase = runtime::Phase::forward;
+  early.birth.op.micro_batch = 0;
+  early.birth.op.layer = 1;
+  early.birth.op.tensor = "gelu";
+  early.birth.buffer = "gelu out";
+  early.birth.element = 17;
+  r.births = {late, early};
+}
+
+// Rank 1 computed other bits in step 2; in step 3 infinities came out twice.
+void run_twice(RunRecord& r) {
+  r.rerun_micro_batches = 8;
+  r.rerun_ranges = 80;
+  runtime::RerunRecord hardware, genuine;
+  hardware.step = 2;
+  hardware.differs = {1, "wte.weight"};
+  hardware.nonfinite = {0, "loss"};  // of an attempt that is redone
+  genuine.step = 3;
+  genuine.epoch = 1;
+  genuine.nonfinite = {0, "loss"};
+  r.reruns = {{1, hardware}, {2, genuine}};
+}
+
+// Of fast arithmetic with the contract.
+FastComparison compared() {
+  FastComparison seen;
+  seen.audit.report.products = {10, 100, 0, 0.25, {}};
+  seen.audit.report.sums = {4, 40, 0, 0.5, {}};
+  return seen;
+}
+FastComparison compared_over() {
+  FastComparison seen = compared();
+  seen.audit.report.products.over = 1;
+  seen.audit.report.first = runtime::OverBound{{}, "product", 4, 4, 8, 1, {1, 2, 1.0f, 1.5f, 0.001, 500}};
+  return seen;
+}
+
+struct Case {
+  const char* check;
+  bool ok;
+  const char* detail;
+  std::function<void(RunRecord&)> change;
+  std::optional<Conservation> conservation = std::nullopt;
+  std::optional<FastComparison> fast = std::nullopt;
+};
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = {
+      {"golden:bitwise", true, "0000000000001111", [](RunRecord&) {}},
+      {"golden:bitwise", false, "loss of step 2",
+       [](RunRecord& r) { r.steps[2].loss = std::nextafter(r.steps[2].loss, 0.0f); }},
+      {"golden:bitwise", false, "gradient norm of step 1", [](RunRecord& r) { r.steps[1].grad_norm = 0; }},
+      {"golden:bitwise", false, "rank 3: params", [](RunRecord& r) { r.ranks[3].state.params ^= 1; }},
+      {"golden:bitwise", false, "rank 2: 1 of 2 tensors differ, the first is ln_f.bias",
+       [](RunRecord& r) { r.ranks[2].state.by_tensor[1].second ^= 1; }},
+      {"golden:bitwise", false, "optimizer state", [](RunRecord& r) { r.ranks[0].state.optimizer ^= 1; }},
+      {"golden:bitwise", false, "data position 31 instead of 32",
+       [](RunRecord& r) { r.ranks[1].state.data_position = 31; }},
+      {"golden:bitwise", false, "3 optimizer steps instead of 4",
+       [](RunRecord& r) { r.ranks[1].state.optimizer_steps = 3; }},
+      {"golden:bitwise", false, "loss scale", [](RunRecord& r) { r.ranks[1].state.loss_scale = 2; }},
+      {"golden:bitwise", false, "3 steps instead of 4", [](RunRecord& r) { r.steps.pop_back(); }},
+      {"golden:bitwise", false, "looked at nothing",
+       [](RunRecord& r) {
+         for (auto& rank : r.ranks) rank.how = How::stopped;
+       }},
+      {"golden:bitwise", true, "ranks 0-2",
+       [](RunRecord& r) {
+         r.ranks[3].how = How::died;
+         r.ranks[3].state = {};
+       }},
+      {"ranks_agree", true, "all 4 ranks", [](RunRecord&) {}},
+      {"ranks_agree", false, "rank 1 and rank 0", [](RunRecord& r) { r.ranks[1].state.params ^= 1; }},
+      {"ranks_agree", false, "step 1: rank 2",
+       [](RunRecord& r) {
+         r.disagreements.push_back({1, 2, {}, {}});
+       }},
+      {"ranks_agree", false, "looked at nothing", [](RunRecord& r) { r.ranks.resize(1); }},
+      {"ranks_agree", false, "looked at nothing", [](RunRecord& r) { r.step_comparisons = 0; }},
+      {"faults_fired", true, "fired 2 times", [](RunRecord& r) { r.faults = {fired(2)}; }},
+      {"faults_fired", false, "faults.1 never fired",
+       [](RunRecord& r) {
+         r.faults = {fired(2), fired(0)};
+       }},
+      {"faults_fired", false, "looked at nothing", [](RunRecord&) {}},
+      {"culprit:2", true, "somebody did something", [](RunRecord& r) { r.recoveries = {recovery_naming({2})}; }},
+      {"culprit:2", false, "named instead: 1", [](RunRecord& r) { r.recoveries = {recovery_naming({1})}; }},
+      {"culprit:2", false, "named instead: 1,2",
+       [](RunRecord& r) {
+         r.recoveries = {recovery_naming({1, 2})};
+       }},
+      {"culprit:2", false, "named instead: nobody", [](RunRecord& r) { r.recoveries = {recovery_naming({})}; }},
+      {"culprit:2", false, "named instead: link:2->1",
+       [](RunRecord& r) {
+         r.recoveries = {recovery_naming({2}, {{2, 1}})};
+       }},
+      {"culprit:2", false, "named others",
+       [](RunRecord& r) {
+         r.recoveries = {recovery_naming({2})};
+         r.recoveries[0].of_another_mind = {3};
+       }},
+      {"culprit:2", false, "looked at nothing", [](RunRecord&) {}},
+      {"culprit:2,1", true, "",
+       [](RunRecord& r) {
+         r.recoveries = {recovery_naming({1, 2})};
+       }},
+      {"culprit:link:1->0", true, "",
+       [](RunRecord& r) {
+         r.recoveries = {recovery_naming({1, 0}, {{1, 0}})};
+       }},
+      {"culprit:link:1->0", false, "link:0->1",
+       [](RunRecord& r) {
+         r.recoveries = {recovery_naming({0, 1}, {{0, 1}})};
+       }},
+      {"culprit:2", true, "",
+       [](RunRecord& r) {
+         r.recoveries = {recovery_naming({2}), recovery_naming({1})};
+       }},
+      {"finishes_within_virtual_s:10", true, "10 s", [](RunRecord&) {}},
+      {"finishes_within_virtual_s:9.99", false, "10 s", [](RunRecord&) {}},
+      {"finishes_within_virtual_s:10", false, "looked at nothing",
+       [](RunRecord& r) { r.end = sim::WorldEnd::deadlock; }},
+      {"overlap_at_least:0.25", true, "0.25 of 4e-09 s",
+       [](RunRecord& r) { r.overlap = {.in_flight_ns = 4, .hidden_ns = 1}; }},
+      {"overlap_at_least:0.26", false, "0.25 of 4e-09 s",
+       [](RunRecord& r) { r.overlap = {.in_flight_ns = 4, .hidden_ns = 1}; }},
+      {"overlap_at_least:0", false, "looked at nothing", [](RunRecord&) {}},
+      {"no_recovery", true, "", [](RunRecord&) {}},
+      {"no_recovery", false, "somebody", [](RunRecord& r) { r.recoveries = {recovery_naming({2})}; }},
+      {"recoveries:1", true, "", [](RunRecord& r) { r.recoveries = {recovery_naming({2})}; }},
+      {"recoveries:1", false, "there were 0", [](RunRecord&) {}},
+      {"recoveries:0", true, "", [](RunRecord&) {}},
+      {"evicted:2", true, "rank 2",
+       [](RunRecord& r) {
+         r.recoveries = {recovery_naming({2})};
+         r.recoveries[0].evicted = {2};
+       }},
+      {"evicted:2", true, "rank 2", [](RunRecord& r) { r.ranks[2].how = How::died; }},
+      {"evicted:2", true, "rank 2", [](RunRecord& r) { r.ranks[2].how = How::evicted; }},
+      {"evicted:2", false, "nobody left", [](RunRecord&) {}},
+      {"evicted:2", false, "ranks 2, 3", [](RunRecord& r) { r.ranks[2].how = r.ranks[3].how = How::died; }},
+      {"evicted:none", true, "nobody left", [](RunRecord&) {}},
+      {"joined:2", true, "rank 2", [](RunRecord& r) { r.joins = {{1, 3, {2}}}; }},
+      {"joined:2", false, "ranks 2, 3", [](RunRecord& r) { r.joins = {{1, 3, {2}}, {2, 4, {3}}}; }},
+      {"joined:2", false, "nobody came in", [](RunRecord&) {}},
+      {"evicted:none", false, "rank 0", [](RunRecord& r) { r.ranks[0].how = How::died; }},
+      {"steps_lost_at_most:0", true, "0 lost", [](RunRecord& r) { r.recoveries = {recovery_naming({2})}; }},
+      {"steps_lost_at_most:1", false, "2 lost",
+       [](RunRecord& r) {
+         r.recoveries = {recovery_naming({2}), recovery_naming({1})};
+         r.recoveries[0].steps_lost = r.recoveries[1].steps_lost = 1;
+       }},
+      {"steps_lost_at_most:0", false, "looked at nothing", [](RunRecord&) {}},
+      {"restarts:0", true, "again 0 times", [](RunRecord&) {}},
+      {"restarts:2", true, "again 2 times", [](RunRecord& r) { r.attempts.resize(3); }},
+      {"restarts:1", false, "again 2 times", [](RunRecord& r) { r.attempts.resize(3); }},
+      {"checkpoints_valid", true, "1 left of 1",
+       [](RunRecord& r) {
+         r.checkpoints = {{2, true, "", 0, 0, 0, 10}};
+         r.found_checkpoints = {{2, ""}};
+       }},
+      {"checkpoints_valid", false, "the one of step 2 has a manifest and a file is missing",
+       [](RunRecord& r) {
+         r.checkpoints = {{2, true, "", 0, 0, 0, 10}};
+         r.found_checkpoints = {{2, "a file is missing"}};
+       }},
+      {"checkpoints_valid", false, "1 were complete, and none is left",
+       [](RunRecord& r) {
+         r.checkpoints = {{2, true, "", 0, 0, 0, 10}};
+       }},
+      {"checkpoints_valid", false, "looked at nothing", [](RunRecord&) {}},
+      {"loss_falls", true, "5.5 -> 2.5", [](RunRecord&) {}},
+      {"loss_falls", false, "5.5 -> 5.5", [](RunRecord& r) { r.steps[3].loss = 5.5f; }},
+      {"loss_falls", false, "nan", [](RunRecord& r) { r.steps[3].loss = std::nanf(""); }},
+      {"loss_falls", false, "looked at nothing", [](RunRecord& r) { r.steps.resize(1); }},
+      {"slowdown_at_least:2", true, "2 times", [](RunRecord&) {}},
+      {"slowdown_at_least:2.1", false, "2 times", [](RunRecord&) {}},
+      {"slowdown_at_least:2", false, "looked at nothing",
+       [](RunRecord& r) { r.end = sim::WorldEnd::out_of_wall_time; }},
+      {"no_races", true, "7 accesses",
+       [](RunRecord& r) {
+         r.races_watched = true;
+         r.accesses = 7;
+       }},
+      {"no_races", false, "2 pairs of call sites, first rank 3: this and that",
+       [](RunRecord& r) {
+         r.races_watched = true;
+         r.accesses = 7;
+         r.races = {{3, "this and that", 2}, {3, "something", 1}};
+       }},
+      {"no_races", false, "looked at nothing: no access", [](RunRecord& r) { r.races_watched = true; }},
+      {"no_races", false, "looked at nothing: the race detector was off", [](RunRecord&) {}},
+      {"no_poison", true, "9 values", [](RunRecord& r) { r.poison_looks = 9; }},
+      {"no_poison", false, "element 5",
+       [](RunRecord& r) {
+         r.poison_looks = 9;
+         r.poison = {"memory that nobody wrote reached 'weights', element 5"};
+       }},
+      {"no_poison", false, "looked at nothing", [](RunRecord&) {}},
+      {"collectives_match", true, "12 times", [](RunRecord& r) { r.collectives_compared = 12; }},
+      {"collectives_match", false, "rank 1 brought",
+       [](RunRecord& r) {
+         r.collectives_compared = 12;
+         r.mismatches = {"rank 1 brought something else"};
+       }},
+      {"collectives_match", false, "waited in vain in all_reduce",
+       [](RunRecord& r) {
+         r.collectives_compared = 12;
+         r.recoveries = {recovery_naming({1})};
+         r.recoveries[0].op.kind = runtime::OpKind::all_reduce;
+       }},
+      {"collectives_match", false, "looked at nothing", [](RunRecord&) {}},
+      {"bubble_formula:2", true, "25.000 % of the stages' time",
+       [](RunRecord& r) { r.passes = {{0, 80, 240, 4}, {0, 80, 240, 4}}; }},
+      {"bubble_formula:2", false, "50.000 % of the stages' time",
+       [](RunRecord& r) { r.passes = {{0, 80, 160, 4}, {0, 80, 160, 4}}; }},
+      {"bubble_formula:2", false, "looked at nothing", [](RunRecord&) {}},
+      {"live_activations", true, "micro-batches held, by rank: 2, 1",
+       [](RunRecord& r) { r.pipeline = {{0, 0, 3, {2}}, {0, 1, 3, {1}}}; }},
+      {"live_activations", false, "stage 1 (rank 1) holds the activations of 3 micro-batches; 1F1B says 1",
+       [](RunRecord& r) { r.pipeline = {{0, 0, 3, {2}}, {0, 1, 3, {3}}}; }},
+      {"live_activations", false, "looked at nothing", [](RunRecord&) {}},
+      {"replicas_equal", true, "12 comparisons", [](RunRecord& r) { r.replica_comparisons = 12; }},
+      {"replicas_equal", false, "step 2: rank 3 and rank 0 differ in the learning rate",
+       [](RunRecord& r) {
+         r.replica_differences = {{2, 3, 0, "the learning rate: 1 and 2"}};
+       }},
+      {"replicas_equal", false, "looked at nothing", [](RunRecord&) {}},
+      {"goodput_at_least:0.8", true, "4 steps of 2 s in 10 s", worth_four_steps},
+      {"goodput_at_least:0.9", false, "0.8: ", worth_four_steps},
+      {"goodput_at_least:0", false, "looked at nothing", [](RunRecord& r) { r.steps.clear(); }},
+      {"young_daly:50", true, "0.2 is lost and 0.325 by the formula", worth_four_steps},
+      {"young_daly:30", false, "-38.5 %, over 1 failures", worth_four_steps},
+      {"young_daly:30", false, "looked at nothing", [](RunRecord&) {}},
+      {"one_history", true, "16 commits",
+       [](RunRecord& r) {
+         r.history.commits = 16;
+         r.history.compared = 12;
+       }},
+      {"one_history", false, "rank 1 commits step 2 again",
+       [](RunRecord& r) { r.history.wrong = {"rank 1 commits step 2 again"}; }},
+      {"one_history", false, "looked at nothing", [](RunRecord&) {}},
+      {"partition", true, "owned once each", sharded},
+      {"partition", false, "have two owners: rank 0 and rank 1",
+       [](RunRecord& r) {
+         sharded(r);
+         r.shards[1].told.own.offset -= 8;
+       }},
+      {"partition", false, "have no owner",
+       [](RunRecord& r) {
+         sharded(r);
+         r.shards[1].told.own.offset += 8;
+       }},
+      {"partition", false, "shards of the gradients end at",
+       [](RunRecord& r) {
+         sharded(r);
+         r.shards[3].told.gradients.pop_back();
+       }},
+      {"partition", false, "cuts a norm block",
+       [](RunRecord& r) {
+         sharded(r);
+         r.shards[0].told.own.size += 8;
+         r.shards[1].told.own.offset += 8;
+         r.shards[1].told.own.size -= 8;
+       }},
+      {"partition", false, "rank 2 holds 7 elements",
+       [](RunRecord& r) {
+         sharded(r);
+         r.shards[2].told.elements[3] = 7;
+       }},
+      {"partition", false, "rank 1 keeps a copy of",
+       [](RunRecord& r) {
+         sharded(r);
+         r.shards[1].told.copies[0].second.size -= 1;
+       }},
+      {"partition", false, "rank 0's shard has 1 copies, and rank 3's has 0",
+       [](RunRecord& r) {
+         sharded(r);
+         r.shards[1].told.copies.clear();
+       }},
+      {"partition", false, "rank 1 keeps two copies of rank 3's shard",
+       [](RunRecord& r) {
+         sharded(r);
+         r.shards[1].told.copies.push_back(r.shards[1].told.copies[0]);
+       }},
+      {"partition", false, "it would be lost with it",
+       [](RunRecord& r) {
+         sharded(r);
+         std::swap(r.shards[0].rank, r.shards[1].rank);
+         std::swap(r.shards[0].rank, r.shards[3].rank);
+       }},
+      {"partition", false, "looked at nothing",
+       [](RunRecord& r) {
+         sharded(r);
+         r.shards.pop_back();
+       }},
+      {"skipped:2", true, "skipped steps: 2", [](RunRecord& r) { r.steps[2].skipped = true; }},
+      {"skipped:none", true, "none", [](RunRecord&) {}},
+      {"skipped:1", false, "2 instead of 1", [](RunRecord& r) { r.steps[2].skipped = true; }},
+      {"loss_scale:8,8,4,4", true, "8 -> 4", scaled},
+      {"loss_scale:8,4,4,4", false, "step 1 had 8 instead of 4", scaled},
+      {"loss_scale:8,8,4", false, "4 steps instead of 3", scaled},
+      {R"(born:{"rank":2,"layer":1,"tensor":"gelu","phase":"forward"})", true, "wrote element 17 of 'gelu out'", born_at_two},
+      {R"(born:{"layer":0})", false, "layer 1 instead of 0", born_at_two},
+      {R"(born:{"rank":2})", false, "looked at nothing", [](RunRecord&) {}},
+      {R"(rerun_found:{"rank":1,"step":2,"micro_batch":1,"parameter":"wte.weight"})", true, "rank 1, step 2", run_twice},
+      {R"(rerun_found:{"rank":2})", false, "rank 1 instead of 2", run_twice},
+      {"rerun_found:none", false, "rank 1, step 2, micro-batch 1", run_twice},
+      {"rerun_found:none", true, "8 micro-batches",
+       [](RunRecord& r) {
+         run_twice(r);
+         r.reruns.clear();
+       }},
+      {R"(rerun_found:{"rank":1})", false, "8 micro-batches had the same bits twice",
+       [](RunRecord& r) {
+         run_twice(r);
+         r.reruns.clear();
+       }},
+      {"rerun_found:none", false, "looked at nothing", [](RunRecord&) {}},
+      {"rerun_genuine:3", true, "3", run_twice},
+      {"rerun_genuine:2,3", false, "3 instead of 2, 3", run_twice},
+      {"rerun_genuine:none", false, "looked at nothing", [](RunRecord&) {}},
+      {"stagnates_at_least:0.5", true, "0.6 of 10", [](RunRecord& r) { r.stagnation = {{4, 2}, {6, 4}}; }},
+      {"stagnates_at_least:0.7", false, "0.6 of 10", [](RunRecord& r) { r.stagnation = {{4, 2}, {6, 4}}; }},
+      {"stagnates_at_least:0", false, "looked at nothing", [](RunRecord&) {}},
+      {"tracks_fp32:0.01", true, "at most 0", [](RunRecord&) {}},
+      {"tracks_fp32:0.01", false, "step 3", [](RunRecord& r) { r.steps[3].loss *= 1.02f; }},
+      {"tracks_fp32:0.01", false, "3 steps, and 4", [](RunRecord& r) { r.steps.resize(3); }},
+      {"layout:stage 3, micro-batch 1", true, "micro-batch 1, stage 3, no checkpointing", laid_out},
+      {"layout:stage 2", false, "micro-batch 1, stage 3", laid_out},
+      {"layout:stage 3", false, "looked at nothing",
+       [](RunRecord& r) {
+         for (RankRecord& rank : r.ranks) rank.how = RankRecord::How::stopped;
+       }},
+      {"layout:stage 3", false, "rank 3: micro-batch 2, stage 3",
+       [](RunRecord& r) {
+         laid_out(r);
+         r.ranks[3].layout.micro_batch = 2;
+       }},
+      {"spikes:none", true, "none", [](RunRecord&) {}},
+      {"spikes:2", true, "2", [](RunRecord& r) { r.steps[2].loss = 9; }},
+      {"spikes:none", false, "2 instead of none", [](RunRecord& r) { r.steps[2].loss = std::nanf(""); }},
+      {"straggler:2", true, "rank 2 too slow", with_scores},
+      {"straggler:none", false, "rank 2 too slow; the lowest mean score is 0.500", with_scores},
+      {"straggler:none", true, "nobody is too slow",
+       [](RunRecord& r) {
+         with_scores(r);
+         r.stragglers.clear();
+       }},
+      {"straggler:none", false, "looked at nothing", [](RunRecord&) {}},
+      {"diverged:none", true, "no step", [](RunRecord&) {}},
+      {"diverged:none", false, "step 3", [](RunRecord& r) { r.divergences = {{3, "loss", 20, 4}}; }},
+      {"diverged:3", true, "step 3", [](RunRecord& r) { r.divergences = {{3, "loss", 20, 4}}; }},
+      {"diverged:none", false, "looked at nothing", [](RunRecord& r) { r.steps.resize(2); }},
+      {"memory_formula", true, "optimizer", as_the_formulas_say},
+      {"memory_formula", false, "optimizer: 64 bytes instead of",
+       [](RunRecord& r) {
+         as_the_formulas_say(r);
+         r.memory_peak_by_tag[std::size_t(runtime::MemoryTag::optimizer)] = 64;
+       }},
+      {"memory_formula", false, "gathered: 64 bytes instead of at most 0",
+       [](RunRecord& r) {
+         as_the_formulas_say(r);
+         r.memory_peak_by_tag[std::size_t(runtime::MemoryTag::gathered)] = 64;
+       }},
+      {"memory_formula", false, "looked at nothing", [](RunRecord& r) { r.ranks[3].how = How::died; }},
+      {"model_state_gb:0.00", true, "at stage 0; 0.00 GB stated",
+       [](RunRecord& r) { r.memory_peak_by_tag[std::size_t(runtime::MemoryTag::gradients)] = 4'000'000; }},
+      {"model_state_gb:0.00", false, "0.0060 GB a rank",
+       [](RunRecord& r) { r.memory_peak_by_tag[std::size_t(runtime::MemoryTag::gradients)] = 6'000'000; }},
+      {"model_state_gb:1", false, "looked at nothing", [](RunRecord& r) { r.ranks[3].how = How::died; }},
+      {"traffic_formula", true, "all_reduce", as_the_formulas_say},
+      {"traffic_formula", false, "all_reduce: 0 bytes instead of",
+       [](RunRecord& r) {
+         as_the_formulas_say(r);
+         r.comm[std::size_t(runtime::OpKind::all_reduce)].bytes_sent_per_rank_max = 0;
+       }},
+      {"conservation", true, "100 elements of 2 steps", [](RunRecord&) {}, Conservation{2, 100, ""}},
+      {"conservation", false, "sample 3", [](RunRecord&) {}, Conservation{2, 100, "sample 3 is missing"}},
+      {"conservation", false, "looked at nothing", [](RunRecord&) {}, Conservation{}},
+      {"quirk_differs:1", true, "first in step 1: norm 0 instead of 2", [](RunRecord& r) { r.steps[1].grad_norm = 0; }},
+      {"quirk_differs:2", false, "it was to differ in step 2", [](RunRecord& r) { r.steps[1].grad_norm = 0; }},
+      {"quirk_differs", false, "had no effect", [](RunRecord&) {}},
+      {"quirk_differs", false, "looked at nothing", [](RunRecord& r) { r.steps.clear(); }},
+      {"traffic_formula", false, "looked at nothing", [](RunRecord& r) { r.recoveries = {recovery_naming({2})}; }},
+      {"within_bounds", true, "10 products and 4 sums over ranks", [](RunRecord&) {}, {}, compared()},
+      {"within_bounds", false, "first over its bound: product in compute", [](RunRecord&) {}, {}, compared_over()},
+      {"within_bounds", false, "looked at nothing", [](RunRecord&) {}, {}, FastComparison{}},
+      {"within_bounds", false, "looked at nothing", [](RunRecord&) {}},
+  };
+  return all;
+}
+
+TEST(Checks, EachIsGreenAndRedWhereItShould) {
+  Scenario scenario = small_scenario();
+  scenario.faults.clear();  // in its runs made by hand nothing was injected
+  scenario.train.provenance.on = true;
+  scenario.train.recovery.straggler.on = true;
+  scenario.train.recovery.divergence.on = true;
+  scenario.train.recovery.divergence.window_steps = 2;
+  scenario.train.definition.quirks = {runtime::Quirk::mean_of_rank_means};
+  const RunRecord good = good_run();
+  const Golden golden = golden_for(good);
+  std::vector<float> in_fp32;
+  for (const runtime::StepRecord& step : good.steps) in_fp32.push_back(step.loss);
+  std::set<std::string> green, red;
+  for (const Case& one : cases()) {
+    CheckSpec spec;
+    ASSERT_EQ(read_check(Json(one.check), 4, spec).what, "") << one.check;
+    RunRecord run = good;
+    one.change(run);
+    Scenario judged = scenario;
+    judged.train.checkpoint.every_steps = 1;
+    if (spec.name == "bubble_formula" || spec.name == "live_activations") {  // 2 stages, 3 micro-batches
+      judged.train.layout.parallel.pipeline = 2;
+      judged.train.layout.micro_batch = 2;
+      judged.train.definition.global_batch = 12;
+    }
+    const FastComparison* const fast = one.fast ? &*one.fast : nullptr;
+    const CheckResult result =
+        judge(spec, {judged, run, &golden, 5 * runtime::kSecond, {}, one.conservation, in_fp32, &good, 2.0, fast});
+    EXPECT_EQ(result.name, one.check);
+    EXPECT_EQ(result.ok, one.ok) << one.check << ": " << result.detail;
+    EXPECT_NE(result.detail.find(one.detail), std::string::npos)
+        << one.check << ": " << result.detail << "\n  not: " << one.detail;
+    (one.ok ? green : red).insert(spec.name);
+  }
+  for (const CheckInfo& info : check_catalogue()) {
+    if (own_check(info.name) != nullptr) continue;  // another test's
+    EXPECT_TRUE(green.count(info.name)) << info.name << " was never seen green";
+    EXPECT_TRUE(red.count(info.name)) << info.name << " was never seen red";
+  }
+}
+
+TEST(Checks, WithoutGoldenOrUndisturbedRunAreRed) {
+  const Scenario scenario = small_scenario();
+  const RunRecord run = good_run();
+  EXPECT_NE(judge(CheckSpec{"golden", "bitwise"}, {scenario, run, nullptr, {}, {}}).detail.find("looked at nothing"),
+            std::string::npos);
+  EXPECT_FALSE(judge(CheckSpec{"slowdown_at_least", "1"}, {scenario, run, nullptr, {}, {}}).ok);
+}
+
+TEST(Checks, ObjectAndStringFormsAreTheSame) {
+  const std::vector<std::pair<Json, std::string>> table = {
+      {Json{{"recoveries", 1}}, "recoveries:1"},
+      {Json{{"culprit", 5}}, "culprit:5"},
+      {Json{{"culprit", "link:1->0"}}, "culprit:link:1->0"},
+      {Json{{"evicted", Json::array({2, 5})}}, "evicted:2,5"},
+      {Json{{"evicted", Json::array()}}, "evicted:none"},
+      {Json{{"finishes_within_virtual_s", 1.5}}, "finishes_within_virtual_s:1.5"},
+  };
+  for (const auto& [json, text] : table) {
+    CheckSpec spec, same;
+    EXPECT_EQ(read_check(json, 8, spec).what, "");
+    EXPECT_EQ(spec.text(), text);
+    EXPECT_EQ(read_check(Json(text), 8, same).what, "");
+    EXPECT_EQ(spec, same);
+  }
+}
+
+// ---- the verdict ---------------------------------------------------------------------------------------------------
+
+struct Verdict {
+  Scenario scenario = small_scenario();
+  RunRecord run = good_run();
+  Golden golden = golden_for(run);
+  Verdict() {
+    run.collectives_compared = run.replica_comparisons = 1;
+    run.faults = {fired(1)};
+    run.recoveries = {recovery_naming({2})};
+  }
+  Judgement judged() const { return judge(Evidence{scenario, run, &golden, {}, {}}); }
+};
+
+TEST(Verdict, PassesWhenAllHolds) {
+  const Judgement j = Verdict().judged();
+  EXPECT_EQ(j.status, ExitStatus::as_expected) << j.sentence;
+  EXPECT_EQ(j.verdict, "pass");
+  EXPECT_EQ(j.checks.front().name, "finished");
+  EXPECT_EQ(j.checks.back().name, "faults_fired") << "made though nobody asked";
+}
+
+TEST(Verdict, IsRedWhenAFaultNeverFired) {
+  Verdict v;
+  v.run.faults = {fired(0)};
+  EXPECT_EQ(v.judged().status, ExitStatus::check_failed);
+}
+
+TEST(Verdict, IsRedWhenStepsAreMissing) {
+  Verdict v;
+  v.scenario.train.definition.steps = 5;
+  v.scenario.checks.clear();
+  EXPECT_EQ(v.judged().status, ExitStatus::check_failed);
+  v.scenario.train.definition.steps = 4;
+  EXPECT_EQ(v.judged().status, ExitStatus::as_expected);
+  v.run.ranks[1].how = How::running;
+  EXPECT_EQ(v.judged().status, ExitStatus::check_failed);
+}
+
+TEST(Verdict, IsRedWhenNobodyIsLeft) {
+  Verdict v;
+  v.scenario.checks.clear();
+  for (RankRecord& rank : v.run.ranks) rank.how = How::died;
+  EXPECT_EQ(v.judged().status, ExitStatus::check_failed);
+  EXPECT_EQ(v.judged().stopped, "no rank is left");
+}
+
+TEST(Verdict, SaysNoProgress) {
+  Verdict v;
+  v.run.end = sim::WorldEnd::deadlock;
+  EXPECT_EQ(v.judged().status, ExitStatus::no_progress);
+  EXPECT_EQ(v.judged().verdict, "no_progress");
+  v.run.end = sim::WorldEnd::out_of_wall_time;
+  EXPECT_EQ(v.judged().status, ExitStatus::no_progress);
+}
+
+TEST(Verdict, BlamesItselfWhenARankThrew) {
+  Verdict v;
+  v.run.end = sim::WorldEnd::failed;
+  v.run.ranks[1].how = How::threw;
+  v.run.ranks[1].why = "check failed";
+  EXPECT_EQ(v.judged().status, ExitStatus::bug);
+  v.scenario.expect = {Expect::What::stops, "check"};
+  EXPECT_EQ(v.judged().status, ExitStatus::bug) << "a bug is never as expected";
+}
+
+TEST(Verdict, ExpectsAParticularRedCheck) {
+  Verdict v;
+  v.scenario.expect = {Expect::What::check_fails, "culprit:2"};
+  EXPECT_EQ(v.judged().status, ExitStatus::check_failed) << "it holds";
+  v.run.recoveries = {recovery_naming({1})};
+  EXPECT_EQ(v.judged().status, ExitStatus::as_expected);
+  v.scenario.expect.argument = "culprit";
+  EXPECT_EQ(v.judged().status, ExitStatus::as_expected) << "the name without argument will do";
+  v.run.ranks[3].state.params ^= 1;
+  EXPECT_EQ(v.judged().status, ExitStatus::check_failed) << "others are red too";
+}
+
+TEST(Verdict, ExpectsAStop) {
+  Verdict v;
+  v.scenario.checks = {{"culprit", "2"}};
+  v.scenario.expect = {Expect::What::stops, "Policy"};
+  EXPECT_EQ(v.judged().status, ExitStatus::check_failed) << "it finished";
+  for (RankRecord& rank : v.run.ranks) {
+    rank.how = How::stopped;
+    rank.why = "the recovery policy is to stop";
+  }
+  EXPECT_EQ(v.judged().status, ExitStatus::as_expected);
+  v.scenario.expect.argument = "quorum";
+  EXPECT_EQ(v.judged().status, ExitStatus::check_failed) << "for another reason";
+  v.scenario.expect.argument = "policy";
+  v.run.recoveries.clear();
+  EXPECT_EQ(v.judged().status, ExitStatus::check_failed) << "listed checks still count";
+  v.scenario.checks.clear();
+  v.run.end = sim::WorldEnd::deadlock;
+  v.scenario.expect.argument = "deadlock";
+  EXPECT_EQ(v.judged().status, ExitStatus::as_expected);
+  v.scenario.expect.argument = "policy";
+  EXPECT_EQ(v.judged().status, ExitStatus::no_progress);
+}
+
+// ---- what a collector makes of what ranks tell ---------------------------------------------------------------------
+
+TEST(Collector, HoldsEveryRanksStepAgainstTheFirst) {
+  Collector collector(3);
+  runtime::StepRecord step;
+  step.loss = std::nanf("");
+  collector.step_committed(0, step);
+  collector.step_committed(1, step);
+  EXPECT_TRUE(collector.record().disagreements.empty()) << "the same NaN";
+  step.loss = 1;
+  collector.step_committed(2, step);
+  ASSERT_EQ(collector.record().disagreements.size(), 1u);
+  EXPECT_EQ(collector.record().disagreements[0].rank, 2);
+  EXPECT_EQ(collector.record().step_comparisons, 2u);
+}
+
+TEST(Collector, AStepThatNobodyCommittedIsAGap) {
+  Collector collector(1);
+  runtime::StepRecord step;
+  step.step = 2;
+  step.loss = 1;
+  collector.step_committed(0, step);
+  ASSERT_EQ(collector.record().steps.size(), 3u);
+  EXPECT_TRUE(std::isnan(collector.record().steps[0].loss));
+  EXPECT_EQ(collector.record().steps[2].loss, 1);
+}
+
+TEST(Collector, PutsARecoveryTogether) {
+  Collector collector(3);
+  runtime::RecoveryRecord told;
+  told.diagnosis.culprits = {2};
+  told.detected_ns = 20;
+  told.agreed_ns = 30;
+  collector.recovering(0, told);
+  told.detected_ns = 10;
+  told.agreed_ns = 31;
+  collector.recovering(1, told);
+  told.rebuilt_ns = 40;
+  told.resumed_ns = 50;
+  collector.recovered(1, told);
+  told.epoch = 1;
+  told.diagnosis.culprits = {0};
+  collector.recovering(1, told);
+  told.diagnosis.culprits = {1};
+  collector.recovering(0, told);
+  const std::vector<Recovery>& all = collector.record().recoveries;
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].first_rank, 1);
+  EXPECT_EQ(all[0].detected_ns, 10);
+  EXPECT_EQ(all[0].agreed_ns, 31);
+  EXPECT_EQ(all[0].resumed_ns, 50);
+  EXPECT_TRUE(all[0].of_another_mind.empty());
+  EXPECT_EQ(all[1].resumed_ns, -1);
+  EXPECT_EQ(all[1].of_another_mind, std::vector<int>{0});
+}
+
+}  // namespace
+}  // namespace seeksim::harness
