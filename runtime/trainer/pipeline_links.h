@@ -1,7 +1,7 @@
 // PipelineLinks: what travels between the stages of a pipeline. A link joins a stage with the next one (the last with
 // the first, where stages have several pieces), and each direction of it has a communicator of two and a queue of its
 // own at either end: messages of one kind stay in order, and none waits behind one of another kind. What orders them
-// with the computing is events, one name each (bug.h).
+// with the computing is events, one name each (edges.h).
 #pragma once
 
 #include <array>

@@ -1,0 +1,177 @@
+// One row a planted bug: its name as scenarios write it, what is wrong while it is on, and the check that must turn
+// red. bug.h makes of it the enum, and bug.cpp the catalogue. "rank 1" and "step 1" are where a scenario plants it by
+// default.
+SEEKSIM_BUG(skip_wait, "one wait for an event is left out: skip_wait:<edge>", "no_races")
+SEEKSIM_BUG(early_release, "rank 1 gives a gathered module's memory back while it is in use (stage 3)", "no_races")
+SEEKSIM_BUG(unwritten_memory, "rank 1 never writes its own part of the parameters that it gathers (stage 3)",
+            "no_poison")
+SEEKSIM_BUG(drifting_replica, "from step 1 on, rank 1's copy of one parameter is off by its last bit", "replicas_equal")
+SEEKSIM_BUG(drifting_lr, "from step 1 on, rank 1's learning rate is off by its last bit", "replicas_equal")
+SEEKSIM_BUG(stale_publish,
+            "from step 1 on, rank 1 keeps the old parameters of the first bucket that is published (stages 1 and 2)",
+            "replicas_equal")
+SEEKSIM_BUG(overlapping_shards, "the second shard begins a block early (stages 1 to 3)", "partition")
+SEEKSIM_BUG(gap_in_shards, "the second shard begins an element late (stages 1 and 2)", "partition")
+SEEKSIM_BUG(swapped_buckets, "rank 1 reduces two buckets of equal size in the other order (stage 1)",
+            "collectives_match")
+SEEKSIM_BUG(wrong_count, "rank 1 brings an element less to the all-reduce (stage 0) or publish (1 and 2)",
+            "collectives_match")
+SEEKSIM_BUG(skipped_collective, "rank 1 leaves a reduction out (stages 0 and 1)", "collectives_match")
+SEEKSIM_BUG(kept_gathered, "gathered parameters are never given back (stage 3)", "memory_formula")
+SEEKSIM_BUG(full_optimizer_state, "every rank keeps the moments of all parameters (stages 1 to 3)", "memory_formula")
+SEEKSIM_BUG(gather_twice, "each module is gathered again when it is used (stage 3)", "traffic_formula")
+SEEKSIM_BUG(sample_twice, "rank 1 counts the first samples of its first micro-batch twice", "conservation")
+SEEKSIM_BUG(sample_lost, "rank 1 leaves the first samples of its first micro-batch out", "conservation")
+SEEKSIM_BUG(wrong_weight, "rank 1 divides by its own number of micro-batches", "conservation")
+SEEKSIM_BUG(rank_seeded_dropout, "each rank drops values by a seed of its own", "golden")
+SEEKSIM_BUG(
+    offload_drops_accumulation,
+    "of gradients accumulated on the host only the last micro-batch's are kept (optimizer offload, stages 2 and 3)",
+    "conservation")
+SEEKSIM_BUG(offload_miscounts_first_step,
+            "the same in the first step only, as if its micro-batches were counted wrongly", "conservation")
+SEEKSIM_BUG(
+    offload_keeps_first_gradients,
+    "of gradients accumulated on the host only the first micro-batch's are kept (optimizer offload, stages 2 and 3)",
+    "conservation")
+SEEKSIM_BUG(offload_norm_leaves_one_out,
+            "rank 1 leaves a parameter out of the norm that its host measures (optimizer offload)", "golden")
+SEEKSIM_BUG(
+    offload_waits_elsewhere,
+    "the event after the copy of updated parameters to the device is recorded on the host's queue (optimizer offload "
+    "to nvme)",
+    "no_races")
+SEEKSIM_BUG(
+    offload_tail_squared,
+    "the host's optimizer squares the first moments of the elements behind the last whole vector (optimizer offload "
+    "to cpu)",
+    "golden")
+SEEKSIM_BUG(
+    swap_files_shared,
+    "files of ranks have no rank in their path, so that ranks of a node write over each other's (optimizer offload to "
+    "nvme)",
+    "no_recovery")
+SEEKSIM_BUG(swap_forgets_place,
+            "each piece of the optimizer's state decays as the first one does (optimizer offload to nvme)", "golden")
+SEEKSIM_BUG(
+    short_reads_taken,
+    "a read that brings fewer bytes than were asked for is taken for a whole one (optimizer offload to nvme, with "
+    "nvme_short_read)",
+    "golden")
+SEEKSIM_BUG(checkpoint_freed_early,
+            "rank 1 gives the input of a segment back while it is copied to the host (checkpointing on the host)",
+            "no_races")
+SEEKSIM_BUG(pinned_freed_early,
+            "rank 1 gives pinned memory back while it is copied to the device (checkpointing on the host)", "no_races")
+SEEKSIM_BUG(offload_reads_old_generation,
+            "from step 2 on, rank 1 reads the optimizer's state from the older files (optimizer offload to nvme)",
+            "replicas_equal")
+SEEKSIM_BUG(staging_reused_early,
+            "rank 1 reads into staging memory before its updated parameters have left (optimizer offload to nvme)",
+            "no_races")
+SEEKSIM_BUG(kept_activations, "layers that are computed again in backward share no memory", "memory_formula")
+SEEKSIM_BUG(lost_partial_sum, "sums over tensor ways leave the last way's part out", "golden")
+SEEKSIM_BUG(unreduced_norm_gradients,
+            "each tensor way keeps the gradients that its own tokens give to norms (sequence parallelism)",
+            "replicas_equal")
+SEEKSIM_BUG(local_head_dropout,
+            "dropout of attention counts heads from a tensor way's first, so that all ways drop alike", "golden")
+SEEKSIM_BUG(recompute_other_dropout, "what is computed again in backward drops other values than forward did", "golden")
+SEEKSIM_BUG(untied_embedding,
+            "the two stages that share the embedding each keep the gradient of their own use (pipeline)", "golden")
+SEEKSIM_BUG(tied_misaligned,
+            "the two stages that share the embedding add each other's gradients an element off (pipeline)", "golden")
+SEEKSIM_BUG(local_layer_number, "dropout counts layers from a stage's first one, so that stages drop alike (pipeline)",
+            "golden")
+SEEKSIM_BUG(scaled_at_every_stage,
+            "each stage divides the gradient that it sends back by the number of micro-batches (pipeline)", "golden")
+SEEKSIM_BUG(last_bucket_never_reduced, "the gradients that backward completes last are never reduced (stages 2 and 3)",
+            "golden")
+SEEKSIM_BUG(half_message, "rank 1 sends half of an activation (pipeline)", "collectives_match")
+SEEKSIM_BUG(backward_before_forward,
+            "rank 1 waits for the gradient of its first micro-batch before it goes forward (pipeline)", "no_recovery")
+SEEKSIM_BUG(gradient_sent_twice, "rank 1 sends the gradient of its first micro-batch twice (pipeline)",
+            "collectives_match")
+SEEKSIM_BUG(all_forwards_first,
+            "stages go forward with all micro-batches before any goes back, whatever the schedule says (pipeline)",
+            "live_activations")
+SEEKSIM_BUG(silence_is_consent,
+            "a rank that gets no answer to the vote on a step takes that for a yes (with partition)", "one_history")
+SEEKSIM_BUG(
+    stale_messages_taken,
+    "a message that arrives a second time is taken for the next one of its size, whatever its epoch and number (with "
+    "zombie_message)",
+    "golden")
+SEEKSIM_BUG(fewer_micro_batches, "rank 1 exchanges nothing with its neighbours for the last micro-batch (pipeline)",
+            "no_recovery")
+SEEKSIM_BUG(early_manifest,
+            "ranks say that their file of a checkpoint is durable before they write it (checkpoints, with a crash)",
+            "checkpoints_valid")
+SEEKSIM_BUG(manifest_not_synced,
+            "a checkpoint's manifest gets its name before its content is durable (checkpoints, with a crash)",
+            "checkpoints_valid")
+SEEKSIM_BUG(named_file_missing, "rank 1 never writes its file of a checkpoint (checkpoints)", "checkpoints_valid")
+SEEKSIM_BUG(optimizer_step_not_saved,
+            "a checkpoint forgets how many steps the optimizer has made (checkpoints, with a restart)", "golden")
+SEEKSIM_BUG(scaler_not_saved, "a checkpoint forgets where the loss scaler stands (checkpoints in fp16, with a restart)",
+            "golden")
+SEEKSIM_BUG(checkpoint_unchecked,
+            "files of a checkpoint are used without a look at their digests (checkpoints, with a damaged file)",
+            "golden")
+SEEKSIM_BUG(commits_before_vote, "rank 1 applies each step before it asks whether all do: seen where the vote fails",
+            "one_history")
+SEEKSIM_BUG(redoes_committed_step, "after a recovery all ranks train the last committed step again", "one_history")
+SEEKSIM_BUG(copy_on_own_node, "copies of shards are kept on their owners' nodes (stages 1 to 3, several nodes)",
+            "partition")
+SEEKSIM_BUG(stale_copy, "rank 1's copies of others' shards miss step 1 (stages 1 to 3)", "replicas_equal")
+SEEKSIM_BUG(
+    first_copy_only,
+    "a shard whose first copy is gone too is given up, though others are kept (stages 1 to 3, peer_copies of 2 or "
+    "more)",
+    "golden")
+SEEKSIM_BUG(joins_without_state, "a rank that joins contributes before it has the others' state (with grow or spares)",
+            "golden")
+SEEKSIM_BUG(
+    joins_without_steps,
+    "a rank that joins counts the optimizer's steps, and with them the learning rate, from 0 (with grow or spares)",
+    "replicas_equal")
+SEEKSIM_BUG(quirk, "what another framework does, as if it were meant here: quirk:<name> (seeksim list quirks)",
+            "golden")
+SEEKSIM_BUG(undivided_window, "the gradients of a step's micro-batches are added up and never divided by their number",
+            "conservation")
+SEEKSIM_BUG(last_micro_batch_lost, "the gradient of each rank's last micro-batch counts for nothing", "conservation")
+SEEKSIM_BUG(only_last_micro_batch, "of each rank's micro-batches the last alone leaves a gradient", "conservation")
+SEEKSIM_BUG(divided_by_ways, "gradients are divided by the number of tensor ways too (tensor)", "conservation")
+SEEKSIM_BUG(tied_added_twice, "what the head gives to the gradient of a tied embedding is added twice (stage 0)",
+            "golden")
+SEEKSIM_BUG(clip_by_max,
+            "the clipping coefficient is max(1, limit / norm): small gradients are blown up, large ones never clipped",
+            "golden")
+SEEKSIM_BUG(local_norm, "each rank clips by the norm of its own shard (stages 1 to 3)", "ranks_agree")
+SEEKSIM_BUG(clip_off_in_16_bit, "gradient_clipping is forgotten in bf16 and fp16", "golden")
+SEEKSIM_BUG(clip_skips_replicated,
+            "tensor ways but the first never clip the gradients of what all ways hold (tensor, stage 0, fp32)",
+            "replicas_equal")
+SEEKSIM_BUG(never_reduced, "each rank trains with the gradients of its own samples (stage 0)", "replicas_equal")
+SEEKSIM_BUG(update_lost, "the optimizer updates tensors that nobody uses (stage 0)", "golden")
+SEEKSIM_BUG(gradients_never_zeroed, "a step begins with the gradients of the one before (stage 0)", "golden")
+SEEKSIM_BUG(local_loss_scale, "after step 1 rank 1 halves its loss scale, and nobody else does (fp16)",
+            "replicas_equal")
+SEEKSIM_BUG(resume_replays_data,
+            "who goes on from a checkpoint begins with the first batch again (checkpoints, with a restart)", "golden")
+SEEKSIM_BUG(samples_shifted, "rank 1 shuffles by itself: it takes samples that others take too, and leaves out its own",
+            "golden")
+SEEKSIM_BUG(norm_left_out_by_one, "rank 1 does not take part when norms are gathered (stages 1 to 3)",
+            "collectives_match")
+SEEKSIM_BUG(
+    commit_heeds_revoke,
+    "a rank that has heard of a revoke by the time that it hears a vote's answer gives the step up, whatever the "
+    "answer is (with a fault right after a commit, and an order that `seeksim explore --strategy exhaustive` finds)",
+    "one_history")
+SEEKSIM_BUG(fast_leaves_out_last_k, "fast products leave out the last k of each tile of K (numerics fast)",
+            "within_bounds")
+SEEKSIM_BUG(fast_accumulates_in_bf16, "fast products accumulate in bf16 (numerics fast)", "within_bounds")
+SEEKSIM_BUG(
+    fast_ring_in_bf16,
+    "fast sums over ranks are rounded to bf16 at each hop of the ring (numerics fast, several data-parallel ranks)",
+    "within_bounds")
