@@ -45,9 +45,6 @@ seeksim_row("CLI11" "${CLI11_FOUND}" "${CLI11_VERSION}" "libcli11-dev" "required
 find_package(fmt QUIET)
 seeksim_row("fmt" "${fmt_FOUND}" "${fmt_VERSION}" "libfmt-dev" "required")
 
-find_package(spdlog QUIET)
-seeksim_row("spdlog" "${spdlog_FOUND}" "${spdlog_VERSION}" "libspdlog-dev" "required")
-
 seeksim_find_plain(seeksim_xxhash "xxhash.h" "xxhash")
 seeksim_row("xxHash" "${seeksim_xxhash_LIBRARY}" "${seeksim_xxhash_INCLUDE}" "libxxhash-dev" "required")
 
