@@ -10,13 +10,15 @@
 #include "harness/input/document.h"
 #include "harness/input/files.h"
 #include "harness/loading/estimate.h"
-#include "harness/loading/faults.h"
 #include "harness/report/report.h"
 #include "harness/search/planner.h"
 #include "runtime/layout/parameters.h"
+#include "runtime/seams/time.h"
 
 namespace seeksim::harness {
 namespace {
+
+using runtime::seconds;
 
 void put(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 

@@ -15,6 +15,7 @@ namespace {
 using faults::FaultInfo;
 using faults::FaultKind;
 using faults::Rule;
+using runtime::seconds;
 
 template <class Enum>
 std::vector<std::string> names() {
@@ -191,8 +192,6 @@ runtime::TimeNs read_seconds(const Reader& reader, const char* key, runtime::Tim
   }
   return runtime::TimeNs(std::llround(value * 1e9));
 }
-
-double seconds(runtime::TimeNs ns) { return double(ns) / double(runtime::kSecond); }
 
 std::vector<faults::Rule> read_faults(const Reader& scenario, const std::vector<int>& nodes) {
   std::vector<Rule> rules;

@@ -16,6 +16,5 @@ Json to_json(const faults::Rule& rule);
 
 // Seconds as scenarios write them; reports what does not fit into 64-bit nanoseconds.
 runtime::TimeNs read_seconds(const Reader& reader, const char* key, runtime::TimeNs otherwise);
-double seconds(runtime::TimeNs ns);
 
 }  // namespace seeksim::harness

@@ -17,6 +17,7 @@
 #include "harness/oracles/finding.h"
 #include "harness/verdict/checks.h"
 #include "runtime/layout/family.h"
+#include "runtime/model/model.h"
 #include "runtime/seams/seams.h"
 
 namespace seeksim::harness {

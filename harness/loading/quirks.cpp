@@ -161,14 +161,6 @@ std::string of_weights(const std::vector<runtime::NamedTensor>& have, const std:
 
 }  // namespace
 
-std::vector<std::string> quirk_names(const Quirks& quirks) {
-  std::vector<std::string> names;
-  for (const runtime::QuirkInfo& row : runtime::quirk_catalogue()) {
-    if (quirks.has(row.quirk)) names.emplace_back(row.name);
-  }
-  return names;
-}
-
 void read_quirks(const Reader& top, Scenario& scenario) {
   const Json* list = top.find("quirks");
   if (list == nullptr || !list->is_array()) return;

@@ -13,8 +13,6 @@ namespace seeksim::harness {
 
 struct Evidence;
 
-std::vector<std::string> quirk_names(const runtime::Quirks& quirks);
-
 // Fills definition.quirks, before all that a quirk may give a default to.
 void read_quirks(const Reader& top, Scenario& scenario);
 // When all else is read: refuses quirks that exclude each other, that cannot do anything in this scenario, and that

@@ -15,6 +15,7 @@ namespace {
 using runtime::CheckpointPlan;
 using runtime::RecoveryPlan;
 using runtime::RecoveryPolicy;
+using runtime::seconds;
 
 constexpr std::array<std::pair<RecoveryPolicy, const char*>, 4> kPolicies = {
     {{RecoveryPolicy::stop, "stop"},

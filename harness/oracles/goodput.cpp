@@ -8,13 +8,15 @@
 #include <map>
 #include <numeric>
 
-#include "harness/loading/faults.h"
 #include "harness/record/run_record.h"
+#include "runtime/seams/time.h"
 
 #include <nlohmann/json.hpp>
 
 namespace seeksim::harness {
 namespace {
+
+using runtime::seconds;
 
 // When the fault behind a notice struck: the last firing before it, if it came after the notice before. -1: none.
 std::vector<TimeNs> all_firings(const RunRecord& run) {

@@ -7,16 +7,18 @@
 #include <cmath>
 #include <set>
 
-#include "harness/loading/faults.h"
 #include "harness/oracles/arguments.h"
 #include "harness/record/same_bits.h"
-#include "harness/report/report.h"
 #include "runtime/decide/memory_ladder.h"
+#include "runtime/seams/rank_names.h"
+#include "runtime/seams/time.h"
 
 namespace seeksim::harness {
 namespace {
 
 using How = RankRecord::How;
+using runtime::rank_list;
+using runtime::seconds;
 
 std::string ranks_text(const std::vector<int>& ranks) {
   if (ranks.empty()) return "none";

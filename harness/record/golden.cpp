@@ -10,9 +10,9 @@
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
 #include "harness/input/problem.h"
-#include "harness/loading/quirks.h"
 #include "harness/scenario/dropout.h"
 #include "runtime/layout/parameters.h"
+#include "runtime/rules/quirks.h"
 
 namespace seeksim::harness {
 

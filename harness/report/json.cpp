@@ -3,8 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/loading/fast.h"
-#include "harness/loading/faults.h"
-#include "harness/loading/quirks.h"
 #include "harness/loading/schedule_string.h"
 #include "harness/oracles/formulas.h"
 #include "harness/oracles/numbers.h"
@@ -14,9 +12,13 @@
 #include "harness/report/report.h"
 #include "harness/verdict/stop_reason.h"
 #include "runtime/decide/memory_ladder.h"
+#include "runtime/rules/quirks.h"
+#include "runtime/seams/time.h"
 
 namespace seeksim::harness {
 namespace {
+
+using runtime::seconds;
 
 // JSON knows no NaN and no infinity: they become the strings "NaN", "Infinity" and "-Infinity". A float becomes the
 // double of the same value, printed with the fewest digits that read back exactly.

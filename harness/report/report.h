@@ -50,7 +50,4 @@ Json whole_report(const std::vector<Json>& reports, ExitStatus status);
 std::string dump(const Json& json);
 std::string junit_xml(const std::vector<Json>& reports);
 
-// "0-4, 6, 7"
-std::string rank_list(const std::vector<int>& ranks);
-
 }  // namespace seeksim::harness

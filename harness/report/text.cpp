@@ -7,8 +7,6 @@
 
 #include "harness/loading/estimate.h"
 #include "harness/loading/fast.h"
-#include "harness/loading/faults.h"
-#include "harness/loading/quirks.h"
 #include "harness/loading/schedule_string.h"
 #include "harness/oracles/numbers.h"
 #include "harness/oracles/pipelines.h"
@@ -16,11 +14,16 @@
 #include "harness/report/report.h"
 #include "harness/verdict/stop_reason.h"
 #include "runtime/decide/memory_ladder.h"
+#include "runtime/rules/quirks.h"
+#include "runtime/seams/rank_names.h"
+#include "runtime/seams/time.h"
 
 namespace seeksim::harness {
 namespace {
 
 using How = RankRecord::How;
+using runtime::rank_list;
+using runtime::seconds;
 
 // Lines of the story, sorted by time; at equal times in the order in which they were added.
 class Story {
@@ -312,22 +315,6 @@ std::string files(const RunRecord& run) {
 }
 
 }  // namespace
-
-std::string rank_list(const std::vector<int>& ranks) {
-  std::string out;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    std::size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    out += out.empty() ? "" : ", ";
-    if (last > i + 1) {
-      out += fmt::format("{}-{}", ranks[i], ranks[last]);
-      i = last;
-    } else {
-      out += std::to_string(ranks[i]);
-    }
-  }
-  return out;
-}
 
 std::string header_text(const Scenario& scenario, const Style& style) {
   const runtime::Definition& d = scenario.train.definition;

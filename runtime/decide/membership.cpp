@@ -10,13 +10,6 @@
 
 namespace seeksim::runtime {
 
-int Seats::of(int rank) const {
-  if (const auto it = elsewhere.find(rank); it != elsewhere.end()) return it->second;
-  return rank < count ? rank : -1;
-}
-
-Seats launch_seats(const TrainPlan& plan, int world_size) { return {world_size - plan.recovery.spares, {}}; }
-
 namespace {
 
 // The part of the model that sits on a seat.

@@ -1,35 +1,19 @@
-// Who is in the next world, and who sits where. Every decision is a pure function of what all members agreed on, so
-// that all of them, and whoever joins, decide alike. A seat is a launch rank's place in the grid: who comes in takes a
-// seat that is free, its own if that serves. There are never more members than seats, and spares have none at first.
+// Who is in the next world, and on which seat (layout/seats.h). Every decision is a pure function of what all members
+// agreed on, so that all of them, and whoever joins, decide alike.
 #pragma once
 
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "runtime/decide/run_state.h"
 #include "runtime/detect/divergence.h"
+#include "runtime/layout/seats.h"
 #include "runtime/plan/plan.h"
 
 namespace seeksim::runtime {
-
-struct Seats {
-  int count = 1;                 // ranks of the launch without spares
-  std::map<int, int> elsewhere;  // by launch rank: those who do not sit on their own seat
-  int of(int rank) const;        // -1: has none
-  friend bool operator==(const Seats&, const Seats&) = default;
-};
-Seats launch_seats(const TrainPlan& plan, int world_size);
-
-// Members and their seats: what shards are cut for.
-struct Roster {
-  std::vector<int> members;  // launch ranks, ascending
-  Seats seats;
-  friend bool operator==(const Roster&, const Roster&) = default;
-};
 
 // A roster as it comes to be.
 struct NextWorld {

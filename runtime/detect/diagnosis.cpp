@@ -99,7 +99,7 @@ Evidence gather(const Agreement& agreement) {
 // ---- words ---------------------------------------------------------------------------------------------------------
 std::string how_many(std::size_t n) { return std::to_string(n) + (n == 1 ? " rank" : " ranks"); }
 
-std::string seconds(TimeNs ns) {
+std::string duration_text(TimeNs ns) {
   char text[40];
   if (ns >= kSecond)
     std::snprintf(text, sizeof text, "%.4g s", double(ns) / double(kSecond));
@@ -126,7 +126,7 @@ std::string who_waited(const std::vector<Voice>& waiting) {
     if (v.ballot->joined_ns >= 0) longest = std::max(longest, v.ballot->detected_ns - v.ballot->joined_ns);
   }
   std::string text = " (" + how_many(waiting.size()) + " waited";
-  if (longest >= 0) text += " " + seconds(longest);
+  if (longest >= 0) text += " " + duration_text(longest);
   return text + ")";
 }
 

@@ -11,6 +11,7 @@
 
 #include "kernels/optimizer.h"
 #include "runtime/detect/diagnosis.h"
+#include "runtime/files/named_tensor.h"
 #include "runtime/launch/provenance.h"
 #include "runtime/layout/shard.h"
 #include "runtime/plan/plan.h"
@@ -94,13 +95,6 @@ struct StateDigest {
   double loss_scale = 1;
   std::vector<std::pair<std::string, std::uint64_t>> by_tensor;  // parameter digests, registration order
   friend bool operator==(const StateDigest&, const StateDigest&) = default;
-};
-
-// Named host copies, for --save-gradients and the like.
-struct NamedTensor {
-  std::string name;  // GPT-2's name in Hugging Face's transformers
-  std::vector<Index> shape;
-  std::vector<float> values;
 };
 
 // What one rank holds of what must be equal after a step: on all ranks, or on an owner and the keepers of its copies.

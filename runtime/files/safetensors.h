@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/detect/observer.h"
+#include "runtime/files/named_tensor.h"
 
 namespace seeksim::runtime {
 

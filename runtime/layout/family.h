@@ -6,9 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "runtime/model/model.h"
+#include "runtime/layout/parameters.h"
+#include "runtime/plan/plan.h"
 
 namespace seeksim::runtime {
+
+class Device;      // seams/seams.h
+class Model;       // model/model.h: include it where you make one
+class TensorAxis;  // comm/tensor_parallel.h
 
 // What has to hold, so that the result depends on no layout:
 // - Sums over samples are made block by block (GradientBlock), each block a node of the tree: kernels/ has them. Sums

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kernels/check.h"
-#include "runtime/decide/membership.h"
+#include "runtime/layout/seats.h"
 
 namespace seeksim::runtime {
 

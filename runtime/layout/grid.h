@@ -21,7 +21,7 @@ struct GridPlace {
   friend bool operator==(const GridPlace&, const GridPlace&) = default;
 };
 
-// Of a seat (membership.h) in a world of `world_size`, which is a multiple of plan.ranks().
+// Of a seat (seats.h) in a world of `world_size`, which is a multiple of plan.ranks().
 GridPlace launch_place(const ParallelPlan& plan, int world_size, int seat);
 
 class Grid {

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "runtime/detect/observer.h"
+#include "runtime/files/named_tensor.h"
 #include "runtime/files/safetensors.h"
 #include "runtime/layout/parameters.h"
 

@@ -285,6 +285,14 @@ std::string Quirks::conflict() const {
   return {};
 }
 
+std::vector<std::string> quirk_names(const Quirks& quirks) {
+  std::vector<std::string> names;
+  for (const QuirkInfo& row : kCatalogue) {
+    if (quirks.has(row.quirk)) names.emplace_back(row.name);
+  }
+  return names;
+}
+
 // ---- plan --------------------------------------------------------------------------------------------------------
 
 LossScalerPlan scaler_plan(const Quirks& quirks, LossScalerPlan plan) {

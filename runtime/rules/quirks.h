@@ -102,6 +102,9 @@ class Quirks {
   std::bitset<std::size_t(Quirk::count_)> on_;
 };
 
+// Their names, in the order of the catalogue.
+std::vector<std::string> quirk_names(const Quirks& quirks);
+
 // ---- plan --------------------------------------------------------------------------------------------------------
 
 LossScalerPlan scaler_plan(const Quirks& quirks, LossScalerPlan plan);

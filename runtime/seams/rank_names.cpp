@@ -21,4 +21,18 @@ std::string rank_names(const std::vector<int>& ranks) {
   return text;
 }
 
+std::string rank_list(const std::vector<int>& ranks) {
+  std::string out;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    std::size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    if (!out.empty()) out += ", ";
+    out += std::to_string(ranks[i]);
+    if (last <= i + 1) continue;
+    out += "-" + std::to_string(ranks[last]);
+    i = last;
+  }
+  return out;
+}
+
 }  // namespace seeksim::runtime

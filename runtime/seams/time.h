@@ -16,4 +16,7 @@ inline constexpr TimeNs kSecond = 1'000'000'000;
 // a + b that stays at kForever instead of wrapping.
 constexpr TimeNs later(TimeNs a, TimeNs b) { return a > kForever - b ? kForever : a + b; }
 
+// As scenarios and reports write a time.
+constexpr double seconds(TimeNs ns) { return double(ns) / double(kSecond); }
+
 }  // namespace seeksim::runtime

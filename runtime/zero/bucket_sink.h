@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "runtime/model/model.h"
 #include "runtime/zero/gradient_reducer.h"
 
 namespace seeksim::runtime {

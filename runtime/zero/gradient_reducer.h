@@ -12,7 +12,6 @@
 #include "runtime/comm/edge.h"
 #include "runtime/comm/gradient_tree.h"
 #include "runtime/layout/partition.h"
-#include "runtime/model/gpt2.h"
 
 namespace seeksim::runtime {
 

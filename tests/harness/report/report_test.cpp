@@ -222,11 +222,5 @@ TEST(ReportText, RedIsSaidInWords) {
   EXPECT_NE(text.find("FAIL small: red: culprit:2"), std::string::npos) << text;
 }
 
-TEST(ReportText, RankListsAreShort) {
-  EXPECT_EQ(rank_list({0, 1, 2, 3, 4, 6, 7}), "0-4, 6, 7");
-  EXPECT_EQ(rank_list({}), "");
-  EXPECT_EQ(rank_list({3, 5}), "3, 5");
-}
-
 }  // namespace
 }  // namespace seeksim::harness

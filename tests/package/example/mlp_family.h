@@ -5,6 +5,7 @@
 #pragma once
 
 #include "runtime/layout/family.h"
+#include "runtime/model/model.h"
 
 class MlpFamily final : public seeksim::runtime::ModelFamily {
  public:
