@@ -174,7 +174,7 @@ TEST_F(Run, GradientsOfALaterStepAreOfThatStep) {
   EXPECT_NEAR(std::sqrt(norm2), report["grad_norm"][2].get<double>(), 1e-5);
 }
 
-// golden/README.md, "Hold a run against them", from the command line: other weights, given batches, a table of rates.
+// docs/goldens.md, "Hold a run against PyTorch", from the command line: other weights, given batches, a table of rates.
 TEST(RunAgainstPyTorch, StaysWithinTheStatedTolerance) {
   for (const std::string name : {"tiny", "tiny_untied"}) {
     const std::string reference = seeksim::paths::source_dir() + "/golden/pytorch/" + name;

@@ -1,4 +1,4 @@
-// seeksim against PyTorch in float64, on the same weights and batches. golden/README.md has the tolerances, what
+// seeksim against PyTorch in float64, on the same weights and batches. docs/goldens.md has the tolerances, what
 // PyTorch's own float32 needs of them, and which mistakes they are known to catch.
 #include <gtest/gtest.h>
 
@@ -102,7 +102,7 @@ TEST_P(PyTorchReference, LossesNormsGradientsAndWeightsAgree) {
 }
 
 // 16-bit arithmetic of two programs, which round at different places: near, not equal. What they are apart was
-// measured; the tolerances are about twice that (golden/README.md).
+// measured; the tolerances are about twice that (docs/goldens.md).
 TEST_P(PyTorchReference, SixteenBitLossesAndNormsAreNear) {
   for (const ElementType type : {ElementType::bf16, ElementType::f16}) {
     Reference r = load(GetParam());
