@@ -1,6 +1,6 @@
-// GEMM under the contract against OpenBLAS's best kernel for this CPU, on one core, over the shapes of a GPT's linear
-// layers (packing included on both sides), and against itself on operands stored in 16 bits (results too, but for dW).
-// Runs of all alternate, medians are compared, CPU time is counted.
+// GEMM under the contract beside OpenBLAS's best kernel for this CPU, on one core, over the shapes of a GPT's linear
+// layers (packing included on both sides), and beside itself on operands stored in 16 bits (results too, but for dW).
+// The runs of all sides alternate; medians of CPU time are compared.
 //
 // OpenBLAS takes its core type from the environment when it is loaded, and Debian's detection is wrong on new CPUs, so
 // the program starts itself again with OPENBLAS_CORETYPE and OPENBLAS_NUM_THREADS set.
@@ -43,7 +43,7 @@ double cpu_seconds() {
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
-// Seconds of `count` calls.
+// CPU seconds of `count` calls.
 template <class F>
 double timed(F f, int count) {
   const double begin = cpu_seconds();
@@ -58,7 +58,7 @@ double median(std::vector<double> v) {
 
 struct Row {
   double ours = 0, peer = 0;  // GFLOP/s
-  double bf16 = 0, fp16 = 0;  // time over that of fp32
+  double bf16 = 0, fp16 = 0;  // time relative to fp32
 };
 
 // The same numbers as T.

@@ -5,10 +5,10 @@
 //   bench_gpt_step [ranks] [micro_batch] [steps] [layers] [width] [heads] [context] [batch] [vocab] [ZeRO stage]
 //   [copies] [layers a recomputed segment] [dropout in %]
 //
-// What sharding costs on one core: N ranks at a stage against one rank with N micro-batches of the same size. copies 0:
-// a lost owner stops the run, but no rank updates a second shard.
+// The cost of sharding on one core: compare N ranks at a stage with one rank and N micro-batches of the same size.
+// copies 0: a lost owner stops the run, but no rank updates a second shard.
 //
-// With layers a segment (0: all activations are kept), what it costs to compute them again.
+// The cost of recomputing activations: set the layers of a segment (0: all activations are kept).
 //
 // Prints the median, least and most milliseconds of CPU time a step (steps after the second).
 #include <algorithm>

@@ -119,7 +119,7 @@ void register_products() {
     attention_backward({}, {32, 64, 8, 8}, x.read(2048, 64), x.read(2048, 192, 1 << 20), x.read(32 * 8 * 64, 64, kFar),
                        x.write(128, 64), x.write(2048, 192, kFar));
   });
-  // A quarter as many key heads: a row holds the columns of half as many heads.
+  // A quarter as many key heads, so a row holds the columns of half as many heads.
   constexpr AttentionShape kGrouped{kB, kT, kHeads, kC / kHeads, 0, 4};
   constexpr Index kColumns = kGrouped.key_heads() * kGrouped.group_columns();
   op("attention forward, 4 query heads a key head", 0, [=](Arrays& x) {
@@ -174,7 +174,7 @@ void register_rows() {
   op("position backward", 1, [](Arrays& x) { position_backward({}, x.read(kR, kC), kT, x.write(kT, kC)); });
 }
 
-// What storage in 16 bits costs, row by row against fp32 above; in no step that is added up.
+// The cost of storage in 16 bits, row by row to compare with fp32 above. Not part of the sum over a step.
 template <class T>
 struct Halves {
   std::vector<T> in, out;
@@ -250,7 +250,7 @@ void register_step() {
   op("fill_normal of all parameters", 0, [](Arrays& x) { fill_normal({}, x.to(kParameters), 3, 0, 0.02F, 1); });
 }
 
-// Prints as usual and adds up.
+// Prints as usual, and adds up the kernels of a step.
 class Summing : public benchmark::ConsoleReporter {
  public:
   void ReportRuns(const std::vector<Run>& runs) override {

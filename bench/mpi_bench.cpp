@@ -1,11 +1,11 @@
-// What processes cost: the exchanges of training steps between two ranks beside plain MPI doing the same, and the way
-// from a start to the end of the first step beside a plain program's.
+// The cost of processes: the exchanges of training steps between two ranks beside the same in plain MPI, and the time
+// from a start to the end of the first step beside that of a plain program.
 //
 //   mpirun -np 2 bench_mpi_bench SCENARIO            exchanges: medians of 20 rounds, the two sides in turn
 //   bench_mpi_bench --starts SEEKSIM SCENARIO        starts: medians of 20, in turn; the scenario has two ranks
-//   mpirun -np 2 bench_mpi_bench --plain GROUP...    what is started on the other side: MPI, those exchanges, the end
+//   mpirun -np 2 bench_mpi_bench --plain GROUP...    the other side of a start: MPI, those exchanges, the end
 //
-// Which exchanges a step takes is heard on the simulator, where the same runtime makes them.
+// The exchanges of a step are recorded on the simulator, where the same runtime makes them.
 #ifndef SEEKSIM_HAVE_MPI
 #include <cstdio>
 int main() { std::puts("skipped: built without MPI"); }
@@ -103,7 +103,7 @@ class Listening final : public Transport {
   std::vector<Group>& heard_;
 };
 
-// In the order in which the rank's host asks for them.
+// The groups, in the order in which the rank's host asks for them.
 std::vector<Group> exchanges_of(const Scenario& scenario, std::int64_t step, int rank) {
   std::vector<std::vector<Group>> heard(std::size_t(scenario.world.ranks()));
   std::deque<Listening> listening;
@@ -125,7 +125,7 @@ Scenario stage(const std::string& file, int number) {
 
 // ---- the two sides -------------------------------------------------------------------------------------------------
 
-// The most that a group moves one way.
+// The largest number of bytes that a group moves one way.
 std::size_t room_for(const std::vector<Group>& groups) {
   std::size_t most = 0;
   for (const Group& group : groups) {
@@ -295,7 +295,7 @@ int plain_program(int count, char** words) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   std::vector<Group> groups;
   for (int i = 0; i < count; ++i) groups.push_back(group_of(words[i]));
-  // The words are of rank 0; the other one receives what that sends.
+  // The words describe rank 0; the other rank receives what rank 0 sends.
   for (Group& group : groups) {
     for (Part& part : group.parts) part.send = part.send == (rank == 0);
   }

@@ -1,5 +1,5 @@
-// What the simulator costs on one core: collectives a second, messages a second, memory an idle rank, a long timeout, a
-// world's start. Prints one table; compare side by side with bench/peers (SimGrid SMPI), same minute, same core.
+// The cost of the simulator on one core: collectives and messages a second, memory of an idle rank, a long timeout, the
+// start of a world. Prints one table. Compare it with SimGrid SMPI in the same minute on the same core.
 //   taskset -c 1 bench_sim_bench [ranks...]
 #include <fmt/format.h>
 
@@ -174,8 +174,8 @@ void worlds(int ranks, int count) {
   fmt::print("a world           {:6}  {:8.3f} ms from construction to end\n", ranks, (now_s() - begin) / count * 1e3);
 }
 
-// One exploration of fault plans, without numerics: a fresh world of 8 ranks and 100 collectives, with one drawn fault.
-// Who waits in vain finds out at a deadline, and all stop there.
+// One fault plan without numerics: a fresh world of 8 ranks and 100 collectives, with one drawn fault. A rank that
+// waits in vain notices at a deadline, and all stop there.
 void plans(int count) {
   using faults::FaultKind;
   constexpr int kRanks = 8, kCalls = 100;
@@ -246,7 +246,7 @@ int main(int argc, char** argv) {
   std::vector<int> sizes;
   for (int i = 1; i < argc; ++i) sizes.push_back(std::atoi(argv[i]));
   if (sizes.empty()) sizes = {8, 64, 512, 1024, 4096};
-  idle_ranks(4096);  // first, while the heap holds nothing that could be used again
+  idle_ranks(4096);  // first, while the heap has no free memory to reuse
   for (const int ranks : sizes) {
     const int calls = per(ranks, 1'200'000);
     const Timed t = native(ranks, calls);

@@ -1,10 +1,10 @@
-// The optimizer's state to files and back, as a step of NVMe offload does it (pieces, blocks, checksums, what is
-// written read back), against a plain loop of pwrite and pread with the same block on the same file system, in turn.
+// The optimizer's state to files and back, as a step of NVMe offload does it (pieces, blocks, checksums, read-back of
+// what is written), beside a plain loop of pwrite and pread with the same block on the same file system, in turn.
 //
 //   bench_swap_bench [folder] [MiB of state] [block in KiB] [rounds]
 //
 // Both sync what they write, and both read with an empty page cache: after POSIX_FADV_DONTNEED. Prints medians of wall
-// time: a disk is what is measured, and it is not busy on behalf of one process only.
+// time, since a disk is measured, and it is not busy for one process only.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -46,7 +46,7 @@ double seconds_of(const std::function<void()>& act) {
   std::exit(1);
 }
 
-// What the next read finds is on the disk only. The file must have been synced.
+// Drops the page cache of the file, so that the next read comes from the disk. The file must have been synced.
 void forget_pages(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY);
   if (fd < 0 || ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) != 0) fail(path);

@@ -1,7 +1,7 @@
-// Arithmetic: who computes what the numeric contract leaves to vendors in `fast` mode (NUMERICS.md): matrix products,
-// and sums over the ranks of a group. A Lane that names one has its products and tree sums computed by it; everything
-// else stays with the contract's kernels. FastArithmetic (fast.h) is one; the audit of the runtime, which holds it
-// against the contract, is another.
+// Arithmetic: an interface for what `fast` mode leaves to vendors (docs/fast-arithmetic.md): matrix products, and sums
+// over the ranks of a group. A Lane that names one has its products and tree sums computed by it; everything else stays
+// with the contract's kernels. FastArithmetic (fast.h) is one implementation. The audit of the runtime, which compares
+// it with the contract, is another.
 #pragma once
 
 #include <variant>
@@ -18,7 +18,7 @@ struct GemmCall {
   bool ta = false, tb = false;
   Mat<const T> a, b;
   Mat<To> c;
-  Index segment = 0;  // the contract's; a vendor cuts K as it likes
+  Index segment = 0;  // of the contract; a vendor cuts K as it likes
   Vec<const T> bias;  // n = 0: none
   Index k() const { return ta ? a.rows : a.cols; }
 };
@@ -32,7 +32,7 @@ struct SumCall {
   Index leaves = 0;
   float factor = 1;
   int owner = 0;  // of the sum, among the groups
-  // What a library made of the same parts (out.n floats, not multiplied by the factor); null: none did. For an audit.
+  // A library's sum of the same parts (out.n floats, not multiplied by the factor), for an audit. null: there is none.
   const float* library = nullptr;
 };
 
@@ -42,7 +42,7 @@ class Arithmetic {
   virtual void gemm(Lane lane, const AnyGemm& call) = 0;
   // `out` may be one of the parts, and overlaps no other one.
   virtual void sum(Lane lane, const SumCall& call, Vec<float> out) = 0;
-  // What a member brings to a sum that a library makes, as it is given to the library: in place.
+  // Edits in place what a member contributes to a library's sum, before the library gets it.
   virtual void addend(Lane lane, Vec<float> values) = 0;
 };
 

@@ -14,7 +14,7 @@ struct AttentionShape {
   Index tokens = 0;      // T
   Index heads = 0;       // H, of queries
   Index head_dim = 0;    // D
-  Index first_head = 0;  // of the model: the number of the first of these heads, where they are a slice
+  Index first_head = 0;  // the number in the model of the first of these heads, where they are a slice
   Index group = 1;       // query heads of a key head
 
   constexpr SEEKSIM_INLINE Index key_heads() const { return heads / group; }
@@ -26,8 +26,8 @@ struct AttentionShape {
 // probs (B*H*T, T): kept for backward; entries above the diagonal are +0.
 // Tensors are stored as T (float, bf16, fp16). In 16 bits `out` is summed from the fp32 probabilities; those and `out`
 // are rounded once, when they are stored. Backward sees the rounded ones.
-// Dropout acts on what v is multiplied by; kept are the probabilities before it. Its element is (head * T + i) * T + j,
-// head being the number in the model.
+// Dropout acts on what v is multiplied by; `probs` keeps the probabilities before it. The element number of the mask is
+// (head * T + i) * T + j, where head is the number in the model.
 template <class T = float>
 void attention_forward(Lane lane, AttentionShape shape, InMat<T> qkv, OutMat<T> probs, OutMat<T> out,
                        const Dropout& drop = {});
@@ -35,7 +35,7 @@ void attention_forward(Lane lane, AttentionShape shape, InMat<T> qkv, OutMat<T> 
 // dqkv, as qkv, from dout (B*T, H*D). dP F1 over D; dot(dP, P) F4 over keys; dS = P * (dP - dot) * scale;
 // dQ F1 over keys 0..i; dK, dV F1 over the group's heads in order and, in each, over queries i >= j ascending: one
 // chain. scratch: (2*T, T) floats at least.
-// With dropout dP is dropped before it is used, and dV comes from the dropped probabilities.
+// With dropout, dP goes through the mask before it is used, and dV comes from the masked probabilities.
 template <class T = float>
 void attention_backward(Lane lane, AttentionShape shape, InMat<T> dout, InMat<T> qkv, InMat<T> probs,
                         Mat<float> scratch, OutMat<T> dqkv, const Dropout& drop = {});

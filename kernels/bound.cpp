@@ -12,7 +12,7 @@
 namespace seeksim::kernels {
 namespace {
 
-// Rows of x, one behind the other.
+// The rows of x, end to end.
 template <class T>
 std::vector<float> widened(Mat<const T> x) {
   std::vector<float> out(static_cast<std::size_t>(x.rows * x.cols));
@@ -76,7 +76,7 @@ void sum_magnitudes(const SumCall& call, Vec<float> out) {
 
 double sum_bound(Index terms, float magnitude, bool tf32) {
   const double n = static_cast<double>(terms);
-  // Where values are denormal, a rounding is off by at most half of the smallest of them. tf32: 2^-9, of all products.
+  // Rounding to a denormal value is off by at most half of the smallest one. tf32 adds 2^-9 of the sum of all products.
   return 2 * n * 0x1p-24 * magnitude + 2 * n * 0x1p-150 + (tf32 ? 0x1p-9 * magnitude : 0);
 }
 

@@ -1,7 +1,7 @@
-// How far an operation of `fast` arithmetic may be from the contract's, given the same inputs (NUMERICS.md, "`fast`
-// mode"). Whatever the order of n additions and wherever fused, an fp32 sum is off by at most n * 2^-24 * sum |terms|,
-// to first order; the contract's is one such sum, too, hence twice that. The reference is the contract's fp32 value
-// before it is rounded to its storage type; what is judged is the stored value, hence half an ulp of that type.
+// How far an operation of `fast` arithmetic may be from the contract's, given the same inputs
+// (docs/fast-arithmetic.md). In any order of n additions, fused or not, an fp32 sum is off by at most n * 2^-24 *
+// sum |terms|, to first order. The contract's is one such sum, too, hence twice that. The reference is the contract's
+// fp32 value before it is rounded to its storage type. The stored value is judged, hence half an ulp of that type.
 //
 // Arrays are the host's.
 #pragma once
@@ -16,18 +16,18 @@ void gemm_magnitudes(const GemmCall<T, To>& call, Mat<float> out);
 // Of element i of a sum's parts: sum |part_i|, times |factor|.
 void sum_magnitudes(const SumCall& call, Vec<float> out);
 
-// What a sum of `terms` (a product's K, and one for a bias or a factor) may be off by.
+// The bound on the error of a sum of `terms` (a product's K, and one more for a bias or a factor).
 double sum_bound(Index terms, float magnitude, bool tf32 = false);
 template <class To>
 double half_ulp(double at_most);  // of the largest value that could have been rounded
 
-// An element held against its bound.
+// An element compared with its bound.
 struct Looked {
   Index row = 0, column = 0;
   float exact = 0;  // the contract's, before it is stored
   float fast = 0;
   double bound = 0;  // half an ulp included
-  // What is not accounted for by the rounding of storage, as a share of the bound on the sum: over 1 is too much.
+  // The error beyond the rounding of storage, as a share of the bound on the sum: over 1 is too much.
   double ratio = 0;
 };
 struct Comparison {
@@ -37,8 +37,8 @@ struct Comparison {
   Looked first;  // over its bound, by rows; where `over` is not 0
 };
 
-// Infinities and NaNs are no matter of rounding: where the contract's value is one, the other has to be one; where it
-// is none, the other may be one only if the bound reaches past the largest value of its type.
+// Infinities and NaNs are not a matter of rounding. If the contract's value is one, so must be the other. If it is not,
+// the other may be one only if the bound reaches past the largest value of its type.
 template <class To>
 Comparison compare(Mat<const To> fast, Mat<const float> exact, Mat<const float> magnitudes, Index terms,
                    bool tf32 = false);

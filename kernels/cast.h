@@ -22,7 +22,7 @@ void narrow(Lane lane, Vec<const float> x, OutVec<T> y);
 template <class T>
 void widen(Lane lane, InVec<T> x, Vec<float> y);
 
-// x = x rounded to T and widened again, in place: a gradient that is rounded at the root (R4).
+// x = x rounded to T and widened again, in place: for a gradient that is rounded at the root (R4).
 template <class T>
 void round_through(Lane lane, Vec<float> x);
 

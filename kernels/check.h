@@ -1,5 +1,5 @@
-// Assertions that are always on: a program whose purpose is to notice what is wrong must not stop looking in release.
-// A failed check is a bug in seeksim, never bad input; it throws, so that the harness can name the scenario and exit 4.
+// Assertions that are always on: a program that exists to notice mistakes must not stop looking in a release build.
+// A failed check is a bug in seeksim, never bad input. It throws, so that the harness can name the scenario and exit 4.
 #pragma once
 
 #include <stdexcept>

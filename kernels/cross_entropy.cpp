@@ -11,7 +11,7 @@
 namespace seeksim::kernels {
 namespace {
 
-// What no slice says: quiet, and not a value that a sum could swallow.
+// Stands for a value that this slice does not have: a quiet NaN, which no sum can hide.
 constexpr float kNobodys = std::numeric_limits<float>::quiet_NaN();
 
 void check_targets(Vec<const std::int32_t> targets, Index vocabulary) {

@@ -13,7 +13,7 @@ template <class T = float>
 void softmax_cross_entropy(Lane lane, InMat<T> logits, Vec<const std::int32_t> targets, float scale, Vec<float> losses,
                            OutMat<T> dlogits);
 
-// The same over a slice of the vocabulary, in stages between which the slices' owners exchange a float or two a row.
+// Cross-entropy over a slice of the vocabulary, in stages. Between them the slices' owners exchange a few floats a row.
 // Columns [first, first + logits.cols) of `vocabulary`, whole segments of slab_size(vocabulary); a slice may be empty.
 //   slice_maxima -> max_over_ways (slabs.h) -> slice_sums -> add_ways -> slice_cross_entropy
 // and at_target goes through select_rows. Rows and shapes as above.
@@ -22,14 +22,14 @@ struct VocabularySlice {
   Index first = 0;
 };
 
-// maxima (R): of each row of the slice (F5); -infinity where it is empty. at_target (R): the logit of the target where
-// the slice has it, else a NaN: it is selected from its owner, never added.
+// maxima (R): the maximum of each row of the slice (F5); -infinity where the slice is empty. at_target (R): the logit
+// of the target where the slice has it, else a NaN: it is selected from its owner, never added.
 template <class T = float>
 void slice_maxima(Lane lane, InMat<T> logits, VocabularySlice slice, Vec<const std::int32_t> targets, Vec<float> maxima,
                   Vec<float> at_target);
 
-// sums (R): the tree node over the slice's segments of sum exp(logit - maxima), maxima being those of whole rows. Where
-// the slice is empty, a NaN.
+// sums (R): the tree node over the slice's segments of sum exp(logit - maxima), where maxima are those of whole rows.
+// A NaN where the slice is empty.
 template <class T = float>
 void slice_sums(Lane lane, InMat<T> logits, VocabularySlice slice, Vec<const float> maxima, Vec<float> sums);
 

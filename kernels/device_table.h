@@ -1,6 +1,6 @@
-// The seam between the public functions (checks of shapes) and a device's launchers of the same operations: cuda/ has
-// one text of them, compiled for GPUs and, to be tested without one, for the host (cuda/emulated.h). A Lane says which
-// table is meant; a Lane without one computes here and now, by isa/table.h.
+// The seam between the public functions, which check shapes, and a device's launchers of the same operations. cuda/ has
+// one text of them, compiled for GPUs and, for tests without one, for the host (cuda/emulated.h). A Lane names the
+// table; a Lane without one computes here and now, through isa/table.h.
 #pragma once
 
 #include <stdexcept>
@@ -24,8 +24,8 @@ struct DeviceError : std::runtime_error {
   bool out_of_memory = false;
 };
 
-// Tensors are stored as T. Arguments are already checked; what they point to is the device's. Indices that a kernel
-// reads (tokens, targets) are checked there.
+// Tensors are stored as T. Arguments are already checked; they point to the device's memory. Indices that a kernel
+// reads (tokens, targets) are checked by the kernel.
 template <class T>
 struct DeviceProducts {
   void (*gemm)(Lane, bool ta, bool tb, Mat<const T> a, Mat<const T> b, Mat<T> c, Index segment, const T* bias);
@@ -45,8 +45,8 @@ struct DeviceRows {
   void (*rms_norm_forward)(Lane, Mat<const T> x, Vec<const T> gamma, float eps, Mat<T> y, Vec<float> rstd);
   void (*rms_norm_backward)(Lane, Mat<const T> dy, Mat<const T> x, Vec<const T> gamma, Vec<const float> rstd,
                             Mat<const T> residual, Mat<T> dx);
-  // Column sums over tokens, in segments, of dy; of dy and dy * xhat of layer norm; of dy * xhat of rms norm. Row s of
-  // the sums: over the s-th part of the samples, as many as there are rows.
+  // Column sums over tokens, in segments: of dy; of dy and dy * xhat for layer norm; of dy * xhat for rms norm. Row s
+  // of a sum is over the s-th part of the samples; there are as many parts as rows.
   void (*plain_sums)(Lane, Mat<const T> dy, Index tokens, Index segment, Mat<float> plain);
   void (*centred_sums)(Lane, Mat<const T> dy, Mat<const T> x, const float* mean, const float* rstd, Index tokens,
                        Index segment, Mat<float> plain, Mat<float> scaled);
@@ -88,7 +88,7 @@ struct DeviceElements {
   void (*widen)(Lane, Vec<const T> x, Vec<float> y);
   void (*round_through)(Lane, Vec<float> x);
   void (*scale)(Lane, Vec<T> x, float factor);
-  // copy: of the masters, rounded; not touched where T is float. Gradients are floats, or stored as T.
+  // copy: the masters, rounded; not touched where T is float. Gradients are floats, or stored as T.
   void (*adamw)(Lane, const AdamWStep&, const float* grad, float* p, float* m, float* v, T* copy, Index n);
   void (*adamw_of_stored)(Lane, const AdamWStep&, const T* grad, float* p, float* m, float* v, T* copy, Index n);
   void (*adamw_rounding)(Lane, const AdamWStep&, const float* grad, T* p, float* m, float* v, Index n, Stagnation* out);
@@ -106,13 +106,13 @@ struct DeviceCommon {
   void (*add_samples)(Lane, Mat<const float> nodes, Vec<float> out);
   void (*max_over_ways)(Lane, Mat<const float> values, Vec<float> out);
   void (*tree_add)(Lane, Vec<const float> left, Vec<const float> right, Vec<float> out);
-  // Parts in ascending order of leaves; after part p has been pushed, adds_after[p] times the two topmost are added.
+  // Parts in ascending order of leaves. After part p is pushed, the two topmost operands are added adds_after[p] times.
   void (*tree_parts)(Lane, const float* const* parts, const int* adds_after, Index count, float* out, Index n,
                      float factor);
   // Row r of values to out[r]: F3 in segments, F3 over them, times factor.
   void (*tree_fold)(Lane, Mat<const float> values, Index segment, float factor, float* out);
-  // Between memory of the device and of the host, in any direction, in the order of the lane. What is read from the
-  // host has been read on return, what is written to it is there.
+  // Copies between memory of the device and of the host, in any direction, in the order of the lane. On return what is
+  // read from the host has been read, and what is written to it is there.
   void (*copy)(Lane, const void* from, void* to, std::size_t bytes);
   void (*clear)(Lane, void* to, std::size_t bytes);  // zero bytes
 };
@@ -129,7 +129,7 @@ struct DeviceTable {
   DeviceElements<bf16> elements_bf16{};
   DeviceElements<fp16> elements_fp16{};
   DeviceCommon common{};
-  // Products of the device's vendor, for `fast` (fast.h). False: it does not offer this one. Null: there are none.
+  // Products of the device's vendor, for `fast` (fast.h). Returns false if it does not offer this one. Null: has none.
   bool (*vendor_gemm)(Lane, const AnyGemm&, bool tf32) = nullptr;
 
   template <class T>
@@ -160,7 +160,7 @@ struct DeviceTable {
 
 // The table of a lane; null: the CPU's.
 const DeviceTable* device_of(const Lane& lane);
-// For tests: what a Lane without a table means from here on; null: the CPU.
+// For tests: the table that a Lane without one uses from here on; null: the CPU's.
 void force_device(const DeviceTable* table);
 
 }  // namespace seeksim::kernels

@@ -10,7 +10,7 @@
 namespace seeksim::kernels {
 namespace {
 
-// An element's bits, its infinity and the pattern that all its NaNs are read as.
+// Per type: an element's bits, its infinity, and the pattern that every NaN is read as.
 template <class T>
 struct Pattern {
   using Bits = std::uint16_t;

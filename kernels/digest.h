@@ -5,8 +5,8 @@
 
 namespace seeksim::kernels {
 
-// XXH3-64 of up to 1024 elements stored as T (float, bf16, fp16) as bytes, every NaN read as 0x7fffffff, in 16 bits as
-// 0x7fff.
+// XXH3-64 of the bytes of up to 1024 elements stored as T (float, bf16, fp16). Every NaN is read as 0x7fffffff, in 16
+// bits as 0x7fff.
 template <class T = float>
 std::uint64_t block_digest(InVec<T> block);
 

@@ -27,7 +27,7 @@ void check_slice(Index first, Index rows, Index vocabulary) {
                 static_cast<long long>(vocabulary));
 }
 
-// A NaN: what a slice of the table says of a token that it lacks.
+// A NaN: stands for the row of a token that a slice of the table lacks.
 template <class T>
 T not_here(Lane lane) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
@@ -36,14 +36,14 @@ T not_here(Lane lane) {
   return stored;
 }
 
-// F3 over samples of which only some have anything to add. The others' leaves would be +0, and so would subtrees
-// without any; a chain that starts from +0 never ends at -0, nor does a sum of two such values, so adding +0 changes
-// nothing and can be left out. Pushes come in ascending order of samples.
+// F3 over samples of which only some contribute. The other leaves would be +0, and so would subtrees without any
+// contribution. A chain that starts from +0 never ends at -0, nor does a sum of two such values. So adding +0 changes
+// nothing and is left out. Pushes come in ascending order of samples.
 class SparseTree {
  public:
   SparseTree(float* memory, Index columns) : memory_(memory), columns_(columns) {}
 
-  // A zeroed row for the next leaf; merges first what lies wholly before it.
+  // A zeroed row for the next leaf. Merges first the nodes that lie wholly before it.
   float* begin_leaf(Index sample) {
     while (top_ >= 2 && height(samples_[top_ - 2], samples_[top_ - 1]) < height(samples_[top_ - 1], sample)) merge();
     samples_[top_++] = sample;

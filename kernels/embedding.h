@@ -11,8 +11,8 @@ template <class T = float>
 void embedding_forward(Lane lane, Vec<const std::int32_t> tokens, Index tokens_per_sample, InMat<T> wte, InMat<T> wpe,
                        OutMat<T> x);
 
-// The same where wte holds rows [first, first + wte.rows) of `vocabulary`: rows of x whose tokens it lacks become NaNs.
-// They are selected from who has them (select_rows in slabs.h), never added.
+// As above where wte holds rows [first, first + wte.rows) of `vocabulary`. Rows of x whose tokens it lacks become NaNs:
+// they are selected from the rank that has them (select_rows in slabs.h), never added.
 template <class T = float>
 void embedding_forward_slice(Lane lane, Vec<const std::int32_t> tokens, Index tokens_per_sample, Index vocabulary,
                              Index first, InMat<T> wte, InMat<T> wpe, OutMat<T> x);
@@ -23,12 +23,12 @@ template <class T = float>
 void embedding_backward(Lane lane, Vec<const std::int32_t> tokens, Index tokens_per_sample, InMat<T> dx,
                         Mat<float> dwte);
 
-// Its rows [first, first + dwte.rows), of `vocabulary`.
+// Rows [first, first + dwte.rows) of the same, out of `vocabulary`.
 template <class T = float>
 void embedding_backward_slice(Lane lane, Vec<const std::int32_t> tokens, Index tokens_per_sample, Index vocabulary,
                               Index first, InMat<T> dx, Mat<float> dwte);
 
-// Where dx holds the same stretch of tokens of each sample, dwpe are those tokens' positions.
+// If dx holds the same stretch of tokens of each sample, dwpe holds those tokens' positions.
 // dwpe (context, C): row t gets the tree over samples of (+0 + dx[s, t]); rows past tokens_per_sample become +0.
 template <class T = float>
 void position_backward(Lane lane, InMat<T> dx, Index tokens_per_sample, Mat<float> dwpe);

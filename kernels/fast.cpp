@@ -26,7 +26,7 @@ void on_cpu(const GemmCall<T, To>& call, const FastWay& way) {
   }
 }
 
-// For a device that has no products of a vendor: there and back.
+// For a device without a vendor's products: copies to the host, computes there, copies back.
 template <class T, class To>
 void through_host(Lane lane, const GemmCall<T, To>& call, const FastWay& way) {
   const OnHost<T> a(lane, {call.a.data, extent(call.a)}), b(lane, {call.b.data, extent(call.b)});
@@ -42,8 +42,8 @@ void through_host(Lane lane, const GemmCall<T, To>& call, const FastWay& way) {
     lane.device->common.copy(lane, here.c.row(i), call.c.row(i), static_cast<std::size_t>(call.c.cols) * sizeof(To));
 }
 
-// The parts in the order in which a ring adds them, and after each the additions of the binary counter's stack
-// (DeviceCommon::tree_parts) that make it a ring: a member's parts to one another, then to what has come round.
+// The parts in the order in which a ring adds them, with the number of additions of the binary counter's stack after
+// each (DeviceCommon::tree_parts) that make it a ring: a member's parts to each other, then to the sum that came round.
 struct Ring {
   std::vector<const float*> parts;
   std::vector<int> adds;
@@ -67,7 +67,7 @@ Ring ring_of(const SumCall& call) {
   return ring;
 }
 
-// By the host, wherever the parts are: a slip need not be fast.
+// Computed by the host, wherever the parts are: a planted mistake need not be fast.
 void sum_in_bf16(Lane lane, const Ring& ring, float factor, Vec<float> out) {
   std::vector<float> sum(static_cast<std::size_t>(out.n));
   const Vec<float> here{sum.data(), out.n};
@@ -111,7 +111,7 @@ void FastArithmetic::sum(Lane given, const SumCall& call, Vec<float> out) {
   elements().tree_parts(ring.parts.data(), ring.adds.data(), count, out.data, out.n, call.factor);
 }
 
-// A library adds up what it is given: a slip has to be made before.
+// A library adds up what it is given, so a planted mistake has to be made before.
 void FastArithmetic::addend(Lane lane, Vec<float> values) {
   if (way_.slip == FastSlip::ring_in_bf16) round_through<bf16>(by_contract(lane), values);
 }

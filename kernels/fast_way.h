@@ -5,7 +5,7 @@
 
 namespace seeksim::kernels {
 
-// Planted: what a vendor's kernel could do wrong, so that the bound can be seen to notice.
+// Planted mistakes that a vendor's kernel could make, so that the bound can be seen to notice them.
 enum class FastSlip : std::uint8_t {
   none,
   last_k_left_out,  // products leave out the last k of each tile of K

@@ -1,6 +1,6 @@
 // Matrix products whose every element is an ascending fma chain (F1), or chains over K-segments folded by the aligned
-// tree (F2). The bits of C(i, j) depend on row i of op(A), column j of op(B) and `segment`, on nothing else: not on M,
-// N, tiling, instruction set or neighbours. NUMERICS.md, "Forms"; speed goals in bench/README.md.
+// tree (F2). The bits of C(i, j) depend on row i of op(A), column j of op(B) and `segment`, and on nothing else: not on
+// M, N, tiling, instruction set or neighbours. See docs/numerics.md, "Forms", and bench/README.md for speed goals.
 #pragma once
 
 #include "kernels/view.h"

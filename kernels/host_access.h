@@ -1,6 +1,6 @@
-// How host code reads and writes arrays of a lane, wherever they lie: where a device has them, only copies reach them.
-// Copies are made in the order of the lane and waited for, so they are for what a step does seldom, or when asked to
-// look: samples, digests, searches for a NaN, planted bugs.
+// How host code reads and writes arrays of a lane, wherever they lie. If a device has them, only copies reach them.
+// Copies are made in the order of the lane and waited for. So use them for what a step does seldom, or only on request:
+// samples, digests, searches for a NaN, planted bugs.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace seeksim::kernels {
 
-// In any direction between memory of the lane's device and the host's.
+// Copies in any direction between memory of the lane's device and the host's.
 void copy_bytes(Lane lane, const void* from, void* to, std::size_t bytes);
 void clear_bytes(Lane lane, void* to, std::size_t bytes);
 
@@ -40,7 +40,7 @@ void clear(Lane lane, Vec<T> values) {
   clear_bytes(lane, values.data, static_cast<std::size_t>(values.n) * sizeof(T));
 }
 
-// change(Vec<T>) on the host, of the values themselves or of a copy that then takes their place.
+// Calls change(Vec<T>) on the host, on the values themselves or on a copy that then takes their place.
 template <class T, class Change>
 void change_on_host(Lane lane, Vec<T> values, Change change) {
   if (lane.device == nullptr) return change(values);

@@ -103,7 +103,7 @@ const ElementTable& elements() {
 }
 
 std::string self_test() {
-  // volatile: the question is what this machine computes, not what the compiler folds.
+  // volatile: tests what this machine computes, not what the compiler folds.
   volatile float one_ulp_up = 0x1.001p0F, minus_square = -0x1.002p0F;
   if (one_ulp_up * one_ulp_up + minus_square != 0.0F)
     return "a * b + c was contracted into an fma: build with -ffp-contract=off";

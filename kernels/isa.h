@@ -1,4 +1,4 @@
-// Which instruction set the CPU launchers use, and the start-up checks of the contract (NUMERICS.md, "Machines and
+// Which instruction set the CPU launchers use, and the start-up checks of the contract (docs/numerics.md, "Machines and
 // flags").
 #pragma once
 

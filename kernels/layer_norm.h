@@ -27,9 +27,9 @@ void layer_norm_param_grad(Lane lane, InMat<T> dy, InMat<T> x, Vec<const float> 
 template <class T = float>
 void bias_grad(Lane lane, InMat<T> dy, Index tokens, Vec<float> db);
 
-// The same of a stretch of tokens of each sample that begins with a segment: `tokens` of them, in segments of `segment`
-// (slab_size of all tokens). Row s of dgamma, dbeta, db (samples, C): the node over that stretch's segments in sample s
-// alone, since segments of other stretches come in before other samples do. add_samples (slabs.h) does both.
+// The same for a stretch of `tokens` tokens of each sample that begins with a segment, in segments of `segment`
+// (slab_size of all tokens). Row s of dgamma, dbeta, db (samples, C) is the node over that stretch's segments in sample
+// s alone, because segments of other stretches are added before other samples are. add_samples (slabs.h) does both.
 template <class T = float>
 void layer_norm_sample_grads(Lane lane, InMat<T> dy, InMat<T> x, Vec<const float> mean, Vec<const float> rstd,
                              Index tokens, Index segment, Mat<float> dgamma, Mat<float> dbeta);

@@ -1,5 +1,5 @@
-// Products are rounded before they are added and there is no fma here: one plain loop gives the same bits on every
-// instruction set, and beside the products of the head its time does not count.
+// Products are rounded before they are added, and there is no fma here. So one plain loop gives the same bits on every
+// instruction set, and its time is negligible next to the products of the head.
 #include "kernels/logit_scale.h"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // Transcendental functions by the contract's operations only (F0): no library function, no branch, no table. V is a set
 // of operations (FloatOps, or a vector of them): the same text gives the same bits on every machine.
 //
-// Errors against double libm, measured on every 257th bit pattern by tests/kernels/unary_test.cpp, which also holds
-// them:
+// Errors relative to double libm. tests/kernels/unary_test.cpp measures them on every 257th bit pattern, and fails if
+// they grow:
 //   exp 1.01 ulp    tanh 1.32 ulp    log 0.78 ulp    inverse_sqrt 1.5 ulp (two roundings)
 //   gelu, silu and their gradients: see there.
 // Every NaN result of these is 0x7fffffff or what the last operation gave: the payload is outside the contract (R9).

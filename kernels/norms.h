@@ -11,7 +11,7 @@ template <class T = float>
 void norm2_blocks(Lane lane, InVec<T> x, Vec<float> out);
 
 // out[0] = norm^2 of all of x by the tree: blocks inside slabs of `slab` elements, then slabs. blocks: working space
-// for those of one slab.
+// for the blocks of one slab.
 template <class T = float>
 void norm2_of_slabs(Lane lane, InVec<T> x, Index slab, Vec<float> blocks, Vec<float> out);
 

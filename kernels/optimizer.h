@@ -25,8 +25,8 @@ struct AdamWStep {
 // The exact order of operations is the body in optimizer_body.h.
 void adamw(Lane lane, const AdamWStep& step, Vec<const float> grad, Vec<float> param, Vec<float> m, Vec<float> v);
 
-// The same on fp32 masters, and copy = masters rounded to T (bf16, fp16), the parameters to compute with. G is the type
-// in which gradients are held: float, or T.
+// The same on fp32 masters. Then copy = masters rounded to T (bf16, fp16), the parameters to compute with. G is the
+// type in which gradients are held: float, or T.
 template <class T, class G = float>
 void adamw_copying(Lane lane, const AdamWStep& step, InVec<G> grad, Vec<float> master, Vec<float> m, Vec<float> v,
                    OutVec<T> copy);
@@ -34,7 +34,7 @@ void adamw_copying(Lane lane, const AdamWStep& step, InVec<G> grad, Vec<float> m
 // What rounding to 16 bits does to a step of AdamW without masters.
 struct Stagnation {
   std::int64_t changes = 0;  // elements that fp32 arithmetic would move: lr * update, or the decay, is not zero
-  std::int64_t lost = 0;     // those of them whose stored bits stayed what they were
+  std::int64_t lost = 0;     // those of them whose stored bits did not change
 };
 
 // AdamW without masters: parameters are stored as T (bf16, fp16), widened, updated by the same sequence and rounded;

@@ -33,7 +33,7 @@ SEEKSIM_HD AdamWLanes<V> adamw_lanes(const AdamWStep& s) {
 // kDecay: weight_decay is not 0. Without it nothing is added to g or p: p - lr * 0 * p would turn a -0 into +0 and an
 // infinite p into a NaN.
 
-// The moments' share of a step; returns what is to be taken from p, lr times.
+// The moments' share of a step. Returns the update: p loses lr times this.
 template <class V, bool kDecay, bool kDecoupled>
 SEEKSIM_HD typename V::F adamw_moments(const AdamWLanes<V>& s, typename V::F grad, typename V::F p, typename V::F& m,
                                        typename V::F& v) {

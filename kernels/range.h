@@ -1,4 +1,4 @@
-// What a tensor holds, at a glance: for the range log, and for the report on where the first non-finite value was born.
+// A summary of a tensor's values, for the range log and for the report on where the first non-finite value was born.
 #pragma once
 
 #include "kernels/view.h"
@@ -9,12 +9,12 @@ namespace seeksim::kernels {
 struct TensorRange {
   float min = __builtin_inff();  // +inf and -inf when no element is finite
   float max = -__builtin_inff();
-  // Sum of the finite elements by their number; +0 when there are none. The sum is F4 in each block of 1024 elements of
-  // a row (the others as +0), then F3 over the blocks, row by row.
+  // Sum of the finite elements divided by their number; +0 when there are none. The sum is F4 in each block of 1024
+  // elements of a row (others count as +0), then F3 over the blocks, row by row.
   float mean = 0;
   Index n = 0;
   Index zeros = 0;
-  Index subnormals = 0;  // of the type in which the tensor is stored
+  Index subnormals = 0;  // subnormal in the type in which the tensor is stored
   Index infinities = 0;
   Index nans = 0;
   Index first_nonfinite = -1;  // the lowest row * cols + column; -1: all are finite

@@ -21,8 +21,8 @@ void rms_norm_backward(Lane lane, InMat<T> dy, InMat<T> x, InVec<T> gamma, Vec<c
 template <class T = float>
 void rms_norm_param_grad(Lane lane, InMat<T> dy, InMat<T> x, Vec<const float> rstd, Index tokens, Vec<float> dgamma);
 
-// The same of a stretch of tokens of each sample, as layer_norm_sample_grads: row s of dgamma (samples, C) is the node
-// over that stretch's segments in sample s alone.
+// The same for a stretch of tokens of each sample, as in layer_norm_sample_grads: row s of dgamma (samples, C) is the
+// node over that stretch's segments in sample s alone.
 template <class T = float>
 void rms_norm_sample_grads(Lane lane, InMat<T> dy, InMat<T> x, Vec<const float> rstd, Index tokens, Index segment,
                            Mat<float> dgamma);

@@ -1,4 +1,4 @@
-// What kernels that go row by row ask of their operands.
+// Checks of the operands of kernels that go row by row.
 #pragma once
 
 #include "kernels/check.h"
@@ -12,7 +12,7 @@ void check_same(Mat<const T> a, Mat<const T> b) {
   SEEKSIM_CHECK_EQ(a.cols, b.cols);
 }
 
-// rows: those of whole samples.
+// `rows` must be the rows of whole samples.
 inline void check_samples(Index rows, Index tokens) {
   SEEKSIM_CHECK(tokens > 0 && rows > 0 && rows % tokens == 0, "%lld rows are no whole number of samples of %lld tokens",
                 static_cast<long long>(rows), static_cast<long long>(tokens));

@@ -1,7 +1,7 @@
-// The only float operations that the contract knows (NUMERICS.md): each rounds once, to nearest even, and is written so
-// that neither a host compiler nor nvcc may fuse or reorder it. `FloatOps` is one lane of them; isa/simd.inl has the
-// same names for whole vectors. Functions built on them (math.h, optimizer_body.h, ...) are templates over such a set
-// of operations, so that scalar, AVX2, AVX-512 and CUDA code share one text.
+// The only float operations that the contract knows (docs/numerics.md). Each rounds once, to nearest even, and is
+// written so that neither a host compiler nor nvcc may fuse or reorder it. `FloatOps` is one lane of them; isa/simd.inl
+// has the same names for whole vectors. Functions built on them (math.h, optimizer_body.h, ...) are templates over such
+// a set of operations, so that scalar, AVX2, AVX-512 and CUDA code share one text.
 //
 // Include this only in files compiled with -mfma (named *_scalar.cpp, *_avx2.cpp, *_avx512.cpp) or by nvcc: without it
 // fma would become a call into libm.

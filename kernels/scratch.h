@@ -1,6 +1,6 @@
-// Working memory of the kernels (packed panels, tiles), one arena a thread, so that a warm call allocates nothing. It
-// is thread-local state, yet it decides no bits: every kernel writes what it later reads there within one call, and no
-// kernel keeps anything between calls or gives way to another fiber while it runs.
+// Working memory of the kernels (packed panels, tiles): one arena a thread, so that a warm call allocates nothing. It
+// is thread-local state, yet it decides no bits. Every kernel writes what it later reads there within one call, and no
+// kernel keeps anything between calls or yields to another fiber while it runs.
 #pragma once
 
 #include "kernels/view.h"

@@ -19,8 +19,8 @@ Index slabs_of_each(int ways) {
   return kSlabs / ways;
 }
 
-// How often the two topmost of a binary counter are added after leaf i of n: it meets what is complete to its left, and
-// the last one all that is left (an operand without a right sibling is passed through).
+// How often the two topmost operands of a binary counter are added after leaf i of n. A leaf is merged with what is
+// complete to its left, the last leaf with all that remains (an operand without a right sibling is passed through).
 int adds_after(Index i, Index n) {
   const auto before = static_cast<std::uint64_t>(i);
   return i + 1 == n ? std::popcount(before) : std::countr_one(before);

@@ -1,4 +1,4 @@
-// The functions of math.h on whole arrays: for tests that sweep them, and for whoever needs one elementwise.
+// The functions of math.h on whole arrays, for tests that sweep them and for any elementwise use.
 #pragma once
 
 #include "kernels/view.h"

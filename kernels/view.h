@@ -1,6 +1,6 @@
-// The shapes in which arrays reach a kernel: a pointer with its extent, nothing that owns, allocates or knows a rank.
-// The runtime's typed views (runtime/seams/buffer.h) turn into these at the moment a launch runs, so that what a kernel
-// may touch is exactly what the launch declared.
+// The shapes in which arrays reach a kernel: a pointer with its extent. Nothing here owns, allocates or knows a rank.
+// The runtime's typed views (runtime/seams/buffer.h) turn into these at the moment a launch runs, so a kernel can touch
+// exactly what the launch declared.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +39,8 @@ struct Mat {
   SEEKSIM_INLINE operator Mat<const T>() const { return {data, rows, cols, stride}; }
 };
 
-// Arguments of kernels that exist for several storage types T (float, bf16, fp16; cast.h). T is said by the caller,
-// layer_norm_forward<bf16>(...), and float when he says nothing; it is not deduced, so that a Mat<T> still turns into a
+// Arguments of kernels that exist for several storage types T (float, bf16, fp16; cast.h). The caller names T,
+// layer_norm_forward<bf16>(...); the default is float. T is not deduced, so that a Mat<T> still turns into a
 // Mat<const T> at the call.
 template <class T>
 using InVec = std::type_identity_t<Vec<const T>>;
@@ -55,24 +55,24 @@ struct DeviceTable;
 class Arithmetic;
 
 // Where a kernel computes. Without a device: here and now, on the CPU. With one: enqueued on its stream, by its
-// launchers (device_table.h). Arithmetic: who computes products and sums over ranks instead (arithmetic.h); null: the
-// contract holds.
+// launchers (device_table.h). Arithmetic: what computes products and sums over ranks instead of the contract's kernels
+// (arithmetic.h); null: the contract holds.
 struct Lane {
   void* stream = nullptr;
   const DeviceTable* device = nullptr;
   Arithmetic* arithmetic = nullptr;
 };
-// The same place, by the contract.
+// The same place, computing by the contract.
 constexpr SEEKSIM_INLINE Lane by_contract(Lane lane) { return {lane.stream, lane.device, nullptr}; }
 
-// The contract's version (NUMERICS.md, R10). It stands in every golden and checkpoint.
+// The contract's version (docs/numerics.md, R10). It stands in every golden and checkpoint.
 inline constexpr int kContractVersion = 1;
 // The contract's fixed split of whatever tensor or sequence parallelism may cut.
 inline constexpr Index kSlabs = 8;
 // Elements in a gradient-norm and digest block; shard boundaries are multiples of it inside a slab.
 inline constexpr Index kBlock = 1024;
 
-// Elements a slab holds of `n`: ceil(n / 8) each, the last ones short or empty.
+// How many of `n` elements a slab holds: ceil(n / 8) each, the last ones short or empty.
 constexpr SEEKSIM_INLINE Index slab_size(Index n) { return (n + kSlabs - 1) / kSlabs; }
 
 }  // namespace seeksim::kernels

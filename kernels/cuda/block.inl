@@ -12,13 +12,12 @@
 //
 // On a GPU `threads` calls its phase once, with the number of the thread that runs it, and ends in __syncthreads(). On
 // a host it calls it for every thread of the block in turn, and blocks come one after another. So the loops between
-// phases must be the same for all threads, and a phase must not read what another thread writes in it: a host would
-// give another answer than a GPU, and a host that goes through the threads backwards another one again, which the tests
-// do.
+// phases must be the same for all threads, and a phase must not read what another thread writes in it. A host would
+// give another answer than a GPU; a host that goes through the threads backwards, as the tests do, would give a third.
 
 #if defined(__CUDACC__)
-#define SEEKSIM_BODY __device__ __forceinline__           // what only a GPU's threads call
-#define SEEKSIM_BOTH __host__ __device__ __forceinline__  // and what launches call too
+#define SEEKSIM_BODY __device__ __forceinline__           // only a GPU's threads call it
+#define SEEKSIM_BOTH __host__ __device__ __forceinline__  // launches call it too
 #define SEEKSIM_PHASE
 #define SEEKSIM_UNROLLED _Pragma("unroll")
 #else
@@ -30,7 +29,7 @@
 
 constexpr int kWarp = 32;
 
-// Blocks of a launch. y and z may be cut to what a GPU takes (65,535): kernels go on in steps of them.
+// Blocks of a launch. y and z may be cut to a GPU's limit (65,535): kernels then loop in steps of them.
 struct Grid {
   Index x = 1;
   Index y = 1;
@@ -82,7 +81,7 @@ struct GpuBlock {
   __device__ __forceinline__ static void least_of(std::int64_t* least, std::int64_t v) {
     atomicMin(reinterpret_cast<long long*>(least), static_cast<long long>(v));
   }
-  // A bug of the caller's: what checks say on a host. Ends the kernel, and with it the device's context.
+  // A bug of the caller, which a check would report on a host. Ends the kernel, and with it the device's context.
   __device__ __forceinline__ static void demand(bool holds) {
     if (!holds) __trap();
   }
@@ -161,7 +160,7 @@ template <class T>
 SEEKSIM_HD float rounded_to(float x) {
   return as_float(from_float<T>(x));
 }
-// Quiet, and nothing that a sum could swallow.
+// A quiet NaN, which no sum can hide.
 SEEKSIM_HD float not_a_number() { return FloatOps::from_bits(0x7fc00000U); }
 SEEKSIM_HD float infinity() { return FloatOps::from_bits(0x7f800000U); }
 
@@ -173,7 +172,7 @@ SEEKSIM_HD bool is_finite(fp16 x) { return (x.bits & 0x7c00U) != 0x7c00U; }
 // ---- sums ----
 
 // F4, of a warp: lanes l, l + 32, l + 64 and l + 96 are its thread l's. step(s, i) returns the accumulator s after
-// element i. What the warp's threads return is to be folded by fold_warps: here are the two first halvings.
+// element i. fold_warps has to fold what the warp's threads return; the two first halvings are made here.
 template <class Step>
 SEEKSIM_HD float four_lanes(int thread, Index n, Step step) {
   float s[4] = {0.0F, 0.0F, 0.0F, 0.0F};

@@ -6,7 +6,7 @@
 
 namespace seeksim::kernels {
 
-// A Lane with this table holds a cudaStream_t, of the device that is current where it was made.
+// A Lane with this table holds a cudaStream_t of the device that was current when it was made.
 const DeviceTable& cuda_device();
 
 // ---- its parts

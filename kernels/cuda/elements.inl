@@ -1,6 +1,6 @@
 // Elementwise kernels. Included after block.inl.
 
-// Element (r, c) of matrices by one thread each. Matrices whose rows lie end to end are taken as one row.
+// One thread for each element (r, c) of a matrix. Matrices whose rows lie end to end are treated as one row.
 template <class Body>
 struct Each {
   static constexpr int kThreads = 256;
@@ -22,7 +22,7 @@ void each(Launch& launch, Index rows, Index cols, const Body& body) {
   if (rows == 0 || cols == 0) return;
   launch({blocks_for(cols, Each<Body>::kThreads), least(rows, kMostBlocksY)}, Each<Body>{rows, cols, body});
 }
-// Of several matrices of one shape.
+// For several matrices of one shape.
 template <class Launch, class Body, class M, class... More>
 void each_of(Launch& launch, const Body& body, const M& m, const More&... more) {
   const bool dense = m.stride == m.cols && (... && (more.stride == more.cols));
@@ -84,7 +84,7 @@ struct GeluBackward {
   }
 };
 
-// Columns [begin, begin + n) of y are gate's and up's in 2 begin and on, n the columns of this slab.
+// Columns [begin, begin + n) of y come from gate and up at columns 2 begin and on; n is the columns of this slab.
 struct SlabColumn {
   Index gate, up;
   SEEKSIM_BODY static SlabColumn of(Index c, Index slab, Index cols) {
@@ -116,7 +116,7 @@ struct SwigluBackward {
   }
 };
 
-// Pair c of row r: one of head_dim / 2 of one of the heads that turn, which are the queries and the key of each group.
+// Pair c of row r: one of the head_dim / 2 pairs of a head that is rotated, that is a query or the key of a group.
 template <class T>
 struct Rotate {
   AttentionShape shape;
@@ -150,7 +150,7 @@ struct Scale {
   float factor;
   SEEKSIM_BODY void operator()(Index, Index i) const { x[i] = FloatOps::mul(x[i], factor); }
 };
-// Of values in 16 bits: widened, multiplied, rounded.
+// For values in 16 bits: widened, multiplied, rounded.
 template <class T>
 struct ScaleStored {
   Vec<T> x;
@@ -189,7 +189,7 @@ SEEKSIM_HD std::uint32_t philox_word(std::uint32_t element, std::uint32_t sample
   const std::uint32_t low = word == 0 ? c[0] : c[1], high = word == 2 ? c[2] : c[3];
   return word < 2 ? low : high;
 }
-// What dropout leaves of element e of a sample (dropout.h has the numbering).
+// Element e of a sample after dropout (dropout.h has the numbering).
 SEEKSIM_HD float dropped_out(const Dropout& drop, std::uint32_t sample, Index e, float x) {
   const std::uint32_t block = static_cast<std::uint32_t>(e / 64 * 16 + e % 16);
   const std::uint32_t word =
@@ -380,8 +380,8 @@ struct TreeAdd {
   SEEKSIM_BODY void operator()(Index, Index i) const { out[i] = FloatOps::add(left[i], right[i]); }
 };
 
-// Parts in ascending order of leaves; after part p has been pushed, adds[p] times the two topmost are added. By value,
-// as kernels take their arguments: kMost of them at most.
+// Parts in ascending order of leaves. After part p is pushed, the two topmost operands are added adds[p] times. The
+// arrays are passed by value, as kernels take their arguments, so there are at most kMost parts.
 template <int kMost>
 struct TreeParts {
   const float* parts[kMost];

@@ -30,7 +30,7 @@ class HostLaunch {
   template <class Kernel>
   void operator()(Grid grid, const Kernel& kernel) {
     using Block = HostBlock<Kernel::kThreads>;
-    // As a GPU has it when a kernel starts: anything but what the last one left.
+    // On a GPU shared memory holds garbage when a kernel starts, never what the last one left.
     const std::unique_ptr<unsigned char[]> memory(new unsigned char[Block::kSharedBytes]);
     for (Index y = 0; y < grid.y; ++y) {
       for (Index x = 0; x < grid.x; ++x) {

@@ -1,4 +1,4 @@
-// What the text of the kernels for GPUs stands on: included by all that include cuda/*.inl.
+// The includes of the text of the kernels for GPUs, for all files that include cuda/*.inl.
 #pragma once
 
 #include <cstring>

@@ -3,8 +3,8 @@
 //   a block: kBM x kBN of C        K goes by in tiles of kBK, from global memory through registers into one of two
 //   a thread: kTM x kTN of it      buffers of shared memory while the other is in use: one barrier a tile
 //
-// Every element is one ascending fma chain in a register. K is never padded; rows and columns are, with zeros that
-// nobody stores. A chain that ends at a segment (F2) goes onto a binary counter of the thread's own.
+// Every element is one ascending fma chain in a register. K is never padded; rows and columns are, with zeros that are
+// never stored. A chain that ends at a segment (F2) is pushed onto the thread's own binary counter.
 
 constexpr int kBK = 16;
 
@@ -94,7 +94,7 @@ struct TileProduct {
   SEEKSIM_BODY static int first_row(int t) { return t / (Shape::kBN / Shape::kTN) * Shape::kTM; }
   SEEKSIM_BODY static int first_column(int t) { return t % (Shape::kBN / Shape::kTN) * Shape::kTN; }
 
-  // One k of the chains of a thread: rows that the mask leaves out keep what they have.
+  // One k of the chains of a thread. Rows that the mask excludes keep their value.
   template <bool kMasked>
   SEEKSIM_BODY void multiply(Accumulators<Shape>& c, const float* a, const float* b, Index k, Index thread_row) const {
     float ai[Shape::kTM], bj[Shape::kTN];
@@ -263,15 +263,15 @@ void gemm(Launch& launch, bool ta, bool tb, Mat<const T> a, Mat<const T> b, Mat<
 // Scores, and then probabilities in fp32, lie in working memory, (T, T) a query head; as many key heads at a time as a
 // budget allows.
 
-// Where the queries, keys, values of one key head begin, and what is counted from there. Heads [first, first + n) of
-// all samples' are at work.
+// Where the queries, keys and values of one key head begin, and numbers counted from there. Heads [first, first + n) of
+// all samples are being worked on.
 template <class T>
 struct HeadsAtWork {
   AttentionShape s;
   Mat<const T> qkv;
   Index first_key_head;
 
-  // Query head h of those at work: its sample, and its number among the sample's.
+  // Query head h of those being worked on: its sample, and its number within the sample.
   SEEKSIM_BODY Index sample(Index h) const { return (first_key_head * s.group + h) / s.heads; }
   SEEKSIM_BODY Index head(Index h) const { return (first_key_head * s.group + h) % s.heads; }
   SEEKSIM_BODY const T* group_of(Index h) const {
@@ -280,7 +280,7 @@ struct HeadsAtWork {
   SEEKSIM_BODY const T* queries(Index h) const { return group_of(h) + head(h) % s.group * s.head_dim; }
   SEEKSIM_BODY const T* keys(Index h) const { return group_of(h) + s.group * s.head_dim; }
   SEEKSIM_BODY const T* values(Index h) const { return keys(h) + s.head_dim; }
-  // Of a (B*T, H*D) tensor.
+  // For a (B*T, H*D) tensor.
   template <class U>
   SEEKSIM_BODY U* columns_of(Mat<U> m, Index h) const {
     return m.row(sample(h) * s.tokens) + head(h) * s.head_dim;
@@ -323,7 +323,7 @@ struct AttentionScores {
 SEEKSIM_HD float attention_scale(Index head_dim) {
   return math::inverse_sqrt<FloatOps>(FloatOps::from_int(static_cast<std::int32_t>(head_dim)));
 }
-// What dropout leaves of entry (i, j) of a head's probabilities.
+// Entry (i, j) of a head's probabilities after dropout.
 SEEKSIM_HD float dropped_entry(const Dropout& drop, const AttentionShape& s, Index sample, Index head, Index i, Index j,
                                float p) {
   if (!drop.on()) return p;
@@ -331,7 +331,7 @@ SEEKSIM_HD float dropped_entry(const Dropout& drop, const AttentionShape& s, Ind
   return dropped_out(drop, drop.first_sample + static_cast<std::uint32_t>(sample), e, p);
 }
 
-// Row i of a head, a warp each: scores become what v is multiplied by, and the probabilities are kept.
+// Row i of a head, one warp each: scores become the factors of v, and the probabilities are kept.
 template <class T>
 struct AttentionSoftmax {
   static constexpr int kThreads = kRowThreads;
@@ -389,7 +389,7 @@ struct AttentionSoftmax {
   }
 };
 
-// dP becomes dS, in place; used: what v was multiplied by.
+// dP becomes dS, in place. used: the factors of v.
 template <class T>
 struct AttentionSoftmaxBackward {
   static constexpr int kThreads = kRowThreads;
@@ -471,7 +471,7 @@ struct AttentionOverQueries {
   static constexpr int kThreads = SmallTile::kThreads;
   HeadsAtWork<T> heads;
   Index count;           // of key heads
-  const float* weights;  // dS, or what v was multiplied by
+  const float* weights;  // dS, or the factors of v
   Mat<const T> dout;
   Mat<T> dqkv;
 
@@ -502,7 +502,7 @@ struct AttentionOverQueries {
 
 constexpr Index kAttentionFloats = Index{16} << 20;  // of working memory, or one key head's where that is more
 
-// Calls part(first key head, how many, working memory) until all key heads of all samples have had their turn.
+// Calls part(first key head, how many, working memory) until all key heads of all samples are done.
 template <class Launch, class Part>
 void by_key_heads(Launch& launch, const AttentionShape& s, Index squares, Part part) {
   const Index all = s.samples * s.key_heads(), of_one = s.group * s.tokens * s.tokens * squares;

@@ -5,7 +5,7 @@ constexpr int kRowThreads = 128;
 constexpr int kRowsABlock = kRowThreads / kWarp;
 SEEKSIM_HD int thread_of_warp(int t) { return t % kWarp; }
 
-// A kernel of which each warp has one row; kernels without a barrier of their own.
+// A kernel in which each warp has one row. It has no barrier of its own.
 template <class Launch, class Kernel>
 void by_warps(Launch& launch, Index rows, const Kernel& kernel) {
   if (rows > 0) launch({blocks_for(rows, kRowsABlock), 1}, kernel);
@@ -132,11 +132,11 @@ struct NormBackward {
   }
 };
 
-// What is summed down the columns: dy; dy, and dy * xhat of layer norm; dy * xhat of rms norm.
+// The addends of column sums: dy; dy and dy * xhat for layer norm; dy * xhat for rms norm.
 enum class Columns { plain, centred, scaled };
 
-// F1 over one segment of tokens of one sample, a column a thread: its node goes to plain, scaled (samples * segments of
-// a sample, C). Segments are as many as fit in `tokens`, the last short.
+// F1 over one segment of tokens of one sample, a column a thread. The node goes to plain, scaled (samples * segments of
+// a sample, C). There are as many segments as fit in `tokens`, the last one short.
 template <Columns kOf, class T>
 struct SegmentChains {
   static constexpr int kThreads = 128;
@@ -195,7 +195,7 @@ SEEKSIM_HD float token_loss(float sum, float max, float at_target) {
   return FloatOps::sub(FloatOps::add(math::log<FloatOps>(sum), max), at_target);
 }
 
-// The steps that kernels on rows of logits are made of. Warps are the segments of [0, n); shared: 8 floats.
+// The steps of kernels on rows of logits. Each warp has one segment of [0, n). shared: 8 floats.
 template <class T>
 struct TokenRow {
   const T* x;
@@ -235,7 +235,7 @@ struct TokenRow {
     });
     gather(block, shared, sums);
   }
-  // From each warp's lanes to the tree over the segments that have any.
+  // From each warp's lanes to the tree over the segments that have any elements.
   template <class Block, class Local>
   SEEKSIM_BODY void gather(Block& block, float* shared, Local& sums) const {
     block.fold_warps(sums);
@@ -248,7 +248,7 @@ struct TokenRow {
       sums(t) = tree.finish();
     });
   }
-  // d = (e / sum - onehot(target)) * scale; d may be x. A target outside of [0, n) is none of this row's.
+  // d = (e / sum - onehot(target)) * scale; d may be x. A target outside of [0, n) is not in this row.
   SEEKSIM_BODY float gradient(Index i, float max, float inverse, float scale, Index target) const {
     const float p = FloatOps::mul(e(i, max), inverse);
     return FloatOps::mul(i == target ? FloatOps::sub(p, 1.0F) : p, scale);
@@ -478,7 +478,7 @@ struct CountNonfinite {
 };
 
 struct SetNumber {
-  std::int64_t *at, before, value;  // at[0] = value where it is `before`, or anyway
+  std::int64_t *at, before, value;  // at[0] = value if it is `before`, or always
   bool always;
   SEEKSIM_BODY void operator()(Index, Index) const {
     if (always || *at == before) *at = value;
@@ -608,8 +608,8 @@ struct FoldRange {
 
 // ---- gradients of embedding tables ----
 
-// For each row of dx the next one of the same token, or -1, and whether it is the token's first. Rows of tokens that a
-// slice of the table lacks are not first.
+// For each row of dx, the next row of the same token, or -1, and whether it is the token's first. Rows of tokens that a
+// slice of the table lacks are never first.
 struct TokenLists {
   static constexpr int kThreads = 256;
   Vec<const std::int32_t> tokens;
@@ -638,7 +638,7 @@ SEEKSIM_HD int height(Index a, Index b) {
   return level;
 }
 
-// F3 over samples of which only some have a leaf: what +0 leaves and subtrees would add is nothing (embedding.cpp), so
+// F3 over samples of which only some have a leaf. Leaves and subtrees of +0 would change nothing (embedding.cpp), so
 // they are left out. Leaves come in ascending order of samples.
 struct SparseTree {
   float slots[kDeep];

@@ -7,7 +7,7 @@ __global__ void __launch_bounds__(Kernel::kThreads) run(const __grid_constant__ 
 }
 
 // Working memory comes from the device's own pool, in the order of the stream, and is given back when the operation is
-// over: it may be used again by what is enqueued later.
+// over. Operations that are enqueued later may use it again.
 class StreamLaunch {
  public:
   explicit StreamLaunch(Lane lane) : stream_(static_cast<cudaStream_t>(lane.stream)) {}
@@ -28,8 +28,8 @@ class StreamLaunch {
           "working memory");
     return static_cast<float*>(work_[scratches_++]);
   }
-  // Within the GPU, and to and from the host's locked memory, in the order of the stream. Other memory of the host may
-  // be gone or changed right after the call: what comes from it has been taken on return, what goes there is there.
+  // Within the GPU, and to and from the host's pinned memory, in the order of the stream. Pageable memory may be gone
+  // or changed right after the call, so a copy from it or to it is done on return.
   void copy(const void* from, void* to, std::size_t bytes) {
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "a copy");
     if (pageable(to) || (pageable(from) && reads_pageable_late())) check(cudaStreamSynchronize(stream_), "a copy");

@@ -30,10 +30,10 @@ struct CublasApi {
   decltype(&cublasLtMatmulPreferenceCreate) preference_create = nullptr;
   decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
-  std::string problem;  // empty: all of it is there
+  std::string problem;  // empty: everything was found
 };
 
-// The library that belongs to the header, and with it to the runtime library that is linked.
+// The library of the same version as the header, and so as the runtime library that is linked.
 CublasApi load() {
   CublasApi api;
   const std::string file = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
@@ -76,7 +76,7 @@ void check(cudaError_t error, const char* what) {
                     error == cudaErrorMemoryAllocation);
 }
 
-// Of the GPU that is current; made once each, and kept to the program's end.
+// Handles of the current GPU, made once each and kept to the program's end.
 cublasLtHandle_t handle() {
   constexpr int kGpusMax = 64;
   static std::array<cublasLtHandle_t, kGpusMax> handles{};
@@ -132,8 +132,8 @@ std::uint32_t alignment(const void* p, std::size_t stride_bytes) {
   return static_cast<std::uint32_t>(both & (~both + 1));
 }
 
-// cuBLASLt's matrices are stored by columns. A row-major matrix is its transpose stored so; hence it computes
-// C^T (N, M) = op(B)^T (N, K) op(A)^T (K, M), and a bias, one value a column of C, is one a row of C^T, as it wants it.
+// cuBLASLt's matrices are stored by columns, and a row-major matrix is its transpose stored by columns. So it computes
+// C^T (N, M) = op(B)^T (N, K) op(A)^T (K, M). A bias has one value a column of C: one a row of C^T, as cuBLASLt wants.
 template <class T, class To>
 class Matmul {
  public:
@@ -153,7 +153,7 @@ class Matmul {
     layout(result_, call.c);
   }
 
-  // False: cuBLASLt has nothing for these shapes and places.
+  // Returns false if cuBLASLt has nothing for these shapes and places.
   bool run(cudaStream_t stream) {
     constexpr std::size_t kWorkBytes = std::size_t(32) << 20;
     Owned<cublasLtMatmulPreference_t> wishes(api().preference_destroy);
@@ -162,7 +162,7 @@ class Matmul {
       check(api().preference_set(wishes.made, which, &value, sizeof value), "a preference");
     };
     wish(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkBytes);
-    // Neither sums in place, whose order is a race's, nor sums rounded to 16 bits in between.
+    // No sums in place, whose order is random, and no sums that are rounded to 16 bits in between.
     wish(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
          static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     const std::uint32_t of_c = alignment(call_.c.data, static_cast<std::size_t>(call_.c.stride) * sizeof(To));
@@ -210,7 +210,7 @@ bool product(Lane lane, const GemmCall<T, To>& call, bool tf32) {
   if (call.c.rows == 0 || call.c.cols == 0) return true;
   if (call.k() == 0 || (call.bias.n > 0 && !std::is_same_v<T, To>)) return false;
   const auto stream = static_cast<cudaStream_t>(lane.stream);
-  // A bias lies anywhere in the flat parameters, and is read by vectors.
+  // A bias may lie anywhere in the flat parameters, and is read in vectors.
   const std::size_t bytes = static_cast<std::size_t>(call.bias.n) * sizeof(T);
   const StreamMemory bias(bytes, stream);
   if (bytes > 0)

@@ -1,5 +1,5 @@
-// The vendor's products for `fast` arithmetic on a GPU: cuBLASLt, with tensor cores. The library is loaded when it is
-// first asked for, so that a program without them neither needs it nor pays for it. Built where cublasLt.h is.
+// The vendor's products for `fast` arithmetic on a GPU: cuBLASLt, with tensor cores. The library is loaded at the first
+// use, so a program that does not need it neither requires it nor pays for it. Built only where cublasLt.h is found.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace seeksim::kernels {
 
-// Why there are none; empty: there are.
+// Why there are no vendor products; empty: there are.
 std::string vendor_problem();
 
 // DeviceTable::vendor_gemm, on the GPU that is current. fp32 operands: on its fp32 units or, with tf32, on tensor

@@ -1,10 +1,10 @@
 // Causal attention, head by head. Included by products_*.cpp after pack.inl.
 //
-//     keys j ->                      Row i of the scores has i + 1 entries. Products along a row (scores, dP) compute
-//     whole
-//   q  x . . . . .                   tiles and drop what lies above the diagonal; products ALONG the triangle end or
-//   start u  x x . . . .    tile of rows   their chains at the diagonal: rows of a tile share the full part, and the
-//   small e  x x x . . .  <-  kTallRows    triangle beside it is unrolled. r  x x x x . .
+//     keys j ->                           Row i of the scores has i + 1 entries. Products along a row (scores, dP)
+//   q  x . . . . .                        compute whole tiles and drop what lies above the diagonal. Products along
+//   u  x x . . . .    tile of rows        the triangle end or start their chains at the diagonal: rows of a tile
+//   e  x x x . . .  <-  kTallRows         share the full part, and the small triangle beside it is unrolled.
+//   r  x x x x . .
 
 #if defined(__AVX512F__)
 constexpr int kTallRows = 8;
@@ -18,8 +18,9 @@ enum class Triangle { none, end, start, start_on };
 
 // c(r, :) = chain over k of a(r, k) * b(k, :), a(r, k) = a[r * a_row + k * a_k]. `full` counts the k that all rows
 // share.
-//   end:   then row r goes on for r more k.    start: before them, row r has kM - r k of its own (first those of row
-//   0).    start_on: the same, and the chain goes on from what c holds instead of +0.
+//   end:       then row r goes on for r more k.
+//   start:     before them, row r has kM - r k of its own (first those of row 0).
+//   start_on:  as start, but the chain goes on from what c holds instead of +0.
 template <int kM, int kN, Triangle kShape>
 void chain_tile(Index full, const float* a, Index a_row, Index a_k, const float* b, Index b_ld, float* c, Index c_ld) {
   Vf acc[kM][kN];
@@ -103,7 +104,7 @@ SEEKSIM_FN void chains(int rows, Index full, const float* a, Index a_row, Index 
   }
 }
 
-// The same with c (rows, columns) in memory that ends at its last column; tile: working memory for the ragged case.
+// As above, with c (rows, columns) in memory that ends at its last column. tile: working memory for the ragged case.
 template <Triangle kShape>
 static inline void chains_to(int rows, Index full, const float* a, Index a_row, Index a_k, Rows b, Index columns,
                              float* c, Index c_ld, float* tile) {
@@ -128,7 +129,7 @@ SEEKSIM_FN Rows float_copy(const T* rows, Index ld, Index count, Index columns, 
   return {copy, copy_ld};
 }
 
-// The same, but themselves where they are floats.
+// As above, but without a copy where the rows are floats already.
 template <class T>
 SEEKSIM_FN Rows floats_of(const T* rows, Index ld, Index count, Index columns, float* copy, Index copy_ld) {
   if constexpr (kIsHalf<T>) {
@@ -138,7 +139,7 @@ SEEKSIM_FN Rows floats_of(const T* rows, Index ld, Index count, Index columns, f
   }
 }
 
-// Floats (rows, columns) on their way to memory of T: that memory itself, or room from which put() rounds them into it.
+// Room for floats (rows, columns) that go to memory of T: that memory itself, or a buffer that put() rounds into it.
 template <class T>
 struct Target {
   T* out;
@@ -168,7 +169,7 @@ struct HeadScratch {
   float* second;
   float* tile;     // (kTallRows, T or D rounded up)
   float* dropped;  // (kTallRows, T): probabilities after dropout, where there is one
-  // For 16 bits only: what is read and written, as floats.
+  // For 16 bits only: inputs and outputs as floats.
   float* qkv;    // (T, (G + 2) D)
   float* out;    // (T, D)
   float* dqkv;   // (T, (G + 2) D)
@@ -236,7 +237,7 @@ SEEKSIM_FN float attention_scale(Index head_dim) {
   return math::inverse_sqrt<FloatOps>(FloatOps::from_int(static_cast<int>(head_dim)));
 }
 
-// Of one query head: h of this slice, `row` of all samples. `keys` and `values` are its key head's.
+// One query head: number h of this slice, number `row` over all samples. `keys` and `values` are its key head's.
 template <class T>
 SEEKSIM_FN void head_forward(AttentionShape s, const Dropout& drop, const HeadScratch<T>& work, std::uint32_t sample,
                              Index h, Index row, Rows q, Rows keys, Rows values, Mat<T> probs, const Target<T>& o) {
@@ -291,7 +292,7 @@ SEEKSIM_FN void softmax_row_backward(const float* dp, const float* p, Index n, f
   });
 }
 
-// c(j, :) = chain over queries i >= j of a(i, j) * b(i, :), for all j; with `go_on` from what c holds.
+// c(j, :) = chain over queries i >= j of a(i, j) * b(i, :), for all j; with `go_on` the chain starts from what c holds.
 SEEKSIM_FN void chains_from_diagonal(bool go_on, Index t, Index d, const float* a, Index a_ld, Rows b, float* c,
                                      Index c_ld, float* tile) {
   for (Index j = 0; j < t; j += kTallRows) {
@@ -301,8 +302,8 @@ SEEKSIM_FN void chains_from_diagonal(bool go_on, Index t, Index d, const float* 
   }
 }
 
-// Of one query head, as in head_forward; dk and dv of its key head begin with the group's first query head and go on
-// with the others.
+// One query head, as in head_forward. dk and dv of its key head begin with the group's first query head and go on with
+// the others.
 template <class T>
 SEEKSIM_FN void head_backward(AttentionShape s, const Dropout& drop, const HeadScratch<T>& work, std::uint32_t sample,
                               Index h, bool first, Rows q, const float* k, Rows values, Rows go, Rows p, float* kept,

@@ -1,5 +1,5 @@
-// Dropout's random words and their use, in whole vectors: see dropout.h for which word belongs to which element.
-// Included after lanes.inl.
+// Dropout's random words and their use, in whole vectors. dropout.h says which word belongs to which element. Included
+// after lanes.inl.
 
 constexpr int kDropGroup = 64;  // elements that 16 Philox blocks serve
 

@@ -1,4 +1,4 @@
-// Elementwise kernels, row and tree sums. T is the type in which a tensor is stored; arithmetic is fp32 whatever it is
+// Elementwise kernels, row and tree sums. T is the type in which a tensor is stored; arithmetic is fp32 for every T
 // (storage.inl). Included by elements_*.cpp after lanes.inl.
 
 using V = SimdOps;
@@ -58,7 +58,7 @@ void swiglu_backward_body(const T* dy, const T* gate, const T* up, T* dgate, T* 
   });
 }
 
-// Two halves of a head, each turned against the other by the angles of one position. `turn` is 1, or -1 to turn back.
+// Rotates the pairs that two halves of a head form by the angles of one position. `turn` is 1, or -1 to turn back.
 template <class T>
 void rotate_body(const float* cosines, const float* sines, float turn, T* first, T* second, Index n) {
   for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
@@ -69,7 +69,8 @@ void rotate_body(const float* cosines, const float* sines, float turn, T* first,
   });
 }
 
-// y may be a or b. Sum and terms are stored as To and T: residuals in one type, or a float sum of 16-bit terms.
+// y = a + b; y may be a or b. The sum is stored as To, the terms as T: residuals in one type, or a float sum of 16-bit
+// terms.
 template <class To, class T>
 void add_body(const To* a, const T* b, To* y, Index n) {
   for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
@@ -184,7 +185,7 @@ struct TreeCounter {
   }
 };
 
-// What is summed down the columns: dy; dy, and dy * xhat of layer norm; dy * xhat of rms norm.
+// The addends of column sums: dy; dy and dy * xhat for layer norm; dy * xhat for rms norm.
 enum class Columns { plain, centred, scaled };
 
 // One block of columns: kN vectors, the last of `lanes` lanes.

@@ -1,4 +1,4 @@
-// What all elements_*.cpp have in common. Everything but the table has internal linkage, so that nothing compiled for
+// The common text of all elements_*.cpp. Everything but the table has internal linkage, so that nothing compiled for
 // one instruction set can be linked into the path of another.
 #if defined(__AVX2__)
 #include <immintrin.h>

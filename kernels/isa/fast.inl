@@ -1,6 +1,6 @@
-// `fast` mode's products on a CPU (fast.h), outside of the contract's forms on purpose: K in tiles, in each two chains
-// over even and odd k, the chains added, the tiles added up. That is how far a vendor's kernel is from the contract in
-// kind, and what the bound has to allow. Included by products_*.cpp, behind gemm.inl.
+// `fast` mode's products on a CPU (fast.h), outside of the contract's forms on purpose: K in tiles, in each tile two
+// chains over even and odd k, the chains added, the tiles added up. A vendor's kernel differs from the contract in the
+// same way, and the bound has to allow it. Included by products_*.cpp, after gemm.inl.
 
 constexpr int kFastRows = 4;
 #if defined(__AVX512F__)
@@ -13,7 +13,7 @@ constexpr int kFastVectors = 4;
 constexpr int kFastCols = kFastVectors * kW;
 constexpr Index kFastTileK = 256;
 
-// Ten bits behind the point, to nearest, ties away from zero: what a tensor core takes of an fp32 operand.
+// TF32, as a tensor core reads an fp32 operand: ten bits behind the point, to nearest, ties away from zero.
 SEEKSIM_FN float as_tf32(float x) {
   const std::uint32_t u = FloatOps::bits(x);
   if ((u & 0x7f800000U) == 0x7f800000U) return x;
@@ -21,7 +21,7 @@ SEEKSIM_FN float as_tf32(float x) {
 }
 
 // One tile of K of a panel of kFastRows rows (a: kFastRows floats for each k) and one of kFastCols columns (b), added
-// to what `c` (kFastRows x kFastCols) holds, or put there. kInBf16: each sum is rounded, a planted slip.
+// to what `c` (kFastRows x kFastCols) holds, or put there. kInBf16: each sum is rounded, a planted mistake.
 template <bool kInBf16>
 void fast_tile(const float* a, const float* b, Index k_count, bool first, float* c) {
   const auto rounded = [](Vf x) SEEKSIM_LAMBDA { return kInBf16 ? rounded_to<bf16>(x) : x; };

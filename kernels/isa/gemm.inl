@@ -3,9 +3,8 @@
 //        K                 N                A panel: kRows rows, k by k      \   a tile of C in registers:
 //    +-------+         +-+-+-+-+            B panel: kCols columns, k by k   /   kRows x kCols accumulators
 //  M | A     |  times  | | | | |
-//    +-------+       K | |B| | |            Every element of the tile is one ascending fma chain. Where K is cut - into
-//    | block |         | | | | |            blocks for the cache, or into segments (F2) - a chain is stored and
-//    resumed,
+//    +-------+       K | |B| | |            Every element of the tile is one ascending fma chain. Where K is cut (into
+//    | block |         | | | | |            blocks for the cache, or into segments, F2), a chain is stored and resumed,
 //    +-------+         +-+-+-+-+            or merged with the tiles of earlier segments as the binary counter says.
 
 #if defined(__AVX512F__)
@@ -17,7 +16,7 @@ constexpr int kRows = 4, kVectors = 2;
 #endif
 constexpr int kCols = kVectors * kW;
 
-// A stretch of K, and what becomes of the chain at its end. Slots are the stack of the binary counter: tiles of working
+// A stretch of K, and what happens to the chain at its end. Slots are the stack of the binary counter: tiles of working
 // memory, kRows x kCols each.
 struct Piece {
   Index begin = 0;
@@ -165,7 +164,7 @@ class Pieces {
     }
     return true;
   }
-  // The next pieces, together about kBlockK long: what a tile works through before the next tile's turn.
+  // The next pieces, together about kBlockK long: a tile works through them before the next tile's turn.
   SEEKSIM_FN int next_group(Pieces& p, Piece* group) {
     int count = 0;
     for (Index size = 0; count < kMostPieces && size + min_of(p.segment_, kBlockK) <= kBlockK && next(p, group[count]);)

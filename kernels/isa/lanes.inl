@@ -4,7 +4,7 @@
 SEEKSIM_FN Index min_of(Index a, Index b) { return a < b ? a : b; }
 SEEKSIM_FN Index max_of(Index a, Index b) { return a > b ? a : b; }
 
-// The number of lanes where it is known to be all of them.
+// The number of lanes, known at compile time to be all of them.
 struct AllLanes {};
 
 // Calls f(i, lanes) for i = 0, kW, 2 kW, ...: with lanes = AllLanes while whole vectors remain, then once with the
@@ -16,7 +16,7 @@ SEEKSIM_FN void for_vectors(Index n, Body f) {
   if (i < n) f(i, static_cast<int>(n - i));
 }
 
-// T is a storage type: float, or 16 bits that are widened on the way in and rounded on the way out.
+// T is a storage type: float, or a 16-bit type that is widened when it is loaded and rounded when it is stored.
 template <class T>
 SEEKSIM_FN Vf load_lanes(const T* p, AllLanes) {
   return load(p);
@@ -39,7 +39,8 @@ SEEKSIM_FN Vf keep_lanes(int n, Vf x, Vf otherwise) { return take_first(n, x, ot
 // F4. `step(s, i, lanes)` returns the accumulators s after the elements i .. i + lanes - 1; lanes past the end keep
 // theirs.
 constexpr int kLanes = 128;
-// With vectors the accumulators live in registers; one by one they are an array, and unrolling only costs compile time.
+// With vectors the accumulators live in registers. In scalar code they are an array, and unrolling only costs compile
+// time.
 #if defined(__AVX2__)
 #define SEEKSIM_UNROLL_LANES SEEKSIM_UNROLL
 #else
@@ -90,7 +91,7 @@ SEEKSIM_FN float row_max(const T* x, Index n) {
   return result;
 }
 
-// The sum of counts that were kept in lanes.
+// The sum of counts that are kept in lanes.
 SEEKSIM_FN Index sum_of_lanes(Vu counts) {
   std::uint32_t lane[kW];
   __builtin_memcpy(lane, &counts, sizeof lane);

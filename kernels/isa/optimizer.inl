@@ -8,7 +8,7 @@ SEEKSIM_FN auto by_decay(const AdamWStep& step, Loop loop) {
   return loop.template operator()<true, false>();
 }
 
-// fp32 parameters; their rounded copy too, unless T is float.
+// fp32 parameters, and their rounded copy unless T is float.
 template <bool kDecay, bool kDecoupled, class G, class T>
 void adamw_loop(const AdamWStep& step, const G* grad, float* p, float* m, float* v, T* copy, Index n) {
   const auto lanes_of_step = adamw_lanes<SimdOps>(step);

@@ -78,8 +78,8 @@ SEEKSIM_FN void pack_transposed_block(const T* src, Index ld, Index rows, Index 
     for (int i = 0; i < min_of(kW, stride); ++i) out[k * stride + i] = as_float(row[i][k]);
 }
 
-// A panel of `width` source rows of which `rows` exist. Blocks overlap in memory when width is not a multiple of kW:
-// each k is written after the one before, so that what spills over is overwritten.
+// A panel of `width` source rows of which `rows` exist. Blocks overlap in memory when width is not a multiple of kW.
+// Each k is written after the one before, so that its spill-over is overwritten.
 template <class T>
 void pack_transposed(const T* src, Index ld, Index rows, Index k_count, Index width, float* out) {
   for (Index i = 0; i < width; i += kW) {
@@ -88,7 +88,7 @@ void pack_transposed(const T* src, Index ld, Index rows, Index k_count, Index wi
   }
 }
 
-// Neighbouring panels whose source has k as its rows: out[k * width + i] = src[k * ld + i]. They are filled together, k
+// Neighbouring panels of a source whose rows are k: out[k * width + i] = src[k * ld + i]. They are filled together, k
 // by k, so that the source is read in long stretches.
 template <class T>
 struct RowPanel {

@@ -3,7 +3,7 @@
 template <class T>
 constexpr float kSmallestNormal = std::is_same_v<T, fp16> ? 0x1p-14F : 0x1p-126F;
 
-// What one block of at most kBlock elements adds. Counts are kept in lanes; lanes past the end count nothing.
+// The contribution of one block of at most kBlock elements. Counts are kept in lanes; lanes past the end count nothing.
 struct BlockRange {
   Vf min = splat(__builtin_inff()), max = splat(-__builtin_inff());
   Vu zeros = SimdOps::ulit(0), subnormals = SimdOps::ulit(0), infinities = SimdOps::ulit(0), nans = SimdOps::ulit(0);
@@ -19,7 +19,7 @@ struct BlockRange {
 
 SEEKSIM_FN Vf magnitude(Vf x) { return SimdOps::from_bits(SimdOps::bits(x) & SimdOps::ulit(0x7fffffffU)); }
 
-// Elements as numbers that count for minimum, maximum and sum: +0 for -0, and `otherwise` for what is not finite.
+// Elements as they count for minimum, maximum and sum: +0 for -0, and `otherwise` for NaN and infinities.
 SEEKSIM_FN Vf finite_or(Vf x, Vf otherwise) {
   return magnitude(x) < splat(__builtin_inff()) ? SimdOps::add(x, splat(0.0F)) : otherwise;
 }
@@ -31,7 +31,7 @@ SEEKSIM_FN void add_block(const T* x, Index n, TensorRange& range) {
   const Vf infinity = splat(__builtin_inff()), normal = splat(kSmallestNormal<T>), zero = splat(0.0F);
   const Vu one = V::ulit(1), none = V::ulit(0);
   for_vectors(n, [&](Index i, auto lanes) SEEKSIM_LAMBDA {
-    // Past the end: a value that nothing counts, and that neither minimum nor maximum takes.
+    // Lanes past the end get a value that no count, minimum or maximum takes.
     const Vf v = keep_lanes(lanes, load_lanes(x + i, lanes), splat(1.0F));
     const Vf a = magnitude(v);
     b.zeros += a == zero ? one : none;

@@ -4,7 +4,7 @@ SEEKSIM_FN float row_sum(const float* x, Index n) {
   return lane_sum(n, [x](Vf s, Index i, auto lanes) SEEKSIM_LAMBDA { return V::add(s, load_lanes(x + i, lanes)); });
 }
 
-// A row as floats: itself, or widened into `room`, where several passes read it.
+// A row as floats: itself, or widened into `room`, so that several passes can read it.
 template <class T>
 SEEKSIM_FN const float* floats_of(const T* x, Index n, float* room) {
   if constexpr (kIsHalf<T>) {
@@ -102,7 +102,7 @@ float token_loss(float sum, float max, float at_target) {
   return FloatOps::sub(FloatOps::add(math::log<FloatOps>(sum), max), at_target);
 }
 
-// d = (e / sum - onehot(target)) * scale. d may be e; a target outside of [0, n) is none of this row's.
+// d = (e / sum - onehot(target)) * scale. d may be e. A target outside of [0, n) is not in this row.
 template <class T>
 SEEKSIM_FN void softmax_gradient(const float* e, float sum, float scale, Index target, T* d, Index n) {
   const float inverse = FloatOps::div(1.0F, sum);
@@ -140,7 +140,7 @@ void softmax_cross_entropy_body(Mat<const T> logits, const std::int32_t* targets
   }
 }
 
-// Of a slice: n > 0 columns that begin with a segment.
+// For a slice: n > 0 columns that begin with a segment.
 template <class T>
 float segment_node_body(const T* x, float max, Index n, Index segment) {
   float* const e = scratch(Scratch::rows, n);

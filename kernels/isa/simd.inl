@@ -55,7 +55,7 @@ struct SimdOps {
 SEEKSIM_FN Vf splat(float x) { return SimdOps::lit(x); }
 
 #if defined(__AVX512F__)
-// The first n lanes (0 <= n <= kW); the others read as +0 and are not touched in memory.
+// Load and store of the first n lanes (0 <= n <= kW). The others read as +0 and are not touched in memory.
 SEEKSIM_FN __mmask16 first_lanes(int n) { return static_cast<__mmask16>((1U << n) - 1U); }
 SEEKSIM_FN Vf load_first(const float* p, int n) { return _mm512_maskz_loadu_ps(first_lanes(n), p); }
 SEEKSIM_FN void store_first(float* p, int n, Vf x) { _mm512_mask_storeu_ps(p, first_lanes(n), x); }

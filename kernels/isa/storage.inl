@@ -2,8 +2,8 @@
 // 0x7fff. So one text serves tensors of float, bf16 and fp16: what it computes is always the fp32 sequence. Included
 // after simd.inl.
 //
-// bf16 goes by integer operations on every set (the hardware's conversion flushes denormals: banned). fp16 goes by the
-// hardware where there are vectors (exact, MXCSR does not reach it) but for NaNs, which are made canonical here.
+// bf16 is converted by integer operations on every set, because the hardware's conversion flushes denormals. fp16 is
+// converted by the hardware where there are vectors (exact, MXCSR has no effect), but for NaNs, made canonical here.
 
 template <class T>
 constexpr bool kIsHalf = std::is_same_v<T, bf16> || std::is_same_v<T, fp16>;
@@ -98,7 +98,7 @@ SEEKSIM_FN void store_first(T* p, int n, Vf x) {
   store_half_first(&p->bits, n, narrow<T>(x));
 }
 
-// What a store of T followed by a load gives.
+// The value that a store of T followed by a load gives.
 template <class T>
 SEEKSIM_FN Vf rounded_to(Vf x) {
   if constexpr (kIsHalf<T>) {

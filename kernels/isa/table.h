@@ -20,7 +20,7 @@ template <class T>
 struct StoredProducts {
   void (*gemm)(bool ta, bool tb, Mat<const T> a, Mat<const T> b, Mat<T> c, Index segment, const T* bias);
   void (*gemm_to_float)(bool ta, bool tb, Mat<const T> a, Mat<const T> b, Mat<float> c, Index segment, const T* bias);
-  // The same in another order of K, for `fast` (fast.h).
+  // gemm in another order of K, for `fast` (fast.h).
   void (*fast_gemm)(bool ta, bool tb, Mat<const T> a, Mat<const T> b, Mat<T> c, const T* bias, const FastWay& way);
   void (*fast_gemm_to_float)(bool ta, bool tb, Mat<const T> a, Mat<const T> b, Mat<float> c, const T* bias,
                              const FastWay& way);
@@ -35,7 +35,7 @@ struct ProductTable {
   StoredProducts<fp16> in_fp16;
 };
 
-// Everything else: isa/elements_*.cpp. First what works on tensors stored as T.
+// Everything else: isa/elements_*.cpp. First the operations on tensors stored as T.
 template <class T>
 struct StoredElements {
   void (*gelu_forward)(const T* x, T* y, Index n);
@@ -46,7 +46,7 @@ struct StoredElements {
   void (*rotate)(const float* cosines, const float* sines, float turn, T* first, T* second, Index n);
   void (*add)(const T* a, const T* b, T* y, Index n);
   void (*accumulate)(float* sum, const T* x, Index n);  // sum += x
-  // Of elements first + i of a sample.
+  // Dropout of elements first + i of a sample.
   void (*dropout)(const Dropout&, std::uint32_t sample, Index first, const T* x, T* y, Index n);
   void (*layer_norm_forward)(Mat<const T> x, const T* gamma, const T* beta, float eps, Mat<T> y, float* mean,
                              float* rstd);
@@ -63,7 +63,7 @@ struct StoredElements {
                           float* scaled);
   void (*softmax_cross_entropy)(Mat<const T> logits, const std::int32_t* targets, float scale, float* losses,
                                 Mat<T> dlogits);
-  // The same in stages, over a slice of the vocabulary.
+  // Cross-entropy in stages, over a slice of the vocabulary.
   float (*row_maximum)(const T* x, Index n);
   float (*segment_node)(const T* x, float max, Index n, Index segment);
   void (*slice_gradient)(const T* x, float max, float sum, float scale, Index target, T* d, Index n);
@@ -72,7 +72,7 @@ struct StoredElements {
   TensorRange (*range)(Mat<const T> x);
 };
 
-// What exists for 16 bits only.
+// Operations that exist for 16 bits only.
 template <class T>
 struct HalfElements {
   void (*narrow)(const float* x, T* y, Index n);
@@ -98,7 +98,7 @@ struct ElementTable {
   void (*adamw)(const AdamWStep&, const float* grad, float* p, float* m, float* v, Index n);
   // z[i] = normal quantile of the upper 24 bits of words[i], times stddev.
   void (*normal_of_words)(const std::uint32_t* words, float* z, Index n, float stddev);
-  // Parts in ascending order of leaves; after part p has been pushed, adds_after[p] times the two topmost are added.
+  // Parts in ascending order of leaves. After part p is pushed, the two topmost operands are added adds_after[p] times.
   void (*tree_parts)(const float* const* parts, const int* adds_after, Index count, float* out, Index n, float factor);
 };
 
@@ -109,11 +109,11 @@ const ElementTable& elements_scalar();
 const ElementTable& elements_avx2();
 const ElementTable& elements_avx512();
 
-// Of active_isa().
+// The tables of active_isa().
 const ProductTable& products();
 const ElementTable& elements();
 
-// Their parts for tensors stored as T.
+// Parts of the tables for tensors stored as T.
 template <class T>
 const StoredProducts<T>& products_in() {
   if constexpr (std::is_same_v<T, bf16>) {

@@ -1,4 +1,4 @@
-// What the kernels must compute, written as directly from NUMERICS.md as possible: one float at a time, no blocking, no
+// What the kernels must compute, straight from docs/numerics.md: one float at a time, no blocking, no
 // vectors. The tests hold every instruction set against this, bit for bit.
 #pragma once
 

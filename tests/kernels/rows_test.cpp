@@ -1,5 +1,5 @@
 // Layer norm, cross-entropy, column sums, embeddings, norms and the optimizer against scalar references written from
-// NUMERICS.md, on every instruction set.
+// docs/numerics.md, on every instruction set.
 
 #include <algorithm>
 

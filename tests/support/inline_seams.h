@@ -1,5 +1,5 @@
-// One rank without a world: queues run closures at once, waits are over before they begin, a control plane of one. For
-// tests of the trainer's arithmetic, where a simulator would only be in the way.
+// One rank without a world: queues run closures at once, waits return at once, and the control plane has one member.
+// For tests of the trainer's arithmetic, where a simulator would only be in the way.
 #pragma once
 
 #include <cstdlib>
@@ -34,7 +34,7 @@ class InlineQueue final : public Queue {
   const char* name() const override { return "inline"; }
   int launches = 0;
   bool keep = false;
-  std::vector<Op> ops;  // every launch, where they are kept
+  std::vector<Op> ops;  // every launch, if they are kept
 };
 
 class InlineDevice final : public Device {

@@ -1,5 +1,5 @@
-// Hand-written seams, as small as they can be: each notes what it is asked and answers what the test tells it to. The
-// decorators under test are wrapped around these, so that what they let through is seen directly.
+// Hand-written seams, as small as possible: each notes what it is asked and gives the answer that the test has set. The
+// decorators under test are wrapped around these, so a test sees directly what they let through.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@ namespace seeksim::faults::test {
 
 using namespace seeksim::runtime;
 
-// A host that sleeps wakes at once, later; one that sleeps for ever is killed by the end of its world.
+// A sleep ends at once, and the clock is later. A sleep without end is killed by the end of its world.
 class ManualClock final : public Clock {
  public:
   TimeNs now() const override { return now_; }
@@ -40,7 +40,7 @@ class NoQueue final : public Queue {
   int launched = 0;
 };
 
-// Everything takes 1000 ns.
+// A device on which everything takes 1000 ns.
 class FixedDevice final : public Device {
  public:
   BufferPtr allocate(std::size_t bytes, MemoryTag, const char*) override {
@@ -155,7 +155,7 @@ class NotingControlPlane final : public ControlPlane {
   int entered = 0;
 };
 
-// One rank's undisturbed seams.
+// The seams of one rank, without faults.
 struct Inner {
   ManualClock clock;
   FixedDevice device;
@@ -180,7 +180,7 @@ class Bench {
     return table;
   }
 
-  // One collective, as rank `rank` posts it: a piece of 64 bytes to and from each other rank. What reached the
+  // Posts one collective as rank `rank`: a piece of 64 bytes to and from each other rank. Returns what reached the
   // transport.
   NotingTransport::Call exchange(int rank, const Op& op) {
     std::vector<Piece> pieces;
@@ -194,7 +194,7 @@ class Bench {
     return own.transport.calls.back();
   }
 
-  // The fate of the piece that rank `from` sends to `to`; null when there is none.
+  // The fate of the piece that rank `from` sends to rank `to`; null if there is none.
   const PieceFate* fate(int from, int to, const Op& op) {
     for (const Piece& piece : exchange(from, op).pieces) {
       if (piece.send && piece.peer == to) return piece.fate;

@@ -1,5 +1,5 @@
-// Where the sources and the built program lie. One file knows (paths.cpp), so that all others compile to the same
-// object in whatever folder they are built, and a compiler cache can tell.
+// Where the sources and the built program are. Only paths.cpp knows, so all other files compile to the same object in
+// any build folder, and a compiler cache can share them.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What the tests of the trainer share: small plans, an observer that keeps everything, files of the repository.
+// Shared by tests of the trainer: small plans, an observer that keeps everything, files of the repository.
 #pragma once
 
 #include <fstream>
@@ -41,7 +41,7 @@ struct KeepingObserver : Observer {
   void gradients(int rank, std::int64_t, std::vector<NamedTensor> g) override { kept_gradients[rank] = std::move(g); }
 };
 
-// A model of a few thousand parameters whose sizes divide by nothing convenient where `odd`.
+// A model of a few thousand parameters. If `odd`, its sizes have no convenient divisors.
 inline TrainPlan tiny_plan(bool odd = false) {
   TrainPlan plan;
   ModelPlan& m = plan.definition.model;

@@ -1,4 +1,4 @@
-// What the tests with real processes share: the program under mpirun, and what it left behind.
+// Shared by tests with real processes: starts the program under mpirun, and reads what it leaves behind.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -67,7 +67,7 @@ class Mpi : public testing::Test {
     std::ifstream file(folder_ + "/" + which + ".json");
     return Json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
   }
-  // The run on processes is as good as the simulator's, and has its bits.
+  // Expects the run on processes to pass like the simulated one, with the same bits.
   void expect_the_simulators_bits(int processes, const std::string& scenario, std::vector<std::string> sets) {
     sets.push_back("sweep=[]");
     const Ran real = mpi(processes, scenario, sets);
@@ -80,7 +80,7 @@ class Mpi : public testing::Test {
     for (const char* key : {"params_digest", "loss", "grad_norm", "loss_scale", "steps_committed"})
       EXPECT_EQ(mine[key], theirs[key]) << key;
     EXPECT_FALSE(mine["params_digest"].get<std::string>().empty());
-    // The simulator sums over all ranks at once where it can; in stage 0 that takes other messages, and no slots.
+    // The simulator sums over all ranks at once where it can. At stage 0 that needs other messages, and no slots.
     if (theirs["comm"].contains("all_reduce")) return;
     EXPECT_EQ(mine["comm"], theirs["comm"]);
     EXPECT_EQ(mine["memory"], theirs["memory"]);

@@ -1,5 +1,5 @@
-// What the tests of the harness share: a small scenario, a folder that goes away, the program called in-process, and
-// records of runs made by hand.
+// Shared by tests of the harness: a small scenario, a temporary folder, the program called in-process, and records of
+// runs made by hand.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,10 +12,10 @@
 
 namespace seeksim::harness::testing {
 
-// A scenario that loads and runs in milliseconds: 4 ranks, synthetic tokens, one key a line so that lines can be named.
+// A scenario that loads and runs in milliseconds: 4 ranks, synthetic tokens. One key a line, so tests can name lines.
 //   line 1 {   2 name   3 model   4 data   5 world   6 deepspeed   7 steps   8 faults   9 recovery   10 checks  11 }
 std::string small_text();
-// The same with one line replaced ("" removes it).
+// The small scenario with one line replaced ("" removes it).
 std::string small_text_with(int line, const std::string& text);
 Scenario small_scenario();
 
@@ -28,7 +28,7 @@ class TemporaryFolder {
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
   const std::string& path() const { return path_; }
   std::string file(const std::string& name) const { return path_ + '/' + name; }
-  // Writes and returns the path.
+  // Writes a file and returns its path.
   std::string write(const std::string& name, const std::string& content) const;
 
  private:
@@ -37,7 +37,7 @@ class TemporaryFolder {
 
 std::string read_all(const std::string& path);
 
-// What a call of the program printed and returned.
+// The output and the exit status of a call of the program.
 struct Ran {
   int status = -1;
   std::string out;
@@ -49,7 +49,7 @@ Ran seeksim(const std::vector<std::string>& arguments);
 std::string problems_of(const std::string& text, const std::vector<std::string>& sets = {},
                         const std::string& file = "s.json");
 
-// A run of `ranks` ranks that went well: 4 steps, falling losses, equal states.
+// The record of a good run of `ranks` ranks: 4 steps, falling losses, equal states.
 RunRecord good_run(int ranks = 4);
 Recovery recovery_naming(std::vector<int> culprits, std::vector<std::pair<int, int>> links = {});
 

@@ -1,4 +1,4 @@
-// What the stand-in's own tests share: streams of CUDA, and ranks of NCCL that are threads of one process.
+// Shared by tests of the stand-in: CUDA streams, and NCCL ranks that are threads of one process.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ class OnDevice {
   OnDevice& operator=(const OnDevice&) = delete;
   ~OnDevice() { static_cast<void>(cudaFree(data_)); }
   T* get() const { return data_; }
-  T& operator[](std::size_t i) const { return data_[i]; }  // the tests may look: it is the host's, really
+  T& operator[](std::size_t i) const { return data_[i]; }  // tests may read it, since it is really host memory
   std::size_t size() const { return n_; }
 
  private:
@@ -45,7 +45,7 @@ class OnDevice {
   std::size_t n_;
 };
 
-// A rank's thread has a GPU of its own, and a communicator of all.
+// A thread that plays a rank: it has a GPU of its own and a communicator of all ranks.
 struct RankOfThreads {
   int rank = 0;
   ncclComm_t comm = nullptr;
@@ -61,7 +61,7 @@ inline ncclResult_t settled(ncclComm_t comm) {
   return state;
 }
 
-// body(rank) on each of so many threads; each aborts or destroys its communicator itself.
+// Runs body(rank) on a thread for each rank. Each aborts or destroys its communicator itself.
 inline void on_ranks(int ranks, const std::function<void(RankOfThreads&)>& body) {
   ncclUniqueId id{};
   ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
