@@ -24,6 +24,7 @@ int main() { std::puts("skipped: built without MPI"); }
 #include <string>
 #include <vector>
 
+#include "harness/loading/load.h"
 #include "harness/processes/told.h"
 #include "harness/scenario/scenario.h"
 #include "runtime/backend/machine/host_device.h"

@@ -8,6 +8,7 @@
 
 #include "harness/input/files.h"
 #include "harness/input/problem.h"
+#include "harness/loading/load.h"
 
 namespace seeksim::harness {
 namespace {

@@ -15,6 +15,7 @@
 
 #include "harness/input/files.h"
 #include "harness/input/problem.h"
+#include "harness/loading/load.h"
 #include "harness/loading/schedule_string.h"
 #include "harness/search/exhaustive.h"
 #include "harness/search/explore_shares.h"

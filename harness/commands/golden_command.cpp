@@ -7,11 +7,12 @@
 
 #include "harness/doctor/machine.h"
 #include "harness/input/files.h"
-#include "harness/loading/numerics.h"
+#include "harness/loading/load.h"
 #include "harness/record/golden.h"
 #include "harness/report/report.h"
 #include "harness/report/terminal.h"
 #include "harness/run/run.h"
+#include "harness/scenario/variants.h"
 
 namespace seeksim::harness {
 namespace {

@@ -21,6 +21,7 @@
 
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
+#include "harness/loading/load.h"
 #include "harness/processes/faults.h"
 #include "harness/processes/refusals.h"
 #include "harness/scenario/scenario.h"

@@ -10,6 +10,7 @@
 #include "harness/input/document.h"
 #include "harness/input/files.h"
 #include "harness/loading/estimate.h"
+#include "harness/loading/load.h"
 #include "harness/report/report.h"
 #include "harness/search/planner.h"
 #include "runtime/layout/parameters.h"

@@ -8,7 +8,7 @@
 
 #include "harness/doctor/machine.h"
 #include "harness/input/files.h"
-#include "harness/loading/numerics.h"
+#include "harness/loading/load.h"
 #include "harness/processes/refusals.h"
 #include "harness/processes/session.h"
 #include "harness/report/terminal.h"

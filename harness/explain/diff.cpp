@@ -9,9 +9,9 @@
 #include <tuple>
 
 #include "harness/input/problem.h"
-#include "harness/loading/numerics.h"
 #include "harness/record/golden.h"
 #include "harness/record/same_bits.h"
+#include "harness/scenario/variants.h"
 #include "harness/simulate/simulate.h"
 #include "harness/verdict/checks.h"
 #include "kernels/cast.h"

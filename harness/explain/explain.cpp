@@ -9,9 +9,9 @@
 
 #include "harness/explain/museum.h"
 #include "harness/input/problem.h"
-#include "harness/loading/numerics.h"
-#include "harness/loading/quirks.h"
+#include "harness/loading/load.h"
 #include "harness/run/run.h"
+#include "harness/scenario/variants.h"
 
 namespace seeksim::harness {
 namespace {

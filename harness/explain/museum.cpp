@@ -9,6 +9,7 @@
 
 #include "harness/input/document.h"
 #include "harness/input/files.h"
+#include "harness/loading/load.h"
 #include "harness/run/forked.h"
 #include "harness/run/run.h"
 

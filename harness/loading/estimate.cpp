@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "harness/loading/numerics.h"
+#include "harness/scenario/variants.h"
 #include "runtime/layout/parameters.h"
 #include "runtime/layout/segments.h"
 

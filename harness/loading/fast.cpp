@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "harness/scenario/variants.h"
 #include "harness/verdict/checks.h"
 
 namespace seeksim::harness {
@@ -23,11 +24,6 @@ bool is_fast_bug(const runtime::PlantedBug& bug) {
   return bug.is(Bug::fast_leaves_out_last_k) || bug.is(Bug::fast_accumulates_in_bf16) || bug.is(Bug::fast_ring_in_bf16);
 }
 
-int data_ranks(const Scenario& scenario) {
-  const int members = scenario.world.ranks() - scenario.train.recovery.spares;
-  return members / scenario.train.layout.parallel.ranks();
-}
-
 void refuse_bug(const Reader& top, const Scenario& scenario) {
   const runtime::PlantedBug& bug = scenario.train.bug;
   for (const runtime::BugInfo& info : runtime::bug_catalogue()) {
@@ -35,7 +31,7 @@ void refuse_bug(const Reader& top, const Scenario& scenario) {
       top.problem("bug", fmt::format("{} is caught by {}, and {}", info.name, info.caught, kNoExactBits),
                   "Use \"numerics\": \"exact\".");
   }
-  if (bug.is(Bug::fast_ring_in_bf16) && data_ranks(scenario) < 2)
+  if (bug.is(Bug::fast_ring_in_bf16) && data_size(scenario) < 2)
     top.problem("bug", "fast_ring_in_bf16 needs a ring of several ranks", "Use a world with several replicas.");
 }
 
@@ -84,17 +80,6 @@ std::string counted(const AuditReport& audit) {
 
 }  // namespace
 
-bool is_fast(const Scenario& scenario) { return scenario.train.numerics == runtime::Numerics::fast; }
-
-kernels::FastWay fast_way(const runtime::TrainPlan& plan) {
-  using kernels::FastSlip;
-  const FastSlip slip = plan.bug.is(Bug::fast_leaves_out_last_k)     ? FastSlip::last_k_left_out
-                        : plan.bug.is(Bug::fast_accumulates_in_bf16) ? FastSlip::sums_in_bf16
-                        : plan.bug.is(Bug::fast_ring_in_bf16)        ? FastSlip::ring_in_bf16
-                                                                     : FastSlip::none;
-  return {plan.tf32, slip};
-}
-
 void read_fast(const Reader& top, const std::string& numerics, Scenario& scenario) {
   const bool tf32 = top.flag("tf32", false);
   if (numerics != "fast") {
@@ -117,19 +102,6 @@ void read_fast(const Reader& top, const std::string& numerics, Scenario& scenari
   refuse_bug(top, scenario);
   scenario.notes.push_back(
       "a run of fast arithmetic: products and sums over ranks are bounded, not exact; all else is the contract's");
-}
-
-Scenario teacher(const Scenario& scenario) {
-  Scenario other = undisturbed(scenario);
-  other.name = scenario.name + "_by_the_contract";
-  other.train.numerics = runtime::Numerics::exact;
-  other.train.tf32 = false;  // the way of what is held against it
-  other.train.definition.skip_steps = scenario.golden_skip_steps;
-  other.train.definition.drop_batches = scenario.golden_drop_batches;
-  other.train.checkpoint = {};
-  other.train.provenance = {};
-  other.train.recovery.restarts_max = 0;
-  return other;
 }
 
 RunArithmetic::RunArithmetic(const Scenario& scenario, const std::optional<kernels::FastWay>& audit) {
@@ -160,7 +132,7 @@ Finding within_bounds(const Evidence& evidence, const std::string&) {
   const FastComparison& seen = *evidence.fast;
   const AuditReport& audit = seen.audit.report;
   if (audit.products.ops == 0) return blind("no product was compared");
-  if (audit.sums.ops == 0 && data_ranks(evidence.scenario) > 1) return blind("no sum over ranks was compared");
+  if (audit.sums.ops == 0 && data_size(evidence.scenario) > 1) return blind("no sum over ranks was compared");
   if (audit.first)
     return bad(fmt::format("first over its bound: {}; in all {} of {} elements are over", describe(*audit.first),
                            audit.over(), audit.elements()));

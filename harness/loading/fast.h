@@ -23,10 +23,6 @@ namespace seeksim::harness {
 struct Evidence;
 struct Golden;
 
-bool is_fast(const Scenario& scenario);
-// What a planted bug makes of it included.
-kernels::FastWay fast_way(const runtime::TrainPlan& plan);
-
 // What computes the products and sums over ranks of a run, or of one process of it: the contract, or what the scenario
 // asks for; or an audit, of a run by the contract.
 class RunArithmetic {
@@ -45,9 +41,6 @@ class RunArithmetic {
 
 // Reads what belongs to the key, and refuses what needs exact bits. numerics: the word, already one of those known.
 void read_fast(const Reader& top, const std::string& numerics, Scenario& scenario);
-
-// The run beside it: the same world, undisturbed, by the contract.
-Scenario teacher(const Scenario& scenario);
 
 struct FastComparison {
   FastAudit audit;

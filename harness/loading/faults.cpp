@@ -8,6 +8,7 @@
 #include <set>
 
 #include "harness/input/schema.h"
+#include "harness/input/seconds.h"
 
 namespace seeksim::harness {
 namespace {
@@ -15,7 +16,6 @@ namespace {
 using faults::FaultInfo;
 using faults::FaultKind;
 using faults::Rule;
-using runtime::seconds;
 
 template <class Enum>
 std::vector<std::string> names() {
@@ -182,16 +182,6 @@ void read_one(const Reader& reader, const std::vector<int>& nodes, std::vector<R
 }
 
 }  // namespace
-
-runtime::TimeNs read_seconds(const Reader& reader, const char* key, runtime::TimeNs otherwise) {
-  if (!reader.has(key)) return otherwise;
-  const double value = reader.number(key, seconds(otherwise));
-  if (!(std::fabs(value) <= 9e9)) {
-    reader.problem(key, fmt::format("{} seconds are more than a run can last", value), "At most 9e9, some 285 years.");
-    return otherwise;
-  }
-  return runtime::TimeNs(std::llround(value * 1e9));
-}
 
 std::vector<faults::Rule> read_faults(const Reader& scenario, const std::vector<int>& nodes) {
   std::vector<Rule> rules;

@@ -14,7 +14,4 @@ std::vector<faults::Rule> read_faults(const Reader& scenario, const std::vector<
 
 Json to_json(const faults::Rule& rule);
 
-// Seconds as scenarios write them; reports what does not fit into 64-bit nanoseconds.
-runtime::TimeNs read_seconds(const Reader& reader, const char* key, runtime::TimeNs otherwise);
-
 }  // namespace seeksim::harness

@@ -8,9 +8,8 @@
 #include <stdexcept>
 
 #include "harness/input/files.h"
-#include "harness/loading/numerics.h"
 #include "harness/loading/own.h"
-#include "harness/scenario/dropout.h"
+#include "harness/scenario/variants.h"
 #include "runtime/files/safetensors.h"
 #include "runtime/layout/parameters.h"
 #include "runtime/model/weights.h"
@@ -42,6 +41,14 @@ void read_frozen(const Reader& model, runtime::ModelPlan& plan) {
   if (runtime::frozen_names(plan).size() == names.size()) {
     model.problem("frozen", fmt::format("all {} parameters are frozen", names.size()), "Leave one to be trained.");
   }
+}
+
+// One rate for all places, or one for each.
+runtime::DropoutPlan read_dropout(const Reader& model) {
+  const double everywhere = model.number("dropout", 0);
+  const Reader rates = model.child("dropout");
+  return {rates.number("embedding", everywhere), rates.number("attention", everywhere),
+          rates.number("residual", everywhere)};
 }
 
 void read_llama(const Reader& model, runtime::ModelPlan& plan) {
@@ -198,16 +205,16 @@ void check_given_batch(const Reader& data, const Scenario& scenario) {
 }
 
 // Weights to start from: read and held against the model now, so that a wrong file is a message and not a stack trace.
-void read_init(const Reader& top, const LoadOptions& options, Scenario& scenario) {
+void read_init(const Reader& top, const std::string& given, Scenario& scenario) {
   const std::string from_model = top.child("model").text("init");
-  scenario.init_file = options.init.empty() ? from_model : options.init;
-  if (!options.init.empty() && is_of_shapes(scenario))
-    top.findings().add({"--init", options.init, "there are no values in a run of shapes", "Leave it out."});
+  scenario.init_file = given.empty() ? from_model : given;
+  if (!given.empty() && is_of_shapes(scenario))
+    top.findings().add({"--init", given, "there are no values in a run of shapes", "Leave it out."});
   if (scenario.init_file.empty()) return;
-  const std::string place = options.init.empty() ? top.findings().place("/model/init") : "--init " + options.init;
+  const std::string place = given.empty() ? top.findings().place("/model/init") : "--init " + given;
   const runtime::Definition& definition = scenario.train.definition;
   try {
-    const std::string path = options.init.empty() ? resolve(scenario.init_file, scenario.file, place) : options.init;
+    const std::string path = given.empty() ? resolve(scenario.init_file, scenario.file, place) : given;
     std::string bytes = read_file(path, kWeightBytesMax, place);
     const runtime::Parameters parameters(definition.model, definition.optimizer.decay_all);
     std::vector<float> flat(std::size_t(parameters.size()));

@@ -10,6 +10,7 @@ namespace seeksim::harness {
 void read_model(const Reader& model, Scenario& scenario);
 void read_data(const Reader& data, Scenario& scenario);                // after the model
 void check_given_batch(const Reader& data, const Scenario& scenario);  // after DeepSpeed's part
-void read_init(const Reader& top, const LoadOptions& options, Scenario& scenario);
+// given: the file that --init named; empty: the model's own key says.
+void read_init(const Reader& top, const std::string& given, Scenario& scenario);
 
 }  // namespace seeksim::harness

@@ -7,6 +7,7 @@
 
 #include "harness/loading/fast.h"
 #include "harness/loading/own.h"
+#include "harness/scenario/variants.h"
 #include "harness/verdict/checks.h"
 
 namespace seeksim::harness {
@@ -66,8 +67,6 @@ void refuse_keys(const Reader& top, const Scenario& scenario) {
 }
 
 }  // namespace
-
-bool is_of_shapes(const Scenario& scenario) { return scenario.train.numerics == runtime::Numerics::shapes; }
 
 void read_numerics(const Reader& top, Scenario& scenario) {
   const std::string word = top.text("numerics", "exact");

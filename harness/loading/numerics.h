@@ -10,8 +10,6 @@
 
 namespace seeksim::harness {
 
-bool is_of_shapes(const Scenario& scenario);
-
 // Reads the key, and refuses what cannot be judged without values. Last of all: it looks at what the others read.
 void read_numerics(const Reader& top, Scenario& scenario);
 

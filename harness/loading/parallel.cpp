@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "harness/scenario/variants.h"
 #include "runtime/layout/grid.h"
 #include "runtime/layout/parameters.h"
 #include "runtime/layout/shard.h"
@@ -105,22 +106,6 @@ void check_schedule(const Reader& top, const Scenario& scenario) {
 }
 
 }  // namespace
-
-int data_size(const Scenario& scenario) {
-  return (scenario.world.ranks() - scenario.train.recovery.spares) / scenario.train.layout.parallel.ranks();
-}
-
-int micro_batches_of_replica(const Scenario& scenario) {
-  const runtime::Layout& layout = scenario.train.layout;
-  const runtime::Index batch = scenario.train.definition.global_batch;
-  if (batch < 1 || layout.micro_batch < 1 || data_size(scenario) < 1) return 0;
-  std::size_t most = 0;
-  for (int replica = 0; replica < data_size(scenario); ++replica) {
-    const runtime::SampleRange share = runtime::samples_of(batch, data_size(scenario), replica);
-    most = std::max(most, runtime::micro_batches(share, layout.micro_batch).size());
-  }
-  return int(most);
-}
 
 std::int64_t ranks_per_node(const Reader& world, std::int64_t nodes) {
   const bool per_node = world.has("ranks_per_node"), replicas = world.has("replicas");

@@ -16,9 +16,4 @@ int read_parallel(const Reader& world, int ranks, Scenario& scenario);
 void check_parallel(const Reader& top, const Scenario& scenario);
 void write_parallel(const Scenario& scenario, Json& world);
 
-// How many ranks share the batch.
-int data_size(const Scenario& scenario);
-// Micro-batches of the replica that has most.
-int micro_batches_of_replica(const Scenario& scenario);
-
 }  // namespace seeksim::harness

@@ -201,16 +201,6 @@ void check_quirks(const Reader& top, const Scenario& scenario) {
   }
 }
 
-Scenario without_quirks(const Scenario& scenario) {
-  Scenario other = scenario;
-  runtime::Definition& d = other.train.definition;
-  if (d.quirks.has(Quirk::ds_old_default_clipping)) d.gradient_clipping = runtime::default_clipping({});
-  d.quirks = {};
-  other.checks.clear();
-  other.expect = {};
-  return other;
-}
-
 Finding quirk_differs(const Evidence& e, const std::string& step) {
   const Quirks& quirks = e.scenario.train.definition.quirks;
   if (!quirks.any()) return blind("the scenario has no quirks");

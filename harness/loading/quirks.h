@@ -19,9 +19,6 @@ void read_quirks(const Reader& top, Scenario& scenario);
 // this version does not wire; and goldens where none has the run's bits.
 void check_quirks(const Reader& top, const Scenario& scenario);
 
-// The same run as seeksim would do it.
-Scenario without_quirks(const Scenario& scenario);
-
 // How loss, norm and weights differ from the same run without the quirks. Red where nothing does. step: in which the
 // first number shall differ; empty: any.
 Finding quirk_differs(const Evidence& evidence, const std::string& step);

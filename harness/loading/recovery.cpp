@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "harness/input/seconds.h"
 #include "harness/loading/faults.h"
 #include "harness/oracles/numbers.h"
 #include "runtime/decide/membership.h"

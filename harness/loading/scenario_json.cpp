@@ -6,15 +6,14 @@
 #include "harness/loading/deepspeed/deepspeed.h"
 #include "harness/loading/deepspeed/offload.h"
 #include "harness/loading/deepspeed/precision.h"
-#include "harness/loading/fast.h"
+#include "harness/loading/fault_plan.h"
 #include "harness/loading/faults.h"
-#include "harness/loading/numerics.h"
+#include "harness/loading/load.h"
 #include "harness/loading/parallel.h"
-#include "harness/loading/quirks.h"
 #include "harness/loading/recovery.h"
 #include "harness/loading/schedule_string.h"
-#include "harness/scenario/dropout.h"
-#include "harness/scenario/scenario.h"
+#include "harness/scenario/variants.h"
+#include "harness/scenario/written.h"
 
 namespace seeksim::harness {
 namespace {
@@ -31,18 +30,6 @@ Json model_json(const Scenario& scenario) {
   model["norm_eps"] = m.norm_eps;
   if (m.dropout.any()) model["dropout"] = dropout_json(m.dropout);
   return model;
-}
-
-Json data_json(const Scenario& scenario) {
-  Json data = Json::object();
-  if (scenario.train.definition.data.synthetic) {
-    data["synthetic"] = true;
-  } else if (!scenario.batches_file.empty()) {
-    data["batches"] = scenario.batches_file;
-  } else {
-    data["text"] = scenario.train.definition.data.text;
-  }
-  return data;
 }
 
 Json world_json(const Scenario& scenario) {

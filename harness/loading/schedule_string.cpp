@@ -11,6 +11,7 @@
 
 #include "harness/input/problem.h"
 #include "harness/input/reader.h"
+#include "harness/loading/load.h"
 
 namespace seeksim::harness {
 namespace {

@@ -10,8 +10,8 @@
 #include <set>
 #include <sstream>
 
-#include "harness/loading/parallel.h"
 #include "harness/oracles/formulas.h"
+#include "harness/scenario/variants.h"
 #include "runtime/layout/parameters.h"
 #include "runtime/layout/partition.h"
 

@@ -1,11 +1,10 @@
 #include "harness/oracles/pipelines.h"
+#include "harness/scenario/variants.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-
-#include "harness/loading/parallel.h"
 
 namespace seeksim::harness {
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/loading/fast.h"
+#include "harness/loading/load.h"
 #include "harness/loading/own.h"
 #include "harness/processes/faults.h"
 #include "harness/report/report.h"

@@ -6,8 +6,8 @@
 #include <functional>
 
 #include "faults/trigger.h"
-#include "harness/loading/numerics.h"
 #include "harness/processes/faults.h"
+#include "harness/scenario/variants.h"
 
 namespace seeksim::harness {
 namespace {

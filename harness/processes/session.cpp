@@ -13,6 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "harness/loading/load.h"
 #include "harness/processes/faults.h"
 #include "harness/processes/process_run.h"
 #include "harness/processes/refusals.h"

@@ -10,7 +10,8 @@
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
 #include "harness/input/problem.h"
-#include "harness/scenario/dropout.h"
+#include "harness/scenario/variants.h"
+#include "harness/scenario/written.h"
 #include "runtime/layout/parameters.h"
 #include "runtime/rules/quirks.h"
 
@@ -189,7 +190,7 @@ Json to_json(const Golden& golden, const Scenario& scenario) {
   json["name"] = scenario.name;
   json["key"] = golden.key;
   json["made_by"] = {{"build", kBuildInfo}, {"commit", kBuildCommit}, {"run", "one rank, no faults"}};
-  json["data"] = to_json(scenario)["data"];
+  json["data"] = data_json(scenario);
   json["keyed_by"] = key_fields(scenario.train.definition);
   json["params_digest"] = hex(golden.state.params);
   json["optimizer_digest"] = hex(golden.state.optimizer);

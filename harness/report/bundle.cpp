@@ -4,6 +4,7 @@
 
 #include "harness/export/flight_recorder.h"
 #include "harness/input/files.h"
+#include "harness/loading/load.h"
 #include "harness/loading/schedule_string.h"
 #include "harness/verdict/stop_reason.h"
 

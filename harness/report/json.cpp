@@ -10,6 +10,7 @@
 #include "harness/oracles/reruns.h"
 #include "harness/report/bundle.h"
 #include "harness/report/report.h"
+#include "harness/scenario/variants.h"
 #include "harness/verdict/stop_reason.h"
 #include "runtime/decide/memory_ladder.h"
 #include "runtime/rules/quirks.h"

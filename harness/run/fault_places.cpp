@@ -8,6 +8,7 @@
 
 #include "faults/trigger.h"
 #include "harness/scenario/fault_plan.h"
+#include "harness/scenario/variants.h"
 #include "harness/simulate/simulate.h"
 
 namespace seeksim::harness {

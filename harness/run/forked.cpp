@@ -1,4 +1,5 @@
 #include "harness/run/forked.h"
+#include "harness/loading/load.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

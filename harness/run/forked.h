@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/loading/load.h"
 #include "harness/run/run.h"
 
 namespace seeksim::harness {

@@ -10,10 +10,12 @@
 
 #include "harness/input/files.h"
 #include "harness/loading/faults.h"
+#include "harness/loading/load.h"
 #include "harness/record/same_bits.h"
 #include "harness/report/progress.h"
 #include "harness/run/forked.h"
 #include "harness/scenario/fault_plan.h"
+#include "harness/scenario/variants.h"
 #include "harness/simulate/simulate.h"
 #include "harness/verdict/checks.h"
 #include "harness/verdict/suffice.h"

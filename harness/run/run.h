@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "harness/loading/load.h"
 #include "harness/report/report.h"
 #include "harness/scenario/scenario.h"
 

@@ -7,9 +7,11 @@
 #include <map>
 
 #include "harness/input/files.h"
+#include "harness/loading/load.h"
 #include "harness/report/progress.h"
 #include "harness/report/sweep.h"
 #include "harness/run/forked.h"
+#include "harness/scenario/variants.h"
 
 namespace seeksim::harness {
 namespace {

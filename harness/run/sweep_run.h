@@ -2,6 +2,7 @@
 // in a process of its own, and all must be as expected.
 #pragma once
 
+#include "harness/loading/load.h"
 #include "harness/run/run.h"
 
 namespace seeksim::harness {

@@ -10,11 +10,9 @@
 #include <vector>
 
 #include "faults/plan.h"
-#include "harness/input/json.h"
 
 namespace seeksim::harness {
 
-class Reader;
 struct Scenario;
 
 struct Enumerated {
@@ -50,9 +48,6 @@ struct PlannedFaults {
   bool any() const { return !enumerated.kinds.empty() || !random.weights.empty(); }
   friend bool operator==(const PlannedFaults&, const PlannedFaults&) = default;
 };
-
-void read_fault_plan(const Reader& top, Scenario& scenario);
-Json fault_plan_json(const PlannedFaults& plan);
 
 // ---- enumeration ---------------------------------------------------------------------------------------------------
 

@@ -1,14 +1,10 @@
-// Scenario: one idea as plain values. Loaded strictly (all problems at once), written back to JSON without loss, so
-// that shrinking and sweeps can edit values.
+// Scenario: one idea as plain values. harness/loading/load.h reads it from JSON and writes it back.
 #pragma once
 
-#include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "faults/plan.h"
-#include "harness/input/json.h"
 #include "harness/scenario/fault_plan.h"
 #include "harness/scenario/sweep.h"
 #include "runtime/plan/plan.h"
@@ -31,14 +27,14 @@ struct Expect {
   friend bool operator==(const Expect&, const Expect&) = default;
 };
 
-// A fault that the program's user has added (own.h), as a scenario names it.
+// A fault that the program's user has added (harness/loading/extensions.h), as a scenario names it.
 struct OwnFaultSpec {
   std::string name;
   std::string parameters = "{}";  // JSON
   friend bool operator==(const OwnFaultSpec&, const OwnFaultSpec&) = default;
 };
 
-// Of a scenario of the museum (museum.h): what its mistake was like.
+// What the mistake that a scenario of the museum shows was like (harness/explain/museum.h).
 struct Exhibit {
   std::string group;                 // museum_groups()
   std::string symptom;               // as a user saw it
@@ -76,27 +72,6 @@ struct Scenario {
   std::uint32_t identity = 0;                     // by which schedule strings know it; 0: made in memory
   std::vector<std::string> notes;                 // said once: keys without effect, defaults that surprise
 };
-
-// What a loader may be told beyond the file.
-struct LoadOptions {
-  std::vector<std::string> sets;        // --set
-  std::string init;                     // --init
-  const std::uint64_t* seed = nullptr;  // --seed
-  std::string schedule;                 // --schedule: seed and schedule of a run; empty: as the scenario says
-  const Settings* row = nullptr;        // one row of the scenario's sweep: its settings, applied last
-};
-
-// Throws BadInput with every problem of the scenario.
-Scenario load_scenario(const std::string& file, const LoadOptions& options = {});
-Scenario load_scenario_text(std::string_view text, const std::string& file, const LoadOptions& options = {});
-
-// A scenario file that loads to the same values; every key that has a value is written.
-Json to_json(const Scenario& scenario);
-
-// The same training on one rank, undisturbed, without the steps that the golden leaves out.
-Scenario one_rank(const Scenario& scenario);
-// The same world without its faults.
-Scenario undisturbed(const Scenario& scenario);
 
 // launch rank -> node, as the world places them.
 std::vector<int> node_of(const sim::WorldPlan& world);

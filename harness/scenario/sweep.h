@@ -11,8 +11,6 @@
 
 namespace seeksim::harness {
 
-class Reader;
-
 // Key paths and values as JSON text, applied in order: {"deepspeed.zero_optimization.stage", "3"}.
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
@@ -34,14 +32,14 @@ struct Sweep {
 // More combinations than anyone waits for are a mistake in an axis.
 inline constexpr std::int64_t kCombinationsMax = 100'000;
 
-// From the keys "sweep", "mode" and "sweep_skip" of a scenario.
-Sweep read_sweep(const Reader& top);
-
 // Does a "sweep" as written change how many ranks share the batch?
 bool varies_world(const Json& written);
 
 // In the order of the axes, the last one fastest. seed: of the draw, for mode sample.
 std::vector<Settings> rows_of(const Sweep& sweep, std::uint64_t seed);
+
+// For each entry of sweep.skip: whether it leaves a row out.
+std::vector<bool> skips_met(const Sweep& sweep);
 
 // "key=value", as --set takes them.
 std::vector<std::string> sets_of(const Settings& row);

@@ -1,17 +1,38 @@
-// Scenarios that follow from one: its golden on one rank, the same without what breaks.
-#include <algorithm>
-#include <sstream>
+#include "harness/scenario/variants.h"
 
-#include "harness/loading/fast.h"
-#include "harness/scenario/scenario.h"
+#include <algorithm>
+
+#include "runtime/layout/shard.h"
 
 namespace seeksim::harness {
 
-std::vector<std::string> Expect::names() const {
-  std::vector<std::string> all;
-  std::istringstream words(argument);
-  for (std::string word; words >> word;) all.push_back(word);
-  return all;
+bool is_fast(const Scenario& scenario) { return scenario.train.numerics == runtime::Numerics::fast; }
+
+bool is_of_shapes(const Scenario& scenario) { return scenario.train.numerics == runtime::Numerics::shapes; }
+
+kernels::FastWay fast_way(const runtime::TrainPlan& plan) {
+  using kernels::FastSlip;
+  const FastSlip slip = plan.bug.is(runtime::Bug::fast_leaves_out_last_k)     ? FastSlip::last_k_left_out
+                        : plan.bug.is(runtime::Bug::fast_accumulates_in_bf16) ? FastSlip::sums_in_bf16
+                        : plan.bug.is(runtime::Bug::fast_ring_in_bf16)        ? FastSlip::ring_in_bf16
+                                                                              : FastSlip::none;
+  return {plan.tf32, slip};
+}
+
+int data_size(const Scenario& scenario) {
+  return (scenario.world.ranks() - scenario.train.recovery.spares) / scenario.train.layout.parallel.ranks();
+}
+
+int micro_batches_of_replica(const Scenario& scenario) {
+  const runtime::Layout& layout = scenario.train.layout;
+  const runtime::Index batch = scenario.train.definition.global_batch;
+  if (batch < 1 || layout.micro_batch < 1 || data_size(scenario) < 1) return 0;
+  std::size_t most = 0;
+  for (int replica = 0; replica < data_size(scenario); ++replica) {
+    const runtime::SampleRange share = runtime::samples_of(batch, data_size(scenario), replica);
+    most = std::max(most, runtime::micro_batches(share, layout.micro_batch).size());
+  }
+  return int(most);
 }
 
 Scenario one_rank(const Scenario& scenario) {
@@ -50,10 +71,27 @@ Scenario undisturbed(const Scenario& scenario) {
   return other;
 }
 
-std::vector<int> node_of(const sim::WorldPlan& world) {
-  std::vector<int> nodes(std::size_t(world.ranks()));
-  for (int rank = 0; rank < world.ranks(); ++rank) nodes[std::size_t(rank)] = rank / world.ranks_per_node;
-  return nodes;
+Scenario teacher(const Scenario& scenario) {
+  Scenario other = undisturbed(scenario);
+  other.name = scenario.name + "_by_the_contract";
+  other.train.numerics = runtime::Numerics::exact;
+  other.train.tf32 = false;  // the way of what is held against it
+  other.train.definition.skip_steps = scenario.golden_skip_steps;
+  other.train.definition.drop_batches = scenario.golden_drop_batches;
+  other.train.checkpoint = {};
+  other.train.provenance = {};
+  other.train.recovery.restarts_max = 0;
+  return other;
+}
+
+Scenario without_quirks(const Scenario& scenario) {
+  Scenario other = scenario;
+  runtime::Definition& d = other.train.definition;
+  if (d.quirks.has(runtime::Quirk::ds_old_default_clipping)) d.gradient_clipping = runtime::default_clipping({});
+  d.quirks = {};
+  other.checks.clear();
+  other.expect = {};
+  return other;
 }
 
 }  // namespace seeksim::harness

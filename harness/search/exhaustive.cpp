@@ -10,7 +10,6 @@
 #include "faults/trigger.h"
 #include "harness/commands/explore_command.h"
 #include "harness/input/problem.h"
-#include "harness/loading/faults.h"
 #include "harness/loading/schedule_string.h"
 #include "harness/run/planned_run.h"
 #include "harness/scenario/fault_plan.h"

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "harness/input/json_text.h"
+#include "harness/loading/load.h"
 #include "harness/run/fault_draws.h"
 #include "harness/run/run.h"
 

@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "harness/loading/fast.h"
-#include "harness/loading/numerics.h"
 #include "harness/loading/own.h"
+#include "harness/scenario/variants.h"
 #include "harness/simulate/device.h"
 #include "kernels/digest.h"
 #include "runtime/backend/machine/posix_storage.h"

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "harness/loading/fast.h"
 #include "harness/oracles/inside_a_step.h"
+#include "harness/scenario/variants.h"
 #include "harness/verdict/checks.h"
 
 namespace seeksim::harness {

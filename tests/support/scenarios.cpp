@@ -7,6 +7,7 @@
 
 #include "harness/commands/cli.h"
 #include "harness/input/problem.h"
+#include "harness/loading/load.h"
 
 namespace seeksim::harness::testing {
 namespace {

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "harness/loading/load.h"
 #include "tests/support/paths.h"
 #include "tests/support/scenarios.h"
 

@@ -2,6 +2,7 @@
 #include <rapidcheck.h>
 
 #include "harness/input/problem.h"
+#include "harness/loading/load.h"
 #include "tests/support/scenarios.h"
 
 namespace seeksim::harness {

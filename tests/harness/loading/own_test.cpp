@@ -6,8 +6,9 @@
 #include <stdexcept>
 
 #include "faults/forwarding.h"
-#include "harness/loading/numerics.h"
+#include "harness/loading/load.h"
 #include "harness/run/run.h"
+#include "harness/scenario/variants.h"
 #include "harness/search/explore.h"
 #include "tests/support/scenarios.h"
 

@@ -1,11 +1,12 @@
 // Pipelines in scenarios: what is refused, in which words, and that checks of pipelines can be red.
-#include "harness/loading/parallel.h"
 
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
 
 #include "harness/input/problem.h"
+#include "harness/loading/load.h"
+#include "harness/scenario/variants.h"
 #include "harness/simulate/simulate.h"
 #include "harness/verdict/checks.h"
 #include "tests/support/scenarios.h"

@@ -6,8 +6,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "harness/loading/load.h"
 #include "harness/record/golden.h"
 #include "harness/run/run.h"
+#include "harness/scenario/variants.h"
 #include "harness/verdict/checks.h"
 #include "tests/support/paths.h"
 #include "tests/support/scenarios.h"

@@ -6,6 +6,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "harness/input/problem.h"
+#include "harness/loading/load.h"
 #include "harness/loading/schedule_string.h"
 #include "harness/run/run.h"
 #include "tests/support/scenarios.h"

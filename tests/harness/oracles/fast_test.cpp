@@ -8,7 +8,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "harness/loading/load.h"
 #include "harness/run/run.h"
+#include "harness/scenario/variants.h"
 #include "harness/verdict/checks.h"
 #include "tests/support/scenarios.h"
 

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "harness/loading/load.h"
 #include "harness/simulate/simulate.h"
 #include "harness/verdict/checks.h"
 #include "tests/support/scenarios.h"

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "harness/loading/load.h"
 #include "harness/record/golden.h"
 #include "harness/scenario/scenario.h"
 #include "harness/simulate/simulate.h"

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/input/problem.h"
+#include "harness/loading/load.h"
 #include "harness/record/same_bits.h"
 #include "tests/support/paths.h"
 #include "tests/support/scenarios.h"

@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "harness/loading/load.h"
 #include "harness/run/planned_run.h"
 #include "tests/support/scenarios.h"
 

@@ -14,6 +14,7 @@
 #include "harness/commands/cli.h"
 #include "harness/input/files.h"
 #include "harness/input/problem.h"
+#include "harness/loading/load.h"
 #include "harness/run/forked.h"
 #include "harness/run/run.h"
 #include "runtime/backend/machine/posix_storage.h"

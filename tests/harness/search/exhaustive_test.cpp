@@ -9,6 +9,7 @@
 #include <set>
 
 #include "harness/input/problem.h"
+#include "harness/loading/load.h"
 #include "harness/record/golden.h"
 #include "harness/simulate/simulate.h"
 #include "sim/random.h"

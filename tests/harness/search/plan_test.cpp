@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/input/problem.h"
+#include "harness/loading/load.h"
 #include "harness/search/planner.h"
 #include "harness/simulate/simulate.h"
 #include "tests/support/scenarios.h"

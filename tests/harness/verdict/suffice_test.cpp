@@ -2,6 +2,7 @@
 // differs in one thing from one whose stop is refused.
 #include "harness/verdict/suffice.h"
 
+#include "harness/loading/load.h"
 #include "harness/run/planned_run.h"
 #include "tests/support/scenarios.h"
 

@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "harness/loading/load.h"
 #include "harness/oracles/checkpoints.h"
 #include "harness/record/golden.h"
 #include "harness/run/run.h"

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "harness/loading/load.h"
 #include "harness/simulate/simulate.h"
 #include "tests/support/scenarios.h"
 

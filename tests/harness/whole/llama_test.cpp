@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/loading/estimate.h"
+#include "harness/loading/load.h"
 #include "harness/record/golden.h"
 #include "runtime/layout/parameters.h"
 #include "tests/support/scenarios.h"

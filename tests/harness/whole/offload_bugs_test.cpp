@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "harness/loading/load.h"
 #include "harness/run/run.h"
 #include "tests/support/scenarios.h"
 

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "harness/loading/load.h"
 #include "harness/loading/own.h"
 #include "harness/run/run.h"
 #include "tests/support/paths.h"

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "additions.h"
+#include "harness/loading/load.h"
 #include "harness/run/run.h"
 #include "harness/testing/property.h"
 
