@@ -256,12 +256,12 @@ std::vector<Problem> problems(const Rule& rule, const std::vector<int>& node_of)
 // What `seeksim list faults` prints: one entry a kind, from the same table that loading and matching use.
 struct FaultInfo {
   FaultKind kind;
-  std::string_view rows;  // of the fault reference
+  std::string_view rows;  // "F01, F30": of the table in docs/faults.md
   std::string_view summary;
   std::string_view sees;                     // what a rank sees
   std::string_view recovery;                 // what recovery must hold
   std::string_view defaults;                 // of the parameters, in one line
-  std::string_view field;                    // how often the field sees it (rows F.. of the fault reference)
+  std::string_view field;                    // how often the field sees it
   std::vector<std::string_view> parameters;  // keys of a rule that mean something for this kind
   std::vector<Mode> modes;                   // the first is the default where nothing else decides; empty: no modes
   std::vector<Site> sites = {};              // the first is the default; empty: it has no site

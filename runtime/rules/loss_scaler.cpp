@@ -1,5 +1,6 @@
-// The rules stand in the training semantics, 2.1 and 2.4. What surprises most people: a step that hysteresis tolerates
-// is skipped all the same, and the first growth comes on the (window + 1)-th good step in DeepSpeed.
+// The rules are those of DeepSpeed 0.19.6 and of PyTorch's GradScaler (docs/precision.md). What surprises most people:
+// a step that hysteresis tolerates is skipped all the same, and in DeepSpeed the first growth comes on the
+// (window + 1)-th good step.
 #include "runtime/rules/loss_scaler.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// The rows first, then one function a point. Sources are those of the training semantics (sections 0 and 2) and of the
-// bug corpus; DS: deepspeedai/DeepSpeed, PT: pytorch/pytorch.
+// The rows first, then one function a point. Each row names its source: an issue or a file; DS: deepspeedai/DeepSpeed,
+// PT: pytorch/pytorch.
 #include "runtime/rules/quirks.h"
 
 #include <fmt/format.h>

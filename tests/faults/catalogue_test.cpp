@@ -91,7 +91,7 @@ TEST(Catalogue, EveryKindIsInAScenarioAndInTheReadme) {
   }
 }
 
-// Each row of the fault reference is a kind, and has a scenario whose reason says so.
+// Each row of the table in docs/faults.md is a kind, and has a scenario whose reason says so.
 TEST(Catalogue, EveryRowOfTheReferenceIsAKindAndAScenario) {
   std::string rows;
   for (const FaultInfo& entry : catalogue()) rows += std::string(entry.rows) + ", ";

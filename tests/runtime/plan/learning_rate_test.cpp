@@ -1,4 +1,4 @@
-// Expected values: produced with DeepSpeed 0.19.6 (training semantics, 1.6), n = 4 warm-up steps, maximum 1, T = 10.
+// Expected values: produced with DeepSpeed 0.19.6, n = 4 warm-up steps, maximum 1, T = 10.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,6 +1,6 @@
-// The scaler against traces that were made by running DeepSpeed's own (training semantics, 2.1), against traces worked
-// by hand (2.4), and against models written from the rules in another shape. The models are worth something only if
-// they notice a wrong machine: a dozen of those are built here, and each must be found.
+// The scaler against traces that were made by running DeepSpeed's own, against traces worked by hand, and against
+// models written from the rules in another shape. The models are worth something only if they notice a wrong machine: a
+// dozen of those are built here, and each must be found.
 #include "runtime/rules/loss_scaler.h"
 
 #include <gtest/gtest.h>
