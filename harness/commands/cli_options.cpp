@@ -6,7 +6,7 @@ namespace seeksim::harness {
 
 void add_run(CLI::App& app, RunArguments& a) {
   CLI::App* run = app.add_subcommand("run", "Run scenarios and judge them");
-  run->add_option("scenario", a.files, "Scenario files (.json)")->required();
+  run->add_option("scenario", a.files, "Scenario files (.json), or folders of them")->required();
   run->add_option("--set", a.sets,
                   "key.path=value: change a value of the scenario; a number indexes a list (faults.0.rank=3)")
       ->allow_extra_args(false);
@@ -81,7 +81,7 @@ void add_launch(CLI::App& app, LaunchArguments& a) {
 
 void add_golden(CLI::App& app, GoldenArguments& a) {
   CLI::App* golden = app.add_subcommand("golden", "Run the undisturbed one-rank golden of scenarios");
-  golden->add_option("scenario", a.files, "Scenario files (.json)")->required();
+  golden->add_option("scenario", a.files, "Scenario files (.json), or folders of them")->required();
   golden->add_option("--set", a.sets, "key.path=value, as for run")->allow_extra_args(false);
   golden->add_flag("--write", a.write, "Store it in golden/");
   golden->add_flag("--check", a.check, "Exit status 1 unless a stored one is equal");

@@ -7,6 +7,7 @@
 
 #include "harness/doctor/machine.h"
 #include "harness/input/files.h"
+#include "harness/input/scenario_files.h"
 #include "harness/loading/load.h"
 #include "harness/record/golden.h"
 #include "harness/report/report.h"
@@ -52,7 +53,7 @@ ExitStatus golden_of_file(const std::string& file, const GoldenArguments& a) {
 ExitStatus golden_command(const GoldenArguments& a) {
   check_machine();
   ExitStatus status = ExitStatus::as_expected;
-  for (const std::string& file : a.files) status = std::max(status, golden_of_file(file, a));
+  for (const std::string& file : with_folders_expanded(a.files)) status = std::max(status, golden_of_file(file, a));
   return status;
 }
 

@@ -4,12 +4,14 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include <nlohmann/json.hpp>
 
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
+#include "harness/input/scenario_files.h"
 #include "harness/input/schema.h"
 #include "kernels/isa.h"
 #include "runtime/rules/quirks.h"
@@ -22,26 +24,22 @@ namespace {
 
 void put(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
-void list_folder_of_scenarios(const std::string& folder, const Style& style) {
-  for (const std::string& name : list_folder(folder)) {
-    if (name.size() < 6 || name.substr(name.size() - 5) != ".json" || name == "schema.json") continue;
-    const std::string file = folder + '/' + name;
-    std::string why;
-    try {
-      why = parse_json(read_file(file, kJsonBytesMax), file).value.value("why", "");
-    } catch (const std::exception& error) {
-      why = std::string("cannot be read: ") + error.what();
-    }
-    put(fmt::format("{}\n    {}\n", style.bold(file), why));
+std::string why_of(const std::string& file) {
+  try {
+    return parse_json(read_file(file, kJsonBytesMax), file).value.value("why", "");
+  } catch (const std::exception& error) {
+    return std::string("cannot be read: ") + error.what();
   }
 }
 
+// Those on top of the folder first, then folder by folder; `seeksim museum` lists its own.
 void list_scenarios(const Style& style) {
-  const std::string top = top_folder();
-  const std::string folder = top == "." ? "scenarios" : top + "/scenarios";
-  list_folder_of_scenarios(folder, style);
-  list_folder_of_scenarios(folder + "/faults", style);
-  list_folder_of_scenarios(folder + "/negative", style);
+  const std::string folder = scenarios_folder();
+  std::vector<std::string> files = scenarios_below(folder);
+  std::erase_if(files, [&](const std::string& file) { return file.starts_with(folder + "/museum/"); });
+  std::stable_partition(files.begin(), files.end(),
+                        [&](const std::string& file) { return file.rfind('/') == folder.size(); });
+  for (const std::string& file : files) put(fmt::format("{}\n    {}\n", style.bold(file), why_of(file)));
 }
 
 void list_faults(const Style& style) {

@@ -33,7 +33,7 @@ struct NamedModel {
 constexpr NamedModel kModels[] = {
     {"gpt2-small", 12, 768, 12, 50257, 1024},  {"gpt2-medium", 24, 1024, 16, 50257, 1024},
     {"gpt2-large", 36, 1280, 20, 50257, 1024}, {"gpt2-xl", 48, 1600, 25, 50257, 1024},
-    {"7.5b", 36, 4096, 32, 60089, 1024},  // the ZeRO paper's, as in scenarios/zero_table_7_5b.json
+    {"7.5b", 36, 4096, 32, 60089, 1024},  // the ZeRO paper's, as in scenarios/memory/zero_table_7_5b.json
 };
 const std::vector<std::string> kModelKeys = {"layers", "width", "heads", "vocab", "context"};
 

@@ -8,6 +8,7 @@
 
 #include "harness/doctor/machine.h"
 #include "harness/input/files.h"
+#include "harness/input/scenario_files.h"
 #include "harness/loading/load.h"
 #include "harness/processes/refusals.h"
 #include "harness/processes/session.h"
@@ -201,6 +202,7 @@ ExitStatus run_on_mpi(const RunArguments& a, RunOptions options) {
 
 ExitStatus run_command(RunArguments a) {
   leave_out_the_schema(a.files);
+  a.files = with_folders_expanded(a.files);
   refuse_what_is_not_there(a);
   const RunOptions options = options_of(a);
   return a.backend == "sim" ? run_scenarios(a, options) : run_on_mpi(a, options);

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "harness/input/files.h"
+#include "harness/input/scenario_files.h"
 
 namespace seeksim::harness {
 namespace {
@@ -37,9 +39,18 @@ Json value_of(const std::string& text, const std::string& option) {
   }
 }
 
+// A scenario may have moved: the error says where to.
+void refuse_what_has_moved(const std::string& file) {
+  std::error_code none;
+  if (std::filesystem::exists(file, none)) return;
+  const std::string hint = where_it_may_be(file);
+  if (!hint.empty()) throw BadInput(file, "cannot be read: No such file or directory", hint);
+}
+
 }  // namespace
 
 Document Document::load(const std::string& file, const std::vector<std::string>& sets) {
+  refuse_what_has_moved(file);
   return from_text(read_file(file, kJsonBytesMax), file, sets);
 }
 

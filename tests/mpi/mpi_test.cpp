@@ -33,7 +33,7 @@ TEST_P(MpiOffload, ToRealFilesHasTheSimulatorsBits) {
   std::vector<std::string> sets = zero(stage, processes);
   sets.push_back("deepspeed.zero_optimization.offload_optimizer.device=nvme");
   if (stage == 3) sets.push_back(R"(deepspeed.zero_optimization.offload_param={"device":"nvme","nvme_path":"nvme"})");
-  expect_the_simulators_bits(processes, "offload_equivalence", sets);
+  expect_the_simulators_bits(processes, "equivalence/offload_equivalence", sets);
 }
 
 INSTANTIATE_TEST_SUITE_P(Stages, MpiOffload,
@@ -41,14 +41,14 @@ INSTANTIATE_TEST_SUITE_P(Stages, MpiOffload,
                                          std::pair{2, 4}, std::pair{3, 4}));
 
 TEST_F(Mpi, RunsPipelinesAndTensorWays) {
-  expect_the_simulators_bits(2, "parallel_3d", {"world.pipeline=2", "world.tensor=1", "world.replicas=1"});
-  expect_the_simulators_bits(4, "parallel_3d", {"world.pipeline=2", "world.tensor=2", "world.replicas=1"});
+  expect_the_simulators_bits(2, "equivalence/parallel_3d", {"world.pipeline=2", "world.tensor=1", "world.replicas=1"});
+  expect_the_simulators_bits(4, "equivalence/parallel_3d", {"world.pipeline=2", "world.tensor=2", "world.replicas=1"});
 }
 
 TEST_F(Mpi, RunsTensorWaysWithSequenceParallelism) {
   for (const char* stage : {"0", "3"}) {
     expect_the_simulators_bits(
-        4, "tensor_equivalence",
+        4, "equivalence/tensor_equivalence",
         {"world.tensor=2", "world.ranks_per_node=4", "world.sequence_parallel=true", "batch_arithmetic=by_samples",
          "model.dropout=0.2", std::string("deepspeed.zero_optimization.stage=") + stage});
   }
@@ -56,16 +56,17 @@ TEST_F(Mpi, RunsTensorWaysWithSequenceParallelism) {
 
 // Its bits are nobody's but its own; they are the same wherever the same ring goes round.
 TEST_F(Mpi, FastArithmeticHasTheSimulatorsFastBits) {
-  for (const int stage : {0, 2}) expect_the_simulators_bits(2, "fast_within_bounds", zero(stage, 2));
+  for (const int stage : {0, 2}) expect_the_simulators_bits(2, "equivalence/fast_within_bounds", zero(stage, 2));
 }
 
 // The comparison with the contract is made where the run is: each process holds its own operations against it.
 TEST_F(Mpi, FastArithmeticIsComparedOnTheProcesses) {
   std::vector<std::string> sets = zero(2, 3);
   sets.push_back("sweep=[]");
-  const Ran simulated = shell(arguments("fast_within_bounds", sets) + " --report " + in_quotes(folder() + "/sim.json"));
+  const Ran simulated =
+      shell(arguments("equivalence/fast_within_bounds", sets) + " --report " + in_quotes(folder() + "/sim.json"));
   ASSERT_EQ(simulated.status, 0) << simulated.text;
-  const Ran real = mpi(3, "fast_within_bounds", sets);
+  const Ran real = mpi(3, "equivalence/fast_within_bounds", sets);
   ASSERT_EQ(real.status, 0) << real.text;
   EXPECT_NE(real.text.find("compared on these processes"), std::string::npos) << real.text;
   const Json mine = report("mpi")["fast"], theirs = report("sim")["fast"];
@@ -77,7 +78,7 @@ TEST_F(Mpi, FastArithmeticIsComparedOnTheProcesses) {
     for (const char* key : {"ops", "elements", "worst_ratio"}) EXPECT_EQ(mine[kind][key], theirs[kind][key]) << key;
   }
   sets.push_back("bug=fast_ring_in_bf16");
-  const Ran red = mpi(3, "fast_within_bounds", sets);
+  const Ran red = mpi(3, "equivalence/fast_within_bounds", sets);
   EXPECT_EQ(red.status, 1) << red.text;
   const Json first = report("mpi")["fast"]["first_over"];
   EXPECT_EQ(first["what"], "sum");

@@ -20,8 +20,8 @@ class MpiStandinSums : public Mpi, public testing::WithParamInterface<Case> {
     sets.push_back(set);
     const std::string as_root = ::getuid() == 0 ? " --allow-run-as-root" : "";
     return shell("SEEKSIM_STANDIN_DELAYS=1 " + environment + " timeout 100 mpirun --oversubscribe" + as_root + " -np " +
-                 std::to_string(of.ranks) + " " + arguments("fast_within_bounds", sets) + " --backend nccl --report " +
-                 in_quotes(folder() + "/nccl.json"));
+                 std::to_string(of.ranks) + " " + arguments("equivalence/fast_within_bounds", sets) +
+                 " --backend nccl --report " + in_quotes(folder() + "/nccl.json"));
   }
   Json seen() const { return report("nccl")["fast"]; }
 };

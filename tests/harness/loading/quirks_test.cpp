@@ -108,8 +108,7 @@ TEST(Quirks, DifferenceIsSaidAndNoneIsRed) {
 
 TEST(Quirks, EachScenarioOfOneIsRedWithoutIt) {
   int seen = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(seeksim::paths::source_dir() + "/scenarios")) {
-    if (entry.path().filename().string().rfind("quirk_", 0) != 0) continue;
+  for (const auto& entry : std::filesystem::directory_iterator(seeksim::paths::source_dir() + "/scenarios/quirks")) {
     const Ran ran = seeksim({"run", entry.path().string(), "--set", "quirks=[]"});
     EXPECT_EQ(ran.status, 1) << entry.path() << '\n' << ran.out;
     EXPECT_NE(ran.out.find("the scenario has no quirks"), std::string::npos) << ran.out;

@@ -1,11 +1,10 @@
 // A scenario survives being written and read, the schema and its two readers agree, the published files are sound.
 #include "harness/scenario/scenario.h"
 
-#include <filesystem>
-
 #include <nlohmann/json.hpp>
 
 #include "harness/input/json_text.h"
+#include "harness/input/scenario_files.h"
 #include "harness/input/schema.h"
 #include "harness/loading/estimate.h"
 #include "harness/loading/load.h"
@@ -20,17 +19,7 @@ namespace {
 
 using namespace testing;
 
-std::vector<std::string> scenario_files() {
-  std::vector<std::string> files;
-  for (const char* folder : {"scenarios", "scenarios/negative", "scenarios/faults"}) {
-    for (const auto& entry : std::filesystem::directory_iterator(seeksim::paths::source_dir() + '/' + folder)) {
-      if (entry.path().extension() == ".json" && entry.path().filename() != "schema.json")
-        files.push_back(entry.path().string());
-    }
-  }
-  std::sort(files.begin(), files.end());
-  return files;
-}
+std::vector<std::string> scenario_files() { return scenarios_below(seeksim::paths::source_dir() + "/scenarios"); }
 
 TEST(RoundTrip, WritingAndReadingChangesNothing) {
   for (const std::string& file : scenario_files()) {

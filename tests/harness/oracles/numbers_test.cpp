@@ -26,7 +26,7 @@ class Numbers : public ::testing::Test {
 };
 
 TEST_F(Numbers, ABirthIsInTheReportWithWhatWasRead) {
-  const Json born = report_of("inf_in_fp16_overflow", {})["born"];
+  const Json born = report_of("numbers/inf_in_fp16_overflow", {})["born"];
   EXPECT_EQ(born["rank"], 1);
   EXPECT_EQ(born["step"], 4);
   EXPECT_EQ(born["layer"], 0);
@@ -46,7 +46,7 @@ TEST_F(Numbers, NothingIsBornInACalmRun) {
 }
 
 TEST_F(Numbers, TheRangeLogHoldsWhatEveryOperationOfTheStepWrote) {
-  const Json ranges = report_of("inf_in_fp16_overflow", {"--set", "range_log=4"})["ranges"];
+  const Json ranges = report_of("numbers/inf_in_fp16_overflow", {"--set", "range_log=4"})["ranges"];
   std::size_t not_finite = 0, forward = 0;
   for (const Json& one : ranges) {
     EXPECT_EQ(one["step"], 4);
@@ -67,17 +67,17 @@ TEST_F(Numbers, LookingChangesNoBit) {
 }
 
 TEST_F(Numbers, WithoutMastersLostUpdatesAreCountedByStep) {
-  const Json report = report_of("bf16_stagnation", {});
+  const Json report = report_of("numbers/bf16_stagnation", {});
   ASSERT_EQ(report["stagnation"].size(), 8u);
   for (const Json& step : report["stagnation"]) {
     EXPECT_GT(step["lost"].get<std::int64_t>(), 0);
     EXPECT_LE(step["lost"], step["changes"]);
   }
-  EXPECT_FALSE(report_of("bf16_tracks_fp32", {}).contains("stagnation")) << "masters lose nothing";
+  EXPECT_FALSE(report_of("numbers/bf16_tracks_fp32", {}).contains("stagnation")) << "masters lose nothing";
 }
 
 TEST_F(Numbers, ASkippedStepMovesTheScaleAndNothingElse) {
-  const Json report = report_of("inf_in_fp16_overflow", {});
+  const Json report = report_of("numbers/inf_in_fp16_overflow", {});
   EXPECT_EQ(report["skipped"], Json({false, false, false, false, true, false, true, false}));
   EXPECT_EQ(report["loss_scale"][4], 1024);
   EXPECT_EQ(report["loss_scale"][5], 512);

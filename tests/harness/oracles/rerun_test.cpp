@@ -33,7 +33,7 @@ class RunTwice : public ::testing::TestWithParam<Setting> {
 };
 
 TEST_P(RunTwice, AFlipIsFoundAndTheStepRedone) {
-  const Ran ran = run("rerun_bit_flip", {});
+  const Ran ran = run("numbers/rerun_bit_flip", {});
   ASSERT_EQ(ran.status, 0) << ran.out << ran.err;
   const Json found = report()["rerun"];
   EXPECT_EQ(found["mismatches"].size(), 1u);
@@ -42,9 +42,10 @@ TEST_P(RunTwice, AFlipIsFoundAndTheStepRedone) {
 }
 
 TEST_P(RunTwice, WithoutItTheSameFlipIsSilentAndStays) {
-  const Ran ran = run("rerun_bit_flip", {"recovery.rerun_and_compare=false",
-                                         "checks=[\"golden:bitwise\",\"ranks_agree\",\"faults_fired\",\"no_recovery\"]",
-                                         "expect={\"check_fails\":\"golden:bitwise\"}"});
+  const Ran ran =
+      run("numbers/rerun_bit_flip", {"recovery.rerun_and_compare=false",
+                                     "checks=[\"golden:bitwise\",\"ranks_agree\",\"faults_fired\",\"no_recovery\"]",
+                                     "expect={\"check_fails\":\"golden:bitwise\"}"});
   EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
   EXPECT_FALSE(report().contains("rerun"));
 }
@@ -58,7 +59,7 @@ std::string activation_flip(int times) {
 
 TEST_P(RunTwice, AFlippedActivationIsFoundToo) {
   const Ran ran =
-      run("rerun_bit_flip",
+      run("numbers/rerun_bit_flip",
           {activation_flip(1),
            "checks=[\"golden:bitwise\",\"faults_fired\",\"culprit:3\",{\"rerun_found\":{\"rank\":3,\"step\":4,"
            "\"micro_batch\":1}}]"});
@@ -66,23 +67,25 @@ TEST_P(RunTwice, AFlippedActivationIsFoundToo) {
 }
 
 TEST_P(RunTwice, AnErrorThatComesTwiceAlikeCannotBeSeen) {
-  const Ran ran =
-      run("rerun_bit_flip", {activation_flip(2), "checks=[\"golden:bitwise\",\"faults_fired\",\"rerun_found:none\"]",
-                             "expect={\"check_fails\":\"golden:bitwise\"}"});
+  const Ran ran = run("numbers/rerun_bit_flip",
+                      {activation_flip(2), "checks=[\"golden:bitwise\",\"faults_fired\",\"rerun_found:none\"]",
+                       "expect={\"check_fails\":\"golden:bitwise\"}"});
   EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
 }
 
 TEST_P(RunTwice, WhoErrsAgainIsEvicted) {
   if (GetParam().stage == 3 && GetParam().bf16) return;  // the scenario itself
-  const Ran ran = run("rerun_bad_rank", GetParam().bf16 ? std::vector<std::string>{}
-                                                        : std::vector<std::string>{"deepspeed.bf16.enabled=false"});
+  const Ran ran =
+      run("numbers/rerun_bad_rank",
+          GetParam().bf16 ? std::vector<std::string>{} : std::vector<std::string>{"deepspeed.bf16.enabled=false"});
   EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
 }
 
 TEST_P(RunTwice, WithRetryStepAllStay) {
-  const Ran ran = run("rerun_bad_rank", {"recovery.policy=retry_step",
-                                         "checks=[\"golden:bitwise\",\"faults_fired\",\"culprit:1\",\"evicted:none\","
-                                         "{\"recoveries\":2},{\"rerun_found\":{\"rank\":1}}]"});
+  const Ran ran =
+      run("numbers/rerun_bad_rank", {"recovery.policy=retry_step",
+                                     "checks=[\"golden:bitwise\",\"faults_fired\",\"culprit:1\",\"evicted:none\","
+                                     "{\"recoveries\":2},{\"rerun_found\":{\"rank\":1}}]"});
   EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
 }
 
@@ -90,9 +93,9 @@ TEST_P(RunTwice, LookingChangesNoBit) {
   const std::vector<std::string> calm = {"faults=[]", "checks=[\"golden:bitwise\",\"no_recovery\"]"};
   std::vector<std::string> off = calm;
   off.push_back("recovery.rerun_and_compare=false");
-  ASSERT_EQ(run("rerun_bit_flip", off).status, 0);
+  ASSERT_EQ(run("numbers/rerun_bit_flip", off).status, 0);
   const Json plain = report();
-  const Ran ran = run("rerun_bit_flip", calm);
+  const Ran ran = run("numbers/rerun_bit_flip", calm);
   ASSERT_EQ(ran.status, 0) << ran.out << ran.err;
   const Json twice = report();
   EXPECT_EQ(plain["params_digest"], twice["params_digest"]);
@@ -116,7 +119,7 @@ INSTANTIATE_TEST_SUITE_P(SlowStages, RunTwice,
 // What damages a reduced gradient is no access of the program's: a copy that is under way to a peer beside it is no
 // race.
 TEST(StrikeBesideAPeerCopy, MakesNoRace) {
-  const std::string path = seeksim::paths::source_dir() + "/scenarios/bit_flip_gradient.json";
+  const std::string path = seeksim::paths::source_dir() + "/scenarios/numbers/bit_flip_gradient.json";
   for (const char* stage : {"1", "2", "3"}) {
     const Ran ran = seeksim({"run", path, "--set", std::string("deepspeed.zero_optimization.stage=") + stage, "--set",
                              "faults=[{\"kind\":\"bit_flip\",\"site\":\"reduced_gradient\",\"rank\":1,\"step\":2}]",

@@ -136,7 +136,7 @@ Planned run(const std::string& text, const std::vector<std::string>& sets = {}) 
   return planned;
 }
 
-// Thinned here; scenarios/faults_enumerated*.json leave nothing out.
+// Thinned here; scenarios/campaigns/faults_enumerated*.json leave nothing out.
 TEST(FaultPlan, ACrashAtAnyPlaceEndsWithTheBitsOfOneRank) {
   std::size_t runs = 0;
   for (int stage = 0; stage <= 3; ++stage) {

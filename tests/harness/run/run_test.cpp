@@ -236,7 +236,6 @@ TEST_F(Run, WrongUsageIsTwoWithTheNextThingToDo) {
       {{"run", scenario, "--backend", "tpu"}, "--backend"},
       {{"run", scenario, "--device", "tpu"}, "--device"},
       {{"run", folder.file("none.json")}, "none.json: cannot be read: No such file or directory"},
-      {{"run", folder.path()}, "it is a folder"},
       {{"run", "/dev/zero"}, "it is not a regular file"},
       {{"run", folder.write("empty.json", "")}, "empty.json:1:1: the file is empty"},
       {{"run", folder.write("half.json", small_text().substr(0, 300))},

@@ -38,27 +38,29 @@ std::vector<OnDevice> all_runs() {
       {"eight_ranks", "zero_equivalence", {"sweep=[]", "world.ranks_per_node=8", "batch_arithmetic=by_samples"}});
   runs.push_back(
       {"bf16",
-       "precision_equivalence",
+       "equivalence/precision_equivalence",
        {"sweep=[]", "deepspeed.bf16.enabled=true", "deepspeed.zero_optimization.stage=2", "world.ranks_per_node=2"}});
   runs.push_back(
       {"fp16",
-       "precision_equivalence",
+       "equivalence/precision_equivalence",
        {"sweep=[]", "deepspeed.fp16.enabled=true", "deepspeed.zero_optimization.stage=1", "world.ranks_per_node=2"}});
-  runs.push_back({"dropout", "dropout_equivalence", {"sweep=[]", "world.ranks_per_node=2"}});
-  runs.push_back({"checkpointing", "checkpointing_equivalence", {"sweep=[]", "checkpointing={\"every\":2}"}});
-  runs.push_back({"tensor", "tensor_equivalence", {"sweep=[]", "world.tensor=4", "world.ranks_per_node=4"}});
+  runs.push_back({"dropout", "equivalence/dropout_equivalence", {"sweep=[]", "world.ranks_per_node=2"}});
+  runs.push_back(
+      {"checkpointing", "equivalence/checkpointing_equivalence", {"sweep=[]", "checkpointing={\"every\":2}"}});
+  runs.push_back(
+      {"tensor", "equivalence/tensor_equivalence", {"sweep=[]", "world.tensor=4", "world.ranks_per_node=4"}});
   runs.push_back({"sequence",
-                  "tensor_equivalence",
+                  "equivalence/tensor_equivalence",
                   {"sweep=[]", "world.tensor=2", "world.ranks_per_node=4", "world.sequence_parallel=true"}});
-  runs.push_back({"pipeline", "pipeline_equivalence", {"sweep=[]"}});
-  runs.push_back({"llama", "llama_equivalence", {"sweep=[]", "deepspeed.zero_optimization.stage=3"}});
+  runs.push_back({"pipeline", "equivalence/pipeline_equivalence", {"sweep=[]"}});
+  runs.push_back({"llama", "equivalence/llama_equivalence", {"sweep=[]", "deepspeed.zero_optimization.stage=3"}});
   runs.push_back({"offload",
-                  "offload_equivalence",
+                  "equivalence/offload_equivalence",
                   {"sweep=[]", "world.ranks_per_node=2", "deepspeed.zero_optimization.stage=2",
                    "deepspeed.zero_optimization.offload_optimizer.device=cpu"}});
-  runs.push_back({"a_nan_and_its_birth", "nan_anywhere", {"sweep=[]"}});
-  runs.push_back({"a_flip_found_by_running_twice", "rerun_bit_flip", {}});
-  runs.push_back({"a_job_restarted", "job_restart", {"sweep=[]"}});
+  runs.push_back({"a_nan_and_its_birth", "numbers/nan_anywhere", {"sweep=[]"}});
+  runs.push_back({"a_flip_found_by_running_twice", "numbers/rerun_bit_flip", {}});
+  runs.push_back({"a_job_restarted", "deaths/job_restart", {"sweep=[]"}});
   return runs;
 }
 

@@ -1,4 +1,4 @@
-// Every scenario of scenarios/, scenarios/faults/ and scenarios/negative/ meets its `expect`; a negative one that is
+// Every scenario below scenarios/ meets its `expect` (those of the museum in museum_test.cpp); a negative one that is
 // expected to pass is red; and the goldens that are stored are what the one-rank runs give today.
 #include <algorithm>
 #include <filesystem>
@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "harness/input/scenario_files.h"
 #include "harness/loading/load.h"
 #include "harness/loading/own.h"
 #include "harness/run/run.h"
@@ -17,36 +18,39 @@ namespace {
 
 using namespace testing;
 
-enum class Which { all, single, sweeps };
+std::string path(const std::string& file) { return seeksim::paths::source_dir() + '/' + file; }
 
-bool fits(const std::string& file, Which which) {
-  if (which == Which::all) return true;
-  const Json scenario = Json::parse(read_all(file));
-  return (scenario.contains("sweep") || scenario.contains("fault_plan")) == (which == Which::sweeps);
-}
-
-std::vector<std::string> files_in(const std::string& folder, Which which = Which::all) {
-  std::vector<std::string> files;
-  std::error_code none;
-  for (const auto& entry : std::filesystem::directory_iterator(seeksim::paths::source_dir() + '/' + folder, none)) {
-    const std::string name = entry.path().filename().string();
-    const bool is_scenario = entry.path().extension() == ".json" && name != "schema.json";
-    if (is_scenario && fits(entry.path().string(), which)) files.push_back(folder + '/' + name);
-  }
-  std::sort(files.begin(), files.end());
+// From the repository's top, sorted.
+std::vector<std::string> files_in(const std::string& folder) {
+  std::vector<std::string> files = scenarios_below(path(folder));
+  for (std::string& file : files) file.erase(0, path("").size());
   return files;
 }
 
+enum class Which { single, sweeps };
+
+// Those that have no folder to themselves in the tests below.
+std::vector<std::string> other_scenarios(Which which) {
+  std::vector<std::string> files = files_in("scenarios");
+  std::erase_if(files, [which](const std::string& file) {
+    for (const char* folder : {"scenarios/faults/", "scenarios/negative/", "scenarios/museum/"})
+      if (file.starts_with(folder)) return true;
+    const Json scenario = Json::parse(read_all(path(file)));
+    return (scenario.contains("sweep") || scenario.contains("fault_plan")) != (which == Which::sweeps);
+  });
+  return files;
+}
+
+// "deaths_rank_returns" for scenarios/deaths/rank_returns.json.
 std::string test_name(const ::testing::TestParamInfo<std::string>& info) {
-  std::string name = std::filesystem::path(info.param).stem().string();
+  const std::filesystem::path file = std::filesystem::path(info.param).lexically_relative("scenarios");
+  std::string name = file.parent_path() / file.stem();
   for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
   return name;
 }
 
-std::string path(const std::string& file) { return seeksim::paths::source_dir() + '/' + file; }
-
 class Scenarios : public ::testing::TestWithParam<std::string> {};
-class SlowSweeps : public ::testing::TestWithParam<std::string> {};  // of scenarios/: hundreds of rows or of faults
+class SlowSweeps : public ::testing::TestWithParam<std::string> {};  // hundreds of rows or of faults
 class SlowFaultScenarios : public ::testing::TestWithParam<std::string> {
 };  // of scenarios/faults/: the catalogue's rows
 class NegativeScenarios : public ::testing::TestWithParam<std::string> {};
@@ -77,8 +81,8 @@ TEST_P(NegativeScenarios, AreRedWhenExpectedToPass) {
   EXPECT_TRUE(ran.status == 1 || ran.status == 3) << ran.status << '\n' << ran.out << ran.err;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Scenarios, ::testing::ValuesIn(files_in("scenarios", Which::single)), test_name);
-INSTANTIATE_TEST_SUITE_P(All, SlowSweeps, ::testing::ValuesIn(files_in("scenarios", Which::sweeps)), test_name);
+INSTANTIATE_TEST_SUITE_P(All, Scenarios, ::testing::ValuesIn(other_scenarios(Which::single)), test_name);
+INSTANTIATE_TEST_SUITE_P(All, SlowSweeps, ::testing::ValuesIn(other_scenarios(Which::sweeps)), test_name);
 INSTANTIATE_TEST_SUITE_P(All, SlowFaultScenarios, ::testing::ValuesIn(files_in("scenarios/faults")), test_name);
 INSTANTIATE_TEST_SUITE_P(All, NegativeScenarios, ::testing::ValuesIn(files_in("scenarios/negative")), test_name);
 
@@ -97,20 +101,19 @@ TEST(NegativeScenariosTogether, ShowEachCheckTurningRed) {
 // Each scenario whose golden is stored; one file serves all that share a key.
 TEST(StoredGoldens, AreWhatOneRankGivesToday) {
   std::set<std::string> done;
-  for (const char* folder : {"scenarios", "scenarios/faults", "scenarios/negative"}) {
-    for (const std::string& file : files_in(folder)) {
-      const Scenario scenario = load_scenario(path(file));
-      const std::optional<Golden> stored = stored_golden(scenario);
-      if (!stored || !done.insert(stored->key).second) continue;
-      const Golden fresh = run_golden(scenario, stored->key);
-      EXPECT_EQ(difference(*stored, fresh.state), "") << stored->origin;
-      EXPECT_EQ(stored->loss, fresh.loss) << stored->origin;
-      EXPECT_EQ(stored->grad_norm, fresh.grad_norm) << stored->origin;
-    }
+  for (const std::string& file : files_in("scenarios")) {
+    const Scenario scenario = load_scenario(path(file));
+    const std::optional<Golden> stored = stored_golden(scenario);
+    if (!stored || !done.insert(stored->key).second) continue;
+    const Golden fresh = run_golden(scenario, stored->key);
+    EXPECT_EQ(difference(*stored, fresh.state), "") << stored->origin;
+    EXPECT_EQ(stored->loss, fresh.loss) << stored->origin;
+    EXPECT_EQ(stored->grad_norm, fresh.grad_norm) << stored->origin;
   }
-  for (const std::string& file : files_in("golden")) {
-    EXPECT_TRUE(done.count(read_golden(read_all(path(file)), file).key))
-        << file << " serves no scenario: remove it or write it again";
+  for (const auto& entry : std::filesystem::directory_iterator(path("golden"))) {
+    if (entry.path().extension() != ".json") continue;
+    EXPECT_TRUE(done.count(read_golden(read_all(entry.path()), entry.path()).key))
+        << entry.path() << " serves no scenario: remove it or write it again";
   }
   EXPECT_GT(done.size(), 0u);
 }

@@ -1,0 +1,25 @@
+// Scenarios as files: those of a folder, and where one that is not there may have gone.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace seeksim::harness {
+
+// Every scenario below `folder`, its subfolders included, sorted by path. Other JSON files (a schema, a ds_config, a
+// report) are left out; a file that is no JSON stays in, so that loading it says what is wrong. Throws BadInput where
+// the folder cannot be read.
+std::vector<std::string> scenarios_below(const std::string& folder);
+
+// Files and folders as a user names them: each folder gives its scenarios. Throws BadInput for a folder without any.
+std::vector<std::string> with_folders_expanded(const std::vector<std::string>& names);
+
+// The folder of the scenarios that come with seeksim: "scenarios" where the working folder has it.
+std::string scenarios_folder();
+
+// For a scenario file that does not exist: `Did you mean scenarios/deaths/rank_returns.json?`. The search goes by the
+// file's name, then by a scenario's "name", then by spelling; in the scenarios/ that the path names, then in those that
+// come with seeksim. Empty when nothing is near.
+std::string where_it_may_be(const std::string& missing);
+
+}  // namespace seeksim::harness
