@@ -34,7 +34,7 @@ inline sim::WorldPlan world_of(int ranks, bool native = true, std::uint64_t seed
   return world;
 }
 
-// prepare: kills, decorators and the like.
+// prepare: called before the run; sets kills, decorators and the like.
 inline Simulated run_simulated(
     const TrainPlan& plan, const sim::WorldPlan& world_plan,
     const std::function<void(sim::World&)>& prepare = [](sim::World&) {}) {
