@@ -1,4 +1,4 @@
-// How the fates of one piece add up.
+// Combines the fates of one piece.
 #include "faults/fates.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Fates of pieces: what the rules of a plan ask of one message. A fate is handed to the transport by address and lives
+// Fates of pieces: what the rules of a plan do to one message. A fate is handed to the transport by address and lives
 // as long as the plan; equal combinations share one.
 #pragma once
 
@@ -17,12 +17,12 @@ struct MessageFault {
   runtime::PieceFate fate;
 };
 
-// Where several rules meet on one piece: delays add up, slowness multiplies, losses prevail; of two cuts, overlapping
-// ones become one and otherwise the earlier stands (a piece meets one window at most).
+// If several rules meet on one piece, delays add up, slowness multiplies and losses prevail. Two cuts that overlap
+// become one; otherwise the earlier one counts (a piece meets one window at most).
 class CombinedFates {
  public:
   const runtime::PieceFate* combine(const std::vector<const runtime::PieceFate*>& parts);
-  // What the transport noted on a combination (PieceFate::touched_ns) is noted on the cuts that it is made of.
+  // Copies what the transport noted on a combination (PieceFate::touched_ns) to the cuts that it is made of.
   void pass_on_touches() const;
 
  private:

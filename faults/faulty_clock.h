@@ -1,6 +1,6 @@
-// A Clock that shows another time than the true one: off by a constant, too fast, or put forward or back at a time. The
-// true one is the simulator's or the machine's monotonic clock. What a rank computes from its clock is in its own time;
-// deadlines are taken back to the true one at each seam, as a timeout on a monotonic clock is.
+// A Clock that shows a wrong time: off by a constant, too fast, or put forward or back at some time. The true time is
+// the simulator's or the machine's monotonic clock. What a rank computes from its clock is in its own time. Deadlines
+// are converted to true time at each seam, like a timeout on a monotonic clock.
 #pragma once
 
 #include <vector>
@@ -16,13 +16,13 @@ class FaultyClock final : public runtime::Clock {
 
   TimeNs now() const override { return shown(inner_.now()); }
   void sleep_until(TimeNs t) override { inner_.sleep_until(true_time(t)); }
-  // From what this rank believes to what is so.
+  // From this rank's time to the true time.
   TimeNs true_time(TimeNs believed) const {
     if (rules_.empty() || believed == runtime::kForever) return believed;
     const TimeNs now = inner_.now();
     return runtime::later(now, believed - shown(now));
   }
-  // And back.
+  // From the true time to this rank's time.
   TimeNs believed(TimeNs t) const {
     if (rules_.empty() || t == runtime::kForever) return t;
     const TimeNs now = inner_.now();

@@ -1,4 +1,4 @@
-// Who is told to leave, and when.
+// Preemption notices: which rank is told to leave, and when.
 #include "faults/faulty_control.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ bool is_called_off(const RuleState& notice) {
   return notice.rule().cancelled > 0 && notice.drawn_at_start(notice.rule().cancelled);
 }
 
-// Told from its time on; one that is called off, until halfway to its end.
+// A notice is given from its time on; one that is called off, until halfway to its end.
 TimeNs FaultyControlPlane::notice() {
   TimeNs leaves = inner_.notice();
   const TimeNs now = clock_.now();

@@ -1,5 +1,5 @@
-// A ControlPlane with faults: a rank that hangs or dies on its way into a vote, an agreement or a join; one that is
-// told when it will be gone. A clock that is wrong is put right on the way in.
+// A ControlPlane with faults: a rank hangs or dies on its way into a vote, an agreement or a join, or is told when it
+// will be gone. The times of a wrong clock are corrected on the way in.
 #pragma once
 
 #include "faults/faulty_clock.h"
@@ -22,8 +22,8 @@ class FaultyControlPlane final : public ForwardingControlPlane {
   void revoke(std::uint32_t epoch, const runtime::Op& op, runtime::ErrorKind why) override {
     if (!host_.gone()) inner_.revoke(epoch, op, why);
   }
-  // A rank that dies `during` has put its ballot on the table and never learns the answer; `after`: learnt it, and acts
-  // on it no more. For the others the two are one.
+  // A rank that dies `during` has cast its ballot and never learns the answer. `after`: it has learnt the answer, and
+  // does not act on it. The others cannot tell the two apart.
   runtime::Agreement agree(const runtime::Op& op, std::uint32_t epoch, const runtime::Ballot& ballot,
                            TimeNs deadline) override {
     const runtime::DiesAt dies = host_.enter(op);
@@ -50,7 +50,7 @@ class FaultyControlPlane final : public ForwardingControlPlane {
   std::vector<RuleState*> notices_;
 };
 
-// Whether the notice is called off, which is decided when the plan is made; and when the rank is gone.
+// Whether the notice is called off, which is decided when the plan is made, and when the rank will be gone.
 bool is_called_off(const RuleState& notice);
 TimeNs gone_at(const Rule& notice);
 

@@ -1,5 +1,5 @@
-// A Device that computes slower than it should, or wrong, or refuses memory. Memory is the wrapped device's own, and so
-// are its queues unless a rule has to see what is launched.
+// A Device that computes slower than it should, or wrong, or refuses memory. Memory is the wrapped device's, and so are
+// the queues unless a rule has to see what is launched.
 #pragma once
 
 #include <array>
@@ -13,12 +13,12 @@
 
 namespace seeksim::faults {
 
-// A straggler or slow_disk rule: how many times slower its device or disk is at a time.
+// A straggler or slow_disk rule: how many times slower its device or disk is at a given time.
 class Straggler {
  public:
   explicit Straggler(RuleState& state);
   const Rule& rule() const { return state_.rule(); }
-  // The first match starts it; 1 before that.
+  // The factor: 1 until the first match starts it.
   double factor(const runtime::Op& op, TimeNs now);
 
  private:

@@ -1,4 +1,4 @@
-// Disks that fail, in the four ways in which they do: an error, too little, a lie, no room.
+// Disks that fail in four ways: an error, too few bytes, a lie, no room.
 #include "faults/faulty_storage.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ constexpr const char* kNoRoom = "no space left on device";
 
 bool is_partial(FaultKind kind) { return kind == FaultKind::nvme_short_read || kind == FaultKind::nvme_torn_write; }
 
-// What arrives of a read that comes up short, and lasts of a torn write: so much, or half, in whole sectors.
+// How much arrives of a short read, and lasts of a torn write: as the rule says, or half, in whole sectors.
 std::size_t part_of(const Rule& rule, std::size_t bytes) {
   constexpr std::size_t kSector = 512;
   if (rule.bytes > 0 && is_partial(rule.kind)) return std::min(std::size_t(rule.bytes), bytes);
@@ -122,7 +122,7 @@ void FaultyStorage::write(std::string_view path, std::string_view bytes) {
   if (rule->kind == FaultKind::disk_full) fail(OpKind::storage_write, path, kNoRoom);
 }
 
-// A sync reports what earlier writes did not.
+// A sync reports errors that earlier writes did not report.
 void FaultyStorage::sync(std::string_view path) {
   const Rule* rule = struck(OpKind::storage_write, path, 0);
   if (rule == nullptr) {
@@ -131,7 +131,7 @@ void FaultyStorage::sync(std::string_view path) {
   }
   if (rule->kind == FaultKind::nvme_write_error) fail(OpKind::storage_write, path, kBadMedium);
   if (rule->kind == FaultKind::disk_full) fail(OpKind::storage_write, path, kNoRoom);
-  // A torn one is said to be durable, and is not.
+  // A torn write is reported as durable, and is not.
 }
 
 }  // namespace seeksim::faults

@@ -1,5 +1,5 @@
 // A Storage that fails now and then: reads and writes that throw, come up short or lie. Names, listings and room are
-// the wrapped storage's own. What a rank was doing comes from its storage queue's Op.
+// the wrapped storage's. The Op of the storage queue says what a rank was doing.
 #pragma once
 
 #include <string>
@@ -29,7 +29,7 @@ class FaultyStorage final : public ForwardingStorage {
  private:
   // The rule that fires at this read or write, the first of several; null: none.
   const Rule* struck(runtime::OpKind kind, std::string_view path, std::size_t bytes);
-  // What became durable is damaged where it lies, for everybody who will read it.
+  // Damages durable content in place, for all ranks that will read it.
   void damage(runtime::OpKind kind, std::string_view path);
   void spoil(const Rule& rule, std::string_view path);
   [[noreturn]] void fail(runtime::OpKind kind, std::string_view path, const char* why) const;

@@ -1,4 +1,4 @@
-// Where rules meet operations: each verb asks for its host first, then attaches fates to what it sends.
+// Where rules meet operations: each verb first applies the faults of its host, then attaches fates to what it sends.
 #include "faults/faulty_transport.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ const Rule* FaultyTransport::mismatched(const Op& op) {
   return nullptr;
 }
 
-// NCCL knows no sequence numbers: the n-th operation of a rank meets the n-th of the others.
+// NCCL has no sequence numbers: the n-th operation of a rank meets the n-th of the others.
 Op FaultyTransport::moved(Comm comm, Op op) {
   if (rules_.mismatches.empty()) return op;
   if (const auto left_out = shift_.find(comm.handle); left_out != shift_.end())
@@ -117,14 +117,14 @@ bool FaultyTransport::has_native(Comm comm, const Op& op) const {
   if (op.kind == OpKind::all_reduce) gather.kind = OpKind::all_gather;
   for (const RuleState* state : rules_.per_message) {
     const Rule& rule = state->rule();
-    // A link stays as it is once a rule has touched it, so what comes later meets it too, whatever its step.
+    // A link stays broken once a rule has touched it, so later messages meet it too, whatever their step.
     const bool lasts = is_link(rule.kind) || rule.kind == FaultKind::zombie_message;
     if (lasts || could_match_on_any_rank(rule, op) || could_match_on_any_rank(rule, gather)) return false;
   }
   return inner_.has_native(comm, op);
 }
 
-// A sum that the transport below makes itself: no single message of it can be disturbed.
+// A sum that the wrapped transport makes itself: no single message of it can be disturbed.
 template <class Sum>
 CommResult FaultyTransport::as_one(Comm comm, const Op& op, bool takes_part, Sum&& sum) {
   if (host_.gone()) return CommResult::internal;
@@ -143,7 +143,7 @@ CommResult FaultyTransport::tree_all_reduce(runtime::Queue& queue, Comm comm, co
 
 CommResult FaultyTransport::tree_reduce_scatter(runtime::Queue& queue, Comm comm, const Op& op,
                                                 const runtime::TreeScatter& scatter) {
-  const bool takes_part = !scatter.pieces.empty();  // as an exchange: no pieces, no part
+  const bool takes_part = !scatter.pieces.empty();  // as in an exchange: without pieces it takes no part
   return as_one(comm, op, takes_part,
                 [&](const Op& one) { return inner_.tree_reduce_scatter(queue.underlying(), comm, one, scatter); });
 }
@@ -161,7 +161,7 @@ CommResult FaultyTransport::library_reduce(runtime::Queue& queue, Comm comm, con
                 [&](const Op& one) { return inner_.library_reduce(queue.underlying(), comm, one, values, shares); });
 }
 
-// Building a communicator has no middle in which a rank could be gone: `during` is as if it had never come.
+// Building a communicator has no middle in which a rank could die: `during` is as if it had never come.
 template <class Build>
 Comm FaultyTransport::build(const Op& op, Build&& build) {
   const DiesAt dies = host_.enter(op);

@@ -1,5 +1,5 @@
-// A Transport with faults: holds up or kills the host before it joins, and attaches fates to the pieces that this rank
-// sends. Wraps any transport: what a fate does to a message is the wrapped one's business.
+// A Transport with faults: delays or kills the host before it joins, and attaches fates to the pieces that this rank
+// sends. Wraps any transport; the wrapped transport carries out the fate of a message.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace seeksim::faults {
 
-// The rules that can concern one rank, picked once, so that an operation that no rule is about costs next to nothing.
+// The rules that can concern one rank, picked once, so that an operation without a rule costs next to nothing.
 struct TransportRules {
   std::vector<MessageFault*> messages;        // this rank may be the sender
   std::vector<LinkFault*> links;              // this rank is at the sending end
@@ -37,7 +37,7 @@ class FaultyTransport final : public runtime::Transport {
   runtime::Comm create(const runtime::Op& op, const runtime::CommSpec& spec, TimeNs deadline) override;
   runtime::CommResult exchange(runtime::Queue& queue, runtime::Comm comm, const runtime::Op& op,
                                std::span<const runtime::Piece> pieces, runtime::DiesAt dies) override;
-  // The same on all ranks: decided from the rules and from what the Op says on all ranks, never from counts or time.
+  // The same on all ranks: depends on the rules and on what the Op says on all ranks, never on counts or time.
   bool has_native(runtime::Comm comm, const runtime::Op& op) const override;
   runtime::CommResult tree_all_reduce(runtime::Queue& queue, runtime::Comm comm, const runtime::Op& op,
                                       const runtime::TreeReduce& reduce) override;
@@ -62,7 +62,8 @@ class FaultyTransport final : public runtime::Transport {
  private:
   std::span<const runtime::Piece> with_fates(const runtime::Op& op, std::span<const runtime::Piece> pieces);
   const runtime::PieceFate* fate_of(const runtime::Op& piece, TimeNs now);
-  // What this rank brings instead. Sequences of a communicator are moved where operations were left out or swapped.
+  // The operation that this rank posts instead. Sequences of a communicator are shifted after an operation was left out
+  // or swapped.
   runtime::Op moved(runtime::Comm comm, runtime::Op op);
   const Rule* mismatched(const runtime::Op& op);
   bool change(const Rule& rule, runtime::Comm comm, runtime::Op& op);
@@ -81,7 +82,7 @@ class FaultyTransport final : public runtime::Transport {
   TransportRules rules_;
   CombinedFates& combined_;
   std::map<std::uint32_t, std::int64_t> shift_;     // by handle: operations left out so far
-  std::map<std::uint32_t, std::uint64_t> swapped_;  // by handle: the sequence that is free for the next one
+  std::map<std::uint32_t, std::uint64_t> swapped_;  // by handle: the sequence left for the next operation
   std::vector<runtime::Piece> pieces_;              // reused from call to call
   std::vector<const runtime::PieceFate*> fates_;
 };

@@ -1,5 +1,5 @@
-// Decorators that change nothing: each function hands on to the seam that is wrapped. A fault overrides what it
-// changes; faults/ itself does so, and so do faults of one's own (harness/loading/own.h).
+// Decorators that change nothing: each function forwards to the wrapped seam. A fault overrides what it changes. The
+// faults of faults/ do so, and so do faults that users add (harness/loading/own.h).
 #pragma once
 
 #include "runtime/seams/seams.h"
@@ -61,7 +61,7 @@ class ForwardingTransport : public runtime::Transport {
                                std::span<const runtime::Piece> pieces, runtime::DiesAt dies) override {
     return inner_.exchange(queue, comm, op, pieces, dies);
   }
-  // Override it to return false where single messages are to be seen: then each collective comes as an exchange.
+  // Override it to return false to see single messages: each collective then comes as an exchange.
   bool has_native(runtime::Comm comm, const runtime::Op& op) const override { return inner_.has_native(comm, op); }
   runtime::CommResult tree_all_reduce(runtime::Queue& queue, runtime::Comm comm, const runtime::Op& op,
                                       const runtime::TreeReduce& reduce) override {

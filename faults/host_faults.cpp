@@ -16,7 +16,7 @@ DiesAt HostFaults::enter(const Op& op) {
   if (watcher_) watcher_(ours, clock_.now());
   DiesAt dies = DiesAt::never;
   for (RuleState* state : rules_) {
-    const TimeNs now = clock_.now();  // a rule before this one may have held the host up
+    const TimeNs now = clock_.now();  // an earlier rule may have delayed the host
     if (!state->asks(ours, now)) continue;
     const DiesAt asked = apply(*state, ours, now);
     if (dies == DiesAt::never) dies = asked;
@@ -89,7 +89,7 @@ DiesAt HostFaults::apply(RuleState& state, const Op& op, TimeNs now) {
   }
   switch (rule.mode) {
     case Mode::never:
-      clock_.sleep_until(runtime::kForever);  // hung: it answers nothing until the world ends or kills it
+      clock_.sleep_until(runtime::kForever);  // hangs: does not answer until the world ends or kills it
       die();
     case Mode::late:
       clock_.sleep_until(runtime::later(now, rule.delay_ns));

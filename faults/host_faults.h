@@ -1,5 +1,5 @@
-// What rules do to the host of a rank on its way into an operation: hang it, hold it up, end its process, take its
-// device or its data away.
+// What rules do to the host of a rank on its way into an operation: hang it, delay it, end its process, take its device
+// or its data away.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@ namespace seeksim::faults {
 
 class HostFaults {
  public:
-  // watcher: hears of every Op, if it is set; outlives this. machine_dies: for the others of this rank's machine, when
+  // watcher: if set, is told of every Op; must outlive this. machine_dies: kills the other ranks of this machine, when
   // a rule kills all of it.
   HostFaults(int rank, runtime::Clock& clock, std::vector<RuleState*> rules, const FaultPlan::Watcher& watcher,
              std::function<void(const RuleState&)> machine_dies = {})
@@ -22,19 +22,19 @@ class HostFaults {
         watcher_(watcher),
         machine_dies_(std::move(machine_dies)) {}
 
-  // The host is about to enter `op`. May block for a while or for ever; may throw RankDied. What it returns is for the
-  // operation to do: die while it is in flight, or after it.
+  // The host is about to enter `op`. May block for a while or for ever; may throw RankDied. The result tells the
+  // operation what to do: die while it is in flight, or after it.
   runtime::DiesAt enter(const runtime::Op& op);
 
-  // Throws what the device failed with, each time: its context is gone. A failure that is not sticky: once.
+  // Throws the device's failure, each time, since its context is gone. A failure that is not sticky is thrown once.
   void check_device();
   bool device_lost() const { return lost_.has_value(); }
 
-  // Whether a rule can strike at something that the rank does by itself, so that all of it has to be looked at.
+  // Whether a rule can strike at something that the rank does by itself, so that all such acts have to be checked.
   bool watches_own_acts() const;
 
-  // The process ends here. Destructors still run on the way out, as they never do in a killed process: from now on
-  // every seam of this rank swallows what they ask for.
+  // The process ends here. Destructors still run on the way out, which they would not in a killed process, so from now
+  // on every seam of this rank ignores what they ask for.
   [[noreturn]] void die();
   bool gone() const { return gone_; }
 

@@ -1,4 +1,4 @@
-// When a link is down or slow, in windows of time that begin with the rule's first match or at its time.
+// When a link is down or slow: windows of time that begin with the rule's first match, or at its time.
 #include "faults/link_fault.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ using runtime::PieceFate;
 
 namespace {
 
-// From one cut to the next; far from where times could wrap, whatever a scenario asks for.
+// The time from one cut to the next, limited so that no time can wrap, whatever a scenario asks for.
 TimeNs period(const Rule& rule) { return std::min(later(rule.down_ns, rule.up_ns), kForever / 4); }
 
 bool is_for_good(const Rule& rule) {
@@ -64,7 +64,7 @@ const PieceFate* LinkFault::fate(const Op& piece, TimeNs now) {
   return &window->fate;
 }
 
-// Each message by itself: lost, or late by what the link adds. The rule fires with each that is lost.
+// Decides each message by itself: lost, or late by the link's delay. The rule fires with each lost message.
 const PieceFate* LinkFault::lost_or_late(const Op& piece, TimeNs now) {
   if (state_.chance(state_.rule().loss)) {
     record_both_ends(now, piece.rank, piece.peer, &piece);

@@ -1,6 +1,6 @@
-// A link rule as the messages over that link see it: which pairs of ranks it covers, from when on, and in which windows
-// the link carries nothing. The fate of a piece is decided once, at its sender, when the host posts it; the transport
-// applies it when the piece really travels.
+// A link rule, from the view of the messages over that link: which pairs of ranks it covers, from when on, and in which
+// windows the link carries nothing. The fate of a piece is decided once, at its sender, when the host posts it. The
+// transport applies it when the piece really travels.
 #pragma once
 
 #include <map>
@@ -16,11 +16,11 @@ class LinkFault {
 
   bool covers(int from, int to) const;
 
-  // What happens to a piece that op.rank sends to op.peer now: null where nothing does. The first match starts the
-  // rule. A timed rule has started already: pieces posted before its time carry the window that is to come.
+  // The fate of a piece that op.rank sends to op.peer now; null: none. The first match starts the rule. A timed rule
+  // has already started: pieces posted before its time carry the window that is to come.
   const runtime::PieceFate* fate(const runtime::Op& piece, TimeNs now);
 
-  // A cut that began and ended while pieces were under way fired, though nobody posted anything inside it.
+  // A cut that began and ended while pieces were under way has fired, though no piece was posted during it.
   void record_what_the_transport_saw();
 
  private:
@@ -31,7 +31,7 @@ class LinkFault {
   };
   Window* slowed(TimeNs now);
   Window* cut(TimeNs now);
-  // The window that a piece posted now can still meet: its number, or -1 when all are over.
+  // The number of the window that a piece posted now can still meet; -1 when all are over.
   int window_at(TimeNs now) const;
   void record_both_ends(TimeNs now, int from, int to, const runtime::Op* op);
 

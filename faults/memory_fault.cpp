@@ -9,7 +9,7 @@ using runtime::Space;
 
 namespace {
 
-// Whether the allocation is what the rule is about, before it is counted.
+// Whether the rule means this allocation, before it is counted.
 bool is_about(const Rule& rule, const runtime::Device& device, Space space, std::size_t bytes, runtime::MemoryTag tag) {
   if (!rule.tag.empty() && rule.tag != name(tag)) return false;
   if (rule.kind == FaultKind::pinned_alloc_failure) return space == Space::pinned;

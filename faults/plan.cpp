@@ -115,7 +115,7 @@ void FaultPlan::Impl::add(const Rule& rule, std::uint64_t seed) {
   if (rule.kind == FaultKind::init_failure) inits.push_back(&state);
   if (is_slow(rule.kind)) stragglers.try_emplace(state.number(), state);
   if (is_blocking(rule.kind) && !is_timed_crash(rule)) blocking.push_back(&state);
-  // Also a hang or a death on the way into the second half of a sum, which a native sum does not have.
+  // Or a hang or a death on the way into the second half of a sum, which a native sum does not have.
   const bool in_gather = is_blocking(rule.kind) && rule.when.op == runtime::OpKind::all_gather;
   const bool brings_other = rule.kind == FaultKind::collective_mismatch;
   if (brings_other || is_message(state.rule()) || is_link(rule.kind) || mode == Mode::during || mode == Mode::after ||
@@ -179,7 +179,7 @@ Seams FaultPlan::decorate(int rank, Seams inner) {
              memory = !rules.memory.empty();
   const bool on_device =
       can_die || !rules.slow.empty() || !rules.hangs.empty() || !rules.values.empty() || memory || files;
-  // A rank that no rule is about still has to answer has_native as the others do.
+  // A rank without rules still has to answer has_native as the others do.
   const bool on_transport = can_die || !rules.transport.per_message.empty() || !rules.transport.inits.empty() ||
                             !rules.values.empty() || memory;
   if (!on_device && !on_transport && !told) return inner;
@@ -192,7 +192,7 @@ Seams FaultPlan::decorate(int rank, Seams inner) {
           can_die || told ? static_cast<runtime::ControlPlane&>(wrappers.control) : inner.control};
 }
 
-// The rank that got there first dies by itself; to kill it once more does no harm.
+// The rank that came first dies by itself; killing it again does no harm.
 void FaultPlan::Impl::machine_dies(const RuleState& state) {
   for (const int rank : concerned(state.rule())) {
     states.at(state.number()).also_hit(rank);
@@ -234,7 +234,7 @@ std::vector<FaultPlan::ControlOutage> FaultPlan::control_outages() const {
 
 void FaultPlan::kills_through(Killer killer) { impl_->killer = std::move(killer); }
 
-// A rule that takes several ranks at one time fires once.
+// A rule that kills several ranks at one time fires once.
 void FaultPlan::fired(std::size_t rule, TimeNs now, int rank) {
   RuleState& state = impl_->states.at(rule);
   const RuleStatus& status = state.status();

@@ -1,4 +1,4 @@
-// What makes a rule impossible: each check is one line, with the key that it is about.
+// What makes a rule impossible: each check is one line, with its key.
 #include <algorithm>
 #include <string>
 

@@ -1,5 +1,5 @@
-// A rule as one line of JSON, with the keys of scenario files: what reports print, what a shrunk plan is written in,
-// and what names a rule's random stream.
+// A rule as one line of JSON, with the keys of scenario files. Reports print it, shrunk plans are written in it, and it
+// names a rule's random stream.
 #include <cstdio>
 
 #include "faults/plan.h"

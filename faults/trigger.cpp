@@ -30,12 +30,12 @@ bool moves_messages(OpKind op) {
          op == OpKind::barrier;
 }
 
-// Building a communicator and the recovery agreement are how a run gets well again. A rule strikes there only when it
-// says so: otherwise "the first operation after 3 s" would mostly mean the recovery from another fault.
+// A run recovers by building a communicator and by the recovery agreement. A rule strikes there only if it says so:
+// otherwise "the first operation after 3 s" would mostly mean the recovery from another fault.
 bool needs_naming(OpKind op) { return op == OpKind::comm_create || op == OpKind::agree; }
 
-// What a rank does by itself happens at every instant, so that a rule has to name it: by op, or by a phase of which it
-// may be all that there is.
+// Acts of a rank by itself happen all the time, so a rule has to name them: by op, or by a phase that may consist of
+// nothing else.
 bool names_own_acts(const Trigger& when) {
   if (when.op || !when.phase) return when.op.has_value();
   switch (*when.phase) {
@@ -86,7 +86,7 @@ bool can_concern(const Rule& rule, OpKind op) {
   if (kind == FaultKind::checkpoint_corrupt || kind == FaultKind::lost_checkpoint)
     return op == OpKind::storage_sync || op == OpKind::storage_rename;
   if (kind == FaultKind::clock_skew || kind == FaultKind::preemption_notice || kind == FaultKind::store_death)
-    return false;  // conditions: no operation begins them
+    return false;  // conditions: they do not begin with an operation
   if (kind == FaultKind::straggler) return op == OpKind::compute;
   if (kind == FaultKind::slow_disk) return op == OpKind::storage_read || op == OpKind::storage_write;
   if (kind == FaultKind::nvme_read_error || kind == FaultKind::nvme_short_read) return op == OpKind::storage_read;

@@ -16,61 +16,61 @@ constexpr bool is_message(const Rule& rule) {
   return rule.kind == FaultKind::message_drop || rule.kind == FaultKind::message_corrupt ||
          rule.kind == FaultKind::zombie_message || rule.site == Site::message;
 }
-// Changes numbers in a device's memory.
+// Whether the kind changes numbers in a device's memory.
 constexpr bool is_value(FaultKind kind) {
   return (kind >= FaultKind::nan_inject && kind <= FaultKind::loss_spike) || kind == FaultKind::stale_gradient;
 }
-// Refuses memory.
+// Whether the kind refuses memory.
 constexpr bool is_memory(FaultKind kind) { return kind == FaultKind::oom || kind == FaultKind::pinned_alloc_failure; }
-// Spoils what goes to or comes from files.
+// Whether the kind damages what goes to files or comes from them.
 constexpr bool is_file(FaultKind kind) {
   return (kind >= FaultKind::nvme_read_error && kind <= FaultKind::disk_full) ||
          kind == FaultKind::checkpoint_corrupt || kind == FaultKind::lost_checkpoint;
 }
-// Makes a device, or what its rank reads files from, slower: begins at its first match and lasts.
+// Whether the kind slows a device or a rank's disk: it begins at its first match and lasts.
 constexpr bool is_slow(FaultKind kind) { return kind == FaultKind::straggler || kind == FaultKind::slow_disk; }
-// Can strike at anything that a rank does.
+// Whether the kind can strike at anything that a rank does.
 constexpr bool is_anywhere(FaultKind kind) {
   return kind == FaultKind::rank_crash || kind == FaultKind::node_crash || kind == FaultKind::pause;
 }
 constexpr bool is_data(FaultKind kind) { return kind == FaultKind::data_stall || kind == FaultKind::data_error; }
-// Stops or kills the host of a rank on its way into an operation, or fails what it asks for.
+// Whether the kind stops or kills the host of a rank on its way into an operation, or fails what it asks for.
 constexpr bool is_blocking(FaultKind kind) {
   return kind == FaultKind::collective_timeout || is_anywhere(kind) || is_data(kind) || kind == FaultKind::device_error;
 }
-// Happens at a time, whatever the ranks do.
+// Whether the kind happens at a time, whatever the ranks do.
 constexpr bool is_of_the_control_plane(FaultKind kind) {
   return kind == FaultKind::partition || kind == FaultKind::store_death;
 }
 
-// What a rank does by itself: launches, allocations, files, and waiting to be taken in. Only a rule that names the
+// Acts of a rank by itself: launches, allocations, files, and waiting to be admitted. Only a rule that names the
 // operation, or a phase of such acts, strikes there: "the third operation" means one that others take part in.
 bool is_own_act(runtime::OpKind op);
-// Whether the rule could match one of those.
+// Whether the rule could match such an act.
 bool concerns_own_acts(const Rule& rule);
 
 // Whether a rule of this kind can happen in an operation of this kind at all.
 bool can_concern(const Rule& rule, runtime::OpKind op);
 
-// Whether a trigger speaks of a time and of no Op: it needs no match to begin.
+// Whether a trigger names a time and no Op: it needs no match to begin.
 bool is_timed(const Trigger& when);
 
-// Everything that `when` says about an Op that is the same on all ranks of a collective: what kind, which step, phase
-// and micro-batch. For decisions that all ranks must take alike.
+// Everything in `when` about an Op that is the same on all ranks of a collective: kind, step, phase and micro-batch.
+// For decisions that all ranks must make alike.
 bool could_match_on_any_rank(const Rule& rule, const runtime::Op& op);
 
 // One rule of a plan with its counters.
 class RuleState {
  public:
-  // seed: the world's. twin: how many equal rules stand before this one. Neither the place of a rule among the others
-  // nor their number enters its stream, so that a plan keeps all its draws when one rule is deleted.
+  // seed: the world's. twin: how many equal rules come before this one. Neither a rule's place among the others nor
+  // their number enters its stream, so a plan keeps all its draws when one rule is deleted.
   RuleState(const Rule& rule, std::size_t number, std::uint64_t seed, int twin);
 
   const Rule& rule() const { return rule_; }
   std::size_t number() const { return number_; }                     // 0-based, in the plan
   std::uint32_t mark() const { return std::uint32_t(number_) + 1; }  // as traces have it: 1-based, 0 is "none"
 
-  // True when the rule fires at this Op. Counts the match, so ask once for each Op. Does not record the firing.
+  // Whether the rule fires at this Op. Counts the match, so call it once for each Op. Does not record the firing.
   bool asks(const runtime::Op& op, TimeNs now);
 
   void record(TimeNs now, int rank, const runtime::Op* op);
@@ -81,7 +81,7 @@ class RuleState {
   // Only for timed rules: drawn once.
   bool drawn_at_start() const { return draw(-1, 0); }
   bool drawn_at_start(double probability) const { return draw(-1, 1, probability); }
-  // One more draw of the rule's stream, for what the kind itself leaves to chance.
+  // One more draw of the rule's stream, for random choices of the kind itself.
   bool chance(double probability);
 
  private:
@@ -92,7 +92,7 @@ class RuleState {
   Rule rule_;
   std::size_t number_;
   std::uint64_t stream_;
-  std::map<int, std::uint64_t> matches_of_rank_;  // draws and calls go by rank, so that no schedule can move them
+  std::map<int, std::uint64_t> matches_of_rank_;  // by rank, so that no schedule can move draws
   std::uint64_t chances_ = 0;
   RuleStatus status_;
   FaultPlan::Listener heard_;

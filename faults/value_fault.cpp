@@ -1,4 +1,4 @@
-// Which memory a rule means, and what it puts there.
+// Which memory a rule hits, and what it writes there.
 #include "faults/value_fault.h"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ std::optional<Target> as_target(std::optional<Range> range, bool before) {
   return range ? std::optional<Target>({*range, before}) : std::nullopt;
 }
 
-// The last thing that a data load writes: the targets.
+// The targets, which a data load writes last.
 std::optional<Target> targets_of(std::span<const Range> ranges) {
   for (auto range = ranges.rbegin(); range != ranges.rend(); ++range) {
     if (range->write && range->type == ElementType::i32 && range->lo < range->hi) return Target{*range, false};
@@ -45,7 +45,7 @@ std::optional<Target> targets_of(std::span<const Range> ranges) {
   return std::nullopt;
 }
 
-// What the strike's kernel carries: everything by value.
+// The arguments of the strike's kernel, all by value.
 struct Change {
   FaultKind kind;
   ElementType type;
@@ -150,12 +150,12 @@ void strike(runtime::Queue& queue, const Op& op, const Rule& rule, const Range& 
   const auto blow = [change, memory](kernels::Lane lane) {
     kernels::change_on_host(lane, memory, [&](kernels::Vec<std::uint8_t> held) { apply(change, held); });
   };
-  // Damage is ordered with nothing and is no access of the program's, so it declares no memory: whoever reads beside it
-  // makes no race.
+  // Damage is not ordered with anything and is not an access of the program, so it declares no memory: reading at the
+  // same time is not a race.
   queue.enqueue_kernel(ours, runtime::Cost{}, runtime::Closure(blow), {});
 }
 
-// In each step the gradients are kept; in the one that the rule is about others take their place.
+// The gradients of each step are kept; in the step that the rule names, others replace them.
 void FaultyQueue::keep_and_strike(RuleState& state, const Op& op, const Range& gradients) {
   const bool strikes = state.asks(op, clock_.now());
   if (strikes) state.record(clock_.now(), rank_, &op);
@@ -190,7 +190,7 @@ void FaultyQueue::enqueue_kernel(const Op& op, runtime::Cost cost, const runtime
   after_.clear();
   last_.launched = op;
   const runtime::DiesAt dies = host_.enter(op);
-  if (host_.device_lost()) return;  // nothing runs there any more
+  if (host_.device_lost()) return;  // nothing runs on it any more
   for (RuleState* state : rules_) {
     const std::optional<Target> target = target_of(state->rule(), op, ranges);
     if (target && state->rule().kind == FaultKind::stale_gradient) {
@@ -208,7 +208,7 @@ void FaultyQueue::enqueue_kernel(const Op& op, runtime::Cost cost, const runtime
   for (const Hit& hit : after_) strike(inner_, op, *hit.rule, hit.range);
   if (dies == runtime::DiesAt::never) return;
   // `during`: the launch is under way when its host is killed. `after`: the host has seen its end, or has heard that
-  // the others gave the epoch up: what the launch waits for may never come.
+  // the others gave up the epoch, because what the launch waits for may never come.
   if (dies == runtime::DiesAt::after) device_.wait(inner_.record(), runtime::kForever, op.epoch);
   host_.die();
 }

@@ -1,6 +1,6 @@
-// Faults of values: a number in device memory that becomes another one. A rule names a site (what kind of memory, at
-// which point of the step); the strike is one tiny launch on the same queue, just before or after the operation that it
-// is about, so that it happens in stream order on any device.
+// Faults of values: a number in device memory becomes another one. A rule names a site (what kind of memory, at which
+// point of the step). The strike is one tiny launch on the same queue, just before or after the operation that the rule
+// means, so that it happens in stream order on any device.
 #pragma once
 
 #include <map>
@@ -14,18 +14,18 @@
 
 namespace seeksim::faults {
 
-// What a strike of a rule at this launch would hit; nothing where the launch is not about the rule's site.
+// What a strike of a rule at this launch would hit; empty if the launch does not concern the rule's site.
 struct Target {
   runtime::Range range;  // a whole tensor or a part of it; never empty
-  bool before = false;   // strike before the launch reads it; else after the launch wrote it
+  bool before = false;   // strike before the launch reads it; false: after the launch has written it
 };
 std::optional<Target> target_of(const Rule& rule, const runtime::Op& op, std::span<const runtime::Range> ranges);
 
-// Enqueues the strike. `op`: of the launch that it is about.
+// Enqueues the strike. `op`: the Op of the launch that it hits.
 void strike(runtime::Queue& queue, const runtime::Op& op, const Rule& rule, const runtime::Range& target);
 
-// A queue some of whose launches are struck, that notes what is launched, and on the way into which a host may die.
-// Everything goes to the wrapped queue; events are the wrapped queue's own.
+// A queue that strikes some of its launches and notes what is launched; a host may die on its way into a launch.
+// Everything goes to the wrapped queue; events are the wrapped queue's.
 class FaultyQueue final : public runtime::Queue {
  public:
   FaultyQueue(int rank, runtime::Device& device, runtime::Queue& inner, runtime::Clock& clock, HostFaults& host,
@@ -65,7 +65,7 @@ class FaultyQueue final : public runtime::Queue {
   void keep_and_strike(RuleState& state, const runtime::Op& op, const runtime::Range& gradients);
 
   std::map<const RuleState*, std::unique_ptr<Past>> past_;
-  std::vector<Hit> after_;  // of the launch under way
+  std::vector<Hit> after_;  // strikes after the current launch
 };
 
 }  // namespace seeksim::faults
