@@ -1,6 +1,6 @@
 // NcclTransport: the Transport of ranks with a GPU each. An exchange is one group of sends and receives on the queue's
 // stream; communicators are non-blocking, and the ProgressLoop asks them for errors. The verbs keep NCCL's words
-// (sim/README.md). What NCCL lacks comes from a transport of messages beside it: that all members are there before a
+// (docs/simulator.md). What NCCL lacks comes from a transport of messages beside it: that all members are there before a
 // communicator is made, that its unique id is fresh, and that nobody waits without a deadline.
 //
 // Rules, each with its reason in reference text of NCCL 2.28: all communicators of an abort go in one group; a
