@@ -1,11 +1,11 @@
 // NcclTransport: the Transport of ranks with a GPU each. An exchange is one group of sends and receives on the queue's
-// stream; communicators are non-blocking, and the ProgressLoop asks them for errors. The verbs keep NCCL's words
-// (docs/simulator.md). What NCCL lacks comes from a transport of messages beside it: that all members are there before a
-// communicator is made, that its unique id is fresh, and that nobody waits without a deadline.
+// stream. Communicators are non-blocking, and the ProgressLoop asks them for errors. The verbs behave as in NCCL
+// (docs/simulator.md). A transport of messages beside it gives what NCCL lacks: all members are there before a
+// communicator is made, its unique id is fresh, and no wait is without a deadline.
 //
-// Rules, each with its reason in reference text of NCCL 2.28: all communicators of an abort go in one group; a
+// Rules, each with its reason in the documents of NCCL 2.28: all communicators of an abort go in one group; a
 // communicator with an error is aborted, never destroyed; a stream is not touched while its group is in progress; after
-// an abort the stream completes over garbage, so what it would have written is scribbled on.
+// an abort the stream completes over garbage, so its output is overwritten with poison.
 #pragma once
 
 #include "runtime/backend/gpu/nccl_api.h"

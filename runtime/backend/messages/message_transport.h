@@ -3,8 +3,8 @@
 // ever matched by luck: what comes early waits, what comes from an epoch that was given up is thrown away, and what is
 // another operation than the receiver's is a mismatch.
 //
-// The verbs keep NCCL's words (docs/simulator.md). What differs: creating a communicator is a meeting at its first member;
-// an abort waits, for a short time, until the wire has let go of the buffers.
+// The verbs behave as in NCCL (docs/simulator.md). Two things differ: creating a communicator is a meeting at its first
+// member, and an abort waits, for a short time, until the wire has let go of the buffers.
 #pragma once
 
 #include <array>
