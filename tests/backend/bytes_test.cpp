@@ -1,4 +1,4 @@
-// What processes tell each other: everything comes back as it went, and nothing that is no message is believed.
+// What processes send each other: everything is read back as it was written, and only valid messages are accepted.
 #include <gtest/gtest.h>
 
 #include <rapidcheck.h>

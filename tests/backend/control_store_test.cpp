@@ -1,4 +1,4 @@
-// What the store of the control plane decides, claim by claim as for the simulator's centre
+// The decisions of the control plane's store, claim by claim as for the simulator's centre
 // (tests/sim/control_test.cpp).
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Fast arithmetic on a device, held against the contract there: on the emulated device everywhere, by copies to a CPU
-// and back; on a GPU, where there is one, cuBLASLt's products with tensor cores.
+// Fast arithmetic on a device, compared with the contract there: on the emulated device everywhere, by copies to a CPU
+// and back; on a GPU, if there is one, with cuBLASLt's products on tensor cores.
 #include <gtest/gtest.h>
 
 #include <random>

@@ -10,7 +10,7 @@
 namespace seeksim::runtime {
 namespace {
 
-// Keeps what is sent, for whoever is to get it.
+// Keeps what is sent until its receiver takes it.
 class Post final : public Wire {
  public:
   Ticket send(int, std::span<const std::byte> head, std::span<const std::byte>) override {

@@ -1,5 +1,5 @@
-// What is NCCL's own, with one rank on one GPU, and the streams under it; the claims that all transports are held to
-// are in tests/conformance. Where there is no GPU these are skipped, with the reason.
+// The parts that only NCCL has, with one rank on one GPU, and the streams under it. The claims for all transports are
+// in tests/conformance. Without a GPU these tests are skipped, with the reason.
 #include <gtest/gtest.h>
 
 #include "runtime/backend/gpu/nccl_transport.h"
@@ -30,14 +30,14 @@ TEST(Nccl, TheLibraryHasWhatIsUsed) {
   int version = 0;
   ASSERT_EQ(NcclApi::get()->get_version(&version), ncclSuccess);
   EXPECT_GE(version, NCCL_VERSION(2, 28, 0));
-  // What makes a communicator is fresh each time: else one of another epoch could come in.
+  // The unique id of a communicator is fresh each time, or a rank of another epoch could join.
   ncclUniqueId first{}, second{};
   ASSERT_EQ(NcclApi::get()->get_unique_id(&first), ncclSuccess);
   ASSERT_EQ(NcclApi::get()->get_unique_id(&second), ncclSuccess);
   EXPECT_NE(std::memcmp(&first, &second, sizeof first), 0);
 }
 
-// A world of one sends nothing to anybody.
+// A world of one rank sends nothing.
 class NoWire final : public Wire {
  public:
   Ticket send(int to, std::span<const std::byte>, std::span<const std::byte>) override {
@@ -130,7 +130,7 @@ TEST_F(NcclGpu, ABadPiecePoisonsTheCommunicatorWhichIsThenNotDestroyed) {
   EXPECT_EQ(world->transport.abort(all), CommResult::success);
 }
 
-// Several communicators at once, with work under way: the streams end, and nobody takes what they left for values.
+// Several communicators at once, with work under way: the streams end, and their leftovers are not taken for values.
 TEST_F(NcclGpu, AbortEndsEverythingInOneGroup) {
   const Comm first = world->create(1), second = world->create(2);
   Pair pair = pair_of(*world);

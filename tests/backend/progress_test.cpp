@@ -1,5 +1,5 @@
-// The loop that a real rank's host turns: who has left it is not asked any more, though others still turn it as they
-// end.
+// The loop that a real rank's host turns: a part that has left it is not called any more, though others still turn it
+// while they end.
 #include "runtime/backend/machine/progress.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Messages of runs that follow each other on the same connections: who has heard of the next run first may begin it.
-// (That those of a run that is over are thrown away: message_transport_test.cpp.)
+// Messages of runs that follow each other on the same connections: a rank that hears of the next run first may begin
+// it. (message_transport_test.cpp tests that messages of a finished run are thrown away.)
 #include <gtest/gtest.h>
 
 #include <sys/socket.h>
@@ -21,7 +21,7 @@ std::span<const std::byte> bytes_of(const std::string& text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
 
-// What came: heads, and payloads as long as "payload".
+// The messages that came: heads, and payloads as long as "payload".
 struct Ear final : Wire::Listener {
   explicit Ear(TcpWire& on) : wire(on) { wire.listen(this); }
   ~Ear() override { wire.listen(nullptr); }

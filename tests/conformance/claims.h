@@ -1,6 +1,6 @@
-// The claims that simulator and reality are held to by the same words: C1 to C15 of the project's reference notes on
-// communicators, and every collective of ours with exact inputs. A claim is one body, which each rank runs with its own
-// seams; where it can be kept only by one kind of world, it says why.
+// The claims that the simulator and real back ends must both keep: C1 to C15 about communicators
+// (claims_of_communicators.cpp), and every collective of ours with exact inputs. A claim is one body, which each rank
+// runs with its own seams. If only one kind of world can keep it, it says why.
 #pragma once
 
 #include <bit>
@@ -14,7 +14,7 @@ namespace seeksim::conformance {
 
 using namespace seeksim::sim;  // what all tests of seams share
 
-// Device memory is read and written by copies: on a GPU the host cannot touch it. These hide those of tests/sim.
+// Device memory is read and written by copies, since on a GPU the host cannot touch it. These hide those of tests/sim.
 inline BufferPtr floats(Rank& rank, std::size_t n, float value = 0) {
   BufferPtr buffer = rank.device.allocate(n * sizeof(float), MemoryTag::scratch, "test");
   const std::vector<float> values(n, value);
@@ -42,7 +42,7 @@ inline void set_all(const BufferPtr& buffer, const std::vector<float>& values) {
   runtime::settle(*buffer);
 }
 
-// What tells one run of a claim from the ones before it over the same wires.
+// Distinguishes one run of a claim from earlier ones over the same wires.
 struct Site {
   std::uint64_t first_id = 1;  // of its communicators
 };
@@ -53,13 +53,13 @@ struct Claim {
   const char* name;
   int ranks;
   void (*body)(Rank& rank, const Site& site);
-  const char* only_simulated = nullptr;  // why processes cannot be held to it
+  const char* only_simulated = nullptr;  // why processes cannot keep it
   Ends ends = Ends::all_return;
   bool one_node = false;                 // simulated: all ranks inside one, not one a node
   int killed = -1;                       // simulated: this rank is gone after a second
-  bool is_false = false;                 // planted: each arm has to find that it does not hold
-  const char* not_over_nccl = nullptr;   // why processes can be held to it, and processes with NCCL cannot
-  const char* only_over_nccl = nullptr;  // why nobody else can
+  bool is_false = false;                 // planted: each arm must find that it does not hold
+  const char* not_over_nccl = nullptr;   // why processes can keep it, and processes with NCCL cannot
+  const char* only_over_nccl = nullptr;  // why only processes with NCCL can keep it
 };
 
 std::vector<Claim> claims_of_communicators();
@@ -68,8 +68,8 @@ std::vector<Claim> all_claims();
 
 // ---- what bodies share ---------------------------------------------------------------------------------------------
 
-inline constexpr runtime::TimeNs kPatience = 60 * kSecond;          // what comes, comes within
-inline constexpr runtime::TimeNs kImpatience = 300 * kMillisecond;  // what never comes is waited for so long
+inline constexpr runtime::TimeNs kPatience = 60 * kSecond;          // what comes at all comes within this
+inline constexpr runtime::TimeNs kImpatience = 300 * kMillisecond;  // how long to wait for what never comes
 inline runtime::TimeNs soon(Rank& rank) { return rank.clock.now() + kImpatience; }
 inline runtime::TimeNs at_last(Rank& rank) { return rank.clock.now() + kPatience; }
 

@@ -1,4 +1,4 @@
-// Every collective of ours, with inputs whose results are known to the bit; and what the control plane decides.
+// Every collective of ours, with inputs whose results are known to the bit, and the decisions of the control plane.
 #include <algorithm>
 
 #include "kernels/random.h"
@@ -24,8 +24,8 @@ std::vector<float> leaves_of_element(Index e) {
   return leaves;
 }
 
-// Element by element the fold of the tree over all leaves, whoever brought them: from one value to more than a message
-// that travels with its head.
+// Element by element, the fold of the tree over all leaves, whichever rank contributed them: from one value to more
+// than fits into a message that travels with its head.
 void sums_are_those_of_the_tree(Rank& rank, const Site& site) {
   Communicator comm = communicator(rank, site);
   const runtime::TreeOwnership ownership{kLeaves, rank.world_size};
@@ -56,8 +56,8 @@ void sums_are_those_of_the_tree(Rank& rank, const Site& site) {
   }
 }
 
-// Of whole numbers, which every order of additions gets right: on everybody, by shares alike and not, and in the place
-// of the addend.
+// Sums of whole numbers, which every order of additions gets right: on all ranks, with equal shares and unequal ones,
+// and in place.
 void a_librarys_sums_are_exact(Rank& rank, const Site& site) {
   Communicator comm = communicator(rank, site);
   const int ranks = rank.world_size, me = comm.position();
@@ -103,7 +103,7 @@ void a_librarys_sums_are_exact(Rank& rank, const Site& site) {
 
 void gathers_every_shard(Rank& rank, const Site& site) {
   Communicator comm = communicator(rank, site);
-  for (const Index n : {Index(3), Index(5000)}) {  // with three elements, somebody has none
+  for (const Index n : {Index(3), Index(5000)}) {  // with three elements, some rank has none
     const BufferPtr values = floats(rank, std::size_t(n), -1);
     const std::vector<runtime::ShardInfo> shards = runtime::shard_evenly(n, rank.world_size);
     const runtime::ShardInfo mine = shards[std::size_t(comm.position())];
@@ -118,7 +118,7 @@ void gathers_every_shard(Rank& rank, const Site& site) {
   }
 }
 
-// Everybody sends to everybody, itself included, in one group: small pieces, large ones and several a pair.
+// Every rank sends to every rank, itself included, in one group: small pieces, large ones and several a pair.
 void everybody_to_everybody(Rank& rank, const Site& site) {
   Communicator comm = communicator(rank, site);
   const auto ranks = std::size_t(rank.world_size), me = std::size_t(rank.id);
@@ -150,7 +150,7 @@ void everybody_to_everybody(Rank& rank, const Site& site) {
   }
 }
 
-// A ring, a hundred times round: each operation meets its own, whatever is early.
+// A ring, a hundred times round: each operation meets its counterpart, whatever comes early.
 void ring_keeps_its_order(Rank& rank, const Site& site) {
   Communicator comm = communicator(rank, site);
   const int ranks = rank.world_size, next = (rank.id + 1) % ranks, previous = (rank.id + ranks - 1) % ranks;

@@ -85,7 +85,7 @@ void killed_inside_a_node(Rank& rank, const Site& site) {
   abort(rank, {comm});
 }
 
-// A receive that nobody answers, in flight on a queue.
+// A receive that no rank answers, in flight on a queue.
 Event hang(Rank& rank, Comm comm, runtime::Queue& queue, const BufferPtr& b, std::size_t place) {
   const Piece piece = receive_from(1, b, place, 1);
   EXPECT_EQ(rank.transport.exchange(queue, comm, op_of(rank, OpKind::recv, 1), {&piece, 1}), CommResult::success);

@@ -1,4 +1,4 @@
-// The arms: every claim on fibers, on MPI processes, on processes over TCP, and on NCCL. An arm that is left out says
+// The arms: every claim on fibers, on MPI processes, on processes over TCP, and on NCCL. An arm that cannot run says
 // why.
 #include <fmt/format.h>
 #include <gtest/gtest-spi.h>

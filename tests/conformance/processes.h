@@ -9,10 +9,10 @@ inline constexpr const char* kProcess =
 inline constexpr int kRanks = 5;
 
 struct Claim;
-// Why a claim is not held by so many processes of this kind; null: it is.
+// Why this many processes of this kind do not run a claim; null: they run it.
 const char* why_not(const Claim& claim, bool over_nccl, int processes);
 
-// One rank's part of all claims. Prints "claim NAME rank R: holds | fails" lines; 0 when it came to the end.
+// One rank's part of all claims. Prints "claim NAME rank R: holds | fails" lines. Returns 0 if it reached the end.
 int run_as_rank(const char* by);
 
 }  // namespace seeksim::conformance

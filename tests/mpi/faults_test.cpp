@@ -1,5 +1,5 @@
-// The fault scenarios of the simulator on real processes: the same files, rules, decorators and checks, with seconds
-// that are real. What processes cannot make is refused by name.
+// The fault scenarios of the simulator on real processes: the same files, rules, decorators and checks, in real
+// seconds. Faults that processes cannot make are rejected by name.
 #include <chrono>
 
 #include "tests/support/processes.h"
@@ -58,7 +58,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"NaN", "f11_nan", {kWatchdog}}, Case{"Infinity", "f11_nan", {kWatchdog, value_fault("inf_inject")}},
         Case{"Overflow", "f11_nan", {kWatchdog, value_fault("overflow")}},
         Case{"FlippedGradient", "f13_gradient_flip", {"recovery.watchdog_s=20"}},
-        // What only a comparison of copies can tell: the scenarios expect that check to be red.
+        // Only a comparison of copies can notice these; the scenarios expect that check to be red.
         Case{"FlippedParameter", "f12_parameter_flip", {"recovery.watchdog_s=20"}},
         Case{"FlippedMoment", "f15_optimizer_flip", {"recovery.watchdog_s=20"}},
         Case{"StaleGradient", "f29_stale_gradient", {"recovery.watchdog_s=20"}},

@@ -32,7 +32,7 @@ class MpiLaunch : public Mpi {
       "checks": [ "golden:bitwise", "ranks_agree", "one_history" ] })";
   }
 
-  // Of the job that runs now: its ranks, or mpirun.
+  // The processes of the current job: its ranks, or mpirun.
   std::vector<pid_t> processes(bool ranks) const {
     std::vector<pid_t> found;
     for (const auto& entry : fs::directory_iterator("/proc")) {
@@ -146,8 +146,8 @@ TEST_F(MpiLaunch, ACrashOfTheScenarioStrikesOnce) {
   EXPECT_NE(ran.text.find("the process of rank 1 is gone"), std::string::npos) << ran.text;
 }
 
-// However the process ends, to mpirun it looks differently each time: by a signal, with any exit status, also those
-// that seeksim and shells have a meaning for, and, worst, as if all were well.
+// To mpirun each end of a process looks different: by a signal, with any exit status (also those with a meaning for
+// seeksim and shells), and, worst, with success.
 TEST_F(MpiLaunch, HoweverAProcessEndsTheJobComesToTheGoldenBits) {
   struct End {
     const char* signal;
@@ -173,7 +173,7 @@ TEST_F(MpiLaunch, HoweverAProcessEndsTheJobComesToTheGoldenBits) {
     EXPECT_EQ(told["faults"][0]["fired"], 1);
     ASSERT_EQ(told["jobs_before"].size(), 1u) << ran.text;
     EXPECT_EQ(told["jobs_before"][0]["why"], "the process of rank 1 is gone");
-    if (ran.text.find("the job is ended") == std::string::npos) {  // mpirun has noticed in time, and ended by itself
+    if (ran.text.find("the job is ended") == std::string::npos) {  // mpirun noticed in time, and ended by itself
       EXPECT_EQ(told["jobs_before"][0]["status"], end.status) << ran.text;
       EXPECT_NE(ran.text.find(end.words), std::string::npos) << ran.text;
     }
@@ -190,7 +190,7 @@ TEST_F(MpiLaunch, TheReportingRankMayLeaveAsIfAllWereWell) {
   EXPECT_EQ(report("mpi")["steps_committed"], 40);
 }
 
-// Where core files are wanted for real crashes, one that was asked for leaves none.
+// Even where core files are enabled, a crash that the scenario asks for leaves none.
 TEST_F(MpiLaunch, ACrashOnPurposeLeavesNoCoreFile) {
   const Ran ran =
       shell("cd " + in_quotes(temporary()) + " && ulimit -c unlimited && timeout 120 " +
@@ -203,7 +203,7 @@ TEST_F(MpiLaunch, ACrashOnPurposeLeavesNoCoreFile) {
     EXPECT_NE(entry.path().filename().string().rfind("core", 0), 0u) << entry.path();
 }
 
-// What the crash makes necessary is damaged, or gone: the checkpoint before it serves.
+// The newest checkpoint is damaged or gone: the one before it serves.
 TEST_F(MpiLaunch, ADamagedCheckpointIsPassedOver) {
   const std::string crash = R"({"kind":"rank_crash","rank":1,"step":20,"op":"reduce_scatter"})";
   const std::pair<const char*, const char*> from[] = {
@@ -219,7 +219,7 @@ TEST_F(MpiLaunch, ADamagedCheckpointIsPassedOver) {
   }
 }
 
-// A red check is no death: nobody starts it again.
+// A failed check is not a death: the job is not started again.
 TEST_F(MpiLaunch, ARedVerdictEndsIt) {
   const Ran ran = launch([] { return false; }, true, 0, "--set bug=drifting_replica");
   EXPECT_EQ(ran.status, 1) << ran.text;

@@ -1,5 +1,5 @@
-// Real processes under mpirun: the same scenario gives the simulator's bits, and what processes cannot do is refused.
-// Where there is no MPI these tests are skipped, and say so.
+// Real processes under mpirun: the same scenario gives the simulator's bits, and what processes cannot do is rejected.
+// Without MPI these tests are skipped, and say so.
 #include <arpa/inet.h>
 #include <sys/socket.h>
 
@@ -54,12 +54,12 @@ TEST_F(Mpi, RunsTensorWaysWithSequenceParallelism) {
   }
 }
 
-// Its bits are nobody's but its own; they are the same wherever the same ring goes round.
+// Fast arithmetic has bits of its own; they are the same wherever the same ring goes round.
 TEST_F(Mpi, FastArithmeticHasTheSimulatorsFastBits) {
   for (const int stage : {0, 2}) expect_the_simulators_bits(2, "equivalence/fast_within_bounds", zero(stage, 2));
 }
 
-// The comparison with the contract is made where the run is: each process holds its own operations against it.
+// The comparison with the contract is made where the run is: each process compares its own operations.
 TEST_F(Mpi, FastArithmeticIsComparedOnTheProcesses) {
   std::vector<std::string> sets = zero(2, 3);
   sets.push_back("sweep=[]");
@@ -86,8 +86,7 @@ TEST_F(Mpi, FastArithmeticIsComparedOnTheProcesses) {
   EXPECT_GE(first["rank"].get<int>(), 0);
 }
 
-// A file of the scenario that is missing where one process runs, as on another host: it says so, and nobody waits for
-// it.
+// A file of the scenario is missing for one process, as on another host: that process says so, and none waits for it.
 TEST_F(Mpi, AProcessThatCannotTakePartEndsAll) {
   const std::string as_root = ::getuid() == 0 ? " --allow-run-as-root" : "";
   std::ofstream(folder() + "/text.txt") << std::string(5000, 'x');
@@ -129,7 +128,7 @@ TEST_F(Mpi, RowsOfMoreRanksThanProcessesAreLeftOutAndSaidToBe) {
       << none.text;
 }
 
-// Without MPI: somebody else starts the processes, and sets torchrun's variables.
+// Without MPI: the test starts the processes itself, with torchrun's variables.
 TEST_F(Mpi, ProcessesWithTorchrunsVariablesHaveTheSimulatorsBits) {
   std::vector<std::string> sets = zero(3, 3);
   sets.emplace_back("sweep=[]");
@@ -178,7 +177,7 @@ TEST_F(Mpi, WritesCheckpointsAndGoesOnFromThem) {
   EXPECT_EQ(again.status, 0) << again.text;
 }
 
-// The first process tells for both, also of what only the other one has found.
+// The first process reports for both, also what only the other one has found.
 TEST_F(Mpi, ExplorationIsSpreadOverProcesses) {
   const std::string scenario = folder() + "/tiny.json";
   std::ofstream(scenario)

@@ -1,4 +1,4 @@
-// How a communicator comes to be, ends, and has children.
+// How a communicator is made, ends, and is split.
 #include "tests/standin/communicator.h"
 
 #include <unistd.h>
@@ -98,7 +98,7 @@ ncclResult_t Comm::connect() {
   return blocking_ ? wait() : ncclInProgress;
 }
 
-// Everybody says what it wants, and waits for all to have said it.
+// Each member says what it wants, and waits until all have.
 ncclResult_t Comm::split(int color, int key, std::shared_ptr<Comm>* child) {
   child->reset();
   if (finalized_) return ncclInvalidUsage;
@@ -131,7 +131,7 @@ ncclResult_t Comm::split(int color, int key, std::shared_ptr<Comm>* child) {
   return (*child)->connect();
 }
 
-// No agreement: who has another list has another name, and they never meet.
+// No agreement: ranks with different lists get different names, and never meet.
 ncclResult_t Comm::shrink(std::vector<int> exclude, bool abort, std::shared_ptr<Comm>* child) {
   child->reset();
   if (finalized_) return ncclInvalidUsage;
@@ -272,7 +272,8 @@ void Comm::ended(std::uint64_t ticket) {
   segment_->ring_bell(rank_);
 }
 
-// On the stream's thread. Stopped, it leaves its buffers as they are, and the stream goes on as if all were well.
+// Runs on the stream's thread. If stopped, it leaves its buffers as they are, and the stream goes on as if nothing had
+// happened.
 void Comm::carry_out(Work& work) {
   if (until(work.ticket, [&] { return ended_ + 1 >= work.ticket; }) && move(work.transfers, work.ticket)) {
     for (const Reduction& reduction : work.reductions) {
@@ -335,7 +336,7 @@ bool Comm::move(std::vector<Transfer>& transfers, std::uint64_t ticket) {
   }
 }
 
-// For whoever looks for the reason of a hang: SEEKSIM_STANDIN_SAYS=1.
+// To find the reason of a hang: SEEKSIM_STANDIN_SAYS=1.
 void Comm::say(const std::vector<Transfer>& transfers, std::uint64_t ticket) const {
   if (setting("SEEKSIM_STANDIN_SAYS", 0) == 0) return;
   std::string text;

@@ -1,8 +1,8 @@
-// The stand-in's communicators: NCCL's state machine over shared memory, by NCCL's user guide and by what was read in
-// its sources. What the documents leave open is chosen to hurt: work comes late, nobody is told of a death, an abort
-// waits for the whole device.
+// The stand-in's communicators: NCCL's state machine over shared memory, written from NCCL's user guide and sources.
+// What the documents leave open is chosen to hurt: work comes late, a death is reported to nobody, an abort waits for
+// the whole device.
 //   SEEKSIM_STANDIN_NETWORK=1   a peer whose process has ended is an asynchronous ncclRemoteError, as over a network;
-//                               else nobody is told, as over NVLink
+//                               else it is not reported, as over NVLink
 #pragma once
 
 #include <nccl.h>
@@ -64,7 +64,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   ncclResult_t finalize();
   ncclResult_t split(int color, int key, std::shared_ptr<Comm>* child);
   ncclResult_t shrink(std::vector<int> exclude, bool abort, std::shared_ptr<Comm>* child);
-  // Work in flight ends, whatever it has done. Nobody is told.
+  // Work in flight ends, however far it is. No peer is told.
   void stop();
   void join();          // of what goes on behind the caller's back
   ncclResult_t wait();  // until nothing is in progress; what a blocking communicator does
@@ -107,7 +107,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   Draws draws_;
 };
 
-// The communicator of a handle. Null: an invalid one, or one that is gone, which is said aloud.
+// The communicator of a handle. Null: an invalid handle, or one whose communicator is gone, which is a violation.
 std::shared_ptr<Comm> comm_of(ncclComm_t handle);
 ncclComm_t handle_of(std::shared_ptr<Comm> comm);
 void forget(ncclComm_t handle);

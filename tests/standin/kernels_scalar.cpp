@@ -54,7 +54,7 @@ void start(dim3 blocks, cudaStream_t stream, const Kernel& kernel) {
 
 std::string vendor_problem() { return ""; }
 
-// A vendor's products have nobody's bits; these are the CPU's own fast ones.
+// A vendor's products have unknown bits; these are the CPU's fast ones.
 bool cublas_gemm(Lane lane, const AnyGemm& call, bool tf32) {
   static_cast<cudaStream_t>(lane.stream)->enqueue("a product", [call, tf32] {
     if (standin::context_error() != cudaSuccess) return;

@@ -1,5 +1,5 @@
-// What the stand-in cannot let pass: use of CUDA or NCCL that the documents forbid or leave undefined. On a GPU it
-// would hang, or give wrong bits on some days; here it ends the process and says why, unless a test collects it.
+// Violations: use of CUDA or NCCL that the documents forbid or leave undefined. On a GPU it would hang, or give wrong
+// bits on some days. Here it ends the process and says why, unless a test collects it.
 #pragma once
 
 #include <cstdint>

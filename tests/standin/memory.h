@@ -1,4 +1,4 @@
-// What the stand-in knows of pointers: which allocation of the "GPU", or of locked memory of the host, they are in.
+// Which allocation a pointer is in: memory of the "GPU", or pinned memory of the host.
 #pragma once
 
 #include <cstddef>

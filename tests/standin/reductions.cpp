@@ -1,4 +1,4 @@
-// The stand-in's sums: rings. What is to end on a rank starts on the one behind it and goes round, each adding its own.
+// The stand-in's sums: rings. A sum for a rank starts on the one behind it and goes round; each rank adds its part.
 #include <algorithm>
 #include <vector>
 
@@ -17,7 +17,7 @@ Chunk chunk_of(std::size_t count, int ranks, int which) {
   return {begin, std::min(count, begin + each) - begin};
 }
 
-// SEEKSIM_STANDIN_FORGETS=1: a mistake that whoever looks at NCCL's sums has to see.
+// SEEKSIM_STANDIN_FORGETS=1: a planted mistake that a check of NCCL's sums must see.
 bool forgets() {
   static const bool kForgets = setting("SEEKSIM_STANDIN_FORGETS", 0) != 0;
   return kForgets;
@@ -41,7 +41,7 @@ bool Comm::pass_on(const float* out, float* in, std::size_t n, bool sends, bool 
   return move(both, ticket);
 }
 
-// What this rank brings.
+// What this rank contributes.
 std::vector<float> Comm::addend(const float* from, std::size_t n) const {
   if (forgets() && rank_ + 1 == ranks_) return std::vector<float>(n);
   return {from, from + n};

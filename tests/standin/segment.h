@@ -1,5 +1,5 @@
 // Memory that the members of one of the stand-in's communicators share: a ring of bytes for each ordered pair, a bell
-// for each member, and what they tell each other while they connect, split and end.
+// for each member, and what they exchange while they connect, split and end.
 #pragma once
 
 #include <atomic>
@@ -35,7 +35,7 @@ struct alignas(64) Member {
   SplitAnswer answers[2];  // of the last split and the one before
 };
 
-// All zero is how it begins: whoever comes first makes it.
+// It begins all zero; the first member that comes makes it.
 struct Shared {
   std::atomic<std::uint32_t> arrived;
   Member members[kMostMembers];

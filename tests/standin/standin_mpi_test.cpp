@@ -153,7 +153,7 @@ INSTANTIATE_TEST_SUITE_P(
     Scenarios, MpiStandinFaults,
     testing::Values(
         Case{"Late", 4, "f01_late", {"recovery.watchdog_s=20", "faults.0.delay_s=0.5", kUndisturbed}},
-        // Nobody tells the others: our watchdog does, all communicators are aborted, and the step is done again.
+        // No one tells the others but our watchdog: all communicators are aborted, and the step is done again.
         Case{"SilentBeyondTheWatchdog",
              4,
              "f01_late",
@@ -216,7 +216,7 @@ TEST_F(MpiStandinLaunch, AKilledRankIsSurvived) {
   EXPECT_EQ(told["faults"][0]["fired"], 1);
 }
 
-// Processes that nobody ends together: the others go on without one that is gone.
+// Processes that no launcher ends together: the others go on without one that is gone.
 class StandinTcp : public MpiStandinLaunch, public testing::WithParamInterface<const char*> {
  protected:
   static constexpr int kRanks = 3;
@@ -283,7 +283,7 @@ class StandinTcp : public MpiStandinLaunch, public testing::WithParamInterface<c
   }
 };
 
-// As within a node nobody is told, and the watchdog finds it; as over a network the peers are told at once.
+// As within a node: no peer is told, and the watchdog notices. As over a network: the peers are told at once.
 TEST_P(StandinTcp, AKilledProcessIsSurvived) {
   const std::vector<pid_t> processes = start_all();
   EXPECT_TRUE(within(40, [&] { return has_saved(); }));

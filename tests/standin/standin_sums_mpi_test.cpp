@@ -1,5 +1,5 @@
-// NCCL's own reductions in `fast` arithmetic, on the stand-in, whose rings add in an order that is not the contract's:
-// gradients are their sums, and each of them is held against the contract's on the processes that made it.
+// NCCL's own reductions in `fast` arithmetic, on the stand-in, whose rings do not add in the contract's order.
+// Gradients are their sums, and each is compared with the contract's on the processes that made it.
 #include "tests/support/processes.h"
 
 namespace seeksim {

@@ -1,5 +1,5 @@
-// The stand-in itself: what NVIDIA's documents say of streams, memory and communicators, and that it goes red where
-// they forbid something. And what of our own queues was wrong before they ran on it.
+// The stand-in itself: what NVIDIA's documents say about streams, memory and communicators, and that it fails where
+// they forbid something. Also the bugs of our own queues that it found.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -25,8 +25,7 @@ void slow_kernel(cudaStream_t stream, int ms) {
 
 // ---- streams -------------------------------------------------------------------------------------------------------
 
-// What stands on one stream is not ordered with what stands on another, but by an event: the oracle of all that
-// follows.
+// Only events order items of different streams: the oracle of everything below.
 TEST(StandinStreams, AMissingEventWaitIsSeen) {
   for (const bool waits : {true, false}) {
     const OwnStream first, second;
@@ -194,7 +193,7 @@ TEST(StandinNccl, MessagesOfAnotherSizeAreSeen) {
   EXPECT_NE(red.all()[0].find("receives 90 bytes"), std::string::npos) << red.all()[0];
 }
 
-// Nobody is told of a peer that does not come; an abort ends the wait, and the stream goes on as if all were well.
+// A peer that does not come is not reported. An abort ends the wait, and the stream goes on as if nothing had happened.
 TEST(StandinNccl, AHungOperationReportsSuccessAndAnAbortFreesItsStream) {
   on_ranks(2, [&](RankOfThreads& me) {
     const OnDevice<std::uint8_t> buffer(8);
@@ -244,7 +243,7 @@ struct OwnDevice {
   }
 };
 
-// An event is of its place: it waits for nothing that the queue was given since. (It did: pipelines hung.)
+// An event belongs to its place: it does not wait for later items of the queue. (It did once: pipelines hung.)
 TEST(StandinQueues, AnEventDoesNotWaitForWhatWasEnqueuedBehindIt) {
   OwnDevice own;
   std::atomic<bool> go{false};
@@ -271,7 +270,7 @@ TEST(StandinQueues, AnEventDoesNotWaitForWhatWasEnqueuedBehindIt) {
   own.device.drain();
 }
 
-// A host that asks whether an event is there leaves no error for the next launch. (It did.)
+// A host that asks whether an event is there leaves no error for the next launch. (It did once.)
 TEST(StandinQueues, AQuestionThatIsAnsweredByNotYetIsNoError) {
   OwnDevice own;
   runtime::Queue& queue = own.device.compute_queue();

@@ -1,5 +1,5 @@
-// The stand-in's streams: a thread each, with a FIFO of what it has to do. They run concurrently with the host and with
-// each other, as on a GPU; what orders them is only what an event says.
+// The stand-in's streams: a thread each, with a FIFO of items. They run concurrently with the host and with each other,
+// as on a GPU; only events order them.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -26,14 +26,14 @@ struct Mark {
   void wait() const { passed.wait(0); }
 };
 
-// An error of a kernel is the context's: every later call returns it, and no kernel runs any more.
+// A kernel's error belongs to the context: every later call returns it, and no kernel runs any more.
 cudaError_t context_error();
 void break_context(cudaError_t error, const char* why);
 
-// What an API function does last: cudaGetLastError finds what is not success.
+// Every API function ends with this: cudaGetLastError then finds a result that is not success.
 cudaError_t told(cudaError_t error);
 
-// Until all that was enqueued so far, on all streams, is over: what freeing memory of a GPU waits for.
+// Waits until everything enqueued so far, on all streams, is over, as freeing memory of a GPU does.
 void wait_for_the_device(const char* who);
 
 }  // namespace seeksim::standin
