@@ -127,7 +127,7 @@ struct Rule {
   FaultKind kind = FaultKind::count_;
   Trigger when;
   int count = 1;            // how many times it fires; 0: without limit
-  Mode mode = Mode::unset;  // see each kind in faults/README.md; unset: its default
+  Mode mode = Mode::unset;  // see docs/reference/faults.md; unset: its default
   // link faults: one link (from, to), launch ranks or, with `nodes`, node numbers
   std::optional<int> from;
   std::optional<int> to;
