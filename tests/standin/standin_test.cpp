@@ -11,7 +11,7 @@
 #include "runtime/backend/gpu/nccl_api.h"
 #include "runtime/backend/machine/wall_clock.h"
 #include "tests/standin/memory.h"
-#include "tests/support/standin_processes.h"
+#include "tests/standin/ranks_of_threads.h"
 
 namespace seeksim::standin {
 namespace {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/seams/rank.h"
+#include "tests/support/empty_storage.h"
 
 namespace seeksim::test {
 
@@ -99,20 +100,6 @@ class InlineTransport final : public Transport {
   std::uint32_t handles_ = 0;
 };
 
-class NoStorage final : public Storage {
- public:
-  std::string read(std::string_view) override { return {}; }
-  void write(std::string_view, std::string_view) override {}
-  void sync(std::string_view) override {}
-  void rename(std::string_view, std::string_view) override {}
-  void remove(std::string_view) override {}
-  std::size_t read_at(std::string_view, std::uint64_t, std::span<std::byte>) override { return 0; }
-  std::size_t write_at(std::string_view, std::uint64_t, std::span<const std::byte>) override { return 0; }
-  bool exists(std::string_view) override { return false; }
-  std::vector<std::string> list(std::string_view) override { return {}; }
-  std::uint64_t free_bytes(std::string_view) override { return 0; }
-};
-
 class ZeroClock final : public Clock {
  public:
   TimeNs now() const override { return 0; }
@@ -142,7 +129,7 @@ struct OneRank {
   ZeroClock clock;
   InlineDevice device;
   InlineTransport transport;
-  NoStorage storage;
+  EmptyStorage storage;
   LonelyControl control;
   Recorder recorder;
   Rank rank{0, 1, clock, device, transport, storage, control, recorder};

@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "faults/plan.h"
+#include "tests/support/empty_storage.h"
 
 namespace seeksim::faults::test {
 
 using namespace seeksim::runtime;
+using seeksim::test::EmptyStorage;
 
 // A sleep ends at once, and the clock is later. A sleep without end is killed by the end of its world.
 class ManualClock final : public Clock {
@@ -118,20 +120,6 @@ class NotingTransport final : public Transport {
 
  private:
   void note(const char* what, const Op& op = {}) { calls.push_back({what, op, {}, DiesAt::never}); }
-};
-
-class EmptyStorage final : public Storage {
- public:
-  std::string read(std::string_view) override { return ""; }
-  void write(std::string_view, std::string_view) override {}
-  void sync(std::string_view) override {}
-  void rename(std::string_view, std::string_view) override {}
-  void remove(std::string_view) override {}
-  std::size_t read_at(std::string_view, std::uint64_t, std::span<std::byte>) override { return 0; }
-  std::size_t write_at(std::string_view, std::uint64_t, std::span<const std::byte>) override { return 0; }
-  bool exists(std::string_view) override { return false; }
-  std::vector<std::string> list(std::string_view) override { return {}; }
-  std::uint64_t free_bytes(std::string_view) override { return 0; }
 };
 
 class NotingControlPlane final : public ControlPlane {

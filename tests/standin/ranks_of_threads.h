@@ -1,4 +1,4 @@
-// Shared by tests of the stand-in: CUDA streams, and NCCL ranks that are threads of one process.
+// CUDA streams and memory, and NCCL ranks that are threads of one process, for the tests of the stand-in.
 #pragma once
 
 #include <gtest/gtest.h>
