@@ -11,6 +11,7 @@
 #include "harness/commands/list_command.h"
 #include "harness/doctor/machine.h"
 #include "harness/export/flight_recorder.h"
+#include "harness/input/json_text.h"
 #include "harness/input/problem.h"
 #include "harness/report/terminal.h"
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/input/files.h"
+#include "harness/input/json_text.h"
 #include "harness/input/problem.h"
 #include "harness/loading/load.h"
 

@@ -2,45 +2,12 @@
 // or srun on all machines: the launcher's variables say which share of the cases is this process's.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "harness/report/report.h"
-#include "harness/search/explore.h"
+#include "harness/search/exploration.h"
 
 namespace seeksim::harness {
 
-struct ExploreArguments {
-  std::string file;
-  std::vector<std::string> sets;
-  std::string budget = "60s";  // of wall time: "90", "90s", "10m", "2h"
-  std::string strategy = "mix";
-  std::string seed = "1";        // of the exploration, not of the scenario; "random": another one each time
-  std::string out = "explored";  // folder for what is found
-  std::string report;            // JSON; empty: none
-  int jobs = 0;                  // processes; 0: one a core
-  int cases = 0;                 // at most so many; 0: as many as the budget allows
-  int findings = 0;              // end after so many different ones; 0: go on
-  bool no_faults = false;
-  bool no_reduction = false;  // exhaustive: each order, also those that differ in nothing that anybody could tell
-  bool shrink = false;
-  double wall_limit_s = 10;  // of one case
-};
-
 // Throws BadInput. Exit status: check_failed where anything was found.
 ExitStatus explore_command(const ExploreArguments& arguments, const Style& style);
-
-// "90", "90s", "10m", "2h" in seconds. Throws BadInput.
-double budget_s(const std::string& text);
-
-// This process among those of a launcher: Open MPI's, MPICH's and Slurm's variables; {0, 1, 1} where there are none.
-struct LaunchedAs {
-  int rank = 0, size = 1;
-  int beside = 1;  // processes of the launch on this machine
-};
-LaunchedAs launched_as();
-
-// By which findings are told apart: the check, and what it said without its numbers.
-std::string finding_key(const std::string& check, const std::string& why);
 
 }  // namespace seeksim::harness

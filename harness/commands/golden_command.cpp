@@ -7,12 +7,13 @@
 
 #include "harness/doctor/machine.h"
 #include "harness/input/files.h"
+#include "harness/input/json_text.h"
 #include "harness/input/scenario_files.h"
 #include "harness/loading/load.h"
 #include "harness/record/golden.h"
 #include "harness/report/report.h"
 #include "harness/report/terminal.h"
-#include "harness/run/run.h"
+#include "harness/run/one_run.h"
 #include "harness/scenario/variants.h"
 
 namespace seeksim::harness {

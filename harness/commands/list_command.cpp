@@ -59,7 +59,7 @@ void list_faults(const Style& style) {
 void list_checks(const Style& style) {
   for (const CheckInfo& info : check_catalogue()) {
     const std::string usage = info.argument[0] ? fmt::format("{}:{}", info.name, info.argument) : info.name;
-    put(fmt::format("{}\n    {}\n", style.bold(usage), info.summary));
+    put(fmt::format("{}\n    {}\n", style.bold(usage), info.description));
   }
   put("\nAlways made: finished (all steps, by the ranks that are left), faults_fired where there are faults, no_races "
       "where\n"

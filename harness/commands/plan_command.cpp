@@ -9,6 +9,7 @@
 
 #include "harness/input/document.h"
 #include "harness/input/files.h"
+#include "harness/input/json_text.h"
 #include "harness/loading/estimate.h"
 #include "harness/loading/load.h"
 #include "harness/report/report.h"

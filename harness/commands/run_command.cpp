@@ -7,13 +7,15 @@
 #include <charconv>
 
 #include "harness/doctor/machine.h"
+#include "harness/explain/explain.h"
 #include "harness/input/files.h"
+#include "harness/input/json_text.h"
 #include "harness/input/scenario_files.h"
 #include "harness/loading/load.h"
 #include "harness/processes/refusals.h"
 #include "harness/processes/session.h"
 #include "harness/report/terminal.h"
-#include "harness/run/forked.h"
+#include "harness/run/run.h"
 #include "harness/simulate/device.h"
 #include "runtime/backend/gpu/nccl_api.h"
 
@@ -58,11 +60,11 @@ void read_gradients(const RunArguments& a, RunOptions& options) {
   if (a.save_gradients.empty()) return;
   const std::size_t colon = a.save_gradients.find(':');
   const std::string step = a.save_gradients.substr(0, colon);
-  const auto [end, error] = std::from_chars(step.data(), step.data() + step.size(), options.gradients_step);
+  const auto [end, error] = std::from_chars(step.data(), step.data() + step.size(), options.files.gradients_step);
   const bool fine = colon != std::string::npos && error == std::errc() && end == step.data() + step.size() &&
-                    options.gradients_step >= 1;
-  options.save_gradients = fine ? a.save_gradients.substr(colon + 1) : "";
-  if (options.save_gradients.empty()) {
+                    options.files.gradients_step >= 1;
+  options.files.save_gradients = fine ? a.save_gradients.substr(colon + 1) : "";
+  if (options.files.save_gradients.empty()) {
     throw BadInput("--save-gradients " + a.save_gradients, "STEP:FILE is expected, the first step is 1",
                    "For example --save-gradients 1:gradients.safetensors.");
   }
@@ -74,16 +76,21 @@ RunOptions options_of(const RunArguments& a) {
   options.progress = a.files.size() == 1 && ::isatty(STDERR_FILENO) == 1;
   options.wall_limit_s = a.wall_limit_s;
   options.verify_determinism = a.verify_determinism;
-  options.processes = a.processes;
-  options.row = a.row;
-  options.explain = a.explain;
-  options.trace = a.trace;
-  options.bundle = a.bundle;
-  options.flight_recorder = a.flight_recorder;
-  options.save_initial = a.save_initial;
-  options.save_final = a.save_final;
-  options.save_batches = a.save_batches;
-  options.device = a.device;
+  options.many.processes = a.processes;
+  options.many.row = a.row;
+  if (a.explain) {
+    options.explain = [style = options.style, limit = a.wall_limit_s](const Scenario& scenario, const Json& report) {
+      const Explanation why = explain(scenario, report, limit);
+      return RunOptions::Page{explanation_text(why, style), explanation_json(why)};
+    };
+  }
+  options.files.trace = a.trace;
+  options.files.bundle = a.bundle;
+  options.files.flight_recorder = a.flight_recorder;
+  options.files.save_initial = a.save_initial;
+  options.files.save_final = a.save_final;
+  options.files.save_batches = a.save_batches;
+  options.ranks.device = a.device;
   read_gradients(a, options);
   return options;
 }
@@ -93,15 +100,15 @@ std::vector<Job> jobs_of(const RunArguments& a, const RunOptions& options) {
   std::vector<Job> jobs;
   for (const std::string& file : a.files) {
     Job job{file, options};
-    if (!a.out.empty() && a.files.size() == 1) job.options.out = a.out;
+    if (!a.out.empty() && a.files.size() == 1) job.options.files.out = a.out;
     if (!a.out.empty() && a.files.size() > 1) {
       std::string name = file.substr(file.rfind('/') + 1);
       if (name.size() > 5 && name.substr(name.size() - 5) == ".json") name.resize(name.size() - 5);
       std::string folder = a.out + '/' + name;
-      const auto taken = [&](const Job& other) { return other.options.out == folder; };
+      const auto taken = [&](const Job& other) { return other.options.files.out == folder; };
       for (int n = 2; std::any_of(jobs.begin(), jobs.end(), taken); ++n)
         folder = fmt::format("{}/{}-{}", a.out, name, n);
-      job.options.out = folder;
+      job.options.files.out = folder;
     }
     jobs.push_back(std::move(job));
   }
@@ -159,7 +166,7 @@ ExitStatus run_scenarios(const RunArguments& a, const RunOptions& options) {
   check_machine();
   const std::vector<Job> jobs = jobs_of(a, options);
   std::vector<Outcome> outcomes;
-  if (jobs.size() == 1 || options.launch) {
+  if (jobs.size() == 1 || options.ranks.launch) {
     for (const Job& job : jobs) {
       outcomes.push_back(run_file(job.file, load, job.options, put));
       for (const std::string& problem : outcomes.back().problems) complain(problem);
@@ -186,11 +193,11 @@ ExitStatus run_on_mpi(const RunArguments& a, RunOptions options) {
     session.serve();
     return ExitStatus::as_expected;
   }
-  options.backend = session.backend();
-  options.ranks_max = session.processes();
-  options.launch_again = !session.supervised();
-  if (a.backend == "nccl") options.device = "cuda";
-  options.launch = [&session](const Scenario& scenario, const SimulationOptions& how, bool row) {
+  options.ranks.backend = session.backend();
+  options.ranks.max = session.processes();
+  options.ranks.launch_again = !session.supervised();
+  if (a.backend == "nccl") options.ranks.device = "cuda";
+  options.ranks.launch = [&session](const Scenario& scenario, const SimulationOptions& how, bool row) {
     return session.run(scenario, how, row);
   };
   const ExitStatus status = run_scenarios(a, options);

@@ -15,7 +15,7 @@
 #include "harness/loading/estimate.h"
 #include "harness/loading/load.h"
 #include "harness/record/golden.h"
-#include "harness/run/run.h"
+#include "harness/run/one_run.h"
 #include "harness/scenario/variants.h"
 #include "kernels/isa.h"
 #include "runtime/backend/machine/posix_storage.h"

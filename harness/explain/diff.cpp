@@ -50,7 +50,8 @@ std::string of_step(const RunRecord& a, const RunRecord& b, std::size_t i) {
   std::string text;
   const auto add = [&text](const std::string& one) { text += (text.empty() ? "" : "; ") + one; };
   if (!same_bits(x.loss, y.loss)) add(fmt::format("loss {:.9g} and {:.9g}", x.loss, y.loss));
-  if (i < a.gradient_digests.size() && i < b.gradient_digests.size() && a.gradient_digests[i] != b.gradient_digests[i])
+  if (i < a.training.gradient_digests.size() && i < b.training.gradient_digests.size() &&
+      a.training.gradient_digests[i] != b.training.gradient_digests[i])
     add("gradients");
   if (!same_bits(x.grad_norm, y.grad_norm))
     add(fmt::format("gradient norm {:.9g} and {:.9g}", x.grad_norm, y.grad_norm));

@@ -8,9 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/explain/museum.h"
+#include "harness/input/json_text.h"
 #include "harness/input/problem.h"
 #include "harness/loading/load.h"
-#include "harness/run/run.h"
+#include "harness/run/planned_run.h"
 #include "harness/scenario/variants.h"
 
 namespace seeksim::harness {

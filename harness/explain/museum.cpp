@@ -9,9 +9,10 @@
 
 #include "harness/input/document.h"
 #include "harness/input/files.h"
+#include "harness/input/json_text.h"
 #include "harness/loading/load.h"
 #include "harness/run/forked.h"
-#include "harness/run/run.h"
+#include "harness/run/planned_run.h"
 
 namespace seeksim::harness {
 namespace {

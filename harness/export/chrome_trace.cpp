@@ -284,7 +284,7 @@ class Writer {
   // ---- instants
   void gather_marks() {
     for (const Timeline::Mark& mark : timeline_.marks()) marks_.push_back(mark);
-    for (const Recovery& recovery : run_.recoveries) {
+    for (const Recovery& recovery : run_.detection.recoveries) {
       const auto mark = [&](TimeNs at, const char* stage, const std::string& more) {
         if (at >= 0)
           marks_.push_back({at, -1, "recovery", fmt::format("recovery {}: {}{}", recovery.epoch, stage, more)});

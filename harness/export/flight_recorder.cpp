@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/input/files.h"
+#include "harness/input/json_text.h"
 #include "harness/input/problem.h"
-#include "harness/report/report.h"
 
 namespace seeksim::harness {
 namespace {
@@ -371,7 +371,7 @@ void add_missing_ranks(ReadDumps& dumps) {
 void write_dumps(const std::string& folder, const Scenario& scenario, const RunRecord& run) {
   make_folder(folder, "--flight-recorder");
   const int per_node = scenario.world.ranks_per_node;
-  for (const FlightDump& dump : run.dumps) {
+  for (const FlightDump& dump : run.detection.dumps) {
     if (dump.gone) continue;
     FlightHeader header;
     header.run = scenario.name;

@@ -331,4 +331,6 @@ std::string dotted(std::string_view pointer) {
   return out.size() > 200 ? out.substr(0, 200) + "..." : out;
 }
 
+std::string dump(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n'; }
+
 }  // namespace seeksim::harness

@@ -30,6 +30,9 @@ JsonText parse_json(std::string_view text, const std::string& file);
 // One value, for --set. Throws BadInput.
 Json parse_json_value(std::string_view text, const std::string& place);
 
+// JSON as files hold it: indented by two, valid UTF-8 whatever the strings hold, with a newline at the end.
+std::string dump(const Json& json);
+
 // One step of a JSON pointer: "~" and "/" escaped.
 std::string pointer_step(std::string_view key);
 // "/faults/0/rank" -> "faults.0.rank"

@@ -49,19 +49,19 @@ std::vector<std::string> keys_of(const Map& map) {
 
 void add_check(OwnCheck check) {
   const auto is_its_name = [&check](const CheckInfo& one) { return check.name == one.name; };
-  const std::vector<CheckInfo>& known = check_catalogue();
+  const auto& known = check_catalogue();
   refuse_name("check", check.name, check.name == "finished" || std::any_of(known.begin(), known.end(), is_its_name));
   if (!check.look) throw std::invalid_argument("check " + in_quotes(check.name) + " has nothing to look with");
   const OwnCheck& kept = checks()[check.name] = std::move(check);
-  CheckInfo info{kept.name.c_str(), kept.argument.c_str(), kept.summary.c_str()};
-  info.needs_golden = kept.needs_golden;
-  add_to_catalogue(
-      info,
-      [&kept](const std::string& argument, int ranks) -> std::string {
-        if (kept.wrong) return kept.wrong(argument, ranks);
-        return kept.argument.empty() && !argument.empty() ? "takes no argument" : "";
-      },
-      [&kept](const Evidence& evidence, const std::string& argument) { return kept.look(evidence, argument); });
+  add_to_catalogue({.name = kept.name.c_str(),
+                    .argument = kept.argument.c_str(),
+                    .needs = kept.needs_golden ? Needs::golden : Needs::nothing,
+                    .wrong = [&kept](const std::string& argument, int ranks) -> std::string {
+                      if (kept.wrong) return kept.wrong(argument, ranks);
+                      return kept.argument.empty() ? want_none(argument, ranks) : "";
+                    },
+                    .judge = kept.look,
+                    .description = kept.summary.c_str()});
 }
 
 const OwnCheck* own_check(const std::string& name) {

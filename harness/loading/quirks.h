@@ -1,26 +1,19 @@
-// Quirks of a scenario: their names read and held against the rest of it, and the check that says what difference they
-// made. What they are stands in runtime/rules/quirks.h.
+// Quirks of a scenario: their names, read and held against the rest of it. What they are stands in
+// runtime/rules/quirks.h.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "harness/input/reader.h"
-#include "harness/oracles/finding.h"
 #include "harness/scenario/scenario.h"
 
 namespace seeksim::harness {
-
-struct Evidence;
 
 // Fills definition.quirks, before all that a quirk may give a default to.
 void read_quirks(const Reader& top, Scenario& scenario);
 // When all else is read: refuses quirks that exclude each other, that cannot do anything in this scenario, and that
 // this version does not wire; and goldens where none has the run's bits.
 void check_quirks(const Reader& top, const Scenario& scenario);
-
-// How loss, norm and weights differ from the same run without the quirks. Red where nothing does. step: in which the
-// first number shall differ; empty: any.
-Finding quirk_differs(const Evidence& evidence, const std::string& step);
 
 }  // namespace seeksim::harness

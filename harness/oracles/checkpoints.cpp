@@ -7,8 +7,8 @@
 namespace seeksim::harness {
 
 Finding checkpoints_valid(const Evidence& e, const std::string&) {
-  const auto& begun = e.run.checkpoints;
-  const std::vector<FoundCheckpoint>& found = e.run.found_checkpoints;
+  const auto& begun = e.run.training.checkpoints;
+  const std::vector<FoundCheckpoint>& found = e.run.training.found_checkpoints;
   for (const FoundCheckpoint& one : found) {
     if (!one.problem.empty())
       return bad(fmt::format("the one of step {} has a manifest and {}", one.step, one.problem));
@@ -21,17 +21,17 @@ Finding checkpoints_valid(const Evidence& e, const std::string&) {
 }
 
 Finding restarts(const Evidence& e, const std::string& wanted) {
-  const std::size_t n = e.run.attempts.empty() ? 0 : e.run.attempts.size() - 1;
+  const std::size_t n = e.run.training.attempts.empty() ? 0 : e.run.training.attempts.size() - 1;
   const std::string detail = fmt::format("the job was started again {} times", n);
   return n == std::stoull(wanted) ? good(detail) : bad(detail);
 }
 
 Finding steps_lost(const Evidence& e, const std::string& limit) {
-  if (e.run.recoveries.empty() && e.run.attempts.size() < 2)
+  if (e.run.detection.recoveries.empty() && e.run.training.attempts.size() < 2)
     return blind("there was no recovery, so nothing could be lost");
   std::int64_t lost = 0;
-  for (const Recovery& recovery : e.run.recoveries) lost += recovery.steps_lost;
-  for (const Attempt& attempt : e.run.attempts) lost += attempt.steps_lost;
+  for (const Recovery& recovery : e.run.detection.recoveries) lost += recovery.steps_lost;
+  for (const Attempt& attempt : e.run.training.attempts) lost += attempt.steps_lost;
   const std::string detail = fmt::format("{} lost", lost);
   return lost <= std::stoll(limit) ? good(detail) : bad(detail);
 }

@@ -37,12 +37,6 @@ std::string percent(double share) { return fmt::format("{:.3g} %", 100 * share);
 
 }  // namespace
 
-void Ledger::committed(TimeNs at) {
-  for (; open_ < interruptions_.size(); ++open_) interruptions_[open_].resumed_ns = at;
-}
-
-void Ledger::noticed(TimeNs at) { interruptions_.push_back({at, -1}); }
-
 Spread spread(std::vector<double> values) {
   if (values.empty()) return {};
   std::sort(values.begin(), values.end());
@@ -57,14 +51,14 @@ double expected_waste(double cost, double interval, double mtbf, double restart)
 }
 
 Goodput goodput_of(const RunRecord& run, double step_s, std::int64_t every_steps) {
-  const Ledger& ledger = run.ledger;
+  const Ledger& ledger = run.detection.ledger;
   Goodput g;
   g.virtual_s = seconds(run.virtual_ns);
   g.step_s = step_s;
-  g.steps = std::int64_t(run.steps.size()) - run.resumed_from;
-  g.steps_redone = run.undone_steps;
+  g.steps = std::int64_t(run.steps.size()) - run.training.resumed_from;
+  g.steps_redone = run.training.undone_steps;
   g.failures = std::int64_t(ledger.interruptions().size());
-  for (const Checkpoint& one : run.checkpoints) {
+  for (const Checkpoint& one : run.training.checkpoints) {
     ++(one.complete ? g.checkpoints : g.checkpoints_given_up);
     g.checkpoints_s += seconds(one.blocked_ns);
   }

@@ -16,23 +16,6 @@ namespace seeksim::harness {
 using runtime::TimeNs;
 struct RunRecord;
 
-// A failure that some rank noticed, up to the next step that was committed.
-struct Interruption {
-  TimeNs detected_ns = -1;
-  TimeNs resumed_ns = -1;  // -1: never
-};
-
-class Ledger {
- public:
-  void committed(TimeNs at);  // the first rank that commits a step tells
-  void noticed(TimeNs at);    // the first rank to agree about a failure
-  const std::vector<Interruption>& interruptions() const { return interruptions_; }
-
- private:
-  std::size_t open_ = 0;  // interruptions before this one are over
-  std::vector<Interruption> interruptions_;
-};
-
 struct Spread {
   std::size_t n = 0;
   double mean = 0, p50 = 0, max = 0;

@@ -150,38 +150,40 @@ std::string no_budget(const Evidence& e) {
 }  // namespace
 
 Finding collectives_match(const Evidence& e, const std::string&) {
-  if (!e.run.mismatches.empty()) return bad(e.run.mismatches.front());
+  if (!e.run.agreement.mismatches.empty()) return bad(e.run.agreement.mismatches.front());
   // Without a fault nobody may wait in vain either: somebody left a collective out. A queue that the schedule slows
   // down a thousandfold may make its rank late, as a fault does.
   const bool nothing_delays = e.scenario.faults.empty() && e.scenario.world.schedule.slow.empty();
-  for (const Recovery& r : e.run.recoveries) {
+  for (const Recovery& r : e.run.detection.recoveries) {
     const bool in_vain = r.error == runtime::ErrorKind::timeout && is_collective(r.op.kind);
     if (nothing_delays && in_vain) {
       return bad(fmt::format("rank {} waited in vain in {} at {}: {}", r.first_rank, describe(r.op), r.op.site,
                              r.diagnosis.text));
     }
   }
-  if (e.run.collectives_compared == 0) return blind("no two ranks met in a collective");
-  return good(fmt::format("{} times what a rank brought was what another had brought", e.run.collectives_compared));
+  if (e.run.agreement.collectives_compared == 0) return blind("no two ranks met in a collective");
+  return good(
+      fmt::format("{} times what a rank brought was what another had brought", e.run.agreement.collectives_compared));
 }
 
 Finding replicas_equal(const Evidence& e, const std::string&) {
-  if (!e.run.replica_differences.empty()) {
-    const ReplicaDifference& d = e.run.replica_differences.front();
+  if (!e.run.agreement.replica_differences.empty()) {
+    const ReplicaDifference& d = e.run.agreement.replica_differences.front();
     return bad(fmt::format("step {}: rank {} and rank {} differ in {}", d.step, d.rank, d.other, d.what));
   }
-  if (e.run.replica_comparisons == 0) return blind("no two ranks told of the same step");
-  return good(
-      fmt::format("{} comparisons of parameters, copies, rates, counters and positions", e.run.replica_comparisons));
+  if (e.run.agreement.replica_comparisons == 0) return blind("no two ranks told of the same step");
+  return good(fmt::format("{} comparisons of parameters, copies, rates, counters and positions",
+                          e.run.agreement.replica_comparisons));
 }
 
 Finding partition(const Evidence& e, const std::string&) {
-  if (e.run.shards.empty()) return blind("nothing is sharded");
+  if (e.run.agreement.shards.empty()) return blind("nothing is sharded");
   const runtime::Definition& d = e.scenario.train.definition;
   const runtime::ParallelPlan& parallel = e.scenario.train.layout.parallel;
   // Each part of the model, a stage's of a tensor way, is cut among those who hold it.
   std::map<std::pair<std::uint32_t, int>, std::vector<const TrueShards*>> worlds;
-  for (const TrueShards& shards : e.run.shards) worlds[{shards.told.epoch, shards.told.part}].push_back(&shards);
+  for (const TrueShards& shards : e.run.agreement.shards)
+    worlds[{shards.told.epoch, shards.told.part}].push_back(&shards);
   std::size_t whole = 0;
   Index elements = 0;
   for (auto& [world, members] : worlds) {
@@ -217,10 +219,10 @@ Finding partition(const Evidence& e, const std::string&) {
 Finding memory_formula(const Evidence& e, const std::string&) {
   if (const std::string why = no_budget(e); !why.empty()) return blind(why);
   std::map<std::string, double> peaks;
-  for (std::size_t tag = 0; tag < e.run.memory_peak_by_tag.size(); ++tag)
-    peaks[std::string(name(runtime::MemoryTag(tag)))] = double(e.run.memory_peak_by_tag[tag]);
-  for (std::size_t tag = 0; tag < e.run.host_peak_by_tag.size(); ++tag)
-    peaks["host " + std::string(name(runtime::MemoryTag(tag)))] = double(e.run.host_peak_by_tag[tag]);
+  for (std::size_t tag = 0; tag < e.run.memory.peak_by_tag.size(); ++tag)
+    peaks[std::string(name(runtime::MemoryTag(tag)))] = double(e.run.memory.peak_by_tag[tag]);
+  for (std::size_t tag = 0; tag < e.run.memory.host_peak_by_tag.size(); ++tag)
+    peaks["host " + std::string(name(runtime::MemoryTag(tag)))] = double(e.run.memory.host_peak_by_tag[tag]);
   return against(memory_budget(e.scenario), peaks);
 }
 
@@ -262,7 +264,7 @@ Finding model_state(const Evidence& e, const std::string& gigabytes) {
   const std::string& wanted = numbers.size() == 1 ? numbers[0] : numbers.at(e.scenario.train.layout.zero.stage);
   double bytes = 0;
   for (const MemoryTag tag : {MemoryTag::parameters, MemoryTag::gradients, MemoryTag::optimizer})
-    bytes += double(e.run.memory_peak_by_tag.at(std::size_t(tag)));
+    bytes += double(e.run.memory.peak_by_tag.at(std::size_t(tag)));
   const runtime::Definition& d = e.scenario.train.definition;
   const Parameters parameters(d.model, d.optimizer.decay_all);
   const std::string detail =
@@ -273,10 +275,10 @@ Finding model_state(const Evidence& e, const std::string& gigabytes) {
 
 Finding traffic_formula(const Evidence& e, const std::string&) {
   if (const std::string why = no_budget(e); !why.empty()) return blind(why);
-  if (!e.run.recoveries.empty()) return blind("what was sent again after a failure has no formula");
+  if (!e.run.detection.recoveries.empty()) return blind("what was sent again after a failure has no formula");
   std::map<std::string, double> sent;
-  for (std::size_t kind = 0; kind < e.run.comm.size(); ++kind)
-    sent[std::string(name(runtime::OpKind(kind)))] = double(e.run.comm[kind].bytes_sent_per_rank_max);
+  for (std::size_t kind = 0; kind < e.run.traffic.comm.size(); ++kind)
+    sent[std::string(name(runtime::OpKind(kind)))] = double(e.run.traffic.comm[kind].bytes_sent_per_rank_max);
   if (!sharded(e)) sent["all_reduce"] += sent["all_gather"];  // its second half, where it travels message by message
   std::int64_t applied = 0;
   for (const runtime::StepRecord& step : e.run.steps) applied += step.skipped ? 0 : 1;
@@ -291,7 +293,7 @@ Finding conservation(const Evidence& e, const std::string&) {
 }
 
 Finding one_history(const Evidence& e, const std::string&) {
-  const Commits::Findings& history = e.run.history;
+  const Commits::Findings& history = e.run.training.history;
   if (!history.wrong.empty()) return bad(history.wrong.front());
   if (history.compared == 0) return blind("no step was committed by two ranks");
   return good(fmt::format("{} commits, each step once and on all members alike", history.commits));
@@ -301,14 +303,15 @@ std::vector<const char*> always_made(const Evidence& e) {
   std::vector<const char*> names;
   const bool several = several_finished(e);
   const bool told = several && e.run.compares_collectives;
-  if (told || !e.run.mismatches.empty() || e.run.collectives_compared > 0) names.push_back("collectives_match");
+  if (told || !e.run.agreement.mismatches.empty() || e.run.agreement.collectives_compared > 0)
+    names.push_back("collectives_match");
   // Ranks of one replica each hold a part of the model: there is nothing that two of them should have alike.
   // Nor has anybody an equal where all but one replica were lost before the first step ended.
-  const bool compared = e.run.recoveries.empty() || e.run.replica_comparisons > 0;
+  const bool compared = e.run.detection.recoveries.empty() || e.run.agreement.replica_comparisons > 0;
   const bool replicated = several && compared && data_size(e.scenario) > 1 && e.run.has_values;
-  if (replicated || !e.run.replica_differences.empty()) names.push_back("replicas_equal");
-  if (!e.run.shards.empty() || (several && sharded(e))) names.push_back("partition");
-  if (e.run.history.compared > 0 || !e.run.history.wrong.empty()) names.push_back("one_history");
+  if (replicated || !e.run.agreement.replica_differences.empty()) names.push_back("replicas_equal");
+  if (!e.run.agreement.shards.empty() || (several && sharded(e))) names.push_back("partition");
+  if (e.run.training.history.compared > 0 || !e.run.training.history.wrong.empty()) names.push_back("one_history");
   return names;
 }
 

@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/oracles/finding.h"
-#include "harness/verdict/checks.h"
+#include "harness/oracles/evidence.h"
 
 namespace seeksim::harness {
 

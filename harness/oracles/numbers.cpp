@@ -147,9 +147,9 @@ Finding tracks_fp32(const Evidence& e, const std::string& tolerance) {
 // ---- births --------------------------------------------------------------------------------------------------------
 
 const Birth* first_birth(const RunRecord& run) {
-  const auto first = std::min_element(run.births.begin(), run.births.end(),
+  const auto first = std::min_element(run.numbers.births.begin(), run.numbers.births.end(),
                                       [](const Birth& a, const Birth& b) { return order_of(a) < order_of(b); });
-  return first == run.births.end() ? nullptr : &*first;
+  return first == run.numbers.births.end() ? nullptr : &*first;
 }
 
 std::string birth_text(const Birth& b) {
@@ -220,7 +220,7 @@ Json birth_json(const Birth& b) {
 
 Finding stagnates(const Evidence& e, const std::string& share) {
   std::int64_t changes = 0, lost = 0;
-  for (const kernels::Stagnation& step : e.run.stagnation) changes += step.changes, lost += step.lost;
+  for (const kernels::Stagnation& step : e.run.numbers.stagnation) changes += step.changes, lost += step.lost;
   if (changes == 0) return blind("no update was counted: that is done where there are no fp32 masters");
   const double seen = double(lost) / double(changes);
   const std::string detail = fmt::format("{:.4g} of {} updates were lost in rounding", seen, changes);

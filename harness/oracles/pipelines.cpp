@@ -14,16 +14,16 @@ using runtime::PipelineSchedule;
 double measured_bubble(const RunRecord& run) {
   double sum = 0;
   int steps = 0;
-  for (std::size_t step = run.passes.size() > 1 ? 1 : 0; step < run.passes.size(); ++step, ++steps)
-    sum += run.passes[step].bubble();
+  for (std::size_t step = run.traffic.passes.size() > 1 ? 1 : 0; step < run.traffic.passes.size(); ++step, ++steps)
+    sum += run.traffic.passes[step].bubble();
   return steps > 0 ? sum / steps : 0;
 }
 
 Finding bubble_formula(const Evidence& e, const std::string& percent) {
   const ParallelPlan& plan = e.scenario.train.layout.parallel;
-  if (plan.pipeline == 1 || e.run.passes.empty()) return blind("there is no pipeline, or no step was made");
+  if (plan.pipeline == 1 || e.run.traffic.passes.empty()) return blind("there is no pipeline, or no step was made");
   if (plan.schedule == PipelineSchedule::zero_bubble) return blind("zero_bubble has another formula");
-  if (!e.run.recoveries.empty()) return blind("a step that was made again has no formula");
+  if (!e.run.detection.recoveries.empty()) return blind("a step that was made again has no formula");
   const double p = plan.pipeline, v = plan.virtual_stages, m = micro_batches_of_replica(e.scenario);
   const double formula = (p - 1) / (v * m + p - 1), measured = measured_bubble(e.run);
   const std::string detail = fmt::format(
@@ -36,10 +36,10 @@ Finding bubble_formula(const Evidence& e, const std::string& percent) {
 Finding live_activations(const Evidence& e, const std::string&) {
   const ParallelPlan& plan = e.scenario.train.layout.parallel;
   const bool stated = plan.schedule == PipelineSchedule::one_f_one_b || plan.schedule == PipelineSchedule::gpipe;
-  if (e.run.pipeline.empty() || !stated) return blind("no rank told of a pipeline under 1F1B or GPipe");
+  if (e.run.traffic.pipeline.empty() || !stated) return blind("no rank told of a pipeline under 1F1B or GPipe");
   std::string held;
-  for (std::size_t rank = 0; rank < e.run.pipeline.size(); ++rank) {
-    const runtime::PipelineRecord& told = e.run.pipeline[rank];
+  for (std::size_t rank = 0; rank < e.run.traffic.pipeline.size(); ++rank) {
+    const runtime::PipelineRecord& told = e.run.traffic.pipeline[rank];
     if (told.in_flight.empty() || told.micro_batches == 0) continue;
     const bool all = plan.schedule == PipelineSchedule::gpipe;
     const int wanted = all ? told.micro_batches : std::min(plan.pipeline - told.stage, told.micro_batches);

@@ -3,8 +3,7 @@
 
 #include <string>
 
-#include "harness/oracles/finding.h"
-#include "harness/verdict/checks.h"
+#include "harness/oracles/evidence.h"
 
 namespace seeksim::harness {
 

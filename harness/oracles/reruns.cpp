@@ -27,7 +27,7 @@ std::string find_text(const Rerun& rerun, const runtime::RerunFind& find) {
 
 std::vector<const Rerun*> differing(const RunRecord& run) {
   std::vector<const Rerun*> all;
-  for (const Rerun& rerun : run.reruns) {
+  for (const Rerun& rerun : run.numbers.reruns) {
     if (rerun.told.differs) all.push_back(&rerun);
   }
   return all;
@@ -37,7 +37,7 @@ std::vector<const Rerun*> genuine(const RunRecord& run) {
   std::set<std::pair<std::uint32_t, std::int64_t>> redone;  // attempts, by epoch and step
   for (const Rerun* rerun : differing(run)) redone.insert({rerun->told.epoch, rerun->told.step});
   std::vector<const Rerun*> all;
-  for (const Rerun& rerun : run.reruns) {
+  for (const Rerun& rerun : run.numbers.reruns) {
     if (rerun.told.nonfinite && redone.count({rerun.told.epoch, rerun.told.step}) == 0) all.push_back(&rerun);
   }
   return all;
@@ -63,9 +63,9 @@ std::string want_rerun(const std::string& text, int) {
 }
 
 Finding rerun_found(const Evidence& e, const std::string& where) {
-  if (e.run.rerun_ranges == 0) return nothing_compared(e);
+  if (e.run.numbers.rerun_ranges == 0) return nothing_compared(e);
   const std::vector<const Rerun*> found = differing(e.run);
-  const std::string calm = fmt::format("{} micro-batches had the same bits twice", e.run.rerun_micro_batches);
+  const std::string calm = fmt::format("{} micro-batches had the same bits twice", e.run.numbers.rerun_micro_batches);
   if (where == "none") return found.empty() ? good(calm) : bad(find_text(*found[0], *found[0]->told.differs));
   if (found.empty()) return bad(calm);
   const Json want = Json::parse(where);
@@ -82,16 +82,16 @@ Finding rerun_found(const Evidence& e, const std::string& where) {
 }
 
 Finding rerun_genuine(const Evidence& e, const std::string& steps) {
-  if (e.run.rerun_ranges == 0) return nothing_compared(e);
+  if (e.run.numbers.rerun_ranges == 0) return nothing_compared(e);
   std::set<std::int64_t> seen;
   for (const Rerun* rerun : genuine(e.run)) seen.insert(rerun->told.step);
   return same_steps({seen.begin(), seen.end()}, steps, "steps with the same values twice that are not finite");
 }
 
 std::string rerun_text(const RunRecord& run) {
-  if (run.rerun_ranges == 0) return "";
+  if (run.numbers.rerun_ranges == 0) return "";
   std::string text = fmt::format("  run twice {} micro-batches, {} ranges of gradients compared\n",
-                                 run.rerun_micro_batches, run.rerun_ranges);
+                                 run.numbers.rerun_micro_batches, run.numbers.rerun_ranges);
   for (const Rerun* rerun : differing(run))
     text += fmt::format("  hardware  other bits the second time: {}\n", find_text(*rerun, *rerun->told.differs));
   if (const auto all = genuine(run); !all.empty()) {
@@ -103,7 +103,7 @@ std::string rerun_text(const RunRecord& run) {
 }
 
 Json rerun_json(const RunRecord& run) {
-  Json json = {{"micro_batches", run.rerun_micro_batches}, {"ranges", run.rerun_ranges}};
+  Json json = {{"micro_batches", run.numbers.rerun_micro_batches}, {"ranges", run.numbers.rerun_ranges}};
   json["mismatches"] = json["genuine"] = Json::array();
   for (const Rerun* rerun : differing(run)) json["mismatches"].push_back(find_json(*rerun, *rerun->told.differs));
   for (const Rerun* rerun : genuine(run)) json["genuine"].push_back(find_json(*rerun, *rerun->told.nonfinite));

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "harness/oracles/arguments.h"
+#include "harness/oracles/goodput.h"
 #include "harness/record/same_bits.h"
 #include "runtime/decide/memory_ladder.h"
 #include "runtime/seams/rank_names.h"
@@ -41,10 +42,11 @@ std::string numbers(const runtime::StepRecord& step) {
 
 namespace {
 Finding golden_gradients(const Evidence& e) {
-  const std::vector<std::uint64_t>&have = e.run.gradient_digests, &want = e.golden->gradients;
+  const std::vector<std::uint64_t>&have = e.run.training.gradient_digests, &want = e.golden->gradients;
   if (want.empty()) return blind("the golden has no gradients");
   if (have.empty()) return blind("no gradients were recorded");
-  if (!e.run.gradients_disagree.empty()) return bad(e.run.gradients_disagree + " had other gradients than the first");
+  if (!e.run.training.gradients_disagree.empty())
+    return bad(e.run.training.gradients_disagree + " had other gradients than the first");
   for (std::size_t i = 0; i < std::min(have.size(), want.size()); ++i) {
     if (have[i] != want[i]) return bad(fmt::format("gradients of step {} differ from the one-rank run's", i));
   }
@@ -62,7 +64,7 @@ Finding golden(const Evidence& e, const std::string& what) {
   const std::vector<std::int64_t>& left_out = e.scenario.golden_skip_steps;
   for (std::size_t i = 0; i < std::min(e.run.steps.size(), want.loss.size()); ++i) {
     const runtime::StepRecord& step = e.run.steps[i];
-    if (step.step < e.run.resumed_from) continue;  // of an earlier run of the program
+    if (step.step < e.run.training.resumed_from) continue;  // of an earlier run of the program
     if (std::find(left_out.begin(), left_out.end(), step.step) != left_out.end()) {
       if (!step.skipped) return bad(fmt::format("step {} was applied, which the golden skips", i));
       continue;
@@ -85,8 +87,8 @@ Finding golden(const Evidence& e, const std::string& what) {
 
 Finding ranks_agree(const Evidence& e, const std::string&) {
   const std::vector<int> ranks = finished(e.run);
-  if (!e.run.disagreements.empty()) {
-    const Disagreement& d = e.run.disagreements.front();
+  if (!e.run.training.disagreements.empty()) {
+    const Disagreement& d = e.run.training.disagreements.front();
     return bad(fmt::format("step {}: rank {} has {}, another {}", d.step, d.rank, numbers(d.seen), numbers(d.first)));
   }
   if (ranks.size() < 2) return blind(fmt::format("{} finished; two are needed to compare", ranks_text(ranks)));
@@ -98,11 +100,11 @@ Finding ranks_agree(const Evidence& e, const std::string&) {
     return bad(fmt::format("rank {} and rank {}: {}", rank, ranks[0],
                            difference(other, e.run.ranks[std::size_t(rank)].state)));
   }
-  if (e.run.step_comparisons == 0) return blind("no step was committed by two ranks");
+  if (e.run.training.step_comparisons == 0) return blind("no step was committed by two ranks");
   return good(
       fmt::format("{} hold the same state; {} losses compared",
                   ranks.size() == e.run.ranks.size() ? fmt::format("all {} ranks", ranks.size()) : ranks_text(ranks),
-                  e.run.step_comparisons));
+                  e.run.training.step_comparisons));
 }
 
 Finding faults_fired(const Evidence& e, const std::string&) {
@@ -142,8 +144,8 @@ std::string culprits_of(const runtime::Diagnosis& diagnosis) {
 }  // namespace
 
 Finding culprit(const Evidence& e, const std::string& wanted) {
-  if (e.run.recoveries.empty()) return blind("nothing was diagnosed: there was no recovery");
-  const Recovery& first = e.run.recoveries.front();
+  if (e.run.detection.recoveries.empty()) return blind("nothing was diagnosed: there was no recovery");
+  const Recovery& first = e.run.detection.recoveries.front();
   std::vector<std::string> want = split(wanted), named = split(culprits_of(first.diagnosis));
   std::sort(want.begin(), want.end());
   std::sort(named.begin(), named.end());
@@ -167,18 +169,20 @@ Finding finishes_within(const Evidence& e, const std::string& limit) {
 }
 
 Finding no_recovery(const Evidence& e, const std::string&) {
-  if (e.run.recoveries.empty()) return good("none was needed");
-  return bad(fmt::format("{}: {}", e.run.recoveries.size(), e.run.recoveries.front().diagnosis.text));
+  if (e.run.detection.recoveries.empty()) return good("none was needed");
+  return bad(
+      fmt::format("{}: {}", e.run.detection.recoveries.size(), e.run.detection.recoveries.front().diagnosis.text));
 }
 
 Finding recoveries(const Evidence& e, const std::string& wanted) {
-  const std::size_t n = e.run.recoveries.size();
+  const std::size_t n = e.run.detection.recoveries.size();
   return n == std::stoull(wanted) ? good(fmt::format("{} of them", n)) : bad(fmt::format("there were {}", n));
 }
 
 Finding evicted(const Evidence& e, const std::string& wanted) {
   std::set<int> gone;
-  for (const Recovery& recovery : e.run.recoveries) gone.insert(recovery.evicted.begin(), recovery.evicted.end());
+  for (const Recovery& recovery : e.run.detection.recoveries)
+    gone.insert(recovery.evicted.begin(), recovery.evicted.end());
   for (std::size_t i = 0; i < e.run.ranks.size(); ++i) {
     if (e.run.ranks[i].how == How::evicted || e.run.ranks[i].how == How::died) gone.insert(int(i));
   }
@@ -192,7 +196,7 @@ Finding evicted(const Evidence& e, const std::string& wanted) {
 
 Finding joined(const Evidence& e, const std::string& wanted) {
   std::set<int> in;
-  for (const runtime::JoinRecord& join : e.run.joins) in.insert(join.ranks.begin(), join.ranks.end());
+  for (const runtime::JoinRecord& join : e.run.detection.joins) in.insert(join.ranks.begin(), join.ranks.end());
   std::set<int> want;
   if (wanted != "none") {
     for (const std::string& rank : split(wanted)) want.insert(std::stoi(rank));
@@ -225,10 +229,10 @@ Finding slowdown(const Evidence& e, const std::string& least) {
 }
 
 Finding overlap(const Evidence& e, const std::string& least) {
-  if (e.run.overlap.in_flight_ns == 0) return blind("no step communicated");
-  const std::string detail = fmt::format("{:.4g} of {:.6g} s in flight, over all ranks", e.run.overlap.share(),
-                                         seconds(e.run.overlap.in_flight_ns));
-  return e.run.overlap.share() >= std::stod(least) ? good(detail) : bad(detail);
+  if (e.run.traffic.overlap.in_flight_ns == 0) return blind("no step communicated");
+  const std::string detail = fmt::format("{:.4g} of {:.6g} s in flight, over all ranks", e.run.traffic.overlap.share(),
+                                         seconds(e.run.traffic.overlap.in_flight_ns));
+  return e.run.traffic.overlap.share() >= std::stod(least) ? good(detail) : bad(detail);
 }
 
 namespace {
@@ -256,14 +260,14 @@ Finding young_daly(const Evidence& e, const std::string& percent) {
 
 Finding straggler(const Evidence& e, const std::string& wanted) {
   if (!e.scenario.train.recovery.straggler.on) return blind("nobody looked for stragglers (recovery.straggler)");
-  if (e.run.scores.empty()) return blind("no two whole steps of one world were measured");
+  if (e.run.detection.scores.empty()) return blind("no two whole steps of one world were measured");
   std::set<int> found, want;
-  for (const runtime::StragglerRecord& one : e.run.stragglers) found.insert(one.rank);
+  for (const runtime::StragglerRecord& one : e.run.detection.stragglers) found.insert(one.rank);
   if (wanted != "none") {
     for (const std::string& rank : split(wanted)) want.insert(std::stoi(rank));
   }
   double least = 1;
-  for (const auto& [rank, score] : e.run.scores) least = std::min(least, score.mean());
+  for (const auto& [rank, score] : e.run.detection.scores) least = std::min(least, score.mean());
   const std::string detail = fmt::format("{} too slow; the lowest mean score is {:.3f}",
                                          found.empty() ? "nobody is" : ranks_text({found.begin(), found.end()}), least);
   return found == want ? good(detail) : bad(detail);
@@ -272,10 +276,10 @@ Finding straggler(const Evidence& e, const std::string& wanted) {
 Finding diverged(const Evidence& e, const std::string& wanted) {
   const runtime::DivergencePlan& plan = e.scenario.train.recovery.divergence;
   if (!plan.on) return blind("nobody looked (recovery.divergence)");
-  if (std::int64_t(e.run.steps.size()) <= plan.window_steps && e.run.divergences.empty())
+  if (std::int64_t(e.run.steps.size()) <= plan.window_steps && e.run.detection.divergences.empty())
     return blind(fmt::format("the window of {} steps was never full", plan.window_steps));
   std::vector<std::string> found;
-  for (const runtime::DivergenceRecord& one : e.run.divergences) found.push_back(std::to_string(one.step));
+  for (const runtime::DivergenceRecord& one : e.run.detection.divergences) found.push_back(std::to_string(one.step));
   const std::string steps = found.empty() ? "none" : fmt::format("{}", fmt::join(found, ","));
   const std::string detail = found.empty() ? "no step" : "step " + steps;
   return steps == wanted ? good(detail) : bad(detail);
@@ -298,20 +302,22 @@ Finding layout(const Evidence& e, const std::string& wanted) {
 }
 
 Finding no_races(const Evidence& e, const std::string&) {
-  if (!e.run.races_watched) return blind("the race detector was off");
-  if (e.run.accesses == 0) return blind("no access to device memory was declared");
-  if (e.run.races.empty()) return good(fmt::format("{} accesses to device memory are ordered", e.run.accesses));
-  const sim::Race& first = e.run.races.front();
+  if (!e.run.races.watched) return blind("the race detector was off");
+  if (e.run.races.accesses == 0) return blind("no access to device memory was declared");
+  if (e.run.races.found.empty())
+    return good(fmt::format("{} accesses to device memory are ordered", e.run.races.accesses));
+  const sim::Race& first = e.run.races.found.front();
   const runtime::PlantedBug& bug = e.scenario.train.bug;
   const std::string planted = bug.is(runtime::Bug::none) ? "" : fmt::format(" (planted: {})", runtime::text(bug));
-  return bad(fmt::format("{} pair{} of call sites, first rank {}: {}{}", e.run.races.size(),
-                         e.run.races.size() == 1 ? "" : "s", first.rank, first.text, planted));
+  return bad(fmt::format("{} pair{} of call sites, first rank {}: {}{}", e.run.races.found.size(),
+                         e.run.races.found.size() == 1 ? "" : "s", first.rank, first.text, planted));
 }
 
 Finding no_poison(const Evidence& e, const std::string&) {
-  if (!e.run.poison.empty()) return bad(e.run.poison.front());
-  if (e.run.poison_looks == 0) return blind("no rank came to the end, and no step had a value that is not finite");
-  return good(fmt::format("{} values of results were all written by somebody", e.run.poison_looks));
+  if (!e.run.numbers.poison.empty()) return bad(e.run.numbers.poison.front());
+  if (e.run.numbers.poison_looks == 0)
+    return blind("no rank came to the end, and no step had a value that is not finite");
+  return good(fmt::format("{} values of results were all written by somebody", e.run.numbers.poison_looks));
 }
 
 }  // namespace seeksim::harness

@@ -1,10 +1,10 @@
 // The judges of the checks that look at what a run as a whole came to: final state, faults, recoveries, times, layout.
-// Rows of checks.cpp; those of one subject are beside it (oracles.h, numbers.h, parallel_checks.h, ...).
+// Rows of checks.cpp; those of one subject are beside it (inside_a_step.h, numbers.h, pipelines.h, ...).
 #pragma once
 
 #include <string>
 
-#include "harness/verdict/checks.h"
+#include "harness/oracles/evidence.h"
 
 namespace seeksim::harness {
 

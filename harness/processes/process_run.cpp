@@ -4,11 +4,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include "harness/loading/fast.h"
+#include "harness/input/json_text.h"
 #include "harness/loading/load.h"
 #include "harness/loading/own.h"
 #include "harness/processes/faults.h"
 #include "harness/report/report.h"
+#include "harness/scenario/variants.h"
+#include "harness/simulate/arithmetic.h"
 #include "runtime/backend/nccl_rank.h"
 #include "runtime/backend/real_rank.h"
 

@@ -118,11 +118,11 @@ void refuse_options_on_mpi(const RunOptions& options) {
   const auto refuse = [](bool asked, const char* option, const char* why) {
     if (asked) throw BadInput(option, std::string("--backend mpi: ") + why, "Leave it out, or use --backend sim.");
   };
-  refuse(!options.trace.empty(), "--trace", "it draws virtual time");
+  refuse(!options.files.trace.empty(), "--trace", "it draws virtual time");
   refuse(options.verify_determinism, "--verify-determinism", "processes meet in another order each time");
-  refuse(!options.flight_recorder.empty(), "--flight-recorder",
+  refuse(!options.files.flight_recorder.empty(), "--flight-recorder",
          "the recorders of other processes are not gathered yet");
-  refuse(!options.bundle.empty(), "--bundle", "the recorders of other processes are not gathered yet");
+  refuse(!options.files.bundle.empty(), "--bundle", "the recorders of other processes are not gathered yet");
   refuse(options.wall_limit_s > 0, "--wall-limit", "nobody can end the other processes in order");
 }
 

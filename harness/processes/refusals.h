@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "harness/input/problem.h"
-#include "harness/run/run.h"
+#include "harness/run/one_run.h"
 
 namespace seeksim::harness {
 

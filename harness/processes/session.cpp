@@ -69,24 +69,25 @@ void take_largest(std::vector<T>& all, const std::vector<T>& more) {
 }
 
 void add_use(const RankReport& report, RunRecord& record) {
-  record.comm.resize(std::max(record.comm.size(), report.comm.size()));
+  record.traffic.comm.resize(std::max(record.traffic.comm.size(), report.comm.size()));
   for (std::size_t kind = 0; kind < report.comm.size(); ++kind) {
-    sim::CommUse& use = record.comm[kind];
+    sim::CommUse& use = record.traffic.comm[kind];
     use.calls += report.comm[kind].calls;
     use.bytes_sent_per_rank_max = std::max(use.bytes_sent_per_rank_max, report.comm[kind].bytes_sent_per_rank_max);
   }
-  take_largest(record.memory_peak_by_tag, report.device.peak_by_tag);
-  if (report.device.peak >= record.memory_peak) record.memory_at_peak = report.device.at_peak;
-  record.memory_peak = std::max(record.memory_peak, report.device.peak);
+  take_largest(record.memory.peak_by_tag, report.device.peak_by_tag);
+  if (report.device.peak >= record.memory.peak) record.memory.at_peak = report.device.at_peak;
+  record.memory.peak = std::max(record.memory.peak, report.device.peak);
   std::vector<std::size_t> host = report.host.peak_by_tag;
   for (std::size_t tag = 0; tag < host.size(); ++tag) host[tag] += report.pinned.peak_by_tag[tag];
-  take_largest(record.host_peak_by_tag, host);
-  record.host_peak = std::max(record.host_peak, report.host.peak + report.pinned.peak);
-  record.pinned_peak = std::max(record.pinned_peak, report.pinned.peak);
-  record.collectives_compared += report.compared;
-  record.mismatches.insert(record.mismatches.end(), report.mismatches.begin(), report.mismatches.end());
+  take_largest(record.memory.host_peak_by_tag, host);
+  record.memory.host_peak = std::max(record.memory.host_peak, report.host.peak + report.pinned.peak);
+  record.memory.pinned_peak = std::max(record.memory.pinned_peak, report.pinned.peak);
+  record.agreement.collectives_compared += report.compared;
+  record.agreement.mismatches.insert(record.agreement.mismatches.end(), report.mismatches.begin(),
+                                     report.mismatches.end());
   if (report.audit) {
-    FastAudit& audit = record.audit ? *record.audit : record.audit.emplace();
+    FastAudit& audit = record.numbers.audit ? *record.numbers.audit : record.numbers.audit.emplace();
     runtime::add(audit.report, report.audit->report);
     audit.products_through_host += report.audit->products_through_host;
   }
@@ -292,13 +293,13 @@ RunRecord MpiSession::Impl::collect(const Scenario& scenario, const RunRequest& 
   }
   replay(notes, collector);
   RunRecord record = std::move(collector.record());
-  record.history = collector.history();
+  record.training.history = collector.history();
   record.compares_collectives = !nccl;
   for (std::size_t rank = 0; rank < told.size(); ++rank) {
     told[rank].record.layout = record.ranks[rank].layout;
     record.ranks[rank] = told[rank].record;
     add_use(told[rank], record);
-    if (!told[rank].final_weights.empty()) record.final_weights = std::move(told[rank].final_weights);
+    if (!told[rank].final_weights.empty()) record.training.final_weights = std::move(told[rank].final_weights);
     if (told[rank].record.how == RankRecord::How::threw) record.end = sim::WorldEnd::failed;
     record.events.insert(record.events.end(), told[rank].events.begin(), told[rank].events.end());
   }
@@ -310,13 +311,13 @@ RunRecord MpiSession::Impl::collect(const Scenario& scenario, const RunRequest& 
       if (i < rank.own_faults_fired.size()) record.own_faults.back().fired += rank.own_faults_fired[i];
     }
   }
-  record.attempts.back().ended_ns = record.virtual_ns;
+  record.training.attempts.back().ended_ns = record.virtual_ns;
   const runtime::CheckpointPlan& plan = scenario.train.checkpoint;
   if (!plan.on()) return record;
   runtime::PosixStorage storage(request.folder);
   for (const std::int64_t step : runtime::checkpoints_in(storage, plan.path)) {
     const runtime::Verified verified = runtime::verify_checkpoint(storage, runtime::step_folder(plan.path, step));
-    record.found_checkpoints.push_back({step, verified.problem});
+    record.training.found_checkpoints.push_back({step, verified.problem});
   }
   return record;
 }

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "harness/record/run_record.h"
+#include "harness/record/collector.h"
 #include "runtime/backend/wire/bytes.h"
 
 namespace seeksim::harness {

@@ -176,7 +176,7 @@ Golden golden_of(const RunRecord& run, const std::string& key) {
   golden.key = key;
   golden.origin = fmt::format("one-rank run, {:.2f} s", run.wall_s);
   golden.state = run.state().value();
-  golden.gradients = run.gradient_digests;
+  golden.gradients = run.training.gradient_digests;
   for (const runtime::StepRecord& step : run.steps) {
     golden.loss.push_back(step.loss);
     golden.grad_norm.push_back(step.grad_norm);

@@ -1,17 +1,16 @@
-// What a run did, as plain values: filled by an Observer while the simulator runs, or by hand in tests. Checks and
+// What a run did, as plain values: filled by a Collector while the run goes on, or by hand in tests. Checks and
 // reports see this and nothing else, so that they can be tried without running anything.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "faults/plan.h"
-#include "harness/oracles/goodput.h"
 #include "harness/record/commits.h"
+#include "harness/record/ledger.h"
 #include "runtime/detect/analyser.h"
 #include "runtime/detect/observer.h"
 #include "runtime/launch/numeric_audit.h"
@@ -160,6 +159,7 @@ struct OwnFaultStatus {
 };
 
 struct RunRecord {
+  // ---- how it ended: what every reader asks for first
   bool has_values = true;  // false: a run of shapes, without losses, norms and digests
   // false: nobody can tell whether ranks bring the same operation: NCCL's messages say nothing of it.
   bool compares_collectives = true;
@@ -169,65 +169,95 @@ struct RunRecord {
   std::uint64_t fingerprint = 0;
   std::string wait_for_graph;
   std::vector<RankRecord> ranks;
-  std::vector<runtime::StepRecord> steps;          // committed, in order; as the first rank to commit reported it
-  std::uint64_t step_comparisons = 0;              // how often a rank's step was held against another's
-  std::vector<Disagreement> disagreements;         // the first few
-  Commits::Findings history;                       // of all commits: told once, by all, alike
-  Ledger ledger;                                   // of failures, and when they were over
-  std::vector<Recovery> recoveries;                // by epoch
-  std::vector<Attempt> attempts;                   // one, unless the job was started again
-  std::vector<Checkpoint> checkpoints;             // that were begun, in order; each time
-  std::vector<FoundCheckpoint> found_checkpoints;  // on the disks after the run, newest first
-  std::int64_t undone_steps = 0;  // committed, and undone by going back to a checkpoint; not in `steps`
-  std::int64_t resumed_from = 0;  // steps of an earlier run of the program, of which nothing is known here
-  std::vector<runtime::StragglerRecord> stragglers;    // each once an epoch at most
-  std::map<int, ScoreRecord> scores;                   // by rank, where stragglers are looked for
-  std::vector<runtime::DivergenceRecord> divergences;  // in order
-  // Flight recorders of all ranks at the last failure, or where nothing failed at the end.
-  std::vector<runtime::FlightDump> dumps;
-  std::optional<runtime::Analysis> at_the_end;  // of a run that ended without an agreement, or of one that is slow
-  std::vector<runtime::JoinRecord> joins;       // by epoch
+  std::vector<runtime::StepRecord> steps;  // committed, in order; as the first rank to commit reported it
+  std::vector<Event> events;               // from the world and the fault plan, in order
   std::vector<faults::RuleStatus> faults;
   std::vector<OwnFaultStatus> own_faults;      // in the scenario's order
   std::vector<FaultDecision> fault_decisions;  // the first kKept
-  std::uint64_t decisions = 0;                 // of the schedule, unless it is `seeded`
-  std::vector<sim::Deviation> choices;         //   as deviations from `first`
-  std::vector<Event> events;                   // from the world and the fault plan, in order
-  std::vector<sim::CommUse> comm;              // indexed by OpKind
-  std::vector<std::size_t> memory_peak_by_tag;
-  std::size_t memory_peak = 0;
-  std::vector<std::size_t> memory_at_peak;    // by tag, on the rank that needed most, when it did
-  std::vector<std::size_t> host_peak_by_tag;  // pageable and pinned
-  std::size_t host_peak = 0;
-  std::size_t pinned_peak = 0;
-  sim::CommOverlap overlap;                       // over all ranks
-  std::vector<sim::StepPasses> passes;            // of the first steps
-  std::vector<runtime::PipelineRecord> pipeline;  // by rank, of the last world; empty: there is none
-  sim::CommOverlap copies;                        // between host and device, over all ranks
-  sim::FileUse files;                             // over all ranks
-  bool races_watched = false;                     // the race detector was on
-  std::vector<sim::Race> races;                   // what it found
-  std::uint64_t accesses = 0;                     // what it looked at
-  std::uint64_t poison_looks = 0;                 // values of results that were searched for poison
-  std::vector<std::string> poison;                // where it was found, sources first
-  std::vector<Birth> births;                      // the first kBirthsKept
-  std::vector<RangeLog> ranges;
-  std::int64_t rerun_micro_batches = 0;         // that were run twice, over all ranks and attempts
-  std::int64_t rerun_ranges = 0;                // of gradients, compared
-  std::vector<Rerun> reruns;                    // the first kRerunsKept that found something
-  std::vector<kernels::Stagnation> stagnation;  // by step, over all ranks that told; empty with fp32 masters
-  std::uint64_t collectives_compared = 0;
-  std::vector<std::string> mismatches;  // of collectives: the first few
-  std::uint64_t replica_comparisons = 0;
-  std::vector<ReplicaDifference> replica_differences;  // the first few
-  std::vector<TrueShards> shards;
-  std::vector<runtime::NamedTensor> final_weights;
-  std::vector<runtime::NamedTensor> gradients;  // of the step that was asked for
-  // Of each step: a digest of the reduced, unscaled, unclipped gradients, from whole tensors and so blind to layouts.
-  // Empty unless a check wants them.
-  std::vector<std::uint64_t> gradient_digests;
-  std::string gradients_disagree;  // the first step in which a rank had others: "step 2: rank 3"
-  std::optional<FastAudit> audit;  // of a run that was asked for one
+
+  // Steps beyond their numbers: what was told of them twice, undone, kept on disks or asked for.
+  struct Training {
+    std::uint64_t step_comparisons = 0;              // how often a rank's step was held against another's
+    std::vector<Disagreement> disagreements;         // the first few
+    Commits::Findings history;                       // of all commits: told once, by all, alike
+    std::vector<Attempt> attempts;                   // one, unless the job was started again
+    std::vector<Checkpoint> checkpoints;             // that were begun, in order; each time
+    std::vector<FoundCheckpoint> found_checkpoints;  // on the disks after the run, newest first
+    std::int64_t undone_steps = 0;  // committed, and undone by going back to a checkpoint; not in `steps`
+    std::int64_t resumed_from = 0;  // steps of an earlier run of the program, of which nothing is known here
+    std::vector<runtime::NamedTensor> final_weights;
+    std::vector<runtime::NamedTensor> gradients;  // of the step that was asked for
+    // Of each step: a digest of the reduced, unscaled, unclipped gradients, from whole tensors and so blind to layouts.
+    // Empty unless a check wants them.
+    std::vector<std::uint64_t> gradient_digests;
+    std::string gradients_disagree;  // the first step in which a rank had others: "step 2: rank 3"
+  } training;
+
+  // What ranks found wrong, and what they did about it.
+  struct Detection {
+    Ledger ledger;                                       // of failures, and when they were over
+    std::vector<Recovery> recoveries;                    // by epoch
+    std::vector<runtime::JoinRecord> joins;              // by epoch
+    std::vector<runtime::StragglerRecord> stragglers;    // each once an epoch at most
+    std::map<int, ScoreRecord> scores;                   // by rank, where stragglers are looked for
+    std::vector<runtime::DivergenceRecord> divergences;  // in order
+    // Flight recorders of all ranks at the last failure, or where nothing failed at the end.
+    std::vector<runtime::FlightDump> dumps;
+    std::optional<runtime::Analysis> at_the_end;  // of a run that ended without an agreement, or of one that is slow
+  } detection;
+
+  // The most bytes in use on any rank, of its device and of its host.
+  struct Memory {
+    std::vector<std::size_t> peak_by_tag;
+    std::size_t peak = 0;
+    std::vector<std::size_t> at_peak;           // by tag, on the rank that needed most, when it did
+    std::vector<std::size_t> host_peak_by_tag;  // pageable and pinned
+    std::size_t host_peak = 0;
+    std::size_t pinned_peak = 0;
+  } memory;
+
+  // What went over links, between host and device and to files, and what of it was hidden.
+  struct Traffic {
+    std::vector<sim::CommUse> comm;                 // indexed by OpKind
+    sim::CommOverlap overlap;                       // over all ranks
+    std::vector<sim::StepPasses> passes;            // of the first steps
+    std::vector<runtime::PipelineRecord> pipeline;  // by rank, of the last world; empty: there is none
+    sim::CommOverlap copies;                        // between host and device, over all ranks
+    sim::FileUse files;                             // over all ranks
+  } traffic;
+
+  // Whether ranks do and hold the same.
+  struct Agreement {
+    std::uint64_t collectives_compared = 0;
+    std::vector<std::string> mismatches;  // of collectives: the first few
+    std::uint64_t replica_comparisons = 0;
+    std::vector<ReplicaDifference> replica_differences;  // the first few
+    std::vector<TrueShards> shards;
+  } agreement;
+
+  struct Races {
+    bool watched = false;          // the race detector was on
+    std::vector<sim::Race> found;  // what it found
+    std::uint64_t accesses = 0;    // what it looked at
+  } races;
+
+  // Values that should not be, and what was recorded of values.
+  struct Numbers {
+    std::uint64_t poison_looks = 0;   // values of results that were searched for poison
+    std::vector<std::string> poison;  // where it was found, sources first
+    std::vector<Birth> births;        // the first kBirthsKept
+    std::vector<RangeLog> ranges;
+    std::int64_t rerun_micro_batches = 0;         // that were run twice, over all ranks and attempts
+    std::int64_t rerun_ranges = 0;                // of gradients, compared
+    std::vector<Rerun> reruns;                    // the first kRerunsKept that found something
+    std::vector<kernels::Stagnation> stagnation;  // by step, over all ranks that told; empty with fp32 masters
+    std::optional<FastAudit> audit;               // of a run that was asked for one
+  } numbers;
+
+  struct Schedule {
+    std::uint64_t decisions = 0;          // unless it is `seeded`
+    std::vector<sim::Deviation> choices;  // as deviations from `first`
+  } schedule;
 
   // The digest of the first rank that finished; empty when none did, and in a run of shapes.
   std::optional<runtime::StateDigest> state() const;
@@ -235,96 +265,6 @@ struct RunRecord {
   std::uint64_t ranges_left_out() const;
   // The last one of the first rank that finished, else of rank 0.
   runtime::Layout layout() const;
-};
-
-// A rank's flight recorder as it is now: what belongs to `epoch`, the last so many records.
-runtime::FlightDump dump_of(int rank, std::uint32_t epoch, const runtime::Recorder& recorder, std::size_t records);
-
-// Collects while a run goes on. One collector for all ranks: the simulator runs them on one thread.
-class Collector : public runtime::Observer {
- public:
-  using OnGradients =
-      std::function<void(int rank, std::int64_t step, const std::vector<runtime::NamedTensor>& gradients)>;
-
-  // An analysis needs what is under way and a little of what was before.
-  static constexpr std::size_t kRecordsOfAFailure = 256;
-
-  // gradients_of: the step (from 0) whose gradients are kept; -1: none. digest_gradients: of each step. on_gradients:
-  // hears of all of them instead, if given.
-  explicit Collector(int ranks, std::int64_t gradients_of = -1, bool digest_gradients = false,
-                     OnGradients on_gradients = {});
-
-  void step_committed(int rank, const runtime::StepRecord& record) override;
-  void nonfinite_born(int rank, std::int64_t step, const runtime::NonFiniteBirth& birth) override;
-  void ranges(int rank, std::int64_t step, std::vector<runtime::RangeLogEntry> log, std::uint64_t left_out) override;
-  void rerun(int rank, const runtime::RerunRecord& told) override;
-  void stagnation(int rank, std::int64_t step, const kernels::Stagnation& counts) override;
-  void looked_for_poison(int rank, runtime::Index values, const std::string& found, bool at_source) override;
-  void scores(std::int64_t step, const std::vector<int>& ranks, const std::vector<double>& scores) override;
-  void straggler(int rank, const runtime::StragglerRecord& found) override;
-  void diverged(int rank, const runtime::DivergenceRecord& found) override;
-  void failed(int rank, std::uint32_t epoch, const runtime::Recorder& recorder, const runtime::Ballot& ballot) override;
-  // How to get at the flight recorder of a rank that hangs; null: its process is gone. records: how many are kept of
-  // each rank at a failure.
-  void reach_recorders(std::function<const runtime::Recorder*(int rank)> recorder_of, std::size_t records) {
-    recorder_of_ = std::move(recorder_of);
-    records_ = records;
-  }
-  void recovering(int rank, const runtime::RecoveryRecord& so_far) override;
-  void recovered(int rank, const runtime::RecoveryRecord& record) override;
-  void rolled_back(int rank, std::int64_t steps) override;
-  void checkpoint(int rank, const runtime::CheckpointRecord& told) override;
-  // The job starts (again): epochs count on, and no rank has ended.
-  void begin_attempt(TimeNs now);
-  void joined(int rank, const runtime::JoinRecord& record) override;
-  void layout(int rank, const runtime::Layout& layout) override { record_.ranks[std::size_t(rank)].layout = layout; }
-  bool wants_gradients(int rank, std::int64_t step) override;
-  void gradients(int rank, std::int64_t step, std::vector<runtime::NamedTensor> gradients) override;
-  bool wants_replicas(int) override { return record_.ranks.size() > 1; }
-  void replica(int rank, const runtime::ReplicaRecord& record) override;
-  void shards(int rank, const runtime::ShardRecord& record) override;
-  void pipeline(int rank, const runtime::PipelineRecord& record) override {
-    record_.pipeline.resize(record_.ranks.size());
-    record_.pipeline[std::size_t(rank)] = record;
-  }
-
-  RunRecord& record() { return record_; }
-  const Commits::Findings& history() const { return commits_.findings(); }
-  std::int64_t steps() const { return std::int64_t(record_.steps.size()); }
-
- private:
-  void merge(int rank, const runtime::RecoveryRecord& told, bool over);
-  void add_missing(std::size_t steps);  // as if nobody had committed them
-  void analyse(const runtime::RecoveryRecord& told, Recovery& recovery);
-
-  void digest(int rank, std::int64_t step, const std::vector<runtime::NamedTensor>& gradients);
-  // What has been told of one step so far.
-  struct StepReplicas {
-    int first_rank = -1;
-    runtime::ReplicaRecord first;
-    // By epoch and owner's rank: what the owner has, what the keepers of its copies have, by their rank.
-    using Key = std::pair<std::uint32_t, int>;
-    std::map<Key, runtime::ReplicaRecord::OfShard> owners;
-    std::map<Key, std::map<int, runtime::ReplicaRecord::OfShard>> copies;
-  };
-  void compare(int rank, const runtime::ReplicaRecord& told, StepReplicas& step);
-  void compare_ways(int rank, const runtime::ReplicaRecord& told);
-  void compare_copy(std::int64_t step, StepReplicas& replicas, const StepReplicas::Key& key, int keeper);
-  void differs(std::int64_t step, int rank, int other, std::string what);
-
-  RunRecord record_;
-  std::uint32_t epochs_before_ = 0;  // of earlier attempts
-  std::uint32_t epochs_seen_ = 0;
-  bool attempt_begins_ = true;  // none of its steps is committed
-  Commits commits_;
-  std::function<const runtime::Recorder*(int rank)> recorder_of_;
-  std::size_t records_ = kRecordsOfAFailure;
-  std::ptrdiff_t poison_sources_ = 0;
-  std::map<std::int64_t, std::map<int, StepReplicas>>
-      replicas_;  // of the last few steps, by part of the model; -1, -2, ..: of the ways of a stage
-  std::int64_t gradients_of_;
-  bool digest_gradients_;
-  OnGradients on_gradients_;
 };
 
 }  // namespace seeksim::harness

@@ -4,6 +4,7 @@
 
 #include "harness/export/flight_recorder.h"
 #include "harness/input/files.h"
+#include "harness/input/json_text.h"
 #include "harness/loading/load.h"
 #include "harness/loading/schedule_string.h"
 #include "harness/verdict/stop_reason.h"
@@ -18,11 +19,12 @@ bool wants_bundle(const Judgement& judgement) {
 
 Json analyses_json(const RunRecord& run) {
   Json all = Json::array();
-  for (const Recovery& recovery : run.recoveries) {
+  for (const Recovery& recovery : run.detection.recoveries) {
     if (recovery.analysis) all.push_back(analysis_json(*recovery.analysis));
   }
-  const bool telling = run.end != sim::WorldEnd::finished || (run.at_the_end && run.at_the_end->slow);
-  if (run.at_the_end && telling) all.push_back(analysis_json(*run.at_the_end));
+  const bool telling =
+      run.end != sim::WorldEnd::finished || (run.detection.at_the_end && run.detection.at_the_end->slow);
+  if (run.detection.at_the_end && telling) all.push_back(analysis_json(*run.detection.at_the_end));
   return all;
 }
 

@@ -4,7 +4,9 @@
 
 #include "harness/loading/fast.h"
 #include "harness/loading/schedule_string.h"
+#include "harness/oracles/fast_bounds.h"
 #include "harness/oracles/formulas.h"
+#include "harness/oracles/goodput.h"
 #include "harness/oracles/numbers.h"
 #include "harness/oracles/pipelines.h"
 #include "harness/oracles/reruns.h"
@@ -71,11 +73,11 @@ Json steps_json(const RunRecord& run, Json& report) {
 void numbers_json(const RunRecord& run, Json& report) {
   const Birth* first = first_birth(run);
   report["born"] = first == nullptr ? Json(nullptr) : birth_json(*first);
-  if (!run.ranges.empty()) {
+  if (!run.numbers.ranges.empty()) {
     report["ranges"] = Json::array();
     report["ranges_left_out"] = run.ranges_left_out();
   }
-  for (const RangeLog& log : run.ranges) {
+  for (const RangeLog& log : run.numbers.ranges) {
     for (const runtime::RangeLogEntry& entry : log.entries) {
       Json one = sight_json(entry.sight);
       one["rank"] = log.rank;
@@ -87,14 +89,14 @@ void numbers_json(const RunRecord& run, Json& report) {
       report["ranges"].push_back(std::move(one));
     }
   }
-  if (!run.stagnation.empty()) report["stagnation"] = Json::array();
-  for (const kernels::Stagnation& step : run.stagnation)
+  if (!run.numbers.stagnation.empty()) report["stagnation"] = Json::array();
+  for (const kernels::Stagnation& step : run.numbers.stagnation)
     report["stagnation"].push_back({{"changes", step.changes}, {"lost", step.lost}});
 }
 
 // What became of a fault: the first recovery that is put down to it, as times since it struck.
 Json times_of(const RunRecord& run, int fault) {
-  for (const Recovery& r : run.recoveries) {
+  for (const Recovery& r : run.detection.recoveries) {
     TimeNs injected = -1;
     if (fault_behind(run, r, injected) != fault) continue;
     const auto since = [injected](TimeNs at) { return at < 0 ? Json(nullptr) : Json(seconds(at - injected)); };
@@ -110,9 +112,9 @@ Json times_of(const RunRecord& run, int fault) {
 
 Json stragglers_json(const RunRecord& run) {
   Json scores = Json::array(), found = Json::array();
-  for (const auto& [rank, score] : run.scores)
+  for (const auto& [rank, score] : run.detection.scores)
     scores.push_back({{"rank", rank}, {"mean", score.mean()}, {"least", score.least}, {"steps", score.steps}});
-  for (const runtime::StragglerRecord& one : run.stragglers) {
+  for (const runtime::StragglerRecord& one : run.detection.stragglers) {
     found.push_back({{"rank", one.rank},
                      {"step", one.step},
                      {"score", one.score},
@@ -124,7 +126,7 @@ Json stragglers_json(const RunRecord& run) {
 
 Json divergences_json(const RunRecord& run) {
   Json list = Json::array();
-  for (const runtime::DivergenceRecord& one : run.divergences)
+  for (const runtime::DivergenceRecord& one : run.detection.divergences)
     list.push_back({{"step", one.step}, {"what", one.what}, {"value", number(one.value)}, {"mean", number(one.mean)}});
   return list;
 }
@@ -196,8 +198,8 @@ Json layout_json(const RunRecord& run) {
 Json pipeline_json(const Evidence& e) {
   const runtime::ParallelPlan& plan = e.scenario.train.layout.parallel;
   Json stages = Json::array();
-  for (std::size_t rank = 0; rank < e.run.pipeline.size(); ++rank) {
-    const runtime::PipelineRecord& told = e.run.pipeline[rank];
+  for (std::size_t rank = 0; rank < e.run.traffic.pipeline.size(); ++rank) {
+    const runtime::PipelineRecord& told = e.run.traffic.pipeline[rank];
     if (told.in_flight.empty()) continue;
     stages.push_back(
         {{"rank", rank}, {"stage", told.stage}, {"micro_batches", told.micro_batches}, {"in_flight", told.in_flight}});
@@ -210,7 +212,7 @@ Json pipeline_json(const Evidence& e) {
 
 Json attempts_json(const RunRecord& run) {
   Json attempts = Json::array();
-  for (const Attempt& attempt : run.attempts) {
+  for (const Attempt& attempt : run.training.attempts) {
     attempts.push_back({{"began_s", seconds(attempt.began_ns)},
                         {"ended_s", time_or_null(attempt.ended_ns)},
                         {"first_step", attempt.first_step},
@@ -222,7 +224,7 @@ Json attempts_json(const RunRecord& run) {
 
 Json checkpoints_json(const RunRecord& run) {
   Json checkpoints = Json::array();
-  for (const Checkpoint& one : run.checkpoints) {
+  for (const Checkpoint& one : run.training.checkpoints) {
     checkpoints.push_back({{"step", one.step},
                            {"complete", one.complete},
                            {"why", one.why.empty() ? Json(nullptr) : Json(one.why)},
@@ -236,28 +238,29 @@ Json checkpoints_json(const RunRecord& run) {
 
 Json comm_json(const RunRecord& run) {
   Json table = Json::object();
-  for (std::size_t kind = 0; kind < run.comm.size(); ++kind) {
-    if (run.comm[kind].calls == 0) continue;
+  for (std::size_t kind = 0; kind < run.traffic.comm.size(); ++kind) {
+    if (run.traffic.comm[kind].calls == 0) continue;
     table[std::string(name(runtime::OpKind(kind)))] = {
-        {"calls", run.comm[kind].calls}, {"bytes_sent_per_rank_max", run.comm[kind].bytes_sent_per_rank_max}};
+        {"calls", run.traffic.comm[kind].calls},
+        {"bytes_sent_per_rank_max", run.traffic.comm[kind].bytes_sent_per_rank_max}};
   }
   return table;
 }
 
 Json memory_json(const RunRecord& run) {
-  Json memory = {{"peak_bytes_per_rank_max", run.memory_peak}};
-  for (std::size_t tag = 0; tag < run.memory_at_peak.size(); ++tag)
-    memory["at_peak"][std::string(name(runtime::MemoryTag(tag)))] = run.memory_at_peak[tag];
+  Json memory = {{"peak_bytes_per_rank_max", run.memory.peak}};
+  for (std::size_t tag = 0; tag < run.memory.at_peak.size(); ++tag)
+    memory["at_peak"][std::string(name(runtime::MemoryTag(tag)))] = run.memory.at_peak[tag];
   memory["by_tag"] = Json::object();
-  for (std::size_t tag = 0; tag < run.memory_peak_by_tag.size(); ++tag) {
-    memory["by_tag"][std::string(name(runtime::MemoryTag(tag)))] = run.memory_peak_by_tag[tag];
+  for (std::size_t tag = 0; tag < run.memory.peak_by_tag.size(); ++tag) {
+    memory["by_tag"][std::string(name(runtime::MemoryTag(tag)))] = run.memory.peak_by_tag[tag];
     memory["what"][std::string(name(runtime::MemoryTag(tag)))] = what_is(runtime::MemoryTag(tag));
   }
-  memory["host_peak_bytes_per_rank_max"] = run.host_peak;
-  memory["pinned_peak_bytes_per_rank_max"] = run.pinned_peak;
+  memory["host_peak_bytes_per_rank_max"] = run.memory.host_peak;
+  memory["pinned_peak_bytes_per_rank_max"] = run.memory.pinned_peak;
   memory["host_by_tag"] = Json::object();
-  for (std::size_t tag = 0; tag < run.host_peak_by_tag.size(); ++tag)
-    memory["host_by_tag"][std::string(name(runtime::MemoryTag(tag)))] = run.host_peak_by_tag[tag];
+  for (std::size_t tag = 0; tag < run.memory.host_peak_by_tag.size(); ++tag)
+    memory["host_by_tag"][std::string(name(runtime::MemoryTag(tag)))] = run.memory.host_peak_by_tag[tag];
   return memory;
 }
 
@@ -282,10 +285,10 @@ Json replay_json(const Evidence& e) {
   Json json = schedule_json(e.scenario.world.schedule);
   json["string"] = schedule_string(e.scenario);
   if (e.scenario.world.schedule.strategy == sim::Strategy::seeded) return json;
-  json["decisions"] = e.run.decisions;
+  json["decisions"] = e.run.schedule.decisions;
   json["choices"] = Json::array();
-  if (e.run.choices.size() > kChoicesTold) return json;
-  for (const sim::Deviation& one : e.run.choices) json["choices"].push_back({one.decision, one.choice});
+  if (e.run.schedule.choices.size() > kChoicesTold) return json;
+  for (const sim::Deviation& one : e.run.schedule.choices) json["choices"].push_back({one.decision, one.choice});
   return json;
 }
 
@@ -341,33 +344,34 @@ Json report_json(const Evidence& e, const Judgement& j, const ReportExtras& extr
     if (!check.looked) report["checks"].back()["looked"] = false;
   }
   report["races"] = Json::array();
-  for (const sim::Race& race : run.races)
+  for (const sim::Race& race : run.races.found)
     report["races"].push_back({{"rank", race.rank}, {"text", race.text}, {"times", race.times}});
-  report["accesses_checked"] = run.accesses;
+  report["accesses_checked"] = run.races.accesses;
   if (!e.scenario.train.bug.is(runtime::Bug::none)) report["bug"] = runtime::text(e.scenario.train.bug);
   if (e.scenario.train.definition.quirks.any()) report["quirks"] = quirk_names(e.scenario.train.definition.quirks);
   report["recoveries"] = Json::array();
-  for (const Recovery& recovery : run.recoveries) report["recoveries"].push_back(recovery_json(run, recovery));
+  for (const Recovery& recovery : run.detection.recoveries)
+    report["recoveries"].push_back(recovery_json(run, recovery));
   report["attempts"] = attempts_json(run);
-  report["steps_undone"] = run.undone_steps;
-  if (run.resumed_from > 0) report["resumed_from"] = run.resumed_from;
+  report["steps_undone"] = run.training.undone_steps;
+  if (run.training.resumed_from > 0) report["resumed_from"] = run.training.resumed_from;
   if (e.scenario.train.checkpoint.on()) report["checkpoints"] = checkpoints_json(run);
   if (e.step_s) report["goodput"] = goodput_json(goodput_of(run, *e.step_s, e.scenario.train.checkpoint.every_steps));
   report["analysis"] = analyses_json(run);
   if (e.scenario.train.recovery.straggler.on) report["stragglers"] = stragglers_json(run);
   if (e.scenario.train.recovery.divergence.on) report["divergences"] = divergences_json(run);
   report["joins"] = Json::array();
-  for (const runtime::JoinRecord& join : run.joins)
+  for (const runtime::JoinRecord& join : run.detection.joins)
     report["joins"].push_back({{"epoch", join.epoch}, {"step", join.step}, {"ranks", join.ranks}});
   report["comm"] = comm_json(run);
-  report["comm_overlap"] = {{"in_flight_s", seconds(run.overlap.in_flight_ns)},
-                            {"hidden_s", seconds(run.overlap.hidden_ns)},
-                            {"share", run.overlap.share()}};
-  report["copy_overlap"] = {{"in_flight_s", seconds(run.copies.in_flight_ns)},
-                            {"hidden_s", seconds(run.copies.hidden_ns)},
-                            {"share", run.copies.share()}};
-  if (run.files.any()) report["files"] = files_json(run.files);
-  if (!run.pipeline.empty()) report["pipeline"] = pipeline_json(e);
+  report["comm_overlap"] = {{"in_flight_s", seconds(run.traffic.overlap.in_flight_ns)},
+                            {"hidden_s", seconds(run.traffic.overlap.hidden_ns)},
+                            {"share", run.traffic.overlap.share()}};
+  report["copy_overlap"] = {{"in_flight_s", seconds(run.traffic.copies.in_flight_ns)},
+                            {"hidden_s", seconds(run.traffic.copies.hidden_ns)},
+                            {"share", run.traffic.copies.share()}};
+  if (run.traffic.files.any()) report["files"] = files_json(run.traffic.files);
+  if (!run.traffic.pipeline.empty()) report["pipeline"] = pipeline_json(e);
   report["memory"] = memory_json(run);
   report["layout"] = layout_json(run);
   report["sentence"] = j.sentence;
@@ -399,7 +403,5 @@ Json whole_report(const std::vector<Json>& reports, ExitStatus status) {
   if (reports.size() == 1) return reports[0];
   return {{"schema", kReportSchema}, {"exit_code", code(status)}, {"runs", reports}};
 }
-
-std::string dump(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n'; }
 
 }  // namespace seeksim::harness

@@ -46,8 +46,6 @@ Json failure_json(const std::string& scenario, const std::string& verdict, ExitS
 
 // One report, or {"schema", "exit_code", "runs": [...]} for several.
 Json whole_report(const std::vector<Json>& reports, ExitStatus status);
-// JSON text that is valid UTF-8 whatever the strings hold.
-std::string dump(const Json& json);
 std::string junit_xml(const std::vector<Json>& reports);
 
 }  // namespace seeksim::harness

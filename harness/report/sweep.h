@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "harness/run/run.h"
+#include "harness/report/outcome.h"
+#include "harness/report/report.h"
+#include "harness/scenario/sweep.h"
 
 namespace seeksim::harness {
 

@@ -6,8 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/loading/estimate.h"
-#include "harness/loading/fast.h"
 #include "harness/loading/schedule_string.h"
+#include "harness/oracles/fast_bounds.h"
+#include "harness/oracles/goodput.h"
 #include "harness/oracles/numbers.h"
 #include "harness/oracles/pipelines.h"
 #include "harness/oracles/reruns.h"
@@ -118,7 +119,7 @@ void tell_events(const std::vector<Event>& events, Story& story) {
 std::string story_of(const RunRecord& run, const Style& style) {
   Story story;
   tell_events(run.events, story);
-  for (const Recovery& recovery : run.recoveries) tell(recovery, style, story);
+  for (const Recovery& recovery : run.detection.recoveries) tell(recovery, style, story);
   if (!run.steps.empty()) {
     story.add(run.steps.front().committed_ns, fmt::format("step {} is committed: the first", run.steps.front().step));
     if (run.steps.size() > 1) {
@@ -131,24 +132,25 @@ std::string story_of(const RunRecord& run, const Style& style) {
 // Who was found too slow, and when the numbers left their range.
 std::string findings(const RunRecord& run) {
   std::string text;
-  for (const runtime::StragglerRecord& one : run.stragglers) {
+  for (const runtime::StragglerRecord& one : run.detection.stragglers) {
     text += fmt::format("  slow      rank {}: score {:.3f} after step {}, {} steps in a row{}\n", one.rank, one.score,
                         one.step, one.steps, one.leaves ? "; it leaves" : "");
   }
-  if (!run.scores.empty()) {
-    const auto lowest = std::min_element(run.scores.begin(), run.scores.end(), [](const auto& a, const auto& b) {
-      return a.second.mean() < b.second.mean();
-    });
+  if (!run.detection.scores.empty()) {
+    const auto lowest =
+        std::min_element(run.detection.scores.begin(), run.detection.scores.end(),
+                         [](const auto& a, const auto& b) { return a.second.mean() < b.second.mean(); });
     text += fmt::format("  scores    lowest on average: rank {} with {:.3f}, at least {:.3f}\n", lowest->first,
                         lowest->second.mean(), lowest->second.least);
   }
-  for (const runtime::DivergenceRecord& one : run.divergences) {
+  for (const runtime::DivergenceRecord& one : run.detection.divergences) {
     text += fmt::format("  diverged  {} of step {}: {:.6g}; the mean before it is {:.6g}\n", one.what, one.step,
                         one.value, one.mean);
   }
-  if (run.end != sim::WorldEnd::finished && run.at_the_end) {
-    text += fmt::format("  analysis  {}\n", run.at_the_end->diagnosis.text);
-    if (!run.at_the_end->chain.empty()) text += fmt::format("            {}\n", run.at_the_end->chain);
+  if (run.end != sim::WorldEnd::finished && run.detection.at_the_end) {
+    text += fmt::format("  analysis  {}\n", run.detection.at_the_end->diagnosis.text);
+    if (!run.detection.at_the_end->chain.empty())
+      text += fmt::format("            {}\n", run.detection.at_the_end->chain);
   }
   return text;
 }
@@ -173,16 +175,16 @@ std::string endings(const RunRecord& run) {
 }
 
 std::string checkpoints(const RunRecord& run) {
-  if (run.checkpoints.empty()) return {};
+  if (run.training.checkpoints.empty()) return {};
   std::size_t complete = 0;
   TimeNs blocked = 0;
-  for (const Checkpoint& one : run.checkpoints) {
+  for (const Checkpoint& one : run.training.checkpoints) {
     complete += one.complete;
     blocked += one.blocked_ns;
   }
   std::string out = fmt::format("  saved     {} of {} checkpoints; training waited {:.3f} s for them\n", complete,
-                                run.checkpoints.size(), double(blocked) / double(runtime::kSecond));
-  for (const Checkpoint& one : run.checkpoints) {
+                                run.training.checkpoints.size(), double(blocked) / double(runtime::kSecond));
+  for (const Checkpoint& one : run.training.checkpoints) {
     if (!one.why.empty()) out += fmt::format("            that of step {} was given up: {}\n", one.step, one.why);
   }
   return out;
@@ -190,10 +192,11 @@ std::string checkpoints(const RunRecord& run) {
 
 std::string attempts(const RunRecord& run) {
   std::string out;
-  if (run.resumed_from > 0) out += fmt::format("  resumed   after step {} of an earlier run\n", run.resumed_from);
-  for (std::size_t i = 1; i < run.attempts.size(); ++i) {
-    out += fmt::format("  restarted after {} steps, {} lost: {}\n", run.attempts[i].first_step,
-                       run.attempts[i].steps_lost, run.attempts[i - 1].why);
+  if (run.training.resumed_from > 0)
+    out += fmt::format("  resumed   after step {} of an earlier run\n", run.training.resumed_from);
+  for (std::size_t i = 1; i < run.training.attempts.size(); ++i) {
+    out += fmt::format("  restarted after {} steps, {} lost: {}\n", run.training.attempts[i].first_step,
+                       run.training.attempts[i].steps_lost, run.training.attempts[i - 1].why);
   }
   return out;
 }
@@ -217,15 +220,15 @@ std::string tags(const std::vector<std::size_t>& peaks) {
 // Peaks of the rank that needed most, by tag; report.json says what each is for.
 std::string memory(const RunRecord& run) {
   std::string text;
-  if (run.memory_peak > 0) {
-    text = fmt::format("  memory    at most {} a rank: {}\n", bytes_text(double(run.memory_peak)),
-                       tags(run.memory_peak_by_tag));
+  if (run.memory.peak > 0) {
+    text = fmt::format("  memory    at most {} a rank: {}\n", bytes_text(double(run.memory.peak)),
+                       tags(run.memory.peak_by_tag));
   }
-  if (run.host_peak > 0) {
+  if (run.memory.host_peak > 0) {
     const std::string pinned =
-        run.pinned_peak > 0 ? fmt::format(", {} of it pinned", bytes_text(double(run.pinned_peak))) : "";
-    text += fmt::format("  host      at most {} a rank{}: {}\n", bytes_text(double(run.host_peak)), pinned,
-                        tags(run.host_peak_by_tag));
+        run.memory.pinned_peak > 0 ? fmt::format(", {} of it pinned", bytes_text(double(run.memory.pinned_peak))) : "";
+    text += fmt::format("  host      at most {} a rank{}: {}\n", bytes_text(double(run.memory.host_peak)), pinned,
+                        tags(run.memory.host_peak_by_tag));
   }
   return text;
 }
@@ -261,51 +264,54 @@ std::string births(const RunRecord& run) {
 
 // The range log is in report.json; here stands how much of it there is.
 std::string range_log(const RunRecord& run) {
-  if (run.ranges.empty()) return "";
+  if (run.numbers.ranges.empty()) return "";
   std::size_t entries = 0;
-  for (const RangeLog& log : run.ranges) entries += log.entries.size();
+  for (const RangeLog& log : run.numbers.ranges) entries += log.entries.size();
   const std::uint64_t left_out = run.ranges_left_out();
-  return fmt::format("  ranges    {} entries of step {} are in the report{}\n", entries, run.ranges.front().step,
+  return fmt::format("  ranges    {} entries of step {} are in the report{}\n", entries,
+                     run.numbers.ranges.front().step,
                      left_out > 0 ? fmt::format("; {} more are LEFT OUT: a rank keeps the first {} of a step", left_out,
-                                                run.ranges.front().entries.size())
+                                                run.numbers.ranges.front().entries.size())
                                   : "");
 }
 
 std::string pipeline(const Evidence& e) {
   const runtime::ParallelPlan& plan = e.scenario.train.layout.parallel;
-  if (plan.pipeline == 1 || e.run.passes.empty()) return "";
+  if (plan.pipeline == 1 || e.run.traffic.passes.empty()) return "";
   return fmt::format("  pipeline  {} stages, {}: {:.1f} % of their time in passes is waiting (the bubble)\n",
                      plan.pipeline, name(plan.schedule), 100 * measured_bubble(e.run));
 }
 
 std::string overlap(const RunRecord& run) {
-  if (run.overlap.in_flight_ns == 0) return "";
+  if (run.traffic.overlap.in_flight_ns == 0) return "";
   return fmt::format(
       "  overlap   {:.1f} % of the communication of steps hidden under compute ({:.6g} of {:.6g} s, all ranks)\n",
-      100 * run.overlap.share(), seconds(run.overlap.hidden_ns), seconds(run.overlap.in_flight_ns));
+      100 * run.traffic.overlap.share(), seconds(run.traffic.overlap.hidden_ns),
+      seconds(run.traffic.overlap.in_flight_ns));
 }
 
 std::string copies(const RunRecord& run) {
-  if (run.copies.in_flight_ns == 0) return "";
+  if (run.traffic.copies.in_flight_ns == 0) return "";
   return fmt::format(
       "  copies    {:.1f} % of those between host and device hidden under kernels of either ({:.6g} of {:.6g} s, all "
       "ranks)\n",
-      100 * run.copies.share(), seconds(run.copies.hidden_ns), seconds(run.copies.in_flight_ns));
+      100 * run.traffic.copies.share(), seconds(run.traffic.copies.hidden_ns),
+      seconds(run.traffic.copies.in_flight_ns));
 }
 
 // What a step moves, on average.
 std::string files(const RunRecord& run) {
-  if (!run.files.any()) return "";
+  if (!run.traffic.files.any()) return "";
   sim::FileUse::Bytes all;
   std::int64_t steps = 0;
-  for (const auto& [step, bytes] : run.files.by_step) {
+  for (const auto& [step, bytes] : run.traffic.files.by_step) {
     if (step < 0) continue;
     ++steps;
     all.read += bytes.read;
     all.written += bytes.written;
   }
   std::string kinds;
-  for (const auto& [kind, bytes] : run.files.by_kind) {
+  for (const auto& [kind, bytes] : run.traffic.files.by_kind) {
     kinds += fmt::format("{}{} {} and {}", kinds.empty() ? "" : ", ", kind, bytes_text(double(bytes.read)),
                          bytes_text(double(bytes.written)));
   }

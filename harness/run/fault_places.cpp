@@ -1,13 +1,11 @@
-// Every place at which a fault can strike: the run without it is watched, and each Op on its way into which a host
-// could be struck becomes a rule that names it. A place is (rank, step, operation, phase, which of those), as triggers
-// count them. What has a time and no Op, a partition, has its places at the Ops' times and halfway between.
+#include "harness/run/fault_places.h"
+
 #include <algorithm>
 #include <map>
 #include <set>
 #include <tuple>
 
 #include "faults/trigger.h"
-#include "harness/scenario/fault_plan.h"
 #include "harness/scenario/variants.h"
 #include "harness/simulate/simulate.h"
 

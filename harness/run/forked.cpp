@@ -15,6 +15,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "harness/report/report.h"
+
 namespace seeksim::harness {
 namespace {
 
@@ -172,16 +174,6 @@ std::vector<Outcome> run_here(const Forked& work) {
     work.done(job, text, outcomes.back());
   }
   return outcomes;
-}
-
-std::vector<Outcome> run_all(const std::vector<Job>& jobs, const LoadOptions& load, int processes, const Print& print) {
-  Forked work;
-  work.count = jobs.size();
-  work.processes = processes;
-  work.run = [&](std::size_t i, const Print& say) { return run_file(jobs[i].file, load, jobs[i].options, say); };
-  work.name = [&](std::size_t i) { return jobs[i].file; };
-  work.done = [&](std::size_t i, const std::string& text, const Outcome&) { print((i > 0 ? "\n" : "") + text); };
-  return run_forked(work);
 }
 
 }  // namespace seeksim::harness

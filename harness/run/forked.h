@@ -2,13 +2,12 @@
 // that a crash of one is its own failure and the others go on. Told in the order given.
 #pragma once
 
+#include <cstddef>
 #include <functional>
-
 #include <string>
 #include <vector>
 
-#include "harness/loading/load.h"
-#include "harness/run/run.h"
+#include "harness/report/outcome.h"
 
 namespace seeksim::harness {
 
@@ -26,13 +25,5 @@ struct Forked {
 std::vector<Outcome> run_forked(const Forked& work);
 // The same jobs in this process, one after the other.
 std::vector<Outcome> run_here(const Forked& work);
-
-struct Job {
-  std::string file;
-  RunOptions options;
-};
-
-// One outcome a job, same order. processes: at most so many at once; 0: one a core.
-std::vector<Outcome> run_all(const std::vector<Job>& jobs, const LoadOptions& load, int processes, const Print& print);
 
 }  // namespace seeksim::harness

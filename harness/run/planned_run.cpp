@@ -9,12 +9,14 @@
 #include <thread>
 
 #include "harness/input/files.h"
+#include "harness/input/json_text.h"
 #include "harness/loading/faults.h"
 #include "harness/loading/load.h"
 #include "harness/record/same_bits.h"
 #include "harness/report/progress.h"
+#include "harness/run/fault_draws.h"
+#include "harness/run/fault_places.h"
 #include "harness/run/forked.h"
-#include "harness/scenario/fault_plan.h"
 #include "harness/scenario/variants.h"
 #include "harness/simulate/simulate.h"
 #include "harness/verdict/checks.h"
@@ -158,8 +160,7 @@ std::vector<OneRun> drawn(const Scenario& scenario) {
 }
 
 void refuse_files(const RunOptions& options) {
-  if (!options.trace.empty() || options.verify_determinism || !options.save_initial.empty() ||
-      !options.save_final.empty() || !options.save_batches.empty() || !options.save_gradients.empty()) {
+  if (!options.files.trace.empty() || options.verify_determinism || options.files.saves()) {
     throw BadInput("--trace, --verify-determinism, --save-...", "a fault plan has many runs",
                    "Take one of them: set \"fault_plan\" to {} and \"faults\" to its rules.");
   }
@@ -189,7 +190,7 @@ Tally run_jobs(const Jobs& jobs, const std::vector<std::size_t>& begins, std::si
   std::vector<std::size_t> crashed;
   Forked work;
   work.count = begins.size();
-  work.processes = jobs.options.processes;
+  work.processes = jobs.options.many.processes;
   const auto end_of = [&](std::size_t job) { return std::min(jobs.runs.size(), begins[job] + a_job); };
   work.name = [&](std::size_t job) { return fmt::format("{} run {}", jobs.scenario.name, begins[job]); };
   work.run = [&](std::size_t job, const Print&) {
@@ -344,7 +345,38 @@ Outcome run_drawn(const Scenario& scenario, const RunOptions& options, const Pri
   const std::vector<Rule> rules = draw_faults(scenario, 0, horizon_of(scenario));
   one.faults.insert(one.faults.end(), rules.begin(), rules.end());
   one.drawn_faults = rules.size();
-  return run_scenario(one, options, print);
+  return run_one(one, options, print);
+}
+
+Outcome run_fault_plan(const Scenario& scenario, const RunOptions& options, const Print& print) {
+  const auto start = std::chrono::steady_clock::now();
+  const bool enumerates = !scenario.planned.enumerated.kinds.empty();
+  if (!enumerates && scenario.planned.random.runs == 1) return run_drawn(scenario, options, print);
+  refuse_files(options);
+  if (!options.files.out.empty()) make_folder(options.files.out, "--out");
+  std::string text;
+  const Print tell = [&](std::string_view part) {
+    text += part;
+    print(part);
+  };
+  tell(header_text(scenario, options.style));
+  std::optional<Golden> golden;
+  if (options.golden != nullptr)
+    golden = *options.golden;
+  else if (needs_golden(scenario))
+    golden = find_golden(scenario, options, tell);
+  const std::vector<OneRun> runs = enumerates ? enumerated(scenario) : drawn(scenario);
+  tell(fmt::format("  plan      {} runs: {}\n", runs.size(),
+                   enumerates ? "one for each place of a fault" : "faults drawn by the seed"));
+  const Tally tally = run_all_of({scenario, runs, golden ? &*golden : nullptr, options});
+  const double wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const Verdict verdict = verdict_of(scenario, tally);
+  tell(text_of(scenario, tally, verdict, wall_s, options.style));
+  Outcome outcome{verdict.status, scenario.name, report_of(scenario, tally, verdict, wall_s), {}};
+  write_folder(options.files.out, to_json(scenario), text, outcome.report);
+  if (!options.files.out.empty() && !tally.first.empty())
+    write_file(options.files.out + "/red.json", dump(alone_json(scenario, tally.first.front())));
+  return outcome;
 }
 
 }  // namespace
@@ -381,39 +413,12 @@ PlannedEnd judge_planned(const Scenario& scenario, const RunRecord& run, const G
   return end;
 }
 
-Outcome run_fault_plan(const Scenario& scenario, const RunOptions& options, const Print& print) {
-  const auto start = std::chrono::steady_clock::now();
-  const bool enumerates = !scenario.planned.enumerated.kinds.empty();
-  if (!enumerates && scenario.planned.random.runs == 1) return run_drawn(scenario, options, print);
-  refuse_files(options);
-  if (!options.out.empty()) make_folder(options.out, "--out");
-  std::string text;
-  const Print tell = [&](std::string_view part) {
-    text += part;
-    print(part);
-  };
-  tell(header_text(scenario, options.style));
-  std::optional<Golden> golden;
-  if (options.golden != nullptr)
-    golden = *options.golden;
-  else if (needs_golden(scenario))
-    golden = find_golden(scenario, options, tell);
-  const std::vector<OneRun> runs = enumerates ? enumerated(scenario) : drawn(scenario);
-  tell(fmt::format("  plan      {} runs: {}\n", runs.size(),
-                   enumerates ? "one for each place of a fault" : "faults drawn by the seed"));
-  const Tally tally = run_all_of({scenario, runs, golden ? &*golden : nullptr, options});
-  const double wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const Verdict verdict = verdict_of(scenario, tally);
-  tell(text_of(scenario, tally, verdict, wall_s, options.style));
-  Outcome outcome{verdict.status, scenario.name, report_of(scenario, tally, verdict, wall_s), {}};
-  if (!options.out.empty()) {
-    write_file(options.out + "/scenario.json", dump(to_json(scenario)));
-    write_file(options.out + "/story.txt", text);
-    write_file(options.out + "/junit.xml", junit_xml({outcome.report}));
-    write_file(options.out + "/report.json", dump(outcome.report));
-    if (!tally.first.empty()) write_file(options.out + "/red.json", dump(alone_json(scenario, tally.first.front())));
-  }
-  return outcome;
+Outcome run_scenario(const Scenario& scenario, const RunOptions& options, const Print& print) {
+  if (!scenario.planned.any()) return run_one(scenario, options, print);
+  if (options.explain)
+    throw BadInput("--explain", scenario.file + " is many runs",
+                   "Explain one of them: the command that shows a red run alone is printed.");
+  return run_fault_plan(scenario, options, print);
 }
 
 }  // namespace seeksim::harness

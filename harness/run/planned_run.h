@@ -4,7 +4,7 @@
 #pragma once
 
 #include "harness/record/run_record.h"
-#include "harness/run/run.h"
+#include "harness/run/one_run.h"
 
 namespace seeksim::harness {
 
@@ -23,7 +23,8 @@ PlannedEnd run_planned(Scenario& scenario, const std::vector<faults::Rule>& own,
 // left would have sufficed (suffice.h).
 PlannedEnd judge_planned(const Scenario& scenario, const RunRecord& run, const Golden* golden, bool any_stop);
 
-// All runs of the plan. A plan that draws once is one run, with the report that every run has.
-Outcome run_fault_plan(const Scenario& scenario, const RunOptions& options, const Print& print);
+// Runs a loaded scenario that is no sweep: once, or each run of its fault plan. A plan that draws once is one run, with
+// the report that every run has. Throws BadInput where a file cannot be written.
+Outcome run_scenario(const Scenario& scenario, const RunOptions& options, const Print& print);
 
 }  // namespace seeksim::harness

@@ -7,10 +7,12 @@
 #include <map>
 
 #include "harness/input/files.h"
+#include "harness/input/json_text.h"
 #include "harness/loading/load.h"
 #include "harness/report/progress.h"
 #include "harness/report/sweep.h"
 #include "harness/run/forked.h"
+#include "harness/run/planned_run.h"
 #include "harness/scenario/variants.h"
 
 namespace seeksim::harness {
@@ -99,13 +101,13 @@ std::vector<std::size_t> rows_that_fit(const Scenario& base, const std::vector<R
   std::vector<std::size_t> fit;
   int least = 0;
   for (std::size_t row = 0; row < rows.size(); ++row) {
-    if (options.ranks_max == 0 || rows[row].ranks <= options.ranks_max) fit.push_back(row);
+    if (options.ranks.max == 0 || rows[row].ranks <= options.ranks.max) fit.push_back(row);
     least = row == 0 ? rows[row].ranks : std::min(least, rows[row].ranks);
   }
   if (fit.empty()) {
     throw BadInput(
         base.file,
-        fmt::format("each row of the sweep has {} ranks or more, and there are {} processes", least, options.ranks_max),
+        fmt::format("each row of the sweep has {} ranks or more, and there are {} processes", least, options.ranks.max),
         fmt::format("Start it with mpirun -np {} or more.", least));
   }
   return fit;
@@ -160,15 +162,15 @@ TooLarge too_large_of(const std::vector<Row>& rows, int ranks_max) {
 RunOptions options_of_a_row(const RunOptions& options, const Scenario& base, std::size_t row) {
   RunOptions mine = options;
   mine.progress = false;
-  mine.is_row = true;
+  mine.many.is_row = true;
   // Real files of rows that run at once must not meet.
-  const bool files = base.real_storage || (options.launch && !options.out.empty());
-  mine.out = files ? fmt::format("{}/row-{}", options.out.empty() ? "." : options.out, row) : "";
+  const bool files = base.real_storage || (options.ranks.launch && !options.files.out.empty());
+  mine.files.out = files ? fmt::format("{}/row-{}", options.files.out.empty() ? "." : options.files.out, row) : "";
   return mine;
 }
 
-Outcome run_one(const Scenario& base, const Rows& rows, const RunOptions& options, const Print& print) {
-  const auto row = std::size_t(options.row);
+Outcome run_row(const Scenario& base, const Rows& rows, const RunOptions& options, const Print& print) {
+  const auto row = std::size_t(options.many.row);
   if (row >= rows.size()) {
     throw BadInput(fmt::format("--row {}", row), fmt::format("the sweep has {} rows", rows.size()),
                    fmt::format("Use 0..{}.", rows.size() - 1));
@@ -176,7 +178,7 @@ Outcome run_one(const Scenario& base, const Rows& rows, const RunOptions& option
   print(options.style.faint(fmt::format("  row {}: {}\n", row, rows.command(row))));
   const Scenario scenario = rows.load(row);
   RunOptions mine = options;
-  mine.is_row = true;
+  mine.many.is_row = true;
   std::optional<Golden> golden;
   if (base.golden_shared && needs_golden(scenario)) golden = find_golden(base, options, print);
   mine.golden = golden ? &*golden : nullptr;
@@ -184,12 +186,9 @@ Outcome run_one(const Scenario& base, const Rows& rows, const RunOptions& option
 }
 
 void refuse_saving(const RunOptions& options) {
-  if (!options.trace.empty())
-    throw BadInput("--trace " + options.trace, "a sweep has many runs", "Draw one of them: --row N.");
-  for (const std::string* file :
-       {&options.save_initial, &options.save_final, &options.save_batches, &options.save_gradients}) {
-    if (!file->empty()) throw BadInput("--save-...", "a sweep has many runs", "Name one of them: --row N.");
-  }
+  if (!options.files.trace.empty())
+    throw BadInput("--trace " + options.files.trace, "a sweep has many runs", "Draw one of them: --row N.");
+  if (options.files.saves()) throw BadInput("--save-...", "a sweep has many runs", "Name one of them: --row N.");
 }
 
 std::size_t combinations(const Sweep& sweep) {
@@ -203,9 +202,9 @@ std::size_t combinations(const Sweep& sweep) {
 Outcome run_sweep(const Scenario& base, const LoadOptions& load, const RunOptions& options, const Print& print) {
   const auto start = std::chrono::steady_clock::now();
   const Rows rows(base, load);
-  if (options.row >= 0) return run_one(base, rows, options, print);
+  if (options.many.row >= 0) return run_row(base, rows, options, print);
   refuse_saving(options);
-  if (!options.out.empty()) make_folder(options.out, "--out");
+  if (!options.files.out.empty()) make_folder(options.files.out, "--out");
   std::string text;
   const Print tell = [&](std::string_view part) {
     text += part;
@@ -215,7 +214,7 @@ Outcome run_sweep(const Scenario& base, const LoadOptions& load, const RunOption
   tell(sweep_header_text(base, rows.settings(), result.combinations, options.style));
   const std::vector<Row> known = rows.load_all();
   const std::vector<std::size_t> fit = rows_that_fit(base, known, options);
-  result.too_large = too_large_of(known, options.ranks_max);
+  result.too_large = too_large_of(known, options.ranks.max);
   const SharedGoldens goldens(base, rows, known, fit, options, tell);
   result.goldens = goldens.told();
 
@@ -223,7 +222,7 @@ Outcome run_sweep(const Scenario& base, const LoadOptions& load, const RunOption
   Forked work;
   work.count = fit.size();
   work.jobs_each = 16;  // a row takes milliseconds: forking, and touching fresh memory, took a third of it
-  work.processes = options.processes;
+  work.processes = options.many.processes;
   work.name = [&](std::size_t job) { return rows.name(fit[job]); };
   work.run = [&](std::size_t job, const Print& say) {
     const std::size_t row = fit[job];
@@ -242,7 +241,7 @@ Outcome run_sweep(const Scenario& base, const LoadOptions& load, const RunOption
     bar.finish();
     tell(red);
   };
-  if (options.launch)
+  if (options.ranks.launch)
     run_here(work);
   else
     run_forked(work);
@@ -251,12 +250,7 @@ Outcome run_sweep(const Scenario& base, const LoadOptions& load, const RunOption
   tell(sweep_text(result, options.style));
 
   Outcome outcome{status_of(result), base.name, sweep_json(result), {}};
-  if (!options.out.empty()) {
-    write_file(options.out + "/scenario.json", dump(to_json(base)));
-    write_file(options.out + "/story.txt", text);
-    write_file(options.out + "/junit.xml", junit_xml({outcome.report}));
-    write_file(options.out + "/report.json", dump(outcome.report));
-  }
+  write_folder(options.files.out, to_json(base), text, outcome.report);
   return outcome;
 }
 

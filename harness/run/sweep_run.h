@@ -3,7 +3,7 @@
 #pragma once
 
 #include "harness/loading/load.h"
-#include "harness/run/run.h"
+#include "harness/run/one_run.h"
 
 namespace seeksim::harness {
 

@@ -49,22 +49,6 @@ struct PlannedFaults {
   friend bool operator==(const PlannedFaults&, const PlannedFaults&) = default;
 };
 
-// ---- enumeration ---------------------------------------------------------------------------------------------------
-
-// One place at which a fault can strike, as the rule that strikes there.
-struct FaultPlace {
-  faults::Rule rule;
-  std::string about;  // the Op, in words
-  std::string group;  // by which runs are counted
-};
-// From runs of the scenario without faults, which are watched. In the order in which ranks come there.
-std::vector<FaultPlace> places_of(const Scenario& scenario);
-
-// ---- drawing -------------------------------------------------------------------------------------------------------
-
-// The rules of run `number`: the same for the same seed, whatever else is drawn. `horizon_ns`: how long faults come.
-std::vector<faults::Rule> draw_faults(const Scenario& scenario, std::int64_t number, runtime::TimeNs horizon_ns);
-
 // Kinds that can be drawn.
 const std::vector<std::pair<faults::FaultKind, double>>& drawable();
 

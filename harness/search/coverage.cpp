@@ -36,7 +36,7 @@ std::size_t Coverage::add_run(const RunRecord& run, const std::vector<faults::Ru
     if (one.rule < rules.size()) count(struck_, place(rules[one.rule].kind, one.kind, one.phase));
   }
   std::string before;
-  for (const Recovery& recovery : run.recoveries) {
+  for (const Recovery& recovery : run.detection.recoveries) {
     const char* error = recovery.error == runtime::ErrorKind::count_ ? "told" : runtime::name(recovery.error).data();
     const std::string what = fmt::format(
         "{} in {} of {}: {}, {} of {} leave{}{}", error, name(recovery.op.kind), name(recovery.op.phase),
@@ -46,9 +46,10 @@ std::size_t Coverage::add_run(const RunRecord& run, const std::vector<faults::Ru
     if (!before.empty()) count(branches_, "after another one: " + what);
     before = what;
   }
-  if (run.undone_steps > 0) count(branches_, "steps are undone");
-  for (std::size_t i = 1; i < run.attempts.size(); ++i) count(branches_, fmt::format("start {} of the job", i + 1));
-  if (!run.joins.empty()) count(branches_, fmt::format("{} join", run.joins.size()));
+  if (run.training.undone_steps > 0) count(branches_, "steps are undone");
+  for (std::size_t i = 1; i < run.training.attempts.size(); ++i)
+    count(branches_, fmt::format("start {} of the job", i + 1));
+  if (!run.detection.joins.empty()) count(branches_, fmt::format("{} join", run.detection.joins.size()));
   if (!stopped.empty()) count(branches_, "stop: " + stopped.substr(0, 40));
   return added;
 }

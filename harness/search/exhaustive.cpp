@@ -8,11 +8,11 @@
 #include <nlohmann/json.hpp>
 
 #include "faults/trigger.h"
-#include "harness/commands/explore_command.h"
 #include "harness/input/problem.h"
 #include "harness/loading/schedule_string.h"
+#include "harness/run/fault_places.h"
 #include "harness/run/planned_run.h"
-#include "harness/scenario/fault_plan.h"
+#include "harness/search/exploration.h"
 #include "harness/search/shrink.h"
 #include "harness/simulate/simulate.h"
 #include "harness/verdict/checks.h"
@@ -154,7 +154,7 @@ class Exhaustion {
     one.noise = scenario_.world.noise;
     one.rules = rules;
     one.schedule = scenario_.world.schedule;
-    one.schedule.deviations = record.choices;
+    one.schedule.deviations = record.schedule.choices;
     found.document = case_document(explored_, one, nullptr);
     found.document["why"] = fmt::format("Found by seeksim explore: {}", end.why);
     if (rules.empty()) {

@@ -88,7 +88,7 @@ void choose_checks(Explored& explored, const ExploreOptions& options) {
   for (const CheckSpec& check : scenario.checks) {
     Scenario only = undisturbed(scenario);
     only.checks = {check};
-    const bool more = needs_undisturbed(only) || needs_tagged(only) || needs_fp32(only) || needs_step(only);
+    const bool more = has(needs(only), Needs::undisturbed | Needs::tagged | Needs::fp32 | Needs::step);
     if (more || (options.faults && !holds_under_faults(check)))
       explored.notes.push_back(fmt::format("{} is not judged: {}", check.text(),
                                            more ? "it takes another run each time" : "faults may change it"));
@@ -360,7 +360,7 @@ Explorer::Ran Explorer::run(ExploreCase one) {
     coverage_.see(op);
   };
   record_ = Simulation(scenario_, options).run();
-  decisions_ = std::max(decisions_, record_.decisions);
+  decisions_ = std::max(decisions_, record_.schedule.decisions);
   Ran ran{std::move(one), judge_planned(scenario_, record_, golden_, scenario_.planned.stops.empty()), 0};
   ran.added = coverage_.add_run(record_, scenario_.faults, ran.end.how == PlannedEnd::How::stopped ? ran.end.why : "");
   if (ran.added > 0 && ran.end.how != PlannedEnd::How::red) {

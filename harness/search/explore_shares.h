@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "harness/commands/explore_command.h"
+#include "harness/search/exploration.h"
 #include "harness/search/explore_worker.h"
 
 namespace seeksim::harness {

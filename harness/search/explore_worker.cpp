@@ -16,8 +16,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "harness/commands/explore_command.h"
 #include "harness/loading/schedule_string.h"
+#include "harness/search/exploration.h"
 #include "harness/search/shrink.h"
 
 namespace seeksim::harness {

@@ -91,12 +91,12 @@ void flatten(const Json& patch, const std::string& path, std::vector<std::string
 DryRun dry_run(const Scenario& scenario) {
   const RunRecord one = run_steps(scenario, 1), two = run_steps(scenario, 2);
   DryRun dry;
-  dry.peak_bytes = two.memory_peak;
-  dry.at_peak = two.memory_at_peak;
-  dry.host_peak_bytes = two.host_peak;
+  dry.peak_bytes = two.memory.peak;
+  dry.at_peak = two.memory.at_peak;
+  dry.host_peak_bytes = two.memory.host_peak;
   dry.step_ns = two.steps.at(1).committed_ns - two.steps.at(0).committed_ns;
-  for (std::size_t kind = 0; kind < two.comm.size(); ++kind)
-    dry.sent_bytes += two.comm[kind].bytes_sent_per_rank_max - one.comm[kind].bytes_sent_per_rank_max;
+  for (std::size_t kind = 0; kind < two.traffic.comm.size(); ++kind)
+    dry.sent_bytes += two.traffic.comm[kind].bytes_sent_per_rank_max - one.traffic.comm[kind].bytes_sent_per_rank_max;
   return dry;
 }
 

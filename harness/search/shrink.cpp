@@ -8,7 +8,7 @@
 #include "harness/input/json_text.h"
 #include "harness/loading/load.h"
 #include "harness/run/fault_draws.h"
-#include "harness/run/run.h"
+#include "harness/run/planned_run.h"
 
 namespace seeksim::harness {
 

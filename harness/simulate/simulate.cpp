@@ -9,6 +9,7 @@
 #include "harness/loading/fast.h"
 #include "harness/loading/own.h"
 #include "harness/scenario/variants.h"
+#include "harness/simulate/arithmetic.h"
 #include "harness/simulate/device.h"
 #include "kernels/digest.h"
 #include "runtime/backend/machine/posix_storage.h"
@@ -88,13 +89,13 @@ const sim::Timeline* Simulation::timeline() const { return impl_->world->timelin
 
 // The processes of all ranks, on the disks as they are now.
 void Simulation::Impl::start_job(TimeNs now) {
-  const std::size_t attempt = collector.record().attempts.size();
+  const std::size_t attempt = collector.record().training.attempts.size();
   began_ns = now;
   collector.begin_attempt(now);
   sim::WorldPlan plan = plan_of();
   plan.device_memory = device.get();
   plan.seed += 1'000'003 * attempt;  // other noise
-  plan.schedule.first_decision = collector.record().decisions;
+  plan.schedule.first_decision = collector.record().schedule.decisions;
   world = std::make_unique<sim::World>(plan, disks, now);
   if (attempt > 0) {
     if (!again) again = scenario.train;
@@ -107,7 +108,7 @@ void Simulation::Impl::start_job(TimeNs now) {
 // What a supervisor sees: no process is left, and not one of them came to the end.
 bool Simulation::Impl::starts_again(const sim::WorldResult& result) {
   const RunRecord& record = collector.record();
-  if (int(record.attempts.size()) > scenario.train.recovery.restarts_max) return false;
+  if (int(record.training.attempts.size()) > scenario.train.recovery.restarts_max) return false;
   if (result.end != sim::WorldEnd::finished) return false;
   for (const RankRecord& rank : record.ranks) {
     using How = RankRecord::How;
@@ -127,7 +128,7 @@ void Simulation::Impl::look_at_checkpoints() {
   runtime::Storage& storage = files ? static_cast<runtime::Storage&>(*files) : simulated;
   for (const std::int64_t step : runtime::checkpoints_in(storage, path)) {
     const runtime::Verified verified = runtime::verify_checkpoint(storage, runtime::step_folder(path, step));
-    collector.record().found_checkpoints.push_back({step, verified.problem});
+    collector.record().training.found_checkpoints.push_back({step, verified.problem});
   }
 }
 
@@ -186,7 +187,7 @@ void Simulation::Impl::connect() {
 
 void Simulation::Impl::train_rank(runtime::Rank& rank) {
   RunRecord& record = collector.record();
-  auto* weights = options.keep_final_weights ? &record.final_weights : nullptr;
+  auto* weights = options.keep_final_weights ? &record.training.final_weights : nullptr;
   runtime::TrainOutcome outcome = runtime::train(rank, again ? *again : scenario.train, collector, weights);
   RankRecord& mine = record.ranks[std::size_t(rank.id)];
   mine.how = outcome.ending == Ending::finished  ? RankRecord::How::finished
@@ -203,18 +204,18 @@ void Simulation::Impl::take(const sim::WorldResult& result) {
   record.end = result.end;
   record.has_values = !is_of_shapes(scenario);
   record.virtual_ns = result.virtual_ns;
-  record.fingerprint =
-      record.attempts.size() > 1 ? kernels::combine(record.fingerprint, result.fingerprint) : result.fingerprint;
+  record.fingerprint = record.training.attempts.size() > 1 ? kernels::combine(record.fingerprint, result.fingerprint)
+                                                           : result.fingerprint;
   record.wait_for_graph = result.wait_for_graph;
-  record.decisions = result.decisions;
-  record.choices.insert(record.choices.end(), result.choices.begin(), result.choices.end());
-  record.races_watched = scenario.world.race_detector;
+  record.schedule.decisions = result.decisions;
+  record.schedule.choices.insert(record.schedule.choices.end(), result.choices.begin(), result.choices.end());
+  record.races.watched = scenario.world.race_detector;
   add_use(result);
   record.faults = faults.status();
   record.own_faults.clear();
   for (std::size_t i = 0; i < scenario.own_faults.size(); ++i)
     record.own_faults.push_back({scenario.own_faults[i].name, own_faults.fired()[i]});
-  record.history = collector.history();
+  record.training.history = collector.history();
   for (std::size_t i = 0; i < result.ranks.size() && i < record.ranks.size(); ++i) {
     using How = sim::RankEnd::How;
     RankRecord& rank = record.ranks[i];
@@ -222,7 +223,7 @@ void Simulation::Impl::take(const sim::WorldResult& result) {
     if (result.ranks[i].how == How::threw) rank.how = RankRecord::How::threw;
     if (!result.ranks[i].what.empty()) rank.why = result.ranks[i].what;
   }
-  record.audit = arithmetic.audited();
+  record.numbers.audit = arithmetic.audited();
   take_dumps(result);
 }
 
@@ -230,21 +231,21 @@ void Simulation::Impl::take(const sim::WorldResult& result) {
 void Simulation::Impl::take_dumps(const sim::WorldResult& result) {
   RunRecord& record = collector.record();
   const bool finished = result.end == sim::WorldEnd::finished;
-  if (finished && !record.recoveries.empty()) return;
+  if (finished && !record.detection.recoveries.empty()) return;
   if (finished && !options.flight_recorder) return;
   std::uint32_t epoch = 0;
   for (std::size_t i = 0; i < result.ranks.size(); ++i) {
     for (const runtime::CommHeader& comm : world->recorder(int(i)).communicators()) epoch = std::max(epoch, comm.epoch);
   }
-  record.dumps.clear();
+  record.detection.dumps.clear();
   for (std::size_t i = 0; i < result.ranks.size(); ++i) {
     // Who was alive when all were ended says so.
     const bool gone = result.ranks[i].how == sim::RankEnd::How::died && result.ranks[i].what.empty();
-    record.dumps.push_back(dump_of(int(i), epoch, world->recorder(int(i)), runtime::Recorder::kRingMax));
-    if (gone) record.dumps.back().records.clear();
-    record.dumps.back().gone = gone;
+    record.detection.dumps.push_back(dump_of(int(i), epoch, world->recorder(int(i)), runtime::Recorder::kRingMax));
+    if (gone) record.detection.dumps.back().records.clear();
+    record.detection.dumps.back().gone = gone;
   }
-  record.at_the_end = runtime::analyse(record.dumps);
+  record.detection.at_the_end = runtime::analyse(record.detection.dumps);
 }
 
 namespace {
@@ -258,26 +259,27 @@ void take_largest(std::vector<T>& all, const std::vector<T>& more) {
 // Over all attempts: sums of what was done, the most of what was in use.
 void Simulation::Impl::add_use(const sim::WorldResult& result) {
   RunRecord& record = collector.record();
-  record.comm.resize(result.comm.size());
+  record.traffic.comm.resize(result.comm.size());
   for (std::size_t kind = 0; kind < result.comm.size(); ++kind) {
-    sim::CommUse& use = record.comm[kind];
+    sim::CommUse& use = record.traffic.comm[kind];
     use.calls += result.comm[kind].calls;
     use.bytes_sent_per_rank_max = std::max(use.bytes_sent_per_rank_max, result.comm[kind].bytes_sent_per_rank_max);
   }
-  if (result.memory_peak >= record.memory_peak) record.memory_at_peak = result.memory_at_peak;
-  record.memory_peak = std::max(record.memory_peak, result.memory_peak);
-  record.host_peak = std::max(record.host_peak, result.host_peak);
-  record.pinned_peak = std::max(record.pinned_peak, result.pinned_peak);
-  take_largest(record.memory_peak_by_tag, result.memory_peak_by_tag);
-  take_largest(record.host_peak_by_tag, result.host_peak_by_tag);
-  record.overlap += result.overlap;
-  record.copies += result.copies;
-  record.files += result.files;
-  if (record.passes.empty()) record.passes = result.passes;
-  record.races.insert(record.races.end(), result.races.begin(), result.races.end());
-  record.accesses += result.accesses;
-  record.collectives_compared += result.collectives_compared;
-  record.mismatches.insert(record.mismatches.end(), result.mismatches.begin(), result.mismatches.end());
+  if (result.memory_peak >= record.memory.peak) record.memory.at_peak = result.memory_at_peak;
+  record.memory.peak = std::max(record.memory.peak, result.memory_peak);
+  record.memory.host_peak = std::max(record.memory.host_peak, result.host_peak);
+  record.memory.pinned_peak = std::max(record.memory.pinned_peak, result.pinned_peak);
+  take_largest(record.memory.peak_by_tag, result.memory_peak_by_tag);
+  take_largest(record.memory.host_peak_by_tag, result.host_peak_by_tag);
+  record.traffic.overlap += result.overlap;
+  record.traffic.copies += result.copies;
+  record.traffic.files += result.files;
+  if (record.traffic.passes.empty()) record.traffic.passes = result.passes;
+  record.races.found.insert(record.races.found.end(), result.races.begin(), result.races.end());
+  record.races.accesses += result.accesses;
+  record.agreement.collectives_compared += result.collectives_compared;
+  record.agreement.mismatches.insert(record.agreement.mismatches.end(), result.mismatches.begin(),
+                                     result.mismatches.end());
 }
 
 RunRecord Simulation::run() {
@@ -287,7 +289,7 @@ RunRecord Simulation::run() {
     impl_->start_job(now);
     const sim::WorldResult result = impl_->world->run([this](runtime::Rank& rank) { impl_->train_rank(rank); });
     impl_->take(result);
-    Attempt& attempt = impl_->collector.record().attempts.back();
+    Attempt& attempt = impl_->collector.record().training.attempts.back();
     attempt.ended_ns = result.virtual_ns;
     if (!impl_->starts_again(result)) break;
     for (const RankRecord& rank : impl_->collector.record().ranks) {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "harness/record/run_record.h"
+#include "harness/record/collector.h"
 #include "harness/scenario/scenario.h"
 #include "kernels/fast_way.h"
 #include "sim/storage.h"

@@ -1,60 +1,53 @@
 // Checks: oracles over what a run recorded. A table, one row a check; a check that found nothing to look at is red.
-// To add one: a row in checks.cpp, a judge in run_checks.cpp or of its subject, a line in scenarios/schema.json if it
-// takes an object form, a green and a red case in tests/harness/verdict/checks_test.cpp, and a negative scenario.
+// To add one: a row in check_table.cpp, a judge in oracles/, a line in scenarios/schema.json if it takes an object
+// form, a green and a red case in tests/harness/verdict/checks_test.cpp, and a negative scenario.
 #pragma once
 
+#include <deque>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "harness/input/json.h"
-#include "harness/oracles/conservation.h"
-#include "harness/oracles/finding.h"
-#include "harness/record/golden.h"
-#include "harness/record/run_record.h"
+#include "harness/oracles/arguments.h"
+#include "harness/oracles/evidence.h"
 #include "harness/scenario/scenario.h"
 #include "harness/verdict/exit_status.h"
 
 namespace seeksim::harness {
 
-struct CheckResult {
-  std::string name;  // as CheckSpec::text
-  bool ok = false;
-  std::string detail;
-  bool looked = true;  // false: red because there was nothing to look at
+// What a check looks at beside the run's own record: a set of bits. All but the first two are runs beside it
+// (run/side_runs.h).
+enum class Needs : unsigned {
+  nothing = 0,
+  golden = 1 << 0,       // the undisturbed run on one rank
+  gradients = 1 << 1,    // a digest of each step's gradients, of the run and of its golden
+  undisturbed = 1 << 2,  // how long the same world takes without faults
+  contract = 1 << 3,     // of fast arithmetic: the same training by the contract
+  step = 1 << 4,         // how long a step takes that nothing disturbs
+  fp32 = 1 << 5,         // the losses of the same training in fp32 on one rank
+  no_quirks = 1 << 6,    // the same run without its quirks
+  tagged = 1 << 7,       // the same run with tagged gradients
+  twice = 1 << 8         // the same run once more: --verify-determinism
 };
+constexpr Needs operator|(Needs a, Needs b) { return Needs(unsigned(a) | unsigned(b)); }
+// Whether the two sets share a bit.
+constexpr bool has(Needs all, Needs some) { return (unsigned(all) & unsigned(some)) != 0; }
 
-struct FastComparison;  // fast.h
-
-// All that a check may look at.
-struct Evidence {
-  const Scenario& scenario;
-  const RunRecord& run;
-  const Golden* golden = nullptr;        // there when a check needs it
-  std::optional<TimeNs> undisturbed_ns;  // virtual time of the same world without faults
-  std::vector<CheckResult> further;      // made elsewhere (--verify-determinism), judged with the rest
-  std::optional<Conservation> conservation = std::nullopt;     // of the tagged run
-  std::optional<std::vector<float>> fp32_loss = std::nullopt;  // of the same training in fp32 on one rank
-  const RunRecord* without_quirks = nullptr;    // the same run as seeksim would do it; there when a quirk is on
-  std::optional<double> step_s = std::nullopt;  // of a step of the same world that nothing disturbs
-  const FastComparison* fast = nullptr;         // of a run of fast arithmetic
-};
-
+// One check: a row of check_table.cpp, or a user's (own.h).
 struct CheckInfo {
   const char* name;
-  const char* argument;  // what comes after the colon, for people; "" none
-  const char* summary;
-  bool needs_golden = false;
-  bool needs_undisturbed = false;
-  bool needs_tagged = false;
-  bool needs_fp32 = false;
-  bool needs_step = false;  // how long one takes that nothing disturbs
+  const char* argument = "";  // what comes after the colon, for people; "": it takes none
+  Needs needs = Needs::nothing;
+  // What is wrong with an argument as written; empty: nothing. ranks: 0 when unknown.
+  std::function<std::string(const std::string& argument, int ranks)> wrong = want_none;
+  std::function<Finding(const Evidence& evidence, const std::string& argument)> judge;
+  const char* description;  // for people: `seeksim list checks` and docs/reference/checks.md
 };
-const std::vector<CheckInfo>& check_catalogue();
-// One more of them (own.h).
-void add_to_catalogue(const CheckInfo& info, std::function<std::string(const std::string& argument, int ranks)> wrong,
-                      std::function<Finding(const Evidence&, const std::string& argument)> look);
+std::deque<CheckInfo> built_in_checks();
+// Those, and the user's.
+const std::deque<CheckInfo>& check_catalogue();
+void add_to_catalogue(CheckInfo check);
 
 // What is wrong with a check as written; `what` is empty when it is fine.
 struct CheckProblem {
@@ -65,12 +58,11 @@ struct CheckProblem {
 CheckProblem read_check(const Json& written, int ranks, CheckSpec& spec);
 
 CheckResult judge(const CheckSpec& check, const Evidence& evidence);
+// All that judging the scenario takes: of its checks, and of what is judged in every such run. Where faults were drawn,
+// a step's time is worth a report.
+Needs needs(const Scenario& scenario);
 bool needs_golden(const Scenario& scenario);
-bool needs_gradients(const Scenario& scenario);  // digests of each step's
-bool needs_undisturbed(const Scenario& scenario);
-bool needs_tagged(const Scenario& scenario);
-bool needs_fp32(const Scenario& scenario);
-bool needs_step(const Scenario& scenario);  // also where faults were drawn: they are worth a report
+bool needs_gradients(const Scenario& scenario);
 
 // The whole run: listed checks, those that are always made (finished, faults_fired), and the expectation.
 struct Judgement {

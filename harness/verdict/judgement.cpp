@@ -24,8 +24,8 @@ std::string why_stopped(const Evidence& e) {
   if (e.run.end == sim::WorldEnd::out_of_wall_time) return "out_of_time: the wall-clock limit was reached";
   bool anybody_finished = false;
   // Who was out of memory knows what was in use.
-  if (!e.run.recoveries.empty() && e.run.recoveries.back().out_of_memory >= 0) {
-    const RankRecord& rank = e.run.ranks[std::size_t(e.run.recoveries.back().out_of_memory)];
+  if (!e.run.detection.recoveries.empty() && e.run.detection.recoveries.back().out_of_memory >= 0) {
+    const RankRecord& rank = e.run.ranks[std::size_t(e.run.detection.recoveries.back().out_of_memory)];
     if (rank.how == How::stopped) return rank.why;
   }
   for (const RankRecord& rank : e.run.ranks) {
@@ -130,17 +130,17 @@ Judgement judge(const Evidence& e) {
   j.stopped = why_stopped(e);
   const Expect& expect = e.scenario.expect;
   // Poison ends training, and no_poison says so: that it did not finish is no second finding.
-  if (expect.what != Expect::What::stops && e.run.poison.empty()) j.checks.push_back(finished(e, j.stopped));
+  if (expect.what != Expect::What::stops && e.run.numbers.poison.empty()) j.checks.push_back(finished(e, j.stopped));
   for (const CheckSpec& check : e.scenario.checks) j.checks.push_back(judge(check, e));
   const auto always = [&](const char* name, bool has_something_to_judge) {
     const bool listed = std::any_of(e.scenario.checks.begin(), e.scenario.checks.end(),
                                     [name](const CheckSpec& check) { return check.name == name; });
     if (!listed && has_something_to_judge) j.checks.push_back(judge(CheckSpec{name, ""}, e));
   };
-  always("no_races", e.run.races_watched);
+  always("no_races", e.run.races.watched);
   always("quirk_differs", e.scenario.train.definition.quirks.any());
   always("within_bounds", is_fast(e.scenario));
-  always("no_poison", e.run.poison_looks > 0);
+  always("no_poison", e.run.numbers.poison_looks > 0);
   for (const char* name : always_made(e)) always(name, true);
   always("faults_fired", !e.scenario.faults.empty() || !e.scenario.own_faults.empty());
   j.checks.insert(j.checks.end(), e.further.begin(), e.further.end());

@@ -34,10 +34,10 @@ StopReason classify(const RunRecord& run, const std::string& stopped) {
   const auto says = [&](const char* word) { return stopped.find(word) != std::string::npos; };
   if (run.end == sim::WorldEnd::deadlock) return kWorkload;
   if (run.end == sim::WorldEnd::out_of_wall_time) return {"unknown", "unknown"};
-  if (!run.divergences.empty() && says("diverged")) return {"workload", "unknown"};
+  if (!run.detection.divergences.empty() && says("diverged")) return {"workload", "unknown"};
   if (says("nobody wrote") || says("skipped") || says("loss scale")) return kWorkload;
-  if (!run.recoveries.empty() && run.recoveries.back().resumed_ns < 0) {
-    const Recovery& last = run.recoveries.back();
+  if (!run.detection.recoveries.empty() && run.detection.recoveries.back().resumed_ns < 0) {
+    const Recovery& last = run.detection.recoveries.back();
     return of_verdict(last.diagnosis, last.out_of_memory >= 0 ? ErrorKind::out_of_memory : last.error);
   }
   if (says("no rank is left") || says("lost")) return kMachines;

@@ -32,7 +32,7 @@ bool only_such_faults(const Evidence& e) {
 
 // Recoveries since the last committed step, or more: the budget counts those.
 bool had_attempts_left(const Evidence& e) {
-  return int(e.run.recoveries.size()) < e.scenario.train.recovery.attempts_max;
+  return int(e.run.detection.recoveries.size()) < e.scenario.train.recovery.attempts_max;
 }
 
 struct Gone {
@@ -42,7 +42,7 @@ struct Gone {
 
 Gone ranks_gone(const RunRecord& run) {
   std::set<int> survived;
-  for (const Recovery& recovery : run.recoveries) {
+  for (const Recovery& recovery : run.detection.recoveries) {
     if (recovery.resumed_ns >= 0) survived.insert(recovery.evicted.begin(), recovery.evicted.end());
   }
   Gone gone;

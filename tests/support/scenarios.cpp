@@ -108,9 +108,9 @@ RunRecord good_run(int ranks) {
     record.committed_ns = (step + 1) * runtime::kSecond;
     run.steps.push_back(record);
   }
-  run.step_comparisons = std::uint64_t(4 * (ranks - 1));
-  run.comm.resize(std::size_t(runtime::OpKind::count_));
-  run.memory_peak_by_tag.resize(std::size_t(runtime::MemoryTag::count_));
+  run.training.step_comparisons = std::uint64_t(4 * (ranks - 1));
+  run.traffic.comm.resize(std::size_t(runtime::OpKind::count_));
+  run.memory.peak_by_tag.resize(std::size_t(runtime::MemoryTag::count_));
   return run;
 }
 

@@ -2,6 +2,7 @@
 #include "harness/explain/explain.h"
 
 #include "harness/explain/museum.h"
+#include "harness/input/json_text.h"
 #include "harness/loading/load.h"
 #include "harness/run/run.h"
 #include "tests/support/scenarios.h"

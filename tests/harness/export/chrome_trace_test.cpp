@@ -213,7 +213,7 @@ TEST(Timeline, HoldsEveryLaunchAndOperationOnce) {
 
 TEST(Timeline, MarksStepsFaultsAndRecoveries) {
   const Drawn drawn = draw(broken_scenario());
-  ASSERT_EQ(drawn.run.recoveries.size(), 1u);
+  ASSERT_EQ(drawn.run.detection.recoveries.size(), 1u);
   std::set<std::string> steps, marks;
   std::int64_t fault_ns = -1, detected_ns = -1;
   for (const Json& event : drawn.events()) {
@@ -232,7 +232,7 @@ TEST(Timeline, MarksStepsFaultsAndRecoveries) {
   EXPECT_TRUE(marks.count("fault"));
   EXPECT_TRUE(marks.count("recovery"));
   EXPECT_EQ(fault_ns, drawn.run.faults.at(0).first_fired_ns);
-  EXPECT_EQ(detected_ns, drawn.run.recoveries[0].detected_ns);
+  EXPECT_EQ(detected_ns, drawn.run.detection.recoveries[0].detected_ns);
 }
 
 TEST(Timeline, IsTheSameForASeedAndChangesNothing) {

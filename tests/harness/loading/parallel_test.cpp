@@ -96,7 +96,7 @@ TEST(Parallel, ChecksOfPipelinesCanBeRed) {
   EXPECT_TRUE(judged(scenario, run, "live_activations", "").ok);
   EXPECT_TRUE(judged(scenario, run, "bubble_formula", "300").ok);
   EXPECT_FALSE(judged(scenario, run, "bubble_formula", "0.001").ok);  // these stages do not cost alike
-  ++run.pipeline[1].in_flight.front();
+  ++run.traffic.pipeline[1].in_flight.front();
   EXPECT_FALSE(judged(scenario, run, "live_activations", "").ok);
 }
 

@@ -120,10 +120,10 @@ TEST(ShapesScenario, ModelStateIsRoundedToTheDigitsAsWritten) {
   Scenario scenario = small_scenario();
   RunRecord run = good_run();
   const auto says = [&](const std::string& stated, double gigabytes) {
-    run.memory_peak_by_tag.assign(run.memory_peak_by_tag.size(), 0);
-    run.memory_peak_by_tag[std::size_t(runtime::MemoryTag::parameters)] = std::size_t(gigabytes * 1e9 / 2);
-    run.memory_peak_by_tag[std::size_t(runtime::MemoryTag::optimizer)] = std::size_t(gigabytes * 1e9 / 2);
-    run.memory_peak_by_tag[std::size_t(runtime::MemoryTag::activations)] = 77;
+    run.memory.peak_by_tag.assign(run.memory.peak_by_tag.size(), 0);
+    run.memory.peak_by_tag[std::size_t(runtime::MemoryTag::parameters)] = std::size_t(gigabytes * 1e9 / 2);
+    run.memory.peak_by_tag[std::size_t(runtime::MemoryTag::optimizer)] = std::size_t(gigabytes * 1e9 / 2);
+    run.memory.peak_by_tag[std::size_t(runtime::MemoryTag::activations)] = 77;
     return judge(CheckSpec{"model_state_gb", stated}, Evidence{scenario, run, nullptr, std::nullopt, {}}).ok;
   };
   EXPECT_TRUE(says("31.4", 31.44));

@@ -58,16 +58,16 @@ TEST(Goodput, OfARunAddsUp) {
   crash.fired_ns = {50 * kSecond};
   run.faults = {crash};
   run.steps.resize(30);
-  run.undone_steps = 5;
-  run.ledger.committed(52 * kSecond);
-  run.ledger.noticed(53 * kSecond);
-  run.ledger.committed(70 * kSecond);
-  run.checkpoints.resize(5);
-  for (Checkpoint& one : run.checkpoints) {
+  run.training.undone_steps = 5;
+  run.detection.ledger.committed(52 * kSecond);
+  run.detection.ledger.noticed(53 * kSecond);
+  run.detection.ledger.committed(70 * kSecond);
+  run.training.checkpoints.resize(5);
+  for (Checkpoint& one : run.training.checkpoints) {
     one.complete = true;
     one.blocked_ns = kSecond;
   }
-  run.checkpoints.back() = {};  // given up
+  run.training.checkpoints.back() = {};  // given up
   const Goodput g = goodput_of(run, 2, 5);
   EXPECT_EQ(g.steps, 30);
   EXPECT_DOUBLE_EQ(g.ettr, 0.6);

@@ -8,6 +8,7 @@
 #include "harness/oracles/formulas.h"
 #include "harness/oracles/inside_a_step.h"
 #include "harness/run/run.h"
+#include "harness/run/side_runs.h"
 #include "harness/simulate/simulate.h"
 #include "tests/support/scenarios.h"
 
@@ -59,7 +60,7 @@ TEST(Oracles, AreGreenAfterARecovery) {
     scenario.faults[0].kind = faults::FaultKind::rank_crash;
     const RunRecord run = Simulation(scenario, {}).run();
     const Evidence evidence{scenario, run, nullptr, {}, {}};
-    EXPECT_EQ(run.recoveries.size(), 1u);
+    EXPECT_EQ(run.detection.recoveries.size(), 1u);
     for (const char* check : always_made(evidence)) {
       const CheckResult result = judge(CheckSpec{check, ""}, evidence);
       EXPECT_TRUE(result.ok) << "stage " << stage << ", " << check << ": " << result.detail;

@@ -47,7 +47,7 @@ RunRecord through_notes(const Scenario& scenario) {
   }
   replay(notes, collector);
   RunRecord record = std::move(collector.record());
-  record.history = collector.history();
+  record.training.history = collector.history();
   return record;
 }
 
@@ -58,16 +58,16 @@ void expect_same(const RunRecord& a, const RunRecord& b) {
     EXPECT_EQ(a.steps[i].grad_norm, b.steps[i].grad_norm);
     EXPECT_EQ(a.steps[i].data_position, b.steps[i].data_position);
   }
-  EXPECT_EQ(a.step_comparisons, b.step_comparisons);
-  EXPECT_EQ(a.history.commits, b.history.commits);
-  EXPECT_EQ(a.history.compared, b.history.compared);
-  EXPECT_EQ(a.history.wrong, b.history.wrong);
-  EXPECT_EQ(a.replica_comparisons, b.replica_comparisons);
-  EXPECT_GT(b.replica_comparisons, 0u);
-  EXPECT_EQ(a.replica_differences.size(), b.replica_differences.size());
-  EXPECT_EQ(a.shards.size(), b.shards.size());
-  EXPECT_EQ(a.poison_looks, b.poison_looks);
-  EXPECT_EQ(a.gradient_digests, b.gradient_digests);
+  EXPECT_EQ(a.training.step_comparisons, b.training.step_comparisons);
+  EXPECT_EQ(a.training.history.commits, b.training.history.commits);
+  EXPECT_EQ(a.training.history.compared, b.training.history.compared);
+  EXPECT_EQ(a.training.history.wrong, b.training.history.wrong);
+  EXPECT_EQ(a.agreement.replica_comparisons, b.agreement.replica_comparisons);
+  EXPECT_GT(b.agreement.replica_comparisons, 0u);
+  EXPECT_EQ(a.agreement.replica_differences.size(), b.agreement.replica_differences.size());
+  EXPECT_EQ(a.agreement.shards.size(), b.agreement.shards.size());
+  EXPECT_EQ(a.numbers.poison_looks, b.numbers.poison_looks);
+  EXPECT_EQ(a.training.gradient_digests, b.training.gradient_digests);
   EXPECT_EQ(a.layout().micro_batch, b.layout().micro_batch);
   EXPECT_EQ(a.layout().zero.stage, b.layout().zero.stage);
 }
@@ -84,7 +84,7 @@ TEST(Told, NotesReplayToTheSimulatorsRecord) {
 TEST(Told, ADifferenceBetweenRanksSurvivesTheWay) {
   const Scenario scenario = scenario_of("0", R"(, "bug": "drifting_replica")");
   const RunRecord record = through_notes(scenario);
-  EXPECT_FALSE(record.replica_differences.empty());
+  EXPECT_FALSE(record.agreement.replica_differences.empty());
 }
 
 TEST(Told, NotesThatAreCutOffAreRefused) {

@@ -1,5 +1,6 @@
 // Reports: the names in the JSON are a contract, JUnit is XML whatever the strings hold, people see what matters.
 #include "harness/report/report.h"
+#include "harness/input/json_text.h"
 
 #include <cmath>
 #include <set>
@@ -26,9 +27,9 @@ struct Made {
     rule.fired_ns = {runtime::kSecond};
     rule.ranks = {2};
     run.faults = {rule};
-    run.recoveries = {recovery_naming({2})};
-    run.comm[std::size_t(runtime::OpKind::all_reduce)] = {8, 1000};
-    run.collectives_compared = run.replica_comparisons = 1;
+    run.detection.recoveries = {recovery_naming({2})};
+    run.traffic.comm[std::size_t(runtime::OpKind::all_reduce)] = {8, 1000};
+    run.agreement.collectives_compared = run.agreement.replica_comparisons = 1;
   }
   Evidence evidence() const { return {scenario, run, &golden, {}, {}}; }
   Json report() const { return report_json(evidence(), judge(evidence()), {}); }
@@ -92,8 +93,8 @@ TEST(ReportJson, FloatsKeepEveryBit) {
 
 TEST(ReportJson, LinksAreNamedAsChecksNameThem) {
   Made made;
-  made.run.recoveries = {recovery_naming({1, 0}, {{1, 0}})};
-  made.run.recoveries[0].resumed_ns = -1;
+  made.run.detection.recoveries = {recovery_naming({1, 0}, {{1, 0}})};
+  made.run.detection.recoveries[0].resumed_ns = -1;
   const Json recovery = made.report()["recoveries"][0];
   EXPECT_EQ(recovery["culprits"], Json::array({"link:1->0"}));
   EXPECT_TRUE(recovery["t_resumed_s"].is_null()) << "it never did";
@@ -166,7 +167,7 @@ TEST(JUnit, IsWellFormedWhateverTheStringsHold) {
   Made made;
   made.scenario.name = "a\"<b>&'\x01\xff\n";
   made.scenario.checks = {{"culprit", "<&>"}};
-  made.run.recoveries[0].diagnosis.text = "]]> \"quoted\" \x02";
+  made.run.detection.recoveries[0].diagnosis.text = "]]> \"quoted\" \x02";
   const Json failure = failure_json("f\xc3.json", "bad_input", ExitStatus::bad_input, {"<&\n\x03>"});
   const std::string xml = junit_xml({made.report(), failure});
   EXPECT_TRUE(well_formed(xml)) << xml;
@@ -177,7 +178,7 @@ TEST(JUnit, AnExpectedRedCheckIsNoFailure) {
   Made made;
   made.scenario.expect = {Expect::What::check_fails, "culprit"};
   EXPECT_NE(junit_xml({made.report()}).find("failures=\"1\""), std::string::npos) << "it holds, and should not";
-  made.run.recoveries = {recovery_naming({1})};
+  made.run.detection.recoveries = {recovery_naming({1})};
   const std::string xml = junit_xml({made.report()});
   EXPECT_NE(xml.find("failures=\"0\""), std::string::npos) << xml;
   made.scenario.expect = {};
@@ -216,7 +217,7 @@ TEST(ReportText, ShowsWhoWaitsForWhomAtADeadlock) {
 
 TEST(ReportText, RedIsSaidInWords) {
   Made made;
-  made.run.recoveries = {recovery_naming({1})};
+  made.run.detection.recoveries = {recovery_naming({1})};
   const std::string text = story_text(made.evidence(), judge(made.evidence()), {});
   EXPECT_NE(text.find("  FAIL  culprit:2"), std::string::npos) << text;
   EXPECT_NE(text.find("FAIL small: red: culprit:2"), std::string::npos) << text;

@@ -11,6 +11,8 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/loading/load.h"
+#include "harness/run/fault_draws.h"
+#include "harness/run/fault_places.h"
 #include "harness/run/planned_run.h"
 #include "tests/support/scenarios.h"
 
@@ -176,7 +178,7 @@ TEST(FaultPlan, ARedRunIsRedAgainAsAnOrdinaryScenario) {
       tiny(R"({"enumerate": {"kinds": ["rank_crash"], "ranks": [0], "steps": [1], "ops": ["vote"]}})",
            R"(, "bug": "commits_before_vote")");
   RunOptions options;
-  options.out = folder.path();
+  options.files.out = folder.path();
   const Outcome outcome = run_scenario(loaded(text), options, [](std::string_view) {});
   EXPECT_EQ(outcome.status, ExitStatus::check_failed);
   EXPECT_TRUE(outcome.report["fault_plan"]["red_checks"].contains("one_history")) << outcome.report.dump(2);
@@ -275,7 +277,7 @@ TEST(RandomFaults, EveryRunOfThemIsSurvived) {
 TEST(RandomFaults, DrawnOnceAreAnOrdinaryRun) {
   TemporaryFolder folder;
   RunOptions options;
-  options.out = folder.path();
+  options.files.out = folder.path();
   const std::string text = tiny(R"({"random": {"kinds": {"rank_crash": 1}, "rate": {"per_run": 9}}})");
   const Outcome outcome = run_scenario(loaded(text), options, [](std::string_view) {});
   EXPECT_EQ(outcome.status, ExitStatus::as_expected) << outcome.report.dump(2);

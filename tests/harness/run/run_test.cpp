@@ -13,6 +13,7 @@
 
 #include "harness/commands/cli.h"
 #include "harness/input/files.h"
+#include "harness/input/json_text.h"
 #include "harness/input/problem.h"
 #include "harness/loading/load.h"
 #include "harness/run/forked.h"

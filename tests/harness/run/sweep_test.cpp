@@ -160,14 +160,14 @@ TEST(SweepRuns, RowsThatAreTooLargeAreLeftOutAndCounted) {
   const std::string file = folder.write(
       "s.json", swept(R"("batch_arithmetic": "by_samples", "sweep": { "world.ranks_per_node": [4, 1, 3, 2] })"));
   RunOptions options;
-  options.ranks_max = 4;  // of 8, 2, 6 and 4: two nodes
+  options.ranks.max = 4;  // of 8, 2, 6 and 4: two nodes
   const Outcome some = run_file(file, {}, options, [](std::string_view) {});
   EXPECT_EQ(some.status, ExitStatus::as_expected) << some.report.dump(1);
   ASSERT_EQ(some.report["rows"].size(), 2u);
   EXPECT_EQ(some.report["rows"][0]["row"], 1);
   EXPECT_EQ(some.report["rows"][1]["row"], 3);
   EXPECT_EQ(some.report["rows_not_run"], 2);
-  options.ranks_max = 8;
+  options.ranks.max = 8;
   const Outcome all = run_file(file, {}, options, [](std::string_view) {});
   EXPECT_EQ(all.report["rows"].size(), 4u);
   EXPECT_FALSE(all.report.contains("rows_not_run"));
@@ -256,7 +256,7 @@ TEST(GoldenGradients, AreComparedStepByStep) {
     return judge(CheckSpec{"golden", "gradients"}, Evidence{scenario, run, &golden, std::nullopt, {}});
   };
   EXPECT_NE(judged(golden_of(run, "k")).detail.find("looked at nothing"), std::string::npos);
-  run.gradient_digests = {1, 2, 3, 4};
+  run.training.gradient_digests = {1, 2, 3, 4};
   Golden golden = golden_of(run, "k");
   EXPECT_TRUE(judged(golden).ok);
   golden.gradients[2] = 7;
@@ -264,8 +264,8 @@ TEST(GoldenGradients, AreComparedStepByStep) {
   golden.gradients = {1, 2, 3};
   EXPECT_FALSE(judged(golden).ok);
   golden = golden_of(run, "k");
-  EXPECT_EQ(read_golden(to_json(golden, scenario).dump(), "g.json").gradients, run.gradient_digests);
-  run.gradients_disagree = "step 1: rank 3";
+  EXPECT_EQ(read_golden(to_json(golden, scenario).dump(), "g.json").gradients, run.training.gradient_digests);
+  run.training.gradients_disagree = "step 1: rank 3";
   EXPECT_FALSE(judged(golden).ok);
 }
 

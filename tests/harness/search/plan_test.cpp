@@ -60,8 +60,8 @@ TEST(Plan, PredictsThePeakOfTheExactRunToTheByte) {
         const Scenario scenario = load_scenario_text(scenario_text(stage, bf16, micro, policy), "s.json");
         const RunRecord exact = exact_run(scenario);
         const DryRun dry = dry_run(scenario);
-        EXPECT_EQ(dry.peak_bytes, exact.memory_peak) << "stage " << stage << (bf16 ? ", bf16" : "");
-        EXPECT_EQ(dry.at_peak, exact.memory_at_peak);
+        EXPECT_EQ(dry.peak_bytes, exact.memory.peak) << "stage " << stage << (bf16 ? ", bf16" : "");
+        EXPECT_EQ(dry.at_peak, exact.memory.at_peak);
         EXPECT_GT(dry.peak_bytes, 0u);
         EXPECT_GT(dry.step_ns, 0);
         EXPECT_GT(dry.sent_bytes, 0u);
@@ -132,7 +132,7 @@ TEST(Plan, RecommendsTheLightestThatFits) {
     loaded.world.device.capacity_bytes = peak;
     const RunRecord exact = exact_run(loaded);
     EXPECT_EQ(exact.ranks[0].how, RankRecord::How::finished) << exact.ranks[0].why;
-    EXPECT_EQ(exact.memory_peak, peak) << plan["ds_config"];
+    EXPECT_EQ(exact.memory.peak, peak) << plan["ds_config"];
   }
 }
 

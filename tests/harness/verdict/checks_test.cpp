@@ -10,6 +10,7 @@
 #include "harness/loading/fast.h"
 #include "harness/loading/own.h"
 #include "harness/oracles/formulas.h"
+#include "harness/record/collector.h"
 #include "runtime/layout/partition.h"
 #include "tests/support/scenarios.h"
 
@@ -36,12 +37,12 @@ faults::RuleStatus fired(std::uint64_t times) {
 // The small scenario's run with the memory and traffic that its formulas ask for.
 void as_the_formulas_say(RunRecord& r) {
   for (const BudgetLine& line : memory_budget(small_scenario())) {
-    for (std::size_t tag = 0; tag < r.memory_peak_by_tag.size(); ++tag) {
-      if (name(runtime::MemoryTag(tag)) == line.name) r.memory_peak_by_tag[tag] = std::size_t(line.bytes);
+    for (std::size_t tag = 0; tag < r.memory.peak_by_tag.size(); ++tag) {
+      if (name(runtime::MemoryTag(tag)) == line.name) r.memory.peak_by_tag[tag] = std::size_t(line.bytes);
     }
   }
   for (const BudgetLine& line : traffic_budget(small_scenario(), 4, 4))
-    r.comm[std::size_t(runtime::op_kind(line.name))].bytes_sent_per_rank_max = std::uint64_t(line.bytes);
+    r.traffic.comm[std::size_t(runtime::op_kind(line.name))].bytes_sent_per_rank_max = std::uint64_t(line.bytes);
 }
 
 // Stage 1 on 4 ranks, as the runtime cuts it.
@@ -58,7 +59,7 @@ void sharded(RunRecord& r) {
     for (const runtime::OwnedRange& range : partition.owned(rank, 0, parameters.gradient_size()))
       told.gradients.push_back({range.offset, range.size});
     told.copies = {{(rank + 2) % 4, partition.shard((rank + 2) % 4)}};
-    r.shards.push_back({rank, told});
+    r.agreement.shards.push_back({rank, told});
   }
 }
 
@@ -71,10 +72,10 @@ void laid_out(RunRecord& r) {
 
 // Of 10 s; one was done again, two checkpoints took half a second each.
 void worth_four_steps(RunRecord& r) {
-  r.undone_steps = 1;
-  r.ledger.noticed(3 * runtime::kSecond);
-  r.checkpoints.resize(2);
-  for (Checkpoint& one : r.checkpoints) {
+  r.training.undone_steps = 1;
+  r.detection.ledger.noticed(3 * runtime::kSecond);
+  r.training.checkpoints.resize(2);
+  for (Checkpoint& one : r.training.checkpoints) {
     one.complete = true;
     one.blocked_ns = runtime::kSecond / 2;
   }
@@ -82,8 +83,8 @@ void worth_four_steps(RunRecord& r) {
 
 // Rank 2 takes twice as long.
 void with_scores(RunRecord& r) {
-  for (int rank = 0; rank < 4; ++rank) r.scores[rank] = {2, rank == 2 ? 1.0 : 2.0, rank == 2 ? 0.5 : 1.0};
-  r.stragglers = {{3, 2, 0.5, 2, false}};
+  for (int rank = 0; rank < 4; ++rank) r.detection.scores[rank] = {2, rank == 2 ? 1.0 : 2.0, rank == 2 ? 0.5 : 1.0};
+  r.detection.stragglers = {{3, 2, 0.5, 2, false}};
 }
 
 // The scale of four steps.
@@ -102,13 +103,13 @@ void born_at_two(RunRecord& r) {
   early.birth.op.tensor = "gelu";
   early.birth.buffer = "gelu out";
   early.birth.element = 17;
-  r.births = {late, early};
+  r.numbers.births = {late, early};
 }
 
 // Rank 1 computed other bits in step 2; in step 3 infinities came out twice.
 void run_twice(RunRecord& r) {
-  r.rerun_micro_batches = 8;
-  r.rerun_ranges = 80;
+  r.numbers.rerun_micro_batches = 8;
+  r.numbers.rerun_ranges = 80;
   runtime::RerunRecord hardware, genuine;
   hardware.step = 2;
   hardware.differs = {1, "wte.weight"};
@@ -116,7 +117,7 @@ void run_twice(RunRecord& r) {
   genuine.step = 3;
   genuine.epoch = 1;
   genuine.nonfinite = {0, "loss"};
-  r.reruns = {{1, hardware}, {2, genuine}};
+  r.numbers.reruns = {{1, hardware}, {2, genuine}};
 }
 
 // Of fast arithmetic with the contract.
@@ -171,100 +172,100 @@ const std::vector<Case>& cases() {
       {"ranks_agree", false, "rank 1 and rank 0", [](RunRecord& r) { r.ranks[1].state.params ^= 1; }},
       {"ranks_agree", false, "step 1: rank 2",
        [](RunRecord& r) {
-         r.disagreements.push_back({1, 2, {}, {}});
+         r.training.disagreements.push_back({1, 2, {}, {}});
        }},
       {"ranks_agree", false, "looked at nothing", [](RunRecord& r) { r.ranks.resize(1); }},
-      {"ranks_agree", false, "looked at nothing", [](RunRecord& r) { r.step_comparisons = 0; }},
+      {"ranks_agree", false, "looked at nothing", [](RunRecord& r) { r.training.step_comparisons = 0; }},
       {"faults_fired", true, "fired 2 times", [](RunRecord& r) { r.faults = {fired(2)}; }},
       {"faults_fired", false, "faults.1 never fired",
        [](RunRecord& r) {
          r.faults = {fired(2), fired(0)};
        }},
       {"faults_fired", false, "looked at nothing", [](RunRecord&) {}},
-      {"culprit:2", true, "somebody did something", [](RunRecord& r) { r.recoveries = {recovery_naming({2})}; }},
-      {"culprit:2", false, "named instead: 1", [](RunRecord& r) { r.recoveries = {recovery_naming({1})}; }},
+      {"culprit:2", true, "somebody did something", [](RunRecord& r) { r.detection.recoveries = {recovery_naming({2})}; }},
+      {"culprit:2", false, "named instead: 1", [](RunRecord& r) { r.detection.recoveries = {recovery_naming({1})}; }},
       {"culprit:2", false, "named instead: 1,2",
        [](RunRecord& r) {
-         r.recoveries = {recovery_naming({1, 2})};
+         r.detection.recoveries = {recovery_naming({1, 2})};
        }},
-      {"culprit:2", false, "named instead: nobody", [](RunRecord& r) { r.recoveries = {recovery_naming({})}; }},
+      {"culprit:2", false, "named instead: nobody", [](RunRecord& r) { r.detection.recoveries = {recovery_naming({})}; }},
       {"culprit:2", false, "named instead: link:2->1",
        [](RunRecord& r) {
-         r.recoveries = {recovery_naming({2}, {{2, 1}})};
+         r.detection.recoveries = {recovery_naming({2}, {{2, 1}})};
        }},
       {"culprit:2", false, "named others",
        [](RunRecord& r) {
-         r.recoveries = {recovery_naming({2})};
-         r.recoveries[0].of_another_mind = {3};
+         r.detection.recoveries = {recovery_naming({2})};
+         r.detection.recoveries[0].of_another_mind = {3};
        }},
       {"culprit:2", false, "looked at nothing", [](RunRecord&) {}},
       {"culprit:2,1", true, "",
        [](RunRecord& r) {
-         r.recoveries = {recovery_naming({1, 2})};
+         r.detection.recoveries = {recovery_naming({1, 2})};
        }},
       {"culprit:link:1->0", true, "",
        [](RunRecord& r) {
-         r.recoveries = {recovery_naming({1, 0}, {{1, 0}})};
+         r.detection.recoveries = {recovery_naming({1, 0}, {{1, 0}})};
        }},
       {"culprit:link:1->0", false, "link:0->1",
        [](RunRecord& r) {
-         r.recoveries = {recovery_naming({0, 1}, {{0, 1}})};
+         r.detection.recoveries = {recovery_naming({0, 1}, {{0, 1}})};
        }},
       {"culprit:2", true, "",
        [](RunRecord& r) {
-         r.recoveries = {recovery_naming({2}), recovery_naming({1})};
+         r.detection.recoveries = {recovery_naming({2}), recovery_naming({1})};
        }},
       {"finishes_within_virtual_s:10", true, "10 s", [](RunRecord&) {}},
       {"finishes_within_virtual_s:9.99", false, "10 s", [](RunRecord&) {}},
       {"finishes_within_virtual_s:10", false, "looked at nothing",
        [](RunRecord& r) { r.end = sim::WorldEnd::deadlock; }},
       {"overlap_at_least:0.25", true, "0.25 of 4e-09 s",
-       [](RunRecord& r) { r.overlap = {.in_flight_ns = 4, .hidden_ns = 1}; }},
+       [](RunRecord& r) { r.traffic.overlap = {.in_flight_ns = 4, .hidden_ns = 1}; }},
       {"overlap_at_least:0.26", false, "0.25 of 4e-09 s",
-       [](RunRecord& r) { r.overlap = {.in_flight_ns = 4, .hidden_ns = 1}; }},
+       [](RunRecord& r) { r.traffic.overlap = {.in_flight_ns = 4, .hidden_ns = 1}; }},
       {"overlap_at_least:0", false, "looked at nothing", [](RunRecord&) {}},
       {"no_recovery", true, "", [](RunRecord&) {}},
-      {"no_recovery", false, "somebody", [](RunRecord& r) { r.recoveries = {recovery_naming({2})}; }},
-      {"recoveries:1", true, "", [](RunRecord& r) { r.recoveries = {recovery_naming({2})}; }},
+      {"no_recovery", false, "somebody", [](RunRecord& r) { r.detection.recoveries = {recovery_naming({2})}; }},
+      {"recoveries:1", true, "", [](RunRecord& r) { r.detection.recoveries = {recovery_naming({2})}; }},
       {"recoveries:1", false, "there were 0", [](RunRecord&) {}},
       {"recoveries:0", true, "", [](RunRecord&) {}},
       {"evicted:2", true, "rank 2",
        [](RunRecord& r) {
-         r.recoveries = {recovery_naming({2})};
-         r.recoveries[0].evicted = {2};
+         r.detection.recoveries = {recovery_naming({2})};
+         r.detection.recoveries[0].evicted = {2};
        }},
       {"evicted:2", true, "rank 2", [](RunRecord& r) { r.ranks[2].how = How::died; }},
       {"evicted:2", true, "rank 2", [](RunRecord& r) { r.ranks[2].how = How::evicted; }},
       {"evicted:2", false, "nobody left", [](RunRecord&) {}},
       {"evicted:2", false, "ranks 2, 3", [](RunRecord& r) { r.ranks[2].how = r.ranks[3].how = How::died; }},
       {"evicted:none", true, "nobody left", [](RunRecord&) {}},
-      {"joined:2", true, "rank 2", [](RunRecord& r) { r.joins = {{1, 3, {2}}}; }},
-      {"joined:2", false, "ranks 2, 3", [](RunRecord& r) { r.joins = {{1, 3, {2}}, {2, 4, {3}}}; }},
+      {"joined:2", true, "rank 2", [](RunRecord& r) { r.detection.joins = {{1, 3, {2}}}; }},
+      {"joined:2", false, "ranks 2, 3", [](RunRecord& r) { r.detection.joins = {{1, 3, {2}}, {2, 4, {3}}}; }},
       {"joined:2", false, "nobody came in", [](RunRecord&) {}},
       {"evicted:none", false, "rank 0", [](RunRecord& r) { r.ranks[0].how = How::died; }},
-      {"steps_lost_at_most:0", true, "0 lost", [](RunRecord& r) { r.recoveries = {recovery_naming({2})}; }},
+      {"steps_lost_at_most:0", true, "0 lost", [](RunRecord& r) { r.detection.recoveries = {recovery_naming({2})}; }},
       {"steps_lost_at_most:1", false, "2 lost",
        [](RunRecord& r) {
-         r.recoveries = {recovery_naming({2}), recovery_naming({1})};
-         r.recoveries[0].steps_lost = r.recoveries[1].steps_lost = 1;
+         r.detection.recoveries = {recovery_naming({2}), recovery_naming({1})};
+         r.detection.recoveries[0].steps_lost = r.detection.recoveries[1].steps_lost = 1;
        }},
       {"steps_lost_at_most:0", false, "looked at nothing", [](RunRecord&) {}},
       {"restarts:0", true, "again 0 times", [](RunRecord&) {}},
-      {"restarts:2", true, "again 2 times", [](RunRecord& r) { r.attempts.resize(3); }},
-      {"restarts:1", false, "again 2 times", [](RunRecord& r) { r.attempts.resize(3); }},
+      {"restarts:2", true, "again 2 times", [](RunRecord& r) { r.training.attempts.resize(3); }},
+      {"restarts:1", false, "again 2 times", [](RunRecord& r) { r.training.attempts.resize(3); }},
       {"checkpoints_valid", true, "1 left of 1",
        [](RunRecord& r) {
-         r.checkpoints = {{2, true, "", 0, 0, 0, 10}};
-         r.found_checkpoints = {{2, ""}};
+         r.training.checkpoints = {{2, true, "", 0, 0, 0, 10}};
+         r.training.found_checkpoints = {{2, ""}};
        }},
       {"checkpoints_valid", false, "the one of step 2 has a manifest and a file is missing",
        [](RunRecord& r) {
-         r.checkpoints = {{2, true, "", 0, 0, 0, 10}};
-         r.found_checkpoints = {{2, "a file is missing"}};
+         r.training.checkpoints = {{2, true, "", 0, 0, 0, 10}};
+         r.training.found_checkpoints = {{2, "a file is missing"}};
        }},
       {"checkpoints_valid", false, "1 were complete, and none is left",
        [](RunRecord& r) {
-         r.checkpoints = {{2, true, "", 0, 0, 0, 10}};
+         r.training.checkpoints = {{2, true, "", 0, 0, 0, 10}};
        }},
       {"checkpoints_valid", false, "looked at nothing", [](RunRecord&) {}},
       {"loss_falls", true, "5.5 -> 2.5", [](RunRecord&) {}},
@@ -277,51 +278,51 @@ const std::vector<Case>& cases() {
        [](RunRecord& r) { r.end = sim::WorldEnd::out_of_wall_time; }},
       {"no_races", true, "7 accesses",
        [](RunRecord& r) {
-         r.races_watched = true;
-         r.accesses = 7;
+         r.races.watched = true;
+         r.races.accesses = 7;
        }},
       {"no_races", false, "2 pairs of call sites, first rank 3: this and that",
        [](RunRecord& r) {
-         r.races_watched = true;
-         r.accesses = 7;
-         r.races = {{3, "this and that", 2}, {3, "something", 1}};
+         r.races.watched = true;
+         r.races.accesses = 7;
+         r.races.found = {{3, "this and that", 2}, {3, "something", 1}};
        }},
-      {"no_races", false, "looked at nothing: no access", [](RunRecord& r) { r.races_watched = true; }},
+      {"no_races", false, "looked at nothing: no access", [](RunRecord& r) { r.races.watched = true; }},
       {"no_races", false, "looked at nothing: the race detector was off", [](RunRecord&) {}},
-      {"no_poison", true, "9 values", [](RunRecord& r) { r.poison_looks = 9; }},
+      {"no_poison", true, "9 values", [](RunRecord& r) { r.numbers.poison_looks = 9; }},
       {"no_poison", false, "element 5",
        [](RunRecord& r) {
-         r.poison_looks = 9;
-         r.poison = {"memory that nobody wrote reached 'weights', element 5"};
+         r.numbers.poison_looks = 9;
+         r.numbers.poison = {"memory that nobody wrote reached 'weights', element 5"};
        }},
       {"no_poison", false, "looked at nothing", [](RunRecord&) {}},
-      {"collectives_match", true, "12 times", [](RunRecord& r) { r.collectives_compared = 12; }},
+      {"collectives_match", true, "12 times", [](RunRecord& r) { r.agreement.collectives_compared = 12; }},
       {"collectives_match", false, "rank 1 brought",
        [](RunRecord& r) {
-         r.collectives_compared = 12;
-         r.mismatches = {"rank 1 brought something else"};
+         r.agreement.collectives_compared = 12;
+         r.agreement.mismatches = {"rank 1 brought something else"};
        }},
       {"collectives_match", false, "waited in vain in all_reduce",
        [](RunRecord& r) {
-         r.collectives_compared = 12;
-         r.recoveries = {recovery_naming({1})};
-         r.recoveries[0].op.kind = runtime::OpKind::all_reduce;
+         r.agreement.collectives_compared = 12;
+         r.detection.recoveries = {recovery_naming({1})};
+         r.detection.recoveries[0].op.kind = runtime::OpKind::all_reduce;
        }},
       {"collectives_match", false, "looked at nothing", [](RunRecord&) {}},
       {"bubble_formula:2", true, "25.000 % of the stages' time",
-       [](RunRecord& r) { r.passes = {{0, 80, 240, 4}, {0, 80, 240, 4}}; }},
+       [](RunRecord& r) { r.traffic.passes = {{0, 80, 240, 4}, {0, 80, 240, 4}}; }},
       {"bubble_formula:2", false, "50.000 % of the stages' time",
-       [](RunRecord& r) { r.passes = {{0, 80, 160, 4}, {0, 80, 160, 4}}; }},
+       [](RunRecord& r) { r.traffic.passes = {{0, 80, 160, 4}, {0, 80, 160, 4}}; }},
       {"bubble_formula:2", false, "looked at nothing", [](RunRecord&) {}},
       {"live_activations", true, "micro-batches held, by rank: 2, 1",
-       [](RunRecord& r) { r.pipeline = {{0, 0, 3, {2}}, {0, 1, 3, {1}}}; }},
+       [](RunRecord& r) { r.traffic.pipeline = {{0, 0, 3, {2}}, {0, 1, 3, {1}}}; }},
       {"live_activations", false, "stage 1 (rank 1) holds the activations of 3 micro-batches; 1F1B says 1",
-       [](RunRecord& r) { r.pipeline = {{0, 0, 3, {2}}, {0, 1, 3, {3}}}; }},
+       [](RunRecord& r) { r.traffic.pipeline = {{0, 0, 3, {2}}, {0, 1, 3, {3}}}; }},
       {"live_activations", false, "looked at nothing", [](RunRecord&) {}},
-      {"replicas_equal", true, "12 comparisons", [](RunRecord& r) { r.replica_comparisons = 12; }},
+      {"replicas_equal", true, "12 comparisons", [](RunRecord& r) { r.agreement.replica_comparisons = 12; }},
       {"replicas_equal", false, "step 2: rank 3 and rank 0 differ in the learning rate",
        [](RunRecord& r) {
-         r.replica_differences = {{2, 3, 0, "the learning rate: 1 and 2"}};
+         r.agreement.replica_differences = {{2, 3, 0, "the learning rate: 1 and 2"}};
        }},
       {"replicas_equal", false, "looked at nothing", [](RunRecord&) {}},
       {"goodput_at_least:0.8", true, "4 steps of 2 s in 10 s", worth_four_steps},
@@ -332,65 +333,65 @@ const std::vector<Case>& cases() {
       {"young_daly:30", false, "looked at nothing", [](RunRecord&) {}},
       {"one_history", true, "16 commits",
        [](RunRecord& r) {
-         r.history.commits = 16;
-         r.history.compared = 12;
+         r.training.history.commits = 16;
+         r.training.history.compared = 12;
        }},
       {"one_history", false, "rank 1 commits step 2 again",
-       [](RunRecord& r) { r.history.wrong = {"rank 1 commits step 2 again"}; }},
+       [](RunRecord& r) { r.training.history.wrong = {"rank 1 commits step 2 again"}; }},
       {"one_history", false, "looked at nothing", [](RunRecord&) {}},
       {"partition", true, "owned once each", sharded},
       {"partition", false, "have two owners: rank 0 and rank 1",
        [](RunRecord& r) {
          sharded(r);
-         r.shards[1].told.own.offset -= 8;
+         r.agreement.shards[1].told.own.offset -= 8;
        }},
       {"partition", false, "have no owner",
        [](RunRecord& r) {
          sharded(r);
-         r.shards[1].told.own.offset += 8;
+         r.agreement.shards[1].told.own.offset += 8;
        }},
       {"partition", false, "shards of the gradients end at",
        [](RunRecord& r) {
          sharded(r);
-         r.shards[3].told.gradients.pop_back();
+         r.agreement.shards[3].told.gradients.pop_back();
        }},
       {"partition", false, "cuts a norm block",
        [](RunRecord& r) {
          sharded(r);
-         r.shards[0].told.own.size += 8;
-         r.shards[1].told.own.offset += 8;
-         r.shards[1].told.own.size -= 8;
+         r.agreement.shards[0].told.own.size += 8;
+         r.agreement.shards[1].told.own.offset += 8;
+         r.agreement.shards[1].told.own.size -= 8;
        }},
       {"partition", false, "rank 2 holds 7 elements",
        [](RunRecord& r) {
          sharded(r);
-         r.shards[2].told.elements[3] = 7;
+         r.agreement.shards[2].told.elements[3] = 7;
        }},
       {"partition", false, "rank 1 keeps a copy of",
        [](RunRecord& r) {
          sharded(r);
-         r.shards[1].told.copies[0].second.size -= 1;
+         r.agreement.shards[1].told.copies[0].second.size -= 1;
        }},
       {"partition", false, "rank 0's shard has 1 copies, and rank 3's has 0",
        [](RunRecord& r) {
          sharded(r);
-         r.shards[1].told.copies.clear();
+         r.agreement.shards[1].told.copies.clear();
        }},
       {"partition", false, "rank 1 keeps two copies of rank 3's shard",
        [](RunRecord& r) {
          sharded(r);
-         r.shards[1].told.copies.push_back(r.shards[1].told.copies[0]);
+         r.agreement.shards[1].told.copies.push_back(r.agreement.shards[1].told.copies[0]);
        }},
       {"partition", false, "it would be lost with it",
        [](RunRecord& r) {
          sharded(r);
-         std::swap(r.shards[0].rank, r.shards[1].rank);
-         std::swap(r.shards[0].rank, r.shards[3].rank);
+         std::swap(r.agreement.shards[0].rank, r.agreement.shards[1].rank);
+         std::swap(r.agreement.shards[0].rank, r.agreement.shards[3].rank);
        }},
       {"partition", false, "looked at nothing",
        [](RunRecord& r) {
          sharded(r);
-         r.shards.pop_back();
+         r.agreement.shards.pop_back();
        }},
       {"skipped:2", true, "skipped steps: 2", [](RunRecord& r) { r.steps[2].skipped = true; }},
       {"skipped:none", true, "none", [](RunRecord&) {}},
@@ -407,19 +408,19 @@ const std::vector<Case>& cases() {
       {"rerun_found:none", true, "8 micro-batches",
        [](RunRecord& r) {
          run_twice(r);
-         r.reruns.clear();
+         r.numbers.reruns.clear();
        }},
       {R"(rerun_found:{"rank":1})", false, "8 micro-batches had the same bits twice",
        [](RunRecord& r) {
          run_twice(r);
-         r.reruns.clear();
+         r.numbers.reruns.clear();
        }},
       {"rerun_found:none", false, "looked at nothing", [](RunRecord&) {}},
       {"rerun_genuine:3", true, "3", run_twice},
       {"rerun_genuine:2,3", false, "3 instead of 2, 3", run_twice},
       {"rerun_genuine:none", false, "looked at nothing", [](RunRecord&) {}},
-      {"stagnates_at_least:0.5", true, "0.6 of 10", [](RunRecord& r) { r.stagnation = {{4, 2}, {6, 4}}; }},
-      {"stagnates_at_least:0.7", false, "0.6 of 10", [](RunRecord& r) { r.stagnation = {{4, 2}, {6, 4}}; }},
+      {"stagnates_at_least:0.5", true, "0.6 of 10", [](RunRecord& r) { r.numbers.stagnation = {{4, 2}, {6, 4}}; }},
+      {"stagnates_at_least:0.7", false, "0.6 of 10", [](RunRecord& r) { r.numbers.stagnation = {{4, 2}, {6, 4}}; }},
       {"stagnates_at_least:0", false, "looked at nothing", [](RunRecord&) {}},
       {"tracks_fp32:0.01", true, "at most 0", [](RunRecord&) {}},
       {"tracks_fp32:0.01", false, "step 3", [](RunRecord& r) { r.steps[3].loss *= 1.02f; }},
@@ -443,35 +444,35 @@ const std::vector<Case>& cases() {
       {"straggler:none", true, "nobody is too slow",
        [](RunRecord& r) {
          with_scores(r);
-         r.stragglers.clear();
+         r.detection.stragglers.clear();
        }},
       {"straggler:none", false, "looked at nothing", [](RunRecord&) {}},
       {"diverged:none", true, "no step", [](RunRecord&) {}},
-      {"diverged:none", false, "step 3", [](RunRecord& r) { r.divergences = {{3, "loss", 20, 4}}; }},
-      {"diverged:3", true, "step 3", [](RunRecord& r) { r.divergences = {{3, "loss", 20, 4}}; }},
+      {"diverged:none", false, "step 3", [](RunRecord& r) { r.detection.divergences = {{3, "loss", 20, 4}}; }},
+      {"diverged:3", true, "step 3", [](RunRecord& r) { r.detection.divergences = {{3, "loss", 20, 4}}; }},
       {"diverged:none", false, "looked at nothing", [](RunRecord& r) { r.steps.resize(2); }},
       {"memory_formula", true, "optimizer", as_the_formulas_say},
       {"memory_formula", false, "optimizer: 64 bytes instead of",
        [](RunRecord& r) {
          as_the_formulas_say(r);
-         r.memory_peak_by_tag[std::size_t(runtime::MemoryTag::optimizer)] = 64;
+         r.memory.peak_by_tag[std::size_t(runtime::MemoryTag::optimizer)] = 64;
        }},
       {"memory_formula", false, "gathered: 64 bytes instead of at most 0",
        [](RunRecord& r) {
          as_the_formulas_say(r);
-         r.memory_peak_by_tag[std::size_t(runtime::MemoryTag::gathered)] = 64;
+         r.memory.peak_by_tag[std::size_t(runtime::MemoryTag::gathered)] = 64;
        }},
       {"memory_formula", false, "looked at nothing", [](RunRecord& r) { r.ranks[3].how = How::died; }},
       {"model_state_gb:0.00", true, "at stage 0; 0.00 GB stated",
-       [](RunRecord& r) { r.memory_peak_by_tag[std::size_t(runtime::MemoryTag::gradients)] = 4'000'000; }},
+       [](RunRecord& r) { r.memory.peak_by_tag[std::size_t(runtime::MemoryTag::gradients)] = 4'000'000; }},
       {"model_state_gb:0.00", false, "0.0060 GB a rank",
-       [](RunRecord& r) { r.memory_peak_by_tag[std::size_t(runtime::MemoryTag::gradients)] = 6'000'000; }},
+       [](RunRecord& r) { r.memory.peak_by_tag[std::size_t(runtime::MemoryTag::gradients)] = 6'000'000; }},
       {"model_state_gb:1", false, "looked at nothing", [](RunRecord& r) { r.ranks[3].how = How::died; }},
       {"traffic_formula", true, "all_reduce", as_the_formulas_say},
       {"traffic_formula", false, "all_reduce: 0 bytes instead of",
        [](RunRecord& r) {
          as_the_formulas_say(r);
-         r.comm[std::size_t(runtime::OpKind::all_reduce)].bytes_sent_per_rank_max = 0;
+         r.traffic.comm[std::size_t(runtime::OpKind::all_reduce)].bytes_sent_per_rank_max = 0;
        }},
       {"conservation", true, "100 elements of 2 steps", [](RunRecord&) {}, Conservation{2, 100, ""}},
       {"conservation", false, "sample 3", [](RunRecord&) {}, Conservation{2, 100, "sample 3 is missing"}},
@@ -480,7 +481,7 @@ const std::vector<Case>& cases() {
       {"quirk_differs:2", false, "it was to differ in step 2", [](RunRecord& r) { r.steps[1].grad_norm = 0; }},
       {"quirk_differs", false, "had no effect", [](RunRecord&) {}},
       {"quirk_differs", false, "looked at nothing", [](RunRecord& r) { r.steps.clear(); }},
-      {"traffic_formula", false, "looked at nothing", [](RunRecord& r) { r.recoveries = {recovery_naming({2})}; }},
+      {"traffic_formula", false, "looked at nothing", [](RunRecord& r) { r.detection.recoveries = {recovery_naming({2})}; }},
       {"within_bounds", true, "10 products and 4 sums over ranks", [](RunRecord&) {}, {}, compared()},
       {"within_bounds", false, "first over its bound: product in compute", [](RunRecord&) {}, {}, compared_over()},
       {"within_bounds", false, "looked at nothing", [](RunRecord&) {}, {}, FastComparison{}},
@@ -563,9 +564,9 @@ struct Verdict {
   RunRecord run = good_run();
   Golden golden = golden_for(run);
   Verdict() {
-    run.collectives_compared = run.replica_comparisons = 1;
+    run.agreement.collectives_compared = run.agreement.replica_comparisons = 1;
     run.faults = {fired(1)};
-    run.recoveries = {recovery_naming({2})};
+    run.detection.recoveries = {recovery_naming({2})};
   }
   Judgement judged() const { return judge(Evidence{scenario, run, &golden, {}, {}}); }
 };
@@ -626,7 +627,7 @@ TEST(Verdict, ExpectsAParticularRedCheck) {
   Verdict v;
   v.scenario.expect = {Expect::What::check_fails, "culprit:2"};
   EXPECT_EQ(v.judged().status, ExitStatus::check_failed) << "it holds";
-  v.run.recoveries = {recovery_naming({1})};
+  v.run.detection.recoveries = {recovery_naming({1})};
   EXPECT_EQ(v.judged().status, ExitStatus::as_expected);
   v.scenario.expect.argument = "culprit";
   EXPECT_EQ(v.judged().status, ExitStatus::as_expected) << "the name without argument will do";
@@ -647,7 +648,7 @@ TEST(Verdict, ExpectsAStop) {
   v.scenario.expect.argument = "quorum";
   EXPECT_EQ(v.judged().status, ExitStatus::check_failed) << "for another reason";
   v.scenario.expect.argument = "policy";
-  v.run.recoveries.clear();
+  v.run.detection.recoveries.clear();
   EXPECT_EQ(v.judged().status, ExitStatus::check_failed) << "listed checks still count";
   v.scenario.checks.clear();
   v.run.end = sim::WorldEnd::deadlock;
@@ -665,12 +666,12 @@ TEST(Collector, HoldsEveryRanksStepAgainstTheFirst) {
   step.loss = std::nanf("");
   collector.step_committed(0, step);
   collector.step_committed(1, step);
-  EXPECT_TRUE(collector.record().disagreements.empty()) << "the same NaN";
+  EXPECT_TRUE(collector.record().training.disagreements.empty()) << "the same NaN";
   step.loss = 1;
   collector.step_committed(2, step);
-  ASSERT_EQ(collector.record().disagreements.size(), 1u);
-  EXPECT_EQ(collector.record().disagreements[0].rank, 2);
-  EXPECT_EQ(collector.record().step_comparisons, 2u);
+  ASSERT_EQ(collector.record().training.disagreements.size(), 1u);
+  EXPECT_EQ(collector.record().training.disagreements[0].rank, 2);
+  EXPECT_EQ(collector.record().training.step_comparisons, 2u);
 }
 
 TEST(Collector, AStepThatNobodyCommittedIsAGap) {
@@ -702,7 +703,7 @@ TEST(Collector, PutsARecoveryTogether) {
   collector.recovering(1, told);
   told.diagnosis.culprits = {1};
   collector.recovering(0, told);
-  const std::vector<Recovery>& all = collector.record().recoveries;
+  const std::vector<Recovery>& all = collector.record().detection.recoveries;
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(all[0].first_rank, 1);
   EXPECT_EQ(all[0].detected_ns, 10);

@@ -46,11 +46,11 @@ TEST(Suffice, MoreAreGoneThanCopiesAreKept) {
 TEST(Suffice, AfterACommittedStepCopiesAreKeptAgain) {
   Stopped later({1, 2});
   EXPECT_EQ(later.text(), "") << "both at once";
-  later.run.recoveries = {recovery_naming({2})};
-  later.run.recoveries[0].evicted = {2};
-  later.run.recoveries[0].resumed_ns = -1;
+  later.run.detection.recoveries = {recovery_naming({2})};
+  later.run.detection.recoveries[0].evicted = {2};
+  later.run.detection.recoveries[0].resumed_ns = -1;
   EXPECT_EQ(later.text(), "") << "one after the other, without a step in between";
-  later.run.recoveries[0].resumed_ns = 5;
+  later.run.detection.recoveries[0].resumed_ns = 5;
   EXPECT_EQ(later.text(), "rank 1 is gone, and 1 copy is kept of each shard (recovery.peer_copies)");
 }
 
@@ -77,7 +77,7 @@ TEST(Suffice, WhatExcusesAStop) {
   short_golden.golden.loss.resize(1);
   EXPECT_EQ(short_golden.text(), "") << "the golden stops too";
   Stopped tried;
-  tried.run.recoveries.resize(std::size_t(tried.scenario.train.recovery.attempts_max));
+  tried.run.detection.recoveries.resize(std::size_t(tried.scenario.train.recovery.attempts_max));
   EXPECT_EQ(tried.text(), "") << "it has tried often enough";
 }
 

@@ -95,8 +95,9 @@ TEST_P(ResumeInAnyLayout, AtEveryStepGivesTheBitsOfNotHavingStopped) {
     SimulationOptions options;
     options.disks = std::make_shared<sim::Disks>();
     const RunRecord written = Simulation(scenario_of(settings[from], false), options).run();
-    ASSERT_EQ(written.found_checkpoints.size(), std::size_t(kSteps)) << settings[from].zero;
-    for (const FoundCheckpoint& found : written.found_checkpoints) ASSERT_EQ(found.problem, "") << settings[from].zero;
+    ASSERT_EQ(written.training.found_checkpoints.size(), std::size_t(kSteps)) << settings[from].zero;
+    for (const FoundCheckpoint& found : written.training.found_checkpoints)
+      ASSERT_EQ(found.problem, "") << settings[from].zero;
     for (const std::size_t to : {from, (from + 3) % settings.size()}) {
       const Scenario again = scenario_of(settings[to], true);
       for (std::int64_t step = 1; step <= kSteps; ++step) {
@@ -104,7 +105,7 @@ TEST_P(ResumeInAnyLayout, AtEveryStepGivesTheBitsOfNotHavingStopped) {
         resumed.disks = copied_up_to(*options.disks, step);
         const RunRecord run = Simulation(again, resumed).run();
         const std::string where = fmt::format("{} -> {} at step {}", from, to, step);
-        ASSERT_EQ(run.resumed_from, step) << where << ": " << run.ranks[0].why;
+        ASSERT_EQ(run.training.resumed_from, step) << where << ": " << run.ranks[0].why;
         const CheckResult same = judge(CheckSpec{"golden", "bitwise"}, {again, run, &golden, std::nullopt, {}});
         ASSERT_TRUE(same.ok) << where << ": " << same.detail;
       }
@@ -130,12 +131,12 @@ TEST(JobRestart, IsOneHistory) {
   load.sets = {"recovery.policy=stop", "recovery.restarts=3", "recovery.restart_s=60"};
   const Scenario scenario = load_scenario_text(text, "resume.json", load);
   const RunRecord run = Simulation(scenario, {}).run();
-  ASSERT_EQ(run.attempts.size(), 2u);
-  EXPECT_EQ(run.attempts[1].first_step, 2);
-  EXPECT_EQ(run.attempts[1].steps_lost, 1);
-  EXPECT_EQ(run.undone_steps, 1);
-  EXPECT_EQ(run.attempts[1].began_ns - run.attempts[0].ended_ns, 60 * runtime::kSecond);
-  EXPECT_GT(run.virtual_ns, run.attempts[1].began_ns);
+  ASSERT_EQ(run.training.attempts.size(), 2u);
+  EXPECT_EQ(run.training.attempts[1].first_step, 2);
+  EXPECT_EQ(run.training.attempts[1].steps_lost, 1);
+  EXPECT_EQ(run.training.undone_steps, 1);
+  EXPECT_EQ(run.training.attempts[1].began_ns - run.training.attempts[0].ended_ns, 60 * runtime::kSecond);
+  EXPECT_GT(run.virtual_ns, run.training.attempts[1].began_ns);
   EXPECT_EQ(run.faults[0].fired, 1u) << "a rule that has fired does not begin anew with the job";
   ASSERT_EQ(run.steps.size(), std::size_t(kSteps));
   for (std::size_t i = 0; i < run.steps.size(); ++i) EXPECT_EQ(run.steps[i].step, std::int64_t(i));
@@ -152,7 +153,7 @@ TEST(JobRestart, HasAnEnd) {
   LoadOptions load;
   load.sets = {"recovery.policy=stop", "recovery.restarts=2"};
   const RunRecord run = Simulation(load_scenario_text(text, "resume.json", load), {}).run();
-  EXPECT_EQ(run.attempts.size(), 3u);
+  EXPECT_EQ(run.training.attempts.size(), 3u);
   EXPECT_FALSE(run.state());
 }
 
@@ -163,15 +164,15 @@ TEST(CheckpointChecks, LookAtWhatIsThere) {
   RunRecord run = good_run();
   const Evidence evidence{scenario, run, nullptr, std::nullopt, {}};
   EXPECT_FALSE(checkpoints_valid(evidence, "").looked);
-  run.checkpoints.push_back({2, true, "", 0, 0, 0, 10});
+  run.training.checkpoints.push_back({2, true, "", 0, 0, 0, 10});
   EXPECT_FALSE(checkpoints_valid(evidence, "").ok);  // and none is there
-  run.found_checkpoints = {{2, ""}};
+  run.training.found_checkpoints = {{2, ""}};
   EXPECT_TRUE(checkpoints_valid(evidence, "").ok);
-  run.found_checkpoints.push_back({1, "rank-00000.safetensors has 3 bytes, not 4"});
+  run.training.found_checkpoints.push_back({1, "rank-00000.safetensors has 3 bytes, not 4"});
   EXPECT_FALSE(checkpoints_valid(evidence, "").ok);
   EXPECT_TRUE(restarts(evidence, "0").ok);
-  run.attempts.resize(3);
-  run.attempts[2].steps_lost = 4;
+  run.training.attempts.resize(3);
+  run.training.attempts[2].steps_lost = 4;
   EXPECT_TRUE(restarts(evidence, "2").ok);
   EXPECT_FALSE(restarts(evidence, "1").ok);
   EXPECT_TRUE(steps_lost(evidence, "4").ok);

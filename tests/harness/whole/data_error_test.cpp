@@ -82,13 +82,13 @@ TEST(DataError, StrikesWhoeverBringsTheSampleAndAllRedoTheStep) {
     EXPECT_LE(op.sample, 21);
     EXPECT_GT(op.sample + op.samples, 21);
     EXPECT_EQ(op.samples, std::min(cut.micro_batch, 8));
-    ASSERT_EQ(run.recoveries.size(), 1u);
-    EXPECT_EQ(run.recoveries[0].step, kStep);
-    EXPECT_EQ(run.recoveries[0].error, runtime::ErrorKind::data_error);
-    EXPECT_EQ(run.recoveries[0].diagnosis.culprits, std::vector<int>{struck});
-    EXPECT_EQ(run.recoveries[0].diagnosis.text,
+    ASSERT_EQ(run.detection.recoveries.size(), 1u);
+    EXPECT_EQ(run.detection.recoveries[0].step, kStep);
+    EXPECT_EQ(run.detection.recoveries[0].error, runtime::ErrorKind::data_error);
+    EXPECT_EQ(run.detection.recoveries[0].diagnosis.culprits, std::vector<int>{struck});
+    EXPECT_EQ(run.detection.recoveries[0].diagnosis.text,
               fmt::format("rank {} failed: data_error at sample 21, in step 2", struck));
-    EXPECT_TRUE(run.recoveries[0].evicted.empty());
+    EXPECT_TRUE(run.detection.recoveries[0].evicted.empty());
     for (const RankRecord& rank : run.ranks) {
       EXPECT_EQ(rank.how, RankRecord::How::finished) << rank.why;
       EXPECT_EQ(rank.state.data_position, golden.ranks[0].state.data_position);
@@ -105,9 +105,9 @@ TEST(DataError, ForEverEndsInAnAgreedStopThatNamesTheRankAndTheSample) {
   for (const Cut& cut : cuts()) {
     SCOPED_TRACE(cut.text);
     const RunRecord run = run_of(cut, kForEver);
-    ASSERT_FALSE(run.recoveries.empty());
+    ASSERT_FALSE(run.detection.recoveries.empty());
     EXPECT_GT(run.faults[0].fired, 1u);
-    const std::vector<int> named = run.recoveries.back().diagnosis.culprits;
+    const std::vector<int> named = run.detection.recoveries.back().diagnosis.culprits;
     ASSERT_FALSE(named.empty());
     const std::string who = (named.size() == 1 ? "rank " : "ranks ") + std::to_string(named[0]);
     for (const int rank : named) EXPECT_TRUE(is_one_of(cut.bring, rank)) << rank;
@@ -129,10 +129,10 @@ TEST(DataError, AfterARecoveryTheSampleIsSomebodyElses) {
   ASSERT_EQ(alone.faults[0].ranks, std::vector<int>{2});
   ASSERT_EQ(run.faults[1].fired, 1u);
   EXPECT_NE(run.faults[1].ranks, alone.faults[0].ranks);
-  ASSERT_EQ(run.recoveries.size(), 2u);
-  EXPECT_NE(run.recoveries[1].diagnosis.text.find("data_error at sample 21, in step 2"), std::string::npos)
-      << run.recoveries[1].diagnosis.text;
-  EXPECT_TRUE(run.recoveries[1].evicted.empty());
+  ASSERT_EQ(run.detection.recoveries.size(), 2u);
+  EXPECT_NE(run.detection.recoveries[1].diagnosis.text.find("data_error at sample 21, in step 2"), std::string::npos)
+      << run.detection.recoveries[1].diagnosis.text;
+  EXPECT_TRUE(run.detection.recoveries[1].evicted.empty());
   EXPECT_EQ(run.ranks[1].how, RankRecord::How::finished) << run.ranks[1].why;
   EXPECT_EQ(run.ranks[1].state.params, golden.ranks[1].state.params);
 }
@@ -144,7 +144,7 @@ TEST(DataError, AStepThatIsRedoneIsNotStruckAgain) {
   const RunRecord run = run_of(four, lost + kOnce);
   EXPECT_EQ(run.faults[0].fired, 1u);
   EXPECT_EQ(run.faults[1].fired, 1u);
-  EXPECT_EQ(run.recoveries.size(), 2u);
+  EXPECT_EQ(run.detection.recoveries.size(), 2u);
   EXPECT_EQ(run.ranks[3].how, RankRecord::How::finished);
 }
 
@@ -153,7 +153,7 @@ TEST(DataStall, AtOneSampleOnlyTakesTime) {
   const RunRecord plain = run_of(four, "");
   const RunRecord run = run_of(four, R"({ "kind": "data_stall", "sample": 21, "delay_s": 30 })");
   EXPECT_EQ(run.faults[0].ranks, std::vector<int>{2});
-  EXPECT_TRUE(run.recoveries.empty());
+  EXPECT_TRUE(run.detection.recoveries.empty());
   EXPECT_GT(run.virtual_ns, 29 * runtime::kSecond);
   EXPECT_EQ(run.ranks[0].state.params, plain.ranks[0].state.params);
 }
@@ -164,7 +164,7 @@ TEST(DataError, SamplesAreCountedOverTheRun) {
   EXPECT_EQ(run_of(four, R"({ "kind": "data_error", "sample": 40 })").faults[0].fired, 0u);
   const RunRecord last = run_of(four, R"({ "kind": "data_error", "sample": 39 })");
   EXPECT_EQ(last.faults[0].fired, 1u);
-  EXPECT_EQ(last.recoveries.at(0).step, 4);
+  EXPECT_EQ(last.detection.recoveries.at(0).step, 4);
 }
 
 }  // namespace

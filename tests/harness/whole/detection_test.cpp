@@ -39,32 +39,32 @@ constexpr const char* kBeats = R"(, "heartbeat_s": 1, "heartbeat_timeout_s": 5)"
 TEST(Heartbeats, ADeadProcessIsNamedLongBeforeTheWatchdog) {
   const char* crash = R"({"kind": "rank_crash", "rank": 3, "step": 2, "op": "all_reduce"})";
   const RunRecord slow = run_of(timed_text(crash, "")), fast = run_of(timed_text(crash, kBeats));
-  ASSERT_EQ(slow.recoveries.size(), 1u);
-  ASSERT_EQ(fast.recoveries.size(), 1u);
-  EXPECT_GT(slow.recoveries[0].detected_ns, 590 * runtime::kSecond);  // over nvlink nobody is told
-  EXPECT_LT(fast.recoveries[0].resumed_ns, 7 * runtime::kSecond);
-  EXPECT_GT(fast.recoveries[0].detected_ns, 4 * runtime::kSecond);
-  EXPECT_EQ(fast.recoveries[0].diagnosis.culprits, std::vector<int>{3});
-  EXPECT_EQ(fast.recoveries[0].diagnosis.verdict, runtime::Verdict::silent);
+  ASSERT_EQ(slow.detection.recoveries.size(), 1u);
+  ASSERT_EQ(fast.detection.recoveries.size(), 1u);
+  EXPECT_GT(slow.detection.recoveries[0].detected_ns, 590 * runtime::kSecond);  // over nvlink nobody is told
+  EXPECT_LT(fast.detection.recoveries[0].resumed_ns, 7 * runtime::kSecond);
+  EXPECT_GT(fast.detection.recoveries[0].detected_ns, 4 * runtime::kSecond);
+  EXPECT_EQ(fast.detection.recoveries[0].diagnosis.culprits, std::vector<int>{3});
+  EXPECT_EQ(fast.detection.recoveries[0].diagnosis.verdict, runtime::Verdict::silent);
   EXPECT_EQ(fast.ranks[0].how, RankRecord::How::finished);
 }
 
 TEST(Heartbeats, AHangKeepsItsHeartbeatAndIsLeftToTheWatchdog) {
   const RunRecord run =
       run_of(timed_text(R"({"kind": "collective_timeout", "rank": 3, "step": 2, "op": "all_reduce"})", kBeats));
-  ASSERT_EQ(run.recoveries.size(), 1u);
-  EXPECT_GT(run.recoveries[0].detected_ns, 590 * runtime::kSecond);
-  EXPECT_EQ(run.recoveries[0].diagnosis.culprits, std::vector<int>{3});
-  EXPECT_EQ(run.recoveries[0].diagnosis.verdict, runtime::Verdict::never_joined);
+  ASSERT_EQ(run.detection.recoveries.size(), 1u);
+  EXPECT_GT(run.detection.recoveries[0].detected_ns, 590 * runtime::kSecond);
+  EXPECT_EQ(run.detection.recoveries[0].diagnosis.culprits, std::vector<int>{3});
+  EXPECT_EQ(run.detection.recoveries[0].diagnosis.verdict, runtime::Verdict::never_joined);
 }
 
 TEST(Heartbeats, TwoThatDieTogetherAreNamedTogetherAndNobodyElse) {
   const RunRecord run = run_of(timed_text(R"({"kind": "rank_crash", "rank": 2, "step": 2, "op": "all_reduce"},
                                             {"kind": "rank_crash", "rank": 3, "step": 2, "op": "all_reduce"})",
                                           kBeats));
-  ASSERT_GE(run.recoveries.size(), 1u);
+  ASSERT_GE(run.detection.recoveries.size(), 1u);
   std::vector<int> gone;
-  for (const Recovery& one : run.recoveries) {
+  for (const Recovery& one : run.detection.recoveries) {
     for (const int rank : one.diagnosis.culprits) gone.push_back(rank);
   }
   std::sort(gone.begin(), gone.end());
@@ -87,9 +87,9 @@ TEST(Stragglers, NobodyIsTooSlowWhereNobodyIs) {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     for (const int stage : {0, 3}) {
       const RunRecord run = run_of(timed_text("", R"(, "straggler": {"steps": 1})", 12, stage), seed);
-      EXPECT_TRUE(run.stragglers.empty()) << "seed " << seed << ", stage " << stage;
-      ASSERT_EQ(run.scores.size(), 4u);
-      for (const auto& [rank, score] : run.scores) least = std::min(least, score.least), steps += score.steps;
+      EXPECT_TRUE(run.detection.stragglers.empty()) << "seed " << seed << ", stage " << stage;
+      ASSERT_EQ(run.detection.scores.size(), 4u);
+      for (const auto& [rank, score] : run.detection.scores) least = std::min(least, score.least), steps += score.steps;
     }
   }
   EXPECT_GT(steps, 3000);
@@ -101,24 +101,25 @@ TEST(Stragglers, AnUnevenCutMakesNobodySlow) {
   // 16 samples on 3 ranks: 6, 5 and 5; on 4 after a death 3 are left.
   const RunRecord run = run_of(timed_text(R"({"kind": "rank_crash", "rank": 3, "step": 2, "op": "all_reduce"})",
                                           R"(, "straggler": {"steps": 1}, "heartbeat_s": 1)", 14));
-  EXPECT_EQ(run.recoveries.size(), 1u);
-  EXPECT_TRUE(run.stragglers.empty()) << run.stragglers.front().rank << " " << run.stragglers.front().score;
-  EXPECT_GE(run.scores.at(0).steps, 10);
+  EXPECT_EQ(run.detection.recoveries.size(), 1u);
+  EXPECT_TRUE(run.detection.stragglers.empty())
+      << run.detection.stragglers.front().rank << " " << run.detection.stragglers.front().score;
+  EXPECT_GE(run.detection.scores.at(0).steps, 10);
 }
 
 TEST(Stragglers, WhoIsTooSlowLeavesAndNoStepIsLost) {
   const RunRecord run = run_of(timed_text(R"({"kind": "straggler", "rank": 1, "step": 3, "factor": 2})",
                                           R"(, "straggler": {"steps": 3, "evict": true})", 12));
-  ASSERT_EQ(run.stragglers.size(), 1u);
-  EXPECT_EQ(run.stragglers[0].rank, 1);
-  EXPECT_TRUE(run.stragglers[0].leaves);
-  EXPECT_EQ(run.stragglers[0].steps, 3);
-  EXPECT_NEAR(run.stragglers[0].score, 0.5, 0.1);
-  ASSERT_EQ(run.recoveries.size(), 1u);
-  EXPECT_EQ(run.recoveries[0].diagnosis.verdict, runtime::Verdict::straggler);
-  EXPECT_EQ(run.recoveries[0].evicted, std::vector<int>{1});
-  EXPECT_EQ(run.recoveries[0].steps_lost, 0);
-  EXPECT_EQ(run.recoveries[0].step, run.stragglers[0].step + 1);
+  ASSERT_EQ(run.detection.stragglers.size(), 1u);
+  EXPECT_EQ(run.detection.stragglers[0].rank, 1);
+  EXPECT_TRUE(run.detection.stragglers[0].leaves);
+  EXPECT_EQ(run.detection.stragglers[0].steps, 3);
+  EXPECT_NEAR(run.detection.stragglers[0].score, 0.5, 0.1);
+  ASSERT_EQ(run.detection.recoveries.size(), 1u);
+  EXPECT_EQ(run.detection.recoveries[0].diagnosis.verdict, runtime::Verdict::straggler);
+  EXPECT_EQ(run.detection.recoveries[0].evicted, std::vector<int>{1});
+  EXPECT_EQ(run.detection.recoveries[0].steps_lost, 0);
+  EXPECT_EQ(run.detection.recoveries[0].step, run.detection.stragglers[0].step + 1);
   EXPECT_EQ(run.ranks[1].how, RankRecord::How::evicted);
   EXPECT_EQ(run.ranks[0].steps_committed, 12);
 }
@@ -126,9 +127,9 @@ TEST(Stragglers, WhoIsTooSlowLeavesAndNoStepIsLost) {
 TEST(Stragglers, WithTooFewRanksItStaysAndIsReported) {
   const RunRecord run = run_of(timed_text(R"({"kind": "straggler", "rank": 1, "step": 3, "factor": 2})",
                                           R"(, "ranks_min": 4, "straggler": {"steps": 3, "evict": true})", 12));
-  ASSERT_EQ(run.stragglers.size(), 1u);
-  EXPECT_FALSE(run.stragglers[0].leaves);
-  EXPECT_TRUE(run.recoveries.empty());
+  ASSERT_EQ(run.detection.stragglers.size(), 1u);
+  EXPECT_FALSE(run.detection.stragglers[0].leaves);
+  EXPECT_TRUE(run.detection.recoveries.empty());
 }
 
 }  // namespace

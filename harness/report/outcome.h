@@ -1,0 +1,27 @@
+// How one call to seeksim ended: its exit status, its report, and what kept it from running.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "harness/verdict/exit_status.h"
+
+#include <nlohmann/json.hpp>
+
+#include "harness/input/json.h"
+
+namespace seeksim::harness {
+
+struct Outcome {
+  ExitStatus status = ExitStatus::as_expected;
+  std::string name;  // of the scenario, or of its file when it cannot be read
+  Json report;
+  std::vector<std::string> problems;  // why it could not be run; empty when it was
+};
+
+// Takes text as it comes: a terminal, a file, or nobody.
+using Print = std::function<void(std::string_view)>;
+
+}  // namespace seeksim::harness

@@ -1,0 +1,223 @@
+#include "harness/run/one_run.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <new>
+
+#include "harness/export/chrome_trace.h"
+#include "harness/export/flight_recorder.h"
+#include "harness/export/saved_files.h"
+#include "harness/input/files.h"
+#include "harness/input/json_text.h"
+#include "harness/input/problem.h"
+#include "harness/loading/load.h"
+#include "harness/report/bundle.h"
+#include "harness/report/progress.h"
+#include "harness/run/side_runs.h"
+#include "harness/scenario/variants.h"
+#include "harness/simulate/device.h"
+#include "harness/simulate/simulate.h"
+#include "harness/verdict/checks.h"
+
+namespace seeksim::harness {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Before anything runs: can what was asked for be written?
+void probe_files(const Scenario& scenario, const FileOptions& files) {
+  if (!files.out.empty()) {
+    make_folder(files.out, "--out");
+    probe_writable(files.out + "/report.json", "--out");
+  }
+  if (!files.bundle.empty()) make_folder(files.bundle, "--bundle");
+  if (!files.flight_recorder.empty()) make_folder(files.flight_recorder, "--flight-recorder");
+  const std::pair<const char*, const std::string*> each[] = {{"--trace", &files.trace},
+                                                             {"--save-initial", &files.save_initial},
+                                                             {"--save-final", &files.save_final},
+                                                             {"--save-batches", &files.save_batches},
+                                                             {"--save-gradients", &files.save_gradients}};
+  for (const auto& [option, file] : each) {
+    if (!file->empty()) probe_writable(*file, option);
+  }
+  if (is_of_shapes(scenario) && (!files.save_final.empty() || !files.save_gradients.empty()))
+    throw BadInput("--save-...", "a run of shapes has no values", "Use \"numerics\": \"exact\".");
+  if (!files.save_gradients.empty() && files.gradients_step > scenario.train.definition.steps) {
+    throw BadInput(fmt::format("--save-gradients {}:{}", files.gradients_step, files.save_gradients),
+                   fmt::format("the scenario has {} steps", scenario.train.definition.steps),
+                   "Steps are counted from 1 here.");
+  }
+}
+
+// Found before, stored, or run now; none where nothing is held against one.
+std::optional<Golden> golden_for(const Scenario& scenario, Needs wanted, const RunOptions& options,
+                                 const Print& print) {
+  if (options.golden != nullptr) return *options.golden;
+  if (!has(wanted, Needs::golden) && !has(wanted, Needs::contract)) return std::nullopt;
+  return find_golden(scenario, options, print);
+}
+
+// The judged run. `simulation` stays empty where it is on ranks of another kind.
+RunRecord run_judged(const Scenario& scenario, Needs wanted, const RunOptions& options,
+                     std::optional<Simulation>& simulation) {
+  const FileOptions& files = options.files;
+  SimulationOptions how = simulation_options(options);
+  how.digest_gradients = has(wanted, Needs::gradients);
+  how.keep_final_weights |= has(wanted, Needs::no_quirks);
+  how.timeline = !files.trace.empty();
+  how.flight_recorder = !files.flight_recorder.empty() || !files.out.empty() || !files.bundle.empty();
+  if (scenario.real_storage || (options.ranks.launch && !files.out.empty()))
+    how.storage_folder = files.out.empty() ? "." : files.out;
+  Progress bar(options.progress, scenario.name, scenario.train.definition.steps);
+  how.progress = [&bar](TimeNs now, std::int64_t steps) { bar.update(now, steps); };
+  RunRecord run = options.ranks.launch ? options.ranks.launch(scenario, how, options.many.is_row)
+                                       : simulation.emplace(scenario, how).run();
+  bar.finish();
+  return run;
+}
+
+void tell_story(const Evidence& evidence, const Judgement& judgement, const RunOptions& options,
+                const std::optional<Simulation>& simulation, const Print& tell) {
+  const std::string& trace = options.files.trace;
+  tell(story_text(evidence, judgement, options.style));
+  if (judgement.status != ExitStatus::as_expected && options.ranks.backend == "sim")
+    tell(replay_text(evidence, options.style));
+  if (judgement.status == ExitStatus::bug) tell(report_a_bug(evidence.scenario));
+  if (trace.empty()) return;
+  write_file(trace, chrome_trace(*simulation->timeline(), evidence.scenario, evidence.run));
+  tell(options.style.faint(trace_summary(*simulation->timeline(), trace)));
+}
+
+void save_results(const Scenario& scenario, const FileOptions& files, const RunRecord& run) {
+  if (!files.save_final.empty())
+    save_tensors(files.save_final, run.training.final_weights, "weights after the last step", "--save-final");
+  if (!files.save_gradients.empty()) {
+    save_tensors(files.save_gradients, run.training.gradients,
+                 fmt::format("gradients of step {}, reduced, unscaled, before clipping", files.gradients_step),
+                 "--save-gradients");
+  }
+  if (!files.save_batches.empty()) save_batches(files.save_batches, scenario.train.definition);
+}
+
+// As an ordinary scenario: of the faults that were drawn, those that came.
+Scenario as_it_ran(const Scenario& scenario, const RunRecord& run) {
+  Scenario other = scenario;
+  const std::size_t written = scenario.faults.size() - scenario.drawn_faults;
+  other.faults.resize(written);
+  other.drawn_faults = 0;
+  for (std::size_t i = written; i < scenario.faults.size(); ++i) {
+    if (run.faults.at(i).fired > 0) other.faults.push_back(scenario.faults[i]);
+  }
+  return other;
+}
+
+void write_files(const Evidence& evidence, const Judgement& judgement, const FileOptions& files, const Json& report,
+                 const std::string& text) {
+  const Scenario& scenario = evidence.scenario;
+  save_results(scenario, files, evidence.run);
+  write_folder(files.out, to_json(as_it_ran(scenario, evidence.run)), text, report);
+  if (!files.flight_recorder.empty()) write_dumps(files.flight_recorder, scenario, evidence.run);
+  const std::string bundle = !files.bundle.empty() ? files.bundle : files.out.empty() ? "" : files.out + "/bundle";
+  if (!bundle.empty() && wants_bundle(judgement)) write_bundle(bundle, evidence, judgement, text);
+}
+
+}  // namespace
+
+Golden find_golden(const Scenario& scenario, const RunOptions& options, const Print& print) {
+  const Style& style = options.style;
+  std::optional<Golden> stored = stored_golden(scenario);
+  if (stored && (!stored->gradients.empty() || !needs_gradients(scenario))) {
+    print(style.faint(fmt::format("  golden    {}\n", stored->origin)));
+    return *stored;
+  }
+  const std::string key = golden_key(one_rank(scenario).train.definition);
+  Golden golden = run_golden(scenario, key, options.wall_limit_s, options.progress);
+  print(style.faint(fmt::format("  golden    none is stored under {}: {} done first\n", key, golden.origin)));
+  return golden;
+}
+
+Golden run_golden(const Scenario& scenario, const std::string& key, double wall_limit_s, bool progress) {
+  const Scenario one = one_rank(scenario);
+  SimulationOptions options;
+  options.wall_limit_s = wall_limit_s;
+  options.digest_gradients = needs_gradients(scenario);
+  const RunRecord run = run_aside(one, "golden of " + scenario.name, options, progress);
+  if (!run.state()) {
+    const std::string why =
+        run.ranks.empty() ? "" : fmt::format(": rank 0 {} {}", name(run.ranks[0].how), run.ranks[0].why);
+    throw std::runtime_error("the undisturbed one-rank run did not finish" + why);
+  }
+  return golden_of(run, key);
+}
+
+Outcome run_one(const Scenario& given, const RunOptions& options, const Print& print) {
+  const auto start = std::chrono::steady_clock::now();
+  Scenario scenario = given;
+  scenario.world.verify = options.verify_determinism;
+  if (is_fast(scenario)) check_fast_device(options.ranks.device);
+  probe_files(scenario, options.files);
+  std::string text;
+  const Print tell = [&](std::string_view part) {
+    text += part;
+    print(part);
+  };
+  tell(header_text(scenario, options.style));
+  if (!options.files.save_initial.empty()) save_initial(options.files.save_initial, scenario.train.definition);
+
+  const Needs wanted = needs(scenario) | (options.verify_determinism ? Needs::twice : Needs::nothing);
+  const std::optional<Golden> golden = golden_for(scenario, wanted, options, tell);
+  std::optional<Simulation> simulation;
+  const RunRecord run = run_judged(scenario, wanted, options, simulation);
+  Evidence evidence{scenario, run, golden ? &*golden : nullptr, std::nullopt, {}};
+  SideRuns beside;
+  beside.run({scenario, options, run, evidence.golden, simulation ? &*simulation : nullptr}, wanted, evidence);
+  const Judgement judgement = judge(evidence);
+
+  tell_story(evidence, judgement, options, simulation, tell);
+  Outcome outcome{judgement.status,
+                  scenario.name,
+                  report_json(evidence, judgement, {options.ranks.backend, options.ranks.device, seconds_since(start)}),
+                  {}};
+  if (options.explain) {
+    const RunOptions::Page page = options.explain(scenario, outcome.report);
+    tell(page.text);
+    outcome.report["explanation"] = page.json;
+  }
+  write_files(evidence, judgement, options.files, outcome.report, text);
+  return outcome;
+}
+
+void write_folder(const std::string& folder, const Json& scenario, const std::string& story, const Json& report) {
+  if (folder.empty()) return;
+  write_file(folder + "/scenario.json", dump(scenario));
+  write_file(folder + "/story.txt", story);
+  write_file(folder + "/junit.xml", junit_xml({report}));
+  write_file(folder + "/report.json", dump(report));
+}
+
+Outcome guarded(const std::string& name, const std::string& again, const std::function<Outcome()>& run) {
+  const auto failed = [&](const char* verdict, ExitStatus status, std::vector<std::string> problems) {
+    return Outcome{status, name, failure_json(name, verdict, status, problems), problems};
+  };
+  try {
+    return run();
+  } catch (const BadInput& bad) {
+    std::vector<std::string> problems;
+    for (const Problem& problem : bad.problems()) problems.push_back(problem.text());
+    return failed("bad_input", ExitStatus::bad_input, std::move(problems));
+  } catch (const OutOfTime& late) {
+    return failed("no_progress", ExitStatus::no_progress, {fmt::format("{}: {}", name, late.what())});
+  } catch (const std::bad_alloc&) {
+    return failed("bad_input", ExitStatus::bad_input,
+                  {name + ": the machine has not enough memory. Use fewer ranks or a smaller model."});
+  } catch (const std::exception& error) {
+    return failed("bug", ExitStatus::bug,
+                  {fmt::format("{}: this is a bug in seeksim: {}", name, error.what()),
+                   fmt::format("please report it with the scenario and the command: {}", again)});
+  }
+}
+
+}  // namespace seeksim::harness

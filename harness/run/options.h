@@ -1,0 +1,71 @@
+// What the command line says about how to run, beyond the scenario.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "harness/input/json.h"
+#include "harness/record/golden.h"
+#include "harness/report/report.h"
+#include "harness/scenario/scenario.h"
+
+#include <nlohmann/json.hpp>
+
+namespace seeksim::harness {
+
+struct SimulationOptions;
+
+// The ranks on which a scenario runs.
+struct RanksOptions {
+  // Runs on ranks of another kind; empty: simulated ones. row: of a sweep.
+  using Launch = std::function<RunRecord(const Scenario&, const SimulationOptions&, bool row)>;
+  Launch launch;
+  bool launch_again = false;  // they can run a second scenario beside this one
+  std::string backend = "sim";
+  std::string device = "cpu";
+  int max = 0;  // rows of a sweep with more are left out, and said to be; 0: there is no limit
+};
+
+// Of scenarios that are many runs: fault plans and sweeps.
+struct ManyOptions {
+  int processes = 0;    // runs at once; 0: one a core
+  int row = -1;         // only this row of a sweep
+  bool is_row = false;  // this is a row of a sweep
+};
+
+// What is written beside the report. Empty: it is not.
+struct FileOptions {
+  std::string out;              // --out: this scenario's folder
+  std::string bundle;           // --bundle: of a run that stopped or is red; empty: below --out, where there is one
+  std::string flight_recorder;  // --flight-recorder: a folder for a dump of each rank
+  std::string trace;            // --trace: a Chrome trace of the run
+  std::string save_initial;
+  std::string save_final;
+  std::string save_batches;
+  std::string save_gradients;
+  std::int64_t gradients_step = 0;  // counted from 1
+  // Whether any of the --save-... options is given.
+  bool saves() const {
+    return !save_initial.empty() || !save_final.empty() || !save_batches.empty() || !save_gradients.empty();
+  }
+};
+
+struct RunOptions {
+  RanksOptions ranks;
+  ManyOptions many;
+  FileOptions files;
+  // --explain: a page about what is red; empty: nobody asked. Explanations are made above (explain/explain.h).
+  struct Page {
+    std::string text;
+    Json json;
+  };
+  std::function<Page(const Scenario&, const Json& report)> explain;
+  double wall_limit_s = 0;
+  bool verify_determinism = false;
+  bool progress = false;           // a bar on stderr
+  const Golden* golden = nullptr;  // found before; null: it is looked for, or run
+  Style style;
+};
+
+}  // namespace seeksim::harness
