@@ -45,6 +45,9 @@ seeksim_row("CLI11" "${CLI11_FOUND}" "${CLI11_VERSION}" "libcli11-dev" "required
 find_package(fmt QUIET)
 seeksim_row("fmt" "${fmt_FOUND}" "${fmt_VERSION}" "libfmt-dev" "required")
 
+find_package(pugixml QUIET)
+seeksim_row("pugixml" "${pugixml_FOUND}" "${pugixml_VERSION}" "libpugixml-dev" "required")
+
 seeksim_find_plain(seeksim_xxhash "xxhash.h" "xxhash")
 seeksim_row("xxHash" "${seeksim_xxhash_LIBRARY}" "${seeksim_xxhash_INCLUDE}" "libxxhash-dev" "required")
 

@@ -2,6 +2,10 @@
 // disagree.
 #include <fmt/format.h>
 
+#include <pugixml.hpp>
+#include <sstream>
+#include <string_view>
+
 #include <nlohmann/json.hpp>
 
 #include "harness/report/report.h"
@@ -10,51 +14,52 @@ namespace seeksim::harness {
 namespace {
 
 // XML 1.0 has no way to write most control characters, and wants UTF-8: what does not fit becomes '?'.
-std::string xml(const std::string& raw) {
+std::string plain(const std::string& raw) {
   // Through JSON's replacement of invalid UTF-8, without its quotes and escapes.
-  const std::string text =
-      Json::parse(Json(raw).dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '&':
-        out += "&amp;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&apos;";
-        break;
-      case '\n':
-        out += "&#10;";
-        break;
-      case '\t':
-        out += "&#9;";
-        break;
-      default:
-        out += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
-    }
+  std::string text = Json::parse(Json(raw).dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') c = '?';
   }
-  return out;
+  return text;
 }
 
-std::string testcase(const std::string& suite, const std::string& name, const char* outcome,
-                     const std::string& message) {
-  std::string out = fmt::format("    <testcase classname=\"{}\" name=\"{}\"", xml(suite), xml(name));
-  if (outcome == nullptr) return out + "/>\n";
-  return out + fmt::format(">\n      <{} message=\"{}\"/>\n    </testcase>\n", outcome, xml(message));
+void set(pugi::xml_node node, const char* attribute, const std::string& text) {
+  node.append_attribute(attribute).set_value(plain(text).c_str());
 }
 
-struct Suite {
-  std::string cases;
+// One element of the file, and what it adds up to: a suite, or all suites.
+struct Counts {
   int tests = 0, failures = 0, errors = 0;
+  void add(const Counts& other) {
+    tests += other.tests;
+    failures += other.failures;
+    errors += other.errors;
+  }
+  void write(pugi::xml_node node) const {
+    node.append_attribute("tests").set_value(tests);
+    node.append_attribute("failures").set_value(failures);
+    node.append_attribute("errors").set_value(errors);
+  }
+};
+
+class Suite {
+ public:
+  Suite(pugi::xml_node node, std::string name) : node_(node), name_(std::move(name)) {}
+  // outcome: "failure" or "error"; null: it passed.
+  void add(const std::string& test, const char* outcome, const std::string& message) {
+    pugi::xml_node one = node_.append_child("testcase");
+    set(one, "classname", name_);
+    set(one, "name", test);
+    ++counts.tests;
+    if (outcome == nullptr) return;
+    set(one.append_child(outcome), "message", message);
+    ++(std::string_view(outcome) == "error" ? counts.errors : counts.failures);
+  }
+  Counts counts;
+
+ private:
+  pugi::xml_node node_;
+  std::string name_;
 };
 
 // A row as one line: what was set, and why it is red.
@@ -78,62 +83,54 @@ std::string row_message(const Json& row) {
   return message;
 }
 
+const char* outcome_of(int status) { return status == 0 ? nullptr : status == 1 ? "failure" : "error"; }
+
 // A sweep: a case a row.
-Suite suite_of_rows(const Json& report) {
-  Suite suite;
-  for (const Json& row : report["rows"]) {
-    const int status = row.value("exit_code", 4);
-    const char* outcome = status == 0 ? nullptr : status == 1 ? "failure" : "error";
-    suite.cases += testcase(report.value("scenario", "?"), row_name(row), outcome, row_message(row));
-    suite.failures += status == 1;
-    suite.errors += status >= 2;
-    ++suite.tests;
-  }
-  return suite;
+void add_rows(const Json& report, Suite& suite) {
+  for (const Json& row : report["rows"])
+    suite.add(row_name(row), outcome_of(row.value("exit_code", 4)), row_message(row));
 }
 
 // The verdict is a case of its own: an expected red check is not a failure, a missing one is.
-Suite suite_of(const Json& report) {
-  Suite suite;
-  const std::string name = report.value("scenario", "?");
+void add_checks(const Json& report, Suite& suite) {
   const int status = report.value("exit_code", 4);
   for (const Json& check : report.value("checks", Json::array())) {
     const bool red = !check.value("ok", false) && status != 0;
-    suite.cases += testcase(name, check.value("name", "?"), red ? "failure" : nullptr, check.value("detail", ""));
-    suite.failures += red;
-    ++suite.tests;
+    suite.add(check.value("name", "?"), red ? "failure" : nullptr, check.value("detail", ""));
   }
   std::string message = report.value("sentence", "");
   for (const Json& problem : report.value("problems", Json::array())) {
     message += (message.empty() ? "" : "\n") + problem.get<std::string>();
   }
-  const bool error = status >= 2;
-  suite.cases += testcase(name, "verdict", status == 0 ? nullptr : error ? "error" : "failure", message);
-  suite.failures += status == 1;
-  suite.errors += error;
-  ++suite.tests;
-  return suite;
+  suite.add("verdict", outcome_of(status), message);
+}
+
+Counts add_suite(const Json& report, pugi::xml_node suites) {
+  const std::string name = report.value("scenario", "?");
+  pugi::xml_node node = suites.append_child("testsuite");
+  Suite suite(node, name);
+  report.contains("rows") ? add_rows(report, suite) : add_checks(report, suite);
+  set(node, "name", name);
+  suite.counts.write(node);
+  set(node, "time", fmt::format("{:.3f}", report.value("wall_s", 0.0)));
+  return suite.counts;
 }
 
 }  // namespace
 
 std::string junit_xml(const std::vector<Json>& reports) {
-  std::string suites;
-  int tests = 0, failures = 0, errors = 0;
-  for (const Json& report : reports) {
-    const Suite suite = report.contains("rows") ? suite_of_rows(report) : suite_of(report);
-    suites += fmt::format(
-        "  <testsuite name=\"{}\" tests=\"{}\" failures=\"{}\" errors=\"{}\" time=\"{:.3f}\">\n{}  </testsuite>\n",
-        xml(report.value("scenario", "?")), suite.tests, suite.failures, suite.errors, report.value("wall_s", 0.0),
-        suite.cases);
-    tests += suite.tests;
-    failures += suite.failures;
-    errors += suite.errors;
-  }
-  return fmt::format(
-      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"seeksim\" tests=\"{}\" failures=\"{}\" "
-      "errors=\"{}\">\n{}</testsuites>\n",
-      tests, failures, errors, suites);
+  pugi::xml_document document;
+  pugi::xml_node declaration = document.append_child(pugi::node_declaration);
+  set(declaration, "version", "1.0");
+  set(declaration, "encoding", "UTF-8");
+  pugi::xml_node suites = document.append_child("testsuites");
+  Counts all;
+  for (const Json& report : reports) all.add(add_suite(report, suites));
+  set(suites, "name", "seeksim");
+  all.write(suites);
+  std::ostringstream out;
+  document.save(out, "  ");
+  return out.str();
 }
 
 }  // namespace seeksim::harness
