@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <optional>
 
@@ -13,6 +12,7 @@
 #include "harness/input/files.h"
 #include "harness/input/problem.h"
 #include "harness/record/golden.h"
+#include "harness/report/terminal.h"
 #include "runtime/backend/machine/posix_storage.h"
 #include "runtime/checkpoint/checkpoint_files.h"
 #include "runtime/files/safetensors.h"
@@ -23,8 +23,6 @@ namespace seeksim::harness {
 namespace {
 
 using runtime::Manifest;
-
-void put(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
 // A folder of checkpoints, or one of them.
 struct CheckpointFolder {

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 
 #include "harness/commands/checkpoint_command.h"
 #include "harness/commands/cli_options.h"
@@ -35,85 +37,102 @@ constexpr const char* kFooter =
     R"(Exit status: 0 as expected, 1 a check failed, 2 bad scenario or usage, 3 no progress, 4 a bug in seeksim.
 Try: seeksim run scenarios/nccl_timeout.json)";
 
-ExitStatus dispatch(const std::vector<std::string>& arguments) {
-  CLI::App app("seeksim runs real distributed training against injected faults and checks every bit of the result.",
-               "seeksim");
-  app.footer(kFooter);
-  app.set_version_flag("--version", kBuildInfo);
-  app.require_subcommand(1);
+// What all commands are asked for; CLI11 fills in those of the one that is given.
+struct Arguments {
   RunArguments run;
   LaunchArguments launch;
   GoldenArguments golden;
   ShrinkArguments shrink;
-  PlanArguments plan;
-  std::string list;
-  add_run(app, run);
-  add_launch(app, launch);
-  add_golden(app, golden);
-  add_shrink(app, shrink);
   ExploreArguments explore;
-  add_explore(app, explore);
   DiffArguments diff;
-  add_diff(app, diff);
+  std::string list;
   ScheduleArguments schedule;
-  add_list(app, list, schedule);
-  add_plan(app, plan);
+  PlanArguments plan;
   CheckpointArguments checkpoint;
-  add_checkpoint(app, checkpoint);
   std::string dumps;
-  app.add_subcommand("analyse", "Say what flight recorder dumps tell: who is to blame, who waits for whom")
-      ->add_option("folder", dumps, "Folder with one dump a rank (seeksim run --flight-recorder, or PyTorch's)")
-      ->required();
   DoctorArguments doctor;
-  add_doctor(app, doctor);
   MuseumArguments museum;
-  add_museum(app, museum);
+};
+
+// In the order in which --help lists them.
+void declare(CLI::App& app, Arguments& a) {
+  app.footer(kFooter);
+  app.set_version_flag("--version", kBuildInfo);
+  app.require_subcommand(1);
+  add_run(app, a.run);
+  add_launch(app, a.launch);
+  add_golden(app, a.golden);
+  add_shrink(app, a.shrink);
+  add_explore(app, a.explore);
+  add_diff(app, a.diff);
+  add_list(app, a.list, a.schedule);
+  add_plan(app, a.plan);
+  add_checkpoint(app, a.checkpoint);
+  app.add_subcommand("analyse", "Say what flight recorder dumps tell: who is to blame, who waits for whom")
+      ->add_option("folder", a.dumps, "Folder with one dump a rank (seeksim run --flight-recorder, or PyTorch's)")
+      ->required();
+  add_doctor(app, a.doctor);
+  add_museum(app, a.museum);
+}
+
+// False: help was asked for, and printed. Throws BadInput.
+bool parse(CLI::App& app, const std::vector<std::string>& arguments) try {
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
-  try {
-    app.parse(reversed);
-  } catch (const CLI::Success& asked_for_help) {
-    app.exit(asked_for_help);
-    return ExitStatus::as_expected;
-  } catch (const CLI::ParseError& error) {
-    std::string next = "seeksim --help prints what there is.";
-    std::vector<std::string> verbs;
-    for (const CLI::App* verb : app.get_subcommands({})) verbs.push_back(verb->get_name());
-    if (!arguments.empty() && arguments[0][0] != '-' && app.get_subcommands().empty()) {
-      next = did_you_mean(arguments[0], verbs);
-      throw BadInput(arguments[0], "there is no such command", next + " " + "seeksim --help prints what there is.");
-    }
-    throw BadInput("", error.what(), next);
-  }
-  if (app.got_subcommand("run")) return run_command(std::move(run));
-  if (app.got_subcommand("launch")) return launch_command(launch, own_path(), style_of_stdout());
-  if (app.got_subcommand("golden")) return golden_command(golden);
-  if (app.got_subcommand("shrink")) {
-    check_machine();
-    return shrink_command(shrink);
-  }
-  if (app.got_subcommand("diff")) {
-    check_machine();
-    return diff_command(diff, style_of_stdout());
-  }
-  if (app.got_subcommand("explore")) {
-    check_machine();
-    return explore_command(explore, style_of_stdout());
-  }
-  if (app.got_subcommand("analyse")) {
-    put(harness::dump(analyse_folder(dumps)));
-    return ExitStatus::as_expected;
-  }
-  if (app.got_subcommand("plan")) return plan_command(plan);
-  if (app.got_subcommand("checkpoint")) return checkpoint_command(app, checkpoint);
-  if (app.got_subcommand("list")) {
-    if (list == "schedule") return schedule_command(schedule, style_of_stdout());
-    return list_command(list, style_of_stdout());
-  }
-  if (app.got_subcommand("museum")) {
-    check_machine();
-    return museum_command(museum, style_of_stdout());
-  }
-  return doctor_command(doctor, style_of_stdout());
+  app.parse(reversed);
+  return true;
+} catch (const CLI::Success& asked_for_help) {
+  app.exit(asked_for_help);
+  return false;
+} catch (const CLI::ParseError& error) {
+  const std::string next = "seeksim --help prints what there is.";
+  std::vector<std::string> verbs;
+  for (const CLI::App* verb : app.get_subcommands({})) verbs.push_back(verb->get_name());
+  if (!arguments.empty() && arguments[0][0] != '-' && app.get_subcommands().empty())
+    throw BadInput(arguments[0], "there is no such command", did_you_mean(arguments[0], verbs) + " " + next);
+  throw BadInput("", error.what(), next);
+}
+
+ExitStatus list_of(const Arguments& a) {
+  return a.list == "schedule" ? schedule_command(a.schedule, style_of_stdout())
+                              : list_command(a.list, style_of_stdout());
+}
+
+ExitStatus analyse(const Arguments& a) {
+  put(harness::dump(analyse_folder(a.dumps)));
+  return ExitStatus::as_expected;
+}
+
+// What runs scenarios looks at the machine first.
+struct Command {
+  const char* name;
+  bool checks_machine;
+  ExitStatus (*run)(const CLI::App& app, Arguments& a);
+};
+constexpr Command kCommands[] = {
+    {"run", false, [](const CLI::App&, Arguments& a) { return run_command(std::move(a.run)); }},
+    {"launch", false,
+     [](const CLI::App&, Arguments& a) { return launch_command(a.launch, own_path(), style_of_stdout()); }},
+    {"golden", false, [](const CLI::App&, Arguments& a) { return golden_command(a.golden); }},
+    {"shrink", true, [](const CLI::App&, Arguments& a) { return shrink_command(a.shrink); }},
+    {"diff", true, [](const CLI::App&, Arguments& a) { return diff_command(a.diff, style_of_stdout()); }},
+    {"explore", true, [](const CLI::App&, Arguments& a) { return explore_command(a.explore, style_of_stdout()); }},
+    {"analyse", false, [](const CLI::App&, Arguments& a) { return analyse(a); }},
+    {"plan", false, [](const CLI::App&, Arguments& a) { return plan_command(a.plan); }},
+    {"checkpoint", false, [](const CLI::App& app, Arguments& a) { return checkpoint_command(app, a.checkpoint); }},
+    {"list", false, [](const CLI::App&, Arguments& a) { return list_of(a); }},
+    {"museum", true, [](const CLI::App&, Arguments& a) { return museum_command(a.museum, style_of_stdout()); }},
+    {"doctor", false, [](const CLI::App&, Arguments& a) { return doctor_command(a.doctor, style_of_stdout()); }}};
+
+ExitStatus dispatch(const std::vector<std::string>& arguments) {
+  CLI::App app("seeksim runs real distributed training against injected faults and checks every bit of the result.",
+               "seeksim");
+  Arguments a;
+  declare(app, a);
+  if (!parse(app, arguments)) return ExitStatus::as_expected;
+  const auto given = std::find_if(std::begin(kCommands), std::end(kCommands),
+                                  [&](const Command& command) { return app.got_subcommand(command.name); });
+  if (given->checks_machine) check_machine();
+  return given->run(app, a);
 }
 
 }  // namespace

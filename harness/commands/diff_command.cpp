@@ -2,19 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
-
 #include <nlohmann/json.hpp>
 
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
 #include "harness/input/problem.h"
 #include "harness/loading/load.h"
+#include "harness/report/terminal.h"
 
 namespace seeksim::harness {
 namespace {
-
-void put(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
 Scenario load_side(const std::string& file, const std::vector<std::string>& sets, const std::string& schedule) {
   LoadOptions options;

@@ -16,6 +16,7 @@
 #include "harness/input/problem.h"
 #include "harness/loading/load.h"
 #include "harness/loading/schedule_string.h"
+#include "harness/report/terminal.h"
 #include "harness/search/exhaustive.h"
 #include "harness/search/explore_shares.h"
 #include "harness/search/explore_worker.h"
@@ -27,11 +28,6 @@ namespace {
 
 constexpr int kShrinkRuns = 600;
 constexpr std::size_t kTold = 20;
-
-void put(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
-}
 
 std::uint64_t seed_of(const std::string& text) {
   if (text == "random") return std::random_device()();
@@ -155,15 +151,71 @@ ExploreResult go_through_all(const ExploreWork& work, const ExploreArguments& a,
   return explore_exhaustively(work.explored, work.golden, options, exhausted);
 }
 
-}  // namespace
+// What is said while it goes on. Of a launch whose processes meet, only the first one speaks.
+class Teller {
+ public:
+  Teller(const ExploreArguments& a, const Style& style, bool quiet) : a_(a), style_(style), quiet_(quiet) {}
 
-ExitStatus explore_command(const ExploreArguments& a, const Style& style) {
+  void put(const std::string& text) const {
+    if (!quiet_) harness::put(text);
+  }
+
+  void begins(const ExploreOptions& options, const LaunchedAs& as, bool together) const {
+    const std::string share = together      ? fmt::format(", {} processes that meet at the end", as.size)
+                              : as.size > 1 ? fmt::format(", share {} of {}", as.rank + 1, as.size)
+                                            : "";
+    const bool schedules_only = a_.no_faults && options.strategy != ExploreStrategy::exhaustive;
+    put(fmt::format("  explore   {} for {}, seed {}{}{}\n", a_.strategy, a_.budget, options.seed,
+                    schedules_only ? ", schedules only" : "", share));
+  }
+
+  void found(const ExploreResult::Found& found, const Told& files) const {
+    put(fmt::format("  {}  after {:.1f} s: {}\n        seeksim run {}\n", style_.bad("RED "), found.after_s, found.why,
+                    files.file));
+    put(style_.faint(fmt::format("        seeksim run {} --schedule {}\n", files.file, files.schedule)));
+    if (!found.replay.empty())
+      put(style_.faint(
+          fmt::format("        seeksim run {}{} --schedule {}\n", a_.file, sets_text(a_.sets), found.replay)));
+    if (!found.shown) put("        it does not fail alike when it is run by itself\n");
+  }
+
+  void ends(const ExploreResult& result, const std::string& scenario) const {
+    const std::string word = result.found.empty() ? style_.good("PASS") : style_.bad("FAIL");
+    put(fmt::format("{} {}: {} of {} cases are red, {} finding{}\n", word, scenario, result.red, result.cases,
+                    result.found.size(), result.found.size() == 1 ? "" : "s"));
+  }
+
+ private:
+  const ExploreArguments& a_;
+  const Style& style_;
+  bool quiet_;
+};
+
+ExploreOptions options_of(const ExploreArguments& a) {
   ExploreOptions options;
   options.strategy = explore_strategy(a.strategy);
   options.seed = seed_of(a.seed);
-  const bool exhaustive = options.strategy == ExploreStrategy::exhaustive;
-  options.faults = !a.no_faults && !exhaustive;
+  options.faults = !a.no_faults && options.strategy != ExploreStrategy::exhaustive;
   options.wall_limit_s = a.wall_limit_s;
+  return options;
+}
+
+void shrink_all(const ExploreResult& result, const ExploreArguments& a, const Teller& teller, ToldByKey& told) {
+  for (const auto& [key, found] : result.found) {
+    if (!a.shrink || !found.shown) continue;
+    Told& files = told.at(key);
+    shrink_found(found, a, files);
+    if (!files.shrunk.empty())
+      teller.put(fmt::format("  shrunk    {} in {} runs, {:.1f} s: seeksim run {}\n", found.check, files.shrink_runs,
+                             files.shrink_s, files.shrunk));
+  }
+}
+
+}  // namespace
+
+ExitStatus explore_command(const ExploreArguments& a, const Style& style) {
+  ExploreOptions options = options_of(a);
+  const bool exhaustive = options.strategy == ExploreStrategy::exhaustive;
   const double budget = budget_s(a.budget);
   if (!a.report.empty()) probe_writable(a.report, "--report");
   const Explored explored = load_explored(a.file, a.sets, options);
@@ -176,41 +228,27 @@ ExitStatus explore_command(const ExploreArguments& a, const Style& style) {
     throw BadInput("--strategy exhaustive", "it is one search, which several processes cannot share",
                    "Run it without a launcher.");
   const bool together = shares_meet(as), quiet = together && as.rank > 0;
-  const auto put = [quiet](const std::string& text) {
-    if (!quiet) harness::put(text);
-  };
-  put(header_text(explored.scenario, style));
-  for (const std::string& note : explored.notes) put(style.faint(fmt::format("  note      {}\n", note)));
+  const Teller teller(a, style, quiet);
+  teller.put(header_text(explored.scenario, style));
+  for (const std::string& note : explored.notes) teller.put(style.faint(fmt::format("  note      {}\n", note)));
   std::optional<Golden> golden;
   if (needs_golden(explored.scenario))
-    golden = find_golden(explored.scenario, {}, [&](std::string_view text) { put(std::string(text)); });
-  const std::string share = together      ? fmt::format(", {} processes that meet at the end", as.size)
-                            : as.size > 1 ? fmt::format(", share {} of {}", as.rank + 1, as.size)
-                                          : "";
-  put(fmt::format("  explore   {} for {}, seed {}{}{}\n", a.strategy, a.budget, options.seed,
-                  a.no_faults && !exhaustive ? ", schedules only" : "", share));
+    golden = find_golden(explored.scenario, {}, [&](std::string_view text) { teller.put(std::string(text)); });
+  teller.begins(options, as, together);
+
   ToldByKey told;
-  const auto tell = [&](const ExploreResult::Found& found, const Told& files) {
-    put(fmt::format("  {}  after {:.1f} s: {}\n        seeksim run {}\n", style.bad("RED "), found.after_s, found.why,
-                    files.file));
-    put(style.faint(fmt::format("        seeksim run {} --schedule {}\n", files.file, files.schedule)));
-    if (!found.replay.empty())
-      put(style.faint(
-          fmt::format("        seeksim run {}{} --schedule {}\n", a.file, sets_text(a.sets), found.replay)));
-    if (!found.shown) put("        it does not fail alike when it is run by itself\n");
-  };
-  ExploreWork work{explored,
-                   golden ? &*golden : nullptr,
-                   options,
-                   processes,
-                   as.rank * processes,
-                   budget,
-                   std::uint64_t(std::max(0, a.cases)),
-                   std::size_t(std::max(0, a.findings)),
-                   [&](const ExploreResult::Found& found) {
-                     Told& files = told[finding_key(found.check, found.why)] = write_found(found, a);
-                     if (told.size() <= kTold && !quiet) tell(found, files);
-                   }};
+  const ExploreWork work{.explored = explored,
+                         .golden = golden ? &*golden : nullptr,
+                         .options = options,
+                         .processes = processes,
+                         .first_worker = as.rank * processes,
+                         .budget_s = budget,
+                         .cases_max = std::uint64_t(std::max(0, a.cases)),
+                         .findings_max = std::size_t(std::max(0, a.findings)),
+                         .tell = [&](const ExploreResult::Found& found) {
+                           Told& files = told[finding_key(found.check, found.why)] = write_found(found, a);
+                           if (told.size() <= kTold && !quiet) teller.found(found, files);
+                         }};
   std::optional<Exhausted> exhausted;
   if (exhaustive) exhausted.emplace();
   ExploreResult result = exhaustive ? go_through_all(work, a, *exhausted) : explore(work);
@@ -218,26 +256,16 @@ ExitStatus explore_command(const ExploreArguments& a, const Style& style) {
     const ToldByKey own = told;
     if (!bring_together(as, result, told)) return ExitStatus::as_expected;
     for (const auto& [key, found] : result.found) {
-      if (!own.contains(key)) tell(found, told.at(key));
+      if (!own.contains(key)) teller.found(found, told.at(key));
     }
   }
-  put(summary(result, exhausted ? &*exhausted : nullptr, a, together ? options.workers : processes, style));
-  for (const auto& [key, found] : result.found) {
-    if (!a.shrink || !found.shown) continue;
-    Told& files = told.at(key);
-    shrink_found(found, a, files);
-    if (!files.shrunk.empty())
-      put(fmt::format("  shrunk    {} in {} runs, {:.1f} s: seeksim run {}\n", found.check, files.shrink_runs,
-                      files.shrink_s, files.shrunk));
-  }
-  if (!a.report.empty())
-    write_file(a.report, dump(report_json(result, exhausted ? &*exhausted : nullptr, told, a, options.seed)));
-  const bool good = result.found.empty();
-  const std::string word = good ? style.good("PASS") : style.bad("FAIL");
-  put(fmt::format("{} {}: {} of {} cases are red, {} finding{}\n", word, explored.scenario.name, result.red,
-                  result.cases, result.found.size(), result.found.size() == 1 ? "" : "s"));
+  const Exhausted* const gone_through = exhausted ? &*exhausted : nullptr;
+  teller.put(summary(result, gone_through, a, together ? options.workers : processes, style));
+  shrink_all(result, a, teller, told);
+  if (!a.report.empty()) write_file(a.report, dump(report_json(result, gone_through, told, a, options.seed)));
+  teller.ends(result, explored.scenario.name);
   if (result.cases == 0) throw BadInput(a.file, "not one case was run", "Give it more time: --budget.");
-  return good ? ExitStatus::as_expected : ExitStatus::check_failed;
+  return result.found.empty() ? ExitStatus::as_expected : ExitStatus::check_failed;
 }
 
 }  // namespace seeksim::harness

@@ -5,14 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
-
 #include <nlohmann/json.hpp>
 
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
 #include "harness/input/scenario_files.h"
 #include "harness/input/schema.h"
+#include "harness/report/terminal.h"
 #include "kernels/isa.h"
 #include "runtime/rules/quirks.h"
 
@@ -21,8 +20,6 @@ namespace seeksim::harness {
 extern const char* const kBuildInfo;
 
 namespace {
-
-void put(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
 std::string why_of(const std::string& file) {
   try {

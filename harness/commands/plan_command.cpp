@@ -13,6 +13,7 @@
 #include "harness/loading/estimate.h"
 #include "harness/loading/load.h"
 #include "harness/report/report.h"
+#include "harness/report/terminal.h"
 #include "harness/search/planner.h"
 #include "runtime/layout/parameters.h"
 #include "runtime/seams/time.h"
@@ -21,8 +22,6 @@ namespace seeksim::harness {
 namespace {
 
 using runtime::seconds;
-
-void put(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
 // ---- what is asked -------------------------------------------------------------------------------------------------
 

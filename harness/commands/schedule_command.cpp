@@ -3,9 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <cstdio>
-
 #include "harness/input/problem.h"
+#include "harness/report/terminal.h"
 #include "runtime/plan/pipeline_schedule.h"
 
 namespace seeksim::harness {
@@ -15,8 +14,6 @@ using runtime::PipelineSchedule;
 
 // A table wider than that helps nobody.
 constexpr int kUnitsMax = 4096;
-
-void put(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
 runtime::PipelineShape shape_of(const ScheduleArguments& a) {
   runtime::PipelineShape shape;

@@ -2,10 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
-
 #include "harness/input/document.h"
 #include "harness/input/files.h"
+#include "harness/report/terminal.h"
 #include "harness/search/shrink.h"
 
 namespace seeksim::harness {
@@ -41,8 +40,6 @@ std::string story_of(const Shrunk& shrunk, const Failure& failure, const std::st
                      shrunk.smallest ? "nothing simpler fails so" : "ended by --runs, so there may be a smaller one");
 }
 
-void put(const std::string& text, std::FILE* stream) { std::fwrite(text.data(), 1, text.size(), stream); }
-
 }  // namespace
 
 ExitStatus shrink_command(const ShrinkArguments& a) {
@@ -51,11 +48,11 @@ ExitStatus shrink_command(const ShrinkArguments& a) {
   const Failure failure = find_failure(document, a);
   const Shrunk shrunk = shrink(document, a.file, failure, a.runs_max, a.wall_limit_s);
   const std::string text = scenario_text(shrunk.scenario);
-  put(story_of(shrunk, failure, a.file), a.out.empty() ? stderr : stdout);
-  put(text, stdout);
+  (a.out.empty() ? note : put)(story_of(shrunk, failure, a.file));
+  put(text);
   if (a.out.empty()) return ExitStatus::as_expected;
   write_file(a.out, text);
-  put(fmt::format("written: {}\n", a.out), stdout);
+  put(fmt::format("written: {}\n", a.out));
   return ExitStatus::as_expected;
 }
 

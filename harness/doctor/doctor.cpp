@@ -4,12 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "harness/doctor/lint.h"
 #include "harness/doctor/machine.h"
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
+#include "harness/report/terminal.h"
 
 extern char** environ;
 
@@ -18,8 +18,6 @@ namespace seeksim::harness {
 extern const char* const kBuildInfo;
 
 namespace {
-
-void put(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
 // True: seeksim can be trusted with what was looked at.
 bool report(const Probe& probe, const Style& style) {

@@ -11,13 +11,12 @@
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
 #include "harness/loading/load.h"
+#include "harness/report/terminal.h"
 #include "harness/run/forked.h"
 #include "harness/run/planned_run.h"
 
 namespace seeksim::harness {
 namespace {
-
-void put(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
 std::string folder() { return top_folder() + "/scenarios/museum"; }
 

@@ -1,6 +1,6 @@
 // The checks that look inside a distributed step: do ranks take part in the same collectives, hold the same replicas,
-// own every element once, and need the memory and traffic that ZeRO promises. Rows of checks.cpp; each has a planted
-// bug (runtime/rules/bug.h) that turns it red.
+// own every element once, and need the memory and traffic that ZeRO promises. Rows of check_table.cpp; each has a
+// planted bug (runtime/rules/bug.h) that turns it red.
 #pragma once
 
 #include <string>

@@ -308,11 +308,10 @@ Json world_json(const sim::WorldPlan& w) {
           {"tensor", 1},        {"network", w.network}};
 }
 
-}  // namespace
+// ---- the report, in the order of its keys --------------------------------------------------------------------------
 
-Json report_json(const Evidence& e, const Judgement& j, const ReportExtras& extras) {
+void what_ran(const Evidence& e, const Judgement& j, const ReportExtras& extras, Json& report) {
   const RunRecord& run = e.run;
-  Json report;
   report["schema"] = kReportSchema;
   report["scenario"] = e.scenario.name;
   report["seed"] = e.scenario.world.seed;
@@ -330,6 +329,10 @@ Json report_json(const Evidence& e, const Judgement& j, const ReportExtras& extr
   report["steps_committed"] = run.steps.size();
   report["virtual_s"] = seconds(run.virtual_ns);
   report["wall_s"] = extras.wall_s;
+}
+
+void what_was_seen(const Evidence& e, const Judgement& j, Json& report) {
+  const RunRecord& run = e.run;
   steps_json(run, report);
   numbers_json(run, report);
   if (e.scenario.train.recovery.rerun_and_compare) report["rerun"] = rerun_json(run);
@@ -349,6 +352,10 @@ Json report_json(const Evidence& e, const Judgement& j, const ReportExtras& extr
   report["accesses_checked"] = run.races.accesses;
   if (!e.scenario.train.bug.is(runtime::Bug::none)) report["bug"] = runtime::text(e.scenario.train.bug);
   if (e.scenario.train.definition.quirks.any()) report["quirks"] = quirk_names(e.scenario.train.definition.quirks);
+}
+
+void what_broke(const Evidence& e, Json& report) {
+  const RunRecord& run = e.run;
   report["recoveries"] = Json::array();
   for (const Recovery& recovery : run.detection.recoveries)
     report["recoveries"].push_back(recovery_json(run, recovery));
@@ -363,6 +370,10 @@ Json report_json(const Evidence& e, const Judgement& j, const ReportExtras& extr
   report["joins"] = Json::array();
   for (const runtime::JoinRecord& join : run.detection.joins)
     report["joins"].push_back({{"epoch", join.epoch}, {"step", join.step}, {"ranks", join.ranks}});
+}
+
+void what_it_took(const Evidence& e, Json& report) {
+  const RunRecord& run = e.run;
   report["comm"] = comm_json(run);
   report["comm_overlap"] = {{"in_flight_s", seconds(run.traffic.overlap.in_flight_ns)},
                             {"hidden_s", seconds(run.traffic.overlap.hidden_ns)},
@@ -374,6 +385,10 @@ Json report_json(const Evidence& e, const Judgement& j, const ReportExtras& extr
   if (!run.traffic.pipeline.empty()) report["pipeline"] = pipeline_json(e);
   report["memory"] = memory_json(run);
   report["layout"] = layout_json(run);
+}
+
+void how_it_ended(const Evidence& e, const Judgement& j, Json& report) {
+  const RunRecord& run = e.run;
   report["sentence"] = j.sentence;
   report["stopped"] = j.stopped.empty() ? Json(nullptr) : Json(j.stopped);
   if (!j.stopped.empty()) {
@@ -385,15 +400,25 @@ Json report_json(const Evidence& e, const Judgement& j, const ReportExtras& extr
     report["golden"] = {{"key", e.golden->key}, {"stored", e.golden->stored}, {"origin", e.golden->origin}};
   }
   if (!run.wait_for_graph.empty()) report["wait_for_graph"] = run.wait_for_graph;
+}
+
+}  // namespace
+
+Json report_json(const Evidence& e, const Judgement& j, const ReportExtras& extras) {
+  Json report;
+  what_ran(e, j, extras, report);
+  what_was_seen(e, j, report);
+  what_broke(e, report);
+  what_it_took(e, report);
+  how_it_ended(e, j, report);
   return report;
 }
 
-Json failure_json(const std::string& scenario, const std::string& verdict, ExitStatus status,
-                  const std::vector<std::string>& problems) {
+Json failure_json(const std::string& scenario, ExitStatus status, const std::vector<std::string>& problems) {
   Json report;
   report["schema"] = kReportSchema;
   report["scenario"] = scenario;
-  report["verdict"] = verdict;
+  report["verdict"] = name(status);
   report["exit_code"] = code(status);
   report["problems"] = problems;
   return report;

@@ -41,8 +41,7 @@ struct ReportExtras {
 };
 Json report_json(const Evidence& evidence, const Judgement& judgement, const ReportExtras& extras);
 // A scenario that could not be run: the same frame with verdict "bad_input" and problems[], or "bug".
-Json failure_json(const std::string& scenario, const std::string& verdict, ExitStatus status,
-                  const std::vector<std::string>& problems);
+Json failure_json(const std::string& scenario, ExitStatus status, const std::vector<std::string>& problems);
 
 // One report, or {"schema", "exit_code", "runs": [...]} for several.
 Json whole_report(const std::vector<Json>& reports, ExitStatus status);

@@ -19,22 +19,6 @@ std::size_t red_rows(const SweepResult& sweep) {
   return std::size_t(std::count_if(sweep.rows.begin(), sweep.rows.end(), is_red));
 }
 
-const char* verdict(ExitStatus status) {
-  switch (status) {
-    case ExitStatus::as_expected:
-      return "pass";
-    case ExitStatus::check_failed:
-      return "fail";
-    case ExitStatus::bad_input:
-      return "bad_input";
-    case ExitStatus::no_progress:
-      return "no_progress";
-    case ExitStatus::bug:
-      break;
-  }
-  return "bug";
-}
-
 // Why a row is red: its sentence and what the first red check says, or its first problem.
 std::string why_red(const Json& report) {
   const Json problems = report.value("problems", Json::array());
@@ -163,7 +147,7 @@ Json sweep_json(const SweepResult& sweep) {
   report["scenario"] = sweep.base.name;
   report["seed"] = sweep.base.world.seed;
   report["training_seed"] = sweep.base.train.definition.training_seed;
-  report["verdict"] = verdict(status);
+  report["verdict"] = name(status);
   report["exit_code"] = code(status);
   report["wall_s"] = sweep.wall_s;
   report["sentence"] = sentence(sweep);

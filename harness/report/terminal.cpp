@@ -18,6 +18,8 @@ void put(std::string_view text) {
   std::fflush(stdout);
 }
 
+void note(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); }
+
 void complain(const std::string& text) {
   const std::string line = "seeksim: " + text + '\n';
   std::fflush(stdout);

@@ -10,6 +10,7 @@ namespace seeksim::harness {
 
 Style style_of_stdout();  // in colour where it is a terminal and NO_COLOR is not set
 void put(std::string_view text);
+void note(std::string_view text);  // on standard error, where the result itself is on standard output
 void complain(const std::string& text);
 
 }  // namespace seeksim::harness

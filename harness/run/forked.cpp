@@ -113,7 +113,7 @@ void gather(Child& child, const Forked& work, std::vector<Done>& done) {
   const std::string problem = fmt::format("{}: the process of this scenario {}. {}", name, how, next);
   done[child.job++] = {true,
                        child.sent.substr(0, child.sent.find(kSeparator)) + "seeksim: " + problem + '\n',
-                       {ExitStatus::bug, name, failure_json(name, "bug", ExitStatus::bug, {problem}), {problem}}};
+                       {ExitStatus::bug, name, failure_json(name, ExitStatus::bug, {problem}), {problem}}};
 }
 
 void read_some(Child& child, const Forked& work, std::vector<Done>& done) {

@@ -199,24 +199,23 @@ void write_folder(const std::string& folder, const Json& scenario, const std::st
 }
 
 Outcome guarded(const std::string& name, const std::string& again, const std::function<Outcome()>& run) {
-  const auto failed = [&](const char* verdict, ExitStatus status, std::vector<std::string> problems) {
-    return Outcome{status, name, failure_json(name, verdict, status, problems), problems};
+  const auto failed = [&](ExitStatus status, std::vector<std::string> problems) {
+    return Outcome{status, name, failure_json(name, status, problems), problems};
   };
   try {
     return run();
   } catch (const BadInput& bad) {
     std::vector<std::string> problems;
     for (const Problem& problem : bad.problems()) problems.push_back(problem.text());
-    return failed("bad_input", ExitStatus::bad_input, std::move(problems));
+    return failed(ExitStatus::bad_input, std::move(problems));
   } catch (const OutOfTime& late) {
-    return failed("no_progress", ExitStatus::no_progress, {fmt::format("{}: {}", name, late.what())});
+    return failed(ExitStatus::no_progress, {fmt::format("{}: {}", name, late.what())});
   } catch (const std::bad_alloc&) {
-    return failed("bad_input", ExitStatus::bad_input,
+    return failed(ExitStatus::bad_input,
                   {name + ": the machine has not enough memory. Use fewer ranks or a smaller model."});
   } catch (const std::exception& error) {
-    return failed("bug", ExitStatus::bug,
-                  {fmt::format("{}: this is a bug in seeksim: {}", name, error.what()),
-                   fmt::format("please report it with the scenario and the command: {}", again)});
+    return failed(ExitStatus::bug, {fmt::format("{}: this is a bug in seeksim: {}", name, error.what()),
+                                    fmt::format("please report it with the scenario and the command: {}", again)});
   }
 }
 

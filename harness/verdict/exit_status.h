@@ -13,4 +13,21 @@ enum class ExitStatus : int {
 
 constexpr int code(ExitStatus status) { return static_cast<int>(status); }
 
+// The verdict as reports say it; scripts read it too.
+constexpr const char* name(ExitStatus status) {
+  switch (status) {
+    case ExitStatus::as_expected:
+      return "pass";
+    case ExitStatus::check_failed:
+      return "fail";
+    case ExitStatus::bad_input:
+      return "bad_input";
+    case ExitStatus::no_progress:
+      return "no_progress";
+    case ExitStatus::bug:
+      break;
+  }
+  return "bug";
+}
+
 }  // namespace seeksim::harness

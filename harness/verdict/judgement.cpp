@@ -91,9 +91,9 @@ Tally tally(const Judgement& j, const Expect& expect) {
   return t;
 }
 
-void conclude(Judgement& j, ExitStatus status, const char* verdict, std::string sentence) {
+void conclude(Judgement& j, ExitStatus status, std::string sentence) {
   j.status = status;
-  j.verdict = verdict;
+  j.verdict = name(status);
   j.sentence = std::move(sentence);
 }
 
@@ -110,16 +110,14 @@ bool no_progress(const Evidence& e) {
 void conclude_stop(Judgement& j, const Evidence& e, const Tally& t) {
   const std::string& wanted = e.scenario.expect.argument;
   if (j.stopped.empty()) {
-    conclude(j, ExitStatus::check_failed, "fail",
-             fmt::format("training was expected to stop ({}), and finished", wanted));
+    conclude(j, ExitStatus::check_failed, fmt::format("training was expected to stop ({}), and finished", wanted));
   } else if (lower(j.stopped).find(lower(wanted)) == std::string::npos) {
     conclude(j, no_progress(e) ? ExitStatus::no_progress : ExitStatus::check_failed,
-             no_progress(e) ? "no_progress" : "fail",
              fmt::format("training was expected to stop for another reason ({}): {}", wanted, j.stopped));
   } else if (!t.red.empty()) {
-    conclude(j, ExitStatus::check_failed, "fail", fmt::format("stopped as expected, but red: {}", listed(t.red)));
+    conclude(j, ExitStatus::check_failed, fmt::format("stopped as expected, but red: {}", listed(t.red)));
   } else {
-    conclude(j, ExitStatus::as_expected, "pass", fmt::format("stopped as expected: {}", j.stopped));
+    conclude(j, ExitStatus::as_expected, fmt::format("stopped as expected: {}", j.stopped));
   }
 }
 
@@ -147,27 +145,27 @@ Judgement judge(const Evidence& e) {
 
   for (std::size_t i = 0; i < e.run.ranks.size(); ++i) {
     if (e.run.ranks[i].how != How::threw) continue;
-    conclude(j, ExitStatus::bug, "bug", fmt::format("rank {} failed inside seeksim: {}", i, e.run.ranks[i].why));
+    conclude(j, ExitStatus::bug, fmt::format("rank {} failed inside seeksim: {}", i, e.run.ranks[i].why));
     return j;
   }
   const Tally t = tally(j, expect);
   if (expect.what == Expect::What::stops) {
     conclude_stop(j, e, t);
   } else if (no_progress(e)) {
-    conclude(j, ExitStatus::no_progress, "no_progress", j.stopped);
+    conclude(j, ExitStatus::no_progress, j.stopped);
   } else if (expect.what == Expect::What::pass) {
     if (t.red.empty()) {
-      conclude(j, ExitStatus::as_expected, "pass", fmt::format("{} checks hold", j.checks.size()));
+      conclude(j, ExitStatus::as_expected, fmt::format("{} checks hold", j.checks.size()));
     } else {
-      conclude(j, ExitStatus::check_failed, "fail", fmt::format("red: {}", listed(t.red)));
+      conclude(j, ExitStatus::check_failed, fmt::format("red: {}", listed(t.red)));
     }
   } else if (!t.holding.empty()) {
-    conclude(j, ExitStatus::check_failed, "fail", fmt::format("{} was expected to fail, and holds", listed(t.holding)));
+    conclude(j, ExitStatus::check_failed, fmt::format("{} was expected to fail, and holds", listed(t.holding)));
   } else if (!t.unexpected.empty()) {
-    conclude(j, ExitStatus::check_failed, "fail",
+    conclude(j, ExitStatus::check_failed,
              fmt::format("{} failed as expected, but so did: {}", expect.argument, listed(t.unexpected)));
   } else {
-    conclude(j, ExitStatus::as_expected, "pass", fmt::format("{} failed, as expected", expect.argument));
+    conclude(j, ExitStatus::as_expected, fmt::format("{} failed, as expected", expect.argument));
   }
   return j;
 }

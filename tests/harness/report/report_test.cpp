@@ -124,7 +124,7 @@ TEST(ReportJson, SeveralRunsStandInOneFrame) {
 }
 
 TEST(ReportJson, InvalidUtf8IsReplaced) {
-  EXPECT_NO_THROW(Json::parse(dump(failure_json("a\xff", "bad_input", ExitStatus::bad_input, {"b\xc0"}))));
+  EXPECT_NO_THROW(Json::parse(dump(failure_json("a\xff", ExitStatus::bad_input, {"b\xc0"}))));
 }
 
 // ---- JUnit ---------------------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ TEST(JUnit, IsWellFormedWhateverTheStringsHold) {
   made.scenario.name = "a\"<b>&'\x01\xff\n";
   made.scenario.checks = {{"culprit", "<&>"}};
   made.run.detection.recoveries[0].diagnosis.text = "]]> \"quoted\" \x02";
-  const Json failure = failure_json("f\xc3.json", "bad_input", ExitStatus::bad_input, {"<&\n\x03>"});
+  const Json failure = failure_json("f\xc3.json", ExitStatus::bad_input, {"<&\n\x03>"});
   const std::string xml = junit_xml({made.report(), failure});
   EXPECT_TRUE(well_formed(xml)) << xml;
   EXPECT_NE(xml.find("<error message="), std::string::npos);
