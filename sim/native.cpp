@@ -1,4 +1,4 @@
-// The native sum: members meet in a group; the last one computes for all.
+// The native sum: members meet in a group, and the last one computes for all.
 #include "sim/native.h"
 
 #include <fmt/format.h>
@@ -77,7 +77,7 @@ bool NativeReduce::compare_with_neighbours(std::size_t here) {
   return true;
 }
 
-// What shards there are matters to fast arithmetic only: the sum of each begins at another place of the ring.
+// The shards matter only to fast arithmetic: the sum of each begins at another place of the ring.
 void NativeReduce::sum_parts(std::span<const kernels::TreePart> parts, kernels::Vec<float> out) {
   const kernels::Lane lane = owner->rank().device.lane_of(op);
   const kernels::Index count = kernels::Index(parts.size());
@@ -137,7 +137,7 @@ std::span<const int> Group::places_of(int node) const {
 void Group::fire(const Timer&) {
   const Completion now = completions.back();
   completions.pop_back();
-  const std::span<const int> places = places_of(now.node);  // taken now: the last to leave gives this group back
+  const std::span<const int> places = places_of(now.node);  // copied now, because the last to leave frees this group
   for (const int place : places)
     if (const SimActivity* member = at[std::size_t(place)]) member->fetch_more();
   if (!completions.empty()) {
