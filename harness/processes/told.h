@@ -3,18 +3,17 @@
 // together step by step, as the simulator's are.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string>
 #include <vector>
 
+#include "harness/processes/rank_report.h"
 #include "harness/record/collector.h"
 #include "runtime/backend/wire/bytes.h"
 
 namespace seeksim::harness {
-
-struct Note {
-  std::uint64_t steps = 0;  // that this rank had told of before
-  std::vector<std::byte> body;
-};
 
 class NoteTaker final : public runtime::Observer {
  public:
@@ -60,26 +59,6 @@ class NoteTaker final : public runtime::Observer {
 // Notes by rank. Throws runtime::Malformed.
 void replay(const std::vector<std::vector<Note>>& notes, Collector& collector);
 
-// What a rank says of itself at the end.
-struct RankReport {
-  RankRecord record;
-  std::uint64_t fingerprint = 0;
-  TimeNs ended_ns = 0;
-  std::vector<sim::CommUse> comm;  // indexed by OpKind
-  struct Memory {
-    std::vector<std::size_t> peak_by_tag, at_peak;
-    std::size_t peak = 0;
-  };
-  Memory device, host, pinned;
-  std::uint64_t compared = 0;
-  std::vector<std::string> mismatches;
-  std::vector<runtime::NamedTensor> final_weights;  // of the lowest rank, if they were asked for
-  std::vector<faults::RuleStatus> faults;           // of all rules, as this rank saw them
-  std::vector<std::uint64_t> own_faults_fired;      // by fault of the user's
-  std::vector<Event> events;
-  std::vector<Note> notes;
-  std::optional<FastAudit> audit;
-};
 std::vector<std::byte> to_bytes(RankReport report);
 RankReport report_from(std::span<const std::byte> bytes);
 

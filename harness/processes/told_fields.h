@@ -3,7 +3,8 @@
 // what was told.
 #pragma once
 
-#include "harness/processes/told.h"
+#include "harness/processes/rank_report.h"
+#include "runtime/backend/wire/bytes.h"
 
 namespace seeksim::runtime {
 
