@@ -1,5 +1,5 @@
 // Pipeline schedules as lists of instructions: what each stage does, in its order. The same lists are printed
-// (`seeksim list schedule`), played through on paper (pipeline_times.cpp) and run (trainer_pipeline.cpp).
+// (`seeksim list schedule`), played through on paper (pipeline_times.cpp) and run (trainer/passes.cpp).
 //
 // GPipe (Huang et al. 2019): all forwards, then all backwards. 1F1B (PipeDream-Flush, Narayanan et al. 2021), placed in
 // ticks as DeepSpeed 0.19.6's TrainSchedule does. Interleaved: each stage holds `chunks` pieces of the model, in the

@@ -6,10 +6,13 @@
 #include <utility>
 
 #include "kernels/device_table.h"
+#include "runtime/checkpoint/checkpoint_reader.h"
+#include "runtime/launch/poison.h"
 #include "runtime/recovery/joining.h"
 #include "runtime/recovery/recovery.h"
 #include "runtime/recovery/train.h"
 #include "runtime/trainer/trainer.h"
+#include "runtime/zero/shard_keeper.h"
 
 namespace seeksim::runtime {
 namespace {

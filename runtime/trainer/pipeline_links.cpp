@@ -13,16 +13,15 @@ constexpr std::array<MessageQueue, 4> kQueues = {MessageQueue::receive_activatio
 // Links in the order of the stages that they begin at, and for each the activations' communicator before the
 // gradients': everybody builds its own in this order, so that nobody waits in a circle. Where the last stage is joined
 // to the first, that link is built last by both.
-PipelineLinks::PipelineLinks(Rank& rank, const TrainPlan& plan, const Grid& grid, const GridPlace& place,
-                             std::uint32_t epoch)
-    : rank_(rank), bug_(plan.bug) {
-  const ParallelPlan& parallel = plan.layout.parallel;
+PipelineLinks::PipelineLinks(Workbench& bench, const Grid& grid, const GridPlace& place, std::uint32_t epoch)
+    : bench_(bench) {
+  const ParallelPlan& parallel = bench.plan.layout.parallel;
   const int stages = parallel.pipeline;
   const auto rank_of = [&](int stage) { return grid.rank_at({stage % stages, place.data, place.way}); };
   const auto build = [&](End end, int from, bool gradients) {
     const int group = ((from * grid.replicas() + place.data) * parallel.tensor + place.way) * 2 + (gradients ? 1 : 0);
-    links_[end].emplace(rank, Axis::pipeline, epoch, std::vector<int>{rank_of(from), rank_of(from + 1)},
-                        plan.recovery.watchdog_ns, group);
+    links_[end].emplace(bench.rank, Axis::pipeline, epoch, std::vector<int>{rank_of(from), rank_of(from + 1)},
+                        bench.plan.recovery.watchdog_ns, group);
   };
   for (int from = 0; from < stages; ++from) {
     if (from + 1 == stages && parallel.virtual_stages == 1) break;  // nothing goes from the last to the first
@@ -44,45 +43,47 @@ Event PipelineLinks::message(End end, const Launcher& compute, AnyVec values, in
   op.peer = peer;
   op.tensor = op.kind == OpKind::send_activation ? "activation" : "gradient of an activation";
   op.site = SEEKSIM_SITE;
-  if (sends && bug_.is(Bug::half_message, rank_.id)) values = values.part(0, values.n / 2);
+  if (sends) values = bench_.planted->to_send(values);
   const Range range = values.range(!sends);
   const Piece piece{peer, sends, range.buffer, range.lo, range.hi, nullptr, values.type};
-  Queue& queue = rank_.device.message_queue(kQueues[end]);
+  Queue& queue = bench_.rank.device.message_queue(kQueues[end]);
   link.exchange(queue, op, {&piece, 1});
   return queue.record();
 }
 
 void PipelineLinks::receive_activation(InFlight& flight, const Launcher& compute, Index samples) {
-  after(rank_.device.message_queue(MessageQueue::receive_activation), flight.over, Edge::activation_place_free, bug_);
+  bench_.after(bench_.rank.device.message_queue(MessageQueue::receive_activation), flight.over,
+               Edge::activation_place_free);
   flight.arrived = message(from_before, compute, flight.model->arriving(samples), flight.micro_batch);
 }
 
 void PipelineLinks::before_forward(const InFlight& flight, Launcher& compute) const {
-  after(compute.queue(), flight.arrived, Edge::activation_received, bug_);
-  after(compute.queue(), flight.left, Edge::activation_left, bug_);
+  bench_.after(compute.queue(), flight.arrived, Edge::activation_received);
+  bench_.after(compute.queue(), flight.left, Edge::activation_left);
 }
 
 void PipelineLinks::send_activation(InFlight& flight, const Launcher& compute, Index samples) {
-  after(rank_.device.message_queue(MessageQueue::send_activation), flight.gone_forward, Edge::activation_made, bug_);
+  bench_.after(bench_.rank.device.message_queue(MessageQueue::send_activation), flight.gone_forward,
+               Edge::activation_made);
   flight.left = message(to_next, compute, flight.model->leaving(samples), flight.micro_batch);
 }
 
 // Where it arrives, the gradient of an earlier micro-batch was made and sent from.
 void PipelineLinks::receive_gradient(InFlight& flight, const Launcher& compute, Index samples) {
-  Queue& queue = rank_.device.message_queue(MessageQueue::receive_gradient);
-  after(queue, flight.over, Edge::gradient_place_free, bug_);
-  after(queue, flight.gradient_left, Edge::gradient_place_free, bug_);
+  Queue& queue = bench_.rank.device.message_queue(MessageQueue::receive_gradient);
+  bench_.after(queue, flight.over, Edge::gradient_place_free);
+  bench_.after(queue, flight.gradient_left, Edge::gradient_place_free);
   flight.gradient_arrived = message(from_next, compute, flight.model->gradient_in(samples), flight.micro_batch);
 }
 
 void PipelineLinks::before_backward(const InFlight& flight, Launcher& compute) const {
-  after(compute.queue(), flight.gradient_arrived, Edge::gradient_received, bug_);
-  after(compute.queue(), flight.gradient_left, Edge::gradient_place_free, bug_);
+  bench_.after(compute.queue(), flight.gradient_arrived, Edge::gradient_received);
+  bench_.after(compute.queue(), flight.gradient_left, Edge::gradient_place_free);
 }
 
 void PipelineLinks::send_gradient(InFlight& flight, const Launcher& compute, Index samples) {
-  after(rank_.device.message_queue(MessageQueue::send_gradient), flight.gone_back, Edge::gradient_made, bug_);
-  if (bug_.is(Bug::gradient_sent_twice, rank_.id) && flight.micro_batch == 0)
+  bench_.after(bench_.rank.device.message_queue(MessageQueue::send_gradient), flight.gone_back, Edge::gradient_made);
+  if (bench_.planted->sends_again(flight.micro_batch))
     message(to_before, compute, flight.model->gradient_out(samples), flight.micro_batch);
   flight.gradient_left = message(to_before, compute, flight.model->gradient_out(samples), flight.micro_batch);
 }

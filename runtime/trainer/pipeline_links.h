@@ -8,9 +8,9 @@
 #include <optional>
 
 #include "runtime/comm/communicator.h"
-#include "runtime/comm/edge.h"
 #include "runtime/layout/grid.h"
 #include "runtime/model/model.h"
+#include "runtime/trainer/workbench.h"
 
 namespace seeksim::runtime {
 
@@ -27,7 +27,7 @@ struct InFlight {
 class PipelineLinks {
  public:
   // Collective over each link; blocks.
-  PipelineLinks(Rank& rank, const TrainPlan& plan, const Grid& grid, const GridPlace& place, std::uint32_t epoch);
+  PipelineLinks(Workbench& bench, const Grid& grid, const GridPlace& place, std::uint32_t epoch);
 
   // The four messages of a micro-batch. What is enqueued here waits for what it needs; who needs it waits in
   // before_forward and before_backward.
@@ -45,8 +45,7 @@ class PipelineLinks {
   enum End : std::size_t { from_before, to_next, from_next, to_before, kEnds };
   Event message(End end, const Launcher& compute, AnyVec values, int micro_batch);
 
-  Rank& rank_;
-  PlantedBug bug_;
+  Workbench& bench_;
   std::array<std::optional<Communicator>, kEnds> links_;
 };
 

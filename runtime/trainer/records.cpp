@@ -1,120 +1,225 @@
-// What a rank tells of itself so that others can be held against it: the shards that it uses, and after each step
-// digests of all that should be equal somewhere else. Also the planted bugs of replicas, which are edits of memory.
-#include <algorithm>
-#include <cstddef>
+#include "runtime/trainer/records.h"
 
-#include "runtime/host/host_writes.h"
-#include "runtime/launch/typed_ops.h"
-#include "runtime/trainer/trainer.h"
+#include "kernels/pointwise.h"
+#include "runtime/launch/poison.h"
+#include "runtime/model/weights.h"
 
 namespace seeksim::runtime {
 
-void Trainer::report_shards() {
-  const Partition& partition = keeper_->partition();
-  const ShardState& own = keeper_->own();
-  const int me = comm_->position();
+void Records::shards() {
+  const ShardKeeper* const keeper = tensors_.keeper();
+  if (keeper == nullptr) return;
+  const Partition& partition = keeper->partition();
+  const ShardState& own = keeper->own();
   ShardRecord record;
-  record.epoch = comm_->epoch();
-  record.part = place_.stage * plan_.layout.parallel.tensor + place_.way;
-  record.members = comm_->size();
-  record.position = me;
+  record.epoch = world_.epoch();
+  record.part = world_.part();
+  record.members = world_.comm().size();
+  record.position = world_.comm().position();
   record.own = own.shard;
   record.elements = {own.parameters.n, own.gradients.n, own.optimizer->first_moments().n,
                      own.optimizer->second_moments().n};
-  for (const OwnedRange& range : partition.owned(me, 0, parameters_.gradient_size())) {
+  for (const OwnedRange& range : partition.owned(record.position, 0, tensors_.parameters().gradient_size())) {
     record.gradients.push_back({range.offset, range.size});
   }
-  for (const auto& copy : keeper_->copies()) record.copies.emplace_back(copy->owner, copy->shard);
-  observer_.shards(rank_.id, record);
+  for (const auto& copy : keeper->copies()) record.copies.emplace_back(copy->owner, copy->shard);
+  bench_.observer.shards(bench_.rank.id, record);
 }
 
-std::vector<std::pair<const char*, std::uint64_t>> Trainer::replicated_digests() const {
-  std::vector<std::pair<const char*, std::uint64_t>> digests;
-  for (const ParameterInfo& p : parameters_.all()) {
-    digests.emplace_back(p.name, digest_of(host_reads(SEEKSIM_SITE, flat_parameters().part(p.offset, p.size))));
+// ---- gradients -----------------------------------------------------------------------------------------------------
+
+namespace {
+
+// Unscaled, as the host hands them out.
+void append_unscaled(AnyVec held, float factor, std::vector<float>& out) {
+  const std::size_t at = out.size();
+  out.resize(at + std::size_t(held.n));
+  widen_to(held, out.data() + at);
+  if (factor != 1.0f) kernels::scale(kernels::Lane{}, {out.data() + at, held.n}, factor);
+}
+
+}  // namespace
+
+void Records::begin_step() {
+  hands_out_ = bench_.has_values() && bench_.observer.wants_gradients(bench_.rank.id, bench_.progress.step());
+}
+
+void Records::gather_gradients() {
+  const bool all_here = tensors_.keeper() == nullptr && bench_.alone();
+  if (!hands_out_ || all_here) return;
+  handed_out_.clear();
+  whole_.for_each(tensors_.gradients(), nullptr, "gradients", [this](const ParameterInfo&, AnyVec values) {
+    append_unscaled(values, unscale_factor(bench_.progress.scaler().scale()), handed_out_);
+  });
+}
+
+void Records::gradients(std::int64_t step) {
+  if (!hands_out_) return;
+  if (tensors_.keeper() == nullptr && bench_.alone()) {
+    handed_out_.clear();
+    append_unscaled(tensors_.flat_gradients(), unscale_factor(bench_.progress.scaler().scale()), handed_out_);
+  }
+  bench_.observer.gradients(bench_.rank.id, step,
+                            gradients_to_hugging_face(tensors_.whole(), bench_.definition().model, handed_out_));
+}
+
+// ---- poison --------------------------------------------------------------------------------------------------------
+
+std::vector<AnyVec> Records::held() const {
+  std::vector<AnyVec> places;
+  const ShardKeeper* const keeper = tensors_.keeper();
+  if (tensors_.flat_weights_here()) places.push_back(tensors_.flat_parameters());
+  if (tensors_.has_masters()) places.push_back(tensors_.flat_weights());
+  if (const GatheredWeights* gathered = tensors_.gathered()) places = gathered->held();
+  if (keeper != nullptr) places.push_back(keeper->own().weights());
+  if (keeper != nullptr && keeper->own().frozen.n > 0) places.push_back(keeper->own().frozen);
+  places.push_back(tensors_.optimizer().first_moments());
+  places.push_back(tensors_.optimizer().second_moments());
+  return places;
+}
+
+PoisonFound Records::look_for_poison(bool in_gradients) {
+  PoisonFound found;
+  if (!bench_.has_values()) return found;
+  ShardKeeper* const keeper = tensors_.keeper();
+  if (keeper != nullptr) keeper->load();
+  std::vector<AnyVec> places = held();
+  const std::size_t sources = places.size();
+  if (in_gradients) places.push_back(tensors_.gradients());
+  Index looked = 0;
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    looked += places[i].n;
+    const std::optional<Index> at = find_poison(bench_.host_reads(SEEKSIM_SITE, places[i]));
+    if (!at || !found.where.empty()) continue;
+    found.at_source = i < sources;
+    found.where = "memory that nobody wrote reached '" + std::string(places[i].buffer->name) + "', element " +
+                  std::to_string(places[i].offset + *at) + ", on rank " + std::to_string(bench_.rank.id) + " in step " +
+                  std::to_string(bench_.progress.step());
+  }
+  bench_.observer.looked_for_poison(bench_.rank.id, looked, found.where, found.at_source);
+  if (keeper != nullptr && in_gradients) keeper->settle();
+  return found;
+}
+
+// ---- a committed step ----------------------------------------------------------------------------------------------
+
+void Records::digests() {
+  Op op = bench_.op(OpKind::compute, Phase::commit, "", SEEKSIM_SITE);
+  op.epoch = world_.epoch();
+  Recorder& recorder = bench_.rank.recorder;
+  const ShardKeeper* const keeper = tensors_.keeper();
+  if (keeper == nullptr) {
+    replicated_.clear();
+    for (const ParameterInfo& p : tensors_.parameters().all()) {
+      op.tensor = p.name;
+      replicated_.emplace_back(p.name, digest_of(bench_.host_reads(SEEKSIM_SITE, tensors_.weights_of(p))));
+      recorder.mix(op, replicated_.back().second);
+    }
+    return;
+  }
+  const auto mix = [&](ShardInfo shard, AnyVec values) {
+    for (const ParameterPiece& piece : keeper->partition().pieces(shard)) {
+      op.tensor = piece.parameter->name;
+      const AnyVec of_piece = values.part(piece.offset() - shard.offset, piece.size);
+      recorder.mix(op, digest_of(bench_.host_reads(SEEKSIM_SITE, of_piece)));
+    }
+  };
+  const ShardState& own = keeper->own();
+  if (const SwappedState* files = own.files.get()) {
+    op.tensor = "weights in files";
+    recorder.mix(op, files->digest(SwappedState::Kind::weights));
+  } else {
+    mix(own.shard, own.weights());
+  }
+  mix(own.frozen_shard, own.frozen);
+}
+
+const StepRecord& Records::step_committed(const StepResult& result, bool applied, double lr) {
+  committed_ = {};
+  committed_.step = bench_.progress.step() - 1;
+  committed_.loss = result.loss;
+  committed_.grad_norm = result.grad_norm;
+  committed_.lr = lr;
+  committed_.skipped = !applied;
+  committed_.loss_scale = bench_.progress.scaler().scale();
+  committed_.nonfinite = result.nonfinite;
+  committed_.committed_ns = bench_.rank.clock.now();
+  committed_.epoch = world_.epoch();
+  committed_.data_position = bench_.progress.data_position();
+  committed_.optimizer_steps = tensors_.optimizer().steps();
+  if (applied && !bench_.definition().precision.master_weights) stagnation();
+  return committed_;
+}
+
+// What rounding took from the step's updates, where there are no masters to keep them.
+void Records::stagnation() const {
+  Buffer* const counts = tensors_.optimizer().stagnation();
+  if (counts == nullptr || !bench_.has_values()) return;
+  const VecView<const kernels::Stagnation> view = vec<const kernels::Stagnation>(*counts);
+  bench_.rank.device.host_touches(bench_.compute.last(), view.range());
+  bench_.observer.stagnation(bench_.rank.id, committed_.step, on_host(view)[0]);
+}
+
+// ---- what others hold too ------------------------------------------------------------------------------------------
+
+Records::Digests Records::replicated_digests() const {
+  Digests digests;
+  const AnyVec all = tensors_.flat_parameters();
+  for (const ParameterInfo& p : tensors_.parameters().all()) {
+    digests.emplace_back(p.name, digest_of(bench_.host_reads(SEEKSIM_SITE, all.part(p.offset, p.size))));
   }
   return digests;
 }
 
-void Trainer::list_what_all_ways_hold(ReplicaRecord& record) const {
-  record.ways = parameters_.part().ways;
+void Records::list_what_all_ways_hold(ReplicaRecord& record) const {
+  const Parameters& parameters = tensors_.parameters();
+  record.ways = parameters.part().ways;
   for (std::size_t i = 0; record.ways > 1 && i < record.parameters.size(); ++i) {
-    if (!parameters_.all()[i].splits) record.on_all_ways.push_back(record.parameters[i]);
+    if (!parameters.all()[i].splits) record.on_all_ways.push_back(record.parameters[i]);
   }
 }
 
-// Nothing is pending now: the update was drained, and publish waited for.
-void Trainer::report_replica() {
-  published_ = true;
-  if (!has_values() || !observer_.wants_replicas(rank_.id)) return;
+void Records::replica() {
+  if (!bench_.has_values() || !bench_.observer.wants_replicas(bench_.rank.id)) return;
   ReplicaRecord record;
-  record.step = step_ - 1;
-  record.part = place_.stage * plan_.layout.parallel.tensor + place_.way;
-  record.epoch = comm_->epoch();
-  record.training_seed = plan_.definition.training_seed;
+  record.step = bench_.progress.step() - 1;
+  record.part = world_.part();
+  record.epoch = world_.epoch();
+  record.training_seed = bench_.definition().training_seed;
   record.lr = committed_.lr;
   record.loss_scale = committed_.loss_scale;
-  record.data_position = step_ * plan_.definition.global_batch;
-  if (!keeper_) {
-    record.optimizer_steps = optimizer_->steps();
+  record.data_position = bench_.progress.step() * bench_.definition().global_batch;
+  record.optimizer_steps = tensors_.optimizer().steps();
+  if (tensors_.keeper() == nullptr)
     record.parameters = replicated_;
-    list_what_all_ways_hold(record);
-    observer_.replica(rank_.id, record);
-    return;
-  }
-  record.optimizer_steps = keeper_->own().optimizer->steps();
-  if (weights_) record.parameters = replicated_digests();
+  else if (tensors_.flat_weights_here())
+    record.parameters = replicated_digests();
   list_what_all_ways_hold(record);
-  if (gathered_ && gathered_->persistent() != nullptr) {
-    Buffer* buffer = gathered_->persistent();
-    const AnyVec all(buffer, 0, Index(buffer->bytes / size_of(compute_type())), compute_type());
-    record.parameters.emplace_back("persistent parameters", digest_of(host_reads(SEEKSIM_SITE, all)));
+  if (tensors_.keeper() != nullptr) list_shards(record);
+  bench_.observer.replica(bench_.rank.id, record);
+}
+
+void Records::list_shards(ReplicaRecord& record) const {
+  const GatheredWeights* const gathered = tensors_.gathered();
+  if (gathered != nullptr && gathered->persistent() != nullptr) {
+    Buffer* const buffer = gathered->persistent();
+    const ElementType type = bench_.compute_type();
+    const AnyVec all(buffer, 0, Index(buffer->bytes / size_of(type)), type);
+    record.parameters.emplace_back("persistent parameters", digest_of(bench_.host_reads(SEEKSIM_SITE, all)));
   }
-  if (keeper_->keeps_copies()) {
-    const auto digests_of = [this](const ShardState& state) {
-      using Kind = SwappedState::Kind;
-      if (const SwappedState* files = state.files.get())
-        return ReplicaRecord::OfShard{files->digest(Kind::weights), files->digest(Kind::first),
-                                      files->digest(Kind::second)};
-      const auto digest = [this](AnyVec values) { return digest_of(host_reads(SEEKSIM_SITE, values)); };
-      return ReplicaRecord::OfShard{digest(state.weights()), digest(state.optimizer->first_moments()),
-                                    digest(state.optimizer->second_moments())};
-    };
-    record.own = digests_of(keeper_->own());
-    for (const auto& copy : keeper_->copies())
-      record.copies.emplace_back(keeper_->members()[std::size_t(copy->owner)], digests_of(*copy));
-  }
-  observer_.replica(rank_.id, record);
+  const ShardKeeper& keeper = *tensors_.keeper();
+  if (!keeper.keeps_copies()) return;
+  record.own = digests_of(keeper.own());
+  for (const auto& copy : keeper.copies())
+    record.copies.emplace_back(keeper.members()[std::size_t(copy->owner)], digests_of(*copy));
 }
 
-// ---- planted bugs ------------------------------------------------------------------------------------------------
-
-// The last bit of one parameter that this rank holds and, where parameters have owners, does not own.
-void Trainer::drift() {
-  const bool owns_first = keeper_ && keeper_->own().shard.offset == 0 && keeper_->own().shard.size > 0;
-  const Index at = owns_first ? parameters_.trainable_size() - 1 : 0;
-  const VecView<std::byte> low{&*weights_, Index(flat_parameters().part(at, 1).range(true).lo), 1};
-  kernels::change_on_host(weights_->lane, low.get(), [](kernels::Vec<std::byte> bits) { bits[0] ^= std::byte{1}; });
-  settle(*weights_);
-}
-
-std::vector<std::byte> Trainer::copy_of_weights(Index end) const {
-  std::vector<std::byte> copy(flat_parameters().part(0, end).bytes());
-  kernels::copy_bytes(weights_->lane, weights_->data, copy.data(), copy.size());
-  return copy;
-}
-
-// Old values from the front of the flat space, except what this rank owns.
-void Trainer::restore_weights(const std::vector<std::byte>& old) {
-  if (old.empty()) return;
-  const ShardInfo shard = keeper_ ? keeper_->own().shard : ShardInfo{};
-  const Range own = flat_parameters().part(shard.offset, shard.size).range(true);
-  const auto restore = [&](std::size_t lo, std::size_t hi) {
-    if (lo < hi) kernels::copy_bytes(weights_->lane, old.data() + lo, weights_->data + lo, hi - lo);
-  };
-  restore(0, std::min(own.lo, old.size()));
-  restore(std::min(own.hi, old.size()), old.size());
-  settle(*weights_);
+ReplicaRecord::OfShard Records::digests_of(const ShardState& state) const {
+  using Kind = SwappedState::Kind;
+  if (const SwappedState* files = state.files.get())
+    return {files->digest(Kind::weights), files->digest(Kind::first), files->digest(Kind::second)};
+  const auto digest = [this](AnyVec values) { return digest_of(bench_.host_reads(SEEKSIM_SITE, values)); };
+  return {digest(state.weights()), digest(state.optimizer->first_moments()), digest(state.optimizer->second_moments())};
 }
 
 }  // namespace seeksim::runtime

@@ -1,0 +1,88 @@
+#include "runtime/trainer/final_state.h"
+
+#include "kernels/digest.h"
+#include "runtime/model/weights.h"
+
+namespace seeksim::runtime {
+
+// Where the run stands.
+StateDigest FinalState::standing() const {
+  StateDigest state;
+  state.data_position = bench_.progress.data_position();
+  state.loss_scale = bench_.progress.scaler().scale();
+  return state;
+}
+
+StateDigest FinalState::gather() {
+  StateDigest state = standing();
+  state.optimizer_steps = tensors_.optimizer().steps();
+  const ShardKeeper* const keeper = tensors_.keeper();
+  const Optimizer& optimizer = tensors_.optimizer();
+  const AnyVec weights = keeper != nullptr ? keeper->own().weights() : tensors_.flat_weights();
+  const AnyVec frozen = keeper != nullptr ? keeper->own().frozen : tensors_.flat_parameters();
+  std::vector<std::uint64_t> first, second;
+  const auto keep = [](std::vector<std::uint64_t>& digests) {
+    return [&digests](const ParameterInfo&, AnyVec values) { digests.push_back(digest_of(values)); };
+  };
+  whole_.for_each(optimizer.first_moments(), nullptr, "first moments", keep(first));
+  whole_.for_each(optimizer.second_moments(), nullptr, "second moments", keep(second));
+  const bool hands_out = bench_.has_values() && world_.is_lowest_rank();
+  if (hands_out) final_weights_.resize(std::size_t(tensors_.whole().size()));
+  std::size_t moments = 0;
+  whole_.for_each(weights, &frozen, "parameters", [&](const ParameterInfo& p, AnyVec values) {
+    if (!bench_.has_values()) return;
+    if (hands_out) widen_to(values, final_weights_.data() + p.offset);
+    const std::uint64_t digest = digest_of(values);
+    state.by_tensor.emplace_back(p.name, digest);
+    state.params = kernels::combine(state.params, digest);
+    if (p.frozen) return;
+    state.optimizer = kernels::combine(state.optimizer, first[moments]);
+    state.optimizer = kernels::combine(state.optimizer, second[moments]);
+    ++moments;
+  });
+  return state;
+}
+
+StateDigest FinalState::state(bool published) const {
+  if (concluded_) return *concluded_;
+  StateDigest state = standing();
+  const bool flat = tensors_.keeper() == nullptr;
+  if (!flat || bench_.alone()) state.optimizer_steps = tensors_.optimizer_steps();
+  if (!bench_.alone() || !bench_.has_values()) return state;
+  if (flat) {
+    if (tensors_.has_flat_optimizer()) add_flat_state(state);
+    return state;
+  }
+  // What is sharded is with others now; parameters that every rank holds can be told all the same.
+  if (!tensors_.flat_weights_here() || !(published || bench_.progress.step() == 0)) return state;
+  for (const auto& [name, digest] : records_.replicated_digests()) {
+    state.by_tensor.emplace_back(name, digest);
+    state.params = kernels::combine(state.params, digest);
+  }
+  return state;
+}
+
+void FinalState::add_flat_state(StateDigest& state) const {
+  const Optimizer& optimizer = tensors_.optimizer();
+  const auto digest = [this](AnyVec values) { return digest_of(bench_.host_reads(SEEKSIM_SITE, values)); };
+  for (const ParameterInfo& p : tensors_.parameters().all()) {
+    const std::uint64_t of_weights = digest(tensors_.weights_of(p));
+    state.by_tensor.emplace_back(p.name, of_weights);
+    state.params = kernels::combine(state.params, of_weights);
+    if (p.frozen) continue;
+    for (const AnyVec moments : {AnyVec(optimizer.first_moments()), AnyVec(optimizer.second_moments())})
+      state.optimizer = kernels::combine(state.optimizer, digest(moments.part(p.offset, p.size)));
+  }
+}
+
+std::vector<NamedTensor> FinalState::weights() const {
+  const ModelPlan& model = bench_.definition().model;
+  if (concluded_) return to_hugging_face(tensors_.whole(), model, final_weights_);
+  const Parameters& parameters = tensors_.parameters();
+  std::vector<float> values(std::size_t(parameters.size()));
+  for (const ParameterInfo& p : parameters.all())
+    widen_to(bench_.host_reads(SEEKSIM_SITE, tensors_.weights_of(p)), values.data() + p.offset);
+  return to_hugging_face(parameters, model, values);
+}
+
+}  // namespace seeksim::runtime

@@ -1,0 +1,43 @@
+// FinalState: what a rank holds when its run is over: digests of the whole state and, on the lowest rank, the weights.
+#pragma once
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "runtime/detect/observer.h"
+#include "runtime/trainer/records.h"
+#include "runtime/trainer/tensors.h"
+#include "runtime/trainer/whole_tensors.h"
+#include "runtime/trainer/world.h"
+
+namespace seeksim::runtime {
+
+class FinalState {
+ public:
+  FinalState(Workbench& bench, Tensors& tensors, World& world, WholeTensors& whole, const Records& records)
+      : bench_(bench), tensors_(tensors), world_(world), whole_(whole), records_(records) {}
+
+  // Gathers what is not all on this rank. Collective. Counts when all have heard of it: conclude().
+  StateDigest gather();
+  void conclude(StateDigest gathered) { concluded_ = std::move(gathered); }
+  bool concluded() const { return concluded_.has_value(); }
+
+  // Digests of what is sharded are there after conclude() only. published: the last step's parameters are with all.
+  StateDigest state(bool published) const;
+  std::vector<NamedTensor> weights() const;
+
+ private:
+  StateDigest standing() const;
+  void add_flat_state(StateDigest& state) const;
+
+  Workbench& bench_;
+  Tensors& tensors_;
+  World& world_;
+  WholeTensors& whole_;
+  const Records& records_;
+  std::optional<StateDigest> concluded_;
+  std::vector<float> final_weights_;  // of the whole model, on the lowest rank
+};
+
+}  // namespace seeksim::runtime

@@ -1,0 +1,91 @@
+// Passes: the forward and backward passes of a step's micro-batches, in the order of the schedule: without a pipeline
+// F0 B0 F1 B1 ... Which micro-batch goes through which piece of the model when, what is sent before and after, how many
+// are in flight, and, where each is run twice, whether both runs had the same bits.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "runtime/launch/provenance.h"
+#include "runtime/model/data.h"
+#include "runtime/model/model.h"
+#include "runtime/trainer/edited_gradients.h"
+#include "runtime/trainer/pipeline_links.h"
+#include "runtime/trainer/reduction.h"
+#include "runtime/trainer/rerun.h"
+#include "runtime/trainer/tensors.h"
+#include "runtime/trainer/world.h"
+
+namespace seeksim::runtime {
+
+class Passes {
+ public:
+  Passes(Workbench& bench, Tensors& tensors, World& world, Reduction& reduction)
+      : bench_(bench),
+        tensors_(tensors),
+        world_(world),
+        reduction_(reduction),
+        data_(data_source(bench.definition())) {}
+
+  // This rank's micro-batches and instructions, in the world that was seated.
+  void schedule();
+  // What watches launches, and room for activations.
+  void allocate();
+  // Room for as many micro-batches as the schedule holds. Nothing may be pending.
+  void make_room();
+  bool has_room() const { return !models_.empty(); }
+  // Fewer activations would leave more memory: some were made, or failed to be.
+  bool holds_activations() const { return holds_activations_; }
+  void free_activations();
+  // In a world that is connected: room, weights of micro-batches, and the reruns. Returns how many nodes of the
+  // gradient tree a micro-batch fills at most.
+  Index connect();
+  void tell_pipeline();
+
+  // All of a step; enqueued.
+  void run();
+  // The step is done: tells the observer what was seen of values, where somebody looks.
+  void tell_ranges();
+  // Where each micro-batch is run twice: which range of gradients had other bits the second time.
+  std::optional<RerunFound> compare_runs();
+  // After a failure, with nothing pending.
+  void forget();
+
+ private:
+  void begin_step();
+  void carry_out(const Instruction& instruction);
+  void fetch(InFlight& flight);
+  void forward(InFlight& flight, std::size_t piece);
+  void backward(InFlight& flight, std::size_t piece, InstructionKind kind, GradientSink* sink);
+  void backward_to(GradientSink& sink, InFlight& flight, std::size_t piece, InstructionKind kind);
+  void reduce_backward(InFlight& flight, std::size_t piece, InstructionKind kind);
+  void run_again(InFlight& flight);
+  std::vector<int> most_in_flight() const;
+  InFlight& flight_of(const Instruction& instruction);
+  const SampleRange& samples_of(const InFlight& flight) const {
+    return micro_batches_[std::size_t(flight.micro_batch)];
+  }
+  std::vector<GradientBlock> blocks_of(const SampleRange& samples) const;
+  Batch batch(const SampleRange& samples) const;
+  GradientEdit gradient_edit(const SampleRange& samples, int micro_batch) const;
+  float loss_scale(const InFlight& flight) const;
+  void weigh_tokens();
+  bool in_two_parts() const;
+
+  Workbench& bench_;
+  Tensors& tensors_;
+  World& world_;
+  Reduction& reduction_;
+  DataSource data_;
+  std::vector<std::vector<std::unique_ptr<Model>>> models_;  // by piece, one a micro-batch in flight
+  std::vector<std::vector<InFlight>> flights_;               // likewise
+  bool holds_activations_ = false;
+  std::vector<SampleRange> micro_batches_;  // of this rank, in samples of the step
+  std::vector<Instruction> instructions_;   // of a step, up to the reduction of gradients
+  std::vector<float> token_weights_;        // of each: as a multiple of one over the step's tokens
+  std::optional<Provenance> provenance_;
+  std::optional<Rerun> rerun_;  // where each micro-batch is run twice
+};
+
+}  // namespace seeksim::runtime

@@ -1,0 +1,188 @@
+// Planted bugs between backward and the vote: what the real mistakes did to sums over ranks, and to their norms.
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "kernels/pointwise.h"
+#include "kernels/tree.h"
+#include "runtime/trainer/planting.h"
+#include "runtime/trainer/reduction.h"
+
+namespace seeksim::runtime {
+namespace {
+
+using kernels::Lane;
+using kernels::Vec;
+
+void add_values(Launcher& compute, const char* tensor, VecView<const float> more, VecView<float> sums) {
+  compute(
+      tensor, SEEKSIM_SITE, memory_cost(3 * sums.n, 1.0 / 3),
+      [](Lane lane, Vec<const float> in, Vec<float> out) { kernels::tree_add(lane, out, in, out); }, more, sums);
+}
+
+void multiply_values(Launcher& compute, const char* tensor, float times, VecView<float> values) {
+  compute(
+      tensor, SEEKSIM_SITE, memory_cost(2 * values.n),
+      [times](Lane lane, Vec<float> v) { kernels::scale(lane, v, times); }, values);
+}
+
+// ---- collectives: before the first recovery only, so that a run can go on after it ---------------------------------
+
+struct SkippedCollective final : Mistake {
+  using Mistake::Mistake;
+  bool replaces_all_reduce(Workbench&, Tensors&, const World& world, Reduction&) override { return world.epoch() == 0; }
+  void order(std::vector<Bucket>& buckets, std::uint32_t epoch) const override {
+    if (epoch == 0) buckets.erase(buckets.begin());
+  }
+};
+
+struct SwappedBuckets final : Mistake {
+  using Mistake::Mistake;
+  void order(std::vector<Bucket>& buckets, std::uint32_t epoch) const override {
+    for (std::size_t i = 0; epoch == 0 && i < buckets.size(); ++i) {
+      for (std::size_t j = i + 1; j < buckets.size(); ++j) {
+        if (buckets[i].hi - buckets[i].lo != buckets[j].hi - buckets[j].lo) continue;
+        std::swap(buckets[i], buckets[j]);
+        return;
+      }
+    }
+  }
+};
+
+struct WrongCount final : Mistake {
+  using Mistake::Mistake;
+  Index contributes(Index elements, std::uint32_t epoch) const override { return elements - (epoch == 0 ? 1 : 0); }
+};
+
+struct NormLeftOutByOne final : Mistake {
+  using Mistake::Mistake;
+  bool leaves_out_norms(std::uint32_t epoch) const override { return epoch == 0; }
+};
+
+// ---- sums ----------------------------------------------------------------------------------------------------------
+
+// As if the module were called beside its wrapper: the mean over this rank's own samples, and nobody is asked.
+struct NeverReduced final : Mistake {
+  using Mistake::Mistake;
+  bool replaces_all_reduce(Workbench& bench, Tensors& tensors, const World& world, Reduction& reduction) override {
+    Launcher& compute = bench.compute;
+    compute.phase(Phase::grad_reduce);
+    const Index own = world.samples_of(world.place().data);
+    const float share = own > 0 ? float(bench.definition().global_batch) / float(own) : 1.0f;
+    const float factor = bench.scale.at_root * reduction.average().after * share;
+    const Parameters& p = tensors.parameters();
+    for (std::size_t piece = 0; piece < reduction.trees().size(); ++piece) {
+      const Index begin = p.gradient_begin(piece), n = p.gradient_end(piece) - begin;
+      const VecView<float> sums = tensors.sums(begin, n);
+      const std::vector<VecView<const float>> parts = reduction.trees()[piece].parts();
+      copy_values(compute, "gradients", SEEKSIM_SITE, AnyVec(parts.at(0)), AnyVec(sums));
+      for (std::size_t i = 1; i < parts.size(); ++i) add_values(compute, "gradients", parts[i], sums);
+      multiply_values(compute, "gradients", factor, sums);
+    }
+    bench.finish_all(compute.last(), Edge::gradients_reduced);
+    return true;
+  }
+};
+
+// As if zero_grad were never called.
+struct GradientsNeverZeroed final : Mistake {
+  using Mistake::Mistake;
+  void all_reduced(Workbench& bench, Tensors& tensors) override {
+    Launcher& compute = bench.compute;
+    compute.phase(Phase::grad_reduce);
+    const Index n = tensors.parameters().trainable_size();
+    const VecView<float> sums = tensors.sums(0, n);
+    if (old_sums_) {
+      add_values(compute, "gradients", reads(vec<float>(*old_sums_, 0, n)), sums);
+    } else {
+      old_sums_ =
+          bench.rank.device.allocate(std::size_t(n) * sizeof(float), MemoryTag::gradients, "gradients never zeroed");
+    }
+    copy_values(compute, "gradients", SEEKSIM_SITE, AnyVec(reads(sums)), AnyVec(vec<float>(*old_sums_, 0, n)));
+  }
+
+ private:
+  BufferPtr old_sums_;  // gradients of the step before
+};
+
+struct TiedAddedTwice final : Mistake {
+  using Mistake::Mistake;
+  bool adds_tied_twice() const override { return true; }
+};
+
+struct UntiedEmbedding final : Mistake {
+  using Mistake::Mistake;
+  bool leaves_tied_apart() const override { return true; }
+};
+
+// ---- norms and clipping --------------------------------------------------------------------------------------------
+
+struct OffloadNormLeavesOneOut final : Mistake {
+  using Mistake::Mistake;
+  void first_norms_at_home(Launcher& host, VecView<float> norms) const override {
+    clear_values(host, "norms", SEEKSIM_SITE, AnyVec(norms));
+  }
+};
+
+// As if the sum over ranks had been left out of the norm.
+struct LocalNorm final : Mistake {
+  using Mistake::Mistake;
+  void folding_norms(Launcher& compute, const Partition& partition, ShardInfo own,
+                     VecView<float> norms) const override {
+    const Index first = partition.norm_blocks_before(own.offset);
+    const Index end = partition.norm_blocks_before(own.offset + own.size);
+    clear_values(compute, "norms", SEEKSIM_SITE, AnyVec(norms.part(0, first)));
+    clear_values(compute, "norms", SEEKSIM_SITE, AnyVec(norms.part(end, norms.n - end)));
+  }
+};
+
+struct ClipByMax final : Mistake {
+  using Mistake::Mistake;
+  float clipping(float, double limit, float norm) const override {
+    return std::max(1.0f, static_cast<float>(limit) / norm);
+  }
+};
+
+struct ClipOffIn16Bit final : Mistake {
+  using Mistake::Mistake;
+  double clipping_limit(double limit) const override {
+    return is_16_bit(at.plan.definition.precision.compute) ? 0 : limit;
+  }
+};
+
+// What all tensor ways hold escapes the coefficient that is about to be applied to everything.
+struct ClipSkipsReplicated final : Mistake {
+  using Mistake::Mistake;
+  void clipped(Workbench& bench, Tensors& tensors, int way, float coefficient) const override {
+    if (way == 0 || tensors.keeper() != nullptr) return;
+    const AnyVec gradients = tensors.flat_gradients();
+    if (gradients.type != ElementType::f32) return;
+    for (const ParameterInfo* p : tensors.parameters().trainable()) {
+      if (p->splits) continue;
+      const VecView<float> of_all = gradients.part(p->offset, p->size).as<float>();
+      multiply_values(bench.compute, p->name, 1.0f / coefficient, of_all);
+    }
+  }
+};
+
+constexpr auto kRows = std::to_array<PlantedRow>({
+    {Bug::skipped_collective, PlantedRow::on_one_rank, make_planted<SkippedCollective>},
+    {Bug::swapped_buckets, PlantedRow::on_one_rank, make_planted<SwappedBuckets>},
+    {Bug::wrong_count, PlantedRow::on_one_rank, make_planted<WrongCount>},
+    {Bug::norm_left_out_by_one, PlantedRow::on_one_rank, make_planted<NormLeftOutByOne>},
+    {Bug::never_reduced, PlantedRow::everywhere, make_planted<NeverReduced>},
+    {Bug::gradients_never_zeroed, PlantedRow::everywhere, make_planted<GradientsNeverZeroed>},
+    {Bug::tied_added_twice, PlantedRow::everywhere, make_planted<TiedAddedTwice>},
+    {Bug::untied_embedding, PlantedRow::everywhere, make_planted<UntiedEmbedding>},
+    {Bug::offload_norm_leaves_one_out, PlantedRow::on_one_rank, make_planted<OffloadNormLeavesOneOut>},
+    {Bug::local_norm, PlantedRow::everywhere, make_planted<LocalNorm>},
+    {Bug::clip_by_max, PlantedRow::everywhere, make_planted<ClipByMax>},
+    {Bug::clip_off_in_16_bit, PlantedRow::everywhere, make_planted<ClipOffIn16Bit>},
+    {Bug::clip_skips_replicated, PlantedRow::everywhere, make_planted<ClipSkipsReplicated>},
+});
+
+}  // namespace
+
+std::span<const PlantedRow> bugs_of_reduction() { return kRows; }
+
+}  // namespace seeksim::runtime

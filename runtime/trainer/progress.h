@@ -1,0 +1,64 @@
+// Progress: where the run stands, beside its tensors: steps and batches, the loss scale, steps that were skipped. The
+// same on all members, and what a checkpoint and a rank that joins are told of.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/decide/run_state.h"
+#include "runtime/plan/plan.h"
+#include "runtime/rules/loss_scaler.h"
+
+namespace seeksim::runtime {
+
+class Progress {
+ public:
+  explicit Progress(const TrainPlan& plan);
+
+  std::int64_t step() const { return step_; }  // the next to be committed
+  bool finished() const { return step_ >= plan_.definition.steps; }
+  // Why the run has to end here though nothing failed: nothing but skipped steps. Empty: it goes on. The same on all.
+  std::string stopped() const;
+
+  // The global batch of a step: some are left out for good.
+  std::int64_t batch_of(std::int64_t step) const;
+  std::int64_t data_position() const;  // samples that are used up
+  const LossScaler& scaler() const { return scaler_; }
+  const SkipState& skips() const { return skips_; }
+
+  // The step is committed: the next one is under way.
+  void advance() { ++step_; }
+  // Undoes advance(): the step is under way once more.
+  void step_back() { --step_; }
+  // What a committed step leaves of itself: whether it was skipped, and how many values were not finite. scales_down:
+  // the loss scale takes it for an overflow.
+  void account(std::int64_t step, bool skipped, std::int64_t nonfinite, bool scales_down);
+
+  // Batches to leave out after a restart from a checkpoint: those known bad, and `more` from the first undone step on.
+  void leave_out(const std::vector<std::int64_t>& batches, std::int64_t more);
+  // The state of a checkpoint is there. What it does not know of yet stays left out all the same.
+  void drop_left_out();
+  const std::vector<std::int64_t>& dropped_batches() const { return dropped_batches_; }
+  const std::vector<std::int64_t>& left_out() const { return left_out_; }
+  std::int64_t leaves_out_more() const { return leaves_out_more_; }
+
+  // The step of the checkpoint that this run began with; 0: with none.
+  std::int64_t began_at() const { return began_at_; }
+  void begins_here() { began_at_ = step_; }
+
+  RunState state(std::int64_t optimizer_steps, std::uint32_t epoch) const;
+  void restore(const RunState& state);
+
+ private:
+  const TrainPlan& plan_;
+  std::int64_t step_ = 0;
+  std::int64_t began_at_ = 0;
+  LossScaler scaler_;
+  SkipState skips_;
+  std::vector<std::int64_t> dropped_batches_;  // ascending: the definition's, and those found bad on the way
+  std::vector<std::int64_t> left_out_;         // batches, whatever the checkpoint says
+  std::int64_t leaves_out_more_ = 0;
+};
+
+}  // namespace seeksim::runtime

@@ -1,0 +1,175 @@
+#include "runtime/trainer/reduction.h"
+
+#include <algorithm>
+
+#include "kernels/tree.h"
+
+namespace seeksim::runtime {
+
+using kernels::Lane;
+using kernels::Vec;
+
+std::vector<kernels::TreeNode> nodes_of(const SampleRange& samples, Index global_batch) {
+  return kernels::cover(samples.begin, samples.end, global_batch);
+}
+
+void Reduction::allocate() {
+  if (bench_.shards_gradients()) return;
+  const Parameters& p = tensors_.parameters();
+  for (std::size_t piece = 0; piece < p.pieces().size(); ++piece)
+    trees_.emplace_back(bench_.rank.device, p.gradient_end(piece) - p.gradient_begin(piece));
+  if (bench_.shards_optimizer() && trees_.size() == 1 && tensors_.sums() != nullptr)
+    trees_.front().adopt(*tensors_.sums());
+}
+
+void Reduction::connect(Index blocks) {
+  ShardKeeper* const keeper = tensors_.keeper();
+  if (keeper == nullptr) return;
+  reducer_.emplace(bench_.rank, tensors_.parameters(), bench_.plan);
+  reducer_->connect(world_.comm(), keeper->partition(), world_.cut());
+  if (GatheredWeights* gathered = tensors_.gathered()) {
+    gathered->connect(world_.comm(), keeper->partition(), keeper->own().on_device, keeper->own().frozen,
+                      keeper->own().swapped.get());
+  }
+  if (bench_.shards_gradients()) buckets_.emplace(bench_.rank.device, bench_.plan, *reducer_, blocks);
+}
+
+void Reduction::disconnect() {
+  buckets_.reset();
+  reducer_.reset();
+}
+
+void Reduction::give_back() {
+  for (GradientTree& tree : trees_) tree.give_back();
+}
+
+void Reduction::begin_step() {
+  for (GradientTree& tree : trees_) tree.begin(bench_.definition().global_batch);
+  if (!reducer_) return;
+  // Where gradients are replicated a step has one reduction, and what is between micro-batches is in this rank's tree.
+  const ElementType between = bench_.shards_gradients() ? accumulator() : ElementType::f32;
+  reducer_->begin_step(bench_.progress.step(), tensors_.keeper()->own().sums, bench_.scale.at_root * average().after,
+                       between);
+}
+
+void Reduction::take(const SampleRange& samples, int micro_batch, std::size_t piece, const Backward& backward) {
+  const std::vector<kernels::TreeNode> nodes = nodes_of(samples, bench_.definition().global_batch);
+  if (buckets_) {  // each full bucket goes to its owners at once
+    reducer_->begin_reduction(micro_batch);
+    buckets_->begin(bench_.compute, Index(nodes.size()), average().before);
+    backward(*buckets_);
+    reducer_->end_reduction();
+    return;
+  }
+  const Parameters& p = tensors_.parameters();
+  GradientTree& tree = trees_[piece];
+  const Index begin = p.gradient_begin(piece), end = p.gradient_end(piece);
+  std::vector<VecView<float>> out;
+  for (const kernels::TreeNode node : nodes) out.push_back(tree.open(node));
+  NodeSink sink(out, begin);
+  backward(sink);
+  for (const kernels::TreeNode node : nodes) tree.close(bench_.compute, node);
+  tree.round(bench_.compute, accumulator(), std::min(end, p.loss_offset()) - begin);
+}
+
+void Reduction::finish(VecView<float> loss) {
+  if (!bench_.shards_gradients()) {
+    for (GradientTree& tree : trees_) tree.scale(bench_.compute, average().before);
+    // By the host, so that an operation counts as joined when its data is there.
+    bench_.host_after(world_.comm(), bench_.compute.queue().record(), bench_.compute.last(), Edge::backward_done);
+  }
+  if (bench_.shards_optimizer()) return reduce_to_owners(loss);
+  all_reduce();
+  add_head_use();
+  add_other_stage();
+  hold_rounded();
+}
+
+void Reduction::all_reduce() {
+  if (bench_.planted->replaces_all_reduce(bench_, tensors_, world_, *this)) return;
+  Queue& queue = bench_.rank.device.communication_queue();
+  const Parameters& p = tensors_.parameters();
+  Op op;
+  for (std::size_t piece = 0; piece < trees_.size(); ++piece) {
+    const Index begin = p.gradient_begin(piece);
+    const Index n = bench_.planted->contributes(p.gradient_end(piece) - begin, world_.epoch());
+    op = world_.comm().all_reduce(queue, bench_.op(OpKind::all_reduce, Phase::grad_reduce, "gradients", SEEKSIM_SITE),
+                                  world_.ownership(), trees_[piece].parts(), bench_.scale.at_root * average().after,
+                                  tensors_.sums(begin, n));
+  }
+  bench_.host_after(world_.comm(), queue.record(), op, Edge::gradients_reduced);
+  bench_.planted->all_reduced(bench_, tensors_);
+}
+
+// A tied embedding's other use, by the head.
+void Reduction::add_head_use() {
+  const Parameters& p = tensors_.parameters();
+  if (!p.shares_head()) return;
+  bench_.compute.phase(Phase::grad_reduce);
+  const ParameterInfo& wte = p.wte();
+  bench_.compute(
+      wte.name, SEEKSIM_SITE, memory_cost(3 * wte.size, 1.0 / 3),
+      [twice = bench_.planted->adds_tied_twice()](Lane lane, Vec<float> embedding_use, Vec<const float> head_use) {
+        kernels::tree_add(lane, embedding_use, head_use, embedding_use);
+        if (twice) kernels::tree_add(lane, embedding_use, head_use, embedding_use);
+      },
+      tensors_.sums(wte.offset, wte.size), reads(tensors_.sums(p.head_gradient_offset(), wte.size)));
+}
+
+// Where the first and the last stage share a parameter: each has the gradient of its own use, and gets the other's.
+void Reduction::add_other_stage() {
+  Replica* const replica = world_.replica();
+  if (replica == nullptr || !replica->shares() || bench_.planted->leaves_tied_apart()) return;
+  const std::int64_t step = bench_.progress.step();
+  const ParameterInfo& tied = tensors_.parameters().tied_here();
+  Launcher launch(bench_.rank.device.communication_queue(), bench_.rank.id);
+  launch.at(world_.epoch(), step);
+  launch.phase(Phase::grad_reduce);
+  const ShardKeeper* const keeper = tensors_.keeper();
+  if (keeper == nullptr) {
+    const Op op = replica->add_tied(launch, step, tensors_.sums(tied.offset, tied.size), 0);
+    bench_.host_after(world_.comm(), launch.queue().record(), op, Edge::tied_received);
+    return;
+  }
+  const ShardState& own = keeper->own();
+  const ShardInfo mine = keeper->partition().shard_in(world_.comm().position(), tied.offset, tied.offset + tied.size);
+  replica->add_tied(launch, step, own.sums.part(mine.offset - own.shard.offset, mine.size), mine.offset - tied.offset);
+}
+
+void Reduction::hold_rounded() {
+  if (!tensors_.rounds_gradients()) return;
+  bench_.compute.phase(Phase::grad_reduce);
+  round_values(bench_.compute, "gradients", SEEKSIM_SITE,
+               reads(tensors_.sums(0, tensors_.parameters().trainable_size())), tensors_.flat_gradients());
+}
+
+// What is left of it: where gradients are sharded their buckets have been under way since backward.
+void Reduction::reduce_to_owners(VecView<float> loss) {
+  ShardKeeper& keeper = *tensors_.keeper();
+  keeper.prepare_step();
+  Queue& queue = reducer_->launcher().queue();
+  if (!bench_.shards_gradients()) {
+    const Parameters& p = tensors_.parameters();
+    reducer_->begin_reduction(0);
+    std::vector<Bucket> buckets = reducer_->buckets();
+    bench_.planted->order(buckets, world_.epoch());
+    for (const Bucket& bucket : buckets) {
+      const std::size_t piece = p.piece_of(bucket.lo);
+      const Index begin = p.gradient_begin(piece);
+      std::vector<VecView<const float>> parts;
+      for (const VecView<const float>& node : trees_[piece].parts())
+        parts.push_back(node.part(bucket.lo - begin, bucket.hi - bucket.lo));
+      reducer_->reduce(bucket, parts);
+    }
+    reducer_->end_reduction();
+  }
+  reducer_->finish(loss);
+  add_other_stage();
+  keeper.hold_gradients(reducer_->at_home());
+  bench_.host_after(world_.comm(), queue.record(), reducer_->last_op(), Edge::shard_reduced);
+  // The copy of this shard's state must be able to take this step before anybody knows that it is committed. That it is
+  // there shows when the norms are, which come after it on the same queue.
+  if (keeper.keeps_copies()) keeper.send_gradients(world_.comm(), bench_.progress.step());
+}
+
+}  // namespace seeksim::runtime

@@ -1,0 +1,60 @@
+// Reduction: takes in what backward passes leave, and brings it together over the ranks: the gradient of the global
+// batch, the same bits everywhere. Where gradients are replicated micro-batches meet in a tree on this rank, and one
+// reduction follows; where they are sharded each full bucket is on its way to its owners while backward goes on.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "runtime/comm/gradient_tree.h"
+#include "runtime/rules/quirks.h"
+#include "runtime/trainer/tensors.h"
+#include "runtime/trainer/world.h"
+#include "runtime/zero/bucket_sink.h"
+#include "runtime/zero/gradient_reducer.h"
+
+namespace seeksim::runtime {
+
+// The aligned nodes of the tree over a step's samples that a micro-batch fills.
+std::vector<kernels::TreeNode> nodes_of(const SampleRange& samples, Index global_batch);
+
+class Reduction {
+ public:
+  Reduction(Workbench& bench, Tensors& tensors, World& world) : bench_(bench), tensors_(tensors), world_(world) {}
+
+  void allocate();
+  // A new world. blocks: nodes that a micro-batch fills at most.
+  void connect(Index blocks);
+  void disconnect();
+  // Gives back the memory between steps. Nothing may be pending.
+  void give_back();
+
+  void begin_step();
+  // Runs the backward pass of a piece for a micro-batch, and takes its gradients in. backward(sink) launches it.
+  using Backward = std::function<void(GradientSink&)>;
+  void take(const SampleRange& samples, int micro_batch, std::size_t piece, const Backward& backward);
+  // All passes are enqueued: the sums of all ranks, where they belong. loss: where its sum shall be on the member that
+  // owns it, where the optimizer is sharded.
+  void finish(VecView<float> loss);
+
+  std::vector<GradientTree>& trees() { return trees_; }  // this rank's own sums, by piece
+  RankAverage average() const { return rank_average(bench_.quirks(), world_.comm().size()); }
+
+ private:
+  void all_reduce();
+  void add_head_use();
+  void hold_rounded();
+  void reduce_to_owners(VecView<float> loss);
+  void add_other_stage();
+  ElementType accumulator() const { return accumulation_type(bench_.quirks(), bench_.compute_type()); }
+
+  Workbench& bench_;
+  Tensors& tensors_;
+  World& world_;
+  std::vector<GradientTree> trees_;         // this rank's subtree roots, by piece, where gradients are replicated
+  std::optional<GradientReducer> reducer_;  // where the optimizer is sharded
+  std::optional<BucketSink> buckets_;       // where gradients are
+};
+
+}  // namespace seeksim::runtime

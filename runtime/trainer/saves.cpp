@@ -1,0 +1,240 @@
+#include "runtime/trainer/saves.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+
+#include "runtime/checkpoint/checkpoint_files.h"
+#include "runtime/checkpoint/node_files.h"
+
+namespace seeksim::runtime {
+
+Saves::Saves(Workbench& bench, Tensors& tensors, World& world, CommitVote& vote)
+    : bench_(bench), tensors_(tensors), world_(world), vote_(vote) {
+  if (!bench.plan.checkpoint.on()) return;
+  writer_.emplace(bench.rank, bench.plan, bench.observer);
+  if (bench.plan.checkpoint.resume) begin_with(std::numeric_limits<std::int64_t>::max());
+}
+
+// ---- what belongs to it --------------------------------------------------------------------------------------------
+
+// What several ways or stages hold is written by the first of them.
+bool Saves::is_written_elsewhere(const ParameterInfo& p) const {
+  const Parameters& all = tensors_.parameters();
+  if (!p.splits && all.part().way > 0) return true;
+  return all.tied() && !all.embeds() && all.heads() && &p == &all.tied_here();
+}
+
+namespace {
+
+// The three kinds of values of a shard, by StateKind.
+using ByKind = std::array<AnyVec, std::size_t(StateKind::count_)>;
+
+ByKind kinds_of(const ShardState& state) {
+  return {state.weights(), state.optimizer->first_moments(), state.optimizer->second_moments()};
+}
+
+ByKind kinds_of(const Tensors& flat) {
+  return {flat.flat_weights(), flat.optimizer().first_moments(), flat.optimizer().second_moments()};
+}
+
+// Calls each(parameter, name, values) for the kinds of every piece; begin: where in the flat space the values begin.
+template <class Each>
+void for_each_kind(const std::vector<ParameterPiece>& pieces, Index begin, const ByKind& kinds, int count, Each each) {
+  for (const ParameterPiece& piece : pieces) {
+    for (int kind = 0; kind < count; ++kind) {
+      const PieceName name{piece.parameter->name, StateKind(kind), piece.parameter->first + piece.first};
+      each(*piece.parameter, name, kinds[std::size_t(kind)].part(piece.offset() - begin, piece.size));
+    }
+  }
+}
+constexpr int kOfTrained = int(StateKind::count_);
+constexpr int kOfFrozen = 1;
+
+}  // namespace
+
+std::vector<SavedPiece> Saves::pieces_to_save() const {
+  std::vector<SavedPiece> saved;
+  const auto save = [&](const ParameterInfo& p, const PieceName& name, AnyVec values) {
+    if (!is_written_elsewhere(p)) saved.push_back({name, values});
+  };
+  if (const ShardKeeper* keeper = std::as_const(tensors_).keeper()) {
+    const ShardState& own = keeper->own();
+    const Partition& partition = keeper->partition();
+    for_each_kind(partition.pieces(own.shard), own.shard.offset, kinds_of(own), kOfTrained, save);
+    for_each_kind(partition.pieces(own.frozen_shard), own.frozen_shard.offset, {own.frozen, {}, {}}, kOfFrozen, save);
+    return saved;
+  }
+  const int me = world_.comm().position();
+  const Partition partition(tensors_.parameters(), world_.comm().size());
+  for_each_kind(partition.pieces(partition.shard(me)), 0, kinds_of(tensors_), kOfTrained, save);
+  for_each_kind(partition.pieces(partition.frozen(me)), 0, {tensors_.flat_parameters(), {}, {}}, kOfFrozen, save);
+  return saved;
+}
+
+// All that defines this rank's state, copies of others' shards included.
+std::vector<PlaceToFill> Saves::places_to_fill() {
+  std::vector<PlaceToFill> places;
+  const auto fill = [&](const ParameterInfo&, const PieceName& name, AnyVec values) {
+    places.push_back({name, values});
+  };
+  const Partition whole(tensors_.parameters(), 1);
+  const bool flat = tensors_.flat_weights_here();
+  if (ShardKeeper* keeper = tensors_.keeper()) {
+    const Partition& partition = keeper->partition();
+    keeper->for_each_state([&](ShardState& state) {
+      for_each_kind(partition.pieces(state.shard), state.shard.offset, kinds_of(state), kOfTrained, fill);
+      if (flat) return;
+      const ShardInfo& frozen = state.frozen_shard;
+      for_each_kind(partition.pieces(frozen), frozen.offset, {state.frozen, {}, {}}, kOfFrozen, fill);
+    });
+  } else {
+    for_each_kind(whole.pieces(whole.shard(0)), 0, kinds_of(tensors_), kOfTrained, fill);
+  }
+  if (flat) for_each_kind(whole.pieces(whole.frozen(0)), 0, {tensors_.flat_parameters(), {}, {}}, kOfFrozen, fill);
+  return places;
+}
+
+// ---- saving --------------------------------------------------------------------------------------------------------
+
+void Saves::tell(Vote, Ballot& own) {
+  if (writer_) own.checkpoint = writer_->ballot();
+}
+
+void Saves::hear(Vote, const Agreement& agreement, bool) {
+  if (writer_) writer_->heard(agreement);
+}
+
+void Saves::begin() {
+  due_ = false;
+  ShardKeeper* const keeper = tensors_.keeper();
+  if (keeper != nullptr) keeper->load();
+  writer_->snapshot(run_state(), pieces_to_save(), world_.is_lowest_rank());
+  Op op = bench_.op(OpKind::copy, Phase::checkpoint, "checkpoint", SEEKSIM_SITE);
+  op.epoch = world_.epoch();
+  --op.step;
+  bench_.host_after(world_.comm(), bench_.rank.device.copy_queue().record(), op, Edge::snapshot_taken);
+  if (keeper != nullptr) keeper->settle();
+  writer_->write();
+}
+
+void Saves::save_if_due() {
+  if (!writer_) return;
+  const CheckpointPlan& plan = bench_.plan.checkpoint;
+  if (plan.every_steps > 0 && bench_.progress.step() % plan.every_steps == 0) due_ = true;
+  if (!due_ || writer_->under_way()) return;
+  begin();
+  if (!plan.async) finish();
+}
+
+// Each round is a vote, so that all make the same number of them.
+void Saves::finish() {
+  if (!writer_) return;
+  const std::int64_t step = bench_.progress.step();
+  if (bench_.progress.finished() && bench_.plan.checkpoint.at_end && writer_->last_complete() != step) due_ = true;
+  while (writer_->under_way() || due_) {
+    if (!writer_->under_way()) {
+      vote_.on(Vote::checkpoint);  // what a recovery gave up may be whole: then all hear of it here
+      due_ = false;
+      if (writer_->last_complete() == step) break;
+      begin();
+    }
+    writer_->wait();
+    vote_.on(Vote::checkpoint);
+  }
+}
+
+void Saves::save() {
+  due_ = writer_ && writer_->last_complete() != bench_.progress.step();
+  finish();
+}
+
+void Saves::give_up() {
+  if (writer_) writer_->give_up();
+}
+
+void Saves::look_again() {
+  if (writer_) writer_->look_again(world_.is_lowest_rank());
+}
+
+// ---- beginning with one --------------------------------------------------------------------------------------------
+
+void Saves::begin_with(std::int64_t steps_most) {
+  load_most_ = steps_most;
+  looked_for_others_ = true;
+}
+
+// Files of a run that is not this one's past would be taken for its own by the next restart.
+void Saves::refuse_another_run() {
+  if (!writer_ || looked_for_others_) return;
+  looked_for_others_ = true;
+  if (CheckpointReader(bench_.rank, bench_.plan).newest(std::numeric_limits<std::int64_t>::max()) < 0) return;
+  throw StaleFiles(bench_.plan.checkpoint.path +
+                   ": there are checkpoints of an earlier run here; go on from them (\"checkpoint\": { \"resume\": "
+                   "true }), or use another folder");
+}
+
+// One candidate, on which all agree. true: it was taken, or there is none and the run begins anew.
+bool Saves::agree_on_one(CheckpointReader& reader, std::string& tried) {
+  Ballot ballot;
+  ballot.checkpoint.step = reader.newest(load_most_);
+  std::int64_t step = -1;
+  for (const Ballot& other : vote_.ask("checkpoint to load", ballot).ballots)
+    step = std::max(step, other.checkpoint.step);
+  if (step < 0) {
+    if (!tried.empty()) throw NoCheckpoint("no checkpoint can be used:" + tried);
+    load_most_ = -1;
+    return true;
+  }
+  std::string wrong;
+  RunState state;
+  try {
+    state = reader.read(step, places_to_fill());
+    if (world_.is_lowest_rank() || bench_.plan.checkpoint.node_local) reader.discard_newer(step);
+  } catch (const BadCheckpoint& bad) {
+    wrong = bad.what();
+  }
+  ballot.checkpoint.step = step;
+  ballot.checkpoint.failed = !wrong.empty();
+  std::string others;
+  const Agreement agreement = vote_.ask("checkpoint loaded", ballot);
+  for (std::size_t i = 0; i < agreement.ballots.size(); ++i) {
+    if (agreement.ballots[i].checkpoint.failed && others.empty())
+      others = "rank " + std::to_string(agreement.members[i]) + " cannot use it";
+  }
+  if (!others.empty()) {
+    tried += "\n  step " + std::to_string(step) + ": " + (wrong.empty() ? others : wrong);
+    load_most_ = step - 1;
+    return false;
+  }
+  load_most_ = -1;
+  bench_.progress.restore(state);
+  tensors_.continue_at(state.optimizer_steps);
+  writer_->begins_with(step);
+  return true;
+}
+
+bool Saves::load() {
+  bench_.stand_at(world_.epoch(), bench_.progress.step());
+  bench_.finish_all(bench_.at_home().last(), Edge::shards_drawn);
+  std::optional<NodeFiles> nodes;
+  if (bench_.plan.checkpoint.node_local) {
+    nodes.emplace(bench_.rank, bench_.plan, world_.epoch(), bench_.rank.control.members(),
+                  [this](const char* about, const Ballot& ballot) { return vote_.ask(about, ballot); });
+  }
+  CheckpointReader reader(bench_.rank, bench_.plan, nodes ? &*nodes : nullptr);
+  std::string tried;
+  while (!agree_on_one(reader, tried)) {
+  }
+  bench_.progress.drop_left_out();
+  bench_.observer.rolled_back(bench_.rank.id, bench_.progress.step());
+  bench_.progress.begins_here();
+  if (bench_.progress.step() == 0) return false;
+  bench_.phase(Phase::init);
+  tensors_.renew_parameters();
+  bench_.finish_all(bench_.at_home().last(), Edge::shards_drawn);
+  return true;
+}
+
+}  // namespace seeksim::runtime

@@ -1,0 +1,74 @@
+// World: the members of an epoch, this rank's place among them, how a step is cut, and the communicators that join the
+// rank with the others: along the data axis, within its replica of the model, among its tensor ways, between stages.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "runtime/comm/communicator.h"
+#include "runtime/comm/tensor_parallel.h"
+#include "runtime/decide/membership.h"
+#include "runtime/layout/grid.h"
+#include "runtime/layout/parameters.h"
+#include "runtime/layout/shard.h"
+#include "runtime/trainer/pipeline_links.h"
+#include "runtime/trainer/workbench.h"
+#include "runtime/zero/replica.h"
+
+namespace seeksim::runtime {
+
+class World {
+ public:
+  World(Workbench& bench, const Seats& seats) : bench_(bench), seats_(seats) {}
+
+  // Memory for what ranks of one replica exchange, where a model is on several ranks. parameters: of this rank.
+  void allocate(const Parameters& parameters);
+  // Everything that follows from the roster alone: places in the grid and the cut of a step.
+  void seat(const Roster& roster);
+  // Communicators of `epoch` for the roster that was seated. Collective; blocks.
+  void connect(std::uint32_t epoch);
+  // That of the data axis alone, among `axis`.
+  void connect_data_axis(std::uint32_t epoch, std::vector<int> axis);
+  void disconnect();
+
+  const Seats& seats() const { return seats_; }
+  const Grid& grid() const { return *grid_; }
+  const GridPlace& place() const { return place_; }
+  // The part of the model that is here, counted over stages and tensor ways.
+  int part() const { return part_of(place_); }
+  int part_of(const GridPlace& place) const { return place.stage * parallel().tensor + place.way; }
+  const TreeOwnership& ownership() const { return ownership_; }
+  const StepCut& cut() const { return cut_; }
+  // Of a member of the data axis, by position: in samples of the step.
+  std::vector<SampleRange> micro_batches_of(int position) const;
+  Index samples_of(int position) const;
+
+  bool connected() const { return comm_.has_value(); }
+  bool is_lowest_rank() const { return comm_ && lowest_ == bench_.rank.id; }
+  std::uint32_t epoch() const { return comm_ ? comm_->epoch() : bench_.rank.control.epoch(); }
+  Communicator& comm() { return *comm_; }  // of the data axis
+  const Communicator& comm() const { return *comm_; }
+  Replica* replica() { return replica_ ? &*replica_ : nullptr; }  // where a model is on several ranks
+  TensorAxis* tensor() { return tensor_ ? &*tensor_ : nullptr; }  // where its products are split
+  PipelineLinks* links() { return links_ ? &*links_ : nullptr; }  // where it has stages
+  std::vector<Communicator*> communicators();                     // that are there: of the data axis first
+
+ private:
+  const ParallelPlan& parallel() const { return bench_.plan.layout.parallel; }
+
+  Workbench& bench_;
+  Seats seats_;
+  std::optional<Grid> grid_;
+  GridPlace place_;
+  int lowest_ = 0;  // launch rank
+  TreeOwnership ownership_;
+  StepCut cut_;
+  // Made once; what they hold of an epoch is made by connect().
+  std::optional<Replica> replica_;
+  std::optional<TensorAxis> tensor_;
+  // Made by connect().
+  std::optional<Communicator> comm_;
+  std::optional<PipelineLinks> links_;
+};
+
+}  // namespace seeksim::runtime
