@@ -1,0 +1,169 @@
+// No reference leads nowhere, and no page grows beyond what people read; each rule is seen to fail on what is planted.
+
+#include "tests/house/references.h"
+
+#include <gtest/gtest.h>
+
+namespace seeksim::house {
+namespace {
+
+std::string listing(const std::vector<Violation>& violations) {
+  std::string text;
+  for (const Violation& violation : violations) text += violation.text() + "\n";
+  return text;
+}
+
+// The files of tests/house name what is not there, on purpose.
+bool is_of_the_house(const File& file) { return file.path.starts_with("tests/house/"); }
+
+struct Tree : ::testing::Test {
+  Tree() : files(files_of_the_tree()), targets(files) {}
+
+  template <class Check>
+  std::vector<Violation> all(Check check) const {
+    std::vector<Violation> found;
+    for (const File& file : files) {
+      if (is_of_the_house(file)) continue;
+      for (Violation& violation : check(file, targets)) found.push_back(std::move(violation));
+    }
+    return found;
+  }
+
+  std::vector<File> files;
+  Targets targets;
+};
+
+TEST_F(Tree, CitesOnlyRulesThatTheContractHas) {
+  const auto found = all(check_rules);
+  EXPECT_TRUE(found.empty()) << listing(found);
+}
+
+TEST_F(Tree, ShowsOnlyExhibitsThatTheMuseumHas) {
+  const auto found = all(check_exhibits);
+  EXPECT_TRUE(found.empty()) << listing(found);
+}
+
+// ---- planted --------------------------------------------------------------------------------------------------------
+
+const std::vector<File>& small_tree() {
+  static const std::vector<File> files = {
+      {"README.md", "# Try it\n"},
+      {"docs/numerics.md", "# Which bits?\n\n- <a id=\"r7\"></a>**R7**\n- <a id=\"f3\"></a>**F3**\n\n## Forms\n"},
+      {"docs/pictures/house.svg", ""},
+      {"runtime/seams/op.h", "#include <nccl.h>\n"},
+      {"scenarios/deaths/rank_returns.json", ""},
+      {"scenarios/museum/both_send_first.json", ""},
+      {"scenarios/baseline.json", ""},
+  };
+  return files;
+}
+
+struct Planted {
+  const char* name;
+  std::vector<Violation> (*check)(const File&, const Targets&);
+  const char* path;
+  const char* text;
+  int line;  // 0: nothing to find
+};
+
+void PrintTo(const Planted& planted, std::ostream* out) { *out << planted.name; }
+
+class References : public ::testing::TestWithParam<Planted> {};
+
+TEST_P(References, AreJudgedRightly) {
+  const Planted& planted = GetParam();
+  const std::vector<Violation> found = planted.check({planted.path, planted.text}, Targets(small_tree()));
+  if (planted.line == 0) {
+    EXPECT_TRUE(found.empty()) << listing(found);
+    return;
+  }
+  ASSERT_EQ(found.size(), 1u) << listing(found);
+  EXPECT_EQ(found.front().line, planted.line) << listing(found);
+  EXPECT_EQ(found.front().file, planted.path);
+}
+
+std::string name_of(const ::testing::TestParamInfo<Planted>& info) { return info.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(
+    Links, References,
+    ::testing::Values(Planted{"ToAPage", check_links, "docs/a.md",
+                              "see [bits](numerics.md#r7) and [top](../README.md#try-it)", 0},
+                      Planted{"ToNoPage", check_links, "docs/a.md", "\nsee [bits](numbers.md)", 2},
+                      Planted{"ToNoAnchor", check_links, "docs/a.md", "see [bits](numerics.md#r8)", 1},
+                      Planted{"ToNoAnchorHere", check_links, "README.md", "# Try it\n[here](#try-me)", 2},
+                      Planted{"ToNoPicture", check_links, "docs/a.md", "![house](pictures/hut.svg)", 1},
+                      Planted{"OfTheWeb", check_links, "docs/a.md", "[x](https://example.org/a.md#b)", 0},
+                      Planted{"InCode", check_links, "docs/a.md", "`a[0](x.md)`\n```\n[a](b.md)\n```", 0}),
+    name_of);
+
+INSTANTIATE_TEST_SUITE_P(
+    Paths, References,
+    ::testing::Values(
+        Planted{"ToAFile", check_paths, "docs/a.md", "`runtime/seams/op.h`, runtime/seams/ and `op.h`.", 0},
+        Planted{"ToFilesByAPattern", check_paths, "docs/a.md", "scenarios/deaths/rank_*.json", 0},
+        Planted{"WithoutTheEnd", check_paths, "docs/a.md", "scenarios/deaths/rank_returns", 0},
+        Planted{"ToNoFile", check_paths, "docs/a.md", "\n\nsee runtime/seams/ops.h.", 3},
+        Planted{"ToNoScenario", check_paths, "docs/a.md", "`./seeksim run scenarios/rank_returns.json`", 1},
+        Planted{"ToNoFilesByAPattern", check_paths, "docs/a.md", "scenarios/rank_*.json", 1},
+        Planted{"ToNoName", check_paths, "docs/a.md", "`ops.h`", 1},
+        Planted{"ToAnAnchor", check_paths, "sim/a.cpp", "// as docs/numerics.md#r7.", 0},
+        Planted{"ToNoAnchor", check_paths, "sim/a.cpp", "// as docs/numerics.md#r8.", 1},
+        Planted{"InAMessage", check_paths, "sim/a.cpp", "say(\"see runtime/ops.h\");", 1},
+        Planted{"InAComment", check_paths, "sim/a.cpp", "int a;  // see runtime/ops.h", 1},
+        Planted{"InALongComment", check_paths, "sim/a.cpp", "/* see\n NUMERICS.md */", 2},
+        Planted{"InAStringOfATest", check_paths, "tests/sim/a.cpp", "read(\"runtime/ops.h\");", 0},
+        Planted{"OfALibrary", check_paths, "sim/a.cpp", "// as nccl.h says", 0},
+        Planted{"ForTheReaderToFillIn", check_paths, "a.md", "scenarios/x.json scenarios/NAME.json scenarios/<f>.json",
+                0}),
+    name_of);
+
+INSTANTIATE_TEST_SUITE_P(
+    Rules, References,
+    ::testing::Values(Planted{"ThatAreThere", check_rules, "sim/a.cpp", "// in this order (R7, F3)", 0},
+                      Planted{"ThatAreNot", check_rules, "sim/a.cpp", "\n// in this order (R99)", 2},
+                      Planted{"ByThePage", check_rules, "sim/a.cpp",
+                              "// docs/numerics.md, R7 and docs/numerics.md, \"Forms\"", 0},
+                      Planted{"ByThePageThatAreNot", check_rules, "sim/a.cpp", "// (docs/numerics.md, R8: sums)", 1},
+                      Planted{"ByATitleThatIsNot", check_rules, "sim/a.cpp", "// docs/numerics.md, \"Norms\"", 1},
+                      Planted{"OneOfTwo", check_rules, "docs/a.md", "adds up (R7, F9)", 1},
+                      Planted{"InCode", check_rules, "sim/a.cpp", "call(R9);", 0}),
+    name_of);
+
+INSTANTIATE_TEST_SUITE_P(
+    Exhibits, References,
+    ::testing::Values(Planted{"ThatAreThere", check_exhibits, "docs/a.md", "./seeksim museum both_send_first -j 1", 0},
+                      Planted{"AllOfThem", check_exhibits, "docs/a.md", "`./seeksim museum`, ./seeksim museum NAME", 0},
+                      Planted{"ThatAreNot", check_exhibits, "docs/a.md", "\n./seeksim museum both_send_last", 2}),
+    name_of);
+
+std::vector<Violation> size_of(const File& file, const Targets&) { return check_size(file); }
+
+INSTANTIATE_TEST_SUITE_P(
+    Sizes, References,
+    ::testing::Values(
+        Planted{
+            "ALineTooWide", size_of, "docs/a.md",
+            "\n0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 12",
+            2},
+        Planted{
+            "AWideTable", size_of, "docs/a.md",
+            "| 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 |",
+            0},
+        Planted{
+            "AWideSample", size_of, "docs/a.md",
+            "<!-- sample: x -->\n"
+            "0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 12\n"
+            "<!-- end -->",
+            0}),
+    name_of);
+
+TEST(Sizes, OfPagesAreCounted) {
+  const std::string lines(121, '\n');
+  EXPECT_EQ(check_size({"README.md", lines}).size(), 1u);
+  EXPECT_EQ(check_size({"README.md", lines.substr(1)}).size(), 0u);
+  EXPECT_EQ(check_size({"docs/a.md", std::string(201, '\n')}).size(), 1u);
+  EXPECT_EQ(check_size({"docs/reference/a.md", std::string(201, '\n')}).size(), 0u);
+}
+
+}  // namespace
+}  // namespace seeksim::house
