@@ -1,4 +1,4 @@
-// The command line (ARCHITECTURE.md, section 7): parses, calls, and turns what happened into an exit status.
+// The command line: parses, calls, and turns what happened into an exit status.
 #pragma once
 
 #include <string>

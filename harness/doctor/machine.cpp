@@ -122,7 +122,7 @@ std::vector<Probe> probe_processor() {
     found.push_back({State::good, "cpu", fmt::format("{} in use; this CPU has:{}", active, sets), ""});
     const std::string wrong = kernels::self_test();
     found.push_back({wrong.empty() ? State::good : State::bad, "arithmetic",
-                     wrong.empty() ? "rounds as NUMERICS.md asks, subnormals included" : wrong, ""});
+                     wrong.empty() ? "rounds as docs/numerics.md asks, subnormals included" : wrong, ""});
   } catch (const std::exception& error) {
     found.push_back({State::bad, "cpu", error.what(), ""});
   }

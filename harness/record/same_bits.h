@@ -1,5 +1,5 @@
 // When two numbers of two runs are the same: by bits, so that -0 is not +0; but a NaN is a NaN, whose payload and sign
-// are outside the contract (NUMERICS.md, R9) and differ between processors.
+// are outside the contract (docs/numerics.md#r9) and differ between processors.
 #pragma once
 
 #include <bit>

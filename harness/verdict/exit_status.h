@@ -1,4 +1,4 @@
-// What the program's exit status says. Scripts and CI read it, so it is a contract (ARCHITECTURE.md, section 7).
+// What the program's exit status says. Scripts and CI read it, so it is a contract (docs/getting-started.md).
 #pragma once
 
 namespace seeksim::harness {

@@ -1,5 +1,5 @@
 // Communicator: an axis of ranks and its collectives, written once over Transport::exchange and reducing canonically
-// (NUMERICS.md, "Communication"). The bits never depend on the members, only on the leaves.
+// (docs/numerics.md#communication). The bits never depend on the members, only on the leaves.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// GradientTree: a step's gradients as nodes of the tree over the step's global sample index (NUMERICS.md, F3). A
+// GradientTree: a step's gradients as nodes of the tree over the step's global sample index (docs/numerics.md#f3). A
 // backward pass fills a buffer for each aligned block of samples; siblings are merged as soon as both are there, older
 // on the left. What is left are the subtree roots of this rank's samples, the same whatever the micro-batches were.
 #pragma once
@@ -41,7 +41,7 @@ class GradientTree {
   void scale(Launcher& launch, float factor);
 
   // Rounds the front `elements` of all nodes to what `type` can hold; fp32 does nothing. For a quirk: the contract
-  // keeps sums in fp32 (NUMERICS.md, R4).
+  // keeps sums in fp32 (docs/numerics.md#r4).
   void round(Launcher& launch, ElementType type, Index elements);
 
   // This rank's subtree roots, ascending.

@@ -1,5 +1,5 @@
 // NumericAudit: `fast` arithmetic held against the contract, operation by operation, each from the contract's inputs
-// (teacher forcing; NUMERICS.md, "`fast` mode"). It is given to a run as its arithmetic: of each product and each sum
+// (teacher forcing; docs/numerics.md#fast-mode). It is given to a run as its arithmetic: of each product and each sum
 // over ranks it takes the vendor's result, and then lets the contract's stand. So the run is the canonical one, bit for
 // bit, and a difference never comes from an earlier operation.
 #pragma once

@@ -1,6 +1,6 @@
 // Partition: the one cut of the flat parameter space among the members, for every stage. Shards are contiguous, as even
-// as the norm's blocks allow (NUMERICS.md, R5: 1024 elements inside slabs), so that an owner computes whole blocks; a
-// parameter may have several owners. Trainable and frozen parameters are cut apart from each other, since only the
+// as the norm's blocks allow (docs/numerics.md#r5: 1024 elements inside slabs), so that an owner computes whole blocks;
+// a parameter may have several owners. Trainable and frozen parameters are cut apart from each other, since only the
 // former cost an owner more than their values. Gradients have what trainable parameters have, and more: where wte has
 // two uses, the head's share belongs to the owners of wte; the loss belongs to the last member.
 #pragma once

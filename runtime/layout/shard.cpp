@@ -1,5 +1,5 @@
 // Cuts: of flat tensors among owners, and of a step's samples among ranks and micro-batches. All are pure functions
-// that every rank computes alike; none of them decides a bit (NUMERICS.md, R3), so they are chosen for memory and
+// that every rank computes alike; none of them decides a bit (docs/numerics.md#r3), so they are chosen for memory and
 // traffic.
 #include "runtime/layout/shard.h"
 

@@ -1,5 +1,5 @@
 // Training data: sample g of the run is a pure function of the definition and g, so that any rank can fetch any sample
-// at any time, again after a fault included (NUMERICS.md, R1).
+// at any time, again after a fault included (docs/numerics.md#r1).
 #pragma once
 
 #include <cstdint>

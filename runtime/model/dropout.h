@@ -1,6 +1,6 @@
 // Where in a model values are dropped, and the random streams of those places: a mask is a pure function of (training
 // seed, step, sample of the step, layer, place, element), so that neither rank, micro-batch, world, attempt nor
-// recomputation changes it (NUMERICS.md, R7).
+// recomputation changes it (docs/numerics.md#r7).
 #pragma once
 
 #include "kernels/dropout.h"

@@ -23,7 +23,7 @@ namespace seeksim::runtime {
 class ModelFamily;
 
 // Shares of values that are set to zero while training, each at random by (seed, step, global sample, place): never by
-// rank, so that neither the split nor a recomputation changes which (NUMERICS.md, R1). 0: off.
+// rank, so that neither the split nor a recomputation changes which (docs/numerics.md#r1). 0: off.
 struct DropoutPlan {
   double embedding = 0;  // what goes into the first layer
   double attention = 0;  // attention's probabilities
@@ -89,7 +89,7 @@ struct SchedulerPlan {
 struct PrecisionPlan {
   ElementType compute = ElementType::f32;  // parameters and activations; arithmetic inside an operation is fp32
   ElementType gradients =
-      ElementType::f32;        // how reduced gradients are held: rounded once, at the root (NUMERICS.md, R4)
+      ElementType::f32;        // how reduced gradients are held: rounded once, at the root (docs/numerics.md#r4)
   bool master_weights = true;  // fp32 weights that the optimizer updates; false: it updates the 16-bit ones
   friend bool operator==(const PrecisionPlan&, const PrecisionPlan&) = default;
 };

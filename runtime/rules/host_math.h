@@ -1,5 +1,5 @@
 // The few functions of real numbers that the host needs (learning rates, bias corrections): written out, because those
-// of libm change their last bit with the machine, and a learning rate decides every weight (NUMERICS.md, R6).
+// of libm change their last bit with the machine, and a learning rate decides every weight (docs/numerics.md#r6).
 #pragma once
 
 namespace seeksim::runtime {

@@ -1,5 +1,5 @@
 // Queues with CUDA's stream semantics: what is enqueued runs in order, later than the host's call, and the host learns
-// of it only through events. Shapes and rules follow ten measured failures (ARCHITECTURE.md, section 8):
+// of it only through events. Shapes and rules follow measured failures (docs/architecture.md):
 //   closures never block, never touch queues and are trivially copyable; an event is a place in a FIFO; only the
 //   executor's loop steps queues and moves the clock; abort completes what is pending in order, scribbling on what it
 //   would write.

@@ -152,7 +152,7 @@ struct Piece {
   ElementType type = ElementType::bytes;
 };
 
-// A canonical sum over a tree of leaves (NUMERICS.md, F3): what one member brings, and where the root goes.
+// A canonical sum over a tree of leaves (docs/numerics.md#f3): what one member brings, and where the root goes.
 struct TreeReduceSlice {
   kernels::TreeNode node;
   VecView<const float> value;
@@ -178,7 +178,7 @@ struct TreeScatter {
   std::span<const Piece> pieces;        // what this member sends and receives for it, as an exchange would
 };
 
-// Sums over ranks of a library's own, in an order that only it knows: for `fast` arithmetic (NUMERICS.md).
+// Sums over ranks of a library's own, in an order that only it knows: for `fast` arithmetic (docs/numerics.md).
 enum class LibrarySums : std::uint8_t {
   none,
   instead,  // of the canonical ones

@@ -63,7 +63,7 @@ class Tensors {
   // What is trained, and its state: of all parameters, or of this rank's shard.
   const Optimizer& optimizer() const { return keeper_ ? *keeper_->own().optimizer : *optimizer_; }
   AnyVec gradients() const { return keeper_ ? keeper_->own().gradients : flat_gradients(); }
-  // Held in 16 bits where the plan says so: rounded once, at the root (NUMERICS.md, R4).
+  // Held in 16 bits where the plan says so: rounded once, at the root (docs/numerics.md#r4).
   bool rounds_gradients() const { return gradients_ != nullptr; }
 
   Weights& in_use() { return gathered_ ? static_cast<Weights&>(*gathered_) : *all_weights_; }

@@ -1,5 +1,5 @@
 // Scalars of a step are computed here once, in double, and passed as fp32 bits, so that no rank or device computes them
-// again in its own way (NUMERICS.md, R6).
+// again in its own way (docs/numerics.md#r6).
 #include "runtime/zero/optimizer.h"
 
 #include <algorithm>

@@ -119,7 +119,7 @@ class Problem {
     bool is_float = false;
     std::vector<std::byte> bytes;
   };
-  // NaNs are one NaN (NUMERICS.md, R9).
+  // NaNs are one NaN (docs/numerics.md#r9).
   static std::uint64_t bits_of(const Block& block, const std::vector<std::byte>& bytes, std::size_t at) {
     std::uint64_t bits = 0;
     std::memcpy(&bits, bytes.data() + at * block.element, std::min<std::size_t>(block.element, 8));

@@ -24,7 +24,7 @@ std::string key_with(const std::vector<std::string>& sets) {
   return golden_key(load_scenario_text(small_text(), "s.json", options).train.definition);
 }
 
-// NUMERICS.md, R9: what a NaN looks like is the processor's.
+// docs/numerics.md#r9: what a NaN looks like is the processor's.
 TEST(SameBits, ANaNIsANaNAndMinusZeroIsNotZero) {
   EXPECT_TRUE(same_bits(std::bit_cast<float>(0xffc00000u), std::bit_cast<float>(0x7fffffffu)));
   EXPECT_TRUE(same_bits(-0.0f, -0.0f));
