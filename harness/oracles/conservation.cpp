@@ -6,8 +6,8 @@
 #include <bit>
 
 #include "runtime/comm/gradient_tree.h"
+#include "runtime/model/edited_gradients.h"
 #include "runtime/model/weights.h"
-#include "runtime/trainer/edited_gradients.h"
 
 namespace seeksim::harness {
 namespace {

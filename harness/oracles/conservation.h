@@ -1,5 +1,5 @@
 // The tagged run: the same scenario once more, in which each sample's gradient of each element is a small integer that
-// names them both (runtime/trainer/edited_gradients.h). The reduced gradient of every rank must be the sum over all
+// names them both (runtime/model/edited_gradients.h). The reduced gradient of every rank must be the sum over all
 // samples of the step, each once and with the same weight, whatever stage, cut, accumulation, faults and recovery did
 // on the way.
 #pragma once

@@ -9,8 +9,8 @@
 
 #include "runtime/launch/provenance.h"
 #include "runtime/model/data.h"
+#include "runtime/model/edited_gradients.h"
 #include "runtime/model/model.h"
-#include "runtime/trainer/edited_gradients.h"
 #include "runtime/trainer/pipeline_links.h"
 #include "runtime/trainer/reduction.h"
 #include "runtime/trainer/rerun.h"

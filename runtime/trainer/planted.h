@@ -1,6 +1,6 @@
 // Planted: the named points of a step at which a planted bug can do something else than what is right. Each part of the
 // trainer calls its points unconditionally, and here each is a no-op. A bug is a class that overrides one of them
-// (planted_*.cpp); plant() (planting.h) makes the one that the plan asks for on this rank.
+// (planted_before_vote.cpp, planting.cpp); plant() makes the one that the plan asks for on this rank.
 #pragma once
 
 #include <cstdint>

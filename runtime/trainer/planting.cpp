@@ -1,9 +1,18 @@
+// The choice of the planted bug; and the bugs of the vote and of what comes after: updates, publication, other worlds.
 #include "runtime/trainer/planting.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+
+#include "runtime/host/host_writes.h"
+#include "runtime/trainer/tensors.h"
 
 namespace seeksim::runtime {
 
 std::unique_ptr<Planted> plant(const TrainPlan& plan, int rank) {
-  for (const std::span<const PlantedRow> rows : {bugs_of_passes(), bugs_of_reduction(), bugs_of_commit()}) {
+  for (const std::span<const PlantedRow> rows : {bugs_before_vote(), bugs_from_vote_on()}) {
     for (const PlantedRow& row : rows) {
       const bool here = row.where == PlantedRow::everywhere || plan.bug.rank == rank;
       if (plan.bug.is(row.bug) && here) return row.make({plan, rank});
@@ -11,5 +20,151 @@ std::unique_ptr<Planted> plant(const TrainPlan& plan, int rank) {
   }
   return std::make_unique<Planted>();
 }
+
+namespace {
+
+// ---- votes ---------------------------------------------------------------------------------------------------------
+
+struct SilenceIsConsent final : Mistake {
+  using Mistake::Mistake;
+  Agreement agree(ControlPlane& control, const Op& op, const Ballot& ballot, TimeNs deadline) const override {
+    try {
+      return control.agree(op, op.epoch, ballot, deadline);
+    } catch (const SeamError& error) {
+      if (error.kind() != ErrorKind::fenced) throw;
+    }
+    Agreement alone;
+    alone.epoch = op.epoch;
+    alone.members = {at.rank};
+    alone.ballots = {ballot};
+    return alone;
+  }
+};
+
+struct CommitHeedsRevoke final : Mistake {
+  using Mistake::Mistake;
+  void agreed(const ControlPlane& control, const Op& op) const override {
+    if (control.revoked(op.epoch)) throw SeamError(ErrorKind::revoked, op, "the epoch was revoked after the vote");
+  }
+};
+
+// Its vote is about the step that is already applied.
+struct CommitsBeforeVote final : Mistake {
+  using Mistake::Mistake;
+  bool all_good(const std::function<bool()>&, bool fine_here) const override { return fine_here; }
+  void committed(const std::function<bool()>& vote, Progress& progress) const override {
+    progress.step_back();
+    vote();
+    progress.advance();
+  }
+};
+
+// ---- updates -------------------------------------------------------------------------------------------------------
+
+struct DriftingLr final : Mistake {
+  using Mistake::Mistake;
+  double rate(double lr, std::int64_t step) const override {
+    return step < at.plan.bug.step ? lr : std::bit_cast<double>(std::bit_cast<std::uint64_t>(lr) ^ 1);
+  }
+};
+
+struct UpdateLost final : Mistake {
+  using Mistake::Mistake;
+  bool loses_update() const override { return true; }
+};
+
+struct LocalLossScale final : Mistake {
+  using Mistake::Mistake;
+  bool scales_down(bool skipped, std::int64_t step) const override { return skipped || step == at.plan.bug.step; }
+};
+
+// The last bit of one parameter that this rank holds and, where parameters have owners, does not own.
+struct DriftingReplica final : Mistake {
+  using Mistake::Mistake;
+  void updated(Tensors& tensors, std::int64_t step) const override {
+    if (tensors.keeper() == nullptr && step == at.plan.bug.step) drift(tensors);
+  }
+  void published(Tensors& tensors, std::int64_t steps) const override {
+    if (steps > at.plan.bug.step) drift(tensors);
+  }
+
+ private:
+  static void drift(const Tensors& tensors) {
+    const ShardKeeper* const keeper = tensors.keeper();
+    const bool owns_first = keeper != nullptr && keeper->own().shard.offset == 0 && keeper->own().shard.size > 0;
+    const Index element = owns_first ? tensors.parameters().trainable_size() - 1 : 0;
+    const AnyVec weights = tensors.flat_parameters();
+    const VecView<std::byte> low{weights.buffer, Index(weights.part(element, 1).range(true).lo), 1};
+    kernels::change_on_host(weights.buffer->lane, low.get(),
+                            [](kernels::Vec<std::byte> bits) { bits[0] ^= std::byte{1}; });
+    settle(*weights.buffer);
+  }
+};
+
+// ---- publication ---------------------------------------------------------------------------------------------------
+
+// Old values come back to the front of the flat space, except where this rank owns it.
+struct StalePublish final : Mistake {
+  using Mistake::Mistake;
+  void publishing(Tensors& tensors, Index lo, Index hi, std::int64_t steps) override {
+    old_.clear();
+    if (steps <= at.plan.bug.step || lo > 0) return;
+    const AnyVec weights = tensors.flat_parameters();
+    old_.resize(weights.part(0, hi).bytes());
+    kernels::copy_bytes(weights.buffer->lane, weights.buffer->data, old_.data(), old_.size());
+  }
+  void published_bucket(Tensors& tensors) override {
+    if (old_.empty()) return;
+    const ShardInfo shard = tensors.keeper()->own().shard;
+    const AnyVec weights = tensors.flat_parameters();
+    const Range own = weights.part(shard.offset, shard.size).range(true);
+    const auto restore = [&](std::size_t lo, std::size_t hi) {
+      if (lo < hi) kernels::copy_bytes(weights.buffer->lane, old_.data() + lo, weights.buffer->data + lo, hi - lo);
+    };
+    restore(0, std::min(own.lo, old_.size()));
+    restore(std::min(own.hi, old_.size()), old_.size());
+    settle(*weights.buffer);
+  }
+
+ private:
+  std::vector<std::byte> old_;
+};
+
+// ---- worlds --------------------------------------------------------------------------------------------------------
+
+struct RedoesCommittedStep final : Mistake {
+  using Mistake::Mistake;
+  void connecting(Progress& progress, std::uint32_t epoch) const override {
+    if (epoch > 0 && progress.step() > 0) progress.step_back();
+  }
+};
+
+struct JoinsWithoutState final : Mistake {
+  using Mistake::Mistake;
+  void bringing(std::vector<AnyVec>& state) const override { state.erase(state.begin()); }
+};
+
+struct JoinsWithoutSteps final : Mistake {
+  using Mistake::Mistake;
+  std::int64_t steps_of_joiner(std::int64_t) const override { return 0; }
+};
+
+constexpr auto kRows = std::to_array<PlantedRow>({
+    {Bug::silence_is_consent, PlantedRow::everywhere, make_planted<SilenceIsConsent>},
+    {Bug::commit_heeds_revoke, PlantedRow::everywhere, make_planted<CommitHeedsRevoke>},
+    {Bug::commits_before_vote, PlantedRow::on_one_rank, make_planted<CommitsBeforeVote>},
+    {Bug::drifting_lr, PlantedRow::on_one_rank, make_planted<DriftingLr>},
+    {Bug::update_lost, PlantedRow::everywhere, make_planted<UpdateLost>},
+    {Bug::local_loss_scale, PlantedRow::on_one_rank, make_planted<LocalLossScale>},
+    {Bug::drifting_replica, PlantedRow::on_one_rank, make_planted<DriftingReplica>},
+    {Bug::stale_publish, PlantedRow::on_one_rank, make_planted<StalePublish>},
+    {Bug::redoes_committed_step, PlantedRow::everywhere, make_planted<RedoesCommittedStep>},
+    {Bug::joins_without_state, PlantedRow::everywhere, make_planted<JoinsWithoutState>},
+    {Bug::joins_without_steps, PlantedRow::everywhere, make_planted<JoinsWithoutSteps>},
+});
+
+}  // namespace
+
+std::span<const PlantedRow> bugs_from_vote_on() { return kRows; }
 
 }  // namespace seeksim::runtime

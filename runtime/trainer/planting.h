@@ -23,10 +23,9 @@ struct PlantedRow {
   std::unique_ptr<Planted> (*make)(const PlantedAt& at);
 };
 
-// The rows of the passes, of the reduction with the measurement, and of what comes after.
-std::span<const PlantedRow> bugs_of_passes();
-std::span<const PlantedRow> bugs_of_reduction();
-std::span<const PlantedRow> bugs_of_commit();
+// The rows of what happens before the vote (planted_before_vote.cpp), and of the vote and what comes after it.
+std::span<const PlantedRow> bugs_before_vote();
+std::span<const PlantedRow> bugs_from_vote_on();
 
 // The plan's bug on launch rank `rank`, or the no-op where none of the trainer's is planted there.
 std::unique_ptr<Planted> plant(const TrainPlan& plan, int rank);

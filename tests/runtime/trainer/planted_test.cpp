@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "runtime/trainer/edited_gradients.h"
+#include "runtime/model/edited_gradients.h"
 #include "runtime/trainer/pace.h"
 #include "tests/support/trainer_parts.h"
 
@@ -54,7 +54,7 @@ TEST(Planted, ABugOfAllRanksActsOnEach) {
 
 TEST(Planted, EachRowIsAnotherBugOfTheCatalogue) {
   std::set<Bug> seen;
-  for (const std::span<const PlantedRow> rows : {bugs_of_passes(), bugs_of_reduction(), bugs_of_commit()}) {
+  for (const std::span<const PlantedRow> rows : {bugs_before_vote(), bugs_from_vote_on()}) {
     for (const PlantedRow& row : rows) EXPECT_TRUE(seen.insert(row.bug).second) << name(row.bug);
   }
   EXPECT_EQ(seen.size(), 40u);

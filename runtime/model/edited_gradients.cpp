@@ -1,5 +1,5 @@
 // Edits happen when a range is complete and before it is handed on.
-#include "runtime/trainer/edited_gradients.h"
+#include "runtime/model/edited_gradients.h"
 
 namespace seeksim::runtime {
 
