@@ -51,9 +51,6 @@ seeksim_row("pugixml" "${pugixml_FOUND}" "${pugixml_VERSION}" "libpugixml-dev" "
 seeksim_find_plain(seeksim_xxhash "xxhash.h" "xxhash")
 seeksim_row("xxHash" "${seeksim_xxhash_LIBRARY}" "${seeksim_xxhash_INCLUDE}" "libxxhash-dev" "required")
 
-# The headers only: Debian's CMake package for valijson also asks for the JSON libraries that we do not use.
-seeksim_find_plain(seeksim_valijson "valijson/validator.hpp" "")
-seeksim_row("valijson" "${seeksim_valijson_INCLUDE}" "${seeksim_valijson_INCLUDE}" "libvalijson-dev" "required")
 
 # With it, users' own tests draw scenarios (harness/testing/); our tests need it.
 seeksim_find_plain(seeksim_rapidcheck "rapidcheck.h" "rapidcheck")

@@ -1,5 +1,5 @@
 // Decorators that change nothing: each function forwards to the wrapped seam. A fault overrides what it changes. The
-// faults of faults/ do so, and so do faults that users add (harness/loading/own.h).
+// faults of faults/ do so, and so do faults that users add (harness/loading/extensions.h).
 #pragma once
 
 #include "runtime/seams/seams.h"

@@ -11,6 +11,8 @@
 #include "harness/input/json_text.h"
 #include "harness/input/scenario_files.h"
 #include "harness/input/schema.h"
+#include "harness/loading/reference.h"
+#include "harness/loading/scenario_json.h"
 #include "harness/report/terminal.h"
 #include "kernels/isa.h"
 #include "runtime/rules/quirks.h"
@@ -115,9 +117,12 @@ ExitStatus list_command(const std::string& what, const Style& style) {
     list_quirks(style);
   } else if (what == "keys") {
     list_keys(style);
+  } else if (what == "schema") {
+    put(schema_text());
   } else {
-    throw BadInput("list " + what, "there is no such list",
-                   did_you_mean(what, {"scenarios", "faults", "checks", "bugs", "quirks", "keys", "schedule"}));
+    throw BadInput(
+        "list " + what, "there is no such list",
+        did_you_mean(what, {"scenarios", "faults", "checks", "bugs", "quirks", "keys", "schema", "schedule"}));
   }
   return ExitStatus::as_expected;
 }

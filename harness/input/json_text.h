@@ -1,5 +1,5 @@
-// Strict JSON with line numbers. nlohmann/json holds the values, but its parser forgets where they stood, takes the
-// last of duplicate keys and nests without limit; what people write by hand deserves better.
+// Strict JSON with line numbers. nlohmann/json holds the values, but its parser takes the last of duplicate keys, nests
+// without limit and forgets where values stood: it keeps their positions only from 3.12 on, and Debian 12 has 3.11.
 #pragma once
 
 #include <map>

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/input/json_text.h"
+#include "harness/input/keys.h"
 
 namespace seeksim::harness {
 namespace {
@@ -126,6 +127,8 @@ class Explainer {
       const std::string child = pointer + '/' + pointer_step(key);
       if (properties != schema.end() && properties->contains(key)) {
         visit((*properties)[key], member, child);
+      } else if (closed != schema.end() && closed->is_object()) {
+        visit(*closed, member, child);
       } else if (closed != schema.end() && *closed == false) {
         unknown = true;
         std::vector<std::string> known;
@@ -191,6 +194,22 @@ class Explainer {
   std::vector<SchemaProblem> problems_;
 };
 
+// "1 to 8", "at least 1", "above 0 and below 1".
+std::string limits_of(const Json& schema) {
+  const auto bound = [&](const char* key) { return schema.contains(key) ? schema[key].dump() : std::string(); };
+  const std::string least = bound("minimum"), most = bound("maximum");
+  if (!least.empty() && !most.empty()) return least + " to " + most;
+  std::vector<std::string> parts;
+  const auto say = [&](const char* words, const std::string& limit) {
+    if (!limit.empty()) parts.push_back(fmt::format("{} {}", words, limit));
+  };
+  say("at least", least);
+  say("above", bound("exclusiveMinimum"));
+  say("at most", most);
+  say("below", bound("exclusiveMaximum"));
+  return fmt::format("{}", fmt::join(parts, " and "));
+}
+
 void collect_keys(const Json& schema, const std::string& path, std::vector<KeyInfo>& out) {
   const auto properties = schema.find("properties");
   if (properties == schema.end()) return;
@@ -200,9 +219,11 @@ void collect_keys(const Json& schema, const std::string& path, std::vector<KeyIn
     info.path = path + key;
     info.type = fmt::format("{}", fmt::join(strings(inner, "type"), "|"));
     if (inner.contains("enum")) info.type = fmt::format("{}", fmt::join(strings(inner, "enum"), "|"));
+    info.limits = limits_of(inner);
     if (inner.contains("default")) info.standard = inner["default"].dump();
     if (std::find(required.begin(), required.end(), key) != required.end()) info.standard = "required";
     info.text = inner.value("description", "");
+    info.decides_bits = inner.value(kDecidesBits, false);
     out.push_back(info);
     collect_keys(inner, info.path + '.', out);
     if (inner.contains("items")) collect_keys(inner["items"], info.path + ".N.", out);
@@ -210,11 +231,6 @@ void collect_keys(const Json& schema, const std::string& path, std::vector<KeyIn
 }
 
 }  // namespace
-
-const Json& scenario_schema() {
-  static const Json schema = Json::parse(kScenarioSchema);
-  return schema;
-}
 
 std::vector<SchemaProblem> explain(const Json& schema, const Json& value) {
   Explainer explainer;

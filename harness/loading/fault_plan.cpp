@@ -8,6 +8,7 @@
 namespace seeksim::harness {
 namespace {
 
+using namespace shapes;
 using faults::FaultKind;
 
 constexpr std::array<std::pair<RateOf, const char*>, 3> kRates = {
@@ -47,8 +48,93 @@ void for_each_of(const Reader& at, const char* key, Each&& each) {
   for (const Json& one : *list) each(one);
 }
 
+template <class E>
+Json names_of_all(const std::vector<E>& all) {
+  Json json = Json::array();
+  for (const E one : all) json.push_back(std::string(name(one)));
+  return json;
+}
+
+template <class V>
+Json list_or_all(const std::vector<V>& list) {
+  return list.empty() ? Json("all") : Json(list);
+}
+
+Json kinds_of(const Enumerated& plan) { return names_of_all(plan.kinds); }
+Json ranks_of(const Enumerated& plan) { return list_or_all(plan.ranks); }
+Json steps_of(const Enumerated& plan) { return list_or_all(plan.steps); }
+Json ops_of(const Enumerated& plan) { return plan.ops.empty() ? Json("all") : names_of_all(plan.ops); }
+Json modes_of(const Enumerated& plan) { return names_of_all(plan.modes); }
+bool names_modes(const Enumerated& plan) { return !plan.modes.empty(); }
+
+const Keys<Enumerated>& enumerated_keys() {
+  static const Keys<Enumerated> keys = {
+      {"kinds", written_as<Enumerated>(kinds_of), list(text()).entries(1).required(), kNoBit,
+       "Faults: rank_crash, collective_timeout; partition: of the first half of the nodes from the others, at each "
+       "moment at which an operation begins and between two of them, whichever side reaches the control plane."},
+      {"ranks", written_as<Enumerated>(ranks_of), either(text(), list(integer(0))), kNoBit,
+       "Ranks that are struck: \"all\" or a list."},
+      {"steps", written_as<Enumerated>(steps_of), either(text(), list(integer(0))), kNoBit,
+       "Steps in which they are, counted from 0: \"all\", with what comes before the first, or a list."},
+      {"ops", written_as<Enumerated>(ops_of), either(text(), list(text())), kNoBit, "Operations: \"all\" or a list."},
+      {"every", at(&Enumerated::every), integer(1), kNoBit, "Of the places, each n-th: a thinner plan."},
+      {"modes", written_as<Enumerated>(modes_of).when(names_modes),
+       list(choice({"before", "during", "after", "never", "late"})).entries(1).unset(), kNoBit,
+       "How each strikes; each kind's first mode unless said."},
+  };
+  return keys;
+}
+
+Json weights_of(const Random& plan) {
+  if (plan.field) return "field";
+  Json kinds = Json::object();
+  for (const auto& [kind, weight] : plan.weights) kinds[std::string(name(kind))] = weight;
+  return kinds;
+}
+
+Json rate_of(const Random& plan) {
+  Json json = Json::object();
+  for (const auto& [of, key] : kRates) {
+    if (of == plan.rate_of) json[key] = plan.rate;
+  }
+  return json;
+}
+
+const Keys<Random>& rate_keys() {
+  static const Keys<Random> keys = {
+      {"per_rank_hour", by_hand, number().least(0), kNoBit, "Faults of a rank in an hour of virtual time."},
+      {"per_node_day", by_hand, number().least(0), kNoBit, "Faults of a node in a day: 0.0023 to 0.0065 in the field."},
+      {"per_run", by_hand, number().least(0).standard(1), kNoBit, "Faults of the world in a run, in the mean."},
+  };
+  return keys;
+}
+
+const Keys<Random>& random_keys() {
+  static const Keys<Random> keys = {
+      {"kinds", written_as<Random>(weights_of), either(text(), object_of(number().least(0)).keys(1)).required(), kNoBit,
+       "Weights by kind, {\"rank_crash\": 2, \"link_drop\": 1}; or \"field\": by the causes of Llama 3's 419 "
+       "unexpected interruptions."},
+      {"acceleration", at(&Random::acceleration), number().above(0), kNoBit, "Times the rate."},
+      {"ranks_lost_max", at(&Random::ranks_lost_max), integer(0), kNoBit,
+       "The budget: faults that could cost more ranks than this, all together, are not drawn, so that a red run is a "
+       "bug."},
+      {"swarm", at(&Random::swarm), flag(), kNoBit,
+       "The rate and the weights of each run are drawn too, about half of the weights as nothing."},
+      {"runs", at(&Random::runs), integer(1, 1'000'000), kNoBit,
+       "So many runs, each with faults of its own. One: an ordinary run, with a report of its own."},
+      {"hours", at(&Random::hours), number().least(0), kNoBit,
+       "Of virtual time in which faults come; 0: as long as the undisturbed run takes."},
+      {"rate", written_as<Random>(rate_of), rate_keys().shape().keys(1, 1), kNoBit, "How often faults come."},
+  };
+  return keys;
+}
+
+bool enumerates(const PlannedFaults& plan) { return !plan.enumerated.kinds.empty(); }
+bool draws(const PlannedFaults& plan) { return !plan.random.weights.empty(); }
+
 void read_enumerated(const Reader& at, Scenario& scenario) {
   Enumerated& plan = scenario.planned.enumerated;
+  enumerated_keys().read(at, plan);
   for_each_of(at, "kinds", [&](const Json& one) {
     if (!one.is_string()) return;
     const FaultKind kind = read_kind(at, "kinds", one.get<std::string>(), enumerable());
@@ -83,7 +169,7 @@ void read_enumerated(const Reader& at, Scenario& scenario) {
     const faults::Mode mode = faults::mode(one.is_string() ? one.get<std::string>() : "");
     if (mode != faults::Mode::unset) plan.modes.push_back(mode);
   });
-  plan.every = std::max<std::int64_t>(1, at.integer("every", 1));
+  plan.every = std::max<std::int64_t>(1, plan.every);
 }
 
 void read_rate(const Reader& at, Random& plan) {
@@ -93,12 +179,11 @@ void read_rate(const Reader& at, Random& plan) {
     plan.rate_of = of;
     plan.rate = rate.number(key, plan.rate);
   }
-  plan.acceleration = at.number("acceleration", plan.acceleration);
-  plan.hours = at.number("hours", plan.hours);
 }
 
 void read_random(const Reader& at, Scenario& scenario) {
   Random& plan = scenario.planned.random;
+  random_keys().read(at, plan);
   const Json* kinds = at.find("kinds");
   plan.field = kinds != nullptr && kinds->is_string();
   if (plan.field && *kinds != "field")
@@ -114,9 +199,6 @@ void read_random(const Reader& at, Scenario& scenario) {
     }
   }
   read_rate(at, plan);
-  plan.ranks_lost_max = int(std::min<std::int64_t>(at.integer("ranks_lost_max", plan.ranks_lost_max), 1 << 30));
-  plan.swarm = at.flag("swarm", plan.swarm);
-  plan.runs = at.integer("runs", plan.runs);
 }
 
 // What a plan cannot be together with.
@@ -132,55 +214,27 @@ void check_fault_plan(const Reader& top, const Scenario& scenario) {
     top.problem("fault_plan", "quirks change the bits that each of its runs is held against", "Remove \"quirks\".");
 }
 
-Json names_json(const std::vector<FaultKind>& kinds) {
-  Json json = Json::array();
-  for (const FaultKind kind : kinds) json.push_back(std::string(name(kind)));
-  return json;
-}
-
 }  // namespace
+
+const Keys<PlannedFaults>& fault_plan_keys() {
+  static const Keys<PlannedFaults> keys = {
+      {"enumerate", inside(enumerated_keys(), &PlannedFaults::enumerated).read_by_hand().when(enumerates),
+       enumerated_keys().shape(), kNoBit,
+       "One run for each place: each operation of each rank on its way into which it can be struck."},
+      {"random", inside(random_keys(), &PlannedFaults::random).read_by_hand().when(draws), random_keys().shape(),
+       kNoBit, "Faults drawn: when by a Poisson process, which by weights, each with a random stream of its own."},
+      {"stops", at(&PlannedFaults::stops).unless_standard(), list(text().length(1)).unset(), kNoBit,
+       "Words of the reasons for which a run of the plan may stop cleanly instead of finishing, such as \"no copy\"."},
+  };
+  return keys;
+}
 
 void read_fault_plan(const Reader& top, Scenario& scenario) {
   const Reader plan = top.child("fault_plan");
   if (plan.has("enumerate")) read_enumerated(plan.child("enumerate"), scenario);
   if (plan.has("random")) read_random(plan.child("random"), scenario);
-  for_each_of(plan, "stops", [&](const Json& one) {
-    if (one.is_string()) scenario.planned.stops.push_back(one.get<std::string>());
-  });
+  fault_plan_keys().read(plan, scenario.planned);
   check_fault_plan(top, scenario);
-}
-
-Json fault_plan_json(const PlannedFaults& plan) {
-  Json json;
-  const Enumerated& e = plan.enumerated;
-  if (!e.kinds.empty()) {
-    Json ops = Json::array(), modes = Json::array();
-    for (const runtime::OpKind op : e.ops) ops.push_back(std::string(name(op)));
-    for (const faults::Mode mode : e.modes) modes.push_back(std::string(name(mode)));
-    json["enumerate"] = {{"kinds", names_json(e.kinds)},
-                         {"ranks", e.ranks.empty() ? Json("all") : Json(e.ranks)},
-                         {"steps", e.steps.empty() ? Json("all") : Json(e.steps)},
-                         {"ops", e.ops.empty() ? Json("all") : ops},
-                         {"every", e.every}};
-    if (!e.modes.empty()) json["enumerate"]["modes"] = modes;
-  }
-  const Random& r = plan.random;
-  if (!r.weights.empty()) {
-    Json kinds = Json::object();
-    for (const auto& [kind, weight] : r.weights) kinds[std::string(name(kind))] = weight;
-    Json& random = json["random"];
-    random = {{"kinds", r.field ? Json("field") : kinds},
-              {"acceleration", r.acceleration},
-              {"ranks_lost_max", r.ranks_lost_max},
-              {"swarm", r.swarm},
-              {"runs", r.runs},
-              {"hours", r.hours}};
-    for (const auto& [of, key] : kRates) {
-      if (of == r.rate_of) random["rate"][key] = r.rate;
-    }
-  }
-  if (!plan.stops.empty()) json["stops"] = plan.stops;
-  return json;
 }
 
 }  // namespace seeksim::harness

@@ -7,61 +7,39 @@
 #include <cmath>
 #include <set>
 
-#include "harness/input/schema.h"
-#include "harness/input/seconds.h"
-
 namespace seeksim::harness {
 namespace {
 
+using namespace shapes;
 using faults::FaultInfo;
 using faults::FaultKind;
 using faults::Rule;
+using faults::Trigger;
 
-template <class Enum>
-std::vector<std::string> names() {
-  std::vector<std::string> all;
-  for (int i = 0; i < int(Enum::count_); ++i) all.emplace_back(name(Enum(i)));
-  return all;
+// Fills what a word names; a word that is none is reported.
+template <class E>
+void read_word(const Reader& reader, const char* key, const char* what, std::optional<E>& to) {
+  const std::string word = reader.text(key);
+  if (word.empty()) return;
+  const std::vector<std::string> known = words_of<E>();
+  const auto found = std::find(known.begin(), known.end(), word);
+  if (found != known.end()) {
+    to = E(found - known.begin());
+  } else {
+    reader.problem(key, fmt::format("there is no {} {}", what, in_quotes(word)), did_you_mean(word, known));
+  }
 }
 
-std::optional<int> small(const Reader& reader, const char* key) {
-  if (!reader.has(key)) return std::nullopt;
-  return int(std::clamp<std::int64_t>(reader.integer(key, -1), -1, 1 << 30));
-}
-
-void read_trigger(const Reader& reader, Rule& rule) {
-  faults::Trigger& when = rule.when;
-  when.rank = small(reader, "rank");
-  when.node = small(reader, "node");
-  when.peer = small(reader, "peer");
-  when.micro_batch = small(reader, "micro_batch");
-  when.layer = small(reader, "layer");
-  when.tensor = reader.text("tensor");
-  if (reader.has("step")) when.step = reader.integer("step", 0);
-  if (reader.has("sample")) when.sample = reader.integer("sample", 0);
-  if (reader.has("call")) when.call = reader.natural("call", 1);
-  if (reader.has("at_s")) when.at_ns = read_seconds(reader, "at_s", 0);
-  when.probability = reader.number("probability", 1.0);
-  if (const std::string op = reader.text("op"); !op.empty()) {
-    when.op = runtime::op_kind(op);
-    if (*when.op == runtime::OpKind::count_) {
-      when.op.reset();
-      reader.problem("op", fmt::format("there is no operation {}", in_quotes(op)),
-                     did_you_mean(op, names<runtime::OpKind>()));
-    }
-  }
-  if (const std::string phase = reader.text("phase"); !phase.empty()) {
-    when.phase = runtime::phase(phase);
-    if (*when.phase == runtime::Phase::count_) {
-      when.phase.reset();
-      reader.problem("phase", fmt::format("there is no phase {}", in_quotes(phase)),
-                     did_you_mean(phase, names<runtime::Phase>()));
-    }
-  }
+const Keys<Rule>& link_keys() {
+  static const Keys<Rule> keys = {
+      {"from", at(&Rule::from), integer(0).unset(), kNoBit, "Sending rank."},
+      {"to", at(&Rule::to), integer(0).unset(), kNoBit, "Receiving rank."},
+      {"nodes", by_hand, list(integer(0)).entries(2, 2), kNoBit, "Every link between two machines."},
+  };
+  return keys;
 }
 
 void read_link(const Reader& reader, Rule& rule) {
-  rule.both_directions = reader.flag("both_directions", true);
   if (!reader.has("link")) return;
   const Reader link = reader.child("link");
   const Json* nodes = link.find("nodes");
@@ -78,8 +56,7 @@ void read_link(const Reader& reader, Rule& rule) {
     rule.to = int((*nodes)[1].get<std::int64_t>());
     return;
   }
-  rule.from = small(link, "from");
-  rule.to = small(link, "to");
+  link_keys().read(link, rule);
 }
 
 std::vector<std::vector<int>> read_sides(const Reader& reader) {
@@ -98,55 +75,26 @@ std::vector<std::vector<int>> read_sides(const Reader& reader) {
 Rule read_rule(const Reader& reader, FaultKind kind) {
   Rule rule;
   rule.kind = kind;
-  read_trigger(reader, rule);
+  read_word(reader, "op", "operation", rule.when.op);
+  read_word(reader, "phase", "phase", rule.when.phase);
   read_link(reader, rule);
-  rule.count = small(reader, "count").value_or(1);
+  rule_keys().read(reader, rule);
   rule.mode = faults::mode(reader.text("mode"));
-  rule.delay_ns = read_seconds(reader, "delay_s", 0);
-  rule.returns_ns = read_seconds(reader, "returns_s", 0);
-  rule.signal = reader.text("signal");
-  rule.down_ns = read_seconds(reader, "down_s", 0);
-  rule.up_ns = read_seconds(reader, "up_s", 0);
-  rule.cycles = small(reader, "cycles").value_or(1);
-  rule.factor = reader.number("factor", 1.0);
-  rule.period_ns = read_seconds(reader, "period_s", 0);
-  rule.duty = reader.number("duty", 0.1);
-  rule.ramp_ns = read_seconds(reader, "ramp_s", 0);
-  rule.bit = reader.natural("bit", 0);
-  rule.checksum = reader.flag("checksum", true);
   rule.site = faults::site(reader.text("site"));
-  rule.element = reader.natural("element", 0);
-  rule.elements = small(reader, "elements").value_or(256);
-  rule.value = reader.number("value", rule.value);
-  rule.negative = reader.flag("negative", false);
-  rule.token = small(reader, "token").value_or(0);
-  rule.tag = reader.text("tag");
-  rule.bytes = reader.natural("bytes", 0);
-  rule.path = reader.text("path");
-  rule.cool_ns = read_seconds(reader, "cool_s", 0);
-  rule.loss = reader.number("loss", 1.0);
-  rule.lose_local_storage = reader.flag("lose_local_storage", true);
-  rule.code = small(reader, "code").value_or(rule.code);
-  rule.sticky = reader.flag("sticky", true);
-  rule.offset_ns = read_seconds(reader, "offset_s", 0);
-  rule.drift_ppm = reader.number("drift_ppm", 0);
-  rule.notice_ns = read_seconds(reader, "notice_s", 0);
-  rule.cancelled = reader.number("cancelled", 0);
   rule.sides = read_sides(reader);
-  rule.store_side = small(reader, "store_side");
-  rule.staleness = small(reader, "staleness").value_or(1);
   return rule;
 }
 
-bool known_to_schema(const std::string& key) {
-  return scenario_schema()["properties"]["faults"]["items"]["properties"].contains(key);
+bool is_key(const std::string& key) {
+  const std::vector<Key<Rule>>& rows = rule_keys().rows();
+  return std::any_of(rows.begin(), rows.end(), [&](const Key<Rule>& row) { return row.name == key; });
 }
 
 // Keys that the kind has no use for. Returns them, so that nothing else is said about them.
 std::set<std::string> refuse_foreign_keys(const Reader& reader, const FaultInfo& info) {
   std::set<std::string> foreign;
   for (const auto& [key, value] : reader.value()->items()) {
-    const bool known = known_to_schema(key);  // else it was reported as unknown already
+    const bool known = is_key(key);  // else it was reported as unknown already
     const bool fits =
         key == "kind" || std::find(info.parameters.begin(), info.parameters.end(), key) != info.parameters.end();
     if (fits || !known) continue;
@@ -163,7 +111,7 @@ void read_one(const Reader& reader, const std::vector<int>& nodes, std::vector<R
   const FaultKind kind = faults::fault_kind(word);
   if (kind == FaultKind::count_) {
     reader.problem("kind", fmt::format("there is no fault {}", in_quotes(word)),
-                   did_you_mean(word, names<FaultKind>()) + " `seeksim list faults` describes them.");
+                   did_you_mean(word, words_of<FaultKind>()) + " `seeksim list faults` describes them.");
     return;
   }
   const FaultInfo* info = nullptr;
@@ -182,6 +130,102 @@ void read_one(const Reader& reader, const std::vector<int>& nodes, std::vector<R
 }
 
 }  // namespace
+
+const Keys<Rule>& rule_keys() {
+  static const Keys<Rule> keys = {
+      {"kind", by_hand, text().required(), kNoBit, "`seeksim list faults` prints them."},
+      {"rank", at(&Rule::when, &Trigger::rank), integer(0).unset(), kNoBit,
+       "Only what this rank does (launch rank); for messages: the sender."},
+      {"node", at(&Rule::when, &Trigger::node), integer(0).unset(), kNoBit, "Only what ranks of this machine do."},
+      {"peer", at(&Rule::when, &Trigger::peer), integer(0).unset(), kNoBit, "Only messages to this rank."},
+      {"step", at(&Rule::when, &Trigger::step), integer(0).unset(), kNoBit, "Only in this step, numbered from 0."},
+      {"micro_batch", at(&Rule::when, &Trigger::micro_batch), integer(0).unset(), kNoBit,
+       "Only in this micro-batch of the step, from 0."},
+      {"sample", at(&Rule::when, &Trigger::sample), integer(0).unset(), kNoBit,
+       "Only what brings this sample, by its number in the data order of the run, from 0: step s uses those from s * "
+       "train_batch_size on."},
+      {"layer", at(&Rule::when, &Trigger::layer), integer(0).unset(), kNoBit, "Only what is done for this layer."},
+      {"tensor", at(&Rule::when, &Trigger::tensor), text().unset(), kNoBit,
+       "Only operations on this tensor, e.g. h.0.mlp.c_fc.weight, attention, gelu."},
+      {"op", by_hand, text(), kNoBit, "Only this kind of operation, e.g. all_reduce, vote, compute, send."},
+      {"phase", by_hand, text(), kNoBit, "Only in this phase, e.g. forward, backward, grad_reduce, commit."},
+      {"call", at(&Rule::when, &Trigger::call), integer(1, kExact).unset(), kNoBit,
+       "From the n-th operation of a rank on that matches all the rest, counted from 1; how often is said by count."},
+      {"at_s", in_seconds(&Rule::when, &Trigger::at_ns), number().least(0).unset(), kNoBit,
+       "Not before this virtual time, in seconds."},
+      {"probability", at(&Rule::when, &Trigger::probability), number().above(0).most(1), kNoBit,
+       "Drawn from the rule's own random stream at each match."},
+      {"count", at(&Rule::count), integer(0), kNoBit,
+       "How many times it fires, retries and epochs included; 0: without limit."},
+      {"mode", by_hand,
+       choice({"never",        "late",     "transient", "permanent", "constant", "periodic",      "ramp",      "before",
+               "during",       "after",    "op",        "count",     "dtype",    "swap_order",    "skip",      "count0",
+               "wrong_nranks", "dup_rank", "truncate",  "flip",      "missing",  "delayed_apply", "dup_apply", "drop"}),
+       kNoBit, "Which form of the fault; faults/README.md says which kind has which."},
+      {"link", by_hand, link_keys().shape(), kNoBit,
+       "A link by launch ranks {\"from\": 0, \"to\": 1} or by machines {\"nodes\": [0, 1]}."},
+      {"both_directions", at(&Rule::both_directions), flag(), kNoBit, "false: only from the first to the second."},
+      {"delay_s", in_seconds(&Rule::delay_ns), number().least(0).unset(), kNoBit,
+       "How late, or how much latency is added, in seconds."},
+      {"returns_s", in_seconds(&Rule::returns_ns), number().least(0), kNoBit,
+       "So long after a crash the rank's process starts again, and waits to be taken in; 0: never."},
+      {"signal", at(&Rule::signal), text().standard("kill"), kNoBit,
+       "How a rank_crash ends a real process: kill, segv or abrt by that signal, exit:N with that exit status (0 to "
+       "255) and without a word to the others."},
+      {"down_s", in_seconds(&Rule::down_ns), number().least(0).unset(), kNoBit,
+       "How long a transient cut lasts, in seconds."},
+      {"up_s", in_seconds(&Rule::up_ns), number().least(0).unset(), kNoBit, "How long until the next cut, in seconds."},
+      {"cycles", at(&Rule::cycles), integer(1), kNoBit, "How many cuts."},
+      {"factor", at(&Rule::factor), number().above(0), kNoBit,
+       "How many times slower a straggler is; share of the bandwidth that a slow link keeps."},
+      {"period_s", in_seconds(&Rule::period_ns), number().least(0).unset(), kNoBit,
+       "Period of a periodic straggler, in seconds."},
+      {"duty", at(&Rule::duty), number().above(0).most(1), kNoBit, "Share of the period in which it is slow."},
+      {"ramp_s", in_seconds(&Rule::ramp_ns), number().least(0).unset(), kNoBit,
+       "Time from full speed to factor, in seconds."},
+      {"cool_s", in_seconds(&Rule::cool_ns), number().least(0).unset(), kNoBit,
+       "Time from factor back to full speed, in seconds; then it begins again."},
+      {"loss", at(&Rule::loss), number().above(0).most(1), kNoBit, "Share of a link's messages that are lost."},
+      {"bit", at(&Rule::bit), integer(0, kExact), kNoBit, "Which bit of the message flips, modulo its length."},
+      {"checksum", at(&Rule::checksum), flag(), kNoBit, "The receiver notices a flipped bit; false: silently wrong."},
+      {"site", by_hand,
+       choice({"activation", "activation_gradient", "loss", "parameter", "gradient", "reduced_gradient",
+               "optimizer_state", "message"}),
+       kNoBit, "Which memory a fault of values strikes, and when: faults/README.md."},
+      {"element", at(&Rule::element), integer(0, kExact), kNoBit,
+       "Which number of what the operation touches, modulo its size."},
+      {"elements", at(&Rule::elements), integer(1), kNoBit, "How many numbers a zero_tile covers."},
+      {"value", at(&Rule::value), number(), kNoBit,
+       "What an overflow puts there; 65520 is the least that fp16 cannot hold."},
+      {"negative", at(&Rule::negative), flag(), kNoBit, "The same with a minus sign."},
+      {"token", at(&Rule::token), integer(0), kNoBit, "The target that a loss_spike puts everywhere."},
+      {"tag", at(&Rule::tag), text().unset(), kNoBit,
+       "Only memory for this: parameters, activations, ... as the report's memory part names it."},
+      {"bytes", at(&Rule::bytes), integer(0, kExact), kNoBit,
+       "oom: what the device may hold; 0: the allocation itself fails, whatever is free. nvme_short_read, "
+       "nvme_torn_write: how much arrives; 0: half."},
+      {"path", at(&Rule::path), text().unset(), kNoBit, "Only files whose path has this in it."},
+      {"lose_local_storage", at(&Rule::lose_local_storage), flag(), kNoBit,
+       "What the machine's own disk holds is gone with it."},
+      {"code", at(&Rule::code), choice({214, 220, 226}), kNoBit,
+       "CUDA's error: 214 uncorrectable ECC, 220 NVLink, 226 contained."},
+      {"sticky", at(&Rule::sticky), flag(), kNoBit, "The device's context is gone; false: one launch failed."},
+      {"offset_s", in_seconds(&Rule::offset_ns), number(), kNoBit, "What a rank's clock shows too much, in seconds."},
+      {"drift_ppm", at(&Rule::drift_ppm), number(), kNoBit, "How much too fast it runs, in millionths."},
+      {"notice_s", in_seconds(&Rule::notice_ns), number().least(0), kNoBit,
+       "From being told (at_s) to being gone, in seconds."},
+      {"cancelled", at(&Rule::cancelled), number().least(0).most(1), kNoBit,
+       "The chance that a notice is called off halfway."},
+      {"sides", by_hand, list(list(integer(0)).entries(1)).entries(2, 2), kNoBit,
+       "The ranks on either side of a partition."},
+      {"store_side", at(&Rule::store_side), choice({0, 1}).unset(), kNoBit,
+       "Which side still reaches the control plane. Unless said it is split too, and the side goes on that has more "
+       "than half of the members, or half and the lowest rank."},
+      {"staleness", at(&Rule::staleness), integer(1), kNoBit,
+       "How many steps old the gradients of a delayed_apply are."},
+  };
+  return keys;
+}
 
 std::vector<faults::Rule> read_faults(const Reader& scenario, const std::vector<int>& nodes) {
   std::vector<Rule> rules;

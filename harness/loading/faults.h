@@ -4,10 +4,13 @@
 
 #include <vector>
 
-#include "harness/input/reader.h"
+#include "harness/input/keys.h"
 #include "harness/scenario/scenario.h"
 
 namespace seeksim::harness {
+
+// The keys of one rule.
+const Keys<faults::Rule>& rule_keys();
 
 // nodes: launch rank -> node; empty when the world itself is wrong (places are not checked then).
 std::vector<faults::Rule> read_faults(const Reader& scenario, const std::vector<int>& nodes);

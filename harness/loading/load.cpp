@@ -11,39 +11,35 @@
 #include "harness/input/files.h"
 #include "harness/input/reader.h"
 #include "harness/input/schema.h"
+#include "harness/loading/checks.h"
 #include "harness/loading/deepspeed/activation_checkpointing.h"
 #include "harness/loading/deepspeed/deepspeed.h"
 #include "harness/loading/deepspeed/offload.h"
 #include "harness/loading/deepspeed/precision.h"
 #include "harness/loading/estimate.h"
+#include "harness/loading/extensions.h"
 #include "harness/loading/fault_plan.h"
 #include "harness/loading/faults.h"
 #include "harness/loading/model_and_data.h"
 #include "harness/loading/numerics.h"
-#include "harness/loading/own.h"
 #include "harness/loading/parallel.h"
 #include "harness/loading/quirks.h"
 #include "harness/loading/recovery.h"
+#include "harness/loading/scenario_json.h"
+#include "harness/loading/schedule.h"
 #include "harness/loading/schedule_string.h"
 #include "harness/loading/sweep.h"
-#include "harness/verdict/checks.h"
+#include "harness/loading/world.h"
 
 namespace seeksim::harness {
 namespace {
 
-constexpr int kRanksMax = 65536;
-constexpr int kWatchedRanksMax = 64;  // by the race detector, unless the scenario says otherwise
-
 void check_schema(Findings& findings, const Document& document) {
-  std::vector<SchemaProblem> problems = explain(scenario_schema(), document.json());
-  // explain() knows what our schema uses; valijson knows all of draft-07. They agree unless the schema grew.
-  if (problems.empty()) problems = validate(scenario_schema(), document.json());
-  for (const SchemaProblem& problem : problems) findings.add(problem.pointer, problem.what, problem.next);
+  for (const SchemaProblem& problem : explain(scenario_schema(), document.json()))
+    findings.add(problem.pointer, problem.what, problem.next);
 }
 
-void read_name(const Reader& top, Scenario& scenario) {
-  scenario.name = top.text("name");
-  scenario.why = top.text("why");
+void check_name(const Reader& top, const Scenario& scenario) {
   const auto fits = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
            c == '.';
@@ -53,40 +49,6 @@ void read_name(const Reader& top, Scenario& scenario) {
     top.problem("name", fmt::format("{} cannot name files", in_quotes(scenario.name)),
                 "Use letters, digits, '_', '-' and '.'.");
   }
-}
-
-// Returns the number of ranks, 0 when it cannot be told.
-int read_world(const Reader& world, Scenario& scenario) {
-  sim::WorldPlan& plan = scenario.world;
-  const std::int64_t nodes = world.integer("nodes", 0), per_node = ranks_per_node(world, nodes);
-  plan.network = world.text("network", "ib");
-  plan.strict_collectives = world.text("collectives", "strict") == "strict";
-  plan.noise = world.number("noise", plan.noise);
-  const Reader device = world.child("device");
-  const double tflops = device.number("tflops", plan.device.flops_per_ns / 1e3);
-  plan.device.flops_per_ns = tflops * 1e3;
-  plan.device.bytes_per_ns = device.number("bandwidth_gb_s", plan.device.bytes_per_ns);
-  plan.device.launch_ns = runtime::TimeNs(device.number("launch_us", double(plan.device.launch_ns) / 1e3) * 1e3);
-  const double gib = std::min(1e6, device.number("memory_gib", double(plan.device.capacity_bytes >> 30)));
-  plan.device.capacity_bytes = std::size_t(gib * double(std::size_t(1) << 30));
-  read_storage(world, plan);
-  if (nodes < 1 || per_node < 1 || nodes > 100'000 || per_node > 100'000) return 0;
-  if (nodes * per_node > kRanksMax) {
-    world.problem("",
-                  fmt::format("{} x {} = {} ranks are more than the {} that fit into one process", nodes, per_node,
-                              nodes * per_node, kRanksMax),
-                  "Use fewer nodes or ranks_per_node.");
-    return 0;
-  }
-  plan.nodes = int(nodes);
-  plan.ranks_per_node = int(per_node);
-  plan.race_detector = world.flag("race_detector", plan.ranks() <= kWatchedRanksMax);
-  if (!plan.race_detector && !world.has("race_detector")) {
-    scenario.notes.push_back(fmt::format(
-        "the race detector is off: there are more than {} ranks (\"race_detector\": true in \"world\" turns it on)",
-        kWatchedRanksMax));
-  }
-  return plan.ranks();
 }
 
 // Instead of a DeepSpeed schedule: the rates themselves.
@@ -109,60 +71,6 @@ void read_bug(const Reader& top, Scenario& scenario) {
   const std::string nearest = did_you_mean(text, known);
   top.problem("bug", fmt::format("there is no bug {}", in_quotes(text)),
               fmt::format("{}{}Known are: {}.", nearest, nearest.empty() ? "" : " ", fmt::join(known, ", ")));
-}
-
-void read_museum(const Reader& top, Scenario& scenario) {
-  if (!top.has("museum")) return;
-  const Reader museum = top.child("museum");
-  Exhibit& exhibit = scenario.museum;
-  exhibit = {museum.text("group"), museum.text("symptom"), museum.text("fix"), museum.text("source"), {}};
-  const Json* without = museum.find("without");
-  if (without == nullptr || !without->is_array()) return;
-  for (const Json& set : *without) exhibit.without.push_back(set.is_string() ? set.get<std::string>() : "");
-}
-
-void read_checks(const Reader& top, int ranks, Scenario& scenario) {
-  const Json* list = top.find("checks");
-  if (list == nullptr || !list->is_array()) return;
-  for (std::size_t i = 0; i < list->size(); ++i) {
-    const Json& one = (*list)[i];
-    if (!one.is_string() && !(one.is_object() && one.size() == 1)) continue;  // the schema said so
-    CheckSpec spec;
-    const CheckProblem wrong = read_check(one, ranks, spec);
-    if (!wrong.what.empty()) top.findings().add(fmt::format("/checks/{}", i), wrong.what, wrong.next);
-    if (wrong.what.empty()) scenario.checks.push_back(spec);
-  }
-}
-
-void read_expect(const Reader& top, Scenario& scenario) {
-  const Json* expect = top.find("expect");
-  if (expect == nullptr) return;
-  if (expect->is_string()) {
-    if (*expect != "pass") {
-      top.problem("expect", fmt::format("{} is not known", in_quotes(expect->get<std::string>())),
-                  "Use \"pass\", {\"check_fails\": NAME} or {\"stops\": REASON}.");
-    }
-    return;
-  }
-  const Reader inner = top.child("expect");
-  if (inner.has("stops")) scenario.expect = {Expect::What::stops, inner.text("stops")};
-  if (!inner.has("check_fails")) return;
-  const Json* wanted = inner.find("check_fails");
-  std::vector<std::string> all;
-  if (wanted->is_string()) all.push_back(wanted->get<std::string>());
-  if (wanted->is_array()) {
-    for (const Json& name : *wanted) all.push_back(name.is_string() ? name.get<std::string>() : "");
-  }
-  scenario.expect = {Expect::What::check_fails, fmt::format("{}", fmt::join(all, " "))};
-  std::vector<std::string> named = {"finished",  "faults_fired",      "no_races",
-                                    "no_poison", "collectives_match", "replicas_equal",
-                                    "partition", "quirk_differs",     "one_history"};  // always judged
-  if (top.text("numerics", "exact") == "fast") named.emplace_back("within_bounds");
-  for (const CheckSpec& check : scenario.checks) named.insert(named.end(), {check.text(), check.name});
-  for (const std::string& name : all) {
-    if (std::find(named.begin(), named.end(), name) != named.end()) continue;
-    inner.problem("check_fails", fmt::format("no check {} is made here", in_quotes(name)), did_you_mean(name, named));
-  }
 }
 
 // Made once to see that they can be: a wrong parameter is a message, not a stop in the middle.
@@ -190,16 +98,10 @@ void check_own_family(const Reader& top, const Scenario& scenario) {
 }
 
 void read_golden(const Reader& golden, Scenario& scenario) {
-  scenario.golden_shared = golden.flag("shared", false);
+  golden_keys().read(golden, scenario.golden);
   const Json* dropped = golden.find("drop_samples");
   if (dropped != nullptr && dropped->is_array() && !dropped->empty()) {
     golden.problem("drop_samples", "Not in this version", "Name whole global batches with drop_batches.");
-  }
-  const Json* batches = golden.find("drop_batches");
-  if (batches != nullptr && batches->is_array()) {
-    for (const Json& batch : *batches) {
-      if (batch.is_number_integer()) scenario.golden_drop_batches.push_back(batch.get<std::int64_t>());
-    }
   }
   const Json* skipped = golden.find("skip_steps");
   if (skipped == nullptr || !skipped->is_array()) return;
@@ -210,7 +112,7 @@ void read_golden(const Reader& golden, Scenario& scenario) {
                      fmt::format("Steps go from 0 to {}.", scenario.train.definition.steps - 1));
       return;
     }
-    scenario.golden_skip_steps.push_back(step.get<std::int64_t>());
+    scenario.golden.skip_steps.push_back(step.get<std::int64_t>());
   }
 }
 
@@ -273,13 +175,9 @@ Scenario load(Document document, const LoadOptions& options) {
   const bool shaped = findings.empty();
 
   const Reader top(document.json(), "", findings);
-  runtime::Definition& definition = scenario.train.definition;
-  read_name(top, scenario);
+  scenario_keys().read(top, scenario);
+  check_name(top, scenario);
   scenario.world.seed = read_seed(top, options);
-  definition.training_seed = top.natural("training_seed", 1);
-  definition.steps = top.integer("steps", definition.steps);
-  definition.optimizer.decay_all = top.text("decay", "matrices") == "all";
-  scenario.real_storage = top.text("storage", "sim") == "real";
   read_model(top.child("model"), scenario);
   read_data(top.child("data"), scenario);
   const int ranks = read_world(top.child("world"), scenario);
@@ -287,7 +185,6 @@ Scenario load(Document document, const LoadOptions& options) {
   const std::int64_t members = ranks - top.child("recovery").integer("spares", 0);
   const int sharing = read_parallel(top.child("world"), members > 0 ? int(members) : ranks, scenario);  // the batch
   read_batch_arithmetic(top, world_varies, scenario);
-  scenario.strict_deepspeed = top.flag("strict_deepspeed", false);
   read_quirks(top, scenario);
   read_deepspeed(top.child("deepspeed"), sharing, scenario);
   read_precision(top.child("deepspeed"), top, scenario);
@@ -301,9 +198,7 @@ Scenario load(Document document, const LoadOptions& options) {
   read_fault_plan(top, scenario);
   read_schedule(top, scenario);
   read_bug(top, scenario);
-  read_museum(top, scenario);
-  scenario.train.provenance.on = top.flag("provenance", false);
-  scenario.train.provenance.log_step = top.integer("range_log", -1);
+  museum_keys().read(top.child("museum"), scenario.museum);
   read_checks(top, ranks, scenario);
   check_quirks(top, scenario);
   read_expect(top, scenario);

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/input/json.h"
+#include "harness/loading/scenario_json.h"
 #include "harness/scenario/scenario.h"
 
 namespace seeksim::harness {
@@ -24,8 +24,5 @@ struct LoadOptions {
 // Throws BadInput with every problem of the scenario.
 Scenario load_scenario(const std::string& file, const LoadOptions& options = {});
 Scenario load_scenario_text(std::string_view text, const std::string& file, const LoadOptions& options = {});
-
-// A scenario file that loads to the same values; every key that has a value is written.
-Json to_json(const Scenario& scenario);
 
 }  // namespace seeksim::harness

@@ -8,8 +8,9 @@
 #include <stdexcept>
 
 #include "harness/input/files.h"
-#include "harness/loading/own.h"
+#include "harness/loading/extensions.h"
 #include "harness/scenario/variants.h"
+#include "harness/scenario/written.h"
 #include "runtime/files/safetensors.h"
 #include "runtime/layout/parameters.h"
 #include "runtime/model/weights.h"
@@ -17,8 +18,42 @@
 namespace seeksim::harness {
 namespace {
 
+using namespace shapes;
+using runtime::DropoutPlan;
+using runtime::ModelPlan;
+
+// The path from a scenario to its model.
+template <class... Path>
+Binding<Scenario> of_model(Path... path) {
+  return at(&Scenario::train, &runtime::TrainPlan::definition, &runtime::Definition::model, path...);
+}
+
+const ModelPlan& model_of(const Scenario& scenario) { return scenario.train.definition.model; }
+bool is_llama(const Scenario& scenario) { return model_of(scenario).llama(); }
+bool has_dropout(const Scenario& scenario) { return model_of(scenario).dropout.any(); }
+Json key_heads_of(const Scenario& scenario) { return model_of(scenario).key_heads(); }
+Json ffn_of(const Scenario& scenario) { return model_of(scenario).hidden(); }
+Json dropout_of(const Scenario& scenario) { return dropout_json(model_of(scenario).dropout); }
+
+const Keys<DropoutPlan>& dropout_keys() {
+  static const Keys<DropoutPlan> keys = {
+      {"embedding", at(&DropoutPlan::embedding), number().least(0).below(1), kBits,
+       "Of what goes into the first block (GPT-2's embd_pdrop)."},
+      {"attention", at(&DropoutPlan::attention), number().least(0).below(1), kBits,
+       "Of attention's probabilities (attn_pdrop)."},
+      {"residual", at(&DropoutPlan::residual), number().least(0).below(1), kBits,
+       "Of what each branch adds to the residual stream (resid_pdrop)."},
+  };
+  return keys;
+}
+
 constexpr std::uint64_t kTextBytesMax = std::uint64_t(512) << 20;
 constexpr std::uint64_t kWeightBytesMax = std::uint64_t(8) << 30;
+
+template <class... Path>
+Binding<Scenario> of_data(Path... path) {
+  return at(&Scenario::train, &runtime::TrainPlan::definition, &runtime::Definition::data, path...);
+}
 
 // Every entry must name something: a misspelt one would train what shall not be.
 void read_frozen(const Reader& model, runtime::ModelPlan& plan) {
@@ -44,21 +79,18 @@ void read_frozen(const Reader& model, runtime::ModelPlan& plan) {
 }
 
 // One rate for all places, or one for each.
-runtime::DropoutPlan read_dropout(const Reader& model) {
+DropoutPlan read_dropout(const Reader& model) {
   const double everywhere = model.number("dropout", 0);
-  const Reader rates = model.child("dropout");
-  return {rates.number("embedding", everywhere), rates.number("attention", everywhere),
-          rates.number("residual", everywhere)};
+  DropoutPlan plan{everywhere, everywhere, everywhere};
+  dropout_keys().read(model.child("dropout"), plan);
+  return plan;
 }
 
-void read_llama(const Reader& model, runtime::ModelPlan& plan) {
+void refuse_llama_keys(const Reader& model) {
   for (const char* key : {"kv_heads", "ffn", "rope_theta"}) {
-    if (!plan.llama() && model.find(key) != nullptr)
+    if (model.find(key) != nullptr)
       model.problem(key, "a GPT-2 has none", "Remove it, or set \"family\" to \"llama\".");
   }
-  plan.kv_heads = int(model.integer("kv_heads", 0));
-  plan.ffn = int(model.integer("ffn", 0));
-  plan.rope_theta = model.number("rope_theta", plan.rope_theta);
 }
 
 void check_llama(const Reader& model, const runtime::ModelPlan& plan) {
@@ -150,20 +182,65 @@ void read_batches(const Reader& data, Scenario& scenario) {
 
 }  // namespace
 
+const Keys<Scenario>& model_keys() {
+  static const Keys<Scenario> keys = {
+      {"family", of_model(&ModelPlan::family).read_by_hand(), text(), kBits,
+       "Architecture: gpt2, llama (RMS norm, rotary positions, SwiGLU, grouped-query attention, no biases), or one "
+       "that a program of one's own has added."},
+      {"layers", of_model(&ModelPlan::layers), integer(1, 10'000).required(), kBits, "Transformer blocks."},
+      {"width", of_model(&ModelPlan::width), integer(1, 1'000'000).required(), kBits,
+       "Width of the residual stream; a multiple of heads."},
+      {"heads", of_model(&ModelPlan::heads), integer(1, 100'000).required(), kBits, "Attention heads."},
+      {"context", of_model(&ModelPlan::context), integer(1, 10'000'000).required(), kBits, "Tokens a sample."},
+      {"vocab", of_model(&ModelPlan::vocab), integer(1, 10'000'000).required(), kBits,
+       "Token ids; at least 256 for a text, whose bytes are the tokens."},
+      {"tied", of_model(&ModelPlan::tied).read_by_hand(), flag().unset(), kBits,
+       "The output head shares the token embedding. Unset: true, of a Llama false."},
+      {"kv_heads", of_model(&ModelPlan::kv_heads).as(key_heads_of).when(is_llama), integer(1, 100'000).unset(), kBits,
+       "Llama: heads of keys and values, each shared by heads / kv_heads query heads. Unset: as many as heads."},
+      {"ffn", of_model(&ModelPlan::ffn).as(ffn_of).when(is_llama), integer(1, 10'000'000).unset(), kBits,
+       "Llama: width inside the mlp. Unset: 8/3 of width, rounded up to a multiple of 8. (GPT-2 has 4 * width.)"},
+      {"rope_theta", of_model(&ModelPlan::rope_theta).when(is_llama), number().least(1), kBits,
+       "Llama: base of the rotary positions' frequencies."},
+      {"init", at(&Scenario::init_file).read_by_hand().unless_standard(), text().unset(), kBits,
+       "Start from these weights: a safetensors file under Hugging Face's names. As --init."},
+      {"logit_scale", of_model(&ModelPlan::logit_scale).unless_standard(), flag(), kBits,
+       "A scalar parameter, 1 at first, that multiplies the logits. GPT-2 has none; it is saved as logit_scale."},
+      {"frozen", of_model(&ModelPlan::frozen).read_by_hand().unless_standard(), list(text().length(1)), kBits,
+       "Parameters that are not trained, by name as --save-initial writes it (a Llama's q, k and v are one, qkv_proj; "
+       "gate and up are gate_up_proj); '*' stands for any characters (h.0.*). They cost no gradient and no optimizer "
+       "state."},
+      {"init_stddev", of_model(&ModelPlan::init_stddev), number().above(0), kBits,
+       "Standard deviation of the initial weights; GPT-2's residual projections get it divided by sqrt(2 * layers)."},
+      {"norm_eps", of_model(&ModelPlan::norm_eps), number().above(0), kBits, "Epsilon of the norms."},
+      {"dropout", written_as<Scenario>(dropout_of).when(has_dropout),
+       either(number().least(0).below(1), dropout_keys().shape()).standard(0), kBits,
+       "Share of values set to zero while training, by training_seed, step and sample, never by rank: one number, or "
+       "one a place."},
+  };
+  return keys;
+}
+
+const Keys<Scenario>& data_keys() {
+  static const Keys<Scenario> keys = {
+      {"text", of_data(&runtime::DataPlan::text), text().length(1).unset(), kBits,
+       "A text file, read as bytes: any language, any encoding."},
+      {"synthetic", of_data(&runtime::DataPlan::synthetic), flag(), kBits,
+       "Tokens drawn from training_seed instead of a text."},
+      {"batches", by_hand, text().length(1), kBits,
+       "Train on exactly these samples, in order: a safetensors file with \"tokens\", int32, (steps, batch, context + "
+       "1), as --save-batches writes it."},
+  };
+  return keys;
+}
+
 void read_model(const Reader& model, Scenario& scenario) {
   runtime::ModelPlan& plan = scenario.train.definition.model;
   read_family(model, plan);
-  read_llama(model, plan);
-  plan.layers = int(model.integer("layers", plan.layers));
-  plan.width = int(model.integer("width", plan.width));
-  plan.heads = int(model.integer("heads", plan.heads));
-  plan.context = int(model.integer("context", plan.context));
-  plan.vocab = int(model.integer("vocab", plan.vocab));
+  if (!plan.llama()) refuse_llama_keys(model);
+  model_keys().read(model, scenario);
   plan.tied = model.flag("tied", !plan.llama());
-  plan.logit_scale = model.flag("logit_scale", false);
   read_frozen(model, plan);
-  plan.init_stddev = model.number("init_stddev", plan.init_stddev);
-  plan.norm_eps = model.number("norm_eps", plan.norm_eps);
   plan.dropout = read_dropout(model);
   if (plan.heads > 0 && plan.width > 0 && plan.width % plan.heads != 0) {
     const int fits = plan.width / plan.heads * plan.heads;
@@ -176,8 +253,7 @@ void read_model(const Reader& model, Scenario& scenario) {
 
 void read_data(const Reader& data, Scenario& scenario) {
   runtime::Definition& definition = scenario.train.definition;
-  definition.data.text = data.text("text");
-  definition.data.synthetic = data.flag("synthetic", false);
+  data_keys().read(data, scenario);
   const bool text = data.has("text"), batches = data.has("batches");
   if (text + batches + definition.data.synthetic > 1) {
     data.problem("", "more than one source is named", "Keep one of text, synthetic and batches.");

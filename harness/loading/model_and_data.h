@@ -2,10 +2,13 @@
 // weights to start from. Files are read now and held against the model, so that a wrong one is a message.
 #pragma once
 
-#include "harness/input/reader.h"
+#include "harness/input/keys.h"
 #include "harness/scenario/scenario.h"
 
 namespace seeksim::harness {
+
+const Keys<Scenario>& model_keys();
+const Keys<Scenario>& data_keys();
 
 void read_model(const Reader& model, Scenario& scenario);
 void read_data(const Reader& data, Scenario& scenario);                // after the model

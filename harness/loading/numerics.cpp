@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
+#include "harness/loading/extensions.h"
 #include "harness/loading/fast.h"
-#include "harness/loading/own.h"
 #include "harness/scenario/variants.h"
 #include "harness/verdict/checks.h"
 
@@ -61,8 +61,7 @@ void refuse_keys(const Reader& top, const Scenario& scenario) {
   refuse(scenario.train.recovery.divergence.on, "recovery", "Remove \"divergence\".");
   refuse(scenario.train.provenance.on, "provenance", "Set it to false.");
   refuse(scenario.train.provenance.log_step >= 0, "range_log", "Remove it.");
-  refuse(scenario.golden_shared || !scenario.golden_skip_steps.empty() || !scenario.golden_drop_batches.empty(),
-         "golden", "Remove it.");
+  refuse(scenario.golden.any(), "golden", "Remove it.");
   refuse(!top.child("model").text("init").empty(), "model", "Remove \"init\".");
 }
 

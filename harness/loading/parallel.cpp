@@ -124,16 +124,15 @@ std::int64_t ranks_per_node(const Reader& world, std::int64_t nodes) {
 }
 
 int read_parallel(const Reader& world, int ranks, Scenario& scenario) {
-  ParallelPlan& plan = scenario.train.layout.parallel;
-  const std::int64_t pipeline = world.integer("pipeline", 1), tensor = world.integer("tensor", 1);
-  if (pipeline < 1 || tensor < 1 || pipeline > 4096 || tensor > 8) return 0;  // the schema said so
-  plan.pipeline = int(pipeline);
-  plan.tensor = int(tensor);
-  plan.sequence_parallel = world.flag("sequence_parallel", false);
-  plan.schedule = runtime::pipeline_schedule(world.text("schedule", "1f1b"));
+  ParallelPlan& plan = scenario.train.layout.parallel;  // as the rows of world_keys() have filled it
+  const bool known = runtime::pipeline_schedule(world.text("schedule", "1f1b")) < PipelineSchedule::count_;
   const bool interleaved = plan.schedule == PipelineSchedule::interleaved && plan.pipeline > 1;
   plan.virtual_stages = int(world.integer("virtual_stages", interleaved ? 2 : 1));
-  if (plan.schedule >= PipelineSchedule::count_ || plan.virtual_stages < 1) plan = {};  // the schema said so
+  if (plan.pipeline < 1 || plan.tensor < 1 || plan.pipeline > 4096 || plan.tensor > 8) {
+    plan = {};
+    return 0;  // the schema said so
+  }
+  if (!known || plan.virtual_stages < 1) plan = {};  // the schema said so
   if (plan.virtual_stages > 1 && plan.schedule != PipelineSchedule::interleaved) {
     world.problem("virtual_stages", "only the interleaved schedule has several pieces of the model on a stage",
                   "Add \"schedule\": \"interleaved\".");
@@ -166,16 +165,6 @@ void check_parallel(const Reader& top, const Scenario& scenario) {
   refuse_with_cut_models(top, scenario);
   refuse_formulas(top, scenario);
   check_schedule(top, scenario);
-}
-
-void write_parallel(const Scenario& scenario, Json& world) {
-  const ParallelPlan& plan = scenario.train.layout.parallel;
-  world["pipeline"] = plan.pipeline;
-  world["tensor"] = plan.tensor;
-  world["sequence_parallel"] = plan.sequence_parallel;
-  world["schedule"] = name(plan.schedule);
-  world["virtual_stages"] = plan.virtual_stages;
-  if (!plan.layers.empty()) world["pipeline_layers"] = plan.layers;
 }
 
 }  // namespace seeksim::harness

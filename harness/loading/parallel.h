@@ -9,11 +9,10 @@ namespace seeksim::harness {
 
 // "ranks_per_node", or what "replicas" of the model make of it; 0: it cannot be told.
 std::int64_t ranks_per_node(const Reader& world, std::int64_t nodes);
-// Returns how many ranks share the batch: the length of the data axis; 0 when it cannot be told. ranks: all; 0:
-// unknown.
+// After world_keys() have filled the plan. Returns how many ranks share the batch: the length of the data axis; 0 when
+// it cannot be told. ranks: all; 0: unknown.
 int read_parallel(const Reader& world, int ranks, Scenario& scenario);
 // Once all else is read.
 void check_parallel(const Reader& top, const Scenario& scenario);
-void write_parallel(const Scenario& scenario, Json& world);
 
 }  // namespace seeksim::harness

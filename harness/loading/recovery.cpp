@@ -3,99 +3,136 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
-#include "harness/input/seconds.h"
-#include "harness/loading/faults.h"
 #include "harness/oracles/numbers.h"
 #include "runtime/decide/membership.h"
 
 namespace seeksim::harness {
 namespace {
 
+using namespace shapes;
 using runtime::CheckpointPlan;
+using runtime::DivergencePlan;
 using runtime::RecoveryPlan;
 using runtime::RecoveryPolicy;
-using runtime::seconds;
+using runtime::StragglerPlan;
 
-constexpr std::array<std::pair<RecoveryPolicy, const char*>, 4> kPolicies = {
-    {{RecoveryPolicy::stop, "stop"},
-     {RecoveryPolicy::retry_step, "retry_step"},
-     {RecoveryPolicy::rebuild_and_redo, "rebuild_and_redo"},
-     {RecoveryPolicy::restart_from_checkpoint, "restart_from_checkpoint"}}};
+const Words<RecoveryPolicy> kPolicies = {{RecoveryPolicy::stop, "stop"},
+                                         {RecoveryPolicy::retry_step, "retry_step"},
+                                         {RecoveryPolicy::rebuild_and_redo, "rebuild_and_redo"},
+                                         {RecoveryPolicy::restart_from_checkpoint, "restart_from_checkpoint"}};
 
-int small(const Reader& reader, const char* key, int otherwise) {
-  return int(std::min<std::int64_t>(reader.integer(key, otherwise), 1 << 30));
+bool finds_stragglers(const RecoveryPlan& plan) { return plan.straggler.on; }
+bool finds_divergence(const RecoveryPlan& plan) { return plan.divergence.on; }
+
+bool is_object(const Json* value) { return value != nullptr && value->is_object(); }
+
+const Keys<StragglerPlan>& straggler_keys() {
+  static const Keys<StragglerPlan> keys = {
+      {"score_below", at(&StragglerPlan::score_below), number().above(0).below(1), kNoBit,
+       "Below it a rank is too slow."},
+      {"steps", at(&StragglerPlan::steps), integer(1), kNoBit, "In so many steps in a row."},
+      {"evict", at(&StragglerPlan::evict), flag(), kNoBit, "The rank leaves, and the others go on."},
+  };
+  return keys;
 }
 
-void read_straggler(const Reader& section, runtime::StragglerPlan& plan) {
-  plan.on = section.value() != nullptr && section.value()->is_object();
-  plan.score_below = section.number("score_below", plan.score_below);
-  plan.steps = small(section, "steps", plan.steps);
-  plan.evict = section.flag("evict", plan.evict);
-}
-
-void read_divergence(const Reader& section, runtime::DivergencePlan& plan) {
-  plan.on = section.value() != nullptr && section.value()->is_object();
-  plan.factor = section.number("factor", plan.factor);
-  plan.window_steps = section.integer("window_steps", plan.window_steps);
-  plan.rollback_steps = section.integer("rollback_steps", plan.rollback_steps);
-  plan.drop_batches = section.integer("drop_batches", plan.drop_batches);
-}
-
-Json straggler_json(const runtime::StragglerPlan& plan) {
-  return {{"score_below", plan.score_below}, {"steps", plan.steps}, {"evict", plan.evict}};
-}
-
-Json divergence_json(const runtime::DivergencePlan& plan) {
-  return {{"factor", plan.factor},
-          {"window_steps", plan.window_steps},
-          {"rollback_steps", plan.rollback_steps},
-          {"drop_batches", plan.drop_batches}};
+const Keys<DivergencePlan>& divergence_keys() {
+  static const Keys<DivergencePlan> keys = {
+      {"factor", at(&DivergencePlan::factor), number().above(1), kNoBit, "How many times the mean is too much."},
+      {"window_steps", at(&DivergencePlan::window_steps), integer(1), kNoBit,
+       "Of the mean; nothing is judged before so many steps."},
+      {"rollback_steps", at(&DivergencePlan::rollback_steps), integer(0), kNoBit,
+       "Go back to a checkpoint that is at least so many steps old; 0: stop."},
+      {"drop_batches", at(&DivergencePlan::drop_batches), integer(0), kNoBit,
+       "After going back: so many global batches, from the first one that is undone on, are never used again."},
+  };
+  return keys;
 }
 
 }  // namespace
 
+const Keys<RecoveryPlan>& recovery_keys() {
+  static const Keys<RecoveryPlan> keys = {
+      {"policy", in_words(kPolicies, &RecoveryPlan::policy), choice(words_of(kPolicies)), kNoBit,
+       "stop; redo the step with the same ranks; rebuild with the survivors and redo the step; go back to the newest "
+       "valid checkpoint."},
+      {"watchdog_s", in_seconds(&RecoveryPlan::watchdog_ns), number().above(0), kNoBit,
+       "How long any operation may take, in virtual seconds."},
+      {"agree_s", in_seconds(&RecoveryPlan::agree_ns), number().above(0), kNoBit,
+       "Who has not answered the agreement by then is dead."},
+      {"attempts", at(&RecoveryPlan::attempts_max), integer(1), kNoBit,
+       "Recoveries without a committed step in between, then stop."},
+      {"stop_after_skips", at(&RecoveryPlan::skip, &runtime::SkipPlan::stop_after), integer(0), kNoBit,
+       "Stop after so many skipped steps in a row; 0: skip for ever."},
+      {"rerun_and_compare", at(&RecoveryPlan::rerun_and_compare), flag(), kNoBit,
+       "Run each micro-batch twice and compare the bits before the vote: other bits are a hardware fault, whose rank "
+       "is named, and the step is redone; who errs again in the same step is evicted. About twice the compute."},
+      {"memory_ladder", at(&RecoveryPlan::memory_ladder), flag(), kNoBit,
+       "When a rank is out of memory, all take the next layout that needs less, and redo the step with the same bits: "
+       "the same once more with nothing cached; half the micro-batch; activations checkpointed at every layer; before "
+       "the first commit also ZeRO stages 1, 2, 3, then optimizer and parameters on the host. At the end of the ladder "
+       "the run stops."},
+      {"peer_copies", at(&RecoveryPlan::peer_copies), integer(0), kNoBit,
+       "With rebuild_and_redo at ZeRO 1 to 3: how many copies of each shard's state other ranks keep, on other nodes "
+       "where there are some. 0: none."},
+      {"spares", at(&RecoveryPlan::spares), integer(0), kNoBit,
+       "The last ranks of the world wait until a member is lost, and take its place."},
+      {"grow", at(&RecoveryPlan::grow), flag(), kNoBit,
+       "A rank that comes back is taken in after the next committed step."},
+      {"ranks_min", at(&RecoveryPlan::ranks_min), integer(1), kNoBit, "With fewer members the run stops."},
+      {"save_on_notice", at(&RecoveryPlan::save_on_notice), flag(), kNoBit,
+       "Before a rank that was told to leave does so, all save a checkpoint (where checkpoints are on); false: only "
+       "what it holds moves to the others."},
+      {"restarts", at(&RecoveryPlan::restarts_max), integer(0), kNoBit,
+       "How often the job is started again when it ended before its time, from the newest valid checkpoint."},
+      {"restart_s", in_seconds(&RecoveryPlan::restart_ns), number().least(0), kNoBit,
+       "Until the processes of the next one stand, in virtual seconds."},
+      {"heartbeat_s", in_seconds(&RecoveryPlan::heartbeat_ns), number().least(0), kNoBit,
+       "Ranks tell the control plane so often that they live; 0: nobody asks."},
+      {"heartbeat_timeout_s", in_seconds(&RecoveryPlan::heartbeat_timeout_ns), number().above(0), kNoBit,
+       "Who is silent for so long is declared dead."},
+      {"storage_attempts", at(&RecoveryPlan::storage_attempts_max), integer(1), kNoBit,
+       "Of one read or write of a file; then it has failed."},
+      {"storage_backoff_s", in_seconds(&RecoveryPlan::storage_backoff_ns), number().least(0), kNoBit,
+       "Before the second attempt; doubled before each further one."},
+      {"straggler", inside(straggler_keys(), &RecoveryPlan::straggler).when(finds_stragglers), straggler_keys().shape(),
+       kNoBit, "Who computes slower than the others, by score = the fastest rank's busy time / own."},
+      {"divergence", inside(divergence_keys(), &RecoveryPlan::divergence).when(finds_divergence),
+       divergence_keys().shape(), kNoBit, "Loss or gradient norm beyond a multiple of their mean over the last steps."},
+  };
+  return keys;
+}
+
+const Keys<CheckpointPlan>& checkpoint_keys() {
+  static const Keys<CheckpointPlan> keys = {
+      {"path", at(&CheckpointPlan::path), text().length(1).required(), kNoBit, "The folder."},
+      {"every_steps", at(&CheckpointPlan::every_steps), integer(0), kNoBit,
+       "A checkpoint after every so many steps; 0: only where something asks for one."},
+      {"keep", at(&CheckpointPlan::keep), integer(1), kNoBit, "Complete ones that are kept; older ones are removed."},
+      {"async", at(&CheckpointPlan::async), flag(), kNoBit,
+       "Training goes on while a snapshot is written; false: it waits."},
+      {"at_end", at(&CheckpointPlan::at_end), flag(), kNoBit, "One after the last step."},
+      {"node_local", at(&CheckpointPlan::node_local), flag(), kNoBit,
+       "Each node has files of its own, which are lost with it; false: all see the same."},
+      {"resume", at(&CheckpointPlan::resume), flag(), kNoBit, "Begin with the newest valid one, where there is one."},
+  };
+  return keys;
+}
+
 void read_recovery(const Reader& recovery, Scenario& scenario) {
   RecoveryPlan& plan = scenario.train.recovery;
-  const std::string policy = recovery.text("policy", "rebuild_and_redo");
-  for (const auto& [value, name] : kPolicies) {
-    if (policy == name) plan.policy = value;
-  }
-  plan.watchdog_ns = read_seconds(recovery, "watchdog_s", plan.watchdog_ns);
-  plan.agree_ns = read_seconds(recovery, "agree_s", plan.agree_ns);
-  plan.skip.stop_after = recovery.integer("stop_after_skips", 0);
-  plan.rerun_and_compare = recovery.flag("rerun_and_compare", false);
-  plan.memory_ladder = recovery.flag("memory_ladder", false);
+  recovery_keys().read(recovery, plan);
+  plan.straggler.on = is_object(recovery.find("straggler"));
+  plan.divergence.on = is_object(recovery.find("divergence"));
   if (plan.memory_ladder && plan.policy == RecoveryPolicy::stop) {
     recovery.problem("memory_ladder", "the policy is to stop, so there is nothing to try",
                      "Use the policy rebuild_and_redo or retry_step, or leave it out.");
   }
-  plan.attempts_max = small(recovery, "attempts", plan.attempts_max);
-  plan.peer_copies = small(recovery, "peer_copies", plan.peer_copies);
-  plan.spares = small(recovery, "spares", plan.spares);
-  plan.grow = recovery.flag("grow", plan.grow);
-  plan.ranks_min = small(recovery, "ranks_min", plan.ranks_min);
-  read_straggler(recovery.child("straggler"), plan.straggler);
-  read_divergence(recovery.child("divergence"), plan.divergence);
-  plan.save_on_notice = recovery.flag("save_on_notice", plan.save_on_notice);
-  plan.restarts_max = small(recovery, "restarts", plan.restarts_max);
-  plan.restart_ns = read_seconds(recovery, "restart_s", plan.restart_ns);
-  plan.heartbeat_ns = read_seconds(recovery, "heartbeat_s", plan.heartbeat_ns);
-  plan.heartbeat_timeout_ns = read_seconds(recovery, "heartbeat_timeout_s", plan.heartbeat_timeout_ns);
-  plan.storage_attempts_max = small(recovery, "storage_attempts", plan.storage_attempts_max);
-  plan.storage_backoff_ns = read_seconds(recovery, "storage_backoff_s", plan.storage_backoff_ns);
 }
 
 void read_checkpoint(const Reader& checkpoint, Scenario& scenario) {
-  CheckpointPlan& plan = scenario.train.checkpoint;
-  plan.path = checkpoint.text("path");
-  plan.every_steps = checkpoint.integer("every_steps", plan.every_steps);
-  plan.keep = small(checkpoint, "keep", plan.keep);
-  plan.async = checkpoint.flag("async", plan.async);
-  plan.at_end = checkpoint.flag("at_end", plan.at_end);
-  plan.node_local = checkpoint.flag("node_local", plan.node_local);
-  plan.resume = checkpoint.flag("resume", plan.resume);
+  checkpoint_keys().read(checkpoint, scenario.train.checkpoint);
 }
 
 void check_recovery(const Reader& top, const Scenario& scenario) {
@@ -128,38 +165,6 @@ void check_recovery(const Reader& top, const Scenario& scenario) {
     recovery.problem("memory_ladder", "who joins would not know the layout that the others have taken",
                      "Use neither grow nor spares with it.");
   }
-}
-
-Json recovery_json(const RecoveryPlan& plan) {
-  Json json;
-  for (const auto& [value, name] : kPolicies) {
-    if (plan.policy == value) json["policy"] = name;
-  }
-  json.update({{"watchdog_s", seconds(plan.watchdog_ns)},
-               {"agree_s", seconds(plan.agree_ns)},
-               {"attempts", plan.attempts_max},
-               {"stop_after_skips", plan.skip.stop_after},
-               {"rerun_and_compare", plan.rerun_and_compare},
-               {"memory_ladder", plan.memory_ladder},
-               {"peer_copies", plan.peer_copies},
-               {"spares", plan.spares},
-               {"grow", plan.grow},
-               {"ranks_min", plan.ranks_min},
-               {"save_on_notice", plan.save_on_notice},
-               {"restarts", plan.restarts_max},
-               {"restart_s", seconds(plan.restart_ns)},
-               {"heartbeat_s", seconds(plan.heartbeat_ns)},
-               {"heartbeat_timeout_s", seconds(plan.heartbeat_timeout_ns)},
-               {"storage_attempts", plan.storage_attempts_max},
-               {"storage_backoff_s", seconds(plan.storage_backoff_ns)}});
-  if (plan.straggler.on) json["straggler"] = straggler_json(plan.straggler);
-  if (plan.divergence.on) json["divergence"] = divergence_json(plan.divergence);
-  return json;
-}
-
-Json checkpoint_json(const CheckpointPlan& plan) {
-  return {{"path", plan.path},     {"every_steps", plan.every_steps}, {"keep", plan.keep},    {"async", plan.async},
-          {"at_end", plan.at_end}, {"node_local", plan.node_local},   {"resume", plan.resume}};
 }
 
 }  // namespace seeksim::harness

@@ -1,17 +1,17 @@
-// "recovery" and "checkpoint" of a scenario: read, held against each other, written back.
+// "recovery" and "checkpoint" of a scenario: their keys, and what they say held against the rest.
 #pragma once
 
-#include "harness/input/reader.h"
+#include "harness/input/keys.h"
 #include "harness/scenario/scenario.h"
 
 namespace seeksim::harness {
+
+const Keys<runtime::RecoveryPlan>& recovery_keys();
+const Keys<runtime::CheckpointPlan>& checkpoint_keys();
 
 void read_recovery(const Reader& recovery, Scenario& scenario);
 void read_checkpoint(const Reader& checkpoint, Scenario& scenario);
 // After both and the world: what cannot be together.
 void check_recovery(const Reader& top, const Scenario& scenario);
-
-Json recovery_json(const runtime::RecoveryPlan& plan);
-Json checkpoint_json(const runtime::CheckpointPlan& plan);
 
 }  // namespace seeksim::harness

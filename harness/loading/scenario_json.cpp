@@ -1,56 +1,84 @@
-// A scenario written back: loading what this gives yields the same values, so that shrinking and sweeps edit values and
-// never text.
-#include <nlohmann/json.hpp>
+#include "harness/loading/scenario_json.h"
 
+#include "harness/loading/checks.h"
 #include "harness/loading/deepspeed/activation_checkpointing.h"
 #include "harness/loading/deepspeed/deepspeed.h"
-#include "harness/loading/deepspeed/offload.h"
 #include "harness/loading/deepspeed/precision.h"
 #include "harness/loading/fault_plan.h"
 #include "harness/loading/faults.h"
-#include "harness/loading/load.h"
-#include "harness/loading/parallel.h"
+#include "harness/loading/model_and_data.h"
 #include "harness/loading/recovery.h"
-#include "harness/loading/schedule_string.h"
-#include "harness/scenario/variants.h"
+#include "harness/loading/schedule.h"
+#include "harness/loading/world.h"
 #include "harness/scenario/written.h"
 
 namespace seeksim::harness {
 namespace {
 
-Json model_json(const Scenario& scenario) {
-  const runtime::ModelPlan& m = scenario.train.definition.model;
-  Json model = {{"family", m.family},   {"layers", m.layers}, {"width", m.width}, {"heads", m.heads},
-                {"context", m.context}, {"vocab", m.vocab},   {"tied", m.tied}};
-  if (m.llama()) model.update({{"kv_heads", m.key_heads()}, {"ffn", m.hidden()}, {"rope_theta", m.rope_theta}});
-  if (!scenario.init_file.empty()) model["init"] = scenario.init_file;
-  if (m.logit_scale) model["logit_scale"] = true;
-  if (!m.frozen.empty()) model["frozen"] = m.frozen;
-  model["init_stddev"] = m.init_stddev;
-  model["norm_eps"] = m.norm_eps;
-  if (m.dropout.any()) model["dropout"] = dropout_json(m.dropout);
-  return model;
+using namespace shapes;
+using runtime::Definition;
+using runtime::Layout;
+using runtime::Numerics;
+using runtime::OptimizerPlan;
+using runtime::ProvenancePlan;
+using runtime::SchedulerPlan;
+using runtime::TrainPlan;
+
+const Words<bool> kDecays = {{false, "matrices"}, {true, "all"}};
+const Words<bool> kStorages = {{false, "sim"}, {true, "real"}};
+const Words<bool> kBatchArithmetics = {{false, "deepspeed"}, {true, "by_samples"}};
+const Words<Numerics> kNumerics = {{Numerics::exact, "exact"}, {Numerics::shapes, "shapes"}, {Numerics::fast, "fast"}};
+
+// The path from a scenario to what may decide a bit.
+template <class... Path>
+Binding<Scenario> of_training(Path... path) {
+  return at(&Scenario::train, &TrainPlan::definition, path...);
 }
 
-Json world_json(const Scenario& scenario) {
-  const sim::WorldPlan& w = scenario.world;
-  Json world = {{"nodes", w.nodes},
-                {"ranks_per_node", w.ranks_per_node},
-                {"network", w.network},
-                {"collectives", w.strict_collectives ? "strict" : "nccl"},
-                {"noise", w.noise},
-                {"race_detector", w.race_detector},
-                {"device",
-                 {{"tflops", w.device.flops_per_ns / 1e3},
-                  {"bandwidth_gb_s", w.device.bytes_per_ns},
-                  {"launch_us", double(w.device.launch_ns) / 1e3},
-                  {"memory_gib", double(w.device.capacity_bytes) / double(std::size_t(1) << 30)}}}};
-  write_storage(w, world);
-  write_parallel(scenario, world);
-  return world;
+// A section whose keys fill the scenario itself.
+Binding<Scenario> section(const Keys<Scenario>& keys) {
+  return written_as<Scenario>([&keys](const Scenario& scenario) { return keys.written(scenario); });
 }
 
-Json expect_json(const Expect& expect) {
+// ---- when a key is written, and as what ----------------------------------------------------------------------------
+
+bool has_table(const Scenario& s) { return s.train.definition.scheduler.type == "table"; }
+bool has_own_faults(const Scenario& s) { return !s.own_faults.empty(); }
+bool has_plan(const Scenario& s) { return s.planned.any(); }
+bool has_quirks(const Scenario& s) { return s.train.definition.quirks.any(); }
+bool has_checkpoints(const Scenario& s) { return s.train.checkpoint.on(); }
+bool has_bug(const Scenario& s) { return !s.train.bug.is(runtime::Bug::none); }
+bool is_exhibit(const Scenario& s) { return !s.museum.group.empty(); }
+bool has_segments(const Scenario& s) { return s.train.layout.checkpointing.any(); }
+bool has_torch_scaler(const Scenario& s) { return s.train.definition.scaler.kind == runtime::LossScalerKind::torch; }
+bool has_golden(const Scenario& s) { return s.golden.any(); }
+
+Json quirks_of(const Scenario& scenario) { return quirk_names(scenario.train.definition.quirks); }
+Json bug_of(const Scenario& scenario) { return runtime::text(scenario.train.bug); }
+
+Json faults_of(const Scenario& scenario) {
+  Json list = Json::array();
+  for (const faults::Rule& rule : scenario.faults) list.push_back(to_json(rule));
+  return list;
+}
+
+Json own_faults_of(const Scenario& scenario) {
+  Json list = Json::array();
+  for (const OwnFaultSpec& own : scenario.own_faults) {
+    list.push_back({{"name", own.name}});
+    list.back().update(Json::parse(own.parameters));
+  }
+  return list;
+}
+
+Json checks_of(const Scenario& scenario) {
+  Json list = Json::array();
+  for (const CheckSpec& check : scenario.checks) list.push_back(check.text());
+  return list;
+}
+
+Json expect_of(const Scenario& scenario) {
+  const Expect& expect = scenario.expect;
   if (expect.what == Expect::What::check_fails) {
     const std::vector<std::string> names = expect.names();
     return {{"check_fails", names.size() == 1 ? Json(names.front()) : Json(names)}};
@@ -59,57 +87,180 @@ Json expect_json(const Expect& expect) {
   return "pass";
 }
 
+// A fault of one's own has whatever parameters it takes, beside its name.
+Shape own_fault_shape() { return object_with({{"name", text().required().described("As it was added.")}}); }
+
+const Keys<Sweep>& mode_keys() {
+  static const Keys<Sweep> keys = {
+      {"sample", by_hand, integer(1, 100'000), kNoBit, "Rows to draw."},
+  };
+  return keys;
+}
+
 }  // namespace
+
+// ---- the keys ------------------------------------------------------------------------------------------------------
+
+const Keys<GoldenPlan>& golden_keys() {
+  static const Keys<GoldenPlan> keys = {
+      {"skip_steps", at(&GoldenPlan::skip_steps).read_by_hand().unless_standard(), list(integer(0)).unset(), kBits,
+       "Steps that the golden does not apply, as the run shall not; their losses and norms are not compared."},
+      {"drop_batches", at(&GoldenPlan::drop_batches).unless_standard(), list(integer(0)).unset(), kBits,
+       "Global batches, counted from 0, that no step of the golden uses: the next one serves instead, as after a "
+       "rollback that skips bad data."},
+      {"shared", at(&GoldenPlan::shared).unless_standard(), flag(), kNoBit,
+       "In a sweep: all rows are held against the golden of the scenario without its sweep, also a row that trains "
+       "something else, which is then red."},
+      {"drop_samples", by_hand, list(integer(0)), kNoBit, "Samples that are meant to be missing."},
+  };
+  return keys;
+}
+
+const Keys<Exhibit>& museum_keys() {
+  static const Keys<Exhibit> keys = {
+      {"group", at(&Exhibit::group),
+       choice({"scaling", "precision", "sharding", "offload", "pipeline", "collectives", "data", "checkpoint", "memory",
+               "hardware"})
+           .required(),
+       kNoBit, "What kind of mistake it is."},
+      {"symptom", at(&Exhibit::symptom), text().length(1).required(), kNoBit, "What a user saw."},
+      {"fix", at(&Exhibit::fix), text().length(1).required(), kNoBit, "What repaired it, in a sentence."},
+      {"source", at(&Exhibit::source), text().length(1).required(), kNoBit,
+       "Where it was: framework, and number of an issue, pull request or commit."},
+      {"without", at(&Exhibit::without).unless_standard(), list(text().length(3)).unset(), kNoBit,
+       "Options as of --set that take the mistake away, where it is neither a bug nor a quirk nor a fault."},
+  };
+  return keys;
+}
+
+const Keys<Scenario>& scenario_keys() {
+  static const Keys<Scenario> keys = {
+      {"$schema", by_hand, text(), kNoBit, "Path of this schema, for editors. Not read."},
+      {"name", at(&Scenario::name), text().length(1, 100).required(), kNoBit,
+       "Letters, digits, '_', '-' and '.'; as the file is called."},
+      {"why", at(&Scenario::why).unless_standard(), text().unset(), kNoBit, "What this scenario shows, in a sentence."},
+      {"seed", at(&Scenario::world, &sim::WorldPlan::seed), integer(0, kExact), kNoBit,
+       "The world's seed: schedule, fault draws, noise. Never changes the weights. --seed overrides it."},
+      {"training_seed", of_training(&Definition::training_seed), integer(0, kExact), kBits,
+       "Decides initial weights, sample order and dropout."},
+      {"model", section(model_keys()), model_keys().shape().required(), kBits, "The model to train."},
+      {"data", written_as<Scenario>(data_json), data_keys().shape().required(), kBits,
+       "What to train on: a text, synthetic tokens, or given batches."},
+      {"world", section(world_keys()), world_keys().shape().required(), kNoBit,
+       "The machines. Never changes the weights."},
+      {"deepspeed", written_as<Scenario>(deepspeed_json), either(deepspeed_keys().shape(), text()).required(), kNoBit,
+       "The training configuration in DeepSpeed's own keys and defaults (0.19.6), or the path of a ds_config.json."},
+      {"decay",
+       in_words(kDecays, &Scenario::train, &TrainPlan::definition, &Definition::optimizer, &OptimizerPlan::decay_all),
+       choice(words_of(kDecays)), kBits,
+       "What weight decay acts on: matrices only, as GPT-2 is trained, or everything, as DeepSpeed's groups do."},
+      {"lr_table", of_training(&Definition::scheduler, &SchedulerPlan::table).read_by_hand().when(has_table),
+       list(number().least(0)).entries(1).unset(), kBits,
+       "The learning rate of each step, instead of deepspeed.scheduler; the last one holds from then on. To repeat a "
+       "run that was made elsewhere."},
+      {"steps", of_training(&Definition::steps), integer(1, 1'000'000'000).required(), kBits,
+       "Optimizer steps to train. They are numbered from 0."},
+      {"faults", written_as<Scenario>(faults_of), list(rule_keys().shape()).standard(Json::array()), kNoBit,
+       "What breaks. Each rule says when, what and how often; one that never fires makes the run red."},
+      {"own_faults", written_as<Scenario>(own_faults_of).when(has_own_faults),
+       list(own_fault_shape()).standard(Json::array()), kNoBit,
+       "Faults that a program of one's own has added (add_fault in harness/loading/extensions.h): their name, and "
+       "whatever parameters "
+       "they take. They wrap every rank's seams, over the faults above."},
+      {"fault_plan", inside(fault_plan_keys(), &Scenario::planned).read_by_hand().when(has_plan),
+       fault_plan_keys().shape().standard(Json::object()), kNoBit,
+       "Faults that nobody writes one by one. Enumerated: the undisturbed run is watched, then there is one run for "
+       "each place at which a fault can strike. Random: arrivals of a Poisson process, drawn by the world's seed. Each "
+       "run of the plan is judged by the scenario's checks; one that is red is told as an ordinary scenario."},
+      {"quirks", written_as<Scenario>(quirks_of).when(has_quirks), list(text()).unset(), kBits,
+       "What is done as another framework does it, and not as seeksim would: seeksim list quirks names them."},
+      {"schedule",
+       inside(schedule_keys(), &Scenario::world, &sim::WorldPlan::schedule).read_by_hand().unless_standard(),
+       schedule_keys().shape(), kNoBit,
+       "Which ready host or queue runs next. A red run prints it as a string for --schedule."},
+      {"recovery", inside(recovery_keys(), &Scenario::train, &TrainPlan::recovery).read_by_hand(),
+       recovery_keys().shape(), kNoBit, "What the runtime does when something breaks."},
+      {"checkpoint",
+       inside(checkpoint_keys(), &Scenario::train, &TrainPlan::checkpoint).read_by_hand().when(has_checkpoints),
+       checkpoint_keys().shape(), kNoBit,
+       "Checkpoints in files: written by all ranks, complete or absent whatever crashes when, and loadable at another "
+       "world size, ZeRO stage, pipeline or tensor split with the same bits."},
+      {"bug", written_as<Scenario>(bug_of).when(has_bug), text().unset(), kNoBit,
+       "A mistake planted in the runtime, to see that a check notices: seeksim list bugs names them."},
+      {"museum", inside(museum_keys(), &Scenario::museum).read_by_hand().when(is_exhibit), museum_keys().shape(),
+       kNoBit, "Of a scenario in scenarios/museum/: the mistake of a real framework that is planted here."},
+      {"checks", written_as<Scenario>(checks_of), list(either(text(), check_shape())).standard(Json::array()), kNoBit,
+       "What must hold. `seeksim list checks` prints them."},
+      {"expect", written_as<Scenario>(expect_of), either(text(), expect_keys().shape().keys(1, 1)).standard("pass"),
+       kNoBit,
+       "\"pass\", or what must go red: {\"check_fails\": NAME}, {\"stops\": REASON}. Exit status 0 if and only if it "
+       "is met."},
+      {"checkpointing",
+       inside(checkpointing_keys(), &Scenario::train, &TrainPlan::layout, &Layout::checkpointing)
+           .read_by_hand()
+           .when(has_segments),
+       checkpointing_keys().shape(), kNoBit,
+       "Layers whose activations are computed again in backward, as segments of which only the input is kept. Never "
+       "changes a bit."},
+      {"grad_scaler",
+       inside(grad_scaler_keys(), &Scenario::train, &TrainPlan::definition, &Definition::scaler)
+           .read_by_hand()
+           .when(has_torch_scaler),
+       grad_scaler_keys().shape(), kBits, "torch's GradScaler in place of DeepSpeed's loss scaler, for fp16."},
+      {"golden", inside(golden_keys(), &Scenario::golden).read_by_hand().when(has_golden), golden_keys().shape(),
+       kNoBit, "What the golden leaves out, where a run is meant to miss it, and whose golden it is."},
+      {"provenance", at(&Scenario::train, &TrainPlan::provenance, &ProvenancePlan::on).unless_standard(), flag(),
+       kNoBit, "Look at what every operation writes, and name the one that first wrote a value that is not finite."},
+      {"range_log", at(&Scenario::train, &TrainPlan::provenance, &ProvenancePlan::log_step).unless_standard(),
+       integer(0).unset(), kNoBit,
+       "The step whose ranges (minimum, maximum, mean, zeros, subnormals, overflows of what each operation writes) are "
+       "logged."},
+      {"numerics", in_words(kNumerics, &Scenario::train, &TrainPlan::numerics).read_by_hand(),
+       choice(words_of(kNumerics)), kNoBit,
+       "exact: the numeric contract. shapes: no values at all, only sizes, order and time, for worlds too large to "
+       "compute; what asks for values is refused. fast: products and sums over ranks as vendors make them, each held "
+       "against the contract's from the same operands (within_bounds); what asks for exact bits is refused."},
+      {"tf32", at(&Scenario::train, &TrainPlan::tf32).read_by_hand().unless_standard(), flag(), kNoBit,
+       "fast: operands of fp32 products are rounded to TF32, as tensor cores take them."},
+      {"storage", in_words(kStorages, &Scenario::real_storage).unless_standard(), choice(words_of(kStorages)), kNoBit,
+       "Simulated files, or real ones."},
+      {"batch_arithmetic", in_words(kBatchArithmetics, &Scenario::by_samples).read_by_hand().unless_standard(),
+       choice(words_of(kBatchArithmetics)), kNoBit,
+       "deepspeed: train_batch_size = micro-batch * accumulation * ranks is demanded. by_samples: train_batch_size "
+       "stays, is cut by samples over any number of ranks, and accumulation follows from the micro-batch size; so it "
+       "is after an elastic change, and wherever a sweep varies the world."},
+      {"strict_deepspeed", at(&Scenario::strict_deepspeed).unless_standard(), flag(), kNoBit,
+       "Refuse what DeepSpeed 0.19.6 refuses, in its words, where seeksim can do it: ZeRO 2 and 3 with a pipeline."},
+      {"sweep", by_hand, either(object(), list(object())), kNoBit,
+       "Many runs of one idea: {\"key.path\": [values], ...}, combined as mode says; {\"range\": [first, last]} "
+       "instead of values stands for all whole numbers from first to last; a number in a key path indexes a list, as "
+       "in --set. A list of such objects: the rows of each, one after the other. Each row is a run of its own, and all "
+       "must be as expected."},
+      {"mode", by_hand, either(text(), mode_keys().shape().keys(1)).standard("product"), kNoBit,
+       "How the axes of a sweep are combined: \"product\" (all combinations), \"pairwise\" (every two values of "
+       "different axes meet in some row), {\"sample\": N} (N rows of the product, drawn by --seed)."},
+      {"sweep_skip", by_hand, list(object().keys(1)), kNoBit,
+       "Combinations that make no sense: a row that has all the values of an entry {\"key.path\": value, ...} is left "
+       "out. An entry that no row has is an error."},
+  };
+  return keys;
+}
+
+const Json& scenario_schema() {
+  static const Json schema = [] {
+    Json head = {{"$schema", "http://json-schema.org/draft-07/schema#"},
+                 {"title", "seeksim scenario"},
+                 {"description", "One idea: a training run, what breaks in it, and what must hold afterwards."}};
+    head.update(scenario_keys().shape().schema());
+    return head;
+  }();
+  return schema;
+}
 
 Json to_json(const Scenario& scenario) {
   // Values derived for the base (a micro-batch, a default that depends on the stage) would bind the rows.
   if (!scenario.sweep.empty()) return Json::parse(scenario.written);
-  const runtime::Definition& d = scenario.train.definition;
-  Json json;
-  json["name"] = scenario.name;
-  if (!scenario.why.empty()) json["why"] = scenario.why;
-  json["seed"] = scenario.world.seed;
-  json["training_seed"] = d.training_seed;
-  json["model"] = model_json(scenario);
-  json["data"] = data_json(scenario);
-  json["world"] = world_json(scenario);
-  json["deepspeed"] = deepspeed_json(scenario);
-  json["decay"] = d.optimizer.decay_all ? "all" : "matrices";
-  if (d.scheduler.type == "table") json["lr_table"] = d.scheduler.table;
-  json["steps"] = d.steps;
-  json["faults"] = Json::array();
-  for (const faults::Rule& rule : scenario.faults) json["faults"].push_back(to_json(rule));
-  for (const OwnFaultSpec& own : scenario.own_faults) {
-    json["own_faults"].push_back({{"name", own.name}});
-    json["own_faults"].back().update(Json::parse(own.parameters));
-  }
-  if (scenario.planned.any()) json["fault_plan"] = fault_plan_json(scenario.planned);
-  if (d.quirks.any()) json["quirks"] = quirk_names(d.quirks);
-  if (scenario.world.schedule != sim::Schedule{}) json["schedule"] = schedule_json(scenario.world.schedule);
-  json["recovery"] = recovery_json(scenario.train.recovery);
-  if (scenario.train.checkpoint.on()) json["checkpoint"] = checkpoint_json(scenario.train.checkpoint);
-  if (!scenario.train.bug.is(runtime::Bug::none)) json["bug"] = runtime::text(scenario.train.bug);
-  if (const Exhibit& exhibit = scenario.museum; !exhibit.group.empty()) {
-    json["museum"] = {
-        {"group", exhibit.group}, {"symptom", exhibit.symptom}, {"fix", exhibit.fix}, {"source", exhibit.source}};
-    if (!exhibit.without.empty()) json["museum"]["without"] = exhibit.without;
-  }
-  json["checks"] = Json::array();
-  for (const CheckSpec& check : scenario.checks) json["checks"].push_back(check.text());
-  json["expect"] = expect_json(scenario.expect);
-  write_checkpointing(scenario.train.layout.checkpointing, json);
-  write_grad_scaler(scenario, json);
-  if (!scenario.golden_skip_steps.empty()) json["golden"]["skip_steps"] = scenario.golden_skip_steps;
-  if (!scenario.golden_drop_batches.empty()) json["golden"]["drop_batches"] = scenario.golden_drop_batches;
-  if (scenario.train.provenance.on) json["provenance"] = true;
-  if (scenario.train.provenance.log_step >= 0) json["range_log"] = scenario.train.provenance.log_step;
-  json["numerics"] = is_of_shapes(scenario) ? "shapes" : is_fast(scenario) ? "fast" : "exact";
-  if (scenario.train.tf32) json["tf32"] = true;
-  if (scenario.real_storage) json["storage"] = "real";
-  if (scenario.by_samples) json["batch_arithmetic"] = "by_samples";
-  if (scenario.strict_deepspeed) json["strict_deepspeed"] = true;
-  if (scenario.golden_shared) json["golden"]["shared"] = true;
-  return json;
+  return scenario_keys().written(scenario);
 }
 
 }  // namespace seeksim::harness

@@ -11,7 +11,7 @@
 
 #include "harness/input/problem.h"
 #include "harness/input/reader.h"
-#include "harness/loading/load.h"
+#include "harness/loading/scenario_json.h"
 
 namespace seeksim::harness {
 namespace {
@@ -148,72 +148,7 @@ Schedule take_schedule(Taker& from) {
   return schedule;
 }
 
-// ---- the scenario's key
-// ----------------------------------------------------------------------------------------------
-
-void read_slow(const Reader& key, int ranks, Schedule& schedule) {
-  const Json* list = key.find("slow");
-  if (list == nullptr || !list->is_array()) return;
-  for (std::size_t i = 0; i < list->size(); ++i) {
-    const std::string at = fmt::format("slow/{}", i);
-    const Reader one((*list)[i], key.at(at.c_str()), key.findings());
-    SlowQueue slow;
-    slow.rank = int(one.integer("rank", 0));
-    slow.queue = sim::slow_queue(one.text("queue", "compute"));
-    slow.doublings = int(one.integer("doublings", 1));
-    if (slow.queue == SlowQueue::Which::count_) continue;  // the schema said so
-    if (ranks > 0 && slow.rank >= ranks) {
-      one.problem("rank", fmt::format("there is no rank {}", slow.rank), fmt::format("0 to {}.", ranks - 1));
-      continue;
-    }
-    schedule.slow.push_back(slow);
-  }
-}
-
-void read_deviations(const Reader& key, Schedule& schedule) {
-  const Json* list = key.find("deviations");
-  if (list == nullptr || !list->is_array() || list->empty()) return;
-  if (schedule.strategy == Strategy::seeded) {
-    key.problem("deviations", "the strategy seeded does not number its decisions",
-                "Set \"strategy\": \"first\", from which they deviate.");
-  }
-  for (const Json& one : *list) {
-    if (!one.is_array() || one.size() != 2 || !one[0].is_number_integer() || !one[1].is_number_integer()) return;
-    const sim::Deviation deviation{one[0].get<std::uint64_t>(), one[1].get<std::uint32_t>()};
-    if (!schedule.deviations.empty() && deviation.decision <= schedule.deviations.back().decision) {
-      key.problem("deviations", fmt::format("decision {} comes after a later one", deviation.decision),
-                  "Sort them, each decision once.");
-      return;
-    }
-    schedule.deviations.push_back(deviation);
-  }
-}
-
 }  // namespace
-
-void read_schedule(const Reader& top, Scenario& scenario) {
-  const Reader key = top.child("schedule");
-  Schedule& schedule = scenario.world.schedule;
-  schedule.strategy = sim::strategy(key.text("strategy", "seeded"));
-  if (schedule.strategy == Strategy::count_) schedule.strategy = Strategy::seeded;  // the schema said so
-  schedule.changes = std::uint32_t(key.integer("changes", schedule.changes));
-  schedule.horizon = key.natural("horizon", schedule.horizon);
-  read_slow(key, scenario.world.ranks(), schedule);
-  read_deviations(key, schedule);
-}
-
-Json schedule_json(const Schedule& schedule) {
-  Json json = Json::object();
-  json["strategy"] = std::string(name(schedule.strategy));
-  if (schedule.strategy == Strategy::pct) {
-    json["changes"] = schedule.changes;
-    json["horizon"] = schedule.horizon;
-  }
-  for (const sim::Deviation& one : schedule.deviations) json["deviations"].push_back({one.decision, one.choice});
-  for (const SlowQueue& one : schedule.slow)
-    json["slow"].push_back({{"rank", one.rank}, {"queue", std::string(name(one.queue))}, {"doublings", one.doublings}});
-  return json;
-}
 
 std::uint32_t identity_of(const Scenario& scenario) {
   Json json = to_json(scenario);

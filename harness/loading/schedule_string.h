@@ -1,4 +1,4 @@
-// Schedules in words: the scenario's "schedule", and the short string by which a run is replayed exactly.
+// The short string by which a run is replayed exactly.
 //
 // The string holds the world's seed and the schedule, and which scenario they belong to: letters and digits (base 32
 // without i, l, o, u), the last two of them a checksum. With the scenario it is all that decides a run's order.
@@ -10,12 +10,6 @@
 #include "harness/scenario/scenario.h"
 
 namespace seeksim::harness {
-
-class Reader;
-
-// "schedule": {"strategy": "pct", "changes": 3, "horizon": 4096, "deviations": [[12, 1]], "slow": [...]}
-void read_schedule(const Reader& top, Scenario& scenario);
-Json schedule_json(const sim::Schedule& schedule);  // what has its default is left out
 
 // What a schedule belongs to: a hash of all of the scenario but its name, reason, expectation, seed and schedule.
 std::uint32_t identity_of(const Scenario& scenario);

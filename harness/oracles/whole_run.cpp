@@ -61,7 +61,7 @@ Finding golden(const Evidence& e, const std::string& what) {
   if (e.golden == nullptr) return blind("there is no golden to compare with");
   if (ranks.empty()) return blind("no rank finished, so there is no state to compare");
   const Golden& want = *e.golden;
-  const std::vector<std::int64_t>& left_out = e.scenario.golden_skip_steps;
+  const std::vector<std::int64_t>& left_out = e.scenario.golden.skip_steps;
   for (std::size_t i = 0; i < std::min(e.run.steps.size(), want.loss.size()); ++i) {
     const runtime::StepRecord& step = e.run.steps[i];
     if (step.step < e.run.training.resumed_from) continue;  // of an earlier run of the program

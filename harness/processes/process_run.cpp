@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/input/json_text.h"
+#include "harness/loading/extensions.h"
 #include "harness/loading/load.h"
-#include "harness/loading/own.h"
 #include "harness/processes/faults.h"
 #include "harness/report/report.h"
 #include "harness/scenario/variants.h"
@@ -70,7 +70,7 @@ std::string to_travel(const Scenario& scenario) {
   Scenario bare = scenario;
   bare.checks.clear();
   bare.expect = {};
-  bare.golden_shared = false;
+  bare.golden.shared = false;
   bare.museum = {};
   return dump(to_json(bare));
 }

@@ -152,7 +152,7 @@ struct FastAudit {
   std::uint64_t products_through_host = 0;  // that no library of the device computed
 };
 
-// What became of a fault of the user's (own.h).
+// What became of a fault of the user's (harness/loading/extensions.h).
 struct OwnFaultStatus {
   std::string name;
   std::uint64_t fired = 0;

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/loading/fast.h"
+#include "harness/loading/schedule.h"
 #include "harness/loading/schedule_string.h"
 #include "harness/oracles/fast_bounds.h"
 #include "harness/oracles/formulas.h"
@@ -282,7 +283,7 @@ Json files_json(const sim::FileUse& files) {
 // All that decides the order of this run. A run whose decisions are numbered also as deviations from `first`.
 Json replay_json(const Evidence& e) {
   constexpr std::size_t kChoicesTold = 100'000;
-  Json json = schedule_json(e.scenario.world.schedule);
+  Json json = schedule_keys().written(e.scenario.world.schedule);
   json["string"] = schedule_string(e.scenario);
   if (e.scenario.world.schedule.strategy == sim::Strategy::seeded) return json;
   json["decisions"] = e.run.schedule.decisions;

@@ -80,7 +80,7 @@ std::string in_full(const SweepResult& sweep, const RowResult& row, const Style&
       fmt::format("\n{}  {}\n", style.bold(fmt::format("row {}", row.number)), why_red(row.outcome.report));
   for (const auto& [key, value] : row.settings) out += fmt::format("    {} = {}\n", key, value);
   out += fmt::format("  alone: {}\n", row.command);
-  if (!sweep.base.golden_shared) out += fmt::format("  or with --row {} added to this command\n", row.number);
+  if (!sweep.base.golden.shared) out += fmt::format("  or with --row {} added to this command\n", row.number);
   return out;
 }
 

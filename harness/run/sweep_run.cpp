@@ -57,7 +57,7 @@ class Rows {
     if (load_.seed) text += fmt::format(" --seed {}", *load_.seed);
     if (!load_.init.empty()) text += " --init " + for_the_shell(load_.init);
     for (const std::string& one : load_.sets) set(one);
-    if (base_.golden_shared) return text + fmt::format(" --row {}", row);
+    if (base_.golden.shared) return text + fmt::format(" --row {}", row);
     set("sweep=[]");
     if (base_.by_samples) set("batch_arithmetic=by_samples");
     for (const std::string& one : sets_of(settings_[row])) set(one);
@@ -119,7 +119,7 @@ class SharedGoldens {
   // fit: the rows that are run.
   SharedGoldens(const Scenario& base, const Rows& rows, const std::vector<Row>& known,
                 const std::vector<std::size_t>& fit, const RunOptions& options, const Print& print)
-      : keys_(rows.size()), shared_(base.golden_shared) {
+      : keys_(rows.size()), shared_(base.golden.shared) {
     for (const std::size_t row : fit) keys_[row] = known[row].golden_key;
     std::map<std::string, std::size_t> users;
     for (const std::string& key : keys_) users[shared_ ? "" : key] += !key.empty();
@@ -180,7 +180,7 @@ Outcome run_row(const Scenario& base, const Rows& rows, const RunOptions& option
   RunOptions mine = options;
   mine.many.is_row = true;
   std::optional<Golden> golden;
-  if (base.golden_shared && needs_golden(scenario)) golden = find_golden(base, options, print);
+  if (base.golden.shared && needs_golden(scenario)) golden = find_golden(base, options, print);
   mine.golden = golden ? &*golden : nullptr;
   return run_scenario(scenario, mine, print);
 }

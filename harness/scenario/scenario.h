@@ -44,6 +44,14 @@ struct Exhibit {
   friend bool operator==(const Exhibit&, const Exhibit&) = default;
 };
 
+// What the golden leaves out, and whose it is.
+struct GoldenPlan {
+  std::vector<std::int64_t> skip_steps;    // steps that it does not apply
+  std::vector<std::int64_t> drop_batches;  // global batches that no step of it uses
+  bool shared = false;                     // a sweep's rows are all held against the base's golden
+  bool any() const { return shared || !skip_steps.empty() || !drop_batches.empty(); }
+};
+
 struct Scenario {
   std::string file;  // where it came from; "" when made in memory
   std::string name;
@@ -64,13 +72,11 @@ struct Scenario {
   std::string written;             // of a sweep: its base as JSON text, for that is what rows edit
   bool by_samples = false;         // train_batch_size is cut by samples, whatever the number of ranks
   bool strict_deepspeed = false;   // what DeepSpeed refuses is refused here too
-  bool golden_shared = false;      // a sweep's rows are all held against the base's golden
   bool real_storage = false;
-  std::vector<std::int64_t> golden_skip_steps;    // that the golden leaves out
-  std::vector<std::int64_t> golden_drop_batches;  // that no step of the golden uses
-  int accumulation = 1;                           // gradient_accumulation_steps, as DeepSpeed derives it
-  std::uint32_t identity = 0;                     // by which schedule strings know it; 0: made in memory
-  std::vector<std::string> notes;                 // said once: keys without effect, defaults that surprise
+  GoldenPlan golden;
+  int accumulation = 1;            // gradient_accumulation_steps, as DeepSpeed derives it
+  std::uint32_t identity = 0;      // by which schedule strings know it; 0: made in memory
+  std::vector<std::string> notes;  // said once: keys without effect, defaults that surprise
 };
 
 // launch rank -> node, as the world places them.

@@ -43,8 +43,8 @@ Scenario one_rank(const Scenario& scenario) {
   one.train.layout.offload = {};
   one.train.layout.checkpointing = {};
   one.train.layout.parallel = {};
-  one.train.definition.skip_steps = scenario.golden_skip_steps;
-  one.train.definition.drop_batches = scenario.golden_drop_batches;
+  one.train.definition.skip_steps = scenario.golden.skip_steps;
+  one.train.definition.drop_batches = scenario.golden.drop_batches;
   one.train.checkpoint = {};
   one.train.recovery = {};
   one.train.bug = {};
@@ -76,8 +76,8 @@ Scenario teacher(const Scenario& scenario) {
   other.name = scenario.name + "_by_the_contract";
   other.train.numerics = runtime::Numerics::exact;
   other.train.tf32 = false;  // the way of what is held against it
-  other.train.definition.skip_steps = scenario.golden_skip_steps;
-  other.train.definition.drop_batches = scenario.golden_drop_batches;
+  other.train.definition.skip_steps = scenario.golden.skip_steps;
+  other.train.definition.drop_batches = scenario.golden.drop_batches;
   other.train.checkpoint = {};
   other.train.provenance = {};
   other.train.recovery.restarts_max = 0;

@@ -9,9 +9,10 @@
 #include "faults/trigger.h"
 #include "harness/input/document.h"
 #include "harness/input/problem.h"
+#include "harness/loading/extensions.h"
 #include "harness/loading/faults.h"
 #include "harness/loading/load.h"
-#include "harness/loading/own.h"
+#include "harness/loading/schedule.h"
 #include "harness/loading/schedule_string.h"
 #include "harness/run/fault_draws.h"
 #include "harness/scenario/variants.h"
@@ -132,7 +133,7 @@ Json case_document(const Explored& explored, const ExploreCase& one, const RunRe
   json["name"] = explored.scenario.name + "_explored";
   json["seed"] = one.seed;
   json["world"]["noise"] = one.noise;
-  if (one.schedule != sim::Schedule{}) json["schedule"] = schedule_json(one.schedule);
+  if (one.schedule != sim::Schedule{}) json["schedule"] = schedule_keys().written(one.schedule);
   const std::size_t own = explored.scenario.faults.size();
   Json rules = Json::array();
   const auto counts = [&](std::size_t i) {

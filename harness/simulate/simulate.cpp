@@ -6,8 +6,8 @@
 #include <chrono>
 #include <optional>
 
+#include "harness/loading/extensions.h"
 #include "harness/loading/fast.h"
-#include "harness/loading/own.h"
 #include "harness/scenario/variants.h"
 #include "harness/simulate/arithmetic.h"
 #include "harness/simulate/device.h"

@@ -34,7 +34,7 @@ constexpr Needs operator|(Needs a, Needs b) { return Needs(unsigned(a) | unsigne
 // Whether the two sets share a bit.
 constexpr bool has(Needs all, Needs some) { return (unsigned(all) & unsigned(some)) != 0; }
 
-// One check: a row of check_table.cpp, or a user's (own.h).
+// One check: a row of check_table.cpp, or a user's (harness/loading/extensions.h).
 struct CheckInfo {
   const char* name;
   const char* argument = "";  // what comes after the colon, for people; "": it takes none

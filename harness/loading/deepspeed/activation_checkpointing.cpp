@@ -8,6 +8,9 @@
 namespace seeksim::harness {
 namespace {
 
+using namespace shapes;
+using runtime::CheckpointingPlan;
+
 // DeepSpeed's switches that change nothing here, and why.
 struct IdleSwitch {
   const char* name;
@@ -57,6 +60,30 @@ void name_idle_switches(const Reader& switches, bool any, Scenario& scenario) {
 
 }  // namespace
 
+const Keys<CheckpointingPlan>& checkpointing_keys() {
+  static const Keys<CheckpointingPlan> keys = {
+      {"every", at(&CheckpointingPlan::every).read_by_hand().unless_standard(), integer(0), kNoBit,
+       "Layers a segment; 0: off."},
+      {"layers", at(&CheckpointingPlan::layers).read_by_hand().unless_standard(), list(integer(0)), kNoBit,
+       "Or just these, each a segment of its own."},
+  };
+  return keys;
+}
+
+const Keys<CheckpointingPlan>& activation_checkpointing_keys() {
+  static const Keys<CheckpointingPlan> keys = {
+      {"number_checkpoints", by_hand, integer(1).or_null(), kNoBit,
+       "Segments of consecutive layers of which only the input is kept. Unset: as \"checkpointing\" says."},
+      {"cpu_checkpointing", at(&CheckpointingPlan::on_host).read_by_hand().unless_standard(), flag(), kNoBit,
+       "Keep those inputs in pinned host memory, with two places on the device."},
+      {"partition_activations", by_hand, flag(), kNoBit, "No effect here."},
+      {"contiguous_memory_optimization", by_hand, flag(), kNoBit, "No effect here."},
+      {"synchronize_checkpoint_boundary", by_hand, flag(), kNoBit, "No effect here."},
+      {"profile", by_hand, flag(), kNoBit, "No effect here."},
+  };
+  return keys;
+}
+
 void read_checkpointing(const Reader& top, Scenario& scenario) {
   const Reader switches = top.child("deepspeed").child("activation_checkpointing"), own = top.child("checkpointing");
   const int layers = scenario.train.definition.model.layers;
@@ -74,12 +101,6 @@ void read_checkpointing(const Reader& top, Scenario& scenario) {
   plan.on_host = plan.any() && switches.flag("cpu_checkpointing", false);
   name_idle_switches(switches, plan.any(), scenario);
   scenario.train.layout.checkpointing = plan;
-}
-
-void write_checkpointing(const runtime::CheckpointingPlan& plan, Json& scenario) {
-  if (plan.every > 0) scenario["checkpointing"] = {{"every", plan.every}};
-  if (!plan.layers.empty()) scenario["checkpointing"] = {{"layers", plan.layers}};
-  if (plan.on_host) scenario["deepspeed"]["activation_checkpointing"] = {{"cpu_checkpointing", true}};
 }
 
 }  // namespace seeksim::harness

@@ -5,8 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/input/reader.h"
-#include "harness/scenario/scenario.h"
+#include "harness/loading/deepspeed/deepspeed_keys.h"
 
 namespace seeksim::harness {
 

@@ -10,20 +10,74 @@
 namespace seeksim::harness {
 namespace {
 
+using namespace shapes;
 using runtime::Home;
+using runtime::OffloadOptimizerPlan;
+using runtime::OffloadParamPlan;
 
-constexpr double kGib = double(std::size_t(1) << 30);
+const Words<Home> kHomes = {{Home::device, "none"}, {Home::host, "cpu"}, {Home::nvme, "nvme"}};
 
-Home home_of(const Reader& section) {
-  const std::string device = section.text("device", "none");
-  return device == "cpu" ? Home::host : device == "nvme" ? Home::nvme : Home::device;
+template <class Plan>
+bool in_files(const Plan& plan) {
+  return plan.home == Home::nvme;
 }
 
-const char* device_of(Home home) { return home == Home::host ? "cpu" : home == Home::nvme ? "nvme" : "none"; }
+bool uses_files(const runtime::OffloadPlan& plan) { return in_files(plan.optimizer) || in_files(plan.parameters); }
 
-bool in_files(const runtime::OffloadPlan& plan) {
-  return plan.optimizer.home == Home::nvme || plan.parameters.home == Home::nvme;
+}  // namespace
+
+const Keys<OffloadOptimizerPlan>& offload_optimizer_keys() {
+  static const Keys<OffloadOptimizerPlan> keys = {
+      {"device", in_words(kHomes, &OffloadOptimizerPlan::home), choice(words_of(kHomes)), kNoBit, "Where to."},
+      {"pin_memory", at(&OffloadOptimizerPlan::pin_memory), flag(), kNoBit,
+       "Host memory that is locked (world.device.pinned_gib bounds it)."},
+      {"ratio", at(&OffloadOptimizerPlan::ratio), number().least(0).most(1), kNoBit,
+       "Of the shard, from its front, that is updated on the host; the rest stays on the device (stage 3)."},
+      {"nvme_path", at(&OffloadOptimizerPlan::nvme_path).when(in_files<OffloadOptimizerPlan>), text().length(1).unset(),
+       kNoBit, "Folder of the files."},
+      {"buffer_count", at(&OffloadOptimizerPlan::buffer_count).when(in_files<OffloadOptimizerPlan>), integer(1), kNoBit,
+       "Staging buffers (nvme)."},
+      {"pipeline_read", at(&OffloadOptimizerPlan::pipeline_read).when(in_files<OffloadOptimizerPlan>), flag(), kNoBit,
+       "The next piece is read while this one is updated (nvme)."},
+      {"pipeline_write", at(&OffloadOptimizerPlan::pipeline_write).when(in_files<OffloadOptimizerPlan>), flag(), kNoBit,
+       "The last piece is written while this one is updated (nvme)."},
+      {"fast_init", by_hand, flag(), kNoBit, ""},
+      {"super_offload", by_hand, flag(), kNoBit, ""},
+      {"cpuadam_cores_perc", by_hand, number(), kNoBit, ""},
+  };
+  return keys;
 }
+
+const Keys<OffloadParamPlan>& offload_param_keys() {
+  static const Keys<OffloadParamPlan> keys = {
+      {"device", in_words(kHomes, &OffloadParamPlan::home), choice(words_of(kHomes)), kNoBit, "Where to."},
+      {"pin_memory", at(&OffloadParamPlan::pin_memory), flag(), kNoBit, "Host memory that is locked."},
+      {"nvme_path", at(&OffloadParamPlan::nvme_path).when(in_files<OffloadParamPlan>), text().length(1).unset(), kNoBit,
+       "Folder of the files."},
+      {"buffer_count", at(&OffloadParamPlan::buffer_count).when(in_files<OffloadParamPlan>), integer(1), kNoBit,
+       "Staging buffers (nvme)."},
+      {"buffer_size", at(&OffloadParamPlan::buffer_elements).when(in_files<OffloadParamPlan>), integer(1), kNoBit,
+       "Elements of one (nvme)."},
+      {"max_in_cpu", at(&OffloadParamPlan::max_in_cpu).when(in_files<OffloadParamPlan>), integer(0), kNoBit,
+       "Elements that stay in host memory all the same (nvme)."},
+  };
+  return keys;
+}
+
+const Keys<runtime::AioPlan>& aio_keys() {
+  static const Keys<runtime::AioPlan> keys = {
+      {"block_size", at(&runtime::AioPlan::block_bytes), integer(512), kNoBit, "Bytes of one request."},
+      {"queue_depth", at(&runtime::AioPlan::queue_depth), integer(1), kNoBit, "Requests under way together."},
+      {"intra_op_parallelism", by_hand, integer(), kNoBit, ""},
+      {"thread_count", by_hand, integer(), kNoBit, ""},
+      {"single_submit", by_hand, flag(), kNoBit, ""},
+      {"overlap_events", by_hand, flag(), kNoBit, ""},
+      {"use_gds", by_hand, flag(), kNoBit, ""},
+  };
+  return keys;
+}
+
+namespace {
 
 // Accepted, and said once.
 void say_idle(const Reader& section, std::initializer_list<const char*> keys, Scenario& scenario) {
@@ -37,46 +91,45 @@ void say_idle(const Reader& section, std::initializer_list<const char*> keys, Sc
 }
 
 void read_optimizer(const Reader& section, int stage, Scenario& scenario) {
-  runtime::OffloadOptimizerPlan& plan = scenario.train.layout.offload.optimizer;
+  OffloadOptimizerPlan& plan = scenario.train.layout.offload.optimizer;
   plan = {};
-  plan.home = home_of(section);
-  if (plan.home == Home::device) return;
+  offload_optimizer_keys().read(section, plan);
+  if (plan.home == Home::device) {
+    plan = {};
+    return;
+  }
   if (stage == 0) {
     section.problem("device", "the optimizer is offloaded by ZeRO, and the stage is 0",
                     "Use stage 1, 2 or 3, or remove offload_optimizer.");
   }
   if (plan.home == Home::nvme && !section.has("nvme_path"))
     section.problem("device", "\"nvme\" needs nvme_path", "Add it: the folder of the files.");
-  plan.nvme_path = section.text("nvme_path", plan.nvme_path);
-  plan.buffer_count = int(std::clamp<std::int64_t>(section.integer("buffer_count", plan.buffer_count), 1, 1 << 20));
-  plan.pipeline_read = section.flag("pipeline_read", plan.pipeline_read);
-  plan.pipeline_write = section.flag("pipeline_write", plan.pipeline_write);
+  plan.buffer_count = std::clamp(plan.buffer_count, 1, 1 << 20);
   if (plan.home == Home::nvme && (plan.pipeline_read || plan.pipeline_write) && plan.buffer_count < 2) {
     section.problem("buffer_count", fmt::format("Not enough buffers {} for swapping 2", plan.buffer_count),
                     "A pipeline needs two buffers at least.");
   }
-  plan.pin_memory = section.flag("pin_memory", plan.pin_memory);
-  plan.ratio = section.number("ratio", 1.0);
   if (plan.ratio < 1) section.problem("ratio", "Not in this version: less than 1", "Use 1; it decides no bit.");
   say_idle(section, {"fast_init", "super_offload", "cpuadam_cores_perc"}, scenario);
 }
 
 void read_parameters(const Reader& section, int stage, Scenario& scenario) {
-  runtime::OffloadParamPlan& plan = scenario.train.layout.offload.parameters;
+  OffloadParamPlan& plan = scenario.train.layout.offload.parameters;
   plan = {};
-  plan.home = home_of(section);
-  if (plan.home == Home::device) return;
+  offload_param_keys().read(section, plan);
+  if (plan.home == Home::device) {
+    plan = {};
+    return;
+  }
   if (stage != 3) {
     section.problem("device", "parameters are offloaded at ZeRO stage 3 only",
                     "Use stage 3, or remove offload_param (DeepSpeed ignores it below).");
   }
-  plan.pin_memory = section.flag("pin_memory", plan.pin_memory);
   if (plan.home == Home::nvme && !section.has("nvme_path"))
     section.problem("device", "\"nvme\" needs nvme_path", "Add it: the folder of the files.");
-  plan.nvme_path = section.text("nvme_path", plan.nvme_path);
-  plan.buffer_count = int(std::clamp<std::int64_t>(section.integer("buffer_count", plan.buffer_count), 1, 1 << 20));
-  plan.buffer_elements = std::max<std::int64_t>(section.integer("buffer_size", plan.buffer_elements), 1);
-  plan.max_in_cpu = std::max<std::int64_t>(section.integer("max_in_cpu", plan.max_in_cpu), 0);
+  plan.buffer_count = std::clamp(plan.buffer_count, 1, 1 << 20);
+  plan.buffer_elements = std::max<std::int64_t>(plan.buffer_elements, 1);
+  plan.max_in_cpu = std::max<std::int64_t>(plan.max_in_cpu, 0);
   if (scenario.train.layout.offload.optimizer.home == Home::device) {
     section.problem("device", "Not in this version: parameters offloaded while the optimizer stays on the device",
                     "Offload the optimizer too: \"offload_optimizer\": {\"device\": \"cpu\"}.");
@@ -87,9 +140,10 @@ void read_parameters(const Reader& section, int stage, Scenario& scenario) {
 void read_aio(const Reader& section, Scenario& scenario) {
   runtime::AioPlan& plan = scenario.train.layout.offload.aio;
   plan = {};
-  if (!in_files(scenario.train.layout.offload)) return;
-  plan.block_bytes = std::max<std::int64_t>(section.integer("block_size", plan.block_bytes), 1);
-  plan.queue_depth = int(std::clamp<std::int64_t>(section.integer("queue_depth", plan.queue_depth), 1, 1 << 20));
+  if (!uses_files(scenario.train.layout.offload)) return;
+  aio_keys().read(section, plan);
+  plan.block_bytes = std::max<decltype(plan.block_bytes)>(plan.block_bytes, 1);
+  plan.queue_depth = std::clamp(plan.queue_depth, 1, 1 << 20);
   say_idle(section, {"intra_op_parallelism", "thread_count", "single_submit", "overlap_events", "use_gds"}, scenario);
 }
 
@@ -106,62 +160,20 @@ void read_offload(const Reader& section, Scenario& scenario) {
 void write_offload(const Scenario& scenario, Json& section) {
   const runtime::OffloadPlan& plan = scenario.train.layout.offload;
   Json& zero = section["zero_optimization"];
-  const runtime::OffloadOptimizerPlan& o = plan.optimizer;
-  if (o.home != Home::device)
-    zero["offload_optimizer"] = {{"device", device_of(o.home)}, {"pin_memory", o.pin_memory}, {"ratio", o.ratio}};
-  if (o.home == Home::nvme) {
-    zero["offload_optimizer"].update({{"nvme_path", o.nvme_path},
-                                      {"buffer_count", o.buffer_count},
-                                      {"pipeline_read", o.pipeline_read},
-                                      {"pipeline_write", o.pipeline_write}});
-    zero["sub_group_size"] = scenario.train.layout.zero.sub_group_elements;
-  }
-  if (plan.parameters.home != Home::device) {
-    zero["offload_param"] = {{"device", device_of(plan.parameters.home)}, {"pin_memory", plan.parameters.pin_memory}};
-  }
-  if (plan.parameters.home == Home::nvme) {
-    zero["offload_param"].update({{"nvme_path", plan.parameters.nvme_path},
-                                  {"buffer_count", plan.parameters.buffer_count},
-                                  {"buffer_size", plan.parameters.buffer_elements},
-                                  {"max_in_cpu", plan.parameters.max_in_cpu}});
-  }
+  if (plan.optimizer.home != Home::device) zero["offload_optimizer"] = offload_optimizer_keys().written(plan.optimizer);
+  if (in_files(plan.optimizer)) zero["sub_group_size"] = scenario.train.layout.zero.sub_group_elements;
+  if (plan.parameters.home != Home::device) zero["offload_param"] = offload_param_keys().written(plan.parameters);
   // Last: another key of the section may move what `zero` refers to.
-  if (in_files(plan)) section["aio"] = {{"block_size", plan.aio.block_bytes}, {"queue_depth", plan.aio.queue_depth}};
+  if (uses_files(plan)) section["aio"] = aio_keys().written(plan.aio);
 }
 
 bool offload_key_acts(const std::string& key, const Scenario& scenario) {
   const runtime::OffloadPlan& plan = scenario.train.layout.offload;
   if (key == "offload_optimizer") return plan.optimizer.home != Home::device;
   if (key == "offload_param") return plan.parameters.home != Home::device;
-  if (key == "aio") return in_files(plan);
+  if (key == "aio") return uses_files(plan);
   if (key == "sub_group_size") return plan.optimizer.home == Home::nvme;
   return false;
-}
-
-void read_storage(const Reader& world, sim::WorldPlan& plan) {
-  const auto bytes = [](const Reader& section, const char* key, double otherwise) {
-    return std::min(1e6, section.number(key, otherwise / kGib)) * kGib;
-  };
-  const Reader device = world.child("device"), storage = world.child("storage");
-  sim::DeviceModel& d = plan.device;
-  d.host_capacity_bytes = std::size_t(bytes(device, "host_memory_gib", double(d.host_capacity_bytes)));
-  d.pinned_capacity_bytes = std::size_t(bytes(device, "pinned_gib", double(d.pinned_capacity_bytes)));
-  d.copy_bytes_per_ns = device.number("copy_gb_s", d.copy_bytes_per_ns);
-  sim::StorageModel& s = plan.storage;
-  s.latency_ns = runtime::TimeNs(storage.number("latency_us", double(s.latency_ns) / 1e3) * 1e3);
-  s.read_bytes_per_ns = storage.number("read_gb_s", s.read_bytes_per_ns);
-  s.write_bytes_per_ns = storage.number("write_gb_s", s.write_bytes_per_ns);
-  s.capacity_bytes = std::uint64_t(bytes(storage, "capacity_gib", double(s.capacity_bytes)));
-}
-
-void write_storage(const sim::WorldPlan& plan, Json& world) {
-  world["device"]["host_memory_gib"] = double(plan.device.host_capacity_bytes) / kGib;
-  world["device"]["pinned_gib"] = double(plan.device.pinned_capacity_bytes) / kGib;
-  world["device"]["copy_gb_s"] = plan.device.copy_bytes_per_ns;
-  world["storage"] = {{"latency_us", double(plan.storage.latency_ns) / 1e3},
-                      {"read_gb_s", plan.storage.read_bytes_per_ns},
-                      {"write_gb_s", plan.storage.write_bytes_per_ns},
-                      {"capacity_gib", double(plan.storage.capacity_bytes) / kGib}};
 }
 
 }  // namespace seeksim::harness

@@ -5,22 +5,79 @@
 namespace seeksim::harness {
 namespace {
 
+using namespace shapes;
+using runtime::Definition;
 using runtime::ElementType;
 using runtime::LossScalerKind;
 using runtime::LossScalerPlan;
 using runtime::PrecisionPlan;
 
+template <class... Path>
+Binding<Definition> of_scaler(Path... path) {
+  return at(&Definition::scaler, path...);
+}
+
+Json yes(const Definition&) { return true; }
+Json without_masters(const Definition& definition) { return !definition.precision.master_weights; }
+Json gradients_of(const Definition& definition) { return std::string(name(definition.precision.gradients)); }
+
+}  // namespace
+
+const Keys<Definition>& fp16_keys() {
+  static const Keys<Definition> keys = {
+      {"enabled", written_as<Definition>(yes), flag().standard(false), kBits, ""},
+      {"auto_cast", by_hand, flag(), kNoBit, ""},
+      {"loss_scale", of_scaler(&LossScalerPlan::loss_scale), number().least(0).unset(), kBits, ""},
+      {"initial_scale_power", of_scaler(&LossScalerPlan::initial_scale_power), integer().unset(), kBits, ""},
+      {"loss_scale_window", of_scaler(&LossScalerPlan::loss_scale_window), integer().unset(), kBits, ""},
+      {"hysteresis", of_scaler(&LossScalerPlan::hysteresis), integer().unset(), kBits, ""},
+      {"consecutive_hysteresis", of_scaler(&LossScalerPlan::consecutive_hysteresis), flag().unset(), kBits, ""},
+      {"min_loss_scale", of_scaler(&LossScalerPlan::min_loss_scale), number().unset(), kBits, ""},
+      {"fp16_master_weights_and_grads", by_hand, flag(), kNoBit, ""},
+  };
+  return keys;
+}
+
+const Keys<Definition>& bf16_keys() {
+  static const Keys<Definition> keys = {
+      {"enabled", written_as<Definition>(yes), flag().standard(false), kBits, ""},
+      {"immediate_grad_update", by_hand, flag(), kNoBit, ""},
+      {"check_grad_overflow", by_hand, flag(), kNoBit, ""},
+      {"bf16_master_weights_and_grads", written_as<Definition>(without_masters), flag().unset(), kBits, ""},
+      {"bf16_optimizer_states", by_hand, flag(), kNoBit, ""},
+  };
+  return keys;
+}
+
+const Keys<Definition>& data_types_keys() {
+  static const Keys<Definition> keys = {
+      {"grad_accum_dtype", written_as<Definition>(gradients_of), choice({"fp32", "fp16", "bf16"}).or_null().unset(),
+       kBits, "Unset: as the model. Sums are fp32 always; a 16-bit type rounds them once, at the root."},
+  };
+  return keys;
+}
+
+const Keys<LossScalerPlan>& grad_scaler_keys() {
+  static const Keys<LossScalerPlan> keys = {
+      {"init_scale", at(&LossScalerPlan::init_scale), number().above(0), kBits, "The first scale."},
+      {"growth_factor", at(&LossScalerPlan::growth_factor), number(), kBits,
+       "Times this after growth_interval good steps in a row."},
+      {"backoff_factor", at(&LossScalerPlan::backoff_factor), number(), kBits, "Times this after an overflow."},
+      {"growth_interval", at(&LossScalerPlan::growth_interval), integer(1), kBits,
+       "Good steps in a row before the scale grows."},
+      {"enabled", at(&LossScalerPlan::enabled), flag(), kBits, "false: the scale is 1."},
+  };
+  return keys;
+}
+
+namespace {
+
 void read_fp16(const Reader& fp16, Scenario& scenario) {
   PrecisionPlan& precision = scenario.train.definition.precision;
   LossScalerPlan& scaler = scenario.train.definition.scaler;
   precision.compute = precision.gradients = ElementType::f16;
-  scaler.loss_scale = fp16.number("loss_scale", 0);
+  fp16_keys().read(fp16, scenario.train.definition);
   scaler.kind = scaler.loss_scale == 0 ? LossScalerKind::dynamic : LossScalerKind::static_scale;
-  scaler.initial_scale_power = int(fp16.integer("initial_scale_power", scaler.initial_scale_power));
-  scaler.loss_scale_window = fp16.integer("loss_scale_window", scaler.loss_scale_window);
-  scaler.hysteresis = fp16.integer("hysteresis", scaler.hysteresis);
-  scaler.consecutive_hysteresis = fp16.flag("consecutive_hysteresis", false);
-  scaler.min_loss_scale = fp16.number("min_loss_scale", scaler.min_loss_scale);
   if (fp16.flag("fp16_master_weights_and_grads", false)) {
     fp16.problem(
         "fp16_master_weights_and_grads", "Not in this version: true",
@@ -69,13 +126,8 @@ void read_grad_scaler(const Reader& keys, Scenario& scenario) {
     keys.problem("grad_scaler", "torch's GradScaler is for fp16", "Enable deepspeed.fp16, or remove it.");
     return;
   }
-  const Reader torch = keys.child("grad_scaler");
   scaler.kind = LossScalerKind::torch;
-  scaler.init_scale = torch.number("init_scale", scaler.init_scale);
-  scaler.growth_factor = torch.number("growth_factor", scaler.growth_factor);
-  scaler.backoff_factor = torch.number("backoff_factor", scaler.backoff_factor);
-  scaler.growth_interval = torch.integer("growth_interval", scaler.growth_interval);
-  scaler.enabled = torch.flag("enabled", true);
+  grad_scaler_keys().read(keys.child("grad_scaler"), scaler);
 }
 
 }  // namespace
@@ -103,36 +155,6 @@ void read_precision(const Reader& deepspeed, const Reader& scenario_keys, Scenar
         "model", fmt::format("logit_scale is for fp32, not for {}", std::string(name(definition.precision.compute))),
         "Leave one of the two out.");
   }
-}
-
-void write_precision(const Scenario& scenario, Json& deepspeed) {
-  const PrecisionPlan& precision = scenario.train.definition.precision;
-  const LossScalerPlan& scaler = scenario.train.definition.scaler;
-  if (precision.compute == ElementType::f16) {
-    deepspeed["fp16"] = {{"enabled", true},
-                         {"loss_scale", scaler.loss_scale},
-                         {"initial_scale_power", scaler.initial_scale_power},
-                         {"loss_scale_window", scaler.loss_scale_window},
-                         {"hysteresis", scaler.hysteresis},
-                         {"consecutive_hysteresis", scaler.consecutive_hysteresis},
-                         {"min_loss_scale", scaler.min_loss_scale}};
-  }
-  if (precision.compute == ElementType::bf16) {
-    deepspeed["bf16"] = {{"enabled", true}, {"bf16_master_weights_and_grads", !precision.master_weights}};
-  }
-  if (is_16_bit(precision.compute)) {
-    deepspeed["data_types"] = {{"grad_accum_dtype", std::string(name(precision.gradients))}};
-  }
-}
-
-void write_grad_scaler(const Scenario& scenario, Json& scenario_json) {
-  const LossScalerPlan& scaler = scenario.train.definition.scaler;
-  if (scaler.kind != LossScalerKind::torch) return;
-  scenario_json["grad_scaler"] = {{"init_scale", scaler.init_scale},
-                                  {"growth_factor", scaler.growth_factor},
-                                  {"backoff_factor", scaler.backoff_factor},
-                                  {"growth_interval", scaler.growth_interval},
-                                  {"enabled", scaler.enabled}};
 }
 
 }  // namespace seeksim::harness

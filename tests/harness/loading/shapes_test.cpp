@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/loading/estimate.h"
-#include "harness/loading/own.h"
+#include "harness/loading/extensions.h"
 #include "harness/oracles/formulas.h"
 #include "harness/verdict/checks.h"
 #include "tests/support/scenarios.h"

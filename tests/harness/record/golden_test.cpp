@@ -1,6 +1,7 @@
 // Goldens: the key sees all that may decide a bit and nothing else; files are read back exactly, and broken ones told.
 #include "harness/record/golden.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <set>
@@ -8,8 +9,11 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/input/problem.h"
+#include "harness/input/schema.h"
 #include "harness/loading/load.h"
+#include "harness/loading/scenario_json.h"
 #include "harness/record/same_bits.h"
+#include "harness/scenario/variants.h"
 #include "tests/support/paths.h"
 #include "tests/support/scenarios.h"
 
@@ -21,7 +25,7 @@ using namespace testing;
 std::string key_with(const std::vector<std::string>& sets) {
   LoadOptions options;
   options.sets = sets;
-  return golden_key(load_scenario_text(small_text(), "s.json", options).train.definition);
+  return golden_key(one_rank(load_scenario_text(small_text(), "s.json", options)).train.definition);
 }
 
 // docs/numerics.md#r9: what a NaN looks like is the processor's.
@@ -71,51 +75,112 @@ TEST(GoldenKey, IgnoresWhatMayNotDecideABit) {
   for (const auto& sets : idle) EXPECT_EQ(key_with(sets), key) << sets[0];
 }
 
+// Settings that change the key of a golden, by the key of the scenario that does it.
+struct Telling {
+  std::string key;
+  std::vector<std::string> sets;
+};
+
+std::vector<Telling> telling() {
+  std::vector<Telling> all = {
+      {"training_seed", {"training_seed=2"}},
+      {"steps", {"steps=5"}},
+      {"decay", {"decay=all"}},
+      {"lr_table", {"lr_table=[0.001]"}},
+      {"lr_table", {"lr_table=[0.001,0.002]"}},
+      {"quirks", {"quirks=[\"ds_old_default_clipping\"]"}},
+      {"data.text", {"data={\"text\":\"golden/corpus.txt\"}"}},
+      {"data.synthetic", {"data={\"text\":\"golden/README.md\"}"}},
+      {"golden.skip_steps", {"golden.skip_steps=[1]"}},
+      {"golden.drop_batches", {"golden.drop_batches=[1]"}},
+      {"deepspeed.train_batch_size", {"deepspeed.train_batch_size=16"}},
+      {"deepspeed.gradient_clipping", {"deepspeed.gradient_clipping=0"}},
+      {"deepspeed.gradient_clipping", {"deepspeed.gradient_clipping=0.5"}},
+      {"deepspeed.bf16.enabled", {"deepspeed.bf16={\"enabled\":true}"}},
+      {"deepspeed.bf16.bf16_master_weights_and_grads",
+       {"deepspeed.bf16={\"enabled\":true,\"bf16_master_weights_and_grads\":true}"}},
+      {"deepspeed.data_types.grad_accum_dtype",
+       {"deepspeed.bf16={\"enabled\":true}", "deepspeed.data_types={\"grad_accum_dtype\":\"fp32\"}"}},
+  };
+  const auto add = [&](const std::string& object, const std::vector<std::string>& before,
+                       const std::vector<std::pair<const char*, const char*>>& values) {
+    for (const auto& [name, value] : values) {
+      Telling one{object + '.' + name, before};
+      one.sets.push_back(one.key + '=' + value);
+      all.push_back(one);
+    }
+  };
+  add("model", {},
+      {{"layers", "2"},
+       {"width", "32"},
+       {"heads", "4"},
+       {"context", "9"},
+       {"vocab", "257"},
+       {"tied", "false"},
+       {"logit_scale", "true"},
+       {"dropout", "0.1"},
+       {"frozen", "[\"wte.weight\"]"},
+       {"frozen", "[\"h.0.*\"]"},
+       {"init_stddev", "0.03"},
+       {"norm_eps", "1e-6"},
+       {"family", "llama"}});
+  add("model.dropout", {}, {{"embedding", "0.1"}, {"attention", "0.1"}, {"residual", "0.1"}});
+  add("model", {"model.family=llama"}, {{"kv_heads", "1"}, {"ffn", "24"}, {"rope_theta", "500"}});
+  add("deepspeed.optimizer", {"deepspeed.optimizer.params={\"adam_w_mode\":false}"}, {{"type", "Adam"}});
+  add("deepspeed.optimizer.params", {},
+      {{"lr", "0.002"},
+       {"betas", "[0.8,0.999]"},
+       {"betas", "[0.9,0.95]"},
+       {"eps", "1e-7"},
+       {"weight_decay", "0.1"},
+       {"torch_adam", "true"}});
+  add("deepspeed.optimizer.params", {"deepspeed.optimizer.type=Adam", "deepspeed.optimizer.params.lr=0.003"},
+      {{"adam_w_mode", "false"}});
+  add("deepspeed.scheduler", {}, {{"type", "WarmupLR"}});
+  add("deepspeed.scheduler.params", {"deepspeed.scheduler.type=WarmupLR"},
+      {{"warmup_type", "linear"}, {"warmup_num_steps", "10"}, {"warmup_min_lr", "1e-9"}, {"warmup_max_lr", "1"}});
+  add("deepspeed.scheduler.params", {"deepspeed.scheduler.type=WarmupDecayLR"},
+      {{"total_num_steps", "2000"}, {"total_num_steps", "2001"}});
+  add("deepspeed.scheduler.params",
+      {"deepspeed.scheduler.type=WarmupCosineLR", "deepspeed.scheduler.params.total_num_steps=2000"},
+      {{"warmup_min_ratio", "0.1"}, {"cos_min_ratio", "0.1"}});
+  add("deepspeed.fp16", {}, {{"enabled", "true"}});
+  add("deepspeed.fp16", {"deepspeed.fp16.enabled=true"},
+      {{"loss_scale", "8"},
+       {"initial_scale_power", "8"},
+       {"loss_scale_window", "5"},
+       {"hysteresis", "3"},
+       {"consecutive_hysteresis", "true"},
+       {"min_loss_scale", "2"}});
+  add("grad_scaler", {"deepspeed.fp16.enabled=true"},
+      {{"init_scale", "1024"},
+       {"growth_factor", "4"},
+       {"backoff_factor", "0.25"},
+       {"growth_interval", "7"},
+       {"enabled", "false"}});
+  return all;
+}
+
 TEST(GoldenKey, SeesWhatMay) {
   std::set<std::string> keys = {key_with({})};
-  const std::vector<std::vector<std::string>> telling = {
-      {"training_seed=2"},
-      {"steps=5"},
-      {"model.layers=2"},
-      {"model.width=32"},
-      {"model.heads=4"},
-      {"model.context=9"},
-      {"model.vocab=257"},
-      {"model.tied=false"},
-      {"model.logit_scale=true"},
-      {"model.dropout=0.1"},
-      {"model.dropout={\"attention\":0.1}"},
-      {"model.frozen=[\"wte.weight\"]"},
-      {"model.frozen=[\"h.0.*\"]"},
-      {"model.init_stddev=0.03"},
-      {"model.norm_eps=1e-6"},
-      {"data={\"text\":\"golden/corpus.txt\"}"},
-      {"deepspeed.train_batch_size=16"},
-      {"deepspeed.gradient_clipping=0"},
-      {"deepspeed.gradient_clipping=0.5"},
-      {"deepspeed.optimizer.params.lr=0.002"},
-      {"deepspeed.optimizer.params.betas=[0.8,0.999]"},
-      {"deepspeed.optimizer.params.betas=[0.9,0.95]"},
-      {"deepspeed.optimizer.params.eps=1e-7"},
-      {"deepspeed.optimizer.params.weight_decay=0.1"},
-      {"decay=all"},
-      {"deepspeed.optimizer={\"type\":\"Adam\",\"params\":{\"adam_w_mode\":false}}"},
-      {"deepspeed.scheduler={\"type\":\"WarmupLR\"}"},
-      {"deepspeed.scheduler={\"type\":\"WarmupLR\",\"params\":{\"warmup_type\":\"linear\"}}"},
-      {"deepspeed.scheduler={\"type\":\"WarmupLR\",\"params\":{\"warmup_num_steps\":10}}"},
-      {"deepspeed.scheduler={\"type\":\"WarmupLR\",\"params\":{\"warmup_min_lr\":1e-9}}"},
-      {"deepspeed.scheduler={\"type\":\"WarmupLR\",\"params\":{\"warmup_max_lr\":1}}"},
-      {"deepspeed.scheduler={\"type\":\"WarmupDecayLR\",\"params\":{\"total_num_steps\":2000}}"},
-      {"deepspeed.scheduler={\"type\":\"WarmupDecayLR\",\"params\":{\"total_num_steps\":2001}}"},
-      {"deepspeed.scheduler={\"type\":\"WarmupCosineLR\",\"params\":{\"total_num_steps\":2000}}"},
-      {"deepspeed.scheduler={\"type\":\"WarmupCosineLR\",\"params\":{\"total_num_steps\":2000,\"warmup_min_ratio\":0.1}"
-       "}"},
-      {"deepspeed.scheduler={\"type\":\"WarmupCosineLR\",\"params\":{\"total_num_steps\":2000,\"cos_min_ratio\":0.1}}"},
-      {"lr_table=[0.001]"},
-      {"lr_table=[0.001,0.002]"},
+  for (const Telling& one : telling())
+    EXPECT_TRUE(keys.insert(key_with(one.sets)).second) << one.sets.back() << " does not change the key";
+}
+
+// The rows of the keys say which may decide a bit: those of the table above and no others.
+TEST(GoldenKey, GoesByTheKeysWhoseRowsSayThatTheyMayDecideABit) {
+  std::set<std::string> shown = {"model.init", "data.batches"};  // by content: below
+  for (const Telling& one : telling()) shown.insert(one.key);
+  std::set<std::string> said;
+  const std::vector<KeyInfo> rows = schema_keys(scenario_schema());
+  const auto is_object = [&](const KeyInfo& row) {
+    return std::any_of(rows.begin(), rows.end(),
+                       [&](const KeyInfo& other) { return other.path.starts_with(row.path + '.'); });
   };
-  for (const auto& sets : telling)
-    EXPECT_TRUE(keys.insert(key_with(sets)).second) << sets[0] << " does not change the key";
+  for (const KeyInfo& row : rows) {
+    if (row.decides_bits && (!is_object(row) || row.path == "model.dropout")) said.insert(row.path);
+  }
+  EXPECT_EQ(said, shown);
 }
 
 TEST(GoldenKey, GoesByWhatIsFrozenAndNotByItsPatterns) {

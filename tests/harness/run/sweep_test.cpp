@@ -100,7 +100,7 @@ TEST(Sweeps, SurviveBeingWrittenAndRead) {
   EXPECT_TRUE(first.by_samples);
   const Scenario second = load_scenario_text(to_json(first).dump(), "s.json");
   EXPECT_EQ(second.sweep, first.sweep);
-  EXPECT_TRUE(second.golden_shared);
+  EXPECT_TRUE(second.golden.shared);
   EXPECT_EQ(to_json(second), to_json(first));
 }
 

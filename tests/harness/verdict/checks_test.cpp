@@ -7,8 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "harness/loading/extensions.h"
 #include "harness/loading/fast.h"
-#include "harness/loading/own.h"
 #include "harness/oracles/formulas.h"
 #include "runtime/layout/partition.h"
 #include "tests/support/scenarios.h"

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/input/scenario_files.h"
+#include "harness/loading/extensions.h"
 #include "harness/loading/load.h"
-#include "harness/loading/own.h"
 #include "harness/run/run.h"
 #include "tests/support/paths.h"
 #include "tests/support/scenarios.h"

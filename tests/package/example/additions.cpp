@@ -5,7 +5,7 @@
 #include <set>
 
 #include "faults/forwarding.h"
-#include "harness/loading/own.h"
+#include "harness/loading/extensions.h"
 #include "mlp_family.h"
 
 namespace {

@@ -1,5 +1,5 @@
 // The three lists. They are the program's, like the tables of built-in checks and faults; a run only reads them.
-#include "harness/loading/own.h"
+#include "harness/loading/extensions.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -81,7 +81,7 @@ std::unique_ptr<OwnFault> make_own_fault(const OwnFaultSpec& spec, std::uint64_t
   if (found == faults().end()) {
     const std::vector<std::string> names = own_fault_names();
     throw std::invalid_argument(fmt::format("this program has no fault {} of its own; {}", in_quotes(spec.name),
-                                            names.empty() ? "add_fault (harness/loading/own.h) adds one"
+                                            names.empty() ? "add_fault (harness/loading/extensions.h) adds one"
                                                           : fmt::format("it has {}", fmt::join(names, ", "))));
   }
   std::unique_ptr<OwnFault> made = found->second(Json::parse(spec.parameters), seed);

@@ -1,6 +1,6 @@
 // Checks, faults and families that a user adds: named by scenarios, refused where they cannot be, written back. What
 // they do in a program of the user's own is tested by tests/package/.
-#include "harness/loading/own.h"
+#include "harness/loading/extensions.h"
 
 #include <algorithm>
 #include <stdexcept>

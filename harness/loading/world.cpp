@@ -1,0 +1,127 @@
+#include "harness/loading/world.h"
+
+#include <fmt/format.h>
+
+#include "harness/loading/parallel.h"
+
+namespace seeksim::harness {
+namespace {
+
+using namespace shapes;
+using runtime::Layout;
+using runtime::ParallelPlan;
+using runtime::TrainPlan;
+using sim::DeviceModel;
+using sim::StorageModel;
+using sim::WorldPlan;
+
+constexpr int kRanksMax = 65536;
+constexpr int kWatchedRanksMax = 64;  // by the race detector, unless the scenario says otherwise
+
+const Keys<DeviceModel>& device_keys() {
+  static const Keys<DeviceModel> keys = {
+      {"tflops", times(1e3, &DeviceModel::flops_per_ns), number().above(0), kNoBit,
+       "Arithmetic, in 10^12 operations a second."},
+      {"bandwidth_gb_s", at(&DeviceModel::bytes_per_ns), number().above(0), kNoBit,
+       "Memory bandwidth, in 10^9 bytes a second."},
+      {"launch_us", times(1e3, &DeviceModel::launch_ns), number().least(0), kNoBit,
+       "Overhead of a launch, in microseconds."},
+      {"memory_gib", in_gib(&DeviceModel::capacity_bytes), number().above(0).most(1'000'000), kNoBit,
+       "Capacity, in GiB."},
+      {"host_memory_gib", in_gib(&DeviceModel::host_capacity_bytes), number().above(0).most(1'000'000), kNoBit,
+       "A rank's share of its host's memory, in GiB."},
+      {"pinned_gib", in_gib(&DeviceModel::pinned_capacity_bytes), number().least(0).most(1'000'000), kNoBit,
+       "At most so much of it can be locked, in GiB."},
+      {"copy_gb_s", at(&DeviceModel::copy_bytes_per_ns), number().above(0), kNoBit,
+       "Between host and device, one direction, in 10^9 bytes a second."},
+  };
+  return keys;
+}
+
+const Keys<StorageModel>& storage_keys() {
+  static const Keys<StorageModel> keys = {
+      {"latency_us", times(1e3, &StorageModel::latency_ns), number().least(0), kNoBit,
+       "Of one request, in microseconds."},
+      {"read_gb_s", at(&StorageModel::read_bytes_per_ns), number().above(0), kNoBit, "In 10^9 bytes a second."},
+      {"write_gb_s", at(&StorageModel::write_bytes_per_ns), number().above(0), kNoBit, "In 10^9 bytes a second."},
+      {"capacity_gib", in_gib(&StorageModel::capacity_bytes), number().above(0).most(1'000'000), kNoBit,
+       "Of the node, in GiB."},
+  };
+  return keys;
+}
+
+// The path from a scenario to how its model is cut.
+template <class... Path>
+Binding<Scenario> of_parallel(Path... path) {
+  return at(&Scenario::train, &TrainPlan::layout, &Layout::parallel, path...);
+}
+
+}  // namespace
+
+const Keys<Scenario>& world_keys() {
+  static const Keys<Scenario> keys = {
+      {"nodes", at(&Scenario::world, &WorldPlan::nodes).read_by_hand(), integer(1, 100'000).required(), kNoBit,
+       "Machines."},
+      {"ranks_per_node", at(&Scenario::world, &WorldPlan::ranks_per_node).read_by_hand(), integer(1, 100'000).unset(),
+       kNoBit, "Ranks (devices) of a machine."},
+      {"replicas", by_hand, integer(1, 100'000), kNoBit,
+       "Instead of ranks_per_node: copies of the model, each on pipeline x tensor ranks; the data axis."},
+      {"network", at(&Scenario::world, &WorldPlan::network), choice({"ideal", "nvlink", "pcie", "ib", "tcp"}), kNoBit,
+       "Links between machines (ideal: messages take no time): latency, bandwidth, who learns of a failure and when."},
+      {"collectives",
+       in_words(Words<bool>{{true, "strict"}, {false, "nccl"}}, &Scenario::world, &WorldPlan::strict_collectives),
+       choice({"strict", "nccl"}), kNoBit,
+       "What happens where members of a collective bring different operations, sizes or types. strict: those who "
+       "differ are told. nccl: nobody is; it hangs until the watchdog, and the flight recorders tell."},
+      {"noise", at(&Scenario::world, &WorldPlan::noise), number().least(0).most(0.9), kNoBit,
+       "Relative spread of durations, drawn from the seed."},
+      {"race_detector", at(&Scenario::world, &WorldPlan::race_detector).read_by_hand(), flag().standard(true), kNoBit,
+       "Whether every declared access to device memory is held against all others (check no_races). Off by itself "
+       "beyond 64 ranks."},
+      {"device", inside(device_keys(), &Scenario::world, &WorldPlan::device), device_keys().shape(), kNoBit,
+       "The simulated accelerator of each rank."},
+      {"storage", inside(storage_keys(), &Scenario::world, &WorldPlan::storage), storage_keys().shape(), kNoBit,
+       "The simulated disk of each node, as one of its ranks sees it."},
+      {"pipeline", of_parallel(&ParallelPlan::pipeline), integer(1, 4096), kNoBit,
+       "Pipeline stages. The ranks that share the batch are all ranks divided by stages and tensor ways."},
+      {"tensor", of_parallel(&ParallelPlan::tensor), choice({1, 2, 4, 8}), kNoBit,
+       "Ways of tensor parallelism: exact in 1, 2, 4 and 8, which divide the 8 slabs of a parameter."},
+      {"sequence_parallel", of_parallel(&ParallelPlan::sequence_parallel), flag(), kNoBit,
+       "Between tensor-parallel parts, norms and dropout run on a way's own tokens (Korthikanti et al. 2022)."},
+      {"schedule", in_words(&Scenario::train, &TrainPlan::layout, &Layout::parallel, &ParallelPlan::schedule),
+       choice({"gpipe", "1f1b", "interleaved", "zero_bubble"}), kNoBit,
+       "The order of forward and backward passes on the stages (seeksim list schedule)."},
+      {"virtual_stages", of_parallel(&ParallelPlan::virtual_stages), integer(1, 256), kNoBit,
+       "Pieces of the model on each stage; 2 or more, and 2 by default, under the interleaved schedule."},
+      {"pipeline_layers", of_parallel(&ParallelPlan::layers).read_by_hand().unless_standard(),
+       either(list(integer(0)).entries(1), text()).unset(), kNoBit,
+       "Layers of each piece, in the order of the model; \"parameters\": the largest piece as small as it can be. "
+       "Without it they are cut as evenly as can be."},
+  };
+  return keys;
+}
+
+int read_world(const Reader& world, Scenario& scenario) {
+  WorldPlan& plan = scenario.world;
+  const std::int64_t nodes = world.integer("nodes", 0), per_node = ranks_per_node(world, nodes);
+  world_keys().read(world, scenario);
+  if (nodes < 1 || per_node < 1 || nodes > 100'000 || per_node > 100'000) return 0;
+  if (nodes * per_node > kRanksMax) {
+    world.problem("",
+                  fmt::format("{} x {} = {} ranks are more than the {} that fit into one process", nodes, per_node,
+                              nodes * per_node, kRanksMax),
+                  "Use fewer nodes or ranks_per_node.");
+    return 0;
+  }
+  plan.nodes = int(nodes);
+  plan.ranks_per_node = int(per_node);
+  plan.race_detector = world.flag("race_detector", plan.ranks() <= kWatchedRanksMax);
+  if (!plan.race_detector && !world.has("race_detector")) {
+    scenario.notes.push_back(fmt::format(
+        "the race detector is off: there are more than {} ranks (\"race_detector\": true in \"world\" turns it on)",
+        kWatchedRanksMax));
+  }
+  return plan.ranks();
+}
+
+}  // namespace seeksim::harness

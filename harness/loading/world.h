@@ -1,0 +1,14 @@
+// "world" of a scenario: machines, devices, disks and links. How a model is cut among the ranks stands in parallel.h.
+#pragma once
+
+#include "harness/input/keys.h"
+#include "harness/scenario/scenario.h"
+
+namespace seeksim::harness {
+
+const Keys<Scenario>& world_keys();
+
+// Returns the number of ranks, 0 when it cannot be told.
+int read_world(const Reader& world, Scenario& scenario);
+
+}  // namespace seeksim::harness
