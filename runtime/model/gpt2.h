@@ -6,7 +6,7 @@
 //
 // Activations lie in slots. A layer whose activations are kept has one of its own; the layers of recomputed segments
 // (segments.h) share theirs with all micro-batches in flight, and of such a segment only the residual stream into it is
-// kept (checkpoint_store.h).
+// kept (activation_store.h).
 #pragma once
 
 #include <memory>
@@ -187,8 +187,8 @@ class Gpt2 final : public Model {
     return deferred_ ? stream(deferred_->dropped_att, n, deferred_slot(l)) : dx(n, l);
   }
   // The gradient of what a branch adds to the residual stream, after dropout's backward.
-  MatView<S> dmlp_branch(Index n, int l) const { return drop_residual_.on() ? dropped_mlp(n, l) : dx(n, l + 1); }
-  MatView<S> datt_branch(Index n, int l) const { return drop_residual_.on() ? dropped_att(n, l) : dmid(n, l); }
+  MatView<S> dmlp_branch(Index n, int l) const { return drop_.residual.on() ? dropped_mlp(n, l) : dx(n, l + 1); }
+  MatView<S> datt_branch(Index n, int l) const { return drop_.residual.on() ? dropped_att(n, l) : dmid(n, l); }
   Index checkpoint_elements(Index samples) const { return samples * way_.tokens * s_.C; }
   MatView<const S> weight(const Pass& p, const ParameterInfo& info) const {
     const VecView<const S> w = vector(p, info);
@@ -229,7 +229,7 @@ class Gpt2 final : public Model {
   void activate_backward(const Pass& p, MatView<const S> dy, MatView<const S> fc, MatView<S> dfc);
 
   MatView<S> raw_logits(Index samples) const {
-    return act(parameters_.logit_scale() != nullptr ? raw_logits_ : logits_, samples, way_.V);
+    return act(parameters_.logit_scale() != nullptr ? head_.raw_logits : head_.logits, samples, way_.V);
   }
   void scale_logits(const Pass& p);
   MatView<const S> all_rows(const Pass& p, const char* tensor, const char* site, MatView<const S> rows);
@@ -290,26 +290,33 @@ class Gpt2 final : public Model {
   const ModelPiece piece_;
   float eps_;
   Index samples_max_;
-  kernels::Dropout drop_embedding_, drop_attention_, drop_residual_;  // rates
+  struct Dropouts {
+    kernels::Dropout embedding, attention, residual;
+  } drop_;  // rates
   PlantedBug bug_;
   std::vector<Segment> segments_;
   std::vector<LayerSlots> slots_;  // of each layer, and of what comes out of the last
-  int residual_slots_ = 0;         // in x_
-  int layer_slots_ = 0;            // in kept_
+  struct SlotCounts {
+    int residual = 0;         // in x_
+    int layers = 0;           // in kept_
+    int shared_residual = 0;  // in the workspace
+    int shared_layers = 0;    // there too
+  } count_;
   std::shared_ptr<Gpt2Workspace> work_;
-  int shared_residual_slots_ = 0, shared_layer_slots_ = 0;  // in the workspace
-  std::optional<CheckpointStore> checkpoints_;              // where a segment is recomputed
+  std::optional<CheckpointStore> checkpoints_;  // where a segment is recomputed
   // R = samples_max * T rows, Rs in the residual stream. Kept for backward:
-  BufferPtr inputs_, targets_;              // (R)
-  BufferPtr x_;                             // (residual_slots_, Rs, C)  residual stream
-  LayerStore kept_;                         // of layers that are not computed again
-  BufferPtr lnf_, meanf_, rstdf_;           // (Rs, C), (Rs), (Rs)
-  BufferPtr logits_;                        // (R, V)  then their gradient
-  BufferPtr raw_logits_, logit_dots_;       // (R, V), (R)  where a parameter scales the logits: before it, and their
+  BufferPtr inputs_, targets_;  // (R)
+  BufferPtr x_;                 // (count_.residual, Rs, C)  residual stream
+  LayerStore kept_;             // of layers that are not computed again
+  struct HeadStore {
+    BufferPtr norm, mean, rstd;             // (Rs, C), (Rs), (Rs)
+    BufferPtr logits;                       // (R, V)  then their gradient
+    BufferPtr raw_logits, logit_dots;       // (R, V), (R)  where a parameter scales the logits: before it, and their
                                             // dot products with the gradient
-  BufferPtr token_losses_, sample_losses_;  // (R), (samples)
-  BufferPtr dx_;                            // (Rs, C)  gradient of the residual stream; deferred: (layers + 1, Rs, C)
-  std::optional<Gpt2Deferred> deferred_;    // where backward is in two parts
+    BufferPtr token_losses, sample_losses;  // (R), (samples)
+  } head_;
+  BufferPtr dx_;                          // (Rs, C)  gradient of the residual stream; deferred: (layers + 1, Rs, C)
+  std::optional<Gpt2Deferred> deferred_;  // where backward is in two parts
 };
 
 }  // namespace seeksim::runtime

@@ -1,28 +1,18 @@
-// The backward pass. Gradients of activations run over the whole micro-batch at once, since rows do not see each other;
-// only sums over samples (weights, biases, norms, embeddings) are made block by block, each block a node of the tree.
+// The backward pass. Gradients of activations run over the whole micro-batch at once, since rows do not see each other.
+// Gradients of parameters, which are sums over samples, stand in gpt2_gradients.cpp.
 #include <type_traits>
 
 #include "kernels/attention.h"
-#include "kernels/embedding.h"
 #include "kernels/layer_norm.h"
 #include "kernels/logit_scale.h"
 #include "kernels/pointwise.h"
 #include "kernels/rms_norm.h"
-#include "kernels/slabs.h"
 #include "kernels/swiglu.h"
 #include "kernels/tree.h"
 #include "runtime/model/gpt2.h"
 #include "runtime/model/gpt2_ops.h"
 
 namespace seeksim::runtime {
-namespace {
-
-MatView<float> as_matrix(VecView<float> flat, Index rows, Index cols) {
-  return {flat.buffer, flat.offset, rows, cols, cols};
-}
-
-}  // namespace
-
 template <class S>
 void Gpt2<S>::backward(Launcher& launch, Weights& weights, const Batch& batch, float loss_factor,
                        std::span<const GradientBlock> blocks, GradientSink& sink) {
@@ -69,7 +59,7 @@ void Gpt2<S>::input_backward(const Pass& p) {
   // framework with a hook a module does, so that the traffic is the one that the paper promises.
   p.weights.fetch(0);
   const MatView<S> d = dx(p.batch.samples, 0);  // (Rs, C)
-  dropped_rows(p, SEEKSIM_SITE, drop_embedding_, DropoutSite::embedding, 0, d, d);
+  dropped_rows(p, SEEKSIM_SITE, drop_.embedding, DropoutSite::embedding, 0, d, d);
   if (p.sink != nullptr) embedding_grads(p);
   p.weights.release(0);
 }
@@ -105,7 +95,7 @@ void Gpt2<S>::loss_nodes(const Pass& p, float scale) {
     p.launch(
         "loss", SEEKSIM_SITE, memory_cost(block.count),
         [scale](Lane lane, Vec<const float> losses, Vec<float> sum) { kernels::tree_fold(lane, losses, sum, scale); },
-        vec<const float>(*sample_losses_, block.first, block.count), node);
+        vec<const float>(*head_.sample_losses, block.first, block.count), node);
   }
   p.sink->close(offset, 1);
 }
@@ -114,13 +104,13 @@ template <class S>
 void Gpt2<S>::head_backward(const Pass& p) {
   const Index n = p.batch.samples;
   const ParameterInfo& head = parameters_.head();
-  const MatView<S> dlogits = act(logits_, n, way_.V), dnormed = dlnf(n);  // (R, V), (Rs, C)
+  const MatView<S> dlogits = act(head_.logits, n, way_.V), dnormed = dlnf(n);  // (R, V), (Rs, C)
   logit_scale_dots(p);
   if (p.sink != nullptr) head_grads(p);
   row_product(p, SEEKSIM_SITE, head, dlogits, nullptr, s_.vocab_segment(), dnormed);
   if (p.sink != nullptr) head_norm_grad(p);
-  norm_backward(p, SEEKSIM_SITE, norm_weight(), dnormed, residual(n, s_.L), stream_values(meanf_, n, 0),
-                stream_values(rstdf_, n, 0), {}, dx(n, s_.L));
+  norm_backward(p, SEEKSIM_SITE, norm_weight(), dnormed, residual(n, s_.L), stream_values(head_.mean, n, 0),
+                stream_values(head_.rstd, n, 0), {}, dx(n, s_.L));
 }
 
 template <class S>
@@ -171,15 +161,15 @@ void Gpt2<S>::head_grads(const Pass& p) {
   const Index n = p.batch.samples, offset = parameters_.head_gradient_offset();
   const bool behind_all = offset >= parameters_.trainable_size();
   if (!behind_all) logit_scale_grad(p);
-  linear_grad(p, parameters_.head(), nullptr, true, stream(lnf_, n), act(logits_, n, way_.V), offset);
+  linear_grad(p, parameters_.head(), nullptr, true, stream(head_.norm, n), act(head_.logits, n, way_.V), offset);
   if (behind_all) logit_scale_grad(p);
 }
 
 template <class S>
 void Gpt2<S>::head_norm_grad(const Pass& p) {
   const Index n = p.batch.samples;
-  norm_grad(p, norm_weight(), norm_bias(), dlnf(n), residual(n, s_.L), stream_values(meanf_, n, 0),
-            stream_values(rstdf_, n, 0));
+  norm_grad(p, norm_weight(), norm_bias(), dlnf(n), residual(n, s_.L), stream_values(head_.mean, n, 0),
+            stream_values(head_.rstd, n, 0));
 }
 
 // From the gradient of the logits to that before their scale, in place.
@@ -189,14 +179,14 @@ void Gpt2<S>::logit_scale_dots(const Pass& p) {
   if (scale == nullptr) return;
   if constexpr (std::is_same_v<S, float>) {
     const MatView<float> raw = raw_logits(p.batch.samples);  // (R, V)
-    const VecView<float> dots = row_values(logit_dots_, p.batch.samples);
+    const VecView<float> dots = row_values(head_.logit_dots, p.batch.samples);
     p.launch(
         scale->name, SEEKSIM_SITE, memory_cost(3 * raw.rows * raw.cols, 1),
         [segment = s_.vocab_segment()](Lane lane, Mat<const float> logits, Vec<const float> factor, Mat<float> d,
                                        Vec<float> sums) {
           kernels::logit_scale_backward(lane, logits, factor, d, sums, segment);
         },
-        reads(raw), vector(p, *scale), act(logits_, p.batch.samples, way_.V),
+        reads(raw), vector(p, *scale), act(head_.logits, p.batch.samples, way_.V),
         tensor_ == nullptr ? dots : tensor_->own_values(dots.n));
     if (tensor_ == nullptr) return;
     tensor_->gather_values(p.launch, scale->name, SEEKSIM_SITE, dots.n);
@@ -212,7 +202,7 @@ void Gpt2<S>::logit_scale_dots(const Pass& p) {
 template <class S>
 void Gpt2<S>::logit_scale_grad(const Pass& p) {
   if (const ParameterInfo* const scale = parameters_.logit_scale())
-    bias_grad<float>(p, *scale, mat<float>(*logit_dots_, 0, p.batch.samples * s_.T, 1));
+    bias_grad<float>(p, *scale, mat<float>(*head_.logit_dots, 0, p.batch.samples * s_.T, 1));
 }
 
 template <class S>
@@ -225,7 +215,7 @@ void Gpt2<S>::mlp_backward(const Pass& p, int l) {
 
   const MatView<const S> dbranch =  // (R, C)
       all_rows(p, "mlp branch", SEEKSIM_SITE,
-               dropped_rows(p, SEEKSIM_SITE, drop_residual_, DropoutSite::mlp_branch, l, dout, dropped_mlp(n, l)));
+               dropped_rows(p, SEEKSIM_SITE, drop_.residual, DropoutSite::mlp_branch, l, dout, dropped_mlp(n, l)));
   if (p.sink != nullptr) mlp_proj_grads(p, l, dbranch);
   const ParameterInfo& proj = w(LayerPart::mlp_proj_weight);
   product<S, S>(p.launch, proj.name, SEEKSIM_SITE, Trans::no, Trans::yes, dbranch, weight(p, proj), dgelu, 0);
@@ -273,7 +263,7 @@ void Gpt2<S>::attention_backward(const Pass& p, int l) {
 
   const MatView<const S> dbranch =  // (R, C)
       all_rows(p, "attention branch", SEEKSIM_SITE,
-               dropped_rows(p, SEEKSIM_SITE, drop_residual_, DropoutSite::attention_branch, l, dmid(n, l),
+               dropped_rows(p, SEEKSIM_SITE, drop_.residual, DropoutSite::attention_branch, l, dmid(n, l),
                             dropped_att(n, l)));
   if (p.sink != nullptr) attention_proj_grads(p, l, dbranch);
   const ParameterInfo& proj = w(LayerPart::c_proj_weight);
@@ -284,7 +274,7 @@ void Gpt2<S>::attention_backward(const Pass& p, int l) {
   p.launch(
       "attention", SEEKSIM_SITE,
       {5.0 * double(n * s_.T * s_.T * way_.A), 4.0 * double(n * s_.T * (2 * way_.Q + way_.A) + probs.rows * s_.T)},
-      [shape, drop = dropout_at(drop_attention_, DropoutSite::attention, dropout_layer(l), p.batch)](
+      [shape, drop = dropout_at(drop_.attention, DropoutSite::attention, dropout_layer(l), p.batch)](
           Lane lane, Mat<const S> dout, Mat<const S> in, Mat<const S> pr, Mat<float> work, Mat<S> d) {
         kernels::attention_backward<S>(lane, shape, dout, in, pr, work, d, drop);
       },
@@ -321,167 +311,6 @@ void Gpt2<S>::attention_norm_grad(const Pass& p, int l) {
   const LayerStore& kept = store(l);
   norm_grad(p, parameters_.layer(l, LayerPart::ln_1_weight), bias(l, LayerPart::ln_1_bias), dln1(n, l), residual(n, l),
             stream_values(kept.mean1, n, slot(l)), stream_values(kept.rstd1, n, slot(l)));
-}
-
-template <class S>
-void Gpt2<S>::embedding_grads(const Pass& p) {
-  const MatView<const S> d = all_rows(p, "embeddings", SEEKSIM_SITE, dx(p.batch.samples, 0));  // (R, C)
-  if (positions() != nullptr && !positions()->frozen) position_grads(p, *positions(), d);
-  const ParameterInfo& wte = parameters_.wte();
-  for (Index b = 0; b < Index(p.blocks.size()) && !wte.frozen; ++b) {
-    const GradientBlock& block = p.blocks[b];
-    const MatView<const S> rows = d.row_range(block.first * s_.T, block.count * s_.T);
-    p.launch(
-        wte.name, SEEKSIM_SITE, memory_cost(rows.rows * rows.cols + wte.size),
-        [T = s_.T, V = s_.V, from = way_.first_vocabulary](Lane lane, Vec<const std::int32_t> tokens, Mat<const S> dy,
-                                                           Mat<float> dw) {
-          kernels::embedding_backward_slice<S>(lane, tokens, T, V, from, dy, dw);
-        },
-        reads(inputs(p.batch.samples).part(block.first * s_.T, block.count * s_.T)), rows,
-        as_matrix(p.sink->open(b, wte.offset, wte.size), way_.V, s_.C));
-  }
-  if (!wte.frozen) p.sink->close(wte.offset, wte.size);
-}
-
-template <class S>
-void Gpt2<S>::position_grads(const Pass& p, const ParameterInfo& wpe, MatView<const S> d) {
-  for (Index b = 0; b < Index(p.blocks.size()); ++b) {
-    const GradientBlock& block = p.blocks[b];
-    const MatView<const S> rows = d.row_range(block.first * s_.T, block.count * s_.T);
-    p.launch(
-        wpe.name, SEEKSIM_SITE, memory_cost(rows.rows * rows.cols + wpe.size),
-        [T = s_.T](Lane lane, Mat<const S> dy, Mat<float> dw) { kernels::position_backward<S>(lane, dy, T, dw); }, rows,
-        as_matrix(p.sink->open(b, wpe.offset, wpe.size), s_.T, s_.C));
-  }
-  p.sink->close(wpe.offset, wpe.size);
-}
-
-template <class S>
-void Gpt2<S>::linear_grad(const Pass& p, const ParameterInfo& w, const ParameterInfo* bias, bool column,
-                          MatView<const S> x, MatView<const S> dy, Index weight_offset) {
-  if (bias != nullptr) bias_grad<S>(p, *bias, dy);
-  if (w.frozen) return;
-  if (column) x = all_rows(p, w.name, SEEKSIM_SITE, x);
-  for (Index b = 0; b < Index(p.blocks.size()); ++b) {
-    const Index first = p.blocks[b].first * s_.T, rows = p.blocks[b].count * s_.T;
-    const MatView<const S> xs = x.row_range(first, rows), dys = dy.row_range(first, rows);
-    const MatView<float> dw = as_matrix(p.sink->open(b, weight_offset, w.size), w.rows(), w.cols());
-    // A sample's tokens are one chain, samples are leaves: K-segments of T rows (F2).
-    product<S, float>(p.launch, w.name, SEEKSIM_SITE, Trans::yes, Trans::no, column ? dys : xs, column ? xs : dys, dw,
-                      s_.T);
-  }
-  p.sink->close(weight_offset, w.size);
-}
-
-template <class S>
-template <class D>
-void Gpt2<S>::bias_grad(const Pass& p, const ParameterInfo& bias, MatView<const D> dy) {
-  if (bias.frozen) return;
-  for (Index b = 0; b < Index(p.blocks.size()); ++b) {
-    const MatView<const D> dys = dy.row_range(p.blocks[b].first * s_.T, p.blocks[b].count * s_.T);
-    p.launch(
-        bias.name, SEEKSIM_SITE, memory_cost(dys.rows * dys.cols),
-        [T = s_.T](Lane lane, Mat<const D> d, Vec<float> db) { kernels::bias_grad<D>(lane, d, T, db); }, dys,
-        p.sink->open(b, bias.offset, bias.size));
-  }
-  p.sink->close(bias.offset, bias.size);
-}
-
-template <class S>
-void Gpt2<S>::norm_grad(const Pass& p, const ParameterInfo& gamma, const ParameterInfo* beta, MatView<const S> dy,
-                        MatView<const S> x, VecView<const float> mean, VecView<const float> rstd) {
-  if (splits_tokens()) return norm_grad_of_ways(p, gamma, beta, dy, x, mean, rstd);
-  if (beta != nullptr) return layer_norm_grad(p, gamma, *beta, dy, x, mean, rstd);
-  if (gamma.frozen) return;
-  for (Index b = 0; b < Index(p.blocks.size()); ++b) {
-    const Index first = p.blocks[b].first * s_.T, rows = p.blocks[b].count * s_.T;
-    p.launch(
-        gamma.name, SEEKSIM_SITE, memory_cost(2 * rows * x.cols, 2),
-        [T = s_.T](Lane lane, Mat<const S> d, Mat<const S> in, Vec<const float> r, Vec<float> dg) {
-          kernels::rms_norm_param_grad<S>(lane, d, in, r, T, dg);
-        },
-        dy.row_range(first, rows), x.row_range(first, rows), rstd.part(first, rows),
-        p.sink->open(b, gamma.offset, gamma.size));
-  }
-  p.sink->close(gamma.offset, gamma.size);
-}
-
-template <class S>
-void Gpt2<S>::layer_norm_grad(const Pass& p, const ParameterInfo& gamma, const ParameterInfo& beta, MatView<const S> dy,
-                              MatView<const S> x, VecView<const float> mean, VecView<const float> rstd) {
-  if (gamma.frozen) return bias_grad<S>(p, beta, dy);  // the same sum, alone
-  // Trained both, they lie side by side.
-  const Index size = gamma.size + (beta.frozen ? 0 : beta.size);
-  for (Index b = 0; b < Index(p.blocks.size()); ++b) {
-    const Index first = p.blocks[b].first * s_.T, rows = p.blocks[b].count * s_.T;
-    const VecView<float> both = p.sink->open(b, gamma.offset, size);
-    const VecView<float> dbeta =
-        beta.frozen ? vec<float>(*work_->unused, 0, beta.size) : both.part(gamma.size, beta.size);
-    p.launch(
-        gamma.name, SEEKSIM_SITE, memory_cost(2 * rows * x.cols, 2),
-        [T = s_.T](Lane lane, Mat<const S> d, Mat<const S> in, Vec<const float> m, Vec<const float> r, Vec<float> dg,
-                   Vec<float> db) { kernels::layer_norm_param_grad<S>(lane, d, in, m, r, T, dg, db); },
-        dy.row_range(first, rows), x.row_range(first, rows), mean.part(first, rows), rstd.part(first, rows),
-        both.part(0, gamma.size), dbeta);
-  }
-  p.sink->close(gamma.offset, size);
-}
-
-// A way's sums of each sample, of gamma's gradient and then of beta's.
-template <class S>
-void Gpt2<S>::sample_grads(const Pass& p, const ParameterInfo& gamma, bool has_beta, MatView<const S> dy,
-                           MatView<const S> x, VecView<const float> mean, VecView<const float> rstd,
-                           VecView<float> own) {
-  const Cost cost = memory_cost(2 * dy.rows * dy.cols, 2);
-  const Index tokens = way_.tokens, segment = kernels::slab_size(s_.T), C = s_.C;
-  if (!has_beta) {
-    p.launch(
-        gamma.name, SEEKSIM_SITE, cost,
-        [tokens, segment, C](Lane lane, Mat<const S> d, Mat<const S> in, Vec<const float> r, Vec<float> sums) {
-          kernels::rms_norm_sample_grads<S>(lane, d, in, r, tokens, segment, {sums.data, sums.n / C, C, C});
-        },
-        dy, x, rstd, own);
-    return;
-  }
-  p.launch(
-      gamma.name, SEEKSIM_SITE, cost,
-      [tokens, segment, C](Lane lane, Mat<const S> d, Mat<const S> in, Vec<const float> m, Vec<const float> r,
-                           Vec<float> sums) {
-        const Index all = sums.n / 2;
-        kernels::layer_norm_sample_grads<S>(lane, d, in, m, r, tokens, segment, {sums.data, all / C, C, C},
-                                            {sums.data + all, all / C, C, C});
-      },
-      dy, x, mean, rstd, own);
-}
-
-// Segments of a sample's tokens come together before samples do, so a way hands out its sums of each sample.
-template <class S>
-void Gpt2<S>::norm_grad_of_ways(const Pass& p, const ParameterInfo& gamma, const ParameterInfo* beta,
-                                MatView<const S> dy, MatView<const S> x, VecView<const float> mean,
-                                VecView<const float> rstd) {
-  const bool trains_beta = beta != nullptr && !beta->frozen;
-  if (gamma.frozen && !trains_beta) return;
-  const Index samples = p.batch.samples, one = samples * s_.C, all = (beta != nullptr ? 2 : 1) * one;
-  const VecView<float> own = tensor_->own_values(all);  // of gamma, then of beta
-  sample_grads(p, gamma, beta != nullptr, dy, x, mean, rstd, own);
-  tensor_->gather_values(p.launch, gamma.name, SEEKSIM_SITE, all);
-  const Index begin = gamma.frozen ? beta->offset : gamma.offset;
-  const Index size = (gamma.frozen ? 0 : gamma.size) + (trains_beta ? beta->size : 0);
-  for (Index b = 0; b < Index(p.blocks.size()); ++b) {
-    const GradientBlock& block = p.blocks[b];
-    const VecView<float> both = p.sink->open(b, begin, size);
-    for (const ParameterInfo* const norm : {&gamma, beta}) {
-      if (norm == nullptr || norm->frozen) continue;
-      MatView<const float> nodes =
-          tensor_->values(all, (norm == &gamma ? 0 : one) + block.first * s_.C, block.count * s_.C);
-      if (bug_.is(Bug::unreduced_norm_gradients)) nodes = nodes.row_range(tensor_->way(), 1);
-      p.launch(
-          norm->name, SEEKSIM_SITE, memory_cost(nodes.rows * nodes.cols),
-          [](Lane lane, Mat<const float> sums, Vec<float> sum) { kernels::add_samples(lane, sums, sum); }, nodes,
-          both.part(norm->offset - begin, norm->size));
-    }
-  }
-  p.sink->close(begin, size);
 }
 
 #define SEEKSIM_INSTANTIATE(S)                                                                                     \

@@ -1,0 +1,204 @@
+// What a model holds on the device: its own activations, those that micro-batches in flight share, and the slots of
+// the residual stream. Shapes stand beside the members in gpt2.h.
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <type_traits>
+
+#include "kernels/check.h"
+#include "runtime/launch/typed_ops.h"
+#include "runtime/layout/family.h"
+#include "runtime/model/gpt2.h"
+#include "runtime/model/rotary_angles.h"
+
+namespace seeksim::runtime {
+
+Gpt2Way::Gpt2Way(const ModelShape& shape, const ModelPart& part, const TensorAxis* tensor) {
+  SEEKSIM_CHECK((part.ways > 1) == (tensor != nullptr), "%d ways", part.ways);
+  const auto of = [&part](Index n) { return kernels::stretch_of_way(n, part.ways, part.way); };
+  V = of(shape.V).size, first_vocabulary = of(shape.V).first;
+  const kernels::Stretch keys = of(shape.K);
+  H = keys.size * shape.G, first_head = keys.first * shape.G;
+  A = H * shape.D, Q = keys.size * (shape.G + 2) * shape.D;
+  F = of(shape.F).size, U = shape.U / shape.F * F;
+  const kernels::Stretch stream = tensor != nullptr ? tensor->tokens() : kernels::Stretch{0, shape.T};
+  tokens = stream.size, first_token = stream.first;
+}
+
+template <class S>
+Gpt2<S>::Gpt2(Device& device, const TrainPlan& plan, const Parameters& parameters, std::size_t piece, Index samples_max,
+              std::shared_ptr<Gpt2Workspace> workspace, TensorAxis* tensor)
+    : s_(plan.definition.model),
+      llama_(plan.definition.model.llama()),
+      tensor_(tensor),
+      way_(s_, parameters.part(), tensor),
+      parameters_(parameters),
+      piece_(parameters.pieces()[piece]),
+      eps_(static_cast<float>(plan.definition.model.norm_eps)),
+      samples_max_(samples_max),
+      drop_{.embedding = kernels::dropout_of(plan.definition.model.dropout.embedding),
+            .attention = kernels::dropout_of(plan.definition.model.dropout.attention),
+            .residual = kernels::dropout_of(plan.definition.model.dropout.residual)},
+      bug_(plan.bug),
+      work_(std::move(workspace)) {
+  SEEKSIM_CHECK((std::is_same_v<S, float>) || !plan.definition.model.logit_scale,
+                "logit_scale is for fp32 only, not %s", std::string(name(element_type<S>())).c_str());
+  const Index R = samples_max * s_.T, Rs = samples_max * way_.tokens, C = s_.C;
+  auto tokens = [&](const char* name) {
+    return device.allocate(static_cast<std::size_t>(R) * sizeof(std::int32_t), MemoryTag::data, name);
+  };
+  const bool defers = plan.layout.parallel.defers();
+  lay_out_slots(device, plan);
+  if (piece_.embeds) inputs_ = tokens("inputs");
+  if (piece_.heads) targets_ = tokens("targets");
+  x_ = stored(device, "residual stream", count_.residual * Rs * C);
+  if (count_.layers > 0) kept_ = make_layers(device, count_.layers);
+  if (piece_.heads) {
+    head_.norm = stored(device, "ln_f", Rs * C), head_.rstd = floats(device, "ln_f rstd", Rs);
+    if (!llama_) head_.mean = floats(device, "ln_f mean", Rs);
+    head_.logits = stored(device, "logits", R * way_.V);
+    if (parameters.logit_scale() != nullptr) {
+      head_.raw_logits = stored(device, "logits before their scale", R * way_.V),
+      head_.logit_dots = floats(device, "logit dots", R);
+    }
+    head_.token_losses = floats(device, "token losses", R),
+    head_.sample_losses = floats(device, "sample losses", samples_max);
+  }
+  dx_ = stored(device, "d residual", (defers ? piece_.layers() + 1 : 1) * Rs * C);
+  if (defers) deferred_ = make_deferred(device);
+  if (!work_->branch) make_workspace(device, defers);
+  if (work_->angles && !work_->angles_at_home) keep_angles(device, plan.definition.model.rope_theta);
+}
+
+template <class S>
+BufferPtr Gpt2<S>::stored(Device& device, const char* name, Index n) const {
+  return device.allocate(static_cast<std::size_t>(std::max<Index>(n, 1)) * sizeof(S), MemoryTag::activations, name);
+}
+template <class S>
+BufferPtr Gpt2<S>::floats(Device& device, const char* name, Index n) const {
+  return device.allocate(static_cast<std::size_t>(std::max<Index>(n, 1)) * sizeof(float), MemoryTag::activations, name);
+}
+
+template <class S>
+LayerStore Gpt2<S>::make_layers(Device& device, Index slots) const {
+  const Index R = slots * samples_max_ * s_.T, Rs = slots * samples_max_ * way_.tokens, C = s_.C, F = way_.F;
+  LayerStore store;
+  store.mid = stored(device, "residual stream after attention", Rs * C);
+  store.ln1 = stored(device, "ln_1", Rs * C), store.ln2 = stored(device, "ln_2", Rs * C);
+  store.att = stored(device, "attention", R * way_.A);
+  store.rstd1 = floats(device, "ln_1 rstd", Rs), store.rstd2 = floats(device, "ln_2 rstd", Rs);
+  if (!llama_) store.mean1 = floats(device, "ln_1 mean", Rs), store.mean2 = floats(device, "ln_2 mean", Rs);
+  store.qkv = stored(device, "qkv", R * way_.Q);
+  store.probs = stored(device, "attention probabilities", R * way_.H * s_.T);
+  store.fc = stored(device, "mlp.c_fc", R * way_.U), store.gelu = stored(device, "gelu", R * F);
+  return store;
+}
+
+template <class S>
+void Gpt2<S>::make_workspace(Device& device, bool defers) const {
+  const Index R = samples_max_ * s_.T, Rs = samples_max_ * way_.tokens, C = s_.C, F = way_.F;
+  Gpt2Workspace& work = *work_;
+  if (count_.shared_residual > 0)
+    work.residual = stored(device, "residual stream inside a segment", count_.shared_residual * Rs * C);
+  if (count_.shared_layers > 0) work.layers = make_layers(device, count_.shared_layers);
+  work.branch = stored(device, "branch", std::max(Rs * C, R * way_.A));
+  if (!defers) work.dmid = stored(device, "d residual after attention", Rs * C);
+  if (splits_tokens()) work.gathered = stored(device, "rows of all ways", R * C);
+  const std::vector<const ParameterInfo*>& frozen = parameters_.frozen();
+  const bool has_frozen_vector =
+      std::any_of(frozen.begin(), frozen.end(), [](const ParameterInfo* p) { return p->shape.size() == 1; });
+  if (has_frozen_vector) work.unused = floats(device, "gradient of a frozen bias", C);
+  if (s_.L == 0) return;
+  if (!defers) work.dqkv = stored(device, "d qkv", R * way_.Q);
+  work.dgelu = stored(device, "d gelu", R * F);
+  if (!defers) work.dfc = stored(device, "d mlp.c_fc", R * way_.U);
+  if (llama_) work.angles = floats(device, "rotary angles", s_.T * s_.D);
+  work.scratch = device.allocate(std::size_t(2 * s_.T * s_.T) * sizeof(float), MemoryTag::scratch, "attention scratch");
+}
+
+template <class S>
+Gpt2Deferred Gpt2<S>::make_deferred(Device& device) const {
+  const Index layers = std::max(piece_.layers(), 1), R = layers * samples_max_ * s_.T, C = s_.C;
+  const Index Rs = layers * samples_max_ * way_.tokens;
+  Gpt2Deferred kept;
+  kept.dln1 = stored(device, "d ln_1", Rs * C), kept.dln2 = stored(device, "d ln_2", Rs * C);
+  kept.dmid = stored(device, "d residual after attention", Rs * C);
+  kept.dqkv = stored(device, "d qkv", R * way_.Q), kept.dfc = stored(device, "d mlp.c_fc", R * way_.U);
+  if (drop_.residual.on()) {
+    kept.dropped_att = stored(device, "d attention branch", Rs * C);
+    kept.dropped_mlp = stored(device, "d mlp branch", Rs * C);
+  }
+  if (piece_.heads) kept.dlnf = stored(device, "d ln_f", samples_max_ * way_.tokens * C);
+  return kept;
+}
+
+// What arrives from another stage has a slot of its own and is no checkpoint: it may come at any time, also while a
+// place of the checkpoints is in use.
+template <class S>
+void Gpt2<S>::lay_out_slots(Device& device, const TrainPlan& plan) {
+  const CheckpointingPlan& checkpointing = plan.layout.checkpointing;
+  segments_ = segments_of(piece_.first, piece_.end, checkpointing);
+  int checkpoint = 0;
+  for (const Segment& segment : segments_) {
+    if (segment.recomputed) {
+      count_.shared_layers = std::max(count_.shared_layers, segment.layers());
+      count_.shared_residual = std::max(count_.shared_residual, segment.layers() - 1);
+    }
+    for (int l = segment.first; l < segment.end; ++l) {
+      const int inside = l - segment.first;
+      const bool arrives = l == piece_.first && !piece_.embeds;
+      LayerSlots slots;
+      slots.shared = segment.recomputed && !plan.bug.is(Bug::kept_activations);
+      slots.activations = slots.shared ? inside : count_.layers++;
+      if (!segment.recomputed || arrives) {
+        slots.residual = count_.residual++;
+      } else if (inside == 0) {
+        slots.checkpoint = checkpoint++;
+      } else {
+        slots.residual_shared = true;
+        slots.residual = inside - 1;
+      }
+      slots_.push_back(slots);
+    }
+  }
+  LayerSlots last;
+  last.residual = count_.residual++;
+  slots_.push_back(last);
+  if (checkpoint > 0)
+    checkpoints_.emplace(device, checkpoint, checkpoint_elements(samples_max_), element_type<S>(),
+                         checkpointing.on_host, plan.bug);
+}
+
+// Computed once, in memory of the host.
+template <class S>
+void Gpt2<S>::keep_angles(Device& device, double theta) const {
+  const std::size_t bytes = std::size_t(s_.T * s_.D) * sizeof(float);
+  BufferPtr& home = work_->angles_at_home;
+  home = device.allocate_in(Space::host, bytes, MemoryTag::scratch, "rotary angles at home");
+  if (home->data == nullptr) return;  // a run of shapes
+  Op op;
+  op.kind = OpKind::copy;
+  op.bytes = bytes;
+  op.tensor = home->name;
+  op.site = SEEKSIM_SITE;
+  device.host_touches(op, {home.get(), 0, bytes, true});
+  const std::vector<float> angles = rotary_angles(s_.T, s_.D, theta);
+  std::memcpy(home->data, angles.data(), bytes);
+}
+
+std::vector<std::unique_ptr<Model>> make_models(Device& device, const TrainPlan& plan, const Parameters& parameters,
+                                                std::size_t piece, Index samples_max, int count, TensorAxis* tensor) {
+  if (const auto& own = plan.definition.model.own)
+    return own->models(device, plan, parameters, piece, samples_max, count, tensor);
+  std::vector<std::unique_ptr<Model>> models;
+  with_float_type(plan.definition.precision.compute, [&](auto like) {
+    const auto workspace = std::make_shared<Gpt2Workspace>();
+    for (int i = 0; i < count; ++i) {
+      models.push_back(
+          std::make_unique<Gpt2<decltype(like)>>(device, plan, parameters, piece, samples_max, workspace, tensor));
+    }
+  });
+  return models;
+}
+
+}  // namespace seeksim::runtime
