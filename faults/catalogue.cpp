@@ -1,12 +1,11 @@
-// Names of kinds, modes and sites, and what is unset in a rule.
+// The catalogue out of the rows of faults.inl, names of kinds, modes and sites, and the defaults of a rule.
 #include "faults/catalogue.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <string>
 
-#include "faults/trigger.h"
+#include "runtime/seams/enum_names.h"
 
 namespace seeksim::faults {
 
@@ -14,121 +13,80 @@ using runtime::kSecond;
 
 namespace {
 
-constexpr std::array<std::string_view, std::size_t(FaultKind::count_)> kKinds = {"collective_timeout",
-                                                                                 "link_drop",
-                                                                                 "slow_link",
-                                                                                 "straggler",
-                                                                                 "rank_crash",
-                                                                                 "message_drop",
-                                                                                 "message_corrupt",
-                                                                                 "nan_inject",
-                                                                                 "inf_inject",
-                                                                                 "overflow",
-                                                                                 "bit_flip",
-                                                                                 "zero_tile",
-                                                                                 "loss_spike",
-                                                                                 "oom",
-                                                                                 "pinned_alloc_failure",
-                                                                                 "nvme_read_error",
-                                                                                 "nvme_short_read",
-                                                                                 "nvme_write_error",
-                                                                                 "nvme_torn_write",
-                                                                                 "disk_full",
-                                                                                 "slow_disk",
-                                                                                 "node_crash",
-                                                                                 "kernel_hang",
-                                                                                 "device_error",
-                                                                                 "pause",
-                                                                                 "clock_skew",
-                                                                                 "data_stall",
-                                                                                 "data_error",
-                                                                                 "preemption_notice",
-                                                                                 "collective_mismatch",
-                                                                                 "zombie_message",
-                                                                                 "partition",
-                                                                                 "store_death",
-                                                                                 "init_failure",
-                                                                                 "checkpoint_corrupt",
-                                                                                 "lost_checkpoint",
-                                                                                 "stale_gradient"};
+constexpr runtime::EnumNames<Site> kSites({{Site::unset, "unset"},
+                                           {Site::activation, "activation"},
+                                           {Site::activation_gradient, "activation_gradient"},
+                                           {Site::loss, "loss"},
+                                           {Site::parameter, "parameter"},
+                                           {Site::gradient, "gradient"},
+                                           {Site::reduced_gradient, "reduced_gradient"},
+                                           {Site::optimizer_state, "optimizer_state"},
+                                           {Site::message, "message"}});
+constexpr runtime::EnumNames<Mode> kModes({{Mode::unset, "unset"},
+                                           {Mode::never, "never"},
+                                           {Mode::late, "late"},
+                                           {Mode::transient, "transient"},
+                                           {Mode::permanent, "permanent"},
+                                           {Mode::constant, "constant"},
+                                           {Mode::periodic, "periodic"},
+                                           {Mode::ramp, "ramp"},
+                                           {Mode::before, "before"},
+                                           {Mode::during, "during"},
+                                           {Mode::after, "after"},
+                                           {Mode::op, "op"},
+                                           {Mode::count, "count"},
+                                           {Mode::dtype, "dtype"},
+                                           {Mode::swap_order, "swap_order"},
+                                           {Mode::skip, "skip"},
+                                           {Mode::count0, "count0"},
+                                           {Mode::wrong_nranks, "wrong_nranks"},
+                                           {Mode::dup_rank, "dup_rank"},
+                                           {Mode::truncate, "truncate"},
+                                           {Mode::flip, "flip"},
+                                           {Mode::missing, "missing"},
+                                           {Mode::delayed_apply, "delayed_apply"},
+                                           {Mode::dup_apply, "dup_apply"},
+                                           {Mode::drop, "drop"}});
 
-constexpr std::array<std::pair<Site, std::string_view>, 8> kSites = {
-    {{Site::activation, "activation"},
-     {Site::activation_gradient, "activation_gradient"},
-     {Site::loss, "loss"},
-     {Site::parameter, "parameter"},
-     {Site::gradient, "gradient"},
-     {Site::reduced_gradient, "reduced_gradient"},
-     {Site::optimizer_state, "optimizer_state"},
-     {Site::message, "message"}}};
+template <class... Key>
+std::vector<std::string_view> keys(Key... all) {
+  return {all...};
+}
+template <class Value, class... More>
+std::vector<Value> list(Value first, More... more) {
+  return {first, more...};
+}
 
-constexpr std::array<std::pair<Mode, std::string_view>, 24> kModes = {{{Mode::never, "never"},
-                                                                       {Mode::late, "late"},
-                                                                       {Mode::transient, "transient"},
-                                                                       {Mode::permanent, "permanent"},
-                                                                       {Mode::constant, "constant"},
-                                                                       {Mode::periodic, "periodic"},
-                                                                       {Mode::ramp, "ramp"},
-                                                                       {Mode::before, "before"},
-                                                                       {Mode::during, "during"},
-                                                                       {Mode::after, "after"},
-                                                                       {Mode::op, "op"},
-                                                                       {Mode::count, "count"},
-                                                                       {Mode::dtype, "dtype"},
-                                                                       {Mode::swap_order, "swap_order"},
-                                                                       {Mode::skip, "skip"},
-                                                                       {Mode::count0, "count0"},
-                                                                       {Mode::wrong_nranks, "wrong_nranks"},
-                                                                       {Mode::dup_rank, "dup_rank"},
-                                                                       {Mode::truncate, "truncate"},
-                                                                       {Mode::flip, "flip"},
-                                                                       {Mode::missing, "missing"},
-                                                                       {Mode::delayed_apply, "delayed_apply"},
-                                                                       {Mode::dup_apply, "dup_apply"},
-                                                                       {Mode::drop, "drop"}}};
-
-std::vector<FaultInfo> make_catalogue() {
-  std::vector<FaultInfo> all;
-  for (const auto& family : {faults_of_ranks(), faults_of_links(), faults_of_values(), faults_of_storage()})
-    all.insert(all.end(), family.begin(), family.end());
-  std::sort(all.begin(), all.end(), [](const FaultInfo& a, const FaultInfo& b) { return a.kind < b.kind; });
+const std::vector<FaultInfo>& rows() {
+  static const std::vector<FaultInfo> all = {
+#define SEEKSIM_FAULT(id, ...) FaultInfo{.kind = FaultKind::id, .name = #id, __VA_ARGS__},
+#include "faults/faults.inl"
+#undef SEEKSIM_FAULT
+  };
   return all;
 }
 
 }  // namespace
 
-std::string_view name(FaultKind kind) { return kind < FaultKind::count_ ? kKinds[std::size_t(kind)] : "unknown"; }
+std::string_view name(FaultKind kind) { return kind < FaultKind::count_ ? info(kind).name : "unknown"; }
 
 FaultKind fault_kind(std::string_view name) {
-  return FaultKind(std::find(kKinds.begin(), kKinds.end(), name) - kKinds.begin());
+  const auto row = std::ranges::find(rows(), name, &FaultInfo::name);
+  return row == rows().end() ? FaultKind::count_ : row->kind;
 }
 
-std::string_view name(Mode mode) {
-  for (const auto& [known, text] : kModes) {
-    if (known == mode) return text;
-  }
-  return "unset";
-}
+std::string_view name(Mode mode) { return kModes.of(mode, "unset"); }
 
 Mode mode(std::string_view name) {
-  for (const auto& [known, text] : kModes) {
-    if (text == name) return known;
-  }
-  return Mode::unset;
+  const Mode known = kModes.named(name);
+  return known == Mode::count_ ? Mode::unset : known;
 }
 
-std::string_view name(Site site) {
-  for (const auto& [known, text] : kSites) {
-    if (known == site) return text;
-  }
-  return "unset";
-}
+std::string_view name(Site site) { return kSites.of(site, "unset"); }
 
 Site site(std::string_view name) {
-  for (const auto& [known, text] : kSites) {
-    if (text == name) return known;
-  }
-  return Site::unset;
+  const Site known = kSites.named(name);
+  return known == Site::count_ ? Site::unset : known;
 }
 
 std::optional<ProcessEnding> process_ending(std::string_view signal) {
@@ -145,10 +103,7 @@ std::optional<ProcessEnding> process_ending(std::string_view signal) {
   return ProcessEnding{ProcessEnd::exit, status};
 }
 
-const std::vector<FaultInfo>& catalogue() {
-  static const std::vector<FaultInfo> table = make_catalogue();
-  return table;
-}
+const std::vector<FaultInfo>& catalogue() { return rows(); }
 
 Rule with_defaults(Rule rule) {
   if (rule.kind < FaultKind::count_ && rule.site == Site::unset && !info(rule.kind).sites.empty())

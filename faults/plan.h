@@ -18,44 +18,11 @@ namespace seeksim::faults {
 
 using runtime::TimeNs;
 
+// One value for each row of faults.inl.
 enum class FaultKind : std::uint8_t {
-  collective_timeout,    // a rank never joins an operation, or joins late
-  link_drop,             // a link carries nothing: for a while, for good, or in one direction only
-  slow_link,             // a link with less bandwidth or more latency
-  straggler,             // a device that computes slower: constant, periodic or ramping
-  rank_crash,            // a process is gone: before, during or after an operation
-  message_drop,          // one message is sent and never arrives
-  message_corrupt,       // one bit of one message flips
-  nan_inject,            // a number becomes NaN
-  inf_inject,            // a number becomes infinite
-  overflow,              // a number becomes too large for fp16, not for bf16
-  bit_flip,              // one bit of a number flips, silently
-  zero_tile,             // a run of numbers becomes zero, silently
-  loss_spike,            // a micro-batch with targets that never occur
-  oom,                   // an allocation fails: the n-th, one of a kind, or all beyond a budget
-  pinned_alloc_failure,  // the host locks no more memory
-  nvme_read_error,       // a read of a file fails
-  nvme_short_read,       // a read brings fewer bytes than were asked for
-  nvme_write_error,      // a write fails
-  nvme_torn_write,       // a write says that it is done; half of it is
-  disk_full,             // a write finds no room
-  slow_disk,             // reads and writes take longer
-  node_crash,            // all processes of a machine are gone at once, and what its own disk held
-  kernel_hang,           // a launch never completes
-  device_error,          // a device's memory or link fails: its context is gone
-  pause,                 // a process stands still for a while, then goes on
-  clock_skew,            // a rank's clock shows another time, runs fast, jumps
-  data_stall,            // the data loader takes long
-  data_error,            // the data loader cannot bring a micro-batch
-  preemption_notice,     // a rank is told when it will be gone, and is gone then
-  collective_mismatch,   // a rank brings another operation than the others
-  zombie_message,        // a message arrives a second time, later
-  partition,             // two parts of the world do not reach each other
-  store_death,           // the control plane answers nobody
-  init_failure,          // a communicator is built with wrong members
-  checkpoint_corrupt,    // a file is damaged once it is durable
-  lost_checkpoint,       // a file is gone once it is durable, with all that lies beside it
-  stale_gradient,        // an update takes gradients of another step, twice, or not at all
+#define SEEKSIM_FAULT(name, ...) name,
+#include "faults/faults.inl"
+#undef SEEKSIM_FAULT
   count_
 };
 std::string_view name(FaultKind kind);
@@ -71,7 +38,8 @@ enum class Site : std::uint8_t {
   gradient,             // one micro-batch's, before any reduction
   reduced_gradient,     // after the reduction, before it is measured
   optimizer_state,      // moments, before they are used
-  message               // bit_flip only: on its way, without a checksum
+  message,              // bit_flip only: on its way, without a checksum
+  count_
 };
 std::string_view name(Site site);
 Site site(std::string_view name);  // unset when unknown
@@ -118,54 +86,70 @@ enum class Mode : std::uint8_t {
   missing,        //   it is gone
   delayed_apply,  // stale_gradient: those of an earlier step
   dup_apply,      //   twice
-  drop            //   none
+  drop,           //   none
+  count_
 };
 std::string_view name(Mode mode);
 Mode mode(std::string_view name);  // unset when unknown
 
-struct Rule {
-  FaultKind kind = FaultKind::count_;
-  Trigger when;
-  int count = 1;            // how many times it fires; 0: without limit
-  Mode mode = Mode::unset;  // see docs/reference/faults.md; unset: its default
-  // link faults: one link (from, to), launch ranks or, with `nodes`, node numbers
+// What a rule says of a link, and of messages on it: one link (from, to), launch ranks or, with `nodes`, node numbers.
+struct LinkRule {
   std::optional<int> from;
   std::optional<int> to;
   bool nodes = false;
   bool both_directions = true;
-  TimeNs delay_ns = 0;    // late joiner; extra latency of a slow link
-  TimeNs returns_ns = 0;  // rank_crash: its process starts again so long after; 0: never
-  std::string signal;     //   "kill", "segv", "abrt" or "exit:N": how its process ends; empty: kill
-  TimeNs down_ns = 0;     // transient link_drop: how long a cut lasts
-  TimeNs up_ns = 0;       //   and how long until the next
+  TimeNs down_ns = 0;  // transient link_drop: how long a cut lasts
+  TimeNs up_ns = 0;    //   and how long until the next
   int cycles = 1;
+  double loss = 1.0;                    // link_drop: the share of its messages that are lost
+  std::vector<std::vector<int>> sides;  // partition: two lists of ranks
+  std::optional<int> store_side;        //   who still reaches the control plane; unset: it is split too
+};
+
+// What a rule says of a pace or a clock.
+struct PaceRule {
   double factor = 1.0;   // straggler: how many times slower; slow_link: share of the bandwidth left
   TimeNs period_ns = 0;  // periodic straggler
   double duty = 0.1;
-  TimeNs ramp_ns = 0;     // ramping straggler: time from 1.0 to factor
-  TimeNs cool_ns = 0;     //   and back again, over and over; 0: it stays slow
-  double loss = 1.0;      // link_drop: the share of its messages that are lost
-  std::uint64_t bit = 0;  // message_corrupt: which bit, modulo the payload; bit_flip: of the number
-  bool checksum = true;   // message_corrupt: the receiver notices
+  TimeNs ramp_ns = 0;    // ramping straggler: time from 1.0 to factor
+  TimeNs cool_ns = 0;    //   and back again, over and over; 0: it stays slow
+  TimeNs offset_ns = 0;  // clock_skew: what the clock shows too much
+  double drift_ppm = 0;  //   how much too fast it runs
+};
+
+// What a rule says of numbers.
+struct ValueRule {
   Site site = Site::unset;
-  std::uint64_t element = 0;            // of the tensor or the part of it that the operation touches, modulo its size
-  int elements = 256;                   // zero_tile: how many
-  double value = 65520;                 // overflow: the least that rounds to infinity in fp16
-  bool negative = false;                // inf_inject, overflow
-  std::int32_t token = 0;               // loss_spike: every target of the micro-batch
-  std::string tag;                      // oom: what the memory is for (MemoryTag); empty: anything
-  std::uint64_t bytes = 0;              // oom: what the device may hold; 0: no budget, the allocation itself fails
-  std::string path;                     // faults of files: a part of the file's path; empty: any file
-  bool lose_local_storage = true;       // node_crash: the machine's own disk is lost too
-  int code = 214;                       // device_error: CUDA's number of it
-  bool sticky = true;                   //   the context is gone; false: one launch failed
-  TimeNs offset_ns = 0;                 // clock_skew: what the clock shows too much
-  double drift_ppm = 0;                 //   how much too fast it runs
-  TimeNs notice_ns = 0;                 // preemption_notice: from being told to being gone
-  double cancelled = 0;                 //   the chance that it is called off halfway
-  std::vector<std::vector<int>> sides;  // partition: two lists of ranks
-  std::optional<int> store_side;        //   who still reaches the control plane; unset: it is split too
-  int staleness = 1;                    // stale_gradient: how many steps old
+  std::uint64_t element = 0;  // of the tensor or the part of it that the operation touches, modulo its size
+  int elements = 256;         // zero_tile: how many
+  double value = 65520;       // overflow: the least that rounds to infinity in fp16
+  bool negative = false;      // inf_inject, overflow
+  std::uint64_t bit = 0;      // message_corrupt: which bit, modulo the payload; bit_flip: of the number
+  bool checksum = true;       // message_corrupt: the receiver notices
+  std::int32_t token = 0;     // loss_spike: every target of the micro-batch
+  int staleness = 1;          // stale_gradient: how many steps old
+};
+
+// What a rule says of a process, its machine or its device that ends.
+struct EndRule {
+  TimeNs returns_ns = 0;           // rank_crash: its process starts again so long after; 0: never
+  std::string signal;              //   "kill", "segv", "abrt" or "exit:N": how its process ends; empty: kill
+  bool lose_local_storage = true;  // node_crash: the machine's own disk is lost too
+  int code = 214;                  // device_error: CUDA's number of it
+  bool sticky = true;              //   the context is gone; false: one launch failed
+  TimeNs notice_ns = 0;            // preemption_notice: from being told to being gone
+  double cancelled = 0;            //   the chance that it is called off halfway
+};
+
+struct Rule : LinkRule, PaceRule, ValueRule, EndRule {
+  FaultKind kind = FaultKind::count_;
+  Trigger when;
+  int count = 1;            // how many times it fires; 0: without limit
+  Mode mode = Mode::unset;  // see docs/reference/faults.md; unset: its default
+  TimeNs delay_ns = 0;      // late joiner; extra latency of a slow link
+  std::string tag;          // oom: what the memory is for (MemoryTag); empty: anything
+  std::uint64_t bytes = 0;  // oom: what the device may hold; 0: no budget, the allocation itself fails
+  std::string path;         // faults of files: a part of the file's path; empty: any file
 };
 
 // How the process of a rank_crash ends: by a signal, or with an exit status as if all were well.
@@ -256,6 +240,7 @@ std::vector<Problem> problems(const Rule& rule, const std::vector<int>& node_of)
 // What `seeksim list faults` prints: one entry a kind, from the same table that loading and matching use.
 struct FaultInfo {
   FaultKind kind;
+  std::string_view name;  // as scenarios write it
   std::string_view rows;  // "F01, F30": of the table in docs/faults.md
   std::string_view summary;
   std::string_view sees;                     // what a rank sees
@@ -263,7 +248,7 @@ struct FaultInfo {
   std::string_view defaults;                 // of the parameters, in one line
   std::string_view field;                    // how often the field sees it
   std::vector<std::string_view> parameters;  // keys of a rule that mean something for this kind
-  std::vector<Mode> modes;                   // the first is the default where nothing else decides; empty: no modes
+  std::vector<Mode> modes = {};              // the first is the default where nothing else decides; empty: no modes
   std::vector<Site> sites = {};              // the first is the default; empty: it has no site
 };
 const std::vector<FaultInfo>& catalogue();

@@ -4,35 +4,45 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "kernels/check.h"
+#include "runtime/seams/enum_names.h"
 
 namespace seeksim::sim {
 
 namespace {
-constexpr std::array<std::string_view, std::size_t(ObjectKind::count_)> kKinds = {
-    "none",  "host",    "park",    "signals", "answer", "operations", "queue",
-    "group", "meeting", "network", "center",  "fence",  "disk"};
-constexpr std::array<std::string_view, std::size_t(Arrival::count_)> kArrivals = {"a deadline of",
-                                                                                  "the end of a sleep of",
-                                                                                  "a kernel of",
-                                                                                  "the end of an operation of",
-                                                                                  "a message from",
-                                                                                  "a vote's deadline",
-                                                                                  "an answer to",
-                                                                                  "a revoke to",
-                                                                                  "the death of",
-                                                                                  "the news of the death of",
-                                                                                  "the silence of",
-                                                                                  "a communicator that is built",
-                                                                                  "an error of",
-                                                                                  "a message that comes twice to",
-                                                                                  "the death by a fault of",
-                                                                                  "a fault of"};
+constexpr runtime::EnumNames<ObjectKind> kKinds({{ObjectKind::none, "none"},
+                                                 {ObjectKind::host, "host"},
+                                                 {ObjectKind::park, "park"},
+                                                 {ObjectKind::signals, "signals"},
+                                                 {ObjectKind::answer, "answer"},
+                                                 {ObjectKind::operations, "operations"},
+                                                 {ObjectKind::queue, "queue"},
+                                                 {ObjectKind::group, "group"},
+                                                 {ObjectKind::meeting, "meeting"},
+                                                 {ObjectKind::network, "network"},
+                                                 {ObjectKind::center, "center"},
+                                                 {ObjectKind::fence, "fence"},
+                                                 {ObjectKind::disk, "disk"}});
+constexpr runtime::EnumNames<Arrival> kArrivals({{Arrival::deadline, "a deadline of"},
+                                                 {Arrival::sleep, "the end of a sleep of"},
+                                                 {Arrival::kernel, "a kernel of"},
+                                                 {Arrival::operation, "the end of an operation of"},
+                                                 {Arrival::to_center, "a message from"},
+                                                 {Arrival::poll_deadline, "a vote's deadline"},
+                                                 {Arrival::reply, "an answer to"},
+                                                 {Arrival::revoke, "a revoke to"},
+                                                 {Arrival::death, "the death of"},
+                                                 {Arrival::noticed, "the news of the death of"},
+                                                 {Arrival::silence, "the silence of"},
+                                                 {Arrival::built, "a communicator that is built"},
+                                                 {Arrival::error, "an error of"},
+                                                 {Arrival::zombie, "a message that comes twice to"},
+                                                 {Arrival::dies, "the death by a fault of"},
+                                                 {Arrival::fault, "a fault of"}});
 }  // namespace
 
-std::string_view name(ObjectKind kind) { return kKinds.at(std::size_t(kind)); }
+std::string_view name(ObjectKind kind) { return kKinds.of(kind); }
 
 std::string describe_process(std::uint64_t process) {
   if (process >> 63 == 0) {
@@ -41,7 +51,7 @@ std::string describe_process(std::uint64_t process) {
   }
   const std::size_t kind = process >> 56 & 127;
   const std::int64_t rank = std::int64_t(process >> 36 & 0xfffff) - 1;
-  const std::string_view what = kind < kArrivals.size() ? kArrivals[kind] : "something";
+  const std::string_view what = kArrivals.of(Arrival(kind), "something");
   return rank < 0 ? std::string(what) : fmt::format("{} rank {}", what, rank);
 }
 

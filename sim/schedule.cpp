@@ -1,20 +1,23 @@
 #include "sim/schedule.h"
 
 #include <algorithm>
-#include <array>
+
+#include "runtime/seams/enum_names.h"
 
 namespace seeksim::sim {
 namespace {
 
-constexpr std::array<std::string_view, std::size_t(Strategy::count_)> kStrategies = {"seeded", "first", "random",
-                                                                                     "pct",    "swarm", "untimed"};
-constexpr std::array<std::string_view, std::size_t(SlowQueue::Which::count_)> kQueues = {"compute", "communication",
-                                                                                         "copy", "host", "storage"};
-
-template <class Value, std::size_t n>
-Value find(const std::array<std::string_view, n>& names, std::string_view name) {
-  return Value(std::find(names.begin(), names.end(), name) - names.begin());
-}
+constexpr runtime::EnumNames<Strategy> kStrategies({{Strategy::seeded, "seeded"},
+                                                    {Strategy::first, "first"},
+                                                    {Strategy::random, "random"},
+                                                    {Strategy::pct, "pct"},
+                                                    {Strategy::swarm, "swarm"},
+                                                    {Strategy::untimed, "untimed"}});
+constexpr runtime::EnumNames<SlowQueue::Which> kQueues({{SlowQueue::Which::compute, "compute"},
+                                                        {SlowQueue::Which::communication, "communication"},
+                                                        {SlowQueue::Which::copy, "copy"},
+                                                        {SlowQueue::Which::host, "host"},
+                                                        {SlowQueue::Which::storage, "storage"}});
 
 // What the seed says of one that can run: always the same, whenever it is asked.
 std::uint64_t about(std::uint64_t seed, std::uint64_t candidate) {
@@ -23,10 +26,10 @@ std::uint64_t about(std::uint64_t seed, std::uint64_t candidate) {
 
 }  // namespace
 
-std::string_view name(Strategy strategy) { return kStrategies.at(std::size_t(strategy)); }
-Strategy strategy(std::string_view name) { return find<Strategy>(kStrategies, name); }
-std::string_view name(SlowQueue::Which queue) { return kQueues.at(std::size_t(queue)); }
-SlowQueue::Which slow_queue(std::string_view name) { return find<SlowQueue::Which>(kQueues, name); }
+std::string_view name(Strategy strategy) { return kStrategies.of(strategy); }
+Strategy strategy(std::string_view name) { return kStrategies.named(name); }
+std::string_view name(SlowQueue::Which queue) { return kQueues.of(queue); }
+SlowQueue::Which slow_queue(std::string_view name) { return kQueues.named(name); }
 
 Chooser::Chooser(const Schedule& schedule, std::uint64_t seed)
     : schedule_(schedule), seed_(seed), random_(seed, Stream::schedule), next_(schedule.first_decision) {

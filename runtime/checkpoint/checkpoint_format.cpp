@@ -5,10 +5,11 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
-#include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+
+#include "runtime/seams/enum_names.h"
 
 namespace seeksim::runtime {
 namespace {
@@ -16,7 +17,9 @@ namespace {
 using json = nlohmann::json;
 
 constexpr const char* kFormat = "seeksim.checkpoint";
-constexpr std::array<std::string_view, std::size_t(StateKind::count_)> kKinds = {"weights", "exp_avg", "exp_avg_sq"};
+constexpr EnumNames<StateKind> kKinds({{StateKind::weights, "weights"},
+                                       {StateKind::exp_avg, "exp_avg"},
+                                       {StateKind::exp_avg_sq, "exp_avg_sq"}});
 constexpr std::string_view kFolderPrefix = "step-";
 constexpr std::size_t kFolderDigits = 10;
 
@@ -167,7 +170,7 @@ std::string seal_of(const json& manifest) {
 
 }  // namespace
 
-std::string_view name(StateKind kind) { return kKinds[std::size_t(kind)]; }
+std::string_view name(StateKind kind) { return kKinds.of(kind); }
 
 std::string text(const PieceName& name) {
   return fmt::format("{}/{}/{}", name.parameter, runtime::name(name.kind), name.first);
@@ -180,10 +183,9 @@ std::optional<PieceName> parse_piece_name(std::string_view text) {
   if (before == std::string_view::npos || before == 0) return std::nullopt;
   const auto first = number<std::int64_t>(text.substr(last + 1));
   const std::string_view kind = text.substr(before + 1, last - before - 1);
-  for (std::size_t i = 0; first && *first >= 0 && i < kKinds.size(); ++i) {
-    if (kind == kKinds[i]) return PieceName{std::string(text.substr(0, before)), StateKind(i), *first};
-  }
-  return std::nullopt;
+  const StateKind known = kKinds.named(kind);
+  if (!first || *first < 0 || known == StateKind::count_) return std::nullopt;
+  return PieceName{std::string(text.substr(0, before)), known, *first};
 }
 
 std::string step_folder(std::string_view path, std::int64_t step) {

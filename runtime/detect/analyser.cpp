@@ -3,10 +3,11 @@
 #include "runtime/detect/analyser.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <map>
 #include <set>
+
+#include "runtime/seams/enum_names.h"
 
 namespace seeksim::runtime {
 namespace {
@@ -283,8 +284,13 @@ std::string chain_text(const Analysis& analysis, const std::vector<FlightDump>& 
 }  // namespace
 
 std::string_view name(Match match) {
-  constexpr std::array<std::string_view, 6> kNames = {"matched", "missing", "type", "size", "dtype", "state"};
-  return kNames[std::size_t(match)];
+  constexpr EnumNames<Match> kNames({{Match::matched, "matched"},
+                                     {Match::missing, "missing"},
+                                     {Match::type, "type"},
+                                     {Match::size, "size"},
+                                     {Match::dtype, "dtype"},
+                                     {Match::state, "state"}});
+  return kNames.of(match);
 }
 
 Analysis analyse(const std::vector<FlightDump>& dumps, const Diagnosis* decided) {

@@ -25,7 +25,7 @@ struct FlightDump {
 };
 
 // How the records of one operation match, by the names of PyTorch's analyser.
-enum class Match : std::uint8_t { matched, missing, type, size, dtype, state };
+enum class Match : std::uint8_t { matched, missing, type, size, dtype, state, count_ };
 std::string_view name(Match match);
 
 struct WaitEdge {

@@ -2,17 +2,25 @@
 // and the number by which a parameter's random stream is named, so it is part of the contract.
 #include "runtime/layout/gpt2_parameters.h"
 
-#include <array>
-
 #include "kernels/check.h"
 #include "runtime/layout/parameter_list.h"
+#include "runtime/seams/enum_names.h"
 
 namespace seeksim::runtime {
 namespace {
 
-constexpr std::array<const char*, std::size_t(LayerPart::count_)> kPartNames = {
-    "ln_1.weight", "ln_1.bias", "attn.c_attn.weight", "attn.c_attn.bias", "attn.c_proj.weight", "attn.c_proj.bias",
-    "ln_2.weight", "ln_2.bias", "mlp.c_fc.weight",    "mlp.c_fc.bias",    "mlp.c_proj.weight",  "mlp.c_proj.bias"};
+constexpr EnumNames<LayerPart> kPartNames({{LayerPart::ln_1_weight, "ln_1.weight"},
+                                           {LayerPart::ln_1_bias, "ln_1.bias"},
+                                           {LayerPart::c_attn_weight, "attn.c_attn.weight"},
+                                           {LayerPart::c_attn_bias, "attn.c_attn.bias"},
+                                           {LayerPart::c_proj_weight, "attn.c_proj.weight"},
+                                           {LayerPart::c_proj_bias, "attn.c_proj.bias"},
+                                           {LayerPart::ln_2_weight, "ln_2.weight"},
+                                           {LayerPart::ln_2_bias, "ln_2.bias"},
+                                           {LayerPart::c_fc_weight, "mlp.c_fc.weight"},
+                                           {LayerPart::c_fc_bias, "mlp.c_fc.bias"},
+                                           {LayerPart::mlp_proj_weight, "mlp.c_proj.weight"},
+                                           {LayerPart::mlp_proj_bias, "mlp.c_proj.bias"}});
 
 }  // namespace
 
@@ -39,7 +47,7 @@ ModelShape::ModelShape(const ModelPlan& plan)
 }
 
 std::vector<ParameterInfo> gpt2_parameters(const ModelPlan& plan, bool decay_all) {
-  static const LayerNames names("h", kPartNames);
+  static const LayerNames names("h", kPartNames.all());
   const ModelShape s(plan);
   ParameterList list(decay_all);
   list.split(EmbeddingPart::tokens, "wte.weight", {s.V, s.C}, s.vocab_segment(), Init::normal, HfLayout::same);

@@ -3,18 +3,28 @@
 
 #include "runtime/layout/gpt2_parameters.h"
 #include "runtime/layout/parameter_list.h"
+#include "runtime/seams/enum_names.h"
 
 namespace seeksim::runtime {
 namespace {
 
-constexpr std::array<const char*, std::size_t(LayerPart::count_)> kPartNames = {
-    "input_layernorm.weight",          "", "self_attn.qkv_proj.weight", "", "self_attn.o_proj.weight", "",
-    "post_attention_layernorm.weight", "", "mlp.gate_up_proj.weight",   "", "mlp.down_proj.weight",    ""};
+constexpr EnumNames<LayerPart> kPartNames({{LayerPart::ln_1_weight, "input_layernorm.weight"},
+                                           {LayerPart::ln_1_bias, ""},
+                                           {LayerPart::c_attn_weight, "self_attn.qkv_proj.weight"},
+                                           {LayerPart::c_attn_bias, ""},
+                                           {LayerPart::c_proj_weight, "self_attn.o_proj.weight"},
+                                           {LayerPart::c_proj_bias, ""},
+                                           {LayerPart::ln_2_weight, "post_attention_layernorm.weight"},
+                                           {LayerPart::ln_2_bias, ""},
+                                           {LayerPart::c_fc_weight, "mlp.gate_up_proj.weight"},
+                                           {LayerPart::c_fc_bias, ""},
+                                           {LayerPart::mlp_proj_weight, "mlp.down_proj.weight"},
+                                           {LayerPart::mlp_proj_bias, ""}});
 
 }  // namespace
 
 std::vector<ParameterInfo> llama_parameters(const ModelPlan& plan, bool decay_all) {
-  static const LayerNames names("model.layers", kPartNames);
+  static const LayerNames names("model.layers", kPartNames.all());
   const ModelShape s(plan);
   ParameterList list(decay_all);
   list.split(EmbeddingPart::tokens, "model.embed_tokens.weight", {s.V, s.C}, s.vocab_segment(), Init::normal,

@@ -3,30 +3,32 @@
 #include "runtime/plan/pipeline_schedule.h"
 
 #include <algorithm>
-#include <array>
 #include <stdexcept>
 
 #include "kernels/check.h"
+#include "runtime/seams/enum_names.h"
 
 namespace seeksim::runtime {
 namespace {
 
 using Kind = InstructionKind;
 
-constexpr std::array<std::string_view, std::size_t(PipelineSchedule::count_)> kSchedules = {
-    "gpipe", "1f1b", "interleaved", "zero_bubble"};
-constexpr std::array<std::string_view, std::size_t(Kind::count_)> kKinds = {"load",
-                                                                            "recv_activation",
-                                                                            "F",
-                                                                            "send_activation",
-                                                                            "recv_gradient",
-                                                                            "B",
-                                                                            "backward_input",
-                                                                            "backward_weight",
-                                                                            "send_gradient",
-                                                                            "reduce_tied",
-                                                                            "reduce_gradients",
-                                                                            "step"};
+constexpr EnumNames<PipelineSchedule> kSchedules({{PipelineSchedule::gpipe, "gpipe"},
+                                                  {PipelineSchedule::one_f_one_b, "1f1b"},
+                                                  {PipelineSchedule::interleaved, "interleaved"},
+                                                  {PipelineSchedule::zero_bubble, "zero_bubble"}});
+constexpr EnumNames<Kind> kKinds({{Kind::load, "load"},
+                                  {Kind::recv_activation, "recv_activation"},
+                                  {Kind::forward, "F"},
+                                  {Kind::send_activation, "send_activation"},
+                                  {Kind::recv_gradient, "recv_gradient"},
+                                  {Kind::backward, "B"},
+                                  {Kind::backward_input, "backward_input"},
+                                  {Kind::backward_weight, "backward_weight"},
+                                  {Kind::send_gradient, "send_gradient"},
+                                  {Kind::reduce_tied, "reduce_tied"},
+                                  {Kind::reduce_gradients, "reduce_gradients"},
+                                  {Kind::step, "step"}});
 
 // Forwards that a stage makes before its first backward, in 1F1B: enough for the gradient to come back meanwhile.
 int warmup_forwards(int stages, int stage, int micro_batches) { return std::min(stages - stage - 1, micro_batches); }
@@ -165,17 +167,11 @@ std::vector<Tick> deepspeed_ticks(const PipelineShape& p, int stage) {
 
 }  // namespace
 
-std::string_view name(PipelineSchedule schedule) {
-  return schedule < PipelineSchedule::count_ ? kSchedules[std::size_t(schedule)] : std::string_view("none");
-}
+std::string_view name(PipelineSchedule schedule) { return kSchedules.of(schedule); }
 
-PipelineSchedule pipeline_schedule(std::string_view name) {
-  return PipelineSchedule(std::find(kSchedules.begin(), kSchedules.end(), name) - kSchedules.begin());
-}
+PipelineSchedule pipeline_schedule(std::string_view name) { return kSchedules.named(name); }
 
-std::string_view name(InstructionKind kind) {
-  return kind < Kind::count_ ? kKinds[std::size_t(kind)] : std::string_view("none");
-}
+std::string_view name(InstructionKind kind) { return kKinds.of(kind); }
 
 std::string text(const Instruction& i) {
   std::string out(i.kind == Kind::backward_input ? "I" : i.kind == Kind::backward_weight ? "W" : name(i.kind));

@@ -25,28 +25,11 @@
 
 namespace seeksim::runtime {
 
+// One value for each row of quirks.inl.
 enum class Quirk : std::uint8_t {
-  ds_stage0_scaler,
-  ds_old_default_clipping,
-  ds_stage0_stray_adam_step,
-  ds_stage0_unscaled_loss,
-  mean_of_micro_batch_means,
-  mean_of_rank_means,
-  ds_accumulates_in_parameter_type,
-  ds_divides_before_sum,
-  ds_stage0_divides_after_sum,
-  fsdp_fp16_divides_twice,
-  ds_bf16_unchecked,
-  ds_fp32_unchecked,
-  torch_found_inf_local,
-  ds_partition_norm,
-  ds_unscales_by_new_scale,
-  ds_stage3_norm_by_new_scale,
-  ds_clip_on_combined_scale,
-  llmc_clip_without_epsilon,
-  torch_clips_before_unscale,
-  torch_schedule_counts_skipped,
-  accelerate_schedule_times_world,
+#define SEEKSIM_QUIRK(name, ...) name,
+#include "runtime/rules/quirks.inl"
+#undef SEEKSIM_QUIRK
   count_
 };
 
@@ -74,9 +57,9 @@ struct QuirkInfo {
   std::string_view does;
   std::string_view instead;  // what seeksim does
   QuirkPoint point;
-  std::string_view edits;  // the value that is edited there
-  bool split_dependent;    // the result depends on world or micro-batches: no golden's bits are claimed
-  std::string_view rival;  // quirks with the same rival exclude each other; empty: goes with all
+  std::string_view edits;        // the value that is edited there
+  bool split_dependent = false;  // the result depends on world or micro-batches: no golden's bits are claimed
+  std::string_view rival = "";   // quirks with the same rival exclude each other; empty: goes with all
   std::string_view source;
 };
 std::span<const QuirkInfo> quirk_catalogue();

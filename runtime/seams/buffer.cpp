@@ -3,20 +3,30 @@
 
 #include <array>
 
+#include "runtime/seams/enum_names.h"
 #include "runtime/seams/seams.h"
 
 namespace seeksim::runtime {
 
 std::string_view name(MemoryTag tag) {
-  constexpr std::array<std::string_view, std::size_t(MemoryTag::count_)> kNames = {
-      "parameters", "gradients", "optimizer", "activations", "partial_sums", "communication",
-      "data",       "scratch",   "gathered",  "peer_copies", "checkpoints",  "staging"};
-  return std::size_t(tag) < kNames.size() ? kNames[std::size_t(tag)] : std::string_view("none");
+  constexpr EnumNames<MemoryTag> kNames({{MemoryTag::parameters, "parameters"},
+                                         {MemoryTag::gradients, "gradients"},
+                                         {MemoryTag::optimizer, "optimizer"},
+                                         {MemoryTag::activations, "activations"},
+                                         {MemoryTag::partial_sums, "partial_sums"},
+                                         {MemoryTag::communication, "communication"},
+                                         {MemoryTag::data, "data"},
+                                         {MemoryTag::scratch, "scratch"},
+                                         {MemoryTag::gathered, "gathered"},
+                                         {MemoryTag::peer_copies, "peer_copies"},
+                                         {MemoryTag::checkpoints, "checkpoints"},
+                                         {MemoryTag::staging, "staging"}});
+  return kNames.of(tag);
 }
 
 std::string_view name(Space space) {
-  constexpr std::array<std::string_view, std::size_t(Space::count_)> kNames = {"device", "host", "pinned"};
-  return space < Space::count_ ? kNames[std::size_t(space)] : std::string_view("none");
+  constexpr EnumNames<Space> kNames({{Space::device, "device"}, {Space::host, "host"}, {Space::pinned, "pinned"}});
+  return kNames.of(space);
 }
 
 void BufferDeleter::operator()(Buffer* buffer) const {
@@ -24,9 +34,13 @@ void BufferDeleter::operator()(Buffer* buffer) const {
 }
 
 std::string_view name(ElementType type) {
-  constexpr std::array<std::string_view, std::size_t(ElementType::count_)> kNames = {"fp32",  "fp16",  "bf16",
-                                                                                     "int32", "int64", "bytes"};
-  return type < ElementType::count_ ? kNames[std::size_t(type)] : "unknown";
+  constexpr EnumNames<ElementType> kNames({{ElementType::f32, "fp32"},
+                                           {ElementType::f16, "fp16"},
+                                           {ElementType::bf16, "bf16"},
+                                           {ElementType::i32, "int32"},
+                                           {ElementType::i64, "int64"},
+                                           {ElementType::bytes, "bytes"}});
+  return kNames.of(type, "unknown");
 }
 
 std::size_t size_of(ElementType type) {

@@ -1,17 +1,28 @@
 // What went wrong, in words: names of error kinds and transport codes, and the text of a SeamError.
 #include "runtime/seams/error.h"
 
-#include <array>
-
+#include "runtime/seams/enum_names.h"
 #include "runtime/seams/seams.h"
 
 namespace seeksim::runtime {
 
 std::string_view name(ErrorKind kind) {
-  constexpr std::array<std::string_view, std::size_t(ErrorKind::count_)> kNames = {
-      "timeout",     "revoked", "remote_error",    "corrupt",     "mismatch",   "out_of_memory", "io",      "fenced",
-      "no_progress", "closure", "corrupt_compute", "device_lost", "data_error", "diverged",      "too_slow"};
-  return std::size_t(kind) < kNames.size() ? kNames[std::size_t(kind)] : std::string_view("none");
+  constexpr EnumNames<ErrorKind> kNames({{ErrorKind::timeout, "timeout"},
+                                         {ErrorKind::revoked, "revoked"},
+                                         {ErrorKind::remote_error, "remote_error"},
+                                         {ErrorKind::corrupt, "corrupt"},
+                                         {ErrorKind::mismatch, "mismatch"},
+                                         {ErrorKind::out_of_memory, "out_of_memory"},
+                                         {ErrorKind::io, "io"},
+                                         {ErrorKind::fenced, "fenced"},
+                                         {ErrorKind::no_progress, "no_progress"},
+                                         {ErrorKind::closure, "closure"},
+                                         {ErrorKind::corrupt_compute, "corrupt_compute"},
+                                         {ErrorKind::device_lost, "device_lost"},
+                                         {ErrorKind::data_error, "data_error"},
+                                         {ErrorKind::diverged, "diverged"},
+                                         {ErrorKind::too_slow, "too_slow"}});
+  return kNames.of(kind);
 }
 
 std::string_view name(CommResult result) {

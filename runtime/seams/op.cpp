@@ -3,35 +3,57 @@
 
 #include <fmt/format.h>
 
-#include <array>
-#include <cstddef>
+#include "runtime/seams/enum_names.h"
 
 namespace seeksim::runtime {
 namespace {
 
-constexpr std::array<std::string_view, std::size_t(OpKind::count_)> kKinds = {
-    "compute",       "copy",         "all_reduce",     "reduce_scatter", "all_gather",      "broadcast",
-    "send",          "recv",         "barrier",        "vote",           "agree",           "comm_create",
-    "data_load",     "param_gather", "publish",        "peer_copy",      "redistribute",    "inspect",
-    "host_compute",  "storage_read", "storage_write",  "allocate",       "send_activation", "send_gradient",
-    "tied_gradient", "storage_sync", "storage_rename", "join",           "hand_over"};
-constexpr std::array<std::string_view, std::size_t(Phase::count_)> kPhases = {
-    "init",   "data",       "forward",  "backward", "grad_reduce", "optimizer",
-    "commit", "checkpoint", "recovery", "publish",  "recompute"};
-constexpr std::array<std::string_view, std::size_t(Axis::count_)> kAxes = {"world",  "data",   "pipeline",
-                                                                           "tensor", "expert", "replica"};
-
-template <std::size_t N, class E>
-std::string_view name_in(const std::array<std::string_view, N>& names, E value) {
-  return std::size_t(value) < N ? names[std::size_t(value)] : std::string_view("none");
-}
-
-template <class E, std::size_t N>
-E value_in(const std::array<std::string_view, N>& names, std::string_view name) {
-  for (std::size_t i = 0; i < N; ++i)
-    if (names[i] == name) return E(i);
-  return E::count_;
-}
+constexpr EnumNames<OpKind> kKinds({{OpKind::compute, "compute"},
+                                    {OpKind::copy, "copy"},
+                                    {OpKind::all_reduce, "all_reduce"},
+                                    {OpKind::reduce_scatter, "reduce_scatter"},
+                                    {OpKind::all_gather, "all_gather"},
+                                    {OpKind::broadcast, "broadcast"},
+                                    {OpKind::send, "send"},
+                                    {OpKind::recv, "recv"},
+                                    {OpKind::barrier, "barrier"},
+                                    {OpKind::vote, "vote"},
+                                    {OpKind::agree, "agree"},
+                                    {OpKind::comm_create, "comm_create"},
+                                    {OpKind::data_load, "data_load"},
+                                    {OpKind::param_gather, "param_gather"},
+                                    {OpKind::publish, "publish"},
+                                    {OpKind::peer_copy, "peer_copy"},
+                                    {OpKind::redistribute, "redistribute"},
+                                    {OpKind::inspect, "inspect"},
+                                    {OpKind::host_compute, "host_compute"},
+                                    {OpKind::storage_read, "storage_read"},
+                                    {OpKind::storage_write, "storage_write"},
+                                    {OpKind::allocate, "allocate"},
+                                    {OpKind::send_activation, "send_activation"},
+                                    {OpKind::send_gradient, "send_gradient"},
+                                    {OpKind::tied_gradient, "tied_gradient"},
+                                    {OpKind::storage_sync, "storage_sync"},
+                                    {OpKind::storage_rename, "storage_rename"},
+                                    {OpKind::join, "join"},
+                                    {OpKind::hand_over, "hand_over"}});
+constexpr EnumNames<Phase> kPhases({{Phase::init, "init"},
+                                    {Phase::data, "data"},
+                                    {Phase::forward, "forward"},
+                                    {Phase::backward, "backward"},
+                                    {Phase::grad_reduce, "grad_reduce"},
+                                    {Phase::optimizer, "optimizer"},
+                                    {Phase::commit, "commit"},
+                                    {Phase::checkpoint, "checkpoint"},
+                                    {Phase::recovery, "recovery"},
+                                    {Phase::publish, "publish"},
+                                    {Phase::recompute, "recompute"}});
+constexpr EnumNames<Axis> kAxes({{Axis::world, "world"},
+                                 {Axis::data, "data"},
+                                 {Axis::pipeline, "pipeline"},
+                                 {Axis::tensor, "tensor"},
+                                 {Axis::expert, "expert"},
+                                 {Axis::replica, "replica"}});
 
 std::string size_text(std::uint64_t bytes) {
   if (bytes < 1024) return fmt::format("{} B", bytes);
@@ -60,11 +82,11 @@ bool is_collective(OpKind kind) {
   }
 }
 
-std::string_view name(OpKind kind) { return name_in(kKinds, kind); }
-std::string_view name(Phase phase) { return name_in(kPhases, phase); }
-std::string_view name(Axis axis) { return name_in(kAxes, axis); }
-OpKind op_kind(std::string_view name) { return value_in<OpKind>(kKinds, name); }
-Phase phase(std::string_view name) { return value_in<Phase>(kPhases, name); }
+std::string_view name(OpKind kind) { return kKinds.of(kind); }
+std::string_view name(Phase phase) { return kPhases.of(phase); }
+std::string_view name(Axis axis) { return kAxes.of(axis); }
+OpKind op_kind(std::string_view name) { return kKinds.named(name); }
+Phase phase(std::string_view name) { return kPhases.named(name); }
 
 std::string describe(const Op& op) {
   std::string text = fmt::format("{} #{} of rank {}", name(op.kind), op.sequence, op.rank);

@@ -1,6 +1,6 @@
 #include "runtime/backend/control/control_frame.h"
 
-#include <array>
+#include "runtime/seams/enum_names.h"
 
 namespace seeksim::runtime {
 namespace {
@@ -11,9 +11,18 @@ constexpr std::size_t kHeadBytes = 9;
 }  // namespace
 
 std::string_view name(FrameKind kind) {
-  static constexpr std::array<std::string_view, std::size_t(FrameKind::count_)> kNames = {
-      "hello", "ballot", "revoke", "enter", "beat", "ready", "done", "welcome", "answer", "revoked", "entered"};
-  return kind < FrameKind::count_ ? kNames[std::size_t(kind)] : "?";
+  static constexpr EnumNames<FrameKind> kNames({{FrameKind::hello, "hello"},
+                                                {FrameKind::ballot, "ballot"},
+                                                {FrameKind::revoke, "revoke"},
+                                                {FrameKind::enter, "enter"},
+                                                {FrameKind::beat, "beat"},
+                                                {FrameKind::ready, "ready"},
+                                                {FrameKind::done, "done"},
+                                                {FrameKind::welcome, "welcome"},
+                                                {FrameKind::answer, "answer"},
+                                                {FrameKind::revoked, "revoked"},
+                                                {FrameKind::entered, "entered"}});
+  return kNames.of(kind, "?");
 }
 
 std::vector<std::byte> frame_bytes(FrameKind kind, std::span<const std::byte> body) {
