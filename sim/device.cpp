@@ -5,8 +5,11 @@
 
 #include <algorithm>
 
+#include "runtime/seams/queue_names.h"
+
 namespace seeksim::sim {
 
+namespace queue_names = runtime::queue_names;
 using runtime::Buffer;
 using runtime::SeamError;
 using runtime::SteppedQueue;
@@ -30,11 +33,11 @@ SimDevice::SimDevice(Loop& loop, Host& host, Network& network, const DeviceModel
       storage_(storage),
       signals_(signals),
       shapes_(shapes),
-      communication_(*this, "communication queue", host.rank()),
-      compute_(*this, "compute queue", host.rank()),
-      copy_(*this, "copy queue", host.rank()),
-      on_host_(*this, "host queue", host.rank()),
-      on_storage_(*this, "storage queue", host.rank()),
+      communication_(*this, queue_names::kCommunication, host.rank()),
+      compute_(*this, queue_names::kCompute, host.rank()),
+      copy_(*this, queue_names::kCopy, host.rank()),
+      on_host_(*this, queue_names::kHost, host.rank()),
+      on_storage_(*this, queue_names::kStorage, host.rank()),
       queues_{&compute_, &communication_, &copy_, &on_host_, &on_storage_},
       memory_(*this, host.rank(), {model.capacity_bytes, model.host_capacity_bytes, model.pinned_capacity_bytes},
               !shapes, memory),
@@ -48,12 +51,9 @@ SimDevice::SimDevice(Loop& loop, Host& host, Network& network, const DeviceModel
 
 // Most ranks never ask for one, and a large world has many ranks.
 runtime::Queue& SimDevice::message_queue(runtime::MessageQueue which) {
-  static constexpr std::array<const char*, std::size_t(runtime::MessageQueue::count_)> kNames = {
-      "queue of sent activations", "queue of received activations", "queue of sent gradients",
-      "queue of received gradients", "queue of tensor ways"};
   std::unique_ptr<SteppedQueue>& queue = messages_[std::size_t(which)];
   if (queue == nullptr) {
-    queue = std::make_unique<SteppedQueue>(*this, kNames[std::size_t(which)], host_.rank());
+    queue = std::make_unique<SteppedQueue>(*this, queue_names::kMessages.of(which), host_.rank());
     queue->watch(watcher_);
     queue->compute_on(lane_);
     queue->announce_to(listener_);
@@ -124,10 +124,11 @@ TimeNs SimDevice::duration(const SteppedQueue& queue, const runtime::Op& op, run
     if (const std::uint64_t which = number(queue); which < std::uint64_t(SlowQueue::Which::count_))
       duration = TimeNs(double(duration) * network_.slowness(host_.rank(), SlowQueue::Which(which)));
   }
-  if (op.kind == runtime::OpKind::storage_read || op.kind == runtime::OpKind::storage_write) files_.add(op, cost);
+  if (op.kind == runtime::OpKind::storage_read || op.kind == runtime::OpKind::storage_write)
+    meters_.files.add(op, cost);
   if (&queue == &compute_) {
-    passes_.runs(op, loop_.now(), duration);
-    busy_ns_ += duration;
+    meters_.passes.runs(op, loop_.now(), duration);
+    meters_.busy_ns += duration;
   }
   if (timeline_ != nullptr) timeline_->ran(queue, host_.rank(), op, loop_.now(), loop_.now() + duration);
   return duration;
@@ -148,18 +149,18 @@ bool SimDevice::idle() const {
 }
 
 void SimDevice::step_after(SteppedQueue& queue, TimeNs duration) {
-  if (&queue == &compute_) overlap_.compute_starts(loop_.now());
-  if (&queue == &compute_ || &queue == &on_host_) copies_.compute_starts(loop_.now());
-  if (copies_in_a_step(queue)) copies_.transfer_starts(loop_.now());
+  if (&queue == &compute_) meters_.overlap.compute_starts(loop_.now());
+  if (&queue == &compute_ || &queue == &on_host_) meters_.copies.compute_starts(loop_.now());
+  if (copies_in_a_step(queue)) meters_.copies.transfer_starts(loop_.now());
   loop_.at(runtime::later(loop_.now(), duration), *this, number(queue) | std::uint64_t(queue.generation()) << 4);
 }
 
 bool SimDevice::live(const Timer& timer) { return queues_[timer.arg & 15]->generation() == timer.arg >> 4; }
 void SimDevice::fire(const Timer& timer) {
   SteppedQueue& due = *queues_[timer.arg & 15];
-  if (&due == &compute_) overlap_.compute_ends(loop_.now());
-  if (&due == &compute_ || &due == &on_host_) copies_.compute_ends(loop_.now());
-  if (copies_in_a_step(due)) copies_.transfer_ends(loop_.now());
+  if (&due == &compute_) meters_.overlap.compute_ends(loop_.now());
+  if (&due == &compute_ || &due == &on_host_) meters_.copies.compute_ends(loop_.now());
+  if (copies_in_a_step(due)) meters_.copies.transfer_ends(loop_.now());
   due.kernel_due();
 }
 

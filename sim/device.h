@@ -45,17 +45,17 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   runtime::Event host_waits_for() const { return host_waits_for_; }
   // How long a launch takes that would start now; of what an operation of a transport computes itself.
   TimeNs with_noise(const runtime::Op& op, runtime::Cost cost);
-  OverlapMeter& overlap() { return overlap_; }
-  const OverlapMeter& copies() const { return copies_; }
-  const FileUse& files() const { return files_; }
+  OverlapMeter& overlap() { return meters_.overlap; }
+  const OverlapMeter& copies() const { return meters_.copies; }
+  const FileUse& files() const { return meters_.files; }
   void draw_on(Timeline* timeline) { timeline_ = timeline; }  // null: nobody draws
   // Where an operation of a transport computes what it sums itself.
   kernels::Lane lane_of(const runtime::Op& op) {
     if (listener_ != nullptr) listener_->at(op);
     return lane_;
   }
-  const PassMeter& passes() const { return passes_; }
-  TimeNs busy_ns() const override { return busy_ns_; }
+  const PassMeter& passes() const { return meters_.passes; }
+  TimeNs busy_ns() const override { return meters_.busy_ns; }
 
   // ---- runtime::Device
   runtime::BufferPtr allocate(std::size_t bytes, runtime::MemoryTag tag, const char* name) override {
@@ -120,12 +120,14 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   runtime::HostMemory memory_;
   const kernels::Lane lane_;  // of what the device computes; none: the host does, at the times that it would have
   runtime::LaunchListener* const listener_;
-  OverlapMeter overlap_;  // of communication
-  OverlapMeter copies_;   // between host and device
-  FileUse files_;
+  struct Meters {
+    OverlapMeter overlap;  // of communication
+    OverlapMeter copies;   // between host and device
+    FileUse files;
+    PassMeter passes;
+    TimeNs busy_ns = 0;  // of the compute queue
+  } meters_;
   Timeline* timeline_ = nullptr;
-  PassMeter passes_;
-  TimeNs busy_ns_ = 0;  // of the compute queue
 };
 
 }  // namespace seeksim::sim
