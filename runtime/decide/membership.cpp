@@ -1,12 +1,11 @@
 #include "runtime/decide/membership.h"
 
 #include <algorithm>
-#include <bit>
 #include <set>
 #include <utility>
 
-#include "kernels/check.h"
 #include "runtime/layout/grid.h"
+#include "runtime/seams/words.h"
 
 namespace seeksim::runtime {
 
@@ -80,101 +79,50 @@ NextWorld next_world(const ParallelPlan& plan, const Seats& seats, const std::ve
 
 // ---- as words ----------------------------------------------------------------------------------------------------
 
-namespace {
-
-class Writer {
- public:
-  template <class... T>
-  void all(T... values) {
-    (words.push_back(std::bit_cast<std::int64_t>(values)), ...);
-  }
-  template <class T>
-  void list(const std::vector<T>& values) {
-    words.push_back(std::int64_t(values.size()));
-    words.insert(words.end(), values.begin(), values.end());
-  }
-  void roster(const Roster& roster) {
-    list(roster.members);
-    words.push_back(roster.seats.count);
-    words.push_back(std::int64_t(roster.seats.elsewhere.size()));
-    for (const auto& [rank, seat] : roster.seats.elsewhere) all(std::int64_t(rank), std::int64_t(seat));
-  }
-  std::vector<std::int64_t> words;
-};
-
-class Reader {
- public:
-  explicit Reader(std::span<const std::int64_t> words) : words_(words) {}
-  std::int64_t next() {
-    SEEKSIM_CHECK(at_ < words_.size(), "%zu words are handed over, and more are read", words_.size());
-    return words_[at_++];
-  }
-  template <class... T>
-  void all(T&... values) {
-    ((values = std::bit_cast<T>(next())), ...);
-  }
-  template <class T>
-  void list(std::vector<T>& values) {
-    for (std::int64_t left = next(); left > 0; --left) values.push_back(T(next()));
-  }
-  void roster(Roster& roster) {
-    list(roster.members);
-    roster.seats.count = int(next());
-    for (std::int64_t left = next(); left > 0; --left) {
-      const int rank = int(next());
-      roster.seats.elsewhere[rank] = int(next());
-    }
-  }
-
- private:
-  std::span<const std::int64_t> words_;
-  std::size_t at_ = 0;
-};
-
-// The same fields in the same order, to write and to read.
-template <class Words, class Run>
-void each_field(Words& words, Run& run) {
-  words.all(run.contract_version, run.definition, run.step, run.data_position, run.training_seed, run.optimizer_steps);
-  auto& skips = run.skips;
-  words.all(skips.steps, skips.skipped, skips.consecutive, skips.first_step, skips.last_step, skips.first_scale,
-            skips.last_scale, skips.nonfinite_min, skips.nonfinite_max);
-  words.list(run.dropped_batches);
+template <class Archive>
+void fields(Archive& a, SkipState& s) {
+  a(s.steps, s.skipped, s.consecutive, s.first_step, s.last_step, s.first_scale, s.last_scale, s.nonfinite_min,
+    s.nonfinite_max);
 }
 
-}  // namespace
+template <class Archive>
+void fields(Archive& a, LossScalerState& s) {
+  LossScalerWords words = to_words(s);
+  a(words);
+  if constexpr (Archive::kReads) s = from_words(words);
+}
+
+template <class Archive>
+void fields(Archive& a, RunState& s) {
+  a(s.contract_version, s.definition, s.step, s.data_position, s.training_seed, s.optimizer_steps, s.skips,
+    s.dropped_batches, s.scaler, s.epoch);
+}
+
+template <class Archive>
+void fields(Archive& a, Roster& r) {
+  a(r.members, r.seats.count, r.seats.elsewhere);
+}
+
+template <class Archive>
+void fields(Archive& a, DivergenceMonitor::Step& s) {
+  a(s.loss, s.grad_norm);
+}
+
+template <class Archive>
+void fields(Archive& a, HandOver& h) {
+  a(h.run, h.world, h.joiners, h.load_most, h.shards, h.window, h.left_out, h.leaves_out_more);
+}
 
 std::vector<std::int64_t> to_words(const HandOver& all) {
-  Writer out;
-  each_field(out, all.run);
-  for (const std::uint64_t word : to_words(all.run.scaler)) out.all(word);
-  out.all(std::int64_t(all.run.epoch));
-  out.roster(all.world);
-  out.list(all.joiners);
-  out.all(all.load_most);
-  out.roster(all.shards);
-  out.all(std::int64_t(all.window.size()));
-  for (const DivergenceMonitor::Step& step : all.window) out.all(step.loss, step.grad_norm);
-  out.list(all.left_out);
-  out.all(all.leaves_out_more);
-  return std::move(out.words);
+  WordWriter out;
+  out(all);
+  return out.take();
 }
 
 HandOver hand_over_from(std::span<const std::int64_t> words) {
-  Reader in(words);
+  WordReader in(words);
   HandOver all;
-  each_field(in, all.run);
-  LossScalerWords scaler{};
-  for (std::uint64_t& word : scaler) in.all(word);
-  all.run.scaler = from_words(scaler);
-  all.run.epoch = std::uint32_t(in.next());
-  in.roster(all.world);
-  in.list(all.joiners);
-  in.all(all.load_most);
-  in.roster(all.shards);
-  all.window.resize(std::size_t(in.next()));
-  for (DivergenceMonitor::Step& step : all.window) in.all(step.loss, step.grad_norm);
-  in.list(all.left_out);
-  in.all(all.leaves_out_more);
+  in(all);
   return all;
 }
 

@@ -3,37 +3,16 @@
 #include "runtime/detect/diagnosis.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 #include <set>
 #include <utility>
 
-#include "kernels/check.h"
+#include "runtime/detect/testimony.h"
 #include "runtime/seams/rank_names.h"
 
 namespace seeksim::runtime {
 
 namespace {
-
-struct Voice {
-  int rank;
-  const Ballot* ballot;
-  // Whom it waited for; -1 unknown. Nobody waits for himself.
-  int missing() const { return ballot->missing_peer == rank ? -1 : ballot->missing_peer; }
-};
-
-// What the ballots say, put in an order that does not depend on who answered first.
-struct Evidence {
-  std::vector<Voice> voices;      // by rank
-  std::vector<int> dead;          // ascending
-  std::vector<int> silent;        // of these, ascending
-  std::vector<Voice> stuck;       // those in the earliest operation that anybody could not finish
-  std::uint64_t sequence = 0;     // of that operation; 0: nobody was stuck
-  std::uint64_t in = 0;           // its communicator
-  const Ballot* first = nullptr;  // of whoever noticed first
-  std::int64_t step = -1;         // that was under way; -1 unknown
-  TimeNs first_detected_ns() const { return first ? first->detected_ns : 0; }
-};
 
 // A revoke wakes everyone who waits. Who takes longer than this to notice was not waiting.
 constexpr TimeNs kPrompt = kSecond;
@@ -43,102 +22,17 @@ bool is_local(ErrorKind kind) {
          kind == ErrorKind::data_error;
 }
 
-bool saw_something(const Ballot& ballot) { return ballot.error != ErrorKind::count_ || ballot.stuck_sequence > 0; }
+std::string operation(const Diagnosis& d, const Testimony& found) { return operation(d.op, d.sequence, found); }
 
-// Sequences of different communicators do not compare. Who waits for a rank that is itself stuck in another
-// communicator only shares what that one suffers; of the others, whoever entered first. All wait in a circle: likewise.
-std::uint64_t where_it_began(const std::vector<Voice>& stuck) {
-  const Voice* first = nullptr;
-  bool first_is_root = false;
-  for (const Voice& v : stuck) {
-    const bool shares = std::any_of(stuck.begin(), stuck.end(), [&](const Voice& other) {
-      return other.rank == v.missing() && other.ballot->stuck_in != v.ballot->stuck_in;
-    });
-    const bool earlier = !first || v.ballot->joined_ns < first->ballot->joined_ns;
-    if (!first || (!shares && !first_is_root) || (shares != first_is_root && earlier))
-      first = &v, first_is_root = !shares;
-  }
-  return first ? first->ballot->stuck_in : 0;
-}
+// ---- the causes: each returns false where it does not apply ---------------------------------------------------------
 
-Evidence gather(const Agreement& agreement) {
-  SEEKSIM_CHECK(agreement.members.size() == agreement.ballots.size(), "an agreement has one ballot a member");
-  Evidence found;
-  for (std::size_t i = 0; i < agreement.members.size(); ++i) {
-    found.voices.push_back({agreement.members[i], &agreement.ballots[i]});
-  }
-  std::sort(found.voices.begin(), found.voices.end(), [](const Voice& a, const Voice& b) { return a.rank < b.rank; });
-  found.dead = agreement.dead;
-  std::sort(found.dead.begin(), found.dead.end());
-  found.silent = agreement.silent;
-  std::sort(found.silent.begin(), found.silent.end());
-  // Where some know for whom they wait, those who do not know wait for nobody: their part of the operation is complete.
-  bool some_know = false;
-  for (const Voice& v : found.voices) some_know |= v.ballot->stuck_sequence > 0 && v.missing() >= 0;
-  const auto is_stuck = [&](const Voice& v) {
-    return v.ballot->stuck_sequence > 0 && (!some_know || v.missing() >= 0);
-  };
-  std::vector<Voice> stuck;
-  for (const Voice& v : found.voices) {
-    const Ballot& ballot = *v.ballot;
-    found.step = std::max(found.step, ballot.last_committed + 1);
-    if (saw_something(ballot) && (!found.first || ballot.detected_ns < found.first->detected_ns)) found.first = &ballot;
-    if (is_stuck(v)) stuck.push_back(v);
-  }
-  found.in = where_it_began(stuck);
-  std::erase_if(stuck, [&](const Voice& v) { return v.ballot->stuck_in != found.in; });
-  for (const Voice& v : stuck) {
-    if (found.sequence == 0 || v.ballot->stuck_sequence < found.sequence) found.sequence = v.ballot->stuck_sequence;
-  }
-  for (const Voice& v : stuck) {
-    if (v.ballot->stuck_sequence == found.sequence) found.stuck.push_back(v);
-  }
-  return found;
-}
-
-// ---- words ---------------------------------------------------------------------------------------------------------
-std::string how_many(std::size_t n) { return std::to_string(n) + (n == 1 ? " rank" : " ranks"); }
-
-std::string duration_text(TimeNs ns) {
-  char text[40];
-  if (ns >= kSecond)
-    std::snprintf(text, sizeof text, "%.4g s", double(ns) / double(kSecond));
-  else if (ns >= kMillisecond)
-    std::snprintf(text, sizeof text, "%.4g ms", double(ns) / double(kMillisecond));
-  else
-    std::snprintf(text, sizeof text, "%.4g us", double(ns) / double(kMicrosecond));
-  return text;
-}
-
-std::string operation(const Diagnosis& d, const Evidence& found) {
-  if (d.sequence == 0 && d.op == OpKind::count_) return "an operation";
-  std::string text = d.op == OpKind::count_ ? "operation" : std::string(name(d.op));
-  if (d.sequence > 0) text += " #" + std::to_string(d.sequence);
-  if (found.step >= 0) text += " of step " + std::to_string(found.step);
-  return text;
-}
-
-// "(7 ranks waited 600 s)"
-std::string who_waited(const std::vector<Voice>& waiting) {
-  if (waiting.empty()) return "";
-  TimeNs longest = -1;
-  for (const Voice& v : waiting) {
-    if (v.ballot->joined_ns >= 0) longest = std::max(longest, v.ballot->detected_ns - v.ballot->joined_ns);
-  }
-  std::string text = " (" + how_many(waiting.size()) + " waited";
-  if (longest >= 0) text += " " + duration_text(longest);
-  return text + ")";
-}
-
-// ---- the causes, each null-handed where it does not apply
-// ------------------------------------------------------------
 void set_operation(Diagnosis& d, const Ballot& ballot) {
   d.op = ballot.stuck_kind;
   d.sequence = ballot.stuck_sequence;
 }
 
 // " at sample 21": which ones the culprits' data loaders could not bring.
-std::string at_samples(const Evidence& found, ErrorKind error) {
+std::string at_samples(const Testimony& found, ErrorKind error) {
   std::set<std::int64_t> samples;
   for (const Voice& v : found.voices) {
     if (v.ballot->error == error && v.ballot->words[kSampleWord] > 0) samples.insert(v.ballot->words[kSampleWord] - 1);
@@ -149,7 +43,7 @@ std::string at_samples(const Evidence& found, ErrorKind error) {
 }
 
 // The rank itself says what went wrong: memory, storage, a kernel, its data.
-bool local_failure(Diagnosis& d, const Evidence& found, const Voice& first) {
+bool local_failure(Diagnosis& d, const Testimony& found, const Voice& first) {
   if (!is_local(first.ballot->error)) return false;
   d.verdict = Verdict::local_failure;
   set_operation(d, *first.ballot);
@@ -162,7 +56,7 @@ bool local_failure(Diagnosis& d, const Evidence& found, const Voice& first) {
   return true;
 }
 
-bool corrupt_message(Diagnosis& d, const Evidence& found, const Voice& first) {
+bool corrupt_message(Diagnosis& d, const Testimony& found, const Voice& first) {
   if (first.ballot->error != ErrorKind::corrupt) return false;
   d.verdict = Verdict::corrupt_message;
   set_operation(d, *first.ballot);
@@ -181,7 +75,7 @@ bool corrupt_message(Diagnosis& d, const Evidence& found, const Voice& first) {
 
 // Of all pairs that did not agree, the rank that most are with; -1: no single one. Who brings something else does so to
 // everybody, and those others agree among each other.
-int in_most_pairs(const Evidence& found) {
+int in_most_pairs(const Testimony& found) {
   std::set<std::pair<int, int>> pairs;
   for (const Voice& v : found.voices) {
     if (v.ballot->error == ErrorKind::mismatch && v.missing() >= 0) pairs.insert(std::minmax({v.rank, v.missing()}));
@@ -200,7 +94,7 @@ int in_most_pairs(const Evidence& found) {
 
 // Somebody brought another operation. Those who brought what most brought are taken to be right; where numbers cannot
 // decide, the one whom the receiver names.
-bool mismatch(Diagnosis& d, const Evidence& found, const Voice& first) {
+bool mismatch(Diagnosis& d, const Testimony& found, const Voice& first) {
   if (first.ballot->error != ErrorKind::mismatch) return false;
   d.verdict = Verdict::mismatch;
   set_operation(d, *first.ballot);
@@ -236,7 +130,7 @@ bool mismatch(Diagnosis& d, const Evidence& found, const Voice& first) {
 }
 
 // A rank ran a micro-batch again and got other bits. All heard of it in the vote, and name it.
-bool corrupt_compute(Diagnosis& d, const Evidence& found, const Voice& first) {
+bool corrupt_compute(Diagnosis& d, const Testimony& found, const Voice& first) {
   if (first.ballot->error != ErrorKind::corrupt_compute) return false;
   d.verdict = Verdict::corrupt_compute;
   d.op = OpKind::compute;
@@ -252,7 +146,7 @@ bool corrupt_compute(Diagnosis& d, const Evidence& found, const Voice& first) {
 }
 
 // All heard the same vote, and saw the same numbers.
-bool diverged(Diagnosis& d, const Evidence& found) {
+bool diverged(Diagnosis& d, const Testimony& found) {
   const bool told = std::any_of(found.voices.begin(), found.voices.end(),
                                 [](const Voice& v) { return v.ballot->error == ErrorKind::diverged; });
   if (!told) return false;
@@ -264,7 +158,7 @@ bool diverged(Diagnosis& d, const Evidence& found) {
 }
 
 // Nothing failed: the votes showed who holds up the others, and all heard it.
-bool too_slow(Diagnosis& d, const Evidence& found) {
+bool too_slow(Diagnosis& d, const Testimony& found) {
   for (const Voice& v : found.voices) {
     if (v.ballot->error == ErrorKind::too_slow && v.ballot->missing_peer >= 0)
       d.culprits.push_back(v.ballot->missing_peer);
@@ -281,7 +175,7 @@ bool too_slow(Diagnosis& d, const Evidence& found) {
 }
 
 // Heartbeats stopped: the control plane declared them dead, long before anybody's watchdog.
-bool silent_rank(Diagnosis& d, const Evidence& found) {
+bool silent_rank(Diagnosis& d, const Testimony& found) {
   if (found.silent.empty()) return false;
   d.verdict = Verdict::silent;
   d.culprits = found.silent;
@@ -291,7 +185,7 @@ bool silent_rank(Diagnosis& d, const Evidence& found) {
 }
 
 // Failures that a rank saw with its own eyes beat everything that is inferred from waiting, which comes later.
-bool seen_cause(Diagnosis& d, const Evidence& found) {
+bool seen_cause(Diagnosis& d, const Testimony& found) {
   const Voice* first = nullptr;
   for (const Voice& v : found.voices) {
     const ErrorKind error = v.ballot->error;
@@ -304,7 +198,7 @@ bool seen_cause(Diagnosis& d, const Evidence& found) {
                    corrupt_compute(d, found, *first));
 }
 
-bool gone_rank(Diagnosis& d, const Evidence& found) {
+bool gone_rank(Diagnosis& d, const Testimony& found) {
   if (found.dead.empty()) return false;
   const auto is_dead = [&](int rank) { return std::binary_search(found.dead.begin(), found.dead.end(), rank); };
   // By a transport whose connection was closed, whatever its rank, which may be ahead of the others, had under way. At
@@ -338,7 +232,7 @@ bool gone_rank(Diagnosis& d, const Evidence& found) {
 }
 
 // Alive, but it came to the operation after the others' watchdog, or has not come at all.
-bool is_late(const Evidence& found, const Voice& v) {
+bool is_late(const Testimony& found, const Voice& v) {
   const Ballot& ballot = *v.ballot;
   if (found.sequence > 0 && ballot.stuck_in != found.in) {  // it is busy elsewhere, or should be here
     for (const CommProgress& own : ballot.progress) {
@@ -354,7 +248,7 @@ bool is_late(const Evidence& found, const Voice& v) {
   return !complains && saw_something(ballot) && ballot.detected_ns > later(found.first_detected_ns(), kPrompt);
 }
 
-bool late_rank(Diagnosis& d, const Evidence& found) {
+bool late_rank(Diagnosis& d, const Testimony& found) {
   if (!found.first) return false;
   std::vector<Voice> waited;
   std::vector<int> late;
@@ -384,7 +278,7 @@ std::vector<int> blamed_for(const std::vector<std::pair<int, int>>& links) {
   return common;
 }
 
-bool broken_link(Diagnosis& d, const Evidence& found) {
+bool broken_link(Diagnosis& d, const Testimony& found) {
   std::vector<std::pair<TimeNs, std::pair<int, int>>> complaints;
   for (const Voice& v : found.stuck) {
     const int peer = v.missing();
@@ -407,7 +301,7 @@ bool broken_link(Diagnosis& d, const Evidence& found) {
   return true;
 }
 
-void cannot_tell(Diagnosis& d, const Evidence& found) {
+void cannot_tell(Diagnosis& d, const Testimony& found) {
   if (found.stuck.empty()) {
     d.text = found.first ? operation(d, found) + " failed, and no rank can say why" : "nothing failed";
     return;
@@ -457,7 +351,7 @@ std::int64_t meaning(const Op& op) {
 }
 
 Diagnosis diagnose(const Agreement& agreement) {
-  const Evidence found = gather(agreement);
+  const Testimony found = gather(agreement);
   Diagnosis d;
   d.first_detected_ns = found.first_detected_ns();
   if (!found.stuck.empty())
