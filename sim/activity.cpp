@@ -1,4 +1,4 @@
-// The part of an operation's life that exchanges and native sums share, and the meeting places of communicators.
+// The life of an operation that is the same for exchanges and native sums, and the meeting places of communicators.
 #include "sim/activity.h"
 
 #include <fmt/format.h>

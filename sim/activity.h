@@ -1,5 +1,5 @@
-// SimActivity: an operation of a communicator in a queue, from enqueue to end. SharedComm: shared by the members of a
-// communicator, the places where their operations meet.
+// SimActivity: an operation of a communicator as it stands in a queue, from enqueue to end. SharedComm: what the
+// members of a communicator share, that is, the places where their operations meet.
 #pragma once
 
 #include <cstdint>
@@ -21,17 +21,17 @@ class SimActivity;
 
 struct SharedComm;
 
-// The operations of all members with one sequence number.
+// Operations of different members with the same sequence number.
 struct Group final : TimerTarget {
   SharedComm* shared = nullptr;
   std::uint64_t sequence = 0;
-  std::uint32_t posted = 0;      // members whose operation is here: not fully matched, or summed but not over
+  std::uint32_t posted = 0;      // members whose operation is here: not matched in full, or summed and not over
   std::vector<SimActivity*> at;  // by position
-  runtime::Op first;             // as the first member posted it; the others are compared with it
+  runtime::Op first;             // as the first member brought it; the others are held against it
   bool has_first = false;
 
-  // For a native sum, by position: what a member contributes and where it wants the result. Gathered as the members
-  // come, side by side in memory, so that the last one need not visit them all.
+  // Of a native sum, by position: what a member brings and where it wants the result. Gathered as the members come, one
+  // after another in memory, so that the last one need not visit them all.
   struct Share {
     kernels::TreePart first;
     const std::vector<kernels::TreePart>* rest;
@@ -39,9 +39,9 @@ struct Group final : TimerTarget {
   };
   std::vector<Share> shares;
   bool summed = false;
-  bool mismatched = false;  // some member was told; all others hang, as on NCCL
+  bool mismatched = false;  // somebody has been told; all others hang, as on NCCL
 
-  // For a native sum that has been computed: the members of a node complete together, node by node.
+  // Of a native sum that has been computed: the members of a node complete together, node by node.
   struct Completion {
     TimeNs when;
     int node;
@@ -50,9 +50,9 @@ struct Group final : TimerTarget {
   Core* core = nullptr;
   std::uint64_t generation = 0;
 
-  // Whether an operation that has just come is the one that the first member posted. If not, both owners are told.
+  // Whether an operation that has just come is the one that the first member brought. If not, both owners are told.
   bool agrees(SimActivity& activity);
-  void leave(int position);  // the last one to leave frees the group for reuse
+  void leave(int position);  // gone to be used again when it was the last
   std::span<const int> places_of(int node) const;
   bool live(const Timer& timer) override { return timer.arg == generation; }
   void fire(const Timer& timer) override;
@@ -64,7 +64,7 @@ struct SharedComm {
   int position(int rank) const;  // -1: no member
   int size() const { return int(members.size()); }
   Group& group(std::uint64_t sequence);  // found or made
-  void give_back(Group& group);          // an empty group: forget it
+  void give_back(Group& group);          // empty: forget it
 
   std::uint64_t id;
   std::uint32_t epoch;
@@ -92,33 +92,33 @@ class SimActivity : public runtime::Activity, public TimerTarget {
   enum class State : std::uint8_t { free, queued, started };
   explicit SimActivity(bool is_native) : native(is_native) {}
 
-  void start() final;  // called when the queue reaches it
-  void drop();         // the rank is dead: the operation never happens
-  // Its communicator was aborted or revoked: completes with poisoned buffers, now or when the queue reaches it.
+  void start() final;  // the queue has reached it
+  void drop();         // the rank is dead: it never happens
+  // Its communicator was aborted or revoked: completes with scribbled buffers, now or when the queue reaches it.
   void cut_short();
-  // Takes back the pieces that no peer has matched yet.
+  // Takes back what no peer has taken yet.
   virtual void withdraw() = 0;
-  // The ranks that it waits for, for wait-for graphs: "waits for rank 5 (its message)".
+  // Who it waits for, for wait-for graphs: "waits for rank 5 (its message)".
   virtual std::string waits_for() const = 0;
   virtual runtime::Transport::Unmatched unmatched() const = 0;
-  // What it contributes besides its Op, for the text of a mismatch: ", 804 elements over 32 leaves".
+  // What it brings besides its Op, for a mismatch: ", 804 elements over 32 leaves".
   virtual std::string what() const { return ", piece by piece"; }
-  // Whether it needs `rank` to go on and is linked to it, so that it learns of its death.
+  // Whether it cannot go on without `rank`, and is linked to it: who learns of its death.
   virtual bool waits_on(int rank) const = 0;
 
   bool live(const Timer& timer) override { return state == State::started && timer.arg == generation; }
   DueTimer due(const Timer& timer) override;
-  // Prefetches the memory that the end of this operation will touch.
+  // Asks for the memory that the end of this operation will touch.
   void fetch() const;
-  void fetch_more() const;  // what the pointers in that memory lead to
+  void fetch_more() const;  // what the pointers in there lead to
 
   void fetch_for_fire() const override { fetch_more(); }
 
-  SimTransport* owner = nullptr;  // members that the end of an operation needs come first
+  SimTransport* owner = nullptr;  // what the end of an operation needs comes first
   runtime::Queue* queue = nullptr;
   std::uint64_t record = 0;
   std::uint32_t comm = 0;        // index among the owner's communicators
-  std::uint32_t generation = 0;  // of this object, which is reused
+  std::uint32_t generation = 0;  // of this object, which is used again and again
   State state = State::free;
   bool aborted = false;
   const bool native;                // a NativeReduce or NativeScatter; else an Exchange
@@ -134,23 +134,23 @@ class SimActivity : public runtime::Activity, public TimerTarget {
   void end(runtime::RecordState how);
 
  private:
-  void left(runtime::RecordState how);  // in the flight recorder
+  void left(runtime::RecordState how);  // in the books
 };
 
 // Whether two members mean the same operation: kind, axis, step, micro-batch and tensor (their sequence numbers are
 // equal, or they would not meet).
 bool same_meaning(const runtime::Op& a, const runtime::Op& b);
 
-// tell_mismatch: records that members posted operations that do not fit together, for the oracle. If collectives are
-// strict, both members are told (other may be gone). As on NCCL no one else is, and if they are not strict no one at
-// all: the operation hangs until a watchdog ends it.
-// mismatch_text: "rank 1 brought reduce_scatter #7 ..., 'wte.weight' at gradient_reducer.cpp:146, rank 0 brought ...";
-// more: what else differs.
+// "rank 1 brought reduce_scatter #7 ..., 'wte.weight' at gradient_reducer.cpp:146, rank 0 brought ..."; more: what else
+// differs.
+// Members brought what does not fit together: kept for the oracle, and where collectives are strict both are told
+// (other may be gone). As on NCCL nobody else is, and where they are not strict nobody at all: it hangs until a
+// watchdog.
 void tell_mismatch(SimActivity& one, SimActivity* other, const std::string& why);
 std::string mismatch_text(const runtime::Op& a, const std::string& more_a, const runtime::Op& b,
                           const std::string& more_b);
 
-// Fills a range with the poison that an aborted operation leaves.
+// Leaves in a range what an aborted operation leaves.
 void scribble_on(runtime::Buffer& buffer, std::size_t lo, std::size_t hi);
 
 }  // namespace seeksim::sim

@@ -1,4 +1,4 @@
-// The centre: agreements, revokes, fencing, admission. A rank's side is in control_rank.cpp.
+// The centre: agreements, revokes, fencing, who comes in. A rank's side stands in control_rank.cpp.
 #include "sim/control.h"
 
 #include <fmt/format.h>
@@ -78,7 +78,7 @@ TimeNs ControlCenter::gets_through(int rank) const {
   return when;
 }
 
-// Of two parts at most one has more than half of the members, or half of them and the lowest rank.
+// Of two parts at most one has more than half of the members, or half of them and the lowest.
 void ControlCenter::split(ControlOutage outage) {
   core_.loop.touch(kCenter, Access::write);
   const std::vector<int>& all = members(core_.transport.newest_epoch);
@@ -112,14 +112,14 @@ void ControlCenter::enter(std::uint32_t epoch, std::span<const int> members, con
   for (const int member : fresh ? sorted : std::vector<int>()) {
     if (joiners_.contains(member) && announced_.contains(member)) take_in(member, epoch);
   }
-  // It fell silent after the members were agreed on.
+  // It fell silent after the members had been agreed on.
   const bool hopeless = std::any_of(sorted.begin(), sorted.end(), [&](int rank) { return silent_[std::size_t(rank)]; });
   if (fresh && hopeless)
     core_.loop.call_at(core_.loop.now() + latency(), arrival(Arrival::silence, -1, epoch),
                        [this, epoch] { revoke_for_all(epoch, -1); });
 }
 
-// A new incarnation: the state of the one before is forgotten.
+// A new incarnation: what was said of the one before is forgotten.
 void ControlCenter::take_in(int rank, std::uint32_t epoch) {
   joiners_.erase(rank);
   silent_[std::size_t(rank)] = known_dead_[std::size_t(rank)] = false;
@@ -143,7 +143,7 @@ void ControlCenter::ballot_arrives(int rank, const Key& key, const Ballot& ballo
   Poll& poll = polls_[key];
   if (vote && revoked_ >= std::int64_t(key.epoch) && !poll.decided) poll.cut_short = true;
   if (poll.cut_short) return reply(rank, {Answer::Kind::cut_short, nullptr});
-  if (poll.decided) {  // without this rank: it was not a member, or came too late
+  if (poll.decided) {  // without it: it was no member, or came too late
     fence(rank, true);
     return reply(rank, {Answer::Kind::fenced, nullptr});
   }
@@ -199,8 +199,8 @@ void ControlCenter::reply(int rank, const Answer& answer) {
                      });
 }
 
-// A revoke that reaches the centre before a vote is decided cuts the vote short for all ranks. A later one comes too
-// late for all.
+// A revoke that reaches the centre before a vote is decided cuts it short for all; after that it comes too late, for
+// all.
 void ControlCenter::send_revoke(int rank, std::uint32_t epoch) {
   to_center(rank, [this, rank, epoch] { revoke_arrives(rank, epoch); });
 }
@@ -271,8 +271,8 @@ void ControlCenter::decide_where_complete() {
 
 // ---- heartbeats --------------------------------------------------------------------------------------------------
 
-// A heartbeat that arrives is not an event, because nothing follows from it. Only silence is. So the centre computes
-// when the last one was sent and when the next will have been missed for too long. Ranks beat at different moments.
+// Heartbeats that come are no events: nothing follows from them. Only a silence is, so all that is computed is when
+// the last one was sent and when its successor will have been missed for too long. Ranks beat at different moments.
 void ControlCenter::falls_silent(int rank, TimeNs until) {
   const TimeNs every = core_.plan.heartbeat_ns;
   if (every <= 0 || fenced(rank)) return;
@@ -294,8 +294,8 @@ void ControlCenter::declare_silent(int rank) {
   fence(rank, true);
   core_.story(rank, fmt::format("sends no heartbeats: declared dead and fenced, epoch {} is revoked", epoch));
   for (auto& [key, poll] : polls_)
-    if (!poll.over()) poll.ballots.erase(rank);  // its earlier ballot does not count: no one can go on with it
-  revoke_for_all(epoch, -1);  // for itself too: a process that was only stopped hears of it when it runs again
+    if (!poll.over()) poll.ballots.erase(rank);  // what it said before does not count: nobody can go on with it
+  revoke_for_all(epoch, -1);  // itself too: a process that was only stopped hears of it when it runs again
   is_dead(rank);
 }
 
@@ -319,7 +319,7 @@ void ControlCenter::join_arrives(int rank) {
   }
   joiners_.insert(rank);
   core_.story(rank, "waits to be taken in");
-  // If it was a member, it has given that up, and ballots of an earlier incarnation no longer count.
+  // If it was a member, it has given that up, and what an earlier incarnation of it said counts no more.
   known_dead_[std::size_t(rank)] = true;
   for (auto& [key, poll] : polls_) poll.ballots.erase(rank);
   decide_where_complete();
@@ -372,7 +372,7 @@ DueTimer ControlCenter::Deadlines::due(const Timer& timer) {
 
 void ControlCenter::Deadlines::fire(const Timer& timer) {
   const Key key = keys_[timer.arg];
-  // A centre that was down gives all ranks that wait for it time to be heard.
+  // A centre that stood still gives everybody who waits for it the time to be heard.
   const TimeNs stands = center_.stands_until();
   if (stands > center_.core_.loop.now()) {
     if (stands < runtime::kForever) center_.core_.loop.watchdog_at(runtime::later(stands, kCutOff), *this, timer.arg);

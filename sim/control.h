@@ -1,5 +1,5 @@
 // The control plane: out of band, shaped like ULFM. One centre decides each agreement at one instant of virtual time,
-// so every rank that gets an answer gets the same one. Messages to and from the centre take time.
+// so all who get an answer get the same one; messages to and from it take time.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,12 @@ namespace seeksim::sim {
 struct Core;
 struct SimRank;
 
-// How many agreements are remembered after they are over. A rank that comes later than that is fenced.
+// How many agreements are remembered after they are over; nobody comes later than that without being fenced.
 inline constexpr std::size_t kRemembered = 64;
-// A rank that hears nothing for so long after an agreement's deadline is cut off from the centre.
+// Who hears nothing for so long after an agreement's deadline is cut off from the centre.
 inline constexpr TimeNs kCutOff = runtime::kSecond;
 
-// What a rank learns at the end of an agreement, or at the end of its wait to be admitted.
+// What a rank learns at the end of an agreement, or of its wait to be taken in.
 struct Answer {
   enum class Kind : std::uint8_t { none, decided, cut_short, fenced, taken_in, run_is_over } kind = Kind::none;
   std::shared_ptr<const runtime::Agreement> agreement = nullptr;
@@ -62,11 +62,11 @@ class SimControl final : public runtime::ControlPlane {
 
 class ControlCenter {
  public:
-  // members: how many ranks, the first ones, are members of epoch 0. All others wait in join() to be admitted.
+  // members: of epoch 0, the first ranks. All others wait in join() if they want to come in.
   ControlCenter(Core& core, std::uint64_t seed, int ranks, int members);
 
-  // An agreement is identified by epoch, kind, step (votes only: recovering ranks may be at different steps) and
-  // sequence, and by how many with these came before.
+  // Agreements are told apart by epoch, kind, step (votes only: recovering ranks may be at different steps) and
+  // sequence, and by how many of that name came before.
   struct Key {
     std::uint32_t epoch;
     runtime::OpKind kind;
@@ -84,22 +84,22 @@ class ControlCenter {
   // Messages on their way to the centre.
   void send_ballot(int rank, const Key& key, const runtime::Ballot& ballot, TimeNs deadline);
   void send_revoke(int rank, std::uint32_t epoch);
-  void send_join(int rank, bool waits);  // waits: false if it gives up waiting
+  void send_join(int rank, bool waits);  // waits: or gives it up
   void died(int rank, TimeNs noticed_after);
-  // The process of `rank` sends no heartbeat from now until then (kForever: never again).
+  // Its process sends no heartbeat from now until then (kForever: never again).
   void falls_silent(int rank, TimeNs until);
-  void ended(int rank);  // its process is over, in any way; when all members' are, so is the run
+  void ended(int rank);  // its process is over, in whatever way: when all members are, so is the run
   void started_again(int rank) { ended_[std::size_t(rank)] = false; }
-  // All living ranks hang for ever or wait to be admitted: those that wait hear that the run is over. False if no rank
-  // waits.
+  // Everybody who lives hangs for ever or waits to be taken in: those who wait hear that the run is over. False where
+  // nobody waits.
   bool send_home(std::size_t living, std::size_t hanging);
-  // How often a rank was admitted. News of an earlier incarnation does not concern the next one.
+  // How often a rank was taken in. What is noticed late of a life before does not concern the one after it.
   std::uint32_t lives(int rank) const { return lives_[std::size_t(rank)]; }
-  // During the outage these ranks and the centre do not hear from each other; what is sent arrives when it is over.
+  // Meanwhile these ranks and the centre do not hear of each other; what is sent then arrives when it is over.
   void outage(const ControlOutage& outage) { outages_.push_back(outage); }
-  // An outage from now on for the side that has no quorum.
+  // The same, from now on, for the side that has no quorum.
   void split(ControlOutage outage);
-  // One line for each undecided agreement, with the ranks that are missing. For wait-for graphs.
+  // One line an undecided agreement: who is missing. For wait-for graphs.
   std::string undecided() const;
 
  private:
@@ -126,9 +126,9 @@ class ControlCenter {
   void reply(int rank, const Answer& answer);
   void to_center(int rank, std::function<void()> arrive);
   TimeNs latency();
-  // When a message that is sent now gets through; kForever: never.
+  // When something that is sent now gets through; kForever: never.
   TimeNs gets_through(int rank) const;
-  // Until when the centre itself is down; now if it is up.
+  // Until when the centre itself stands still; now, if it does not.
   TimeNs stands_until() const;
 
   // The deadline of an agreement: a watchdog like those of hosts.
@@ -158,9 +158,9 @@ class ControlCenter {
   std::vector<bool> ended_;
   std::vector<std::uint32_t> lives_;
   std::vector<std::uint64_t> replies_;  // to each rank, so far
-  std::set<int> joiners_;               // ranks that wait in join()
-  std::set<int> announced_;             // ... named by the last agreement; only these may enter the next epoch
-  bool over_ = false;                   // no rank is admitted any more
+  std::set<int> joiners_;               // who waits in join()
+  std::set<int> announced_;             // ... as the last agreement said: nobody else is meant by who enters an epoch
+  bool over_ = false;                   // nobody is taken in any more
   std::vector<ControlOutage> outages_;
   Deadlines deadlines_{*this};
 };

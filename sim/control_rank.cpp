@@ -1,4 +1,4 @@
-// A rank's side of the control plane: what it sends to the centre, and how it waits for the answer.
+// A rank's side of the control plane: what it sends to the centre, and how it waits for what comes back.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ std::uint64_t combine(std::uint64_t a, std::uint64_t b, std::uint64_t c = 0) {
   return h ^ h >> 33;
 }
 
-// What a rank learns, without times, for the outcome of an order.
+// What a rank learns, without times: for the outcome of an order.
 std::uint64_t told(const ControlCenter::Key& key, const Answer& answer) {
   std::uint64_t h = combine(key.digest(), std::uint64_t(answer.kind));
   if (answer.agreement == nullptr) return h;
@@ -71,8 +71,8 @@ Agreement SimControl::agree(const Op& op, std::uint32_t epoch, const Ballot& bal
   answer_ = {};
   waits_in_ = describe(op);
   core_.control.send_ballot(me, key, ballot, deadline);
-  // The centre alone decides, even when this rank knows of a revoke or is past the deadline: its own conclusion might
-  // differ from what the others are told. So a rank that hears nothing at all cannot go on: the others may have.
+  // The centre alone decides, even when this rank knows of a revoke or is past the deadline: what it believed by itself
+  // might differ from what the others are told. So who hears nothing at all cannot go on: the others may have.
   const TimeNs cut_off = runtime::later(std::max(deadline, core_.loop.now()), kCutOff);
   while (answer_.kind == Answer::Kind::none) {
     rank_.host.block(Blocked::agreement, cut_off);

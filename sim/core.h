@@ -1,5 +1,5 @@
-// Core: shared by the parts of a world. SimRank: all that the simulator keeps of one rank. It is kept small, because a
-// world may have tens of thousands of ranks, most of them idle most of the time.
+// Core: what the parts of a world share, and SimRank, all that the simulator keeps of one rank. Kept lean: a world may
+// have tens of thousands of ranks, most of them idle most of the time.
 #pragma once
 
 #include <functional>
@@ -39,16 +39,16 @@ struct SimRank {
 
   runtime::Seams seams() { return {clock, device, transport, storage, control}; }
 
-  // Prefetch the memory that a step of this rank will touch: first this object, then what it points to.
+  // Ask for the memory that a step of this rank will touch: first what lies here, then what that leads to.
   void fetch_soon() const;
   void fetch_now() const;
 
-  Host host;  // the members used most come first
+  Host host;  // what is used most comes first
   RankSignals signals;
   SimClock clock;
   runtime::Recorder recorder;
-  std::unique_ptr<RaceDetector> races;  // null unless the plan asks for one; the device reports to it
-  std::unique_ptr<ValueLog> values;     // likewise; passes on to the race detector
+  std::unique_ptr<RaceDetector> races;  // where the plan asks for one; the device tells it
+  std::unique_ptr<ValueLog> values;     // the same; passes on to the race detector
   SimDevice device;
   SimTransport transport;
   SimControl control;
@@ -63,12 +63,12 @@ struct Core {
   void story(int rank, const std::string& text) const {
     if (listener) listener(loop.now(), rank, text);
   }
-  // The process of `rank` is gone from this instant. Called by the loop only.
+  // The process of `rank` is gone from this instant on. Called by the loop only.
   void kill(int rank, const std::string& why);
-  void crashed(int rank);  // schedules what the others see of it
-  // Starts the process of a dead rank again: a new host on an empty device. The caller has to tell the loop.
+  void crashed(int rank);  // what the others come to see of it
+  // The process of a rank that is gone starts again: a new host on an empty device. The loop has to be told of it.
   SimRank& start_again(int rank);
-  // Common to every end of a rank: nothing that it left pending happens.
+  // What every kind of end of a rank has in common: nothing that it left pending happens.
   void lay_to_rest(int rank);
 
   const WorldPlan& plan;

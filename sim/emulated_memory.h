@@ -1,6 +1,6 @@
-// EmulatedMemory: the memory of an emulated GPU. The kernels are those for GPUs, run on the host (kernels/cuda). The
-// memory is protected except while a kernel or a copy runs, so host code that touches a tensor directly, as it could
-// not on a GPU, faults at once.
+// EmulatedMemory: the memory of a GPU that is not there. Kernels are those for GPUs, run on the host (kernels/cuda);
+// the memory is out of everybody's reach but while a kernel or a copy runs, so that host code that touches a tensor
+// directly, as it could not on a GPU, ends in a fault at once.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace seeksim::sim {
 
 class EmulatedMemory final : public runtime::DeviceMemory, private kernels::Emulation {
  public:
-  explicit EmulatedMemory(std::size_t capacity_bytes = std::size_t(16) << 30);  // address space; used memory counts
+  explicit EmulatedMemory(std::size_t capacity_bytes = std::size_t(16) << 30);  // of addresses; memory is taken as used
   ~EmulatedMemory() override;
   EmulatedMemory(const EmulatedMemory&) = delete;
   EmulatedMemory& operator=(const EmulatedMemory&) = delete;

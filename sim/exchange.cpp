@@ -44,7 +44,7 @@ void move_payload(const Piece& sent, const Piece& received) {
 
 void Exchange::prepare(std::span<const Piece> pieces, DiesAt dies) {
   pieces_.clear();
-  order_.clear();  // exchanges are reused: the old order must not be used
+  order_.clear();  // an exchange is used again: what it was sorted by before must not be looked at
   for (const Piece& piece : pieces) pieces_.push_back({piece});
   dies_ = dies;
   if (pieces_.size() > kFewPieces) sort_by_peer();
@@ -154,7 +154,7 @@ void Exchange::transfer(Exchange& from, PostedPiece& sent, Exchange& to, PostedP
   to.piece_over(received, when);
 }
 
-// A message that is not part of a collective, for the timeline.
+// A message that is no part of a collective, for the picture.
 void Exchange::draw(const Exchange& from, const Exchange& to, TimeNs received) {
   Core& core = from.owner->core();
   if (core.timeline == nullptr || runtime::is_collective(from.op.kind)) return;
@@ -217,7 +217,8 @@ void Exchange::transfer_with_fate(Exchange& from, PostedPiece& sent, Exchange& t
     touched();
     flip_bit(received.piece, fate.corrupt_bit);
     if (fate.checksum) {
-      received.fate = Fate::lost;  // it arrives and is not accepted: the exchange cannot end, and knows why
+      received.fate =
+          Fate::lost;  // it arrives and is not accepted: the exchange cannot end, and knows for want of what
       from.piece_over(sent, when);
       core.loop.call_at(
           when, arrival(Arrival::error, receiver, to.record), [owner = to.owner, index = to.comm, sender] {
@@ -244,11 +245,11 @@ void Exchange::piece_over(PostedPiece& piece, TimeNs when) {
 
 // ---- dying in the middle -----------------------------------------------------------------------------------------
 
-// A random number of the sends gets through, never all.
+// A drawn number of the sends gets through, never all.
 void Exchange::choose_last_sends() {
   std::uint32_t sends = 0;
   for (const PostedPiece& piece : pieces_) sends += piece.piece.send ? 1 : 0;
-  owner->core().loop.touch(object(ObjectKind::network, 1), Access::write);  // the next draw depends on it
+  owner->core().loop.touch(object(ObjectKind::network, 1), Access::write);  // the next draw is another one
   sends_until_death_ = sends == 0 ? 0 : owner->core().transport.partial.below(sends);
   std::uint32_t seen = 0;
   for (PostedPiece& piece : pieces_)
@@ -278,7 +279,7 @@ void Exchange::withdraw() {
   if (group_ != nullptr) owner->core().loop.touch(meets_at_, Access::write);
   if (group_ != nullptr) group_->leave(owner->comm_at(comm).position);
   group_ = nullptr;
-  if (dies_ == DiesAt::in_flight) die(owner->core().loop.now());  // no peer came; it dies anyway
+  if (dies_ == DiesAt::in_flight) die(owner->core().loop.now());  // nobody came; it dies all the same
 }
 
 void Exchange::scribble() {
@@ -295,7 +296,7 @@ bool Exchange::waits_on(int rank) const {
   });
 }
 
-// A lost piece will never come. An open one may still come. A late one has not arrived anywhere yet.
+// A piece that is lost will never come; one that is open may still; one that is late has come to nobody yet.
 runtime::Transport::Unmatched Exchange::unmatched() const {
   if (state != State::started) return {};
   const TimeNs now = owner->core().loop.now();

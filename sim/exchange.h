@@ -19,7 +19,7 @@ class Exchange final : public SimActivity {
   std::string waits_for() const override;
   runtime::Transport::Unmatched unmatched() const override;
   void fire(const Timer& timer) override;
-  // Whether a piece from or to `rank` has not met its counterpart, or was lost after it did.
+  // Whether a piece from or to `rank` has not met its counterpart, or met it and was lost.
   bool waits_on(int rank) const override;
 
  private:
@@ -27,7 +27,7 @@ class Exchange final : public SimActivity {
   struct PostedPiece {
     runtime::Piece piece;
     Fate fate = Fate::open;
-    TimeNs over_ns = 0;  // when a piece under way arrives
+    TimeNs over_ns = 0;  // when a piece under way has arrived
     std::size_t bytes() const { return piece.hi - piece.lo; }
   };
   struct Run {  // places of one peer's pieces in order_ (or in pieces_ where they are in order already)
@@ -59,7 +59,7 @@ class Exchange final : public SimActivity {
   runtime::DiesAt dies_ = runtime::DiesAt::never;
   TimeNs ready_ = 0;
   Group* group_ = nullptr;
-  Object meets_at_;  // the same, as it is reported to the steering
+  Object meets_at_;  // the same, as it is told to whoever steers
 };
 
 }  // namespace seeksim::sim

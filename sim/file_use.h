@@ -1,5 +1,5 @@
-// FileUse: bytes written to files and read from them, by kind of content and by step. Counted from the launches of
-// storage queues, so a run of shapes counts them too.
+// FileUse: bytes that went to files and came from them, by what they hold and by step. Asked of the launches of storage
+// queues, so that a run of shapes knows it too.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace seeksim::sim {
 
 struct FileUse {
   struct Bytes {
-    std::uint64_t read = 0;  // includes what is read back to verify a write
+    std::uint64_t read = 0;  // what is read back to see what a disk holds is in it
     std::uint64_t written = 0;
   };
   std::map<std::string, Bytes> by_kind;   // "adam m"

@@ -1,4 +1,4 @@
-// Reads the graph from the state of hosts and queues; keeps no state of its own.
+// Reads the graph off the state of hosts and queues; keeps none of its own.
 #include "sim/graph.h"
 
 #include <fmt/format.h>
@@ -8,7 +8,7 @@
 namespace seeksim::sim {
 namespace {
 
-// No one reads more lines than this.
+// More nobody reads.
 constexpr int kRanksShown = 64;
 
 std::string deadline_text(const Host& host) {

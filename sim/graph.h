@@ -1,4 +1,4 @@
-// The wait-for graph of a world: which rank waits for which, and in what operation. Text, one line an edge.
+// The wait-for graph of a world: who waits for whom, and in what. Text, one line an edge.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// How a rank's host waits: it parks until it is woken, a deadline passes or it is killed. It must be woken only through
-// its parked flag.
+// How a rank's host waits: it parks until somebody wakes it, a deadline passes or it is killed. It is woken only
+// through its parked flag, a rule that was broken once.
 #include "sim/loop.h"
 #include "sim/timeline.h"
 
@@ -47,8 +47,8 @@ void Host::park() {
   }
 }
 
-// A watchdog's entry stays in the heap while waits come and go. When its time has come it is checked, and armed again
-// if the host now waits for something later.
+// A watchdog's entry stays in the heap while waits come and go: it is looked at when its time has come, and armed anew
+// if the host waits for something later by then.
 bool Host::live(const Timer& timer) {
   if (timer.arg != kWatchdog) return parked_ && parks_ == timer.arg;
   if (timer.when != armed_) return false;  // an earlier deadline has armed another entry since

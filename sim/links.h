@@ -20,12 +20,12 @@ class Network {
   const LinkModel& inside() const { return inside_; }
   const LinkModel& between() const { return between_; }
 
-  // When `bytes` that are sent now arrive. slow: multiplies the transfer time; delay: added to it.
+  // When `bytes` that start now arrive. slow: multiplies the transfer, delay: added to it.
   TimeNs arrival(TimeNs now, int from, int to, std::size_t bytes, double slow = 1.0, TimeNs delay = 0);
-  // The time of an all-reduce over `nodes` nodes with at most `per_node` members each: the faster of ring and tree
+  // What an all-reduce over `nodes` nodes with at most `per_node` members each takes: the faster of ring and tree
   // inside the nodes, then between them.
   TimeNs all_reduce(int nodes, int per_node, std::size_t bytes) const;
-  // The factor by which the schedule slows this queue of a rank.
+  // How many times as long what this queue of a rank does takes by the schedule.
   double slowness(int rank, SlowQueue::Which queue) const {
     return slow_.empty() ? 1.0 : slow_[std::size_t(rank)][std::size_t(queue)];
   }
@@ -34,7 +34,7 @@ class Network {
   double jitter() { return noise_ == 0 ? 1.0 : 1.0 + noise_ * (2.0 * random_.unit() - 1.0); }
 
  private:
-  struct Adapter {  // the time when it will have sent, or received, everything so far
+  struct Adapter {  // when it will have sent, or received, all that it has been given
     TimeNs sent = 0;
     TimeNs received = 0;
   };

@@ -36,7 +36,7 @@ class SeededAlgorithm final : public fibers::algo::algorithm {
     else if (context->is_context(fibers::type::main_context))
       main_ = context;
     else
-      loop_->ready_fibers_.push_back({context, nullptr, nullptr, loop_->spawning_});
+      loop_->fibers_.ready.push_back({context, nullptr, nullptr, loop_->spawning_});
   }
 
   fibers::context* pick_next() noexcept override {
@@ -46,7 +46,7 @@ class SeededAlgorithm final : public fibers::algo::algorithm {
     }
     if (main_ != nullptr) return std::exchange(main_, nullptr);
     if (loop_ == nullptr) return std::exchange(dispatcher_, nullptr);
-    if (fibers::context::active() == loop_->main_) return std::exchange(loop_->chosen_, nullptr);
+    if (fibers::context::active() == loop_->fibers_.main) return std::exchange(loop_->fibers_.chosen, nullptr);
     return loop_->after_fiber();
   }
 
@@ -100,7 +100,7 @@ Loop::Loop(const Config& config, Client& client)
 
 Loop::~Loop() = default;
 
-double Loop::wall_s() const { return double(wall_ns() - wall_start_ns_) * 1e-9; }
+double Loop::wall_s() const { return double(wall_ns() - wall_.start_ns) * 1e-9; }
 
 void Loop::note(std::uint64_t what) {
   fingerprint_ = (fingerprint_ ^ what) * 0x9fb21c651e98df25ull;
@@ -135,14 +135,14 @@ void Loop::add(Host& host) {
 void Loop::run(const std::vector<Host*>& hosts) {
   SeededAlgorithm& algorithm = SeededAlgorithm::install();
   SEEKSIM_CHECK(!algorithm.followed(), "a world runs inside another one");
-  main_ = fibers::context::active();
-  SEEKSIM_CHECK(main_->is_context(fibers::type::main_context), "a world runs on a fiber");
+  fibers_.main = fibers::context::active();
+  SEEKSIM_CHECK(fibers_.main->is_context(fibers::type::main_context), "a world runs on a fiber");
   algorithm.follow(this);
-  wall_start_ns_ = wall_ns();
+  wall_.start_ns = wall_ns();
   hosts_ = hosts;
   if (steering_ != nullptr) steering_->clock_moved();  // from another world of the same job
   living_ = hosts.size();
-  ready_fibers_.reserve(hosts.size() + 1);
+  fibers_.ready.reserve(hosts.size() + 1);
   for (Host* host : hosts) spawn(*host);
 
   std::exception_ptr failure;
@@ -200,18 +200,18 @@ void Loop::turn() {
 
 // Whoever is taken leaves the others in the order in which they became ready.
 bool Loop::turn_by_choice() {
-  candidates_.clear();
-  for (const ReadyFiber& fiber : ready_fibers_) candidates_.push_back(number_of_host(fiber.rank));
-  for (const runtime::SteppedQueue* queue : ready_queues_) candidates_.push_back(number_of(*queue));
-  if (candidates_.empty()) return false;
-  const std::size_t choice = chooser_->choose(candidates_);
-  note(candidates_[choice]);
-  if (choice < ready_fibers_.size()) {
-    boost::fibers::context* const fiber = ready_fibers_[choice].context;
-    ready_fibers_.erase(ready_fibers_.begin() + std::ptrdiff_t(choice));
+  choice_.candidates.clear();
+  for (const ReadyFiber& fiber : fibers_.ready) choice_.candidates.push_back(number_of_host(fiber.rank));
+  for (const runtime::SteppedQueue* queue : ready_queues_) choice_.candidates.push_back(number_of(*queue));
+  if (choice_.candidates.empty()) return false;
+  const std::size_t choice = chooser_->choose(choice_.candidates);
+  note(choice_.candidates[choice]);
+  if (choice < fibers_.ready.size()) {
+    boost::fibers::context* const fiber = fibers_.ready[choice].context;
+    fibers_.ready.erase(fibers_.ready.begin() + std::ptrdiff_t(choice));
     switch_to(fiber);
   } else {
-    const auto place = ready_queues_.begin() + std::ptrdiff_t(choice - ready_fibers_.size());
+    const auto place = ready_queues_.begin() + std::ptrdiff_t(choice - fibers_.ready.size());
     runtime::SteppedQueue& queue = **place;
     ready_queues_.erase(place);
     queue.step();
@@ -225,11 +225,11 @@ void Loop::make_ready(runtime::SteppedQueue& queue) {
 }
 
 Loop::ReadyFiber Loop::draw_fiber() {
-  if (ready_fibers_.empty()) return {};
-  const std::size_t i = schedule_.below(std::uint32_t(ready_fibers_.size()));
-  const ReadyFiber fiber = ready_fibers_[i];
-  ready_fibers_[i] = ready_fibers_.back();
-  ready_fibers_.pop_back();
+  if (fibers_.ready.empty()) return {};
+  const std::size_t i = schedule_.below(std::uint32_t(fibers_.ready.size()));
+  const ReadyFiber fiber = fibers_.ready[i];
+  fibers_.ready[i] = fibers_.ready.back();
+  fibers_.ready.pop_back();
   note(i * 2);
   if (large_ && fiber.host != nullptr) {
     fiber.fetch_stack();
@@ -239,14 +239,14 @@ Loop::ReadyFiber Loop::draw_fiber() {
 }
 
 void Loop::draw_ahead() {
-  next_ = next_but_one_.context != nullptr ? next_but_one_ : draw_fiber();
-  if (large_ && next_.host != nullptr) client_.fetch_now(*next_.host);
-  next_but_one_ = draw_fiber();
+  fibers_.next = fibers_.next_but_one.context != nullptr ? fibers_.next_but_one : draw_fiber();
+  if (large_ && fibers_.next.host != nullptr) client_.fetch_now(*fibers_.next.host);
+  fibers_.next_but_one = draw_fiber();
 }
 
 fibers::context* Loop::take_fiber() {
-  if (next_.context == nullptr) draw_ahead();
-  fibers::context* fiber = next_.context;
+  if (fibers_.next.context == nullptr) draw_ahead();
+  fibers::context* fiber = fibers_.next.context;
   draw_ahead();
   return fiber;
 }
@@ -262,14 +262,14 @@ void Loop::ReadyFiber::fetch_stack() const {
 // Called when a host suspends: to which context now? In a large world its queue had better be stepped while it is in
 // the caches.
 fibers::context* Loop::after_fiber() {
-  if (chooser_ || !fiber_ready() || (!ready_queues_.empty() && schedule_.below(change_odds_) == 0)) return main_;
+  if (chooser_ || !fiber_ready() || (!ready_queues_.empty() && schedule_.below(change_odds_) == 0)) return fibers_.main;
   return take_fiber();
 }
 
 void Loop::switch_to(fibers::context* fiber) {
-  chosen_ = fiber;
+  fibers_.chosen = fiber;
   ++switches_;
-  main_->suspend();
+  fibers_.main->suspend();
 }
 
 void Loop::switch_away(Host& host) {
@@ -289,7 +289,7 @@ void Loop::wake(Host& host) {
   if (!host.parked_) return;
   host.parked_ = false;
   if (host.blocked_ == Blocked::for_ever) --hanging_;
-  ready_fibers_.push_back({host.context_, &host, host.frame_, host.rank_});
+  fibers_.ready.push_back({host.context_, &host, host.frame_, host.rank_});
   if (steering_ != nullptr) steering_->enabled(number_of_host(host.rank_));
 }
 
@@ -363,8 +363,8 @@ void Loop::fire_due(TimerHeap& heap) {
 // The one place where the wall clock is read: for the limit and for progress bars, never for what is simulated.
 void Loop::check_wall_clock() {
   const double wall = wall_s();
-  if (wall > last_progress_s_ + kProgressEveryS) {
-    last_progress_s_ = wall;
+  if (wall > wall_.last_progress_s + kProgressEveryS) {
+    wall_.last_progress_s = wall;
     client_.progress(now_);
   }
   if (stopping_ || config_.wall_limit_s <= 0 || wall < config_.wall_limit_s) return;

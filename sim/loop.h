@@ -188,7 +188,7 @@ class Loop {
   static void purge(TimerHeap& heap);
   void switch_to(boost::fibers::context* fiber);
   void switch_away(Host& host);
-  bool fiber_ready() const { return next_.context != nullptr || !ready_fibers_.empty(); }
+  bool fiber_ready() const { return fibers_.next.context != nullptr || !fibers_.ready.empty(); }
   ReadyFiber draw_fiber();
   void draw_ahead();
   boost::fibers::context* take_fiber();
@@ -203,26 +203,31 @@ class Loop {
   std::optional<Chooser> chooser_;  // instead, unless the schedule is `seeded`
   const bool untimed_;
   Steering* steering_;  // null: nobody steers, or no longer
-  std::vector<DueTimer> due_;
   struct Candidate {
     std::uint64_t process;
     std::size_t place;  // among hosts, queues and timers in turn
   };
-  std::vector<Candidate> ready_;
-  std::vector<std::uint64_t> candidates_;
+  // What can be chosen from in one decision.
+  struct Choice {
+    std::vector<DueTimer> due;
+    std::vector<Candidate> ready;
+    std::vector<std::uint64_t> candidates;
+  } choice_;
   int spawning_ = -1;  // the rank whose fiber is being made
   TimeNs now_ = 0;
-  std::vector<ReadyFiber> ready_fibers_;
-  ReadyFiber next_, next_but_one_;  // drawn already, so that their memory is there when they run
-  bool large_;                      // what it touches does not stay in the caches
-  std::uint32_t change_odds_;       // 1 in so many: leave the fibers for the queues though fibers are ready
+  struct Fibers {
+    std::vector<ReadyFiber> ready;
+    ReadyFiber next, next_but_one;  // drawn already, so that their memory is there when they run
+    boost::fibers::context* main = nullptr;
+    boost::fibers::context* chosen = nullptr;
+  } fibers_;
+  bool large_;                 // what it touches does not stay in the caches
+  std::uint32_t change_odds_;  // 1 in so many: leave the fibers for the queues though fibers are ready
   std::vector<runtime::SteppedQueue*> ready_queues_;
   TimerHeap timers_;
   TimerHeap watchdogs_;
   std::uint64_t timer_numbers_ = 0;
   Calls calls_;
-  boost::fibers::context* main_ = nullptr;
-  boost::fibers::context* chosen_ = nullptr;
   std::vector<Host*> hosts_;
   std::size_t living_ = 0;
   std::size_t hanging_ = 0;
@@ -230,8 +235,10 @@ class Loop {
   std::uint64_t switches_ = 0;
   std::uint64_t fingerprint_ = 0x243f6a8885a308d3ull;
   std::uint64_t turns_ = 0;
-  std::int64_t wall_start_ns_ = 0;
-  double last_progress_s_ = 0;
+  struct Wall {
+    std::int64_t start_ns = 0;
+    double last_progress_s = 0;
+  } wall_;
 };
 
 }  // namespace seeksim::sim

@@ -33,48 +33,48 @@ void Host::let_others() {
 void Loop::collect_candidates() {
   collect_due(timers_);
   collect_due(watchdogs_);
-  ready_.clear();
+  choice_.ready.clear();
   std::size_t place = 0;
-  for (const ReadyFiber& fiber : ready_fibers_) ready_.push_back({number_of_host(fiber.rank), place++});
-  for (const runtime::SteppedQueue* queue : ready_queues_) ready_.push_back({number_of(*queue), place++});
-  for (const DueTimer& due : due_) ready_.push_back({due.process, place++});
-  std::stable_sort(ready_.begin(), ready_.end(),
+  for (const ReadyFiber& fiber : fibers_.ready) choice_.ready.push_back({number_of_host(fiber.rank), place++});
+  for (const runtime::SteppedQueue* queue : ready_queues_) choice_.ready.push_back({number_of(*queue), place++});
+  for (const DueTimer& due : choice_.due) choice_.ready.push_back({due.process, place++});
+  std::stable_sort(choice_.ready.begin(), choice_.ready.end(),
                    [](const Candidate& a, const Candidate& b) { return a.process < b.process; });
   const auto same = [](const Candidate& a, const Candidate& b) { return a.process == b.process; };
-  ready_.erase(std::unique(ready_.begin(), ready_.end(), same), ready_.end());
-  candidates_.clear();
-  for (const Candidate& one : ready_) candidates_.push_back(one.process);
+  choice_.ready.erase(std::unique(choice_.ready.begin(), choice_.ready.end(), same), choice_.ready.end());
+  choice_.candidates.clear();
+  for (const Candidate& one : choice_.ready) choice_.candidates.push_back(one.process);
 }
 
 // False: nothing can run.
 bool Loop::turn_untimed() {
   collect_candidates();
-  if (candidates_.empty()) return false;
+  if (choice_.candidates.empty()) return false;
   std::uint32_t choice = 0;
   if (steering_ != nullptr) {
-    choice = steering_->choose(candidates_);
+    choice = steering_->choose(choice_.candidates);
     if (choice == Steering::kEnough) {
       steering_ = nullptr;
       end_all();
       return true;
     }
-    chooser_->take(candidates_.size(), choice);
+    chooser_->take(choice_.candidates.size(), choice);
   } else {
-    choice = chooser_->choose(candidates_);
+    choice = chooser_->choose(choice_.candidates);
   }
-  note(candidates_[choice]);
-  run_candidate(ready_[choice].place);
+  note(choice_.candidates[choice]);
+  run_candidate(choice_.ready[choice].place);
   return true;
 }
 
 void Loop::run_candidate(std::size_t place) {
-  if (place < ready_fibers_.size()) {
-    const ReadyFiber fiber = ready_fibers_[place];
-    ready_fibers_.erase(ready_fibers_.begin() + std::ptrdiff_t(place));
+  if (place < fibers_.ready.size()) {
+    const ReadyFiber fiber = fibers_.ready[place];
+    fibers_.ready.erase(fibers_.ready.begin() + std::ptrdiff_t(place));
     touch(object(ObjectKind::host, std::uint64_t(fiber.rank)), Access::read);
     return switch_to(fiber.context);
   }
-  place -= ready_fibers_.size();
+  place -= fibers_.ready.size();
   if (place < ready_queues_.size()) {
     runtime::SteppedQueue& queue = *ready_queues_[place];
     ready_queues_.erase(ready_queues_.begin() + std::ptrdiff_t(place));
@@ -82,8 +82,8 @@ void Loop::run_candidate(std::size_t place) {
     return queue.step();
   }
   place -= ready_queues_.size();
-  const DueTimer due = due_[place];
-  due_.erase(due_.begin() + std::ptrdiff_t(place));
+  const DueTimer due = choice_.due[place];
+  choice_.due.erase(choice_.due.begin() + std::ptrdiff_t(place));
   run_due(due);
 }
 
@@ -93,8 +93,8 @@ void Loop::collect_due(TimerHeap& heap) {
   while (!heap.empty() && heap.top().when <= now_) {
     const Timer timer = heap.pop();
     if (!timer.target->live(timer)) continue;
-    due_.push_back(timer.target->due(timer));
-    if (steering_ != nullptr) steering_->enabled(due_.back().process);
+    choice_.due.push_back(timer.target->due(timer));
+    if (steering_ != nullptr) steering_->enabled(choice_.due.back().process);
   }
 }
 

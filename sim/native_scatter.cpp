@@ -1,5 +1,4 @@
-// The native reduce-scatter: members meet in a group; the last one lets the pieces meet, which gives the times and
-// finds who disagrees, and computes every owner's sums.
+// The last member lets the pieces meet, which gives the times and finds who disagrees, and computes every owner's sums.
 #include "sim/native_scatter.h"
 
 #include <fmt/format.h>
@@ -8,7 +7,6 @@
 #include <span>
 #include <stdexcept>
 
-#include "kernels/check.h"
 #include "runtime/launch/launcher.h"
 #include "sim/core.h"
 
@@ -18,7 +16,6 @@ using kernels::TreeNode;
 using kernels::TreePart;
 using runtime::CommResult;
 using runtime::Piece;
-using runtime::RecordState;
 
 namespace {
 
@@ -58,35 +55,6 @@ void NativeScatter::prepare(const runtime::TreeScatter& scatter) {
   summed_ = false;
 }
 
-void NativeScatter::post() {
-  RankComm& held = owner->comm_at(comm);
-  group_ = &held.shared->group(op.sequence);
-  const std::size_t here = std::size_t(held.position);
-  SEEKSIM_CHECK(group_->at[here] == nullptr, "two operations of one rank with the same sequence number: %s",
-                describe(op).c_str());
-  group_->at[here] = this;
-  ++group_->posted;
-  if (!group_->agrees(*this) || !compare_with_neighbours(here)) group_->mismatched = true;
-  if (group_->posted == group_->at.size() && !group_->mismatched) group_->mismatched = !meet(*group_);
-  if (owner->core().transport.any_dead() && !summed_) look_for_dead_peers();
-}
-
-// Everybody is compared with the neighbours that are here: if any two members differ, some two neighbours do.
-bool NativeScatter::compare_with_neighbours(std::size_t here) {
-  const std::size_t size = group_->at.size();
-  for (const std::size_t next : {here + 1 == size ? 0 : here + 1, here == 0 ? size - 1 : here - 1}) {
-    SimActivity* other = group_->at[next];
-    if (other == nullptr || other == this) continue;
-    if (other->native && other->op.kind == op.kind) {
-      const auto& same = static_cast<const NativeScatter&>(*other);
-      if (leaves_ == same.leaves_ && factor_ == same.factor_) continue;
-    }
-    tell_mismatch(*this, other, mismatch_text(op, what(), other->op, other->what()));
-    return false;
-  }
-  return true;
-}
-
 std::string NativeScatter::what() const {
   return fmt::format(", {} parts over {} leaves times {}", parts_.size(), leaves_, factor_);
 }
@@ -96,7 +64,7 @@ bool NativeScatter::is_here(int peer) const {
   return position >= 0 && group_->at[std::size_t(position)] != nullptr;
 }
 
-void NativeScatter::look_for_dead_peers() {
+void NativeScatter::look_for_dead(std::size_t) {
   Core& core = owner->core();
   for (const Piece& piece : pieces_) {
     const bool same_node = core.network.node_of(op.rank) == core.network.node_of(piece.peer);
@@ -104,6 +72,8 @@ void NativeScatter::look_for_dead_peers() {
       owner->fail(comm, CommResult::remote_error, fmt::format("rank {} is gone", piece.peer));
   }
 }
+
+void NativeScatter::complete(Group& group) { group.mismatched = !meet(group); }
 
 bool NativeScatter::meet(Group& group) {
   const auto member = [](SimActivity* activity) { return static_cast<NativeScatter*>(activity); };
@@ -177,16 +147,6 @@ bool NativeScatter::sum_targets(Group& group) {
   return true;
 }
 
-void NativeScatter::fire(const Timer&) {
-  withdraw();
-  end(RecordState::completed);
-}
-
-void NativeScatter::withdraw() {
-  if (group_ != nullptr) group_->leave(owner->comm_at(comm).position);
-  group_ = nullptr;
-}
-
 void NativeScatter::scribble() {
   for (const runtime::TreeTarget& target : targets_)
     scribble_on(*target.out.buffer, target.out.range().lo, target.out.range().hi);
@@ -214,19 +174,6 @@ runtime::Transport::Unmatched NativeScatter::unmatched() const {
     break;
   }
   return out;
-}
-
-std::string NativeScatter::waits_for() const {
-  if (group_ == nullptr) return "nobody";
-  if (summed_) return "the network";
-  std::string text;
-  int named = 0;
-  for (std::size_t i = 0; i < group_->at.size(); ++i) {
-    if (group_->at[i] != nullptr) continue;
-    if (named++ == 8) return text + ", ...";
-    text += fmt::format("{}rank {} (to join)", named == 1 ? "" : ", ", group_->shared->members[i]);
-  }
-  return text.empty() ? "nobody: the members brought different operations" : text;
 }
 
 }  // namespace seeksim::sim

@@ -1,5 +1,5 @@
-// OrderSearch: all orders of the steps of an untimed world that can be told apart, one run after the other. The search
-// is stateless: each run begins anew and follows the last one up to a decision, where it goes another way.
+// OrderSearch: all orders of the steps of an untimed world that anybody could tell apart, one run after the other. A
+// stateless search: each run begins anew and follows the last one up to a decision, where it goes another way.
 //
 // With reduction it goes another way only where a run had two steps that touched the same thing, one of them changing
 // it, and nothing made the second wait for the first (dynamic partial-order reduction; Flanagan and Godefroid 2005,
@@ -26,12 +26,12 @@ class OrderSearch final : public Steering {
     ObjectKind blind_to = ObjectKind::none;  // a planted mistake: touches of these are not seen
   };
   struct Counts {
-    std::uint64_t runs = 0;       // that ran to their end
-    std::uint64_t given_up = 0;   // that could only repeat known orders: blocked by their sleep sets
+    std::uint64_t runs = 0;       // that came to their end
+    std::uint64_t given_up = 0;   // that could only repeat what is known: blocked by their sleep sets
     std::uint64_t steps = 0;      // over all runs
     std::uint64_t decisions = 0;  // steps of these at which two or more could run
     std::uint64_t races = 0;      // pairs of steps that might have come in the other order
-    std::uint64_t points = 0;     // decisions at which more than one way was or will be taken
+    std::uint64_t points = 0;     // decisions at which more than one way was gone or is to be
     std::size_t depth = 0;        // steps of the longest run
   };
 
@@ -39,12 +39,12 @@ class OrderSearch final : public Steering {
 
   // Before each run. False: all orders have been seen.
   bool begin_run();
-  // After each run. True: it ran to its end; false: it was given up.
+  // After it. True: it came to its end; false: it was given up.
   bool end_run();
 
   const Counts& counts() const { return counts_; }
   bool complete() const { return complete_; }
-  std::uint64_t left() const;                                // known ways that were not taken yet
+  std::uint64_t left() const;                                // ways that are known and were not gone yet
   std::uint64_t outcome() const { return heard_.digest(); }  // of the last run
 
   // ---- Steering
@@ -61,8 +61,8 @@ class OrderSearch final : public Steering {
   struct Node {
     std::vector<Process> able;  // to run
     Process chosen = 0;
-    std::set<Process> to_go;             // includes those already taken
-    std::map<Process, Touches> asleep;   // processes whose next step leads to nothing new: it was taken before
+    std::set<Process> to_go;             // with those that were gone
+    std::map<Process, Touches> asleep;   // whose next step leads to nothing new: it was gone before
     Touches touches;                     // of the step
     std::vector<std::uint32_t> before;   // steps that it follows on, directly
     std::vector<std::uint64_t> history;  // all steps before it that it follows on, since the clock moved: a bit each
@@ -78,7 +78,7 @@ class OrderSearch final : public Steering {
   static bool concern(const Touches& a, const Touches& b);
   static bool concern(Access a, Access b);
   void fall_asleep(Node& node, const Node& last) const;
-  void step_over();  // finds what the step that just ran follows on
+  void step_over();  // the one that ran: what it follows on
   void find_races(std::uint32_t step, const std::vector<std::pair<std::uint32_t, bool>>& direct);
   void go_the_other_way(std::uint32_t first, std::uint32_t second);
 
@@ -86,7 +86,7 @@ class OrderSearch final : public Steering {
   Counts counts_;
   std::vector<Node> nodes_;  // of the run, or of the one before
   std::uint32_t at_ = 0;     // steps of this run so far
-  std::uint32_t fixed_ = 0;  // of these, how many repeat the run before; the next one goes another way
+  std::uint32_t fixed_ = 0;  // of these, so many are those of the run before, and the next one goes another way
   std::uint32_t since_ = 0;
   bool ran_ = false, gave_up_ = false, complete_ = false;
   std::map<std::uint64_t, std::vector<Touched>> by_object_;  // since the clock moved

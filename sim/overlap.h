@@ -1,5 +1,5 @@
-// OverlapMeter: how long a rank's transfers (communication, or copies between host and device) were in flight, in
-// virtual time, and how much of that was hidden under compute. For users of `overlap_comm` and of offload.
+// OverlapMeter: how long a rank's transfers (its communication, or copies between host and device) were in flight, in
+// virtual time, and for how much of that something computed: what a user of `overlap_comm` or of offload wants to know.
 #pragma once
 
 #include "runtime/seams/op.h"
@@ -10,8 +10,8 @@ namespace seeksim::sim {
 using runtime::TimeNs;
 
 struct CommOverlap {
-  TimeNs in_flight_ns = 0;  // at least one operation was under way
-  TimeNs hidden_ns = 0;     // and a kernel ran on one of the rank's queues that count
+  TimeNs in_flight_ns = 0;  // at least one operation had been started and was not over
+  TimeNs hidden_ns = 0;     // and a kernel ran on a queue of the same rank that counts
   double share() const { return in_flight_ns > 0 ? double(hidden_ns) / double(in_flight_ns) : 0; }
   CommOverlap& operator+=(const CommOverlap& other) {
     in_flight_ns += other.in_flight_ns;
@@ -22,7 +22,7 @@ struct CommOverlap {
 
 class OverlapMeter {
  public:
-  // Counts only transfers of steps: while a world is built, recovered or ended there is no compute to hide under.
+  // Only the transfers of steps: while a world is made, mended or ended there is nothing to hide it under.
   static bool counts(const runtime::Op& op) {
     return op.phase != runtime::Phase::init && op.phase != runtime::Phase::recovery &&
            op.phase != runtime::Phase::checkpoint;
@@ -45,7 +45,7 @@ class OverlapMeter {
   }
 
   int in_flight_ = 0;
-  int computing_ = 0;  // queues that are computing
+  int computing_ = 0;  // queues that do
   TimeNs since_ = 0;
   CommOverlap total_;
 };

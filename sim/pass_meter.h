@@ -1,5 +1,5 @@
-// PassMeter: the virtual time for which a rank's compute queue was busy with the forward and backward passes of a step.
-// The rest of the time from the first to the last of them, on all ranks, is a pipeline's bubble.
+// PassMeter: when a rank's compute queue was busy with the forward and backward passes of a step, in virtual time: what
+// is missing to the time from the first to the last of them, on all ranks, is a pipeline's bubble.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ struct StepPasses {
 
 class PassMeter {
  public:
-  // For the first steps only, so that a long run of a large world does not fill memory.
+  // Of the first steps only, so that a long run of a large world does not fill memory.
   static constexpr std::size_t kSteps = 64;
 
   void runs(const runtime::Op& op, TimeNs now, TimeNs duration) {

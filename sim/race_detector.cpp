@@ -1,4 +1,4 @@
-// Vector clocks over the queues of one rank, and the last uses of each byte.
+// Vector clocks over the queues of one rank, and what each byte was last used by.
 #include "sim/race_detector.h"
 
 #include <fmt/format.h>
@@ -38,8 +38,8 @@ bool RaceDetector::join(Clock& into, const Clock& other) {
   return changed;
 }
 
-// The clock before the event at a place. An event recorded before a wait of its queue, with nothing between the two,
-// has the same place as one recorded after it, and is treated as the later one.
+// What comes before the event at a place. An event that was recorded before a wait of its queue, with nothing between
+// the two, has the same place as one recorded after it, and is taken for the later one.
 RaceDetector::Clock RaceDetector::clock_at(std::size_t lane, std::uint64_t place) const {
   const std::deque<Mark>& marks = lanes_[lane].marks;
   const auto after = std::upper_bound(marks.begin(), marks.end(), place,
@@ -151,13 +151,13 @@ void RaceDetector::access(std::size_t lane, const Op& op, const Range& range) {
     read(shadow, first, used, lane);
 }
 
-// One cell replaces all that it covers; what reaches past it on either side stays.
+// One cell in the place of all that it covers; what stood out on either side stays.
 void RaceDetector::write(Shadow& shadow, std::size_t first, const Cell& cell) {
   std::vector<Cell>& cells = shadow.cells;
   std::size_t end = first;
   while (end < cells.size() && cells[end].lo < cell.hi) ++end;
   if (end == first + 1 && cells[first].lo == cell.lo && cells[first].hi == cell.hi) {
-    cells[first] = cell;  // the same range again, which is nearly always the case
+    cells[first] = cell;  // the same range again, as nearly always
     return;
   }
   std::array<Cell, 3> instead;

@@ -1,14 +1,14 @@
 // RaceDetector: happens-before on one rank's memory, the device's and the host's. Every launch, every operation of a
 // transport and every access of the host declares what it reads and writes; queues, events and the host's waits say
 // what comes after what. Two accesses to the same bytes, one of them a write, of which neither comes before the other,
-// are a race, and so is freeing memory while something that was enqueued still uses it.
+// are a race, and so is giving memory back while something that was enqueued still uses it.
 //
-// All of it follows from what the host enqueues and waits for, in that order. So a finding depends neither on durations
-// nor on the seed: a missing wait is found even where the simulated times hide it.
+// All of it follows from what the host says, in the order in which it says it, so a finding depends neither on
+// durations nor on the seed: a wait that is missing is found even where the simulated times hide it.
 //
 // Clocks count places in queues. An operation comes after everything in front of it in its queue, after what its queue
 // was told to wait for, and after all that the host has seen done. What the host itself touches is older than all that
-// it enqueues afterwards, so it is only ever compared with what is pending, and never kept.
+// it enqueues afterwards, so it is only ever held against what is pending, and never kept.
 #pragma once
 
 #include <array>
@@ -42,7 +42,7 @@ class RaceDetector final : public runtime::AccessWatcher {
   void allocated(const runtime::Buffer& buffer) override;
   void released(const runtime::Buffer& buffer) override;
 
-  // The process is gone: memory that it freed on its way out belongs to no one.
+  // The process is gone: memory that it gave back on its way out is nobody's any more.
   void rank_died() { leaving_.clear(); }
 
   // Distinct pairs of call sites, in the order in which they were found.
@@ -69,9 +69,9 @@ class RaceDetector final : public runtime::AccessWatcher {
     Clock clock{};                   // of what was enqueued last
     std::uint64_t host_version = 0;  // of the host's clock that is in it
     std::deque<Mark> marks;          // those that an event may still ask for
-    std::deque<Past> past;           // accesses that the host has not seen done, for reports
+    std::deque<Past> past;           // what the host has not seen done, for reports
   };
-  // Bytes with the same last uses. A place of 0: never used.
+  // Bytes that were last used alike. A place of 0: never.
   struct Cell {
     std::size_t lo, hi;
     std::uint64_t write;
@@ -102,7 +102,7 @@ class RaceDetector final : public runtime::AccessWatcher {
   void access(std::size_t lane, const runtime::Op& op, const runtime::Range& range);
   void write(Shadow& shadow, std::size_t first, const Cell& cell);
   void read(Shadow& shadow, std::size_t first, const Cell& cell, std::size_t lane);
-  // Whether the uses of `cell` come before an access, a read or a write, that has seen `clock`.
+  // Whether `cell` is older than one who has seen `clock` and reads or writes it.
   void check(const Cell& cell, const Clock& clock, const Access& now, const runtime::Range& range);
   void check_host(const Access& now, const runtime::Range& range);
   void found(std::size_t lane, std::uint64_t place, bool write, const Access& now, const runtime::Range& range);
@@ -118,7 +118,7 @@ class RaceDetector final : public runtime::AccessWatcher {
   std::uint64_t generation_ = 1;  // of all shadows: older ones hold only what the host has seen done
   std::vector<Shadow> shadows_;   // by id of the buffer
   std::vector<Finding> findings_;
-  std::vector<Finding> leaving_;  // about memory freed since anything else happened
+  std::vector<Finding> leaving_;  // about memory given back since anything else happened
   std::uint64_t accesses_ = 0;
 };
 

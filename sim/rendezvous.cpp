@@ -20,7 +20,7 @@ using runtime::SeamError;
 
 namespace {
 
-// The cost of bootstrapping besides its messages.
+// What bootstrapping costs on top of its messages.
 constexpr TimeNs kBootstrap = 200 * runtime::kMicrosecond;
 
 std::uint64_t combine(std::uint64_t a, std::uint64_t b) {
@@ -28,7 +28,7 @@ std::uint64_t combine(std::uint64_t a, std::uint64_t b) {
   return h ^ h >> 33;
 }
 
-// The ranks that never came. A rank that came and left again is not a cause.
+// Who never came; who came and left again is no cause.
 std::string absent(const Rendezvous& meeting) {
   std::string text;
   int named = 0;
@@ -40,7 +40,7 @@ std::string absent(const Rendezvous& meeting) {
   return text.empty() ? "(all came, some left again)" : text;
 }
 
-// A member's place; -1: not a member. Most often launch ranks are their own places.
+// A member's place; -1: no member. Most often launch ranks are their own places.
 int place_of(int rank, const std::vector<int>& members) {
   if (std::size_t(rank) < members.size() && members[std::size_t(rank)] == rank) return rank;
   const auto it = std::find(members.begin(), members.end(), rank);
@@ -134,7 +134,7 @@ Comm SimTransport::split(const Op& op, Comm parent, int color, int key, TimeNs d
   return join(op, spec, color, key, deadline);
 }
 
-// Called by survivors only. Ranks with different lists never meet: NCCL makes no agreement here, and neither does this.
+// Survivors alone call it. Ranks with different lists never meet: NCCL agrees on nothing here, and neither do we.
 Comm SimTransport::shrink(const Op& op, Comm parent, std::span<const int> exclude, TimeNs deadline) {
   RankComm* held = find(parent);
   const int me = rank_.host.rank();
@@ -182,7 +182,7 @@ void TransportHub::begin(Rendezvous& meeting) {
 
 void TransportHub::finish(Rendezvous& meeting) {
   core_.loop.touch(object(ObjectKind::meeting, meeting.id, meeting.epoch), Access::write);
-  if (meeting.complete || meeting.count != meeting.members.size()) return;  // a rank left meanwhile
+  if (meeting.complete || meeting.count != meeting.members.size()) return;  // somebody left meanwhile
   std::map<int, std::vector<std::size_t>> by_color;                         // places
   for (std::size_t i = 0; i < meeting.arrivals.size(); ++i)
     if (meeting.arrivals[i].color >= 0) by_color[meeting.arrivals[i].color].push_back(i);

@@ -16,12 +16,12 @@
 
 namespace seeksim::sim {
 
-// Raise it when a change of the simulator moves, adds or removes a decision: earlier schedules then mean nothing.
+// Raised when a change of the simulator moves, adds or removes a decision: schedules of before mean nothing then.
 inline constexpr std::uint32_t kDecisionsVersion = 1;
 
 enum class Strategy : std::uint8_t {
   seeded,  // drawn from the world's seed, by the loop
-  first,   // the one ready longest, hosts before queues
+  first,   // who has been ready longest, hosts before queues
   random,  // all that can run alike
   pct,     // by priorities, of which a few change on the way (probabilistic concurrency testing)
   swarm,   // all that can run, some of it far less often
@@ -33,14 +33,14 @@ enum class Strategy : std::uint8_t {
 std::string_view name(Strategy strategy);
 Strategy strategy(std::string_view name);  // count_ where there is no such name
 
-// At this decision, counted from 0, run this one of those that can. Hosts come before queues, longer waits first.
+// At this decision, counted from 0, this one of those that can run. Hosts come before queues, who waits longer first.
 struct Deviation {
   std::uint64_t decision = 0;
   std::uint32_t choice = 0;
   friend bool operator==(const Deviation&, const Deviation&) = default;
 };
 
-// Slows one rank's queue: everything takes 2^doublings times as long. For the communication queue: what the rank sends.
+// What one rank's queue runs takes 2^doublings times as long; of the communication queue: what the rank sends.
 struct SlowQueue {
   enum class Which : std::uint8_t { compute, communication, copy, host, storage, count_ };
   int rank = 0;
@@ -58,18 +58,18 @@ struct Schedule {
   std::uint64_t horizon = 4096;       //   within so many decisions
   std::vector<Deviation> deviations;  // in order; not with `seeded`
   std::vector<SlowQueue> slow;
-  std::uint64_t first_decision = 0;  // where counting begins; later worlds of one job count on
+  std::uint64_t first_decision = 0;  // where counting begins: worlds of one job count on
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };
 
-// Makes decisions, and keeps them.
+// Decides, and keeps what it decided.
 class Chooser {
  public:
   Chooser(const Schedule& schedule, std::uint64_t seed);
 
-  // Chooses one of those that can run. Each is named by a number that never changes.
+  // One of those that can run, each named by a number that stays its own.
   std::uint32_t choose(std::span<const std::uint64_t> candidates);
-  // Notes a decision that was made elsewhere.
+  // The same where somebody else has decided.
   void take(std::size_t candidates, std::uint32_t choice);
 
   std::uint64_t decisions() const { return next_; }               // so far, with those of worlds before
@@ -87,7 +87,7 @@ class Chooser {
   std::size_t deviation_ = 0;           // the next one
   std::vector<std::uint64_t> changes_;  // decisions, in order
   std::size_t changed_ = 0;
-  std::map<std::uint64_t, std::uint64_t> priority_;  // of those whose priority was changed
+  std::map<std::uint64_t, std::uint64_t> priority_;  // of whom it was changed
   std::vector<Deviation> taken_;
 };
 

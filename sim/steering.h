@@ -1,6 +1,6 @@
-// Steering: decides the order of an untimed world, and hears what each step touches. A step is what the loop does
+// Steering: who decides the order of an untimed world, and hears what each step touched. A step is what the loop does
 // between two decisions: a host runs until it waits, a queue goes as far as it can, a message or a deadline arrives.
-// Two steps whose touches are independent may change places unnoticed (order_search.h uses that).
+// Two steps whose touches do not concern each other may change places, and nobody can tell (order_search.h uses that).
 #pragma once
 
 #include <compare>
@@ -12,7 +12,7 @@
 
 namespace seeksim::sim {
 
-// State that ranks share, or that others' messages reach.
+// What ranks share, or what others' messages reach.
 enum class ObjectKind : std::uint8_t {
   none,
   host,        // of a rank: whether it lives
@@ -41,12 +41,12 @@ constexpr Object object(ObjectKind kind, std::uint64_t a, std::uint64_t b = 0) {
 }
 
 // How a step touches an object; which pairs may not change places:
-// write with read, write and add; read with add. An `after` follows the step that made it possible: these two have no
-// other order, and what comes before the one comes before the other.
+// write with read, write and add; read with add. What an `after` follows made it possible: there is no other order of
+// these two, and what comes before the one comes before the other.
 enum class Access : std::uint8_t {
   read,
   write,
-  add,   // one of several whose order does not matter: a ballot, a post
+  add,   // among others of which the order does not matter: a ballot, a post
   after  // goes on from there
 };
 
@@ -55,7 +55,7 @@ struct Touch {
   Access how = Access::read;
 };
 
-// The outcome of an order: what each rank heard from the control plane and did there, in its own order, without times.
+// What ranks heard from the control plane and did there, each in its own order, without times: what an order leads to.
 class Heard {
  public:
   void clear() { by_rank_.clear(); }
@@ -70,13 +70,13 @@ class Steering {
  public:
   static constexpr std::uint32_t kEnough = ~std::uint32_t(0);
 
-  // able: the processes that can run, ascending; the number of each does not depend on the order of others. Returns the
-  // place of the next one; kEnough: this run need not go on.
+  // Who can run, ascending; each is named by a number that stays its own whatever the order of others is. The place of
+  // the next; kEnough: this run need not go on.
   virtual std::uint32_t choose(std::span<const std::uint64_t> processes) = 0;
-  // All functions below are about the step that runs.
+  // All below: of the step that runs.
   virtual void touched(Object object, Access how) = 0;
   virtual void enabled(std::uint64_t process) = 0;  // it can run, or run again, from now on
-  virtual void clock_moved() = 0;                   // between two steps, when all that could run has run
+  virtual void clock_moved() = 0;                   // between two steps: all that could run has
   // What this rank heard from the control plane, or did there.
   virtual void decided(int rank, std::uint64_t what) = 0;
 
@@ -84,7 +84,7 @@ class Steering {
   ~Steering() = default;
 };
 
-// The numbers of processes. For hosts and queues the rank is above bit 32.
+// The numbers of those that can run. Hosts and queues: the rank above bit 32.
 enum class Arrival : std::uint8_t {
   deadline,  // of a host's wait
   sleep,     // its end

@@ -1,4 +1,4 @@
-// Files in memory, with durable content kept apart from visible content.
+// Files in memory, with what is durable kept apart from what is seen.
 #include "sim/storage.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ void Disk::lose_what_is_not_synced() {
 namespace {
 constexpr std::size_t kSector = 512;
 
-// A separate draw for each thing, so that none depends on the others.
+// A draw of its own for each thing, so that none depends on the others.
 bool lasts(std::uint64_t seed, std::string_view name, std::uint64_t sector) {
   std::uint64_t hash = seed * 0x9e3779b97f4a7c15ull + sector + 1;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
@@ -104,7 +104,7 @@ void SimStorage::write(std::string_view path, std::string_view bytes) {
   it->second->content = bytes;
 }
 
-// A file's sync makes its content durable, a folder's sync the names in it.
+// A file's sync keeps its content, a folder's the names in it.
 void SimStorage::sync(std::string_view path) {
   touch(path, Access::write);
   Disk& d = disk(path);
@@ -155,7 +155,7 @@ std::size_t SimStorage::write_at(std::string_view path, std::uint64_t offset, st
   const std::uint64_t end = offset + from.size(), grows = end > content.size() ? end - content.size() : 0;
   if (!d.used_at_most || *d.used_at_most + grows > model_.capacity_bytes) d.used_at_most = d.used_bytes();
   const std::uint64_t free = model_.capacity_bytes - std::min(model_.capacity_bytes, *d.used_at_most);
-  const std::uint64_t room = content.size() + free;  // a file may grow into this
+  const std::uint64_t room = content.size() + free;  // a file may grow by so much
   if (offset >= room && !from.empty()) return 0;
   const std::size_t n = std::size_t(std::min<std::uint64_t>(from.size(), room - offset));
   if (content.size() < offset + n) {
@@ -166,7 +166,7 @@ std::size_t SimStorage::write_at(std::string_view path, std::uint64_t offset, st
   return n;
 }
 
-// A folder exists as long as anything is in it.
+// Folders are there as long as anything is in them.
 bool SimStorage::exists(std::string_view path) {
   touch(path, Access::read);
   const auto& names = disk(path).names;

@@ -1,6 +1,6 @@
-// SimStorage: a rank's view of its node's files, and of those that all nodes share. They live in memory and promise as
-// little as POSIX: content lasts after its file's sync, a name after its folder's. What is not synced is lost when the
-// whole node dies, for shared files when all nodes do. Disks outlive a world: the next one may go on with them.
+// SimStorage: a rank's view of its node's files, and of those that all nodes share. They live in memory, with POSIX's
+// honesty: content lasts after its file's sync, a name after its folder's; what is not synced is gone when the whole
+// node dies, of shared files when all nodes do. Disks outlive a world: the next one may go on with them.
 #pragma once
 
 #include <map>
@@ -25,7 +25,7 @@ class Disk {
     std::string durable;
   };
   void lose_what_is_not_synced();
-  // As above, but each unsynced sector of content and each unsynced change of a name lasts or not by a random draw.
+  // Less orderly: of what is not synced, each sector of content and each change of a name lasts or does not, by a draw.
   void tear_what_is_not_synced(std::uint64_t seed);
   std::uint64_t used_bytes() const;
   // No less than used_bytes(), so that a write need not add up all files; unset: to be added up. Kept by SimStorage.
@@ -44,7 +44,7 @@ class SimStorage final : public runtime::Storage {
  public:
   SimStorage(Disks& disks, const StorageModel& model, int node, int rank)
       : disks_(disks), model_(model), node_(node), rank_(rank) {}
-  void told_to(const Loop& loop) { loop_ = &loop; }  // is told what is read and written
+  void told_to(const Loop& loop) { loop_ = &loop; }  // what is read and written
 
   std::string read(std::string_view path) override;
   void write(std::string_view path, std::string_view bytes) override;

@@ -9,7 +9,7 @@ using runtime::RecordState;
 Timeline::LaneOf& Timeline::lane_of(int rank, const runtime::Queue* queue) {
   std::vector<LaneOf>& known = lanes_of_[std::size_t(rank)];
   const char* const name = queue != nullptr ? queue->name() : "host";
-  for (LaneOf& lane : known) {  // compare the name too: another queue may have the same address
+  for (LaneOf& lane : known) {  // the name too: another queue may come to stand where one was
     if (lane.queue == queue && lanes_[lane.lane].name == name) return lane;
   }
   lanes_.push_back({rank, name, queue == nullptr, 0});

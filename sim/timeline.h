@@ -1,5 +1,5 @@
-// Timeline: what the queues and hosts of a world did and when, in virtual time, to draw a run. It listens and never
-// influences anything. Its memory is bounded: past kSpansMax the oldest spans are forgotten and counted.
+// Timeline: what the queues and the hosts of a world did and when, in virtual time, for a picture of a run. It listens
+// and never influences anything. Its memory is bounded: past kSpansMax the oldest spans are forgotten and counted.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // A heap of virtual-time timers. An entry whose target says that it is no longer live is dropped without moving the
-// clock, so a timer never has to be taken back.
+// clock, so whoever arms a timer never has to take it back.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ class TimerTarget {
  public:
   virtual bool live(const Timer& timer) = 0;
   virtual void fire(const Timer& timer) = 0;
-  // It fires next: prefetches the memory that this will touch.
+  // It fires next: asks for the memory that this will touch.
   virtual void fetch_for_fire() const {}
   // Asked once, of a live one.
   virtual DueTimer due(const Timer& timer) { return {timer, arrival(Arrival::kernel, -1, timer.number)}; }
@@ -47,7 +47,7 @@ class TimerHeap {
  public:
   bool empty() const { return heap_.empty(); }
   const Timer& top() const { return heap_.front(); }
-  // Prefetches the memory of the timers that fire next.
+  // Asks for the memory of the timers that fire next.
   void fetch() const {
     for (std::size_t i = 1; i < heap_.size() && i < 5; ++i)
       __builtin_prefetch(reinterpret_cast<const char*>(heap_[i].target));

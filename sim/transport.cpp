@@ -1,5 +1,5 @@
-// A rank's transport: operations and NCCL's state machine. docs/simulator.md says how errors map; tests/conformance
-// tests what each verb returns in each state.
+// A rank's transport: operations and NCCL's state machine. What each verb returns in each state is the table of
+// sim/README.md, and tests/conformance holds it to that.
 #include "sim/transport.h"
 
 #include <fmt/format.h>
@@ -52,7 +52,7 @@ CommResult SimTransport::async_error(Comm comm) {
 // ---- operations --------------------------------------------------------------------------------------------------
 
 namespace {
-// For the flight recorder: where the first pieces sent and received are.
+// For the record: where the first pieces out and in lie.
 runtime::Payload payload_of(std::span<const Piece> pieces, const Op& op) {
   runtime::Payload payload;
   bool out = false, in = false;
@@ -113,7 +113,7 @@ CommResult SimTransport::tree_all_reduce(runtime::Queue& queue, Comm comm, const
                                          const runtime::TreeReduce& reduce) {
   RankComm* held = find(comm);
   const CommResult state = usable(held);
-  if (state != CommResult::success || reduce.out.n == 0) return state;  // nothing to sum: it takes no part
+  if (state != CommResult::success || reduce.out.n == 0) return state;  // nothing to sum: no part in it
   NativeReduce& native = take(spare_natives_, [this]() -> NativeReduce& { return core_.transport.make_native(); });
   native.prepare(reduce);
   payload_ = {runtime::ElementType::f32,
@@ -123,7 +123,7 @@ CommResult SimTransport::tree_all_reduce(runtime::Queue& queue, Comm comm, const
               reduce.out.buffer->id,
               std::uint64_t(reduce.out.offset) * sizeof(float)};
   if (!reduce.parts.empty()) put_from(payload_, reduce.parts.front().value);
-  // As Communicator sends it: each subtree root to the owner of its shard, then the own shard to all others.
+  // As Communicator sends it: each of its subtree roots to the shards' owners, then its own shard to all others.
   const std::uint64_t bytes = std::uint64_t(reduce.out.n) * sizeof(float), n = held->shared->members.size();
   sent(op, (reduce.parts.size() + 1) * (bytes * (n - 1) / n));
   if (rank_.device.watched()) {
@@ -248,7 +248,7 @@ void SimTransport::notice_death_of(int dead, bool same_node) {
 
 // ---- NCCL's verbs ------------------------------------------------------------------------------------------------
 
-// In the order of the queues. Operations that have not started end when their queue gets there.
+// In the order of the queues; what has not started yet ends when its queue gets there.
 void SimTransport::cut_short(RankComm& comm) {
   SimActivity* activity = comm.oldest;
   while (activity != nullptr) {
@@ -269,8 +269,8 @@ CommResult SimTransport::revoke(Comm comm) {
   return CommResult::success;
 }
 
-// Freeing a communicator waits for the device, and so for the kernels of all others in flight. Abort them in one call,
-// or an abort hangs on one that hangs.
+// Freeing a communicator waits for the device, and so for the kernels of all others that are in flight: abort them in
+// one call, or hang on one that hangs.
 CommResult SimTransport::abort(std::span<const Comm> comms) {
   if (rank_.host.dying()) return CommResult::success;
   touch_operations(Access::write);
@@ -302,7 +302,7 @@ CommResult SimTransport::finalize(Comm comm) {
   return async_error(comm);
 }
 
-// Waits for pending operations, for ever on a communicator that hangs. After an error it returns it and frees nothing.
+// Waits for what is pending: on a communicator that hangs, for ever. After an error it returns that and frees nothing.
 CommResult SimTransport::destroy(Comm comm) {
   if (comm.handle == 0 || rank_.host.dying()) return CommResult::success;
   RankComm* held = find(comm);

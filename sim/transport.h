@@ -14,7 +14,7 @@
 
 #include "runtime/seams/seams.h"
 #include "sim/exchange.h"
-#include "sim/native.h"
+#include "sim/native_reduce.h"
 #include "sim/native_scatter.h"
 #include "sim/random.h"
 #include "sim/steering.h"

@@ -11,7 +11,7 @@ using runtime::Range;
 
 namespace {
 
-// All NaNs are one NaN, as in all digests. Data without a number type is digested as words.
+// Every NaN is one NaN, as in all digests. What has no type of numbers goes as words.
 std::uint64_t digest_of(const Range& range) {
   const std::byte* data = range.buffer->data + range.lo;
   const std::size_t bytes = range.hi - range.lo;
@@ -44,7 +44,7 @@ void ValueLog::completed(const runtime::Event& through) {
   while (!pending.empty() && pending.front().place <= through.place) {
     const Pending one = std::move(pending.front());
     pending.pop_front();
-    // Inputs first: if one of them differs already, the difference of the output is a consequence.
+    // Inputs first: where one of them differs already, what the operation wrote is a consequence.
     for (const bool written : {false, true}) {
       for (const Range& range : one.ranges) {
         if (range.write == written) log(one.op, range);

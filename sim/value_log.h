@@ -1,5 +1,5 @@
-// ValueLog: digests of what every operation of a rank wrote, in the order of completion. With it two runs are compared
-// down to the first operation that left other bits; for that one the bits can be kept.
+// ValueLog: what every operation of a rank left where it writes, as digests, in the order of completion. Two runs are
+// held against each other by it, down to the first operation that left other bits; of that one the bits can be kept.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace seeksim::sim {
 struct ValueLogPlan {
   bool on = false;
   std::int64_t first_step = -1;  // log from this step on; operations outside steps belong to -1
-  int keep_rank = -1;            // keep the bytes of this rank
+  int keep_rank = -1;            // of this rank keep the bytes
   std::uint64_t keep_entry = 0;  //   of this entry
 };
 
@@ -31,7 +31,7 @@ struct ValueEntry {
   bool read = false;  // an input, digested when the operation completed
 };
 
-// Stands in front of the race detector, if there is one, and passes everything on.
+// Stands before the race detector, where there is one, and passes everything on.
 class ValueLog final : public runtime::AccessWatcher {
  public:
   ValueLog(const ValueLogPlan& plan, int rank, runtime::AccessWatcher* next, const runtime::Clock& clock)

@@ -1,4 +1,4 @@
-// World: puts the parts together, runs the hosts, reports how it ended.
+// World: puts the parts together, runs the hosts, says how it ended.
 #include "sim/world.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace seeksim::sim {
 
 namespace {
 
-// The limit of all recorders of a world together; a large world keeps fewer records a rank.
+// What all recorders of a world may hold together; a large world keeps fewer records a rank.
 constexpr std::size_t kRecordsMax = 128 * 1024;
 
 std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
@@ -163,7 +163,7 @@ struct World::Impl final : Loop::Client {
   WorldEnd end = WorldEnd::finished;
   TimeNs finished_ns = 0;
   std::string graph;
-  bool only_hung = false;  // all that live hang for ever, and are being ended
+  bool only_hung = false;  // who still lives hangs for ever, and is being ended
   bool ran = false;
 };
 
@@ -195,7 +195,7 @@ void World::Impl::host_ended(Host& host) {
   const int id = host.rank();
   RankEnd& how = ends[std::size_t(id)];
   if (host.dying() && how.how == RankEnd::How::returned) how.how = RankEnd::How::died;
-  // A host that threw by itself (RankDied: a fault before an operation) is as dead as one that was killed.
+  // A host that threw by itself (RankDied: a fault before an operation) is as gone as one that was killed.
   if (how.how != RankEnd::How::returned && !host.dying()) {
     core.story(id, how.how == RankEnd::How::died ? "died" : "threw: " + how.what);
     core.crashed(id);
@@ -222,7 +222,7 @@ void World::Impl::revive(int id) {
   core.loop.add(core.start_again(id).host);
 }
 
-// A rank that hangs for ever by a fault does not keep the world alive.
+// Who hangs for ever by a fault does not keep the world alive.
 bool World::Impl::end_hung_if_alone() {
   if (core.loop.living() == 0 || core.loop.living() != core.loop.hanging()) return false;
   only_hung = true;

@@ -1,5 +1,5 @@
-// World: N simulated ranks as fibers on one thread, with one seed, a virtual clock, links, devices and a control plane.
-// It implements the five seams. Code on a rank cannot tell it from a real machine, except that it is reproducible.
+// World: N simulated ranks as fibers on one thread, one seed, a virtual clock, links, devices, a control plane. It
+// implements the five seams; what runs on a rank cannot tell it from a real machine except by being reproducible.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class Steering;
 class Timeline;
 
 // The links of a world, by preset: nvlink, pcie, ib, tcp (between nodes; inside a node nvlink, or pcie when the preset
-// is pcie or tcp). Which ranks learn of a failure, and when, belongs to the profile (table in docs/simulator.md).
+// is pcie or tcp). Who learns of a failure, and when, belongs to the profile (sim/README.md has the table).
 struct LinkModel {
   TimeNs latency_ns = 2'000;
   double bytes_per_ns = 50;        // bandwidth
@@ -57,8 +57,8 @@ struct StorageModel {
   double read_bytes_per_ns = 3;
   double write_bytes_per_ns = 1.5;
   std::uint64_t capacity_bytes = std::uint64_t(1) << 40;  // of the node
-  std::string shared_path;  // files below it are on one disk for all nodes, as large and as fast; empty: none are
-  bool tears = false;       // unsynced data lasts in parts when power fails; false: none of it does
+  std::string shared_path;  // what lies there is on one disk for all nodes, as large and as fast; empty: nothing is
+  bool tears = false;       // what is not synced when power fails lasts in parts; else none of it does
 };
 
 struct WorldPlan {
@@ -68,23 +68,23 @@ struct WorldPlan {
   DeviceModel device;
   StorageModel storage;
   std::uint64_t seed = 1;
-  Schedule schedule;             // which of those that can run does so next
-  Steering* steering = nullptr;  // decides instead if the schedule is `untimed`; null: the schedule decides
-  int spares = 0;                // the last ranks, which are not members at first
+  Schedule schedule;             // who runs next among those that can
+  Steering* steering = nullptr;  // decides instead, where the schedule is `untimed`; null: the schedule does
+  int spares = 0;                // the last ranks, which are no members at first
   bool shapes = false;           // no values: launches take their time and do nothing, large memory is counted
-  // Where all ranks compute and keep their tensors, in turn; null: the host.
+  // Where ranks compute and keep their tensors, one after the other; null: the host.
   runtime::DeviceMemory* device_memory = nullptr;
-  kernels::Arithmetic* arithmetic = nullptr;    // for products and sums over ranks; null: the contract's
+  kernels::Arithmetic* arithmetic = nullptr;    // of products and sums over ranks; null: by the contract
   runtime::LaunchListener* listener = nullptr;  // told of what each launch is
   bool verify = false;                          // recorders keep the whole fingerprint log
   bool native_collectives = true;               // sum as one event where nothing can touch a single message
   bool timeline = false;                        // keep what queues and hosts did, for a picture (timeline.h)
   ValueLogPlan values;                          // digests of what each operation read and wrote (value_log.h)
   bool race_detector = false;                   // watch every declared access to device memory (race_detector.h)
-  TimeNs heartbeat_ns = 0;                      // between two heartbeats of a process; 0: none are sent
-  TimeNs heartbeat_timeout_ns = 0;              // a process silent for so long is declared dead
-  bool strict_collectives = true;               // a mismatch is reported to both; false: it hangs, as on NCCL
-  bool stale_messages_taken = false;            // planted bug: a message that arrives twice is taken for the next one
+  TimeNs heartbeat_ns = 0;                      // between two of a process; 0: nobody sends any
+  TimeNs heartbeat_timeout_ns = 0;              // whoever is silent for so long is declared dead
+  bool strict_collectives = true;               // who brings what does not fit is told; false: it hangs, as on NCCL
+  bool stale_messages_taken = false;            // a planted bug: a message that arrives twice is taken for the next one
   double noise = 0.02;                          // relative spread of durations, drawn from the seed
   double wall_limit_s = 0;                      // 0: none; past it the run ends as out_of_wall_time
   std::size_t stack_bytes = 256 << 10;          // of a host fiber; only what is touched is resident
@@ -121,8 +121,8 @@ struct WorldResult {
   CommOverlap copies;                      // the same of copies between host and device, under either's kernels
   FileUse files;                           // over all ranks
   std::vector<StepPasses> passes;          // of the first steps, over all ranks
-  std::uint64_t collectives_compared = 0;  // comparisons of members' contributions
-  std::vector<std::string> mismatches;     // ... that differed: the first few
+  std::uint64_t collectives_compared = 0;  // what a member brought was held against what another one had brought
+  std::vector<std::string> mismatches;     // ... and was something else: the first few
   std::uint64_t switches = 0;              // fiber switches, for benches
   std::uint64_t decisions = 0;             // of the schedule, so far, unless it is `seeded`
   std::vector<Deviation> choices;          //   what was decided, as deviations from `first`
@@ -130,14 +130,14 @@ struct WorldResult {
   std::uint64_t accesses = 0;              // that it looked at
 };
 
-// Between these times these ranks and the control plane do not hear from each other.
+// Between these times these ranks and the control plane do not hear of each other.
 struct ControlOutage {
   std::vector<int> ranks;
   TimeNs from = 0;
   TimeNs until = runtime::kForever;
   bool all = false;  // the control plane itself is down, and its own clocks with it
-  // Not empty: the control plane is split like the world. It answers only the side with a quorum of the newest epoch's
-  // members: more than half of them, or half and the lowest rank.
+  // Not empty: the control plane is split as the world is. The side with a quorum of the newest epoch's members goes on
+  // to be answered: more than half of them, or half and the lowest. The other one is not.
   std::vector<int> others;
 };
 
@@ -151,19 +151,19 @@ class World {
 
   // Wraps the seams of a rank before it starts (fault decorators). Default: none.
   void decorate(std::function<runtime::Seams(int rank, runtime::Seams inner)> wrap);
-  // Kills a rank at a virtual time; calls back when that has happened.
+  // Kills a rank at a virtual time; calls back when it did.
   void kill_at(int rank, TimeNs when, std::function<void()> done);
   // Starts the process of a rank again, as a new incarnation on an empty device, at `when` or as soon after that as the
-  // rank has died. It comes in by ControlPlane::join(). Does nothing for a rank that ended in order, or in a world that
-  // is over by then.
+  // rank has died; it comes in by ControlPlane::join(). A rank that ended in order, and a world that is over by then,
+  // stay as they are.
   void revive_at(int rank, TimeNs when);
   // The same for the control plane; calls back when it begins, if anybody still lives then.
   void control_outage(const ControlOutage& outage, std::function<void()> begun);
-  // Erases the local disk of a rank's machine, durable files too: now, or as soon as the loop gets to it.
+  // What the own disk of a rank's machine holds is gone, durable or not: now, or as soon as the loop gets to it.
   void lose_files(int rank);
-  // Called with each line of the story ("12.000 s  rank 5 ..."), in virtual-time order.
+  // A message for the story ("12.000 s  rank 5 ..."): called in virtual-time order.
   void on_event(std::function<void(TimeNs, int rank, const std::string& text)> listener);
-  // Called from time to time with the virtual time, for a progress bar; never influences the run.
+  // Called now and then with the virtual time, for a progress bar; never influences the run.
   void on_progress(std::function<void(TimeNs)> tick);
 
   // Runs `body` on every rank until all have ended. Call once.
@@ -174,7 +174,7 @@ class World {
   const ValueLog* values(int rank) const;  // of its last incarnation; null unless the plan asks for one
   Timeline* timeline();                    // null unless the plan asks for one
   int node_of(int rank) const;
-  bool alive(int rank) const;  // its process exists, though it may hang
+  bool alive(int rank) const;  // its process is there, though it may hang
 
  private:
   struct Impl;

@@ -38,16 +38,16 @@ void CheckpointWriter::snapshot(const RunState& state, const std::vector<SavedPi
   SEEKSIM_CHECK(!under_way_, "a checkpoint of step %lld is under way", static_cast<long long>(state_.step));
   under_way_ = true;
   lowest_ = lowest;
-  failed_ = file_durable_ = all_durable_ = manifest_durable_ = false;
+  failed_ = durable_.file = durable_.all = durable_.manifest = false;
   state_ = state;
   record_ = {};
   record_.step = state.step;
   record_.began_ns = rank_.clock.now();
-  folder_ = step_folder(plan_.checkpoint.path, state.step);
-  file_path_ = folder_ + '/' + rank_file(rank_.id);
-  manifest_path_ = folder_ + '/' + kManifest;
+  path_.folder = step_folder(plan_.checkpoint.path, state.step);
+  path_.file = path_.folder + '/' + rank_file(rank_.id);
+  path_.manifest = path_.folder + '/' + kManifest;
   // Ranks of a node that each write the node's manifest do not write to one file.
-  being_path_ = folder_ + '/' + kManifestBeing + (plan_.checkpoint.node_local ? std::to_string(rank_.id) : "");
+  path_.being = path_.folder + '/' + kManifestBeing + (plan_.checkpoint.node_local ? std::to_string(rank_.id) : "");
   bytes_ = digest_ = 0;
   if (pieces.empty()) return;
 
@@ -87,23 +87,23 @@ Transfer& CheckpointWriter::chain(const std::string& path, AnyVec values, const 
 void CheckpointWriter::write() {
   record_.snapshot_ns = rank_.clock.now();
   if (bytes_ == 0 || failed_ || plan_.bug.is(Bug::named_file_missing, rank_.id)) {
-    file_durable_ = true;
+    durable_.file = true;
     return;
   }
   const AnyVec all(file_.get(), 0, Index(bytes_), ElementType::bytes);
   if (plan_.bug.is(Bug::early_manifest)) {
     rank_.device.host_touches(op_of(rank_, state_.step, "checkpoint"), all.range(false));
     if (has_values()) digest_ = digest_of_file({reinterpret_cast<const char*>(file_->data), bytes_});
-    file_durable_ = true;  // it says; end() writes it
+    durable_.file = true;  // it says; end() writes it
     return;
   }
   write_file();
 }
 
 void CheckpointWriter::write_file() {
-  remove_quietly(file_path_);  // a longer one would keep its end
-  io_.start(chain(file_path_, {file_.get(), 0, Index(bytes_), ElementType::bytes}, "checkpoint"));
-  io_.start(chain(file_path_, {}, "checkpoint"));
+  remove_quietly(path_.file);  // a longer one would keep its end
+  io_.start(chain(path_.file, {file_.get(), 0, Index(bytes_), ElementType::bytes}, "checkpoint"));
+  io_.start(chain(path_.file, {}, "checkpoint"));
 }
 
 // What is under way now: true, it is over, well or not.
@@ -113,12 +113,12 @@ bool CheckpointWriter::advance(bool wait) {
   std::string why;  // a fiber must not wait inside a catch block
   try {
     for (Transfer& transfer : chain_) io_.finish(transfer);
-    if (!file_durable_) {
+    if (!durable_.file) {
       digest_ = chain_.front().digest;
-      file_durable_ = true;
+      durable_.file = true;
     } else {
       publish_shapes();
-      manifest_durable_ = true;
+      durable_.manifest = true;
       remove_old();
     }
   } catch (const SeamError& error) {
@@ -158,10 +158,10 @@ CheckpointBallot CheckpointWriter::ballot() {
   if (!under_way_) return ballot;
   advance(false);
   ballot.failed = failed_;
-  ballot.complete = manifest_durable_;
+  ballot.complete = durable_.manifest;
   ballot.bytes = bytes_;
   ballot.digest = digest_;
-  if (failed_ || file_durable_) ballot.step = state_.step;
+  if (failed_ || durable_.file) ballot.step = state_.step;
   return ballot;
 }
 
@@ -179,8 +179,8 @@ void CheckpointWriter::heard(const Agreement& agreement) {
   if (everywhere || !plan_.checkpoint.node_local) complete_ = std::max(complete_, complete);
   if (!under_way_) return;
   if (failed || complete_ >= state_.step) return end(!failed);
-  if (all && !all_durable_) {
-    all_durable_ = true;
+  if (all && !durable_.all) {
+    durable_.all = true;
     if (writes_manifest(lowest_)) write_manifest(agreement);
   }
 }
@@ -210,11 +210,11 @@ void CheckpointWriter::end(bool complete) {
 // What is left takes room that the next one needs. A manifest goes first.
 void CheckpointWriter::discard() {
   try {
-    if (writes_manifest(lowest_) && rank_.storage.exists(manifest_path_)) {
-      rank_.storage.remove(manifest_path_);
-      rank_.storage.sync(folder_);
+    if (writes_manifest(lowest_) && rank_.storage.exists(path_.manifest)) {
+      rank_.storage.remove(path_.manifest);
+      rank_.storage.sync(path_.folder);
     }
-    remove_quietly(file_path_);
+    remove_quietly(path_.file);
   } catch (const SeamError&) {  // it is whole, or has no manifest, or its files do not have the digests that that says
   }
 }
@@ -235,8 +235,8 @@ void CheckpointWriter::look_again(bool lowest) {
   const std::int64_t step = std::exchange(given_up_, -1);
   if (!writes_manifest(lowest) || step <= complete_) return;
   try {
-    if (!rank_.storage.exists(manifest_path_)) return;
-    for (const std::string& folder : enclosing_folders(folder_)) rank_.storage.sync(folder);
+    if (!rank_.storage.exists(path_.manifest)) return;
+    for (const std::string& folder : enclosing_folders(path_.folder)) rank_.storage.sync(folder);
     found_ = step;
   } catch (const SeamError&) {  // it is not sure to last
   }
@@ -267,13 +267,13 @@ void CheckpointWriter::write_manifest(const Agreement& agreement) {
   const AnyVec all(text_.get(), 0, Index(manifest_.size()), ElementType::bytes);
   rank_.device.host_touches(op_of(rank_, state_.step, "manifest"), all.range(true));
   if (has_values()) std::memcpy(text_->data, manifest_.data(), manifest_.size());
-  remove_quietly(being_path_);
-  folders_ = enclosing_folders(folder_);
-  io_.start(chain(being_path_, all, "manifest"));
-  if (!plan_.bug.is(Bug::manifest_not_synced)) io_.start(chain(being_path_, {}, "manifest"));
+  remove_quietly(path_.being);
+  folders_ = enclosing_folders(path_.folder);
+  io_.start(chain(path_.being, all, "manifest"));
+  if (!plan_.bug.is(Bug::manifest_not_synced)) io_.start(chain(path_.being, {}, "manifest"));
   io_.start(chain(folders_.front(), {}, "manifest"));  // the names of all files
-  Transfer& rename = chain(being_path_, {}, "manifest");
-  rename.renamed_to = &manifest_path_;
+  Transfer& rename = chain(path_.being, {}, "manifest");
+  rename.renamed_to = &path_.manifest;
   io_.start(rename);
   for (const std::string& folder : folders_) io_.start(chain(folder, {}, "manifest"));
 }
@@ -281,8 +281,8 @@ void CheckpointWriter::write_manifest(const Agreement& agreement) {
 // Kernels of a run of shapes do nothing, and yet what comes later looks for checkpoints.
 void CheckpointWriter::publish_shapes() {
   if (has_values()) return;
-  rank_.storage.write(manifest_path_, manifest_);
-  rank_.storage.sync(manifest_path_);
+  rank_.storage.write(path_.manifest, manifest_);
+  rank_.storage.sync(path_.manifest);
   for (const std::string& folder : folders_) rank_.storage.sync(folder);
 }
 

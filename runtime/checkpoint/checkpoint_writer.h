@@ -72,16 +72,20 @@ class CheckpointWriter {
   bool under_way_ = false;
   bool lowest_ = false;
   bool failed_ = false;
-  bool file_durable_ = false;
-  bool all_durable_ = false;  // heard
-  bool manifest_durable_ = false;
+  struct Durable {
+    bool file = false;
+    bool all = false;  // heard
+    bool manifest = false;
+  } durable_;
   std::int64_t complete_ = -1;
   std::int64_t given_up_ = -1;  // in a recovery
   std::int64_t found_ = -1;     // given up, and found whole: to be told
   RunState state_;
   CheckpointRecord record_;
 
-  std::string folder_, file_path_, manifest_path_, being_path_;
+  struct Paths {
+    std::string folder, file, manifest, being;  // being: the manifest's until it is whole
+  } path_;
   std::vector<std::string> folders_;  // to be made durable; paths of the chain
   BufferPtr file_, text_;
   std::string manifest_;

@@ -75,41 +75,41 @@ void GatheredWeights::forget() {
   files_ = nullptr;  // the next world has others
   for (Module& module : modules_) module.buffer = -1, module.gathered = {};
   spaces_.clear();  // what an abort left in them shall not be mistaken for something gathered
-  live_ = 0;
-  at_ = 0;
-  current_ = -1;
+  now_.live = 0;
+  now_.at = 0;
+  now_.current = -1;
 }
 
 void GatheredWeights::begin_step(Launcher& compute, std::int64_t step) {
   compute_ = &compute;
-  step_ = step;
+  now_.step = step;
 }
 
 void GatheredWeights::begin_pass(int micro_batch, bool forward, std::size_t piece) {
-  SEEKSIM_CHECK(at_ == 0 || at_ == sequence_.size() || (every_module_ && !forward),
-                "a pass ended after %zu of %zu modules: each one is fetched in turn, whether it is used or not", at_,
-                sequence_.size());
-  if (forward || !every_module_) at_ = 0;
-  SEEKSIM_CHECK_EQ(at_, every_module_ && !forward ? modules_.size() : 0);
+  SEEKSIM_CHECK(now_.at == 0 || now_.at == sequence_.size() || (every_module_ && !forward),
+                "a pass ended after %zu of %zu modules: each one is fetched in turn, whether it is used or not",
+                now_.at, sequence_.size());
+  if (forward || !every_module_) now_.at = 0;
+  SEEKSIM_CHECK_EQ(now_.at, every_module_ && !forward ? modules_.size() : 0);
   if (!every_module_) sequence_ = forward ? passes_[piece].forward : passes_[piece].backward;
-  micro_batch_ = micro_batch;
+  now_.micro_batch = micro_batch;
 }
 
 // ---- what the model asks for ---------------------------------------------------------------------------------------
 
 void GatheredWeights::fetch(int module) {
-  SEEKSIM_CHECK(at_ < sequence_.size() && sequence_[at_].module == module, "module %d out of turn", module);
+  SEEKSIM_CHECK(now_.at < sequence_.size() && sequence_[now_.at].module == module, "module %d out of turn", module);
   Module& m = modules_[module];
-  if (m.buffer < 0) gather_for(at_);
-  if (bug_.is(Bug::gather_twice) && m.size > 0) gather_into(m, at_);
+  if (m.buffer < 0) gather_for(now_.at);
+  if (bug_.is(Bug::gather_twice) && m.size > 0) gather_into(m, now_.at);
   // Without overlap that was waited for when the gather was enqueued.
   if (m.size > 0 && plan_.overlap_comm) after(compute_->queue(), m.gathered, Edge::parameters_gathered, bug_);
-  current_ = module;
+  now_.current = module;
   gather_ahead();
 }
 
 void GatheredWeights::release(int module) {
-  SEEKSIM_CHECK_EQ(module, current_);
+  SEEKSIM_CHECK_EQ(module, now_.current);
   Module& m = modules_[module];
   if (m.size > 0 && !keeps(module)) {
     Space& space = spaces_[m.buffer];
@@ -119,10 +119,10 @@ void GatheredWeights::release(int module) {
       space.buffer.reset();
       space.size = -1;
     }
-    live_ -= m.size;
+    now_.live -= m.size;
     m.buffer = -1;
   }
-  ++at_;
+  ++now_.at;
 }
 
 AnyVec GatheredWeights::of(const ParameterInfo& parameter) {
@@ -135,7 +135,7 @@ AnyVec GatheredWeights::of(const ParameterInfo& parameter) {
   };
   if (parameter.size <= plan_.persistence_threshold_elements)
     return in(parameter.frozen ? kept_frozen_ : kept_, persistent_.get());
-  const Module& m = modules_[current_];
+  const Module& m = modules_[now_.current];
   const AnyVec view = in(m.stretches, m.buffer < 0 ? nullptr : spaces_[m.buffer].buffer.get());
   SEEKSIM_CHECK(view.buffer != nullptr, "%s is used without being gathered", parameter.name);
   return view;
@@ -158,9 +158,9 @@ std::vector<AnyVec> GatheredWeights::held() const {
 // As DeepSpeed counts: given up unless it is used again, in this micro-step, before max_reuse_distance elements of
 // others, and never kept past max_live_parameters.
 bool GatheredWeights::keeps(int module) const {
-  if (live_ > plan_.max_live_parameters) return false;
+  if (now_.live > plan_.max_live_parameters) return false;
   Index distance = 0;
-  for (std::size_t next = at_ + 1; next < sequence_.size() && distance < plan_.max_reuse_distance; ++next) {
+  for (std::size_t next = now_.at + 1; next < sequence_.size() && distance < plan_.max_reuse_distance; ++next) {
     if (sequence_[next].module == module) return true;
     distance += modules_[sequence_[next].module].size;
   }
@@ -170,10 +170,10 @@ bool GatheredWeights::keeps(int module) const {
 void GatheredWeights::gather_ahead() {
   if (files_ != nullptr) return read_ahead();  // a gather would make the host wait for the disk here
   Index ahead = 0;
-  for (std::size_t next = at_ + 1; next < sequence_.size(); ++next) {
+  for (std::size_t next = now_.at + 1; next < sequence_.size(); ++next) {
     const Module& m = modules_[sequence_[next].module];
     if (m.size == 0 || m.buffer >= 0) continue;
-    if (ahead >= plan_.prefetch_elements || live_ + m.size > plan_.max_live_parameters) return;
+    if (ahead >= plan_.prefetch_elements || now_.live + m.size > plan_.max_live_parameters) return;
     ahead += m.size;
     gather_for(next);
   }
@@ -183,12 +183,12 @@ void GatheredWeights::gather_ahead() {
 void GatheredWeights::read_ahead() {
   const int me = comm_->position();
   Op op;
-  op.step = step_;
-  op.micro_batch = micro_batch_;
+  op.step = now_.step;
+  op.micro_batch = now_.micro_batch;
   op.epoch = comm_->epoch();
   op.site = SEEKSIM_SITE;
   Index ahead = 0;
-  for (std::size_t next = at_ + 1; next < sequence_.size() && ahead < plan_.prefetch_elements; ++next) {
+  for (std::size_t next = now_.at + 1; next < sequence_.size() && ahead < plan_.prefetch_elements; ++next) {
     const Module& m = modules_[sequence_[next].module];
     if (m.size == 0 || m.buffer >= 0) continue;
     ahead += m.size;
@@ -221,7 +221,7 @@ void GatheredWeights::gather_for(std::size_t place) {
   Module& m = modules_[sequence_[place].module];
   if (m.size == 0) return;
   m.buffer = take_space(m.size);
-  live_ += m.size;
+  now_.live += m.size;
   after(launch_.queue(), spaces_[m.buffer].free, Edge::space_free, bug_);
   gather_into(m, place);
 }
@@ -230,8 +230,8 @@ void GatheredWeights::gather_into(Module& m, std::size_t place) {
   Op op;
   op.kind = OpKind::param_gather;
   op.phase = sequence_[place].phase;
-  op.step = step_;
-  op.micro_batch = micro_batch_;
+  op.step = now_.step;
+  op.micro_batch = now_.micro_batch;
   op.tensor = m.name;
   op.site = SEEKSIM_SITE;
   m.gathered = gather(launch_, op, m.stretches, *spaces_[m.buffer].buffer);

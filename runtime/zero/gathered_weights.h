@@ -35,7 +35,7 @@ class GatheredWeights final : public Weights {
 
   // All that has been gathered and may still be used, for those who look for poison.
   std::vector<AnyVec> held() const;
-  Index live_elements() const { return live_; }
+  Index live_elements() const { return now_.live; }
   const Op& last_op() const { return last_; }
   bool has_persistent(bool new_world) const { return !kept_.empty() || (new_world && !kept_frozen_.empty()); }
   Buffer* persistent() const { return persistent_.get(); }
@@ -94,11 +94,13 @@ class GatheredWeights final : public Weights {
   SwappedParameters* files_ = nullptr;
   Launcher launch_;  // on the queue of the gathers
   Launcher* compute_ = nullptr;
-  std::int64_t step_ = 0;
-  int micro_batch_ = -1;
-  std::size_t at_ = 0;  // in sequence_
-  int current_ = -1;
-  Index live_ = 0;
+  struct UnderWay {
+    std::int64_t step = 0;
+    int micro_batch = -1;
+    std::size_t at = 0;  // in sequence_
+    int current = -1;
+    Index live = 0;
+  } now_;
   std::vector<Piece> pieces_;
   Op last_;
 };

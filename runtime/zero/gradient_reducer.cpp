@@ -93,29 +93,29 @@ void GradientReducer::connect(Communicator& comm, const Partition& partition, co
     elements = std::max(elements, owned);
   }
   std::size_t parts_max = 0, sums_max = 0;
-  for (k_ = 0; k_ < cut_.count(); ++k_) {
-    const SampleRange window = cut_.window(k_);
+  for (now_.k = 0; now_.k < cut_.count(); ++now_.k) {
+    const SampleRange window = cut_.window(now_.k);
     sums_max = std::max(sums_max, kernels::cover(window.begin, window.end, cut_.leaves).size());
     std::size_t parts = 0;
     for (int member = 0; member < comm.size(); ++member) parts += nodes(member).size();
     parts_max = std::max(parts_max, parts);
   }
   const std::size_t extras = std::size_t(partition.own_size(me) - partition.shard(me).size);
-  extras_ = rank_.device.allocate_in(home_, std::max<std::size_t>(extras, 1) * sizeof(float), MemoryTag::partial_sums,
-                                     "head's share and loss");
-  slots_.reset();
-  slots_ = rank_.device.allocate(std::max<std::size_t>(parts_max * std::size_t(elements), 1) * sizeof(float),
-                                 MemoryTag::communication, "subtree roots");
-  addend_.reset();
-  library_.reset();
+  memory_.extras = rank_.device.allocate_in(home_, std::max<std::size_t>(extras, 1) * sizeof(float),
+                                            MemoryTag::partial_sums, "head's share and loss");
+  memory_.slots.reset();
+  memory_.slots = rank_.device.allocate(std::max<std::size_t>(parts_max * std::size_t(elements), 1) * sizeof(float),
+                                        MemoryTag::communication, "subtree roots");
+  memory_.addend.reset();
+  memory_.library.reset();
   if (comm.library_sums() != LibrarySums::none) {
     Index longest = 0;
     for (const Bucket& bucket : buckets_) longest = std::max(longest, bucket.hi - bucket.lo);
-    addend_ = rank_.device.allocate(std::size_t(longest) * sizeof(float), MemoryTag::communication, "addend");
+    memory_.addend = rank_.device.allocate(std::size_t(longest) * sizeof(float), MemoryTag::communication, "addend");
   }
   if (comm.library_sums() == LibrarySums::beside) {
-    library_ = rank_.device.allocate(std::max<std::size_t>(sums_max * std::size_t(elements), 1) * sizeof(float),
-                                     MemoryTag::communication, "a library's sums");
+    memory_.library = rank_.device.allocate(std::max<std::size_t>(sums_max * std::size_t(elements), 1) * sizeof(float),
+                                            MemoryTag::communication, "a library's sums");
   }
   landings_.clear();
   landings_.resize(!offloaded() ? 0 : buckets_.size() > 1 ? 2 : 1);
@@ -126,15 +126,15 @@ void GradientReducer::connect(Communicator& comm, const Partition& partition, co
 }
 
 std::vector<TreeNode> GradientReducer::nodes(int member) const {
-  const SampleRange samples = cut_.samples(k_, member);
+  const SampleRange samples = cut_.samples(now_.k, member);
   return kernels::cover(samples.begin, samples.end, cut_.leaves);
 }
 
 void GradientReducer::begin_step(std::int64_t step, VecView<float> gradients, float factor, ElementType accumulator) {
-  step_ = step;
-  accumulator_ = accumulator;
-  gradients_ = gradients;
-  factor_ = factor;
+  now_.step = step;
+  now_.accumulator = accumulator;
+  now_.gradients = gradients;
+  now_.factor = factor;
   for (Launcher* launch : {&launch_, &copies_, &host_}) {
     launch->at(comm_->epoch(), step);
     launch->phase(Phase::grad_reduce);
@@ -143,14 +143,14 @@ void GradientReducer::begin_step(std::int64_t step, VecView<float> gradients, fl
 }
 
 void GradientReducer::begin_reduction(int k) {
-  k_ = k;
+  now_.k = k;
   launch_.phase(Phase::grad_reduce, cut_.interleaved ? k : -1);
   const SampleRange window = cut_.window(k);
   open_ = kernels::cover(window.begin, window.end, cut_.leaves);
   open_out_.clear();
   if (at_once()) return;
   const bool drops =
-      bug_.is(Bug::offload_drops_accumulation) || (bug_.is(Bug::offload_miscounts_first_step) && step_ == 0);
+      bug_.is(Bug::offload_drops_accumulation) || (bug_.is(Bug::offload_miscounts_first_step) && now_.step == 0);
   if (drops && offloaded()) tree_->scale(host_, 0.0f);
   for (const TreeNode node : open_) open_out_.push_back(tree_->open(node));
   if (offloaded()) after(copies_.queue(), host_.queue().record(), Edge::node_free, bug_);
@@ -167,7 +167,7 @@ std::vector<VecView<float>> GradientReducer::list_pieces(const Bucket& bucket, c
     const std::size_t brings = nodes(member).size();
     for (std::size_t i = 0; i < brings; ++i, slot += stride) {
       if (stride == 0) continue;
-      const VecView<float> arrival = vec<float>(*slots_, slot, stride);
+      const VecView<float> arrival = vec<float>(*memory_.slots, slot, stride);
       if (member == me) own_slots.push_back(arrival);
       if (member == me) continue;
       Index at = 0;
@@ -204,8 +204,8 @@ Event GradientReducer::reduce(const Bucket& bucket, std::span<const VecView<cons
   Op op;
   op.kind = OpKind::reduce_scatter;
   op.phase = Phase::grad_reduce;
-  op.step = step_;
-  op.micro_batch = cut_.interleaved ? k_ : -1;
+  op.step = now_.step;
+  op.micro_batch = cut_.interleaved ? now_.k : -1;
   op.tensor = bucket.name;
   op.site = SEEKSIM_SITE;
   if (comm_->library_sums() != LibrarySums::none) reduce_by_library(bucket, op, owned, stride, parts);
@@ -264,7 +264,7 @@ void GradientReducer::scatter(const Bucket& bucket, const Op& op, const std::vec
       at += range.size;
     }
   }
-  const float factor = at_once() ? factor_ : 1.0f;
+  const float factor = at_once() ? now_.factor : 1.0f;
   last_ = comm_->tree_reduce_scatter(launch_.queue(), op, {slices_, cut_.leaves, factor, targets_, pieces_});
 }
 
@@ -275,7 +275,7 @@ void GradientReducer::reduce_by_library(const Bucket& bucket, const Op& op, cons
   const bool aside = comm_->library_sums() == LibrarySums::beside;
   const int me = comm_->position();
   const std::vector<TreeNode> roots = nodes(me);
-  const VecView<float> addend = vec<float>(*addend_, 0, bucket.hi - bucket.lo);
+  const VecView<float> addend = vec<float>(*memory_.addend, 0, bucket.hi - bucket.lo);
   for (std::size_t i = 0; i < open_.size(); ++i) {
     std::vector<VecView<const float>> brought;
     for (std::size_t k = 0; k < parts.size(); ++k) {
@@ -288,7 +288,7 @@ void GradientReducer::reduce_by_library(const Bucket& bucket, const Op& op, cons
       for (const OwnedRange& range : partition_->owned(member, bucket.lo, bucket.hi)) {
         VecView<float> out;
         if (member == me)
-          out = aside ? vec<float>(*library_, Index(i) * stride + at, range.size) : sum_of(range, i, stride, at);
+          out = aside ? vec<float>(*memory_.library, Index(i) * stride + at, range.size) : sum_of(range, i, stride, at);
         shares_.push_back({member, range.offset - bucket.lo, range.size, out});
         at += range.size;
       }
@@ -296,7 +296,7 @@ void GradientReducer::reduce_by_library(const Bucket& bucket, const Op& op, cons
     last_ = comm_->library_reduce(launch_.queue(), op, addend, shares_);
     Index at = 0;
     for (const OwnedRange& range : owned) {
-      if (!aside && at_once()) scale_sum(launch_, bucket.name, factor_, sum_of(range, i, stride, at));
+      if (!aside && at_once()) scale_sum(launch_, bucket.name, now_.factor, sum_of(range, i, stride, at));
       at += range.size;
     }
   }
@@ -311,8 +311,8 @@ VecView<float> GradientReducer::sum_of(const OwnedRange& range, std::size_t node
 // Where it belongs: to its final place, or into a node of the tree.
 VecView<float> GradientReducer::home_of(const OwnedRange& range, std::size_t node) const {
   if (!at_once()) return open_out_[node].part(range.own, range.size);
-  if (range.own < gradients_.n) return gradients_.part(range.own, range.size);
-  return vec<float>(*extras_, range.own - gradients_.n, range.size);
+  if (range.own < now_.gradients.n) return now_.gradients.part(range.own, range.size);
+  return vec<float>(*memory_.extras, range.own - now_.gradients.n, range.size);
 }
 
 // Which members' roots make up a node is asked of the cut inside the kernel: a table of them would cost every rank of a
@@ -322,7 +322,7 @@ void GradientReducer::fold(const Bucket& bucket, const std::vector<OwnedRange>& 
   Index stride = 0, count = 0;
   for (const OwnedRange& range : owned) stride += range.size;
   for (int member = 0; member < comm_->size(); ++member) count += Index(nodes(member).size());
-  const float factor = at_once() ? factor_ : 1.0f;
+  const float factor = at_once() ? now_.factor : 1.0f;
   for (std::size_t i = 0; i < open_.size(); ++i) {
     Index at = 0;
     for (const OwnedRange& range : owned) {
@@ -331,7 +331,7 @@ void GradientReducer::fold(const Bucket& bucket, const std::vector<OwnedRange>& 
           in_place ? parts[0].part(range.offset - bucket.lo, range.size) : VecView<const float>{};
       launch_(
           bucket.name, SEEKSIM_SITE, memory_cost((count + 1) * range.size),
-          [cut = cut_, k = k_, root = open_[i], me = in_place ? comm_->position() : -1, owner = comm_->position(),
+          [cut = cut_, k = now_.k, root = open_[i], me = in_place ? comm_->position() : -1, owner = comm_->position(),
            stride, at,
            factor](Lane lane, Vec<const float> mine, Vec<const float> slots, Vec<float> sum, Vec<const float> library) {
             const Index begin = first_leaf(root), end = std::min(begin + (Index(1) << root.level), cut.leaves);
@@ -347,8 +347,9 @@ void GradientReducer::fold(const Bucket& bucket, const std::vector<OwnedRange>& 
             }
             kernels::tree_sum(lane, roots.data(), Index(roots.size()), end - begin, sum, factor, owner, library.data);
           },
-          own, vec<const float>(*slots_, 0, count * stride), sum_of(range, i, stride, at),
-          library_ ? vec<const float>(*library_, Index(i) * stride + at, range.size) : VecView<const float>{});
+          own, vec<const float>(*memory_.slots, 0, count * stride), sum_of(range, i, stride, at),
+          memory_.library ? vec<const float>(*memory_.library, Index(i) * stride + at, range.size)
+                          : VecView<const float>{});
       at += range.size;
     }
   }
@@ -356,14 +357,14 @@ void GradientReducer::fold(const Bucket& bucket, const std::vector<OwnedRange>& 
 
 void GradientReducer::end_reduction() {
   if (offloaded()) after(host_.queue(), copies_.queue().record(), Edge::gradients_arrived, bug_);
-  if (offloaded() && k_ > 0 && bug_.is(Bug::offload_keeps_first_gradients)) {
+  if (offloaded() && now_.k > 0 && bug_.is(Bug::offload_keeps_first_gradients)) {
     for (const VecView<float>& later : open_out_) clear_values(host_, "gradients", SEEKSIM_SITE, AnyVec(later));
   }
   for (const TreeNode node : open_) {
     if (!at_once()) tree_->close(at_home(), node);
   }
   const Index loss = partition_->is_last(comm_->position()) ? 1 : 0;  // the last element of the last member's
-  if (!at_once()) tree_->round(at_home(), accumulator_, partition_->own_size(comm_->position()) - loss);
+  if (!at_once()) tree_->round(at_home(), now_.accumulator, partition_->own_size(comm_->position()) - loss);
   open_.clear();
 }
 
@@ -371,18 +372,18 @@ void GradientReducer::finish(VecView<float> loss) {
   Launcher& launch = at_home();
   launch_.phase(Phase::grad_reduce);
   const int me = comm_->position();
-  const Index n = gradients_.n, head = partition_->head_size(me), extra = partition_->own_size(me) - n;
+  const Index n = now_.gradients.n, head = partition_->head_size(me), extra = partition_->own_size(me) - n;
   if (!at_once()) {
     const std::vector<VecView<const float>> roots = tree_->parts();
     SEEKSIM_CHECK_EQ(roots.size(), std::size_t(1));
-    auto scaled = [factor = factor_](Lane lane, Vec<const float> x, Vec<float> y) {
+    auto scaled = [factor = now_.factor](Lane lane, Vec<const float> x, Vec<float> y) {
       const TreePart whole{{0, 0}, x.data};
       kernels::tree_sum(lane, &whole, 1, 1, y, factor);
     };
-    if (n > 0) launch("gradients", SEEKSIM_SITE, memory_cost(2 * n), scaled, roots[0].part(0, n), gradients_);
+    if (n > 0) launch("gradients", SEEKSIM_SITE, memory_cost(2 * n), scaled, roots[0].part(0, n), now_.gradients);
     if (extra > 0) {
       launch("gradients", SEEKSIM_SITE, memory_cost(2 * extra), scaled, roots[0].part(n, extra),
-             vec<float>(*extras_, 0, extra));
+             vec<float>(*memory_.extras, 0, extra));
     }
   }
   if (head > 0) {  // root(embedding use) + root(head use), in that order
@@ -391,13 +392,13 @@ void GradientReducer::finish(VecView<float> loss) {
         [](Lane lane, Vec<const float> head_use, Vec<float> embedding_use) {
           kernels::tree_add(lane, embedding_use, head_use, embedding_use);
         },
-        vec<const float>(*extras_, 0, head), gradients_.part(0, head));
+        vec<const float>(*memory_.extras, 0, head), now_.gradients.part(0, head));
   }
   if (partition_->is_last(me)) {
     launch(
         "loss", SEEKSIM_SITE, memory_cost(2),
         [](Lane lane, Vec<const float> x, Vec<float> y) { kernels::copy(lane, x, y); },
-        vec<const float>(*extras_, head, 1), loss);
+        vec<const float>(*memory_.extras, head, 1), loss);
   }
 }
 

@@ -81,10 +81,12 @@ class GradientReducer {
   const Partition* partition_ = nullptr;
   StepCut cut_;
   std::optional<GradientTree> tree_;  // partial sums of this member's reduced gradients
-  BufferPtr slots_;                   // where subtree roots of a bucket arrive
-  BufferPtr extras_;                  // the head's share and the loss, summed
-  BufferPtr addend_;                  // of a bucket, where a library sums
-  BufferPtr library_;                 // its sums of this member's elements, where they are held against ours
+  struct Buffers {
+    BufferPtr slots;    // where subtree roots of a bucket arrive
+    BufferPtr extras;   // the head's share and the loss, summed
+    BufferPtr addend;   // of a bucket, where a library sums
+    BufferPtr library;  // its sums of this member's elements, where they are held against ours
+  } memory_;
   struct Landing {
     BufferPtr buffer;
     Event free;  // what landed there has left
@@ -92,11 +94,14 @@ class GradientReducer {
   std::vector<Landing> landings_;  // where sums wait on the device for their way to the host
   std::size_t landing_ = 0;        // in use
 
-  int k_ = 0;
-  std::int64_t step_ = 0;
-  VecView<float> gradients_;
-  float factor_ = 1;
-  ElementType accumulator_ = ElementType::f32;
+  // Told by begin_step() and begin_reduction().
+  struct UnderWay {
+    int k = 0;
+    std::int64_t step = 0;
+    VecView<float> gradients;
+    float factor = 1;
+    ElementType accumulator = ElementType::f32;
+  } now_;
   std::vector<kernels::TreeNode> open_;   // what the reduction under way adds up to
   std::vector<VecView<float>> open_out_;  // where
   std::vector<Piece> pieces_;

@@ -1,5 +1,5 @@
-// The native sum: members meet in a group, and the last one computes for all.
-#include "sim/native.h"
+// The last member computes for all.
+#include "sim/native_reduce.h"
 
 #include <fmt/format.h>
 
@@ -7,14 +7,12 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "kernels/check.h"
 #include "runtime/layout/shard.h"
 #include "sim/core.h"
 
 namespace seeksim::sim {
 
 using runtime::CommResult;
-using runtime::RecordState;
 
 void NativeReduce::prepare(const runtime::TreeReduce& reduce) {
   const auto part = [](const runtime::TreeReduceSlice& slice) {
@@ -29,32 +27,21 @@ void NativeReduce::prepare(const runtime::TreeReduce& reduce) {
 }
 
 bool NativeReduce::same_as(const SimActivity& activity) const {
-  if (!activity.native || op.kind != activity.op.kind) return false;
-  const auto& other = static_cast<const NativeReduce&>(activity);
-  return out_.n == other.out_.n && leaves_ == other.leaves_ && factor_ == other.factor_;
+  return NativeSum::same_as(activity) && out_.n == static_cast<const NativeReduce&>(activity).out_.n;
 }
 
 std::string NativeReduce::what() const {
   return fmt::format(", {} elements over {} leaves times {}", out_.n, leaves_, factor_);
 }
 
-void NativeReduce::post() {
-  Core& core = owner->core();
-  RankComm& held = owner->comm_at(comm);
-  group_ = &held.shared->group(op.sequence);
-  const std::size_t here = std::size_t(held.position);
-  SEEKSIM_CHECK(group_->at[here] == nullptr, "two operations of one rank with the same sequence number: %s",
-                describe(op).c_str());
-  group_->at[here] = this;
-  ++group_->posted;
+void NativeReduce::bring(std::size_t here) {
   group_->shares.resize(group_->at.size());
   group_->shares[here] = {first_, rest_.empty() ? nullptr : &rest_, out_.get().data};
-  if (!group_->agrees(*this) || !compare_with_neighbours(here)) group_->mismatched = true;
-  if (group_->posted == group_->at.size() && !group_->mismatched) complete(*held.shared, *group_);
-  if (core.transport.any_dead() && !group_->summed) look_for_dead_neighbours(here);
 }
 
-void NativeReduce::look_for_dead_neighbours(std::size_t here) {
+bool NativeReduce::summed() const { return group_->summed; }
+
+void NativeReduce::look_for_dead(std::size_t here) {
   Core& core = owner->core();
   const std::vector<int>& members = group_->shared->members;
   for (const std::size_t next : {(here + 1) % members.size(), (here + members.size() - 1) % members.size()}) {
@@ -65,19 +52,7 @@ void NativeReduce::look_for_dead_neighbours(std::size_t here) {
   }
 }
 
-// Everybody is compared with the neighbours that are here: if any two members differ, some two neighbours do.
-bool NativeReduce::compare_with_neighbours(std::size_t here) {
-  const std::size_t size = group_->at.size();
-  for (const std::size_t next : {here + 1 == size ? 0 : here + 1, here == 0 ? size - 1 : here - 1}) {
-    SimActivity* other = group_->at[next];
-    if (other == nullptr || other == this || same_as(*other)) continue;
-    tell_mismatch(*this, other, mismatch_text(op, what(), other->op, other->what()));
-    return false;
-  }
-  return true;
-}
-
-// The shards matter only to fast arithmetic: the sum of each begins at another place of the ring.
+// What shards there are matters to fast arithmetic only: the sum of each begins at another place of the ring.
 void NativeReduce::sum_parts(std::span<const kernels::TreePart> parts, kernels::Vec<float> out) {
   const kernels::Lane lane = owner->rank().device.lane_of(op);
   const kernels::Index count = kernels::Index(parts.size());
@@ -92,8 +67,9 @@ void NativeReduce::sum_parts(std::span<const kernels::TreePart> parts, kernels::
   }
 }
 
-void NativeReduce::complete(SharedComm& shared, Group& group) {
+void NativeReduce::complete(Group& group) {
   Core& core = owner->core();
+  const SharedComm& shared = *group.shared;
   std::vector<kernels::TreePart>& parts = core.transport.parts;
   parts.clear();
   for (std::size_t member = 0; member < group.shares.size(); ++member) {
@@ -137,7 +113,7 @@ std::span<const int> Group::places_of(int node) const {
 void Group::fire(const Timer&) {
   const Completion now = completions.back();
   completions.pop_back();
-  const std::span<const int> places = places_of(now.node);  // copied now, because the last to leave frees this group
+  const std::span<const int> places = places_of(now.node);  // taken now: the last to leave gives this group back
   for (const int place : places)
     if (const SimActivity* member = at[std::size_t(place)]) member->fetch_more();
   if (!completions.empty()) {
@@ -147,16 +123,6 @@ void Group::fire(const Timer&) {
   }
   for (const int place : places)
     if (SimActivity* member = at[std::size_t(place)]) member->fire({});
-}
-
-void NativeReduce::fire(const Timer&) {
-  withdraw();
-  end(RecordState::completed);
-}
-
-void NativeReduce::withdraw() {
-  if (group_ != nullptr) group_->leave(owner->comm_at(comm).position);
-  group_ = nullptr;
 }
 
 void NativeReduce::scribble() {
@@ -174,18 +140,5 @@ bool NativeReduce::waits_on(int rank) const {
 }
 
 runtime::Transport::Unmatched NativeReduce::unmatched() const { return {state == State::started, op, -1, false}; }
-
-std::string NativeReduce::waits_for() const {
-  if (group_ == nullptr) return "nobody";
-  if (group_->summed) return "the network";
-  std::string text;
-  int named = 0;
-  for (std::size_t i = 0; i < group_->at.size(); ++i) {
-    if (group_->at[i] != nullptr) continue;
-    if (named++ == 8) return text + ", ...";
-    text += fmt::format("{}rank {} (to join)", named == 1 ? "" : ", ", group_->shared->members[i]);
-  }
-  return text.empty() ? "nobody: the members brought different operations" : text;
-}
 
 }  // namespace seeksim::sim
