@@ -44,6 +44,26 @@ struct TileJob {
 
 constexpr Index kTileFloats = kRows * kCols;
 
+// The whole chains of a tile, with their bias, into C.
+template <int kM, int kN>
+SEEKSIM_FN void store_tile(const TileJob& job, Vf (&acc)[kM][kN]) {
+  if (job.bias != nullptr) {
+    SEEKSIM_UNROLL
+    for (int v = 0; v < kN; ++v) {
+      const Vf bv = load(job.bias + v * kW);
+      SEEKSIM_UNROLL
+      for (int i = 0; i < kM; ++i) acc[i][v] = SimdOps::add(acc[i][v], bv);
+    }
+  }
+  float* row = job.c;
+  SEEKSIM_UNROLL
+  for (int i = 0; i < kM; ++i) {
+    SEEKSIM_UNROLL
+    for (int v = 0; v < kN; ++v) store(row + v * kW, acc[i][v]);
+    row += job.ldc;
+  }
+}
+
 template <int kM, int kN>
 void tile(const TileJob& job) {
   for (int at = 0; at < job.count; ++at) {
@@ -106,21 +126,7 @@ void tile(const TileJob& job) {
       }
       continue;
     }
-    if (job.bias != nullptr) {
-      SEEKSIM_UNROLL
-      for (int v = 0; v < kN; ++v) {
-        const Vf bv = load(job.bias + v * kW);
-        SEEKSIM_UNROLL
-        for (int i = 0; i < kM; ++i) acc[i][v] = SimdOps::add(acc[i][v], bv);
-      }
-    }
-    float* row = job.c;
-    SEEKSIM_UNROLL
-    for (int i = 0; i < kM; ++i) {
-      SEEKSIM_UNROLL
-      for (int v = 0; v < kN; ++v) store(row + v * kW, acc[i][v]);
-      row += job.ldc;
-    }
+    store_tile(job, acc);
   }
 }
 
