@@ -33,6 +33,16 @@ struct Tree : ::testing::Test {
   Targets targets;
 };
 
+TEST_F(Tree, HasALinkOnlyToWhatIsThere) {
+  const auto found = all(check_links);
+  EXPECT_TRUE(found.empty()) << listing(found);
+}
+
+TEST_F(Tree, NamesOnlyFilesAndFoldersThatAreThere) {
+  const auto found = all(check_paths);
+  EXPECT_TRUE(found.empty()) << listing(found);
+}
+
 TEST_F(Tree, CitesOnlyRulesThatTheContractHas) {
   const auto found = all(check_rules);
   EXPECT_TRUE(found.empty()) << listing(found);
@@ -40,6 +50,11 @@ TEST_F(Tree, CitesOnlyRulesThatTheContractHas) {
 
 TEST_F(Tree, ShowsOnlyExhibitsThatTheMuseumHas) {
   const auto found = all(check_exhibits);
+  EXPECT_TRUE(found.empty()) << listing(found);
+}
+
+TEST_F(Tree, HasPagesThatFitAScreenAndAReader) {
+  const auto found = all([](const File& file, const Targets&) { return check_size(file); });
   EXPECT_TRUE(found.empty()) << listing(found);
 }
 
