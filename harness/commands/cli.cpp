@@ -10,6 +10,7 @@
 
 #include "harness/commands/checkpoint_command.h"
 #include "harness/commands/cli_options.h"
+#include "harness/commands/command_line_page.h"
 #include "harness/commands/list_command.h"
 #include "harness/doctor/machine.h"
 #include "harness/export/flight_recorder.h"
@@ -52,6 +53,7 @@ struct Arguments {
   std::string dumps;
   DoctorArguments doctor;
   MuseumArguments museum;
+  ReferenceArguments reference;
 };
 
 // In the order in which --help lists them.
@@ -73,6 +75,7 @@ void declare(CLI::App& app, Arguments& a) {
       ->required();
   add_doctor(app, a.doctor);
   add_museum(app, a.museum);
+  add_reference(app, a.reference);
 }
 
 // False: help was asked for, and printed. Throws BadInput.
@@ -120,6 +123,8 @@ constexpr Command kCommands[] = {
     {"plan", false, [](const CLI::App&, Arguments& a) { return plan_command(a.plan); }},
     {"checkpoint", false, [](const CLI::App& app, Arguments& a) { return checkpoint_command(app, a.checkpoint); }},
     {"list", false, [](const CLI::App&, Arguments& a) { return list_of(a); }},
+    {"reference", false,
+     [](const CLI::App& app, Arguments& a) { return reference_command(a.reference, command_line_page(app)); }},
     {"museum", true, [](const CLI::App&, Arguments& a) { return museum_command(a.museum, style_of_stdout()); }},
     {"doctor", false, [](const CLI::App&, Arguments& a) { return doctor_command(a.doctor, style_of_stdout()); }}};
 

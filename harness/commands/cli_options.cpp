@@ -198,4 +198,10 @@ void add_checkpoint(CLI::App& app, CheckpointArguments& a) {
       ->required();
 }
 
+void add_reference(CLI::App& app, ReferenceArguments& a) {
+  CLI::App* reference = app.add_subcommand("reference", "Write the reference pages of the documentation");
+  reference->add_option("folder", a.top, "The repository's top folder")->capture_default_str();
+  reference->add_flag("--check", a.check, "Write nothing: exit status 1 where a stored page is out of date");
+}
+
 }  // namespace seeksim::harness

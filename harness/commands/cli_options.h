@@ -8,6 +8,7 @@
 #include "harness/commands/golden_command.h"
 #include "harness/commands/launch_command.h"
 #include "harness/commands/plan_command.h"
+#include "harness/commands/reference_command.h"
 #include "harness/commands/run_command.h"
 #include "harness/commands/schedule_command.h"
 #include "harness/commands/shrink_command.h"
@@ -35,5 +36,6 @@ void add_plan(CLI::App& app, PlanArguments& a);
 void add_doctor(CLI::App& app, DoctorArguments& a);
 void add_museum(CLI::App& app, MuseumArguments& a);
 void add_checkpoint(CLI::App& app, CheckpointArguments& a);
+void add_reference(CLI::App& app, ReferenceArguments& a);
 
 }  // namespace seeksim::harness

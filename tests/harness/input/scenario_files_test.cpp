@@ -45,6 +45,12 @@ TEST_F(FolderOfScenarios, AreRunWithOneSummary) {
   EXPECT_TRUE(std::filesystem::exists(file("all.json")));
 }
 
+TEST_F(FolderOfScenarios, GiveTheirGoldensToo) {
+  const Ran ran = seeksim({"golden", path()});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_NE(ran.out.find("small  key "), ran.out.rfind("small  key ")) << "one line each: " << ran.out;
+}
+
 TEST_F(FolderOfScenarios, WithoutAnyIsRefused) {
   std::filesystem::create_directory(file("empty"));
   const Ran ran = seeksim({"run", file("empty")});
