@@ -101,7 +101,7 @@ ExitStatus list_of(const Arguments& a) {
 }
 
 ExitStatus analyse(const Arguments& a) {
-  put(harness::dump(analyse_folder(a.dumps)));
+  put_data(harness::dump(analyse_folder(a.dumps)));
   return ExitStatus::as_expected;
 }
 

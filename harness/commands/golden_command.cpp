@@ -25,7 +25,7 @@ ExitStatus golden_of_file(const std::string& file, const GoldenArguments& a) {
   const Scenario scenario = load_scenario(file, load);
   if (is_of_shapes(scenario)) throw BadInput(file, "a run of shapes has no golden", "Use \"numerics\": \"exact\".");
   const std::string key = golden_key(one_rank(scenario).train.definition);
-  if (a.explain) put(dump(key_fields(scenario.train.definition)));
+  if (a.explain) put_data(dump(key_fields(scenario.train.definition)));
   const std::optional<Golden> stored = stored_golden(scenario);
   const std::string folder = top_folder() + "/golden";
   const std::string target = stored ? stored->origin : folder + '/' + golden_file_name(scenario, key);

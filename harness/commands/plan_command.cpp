@@ -320,7 +320,7 @@ ExitStatus plan_command(const PlanArguments& a) {
   if (request.memory_bytes == 0) request.memory_bytes = given.world.device.capacity_bytes;
   put(header(given, request));
   const Plan plan = make_plan(given, load, request.memory_bytes, a.all);
-  put(table(plan) + '\n');
+  put_data(table(plan) + '\n');
 
   Json report = {{"schema", "seeksim-plan-1"},
                  {"gpus", given.world.ranks()},
@@ -337,15 +337,15 @@ ExitStatus plan_command(const PlanArguments& a) {
     report["patch"] = patch;
     report["ds_config"] = request.written;
     report["ds_config"].merge_patch(patch);
-    put(memory_map(*row.run));
+    put_data(memory_map(*row.run));
     put(fmt::format("\nrecommended: {}\n", row.candidate.name));
-    put(patch.empty() ? "nothing has to change\n"
+    put_data(patch.empty() ? "nothing has to change\n"
                       : fmt::format("to be merged into the ds_config:\n{}\n", patch.dump(2)));
   } else {
     const PlanRow& row = plan.rows.at(std::size_t(std::max(plan.closest, 0)));
     report["closest"] = plan.closest;
     if (row.run) {
-      put(memory_map(*row.run));
+      put_data(memory_map(*row.run));
       put(fmt::format("\nnothing fits; closest is {}, which lacks {}\n", row.candidate.name,
                       decimal_text(double(row.run->peak_bytes) - double(request.memory_bytes))));
     }

@@ -41,7 +41,7 @@ void put_list(const runtime::PipelineShape& shape, int stage) {
   for (const runtime::Tick& tick : stage_schedule(shape, stage)) {
     std::string line;
     for (const runtime::Instruction& instruction : tick) line += ' ' + text(instruction);
-    put(fmt::format("{:4}{}\n", number++, line.empty() ? " -" : line));
+    put_data(fmt::format("{:4}{}\n", number++, line.empty() ? " -" : line));
   }
 }
 
@@ -50,7 +50,7 @@ void put_list(const runtime::PipelineShape& shape, int stage) {
 ExitStatus schedule_command(const ScheduleArguments& arguments, const Style& style) {
   const runtime::PipelineShape shape = shape_of(arguments);
   const runtime::PipelineTimes times = pipeline_times(shape);
-  put(schedule_table(shape));
+  put_data(schedule_table(shape));
   put(fmt::format(
       "\n{}: F forward 1, {}; .. waits. {} units, {:.4g} % of them waiting; live activations by stage {}.\n",
       style.bold(std::string(name(shape.schedule))),

@@ -49,7 +49,7 @@ ExitStatus shrink_command(const ShrinkArguments& a) {
   const Shrunk shrunk = shrink(document, a.file, failure, a.runs_max, a.wall_limit_s);
   const std::string text = scenario_text(shrunk.scenario);
   (a.out.empty() ? note : put)(story_of(shrunk, failure, a.file));
-  put(text);
+  put_data(text);
   if (a.out.empty()) return ExitStatus::as_expected;
   write_file(a.out, text);
   put(fmt::format("written: {}\n", a.out));

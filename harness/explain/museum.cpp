@@ -188,7 +188,7 @@ ExitStatus museum_command(const MuseumArguments& arguments, const Style& style) 
     outcomes[i - 1] = outcomes[i] = {};
   };
   run_forked(work);
-  if (arguments.markdown) put(museum_table(shown));
+  if (arguments.markdown) put_data(museum_table(shown));
   const auto unseen = std::count_if(shown.begin(), shown.end(), [](const Shown& one) { return !one.curve.seen; });
   if (!arguments.markdown) {
     const auto caught = std::count_if(shown.begin(), shown.end(), [](const Shown& one) { return one.problem.empty(); });

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "harness/report/fold.h"
+
 namespace seeksim::harness {
 
 Style style_of_stdout() {
@@ -13,8 +15,10 @@ Style style_of_stdout() {
   return style;
 }
 
-void put(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
+void put(std::string_view text) { put_data(folded(text, columns_of_stdout())); }
+
+void put_data(std::string_view data) {
+  std::fwrite(data.data(), 1, data.size(), stdout);
   std::fflush(stdout);
 }
 

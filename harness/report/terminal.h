@@ -9,7 +9,10 @@
 namespace seeksim::harness {
 
 Style style_of_stdout();  // in colour where it is a terminal and NO_COLOR is not set
+// Text for people on standard output, folded to its width (harness/report/fold.h).
 void put(std::string_view text);
+// JSON, Markdown and tables: as they are.
+void put_data(std::string_view data);
 void note(std::string_view text);  // on standard error, where the result itself is on standard output
 void complain(const std::string& text);
 

@@ -13,6 +13,8 @@
 #include "harness/oracles/pipelines.h"
 #include "harness/oracles/reruns.h"
 #include "harness/report/report.h"
+#include "harness/report/story.h"
+#include "harness/scenario/variants.h"
 #include "harness/verdict/stop_reason.h"
 #include "runtime/decide/memory_ladder.h"
 #include "runtime/rules/quirks.h"
@@ -25,109 +27,6 @@ namespace {
 using How = RankRecord::How;
 using runtime::rank_list;
 using runtime::seconds;
-
-// Lines of the story, sorted by time; at equal times in the order in which they were added.
-class Story {
- public:
-  void add(TimeNs at, std::string text) { lines_.push_back({at, std::move(text)}); }
-  std::string text(const Style& style) {
-    std::stable_sort(lines_.begin(), lines_.end(), [](const Line& a, const Line& b) { return a.at < b.at; });
-    std::string out;
-    for (std::size_t i = 0; i < lines_.size(); ++i) {
-      if (lines_.size() > kLinesMax && i == kLinesMax / 2) {
-        const std::size_t left_out = lines_.size() - kLinesMax;
-        out += style.faint(fmt::format("  ... {} more ...\n", left_out));
-        i += left_out;
-      }
-      out += fmt::format("  {} {}\n", style.faint(fmt::format("{:>14.6f} s ", seconds(lines_[i].at))),
-                         indented(lines_[i].text, style));
-    }
-    return out;
-  }
-
-  // Text of several lines (a wait-for graph): the first tells, the rest is shown below it, and not without end.
-  static std::string indented(const std::string& text, const Style& style) {
-    constexpr std::size_t kMore = 8;
-    std::size_t end = text.find('\n');
-    std::string out = text.substr(0, end);
-    std::size_t shown = 0, left_out = 0;
-    while (end != std::string::npos && end + 1 < text.size()) {
-      const std::size_t from = end + 1;
-      end = text.find('\n', from);
-      const std::string line = text.substr(from, end == std::string::npos ? end : end - from);
-      // Every host waits for its own queues: who waits for another rank is what a person looks for.
-      if (line.find("host waits for its ") != std::string::npos) continue;
-      if (++shown > kMore) {
-        ++left_out;
-        continue;
-      }
-      out += '\n' + style.faint(std::string(21, ' ') + line);
-    }
-    if (left_out > 0) out += '\n' + style.faint(fmt::format("{}... {} more", std::string(21, ' '), left_out));
-    return out;
-  }
-
- private:
-  static constexpr std::size_t kLinesMax = 60;
-  struct Line {
-    TimeNs at;
-    std::string text;
-  };
-  std::vector<Line> lines_;
-};
-
-void tell(const Recovery& r, const Style& style, Story& story) {
-  story.add(r.detected_ns, fmt::format("rank {} notices: {} in {}", r.first_rank, name(r.error), describe(r.op)));
-  if (!r.memory.empty()) story.add(r.detected_ns, fmt::format("rank {}: {}", r.out_of_memory, r.memory));
-  if (r.agreed_ns >= 0) {
-    story.add(r.agreed_ns, fmt::format("agreed: {}", style.bold(r.diagnosis.text)));
-    if (r.analysis && !r.analysis->chain.empty())
-      story.add(r.agreed_ns, fmt::format("flight recorders: {}", r.analysis->chain));
-    if (!r.evicted.empty()) {
-      story.add(r.agreed_ns, fmt::format("evicted: {}; {} go on: {}", rank_list(r.evicted), r.survivors.size(),
-                                         rank_list(r.survivors)));
-    }
-  }
-  if (!r.layout.empty()) story.add(r.agreed_ns, fmt::format("layout: {}", r.layout));
-  if (r.rebuilt_ns >= 0) {
-    story.add(r.rebuilt_ns, fmt::format("rebuilt: epoch {} with {} ranks", r.epoch + 1, r.survivors.size()));
-  }
-  if (r.resumed_ns >= 0) {
-    story.add(r.resumed_ns, fmt::format("resumed: step {} is committed; {} steps lost", r.step, r.steps_lost));
-  }
-}
-
-// What an event is about: its text up to the first colon ("revokes epoch 0").
-std::string subject(const Event& event) { return event.text.substr(0, event.text.find(':')); }
-
-// Many ranks come to the same at nearly the same time: the first speaks, the others are named.
-void tell_events(const std::vector<Event>& events, Story& story) {
-  for (std::size_t i = 0; i < events.size(); ++i) {
-    const Event& first = events[i];
-    std::vector<int> others;
-    while (first.rank >= 0 && i + 1 < events.size() && events[i + 1].rank >= 0 && events[i + 1].rank != first.rank &&
-           subject(events[i + 1]) == subject(first)) {
-      others.push_back(events[++i].rank);
-    }
-    std::sort(others.begin(), others.end());
-    const std::string also =
-        others.empty() ? "" : fmt::format(" (so do {} more: {})", others.size(), rank_list(others));
-    story.add(first.at_ns, first.rank < 0 ? first.text : fmt::format("rank {}: {}{}", first.rank, first.text, also));
-  }
-}
-
-std::string story_of(const RunRecord& run, const Style& style) {
-  Story story;
-  tell_events(run.events, story);
-  for (const Recovery& recovery : run.detection.recoveries) tell(recovery, style, story);
-  if (!run.steps.empty()) {
-    story.add(run.steps.front().committed_ns, fmt::format("step {} is committed: the first", run.steps.front().step));
-    if (run.steps.size() > 1) {
-      story.add(run.steps.back().committed_ns, fmt::format("step {} is committed: the last", run.steps.back().step));
-    }
-  }
-  return story.text(style);
-}
 
 // Who was found too slow, and when the numbers left their range.
 std::string findings(const RunRecord& run) {
@@ -166,7 +65,7 @@ std::string endings(const RunRecord& run) {
       ranks.push_back(int(i));
       if (why.empty()) why = run.ranks[i].why;
     }
-    const char* word = how == How::died ? "gone" : name(how);
+    const char* word = how == How::died ? "died" : name(how);
     for (std::size_t at = why.find('\n'); at != std::string::npos; at = why.find('\n', at + 1))
       why.insert(at + 1, std::string(12, ' '));
     if (!ranks.empty()) out += fmt::format("  {:<9} {}{}\n", word, rank_list(ranks), why.empty() ? "" : ": " + why);
@@ -320,6 +219,19 @@ std::string files(const RunRecord& run) {
                      bytes_text(double(all.read) / n), bytes_text(double(all.written) / n), kinds);
 }
 
+// How the ranks share the work: "ZeRO stage 2, bf16; 8 ranks: 2 data x 2 pipeline x 2 tensor; micro-batch 2 x 4
+// accumulation steps".
+std::string layout_line(const Scenario& scenario) {
+  const runtime::Layout& layout = scenario.train.layout;
+  const int ways = data_size(scenario), accumulation = micro_batches_of_replica(scenario);
+  std::string axes;
+  if (!layout.parallel.alone())
+    axes = fmt::format("; {} data x {} pipeline x {} tensor", ways, layout.parallel.pipeline, layout.parallel.tensor);
+  return fmt::format("  layout    ZeRO stage {}, {}{}; micro-batch {} x {} accumulation step{}\n", layout.zero.stage,
+                     name(scenario.train.definition.precision.compute), axes, layout.micro_batch, accumulation,
+                     accumulation == 1 ? "" : "s");
+}
+
 }  // namespace
 
 std::string header_text(const Scenario& scenario, const Style& style) {
@@ -341,6 +253,7 @@ std::string header_text(const Scenario& scenario, const Style& style) {
   out += fmt::format("  training  {} step{} of {} samples from {}; {}, lr {}{}\n", d.steps, d.steps == 1 ? "" : "s",
                      d.global_batch, source, d.optimizer.type, d.optimizer.lr,
                      d.scheduler.type.empty() ? "" : ", " + d.scheduler.type);
+  out += layout_line(scenario);
   constexpr std::size_t kFaultsTold = 100;
   if (scenario.faults.size() > kFaultsTold) {
     out += fmt::format("  faults    {} rules, {} of them drawn by the seed; --out writes those that came\n",
@@ -390,12 +303,7 @@ std::string story_text(const Evidence& e, const Judgement& j, const Style& style
                     endings(e.run);
   if (e.run.end == sim::WorldEnd::deadlock && !e.run.wait_for_graph.empty()) {
     out += "  who waits for whom, when nothing could move any more:\n";
-    std::size_t from = 0;
-    while (from < e.run.wait_for_graph.size()) {
-      const std::size_t end = std::min(e.run.wait_for_graph.find('\n', from), e.run.wait_for_graph.size());
-      out += "    " + e.run.wait_for_graph.substr(from, end - from) + '\n';
-      from = end + 1;
-    }
+    for (const std::string& line : waits_of(e.run.wait_for_graph)) out += "    " + line + '\n';
   }
   if (!j.stopped.empty()) {
     const StopReason why = classify(e.run, j.stopped);

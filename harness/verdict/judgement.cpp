@@ -115,7 +115,7 @@ void conclude_stop(Judgement& j, const Evidence& e, const Tally& t) {
     conclude(j, no_progress(e) ? ExitStatus::no_progress : ExitStatus::check_failed,
              fmt::format("training was expected to stop for another reason ({}): {}", wanted, j.stopped));
   } else if (!t.red.empty()) {
-    conclude(j, ExitStatus::check_failed, fmt::format("stopped as expected, but red: {}", listed(t.red)));
+    conclude(j, ExitStatus::check_failed, fmt::format("stopped as expected, but failed: {}", listed(t.red)));
   } else {
     conclude(j, ExitStatus::as_expected, fmt::format("stopped as expected: {}", j.stopped));
   }
@@ -157,7 +157,7 @@ Judgement judge(const Evidence& e) {
     if (t.red.empty()) {
       conclude(j, ExitStatus::as_expected, fmt::format("{} checks hold", j.checks.size()));
     } else {
-      conclude(j, ExitStatus::check_failed, fmt::format("red: {}", listed(t.red)));
+      conclude(j, ExitStatus::check_failed, fmt::format("failed: {}", listed(t.red)));
     }
   } else if (!t.holding.empty()) {
     conclude(j, ExitStatus::check_failed, fmt::format("{} was expected to fail, and holds", listed(t.holding)));

@@ -66,6 +66,7 @@ std::string read_all(const std::string& path) {
 
 Ran seeksim(const std::vector<std::string>& arguments) {
   Ran ran;
+  ::setenv("COLUMNS", "0", 1);  // what a test looks for must not be folded
   ::testing::internal::CaptureStdout();
   ::testing::internal::CaptureStderr();
   ran.status = main_of(arguments);

@@ -1,0 +1,20 @@
+// The story of a run for people: what happened in virtual time, one line an event.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "harness/record/run_record.h"
+#include "harness/report/report.h"
+
+namespace seeksim::harness {
+
+// Faults, detections, agreements and recoveries in the order of virtual time, and the first and the last committed
+// step. Of more than 60 lines the middle is left out, and the text says how many.
+std::string story_of(const RunRecord& run, const Style& style);
+
+// A wait-for graph, one line for each thing that ranks wait for: "ranks 0-4: communication queue: all_reduce #8 ...".
+// Lines of hosts that wait for their own queues are left out: what a reader looks for is who waits for another rank.
+std::vector<std::string> waits_of(const std::string& graph);
+
+}  // namespace seeksim::harness
