@@ -17,12 +17,6 @@
 namespace seeksim::house {
 namespace {
 
-std::string listing(const std::vector<Violation>& violations) {
-  std::string text;
-  for (const Violation& violation : violations) text += violation.text() + "\n";
-  return text;
-}
-
 TEST(IncludeArrows, TheTreeKeepsTheRules) {
   std::vector<Violation> found;
   int sources = 0;

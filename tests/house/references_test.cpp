@@ -7,12 +7,6 @@
 namespace seeksim::house {
 namespace {
 
-std::string listing(const std::vector<Violation>& violations) {
-  std::string text;
-  for (const Violation& violation : violations) text += violation.text() + "\n";
-  return text;
-}
-
 // The files of tests/house name what is not there, on purpose.
 bool is_of_the_house(const File& file) { return file.path.starts_with("tests/house/"); }
 

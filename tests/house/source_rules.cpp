@@ -2,151 +2,17 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <map>
 #include <set>
+
+#include "tests/house/lexer.h"
 
 namespace seeksim::house {
 namespace {
 
 using Names = std::set<std::string, std::less<>>;
 
-// ---- a lexer that knows just enough C++ to not be fooled by comments, strings and raw strings
-// ------------------------
-
-struct Token {
-  std::string text;
-  int line = 0;
-  bool identifier = false;
-};
-
-struct Include {
-  std::string path;
-  int line = 0;
-};
-
-struct Lexed {
-  std::vector<Token> tokens;
-  std::vector<Include> includes;
-};
-
-bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
-
-class Lexer {
- public:
-  explicit Lexer(std::string_view text) : text_(text) {}
-
-  Lexed run() {
-    while (at_ < text_.size()) step();
-    return std::move(out_);
-  }
-
- private:
-  void step() {
-    const char c = text_[at_];
-    if (c == '\n') {
-      ++line_;
-      ++at_;
-      line_start_ = true;
-    } else if (std::isspace(static_cast<unsigned char>(c)) != 0) {
-      ++at_;
-    } else if (starts("//")) {
-      skip_to("\n");
-    } else if (starts("/*")) {
-      at_ += 2;
-      skip_past("*/");
-    } else if (c == '#' && line_start_) {
-      line_start_ = false;
-      directive();
-    } else if (c == '"') {
-      line_start_ = false;
-      quoted('"');
-    } else if (c == '\'') {
-      line_start_ = false;
-      quoted('\'');
-    } else if (is_word(c)) {
-      line_start_ = false;
-      word();
-    } else {
-      line_start_ = false;
-      // "::" and "->" matter to whom a name belongs; everything else is told apart by its first character.
-      const size_t size = starts("::") || starts("->") ? 2 : 1;
-      out_.tokens.push_back({std::string(text_.substr(at_, size)), line_, false});
-      at_ += size;
-    }
-  }
-
-  void directive() {
-    size_t i = at_ + 1;
-    while (i < text_.size() && (text_[i] == ' ' || text_[i] == '\t')) ++i;
-    if (text_.substr(i, 7) != "include") {
-      ++at_;  // its words are code like any other: a macro may name a clock too
-      return;
-    }
-    i += 7;
-    while (i < text_.size() && (text_[i] == ' ' || text_[i] == '\t')) ++i;
-    if (i < text_.size() && (text_[i] == '"' || text_[i] == '<')) {
-      const size_t end = text_.find_first_of("\">\n", i + 1);
-      out_.includes.push_back({std::string(text_.substr(i + 1, end - i - 1)), line_});
-    }
-    skip_to("\n");
-  }
-
-  void word() {
-    const size_t begin = at_;
-    while (at_ < text_.size() && is_word(text_[at_])) ++at_;
-    std::string word(text_.substr(begin, at_ - begin));
-    const bool number = std::isdigit(static_cast<unsigned char>(word[0])) != 0;
-    // 1'000'000: the quotes belong to the number.
-    while (number && at_ + 1 < text_.size() && text_[at_] == '\'' && is_word(text_[at_ + 1])) {
-      ++at_;
-      while (at_ < text_.size() && is_word(text_[at_])) ++at_;
-    }
-    if (at_ < text_.size() && text_[at_] == '"' && word.back() == 'R' && word.size() <= 3) {
-      raw_string();
-      return;
-    }
-    out_.tokens.push_back({std::move(word), line_, !number});
-  }
-
-  void raw_string() {
-    const size_t open = text_.find('(', at_);
-    if (open == std::string_view::npos) {
-      at_ = text_.size();
-      return;
-    }
-    const std::string close = ")" + std::string(text_.substr(at_ + 1, open - at_ - 1)) + "\"";
-    at_ = open;
-    skip_past(close);
-  }
-
-  void quoted(char quote) {
-    ++at_;
-    while (at_ < text_.size() && text_[at_] != quote && text_[at_] != '\n') at_ += text_[at_] == '\\' ? 2 : 1;
-    if (at_ < text_.size() && text_[at_] == quote) ++at_;
-  }
-
-  bool starts(std::string_view what) const { return text_.substr(at_, what.size()) == what; }
-
-  void skip_to(std::string_view what) {
-    const size_t end = std::min(text_.find(what, at_), text_.size());
-    for (; at_ < end; ++at_) line_ += text_[at_] == '\n';
-  }
-
-  void skip_past(std::string_view what) {
-    skip_to(what);
-    at_ = std::min(at_ + what.size(), text_.size());
-  }
-
-  std::string_view text_;
-  size_t at_ = 0;
-  int line_ = 1;
-  bool line_start_ = true;
-  Lexed out_;
-};
-
 // ---- the folders and their arrows
-// ------------------------------------------------------------------------------------
 
 // The part of the house that a path belongs to; empty for what is not ours.
 std::string folder_of(std::string_view path) {
@@ -171,7 +37,6 @@ const std::map<std::string, Names, std::less<>>& allowed_includes() {
 }
 
 // ---- what runtime/ reaches only through its seams
-// --------------------------------------------------------------------
 
 bool is_outside_header(std::string_view header) {
   static const Names kHeaders = {"barrier",        "condition_variable",
@@ -271,7 +136,6 @@ bool is_outside_qualified(std::string_view name, bool in_std) {
 }
 
 // ---- looking at one name in its surroundings
-// -------------------------------------------------------------------------
 
 struct Place {
   const std::vector<Token>& tokens;
@@ -358,7 +222,7 @@ std::vector<Violation> check_source(std::string_view path, std::string_view text
   std::vector<Violation> out;
   const std::string folder = folder_of(path);
   if (folder.empty()) return out;
-  const Lexed lexed = Lexer(text).run();
+  const Lexed lexed = lex(text);
   const bool keeps_to_seams = folder == "runtime";
   const bool keeps_to_our_math = folder == "kernels" || folder == "runtime";
 

@@ -47,4 +47,10 @@ bool is_markdown(std::string_view path) { return path.ends_with(".md"); }
 
 bool is_generated(std::string_view path) { return path.starts_with("docs/reference/"); }
 
+std::string listing(const std::vector<Violation>& violations) {
+  std::string text;
+  for (const Violation& violation : violations) text += violation.text() + "\n";
+  return text;
+}
+
 }  // namespace seeksim::house

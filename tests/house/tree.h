@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/house/source_rules.h"
+
 namespace seeksim::house {
 
 struct File {
@@ -19,5 +21,8 @@ std::vector<File> files_of_the_tree();
 bool is_source(std::string_view path);
 bool is_markdown(std::string_view path);
 bool is_generated(std::string_view path);
+
+// One violation a line.
+std::string listing(const std::vector<Violation>& violations);
 
 }  // namespace seeksim::house
