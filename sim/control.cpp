@@ -126,7 +126,7 @@ void ControlCenter::take_in(int rank, std::uint32_t epoch) {
   fence(rank, false);
   ++lives_[std::size_t(rank)];
   core_.transport.forget_death_of(rank);
-  core_.story(rank, fmt::format("is taken in, in epoch {}", epoch));
+  core_.story(rank, fmt::format("is admitted in epoch {}", epoch));
   reply(rank, {Answer::Kind::taken_in, nullptr, std::make_shared<TakenIn>(TakenIn{epoch, members(epoch)})});
 }
 
@@ -318,7 +318,7 @@ void ControlCenter::join_arrives(int rank) {
     return reply(rank, {Answer::Kind::run_is_over});
   }
   joiners_.insert(rank);
-  core_.story(rank, "waits to be taken in");
+  core_.story(rank, "waits to be admitted");
   // If it was a member, it has given that up, and what an earlier incarnation of it said counts no more.
   known_dead_[std::size_t(rank)] = true;
   for (auto& [key, poll] : polls_) poll.ballots.erase(rank);

@@ -80,7 +80,7 @@ Agreement SimControl::agree(const Op& op, std::uint32_t epoch, const Ballot& bal
     core_.loop.touch(object(ObjectKind::answer, std::uint64_t(me)), Access::read);
     if (answer_.kind == Answer::Kind::none && core_.loop.now() >= cut_off)
       throw SeamError(ErrorKind::fenced, op,
-                      "the control plane does not answer: the others may go on without this rank");
+                      "the control plane does not answer; the others may continue without this rank");
   }
   core_.loop.decided(me, told(key, answer_));
   switch (answer_.kind) {
@@ -122,7 +122,7 @@ TakenIn SimControl::join(const Op& op, TimeNs deadline) {
       throw SeamError(ErrorKind::no_progress, op, "the run ended without this rank");
     if (core_.loop.now() >= deadline) {
       core_.control.send_join(me, false);
-      throw SeamError(ErrorKind::timeout, op, "nobody took this rank in");
+      throw SeamError(ErrorKind::timeout, op, "no member admitted this rank");
     }
     rank_.host.block(Blocked::agreement, deadline);
     if (rank_.host.dying()) throw runtime::RankDied{me};

@@ -26,7 +26,7 @@ std::string host_line(SimRank& rank) {
     case Blocked::sleep:
       return "a moment to come";
     case Blocked::for_ever:
-      return "nothing: it hangs";
+      return "nothing (it hangs)";
     case Blocked::rendezvous:
       return rank.transport.meeting_waits_for() + " to build a communicator";
     case Blocked::agreement:

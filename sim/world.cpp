@@ -102,7 +102,7 @@ SimRank& Core::start_again(int id) {
   place->incarnation = incarnation;
   --crashed_on_node[network.node_of(id)];
   control.started_again(id);
-  story(id, "its process is started again");
+  story(id, "its process restarts");
   return *place;
 }
 
@@ -233,7 +233,7 @@ bool World::Impl::end_hung_if_alone() {
 void World::Impl::before_watchdogs() {
   if (!graph.empty()) return;
   graph = wait_for_graph(core);
-  core.story(-1, "nothing moves any more but watchdogs:\n" + graph);
+  core.story(-1, "nothing can progress; only watchdogs are running:\n" + graph);
 }
 
 void World::Impl::stuck() {
@@ -364,7 +364,7 @@ void World::lose_files(int rank) {
   Core& core = impl_->core;
   core.loop.call_at(core.loop.now(), arrival(Arrival::fault, rank, 5), [&core, node = core.network.node_of(rank)] {
     core.disks->by_node[node] = Disk();
-    core.story(-1, fmt::format("what the disk of node {} held is lost", node));
+    core.story(-1, fmt::format("the contents of node {}'s disk are lost", node));
   });
 }
 

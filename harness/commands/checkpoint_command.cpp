@@ -57,11 +57,9 @@ std::string described(const Manifest& m) {
   std::uint64_t bytes = 0;
   for (const runtime::CheckpointFile& file : m.files) bytes += file.bytes;
   std::string text = fmt::format(
-      "  model     {}, {} layers, width {}, {} heads, context {}, vocabulary {}{}{}\n"
-      "  written   by {} ranks in epoch {}: ZeRO {}, {} stages, {} tensor ways\n"
-      "  position  {} samples, {} steps of the optimizer, loss scale {}, {} steps skipped\n"
-      "  run       definition {}, training seed {}, numerics {}\n"
-      "  files     {}, {} together\n",
+      "  model     {}, {} layers, width {}, {} heads, context {}, vocabulary {}{}{}\n  written   by {} ranks in epoch "
+      "{}: ZeRO {}, {} stages, {} tensor-parallel ranks\n  position  {} samples, {} steps of the optimizer, loss scale "
+      "{}, {} steps skipped\n  run       definition {}, training seed {}, numerics {}\n  files     {}, {} together\n",
       p.family, p.layers, p.width, p.heads, p.context, p.vocab, p.tied ? ", tied" : "",
       p.frozen.empty() ? "" : ", frozen: " + fmt::format("{}", fmt::join(p.frozen, ", ")), m.ranks.size(), s.epoch,
       m.zero_stage, m.pipeline, m.tensor, s.data_position, s.optimizer_steps, s.scaler.scale, s.skips.skipped,
@@ -99,7 +97,7 @@ ExitStatus inspect_checkpoints(const std::string& folder, const Style& style) {
   for (const std::int64_t step : place.steps) {
     put(style.bold(fmt::format("step {}", step)));
     if (!place.complete(step)) {
-      put("  no manifest: it never was complete\n");
+      put("  no manifest: it was never completed\n");
       continue;
     }
     try {
@@ -119,17 +117,17 @@ ExitStatus verify_checkpoints(const std::string& folder, const Style& style) {
   int whole = 0, broken = 0;
   for (const std::int64_t step : place.steps) {
     if (!place.complete(step)) {
-      put(fmt::format("step {}: no manifest: it never was complete\n", step));
+      put(fmt::format("step {}: no manifest: it was never completed\n", step));
       continue;
     }
     const runtime::Verified verified = runtime::verify_checkpoint(place.storage, place.folder(step));
     (verified.problem.empty() ? whole : broken) += 1;
-    put(fmt::format("step {}: {}\n", step,
-                    verified.problem.empty()
-                        ? style.good(fmt::format("whole; {} files have their size and digest, and hold every "
-                                                 "parameter once",
-                                                 verified.manifest.files.size()))
-                        : style.bad(verified.problem)));
+    put(fmt::format(
+        "step {}: {}\n", step,
+        verified.problem.empty()
+            ? style.good(fmt::format("complete; {} files have the right size and digest and hold every parameter once",
+                                     verified.manifest.files.size()))
+            : style.bad(verified.problem)));
   }
   return whole > 0 && broken == 0 ? ExitStatus::as_expected : ExitStatus::check_failed;
 }
@@ -163,7 +161,7 @@ ExitStatus convert_checkpoint(const std::string& folder, const std::string& out)
     put(fmt::format("{}: weights after step {}\n", out, step));
     return ExitStatus::as_expected;
   }
-  throw BadInput(folder, "no checkpoint here is whole:" + tried, "seeksim checkpoint inspect says what there is.");
+  throw BadInput(folder, "no checkpoint here is complete:" + tried, "seeksim checkpoint inspect says what there is.");
 }
 
 }  // namespace seeksim::harness

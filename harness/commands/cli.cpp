@@ -70,8 +70,8 @@ void declare(CLI::App& app, Arguments& a) {
   add_list(app, a.list, a.schedule);
   add_plan(app, a.plan);
   add_checkpoint(app, a.checkpoint);
-  app.add_subcommand("analyse", "Say what flight recorder dumps tell: who is to blame, who waits for whom")
-      ->add_option("folder", a.dumps, "Folder with one dump a rank (seeksim run --flight-recorder, or PyTorch's)")
+  app.add_subcommand("analyse", "Analyse flight recorder dumps: name the culprit, and who waits for whom")
+      ->add_option("folder", a.dumps, "Folder with one dump per rank (from seeksim run --flight-recorder, or PyTorch)")
       ->required();
   add_doctor(app, a.doctor);
   add_museum(app, a.museum);
@@ -87,7 +87,7 @@ bool parse(CLI::App& app, const std::vector<std::string>& arguments) try {
   app.exit(asked_for_help);
   return false;
 } catch (const CLI::ParseError& error) {
-  const std::string next = "seeksim --help prints what there is.";
+  const std::string next = "seeksim --help lists the commands.";
   std::vector<std::string> verbs;
   for (const CLI::App* verb : app.get_subcommands({})) verbs.push_back(verb->get_name());
   if (!arguments.empty() && arguments[0][0] != '-' && app.get_subcommands().empty())

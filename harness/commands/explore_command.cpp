@@ -101,7 +101,7 @@ std::string summary(const ExploreResult& result, const Exhausted* exhausted, con
   if (!result.stops.empty()) out += fmt::format("  stops     {}\n", counts(result.stops));
   if (a.strategy == "enumerate")
     out += result.complete ? "  complete  each fault at each place was tried\n"
-                           : "  the time was over before all places were tried\n";
+                           : "  the time was up before every place was tried\n";
   return style.faint(out);
 }
 
@@ -176,7 +176,7 @@ class Teller {
     if (!found.replay.empty())
       put(style_.faint(
           fmt::format("        seeksim run {}{} --schedule {}\n", a_.file, sets_text(a_.sets), found.replay)));
-    if (!found.shown) put("        it does not fail alike when it is run by itself\n");
+    if (!found.shown) put("        it does not fail the same way when it runs alone\n");
   }
 
   void ends(const ExploreResult& result, const std::string& scenario) const {
@@ -264,7 +264,7 @@ ExitStatus explore_command(const ExploreArguments& a, const Style& style) {
   shrink_all(result, a, teller, told);
   if (!a.report.empty()) write_file(a.report, dump(report_json(result, gone_through, told, a, options.seed)));
   teller.ends(result, explored.scenario.name);
-  if (result.cases == 0) throw BadInput(a.file, "not one case was run", "Give it more time: --budget.");
+  if (result.cases == 0) throw BadInput(a.file, "no case was run", "Give it more time: --budget.");
   return result.found.empty() ? ExitStatus::as_expected : ExitStatus::check_failed;
 }
 

@@ -23,7 +23,7 @@ ExitStatus golden_of_file(const std::string& file, const GoldenArguments& a) {
   LoadOptions load;
   load.sets = a.sets;
   const Scenario scenario = load_scenario(file, load);
-  if (is_of_shapes(scenario)) throw BadInput(file, "a run of shapes has no golden", "Use \"numerics\": \"exact\".");
+  if (is_of_shapes(scenario)) throw BadInput(file, "a shapes-only run has no golden", "Use \"numerics\": \"exact\".");
   const std::string key = golden_key(one_rank(scenario).train.definition);
   if (a.explain) put_data(dump(key_fields(scenario.train.definition)));
   const std::optional<Golden> stored = stored_golden(scenario);
@@ -40,7 +40,7 @@ ExitStatus golden_of_file(const std::string& file, const GoldenArguments& a) {
   }
   if (stored && !differs.empty()) put(fmt::format("  differs from {}: {}\n", stored->origin, differs));
   if (stored && differs.empty()) put(fmt::format("  equal to {}\n", stored->origin));
-  if (!stored) put(fmt::format("  none is stored under this key\n"));
+  if (!stored) put(fmt::format("  no golden is stored under this key\n"));
   if (a.write) {
     write_file(target, dump(to_json(fresh, scenario)));
     put(fmt::format("  written: {}\n", target));

@@ -185,18 +185,18 @@ void Supervisor::end_job(pid_t job) {
 }
 
 std::string gone_text(const runtime::ControlServer& server) {
-  return fmt::format("the process of rank {} is gone", server.gone().front());
+  return fmt::format("the process of rank {} has ended", server.gone().front());
 }
 
 // Why the job cannot go on; empty: it can, or it is mpirun's turn to notice.
 std::string Supervisor::what_is_wrong(const runtime::ControlServer& server, double gone_s, double running_s) const {
-  if (told_to_stop != 0) return "the supervisor was told to stop";
+  if (told_to_stop != 0) return "the supervisor was asked to stop";
   if (!server.silent().empty())
     return fmt::format("rank {} is silent: its process is stopped", server.silent().front());
   if (gone_s > kToNotice_s) return gone_text(server);
   const int ranks = scenario_.world.ranks();
   if (server.ready() < ranks && running_s > arguments_.start_limit_s)
-    return fmt::format("only {} of {} ranks came in {} s", server.ready(), ranks, arguments_.start_limit_s);
+    return fmt::format("only {} of {} ranks connected within {} s", server.ready(), ranks, arguments_.start_limit_s);
   return {};
 }
 
@@ -250,7 +250,7 @@ std::string Supervisor::newest_checkpoint() const {
     if (runtime::verify_checkpoint(storage, runtime::step_folder(plan.path, step)).problem.empty())
       return fmt::format("the checkpoint after step {}", step);
   }
-  return "the beginning: there is no whole checkpoint yet";
+  return "the beginning: there is no complete checkpoint yet";
 }
 
 // Null: there is none, or whoever wrote it was ended in the middle.
@@ -300,7 +300,7 @@ ExitStatus Supervisor::run() {
     const std::optional<int> told = verdict();
     if (told == ended.status && (ended.why.empty() || *told == 0 || all_finished())) {
       add_to_report(before);
-      if (!before.empty()) say(fmt::format("the job came to its end in attempt {}", attempt + 1));
+      if (!before.empty()) say(fmt::format("the job finished in attempt {}", attempt + 1));
       return ExitStatus(*told);
     }
     say(fmt::format("{}the job ended {}", ended.why.empty() ? "" : ended.why + "; ",
@@ -312,7 +312,7 @@ ExitStatus Supervisor::run() {
     if (told_to_stop != 0) return ExitStatus::no_progress;
     before.push_back(ended);
     if (attempt == arguments_.restarts_max) {
-      say(fmt::format("no further start: --max-restarts is {}", arguments_.restarts_max));
+      say(fmt::format("no more restarts: --max-restarts is {}", arguments_.restarts_max));
       return ExitStatus::no_progress;
     }
     say(fmt::format("start {} of {}, from {}", attempt + 2, arguments_.restarts_max + 1, newest_checkpoint()));

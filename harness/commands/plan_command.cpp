@@ -339,14 +339,14 @@ ExitStatus plan_command(const PlanArguments& a) {
     report["ds_config"].merge_patch(patch);
     put_data(memory_map(*row.run));
     put(fmt::format("\nrecommended: {}\n", row.candidate.name));
-    put_data(patch.empty() ? "nothing has to change\n"
-                      : fmt::format("to be merged into the ds_config:\n{}\n", patch.dump(2)));
+    put_data(patch.empty() ? "no change is needed\n"
+                           : fmt::format("to be merged into the ds_config:\n{}\n", patch.dump(2)));
   } else {
     const PlanRow& row = plan.rows.at(std::size_t(std::max(plan.closest, 0)));
     report["closest"] = plan.closest;
     if (row.run) {
       put_data(memory_map(*row.run));
-      put(fmt::format("\nnothing fits; closest is {}, which lacks {}\n", row.candidate.name,
+      put(fmt::format("\nno configuration fits; the closest is {}, which needs {} more\n", row.candidate.name,
                       decimal_text(double(row.run->peak_bytes) - double(request.memory_bytes))));
     }
     put("more GPUs, a smaller model or a shorter context would help\n");

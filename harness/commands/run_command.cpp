@@ -186,7 +186,7 @@ ExitStatus run_scenarios(const RunArguments& a, const RunOptions& options) {
 ExitStatus run_on_mpi(const RunArguments& a, RunOptions options) {
   refuse_options_on_mpi(options);
   if (!a.schedule.empty())
-    throw BadInput("--schedule", "--backend mpi: who of several processes runs next is the machine's choice",
+    throw BadInput("--schedule", "--backend mpi: the machine decides which of several processes runs next",
                    "Leave it out, or use --backend sim.");
   MpiSession session(a.backend == "nccl");
   if (!session.leads()) {

@@ -35,9 +35,9 @@ Failure find_failure(const Json& document, const ShrinkArguments& a) {
 std::string story_of(const Shrunk& shrunk, const Failure& failure, const std::string& file) {
   std::string story = fmt::format("{}: {}\n", file, failure.text());
   for (const std::string& edit : shrunk.edits) story += "  " + edit + '\n';
-  return story +
-         fmt::format("{} edits kept, {} runs; {}\n", shrunk.edits.size(), shrunk.runs,
-                     shrunk.smallest ? "nothing simpler fails so" : "ended by --runs, so there may be a smaller one");
+  return story + fmt::format("{} edits kept, {} runs; {}\n", shrunk.edits.size(), shrunk.runs,
+                             shrunk.smallest ? "nothing simpler fails the same way"
+                                             : "stopped by --runs; there may be a smaller one");
 }
 
 }  // namespace

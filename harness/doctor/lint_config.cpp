@@ -269,8 +269,8 @@ class ConfigLint {
     const Json& scheduler = at("/scheduler/type");
     if (scheduler.is_string() && scheduler.get<std::string>().rfind("Warmup", 0) == 0 &&
         number("/scheduler/params/warmup_min_lr", 0) == 0)
-      say(Weight::note, "scheduler.params.warmup_min_lr", "the first two steps run at this rate: they change nothing",
-          "");
+      say(Weight::note, "scheduler.params.warmup_min_lr",
+          "the first two steps use this rate, so they do not update the weights", "");
     const double warm = number("/scheduler/params/warmup_num_steps", 1000),
                  all = number("/scheduler/params/total_num_steps", 0);
     if (all > 0 && warm >= all)

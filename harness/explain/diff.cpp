@@ -322,7 +322,8 @@ void tell_way(const std::vector<Found>& all, Difference& difference) {
 
 Difference difference_of(const Scenario& a, const Scenario& b, double wall_limit_s) {
   for (const Scenario* one : {&a, &b}) {
-    if (is_of_shapes(*one)) throw BadInput(one->file, "a run of shapes has no values", "Use \"numerics\": \"exact\".");
+    if (is_of_shapes(*one))
+      throw BadInput(one->file, "a shapes-only run has no values", "Use \"numerics\": \"exact\".");
     if (!one->sweep.empty() || one->planned.any())
       throw BadInput(one->file, "it is many runs", "Take out \"sweep\" and \"fault_plan\".");
   }
@@ -375,7 +376,7 @@ std::string difference_text(const OpDifference& op, const std::string& margin) {
   if (op.a.op.site != nullptr && op.a.op.site[0] != 0) out += margin + fmt::format("called at   {}\n", op.a.op.site);
   out +=
       margin + fmt::format("{}      '{}' ({}, {}), {} elements{}\n", op.read ? "reads " : "writes", op.buffer, op.tag,
-                           name(op.type), op.elements, op.read ? "; what is logged before did not write it so" : "");
+                           name(op.type), op.elements, op.read ? "; no logged operation wrote this value" : "");
   if (op.samples > 0)
     out += margin + (op.samples == 1 ? fmt::format("sample      {} of the step\n", op.first_sample)
                                      : fmt::format("samples     {} to {} of the step\n", op.first_sample,

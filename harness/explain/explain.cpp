@@ -63,7 +63,7 @@ struct Looked {
 Looked look(const Scenario& scenario, const Json& report, double wall_limit_s) {
   Looked looked;
   if (is_of_shapes(scenario)) {
-    looked.why_not = "a run of shapes has no values";
+    looked.why_not = "a shapes-only run has no values";
     return looked;
   }
   const Scenario right = as_it_should_be(scenario);
@@ -132,7 +132,7 @@ std::vector<std::string> causes_of(const Scenario& scenario, const Json& report)
       causes.push_back(fmt::format("planted: {}: {}", runtime::text(bug), info.does));
   }
   for (const std::string& quirk : quirk_names(scenario.train.definition.quirks))
-    causes.push_back("asked for: the quirk " + quirk);
+    causes.push_back("requested: the quirk " + quirk);
   for (const Json& fault : report.value("faults", Json::array())) {
     if (fault.value("fired", 0) > 0)
       causes.push_back(fmt::format("injected: {}, {} times", fault.value("rule", ""), fault.value("fired", 0)));
@@ -143,16 +143,16 @@ std::vector<std::string> causes_of(const Scenario& scenario, const Json& report)
   }
   if (causes.empty())
     causes.push_back(
-        "nothing was planted or injected: it is the configuration, or a bug of seeksim's or of an addition");
+        "nothing was planted or injected: the cause is the configuration, or a bug in seeksim or in an extension");
   return causes;
 }
 
 std::string end_of(const Json& report) {
   if (report.contains("stopped") && report.at("stopped").is_string())
     return "the job ends: " + report.at("stopped").get<std::string>();
-  if (report.value("verdict", "") == "no_progress") return "the job stands still, without an error";
-  if (!report.value("recoveries", Json::array()).empty()) return "the job trains to its end, after recoveries";
-  return "the job trains to its end, and says nothing";
+  if (report.value("verdict", "") == "no_progress") return "the job hangs without an error";
+  if (!report.value("recoveries", Json::array()).empty()) return "training completes, after recoveries";
+  return "training completes without an error";
 }
 
 }  // namespace
@@ -176,7 +176,7 @@ Likeness likeness(const Signature& a, const Signature& b) {
   constexpr double kRed = 4, kFirst = 3, kEnd = 1, kCurve = 1, kSetting = 1;
   std::vector<std::string> why;
   double score = kRed * overlap(a.red, b.red);
-  if (!a.red.empty() && a.red == b.red) why.push_back("the same checks are red");
+  if (!a.red.empty() && a.red == b.red) why.push_back("the same checks failed");
   const double first = (double(a.phase == b.phase) + double(a.kind == b.kind) + double(a.tag == b.tag)) / 3;
   score += kFirst * first;
   if (first == 1)
@@ -185,7 +185,7 @@ Likeness likeness(const Signature& a, const Signature& b) {
   else if (a.phase == b.phase)
     why.push_back("it begins in " + a.phase);
   score += kEnd * double(a.end == b.end) + kCurve * double(a.curve == b.curve);
-  if (a.end == b.end && a.end != "finished") why.push_back(a.end == "stuck" ? "nobody goes on" : "the job ends");
+  if (a.end == b.end && a.end != "finished") why.push_back(a.end == "stuck" ? "no rank continues" : "the job ends");
   const double setting = overlap(a.setting, b.setting);
   score += kSetting * setting;
   if (setting == 1) why.push_back("the same setting");
@@ -210,25 +210,25 @@ Explanation explain(const Scenario& scenario, const Json& report, double wall_li
 }
 
 std::string explanation_text(const Explanation& e, const Style& style) {
-  if (e.red.empty() && e.causes.empty()) return "nothing is red: there is nothing to explain\n";
-  std::string out = style.bold("Why it is red") + '\n';
+  if (e.red.empty() && e.causes.empty()) return "no check failed: there is nothing to explain\n";
+  std::string out = style.bold("Why it failed") + '\n';
   const auto section = [&out](const char* title, const std::vector<std::string>& lines) {
     for (std::size_t i = 0; i < lines.size(); ++i) out += fmt::format("  {:<10}{}\n", i == 0 ? title : "", lines[i]);
   };
-  section("red", e.red);
+  section("failed", e.red);
   if (!e.no_difference.empty()) {
-    section("first", {"not looked for: " + e.no_difference});
+    section("first", {"not searched: " + e.no_difference});
   } else if (!e.difference.any) {
-    section("first", {"no number differs from the golden's: what is red above is not in the values"});
+    section("first", {"no number differs from the golden's: the failed checks are not about values"});
   } else {
     section("first", {e.difference.step < 0 ? "after the last step: " + e.difference.what
                                             : fmt::format("step {}: {}", e.difference.step, e.difference.what)});
     if (e.difference.op) out += difference_text(*e.difference.op, "            ");
-    section("the way", e.difference.chain);
+    section("path", e.difference.chain);
   }
   section("cause", e.causes);
-  section("a user", {e.end, "the loss curve shows it: " + (e.curve.empty() ? "not compared" : e.curve)});
-  if (e.exhibits.empty()) section("alike", {"nothing in the museum looks like this"});
+  section("user sees", {e.end, "visible in the loss curve: " + (e.curve.empty() ? "not compared" : e.curve)});
+  if (e.exhibits.empty()) section("alike", {"nothing in the museum resembles this"});
   for (const LikeExhibit& one : e.exhibits) {
     section(&one == e.exhibits.data() ? "alike" : "",
             {fmt::format("{} ({:.0f} %: {})", style.bold(one.name), 100 * one.how.score, one.how.why),

@@ -79,7 +79,7 @@ std::string problems_of(const char* which, ExitStatus status, const Json& report
 }
 
 std::string row_text(const Shown& one, const Style& style) {
-  const std::string verdict = one.problem.empty() ? style.good("caught") : style.bad("NOT AS IT SHOULD BE");
+  const std::string verdict = one.problem.empty() ? style.good("caught") : style.bad("NOT AS EXPECTED");
   std::string text = fmt::format("{}  {} by {}; the loss curve: {}\n", style.bold(one.name), verdict,
                                  fmt::join(one.caught, ", "), one.curve.text);
   return one.problem.empty() ? text : text + "    " + one.problem + '\n';
@@ -140,8 +140,8 @@ Shown judge_exhibit(const Json& exhibit, ExitStatus with_status, const Json& wit
   Shown shown{
       exhibit.at("name"), museum.at("group"), planted_in(exhibit), museum.at("source"), red_checks(with), {}, {}};
   lead_with_expected(exhibit, shown.caught);
-  shown.problem = problems_of("with the mistake", with_status, with);
-  if (shown.problem.empty()) shown.problem = problems_of("without the mistake", without_status, without);
+  shown.problem = problems_of("with the bug", with_status, with);
+  if (shown.problem.empty()) shown.problem = problems_of("without the bug", without_status, without);
   if (shown.problem.empty() && shown.caught.empty()) shown.problem = "no check is red";
   if (with.contains("loss") && without.contains("loss"))
     shown.curve = compare_curves(with.at("loss"), without.at("loss"));
@@ -192,8 +192,9 @@ ExitStatus museum_command(const MuseumArguments& arguments, const Style& style) 
   const auto unseen = std::count_if(shown.begin(), shown.end(), [](const Shown& one) { return !one.curve.seen; });
   if (!arguments.markdown) {
     const auto caught = std::count_if(shown.begin(), shown.end(), [](const Shown& one) { return one.problem.empty(); });
-    put(fmt::format("\n{} of {} exhibits are caught, and pass without their mistake; {} of them no loss curve shows\n",
-                    caught, shown.size(), unseen));
+    put(fmt::format(
+        "\n{} of {} exhibits are caught, and pass without their bug; the loss curve would not show {} of them\n",
+        caught, shown.size(), unseen));
   }
   return good ? ExitStatus::as_expected : ExitStatus::check_failed;
 }

@@ -16,8 +16,8 @@ using namespace shapes;
 const Keys<Scenario>& object_forms() {
   static const Keys<Scenario> keys = {
       {"golden", by_hand, choice({"bitwise", "gradients"}), kNoBit,
-       "bitwise: state, data position and every loss equal the one-rank run's, bit for bit. gradients: so do the "
-       "gradients of each step, before clipping."},
+       "bitwise: state, data position and every loss equal the golden's, bit for bit. gradients: so do the gradients "
+       "of each step, before clipping."},
       {"culprit", by_hand, either(integer(), text()), kNoBit,
        "The first diagnosis names exactly this: 5, or \"link:1->0\"."},
       {"finishes_within_virtual_s", by_hand, number().least(0), kNoBit, "Virtual time of the whole run, in seconds."},

@@ -51,7 +51,7 @@ void add_check(OwnCheck check) {
   const auto is_its_name = [&check](const CheckInfo& one) { return check.name == one.name; };
   const auto& known = check_catalogue();
   refuse_name("check", check.name, check.name == "finished" || std::any_of(known.begin(), known.end(), is_its_name));
-  if (!check.look) throw std::invalid_argument("check " + in_quotes(check.name) + " has nothing to look with");
+  if (!check.look) throw std::invalid_argument("check " + in_quotes(check.name) + " has no function that checks");
   const OwnCheck& kept = checks()[check.name] = std::move(check);
   add_to_catalogue({.name = kept.name.c_str(),
                     .argument = kept.argument.c_str(),
@@ -71,7 +71,7 @@ const OwnCheck* own_check(const std::string& name) {
 
 void add_fault(const std::string& name, MakeFault make) {
   refuse_name("fault", name, faults().contains(name));
-  if (!make) throw std::invalid_argument("fault " + in_quotes(name) + " has nothing to be made with");
+  if (!make) throw std::invalid_argument("fault " + in_quotes(name) + " has no function that makes it");
   faults()[name] = std::move(make);
 }
 std::vector<std::string> own_fault_names() { return keys_of(faults()); }

@@ -178,7 +178,7 @@ const Keys<Rule>& rule_keys() {
       {"delay_s", in_seconds(of_rule(&Rule::delay_ns)), number().least(0).unset(), kNoBit,
        "How late, or how much latency is added, in seconds."},
       {"returns_s", in_seconds(of_rule(&Rule::returns_ns)), number().least(0), kNoBit,
-       "So long after a crash the rank's process starts again, and waits to be taken in; 0: never."},
+       "So long after a crash the rank's process starts again, and waits to be admitted; 0: never."},
       {"signal", at(of_rule(&Rule::signal)), text().standard("kill"), kNoBit,
        "How a rank_crash ends a real process: kill, segv or abrt by that signal, exit:N with that exit status (0 to "
        "255) and without a word to the others."},

@@ -101,7 +101,7 @@ void read_golden(const Reader& golden, Scenario& scenario) {
   golden_keys().read(golden, scenario.golden);
   const Json* dropped = golden.find("drop_samples");
   if (dropped != nullptr && dropped->is_array() && !dropped->empty()) {
-    golden.problem("drop_samples", "Not in this version", "Name whole global batches with drop_batches.");
+    golden.problem("drop_samples", "Not supported", "Name whole global batches with drop_batches.");
   }
   const Json* skipped = golden.find("skip_steps");
   if (skipped == nullptr || !skipped->is_array()) return;

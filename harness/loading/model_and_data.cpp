@@ -256,10 +256,10 @@ void read_data(const Reader& data, Scenario& scenario) {
   data_keys().read(data, scenario);
   const bool text = data.has("text"), batches = data.has("batches");
   if (text + batches + definition.data.synthetic > 1) {
-    data.problem("", "more than one source is named", "Keep one of text, synthetic and batches.");
+    data.problem("", "more than one data source is given", "Keep one of text, synthetic and batches.");
   } else if (!text && !batches && !definition.data.synthetic) {
     if (data.value() != nullptr)
-      data.problem("", "there is nothing to train on", "Add \"text\": FILE or \"synthetic\": true.");
+      data.problem("", "no training data is given", "Add \"text\": FILE or \"synthetic\": true.");
   } else if (batches) {
     read_batches(data, scenario);
   } else if (text && !definition.data.text.empty()) {
@@ -285,7 +285,7 @@ void read_init(const Reader& top, const std::string& given, Scenario& scenario) 
   const std::string from_model = top.child("model").text("init");
   scenario.init_file = given.empty() ? from_model : given;
   if (!given.empty() && is_of_shapes(scenario))
-    top.findings().add({"--init", given, "there are no values in a run of shapes", "Leave it out."});
+    top.findings().add({"--init", given, "a shapes-only run has no values", "Leave it out."});
   if (scenario.init_file.empty()) return;
   const std::string place = given.empty() ? top.findings().place("/model/init") : "--init " + given;
   const runtime::Definition& definition = scenario.train.definition;

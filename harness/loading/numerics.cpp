@@ -13,7 +13,7 @@
 namespace seeksim::harness {
 namespace {
 
-constexpr const char* kNoValues = "there are no values in a run of shapes";
+constexpr const char* kNoValues = "a shapes-only run has no values";
 
 bool is_in(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -76,9 +76,10 @@ void read_numerics(const Reader& top, Scenario& scenario) {
   refuse_faults(top, scenario);
   refuse_bug(top, scenario);
   refuse_keys(top, scenario);
-  scenario.notes.push_back("a run of shapes: memory, messages and time are counted, nothing is computed");
+  scenario.notes.push_back("shapes only: memory, messages and time are counted, nothing is computed");
   if (scenario.train.definition.precision.compute == runtime::ElementType::f16)
-    scenario.notes.push_back("nothing overflows in a run of shapes: every step is applied, the loss scale only grows");
+    scenario.notes.push_back(
+        "nothing overflows in a shapes-only run: every step is applied, and the loss scale only grows");
 }
 
 const std::vector<std::string>& checks_of_values() {

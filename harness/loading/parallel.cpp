@@ -51,17 +51,17 @@ void refuse_with_cut_models(const Reader& top, const Scenario& scenario) {
   };
   constexpr const char* kCut = "together with world.pipeline or world.tensor above 1";
   if (train.definition.quirks.any())
-    refuse("/quirks", fmt::format("not in this version: quirks {}", kCut), "Leave quirks out, or use 1 and 1.");
+    refuse("/quirks", fmt::format("not supported: quirks {}", kCut), "Leave quirks out, or use 1 and 1.");
   if (train.recovery.rerun_and_compare)
-    refuse("/recovery/rerun_and_compare", fmt::format("not in this version: running micro-batches twice {}", kCut),
+    refuse("/recovery/rerun_and_compare", fmt::format("not supported: running micro-batches twice {}", kCut),
            "Turn one of them off.");
   if (train.recovery.memory_ladder)
-    refuse("/recovery/memory_ladder", fmt::format("not in this version: the memory ladder {}", kCut),
+    refuse("/recovery/memory_ladder", fmt::format("not supported: the memory ladder {}", kCut),
            "Turn one of them off.");
   if (train.layout.offload.optimizer.home != runtime::Home::device && train.layout.parallel.pipeline > 1 &&
       train.definition.model.tied)
     refuse("/deepspeed/zero_optimization/offload_optimizer",
-           "not in this version: an offloaded optimizer with a parameter that two pipeline stages share",
+           "not supported: an offloaded optimizer with a parameter that two pipeline stages share",
            "Use \"tied\": false in model, or no offload.");
 }
 
@@ -71,7 +71,7 @@ void refuse_formulas(const Reader& top, const Scenario& scenario) {
     for (const char* formula : {"memory_formula", "traffic_formula", "model_state_gb"}) {
       if (scenario.checks[i].name != formula) continue;
       top.findings().add(fmt::format("/checks/{}", i),
-                         fmt::format("not in this version: {} where a model is on several ranks", formula),
+                         fmt::format("not supported: {} where a model is on several ranks", formula),
                          "Leave it out, or use 1 for world.pipeline and world.tensor.");
     }
   }
@@ -88,8 +88,8 @@ void check_schedule(const Reader& top, const Scenario& scenario) {
   }
   if (plan.schedule == PipelineSchedule::interleaved && train.layout.zero.stage >= 2) {
     top.findings().add("/world/schedule",
-                       "not in this version: the interleaved schedule with sharded gradients (ZeRO 2 and 3): several "
-                       "pieces' reductions would be open at a time",
+                       "not supported: the interleaved schedule with sharded gradients (ZeRO 2 and 3): several pieces' "
+                       "reductions would be open at a time",
                        "Use ZeRO stage 0 or 1, or \"1f1b\".");
   }
   if (plan.schedule == PipelineSchedule::zero_bubble && train.layout.checkpointing.any()) {
@@ -110,7 +110,7 @@ void check_schedule(const Reader& top, const Scenario& scenario) {
 std::int64_t ranks_per_node(const Reader& world, std::int64_t nodes) {
   const bool per_node = world.has("ranks_per_node"), replicas = world.has("replicas");
   if (per_node == replicas) {
-    world.problem("", per_node ? "both ranks_per_node and replicas are given" : "how many ranks there are is not said",
+    world.problem("", per_node ? "both ranks_per_node and replicas are given" : "the number of ranks is missing",
                   "Give one of ranks_per_node and replicas.");
     return 0;
   }
@@ -118,7 +118,7 @@ std::int64_t ranks_per_node(const Reader& world, std::int64_t nodes) {
   const std::int64_t ranks = world.integer("replicas", 0) * world.integer("pipeline", 1) * world.integer("tensor", 1);
   if (nodes < 1 || ranks < 1) return 0;
   if (ranks % nodes == 0) return ranks / nodes;
-  world.problem("replicas", fmt::format("{} ranks do not share out among {} nodes", ranks, nodes),
+  world.problem("replicas", fmt::format("{} ranks cannot be split evenly over {} nodes", ranks, nodes),
                 "Change nodes or replicas.");
   return 0;
 }
@@ -139,7 +139,7 @@ int read_parallel(const Reader& world, int ranks, Scenario& scenario) {
     plan.virtual_stages = 1;
   }
   if (plan.sequence_parallel && plan.tensor == 1) {
-    scenario.notes.push_back("world.sequence_parallel has no effect with one tensor way");
+    scenario.notes.push_back("world.sequence_parallel has no effect without tensor parallelism");
     plan.sequence_parallel = false;
   }
   if (plan.pipeline == 1 && plan.virtual_stages > 1) {
@@ -149,8 +149,9 @@ int read_parallel(const Reader& world, int ranks, Scenario& scenario) {
   read_pieces(world, scenario.train.definition.model, plan);
   if (ranks > 0 && ranks % plan.ranks() != 0) {
     world.problem("",
-                  fmt::format("{} ranks are no multiple of {} stages x {} tensor ways, which hold a model together",
-                              ranks, plan.pipeline, plan.tensor),
+                  fmt::format("a copy of the model spans {} pipeline stages x {} tensor-parallel ranks: the number of "
+                              "ranks, {}, must be a multiple of {}",
+                              plan.pipeline, plan.tensor, ranks, plan.ranks()),
                   fmt::format("Use a multiple of {} ranks.", plan.ranks()));
     return 0;
   }

@@ -72,10 +72,10 @@ Refusal of_the_rest(Quirk quirk, const Scenario& scenario) {
 
 Refusal not_wired(Quirk quirk, const runtime::Definition& d) {
   if (info(quirk).point == QuirkPoint::reduction && d.precision.compute != ElementType::f32) {
-    return {fmt::format("not in this version for {}: ranks are added up in fp32, so that what it does in 16 bits would "
-                        "not show",
-                        std::string(name(d.precision.compute))),
-            "Use fp32."};
+    return {
+        fmt::format("not supported for {}: ranks are added up in fp32, so that what it does in 16 bits would not show",
+                    std::string(name(d.precision.compute))),
+        "Use fp32."};
   }
   return {};
 }

@@ -71,8 +71,8 @@ const Keys<RecoveryPlan>& recovery_keys() {
       {"memory_ladder", at(&RecoveryPlan::memory_ladder), flag(), kNoBit,
        "When a rank is out of memory, all take the next layout that needs less, and redo the step with the same bits: "
        "the same once more with nothing cached; half the micro-batch; activations checkpointed at every layer; before "
-       "the first commit also ZeRO stages 1, 2, 3, then optimizer and parameters on the host. At the end of the ladder "
-       "the run stops."},
+       "the first commit also ZeRO stages 1, 2, 3, then optimizer and parameters on CPU. At the end of the ladder the "
+       "run stops."},
       {"peer_copies", at(&RecoveryPlan::peer_copies), integer(0), kNoBit,
        "With rebuild_and_redo at ZeRO 1 to 3: how many copies of each shard's state other ranks keep, on other nodes "
        "where there are some. 0: none."},
@@ -153,7 +153,7 @@ void check_recovery(const Reader& top, const Scenario& scenario) {
   }
   const int ranks = scenario.world.ranks(), members = ranks - plan.spares;
   if (plan.spares > 0 && members < 1) {
-    recovery.problem("spares", fmt::format("{} of {} ranks leave nobody to train", plan.spares, ranks),
+    recovery.problem("spares", fmt::format("{} of {} ranks leave no rank to train", plan.spares, ranks),
                      "Use fewer spares, or more ranks in \"world\".");
   }
   if (plan.ranks_min > std::max(members, 1)) {
@@ -162,7 +162,7 @@ void check_recovery(const Reader& top, const Scenario& scenario) {
   }
   // Layouts that the ladder has changed are not handed over.
   if (plan.memory_ladder && takes_in(plan)) {
-    recovery.problem("memory_ladder", "who joins would not know the layout that the others have taken",
+    recovery.problem("memory_ladder", "a joining rank would not know the layout that the others have chosen",
                      "Use neither grow nor spares with it.");
   }
 }

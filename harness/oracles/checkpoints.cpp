@@ -14,21 +14,21 @@ Finding checkpoints_valid(const Evidence& e, const std::string&) {
       return bad(fmt::format("the one of step {} has a manifest and {}", one.step, one.problem));
   }
   const auto complete = std::count_if(begun.begin(), begun.end(), [](const Checkpoint& c) { return c.complete; });
-  if (found.empty() && complete > 0) return bad(fmt::format("{} were complete, and none is left", complete));
-  if (found.empty()) return blind(fmt::format("no checkpoint was completed; {} were begun", begun.size()));
+  if (found.empty() && complete > 0) return bad(fmt::format("{} were complete, but none is left", complete));
+  if (found.empty()) return blind(fmt::format("no checkpoint was completed ({} were started)", begun.size()));
   return good(fmt::format("{} left of {} that were complete, the newest of step {}: every file has its size and digest",
                           found.size(), complete, found.front().step));
 }
 
 Finding restarts(const Evidence& e, const std::string& wanted) {
   const std::size_t n = e.run.training.attempts.empty() ? 0 : e.run.training.attempts.size() - 1;
-  const std::string detail = fmt::format("the job was started again {} times", n);
+  const std::string detail = fmt::format("the job was restarted {} times", n);
   return n == std::stoull(wanted) ? good(detail) : bad(detail);
 }
 
 Finding steps_lost(const Evidence& e, const std::string& limit) {
   if (e.run.detection.recoveries.empty() && e.run.training.attempts.size() < 2)
-    return blind("there was no recovery, so nothing could be lost");
+    return blind("there was no recovery, so no step could be lost");
   std::int64_t lost = 0;
   for (const Recovery& recovery : e.run.detection.recoveries) lost += recovery.steps_lost;
   for (const Attempt& attempt : e.run.training.attempts) lost += attempt.steps_lost;

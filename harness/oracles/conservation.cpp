@@ -64,7 +64,7 @@ std::string TagJudge::explain(const std::string& name, std::size_t at, float got
       fmt::format("; the tags in it add up to {:.6g} instead of {}", double(got) / double(at_root_), all);
   if (!lost.empty()) text += ", as if sample " + lost + " were missing";
   if (!twice.empty()) text += ", as if sample " + twice + " were counted twice";
-  if (lost.empty() && twice.empty()) text += ", which no single sample explains";
+  if (lost.empty() && twice.empty()) text += "; no single sample explains this";
   return text;
 }
 

@@ -76,7 +76,7 @@ Finding within_bounds(const Evidence& evidence, const std::string&) {
   if (audit.products.ops == 0) return blind("no product was compared");
   if (audit.sums.ops == 0 && data_size(evidence.scenario) > 1) return blind("no sum over ranks was compared");
   if (audit.first)
-    return bad(fmt::format("first over its bound: {}; in all {} of {} elements are over", describe(*audit.first),
+    return bad(fmt::format("first over its bound: {}; {} of {} elements are over in all", describe(*audit.first),
                            audit.over(), audit.elements()));
   if (!seen.not_canonical.empty())
     return bad("the operands were not the canonical run's: against the golden, " + seen.not_canonical);
@@ -100,8 +100,8 @@ std::string fast_text(const Evidence& evidence) {
   }
   if (evidence.run.steps.empty() || seen.loss.empty()) return text;
   return text + fmt::format(
-                    "  fast      loss {:.7g} after the last step, the contract's {:.7g}; furthest apart by {:.3g} "
-                    "in step {} (told, not judged)\n",
+                    "  fast      loss {:.7g} after the last step, the contract's {:.7g}; largest difference {:.3g} in "
+                    "step {} (reported, not checked)\n",
                     evidence.run.steps.back().loss, seen.loss.back(), largest, at);
 }
 

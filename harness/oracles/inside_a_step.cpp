@@ -109,7 +109,7 @@ std::string copies_differ(const Evidence& e, const std::vector<const TrueShards*
     });
     for (const TrueShards* keeper : keepers[of]) {
       if (keeper != members[of] && !(is_home(keeper) && elsewhere)) continue;
-      return fmt::format("the copy of rank {}'s shard is on rank {}: it would be lost with it", members[of]->rank,
+      return fmt::format("the copy of rank {}'s shard is on rank {} and would be lost with it", members[of]->rank,
                          keeper->rank);
     }
     if (keepers[of].size() == keepers.front().size()) continue;
@@ -133,7 +133,7 @@ Finding against(const std::vector<BudgetLine>& budget, const std::map<std::strin
     }
     if (bytes > 0) held += fmt::format("{}{} {:.0f} = {}", held.empty() ? "" : "; ", line.name, bytes, line.formula);
   }
-  return good(held.empty() ? "nothing is needed, and nothing was used" : held);
+  return good(held.empty() ? "nothing is needed and nothing was used" : held);
 }
 
 // Why formulas do not apply to this run.
@@ -157,13 +157,13 @@ Finding collectives_match(const Evidence& e, const std::string&) {
   for (const Recovery& r : e.run.detection.recoveries) {
     const bool in_vain = r.error == runtime::ErrorKind::timeout && is_collective(r.op.kind);
     if (nothing_delays && in_vain) {
-      return bad(fmt::format("rank {} waited in vain in {} at {}: {}", r.first_rank, describe(r.op), r.op.site,
+      return bad(fmt::format("rank {} waited without success in {} at {}: {}", r.first_rank, describe(r.op), r.op.site,
                              r.diagnosis.text));
     }
   }
   if (e.run.agreement.collectives_compared == 0) return blind("no two ranks met in a collective");
-  return good(
-      fmt::format("{} times what a rank brought was what another had brought", e.run.agreement.collectives_compared));
+  return good(fmt::format("{} contributions to collectives matched those of other members",
+                          e.run.agreement.collectives_compared));
 }
 
 Finding replicas_equal(const Evidence& e, const std::string&) {
@@ -171,7 +171,7 @@ Finding replicas_equal(const Evidence& e, const std::string&) {
     const ReplicaDifference& d = e.run.agreement.replica_differences.front();
     return bad(fmt::format("step {}: rank {} and rank {} differ in {}", d.step, d.rank, d.other, d.what));
   }
-  if (e.run.agreement.replica_comparisons == 0) return blind("no two ranks told of the same step");
+  if (e.run.agreement.replica_comparisons == 0) return blind("no two ranks reported the same step");
   return good(fmt::format("{} comparisons of parameters, copies, rates, counters and positions",
                           e.run.agreement.replica_comparisons));
 }
@@ -211,7 +211,7 @@ Finding partition(const Evidence& e, const std::string&) {
     if (wrong.empty()) wrong = copies_differ(e, members);
     if (!wrong.empty()) return bad(fmt::format("epoch {}: {}", epoch, wrong));
   }
-  if (whole == 0) return blind("in no epoch did all members tell of their shards");
+  if (whole == 0) return blind("in no epoch did all members report their shards");
   return good(
       fmt::format("{} elements owned once each, in {} world{} of ranks", elements, whole, whole == 1 ? "" : "s"));
 }
@@ -275,7 +275,8 @@ Finding model_state(const Evidence& e, const std::string& gigabytes) {
 
 Finding traffic_formula(const Evidence& e, const std::string&) {
   if (const std::string why = no_budget(e); !why.empty()) return blind(why);
-  if (!e.run.detection.recoveries.empty()) return blind("what was sent again after a failure has no formula");
+  if (!e.run.detection.recoveries.empty())
+    return blind("there is no formula for traffic that was repeated after a failure");
   std::map<std::string, double> sent;
   for (std::size_t kind = 0; kind < e.run.traffic.comm.size(); ++kind)
     sent[std::string(name(runtime::OpKind(kind)))] = double(e.run.traffic.comm[kind].bytes_sent_per_rank_max);
@@ -296,7 +297,7 @@ Finding one_history(const Evidence& e, const std::string&) {
   const Commits::Findings& history = e.run.training.history;
   if (!history.wrong.empty()) return bad(history.wrong.front());
   if (history.compared == 0) return blind("no step was committed by two ranks");
-  return good(fmt::format("{} commits, each step once and on all members alike", history.commits));
+  return good(fmt::format("{} commits; every member committed each step exactly once", history.commits));
 }
 
 std::vector<const char*> always_made(const Evidence& e) {

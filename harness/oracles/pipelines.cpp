@@ -22,8 +22,8 @@ double measured_bubble(const RunRecord& run) {
 Finding bubble_formula(const Evidence& e, const std::string& percent) {
   const ParallelPlan& plan = e.scenario.train.layout.parallel;
   if (plan.pipeline == 1 || e.run.traffic.passes.empty()) return blind("there is no pipeline, or no step was made");
-  if (plan.schedule == PipelineSchedule::zero_bubble) return blind("zero_bubble has another formula");
-  if (!e.run.detection.recoveries.empty()) return blind("a step that was made again has no formula");
+  if (plan.schedule == PipelineSchedule::zero_bubble) return blind("the zero_bubble schedule has a different formula");
+  if (!e.run.detection.recoveries.empty()) return blind("there is no formula for a step that was run again");
   const double p = plan.pipeline, v = plan.virtual_stages, m = micro_batches_of_replica(e.scenario);
   const double formula = (p - 1) / (v * m + p - 1), measured = measured_bubble(e.run);
   const std::string detail = fmt::format(
@@ -36,7 +36,7 @@ Finding bubble_formula(const Evidence& e, const std::string& percent) {
 Finding live_activations(const Evidence& e, const std::string&) {
   const ParallelPlan& plan = e.scenario.train.layout.parallel;
   const bool stated = plan.schedule == PipelineSchedule::one_f_one_b || plan.schedule == PipelineSchedule::gpipe;
-  if (e.run.traffic.pipeline.empty() || !stated) return blind("no rank told of a pipeline under 1F1B or GPipe");
+  if (e.run.traffic.pipeline.empty() || !stated) return blind("no rank reported a 1F1B or GPipe pipeline");
   std::string held;
   for (std::size_t rank = 0; rank < e.run.traffic.pipeline.size(); ++rank) {
     const runtime::PipelineRecord& told = e.run.traffic.pipeline[rank];

@@ -48,10 +48,10 @@ Finding golden_gradients(const Evidence& e) {
   if (!e.run.training.gradients_disagree.empty())
     return bad(e.run.training.gradients_disagree + " had other gradients than the first");
   for (std::size_t i = 0; i < std::min(have.size(), want.size()); ++i) {
-    if (have[i] != want[i]) return bad(fmt::format("gradients of step {} differ from the one-rank run's", i));
+    if (have[i] != want[i]) return bad(fmt::format("gradients of step {} differ from the golden's", i));
   }
   if (have.size() != want.size()) return bad(fmt::format("{} steps instead of {}", have.size(), want.size()));
-  return good(fmt::format("gradients of {} steps, before clipping, equal the one-rank run's", have.size()));
+  return good(fmt::format("gradients of {} steps, before clipping, equal the golden's", have.size()));
 }
 }  // namespace
 
@@ -81,7 +81,7 @@ Finding golden(const Evidence& e, const std::string& what) {
   }
   if (e.run.steps.size() != want.loss.size())
     return bad(fmt::format("{} steps instead of {}", e.run.steps.size(), want.loss.size()));
-  return good(fmt::format("weights {}, optimizer, data position and {} losses equal the one-rank run's on {}",
+  return good(fmt::format("weights {}, optimizer, data position and {} losses equal the golden's on {}",
                           hex(want.state.params), want.loss.size(), ranks_text(ranks)));
 }
 
@@ -144,7 +144,7 @@ std::string culprits_of(const runtime::Diagnosis& diagnosis) {
 }  // namespace
 
 Finding culprit(const Evidence& e, const std::string& wanted) {
-  if (e.run.detection.recoveries.empty()) return blind("nothing was diagnosed: there was no recovery");
+  if (e.run.detection.recoveries.empty()) return blind("nothing was diagnosed, since there was no recovery");
   const Recovery& first = e.run.detection.recoveries.front();
   std::vector<std::string> want = split(wanted), named = split(culprits_of(first.diagnosis));
   std::sort(want.begin(), want.end());
@@ -201,7 +201,7 @@ Finding joined(const Evidence& e, const std::string& wanted) {
   if (wanted != "none") {
     for (const std::string& rank : split(wanted)) want.insert(std::stoi(rank));
   }
-  const std::string detail = in.empty() ? "nobody came in" : ranks_text({in.begin(), in.end()});
+  const std::string detail = in.empty() ? "no rank joined" : ranks_text({in.begin(), in.end()});
   return in == want ? good(detail) : bad(detail);
 }
 
@@ -220,7 +220,7 @@ Finding loss_falls(const Evidence& e, const std::string&) {
 }
 
 Finding slowdown(const Evidence& e, const std::string& least) {
-  if (!e.undisturbed_ns || *e.undisturbed_ns <= 0) return blind("there is no undisturbed run to compare with");
+  if (!e.undisturbed_ns || *e.undisturbed_ns <= 0) return blind("there is no fault-free run to compare with");
   if (e.run.end != sim::WorldEnd::finished) return blind("the run did not finish");
   const double ratio = double(e.run.virtual_ns) / double(*e.undisturbed_ns);
   const std::string detail = fmt::format("{:.6g} s instead of {:.6g} s: {:.4g} times", seconds(e.run.virtual_ns),
@@ -240,7 +240,7 @@ Goodput goodput_of(const Evidence& e) { return goodput_of(e.run, *e.step_s, e.sc
 }  // namespace
 
 Finding goodput(const Evidence& e, const std::string& least) {
-  if (!e.step_s) return blind("how long an undisturbed step takes is not known");
+  if (!e.step_s) return blind("the duration of a fault-free step is not known");
   const Goodput g = goodput_of(e);
   if (g.steps == 0 || g.virtual_s <= 0) return blind("no step was committed");
   const std::string detail =
@@ -249,7 +249,7 @@ Finding goodput(const Evidence& e, const std::string& least) {
 }
 
 Finding young_daly(const Evidence& e, const std::string& percent) {
-  if (!e.step_s) return blind("how long an undisturbed step takes is not known");
+  if (!e.step_s) return blind("the duration of a fault-free step is not known");
   const Goodput g = goodput_of(e);
   if (!g.formula) return blind("there were no checkpoints at intervals, or no failures");
   const double waste = 1 - g.ettr, off = 100 * (waste / g.formula->waste - 1);
@@ -259,7 +259,7 @@ Finding young_daly(const Evidence& e, const std::string& percent) {
 }
 
 Finding straggler(const Evidence& e, const std::string& wanted) {
-  if (!e.scenario.train.recovery.straggler.on) return blind("nobody looked for stragglers (recovery.straggler)");
+  if (!e.scenario.train.recovery.straggler.on) return blind("straggler detection is off (recovery.straggler)");
   if (e.run.detection.scores.empty()) return blind("no two whole steps of one world were measured");
   std::set<int> found, want;
   for (const runtime::StragglerRecord& one : e.run.detection.stragglers) found.insert(one.rank);
@@ -275,7 +275,7 @@ Finding straggler(const Evidence& e, const std::string& wanted) {
 
 Finding diverged(const Evidence& e, const std::string& wanted) {
   const runtime::DivergencePlan& plan = e.scenario.train.recovery.divergence;
-  if (!plan.on) return blind("nobody looked (recovery.divergence)");
+  if (!plan.on) return blind("divergence detection is off (recovery.divergence)");
   if (std::int64_t(e.run.steps.size()) <= plan.window_steps && e.run.detection.divergences.empty())
     return blind(fmt::format("the window of {} steps was never full", plan.window_steps));
   std::vector<std::string> found;
@@ -305,7 +305,7 @@ Finding no_races(const Evidence& e, const std::string&) {
   if (!e.run.races.watched) return blind("the race detector was off");
   if (e.run.races.accesses == 0) return blind("no access to device memory was declared");
   if (e.run.races.found.empty())
-    return good(fmt::format("{} accesses to device memory are ordered", e.run.races.accesses));
+    return good(fmt::format("{} device memory accesses are ordered", e.run.races.accesses));
   const sim::Race& first = e.run.races.found.front();
   const runtime::PlantedBug& bug = e.scenario.train.bug;
   const std::string planted = bug.is(runtime::Bug::none) ? "" : fmt::format(" (planted: {})", runtime::text(bug));
@@ -315,9 +315,8 @@ Finding no_races(const Evidence& e, const std::string&) {
 
 Finding no_poison(const Evidence& e, const std::string&) {
   if (!e.run.numbers.poison.empty()) return bad(e.run.numbers.poison.front());
-  if (e.run.numbers.poison_looks == 0)
-    return blind("no rank came to the end, and no step had a value that is not finite");
-  return good(fmt::format("{} values of results were all written by somebody", e.run.numbers.poison_looks));
+  if (e.run.numbers.poison_looks == 0) return blind("no rank finished, and no step had a value that is not finite");
+  return good(fmt::format("{} result values checked; all were written before use", e.run.numbers.poison_looks));
 }
 
 }  // namespace seeksim::harness

@@ -27,7 +27,7 @@ struct OnlySimulated {
   FaultKind kind;
   const char* why;
 };
-constexpr const char* kNoModel = "how long things take on processes is not made up";
+constexpr const char* kNoModel = "real durations cannot be simulated on processes";
 constexpr std::array<OnlySimulated, 10> kOnlySimulated = {{
     {FaultKind::straggler, kNoModel},
     {FaultKind::slow_disk, kNoModel},
@@ -37,7 +37,7 @@ constexpr std::array<OnlySimulated, 10> kOnlySimulated = {{
     {FaultKind::node_crash, "killing a machine is beyond a process; use rank_crash"},
     {FaultKind::kernel_hang, "nothing can free a process from a call that does not return; use pause"},
     {FaultKind::clock_skew, "the clocks of processes are the machine's"},
-    {FaultKind::preemption_notice, "nobody tells a process beforehand"},
+    {FaultKind::preemption_notice, "no process gets an advance notice"},
     {FaultKind::init_failure, "building a communicator with wrong members is tried in the simulator only"},
 }};
 
@@ -89,7 +89,7 @@ std::string why_not_on_processes(const Rule& given) {
   if (rule.mode == Mode::during || rule.mode == Mode::after)
     return "a process is ended on its way into an operation: only \"mode\": \"before\"";
   if (rule.mode == Mode::never) return "a process that never comes can only be killed; use rank_crash or pause";
-  if (rule.returns_ns > 0) return "nobody joins a job of processes that runs (\"returns_s\")";
+  if (rule.returns_ns > 0) return "no process can join a job that is running (\"returns_s\")";
   if (rule.when.at_ns) return "it names a virtual time; name a step or a call";
   if (!rule.when.rank && !in_any_process(rule)) return "each process counts for itself: name the \"rank\"";
   return {};

@@ -27,9 +27,9 @@ constexpr std::array<Impossible, 11> kImpossible = {{
     {"young_daly", "it judges virtual time, and processes run in real time"},
     {"straggler", "its scores are made of virtual time, and processes share the cores of a machine"},
     {"no_races", "the race detector watches simulated devices"},
-    {"born", "the search for where a value came from is not told between processes yet"},
+    {"born", "provenance is not exchanged between processes yet"},
     {"conservation", "its tagged run is made on simulated ranks"},
-    {"restarts", "a job of processes is started again by seeksim launch, not by a scenario"},
+    {"restarts", "seeksim launch restarts a job of processes; a scenario cannot"},
 }};
 
 // Why this check cannot be made on processes; null: it can.
@@ -79,9 +79,9 @@ void refuse_world(const sim::WorldPlan& world, const Refuse& refuse) {
     refuse("world.collectives", "\"nccl\": each message between processes says what it is, and its receiver looks",
            "Use \"strict\", or --backend sim.");
   if (!(world.schedule == sim::Schedule{}))
-    refuse("schedule", "who of several processes runs next is the machine's choice", kSimulate);
+    refuse("schedule", "the machine decides which of several processes runs next", kSimulate);
   if (world.storage.capacity_bytes != sim::StorageModel{}.capacity_bytes)
-    refuse("world.storage.capacity_gib", "the file system has the room that it has", "Use a disk_full fault.");
+    refuse("world.storage.capacity_gib", "the size of a real file system cannot be set", "Use a disk_full fault.");
 }
 
 }  // namespace
@@ -106,11 +106,11 @@ std::vector<Problem> problems_on_mpi(const Scenario& scenario, bool nccl) {
   refuse_checks(scenario, nccl, refuse);
   const runtime::RecoveryPlan& recovery = scenario.train.recovery;
   if (scenario.train.provenance.on || scenario.train.provenance.log_step >= 0)
-    refuse("provenance", "what it finds is not told between processes yet", kSimulate);
-  if (recovery.spares > 0) refuse("recovery.spares", "nobody joins a job of processes that runs", "Set it to 0.");
-  if (recovery.grow) refuse("recovery.grow", "nobody joins a job of processes that runs", "Set it to false.");
+    refuse("provenance", "its findings are not exchanged between processes yet", kSimulate);
+  if (recovery.spares > 0) refuse("recovery.spares", "no process can join a job that is running", "Set it to 0.");
+  if (recovery.grow) refuse("recovery.grow", "no process can join a job that is running", "Set it to false.");
   if (recovery.straggler.on)
-    refuse("recovery.straggler", "its scores are made of virtual time, and processes share cores", "Remove it.");
+    refuse("recovery.straggler", "its scores come from virtual time, and processes share cores", "Remove it.");
   return problems;
 }
 
@@ -119,11 +119,11 @@ void refuse_options_on_mpi(const RunOptions& options) {
     if (asked) throw BadInput(option, std::string("--backend mpi: ") + why, "Leave it out, or use --backend sim.");
   };
   refuse(!options.files.trace.empty(), "--trace", "it draws virtual time");
-  refuse(options.verify_determinism, "--verify-determinism", "processes meet in another order each time");
+  refuse(options.verify_determinism, "--verify-determinism", "real processes meet in a different order each time");
   refuse(!options.files.flight_recorder.empty(), "--flight-recorder",
          "the recorders of other processes are not gathered yet");
   refuse(!options.files.bundle.empty(), "--bundle", "the recorders of other processes are not gathered yet");
-  refuse(options.wall_limit_s > 0, "--wall-limit", "nobody can end the other processes in order");
+  refuse(options.wall_limit_s > 0, "--wall-limit", "no process can shut the others down in order");
 }
 
 }  // namespace seeksim::harness

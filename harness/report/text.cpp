@@ -84,7 +84,7 @@ std::string checkpoints(const RunRecord& run) {
   std::string out = fmt::format("  saved     {} of {} checkpoints; training waited {:.3f} s for them\n", complete,
                                 run.training.checkpoints.size(), double(blocked) / double(runtime::kSecond));
   for (const Checkpoint& one : run.training.checkpoints) {
-    if (!one.why.empty()) out += fmt::format("            that of step {} was given up: {}\n", one.step, one.why);
+    if (!one.why.empty()) out += fmt::format("            the one of step {} was abandoned: {}\n", one.step, one.why);
   }
   return out;
 }
@@ -102,7 +102,7 @@ std::string attempts(const RunRecord& run) {
 
 std::string losses(const RunRecord& run) {
   if (run.steps.empty()) return "  no step was committed\n";
-  if (!run.has_values) return fmt::format("  steps     {}; a run of shapes has no losses\n", run.steps.size());
+  if (!run.has_values) return fmt::format("  steps     {}; a shapes-only run has no losses\n", run.steps.size());
   return fmt::format("  loss      {} -> {} in {} step{}\n", run.steps.front().loss, run.steps.back().loss,
                      run.steps.size(), run.steps.size() == 1 ? "" : "s");
 }
@@ -184,7 +184,7 @@ std::string pipeline(const Evidence& e) {
 std::string overlap(const RunRecord& run) {
   if (run.traffic.overlap.in_flight_ns == 0) return "";
   return fmt::format(
-      "  overlap   {:.1f} % of the communication of steps hidden under compute ({:.6g} of {:.6g} s, all ranks)\n",
+      "  overlap   {:.1f} % of step communication overlapped with compute ({:.6g} of {:.6g} s, all ranks)\n",
       100 * run.traffic.overlap.share(), seconds(run.traffic.overlap.hidden_ns),
       seconds(run.traffic.overlap.in_flight_ns));
 }
@@ -192,8 +192,7 @@ std::string overlap(const RunRecord& run) {
 std::string copies(const RunRecord& run) {
   if (run.traffic.copies.in_flight_ns == 0) return "";
   return fmt::format(
-      "  copies    {:.1f} % of those between host and device hidden under kernels of either ({:.6g} of {:.6g} s, all "
-      "ranks)\n",
+      "  copies    {:.1f} % of host-device copies overlapped with kernels ({:.6g} of {:.6g} s, all ranks)\n",
       100 * run.traffic.copies.share(), seconds(run.traffic.copies.hidden_ns),
       seconds(run.traffic.copies.in_flight_ns));
 }
@@ -269,7 +268,7 @@ std::string header_text(const Scenario& scenario, const Style& style) {
   }
   if (d.quirks.any()) {
     out += style.bad(
-        fmt::format("  NOT SEEKSIM'S OWN SEMANTICS, BUT WITH QUIRKS: {}\n", fmt::join(quirk_names(d.quirks), ", ")));
+        fmt::format("  QUIRKS ARE ON (not seeksim's own semantics): {}\n", fmt::join(quirk_names(d.quirks), ", ")));
   }
   for (const std::string& note : scenario.notes) out += style.faint(fmt::format("  note      {}\n", note));
   return out;
@@ -302,7 +301,7 @@ std::string story_text(const Evidence& e, const Judgement& j, const Style& style
                     copies(e.run) + files(e.run) + memory(e.run) + layout(e) + goodput(e) + findings(e.run) +
                     endings(e.run);
   if (e.run.end == sim::WorldEnd::deadlock && !e.run.wait_for_graph.empty()) {
-    out += "  who waits for whom, when nothing could move any more:\n";
+    out += "  who waits for whom, at the moment nothing could progress:\n";
     for (const std::string& line : waits_of(e.run.wait_for_graph)) out += "    " + line + '\n';
   }
   if (!j.stopped.empty()) {

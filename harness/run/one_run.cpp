@@ -44,7 +44,7 @@ void probe_files(const Scenario& scenario, const FileOptions& files) {
     if (!file->empty()) probe_writable(*file, option);
   }
   if (is_of_shapes(scenario) && (!files.save_final.empty() || !files.save_gradients.empty()))
-    throw BadInput("--save-...", "a run of shapes has no values", "Use \"numerics\": \"exact\".");
+    throw BadInput("--save-...", "a shapes-only run has no values", "Use \"numerics\": \"exact\".");
   if (!files.save_gradients.empty() && files.gradients_step > scenario.train.definition.steps) {
     throw BadInput(fmt::format("--save-gradients {}:{}", files.gradients_step, files.save_gradients),
                    fmt::format("the scenario has {} steps", scenario.train.definition.steps),
@@ -130,12 +130,13 @@ Golden find_golden(const Scenario& scenario, const RunOptions& options, const Pr
   const Style& style = options.style;
   std::optional<Golden> stored = stored_golden(scenario);
   if (stored && (!stored->gradients.empty() || !needs_gradients(scenario))) {
-    print(style.faint(fmt::format("  golden    {}\n", stored->origin)));
+    print(style.faint(fmt::format("  golden    fault-free run on one rank: {}\n", stored->origin)));
     return *stored;
   }
   const std::string key = golden_key(one_rank(scenario).train.definition);
   Golden golden = run_golden(scenario, key, options.wall_limit_s, options.progress);
-  print(style.faint(fmt::format("  golden    none is stored under {}: {} done first\n", key, golden.origin)));
+  print(style.faint(fmt::format("  golden    fault-free run on one rank, done first ({}); none is stored under {}\n",
+                                golden.origin, key)));
   return golden;
 }
 

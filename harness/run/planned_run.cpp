@@ -403,7 +403,7 @@ PlannedEnd judge_planned(const Scenario& scenario, const RunRecord& run, const G
     if (check.looked) end.red.push_back(check.name);
   }
   if (const std::string enough = judgement.stopped.empty() ? "" : would_have_sufficed(evidence); !enough.empty())
-    end.why += fmt::format(" (it should have gone on: {})", enough);
+    end.why += fmt::format(" (it should have continued: {})", enough);
   return end;
 }
 

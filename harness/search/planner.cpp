@@ -103,9 +103,9 @@ DryRun dry_run(const Scenario& scenario) {
 const std::vector<Measure>& measures() {
   static const std::vector<Measure> table = {
       {"activations again", every_layer_again},
-      {"optimizer on the host", optimizer_on_host},
-      {"parameters on the host", parameters_on_host},
-      {"optimizer in files", optimizer_in_files},
+      {"optimizer on CPU", optimizer_on_host},
+      {"parameters on CPU", parameters_on_host},
+      {"optimizer on NVMe", optimizer_in_files},
   };
   return table;
 }

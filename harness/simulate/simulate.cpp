@@ -100,7 +100,7 @@ void Simulation::Impl::start_job(TimeNs now) {
   if (attempt > 0) {
     if (!again) again = scenario.train;
     again->checkpoint.resume = true;
-    collector.record().events.push_back({now, -1, fmt::format("the job is started again, for the {}. time", attempt)});
+    collector.record().events.push_back({now, -1, fmt::format("the job restarts (restart {})", attempt)});
   }
   connect();
 }

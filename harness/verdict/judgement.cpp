@@ -34,8 +34,8 @@ std::string why_stopped(const Evidence& e) {
   }
   if (anybody_finished) return "";
   for (const RankRecord& rank : e.run.ranks)
-    if (rank.how == How::evicted) return "no rank is left: " + rank.why;
-  return "no rank is left";
+    if (rank.how == How::evicted) return "no rank survived: " + rank.why;
+  return "no rank survived";
 }
 
 CheckResult finished(const Evidence& e, const std::string& stopped) {
@@ -52,7 +52,7 @@ CheckResult finished(const Evidence& e, const std::string& stopped) {
       return result;
     }
     if (rank.how == How::running && stopped.empty()) {
-      result.detail = fmt::format("rank {} did not end", i);
+      result.detail = fmt::format("rank {} did not finish", i);
       return result;
     }
   }

@@ -40,7 +40,7 @@ StopReason classify(const RunRecord& run, const std::string& stopped) {
     const Recovery& last = run.detection.recoveries.back();
     return of_verdict(last.diagnosis, last.out_of_memory >= 0 ? ErrorKind::out_of_memory : last.error);
   }
-  if (says("no rank is left") || says("lost")) return kMachines;
+  if (says("no rank survived") || says("lost")) return kMachines;
   return {};
 }
 

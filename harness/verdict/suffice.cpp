@@ -74,9 +74,9 @@ std::string would_have_sufficed(const Evidence& e) {
   const Gone gone = ranks_gone(e.run);
   const int left = e.scenario.world.ranks() - int(gone.all.size());
   if (left < std::max(1, recovery.ranks_min)) return {};
-  if (gone.last.empty()) return "nothing that struck took state away from those who were left";
+  if (gone.last.empty()) return "no fault removed state that the survivors needed";
   const std::string who = runtime::rank_names(gone.last) + (gone.last.size() == 1 ? " is gone" : " are gone");
-  if (train.layout.zero.stage == 0) return who + ", and each that is left holds the whole state";
+  if (train.layout.zero.stage == 0) return who + ", and every survivor holds the whole state";
   if (int(gone.last.size()) <= recovery.peer_copies) {
     const char* const copies = recovery.peer_copies == 1 ? "copy is" : "copies are";
     return fmt::format("{}, and {} {} kept of each shard (recovery.peer_copies)", who, recovery.peer_copies, copies);

@@ -98,9 +98,9 @@ Decision decide(const RecoveryPlan& plan, const Agreement& agreement, const Diag
   };
   const auto links = links_accused_again(diagnosis, step, history);
   if (!links.empty()) evict(rank_to_evict(links), "its link failed again");
-  for (const int rank : corrupt_again(diagnosis, step, history)) evict(rank, "it computed other bits again");
+  for (const int rank : corrupt_again(diagnosis, step, history)) evict(rank, "it computed different bits again");
   if (diagnosis.verdict == Verdict::straggler) {
-    for (const int rank : diagnosis.culprits) evict(rank, "everybody waits for it");
+    for (const int rank : diagnosis.culprits) evict(rank, "all other ranks wait for it");
   }
   return decision;
 }

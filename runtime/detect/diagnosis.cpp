@@ -62,8 +62,8 @@ bool corrupt_message(Diagnosis& d, const Testimony& found, const Voice& first) {
   set_operation(d, *first.ballot);
   const int sender = first.missing();
   if (sender < 0) {
-    d.text =
-        rank_names({first.rank}) + " received a corrupt message in " + operation(d, found) + ", from whom is not known";
+    d.text = rank_names({first.rank}) + " received a corrupt message in " + operation(d, found) +
+             ", the sender is not known";
     return true;
   }
   d.culprits = {sender};
@@ -124,7 +124,7 @@ bool mismatch(Diagnosis& d, const Testimony& found, const Voice& first) {
   } else if (first.missing() >= 0) {
     d.culprits = {first.missing()};
   }
-  d.text = (d.culprits.empty() ? "some rank" : rank_names(d.culprits)) + " brought another operation than " +
+  d.text = (d.culprits.empty() ? "some rank" : rank_names(d.culprits)) + " called a different operation than " +
            operation(d, found);
   return true;
 }
@@ -294,7 +294,7 @@ bool broken_link(Diagnosis& d, const Testimony& found) {
   d.verdict = Verdict::link;
   d.culprits = blamed_for(d.links);
   for (const auto& [from, to] : d.links) {
-    d.text += d.text.empty() ? "nothing got from rank " : ", nor from ";
+    d.text += d.text.empty() ? "no message got from rank " : ", nor from ";
     d.text += std::to_string(from) + " to " + std::to_string(to);
   }
   d.text += " in " + operation(d, found) + who_waited(found.stuck) + ", though both joined it";
@@ -306,8 +306,8 @@ void cannot_tell(Diagnosis& d, const Testimony& found) {
     d.text = found.first ? operation(d, found) + " failed, and no rank can say why" : "nothing failed";
     return;
   }
-  d.text =
-      "all ranks joined " + operation(d, found) + who_waited(found.stuck) + " and none knows whose message is missing";
+  d.text = "all ranks joined " + operation(d, found) + who_waited(found.stuck) +
+           " and no rank knows whose message is missing";
 }
 
 }  // namespace

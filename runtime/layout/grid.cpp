@@ -35,7 +35,7 @@ std::string Grid::problem() const {
   for (int stage = 0; stage < pipeline_; ++stage) {
     for (int way = 0; way < tensor_; ++way) {
       if (!holders(stage, way).empty()) continue;
-      text += text.empty() ? "nobody is left who holds " : ", ";
+      text += text.empty() ? "no surviving rank holds " : ", ";
       text += "stage " + std::to_string(stage) + (tensor_ > 1 ? ", tensor way " + std::to_string(way) : "");
     }
   }

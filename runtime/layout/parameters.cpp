@@ -70,21 +70,21 @@ std::string problem(const ModelPlan& model, const ParallelPlan& parallel) {
     return number(model.layers) + " layers do not make " + number(count) + " pieces of a pipeline";
   }
   if (parallel.tensor != 1 && parallel.tensor != 2 && parallel.tensor != 4 && parallel.tensor != 8) {
-    return "tensor parallelism is exact in 1, 2, 4 or 8 ways, which divide the 8 slabs of a parameter, not in " +
+    return "tensor parallelism is exact on 1, 2, 4 or 8 ranks, since each parameter has 8 slabs; not on " +
            number(parallel.tensor);
   }
   if (parallel.tensor == 1) return "";
   if (parallel.sequence_parallel && kernels::filled_ways(model.context, parallel.tensor) < parallel.tensor) {
-    return "split " + number(parallel.tensor) + " ways by segments of " + number(kernels::slab_size(model.context)) +
-           " tokens, a context of " + number(model.context) +
-           " leaves a way with nothing: sequence parallelism needs tokens for the last way";
+    return "sequence parallelism gives each of the " + number(parallel.tensor) + " tensor-parallel ranks segments of " +
+           number(kernels::slab_size(model.context)) + " tokens: a context of " + number(model.context) +
+           " leaves the last rank without any";
   }
   for (const ParameterInfo& p : whole_model(model, false)) {
     const Index rows_before_last = (parallel.tensor - 1) * (kernels::kSlabs / parallel.tensor) * p.slab_rows();
     if (!p.splits || rows_before_last < p.rows()) continue;
-    return "split " + number(parallel.tensor) + " ways by slabs of " + number(p.slab_rows()) + " rows, '" + p.name +
-           "' with " + number(p.rows()) +
-           " rows leaves a way with nothing: heads and vocabulary must reach the last way";
+    return "tensor parallelism gives each of the " + number(parallel.tensor) + " ranks slabs of " +
+           number(p.slab_rows()) + " rows: '" + p.name + "' with " + number(p.rows()) +
+           " rows leaves the last rank without any (use more heads or a larger vocabulary)";
   }
   return "";
 }

@@ -41,7 +41,7 @@ HandOver hand_over(Rank& rank, const TrainPlan& plan, const std::optional<HandOv
   for (const Ballot& other : agreement.ballots) {
     if (!other.hand_over.empty()) return hand_over_from(other.hand_over);
   }
-  throw SeamError(ErrorKind::mismatch, op, "nobody knows where the run stands");
+  throw SeamError(ErrorKind::mismatch, op, "no member knows the state of the run");
 }
 
 }  // namespace seeksim::runtime

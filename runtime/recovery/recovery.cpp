@@ -89,7 +89,7 @@ void Recovery::choose_layout(const Shortage& shortage, const Trainer& trainer, D
     decision.stop = true;
     std::string tried;
     for (const std::string& rung : rungs_) tried += (tried.empty() ? "" : "; ") + rung;
-    decision.why = "no layout is left that needs less memory (" + text(train_.layout) + "; tried: " + tried +
+    decision.why = "no layout that needs less memory is left (" + text(train_.layout) + "; tried: " + tried +
                    "): " + record.diagnosis.text;
     return;
   }
@@ -178,7 +178,7 @@ void Recovery::rebuilt() {
 std::string Recovery::going_back() {
   if (++times_back_ <= plan_.attempts_max) return {};
   return "the run went back to a checkpoint " + std::to_string(plan_.attempts_max) +
-         " times and never came further than step " + std::to_string(furthest_);
+         " times without getting past step " + std::to_string(furthest_);
 }
 
 void Recovery::went_back(std::int64_t from, std::int64_t to) {

@@ -83,7 +83,7 @@ bool Recovery::change_world(Trainer& trainer, std::optional<TrainOutcome>& over)
   if (!stays) {
     left_over_ = rank_.control.notice() == kForever;
     const char* const why = left_over_ ? "the others make whole replicas of the model without this rank"
-                                       : "it was told to leave, and the others have all that it held";
+                                       : "it was asked to leave, and the others hold all of its state";
     over = TrainOutcome{Ending::evicted, why, trainer.step(), trainer.state()};
     trainer.leave();
     return false;

@@ -208,7 +208,7 @@ std::optional<TrainOutcome> TrainingRun::after(Trouble& trouble) {
   if (trouble.disk_lost) {  // it tells the others, who find that it does not answer
     const SeamError& error = trouble.disk_lost->error;
     rank_.control.revoke(rank_.control.epoch(), error.op(), error.kind());
-    return leaves(Ending::evicted, "its disk is lost, and its peers' copies serve: " + error.detail());
+    return leaves(Ending::evicted, "its disk is lost; its peers' copies are used instead: " + error.detail());
   }
   if (!trouble.error) return std::nullopt;
   const SeamError& error = *trouble.error;
@@ -220,7 +220,7 @@ std::optional<TrainOutcome> TrainingRun::after(Trouble& trouble) {
     member_ = false;
     return std::nullopt;
   }
-  if (fenced) return leaves(Ending::evicted, "the others declared this rank dead and went on: " + error.detail());
+  if (fenced) return leaves(Ending::evicted, "the others declared this rank dead and continued: " + error.detail());
   if (error.kind() == ErrorKind::diverged && plan_.recovery.divergence.rollback_steps == 0)
     return leaves(Ending::stopped, "diverged: " + error.detail());
   if (error.kind() == ErrorKind::device_lost) {  // the process cannot go on; the others find that it is gone

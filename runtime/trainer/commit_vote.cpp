@@ -108,8 +108,8 @@ void CommitVote::stop_if_poisoned(const Agreement& agreement) const {
   if (agreement.ballots[worst].words[kPoisonWord] == 0) return;
   if (agreement.members[worst] == bench_.rank.id) throw UnwrittenMemory(poison_.where);
   const std::string here = poison_.where.empty() ? "" : "; and here, " + poison_.where;
-  throw UnwrittenMemory("memory that nobody wrote reached a result of rank " +
-                        std::to_string(agreement.members[worst]) + here);
+  throw UnwrittenMemory("uninitialised memory reached a result of rank " + std::to_string(agreement.members[worst]) +
+                        here);
 }
 
 }  // namespace seeksim::runtime

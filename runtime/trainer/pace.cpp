@@ -88,7 +88,7 @@ void Pace::let_straggler_go() {
   op.epoch = world_.epoch();
   --op.step;
   op.peer = std::exchange(leaves_, -1);
-  throw SeamError(ErrorKind::too_slow, op, "rank " + std::to_string(op.peer) + " is too slow, and leaves");
+  throw SeamError(ErrorKind::too_slow, op, "rank " + std::to_string(op.peer) + " is too slow and leaves");
 }
 
 void Pace::look_for_divergence(const StepResult& result) {

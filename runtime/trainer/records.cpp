@@ -92,7 +92,7 @@ PoisonFound Records::look_for_poison(bool in_gradients) {
     const std::optional<Index> at = find_poison(bench_.host_reads(SEEKSIM_SITE, places[i]));
     if (!at || !found.where.empty()) continue;
     found.at_source = i < sources;
-    found.where = "memory that nobody wrote reached '" + std::string(places[i].buffer->name) + "', element " +
+    found.where = "uninitialised memory reached '" + std::string(places[i].buffer->name) + "', element " +
                   std::to_string(places[i].offset + *at) + ", on rank " + std::to_string(bench_.rank.id) + " in step " +
                   std::to_string(bench_.progress.step());
   }

@@ -29,7 +29,7 @@ std::string StateTransfer::lost(const Roster& roster, const std::vector<int>& jo
     for (int way = 0; way < parallel.tensor; ++way) {
       const bool nobody = holding(grid.data_axis(stage, way)).empty();
       std::string gone = shards   ? keeper->lost(before.data_axis(stage, way), holding(givers))
-                         : nobody ? "nobody is left who holds stage " + std::to_string(stage)
+                         : nobody ? "no surviving rank holds stage " + std::to_string(stage)
                                   : std::string();
       if (!gone.empty()) return gone;
     }

@@ -150,7 +150,7 @@ TEST_F(Mpi, WhatOnlyASimulatorMakesIsRefusedByName) {
        {"straggler: how long things take", "slow_link: a bandwidth is not made up", "kernel_hang: nothing can free",
         "message_drop: each process counts for itself", "rank_crash: a process is ended on its way",
         "collective_timeout: a process that never comes", "rank_crash ends a process, and the job with it",
-        "each message between processes says what it is", "the file system has the room that it has",
+        "each message between processes says what it is", "the size of a real file system cannot be set",
         "skip_wait is caught by no_races", "expect.check_fails: --backend mpi: no_races",
         "who of several processes runs next"})
     EXPECT_NE(ran.text.find(words), std::string::npos) << "not said: " << words << '\n' << ran.text;

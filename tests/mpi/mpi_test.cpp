@@ -218,7 +218,7 @@ TEST_F(Mpi, MembersThatBringOtherOperationsAreTold) {
   sets.insert(sets.end(), {"sweep=[]", "bug=half_message", "world.pipeline=2", R"(recovery={"policy":"stop"})"});
   const Ran ran = mpi(2, "zero_equivalence", sets);
   EXPECT_EQ(ran.status, 1) << ran.text;
-  for (const char* words : {"rank 1 brought another operation than send_gradient #1 of step 0", "collectives_match",
+  for (const char* words : {"rank 1 called a different operation than send_gradient #1 of step 0", "collectives_match",
                             "rank 1 sent 120 bytes of a send_gradient (step 0, micro-batch 0)"})
     EXPECT_NE(ran.text.find(words), std::string::npos) << "not said: " << words << '\n' << ran.text;
 }

@@ -17,7 +17,7 @@ struct IdleSwitch {
   const char* why;
 };
 constexpr IdleSwitch kIdle[] = {
-    {"partition_activations", "there are no tensor-parallel ranks to split them among"},
+    {"partition_activations", "there are no tensor-parallel ranks to split them over"},
     {"contiguous_memory_optimization", "checkpoints are allocated once, before the first step"},
     {"synchronize_checkpoint_boundary", "copies and recomputation are ordered by events"},
     {"profile", "every launch is in the trace"},

@@ -18,7 +18,7 @@ bool positive(const Reader& section, const char* key, const char* subject, std::
   if (!value) return true;
   if (*value > 0 && *value <= 100'000'000) return true;
   section.problem(section.has(key) ? key : "",
-                  *value > 0 ? fmt::format("{}: {} is more than any machine holds", subject, *value)
+                  *value > 0 ? fmt::format("{}: {} is more than any machine has", subject, *value)
                              : fmt::format("{}: {} has to be greater than 0", subject, *value),
                   section.has(key) ? "" : "It follows from the other two sizes and the number of ranks.");
   return false;

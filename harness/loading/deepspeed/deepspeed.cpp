@@ -16,7 +16,7 @@
 namespace seeksim::harness {
 namespace {
 
-constexpr const char* kNotYet = "Not in this version";
+constexpr const char* kNotYet = "Not supported";
 
 // ---- what this version cannot do -----------------------------------------------------------------------------------
 
@@ -38,9 +38,9 @@ const std::vector<Refusal>& refusals() {
        "Write \"offload_optimizer\": {\"device\": \"cpu\"}, by which DeepSpeed has replaced it."},
       {"/zero_optimization/cpu_offload_params", is_true,
        "Write \"offload_param\": {\"device\": \"cpu\"}, by which DeepSpeed has replaced it."},
-      {"/zero_optimization/zero_hpz_partition_size", is_above_one, "Use 1; it decides no bit."},
-      {"/zero_optimization/mics_shard_size", is_positive, "Use -1; it decides no bit."},
-      {"/zero_optimization/mics_hierarchical_params_gather", is_true, "Set it to false; it decides no bit."},
+      {"/zero_optimization/zero_hpz_partition_size", is_above_one, "Use 1; this does not change results."},
+      {"/zero_optimization/mics_shard_size", is_positive, "Use -1; this does not change results."},
+      {"/zero_optimization/mics_hierarchical_params_gather", is_true, "Set it to false; this does not change results."},
       {"/zero_optimization/zero_quantized_weights", is_true, "Remove it."},
       {"/zero_optimization/zero_quantized_nontrainable_weights", is_true, "Remove it."},
       {"/zero_optimization/zero_quantized_gradients", is_true, "Remove it."},
@@ -125,7 +125,8 @@ void refuse_auto(Document& document, std::vector<Problem>& problems) {
   std::vector<std::string> found;
   find_auto(*section, "/deepspeed", found);
   for (const std::string& pointer : found) {
-    problems.push_back(document.problem(pointer, "\"auto\" is filled by Hugging Face's Trainer, which is not here",
+    problems.push_back(document.problem(pointer,
+                                        "\"auto\" is filled in by Hugging Face's Trainer, which does not run here",
                                         "Write the value, or remove the key for DeepSpeed's default."));
     const std::size_t slash = pointer.rfind('/');
     document.json()

@@ -109,7 +109,7 @@ void read_optimizer(const Reader& section, int stage, Scenario& scenario) {
     section.problem("buffer_count", fmt::format("Not enough buffers {} for swapping 2", plan.buffer_count),
                     "A pipeline needs two buffers at least.");
   }
-  if (plan.ratio < 1) section.problem("ratio", "Not in this version: less than 1", "Use 1; it decides no bit.");
+  if (plan.ratio < 1) section.problem("ratio", "Not supported: less than 1", "Use 1; this does not change results.");
   say_idle(section, {"fast_init", "super_offload", "cpuadam_cores_perc"}, scenario);
 }
 
@@ -131,7 +131,7 @@ void read_parameters(const Reader& section, int stage, Scenario& scenario) {
   plan.buffer_elements = std::max<std::int64_t>(plan.buffer_elements, 1);
   plan.max_in_cpu = std::max<std::int64_t>(plan.max_in_cpu, 0);
   if (scenario.train.layout.offload.optimizer.home == Home::device) {
-    section.problem("device", "Not in this version: parameters offloaded while the optimizer stays on the device",
+    section.problem("device", "Not supported: parameters offloaded while the optimizer stays on the device",
                     "Offload the optimizer too: \"offload_optimizer\": {\"device\": \"cpu\"}.");
   }
   if (plan.home != Home::nvme) say_idle(section, {"nvme_path", "buffer_count", "buffer_size", "max_in_cpu"}, scenario);

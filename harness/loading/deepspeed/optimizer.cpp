@@ -8,7 +8,7 @@
 namespace seeksim::harness {
 namespace {
 
-constexpr const char* kNotYet = "Not in this version";
+constexpr const char* kNotYet = "Not supported";
 
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(),

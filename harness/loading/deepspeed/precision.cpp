@@ -80,7 +80,7 @@ void read_fp16(const Reader& fp16, Scenario& scenario) {
   scaler.kind = scaler.loss_scale == 0 ? LossScalerKind::dynamic : LossScalerKind::static_scale;
   if (fp16.flag("fp16_master_weights_and_grads", false)) {
     fp16.problem(
-        "fp16_master_weights_and_grads", "Not in this version: true",
+        "fp16_master_weights_and_grads", "Not supported: true",
         "It needs DeepSpeed's CPU Adam. Masters are fp32 here; \"bf16_master_weights_and_grads\" is supported.");
   }
   if (fp16.flag("auto_cast", false))
@@ -92,7 +92,7 @@ void read_bf16(const Reader& bf16, Scenario& scenario) {
   precision.compute = precision.gradients = ElementType::bf16;
   precision.master_weights = !bf16.flag("bf16_master_weights_and_grads", false);
   if (bf16.flag("bf16_optimizer_states", false)) {
-    bf16.problem("bf16_optimizer_states", "Not in this version: true", "Moments are fp32. Set it to false.");
+    bf16.problem("bf16_optimizer_states", "Not supported: true", "Moments are fp32. Set it to false.");
   }
   if (!bf16.flag("check_grad_overflow", true)) {
     scenario.notes.push_back(

@@ -100,10 +100,10 @@ const Keys<Scenario>& zero_keys() {
          "processor. Changes no bit."},
         {"offload_param", by_hand, offload_param_keys().shape().or_null(), kNoBit,
          "Stage 3: this rank's shard of the parameters leaves the device. Changes no bit."},
-        {"zero_quantized_weights", by_hand, flag(), kNoBit, "Not in this version."},
-        {"zero_quantized_nontrainable_weights", by_hand, flag(), kNoBit, "Not in this version."},
-        {"zero_quantized_gradients", by_hand, flag(), kNoBit, "Not in this version."},
-        {"legacy_stage1", by_hand, flag(), kNoBit, "Not in this version."}};
+        {"zero_quantized_weights", by_hand, flag(), kNoBit, "Not supported."},
+        {"zero_quantized_nontrainable_weights", by_hand, flag(), kNoBit, "Not supported."},
+        {"zero_quantized_gradients", by_hand, flag(), kNoBit, "Not supported."},
+        {"legacy_stage1", by_hand, flag(), kNoBit, "Not supported."}};
     for (const ZeroKey& key : acting_keys()) rows.push_back({key.name, by_hand, key.shape, kNoBit, key.text});
     for (const IdleKey& key : idle_keys())
       rows.push_back({key.name, by_hand, key.shape, kNoBit, fmt::format("No effect: {}.", key.why)});

@@ -83,7 +83,7 @@ void ControlClient::handle(const Frame& frame) {
 void ControlClient::check_not_lost(const Op& op) const {
   if (lost_)
     throw SeamError(ErrorKind::no_progress, op,
-                    "the control plane at " + options_.endpoint + " is gone, and with it the job");
+                    "the control plane at " + options_.endpoint + " does not answer any more; the job cannot continue");
 }
 
 void ControlClient::send(const Op& op, FrameKind kind, std::span<const std::byte> body) {

@@ -37,8 +37,8 @@ std::optional<Frame> FrameReader::next(std::size_t body_max) {
   Frame frame;
   std::uint8_t kind = 0;
   from_bytes(std::span<const std::byte>(buffer_.data(), kHeadBytes), magic, length, kind);
-  if (magic != kMagic) throw Malformed("another magic number than this protocol's");
-  if (kind >= std::uint8_t(FrameKind::count_)) throw Malformed("no kind of frame");
+  if (magic != kMagic) throw Malformed("the magic number of a different protocol");
+  if (kind >= std::uint8_t(FrameKind::count_)) throw Malformed("an unknown kind of frame");
   frame.kind = FrameKind(kind);
   if (length > body_max) throw Malformed("a frame of " + std::to_string(length) + " bytes");
   if (buffer_.size() < kHeadBytes + length) return std::nullopt;

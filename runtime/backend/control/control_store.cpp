@@ -112,7 +112,7 @@ std::string ControlStore::enter(int rank, std::uint32_t epoch, std::vector<int> 
 
 void ControlStore::died(int rank) {
   if (done_[std::size_t(rank)] || known_dead_[std::size_t(rank)]) return;
-  outbox_.story(rank, "closed its connection: its process is gone");
+  outbox_.story(rank, "closed its connection: its process has ended");
   is_dead(rank);
 }
 

@@ -70,7 +70,7 @@ Introduction introduction_from(Socket& socket, int size, TimeNs deadline) {
   Introduction from;
   from_bytes(receive_all(socket, to_bytes(Introduction{}).size(), deadline), from);
   if (from.magic != Introduction{}.magic || from.size != size || from.rank < 0 || from.rank >= size)
-    throw std::runtime_error("a stranger connected, or a process of another job");
+    throw std::runtime_error("an unknown program connected, or a process of another job");
   return from;
 }
 

@@ -55,7 +55,7 @@ TEST(Explain, ABitFlipIsNamedWithItsFirstNumberAndItsFault) {
   EXPECT_NE(why.difference.op->bits_a, why.difference.op->bits_b);
   const std::string text = explanation_text(why, {});
   EXPECT_NE(text.find("injected: {\"kind\": \"bit_flip\""), std::string::npos) << text;
-  EXPECT_NE(text.find("the loss curve shows it: no"), std::string::npos) << text;
+  EXPECT_NE(text.find("visible in the loss curve: no"), std::string::npos) << text;
   EXPECT_EQ(explanation_json(why).at("step"), why.difference.step);
 }
 
@@ -82,7 +82,7 @@ TEST(Explain, TheCommandPrintsAPageAndTheReportHasIt) {
   const Ran ran = seeksim({"run", file, "--set", "bug=drifting_replica", "--set", "faults=[]", "--set",
                            "checks=[\"golden:bitwise\"]", "--explain", "--report", report});
   EXPECT_EQ(ran.status, 1);
-  EXPECT_NE(ran.out.find("Why it is red"), std::string::npos) << ran.out;
+  EXPECT_NE(ran.out.find("Why it failed"), std::string::npos) << ran.out;
   EXPECT_NE(ran.out.find("planted: drifting_replica"), std::string::npos) << ran.out;
   const Json json = Json::parse(read_all(report));
   EXPECT_FALSE(json.at("explanation").at("red").empty());

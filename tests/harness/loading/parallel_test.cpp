@@ -42,10 +42,10 @@ TEST(Parallel, WhatCannotRunIsRefusedWithTheReason) {
     const char *world, *zero, *more, *says;
   };
   const Row rows[] = {
-      {R"("ranks_per_node": 3, "pipeline": 2)", R"({ "stage": 0 })", "", "3 ranks are no multiple of 2 stages x 1"},
+      {R"("ranks_per_node": 3, "pipeline": 2)", R"({ "stage": 0 })", "", "the number of ranks, 3, must be a multiple of 2"},
       {R"("replicas": 1, "pipeline": 8)", R"({ "stage": 0 })", "", "4 layers do not make 8 pieces"},
       {R"("replicas": 1, "ranks_per_node": 2, "pipeline": 2)", R"({ "stage": 0 })", "", "both ranks_per_node and"},
-      {R"("pipeline": 2)", R"({ "stage": 0 })", "", "how many ranks there are is not said"},
+      {R"("pipeline": 2)", R"({ "stage": 0 })", "", "the number of ranks is missing"},
       {R"("replicas": 1, "pipeline": 2, "virtual_stages": 2)", R"({ "stage": 0 })", "",
        "only the interleaved schedule"},
       {R"("replicas": 1, "pipeline": 2, "schedule": "interleaved")", R"({ "stage": 2 })", "",
@@ -54,7 +54,7 @@ TEST(Parallel, WhatCannotRunIsRefusedWithTheReason) {
        R"("checkpointing": { "every": 1 },)", "zero_bubble keeps activations"},
       {R"("replicas": 1, "pipeline": 2, "pipeline_layers": [1, 2])", R"({ "stage": 0 })", "",
        "the pieces have 3 layers, the model 4"},
-      {R"("replicas": 1, "tensor": 4)", R"({ "stage": 0 })", "", "leaves a way with nothing"},
+      {R"("replicas": 1, "tensor": 4)", R"({ "stage": 0 })", "", "leaves the last rank without any"},
       {R"("replicas": 2, "pipeline": 2)", R"({ "stage": 2 })", R"("strict_deepspeed": true,)",
        "ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism"},
       {R"("replicas": 2, "pipeline": 2)", R"({ "stage": 1 })", R"("quirks": ["mean_of_rank_means"],)",

@@ -46,7 +46,7 @@ TEST(Quirks, LoaderSaysWhatCannotBe) {
       {R"(["ds_partition_norm"])", {}, "every rank holds all gradients"},
       {R"(["torch_found_inf_local"])", {}, "every rank holds all gradients"},
       {R"(["ds_accumulates_in_parameter_type"])", {}, "parameters are fp32"},
-      {R"(["ds_divides_before_sum"])", {"deepspeed.fp16.enabled=true"}, "not in this version for fp16"},
+      {R"(["ds_divides_before_sum"])", {"deepspeed.fp16.enabled=true"}, "not supported for fp16"},
       {R"(["ds_old_default_clipping"])", {"deepspeed.gradient_clipping=1"}, "there is no default"},
   };
   for (const Case& one : cases) {

@@ -50,7 +50,7 @@ TEST(ShapesScenario, RefusesEveryCheckOfValues) {
                                                                                                    : "";
     const std::string check = Json(name + argument).dump();
     const std::string wrong = problems_of(shapes_text("\"checks\": [ " + check + " ]"));
-    EXPECT_NE(wrong.find("there are no values in a run of shapes"), std::string::npos) << name << ": " << wrong;
+    EXPECT_NE(wrong.find("a shapes-only run has no values"), std::string::npos) << name << ": " << wrong;
     EXPECT_NE(wrong.find("What can be judged: "), std::string::npos) << wrong;
   }
 }
@@ -71,7 +71,7 @@ TEST(ShapesScenario, RefusesWhatSpoilsOrShowsValues) {
   };
   for (const auto& sets : asks) {
     const std::string wrong = problems_of(shapes_text(), sets);
-    EXPECT_NE(wrong.find("there are no values in a run of shapes"), std::string::npos) << sets[0] << ": " << wrong;
+    EXPECT_NE(wrong.find("a shapes-only run has no values"), std::string::npos) << sets[0] << ": " << wrong;
   }
   EXPECT_EQ(problems_of(shapes_text(), {"bug=gather_twice"}), "");
   EXPECT_EQ(problems_of(shapes_text(), {"faults=[{\"kind\":\"message_corrupt\",\"rank\":1,\"step\":0}]"}), "");
@@ -82,7 +82,7 @@ TEST(ShapesScenario, RunsAndItsReportHasNoValues) {
   const std::string file = folder.write("s.json", shapes_text()), out = folder.file("report.json");
   const Ran ran = seeksim({"run", file, "--report", out});
   EXPECT_EQ(ran.status, 0) << ran.out << ran.err;
-  EXPECT_NE(ran.out.find("a run of shapes has no losses"), std::string::npos) << ran.out;
+  EXPECT_NE(ran.out.find("a shapes-only run has no losses"), std::string::npos) << ran.out;
   const Json report = Json::parse(read_all(out));
   EXPECT_EQ(report["numerics"], "shapes");
   EXPECT_EQ(report["steps_committed"], 2);

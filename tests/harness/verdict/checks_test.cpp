@@ -240,7 +240,7 @@ const std::vector<Case>& cases() {
       {"evicted:none", true, "nobody left", [](RunRecord&) {}},
       {"joined:2", true, "rank 2", [](RunRecord& r) { r.detection.joins = {{1, 3, {2}}}; }},
       {"joined:2", false, "ranks 2, 3", [](RunRecord& r) { r.detection.joins = {{1, 3, {2}}, {2, 4, {3}}}; }},
-      {"joined:2", false, "nobody came in", [](RunRecord&) {}},
+      {"joined:2", false, "no rank joined", [](RunRecord&) {}},
       {"evicted:none", false, "rank 0", [](RunRecord& r) { r.ranks[0].how = How::died; }},
       {"steps_lost_at_most:0", true, "0 lost", [](RunRecord& r) { r.detection.recoveries = {recovery_naming({2})}; }},
       {"steps_lost_at_most:1", false, "2 lost",
@@ -292,7 +292,7 @@ const std::vector<Case>& cases() {
       {"no_poison", false, "element 5",
        [](RunRecord& r) {
          r.numbers.poison_looks = 9;
-         r.numbers.poison = {"memory that nobody wrote reached 'weights', element 5"};
+         r.numbers.poison = {"uninitialised memory reached 'weights', element 5"};
        }},
       {"no_poison", false, "looked at nothing", [](RunRecord&) {}},
       {"collectives_match", true, "12 times", [](RunRecord& r) { r.agreement.collectives_compared = 12; }},

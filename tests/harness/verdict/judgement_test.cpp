@@ -57,7 +57,7 @@ TEST(Verdict, IsRedWhenNobodyIsLeft) {
   v.scenario.checks.clear();
   for (RankRecord& rank : v.run.ranks) rank.how = How::died;
   EXPECT_EQ(v.judged().status, ExitStatus::check_failed);
-  EXPECT_EQ(v.judged().stopped, "no rank is left");
+  EXPECT_EQ(v.judged().stopped, "no rank survived");
 }
 
 TEST(Verdict, SaysNoProgress) {

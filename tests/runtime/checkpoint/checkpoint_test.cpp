@@ -427,7 +427,7 @@ TEST(Checkpoints, GoingBackToTheSameOneEndsAtSomeTime) {
   });
   for (const auto& outcome : run.outcomes) {
     ASSERT_TRUE(outcome && outcome->ending == Ending::stopped);
-    EXPECT_NE(outcome->why.find("3 times and never came further than step 3"), std::string::npos) << outcome->why;
+    EXPECT_NE(outcome->why.find("3 times without getting past step 3"), std::string::npos) << outcome->why;
   }
   EXPECT_EQ(run.observer.rolled_back_to, std::vector<std::int64_t>(6, 2));
 }

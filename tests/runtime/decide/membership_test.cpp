@@ -201,7 +201,7 @@ TEST_P(Membership, WhoIsToldToLeaveGivesItsShardsAwayAndNothingIsLost) {
   });
   expect_golden(run, golden, {0, 2, 3});
   EXPECT_EQ(run.outcomes[1]->ending, Ending::evicted);
-  EXPECT_EQ(run.outcomes[1]->why, "it was told to leave, and the others have all that it held");
+  EXPECT_EQ(run.outcomes[1]->why, "it was asked to leave, and the others hold all of its state");
   EXPECT_TRUE(run.observer.recovering_records.empty());
 }
 

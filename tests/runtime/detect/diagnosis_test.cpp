@@ -169,7 +169,7 @@ TEST(Diagnosis, OnlyOneToZeroWasCutYetEverybodyBlamesZero) {
   EXPECT_EQ(d.culprits, (std::vector<int>{1, 0})) << "the sender's end first";
   EXPECT_EQ(d.sequence, 16u);
   EXPECT_EQ(d.text,
-            "nothing got from rank 1 to 0 in all_reduce #16 of step 7 (1 rank waited 600 s), though both joined it");
+            "no message got from rank 1 to 0 in all_reduce #16 of step 7 (1 rank waited 600 s), though both joined it");
 }
 
 TEST(Diagnosis, ASenderWhoseMessageWasNotTakenNamesTheSameLink) {
@@ -367,8 +367,9 @@ TEST(Diagnosis, SaysSoWhenNothingFailedOrNothingIsKnown) {
   Agreement agreement = healthy(4);
   for (Ballot& ballot : agreement.ballots) wait_in(ballot, 16, -1);
   EXPECT_EQ(diagnose(agreement).verdict, Verdict::none);
-  EXPECT_EQ(diagnose(agreement).text,
-            "all ranks joined all_reduce #16 of step 7 (4 ranks waited 600 s) and none knows whose message is missing");
+  EXPECT_EQ(
+      diagnose(agreement).text,
+      "all ranks joined all_reduce #16 of step 7 (4 ranks waited 600 s) and no rank knows whose message is missing");
 }
 
 RC_GTEST_PROP(DiagnosisProperty, TheOrderOfBallotsDoesNotMatter, (unsigned seed)) {

@@ -57,7 +57,7 @@ TEST(Grid, OfBrokenReplicasWholeOnesAreMade) {
 TEST(Grid, SaysWhichPartNobodyHolds) {
   const Grid grid(plan_of(2, 2), 4, {0, 1, 3});
   EXPECT_EQ(grid.replicas(), 0);
-  EXPECT_EQ(grid.problem(), "nobody is left who holds stage 1, tensor way 0");
+  EXPECT_EQ(grid.problem(), "no surviving rank holds stage 1, tensor way 0");
 }
 
 ModelPlan model_of(bool tied) {
@@ -109,7 +109,7 @@ TEST(ModelPart, WhatCannotBeCutIsRefusedWithTheReason) {
   ModelPlan model = model_of(true);
   EXPECT_NE(problem(model, plan_of(6, 1)).find("5 layers do not make 6 pieces"), std::string::npos);
   EXPECT_NE(problem(model, plan_of(1, 3)).find("exact in 1, 2, 4 or 8 ways"), std::string::npos);
-  EXPECT_NE(problem(model, plan_of(1, 8)).find("leaves a way with nothing"), std::string::npos);  // 6 heads
+  EXPECT_NE(problem(model, plan_of(1, 8)).find("leaves the last rank without any"), std::string::npos);  // 6 heads
   ParallelPlan given = plan_of(2, 1);
   given.layers = {2, 2};
   EXPECT_EQ(problem(model, given), "the pieces have 4 layers, the model 5");
