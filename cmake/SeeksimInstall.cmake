@@ -16,6 +16,8 @@ install(TARGETS ${libraries} EXPORT seeksim-targets ARCHIVE DESTINATION "${CMAKE
 # Includes are written as from the source tree's top.
 install(DIRECTORY kernels runtime faults sim harness DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/seeksim"
         FILES_MATCHING PATTERN "*.h" PATTERN "*.inl")
+# What users include: <seeksim/seeksim.h>.
+install(FILES harness/seeksim.h DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/seeksim")
 # Where the program looks when it runs from <prefix>/bin (harness/input/files.cpp).
 install(DIRECTORY scenarios golden DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}/seeksim")
 

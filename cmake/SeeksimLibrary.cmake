@@ -22,7 +22,8 @@ function(seeksim_add_library name)
     seeksim_set_isa_flags(${sources})
     add_library(${target} STATIC ${sources})
     target_include_directories(${target} PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>"
-                                                "$<INSTALL_INTERFACE:include/seeksim>")
+                                                "$<INSTALL_INTERFACE:include/seeksim>"
+                                                "$<INSTALL_INTERFACE:include>")
     target_link_libraries(${target} PUBLIC ${arg_LINK})
     set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
     add_library(seeksim::${name} ALIAS ${target})

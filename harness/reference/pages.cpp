@@ -5,7 +5,7 @@
 
 #include "faults/catalogue.h"
 #include "harness/input/problem.h"
-#include "harness/input/schema.h"
+#include "harness/loading/reference.h"
 #include "harness/reference/markdown.h"
 #include "harness/verdict/checks.h"
 #include "runtime/rules/bug.h"
@@ -37,8 +37,6 @@ std::string attributes(const std::vector<std::pair<std::string, std::string>>& r
 
 std::string cell(std::string_view text) { return plain(text, true); }
 
-std::string top_key(const std::string& path) { return path.substr(0, path.find('.')); }
-
 }  // namespace
 
 std::string page_head(const std::string& title, const std::string& introduction) {
@@ -46,23 +44,7 @@ std::string page_head(const std::string& title, const std::string& introduction)
                      title, paragraph(introduction));
 }
 
-Page keys_page() {
-  std::string text =
-      page_head("Which keys may a scenario have?",
-                "Each key can also be set from the command line: `--set key.path=value`. `N` stands for a place in a "
-                "list, counted from 0. `seeksim list keys` prints the same rows.");
-  std::string subject;
-  for (const KeyInfo& key : schema_keys(scenario_schema())) {
-    if (top_key(key.path) != subject) {
-      subject = top_key(key.path);
-      text += fmt::format("\n## {}\n\n{}", subject, table_header({"key", "type", "default", "meaning"}));
-    }
-    const bool is_value = !key.standard.empty() && key.standard != "required";
-    text += table_row(
-        {code_span(key.path), cell(key.type), is_value ? code_span(key.standard) : key.standard, cell(key.text)});
-  }
-  return {"keys.md", text};
-}
+Page keys_page() { return {"keys.md", keys_reference()}; }
 
 Page faults_page() {
   std::string text = page_head("Which faults can be injected?",
@@ -90,7 +72,7 @@ Page checks_page() {
       "An entry of `checks` names one of these, with its argument after a colon. A check that found nothing to look at "
       "is red. `seeksim list checks` prints the same rows.");
   for (const CheckInfo& info : check_catalogue()) {
-    text += section(info.name, info.summary);
+    text += section(info.name, info.description);
     if (info.argument[0] != 0) text += fmt::format("\nWritten `{}:{}`.\n", info.name, info.argument);
   }
   return {"checks.md", text};

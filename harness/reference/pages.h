@@ -16,7 +16,7 @@ struct Page {
 // What follows the title of each page: who made it, and from what.
 std::string page_head(const std::string& title, const std::string& introduction);
 
-Page keys_page();          // keys of a scenario, from the schema
+Page keys_page();          // keys of a scenario, from their rows
 Page faults_page();        // from the catalogue of faults
 Page checks_page();        // from the table of checks
 Page quirks_page();        // from the catalogue of quirks

@@ -1,6 +1,7 @@
 // All of seeksim's command line, with this project's additions in it: shrink, explore and sweeps know them too.
+#include <seeksim/seeksim.h>
+
 #include "additions.h"
-#include "harness/commands/cli.h"
 
 int main(int argc, char** argv) {
   add_everything();

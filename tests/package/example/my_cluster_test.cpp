@@ -2,10 +2,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <seeksim/seeksim.h>
+
 #include "additions.h"
-#include "harness/loading/load.h"
-#include "harness/run/run.h"
-#include "harness/testing/property.h"
 
 namespace {
 
