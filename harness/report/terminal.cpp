@@ -25,7 +25,7 @@ void put_data(std::string_view data) {
 void note(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); }
 
 void complain(const std::string& text) {
-  const std::string line = "seeksim: " + text + '\n';
+  const std::string line = folded("seeksim: " + text + '\n', columns_of_stdout());
   std::fflush(stdout);
   std::fwrite(line.data(), 1, line.size(), stderr);
 }

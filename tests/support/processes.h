@@ -31,7 +31,7 @@ struct Ran {
 
 inline Ran shell(const std::string& command) {
   Ran ran;
-  FILE* pipe = ::popen((command + " 2>&1 </dev/null").c_str(), "r");
+  FILE* pipe = ::popen(("export COLUMNS=0; " + command + " 2>&1 </dev/null").c_str(), "r");
   if (pipe == nullptr) return ran;
   std::array<char, 4096> bytes;
   for (std::size_t n = 0; (n = std::fread(bytes.data(), 1, bytes.size(), pipe)) > 0;) ran.text.append(bytes.data(), n);
