@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <iterator>
+#include <new>
 
 #include "harness/commands/checkpoint_command.h"
 #include "harness/commands/cli_options.h"
@@ -17,6 +18,7 @@
 #include "harness/input/json_text.h"
 #include "harness/input/problem.h"
 #include "harness/report/terminal.h"
+#include "runtime/backend/wire/process_world.h"
 
 namespace seeksim::harness {
 
@@ -151,6 +153,12 @@ int main_of(const std::vector<std::string>& arguments) {
     return code(status);
   } catch (const BadInput& bad) {
     for (const Problem& problem : bad.problems()) complain(problem.text());
+    return code(ExitStatus::bad_input);
+  } catch (const runtime::PeerGone& gone) {
+    complain(gone.what());
+    return code(ExitStatus::no_progress);
+  } catch (const std::bad_alloc&) {  // by itself: building a text might need more
+    std::fputs("seeksim: out of memory: the machine or its limits (ulimit -v) give no more\n", stderr);
     return code(ExitStatus::bad_input);
   } catch (const std::exception& error) {
     std::string command = "seeksim";

@@ -2,7 +2,29 @@
 
 #include <CLI/CLI.hpp>
 
+#include <charconv>
+
 namespace seeksim::harness {
+namespace {
+
+// CLI's own take "nan" and "1e300", and say a range in 309 digits.
+CLI::Validator number_within(double least, bool or_equal, double most, const char* what) {
+  return CLI::Validator(
+      [=](const std::string& text) {
+        double value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        const bool whole = error == std::errc() && end == text.data() + text.size();
+        const bool fine = whole && (value > least || (or_equal && value == least)) && value <= most;
+        return fine ? std::string() : text.substr(0, 40) + " is no number " + what;
+      },
+      "");
+}
+
+const CLI::Validator kNotNegative = number_within(0, true, 1e9, "from 0 to 1e9");
+const CLI::Validator kPositive = number_within(0, false, 1e9, "above 0, up to 1e9");
+const CLI::Validator kProcesses = number_within(0, false, 1024, "of processes, from 1 to 1024");
+
+}  // namespace
 
 void add_run(CLI::App& app, RunArguments& a) {
   CLI::App* run = app.add_subcommand("run", "Run scenarios and check the results");
@@ -25,10 +47,12 @@ void add_run(CLI::App& app, RunArguments& a) {
   run->add_flag("--explain", a.explain,
                 "Explain a failed run: first difference, cause, what a user would see, similar known bugs");
   run->add_flag("--verify-determinism", a.verify_determinism, "Run twice and compare every Op");
-  run->add_option("--wall-limit", a.wall_limit_s, "Stop after this many seconds (exit status 3)")
-      ->check(CLI::NonNegativeNumber);
+  run->add_option("--wall-limit", a.wall_limit_s, "Stop after this many seconds (exit status 3)")->check(kNotNegative);
   run->add_option("--backend", a.backend, "sim; or with one process per rank: mpi, or nccl with one GPU each")
       ->check(CLI::IsMember({"sim", "mpi", "nccl"}));
+  run->add_flag(
+      "--insecure", a.insecure,
+      "Processes that torchrun started meet without a secret, though the network between them is open to others");
   run->add_option("--device", a.device,
                   "Where simulated ranks compute: cpu, cuda (all of them share one GPU), or emulated (the kernels for "
                   "GPUs, run on the CPU: slow)")
@@ -43,8 +67,8 @@ void add_run(CLI::App& app, RunArguments& a) {
   run->add_option("--save-gradients", a.save_gradients,
                   "STEP:FILE, write the gradients of that step before clipping; STEP counts from 1");
   run->add_option("-j", a.processes, "Scenarios or sweep rows to run in parallel (default: one per core)")
-      ->check(CLI::PositiveNumber);
-  run->add_option("--row", a.row, "Run only this row of the sweep, counted from 0")->check(CLI::NonNegativeNumber);
+      ->check(kProcesses);
+  run->add_option("--row", a.row, "Run only this row of the sweep, counted from 0")->check(kNotNegative);
 }
 
 void add_launch(CLI::App& app, LaunchArguments& a) {
@@ -52,9 +76,9 @@ void add_launch(CLI::App& app, LaunchArguments& a) {
       "launch", "Run a scenario on real processes, under a supervisor that restarts the job after a crash");
   launch->add_option("scenario", a.file, "Scenario file (.json)")->required();
   launch->add_option("--np", a.processes, "Number of processes (default: the ranks of the scenario's world)")
-      ->check(CLI::PositiveNumber);
+      ->check(kPositive);
   launch->add_option("--max-restarts", a.restarts_max, "Restart the job at most this many times")
-      ->check(CLI::NonNegativeNumber)
+      ->check(kNotNegative)
       ->capture_default_str();
   launch->add_option("--set", a.sets, "key.path=value, as for run")->allow_extra_args(false);
   launch->add_option("--seed", a.seed, "The world's seed, as for run");
@@ -68,13 +92,13 @@ void add_launch(CLI::App& app, LaunchArguments& a) {
   launch
       ->add_option("--start-limit", a.start_limit_s,
                    "Seconds that all processes have to connect; after that the start has failed")
-      ->check(CLI::PositiveNumber)
+      ->check(kPositive)
       ->capture_default_str();
   launch->add_option("--heartbeat", a.heartbeat_s, "Seconds between heartbeats, unless the scenario sets it")
-      ->check(CLI::PositiveNumber)
+      ->check(kPositive)
       ->capture_default_str();
   launch->add_option("--silent", a.silent_s, "A rank that sends no heartbeat for this many seconds counts as dead")
-      ->check(CLI::PositiveNumber)
+      ->check(kPositive)
       ->capture_default_str();
 }
 
@@ -108,9 +132,9 @@ void add_shrink(CLI::App& app, ShrinkArguments& a) {
   shrink->add_option("--set", a.sets, "key.path=value, as for run")->allow_extra_args(false);
   shrink->add_option("--check", a.check, "The check that has to keep failing (default: the first that fails)");
   shrink->add_option("--out", a.out, "Write the scenario here (default: standard output)");
-  shrink->add_option("--runs", a.runs_max, "Try at most this many candidates")->check(CLI::PositiveNumber);
+  shrink->add_option("--runs", a.runs_max, "Try at most this many candidates")->check(kPositive);
   shrink->add_option("--wall-limit", a.wall_limit_s, "Seconds that one candidate may take; 0: no limit")
-      ->check(CLI::NonNegativeNumber);
+      ->check(kNotNegative);
 }
 
 void add_explore(CLI::App& app, ExploreArguments& a) {
@@ -128,14 +152,14 @@ void add_explore(CLI::App& app, ExploreArguments& a) {
       ->capture_default_str();
   explore->add_option("--out", a.out, "Folder for the scenarios that fail")->capture_default_str();
   explore->add_option("--report", a.report, "Write coverage and findings as JSON");
-  explore->add_option("-j,--jobs", a.jobs, "Processes (default: one per core)")->check(CLI::PositiveNumber);
-  explore->add_option("--cases", a.cases, "Run at most this many cases in each process")->check(CLI::PositiveNumber);
-  explore->add_option("--findings", a.findings, "Stop after this many different findings")->check(CLI::PositiveNumber);
+  explore->add_option("-j,--jobs", a.jobs, "Processes (default: one per core)")->check(kProcesses);
+  explore->add_option("--cases", a.cases, "Run at most this many cases in each process")->check(kPositive);
+  explore->add_option("--findings", a.findings, "Stop after this many different findings")->check(kPositive);
   explore->add_flag("--no-faults", a.no_faults, "Schedules only");
   explore->add_flag("--no-reduction", a.no_reduction, "exhaustive: run every order, including equivalent ones");
   explore->add_flag("--shrink", a.shrink, "Shrink each finding");
   explore->add_option("--wall-limit", a.wall_limit_s, "Seconds that one case may take")
-      ->check(CLI::PositiveNumber)
+      ->check(kPositive)
       ->capture_default_str();
 }
 
@@ -149,15 +173,15 @@ void add_diff(CLI::App& app, DiffArguments& a) {
   diff->add_option("--schedule-b", a.schedule_b, "Of the second");
   diff->add_option("--report", a.report, "Write the difference as JSON");
   diff->add_option("--wall-limit", a.wall_limit_s, "Seconds that one run may take")
-      ->check(CLI::NonNegativeNumber)
+      ->check(kNotNegative)
       ->capture_default_str();
 }
 
 void add_plan(CLI::App& app, PlanArguments& a) {
   CLI::App* plan = app.add_subcommand("plan", "Predict the memory of a configuration, and find the lightest that fits");
   plan->add_option("config", a.file, "Scenario, or DeepSpeed's ds_config.json")->required();
-  plan->add_option("--gpus", a.gpus, "Number of GPUs (default: from the scenario)")->check(CLI::PositiveNumber);
-  plan->add_option("--nodes", a.nodes, "Number of nodes (default: 8 GPUs per node)")->check(CLI::PositiveNumber);
+  plan->add_option("--gpus", a.gpus, "Number of GPUs (default: from the scenario)")->check(kPositive);
+  plan->add_option("--nodes", a.nodes, "Number of nodes (default: 8 GPUs per node)")->check(kPositive);
   plan->add_option("--memory", a.memory,
                    "Memory of one GPU: 80GB (10^9 bytes) or 79.1GiB (default: from the scenario)");
   plan->add_option(
@@ -173,8 +197,7 @@ void add_doctor(CLI::App& app, DoctorArguments& a) {
       app.add_subcommand("doctor", "Check this machine, and lint the environment and the config of a training job");
   doctor->add_option("--config", a.config, "A ds_config.json to check");
   doctor->add_option("--hostfile", a.hostfile, "A DeepSpeed hostfile to check");
-  doctor->add_option("--gpus", a.gpus, "Number of data-parallel GPUs that the config is for")
-      ->check(CLI::PositiveNumber);
+  doctor->add_option("--gpus", a.gpus, "Number of data-parallel GPUs that the config is for")->check(kPositive);
 }
 
 void add_museum(CLI::App& app, MuseumArguments& a) {
@@ -182,7 +205,7 @@ void add_museum(CLI::App& app, MuseumArguments& a) {
       "museum", "Run real framework bugs: what catches each, and that the same run without it passes");
   museum->add_option("exhibit", a.names, "Files of scenarios/museum/, without .json (default: all)");
   museum->add_flag("--markdown", a.markdown, "Print the table of scenarios/museum/README.md");
-  museum->add_option("-j", a.processes, "Runs in parallel (default: one per core)")->check(CLI::PositiveNumber);
+  museum->add_option("-j", a.processes, "Runs in parallel (default: one per core)")->check(kProcesses);
 }
 
 void add_checkpoint(CLI::App& app, CheckpointArguments& a) {

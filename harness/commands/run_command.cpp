@@ -188,7 +188,7 @@ ExitStatus run_on_mpi(const RunArguments& a, RunOptions options) {
   if (!a.schedule.empty())
     throw BadInput("--schedule", "--backend mpi: the machine decides which of several processes runs next",
                    "Leave it out, or use --backend sim.");
-  MpiSession session(a.backend == "nccl");
+  MpiSession session(a.backend == "nccl", a.insecure);
   if (!session.leads()) {
     session.serve();
     return ExitStatus::as_expected;

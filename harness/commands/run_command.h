@@ -22,6 +22,7 @@ struct RunArguments {
   bool verify_determinism = false;
   bool resume = false;
   bool explain = false;
+  bool insecure = false;  // processes meet without a secret on an open network
   int processes = 0;
   int row = -1;
 };

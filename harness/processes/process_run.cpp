@@ -1,6 +1,14 @@
 #include "harness/processes/process_run.h"
 
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
 
 #include <nlohmann/json.hpp>
 
@@ -11,6 +19,7 @@
 #include "harness/report/report.h"
 #include "harness/scenario/variants.h"
 #include "harness/simulate/arithmetic.h"
+#include "runtime/backend/control/control_server.h"
 #include "runtime/backend/nccl_rank.h"
 #include "runtime/backend/real_rank.h"
 
@@ -48,7 +57,7 @@ std::string text_of(const RunRequest& r) {
   return json.dump();
 }
 
-RunRequest request_from(const std::string& text) {
+RunRequest request_from(const std::string& text) try {
   const Json json = Json::parse(text);
   RunRequest r;
   r.over = json["over"];
@@ -64,6 +73,41 @@ RunRequest request_from(const std::string& text) {
   r.nccl = json["nccl"];
   r.audit = way_from(json["audit"]);
   return r;
+} catch (const nlohmann::json::exception& bad) {
+  throw BadInput("rank 0", fmt::format("it asks for a run in words that cannot be read: {}", bad.what()),
+                 "Start the same seeksim on all hosts.");
+}
+
+std::string RunFolder::new_name() { return "seeksim-" + runtime::new_token(); }
+
+RunFolder::RunFolder(const RunRequest& request) : path_(request.folder) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (!request.temporary) {
+    fs::create_directories(path_, error);
+    if (error) throw BadInput(path_, error.message(), "The run's files go there: name a folder that can be written.");
+    return;
+  }
+  const std::string_view stem = "seeksim-";
+  const std::string_view name = request.folder;
+  const bool named = name.starts_with(stem) && name.size() == stem.size() + runtime::kTokenBytes &&
+                     name.substr(stem.size()).find_first_not_of("0123456789abcdef") == std::string_view::npos;
+  if (!named) throw BadInput("rank 0", fmt::format("{} is no name of a temporary folder", in_quotes(name)), "");
+  path_ = fs::temp_directory_path() / name;
+  made_ = ::mkdir(path_.c_str(), 0700) == 0;
+  if (made_) return;
+  // Another rank of this host was first.
+  struct stat there {};
+  const int why = errno;
+  const bool ours = ::lstat(path_.c_str(), &there) == 0 && S_ISDIR(there.st_mode) && there.st_uid == ::geteuid();
+  if (why != EEXIST || !ours)
+    throw BadInput(path_, why == EEXIST ? "it is somebody else's" : std::strerror(why),
+                   "Set TMPDIR to a folder of yours.");
+}
+
+RunFolder::~RunFolder() {
+  std::error_code ignored;
+  if (made_) std::filesystem::remove_all(path_, ignored);
 }
 
 std::string to_travel(const Scenario& scenario) {
@@ -137,6 +181,7 @@ void train_on(AnyRank& real, RealFaults& faults, const Scenario& scenario, const
   report.faults = faults.status();
   report.own_faults_fired = own_faults.fired();
   report.events = faults.take_events();
+  for (const std::string& text : real.transport.complaints()) report.events.push_back({report.ended_ns, real.id, text});
   report.notes = notes.take();
 }
 
@@ -150,7 +195,7 @@ void train_on(AnyRank& real, RealFaults& faults, const Scenario& scenario, const
 
 }  // namespace
 
-RankReport train_here(const RunRequest& request, runtime::Wire& wire, int id) {
+RankReport train_here(const RunRequest& request, const std::string& folder, runtime::Wire& wire, int id) {
   const Scenario scenario = load_scenario_text(request.scenario, request.file);
   const sim::DeviceModel& model = scenario.world.device;
   const runtime::HostMemory::Capacities capacities{model.capacity_bytes, model.host_capacity_bytes,
@@ -158,13 +203,13 @@ RankReport train_here(const RunRequest& request, runtime::Wire& wire, int id) {
   // Under a supervisor, this process has a heart already.
   const runtime::TimeNs heartbeat_ns = supervision() ? 0 : scenario.train.recovery.heartbeat_ns;
   const ControlClient::Options to_control{request.endpoint, request.token, id, scenario.world.ranks(), heartbeat_ns};
-  RealFaults faults(scenario, id, request.folder);
+  RealFaults faults(scenario, id, folder);
   RankReport report;
   const RunArithmetic arithmetic(scenario, request.audit);
 #ifdef SEEKSIM_NCCL
   if (request.nccl) {
     try {
-      runtime::NcclRank real(wire, capacities, to_control, request.folder, runtime::visible_gpu(gpu_of_process(id)));
+      runtime::NcclRank real(wire, capacities, to_control, folder, runtime::visible_gpu(gpu_of_process(id)));
       real.device.compute_by(arithmetic.get(), arithmetic.listener());
       real.transport.sum_by_nccl(arithmetic.library_sums());
       train_on(real, faults, scenario, request, report);
@@ -176,7 +221,7 @@ RankReport train_here(const RunRequest& request, runtime::Wire& wire, int id) {
     return report;
   }
 #endif
-  RealRank real(wire, capacities, to_control, request.folder);
+  RealRank real(wire, capacities, to_control, folder);
   real.device.compute_by(arithmetic.get(), arithmetic.listener());
   train_on(real, faults, scenario, request, report);
   report.compared = real.transport.compared();

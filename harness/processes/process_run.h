@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 
@@ -18,7 +17,7 @@ namespace seeksim::harness {
 struct RunRequest {
   bool over = false;
   std::string scenario, file;
-  std::string folder;      // of the run's files
+  std::string folder;      // of the run's files; of a temporary one the name, which each host has in a place of its own
   bool temporary = false;  // it goes when the run is over
   std::string endpoint, token;
   std::int64_t gradients_of = -1;
@@ -27,6 +26,7 @@ struct RunRequest {
   std::optional<kernels::FastWay> audit;  // fast arithmetic of this kind is held against the contract's
 };
 std::string text_of(const RunRequest& request);
+// Throws BadInput where it is none.
 RunRequest request_from(const std::string& text);
 
 // A scenario as it travels: only what training needs. What is judged, and against what, is the leader's business.
@@ -39,24 +39,26 @@ struct Supervision {
 };
 std::optional<Supervision> supervision();
 
-// Files of a run, where nobody asked for them. On each host; whoever is last removes them.
+// Files of a run. A temporary folder lies where this process keeps such; the one that makes it on a host removes it,
+// and nobody removes anything else, whatever the request says.
 class RunFolder {
  public:
-  explicit RunFolder(const RunRequest& request) : request_(request) {
-    std::filesystem::create_directories(request.folder);
-  }
+  // Throws BadInput.
+  explicit RunFolder(const RunRequest& request);
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
-  ~RunFolder() {
-    std::error_code ignored;
-    if (request_.temporary) std::filesystem::remove_all(request_.folder, ignored);
-  }
+  ~RunFolder();
+
+  static std::string new_name();
+  const std::string& path() const { return path_; }
 
  private:
-  const RunRequest request_;
+  std::string path_;
+  bool made_ = false;
 };
 
-// Trains as rank `id` of the run, on the device that the request asks for, and tells what happened.
-RankReport train_here(const RunRequest& request, runtime::Wire& wire, int id);
+// Trains as rank `id` of the run, on the device that the request asks for, with files below `folder`, and tells what
+// happened.
+RankReport train_here(const RunRequest& request, const std::string& folder, runtime::Wire& wire, int id);
 
 }  // namespace seeksim::harness

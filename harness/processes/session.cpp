@@ -25,6 +25,7 @@
 #include "runtime/backend/machine/posix_storage.h"
 #include "runtime/backend/machine/wall_clock.h"
 #include "runtime/backend/wire/mpi_world.h"
+#include "runtime/backend/wire/rendezvous.h"
 #include "runtime/backend/wire/tcp_world.h"
 #include "runtime/checkpoint/checkpoint_files.h"
 
@@ -79,7 +80,8 @@ void add_use(const RankReport& report, RunRecord& record) {
   if (report.device.peak >= record.memory.peak) record.memory.at_peak = report.device.at_peak;
   record.memory.peak = std::max(record.memory.peak, report.device.peak);
   std::vector<std::size_t> host = report.host.peak_by_tag;
-  for (std::size_t tag = 0; tag < host.size(); ++tag) host[tag] += report.pinned.peak_by_tag[tag];
+  host.resize(std::max(host.size(), report.pinned.peak_by_tag.size()));
+  for (std::size_t tag = 0; tag < report.pinned.peak_by_tag.size(); ++tag) host[tag] += report.pinned.peak_by_tag[tag];
   take_largest(record.memory.host_peak_by_tag, host);
   record.memory.host_peak = std::max(record.memory.host_peak, report.host.peak + report.pinned.peak);
   record.memory.pinned_peak = std::max(record.memory.pinned_peak, report.pinned.peak);
@@ -121,8 +123,12 @@ faults::RuleStatus what_became_of(std::size_t number, const faults::Rule& rule, 
 }
 
 // Where the processes do not meet, that is no fault of the program's: a port that somebody else has, a rank missing.
-std::unique_ptr<runtime::ProcessWorld> met_by_tcp() try {
-  return std::make_unique<runtime::TcpWorld>();
+std::unique_ptr<runtime::ProcessWorld> met_by_tcp(bool insecure) try {
+  return std::make_unique<runtime::TcpWorld>(insecure);
+} catch (const runtime::NoSecret& error) {
+  throw BadInput("MASTER_ADDR", error.what(),
+                 "Give all processes the same SEEKSIM_TOKEN, 16 characters or more (openssl rand -hex 16), or start "
+                 "torchrun with --rdzv-id of that length. With --insecure anybody may join.");
 } catch (const std::runtime_error& error) {
   throw BadInput("RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT", error.what(),
                  "All processes need the same MASTER_ADDR and a MASTER_PORT that is free there, and a RANK each.");
@@ -137,10 +143,11 @@ struct MpiSession::Impl {
   bool missing = false;  // a process did not answer
   bool told_over = false;
 
-  RunRecord collect(const Scenario& scenario, const RunRequest& request, std::vector<std::vector<std::byte>> reports);
+  RunRecord collect(const Scenario& scenario, const RunRequest& request, const std::string& folder,
+                    std::vector<std::vector<std::byte>> reports);
 };
 
-MpiSession::MpiSession(bool nccl) {
+MpiSession::MpiSession(bool nccl, bool insecure) {
   const bool alone = std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr && std::getenv("PMIX_RANK") == nullptr &&
                      std::getenv("PMI_SIZE") == nullptr;
   const bool over_tcp = alone && runtime::TcpWorld::asked_for();
@@ -159,7 +166,7 @@ MpiSession::MpiSession(bool nccl) {
   }
   impl_->nccl = nccl;
   if (over_tcp)
-    impl_->world = met_by_tcp();
+    impl_->world = met_by_tcp(insecure);
   else
     impl_->world = std::make_unique<MpiWorld>();
   if (impl_->heart) impl_->heart->ready();
@@ -183,6 +190,9 @@ void MpiSession::serve() {
   } catch (const BadInput& error) {
     status = ExitStatus::bad_input;
     why = error.what();
+  } catch (const std::runtime_error& error) {  // a peer or a connection that is gone; no check of the program's own
+    status = ExitStatus::no_progress;
+    why = error.what();
   } catch (const std::exception& error) {
     why = error.what();
   }
@@ -201,7 +211,7 @@ void MpiSession::serve_until_over() {
     const int ranks = load_scenario_text(request.scenario, request.file).world.ranks();
     if (me >= ranks) continue;
     folder.emplace(request);
-    impl_->world->gather(to_bytes(train_here(request, impl_->world->wire(), me)), ranks, 0);
+    impl_->world->gather(to_bytes(train_here(request, folder->path(), impl_->world->wire(), me)), ranks, 0);
   }
 }
 
@@ -238,8 +248,9 @@ RunRecord MpiSession::run(const Scenario& scenario, const SimulationOptions& opt
   request.scenario = to_travel(scenario);
   request.file = scenario.file;
   request.temporary = options.storage_folder.empty();
-  request.folder = request.temporary ? std::filesystem::temp_directory_path() / ("seeksim-" + runtime::new_token())
-                                     : std::filesystem::absolute(options.storage_folder);
+  request.folder =
+      request.temporary ? RunFolder::new_name() : std::filesystem::absolute(options.storage_folder).string();
+  const RunFolder folder(request);  // before the others: on this host it is this process's to remove
   request.gradients_of = options.gradients_of;
   request.digest_gradients = options.digest_gradients;
   request.keep_final_weights = options.keep_final_weights;
@@ -247,7 +258,7 @@ RunRecord MpiSession::run(const Scenario& scenario, const SimulationOptions& opt
   request.audit = options.audit;
   std::vector<Event> events;
   std::optional<OwnServer> own;
-  if (!supervised) RealFaults::forget(request.folder);
+  if (!supervised) RealFaults::forget(folder.path());
   if (supervised) {
     request.endpoint = supervised->endpoint;
     request.token = supervised->token;
@@ -264,11 +275,11 @@ RunRecord MpiSession::run(const Scenario& scenario, const SimulationOptions& opt
   }
   load_scenario_text(request.scenario, request.file);  // throws here and now, before anybody waits for anybody
   impl_->world->broadcast(text_of(request));
-  const RunFolder folder(request);
-  std::vector<std::byte> mine = to_bytes(train_here(request, impl_->world->wire(), 0));
+  std::vector<std::byte> mine = to_bytes(train_here(request, folder.path(), impl_->world->wire(), 0));
   constexpr runtime::TimeNs kPatience = 60 * runtime::kSecond;
-  RunRecord record = impl_->collect(
-      scenario, request, impl_->world->gather(std::move(mine), ranks, kPatience + scenario.train.recovery.agree_ns));
+  RunRecord record =
+      impl_->collect(scenario, request, folder.path(),
+                     impl_->world->gather(std::move(mine), ranks, kPatience + scenario.train.recovery.agree_ns));
   own.reset();
   record.events.insert(record.events.end(), events.begin(), events.end());
   std::stable_sort(record.events.begin(), record.events.end(),
@@ -277,21 +288,29 @@ RunRecord MpiSession::run(const Scenario& scenario, const SimulationOptions& opt
   return record;
 }
 
-RunRecord MpiSession::Impl::collect(const Scenario& scenario, const RunRequest& request,
+RunRecord MpiSession::Impl::collect(const Scenario& scenario, const RunRequest& request, const std::string& folder,
                                     std::vector<std::vector<std::byte>> reports) {
   Collector collector(scenario.world.ranks(), request.gradients_of, request.digest_gradients);
   collector.begin_attempt(0);
   std::vector<RankReport> told;
   std::vector<std::vector<Note>> notes;
-  for (const std::vector<std::byte>& bytes : reports) {
-    told.push_back(bytes.empty() ? RankReport{} : report_from(bytes));
-    notes.push_back(std::move(told.back().notes));
-    if (!bytes.empty()) continue;
-    missing = true;
-    told.back().record.how = RankRecord::How::died;
-    told.back().record.why = "its process gave no report";
+  try {
+    for (const std::vector<std::byte>& bytes : reports) {
+      told.push_back(bytes.empty() ? RankReport{} : report_from(bytes));
+      notes.push_back(std::move(told.back().notes));
+      if (!bytes.empty()) continue;
+      missing = true;
+      told.back().record.how = RankRecord::How::died;
+      told.back().record.why = "its process gave no report";
+    }
+    replay(notes, scenario.train.definition.steps, collector);
+  } catch (const runtime::Malformed& bad) {
+    missing = true;  // nobody knows what that process does next
+    const bool in_report = notes.size() < reports.size();
+    throw BadInput(scenario.file,
+                   in_report ? fmt::format("the report of rank {} {}", notes.size(), bad.what()) : bad.what(),
+                   "Its process runs another program, or bytes were changed on their way.");
   }
-  replay(notes, collector);
   RunRecord record = std::move(collector.record());
   record.training.history = collector.history();
   record.compares_collectives = !nccl;
@@ -314,7 +333,7 @@ RunRecord MpiSession::Impl::collect(const Scenario& scenario, const RunRequest& 
   record.training.attempts.back().ended_ns = record.virtual_ns;
   const runtime::CheckpointPlan& plan = scenario.train.checkpoint;
   if (!plan.on()) return record;
-  runtime::PosixStorage storage(request.folder);
+  runtime::PosixStorage storage(folder);
   for (const std::int64_t step : runtime::checkpoints_in(storage, plan.path)) {
     const runtime::Verified verified = runtime::verify_checkpoint(storage, runtime::step_folder(plan.path, step));
     record.training.found_checkpoints.push_back({step, verified.problem});

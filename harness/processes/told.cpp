@@ -1,5 +1,7 @@
 #include "harness/processes/told.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "harness/processes/told_fields.h"
@@ -77,15 +79,54 @@ T read(std::span<const std::byte> body) {
   from_bytes(body, value);
   return value;
 }
+
+// What a rank tells is used to find places in lists: its steps and ranks are those of the run.
+std::int64_t steps_within(const NoteTaker::Bounds& bounds, std::int64_t steps) {
+  if (steps < 0 || steps > bounds.steps) throw runtime::Malformed("a step that the run does not have");
+  return steps;
+}
+void expect_step(const NoteTaker::Bounds& bounds, std::int64_t step) { steps_within(bounds, step); }
+void expect_ranks(const NoteTaker::Bounds& bounds, std::span<const int> ranks) {
+  for (const int rank : ranks) {
+    if (rank < 0 || rank >= bounds.ranks) throw runtime::Malformed("a rank that the run does not have");
+  }
+}
+
+runtime::StepRecord within(const NoteTaker::Bounds& bounds, runtime::StepRecord told) {
+  expect_step(bounds, told.step);
+  return told;
+}
+runtime::ReplicaRecord within(const NoteTaker::Bounds& bounds, runtime::ReplicaRecord told) {
+  expect_step(bounds, told.step);
+  return told;
+}
+runtime::StragglerRecord within(const NoteTaker::Bounds& bounds, runtime::StragglerRecord told) {
+  expect_ranks(bounds, {&told.rank, 1});
+  return told;
+}
+runtime::ShardRecord within(const NoteTaker::Bounds& bounds, runtime::ShardRecord told) {
+  const auto is_member = [&](int position) { return position >= 0 && position < told.members; };
+  const bool copied =
+      std::all_of(told.copies.begin(), told.copies.end(), [&](const auto& copy) { return is_member(copy.first); });
+  if (told.members > bounds.ranks || !is_member(told.position) || !copied)
+    throw runtime::Malformed("a shard that nobody has");
+  return told;
+}
+runtime::RecoveryRecord within(const NoteTaker::Bounds& bounds, runtime::RecoveryRecord told) {
+  expect_step(bounds, told.step);
+  for (const std::vector<int>* ranks : {&told.dead, &told.silent, &told.evicted, &told.survivors})
+    expect_ranks(bounds, *ranks);
+  return told;
+}
 }  // namespace
 
-void NoteTaker::tell(int rank, std::span<const std::byte> body, Collector& to) {
+void NoteTaker::tell(int rank, std::span<const std::byte> body, const Bounds& bounds, Collector& to) {
   Kind kind = Kind::count_;
   from_bytes(body.first(sizeof kind), kind);
   body = body.subspan(sizeof kind);
   switch (kind) {
     case Kind::step:
-      return to.step_committed(rank, read<runtime::StepRecord>(body));
+      return to.step_committed(rank, within(bounds, read<runtime::StepRecord>(body)));
     case Kind::poison: {
       runtime::Index values = 0;
       std::string found;
@@ -94,11 +135,11 @@ void NoteTaker::tell(int rank, std::span<const std::byte> body, Collector& to) {
       return to.looked_for_poison(rank, values, found, at_source);
     }
     case Kind::recovering:
-      return to.recovering(rank, read<runtime::RecoveryRecord>(body));
+      return to.recovering(rank, within(bounds, read<runtime::RecoveryRecord>(body)));
     case Kind::recovered:
-      return to.recovered(rank, read<runtime::RecoveryRecord>(body));
+      return to.recovered(rank, within(bounds, read<runtime::RecoveryRecord>(body)));
     case Kind::rolled_back:
-      return to.rolled_back(rank, read<std::int64_t>(body));
+      return to.rolled_back(rank, steps_within(bounds, read<std::int64_t>(body)));
     case Kind::checkpoint:
       return to.checkpoint(rank, read<runtime::CheckpointRecord>(body));
     case Kind::layout:
@@ -107,6 +148,7 @@ void NoteTaker::tell(int rank, std::span<const std::byte> body, Collector& to) {
       std::int64_t step = 0;
       std::vector<runtime::NamedTensor> gradients;
       from_bytes(body, step, gradients);
+      expect_step(bounds, step);
       return to.gradients(rank, step, std::move(gradients));
     }
     case Kind::rerun:
@@ -115,12 +157,13 @@ void NoteTaker::tell(int rank, std::span<const std::byte> body, Collector& to) {
       std::int64_t step = 0;
       kernels::Stagnation counts;
       from_bytes(body, step, counts);
+      expect_step(bounds, step);
       return to.stagnation(rank, step, counts);
     }
     case Kind::replica:
-      return to.replica(rank, read<runtime::ReplicaRecord>(body));
+      return to.replica(rank, within(bounds, read<runtime::ReplicaRecord>(body)));
     case Kind::shards:
-      return to.shards(rank, read<runtime::ShardRecord>(body));
+      return to.shards(rank, within(bounds, read<runtime::ShardRecord>(body)));
     case Kind::pipeline:
       return to.pipeline(rank, read<runtime::PipelineRecord>(body));
     case Kind::scores: {
@@ -128,10 +171,12 @@ void NoteTaker::tell(int rank, std::span<const std::byte> body, Collector& to) {
       std::vector<int> ranks;
       std::vector<double> scores;
       from_bytes(body, step, ranks, scores);
+      expect_ranks(bounds, ranks);
+      if (scores.size() != ranks.size()) throw runtime::Malformed("scores of other ranks");
       return to.scores(step, ranks, scores);
     }
     case Kind::straggler:
-      return to.straggler(rank, read<runtime::StragglerRecord>(body));
+      return to.straggler(rank, within(bounds, read<runtime::StragglerRecord>(body)));
     case Kind::diverged:
       return to.diverged(rank, read<runtime::DivergenceRecord>(body));
     case Kind::count_:
@@ -141,7 +186,7 @@ void NoteTaker::tell(int rank, std::span<const std::byte> body, Collector& to) {
 }
 
 // The rank that has told of the fewest steps goes on; of equals the lowest.
-void replay(const std::vector<std::vector<Note>>& notes, Collector& collector) {
+void replay(const std::vector<std::vector<Note>>& notes, std::int64_t steps, Collector& collector) {
   std::vector<std::size_t> next(notes.size());
   for (;;) {
     std::size_t chosen = notes.size();
@@ -151,8 +196,12 @@ void replay(const std::vector<std::vector<Note>>& notes, Collector& collector) {
     }
     if (chosen == notes.size()) return;
     const Note& note = notes[chosen][next[chosen]++];
-    if (note.body.empty()) throw runtime::Malformed("an empty note");
-    NoteTaker::tell(int(chosen), note.body, collector);
+    try {
+      if (note.body.empty()) throw runtime::Malformed("an empty note");
+      NoteTaker::tell(int(chosen), note.body, {int(notes.size()), steps}, collector);
+    } catch (const runtime::Malformed& bad) {
+      throw runtime::Malformed(fmt::format("rank {} told of {}", chosen, bad.what()));
+    }
   }
 }
 
@@ -161,6 +210,12 @@ std::vector<std::byte> to_bytes(RankReport report) { return runtime::to_bytes(re
 RankReport report_from(std::span<const std::byte> bytes) {
   RankReport report;
   from_bytes(bytes, report);
+  for (const RankReport::Memory* memory : {&report.device, &report.host, &report.pinned}) {
+    for (const std::vector<std::size_t>* tags : {&memory->peak_by_tag, &memory->at_peak}) {
+      if (tags->size() > std::size_t(runtime::MemoryTag::count_)) throw runtime::Malformed("tells of no use of memory");
+    }
+  }
+  if (report.comm.size() > std::size_t(runtime::OpKind::count_)) throw runtime::Malformed("tells of no operation");
   return report;
 }
 

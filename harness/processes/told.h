@@ -17,6 +17,11 @@ namespace seeksim::harness {
 
 class NoteTaker final : public runtime::Observer {
  public:
+  struct Bounds {  // of what can be told
+    int ranks = 0;
+    std::int64_t steps = 0;
+  };
+
   // gradients_of, digest_gradients: as the Collector's.
   NoteTaker(bool several_ranks, std::int64_t gradients_of, bool digest_gradients)
       : several_ranks_(several_ranks), gradients_of_(gradients_of), digest_gradients_(digest_gradients) {}
@@ -44,10 +49,10 @@ class NoteTaker final : public runtime::Observer {
 
  private:
   enum class Kind : std::uint8_t;
-  friend void replay(const std::vector<std::vector<Note>>& notes, Collector& collector);
+  friend void replay(const std::vector<std::vector<Note>>& notes, std::int64_t steps, Collector& collector);
   template <class... T>
   void note(Kind kind, const T&... what);
-  static void tell(int rank, std::span<const std::byte> body, Collector& collector);
+  static void tell(int rank, std::span<const std::byte> body, const Bounds& bounds, Collector& collector);
 
   bool several_ranks_;
   std::int64_t gradients_of_;
@@ -56,10 +61,12 @@ class NoteTaker final : public runtime::Observer {
   std::vector<Note> notes_;
 };
 
-// Notes by rank. Throws runtime::Malformed.
-void replay(const std::vector<std::vector<Note>>& notes, Collector& collector);
+// Notes by rank, of a run of so many steps. Throws runtime::Malformed, which names the rank, where one told what no
+// rank tells.
+void replay(const std::vector<std::vector<Note>>& notes, std::int64_t steps, Collector& collector);
 
 std::vector<std::byte> to_bytes(RankReport report);
+// Throws runtime::Malformed.
 RankReport report_from(std::span<const std::byte> bytes);
 
 }  // namespace seeksim::harness

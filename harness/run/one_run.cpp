@@ -19,6 +19,7 @@
 #include "harness/simulate/device.h"
 #include "harness/simulate/simulate.h"
 #include "harness/verdict/checks.h"
+#include "runtime/backend/wire/process_world.h"
 
 namespace seeksim::harness {
 namespace {
@@ -211,6 +212,8 @@ Outcome guarded(const std::string& name, const std::string& again, const std::fu
     return failed(ExitStatus::bad_input, std::move(problems));
   } catch (const OutOfTime& late) {
     return failed(ExitStatus::no_progress, {fmt::format("{}: {}", name, late.what())});
+  } catch (const runtime::PeerGone& gone) {
+    return failed(ExitStatus::no_progress, {fmt::format("{}: {}", name, gone.what())});
   } catch (const std::bad_alloc&) {
     return failed(ExitStatus::bad_input,
                   {name + ": the machine has not enough memory. Use fewer ranks or a smaller model."});

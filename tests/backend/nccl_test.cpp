@@ -44,6 +44,7 @@ class NoWire final : public Wire {
     ADD_FAILURE() << "a message to rank " << to;
     return 0;
   }
+  std::uint64_t announced_bytes(Ticket) const override { return 0; }
   void receive(Ticket, std::span<std::byte>) override { ADD_FAILURE(); }
   void discard(Ticket) override {}
   bool poll() override { return false; }

@@ -4,6 +4,8 @@
 
 #include <sys/socket.h>
 
+#include <array>
+#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,9 +32,10 @@ struct Ear final : Wire::Listener {
     if (payload != 0) wire.receive(payload, {reinterpret_cast<std::byte*>(room), sizeof room});
   }
   void over(Wire::Ticket) override { ++ended; }
-  void failed(const std::string& why) override { ADD_FAILURE() << why; }
+  void failed(const std::string& why) override { failures.push_back(why); }
   TcpWire& wire;
   std::vector<std::string> heads;
+  std::vector<std::string> failures;
   char room[7] = {};
   int ended = 0;
 };
@@ -70,12 +73,85 @@ TEST_F(TcpRuns, WhatComesWhileNobodyListensIsKeptForWhoWill) {
     EXPECT_EQ(ear.heads, (std::vector<std::string>{"early", "also early", "in time"}));
     EXPECT_EQ(std::string(ear.room, sizeof ear.room), payload);
     EXPECT_EQ(ear.ended, 1);
+    EXPECT_TRUE(ear.failures.empty());
   }
   say("between", payload);
   Ear next(*one);
   settle();
   EXPECT_EQ(next.heads, std::vector<std::string>{"between"});
   EXPECT_EQ(std::string(next.room, sizeof next.room), payload);
+}
+
+// A peer that sends what no process of this program sends. It is cut off, whatever came before; nobody waits for more.
+class TcpHostile : public testing::Test {
+ protected:
+  TcpHostile() {
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    std::vector<Socket> peers(2);
+    peers[1] = Socket(ends[0]);
+    hostile = Socket(ends[1]);
+    wire.emplace(0, std::move(peers), TcpWire::Limits{1000, 1000, 2});
+  }
+  void send_prefix(std::uint32_t magic, std::uint32_t head, std::uint64_t payload, std::uint64_t text) {
+    std::array<std::byte, 24> prefix;
+    std::memcpy(prefix.data(), &magic, 4);
+    std::memcpy(prefix.data() + 4, &head, 4);
+    std::memcpy(prefix.data() + 8, &payload, 8);
+    std::memcpy(prefix.data() + 16, &text, 8);
+    hostile.send(prefix);
+    settle();
+  }
+  void send_bytes(std::size_t n) {
+    hostile.send(std::vector<std::byte>(n));
+    settle();
+  }
+  void settle() {
+    while (wire->poll()) {
+    }
+  }
+  void expect_cut_off(const std::string& why) {
+    EXPECT_TRUE(wire->closed(1));
+    EXPECT_NE(wire->why_closed(1).find(why), std::string::npos) << wire->why_closed(1);
+  }
+  static constexpr std::uint32_t kMagic = 0x736b7431;
+  Socket hostile;
+  std::optional<TcpWire> wire;
+};
+
+TEST_F(TcpHostile, IsCutOffForAnotherMagicNumber) {
+  Ear ear(*wire);
+  send_prefix(0x31323334, 0, 0, 0);
+  expect_cut_off("no message");
+  EXPECT_EQ(ear.failures.size(), 1u);
+}
+TEST_F(TcpHostile, IsCutOffForAHeadThatIsTooLong) {
+  send_prefix(kMagic, 0xffffffff, 0, 0);
+  expect_cut_off("no message");
+}
+TEST_F(TcpHostile, IsCutOffForATextThatIsTooLong) {
+  send_prefix(kMagic, 0, std::uint64_t(1) << 62, 1);
+  expect_cut_off("a text of 4611686018427387904 bytes");
+}
+TEST_F(TcpHostile, IsCutOffForMoreTextsThanAnybodyReads) {
+  for (int i = 0; i < 3; ++i) {
+    send_prefix(kMagic, 0, 0, 1);
+    EXPECT_EQ(wire->closed(1), i == 2);
+  }
+}
+TEST_F(TcpHostile, IsCutOffForHeadsThatNobodyListensTo) {
+  for (int i = 0; i < 20 && !wire->closed(1); ++i) {
+    send_prefix(kMagic, 100, 0, 0);
+    send_bytes(100);
+  }
+  expect_cut_off("more than anybody awaits");
+}
+TEST_F(TcpHostile, IsCutOffForAPayloadThatNobodyWants) {
+  send_prefix(kMagic, 0, std::uint64_t(1) << 63, 0);
+  send_bytes(900);
+  EXPECT_FALSE(wire->closed(1));
+  send_bytes(200);
+  expect_cut_off("more than anybody awaits");
 }
 
 }  // namespace

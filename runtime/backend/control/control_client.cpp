@@ -8,6 +8,8 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "runtime/backend/wire/process_world.h"
+
 namespace seeksim::runtime {
 namespace {
 
@@ -33,7 +35,7 @@ ControlClient::ControlClient(ProgressLoop& loop, Signals& signals, const Options
   if (n > 0) reader_.take({bytes.data(), std::size_t(n)});
   const std::optional<Frame> welcome = reader_.next(kFrameBytesMax);
   if (!welcome || welcome->kind != FrameKind::welcome)
-    throw std::runtime_error("the control plane at " + options.endpoint + " does not want this rank");
+    throw PeerGone("the control plane at " + options.endpoint + " does not want this rank");
   while (const std::optional<Frame> frame = reader_.next(kFrameBytesMax)) handle(*frame);  // that came along with it
   if (options.heartbeat_ns > 0)
     heart_.emplace(

@@ -61,6 +61,8 @@ struct MessageTransport::Early {
   Head head;
   std::vector<std::byte> payload;  // that travelled with the head
   Wire::Ticket ticket = 0;
+
+  std::size_t memory() const { return sizeof *this + payload.size(); }
 };
 
 // A hash of a text or of bytes (FNV-1a): only ever compared with one of the same.

@@ -46,11 +46,11 @@ Comm MessageTransport::meet(const Op& op, const CommSpec& spec, int color, int k
     meeting.arrivals[rank_] = {color, key, head.tensor};
   else
     send_small(first, head, {});
-  const auto over = [&] {
-    if (first == rank_ && !meeting.over) begin_if_all_came(meeting, id, spec.members);
-    return meeting.over || signals_.revoked >= std::int64_t(spec.epoch);
+  const auto is_over = [&] {
+    if (first == rank_ && !meeting.answers.contains(first)) begin_if_all_came(meeting, id, spec.members);
+    return meeting.answers.contains(first);
   };
-  const bool in_time = loop_.until(deadline, over);
+  const bool in_time = loop_.until(deadline, [&] { return is_over() || signals_.revoked >= std::int64_t(spec.epoch); });
   if (!in_time) {
     std::vector<int> missing;
     for (const int member : spec.members) {
@@ -60,28 +60,45 @@ Comm MessageTransport::meet(const Op& op, const CommSpec& spec, int color, int k
                     first == rank_ ? fmt::format("still missing: rank {}", fmt::join(missing, ", "))
                                    : fmt::format("rank {}, where all meet, has not said that all have come", first));
   }
-  if (!meeting.over)
+  if (!meeting.answers.contains(first))
     throw SeamError(ErrorKind::revoked, op, "the epoch was revoked while the communicator was being built");
-  const Meeting ended = std::move(meeting);
+  const Meeting::Answer answer = std::move(meeting.answers.at(first));
   meetings_.erase(id);
-  if (ended.refused) throw SeamError(ErrorKind::mismatch, op, "the members differ from those that another rank gave");
-  if (ended.members.empty()) return Comm{};  // of no colour
+  if (answer.refused) throw SeamError(ErrorKind::mismatch, op, "the members differ from those that another rank gave");
+  if (!keeps_to(answer, spec.members, color)) {
+    throw SeamError(ErrorKind::mismatch, op,
+                    fmt::format("rank {}, where all meet, names members that did not meet", first));
+  }
+  if (answer.members.empty()) return Comm{};  // of no colour
   comms_.push_back({});
   comms_.back().key = {color == 0 ? spec.id : combine(spec.id, std::uint64_t(color)), spec.epoch};
-  comms_.back().members = ended.members;
+  comms_.back().members = answer.members;
   const Comm made{std::uint32_t(comms_.size())};
   handles_[comms_.back().key] = made.handle;
   return made;
 }
 
-// At the first member, when the last one has come.
+// Whether an answer names, each once, ranks that were asked to come, this one among them.
+bool MessageTransport::keeps_to(const Meeting::Answer& answer, std::span<const int> members, int color) const {
+  std::vector<int> named = answer.members;
+  if (color < 0) return named.empty();
+  std::sort(named.begin(), named.end());
+  return std::adjacent_find(named.begin(), named.end()) == named.end() &&
+         std::binary_search(named.begin(), named.end(), rank_) &&
+         std::all_of(named.begin(), named.end(),
+                     [&](int rank) { return std::find(members.begin(), members.end(), rank) != members.end(); });
+}
+
+// At the first member, when the last one has come. Arrivals of ranks that are no members count for nothing.
 void MessageTransport::begin_if_all_came(Meeting& meeting, const Key& key, std::span<const int> members) {
-  if (meeting.arrivals.size() < members.size()) return;
-  meeting.over = true;
+  const auto came = [&](int member) { return meeting.arrivals.contains(member); };
+  if (!std::all_of(members.begin(), members.end(), came)) return;
+  bool refused = false;
   const std::uint64_t own = meeting.arrivals.at(rank_).members_hash;
   std::map<int, std::vector<int>> by_color;
-  for (const auto& [rank, arrival] : meeting.arrivals) {
-    meeting.refused |= arrival.members_hash != own;
+  for (const int rank : members) {
+    const Meeting::Arrival& arrival = meeting.arrivals.at(rank);
+    refused |= arrival.members_hash != own;
     if (arrival.color >= 0) by_color[arrival.color].push_back(rank);
   }
   for (auto& [color, ranks] : by_color) {
@@ -92,25 +109,38 @@ void MessageTransport::begin_if_all_came(Meeting& meeting, const Key& key, std::
     });
   }
   Head head = head_of(Head::kJoined, key);
-  head.refused = meeting.refused;
-  for (const auto& [rank, arrival] : meeting.arrivals) {
+  head.refused = refused;
+  for (const int rank : members) {
+    const Meeting::Arrival& arrival = meeting.arrivals.at(rank);
     const std::vector<int> ranks = arrival.color < 0 ? std::vector<int>{} : by_color.at(arrival.color);
     if (rank == rank_)
-      meeting.members = ranks;
+      meeting.answers[rank] = {refused, ranks};
     else
       send_small(rank, head, to_bytes(ranks));
   }
 }
 
 void MessageTransport::arrive(const Head& head, int from, std::span<const std::byte> more) {
-  Meeting& meeting = meetings_[{head.comm, head.epoch}];
+  constexpr std::size_t kMeetingsMax = 4096;
+  const Key key{head.comm, head.epoch};
+  Early message;
+  message.from = from;
+  if (gone_.contains(key)) return throw_away(message);
+  if (!meetings_.contains(key) && meetings_.size() >= kMeetingsMax)
+    return refuse(message, "its arrival at a meeting that nobody else comes to, once too often");
+  Meeting& meeting = meetings_[key];
   if (head.kind == Head::kJoin) {
     meeting.arrivals[from] = {int(head.step), head.micro_batch, head.tensor};
     return;
   }
-  meeting.over = true;
-  meeting.refused = head.refused != 0;
-  from_bytes(more, meeting.members);
+  Meeting::Answer answer;
+  answer.refused = head.refused != 0;
+  try {
+    from_bytes(more, answer.members);
+  } catch (const Malformed& bad) {
+    return refuse(message, fmt::format("a list of members that {}", bad.what()));
+  }
+  meeting.answers[from] = std::move(answer);
 }
 
 Comm MessageTransport::split(const Op& op, Comm parent, int color, int key, TimeNs deadline) {

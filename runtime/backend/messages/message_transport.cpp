@@ -134,6 +134,7 @@ CommResult MessageTransport::exchange(Queue& queue, Comm comm, const Op& op, std
   made.record = recorder_.enqueued(op, loop_.now(), comm.handle, payload_of(pieces, op));
   recorder_.mix(op, 0);
   held->pending.push_back(&made);
+  held->last_sequence = std::max(held->last_sequence, op.sequence);
   queue.enqueue_activity(op, made, {});
   return CommResult::success;
 }
@@ -146,16 +147,7 @@ void MessageTransport::start(Exchange& exchange) {
   for (std::size_t i = 0; i < exchange.parts.size(); ++i) {
     if (exchange.parts[i].piece.send) send_piece(exchange, i);
   }
-  // What came before.
-  if (const auto found = early_.find(key); found != early_.end()) {
-    std::vector<Early>& waiting = found->second;
-    const auto mine = std::stable_partition(waiting.begin(), waiting.end(), [&](const Early& message) {
-      return message.head.sequence != exchange.op.sequence;
-    });
-    const std::vector<Early> taken(std::make_move_iterator(mine), std::make_move_iterator(waiting.end()));
-    waiting.erase(mine, waiting.end());
-    for (const Early& message : taken) take(exchange, message);
-  }
+  for (const Early& message : take_kept(key, exchange.op.sequence)) take(exchange, message);
   end_if_over(exchange);
 }
 
@@ -214,87 +206,6 @@ void MessageTransport::end(Exchange& exchange, RecordState how) {
   exchange.queue->activity_done(exchange);
 }
 
-// ---- messages ----------------------------------------------------------------------------------------------------
-
-void MessageTransport::arrived(int from, std::span<const std::byte> bytes, Wire::Ticket payload) {
-  Early message;
-  message.from = from;
-  message.ticket = payload;
-  SEEKSIM_CHECK(bytes.size() >= sizeof(Head), "rank %d sent a message of %zu bytes", from, bytes.size());
-  std::memcpy(&message.head, bytes.data(), sizeof(Head));
-  const Head& head = message.head;
-  SEEKSIM_CHECK(head.magic == Head::kMagic, "rank %d sent what is no message of this program", from);
-  if (head.run != run_) return throw_away(message);
-  const std::span<const std::byte> more = bytes.subspan(sizeof(Head));
-  if (head.kind != Head::kPiece) return arrive(head, from, more);
-  message.payload.assign(more.begin(), more.end());
-  const Key key{head.comm, head.epoch};
-  if (gone_.contains(key)) return throw_away(message);
-  if (const auto handle = handles_.find(key); handle != handles_.end()) {
-    const std::deque<Exchange*>& pending = comms_[handle->second - 1].pending;
-    for (Exchange* exchange : pending) {
-      if (exchange->op.sequence != head.sequence || !exchange->started) continue;
-      take(*exchange, message);
-      return end_if_over(*exchange);
-    }
-  }
-  early_[key].push_back(std::move(message));
-}
-
-// The receiver looks at what it gets: kind, axis, step, micro-batch, tensor, bytes and type are what it asked for.
-void MessageTransport::take(Exchange& exchange, const Early& message) {
-  const Head& head = message.head;
-  const Op& op = exchange.op;
-  const auto part = std::find_if(exchange.parts.begin(), exchange.parts.end(), [&](const Exchange::Part& p) {
-    return !p.piece.send && p.piece.peer == message.from && p.number == head.number;
-  });
-  const bool same = part != exchange.parts.end() && head.op == op.kind && head.axis == op.axis &&
-                    head.step == op.step && head.micro_batch == op.micro_batch && head.tensor == hash_of(op.tensor) &&
-                    head.bytes == part->piece.hi - part->piece.lo && head.type == part->piece.type;
-  ++compared_;
-  if (!same) {
-    constexpr std::size_t kMismatchesKept = 8;
-    if (mismatches_.size() < kMismatchesKept) {
-      mismatches_.push_back(
-          fmt::format("rank {} sent {} bytes of a {} (step {}, micro-batch {}), rank {} awaits {} at {}", message.from,
-                      head.bytes, name(head.op), head.step, head.micro_batch, rank_, describe(op), op.site));
-    }
-    fail(comms_[exchange.comm], CommResult::invalid_usage);
-    return throw_away(message);
-  }
-  const auto index = std::size_t(part - exchange.parts.begin());
-  if (message.ticket == 0) {
-    if (head.check != 0 && hash_of(message.payload) != head.check) return damaged(exchange);
-    std::copy(message.payload.begin(), message.payload.end(), bytes_of(part->piece).begin());
-    return piece_over(exchange, index);
-  }
-  part->check = head.check;
-  part->fate = Exchange::Fate::on_the_wire;
-  ++exchange.on_the_wire;
-  on_the_wire_[message.ticket] = {&exchange, index};
-  wire_.receive(message.ticket, bytes_of(part->piece));
-}
-
-void MessageTransport::over(Wire::Ticket ticket) {
-  if (disturbed_.erase(ticket) > 0) return;
-  const auto found = on_the_wire_.find(ticket);
-  SEEKSIM_CHECK(found != on_the_wire_.end(), "the wire ends a message that nobody knows");
-  const OnTheWire ended = found->second;
-  on_the_wire_.erase(found);
-  --ended.exchange->on_the_wire;
-  const Exchange::Part& part = ended.exchange->parts[ended.piece];
-  if (part.check != 0 && hash_of(bytes_of(part.piece)) != part.check)
-    damaged(*ended.exchange);
-  else
-    piece_over(*ended.exchange, ended.piece);
-  end_if_over(*ended.exchange);
-}
-
-void MessageTransport::throw_away(const Early& message) {
-  ++thrown_away_;
-  if (message.ticket != 0) wire_.discard(message.ticket);
-}
-
 // ---- failures ----------------------------------------------------------------------------------------------------
 
 void MessageTransport::fail(Held& held, CommResult error) {
@@ -305,7 +216,8 @@ void MessageTransport::fail(Held& held, CommResult error) {
 }
 
 // MPI says no more than that it cannot go on: everybody's communicators are in doubt.
-void MessageTransport::failed(const std::string&) {
+void MessageTransport::failed(const std::string& why) {
+  complain(why);
   for (Held& held : comms_) fail(held, CommResult::remote_error);
 }
 
@@ -314,7 +226,10 @@ void MessageTransport::give_up(Held& held) {
   gone_.insert(held.key);
   handles_.erase(held.key);
   if (const auto found = early_.find(held.key); found != early_.end()) {
-    for (const Early& message : found->second) throw_away(message);
+    for (const Early& message : found->second) {
+      early_memory_[message.from] -= message.memory();
+      throw_away(message);
+    }
     early_.erase(found);
   }
   const std::deque<Exchange*> pending = held.pending;

@@ -59,6 +59,8 @@ class MessageTransport final : public Transport, private Wire::Listener, private
   // Pieces of which sender and receiver were held against each other, and what was something else: the first few.
   std::uint64_t compared() const { return compared_; }
   const std::vector<std::string>& mismatches() const { return mismatches_; }
+  // What peers did that no rank of this program does, and connections that were lost: the first few.
+  const std::vector<std::string>& complaints() const { return complaints_; }
 
  private:
   struct Head;
@@ -72,7 +74,8 @@ class MessageTransport final : public Transport, private Wire::Listener, private
     std::vector<int> members;
     State state = State::ready;
     CommResult error = CommResult::success;
-    std::deque<Exchange*> pending;  // unfinished operations, oldest first
+    std::deque<Exchange*> pending;    // unfinished operations, oldest first
+    std::uint64_t last_sequence = 0;  // of its operations so far, which have rising ones
     std::uint32_t splits = 0, shrinks = 0;
   };
 
@@ -82,10 +85,12 @@ class MessageTransport final : public Transport, private Wire::Listener, private
       int color = 0, key = 0;
       std::uint64_t members_hash = 0;
     };
+    struct Answer {
+      bool refused = false;  // they came with different lists of members
+      std::vector<int> members;
+    };
     std::map<int, Arrival> arrivals;  // by rank
-    bool over = false;
-    bool refused = false;  // they came with different lists of members
-    std::vector<int> members;
+    std::map<int, Answer> answers;    // by who gave it: the first member's counts
   };
 
   // ---- Wire::Listener
@@ -103,6 +108,7 @@ class MessageTransport final : public Transport, private Wire::Listener, private
 
   Comm meet(const Op& op, const CommSpec& spec, int color, int key, TimeNs deadline);
   void arrive(const Head& head, int from, std::span<const std::byte> more);
+  bool keeps_to(const Meeting::Answer& answer, std::span<const int> members, int color) const;
   void begin_if_all_came(Meeting& meeting, const Key& key, std::span<const int> members);
   Head head_of(std::uint8_t kind, const Key& key) const;
   void send_small(int to, const Head& head, std::span<const std::byte> more);
@@ -114,6 +120,10 @@ class MessageTransport final : public Transport, private Wire::Listener, private
   void send_copy(int to, const Head& head, std::vector<std::byte> payload);
   void damaged(Exchange& exchange);
   void take(Exchange& exchange, const Early& message);
+  void keep(const Key& key, Early message);
+  std::vector<Early> take_kept(const Key& key, std::uint64_t sequence);
+  void refuse(const Early& message, const std::string& what);
+  void complain(std::string text);
   void piece_over(Exchange& exchange, std::size_t index);
   void end_if_over(Exchange& exchange);
   void end(Exchange& exchange, RecordState how);
@@ -132,6 +142,7 @@ class MessageTransport final : public Transport, private Wire::Listener, private
   std::set<Key> gone_;
   std::map<Key, Meeting> meetings_;
   std::map<Key, std::vector<Early>> early_;
+  std::map<int, std::size_t> early_memory_;  // by sender
   std::vector<std::unique_ptr<Exchange>> exchanges_;
   std::vector<Exchange*> spare_;
   struct OnTheWire {
@@ -146,6 +157,7 @@ class MessageTransport final : public Transport, private Wire::Listener, private
   std::uint64_t thrown_away_ = 0;
   std::uint64_t compared_ = 0;
   std::vector<std::string> mismatches_;
+  std::vector<std::string> complaints_;
 };
 
 }  // namespace seeksim::runtime

@@ -8,6 +8,9 @@
 #include "kernels/check.h"
 
 namespace seeksim::runtime {
+namespace {
+constexpr std::size_t kPayloadBytesMax = std::size_t(1) << 31;  // MPI counts in int
+}
 
 MpiWire::MpiWire() {
   MPI_Comm_dup(MPI_COMM_WORLD, &heads_);
@@ -43,7 +46,7 @@ void MpiWire::add(MPI_Request request, Pending pending) {
 
 Wire::Ticket MpiWire::send(int to, std::span<const std::byte> head, std::span<const std::byte> payload) {
   SEEKSIM_CHECK(head.size() <= kHeadBytesMax, "a head of %zu bytes", head.size());
-  SEEKSIM_CHECK(payload.size() < (std::size_t(1) << 31), "a message of %zu bytes: MPI counts in int", payload.size());
+  SEEKSIM_CHECK(payload.size() < kPayloadBytesMax, "a message of %zu bytes: MPI counts in int", payload.size());
   Pending sending;
   if (spare_.empty()) spare_.push_back(std::make_unique<HeadBytes>());
   sending.head = std::move(spare_.back());
@@ -127,6 +130,11 @@ bool MpiWire::test() {
   return true;
 }
 
+bool MpiWire::refuse(int from, const std::string& what) {
+  if (listener_ != nullptr) listener_->failed("rank " + std::to_string(from) + " sent " + what);
+  return true;
+}
+
 bool MpiWire::take_heads() {
   constexpr int kARound = 16;
   for (int taken = 0; taken < kARound; ++taken) {
@@ -138,13 +146,15 @@ bool MpiWire::take_heads() {
     if (came == 0) return taken > 0;
     int bytes = 0;
     MPI_Get_count(&status, MPI_BYTE, &bytes);
-    SEEKSIM_CHECK(bytes >= int(sizeof(Prefix)) && bytes <= int(arrived_.size()), "rank %d sent a head of %d bytes",
-                  status.MPI_SOURCE, bytes);
+    if (bytes < int(sizeof(Prefix)) || bytes > int(arrived_.size()))
+      return refuse(status.MPI_SOURCE, "a head of " + std::to_string(bytes) + " bytes");
     if (!check(MPI_Mrecv(arrived_.data(), bytes, MPI_BYTE, &message, MPI_STATUS_IGNORE), "receiving a head"))
       return true;
     Prefix prefix;
     std::memcpy(&prefix, arrived_.data(), sizeof prefix);
     Ticket ticket = 0;
+    if (prefix.payload_bytes >= kPayloadBytesMax)
+      return refuse(status.MPI_SOURCE, "the head of " + std::to_string(prefix.payload_bytes) + " bytes");
     if (prefix.payload_bytes > 0) {
       ticket = ++tickets_;
       announced_[ticket] = {status.MPI_SOURCE, prefix.tag, prefix.payload_bytes};

@@ -20,6 +20,7 @@ class MpiWire final : public Wire {
   MpiWire();  // collective over all processes
   ~MpiWire() override;
   Ticket send(int to, std::span<const std::byte> head, std::span<const std::byte> payload) override;
+  std::uint64_t announced_bytes(Ticket payload) const override { return announced_.at(payload).bytes; }
   void receive(Ticket payload, std::span<std::byte> into) override;
   void discard(Ticket payload) override;
   bool poll() override;
@@ -46,6 +47,7 @@ class MpiWire final : public Wire {
   void add(MPI_Request request, Pending pending);
   bool test();
   bool take_heads();
+  bool refuse(int from, const std::string& what);
 
   MPI_Comm heads_ = MPI_COMM_NULL;
   MPI_Comm payloads_ = MPI_COMM_NULL;

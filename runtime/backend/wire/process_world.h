@@ -3,12 +3,18 @@
 #pragma once
 
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "runtime/backend/wire/wire.h"
 
 namespace seeksim::runtime {
+
+// Another process of the job is gone, and this one cannot go on without it.
+struct PeerGone : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 class ProcessWorld {
  public:
@@ -21,7 +27,7 @@ class ProcessWorld {
   // This host, as the others name it.
   virtual std::string host() const = 0;
 
-  // From rank 0 to all.
+  // From rank 0 to all. Throws PeerGone.
   virtual std::string broadcast(std::string text) = 0;
   // To rank 0, which gets one from each of ranks 0..count-1, itself included. A rank from which nothing has come for
   // `patience` since the last one came has an empty text.

@@ -43,9 +43,37 @@ void prepare(int fd) {
 Socket try_to_connect(const addrinfo& at) {
   Socket socket(::socket(at.ai_family, at.ai_socktype | SOCK_CLOEXEC, at.ai_protocol));
   if (!socket.open()) return socket;
+  prepare(socket.fd());  // its time to send is also connect's
   if (::connect(socket.fd(), at.ai_addr, at.ai_addrlen) != 0) socket.close();
-  if (socket.open()) prepare(socket.fd());
   return socket;
+}
+
+// Not open: errno says why.
+Socket try_to_listen(const addrinfo& at) {
+  Socket socket(::socket(at.ai_family, at.ai_socktype | SOCK_CLOEXEC, at.ai_protocol));
+  if (!socket.open()) return socket;
+  const int on = 1;
+  ::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (::bind(socket.fd(), at.ai_addr, at.ai_addrlen) == 0 && ::listen(socket.fd(), SOMAXCONN) == 0) return socket;
+  const int why = errno;
+  socket.close();
+  errno = why;
+  return socket;
+}
+
+std::string numbers_of(int result, const sockaddr_storage& address, socklen_t length) {
+  char host[NI_MAXHOST];
+  if (result != 0 || ::getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, host, sizeof host, nullptr, 0,
+                                   NI_NUMERICHOST) != 0)
+    throw std::runtime_error("a connection without an address");
+  return host;
+}
+
+bool is_loopback(const sockaddr& address) {
+  if (address.sa_family == AF_INET)
+    return ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24 == 127;
+  return address.sa_family == AF_INET6 &&
+         IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
 }
 
 }  // namespace
@@ -88,12 +116,9 @@ int Socket::receive(std::span<std::byte> into) {
 
 Socket listen_at(const std::string& address, std::uint16_t& port) {
   const Addresses found = resolve(address, std::to_string(port), AI_PASSIVE);
-  Socket socket(::socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, found->ai_protocol));
-  if (!socket.open()) throw failed("a socket");
-  const int on = 1;
-  ::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (::bind(socket.fd(), found->ai_addr, found->ai_addrlen) != 0 || ::listen(socket.fd(), SOMAXCONN) != 0)
-    throw failed("listening at " + address + ':' + std::to_string(port));
+  Socket socket;
+  for (const addrinfo* at = found.get(); at != nullptr && !socket.open(); at = at->ai_next) socket = try_to_listen(*at);
+  if (!socket.open()) throw failed("listening at " + address + ':' + std::to_string(port));
   sockaddr_storage own{};
   socklen_t length = sizeof own;
   if (::getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&own), &length) != 0) throw failed("the own address");
@@ -127,6 +152,26 @@ Socket connect_to(const std::string& endpoint, double seconds) {
 bool readable(const Socket& socket, int timeout_ms) {
   pollfd waiting{socket.fd(), POLLIN, 0};
   return ::poll(&waiting, 1, timeout_ms) > 0;
+}
+
+std::string own_address(const Socket& socket) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  return numbers_of(::getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&address), &length), address, length);
+}
+
+std::string peer_address(const Socket& socket) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  return numbers_of(::getpeername(socket.fd(), reinterpret_cast<sockaddr*>(&address), &length), address, length);
+}
+
+bool is_loopback(const std::string& address) {
+  const Addresses found = resolve(address, "0", 0);
+  for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) {
+    if (!is_loopback(*at->ai_addr)) return false;
+  }
+  return true;
 }
 
 }  // namespace seeksim::runtime

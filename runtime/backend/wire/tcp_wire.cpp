@@ -1,4 +1,6 @@
 // One stream a pair of processes: a prefix, a head, a payload, one after the other.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -8,7 +10,8 @@
 
 namespace seeksim::runtime {
 
-TcpWire::TcpWire(int rank, std::vector<Socket> peers) : rank_(rank), peers_(peers.size()) {
+TcpWire::TcpWire(int rank, std::vector<Socket> peers, const Limits& limits)
+    : rank_(rank), limits_(limits), peers_(peers.size()) {
   for (std::size_t i = 0; i < peers.size(); ++i) peers_[i].socket = std::move(peers[i]);
 }
 
@@ -81,72 +84,91 @@ bool TcpWire::read(int rank, Peer& peer) {
     return true;
   }
   const int n = peer.socket.receive(bytes);
-  if (n < 0) lose(rank, peer);
+  if (n < 0) lose(peer, fmt::format("rank {} closed the connection", rank));
   if (n > 0) took(rank, peer, {bytes.data(), std::size_t(n)});
   return n != 0;
 }
 
 void TcpWire::took(int rank, Peer& peer, std::span<const std::byte> bytes) {
-  while (!bytes.empty() || (peer.in_text && peer.text_left == 0)) {
-    if (peer.in_text) {
-      const std::size_t n = std::min<std::size_t>(peer.text_left, bytes.size());
-      peer.text.insert(peer.text.end(), bytes.begin(), bytes.begin() + std::ptrdiff_t(n));
-      bytes = bytes.subspan(n);
-      peer.text_left -= n;
-      if (peer.text_left > 0) return;
-      peer.texts.push_back(std::move(peer.text));
-      peer.text.clear();
-      peer.in_text = false;
-      continue;
-    }
-    if (peer.payload != 0) {
-      bytes = bytes.subspan(take_payload(peer, bytes));
-      continue;
-    }
-    // Byte by byte would do; a whole head at a time does it faster.
-    const auto need = [&] {
-      if (peer.in.size() < sizeof(Prefix)) return sizeof(Prefix) - peer.in.size();
-      Prefix prefix;
-      std::memcpy(&prefix, peer.in.data(), sizeof prefix);
-      return sizeof prefix + prefix.head_bytes - peer.in.size();
-    };
-    const std::size_t n = std::min(need(), bytes.size());
-    peer.in.insert(peer.in.end(), bytes.begin(), bytes.begin() + std::ptrdiff_t(n));
-    bytes = bytes.subspan(n);
-    if (peer.in.size() < sizeof(Prefix)) continue;
-    Prefix prefix;
-    std::memcpy(&prefix, peer.in.data(), sizeof prefix);
-    SEEKSIM_CHECK(prefix.magic == kMagic && prefix.head_bytes <= kHeadBytesMax, "rank %d sent what is no message",
-                  rank);
-    if (need() > 0) continue;
-    std::vector<std::byte> head(peer.in.begin() + sizeof prefix, peer.in.end());
-    peer.in.clear();
-    if (prefix.is_text != 0) {
-      peer.in_text = true;
-      peer.text_left = prefix.payload_bytes;
-      continue;
-    }
-    if (prefix.payload_bytes > 0) {
-      peer.payload = ++tickets_;
-      Incoming& incoming = incoming_[peer.payload];
-      incoming.from = rank;
-      incoming.bytes = prefix.payload_bytes;
-    }
-    const Ticket ticket = peer.payload;
-    if (listener_ != nullptr)
-      listener_->arrived(rank, head, ticket);
+  while (!peer.closed && !bytes.empty()) {
+    if (peer.in_text)
+      bytes = bytes.subspan(take_text(peer, bytes));
+    else if (peer.payload != 0)
+      bytes = bytes.subspan(take_payload(rank, peer, bytes));
     else
-      early_.push_back({rank, std::move(head), ticket});
+      bytes = bytes.subspan(take_head(rank, peer, bytes));
   }
 }
 
-std::size_t TcpWire::take_payload(Peer& peer, std::span<const std::byte> bytes) {
+std::size_t TcpWire::take_text(Peer& peer, std::span<const std::byte> bytes) {
+  const std::size_t n = std::min<std::size_t>(peer.text_left, bytes.size());
+  peer.text.insert(peer.text.end(), bytes.begin(), bytes.begin() + std::ptrdiff_t(n));
+  peer.text_left -= n;
+  if (peer.text_left > 0) return n;
+  peer.texts.push_back(std::exchange(peer.text, {}));
+  peer.in_text = false;
+  return n;
+}
+
+// As much of a prefix and its head as there is; what they announce, once they are whole.
+std::size_t TcpWire::take_head(int rank, Peer& peer, std::span<const std::byte> bytes) {
+  const auto take = [&peer, &bytes](std::size_t whole) {
+    const std::size_t n = std::min(whole - peer.in.size(), bytes.size());
+    peer.in.insert(peer.in.end(), bytes.begin(), bytes.begin() + std::ptrdiff_t(n));
+    bytes = bytes.subspan(n);
+    return n;
+  };
+  std::size_t taken = peer.in.size() < sizeof(Prefix) ? take(sizeof(Prefix)) : 0;
+  if (peer.in.size() < sizeof(Prefix)) return taken;
+  Prefix prefix;
+  std::memcpy(&prefix, peer.in.data(), sizeof prefix);
+  if (prefix.magic != kMagic || prefix.head_bytes > kHeadBytesMax) {
+    lose(peer, fmt::format("rank {} sent what is no message", rank));
+    return taken;
+  }
+  taken += take(sizeof prefix + prefix.head_bytes);
+  if (peer.in.size() == sizeof prefix + prefix.head_bytes) begin(rank, peer, prefix);
+  return taken;
+}
+
+void TcpWire::begin(int rank, Peer& peer, const Prefix& prefix) {
+  std::vector<std::byte> head(peer.in.begin() + sizeof prefix, peer.in.end());
+  peer.in.clear();
+  if (prefix.is_text != 0) {
+    if (prefix.payload_bytes > limits_.text || peer.texts.size() >= limits_.texts)
+      return lose(peer, fmt::format("rank {} sent a text of {} bytes, the {}th that waits", rank, prefix.payload_bytes,
+                                    peer.texts.size() + 1));
+    peer.text_left = prefix.payload_bytes;
+    peer.in_text = prefix.payload_bytes > 0;
+    if (!peer.in_text) peer.texts.emplace_back();
+    return;
+  }
+  if (prefix.payload_bytes > 0) {
+    peer.payload = ++tickets_;
+    Incoming& incoming = incoming_[peer.payload];
+    incoming.from = rank;
+    incoming.bytes = prefix.payload_bytes;
+  }
+  const Ticket ticket = peer.payload;
+  if (listener_ != nullptr) return listener_->arrived(rank, head, ticket);
+  peer.early += head.size();
+  early_.push_back({rank, std::move(head), ticket});
+  if (peer.early > limits_.early) lose(peer, fmt::format("rank {} sent more than anybody awaits", rank));
+}
+
+std::size_t TcpWire::take_payload(int rank, Peer& peer, std::span<const std::byte> bytes) {
   Incoming& incoming = incoming_.at(peer.payload);
   const std::size_t n = std::min<std::size_t>(incoming.bytes - incoming.come, bytes.size());
-  if (incoming.wanted)
+  if (incoming.wanted) {
     std::memcpy(incoming.into.data() + incoming.come, bytes.data(), n);
-  else if (!incoming.discarded)
+  } else if (!incoming.discarded) {
+    peer.early += n;
+    if (peer.early > limits_.early) {
+      lose(peer, fmt::format("rank {} sent more than anybody awaits", rank));
+      return n;
+    }
     incoming.early.insert(incoming.early.end(), bytes.begin(), bytes.begin() + std::ptrdiff_t(n));
+  }
   incoming.come += n;
   if (incoming.come == incoming.bytes) {
     const Ticket whole = peer.payload;
@@ -154,6 +176,11 @@ std::size_t TcpWire::take_payload(Peer& peer, std::span<const std::byte> bytes) 
     settle(whole);
   }
   return n;
+}
+
+void TcpWire::take_early(Incoming& incoming) {
+  peers_[std::size_t(incoming.from)].early -= incoming.early.size();
+  incoming.early = {};
 }
 
 void TcpWire::settle(Ticket ticket) {
@@ -171,27 +198,32 @@ void TcpWire::receive(Ticket payload, std::span<std::byte> into) {
   incoming.into = into;
   incoming.wanted = true;
   std::copy(incoming.early.begin(), incoming.early.end(), into.begin());
-  incoming.early = {};
+  take_early(incoming);
   settle(payload);
 }
 
 void TcpWire::discard(Ticket payload) {
   Incoming& incoming = incoming_.at(payload);
   incoming.discarded = true;
-  incoming.early = {};
+  take_early(incoming);
   settle(payload);
 }
 
-void TcpWire::lose(int rank, Peer& peer) {
+void TcpWire::lose(Peer& peer, std::string why) {
   peer.closed = true;
+  peer.why_closed = std::move(why);
   peer.socket.close();
-  if (listener_ != nullptr) listener_->failed("rank " + std::to_string(rank) + " closed the connection");
+  if (listener_ != nullptr) listener_->failed(peer.why_closed);
 }
 
 bool TcpWire::poll() {
   bool moved = false;
-  for (; listener_ != nullptr && !early_.empty(); early_.pop_front())
-    listener_->arrived(early_.front().from, early_.front().head, early_.front().payload);
+  while (listener_ != nullptr && !early_.empty()) {
+    const Early message = std::move(early_.front());
+    early_.pop_front();
+    peers_[std::size_t(message.from)].early -= message.head.size();
+    listener_->arrived(message.from, message.head, message.payload);
+  }
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     Peer& peer = peers_[i];
     if (peer.closed) continue;

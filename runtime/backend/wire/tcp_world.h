@@ -1,6 +1,6 @@
 // TcpWorld: processes that something else than MPI has started, with torchrun's variables: RANK, WORLD_SIZE,
-// MASTER_ADDR and MASTER_PORT. Every pair of them has one TCP connection; a peer that closes it is gone, and its peers
-// learn of it at once, as with NCCL over sockets.
+// MASTER_ADDR and MASTER_PORT, and a secret in SEEKSIM_TOKEN or TORCHELASTIC_RUN_ID (rendezvous.h). Every pair of them
+// has one TCP connection; a peer that closes it is gone, and its peers learn of it at once, as with NCCL over sockets.
 #pragma once
 
 #include <array>
@@ -17,10 +17,18 @@ namespace seeksim::runtime {
 
 class TcpWire final : public Wire {
  public:
+  // How many bytes one peer may have here that nobody has asked for. A peer that goes beyond is cut off.
+  struct Limits {
+    std::uint64_t text = std::uint64_t(1) << 30;   // a text, such as a rank's report
+    std::uint64_t early = std::uint64_t(1) << 30;  // payloads, and heads while nobody listens
+    std::size_t texts = 4;                         // that wait
+  };
   // peers: by rank; not open for this rank itself.
-  TcpWire(int rank, std::vector<Socket> peers);
+  TcpWire(int rank, std::vector<Socket> peers, const Limits& limits);
+  TcpWire(int rank, std::vector<Socket> peers) : TcpWire(rank, std::move(peers), Limits{}) {}
 
   Ticket send(int to, std::span<const std::byte> head, std::span<const std::byte> payload) override;
+  std::uint64_t announced_bytes(Ticket payload) const override { return incoming_.at(payload).bytes; }
   void receive(Ticket payload, std::span<std::byte> into) override;
   void discard(Ticket payload) override;
   bool poll() override;
@@ -30,6 +38,8 @@ class TcpWire final : public Wire {
   std::optional<std::vector<std::byte>> text_from(int rank);  // that has come
   bool unsent(int rank) const { return !peers_[std::size_t(rank)].out.empty(); }
   bool closed(int rank) const { return peers_[std::size_t(rank)].closed; }
+  // Why the connection to a rank is closed; empty where it is open.
+  const std::string& why_closed(int rank) const { return peers_[std::size_t(rank)].why_closed; }
 
  private:
   struct Prefix {
@@ -64,6 +74,8 @@ class TcpWire final : public Wire {
   struct Peer {
     Socket socket;
     bool closed = false;
+    std::string why_closed;
+    std::uint64_t early = 0;  // bytes of it that nobody has asked for
     std::deque<Outgoing> out;
     std::vector<std::byte> in;    // a prefix and head that are not whole
     Ticket payload = 0;           // that comes now; 0: none
@@ -76,14 +88,19 @@ class TcpWire final : public Wire {
   bool flush(Peer& peer);
   bool read(int rank, Peer& peer);
   void took(int rank, Peer& peer, std::span<const std::byte> bytes);
-  std::size_t take_payload(Peer& peer, std::span<const std::byte> bytes);
+  std::size_t take_text(Peer& peer, std::span<const std::byte> bytes);
+  std::size_t take_payload(int rank, Peer& peer, std::span<const std::byte> bytes);
+  std::size_t take_head(int rank, Peer& peer, std::span<const std::byte> bytes);
+  void begin(int rank, Peer& peer, const Prefix& prefix);
+  void take_early(Incoming& incoming);
   void settle(Ticket ticket);
-  void lose(int rank, Peer& peer);
+  void lose(Peer& peer, std::string why);
 
   // That came while nobody listened, for who will: a rank may hear of the next run later than those who send to it.
   // What is of a run that is over the listener throws away (MessageTransport).
   std::deque<Early> early_;
   const int rank_;
+  const Limits limits_;
   std::vector<Peer> peers_;
   Ticket tickets_ = 0;
   std::map<Ticket, Incoming> incoming_;
@@ -94,7 +111,9 @@ class TcpWorld final : public ProcessWorld {
  public:
   // Whether this process has torchrun's variables.
   static bool asked_for();
-  TcpWorld();  // waits for all; throws std::runtime_error
+  // Waits for all. insecure: also without a secret where the network is open to others. Throws NoSecret, and
+  // std::runtime_error with the reason where not all have come.
+  explicit TcpWorld(bool insecure = false);
   ~TcpWorld() override;
 
   const char* name() const override { return "tcp"; }
@@ -105,8 +124,6 @@ class TcpWorld final : public ProcessWorld {
   Wire& wire() override { return *wire_; }
 
  private:
-  void meet(const std::string& master, std::uint16_t port);
-
   std::string address_;
   std::optional<TcpWire> wire_;
 };

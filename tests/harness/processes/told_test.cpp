@@ -45,7 +45,7 @@ RunRecord through_notes(const Scenario& scenario) {
     EXPECT_EQ(back.record.state, reports[rank].record.state);
     notes.push_back(std::move(back.notes));
   }
-  replay(notes, collector);
+  replay(notes, scenario.train.definition.steps, collector);
   RunRecord record = std::move(collector.record());
   record.training.history = collector.history();
   return record;
@@ -91,9 +91,54 @@ TEST(Told, NotesThatAreCutOffAreRefused) {
   Collector collector(1);
   std::vector<std::vector<Note>> notes(1);
   notes[0].push_back({0, {std::byte{0}, std::byte{1}}});
-  EXPECT_THROW(replay(notes, collector), runtime::Malformed);
+  EXPECT_THROW(replay(notes, 4, collector), runtime::Malformed);
   notes[0].back().body = {std::byte{200}};
-  EXPECT_THROW(replay(notes, collector), runtime::Malformed);
+  EXPECT_THROW(replay(notes, 4, collector), runtime::Malformed);
+}
+
+// What a rank says is used to find places in lists.
+TEST(Told, StepsAndRanksThatTheRunDoesNotHaveAreRefused) {
+  const auto refused = [](auto tell) {
+    NoteTaker taker(false, -1, true);
+    tell(taker);
+    Collector collector(2, -1, true);
+    try {
+      replay({{}, taker.take()}, 4, collector);
+    } catch (const runtime::Malformed& bad) {
+      return std::string(bad.what()).starts_with("rank 1 told of");
+    }
+    return false;
+  };
+  constexpr std::int64_t kFar = std::int64_t(1) << 60;
+  const auto step = [](std::int64_t number) {
+    runtime::StepRecord record;
+    record.step = number;
+    return record;
+  };
+  EXPECT_TRUE(refused([&](NoteTaker& to) { to.step_committed(0, step(kFar)); }));
+  EXPECT_TRUE(refused([&](NoteTaker& to) { to.step_committed(0, step(-1)); }));
+  EXPECT_TRUE(refused([](NoteTaker& to) { to.rolled_back(0, kFar); }));
+  EXPECT_TRUE(refused([](NoteTaker& to) { to.stagnation(0, kFar, {}); }));
+  EXPECT_TRUE(refused([](NoteTaker& to) { to.gradients(0, kFar, {{}}); }));
+  EXPECT_TRUE(refused([](NoteTaker& to) { to.scores(0, {0, 1}, {1.0}); }));
+  EXPECT_TRUE(refused([](NoteTaker& to) { to.scores(0, {7}, {1.0}); }));
+  EXPECT_TRUE(refused([](NoteTaker& to) {
+    runtime::ShardRecord shard;
+    shard.members = 2;
+    shard.position = 2;
+    to.shards(0, shard);
+  }));
+  EXPECT_TRUE(refused([](NoteTaker& to) {
+    runtime::RecoveryRecord recovery;
+    recovery.dead = {-5};
+    to.recovering(0, recovery);
+  }));
+}
+
+TEST(Told, AReportWithMoreKindsOfMemoryThanThereAreIsRefused) {
+  RankReport report;
+  report.pinned.peak_by_tag.resize(1000);
+  EXPECT_THROW(report_from(to_bytes(report)), runtime::Malformed);
 }
 
 }  // namespace

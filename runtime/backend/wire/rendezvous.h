@@ -1,0 +1,43 @@
+// How processes that torchrun, or whatever sets its variables, has started find each other over TCP: all connect to
+// rank 0, which tells each where the others are, and then every pair connects.
+//
+// Nobody on the network is believed. Who accepts a connection draws a number, and who connects proves with it, without
+// sending it, that it knows the job's secret; then the other side proves the same. A connection that says something
+// else, or nothing for five seconds, is dropped, and the meeting goes on; connections are read side by side, a hundred
+// bytes each. Where nobody has a secret the proof is empty, which is for one host's loopback.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "runtime/backend/wire/sockets.h"
+
+namespace seeksim::runtime {
+
+// The meeting is open to a network, and there is no secret to keep strangers out.
+struct NoSecret : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct Rendezvous {
+  int rank = 0;
+  int size = 1;
+  std::string master;           // where rank 0 listens, and nowhere else: a name or an address
+  std::uint16_t port = 0;       // there
+  std::string secret;           // empty: none
+  bool insecure = false;        // none is needed, whoever may connect
+  double seconds = 60;          // until all have to be there
+  double stranger_seconds = 5;  // for a connection to say who it is
+};
+
+struct Met {
+  std::vector<Socket> peers;  // by rank; not open for the own one
+  int hosts = 1;              // on which the processes run, by their addresses
+};
+
+// Throws NoSecret, and std::runtime_error with the reason where not all meet in time.
+Met meet(const Rendezvous& at);
+
+}  // namespace seeksim::runtime
