@@ -49,7 +49,7 @@ Page keys_page() { return {"keys.md", keys_reference()}; }
 Page faults_page() {
   std::string text = page_head("Which faults can be injected?",
                                "An entry of `faults` names one of these as its `kind`. `seeksim list faults` prints "
-                               "the same rows; the [keys](keys.md#faults) say what each parameter means.");
+                               "the same rows; the [keys](keys.md#faultsn) say what each parameter means.");
   for (const faults::FaultInfo& info : faults::catalogue()) {
     std::vector<std::string_view> modes, sites;
     for (const faults::Mode mode : info.modes) modes.push_back(name(mode));

@@ -89,7 +89,7 @@ void Recovery::choose_layout(const Shortage& shortage, const Trainer& trainer, D
     decision.stop = true;
     std::string tried;
     for (const std::string& rung : rungs_) tried += (tried.empty() ? "" : "; ") + rung;
-    decision.why = "no layout that needs less memory is left (" + text(train_.layout) + "; tried: " + tried +
+    decision.why = "no layout is left that needs less memory (" + text(train_.layout) + "; tried: " + tried +
                    "): " + record.diagnosis.text;
     return;
   }

@@ -62,10 +62,10 @@ std::string ShardKeeper::lost(const std::vector<int>& before, const std::vector<
     if (kept || (holds_some && !holds_some(owner))) continue;
     std::string names;
     for (const int keeper : keepers) names += (names.empty() ? "" : ", ") + std::to_string(before[std::size_t(keeper)]);
-    return "rank " + std::to_string(before[std::size_t(owner)]) + " is lost, and with it its shard of the state; " +
+    return "rank " + std::to_string(before[std::size_t(owner)]) + " is gone, and with it its shard of the state; " +
            (keepers.empty()       ? "no copy of it is kept"
-            : keepers.size() == 1 ? "rank " + names + ", which kept its copy, is lost too"
-                                  : "ranks " + names + ", which kept its copies, are lost too");
+            : keepers.size() == 1 ? "rank " + names + ", which kept its copy, is gone too"
+                                  : "ranks " + names + ", which kept its copies, are gone too");
   }
   return {};
 }

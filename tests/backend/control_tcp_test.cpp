@@ -210,7 +210,7 @@ TEST(ControlOverTcp, StrangersAndBadBytesAreRefused) {
   refused(hello(std::string(kToken).substr(0, 8), 0), "another run's token");
   refused(hello(kToken, 2), "no rank of this run");
   refused(frame_bytes(FrameKind::beat, {}), "no hello first");
-  refused(to_bytes(std::string("GET / HTTP/1.1\r\n\r\n")), "another magic number");
+  refused(to_bytes(std::string("GET / HTTP/1.1\r\n\r\n")), "magic number of a different protocol");
   refused(frame_bytes(FrameKind::hello, to_bytes(std::string(1000, 'x'))), "a frame of 1004 bytes");
 
   Client rank(server, 0, 2);

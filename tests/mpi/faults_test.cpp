@@ -147,12 +147,12 @@ TEST_F(Mpi, WhatOnlyASimulatorMakesIsRefusedByName) {
            R"({"kind":"collective_timeout","rank":1,"step":1,"mode":"never"}])"});
   EXPECT_EQ(ran.status, 2) << ran.text;
   for (const char* words :
-       {"straggler: how long things take", "slow_link: a bandwidth is not made up", "kernel_hang: nothing can free",
+       {"straggler: real durations", "slow_link: a bandwidth is not made up", "kernel_hang: nothing can free",
         "message_drop: each process counts for itself", "rank_crash: a process is ended on its way",
         "collective_timeout: a process that never comes", "rank_crash ends a process, and the job with it",
         "each message between processes says what it is", "the size of a real file system cannot be set",
         "skip_wait is caught by no_races", "expect.check_fails: --backend mpi: no_races",
-        "who of several processes runs next"})
+        "which of several processes runs next"})
     EXPECT_NE(ran.text.find(words), std::string::npos) << "not said: " << words << '\n' << ran.text;
 }
 

@@ -97,7 +97,7 @@ TEST_F(MpiLaunch, WithoutADeathIsARun) { expect_golden(launch(), 0); }
 TEST_F(MpiLaunch, ARankKilledInTrainingIsSurvived) {
   const Ran ran = launch([&] { return has_saved(); }, true, SIGKILL);
   expect_golden(ran, 1);
-  EXPECT_NE(ran.text.find("is gone"), std::string::npos) << ran.text;
+  EXPECT_NE(ran.text.find("has ended"), std::string::npos) << ran.text;
   EXPECT_NE(ran.text.find("from the checkpoint after step"), std::string::npos) << ran.text;
 }
 
@@ -143,7 +143,7 @@ TEST_F(MpiLaunch, ACrashOfTheScenarioStrikesOnce) {
   EXPECT_EQ(told["verdict"], "pass");
   EXPECT_EQ(told["jobs_before"].size(), 1u) << ran.text;
   EXPECT_EQ(told["faults"][0]["fired"], 1);
-  EXPECT_NE(ran.text.find("the process of rank 1 is gone"), std::string::npos) << ran.text;
+  EXPECT_NE(ran.text.find("the process of rank 1 has ended"), std::string::npos) << ran.text;
 }
 
 // To mpirun each end of a process looks different: by a signal, with any exit status (also those with a meaning for
@@ -172,7 +172,7 @@ TEST_F(MpiLaunch, HoweverAProcessEndsTheJobComesToTheGoldenBits) {
     EXPECT_EQ(told["steps_committed"], 40);
     EXPECT_EQ(told["faults"][0]["fired"], 1);
     ASSERT_EQ(told["jobs_before"].size(), 1u) << ran.text;
-    EXPECT_EQ(told["jobs_before"][0]["why"], "the process of rank 1 is gone");
+    EXPECT_EQ(told["jobs_before"][0]["why"], "the process of rank 1 has ended");
     if (ran.text.find("the job is ended") == std::string::npos) {  // mpirun noticed in time, and ended by itself
       EXPECT_EQ(told["jobs_before"][0]["status"], end.status) << ran.text;
       EXPECT_NE(ran.text.find(end.words), std::string::npos) << ran.text;

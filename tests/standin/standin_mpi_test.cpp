@@ -264,7 +264,7 @@ class StandinTcp : public MpiStandinLaunch, public testing::WithParamInterface<c
     std::ifstream file(folder() + "/rank0");
     std::string text(std::istreambuf_iterator<char>(file), {});
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << text;
-    EXPECT_NE(text.find("evicted: 2; 2 go on: 0, 1"), std::string::npos) << text;
+    EXPECT_NE(text.find("evicted rank 2; 2 survivors: 0, 1"), std::string::npos) << text;
     return text;
   }
   bool has_saved() const {
@@ -324,7 +324,7 @@ TEST_F(MpiStandin, ForgottenWaitsTurnItRed) {
            {stage(3), "world.ranks_per_node=2", "recovery={\"policy\":\"rebuild_and_redo\",\"watchdog_s\":5}"},
            "SEEKSIM_STANDIN_FORGETS_WAITS=1 SEEKSIM_STANDIN_DELAYS=1");
   EXPECT_EQ(ran.status, 1) << ran.text;
-  EXPECT_NE(ran.text.find("red: golden:bitwise"), std::string::npos) << ran.text;
+  EXPECT_NE(ran.text.find("failed: golden:bitwise"), std::string::npos) << ran.text;
 }
 
 // The budget has room, but the "GPU" has not.

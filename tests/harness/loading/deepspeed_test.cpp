@@ -55,8 +55,8 @@ TEST(Batch, IsRefusedInDeepSpeedsWords) {
       {R"({"gradient_accumulation_steps": 2})",
        "Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided"},
       {R"({})", "Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided"},
-      {R"({"train_batch_size": "auto"})", "deepspeed.train_batch_size: \"auto\" is filled by Hugging Face's Trainer"},
-      {R"({"train_batch_size": 9007199254740993})", "is more than any machine holds"},
+      {R"({"train_batch_size": "auto"})", "deepspeed.train_batch_size: \"auto\" is filled in by Hugging Face's Trainer"},
+      {R"({"train_batch_size": 9007199254740993})", "is more than any machine has"},
   };
   for (const auto& [section, message] : table) {
     const std::string found = problems_of(with(section));
@@ -254,7 +254,7 @@ TEST(ZeroKeys, AreRefusedByNameWhereSomethingIsMissing) {
       {R"("mics_shard_size": 2)", "zero_optimization.mics_shard_size: Not supported: 2"},
       {R"("zero_quantized_weights": true)", "zero_optimization.zero_quantized_weights: Not supported"},
       {R"("legacy_stage1": true)", "zero_optimization.legacy_stage1: Not supported"},
-      {R"("reduce_bucket_size": "auto")", "\"auto\" is filled by Hugging Face's Trainer"},
+      {R"("reduce_bucket_size": "auto")", "\"auto\" is filled in by Hugging Face's Trainer"},
       {R"("reduce_bucket_sise": 1)", "Did you mean \"reduce_bucket_size\"?"},
   };
   for (const auto& [keys, message] : table) {

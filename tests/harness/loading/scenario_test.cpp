@@ -110,7 +110,8 @@ TEST(Schema, AcceptsEveryScenario) {
 TEST(Schema, APlaceThatIsNamedIsAtTheWrongValueOrAboveIt) {
   const Json good = parse_json(small_text(), "f").value;
   int wrong = 0;
-  for (const auto& [pointer, ignored] : good.flatten().items()) {
+  const Json flat = good.flatten();
+  for (const auto& [pointer, ignored] : flat.items()) {
     for (const Json& other : {Json(nullptr), Json(-1), Json(0), Json(1.5), Json("x"), Json(""), Json(true),
                               Json::array(), Json::object(), Json{{"x", 1}}, Json(1e300)}) {
       Json changed = good;
@@ -130,7 +131,7 @@ TEST(Schema, LooksIntoAnObjectWhoseKeysAreFree) {
             std::string::npos);
 }
 
-TEST(Reference, NamesEveryKeyOnLinesOfAHundredColumns) {
+TEST(KeysReference, NamesEveryKeyOnLinesOfAHundredColumns) {
   const std::string page = keys_reference();
   std::istringstream lines(page);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;

@@ -101,7 +101,7 @@ TEST(ShapesScenario, SavesNoValues) {
        {std::vector<std::string>{"--save-final", folder.file("f")}, {"--save-gradients", "1:" + folder.file("g")}}) {
     const Ran ran = seeksim({"run", file, save[0], save[1]});
     EXPECT_EQ(ran.status, 2) << ran.out;
-    EXPECT_NE(ran.err.find("run of shapes"), std::string::npos) << ran.err;
+    EXPECT_NE(ran.err.find("shapes-only run"), std::string::npos) << ran.err;
   }
   EXPECT_EQ(seeksim({"golden", file}).status, 2);
 }

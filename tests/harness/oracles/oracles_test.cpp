@@ -93,7 +93,7 @@ TEST(Oracles, EachPlantedBugTurnsItsCheckRed) {
       {Bug::wrong_count, 0, "collectives_match", "elements over 8 leaves"},
       {Bug::wrong_count, 1, "collectives_match", "bytes of fp32"},
       {Bug::wrong_count, 2, "collectives_match", "bytes of fp32"},
-      {Bug::skipped_collective, 0, "collectives_match", "waited in vain in all_reduce"},
+      {Bug::skipped_collective, 0, "collectives_match", "waited without success in all_reduce"},
       {Bug::skipped_collective, 1, "collectives_match", "rank 1 brought reduce_scatter"},
       {Bug::kept_gathered, 3, "memory_formula", "gathered: "},
       {Bug::full_optimizer_state, 1, "memory_formula", "optimizer: "},

@@ -176,7 +176,7 @@ TEST(Poison, IsNamedWhereItIs) {
     EXPECT_NE(poison.detail.find("parameters', element "), std::string::npos) << poison.detail;
     for (const RankRecord& rank : run.ranks) {
       EXPECT_EQ(rank.how, RankRecord::How::stopped);
-      EXPECT_NE(rank.why.find("memory that nobody wrote"), std::string::npos) << rank.why;
+      EXPECT_NE(rank.why.find("uninitialised memory"), std::string::npos) << rank.why;
     }
     EXPECT_TRUE(run.steps.empty());
   }

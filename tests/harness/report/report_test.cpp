@@ -195,8 +195,8 @@ TEST(ReportText, TellsTheStoryAndTheChecks) {
   EXPECT_NE(header.find("faults.0  {\"kind\": \"collective_timeout\", \"rank\": 2"), std::string::npos);
   const std::string text = story_text(made.evidence(), judge(made.evidence()), {});
   std::size_t at = 0;
-  for (const char* part : {"1.000000 s  rank 2: faults.0 fires", "2.000000 s  rank 0 notices: ",
-                           "3.000000 s  agreed: somebody did something", "4.000000 s  rebuilt: epoch 1 with 3 ranks",
+  for (const char* part : {"1.000000 s  rank 2: faults.0 fires", "2.000000 s  rank 0 detected: ",
+                           "3.000000 s  agreed: somebody did something", "4.000000 s  rebuilt the group: epoch 1 with 3 ranks",
                            "5.000000 s  resumed: step 1", "loss      5.5 -> 2.5 in 4 steps", "  ok    finished",
                            "  ok    culprit:2", "PASS small: "}) {
     const std::size_t found = text.find(part, at);
@@ -220,7 +220,7 @@ TEST(ReportText, RedIsSaidInWords) {
   made.run.detection.recoveries = {recovery_naming({1})};
   const std::string text = story_text(made.evidence(), judge(made.evidence()), {});
   EXPECT_NE(text.find("  FAIL  culprit:2"), std::string::npos) << text;
-  EXPECT_NE(text.find("FAIL small: red: culprit:2"), std::string::npos) << text;
+  EXPECT_NE(text.find("FAIL small: failed: culprit:2"), std::string::npos) << text;
 }
 
 }  // namespace

@@ -120,7 +120,7 @@ TEST(Explore, AStopThoughACopyIsLeftIsAFinding) {
   const Found all = explore_in(folder, json.dump(), {"--findings", "1", "--cases", "600", "--shrink"});
   ASSERT_EQ(all.ran.status, 1) << all.ran.out << all.ran.err;
   EXPECT_EQ(all.report["found"][0]["check"], "finished");
-  EXPECT_NE(all.ran.out.find("it should have gone on: "), std::string::npos) << all.ran.out;
+  EXPECT_NE(all.ran.out.find("it should have continued: "), std::string::npos) << all.ran.out;
   json.erase("bug");
   const Found fine = explore_in(folder, json.dump(), {"--cases", "200"});
   EXPECT_EQ(fine.ran.status, 0) << fine.ran.out;
@@ -157,7 +157,7 @@ TEST(Explore, EnumerationSaysWhenItIsComplete) {
   json["numerics"] = "shapes";
   const Found part = explore_in(folder, json.dump(), {"--strategy", "enumerate", "--cases", "5"});
   EXPECT_FALSE(part.report["complete"].get<bool>());
-  EXPECT_NE(part.ran.out.find("the time was over"), std::string::npos) << part.ran.out;
+  EXPECT_NE(part.ran.out.find("the time was up"), std::string::npos) << part.ran.out;
   const Found all = explore_in(folder, json.dump(), {"--strategy", "enumerate"});
   EXPECT_EQ(all.ran.status, 0) << all.ran.out;
   EXPECT_TRUE(all.report["complete"].get<bool>());

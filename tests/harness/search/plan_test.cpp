@@ -151,7 +151,7 @@ TEST(Plan, WhereNothingFitsItNamesTheClosest) {
   EXPECT_EQ(plan["closest"], closest);
   std::vector<std::string> all = {"plan"};
   all.insert(all.end(), arguments.begin(), arguments.end());
-  EXPECT_NE(seeksim(all).out.find("nothing fits; closest is "), std::string::npos);
+  EXPECT_NE(seeksim(all).out.find("no configuration fits; the closest is "), std::string::npos);
 }
 
 TEST(Plan, TellsAllProblemsAtOnce) {

@@ -131,7 +131,7 @@ TEST(ShrinkVerb, WritesAFileThatFails) {
   const Ran printed = seeksim({"shrink", file});
   EXPECT_EQ(printed.out, read_all(out));
   const Ran few = seeksim({"shrink", file, "--runs", "2"});
-  EXPECT_NE(few.err.find("ended by --runs"), std::string::npos) << few.err;
+  EXPECT_NE(few.err.find("stopped by --runs"), std::string::npos) << few.err;
 }
 
 TEST(ShrinkVerb, SaysWhyItCannot) {

@@ -249,9 +249,9 @@ const std::vector<Case>& cases() {
          r.detection.recoveries[0].steps_lost = r.detection.recoveries[1].steps_lost = 1;
        }},
       {"steps_lost_at_most:0", false, "looked at nothing", [](RunRecord&) {}},
-      {"restarts:0", true, "again 0 times", [](RunRecord&) {}},
-      {"restarts:2", true, "again 2 times", [](RunRecord& r) { r.training.attempts.resize(3); }},
-      {"restarts:1", false, "again 2 times", [](RunRecord& r) { r.training.attempts.resize(3); }},
+      {"restarts:0", true, "restarted 0 times", [](RunRecord&) {}},
+      {"restarts:2", true, "restarted 2 times", [](RunRecord& r) { r.training.attempts.resize(3); }},
+      {"restarts:1", false, "restarted 2 times", [](RunRecord& r) { r.training.attempts.resize(3); }},
       {"checkpoints_valid", true, "1 left of 1",
        [](RunRecord& r) {
          r.training.checkpoints = {{2, true, "", 0, 0, 0, 10}};
@@ -262,7 +262,7 @@ const std::vector<Case>& cases() {
          r.training.checkpoints = {{2, true, "", 0, 0, 0, 10}};
          r.training.found_checkpoints = {{2, "a file is missing"}};
        }},
-      {"checkpoints_valid", false, "1 were complete, and none is left",
+      {"checkpoints_valid", false, "1 were complete, but none is left",
        [](RunRecord& r) {
          r.training.checkpoints = {{2, true, "", 0, 0, 0, 10}};
        }},
@@ -275,7 +275,7 @@ const std::vector<Case>& cases() {
       {"slowdown_at_least:2.1", false, "2 times", [](RunRecord&) {}},
       {"slowdown_at_least:2", false, "looked at nothing",
        [](RunRecord& r) { r.end = sim::WorldEnd::out_of_wall_time; }},
-      {"no_races", true, "7 accesses",
+      {"no_races", true, "7 device memory accesses",
        [](RunRecord& r) {
          r.races.watched = true;
          r.races.accesses = 7;
@@ -288,20 +288,20 @@ const std::vector<Case>& cases() {
        }},
       {"no_races", false, "looked at nothing: no access", [](RunRecord& r) { r.races.watched = true; }},
       {"no_races", false, "looked at nothing: the race detector was off", [](RunRecord&) {}},
-      {"no_poison", true, "9 values", [](RunRecord& r) { r.numbers.poison_looks = 9; }},
+      {"no_poison", true, "9 result values", [](RunRecord& r) { r.numbers.poison_looks = 9; }},
       {"no_poison", false, "element 5",
        [](RunRecord& r) {
          r.numbers.poison_looks = 9;
          r.numbers.poison = {"uninitialised memory reached 'weights', element 5"};
        }},
       {"no_poison", false, "looked at nothing", [](RunRecord&) {}},
-      {"collectives_match", true, "12 times", [](RunRecord& r) { r.agreement.collectives_compared = 12; }},
+      {"collectives_match", true, "12 contributions", [](RunRecord& r) { r.agreement.collectives_compared = 12; }},
       {"collectives_match", false, "rank 1 brought",
        [](RunRecord& r) {
          r.agreement.collectives_compared = 12;
          r.agreement.mismatches = {"rank 1 brought something else"};
        }},
-      {"collectives_match", false, "waited in vain in all_reduce",
+      {"collectives_match", false, "waited without success in all_reduce",
        [](RunRecord& r) {
          r.agreement.collectives_compared = 12;
          r.detection.recoveries = {recovery_naming({1})};
@@ -381,7 +381,7 @@ const std::vector<Case>& cases() {
          sharded(r);
          r.agreement.shards[1].told.copies.push_back(r.agreement.shards[1].told.copies[0]);
        }},
-      {"partition", false, "it would be lost with it",
+      {"partition", false, "and would be lost with it",
        [](RunRecord& r) {
          sharded(r);
          std::swap(r.agreement.shards[0].rank, r.agreement.shards[1].rank);

@@ -67,7 +67,7 @@ TEST(Suffice, WithoutShardsEachHoldsAll) {
 }
 
 TEST(Suffice, NobodyIsGone) {
-  EXPECT_NE(Stopped(std::vector<int>{}).text().find("nothing that struck"), std::string::npos);
+  EXPECT_NE(Stopped(std::vector<int>{}).text().find("no fault removed state"), std::string::npos);
 }
 
 TEST(Suffice, WhatExcusesAStop) {
@@ -92,7 +92,7 @@ TEST(Suffice, SuchAStopIsRedWhereAnyOtherIsFine) {
   const PlannedEnd red = judge_planned(wrong.scenario, wrong.run, &wrong.golden, true);
   EXPECT_EQ(red.how, PlannedEnd::How::red);
   EXPECT_EQ(red.red, std::vector<std::string>{"finished"});
-  EXPECT_NE(red.why.find("(it should have gone on: rank 1 is gone, and 1 copy"), std::string::npos) << red.why;
+  EXPECT_NE(red.why.find("(it should have continued: rank 1 is gone, and 1 copy"), std::string::npos) << red.why;
   const PlannedEnd fine = judge_planned(right.scenario, right.run, &right.golden, true);
   EXPECT_EQ(fine.how, PlannedEnd::How::stopped) << fine.why;
 }

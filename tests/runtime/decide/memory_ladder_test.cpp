@@ -260,7 +260,7 @@ TEST(OutOfMemory, ForEverEndsWhereTheLadderEnds) {
     ASSERT_TRUE(outcome);
     EXPECT_EQ(outcome->ending, Ending::stopped);
     EXPECT_EQ(outcome->steps_committed, 0);
-    EXPECT_NE(outcome->why.find("no layout that needs less memory is left (micro-batch 1, stage 3, checkpointing every "
+    EXPECT_NE(outcome->why.find("no layout is left that needs less memory (micro-batch 1, stage 3, checkpointing every "
                                 "layer, optimizer on cpu and parameters on cpu; tried: the same once more; micro-batch "
                                 "2 -> 1; no checkpointing -> checkpointing every layer; stage 0 -> 1;"),
               std::string::npos)

@@ -109,8 +109,8 @@ TEST_P(Copies, OneMoreIsAStopThatNamesOwnerAndKeepers) {
     if (std::count(lost.begin(), lost.end(), int(rank)) > 0) continue;
     ASSERT_TRUE(run.outcomes[rank]);
     EXPECT_EQ(run.outcomes[rank]->ending, Ending::stopped);
-    EXPECT_EQ(run.outcomes[rank]->why, "rank 1 is lost, and with it its shard of the state; ranks " + names +
-                                           ", which kept its copies, are lost too");
+    EXPECT_EQ(run.outcomes[rank]->why, "rank 1 is gone, and with it its shard of the state; ranks " + names +
+                                           ", which kept its copies, are gone too");
   }
 }
 

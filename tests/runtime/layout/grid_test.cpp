@@ -108,7 +108,7 @@ TEST(ModelPart, PartsMakeUpTheModel) {
 TEST(ModelPart, WhatCannotBeCutIsRefusedWithTheReason) {
   ModelPlan model = model_of(true);
   EXPECT_NE(problem(model, plan_of(6, 1)).find("5 layers do not make 6 pieces"), std::string::npos);
-  EXPECT_NE(problem(model, plan_of(1, 3)).find("exact in 1, 2, 4 or 8 ways"), std::string::npos);
+  EXPECT_NE(problem(model, plan_of(1, 3)).find("exact on 1, 2, 4 or 8 ranks"), std::string::npos);
   EXPECT_NE(problem(model, plan_of(1, 8)).find("leaves the last rank without any"), std::string::npos);  // 6 heads
   ParallelPlan given = plan_of(2, 1);
   given.layers = {2, 2};

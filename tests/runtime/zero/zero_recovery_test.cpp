@@ -121,7 +121,7 @@ TEST_P(ZeroRecovery, WithoutCopiesALostOwnerEndsInAStopThatSaysSo) {
   for (const std::size_t r : {0U, 1U, 3U}) {
     ASSERT_TRUE(run.outcomes[r]);
     EXPECT_EQ(run.outcomes[r]->ending, Ending::stopped);
-    EXPECT_EQ(run.outcomes[r]->why, "rank 2 is lost, and with it its shard of the state; no copy of it is kept");
+    EXPECT_EQ(run.outcomes[r]->why, "rank 2 is gone, and with it its shard of the state; no copy of it is kept");
   }
 }
 
