@@ -118,7 +118,7 @@ ExitStatus list_command(const std::string& what, const Style& style) {
   } else if (what == "keys") {
     list_keys(style);
   } else if (what == "schema") {
-    put(schema_text());
+    put_data(schema_text());
   } else {
     throw BadInput(
         "list " + what, "there is no such list",

@@ -162,8 +162,7 @@ Finding collectives_match(const Evidence& e, const std::string&) {
     }
   }
   if (e.run.agreement.collectives_compared == 0) return blind("no two ranks met in a collective");
-  return good(fmt::format("{} contributions to collectives matched",
-                          e.run.agreement.collectives_compared));
+  return good(fmt::format("{} contributions to collectives matched", e.run.agreement.collectives_compared));
 }
 
 Finding replicas_equal(const Evidence& e, const std::string&) {
@@ -172,8 +171,7 @@ Finding replicas_equal(const Evidence& e, const std::string&) {
     return bad(fmt::format("step {}: rank {} and rank {} differ in {}", d.step, d.rank, d.other, d.what));
   }
   if (e.run.agreement.replica_comparisons == 0) return blind("no two ranks reported the same step");
-  return good(fmt::format("{} comparisons of parameters, copies and counters",
-                          e.run.agreement.replica_comparisons));
+  return good(fmt::format("{} comparisons of parameters, copies and counters", e.run.agreement.replica_comparisons));
 }
 
 Finding partition(const Evidence& e, const std::string&) {

@@ -55,7 +55,8 @@ TEST(Batch, IsRefusedInDeepSpeedsWords) {
       {R"({"gradient_accumulation_steps": 2})",
        "Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided"},
       {R"({})", "Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided"},
-      {R"({"train_batch_size": "auto"})", "deepspeed.train_batch_size: \"auto\" is filled in by Hugging Face's Trainer"},
+      {R"({"train_batch_size": "auto"})",
+       "deepspeed.train_batch_size: \"auto\" is filled in by Hugging Face's Trainer"},
       {R"({"train_batch_size": 9007199254740993})", "is more than any machine has"},
   };
   for (const auto& [section, message] : table) {

@@ -42,7 +42,8 @@ TEST(Parallel, WhatCannotRunIsRefusedWithTheReason) {
     const char *world, *zero, *more, *says;
   };
   const Row rows[] = {
-      {R"("ranks_per_node": 3, "pipeline": 2)", R"({ "stage": 0 })", "", "the number of ranks, 3, must be a multiple of 2"},
+      {R"("ranks_per_node": 3, "pipeline": 2)", R"({ "stage": 0 })", "",
+       "the number of ranks, 3, must be a multiple of 2"},
       {R"("replicas": 1, "pipeline": 8)", R"({ "stage": 0 })", "", "4 layers do not make 8 pieces"},
       {R"("replicas": 1, "ranks_per_node": 2, "pipeline": 2)", R"({ "stage": 0 })", "", "both ranks_per_node and"},
       {R"("pipeline": 2)", R"({ "stage": 0 })", "", "the number of ranks is missing"},

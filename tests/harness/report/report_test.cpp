@@ -195,10 +195,11 @@ TEST(ReportText, TellsTheStoryAndTheChecks) {
   EXPECT_NE(header.find("faults.0  {\"kind\": \"collective_timeout\", \"rank\": 2"), std::string::npos);
   const std::string text = story_text(made.evidence(), judge(made.evidence()), {});
   std::size_t at = 0;
-  for (const char* part : {"1.000000 s  rank 2: faults.0 fires", "2.000000 s  rank 0 detected: ",
-                           "3.000000 s  agreed: somebody did something", "4.000000 s  rebuilt the group: epoch 1 with 3 ranks",
-                           "5.000000 s  resumed: step 1", "loss      5.5 -> 2.5 in 4 steps", "  ok    finished",
-                           "  ok    culprit:2", "PASS small: "}) {
+  for (const char* part :
+       {"1.000000 s  rank 2: faults.0 fires",
+        "2.000000 s  rank 0 detected: ", "3.000000 s  agreed: somebody did something",
+        "4.000000 s  rebuilt the group: epoch 1 with 3 ranks", "5.000000 s  resumed: step 1",
+        "loss      5.5 -> 2.5 in 4 steps", "  ok    finished", "  ok    culprit:2", "PASS small: "}) {
     const std::size_t found = text.find(part, at);
     ASSERT_NE(found, std::string::npos) << part << " is missing, or out of order, in\n" << text;
     at = found;

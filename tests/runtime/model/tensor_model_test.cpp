@@ -335,7 +335,8 @@ TEST(TensorModel, AWayWithNothingIsRefusedWithTheReason) {
   parallel.tensor = 8;
   EXPECT_EQ(problem(model, parallel), "");
   model.heads = 4;
-  EXPECT_NE(problem(model, parallel).find("leaves the last rank without any"), std::string::npos) << problem(model, parallel);
+  EXPECT_NE(problem(model, parallel).find("leaves the last rank without any"), std::string::npos)
+      << problem(model, parallel);
   model.heads = 8, model.context = 9;  // segments of two tokens, five of them
   EXPECT_EQ(problem(model, parallel), "");
   parallel.sequence_parallel = true;
