@@ -12,6 +12,7 @@
 #include "harness/scenario/variants.h"
 #include "harness/scenario/written.h"
 #include "runtime/files/safetensors.h"
+#include "runtime/layout/parameter_list.h"
 #include "runtime/layout/parameters.h"
 #include "runtime/model/weights.h"
 
@@ -187,7 +188,8 @@ const Keys<Scenario>& model_keys() {
       {"family", of_model(&ModelPlan::family).read_by_hand(), text(), kBits,
        "Architecture: gpt2, llama (RMS norm, rotary positions, SwiGLU, grouped-query attention, no biases), or one "
        "that a program of one's own has added."},
-      {"layers", of_model(&ModelPlan::layers), integer(1, 10'000).required(), kBits, "Transformer blocks."},
+      {"layers", of_model(&ModelPlan::layers), integer(1, runtime::LayerNames::kLayersMax).required(), kBits,
+       "Transformer blocks."},
       {"width", of_model(&ModelPlan::width), integer(1, 1'000'000).required(), kBits,
        "Width of the residual stream; a multiple of heads."},
       {"heads", of_model(&ModelPlan::heads), integer(1, 100'000).required(), kBits, "Attention heads."},
@@ -239,6 +241,7 @@ void read_model(const Reader& model, Scenario& scenario) {
   read_family(model, plan);
   if (!plan.llama()) refuse_llama_keys(model);
   model_keys().read(model, scenario);
+  plan.layers = std::min(plan.layers, runtime::LayerNames::kLayersMax);  // the schema said so
   plan.tied = model.flag("tied", !plan.llama());
   read_frozen(model, plan);
   plan.dropout = read_dropout(model);

@@ -56,7 +56,7 @@ const std::vector<Case>& cases() {
        R"(  "model": { "family": "llama", "layers": 1, "width": 16, "heads": 2, "context": 8, "vocab": 256, "frozen": ["wte.weight"] },)",
        "model.frozen.0: no parameter of this model is called \"wte.weight\""},
       {3, R"(  "model": 7,)", "s.json:3: model: an object {...} was expected, found an integer"},
-      {3, R"(  "model": { "layers": 9000, "width": 900000, "heads": 2, "context": 8, "vocab": 256 },)",
+      {3, R"(  "model": { "layers": 256, "width": 900000, "heads": 2, "context": 8, "vocab": 256 },)",
        "s.json:5: world: about "},
       {3,
        R"(  "model": { "layers": 1, "width": 16, "heads": 2, "context": 8, "vocab": 256, "init": "nowhere.safetensors" },)",
@@ -155,6 +155,15 @@ const std::vector<Case>& cases() {
        "expect.stop: unknown key \"stop\". Did you mean \"stops\"?"},
   };
   return all;
+}
+
+// Names of parameters are made for so many; what is cut into ways asks for each of them.
+TEST(Loading, MoreLayersThanHaveNamesAreBadInput) {
+  for (const char* layers : {"257", "300", "1000000000000"}) {
+    const std::string found = problems_of(small_text(), {std::string("model.layers=") + layers, "world.tensor=2"});
+    EXPECT_NE(found.find(std::string(layers) + " is out of range: it must be at most 256"), std::string::npos) << found;
+  }
+  EXPECT_EQ(problems_of(small_text(), {"model.layers=256"}), "");
 }
 
 TEST(Loading, TellsEachProblemWithItsLine) {

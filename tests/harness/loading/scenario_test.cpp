@@ -139,7 +139,7 @@ TEST(KeysReference, NamesEveryKeyOnLinesOfAHundredColumns) {
     const std::string name = key.path.substr(key.path.rfind('.') + 1);
     EXPECT_NE(page.find("- `" + name + "` ("), std::string::npos) << key.path;
   }
-  EXPECT_NE(page.find("- `layers` (integer, 1 to 10000; required; **may decide a bit**). Transformer"),
+  EXPECT_NE(page.find("- `layers` (integer, 1 to 256; required; **may decide a bit**). Transformer"),
             std::string::npos);
 }
 
