@@ -65,8 +65,21 @@ seeksim_row("rapidcheck" "${seeksim_rapidcheck_LIBRARY}" "${seeksim_rapidcheck_I
 
 # ---- found, not required -------------------------------------------------------------------------------------------
 
+# MPI is loaded by the program when it is needed; only the header has to be here, and it has to be Open MPI's, whose
+# handles the program looks up in the library.
 find_package(MPI QUIET COMPONENTS CXX)
-seeksim_row("MPI" "${MPI_CXX_FOUND}" "${MPI_CXX_VERSION}" "libopenmpi-dev openmpi-bin" "no --backend mpi")
+set(SEEKSIM_MPI FALSE)
+if(MPI_CXX_FOUND)
+  include(CheckCXXSymbolExists)
+  set(CMAKE_REQUIRED_INCLUDES ${MPI_CXX_INCLUDE_DIRS})
+  set(CMAKE_REQUIRED_DEFINITIONS -DOMPI_SKIP_MPICXX=1)
+  check_cxx_symbol_exists(OPEN_MPI mpi.h SEEKSIM_MPI_IS_OPEN)
+  unset(CMAKE_REQUIRED_INCLUDES)
+  unset(CMAKE_REQUIRED_DEFINITIONS)
+  set(SEEKSIM_MPI ${SEEKSIM_MPI_IS_OPEN})
+endif()
+seeksim_row("MPI" "${SEEKSIM_MPI}" "${MPI_CXX_VERSION}, Open MPI" "libopenmpi-dev openmpi-bin (Open MPI)"
+            "no --backend mpi")
 
 # CUDA is nvcc, and the headers and the static runtime library beside it: with that the program has no dependency more, and
 # runs where no driver is. All of it lies where nvcc does.

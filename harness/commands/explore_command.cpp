@@ -16,6 +16,7 @@
 #include "harness/input/problem.h"
 #include "harness/loading/load.h"
 #include "harness/loading/schedule_string.h"
+#include "harness/processes/refusals.h"
 #include "harness/report/terminal.h"
 #include "harness/search/exhaustive.h"
 #include "harness/search/explore_shares.h"
@@ -228,6 +229,7 @@ ExitStatus explore_command(const ExploreArguments& a, const Style& style) {
     throw BadInput("--strategy exhaustive", "it is one search, which several processes cannot share",
                    "Run it without a launcher.");
   const bool together = shares_meet(as), quiet = together && as.rank > 0;
+  if (together) need_mpi("explore");
   const Teller teller(a, style, quiet);
   teller.put(header_text(explored.scenario, style));
   for (const std::string& note : explored.notes) teller.put(style.faint(fmt::format("  note      {}\n", note)));

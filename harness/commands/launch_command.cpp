@@ -327,10 +327,7 @@ ExitStatus launch_command(const LaunchArguments& arguments, const std::string& p
     if (const std::string problem = runtime::nccl_problem(); !problem.empty())
       throw BadInput("launch --backend nccl", problem, "Use --backend mpi: ranks compute on the CPU.");
   }
-  if (!runtime::MpiWorld::available()) {
-    throw BadInput("launch", "this program was built without MPI",
-                   "Install libopenmpi-dev and openmpi-bin, and build again.");
-  }
+  need_mpi("launch");
   LoadOptions load;
   load.sets = arguments.sets;
   const Scenario scenario = load_scenario(arguments.file, load);

@@ -190,19 +190,20 @@ std::vector<Probe> probe_gpus() {
 }
 
 Probe probe_mpi() {
-  if (!runtime::MpiWorld::available()) {
-    return {State::missing, "mpi", "this program was built without it",
-            "Simulated ranks need none. For real ones: apt-get install libopenmpi-dev openmpi-bin, and build again."};
+  if (const std::string problem = runtime::MpiWorld::problem(); !problem.empty()) {
+    return {State::missing, "mpi", problem,
+            "Simulated ranks need none. For real ones: apt-get install openmpi-bin; to build with it libopenmpi-dev."};
   }
+  const std::string library = runtime::MpiWorld::version();
   const char* const path = std::getenv("PATH");
   std::string folders = path ? path : "";
   for (std::size_t at = 0; at < folders.size();) {
     const std::size_t colon = std::min(folders.find(':', at), folders.size());
     const std::string file = folders.substr(at, colon - at) + "/mpirun";
-    if (::access(file.c_str(), X_OK) == 0) return {State::good, "mpi", file + ", " + runtime::MpiWorld::version(), ""};
+    if (::access(file.c_str(), X_OK) == 0) return {State::good, "mpi", file + ", " + library, ""};
     at = colon + 1;
   }
-  return {State::missing, "mpi", "no mpirun in PATH",
+  return {State::missing, "mpi", library + ", and no mpirun in PATH",
           "Simulated ranks need none. For real ones: apt-get install openmpi-bin."};
 }
 

@@ -8,6 +8,7 @@
 #include "faults/trigger.h"
 #include "harness/processes/faults.h"
 #include "harness/scenario/variants.h"
+#include "runtime/backend/wire/mpi_world.h"
 
 namespace seeksim::harness {
 namespace {
@@ -124,6 +125,13 @@ void refuse_options_on_mpi(const RunOptions& options) {
          "the recorders of other processes are not gathered yet");
   refuse(!options.files.bundle.empty(), "--bundle", "the recorders of other processes are not gathered yet");
   refuse(options.wall_limit_s > 0, "--wall-limit", "no process can shut the others down in order");
+}
+
+void need_mpi(const std::string& where) {
+  const std::string problem = runtime::MpiWorld::problem();
+  if (problem.empty()) return;
+  throw BadInput(where, problem,
+                 "Install Open MPI (openmpi-bin; to build with it libopenmpi-dev). torchrun's variables need no MPI.");
 }
 
 }  // namespace seeksim::harness

@@ -1,6 +1,7 @@
 // What ranks in processes of their own cannot do: a scenario that needs it is refused by name before anything runs.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "harness/input/problem.h"
@@ -12,5 +13,7 @@ namespace seeksim::harness {
 std::vector<Problem> problems_on_mpi(const Scenario& scenario, bool nccl = false);
 // The same of what else the command line asks for. Throws BadInput.
 void refuse_options_on_mpi(const RunOptions& options);
+// Loads MPI. Throws BadInput where it cannot be used; where: the option or command that asks for it.
+void need_mpi(const std::string& where);
 
 }  // namespace seeksim::harness

@@ -151,10 +151,7 @@ MpiSession::MpiSession(bool nccl, bool insecure) {
   const bool alone = std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr && std::getenv("PMIX_RANK") == nullptr &&
                      std::getenv("PMI_SIZE") == nullptr;
   const bool over_tcp = alone && runtime::TcpWorld::asked_for();
-  if (!over_tcp && !MpiWorld::available()) {
-    throw BadInput("--backend mpi", "this program was built without MPI",
-                   "Install libopenmpi-dev and openmpi-bin, and build again.");
-  }
+  if (!over_tcp) need_mpi(nccl ? "--backend nccl" : "--backend mpi");
   impl_ = std::make_unique<Impl>();
   const std::optional<Supervision> supervised = supervision();
   const std::optional<int> rank = rank_to_be();

@@ -19,7 +19,7 @@ struct Told {
 };
 using ToldByKey = std::map<std::string, Told>;  // by finding_key
 
-// Whether the processes of this launch can meet.
+// Whether Open MPI's mpirun has started this process, so that its processes meet over MPI.
 bool shares_meet(const LaunchedAs& as);
 // At the first process: all shares in one. At the others: false, nothing is left to tell.
 bool bring_together(const LaunchedAs& as, ExploreResult& result, ToldByKey& told);

@@ -45,8 +45,8 @@ inline std::string in_quotes(const std::string& word) { return "'" + word + "'";
 class Mpi : public testing::Test {
  protected:
   void SetUp() override {
-    if (!runtime::MpiWorld::available())
-      GTEST_SKIP() << "this program was built without MPI (libopenmpi-dev, openmpi-bin)";
+    if (const std::string problem = runtime::MpiWorld::problem(); !problem.empty())
+      GTEST_SKIP() << problem << " (libopenmpi-dev, openmpi-bin)";
     if (shell("command -v mpirun").status != 0) GTEST_SKIP() << "there is no mpirun here (openmpi-bin)";
     std::string name = std::filesystem::temp_directory_path() / "seeksim-mpi-XXXXXX";
     ASSERT_NE(::mkdtemp(name.data()), nullptr);

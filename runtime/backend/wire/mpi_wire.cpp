@@ -12,29 +12,29 @@ namespace {
 constexpr std::size_t kPayloadBytesMax = std::size_t(1) << 31;  // MPI counts in int
 }
 
-MpiWire::MpiWire() {
-  MPI_Comm_dup(MPI_COMM_WORLD, &heads_);
-  MPI_Comm_dup(MPI_COMM_WORLD, &payloads_);
-  for (const MPI_Comm comm : {heads_, payloads_}) MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+MpiWire::MpiWire() : mpi_(MpiApi::get()), heads_(mpi_.comm_null), payloads_(mpi_.comm_null) {
+  mpi_.comm_dup(mpi_.comm_world, &heads_);
+  mpi_.comm_dup(mpi_.comm_world, &payloads_);
+  for (const MPI_Comm comm : {heads_, payloads_}) mpi_.comm_set_errhandler(comm, mpi_.errors_return);
   void* value = nullptr;
   int there = 0;
-  MPI_Comm_get_attr(payloads_, MPI_TAG_UB, &value, &there);
+  mpi_.comm_get_attr(payloads_, MPI_TAG_UB, &value, &there);
   tags_ = there != 0 ? *static_cast<int*>(value) : 32767;
 }
 
 MpiWire::~MpiWire() {
   for (MPI_Request& request : requests_) {
-    if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+    if (request != mpi_.request_null) mpi_.request_free(&request);
   }
-  MPI_Comm_free(&heads_);
-  MPI_Comm_free(&payloads_);
+  mpi_.comm_free(&heads_);
+  mpi_.comm_free(&payloads_);
 }
 
 bool MpiWire::check(int result, const char* what) {
   if (result == MPI_SUCCESS) return true;
   char text[MPI_MAX_ERROR_STRING];
   int length = 0;
-  MPI_Error_string(result, text, &length);
+  mpi_.error_string(result, text, &length);
   if (listener_ != nullptr) listener_->failed(std::string(what) + ": " + std::string(text, std::size_t(length)));
   return false;
 }
@@ -56,13 +56,13 @@ Wire::Ticket MpiWire::send(int to, std::span<const std::byte> head, std::span<co
   prefix.tag = next_tag_;
   std::memcpy(sending.head->data(), &prefix, sizeof prefix);
   std::memcpy(sending.head->data() + sizeof prefix, head.data(), head.size());
-  MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Isend(sending.head->data(), int(sizeof prefix + head.size()), MPI_BYTE, to, 0, heads_, &request),
+  MPI_Request request = mpi_.request_null;
+  check(mpi_.isend(sending.head->data(), int(sizeof prefix + head.size()), mpi_.byte, to, 0, heads_, &request),
         "sending a head");
   add(request, std::move(sending));
   if (payload.empty()) return 0;
-  request = MPI_REQUEST_NULL;
-  check(MPI_Isend(payload.data(), int(payload.size()), MPI_BYTE, to, next_tag_, payloads_, &request), "sending");
+  request = mpi_.request_null;
+  check(mpi_.isend(payload.data(), int(payload.size()), mpi_.byte, to, next_tag_, payloads_, &request), "sending");
   next_tag_ = next_tag_ == tags_ ? 0 : next_tag_ + 1;
   Pending with_payload;
   with_payload.ticket = ++tickets_;
@@ -74,9 +74,10 @@ void MpiWire::receive(Ticket payload, std::span<std::byte> into) {
   const auto found = announced_.find(payload);
   SEEKSIM_CHECK(found != announced_.end() && found->second.bytes == into.size(), "no such message of %zu bytes",
                 into.size());
-  MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Irecv(into.data(), int(into.size()), MPI_BYTE, found->second.from, found->second.tag, payloads_, &request),
-        "receiving");
+  MPI_Request request = mpi_.request_null;
+  check(
+      mpi_.irecv(into.data(), int(into.size()), mpi_.byte, found->second.from, found->second.tag, payloads_, &request),
+      "receiving");
   announced_.erase(found);
   Pending receiving;
   receiving.ticket = payload;
@@ -88,9 +89,9 @@ void MpiWire::discard(Ticket payload) {
   SEEKSIM_CHECK(found != announced_.end(), "no such message");
   Pending receiving;
   receiving.thrown_away.resize(found->second.bytes);
-  MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Irecv(receiving.thrown_away.data(), int(found->second.bytes), MPI_BYTE, found->second.from,
-                  found->second.tag, payloads_, &request),
+  MPI_Request request = mpi_.request_null;
+  check(mpi_.irecv(receiving.thrown_away.data(), int(found->second.bytes), mpi_.byte, found->second.from,
+                   found->second.tag, payloads_, &request),
         "receiving");
   announced_.erase(found);
   add(request, std::move(receiving));
@@ -106,7 +107,7 @@ bool MpiWire::test() {
   if (requests_.empty()) return false;
   ended_.resize(requests_.size());
   int count = 0;
-  check(MPI_Testsome(int(requests_.size()), requests_.data(), &count, ended_.data(), MPI_STATUSES_IGNORE), "testing");
+  check(mpi_.testsome(int(requests_.size()), requests_.data(), &count, ended_.data(), MPI_STATUSES_IGNORE), "testing");
   if (count == MPI_UNDEFINED || count <= 0) return false;
   std::vector<Ticket> told;
   for (int i = 0; i < count; ++i) {
@@ -117,7 +118,7 @@ bool MpiWire::test() {
   }
   std::size_t kept = 0;
   for (std::size_t i = 0; i < requests_.size(); ++i) {
-    if (requests_[i] == MPI_REQUEST_NULL) continue;
+    if (requests_[i] == mpi_.request_null) continue;
     requests_[kept] = requests_[i];
     if (kept != i) pending_[kept] = std::move(pending_[i]);
     ++kept;
@@ -138,17 +139,17 @@ bool MpiWire::refuse(int from, const std::string& what) {
 bool MpiWire::take_heads() {
   constexpr int kARound = 16;
   for (int taken = 0; taken < kARound; ++taken) {
-    MPI_Message message = MPI_MESSAGE_NULL;
+    MPI_Message message = mpi_.message_null;
     MPI_Status status;
     int came = 0;
-    if (!check(MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, heads_, &came, &message, &status), "looking for messages"))
+    if (!check(mpi_.improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, heads_, &came, &message, &status), "looking for messages"))
       return false;
     if (came == 0) return taken > 0;
     int bytes = 0;
-    MPI_Get_count(&status, MPI_BYTE, &bytes);
+    mpi_.get_count(&status, mpi_.byte, &bytes);
     if (bytes < int(sizeof(Prefix)) || bytes > int(arrived_.size()))
       return refuse(status.MPI_SOURCE, "a head of " + std::to_string(bytes) + " bytes");
-    if (!check(MPI_Mrecv(arrived_.data(), bytes, MPI_BYTE, &message, MPI_STATUS_IGNORE), "receiving a head"))
+    if (!check(mpi_.mrecv(arrived_.data(), bytes, mpi_.byte, &message, MPI_STATUS_IGNORE), "receiving a head"))
       return true;
     Prefix prefix;
     std::memcpy(&prefix, arrived_.data(), sizeof prefix);

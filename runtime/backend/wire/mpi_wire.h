@@ -4,13 +4,12 @@
 
 #ifdef SEEKSIM_HAVE_MPI
 
-#include <mpi.h>
-
 #include <array>
 #include <map>
 #include <memory>
 #include <vector>
 
+#include "runtime/backend/wire/mpi_api.h"
 #include "runtime/backend/wire/wire.h"
 
 namespace seeksim::runtime {
@@ -49,8 +48,9 @@ class MpiWire final : public Wire {
   bool take_heads();
   bool refuse(int from, const std::string& what);
 
-  MPI_Comm heads_ = MPI_COMM_NULL;
-  MPI_Comm payloads_ = MPI_COMM_NULL;
+  const MpiApi& mpi_;
+  MPI_Comm heads_;
+  MPI_Comm payloads_;
   int tags_ = 0;  // how many there are
   int next_tag_ = 0;
   Ticket tickets_ = 0;

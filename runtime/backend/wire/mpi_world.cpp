@@ -2,9 +2,9 @@
 
 #include <stdexcept>
 
-#ifdef SEEKSIM_HAVE_MPI
-#include <mpi.h>
+#include "runtime/backend/wire/mpi_api.h"
 
+#ifdef SEEKSIM_HAVE_MPI
 #include <chrono>
 #include <thread>
 
@@ -20,11 +20,13 @@ namespace {
 
 constexpr int kGatherTag = 1;
 
+const MpiApi& mpi() { return MpiApi::get(); }
+
 void nap() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
 
 void finish(MPI_Request& request) {
   for (int done = 0; done == 0;) {
-    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    mpi().test(&request, &done, MPI_STATUS_IGNORE);
     if (done == 0) nap();
   }
 }
@@ -36,66 +38,59 @@ TimeNs now() {
 
 }  // namespace
 
-bool MpiWorld::available() { return true; }
-
-std::string MpiWorld::version() {
-  char text[MPI_MAX_LIBRARY_VERSION_STRING];
-  int length = 0;
-  MPI_Get_library_version(text, &length);
-  const std::string all(text, std::size_t(length));
-  return all.substr(0, all.find(','));
-}
+std::string MpiWorld::problem() { return mpi_problem(); }
+std::string MpiWorld::version() { return mpi().version(); }
 
 MpiWorld::MpiWorld() {
   int given = 0;
   // Rank 0 may have a thread beside for the control plane, which never calls MPI.
-  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &given) != MPI_SUCCESS)
+  if (mpi().init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &given) != MPI_SUCCESS)
     throw std::runtime_error("MPI_Init failed");
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
-  MPI_Comm_size(MPI_COMM_WORLD, &size_);
+  mpi().comm_rank(mpi().comm_world, &rank_);
+  mpi().comm_size(mpi().comm_world, &size_);
   // One process a host counts for it.
-  MPI_Comm here = MPI_COMM_NULL;
-  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
+  MPI_Comm here = mpi().comm_null;
+  mpi().comm_split_type(mpi().comm_world, MPI_COMM_TYPE_SHARED, 0, mpi().info_null, &here);
   int place = 0;
-  MPI_Comm_rank(here, &place);
+  mpi().comm_rank(here, &place);
   const int first = place == 0 ? 1 : 0;
-  MPI_Allreduce(&first, &hosts_, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-  MPI_Comm_free(&here);
+  mpi().allreduce(&first, &hosts_, 1, mpi().int_type, mpi().sum, mpi().comm_world);
+  mpi().comm_free(&here);
   wire_ = std::make_unique<MpiWire>();
 }
 
 std::string MpiWorld::host() const {
   char text[MPI_MAX_PROCESSOR_NAME];
   int length = 0;
-  MPI_Get_processor_name(text, &length);
+  mpi().get_processor_name(text, &length);
   return {text, std::size_t(length)};
 }
 
 MpiWorld::~MpiWorld() {
   wire_.reset();
-  MPI_Finalize();
+  mpi().finalize();
 }
 
 std::string MpiWorld::broadcast(std::string text) {
-  const auto send = [](void* data, int count, MPI_Datatype type) {
-    MPI_Request request = MPI_REQUEST_NULL;
-    MPI_Ibcast(data, count, type, 0, MPI_COMM_WORLD, &request);
+  const auto send = [](void* data, int bytes) {
+    MPI_Request request = mpi().request_null;
+    mpi().ibcast(data, bytes, mpi().byte, 0, mpi().comm_world, &request);
     finish(request);
   };
   std::uint64_t length = text.size();
-  send(&length, 1, MPI_UINT64_T);
+  send(&length, int(sizeof length));
   SEEKSIM_CHECK(length < (std::uint64_t(1) << 31), "a broadcast of %llu bytes",
                 static_cast<unsigned long long>(length));
   text.resize(length);
-  send(text.data(), int(length), MPI_BYTE);
+  send(text.data(), int(length));
   return text;
 }
 
 std::vector<std::vector<std::byte>> MpiWorld::gather(std::vector<std::byte> mine, int count, TimeNs patience) {
   std::vector<std::vector<std::byte>> all;
   if (rank_ != 0) {
-    MPI_Request request = MPI_REQUEST_NULL;
-    MPI_Isend(mine.data(), int(mine.size()), MPI_BYTE, 0, kGatherTag, MPI_COMM_WORLD, &request);
+    MPI_Request request = mpi().request_null;
+    mpi().isend(mine.data(), int(mine.size()), mpi().byte, 0, kGatherTag, mpi().comm_world, &request);
     finish(request);
     return all;
   }
@@ -103,20 +98,20 @@ std::vector<std::vector<std::byte>> MpiWorld::gather(std::vector<std::byte> mine
   all[0] = std::move(mine);
   TimeNs last = now();
   for (int missing = count - 1; missing > 0 && now() - last < patience;) {
-    MPI_Message message = MPI_MESSAGE_NULL;
+    MPI_Message message = mpi().message_null;
     MPI_Status status;
     int came = 0;
-    MPI_Improbe(MPI_ANY_SOURCE, kGatherTag, MPI_COMM_WORLD, &came, &message, &status);
+    mpi().improbe(MPI_ANY_SOURCE, kGatherTag, mpi().comm_world, &came, &message, &status);
     if (came == 0) {
       nap();
       continue;
     }
     int bytes = 0;
-    MPI_Get_count(&status, MPI_BYTE, &bytes);
+    mpi().get_count(&status, mpi().byte, &bytes);
     std::vector<std::byte>& text = all[std::size_t(status.MPI_SOURCE)];
     text.resize(std::size_t(bytes));
-    MPI_Request request = MPI_REQUEST_NULL;
-    MPI_Imrecv(text.data(), bytes, MPI_BYTE, &message, &request);
+    MPI_Request request = mpi().request_null;
+    mpi().imrecv(text.data(), bytes, mpi().byte, &message, &request);
     finish(request);
     last = now();
     --missing;
@@ -125,18 +120,18 @@ std::vector<std::vector<std::byte>> MpiWorld::gather(std::vector<std::byte> mine
 }
 
 void MpiWorld::abort(int exit_status) {
-  MPI_Abort(MPI_COMM_WORLD, exit_status);
+  mpi().abort(mpi().comm_world, exit_status);
   throw std::runtime_error("MPI_Abort returned");
 }
 
 #else
 
 namespace {
-[[noreturn]] void none() { throw std::runtime_error("this program was built without MPI"); }
+[[noreturn]] void none() { throw std::runtime_error(mpi_problem()); }
 }  // namespace
 
-bool MpiWorld::available() { return false; }
-std::string MpiWorld::version() { return "none"; }
+std::string MpiWorld::problem() { return mpi_problem(); }
+std::string MpiWorld::version() { none(); }
 MpiWorld::MpiWorld() { none(); }
 MpiWorld::~MpiWorld() = default;
 std::string MpiWorld::host() const { none(); }

@@ -9,10 +9,10 @@ namespace seeksim::runtime {
 
 class MpiWorld final : public ProcessWorld {
  public:
-  static bool available();  // this program was built with MPI
-  static std::string version();
+  static std::string problem();  // why MPI cannot be used here; empty: it can. Loads the library
+  static std::string version();  // "Open MPI v4.1.4". Throws as the constructor does
 
-  MpiWorld();            // MPI_Init; throws std::runtime_error where there is no MPI
+  MpiWorld();            // MPI_Init; throws std::runtime_error where MPI cannot be used
   ~MpiWorld() override;  // MPI_Finalize, which all have to reach
   MpiWorld(const MpiWorld&) = delete;
   MpiWorld& operator=(const MpiWorld&) = delete;
