@@ -88,6 +88,7 @@ void add_launch(CLI::App& app, LaunchArguments& a) {
       ->check(CLI::IsMember({"mpi", "nccl"}))
       ->capture_default_str();
   launch->add_option("--mpirun", a.mpirun, "The launcher to use, with its own arguments")->capture_default_str();
+  launch->add_flag("--no-mpi", a.no_mpi, "Start all processes on this host without mpirun; messages go over TCP");
   launch->add_option("--address", a.address, "Address of this host, for ranks on other hosts")->capture_default_str();
   launch
       ->add_option("--start-limit", a.start_limit_s,

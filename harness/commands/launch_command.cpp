@@ -23,6 +23,7 @@
 #include "harness/input/json_text.h"
 #include "harness/loading/load.h"
 #include "harness/processes/faults.h"
+#include "harness/processes/local_job.h"
 #include "harness/processes/refusals.h"
 #include "harness/scenario/scenario.h"
 #include "runtime/backend/control/control_server.h"
@@ -60,12 +61,12 @@ constexpr int kLeftWithoutAWord = 1;
 
 // What mpirun's status says of the process that it ended for. mpirun passes a status on, and of a signal 128 + its
 // number, as shells do: above 128 the two look alike.
-std::string how_it_ended(int status, bool somebody_is_gone) {
+std::string how_it_ended(int status, bool left_without_a_word) {
   const int signal = status - 128;
   if (signal > 0 && signal <= kSignals)
     return fmt::format("with status {}: signal {} ({}), or an exit status of its own", status, signal,
                        ::strsignal(signal));
-  if (status == kLeftWithoutAWord && somebody_is_gone)
+  if (status == kLeftWithoutAWord && left_without_a_word)
     return fmt::format("with status {}: a process failed with it, or left with status 0 and without MPI_Finalize",
                        status);
   return fmt::format("with status {}", status);
@@ -84,7 +85,7 @@ class Supervisor {
     make_folder(folder, "--out");
     folder_ = std::filesystem::absolute(folder);
     report_ = std::filesystem::absolute(arguments.report.empty() ? folder_ + "/launched.json" : arguments.report);
-    if (arguments.address != kThisHost) return;
+    if (arguments.address != kThisHost || arguments.no_mpi) return;
     const std::string name = "seeksim-mpi-" + runtime::new_token();
     session_ = std::filesystem::temp_directory_path() / name;
     if (std::filesystem::is_directory("/dev/shm")) shared_ = "/dev/shm/" + name;
@@ -108,6 +109,7 @@ class Supervisor {
     std::fflush(stdout);
   }
   void remove_leavings() const;
+  std::vector<std::string> mpirun() const;
   std::vector<std::string> command(int attempt) const;
   pid_t start(int attempt, const runtime::ControlServer& server, const std::string& token);
   Ended watch(int attempt);
@@ -130,14 +132,21 @@ class Supervisor {
   std::string session_, shared_;
 };
 
-std::vector<std::string> Supervisor::command(int attempt) const {
+std::vector<std::string> Supervisor::mpirun() const {
   std::vector<std::string> words;
   std::istringstream given(arguments_.mpirun);
   for (std::string word; given >> word;) words.push_back(word);
+  if (::geteuid() == 0) words.push_back("--allow-run-as-root");
+  words.insert(words.end(), {"--oversubscribe", "-np", std::to_string(scenario_.world.ranks())});
+  for (const char* variable : {"SEEKSIM_CONTROL", "SEEKSIM_TOKEN", "SEEKSIM_HEARTBEAT_S"})
+    words.insert(words.end(), {"-x", variable});
+  return words;
+}
+
+std::vector<std::string> Supervisor::command(int attempt) const {
+  std::vector<std::string> words;
+  if (!arguments_.no_mpi) words = mpirun();
   const auto add = [&](std::initializer_list<std::string> more) { words.insert(words.end(), more); };
-  if (::geteuid() == 0) add({"--allow-run-as-root"});
-  add({"--oversubscribe", "-np", std::to_string(scenario_.world.ranks())});
-  for (const char* variable : {"SEEKSIM_CONTROL", "SEEKSIM_TOKEN", "SEEKSIM_HEARTBEAT_S"}) add({"-x", variable});
   add({program_, "run", arguments_.file, "--backend", arguments_.backend, "--out", folder_, "--report", report_});
   for (const std::string& set : arguments_.sets) add({"--set", set});
   if (!arguments_.seed.empty()) add({"--seed", arguments_.seed});
@@ -158,11 +167,13 @@ pid_t Supervisor::start(int attempt, const runtime::ControlServer& server, const
   ::setenv("SEEKSIM_CONTROL", fmt::format("{}:{}", arguments_.address, server.port()).c_str(), 1);
   ::setenv("SEEKSIM_TOKEN", token.c_str(), 1);
   ::setenv("SEEKSIM_HEARTBEAT_S", fmt::format("{}", heartbeat_s_).c_str(), 1);
+  if (arguments_.no_mpi) run_local_job(words, scenario_.world.ranks(), told_to_stop);
   if (!session_.empty()) ::setenv("OMPI_MCA_orte_tmpdir_base", session_.c_str(), 1);
   if (!shared_.empty()) ::setenv("OMPI_MCA_btl_vader_backing_directory", shared_.c_str(), 1);
   ::execvp(argv[0], argv.data());
-  std::fprintf(stderr, "seeksim: %s cannot be started: %s. Install openmpi-bin, or name it with --mpirun.\n", argv[0],
-               std::strerror(errno));
+  std::fprintf(stderr,
+               "seeksim: %s cannot be started: %s. Install openmpi-bin, name it with --mpirun, or use --no-mpi.\n",
+               argv[0], std::strerror(errno));
   ::_exit(kNoProgram);
 }
 
@@ -193,7 +204,8 @@ std::string Supervisor::what_is_wrong(const runtime::ControlServer& server, doub
   if (told_to_stop != 0) return "the supervisor was asked to stop";
   if (!server.silent().empty())
     return fmt::format("rank {} is silent: its process is stopped", server.silent().front());
-  if (gone_s > kToNotice_s) return gone_text(server);
+  // Over TCP the others would go on meanwhile, and could come to another end.
+  if (!server.gone().empty() && (arguments_.no_mpi || gone_s > kToNotice_s)) return gone_text(server);
   const int ranks = scenario_.world.ranks();
   if (server.ready() < ranks && running_s > arguments_.start_limit_s)
     return fmt::format("only {} of {} ranks connected within {} s", server.ready(), ranks, arguments_.start_limit_s);
@@ -229,7 +241,8 @@ Ended Supervisor::watch(int attempt) {
     }
     if (ending) continue;
     if (server.gone().empty()) last_whole = Clock::now();
-    ended.why = changed ? "mpirun is stopped" : what_is_wrong(server, seconds_since(last_whole), seconds_since(began));
+    ended.why = changed ? (arguments_.no_mpi ? "the parent of the processes is stopped" : "mpirun is stopped")
+                        : what_is_wrong(server, seconds_since(last_whole), seconds_since(began));
     if (ended.why.empty()) continue;
     say(ended.why + "; the job is ended");
     ending = true;
@@ -304,7 +317,7 @@ ExitStatus Supervisor::run() {
       return ExitStatus(*told);
     }
     say(fmt::format("{}the job ended {}", ended.why.empty() ? "" : ended.why + "; ",
-                    how_it_ended(ended.status, !ended.why.empty())));
+                    how_it_ended(ended.status, !ended.why.empty() && !arguments_.no_mpi)));
     // Unless somebody is gone, who may have ended with any status, these mean that a start is of no use.
     const bool refused =
         ended.why.empty() && (ended.status == kNoProgram || ended.status == code(ExitStatus::bad_input));
@@ -327,7 +340,10 @@ ExitStatus launch_command(const LaunchArguments& arguments, const std::string& p
     if (const std::string problem = runtime::nccl_problem(); !problem.empty())
       throw BadInput("launch --backend nccl", problem, "Use --backend mpi: ranks compute on the CPU.");
   }
-  need_mpi("launch");
+  if (!arguments.no_mpi) need_mpi("launch");
+  if (arguments.no_mpi && arguments.address != kThisHost)
+    throw BadInput("--no-mpi", "starts all processes on this host, and --address is for those of others",
+                   "Leave one of them out.");
   LoadOptions load;
   load.sets = arguments.sets;
   const Scenario scenario = load_scenario(arguments.file, load);

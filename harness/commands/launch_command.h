@@ -1,6 +1,6 @@
-// seeksim launch: the supervisor of a job of processes. It holds the control plane's store, starts mpirun, watches who
-// dies and who falls silent, and after a death ends the job in order and starts the next one from the newest valid
-// checkpoint: Open MPI without ULFM cannot go on without a process.
+// seeksim launch: the supervisor of a job of processes. It holds the control plane's store, starts mpirun, or the
+// processes of one host itself, watches who dies and who falls silent, and after a death ends the job in order and
+// starts the next one from the newest valid checkpoint: Open MPI without ULFM cannot go on without a process.
 #pragma once
 
 #include <string>
@@ -22,6 +22,7 @@ struct LaunchArguments {
   std::string out, report;
   std::string backend = "mpi";      // or "nccl"
   std::string mpirun = "mpirun";    // may hold arguments of it
+  bool no_mpi = false;              // the supervisor starts the processes, on this host; they meet over TCP
   std::string address = kThisHost;  // of this host, for the ranks
   double start_limit_s = 60;        // until all processes have met; a job whose start hangs is ended and started again
   double heartbeat_s = 0.5, silent_s = 5;  // where the scenario says nothing of them

@@ -32,6 +32,7 @@ class EnvironmentLint {
     debugging();
     timeouts();
     devices();
+    sharing();
     ranks();
     agree();
     misspelt();
@@ -187,6 +188,21 @@ class EnvironmentLint {
     }
   }
 
+  // Several ranks on one GPU, for NCCL 2.30 or newer.
+  void sharing() {
+    constexpr const char* kShares = "NCCL_MULTI_RANK_GPU_ENABLE";
+    if (value(kShares) == nullptr || number(kShares) == 0) return;
+    if (number(kShares) != 1) return say(Weight::wrong, kShares, "means nothing there", "Use 0 or 1.");
+    const std::optional<std::int64_t> ctas = number("NCCL_MAX_CTAS");
+    if (ctas && *ctas <= 4) {
+      say(Weight::note, kShares, "lets several ranks share a GPU, from NCCL 2.30 on; NVIDIA calls it experimental", "");
+    } else {
+      say(Weight::doubtful, kShares,
+          "lets several ranks share a GPU, from NCCL 2.30 on; more than two may hang for want of multiprocessors",
+          "Set NCCL_MAX_CTAS to 2, 3 or 4.");
+    }
+  }
+
   // What torchrun and DeepSpeed's launcher tell each process.
   void ranks() {
     static const std::vector<std::string> needed = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
@@ -280,6 +296,8 @@ class EnvironmentLint {
                                                    "NCCL_NVLS_ENABLE",
                                                    "NCCL_CUMEM_ENABLE",
                                                    "NCCL_COMM_BLOCKING",
+                                                   "NCCL_MAX_CTAS",
+                                                   "NCCL_MULTI_RANK_GPU_ENABLE",
                                                    "NCCL_CONF_FILE",
                                                    "NCCL_SET_STACK_SIZE",
                                                    "NCCL_RAS_ENABLE",

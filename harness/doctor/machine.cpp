@@ -18,6 +18,7 @@
 #include "harness/run/one_run.h"
 #include "harness/scenario/variants.h"
 #include "kernels/isa.h"
+#include "runtime/backend/gpu/nccl_api.h"
 #include "runtime/backend/machine/posix_storage.h"
 #include "runtime/backend/wire/mpi_world.h"
 
@@ -182,11 +183,17 @@ std::vector<Probe> probe_gpus() {
   const Library nccl("libnccl.so.2");
   const auto nccl_version = nccl ? nccl.find<int(int*)>("ncclGetVersion") : nullptr;
   int code = 0;
-  if (nccl_version == nullptr || nccl_version(&code) != 0)
-    found.push_back({State::missing, "nccl", "no libnccl.so.2", "Install libnccl2 of 2.28 or newer."});
-  else
-    found.push_back({State::good, "nccl", fmt::format("{}.{}.{}", code / 10000, code % 10000 / 100, code % 100), ""});
+  if (nccl_version == nullptr || nccl_version(&code) != 0) code = 0;
+  found.push_back(nccl_probe(code, std::getenv(runtime::kGpuSharingVariable)));
   return found;
+}
+
+Probe nccl_probe(int version, const char* sharing) {
+  if (version == 0) return {State::missing, "nccl", "no libnccl.so.2", "Install libnccl2 of 2.28 or newer."};
+  const std::string problem = runtime::gpu_sharing_problem(version, sharing);
+  if (!problem.empty()) return {State::good, "nccl", problem, ""};
+  return {State::good, "nccl", fmt::format("NCCL {} takes several ranks a GPU", runtime::nccl_version_text(version)),
+          ""};
 }
 
 Probe probe_mpi() {

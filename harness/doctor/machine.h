@@ -26,6 +26,8 @@ std::vector<Probe> probe_processor();
 // A file below `folder` is written, synced, renamed, read back and removed, as checkpoints and swap files will be.
 Probe probe_storage(const std::string& folder);
 std::vector<Probe> probe_gpus();  // driver, devices, peer access, NCCL
+// What is said of NCCL: its version as it counts (0: none), and NCCL_MULTI_RANK_GPU_ENABLE, or null.
+Probe nccl_probe(int version, const char* sharing);
 Probe probe_mpi();
 // One rank of a small scenario against the bits that are stored for it.
 Probe probe_conformance();

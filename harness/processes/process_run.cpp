@@ -16,6 +16,7 @@
 #include "harness/loading/extensions.h"
 #include "harness/loading/load.h"
 #include "harness/processes/faults.h"
+#include "harness/processes/placement.h"
 #include "harness/report/report.h"
 #include "harness/scenario/variants.h"
 #include "harness/simulate/arithmetic.h"
@@ -183,14 +184,6 @@ void train_on(AnyRank& real, RealFaults& faults, const Scenario& scenario, const
   report.events = faults.take_events();
   for (const std::string& text : real.transport.complaints()) report.events.push_back({report.ended_ns, real.id, text});
   report.notes = notes.take();
-}
-
-// Which of its machine's GPUs a process takes: as whoever started it counts the processes of a machine.
-[[maybe_unused]] int gpu_of_process(int rank) {
-  for (const char* name : {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
-    if (const char* const told = std::getenv(name)) return int(std::strtol(told, nullptr, 10));
-  }
-  return rank;
 }
 
 }  // namespace

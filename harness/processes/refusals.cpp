@@ -130,8 +130,9 @@ void refuse_options_on_mpi(const RunOptions& options) {
 void need_mpi(const std::string& where) {
   const std::string problem = runtime::MpiWorld::problem();
   if (problem.empty()) return;
-  throw BadInput(where, problem,
-                 "Install Open MPI (openmpi-bin; to build with it libopenmpi-dev). torchrun's variables need no MPI.");
+  throw BadInput(
+      where, problem,
+      "Install Open MPI (openmpi-bin; to build with it libopenmpi-dev), or do without: launch --no-mpi, torchrun.");
 }
 
 }  // namespace seeksim::harness

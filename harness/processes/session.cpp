@@ -9,12 +9,14 @@
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <thread>
 
 #include <nlohmann/json.hpp>
 
 #include "harness/loading/load.h"
 #include "harness/processes/faults.h"
+#include "harness/processes/placement.h"
 #include "harness/processes/process_run.h"
 #include "harness/processes/refusals.h"
 #include "harness/processes/told.h"
@@ -22,6 +24,7 @@
 #include "kernels/digest.h"
 #include "runtime/backend/control/control_server.h"
 #include "runtime/backend/control/heart.h"
+#include "runtime/backend/gpu/nccl_api.h"
 #include "runtime/backend/machine/posix_storage.h"
 #include "runtime/backend/machine/wall_clock.h"
 #include "runtime/backend/wire/mpi_world.h"
@@ -35,6 +38,8 @@ using runtime::ControlServer;
 using runtime::MpiWorld;
 
 namespace {
+
+constexpr runtime::TimeNs kPatience = 60 * runtime::kSecond;
 
 // The control plane of ranks without a supervisor, in a thread beside the leader's.
 class OwnServer {
@@ -140,12 +145,21 @@ struct MpiSession::Impl {
   std::optional<runtime::Heart> heart;  // beats before the world is built and until it is gone
   std::unique_ptr<runtime::ProcessWorld> world;
   bool nccl = false;
-  bool missing = false;  // a process did not answer
+  std::vector<std::string> gpus;  // the leader's: by rank, what tells a process's GPU from the others
+  bool missing = false;           // a process did not answer
   bool told_over = false;
 
+  void gather_gpus();
   RunRecord collect(const Scenario& scenario, const RunRequest& request, const std::string& folder,
                     std::vector<std::vector<std::byte>> reports);
 };
+
+void MpiSession::Impl::gather_gpus() {
+  const std::string mine = identity_of_own_gpu(world->rank());
+  const auto bytes = std::as_bytes(std::span(mine));
+  for (const std::vector<std::byte>& text : world->gather({bytes.begin(), bytes.end()}, world->size(), kPatience))
+    gpus.emplace_back(reinterpret_cast<const char*>(text.data()), text.size());
+}
 
 MpiSession::MpiSession(bool nccl, bool insecure) {
   const bool alone = std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr && std::getenv("PMIX_RANK") == nullptr &&
@@ -166,6 +180,7 @@ MpiSession::MpiSession(bool nccl, bool insecure) {
     impl_->world = met_by_tcp(insecure);
   else
     impl_->world = std::make_unique<MpiWorld>();
+  if (nccl) impl_->gather_gpus();
   if (impl_->heart) impl_->heart->ready();
 }
 
@@ -240,6 +255,11 @@ RunRecord MpiSession::run(const Scenario& scenario, const SimulationOptions& opt
                                "world.ranks_per_node={}.",
                                ranks, there));
   }
+  if (impl_->nccl) {
+    problems =
+        problems_of_sharing(impl_->gpus, ranks, runtime::nccl_version(), std::getenv(runtime::kGpuSharingVariable));
+    if (!problems.empty()) throw BadInput(std::move(problems));
+  }
   const auto start = std::chrono::steady_clock::now();
   RunRequest request;
   request.scenario = to_travel(scenario);
@@ -273,7 +293,6 @@ RunRecord MpiSession::run(const Scenario& scenario, const SimulationOptions& opt
   load_scenario_text(request.scenario, request.file);  // throws here and now, before anybody waits for anybody
   impl_->world->broadcast(text_of(request));
   std::vector<std::byte> mine = to_bytes(train_here(request, folder.path(), impl_->world->wire(), 0));
-  constexpr runtime::TimeNs kPatience = 60 * runtime::kSecond;
   RunRecord record =
       impl_->collect(scenario, request, folder.path(),
                      impl_->world->gather(std::move(mine), ranks, kPatience + scenario.train.recovery.agree_ns));

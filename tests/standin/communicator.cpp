@@ -23,6 +23,12 @@ int current_device() {
 
 }  // namespace
 
+int stood_for() { return int(setting("SEEKSIM_STANDIN_NCCL", NCCL_VERSION_CODE)); }
+
+bool ranks_may_share_a_gpu() {
+  return stood_for() >= NCCL_VERSION(2, 30, 0) && setting("NCCL_MULTI_RANK_GPU_ENABLE", 0) == 1;
+}
+
 Comm::Comm(std::string name, int ranks, int rank, bool blocking)
     : name_(std::move(name)),
       ranks_(ranks),
@@ -91,7 +97,7 @@ ncclResult_t Comm::connect() {
     if (dawdles()) dawdle(draws_);
     for (int peer = 0; peer < ranks_; ++peer) {
       const bool same = segment_->member(peer).device == segment_->member(rank_).device;
-      if (peer != rank_ && same) return ncclInvalidUsage;  // two ranks on one GPU
+      if (peer != rank_ && same && !ranks_may_share_a_gpu()) return ncclInvalidUsage;
     }
     return ncclSuccess;
   });

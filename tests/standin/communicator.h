@@ -3,6 +3,8 @@
 // the whole device.
 //   SEEKSIM_STANDIN_NETWORK=1   a peer whose process has ended is an asynchronous ncclRemoteError, as over a network;
 //                               else it is not reported, as over NVLink
+//   SEEKSIM_STANDIN_NCCL=23003  the version that it stands for (that of nccl.h): 2.30 and newer take several ranks on
+//                               one GPU where NCCL_MULTI_RANK_GPU_ENABLE=1
 #pragma once
 
 #include <nccl.h>
@@ -20,6 +22,9 @@
 #include "tests/standin/stream.h"
 
 namespace seeksim::standin {
+
+int stood_for();  // NCCL's version
+bool ranks_may_share_a_gpu();
 
 // A part of an operation: bytes to or from a peer.
 struct Transfer {

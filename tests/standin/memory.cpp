@@ -119,6 +119,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* of, int device) {
   const std::string name = "stand-in for a GPU, on CPU threads";
   std::memcpy(of->name, name.c_str(), name.size() + 1);
   of->major = 9;
+  of->uuid.bytes[0] = char(device + 1);
   return told(context_error());
 }
 

@@ -335,11 +335,29 @@ TEST_F(MpiStandin, MemoryThatOthersHaveIsOutOfMemory) {
   EXPECT_EQ(ran.text.find("bug in seeksim"), std::string::npos) << ran.text;
 }
 
-// By NCCL, when they connect: how many GPUs a process sees tells nothing of which ones others have.
-TEST_F(MpiStandin, TwoRanksOnOneGpuAreToldSo) {
-  const Ran ran = nccl(2, "zero_equivalence", {stage(0), "world.ranks_per_node=2"}, "SEEKSIM_STANDIN_GPUS=1");
-  EXPECT_EQ(ran.status, 1) << ran.text;
-  EXPECT_NE(ran.text.find("do two ranks share one GPU?"), std::string::npos) << ran.text;
+// ---- several ranks on one "GPU" ------------------------------------------------------------------------------------
+
+// Told before anything runs, by what the processes see of their GPUs.
+TEST_F(MpiStandin, TwoRanksOnOneGpuAreRefusedWhereNcclDoesNotTakeThem) {
+  for (const auto& [nccl_is, words] :
+       {std::pair{"SEEKSIM_STANDIN_NCCL=22809 NCCL_MULTI_RANK_GPU_ENABLE=1", "from 2.30 on it takes several"},
+        std::pair{"SEEKSIM_STANDIN_NCCL=23003", "unless NCCL_MULTI_RANK_GPU_ENABLE=1 is set"}}) {
+    const Ran ran = nccl(2, "zero_equivalence", {stage(0), "world.ranks_per_node=2"},
+                         std::string("SEEKSIM_STANDIN_GPUS=1 ") + nccl_is);
+    EXPECT_EQ(ran.status, 2) << ran.text;
+    EXPECT_NE(ran.text.find("ranks 0 and 1 would share one GPU"), std::string::npos) << ran.text;
+    EXPECT_NE(ran.text.find(words), std::string::npos) << ran.text;
+  }
+}
+
+TEST_F(MpiStandin, RanksShareOneGpuWhereNcclTakesThem) {
+  for (const int ranks : {2, 4}) {
+    const Ran ran = nccl(ranks, "zero_equivalence",
+                         {stage(3), "world.ranks_per_node=" + std::to_string(ranks), "batch_arithmetic=by_samples"},
+                         "SEEKSIM_STANDIN_GPUS=1 SEEKSIM_STANDIN_NCCL=23003 NCCL_MULTI_RANK_GPU_ENABLE=1");
+    EXPECT_EQ(ran.status, 0) << ran.text;
+    EXPECT_EQ(report("nccl")["verdict"], "pass");
+  }
 }
 
 // ---- simulated ranks on one "GPU" ----------------------------------------------------------------------------------

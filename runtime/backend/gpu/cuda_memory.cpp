@@ -2,6 +2,7 @@
 
 #include <new>
 #include <stdexcept>
+#include <utility>
 
 #ifdef SEEKSIM_HAVE_CUDA
 #include <cuda_runtime_api.h>
@@ -52,6 +53,30 @@ int gpu_count() {
 int visible_gpu(int n) {
   const int count = gpu_count();
   return count > 0 ? n % count : 0;
+}
+
+std::string gpu_identity(int n) {
+  cudaDeviceProp of{};
+  if (cudaGetDeviceProperties(&of, n) != cudaSuccess) return "";
+  std::string text = "GPU-";
+  constexpr const char* kDigits = "0123456789abcdef";
+  for (const char byte : of.uuid.bytes) {
+    text += kDigits[static_cast<unsigned char>(byte) >> 4];
+    text += kDigits[static_cast<unsigned char>(byte) & 15];
+  }
+  return text;
+}
+
+double gpu_peak_flops(int n) {
+  int multiprocessors = 0, khz = 0, major = 0, minor = 0;
+  for (const auto& [value, which] : {std::pair{&multiprocessors, cudaDevAttrMultiProcessorCount},
+                                     {&khz, cudaDevAttrClockRate},
+                                     {&major, cudaDevAttrComputeCapabilityMajor},
+                                     {&minor, cudaDevAttrComputeCapabilityMinor}}) {
+    if (cudaDeviceGetAttribute(value, which, n) != cudaSuccess) return 0;
+  }
+  const int lanes = major == 8 && minor == 0 ? 64 : 128;  // fp32 lanes of a multiprocessor, from 8.0 on
+  return 2.0 * multiprocessors * lanes * khz * 1e3;
 }
 
 CudaMemory::CudaMemory(int ordinal, bool locks) : locks_(locks) {
@@ -113,6 +138,8 @@ std::string cuda_problem() { return "this program was built without CUDA: nvcc w
 std::string vendor_products_problem() { return cuda_problem(); }
 int gpu_count() { return 0; }
 int visible_gpu(int) { return 0; }
+std::string gpu_identity(int) { return ""; }
+double gpu_peak_flops(int) { return 0; }
 CudaMemory::CudaMemory(int, bool) { none(); }
 CudaMemory::~CudaMemory() = default;
 std::byte* CudaMemory::allocate(std::size_t) { none(); }

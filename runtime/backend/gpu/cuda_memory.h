@@ -17,6 +17,12 @@ std::string vendor_products_problem();
 int gpu_count();
 // The GPU of the n-th process of a machine: several processes share one where there are fewer.
 int visible_gpu(int n);
+// What tells that GPU from all others, "GPU-" and 32 hexadecimal digits; empty where it does not answer.
+std::string gpu_identity(int n);
+
+// What that GPU computes at most in fp32, floating-point operations a second, a fused multiply-add counting as two; 0
+// where it does not answer.
+double gpu_peak_flops(int n);
 
 class CudaMemory final : public DeviceMemory {
  public:

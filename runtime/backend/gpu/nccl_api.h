@@ -42,9 +42,18 @@ struct NcclApi {
 
 namespace seeksim::runtime {
 
+inline constexpr const char* kGpuSharingVariable = "NCCL_MULTI_RANK_GPU_ENABLE";
+
 // Why --backend nccl cannot run here; empty: it can.
 std::string nccl_problem();
 // The same of the library alone, whether or not there is a GPU.
 std::string nccl_library_problem();
+
+// 10000 major + 100 minor + patch, as NCCL counts from 2.9 on; 0 where it cannot be loaded.
+int nccl_version();
+// "2.28.9"
+std::string nccl_version_text(int version);
+// Why NCCL of this version lets no two ranks share a GPU; empty: it does. enabled: NCCL_MULTI_RANK_GPU_ENABLE, or null.
+std::string gpu_sharing_problem(int version, const char* enabled);
 
 }  // namespace seeksim::runtime

@@ -70,6 +70,10 @@ TEST(LintEnvironment, SaysWhatAVariableReallyDoes) {
       {with("MASTER_ADDR", "localhost"), Weight::wrong, "each of the 2 nodes would wait for its own rank 0"},
       {without("MASTER_PORT"), Weight::wrong, "without MASTER_PORT"},
       {with("OMPI_COMM_WORLD_RANK", "5"), Weight::wrong, "two launchers"},
+      {{{"NCCL_MULTI_RANK_GPU_ENABLE", "yes"}}, Weight::wrong, "Use 0 or 1"},
+      {{{"NCCL_MULTI_RANK_GPU_ENABLE", "1"}}, Weight::doubtful, "Set NCCL_MAX_CTAS to 2, 3 or 4"},
+      {{{"NCCL_MULTI_RANK_GPU_ENABLE", "1"}, {"NCCL_MAX_CTAS", "2"}}, Weight::note, "experimental"},
+      {{{"NCCL_MULTI_RANK_GPU_ENABLED", "1"}}, Weight::doubtful, "Did you mean NCCL_MULTI_RANK_GPU_ENABLE?"},
   };
   for (const Case& c : cases) {
     const std::vector<Advice> advice = lint_environment(c.environment);
