@@ -31,7 +31,8 @@ int promised_status(const std::string& text) {
 std::string without_comment(const std::string& line) { return line.substr(0, line.find("  #")); }
 
 bool builds(const std::string& line) {
-  return line.starts_with("./seeksim build") || line.starts_with("./seeksim test");
+  return line.starts_with("./seeksim build") || line.starts_with("./seeksim test") ||
+         line.starts_with("./seeksim pack");
 }
 
 // The paragraph that begins behind `at`, as one line.
