@@ -100,6 +100,7 @@ std::string summary(const ExploreResult& result, const Exhausted* exhausted, con
       "phase; {} branches of recovery\n",
       coverage.pairs(), coverage.pairs_in_both_orders(), coverage.struck().size(), coverage.branches().size());
   if (!result.stops.empty()) out += fmt::format("  stops     {}\n", counts(result.stops));
+  if (!result.unjudged.empty()) out += fmt::format("  not judged, nothing to look at: {}\n", counts(result.unjudged));
   if (a.strategy == "enumerate")
     out += result.complete ? "  complete  each fault at each place was tried\n"
                            : "  the time was up before every place was tried\n";
@@ -117,7 +118,8 @@ Json report_json(const ExploreResult& result, const Exhausted* exhausted, const 
                {"wall_s", result.wall_s},
                {"complete", result.complete},
                {"by", result.by},
-               {"stops", result.stops}};
+               {"stops", result.stops},
+               {"unjudged", result.unjudged}};
   json["coverage"] = {{"pairs", result.coverage.pairs()},
                       {"pairs_in_both_orders", result.coverage.pairs_in_both_orders()},
                       {"struck", result.coverage.struck()},
@@ -203,7 +205,7 @@ ExploreOptions options_of(const ExploreArguments& a) {
 
 void shrink_all(const ExploreResult& result, const ExploreArguments& a, const Teller& teller, ToldByKey& told) {
   for (const auto& [key, found] : result.found) {
-    if (!a.shrink || !found.shown) continue;
+    if (!a.shrink || !found.shown || found.check == "crash") continue;  // what crashes would end this process too
     Told& files = told.at(key);
     shrink_found(found, a, files);
     if (!files.shrunk.empty())

@@ -65,6 +65,17 @@ std::string allowed_stop(const Evidence& e, const Judgement& j, bool any) {
   return {};
 }
 
+// The checks that had nothing to look at, where no other check failed; empty where one did.
+std::vector<std::string> only_unjudged(const Judgement& judgement) {
+  std::vector<std::string> names;
+  for (const CheckResult& check : judgement.checks) {
+    if (check.ok) continue;
+    if (check.looked) return {};
+    names.push_back(check.name);
+  }
+  return names;
+}
+
 std::string rules_text(const std::vector<Rule>& rules) {
   std::vector<std::string> texts;
   for (const Rule& rule : rules) texts.push_back(faults::text(rule));
@@ -202,7 +213,7 @@ Tally run_jobs(const Jobs& jobs, const std::vector<std::size_t>& begins, std::si
     else if (a_job > 1)
       crashed.push_back(job);
     else
-      tally.add(begins[job], jobs.runs[begins[job]], {How::red, outcome.problems.front(), {}, ExitStatus::bug});
+      tally.add(begins[job], jobs.runs[begins[job]], {How::red, outcome.problems.front(), {}, {}, ExitStatus::bug});
     bar.update(0, std::int64_t(tally.runs));
   };
   run_forked(work);
@@ -385,18 +396,23 @@ PlannedEnd run_planned(Scenario& scenario, const std::vector<Rule>& own, const s
   options.digest_gradients = needs_gradients(scenario);
   const Expect expect = std::exchange(scenario.expect, {});  // of the whole plan, not of its runs
   const RunRecord run = Simulation(scenario, options).run();
-  PlannedEnd end = judge_planned(scenario, run, golden, false);
+  PlannedEnd end = judge_planned(scenario, run, golden, Cases::planned);
   scenario.expect = expect;
   return end;
 }
 
-PlannedEnd judge_planned(const Scenario& scenario, const RunRecord& run, const Golden* golden, bool any_stop) {
+PlannedEnd judge_planned(const Scenario& scenario, const RunRecord& run, const Golden* golden, Cases cases) {
   const Evidence evidence{scenario, run, golden, std::nullopt, {}};
   const Judgement judgement = judge(evidence);
-  if (judgement.status == ExitStatus::as_expected) return {How::as_expected, "", {}, judgement.status};
+  if (judgement.status == ExitStatus::as_expected) return {How::as_expected, "", {}, {}, judgement.status};
+  const bool any_stop = cases == Cases::explored && scenario.planned.stops.empty();
   if (std::string words = allowed_stop(evidence, judgement, any_stop); !words.empty())
-    return {How::stopped, std::move(words), {}, ExitStatus::as_expected};
-  PlannedEnd end{How::red, judgement.sentence, {}, judgement.status};
+    return {How::stopped, std::move(words), {}, {}, ExitStatus::as_expected};
+  if (cases == Cases::explored && judgement.status == ExitStatus::check_failed) {
+    if (std::vector<std::string> open = only_unjudged(judgement); !open.empty())
+      return {How::as_expected, "", {}, std::move(open), ExitStatus::as_expected};
+  }
+  PlannedEnd end{How::red, judgement.sentence, {}, {}, judgement.status};
   for (const CheckResult& check : judgement.checks) {
     if (check.ok) continue;
     if (end.red.empty()) end.why += ": " + check.detail;

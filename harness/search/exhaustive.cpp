@@ -135,7 +135,7 @@ class Exhaustion {
   void judge(const RunRecord& record, const std::vector<Rule>& rules) {
     ++result_.cases;
     ++result_.by["exhaustive"];
-    const PlannedEnd end = judge_planned(scenario_, record, golden_, scenario_.planned.stops.empty());
+    const PlannedEnd end = judge_planned(scenario_, record, golden_, Cases::explored);
     if (end.how == How::stopped) ++result_.stops[end.why.substr(0, 60)];
     if (end.how != How::red) return;
     ++result_.red;

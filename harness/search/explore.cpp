@@ -165,6 +165,7 @@ Explorer::Explorer(const Explored& explored, const Golden* golden, const Explore
       scenario_(explored.scenario),
       golden_(golden),
       options_(options),
+      worker_(worker),
       random_(options.seed * 1'000'003 + std::uint64_t(worker), sim::Stream::schedule),
       kinds_(options.faults ? kinds_for(explored.scenario) : std::vector<FaultKind>()),
       node_of_(harness::node_of(explored.scenario.world)) {
@@ -336,9 +337,24 @@ std::optional<ExploreCase> Explorer::enumerated() {
   return one;
 }
 
+ExploreCase Explorer::as_written() const {
+  ExploreCase one;
+  one.from = "as written";
+  one.seed = explored_.scenario.world.seed;
+  one.schedule = explored_.scenario.world.schedule;
+  one.noise = explored_.scenario.world.noise;
+  return one;
+}
+
+bool Explorer::is_as_written(const ExploreCase& one) const {
+  const sim::WorldPlan& world = explored_.scenario.world;
+  return one.rules.empty() && one.seed == world.seed && one.noise == world.noise && one.schedule == world.schedule;
+}
+
 std::optional<ExploreCase> Explorer::draw() {
   if (options_.strategy == ExploreStrategy::enumerate) return enumerated();
   const std::uint64_t number = drawn_++;
+  if (number == 0 && worker_ == 0) return as_written();
   if (!corpus_.empty() && below(2) == 0) return varied();
   const ExploreStrategy turns[] = {ExploreStrategy::random, ExploreStrategy::pct, ExploreStrategy::swarm};
   return fresh(options_.strategy == ExploreStrategy::mix ? turns[number % 3] : options_.strategy);
@@ -350,8 +366,9 @@ Explorer::Ran Explorer::run(ExploreCase one) {
   scenario_.world.noise = one.noise;
   scenario_.faults = explored_.scenario.faults;
   scenario_.faults.insert(scenario_.faults.end(), one.rules.begin(), one.rules.end());
-  // A fault of the scenario's own need not fire either once others may take away what it was to strike.
-  scenario_.drawn_faults = one.rules.empty() ? 0 : scenario_.faults.size();
+  // The scenario's own faults fire in the scenario as it is written. Elsewhere another fault or another order may take
+  // away what they were to strike.
+  scenario_.drawn_faults = is_as_written(one) ? 0 : scenario_.faults.size();
   SimulationOptions options;
   options.wall_limit_s = options_.wall_limit_s;
   options.digest_gradients = needs_gradients(scenario_);
@@ -362,7 +379,7 @@ Explorer::Ran Explorer::run(ExploreCase one) {
   };
   record_ = Simulation(scenario_, options).run();
   decisions_ = std::max(decisions_, record_.schedule.decisions);
-  Ran ran{std::move(one), judge_planned(scenario_, record_, golden_, scenario_.planned.stops.empty()), 0};
+  Ran ran{std::move(one), judge_planned(scenario_, record_, golden_, Cases::explored), 0};
   ran.added = coverage_.add_run(record_, scenario_.faults, ran.end.how == PlannedEnd::How::stopped ? ran.end.why : "");
   if (ran.added > 0 && ran.end.how != PlannedEnd::How::red) {
     if (corpus_.size() == kCorpusMax) corpus_.erase(corpus_.begin() + std::ptrdiff_t(below(kCorpusMax / 2)));

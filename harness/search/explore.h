@@ -85,7 +85,7 @@ class Explorer {
     PlannedEnd end;
     std::size_t added = 0;  // features of coverage
   };
-  // Draws the next case; none is left where all were enumerated.
+  // Draws the next case; none is left where all were enumerated. The first worker begins with the scenario as written.
   std::optional<ExploreCase> draw();
   // Runs and judges it. The record is that of the last case.
   Ran run(ExploreCase one);
@@ -97,6 +97,8 @@ class Explorer {
   ExploreCase fresh(ExploreStrategy strategy);
   ExploreCase varied();
   std::optional<ExploreCase> enumerated();
+  ExploreCase as_written() const;
+  bool is_as_written(const ExploreCase& one) const;
   sim::Schedule schedule(ExploreStrategy strategy);
   void add_faults(ExploreCase& one, int n, const std::vector<faults::FaultKind>& kinds);
   std::optional<faults::Rule> fault(faults::FaultKind kind);
@@ -108,6 +110,7 @@ class Explorer {
   Scenario scenario_;  // the one that is run, changed from case to case
   const Golden* golden_;
   ExploreOptions options_;
+  int worker_;
   sim::Random random_;
   std::vector<faults::FaultKind> kinds_;
   std::vector<int> node_of_;

@@ -23,9 +23,9 @@ void add_counts(const Json& from, std::map<std::string, std::uint64_t>& to) {
 bool shares_meet(const LaunchedAs& as) { return as.size > 1 && std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr; }
 
 std::string text_of_share(const ExploreResult& result, const ToldByKey& told) {
-  Json json = {{"cases", result.cases},  {"red", result.red},     {"complete", result.complete},
-               {"by", result.by},        {"stops", result.stops}, {"coverage", result.coverage.json()},
-               {"wall_s", result.wall_s}};
+  Json json = {{"cases", result.cases},   {"red", result.red},          {"complete", result.complete},
+               {"by", result.by},         {"stops", result.stops},      {"coverage", result.coverage.json()},
+               {"wall_s", result.wall_s}, {"unjudged", result.unjudged}};
   json["found"] = Json::array();
   for (const auto& [key, found] : result.found) {
     const Told& files = told.at(key);
@@ -50,6 +50,7 @@ void take_share(const std::string& text, ExploreResult& all, ToldByKey& told) {
   all.wall_s = std::max(all.wall_s, json["wall_s"].get<double>());
   add_counts(json["by"], all.by);
   add_counts(json["stops"], all.stops);
+  add_counts(json["unjudged"], all.unjudged);
   all.coverage.add(json["coverage"]);
   for (const Json& one : json["found"]) {
     const std::string key = one["key"];

@@ -57,6 +57,7 @@ class Child {
           {"red", red_},
           {"by", by_},
           {"stops", stops_},
+          {"unjudged", unjudged_},
           {"times", times_},
           {"over", over},
           {"coverage", explorer.coverage().json()}});
@@ -74,6 +75,7 @@ class Child {
     ++cases_;
     ++by_[ran.one.from];
     if (ran.end.how == How::stopped) ++stops_[ran.end.why.substr(0, 60)];
+    for (const std::string& check : ran.end.unjudged) ++unjudged_[check];
     if (ran.end.how != How::red) return;
     ++red_;
     const std::string check =
@@ -115,7 +117,7 @@ class Child {
   char* shared_;
   Time start_;
   std::uint64_t cases_ = 0, red_ = 0;
-  std::map<std::string, std::uint64_t> by_, stops_, times_;
+  std::map<std::string, std::uint64_t> by_, stops_, unjudged_, times_;
 };
 
 // ---- in the parent
@@ -219,6 +221,7 @@ class Parent {
     };
     add_all(line["by"], result_.by);
     add_all(line["stops"], result_.stops);
+    add_all(line["unjudged"], result_.unjudged);
     for (const auto& [key, n] : line["times"].items()) {
       if (const auto found = result_.found.find(key); found != result_.found.end())
         found->second.times += n.get<std::uint64_t>();
@@ -242,10 +245,28 @@ class Parent {
     found.after_s = since(start_);
     found.times = 1;
     found.shown = false;
-    if (process.shared[0] != 0) found.document = Json::parse(std::string(process.shared));
+    if (process.shared[0] != 0) {
+      found.document = Json::parse(std::string(process.shared));
+      found.shown = WIFSIGNALED(status) && ends_by_signal(found.document, WTERMSIG(status));
+    }
     ++result_.cases;  // those before it went with the process that counted them
     ++result_.red;
     add(std::move(found));
+  }
+
+  // Run by itself, in a process of its own: does that one end by the same signal?
+  bool ends_by_signal(const Json& document, int signal) const {
+    std::fflush(nullptr);
+    const pid_t pid = ::fork();
+    if (pid < 0) return false;
+    if (pid == 0) {
+      try_scenario(document, work_.explored.scenario.file, 3 * work_.options.wall_limit_s);
+      ::_exit(0);
+    }
+    int status = 0;
+    while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    return WIFSIGNALED(status) && WTERMSIG(status) == signal;
   }
 
   // They hang: told as what it is, a case that never ends.

@@ -12,9 +12,10 @@ namespace seeksim::harness {
 // What all processes together have found.
 struct ExploreResult {
   std::uint64_t cases = 0;
-  bool complete = true;                        // every process ran out of cases
-  std::map<std::string, std::uint64_t> by;     // cases by how they came about
-  std::map<std::string, std::uint64_t> stops;  // clean ones, by reason
+  bool complete = true;                           // every process ran out of cases
+  std::map<std::string, std::uint64_t> by;        // cases by how they came about
+  std::map<std::string, std::uint64_t> stops;     // clean ones, by reason
+  std::map<std::string, std::uint64_t> unjudged;  // by check: cases that gave it nothing to look at
   Coverage coverage;
   struct Found {
     std::string check, why;

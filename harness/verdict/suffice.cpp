@@ -40,16 +40,19 @@ struct Gone {
   std::vector<int> last;  // since a world last committed a step: then all shards had their copies again
 };
 
+// A process that was started again is alive, and came back without the state that it had: it counts as gone.
 Gone ranks_gone(const RunRecord& run) {
-  std::set<int> survived;
+  std::set<int> survived, lost;
   for (const Recovery& recovery : run.detection.recoveries) {
-    if (recovery.resumed_ns >= 0) survived.insert(recovery.evicted.begin(), recovery.evicted.end());
+    (recovery.resumed_ns >= 0 ? survived : lost).insert(recovery.evicted.begin(), recovery.evicted.end());
   }
   Gone gone;
   for (std::size_t i = 0; i < run.ranks.size(); ++i) {
-    if (run.ranks[i].how != How::died && run.ranks[i].how != How::evicted) continue;
-    gone.all.push_back(int(i));
-    if (survived.count(int(i)) == 0) gone.last.push_back(int(i));
+    const int rank = int(i);
+    const bool away = run.ranks[i].how == How::died || run.ranks[i].how == How::evicted;
+    if (!away && lost.count(rank) == 0) continue;
+    gone.all.push_back(rank);
+    if (lost.count(rank) > 0 || survived.count(rank) == 0) gone.last.push_back(rank);
   }
   return gone;
 }

@@ -8,6 +8,7 @@
 
 #include "harness/commands/explore_command.h"
 #include "harness/input/problem.h"
+#include "harness/loading/extensions.h"
 #include "harness/loading/schedule_string.h"
 #include "harness/search/explore_shares.h"
 #include "tests/support/paths.h"
@@ -62,7 +63,7 @@ TEST(Explore, AFaultOfTheScenariosOwnMayBeOvertaken) {
   json["faults"] = Json::parse(R"([{"kind": "message_drop", "rank": 1, "step": 2}])");
   const Found all = explore_in(folder, json.dump(), {"--cases", "60", "-j", "2"});
   EXPECT_EQ(all.ran.status, 0) << all.ran.out;
-  // Of its own it has to: nothing strikes rank 1 in step 7 of 3.
+  // In the scenario as it is written it fires: nothing strikes rank 1 in step 7 of 3.
   json["faults"] = Json::parse(R"([{"kind": "message_drop", "rank": 1, "step": 7}])");
   EXPECT_EQ(explore_in(folder, json.dump(), {"--cases", "20"}).ran.status, 1);
 }
@@ -177,6 +178,61 @@ TEST(Explore, AProcessThatCrashesIsAFinding) {
   ASSERT_EQ(report["found"].size(), 1u);
   EXPECT_EQ(report["found"][0]["check"], "crash");
   EXPECT_TRUE(std::filesystem::exists(report["found"][0]["file"].get<std::string>()));
+}
+
+// A case that also crashes alone is reported so. It is not shrunk: that would end this process.
+TEST(Explore, AnAbortIsRunOnceMoreByItself) {
+  OwnCheck check;
+  check.name = "aborts_where_a_rank_is_gone";
+  check.summary = "a check with a mistake of its own";
+  check.look = [](const Evidence& e, const std::string&) {
+    for (const RankRecord& rank : e.run.ranks) {
+      if (rank.how == RankRecord::How::died) std::abort();
+    }
+    return good("nobody died");
+  };
+  add_check(check);
+  TemporaryFolder folder;
+  Json json = Json::parse(tiny());
+  json["checks"].push_back(check.name);
+  const Found all = explore_in(folder, json.dump(), {"--findings", "1", "--cases", "200", "-j", "1", "--shrink"});
+  EXPECT_EQ(all.ran.status, 1) << all.ran.out;
+  ASSERT_EQ(all.report["found"].size(), 1u);
+  EXPECT_EQ(all.report["found"][0]["check"], "crash");
+  EXPECT_TRUE(all.report["found"][0]["shown"]);
+}
+
+// Two ranks of three are taken away: what is left cannot be compared, which is no bug.
+TEST(Explore, ACheckWithNothingToLookAtIsCountedAndNotRed) {
+  TemporaryFolder folder;
+  Json json = Json::parse(tiny("", 0));
+  json["world"] = {{"nodes", 1}, {"ranks_per_node", 2}};
+  json["checks"].push_back("ranks_agree");
+  const Found all = explore_in(folder, json.dump(), {"--cases", "60", "-j", "1"});
+  EXPECT_EQ(all.ran.status, 0) << all.ran.out;
+  EXPECT_GT(all.report["unjudged"].value("ranks_agree", 0), 0) << all.report;
+  EXPECT_NE(all.ran.out.find("not judged, nothing to look at: ranks_agree"), std::string::npos) << all.ran.out;
+}
+
+// The golden leaves out the batches that the scenario's own spike makes the run leave out. A rank that dies meanwhile
+// may take the spike away, and nothing is left out: the two are different trainings.
+TEST(Explore, AGoldenOfAnotherTrainingIsNotJudged) {
+  TemporaryFolder folder;
+  Json json = Json::parse(read_all(paths::source_dir() + "/scenarios/numbers/divergence_rollback.json"));
+  json["checks"] = {"golden:bitwise"};
+  json["faults"].push_back(
+      Json::parse(R"({"kind": "rank_crash", "rank": 3, "step": 18, "op": "data_load", "phase": "data", "call": 2})"));
+  const std::string file = folder.write("s.json", json.dump());
+  const Ran ran = seeksim({"run", file});
+  EXPECT_EQ(ran.status, 1);
+  EXPECT_NE(ran.out.find("looked at nothing: the golden leaves out batches 16, 17, 18"), std::string::npos) << ran.out;
+  // Without the spike's golden it is judged, and a difference is seen.
+  json["golden"] = {{"drop_batches", {17}}};
+  json["steps"] = 24;
+  json["faults"] = Json::parse(R"([{"kind": "loss_spike", "step": 18, "count": 8}])");
+  const Ran other = seeksim({"run", folder.write("t.json", json.dump())});
+  EXPECT_EQ(other.status, 1);
+  EXPECT_EQ(other.out.find("the golden leaves out"), std::string::npos) << other.out;
 }
 
 TEST(Explore, SharesAddUp) {

@@ -54,6 +54,16 @@ TEST(Suffice, AfterACommittedStepCopiesAreKeptAgain) {
   EXPECT_EQ(later.text(), "rank 1 is gone, and 1 copy is kept of each shard (recovery.peer_copies)");
 }
 
+TEST(Suffice, WhoComesBackHasLostItsState) {
+  Stopped both({1});
+  both.run.ranks[2].how = RankRecord::How::spare;
+  EXPECT_NE(both.text(), "") << "rank 2 is there, and nothing says that it ever left";
+  both.run.detection.recoveries = {recovery_naming({1, 2})};
+  both.run.detection.recoveries[0].evicted = {1, 2};
+  both.run.detection.recoveries[0].resumed_ns = -1;
+  EXPECT_EQ(both.text(), "") << "the shard's owner and its copy went together; one process came back, empty";
+}
+
 TEST(Suffice, ANodeMayGoWhole) {
   EXPECT_NE(Stopped({2, 3}).text().find("all of one node"), std::string::npos);
   EXPECT_EQ(Stopped({2, 3}, {"world.nodes=1", "world.ranks_per_node=4"}).text(), "");
@@ -89,11 +99,11 @@ TEST(Suffice, SuchAStopIsRedWhereAnyOtherIsFine) {
     one->scenario.checks.clear();
     for (RankRecord& rank : one->run.ranks) rank.why = "a shard is lost";
   }
-  const PlannedEnd red = judge_planned(wrong.scenario, wrong.run, &wrong.golden, true);
+  const PlannedEnd red = judge_planned(wrong.scenario, wrong.run, &wrong.golden, Cases::explored);
   EXPECT_EQ(red.how, PlannedEnd::How::red);
   EXPECT_EQ(red.red, std::vector<std::string>{"finished"});
   EXPECT_NE(red.why.find("(it should have continued: rank 1 is gone, and 1 copy"), std::string::npos) << red.why;
-  const PlannedEnd fine = judge_planned(right.scenario, right.run, &right.golden, true);
+  const PlannedEnd fine = judge_planned(right.scenario, right.run, &right.golden, Cases::explored);
   EXPECT_EQ(fine.how, PlannedEnd::How::stopped) << fine.why;
 }
 
