@@ -73,6 +73,13 @@ const Keys<Scenario>& world_keys() {
        choice({"strict", "nccl"}), kNoBit,
        "What happens where members of a collective bring different operations, sizes or types. strict: those who "
        "differ are told. nccl: nobody is; it hangs until the watchdog, and the flight recorders tell."},
+      {"sums",
+       in_words(Words<bool>{{true, "one_event"}, {false, "messages"}}, &Scenario::world, &WorldPlan::native_collectives)
+           .unless_standard(),
+       choice({"one_event", "messages"}), kNoBit,
+       "How simulated ranks sum gradients. one_event: the simulator sums at once where no fault can touch a single "
+       "message, which is faster. messages: each piece travels by itself, as it always does over MPI, TCP and NCCL. "
+       "The bits are the same."},
       {"noise", at(&Scenario::world, &WorldPlan::noise), number().least(0).most(0.9), kNoBit,
        "Relative spread of durations, drawn from the seed."},
       {"race_detector", at(&Scenario::world, &WorldPlan::race_detector).read_by_hand(), flag().standard(true), kNoBit,

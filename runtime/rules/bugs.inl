@@ -87,6 +87,10 @@ SEEKSIM_BUG(scaled_at_every_stage,
             "each stage divides the gradient that it sends back by the number of micro-batches (pipeline)", "golden")
 SEEKSIM_BUG(last_bucket_never_reduced, "the gradients that backward completes last are never reduced (stages 2 and 3)",
             "golden")
+SEEKSIM_BUG(arrivals_swapped,
+            "gradients that arrive from the first and the last rank are taken for each other's (stages 2 and 3, "
+            "world.sums messages)",
+            "golden")
 SEEKSIM_BUG(half_message, "rank 1 sends half of an activation (pipeline)", "collectives_match")
 SEEKSIM_BUG(backward_before_forward,
             "rank 1 waits for the gradient of its first micro-batch before it goes forward (pipeline)", "no_recovery")
@@ -161,6 +165,10 @@ SEEKSIM_BUG(resume_replays_data,
             "who goes on from a checkpoint begins with the first batch again (checkpoints, with a restart)", "golden")
 SEEKSIM_BUG(samples_shifted, "rank 1 shuffles by itself: it takes samples that others take too, and leaves out its own",
             "golden")
+SEEKSIM_BUG(norm_left_out_by_empty,
+            "a rank that owns no parameters does not take part when norms are gathered (stages 1 to 3, more ranks than "
+            "blocks of parameters)",
+            "collectives_match")
 SEEKSIM_BUG(norm_left_out_by_one, "rank 1 does not take part when norms are gathered (stages 1 to 3)",
             "collectives_match")
 SEEKSIM_BUG(

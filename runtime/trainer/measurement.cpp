@@ -82,7 +82,7 @@ void Measurement::measure() {
   bench_.at_home().phase(Phase::grad_reduce);
   if (tensors_.keeper() == nullptr) return measure_all();
   measure_shard();
-  if (bench_.planted->leaves_out_norms(world_.epoch())) return fold_norms();
+  if (bench_.planted->leaves_out_norms(world_.epoch(), tensors_.keeper()->own().shard.size)) return fold_norms();
   gather_norms();
   fold_norms();
 }

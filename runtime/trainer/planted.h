@@ -57,7 +57,8 @@ class Planted {
   // ---- measurement
   // Norms of the first parameter of this rank's shard, just measured by its host.
   virtual void first_norms_at_home(Launcher& /*host*/, VecView<float> /*norms*/) const {}
-  virtual bool leaves_out_norms(std::uint32_t /*epoch*/) const { return false; }
+  // own: elements of this rank's shard.
+  virtual bool leaves_out_norms(std::uint32_t /*epoch*/, Index /*own*/) const { return false; }
   // norms: of all blocks, before they are folded. own: the elements of this rank's shard.
   virtual void folding_norms(Launcher&, const Partition&, ShardInfo /*own*/, VecView<float> /*norms*/) const {}
 

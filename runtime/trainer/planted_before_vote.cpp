@@ -193,7 +193,12 @@ struct WrongCount final : Mistake {
 
 struct NormLeftOutByOne final : Mistake {
   using Mistake::Mistake;
-  bool leaves_out_norms(std::uint32_t epoch) const override { return epoch == 0; }
+  bool leaves_out_norms(std::uint32_t epoch, Index) const override { return epoch == 0; }
+};
+
+struct NormLeftOutByEmpty final : Mistake {
+  using Mistake::Mistake;
+  bool leaves_out_norms(std::uint32_t epoch, Index own) const override { return epoch == 0 && own == 0; }
 };
 
 // ---- sums ----------------------------------------------------------------------------------------------------------
@@ -322,6 +327,7 @@ constexpr auto kRows = std::to_array<PlantedRow>({
     {Bug::skipped_collective, PlantedRow::on_one_rank, make_planted<SkippedCollective>},
     {Bug::swapped_buckets, PlantedRow::on_one_rank, make_planted<SwappedBuckets>},
     {Bug::wrong_count, PlantedRow::on_one_rank, make_planted<WrongCount>},
+    {Bug::norm_left_out_by_empty, PlantedRow::everywhere, make_planted<NormLeftOutByEmpty>},
     {Bug::norm_left_out_by_one, PlantedRow::on_one_rank, make_planted<NormLeftOutByOne>},
     {Bug::never_reduced, PlantedRow::everywhere, make_planted<NeverReduced>},
     {Bug::gradients_never_zeroed, PlantedRow::everywhere, make_planted<GradientsNeverZeroed>},

@@ -3,6 +3,7 @@
 #include "runtime/zero/gradient_reducer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/check.h"
 #include "kernels/pointwise.h"
@@ -332,8 +333,8 @@ void GradientReducer::fold(const Bucket& bucket, const std::vector<OwnedRange>& 
       launch_(
           bucket.name, SEEKSIM_SITE, memory_cost((count + 1) * range.size),
           [cut = cut_, k = now_.k, root = open_[i], me = in_place ? comm_->position() : -1, owner = comm_->position(),
-           stride, at,
-           factor](Lane lane, Vec<const float> mine, Vec<const float> slots, Vec<float> sum, Vec<const float> library) {
+           stride, at, factor, swapped = bug_.is(Bug::arrivals_swapped)](
+              Lane lane, Vec<const float> mine, Vec<const float> slots, Vec<float> sum, Vec<const float> library) {
             const Index begin = first_leaf(root), end = std::min(begin + (Index(1) << root.level), cut.leaves);
             std::vector<TreePart> roots;
             Index slot = 0;
@@ -345,6 +346,7 @@ void GradientReducer::fold(const Bucket& bucket, const std::vector<OwnedRange>& 
                 ++slot;
               }
             }
+            if (swapped && !roots.empty()) std::swap(roots.front().data, roots.back().data);
             kernels::tree_sum(lane, roots.data(), Index(roots.size()), end - begin, sum, factor, owner, library.data);
           },
           own, vec<const float>(*memory_.slots, 0, count * stride), sum_of(range, i, stride, at),

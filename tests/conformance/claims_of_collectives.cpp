@@ -150,6 +150,55 @@ void everybody_to_everybody(Rank& rank, const Site& site) {
   }
 }
 
+// Messages of 1 to 67 bytes and of odd numbers of 16-bit values, one behind the other with a byte (a value) between
+// them, so that hardly any begins where a word does. What lies between them stays as it was.
+void sizes_and_places_of_every_kind(Rank& rank, const Site& site, runtime::ElementType type) {
+  Communicator comm = communicator(rank, site);
+  const std::size_t each = size_of(type);
+  const int ranks = rank.world_size, next = (rank.id + 1) % ranks, previous = (rank.id + ranks - 1) % ranks;
+  constexpr std::size_t kSizes = 67;
+  struct Place {
+    std::size_t lo, hi;
+  };
+  std::vector<Place> places;
+  std::size_t end = each;
+  for (std::size_t n = 1; n <= kSizes; n += each) {
+    places.push_back({end, end + n * each});
+    end += (n + 1) * each;
+  }
+  const auto byte_of = [](int from, std::size_t i) { return std::byte((std::size_t(from) * 89 + i * 7 + 1) & 255); };
+  constexpr std::byte kUntouched{0xEE};
+  const BufferPtr out = rank.device.allocate(end, MemoryTag::scratch, "out");
+  const BufferPtr in = rank.device.allocate(end, MemoryTag::scratch, "in");
+  std::vector<std::byte> sent(end), received(end, kUntouched);
+  for (std::size_t i = 0; i < end; ++i) sent[i] = byte_of(rank.id, i);
+  for (const auto& [values, buffer] : {std::pair(&sent, &out), std::pair(&received, &in)}) {
+    kernels::copy_bytes((*buffer)->lane, values->data(), (*buffer)->data, end);
+    runtime::settle(**buffer);
+  }
+  std::vector<Piece> pieces;
+  for (const Place& place : places) {
+    pieces.push_back({next, true, out.get(), place.lo, place.hi, nullptr, type});
+    pieces.push_back({previous, false, in.get(), place.lo, place.hi, nullptr, type});
+  }
+  Op op;
+  op.kind = OpKind::send;
+  op = comm.exchange(rank.device.communication_queue(), op, pieces);
+  comm.wait(rank.device.communication_queue().record(), op);
+  kernels::copy_bytes(in->lane, in->data, received.data(), end);
+  std::vector<std::byte> want(end, kUntouched);
+  for (const Place& place : places) {
+    for (std::size_t i = place.lo; i < place.hi; ++i) want[i] = byte_of(previous, i);
+  }
+  for (std::size_t i = 0; i < end; ++i) ASSERT_EQ(int(received[i]), int(want[i])) << "byte " << i;
+}
+void bytes_of_every_number(Rank& rank, const Site& site) {
+  sizes_and_places_of_every_kind(rank, site, runtime::ElementType::bytes);
+}
+void odd_numbers_of_16_bit_values(Rank& rank, const Site& site) {
+  sizes_and_places_of_every_kind(rank, site, runtime::ElementType::bf16);
+}
+
 // A ring, a hundred times round: each operation meets its counterpart, whatever comes early.
 void ring_keeps_its_order(Rank& rank, const Site& site) {
   Communicator comm = communicator(rank, site);
@@ -234,6 +283,9 @@ std::vector<Claim> claims_of_collectives() {
       {"GathersEveryShardOnTwo", 2, gathers_every_shard},
       {"GathersEveryShardOnFive", 5, gathers_every_shard},
       {"EverybodyToEverybody", 4, everybody_to_everybody},
+      {"BytesOfEveryNumberOnTwo", 2, bytes_of_every_number},
+      {"BytesOfEveryNumberOnFive", 5, bytes_of_every_number},
+      {"OddNumbersOf16BitValues", 3, odd_numbers_of_16_bit_values},
       {"ARingKeepsItsOrder", 5, ring_keeps_its_order},
       {"AllHearTheSameVotes", 4, all_hear_the_same_votes},
       {"ARevokeCutsAVoteShortAndNoAgreement", 3, a_revoke_cuts_a_vote_short_and_no_agreement},
