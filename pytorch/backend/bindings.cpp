@@ -1,0 +1,168 @@
+// What the Python package sees of the backend.
+#include <torch/extension.h>
+
+#include <frameobject.h>
+
+#include <bit>
+#include <compare>
+#include <map>
+
+#include "pytorch/backend/seeksim_backend.h"
+
+namespace seeksim::pytorch {
+namespace {
+
+namespace py = pybind11;
+
+RuleKeys rule_keys(const py::dict& rule) {
+  RuleKeys keys;
+  for (const auto& [key, value] : rule) {
+    const std::string name = py::cast<std::string>(py::str(key));
+    if (py::isinstance<py::bool_>(value)) {
+      keys.emplace_back(name, value.cast<bool>());
+    } else if (py::isinstance<py::int_>(value)) {
+      keys.emplace_back(name, value.cast<std::int64_t>());
+    } else if (py::isinstance<py::float_>(value)) {
+      keys.emplace_back(name, value.cast<double>());
+    } else if (py::isinstance<py::str>(value)) {
+      keys.emplace_back(name, value.cast<std::string>());
+    } else {
+      throw std::invalid_argument("plan.json: faults: " + name + " has a value that no key of a rule has");
+    }
+  }
+  return keys;
+}
+
+void configure(const std::string& record_path, int rank, int world, int attempt, const std::string& torch_version,
+               const std::string& backend, std::uint64_t max_bytes, std::uint64_t seed, double timeout_s, bool hashes,
+               bool norms, bool stacks, const std::vector<py::dict>& rules) {
+  if (session() != nullptr) throw std::invalid_argument("seeksim: configured twice");
+  SessionSettings s;
+  s.record_path = record_path;
+  s.start = {rank, world, attempt, torch_version, backend, max_bytes};
+  s.seed = seed;
+  s.timeout_s = timeout_s;
+  s.hashes = hashes;
+  s.norms = norms;
+  s.stacks = stacks;
+  for (const py::dict& rule : rules) s.rules.push_back(rule_keys(rule));
+  session() = new Session(std::move(s));  // for the life of the process: threads of torch use it to the very end
+}
+
+Session& here() {
+  if (session() == nullptr) throw std::invalid_argument("seeksim: not configured");
+  return *session();
+}
+
+void tensor(const at::Tensor& t, const std::string& use, const std::string& name, const std::string& module,
+            const std::string& shape, bool whole, int order) {
+  Session& s = here();
+  const Digest d = digest_of(t, true);
+  TensorEntry e;
+  e.use = tensor_use(use);
+  e.phase = s.phase();
+  e.dtype = dtype_of(t.scalar_type());
+  e.whole = whole;
+  e.step = s.step();
+  e.micro_batch = s.micro_batch();
+  e.order = order;
+  e.name = s.record().text(name);
+  e.module = s.record().text(module);
+  e.shape = s.record().text(shape);
+  e.hash = d.hash;
+  e.measure = d.measure;
+  s.record().add(e);
+}
+
+void loss(const at::Tensor& t) {
+  Session& s = here();
+  LossEntry e;
+  e.step = s.step();
+  e.micro_batch = s.micro_batch();
+  e.dtype = dtype_of(t.scalar_type());
+  e.bits = std::bit_cast<std::uint64_t>(t.item<double>());
+  e.time_ns = monotonic_ns();
+  s.record().add(e);
+}
+
+void stepped(std::int64_t step, int micro_batches) {
+  here().record().add(StepEntry{step, micro_batches, monotonic_ns()});
+}
+
+void note(const std::string& text) {
+  Session& s = here();
+  s.record().add(NoteEntry{s.record().text(text)});
+}
+
+c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                         std::string group, std::vector<int> ranks, double timeout_s,
+                                         std::string backend) {
+  py::gil_scoped_release no_gil;
+  return c10::make_intrusive<SeekBackend>(
+      store, rank, size, SeekBackend::Start{std::move(group), std::move(ranks), timeout_s, std::move(backend)});
+}
+
+// One frame: the code object is kept for ever, so that its address stays its name.
+struct Site {
+  PyCodeObject* code;
+  int line;
+  auto operator<=>(const Site&) const = default;
+};
+
+std::string text_of(PyObject* unicode) {
+  const char* text = PyUnicode_AsUTF8(unicode);
+  if (text == nullptr) PyErr_Clear();
+  return text == nullptr ? "?" : text;
+}
+
+}  // namespace
+
+std::uint32_t python_stack(RecordWriter& record) {
+  constexpr std::size_t kFramesMost = 64;
+  if (!Py_IsInitialized()) return kNoText;
+  py::gil_scoped_acquire gil;
+  static auto* known = new std::map<std::vector<Site>, std::uint32_t>;  // guarded by the GIL
+  std::vector<Site> sites;
+  PyFrameObject* frame = PyEval_GetFrame();
+  Py_XINCREF(frame);
+  while (frame != nullptr && sites.size() < kFramesMost) {
+    PyCodeObject* code = PyFrame_GetCode(frame);
+    sites.push_back({code, PyFrame_GetLineNumber(frame)});
+    Py_DECREF(code);  // the frame still holds it
+    PyFrameObject* back = PyFrame_GetBack(frame);
+    Py_DECREF(frame);
+    frame = back;
+  }
+  Py_XDECREF(frame);
+  if (sites.empty()) return kNoText;
+  if (const auto found = known->find(sites); found != known->end()) return found->second;
+  std::string text;
+  for (const Site& site : sites) {
+    Py_INCREF(site.code);
+    text += (text.empty() ? "" : "\n") + text_of(site.code->co_filename) + ":" + std::to_string(site.line) + " " +
+            text_of(site.code->co_name);
+  }
+  const std::uint32_t reference = record.text(text);
+  known->emplace(sites, reference);
+  return reference;
+}
+
+}  // namespace seeksim::pytorch
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  using namespace seeksim::pytorch;
+  namespace py = pybind11;
+  m.def("configure", &configure, py::kw_only(), py::arg("record_path"), py::arg("rank"), py::arg("world"),
+        py::arg("attempt"), py::arg("torch_version"), py::arg("backend"), py::arg("max_bytes"), py::arg("seed"),
+        py::arg("timeout_s"), py::arg("hashes"), py::arg("norms"), py::arg("stacks"), py::arg("rules"));
+  m.def("create", &create);
+  m.def("now", [](std::int64_t step, int micro_batch, const std::string& phase) {
+    here().now(step, micro_batch, step_phase(phase));
+  });
+  m.def("tensor", &tensor);
+  m.def("loss", &loss);
+  m.def("stepped", &stepped);
+  m.def("note", &note);
+  m.def("ended", [] { here().record().ended(); });
+  m.def("forget", [] { here().record().forget(); });
+}

@@ -1,0 +1,424 @@
+#include "pytorch/backend/seeksim_backend.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+
+#include "faults/trigger.h"
+
+namespace seeksim::pytorch {
+namespace {
+
+using faults::FaultKind;
+using faults::Mode;
+using faults::Site;
+
+constexpr const char* kAddressKey = "seeksim/memory";
+constexpr const char* kMappedKey = "seeksim/mapped";
+constexpr const char* kAllKey = "seeksim/all";
+
+std::vector<std::uint8_t> as_bytes(const std::string& text) { return {text.begin(), text.end()}; }
+
+// The first rank makes the memory, the others find it through the store; when all have mapped it, nobody needs its
+// address any more.
+std::unique_ptr<Group> meet_through(c10d::Store& store, int rank, int size, Group::Settings settings) {
+  TORCH_CHECK_VALUE(size <= kMaxRanks, "seeksim: a group of ", size, " ranks: at most ", kMaxRanks,
+                    " run on a machine");
+  std::unique_ptr<Group> group;
+  if (rank == 0) {
+    group = std::make_unique<Group>(Segment::create(size), std::move(settings));
+    store.set(kAddressKey, as_bytes(group->segment().address()));
+  } else {
+    const auto address = store.get(kAddressKey);
+    group =
+        std::make_unique<Group>(Segment::open(std::string(address.begin(), address.end()), size), std::move(settings));
+  }
+  group->come_in();
+  if (store.add(kMappedKey, 1) == size) store.set(kAllKey, as_bytes("1"));
+  store.wait({kAllKey});
+  group->know_all();
+  return group;
+}
+
+std::string shapes_of(const Tensors& tensors) {
+  constexpr std::size_t kShown = 16;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(tensors.size(), kShown); ++i) {
+    text += i ? " [" : "[";
+    for (std::int64_t d = 0; d < tensors[i].dim(); ++d) text += (d ? "," : "") + std::to_string(tensors[i].size(d));
+    text += "]";
+  }
+  if (tensors.size() > kShown) text += " and " + std::to_string(tensors.size() - kShown) + " more";
+  return text;
+}
+
+// Contiguous CPU memory with the tensor's values: the tensor itself where it is that already.
+at::Tensor plain(const at::Tensor& t) {
+  TORCH_CHECK_VALUE(t.layout() == c10::kStrided, "seeksim: sparse tensors are not supported");
+  const at::Tensor values = t.detach().resolve_conj().resolve_neg();
+  return values.device().is_cpu() && values.is_contiguous() ? values : values.cpu().contiguous();
+}
+
+void sleep_for(std::int64_t ns) { std::this_thread::sleep_for(std::chrono::nanoseconds(ns)); }
+
+[[noreturn]] void end_process(const faults::Rule& rule) {
+  const auto ending = faults::process_ending(rule.signal);
+  switch (ending ? ending->how : faults::ProcessEnd::kill) {
+    case faults::ProcessEnd::exit:
+      _exit(ending->status);
+    case faults::ProcessEnd::segv:
+      ::signal(SIGSEGV, SIG_DFL);
+      ::kill(getpid(), SIGSEGV);
+      break;
+    case faults::ProcessEnd::abrt:
+      ::signal(SIGABRT, SIG_DFL);
+      ::kill(getpid(), SIGABRT);
+      break;
+    case faults::ProcessEnd::kill:
+      ::kill(getpid(), SIGKILL);
+      break;
+  }
+  for (;;) pause();
+}
+
+// What the other ranks are told in place of what this rank means.
+void mistake(Expectation& told, Mode mode) {
+  const auto scale = [&told](std::int64_t by) {
+    told.numel = by == 0 ? 0 : told.numel / by;
+    for (auto& n : told.gives) n = by == 0 ? 0 : n / by;
+  };
+  if (mode == Mode::dtype) {
+    told.dtype = told.dtype == DType::fp32 ? DType::fp64 : DType::fp32;
+  } else if (mode == Mode::count) {
+    scale(2);
+  } else if (mode == Mode::count0) {
+    scale(0);
+  } else {
+    told.op = told.op == OpName::all_reduce ? OpName::broadcast : OpName::all_reduce;
+  }
+}
+
+void add_all(Digester& digester, const Tensors& tensors) {
+  for (const at::Tensor& t : tensors) digester.add({static_cast<const std::byte*>(t.data_ptr()), t.nbytes()});
+}
+
+void write_digests(CallEntry& e, const Digest& in, const Digest& out) {
+  e.hash_in = in.hash;
+  e.nonfinite_in = in.nonfinite;
+  e.in = in.measure;
+  e.hash_out = out.hash;
+  e.nonfinite_out = out.nonfinite;
+  e.out = out.measure;
+}
+
+}  // namespace
+
+Session*& session() {
+  static Session* one = nullptr;
+  return one;
+}
+
+Digest digest_of(const at::Tensor& tensor, bool measured) {
+  Digester digester(dtype_of(tensor.scalar_type()), measured);
+  add_all(digester, {plain(tensor)});
+  return digester.done();
+}
+
+SeekBackend::SeekBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, Start start)
+    : Backend(rank, size), start_(std::move(start)) {
+  TORCH_CHECK(session() != nullptr, "seeksim: the backend was not configured");
+  if (start_.ranks.empty()) {
+    for (int r = 0; r < size; ++r) start_.ranks.push_back(r);
+  }
+  TORCH_CHECK_VALUE(start_.ranks.size() == std::size_t(size), "seeksim: a group of ", size, " ranks names ",
+                    start_.ranks.size());
+  const SessionSettings& settings = session()->settings();
+  const double timeout_s = settings.timeout_s > 0 ? settings.timeout_s : start_.timeout_s;
+  group_ = meet_through(*store, rank, size, {start_.name, start_.ranks, rank, timeout_s, settings.stacks});
+  std::string ranks;
+  for (const int r : start_.ranks) ranks += (ranks.empty() ? "" : ",") + std::to_string(r);
+  RecordWriter& record = session()->record();
+  GroupEntry entry;
+  entry.name = record.text(start_.name);
+  entry.ranks = record.text(ranks);
+  entry.size = size;
+  group_number_ = record.add(entry);
+}
+
+SeekBackend::~SeekBackend() = default;
+
+c10::intrusive_ptr<c10d::Backend::Options> SeekBackend::getBackendOptions() {
+  return c10::make_intrusive<Options>(start_.backend, std::chrono::milliseconds(std::int64_t(group_->timeout() * 1e3)));
+}
+
+void SeekBackend::setTimeout(std::chrono::milliseconds timeout) {
+  if (session()->settings().timeout_s <= 0) group_->timeout(double(timeout.count()) * 1e-3);
+}
+
+void SeekBackend::shutdown() {}
+void SeekBackend::abort() {}
+
+void SeekBackend::startCoalescing() {
+  coalescing_ = true;
+  coalesced_.clear();
+}
+
+// All that was begun in between, as one.
+WorkPtr SeekBackend::endCoalescing() {
+  coalescing_ = false;
+  auto all = c10::make_intrusive<SeekWork>(getRank(), c10d::OpType::COALESCED, Tensors{});
+  struct Rest {
+    std::atomic<std::size_t> left;
+    std::mutex mutex;
+    std::exception_ptr error;
+  };
+  auto rest = std::make_shared<Rest>();
+  rest->left = coalesced_.size();
+  if (coalesced_.empty()) all->done(nullptr);
+  for (auto& work : coalesced_) {
+    work->getFuture()->addCallback([all, rest](c10::ivalue::Future& future) {
+      if (future.hasError()) {
+        std::lock_guard lock(rest->mutex);
+        rest->error = future.exception_ptr();
+      }
+      if (--rest->left == 0) all->done(rest->error);
+    });
+  }
+  coalesced_.clear();
+  return all;
+}
+
+Worker& SeekBackend::peer_worker(int from, int to) {
+  auto& worker = peers_[{from, to}];
+  if (!worker) worker = std::make_unique<Worker>();
+  return *worker;
+}
+
+SeekBackend::Job SeekBackend::job(OpName op, c10d::OpType type, Tensors in, Tensors out) {
+  Job j;
+  j.op = op;
+  j.type = type;
+  j.in = std::move(in);
+  j.out = std::move(out);
+  return j;
+}
+
+void SeekBackend::write_down(Job& j) {
+  Session& s = *session();
+  CallEntry& e = j.entry;
+  const Tensors& given = j.in.empty() ? j.out : j.in;
+  e.op = j.op;
+  if (j.reduces) e.reduce = j.how.op;
+  if (!given.empty()) e.dtype = dtype_of(given[0].scalar_type());
+  e.phase = s.phase();
+  e.group = group_number_;
+  if (j.root >= 0) e.root = group_->launch_rank(j.root);
+  if (j.peer >= 0) e.peer = group_->launch_rank(j.peer);
+  e.micro_batch = s.micro_batch();
+  e.seq = j.call.seq;
+  e.step = s.step();
+  for (const at::Tensor& t : given) {
+    e.numel += t.numel();
+    e.bytes += std::int64_t(t.nbytes());
+    j.call.expected.sizes = j.call.expected.sizes * 0x9e3779b97f4a7c15U + std::uint64_t(t.numel()) + 1;
+  }
+  e.shape = s.record().text(shapes_of(given));
+  if (s.settings().stacks) e.stack = python_stack(s.record());
+  e.created_ns = monotonic_ns();
+  j.call.step = e.step;
+  Expectation& expected = j.call.expected;
+  expected.op = j.op;
+  expected.dtype = e.dtype;
+  expected.numel = e.numel;
+  expected.tensors = j.op == OpName::scatter ? 1 : std::int64_t(given.size());  // there only the root gives any
+  if (given.size() < 2 || !j.reduces) expected.sizes = 0;
+  if (!j.hits.empty()) e.fault = j.hits.front().index;
+  j.number = s.record().add(e);
+}
+
+bool SeekBackend::strike_before(Job& j) {
+  Session& s = *session();
+  for (const Rules::Hit& hit : j.hits) {
+    const faults::Rule& rule = *hit.rule;
+    const auto said = [&](const std::string& what) { s.fired(hit, j.number, what); };
+    switch (rule.kind) {
+      case FaultKind::collective_timeout:
+      case FaultKind::pause:
+        if (rule.kind == FaultKind::collective_timeout && rule.mode != Mode::late) {
+          said("never joins");
+          for (;;) ::pause();
+        }
+        said("comes late");
+        sleep_for(rule.delay_ns);
+        break;
+      case FaultKind::rank_crash:
+        said("ends its process");
+        if (rule.mode == Mode::before || rule.mode == Mode::unset) end_process(rule);
+        break;
+      case FaultKind::message_drop:
+        said("its contribution is lost");
+        j.call.lost = true;
+        break;
+      case FaultKind::collective_mismatch:
+        said("means another operation");
+        if (rule.mode == Mode::skip) return false;
+        j.call.mistake = [mode = rule.mode](Expectation& told) { mistake(told, mode); };
+        break;
+      case FaultKind::oom:
+        said("out of memory");
+        TORCH_CHECK_WITH(OutOfMemoryError, false, "seeksim: injected: out of memory in ", name(j.op), " of group ",
+                         group_->name(), " (step ", j.call.step, ")");
+      default:
+        break;  // of numbers: where the numbers are
+    }
+  }
+  return true;
+}
+
+WorkPtr SeekBackend::enqueue(Job given, Worker* worker) {
+  auto j = std::make_shared<Job>(std::move(given));
+  j->user_out = j->out;
+  for (at::Tensor& t : j->in) t = plain(t);
+  const bool in_place = j->op == OpName::all_reduce || j->op == OpName::reduce || j->op == OpName::broadcast;
+  for (std::size_t i = 0; i < j->out.size(); ++i) j->out[i] = in_place ? j->in[i] : plain(j->out[i]);
+  const DType type = j->in.empty() ? DType::none : dtype_of(j->in[0].scalar_type());
+  const bool floating = type != DType::none && type <= DType::fp8_e5m2;
+  const int peer = j->peer >= 0 ? group_->launch_rank(j->peer) : -1;
+  j->hits = session()->rules_at(j->op, peer, j->reduces && floating);
+  if (worker == nullptr) j->call.seq = seq_ + 1;
+  j->work = c10::make_intrusive<SeekWork>(getRank(), j->type, j->user_out);
+  write_down(*j);
+  if (!strike_before(*j)) {
+    j->work->done(nullptr);
+    return j->work;
+  }
+  if (worker == nullptr) ++seq_;
+  if (coalescing_) coalesced_.push_back(j->work);
+  const WorkPtr work = j->work;
+  (worker != nullptr ? worker : &worker_)->push([this, j] { run(*j); });
+  return work;
+}
+
+// A fault in numbers: in what this rank gives to a sum (its own tensor too), or in what it got. True where it struck.
+bool SeekBackend::spoil(Job& j, Site site, Tensors& tensors) {
+  bool struck = false;
+  for (const Rules::Hit& hit : j.hits) {
+    const faults::Rule& rule = *hit.rule;
+    if (!faults::is_value(rule.kind) || rule.site != site || tensors.empty()) continue;
+    at::Tensor& t = tensors[0];
+    const std::string what = strike(rule, dtype_of(t.scalar_type()), static_cast<std::byte*>(t.data_ptr()), t.numel());
+    if (what.empty()) continue;
+    session()->fired(hit, j.number, what);
+    struck = true;
+  }
+  return struck;
+}
+
+void SeekBackend::run_checked(Job& j) {
+  at::NoGradGuard no_grad;
+  Session& s = *session();
+  const bool hashes = s.settings().hashes;
+  if (j.call.seq > 0) {
+    s.record().joined(group_number_, j.op, j.call.seq);
+    group_->begin(j.call);
+  }
+  spoil(j, Site::gradient, j.in);
+  // An all_reduce goes through the memory once: it takes its digests on the way.
+  Digester in(j.entry.dtype, s.settings().norms), out(j.entry.dtype, s.settings().norms);
+  const bool on_the_way = hashes && j.op == OpName::all_reduce;
+  if (on_the_way) {
+    j.call.digest_in = &in;
+    j.call.digest_out = &out;
+  } else if (hashes && (j.op != OpName::broadcast || j.root == getRank())) {
+    add_all(in, j.in);
+  }
+  for (const Rules::Hit& hit : j.hits) {
+    const faults::Rule& rule = *hit.rule;
+    if (rule.kind == FaultKind::rank_crash && rule.mode == Mode::during) end_process(rule);
+    if (!faults::is_message(rule) || rule.kind == FaultKind::message_drop || j.in.empty() || j.in[0].nbytes() == 0)
+      continue;
+    const std::size_t bits = j.in[0].nbytes() * 8, width = std::size_t(j.in[0].element_size()) * 8;
+    const std::size_t bit = rule.kind == FaultKind::bit_flip
+                                ? std::size_t(rule.element % std::uint64_t(j.in[0].numel())) * width + rule.bit % width
+                                : rule.bit % bits;
+    j.call.strikes.push_back({bit / 8, std::uint8_t(1U << (bit % 8))});
+    s.fired(hit, j.number, "bit " + std::to_string(bit) + " of its contribution flips on its way");
+  }
+  j.body(j);
+  if (spoil(j, Site::reduced_gradient, j.out) && on_the_way) {
+    out.again();
+    add_all(out, j.out);
+  }
+  for (std::size_t i = 0; i < j.out.size(); ++i) {
+    if (j.out[i].data_ptr() != j.user_out[i].data_ptr()) j.user_out[i].detach().copy_(j.out[i]);
+  }
+  if (hashes && !on_the_way && (j.op != OpName::reduce || j.root == getRank())) add_all(out, j.out);
+  if (hashes) write_digests(j.entry, in.done(), out.done());
+  if (j.call.seq > 0) {
+    group_->end(j.call);
+    s.record().finished(group_number_, j.call.seq);
+  }
+  for (const Rules::Hit& hit : j.hits) {
+    if (hit.rule->kind == FaultKind::rank_crash && hit.rule->mode == Mode::after) end_process(*hit.rule);
+  }
+}
+
+void SeekBackend::blame(const Job& j, const std::string& text, const std::vector<Culprit>& culprits) {
+  RecordWriter& record = session()->record();
+  VerdictEntry v;
+  v.op = j.op;
+  v.group = group_number_;
+  v.call = j.number;
+  v.seq = j.call.seq;
+  v.step = j.call.step;
+  v.text = record.text(text);
+  v.time_ns = monotonic_ns();
+  v.waited_ns = v.time_ns - j.entry.started_ns;
+  for (const Culprit& culprit : culprits) {
+    v.rank = culprit.rank;
+    v.blame = culprit.blame;
+    record.add(v);
+  }
+}
+
+// The error as the script gets it.
+std::exception_ptr SeekBackend::failed(Job& j) {
+  try {
+    throw;
+  } catch (const CollectiveError& e) {
+    blame(j, e.what(), e.culprits);
+    try {
+      TORCH_CHECK_WITH(DistBackendError, false, e.what());
+    } catch (...) {
+      return std::current_exception();
+    }
+  } catch (const std::invalid_argument& e) {
+    try {
+      TORCH_CHECK_VALUE(false, e.what());
+    } catch (...) {
+      return std::current_exception();
+    }
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+void SeekBackend::run(Job& j) {
+  j.entry.state = CallState::started;
+  j.entry.started_ns = monotonic_ns();
+  session()->record().update(j.number, j.entry);
+  std::exception_ptr error;
+  try {
+    run_checked(j);
+  } catch (...) {
+    error = failed(j);
+  }
+  j.entry.state = error ? CallState::failed : CallState::finished;
+  j.entry.finished_ns = monotonic_ns();
+  session()->record().update(j.number, j.entry);
+  j.work->done(error);
+}
+
+}  // namespace seeksim::pytorch

@@ -1,0 +1,162 @@
+// The backend that torch.distributed sees: collectives over shared memory between the processes of one machine, summed
+// in the canonical order, watched, recorded, and struck by faults. This header and its sources are the only files of
+// the project that include torch; they are compiled on the user's machine, against the user's torch.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "pytorch/core/collectives.h"
+#include "pytorch/core/digest.h"
+#include "pytorch/core/session.h"
+
+namespace seeksim::pytorch {
+
+using Tensors = std::vector<at::Tensor>;
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+// The session of this process; null before configure().
+Session*& session();
+
+DType dtype_of(at::ScalarType type);
+// What a tensor was; it may lie anywhere and have any strides.
+Digest digest_of(const at::Tensor& tensor, bool measured);
+// The Python frames of this thread, as a text of the session's record; kNoText where there are none.
+std::uint32_t python_stack(RecordWriter& record);
+
+class SeekWork : public c10d::Work {
+ public:
+  SeekWork(int rank, c10d::OpType op, Tensors outputs);
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+  std::vector<at::Tensor> result() override { return outputs_; }
+  int sourceRank() const override { return source_; }
+  void came_from(int place) { source_ = place; }
+  void done(std::exception_ptr error);
+
+ private:
+  Tensors outputs_;
+  int source_ = -1;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+// Runs what it is given, in order, in a thread of its own.
+class Worker {
+ public:
+  Worker() : thread_([this] { loop(); }) {}
+  ~Worker();
+  void push(std::function<void()> task);
+
+ private:
+  void loop();
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::function<void()>> queue_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+class SeekBackend : public c10d::Backend {
+ public:
+  struct Start {
+    std::string name;        // of the group
+    std::vector<int> ranks;  // launch ranks
+    double timeout_s = 1800;
+    std::string backend;  // the name that the script knows
+  };
+  SeekBackend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, Start start);
+  ~SeekBackend() override;
+
+  const std::string getBackendName() const override { return start_.backend; }
+  std::uint64_t getSequenceNumberForGroup() override { return seq_; }
+  void setSequenceNumberForGroup() override {}
+  // Virtual in newer releases only, so without `override`.
+  c10::intrusive_ptr<Options> getBackendOptions();
+  void setTimeout(std::chrono::milliseconds timeout);
+  void shutdown();
+  void abort();
+
+  bool supportsCoalescing() const override { return true; }
+  void startCoalescing() override;
+  WorkPtr endCoalescing() override;
+
+  WorkPtr allreduce(Tensors& t, const c10d::AllreduceOptions& o) override;
+  WorkPtr allreduce_coalesced(Tensors& t, const c10d::AllreduceCoalescedOptions& o) override;
+  WorkPtr reduce(Tensors& t, const c10d::ReduceOptions& o) override;
+  WorkPtr broadcast(Tensors& t, const c10d::BroadcastOptions& o) override;
+  WorkPtr allgather(std::vector<Tensors>& out, Tensors& in, const c10d::AllgatherOptions& o) override;
+  WorkPtr allgather_coalesced(std::vector<Tensors>& out, Tensors& in, const c10d::AllgatherOptions& o) override;
+  WorkPtr _allgather_base(at::Tensor& out, at::Tensor& in, const c10d::AllgatherOptions& o) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& out, Tensors& in, const c10d::AllgatherOptions& o) override;
+  WorkPtr gather(std::vector<Tensors>& out, Tensors& in, const c10d::GatherOptions& o) override;
+  WorkPtr gather_into_tensor(at::Tensor& out, at::Tensor& in, const c10d::GatherOptions& o);
+  WorkPtr scatter(Tensors& out, std::vector<Tensors>& in, const c10d::ScatterOptions& o) override;
+  WorkPtr reduce_scatter(Tensors& out, std::vector<Tensors>& in, const c10d::ReduceScatterOptions& o) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& out, at::Tensor& in, const c10d::ReduceScatterOptions& o) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& out, Tensors& in, const c10d::ReduceScatterOptions& o) override;
+  WorkPtr alltoall_base(at::Tensor& out, at::Tensor& in, std::vector<int64_t>& out_split,
+                        std::vector<int64_t>& in_split, const c10d::AllToAllOptions& o) override;
+  WorkPtr alltoall(Tensors& out, Tensors& in, const c10d::AllToAllOptions& o) override;
+  WorkPtr barrier(const c10d::BarrierOptions& o) override;
+  void monitoredBarrier(const c10d::BarrierOptions& o, bool wait_all) override;
+  WorkPtr send(Tensors& t, int to, int tag) override;
+  WorkPtr recv(Tensors& t, int from, int tag) override;
+  WorkPtr recvAnysource(Tensors& t, int tag) override;
+
+ private:
+  // One operation on its way through this backend. `in` and `out` are contiguous CPU tensors while it runs.
+  struct Job {
+    OpName op = OpName::barrier;
+    c10d::OpType type = c10d::OpType::UNKNOWN;
+    Tensors in, out;
+    Reduction how;
+    int root = -1;  // place
+    int peer = -1;  // place
+    std::function<void(Job&)> body;
+    bool reduces = false;
+    Tensors user_out = {};
+    Call call = {};
+    CallEntry entry = {};
+    std::int32_t number = -1;  // of its entry
+    std::vector<Rules::Hit> hits = {};
+    c10::intrusive_ptr<SeekWork> work = {};
+  };
+
+  static Job job(OpName op, c10d::OpType type, Tensors in, Tensors out);
+  static Reduction reduction(OpName op, const c10d::ReduceOp& how, const Tensors& tensors);
+  // The way in: numbers it, writes it down, lets faults have their say and hands it to a worker.
+  WorkPtr enqueue(Job job, Worker* worker = nullptr);
+  void write_down(Job& job);
+  // False where the rank leaves the operation out.
+  bool strike_before(Job& job);
+  void run(Job& job);
+  void run_checked(Job& job);
+  bool spoil(Job& job, faults::Site site, Tensors& tensors);
+  void blame(const Job& job, const std::string& text, const std::vector<Culprit>& culprits);
+  std::exception_ptr failed(Job& job);
+  WorkPtr message(Job job, int from, int to, int tag);
+  WorkPtr gather_flat(Tensors out, Tensors in);
+  WorkPtr scatter_flat(Tensors out, Tensors in, const c10d::ReduceOp& how);
+  Worker& peer_worker(int from, int to);
+
+  Start start_;
+  std::unique_ptr<Group> group_;
+  std::int32_t group_number_ = -1;
+  std::uint64_t seq_ = 0;
+  bool coalescing_ = false;
+  std::vector<c10::intrusive_ptr<SeekWork>> coalesced_;
+  std::map<std::pair<int, int>, std::unique_ptr<Worker>> peers_;
+  Worker worker_;  // last: it stops first
+};
+
+}  // namespace seeksim::pytorch

@@ -1,0 +1,288 @@
+#include "pytorch/core/group.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <thread>
+#include <utility>
+
+#include "kernels/check.h"
+
+namespace seeksim::pytorch {
+namespace {
+
+constexpr int kLookAroundMs = 20;  // how often a waiting rank looks for a poison and for dead processes
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  sched_yield();
+#endif
+}
+
+// How long to watch a word before sleeping on it: only where every rank has a processor of its own.
+int spins_for(int ranks) { return ranks <= int(std::thread::hardware_concurrency()) ? 2000 : 20; }
+
+// The part that ranks fill in; a group of n uses n of the sizes.
+void copy(Expectation& to, const Expectation& from, int n) {
+  to.op = from.op;
+  to.reduce = from.reduce;
+  to.dtype = from.dtype;
+  to.root = from.root;
+  to.numel = from.numel;
+  to.tensors = from.tensors;
+  to.sizes = from.sizes;
+  std::copy_n(from.gives.begin(), n, to.gives.begin());
+  std::copy_n(from.takes.begin(), n, to.takes.begin());
+}
+
+}  // namespace
+
+ProcessHandle::ProcessHandle(int pid) : pid_(pid), file_(int(syscall(SYS_pidfd_open, pid, 0))) {}
+ProcessHandle::~ProcessHandle() {
+  if (file_ >= 0) ::close(file_);
+}
+ProcessHandle::ProcessHandle(ProcessHandle&& other) noexcept
+    : pid_(other.pid_), file_(std::exchange(other.file_, -1)) {}
+
+bool ProcessHandle::gone() const {
+  if (file_ >= 0) {
+    pollfd ended{file_, POLLIN, 0};
+    return poll(&ended, 1, 0) > 0;
+  }
+  std::ifstream status("/proc/" + std::to_string(pid_) + "/stat");
+  std::string line;
+  if (!std::getline(status, line)) return true;
+  const std::size_t at = line.rfind(')');
+  return at == std::string::npos || at + 2 >= line.size() || line[at + 2] == 'Z' || line[at + 2] == 'X';
+}
+
+void ProcessHandle::signal(int number) const {
+  if (file_ >= 0) {
+    syscall(SYS_pidfd_send_signal, file_, number, nullptr, 0);
+  } else {
+    ::kill(pid_, number);
+  }
+}
+
+Group::Group(Segment segment, Settings settings)
+    : segment_(std::move(segment)),
+      settings_(std::move(settings)),
+      spins_(spins_for(int(settings_.ranks.size()))),
+      sent_(settings_.ranks.size(), 0),
+      received_(settings_.ranks.size(), 0) {
+  SEEKSIM_CHECK_EQ(segment_.ranks(), settings_.ranks.size());
+}
+
+void Group::come_in() {
+  RankState& me = segment_.rank(place());
+  me.shows_stacks = settings_.shows_stacks ? 1 : 0;
+  me.pid = getpid();
+}
+
+void Group::know_all() {
+  segment_.close_address();
+  for (int r = 0; r < size(); ++r) {
+    const std::int64_t pid = segment_.rank(r).pid;
+    if (pid <= 1 || pid > INT32_MAX) throw std::runtime_error(fmt::format("seeksim: rank {} has no process", r));
+    processes_.emplace_back(int(pid));
+  }
+}
+
+const ProcessHandle* Group::handle(int place) const {
+  return std::size_t(place) < processes_.size() ? &processes_[std::size_t(place)] : nullptr;
+}
+
+void Group::begin(const Call& call) {
+  throw_poison();
+  segment_.rank(place()).joined = call.seq;
+}
+void Group::end(const Call& call) { segment_.rank(place()).finished = call.seq; }
+
+std::string Group::where(const Call& call) const {
+  return fmt::format("{} #{} of group {} (step {})", pytorch::name(call.expected.op), call.seq, settings_.name,
+                     call.step);
+}
+
+void Group::wait(Bell& bell, const ProcessHandle* other, const Ready& ready,
+                 const std::function<void(bool gone)>& on_end) {
+  for (int i = 0; i < spins_; ++i) {
+    if (ready(bell.count.load(std::memory_order_acquire))) return;
+    relax();
+  }
+  const std::int64_t until = monotonic_ns() + std::int64_t(settings_.timeout_s * 1e9);
+  for (;;) {
+    const std::uint32_t seen = bell.count.load();
+    if (ready(seen)) return;
+    throw_poison();
+    const bool gone = other != nullptr && other->gone();
+    if (gone && ready(bell.count.load())) return;  // it came, then went
+    if (gone || monotonic_ns() > until) on_end(gone);
+    bell.wait(seen, kLookAroundMs);
+  }
+}
+
+void Group::meet(Call& call) {
+  RankState& me = segment_.rank(place());
+  if (!call.compared) {
+    Expectation told;
+    copy(told, call.expected, size());
+    if (call.mistake) call.mistake(told);
+    copy(me.expected[bank_], told, size());
+  }
+  const std::uint32_t target = ++meetings_;
+  const std::int64_t since = monotonic_ns();
+  if (!call.lost) me.meetings.ring(target);
+  for (int r = 0; r < size(); ++r) {
+    if (r == place() && !call.lost) continue;
+    wait(
+        segment_.rank(r).meetings, handle(r), [target](std::uint32_t n) { return std::int32_t(n - target) >= 0; },
+        [&](bool) { fail_missing(call, target, since); });
+  }
+  if (!call.compared) compare(call);
+}
+
+void Group::compare(Call& call) {
+  call.compared = true;
+  call.all.resize(std::size_t(size()));
+  for (int r = 0; r < size(); ++r) copy(call.all[std::size_t(r)], segment_.rank(r).expected[bank_], size());
+  const auto found = disagreement(call.all, settings_.ranks);
+  if (!found) return;
+  fail(fmt::format("seeksim: ranks do not agree on collective #{} of group {} (step {})\n  {}", call.seq,
+                   settings_.name, call.step, found->text),
+       found->odd, std::vector<Blame>(found->odd.size(), Blame::disagrees));
+}
+
+void Group::throw_poison() const {
+  const Poison& poison = segment_.poison();
+  if (poison.state.load(std::memory_order_acquire) != 2) return;
+  std::vector<Culprit> culprits;
+  for (std::uint32_t i = 0; i < std::min<std::uint32_t>(poison.culprits, kMaxRanks); ++i) {
+    const std::int32_t place = poison.culprit[i];
+    const Blame blame = Blame(poison.blame[i]);
+    if (place < 0 || place >= size() || blame >= Blame::count_) continue;
+    culprits.push_back({launch_rank(place), blame});
+  }
+  throw CollectiveError(std::string(poison.text, strnlen(poison.text, kPoisonText)), culprits);
+}
+
+void Group::fail(const std::string& text, const std::vector<int>& places, const std::vector<Blame>& blames) {
+  Poison& poison = segment_.poison();
+  std::uint32_t none = 0;
+  if (poison.state.compare_exchange_strong(none, 1)) {
+    poison.culprits = std::uint32_t(std::min<std::size_t>(places.size(), kMaxRanks));
+    for (std::uint32_t i = 0; i < poison.culprits; ++i) {
+      poison.culprit[i] = places[i];
+      poison.blame[i] = std::uint8_t(blames[i]);
+    }
+    std::memcpy(poison.text, text.data(), std::min(text.size(), kPoisonText - 1));
+    poison.state.store(2);
+    for (int r = 0; r < size(); ++r) segment_.rank(r).meetings.wake();
+  }
+  std::vector<Culprit> culprits;
+  for (std::size_t i = 0; i < places.size(); ++i) culprits.push_back({launch_rank(places[i]), blames[i]});
+  throw CollectiveError(text, culprits);
+}
+
+void Group::fail_missing(const Call& call, std::uint32_t target, std::int64_t since_ns) {
+  std::vector<int> missing, launch;
+  std::vector<Blame> blames;
+  std::string details;
+  for (int r = 0; r < size(); ++r) {
+    const RankState& other = segment_.rank(r);
+    if (std::int32_t(other.meetings.count.load() - target) >= 0) continue;
+    const bool gone = handle(r) != nullptr && handle(r)->gone();
+    const std::uint64_t joined = other.joined;
+    const bool called = joined >= call.seq;
+    missing.push_back(r);
+    launch.push_back(launch_rank(r));
+    blames.push_back(gone ? Blame::is_dead : called ? Blame::contribution_lost : Blame::did_not_join);
+    details += fmt::format("\n  rank {} is {}; it joined {} collectives of this group and finished {}{}",
+                           launch_rank(r), gone ? "dead (its process is gone)" : "alive", joined, other.finished.load(),
+                           called && !gone ? ": it did call this one, its contribution never arrived" : "");
+    if (!gone && handle(r) != nullptr && other.shows_stacks == 1) handle(r)->signal(SIGUSR2);
+  }
+  fail(fmt::format("seeksim: {}: {} did not join; {} of {} ranks waited {:.3g} s{}", where(call), ranks_text(launch),
+                   size() - int(missing.size()), size(), double(monotonic_ns() - since_ns) * 1e-9, details),
+       missing, blames);
+}
+
+// ------------------------------------------------------------------------------------------------ messages between two
+
+void Group::send(int to, std::span<const std::byte> bytes, const Message& message) {
+  SEEKSIM_CHECK(to >= 0 && to < size(), "place %d", to);
+  Box& box = segment_.box(place(), to);
+  const std::uint64_t number = ++sent_[std::size_t(to)];
+  std::size_t at = 0;
+  do {
+    const std::uint32_t written = box.written.count.load(std::memory_order_relaxed);
+    wait(
+        box.taken, handle(to), [written](std::uint32_t taken) { return written - taken < kChunks; },
+        [&](bool gone) {
+          fail(fmt::format("seeksim: {}: rank {} {}", message.what, launch_rank(to),
+                           gone ? "is dead (its process is gone)" : "does not receive"),
+               {to}, {gone ? Blame::is_dead : Blame::did_not_answer});
+        });
+    const std::size_t n = std::min(kChunkBytes, bytes.size() - at);
+    box.head[written % kChunks] = {number, bytes.size(), std::int32_t(message.dtype), message.tag};
+    if (n > 0) std::memcpy(box.data[written % kChunks], bytes.data() + at, n);
+    box.written.ring(written + 1);
+    at += n;
+  } while (at < bytes.size());
+}
+
+void Group::receive(int from, std::span<std::byte> bytes, const Message& message) {
+  SEEKSIM_CHECK(from >= 0 && from < size(), "place %d", from);
+  Box& box = segment_.box(from, place());
+  const std::uint64_t number = ++received_[std::size_t(from)];
+  std::size_t at = 0;
+  do {
+    const std::uint32_t taken = box.taken.count.load(std::memory_order_relaxed);
+    wait(
+        box.written, handle(from), [taken](std::uint32_t written) { return written != taken; },
+        [&](bool gone) {
+          fail(fmt::format("seeksim: {}: rank {} {}", message.what, launch_rank(from),
+                           gone ? "is dead (its process is gone)" : "did not send"),
+               {from}, {gone ? Blame::is_dead : Blame::did_not_answer});
+        });
+    const ChunkHead head = box.head[taken % kChunks];
+    if (head.message != number || head.bytes != bytes.size() || head.dtype != std::int32_t(message.dtype) ||
+        head.tag != message.tag) {
+      const auto text = [](std::uint64_t n, std::int32_t type, std::int32_t tag) {
+        return fmt::format("{} bytes of {} with tag {}", n, pytorch::name(DType(std::uint8_t(type))), tag);
+      };
+      fail(fmt::format("seeksim: {}: rank {} sent {}, rank {} expects {} (messages are matched in order)", message.what,
+                       launch_rank(from), text(head.bytes, head.dtype, head.tag), launch_rank(place()),
+                       text(bytes.size(), std::int32_t(message.dtype), message.tag)),
+           {from, place()}, {Blame::disagrees, Blame::disagrees});
+    }
+    const std::size_t n = std::min(kChunkBytes, bytes.size() - at);
+    if (n > 0) std::memcpy(bytes.data() + at, box.data[taken % kChunks], n);
+    box.taken.ring(taken + 1);
+    at += n;
+  } while (at < bytes.size());
+}
+
+int Group::sender_of_any(const Message& message) {
+  const std::int64_t until = monotonic_ns() + std::int64_t(settings_.timeout_s * 1e9);
+  for (;;) {
+    for (int r = 0; r < size(); ++r) {
+      const Box& box = segment_.box(r, place());
+      if (box.written.count.load() != box.taken.count.load()) return r;
+    }
+    throw_poison();
+    if (monotonic_ns() > until) fail(fmt::format("seeksim: {}: nobody sent", message.what), {}, {});
+    // No word tells of all senders; so it looks again a little later.
+    segment_.box(place(), place()).written.wait(0, 1);
+  }
+}
+
+}  // namespace seeksim::pytorch

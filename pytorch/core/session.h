@@ -1,0 +1,52 @@
+// What one rank knows of the run for as long as it lives: its record, its rules, where in its step it is.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "pytorch/core/record.h"
+#include "pytorch/core/rules.h"
+
+namespace seeksim::pytorch {
+
+struct SessionSettings {
+  std::string record_path;
+  RecordWriter::Start start;
+  std::uint64_t seed = 0;
+  std::vector<RuleKeys> rules;
+  double timeout_s = 0;  // 0: the group's own
+  bool hashes = true;
+  bool norms = false;
+  bool stacks = true;
+};
+
+class Session {
+ public:
+  // Throws std::invalid_argument (rules) and std::system_error (record) with one line.
+  explicit Session(SessionSettings settings);
+
+  const SessionSettings& settings() const { return settings_; }
+  RecordWriter& record() { return record_; }
+
+  // The hooks say where the rank is.
+  void now(std::int64_t step, std::int32_t micro_batch, StepPhase phase);
+  std::int64_t step() const { return step_; }
+  std::int32_t micro_batch() const { return micro_batch_; }
+  StepPhase phase() const { return phase_; }
+
+  // The rules that fire as this rank comes to a collective; to be called once for each. sums: see Situation.
+  std::vector<Rules::Hit> rules_at(OpName op, std::int32_t peer, bool sums);
+  // Writes down that a rule has fired, before what it does can end the process. call: the collective's entry.
+  void fired(const Rules::Hit& hit, std::int32_t call, const std::string& text);
+
+ private:
+  SessionSettings settings_;
+  Rules rules_;
+  RecordWriter record_;
+  std::atomic<std::int64_t> step_{0};
+  std::atomic<std::int32_t> micro_batch_{0};
+  std::atomic<StepPhase> phase_{StepPhase::init};
+};
+
+}  // namespace seeksim::pytorch

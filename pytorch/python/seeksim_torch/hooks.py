@@ -1,0 +1,191 @@
+"""What a training script does, seen by torch's own hooks: steps, phases, losses, gradients, weights that were used."""
+
+import weakref
+from types import ModuleType
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+import torch
+
+from seeksim_torch.plan import Record
+
+# Modules that only wrap another one, and where they keep it: names of weights are the same with and without them.
+_WRAPPERS = {
+    "DistributedDataParallel": "module",
+    "DataParallel": "module",
+    "FullyShardedDataParallel": "_fsdp_wrapped_module",
+    "CheckpointWrapper": "_checkpoint_wrapped_module",
+    "OptimizedModule": "_orig_mod",
+    "DeepSpeedEngine": "module",
+}
+
+
+def class_name(module: torch.nn.Module) -> str:
+    """The class as the script wrote it: FSDP2 puts one of its own in front."""
+    classes = type(module).__mro__
+    names = [c.__name__ for c in classes]
+    return names[names.index("FSDPModule") + 1] if "FSDPModule" in names[:2] else names[0]
+
+
+def walk(module: torch.nn.Module, prefix: str = "") -> Iterator[Tuple[str, torch.nn.Module]]:
+    """Modules below this one with their names, without what wrappers add."""
+    yield prefix, module
+    wrapped = _WRAPPERS.get(type(module).__name__)
+    for name, child in module.named_children():
+        inner = prefix if name == wrapped else f"{prefix}.{name}" if prefix else name
+        yield from walk(child, inner)
+
+
+def local(tensor: torch.Tensor) -> Tuple[torch.Tensor, bool]:
+    """The part of a tensor that this rank holds, and whether that is all of it."""
+    if hasattr(tensor, "to_local") and hasattr(tensor, "placements"):
+        whole = all(placement.is_replicate() for placement in tensor.placements)
+        return tensor.to_local(), whole
+    return tensor, True
+
+
+def shape_text(tensor: torch.Tensor) -> str:
+    """"[256,64]": of a distributed tensor, the shape of the whole."""
+    return "[" + ",".join(str(n) for n in tensor.shape) + "]"
+
+
+class Watcher:
+    """Says to the backend where this rank is and what it computes with. One for each process."""
+
+    def __init__(self, module: ModuleType, record: Record) -> None:
+        self.module = module
+        self.record = record
+        self.step = 0
+        self.micro_batch = 0
+        self.phase = "init"
+        self.order = 0
+        self.optimizers = 0  # inside how many optimizers' step() we are
+        self.names: "weakref.WeakKeyDictionary[torch.nn.Module, str]" = weakref.WeakKeyDictionary()
+        self.roots: List["weakref.ReferenceType[torch.nn.Module]"] = []
+        self.noted: set = set()
+        self.tell()
+
+    def tell(self) -> None:
+        self.module.now(self.step, self.micro_batch, self.phase)
+
+    def enter(self, phase: str) -> None:
+        self.phase = phase
+        self.tell()
+
+    def note(self, text: str) -> None:
+        """Writes down once what is not watched."""
+        if text not in self.noted:
+            self.noted.add(text)
+            self.module.note(text)
+
+    # ------------------------------------------------------------------------------------------------------ forward
+
+    def before_forward(self, module: torch.nn.Module, args: Any) -> None:
+        if self.phase == "init":
+            self.enter("forward")
+        if module not in self.names:
+            self.roots.append(weakref.ref(module))
+            for name, each in walk(module):
+                self.names.setdefault(each, name)
+
+    def after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        """Runs before the module's own hooks, so before FSDP2 and ZeRO-3 give back the weights that they gathered."""
+        every = self.record.weights_every
+        if not every or self.step % every or self.micro_batch or self.phase != "forward":
+            return
+        if not torch.is_grad_enabled() or type(module).__name__ == "FullyShardedDataParallel":
+            return
+        prefix = self.names.get(module, "")
+        for name, weight in sorted(self.own_weights(module).items()):
+            if getattr(weight, "ds_shape", None) is not None and weight.shape != weight.ds_shape:
+                continue  # ZeRO-3 holds it elsewhere: this module did not use it
+            self.tensor("weight", f"{prefix}.{name}" if prefix else name, module, weight)
+
+    @staticmethod
+    def own_weights(module: torch.nn.Module) -> Dict[str, torch.Tensor]:
+        weights = {name: p for name, p in module._parameters.items() if p is not None}
+        # FSDP1 puts whole weights beside its flat ones, as plain attributes.
+        for name, value in vars(module).items():
+            if isinstance(value, torch.Tensor) and not name.startswith("_") and name not in module._buffers:
+                weights.setdefault(name, value)
+        return weights
+
+    def tensor(self, use: str, name: str, module: Optional[torch.nn.Module], tensor: torch.Tensor) -> None:
+        part, whole = local(tensor)
+        kind = "" if module is None else class_name(module)
+        self.module.tensor(part.detach(), use, name, kind, shape_text(tensor), whole, self.order)
+        self.order += 1
+
+    # ----------------------------------------------------------------------------------------------------- backward
+
+    def before_backward(self, tensors: Any) -> None:
+        loss = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
+        if isinstance(loss, torch.Tensor) and loss.numel() == 1:
+            part, _ = local(loss.detach())
+            self.module.loss(part)
+        self.enter("backward")
+
+    def after_backward(self) -> None:
+        self.micro_batch += 1
+        self.order = 0
+        self.enter("forward")
+
+    # ---------------------------------------------------------------------------------------------------- optimizer
+
+    def parameter_names(self) -> Dict[int, Tuple[str, torch.nn.Module]]:
+        names = {}
+        for reference in self.roots:
+            root = reference()
+            for prefix, module in walk(root) if root is not None else ():
+                for name, p in module._parameters.items():
+                    if p is not None:
+                        names.setdefault(id(p), (f"{prefix}.{name}" if prefix else name, module))
+        return names
+
+    def before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self.optimizers += 1
+        if self.optimizers > 1:
+            return  # an optimizer inside another one
+        self.enter("optimizer")
+        if not self.record.gradients:
+            return
+        self.order = 0
+        names = self.parameter_names()
+        for number, group in enumerate(optimizer.param_groups):
+            for index, p in enumerate(group["params"]):
+                if p.grad is None or p.grad.layout != torch.strided:
+                    continue
+                name, module = names.get(id(p), (f"param_groups.{number}.{index}", None))
+                self.tensor("gradient", name, module, p.grad)
+
+    def after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self.optimizers = max(0, self.optimizers - 1)
+        if self.optimizers:
+            return
+        self.module.stepped(self.step, self.micro_batch)
+        self.step += 1
+        self.micro_batch = 0
+        self.order = 0
+        self.enter("forward")
+
+
+def watch(module: ModuleType, record: Record) -> Watcher:
+    """Hooks a watcher into torch, for all modules and optimizers of this process."""
+    from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+    watcher = Watcher(module, record)
+    register_module_forward_pre_hook(watcher.before_forward)
+    register_module_forward_hook(watcher.after_forward)
+    register_optimizer_step_pre_hook(watcher.before_step)
+    register_optimizer_step_post_hook(watcher.after_step)
+    own = torch.autograd.backward
+
+    def backward(tensors: Any, *args: Any, **options: Any) -> None:
+        watcher.before_backward(tensors)
+        try:
+            own(tensors, *args, **options)
+        finally:
+            watcher.after_backward()
+
+    torch.autograd.backward = backward
+    return watcher

@@ -1,0 +1,337 @@
+// Ranks are processes here, as they are in life: each runs a function, and what it says comes back through a pipe.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <functional>
+#include <numeric>
+
+#include "pytorch/core/collectives.h"
+
+namespace seeksim::pytorch {
+namespace {
+
+// Runs `rank(place)` in a process each and returns what each returned; "signal 9" for one that was killed.
+std::vector<std::string> in_processes(int ranks, const std::function<std::string(int)>& rank) {
+  std::vector<std::pair<pid_t, int>> children;
+  for (int place = 0; place < ranks; ++place) {
+    int ends[2];
+    if (pipe(ends) != 0) throw std::runtime_error("pipe");
+    const pid_t child = fork();
+    if (child == 0) {
+      std::string said;
+      try {
+        said = rank(place);
+      } catch (const std::exception& e) {
+        said = e.what();
+      }
+      if (write(ends[1], said.data(), said.size()) != ssize_t(said.size())) _exit(3);
+      _exit(0);
+    }
+    close(ends[1]);
+    children.emplace_back(child, ends[0]);
+  }
+  std::vector<std::string> said;
+  for (const auto& [child, end] : children) {
+    std::string& text = said.emplace_back();
+    char some[4096];
+    for (ssize_t n; (n = read(end, some, sizeof some)) > 0;) text.append(some, std::size_t(n));
+    close(end);
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (WIFSIGNALED(status)) text = "signal " + std::to_string(WTERMSIG(status));
+  }
+  return said;
+}
+
+// Ranks of one group: the memory is made before they are forked, and each waits until all have come in.
+class Ranks {
+ public:
+  explicit Ranks(int n, double timeout_s = 60) : n_(n), timeout_s_(timeout_s), memory_(Segment::create(n)) {}
+
+  std::vector<std::string> run(const std::function<std::string(Group&)>& body) {
+    return in_processes(n_, [&](int place) {
+      Group::Settings settings;
+      settings.name = "0";
+      settings.ranks.resize(std::size_t(n_));
+      std::iota(settings.ranks.begin(), settings.ranks.end(), 0);
+      settings.place = place;
+      settings.timeout_s = timeout_s_;
+      Group group(Segment::open(memory_.address(), n_), settings);
+      group.come_in();
+      for (int r = 0; r < n_; ++r) {
+        while (memory_.rank(r).pid == 0) usleep(100);
+      }
+      group.know_all();
+      return body(group);
+    });
+  }
+
+ private:
+  int n_;
+  double timeout_s_;
+  Segment memory_;
+};
+
+Call call(Group& group, std::uint64_t seq = 1) {
+  Call c;
+  c.seq = seq;
+  group.begin(c);
+  return c;
+}
+Bytes bytes(std::vector<float>& v) { return std::as_writable_bytes(std::span<float>(v)); }
+
+std::vector<float> numbers(int rank, std::size_t n) {
+  std::vector<float> x(n);
+  for (std::size_t i = 0; i < n; ++i) x[i] = float(i % 1000) + 1000.0F * float(rank);
+  return x;
+}
+float sum_at(int ranks, std::size_t i) {
+  return float(ranks) * float(i % 1000) + 1000.0F * float(ranks * (ranks - 1) / 2);
+}
+
+// Small: one round that everybody computes. Middle: work is shared. Large: several rounds.
+constexpr std::size_t kSizes[] = {0, 1, 100, 20000, 600000};
+
+TEST(Ranks, SumAndKeepThatUp) {
+  for (const int n : {1, 2, 3, 4}) {
+    for (const std::string& said : Ranks(n).run([&](Group& group) -> std::string {
+           std::uint64_t seq = 0;
+           for (int again = 0; again < 3; ++again) {
+             for (const std::size_t size : kSizes) {
+               std::vector<float> x = numbers(group.place(), size);
+               Call c = call(group, ++seq);
+               c.expected.numel = std::int64_t(size);
+               all_reduce(group, c, {}, std::vector<Bytes>{bytes(x)});
+               group.end(c);
+               for (std::size_t i = 0; i < size; ++i) {
+                 if (x[i] != sum_at(n, i)) return "size " + std::to_string(size) + " at " + std::to_string(i);
+               }
+             }
+           }
+           return "ok";
+         })) {
+      EXPECT_EQ(said, "ok") << n << " ranks";
+    }
+  }
+}
+
+TEST(Ranks, DigestASumOnTheWay) {
+  for (const int n : {2, 3}) {
+    for (const std::string& said : Ranks(n).run([&](Group& group) -> std::string {
+           std::vector<float> x = numbers(group.place(), 600001);
+           const std::uint64_t before = digest(DType::fp32, bytes(x), false).hash;
+           Digester in(DType::fp32, false), out(DType::fp32, false);
+           Call c = call(group);
+           c.expected.numel = 600001;
+           c.digest_in = &in;
+           c.digest_out = &out;
+           all_reduce(group, c, {}, std::vector<Bytes>{bytes(x)});
+           if (in.done().hash != before) return "in";
+           return out.done().hash == digest(DType::fp32, bytes(x), false).hash ? "ok" : "out";
+         })) {
+      EXPECT_EQ(said, "ok") << n << " ranks";
+    }
+  }
+}
+
+TEST(Ranks, GatherScatterAndExchangeRaggedParts) {
+  constexpr int kRanks = 3;
+  // What place `from` gives to place `to`: as many numbers as no other pair, some of them several rounds' worth.
+  const auto part = [](int from, int to) { return numbers(from * 7 + to, std::size_t((from * 3 + to) * 40000)); };
+  for (const std::string& said : Ranks(kRanks).run([&](Group& group) -> std::string {
+         const int me = group.place();
+         std::vector<std::vector<float>> gives, takes;
+         std::vector<ConstBytes> in;
+         std::vector<Bytes> out;
+         for (int r = 0; r < kRanks; ++r) {
+           gives.push_back(part(me, r));
+           takes.emplace_back(part(r, me).size());
+         }
+         for (int r = 0; r < kRanks; ++r) {
+           in.push_back(bytes(gives[std::size_t(r)]));
+           out.push_back(bytes(takes[std::size_t(r)]));
+         }
+         Call exchange = call(group, 1);
+         all_to_all(group, exchange, in, out);
+         for (int r = 0; r < kRanks; ++r) {
+           if (takes[std::size_t(r)] != part(r, me)) return "all_to_all from " + std::to_string(r);
+         }
+         std::vector<float> dealt(part(1, me).size());
+         Call deal = call(group, 2);
+         scatter(group, deal, me == 1 ? in : std::vector<ConstBytes>{}, bytes(dealt), 1);
+         if (dealt != part(1, me)) return "scatter";
+         std::vector<std::vector<float>> all;
+         std::vector<Bytes> outs;
+         for (int r = 0; r < kRanks; ++r) all.emplace_back(part(r, 0).size());
+         for (auto& x : all) outs.push_back(bytes(x));
+         Call gather_all = call(group, 3);
+         all_gather(group, gather_all, in[0], outs);
+         for (int r = 0; r < kRanks; ++r) {
+           if (all[std::size_t(r)] != part(r, 0)) return "all_gather from " + std::to_string(r);
+         }
+         return "ok";
+       })) {
+    EXPECT_EQ(said, "ok");
+  }
+}
+
+TEST(Ranks, ReduceScatterGivesEachRankItsShareOfTheSum) {
+  for (const std::string& said : Ranks(3).run([&](Group& group) -> std::string {
+         constexpr std::size_t kPart = 200001;
+         std::vector<float> x = numbers(group.place(), kPart * 3), mine(kPart);
+         std::vector<ConstBytes> in;
+         for (std::size_t r = 0; r < 3; ++r) in.push_back(bytes(x).subspan(r * kPart * 4, kPart * 4));
+         Call c = call(group);
+         reduce_scatter(group, c, {}, in, bytes(mine));
+         for (std::size_t i = 0; i < kPart; ++i) {
+           if (mine[i] != sum_at(3, kPart * std::size_t(group.place()) + i)) return "at " + std::to_string(i);
+         }
+         return "ok";
+       })) {
+    EXPECT_EQ(said, "ok");
+  }
+}
+
+TEST(Ranks, SendMessagesOfAnySize) {
+  for (const std::string& said : Ranks(2).run([&](Group& group) -> std::string {
+         const Group::Message m{DType::fp32, 0, "message"};
+         for (const std::size_t size : kSizes) {
+           std::vector<float> x = numbers(3, size), y(size);
+           if (group.place() == 0) {
+             group.send(1, bytes(x), m);
+             group.receive(1, bytes(y), m);
+           } else {
+             group.receive(group.sender_of_any(m), bytes(y), m);
+             group.send(0, bytes(y), m);
+           }
+           if (x != y) return "size " + std::to_string(size);
+         }
+         return "ok";
+       })) {
+    EXPECT_EQ(said, "ok");
+  }
+}
+
+std::string sums_once(Group& group, std::size_t size = 100) {
+  std::vector<float> x = numbers(group.place(), size);
+  Call c = call(group);
+  c.step = 2;
+  c.expected.numel = std::int64_t(size);
+  all_reduce(group, c, {}, std::vector<Bytes>{bytes(x)});
+  return "ok";
+}
+
+TEST(Ranks, AreNamedWhenTheyDoNotCome) {
+  const auto said = Ranks(3, 0.5).run([](Group& group) -> std::string {
+    if (group.place() != 1) return sums_once(group);
+    sleep(3);
+    return "slept";
+  });
+  EXPECT_EQ(said[1], "slept");
+  for (const int place : {0, 2}) {
+    const std::string& text = said[std::size_t(place)];
+    EXPECT_TRUE(text.starts_with("seeksim: all_reduce #1 of group 0 (step 2): rank 1 did not join; 2 of 3 ranks"))
+        << text;
+    EXPECT_NE(text.find("rank 1 is alive; it joined 0 collectives"), std::string::npos) << text;
+  }
+}
+
+TEST(Ranks, AreNamedAtOnceWhenTheyDie) {
+  const std::int64_t began = monotonic_ns();
+  const auto said = Ranks(3, 60).run([](Group& group) -> std::string {
+    if (group.place() == 1) kill(getpid(), SIGKILL);
+    return sums_once(group);
+  });
+  EXPECT_EQ(said[1], "signal 9");
+  EXPECT_NE(said[0].find("rank 1 is dead (its process is gone)"), std::string::npos) << said[0];
+  EXPECT_NE(said[2].find("rank 1 is dead"), std::string::npos) << said[2];
+  EXPECT_LT(monotonic_ns() - began, 30'000'000'000);
+}
+
+TEST(Ranks, AContributionThatIsLostIsToldFromARankThatNeverCame) {
+  const auto said = Ranks(2, 0.5).run([](Group& group) -> std::string {
+    std::vector<float> x(10);
+    Call c = call(group);
+    c.lost = group.place() == 1;
+    try {
+      all_reduce(group, c, {}, std::vector<Bytes>{bytes(x)});
+    } catch (const CollectiveError& e) {
+      return std::string(name(e.culprits.at(0).blame)) + " " + std::to_string(e.culprits.at(0).rank);
+    }
+    return "nothing";
+  });
+  EXPECT_EQ(said, std::vector<std::string>(2, "contribution_lost 1"));
+}
+
+TEST(Ranks, ThatMeanSomethingElseAreNamedOnAllRanks) {
+  for (const std::string& said : Ranks(3, 5).run([](Group& group) -> std::string {
+         try {
+           return sums_once(group, group.place() == 2 ? 101 : 100);
+         } catch (const CollectiveError& e) {
+           EXPECT_EQ(e.culprits.size(), 1U);
+           return std::string(e.what()) + " | " + std::to_string(e.culprits[0].rank);
+         }
+       })) {
+    EXPECT_EQ(
+        said,
+        "seeksim: ranks do not agree on collective #1 of group 0 (step 2)\n  all_reduce fp32 x 100, sum: ranks 0, "
+        "1\n  all_reduce fp32 x 101, sum: rank 2 | 2");
+  }
+}
+
+TEST(Ranks, AStrikeChangesWhatAllSeeOfAContribution) {
+  for (const std::string& said : Ranks(2).run([](Group& group) -> std::string {
+         std::vector<float> x(300000, 1.0F);
+         Call c = call(group);
+         c.expected.numel = 300000;
+         if (group.place() == 1) c.strikes.push_back({4 * 290000 + 3, 0x80});  // the sign: 1 becomes -1
+         all_reduce(group, c, {}, std::vector<Bytes>{bytes(x)});
+         int other = 0;
+         for (const float value : x) other += value != 2.0F;
+         return x[290000] == 0.0F && other == 1 ? "ok" : "other numbers: " + std::to_string(other);
+       })) {
+    EXPECT_EQ(said, "ok");
+  }
+}
+
+TEST(Ranks, MessagesThatDoNotFitAreRefused) {
+  const auto said = Ranks(2, 5).run([](Group& group) -> std::string {
+    std::vector<float> x(group.place() == 0 ? 10 : 20);
+    const Group::Message m{DType::fp32, 0, "message"};
+    if (group.place() == 0) {
+      group.send(1, bytes(x), m);
+    } else {
+      group.receive(0, bytes(x), m);
+    }
+    return "ok";
+  });
+  EXPECT_NE(said[1].find("rank 0 sent 40 bytes of fp32 with tag 0, rank 1 expects 80 bytes"), std::string::npos)
+      << said[1];
+}
+
+TEST(SharedMemory, IsFoundByItsAddressOnly) {
+  const Segment memory = Segment::create(2);
+  const std::string address = memory.address();
+  EXPECT_NO_THROW(Segment::open(address, 2));
+  EXPECT_THROW(Segment::open(address, 3), std::runtime_error);
+  std::string other = address;
+  other.back() = other.back() == '0' ? '1' : '0';
+  EXPECT_THROW(Segment::open(other, 2), std::runtime_error);
+  for (const char* nonsense : {"", "1", "-1:3:0000000000000000", "1:2:zz", "999999999:3:0000000000000000"}) {
+    EXPECT_THROW(Segment::open(nonsense, 2), std::runtime_error) << nonsense;
+  }
+  EXPECT_THROW(Segment::open(address + "x", 2), std::runtime_error);
+}
+
+TEST(SharedMemory, HasNoNameThatCouldStayBehind) {
+  Segment memory = Segment::create(2);
+  const std::string address = memory.address();
+  memory.close_address();
+  EXPECT_THROW(Segment::open(address, 2), std::runtime_error);
+}
+
+}  // namespace
+}  // namespace seeksim::pytorch

@@ -1,0 +1,120 @@
+#include "pytorch/core/rules.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+namespace seeksim::pytorch {
+namespace {
+
+using namespace std::string_literals;
+
+std::string refusal_of(const RuleKeys& keys) {
+  try {
+    rule_of(keys);
+  } catch (const std::invalid_argument& e) {
+    return e.what();
+  }
+  return "";
+}
+
+Situation backward_sum(std::int64_t step, OpName op = OpName::all_reduce) {
+  Situation s;
+  s.op = op;
+  s.phase = StepPhase::backward;
+  s.step = step;
+  s.sums = true;
+  return s;
+}
+
+TEST(ScriptRules, FireWhereTheySayAndAsOftenAsTheySay) {
+  const RuleKeys keys = {{"kind", "collective_timeout"s},
+                         {"rank", std::int64_t(1)},
+                         {"step", std::int64_t(2)},
+                         {"op", "all_reduce"s},
+                         {"call", std::int64_t(2)}};
+  Rules rules({rule_of(keys)}, 0, 1, 3);
+  EXPECT_TRUE(rules.at(backward_sum(1)).empty());
+  EXPECT_TRUE(rules.at(backward_sum(2, OpName::all_gather)).empty());
+  EXPECT_TRUE(rules.at(backward_sum(2)).empty()) << "the first of its kind";
+  const auto hits = rules.at(backward_sum(2));
+  ASSERT_EQ(hits.size(), 1U);
+  EXPECT_EQ(hits[0].firing, 1);
+  EXPECT_TRUE(rules.at(backward_sum(2)).empty()) << "count is 1";
+  Rules elsewhere({rule_of(keys)}, 0, 0, 3);
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(elsewhere.at(backward_sum(2)).empty());
+}
+
+TEST(ScriptRules, OfGradientsMeanSumsInBackward) {
+  Rules rules({rule_of({{"kind", "bit_flip"s}, {"step", std::int64_t(0)}, {"count", std::int64_t(0)}})}, 0, 0, 2);
+  Situation s = backward_sum(0, OpName::reduce_scatter);
+  EXPECT_EQ(rules.at(s).size(), 1U);
+  s.sums = false;
+  EXPECT_TRUE(rules.at(s).empty());
+  s.sums = true;
+  s.phase = StepPhase::optimizer;
+  EXPECT_TRUE(rules.at(s).empty());
+}
+
+TEST(ScriptRules, RelativesOfAnOperationCountAsIt) {
+  const auto fires = [](const char* op, OpName at) {
+    Rules rules({rule_of({{"kind", "pause"s}, {"delay_s", 0.5}, {"op", std::string(op)}})}, 0, 0, 2);
+    return rules.at(backward_sum(0, at)).size() == 1;
+  };
+  EXPECT_TRUE(fires("all_reduce", OpName::reduce));
+  EXPECT_TRUE(fires("all_gather", OpName::all_to_all));
+  EXPECT_TRUE(fires("broadcast", OpName::scatter));
+  EXPECT_TRUE(fires("barrier", OpName::barrier));
+  EXPECT_FALSE(fires("barrier", OpName::all_reduce));
+}
+
+TEST(ScriptRules, OutOfMemoryStrikesAtACollective) {
+  Rules rules({rule_of({{"kind", "oom"s}, {"phase", "backward"s}})}, 0, 0, 2);
+  EXPECT_EQ(rules.at(backward_sum(3)).size(), 1U);
+}
+
+TEST(ScriptRules, WhatMakesNoSenseIsRefusedInOneLine) {
+  EXPECT_EQ(refusal_of({{"kind", "nothing"s}}), "plan.json: faults: kind: there is no \"nothing\"");
+  EXPECT_EQ(refusal_of({}), "plan.json: faults: a rule has no kind");
+  EXPECT_EQ(refusal_of({{"kind", "pause"s}, {"delay_s", "long"s}}), "plan.json: faults: delay_s has to be an integer");
+  EXPECT_EQ(refusal_of({{"kind", "pause"s}, {"delay_s", -1.0}}),
+            "plan.json: faults: delay_s has to be from 0 to 1000000");
+  EXPECT_EQ(refusal_of({{"kind", "pause"s}, {"colour", 1.0}}),
+            "plan.json: faults: \"colour\" is no key of a rule about a script");
+  EXPECT_NE(refusal_of({{"kind", "slow_disk"s}}).find("does not apply to scripts"), std::string::npos);
+  EXPECT_NE(refusal_of({{"kind", "bit_flip"s}, {"site", "activation"s}}).find("site activation"), std::string::npos);
+  EXPECT_NE(refusal_of({{"kind", "message_corrupt"s}}).find("checksum"), std::string::npos);
+  EXPECT_EQ(refusal_of({{"kind", "message_corrupt"s}, {"checksum", false}}), "");
+  EXPECT_THROW(Rules({rule_of({{"kind", "pause"s}, {"delay_s", 1.0}, {"rank", std::int64_t(9)}})}, 0, 0, 2),
+               std::invalid_argument);
+}
+
+template <class T>
+std::string struck(const RuleKeys& keys, DType type, std::vector<T>& values) {
+  return strike(rule_of(keys), type, reinterpret_cast<std::byte*>(values.data()), std::int64_t(values.size()));
+}
+
+TEST(ScriptRules, StrikeExactlyOneNumber) {
+  std::vector<float> x(10, 1.0F);
+  EXPECT_EQ(struck({{"kind", "bit_flip"s}, {"element", std::int64_t(13)}, {"bit", std::int64_t(31)}}, DType::fp32, x),
+            "bit_flip: element 3 of 10 went from 0x3f800000 to 0xbf800000");
+  EXPECT_EQ(x[3], -1.0F);
+  EXPECT_EQ(std::count(x.begin(), x.end(), 1.0F), 9);
+  struck({{"kind", "nan_inject"s}}, DType::fp32, x);
+  EXPECT_TRUE(std::isnan(x[0]));
+  struck({{"kind", "inf_inject"s}, {"negative", true}, {"element", std::int64_t(1)}}, DType::fp32, x);
+  EXPECT_EQ(x[1], -INFINITY);
+  struck({{"kind", "zero_tile"s}, {"site", "gradient"s}, {"element", std::int64_t(8)}, {"elements", std::int64_t(5)}},
+         DType::fp32, x);
+  EXPECT_EQ(x[8], 0.0F);
+  EXPECT_EQ(x[9], 0.0F);
+  EXPECT_EQ(x[7], 1.0F);
+  std::vector<std::int32_t> whole(4, 7);
+  EXPECT_EQ(struck({{"kind", "nan_inject"s}}, DType::int32, whole), "") << "an integer has no NaN";
+  EXPECT_EQ(whole, std::vector<std::int32_t>(4, 7));
+}
+
+}  // namespace
+}  // namespace seeksim::pytorch
