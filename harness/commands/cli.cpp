@@ -13,6 +13,7 @@
 #include "harness/commands/cli_options.h"
 #include "harness/commands/command_line_page.h"
 #include "harness/commands/list_command.h"
+#include "harness/commands/torch_command.h"
 #include "harness/doctor/machine.h"
 #include "harness/export/flight_recorder.h"
 #include "harness/input/json_text.h"
@@ -56,6 +57,7 @@ struct Arguments {
   DoctorArguments doctor;
   MuseumArguments museum;
   ReferenceArguments reference;
+  TorchArguments torch;
 };
 
 // In the order in which --help lists them.
@@ -65,6 +67,7 @@ void declare(CLI::App& app, Arguments& a) {
   app.require_subcommand(1);
   add_run(app, a.run);
   add_launch(app, a.launch);
+  add_torch(app, a.torch);
   add_golden(app, a.golden);
   add_shrink(app, a.shrink);
   add_explore(app, a.explore);
@@ -117,6 +120,7 @@ constexpr Command kCommands[] = {
     {"run", false, [](const CLI::App&, Arguments& a) { return run_command(std::move(a.run)); }},
     {"launch", false,
      [](const CLI::App&, Arguments& a) { return launch_command(a.launch, own_path(), style_of_stdout()); }},
+    {"torch", false, [](const CLI::App& app, Arguments& a) { return torch_command(app, a.torch); }},
     {"golden", false, [](const CLI::App&, Arguments& a) { return golden_command(a.golden); }},
     {"shrink", true, [](const CLI::App&, Arguments& a) { return shrink_command(a.shrink); }},
     {"diff", true, [](const CLI::App&, Arguments& a) { return diff_command(a.diff, style_of_stdout()); }},
@@ -130,11 +134,12 @@ constexpr Command kCommands[] = {
     {"museum", true, [](const CLI::App&, Arguments& a) { return museum_command(a.museum, style_of_stdout()); }},
     {"doctor", false, [](const CLI::App&, Arguments& a) { return doctor_command(a.doctor, style_of_stdout()); }}};
 
-ExitStatus dispatch(const std::vector<std::string>& arguments) {
+ExitStatus dispatch(std::vector<std::string> arguments) {
   CLI::App app("seeksim runs real distributed training against injected faults and checks every bit of the result.",
                "seeksim");
   Arguments a;
   declare(app, a);
+  a.torch.script = take_script(arguments);
   if (!parse(app, arguments)) return ExitStatus::as_expected;
   const auto given = std::find_if(std::begin(kCommands), std::end(kCommands),
                                   [&](const Command& command) { return app.got_subcommand(command.name); });

@@ -115,7 +115,10 @@ void add_golden(CLI::App& app, GoldenArguments& a) {
 void add_list(CLI::App& app, std::string& what, ScheduleArguments& schedule) {
   CLI::App* list =
       app.add_subcommand("list", "List scenarios, faults, checks, bugs, quirks, keys or a pipeline's schedule");
-  list->add_option("what", what, "scenarios, faults, checks, bugs, quirks, keys, schema, schedule")->required();
+  list->add_option("what", what,
+                   "scenarios, faults, checks, bugs, quirks, keys, schema, schedule; torch_keys and torch_schema for "
+                   "scenarios of seeksim torch")
+      ->required();
   list->add_option("--schedule", schedule.schedule, "schedule: gpipe, 1f1b, interleaved or zero_bubble")
       ->capture_default_str();
   list->add_option("--pipeline", schedule.stages, "schedule: stages")->capture_default_str();

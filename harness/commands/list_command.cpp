@@ -14,6 +14,7 @@
 #include "harness/loading/reference.h"
 #include "harness/loading/scenario_json.h"
 #include "harness/report/terminal.h"
+#include "harness/torch/scenario.h"
 #include "kernels/isa.h"
 #include "runtime/rules/quirks.h"
 
@@ -91,8 +92,8 @@ void list_quirks(const Style& style) {
       "and\none that changed nothing is red.\n");
 }
 
-void list_keys(const Style& style) {
-  for (const KeyInfo& key : schema_keys(scenario_schema())) {
+void list_keys(const Json& schema, const Style& style) {
+  for (const KeyInfo& key : schema_keys(schema)) {
     const std::string standard = key.standard.empty()         ? ""
                                  : key.standard == "required" ? ", required"
                                                               : ", default " + key.standard;
@@ -116,13 +117,17 @@ ExitStatus list_command(const std::string& what, const Style& style) {
   } else if (what == "quirks") {
     list_quirks(style);
   } else if (what == "keys") {
-    list_keys(style);
+    list_keys(scenario_schema(), style);
   } else if (what == "schema") {
     put_data(schema_text());
+  } else if (what == "torch_keys") {
+    list_keys(torch::torch_scenario_schema(), style);
+  } else if (what == "torch_schema") {
+    put_data(torch::torch_schema_text());
   } else {
-    throw BadInput(
-        "list " + what, "there is no such list",
-        did_you_mean(what, {"scenarios", "faults", "checks", "bugs", "quirks", "keys", "schema", "schedule"}));
+    throw BadInput("list " + what, "there is no such list",
+                   did_you_mean(what, {"scenarios", "faults", "checks", "bugs", "quirks", "keys", "schema", "schedule",
+                                       "torch_keys", "torch_schema"}));
   }
   return ExitStatus::as_expected;
 }

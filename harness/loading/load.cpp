@@ -161,7 +161,19 @@ std::uint64_t read_seed(const Reader& top, const LoadOptions& options) {
   return options.seed && !own ? *options.seed : top.natural("seed", 1);
 }
 
+// A script of the user's is nothing that seeksim trains by itself.
+void refuse_torch(const Document& document) {
+  if (!document.json().contains("torch")) return;
+  const bool both = document.json().contains("model");
+  throw BadInput(
+      document.place("/torch"),
+      both ? "\"torch\" and \"model\": the script brings the model" : "this scenario is for a PyTorch script",
+      both ? "Keep one of the two."
+           : fmt::format("Run it with its script: seeksim torch run {} -- train.py", document.file()));
+}
+
 Scenario load(Document document, const LoadOptions& options) {
+  refuse_torch(document);
   Scenario scenario;
   scenario.file = document.file();
   const auto sweep = document.json().find("sweep");

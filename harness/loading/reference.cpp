@@ -106,24 +106,17 @@ std::string section(const std::vector<KeyInfo>& keys, const std::string& parent)
 
 }  // namespace
 
-std::string schema_text() {
+std::string schema_text() { return schema_text(scenario_schema()); }
+
+std::string schema_text(const Json& schema) {
   std::string out;
-  print(scenario_schema(), "", out);
+  print(schema, "", out);
   return out + '\n';
 }
 
-std::string keys_reference() {
-  const std::vector<KeyInfo> keys = schema_keys(scenario_schema());
-  std::string out = "# Which keys does a scenario have?\n\n";
-  out += folded(
-      "Each key is a row of a table in `harness/loading/`; this page, `scenarios/schema.json`, the reader and the "
-      "writer "
-      "follow from the rows. A key that **may decide a bit** belongs to what goldens are keyed by: two scenarios that "
-      "differ in no such key end with the same weights, bit for bit. `N` stands for a place in a list, from 0. Each "
-      "key "
-      "can be set from the command line: `--set key.path=value`.",
-      "");
-  out += "\n## The scenario\n\n" + section(keys, "");
+std::string key_sections(const Json& schema, const std::string& title) {
+  const std::vector<KeyInfo> keys = schema_keys(schema);
+  std::string out = "\n## " + title + "\n\n" + section(keys, "");
   for (const KeyInfo& key : keys) {
     for (const std::string& parent : {key.path, key.path + ".N"}) {
       const std::string inner = section(keys, parent);
@@ -131,6 +124,18 @@ std::string keys_reference() {
     }
   }
   return out;
+}
+
+std::string keys_reference() {
+  return "# Which keys does a scenario have?\n\n" +
+         folded(
+             "Each key is a row of a table in `harness/loading/`; this page, `scenarios/schema.json`, the reader and "
+             "the "
+             "writer follow from the rows. A key that **may decide a bit** belongs to what goldens are keyed by: two "
+             "scenarios that differ in no such key end with the same weights, bit for bit. `N` stands for a place in a "
+             "list, from 0. Each key can be set from the command line: `--set key.path=value`.",
+             "") +
+         key_sections(scenario_schema(), "The scenario");
 }
 
 }  // namespace seeksim::harness

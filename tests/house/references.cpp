@@ -115,9 +115,9 @@ std::vector<Line> read_by_people(const File& file) {
   return comments_of(file);
 }
 
-// Files of other projects, which texts name without the project: Python below runtime/ is DeepSpeed's.
+// Files of other projects, which texts name without the project: Python below runtime/ is DeepSpeed's. And projects.
 bool is_of_others(std::string_view path) {
-  static const std::set<std::string, std::less<>> kNames = {"train_gpt2.cu"};
+  static const std::set<std::string, std::less<>> kNames = {"train_gpt2.cu", "pytorch/pytorch", "pytorch/torchtitan"};
   return kNames.count(path) > 0 || (path.starts_with("runtime/") && path.ends_with(".py")) ||
          path.starts_with("docs/source/");
 }

@@ -17,7 +17,7 @@ using Names = std::set<std::string, std::less<>>;
 // The part of the house that a path belongs to; empty for what is not ours.
 std::string folder_of(std::string_view path) {
   if (path.starts_with("runtime/backend/")) return "runtime/backend";
-  static const Names kFolders = {"kernels", "runtime", "faults", "sim", "harness", "tests", "bench"};
+  static const Names kFolders = {"kernels", "runtime", "faults", "sim", "pytorch", "harness", "tests", "bench"};
   const std::string_view first = path.substr(0, path.find('/'));
   return kFolders.contains(first) && first.size() < path.size() ? std::string(first) : std::string();
 }
@@ -29,9 +29,10 @@ const std::map<std::string, Names, std::less<>>& allowed_includes() {
       {"runtime/backend", {"kernels", "runtime", "runtime/backend"}},
       {"faults", {"kernels", "runtime", "faults"}},
       {"sim", {"kernels", "runtime", "sim"}},
-      {"harness", {"kernels", "runtime", "runtime/backend", "faults", "sim", "harness"}},
-      {"tests", {"kernels", "runtime", "runtime/backend", "faults", "sim", "harness", "tests"}},
-      {"bench", {"kernels", "runtime", "runtime/backend", "faults", "sim", "harness", "bench"}},
+      {"pytorch", {"kernels", "runtime", "faults", "pytorch"}},
+      {"harness", {"kernels", "runtime", "runtime/backend", "faults", "sim", "pytorch", "harness"}},
+      {"tests", {"kernels", "runtime", "runtime/backend", "faults", "sim", "pytorch", "harness", "tests"}},
+      {"bench", {"kernels", "runtime", "runtime/backend", "faults", "sim", "pytorch", "harness", "bench"}},
   };
   return kAllowed;
 }

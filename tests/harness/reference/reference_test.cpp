@@ -44,7 +44,7 @@ struct Reference : TemporaryFolder, ::testing::Test {
 
 TEST_F(Reference, IsCurrentOnceItIsWritten) {
   EXPECT_EQ(checked().status, 0);
-  for (const char* page : {"keys", "faults", "checks", "quirks", "planted-bugs", "command-line"})
+  for (const char* page : {"keys", "faults", "checks", "quirks", "planted-bugs", "torch", "command-line"})
     EXPECT_GT(fs::file_size(file("docs/reference/" + std::string(page) + ".md")), 2000u) << page;
 }
 

@@ -1,0 +1,128 @@
+#include "harness/commands/torch_command.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <optional>
+
+#include "harness/input/files.h"
+#include "harness/input/json_text.h"
+#include "harness/input/problem.h"
+#include "harness/report/terminal.h"
+#include "harness/torch/compare.h"
+#include "harness/torch/doctor.h"
+#include "harness/torch/python.h"
+#include "harness/torch/run.h"
+
+namespace seeksim::harness {
+namespace {
+
+constexpr int kRanksMax = 64;
+
+void add_torch_run(CLI::App& torch, TorchArguments& a) {
+  CLI::App* run = torch.add_subcommand(
+      "run",
+      "Run a script on ranks of this machine and judge it: seeksim torch run --np 2 [S.json] -- train.py ARGS, or "
+      "-- torchrun ..., -- accelerate launch ..., -- python -m ...");
+  run->add_option("scenario", a.scenario, "Scenario file (.json) with \"torch\"; none: nothing breaks");
+  run->add_option("--np", a.ranks, "Number of ranks (default: torch.np of the scenario, or 2)")
+      ->check(CLI::Range(1, kRanksMax));
+  run->add_option("--set", a.sets, "key.path=value: change a value of the scenario, as for seeksim run")
+      ->allow_extra_args(false);
+  run->add_option("--python", a.python,
+                  "The Python that has torch (default: the active virtual environment's, else python3)");
+  run->add_option("--out", a.out, "Folder for records, report.json, junit.xml, story.txt and the ranks' output");
+  run->add_option("--report", a.report, "Write the report as JSON");
+  run->add_option("--junit", a.junit, "Write the checks as JUnit XML");
+  run->add_option("--wall-limit", a.wall_limit_s, "End the job after this many seconds (exit status 3)")
+      ->check(CLI::Range(0.0, 1e9));
+}
+
+void add_torch_compare(CLI::App& torch, TorchArguments& a) {
+  CLI::App* compare =
+      torch.add_subcommand("compare", "Compare every weight and every loss of two runs, and name the first difference");
+  compare->add_option("a", a.a, "Folder of a run (--out of seeksim torch run)")->required();
+  compare->add_option("b", a.b, "Folder of the other run")->required();
+  compare
+      ->add_option("--grade", a.grade,
+                   "How near they have to be: bits, reassociated (1e-6) or rounding (1e-2); exit status 1 otherwise")
+      ->check(CLI::IsMember({"bits", "reassociated", "rounding"}))
+      ->capture_default_str();
+  compare->add_option("--report", a.report, "Write the comparison as JSON");
+  compare->add_flag("--json", a.json, "Print the comparison as JSON");
+}
+
+void probe(const TorchArguments& a) {
+  if (!a.report.empty()) probe_writable(a.report, "--report");
+  if (!a.junit.empty()) probe_writable(a.junit, "--junit");
+}
+
+ExitStatus run_script(const TorchArguments& a) {
+  torch::RunRequest request;
+  request.scenario = a.scenario;
+  request.sets = a.sets;
+  if (a.ranks > 0) request.np = a.ranks;
+  request.command = a.script;
+  request.python = a.python;
+  request.out = a.out;
+  request.wall_limit_s = a.wall_limit_s;
+  request.style = style_of_stdout();
+  const Outcome outcome = torch::run_script(request, put);
+  if (!a.report.empty()) write_file(a.report, dump(outcome.report));
+  if (!a.junit.empty()) write_file(a.junit, junit_xml({outcome.report}));
+  return outcome.status;
+}
+
+ExitStatus compare(const TorchArguments& a) {
+  constexpr torch::Grade kGrades[] = {torch::Grade::bits, torch::Grade::reassociated, torch::Grade::rounding};
+  const torch::Grade wanted =
+      *std::find_if(std::begin(kGrades), std::end(kGrades), [&](torch::Grade grade) { return name(grade) == a.grade; });
+  const torch::RunComparison found =
+      torch::compare_runs(torch::read_ranks(a.a, 0), torch::read_ranks(a.b, 0), a.a, a.b);
+  const Json json = comparison_json(found, wanted, a.a, a.b);
+  if (!a.report.empty()) write_file(a.report, dump(json));
+  a.json ? put_data(dump(json)) : put(comparison_text(found, wanted, a.a, a.b));
+  return found.grade <= wanted ? ExitStatus::as_expected : ExitStatus::check_failed;
+}
+
+ExitStatus clean(const TorchArguments& a) {
+  const std::uint64_t bytes = torch::clean_cache(torch::find_python(a.python));
+  put(fmt::format("removed {:.1f} MiB of built backends\n", double(bytes) / (1 << 20)));
+  return ExitStatus::as_expected;
+}
+
+}  // namespace
+
+void add_torch(CLI::App& app, TorchArguments& a) {
+  CLI::App* torch =
+      app.add_subcommand("torch", "Run your own PyTorch script under faults and checks; compare two runs");
+  torch->require_subcommand(1);
+  add_torch_run(*torch, a);
+  add_torch_compare(*torch, a);
+  torch->add_subcommand("doctor", "Check that a Python, its torch and this machine can run scripts under seeksim")
+      ->add_option("--python", a.python, "The Python that has torch");
+  torch->add_subcommand("clean", "Remove the backends that were built for versions of torch")
+      ->add_option("--python", a.python, "A Python to do it with");
+}
+
+std::vector<std::string> take_script(std::vector<std::string>& arguments) {
+  if (arguments.empty() || arguments.front() != "torch") return {};
+  const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
+  if (dashes == arguments.end()) return {};
+  std::vector<std::string> script(dashes + 1, arguments.end());
+  arguments.erase(dashes, arguments.end());
+  return script;
+}
+
+ExitStatus torch_command(const CLI::App& app, const TorchArguments& a) {
+  const CLI::App& verb = *app.get_subcommand("torch");
+  probe(a);
+  if (verb.got_subcommand("run")) return run_script(a);
+  if (!a.script.empty())
+    throw BadInput("-- " + a.script.front(), "only seeksim torch run starts a script", "Leave it out.");
+  if (verb.got_subcommand("compare")) return compare(a);
+  return verb.got_subcommand("doctor") ? torch::doctor(a.python, style_of_stdout()) : clean(a);
+}
+
+}  // namespace seeksim::harness

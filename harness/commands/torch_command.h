@@ -1,0 +1,34 @@
+// seeksim torch: a user's own PyTorch script under faults, oracles and reports; two such runs compared.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "harness/verdict/exit_status.h"
+
+namespace CLI {
+class App;
+}
+
+namespace seeksim::harness {
+
+struct TorchArguments {
+  std::string scenario;
+  std::vector<std::string> sets;
+  std::vector<std::string> script;  // behind --
+  int ranks = 0;                    // 0: as the scenario says
+  std::string python, out, report, junit;
+  double wall_limit_s = 0;
+  std::string a, b;  // compare: folders of runs
+  std::string grade = "bits";
+  bool json = false;
+};
+
+void add_torch(CLI::App& app, TorchArguments& a);
+
+// Takes what stands behind "--" off the arguments of `seeksim torch`, for it is the script's.
+std::vector<std::string> take_script(std::vector<std::string>& arguments);
+
+ExitStatus torch_command(const CLI::App& app, const TorchArguments& a);
+
+}  // namespace seeksim::harness

@@ -1,0 +1,210 @@
+#include "harness/torch/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include <nlohmann/json.hpp>
+
+#include "harness/input/problem.h"
+#include "harness/torch/origin.h"
+
+namespace seeksim::harness::torch {
+
+using pytorch::LossEntry;
+using pytorch::RankRecord;
+using pytorch::TensorEntry;
+using pytorch::TensorUse;
+
+namespace {
+
+// Step, micro-batch, rank; then a weight by its name and the how manieth use, or a loss by its number.
+using Key = std::tuple<std::int64_t, std::int32_t, int, bool, std::string, int>;
+
+struct Value {
+  std::uint64_t bits = 0;  // hash of a weight, bits of a loss
+  pytorch::Measure measure;
+  double loss = 0;
+  std::int32_t order = 0;
+  std::string text;  // what it is, for people
+};
+using Values = std::map<Key, Value>;
+
+bool is_loss(const Key& key) { return std::get<3>(key); }
+std::int64_t step_of(const Key& key) { return std::get<0>(key); }
+int rank_of(const Key& key) { return std::get<2>(key); }
+
+void add_rank(const RankRun& rank, Values& values) {
+  const RankRecord& record = *rank.record;
+  std::map<Key, int> times;
+  const auto numbered = [&](Key key) {
+    std::get<5>(key) = times[key]++;
+    return key;
+  };
+  for (const TensorEntry& tensor : record.tensors) {
+    if (tensor.use != TensorUse::weight || !tensor.whole) continue;
+    const Key key = numbered({tensor.step, tensor.micro_batch, rank.rank, false, record.text(tensor.name), 0});
+    values[key] = {tensor.hash, tensor.measure, 0, tensor.order,
+                   fmt::format("weight {} {} ({})", record.text(tensor.name), record.text(tensor.shape),
+                               record.text(tensor.module))};
+  }
+  for (const LossEntry& loss : record.losses) {
+    const Key key = numbered({loss.step, loss.micro_batch, rank.rank, true, "", 0});
+    values[key] = {loss.bits, {}, value_of(loss), 0, "loss"};
+  }
+}
+
+Values values_of(const std::vector<RankRun>& ranks, int first_ranks) {
+  Values values;
+  for (const RankRun& rank : ranks) {
+    if (rank.record && rank.rank < first_ranks) add_rank(rank, values);
+  }
+  return values;
+}
+
+double relative(double a, double b) {
+  if (a == b || (std::isnan(a) && std::isnan(b))) return 0;
+  if (!std::isfinite(a) || !std::isfinite(b)) return std::numeric_limits<double>::infinity();
+  return std::fabs(a - b) / std::max({std::fabs(a), std::fabs(b), 1e-30});
+}
+
+// An estimate for tensors that are not kept: by their norms, and by a sum of their elements with random signs.
+double distance(const Value& a, const Value& b) {
+  if (!std::isfinite(a.measure.norm) || !std::isfinite(b.measure.norm))
+    return std::isfinite(a.measure.norm) == std::isfinite(b.measure.norm) ? 0 : std::numeric_limits<double>::infinity();
+  const double norm = std::max({a.measure.norm, b.measure.norm, 1e-30});
+  return std::max(std::fabs(a.measure.probe - b.measure.probe), std::fabs(a.measure.norm - b.measure.norm)) / norm;
+}
+
+// In the order in which a run comes to them: weights of a forward pass, then its loss.
+bool earlier(const Key& a, const Value& at_a, const Key& b, const Value& at_b) {
+  const auto place = [](const Key& key, const Value& value) {
+    return std::tuple(std::get<0>(key), std::get<1>(key), is_loss(key), value.order, std::get<2>(key));
+  };
+  return place(a, at_a) < place(b, at_b);
+}
+
+// A framework may divide the loss by the accumulation steps, where the script does not see it: a power of two.
+double loss_scale(const Values& a, const Values& b) {
+  for (const auto& [key, value] : a) {
+    const auto other = b.find(key);
+    if (!is_loss(key) || other == b.end() || value.loss == 0) continue;
+    const double factor = other->second.loss / value.loss;
+    for (const double known : {0.125, 0.25, 0.5, 2.0, 4.0, 8.0})
+      if (relative(factor, known) < 1e-5) return known;
+    return 1;
+  }
+  return 1;
+}
+
+Grade grade_of(const RunComparison& c) {
+  if (c.weights_differ == 0 && c.losses_differ == 0) return Grade::bits;
+  const double farthest = std::max(c.weight_distance, c.loss_distance);
+  if (farthest <= bound_of(Grade::reassociated)) return Grade::reassociated;
+  return farthest <= bound_of(Grade::rounding) ? Grade::rounding : Grade::different;
+}
+
+void add_first(const Key& key, const Value& a, const Value& b, RunComparison& c) {
+  FirstDifference first;
+  first.step = std::get<0>(key);
+  first.micro_batch = std::get<1>(key);
+  first.rank = rank_of(key);
+  first.what = a.text;
+  if (is_loss(key)) first.values = fmt::format("{} and {}", a.loss, b.loss);
+  c.first = std::move(first);
+}
+
+int ranks_with_records(const std::vector<RankRun>& ranks) {
+  int count = 0;
+  for (const RankRun& rank : ranks) count += rank.record.has_value();
+  return count;
+}
+
+}  // namespace
+
+std::string_view name(Grade grade) {
+  constexpr std::string_view kNames[] = {"bits", "reassociated", "rounding", "different"};
+  return kNames[std::min<std::size_t>(std::size_t(grade), 3)];
+}
+
+double bound_of(Grade grade) {
+  switch (grade) {
+    case Grade::bits:
+      return 0;
+    case Grade::reassociated:
+      return 1e-6;
+    case Grade::rounding:
+      return 1e-2;
+    default:
+      return std::numeric_limits<double>::infinity();
+  }
+}
+
+RunComparison compare_runs(const std::vector<RankRun>& a, const std::vector<RankRun>& b, const std::string& name_a,
+                           const std::string& name_b) {
+  const int in_a = ranks_with_records(a), in_b = ranks_with_records(b);
+  for (const auto& [count, folder] : {std::pair(in_a, name_a), std::pair(in_b, name_b)}) {
+    if (count == 0)
+      throw BadInput(folder, "there is no record of a run (rank-N.rec)", "Name the --out folder of seeksim torch run.");
+  }
+  RunComparison c;
+  // Each rank of another world size sees other samples: only what all ranks share can be compared, and rank 0 has it.
+  const int ranks = in_a == in_b ? in_a : 1;
+  if (in_a != in_b)
+    c.notes.push_back(
+        fmt::format("{} ranks against {}: the weights of rank 0 are compared, and no losses", in_a, in_b));
+  const Values of_a = values_of(a, ranks);
+  Values of_b = values_of(b, ranks);
+  const double scale = loss_scale(of_a, of_b);
+  if (scale != 1) c.notes.push_back(fmt::format("losses of the second are {} times as large", scale));
+  std::set<std::int64_t> steps;
+  const Key* first = nullptr;
+  const Value* first_value = nullptr;
+  for (const auto& [key, value] : of_a) {
+    if (is_loss(key) && in_a != in_b) continue;
+    const auto found = of_b.find(key);
+    if (found == of_b.end()) {
+      ++c.only_in_a;
+      continue;
+    }
+    Value& other = found->second;
+    if (is_loss(key) && scale != 1) {
+      other.loss /= scale;
+      other.bits = std::bit_cast<std::uint64_t>(other.loss);
+    }
+    steps.insert(step_of(key));
+    (is_loss(key) ? c.losses : c.weights) += 1;
+    if (value.bits == other.bits) continue;
+    (is_loss(key) ? c.losses_differ : c.weights_differ) += 1;
+    double& farthest = is_loss(key) ? c.loss_distance : c.weight_distance;
+    farthest = std::max(farthest, is_loss(key) ? relative(value.loss, other.loss) : distance(value, other));
+    if (first != nullptr && !earlier(key, value, *first, *first_value)) continue;
+    first = &key;
+    first_value = &value;
+    add_first(key, value, other, c);
+  }
+  for (const auto& [key, value] : of_b) c.only_in_b += (!is_loss(key) || in_a == in_b) && !of_a.contains(key);
+  if (c.weights + c.losses == 0)
+    throw BadInput(name_a, "the two runs recorded no weight and no loss that both have",
+                   "Compare runs of the same model, with torch.record.weights_every above 0.");
+  c.steps = std::int64_t(steps.size());
+  c.grade = grade_of(c);
+  if (!c.first) return c;
+  for (const auto& [key, value] : of_a) {
+    if (is_loss(key) || step_of(key) != c.first->step || rank_of(key) != c.first->rank) continue;
+    const auto found = of_b.find(key);
+    if (found == of_b.end()) continue;
+    ++c.first->of_step;
+    c.first->differ_in_step += value.bits != found->second.bits;
+  }
+  find_origin(a, b, *c.first);
+  return c;
+}
+
+}  // namespace seeksim::harness::torch

@@ -1,0 +1,315 @@
+#include "harness/torch/job.h"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <deque>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
+#include "harness/torch/outlet.h"
+#include "runtime/seams/rank_names.h"
+
+namespace seeksim::harness::torch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// How often the job is looked at, beside what it prints.
+constexpr double kLook_s = 0.5;
+// How long the others may take to follow a rank that ended with an error, before stacks are taken and they are ended.
+constexpr double kToFollow_s = 5;
+// How long a process may take to write its stacks, and to end when it is told to.
+constexpr double kToTell_s = 1;
+constexpr double kToEnd_s = 5;
+// Less of a core than this, or of a second, and a process counts as idle.
+constexpr double kIdleShare = 0.02;
+constexpr double kIdle_s = 0.05;
+
+volatile std::sig_atomic_t told_to_stop = 0;
+void stop(int signal) { told_to_stop = signal; }
+
+// While it lives, signals that would end this program are only noted.
+class SignalsNoted {
+ public:
+  SignalsNoted() {
+    told_to_stop = 0;
+    struct sigaction action {};
+    action.sa_handler = stop;
+    for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &action, &before_[i]);
+  }
+  ~SignalsNoted() {
+    for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
+  }
+  SignalsNoted(const SignalsNoted&) = delete;
+  SignalsNoted& operator=(const SignalsNoted&) = delete;
+
+ private:
+  static constexpr std::array<int, 3> kSignals = {SIGINT, SIGTERM, SIGHUP};
+  std::array<struct sigaction, 3> before_{};
+};
+
+double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
+
+// A port of the loopback interface that nobody uses.
+int free_port() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  const bool fine = fd >= 0 && ::bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                    ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  const int error = errno;
+  if (fd >= 0) ::close(fd);
+  if (!fine) throw std::runtime_error(fmt::format("no port of the loopback interface: {}", std::strerror(error)));
+  return ntohs(address.sin_port);
+}
+
+// Processor time that a process and the children that it has waited for have used, in clock ticks; 0 where it is gone.
+long ticks_of(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text;
+  std::getline(file, text);
+  const std::size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos) return 0;
+  std::istringstream rest(text.substr(name_end + 1));
+  std::string skipped;
+  for (int i = 0; i < 11; ++i) rest >> skipped;
+  long user = 0, system = 0, user_below = 0, system_below = 0;
+  rest >> user >> system >> user_below >> system_below;
+  return user + system + user_below + system_below;
+}
+
+struct Started {
+  pid_t pid = -1;
+  bool running = true;
+  ProcessRun run;
+};
+
+class Job {
+ public:
+  explicit Job(const JobPlan& plan) : plan_(plan), began_(Clock::now()), progressed_(began_) {}
+  ~Job() {
+    for (const Started& one : processes_) {
+      if (one.running) ::kill(-one.pid, SIGKILL);
+    }
+  }
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  JobRun run();
+
+ private:
+  void start_all();
+  void start_one(int rank, const Environment& environment);
+  void listen(double wait_s);
+  void reap();
+  bool anybody_runs() const {
+    return std::any_of(processes_.begin(), processes_.end(), [](const Started& one) { return one.running; });
+  }
+  void look();
+  bool progressed();
+  std::vector<std::pair<int, pytorch::RankNow>> heads() const;
+  void end(Stopped why, std::string text);
+  void take_stacks();
+  void signal_all(int signal) const;
+  void wait_for_end(double limit_s);
+
+  const JobPlan& plan_;
+  Clock::time_point began_, progressed_;
+  std::optional<Clock::time_point> failed_;  // when the first process ended with an error
+  std::deque<Outlet> outlets_;               // one a process
+  std::vector<Started> processes_;
+  JobRun result_;
+  std::vector<std::uint64_t> seen_;  // what the last look found, to see progress
+  long ticks_ = 0;                   // of processor time, at the last progress
+};
+
+void Job::start_one(int rank, const Environment& environment) {
+  const std::string file =
+      rank < 0 ? plan_.folder + "/output.txt" : fmt::format("{}/output-{}.txt", plan_.folder, rank);
+  Outlet& outlet = outlets_.emplace_back(rank < 0 ? "" : fmt::format("[rank {}] ", rank), file);
+  Started one;
+  one.pid = spawn(plan_.command, environment, outlet.out_end(), outlet.err_end());
+  one.run.rank = rank;
+  outlet.close_write_ends();
+  processes_.push_back(std::move(one));
+}
+
+void Job::start_all() {
+  if (!plan_.direct) {
+    start_one(-1, plan_.environment);
+    return;
+  }
+  const std::string ranks = std::to_string(plan_.ranks);
+  const std::string port = std::to_string(free_port());
+  for (int rank = 0; rank < plan_.ranks; ++rank) {
+    Environment environment = plan_.environment;
+    environment["RANK"] = environment["LOCAL_RANK"] = std::to_string(rank);
+    environment["WORLD_SIZE"] = environment["LOCAL_WORLD_SIZE"] = ranks;
+    environment["GROUP_RANK"] = "0";
+    environment["MASTER_ADDR"] = "127.0.0.1";
+    environment["MASTER_PORT"] = port;
+    start_one(rank, environment);
+  }
+}
+
+// Waits until somebody prints, at most so long.
+void Job::listen(double wait_s) {
+  std::vector<pollfd> waiting;
+  for (const Outlet& outlet : outlets_) {
+    for (const int fd : {outlet.out_fd(), outlet.err_fd()}) {
+      if (fd >= 0) waiting.push_back({fd, POLLIN, 0});
+    }
+  }
+  ::poll(waiting.data(), waiting.size(), int(wait_s * 1000));
+  for (Outlet& outlet : outlets_) outlet.pump();
+}
+
+void Job::reap() {
+  for (std::size_t i = 0; i < processes_.size(); ++i) {
+    Started& one = processes_[i];
+    int status = 0;
+    if (!one.running || ::waitpid(one.pid, &status, WNOHANG) != one.pid) continue;
+    one.running = false;
+    one.run.ending = ending_of(status);
+    one.run.after_s = seconds_since(began_);
+    one.run.ended_by_us = result_.stopped != Stopped::no;
+    outlets_[i].finish();
+    one.run.last_words = outlets_[i].last_words();
+    progressed_ = Clock::now();
+    if (!one.run.ending.good() && !failed_) failed_ = Clock::now();
+  }
+}
+
+std::vector<std::pair<int, pytorch::RankNow>> Job::heads() const {
+  std::vector<std::pair<int, pytorch::RankNow>> found;
+  for (int rank = 0; rank < plan_.ranks; ++rank) {
+    const std::string file = record_file(plan_.folder, rank);
+    if (file.empty()) continue;
+    try {
+      found.emplace_back(rank, pytorch::read_now(file));
+    } catch (const std::runtime_error&) {
+      continue;  // it is being made
+    }
+  }
+  return found;
+}
+
+// Whether anything has happened since the last look: an entry in a record, output, or processor time.
+bool Job::progressed() {
+  std::vector<std::uint64_t> seen;
+  long ticks = 0;
+  for (const Outlet& outlet : outlets_) seen.push_back(outlet.bytes());
+  for (const auto& [rank, now] : heads()) {
+    seen.push_back(now.entries);
+    if (now.pid > 0) ticks += ticks_of(pid_t(now.pid));
+  }
+  if (plan_.direct && ticks == 0) {
+    for (const Started& one : processes_) ticks += one.running ? ticks_of(one.pid) : 0;
+  }
+  const double used_s = double(ticks - ticks_) / double(::sysconf(_SC_CLK_TCK));
+  const bool busy = used_s > std::max(kIdleShare * seconds_since(progressed_) * plan_.ranks, kIdle_s);
+  const bool moved = seen != seen_ || busy;
+  if (moved) {
+    seen_ = std::move(seen);
+    ticks_ = ticks;
+  }
+  return moved;
+}
+
+void Job::look() {
+  if (progressed()) progressed_ = Clock::now();
+  if (told_to_stop != 0) {
+    end(Stopped::interrupted, fmt::format("seeksim was asked to stop: {}", ::strsignal(told_to_stop)));
+  } else if (failed_ && plan_.direct && seconds_since(*failed_) > kToFollow_s) {
+    std::vector<int> ranks;
+    for (const Started& one : processes_) {
+      if (one.running) ranks.push_back(one.run.rank);
+    }
+    end(Stopped::after_a_failure, fmt::format("{} did not end within {} s after the first rank that failed",
+                                              runtime::rank_names(ranks), kToFollow_s));
+  } else if (seconds_since(progressed_) > plan_.patience_s) {
+    end(Stopped::no_progress,
+        fmt::format("no rank recorded, printed or computed anything for {:.1f} s", seconds_since(progressed_)));
+  } else if (plan_.wall_limit_s > 0 && seconds_since(began_) > plan_.wall_limit_s) {
+    end(Stopped::out_of_time, fmt::format("the limit of {} s was reached (--wall-limit)", plan_.wall_limit_s));
+  }
+}
+
+// Python's own handler writes the stacks; who has no record has no handler either, and the signal would kill it.
+void Job::take_stacks() {
+  for (const auto& [rank, now] : heads()) {
+    if (now.pid > 0 && !now.ended) ::kill(pid_t(now.pid), SIGUSR2);
+  }
+  wait_for_end(kToTell_s);
+}
+
+void Job::signal_all(int signal) const {
+  for (const Started& one : processes_) {
+    if (one.running) ::kill(-one.pid, signal);
+  }
+}
+
+void Job::wait_for_end(double limit_s) {
+  const auto began = Clock::now();
+  while (anybody_runs() && seconds_since(began) < limit_s) {
+    listen(0.05);
+    reap();
+  }
+}
+
+void Job::end(Stopped why, std::string text) {
+  if (result_.stopped != Stopped::no) return;
+  result_.stopped = why;
+  result_.why = std::move(text);
+  take_stacks();
+  signal_all(SIGCONT);  // whoever is stopped cannot end
+  signal_all(SIGTERM);
+  wait_for_end(kToEnd_s);
+  signal_all(SIGKILL);
+  wait_for_end(kToEnd_s);
+}
+
+JobRun Job::run() {
+  const SignalsNoted noted;
+  start_all();
+  auto looked = Clock::now();
+  while (anybody_runs()) {
+    listen(0.05);
+    reap();
+    if (seconds_since(looked) < kLook_s && told_to_stop == 0) continue;
+    looked = Clock::now();
+    look();
+  }
+  Subreaper::kill_the_left();  // whoever a launcher or a data loader left behind
+  for (std::size_t i = 0; i < processes_.size(); ++i) {
+    outlets_[i].finish();
+    result_.processes.push_back(processes_[i].run);
+  }
+  result_.wall_s = seconds_since(began_);
+  return std::move(result_);
+}
+
+}  // namespace
+
+bool is_script(const std::string& word) { return word.size() > 3 && word.ends_with(".py"); }
+
+JobRun run_job(const JobPlan& plan) {
+  const Subreaper reaper;
+  return Job(plan).run();
+}
+
+}  // namespace seeksim::harness::torch

@@ -1,0 +1,30 @@
+// The processes of a run: started, listened to, watched from outside, and ended in order.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "harness/torch/child.h"
+#include "harness/torch/run_record.h"
+
+namespace seeksim::harness::torch {
+
+struct JobPlan {
+  std::vector<std::string> command;  // what each rank runs, or a launcher that starts the ranks
+  bool direct = true;                // false: the command starts the ranks itself
+  int ranks = 2;
+  Environment environment;  // of all processes
+  std::string folder;       // where the ranks write
+  double patience_s = 60;   // without any progress for so long, the job is ended
+  double wall_limit_s = 0;  // 0: none
+};
+
+// A command that seeksim starts once a rank: a script, with the Python that runs it.
+bool is_script(const std::string& word);
+
+// Runs it to its end. What the processes print comes out as they print it, in the direct form with the rank in front,
+// and goes to output-N.txt. A signal that ends this program (INT, TERM, HUP) ends the job first. Throws BadInput where
+// a process cannot be started.
+JobRun run_job(const JobPlan& plan);
+
+}  // namespace seeksim::harness::torch

@@ -1,0 +1,84 @@
+#include "harness/torch/python.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "harness/input/files.h"
+#include "harness/input/problem.h"
+
+namespace seeksim::harness::torch {
+namespace {
+
+constexpr double kBuildLimit_s = 1800;
+constexpr double kLookLimit_s = 300;
+
+// The folder that goes on PYTHONPATH.
+std::string package_folder() {
+  const std::string file = resolve("pytorch/python/seeksim_torch/__init__.py", "", "seeksim torch");
+  return std::filesystem::absolute(file).parent_path().parent_path().string();
+}
+
+// The JSON object that a module of the package prints. Throws BadInput with the module's own line.
+Json told_by(const std::string& python, const std::string& module, const std::vector<std::string>& options,
+             double limit_s) {
+  std::vector<std::string> command = {python, "-m", module};
+  command.insert(command.end(), options.begin(), options.end());
+  const Captured ran = capture(command, {{"PYTHONPATH", python_path_with(package_folder())}}, limit_s);
+  if (ran.out_of_time)
+    throw BadInput(python, fmt::format("{} did not end within {} s", module, limit_s), "Run it by hand to see why.");
+  if (!ran.ending.good()) {
+    const std::string words = without_own_name(ran.last_words());
+    throw BadInput("", words.empty() ? fmt::format("{}: {} ended {}", python, module, how(ran.ending)) : words, "");
+  }
+  Json answer = Json::parse(ran.out, nullptr, false);
+  std::istringstream lines(ran.out);
+  for (std::string line; !answer.is_object() && std::getline(lines, line);) answer = Json::parse(line, nullptr, false);
+  if (!answer.is_object())
+    throw BadInput(python, fmt::format("{} gave no answer", module), "Is seeksim's folder pytorch/ whole?");
+  return answer;
+}
+
+bool is_program(const std::string& path) { return ::access(path.c_str(), X_OK) == 0; }
+
+}  // namespace
+
+std::string find_python(const std::string& given) {
+  if (!given.empty()) {
+    if (given.find('/') != std::string::npos && !is_program(given))
+      throw BadInput("--python " + given, "there is no such program", "Name the Python that has torch.");
+    return given;
+  }
+  if (const char* environment = std::getenv("VIRTUAL_ENV"); environment != nullptr && *environment != 0) {
+    const std::string python = std::string(environment) + "/bin/python";
+    if (is_program(python)) return python;
+  }
+  return "python3";
+}
+
+std::string python_path_with(const std::string& folder) {
+  const char* own = std::getenv("PYTHONPATH");
+  return own == nullptr || *own == 0 ? folder : folder + ':' + own;
+}
+
+Built build_backend(const std::string& python) {
+  const Json told = told_by(python, "seeksim_torch.build", {}, kBuildLimit_s);
+  Built built{told.value("torch", ""), told.value("module", ""), told.value("python_path", ""),
+              told.value("built_s", 0.0)};
+  if (built.module.empty() || built.python_path.empty())
+    throw BadInput(python, "the build of the backend names no module", "Is seeksim's folder pytorch/ whole?");
+  return built;
+}
+
+Json facts_of(const std::string& python) { return told_by(python, "seeksim_torch.doctor", {}, kLookLimit_s); }
+
+std::uint64_t clean_cache(const std::string& python) {
+  return told_by(python, "seeksim_torch.build", {"--clean"}, kLookLimit_s).value("removed_bytes", std::uint64_t(0));
+}
+
+}  // namespace seeksim::harness::torch

@@ -1,0 +1,194 @@
+#include "harness/torch/run.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include <nlohmann/json.hpp>
+
+#include "harness/input/files.h"
+#include "harness/input/json_text.h"
+#include "harness/input/problem.h"
+#include "harness/torch/blame.h"
+#include "harness/torch/job.h"
+#include "harness/torch/judges.h"
+#include "harness/torch/python.h"
+#include "harness/torch/report.h"
+#include "harness/torch/scenario.h"
+
+namespace seeksim::harness::torch {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The run's folder: the user's, or one that goes again unless it is to be kept.
+class RunFolder {
+ public:
+  explicit RunFolder(const std::string& given) : temporary_(given.empty()) {
+    std::string path = given;
+    if (temporary_) {
+      path = (fs::temp_directory_path() / "seeksim-torch-XXXXXX").string();
+      if (::mkdtemp(path.data()) == nullptr)
+        throw BadInput(path, fmt::format("no temporary folder: {}", std::strerror(errno)), "Use --out FOLDER.");
+    } else {
+      make_folder(path, "--out");
+      clear_run_folder(path);
+    }
+    path_ = fs::absolute(path).string();
+  }
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
+  ~RunFolder() {
+    std::error_code ignored;
+    if (temporary_ && !kept_) fs::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+  bool temporary() const { return temporary_; }
+  void keep() { kept_ = true; }
+
+ private:
+  bool temporary_, kept_ = false;
+  std::string path_;
+};
+
+// The script's name without its ending; a launcher's command is called by the script in it.
+std::string name_of(const std::vector<std::string>& command) {
+  const auto script = std::find_if(command.begin(), command.end(), is_script);
+  return fs::path(script == command.end() ? command.front() : *script).stem().string();
+}
+
+void refuse_command(const std::vector<std::string>& command) {
+  if (command.empty())
+    throw BadInput("seeksim torch run", "there is no script", "Put it behind --: seeksim torch run --np 2 -- train.py");
+  const std::string& first = command.front();
+  if (!is_script(first)) return;
+  if (!fs::exists(first))
+    throw BadInput(first, "there is no such script", "Check the name, and the folder you are in.");
+  if (!fs::is_regular_file(first)) throw BadInput(first, "it is no file", "Name the script that each rank runs.");
+}
+
+Environment environment_of(const Built& built, const std::string& python, const std::string& folder) {
+  Environment environment = {{"PYTHONPATH", python_path_with(built.python_path)}, {"SEEKSIM_TORCH_DIR", folder}};
+  const auto unless_set = [&](const char* name, const char* value) {
+    if (std::getenv(name) == nullptr) environment[name] = value;
+  };
+  unless_set("OMP_NUM_THREADS", "1");           // another number of threads, another order of sums
+  unless_set("PYTHONUNBUFFERED", "1");          // what a killed rank printed is not lost
+  if (python.find('/') != std::string::npos) {  // torchrun of the same environment
+    const char* path = std::getenv("PATH");
+    environment["PATH"] =
+        fs::absolute(python).parent_path().string() + (path == nullptr ? "" : ':' + std::string(path));
+  }
+  return environment;
+}
+
+JobPlan job_of(const RunRequest& request, const TorchScenario& scenario, const Built& built, const std::string& python,
+               const std::string& folder) {
+  JobPlan plan;
+  plan.direct = is_script(request.command.front());
+  plan.command = request.command;
+  if (plan.direct) plan.command.insert(plan.command.begin(), python);
+  plan.ranks = scenario.torch.ranks;
+  plan.environment = environment_of(built, python, folder);
+  plan.folder = folder;
+  plan.patience_s = scenario.torch.patience_s();
+  plan.wall_limit_s = request.wall_limit_s;
+  return plan;
+}
+
+// Somebody's launcher may have started another number of ranks than was said.
+void refuse_other_world(const TorchRun& run) {
+  for (const RankRun& rank : run.ranks) {
+    if (!rank.record || rank.record->now.world == run.scenario.torch.ranks) continue;
+    throw BadInput(run.command.front(),
+                   fmt::format("it started {} ranks, and the scenario is for {}", rank.record->now.world,
+                               run.scenario.torch.ranks),
+                   fmt::format("Use --np {}.", rank.record->now.world));
+  }
+}
+
+std::string kept_text(const RunFolder& folder) { return fmt::format("  folder    {}\n", folder.path()); }
+
+void write_all(const RunFolder& folder, const TorchRun& run, const Outcome& outcome, const std::string& story) {
+  write_file(folder.path() + "/report.json", dump(outcome.report));
+  write_file(folder.path() + "/junit.xml", junit_xml({outcome.report}));
+  write_file(folder.path() + "/scenario.json", dump(to_json(run.scenario)));
+  write_file(folder.path() + "/story.txt", story);
+}
+
+}  // namespace
+
+Json plan_json(const TorchScenario& scenario, const std::string& module) {
+  const TorchPlan& torch = scenario.torch;
+  Json faults = Json::array();
+  for (const faults::Rule& rule : scenario.faults) faults.push_back(Json::parse(faults::text(rule)));
+  return {{"version", 1},
+          {"module", module},
+          {"backend", std::string(name(torch.backend))},
+          {"seed", torch.seed},
+          {"timeout_s", torch.timeout_s},
+          {"record",
+           {{"hashes", torch.record.hashes},
+            {"norms", torch.record.norms},
+            {"stacks", torch.record.stacks},
+            {"weights_every", torch.record.weights_every},
+            {"gradients", torch.record.gradients},
+            {"max_mib", torch.record.max_mib}}},
+          {"faults", faults}};
+}
+
+std::string failed_by_itself(const TorchRun& run) {
+  const ProcessRun* failed = nullptr;
+  for (const ProcessRun& process : run.job.processes) {
+    if (process.ending.good() || process.ended_by_us) continue;
+    if (failed == nullptr || process.after_s < failed->after_s) failed = &process;
+  }
+  if (failed == nullptr || run.job.stopped == Stopped::interrupted || culprits_of(run)) return "";
+  for (const RankRun& rank : run.ranks) {
+    if (rank.record && (!rank.record->steps.empty() || !rank.record->faults.empty())) return "";
+  }
+  for (const RankRun& rank : run.ranks)
+    if (!rank.refused.empty()) return fmt::format("rank {}: {}", rank.rank, rank.refused);
+  return fmt::format("{} ended {} before the first step{}",
+                     failed->rank < 0 ? "the launcher" : fmt::format("rank {}", failed->rank), how(failed->ending),
+                     failed->last_words.empty() ? "" : ": " + failed->last_words);
+}
+
+Outcome run_script(const RunRequest& request, const Print& print) {
+  refuse_command(request.command);
+  TorchRun run;
+  run.scenario = load_torch_scenario(request.scenario, request.sets, request.np);
+  if (run.scenario.name.empty()) run.scenario.name = name_of(request.command);
+  run.command = request.command;
+  const std::string python = find_python(request.python);
+  const Built built = build_backend(python);
+  RunFolder folder(request.out);
+  run.folder = folder.path();
+  write_file(folder.path() + "/plan.json", dump(plan_json(run.scenario, built.module)));
+  const std::string header = header_text(run.scenario, request.command, built.torch, request.style);
+  print(header);
+  run.job = run_job(job_of(request, run.scenario, built, python, folder.path()));
+  run.ranks = read_ranks(folder.path(), run.scenario.torch.ranks);
+  refuse_other_world(run);
+  if (const std::string why = failed_by_itself(run); !why.empty())
+    throw BadInput(request.command.front(), why, "Its output is above. Does it run without seeksim?");
+  const Judgement judgement = judge(run);
+  Outcome outcome;
+  outcome.status = judgement.status;
+  outcome.name = run.scenario.name;
+  outcome.report = report_json(run, judgement);
+  const bool red = outcome.status != ExitStatus::as_expected;
+  if (red) folder.keep();
+  std::string story = story_text(run, judgement, request.style);
+  if (folder.temporary() && red) story += kept_text(folder);
+  print(story);
+  write_all(folder, run, outcome, header + story);
+  return outcome;
+}
+
+}  // namespace seeksim::harness::torch

@@ -1,0 +1,138 @@
+// Two runs held against each other: equal, a little apart, and where the first difference began.
+#include "harness/torch/compare.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include <nlohmann/json.hpp>
+
+#include "harness/input/problem.h"
+#include "tests/harness/torch/made_run.h"
+
+namespace seeksim::harness::torch {
+namespace {
+
+using testing::made_run;
+using testing::MadeRank;
+using testing::MadeRun;
+using Step = MadeRank::Step;
+
+RunComparison compare(const TorchRun& a, const TorchRun& b) { return compare_runs(a.ranks, b.ranks, "a", "b"); }
+
+// A bit that flips in what rank 1 gives in step 1: everything that follows is another run.
+void flipped(std::int64_t step, Step& made) {
+  if (step == 1) made.sum.hash_in ^= 1;
+  if (step >= 1) made.sum.hash_out ^= 1, made.gradient ^= 1;
+  if (step >= 2) made.weight ^= 1, made.weight_probe += 1e-3, made.loss += 1e-3;
+}
+
+TEST(TorchCompare, EqualRunsAreOfGradeBits) {
+  const RunComparison found = compare(made_run(2), made_run(2));
+  EXPECT_EQ(found.grade, Grade::bits);
+  EXPECT_EQ(found.weights, 8u);
+  EXPECT_EQ(found.losses, 8u);
+  EXPECT_EQ(found.steps, 4);
+  EXPECT_FALSE(found.first.has_value());
+}
+
+TEST(TorchCompare, ADifferenceIsNamedByStepParameterAndTheRankThatGaveSomethingElse) {
+  MadeRun made(2);
+  made[0].steps(4, [](std::int64_t step, Step& one) {
+    const std::uint64_t gave = one.sum.hash_in;
+    flipped(step, one);
+    one.sum.hash_in = gave;  // rank 0 gave what it always gives
+  });
+  made[1].steps(4, flipped);
+  const RunComparison found = compare(made_run(2), made.run());
+  EXPECT_EQ(found.grade, Grade::rounding);
+  ASSERT_TRUE(found.first.has_value());
+  EXPECT_EQ(found.first->step, 2);
+  EXPECT_EQ(found.first->what, "weight head.weight [8,8] (Linear)");
+  EXPECT_EQ(found.first->origin, Origin::before_collective);
+  EXPECT_EQ(found.first->origin_text,
+            "rank 1 gave something else to all_reduce #2 of group 0 (step 1, backward) at train.py:51 main");
+  const std::string text = comparison_text(found, Grade::bits, "a", "b");
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 5) << text;
+  EXPECT_EQ(text.substr(0, 9), "DIFFERENT");
+  EXPECT_EQ(comparison_text(found, Grade::rounding, "a", "b").substr(0, 4), "NEAR");
+}
+
+TEST(TorchCompare, ADifferenceInsideACollectiveIsTold) {
+  const auto other = [](std::int64_t step, Step& made) {
+    if (step >= 1) made.sum.hash_out ^= 1;
+    if (step >= 2) made.weight ^= 1;
+  };
+  const RunComparison found = compare(made_run(1), made_run(1, 0, other));
+  ASSERT_TRUE(found.first.has_value());
+  EXPECT_EQ(found.first->origin, Origin::in_collective) << found.first->origin_text;
+}
+
+TEST(TorchCompare, ADifferenceBehindAllCollectivesIsTheOptimizers) {
+  const auto other = [](std::int64_t step, Step& made) {
+    if (step >= 2) made.weight ^= 1;
+  };
+  const RunComparison found = compare(made_run(2), made_run(2, 1, other));
+  ASSERT_TRUE(found.first.has_value());
+  EXPECT_EQ(found.first->origin, Origin::after_collective) << found.first->origin_text;
+  EXPECT_EQ(found.first->rank, 1);
+}
+
+TEST(TorchCompare, RunsWithOtherCollectivesAreToldApartByTheirGradients) {
+  const auto other = [](std::int64_t step, Step& made) {
+    made.sum.op = testing::OpName::reduce_scatter;
+    if (step >= 1) made.gradient ^= 1;
+    if (step >= 2) made.weight ^= 1;
+  };
+  const RunComparison found = compare(made_run(1), made_run(1, 0, other));
+  ASSERT_TRUE(found.first.has_value());
+  EXPECT_EQ(found.first->origin, Origin::unknown);
+  EXPECT_NE(found.first->origin_text.find("the gradient of head.weight in step 1 differed"), std::string::npos)
+      << found.first->origin_text;
+}
+
+TEST(TorchCompare, GradesFollowTheDistance) {
+  const auto away = [](double by) {
+    return [by](std::int64_t, Step& made) { made.weight ^= 1, made.weight_probe += by; };
+  };
+  const TorchRun base = made_run(1);
+  EXPECT_EQ(compare(base, made_run(1, 0, away(1e-7))).grade, Grade::reassociated);
+  EXPECT_EQ(compare(base, made_run(1, 0, away(1e-4))).grade, Grade::rounding);
+  EXPECT_EQ(compare(base, made_run(1, 0, away(0.5))).grade, Grade::different);
+  const auto nan = [](std::int64_t step, Step& made) {
+    if (step == 3) made.loss = std::nan("");
+  };
+  EXPECT_EQ(compare(base, made_run(1, 0, nan)).grade, Grade::different);
+}
+
+TEST(TorchCompare, ALossThatIsScaledByAPowerOfTwoIsTheSameLoss) {
+  const RunComparison found = compare(made_run(1), made_run(1, 0, [](std::int64_t, Step& made) { made.loss *= 0.5; }));
+  EXPECT_EQ(found.grade, Grade::bits);
+  ASSERT_EQ(found.notes.size(), 1u);
+}
+
+TEST(TorchCompare, OtherWorldSizesCompareTheWeightsOfRank0) {
+  const RunComparison found = compare(made_run(2), made_run(4));
+  EXPECT_EQ(found.weights, 4u);
+  EXPECT_EQ(found.losses, 0u);
+  EXPECT_EQ(found.grade, Grade::bits);
+}
+
+TEST(TorchCompare, RunsWithNothingInCommonAreBadInput) {
+  MadeRun idle(1);
+  const TorchRun empty = idle.run();
+  EXPECT_THROW(compare(made_run(1), empty), BadInput);
+  EXPECT_THROW(compare_runs({}, empty.ranks, "a", "b"), BadInput);
+}
+
+TEST(TorchCompare, TheJsonSaysWhatTheTextSays) {
+  const RunComparison found = compare(made_run(2), made_run(2, 1, flipped));
+  const Json json = comparison_json(found, Grade::bits, "a", "b");
+  EXPECT_EQ(json["grade"], "rounding");
+  EXPECT_EQ(json["ok"], false);
+  EXPECT_EQ(json["first"]["step"], 2);
+  EXPECT_EQ(json["first"]["origin"], "before_collective");
+}
+
+}  // namespace
+}  // namespace seeksim::harness::torch

@@ -1,0 +1,189 @@
+// Real scripts with a real torch: what docs/pytorch.md promises. ./seeksim test torch makes the environment and sets
+// SEEKSIM_TORCH_PYTHON; without it all of these are skipped.
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "harness/torch/child.h"
+#include "tests/support/paths.h"
+#include "tests/support/scenarios.h"
+
+namespace seeksim::harness::torch {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kLimit_s = 400;
+
+class TorchEndToEnd : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const char* python = std::getenv("SEEKSIM_TORCH_PYTHON");
+    if (python == nullptr) GTEST_SKIP() << "takes torch: ./seeksim test torch makes an environment with it";
+    python_ = python;
+  }
+
+  static std::string example(const std::string& name) { return paths::source_dir() + "/examples/pytorch/" + name; }
+
+  // seeksim torch ..., and what it printed.
+  Captured seeksim(const std::vector<std::string>& arguments) {
+    std::vector<std::string> command = {paths::program(), "torch"};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return capture(command, {{"COLUMNS", "0"}}, kLimit_s);
+  }
+
+  // A run with its records in a folder of this name.
+  Captured run(const std::string& name, std::vector<std::string> options, const std::vector<std::string>& script) {
+    std::vector<std::string> arguments = {"run", "--python", python_, "--out", folder_.file(name)};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    arguments.emplace_back("--");
+    arguments.insert(arguments.end(), script.begin(), script.end());
+    return seeksim(arguments);
+  }
+  json report(const std::string& name) const {
+    return json::parse(testing::read_all(folder_.file(name + "/report.json")), nullptr, false);
+  }
+  json compared(const std::string& a, const std::string& b, int status) {
+    const Captured ran = seeksim({"compare", folder_.file(a), folder_.file(b), "--json"});
+    EXPECT_EQ(ran.ending.status, status) << ran.out << ran.err;
+    return json::parse(ran.out, nullptr, false);
+  }
+  static bool is_red(const json& report, const std::string& check) {
+    for (const json& one : report["checks"])
+      if (one["name"] == check) return !one["ok"].get<bool>();
+    return false;
+  }
+  static std::string detail(const json& report, const std::string& check) {
+    for (const json& one : report["checks"])
+      if (one["name"] == check) return one["detail"];
+    return "";
+  }
+
+  std::string python_;
+  testing::TemporaryFolder folder_;
+};
+
+#define EXPECT_STATUS(ran, wanted) EXPECT_EQ((ran).ending.status, wanted) << (ran).out << (ran).err
+
+TEST_F(TorchEndToEnd, DdpAndFsdp2UseTheSameBitsOnTwoRanks) {
+  EXPECT_STATUS(run("ddp", {"--np", "2"}, {example("ddp.py")}), 0);
+  EXPECT_STATUS(run("fsdp2", {"--np", "2"}, {example("fsdp2.py")}), 0);
+  const json found = compared("ddp", "fsdp2", 0);
+  EXPECT_EQ(found["grade"], "bits");
+  EXPECT_EQ(found["losses"], 16);
+  EXPECT_EQ(found["weights"], 2 * 8 * 29);
+}
+
+TEST_F(TorchEndToEnd, DdpAndFsdp2UseTheSameBitsOnFourRanks) {
+  EXPECT_STATUS(run("ddp", {"--np", "4"}, {example("ddp.py"), "--steps", "5"}), 0);
+  EXPECT_STATUS(run("fsdp2", {"--np", "4"}, {example("fsdp2.py"), "--steps", "5"}), 0);
+  const json found = compared("ddp", "fsdp2", 0);
+  EXPECT_EQ(found["grade"], "bits");
+  EXPECT_EQ(found["losses"], 20);
+}
+
+class NeverJoins : public TorchEndToEnd, public ::testing::WithParamInterface<std::string> {};
+
+TEST_P(NeverJoins, IsNamedWithCollectiveAndStepWithinTheTimeout) {
+  EXPECT_STATUS(run("run", {example("never_joins.json")}, {example(GetParam())}), 0);
+  const json found = report("run")["culprits"];
+  EXPECT_EQ(found["ranks"], json::array({1}));
+  EXPECT_EQ(found["blame"], "did_not_join");
+  EXPECT_EQ(found["step"], 2);
+  EXPECT_GE(found["waited_s"].get<double>(), 5.0);
+  EXPECT_LT(found["waited_s"].get<double>(), 7.0);
+  EXPECT_NE(found["collective"].get<std::string>().find("step 2, backward"), std::string::npos) << found;
+  // Not expected, it is red: no progress.
+  EXPECT_STATUS(run("red", {example("never_joins.json"), "--set", "expect=pass"}, {example(GetParam())}), 3);
+}
+INSTANTIATE_TEST_SUITE_P(TorchEndToEnd, NeverJoins, ::testing::Values("ddp.py", "fsdp2.py"),
+                         [](const auto& script) { return script.index == 0 ? "Ddp" : "Fsdp2"; });
+
+TEST_F(TorchEndToEnd, AFlippedBitIsInvisibleUntilTheRunsAreCompared) {
+  EXPECT_STATUS(run("clean", {"--np", "2"}, {example("ddp.py")}), 0);
+  EXPECT_STATUS(run("flipped", {example("bit_flip.json")}, {example("ddp.py")}), 0);
+  const json found = compared("clean", "flipped", 1);
+  EXPECT_EQ(found["first"]["step"], 3);  // the gradient of step 2 is in the weights of step 3
+  EXPECT_EQ(found["first"]["origin"], "before_collective");
+  EXPECT_NE(found["first"]["origin_text"].get<std::string>().find("rank 1 gave something else to all_reduce"),
+            std::string::npos)
+      << found;
+  EXPECT_NE(found["first"]["what"].get<std::string>().find("weight "), std::string::npos) << found;
+}
+
+TEST_F(TorchEndToEnd, ARankThatForgetsASyncIsNamedByTheFirstStepThatUsesItsWeights) {
+  EXPECT_STATUS(run("run", {"--np", "2"}, {example("ddp_no_sync.py")}), 1);
+  const json found = report("run");
+  EXPECT_TRUE(is_red(found, "replicas_equal")) << found;
+  EXPECT_EQ(detail(found, "replicas_equal").substr(0, 7), "step 4:") << found;
+  EXPECT_NE(detail(found, "replicas_equal").find("as the optimizer got it in step 3"), std::string::npos) << found;
+  EXPECT_FALSE(is_red(found, "finished"));
+}
+
+TEST_F(TorchEndToEnd, ADeathIsNoticedBeforeTheTimeout) {
+  EXPECT_STATUS(run("run", {example("crash.json")}, {example("ddp.py")}), 0);
+  const json found = report("run");
+  EXPECT_EQ(found["culprits"]["blame"], "is_dead");
+  EXPECT_LT(found["culprits"]["waited_s"].get<double>(), 10.0);
+  EXPECT_FALSE(is_red(found, "no_hang"));
+}
+
+TEST_F(TorchEndToEnd, TheBirthplaceOfANaNIsNamed) {
+  EXPECT_STATUS(run("run", {example("nan.json")}, {example("ddp.py")}), 0);
+  EXPECT_EQ(detail(report("run"), "finite").substr(0, 36), "rank 1: what it gave to all_reduce #");
+}
+
+TEST_F(TorchEndToEnd, ARankThatMeansAnotherSizeIsTheOddOneOut) {
+  const std::vector<std::string> options = {
+      "--np",
+      "3",
+      "--set",
+      "torch.timeout_s=20",
+      "--set",
+      R"(faults=[{"kind": "collective_mismatch", "mode": "count", "rank": 1, "step": 1, "phase": "backward"}])"};
+  EXPECT_STATUS(run("run", options, {example("ddp.py"), "--batch", "6"}), 1);
+  EXPECT_TRUE(is_red(report("run"), "collectives_match"));
+  EXPECT_NE(detail(report("run"), "collectives_match").find("rank 1 means"), std::string::npos) << report("run");
+}
+
+TEST_F(TorchEndToEnd, TheUsersOwnLauncherGivesTheSameBits) {
+  EXPECT_STATUS(run("direct", {"--np", "2"}, {example("ddp.py")}), 0);
+  EXPECT_STATUS(
+      run("torchrun", {"--np", "2"},
+          {"python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", example("ddp.py")}),
+      0);
+  EXPECT_EQ(compared("direct", "torchrun", 0)["grade"], "bits");
+}
+
+TEST_F(TorchEndToEnd, ALauncherThatStartsAnotherNumberOfRanksIsBadInput) {
+  const Captured ran = run("run", {"--np", "3"},
+                           {"python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+                            example("ddp.py"), "--steps", "1"});
+  EXPECT_STATUS(ran, 2);
+  EXPECT_NE(ran.err.find("it started 2 ranks"), std::string::npos) << ran.err;
+}
+
+TEST_F(TorchEndToEnd, AScriptThatFailsByItselfKeepsItsOutputAndIsBadInput) {
+  const std::string script = folder_.write("broken.py", "import torch\nimport no_such_module\n");
+  const Captured ran = run("run", {"--np", "2"}, {script});
+  EXPECT_STATUS(ran, 2);
+  EXPECT_NE(ran.err.find("[rank 0] ModuleNotFoundError"), std::string::npos) << ran.err;
+  EXPECT_NE(ran.err.find("before the first step: ModuleNotFoundError"), std::string::npos) << ran.err;
+}
+
+TEST_F(TorchEndToEnd, APythonWithoutTorchIsBadInput) {
+  std::vector<std::string> arguments = {"run", "--python", "/usr/bin/python3", "--", example("ddp.py")};
+  if (!std::filesystem::exists("/usr/bin/python3")) GTEST_SKIP() << "there is no other Python";
+  const Captured ran = seeksim(arguments);
+  EXPECT_STATUS(ran, 2);
+  EXPECT_NE(ran.err.find("torch"), std::string::npos) << ran.err;
+}
+
+}  // namespace
+}  // namespace seeksim::harness::torch
