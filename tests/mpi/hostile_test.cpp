@@ -6,7 +6,7 @@
 #include <functional>
 #include <future>
 #include <memory>
-#include <thread>
+#include <optional>
 
 #include "harness/loading/load.h"
 #include "harness/processes/process_run.h"
@@ -108,12 +108,11 @@ class MpiHostile : public Mpi {
   }
   // Rank 2 takes part in the run; what it sends is changed, and so is what it reports.
   void take_part(Change change, const std::function<std::vector<std::byte>(RankReport)>& report) {
-    TcpWorld world;
+    TcpWorld& world = world_.emplace();
     const RunRequest request = harness::request_from(world.broadcast({}));
     const harness::RunFolder folder(request);
     Meddler wire(world.wire(), std::move(change));
     world.gather(report(train_here(request, folder.path(), wire, 2)), 3, 0);
-    std::this_thread::sleep_for(std::chrono::seconds(1));
   }
   void meddle(Change change) {
     take_part(std::move(change), [](const RankReport& report) { return to_bytes(report); });
@@ -132,6 +131,7 @@ class MpiHostile : public Mpi {
 
   const std::string port_ = std::to_string(10'000 + ::getpid() % 20'000);
   std::array<std::future<Ran>, 2> ranks_;
+  std::optional<TcpWorld> world_;  // its connections stay open until the other ranks have ended
 };
 
 TEST_F(MpiHostile, GarbageBeforeTheRunBegins) {
@@ -235,7 +235,7 @@ TEST_F(MpiHostile, AReportWithListsThatDoNotFit) {
   expect_an_end_in_order();
 }
 
-// ---- who says it is rank 0 -----------------------------------------------------------------------------------------
+// ---- a false rank 0 ---------------------------------------------------------------------------------------------
 
 class MpiFalseLeader : public Mpi {
  protected:
@@ -243,7 +243,7 @@ class MpiFalseLeader : public Mpi {
     ::unsetenv("TMPDIR");
     Mpi::TearDown();
   }
-  // Rank 1 of two is told to use this folder, and that it is a temporary one.
+  // The request makes rank 1 of two use this folder, and calls it a temporary one.
   Ran obey(const std::string& request_folder) {
     const std::string port = std::to_string(10'000 + ::getpid() % 20'000);
     for (const auto& [name, value] : {std::pair{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}})
@@ -262,7 +262,7 @@ class MpiFalseLeader : public Mpi {
     request.file = "scenarios/zero_equivalence.json";
     request.folder = request_folder;
     request.temporary = true;
-    request.endpoint = "127.0.0.1:1";  // nobody is there
+    request.endpoint = "127.0.0.1:1";  // nothing listens there
     request.token = std::string(32, '0');
     world.broadcast(text_of(request));
     return one.get();

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <numeric>
 
 #include "kernels/layer_norm.h"
@@ -18,10 +19,18 @@ namespace {
 
 using runtime::Index;
 
-// A kernel that takes a while.
-void slow_kernel(cudaStream_t stream, int ms) {
-  stream->enqueue("a slow kernel", [ms] { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); });
-}
+// A kernel that ends when the test opens its gate.
+class Gate {
+ public:
+  void put_into(cudaStream_t stream) {
+    stream->enqueue("a kernel that waits", [opened = opened_] { opened.wait(); });
+  }
+  void open() { open_.set_value(); }
+
+ private:
+  std::promise<void> open_;
+  std::shared_future<void> opened_ = open_.get_future().share();
+};
 
 // ---- streams -------------------------------------------------------------------------------------------------------
 
@@ -33,16 +42,19 @@ TEST(StandinStreams, AMissingEventWaitIsSeen) {
     cudaEvent_t event = nullptr;
     ASSERT_EQ(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), cudaSuccess);
     ASSERT_EQ(cudaMemsetAsync(from.get(), 1, 8, first), cudaSuccess);
-    slow_kernel(first, 30);
+    Gate gate;
+    gate.put_into(first);
     ASSERT_EQ(cudaMemsetAsync(from.get(), 2, 8, first), cudaSuccess);
     ASSERT_EQ(cudaEventRecord(event, first), cudaSuccess);
     EXPECT_EQ(cudaEventQuery(event), cudaErrorNotReady);
     if (waits) {
       ASSERT_EQ(cudaStreamWaitEvent(second, event, 0), cudaSuccess);
+      gate.open();
     }
     ASSERT_EQ(cudaMemcpyAsync(to.get(), from.get(), 8, cudaMemcpyDefault, second), cudaSuccess);
     ASSERT_EQ(cudaStreamSynchronize(second), cudaSuccess);
     EXPECT_EQ(to[0] == 2, waits);
+    if (!waits) gate.open();
     ASSERT_EQ(cudaStreamSynchronize(first), cudaSuccess);
     EXPECT_EQ(cudaEventQuery(event), cudaSuccess);
     static_cast<void>(cudaGetLastError());
@@ -57,10 +69,12 @@ TEST(StandinStreams, PageableMemoryIsReadAtOnceAndPinnedMemoryWhenTheStreamComes
   int* pinned = nullptr;
   ASSERT_EQ(cudaHostAlloc(reinterpret_cast<void**>(&pinned), sizeof(int), 0), cudaSuccess);
   *pinned = 1;
-  slow_kernel(stream, 20);
+  Gate gate;
+  gate.put_into(stream);
   ASSERT_EQ(cudaMemcpyAsync(to.get(), &pageable, sizeof(int), cudaMemcpyDefault, stream), cudaSuccess);
   ASSERT_EQ(cudaMemcpyAsync(to.get() + 1, pinned, sizeof(int), cudaMemcpyDefault, stream), cudaSuccess);
   pageable = *pinned = 2;
+  gate.open();
   ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
   EXPECT_EQ(to[0], 1);
   EXPECT_EQ(to[1], 2);
@@ -126,7 +140,7 @@ TEST(StandinNccl, ReductionsGoRoundTheRing) {
   });
 }
 
-// The first group with a peer: its work comes to the stream when both have begun. Who uses the stream before is red.
+// The first group with a peer: its work comes to the stream when both have begun. Using the stream before that is red.
 TEST(StandinNccl, AStreamThatIsTouchedWhileAGroupConnectsIsSeen) {
   for (const bool touches : {false, true}) {
     const Collected red;
@@ -134,7 +148,7 @@ TEST(StandinNccl, AStreamThatIsTouchedWhileAGroupConnectsIsSeen) {
     on_ranks(2, [&](RankOfThreads& me) {
       const OnDevice<std::uint8_t> buffer(100);
       if (me.rank == 1) {
-        while (!go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        go.wait(false);
         EXPECT_EQ(ncclRecv(buffer.get(), 100, ncclUint8, 0, me.comm, me.stream), ncclInProgress);
       } else {
         EXPECT_EQ(ncclSend(buffer.get(), 100, ncclUint8, 1, me.comm, me.stream), ncclInProgress);
@@ -146,6 +160,7 @@ TEST(StandinNccl, AStreamThatIsTouchedWhileAGroupConnectsIsSeen) {
           EXPECT_EQ(cudaMemsetAsync(buffer.get(), 0, 100, me.stream), cudaSuccess);
         }
         go = true;
+        go.notify_one();
       }
       EXPECT_EQ(settled(me.comm), ncclSuccess);
       EXPECT_EQ(cudaStreamSynchronize(me.stream), cudaSuccess);
@@ -245,8 +260,8 @@ struct OwnDevice {
 
 // An event belongs to its place: it does not wait for later items of the queue. (It did once: pipelines hung.)
 TEST(StandinQueues, AnEventDoesNotWaitForWhatWasEnqueuedBehindIt) {
+  Gate gate;
   OwnDevice own;
-  std::atomic<bool> go{false};
   runtime::Queue& first = own.device.communication_queue();
   runtime::Queue& second = own.device.compute_queue();
   const runtime::BufferPtr buffer = own.device.allocate(64, runtime::MemoryTag::scratch, "buffer");
@@ -256,37 +271,36 @@ TEST(StandinQueues, AnEventDoesNotWaitForWhatWasEnqueuedBehindIt) {
   const runtime::Event there = first.record();
   first.launch(
       op, {},
-      [&go](kernels::Lane lane, kernels::Vec<float>) {
-        static_cast<cudaStream_t>(lane.stream)->enqueue("a kernel that waits", [&go] {
-          while (!go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        });
-      },
+      [&gate](kernels::Lane lane, kernels::Vec<float>) { gate.put_into(static_cast<cudaStream_t>(lane.stream)); },
       runtime::vec<float>(*buffer));
   second.wait(there);
   second.launch(op, {}, fill, runtime::vec<float>(*buffer));
   EXPECT_EQ(own.wait(second.record(), 5 * runtime::kSecond), runtime::WaitResult::done);
   EXPECT_EQ(own.wait(there, 5 * runtime::kSecond), runtime::WaitResult::done);
-  go = true;
+  gate.open();
   own.device.drain();
 }
 
 // A host that asks whether an event is there leaves no error for the next launch. (It did once.)
 TEST(StandinQueues, AQuestionThatIsAnsweredByNotYetIsNoError) {
+  Gate gate;
   OwnDevice own;
   runtime::Queue& queue = own.device.compute_queue();
   const runtime::BufferPtr buffer = own.device.allocate(64, runtime::MemoryTag::scratch, "buffer");
   runtime::Op op;
   queue.launch(
-      op, {}, [](kernels::Lane lane, kernels::Vec<float>) { slow_kernel(static_cast<cudaStream_t>(lane.stream), 20); },
+      op, {},
+      [&gate](kernels::Lane lane, kernels::Vec<float>) { gate.put_into(static_cast<cudaStream_t>(lane.stream)); },
       runtime::vec<float>(*buffer));
   EXPECT_FALSE(queue.done(queue.record()));
+  gate.open();
   queue.launch(
       op, {}, [](kernels::Lane lane, kernels::Vec<float> x) { kernels::fill_bits(lane, x, 0); },
       runtime::vec<float>(*buffer));
   EXPECT_EQ(own.wait(queue.record(), 5 * runtime::kSecond), runtime::WaitResult::done);
 }
 
-// Memory that others have is out_of_memory where the budget has room; what comes after it is not told of it again.
+// Memory that others have is out_of_memory where the budget has room; the next call does not report it again.
 TEST(StandinQueues, MemoryThatOthersHaveIsOutOfMemoryOnce) {
   ::setenv("SEEKSIM_STANDIN_MEMORY", "1000000", 1);
   OwnDevice own;
@@ -304,7 +318,7 @@ TEST(StandinQueues, MemoryThatOthersHaveIsOutOfMemoryOnce) {
   ::unsetenv("SEEKSIM_STANDIN_MEMORY");
 }
 
-// The same of the working memory of a kernel. (The next launch was told of it, too.)
+// The same for the working memory of a kernel. (The next launch used to report it, too.)
 TEST(StandinQueues, WorkingMemoryThatIsNotThereIsOutOfMemoryOnce) {
   constexpr Index kRows = 400, kColumns = 500;
   ::setenv("SEEKSIM_STANDIN_MEMORY", "1000000", 1);

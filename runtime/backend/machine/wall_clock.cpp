@@ -18,4 +18,6 @@ void WallClock::sleep_until(TimeNs t) {
   } while (true);
 }
 
+void nap() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
+
 }  // namespace seeksim::runtime

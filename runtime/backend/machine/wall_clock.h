@@ -17,4 +17,7 @@ class WallClock : public Clock {
   std::chrono::steady_clock::time_point start_;
 };
 
+// Sleeps for a millisecond. Loops that look again and again for something call it between two looks.
+void nap();
+
 }  // namespace seeksim::runtime

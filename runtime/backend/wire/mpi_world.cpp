@@ -5,10 +5,8 @@
 #include "runtime/backend/wire/mpi_api.h"
 
 #ifdef SEEKSIM_HAVE_MPI
-#include <chrono>
-#include <thread>
-
 #include "kernels/check.h"
+#include "runtime/backend/machine/wall_clock.h"
 #include "runtime/backend/wire/mpi_wire.h"
 #endif
 
@@ -22,18 +20,11 @@ constexpr int kGatherTag = 1;
 
 const MpiApi& mpi() { return MpiApi::get(); }
 
-void nap() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
-
 void finish(MPI_Request& request) {
   for (int done = 0; done == 0;) {
     mpi().test(&request, &done, MPI_STATUS_IGNORE);
     if (done == 0) nap();
   }
-}
-
-TimeNs now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
 }
 
 }  // namespace
@@ -96,8 +87,9 @@ std::vector<std::vector<std::byte>> MpiWorld::gather(std::vector<std::byte> mine
   }
   all.resize(std::size_t(count));
   all[0] = std::move(mine);
-  TimeNs last = now();
-  for (int missing = count - 1; missing > 0 && now() - last < patience;) {
+  const WallClock clock;
+  TimeNs last = clock.now();
+  for (int missing = count - 1; missing > 0 && clock.now() - last < patience;) {
     MPI_Message message = mpi().message_null;
     MPI_Status status;
     int came = 0;
@@ -113,7 +105,7 @@ std::vector<std::vector<std::byte>> MpiWorld::gather(std::vector<std::byte> mine
     MPI_Request request = mpi().request_null;
     mpi().imrecv(text.data(), bytes, mpi().byte, &message, &request);
     finish(request);
-    last = now();
+    last = clock.now();
     --missing;
   }
   return all;

@@ -2,22 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <stdexcept>
-#include <thread>
 
+#include "runtime/backend/machine/wall_clock.h"
 #include "runtime/backend/wire/rendezvous.h"
 
 namespace seeksim::runtime {
 namespace {
-
-void nap() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
-
-TimeNs now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
@@ -103,8 +95,9 @@ std::vector<std::vector<std::byte>> TcpWorld::gather(std::vector<std::byte> mine
   all[0] = std::move(mine);
   std::vector<bool> here(all.size(), false);
   here[0] = true;
-  TimeNs last = now();
-  for (int missing = count - 1; missing > 0 && now() - last < patience;) {
+  const WallClock clock;
+  TimeNs last = clock.now();
+  for (int missing = count - 1; missing > 0 && clock.now() - last < patience;) {
     if (!wire_->poll()) nap();
     for (int from = 1; from < count; ++from) {
       if (here[std::size_t(from)]) continue;
@@ -114,7 +107,7 @@ std::vector<std::vector<std::byte>> TcpWorld::gather(std::vector<std::byte> mine
         continue;
       }
       here[std::size_t(from)] = true;
-      last = now();
+      last = clock.now();
       --missing;
     }
   }
