@@ -1,4 +1,4 @@
-// Preemption notices: which rank is told to leave, and when.
+// Preemption notices: which rank gets notice to leave, and when.
 #include "faults/faulty_control.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// A ControlPlane with faults: a rank hangs or dies on its way into a vote, an agreement or a join, or is told when it
-// will be gone. The times of a wrong clock are corrected on the way in.
+// A ControlPlane with faults: a rank hangs or dies on its way into a vote, an agreement or a join, or gets notice of
+// when it will be gone. The times of a wrong clock are corrected on the way in.
 #pragma once
 
 #include "faults/faulty_clock.h"

@@ -12,7 +12,7 @@ namespace seeksim::faults {
 
 class HostFaults {
  public:
-  // watcher: if set, is told of every Op; must outlive this. machine_dies: kills the other ranks of this machine, when
+  // watcher: if set, hears of every Op; must outlive this. machine_dies: kills the other ranks of this machine, when
   // a rule kills all of it.
   HostFaults(int rank, runtime::Clock& clock, std::vector<RuleState*> rules, const FaultPlan::Watcher& watcher,
              std::function<void(const RuleState&)> machine_dies = {})
@@ -22,8 +22,8 @@ class HostFaults {
         watcher_(watcher),
         machine_dies_(std::move(machine_dies)) {}
 
-  // The host is about to enter `op`. May block for a while or for ever; may throw RankDied. The result tells the
-  // operation what to do: die while it is in flight, or after it.
+  // The host is about to enter `op`. May block for a while or for ever; may throw RankDied. The result says whether the
+  // rank dies while the operation is in flight, or after it.
   runtime::DiesAt enter(const runtime::Op& op);
 
   // Throws the device's failure, each time, since its context is gone. A failure that is not sticky is thrown once.

@@ -46,12 +46,12 @@ Site site(std::string_view name);  // unset when unknown
 
 // All that is given must match. Exact triggers and seeded random ones (probability).
 struct Trigger {
-  std::optional<int> rank;  // who acts (for pieces: the sender)
-  std::optional<int> node;  // whoever acts on this machine
+  std::optional<int> rank;  // the acting rank (for pieces: the sender)
+  std::optional<int> node;  // any rank that acts on this machine
   std::optional<int> peer;  // the other side of a piece
   std::optional<std::int64_t> step;
   std::optional<int> micro_batch;
-  std::optional<std::int64_t> sample;  // whoever brings it, by its number in the data order of the run
+  std::optional<std::int64_t> sample;  // any rank that loads it; its number in the run's data order
   std::optional<int> layer;
   std::string tensor;  // what the Op is about, e.g. "h.0.mlp.c_fc.weight"; empty: anything
   std::optional<runtime::OpKind> op;
@@ -103,7 +103,7 @@ struct LinkRule {
   int cycles = 1;
   double loss = 1.0;                    // link_drop: the share of its messages that are lost
   std::vector<std::vector<int>> sides;  // partition: two lists of ranks
-  std::optional<int> store_side;        //   who still reaches the control plane; unset: it is split too
+  std::optional<int> store_side;        //   the side that reaches the control plane; unset: it is split too
 };
 
 // What a rule says of a pace or a clock.
@@ -137,7 +137,7 @@ struct EndRule {
   bool lose_local_storage = true;  // node_crash: the machine's own disk is lost too
   int code = 214;                  // device_error: CUDA's number of it
   bool sticky = true;              //   the context is gone; false: one launch failed
-  TimeNs notice_ns = 0;            // preemption_notice: from being told to being gone
+  TimeNs notice_ns = 0;            // preemption_notice: from the notice to the end
   double cancelled = 0;            //   the chance that it is called off halfway
 };
 
@@ -198,13 +198,13 @@ class FaultPlan {
     TimeNs from_ns = 0;
     TimeNs until_ns = runtime::kForever;
     bool all = false;         // the control plane itself is down, and its own clocks with it
-    std::vector<int> others;  // not empty: the control plane is split, and it is these or `ranks`, who have no quorum
+    std::vector<int> others;  // not empty: the control plane is split; these or `ranks` have no quorum
     std::size_t rule = 0;
   };
   std::vector<ControlOutage> control_outages() const;
   void fired(std::size_t rule, TimeNs now, int rank);  // the world reports that it did
 
-  // Who kills the other processes of a machine, when one of them comes to the operation at which all die.
+  // Kills the other processes of a machine, when one of them comes to the operation at which all die.
   using Killer = std::function<void(int rank, bool lose_files)>;
   void kills_through(Killer killer);
 

@@ -46,7 +46,7 @@ constexpr bool is_of_the_control_plane(FaultKind kind) {
 // Acts of a rank by itself: launches, allocations, files, and waiting to be admitted. Only a rule that names the
 // operation, or a phase of such acts, strikes there: "the third operation" means one that others take part in.
 bool is_own_act(runtime::OpKind op);
-// Whether the rule could match such an act.
+// Whether the rule could match an act of a rank by itself.
 bool concerns_own_acts(const Rule& rule);
 
 // Whether a rule of this kind can happen in an operation of this kind at all.

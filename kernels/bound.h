@@ -13,7 +13,7 @@ namespace seeksim::kernels {
 // (|A| |B|)_ij + |bias_j|, of op(A) and op(B).
 template <class T, class To>
 void gemm_magnitudes(const GemmCall<T, To>& call, Mat<float> out);
-// Of element i of a sum's parts: sum |part_i|, times |factor|.
+// out[i] = the sum over parts of |part[i]|, times |factor|.
 void sum_magnitudes(const SumCall& call, Vec<float> out);
 
 // The bound on the error of a sum of `terms` (a product's K, and one more for a bias or a factor).

@@ -32,7 +32,7 @@ void tree_fold(Lane lane, Vec<const float> values, Vec<float> out, float factor 
 // out[i] = left[i] + right[i]: one merge of two sibling nodes. out may be left or right.
 void tree_add(Lane lane, Vec<const float> left, Vec<const float> right, Vec<float> out);
 
-// A subtree's value: `n` floats at data. Group: who contributes it; it decides nothing here, but see Arithmetic::sum.
+// A subtree's value: `n` floats at data. Group: its contributor; it decides nothing here, but see Arithmetic::sum.
 struct TreePart {
   TreeNode node;
   const float* data = nullptr;

@@ -27,10 +27,10 @@ struct Group final : TimerTarget {
   std::uint64_t sequence = 0;
   std::uint32_t posted = 0;      // members whose operation is here: not matched in full, or summed and not over
   std::vector<SimActivity*> at;  // by position
-  runtime::Op first;             // as the first member brought it; the others are held against it
+  runtime::Op first;             // as the first member brought it; the others are compared with it
   bool has_first = false;
 
-  // Of a native sum, by position: what a member brings and where it wants the result. Gathered as the members come, one
+  // In a native sum, by position: what a member brings and where it wants the result. Gathered as the members come, one
   // after another in memory, so that the last one need not visit them all.
   struct Share {
     kernels::TreePart first;
@@ -39,9 +39,9 @@ struct Group final : TimerTarget {
   };
   std::vector<Share> shares;
   bool summed = false;
-  bool mismatched = false;  // somebody has been told; all others hang, as on NCCL
+  bool mismatched = false;  // two members have the error; all others hang, as on NCCL
 
-  // Of a native sum that has been computed: the members of a node complete together, node by node.
+  // After a native sum was computed, the members of a node complete together, node by node.
   struct Completion {
     TimeNs when;
     int node;
@@ -50,7 +50,7 @@ struct Group final : TimerTarget {
   Core* core = nullptr;
   std::uint64_t generation = 0;
 
-  // Whether an operation that has just come is the one that the first member brought. If not, both owners are told.
+  // Whether an operation that has just come is the one that the first member brought. If not, both owners get an error.
   bool agrees(SimActivity& activity);
   void leave(int position);  // gone to be used again when it was the last
   std::span<const int> places_of(int node) const;
@@ -98,12 +98,12 @@ class SimActivity : public runtime::Activity, public TimerTarget {
   void cut_short();
   // Takes back what no peer has taken yet.
   virtual void withdraw() = 0;
-  // Who it waits for, for wait-for graphs: "waits for rank 5 (its message)".
+  // The rank that it waits for, for wait-for graphs: "waits for rank 5 (its message)".
   virtual std::string waits_for() const = 0;
   virtual runtime::Transport::Unmatched unmatched() const = 0;
   // What it brings besides its Op, for a mismatch: ", 804 elements over 32 leaves".
   virtual std::string what() const { return ", piece by piece"; }
-  // Whether it cannot go on without `rank`, and is linked to it: who learns of its death.
+  // Whether it cannot go on without `rank`, and is linked to it: then its owner learns of that rank's death.
   virtual bool waits_on(int rank) const = 0;
 
   bool live(const Timer& timer) override { return state == State::started && timer.arg == generation; }
@@ -143,9 +143,9 @@ bool same_meaning(const runtime::Op& a, const runtime::Op& b);
 
 // "rank 1 brought reduce_scatter #7 ..., 'wte.weight' at gradient_reducer.cpp:146, rank 0 brought ..."; more: what else
 // differs.
-// Members brought what does not fit together: kept for the oracle, and where collectives are strict both are told
-// (other may be gone). As on NCCL nobody else is, and where they are not strict nobody at all: it hangs until a
-// watchdog.
+// Two members brought operations that do not fit together. The oracle keeps that, and where collectives are strict both
+// get an error (other may be gone). As on NCCL no other member does, and where they are not strict none does: the
+// operation hangs until a watchdog ends it.
 void tell_mismatch(SimActivity& one, SimActivity* other, const std::string& why);
 std::string mismatch_text(const runtime::Op& a, const std::string& more_a, const runtime::Op& b,
                           const std::string& more_b);

@@ -1,4 +1,4 @@
-// The centre: agreements, revokes, fencing, who comes in. A rank's side stands in control_rank.cpp.
+// The centre: agreements, revokes, fencing, admission. A rank's side is in control_rank.cpp.
 #include "sim/control.h"
 
 #include <fmt/format.h>
@@ -78,7 +78,7 @@ TimeNs ControlCenter::gets_through(int rank) const {
   return when;
 }
 
-// Of two parts at most one has more than half of the members, or half of them and the lowest.
+// At most one of two parts has more than half of the members, or half of them and the lowest.
 void ControlCenter::split(ControlOutage outage) {
   core_.loop.touch(kCenter, Access::write);
   const std::vector<int>& all = members(core_.transport.newest_epoch);
@@ -294,7 +294,7 @@ void ControlCenter::declare_silent(int rank) {
   fence(rank, true);
   core_.story(rank, fmt::format("sends no heartbeats: declared dead and fenced, epoch {} is revoked", epoch));
   for (auto& [key, poll] : polls_)
-    if (!poll.over()) poll.ballots.erase(rank);  // what it said before does not count: nobody can go on with it
+    if (!poll.over()) poll.ballots.erase(rank);  // its earlier ballot does not count: no rank can go on with it
   revoke_for_all(epoch, -1);  // itself too: a process that was only stopped hears of it when it runs again
   is_dead(rank);
 }

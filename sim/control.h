@@ -1,5 +1,5 @@
 // The control plane: out of band, shaped like ULFM. One centre decides each agreement at one instant of virtual time,
-// so all who get an answer get the same one; messages to and from it take time.
+// so all ranks that get an answer get the same one; messages to and from it take time.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,9 @@ namespace seeksim::sim {
 struct Core;
 struct SimRank;
 
-// How many agreements are remembered after they are over; nobody comes later than that without being fenced.
+// How many agreements are remembered after they are over; a rank that comes later has been fenced.
 inline constexpr std::size_t kRemembered = 64;
-// Who hears nothing for so long after an agreement's deadline is cut off from the centre.
+// A rank that hears nothing for so long after an agreement's deadline is cut off from the centre.
 inline constexpr TimeNs kCutOff = runtime::kSecond;
 
 // What a rank learns at the end of an agreement, or of its wait to be taken in.
@@ -65,8 +65,8 @@ class ControlCenter {
   // members: of epoch 0, the first ranks. All others wait in join() if they want to come in.
   ControlCenter(Core& core, std::uint64_t seed, int ranks, int members);
 
-  // Agreements are told apart by epoch, kind, step (votes only: recovering ranks may be at different steps) and
-  // sequence, and by how many of that name came before.
+  // Epoch, kind, step (votes only: recovering ranks may be at different steps) and sequence identify an agreement;
+  // instance counts earlier agreements with the same four.
   struct Key {
     std::uint32_t epoch;
     runtime::OpKind kind;
@@ -90,8 +90,8 @@ class ControlCenter {
   void falls_silent(int rank, TimeNs until);
   void ended(int rank);  // its process is over, in whatever way: when all members are, so is the run
   void started_again(int rank) { ended_[std::size_t(rank)] = false; }
-  // Everybody who lives hangs for ever or waits to be taken in: those who wait hear that the run is over. False where
-  // nobody waits.
+  // All living ranks hang for ever or wait to be admitted: the waiting ones hear that the run is over. False where none
+  // waits.
   bool send_home(std::size_t living, std::size_t hanging);
   // How often a rank was taken in. What is noticed late of a life before does not concern the one after it.
   std::uint32_t lives(int rank) const { return lives_[std::size_t(rank)]; }
@@ -99,7 +99,7 @@ class ControlCenter {
   void outage(const ControlOutage& outage) { outages_.push_back(outage); }
   // The same, from now on, for the side that has no quorum.
   void split(ControlOutage outage);
-  // One line an undecided agreement: who is missing. For wait-for graphs.
+  // One line an undecided agreement: the missing ranks. For wait-for graphs.
   std::string undecided() const;
 
  private:
@@ -158,9 +158,9 @@ class ControlCenter {
   std::vector<bool> ended_;
   std::vector<std::uint32_t> lives_;
   std::vector<std::uint64_t> replies_;  // to each rank, so far
-  std::set<int> joiners_;               // who waits in join()
-  std::set<int> announced_;             // ... as the last agreement said: nobody else is meant by who enters an epoch
-  bool over_ = false;                   // nobody is taken in any more
+  std::set<int> joiners_;               // ranks that wait in join()
+  std::set<int> announced_;             // ... as the last agreement said: only these can be admitted by an epoch
+  bool over_ = false;                   // no rank is admitted any more
   std::vector<ControlOutage> outages_;
   Deadlines deadlines_{*this};
 };

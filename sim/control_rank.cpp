@@ -71,8 +71,8 @@ Agreement SimControl::agree(const Op& op, std::uint32_t epoch, const Ballot& bal
   answer_ = {};
   waits_in_ = describe(op);
   core_.control.send_ballot(me, key, ballot, deadline);
-  // The centre alone decides, even when this rank knows of a revoke or is past the deadline: what it believed by itself
-  // might differ from what the others are told. So who hears nothing at all cannot go on: the others may have.
+  // The centre alone decides, even when this rank knows of a revoke or is past the deadline. A decision of its own
+  // might differ from the others' answer. So a rank that hears nothing cannot go on: the others may have gone on.
   const TimeNs cut_off = runtime::later(std::max(deadline, core_.loop.now()), kCutOff);
   while (answer_.kind == Answer::Kind::none) {
     rank_.host.block(Blocked::agreement, cut_off);

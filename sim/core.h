@@ -47,7 +47,7 @@ struct SimRank {
   RankSignals signals;
   SimClock clock;
   runtime::Recorder recorder;
-  std::unique_ptr<RaceDetector> races;  // where the plan asks for one; the device tells it
+  std::unique_ptr<RaceDetector> races;  // where the plan asks for one; the device reports to it
   std::unique_ptr<ValueLog> values;     // the same; passes on to the race detector
   SimDevice device;
   SimTransport transport;
@@ -66,7 +66,7 @@ struct Core {
   // The process of `rank` is gone from this instant on. Called by the loop only.
   void kill(int rank, const std::string& why);
   void crashed(int rank);  // what the others come to see of it
-  // The process of a rank that is gone starts again: a new host on an empty device. The loop has to be told of it.
+  // The process of a rank that is gone starts again: a new host on an empty device. The caller adds it to the loop.
   SimRank& start_again(int rank);
   // What every kind of end of a rank has in common: nothing that it left pending happens.
   void lay_to_rest(int rank);

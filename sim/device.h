@@ -36,7 +36,7 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
 
   // Durations are asked of the decorated device, so that a fault may stretch them.
   void set_outer(const runtime::Device& outer) { outer_ = &outer; }
-  void watch(runtime::AccessWatcher* watcher);  // who hears of every access; null: nobody
+  void watch(runtime::AccessWatcher* watcher);  // watcher hears of every access; null: none
   bool watched() const { return watcher_ != nullptr; }
   void abandon();  // the rank is dead
   const std::vector<runtime::SteppedQueue*>& queues() const { return queues_; }
@@ -48,7 +48,7 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   OverlapMeter& overlap() { return meters_.overlap; }
   const OverlapMeter& copies() const { return meters_.copies; }
   const FileUse& files() const { return meters_.files; }
-  void draw_on(Timeline* timeline) { timeline_ = timeline; }  // null: nobody draws
+  void draw_on(Timeline* timeline) { timeline_ = timeline; }  // null: no drawing
   // Where an operation of a transport computes what it sums itself.
   kernels::Lane lane_of(const runtime::Op& op) {
     if (listener_ != nullptr) listener_->at(op);

@@ -279,7 +279,7 @@ void Exchange::withdraw() {
   if (group_ != nullptr) owner->core().loop.touch(meets_at_, Access::write);
   if (group_ != nullptr) group_->leave(owner->comm_at(comm).position);
   group_ = nullptr;
-  if (dies_ == DiesAt::in_flight) die(owner->core().loop.now());  // nobody came; it dies all the same
+  if (dies_ == DiesAt::in_flight) die(owner->core().loop.now());  // no peer came; it dies all the same
 }
 
 void Exchange::scribble() {
@@ -296,7 +296,7 @@ bool Exchange::waits_on(int rank) const {
   });
 }
 
-// A piece that is lost will never come; one that is open may still; one that is late has come to nobody yet.
+// A lost piece will never come; an open piece may still come; a late piece has not arrived yet.
 runtime::Transport::Unmatched Exchange::unmatched() const {
   if (state != State::started) return {};
   const TimeNs now = owner->core().loop.now();

@@ -59,7 +59,7 @@ class Exchange final : public SimActivity {
   runtime::DiesAt dies_ = runtime::DiesAt::never;
   TimeNs ready_ = 0;
   Group* group_ = nullptr;
-  Object meets_at_;  // the same, as it is told to whoever steers
+  Object meets_at_;  // the same, as the steering knows it
 };
 
 }  // namespace seeksim::sim

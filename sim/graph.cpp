@@ -8,7 +8,7 @@
 namespace seeksim::sim {
 namespace {
 
-// More nobody reads.
+// A longer list has no reader.
 constexpr int kRanksShown = 64;
 
 std::string deadline_text(const Host& host) {

@@ -1,5 +1,5 @@
-// How a rank's host waits: it parks until somebody wakes it, a deadline passes or it is killed. It is woken only
-// through its parked flag, a rule that was broken once.
+// How a rank's host waits: it parks until it is woken, a deadline passes or it is killed. It is woken only through its
+// parked flag, a rule that was broken once.
 #include "sim/loop.h"
 #include "sim/timeline.h"
 

@@ -57,7 +57,7 @@ const char* inside_a_node(const std::string& network) {
 }
 }  // namespace
 
-// Of an untimed world. Who is told of a failure after seconds is told then: that is a deadline of others.
+// For an untimed world. A failure that is reported after seconds is still reported then: other ranks' deadlines count.
 static void take_no_time(LinkModel& link) {
   link.latency_ns = 0;
   link.bytes_per_ns = std::numeric_limits<double>::infinity();

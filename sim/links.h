@@ -1,4 +1,4 @@
-// Links: how long bytes take from one rank to another, and who learns of a failure when. Two kinds a world: inside a
+// Links: how long bytes take from one rank to another, and when ranks learn of a failure. Two kinds a world: inside a
 // node and between nodes. A rank sends its pieces over one adapter of each kind, so they queue behind each other there.
 #pragma once
 

@@ -146,7 +146,7 @@ void Loop::run(const std::vector<Host*>& hosts) {
   for (Host* host : hosts) spawn(*host);
 
   std::exception_ptr failure;
-  // In an untimed world what comes too late for everybody might have come earlier: whoever steers has to see it.
+  // In an untimed world an event that comes too late for all ranks might have come earlier: the steering has to see it.
   bool more = untimed_;
   while (living_ > 0 || (more && !stopping_)) {
     bool failed = false;
@@ -198,7 +198,7 @@ void Loop::turn() {
   }
 }
 
-// Whoever is taken leaves the others in the order in which they became ready.
+// The rest stay in the order in which they became ready.
 bool Loop::turn_by_choice() {
   choice_.candidates.clear();
   for (const ReadyFiber& fiber : fibers_.ready) choice_.candidates.push_back(number_of_host(fiber.rank));
@@ -332,8 +332,8 @@ void Loop::Calls::fire(const Timer& timer) {
 // The clock moves here and in move_clock(), and nowhere else.
 void Loop::advance() {
   purge(timers_);
-  // The first watchdog's time is never later than the first deadline: until a timer reaches it, nobody has to look at
-  // them.
+  // The first watchdog's time is never later than the first deadline: until a timer reaches it, no watchdog has to be
+  // looked at.
   const bool timers_first = !timers_.empty() && (watchdogs_.empty() || timers_.top().when <= watchdogs_.top().when);
   if (!timers_first) purge(watchdogs_);
   if (timers_.empty() && watchdogs_.empty()) {

@@ -46,7 +46,7 @@ class Host final : public TimerTarget {
   // once when the rank has been killed; from then on (destructors are running) it returns at once.
   void block(Blocked why, TimeNs deadline);
   void sleep_until(TimeNs when);
-  void draw_on(Timeline* timeline) { timeline_ = timeline; }  // null: nobody draws
+  void draw_on(Timeline* timeline) { timeline_ = timeline; }  // null: no drawing
 
   bool live(const Timer& timer) override;
   void fire(const Timer& timer) override;
@@ -124,7 +124,7 @@ class Loop {
   // For what is rare. process: what it is called in an untimed world.
   void call_at(TimeNs when, std::uint64_t process, std::function<void()> call);
 
-  // Of untimed worlds: nothing takes time, and whoever steers them hears what each step touches.
+  // True in untimed worlds: nothing takes time, and the steering hears what each step touches.
   bool untimed() const { return untimed_; }
   void touch(Object what, Access how) const {
     if (steering_ != nullptr) steering_->touched(what, how);
@@ -171,7 +171,7 @@ class Loop {
     void fetch_stack() const;
   };
 
-  // Numbers by which a chooser, and whoever steers, knows them.
+  // Numbers by which a chooser and the steering know hosts and queues.
   static std::uint64_t number_of_host(int rank);
   static std::uint64_t number_of(const runtime::SteppedQueue& queue);
   void spawn(Host& host);
@@ -202,7 +202,7 @@ class Loop {
   Random schedule_;
   std::optional<Chooser> chooser_;  // instead, unless the schedule is `seeded`
   const bool untimed_;
-  Steering* steering_;  // null: nobody steers, or no longer
+  Steering* steering_;  // null: no steering, or no longer
   struct Candidate {
     std::uint64_t process;
     std::size_t place;  // among hosts, queues and timers in turn

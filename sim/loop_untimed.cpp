@@ -1,5 +1,5 @@
-// The loop of an untimed world: everything that can happen now stands beside everything else that can, and somebody
-// chooses. Nothing takes time but waiting; the clock moves when nothing is left to choose from.
+// The loop of an untimed world: everything that can happen now is a candidate, and the steering or a chooser picks one.
+// Nothing takes time but waiting; the clock moves when there is no candidate left.
 #include <algorithm>
 #include <cstddef>
 
@@ -29,7 +29,7 @@ void Host::let_others() {
   throw runtime::RankDied{rank_};
 }
 
-// What can run is named by what it is, not by since when: so what runs where nobody decides depends on the state alone.
+// Candidates are ordered by their names, not by age: so the default choice depends on the state alone.
 void Loop::collect_candidates() {
   collect_due(timers_);
   collect_due(watchdogs_);

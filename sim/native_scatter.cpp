@@ -161,7 +161,7 @@ bool NativeScatter::waits_on(int rank) const {
   return std::any_of(pieces_.begin(), pieces_.end(), [&](const Piece& piece) { return piece.peer == rank; });
 }
 
-// Whose piece it misses first: a sum is one event, so that who is not here yet has brought nothing.
+// The first member whose piece is missing. A sum is one event, so a member that is not here yet has brought nothing.
 runtime::Transport::Unmatched NativeScatter::unmatched() const {
   runtime::Transport::Unmatched out;
   out.pending = state == State::started;

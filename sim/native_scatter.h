@@ -26,7 +26,7 @@ class NativeScatter final : public NativeSum {
   void complete(Group& group) override;
   bool summed() const override { return summed_; }
   void look_for_dead(std::size_t here) override;  // those of its pieces
-  static bool meet(Group& group);                 // all are here; false: somebody was told of a mismatch
+  static bool meet(Group& group);                 // all are here; false: two members did not fit together
   bool meet_peers(const Group& group);            // this member's sends and what the receivers expect
   bool sum_targets(Group& group);
   bool is_here(int peer) const;

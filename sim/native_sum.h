@@ -24,7 +24,7 @@ class NativeSum : public SimActivity {
   // All are here and agree: computes, and sets the times at which the members are through.
   virtual void complete(Group& group) = 0;
   virtual bool summed() const = 0;
-  // Fails where somebody is dead for whom this member would wait.
+  // Fails where a rank is dead for which this member would wait.
   virtual void look_for_dead(std::size_t here) = 0;
   // Whether another one's is the same sum: of as many leaves, with the same factor.
   virtual bool same_as(const SimActivity& other) const;

@@ -177,7 +177,7 @@ std::uint32_t OrderSearch::choose(std::span<const std::uint64_t> processes) {
   return place(nodes_.back().chosen);
 }
 
-// Who slept before the last step and is not concerned by it sleeps on.
+// A process that slept before the last step, and is not concerned by that step, sleeps on.
 void OrderSearch::fall_asleep(Node& node, const Node& last) const {
   if (!options_.reduce) return;
   for (const auto& [process, touches] : last.asleep) {
@@ -264,10 +264,10 @@ void OrderSearch::find_races(std::uint32_t step, const std::vector<std::pair<std
   for (const std::uint32_t first : firsts) go_the_other_way(first, step);
 }
 
-// Before `first`: somebody who can begin a run in which `second` comes without it.
+// Adds, before `first`, a process that can begin a run in which `second` comes first.
 void OrderSearch::go_the_other_way(std::uint32_t first, std::uint32_t second) {
   ++counts_.races;
-  // What happened between them and does not follow on `first`, and `second`: who of that follows on nothing else of it.
+  // Takes `second` and the steps between that do not follow from `first`. Finds those that follow from no other one.
   Node& node = nodes_[first];
   std::vector<std::uint64_t> rest(nodes_[second].history.size(), 0);
   std::set<Process> begin;

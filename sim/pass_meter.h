@@ -33,7 +33,7 @@ struct StepPasses {
 
 class PassMeter {
  public:
-  // Of the first steps only, so that a long run of a large world does not fill memory.
+  // Measures the first steps only, so that a long run of a large world does not fill memory.
   static constexpr std::size_t kSteps = 64;
 
   void runs(const runtime::Op& op, TimeNs now, TimeNs duration) {

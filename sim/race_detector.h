@@ -1,14 +1,14 @@
 // RaceDetector: happens-before on one rank's memory, the device's and the host's. Every launch, every operation of a
-// transport and every access of the host declares what it reads and writes; queues, events and the host's waits say
-// what comes after what. Two accesses to the same bytes, one of them a write, of which neither comes before the other,
-// are a race, and so is giving memory back while something that was enqueued still uses it.
+// transport and every access of the host declares what it reads and writes; queues, events and the host's waits order
+// these. Two accesses to the same bytes, one of them a write, are a race if neither comes before the other. So is
+// giving memory back while something that was enqueued still uses it.
 //
 // All of it follows from what the host says, in the order in which it says it, so a finding depends neither on
 // durations nor on the seed: a wait that is missing is found even where the simulated times hide it.
 //
-// Clocks count places in queues. An operation comes after everything in front of it in its queue, after what its queue
-// was told to wait for, and after all that the host has seen done. What the host itself touches is older than all that
-// it enqueues afterwards, so it is only ever held against what is pending, and never kept.
+// Clocks count places in queues. An operation comes after everything in front of it in its queue, after the events that
+// its queue waits for, and after all that the host has seen done. An access of the host itself comes before all that it
+// enqueues afterwards, so it is compared with pending operations only, and never kept.
 #pragma once
 
 #include <array>
@@ -42,7 +42,7 @@ class RaceDetector final : public runtime::AccessWatcher {
   void allocated(const runtime::Buffer& buffer) override;
   void released(const runtime::Buffer& buffer) override;
 
-  // The process is gone: memory that it gave back on its way out is nobody's any more.
+  // The process is gone: memory that it gave back on its way out has no user any more.
   void rank_died() { leaving_.clear(); }
 
   // Distinct pairs of call sites, in the order in which they were found.

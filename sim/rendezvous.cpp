@@ -28,7 +28,7 @@ std::uint64_t combine(std::uint64_t a, std::uint64_t b) {
   return h ^ h >> 33;
 }
 
-// Who never came; who came and left again is no cause.
+// The members that never came; a member that came and left again is no cause.
 std::string absent(const Rendezvous& meeting) {
   std::string text;
   int named = 0;
@@ -182,7 +182,7 @@ void TransportHub::begin(Rendezvous& meeting) {
 
 void TransportHub::finish(Rendezvous& meeting) {
   core_.loop.touch(object(ObjectKind::meeting, meeting.id, meeting.epoch), Access::write);
-  if (meeting.complete || meeting.count != meeting.members.size()) return;  // somebody left meanwhile
+  if (meeting.complete || meeting.count != meeting.members.size()) return;  // a member left meanwhile
   std::map<int, std::vector<std::size_t>> by_color;                         // places
   for (std::size_t i = 0; i < meeting.arrivals.size(); ++i)
     if (meeting.arrivals[i].color >= 0) by_color[meeting.arrivals[i].color].push_back(i);

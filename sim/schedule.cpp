@@ -69,7 +69,7 @@ std::uint32_t Chooser::by_strategy(std::span<const std::uint64_t> candidates) {
   }
 }
 
-// The highest runs. At a change whoever would run becomes the lowest but for those that changed before.
+// The highest runs. At a change point the one that would run becomes the lowest, above those changed before.
 std::uint32_t Chooser::by_priority(std::span<const std::uint64_t> candidates) {
   const auto priority = [this](std::uint64_t candidate) {
     const auto changed = priority_.find(candidate);

@@ -21,7 +21,7 @@ inline constexpr std::uint32_t kDecisionsVersion = 1;
 
 enum class Strategy : std::uint8_t {
   seeded,  // drawn from the world's seed, by the loop
-  first,   // who has been ready longest, hosts before queues
+  first,   // the one that has been ready longest, hosts before queues
   random,  // all that can run alike
   pct,     // by priorities, of which a few change on the way (probabilistic concurrency testing)
   swarm,   // all that can run, some of it far less often
@@ -33,7 +33,7 @@ enum class Strategy : std::uint8_t {
 std::string_view name(Strategy strategy);
 Strategy strategy(std::string_view name);  // count_ where there is no such name
 
-// At this decision, counted from 0, this one of those that can run. Hosts come before queues, who waits longer first.
+// At this decision, counted from 0, this one of those that can run. Hosts come before queues, the longest ready first.
 struct Deviation {
   std::uint64_t decision = 0;
   std::uint32_t choice = 0;
@@ -69,7 +69,7 @@ class Chooser {
 
   // One of those that can run, each named by a number that stays its own.
   std::uint32_t choose(std::span<const std::uint64_t> candidates);
-  // The same where somebody else has decided.
+  // Records a decision that was made elsewhere.
   void take(std::size_t candidates, std::uint32_t choice);
 
   std::uint64_t decisions() const { return next_; }               // so far, with those of worlds before

@@ -1,6 +1,6 @@
-// Steering: who decides the order of an untimed world, and hears what each step touched. A step is what the loop does
+// Steering: decides the order of an untimed world, and hears what each step touched. A step is what the loop does
 // between two decisions: a host runs until it waits, a queue goes as far as it can, a message or a deadline arrives.
-// Two steps whose touches do not concern each other may change places, and nobody can tell (order_search.h uses that).
+// Two steps whose touches do not concern each other may change places without any effect (order_search.h uses that).
 #pragma once
 
 #include <compare>
@@ -17,13 +17,13 @@ enum class ObjectKind : std::uint8_t {
   none,
   host,        // of a rank: whether it lives
   park,        // of a rank: one of its waits
-  signals,     // of a rank: what it has been told, revokes and errors of communicators
+  signals,     // a rank's signals: revokes and errors of communicators
   answer,      // of a rank: what the control plane answered
   operations,  // of a rank: those under way
   queue,       // of a rank: how far it has come
   group,       // the place where members' operations of one number meet
   meeting,     // where hosts build a communicator
-  network,     // who is known to be gone
+  network,     // which ranks are known to be gone
   center,      // the control plane's votes, revokes, deaths and members
   fence,       // of a rank: whether the others have declared it dead
   disk,        // one node's files, or those that all share
@@ -70,8 +70,8 @@ class Steering {
  public:
   static constexpr std::uint32_t kEnough = ~std::uint32_t(0);
 
-  // Who can run, ascending; each is named by a number that stays its own whatever the order of others is. The place of
-  // the next; kEnough: this run need not go on.
+  // processes: those that can run, ascending; each keeps its number whatever the order of others is. Returns the place
+  // of the next one; kEnough: this run need not go on.
   virtual std::uint32_t choose(std::span<const std::uint64_t> processes) = 0;
   // All below: of the step that runs.
   virtual void touched(Object object, Access how) = 0;

@@ -30,7 +30,7 @@ class Timeline {
     std::uint32_t lane = 0;
     TimeNs begin = 0;
     TimeNs end = 0;
-    runtime::Op op;                                                // of a wait: who waits only
+    runtime::Op op;                                                // for a wait: the waiting rank only
     runtime::RecordState state = runtime::RecordState::completed;  // else it was cut short
     Blocked why = Blocked::no;                                     // of a wait
   };

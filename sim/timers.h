@@ -1,5 +1,5 @@
 // A heap of virtual-time timers. An entry whose target says that it is no longer live is dropped without moving the
-// clock, so whoever arms a timer never has to take it back.
+// clock, so that an armed timer never has to be taken back.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SimTransport: a rank's side of the pretended network, with NCCL's communicator state machine. TransportHub: what all
 // ranks' transports share. The behaviour follows reference notes on NCCL 2.28: a hung communicator reports success,
-// abort and revoke are local, a failure is seen by neighbours only, and nothing is ever told to anybody else.
+// abort and revoke are local, a failure is seen by neighbours only, and no other rank ever hears of it.
 #pragma once
 
 #include <array>
@@ -49,9 +49,9 @@ struct Rendezvous {
   std::uint64_t id = 0;
   std::uint32_t epoch = 0;
   runtime::Axis axis = runtime::Axis::data;
-  std::vector<int> members;       // who must come
+  std::vector<int> members;       // ranks that must come
   std::vector<Arrival> arrivals;  // by place among the members
-  std::size_t count = 0;          // who is here
+  std::size_t count = 0;          // ranks that are here
   bool complete = false;
 };
 
@@ -121,7 +121,7 @@ class SimTransport final : public runtime::Transport {
   std::vector<RankComm> comms_;
   const Rendezvous* meets_in_ = nullptr;
   runtime::Payload payload_;             // of the operation that is being enqueued, for its record
-  std::vector<runtime::Range> touched_;  // by the operation that is being enqueued; empty where nobody watches
+  std::vector<runtime::Range> touched_;  // by the operation that is being enqueued; empty without a watcher
   std::vector<Exchange*> spare_exchanges_;
   std::vector<NativeReduce*> spare_natives_;
   std::vector<NativeScatter*> spare_scatters_;
@@ -136,11 +136,11 @@ class TransportHub {
   NativeReduce& make_native() { return natives_.emplace_back(); }
   NativeScatter& make_scatter() { return scatters_.emplace_back(); }
 
-  // The meeting of a communicator's members; one a generation, made by whoever comes first.
+  // The meeting of a communicator's members; one a generation, made by the first that comes.
   Rendezvous& meeting(const runtime::CommSpec& spec);
   void begin(Rendezvous& meeting);  // all have come: the communicator will be there a little later
 
-  // Crashes: when a rank's neighbours are told depends on the link between them.
+  // Crashes: when a rank's neighbours hear of it depends on the link between them.
   void died(int rank);
   void forget_death_of(int rank) { noticed_.erase(rank); }  // another incarnation has come in
   bool known_dead(int rank, bool same_node) const;
@@ -166,7 +166,7 @@ class TransportHub {
   void mismatch(const std::string& why) {
     if (mismatches.size() < kMismatchesKept) mismatches.push_back(why);
   }
-  std::uint64_t compared = 0;           // how often one was held against another
+  std::uint64_t compared = 0;           // how often two were compared
   std::vector<std::string> mismatches;  // the first few
 
   Random partial;                        // how much of a dying rank's exchange gets through

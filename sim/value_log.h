@@ -1,5 +1,5 @@
-// ValueLog: what every operation of a rank left where it writes, as digests, in the order of completion. Two runs are
-// held against each other by it, down to the first operation that left other bits; of that one the bits can be kept.
+// ValueLog: digests of what every operation of a rank wrote, in the order of completion. Comparing two runs' logs finds
+// the first operation that left other bits; the bits of that one can be kept.
 #pragma once
 
 #include <cstdint>

@@ -163,7 +163,7 @@ struct World::Impl final : Loop::Client {
   WorldEnd end = WorldEnd::finished;
   TimeNs finished_ns = 0;
   std::string graph;
-  bool only_hung = false;  // who still lives hangs for ever, and is being ended
+  bool only_hung = false;  // living ranks hang for ever, and are being ended
   bool ran = false;
 };
 
@@ -222,7 +222,7 @@ void World::Impl::revive(int id) {
   core.loop.add(core.start_again(id).host);
 }
 
-// Who hangs for ever by a fault does not keep the world alive.
+// A rank that a fault hangs for ever does not keep the world alive.
 bool World::Impl::end_hung_if_alone() {
   if (core.loop.living() == 0 || core.loop.living() != core.loop.hanging()) return false;
   only_hung = true;

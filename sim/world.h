@@ -25,7 +25,7 @@ class Steering;
 class Timeline;
 
 // The links of a world, by preset: nvlink, pcie, ib, tcp (between nodes; inside a node nvlink, or pcie when the preset
-// is pcie or tcp). Who learns of a failure, and when, belongs to the profile (sim/README.md has the table).
+// is pcie or tcp). Which ranks learn of a failure, and when, is in the profile (sim/README.md has the table).
 struct LinkModel {
   TimeNs latency_ns = 2'000;
   double bytes_per_ns = 50;        // bandwidth
@@ -68,21 +68,21 @@ struct WorldPlan {
   DeviceModel device;
   StorageModel storage;
   std::uint64_t seed = 1;
-  Schedule schedule;             // who runs next among those that can
+  Schedule schedule;             // which fiber or queue runs next among those that can
   Steering* steering = nullptr;  // decides instead, where the schedule is `untimed`; null: the schedule does
   int spares = 0;                // the last ranks, which are no members at first
   bool shapes = false;           // no values: launches take their time and do nothing, large memory is counted
   // Where ranks compute and keep their tensors, one after the other; null: the host.
   runtime::DeviceMemory* device_memory = nullptr;
   kernels::Arithmetic* arithmetic = nullptr;    // of products and sums over ranks; null: by the contract
-  runtime::LaunchListener* listener = nullptr;  // told of what each launch is
+  runtime::LaunchListener* listener = nullptr;  // hears what each launch is
   bool verify = false;                          // recorders keep the whole fingerprint log
   bool native_collectives = true;               // sum as one event where nothing can touch a single message
   bool timeline = false;                        // keep what queues and hosts did, for a picture (timeline.h)
   ValueLogPlan values;                          // digests of what each operation read and wrote (value_log.h)
   bool race_detector = false;                   // watch every declared access to device memory (race_detector.h)
-  TimeNs heartbeat_ns = 0;                      // between two of a process; 0: nobody sends any
-  TimeNs heartbeat_timeout_ns = 0;              // whoever is silent for so long is declared dead
+  TimeNs heartbeat_ns = 0;                      // between two of a process; 0: none are sent
+  TimeNs heartbeat_timeout_ns = 0;              // a rank that is silent for so long is declared dead
   bool strict_collectives = true;               // who brings what does not fit is told; false: it hangs, as on NCCL
   bool stale_messages_taken = false;            // a planted bug: a message that arrives twice is taken for the next one
   double noise = 0.02;                          // relative spread of durations, drawn from the seed

@@ -154,7 +154,7 @@ ExploreResult go_through_all(const ExploreWork& work, const ExploreArguments& a,
   return explore_exhaustively(work.explored, work.golden, options, exhausted);
 }
 
-// What is said while it goes on. Of a launch whose processes meet, only the first one speaks.
+// Reports while the exploration runs. In a launch whose processes meet, only the first one reports.
 class Teller {
  public:
   Teller(const ExploreArguments& a, const Style& style, bool quiet) : a_(a), style_(style), quiet_(quiet) {}

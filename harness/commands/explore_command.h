@@ -1,4 +1,4 @@
-// seeksim explore: looks for failures that nobody wrote a scenario for, on all cores of this machine, and under mpirun
+// seeksim explore: looks for failures that no scenario describes yet, on all cores of this machine, and under mpirun
 // or srun on all machines: the launcher's variables say which share of the cases is this process's.
 #pragma once
 

@@ -40,7 +40,7 @@ using Clock = std::chrono::steady_clock;
 volatile std::sig_atomic_t told_to_stop = 0;
 void stop(int) { told_to_stop = 1; }
 
-// How long a job that was told to end may take.
+// How long a job may take to end after a signal.
 constexpr double kToEnd_s = 5;
 // How long mpirun may take to notice a death by itself, and to end the others.
 constexpr double kToNotice_s = 3;
@@ -128,7 +128,7 @@ class Supervisor {
   Clock::time_point began_;
   double heartbeat_s_ = 0, silent_s_ = 0;
   std::string folder_, report_;
-  // What Open MPI lays down for a job, which nobody removes when it is killed. Empty: it is not known which hosts.
+  // Open MPI's folders for a job, which stay when it is killed. Empty: unknown.
   std::string session_, shared_;
 };
 
@@ -229,7 +229,7 @@ Ended Supervisor::watch(int attempt) {
   for (const std::string& folder : {session_, shared_}) {
     if (!folder.empty()) make_folder(folder, "launch");
   }
-  Clock::time_point last_whole = began;  // when nobody was known to be gone
+  Clock::time_point last_whole = began;  // when no process was known to be gone
   const pid_t job = start(attempt, server, options.token);
   for (;;) {
     server.step(50);
@@ -248,8 +248,8 @@ Ended Supervisor::watch(int attempt) {
     ending = true;
     end_job(job);
   }
-  server.step(0);         // what the last of them left behind: nobody may go unnoticed who was the reason
-  ::kill(-job, SIGKILL);  // whoever is left of it
+  server.step(0);         // reads the last frames: they may show the process that was the reason
+  ::kill(-job, SIGKILL);  // the processes that are left of it
   if (ended.why.empty() && !server.gone().empty()) ended.why = gone_text(server);
   ended.after_s = std::chrono::duration<double>(Clock::now() - began).count();
   return ended;
@@ -266,7 +266,7 @@ std::string Supervisor::newest_checkpoint() const {
   return "the beginning: there is no complete checkpoint yet";
 }
 
-// Null: there is none, or whoever wrote it was ended in the middle.
+// Null: there is none, or its writer was ended in the middle.
 Json Supervisor::report() const {
   std::ifstream file(report_);
   const Json report = Json::parse(file, nullptr, false);
@@ -308,8 +308,8 @@ ExitStatus Supervisor::run() {
     std::error_code ignored;
     std::filesystem::remove(report_, ignored);
     const Ended ended = watch(attempt);
-    // A verdict counts when the job ended with it and nobody was missing: who is left alone may well have given up. Of
-    // a red run mpirun ends who is not through with leaving, so that somebody may be missing though all had finished.
+    // A verdict counts when the job ended with it and no process was missing: one that is left alone may have given up.
+    // After a red run mpirun ends processes that are still leaving, so one may be missing though all had finished.
     const std::optional<int> told = verdict();
     if (told == ended.status && (ended.why.empty() || *told == 0 || all_finished())) {
       add_to_report(before);

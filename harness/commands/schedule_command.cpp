@@ -12,7 +12,7 @@ namespace {
 
 using runtime::PipelineSchedule;
 
-// A table wider than that helps nobody.
+// A wider table helps no reader.
 constexpr int kUnitsMax = 4096;
 
 runtime::PipelineShape shape_of(const ScheduleArguments& a) {

@@ -14,7 +14,7 @@ struct ScheduleArguments {
   int micro_batches = 8;
   int chunks = 0;  // 0: 1, or 2 where interleaved
   int group = 0;   // 0: as many as stages
-  int stage = -1;  // whose instructions are printed; -1: nobody's
+  int stage = -1;  // the stage whose instructions are printed; -1: none
 };
 
 // The table in time, the share of waiting, what is in flight; for one stage its list, tick by tick. Throws BadInput.

@@ -30,7 +30,7 @@ using Environment = std::map<std::string, std::string>;
 // know.
 std::string slip_of(const std::string& name, const std::vector<std::string>& known);
 
-// Variables of NCCL, PyTorch, DeepSpeed, CUDA and launchers; others are nobody's business.
+// Variables of NCCL, PyTorch, DeepSpeed, CUDA and launchers; others are left alone.
 std::vector<Advice> lint_environment(const Environment& environment);
 
 // A ds_config.json that parse_json has read. gpus: data-parallel ranks that it is to run on; 0: not known.

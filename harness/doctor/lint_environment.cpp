@@ -53,7 +53,7 @@ class EnvironmentLint {
     found_.push_back({weight, {name + (text ? "=" + *text : ""), "", std::move(what), std::move(next)}});
   }
 
-  // Names that nobody reads any more, or ever did.
+  // Names that no program reads any more, or ever read.
   struct Gone {
     const char *name, *what, *next;
   };

@@ -55,7 +55,7 @@ Json difference_json(const OpDifference& op);
 // that most operations have their like.
 Scenario golden_like(const Scenario& scenario);
 
-// Both with their faults and bugs. Throws BadInput where they cannot be held against each other.
+// Runs both with their faults and bugs. Throws BadInput where they cannot be compared.
 Difference difference_of(const Scenario& a, const Scenario& b, double wall_limit_s);
 
 }  // namespace seeksim::harness

@@ -1,7 +1,7 @@
 // The museum: mistakes that real frameworks made, each a scenario in scenarios/museum/ in which it is planted, with the
 // check that must catch it. Every exhibit is shown twice, with the mistake and without it: the first run must be red
-// as its `expect` says, the second must pass. Besides, the two loss curves are held against each other: would somebody
-// who looks at nothing else have seen it?
+// as its `expect` says, the second must pass. Besides, the two loss curves are compared: would a user who looks at
+// nothing else have seen it?
 #pragma once
 
 #include <string>
@@ -38,7 +38,7 @@ struct Shown {
   CurveVerdict curve;
   std::string problem;  // it is not as it should be; empty: it is
 };
-// Of both reports; `exhibit`: the scenario as JSON.
+// Judges both reports; `exhibit`: the scenario as JSON.
 Shown judge_exhibit(const Json& exhibit, ExitStatus with_status, const Json& with, ExitStatus without_status,
                     const Json& without);
 
@@ -58,7 +58,7 @@ struct MuseumExhibit {
 };
 std::vector<MuseumExhibit> museum_exhibits(const std::vector<std::string>& names);
 
-// Of a report: checks that looked at something and are red.
+// A report's checks that looked at something and are red.
 std::vector<std::string> red_checks(const Json& report);
 
 // The table, by groups.

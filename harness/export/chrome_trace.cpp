@@ -25,7 +25,7 @@ using sim::Timeline;
 // Threads of a process, in the order in which they are shown; queues come behind.
 enum Thread : int { kSteps, kPhases, kFirstLane };
 
-// Of viewers' reserved colours, one a phase; those that stand for trouble are left to trouble.
+// One of the viewers' reserved colours a phase; the colours for trouble are left for trouble.
 constexpr std::array<const char*, std::size_t(Phase::count_)> kColours = {
     "startup",                // init
     "rail_load",              // data
@@ -80,7 +80,7 @@ class Writer {
     gather_phases();
     gather_marks();
     gather_arrows();
-    // Of one thread in the order in which it was told: what took no time may stand where the next one begins.
+    // Items of one thread stay in the order of their reports: an item without length may stand where the next begins.
     std::stable_sort(items_.begin(), items_.end(), [](const Item& a, const Item& b) {
       return std::tuple(a.at, a.pid, a.tid) < std::tuple(b.at, b.pid, b.tid);
     });
@@ -93,7 +93,7 @@ class Writer {
  private:
   struct Item {
     TimeNs at = 0;
-    TimeNs length = 0;  // of what has none: 0
+    TimeNs length = 0;  // 0: it has none
     int pid = 0;
     int tid = 0;
     std::size_t index = 0;  // of what it speaks of

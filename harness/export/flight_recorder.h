@@ -12,7 +12,7 @@
 
 namespace seeksim::harness {
 
-// Who the ranks of a run were, beside what they recorded.
+// Facts about a run's ranks besides what they recorded.
 struct FlightHeader {
   std::string run;  // the scenario's name
   int attempt = 0;

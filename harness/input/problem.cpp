@@ -57,7 +57,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::string closest(std::string_view word, const std::vector<std::string>& candidates) {
-  if (word.size() > 100) return {};  // nobody misspells that; and the work is quadratic
+  if (word.size() > 100) return {};  // no misspelling is that long, and the work is quadratic
   // A third of the letters may be wrong: "optimiser" finds "optimizer", "foo" finds nothing.
   std::size_t best = std::max<std::size_t>(1, word.size() / 3) + 1;
   std::string found;

@@ -1,5 +1,5 @@
-// What a value of a scenario may be, said in C++ and kept as JSON Schema. Only what explain() (schema.h) checks can be
-// said: whoever needs more teaches it there first.
+// What a value of a scenario may be, written in C++ and kept as JSON Schema. Only keywords that explain() (schema.h)
+// checks can be used: teach it a new keyword first.
 #pragma once
 
 #include <initializer_list>

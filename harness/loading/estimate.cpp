@@ -33,8 +33,8 @@ double trained_of(const runtime::Definition& d) {
   return double(runtime::Parameters(d.model, d.optimizer.decay_all).trainable_size());
 }
 
-// Of the whole world: a snapshot of weights and moments in fp32, and as many checkpoints on disks that are memory; the
-// new one is there before the oldest goes.
+// Bytes of the whole world: a snapshot of weights and moments in fp32, and all kept checkpoints on disks that are
+// memory. The new checkpoint is there before the oldest goes.
 double checkpoints_of(const Scenario& scenario, double parameters) {
   const runtime::CheckpointPlan& plan = scenario.train.checkpoint;
   if (!plan.on()) return 0;

@@ -50,8 +50,8 @@ const OwnCheck* own_check(const std::string& name);
 
 // A fault of one's own wraps the seams of each rank, over those of the scenario's other faults (faults/forwarding.h has
 // wrappers that change nothing). One object serves a run; what decorate() hands out lives as long as it does. To be
-// deterministic it draws from the seed that it was made with and tells time by the seams' clock. On real processes
-// (--backend mpi) each process makes an object of its own for its rank, and firings are added up over those that live.
+// deterministic it draws from the seed that it was made with and reads the seams' clock. On real processes
+// (--backend mpi) each process makes an object of its own for its rank; firings of living processes are added up.
 class OwnFault {
  public:
   virtual ~OwnFault() = default;

@@ -1,6 +1,6 @@
 // "numerics": "fast": products and sums over ranks as vendors make them (kernels/fast.h), in two runs. The scenario's
-// own runs freely, and its bits are nobody's. Beside it the same training is done by the contract, undisturbed, and of
-// each product and sum the vendor's result from the same operands is held against the contract's
+// own runs freely, and no check compares its bits. The second is the same training by the contract, undisturbed. In it
+// the vendor's result of each product and sum is compared with the contract's, from the same operands
 // (runtime/launch/numeric_audit.h): that is what within_bounds judges (oracles/fast_bounds.h).
 #pragma once
 

@@ -1,4 +1,4 @@
-// "fault_plan" of a scenario: its keys, and what they say held against the rest.
+// "fault_plan" of a scenario: its keys, and whether they fit the rest.
 #pragma once
 
 #include "harness/input/keys.h"
@@ -7,7 +7,7 @@
 namespace seeksim::harness {
 
 const Keys<PlannedFaults>& fault_plan_keys();
-// After the world and the steps, which its lists are held against.
+// Call it after the world and the steps were read: its lists are checked against them.
 void read_fault_plan(const Reader& top, Scenario& scenario);
 
 }  // namespace seeksim::harness

@@ -12,7 +12,7 @@
 
 namespace seeksim::harness {
 
-// What a loader may be told beyond the file.
+// What a loader takes besides the file.
 struct LoadOptions {
   std::vector<std::string> sets;        // --set
   std::string init;                     // --init

@@ -144,7 +144,7 @@ void read_text(const Reader& data, Scenario& scenario) {
   }
 }
 
-// Given samples, as --save-batches writes them: held against the model now, since the kernels trust their tokens.
+// Given samples, as --save-batches writes them. Checked against the model now, since the kernels trust their tokens.
 std::vector<std::int32_t> given_tokens(const std::string& bytes, const runtime::ModelPlan& model,
                                        runtime::Index& batch) {
   for (const runtime::TensorBytes& tensor : runtime::read_safetensors(bytes)) {
@@ -283,7 +283,7 @@ void check_given_batch(const Reader& data, const Scenario& scenario) {
                "Make them equal.");
 }
 
-// Weights to start from: read and held against the model now, so that a wrong file is a message and not a stack trace.
+// Weights to start from: read and checked against the model now, so that a wrong file is a message, not a stack trace.
 void read_init(const Reader& top, const std::string& given, Scenario& scenario) {
   const std::string from_model = top.child("model").text("init");
   scenario.init_file = given.empty() ? from_model : given;

@@ -1,5 +1,5 @@
 // Loading what is trained and what it is trained on: the model's shape and frozen parameters, texts and given batches,
-// weights to start from. Files are read now and held against the model, so that a wrong one is a message.
+// weights to start from. Files are read now and checked against the model, so that a wrong one is a message.
 #pragma once
 
 #include "harness/input/keys.h"

@@ -1,5 +1,5 @@
-// "numerics": "shapes": a run without values, in which only sizes, order and time exist. What a scenario asks of values
-// is refused by name here, so that nothing is green that nobody looked at.
+// "numerics": "shapes": a run without values, in which only sizes, order and time exist. A scenario that asks for
+// values is refused here, with the key's name, so that no check is green without having looked.
 #pragma once
 
 #include <string>

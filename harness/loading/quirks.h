@@ -1,5 +1,5 @@
-// Quirks of a scenario: their names, read and held against the rest of it. What they are stands in
-// runtime/rules/quirks.h.
+// Quirks of a scenario: their names, read and checked against the rest of it. runtime/rules/quirks.h says what quirks
+// are.
 #pragma once
 
 #include <string>

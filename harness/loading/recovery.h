@@ -1,4 +1,4 @@
-// "recovery" and "checkpoint" of a scenario: their keys, and what they say held against the rest.
+// "recovery" and "checkpoint" of a scenario: their keys, and whether they fit the rest.
 #pragma once
 
 #include "harness/input/keys.h"

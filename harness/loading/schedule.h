@@ -1,4 +1,4 @@
-// "schedule" of a scenario: who runs next among those that can.
+// "schedule" of a scenario: which fiber or queue runs next among those that can.
 #pragma once
 
 #include "harness/input/keys.h"

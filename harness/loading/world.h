@@ -8,7 +8,7 @@ namespace seeksim::harness {
 
 const Keys<Scenario>& world_keys();
 
-// Returns the number of ranks, 0 when it cannot be told.
+// Returns the number of ranks; 0: unknown.
 int read_world(const Reader& world, Scenario& scenario);
 
 }  // namespace seeksim::harness

@@ -21,7 +21,7 @@ struct CheckResult {
   bool looked = true;  // false: red because there was nothing to look at
 };
 
-// Fast arithmetic, held against the contract in a run beside the judged one.
+// Fast arithmetic, compared with the contract in a run beside the judged one.
 struct FastComparison {
   FastAudit audit;
   std::vector<float> loss;    // the contract's, by step

@@ -1,5 +1,5 @@
-// within_bounds: each product and each sum over ranks of fast arithmetic, held against the contract's from the same
-// operands (runtime/launch/numeric_audit.h). The two losses stand side by side in the report, and judge nothing.
+// within_bounds: each product and each sum over ranks of fast arithmetic, compared with the contract's from the same
+// operands (runtime/launch/numeric_audit.h). The report shows both losses; no check judges them.
 #pragma once
 
 #include <string>

@@ -134,8 +134,8 @@ double rows_of(const Sizes& s) {
   return double(std::min(s.plan.layout.micro_batch, d.global_batch)) * d.model.context;
 }
 
-// Of one micro-batch: what each kept layer holds (its two norms, qkv, probabilities, attention, two halves of the mlp,
-// the stream between, four statistics a token), the stream itself, and once what stands at the end and serves backward.
+// One micro-batch's: what each kept layer holds (its two norms, qkv, probabilities, attention, two halves of the mlp,
+// the stream between, four statistics a token), the stream itself, and once the buffers at the end and for backward.
 double activation_bytes(const Sizes& s) {
   const runtime::ModelPlan& m = s.plan.definition.model;
   const double R = rows_of(s), T = m.context, C = m.width, V = m.vocab, samples = R / T;
@@ -202,7 +202,7 @@ struct Budget {
   }
 };
 
-// Of other ranks' shards: parameters (in fp32 the masters themselves), masters, moments, gradients.
+// Copies of other ranks' shards: parameters (in fp32 the masters themselves), masters, moments, gradients.
 double copied_bytes(const Sizes& s) {
   const double weights = s.C < kFloat ? s.C + s.O - 2 * kFloat : kFloat;
   return s.copies() * (weights + s.G + 2 * kFloat) * s.P / s.N;
@@ -229,7 +229,7 @@ void offloaded_optimizer(Budget& budget) {
   const runtime::OffloadPlan& offload = s.plan.layout.offload;
   const bool wide = s.C == kFloat, in_files = offload.optimizer.home == runtime::Home::nvme;
   const bool parameters = offload.parameters.home != runtime::Home::device;
-  // Of parameters, what is in memory beside what defines them.
+  // Bytes of parameters in memory besides the values that define them.
   const bool defined_apart = in_files || (!wide && s.plan.definition.precision.master_weights);
   const bool swapped = offload.parameters.home == runtime::Home::nvme && defined_apart;
   const double stays = swapped ? std::min(share, double(offload.parameters.max_in_cpu)) : share;

@@ -24,7 +24,7 @@ Spread spread(std::vector<double> values);
 
 // ---- Young's and Daly's formula ------------------------------------------------------------------------------------
 
-// Of a checkpoint that takes `cost`, failures every `mtbf` in the mean: how much work to do between two of them.
+// The best amount of work between two checkpoints that each take `cost`, with failures every `mtbf` in the mean.
 double best_interval(double cost, double mtbf);
 // The share of time that is lost: checkpoints, work since the last one, restarts. To first order; holds where
 // cost and interval are small beside mtbf. interval: from one checkpoint to the next, its own time included.
@@ -38,7 +38,7 @@ struct Goodput {
   std::int64_t steps = 0, steps_redone = 0;
   std::int64_t failures = 0;  // interruptions
   double ettr = 0;
-  double redone_s = 0, checkpoints_s = 0, rest_s = 0;  // of what is lost; rest: noticing, agreeing, making anew
+  double redone_s = 0, checkpoints_s = 0, rest_s = 0;  // parts of the loss; rest: noticing, agreeing, rebuilding
   std::int64_t checkpoints = 0, checkpoints_given_up = 0;
   Spread detection_s, recovery_s;  // from the fault to its notice; from there to the next commit, less a step
   std::vector<std::pair<std::string, std::uint64_t>> faults;  // that came, by kind

@@ -151,8 +151,8 @@ std::string no_budget(const Evidence& e) {
 
 Finding collectives_match(const Evidence& e, const std::string&) {
   if (!e.run.agreement.mismatches.empty()) return bad(e.run.agreement.mismatches.front());
-  // Without a fault nobody may wait in vain either: somebody left a collective out. A queue that the schedule slows
-  // down a thousandfold may make its rank late, as a fault does.
+  // Without a fault, a rank that waits in vain means that another left a collective out. A queue that the schedule
+  // slows down a thousandfold may make its rank late, as a fault does.
   const bool nothing_delays = e.scenario.faults.empty() && e.scenario.world.schedule.slow.empty();
   for (const Recovery& r : e.run.detection.recoveries) {
     const bool in_vain = r.error == runtime::ErrorKind::timeout && is_collective(r.op.kind);
@@ -188,7 +188,7 @@ Finding partition(const Evidence& e, const std::string&) {
     const auto [epoch, part] = world;
     const Parameters parameters(d.model, d.optimizer.decay_all,
                                 runtime::model_part(d.model, parallel, part / parallel.tensor, part % parallel.tensor));
-    // Where a member was lost before it told, there is nothing to judge.
+    // Where a member was lost before its report, there is nothing to judge.
     if (int(members.size()) != members.front()->told.members) continue;
     std::sort(members.begin(), members.end(),
               [](const TrueShards* a, const TrueShards* b) { return a->told.position < b->told.position; });
@@ -255,7 +255,7 @@ std::string want_gigabytes(const std::string& text, int) {
   return plain && (numbers.size() == 1 || numbers.size() == 4) ? "" : "takes one number, or four, of stages 0 to 3";
 }
 
-// Of whichever rank has most of each, as the ledger saw it.
+// For each kind, the bytes of the rank that has most, as the memory ledger saw it.
 Finding model_state(const Evidence& e, const std::string& gigabytes) {
   if (const std::string why = no_budget(e); !why.empty()) return blind(why);
   const std::vector<std::string> numbers = by_stage(gigabytes);

@@ -1,4 +1,4 @@
-// What a pipeline's run is held against: the formulas of its bubble and of what its stages hold.
+// What a pipeline's run is compared with: the formulas of its bubble and of what its stages hold.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace seeksim::harness {
 
-// Of the steps that were measured after the first; 0 where there are none.
+// Over the steps that were measured after the first; 0 where there are none.
 double measured_bubble(const RunRecord& run);
 
 // (p-1)/(v*m+p-1) for GPipe, 1F1B and interleaved, v pieces of the model a stage (Narayanan et al. 2021), to `percent`

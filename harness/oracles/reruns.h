@@ -1,4 +1,4 @@
-// The checks about micro-batches that were run twice, and what the report tells of them.
+// The checks about micro-batches that were run twice, and what the report says about them.
 #pragma once
 
 #include <string>

@@ -41,7 +41,7 @@ constexpr std::array<OnlySimulated, 10> kOnlySimulated = {{
     {FaultKind::init_failure, "building a communicator with wrong members is tried in the simulator only"},
 }};
 
-// Stands still, wherever it is, until somebody else says that it is time.
+// Stops the process, wherever it is, until another process lets it go on.
 void stop_for(TimeNs duration) {
   const pid_t stopped = ::getpid();
   if (::fork() == 0) {
@@ -116,7 +116,7 @@ void RealFaults::forget(const std::string& folder) {
 void RealFaults::strike(std::size_t which, TimeNs now, const runtime::Op* op) {
   const Rule& rule = scenario_.faults[which];
   const std::string line = fmt::format("{} {}\n", which, rank_);
-  // Appended in one piece, whoever else writes: it has to be there when this process is not.
+  // Appended in one piece, since other processes write too: the note has to outlive this process.
   if (const int file = ::open(notes_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666); file >= 0) {
     const ssize_t written = ::write(file, line.data(), line.size());
     ::close(file);

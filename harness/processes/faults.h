@@ -15,7 +15,7 @@ namespace seeksim::harness {
 
 // Why processes cannot make this fault; empty: they can.
 std::string why_not_on_processes(const faults::Rule& rule);
-// Strikes in each process that comes to it: of a link both ends, of a sample whoever brings it.
+// Strikes in each process that comes to it: at both ends of a link, in any process that loads the sample.
 bool in_any_process(const faults::Rule& rule);
 // Ends a process: only a supervisor can go on after it.
 bool ends_a_process(const faults::Rule& rule);
@@ -31,7 +31,7 @@ class RealFaults {
   std::vector<faults::RuleStatus> status() const { return plan_.status(); }
   std::vector<Event> take_events() { return std::move(events_); }
 
-  // Of the processes that are to begin: nothing has fired.
+  // Before the processes begin: nothing has fired.
   static void forget(const std::string& folder);
 
  private:

@@ -23,7 +23,7 @@ struct RunRequest {
   std::int64_t gradients_of = -1;
   bool digest_gradients = false, keep_final_weights = false;
   bool nccl = false;                      // each process has a GPU, and NCCL carries what ranks send
-  std::optional<kernels::FastWay> audit;  // fast arithmetic of this kind is held against the contract's
+  std::optional<kernels::FastWay> audit;  // fast arithmetic of this kind is compared with the contract's
 };
 std::string text_of(const RunRequest& request);
 // Throws BadInput where it is none.
@@ -32,15 +32,15 @@ RunRequest request_from(const std::string& text);
 // A scenario as it travels: only what training needs. What is judged, and against what, is the leader's business.
 std::string to_travel(const Scenario& scenario);
 
-// What `seeksim launch` told this process; empty: nobody supervises it.
+// What `seeksim launch` gave this process; empty: it has no supervisor.
 struct Supervision {
   std::string endpoint, token;
   runtime::TimeNs heartbeat_ns = 0;
 };
 std::optional<Supervision> supervision();
 
-// Files of a run. A temporary folder lies where this process keeps such; the one that makes it on a host removes it,
-// and nobody removes anything else, whatever the request says.
+// Files of a run. A temporary folder lies in this process's place for temporary files. The process that makes it on a
+// host removes it, and no process removes anything else, whatever the request says.
 class RunFolder {
  public:
   // Throws BadInput.
@@ -57,7 +57,7 @@ class RunFolder {
   bool made_ = false;
 };
 
-// Trains as rank `id` of the run, on the device that the request asks for, with files below `folder`, and tells what
+// Trains as rank `id` of the run, on the device that the request asks for, with files below `folder`, and reports what
 // happened.
 RankReport train_here(const RunRequest& request, const std::string& folder, runtime::Wire& wire, int id);
 

@@ -13,7 +13,7 @@ namespace seeksim::harness {
 
 // One call of the observer.
 struct Note {
-  std::uint64_t steps = 0;  // that this rank had told of before
+  std::uint64_t steps = 0;  // that this rank had reported before
   std::vector<std::byte> body;
 };
 

@@ -127,7 +127,7 @@ faults::RuleStatus what_became_of(std::size_t number, const faults::Rule& rule, 
   return all;
 }
 
-// Where the processes do not meet, that is no fault of the program's: a port that somebody else has, a rank missing.
+// Where the processes do not meet, that is no bug of the program's: the port is taken, or a rank is missing.
 std::unique_ptr<runtime::ProcessWorld> met_by_tcp(bool insecure) try {
   return std::make_unique<runtime::TcpWorld>(insecure);
 } catch (const runtime::NoSecret& error) {
@@ -170,7 +170,7 @@ MpiSession::MpiSession(bool nccl, bool insecure) {
   const std::optional<Supervision> supervised = supervision();
   const std::optional<int> rank = rank_to_be();
   if (supervised && rank) {
-    // Nobody of a job outlives the process that started it; the heart sees the supervisor's end, also from other hosts.
+    // No process of a job outlives the one that started it; the heart sees the supervisor's end, also from other hosts.
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     impl_->heart.emplace(runtime::Heart::Options{supervised->endpoint, supervised->token, *rank,
                                                  supervised->heartbeat_ns, runtime::Heart::WhenLost::end_process});
@@ -321,7 +321,7 @@ RunRecord MpiSession::Impl::collect(const Scenario& scenario, const RunRequest& 
     }
     replay(notes, scenario.train.definition.steps, collector);
   } catch (const runtime::Malformed& bad) {
-    missing = true;  // nobody knows what that process does next
+    missing = true;  // what that process does next is unknown
     const bool in_report = notes.size() < reports.size();
     throw BadInput(scenario.file,
                    in_report ? fmt::format("the report of rank {} {}", notes.size(), bad.what()) : bad.what(),

@@ -18,7 +18,7 @@ class MpiSession {
   // Joins the others; throws BadInput where there is no MPI. nccl: each process trains on a GPU of its own, and NCCL
   // carries what ranks send each other while they do. insecure: processes meet over TCP without a secret, too.
   explicit MpiSession(bool nccl = false, bool insecure = false);
-  ~MpiSession();  // leader: tells the others that it is over
+  ~MpiSession();  // leader: sends the others the end of the session
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
 

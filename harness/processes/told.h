@@ -1,6 +1,6 @@
-// What ranks in processes of their own saw, brought to one place: an Observer that writes down what it is told, and the
-// replay of all ranks' notes into one Collector. A rank's notes are in its own order; those of different ranks are put
-// together step by step, as the simulator's are.
+// Brings the reports of ranks in processes of their own to one place: an Observer that writes its calls down as notes,
+// and the replay of all ranks' notes into one Collector. A rank's notes are in its own order; the notes of different
+// ranks are merged step by step, in the simulator's order.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace seeksim::harness {
 
 class NoteTaker final : public runtime::Observer {
  public:
-  struct Bounds {  // of what can be told
+  struct Bounds {  // of what a rank can report
     int ranks = 0;
     std::int64_t steps = 0;
   };
@@ -61,8 +61,8 @@ class NoteTaker final : public runtime::Observer {
   std::vector<Note> notes_;
 };
 
-// Notes by rank, of a run of so many steps. Throws runtime::Malformed, which names the rank, where one told what no
-// rank tells.
+// Notes by rank, of a run of so many steps. Throws runtime::Malformed, which names the rank, where a note holds values
+// that the run cannot have.
 void replay(const std::vector<std::vector<Note>>& notes, std::int64_t steps, Collector& collector);
 
 std::vector<std::byte> to_bytes(RankReport report);

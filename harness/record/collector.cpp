@@ -46,7 +46,7 @@ void Collector::step_committed(int rank, const runtime::StepRecord& record) {
   attempt_begins_ = false;
   const auto step = std::size_t(record.step);
   if (step >= record_.steps.size()) {
-    // A gap would mean a step that nobody committed: it shows as a missing number, not as a shifted list.
+    // A gap would mean a step that no rank committed: it shows as a missing number, not as a shifted list.
     add_missing(step);
     record_.steps.push_back(record);
     record_.detection.ledger.committed(record.committed_ns);
@@ -230,7 +230,7 @@ runtime::FlightDump dump_of(int rank, std::uint32_t epoch, const runtime::Record
 
 void Collector::failed(int rank, std::uint32_t epoch, const runtime::Recorder& recorder,
                        const runtime::Ballot& ballot) {
-  // Who comes after the others have agreed has no voice, and what they saw is looked at already.
+  // A rank that comes after the others have agreed has no voice, and the others' records were analysed already.
   for (const Recovery& recovery : record_.detection.recoveries) {
     if (recovery.epoch == epoch + epochs_before_ && recovery.analysis) return;
   }
@@ -240,7 +240,7 @@ void Collector::failed(int rank, std::uint32_t epoch, const runtime::Recorder& r
   dumps.back().ballot = ballot;
 }
 
-// All who answered have dumped by now; for those who did not, whoever can reach their process does it.
+// All ranks that answered have dumped by now. The launcher dumps for the others, where it can reach them.
 void Collector::analyse(const runtime::RecoveryRecord& told, Recovery& recovery) {
   std::vector<runtime::FlightDump>& dumps = record_.detection.dumps;
   const std::uint32_t epoch = told.epoch - epochs_before_;
@@ -322,7 +322,7 @@ void Collector::compare_ways(int rank, const runtime::ReplicaRecord& told) {
   ways.first = std::move(whole);
 }
 
-// An owner and the keepers of its copies tell at different times; whoever is second is compared.
+// An owner and the keepers of its copies report at different times; the later one is compared with the first.
 void Collector::compare_copy(std::int64_t step, StepReplicas& replicas, const StepReplicas::Key& key, int keeper) {
   const auto owner = replicas.owners.find(key);
   if (owner == replicas.owners.end()) return;

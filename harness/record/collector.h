@@ -71,11 +71,11 @@ class Collector : public runtime::Observer {
 
  private:
   void merge(int rank, const runtime::RecoveryRecord& told, bool over);
-  void add_missing(std::size_t steps);  // as if nobody had committed them
+  void add_missing(std::size_t steps);  // as if no rank had committed them
   void analyse(const runtime::RecoveryRecord& told, Recovery& recovery);
 
   void digest(int rank, std::int64_t step, const std::vector<runtime::NamedTensor>& gradients);
-  // What has been told of one step so far.
+  // What was reported about one step so far.
   struct StepReplicas {
     int first_rank = -1;
     runtime::ReplicaRecord first;

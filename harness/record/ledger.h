@@ -17,11 +17,11 @@ struct Interruption {
 
 class Ledger {
  public:
-  // The first rank that commits a step tells.
+  // Called for the first rank that commits a step.
   void committed(TimeNs at) {
     for (; open_ < interruptions_.size(); ++open_) interruptions_[open_].resumed_ns = at;
   }
-  // The first rank to agree about a failure tells.
+  // Called for the first rank that agrees about a failure.
   void noticed(TimeNs at) { interruptions_.push_back({at, -1}); }
   const std::vector<Interruption>& interruptions() const { return interruptions_; }
 

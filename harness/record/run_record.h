@@ -31,11 +31,11 @@ struct RankRecord {
 };
 const char* name(RankRecord::How how);
 
-// One recovery, put together from what each rank told of it.
+// One recovery, put together from the reports of all ranks.
 struct Recovery {
   std::uint32_t epoch = 0;
   std::int64_t step = 0;
-  int first_rank = -1;  // who noticed first
+  int first_rank = -1;  // the rank that noticed first
   runtime::ErrorKind error = runtime::ErrorKind::count_;
   runtime::Op op;  // in which it noticed
   runtime::Diagnosis diagnosis;
@@ -70,7 +70,7 @@ struct ReplicaDifference {
   std::string what;
 };
 
-// A rank's shards in one epoch, as it told.
+// A rank's shards in one epoch, as it reported them.
 struct TrueShards {
   int rank = 0;
   runtime::ShardRecord told;
@@ -97,7 +97,7 @@ struct RangeLog {
   std::uint64_t left_out = 0;  // more of them, that the rank did not keep
 };
 
-// What a rank told of running each micro-batch of a step twice.
+// What a rank reported about running each micro-batch of a step twice.
 struct Rerun {
   int rank = -1;
   runtime::RerunRecord told;
@@ -112,7 +112,7 @@ struct Attempt {
   std::int64_t steps_lost = 0;  // that attempts before had made, and this one made again
 };
 
-// A checkpoint, put together from what each rank told of it; or, where it was looked at after the run, what was found.
+// A checkpoint, put together from the reports of all ranks; or what an inspection after the run found.
 struct Checkpoint {
   std::int64_t step = 0;
   bool complete = false;
@@ -146,7 +146,7 @@ struct ScoreRecord {
   double mean() const { return steps > 0 ? sum / double(steps) : 1; }
 };
 
-// Fast arithmetic, held against the contract in this run.
+// Fast arithmetic, compared with the contract in this run.
 struct FastAudit {
   runtime::AuditReport report;
   std::uint64_t products_through_host = 0;  // that no library of the device computed
@@ -161,7 +161,7 @@ struct OwnFaultStatus {
 struct RunRecord {
   // ---- how it ended: what every reader asks for first
   bool has_values = true;  // false: a run of shapes, without losses, norms and digests
-  // false: nobody can tell whether ranks bring the same operation: NCCL's messages say nothing of it.
+  // false: it is unknown whether ranks bring the same operation. NCCL's messages do not say.
   bool compares_collectives = true;
   sim::WorldEnd end = sim::WorldEnd::finished;
   TimeNs virtual_ns = 0;
@@ -175,11 +175,11 @@ struct RunRecord {
   std::vector<OwnFaultStatus> own_faults;      // in the scenario's order
   std::vector<FaultDecision> fault_decisions;  // the first kKept
 
-  // Steps beyond their numbers: what was told of them twice, undone, kept on disks or asked for.
+  // Steps beyond their numbers: what was reported twice, undone, kept on disks or asked for.
   struct Training {
-    std::uint64_t step_comparisons = 0;              // how often a rank's step was held against another's
+    std::uint64_t step_comparisons = 0;              // how often two ranks' reports of a step were compared
     std::vector<Disagreement> disagreements;         // the first few
-    Commits::Findings history;                       // of all commits: told once, by all, alike
+    Commits::Findings history;                       // whether each step was committed once, by all, alike
     std::vector<Attempt> attempts;                   // one, unless the job was started again
     std::vector<Checkpoint> checkpoints;             // that were begun, in order; each time
     std::vector<FoundCheckpoint> found_checkpoints;  // on the disks after the run, newest first
@@ -187,7 +187,7 @@ struct RunRecord {
     std::int64_t resumed_from = 0;  // steps of an earlier run of the program, of which nothing is known here
     std::vector<runtime::NamedTensor> final_weights;
     std::vector<runtime::NamedTensor> gradients;  // of the step that was asked for
-    // Of each step: a digest of the reduced, unscaled, unclipped gradients, from whole tensors and so blind to layouts.
+    // By step: a digest of the reduced, unscaled, unclipped gradients, from whole tensors and so blind to layouts.
     // Empty unless a check wants them.
     std::vector<std::uint64_t> gradient_digests;
     std::string gradients_disagree;  // the first step in which a rank had others: "step 2: rank 3"
@@ -250,7 +250,7 @@ struct RunRecord {
     std::int64_t rerun_micro_batches = 0;         // that were run twice, over all ranks and attempts
     std::int64_t rerun_ranges = 0;                // of gradients, compared
     std::vector<Rerun> reruns;                    // the first kRerunsKept that found something
-    std::vector<kernels::Stagnation> stagnation;  // by step, over all ranks that told; empty with fp32 masters
+    std::vector<kernels::Stagnation> stagnation;  // by step, over all ranks that report it; empty with fp32 masters
     std::optional<FastAudit> audit;               // of a run that was asked for one
   } numbers;
 

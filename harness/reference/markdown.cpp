@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kColumns = 100;
 
-// Of UTF-8: what people count.
+// Characters of UTF-8, as people count them.
 std::size_t columns(std::string_view text) {
   std::size_t count = 0;
   for (const char c : text) count += (static_cast<unsigned char>(c) & 0xc0) != 0x80;

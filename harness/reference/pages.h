@@ -13,7 +13,7 @@ struct Page {
   std::string text;
 };
 
-// What follows the title of each page: who made it, and from what.
+// What follows the title of each page: the page's maker and its source.
 std::string page_head(const std::string& title, const std::string& introduction);
 
 Page keys_page();          // keys of a scenario, from their rows

@@ -34,8 +34,8 @@ Json number(double value) {
 
 Json time_or_null(TimeNs ns) { return ns < 0 ? Json(nullptr) : Json(seconds(ns)); }
 
-// The fault behind a recovery: the latest firing before it was noticed, of a rule that names one of the culprits if
-// there is such a rule. Returns the rule's number, -1 when none fits.
+// The fault behind a recovery: the latest firing before it was noticed. A rule that names one of the culprits is
+// preferred. Returns the rule's number, -1 when none fits.
 int fault_behind(const RunRecord& run, const Recovery& recovery, TimeNs& injected_ns) {
   int best = -1;
   bool best_named = false;

@@ -21,7 +21,7 @@ struct Outcome {
   std::vector<std::string> problems;  // why it could not be run; empty when it was
 };
 
-// Takes text as it comes: a terminal, a file, or nobody.
+// Takes text as it comes: to a terminal, to a file, or to nowhere.
 using Print = std::function<void(std::string_view)>;
 
 }  // namespace seeksim::harness

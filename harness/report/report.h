@@ -28,7 +28,7 @@ std::string header_text(const Scenario& scenario, const Style& style);
 // After it: the story in virtual time, the losses, the checks, the verdict.
 std::string story_text(const Evidence& evidence, const Judgement& judgement, const Style& style);
 
-// How to see this run again, to the bit; and what was decided about faults, for whoever reads it without running it.
+// How to see this run again, to the bit; and what was decided about faults, for readers who do not run it.
 std::string replay_text(const Evidence& evidence, const Style& style);
 
 // What to do about a bug in seeksim.

@@ -10,11 +10,11 @@
 namespace seeksim::harness {
 
 // Faults, detections, agreements and recoveries in the order of virtual time, and the first and the last committed
-// step. Of more than 60 lines the middle is left out, and the text says how many.
+// step. Beyond 60 lines the middle is left out, and the text says how many lines that are.
 std::string story_of(const RunRecord& run, const Style& style);
 
 // A wait-for graph, one line for each thing that ranks wait for: "ranks 0-4: communication queue: all_reduce #8 ...".
-// Lines of hosts that wait for their own queues are left out: what a reader looks for is who waits for another rank.
+// Lines of hosts that wait for their own queues are left out: readers look for ranks that wait for other ranks.
 std::vector<std::string> waits_of(const std::string& graph);
 
 }  // namespace seeksim::harness

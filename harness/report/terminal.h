@@ -1,4 +1,4 @@
-// What commands say to whoever started the program: the result on standard output, complaints on standard error.
+// What commands print: the result on standard output, complaints on standard error.
 #pragma once
 
 #include <string>

@@ -28,7 +28,7 @@ using How = RankRecord::How;
 using runtime::rank_list;
 using runtime::seconds;
 
-// Who was found too slow, and when the numbers left their range.
+// Which ranks were found too slow, and when the numbers left their range.
 std::string findings(const RunRecord& run) {
   std::string text;
   for (const runtime::StragglerRecord& one : run.detection.stragglers) {

@@ -1,4 +1,4 @@
-// Faults by chance: all those of a run of a fault plan, or one for whoever decides himself how many there are and when.
+// Faults by chance: all those of a run of a fault plan, or one, for a caller that decides how many there are and when.
 #pragma once
 
 #include <cstdint>

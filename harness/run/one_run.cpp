@@ -53,7 +53,7 @@ void probe_files(const Scenario& scenario, const FileOptions& files) {
   }
 }
 
-// Found before, stored, or run now; none where nothing is held against one.
+// Found before, stored, or run now; none where nothing is compared with one.
 std::optional<Golden> golden_for(const Scenario& scenario, Needs wanted, const RunOptions& options,
                                  const Print& print) {
   if (options.golden != nullptr) return *options.golden;

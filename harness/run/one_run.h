@@ -17,11 +17,11 @@ Outcome run_one(const Scenario& scenario, const RunOptions& options, const Print
 // Writes scenario, story and report, the latter also for CI, into the folder of --out; empty: writes nothing.
 void write_folder(const std::string& folder, const Json& scenario, const std::string& story, const Json& report);
 
-// Runs what may fail: bad input, bugs and a lack of time or memory become an outcome that tells of it. `again` is the
-// command that a person types to see it once more.
+// Runs what may fail: bad input, bugs and a lack of time or memory become an outcome that reports it. `again` is the
+// command that shows it once more.
 Outcome guarded(const std::string& name, const std::string& again, const std::function<Outcome()>& run);
 
-// The stored golden, or the one-rank run, told to `print`.
+// The stored golden, or the one-rank run; says to `print` which.
 Golden find_golden(const Scenario& scenario, const RunOptions& options, const Print& print);
 
 // The one-rank golden, run now. Throws OutOfTime past the limit (0: none), std::runtime_error when it does not finish.

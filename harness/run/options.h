@@ -27,7 +27,7 @@ struct RanksOptions {
   int max = 0;  // rows of a sweep with more are left out, and said to be; 0: there is no limit
 };
 
-// Of scenarios that are many runs: fault plans and sweeps.
+// Options of scenarios that are many runs: fault plans and sweeps.
 struct ManyOptions {
   int processes = 0;    // runs at once; 0: one a core
   int row = -1;         // only this row of a sweep
@@ -55,7 +55,7 @@ struct RunOptions {
   RanksOptions ranks;
   ManyOptions many;
   FileOptions files;
-  // --explain: a page about what is red; empty: nobody asked. Explanations are made above (explain/explain.h).
+  // --explain: a page about what is red; empty: not asked for. A higher room makes it (explain/explain.h).
   struct Page {
     std::string text;
     Json json;

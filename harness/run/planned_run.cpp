@@ -279,7 +279,7 @@ Verdict verdict_of(const Scenario& scenario, const Tally& t) {
           fmt::format("{} failed in {} runs, as expected; {}", scenario.expect.argument, t.red, counts(t))};
 }
 
-// The scenario of one run, without the plan. The reason is told in "why".
+// The scenario of one run, without the plan. Its "why" gives the reason.
 Scenario alone(const Scenario& scenario, const RedRun& red) {
   Scenario one = scenario;
   one.planned = {};

@@ -1,6 +1,6 @@
 // A scenario with a fault plan, from start to verdict: one run for each place or draw, all in forked processes that
 // take many runs each; every run ends with the scenario's checks green or in a stop that the plan allows. The first
-// red run is told as the scenario that shows it again.
+// red run is reported as the scenario that shows it again.
 #pragma once
 
 #include "harness/record/run_record.h"

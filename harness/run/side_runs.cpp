@@ -75,7 +75,7 @@ void with_tags(const Judged& judged, SideRuns&, Evidence& evidence) {
   evidence.conservation = tagged_run(judged.scenario, judged.options.wall_limit_s);
 }
 
-// A second run with the same seed, held against the first.
+// A second run with the same seed, compared with the first.
 CheckResult same_again(const Judged& judged) {
   SimulationOptions again = simulation_options(judged.options);
   again.gradients_of = -1;

@@ -1,4 +1,4 @@
-// Runs that serve the judged one: what its checks are held against beside its own record. To add one: a bit of Needs
+// Runs that serve the judged one: its checks compare its record with theirs. To add one: a bit of Needs
 // (verdict/checks.h), a row in side_runs.cpp, a member of Evidence.
 #pragma once
 

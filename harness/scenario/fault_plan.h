@@ -1,7 +1,7 @@
-// "fault_plan": faults that nobody writes one by one. Enumerated: the undisturbed run is watched, then there is one run
-// for each place at which a fault can strike. Drawn: arrivals of a Poisson process, kinds by weights, each fault from a
-// stream of its own, within a budget that recovery has to survive. Both end in explicit rules, so that a run that is
-// red is an ordinary scenario.
+// "fault_plan": faults that are enumerated or drawn instead of written one by one. Enumerated: the undisturbed run is
+// watched, then there is one run for each place at which a fault can strike. Drawn: arrivals of a Poisson process,
+// kinds by weights, each fault from a stream of its own, within a budget that recovery has to survive. Both end in
+// explicit rules, so that a red run is an ordinary scenario.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,7 @@ struct PlannedFaults {
 // Kinds that can be drawn.
 const std::vector<std::pair<faults::FaultKind, double>>& drawable();
 
-// Weights of the kinds by which Llama 3's 419 unexpected interruptions can be told here: scenarios/README.md has the
+// Weights of fault kinds that model Llama 3's 419 unexpected interruptions: scenarios/README.md has the
 // table.
 const std::vector<std::pair<faults::FaultKind, double>>& field_weights();
 

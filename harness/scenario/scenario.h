@@ -39,7 +39,7 @@ struct Exhibit {
   std::string group;                 // museum_groups()
   std::string symptom;               // as a user saw it
   std::string fix;                   // in a sentence
-  std::string source;                // who had it: framework and number
+  std::string source;                // where it was found: framework and number
   std::vector<std::string> without;  // options, as of --set, that take away what no bug, quirk or fault stands for
   friend bool operator==(const Exhibit&, const Exhibit&) = default;
 };
@@ -48,7 +48,7 @@ struct Exhibit {
 struct GoldenPlan {
   std::vector<std::int64_t> skip_steps;    // steps that it does not apply
   std::vector<std::int64_t> drop_batches;  // global batches that no step of it uses
-  bool shared = false;                     // a sweep's rows are all held against the base's golden
+  bool shared = false;                     // all rows of a sweep are compared with the base's golden
   bool any() const { return shared || !skip_steps.empty() || !drop_batches.empty(); }
 };
 

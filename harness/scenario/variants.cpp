@@ -75,7 +75,7 @@ Scenario teacher(const Scenario& scenario) {
   Scenario other = undisturbed(scenario);
   other.name = scenario.name + "_by_the_contract";
   other.train.numerics = runtime::Numerics::exact;
-  other.train.tf32 = false;  // the way of what is held against it
+  other.train.tf32 = false;  // the kind of arithmetic that is compared with it
   other.train.definition.skip_steps = scenario.golden.skip_steps;
   other.train.definition.drop_batches = scenario.golden.drop_batches;
   other.train.checkpoint = {};

@@ -28,8 +28,8 @@ std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
   return h ^ h >> 33;
 }
 
-// Which rank a rule strikes must not depend on who comes first: the count of firings would be one more thing that ranks
-// share, of which the simulator knows nothing.
+// Which rank a rule strikes must not depend on which comes first: ranks would then share the count of firings, and the
+// simulator does not know of that.
 void check_rules(const Explored& explored) {
   const Scenario& scenario = explored.scenario;
   for (std::size_t i = 0; i < scenario.faults.size(); ++i) {

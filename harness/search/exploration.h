@@ -33,7 +33,7 @@ struct LaunchedAs {
 };
 LaunchedAs launched_as();
 
-// By which findings are told apart: the check, and what it said without its numbers.
+// Identifies a finding: the check, and its text without numbers.
 std::string finding_key(const std::string& check, const std::string& why);
 
 }  // namespace seeksim::harness

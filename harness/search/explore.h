@@ -1,4 +1,4 @@
-// Exploration: schedules and faults that nobody wrote down, drawn, run and judged one after the other in one process.
+// Exploration: schedules and faults are drawn at random, run and judged one after the other in one process.
 // Each case is plain values and ends as an ordinary scenario. What cases reach is counted (coverage.h): a case that
 // reached something new is varied further, and faults are drawn to where few have struck.
 #pragma once
@@ -52,7 +52,7 @@ struct Explored {
 };
 Explored load_explored(const std::string& file, const std::vector<std::string>& sets, const ExploreOptions& options);
 
-// The scenario that shows the case to whoever runs it. fired: only rules that came to fire.
+// A scenario that shows the case when it is run. fired: only rules that came to fire.
 Json case_document(const Explored& explored, const ExploreCase& one, const RunRecord* fired);
 
 // Where faults can strike: operations as ranks come to them, by kind and phase.

@@ -1,6 +1,6 @@
-// The shares of an exploration that mpirun spreads over processes: when the time is over they meet, and the first one
-// tells for all. Without that each would tell for itself, and mpirun would end them all as soon as one has found
-// something.
+// The shares of an exploration that mpirun spreads over processes: when the time is over they meet, and the first
+// process reports for all. Otherwise each would report for itself, and mpirun would end them all as soon as one has
+// found something.
 #pragma once
 
 #include <map>

@@ -358,7 +358,7 @@ Shrunk shrink(const Json& document, const std::string& file, const Failure& fail
               double wall_limit_s) {
   Json start = document;
   start["why"] = fmt::format("Shrunk: {}.", failure.text());
-  // A run that nobody can survive fails too, and says nothing of the failure that is looked for.
+  // A run that no rank can survive fails too, and that says nothing about the failure in question.
   const bool survivable = leaves_somebody(start, file);
   const std::function<Verdict(const Json&)> judge = [&](const Json& candidate) {
     if (survivable && !leaves_somebody(candidate, file)) return Verdict::refused;

@@ -18,8 +18,8 @@ class RunArithmetic {
  public:
   RunArithmetic(const Scenario& scenario, const std::optional<kernels::FastWay>& audit);
   kernels::Arithmetic* get() const { return audit_ ? static_cast<kernels::Arithmetic*>(audit_.get()) : fast_.get(); }
-  runtime::LaunchListener* listener() const { return audit_.get(); }  // null: nobody has to be told of launches
-  // Of a transport that has a library for sums.
+  runtime::LaunchListener* listener() const { return audit_.get(); }  // null: launches are not observed
+  // What a transport does with a library's sums.
   runtime::LibrarySums library_sums() const;
   std::optional<FastAudit> audited() const;
 

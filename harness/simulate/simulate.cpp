@@ -239,7 +239,7 @@ void Simulation::Impl::take_dumps(const sim::WorldResult& result) {
   }
   record.detection.dumps.clear();
   for (std::size_t i = 0; i < result.ranks.size(); ++i) {
-    // Who was alive when all were ended says so.
+    // A rank that was alive when all were ended says so in `what`.
     const bool gone = result.ranks[i].how == sim::RankEnd::How::died && result.ranks[i].what.empty();
     record.detection.dumps.push_back(dump_of(int(i), epoch, world->recorder(int(i)), runtime::Recorder::kRingMax));
     if (gone) record.detection.dumps.back().records.clear();

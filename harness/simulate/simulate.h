@@ -24,7 +24,7 @@ struct SimulationOptions {
   bool flight_recorder = false;   // dumps hold whole rings
   std::string device = "cpu";     // or "cuda", "emulated" (device.h)
   sim::ValueLogPlan values;       // of each operation
-  // Fast arithmetic of this kind is held against the contract's at each product and sum over ranks, and leaves no
+  // Fast arithmetic of this kind is compared with the contract's at each product and sum over ranks, and leaves no
   // trace.
   std::optional<kernels::FastWay> audit;
   std::string storage_folder;         // real files below it; empty: simulated ones
@@ -34,7 +34,7 @@ struct SimulationOptions {
   sim::Steering* steering = nullptr;  // of an untimed schedule; null: the schedule decides itself
 };
 
-// Alive after the run, so that the logs of two runs can be held against each other.
+// Alive after the run, so that the logs of two runs can be compared.
 class Simulation {
  public:
   Simulation(const Scenario& scenario, SimulationOptions options);

@@ -12,7 +12,7 @@
 namespace seeksim::property {
 
 struct Property {
-  std::string name;    // for the line that tells of it
+  std::string name;    // for the line that reports it
   Wanted wanted = {};  // what is drawn; by default anything, with "golden:bitwise", "golden:gradients", "ranks_agree"
   // Changes each scenario before it runs: checks and faults of one's own, a fixed world. Empty: as drawn.
   std::function<void(Json& scenario)> change = {};

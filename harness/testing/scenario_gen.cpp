@@ -216,7 +216,7 @@ Drawn draw(const Wanted& wanted) {
   if (const std::string bug = draw_bug(wanted.bug); !bug.empty()) s["bug"] = bug;
   if (wanted.corrupt) s["faults"] = {draw_corruption(ranks, steps)};
   s["checks"] = {"golden:bitwise", "golden:gradients"};
-  // Who dies in the last vote is not started again, and may leave one rank that has nobody to agree with.
+  // A rank that dies in the last vote is not started again, and may leave one rank without another to agree with.
   if (ranks > 1 && !wanted.restarts) s["checks"].push_back("ranks_agree");
   if (drawn.precision == "fp32" && wanted.formulas) {
     s["checks"].push_back("conservation");

@@ -23,7 +23,7 @@ std::string why_stopped(const Evidence& e) {
   if (e.run.end == sim::WorldEnd::deadlock) return "deadlock";
   if (e.run.end == sim::WorldEnd::out_of_wall_time) return "out_of_time: the wall-clock limit was reached";
   bool anybody_finished = false;
-  // Who was out of memory knows what was in use.
+  // The rank that was out of memory reported what was in use.
   if (!e.run.detection.recoveries.empty() && e.run.detection.recoveries.back().out_of_memory >= 0) {
     const RankRecord& rank = e.run.ranks[std::size_t(e.run.detection.recoveries.back().out_of_memory)];
     if (rank.how == How::stopped) return rank.why;

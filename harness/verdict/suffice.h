@@ -1,8 +1,8 @@
-// Whether a run that stopped cleanly should have gone on. A stop is the right end where too much is lost, and an
-// excuse where what is left suffices; the runtime says which itself, so something else has to judge it. This looks
-// only at what struck, at who is gone, and at what the scenario promises (recovery.peer_copies, attempts_max).
+// Whether a run that stopped cleanly should have gone on. A stop is the right end where too much is lost, and wrong
+// where the survivors suffice. The runtime decides that itself, so an independent judge checks it. It looks only at the
+// faults that struck, at the ranks that are gone, and at the scenario's promises (recovery.peer_copies, attempts_max).
 //
-// Said only where nothing excuses the stop: policy rebuild_and_redo, a world of data parallelism alone, faults of
+// It speaks only where nothing excuses the stop: policy rebuild_and_redo, a world of data parallelism alone, faults of
 // ranks, links, messages and pace, fewer recoveries than attempts, and a golden that reaches its last step.
 #pragma once
 

@@ -6,8 +6,8 @@
 
 namespace seeksim::kernels {
 
-// The stream of a Lane points to this unless it is null. It is told when a kernel or a copy begins to touch memory of
-// the device and when it has ended, so that nothing else can reach this memory meanwhile.
+// The stream of a Lane points to this unless it is null. It hears when a kernel or a copy begins to touch memory of the
+// device and when it has ended, so that nothing else can reach this memory meanwhile.
 class Emulation {
  public:
   virtual ~Emulation() = default;

@@ -56,7 +56,7 @@ std::string to_text(const Manifest& manifest);
 // Throws std::runtime_error saying what is wrong with it.
 Manifest read_manifest(std::string_view text);
 
-// Of the bytes of a file.
+// The digest of a file's bytes.
 std::uint64_t digest_of_file(std::string_view bytes);
 
 }  // namespace seeksim::runtime

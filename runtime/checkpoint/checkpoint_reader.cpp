@@ -61,7 +61,7 @@ std::string CheckpointReader::with_retries(const std::string& path, std::uint64_
   }
 }
 
-// Of this run, and of the step that the folder says.
+// Checks that the manifest is of this run, and of the step in the folder's name.
 Manifest CheckpointReader::manifest_of(const std::string& folder, std::int64_t step) {
   const auto refuse = [](const std::string& why) { throw BadCheckpoint(why); };
   Manifest manifest;
@@ -154,7 +154,7 @@ bool CheckpointReader::concerns(const std::string& path, const CheckpointFile& f
   return false;
 }
 
-// A file that is as the manifest says, in memory of the host; null: it concerns nobody here.
+// A file that is as the manifest says, in memory of the host; null: no rank here needs it.
 BufferPtr CheckpointReader::content_of(const std::string& path, const CheckpointFile& file,
                                        const std::vector<Progress>& progress) {
   if (nodes_ != nullptr) {

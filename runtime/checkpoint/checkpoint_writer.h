@@ -1,8 +1,8 @@
-// CheckpointWriter: a rank's part in writing checkpoints. What is to be saved is copied into memory of the host; files
-// are written behind training, on the storage queue, in an order in which a crash at any point leaves the last
-// checkpoint whole: each rank its file, made durable; then, when all have told so in a vote, the lowest rank the
-// manifest under another name, made durable; then its name, made durable. One is under way at a time. What cannot be
-// written is given up, by all, and said; training goes on.
+// CheckpointWriter: a rank's part in writing checkpoints. State is copied into memory of the host, and files are
+// written behind training, on the storage queue, in an order in which a crash at any point leaves the last checkpoint
+// whole. Each rank makes its file durable. When all have reported that in a vote, the lowest rank makes the manifest
+// durable under another name, and then its name. One checkpoint is under way at a time. If it cannot be written, all
+// ranks give it up and report that; training goes on.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ class CheckpointWriter {
   void wait();
   // After a failure of the step, with every queue empty: nothing is under way any more.
   void give_up();
-  // In the world after that: what was given up may be whole all the same. The lowest rank looks, and tells.
+  // In the world after that: a checkpoint that was given up may still be whole. The lowest rank looks, and reports.
   void look_again(bool lowest);
 
  private:
@@ -79,7 +79,7 @@ class CheckpointWriter {
   } durable_;
   std::int64_t complete_ = -1;
   std::int64_t given_up_ = -1;  // in a recovery
-  std::int64_t found_ = -1;     // given up, and found whole: to be told
+  std::int64_t found_ = -1;     // given up, and found whole: to be reported
   RunState state_;
   CheckpointRecord record_;
 
@@ -91,7 +91,7 @@ class CheckpointWriter {
   std::string manifest_;
   std::uint64_t bytes_ = 0, digest_ = 0;
   std::deque<Transfer> chain_;  // under way, each after the one before; stays in place
-  // Of a disk that does not answer: what it may still use.
+  // Transfers and memory that a disk which does not answer may still use.
   std::vector<std::deque<Transfer>> stuck_;
   std::vector<BufferPtr> stuck_memory_;
 };

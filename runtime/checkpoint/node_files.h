@@ -1,6 +1,6 @@
-// NodeFiles: files of checkpoints where each node has its own. What one rank finds whole on its node's disk goes to
-// all, through the device's memory; all agree on who that is. Every call is one of all members alike, whatever each of
-// them finds, so that nobody waits in vain.
+// NodeFiles: files of checkpoints where each node has its own disk. A file that one rank finds whole on its node's disk
+// goes to all, through the device's memory; all agree on the sender. All members make every call alike, whatever each
+// of them finds, so that none waits in vain.
 #pragma once
 
 #include <functional>
@@ -21,9 +21,9 @@ class NodeFiles {
   // A communicator of all members of the epoch, for as long as this lives.
   NodeFiles(Rank& rank, const TrainPlan& plan, std::uint32_t epoch, std::vector<int> members, Vote vote);
 
-  // The text of the manifest in this folder, from the first rank that has one; empty: nobody has.
+  // The text of the manifest in this folder, from the first rank that has one; empty: none has.
   std::string manifest(const std::string& folder);
-  // The bytes of a file, in memory of the host; null: nobody has it with this size and digest.
+  // The bytes of a file, in memory of the host; null: no rank has it with this size and digest.
   BufferPtr file(const std::string& path, const CheckpointFile& file);
 
  private:

@@ -91,7 +91,7 @@ class Communicator {
     int first_own = 0;          // slot of this rank's first part
     BufferPtr table;    // {level | member << 8, index} a slot; the host's, which lists them when it launches the fold
     BufferPtr slots;    // (count, shard)
-    BufferPtr library;  // (n), a library's sum of the same; where it is to be held against ours
+    BufferPtr library;  // (n), a library's sum of the same; where it is to be compared with ours
     VecView<float> slot(int i) const { return {slots.get(), i * shard, shard}; }
   };
 

@@ -1,5 +1,5 @@
 // The waits that order accesses to memory, one name each (edges.h), so that any of them can be left out and the race
-// detector seen to notice. A wait that only tells the watchdog where to look, or bounds what is under way, has no name.
+// detector seen to notice. A wait that only shows the watchdog where to look, or bounds what is under way, has no name.
 #pragma once
 
 #include "runtime/comm/communicator.h"

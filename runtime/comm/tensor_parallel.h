@@ -26,7 +26,7 @@ struct TensorShape {
   ElementType type = ElementType::f32;  // of activations
 };
 
-// Of a plan's model, for micro-batches of samples_max; embeds: the embeddings are on this rank.
+// The shape for a plan's model and micro-batches of samples_max; embeds: the embeddings are on this rank.
 TensorShape tensor_shape(const TrainPlan& plan, Index samples_max, bool embeds);
 
 class TensorAxis {
@@ -42,7 +42,7 @@ class TensorAxis {
   int ways() const { return ways_; }
   int way() const { return way_; }
   bool splits_tokens() const { return shape_.sequence_parallel; }
-  // Of each sample, the tokens whose rows a way has between products that are split: its segments, or all.
+  // The tokens of each sample whose rows a way has between products that are split: its segments, or all.
   kernels::Stretch tokens() const;
   Index rows(Index samples) const { return samples * tokens().size; }
   Index rows_max() const { return rows(shape_.samples_max); }
@@ -82,7 +82,7 @@ class TensorAxis {
   void cross_entropy(Launcher& launch, Index samples, MatView<S> logits, VecView<const std::int32_t> targets,
                      float scale, VecView<float> losses);
 
-  // The last exchange, for whoever waits for what follows it.
+  // The last exchange, for a caller that waits for what follows it.
   const Op& last_op() const { return last_; }
 
  private:

@@ -1,4 +1,4 @@
-// Who is evicted, and when a run stops.
+// Which ranks are evicted, and when a run stops.
 #include "runtime/decide/decision.h"
 
 #include <algorithm>
@@ -34,8 +34,8 @@ std::vector<std::pair<int, int>> links_accused_again(const Diagnosis& now, std::
   return links;
 }
 
-// Ranks that computed other bits now and in an earlier attempt at this step. A stray particle strikes once; who errs
-// again has a defect.
+// Ranks that computed other bits now and in an earlier attempt at this step. A stray particle strikes once; a rank that
+// errs again has a defect.
 std::vector<int> corrupt_again(const Diagnosis& now, std::int64_t step, const std::vector<FailedAttempt>& history) {
   std::vector<int> again;
   if (now.verdict != Verdict::corrupt_compute) return again;

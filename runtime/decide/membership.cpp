@@ -17,7 +17,7 @@ int part_of(const ParallelPlan& plan, const Seats& seats, int seat) {
   return place.stage * plan.tensor + place.way;
 }
 
-// Gives each who waits a free seat of a part that has the fewest, its own where that is one. Who finds none waits on.
+// Gives each waiting rank a free seat of the part with the fewest holders, its own seat if possible. The rest wait on.
 std::vector<int> seat_joiners(const ParallelPlan& plan, Seats& seats, const std::vector<int>& stay,
                               const std::vector<int>& waiting) {
   std::set<int> free;
@@ -72,7 +72,7 @@ NextWorld next_world(const ParallelPlan& plan, const Seats& seats, const std::ve
   };
   NextWorld alone = with({});
   if (waiting.empty()) return alone;
-  // Whoever waits is of use only if more replicas come to be.
+  // Waiting ranks are of use only if they make more replicas.
   NextWorld more = with(waiting);
   return more.roster.members.size() > alone.roster.members.size() ? more : alone;
 }

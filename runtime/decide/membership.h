@@ -1,5 +1,5 @@
-// Who is in the next world, and on which seat (layout/seats.h). Every decision is a pure function of what all members
-// agreed on, so that all of them, and whoever joins, decide alike.
+// Members of the next world, and their seats (layout/seats.h). Every decision is a pure function of what all members
+// agreed on, so that all of them, and ranks that join, decide alike.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ namespace seeksim::runtime {
 // A roster as it comes to be.
 struct NextWorld {
   Roster roster;
-  std::vector<int> joiners;  // who hold nothing yet, ascending
-  std::vector<int> idle;     // who could stay and are in no whole replica of the model, ascending
-  std::string problem;       // some part of the model has nobody
+  std::vector<int> joiners;  // ranks that hold nothing yet, ascending
+  std::vector<int> idle;     // ranks that could stay but are in no whole replica, ascending
+  std::string problem;       // some part of the model has no rank
 };
 // Those of `stay` who make whole replicas of the model, and of those who wait as many as there is use for.
 NextWorld next_world(const ParallelPlan& plan, const Seats& seats, const std::vector<int>& stay,
@@ -36,7 +36,7 @@ struct HandOver {
   std::vector<int> joiners;     // in it
   std::int64_t load_most = -1;  // all begin with a checkpoint of so many steps at most; -1: they do not
   Roster shards;                // the world in which shards were cut, and are held; empty before the first commit
-  // Of the divergence monitor: the steps before, and batches to leave out though the checkpoint does not know of them.
+  // The divergence monitor's earlier steps, and batches to leave out that the checkpoint does not know of.
   std::deque<DivergenceMonitor::Step> window;
   std::vector<std::int64_t> left_out;
   std::int64_t leaves_out_more = 0;

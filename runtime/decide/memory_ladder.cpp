@@ -22,7 +22,7 @@ std::optional<Layout> once_more(const Situation& s) {
   return s.now;
 }
 
-// Of the same global batch: more of them are accumulated.
+// The global batch stays: more micro-batches are accumulated.
 std::optional<Layout> smaller_micro_batch(const Situation& s) {
   const int held = std::min(s.now.micro_batch, s.definition.global_batch);
   // With these quirks the bits depend on how samples are split.
@@ -32,7 +32,7 @@ std::optional<Layout> smaller_micro_batch(const Situation& s) {
   return smaller;
 }
 
-// Of each layer only the input is kept; the rest is computed again in backward.
+// Only the input of each layer is kept; the rest is computed again in backward.
 std::optional<Layout> checkpointing(const Situation& s) {
   if (!s.shortage.of_activations || s.now.checkpointing.any()) return std::nullopt;
   Layout fewer = s.now;
@@ -66,7 +66,7 @@ std::optional<Layout> parameters_on_host(const Situation& s) {
   return less;
 }
 
-// Of pinned memory there is less than of the host's.
+// A host has less pinned memory than pageable memory.
 std::optional<Layout> pageable(const Situation& s) {
   Layout less = s.now;
   less.offload.optimizer.pin_memory = less.offload.parameters.pin_memory = false;

@@ -1,4 +1,4 @@
-// The digest that tells one training run from another.
+// The digest that distinguishes training runs.
 #include "runtime/decide/run_state.h"
 
 #include <bit>

@@ -86,13 +86,13 @@ Ballot ballot_from(const Seen& seen) {
   ballot.stuck_meaning = meaning(record.op);
   ballot.missing_peer = record.op.peer;
   ballot.joined_ns = record.enqueued_ns;
-  // Where nobody noted when it was given up: after the watchdog, so that nobody who came before that is late.
+  // Where the end was not recorded: after the watchdog's time, so that no rank that came before that counts as late.
   const TimeNs patience = seen.stuck->comm->timeout_ns > 0 ? seen.stuck->comm->timeout_ns : 600 * kSecond;
   ballot.detected_ns = record.ended_ns >= 0 ? record.ended_ns : later(record.enqueued_ns, patience);
   return ballot;
 }
 
-// The agreement as it was, or as it would have been. Who left no ballot among others that did has not answered.
+// The agreement as it was, or as it would have been. If others left a ballot and a rank left none, it did not answer.
 Agreement agreement_of(const World& world) {
   Agreement agreement;
   const bool told =
@@ -150,7 +150,7 @@ Matched match_records(const World& world, const CommHeader& comm, std::uint64_t 
              seen->second.at(comm.id)->joined < sequence)
       found.missing.push_back(rank);  // it never came; what is too old for the ring was completed
   }
-  // Who stands against most others is the odd one.
+  // The rank that differs from most others is the odd one.
   std::size_t most = 0;
   for (const auto& [rank, record] : there) {
     std::size_t against = 0;
@@ -202,7 +202,7 @@ std::optional<WaitEdge> edge_from(const World& world, int rank) {
   return edge;
 }
 
-// From a rank along the first for whom it waits, until somebody waits for nobody or it goes round in a circle.
+// From a rank along the first peer that it waits for, until a rank waits for no one or the chain is a circle.
 std::vector<WaitEdge> chain_from(const World& world, int rank) {
   std::vector<WaitEdge> chain;
   std::set<int> been;
@@ -218,7 +218,7 @@ std::vector<WaitEdge> chain_from(const World& world, int rank) {
 
 // ---- nothing failed ------------------------------------------------------------------------------------------------
 
-// Somebody is slow if it is nearly always the last to come to a collective, and the others wait for it a good part of
+// A rank is slow if it is nearly always the last to come to a collective, and the others wait for it a good part of
 // the time.
 constexpr double kLastShare = 0.6;
 constexpr double kWaitShare = 0.15;
@@ -310,7 +310,7 @@ Analysis analyse(const std::vector<FlightDump>& dumps, const Diagnosis* decided)
     return analysis;
   }
   analysis.diagnosis = decided != nullptr ? *decided : diagnose(agreement);
-  // Where it began: with whom the diagnosis found stuck, else whoever noticed first.
+  // The chain begins at the rank that noticed first among those that were stuck.
   int first = -1;
   TimeNs noticed = kForever;
   for (std::size_t i = 0; i < agreement.members.size(); ++i) {

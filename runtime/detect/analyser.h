@@ -1,7 +1,7 @@
-// What flight recorders tell when they are laid side by side: who never came to the operation in which the others wait,
-// who brought another one, who waits for whom across all communicators down to the rank that waits for nobody. A pure
-// function over the dumps of all ranks; who is to blame is decided by diagnosis.h, from the same ballots, so that there
-// is one truth.
+// Compares the flight recorders of all ranks: which ranks never came to the operation in which the others wait, which
+// brought another one, and who waits for whom across all communicators, down to the rank that waits for no one. A pure
+// function of the dumps of all ranks. diagnosis.h decides who is to blame, from the same ballots, so that there is one
+// truth.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@
 
 namespace seeksim::runtime {
 
-// What one rank left behind, taken before anything was given up. Of a process that is gone there is nothing.
+// What one rank left behind, taken before anything was given up. A process that is gone leaves nothing.
 struct FlightDump {
   int rank = -1;
   bool gone = false;    // the process is dead: no records
@@ -47,13 +47,13 @@ struct Analysis {
   std::uint32_t epoch = 0;
   Diagnosis diagnosis;
   Match match = Match::matched;
-  std::uint64_t comm = 0;  // where it began; 0: nobody waits in any
+  std::uint64_t comm = 0;  // where it began; 0: no rank waits in any
   Axis axis = Axis::world;
   std::uint64_t comm_seq = 0;
   std::vector<int> missing;  // its members that never entered the operation
-  std::vector<int> victims;  // who waits and is not to blame, ascending
+  std::vector<int> victims;  // ranks that wait and are not to blame, ascending
   std::optional<FirstDivergent> first_divergent;
-  std::vector<WaitEdge> wait_for_chain;  // from who noticed first, to who waits for nobody
+  std::vector<WaitEdge> wait_for_chain;  // from the rank that noticed first to one that waits for no one
   std::string chain;                     // the same in words: "rank 0 waits in all_reduce #12 (data) for rank 5; ..."
   bool slow = false;                     // nothing failed; the culprits are those for whom all others wait
 };

@@ -1,5 +1,5 @@
-// How the culprit is found. In order: what a rank saw with its own eyes (memory, a checksum, another operation); who is
-// gone and was waited for; who came late; and last, the link of the earliest operation that anybody could not finish.
+// How the culprit is found. In order: what a rank saw itself (memory, a checksum, another operation); a rank that is
+// gone and was waited for; a rank that came late; and last, the link of the earliest operation that did not finish.
 #include "runtime/detect/diagnosis.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace seeksim::runtime {
 
 namespace {
 
-// A revoke wakes everyone who waits. Who takes longer than this to notice was not waiting.
+// A revoke wakes every waiting rank. A rank that takes longer than this to notice was not waiting.
 constexpr TimeNs kPrompt = kSecond;
 
 bool is_local(ErrorKind kind) {
@@ -73,8 +73,8 @@ bool corrupt_message(Diagnosis& d, const Testimony& found, const Voice& first) {
   return true;
 }
 
-// Of all pairs that did not agree, the rank that most are with; -1: no single one. Who brings something else does so to
-// everybody, and those others agree among each other.
+// The rank that is in most of the pairs that did not agree; -1: no single one. A rank that brings another operation
+// disagrees with all others, and those agree among each other.
 int in_most_pairs(const Testimony& found) {
   std::set<std::pair<int, int>> pairs;
   for (const Voice& v : found.voices) {
@@ -92,8 +92,8 @@ int in_most_pairs(const Testimony& found) {
   return rank;
 }
 
-// Somebody brought another operation. Those who brought what most brought are taken to be right; where numbers cannot
-// decide, the one whom the receiver names.
+// A rank brought another operation. The majority is taken to be right; where numbers cannot decide, the receiver's word
+// counts.
 bool mismatch(Diagnosis& d, const Testimony& found, const Voice& first) {
   if (first.ballot->error != ErrorKind::mismatch) return false;
   d.verdict = Verdict::mismatch;
@@ -201,10 +201,10 @@ bool seen_cause(Diagnosis& d, const Testimony& found) {
 bool gone_rank(Diagnosis& d, const Testimony& found) {
   if (found.dead.empty()) return false;
   const auto is_dead = [&](int rank) { return std::binary_search(found.dead.begin(), found.dead.end(), rank); };
-  // By a transport whose connection was closed, whatever its rank, which may be ahead of the others, had under way. At
-  // a vote nobody knows more than that there was no answer.
+  // A transport saw its connection closed; its rank may be ahead of the others, so any operation counts. At a vote, all
+  // that is known is that there was no answer.
   bool told = !found.stuck.empty() && found.first->error == ErrorKind::remote_error;
-  // Somebody waits for it, or for a rank that is in the same operation and cannot say for whom it waits itself.
+  // A rank waits for it, or for a rank that is in the same operation and cannot name the peer that it waits for.
   const auto cannot_say = [&](int rank) {
     return std::any_of(found.voices.begin(), found.voices.end(), [&](const Voice& v) {
       return v.rank == rank && v.missing() < 0 && v.ballot->stuck_in == found.in &&

@@ -21,7 +21,7 @@ enum class Verdict : std::uint8_t {
   local_failure,    // a rank failed by itself (memory, storage, kernel)
   corrupt_compute,  // a rank computed other bits when it ran a micro-batch again
   silent,           // its process sends no heartbeats: dead or stopped
-  diverged,         // nobody's fault: loss or gradient norm left their range
+  diverged,         // no rank's fault: loss or gradient norm left their range
   straggler         // alive and right, but too slow: it was found out by its score and leaves
 };
 std::string_view name(Verdict verdict);
@@ -40,7 +40,7 @@ struct Diagnosis {
 // tensor's on every member, size.
 std::int64_t meaning(const Op& op);
 
-// Of a recovery's ballots: 1 + the sample that the rank's data loader could not bring; 0: none, or nobody knows which.
+// The word of a recovery's ballot that holds 1 + the sample that the data loader could not bring; 0: none, or unknown.
 inline constexpr std::size_t kSampleWord = 1;
 
 // agreement: members, dead and ballots of a recovery agreement.

@@ -24,14 +24,14 @@ std::string text(const Divergence& found, const DivergencePlan& plan);
 class DivergenceMonitor {
  public:
   explicit DivergenceMonitor(const DivergencePlan& plan) : plan_(plan) {}
-  // A step that is about to be applied. Who is found stays out of the window.
+  // A step that is about to be applied. A step that diverges stays out of the window.
   std::optional<Divergence> look(std::int64_t step, double loss, double grad_norm);
 
   struct Step {
     double loss = 0, grad_norm = 0;
     friend bool operator==(const Step&, const Step&) = default;
   };
-  // The steps that the next one is held against: who joins has to know them.
+  // The steps that the next one is compared with. A joining rank has to know them.
   const std::deque<Step>& window() const { return window_; }
   void continue_with(std::deque<Step> window) { window_ = std::move(window); }
 

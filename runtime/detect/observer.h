@@ -1,4 +1,4 @@
-// What a run tells whoever watches it: one call a committed step, one a stage of a recovery. The harness turns these
+// What a run reports to its observer: one call a committed step, one a stage of a recovery. The harness turns these
 // into the report; the runtime never formats anything for people.
 #pragma once
 
@@ -109,10 +109,10 @@ struct ReplicaRecord {
   std::int64_t data_position = 0;
   // Parameters that every rank holds: all of them, or (stage 3) those that stay gathered as one.
   std::vector<std::pair<const char*, std::uint64_t>> parameters;
-  // Of those, what tensor parallelism does not split: equal on all ways of a stage.
+  // The ones among them that tensor parallelism does not split: equal on all ways of a stage.
   int ways = 1;
   std::vector<std::pair<const char*, std::uint64_t>> on_all_ways;
-  // Of the own shard, and of copies of other ranks': parameters, first moments, second moments.
+  // Digests of the own shard, and of copies of other ranks' shards.
   static constexpr std::array<const char*, 3> kOfShard = {"parameters", "first moments", "second moments"};
   using OfShard = std::array<std::uint64_t, 3>;
   std::optional<OfShard> own;
@@ -132,7 +132,7 @@ struct ShardRecord {
   std::vector<std::pair<int, ShardInfo>> copies;
 };
 
-// How a rank goes through a step of a pipeline, told when a world is made.
+// How a rank goes through a step of a pipeline, reported when a world is made.
 struct PipelineRecord {
   std::uint32_t epoch = 0;
   int stage = 0;
@@ -151,7 +151,7 @@ struct CheckpointRecord {
   std::uint64_t bytes = 0;  // of this rank's file
 };
 
-// Ranks that came into a run, told by each member of the epoch that begins with them.
+// Ranks that came into a run, reported by each member of the epoch that begins with them.
 struct JoinRecord {
   std::uint32_t epoch = 0;
   std::int64_t step = 0;  // the first one that they take part in
@@ -165,8 +165,8 @@ class Observer {
   // Values of the result were searched for poison (poison.h): where it was found; empty: nowhere. at_source: in what
   // the step began with, and not only in what came of it.
   virtual void looked_for_poison(int /*rank*/, Index /*values*/, const std::string& /*found*/, bool /*at_source*/) {}
-  // A rank failed, or was told of a failure, and has not given anything up yet: the time to look at its flight
-  // recorder. ballot: what it will put on the table.
+  // A rank failed, or heard of a failure, and has not given anything up yet: the time to look at its flight
+  // recorder. ballot: its vote in the agreement to come.
   virtual void failed(int /*rank*/, std::uint32_t /*epoch*/, const Recorder&, const Ballot&) {}
   virtual void recovering(int rank, const RecoveryRecord& so_far) = 0;  // agreed: who is to blame, who goes on
   virtual void recovered(int rank, const RecoveryRecord& record) = 0;
@@ -190,8 +190,8 @@ class Observer {
   virtual void replica(int, const ReplicaRecord&) {}
   virtual void shards(int, const ShardRecord&) {}
   virtual void pipeline(int, const PipelineRecord&) {}
-  // Where stragglers are looked for: of each step the scores of all members, told by the lowest of them; and who was
-  // found too slow, told by all.
+  // Where stragglers are looked for: the scores of all members in each step, reported by the lowest member; and the
+  // ranks found too slow, reported by all.
   virtual void scores(std::int64_t /*step*/, const std::vector<int>& /*ranks*/, const std::vector<double>&) {}
   virtual void straggler(int /*rank*/, const StragglerRecord&) {}
   virtual void diverged(int /*rank*/, const DivergenceRecord&) {}

@@ -1,6 +1,6 @@
-// Who is too slow. A score holds the time that a rank's device computed in a step against the fastest comparable time
-// (after NVRx): 1 is the best, 0.5 takes twice as long. Pure functions of what the votes carry, so that all members
-// come to the same finding without a word more.
+// Which ranks are too slow. A score compares the time that a rank's device computed in a step with the fastest
+// comparable time (after NVRx): 1 is the best, 0.5 takes twice as long. Pure functions of what the votes carry, so that
+// all members come to the same finding without further messages.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct StepWork {
   std::int64_t micro_batches = 0;
 };
 
-// One rank's step. part: of the model; only those who compute the same part can be held against each other.
+// One rank's step. part: of the model; only ranks that compute the same part can be compared.
 struct BusyStep {
   int rank = -1;
   int part = 0;
@@ -28,8 +28,8 @@ struct BusyStep {
 };
 
 // By position in `steps`: the least time in which any rank of the same part would have done this rank's work, over its
-// own time. Somebody who does as much or more sets an example as it is; who does less, in proportion, which is too kind
-// to the accused: launches have a price of their own. A rank without comparison scores 1.
+// own time. The time of a rank with as much work or more counts as it is. The time of a rank with less is scaled up,
+// which is kind to the slow rank: launches have a cost of their own. A rank without comparison scores 1.
 std::vector<double> straggler_scores(std::span<const BusyStep> steps);
 
 struct Straggler {
@@ -43,8 +43,8 @@ class StragglerMonitor {
   explicit StragglerMonitor(const StragglerPlan& plan) : plan_(plan) {}
   // Other members, another cut: what was seen before is no measure.
   void begin_world();
-  // The steps of all members, in one order. Also held against each rank's own best in this world, so that a rank that
-  // has no peer is judged too. Who has just been below the limit for plan.steps steps in a row; the slowest first.
+  // Takes the steps of all members, in one order. Each is also compared with the rank's own best in this world, so that
+  // a rank without a peer is judged too. Returns ranks that reached plan.steps slow steps in a row; the slowest first.
   std::vector<Straggler> look(std::span<const BusyStep> steps);
   const std::vector<double>& scores() const { return scores_; }  // of the last look
 

@@ -9,8 +9,8 @@
 namespace seeksim::runtime {
 namespace {
 
-// Sequences of different communicators do not compare. Who waits for a rank that is itself stuck in another
-// communicator only shares what that one suffers; of the others, whoever entered first. All wait in a circle: likewise.
+// Sequences of different communicators do not compare. A rank that waits for a rank stuck in another communicator is
+// not where it began; among the others, the one that entered first is. If all wait in a circle: the first of all.
 std::uint64_t where_it_began(const std::vector<Voice>& stuck) {
   const Voice* first = nullptr;
   bool first_is_root = false;
@@ -51,7 +51,7 @@ Testimony gather(const Agreement& agreement) {
   std::sort(found.dead.begin(), found.dead.end());
   found.silent = agreement.silent;
   std::sort(found.silent.begin(), found.silent.end());
-  // Where some know for whom they wait, those who do not know wait for nobody: their part of the operation is complete.
+  // Where some ranks know their peer, those that do not know wait for none: their part of the operation is complete.
   bool some_know = false;
   for (const Voice& v : found.voices) some_know |= v.ballot->stuck_sequence > 0 && v.missing() >= 0;
   const auto is_stuck = [&](const Voice& v) {

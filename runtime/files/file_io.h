@@ -24,8 +24,8 @@ struct Transfer {
   const std::string* renamed_to = nullptr;  // outlives it too
   // Does nothing, and fails, unless that one was done right. So a chain can be enqueued at once.
   const Transfer* after = nullptr;
-  std::uint64_t digest = 0;  // of the bytes: given for a read, told of a write
-  bool unchecked = false;    // a planted bug: a read is not held against it
+  std::uint64_t digest = 0;  // of the bytes: given for a read, returned by a write
+  bool unchecked = false;    // a planted bug: a read is not compared with it
   Op op;
   Event done;
   bool pending = false;

@@ -48,7 +48,7 @@ std::string write_safetensors(const std::vector<TensorBytes>& tensors,
                               const std::vector<std::pair<std::string, std::string>>& metadata = {});
 
 TensorBytes to_bytes(const NamedTensor& tensor);
-// Of f32, f16 or bf16.
+// tensor: f32, f16 or bf16.
 NamedTensor to_floats(const TensorBytes& tensor);
 
 }  // namespace seeksim::runtime

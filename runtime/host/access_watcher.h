@@ -1,5 +1,5 @@
-// AccessWatcher: told of everything that orders accesses to a device's memory and of every declared access, in the
-// order in which the host says it. The simulator's race detector is one. Null where nobody watches.
+// AccessWatcher: hears of every declared access to a device's memory and of everything that orders accesses, in the
+// host's order. The simulator's race detector is one. Null: there is no watcher.
 #pragma once
 
 #include <span>

@@ -41,7 +41,7 @@ class HostMemory {
   MemoryUse use_total(Space space) const { return ledger(space).total; }
   // What there was of each when the total was highest.
   const BytesByTag& at_peak(Space space) const { return ledger(space).at_peak; }
-  void watch(AccessWatcher* watcher) { watcher_ = watcher; }  // null: nobody
+  void watch(AccessWatcher* watcher) { watcher_ = watcher; }  // null: no watcher
 
  private:
   struct Ledger {

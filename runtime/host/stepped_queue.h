@@ -1,6 +1,6 @@
-// SteppedQueue: the Queue of ranks that compute on a host, a FIFO that somebody steps. The simulator's loop steps it in
-// virtual time; on MPI a progress loop does. CUDA has streams instead. One kind of code, so that what the simulator
-// proves about order, abort and events holds on processes too.
+// SteppedQueue: the Queue of ranks that compute on a host, a FIFO that a loop steps: the simulator's loop in virtual
+// time, a progress loop on MPI. CUDA has streams instead. The code is the same, so that what the simulator proves about
+// order, abort and events holds on processes too.
 //
 // Rules (each was broken once on a prototype): only the executor's loop steps queues; closures never block and never
 // touch a queue; an event is a place in the FIFO; abort lets the FIFO run on in order, it never clears it.

@@ -16,8 +16,8 @@
 
 namespace seeksim::runtime {
 
-// Kernels touch the memory of whoever runs them: those of the device the device's, those of the host's processor and
-// files the host's. Only copies go between. A real device could not do otherwise.
+// Kernels touch the memory of the processor that runs them: device kernels the device's, kernels of the host's
+// processor and of files the host's. Only copies go between. A real device could not do otherwise.
 inline void check_spaces(OpKind kind, const char* tensor, std::span<const Range> ranges) {
   if (kind == OpKind::copy) return;
   const bool on_host = kind == OpKind::host_compute || kind == OpKind::storage_read || kind == OpKind::storage_write;
@@ -67,7 +67,7 @@ class Launcher {
   // Muted: launches do nothing. For a micro-step in which this rank has no samples, but takes part in what others need.
   void mute(bool on) { muted_ = on; }
   bool muted() const { return muted_; }
-  // Who looks at what the following launches write; null: nobody.
+  // provenance scans what the following launches write; null: no scan.
   void watched_by(Provenance* provenance) { provenance_ = provenance; }
 
   template <class Kernel, class... Views>

@@ -1,7 +1,7 @@
-// NumericAudit: `fast` arithmetic held against the contract, operation by operation, each from the contract's inputs
-// (teacher forcing; docs/numerics.md#fast-mode). It is given to a run as its arithmetic: of each product and each sum
-// over ranks it takes the vendor's result, and then lets the contract's stand. So the run is the canonical one, bit for
-// bit, and a difference never comes from an earlier operation.
+// NumericAudit: `fast` arithmetic compared with the contract, operation by operation, each from the contract's inputs
+// (teacher forcing; docs/numerics.md#fast-mode). It is a run's arithmetic: for each product and each sum over ranks it
+// computes the vendor's result, compares it, and keeps the contract's. So the run is the canonical one, bit for bit,
+// and a difference never comes from an earlier operation.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +57,7 @@ class NumericAudit final : public kernels::Arithmetic, public LaunchListener {
 
   void at(const Op& op) override { op_ = op; }
   void gemm(kernels::Lane lane, const kernels::AnyGemm& call) override;
-  // Of the library's sum where there is one, else of the vendor's.
+  // Looks at the library's sum where there is one, else at the vendor's.
   void sum(kernels::Lane lane, const kernels::SumCall& call, kernels::Vec<float> out) override;
   void addend(kernels::Lane lane, kernels::Vec<float> values) override { vendor_.addend(lane, values); }
 

@@ -41,7 +41,7 @@ inline std::optional<Index> find_poison(AnyVec values) {
   });
 }
 
-// Memory that nobody wrote reached a result: no recovery helps, so training stops, on all ranks alike.
+// Unwritten memory reached a result: no recovery helps, so training stops, on all ranks alike.
 struct UnwrittenMemory : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -1,6 +1,6 @@
-// Provenance: where the first value that is not finite was born. After each launch that it is told of, what the launch
-// wrote is scanned, on the same queue, before anything else can read it and long before a reduction spreads it to other
-// ranks. The first find of a step is kept, with what the operation's inputs held at that moment. The same scans serve
+// Provenance: where the first value that is not finite was born. After each launch that it hears of, it scans what the
+// launch wrote, on the same queue, before anything else can read it and long before a reduction spreads it to other
+// ranks. It keeps the first find of a step, with what the operation's inputs held at that moment. The same scans serve
 // the range log: minimum, maximum, mean, zeros, subnormals and overflows of what each operation wrote.
 #pragma once
 

@@ -12,7 +12,7 @@ namespace seeksim::runtime {
 
 class CopyPlaces {
  public:
-  CopyPlaces() = default;  // of nobody
+  CopyPlaces() = default;  // no copies
   // members: launch ranks. copies: of each shard; at most one a member besides the owner.
   CopyPlaces(const std::vector<int>& members, const std::function<int(int rank)>& node_of, int copies);
 

@@ -1,5 +1,5 @@
-// ModelFamily: models of one's own. GPT-2 and Llama are built in; whoever links seeksim may add others, and every ZeRO
-// stage, schedule of micro-batches, offload, recovery and oracle works on them as on those.
+// ModelFamily: models of one's own. GPT-2 and Llama are built in; a program that links seeksim may add others, and all
+// ZeRO stages, schedules of micro-batches, offload, recovery and oracles work on them as on those.
 #pragma once
 
 #include <memory>
@@ -30,7 +30,7 @@ class ModelFamily {
  public:
   virtual ~ModelFamily() = default;
 
-  // Of a whole model in registration order, as ParameterList makes them. Names must outlive every run (a static table).
+  // A whole model's parameters in registration order, as ParameterList makes them. Names must outlive every run.
   // Module 0 has EmbeddingPart::tokens (V, C), module layers + 1 HeadPart::head (V, C) unless the plan is tied.
   virtual std::vector<ParameterInfo> parameters(const ModelPlan& plan, bool decay_all) const = 0;
 
@@ -39,9 +39,9 @@ class ModelFamily {
                                                      const Parameters& parameters, std::size_t piece, Index samples_max,
                                                      int count, TensorAxis* tensor) const = 0;
 
-  // What such a model cannot do of what a plan asks for (tensor ways, 16-bit types, recomputation, whose backward
-  // fetches modules once more, a backward in two parts); empty: nothing. The loader refuses the scenario with these
-  // words.
+  // What the plan asks for and a model of this family cannot do (tensor parallelism, 16-bit types, recomputation, whose
+  // backward fetches modules once more, a backward in two parts); empty: it can do all. The loader refuses the scenario
+  // with these words.
   virtual std::string problem(const TrainPlan& plan) const {
     static_cast<void>(plan);
     return {};

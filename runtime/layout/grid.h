@@ -1,6 +1,6 @@
-// Grid: who stands where. The axes of a world of ranks: pipeline (slowest), data, tensor (fastest), the order of
+// Grid: the places of ranks. The axes of a world are pipeline (slowest), data, tensor (fastest): the order of
 // Megatron-LM's default "tp-dp-pp" and of DeepSpeed's PipeModelDataParallelTopology. A member keeps its stage and its
-// way as long as it is one, since its parameters are there; its place along the data axis is counted anew in each
+// way as long as it is a member, since its parameters are there. Its place along the data axis is counted anew in each
 // world.
 #pragma once
 
@@ -21,18 +21,18 @@ struct GridPlace {
   friend bool operator==(const GridPlace&, const GridPlace&) = default;
 };
 
-// Of a seat (seats.h) in a world of `world_size`, which is a multiple of plan.ranks().
+// The place of a seat (seats.h) in a world of `world_size`, which is a multiple of plan.ranks().
 GridPlace launch_place(const ParallelPlan& plan, int world_size, int seat);
 
 class Grid {
  public:
   // members: launch ranks that are alive, ascending. As many replicas of the model as the rarest (stage, way) has
-  // members; ranks beyond that are idle. Whoever is left of two broken replicas makes one whole one.
+  // members; ranks beyond that are idle. The ranks left of two broken replicas can make one whole replica.
   Grid(const ParallelPlan& plan, const Seats& seats, const std::vector<int>& members);
   Grid(const ParallelPlan& plan, int world_size, const std::vector<int>& members);  // each on its own seat
 
-  int replicas() const { return replicas_; }  // 0: some (stage, way) has nobody
-  std::string problem() const;                // "" or who is missing
+  int replicas() const { return replicas_; }  // 0: some (stage, way) has no rank
+  std::string problem() const;                // "" or the missing places
   std::optional<GridPlace> place(int rank) const;
   int rank_at(const GridPlace& place) const;
 
@@ -43,7 +43,7 @@ class Grid {
   std::vector<int> replica(int data) const;
   std::vector<int> used() const;  // ascending
   std::vector<int> idle() const;  // ascending
-  // Of a part of the model: all members there, used and idle, ascending.
+  // All members that hold a part of the model, used and idle, ascending.
   const std::vector<int>& holders(int stage, int way) const { return holders_[std::size_t(stage * tensor_ + way)]; }
 
  private:

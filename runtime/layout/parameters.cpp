@@ -155,7 +155,7 @@ void Parameters::place() {
   const auto place_in_head = [](const ParameterInfo* p) { return p->module == 0 ? int(HeadPart::head) : p->part; };
   std::stable_sort(modules_.back().begin(), modules_.back().end(),
                    [&](const auto* a, const auto* b) { return place_in_head(a) < place_in_head(b); });
-  // Of a whole model: nothing to train is a mistake. A stage may hold frozen parameters alone.
+  // A whole model with nothing to train is a mistake. A stage may hold frozen parameters alone.
   SEEKSIM_CHECK(trainable_size_ > 0 || !whole(), "all %zu parameters are frozen: nothing is left to train",
                 all_.size());
 }

@@ -1,7 +1,7 @@
 // The parameters of a rank as one flat space: names, shapes, places, slabs. A family of models lists what a whole model
-// has (`whole_model`); a rank holds the part of its pipeline stage, and of what tensor parallelism splits, the slabs of
-// its way. Storage is canonical, so that a way's part lies in contiguous rows: a local parameter is one range of the
-// whole one. What is trained lies first, what is frozen behind it, so that gradients and optimizer state are the front
+// has (`whole_model`). A rank holds the part of its pipeline stage, and its way's slabs of the parameters that tensor
+// parallelism splits. Storage is canonical: a way's part is contiguous rows, so a local parameter is one range of the
+// whole one. Trained parameters come first and frozen ones behind them, so gradients and optimizer state are the front
 // of the same space. A parameter's number in the whole model names its random stream and its place in norms and
 // digests.
 #pragma once
@@ -47,7 +47,7 @@ struct ParameterInfo {
   Index slab_rows() const { return slab / cols(); }
 };
 
-// Of module 0 and of module L + 1, in every family.
+// The parts of module 0 and of module L + 1, in every family.
 enum class EmbeddingPart : std::uint8_t { tokens, positions };
 enum class HeadPart : std::uint8_t { norm_weight, norm_bias, head, logit_scale };
 
@@ -74,7 +74,7 @@ struct ModelPart {
   int way = 0;
   int ways = 1;
 };
-// Of a stage and a way. Throws std::invalid_argument where the plan's layers are not the model's.
+// The part of a stage and a way. Throws std::invalid_argument where the plan's layers are not the model's.
 ModelPart model_part(const ModelPlan& model, const ParallelPlan& parallel, int stage, int way);
 // Why this model cannot be cut like that; empty: it can.
 std::string problem(const ModelPlan& model, const ParallelPlan& parallel);
@@ -101,7 +101,7 @@ class Parameters {
   bool embeds() const { return part_.pieces.front().embeds; }
   bool heads() const { return part_.pieces.back().heads; }
 
-  // null: not here, or not in such a model.
+  // null: not here, or not in a model of this family.
   const ParameterInfo* find(int module, int part) const;
   template <class Part>
   const ParameterInfo& at(int module, Part part) const {
@@ -134,7 +134,7 @@ class Parameters {
     return piece;
   }
   const ParameterInfo* numbered(std::uint32_t number) const;  // null: not here
-  // Of a piece's gradients: where they begin. They end where the next piece's begin, those of the last one with the
+  // Where a piece's gradients begin. They end where the next piece's begin, those of the last piece with the
   // loss.
   Index gradient_begin(std::size_t piece) const { return gradient_begins_[piece]; }
   Index gradient_end(std::size_t piece) const {
@@ -161,7 +161,7 @@ class Parameters {
 
 // Is `name` what `pattern` asks for? '*' stands for any characters, none included.
 bool matches(std::string_view pattern, std::string_view name);
-// Of a model's parameters, whatever its sizes: all, and those that the plan freezes. Registration order.
+// Names of a model's parameters, whatever its sizes: all, and those that the plan freezes. Registration order.
 std::vector<std::string> parameter_names(const ModelPlan& plan);
 std::vector<std::string> frozen_names(const ModelPlan& plan);
 

@@ -33,7 +33,7 @@ class Partition {
 
   int members() const { return int(bounds_.size()) - 1; }
   ShardInfo shard(int member) const { return {begin(member), bounds_[member + 1] - begin(member)}; }
-  // Of the frozen parameters, behind all trainable ones.
+  // A member's frozen parameters, behind all trainable ones.
   ShardInfo frozen(int member) const { return {frozen_[member], frozen_[member + 1] - frozen_[member]}; }
   // What falls into [lo, hi) of the flat space, which holds trainable or frozen elements only.
   ShardInfo shard_in(int member, Index lo, Index hi) const;

@@ -1,5 +1,5 @@
-// Who sits where. A seat is a launch rank's place in the grid: who comes in takes a seat that is free, its own if that
-// serves. There are never more members than seats, and spares have none at first.
+// Seats of members. A seat is a launch rank's place in the grid. A rank that joins takes a free seat, its own if that
+// one serves. There are never more members than seats, and spares have none at first.
 #pragma once
 
 #include <map>

@@ -20,7 +20,7 @@ struct Segment {
   friend bool operator==(const Segment&, const Segment&) = default;
 };
 
-// Of layers [first, end), in order. Layers that the plan names and the model has not do nothing.
+// The segments of layers [first, end), in order. Layers that the plan names and the model does not have do nothing.
 std::vector<Segment> segments_of(int first, int end, const CheckpointingPlan& plan);
 inline std::vector<Segment> segments_of(int layers, const CheckpointingPlan& plan) {
   return segments_of(0, layers, plan);
@@ -33,10 +33,10 @@ struct ModuleUse {
   friend bool operator==(const ModuleUse&, const ModuleUse&) = default;
 };
 
-// Of one micro-step: forward, then backward. A segment is recomputed to its last layer, whose parameters serve backward
-// at once; those before it are used again.
+// The uses in one micro-step: forward, then backward. A segment is recomputed up to its last layer, whose parameters
+// serve backward at once; the layers before it are used again.
 std::vector<ModuleUse> module_uses(int layers, const CheckpointingPlan& plan);
-// Of one piece of a model of `layers` layers: its forward pass; its backward pass.
+// The uses by one piece of a model of `layers` layers: in its forward pass; in its backward pass.
 std::vector<ModuleUse> forward_uses(const ModelPiece& piece, int layers);
 std::vector<ModuleUse> backward_uses(const ModelPiece& piece, int layers, const CheckpointingPlan& plan);
 

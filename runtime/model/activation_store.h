@@ -30,7 +30,7 @@ class CheckpointStore {
   struct Place {
     BufferPtr buffer;
     int holds = -1;             // which input
-    bool brought_back = false;  // by a copy that nobody has waited for yet
+    bool brought_back = false;  // by a copy that was not waited for yet
     Event copied;               // the last copy out of it or into it
     Event used;                 // its last use in backward
   };

@@ -5,7 +5,7 @@
 // positions, SwiGLU, key heads shared by groups of query heads. What a family lacks it has no parameter for.
 //
 // Activations lie in slots. A layer whose activations are kept has one of its own; the layers of recomputed segments
-// (segments.h) share theirs with all micro-batches in flight, and of such a segment only the residual stream into it is
+// (segments.h) share theirs with all micro-batches in flight, and only the residual stream into a recomputed segment is
 // kept (activation_store.h).
 #pragma once
 
@@ -50,7 +50,7 @@ struct LayerStore {
   BufferPtr gelu;                        // (slots, R, F)  out of it
 };
 
-// What the micro-batches in flight share, since nobody needs it for longer than a pass.
+// Buffers that the micro-batches in flight share, since no pass needs them after its end.
 struct Gpt2Workspace {
   BufferPtr residual;    // (slots, Rs, C)  residual stream inside segments that are computed again
   LayerStore layers;     // of those segments

@@ -209,7 +209,7 @@ void Gpt2<S>::column_product(const Pass& p, const char* site, const ParameterInf
   product_bias<S>(p.launch, w.name, site, Trans::no, Trans::yes, x, weight(p, w), vector(p, *bias), y, 0);
 }
 
-// Of queries and keys, in place; nothing where positions are learned.
+// Rotates queries and keys in place; does nothing where positions are learned.
 template <class S>
 void Gpt2<S>::rotate(const Pass& p, bool backward, MatView<S> qkv) {
   if (!work_->angles) return;

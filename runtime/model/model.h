@@ -60,7 +60,7 @@ class Weights {
   // The following launches use this module's parameters, until it is released.
   virtual void fetch(int module) = 0;
   virtual void release(int module) = 0;
-  // Of the module that was fetched last.
+  // The weights of a parameter of the module that was fetched last.
   virtual AnyVec of(const ParameterInfo& parameter) = 0;
 };
 

@@ -57,8 +57,8 @@ struct OffloadPlan {
   friend bool operator==(const OffloadPlan&, const OffloadPlan&) = default;
 };
 
-// Layers whose activations are computed again in backward (Chen et al. 2016). Of a segment of consecutive layers only
-// the input is kept.
+// Layers whose activations are computed again in backward (Chen et al. 2016). Only the input of a segment of
+// consecutive layers is kept.
 struct CheckpointingPlan {
   int every = 0;            // layers a segment; 0: off
   std::vector<int> layers;  // or just these, each a segment of its own

@@ -24,7 +24,7 @@ struct ParallelPlan {
   friend bool operator==(const ParallelPlan&, const ParallelPlan&) = default;
 };
 
-// Of a step of so many micro-batches. One stage has nothing to overlap: each micro-batch goes forward and back at once.
+// The shape of a step. One stage has nothing to overlap: each micro-batch goes forward and back at once.
 inline PipelineShape pipeline_shape(const ParallelPlan& plan, int micro_batches) {
   if (plan.pipeline == 1) return {PipelineSchedule::one_f_one_b, 1, micro_batches, 1, 0};
   return {plan.schedule, plan.pipeline, micro_batches, plan.virtual_stages, 0};

@@ -4,7 +4,7 @@
 // GPipe (Huang et al. 2019): all forwards, then all backwards. 1F1B (PipeDream-Flush, Narayanan et al. 2021), placed in
 // ticks as DeepSpeed 0.19.6's TrainSchedule does. Interleaved: each stage holds `chunks` pieces of the model, in the
 // order of Megatron-LM. Zero bubble: backward split into the gradient of the input, which the stage before waits for,
-// and of the weights, which nobody waits for (Qi et al. 2023, ZB-H1: the memory of 1F1B).
+// and of the weights, which no stage waits for (Qi et al. 2023, ZB-H1: the memory of 1F1B).
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,7 @@ namespace {
 
 using Kind = InstructionKind;
 
-// Who sent it, which micro-batch, forward or backward.
+// Its sender, its micro-batch, forward or backward.
 using Message = std::tuple<int, int, bool>;  // number of the sending piece, micro-batch, gradient
 
 class Play {

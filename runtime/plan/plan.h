@@ -46,7 +46,7 @@ struct ModelPlan {
   double init_stddev = 0.02;        // residual projections: stddev / sqrt(2 * layers), as GPT-2 and llm.c
   double norm_eps = 1e-5;
   DropoutPlan dropout;
-  // Of a Llama only.
+  // Llama only.
   int kv_heads = 0;           // heads of keys and values, each shared by heads / kv_heads queries; 0: as many as heads
   int ffn = 0;                // width inside the mlp; 0: 8/3 of the width, rounded up to a multiple of 8
   double rope_theta = 10000;  // of rotary positions
@@ -144,7 +144,7 @@ struct CheckpointPlan {
   bool on() const { return !path.empty(); }
 };
 
-// Who is too slow, by score = fastest rank's busy time / own (NVRx): 1 is the best.
+// Which ranks are too slow. Score = fastest rank's busy time / own (NVRx): 1 is the best.
 struct StragglerPlan {
   bool on = false;
   double score_below = 0.7;
@@ -164,18 +164,18 @@ struct DivergencePlan {
 struct RecoveryPlan {
   RecoveryPolicy policy = RecoveryPolicy::rebuild_and_redo;
   TimeNs watchdog_ns = 600 * kSecond;  // on every operation
-  TimeNs agree_ns = 30 * kSecond;      // who has not answered by then is dead
+  TimeNs agree_ns = 30 * kSecond;      // a rank that has not answered by then is dead
   int peer_copies = 1;  // rebuild_and_redo at ZeRO 1 to 3: of each shard's state, on ranks of other nodes if possible
   int spares = 0;       // the last ranks of the world wait until a member is lost
-  bool grow = false;    // who joins is taken in at the next commit
+  bool grow = false;    // ranks that join are admitted at the next commit
   int ranks_min = 1;    // with fewer members than these the run stops
   StragglerPlan straggler;
   DivergencePlan divergence;
-  bool save_on_notice = true;  // a rank that is told to leave: all save, and go on without it
-  // Of the job: what a supervisor does when all processes are gone.
+  bool save_on_notice = true;  // a rank gets notice to leave: all save, and go on without it
+  // How often a supervisor restarts the job when all processes are gone.
   int restarts_max = 0;
   TimeNs restart_ns = 60 * kSecond;  // until the next one's processes stand
-  // Ranks tell the control plane that they live; who is silent for so long is declared dead. 0: nobody asks.
+  // Ranks send heartbeats to the control plane, which declares a silent rank dead. 0: no heartbeats.
   TimeNs heartbeat_ns = 0;
   TimeNs heartbeat_timeout_ns = 5 * kSecond;
   SkipPlan skip;                                   // when to stop a run that only skips

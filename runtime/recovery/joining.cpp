@@ -11,7 +11,7 @@ Op op_of(const Rank& rank, OpKind kind, const char* about, const char* site) {
   op.phase = Phase::recovery;
   op.epoch = rank.control.epoch();
   op.rank = rank.id;
-  op.step = -1;  // who joins knows of none
+  op.step = -1;  // a joining rank knows of none
   op.tensor = about;
   op.site = site;
   return op;

@@ -13,8 +13,8 @@ namespace seeksim::runtime {
 // Throws SeamError where those who took it in are gone again.
 std::optional<HandOver> wait_to_join(Rank& rank, const TrainPlan& plan);
 
-// The vote that every world begins with in which somebody joins. Those who know put it on the table; who joins brings
-// nothing. Returns what the first of them knows.
+// The vote with which every world begins that ranks join. Members send the hand-over in their ballots; joining ranks
+// send none. Returns the hand-over of the first member.
 HandOver hand_over(Rank& rank, const TrainPlan& plan, const std::optional<HandOver>& known);
 
 }  // namespace seeksim::runtime

@@ -1,5 +1,5 @@
 // Recovery: what happens when a seam throws, and when the members change without a failure. The decisions (decision.h,
-// membership.h) are pure functions of an agreement that all share, so that nobody needs to be told what to do.
+// membership.h) are pure functions of an agreement that all share, so that all ranks decide alike.
 #pragma once
 
 #include <optional>
@@ -23,18 +23,18 @@ class Recovery {
   Recovery(Rank& rank, const TrainPlan& plan, Observer& observer, Seats seats)
       : rank_(rank), train_(plan), plan_(plan.recovery), observer_(observer), seats_(std::move(seats)) {}
 
-  // The world that is to be connected: the control plane's members on their seats, and who of them holds nothing yet.
+  // The world that is to be connected: the control plane's members on their seats.
   Roster world() const { return {rank_.control.members(), seats_}; }
   const std::vector<int>& joiners() const { return joiners_; }
 
   // Puts what this rank saw on the table, agrees with the others and prepares the next epoch. An outcome: this rank's
   // run is over.
   std::optional<TrainOutcome> recover(const SeamError& failure, Trainer& trainer);
-  // The last recovery left members over who hold shards: all have entered an epoch in which these give them to the
-  // others, who then enter the one that they go on in.
+  // The last recovery left members over that hold shards. All have entered an epoch in which these give them to the
+  // others, which then enter the epoch that they go on in.
   bool gives_first() const { return gives_first_; }
   std::optional<TrainOutcome> give_first(Trainer& trainer);
-  // After a commit in whose vote somebody waited or was to leave: all agree on the next world, who leaves gives its
+  // After a commit in whose vote a rank waited or was to leave: all agree on the next world, leaving ranks give their
   // shards away, and the others enter the next epoch. True: there is a new world to connect.
   bool change_world(Trainer& trainer, std::optional<TrainOutcome>& over);
   // This rank's outcome is that the others make whole replicas without it: there is nothing wrong with it.

@@ -1,4 +1,4 @@
-// The part of a recovery that is about members: who goes on, on which seat, who gives its shards away first.
+// The part of a recovery that is about members: which go on, on which seats, and which give their shards away first.
 #include <algorithm>
 
 #include "runtime/recovery/recovery.h"
@@ -13,15 +13,15 @@ std::string too_few(const RecoveryPlan& plan, std::size_t members) {
 
 }  // namespace
 
-// Who waits takes the places of who is lost. Where a model is on several ranks: as many whole replicas as there are;
-// who is left over leaves, and is not waited for.
+// Waiting ranks take the places of lost ones. Where a model is on several ranks, the members make as many whole
+// replicas as they can. Ranks that are left over leave, and no member waits for them.
 void Recovery::take_places(const Agreement& agreement, const Trainer& trainer, Decision& decision) {
   const ParallelPlan& parallel = train_.layout.parallel;
   const auto stop = [&](const std::string& why) {
     decision.stop = true;
     decision.why = why + (decision.why.empty() ? "" : ": " + decision.why);
   };
-  // Of a shard that nobody holds any more, who waits has nothing either; from a checkpoint it reads like the others.
+  // A shard that no member holds any more cannot come from a waiting rank either. It comes from a checkpoint, for all.
   const bool fill = takes_in(plan_) && plan_.policy != RecoveryPolicy::retry_step;
   next_ = next_world(parallel, seats_, decision.survivors, fill ? agreement.joiners : std::vector<int>());
   const bool files = train_.checkpoint.on();
@@ -70,7 +70,7 @@ void Recovery::enter(std::uint32_t epoch, const NextWorld& next, std::int64_t st
 }
 
 bool Recovery::change_world(Trainer& trainer, std::optional<TrainOutcome>& over) {
-  // Nobody is in the step any more when this vote is over, so that all can leave its epoch.
+  // All have left the step when this vote is over, so that all can leave its epoch.
   const NextWorld next = trainer.agree_on_world();
   if (next.roster.members == rank_.control.members()) return false;
   const std::vector<int>& members = next.roster.members;

@@ -88,7 +88,7 @@ TrainOutcome TrainingRun::run() {
       over = attempt();
     } catch (const SeamError& error) {
       trouble.error.emplace(error);
-    } catch (const kernels::DeviceError& error) {  // of what the host itself asked of the device: a copy, poison
+    } catch (const kernels::DeviceError& error) {  // from a call by the host itself: a copy, poison
       Op op;
       op.rank = rank_.id;
       trouble.error.emplace(error.out_of_memory ? ErrorKind::out_of_memory : ErrorKind::device_lost, op, error.what());
@@ -192,7 +192,7 @@ bool TrainingRun::train_in_world(std::optional<TrainOutcome>& over) {
   return true;
 }
 
-// Gives up what is under way and tells what this rank holds; of a device that does not answer, nothing can be told.
+// Gives up what is under way and reports what this rank holds; nothing, where the device does not answer.
 TrainOutcome TrainingRun::leaves(Ending how, std::string why) {
   if (trainer_->abandon()) return ends(how, std::move(why));
   return {how, std::move(why) + "; its device does not answer", trainer_->step(), {}};
@@ -205,14 +205,14 @@ std::optional<TrainOutcome> TrainingRun::after(Trouble& trouble) {
     std::rethrow_exception(trouble.bug);
   }
   if (trouble.hopeless) return leaves(Ending::stopped, *trouble.hopeless);
-  if (trouble.disk_lost) {  // it tells the others, who find that it does not answer
+  if (trouble.disk_lost) {  // the others find that this rank does not answer
     const SeamError& error = trouble.disk_lost->error;
     rank_.control.revoke(rank_.control.epoch(), error.op(), error.kind());
     return leaves(Ending::evicted, "its disk is lost; its peers' copies are used instead: " + error.detail());
   }
   if (!trouble.error) return std::nullopt;
   const SeamError& error = *trouble.error;
-  const bool holds_nothing = !trainer_ || trainer_->joining();  // of use to anybody
+  const bool holds_nothing = !trainer_ || trainer_->joining();  // nothing that others could use
   const bool fenced = error.kind() == ErrorKind::fenced;
   if (holds_nothing || (fenced && plan_.recovery.grow)) {  // begins anew, as another incarnation
     if (trainer_ && !trainer_->abandon())
@@ -267,7 +267,7 @@ int TrainingRun::first_who_knows(const std::vector<int>& members) const {
                        [&](int rank) { return !std::binary_search(joiners.begin(), joiners.end(), rank); });
 }
 
-// Who is left over may be of use again, in a run that takes ranks in.
+// A rank that is left over may be of use again, in a run that admits ranks.
 std::optional<TrainOutcome> TrainingRun::waits_or(TrainOutcome over) {
   if (!recovery_->left_over() || !takes_in(plan_.recovery)) return over;
   member_ = false;

@@ -12,7 +12,7 @@ struct SinCos {
   double sin = 0;
   double cos = 1;
 };
-// Of 0 <= angle <= 2^26 radians, within 2^-50 of the true values of that double.
+// For 0 <= angle <= 2^26 radians; within 2^-50 of the true values for that double.
 SinCos host_sin_cos(double angle);
 // cos(pi * x) for 0 <= x <= 1, within 2 ulp of the larger of it and 0.7; exact at 0, 1/2 and 1.
 double host_cos_pi(double x);

@@ -106,7 +106,7 @@ struct SkipState {
   std::int64_t steps = 0;        // seen
   std::int64_t skipped = 0;      // of those
   std::int64_t consecutive = 0;  // the run of skipped steps that is under way
-  // Of that run.
+  // The first and last step, and the scales, of that run of skipped steps.
   std::int64_t first_step = -1;
   std::int64_t last_step = -1;
   double first_scale = 1;

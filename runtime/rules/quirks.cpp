@@ -169,7 +169,7 @@ float partition_norm(const std::vector<std::vector<double>>& slice_norms) {
 GradientFactor gradient_factor(const Quirks& quirks, const UnscaledGradient& gradient, double limit) {
   const auto ratio = static_cast<float>(gradient.used / gradient.next);
   const float divided = quirks.has(Quirk::ds_unscales_by_new_scale) ? ratio : 1.0f;
-  // Only a step that nobody checked gets here with such a norm.
+  // Only a step whose gradients were not checked gets here with a norm like this.
   if (!host_finite(gradient.norm) || gradient.norm < 0) return {divided, -1.0f};
 
   const float norm = gradient.norm * divided, scaled = gradient.norm * static_cast<float>(gradient.used);

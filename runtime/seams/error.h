@@ -1,5 +1,5 @@
 // What a seam may throw. A SeamError unwinds to the one catch site in training_run.cpp; a RankDied unwinds a killed
-// rank's host to its launcher and is deliberately no std::exception, so that nobody else catches it.
+// rank's host to its launcher and is deliberately no std::exception, so that no other code catches it.
 #pragma once
 
 #include <exception>
@@ -12,7 +12,7 @@ namespace seeksim::runtime {
 enum class ErrorKind : std::uint8_t {
   timeout,       // the watchdog: an Op did not complete by its deadline
   revoked,       // another rank failed and revoked the epoch
-  remote_error,  // the transport was told that a peer or a link is gone
+  remote_error,  // the transport learned that a peer or a link is gone
   corrupt,       // a message failed its checksum
   mismatch,      // a peer brought another Op than the one expected
   out_of_memory,

@@ -77,7 +77,7 @@ struct Op {
   Phase phase = Phase::init;
   Axis axis = Axis::world;
   std::uint32_t epoch = 0;
-  std::int32_t rank = -1;         // who acts
+  std::int32_t rank = -1;         // the acting rank
   std::int32_t peer = -1;         // the other side of a point-to-point piece; -1 where the Op is a collective
   std::int32_t micro_batch = -1;  // -1 outside micro-batches
   std::int32_t layer = -1;        // -1 outside layers

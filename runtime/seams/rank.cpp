@@ -30,7 +30,7 @@ std::string who_is_missing(const Rank& rank, Comm first) {
 
 // Out of line, so that the way without failures needs little stack.
 [[noreturn, gnu::cold, gnu::noinline]] void throw_failed(const Rank& rank, CommResult error, Comm comm, const Op& op) {
-  if (error == CommResult::invalid_argument) {  // a dead handle: somebody here gave up on it
+  if (error == CommResult::invalid_argument) {  // a dead handle: this rank gave up on it
     const ErrorKind kind = rank.control.revoked(op.epoch) ? ErrorKind::revoked : ErrorKind::mismatch;
     throw SeamError(kind, op, "the communicator was aborted, or poisoned by an invalid argument");
   }

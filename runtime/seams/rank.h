@@ -1,4 +1,4 @@
-// Rank: who I am, my seams, my trace. The whole world as the trainer sees it.
+// Rank: a rank's number, its seams and its trace. The whole world as the trainer sees it.
 #pragma once
 
 #include <vector>

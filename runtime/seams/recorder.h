@@ -60,7 +60,7 @@ class Recorder {
  public:
   static constexpr std::size_t kRingMax = 2000;  // as PyTorch's flight recorder
   static constexpr std::size_t kCommsKept = 16;
-  static constexpr std::size_t kMembersKept = 1024;  // of a communicator; a larger one is told without them
+  static constexpr std::size_t kMembersKept = 1024;  // a larger communicator is recorded without its members
 
   // Returns the record's number (1-based), to be passed to the calls below.
   std::uint64_t enqueued(const Op& op, TimeNs now, std::uint32_t comm = 0, const Payload& payload = {});

@@ -66,7 +66,7 @@ class Device {
   // How long a launch takes; decorators stretch it (stragglers).
   virtual TimeNs duration(const Op& op, Cost cost) const = 0;
   // The one blocking primitive. Returns `revoked` as soon as `epoch` is revoked; also, once, when a communicator of
-  // this rank fails (its async error tells), so that nobody waits out a watchdog for an error that is already known.
+  // this rank fails (see its async error), so that no rank waits for its watchdog when the error is already known.
   // Throws SeamError{closure} when a kernel failed.
   virtual WaitResult wait(const Event& event, TimeNs deadline, std::uint32_t epoch) = 0;
   // Waits until every queue is empty; after an abort all that is left completes as garbage, so this ends.
@@ -79,8 +79,8 @@ class Device {
     drain();
     return true;
   }
-  // What the launches on its compute queue have taken in all; 0 where nobody measures it. What a straggler score is
-  // made of.
+  // Time that the launches on the compute queue have taken so far; 0 where it is not measured. Straggler scores are
+  // made of it.
   virtual TimeNs busy_ns() const { return 0; }
   // Declares that the host itself reads or writes device memory now (a launch declares by its views). Nothing happens
   // but that a race detector hears of it.
@@ -104,7 +104,7 @@ enum class CommResult : std::uint8_t {
   timeout = 8
 };
 std::string_view name(CommResult result);
-// What a failed call or an asynchronous error means to whoever waits (error.cpp has the table).
+// The kind of failure that a failed call or an asynchronous error means to a waiting rank (error.cpp has the table).
 ErrorKind error_kind(CommResult result);
 
 // A rank's handle on a communicator; 0 is NULL. Handles are per rank; the id is shared by all members.
@@ -181,8 +181,8 @@ struct TreeScatter {
 // Sums over ranks of a library's own, in an order that only it knows: for `fast` arithmetic (docs/numerics.md).
 enum class LibrarySums : std::uint8_t {
   none,
-  instead,  // of the canonical ones
-  beside    // of the same addends, to be held against the canonical ones (NumericAudit)
+  instead,  // in place of the canonical sums
+  beside    // next to them, from the same addends, to be compared with them (NumericAudit)
 };
 
 // Elements [first, first + n) of a library's sum, and the member that gets them.
@@ -224,7 +224,7 @@ class Transport {
     static_cast<void>(values), static_cast<void>(out);
     return CommResult::invalid_usage;  // of a transport that has none
   }
-  // Of the same sum, each share to its member. shares: on all members the same, in the same order; none is empty.
+  // The same sum, each share to its member. shares: on all members the same, in the same order; none is empty.
   virtual CommResult library_reduce(Queue&, Comm, const Op&, VecView<const float> values,
                                     std::span<const SumShare> shares) {
     static_cast<void>(values), static_cast<void>(shares);
@@ -243,7 +243,7 @@ class Transport {
   // list.
   virtual Comm split(const Op& op, Comm parent, int color, int key, TimeNs deadline) = 0;
   virtual Comm shrink(const Op& op, Comm parent, std::span<const int> exclude, TimeNs deadline) = 0;
-  // Pieces of the oldest unfinished operation on this communicator that no peer has matched: who this rank waits for.
+  // Pieces of the oldest unfinished operation on this communicator that no peer has matched: this rank waits for it.
   struct Unmatched {
     bool pending = false;  // an operation has started and is not complete
     Op op;
@@ -265,7 +265,7 @@ class Storage {
   virtual void rename(std::string_view from, std::string_view to) = 0;
   virtual void remove(std::string_view path) = 0;
   // Part of a file, into or from memory of the host. Returns how many bytes it was: fewer than asked for at a file's
-  // end, when the folder is full, or when the system was interrupted; whoever asks looks and asks again for the rest.
+  // end, when the folder is full, or when the system was interrupted; the caller checks, and asks again for the rest.
   virtual std::size_t read_at(std::string_view path, std::uint64_t offset, std::span<std::byte> into) = 0;
   // Makes the file where there is none, and grows it; what lies between is zero. Not durable yet.
   virtual std::size_t write_at(std::string_view path, std::uint64_t offset, std::span<const std::byte> from) = 0;
@@ -281,11 +281,11 @@ struct CommProgress {
   std::uint64_t last_joined = 0;
 };
 
-// Of the checkpoint under way: this rank's part of it is durable, or cannot be.
+// The checkpoint under way: whether this rank's part of it is durable, or cannot be.
 struct CheckpointBallot {
   std::int64_t step = -1;  // steps that it holds; -1: none is under way, or this rank's part is not written yet
   bool failed = false;
-  bool complete = false;     // its manifest is durable, and with it all of it; told by who wrote that
+  bool complete = false;     // its manifest is durable, and with it the whole; reported by its writer
   std::uint64_t bytes = 0;   // of the rank's file; 0: it has none
   std::uint64_t digest = 0;  // of its content
 };
@@ -300,21 +300,21 @@ struct Ballot {
   std::uint64_t stuck_sequence = 0;     // sequence of the operation it could not finish; 0: none
   OpKind stuck_kind = OpKind::count_;
   std::int64_t stuck_meaning = 0;  // a hash of what that operation is about; equal on all members
-  std::int32_t missing_peer = -1;  // who it waited for, if it knows (for corrupt and mismatch: who sent it)
+  std::int32_t missing_peer = -1;  // the peer that it waited for, if known (for corrupt and mismatch: the sender)
   bool missing_is_sender = false;
   TimeNs joined_ns = -1;  // when it entered the operation it could not finish; -1: unknown
   TimeNs detected_ns = 0;
   std::array<CommProgress, 8> progress{};  // of its communicators, the first ones
   CheckpointBallot checkpoint;
   TimeNs busy_ns = 0;                   // what this rank's device computed since its last vote took
-  TimeNs leaves_at_ns = kForever;       // it was told to leave by then (ControlPlane::notice)
+  TimeNs leaves_at_ns = kForever;       // it got notice to leave by then (ControlPlane::notice)
   std::array<std::int64_t, 4> words{};  // free for the caller (votes, digests)
   std::vector<std::int64_t> hand_over;  // what who joins has to know (membership.h), of one that knows it
 };
 
 struct Agreement {
   std::uint32_t epoch = 0;
-  std::vector<int> members;     // who answered, ascending: the living
+  std::vector<int> members;     // the living: ranks that answered, ascending
   std::vector<int> dead;        // members of the epoch that did not answer in time: fenced from now on
   std::vector<Ballot> ballots;  // one a member, same order
   std::vector<int> silent;      // of the dead: those whose heartbeats had stopped
@@ -336,19 +336,19 @@ class ControlPlane {
   virtual void revoke(std::uint32_t epoch, const Op& op, ErrorKind why) = 0;
   virtual bool revoked(std::uint32_t epoch) const = 0;
   // The same answer on every member that gets one. Ends when all members of the epoch have voted or `deadline` comes:
-  // who did not vote is dead and fenced. A `vote` is cut short by a revoke of the epoch (SeamError{revoked}, on all
-  // members or on none); an `agree` (op.kind) is not. Throws SeamError{fenced} on a rank that was declared dead.
+  // a member that did not vote is dead and fenced. A revoke of the epoch cuts a `vote` short (SeamError{revoked}, on
+  // all members or on none), but no `agree` (op.kind). Throws SeamError{fenced} on a rank that was declared dead.
   virtual Agreement agree(const Op& op, std::uint32_t epoch, const Ballot& ballot, TimeNs deadline) = 0;
   // All survivors of an agreement enter the next epoch with the same members.
   virtual void enter_epoch(std::uint32_t epoch, std::span<const int> members) = 0;
-  // Of a rank that is no member (a spare, or one that came back under its launch rank): waits until members enter an
-  // epoch with it. A rank that was fenced is not any more: it joins as a new incarnation, which remembers nothing.
-  // Throws SeamError{timeout}, or {no_progress} where the run is over or this control plane takes nobody in.
+  // Called by a rank that is no member (a spare, or a rank that came back under its launch rank). Waits until members
+  // enter an epoch with it. A rank that was fenced joins as a new incarnation, which remembers nothing.
+  // Throws SeamError{timeout}, or {no_progress} where the run is over or this control plane admits no ranks.
   virtual TakenIn join(const Op& op, TimeNs deadline) {
     static_cast<void>(deadline);
     throw SeamError(ErrorKind::no_progress, op, "this control plane takes nobody in");
   }
-  // When this rank will be gone, if it was told beforehand (preemption with notice); kForever: it was not.
+  // When this rank will be gone, if it got notice (preemption); kForever: it got none.
   virtual TimeNs notice() { return kForever; }
   // This rank's process does not run until then (stopped by a signal, or with its host): nor does what sends its
   // heartbeats. For faults; a process that only waits is not stopped.

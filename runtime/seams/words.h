@@ -68,7 +68,7 @@ class WordWriter {
   std::vector<std::int64_t> words_;
 };
 
-// Whoever wrote the words runs the same program, so a list that ends too early is a bug.
+// The writer of the words runs the same program, so a list that ends too early is a bug.
 class WordReader {
  public:
   static constexpr bool kReads = true;

@@ -52,8 +52,8 @@ Agreement CommitVote::ask(const char* about, Ballot ballot) {
   op.epoch = world_.epoch();
   ballot.last_committed = op.step - 1;
   ballot.last_joined = world_.comm().last_sequence();
-  // Who misses this deadline is dead and fenced. A member that waits in vain in the reduction is not: its watchdog,
-  // which ends a little after ours would, revokes the epoch and so cuts the vote short for all.
+  // A member that misses this deadline is dead and fenced. One that waits in vain in the reduction is not: its
+  // watchdog, which ends a little after ours would, revokes the epoch and so cuts the vote short for all.
   const RecoveryPlan& plan = bench_.plan.recovery;
   const TimeNs patience = later(plan.watchdog_ns, plan.agree_ns);
   ControlPlane& control = bench_.rank.control;
@@ -77,7 +77,7 @@ void CommitVote::hear_of_members(const Agreement& agreement) {
   }
 }
 
-// All heard in the same vote which ranks computed other bits the second time, and where: nobody uses what came of it.
+// All heard in the same vote which ranks computed other bits the second time, and where: no rank uses the results.
 void CommitVote::redo_where_bits_differ(Op op, const Agreement& agreement) const {
   std::string detail;
   for (std::size_t i = 0; i < agreement.ballots.size(); ++i) {

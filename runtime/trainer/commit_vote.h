@@ -1,6 +1,6 @@
-// CommitVote: how the members agree. A vote is a ballot that each puts on the table and an answer that is the same for
-// all; what a rank has to tell the others travels with every vote, whatever that is about. What all came to is acted on
-// here: a rank that computed other bits, memory that nobody wrote, members that come and go.
+// CommitVote: how the members agree. Each sends a ballot and all get the same answer. A rank's reports to the others
+// travel with every vote, whatever it is about. This class acts on what all agreed on: a rank that computed other bits,
+// unwritten memory, members that come and go.
 #pragma once
 
 #include <optional>
@@ -17,10 +17,10 @@ namespace seeksim::runtime {
 enum class Vote : std::uint8_t {
   step,        // apply it, or skip it: the commit point
   checkpoint,  // how far each has come with writing it
-  members,     // nobody is in the step any more, so that the members may change
+  members,     // all have left the step, so that the members may change
   shards,      // mine are where they belong
-  state,       // who joins has it
-  end          // nobody needs me any more
+  state,       // joining ranks have it
+  end          // no member needs another any more
 };
 const char* name(Vote about);
 
@@ -29,7 +29,7 @@ class VoteRider {
  public:
   virtual ~VoteRider() = default;
   virtual void tell(Vote about, Ballot& own) = 0;
-  // all_good: nobody voted against.
+  // all_good: no member voted against.
   virtual void hear(Vote about, const Agreement& agreement, bool all_good) = 0;
 };
 
@@ -48,8 +48,8 @@ class CommitVote {
   // From here on it takes part in every vote, after those that came before. Outlives the votes.
   void carries(VoteRider& rider) { riders_.push_back(&rider); }
 
-  // True: all find it good. Of a step: apply it; false: skip it, everywhere. All members hear the same answer or none
-  // does. Throws where a member is missing (SeamError), where a rank computed other bits the second time
+  // True: all find it good. For a step, true means apply it and false skip it, everywhere. All members hear the same
+  // answer or none does. Throws where a member is missing (SeamError), where a rank computed other bits the second time
   // (SeamError{corrupt_compute}), and UnwrittenMemory.
   bool on(Vote about, bool good = true);
   // The same of a ballot of the caller's own making, without riders; all of the answer. about: outlives the run.
@@ -62,7 +62,7 @@ class CommitVote {
   // After a failure: the step that was under way is run again.
   void forget() { corrupt_.reset(); }
 
-  // In the last vote: launch ranks that wait to be taken in, and members that were told to leave. Ascending.
+  // From the last vote: launch ranks that wait to be admitted, and members that got notice to leave. Ascending.
   const std::vector<int>& waiting() const { return waiting_; }
   const std::vector<int>& leaving() const { return leaving_; }
 

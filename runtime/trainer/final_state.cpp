@@ -53,7 +53,7 @@ StateDigest FinalState::state(bool published) const {
     if (tensors_.has_flat_optimizer()) add_flat_state(state);
     return state;
   }
-  // What is sharded is with others now; parameters that every rank holds can be told all the same.
+  // Shards are with other ranks now. Parameters that every rank holds can still be reported.
   if (!tensors_.flat_weights_here() || !(published || bench_.progress.step() == 0)) return state;
   for (const auto& [name, digest] : records_.replicated_digests()) {
     state.by_tensor.emplace_back(name, digest);

@@ -181,7 +181,7 @@ void Measurement::fold_norms() {
   fold_parameters();
 }
 
-// Of all parameters from each one's; where the model is on several ranks, that is done when all have brought theirs.
+// Adds the parameters' norms. Where the model is on several ranks, that waits until all have contributed theirs.
 void Measurement::fold_parameters() {
   const Index count = Index(tensors_.parameters().trainable().size());
   if (Replica* replica = world_.replica()) {
@@ -233,11 +233,11 @@ StepResult Measurement::read() {
     result.loss = bench_.host_value(SEEKSIM_SITE, reads(loss()));
     norm2_root = norm();
   }
-  // Of what is held, and so of what the loss scale multiplied.
+  // norm2_root is the norm of the gradients as they are held: multiplied by the loss scale.
   result.grad_norm = norm2_root * unscale_factor(bench_.progress.scaler().scale());
   result.nonfinite = bench_.host_value(SEEKSIM_SITE, vec<const std::int64_t>(*nonfinite_));
   // A norm beyond fp32 cannot be clipped to anything sensible; DeepSpeed calls that an overflow too. A loss that is not
-  // finite makes a step nobody wants, whatever its gradients are.
+  // finite makes the step useless, whatever its gradients are.
   result.finite = result.nonfinite == 0 && host_finite(result.grad_norm) && host_finite(result.loss);
   return result;
 }

@@ -26,7 +26,7 @@ void Pace::tell(Vote about, Ballot& own) {
 }
 
 // The first step of a world holds its making, too, and a step after a skipped one lacks an update: only steps with the
-// same work are held against each other.
+// same work are compared.
 void Pace::hear(Vote about, const Agreement& agreement, bool all_good) {
   if (about != Vote::step || !bench_.plan.recovery.straggler.on) return;
   if (!std::exchange(busy_is_of_a_step_, all_good)) return;

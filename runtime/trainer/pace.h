@@ -27,9 +27,9 @@ class Pace final : public VoteRider {
   // where one of them is to leave for being so.
   void let_straggler_go();
 
-  // Of a step that all voted for, before it is applied. Throws SeamError{diverged}.
+  // For a step that all voted for, before it is applied. Throws SeamError{diverged}.
   void look_for_divergence(const StepResult& result);
-  // The steps that the next one is held against: a rank that joins has to know them.
+  // The steps that the next one is compared with: a rank that joins has to know them.
   const std::deque<DivergenceMonitor::Step>& window() const { return divergence_.window(); }
   void continue_with(std::deque<DivergenceMonitor::Step> window) { divergence_.continue_with(std::move(window)); }
 

@@ -299,7 +299,7 @@ void Passes::backward_to(GradientSink& sink, InFlight& flight, std::size_t piece
   backward(flight, piece, kind, &first);
 }
 
-// Once more, for its bits alone. Whoever looks for the birth of a value looks at the run that counts.
+// Once more, for its bits alone. Provenance scans the first run only, which is the one that counts.
 void Passes::run_again(InFlight& flight) {
   bench_.compute.watched_by(nullptr);
   rerun_->begin_second();

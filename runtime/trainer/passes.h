@@ -45,7 +45,7 @@ class Passes {
 
   // All of a step; enqueued.
   void run();
-  // The step is done: tells the observer what was seen of values, where somebody looks.
+  // The step is done: reports the ranges of values to the observer, where they are recorded.
   void tell_ranges();
   // Where each micro-batch is run twice: which range of gradients had other bits the second time.
   std::optional<RerunFound> compare_runs();

@@ -11,7 +11,7 @@ constexpr std::array<MessageQueue, 4> kQueues = {MessageQueue::receive_activatio
 }  // namespace
 
 // Links in the order of the stages that they begin at, and for each the activations' communicator before the
-// gradients': everybody builds its own in this order, so that nobody waits in a circle. Where the last stage is joined
+// gradients': every rank builds its own in this order, so that none waits in a circle. Where the last stage is joined
 // to the first, that link is built last by both.
 PipelineLinks::PipelineLinks(Workbench& bench, const Grid& grid, const GridPlace& place, std::uint32_t epoch)
     : bench_(bench) {

@@ -29,7 +29,7 @@ class PipelineLinks {
   // Collective over each link; blocks.
   PipelineLinks(Workbench& bench, const Grid& grid, const GridPlace& place, std::uint32_t epoch);
 
-  // The four messages of a micro-batch. What is enqueued here waits for what it needs; who needs it waits in
+  // The four messages of a micro-batch. Work that is enqueued here waits for its inputs; passes wait for its results in
   // before_forward and before_backward.
   void receive_activation(InFlight& flight, const Launcher& compute, Index samples);
   void send_activation(InFlight& flight, const Launcher& compute, Index samples);
@@ -38,7 +38,7 @@ class PipelineLinks {
   void before_forward(const InFlight& flight, Launcher& compute) const;
   void before_backward(const InFlight& flight, Launcher& compute) const;
 
-  // Those that are there, for who asks which operation is stuck.
+  // The communicators that exist, for finding the operation that is stuck.
   std::vector<Communicator*> communicators();
 
  private:

@@ -203,7 +203,7 @@ struct NormLeftOutByEmpty final : Mistake {
 
 // ---- sums ----------------------------------------------------------------------------------------------------------
 
-// As if the module were called beside its wrapper: the mean over this rank's own samples, and nobody is asked.
+// As if the module were called past its wrapper: the mean over this rank's own samples, without the other ranks.
 struct NeverReduced final : Mistake {
   using Mistake::Mistake;
   bool replaces_all_reduce(Workbench& bench, Tensors& tensors, const World& world, Reduction& reduction) override {

@@ -1,5 +1,5 @@
-// Progress: where the run stands, beside its tensors: steps and batches, the loss scale, steps that were skipped. The
-// same on all members, and what a checkpoint and a rank that joins are told of.
+// Progress: where the run is, apart from its tensors: steps and batches, the loss scale, steps that were skipped. The
+// same on all members; a checkpoint and a rank that joins get it.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Records: what a rank tells of a step, so that others can be held against it: digests of all that should be equal
-// somewhere else, the shards that it uses, gradients and poison for those who look for them.
+// Records: what a rank reports about a step, so that ranks can be compared: digests of all that should be equal
+// elsewhere, the shards that it uses, and, where they are asked for, gradients and poison.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,12 @@ class Records {
   void shards();
 
   // ---- in the order of a step
-  // Asks whether somebody wants its gradients.
+  // Asks the observer whether it wants the step's gradients.
   void begin_step();
   // Brings them together, where they are not all here.
   void gather_gradients();
-  // Looks for memory that nobody wrote, in all that this rank holds for good and in what it gathered; in_gradients: in
-  // the step's gradients too.
+  // Looks for unwritten memory in all that this rank holds for good and in what it gathered; in_gradients: in the
+  // step's gradients too.
   PoisonFound look_for_poison(bool in_gradients);
   // Digests of what this rank holds for good, to the recorder, before the step is counted.
   void digests();

@@ -1,7 +1,7 @@
 // Rerun: each micro-batch computed twice on the same rank, and the bits of both runs compared. The same bits are what
 // follows from weights and data, a NaN too; other bits show that the hardware erred in one of the two, and on which
-// rank, before anybody uses what came of it. Weights that are damaged at rest give the same bits twice: replicas that
-// are held against each other show those.
+// rank, before any rank uses the result. Weights that are damaged at rest give the same bits twice: comparing replicas
+// shows those.
 #pragma once
 
 #include <optional>

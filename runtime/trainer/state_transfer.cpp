@@ -109,7 +109,7 @@ void StateTransfer::move_shards(const std::vector<int>& members) {
   }
 }
 
-// What every member of this axis holds, from the lowest that has it to all who joined.
+// What every member of this axis holds, from the lowest that has it to all that joined.
 void StateTransfer::bring_replicated() {
   if (joiners_.empty() || bench_.progress.step() == 0) return;
   const int me = bench_.rank.id;

@@ -1,5 +1,5 @@
 // StateTransfer: brings the training state to where the members need it: to its places in a new world, to ranks that
-// join, from ranks that leave, and after each step updated parameters from their owners to all who compute with them.
+// join, from ranks that leave, and after each step updated parameters from their owners to all their users.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class StateTransfer {
   void settle(const std::vector<int>& joiners);
   // Shards to where they are in a world without some of its members.
   void give_to(const Roster& next);
-  // The world in which shards were cut; what the run tells a rank that joins.
+  // The world in which shards were cut; a rank that joins gets it.
   Roster shards() const;
   void take_over(const HandOver& given);
   bool joining() const { return joining_; }  // it has been taken in, and does not have the others' state yet
@@ -38,7 +38,7 @@ class StateTransfer {
   void step_committed() { published_ = tensors_.keeper() == nullptr; }
   void publish_step(bool updated);
   void publish_world();
-  // Parameters of the last step are with all who hold them.
+  // All holders have the last step's parameters.
   bool published() const { return published_; }
 
  private:

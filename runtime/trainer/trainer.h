@@ -46,7 +46,7 @@ class Trainer {
   void train_step();
   // After a step: throws SeamError{too_slow} on all members where one of them is to leave for being so.
   void let_straggler_go() { pace_.let_straggler_go(); }
-  // After the last step: gathers what is sharded for state() and weights(), and lets nobody leave before all have it.
+  // After the last step: gathers what is sharded for state() and weights(), and lets no rank leave before all have it.
   void conclude();
   // After a failure: gives up the communicator and waits until nothing is pending. Leaves what is durable untouched.
   // False: the device does not answer, and this rank cannot go on.
@@ -76,17 +76,17 @@ class Trainer {
   const std::vector<std::int64_t>& dropped_batches() const { return bench_.progress.dropped_batches(); }
   bool loads() const { return saves_.loads(); }  // that is still to be done
   std::int64_t loads_at_most() const { return saves_.loads_at_most(); }
-  // Before another trainer takes its place: files that hold offloaded state are nobody's any more.
+  // Before another trainer takes its place: removes the files that hold offloaded state.
   void remove_files();
 
-  // Members that come and go without a failure. In the last vote somebody waited, or was told to leave, so that there
-  // is a better world than this one.
+  // Members come and go without a failure. True where, in the last vote, a rank waited or a member had notice to leave,
+  // so that there is a better world than this one.
   bool world_may_change() const;
   // All vote, and so leave the step behind them: the world that the ballots ask for, this one where they ask for none.
   NextWorld agree_on_world();
   // Over the communicators of this epoch: shards to where they are in a world without some of its members.
   void give_shards_to(const Roster& next) { transfer_.give_to(next); }
-  // The same in an epoch of its own, which all who live have entered; nothing is connected before.
+  // The same in an epoch of its own, which all living ranks have entered; nothing is connected before.
   void give_shards_first(std::uint32_t epoch, const Roster& all, const Roster& next);
   void leave();  // in order: it has nothing any more that others need
   HandOver hand_over(const Roster& world, const std::vector<int>& joiners) const;
@@ -100,7 +100,7 @@ class Trainer {
  private:
   // What all members made of a step.
   struct Verdict {
-    bool all_good = false;  // nobody saw an overflow, or wanted it left out
+    bool all_good = false;  // no member saw an overflow, or wanted the step left out
     bool applies = false;   // this rank updates
     bool updates = false;   // some rank does, so that parameters are published
   };

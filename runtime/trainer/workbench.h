@@ -1,5 +1,5 @@
-// Workbench: what every part of a trainer works with: the rank and its seams, the plan, who watches, where the run
-// stands, and the two launchers. It decides nothing.
+// Workbench: what every part of a trainer works with: the rank and its seams, the plan, the observer, the progress of
+// the run, and the two launchers. It decides nothing.
 #pragma once
 
 #include <memory>

@@ -39,7 +39,7 @@ class World {
   int part_of(const GridPlace& place) const { return place.stage * parallel().tensor + place.way; }
   const TreeOwnership& ownership() const { return ownership_; }
   const StepCut& cut() const { return cut_; }
-  // Of a member of the data axis, by position: in samples of the step.
+  // The micro-batches of a member of the data axis, by its position: in samples of the step.
   std::vector<SampleRange> micro_batches_of(int position) const;
   Index samples_of(int position) const;
 

@@ -115,7 +115,7 @@ void GatheredWeights::release(int module) {
     Space& space = spaces_[m.buffer];
     space.taken = bug_.is(Bug::kept_gathered);
     space.free = compute_->queue().record();
-    if (bug_.is(Bug::early_release, rank_.id)) {  // its size fits nobody any more
+    if (bug_.is(Bug::early_release, rank_.id)) {  // its size fits no user any more
       space.buffer.reset();
       space.size = -1;
     }

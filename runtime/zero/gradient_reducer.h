@@ -85,7 +85,7 @@ class GradientReducer {
     BufferPtr slots;    // where subtree roots of a bucket arrive
     BufferPtr extras;   // the head's share and the loss, summed
     BufferPtr addend;   // of a bucket, where a library sums
-    BufferPtr library;  // its sums of this member's elements, where they are held against ours
+    BufferPtr library;  // its sums of this member's elements, where they are compared with ours
   } memory_;
   struct Landing {
     BufferPtr buffer;

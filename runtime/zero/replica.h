@@ -30,8 +30,8 @@ class Replica {
     float norm2 = 0;
     float loss = 0;
   };
-  // After that, from all ranks of the replica: of the parts of a parameter its norm^2 by the tree over its slabs, of
-  // all parameters the tree in registration order; the loss from who has the head. Waits. `measured`: the last launch.
+  // Gathers from all ranks of the replica. Adds the parts of each parameter's norm^2 by the tree over its slabs, then
+  // all parameters by the tree in registration order. The loss comes from the rank with the head. Waits.
   Sum gather_norms(Launcher& compute, bool has_values);
 
   // ---- a parameter that the first and the last stage use

@@ -76,7 +76,7 @@ ShardState ShardKeeper::make(int member, const Partition& partition, bool copy) 
         own_space(state, shard.size, ElementType::f32, "reduced gradients in fp32", MemoryTag::partial_sums, home_)
             .as<float>();
   state.frozen.type = precision.compute;  // also where this member has none
-  if (!shards_parameters())               // everybody has them all, and so nobody needs a copy
+  if (!shards_parameters())               // every rank has them all, so none needs a copy
     state.frozen = flat_parameters_.part(frozen.offset, frozen.size);
   else if (frozen.size > 0)
     state.frozen = own_space(state, frozen.size, precision.compute, "frozen shard", tag(MemoryTag::parameters),

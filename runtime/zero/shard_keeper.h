@@ -62,7 +62,7 @@ struct DiskLost {
   SeamError error;
 };
 
-// A folder of swap files that belongs to nobody who lives.
+// A folder of swap files that belongs to no living process.
 struct StaleFiles : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -82,8 +82,8 @@ class ShardKeeper {
   void lay_out(Launcher& launch, const std::vector<int>& members, const Initialise& initialise);
   bool laid_out() const { return own_ != nullptr; }
   bool laid_out_for(const std::vector<int>& members) const { return laid_out() && members == members_; }
-  // Of who joins: the members that the shards are with (none before the first commit), and Adam's t. It holds nothing,
-  // and what an earlier incarnation left in files is removed.
+  // Called on a rank that joins: members hold the shards (none before the first commit); optimizer_steps is Adam's t.
+  // The rank holds nothing, and removes the files of an earlier incarnation.
   void begin_with(std::vector<int> members, std::int64_t optimizer_steps);
   // Why these survivors cannot go on: a shard that none of them holds. Empty: they can.
   std::string lost(const std::vector<int>& survivors) const;
@@ -92,8 +92,8 @@ class ShardKeeper {
   std::string lost(const std::vector<int>& before, const std::vector<int>& survivors,
                    const std::function<bool(int owner)>& holds_some = {}) const;
   // Brings every shard to its owner among `members`, from those members of `comm` who hold one or a copy; joiners hold
-  // nothing. Who is no member any more only gives. Enqueued on the communication queue; nothing of the old layout is
-  // touched until adopt().
+  // nothing. A rank that is no member any more only gives. Enqueued on the communication queue; the old layout stays
+  // untouched until adopt().
   Op redistribute(Communicator& comm, const std::vector<int>& members, const std::vector<int>& joiners);
   bool adopt();  // false: this rank has no shard in the new layout, and keeps the old one
   // After adopt(): parameters to compute with, from the masters that came. launch: of the optimizer's queue.
@@ -103,7 +103,7 @@ class ShardKeeper {
   ShardState& own() { return *own_; }
   const ShardState& own() const { return *own_; }
   const std::vector<std::unique_ptr<ShardState>>& copies() const { return copies_; }  // that are kept here, by owner
-  // Of the own shard and of each copy.
+  // Calls each for the own shard and for each copy.
   template <class Each>
   void for_each_state(Each each) {
     for (ShardState* state : all()) each(*state);
@@ -183,9 +183,9 @@ class ShardKeeper {
   std::vector<int> keepers_;  // positions
   Layout next_;
   bool joined_ = false;
-  std::int64_t joined_at_ = 0;                          // Adam's t, of who joined
+  std::int64_t joined_at_ = 0;                          // Adam's t when this rank joined
   int layouts_ = 0;                                     // made so far; in the names of files
-  std::vector<std::unique_ptr<SwappedState>> retired_;  // files that nobody needs when settle() is through
+  std::vector<std::unique_ptr<SwappedState>> retired_;  // files that settle() makes needless
   std::vector<std::unique_ptr<SwappedParameters>> retired_parameters_;
   BufferPtr window_;  // parameters that the optimizer updates, on their way to their file
   std::vector<Piece> pieces_;

@@ -1,6 +1,6 @@
 // What shards send to other ranks: all of them from one world to the next, and gradients to their copies in every step.
-// Who holds what and who gets it is a pure function of (old members, survivors), so that all survivors decide alike
-// without asking.
+// The holders and the receivers of each shard are a pure function of (old members, survivors), so that all survivors
+// decide alike without asking.
 #include <algorithm>
 
 #include "kernels/check.h"
@@ -70,7 +70,7 @@ std::string ShardKeeper::lost(const std::vector<int>& before, const std::vector<
   return {};
 }
 
-// A range of one kind of value, from who has it to who shall.
+// A range of one kind of value, from its holder to its next holder.
 struct ShardKeeper::Move {
   ShardInfo range;
   bool frozen = false;
@@ -143,8 +143,8 @@ Op ShardKeeper::redistribute(Communicator& comm, const std::vector<int>& members
   std::erase_if(givers, [&](int rank) { return is_in(joiners, rank); });
   const std::vector<Move> all = moves(holders(givers));
   const Index window = offloaded() ? window_elements() : std::max<Index>(parameters_.size(), 1);
-  // What is held of a window goes to its owners and to who keeps copies, and a window may come: three kinds of fp32
-  // values each.
+  // This rank's part of a window goes to its owners and to the keepers of copies, and a window may come: three kinds of
+  // fp32 values each.
   if (offloaded()) open_passage(3 * (3 + copies_wanted_) * window);
   for (Index lo = 0; lo < parameters_.size(); lo += window) carry(comm, all, {lo, window}, op);
   return op;

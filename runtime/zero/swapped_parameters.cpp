@@ -149,7 +149,7 @@ void SwappedParameters::bring(Launcher& launch, Index at, AnyVec to, const Op& o
   for_units(at, to.n, [&](std::ptrdiff_t number, Index first, Index count) {
     Stage* stage = stage_of(number);
     if (stage == nullptr) stage = stage_of(-1);
-    if (stage == nullptr) {  // all hold what was read ahead for others, who will read it again
+    if (stage == nullptr) {  // all hold values read ahead for other modules, which will read them again
       stage = stages_[next_++ % stages_.size()].get();
       comm.wait(stage->before, last);
       io_.finish(stage->read);

@@ -58,7 +58,7 @@ class SwappedParameters {
     Transfer read;
     std::ptrdiff_t unit = -1;  // that is read into it, or has been; -1: free
     Event free;                // its last user is through
-    Event before;              // the one before that which is read now
+    Event before;              // the end of the use before this read
   };
 
   template <class Do>

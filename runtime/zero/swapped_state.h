@@ -36,7 +36,7 @@ class SwappedState {
   void step(Launcher& host, Optimizer& optimizer, AnyVec gradients, float grad_factor, double lr,
             const SendOn& send_on);
 
-  // Of the bytes as they were written last.
+  // The digest of the bytes as they were written last.
   std::uint64_t digest(Kind kind) const;
   void remove_files();
 

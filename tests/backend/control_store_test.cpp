@@ -77,7 +77,7 @@ TEST_F(Store, ARevokeCutsAVoteShortForAllAndAnAgreementForNobody) {
   EXPECT_EQ(last(1), Kind::count_);
   EXPECT_EQ(revokes, (std::vector<std::pair<int, std::uint32_t>>{{0, 0}, {1, 0}}));
   say(1, vote(1));
-  EXPECT_EQ(last(1), Kind::cut_short);  // who votes later is told the same
+  EXPECT_EQ(last(1), Kind::cut_short);  // a later vote gets the same answer
   say(0, agree());
   say(2, agree());
   EXPECT_EQ(last(0), Kind::decided);

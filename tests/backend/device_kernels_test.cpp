@@ -1,5 +1,5 @@
 // Every operation of kernels/ on a device against the CPU's bits, in awkward shapes: on the emulated device everywhere
-// (its memory faults whoever reaches into it), on a GPU where there is one. And the unary functions on all 2^32 floats.
+// (a host access to its memory faults), on a GPU where there is one. And the unary functions on all 2^32 floats.
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 

@@ -58,7 +58,7 @@ struct Side {
 // What rank 1 sends to rank 0 when it comes to the meeting.
 std::vector<std::byte> arrival(std::uint64_t run) {
   Side other(1, run);
-  EXPECT_THROW(other.create(0), SeamError);  // nobody answers
+  EXPECT_THROW(other.create(0), SeamError);  // no peer answers
   return other.post.sent.at(0);
 }
 
@@ -96,7 +96,7 @@ class MessageOfAPeer : public testing::Test {
     comm = receiver.create(kSecond);
     exchange(receiver, comm, 1, {&awaited, 1});
   }
-  // What the first member tells the other one.
+  // What the first member sends to the other one.
   static std::vector<std::byte> all_have_come() {
     Side first(0, 7);
     first.post.deliver(1, arrival(7));

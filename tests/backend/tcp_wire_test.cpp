@@ -82,7 +82,7 @@ TEST_F(TcpRuns, WhatComesWhileNobodyListensIsKeptForWhoWill) {
   EXPECT_EQ(std::string(next.room, sizeof next.room), payload);
 }
 
-// A peer that sends what no process of this program sends. It is cut off, whatever came before; nobody waits for more.
+// A peer that sends what no process of this program sends. It is cut off, whatever came before; no rank waits for more.
 class TcpHostile : public testing::Test {
  protected:
   TcpHostile() {

@@ -131,7 +131,7 @@ void shrink_after_a_death(Rank& rank, const Site& site) {
   BufferPtr b = floats(rank, 2, float(rank.id));
   rank.clock.sleep_until(2 * kSecond);
   const Op op = op_of(rank, OpKind::all_gather, 1);
-  if (rank.id == 2) {  // it waits for the dead rank, and is told
+  if (rank.id == 2) {  // it waits for the dead rank, and gets an error
     const Event done = exchange(rank, comm, op, {receive_from(3, b, 1, 1)});
     EXPECT_EQ(failure_of([&] { rank.wait(done, op, kPatience, comm); }), ErrorKind::remote_error);
     const int gone[] = {3};

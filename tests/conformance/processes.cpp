@@ -101,7 +101,7 @@ int run_as_rank(const char* by) {
     if (me < claim.ranks) hold(claim, site, world->wire(), {endpoint, token, me, claim.ranks, 0}, over_nccl);
     std::printf("claim %s rank %d: %s\n", claim.name, me, failures() == before ? "holds" : "fails");
     std::fflush(stdout);
-    world->gather({std::byte(1)}, world->size(), 60 * kSecond);  // nobody begins the next one before
+    world->gather({std::byte(1)}, world->size(), 60 * kSecond);  // no process begins the next one before
   }
   return 0;
 }

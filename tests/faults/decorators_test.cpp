@@ -212,7 +212,7 @@ TEST(RankCrash, StrikesAtEverythingThatARankDoesByItself) {
        {OpKind::compute, OpKind::copy, OpKind::data_load, OpKind::inspect, OpKind::host_compute, OpKind::allocate,
         OpKind::storage_read, OpKind::storage_write, OpKind::storage_sync, OpKind::storage_rename, OpKind::join}) {
     for (const Mode mode : {Mode::before, Mode::during, Mode::after}) {
-      if (kind == OpKind::join && mode != Mode::before) continue;  // nobody takes it in here
+      if (kind == OpKind::join && mode != Mode::before) continue;  // no member admits it here
       Rule r = crashing(1, mode);
       r.when.op = kind;
       Bench bench({r});

@@ -1,5 +1,5 @@
 // Random faults over real training in the simulator: whatever strikes, the survivors end with the bits of the
-// undisturbed one-rank run, and where somebody is named it is never an innocent. Each case is a pure function of its
+// undisturbed one-rank run, and a rank that is named is never an innocent one. Each case is a pure function of its
 // number.
 #include <gtest/gtest.h>
 
@@ -161,7 +161,7 @@ Rule draw_rule(Dice& dice) {
   return rule;
 }
 
-// Who may be named for this rule.
+// The ranks that may be named for this rule.
 std::vector<int> guilty_ranks(const Rule& rule) {
   if (rule.from) return {*rule.from, *rule.to};
   if (rule.when.peer) return {*rule.when.rank, *rule.when.peer};

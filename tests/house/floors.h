@@ -1,4 +1,4 @@
-// The rooms of the wings and the floors on which they stand: the table that includes are held against.
+// The rooms of the wings and the floors on which they stand: the table that includes are checked against.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The rules of the house, held against every file of the tree; and each rule seen to fail on a planted violation.
+// The rules of the house, checked on every file of the tree; and each rule seen to fail on a planted violation.
 
 #include <gtest/gtest.h>
 

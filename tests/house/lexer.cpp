@@ -48,7 +48,7 @@ class Lexer {
       word();
     } else {
       line_start_ = false;
-      // "::" and "->" matter to whom a name belongs; everything else is told apart by its first character.
+      // "::" and "->" say to what a name belongs; for everything else the first character is enough.
       const size_t size = starts("::") || starts("->") ? 2 : 1;
       out_.tokens.push_back({std::string(text_.substr(at_, size)), line_, false, directive_});
       at_ += size;

@@ -90,8 +90,8 @@ std::set<std::string, std::less<>> anchors_of(std::string_view page) {
 
 // ---- what texts name ------------------------------------------------------------------------------------------------
 
-// Comments of a source, line by line; a string that holds "//" is taken for one, which does no harm here. Of other
-// files nothing.
+// Comments of a source, line by line; a string that holds "//" is taken for one, which does no harm here. Nothing of
+// other files.
 std::vector<Line> comments_of(const File& file) {
   std::vector<Line> comments;
   bool within = false;
@@ -108,8 +108,8 @@ std::vector<Line> comments_of(const File& file) {
   return comments;
 }
 
-// Of a page and of a source everything, messages included; of a test, whose strings name what is not there, the
-// comments.
+// All lines of a page or a source, messages included; only the comments of a test, whose strings name things that are
+// not there.
 std::vector<Line> read_by_people(const File& file) {
   if (is_markdown(file.path) || (is_source(file.path) && !file.path.starts_with("tests/"))) return lines_of(file.text);
   return comments_of(file);

@@ -23,7 +23,7 @@ class Targets {
   bool has_name(std::string_view name) const;
   // A heading or <a id> of a Markdown page, as GitHub and mkdocs spell it.
   bool has_anchor(std::string_view page, std::string_view anchor) const;
-  // A header that some source includes in <>: "nccl.h" belongs to somebody else.
+  // A header that some source includes in <>: "nccl.h" is a library's.
   bool is_of_a_library(std::string_view header) const { return library_headers_.count(header) > 0; }
   // A folder on top, such as "runtime".
   bool is_top(std::string_view folder) const { return tops_.count(folder) > 0; }
@@ -48,7 +48,7 @@ std::vector<Violation> check_rules(const File& file, const Targets& targets);
 std::vector<Violation> check_exhibits(const File& file, const Targets& targets);
 
 // Markdown: no line over 100 columns outside of tables and generated parts; README.md at most 120 lines, a page of
-// docs/ that nobody generates at most 200.
+// docs/ that is not generated at most 200.
 std::vector<Violation> check_size(const File& file);
 
 }  // namespace seeksim::house

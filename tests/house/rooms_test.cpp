@@ -1,4 +1,4 @@
-// Rooms, floors and sizes, held against every source of the tree; and each rule seen to fail on a planted violation.
+// Rooms, floors and sizes, checked on every source of the tree; and each rule seen to fail on a planted violation.
 
 #include <gtest/gtest.h>
 

@@ -103,7 +103,7 @@ class Walk {
     return after_return_type(begin, brace) ? Scope::code : Scope::values;
   }
 
-  // Of a brace outside functions.
+  // The kind of a brace outside functions.
   Scope declared_kind(std::size_t begin, std::size_t brace) const {
     int angles = 0, round = 0;
     bool parameters = false;

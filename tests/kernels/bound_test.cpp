@@ -57,7 +57,7 @@ struct Product {
   }
   float left(std::size_t i, std::size_t l) const { return wide_a[ta ? l * m + i : i * k + l]; }
   float right(std::size_t l, std::size_t j) const { return wide_b[tb ? j * k + l : l * n + j]; }
-  // Of all terms, or of their magnitudes.
+  // The sum of all terms, or of their magnitudes.
   template <class F>
   long double reference(std::size_t i, std::size_t j, F of) const {
     long double sum = 0;

@@ -40,7 +40,7 @@ TEST_P(LogitScale, ForwardAndBackwardAreTheWrittenSequence) {
   }
 }
 
-// Of the whole gradient of the scalar: rows' dots, then bias_grad over one column.
+// The whole gradient of the scalar: rows' dots, then bias_grad over one column.
 TEST_P(LogitScale, SumOverTokensIsThatOfABiasOfOneElement) {
   Rng rng(12);
   for (const std::size_t tokens : {1, 5, 8, 16, 37}) {

@@ -14,7 +14,7 @@ struct Grid {
   std::size_t rows, cols, stride;
 };
 
-// Of the values as floats; `smallest_normal` is that of the storage type.
+// The range of the values as floats; `smallest_normal` is that of the storage type.
 TensorRange expected(const Floats& x, const Grid& g, float smallest_normal) {
   TensorRange r;
   Floats blocks;

@@ -478,7 +478,7 @@ TEST(SlabsMutation, DropoutByTheLocalHeadOrTokenIsSeen) {
   EXPECT_NE(difference(here, there), "");
 }
 
-// Rows and target logits that nobody owns are NaNs: whoever adds them, or takes them from the wrong way, gets a NaN.
+// Rows and target logits without an owner are NaNs: a sum of them, or a value from the wrong way, is a NaN.
 TEST(SlabsMutation, WhatAWayLacksCannotBeAdded) {
   Rng rng(13);
   const Index vocabulary = 16, c = 3;

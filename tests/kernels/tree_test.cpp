@@ -1,4 +1,4 @@
-// The aligned tree (F3): whoever owns which leaves, in whatever order they arrive, the bits are those of the
+// The aligned tree (F3): whichever ranks own the leaves, in whatever order these arrive, the bits are those of the
 // definition.
 
 #include "kernels/tree.h"

@@ -1,4 +1,4 @@
-// Kills, cuts and drops at random instants: nothing crashes, leaks or hangs, and whoever goes on has the right data.
+// Kills, cuts and drops at random instants: nothing crashes, leaks or hangs, and survivors have the right data.
 // Run it under asan too.
 #include "sim/random.h"
 #include "tests/sim/sim_test.h"

@@ -97,7 +97,7 @@ TEST(Choices, ASlowQueueTakesItsTime) {
     EXPECT_GT(ring(schedule, 1).virtual_ns, calm * 5 / 4) << name(queue);
   }
   Schedule schedule;
-  schedule.slow = {{2, SlowQueue::Which::storage, 6}};  // nobody reads a file
+  schedule.slow = {{2, SlowQueue::Which::storage, 6}};  // no rank reads a file
   EXPECT_EQ(ring(schedule, 1).virtual_ns, calm);
 }
 

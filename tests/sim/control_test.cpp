@@ -1,4 +1,4 @@
-// The control plane: the same answer everywhere, whoever dies when.
+// The control plane: the same answer everywhere, whichever rank dies at whatever time.
 #include <map>
 #include <set>
 
@@ -114,7 +114,7 @@ struct Vote {
   std::vector<std::vector<int>> members, dead;
 };
 
-// The oracle: all or none; the same answer; the dead and the members make up the world; nobody who decided is fenced.
+// The oracle: all or none; the same answer; the dead and the members make up the world; no rank that decided is fenced.
 std::string judge(const Vote& vote) {
   const int n = int(vote.outcomes.size());
   int decided = -1, cut = -1;

@@ -1,4 +1,4 @@
-// A rank that dies in, after or outside of an exchange: who is served, who is told, and when.
+// A rank that dies in, after or outside of an exchange: which ranks are served, which hear of it, and when.
 #include "tests/sim/sim_test.h"
 
 namespace seeksim::sim {

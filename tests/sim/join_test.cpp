@@ -127,7 +127,7 @@ TEST(Join, ABallotOfALifeBeforeDoesNotCount) {
   EXPECT_TRUE(all_returned(result));
 }
 
-// Whoever waits only since the agreement is not the one that it names.
+// A rank that waits only since the agreement is not the one that it names.
 TEST(Join, WhoComesBackAfterTheAgreementIsNotTakenForWhoVoted) {
   World world(small_world(2));
   world.kill_at(1, 2 * kSecond, [] {});

@@ -55,8 +55,8 @@ TEST(NativeScatter, EveryOwnerGetsTheTreesSumOfItsElements) {
   EXPECT_EQ(result.comm[std::size_t(OpKind::reduce_scatter)].bytes_sent_per_rank_max, 3 * 2 * sizeof(float));
 }
 
-// One rank sends an element less, or counts the leaves in another way, or brings a leaf twice: somebody is told, and
-// nobody goes on.
+// One rank sends an element less, or counts the leaves in another way, or brings a leaf twice: a rank gets an error,
+// and none goes on.
 TEST(NativeScatter, MembersThatDifferAreTold) {
   for (const int what : {0, 1, 2}) {
     World world(small_world(4));

@@ -1,4 +1,4 @@
-// The native sum against one made of exchanges: the same bits, whoever owns which leaves.
+// The native sum against one made of exchanges: the same bits, whichever ranks own the leaves.
 #include <random>
 
 #include "tests/sim/sim_test.h"
@@ -71,7 +71,7 @@ std::vector<std::vector<float>> all_reduce(How how, const Case& c, const std::ve
       rank.transport.tree_all_reduce(rank.device.communication_queue(), comm, op,
                                      {slices, c.leaves, c.factor, vec<float>(*out)});
       rank.wait(rank.device.communication_queue().record(), op, kSecond, comm);
-    } else {  // everybody's parts to everybody, who sums them
+    } else {  // all parts to all ranks, which sum them
       BufferPtr all = floats(rank, all_nodes * std::size_t(c.n) + 1);
       std::vector<Piece> pieces;
       std::vector<kernels::TreePart> tree;
@@ -158,7 +158,7 @@ TEST(NativeSum, LeavesThatNobodyBringsAreAMismatch) {
   const WorldResult result = world.run([&](Rank& rank) {
     const Comm comm = make_comm(rank);
     BufferPtr b = floats(rank, 1), out = floats(rank, 1);
-    const runtime::TreeReduceSlice part{{0, 0}, vec<float>(*b)};  // both bring leaf 0, nobody leaf 1
+    const runtime::TreeReduceSlice part{{0, 0}, vec<float>(*b)};  // both bring leaf 0, none leaf 1
     const Op op = op_of(rank, OpKind::all_reduce, 1);
     rank.transport.tree_all_reduce(rank.device.communication_queue(), comm, op,
                                    {{&part, 1}, 2, 1.0f, vec<float>(*out)});

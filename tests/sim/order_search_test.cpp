@@ -31,7 +31,7 @@ struct Seen {
 
 WorldPlan untimed_world(int ranks) {
   WorldPlan plan = spread_world(ranks);
-  plan.network = "tcp";  // tells of deaths at once
+  plan.network = "tcp";  // reports deaths at once
   plan.schedule.strategy = Strategy::untimed;
   return plan;
 }
@@ -59,7 +59,7 @@ int see(const std::function<void()>& act) {
   return int(kind);
 }
 
-// Rank 1 fails right after the vote, and tells: does rank 0 hear of the revoke before it hears the answer?
+// Rank 1 fails right after the vote, and revokes: does rank 0 hear of the revoke before it hears the answer?
 void vote_then_revoke(Rank& rank, std::vector<int>& saw) {
   const Op op = op_of(rank, OpKind::vote, 0);
   saw.push_back(see([&] { rank.control.agree(op, 0, {}, kSecond); }));
@@ -67,7 +67,7 @@ void vote_then_revoke(Rank& rank, std::vector<int>& saw) {
   saw.push_back(rank.control.revoked(0) ? 1 : 0);
 }
 
-// The last rank gives up before it votes: the vote is cut short for all, or its own vote comes too late for nobody.
+// The last rank gives up before it votes: the vote is cut short for all, or its own vote is in time for all.
 void revoke_and_vote(Rank& rank, std::vector<int>& saw) {
   const Op op = op_of(rank, OpKind::vote, 0);
   if (rank.id == rank.world_size - 1) rank.control.revoke(0, op, ErrorKind::io);
@@ -108,14 +108,14 @@ void deadline_or_arrival(Rank& rank, std::vector<int>& saw) {
   rank.transport.abort(comms);
 }
 
-// Who votes last for a second is late: at that very moment, it is not.
+// A vote that comes after its second is late; one that comes at that very moment is not.
 void late_vote(Rank& rank, std::vector<int>& saw) {
   const Op op = op_of(rank, OpKind::agree, 0);
   if (rank.id == 1) rank.clock.sleep_until(kSecond);
   saw.push_back(see([&] { saw.push_back(int(rank.control.agree(op, 0, {}, kSecond).members.size())); }));
 }
 
-// Dies while another one waits for its message, on a network that tells.
+// Dies while another one waits for its message, on a network that reports deaths.
 void death_and_message(Rank& rank, std::vector<int>& saw) {
   const Comm comm = make_comm(rank);
   BufferPtr b = floats(rank, 2, float(rank.id + 1));
@@ -163,7 +163,7 @@ TEST(OrderSearch, FindsWhatAllOrdersFindInFewerRuns) {
   }
 }
 
-// Whoever does not see that a revoke changes votes takes orders for one that are not. The same of what a rank is told.
+// A search that ignores that revokes change votes takes different orders for one. The same goes for a rank's signals.
 TEST(OrderSearch, WhereItIsBlindToWhatStepsShareItMissesOutcomes) {
   const auto missed = [](const Program& program, ObjectKind blind_to) {
     const Seen all = search(program.ranks, program.body, {.reduce = true, .blind_to = ObjectKind::none});
@@ -181,7 +181,7 @@ TEST(OrderSearch, WhereItIsBlindToWhatStepsShareItMissesOutcomes) {
               missed(program("send_or_abort"), ObjectKind::signals));
 }
 
-// ---- programs that nobody wrote ----------------------------------------------------------------------------------
+// ---- random programs ---------------------------------------------------------------------------------------------
 
 enum class Act { vote, message, revoke, sleep, die, count_ };
 

@@ -217,7 +217,7 @@ TEST(RaceDetector, AnExchangeReadsWhatItSendsAndWritesWhatItReceives) {
   }
 }
 
-// What a process held when it died is nobody's.
+// Memory of a dead process has no user.
 TEST(RaceDetector, ADeadRankGivesNothingBackTooEarly) {
   WorldPlan plan = small_world(1);
   plan.race_detector = true;

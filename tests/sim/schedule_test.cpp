@@ -196,7 +196,7 @@ TEST(Fibers, ExceptionsOfRanksStayTheirOwn) {
     try {
       try {
         throw std::runtime_error("error of rank " + std::to_string(rank.id));
-      } catch (...) {  // suspends inside a catch block, which nobody should do
+      } catch (...) {  // suspends inside a catch block, which no code should do
         rank.clock.sleep_until(kSecond * (8 - rank.id));
         throw;
       }

@@ -1,4 +1,4 @@
-// What a world tells of its queues and hosts: messages between two ranks, what is cut short, and how much is kept.
+// What a world records of its queues and hosts: messages between two ranks, what is cut short, and how much is kept.
 #include "sim/timeline.h"
 
 #include <algorithm>

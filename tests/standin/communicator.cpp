@@ -115,7 +115,7 @@ ncclResult_t Comm::split(int color, int key, std::shared_ptr<Comm>* child) {
   mine.key = key;
   mine.generation = generation;
   segment_->ring_all();
-  // NCCL gives the handle at once. Ours is of who is in it, so we wait for the answers here: who has called wants the
+  // NCCL gives the handle at once. Ours depends on the members, so we wait for the answers here: the caller wants the
   // child, and all the others have to call too.
   const auto answer = [&](int rank) -> SplitAnswer& { return segment_->member(rank).answers[generation % 2]; };
   const bool all = until(stop_up_to_ + 1, [&] {

@@ -1,6 +1,6 @@
 // The stand-in's communicators: NCCL's state machine over shared memory, written from NCCL's user guide and sources.
-// What the documents leave open is chosen to hurt: work comes late, a death is reported to nobody, an abort waits for
-// the whole device.
+// What the documents leave open is chosen to hurt: work comes late, a death is not reported, an abort waits for the
+// whole device.
 //   SEEKSIM_STANDIN_NETWORK=1   a peer whose process has ended is an asynchronous ncclRemoteError, as over a network;
 //                               else it is not reported, as over NVLink
 //   SEEKSIM_STANDIN_NCCL=23003  the version that it stands for (that of nccl.h): 2.30 and newer take several ranks on
@@ -69,7 +69,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   ncclResult_t finalize();
   ncclResult_t split(int color, int key, std::shared_ptr<Comm>* child);
   ncclResult_t shrink(std::vector<int> exclude, bool abort, std::shared_ptr<Comm>* child);
-  // Work in flight ends, however far it is. No peer is told.
+  // Work in flight ends, however far it is. No peer hears of it.
   void stop();
   void join();          // of what goes on behind the caller's back
   ncclResult_t wait();  // until nothing is in progress; what a blocking communicator does

@@ -188,7 +188,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* of, const void* p) {
 // ---- copies --------------------------------------------------------------------------------------------------------
 
 // Pageable memory of the host is read before the call returns, unless the GPU can read it itself. What goes there comes
-// when the stream gets there: whether the call waits for it depends on the machine, so nobody may count on it.
+// when the stream gets there: whether the call waits for it depends on the machine, so no caller may count on it.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   if (const cudaError_t error = context_error(); error != cudaSuccess) return told(error);
   if (kind != cudaMemcpyDefault) violation("a copy's direction is told; the stand-in knows only cudaMemcpyDefault");

@@ -244,7 +244,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t handle) {
   return comm == nullptr ? ncclInvalidArgument : comm->finalize();
 }
 
-// Of one with an error: it frees nothing, and later calls of this thread are never launched.
+// On a communicator with an error it frees nothing, and later calls of this thread are never launched.
 ncclResult_t ncclCommDestroy(ncclComm_t handle) {
   if (handle == nullptr) return ncclSuccess;
   const std::shared_ptr<Comm> comm = comm_of(handle);
@@ -254,7 +254,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t handle) {
     violation("ncclCommDestroy of a communicator that has an error or is in progress: it is to be aborted");
     return state == ncclInProgress ? ncclInvalidArgument : state;
   }
-  static_cast<void>(comm->finalize());  // where nobody has yet, and unless it was revoked
+  static_cast<void>(comm->finalize());  // unless that was done, or it was revoked
   comm->wait();
   forget(handle);
   comm->stop();

@@ -51,7 +51,7 @@ class Segment {
   Shared& shared() const { return *static_cast<Shared*>(memory_); }
   Member& member(int rank) const { return shared().members[rank]; }
   Ring& ring(int from, int to) const;
-  void remove();  // the name; who has it open keeps it
+  void remove();  // the name; processes that have it open keep it
 
   void ring_bell(int rank) const;
   void ring_all() const;

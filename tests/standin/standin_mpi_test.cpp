@@ -151,37 +151,36 @@ TEST_P(MpiStandinFaults, AreSurvived) {
 
 INSTANTIATE_TEST_SUITE_P(
     Scenarios, MpiStandinFaults,
-    testing::Values(
-        Case{"Late", 4, "f01_late", {"recovery.watchdog_s=20", "faults.0.delay_s=0.5", kUndisturbed}},
-        // No one tells the others but our watchdog: all communicators are aborted, and the step is done again.
-        Case{"SilentBeyondTheWatchdog",
-             4,
-             "f01_late",
-             {"recovery.watchdog_s=2", "faults.0.delay_s=4", kUndisturbed},
-             "X="},
-        Case{"NaN", 4, "f11_nan", {"recovery.watchdog_s=3"}},
-        Case{"FlippedGradient", 4, "f13_gradient_flip", {"recovery.watchdog_s=20"}},
-        Case{"FlippedParameter", 4, "f12_parameter_flip", {"recovery.watchdog_s=20"}},
-        Case{"OutOfMemoryAtOnce",
-             4,
-             "f16_oom",
-             {"recovery.watchdog_s=30", R"(faults.0={"kind":"oom","rank":1,"call":20})"}},
-        Case{"OutOfMemoryInACommunicator",
-             4,
-             "f16_oom",
-             {"recovery.watchdog_s=30", R"(faults.0={"kind":"oom","rank":1,"op":"comm_create"})"}},
-        Case{"PinnedMemory", 4, "f17_pinned", {}},
-        Case{"DataError",
-             4,
-             "f25_data_stall",
-             {"recovery.watchdog_s=3", R"(faults=[{"kind":"data_error","rank":1,"step":2,"micro_batch":1}])",
-              kUndisturbed}},
-        Case{"DeviceLost", 4, "f27_device_error", {"recovery.watchdog_s=3", "recovery.agree_s=2"}, "X="},
-        Case{"Pause",
-             4,
-             "f32_false_positive",
-             {"recovery.watchdog_s=20", kUndisturbed,
-              R"(faults=[{"kind":"pause","rank":2,"step":2,"op":"reduce_scatter","delay_s":0.5}])"}}),
+    testing::Values(Case{"Late", 4, "f01_late", {"recovery.watchdog_s=20", "faults.0.delay_s=0.5", kUndisturbed}},
+                    // Only our watchdog notices: all communicators are aborted, and the step is done again.
+                    Case{"SilentBeyondTheWatchdog",
+                         4,
+                         "f01_late",
+                         {"recovery.watchdog_s=2", "faults.0.delay_s=4", kUndisturbed},
+                         "X="},
+                    Case{"NaN", 4, "f11_nan", {"recovery.watchdog_s=3"}},
+                    Case{"FlippedGradient", 4, "f13_gradient_flip", {"recovery.watchdog_s=20"}},
+                    Case{"FlippedParameter", 4, "f12_parameter_flip", {"recovery.watchdog_s=20"}},
+                    Case{"OutOfMemoryAtOnce",
+                         4,
+                         "f16_oom",
+                         {"recovery.watchdog_s=30", R"(faults.0={"kind":"oom","rank":1,"call":20})"}},
+                    Case{"OutOfMemoryInACommunicator",
+                         4,
+                         "f16_oom",
+                         {"recovery.watchdog_s=30", R"(faults.0={"kind":"oom","rank":1,"op":"comm_create"})"}},
+                    Case{"PinnedMemory", 4, "f17_pinned", {}},
+                    Case{"DataError",
+                         4,
+                         "f25_data_stall",
+                         {"recovery.watchdog_s=3",
+                          R"(faults=[{"kind":"data_error","rank":1,"step":2,"micro_batch":1}])", kUndisturbed}},
+                    Case{"DeviceLost", 4, "f27_device_error", {"recovery.watchdog_s=3", "recovery.agree_s=2"}, "X="},
+                    Case{"Pause",
+                         4,
+                         "f32_false_positive",
+                         {"recovery.watchdog_s=20", kUndisturbed,
+                          R"(faults=[{"kind":"pause","rank":2,"step":2,"op":"reduce_scatter","delay_s":0.5}])"}}),
     name_of);
 
 // ---- a killed process ----------------------------------------------------------------------------------------------
@@ -283,7 +282,7 @@ class StandinTcp : public MpiStandinLaunch, public testing::WithParamInterface<c
   }
 };
 
-// As within a node: no peer is told, and the watchdog notices. As over a network: the peers are told at once.
+// As within a node: no peer hears of it, and the watchdog notices. As over a network: the peers hear of it at once.
 TEST_P(StandinTcp, AKilledProcessIsSurvived) {
   const std::vector<pid_t> processes = start_all();
   EXPECT_TRUE(within(40, [&] { return has_saved(); }));

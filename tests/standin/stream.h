@@ -44,7 +44,7 @@ struct CUstream_st {
   CUstream_st(const CUstream_st&) = delete;
   CUstream_st& operator=(const CUstream_st&) = delete;
 
-  // By whoever uses the stream. what: for the message, where a group of NCCL that touches this stream is in progress.
+  // For users of the stream. what: for the message, where a group of NCCL that touches this stream is in progress.
   void enqueue(const char* what, std::function<void()> work);
   // By NCCL, whose work may come when it has connected.
   void enqueue_by_nccl(std::function<void()> work);

@@ -133,7 +133,7 @@ void CUstream_st::run() {
     const std::lock_guard lock(context().mutex);
     context().streams.erase(this);
   }
-  for (const auto& late_mark : items_) late_mark();  // of who waits for all streams, and was quicker
+  for (const auto& late_mark : items_) late_mark();  // marks of waiters for all streams, which were quicker
   delete this;
 }
 

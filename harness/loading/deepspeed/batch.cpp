@@ -47,7 +47,7 @@ void read_batch(const Reader& section, std::int64_t ranks, Scenario& scenario) {
   if (!all_fine || ranks <= 0) return;
   if (scenario.by_samples && train) {
     const auto per = [](std::int64_t all, std::int64_t parts) { return (all + parts - 1) / parts; };
-    const std::int64_t share = per(*train, ranks);  // of the rank that has most
+    const std::int64_t share = per(*train, ranks);  // the largest share of any rank
     scenario.train.definition.global_batch = int(*train);
     scenario.train.layout.micro_batch = int(micro ? *micro : per(share, gas.value_or(1)));
     scenario.accumulation = int(per(share, scenario.train.layout.micro_batch));

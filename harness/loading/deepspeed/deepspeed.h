@@ -9,7 +9,7 @@
 
 namespace seeksim::harness {
 
-// Reports and removes every "auto" of the section: Hugging Face's Trainer fills those, and nobody has here.
+// Reports and removes every "auto" of the section: Hugging Face's Trainer fills those, and it is not here.
 void refuse_auto(Document& document, std::vector<Problem>& problems);
 
 // Fills the scenario's optimizer, schedule, clipping and batch. `ranks` is the data-parallel size; 0: unknown.

@@ -41,7 +41,7 @@ void read_optimizer(const Reader& section, Scenario& scenario) {
                    "parameter 'gradient_clipping'",
                    "Move it one level up.");
   }
-  // DeepSpeed's "Adam" is AdamW unless told otherwise.
+  // DeepSpeed's "Adam" is AdamW unless "adam_w_mode" is false.
   if (is_adam && !params.flag("adam_w_mode", true)) plan.type = "Adam";
   if (is_adam && plan.type == "AdamW" && !params.has("adam_w_mode")) {
     scenario.notes.push_back("optimizer Adam means AdamW in DeepSpeed; \"adam_w_mode\": false gives L2");

@@ -12,7 +12,7 @@ void read_optimizer(const Reader& section, Scenario& scenario);
 void read_scheduler(const Reader& section, Scenario& scenario);  // after the optimizer, whose rate it may end at
 
 Json optimizer_json(const runtime::OptimizerPlan& plan);
-// Of one that is read from "scheduler", not from a table of rates.
+// For a plan that comes from "scheduler", not from a table of rates.
 Json scheduler_json(const runtime::SchedulerPlan& plan);
 
 }  // namespace seeksim::harness

@@ -61,7 +61,7 @@ bool ControlClient::poll() {
     while (const std::optional<Frame> frame = reader_.next(kFrameBytesMax)) handle(*frame);
   } catch (const Malformed&) {
     lost_ = true;
-    signals_.revoked = std::numeric_limits<std::int64_t>::max();  // nobody can go on
+    signals_.revoked = std::numeric_limits<std::int64_t>::max();  // no rank can go on
     socket_.close();
   }
   return true;
@@ -109,8 +109,8 @@ Agreement ControlClient::agree(const Op& op, std::uint32_t epoch, const Ballot& 
   answer_.reset();
   const TimeNs timeout_ns = deadline == kForever ? kForever : std::max<TimeNs>(deadline - loop_.now(), 0);
   send(op, FrameKind::ballot, to_bytes(key, ballot, timeout_ns));
-  // The store alone decides, even when this rank knows of a revoke or is past the deadline: what it believed by itself
-  // might differ from what the others are told.
+  // The store alone decides, even when this rank knows of a revoke or is past the deadline. A decision of its own might
+  // differ from the answer that the others get.
   waiting_ = true;
   loop_.until(kForever, [this] { return answer_.has_value() || lost_; });
   waiting_ = false;

@@ -13,7 +13,7 @@ namespace {
 constexpr TimeNs kTimeToSayHello = 5 * kSecond;
 constexpr std::size_t kStrangersMax = 64;  // connections that have not said hello yet
 
-// Looks at all of it whatever it finds, so that the time taken tells nothing.
+// Compares every byte whatever it finds, so that the time it takes reveals nothing.
 bool same(const std::string& a, const std::string& b) {
   if (a.size() != b.size()) return false;
   unsigned different = 0;
@@ -44,7 +44,7 @@ void ControlServer::step(int timeout_ms) {
   std::vector<pollfd> waiting = {{listening_.fd(), POLLIN, 0}};
   for (const Connection& connection : connections_) waiting.push_back({connection.socket.fd(), POLLIN, 0});
   if (::poll(waiting.data(), waiting.size(), timeout_ms) > 0) {
-    // From the back: who is closed leaves the list.
+    // From the back, because closed connections are removed on the way.
     for (std::size_t i = connections_.size(); i-- > 0;) {
       if (waiting[i + 1].revents == 0 || read(connections_[i])) continue;
       const Connection closed = std::move(connections_[i]);
@@ -124,7 +124,7 @@ void ControlServer::greet(Connection& connection, const Frame& frame) {
   if (hello.only_beats) return store_.beat(hello.rank, clock_.now());
   here_[rank] = true;
   connection.socket.send(frame_bytes(FrameKind::welcome, {}));
-  // Somebody was quick to fail: who comes after that has missed what all others were told.
+  // A rank failed early: this one connects after the revoke was sent to all others, so it gets it now.
   if (store_.revoked() >= 0) revoked(hello.rank, std::uint32_t(store_.revoked()));
 }
 

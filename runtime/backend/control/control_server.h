@@ -1,5 +1,5 @@
 // ControlServer: the store of the control plane behind a TCP port. Runs in the supervisor (seeksim launch), or beside
-// rank 0 when ranks were started without one. Strangers are refused and told of.
+// rank 0 when ranks were started without one. It refuses strangers and reports them.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace seeksim::runtime {
 
-// Who knows it is of this run.
+// A random token: a process that knows it belongs to this run.
 std::string new_token();
 
 class ControlServer final : private ControlStore::Outbox {
@@ -22,17 +22,17 @@ class ControlServer final : private ControlStore::Outbox {
     std::string token;
     std::string address = "127.0.0.1";  // where it listens
     std::uint16_t port = 0;             // 0: a free one
-    TimeNs heartbeat_timeout_ns = 0;    // 0: nobody asks
+    TimeNs heartbeat_timeout_ns = 0;    // 0: silence is not checked
   };
-  using Listener = std::function<void(int rank, const std::string& text)>;  // rank -1: of nobody
+  using Listener = std::function<void(int rank, const std::string& text)>;  // rank -1: not about a rank
 
   ControlServer(const Options& options, Listener listener);
   std::uint16_t port() const { return port_; }
   // Serves for so long at most, or until something has come.
   void step(int timeout_ms);
 
-  // Of all processes, also those that do not train yet, or not any more: whose heartbeats have stopped, and which went
-  // without a goodbye; the first one first.
+  // Processes whose heartbeats have stopped, and processes that went without a goodbye; the first one first. Processes
+  // that do not train yet, or not any more, count too.
   const std::vector<int>& silent() const { return silent_; }
   const std::vector<int>& gone() const { return gone_; }
   int ready() const { return ready_; }                // processes that have met the others of their job

@@ -7,7 +7,7 @@
 
 namespace seeksim::runtime {
 namespace {
-// How many agreements are remembered after they are over; nobody comes later than that without being fenced.
+// How many agreements are remembered after they are over; a rank that comes later has been fenced.
 constexpr std::size_t kRemembered = 64;
 }  // namespace
 
@@ -152,7 +152,7 @@ void ControlStore::declare_silent(int rank) {
   silent_.push_back(rank);
   outbox_.story(rank, fmt::format("sends no heartbeats: declared dead and fenced, epoch {} is revoked", newest_epoch_));
   for (auto& [key, poll] : polls_) {
-    if (!poll.over()) poll.ballots.erase(rank);  // what it said before does not count: nobody can go on with it
+    if (!poll.over()) poll.ballots.erase(rank);  // its earlier ballot does not count: no rank can go on with it
   }
   revoke_for_all(newest_epoch_, -1);  // itself too: a process that was only stopped hears of it when it runs again
   is_dead(rank);

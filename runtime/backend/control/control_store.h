@@ -20,7 +20,7 @@ class ControlStore {
     virtual void revoked(int rank, std::uint32_t epoch) = 0;
     virtual void story(int rank, const std::string& text) = 0;  // for people
   };
-  // heartbeat_timeout_ns: who is silent for longer is declared dead; 0: nobody asks.
+  // heartbeat_timeout_ns: a rank that is silent for longer is declared dead; 0: silence is not checked.
   ControlStore(int ranks, TimeNs heartbeat_timeout_ns, Outbox& outbox);
 
   void ballot(int rank, const PollKey& key, const Ballot& ballot, TimeNs now, TimeNs timeout_ns);
@@ -34,7 +34,7 @@ class ControlStore {
 
   std::int64_t revoked() const { return revoked_; }  // the newest epoch that is; -1: none
   bool fenced(int rank) const { return fenced_.at(std::size_t(rank)); }
-  const std::vector<int>& silent() const { return silent_; }  // who was declared dead for it, in order
+  const std::vector<int>& silent() const { return silent_; }  // ranks declared dead for silence, in order
 
  private:
   struct Poll {

@@ -1,6 +1,6 @@
-// Heart: a thread of a process that does nothing but tell the control plane that the process runs, over a connection of
-// its own: a long kernel, or a library that starts up, is not taken for death, and a process that is stopped or gone is
-// noticed. Whoever belongs to a supervisor's job does not outlive it: its heart ends it when the supervisor is gone.
+// Heart: a thread that does nothing but send heartbeats to the control plane, over a connection of its own. So a long
+// kernel, or a library that starts up, is not taken for death, and a process that is stopped or gone is noticed. In a
+// supervisor's job the heart also ends its process when the supervisor is gone.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ class Heart {
   explicit Heart(const Options& options);
   Heart(const Heart&) = delete;
   Heart& operator=(const Heart&) = delete;
-  ~Heart();  // in order: the store is told that no more beats will come
+  ~Heart();  // says goodbye: the store expects no more beats
 
   // The process has met the others of its job: its start is over.
   void ready() { ready_ = true; }

@@ -45,7 +45,7 @@ void CudaDevice::compute_by(kernels::Arithmetic* arithmetic, LaunchListener* lis
 
 BufferPtr CudaDevice::allocate_in(Space space, std::size_t bytes, MemoryTag tag, const char* name) {
   BufferPtr buffer = MachineDevice::allocate_in(space, bytes, tag, name);
-  // Poison is written on the memory's own stream; whoever uses the buffer first is on another one.
+  // Poison is written on the memory's own stream, and the buffer's first user is on another one.
   check_cuda(cudaStreamSynchronize(static_cast<cudaStream_t>(gpu_.lane().stream)), "fresh memory");
   return buffer;
 }
@@ -68,7 +68,7 @@ bool CudaDevice::poll() {
 }
 
 void CudaDevice::launch_failed(const Op& op, const std::exception& why) {
-  // It is told here, and not again by the next launch. What is sticky stays.
+  // Reported here, so the next launch must not report it again. A sticky error stays.
   if (dynamic_cast<const kernels::DeviceError*>(&why) != nullptr) static_cast<void>(cudaGetLastError());
   ErrorKind kind = ErrorKind::closure;
   if (const auto* const device = dynamic_cast<const kernels::DeviceError*>(&why))

@@ -28,7 +28,7 @@ class CudaDevice final : private ChosenGpu, public MachineDevice, public CudaQue
   CudaDevice(ProgressLoop& loop, Signals& signals, int rank, const HostMemory::Capacities& capacities, int ordinal);
   ~CudaDevice() override;
 
-  // Products and sums over ranks that are enqueued from here on; null: by the contract. listener: told of each launch.
+  // Computes products and sums that are enqueued from here on; null: by the contract. listener hears of each launch.
   void compute_by(kernels::Arithmetic* arithmetic, LaunchListener* listener = nullptr);
 
   // ---- Device

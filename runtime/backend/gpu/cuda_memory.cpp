@@ -94,7 +94,7 @@ CudaMemory::CudaMemory(int ordinal, bool locks) : locks_(locks) {
   check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep), "the memory pool");
 }
 
-// Errors at the end are nobody's to handle: the process goes on without the GPU.
+// No caller is left to handle errors at the end: the process goes on without the GPU.
 CudaMemory::~CudaMemory() {
   static_cast<void>(cudaStreamSynchronize(static_cast<cudaStream_t>(lane_.stream)));
   static_cast<void>(cudaStreamDestroy(static_cast<cudaStream_t>(lane_.stream)));
@@ -104,7 +104,7 @@ std::byte* CudaMemory::allocate(std::size_t bytes) {
   void* data = nullptr;
   const cudaError_t error = cudaMalloc(&data, bytes > 0 ? bytes : 1);
   if (error == cudaErrorMemoryAllocation) {
-    static_cast<void>(cudaGetLastError());  // it is told here, and not again by the next launch
+    static_cast<void>(cudaGetLastError());  // reported here, so the next launch must not report it again
     return nullptr;
   }
   check(error, "memory of the GPU");

@@ -23,7 +23,7 @@ CudaQueue::CudaQueue(Owner& owner, const char* name, int rank) : owner_(owner), 
   lane_ = {stream_, &kernels::cuda_device()};
 }
 
-// Errors here are nobody's to handle any more.
+// No caller is left to handle errors here.
 CudaQueue::~CudaQueue() {
   for (const Mark& mark : marks_) static_cast<void>(cudaEventDestroy(mark.event));
   for (const cudaEvent_t event : spare_) static_cast<void>(cudaEventDestroy(event));
@@ -103,7 +103,7 @@ bool CudaQueue::give(Item& item) {
   }
   if (item.event.queue == nullptr) return true;
   auto* const stream = dynamic_cast<CudaQueue*>(item.event.queue);
-  if (stream == nullptr) return item.event.queue->done(item.event);  // of the host: the stream cannot wait for it
+  if (stream == nullptr) return item.event.queue->done(item.event);  // a host queue's: no stream can wait for it
   if (stream->given_ < item.event.place) return false;
   if (stream->completed_ >= item.event.place) return true;
   cudaEvent_t const there = stream->event_at(item.event.place);
@@ -135,7 +135,7 @@ void CudaQueue::mark_what_was_recorded() {
   event_at(given_);
 }
 
-// The event at a place that record() has told. One that has none yet is the last place that the stream was given.
+// The CUDA event at a place that record() returned. A place without one is the last that the stream was given.
 cudaEvent_t CudaQueue::event_at(std::uint64_t place) {
   const auto found = std::lower_bound(marks_.begin(), marks_.end(), place,
                                       [](const Mark& mark, std::uint64_t at) { return mark.place < at; });
@@ -148,7 +148,7 @@ cudaEvent_t CudaQueue::event_at(std::uint64_t place) {
     spare_.pop_back();
   } else {
     const cudaError_t made = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
-    if (made != cudaSuccess) {  // not thrown: who asks may be a destructor; the device's next wait says so
+    if (made != cudaSuccess) {  // not thrown: the caller may be a destructor; the device's next wait reports it
       failure_ = made;
       return nullptr;
     }
@@ -163,7 +163,7 @@ void CudaQueue::look() const {
   while (!marks_.empty()) {
     const cudaError_t state = cudaEventQuery(marks_.front().event);
     if (state == cudaErrorNotReady) {
-      static_cast<void>(cudaGetLastError());  // no error: the next launch shall not be told of it
+      static_cast<void>(cudaGetLastError());  // no error: the next launch must not report it
       return;
     }
     if (state != cudaSuccess) {

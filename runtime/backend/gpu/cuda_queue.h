@@ -1,8 +1,8 @@
 // CudaQueue: a Queue over a CUDA stream. A launch's closure runs at once and enqueues its kernels on the stream; an
-// event is a place in the queue, made a CUDA event where somebody asks for it, and before the stream is given what
-// stands behind that place: an event further on would wait for that too, which may wait for the asker. What cannot be
-// given to the stream yet (it waits for a queue of the host, or stands behind an operation whose communicator is still
-// connecting) is kept, in order.
+// event is a place in the queue. It becomes a CUDA event where a caller asks for it, before the stream gets the items
+// behind that place: an event further on would also wait for those, and they may wait for the caller. Items that cannot
+// go to the stream yet are kept, in order: they wait for a host queue, or stand behind an operation whose communicator
+// is still connecting.
 #pragma once
 
 #ifdef SEEKSIM_HAVE_CUDA
@@ -22,7 +22,7 @@ void check_cuda(cudaError_t error, const char* what, const Op& op = {});
 
 class CudaQueue final : public Queue {
  public:
-  // Who hears of a kernel that could not be launched.
+  // Hears of a kernel that could not be launched.
   class Owner {
    public:
     virtual ~Owner() = default;
@@ -85,7 +85,7 @@ class CudaQueue final : public Queue {
   std::uint64_t enqueued_ = 0;
   std::uint64_t given_ = 0;
   mutable std::uint64_t completed_ = 0;
-  std::deque<std::uint64_t> recorded_;  // places that record() has told and that have no mark yet, ascending
+  std::deque<std::uint64_t> recorded_;  // places that record() returned and that have no mark yet, ascending
   mutable std::deque<Mark> marks_;      // in the order of places
   mutable std::vector<cudaEvent_t> spare_;
   mutable cudaError_t failure_ = cudaSuccess;

@@ -41,7 +41,7 @@ void NcclTransport::leave(Comm side) {
   side_.abort(alone);
 }
 
-// From the first member to all: a fresh one for each communicator, so that nobody of an earlier epoch can come in.
+// From the first member to all: a fresh one for each communicator, so that no rank of an earlier epoch can come in.
 ncclUniqueId NcclTransport::share_id(const Op& op, Comm side, const CommSpec& spec, TimeNs deadline) {
   ncclUniqueId id{};
   const bool first = spec.members.front() == rank_;

@@ -35,7 +35,7 @@ NcclTransport::~NcclTransport() {
       see_off();
       return leaving_.empty();
     });
-  } catch (const std::exception&) {  // of a wire that is gone: then nobody comes any more
+  } catch (const std::exception&) {  // the wire is gone, so no peer comes any more
   }
   loop_.remove(*this);
   for (Held& held : comms_) {
@@ -137,9 +137,9 @@ void NcclTransport::start(Exchange& exchange) {
   exchange.given_up ? launch(held, exchange) : launch_what_can(held);
 }
 
-// A communicator's groups reach NCCL in the order of the calls, which is the same on all members, and one by one: who
-// sends and who receives is paired by nothing else, and while a group connects, the communicator takes no other one.
-// The queues of several may come to them in another order.
+// A communicator's groups reach NCCL one by one and in the order of the calls, which is the same on all members. Only
+// that order pairs senders with receivers, and a communicator that connects a group takes no other one. The queues may
+// reach the groups of several communicators in another order.
 void NcclTransport::launch_what_can(Held& held) {
   for (;;) {
     const auto next =
@@ -224,8 +224,8 @@ void NcclTransport::end(Exchange& exchange, RecordState how) {
 
 // ---- failures ----------------------------------------------------------------------------------------------------
 
-// On the stream, behind what NCCL left there: done is not good, and nobody shall take it for that.
-// Where the context is lost there is nobody to write it, nor anybody to read: the device's next wait says so.
+// On the stream, behind the work that NCCL left there: "done" does not mean good, so the result must not look good.
+// Where the context is lost, nothing can write it and nothing can read it: the device's next wait reports that.
 void NcclTransport::scribble(const Exchange& exchange) try {
   const kernels::Lane lane = exchange.queue->lane();
   for (const Piece& piece : exchange.pieces) {
@@ -261,7 +261,7 @@ CommResult NcclTransport::async_error(Comm comm) {
   if (held->finalize_due) return CommResult::in_progress;
   ncclResult_t state = ncclSuccess;
   if (nccl_.async_error(held->comm, &state) != ncclSuccess) state = ncclInternalError;
-  // While a group connects the communicator is in progress: of no interest to who asks for errors.
+  // While a group connects, the communicator is in progress. That is no error.
   if (state == ncclInProgress && held->state == Held::State::ready) return CommResult::success;
   if (state != ncclSuccess && state != ncclInProgress) fail(*held, result_of(state));
   return result_of(state);
@@ -312,7 +312,7 @@ CommResult NcclTransport::finalize(Comm comm) {
   finalize_if_due(*held);
   if (!held->pending.empty() || held->members.size() > 1) return CommResult::in_progress;
   ncclResult_t state = ncclInProgress;
-  // Nothing is pending and nobody else has to come: it is only NCCL's own thread that has to get there.
+  // Nothing is pending and no peer has to come: only NCCL's own thread has to get there.
   loop_.until(later(loop_.now(), kSecond), [&] {
     if (state == ncclInProgress && nccl_.async_error(held->comm, &state) != ncclSuccess) state = ncclInternalError;
     return state != ncclInProgress;
@@ -329,7 +329,7 @@ void NcclTransport::finalize_if_due(Held& held) {
   if (result != ncclSuccess && result != ncclInProgress) fail(held, result_of(result));
 }
 
-// A communicator with an error is not destroyed: that would wait for ever. Whoever gets the error aborts it.
+// Destroying a communicator with an error would wait for ever, so it is left: the caller that gets the error aborts it.
 CommResult NcclTransport::destroy(Comm comm) {
   if (comm.handle == 0) return CommResult::success;
   Held* const held = find(comm);

@@ -23,7 +23,7 @@ class MachineDevice : public Device, public Executor, public Poller {
   void release(Buffer* buffer) override;
   Queue& host_queue() override { return on_host_; }
   Queue& storage_queue() override { return on_storage_; }
-  TimeNs duration(const Op&, Cost) const override { return 0; }  // as long as it takes: nobody models it
+  TimeNs duration(const Op&, Cost) const override { return 0; }  // not modelled: it takes as long as it takes
   WaitResult wait(const Event& event, TimeNs deadline, std::uint32_t epoch) override;
   void drain() override { drain_by(kForever, true); }
   bool drain_by(TimeNs deadline, bool files_too) override;
@@ -36,7 +36,7 @@ class MachineDevice : public Device, public Executor, public Poller {
   void make_ready(SteppedQueue& queue) override { ready_.push_back(&queue); }
   void step_after(SteppedQueue& queue, TimeNs) override { due_.push_back(&queue); }
   TimeNs duration(const SteppedQueue&, const Op&, Cost) override { return 1; }  // in a round of its own
-  void host_place_reached(SteppedQueue&) override {}                            // whoever waits looks every round
+  void host_place_reached(SteppedQueue&) override {}                            // a waiting host looks every round
   void kernel_failed(SteppedQueue& queue, const Op& op, std::string_view what) override;
 
  protected:

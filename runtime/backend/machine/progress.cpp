@@ -5,8 +5,8 @@
 
 namespace seeksim::runtime {
 namespace {
-// A message between processes of one host takes about a microsecond, so looking again at once is best at first. After
-// that a nap: who wakes up is let in at once, while who yields to a busy process waits for the end of its time slice.
+// A message between processes of one host takes about a microsecond, so looking again at once is best at first. Later
+// naps are better than yields: a thread that wakes up runs at once, one that yields waits for a whole time slice.
 constexpr int kSpins = 300;
 constexpr auto kNap = std::chrono::microseconds(20);
 }  // namespace

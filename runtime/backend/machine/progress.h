@@ -1,5 +1,5 @@
 // ProgressLoop: what a real rank's host does while it waits. One thread drives everything that moves by itself
-// elsewhere: the queues of the device, the messages of the transport, what the control plane sends. Who waits for long
+// elsewhere: the device's queues, the transport's messages, the control plane's frames. A rank that waits for long
 // gives the processor to others, since there may be more ranks than cores.
 #pragma once
 
@@ -22,7 +22,7 @@ class ProgressLoop {
   ProgressLoop& operator=(const ProgressLoop&) = delete;
 
   void add(Poller& poller) { pollers_.push_back(&poller); }
-  // Whoever was added leaves before it ends: what ends later may still turn the loop.
+  // A poller leaves before it is destroyed: destructors that run later may still turn the loop.
   void remove(const Poller& poller) { std::erase(pollers_, &poller); }
   TimeNs now() const { return wall_.now(); }
   // One round, and a rest where nothing has moved for a while.
@@ -43,7 +43,7 @@ class ProgressLoop {
   int idle_ = 0;  // rounds in a row in which nothing moved
 };
 
-// The clock of a rank: whoever sleeps drives the loop meanwhile.
+// A rank's clock: a rank that sleeps drives the loop meanwhile.
 class DrivenClock final : public Clock {
  public:
   DrivenClock(const Clock& wall, ProgressLoop& loop) : wall_(wall), loop_(loop) {}

@@ -11,7 +11,7 @@
 namespace seeksim::runtime {
 namespace {
 
-// Of messages from one rank that came before their operations. A rank runs ahead of another by a few operations.
+// Messages from one rank that came before their operations. A rank runs ahead of another by a few operations.
 constexpr std::size_t kEarlyMemoryMax = std::size_t(64) << 20;
 constexpr std::size_t kTextsKept = 8;
 
@@ -21,7 +21,7 @@ void MessageTransport::complain(std::string text) {
   if (complaints_.size() < kTextsKept) complaints_.push_back(std::move(text));
 }
 
-// The sender runs another program, or is no rank of this job: nobody can count on what else it sends.
+// The sender runs another program, or is no rank of this job: nothing else that it sends can be trusted.
 void MessageTransport::refuse(const Early& message, const std::string& what) {
   complain(fmt::format("rank {} sent {}", message.from, what));
   for (Held& held : comms_) {

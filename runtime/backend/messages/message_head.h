@@ -39,7 +39,7 @@ struct MessageTransport::Exchange final : Activity {
   struct Part {
     Piece piece;
     std::uint32_t number = 0;  // among those of its peer and direction
-    std::uint64_t check = 0;   // of a message on the wire: what its bytes have to hash to; 0: nobody looks
+    std::uint64_t check = 0;   // the hash that a message's bytes on the wire must have; 0: not checked
     Fate fate = Fate::open;
   };
   void start() override { owner->start(*this); }

@@ -1,5 +1,5 @@
-// Building communicators: create, split and shrink are meetings at the first member. All tell it that they have come;
-// when it has heard of all, it tells all who is in.
+// Building communicators: create, split and shrink are meetings at the first member. All members report to it; when it
+// has heard from all, it sends them the list of members.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -1,4 +1,4 @@
-// Exchanges over a wire: how pieces find each other, and what becomes of them when somebody gives up.
+// Exchanges over a wire: how pieces find each other, and what becomes of them when a rank gives up.
 #include "runtime/backend/messages/message_transport.h"
 
 #include <fmt/format.h>
@@ -293,8 +293,8 @@ CommResult MessageTransport::destroy(Comm comm) {
   return CommResult::success;
 }
 
-// Who this rank waits for: of the oldest operation that has started a piece that nobody sent yet, else one that nobody
-// took.
+// The peer that this rank waits for. In the oldest operation that has started: the sender of a piece that has not come,
+// else the receiver of one that was not taken.
 Transport::Unmatched MessageTransport::unmatched(Comm comm) const {
   const Held* held = find(comm);
   if (held == nullptr || held->pending.empty() || !held->pending.front()->started) return {};

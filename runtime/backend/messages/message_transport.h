@@ -48,7 +48,7 @@ class MessageTransport final : public Transport, private Wire::Listener, private
   // whole and poisons its communicator, as in NCCL.
   static bool are_valid(std::span<const Piece> pieces, std::span<const int> members);
 
-  // Of a communicator that is alive; else none.
+  // The members of a communicator that is alive; else none.
   std::span<const int> members(Comm comm) const {
     const Held* held = find(comm);
     return held == nullptr ? std::span<const int>() : held->members;
@@ -56,7 +56,7 @@ class MessageTransport final : public Transport, private Wire::Listener, private
 
   const std::array<Use, std::size_t(OpKind::count_)>& use() const { return use_; }
   std::uint64_t thrown_away() const { return thrown_away_; }  // messages of epochs that were given up
-  // Pieces of which sender and receiver were held against each other, and what was something else: the first few.
+  // Pieces whose sender's and receiver's descriptions were compared, and the first few that differed.
   std::uint64_t compared() const { return compared_; }
   const std::vector<std::string>& mismatches() const { return mismatches_; }
   // What peers did that no rank of this program does, and connections that were lost: the first few.
@@ -90,7 +90,7 @@ class MessageTransport final : public Transport, private Wire::Listener, private
       std::vector<int> members;
     };
     std::map<int, Arrival> arrivals;  // by rank
-    std::map<int, Answer> answers;    // by who gave it: the first member's counts
+    std::map<int, Answer> answers;    // by the rank that gave it: the first member's counts
   };
 
   // ---- Wire::Listener

@@ -102,7 +102,7 @@ bool MpiWire::poll() {
   return take_heads() || ended;
 }
 
-// Whoever is told may send and receive at once, so the lists are in order before anybody is.
+// A listener may send and receive at once, so the lists are in order before any listener is called.
 bool MpiWire::test() {
   if (requests_.empty()) return false;
   ended_.resize(requests_.size());

@@ -38,9 +38,9 @@ class MpiWire final : public Wire {
     std::uint64_t bytes = 0;
   };
   struct Pending {                       // beside requests_
-    Ticket ticket = 0;                   // whose end is told; 0: nobody's
+    Ticket ticket = 0;                   // whose end is reported; 0: none
     std::unique_ptr<HeadBytes> head;     // that is being sent
-    std::vector<std::byte> thrown_away;  // a payload that nobody wants
+    std::vector<std::byte> thrown_away;  // an unwanted payload
   };
   bool check(int result, const char* what);
   void add(MPI_Request request, Pending pending);

@@ -1,10 +1,10 @@
-// How processes that torchrun, or whatever sets its variables, has started find each other over TCP: all connect to
-// rank 0, which tells each where the others are, and then every pair connects.
+// How processes that were started by torchrun, or by anything that sets its variables, find each other over TCP: all
+// connect to rank 0, which sends each the addresses of the others, and then every pair connects.
 //
-// Nobody on the network is believed. Who accepts a connection draws a number, and who connects proves with it, without
-// sending it, that it knows the job's secret; then the other side proves the same. A connection that says something
-// else, or nothing for five seconds, is dropped, and the meeting goes on; connections are read side by side, a hundred
-// bytes each. Where nobody has a secret the proof is empty, which is for one host's loopback.
+// No process on the network is believed. The accepting side draws a number. With it the connecting side proves that it
+// knows the job's secret, without sending it; then the accepting side proves the same. A connection that says something
+// else, or nothing for five seconds, is dropped, and the meeting goes on. Connections are read side by side, a hundred
+// bytes each. Without a secret the proof is empty, which is allowed on one host's loopback only.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct Rendezvous {
   std::string master;           // where rank 0 listens, and nowhere else: a name or an address
   std::uint16_t port = 0;       // there
   std::string secret;           // empty: none
-  bool insecure = false;        // none is needed, whoever may connect
+  bool insecure = false;        // no secret is needed; any process may connect
   double seconds = 60;          // until all have to be there
   double stranger_seconds = 5;  // for a connection to say who it is
 };

@@ -16,10 +16,10 @@ using Nonce = std::array<std::byte, 16>;
 Digest256 sha256(std::span<const std::byte> bytes);
 Digest256 hmac_sha256(std::string_view key, std::span<const std::byte> bytes);
 
-// Looks at all of both whatever it finds, so that the time taken tells nothing.
+// Compares every byte whatever it finds, so that the time it takes reveals nothing.
 bool same_digest(const Digest256& a, const Digest256& b);
 
-// Of the system's random bytes. Throws std::runtime_error where it gives none.
+// From the system's random bytes. Throws std::runtime_error where the system gives none.
 Nonce new_nonce();
 
 }  // namespace seeksim::runtime

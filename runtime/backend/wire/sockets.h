@@ -32,7 +32,7 @@ class Socket {
 // At the first of the address's interfaces that this host has; an empty one: at all of them. port: where it listens.
 // Throws std::runtime_error with the reason.
 Socket listen_at(const std::string& address, std::uint16_t& port);
-Socket accept_from(const Socket& listener);  // not open: nobody is there
+Socket accept_from(const Socket& listener);  // not open: no connection waits
 // "host:port"; tries until seconds have passed. Throws std::runtime_error.
 Socket connect_to(const std::string& endpoint, double seconds);
 // Waits until there is something to read; false: nothing came.
@@ -41,7 +41,7 @@ bool readable(const Socket& socket, int timeout_ms);
 // As numbers: where this end is, and where the other one is. Throw std::runtime_error.
 std::string own_address(const Socket& socket);
 std::string peer_address(const Socket& socket);
-// Whether nobody but this host can be meant: all that the address stands for are loopback addresses.
+// Whether the address can only mean this host: all that it stands for are loopback addresses.
 bool is_loopback(const std::string& address);
 
 }  // namespace seeksim::runtime

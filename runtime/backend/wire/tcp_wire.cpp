@@ -59,7 +59,7 @@ bool TcpWire::flush(Peer& peer) {
         in_head ? std::span<const std::byte>(front.own).subspan(front.sent) : front.payload.subspan(front.sent - own);
     if (!part.empty()) {
       const int n = peer.socket.send_some(part);
-      if (n <= 0) return moved;  // who is gone is noticed by the reader
+      if (n <= 0) return moved;  // the reader notices a peer that is gone
       front.sent += std::size_t(n);
       moved = true;
     }

@@ -17,10 +17,10 @@ namespace seeksim::runtime {
 
 class TcpWire final : public Wire {
  public:
-  // How many bytes one peer may have here that nobody has asked for. A peer that goes beyond is cut off.
+  // How many unrequested bytes one peer may have here. A peer that goes beyond is cut off.
   struct Limits {
     std::uint64_t text = std::uint64_t(1) << 30;   // a text, such as a rank's report
-    std::uint64_t early = std::uint64_t(1) << 30;  // payloads, and heads while nobody listens
+    std::uint64_t early = std::uint64_t(1) << 30;  // payloads, and heads while there is no listener
     std::size_t texts = 4;                         // that wait
   };
   // peers: by rank; not open for this rank itself.
@@ -51,7 +51,7 @@ class TcpWire final : public Wire {
   static constexpr std::uint32_t kMagic = 0x736b7431;  // "skt1"
   struct Outgoing {
     std::vector<std::byte> own;           // prefix and head
-    std::span<const std::byte> payload;   // of somebody who keeps it
+    std::span<const std::byte> payload;   // the caller keeps it
     std::vector<std::byte> kept_payload;  // of a text
     std::size_t sent = 0;                 // of both
     Ticket ticket = 0;
@@ -75,7 +75,7 @@ class TcpWire final : public Wire {
     Socket socket;
     bool closed = false;
     std::string why_closed;
-    std::uint64_t early = 0;  // bytes of it that nobody has asked for
+    std::uint64_t early = 0;  // its unrequested bytes
     std::deque<Outgoing> out;
     std::vector<std::byte> in;    // a prefix and head that are not whole
     Ticket payload = 0;           // that comes now; 0: none
@@ -96,15 +96,15 @@ class TcpWire final : public Wire {
   void settle(Ticket ticket);
   void lose(Peer& peer, std::string why);
 
-  // That came while nobody listened, for who will: a rank may hear of the next run later than those who send to it.
-  // What is of a run that is over the listener throws away (MessageTransport).
+  // Messages that came while there was no listener: a rank may hear of the next run later than its peers. The next
+  // listener gets them, and throws away those of a run that is over (MessageTransport).
   std::deque<Early> early_;
   const int rank_;
   const Limits limits_;
   std::vector<Peer> peers_;
   Ticket tickets_ = 0;
   std::map<Ticket, Incoming> incoming_;
-  std::vector<Ticket> ended_;  // to be told of
+  std::vector<Ticket> ended_;  // to be reported
 };
 
 class TcpWorld final : public ProcessWorld {

@@ -29,9 +29,9 @@ class Wire : public Poller {
 
   // The payload has to stay until over(); 0: there is nothing to wait for.
   virtual Ticket send(int to, std::span<const std::byte> head, std::span<const std::byte> payload) = 0;
-  // How many bytes its sender has announced; of a payload that arrived() named and nobody has received or discarded.
+  // How many bytes its sender has announced; for a payload that arrived() named and that was not received or discarded.
   virtual std::uint64_t announced_bytes(Ticket payload) const = 0;
-  // into: as large as the payload. over() tells the same ticket.
+  // into: as large as the payload. over() reports the same ticket.
   virtual void receive(Ticket payload, std::span<std::byte> into) = 0;
   virtual void discard(Ticket payload) = 0;
 

@@ -12,7 +12,7 @@ namespace {
 
 using namespace testing;
 
-// Loads an exhibit without its name and everything that tells what is planted but the mistake itself.
+// Loads an exhibit without its name and without all that says what is planted, except the mistake itself.
 Explanation explain_exhibit(const std::string& name) {
   const MuseumExhibit exhibit = museum_exhibits({name}).front();
   Json json = exhibit.json;
@@ -30,7 +30,7 @@ std::vector<std::string> alike(const Explanation& explanation) {
   return names;
 }
 
-// Of what a run shows; the name of what is planted plays no part, so that some other exhibit may look the same.
+// Likeness depends on what a run shows. The planted mistake's name plays no part, so other exhibits may look the same.
 TEST(Explain, AnExhibitLooksLikeItself) {
   int first = 0, shown = 0, all = 0;
   for (const char* name : {"loss_scale_of_one_rank", "sizes_differ", "freed_while_in_use", "local_layer_number",

@@ -1,5 +1,5 @@
-// A run as a Chrome trace: held against the trace-event format by a small validator that is seen to fail, and against
-// the run itself: every launch and operation is in it once, at its time, and drawing it changes nothing.
+// A run as a Chrome trace: a small validator that is seen to fail checks it against the trace-event format, and it is
+// compared with the run: every launch and operation is in it once, at its time, and drawing it changes nothing.
 #include "harness/export/chrome_trace.h"
 
 #include <fmt/format.h>

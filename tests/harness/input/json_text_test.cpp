@@ -1,4 +1,4 @@
-// JSON that people write by hand: what is wrong is told with line and column, and nothing hostile gets through.
+// JSON that people write by hand: problems are reported with line and column, and nothing hostile gets through.
 #include "harness/input/json_text.h"
 
 #include <gtest/gtest.h>

@@ -34,7 +34,7 @@ TEST_F(FolderOfScenarios, KeepsAFileThatIsNoJsonSoThatItIsReported) {
   EXPECT_EQ(scenarios_below(path()).size(), 3u);
   const Ran ran = seeksim({"run", path()});
   EXPECT_EQ(ran.status, 2) << ran.out;
-  EXPECT_NE(ran.out.find("half.json"), std::string::npos) << ran.out;  // several scenarios: its process tells
+  EXPECT_NE(ran.out.find("half.json"), std::string::npos) << ran.out;  // several scenarios: its process reports
   EXPECT_NE(ran.out.find("2 of 3 scenarios as expected"), std::string::npos) << ran.out;
 }
 

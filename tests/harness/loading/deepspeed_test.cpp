@@ -172,7 +172,7 @@ TEST(Features, WithoutEffectAreAcceptedAndSaidOnce) {
       << "the default since 2026-06-23";
 }
 
-// What a scenario with such a section, and a line of "checkpointing", asks for; small_text() has one layer.
+// What a scenario with this section, and this line of "checkpointing", asks for; small_text() has one layer.
 runtime::CheckpointingPlan checkpointing(const std::string& section, const std::string& own, std::string* notes = {}) {
   std::string text = with(R"({"train_batch_size": 8, "activation_checkpointing": )" + section + "}");
   text.replace(text.find("\"layers\": 1"), 11, "\"layers\": 5");

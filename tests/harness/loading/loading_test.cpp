@@ -15,7 +15,7 @@ TEST(Loading, TheSmallScenarioIsFine) { EXPECT_EQ(problems_of(small_text()), "")
 struct Case {
   int line;             // of the small scenario that is replaced
   std::string text;     // by this
-  std::string message;  // and the problem that is then told
+  std::string message;  // and the problem that is then reported
 };
 
 const std::vector<Case>& cases() {

@@ -1,5 +1,5 @@
-// "numerics": "shapes" in a scenario: what needs values is refused by name, what does not is judged, and a report of
-// such a run never looks like one with values.
+// "numerics": "shapes" in a scenario: checks that need values are refused with their names, the others are judged, and
+// the report never looks like that of a run with values.
 #include "harness/loading/numerics.h"
 
 #include <algorithm>

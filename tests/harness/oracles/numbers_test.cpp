@@ -1,4 +1,4 @@
-// What a run tells about its numbers: the birth of a value that is not finite and the range log in the report, the
+// What a run reports about its numbers: the birth of a value that is not finite and the range log in the report, the
 // loss scale of each step, what rounding loses; and that looking changes no bit.
 #include <gtest/gtest.h>
 

@@ -50,7 +50,7 @@ TEST_P(RunTwice, WithoutItTheSameFlipIsSilentAndStays) {
   EXPECT_FALSE(report().contains("rerun"));
 }
 
-// Of an activation, which later operations spread.
+// A flip of an activation, which later operations spread.
 std::string activation_flip(int times) {
   return "faults=[{\"kind\":\"bit_flip\",\"site\":\"activation\",\"rank\":3,\"step\":4,\"micro_batch\":1,\"layer\":1,"
          "\"tensor\":\"gelu\",\"element\":5,\"bit\":26,\"count\":" +

@@ -1,4 +1,4 @@
-// One history, from commits told by hand.
+// One history, from commits reported by hand.
 #include "harness/record/commits.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ TEST(Commits, TwiceAreNamed) {
 
 TEST(Commits, ThatLeaveOneOutAreNamed) {
   Commits commits(2);
-  commits.committed(0, step(4));  // the first that is told may be any: a rank that was taken in
+  commits.committed(0, step(4));  // the first report may be of any step: the rank joined
   commits.committed(0, step(6));
   EXPECT_EQ(first(commits), "rank 0 commits step 6, and never committed step 5");
 }

@@ -1,4 +1,5 @@
-// Goldens: the key sees all that may decide a bit and nothing else; files are read back exactly, and broken ones told.
+// Goldens: the key sees all that may decide a bit and nothing else; files are read back exactly, and broken ones
+// refused.
 #include "harness/record/golden.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Jobs in forked processes: told in order, whatever order they end in; a crash is one job's, wherever in its process's
-// row of jobs it comes.
+// Jobs in forked processes: reported in order, whatever order they end in; a crash is one job's, wherever in its
+// process's row of jobs it comes.
 #include "harness/run/forked.h"
 
 #include <unistd.h>

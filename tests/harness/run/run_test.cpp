@@ -301,7 +301,7 @@ TEST_F(Run, HostileWeightsAreToldNotTrusted) {
     EXPECT_EQ(ran.status, 2) << ran.out << ran.err;
     EXPECT_NE(ran.err.find("not the weights of this model"), std::string::npos) << ran.err;
   }
-  // One byte changed anywhere in the header: told, or still the same weights, but never a crash.
+  // One byte changed anywhere in the header: refused, or still the same weights, but never a crash.
   for (std::size_t at = 0; at < 8 + header.size(); at += 7) {
     std::string bytes = good;
     bytes[at] = char(bytes[at] ^ 0x15);

@@ -80,8 +80,8 @@ TEST(Exhaustive, ABudgetThatEndsBeforeIsSaid) {
   EXPECT_GT(some.report["exhaustive"]["left"], 0);
 }
 
-// A rank that looks once more whether somebody gave up, after the vote was decided: only a revoke that overtakes the
-// answer shows it, and a revoke takes longer than an answer wherever messages take time.
+// A rank that looks once more whether another rank gave up, after the vote was decided: only a revoke that overtakes
+// the answer shows it, and a revoke takes longer than an answer wherever messages take time.
 TEST(Exhaustive, FindsAMistakeThatNoOrderInTimeShows) {
   TemporaryFolder folder;
   const Json scenario = tiny(kAfterCommit, "commit_heeds_revoke");

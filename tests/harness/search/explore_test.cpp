@@ -1,5 +1,5 @@
-// Exploration finds what nobody wrote down: bugs that show only after a fault at the right place. What it finds is a
-// scenario that fails by itself, and a string that replays it; a scenario without a bug stays green.
+// Exploration finds bugs that show only after a fault at the right place. A find is a scenario that fails by itself,
+// and a string that replays it; a scenario without a bug stays green.
 #include "harness/search/explore.h"
 
 #include <algorithm>
@@ -165,7 +165,7 @@ TEST(Explore, EnumerationSaysWhenItIsComplete) {
   EXPECT_GT(all.report["cases"], 100);
 }
 
-// A process that ends in the middle of a case is a finding, told like any other.
+// A process that ends in the middle of a case is a finding, reported like any other.
 TEST(Explore, AProcessThatCrashesIsAFinding) {
   TemporaryFolder folder;
   const std::string file = folder.write("s.json", tiny()), told = folder.file("explore.json");

@@ -84,8 +84,8 @@ TEST(Property, RestartsKeepTheBits) { keeps_the_bits("restarts", with(&Wanted::r
 // ---- faults and orders
 // -----------------------------------------------------------------------------------------------
 
-// Of each drawn scenario some cases of `seeksim explore`: other orders, faults at any place, as many as may be
-// survived. After all of them the bits are those of one rank, or the run has stopped cleanly; and run again a case is
+// Runs some cases of `seeksim explore` for each drawn scenario: other orders, faults at any place, as many as can be
+// survived. After each the bits are those of one rank, or the run has stopped cleanly; and a case that is run again is
 // the same.
 void survives_faults(int scenarios_drawn, int cases_each, double budget_s = 0) {
   const Budget budget(budget_s);
@@ -194,7 +194,7 @@ TEST(Property, WhatWasFoundStaysMended) {
            "faults": [ { "kind": "rank_crash", "op": "compute", "phase": "backward", "mode": "after" },
                        { "kind": "message_drop" } ],
            "checks": [ "golden:bitwise" ] })",
-                                // A rank that owned nothing of the frozen parameters told others that they were fp32.
+                                // A rank that owned none of the frozen parameters reported that they were fp32.
                                 R"({ "name": "empty_frozen_shard",
            "model": { "layers": 1, "width": 1, "heads": 1, "context": 1, "vocab": 1, "frozen": [ "wpe.weight" ] },
            "data": { "synthetic": true }, "world": { "nodes": 1, "ranks_per_node": 2 },

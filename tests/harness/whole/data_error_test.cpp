@@ -1,4 +1,4 @@
-// A sample that cannot be read: whoever brings it fails, in whatever layout, and all redo the step or stop together.
+// A sample that cannot be read: any rank that loads it fails, in any layout, and all redo the step or stop together.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct Cut {
   int micro_batch;
   int stage;
   const char* more;        // of the world
-  std::vector<int> bring;  // who may bring the sample
+  std::vector<int> bring;  // ranks that may load the sample
   const char* text;
 };
 
@@ -44,7 +44,7 @@ RunRecord run_of(const Cut& cut, const std::string& faults) {
   return Simulation(load_scenario_text(text_of(cut, faults), "sample.json"), {}).run();
 }
 
-// Of step 2, which begins with sample 16, it is number 5: with each rank's share in one piece, or, where gradients are
+// It is number 5 of step 2, which begins with sample 16: with each rank's share in one piece, or, where gradients are
 // sharded, each turn's in one.
 const std::vector<Cut>& cuts() {
   static const std::vector<Cut> all = {

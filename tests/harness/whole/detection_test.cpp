@@ -41,7 +41,7 @@ TEST(Heartbeats, ADeadProcessIsNamedLongBeforeTheWatchdog) {
   const RunRecord slow = run_of(timed_text(crash, "")), fast = run_of(timed_text(crash, kBeats));
   ASSERT_EQ(slow.detection.recoveries.size(), 1u);
   ASSERT_EQ(fast.detection.recoveries.size(), 1u);
-  EXPECT_GT(slow.detection.recoveries[0].detected_ns, 590 * runtime::kSecond);  // over nvlink nobody is told
+  EXPECT_GT(slow.detection.recoveries[0].detected_ns, 590 * runtime::kSecond);  // over nvlink no peer hears of it
   EXPECT_LT(fast.detection.recoveries[0].resumed_ns, 7 * runtime::kSecond);
   EXPECT_GT(fast.detection.recoveries[0].detected_ns, 4 * runtime::kSecond);
   EXPECT_EQ(fast.detection.recoveries[0].diagnosis.culprits, std::vector<int>{3});

@@ -1,5 +1,5 @@
 // Simulated ranks whose tensors lie on a device that the host cannot touch. On the emulated one, everywhere: the
-// kernels are those for GPUs, and memory faults whoever reaches into it. On a GPU, where there is one: the same
+// kernels are those for GPUs, and a host access to its memory faults. On a GPU, where there is one: the same
 // scenarios, all ranks on the one card. The goldens come from the CPU.
 #include <gtest/gtest.h>
 

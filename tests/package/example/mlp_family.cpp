@@ -200,7 +200,7 @@ class Mlp final : public Model {
     sink.close(wte.offset, wte.size);
   }
 
-  // Of the last piece that a rank has; where the head is another stage's, nothing is added.
+  // Called on the last piece that a rank has; where the head is another stage's, it adds nothing.
   void sum_losses(Launcher& launch, float factor, std::span<const GradientBlock> blocks, GradientSink& sink) {
     const Index offset = parameters_.loss_offset();
     for (Index i = 0; i < Index(blocks.size()); ++i) {

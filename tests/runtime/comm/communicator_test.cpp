@@ -1,5 +1,5 @@
-// Sums over communicators: the bits are those of the tree over leaves, whoever brings them; and what would go wrong
-// with the mistakes that real frameworks make.
+// Sums over communicators: the bits are those of the tree over leaves, whichever ranks bring them; and what would go
+// wrong with the mistakes that real frameworks make.
 #include "runtime/comm/communicator.h"
 
 #include <gtest/gtest.h>

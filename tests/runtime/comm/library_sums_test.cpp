@@ -1,5 +1,5 @@
-// Gradients that a library adds up: instead of the canonical sums training goes on with its bits; beside them the
-// canonical run is not touched, and each of the library's sums is held against the contract's.
+// Gradients that a library adds up. In place of the canonical sums, training uses its bits; next to them, the canonical
+// run is not touched, and each of the library's sums is compared with the contract's.
 #include <gtest/gtest.h>
 
 #include <list>
@@ -97,7 +97,7 @@ TEST(LibrarySums, BesideTheCanonicalOnesLeaveNoTraceAndAreJudged) {
     EXPECT_EQ(beside.params(), exact.params());
     EXPECT_GT(beside.audit.sums.ops, 0u);
     EXPECT_EQ(beside.audit.sums.over, 0u);
-    // Of two addends there is but one order; so of three samples at a time, where the tree takes two and one.
+    // Two addends have only one order, and so do three samples at a time, which the tree takes as two and one.
     if (way.ranks == 4 || (way.ranks == 3 && !way.accumulates)) {
       EXPECT_GT(beside.audit.sums.worst, 0);
     }

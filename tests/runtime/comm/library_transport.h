@@ -1,5 +1,5 @@
-// A transport whose "library" adds up gradients in an order of its own, over any other transport: whoever gets a share
-// is sent all members' values of it, and adds them up from the highest member to the lowest.
+// A transport whose "library" adds up gradients in an order of its own, over any other transport: the owner of a share
+// receives all members' values of it, and adds them up from the highest member to the lowest.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Worlds that grow and shrink: who sits where, and whole runs with spares, ranks that come back, notices and quorums.
+// Worlds that grow and shrink: seats, and whole runs with spares, ranks that come back, notices and quorums.
 #include "runtime/decide/membership.h"
 
 #include <gtest/gtest.h>
@@ -78,7 +78,7 @@ TrainPlan quick_plan(int stage, std::int64_t steps = 4) {
   TrainPlan plan = tiny_plan();
   plan.definition.steps = steps;
   plan.definition.precision.compute = ElementType::f32;
-  plan.definition.scheduler.type = "WarmupLR";  // so that the rate tells who has lost count
+  plan.definition.scheduler.type = "WarmupLR";  // so that the rate shows a lost count
   plan.definition.scheduler.warmup_num_steps = 20;
   plan.layout.micro_batch = 1;
   plan.recovery.watchdog_ns = 10 * kSecond;
@@ -222,7 +222,7 @@ TEST_P(Membership, ASpareLoadsACheckpointWithTheOthersWhereAShardIsLost) {
   expect_golden(run, golden, {1, 3, 4});
 }
 
-// The loss of step 5 is held against the five before it, of which the spare has made only the last ones.
+// The loss of step 5 is compared with the five before it; the spare has made only the last of these.
 TEST_P(Membership, WhoJoinsKnowsTheStepsThatTheNextOneIsHeldAgainst) {
   TrainPlan plan = quick_plan(GetParam(), 8);
   plan.recovery.spares = 1;
@@ -350,7 +350,7 @@ TEST(MembershipNightly, KillsAndReturnsAtRandomInstantsInFull) {
 }
 
 // Stage 0: 0 to 3, stage 1: 4 to 7, each with the copy of the one two places away. Two of stage 0 die, and 5: rank 7 is
-// left over, and nobody else has its shard or the copy of 5's.
+// left over, and no other rank has its shard or the copy of 5's.
 TEST_P(Membership, WhoIsLeftOverGivesItsShardsAwayFirst) {
   TrainPlan plan = quick_plan(GetParam(), 6);
   plan.definition.model.layers = 2;

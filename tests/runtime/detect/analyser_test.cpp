@@ -1,10 +1,10 @@
-// The analyser against faults of which the culprit is known. A case is a pure function of its number: a random world (2
-// to 8 ranks, or 2 x 2 with a pipeline), ZeRO stage, network and fault, at a random operation of a random step. The
-// rank that was struck has to be named, and nobody else; for a link, the link or one of its ends.
+// The analyser against faults whose culprit is known. A case is a pure function of its number: a random world (2 to 8
+// ranks, or 2 x 2 with a pipeline), ZeRO stage, network and fault, at a random operation of a random step. The rank
+// that was struck has to be named, and no other; for a link, the link or one of its ends.
 //
 // What is named otherwise (19 of the 1,000), and why:
-// - 11: two ranks do not agree on an operation that is theirs alone: nobody can tell which of them is odd.
-// - 7: a pipeline's rank comes late to a message, but both ends have entered the operation by the time anybody asks:
+// - 11: two ranks do not agree on an operation that is theirs alone: nothing shows which of them is odd.
+// - 7: a pipeline's rank comes late to a message, but both ends have entered the operation by the time of the dumps:
 //   the link between them is named, and not its sender or receiver.
 // - 1: a message is lost while the stages wait for each other in a circle: the next message of the circle is named.
 // A case whose fault found nothing to strike (no such operation in that layout), or was got over without a recovery (a
@@ -46,7 +46,7 @@ struct Case {
   sim::WorldPlan world;
   TrainPlan plan;
   int culprit = -1;
-  bool node_dies = false;            // and with the culprit all who are on its node
+  bool node_dies = false;            // and with the culprit all ranks on its node
   std::pair<int, int> link{-1, -1};  // a link instead; second -1: any receiver
   bool straggler = false;            // nothing fails: the scores tell
 };
@@ -188,7 +188,7 @@ Case draw(std::uint32_t number) {
   return made;
 }
 
-// Takes the dumps of the first failure, as whoever runs the job would.
+// Takes the dumps of the first failure, as an operator would.
 class Dumps final : public Observer {
  public:
   explicit Dumps(sim::World& world) : world_(world) {}
@@ -314,7 +314,7 @@ TEST(Analyser, NamesTheCulpritInNineteenOfTwentyOfAHundredCases) {
   EXPECT_GE(tally.right, 95) << tally.wrong;
 }
 
-// The check can fail: whoever is first to speak, or the first that anybody misses, is not the culprit often enough.
+// The check can fail: the first rank to report, or the first that is missed, is not the culprit often enough.
 TEST(Analyser, BlamingTheLoudestRankIsNotEnough) {
   const Tally tally = go_through(60, 5000, [](const Told& told) {
     Diagnosis d;

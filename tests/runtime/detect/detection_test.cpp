@@ -97,7 +97,7 @@ TEST(Divergence, NamesStepValueAndMeanOfLossOrNorm) {
   ASSERT_TRUE(jump);
   EXPECT_STREQ(jump->what, "gradient norm");
   EXPECT_TRUE(nan.look(2, std::nan(""), 1));
-  // Who was found stays out of the window.
+  // The step that was found stays out of the window.
   EXPECT_FALSE(loss.look(2, 3, 1));
   EXPECT_TRUE(loss.look(3, 18, 1));
 }

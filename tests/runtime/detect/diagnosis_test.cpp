@@ -1,4 +1,4 @@
-// The culprit is named from ballots alone: the planted one is found, whoever answers first, and innocents never are.
+// The culprit is named from ballots alone: the planted one is found, in any order of answers, and innocents never are.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
@@ -285,7 +285,7 @@ TEST(Diagnosis, TheOneWhoBroughtAnotherOperationIsNamedNotTheOneWhoNoticed) {
   EXPECT_EQ(d.op, OpKind::all_reduce);
 }
 
-// All brought operations of one name; who does not agree with anybody is the odd one.
+// All brought operations of one name; the rank that agrees with no other is the odd one.
 TEST(Diagnosis, TheOneInMostPairsThatDoNotAgreeIsOdd) {
   Agreement agreement = healthy(5);
   for (const auto& [rank, other] : {std::pair{2, 0}, std::pair{0, 2}, std::pair{4, 2}}) {

@@ -1,5 +1,5 @@
-// Training where tensors lie on a device that the host cannot touch: the emulated one, whose memory faults whoever
-// reaches into it, and whose kernels are those for GPUs.
+// Training where tensors lie on a device that the host cannot touch: the emulated one, where a host access faults and
+// whose kernels are those for GPUs.
 #include <gtest/gtest.h>
 
 #include "sim/emulated_memory.h"

@@ -1,4 +1,4 @@
-// Who stands where, also after ranks are gone; and which part of a model that is.
+// The places of ranks, also after ranks are gone; and the part of a model at each place.
 #include "runtime/layout/grid.h"
 
 #include <gtest/gtest.h>

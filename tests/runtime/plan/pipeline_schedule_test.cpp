@@ -75,7 +75,7 @@ PipelineShape any_shape() {
   return p;
 }
 
-// Every micro-batch goes once through every piece; what is sent is received; nobody waits for ever.
+// Every micro-batch goes once through every piece; what is sent is received; no stage waits for ever.
 RC_GTEST_PROP(PipelineSchedule, EveryListRunsToItsEnd, ()) {
   const PipelineShape p = any_shape();
   RC_PRE(problem(p).empty());
@@ -105,7 +105,7 @@ TEST(PipelineSchedule, BubblesAreTheFormulas) {
     for (int m = 1; m <= 24; ++m) {
       for (const auto schedule : {PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b})
         EXPECT_DOUBLE_EQ(pipeline_times(shape(schedule, stages, m)).bubble(), double(stages - 1) / (m + stages - 1));
-      // Of 3 m + (p - 1) (F + I - W) units, p - 1 are waiting, where there are micro-batches enough.
+      // With enough micro-batches, p - 1 of 3 m + (p - 1) (F + I - W) units are waiting.
       if (m >= stages) {
         EXPECT_EQ(pipeline_times(shape(PipelineSchedule::zero_bubble, stages, m)).end, 3 * m + stages - 1);
       }

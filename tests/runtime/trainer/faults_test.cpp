@@ -1,5 +1,5 @@
-// Every kind of fault, at random places of a small run: whoever finishes has the golden's bits, and one fault costs at
-// most one rank. Scenarios say the same at length; this says it a thousand times.
+// Every kind of fault, at random places of a small run: ranks that finish have the golden's bits, and one fault costs
+// at most one rank. Scenarios say the same at length; this says it a thousand times.
 #include <gtest/gtest.h>
 
 #include "faults/plan.h"

@@ -83,7 +83,7 @@ TEST(Shapes, MemoryMessagesAndTimeAreThoseOfTheExactRun) {
   }
 }
 
-// What is held against each other is not two times nothing: another stage, bucket or seed is another run.
+// The comparison is not of nothing with nothing: another stage, bucket or seed is another run.
 TEST(Shapes, TellLayoutsApart) {
   const Case c{2, ElementType::bf16, ElementType::bf16, true, 4, true};
   const TrainPlan plan = plan_of(c);
@@ -114,7 +114,7 @@ TEST(Shapes, TellOfNoValues) {
   }
 }
 
-// Who dies takes the same shards with it, and the others go on as in the exact run.
+// A rank that dies takes the same shards with it, and the others go on as in the exact run.
 TEST(Shapes, RecoverAsTheExactRunDoes) {
   for (const int stage : {0, 1, 3}) {
     const Case c{stage, ElementType::f32, ElementType::f32, true, 4, stage != 3};

@@ -1,5 +1,5 @@
-// What offload rests on: nobody touches memory that it could not touch on a real machine, and what a file gives back is
-// what was written, whatever the disk does on the way.
+// What offload rests on: no kernel touches memory that it could not touch on a real machine, and a file gives back what
+// was written, whatever the disk does on the way.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -85,7 +85,7 @@ TEST(ZeroBudget, TheHeadsUseOfATiedParameterTravelsToo) {
   plan.definition.model.tied = true;
   const Simulated run = run_simulated(plan, world_of(4));
   const double P = parameters_of(plan), wte = 256 * 64, steps = 2;
-  // An owner of wte receives what others send; whoever owns none of it sends all of the head's share.
+  // An owner of wte receives what others send; a rank that owns none of it sends all of the head's share.
   EXPECT_NEAR(sent(run, OpKind::reduce_scatter), steps * 4 * (P * 3 / 4 + wte), steps * kBlockBytes * 4);
 }
 
