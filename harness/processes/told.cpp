@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "harness/processes/told_fields.h"
 #include "kernels/digest.h"
 
 namespace seeksim::harness {
@@ -80,7 +79,7 @@ T read(std::span<const std::byte> body) {
   return value;
 }
 
-// What a rank tells is used to find places in lists: its steps and ranks are those of the run.
+// A rank's numbers are used as places in lists, so its steps and ranks have to be those of the run.
 std::int64_t steps_within(const NoteTaker::Bounds& bounds, std::int64_t steps) {
   if (steps < 0 || steps > bounds.steps) throw runtime::Malformed("a step that the run does not have");
   return steps;
@@ -185,7 +184,7 @@ void NoteTaker::tell(int rank, std::span<const std::byte> body, const Bounds& bo
   throw runtime::Malformed("no kind of note");
 }
 
-// The rank that has told of the fewest steps goes on; of equals the lowest.
+// The rank that has reported the fewest steps goes on; among equals the lowest.
 void replay(const std::vector<std::vector<Note>>& notes, std::int64_t steps, Collector& collector) {
   std::vector<std::size_t> next(notes.size());
   for (;;) {

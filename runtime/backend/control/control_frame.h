@@ -1,6 +1,6 @@
 // Frames: how ranks and the store of the control plane speak over TCP. A frame is a magic number, a length, a kind and
-// that many bytes (bytes.h). Whoever does not begin with a hello that carries the run's token, sends another magic, a
-// longer frame than its kind may have, or bytes that are no message, is disconnected.
+// that many bytes (bytes.h). The store closes a connection that does not begin with a hello with the run's token, or
+// that sends another magic number, a frame longer than its kind may be, or bytes that are no message.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ std::string_view name(FrameKind kind);
 
 inline constexpr std::size_t kTokenBytes = 32;                       // of 4 bits each
 inline constexpr std::size_t kFrameBytesMax = std::size_t(4) << 20;  // an answer holds a ballot of each rank
-inline constexpr std::size_t kStrangerBytesMax = 256;                // of whoever has not said hello
+inline constexpr std::size_t kStrangerBytesMax = 256;                // before a connection has said hello
 
 struct Frame {
   FrameKind kind = FrameKind::count_;
@@ -60,8 +60,8 @@ struct Hello {
   bool only_beats = false;
 };
 
-// Agreements are told apart by epoch, kind, step (votes only: recovering ranks may be at different steps) and sequence,
-// and by how many of that name came before.
+// Epoch, kind, step (votes only: recovering ranks may be at different steps) and sequence identify an agreement;
+// instance counts earlier agreements with the same four.
 struct PollKey {
   std::uint32_t epoch = 0;
   OpKind kind = OpKind::vote;
@@ -75,36 +75,5 @@ struct Answer {
   enum class Kind : std::uint8_t { decided, cut_short, fenced, count_ } kind = Kind::count_;
   Agreement agreement;  // decided
 };
-
-template <class A>
-void fields(A& a, Hello& h) {
-  a(h.token, h.rank, h.only_beats);
-}
-template <class A>
-void fields(A& a, PollKey& k) {
-  a(k.epoch, k.kind, k.step, k.sequence, k.instance);
-}
-template <class A>
-void fields(A& a, CommProgress& p) {
-  a(p.id, p.last_joined);
-}
-template <class A>
-void fields(A& a, CheckpointBallot& c) {
-  a(c.step, c.failed, c.complete, c.bytes, c.digest);
-}
-template <class A>
-void fields(A& a, Ballot& b) {
-  a(b.ok, b.error, b.last_committed, b.last_joined, b.stuck_in, b.stuck_sequence, b.stuck_kind, b.stuck_meaning,
-    b.missing_peer, b.missing_is_sender, b.joined_ns, b.detected_ns, b.progress, b.checkpoint, b.busy_ns,
-    b.leaves_at_ns, b.words, b.hand_over);
-}
-template <class A>
-void fields(A& a, Agreement& g) {
-  a(g.epoch, g.members, g.dead, g.ballots, g.silent, g.joiners);
-}
-template <class A>
-void fields(A& a, Answer& answer) {
-  a(answer.kind, answer.agreement);
-}
 
 }  // namespace seeksim::runtime

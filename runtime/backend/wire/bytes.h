@@ -1,9 +1,11 @@
-// What processes tell each other, as bytes and back: numbers, texts and lists, in the order in which a struct's
-// fields(archive, value) names them. One function a struct serves both directions. A Reader believes nothing: what ends
-// too early, is longer than what is left or is no value of its enumeration throws Malformed.
+// What processes tell each other, as bytes and back: numbers, texts, lists, and aggregates of these, whose members
+// travel one after the other as they are declared (Boost.PFR lists them), so that a new member travels by itself. A
+// ByteReader believes nothing: what ends too early, is longer than what is left or is no value of its enumeration
+// throws Malformed.
 #pragma once
 
 #include <array>
+#include <boost/pfr/core.hpp>
 #include <cstdint>
 #include <cstring>
 #include <optional>
@@ -21,7 +23,7 @@ struct Malformed : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A copy of a text that lives as long as the process: names of tensors and call sites are told by pointer.
+// A copy of a text that lives as long as the process: structs hold names of tensors and call sites as pointers.
 const char* kept_text(std::string_view text);
 
 class ByteWriter {
@@ -43,7 +45,7 @@ class ByteWriter {
     if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
       raw(&value, sizeof value);
     } else {
-      fields(*this, const_cast<T&>(value));  // which only reads it
+      boost::pfr::for_each_field(value, [this](const auto& member) { put(member); });
     }
   }
   void put(const char* const& text) { put(std::string(text)); }
@@ -113,7 +115,7 @@ class ByteReader {
     } else if constexpr (std::is_arithmetic_v<T>) {
       raw(&value, sizeof value);
     } else {
-      fields(*this, value);
+      boost::pfr::for_each_field(value, [this](auto& member) { get(member); });
     }
   }
   void get(const char*& text) {

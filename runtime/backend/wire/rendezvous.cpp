@@ -28,12 +28,12 @@ Deadline in(double seconds) {
 
 // ---- what is said --------------------------------------------------------------------------------------------------
 
-// By who accepts, at once.
+// Sent by the accepting side, at once.
 struct Greeting {
   std::uint64_t magic = 0x32727465656b73ull;
   Nonce nonce{};
 };
-// By who connects.
+// Sent by the connecting side.
 struct Introduction {
   std::uint64_t magic = 0x6e72757465656b74ull;
   std::int32_t rank = -1, to = -1;
@@ -52,22 +52,6 @@ struct Table {
   std::vector<std::string> addresses;
   std::vector<std::uint16_t> ports;
 };
-template <class A>
-void fields(A& a, Greeting& g) {
-  a(g.magic, g.nonce);
-}
-template <class A>
-void fields(A& a, Introduction& i) {
-  a(i.magic, i.rank, i.to, i.size, i.port, i.nonce, i.proof);
-}
-template <class A>
-void fields(A& a, Verdict& v) {
-  a(v.what, v.proof);
-}
-template <class A>
-void fields(A& a, Table& t) {
-  a(t.addresses, t.ports);
-}
 
 template <class T>
 std::size_t bytes_in() {
@@ -92,7 +76,7 @@ const char* text_of(Verdict::What what) {
   }
 }
 
-// ---- who accepts ---------------------------------------------------------------------------------------------------
+// ---- the accepting side --------------------------------------------------------------------------------------------
 
 // Takes connections until one of each awaited rank has come.
 class Reception {
@@ -195,7 +179,7 @@ class Reception {
   }
 
   Verdict::What verdict_on(const Stranger& stranger, const Introduction& from) const {
-    // The proof first: who has no secret learns nothing of the job.
+    // The proof first: a stranger without the secret learns nothing about the job.
     if (!same_digest(from.proof, proof(at_.secret, "connects", stranger.drawn, from)))
       return Verdict::What::another_secret;
     if (from.size != at_.size || from.to != at_.rank || from.rank < first_ || from.rank >= at_.size)
@@ -203,7 +187,7 @@ class Reception {
     return peers_[std::size_t(from.rank)].open() ? Verdict::What::taken : Verdict::What::welcome;
   }
 
-  // Who has been let in says nothing before all are there. A place that is left is free again.
+  // A process that was let in says nothing before all are there. A place that is left is free again.
   void look_for_leavers() {
     if (Clock::now() < next_look_) return;
     next_look_ = in(0.2);
@@ -225,7 +209,7 @@ class Reception {
   std::vector<std::string> drops_;
 };
 
-// ---- who connects --------------------------------------------------------------------------------------------------
+// ---- the connecting side -------------------------------------------------------------------------------------------
 
 // Nothing: the other side has closed.
 std::optional<std::vector<std::byte>> receive(Socket& socket, std::size_t n, Deadline deadline,
