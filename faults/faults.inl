@@ -73,7 +73,7 @@ SEEKSIM_FAULT(
     .parameters = keys("rank", "peer", "step", "micro_batch", "op", "phase", "call", "at_s", "probability", "count"))
 SEEKSIM_FAULT(
     message_corrupt, .rows = "F14", .summary = "one bit of one message flips",
-    .sees = "with checksum: the receiver gets an error that names the sender. Without: nobody notices",
+    .sees = "with checksum: the receiver gets an error that names the sender. Without: no rank notices",
     .recovery =
         "with checksum: redo the step, final bits as if undisturbed. Without: only a comparison with the golden "
         "or between ranks can tell",
@@ -91,7 +91,7 @@ SEEKSIM_FAULT(
         "every rank skips the step, and only that step; a NaN in a parameter or a moment stays, so every "
         "later step is skipped until the run stops",
     .defaults = "site gradient, element 0, count 1",
-    .field = "fp16 sees it as an overflow and skips; bf16 spreads it silently where nobody looks",
+    .field = "fp16 sees it as an overflow and skips; bf16 spreads it silently unless a check looks",
     .parameters = keys("rank", "step", "micro_batch", "phase", "layer", "tensor", "call", "at_s", "probability",
                        "count", "site", "element"),
     .sites = list(Site::gradient, Site::activation, Site::activation_gradient, Site::loss, Site::parameter,
@@ -114,7 +114,7 @@ SEEKSIM_FAULT(
     .sites = list(Site::activation, Site::activation_gradient, Site::gradient, Site::parameter, Site::reduced_gradient))
 SEEKSIM_FAULT(
     bit_flip, .rows = "F12, F13, F14, F15", .summary = "one bit of a number flips, silently",
-    .sees = "nobody, unless the number becomes non-finite; copies on other ranks still have the old one",
+    .sees = "no rank, unless the number becomes non-finite; copies on other ranks still have the old one",
     .recovery = "only a comparison can tell: between replicas, with the golden, or with the same work done again",
     .defaults = "site gradient, element 0, bit 0, count 1; site message: as message_corrupt without a checksum",
     .field = "1.4 % of Llama 3's interruptions are silent data corruption",
@@ -238,10 +238,10 @@ SEEKSIM_FAULT(pause, .rows = "F32", .summary = "a process stands still for a whi
 SEEKSIM_FAULT(
     clock_skew, .rows = "F24", .summary = "a rank's clock shows another time, runs fast or slow, or jumps",
     .sees = "the rank: its own times; deadlines hold, as they are counted on a monotonic clock",
-    .recovery = "none is needed: only what is reported differs; nobody is declared dead, and the right one is named",
+    .recovery = "none is needed: only what is reported differs; no rank is declared dead, and the right one is named",
     .defaults = "offset_s 0, drift_ppm 0; with at_s it begins then (a jump)",
     .field =
-        "offsets of 500 ms and drifts of 200 ppm pass unnoticed where nobody looks; heartbeats and merged logs "
+        "offsets of 500 ms and drifts of 200 ppm pass unnoticed unless a check looks; heartbeats and merged logs "
         "suffer",
     .parameters = keys("rank", "at_s", "offset_s", "drift_ppm"))
 SEEKSIM_FAULT(data_stall, .rows = "F25", .summary = "the data loader takes long",
@@ -251,15 +251,15 @@ SEEKSIM_FAULT(data_stall, .rows = "F25", .summary = "the data loader takes long"
               .parameters = keys("rank", "step", "micro_batch", "sample", "call", "at_s", "probability", "count",
                                  "delay_s"))
 SEEKSIM_FAULT(data_error, .rows = "F25", .summary = "the data loader cannot bring a micro-batch, or a sample",
-              .sees = "the rank: an exception. The others are told when it revokes the epoch",
+              .sees = "the rank: an exception. The others hear of it when it revokes the epoch",
               .recovery =
                   "all redo the step with the same samples: final bits as if undisturbed; one that fails for ever "
                   "ends in an agreed stop that names the rank, and the sample",
-              .defaults = "count 1 (0: it fails for ever); sample: whoever brings it, in whatever layout",
+              .defaults = "count 1 (0: it fails for ever); sample: strikes any rank that loads it, in any layout",
               .field = "12.9 % of Llama 3's interruptions are software",
               .parameters = keys("rank", "step", "micro_batch", "sample", "call", "at_s", "probability", "count"))
 SEEKSIM_FAULT(
-    preemption_notice, .rows = "F26", .summary = "a rank or a machine is told when it will be gone, and is gone then",
+    preemption_notice, .rows = "F26", .summary = "a rank or a machine gets notice of when it will be gone, and is gone then",
     .sees = "the rank: notice() of the control plane",
     .recovery =
         "finish the step, agree, save, leave: nothing is lost where the notice is long enough, else as rank_crash",
@@ -298,8 +298,8 @@ SEEKSIM_FAULT(
     .defaults = "sides and at_s must be given; no store_side: the control plane is split too; down_s 0: it never heals",
     .field = "a switch or cable is 8.4 % of Llama 3's interruptions",
     .parameters = keys("sides", "at_s", "down_s", "store_side", "probability"))
-SEEKSIM_FAULT(store_death, .rows = "F33", .summary = "the control plane answers nobody, for a while or for good",
-              .sees = "training goes on until the next vote, which nobody answers",
+SEEKSIM_FAULT(store_death, .rows = "F33", .summary = "the control plane answers no rank, for a while or for good",
+              .sees = "training continues until the next vote, which gets no answer",
               .recovery =
                   "back in time: only time differs. Too late: every rank stops and says so, and none has committed "
                   "what others have not",

@@ -116,8 +116,8 @@ class ConfigLint {
       const std::string meant = slip_of(key, known);
       const bool slip = !meant.empty();
       say(slip ? Weight::wrong : Weight::doubtful, key,
-          "is no key that seeksim knows; at the top level DeepSpeed ignores what it does not know without a word",
-          slip ? fmt::format("Did you mean \"{}\"?", meant) : "Does it belong into a section?");
+          "seeksim does not know this key, and DeepSpeed silently ignores unknown keys at the top level",
+          slip ? fmt::format("Did you mean \"{}\"?", meant) : "Does it belong in a section?");
     }
   }
 
@@ -157,7 +157,8 @@ class ConfigLint {
           fmt::format("stage 3 gathers all parameters twice in each of the {} micro-batches", steps), "");
     if (on("/elasticity/enabled") &&
         (has("/train_batch_size") || has("/train_micro_batch_size_per_gpu") || has("/gradient_accumulation_steps")))
-      say(Weight::wrong, "elasticity", "decides the batch, and DeepSpeed refuses batch keys beside it", "Remove them.");
+      say(Weight::wrong, "elasticity", "decides the batch, and DeepSpeed refuses batch keys next to it",
+          "Remove them.");
   }
 
   void precision() {
@@ -172,7 +173,7 @@ class ConfigLint {
     if (on("/fp16/enabled") && number("/fp16/loss_scale", 0) > 0) {
       for (const char* key : {"initial_scale_power", "loss_scale_window", "hysteresis"}) {
         if (has((std::string("/fp16/") + key).c_str()))
-          say(Weight::doubtful, std::string("fp16.") + key, "decides nothing: a loss_scale other than 0 is fixed",
+          say(Weight::doubtful, std::string("fp16.") + key, "has no effect: a loss_scale other than 0 is fixed",
               "Set fp16.loss_scale to 0, which means dynamic.");
       }
     }
@@ -181,12 +182,11 @@ class ConfigLint {
         say(Weight::wrong, "fp16", "loss_scale_window and min_loss_scale have to be greater than 0", "");
       if (number("/fp16/min_loss_scale", 1) > 1 && stage() >= 1)
         say(Weight::doubtful, "fp16.min_loss_scale",
-            "does not make it safer: stages 1 to 3 raise an exception as soon as a step overflows at this scale",
-            "Use 1.");
+            "does not help: stages 1 to 3 raise an exception as soon as a step overflows at this scale", "Use 1.");
     }
     if (on("/bf16/enabled") && !has("/data_types/grad_accum_dtype"))
       say(Weight::note, "data_types.grad_accum_dtype", "is not given: gradients are accumulated in bf16",
-          "Use \"fp32\" where micro-batches are many.");
+          "Use \"fp32\" with many micro-batches.");
     const Json& type = at("/communication_data_type");
     static const std::vector<std::string> types = {"fp16", "bf16", "fp32"};
     if (type.is_string() && std::find(types.begin(), types.end(), type.get<std::string>()) == types.end())
@@ -195,7 +195,7 @@ class ConfigLint {
     if (!has("/gradient_clipping"))
       say(Weight::doubtful, "gradient_clipping",
           "is not given, and DeepSpeed's default changed from 0 (off) to 1.0 in June 2026: versions train differently",
-          "Write the one that you want.");
+          "Set the value that you want.");
   }
 
   void zero() {
@@ -243,12 +243,12 @@ class ConfigLint {
       const std::string pointer = std::string("/zero_optimization/") + section;
       if (goes_to(pointer) == "nvme" && !at((pointer + "/nvme_path").c_str()).is_string())
         say(Weight::wrong, std::string("zero_optimization.") + section, "nvme without nvme_path",
-            "Give a folder on the disk that is meant.");
+            "Give a folder on the NVMe disk.");
       for (const char* disk : {"/tmp", "/dev/shm"}) {
         const Json& path = at((pointer + "/nvme_path").c_str());
         if (path.is_string() && path.get<std::string>().rfind(disk, 0) == 0)
           say(Weight::doubtful, std::string("zero_optimization.") + section + ".nvme_path",
-              fmt::format("{} is memory on many machines, which is what was to be saved", disk),
+              fmt::format("{} is memory on many machines, and offloading was meant to save memory", disk),
               "Give a folder on a local disk.");
       }
     }
@@ -275,7 +275,7 @@ class ConfigLint {
                  all = number("/scheduler/params/total_num_steps", 0);
     if (all > 0 && warm >= all)
       say(Weight::wrong, "scheduler.params.warmup_num_steps",
-          fmt::format("{:g} of {:g} steps: the rate never gets to its peak", warm, all), "Use fewer.");
+          fmt::format("{:g} of {:g} steps: the rate never reaches its peak", warm, all), "Use fewer.");
   }
 
   // Values that only the Hugging Face Trainer fills in.
@@ -289,9 +289,8 @@ class ConfigLint {
     }
     if (n > 4) keys += fmt::format(" and {} more", n - 4);
     if (n > 0)
-      say(Weight::note, "",
-          fmt::format("\"auto\" ({}) is filled in by the Hugging Face Trainer, and by nobody else", keys),
-          "With DeepSpeed alone its own default applies, or an error.");
+      say(Weight::note, "", fmt::format("only the Hugging Face Trainer fills in \"auto\" ({})", keys),
+          "DeepSpeed alone uses its default, or reports an error.");
   }
 
   const Json& config_;
@@ -322,7 +321,7 @@ std::vector<Advice> lint_hostfile(std::string_view text, const std::string& file
     if (!std::regex_match(line, match, entry)) {
       found.push_back({Weight::wrong,
                        {place, "", fmt::format("{}: DeepSpeed reads only lines like \"host slots=8\"", in_quotes(line)),
-                        "No blanks around =, no host:8."}});
+                        "Write no blanks around = and no host:8."}});
     } else if (!hosts.insert(match[1]).second) {
       found.push_back(
           {Weight::wrong,

@@ -91,7 +91,7 @@ class EnvironmentLint {
       std::string upper = *text;
       std::transform(upper.begin(), upper.end(), upper.begin(), [](unsigned char c) { return char(std::toupper(c)); });
       if (std::find(known.begin(), known.end(), upper) != known.end()) continue;
-      say(Weight::wrong, name, "means nothing there", did_you_mean(upper, known));
+      say(Weight::wrong, name, "is not a value that it accepts", did_you_mean(upper, known));
     }
   }
 
@@ -117,7 +117,7 @@ class EnvironmentLint {
     if (all_s > 600) {
       say(Weight::doubtful, "NCCL_IB_TIMEOUT",
           fmt::format("a lost link is noticed after {:.4g} s ({} retries of {:.4g} s), long after the watchdog of ten "
-                      "minutes, which then blames whoever waited",
+                      "minutes, which then blames a rank that waited",
                       all_s, retries, retry_s),
           "Use 22 or less.");
     }
@@ -128,9 +128,9 @@ class EnvironmentLint {
       const char *name, *off, *what;
     };
     static const Switch all[] = {
-        {"NCCL_P2P_DISABLE", "0", "turns transfers between the GPUs of a node off; meant for debugging"},
-        {"NCCL_SHM_DISABLE", "0", "turns shared memory between the GPUs of a node off; meant for debugging"},
-        {"NCCL_IB_DISABLE", "0", "turns InfiniBand off: everything goes over sockets"},
+        {"NCCL_P2P_DISABLE", "0", "turns off transfers between the GPUs of a node; meant for debugging"},
+        {"NCCL_SHM_DISABLE", "0", "turns off shared memory between the GPUs of a node; meant for debugging"},
+        {"NCCL_IB_DISABLE", "0", "turns off InfiniBand: everything goes over sockets"},
         {"CUDA_LAUNCH_BLOCKING", "0", "each kernel waits for the one before: slow, and it hides races"},
     };
     for (const Switch& one : all) {
@@ -171,7 +171,7 @@ class EnvironmentLint {
       const std::string one = text->substr(at, comma - at);
       at = comma + 1;
       if (one.empty() || one == "-1") {
-        say(Weight::wrong, "CUDA_VISIBLE_DEVICES", "everything from an empty entry or -1 on is hidden",
+        say(Weight::wrong, "CUDA_VISIBLE_DEVICES", "CUDA hides all devices from an empty entry or -1 on",
             "List the devices, or remove it.");
         return;
       }
@@ -326,7 +326,7 @@ class EnvironmentLint {
           std::any_of(gone_names().begin(), gone_names().end(), [&](const Gone& g) { return g.name == name; });
       if (!theirs || was || std::find(known.begin(), known.end(), name) != known.end()) continue;
       if (const std::string meant = slip_of(name, known); !meant.empty())
-        say(Weight::doubtful, name, "is no name that seeksim knows", fmt::format("Did you mean {}?", meant));
+        say(Weight::doubtful, name, "is not a variable that seeksim knows", fmt::format("Did you mean {}?", meant));
     }
   }
 

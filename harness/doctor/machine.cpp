@@ -128,14 +128,14 @@ std::vector<Probe> probe_processor() {
     found.push_back({State::bad, "cpu", error.what(), ""});
   }
   found.push_back({State::good, "cores", fmt::format("{}", std::thread::hardware_concurrency()), ""});
-  found.push_back({State::good, "memory", bytes_text(double(host_memory_free())) + " can be had", ""});
+  found.push_back({State::good, "memory", bytes_text(double(host_memory_free())) + " available", ""});
   return found;
 }
 
 Probe probe_storage(const std::string& folder) {
   const std::string own = fmt::format("{}/.seeksim-doctor-{}", folder, ::getpid());
   const auto fails = [&](const std::string& why) {
-    return Probe{State::missing, "files", fmt::format("{}: {}", folder, why), "Real files of a run cannot go there."};
+    return Probe{State::missing, "files", fmt::format("{}: {}", folder, why), "Runs cannot write files there."};
   };
   const auto remove_probe = [&] {
     ::unlink((own + "/probe/a").c_str());
@@ -155,7 +155,7 @@ Probe probe_storage(const std::string& folder) {
     const bool same = storage.read("probe/a") == text && storage.list("probe") == std::vector<std::string>{"a"};
     const std::uint64_t free = storage.free_bytes("probe");
     remove_probe();
-    if (!same) return fails("what was written, synced and renamed did not come back");
+    if (!same) return fails("a file that was written, synced and renamed did not read back");
     return {State::good, "files",
             fmt::format("{}: {}, {} free; written, synced, renamed and read back", folder, file_system_of(folder),
                         bytes_text(double(free))),
@@ -177,7 +177,7 @@ std::vector<Probe> probe_gpus() {
   const auto count_of = driver.find<int(int*)>("cuDeviceGetCount");
   int number = 0, count = 0;
   if (!init || !version || !count_of || init(0) != 0 || version(&number) != 0 || count_of(&count) != 0 || count == 0)
-    return {{State::missing, "gpus", "a driver, and no device that it can use", "nvidia-smi may say why."}};
+    return {{State::missing, "gpus", "the driver finds no device", "nvidia-smi may say why."}};
   std::vector<Probe> found = {devices(driver, count)};
   found.push_back({State::good, "driver", fmt::format("for CUDA up to {}.{}", number / 1000, number % 1000 / 10), ""});
   const Library nccl("libnccl.so.2");

@@ -21,7 +21,7 @@ const Keys<Scenario>& object_forms() {
       {"culprit", by_hand, either(integer(), text()), kNoBit,
        "The first diagnosis names exactly this: 5, or \"link:1->0\"."},
       {"finishes_within_virtual_s", by_hand, number().least(0), kNoBit, "Virtual time of the whole run, in seconds."},
-      {"recoveries", by_hand, integer(0), kNoBit, "Exactly so many recoveries."},
+      {"recoveries", by_hand, integer(0), kNoBit, "The exact number of recoveries."},
       {"joined", by_hand, list(integer(0)), kNoBit,
        "Exactly these ranks came into the run while it was under way: spares, or ranks that returned."},
       {"evicted", by_hand, list(integer(0)), kNoBit, "Exactly these ranks were evicted or died."},
@@ -76,7 +76,7 @@ Shape check_shape() { return object_forms().shape().keys(1, 1); }
 const Keys<Expect>& expect_keys() {
   static const Keys<Expect> keys = {
       {"check_fails", by_hand, either(text().length(1), list(text()).entries(1)), kNoBit,
-       "This check fails, or all of these, and no other."},
+       "The check or checks that must fail. No other may."},
       {"stops", by_hand, text().length(1), kNoBit,
        "Training stops: \"deadlock\", \"out_of_time\", or words of the reason that the recovery gives."},
   };

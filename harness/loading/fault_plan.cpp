@@ -75,7 +75,7 @@ const Keys<Enumerated>& enumerated_keys() {
       {"ranks", written_as<Enumerated>(ranks_of), either(text(), list(integer(0))), kNoBit,
        "Ranks that are struck: \"all\" or a list."},
       {"steps", written_as<Enumerated>(steps_of), either(text(), list(integer(0))), kNoBit,
-       "Steps in which they are, counted from 0: \"all\", with what comes before the first, or a list."},
+       "Steps of the faults, counted from 0: a list, or \"all\", which includes the time before the first step."},
       {"ops", written_as<Enumerated>(ops_of), either(text(), list(text())), kNoBit, "Operations: \"all\" or a list."},
       {"every", at(&Enumerated::every), integer(1), kNoBit, "Of the places, each n-th: a thinner plan."},
       {"modes", written_as<Enumerated>(modes_of).when(names_modes),
@@ -121,7 +121,7 @@ const Keys<Random>& random_keys() {
       {"swarm", at(&Random::swarm), flag(), kNoBit,
        "The rate and the weights of each run are drawn too, about half of the weights as nothing."},
       {"runs", at(&Random::runs), integer(1, 1'000'000), kNoBit,
-       "So many runs, each with faults of its own. One: an ordinary run, with a report of its own."},
+       "Number of runs, each with faults of its own. 1: an ordinary run, with a report of its own."},
       {"hours", at(&Random::hours), number().least(0), kNoBit,
        "Of virtual time in which faults come; 0: as long as the undisturbed run takes."},
       {"rate", written_as<Random>(rate_of), rate_keys().shape().keys(1, 1), kNoBit, "How often faults come."},
@@ -211,7 +211,7 @@ void check_fault_plan(const Reader& top, const Scenario& scenario) {
   if (std::find(kinds.begin(), kinds.end(), FaultKind::partition) != kinds.end() && scenario.world.nodes < 2)
     top.problem("fault_plan", "a partition needs two nodes", "Set world.nodes to 2 or more.");
   if (many && scenario.train.definition.quirks.any())
-    top.problem("fault_plan", "quirks change the bits that each of its runs is held against", "Remove \"quirks\".");
+    top.problem("fault_plan", "quirks change the bits that each of its runs is compared with", "Remove \"quirks\".");
 }
 
 }  // namespace
@@ -220,7 +220,7 @@ const Keys<PlannedFaults>& fault_plan_keys() {
   static const Keys<PlannedFaults> keys = {
       {"enumerate", inside(enumerated_keys(), &PlannedFaults::enumerated).read_by_hand().when(enumerates),
        enumerated_keys().shape(), kNoBit,
-       "One run for each place: each operation of each rank on its way into which it can be struck."},
+       "One run for each place: each operation of each rank that a fault can strike on the way in."},
       {"random", inside(random_keys(), &PlannedFaults::random).read_by_hand().when(draws), random_keys().shape(),
        kNoBit, "Faults drawn: when by a Poisson process, which by weights, each with a random stream of its own."},
       {"stops", at(&PlannedFaults::stops).unless_standard(), list(text().length(1)).unset(), kNoBit,

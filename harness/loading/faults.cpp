@@ -228,7 +228,7 @@ const Keys<Rule>& rule_keys() {
        "What a rank's clock shows too much, in seconds."},
       {"drift_ppm", at(of_rule(&Rule::drift_ppm)), number(), kNoBit, "How much too fast it runs, in millionths."},
       {"notice_s", in_seconds(of_rule(&Rule::notice_ns)), number().least(0), kNoBit,
-       "From being told (at_s) to being gone, in seconds."},
+       "Seconds between the notice (at_s) and the end."},
       {"cancelled", at(of_rule(&Rule::cancelled)), number().least(0).most(1), kNoBit,
        "The chance that a notice is called off halfway."},
       {"sides", by_hand, list(list(integer(0)).entries(1)).entries(2, 2), kNoBit,

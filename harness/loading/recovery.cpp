@@ -31,8 +31,8 @@ const Keys<StragglerPlan>& straggler_keys() {
   static const Keys<StragglerPlan> keys = {
       {"score_below", at(&StragglerPlan::score_below), number().above(0).below(1), kNoBit,
        "Below it a rank is too slow."},
-      {"steps", at(&StragglerPlan::steps), integer(1), kNoBit, "In so many steps in a row."},
-      {"evict", at(&StragglerPlan::evict), flag(), kNoBit, "The rank leaves, and the others go on."},
+      {"steps", at(&StragglerPlan::steps), integer(1), kNoBit, "Number of steps in a row."},
+      {"evict", at(&StragglerPlan::evict), flag(), kNoBit, "The rank leaves, and the others continue."},
   };
   return keys;
 }
@@ -41,11 +41,11 @@ const Keys<DivergencePlan>& divergence_keys() {
   static const Keys<DivergencePlan> keys = {
       {"factor", at(&DivergencePlan::factor), number().above(1), kNoBit, "How many times the mean is too much."},
       {"window_steps", at(&DivergencePlan::window_steps), integer(1), kNoBit,
-       "Of the mean; nothing is judged before so many steps."},
+       "Steps in the mean. Nothing is judged before that many steps."},
       {"rollback_steps", at(&DivergencePlan::rollback_steps), integer(0), kNoBit,
-       "Go back to a checkpoint that is at least so many steps old; 0: stop."},
+       "Go back to a checkpoint that is at least this many steps old; 0: stop."},
       {"drop_batches", at(&DivergencePlan::drop_batches), integer(0), kNoBit,
-       "After going back: so many global batches, from the first one that is undone on, are never used again."},
+       "After going back: this many global batches, from the first undone one on, are never used again."},
   };
   return keys;
 }
@@ -60,14 +60,15 @@ const Keys<RecoveryPlan>& recovery_keys() {
       {"watchdog_s", in_seconds(&RecoveryPlan::watchdog_ns), number().above(0), kNoBit,
        "How long any operation may take, in virtual seconds."},
       {"agree_s", in_seconds(&RecoveryPlan::agree_ns), number().above(0), kNoBit,
-       "Who has not answered the agreement by then is dead."},
+       "A rank that has not answered the agreement by then is dead."},
       {"attempts", at(&RecoveryPlan::attempts_max), integer(1), kNoBit,
        "Recoveries without a committed step in between, then stop."},
       {"stop_after_skips", at(&RecoveryPlan::skip, &runtime::SkipPlan::stop_after), integer(0), kNoBit,
-       "Stop after so many skipped steps in a row; 0: skip for ever."},
+       "Stop after this many skipped steps in a row; 0: skip for ever."},
       {"rerun_and_compare", at(&RecoveryPlan::rerun_and_compare), flag(), kNoBit,
        "Run each micro-batch twice and compare the bits before the vote: other bits are a hardware fault, whose rank "
-       "is named, and the step is redone; who errs again in the same step is evicted. About twice the compute."},
+       "is named, and the step is redone; a rank that errs again in the same step is evicted. About twice the "
+       "compute."},
       {"memory_ladder", at(&RecoveryPlan::memory_ladder), flag(), kNoBit,
        "When a rank is out of memory, all take the next layout that needs less, and redo the step with the same bits: "
        "the same once more with nothing cached; half the micro-batch; activations checkpointed at every layer; before "
@@ -82,22 +83,22 @@ const Keys<RecoveryPlan>& recovery_keys() {
        "A rank that comes back is taken in after the next committed step."},
       {"ranks_min", at(&RecoveryPlan::ranks_min), integer(1), kNoBit, "With fewer members the run stops."},
       {"save_on_notice", at(&RecoveryPlan::save_on_notice), flag(), kNoBit,
-       "Before a rank that was told to leave does so, all save a checkpoint (where checkpoints are on); false: only "
+       "When a rank gets notice to leave, all save a checkpoint first (where checkpoints are on); false: only "
        "what it holds moves to the others."},
       {"restarts", at(&RecoveryPlan::restarts_max), integer(0), kNoBit,
        "How often the job is started again when it ended before its time, from the newest valid checkpoint."},
       {"restart_s", in_seconds(&RecoveryPlan::restart_ns), number().least(0), kNoBit,
-       "Until the processes of the next one stand, in virtual seconds."},
+       "Virtual seconds until the processes of the next job run."},
       {"heartbeat_s", in_seconds(&RecoveryPlan::heartbeat_ns), number().least(0), kNoBit,
-       "Ranks tell the control plane so often that they live; 0: nobody asks."},
+       "Interval of heartbeats to the control plane; 0: none."},
       {"heartbeat_timeout_s", in_seconds(&RecoveryPlan::heartbeat_timeout_ns), number().above(0), kNoBit,
-       "Who is silent for so long is declared dead."},
+       "A rank that is silent for this long is declared dead."},
       {"storage_attempts", at(&RecoveryPlan::storage_attempts_max), integer(1), kNoBit,
        "Of one read or write of a file; then it has failed."},
       {"storage_backoff_s", in_seconds(&RecoveryPlan::storage_backoff_ns), number().least(0), kNoBit,
        "Before the second attempt; doubled before each further one."},
       {"straggler", inside(straggler_keys(), &RecoveryPlan::straggler).when(finds_stragglers), straggler_keys().shape(),
-       kNoBit, "Who computes slower than the others, by score = the fastest rank's busy time / own."},
+       kNoBit, "Ranks that compute slower than the others, by score = the fastest rank's busy time / own."},
       {"divergence", inside(divergence_keys(), &RecoveryPlan::divergence).when(finds_divergence),
        divergence_keys().shape(), kNoBit, "Loss or gradient norm beyond a multiple of their mean over the last steps."},
   };
@@ -108,10 +109,10 @@ const Keys<CheckpointPlan>& checkpoint_keys() {
   static const Keys<CheckpointPlan> keys = {
       {"path", at(&CheckpointPlan::path), text().length(1).required(), kNoBit, "The folder."},
       {"every_steps", at(&CheckpointPlan::every_steps), integer(0), kNoBit,
-       "A checkpoint after every so many steps; 0: only where something asks for one."},
+       "Steps between checkpoints; 0: only where something asks for one."},
       {"keep", at(&CheckpointPlan::keep), integer(1), kNoBit, "Complete ones that are kept; older ones are removed."},
       {"async", at(&CheckpointPlan::async), flag(), kNoBit,
-       "Training goes on while a snapshot is written; false: it waits."},
+       "Training continues while a snapshot is written; false: it waits."},
       {"at_end", at(&CheckpointPlan::at_end), flag(), kNoBit, "One after the last step."},
       {"node_local", at(&CheckpointPlan::node_local), flag(), kNoBit,
        "Each node has files of its own, which are lost with it; false: all see the same."},

@@ -109,7 +109,7 @@ const Keys<GoldenPlan>& golden_keys() {
        "Global batches, counted from 0, that no step of the golden uses: the next one serves instead, as after a "
        "rollback that skips bad data."},
       {"shared", at(&GoldenPlan::shared).unless_standard(), flag(), kNoBit,
-       "In a sweep: all rows are held against the golden of the scenario without its sweep, also a row that trains "
+       "In a sweep: all rows are compared with the golden of the scenario without its sweep, also a row that trains "
        "something else, which is then red."},
       {"drop_samples", by_hand, list(integer(0)), kNoBit, "Samples that are meant to be missing."},
   };
@@ -169,9 +169,9 @@ const Keys<Scenario>& scenario_keys() {
        "they take. They wrap every rank's seams, over the faults above."},
       {"fault_plan", inside(fault_plan_keys(), &Scenario::planned).read_by_hand().when(has_plan),
        fault_plan_keys().shape().standard(Json::object()), kNoBit,
-       "Faults that nobody writes one by one. Enumerated: the undisturbed run is watched, then there is one run for "
+       "Faults that are enumerated or drawn. Enumerated: the undisturbed run is watched, then there is one run for "
        "each place at which a fault can strike. Random: arrivals of a Poisson process, drawn by the world's seed. Each "
-       "run of the plan is judged by the scenario's checks; one that is red is told as an ordinary scenario."},
+       "run of the plan is judged by the scenario's checks; a red run is reported as an ordinary scenario."},
       {"quirks", written_as<Scenario>(quirks_of).when(has_quirks), list(text()).unset(), kBits,
        "What is done as another framework does it, and not as seeksim would: seeksim list quirks names them."},
       {"schedule",
@@ -210,7 +210,7 @@ const Keys<Scenario>& scenario_keys() {
       {"golden", inside(golden_keys(), &Scenario::golden).read_by_hand().when(has_golden), golden_keys().shape(),
        kNoBit, "What the golden leaves out, where a run is meant to miss it, and whose golden it is."},
       {"provenance", at(&Scenario::train, &TrainPlan::provenance, &ProvenancePlan::on).unless_standard(), flag(),
-       kNoBit, "Look at what every operation writes, and name the one that first wrote a value that is not finite."},
+       kNoBit, "Scan what every operation writes, and name the first one that wrote a value that is not finite."},
       {"range_log", at(&Scenario::train, &TrainPlan::provenance, &ProvenancePlan::log_step).unless_standard(),
        integer(0).unset(), kNoBit,
        "The step whose ranges (minimum, maximum, mean, zeros, subnormals, overflows of what each operation writes) are "

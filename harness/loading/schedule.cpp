@@ -83,13 +83,14 @@ const Keys<Schedule>& schedule_keys() {
        "time but waiting, and any order is a list of deviations (seeksim explore --strategy exhaustive)."},
       {"changes", at(&Schedule::changes).when(is_pct), integer(0, 1'000'000), kNoBit,
        "pct: how often a priority changes."},
-      {"horizon", at(&Schedule::horizon).when(is_pct), integer(1, kExact), kNoBit, "pct: within so many decisions."},
+      {"horizon", at(&Schedule::horizon).when(is_pct), integer(1, kExact), kNoBit,
+       "pct: changes happen within this many decisions."},
       {"deviations", written_as<Schedule>(deviations_of).when(deviates),
        list(list(integer(0, 4'294'967'295)).entries(2, 2)).unset(), kNoBit,
        "[decision, choice]: at this decision, counted from 0, this one of those that can run; hosts come before "
-       "queues, who waits longer first."},
+       "queues, the longest ready first."},
       {"slow", written_as<Schedule>(slow_of).when(slows), list(slow_keys().shape()).unset(), kNoBit,
-       "Queues of which everything takes 2^doublings times as long."},
+       "Queues in which everything takes 2^doublings times as long."},
   };
   return keys;
 }

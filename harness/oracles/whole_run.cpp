@@ -203,7 +203,7 @@ Finding evicted(const Evidence& e, const std::string& wanted) {
   if (wanted != "none") {
     for (const std::string& rank : split(wanted)) want.insert(std::stoi(rank));
   }
-  const std::string detail = gone.empty() ? "nobody left" : ranks_text({gone.begin(), gone.end()});
+  const std::string detail = gone.empty() ? "no rank left" : ranks_text({gone.begin(), gone.end()});
   return gone == want ? good(detail) : bad(detail);
 }
 

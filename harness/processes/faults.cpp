@@ -31,9 +31,9 @@ constexpr const char* kNoModel = "real durations cannot be simulated on processe
 constexpr std::array<OnlySimulated, 10> kOnlySimulated = {{
     {FaultKind::straggler, kNoModel},
     {FaultKind::slow_disk, kNoModel},
-    {FaultKind::partition, "it needs a time, and who is on which side of it is known to no process"},
+    {FaultKind::partition, "it needs a time, and no process knows which ranks are on which side"},
     {FaultKind::zombie_message, "a message between processes is not sent twice"},
-    {FaultKind::store_death, "who holds the control plane holds the job: without it there is none"},
+    {FaultKind::store_death, "the process with the control plane holds the job together: without it there is no job"},
     {FaultKind::node_crash, "killing a machine is beyond a process; use rank_crash"},
     {FaultKind::kernel_hang, "nothing can free a process from a call that does not return; use pause"},
     {FaultKind::clock_skew, "the clocks of processes are the machine's"},

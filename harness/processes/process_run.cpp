@@ -93,7 +93,7 @@ RunFolder::RunFolder(const RunRequest& request) : path_(request.folder) {
   const std::string_view name = request.folder;
   const bool named = name.starts_with(stem) && name.size() == stem.size() + runtime::kTokenBytes &&
                      name.substr(stem.size()).find_first_not_of("0123456789abcdef") == std::string_view::npos;
-  if (!named) throw BadInput("rank 0", fmt::format("{} is no name of a temporary folder", in_quotes(name)), "");
+  if (!named) throw BadInput("rank 0", fmt::format("{} is not the name of a temporary folder", in_quotes(name)), "");
   path_ = fs::temp_directory_path() / name;
   made_ = ::mkdir(path_.c_str(), 0700) == 0;
   if (made_) return;
@@ -102,7 +102,7 @@ RunFolder::RunFolder(const RunRequest& request) : path_(request.folder) {
   const int why = errno;
   const bool ours = ::lstat(path_.c_str(), &there) == 0 && S_ISDIR(there.st_mode) && there.st_uid == ::geteuid();
   if (why != EEXIST || !ours)
-    throw BadInput(path_, why == EEXIST ? "it is somebody else's" : std::strerror(why),
+    throw BadInput(path_, why == EEXIST ? "another process made it" : std::strerror(why),
                    "Set TMPDIR to a folder of yours.");
 }
 

@@ -108,7 +108,7 @@ runtime::ShardRecord within(const NoteTaker::Bounds& bounds, runtime::ShardRecor
   const bool copied =
       std::all_of(told.copies.begin(), told.copies.end(), [&](const auto& copy) { return is_member(copy.first); });
   if (told.members > bounds.ranks || !is_member(told.position) || !copied)
-    throw runtime::Malformed("a shard that nobody has");
+    throw runtime::Malformed("a shard that no rank has");
   return told;
 }
 runtime::RecoveryRecord within(const NoteTaker::Bounds& bounds, runtime::RecoveryRecord told) {
@@ -199,7 +199,7 @@ void replay(const std::vector<std::vector<Note>>& notes, std::int64_t steps, Col
       if (note.body.empty()) throw runtime::Malformed("an empty note");
       NoteTaker::tell(int(chosen), note.body, {int(notes.size()), steps}, collector);
     } catch (const runtime::Malformed& bad) {
-      throw runtime::Malformed(fmt::format("rank {} told of {}", chosen, bad.what()));
+      throw runtime::Malformed(fmt::format("rank {} reported {}", chosen, bad.what()));
     }
   }
 }
@@ -211,10 +211,10 @@ RankReport report_from(std::span<const std::byte> bytes) {
   from_bytes(bytes, report);
   for (const RankReport::Memory* memory : {&report.device, &report.host, &report.pinned}) {
     for (const std::vector<std::size_t>* tags : {&memory->peak_by_tag, &memory->at_peak}) {
-      if (tags->size() > std::size_t(runtime::MemoryTag::count_)) throw runtime::Malformed("tells of no use of memory");
+      if (tags->size() > std::size_t(runtime::MemoryTag::count_)) throw runtime::Malformed("reports no use of memory");
     }
   }
-  if (report.comm.size() > std::size_t(runtime::OpKind::count_)) throw runtime::Malformed("tells of no operation");
+  if (report.comm.size() > std::size_t(runtime::OpKind::count_)) throw runtime::Malformed("reports no operation");
   return report;
 }
 

@@ -253,7 +253,7 @@ std::string counts(const Tally& t) {
 
 // Where a check is expected to fail, some runs are red, and by nothing else.
 Verdict verdict_of(const Scenario& scenario, const Tally& t) {
-  if (t.runs == 0) return {ExitStatus::check_failed, "fail", "the plan has no runs: nothing was looked at"};
+  if (t.runs == 0) return {ExitStatus::check_failed, "fail", "the plan has no runs: nothing was checked"};
   if (scenario.expect.what != Expect::What::check_fails) return {t.status, name(t.status), counts(t)};
   const std::vector<std::string> wanted = scenario.expect.names();
   const auto names = [&](const std::string& check) {

@@ -36,7 +36,7 @@ void check_rules(const Explored& explored) {
     const Rule& rule = scenario.faults[i];
     const std::string place = fmt::format("{}: faults.{}", scenario.file, i);
     if (!rule.when.rank && !rule.from && rule.count != 0)
-      throw BadInput(place, "it does not say which rank it strikes, so that strikes whoever comes first",
+      throw BadInput(place, "it does not say which rank it strikes, so it strikes the first that comes",
                      "Name the rank: with --strategy exhaustive it must not depend on the order.");
     if (rule.when.at_ns && *rule.when.at_ns > 0)
       throw BadInput(place, "it strikes at a time, and in an untimed world the training is over at once",
@@ -53,7 +53,7 @@ void check_scenario(const Explored& explored) {
         fmt::format("it has {} ranks, and --strategy exhaustive is for {} at most", ranks, kExhaustiveRanksMax),
         "Try --strategy mix, or fewer ranks with --set.");
   if (!scenario.own_faults.empty())
-    throw BadInput(scenario.file, "it has faults of a program of yours, of which nobody knows what ranks share by them",
+    throw BadInput(scenario.file, "it has faults of your own program, and it is unknown what ranks share through them",
                    "Try --strategy mix.");
   if (!scenario.planned.random.weights.empty())
     throw BadInput(scenario.file, "its faults are drawn", "Enumerate them (fault_plan.enumerate), or write them down.");

@@ -192,7 +192,7 @@ void SteppedQueue::look_again() {
 }
 
 void Executor::wait_elsewhere(SteppedQueue& queue) {
-  SEEKSIM_CHECK(false, "queue '%s' of rank %d waits for a queue that nobody here steps", queue.name(), queue.rank());
+  SEEKSIM_CHECK(false, "queue '%s' of rank %d waits for a queue that no loop here steps", queue.name(), queue.rank());
 }
 
 void SteppedQueue::kernel_due() {

@@ -70,7 +70,7 @@ SEEKSIM_BUG(staging_reused_early,
             "rank 1 reads into staging memory before its updated parameters have left (optimizer offload to nvme)",
             "no_races")
 SEEKSIM_BUG(kept_activations, "layers that are computed again in backward share no memory", "memory_formula")
-SEEKSIM_BUG(lost_partial_sum, "sums over tensor ways leave the last way's part out", "golden")
+SEEKSIM_BUG(lost_partial_sum, "sums over tensor-parallel ranks leave the last rank's part out", "golden")
 SEEKSIM_BUG(unreduced_norm_gradients,
             "each tensor way keeps the gradients that its own tokens give to norms (sequence parallelism)",
             "replicas_equal")
@@ -117,7 +117,7 @@ SEEKSIM_BUG(manifest_not_synced,
 SEEKSIM_BUG(named_file_missing, "rank 1 never writes its file of a checkpoint (checkpoints)", "checkpoints_valid")
 SEEKSIM_BUG(optimizer_step_not_saved,
             "a checkpoint forgets how many steps the optimizer has made (checkpoints, with a restart)", "golden")
-SEEKSIM_BUG(scaler_not_saved, "a checkpoint forgets where the loss scaler stands (checkpoints in fp16, with a restart)",
+SEEKSIM_BUG(scaler_not_saved, "a checkpoint loses the loss scaler's state (checkpoints in fp16, with a restart)",
             "golden")
 SEEKSIM_BUG(checkpoint_unchecked,
             "files of a checkpoint are used without a look at their digests (checkpoints, with a damaged file)",
@@ -145,7 +145,7 @@ SEEKSIM_BUG(undivided_window, "the gradients of a step's micro-batches are added
             "conservation")
 SEEKSIM_BUG(last_micro_batch_lost, "the gradient of each rank's last micro-batch counts for nothing", "conservation")
 SEEKSIM_BUG(only_last_micro_batch, "of each rank's micro-batches the last alone leaves a gradient", "conservation")
-SEEKSIM_BUG(divided_by_ways, "gradients are divided by the number of tensor ways too (tensor)", "conservation")
+SEEKSIM_BUG(divided_by_ways, "gradients are divided by the number of tensor-parallel ranks too (tensor)", "conservation")
 SEEKSIM_BUG(tied_added_twice, "what the head gives to the gradient of a tied embedding is added twice (stage 0)",
             "golden")
 SEEKSIM_BUG(clip_by_max,
@@ -157,12 +157,12 @@ SEEKSIM_BUG(clip_skips_replicated,
             "tensor ways but the first never clip the gradients of what all ways hold (tensor, stage 0, fp32)",
             "replicas_equal")
 SEEKSIM_BUG(never_reduced, "each rank trains with the gradients of its own samples (stage 0)", "replicas_equal")
-SEEKSIM_BUG(update_lost, "the optimizer updates tensors that nobody uses (stage 0)", "golden")
+SEEKSIM_BUG(update_lost, "the optimizer updates tensors that nothing uses (stage 0)", "golden")
 SEEKSIM_BUG(gradients_never_zeroed, "a step begins with the gradients of the one before (stage 0)", "golden")
-SEEKSIM_BUG(local_loss_scale, "after step 1 rank 1 halves its loss scale, and nobody else does (fp16)",
+SEEKSIM_BUG(local_loss_scale, "after step 1 rank 1 halves its loss scale, and no other rank does (fp16)",
             "replicas_equal")
 SEEKSIM_BUG(resume_replays_data,
-            "who goes on from a checkpoint begins with the first batch again (checkpoints, with a restart)", "golden")
+            "a run that resumes from a checkpoint begins with the first batch again (checkpoints, with a restart)", "golden")
 SEEKSIM_BUG(samples_shifted, "rank 1 shuffles by itself: it takes samples that others take too, and leaves out its own",
             "golden")
 SEEKSIM_BUG(norm_left_out_by_empty,

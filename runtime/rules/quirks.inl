@@ -120,7 +120,7 @@ SEEKSIM_QUIRK(llmc_clip_without_epsilon, .framework = "llm.c f1e2ace6",
               .source = "karpathy/llm.c train_gpt2.cu")
 SEEKSIM_QUIRK(
     torch_clips_before_unscale, .framework = "torch, a loop that clips without unscale_",
-    .does = "the limit is held against the scaled norm: with a scale of 65536 almost every step is clipped to nothing",
+    .does = "the limit is compared with the scaled norm: with a scale of 65536 almost every step is clipped to nothing",
     .instead = "unscale, then clip", .point = QuirkPoint::unscale_clip,
     .edits = "the norm that is clipped and reported: times the scale", .rival = "clip",
     .source = "PT docs notes/amp_examples; torch/amp/grad_scaler.py unscale_")

@@ -26,7 +26,7 @@ SEEKSIM_EDGE(landing_filled, "copy: a bucket's sums, before they go to the host 
 SEEKSIM_EDGE(landing_free, "communication: the memory in which a bucket's sums land, before they land there again")
 SEEKSIM_EDGE(gradients_arrived, "host's queue: gradients, before it adds them up")
 SEEKSIM_EDGE(node_free, "copy: the last addition, before gradients come into memory that it read")
-SEEKSIM_EDGE(gradients_held, "communication: gradients on the host, before they go to who keeps a copy")
+SEEKSIM_EDGE(gradients_held, "communication: gradients on the host, before they go to the keeper of a copy")
 SEEKSIM_EDGE(norms_at_home, "copy: norms measured by the host's processor, before they go to the device")
 SEEKSIM_EDGE(updated_at_home, "copy: parameters that the host's processor updated, before they go to the device")
 SEEKSIM_EDGE(piece_read, "host: a piece of state or parameters, from its file, before it is used")

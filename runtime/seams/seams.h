@@ -346,7 +346,7 @@ class ControlPlane {
   // Throws SeamError{timeout}, or {no_progress} where the run is over or this control plane admits no ranks.
   virtual TakenIn join(const Op& op, TimeNs deadline) {
     static_cast<void>(deadline);
-    throw SeamError(ErrorKind::no_progress, op, "this control plane takes nobody in");
+    throw SeamError(ErrorKind::no_progress, op, "this control plane admits no rank");
   }
   // When this rank will be gone, if it got notice (preemption); kForever: it got none.
   virtual TimeNs notice() { return kForever; }

@@ -73,7 +73,7 @@ const Keys<CheckpointingPlan>& checkpointing_keys() {
 const Keys<CheckpointingPlan>& activation_checkpointing_keys() {
   static const Keys<CheckpointingPlan> keys = {
       {"number_checkpoints", by_hand, integer(1).or_null(), kNoBit,
-       "Segments of consecutive layers of which only the input is kept. Unset: as \"checkpointing\" says."},
+       "Number of segments of consecutive layers. Only the input of each is kept. Unset: as \"checkpointing\" says."},
       {"cpu_checkpointing", at(&CheckpointingPlan::on_host).read_by_hand().unless_standard(), flag(), kNoBit,
        "Keep those inputs in pinned host memory, with two places on the device."},
       {"partition_activations", by_hand, flag(), kNoBit, "No effect here."},

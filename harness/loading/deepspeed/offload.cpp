@@ -32,7 +32,7 @@ const Keys<OffloadOptimizerPlan>& offload_optimizer_keys() {
       {"pin_memory", at(&OffloadOptimizerPlan::pin_memory), flag(), kNoBit,
        "Host memory that is locked (world.device.pinned_gib bounds it)."},
       {"ratio", at(&OffloadOptimizerPlan::ratio), number().least(0).most(1), kNoBit,
-       "Of the shard, from its front, that is updated on the host; the rest stays on the device (stage 3)."},
+       "Share of the shard, from its front, that is updated on the host; the rest stays on the device (stage 3)."},
       {"nvme_path", at(&OffloadOptimizerPlan::nvme_path).when(in_files<OffloadOptimizerPlan>), text().length(1).unset(),
        kNoBit, "Folder of the files."},
       {"buffer_count", at(&OffloadOptimizerPlan::buffer_count).when(in_files<OffloadOptimizerPlan>), integer(1), kNoBit,

@@ -94,7 +94,7 @@ const Keys<Scenario>& zero_keys() {
         {"stage", by_hand, integer(0, 3).standard(0), kNoBit,
          "0: all replicated; 1: optimizer state sharded; 2: gradients too; 3: parameters too."},
         {"overlap_comm", by_hand, flag().or_null(), kNoBit,
-         "Whether reductions run beside backward. Unset: true at stage 3."},
+         "Whether reductions overlap with backward. Unset: true at stage 3."},
         {"offload_optimizer", by_hand, offload_optimizer_keys().shape().or_null(), kNoBit,
          "Stages 1 to 3: masters, moments and reduced gradients leave the device, and the optimizer runs on the host's "
          "processor. Changes no bit."},

@@ -118,7 +118,7 @@ void ControlServer::greet(Connection& connection, const Frame& frame) {
   if (!same(hello.token, options_.token)) throw Malformed("another run's token");
   if (hello.rank < 0 || hello.rank >= options_.ranks) throw Malformed("no rank of this run");
   const auto rank = std::size_t(hello.rank);
-  if (!hello.only_beats && here_[rank]) throw Malformed("the rank of somebody who is here already");
+  if (!hello.only_beats && here_[rank]) throw Malformed("a rank that is here already");
   connection.rank = hello.rank;
   connection.only_beats = hello.only_beats;
   if (hello.only_beats) return store_.beat(hello.rank, clock_.now());

@@ -70,7 +70,7 @@ void MessageTransport::arrived(int from, std::span<const std::byte> bytes, Wire:
 void MessageTransport::keep(const Key& key, Early message) {
   std::size_t& memory = early_memory_[message.from];
   if (memory + message.memory() > kEarlyMemoryMax)
-    return refuse(message, fmt::format("more than {} MiB that nobody awaits", kEarlyMemoryMax >> 20));
+    return refuse(message, fmt::format("more than {} MiB that no operation awaits", kEarlyMemoryMax >> 20));
   memory += message.memory();
   early_[key].push_back(std::move(message));
 }
@@ -127,7 +127,7 @@ void MessageTransport::take(Exchange& exchange, const Early& message) {
 void MessageTransport::over(Wire::Ticket ticket) {
   if (disturbed_.erase(ticket) > 0) return;
   const auto found = on_the_wire_.find(ticket);
-  SEEKSIM_CHECK(found != on_the_wire_.end(), "the wire ends a message that nobody knows");
+  SEEKSIM_CHECK(found != on_the_wire_.end(), "the wire ends an unknown message");
   const OnTheWire ended = found->second;
   on_the_wire_.erase(found);
   --ended.exchange->on_the_wire;

@@ -127,7 +127,7 @@ void MessageTransport::arrive(const Head& head, int from, std::span<const std::b
   message.from = from;
   if (gone_.contains(key)) return throw_away(message);
   if (!meetings_.contains(key) && meetings_.size() >= kMeetingsMax)
-    return refuse(message, "its arrival at a meeting that nobody else comes to, once too often");
+    return refuse(message, "its arrival at a meeting that no other rank comes to, once too often");
   Meeting& meeting = meetings_[key];
   if (head.kind == Head::kJoin) {
     meeting.arrivals[from] = {int(head.step), head.micro_batch, head.tensor};

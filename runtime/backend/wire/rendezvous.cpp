@@ -233,7 +233,7 @@ bool introduce(const Rendezvous& at, Socket& socket, int to, std::uint16_t own_p
   Greeting greeting;
   from_bytes(*greeted, greeting);
   if (greeting.magic != Greeting{}.magic)
-    throw std::runtime_error(there + ": what answers there is no process of seeksim");
+    throw std::runtime_error(there + ": the process that answers there is not seeksim");
   Introduction own;
   own.rank = at.rank;
   own.to = to;
@@ -275,7 +275,8 @@ Table table_from(Socket& leader, int size, Deadline deadline) {
   };
   std::uint32_t length = 0;
   from_bytes(whole(sizeof length), length);
-  if (length > std::size_t(size) * (kAddressMax + 8) + 64) throw std::runtime_error("rank 0 tells too much");
+  if (length > std::size_t(size) * (kAddressMax + 8) + 64)
+    throw std::runtime_error("rank 0 sends a table that is too long");
   Table table;
   try {
     from_bytes(whole(length), table);
@@ -283,7 +284,7 @@ Table table_from(Socket& leader, int size, Deadline deadline) {
     throw std::runtime_error(fmt::format("rank 0's table of addresses {}", bad.what()));
   }
   if (table.addresses.size() != std::size_t(size) || table.ports.size() != std::size_t(size))
-    throw std::runtime_error("rank 0 told of another number of processes");
+    throw std::runtime_error("rank 0 sent a table for another number of processes");
   return table;
 }
 
@@ -336,7 +337,8 @@ Met follow(const Rendezvous& at, Deadline deadline) {
 Met meet(const Rendezvous& at) {
   if (at.secret.empty() && !at.insecure && !is_loopback(at.master)) {
     throw NoSecret(fmt::format(
-        "{} is no loopback address, and the processes share no secret: anybody who reaches it could join", at.master));
+        "{} is no loopback address, and the processes share no secret: any process that reaches it could join",
+        at.master));
   }
   const Deadline deadline = in(at.seconds);
   return at.rank == 0 ? lead(at, deadline) : follow(at, deadline);

@@ -57,7 +57,7 @@ TEST(LintEnvironment, SaysWhatAVariableReallyDoes) {
       {{{"CUDA_LAUNCH_BLOCKING", "1"}}, Weight::doubtful, "hides races"},
       {{{"TORCH_DISTRIBUTED_DEBUG", "DETAIL"}}, Weight::doubtful, "slow"},
       {{{"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"}}, Weight::doubtful, "wait for ever"},
-      {{{"TORCH_NCCL_ASYNC_ERROR_HANDLING", "7"}}, Weight::wrong, "means nothing there"},
+      {{{"TORCH_NCCL_ASYNC_ERROR_HANDLING", "7"}}, Weight::wrong, "is not a value that it accepts"},
       {{{"DEEPSPEED_TIMEOUT", "1800"}}, Weight::doubtful, "30 hours"},
       {{{"DEEPSPEED_TIMEOUT", "30min"}}, Weight::wrong, "minutes are expected"},
       {{{"CUDA_VISIBLE_DEVICES", "0,1,1"}}, Weight::wrong, "device 1 is listed twice"},

@@ -69,7 +69,7 @@ void laid_out(RunRecord& r) {
   }
 }
 
-// Of 10 s; one was done again, two checkpoints took half a second each.
+// A run of 10 s; one step was done again, two checkpoints took half a second each.
 void worth_four_steps(RunRecord& r) {
   r.training.undone_steps = 1;
   r.detection.ledger.noticed(3 * runtime::kSecond);
@@ -119,7 +119,7 @@ void run_twice(RunRecord& r) {
   r.numbers.reruns = {{1, hardware}, {2, genuine}};
 }
 
-// Of fast arithmetic with the contract.
+// A comparison of fast arithmetic with the contract.
 FastComparison compared() {
   FastComparison seen;
   seen.audit.report.products = {10, 100, 0, 0.25, {}};
@@ -235,9 +235,9 @@ const std::vector<Case>& cases() {
        }},
       {"evicted:2", true, "rank 2", [](RunRecord& r) { r.ranks[2].how = How::died; }},
       {"evicted:2", true, "rank 2", [](RunRecord& r) { r.ranks[2].how = How::evicted; }},
-      {"evicted:2", false, "nobody left", [](RunRecord&) {}},
+      {"evicted:2", false, "no rank left", [](RunRecord&) {}},
       {"evicted:2", false, "ranks 2, 3", [](RunRecord& r) { r.ranks[2].how = r.ranks[3].how = How::died; }},
-      {"evicted:none", true, "nobody left", [](RunRecord&) {}},
+      {"evicted:none", true, "no rank left", [](RunRecord&) {}},
       {"joined:2", true, "rank 2", [](RunRecord& r) { r.detection.joins = {{1, 3, {2}}}; }},
       {"joined:2", false, "ranks 2, 3", [](RunRecord& r) { r.detection.joins = {{1, 3, {2}}, {2, 4, {3}}}; }},
       {"joined:2", false, "no rank joined", [](RunRecord&) {}},
