@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
@@ -50,8 +51,24 @@ std::array<int, 2> pipe_of_two() {
   return ends;
 }
 
+// Where a program is: in the folders of the PATH that it is started with, which is not this process's own.
+std::string found_program(const std::string& name, const std::vector<std::string>& variables) {
+  constexpr std::string_view kPath = "PATH=";
+  if (name.find('/') != std::string::npos) return name;
+  for (const std::string& variable : variables) {
+    if (!variable.starts_with(kPath)) continue;
+    std::istringstream folders(variable.substr(kPath.size()));
+    for (std::string folder; std::getline(folders, folder, ':');) {
+      const std::string program = (folder.empty() ? "." : folder) + '/' + name;
+      if (::access(program.c_str(), X_OK) == 0 && !std::filesystem::is_directory(program)) return program;
+    }
+  }
+  return name;
+}
+
 // In the child: nothing here allocates, and whatever fails goes through `report` as a number.
-[[noreturn]] void become(char* const* argv, char* const* envp, int out, int err, int report, pid_t parent) {
+[[noreturn]] void become(const char* program, char* const* argv, char* const* envp, int out, int err, int report,
+                         pid_t parent) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);
@@ -63,7 +80,7 @@ std::array<int, 2> pipe_of_two() {
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ::execvpe(argv[0], argv, envp);
+  ::execve(program, argv, envp);
   const int error = errno;
   if (::write(report, &error, sizeof error) < 0) ::_exit(126);
   ::_exit(127);
@@ -116,12 +133,13 @@ Ending ending_of(int wait_status) {
 pid_t spawn(const std::vector<std::string>& command, const Environment& environment, int out, int err) {
   std::vector<std::string> words = command, variables = merged(environment);
   const std::vector<char*> argv = pointers(words), envp = pointers(variables);
+  const std::string program = found_program(command.front(), variables);
   const std::array<int, 2> report = pipe_of_two();
   const pid_t parent = ::getpid();
   std::fflush(nullptr);
   const pid_t pid = ::fork();
   if (pid < 0) throw std::runtime_error(fmt::format("fork: {}", std::strerror(errno)));
-  if (pid == 0) become(argv.data(), envp.data(), out, err, report[1], parent);
+  if (pid == 0) become(program.c_str(), argv.data(), envp.data(), out, err, report[1], parent);
   ::setpgid(pid, pid);  // both sides do it: whoever comes first
   ::close(report[1]);
   int error = 0;

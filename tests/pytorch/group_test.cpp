@@ -243,11 +243,19 @@ TEST(Ranks, AreNamedAtOnceWhenTheyDie) {
   const std::int64_t began = monotonic_ns();
   const auto said = Ranks(3, 60).run([](Group& group) -> std::string {
     if (group.place() == 1) kill(getpid(), SIGKILL);
-    return sums_once(group);
+    try {
+      return sums_once(group);
+    } catch (const CollectiveError& e) {
+      const Culprit& culprit = e.culprits.at(0);
+      return std::string(name(culprit.blame)) + " " + std::to_string(culprit.rank) + ": " + e.what();
+    }
   });
   EXPECT_EQ(said[1], "signal 9");
-  EXPECT_NE(said[0].find("rank 1 is dead (its process is gone)"), std::string::npos) << said[0];
-  EXPECT_NE(said[2].find("rank 1 is dead"), std::string::npos) << said[2];
+  for (const int place : {0, 2}) {
+    const std::string& text = said[std::size_t(place)];
+    EXPECT_TRUE(text.starts_with("is_dead 1: ")) << text;
+    EXPECT_NE(text.find("rank 1 is dead (its process is gone)"), std::string::npos) << text;
+  }
   EXPECT_LT(monotonic_ns() - began, 30'000'000'000);
 }
 

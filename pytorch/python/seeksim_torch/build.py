@@ -10,6 +10,7 @@ import concurrent.futures
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import pathlib
 import platform
@@ -153,6 +154,8 @@ def build(cache: pathlib.Path) -> Dict[str, Any]:
         import torch
     except ImportError as error:
         raise Refusal(no_torch(error)) from None
+    # It says that there is no GPU: nobody asked.
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
     sources = _files(SOURCES)
     final = cache / _key(sources)
     module = final / f"{MODULE_NAME}.so"

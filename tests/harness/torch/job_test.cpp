@@ -116,11 +116,19 @@ TEST(TorchJob, WhoComputesMakesProgress) {
 }
 
 TEST(TorchJob, WhoDoesNotListenIsKilled) {
-  Shells shells("trap '' TERM; while :; do sleep 0.2; done", 1);
-  shells.plan.wall_limit_s = 1;
+  Shells shells(
+      "if [ $RANK = 0 ]; then while ! [ -e \"$DEAF\" ]; do sleep 0.05; done; exit 1; fi; "
+      "trap '' TERM; : > \"$DEAF\"; while :; do sleep 0.2; done");
+  shells.plan.environment["DEAF"] = shells.folder.file("deaf");
   const JobRun job = shells.run().job;
-  EXPECT_EQ(job.stopped, Stopped::out_of_time);
-  EXPECT_EQ(job.processes[0].ending.signal, SIGKILL);
+  EXPECT_EQ(job.stopped, Stopped::after_a_failure);
+  EXPECT_EQ(job.processes[1].ending.signal, SIGKILL);
+}
+
+TEST(TorchJob, AJobThatTakesTooLongIsEnded) {
+  Shells shells("while :; do :; done", 1);
+  shells.plan.wall_limit_s = 1;
+  EXPECT_EQ(shells.run().job.stopped, Stopped::out_of_time);
 }
 
 TEST(TorchJob, NobodyIsLeftBehind) {
@@ -140,6 +148,18 @@ TEST(TorchJob, ALauncherSpeaksForItself) {
   EXPECT_EQ(ran.out, "I start no rank\n");
   ASSERT_EQ(ran.job.processes.size(), 1u);
   EXPECT_EQ(ran.job.processes[0].rank, -1);
+}
+
+TEST(TorchJob, AProgramIsLookedForWhereTheJobLooks) {
+  Shells shells("", 1);
+  const std::string script = shells.folder.write("own_program", "#!/bin/sh\necho found in ${0%/*}\n");
+  std::filesystem::permissions(script, std::filesystem::perms::owner_all);
+  shells.plan.command = {"own_program"};
+  EXPECT_THROW(shells.run(), BadInput);
+  ::testing::internal::GetCapturedStdout();
+  ::testing::internal::GetCapturedStderr();
+  shells.plan.environment["PATH"] = shells.folder.path() + ":/usr/bin:/bin";
+  EXPECT_EQ(shells.run().out, "[rank 0] found in " + shells.folder.path() + '\n');
 }
 
 TEST(TorchJob, WhatCannotBeStartedIsBadInput) {
