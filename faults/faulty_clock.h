@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "faults/trigger.h"
+#include "runtime/seams/bounded.h"
 
 namespace seeksim::faults {
 
@@ -20,13 +21,13 @@ class FaultyClock final : public runtime::Clock {
   TimeNs true_time(TimeNs believed) const {
     if (rules_.empty() || believed == runtime::kForever) return believed;
     const TimeNs now = inner_.now();
-    return runtime::later(now, believed - shown(now));
+    return runtime::shifted(now, runtime::shifted(believed, -shown(now)));
   }
   // From the true time to this rank's time.
   TimeNs believed(TimeNs t) const {
     if (rules_.empty() || t == runtime::kForever) return t;
     const TimeNs now = inner_.now();
-    return shown(now) + (t - now);
+    return runtime::shifted(shown(now), runtime::shifted(t, -now));
   }
   bool skewed() const { return !rules_.empty(); }
 
@@ -38,7 +39,8 @@ class FaultyClock final : public runtime::Clock {
       const TimeNs from = rule.when.at_ns.value_or(0);
       if (now < from) continue;
       if (state->status().fired == 0) state->record(now, rank_, nullptr);
-      time += rule.offset_ns + TimeNs(double(now - from) * rule.drift_ppm * 1e-6);
+      const TimeNs drift = runtime::to_time_ns(double(now - from) * rule.drift_ppm * 1e-6);
+      time = runtime::shifted(time, runtime::shifted(rule.offset_ns, drift));
     }
     return time;
   }

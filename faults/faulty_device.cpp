@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/seams/bounded.h"
+
 namespace seeksim::faults {
 
 using runtime::kForever;
@@ -60,7 +62,7 @@ TimeNs FaultyDevice::duration(const Op& op, runtime::Cost cost) const {
   for (Straggler* straggler : stragglers_) {
     if (can_concern(straggler->rule(), op.kind)) factor *= straggler->factor(ours, clock_.now());
   }
-  return factor == 1.0 ? plain : TimeNs(std::llround(double(plain) * factor));
+  return factor == 1.0 ? plain : runtime::to_time_ns(std::round(double(plain) * factor));
 }
 
 // A rank that dies `during` or `after` an allocation has the memory, which goes with it.

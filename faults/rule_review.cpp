@@ -1,5 +1,6 @@
 // What makes a rule impossible: each check is one line, with its key.
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "faults/catalogue.h"
@@ -10,6 +11,8 @@ namespace seeksim::faults {
 using runtime::OpKind;
 
 namespace {
+
+constexpr double kSlowerAtMost = 1e9;
 
 bool allows(const FaultInfo& of, std::string_view key) {
   return std::find(of.parameters.begin(), of.parameters.end(), key) != of.parameters.end();
@@ -143,6 +146,7 @@ void review_numbers(Review& review, const Rule& rule, const FaultInfo& of) {
                  "code", "CUDA has 214, 220 and 226 for this");
   review.require(rule.kind != FaultKind::clock_skew || rule.offset_ns != 0 || rule.drift_ppm != 0, "offset_s",
                  "give an offset_s or a drift_ppm that is not 0");
+  review.require(std::abs(rule.drift_ppm) <= 1e9, "drift_ppm", "from -1e9 to 1e9: a thousand seconds a second");
   if (rule.kind == FaultKind::collective_timeout) {
     review.require(rule.mode != Mode::late || rule.delay_ns > 0, "delay_s", "mode late needs a delay_s above 0");
     review.require(rule.mode == Mode::late || rule.delay_ns == 0, "delay_s", "only mode late has a delay");
@@ -153,10 +157,11 @@ void review_numbers(Review& review, const Rule& rule, const FaultInfo& of) {
     review.require(rule.cycles >= 1, "cycles", "must be at least 1");
   }
   if (rule.kind == FaultKind::slow_link) {
-    review.require(rule.factor > 0 && rule.factor <= 1, "factor", "the share of bandwidth left: above 0 and at most 1");
+    review.require(rule.factor >= 1 / kSlowerAtMost && rule.factor <= 1, "factor",
+                   "the share of bandwidth left: from 1e-9 to 1");
   }
   if (is_slow(rule.kind)) {
-    review.require(rule.factor >= 1, "factor", "how many times slower: at least 1");
+    review.require(rule.factor >= 1 && rule.factor <= kSlowerAtMost, "factor", "how many times slower: from 1 to 1e9");
     review.require(rule.mode != Mode::periodic || rule.period_ns > 0, "period_s", "must be above 0");
     review.require(rule.mode != Mode::periodic || (rule.duty > 0 && rule.duty <= 1), "duty", "above 0 and at most 1");
     review.require(rule.mode != Mode::ramp || rule.ramp_ns > 0, "ramp_s", "must be above 0");

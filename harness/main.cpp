@@ -1,4 +1,15 @@
 // The program. All it does is in cli.cpp, so that tests can call it.
-#include "harness/commands/cli.h"
+#include <csignal>
 
-int main(int argc, char** argv) { return seeksim::harness::main_of({argv + 1, argv + argc}); }
+#include "harness/commands/cli.h"
+#include "runtime/backend/machine/interrupts.h"
+
+// Whoever was asked to end by a signal ends by it, in order: a shell's loop around it ends too.
+int main(int argc, char** argv) {
+  const int status = seeksim::harness::main_of({argv + 1, argv + argc});
+  if (const int signal = seeksim::runtime::interrupted(); signal != 0) {
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+  }
+  return status;
+}

@@ -163,7 +163,18 @@ void ControlCenter::decide_if_complete(const Key& key, Poll& poll) {
   if (complete && !poll.ballots.empty()) decide(key, poll);
 }
 
+// A vote of a later step than the one before is a step; everything else may go round in circles.
+void ControlCenter::count(const Key& key) {
+  const bool vote = key.kind != OpKind::agree;
+  if (vote && key.step > voted_step_) without_step_ = 0;
+  if (vote) voted_step_ = key.step;
+  // Far beyond what recoveries need, or a checkpoint whose files are voted on one by one.
+  constexpr std::uint64_t kMost = 100'000, kMostOfARank = 100;
+  if (++without_step_ == kMost + kMostOfARank * std::uint64_t(core_.plan.ranks())) core_.loop.found_livelock();
+}
+
 void ControlCenter::decide(const Key& key, Poll& poll) {
+  count(key);
   poll.decided = true;
   auto agreement = std::make_shared<Agreement>();
   agreement->epoch = key.epoch;

@@ -101,6 +101,7 @@ class ControlCenter {
   void split(ControlOutage outage);
   // One line an undecided agreement: the missing ranks. For wait-for graphs.
   std::string undecided() const;
+  std::uint64_t decided_without_step() const { return without_step_; }
 
  private:
   struct Poll {
@@ -117,6 +118,7 @@ class ControlCenter {
   void is_dead(int rank);
   void decide_if_complete(const Key& key, Poll& poll);
   void decide(const Key& key, Poll& poll);
+  void count(const Key& key);
   void decide_where_complete();
   void join_arrives(int rank);
   void take_in(int rank, std::uint32_t epoch);
@@ -151,6 +153,8 @@ class ControlCenter {
   std::map<std::uint32_t, std::vector<int>> members_;  // by epoch
   std::map<Key, Poll> polls_;
   std::int64_t revoked_ = -1;
+  std::int64_t voted_step_ = -1;    // of the last vote that was decided
+  std::uint64_t without_step_ = 0;  // decisions since one was of a later step than the one before
   std::vector<bool> fenced_;
   std::vector<bool> known_dead_;
   std::vector<bool> silent_;      // declared dead since their heartbeats stopped

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "runtime/seams/bounded.h"
 #include "runtime/seams/queue_names.h"
 
 namespace seeksim::sim {
@@ -95,26 +96,29 @@ void SimDevice::empty_graveyard() {
 // ---- time --------------------------------------------------------------------------------------------------------
 
 TimeNs SimDevice::duration(const runtime::Op& op, runtime::Cost cost) const {
+  using runtime::later;
+  using runtime::to_time_ns;
   if ((cost.flops <= 0 && cost.bytes <= 0) || loop_.untimed()) return 0;
   switch (op.kind) {
     case runtime::OpKind::copy:
-      return model_.launch_ns + TimeNs(cost.bytes / model_.copy_bytes_per_ns);
+      return later(model_.launch_ns, to_time_ns(cost.bytes / model_.copy_bytes_per_ns));
     case runtime::OpKind::host_compute:
-      return TimeNs(std::max(cost.flops / model_.host_flops_per_ns, cost.bytes / model_.host_bytes_per_ns));
+      return to_time_ns(std::max(cost.flops / model_.host_flops_per_ns, cost.bytes / model_.host_bytes_per_ns));
     case runtime::OpKind::storage_read:
-      return storage_.latency_ns + TimeNs(cost.bytes / storage_.read_bytes_per_ns);
+      return later(storage_.latency_ns, to_time_ns(cost.bytes / storage_.read_bytes_per_ns));
     case runtime::OpKind::storage_write:
-      return storage_.latency_ns + TimeNs(cost.bytes / storage_.write_bytes_per_ns);
+      return later(storage_.latency_ns, to_time_ns(cost.bytes / storage_.write_bytes_per_ns));
     case runtime::OpKind::storage_sync:
     case runtime::OpKind::storage_rename:
       return storage_.latency_ns;
     default:
-      return model_.launch_ns + TimeNs(std::max(cost.flops / model_.flops_per_ns, cost.bytes / model_.bytes_per_ns));
+      return later(model_.launch_ns,
+                   to_time_ns(std::max(cost.flops / model_.flops_per_ns, cost.bytes / model_.bytes_per_ns)));
   }
 }
 
 TimeNs SimDevice::with_noise(const runtime::Op& op, runtime::Cost cost) {
-  return TimeNs(double(outer_->duration(op, cost)) * network_.jitter());
+  return runtime::to_time_ns(double(outer_->duration(op, cost)) * network_.jitter());
 }
 
 // Asked once a launch, when it starts.
@@ -122,15 +126,15 @@ TimeNs SimDevice::duration(const SteppedQueue& queue, const runtime::Op& op, run
   TimeNs duration = with_noise(op, cost);
   if (network_.any_slow()) {  // queues_ begins with those that a schedule can name, in its order
     if (const std::uint64_t which = number(queue); which < std::uint64_t(SlowQueue::Which::count_))
-      duration = TimeNs(double(duration) * network_.slowness(host_.rank(), SlowQueue::Which(which)));
+      duration = runtime::to_time_ns(double(duration) * network_.slowness(host_.rank(), SlowQueue::Which(which)));
   }
   if (op.kind == runtime::OpKind::storage_read || op.kind == runtime::OpKind::storage_write)
     meters_.files.add(op, cost);
   if (&queue == &compute_) {
     meters_.passes.runs(op, loop_.now(), duration);
-    meters_.busy_ns += duration;
+    meters_.busy_ns = runtime::later(meters_.busy_ns, duration);
   }
-  if (timeline_ != nullptr) timeline_->ran(queue, host_.rank(), op, loop_.now(), loop_.now() + duration);
+  if (timeline_ != nullptr) timeline_->ran(queue, host_.rank(), op, loop_.now(), runtime::later(loop_.now(), duration));
   return duration;
 }
 

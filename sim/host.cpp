@@ -1,12 +1,22 @@
 // How a rank's host waits: it parks until it is woken, a deadline passes or it is killed. It is woken only through its
 // parked flag, a rule that was broken once.
+#include <exception>
+
 #include "sim/loop.h"
 #include "sim/timeline.h"
 
 namespace seeksim::sim {
 
+// Destructors that run while it is being told go on at once. Whatever waits after one has kept it to itself is told
+// again: nothing that a killed host does may last.
+bool Host::leaves() const {
+  if (!unwinding_) return false;
+  if (std::uncaught_exceptions() == 0) throw runtime::RankDied{rank_};
+  return true;
+}
+
 void Host::block(Blocked why, TimeNs deadline) {
-  if (unwinding_) return;
+  if (leaves()) return;
   blocked_ = why;
   deadline_ = deadline;
   if (deadline < armed_) arm_watchdog();
@@ -15,7 +25,7 @@ void Host::block(Blocked why, TimeNs deadline) {
 }
 
 void Host::sleep_until(TimeNs when) {
-  while (loop_.now() < when && !unwinding_) {
+  while (!leaves() && loop_.now() < when) {
     const bool for_ever = when == runtime::kForever;
     blocked_ = for_ever ? Blocked::for_ever : Blocked::sleep;
     if (for_ever)

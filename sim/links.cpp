@@ -6,12 +6,16 @@
 #include <limits>
 #include <stdexcept>
 
+#include "runtime/seams/bounded.h"
+
 namespace seeksim::sim {
 namespace {
 
 using runtime::kMicrosecond;
 using runtime::kMillisecond;
 using runtime::kSecond;
+using runtime::later;
+using runtime::to_time_ns;
 
 // TCP gives up after its 15th retransmission, the interval doubling from 0.2 s to at most 120 s.
 constexpr TimeNs kTcpGivesUp = 924'600 * kMillisecond;
@@ -36,7 +40,7 @@ TimeNs all_reduce_over(const LinkModel& link, int n, std::size_t bytes) {
   const double ring = 2.0 * (n - 1) * (double(link.latency_ns) + double(bytes) / n / link.bytes_per_ns);
   const int depth = std::bit_width(unsigned(n - 1));
   const double tree = 2.0 * depth * (double(link.latency_ns) + double(bytes) / link.bytes_per_ns);
-  return TimeNs(std::min(ring, tree));
+  return runtime::to_time_ns(std::min(ring, tree));
 }
 
 }  // namespace
@@ -88,15 +92,15 @@ TimeNs Network::arrival(TimeNs now, int from, int to, std::size_t bytes, double 
   Adapter& sender = near ? adapters_[std::size_t(from)].inside : adapters_[std::size_t(from)].between;
   Adapter& receiver = near ? adapters_[std::size_t(to)].inside : adapters_[std::size_t(to)].between;
   slow *= slowness(from, SlowQueue::Which::communication);
-  const TimeNs busy = TimeNs(double(bytes) / link.bytes_per_ns * slow * jitter());
-  sender.sent = std::max(sender.sent, now) + busy;
-  receiver.received = std::max(receiver.received, now) + busy;
-  const TimeNs latency = TimeNs(double(link.latency_ns) * slow * jitter());
-  return runtime::later(std::max(sender.sent, receiver.received) + latency, delay);
+  const TimeNs busy = to_time_ns(double(bytes) / link.bytes_per_ns * slow * jitter());
+  sender.sent = later(std::max(sender.sent, now), busy);
+  receiver.received = later(std::max(receiver.received, now), busy);
+  const TimeNs latency = to_time_ns(double(link.latency_ns) * slow * jitter());
+  return later(later(std::max(sender.sent, receiver.received), latency), delay);
 }
 
 TimeNs Network::all_reduce(int nodes, int per_node, std::size_t bytes) const {
-  return all_reduce_over(inside_, per_node, bytes) + all_reduce_over(between_, nodes, bytes);
+  return later(all_reduce_over(inside_, per_node, bytes), all_reduce_over(between_, nodes, bytes));
 }
 
 }  // namespace seeksim::sim

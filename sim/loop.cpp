@@ -11,7 +11,15 @@
 
 #include "kernels/check.h"
 
+#include "sim/stop.h"
+
 namespace seeksim::sim {
+
+namespace {
+AskedToStop asked_to_stop = nullptr;
+}
+void stop_worlds_when(AskedToStop asked) { asked_to_stop = asked; }
+bool worlds_shall_stop() { return asked_to_stop != nullptr && asked_to_stop(); }
 
 namespace fibers = boost::fibers;
 
@@ -148,7 +156,7 @@ void Loop::run(const std::vector<Host*>& hosts) {
   std::exception_ptr failure;
   // In an untimed world an event that comes too late for all ranks might have come earlier: the steering has to see it.
   bool more = untimed_;
-  while (living_ > 0 || (more && !stopping_)) {
+  while (living_ > 0 || (more && !ending_.stopping)) {
     bool failed = false;
     try {
       if (living_ > 0)
@@ -169,12 +177,16 @@ void Loop::run(const std::vector<Host*>& hosts) {
 }
 
 void Loop::end_all() {
-  stopping_ = true;
+  ending_.stopping = true;
   for (Host* host : hosts_) kill(*host);
 }
 
 void Loop::turn() {
-  if (++turns_ % kTurnsPerLook == 0) check_wall_clock();
+  if (++turns_ % kTurnsPerLook == 0) look_outside();
+  if (ending_.livelock && !ending_.stopping) {
+    ending_.stopping = true;
+    return client_.livelocked();
+  }
   if (untimed_) {
     if (!turn_untimed()) move_clock();
     return;
@@ -361,14 +373,18 @@ void Loop::fire_due(TimerHeap& heap) {
 }
 
 // The one place where the wall clock is read: for the limit and for progress bars, never for what is simulated.
-void Loop::check_wall_clock() {
+void Loop::look_outside() {
+  if (!ending_.stopping && worlds_shall_stop()) {
+    ending_.stopping = true;
+    return client_.interrupted();
+  }
   const double wall = wall_s();
   if (wall > wall_.last_progress_s + kProgressEveryS) {
     wall_.last_progress_s = wall;
     client_.progress(now_);
   }
-  if (stopping_ || config_.wall_limit_s <= 0 || wall < config_.wall_limit_s) return;
-  stopping_ = true;
+  if (ending_.stopping || config_.wall_limit_s <= 0 || wall < config_.wall_limit_s) return;
+  ending_.stopping = true;
   client_.out_of_wall_time();
 }
 

@@ -43,7 +43,7 @@ class Host final : public TimerTarget {
   TimeNs deadline() const { return deadline_; }
 
   // Parks until woken, for whatever reason, or until the deadline: callers loop over their condition. Throws RankDied
-  // once when the rank has been killed; from then on (destructors are running) it returns at once.
+  // when the rank has been killed, but returns at once in destructors that run because of that.
   void block(Blocked why, TimeNs deadline);
   void sleep_until(TimeNs when);
   void draw_on(Timeline* timeline) { timeline_ = timeline; }  // null: no drawing
@@ -61,6 +61,7 @@ class Host final : public TimerTarget {
   static constexpr std::uint64_t kWatchdog = 0;  // timer arguments; others: the number of the park that sleeps
   void arm_watchdog();
   void park();
+  bool leaves() const;  // it was killed, and destructors run; throws RankDied where none do
 
   Loop& loop_;
   int rank_;
@@ -94,6 +95,8 @@ class Loop {
     virtual void host_ended(Host& host) = 0;
     virtual void before_watchdogs() = 0;  // a deadline is about to pass
     virtual void stuck() = 0;             // nothing can run and no timer is left: must make hosts end
+    virtual void livelocked() = 0;        // found_livelock() was called: must make hosts end
+    virtual void interrupted() = 0;       // worlds_shall_stop() (stop.h): must make hosts end
     virtual void out_of_wall_time() = 0;  // must make hosts end
     virtual void progress(TimeNs now) = 0;
     // It runs soon (next but one, then next): ask for the memory that it will touch.
@@ -121,6 +124,9 @@ class Loop {
 
   void at(TimeNs when, TimerTarget& target, std::uint64_t arg);
   void watchdog_at(TimeNs when, TimerTarget& target, std::uint64_t arg);
+  // Whoever counts has counted too much without a step: the next turn ends the world.
+  void found_livelock() { ending_.livelock = true; }
+
   // For what is rare. process: what it is called in an untimed world.
   void call_at(TimeNs when, std::uint64_t process, std::function<void()> call);
 
@@ -194,7 +200,7 @@ class Loop {
   boost::fibers::context* take_fiber();
   boost::fibers::context* after_fiber();  // called by the algorithm when a host suspends or ends
   void end_all();
-  void check_wall_clock();
+  void look_outside();
   void note(std::uint64_t what);
 
   Config config_;
@@ -231,7 +237,10 @@ class Loop {
   std::vector<Host*> hosts_;
   std::size_t living_ = 0;
   std::size_t hanging_ = 0;
-  bool stopping_ = false;
+  struct Ending {
+    bool stopping = false;
+    bool livelock = false;
+  } ending_;
   std::uint64_t switches_ = 0;
   std::uint64_t fingerprint_ = 0x243f6a8885a308d3ull;
   std::uint64_t turns_ = 0;

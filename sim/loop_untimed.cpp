@@ -19,7 +19,7 @@ DueTimer Host::due(const Timer& timer) {
 }
 
 void Host::let_others() {
-  if (!loop_.untimed() || unwinding_) return;
+  if (!loop_.untimed() || leaves()) return;
   parked_ = true;
   ++parks_;
   loop_.wake(*this);

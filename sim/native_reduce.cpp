@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "runtime/layout/shard.h"
+#include "runtime/seams/bounded.h"
 #include "sim/core.h"
 
 namespace seeksim::sim {
@@ -98,7 +99,8 @@ void NativeReduce::complete(Group& group) {
   const double cost =
       slow * double(core.network.all_reduce(shared.nodes, shared.per_node_max, std::size_t(sum.n) * sizeof(float)));
   for (int node = 0; node < shared.nodes; ++node)
-    group.completions.push_back({core.loop.now() + TimeNs(cost * core.network.jitter()), node});
+    group.completions.push_back(
+        {runtime::later(core.loop.now(), runtime::to_time_ns(cost * core.network.jitter())), node});
   std::sort(group.completions.begin(), group.completions.end(),
             [](const Group::Completion& a, const Group::Completion& b) { return a.when > b.when; });
   group.core = &core;

@@ -142,7 +142,7 @@ bool NativeScatter::sum_targets(Group& group) {
       return false;
     }
     const runtime::Cost cost = runtime::memory_cost((kernels::Index(parts.size()) + 1) * target.out.n);
-    ready_ += owner->rank().device.with_noise(fold, cost);
+    ready_ = runtime::later(ready_, owner->rank().device.with_noise(fold, cost));
   }
   return true;
 }

@@ -38,8 +38,9 @@ class OverlapMeter {
  private:
   void advance(TimeNs now) {
     if (in_flight_ > 0) {
-      total_.in_flight_ns += now - since_;
-      if (computing_ > 0) total_.hidden_ns += now - since_;
+      const TimeNs passed = now - since_;
+      total_.in_flight_ns = runtime::later(total_.in_flight_ns, passed);
+      if (computing_ > 0) total_.hidden_ns = runtime::later(total_.hidden_ns, passed);
     }
     since_ = now;
   }

@@ -44,8 +44,8 @@ class PassMeter {
     StepPasses& step = steps_[std::size_t(op.step)];
     if (step.ranks == 0) step.first_ns = now;
     step.ranks = 1;
-    step.last_ns = now + duration;
-    step.busy_ns += duration;
+    step.last_ns = runtime::later(now, duration);
+    step.busy_ns = runtime::later(step.busy_ns, duration);
   }
   const std::vector<StepPasses>& steps() const { return steps_; }
 

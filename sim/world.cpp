@@ -140,6 +140,8 @@ struct World::Impl final : Loop::Client {
   void host_ended(Host& host) override;
   void before_watchdogs() override;
   void stuck() override;
+  void livelocked() override;
+  void interrupted() override;
   void out_of_wall_time() override;
   void progress(TimeNs now) override {
     if (tick) tick(now);
@@ -241,6 +243,18 @@ void World::Impl::stuck() {
   graph = wait_for_graph(core);
   core.story(-1, "deadlock: nothing can run and no timer is left:\n" + graph);
   end_all(WorldEnd::deadlock, "deadlock");
+}
+
+void World::Impl::livelocked() {
+  graph = wait_for_graph(core);
+  core.story(-1, fmt::format("livelock: {} votes and agreements were decided without a step:\n{}",
+                             core.control.decided_without_step(), graph));
+  end_all(WorldEnd::deadlock, "livelock: ranks vote and agree without end, and no step follows");
+}
+
+void World::Impl::interrupted() {
+  if (graph.empty()) graph = wait_for_graph(core);
+  end_all(WorldEnd::out_of_wall_time, "interrupted");
 }
 
 void World::Impl::out_of_wall_time() {

@@ -15,6 +15,7 @@
 #include "harness/report/terminal.h"
 #include "runtime/backend/machine/posix_storage.h"
 #include "runtime/checkpoint/checkpoint_files.h"
+#include "runtime/files/bounded_files.h"
 #include "runtime/files/safetensors.h"
 #include "runtime/layout/parameters.h"
 #include "runtime/model/weights.h"
@@ -74,13 +75,18 @@ std::string described(const Manifest& m) {
 std::string tensors_of(CheckpointFolder& place, std::int64_t step, const Manifest& manifest) {
   std::map<std::string, std::pair<int, std::int64_t>> kinds;
   for (const runtime::CheckpointFile& file : manifest.files) {
-    const std::string bytes = place.storage.read(place.folder(step) + '/' + file.name);
-    for (const runtime::TensorInfo& tensor : runtime::list_safetensors(bytes, bytes.size())) {
-      const auto piece = runtime::parse_piece_name(tensor.name);
+    const std::string path = place.folder(step) + '/' + file.name;
+    if (const std::string wrong = runtime::not_of_size(place.storage, path, file.bytes); !wrong.empty())
+      throw std::runtime_error(file.name + ' ' + wrong);
+    const std::uint64_t front =
+        runtime::safetensors_front_bytes(runtime::read_front(place.storage, path, 8), file.bytes);
+    for (const runtime::TensorInfo& tensor :
+         runtime::list_safetensors(runtime::read_front(place.storage, path, front), file.bytes)) {
+      const runtime::StoredPiece piece = runtime::piece_of(tensor);
       auto& [count, elements] =
-          kinds[fmt::format("{} in {}", piece ? runtime::name(piece->kind) : "?", runtime::name(tensor.dtype))];
+          kinds[fmt::format("{} in {}", runtime::name(piece.name.kind), runtime::name(tensor.dtype))];
       ++count;
-      for (const runtime::Index n : tensor.shape) elements += n;
+      elements += piece.end - piece.name.first;
     }
   }
   std::string text;
@@ -101,8 +107,8 @@ ExitStatus inspect_checkpoints(const std::string& folder, const Style& style) {
       continue;
     }
     try {
-      const Manifest manifest =
-          runtime::read_manifest(place.storage.read(place.folder(step) + '/' + runtime::kManifest));
+      const Manifest manifest = runtime::read_manifest(runtime::read_at_most(
+          place.storage, place.folder(step) + '/' + runtime::kManifest, runtime::kManifestBytesMax));
       put('\n' + described(manifest) + tensors_of(place, step, manifest));
     } catch (const std::exception& error) {
       put("  " + style.bad(error.what()) + '\n');

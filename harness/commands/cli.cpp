@@ -19,6 +19,7 @@
 #include "harness/input/json_text.h"
 #include "harness/input/problem.h"
 #include "harness/report/terminal.h"
+#include "runtime/backend/machine/interrupts.h"
 #include "runtime/backend/wire/process_world.h"
 
 namespace seeksim::harness {
@@ -149,16 +150,24 @@ ExitStatus dispatch(std::vector<std::string> arguments) {
 
 }  // namespace
 
+namespace {
+
+// As a shell says it of who was ended by a signal.
+int status_of(ExitStatus status) { return runtime::interrupted() == 0 ? code(status) : 128 + runtime::interrupted(); }
+
+}  // namespace
+
 int main_of(const std::vector<std::string>& arguments) {
+  runtime::forget_interrupt();
   try {
     const ExitStatus status = dispatch(arguments);
     // A full disk behind `> file` would otherwise go unnoticed.
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
       throw BadInput("standard output", "cannot be written", "Is its file system full?");
-    return code(status);
+    return status_of(status);
   } catch (const BadInput& bad) {
     for (const Problem& problem : bad.problems()) complain(problem.text());
-    return code(ExitStatus::bad_input);
+    return status_of(ExitStatus::bad_input);
   } catch (const runtime::PeerGone& gone) {
     complain(gone.what());
     return code(ExitStatus::no_progress);

@@ -23,6 +23,7 @@
 #include "harness/search/explore_worker.h"
 #include "harness/search/shrink.h"
 #include "harness/verdict/checks.h"
+#include "runtime/backend/machine/interrupts.h"
 
 namespace seeksim::harness {
 namespace {
@@ -205,7 +206,8 @@ ExploreOptions options_of(const ExploreArguments& a) {
 
 void shrink_all(const ExploreResult& result, const ExploreArguments& a, const Teller& teller, ToldByKey& told) {
   for (const auto& [key, found] : result.found) {
-    if (!a.shrink || !found.shown || found.check == "crash") continue;  // what crashes would end this process too
+    if (!a.shrink || !found.shown || runtime::interrupted() != 0) continue;
+    if (found.check == "crash") continue;  // what crashes would end this process too
     Told& files = told.at(key);
     shrink_found(found, a, files);
     if (!files.shrunk.empty())
@@ -217,6 +219,7 @@ void shrink_all(const ExploreResult& result, const ExploreArguments& a, const Te
 }  // namespace
 
 ExitStatus explore_command(const ExploreArguments& a, const Style& style) {
+  const runtime::Interrupts noted;  // a signal is the end of the budget
   ExploreOptions options = options_of(a);
   const bool exhaustive = options.strategy == ExploreStrategy::exhaustive;
   const double budget = budget_s(a.budget);
@@ -268,7 +271,9 @@ ExitStatus explore_command(const ExploreArguments& a, const Style& style) {
   shrink_all(result, a, teller, told);
   if (!a.report.empty()) write_file(a.report, dump(report_json(result, gone_through, told, a, options.seed)));
   teller.ends(result, explored.scenario.name);
-  if (result.cases == 0) throw BadInput(a.file, "no case was run", "Give it more time: --budget.");
+  if (runtime::interrupted() != 0) teller.put(fmt::format("  ended by {}\n", runtime::interrupt_text()));
+  if (result.cases == 0 && runtime::interrupted() == 0)
+    throw BadInput(a.file, "no case was run", "Give it more time: --budget.");
   return result.found.empty() ? ExitStatus::as_expected : ExitStatus::check_failed;
 }
 

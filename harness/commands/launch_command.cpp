@@ -28,17 +28,16 @@
 #include "harness/scenario/scenario.h"
 #include "runtime/backend/control/control_server.h"
 #include "runtime/backend/gpu/nccl_api.h"
+#include "runtime/backend/machine/interrupts.h"
 #include "runtime/backend/machine/posix_storage.h"
 #include "runtime/backend/wire/mpi_world.h"
 #include "runtime/checkpoint/checkpoint_files.h"
+#include "runtime/seams/bounded.h"
 
 namespace seeksim::harness {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-volatile std::sig_atomic_t told_to_stop = 0;
-void stop(int) { told_to_stop = 1; }
 
 // How long a job may take to end after a signal.
 constexpr double kToEnd_s = 5;
@@ -160,6 +159,7 @@ pid_t Supervisor::start(int attempt, const runtime::ControlServer& server, const
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
   std::fflush(nullptr);
+  const pid_t supervisor = ::getpid();
   const pid_t job = ::fork();
   if (job < 0) throw std::runtime_error(fmt::format("fork: {}", std::strerror(errno)));
   if (job > 0) return job;
@@ -167,7 +167,10 @@ pid_t Supervisor::start(int attempt, const runtime::ControlServer& server, const
   ::setenv("SEEKSIM_CONTROL", fmt::format("{}:{}", arguments_.address, server.port()).c_str(), 1);
   ::setenv("SEEKSIM_TOKEN", token.c_str(), 1);
   ::setenv("SEEKSIM_HEARTBEAT_S", fmt::format("{}", heartbeat_s_).c_str(), 1);
-  if (arguments_.no_mpi) run_local_job(words, scenario_.world.ranks(), told_to_stop);
+  if (arguments_.no_mpi) {
+    runtime::become_worker(supervisor);
+    run_local_job(words, scenario_.world.ranks());
+  }
   if (!session_.empty()) ::setenv("OMPI_MCA_orte_tmpdir_base", session_.c_str(), 1);
   if (!shared_.empty()) ::setenv("OMPI_MCA_btl_vader_backing_directory", shared_.c_str(), 1);
   ::execvp(argv[0], argv.data());
@@ -201,7 +204,7 @@ std::string gone_text(const runtime::ControlServer& server) {
 
 // Why the job cannot go on; empty: it can, or it is mpirun's turn to notice.
 std::string Supervisor::what_is_wrong(const runtime::ControlServer& server, double gone_s, double running_s) const {
-  if (told_to_stop != 0) return "the supervisor was asked to stop";
+  if (runtime::interrupted() != 0) return "the supervisor was asked to stop: " + runtime::interrupt_text();
   if (!server.silent().empty())
     return fmt::format("rank {} is silent: its process is stopped", server.silent().front());
   // Over TCP the others would go on meanwhile, and could come to another end.
@@ -220,7 +223,7 @@ Ended Supervisor::watch(int attempt) {
   options.ranks = scenario_.world.ranks();
   options.token = runtime::new_token();
   options.address = arguments_.address == kThisHost ? arguments_.address : "";
-  options.heartbeat_timeout_ns = runtime::TimeNs(silent_s_ * 1e9);
+  options.heartbeat_timeout_ns = runtime::to_time_ns(silent_s_ * 1e9);
   runtime::ControlServer server(options, [&](int rank, const std::string& text) {
     if (ending) return;  // what follows is no news
     say(rank >= 0 ? fmt::format("rank {}: {}", rank, text) : text);
@@ -298,10 +301,7 @@ void Supervisor::add_to_report(const std::vector<Ended>& before) const {
 }
 
 ExitStatus Supervisor::run() {
-  struct sigaction action {};
-  action.sa_handler = stop;
-  ::sigaction(SIGINT, &action, nullptr);
-  ::sigaction(SIGTERM, &action, nullptr);
+  const runtime::Interrupts noted;
   RealFaults::forget(folder_);
   std::vector<Ended> before;
   for (int attempt = 0;; ++attempt) {
@@ -322,7 +322,7 @@ ExitStatus Supervisor::run() {
     const bool refused =
         ended.why.empty() && (ended.status == kNoProgram || ended.status == code(ExitStatus::bad_input));
     if (refused || told == code(ExitStatus::bad_input)) return ExitStatus::bad_input;
-    if (told_to_stop != 0) return ExitStatus::no_progress;
+    if (runtime::interrupted() != 0) return ExitStatus::no_progress;
     before.push_back(ended);
     if (attempt == arguments_.restarts_max) {
       say(fmt::format("no more restarts: --max-restarts is {}", arguments_.restarts_max));

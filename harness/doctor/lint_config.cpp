@@ -2,7 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <regex>
+#include <cctype>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -18,7 +19,7 @@ using Weight = Advice::Weight;
 class ConfigLint {
  public:
   ConfigLint(const Json& config, const std::string& file, std::int64_t gpus)
-      : config_(config), file_(file), gpus_(gpus) {}
+      : config_(config), file_(file), gpus_(std::min(gpus, std::int64_t(kMost))) {}
 
   std::vector<Advice> advice() {
     if (!config_.is_object()) {
@@ -49,10 +50,10 @@ class ConfigLint {
   double number(const char* pointer, double standard) const {
     return at(pointer).is_number() ? at(pointer).get<double>() : standard;
   }
-  std::int64_t whole(const char* pointer) const {
-    return at(pointer).is_number() ? std::int64_t(at(pointer).get<double>()) : 0;
-  }
-  int stage() const { return int(number("/zero_optimization/stage", 0)); }
+  // At most two millions, which nobody means: so the product of three of them does not wrap.
+  static constexpr double kMost = 2e6;
+  std::int64_t whole(const char* pointer) const { return std::int64_t(std::clamp(number(pointer, 0), -kMost, kMost)); }
+  int stage() const { return int(whole("/zero_optimization/stage")); }
 
   // DeepSpeed reads what it knows from the top level and says nothing of the rest.
   void misspelt() {
@@ -305,8 +306,32 @@ std::vector<Advice> lint_config(const Json& config, const std::string& file, std
   return ConfigLint(config, file, gpus).advice();
 }
 
+namespace {
+
+bool is_blank(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// As DeepSpeed's expression reads a line: ^(\S+)\s+slots=(\d+). By hand, since std::regex recurses for each character.
+struct HostLine {
+  std::string host;
+  std::string slots;  // digits
+};
+std::optional<HostLine> host_line(const std::string& line) {
+  constexpr std::string_view kSlots = "slots=";
+  const auto host_end = std::find_if(line.begin(), line.end(), is_blank);
+  const auto word = std::find_if_not(host_end, line.end(), is_blank);
+  if (host_end == line.begin() || word == host_end) return std::nullopt;
+  const std::string_view rest = std::string_view(line).substr(std::size_t(word - line.begin()));
+  if (!rest.starts_with(kSlots)) return std::nullopt;
+  const std::string_view number = rest.substr(kSlots.size());
+  const auto digits = std::find_if_not(number.begin(), number.end(), is_digit) - number.begin();
+  if (digits == 0) return std::nullopt;
+  return HostLine{std::string(line.begin(), host_end), std::string(number.substr(0, std::size_t(digits)))};
+}
+
+}  // namespace
+
 std::vector<Advice> lint_hostfile(std::string_view text, const std::string& file) {
-  static const std::regex entry(R"(^(\S+)\s+slots=(\d+).*)");
   std::vector<Advice> found;
   std::set<std::string> hosts;
   std::istringstream lines{std::string(text)};
@@ -317,16 +342,16 @@ std::vector<Advice> lint_hostfile(std::string_view text, const std::string& file
     const std::size_t first = line.find_first_not_of(" \t");
     if (first == std::string::npos || line[first] == '#') continue;
     const std::string place = fmt::format("{}:{}", file, number);
-    std::smatch match;
-    if (!std::regex_match(line, match, entry)) {
+    const std::optional<HostLine> entry = host_line(line);
+    if (!entry) {
       found.push_back({Weight::wrong,
                        {place, "", fmt::format("{}: DeepSpeed reads only lines like \"host slots=8\"", in_quotes(line)),
                         "Write no blanks around = and no host:8."}});
-    } else if (!hosts.insert(match[1]).second) {
+    } else if (!hosts.insert(entry->host).second) {
       found.push_back(
           {Weight::wrong,
-           {place, "", fmt::format("{} is there twice: DeepSpeed refuses it", in_quotes(match[1].str())), ""}});
-    } else if (match[2].str().find_first_not_of('0') == std::string::npos) {
+           {place, "", fmt::format("{} is there twice: DeepSpeed refuses it", in_quotes(entry->host)), ""}});
+    } else if (entry->slots.find_first_not_of('0') == std::string::npos) {
       found.push_back({Weight::wrong, {place, "", "no slots", "As many as the host has GPUs."}});
     }
   }

@@ -3,8 +3,12 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cstdlib>
+#include <limits>
+#include <optional>
 #include <set>
+#include <stdexcept>
 
 #include <nlohmann/json.hpp>
 
@@ -12,6 +16,8 @@
 #include "harness/export/flight_recorder.h"
 #include "harness/input/files.h"
 #include "harness/input/problem.h"
+#include "runtime/files/bounded_json.h"
+#include "runtime/seams/bounded.h"
 
 namespace seeksim::harness {
 namespace {
@@ -31,6 +37,38 @@ ElementType dtype_of(const std::string& name) {
   return ElementType::bytes;
 }
 
+std::string shown(const Json& value) { return in_quotes(value.dump(-1, ' ', false, Json::error_handler_t::replace)); }
+
+constexpr int kRanksMax = 1 << 20;
+constexpr std::uint64_t kDumpBytesMax = std::uint64_t(256) << 20;
+
+// Something in a dump that no program would have written.
+struct WrongDump : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+template <class Number>
+Number whole(const Json& value, const char* what, Number least = std::numeric_limits<Number>::min(),
+             Number most = std::numeric_limits<Number>::max()) {
+  const auto number = runtime::whole_number<Number>(value, least, most);
+  if (!number) throw WrongDump(fmt::format("{} is {}, no whole number from {} to {}", what, shown(value), least, most));
+  return *number;
+}
+int rank_in(const Json& value, const char* what) { return whole<int>(value, what, 0, kRanksMax - 1); }
+
+// The same of a key, where it is there.
+template <class Number>
+Number whole_at(const Json& object, const char* key, Number otherwise) {
+  const auto found = object.find(key);
+  return found == object.end() ? otherwise : whole<Number>(*found, key);
+}
+
+// A value of an enum that ends with count_.
+template <class Enum>
+Enum value_of(const Json& value, const char* what) {
+  return Enum(whole<int>(value, what, 0, int(Enum::count_)));
+}
+
 class DumpReader {
  public:
   DumpReader(const std::string& file, ReadDumps& into) : file_(file), into_(into) {}
@@ -38,8 +76,8 @@ class DumpReader {
   FlightDump read(const Json& json) {
     FlightDump dump;
     const Json own = json.value("seeksim", Json::object());
-    dump.rank = own.contains("rank") ? own.at("rank").get<int>() : rank_of_name();
-    dump.epoch = own.value("epoch", 0u);
+    dump.rank = own.contains("rank") ? rank_in(own.at("rank"), "rank") : rank_of_name();
+    dump.epoch = whole_at(own, "epoch", 0u);
     dump.silent = own.value("silent", false);
     for (const auto& [id, pg] : json.at("pg_config").items()) read_comm(id, pg, own, dump);
     for (const Json& entry : json.at("entries")) dump.records.push_back(read_entry(entry, dump));
@@ -59,7 +97,12 @@ class DumpReader {
     if (end == std::string::npos) throw BadInput(file_, "does not say whose dump it is", "End its name in the rank.");
     std::size_t begin = end;
     while (begin > 0 && std::isdigit(static_cast<unsigned char>(file_[begin - 1])) != 0) --begin;
-    return std::stoi(file_.substr(begin, end - begin + 1));
+    int rank = 0;
+    const auto [stop, error] = std::from_chars(file_.data() + begin, file_.data() + end + 1, rank);
+    if (error != std::errc() || rank >= kRanksMax)
+      throw BadInput(file_, fmt::format("its name ends in a number that is no rank below {}", kRanksMax),
+                     "End its name in the rank.");
+    return rank;
   }
 
   void read_comm(const std::string& id, const Json& pg, const Json& own, FlightDump& dump) {
@@ -67,14 +110,18 @@ class DumpReader {
     comm.handle = std::uint32_t(dump.comms.size()) + 1;
     comm.id = std::strtoull(id.c_str(), nullptr, 10);
     const Json details = own.contains("comms") ? own.at("comms").value(id, Json::object()) : Json::object();
-    comm.epoch = details.value("epoch", dump.epoch);
-    comm.timeout_ns = details.value("timeout_ns", TimeNs(0));
+    comm.epoch = whole_at(details, "epoch", dump.epoch);
+    comm.timeout_ns = whole_at(details, "timeout_ns", TimeNs(0));
     const std::string desc = pg.value("desc", "world");
     for (int axis = 0; axis < int(runtime::Axis::count_); ++axis) {
       if (name(runtime::Axis(axis)) == desc) comm.axis = runtime::Axis(axis);
     }
     const Json& ranks = pg.at("ranks");  // PyTorch writes the list as text
-    comm.members = (ranks.is_string() ? Json::parse(ranks.get<std::string>()) : ranks).get<std::vector<int>>();
+    const Json list = ranks.is_string() ? runtime::parse_bounded<Json>(ranks.get<std::string>(),
+                                                                       {"a list of ranks", kDumpBytesMax, 1})
+                                        : ranks;
+    if (!list.is_array()) throw WrongDump(fmt::format("ranks are {}, no list", shown(ranks)));
+    for (const Json& rank : list) comm.members.push_back(rank_in(rank, "a member's rank"));
     dump.comms.push_back(std::move(comm));
   }
 
@@ -86,41 +133,47 @@ class DumpReader {
       if (std::to_string(comm.id) == group) r.comm = comm.handle, r.op.axis = comm.axis;
     }
     const bool p2p = entry.value("is_p2p", false);
-    r.op.sequence = entry.at(p2p ? "p2p_seq_id" : "collective_seq_id").get<std::uint64_t>();
+    const char* const sequence = p2p ? "p2p_seq_id" : "collective_seq_id";
+    r.op.sequence = whole<std::uint64_t>(entry.at(sequence), sequence);
     const std::string profiling = entry.at("profiling_name").get<std::string>();
     const std::string plain = profiling.substr(profiling.find(':') + 1, profiling.find(' ') - profiling.find(':') - 1);
     r.op.kind = runtime::op_kind(own.value("kind", plain));
     r.op.rank = dump.rank;
-    r.op.peer = own.value("peer", -1);
-    r.op.epoch = own.value("epoch", dump.epoch);
-    r.op.step = own.value("step", std::int64_t(-1));
-    r.op.micro_batch = own.value("micro_batch", -1);
-    r.op.layer = own.value("layer", -1);
+    r.op.peer = whole_at(own, "peer", -1);
+    r.op.epoch = whole_at(own, "epoch", dump.epoch);
+    r.op.step = whole_at(own, "step", std::int64_t(-1));
+    r.op.micro_batch = whole_at(own, "micro_batch", -1);
+    r.op.layer = whole_at(own, "layer", -1);
     r.op.phase = runtime::phase(own.value("phase", "init"));
     r.op.tensor = keep(own.value("tensor", ""));
     r.payload.type =
         dtype_of(entry.at("input_dtypes").empty() ? "" : entry.at("input_dtypes").at(0).get<std::string>());
     r.payload.count = count_of(entry.at("input_sizes"));
-    r.op.bytes = own.value("bytes", r.payload.count * runtime::size_of(r.payload.type));
-    r.enqueued_ns = entry.at("time_created_ns").get<TimeNs>();
+    r.op.bytes = whole_at(own, "bytes", there(runtime::product(r.payload.count, runtime::size_of(r.payload.type))));
+    r.enqueued_ns = whole<TimeNs>(entry.at("time_created_ns"), "time_created_ns");
     r.started_ns = time_of(entry, "time_discovered_started_ns");
     r.ended_ns = own.contains("ended_ns") ? time_of(own, "ended_ns") : time_of(entry, "time_discovered_completed_ns");
     r.state = state_of(entry, own);
-    r.result = own.value("result", 0);
-    r.rule = own.value("fault_rule", 0u);
+    r.result = whole_at(own, "result", r.result);
+    r.rule = whole_at(own, "fault_rule", r.rule);
     return r;
   }
 
   static TimeNs time_of(const Json& from, const char* key) {
-    return from.contains(key) && from.at(key).is_number() ? from.at(key).get<TimeNs>() : -1;
+    return from.contains(key) && from.at(key).is_number() ? whole<TimeNs>(from.at(key), key) : -1;
+  }
+
+  static std::uint64_t there(std::optional<std::uint64_t> size) {
+    if (!size) throw WrongDump("a tensor has more elements than memory has bytes");
+    return *size;
   }
 
   static std::uint64_t count_of(const Json& sizes) {
     std::uint64_t count = 0;
     for (const Json& tensor : sizes) {
       std::uint64_t n = 1;
-      for (const Json& extent : tensor) n *= extent.get<std::uint64_t>();
-      count += n;
+      for (const Json& extent : tensor) n = there(runtime::product(n, whole<std::uint64_t>(extent, "a size")));
+      count = there(runtime::sum(count, n));
     }
     return count;
   }
@@ -140,21 +193,27 @@ class DumpReader {
   static runtime::Ballot read_ballot(const Json& json) {
     runtime::Ballot b;
     b.ok = json.at("ok").get<bool>();
-    b.error = runtime::ErrorKind(json.at("error").get<int>());
-    b.last_committed = json.at("last_committed").get<std::int64_t>();
-    b.last_joined = json.at("last_joined").get<std::uint64_t>();
-    b.stuck_in = json.at("stuck_in").get<std::uint64_t>();
-    b.stuck_sequence = json.at("stuck_sequence").get<std::uint64_t>();
-    b.stuck_kind = OpKind(json.at("stuck_kind").get<int>());
-    b.stuck_meaning = json.at("stuck_meaning").get<std::int64_t>();
-    b.missing_peer = json.at("missing_peer").get<int>();
+    const auto fill = [&](const char* key, auto& into) {
+      into = whole<std::decay_t<decltype(into)>>(json.at(key), key);
+    };
+    b.error = value_of<runtime::ErrorKind>(json.at("error"), "error");
+    fill("last_committed", b.last_committed);
+    fill("last_joined", b.last_joined);
+    fill("stuck_in", b.stuck_in);
+    fill("stuck_sequence", b.stuck_sequence);
+    b.stuck_kind = value_of<OpKind>(json.at("stuck_kind"), "stuck_kind");
+    fill("stuck_meaning", b.stuck_meaning);
+    fill("missing_peer", b.missing_peer);
     b.missing_is_sender = json.at("missing_is_sender").get<bool>();
-    b.joined_ns = json.at("joined_ns").get<TimeNs>();
-    b.detected_ns = json.at("detected_ns").get<TimeNs>();
-    b.words = json.value("words", b.words);
+    fill("joined_ns", b.joined_ns);
+    fill("detected_ns", b.detected_ns);
+    if (const auto words = json.find("words"); words != json.end()) {
+      for (std::size_t i = 0; i < b.words.size(); ++i) b.words[i] = whole<std::int64_t>(words->at(i), "a word");
+    }
     std::size_t n = 0;
     for (const Json& p : json.at("progress")) {
-      if (n < b.progress.size()) b.progress[n++] = {p.at(0).get<std::uint64_t>(), p.at(1).get<std::uint64_t>()};
+      if (n < b.progress.size())
+        b.progress[n++] = {whole<std::uint64_t>(p.at(0), "progress"), whole<std::uint64_t>(p.at(1), "progress")};
     }
     return b;
   }
@@ -166,13 +225,42 @@ class DumpReader {
 }  // namespace
 
 void read_dump(const Json& json, const std::string& file, ReadDumps& into) {
+  const auto refuse = [&](const char* why) {
+    throw BadInput(file, fmt::format("is no flight recorder dump: {}", why),
+                   "Dumps are JSON with the keys of PyTorch's flight recorder.");
+  };
   try {
     into.dumps.push_back(DumpReader(file, into).read(json));
+  } catch (const BadInput&) {
+    throw;
   } catch (const Json::exception& error) {
-    throw BadInput(file, fmt::format("is no flight recorder dump: {}", error.what()),
-                   "Dumps are JSON with the keys of PyTorch's flight recorder.");
+    refuse(error.what());
+  } catch (const std::runtime_error& wrong) {
+    refuse(wrong.what());
   }
 }
+
+namespace {
+
+// What PyTorch writes by itself. Every pickle of its protocols begins so.
+bool is_pickle(const std::string& bytes) { return bytes.starts_with('\x80'); }
+
+Json json_of(const std::string& file) {
+  const std::string bytes = read_file(file, kDumpBytesMax);
+  if (is_pickle(bytes))
+    throw BadInput(file,
+                   "is a pickle, PyTorch's default for dumps: to read one is to run what it says, so it is not read",
+                   "Dump JSON instead: torch._C._distributed_c10d._dump_nccl_trace_json() in the job. Or convert one "
+                   "that you trust: python3 -c 'import json, pickle, sys; json.dump(pickle.load(open(sys.argv[1], "
+                   "\"rb\")), open(sys.argv[2], \"w\"))' FILE FILE.json");
+  try {
+    return runtime::parse_bounded<Json>(bytes, {"the dump", kDumpBytesMax});
+  } catch (const std::runtime_error& error) {
+    throw BadInput(file, error.what(), "Dumps are JSON with the keys of PyTorch's flight recorder.");
+  }
+}
+
+}  // namespace
 
 void add_missing_ranks(ReadDumps& dumps) {
   std::set<int> here, named;
@@ -199,9 +287,7 @@ Json analyse_folder(const std::string& folder) {
   for (const std::string& entry : list_folder(folder)) {
     if (entry.find("rank") == std::string::npos) continue;
     const std::string file = folder + '/' + entry;
-    const Json json = Json::parse(read_file(file, std::uint64_t(1) << 30), nullptr, false);
-    if (json.is_discarded()) throw BadInput(file, "is not JSON", "");
-    read_dump(json, file, dumps);
+    read_dump(json_of(file), file, dumps);
   }
   if (dumps.dumps.empty()) {
     throw BadInput(folder, "holds no dump of a flight recorder",

@@ -4,12 +4,15 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
 
 #include "harness/input/seconds.h"
+#include "runtime/files/bounded_json.h"
+#include "runtime/seams/bounded.h"
 
 #include <nlohmann/json.hpp>
 
@@ -75,6 +78,16 @@ void read_value(const Reader& object, const char* key, V& to) {
   }
 }
 
+template <class V>
+V list_entry(const Json& one) {
+  if constexpr (std::is_integral_v<V> && !std::is_same_v<V, bool>) {  // what does not fit, the schema refuses
+    constexpr V kLeast = std::numeric_limits<V>::min(), kMost = std::numeric_limits<V>::max();
+    return runtime::whole_number<V>(one).value_or(one > Json(0) ? kMost : kLeast);
+  } else {
+    return one.get<V>();
+  }
+}
+
 // What is not of the list's type was reported against the schema.
 template <class V>
 void read_value(const Reader& object, const char* key, std::vector<V>& to) {
@@ -85,7 +98,7 @@ void read_value(const Reader& object, const char* key, std::vector<V>& to) {
     const bool fits = std::is_same_v<V, std::string> ? one.is_string()
                       : std::is_floating_point_v<V>  ? one.is_number()
                                                      : one.is_number_integer();
-    if (fits) to.push_back(one.get<V>());
+    if (fits) to.push_back(list_entry<V>(one));
   }
 }
 
@@ -132,7 +145,11 @@ Binding<T> times(double factor, M T::*first, Rest... rest) {
   return {[=](const Reader& object, const char* key, T& to) {
             auto& kept = member(to, first, rest...);
             using Kept = std::remove_reference_t<decltype(kept)>;
-            kept = Kept(object.number(key, double(kept) / factor) * factor);
+            const double given = object.number(key, double(kept) / factor) * factor;
+            if constexpr (std::is_same_v<Kept, runtime::TimeNs>)
+              kept = runtime::to_time_ns(given);
+            else
+              kept = given;
           },
           [=](const T& from) { return Json(double(member(from, first, rest...)) / factor); },
           {}};

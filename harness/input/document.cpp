@@ -117,6 +117,9 @@ void Document::apply(const std::string& set) {
     throw BadInput(option, "a key and a value are expected: key.path=value", "For example --set steps=5.");
   }
   const std::vector<std::string> steps = split(set.substr(0, equals));
+  if (steps.size() > std::size_t(kJsonDepthMax))
+    throw BadInput(option, fmt::format("the key has {} parts; at most {} are read", steps.size(), kJsonDepthMax),
+                   "`seeksim list keys` prints all keys.");
   if (steps[0] == "deepspeed" && steps.size() > 1) inline_deepspeed();
   Json value = value_of(set.substr(equals + 1), option);
   std::string pointer;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,8 +14,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "harness/input/problem.h"
+#include "runtime/backend/machine/regular_file.h"
 
 #ifndef SEEKSIM_SOURCE_DIR
 #define SEEKSIM_SOURCE_DIR "."
@@ -23,25 +26,7 @@
 namespace seeksim::harness {
 namespace {
 
-class Fd {
- public:
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  ~Fd() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-  bool close() {
-    const int fd = fd_;
-    fd_ = -1;
-    return ::close(fd) == 0;
-  }
-
- private:
-  int fd_;
-};
+using runtime::Fd;
 
 std::string folder_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
@@ -105,7 +90,19 @@ const std::string& own_folder() {
   return folder;
 }
 
-std::string temporary_name(const std::string& path) { return fmt::format("{}.{}.tmp", path, ::getpid()); }
+// A file beside `path` that nobody else has: neither a file nor a link that lies there under its name is opened.
+struct Temporary {
+  std::string name;
+  Fd fd;
+};
+Temporary make_temporary(const std::string& path) {
+  constexpr int kNames = 100;
+  for (int n = 0;; ++n) {
+    std::string name = fmt::format("{}.{}.{}.tmp", path, ::getpid(), n);
+    Fd fd(::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+    if (fd || errno != EEXIST || n + 1 == kNames) return {std::move(name), std::move(fd)};
+  }
+}
 
 // A number in a file of /sys or /proc; the largest when there is none ("max").
 std::uint64_t number_in(const char* path) {
@@ -124,27 +121,17 @@ std::string read_file(const std::string& path, std::uint64_t bytes_max, const st
   const std::string at = place.empty() ? path : place;
   const std::string subject = place.empty() ? "cannot be read" : path + " cannot be read";
   if (path.find('\0') != std::string::npos) throw BadInput(at, "the name of a file holds a zero byte", "");
-  struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) fail(at, subject, errno);
-  if (S_ISDIR(info.st_mode)) throw BadInput(at, subject + ": it is a folder", "Name a file in it.");
-  // Reading a pipe or a terminal could wait for ever.
-  if (!S_ISREG(info.st_mode)) throw BadInput(at, subject + ": it is not a regular file", "");
-  if (std::uint64_t(info.st_size) > bytes_max) {
-    throw BadInput(at, fmt::format("{}: {} bytes; at most {} are read here", subject, info.st_size, bytes_max), "");
+  try {
+    const runtime::RegularFile file(path);
+    if (file.bytes() > bytes_max) {
+      throw BadInput(at, fmt::format("{}: {} bytes; at most {} are read here", subject, file.bytes(), bytes_max), "");
+    }
+    return file.read();
+  } catch (const runtime::FileRefused& refused) {
+    if (refused.error == EISDIR) throw BadInput(at, subject + ": it is a folder", "Name a file in it.");
+    if (refused.special) throw BadInput(at, subject + ": it is not a regular file", "");
+    fail(at, subject, refused.error);
   }
-  Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
-  if (!fd) fail(at, subject, errno);
-  std::string bytes(std::size_t(info.st_size), '\0');
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t n = ::read(fd.get(), bytes.data() + done, bytes.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail(at, subject, errno);
-    if (n == 0) break;
-    done += std::size_t(n);
-  }
-  bytes.resize(done);
-  return bytes;
 }
 
 void write_file(const std::string& path, std::string_view bytes) {
@@ -153,8 +140,7 @@ void write_file(const std::string& path, std::string_view bytes) {
     if (!fd || !write_all(fd.get(), bytes)) fail(path, "cannot be written", errno);
     return;
   }
-  const std::string temporary = temporary_name(path);
-  Fd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  auto [temporary, fd] = make_temporary(path);
   if (!fd) fail(path, "cannot be written", errno);
   const bool ok = write_all(fd.get(), bytes) && ::fsync(fd.get()) == 0 && fd.close() &&
                   ::rename(temporary.c_str(), path.c_str()) == 0;
@@ -177,13 +163,28 @@ void probe_writable(const std::string& path, const std::string& option) {
     return;
   }
   // 64 KiB, about what a report takes: a full file system shows here.
-  const std::string temporary = temporary_name(path);
-  Fd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  const auto [temporary, fd] = make_temporary(path);
   if (!fd) fail(place, "cannot be written", errno);
   const bool ok = write_all(fd.get(), std::string(1 << 16, ' '));
   const int error = errno;
   ::unlink(temporary.c_str());
   if (!ok) fail(place, "cannot be written", error);
+}
+
+// What holds it is the open file: a process that is killed leaves a name, and no lock.
+FolderLock::FolderLock(const std::string& folder, const std::string& option) {
+  if (folder.empty()) return;
+  file_ = folder + "/.seeksim-lock";
+  fd_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (fd_ < 0 || ::flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;  // or a file system without
+  ::close(fd_);
+  throw BadInput(option + ' ' + folder, "another run writes there now", "Wait for it, or name another folder.");
+}
+
+FolderLock::~FolderLock() {
+  if (fd_ < 0) return;
+  ::unlink(file_.c_str());
+  ::close(fd_);
 }
 
 void make_folder(const std::string& path, const std::string& option) {

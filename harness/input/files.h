@@ -23,6 +23,20 @@ void probe_writable(const std::string& path, const std::string& option);
 // mkdir -p. Throws BadInput.
 void make_folder(const std::string& path, const std::string& option);
 
+// A folder that one run writes to at a time. Throws BadInput where another one holds it.
+class FolderLock {
+ public:
+  // folder: empty: nothing is held.
+  FolderLock(const std::string& folder, const std::string& option);
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+  ~FolderLock();
+
+ private:
+  std::string file_;
+  int fd_ = -1;
+};
+
 // Where a file named in a scenario is: absolute, or relative to the working folder, the scenario's folder, its parents
 // (two levels), seeksim's own folder: SEEKSIM_HOME, share/seeksim of what was installed, or the source tree. Throws
 // BadInput listing the places that were looked at.

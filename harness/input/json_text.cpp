@@ -6,6 +6,8 @@
 #include <cmath>
 #include <set>
 
+#include "harness/input/limits.h"
+
 namespace seeksim::harness {
 namespace {
 
@@ -147,12 +149,19 @@ class Parser {
       skip_space();
       if (!take(':')) fail(fmt::format("':' was expected after the key {}, found {}", in_quotes(key), seen()), "");
       skip_space();
-      if (!keys.insert(key).second) {
+      const bool fresh = keys.insert(key).second;
+      if (!fresh && out_.problems.size() >= kProblemsTold)
+        fail(fmt::format("more than {} keys are here twice", kProblemsTold), "Is this the right file?");
+      if (!fresh) {
         out_.problems.push_back({with_lines_ ? fmt::format("{}:{}", file_, key_line) : file_, dotted(child),
                                  "this key is here twice", "Remove one of the two."});
       }
       if (with_lines_) out_.lines.insert_or_assign(child, key_line);
-      result[key] = value(child, depth + 1);
+      Json member = value(child, depth + 1);
+      if (fresh)  // the map itself would look for the key once more, one by one
+        result.get_ref<Json::object_t&>().emplace_back(key, std::move(member));
+      else
+        result[key] = std::move(member);
       skip_space();
       if (take('}')) return result;
       if (!take(',')) {

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "harness/input/limits.h"
+
 namespace seeksim::harness {
 namespace {
 
@@ -15,17 +17,24 @@ std::string all_texts(const std::vector<Problem>& problems) {
   return text;
 }
 
+std::string cut(const std::string& text, std::size_t most) {
+  if (text.size() <= most) return text;
+  std::size_t end = most;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;  // not inside a character
+  return text.substr(0, end) + "...";
+}
+
 char lower(char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; }
 
 }  // namespace
 
 std::string Problem::text() const {
-  std::string line = place;
-  if (!path.empty()) line += (line.empty() ? "" : ": ") + path;
-  line += (line.empty() ? "" : ": ") + what;
+  std::string line = cut(place, kPlaceMax);
+  if (!path.empty()) line += (line.empty() ? "" : ": ") + cut(path, kPlaceMax);
+  line += (line.empty() ? "" : ": ") + cut(what, kTextMax);
   if (next.empty()) return line;
   if (line.back() != '.' && line.back() != '?' && line.back() != '!') line += '.';
-  return line + ' ' + next;
+  return line + ' ' + cut(next, kTextMax);
 }
 
 BadInput::BadInput(std::vector<Problem> problems)

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "harness/input/document.h"
+#include "harness/input/limits.h"
 
 namespace seeksim::harness {
 
@@ -15,17 +16,31 @@ class Findings {
  public:
   explicit Findings(const Document& document) : document_(document), problems_(document.problems()) {}
   void add(const std::string& pointer, std::string what, std::string next) {
-    problems_.push_back(document_.problem(pointer, std::move(what), std::move(next)));
+    if (full())
+      ++more_;
+    else
+      problems_.push_back(document_.problem(pointer, std::move(what), std::move(next)));
   }
-  void add(Problem problem) { problems_.push_back(std::move(problem)); }
+  void add(Problem problem) {
+    if (full())
+      ++more_;
+    else
+      problems_.push_back(std::move(problem));
+  }
+  bool full() const { return problems_.size() >= kProblemsTold; }  // further ones are only counted
   std::string place(const std::string& pointer) const { return document_.place(pointer); }
   const Document& document() const { return document_; }
   bool empty() const { return problems_.empty(); }
-  std::vector<Problem> take() { return std::move(problems_); }
+  std::vector<Problem> take() {
+    if (more_ > 0)
+      problems_.push_back({"", "", "and at least " + std::to_string(more_) + " more", "Mend these first."});
+    return std::move(problems_);
+  }
 
  private:
   const Document& document_;
   std::vector<Problem> problems_;
+  std::size_t more_ = 0;
 };
 
 // One object of the document.
@@ -79,5 +94,13 @@ class Reader {
   std::string pointer_;
   Findings* findings_;
 };
+
+// Reports a folder of the run's files that would lie elsewhere than below the run's own.
+inline void refuse_to_leave(const Reader& reader, const char* key) {
+  const std::string path = '/' + reader.text(key) + '/';
+  if (path.find("/../") == std::string::npos && path.find('\0') == std::string::npos) return;
+  reader.problem(key, "\"..\" or a zero byte in the name of a folder",
+                 "Files of a run stay below --out: name a folder in it.");
+}
 
 }  // namespace seeksim::harness

@@ -9,6 +9,8 @@
 
 #include "harness/input/json_text.h"
 #include "harness/input/keys.h"
+#include "harness/input/limits.h"
+#include "harness/input/problem.h"
 
 namespace seeksim::harness {
 namespace {
@@ -80,6 +82,8 @@ class Explainer {
   }
 
  private:
+  // Beyond what anybody is told: that there is one more is enough.
+  bool full() const { return problems_.size() >= kProblemsTold; }
   void add(const std::string& pointer, std::string what, std::string next) {
     problems_.push_back({pointer, std::move(what), std::move(next)});
   }
@@ -132,6 +136,10 @@ class Explainer {
       } else if (closed != schema.end() && *closed == false) {
         unknown = true;
         std::vector<std::string> known;
+        if (full()) {
+          add(child, "unknown key", "");
+          continue;
+        }
         for (const auto& property : properties->items()) known.push_back(property.key());
         add(child, fmt::format("unknown key {}", in_quotes(key)), did_you_mean(key, known));
       }

@@ -86,7 +86,7 @@ const Keys<Expect>& expect_keys() {
 void read_checks(const Reader& top, int ranks, Scenario& scenario) {
   const Json* list = top.find("checks");
   if (list == nullptr || !list->is_array()) return;
-  for (std::size_t i = 0; i < list->size(); ++i) {
+  for (std::size_t i = 0; i < list->size() && !top.findings().full(); ++i) {
     const Json& one = (*list)[i];
     if (!one.is_string() && !(one.is_object() && one.size() == 1)) continue;  // the schema said so
     CheckSpec spec;

@@ -187,7 +187,7 @@ const Keys<Rule>& rule_keys() {
       {"up_s", in_seconds(of_rule(&Rule::up_ns)), number().least(0).unset(), kNoBit,
        "How long until the next cut, in seconds."},
       {"cycles", at(of_rule(&Rule::cycles)), integer(1), kNoBit, "How many cuts."},
-      {"factor", at(of_rule(&Rule::factor)), number().above(0), kNoBit,
+      {"factor", at(of_rule(&Rule::factor)), number().above(0).most(1e9), kNoBit,
        "How many times slower a straggler is; share of the bandwidth that a slow link keeps."},
       {"period_s", in_seconds(of_rule(&Rule::period_ns)), number().least(0).unset(), kNoBit,
        "Period of a periodic straggler, in seconds."},

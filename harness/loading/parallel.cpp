@@ -6,6 +6,7 @@
 
 #include "harness/scenario/variants.h"
 #include "runtime/layout/grid.h"
+#include "runtime/layout/model_limits.h"
 #include "runtime/layout/parameters.h"
 #include "runtime/layout/shard.h"
 
@@ -19,7 +20,7 @@ using runtime::PipelineSchedule;
 // the embeddings with the first one, the last norm and the head with the last one.
 std::vector<int> by_parameters(const runtime::ModelPlan& model, int pieces) {
   std::vector<std::int64_t> weights(std::size_t(std::max(model.layers, 0)));
-  if (pieces < 1 || model.layers < pieces) return {};  // check_parallel says so
+  if (pieces < 1 || model.layers < pieces || !runtime::problem(model).empty()) return {};  // said elsewhere
   for (const runtime::ParameterInfo& p : runtime::whole_model(model, false))
     weights[std::size_t(std::clamp(p.module - 1, 0, model.layers - 1))] += p.size;
   const std::vector<int> bounds = runtime::partition_balanced(weights, pieces);
@@ -160,9 +161,13 @@ int read_parallel(const Reader& world, int ranks, Scenario& scenario) {
 
 void check_parallel(const Reader& top, const Scenario& scenario) {
   const ParallelPlan& plan = scenario.train.layout.parallel;
+  const runtime::ModelPlan& model = scenario.train.definition.model;
+  if ((plan.alone() && plan.layers.empty()) || !runtime::problem(model).empty()) return;  // read_model said it
+  if (std::string why = runtime::problem(model, plan); !why.empty()) {
+    const char* place = plan.tensor > 1 ? "/world/tensor" : plan.alone() ? "/world/pipeline_layers" : "/world/pipeline";
+    top.findings().add(place, std::move(why), "");
+  }
   if (plan.alone()) return;
-  if (std::string why = runtime::problem(scenario.train.definition.model, plan); !why.empty())
-    top.findings().add(plan.tensor > 1 ? "/world/tensor" : "/world/pipeline", std::move(why), "");
   refuse_with_cut_models(top, scenario);
   refuse_formulas(top, scenario);
   check_schedule(top, scenario);

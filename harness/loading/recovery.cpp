@@ -134,6 +134,7 @@ void read_recovery(const Reader& recovery, Scenario& scenario) {
 
 void read_checkpoint(const Reader& checkpoint, Scenario& scenario) {
   checkpoint_keys().read(checkpoint, scenario.train.checkpoint);
+  refuse_to_leave(checkpoint, "path");
 }
 
 void check_recovery(const Reader& top, const Scenario& scenario) {

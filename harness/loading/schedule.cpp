@@ -46,7 +46,8 @@ void read_slow(const Reader& key, int ranks, Schedule& schedule) {
     slow_keys().read(one, slow);
     if (one.has("queue") && sim::slow_queue(one.text("queue", "compute")) == SlowQueue::Which::count_) continue;
     if (ranks > 0 && slow.rank >= ranks) {
-      one.problem("rank", fmt::format("there is no rank {}", slow.rank), fmt::format("0 to {}.", ranks - 1));
+      one.problem("rank", fmt::format("there is no rank {}", one.integer("rank", slow.rank)),
+                  fmt::format("0 to {}.", ranks - 1));
       continue;
     }
     schedule.slow.push_back(slow);

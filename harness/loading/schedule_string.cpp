@@ -194,6 +194,11 @@ void apply_schedule(const std::string& text, Scenario& scenario) {
   const std::uint64_t seed = inner.take();
   Schedule schedule = take_schedule(inner);
   if (!inner.fine()) throw BadInput(place, "this is no schedule", "Copy the whole string that the run printed.");
+  for (const SlowQueue& slow : schedule.slow) {
+    if (slow.rank >= scenario.world.ranks())
+      throw BadInput(place, fmt::format("it slows rank {}, and there are {}", slow.rank, scenario.world.ranks()),
+                     "Copy the whole string that the run printed.");
+  }
   scenario.world.seed = seed;
   scenario.world.schedule = std::move(schedule);
 }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "runtime/files/bounded_json.h"
+
 namespace seeksim::harness {
 namespace {
 
@@ -28,10 +30,13 @@ Json values_of(const Json& written) {
   const Json& range = written["range"];
   if (!range.is_array() || range.size() != 2 || !range[0].is_number_integer() || !range[1].is_number_integer())
     return nullptr;
-  const auto first = range[0].get<std::int64_t>(), last = range[1].get<std::int64_t>();
-  if (last < first || last - first >= kRangeMax) return nullptr;
+  const auto first = runtime::whole_number<std::int64_t>(range[0]),
+             last = runtime::whole_number<std::int64_t>(range[1]);
+  if (!first || !last || *last < *first) return nullptr;
+  const std::uint64_t steps = std::uint64_t(*last) - std::uint64_t(*first);
+  if (steps >= std::uint64_t(kRangeMax)) return nullptr;
   Json values = Json::array();
-  for (std::int64_t value = first; value <= last; ++value) values.push_back(value);
+  for (std::uint64_t i = 0; i <= steps; ++i) values.push_back(*first + std::int64_t(i));
   return values;
 }
 
@@ -44,7 +49,8 @@ void read_axis(const Reader& top, const std::string& pointer, const std::string&
   if (const char* why = not_an_axis(key)) return wrong(why, "Remove it.");
   if (!values.is_array() || values.empty()) {
     return wrong("a list of the values that it takes was expected",
-                 fmt::format("For example \"{0}\": [1, 2], or \"{0}\": {{\"range\": [1, 9]}}.", key));
+                 fmt::format("For example \"{0}\": [1, 2], or \"{0}\": {{\"range\": [1, 9]}}; a range has at most {1}.",
+                             key, kRangeMax));
   }
   for (const SweepAxis& other : block) {
     if (!holds(other.key, key) && !holds(key, other.key)) continue;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "harness/loading/parallel.h"
+#include "runtime/layout/parameter_list.h"
 
 namespace seeksim::harness {
 namespace {
@@ -18,13 +19,15 @@ using sim::WorldPlan;
 constexpr int kRanksMax = 65536;
 constexpr int kWatchedRanksMax = 64;  // by the race detector, unless the scenario says otherwise
 
+// So many units a second: a device of 10^-9 is slower than a person.
+Shape rate() { return number().least(1e-9).most(1e12); }
+constexpr double kMicrosecondsMost = 1e9;
+
 const Keys<DeviceModel>& device_keys() {
   static const Keys<DeviceModel> keys = {
-      {"tflops", times(1e3, &DeviceModel::flops_per_ns), number().above(0), kNoBit,
-       "Arithmetic, in 10^12 operations a second."},
-      {"bandwidth_gb_s", at(&DeviceModel::bytes_per_ns), number().above(0), kNoBit,
-       "Memory bandwidth, in 10^9 bytes a second."},
-      {"launch_us", times(1e3, &DeviceModel::launch_ns), number().least(0), kNoBit,
+      {"tflops", times(1e3, &DeviceModel::flops_per_ns), rate(), kNoBit, "Arithmetic, in 10^12 operations a second."},
+      {"bandwidth_gb_s", at(&DeviceModel::bytes_per_ns), rate(), kNoBit, "Memory bandwidth, in 10^9 bytes a second."},
+      {"launch_us", times(1e3, &DeviceModel::launch_ns), number().least(0).most(kMicrosecondsMost), kNoBit,
        "Overhead of a launch, in microseconds."},
       {"memory_gib", in_gib(&DeviceModel::capacity_bytes), number().above(0).most(1'000'000), kNoBit,
        "Capacity, in GiB."},
@@ -32,7 +35,7 @@ const Keys<DeviceModel>& device_keys() {
        "A rank's share of its host's memory, in GiB."},
       {"pinned_gib", in_gib(&DeviceModel::pinned_capacity_bytes), number().least(0).most(1'000'000), kNoBit,
        "At most so much of it can be locked, in GiB."},
-      {"copy_gb_s", at(&DeviceModel::copy_bytes_per_ns), number().above(0), kNoBit,
+      {"copy_gb_s", at(&DeviceModel::copy_bytes_per_ns), rate(), kNoBit,
        "Between host and device, one direction, in 10^9 bytes a second."},
   };
   return keys;
@@ -40,10 +43,10 @@ const Keys<DeviceModel>& device_keys() {
 
 const Keys<StorageModel>& storage_keys() {
   static const Keys<StorageModel> keys = {
-      {"latency_us", times(1e3, &StorageModel::latency_ns), number().least(0), kNoBit,
+      {"latency_us", times(1e3, &StorageModel::latency_ns), number().least(0).most(kMicrosecondsMost), kNoBit,
        "Of one request, in microseconds."},
-      {"read_gb_s", at(&StorageModel::read_bytes_per_ns), number().above(0), kNoBit, "In 10^9 bytes a second."},
-      {"write_gb_s", at(&StorageModel::write_bytes_per_ns), number().above(0), kNoBit, "In 10^9 bytes a second."},
+      {"read_gb_s", at(&StorageModel::read_bytes_per_ns), rate(), kNoBit, "In 10^9 bytes a second."},
+      {"write_gb_s", at(&StorageModel::write_bytes_per_ns), rate(), kNoBit, "In 10^9 bytes a second."},
       {"capacity_gib", in_gib(&StorageModel::capacity_bytes), number().above(0).most(1'000'000), kNoBit,
        "Of the node, in GiB."},
   };
@@ -102,7 +105,7 @@ const Keys<Scenario>& world_keys() {
       {"virtual_stages", of_parallel(&ParallelPlan::virtual_stages), integer(1, 256), kNoBit,
        "Pieces of the model on each stage; 2 or more, and 2 by default, under the interleaved schedule."},
       {"pipeline_layers", of_parallel(&ParallelPlan::layers).read_by_hand().unless_standard(),
-       either(list(integer(0)).entries(1), text()).unset(), kNoBit,
+       either(list(integer(0, runtime::LayerNames::kLayersMax)).entries(1), text()).unset(), kNoBit,
        "Layers of each piece, in the order of the model; \"parameters\": the largest piece as small as it can be. "
        "Without it they are cut as evenly as can be."},
   };

@@ -48,7 +48,8 @@ std::string want_layout(const std::string& text, int) {
       "(micro-batch [1-9][0-9]*|stage [0-3]|no checkpointing|checkpointing every layer|no offload|"
       "(pinned )?(optimizer|parameters) on (cpu|nvme)( and (pinned )?parameters on (cpu|nvme))?)");
   for (const std::string& part : parts_of_layout(text)) {
-    if (!std::regex_match(part, known)) return fmt::format("knows no {}", in_quotes(part));
+    constexpr std::size_t kPartMax = 200;  // std::regex recurses for each character
+    if (part.size() > kPartMax || !std::regex_match(part, known)) return fmt::format("knows no {}", in_quotes(part));
   }
   return "";
 }

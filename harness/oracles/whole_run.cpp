@@ -11,6 +11,7 @@
 #include "harness/oracles/goodput.h"
 #include "harness/record/same_bits.h"
 #include "runtime/decide/memory_ladder.h"
+#include "runtime/recovery/train.h"
 #include "runtime/seams/rank_names.h"
 #include "runtime/seams/time.h"
 
@@ -218,9 +219,25 @@ Finding joined(const Evidence& e, const std::string& wanted) {
   return in == want ? good(detail) : bad(detail);
 }
 
+namespace {
+
+// Whether every weight at the end has the bits that it began with. (Kept in 16 bits alone, they have other digests.)
+bool nothing_was_trained(const Evidence& e) {
+  const auto state = e.run.state();
+  if (!state || state->by_tensor.empty() || e.run.training.resumed_from > 0) return false;
+  return state->by_tensor == runtime::initial_digests(e.scenario.train.definition);
+}
+
+}  // namespace
+
+// Other batches alone may have another loss: where nothing was trained, none fell.
 Finding loss_falls(const Evidence& e, const std::string&) {
   const std::size_t n = e.run.steps.size();
   if (n < 2) return blind(fmt::format("{} steps; two are needed to compare", n));
+  const bool all_skipped =
+      std::all_of(e.run.steps.begin(), e.run.steps.end(), [](const runtime::StepRecord& step) { return step.skipped; });
+  if (all_skipped) return bad(fmt::format("no step was applied: all {} were skipped", n));
+  if (nothing_was_trained(e)) return bad(fmt::format("after {} steps the weights are those of the beginning", n));
   const std::size_t part = std::max<std::size_t>(1, n / 4);
   double first = 0, last = 0;
   for (std::size_t i = 0; i < part; ++i) {

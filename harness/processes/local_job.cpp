@@ -8,10 +8,13 @@
 
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
+
+#include "runtime/backend/machine/interrupts.h"
 
 namespace seeksim::harness {
 namespace {
@@ -98,7 +101,7 @@ class Job {
 
 }  // namespace
 
-void run_local_job(const std::vector<std::string>& words, int ranks, const volatile std::sig_atomic_t& stop) {
+void run_local_job(const std::vector<std::string>& words, int ranks) {
   const int port = reserved_port();
   Job job(ranks);
   int status = 0;
@@ -111,14 +114,15 @@ void run_local_job(const std::vector<std::string>& words, int ranks, const volat
       status = kNoProgram;
     }
   }
-  while (job.any() && status == 0 && job.first_bad() == 0 && stop == 0) job.reap_for(milliseconds(10));
+  while (job.any() && status == 0 && job.first_bad() == 0 && runtime::interrupted() == 0)
+    job.reap_for(milliseconds(10));
   job.reap();         // who ended by itself comes before who is ended now
   job.send(SIGTERM);  // at once: over TCP the others could go on without one, and come to another end
   job.reap_for(kToHeed);
   job.send(SIGKILL);
   job.reap_for(kToHeed);
   if (status == 0) status = job.first_bad();
-  ::_exit(stop != 0 && status == 0 ? 128 + SIGTERM : status);
+  ::_exit(runtime::interrupted() != 0 && status == 0 ? 128 + runtime::interrupted() : status);
 }
 
 }  // namespace seeksim::harness

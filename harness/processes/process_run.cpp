@@ -23,6 +23,7 @@
 #include "runtime/backend/control/control_server.h"
 #include "runtime/backend/nccl_rank.h"
 #include "runtime/backend/real_rank.h"
+#include "runtime/seams/bounded.h"
 
 namespace seeksim::harness {
 
@@ -95,8 +96,10 @@ RunFolder::RunFolder(const RunRequest& request) : path_(request.folder) {
                      name.substr(stem.size()).find_first_not_of("0123456789abcdef") == std::string_view::npos;
   if (!named) throw BadInput("rank 0", fmt::format("{} is not the name of a temporary folder", in_quotes(name)), "");
   path_ = fs::temp_directory_path() / name;
-  made_ = ::mkdir(path_.c_str(), 0700) == 0;
-  if (made_) return;
+  if (::mkdir(path_.c_str(), 0700) == 0) {
+    made_.emplace(path_);
+    return;
+  }
   // Another rank of this host was first.
   struct stat there {};
   const int why = errno;
@@ -125,7 +128,7 @@ std::optional<Supervision> supervision() {
   const char* token = std::getenv("SEEKSIM_TOKEN");
   const char* heartbeat = std::getenv("SEEKSIM_HEARTBEAT_S");
   if (endpoint == nullptr || token == nullptr || heartbeat == nullptr) return std::nullopt;
-  return Supervision{endpoint, token, runtime::TimeNs(std::strtod(heartbeat, nullptr) * 1e9)};
+  return Supervision{endpoint, token, runtime::to_time_ns(std::strtod(heartbeat, nullptr) * 1e9)};
 }
 
 namespace {

@@ -8,6 +8,7 @@
 #include "harness/processes/told.h"
 #include "harness/scenario/scenario.h"
 #include "kernels/fast_way.h"
+#include "runtime/backend/machine/interrupts.h"
 #include "runtime/backend/wire/wire.h"
 #include "runtime/seams/time.h"
 
@@ -54,7 +55,7 @@ class RunFolder {
 
  private:
   std::string path_;
-  bool made_ = false;
+  std::optional<runtime::RemovedAtSignal> made_;  // it is this process's to remove
 };
 
 // Trains as rank `id` of the run, on the device that the request asks for, with files below `folder`, and reports what

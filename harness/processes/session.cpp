@@ -185,7 +185,11 @@ MpiSession::MpiSession(bool nccl, bool insecure) {
 }
 
 MpiSession::~MpiSession() {
-  if (leads() && !impl_->told_over) end(ExitStatus::bug);
+  if (!leads() || impl_->told_over) return;
+  try {
+    end(ExitStatus::bug);
+  } catch (const std::exception&) {  // whoever is gone cannot be told
+  }
 }
 
 bool MpiSession::leads() const { return impl_->world->rank() == 0; }

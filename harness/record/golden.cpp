@@ -124,6 +124,19 @@ std::string golden_file_name(const Scenario& scenario, const std::string& key) {
   return fmt::format("{}-{}.json", scenario.name, key);
 }
 
+namespace {
+// What a golden of this scenario has to have and does not; empty: nothing.
+std::string lacks(const Golden& golden, const Scenario& scenario) {
+  const std::vector<std::string> names = runtime::parameter_names(scenario.train.definition.model);
+  const auto& tensors = golden.state.by_tensor;
+  const bool same = std::equal(names.begin(), names.end(), tensors.begin(), tensors.end(),
+                               [](const std::string& name, const auto& tensor) { return name == tensor.first; });
+  if (!same) return fmt::format("its {} tensors are not the {} of the model", tensors.size(), names.size());
+  const auto steps = std::size_t(std::max<std::int64_t>(0, scenario.train.definition.steps));
+  return golden.loss.size() == steps ? "" : fmt::format("it has {} losses for {} steps", golden.loss.size(), steps);
+}
+}  // namespace
+
 std::optional<Golden> stored_golden(const Scenario& scenario) {
   const std::string key = golden_key(one_rank(scenario).train.definition);
   const std::string ending = '-' + key + ".json";
@@ -136,8 +149,9 @@ std::optional<Golden> stored_golden(const Scenario& scenario) {
         continue;
       const std::string file = folder + '/' + name;
       Golden golden = read_golden(read_file(file, kJsonBytesMax * 64), file);
-      if (golden.key == key) return golden;
-      throw BadInput(file, "its name and its key differ", "Write it again: seeksim golden SCENARIO --write.");
+      const std::string wrong = golden.key != key ? "its name and its key differ" : lacks(golden, scenario);
+      if (wrong.empty()) return golden;
+      throw BadInput(file, wrong, "Write it again: seeksim golden SCENARIO --write.");
     }
   }
   return std::nullopt;
@@ -162,6 +176,9 @@ Golden read_golden(const std::string& text, const std::string& file) {
       golden.gradients.push_back(from_hex(one.get<std::string>()));
     for (const Json& one : json.at("loss")) golden.loss.push_back(to_float(one));
     for (const Json& one : json.at("grad_norm")) golden.grad_norm.push_back(to_float(one));
+    if (golden.loss.size() != golden.grad_norm.size())
+      throw std::runtime_error(
+          fmt::format("it has {} losses and {} gradient norms", golden.loss.size(), golden.grad_norm.size()));
     return golden;
   } catch (const BadInput&) {
     throw;
@@ -223,6 +240,8 @@ std::string difference(const Golden& golden, const runtime::StateDigest& state) 
     if (state.by_tensor[i] == want.by_tensor[i]) continue;
     if (differing++ == 0) first = want.by_tensor[i].first;
   }
+  if (state.by_tensor.size() != want.by_tensor.size())
+    return fmt::format("{} tensors instead of {}", state.by_tensor.size(), want.by_tensor.size());
   if (differing > 0) {
     return fmt::format("{} of {} tensors differ, the first is {}", differing, want.by_tensor.size(), first);
   }

@@ -7,6 +7,7 @@
 #include "harness/scenario/fault_plan.h"
 #include "harness/scenario/scenario.h"
 #include "runtime/rules/host_math.h"
+#include "runtime/seams/bounded.h"
 #include "sim/random.h"
 
 namespace seeksim::harness {
@@ -28,7 +29,8 @@ class Draws {
   int below(int n) { return int(random_.below(std::uint32_t(n))); }
   double between(double least, double most) { return least + (most - least) * unit(); }
   TimeNs duration(TimeNs least, TimeNs most) {
-    return TimeNs(double(least) * runtime::host_exp(unit() * runtime::host_log(double(most) / double(least))));
+    return runtime::to_time_ns(double(least) *
+                               runtime::host_exp(unit() * runtime::host_log(double(most) / double(least))));
   }
 
  private:
@@ -139,7 +141,7 @@ Rule draw_fault(const Scenario& scenario, FaultKind kind, sim::Random& random, T
     rule.when.node = draw.below(scenario.world.nodes);
   else if (!has_a_link(kind))
     rule.when.rank = draw.below(scenario.world.ranks());
-  rule.when.at_ns = TimeNs(draw.unit() * double(horizon));
+  rule.when.at_ns = runtime::to_time_ns(draw.unit() * double(horizon));
   fill(scenario, horizon, draw, rule);
   return rule;
 }
@@ -200,7 +202,7 @@ std::vector<Rule> draw_faults(const Scenario& scenario, std::int64_t number, Tim
     Draws draw(scenario.world.seed, number, i);
     Rule rule;
     rule.kind = pick(mix, sum, draw);
-    rule.when.at_ns = TimeNs(at);
+    rule.when.at_ns = runtime::to_time_ns(at);
     if (!has_a_link(rule.kind)) rule.when.rank = draw.below(scenario.world.ranks());
     fill(scenario, horizon, draw, rule);
     if (ranks_lost(scenario, rule) > budget) continue;

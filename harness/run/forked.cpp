@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/report/report.h"
+#include "runtime/backend/machine/interrupts.h"
 
 namespace seeksim::harness {
 namespace {
@@ -53,7 +55,7 @@ void send(int fd, std::string_view bytes) {
     std::replace(clean.begin(), clean.end(), kSeparator, '?');
     send(pipe, clean);
   };
-  for (; job < end; ++job) {
+  for (; job < end && runtime::interrupted() == 0; ++job) {
     const Outcome outcome = work.run(job, print);
     for (const std::string& problem : outcome.problems) print("seeksim: " + problem + '\n');
     const Json sent = {{"status", code(outcome.status)},
@@ -70,9 +72,11 @@ Child start(std::size_t job, std::size_t end, const Forked& work) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error(fmt::format("pipe: {}", std::strerror(errno)));
   std::fflush(nullptr);
+  const pid_t parent = ::getpid();
   Child child{::fork(), ends[0], job, end, {}};
   if (child.pid < 0) throw std::runtime_error(fmt::format("fork: {}", std::strerror(errno)));
   if (child.pid == 0) {
+    runtime::become_worker(parent);
     ::close(ends[0]);
     be_child(ends[1], job, end, work);
   }
@@ -102,6 +106,10 @@ void gather(Child& child, const Forked& work, std::vector<Done>& done) {
   }
   child.pipe = -1;
   if (child.job == child.end) return;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {  // it was told to end
+    child.job = child.end;
+    return;
+  }
   const bool exited = WIFEXITED(status);
   const std::string how =
       exited ? fmt::format("ended early with status {}", WEXITSTATUS(status))
@@ -114,6 +122,15 @@ void gather(Child& child, const Forked& work, std::vector<Done>& done) {
   done[child.job++] = {true,
                        child.sent.substr(0, child.sent.find(kSeparator)) + "seeksim: " + problem + '\n',
                        {ExitStatus::bug, name, failure_json(name, ExitStatus::bug, {problem}), {problem}}};
+}
+
+// What nobody began, or came to the end of, before a signal ended all.
+void leave_undone(const Forked& work, std::vector<Done>& done, std::size_t from) {
+  for (std::size_t job = from; job < work.count; ++job) {
+    if (done[job].over) continue;
+    const std::string name = work.name(job), problem = name + ": not run: " + runtime::interrupt_text();
+    done[job] = {true, "", {ExitStatus::no_progress, name, failure_json(name, ExitStatus::no_progress, {problem}), {}}};
+  }
 }
 
 void read_some(Child& child, const Forked& work, std::vector<Done>& done) {
@@ -138,21 +155,28 @@ std::vector<Outcome> run_forked(const Forked& work) {
   std::vector<Done> done(work.count);
   std::vector<Child> children;
   std::size_t started = 0, told = 0;
+  bool ending = false;
   while (told < work.count) {
-    while (started < work.count && children.size() < processes) {
+    if (runtime::interrupted() != 0 && !ending) {
+      ending = true;
+      for (const Child& child : children) ::kill(child.pid, runtime::interrupted());
+    }
+    if (ending && children.empty()) leave_undone(work, done, told);
+    while (!ending && started < work.count && children.size() < processes) {
       const std::size_t end = std::min(started + each, work.count);
       children.push_back(start(started, end, work));
       started = end;
     }
     std::vector<pollfd> waiting;
     for (const Child& child : children) waiting.push_back({child.pipe, POLLIN, 0});
-    if (::poll(waiting.data(), waiting.size(), -1) < 0 && errno != EINTR)
+    constexpr int kLook_ms = 1000;  // for a signal that came just before
+    if (!waiting.empty() && ::poll(waiting.data(), waiting.size(), kLook_ms) < 0 && errno != EINTR)
       throw std::runtime_error(fmt::format("poll: {}", std::strerror(errno)));
     for (std::size_t k = 0; k < children.size(); ++k) {
       if (waiting[k].revents != 0) read_some(children[k], work, done);
     }
     for (Child& child : children) {  // after a crash, another does the rest
-      if (child.pipe < 0 && child.job < child.end) child = start(child.job, child.end, work);
+      if (child.pipe < 0 && child.job < child.end && !ending) child = start(child.job, child.end, work);
     }
     std::erase_if(children, [](const Child& child) { return child.pipe < 0; });
     for (; told < work.count && done[told].over; ++told) {
@@ -167,7 +191,7 @@ std::vector<Outcome> run_forked(const Forked& work) {
 
 std::vector<Outcome> run_here(const Forked& work) {
   std::vector<Outcome> outcomes;
-  for (std::size_t job = 0; job < work.count; ++job) {
+  for (std::size_t job = 0; job < work.count && runtime::interrupted() == 0; ++job) {
     std::string text;
     outcomes.push_back(work.run(job, [&](std::string_view part) { text += part; }));
     for (const std::string& problem : outcomes.back().problems) text += "seeksim: " + problem + '\n';

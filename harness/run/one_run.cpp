@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <new>
 
@@ -19,6 +20,7 @@
 #include "harness/simulate/device.h"
 #include "harness/simulate/simulate.h"
 #include "harness/verdict/checks.h"
+#include "runtime/backend/machine/interrupts.h"
 #include "runtime/backend/wire/process_world.h"
 
 namespace seeksim::harness {
@@ -80,27 +82,51 @@ RunRecord run_judged(const Scenario& scenario, Needs wanted, const RunOptions& o
   return run;
 }
 
+// Files that are written one after the other: what cannot be written keeps none of the others from being tried.
+class Files {
+ public:
+  template <class Write>
+  void write(Write write) {
+    try {
+      write();
+    } catch (const BadInput& bad) {
+      for (const Problem& problem : bad.problems()) problems_.push_back(problem.text());
+    }
+  }
+  const std::vector<std::string>& problems() const { return problems_; }
+
+ private:
+  std::vector<std::string> problems_;
+};
+
 void tell_story(const Evidence& evidence, const Judgement& judgement, const RunOptions& options,
-                const std::optional<Simulation>& simulation, const Print& tell) {
+                const std::optional<Simulation>& simulation, Files& written, const Print& tell) {
   const std::string& trace = options.files.trace;
   tell(story_text(evidence, judgement, options.style));
   if (judgement.status != ExitStatus::as_expected && options.ranks.backend == "sim")
     tell(replay_text(evidence, options.style));
   if (judgement.status == ExitStatus::bug) tell(report_a_bug(evidence.scenario));
   if (trace.empty()) return;
-  write_file(trace, chrome_trace(*simulation->timeline(), evidence.scenario, evidence.run));
-  tell(options.style.faint(trace_summary(*simulation->timeline(), trace)));
+  written.write([&] {
+    write_file(trace, chrome_trace(*simulation->timeline(), evidence.scenario, evidence.run));
+    tell(options.style.faint(trace_summary(*simulation->timeline(), trace)));
+  });
 }
 
-void save_results(const Scenario& scenario, const FileOptions& files, const RunRecord& run) {
-  if (!files.save_final.empty())
-    save_tensors(files.save_final, run.training.final_weights, "weights after the last step", "--save-final");
-  if (!files.save_gradients.empty()) {
-    save_tensors(files.save_gradients, run.training.gradients,
-                 fmt::format("gradients of step {}, reduced, unscaled, before clipping", files.gradients_step),
-                 "--save-gradients");
+void save_results(const Scenario& scenario, const FileOptions& files, const RunRecord& run, Files& written) {
+  if (!files.save_final.empty()) {
+    written.write([&] {
+      save_tensors(files.save_final, run.training.final_weights, "weights after the last step", "--save-final");
+    });
   }
-  if (!files.save_batches.empty()) save_batches(files.save_batches, scenario.train.definition);
+  if (!files.save_gradients.empty()) {
+    written.write([&] {
+      save_tensors(files.save_gradients, run.training.gradients,
+                   fmt::format("gradients of step {}, reduced, unscaled, before clipping", files.gradients_step),
+                   "--save-gradients");
+    });
+  }
+  if (!files.save_batches.empty()) written.write([&] { save_batches(files.save_batches, scenario.train.definition); });
 }
 
 // As an ordinary scenario: of the faults that were drawn, those that came.
@@ -116,13 +142,22 @@ Scenario as_it_ran(const Scenario& scenario, const RunRecord& run) {
 }
 
 void write_files(const Evidence& evidence, const Judgement& judgement, const FileOptions& files, const Json& report,
-                 const std::string& text) {
+                 const std::string& text, Files& written) {
   const Scenario& scenario = evidence.scenario;
-  save_results(scenario, files, evidence.run);
-  write_folder(files.out, to_json(as_it_ran(scenario, evidence.run)), text, report);
-  if (!files.flight_recorder.empty()) write_dumps(files.flight_recorder, scenario, evidence.run);
+  written.write([&] { write_folder(files.out, to_json(as_it_ran(scenario, evidence.run)), text, report); });
+  save_results(scenario, files, evidence.run, written);
+  if (!files.flight_recorder.empty())
+    written.write([&] { write_dumps(files.flight_recorder, scenario, evidence.run); });
   const std::string bundle = !files.bundle.empty() ? files.bundle : files.out.empty() ? "" : files.out + "/bundle";
-  if (!bundle.empty() && wants_bundle(judgement)) write_bundle(bundle, evidence, judgement, text);
+  if (!bundle.empty() && wants_bundle(judgement))
+    written.write([&] { write_bundle(bundle, evidence, judgement, text); });
+}
+
+// On processes some may be gone, though the others came through: whoever reads the last line shall know.
+void add_who_came_to_the_end(const RunRecord& run, Judgement& judgement) {
+  const auto ended = std::count_if(run.ranks.begin(), run.ranks.end(),
+                                   [](const RankRecord& rank) { return rank.how == RankRecord::How::finished; });
+  judgement.sentence += fmt::format("; {} of {} ranks came to the end", ended, run.ranks.size());
 }
 
 }  // namespace
@@ -161,6 +196,7 @@ Outcome run_one(const Scenario& given, const RunOptions& options, const Print& p
   scenario.world.verify = options.verify_determinism;
   if (is_fast(scenario)) check_fast_device(options.ranks.device);
   probe_files(scenario, options.files);
+  const FolderLock alone(options.files.out, "--out");
   std::string text;
   const Print tell = [&](std::string_view part) {
     text += part;
@@ -175,10 +211,13 @@ Outcome run_one(const Scenario& given, const RunOptions& options, const Print& p
   const RunRecord run = run_judged(scenario, wanted, options, simulation);
   Evidence evidence{scenario, run, golden ? &*golden : nullptr, std::nullopt, {}};
   SideRuns beside;
-  beside.run({scenario, options, run, evidence.golden, simulation ? &*simulation : nullptr}, wanted, evidence);
-  const Judgement judgement = judge(evidence);
+  if (runtime::interrupted() == 0)
+    beside.run({scenario, options, run, evidence.golden, simulation ? &*simulation : nullptr}, wanted, evidence);
+  Judgement judgement = judge(evidence);
+  if (options.ranks.launch) add_who_came_to_the_end(run, judgement);
 
-  tell_story(evidence, judgement, options, simulation, tell);
+  Files written;
+  tell_story(evidence, judgement, options, simulation, written, tell);
   Outcome outcome{judgement.status,
                   scenario.name,
                   report_json(evidence, judgement, {options.ranks.backend, options.ranks.device, seconds_since(start)}),
@@ -188,16 +227,27 @@ Outcome run_one(const Scenario& given, const RunOptions& options, const Print& p
     tell(page.text);
     outcome.report["explanation"] = page.json;
   }
-  write_files(evidence, judgement, options.files, outcome.report, text);
+  write_files(evidence, judgement, options.files, outcome.report, text, written);
+  outcome.problems = written.problems();
+  if (!outcome.problems.empty()) outcome.status = std::max(outcome.status, ExitStatus::bad_input);
   return outcome;
 }
 
 void write_folder(const std::string& folder, const Json& scenario, const std::string& story, const Json& report) {
   if (folder.empty()) return;
-  write_file(folder + "/scenario.json", dump(scenario));
-  write_file(folder + "/story.txt", story);
-  write_file(folder + "/junit.xml", junit_xml({report}));
-  write_file(folder + "/report.json", dump(report));
+  const std::pair<const char*, std::string> files[] = {{"/report.json", dump(report)},
+                                                       {"/junit.xml", junit_xml({report})},
+                                                       {"/scenario.json", dump(scenario)},
+                                                       {"/story.txt", story}};
+  std::vector<Problem> problems;
+  for (const auto& [name, content] : files) {  // one that does not fit keeps none of the others from being tried
+    try {
+      write_file(folder + name, content);
+    } catch (const BadInput& bad) {
+      problems.insert(problems.end(), bad.problems().begin(), bad.problems().end());
+    }
+  }
+  if (!problems.empty()) throw BadInput(std::move(problems));
 }
 
 Outcome guarded(const std::string& name, const std::string& again, const std::function<Outcome()>& run) {

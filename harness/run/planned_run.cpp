@@ -21,6 +21,7 @@
 #include "harness/simulate/simulate.h"
 #include "harness/verdict/checks.h"
 #include "harness/verdict/suffice.h"
+#include "runtime/seams/bounded.h"
 
 namespace seeksim::harness {
 namespace {
@@ -155,7 +156,7 @@ std::vector<OneRun> enumerated(const Scenario& scenario) {
 
 runtime::TimeNs horizon_of(const Scenario& scenario) {
   const double hours = scenario.planned.random.hours;
-  if (hours > 0) return runtime::TimeNs(hours * 3600 * double(runtime::kSecond));
+  if (hours > 0) return runtime::to_time_ns(hours * 3600 * double(runtime::kSecond));
   return Simulation(undisturbed(scenario), {}).run().virtual_ns;
 }
 

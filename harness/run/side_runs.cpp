@@ -8,6 +8,7 @@
 #include "harness/report/progress.h"
 #include "harness/run/determinism.h"
 #include "harness/scenario/variants.h"
+#include "runtime/backend/machine/interrupts.h"
 
 namespace seeksim::harness {
 namespace {
@@ -114,6 +115,9 @@ RunRecord run_aside(const Scenario& scenario, const std::string& what, Simulatio
   Progress bar(progress, what, scenario.train.definition.steps);
   options.progress = [&bar](TimeNs now, std::int64_t steps) { bar.update(now, steps); };
   RunRecord run = Simulation(scenario, options).run();
+  if (run.end == sim::WorldEnd::out_of_wall_time && runtime::interrupted() != 0)
+    throw OutOfTime(
+        fmt::format("{} was ended by {} after {} steps", what, runtime::interrupt_text(), run.steps.size()));
   if (run.end == sim::WorldEnd::out_of_wall_time) {
     throw OutOfTime(fmt::format("{}: the wall-clock limit of {} s was reached after {} steps", what,
                                 options.wall_limit_s, run.steps.size()));

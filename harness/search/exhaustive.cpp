@@ -16,6 +16,7 @@
 #include "harness/search/shrink.h"
 #include "harness/simulate/simulate.h"
 #include "harness/verdict/checks.h"
+#include "runtime/backend/machine/interrupts.h"
 
 namespace seeksim::harness {
 namespace {
@@ -90,7 +91,7 @@ class Exhaustion {
  private:
   double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
   bool over() const {
-    return seconds() >= options_.budget_s ||
+    return seconds() >= options_.budget_s || runtime::interrupted() != 0 ||
            (options_.findings_max > 0 && result_.found.size() >= options_.findings_max);
   }
 
@@ -109,6 +110,7 @@ class Exhaustion {
       simulation.digest_gradients = needs_gradients(scenario_);
       simulation.steering = &orders;
       const RunRecord record = Simulation(scenario_, simulation).run();
+      if (runtime::interrupted() != 0) break;
       if (!orders.end_run()) continue;
       cut_off = cut_off || record.end == sim::WorldEnd::out_of_wall_time;  // what would have followed was not seen
       fired =

@@ -13,12 +13,14 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "harness/loading/schedule_string.h"
 #include "harness/search/exploration.h"
 #include "harness/search/shrink.h"
+#include "runtime/backend/machine/interrupts.h"
 
 namespace seeksim::harness {
 namespace {
@@ -44,13 +46,15 @@ class Child {
     Explorer explorer(work_.explored, work_.golden, work_.options, worker_);
     bool over = false;
     const volatile char& enough = shared_[kStopAt];
-    while (!over && enough == 0 && since(start_) < work_.budget_s &&
+    while (!over && enough == 0 && runtime::interrupted() == 0 && since(start_) < work_.budget_s &&
            (work_.cases_max == 0 || cases_ < work_.cases_max)) {
       std::optional<ExploreCase> one = explorer.draw();
       over = !one;
       if (over) break;
       leave(*one);
-      add(explorer.run(std::move(*one)), explorer.record());
+      const Explorer::Ran ran = explorer.run(std::move(*one));
+      if (runtime::interrupted() != 0) break;  // of that case nothing is known
+      add(ran, explorer.record());
     }
     send({{"t", "end"},
           {"cases", cases_},
@@ -144,6 +148,11 @@ class Parent {
       for (std::size_t k = 0; k < waiting.size(); ++k) {
         if (waiting[k].revents != 0) read_some(whose[k]);
       }
+      if (runtime::interrupted() != 0 && !std::exchange(ending_, true)) {
+        for (const Process& process : processes_) {
+          if (process.pipe >= 0) ::kill(process.pid, runtime::interrupted());
+        }
+      }
       if (work_.findings_max > 0 && result_.found.size() >= work_.findings_max) {
         for (Process& process : processes_) process.shared[kStopAt] = 1;
       }
@@ -171,9 +180,11 @@ class Parent {
     if (shared == MAP_FAILED) throw std::runtime_error(fmt::format("mmap: {}", std::strerror(errno)));
     process.shared = static_cast<char*>(shared);
     std::fflush(nullptr);
+    const pid_t parent = ::getpid();
     process.pid = ::fork();
     if (process.pid < 0) throw std::runtime_error(fmt::format("fork: {}", std::strerror(errno)));
     if (process.pid == 0) {
+      runtime::become_worker(parent);
       ::close(ends[0]);
       Child(work_, work_.first_worker + number, ends[1], process.shared, start_).explore();
       ::_exit(0);  // not exit(): what the parent registered or buffered is the parent's
@@ -279,6 +290,7 @@ class Parent {
   const ExploreWork& work_;
   Time start_;
   std::vector<Process> processes_;
+  bool ending_ = false;  // they were told
   ExploreResult result_;
 };
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <limits>
-#include <stdexcept>
 
 #include "harness/input/problem.h"
 #include "harness/simulate/simulate.h"
@@ -15,13 +14,15 @@ RunRecord run_steps(const Scenario& scenario, std::int64_t steps) {
   Scenario dry = scenario;
   dry.train.definition.steps = steps;
   dry.train.numerics = runtime::Numerics::shapes;
+  dry.train.bug = {};  // memory is planned for the program as it should be
   dry.world.race_detector = false;
   dry.world.device.capacity_bytes = std::numeric_limits<std::size_t>::max() / 2;
   dry.world.device.host_capacity_bytes = dry.world.device.pinned_capacity_bytes = dry.world.device.capacity_bytes;
   RunRecord run = Simulation(dry, {}).run();
   for (const RankRecord& rank : run.ranks) {
     if (rank.how != RankRecord::How::finished)
-      throw std::runtime_error(fmt::format("a dry run {}: {}", name(rank.how), rank.why));
+      throw BadInput(scenario.file, fmt::format("a dry run {}: {}", name(rank.how), rank.why),
+                     "Leave out of the scenario what stops it.");
   }
   return run;
 }

@@ -1,5 +1,7 @@
 #include "harness/simulate/device.h"
 
+#include <stdexcept>
+
 #include "harness/input/problem.h"
 #include "runtime/backend/gpu/cuda_memory.h"
 #include "sim/emulated_memory.h"
@@ -21,7 +23,11 @@ void check_fast_device(const std::string& device) {
 }
 
 std::unique_ptr<runtime::DeviceMemory> make_device(const std::string& device) {
-  if (device == "emulated") return std::make_unique<sim::EmulatedMemory>();
+  if (device == "emulated") try {
+      return std::make_unique<sim::EmulatedMemory>();
+    } catch (const std::runtime_error& error) {
+      throw BadInput("--device emulated", error.what(), "Raise the limit (ulimit -v), or leave it out.");
+    }
   if (device == "cuda") return std::make_unique<runtime::CudaMemory>();
   return nullptr;
 }

@@ -12,9 +12,11 @@
 #include "harness/simulate/arithmetic.h"
 #include "harness/simulate/device.h"
 #include "kernels/digest.h"
+#include "runtime/backend/machine/interrupts.h"
 #include "runtime/backend/machine/posix_storage.h"
 #include "runtime/checkpoint/checkpoint_files.h"
 #include "runtime/recovery/train.h"
+#include "sim/stop.h"
 #include "sim/timeline.h"
 
 namespace seeksim::harness {
@@ -182,6 +184,7 @@ void Simulation::Impl::connect() {
     world->kill_at(rank, world->now(), {});
     if (lose_files) world->lose_files(rank);
   });
+  sim::stop_worlds_when([] { return runtime::interrupted() != 0; });
   if (options.progress) world->on_progress([this](TimeNs now) { options.progress(now, collector.steps()); });
 }
 

@@ -6,6 +6,7 @@
 #include "harness/oracles/inside_a_step.h"
 #include "harness/scenario/variants.h"
 #include "harness/verdict/checks.h"
+#include "runtime/backend/machine/interrupts.h"
 
 namespace seeksim::harness {
 namespace {
@@ -20,7 +21,12 @@ std::string lower(std::string text) {
 
 // Why training did not reach its last step; empty when it did.
 std::string why_stopped(const Evidence& e) {
-  if (e.run.end == sim::WorldEnd::deadlock) return "deadlock";
+  const bool livelock = std::any_of(e.run.ranks.begin(), e.run.ranks.end(),
+                                    [](const RankRecord& rank) { return rank.why.starts_with("livelock"); });
+  if (e.run.end == sim::WorldEnd::deadlock)
+    return livelock ? "livelock: ranks vote and agree without end, and no step follows" : "deadlock";
+  if (e.run.end == sim::WorldEnd::out_of_wall_time && runtime::interrupted() != 0)
+    return "interrupted: " + runtime::interrupt_text();
   if (e.run.end == sim::WorldEnd::out_of_wall_time) return "out_of_time: the wall-clock limit was reached";
   bool anybody_finished = false;
   // The rank that was out of memory reported what was in use.
@@ -57,6 +63,12 @@ CheckResult finished(const Evidence& e, const std::string& stopped) {
     }
   }
   result.ok = stopped.empty() && std::int64_t(e.run.steps.size()) == steps && ranks > 0;
+  if (result.ok && e.scenario.train.checkpoint.at_end) {
+    const auto& saved = e.run.training.checkpoints;
+    result.ok =
+        std::any_of(saved.begin(), saved.end(), [&](const auto& one) { return one.step == steps && one.complete; });
+    if (!result.ok) result.detail += "; the checkpoint after the last step is not complete";
+  }
   if (!stopped.empty()) result.detail += "; " + stopped;
   return result;
 }

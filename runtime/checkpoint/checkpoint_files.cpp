@@ -5,7 +5,9 @@
 #include <map>
 #include <stdexcept>
 
+#include "runtime/files/bounded_files.h"
 #include "runtime/files/safetensors.h"
+#include "runtime/layout/model_limits.h"
 #include "runtime/layout/parameters.h"
 
 namespace seeksim::runtime {
@@ -48,19 +50,31 @@ std::vector<std::string> enclosing_folders(const std::string& folder) {
 namespace {
 
 using Extent = std::pair<std::int64_t, std::int64_t>;  // first, end
-using Extents = std::map<std::pair<std::string, StateKind>, std::vector<Extent>>;
 
-void take_file(Storage& storage, const std::string& folder, const CheckpointFile& file, Extents& extents) {
-  const std::string path = folder + '/' + file.name;
-  const std::string bytes = storage.read(path);
+// Of one kind of values of a parameter, out of all files.
+struct Held {
+  std::vector<Extent> extents;
+  DType dtype = DType::f32;
+};
+using HeldByKind = std::map<std::pair<std::string, StateKind>, Held>;
+
+void take_file(Storage& storage, const std::string& folder, const CheckpointFile& file, HeldByKind& held) {
   const auto refuse = [&](const std::string& what) { throw std::runtime_error(file.name + ' ' + what); };
-  if (bytes.size() != file.bytes)
-    refuse("has " + std::to_string(bytes.size()) + " bytes, not " + std::to_string(file.bytes));
+  std::string bytes;
+  try {
+    bytes = read_of_size(storage, folder + '/' + file.name, file.bytes);
+  } catch (const std::runtime_error& error) {
+    refuse(error.what());
+  }
   if (digest_of_file(bytes) != file.digest) refuse("does not have the digest that the manifest says");
   for (const TensorInfo& tensor : list_safetensors(bytes, bytes.size())) {
-    const auto piece = parse_piece_name(tensor.name);
-    if (!piece || tensor.shape.size() != 1) refuse("holds '" + tensor.name.substr(0, 80) + "', which is no piece");
-    extents[{piece->parameter, piece->kind}].emplace_back(piece->first, piece->first + tensor.shape[0]);
+    const StoredPiece piece = piece_of(tensor);
+    const auto [here, first] = held.try_emplace({piece.name.parameter, piece.name.kind});
+    if (first) here->second.dtype = tensor.dtype;
+    if (here->second.dtype != tensor.dtype)
+      refuse("holds '" + tensor.name.substr(0, 80) + "' in " + name(tensor.dtype) + ", and what came before it is in " +
+             name(here->second.dtype));
+    here->second.extents.emplace_back(piece.name.first, piece.end);
   }
 }
 
@@ -76,18 +90,21 @@ std::string not_whole(std::vector<Extent> extents, std::int64_t size) {
   return end == size ? "" : "ends at element " + std::to_string(end) + " of " + std::to_string(size);
 }
 
-std::string not_whole(const ModelPlan& model, Extents& extents) {
+std::string not_whole(const ModelPlan& model, HeldByKind& held) {
+  if (!is_known(model))
+    return "its model is of the family '" + model.family.substr(0, 40) + "', which is not known here";
   for (const ParameterInfo& p : whole_model(model, false)) {
     for (int kind = 0; kind < int(StateKind::count_); ++kind) {
       if (p.frozen && kind > 0) continue;
-      const auto found = extents.find({p.name, StateKind(kind)});
+      const auto found = held.find({p.name, StateKind(kind)});
       const std::string of = std::string(name(StateKind(kind))) + " of " + p.name;
-      if (found == extents.end()) return of + " are in no file";
-      if (const std::string what = not_whole(found->second, p.whole_size); !what.empty()) return of + ": it " + what;
-      extents.erase(found);
+      if (found == held.end()) return of + " are in no file";
+      const std::string what = not_whole(found->second.extents, p.whole_size);
+      if (!what.empty()) return of + ": it " + what;
+      held.erase(found);
     }
   }
-  return extents.empty() ? "" : extents.begin()->first.first + " is no parameter of the model";
+  return held.empty() ? "" : held.begin()->first.first + " is no parameter of the model";
 }
 
 }  // namespace
@@ -95,13 +112,13 @@ std::string not_whole(const ModelPlan& model, Extents& extents) {
 Verified verify_checkpoint(Storage& storage, const std::string& folder) {
   Verified verified;
   try {
-    verified.manifest = read_manifest(storage.read(folder + '/' + kManifest));
+    verified.manifest = read_manifest(read_at_most(storage, folder + '/' + kManifest, kManifestBytesMax));
     const auto step = step_of_folder(folder.substr(folder.rfind('/') + 1));
     if (step && *step != verified.manifest.state.step)
       throw std::runtime_error("the manifest is of step " + std::to_string(verified.manifest.state.step));
-    Extents extents;
-    for (const CheckpointFile& file : verified.manifest.files) take_file(storage, folder, file, extents);
-    verified.problem = not_whole(verified.manifest.model, extents);
+    HeldByKind held;
+    for (const CheckpointFile& file : verified.manifest.files) take_file(storage, folder, file, held);
+    verified.problem = not_whole(verified.manifest.model, held);
   } catch (const SeamError& error) {
     verified.problem = error.detail();
   } catch (const std::exception& error) {

@@ -6,9 +6,14 @@
 #include <xxhash.h>
 
 #include <charconv>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <type_traits>
 
+#include "runtime/files/bounded_json.h"
+#include "runtime/layout/model_limits.h"
+#include "runtime/seams/bounded.h"
 #include "runtime/seams/enum_names.h"
 
 namespace seeksim::runtime {
@@ -85,7 +90,13 @@ class Fields {
   template <class T>
   void read(const char* key, T& into) const {
     try {
-      at(key).get_to(into);
+      if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+        const std::optional<T> value = whole_number<T>(at(key));
+        if (!value) fail(std::string("has a \"") + key + "\" that is no whole number, or too large");
+        into = *value;
+      } else {
+        at(key).get_to(into);
+      }
     } catch (const json::exception&) {
       fail(std::string("has a \"") + key + "\" of the wrong type");
     }
@@ -160,6 +171,7 @@ ModelPlan read_model(const Fields& f) {
   f.read("frozen", m.frozen);
   f.read("rope_theta", m.rope_theta);
   f.read("norm_eps", m.norm_eps);
+  if (const std::string why = problem(m); !why.empty()) f.fail("cannot be: " + why);
   return m;
 }
 
@@ -186,6 +198,21 @@ std::optional<PieceName> parse_piece_name(std::string_view text) {
   const StateKind known = kKinds.named(kind);
   if (!first || *first < 0 || known == StateKind::count_) return std::nullopt;
   return PieceName{std::string(text.substr(0, before)), known, *first};
+}
+
+StoredPiece piece_of(const TensorInfo& tensor) {
+  const std::string shown = "'" + tensor.name.substr(0, 80) + "'";
+  const auto fail = [&](const std::string& what) { throw std::runtime_error(shown + ' ' + what); };
+  const auto name = parse_piece_name(tensor.name);
+  if (!name || tensor.shape.size() != 1) fail("is no piece of a parameter");
+  const bool floats = tensor.dtype == DType::f32 || tensor.dtype == DType::f16 || tensor.dtype == DType::bf16;
+  if (!floats) fail(std::string("is ") + runtime::name(tensor.dtype) + "; F32, F16 or BF16 is expected");
+  if (tensor.begin % size_of(tensor.dtype) != 0)
+    fail("begins at byte " + std::to_string(tensor.begin) + " of the file, which is no multiple of the " +
+         std::to_string(size_of(tensor.dtype)) + " bytes of an element");
+  const auto end = sum(std::uint64_t(name->first), std::uint64_t(tensor.shape[0]));
+  if (!end || *end > std::uint64_t(std::numeric_limits<std::int64_t>::max())) fail("ends beyond any parameter");
+  return {*name, std::int64_t(*end)};
 }
 
 std::string step_folder(std::string_view path, std::int64_t step) {
@@ -216,8 +243,7 @@ std::string to_text(const Manifest& m) {
 }
 
 Manifest read_manifest(std::string_view text) {
-  json manifest = json::parse(text, nullptr, false);
-  if (manifest.is_discarded()) throw std::runtime_error("the manifest is not valid JSON. Is it torn?");
+  const json manifest = parse_bounded<json>(text, {"the manifest", kManifestBytesMax});
   const Fields fields(manifest, "the manifest");
   std::string format, seal;
   int version = 0;

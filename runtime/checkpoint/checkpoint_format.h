@@ -11,11 +11,13 @@
 #include <vector>
 
 #include "runtime/decide/run_state.h"
+#include "runtime/files/safetensors.h"
 #include "runtime/plan/plan.h"
 
 namespace seeksim::runtime {
 
 inline constexpr int kCheckpointVersion = 1;
+inline constexpr std::uint64_t kManifestBytesMax = std::uint64_t(16) << 20;  // some 65,536 files
 inline constexpr const char* kManifest = "manifest.json";
 inline constexpr const char* kManifestBeing = "manifest.json.tmp";  // until it is whole
 
@@ -31,6 +33,15 @@ struct PieceName {
 };
 std::string text(const PieceName& name);
 std::optional<PieceName> parse_piece_name(std::string_view text);
+
+// What a tensor of a checkpoint's file is: elements [name.first, end) of a parameter.
+struct StoredPiece {
+  PieceName name;
+  std::int64_t end = 0;
+};
+// Throws std::runtime_error where it is no piece, holds no floating-point numbers, does not begin at a multiple of its
+// elements' size in the file (its values would be read shifted), or ends beyond what a parameter can have.
+StoredPiece piece_of(const TensorInfo& tensor);
 
 std::string step_folder(std::string_view path, std::int64_t step);  // "path/step-0000000007"
 std::optional<std::int64_t> step_of_folder(std::string_view name);  // the inverse, of the last part
@@ -53,7 +64,7 @@ struct Manifest {
 };
 
 std::string to_text(const Manifest& manifest);
-// Throws std::runtime_error saying what is wrong with it.
+// Throws std::runtime_error saying what is wrong with it: its form, its seal, or a model that there cannot be.
 Manifest read_manifest(std::string_view text);
 
 // The digest of a file's bytes.

@@ -6,6 +6,7 @@
 #include "kernels/digest.h"
 #include "runtime/checkpoint/checkpoint_files.h"
 #include "runtime/comm/edge.h"
+#include "runtime/files/bounded_files.h"
 #include "runtime/launch/typed_ops.h"
 #include "runtime/model/data.h"
 
@@ -39,23 +40,19 @@ void CheckpointReader::discard_newer(std::int64_t step) {
   }
 }
 
-// A file, or its first bytes; asked for again where the disk fails.
-std::string CheckpointReader::with_retries(const std::string& path, std::uint64_t first_bytes) {
+// Asked for again where the disk fails. What a file itself has wrong is no matter of asking again.
+template <class Read>
+auto CheckpointReader::with_retries(const std::string& path, Read read) {
   TimeNs backoff = plan_.recovery.storage_backoff_ns;
   for (int attempt = 1;; ++attempt, backoff *= 2) {
     try {
-      if (first_bytes == std::numeric_limits<std::uint64_t>::max()) return rank_.storage.read(path);
-      std::string bytes(std::size_t(first_bytes), '\0');
-      std::uint64_t came = 0;
-      while (came < first_bytes) {
-        const std::size_t n = rank_.storage.read_at(
-            path, came, std::as_writable_bytes(std::span(bytes.data() + came, std::size_t(first_bytes - came))));
-        if (n == 0) throw BadCheckpoint(path + " ends at byte " + std::to_string(came));
-        came += n;
-      }
-      return bytes;
+      return read();
     } catch (const SeamError& error) {
       if (attempt >= plan_.recovery.storage_attempts_max) throw BadCheckpoint(error.detail());
+    } catch (const BadCheckpoint&) {
+      throw;
+    } catch (const std::runtime_error& error) {
+      throw BadCheckpoint(path + ' ' + error.what());
     }
     rank_.clock.sleep_until(later(rank_.clock.now(), backoff));
   }
@@ -66,9 +63,10 @@ Manifest CheckpointReader::manifest_of(const std::string& folder, std::int64_t s
   const auto refuse = [](const std::string& why) { throw BadCheckpoint(why); };
   Manifest manifest;
   try {
-    const std::string text = nodes_ != nullptr
-                                 ? nodes_->manifest(folder)
-                                 : with_retries(folder + '/' + kManifest, std::numeric_limits<std::uint64_t>::max());
+    const std::string path = folder + '/' + kManifest;
+    const std::string text =
+        nodes_ != nullptr ? nodes_->manifest(folder)
+                          : with_retries(path, [&] { return read_at_most(rank_.storage, path, kManifestBytesMax); });
     if (nodes_ != nullptr && text.empty()) throw BadCheckpoint("no node has a manifest that can be read");
     manifest = read_manifest(text);
   } catch (const BadCheckpoint&) {
@@ -139,15 +137,16 @@ Transfer CheckpointReader::transfer(const std::string& path, AnyVec values) cons
 // Whether a file holds anything that a place wants: by its front, which is believed only so far.
 bool CheckpointReader::concerns(const std::string& path, const CheckpointFile& file,
                                 const std::vector<Progress>& progress) {
-  const std::uint64_t front = safetensors_front_bytes(with_retries(path, 8), file.bytes);
-  for (const TensorInfo& tensor : list_safetensors(with_retries(path, front), file.bytes)) {
-    const auto piece = parse_piece_name(tensor.name);
-    if (!piece || tensor.shape.size() != 1)
-      throw BadCheckpoint(path + " holds '" + tensor.name + "', which is no piece");
+  const auto front_of = [&](std::uint64_t bytes) {
+    return with_retries(path, [&] { return read_front(rank_.storage, path, bytes); });
+  };
+  const std::uint64_t front = safetensors_front_bytes(front_of(8), file.bytes);
+  for (const TensorInfo& tensor : list_safetensors(front_of(front), file.bytes)) {
+    const StoredPiece piece = piece_of(tensor);
     for (const Progress& one : progress) {
       const PieceName& wanted = one.place->name;
-      if (wanted.parameter == piece->parameter && wanted.kind == piece->kind &&
-          common(one.wants(), {Index(piece->first), tensor.shape[0]}).size > 0)
+      if (wanted.parameter == piece.name.parameter && wanted.kind == piece.name.kind &&
+          common(one.wants(), {Index(piece.name.first), tensor.shape[0]}).size > 0)
         return true;
     }
   }
@@ -163,6 +162,8 @@ BufferPtr CheckpointReader::content_of(const std::string& path, const Checkpoint
     return memory;
   }
   if (!rank_.storage.exists(path)) throw BadCheckpoint(path + " is missing");
+  const std::string wrong = with_retries(path, [&] { return not_of_size(rank_.storage, path, file.bytes); });
+  if (!wrong.empty()) throw BadCheckpoint(path + ' ' + wrong);
   if (!concerns(path, file, progress)) return nullptr;
   BufferPtr memory = rank_.device.allocate_in(Space::host, file.bytes, MemoryTag::staging, "checkpoint");
   Transfer read = transfer(path, {memory.get(), 0, Index(file.bytes), ElementType::bytes});
@@ -184,7 +185,8 @@ void CheckpointReader::read_file(const std::string& folder, const CheckpointFile
     if (memory == nullptr) return;
     copies = find_values(*memory, file.bytes, progress);
   } catch (const SeamError& error) {
-    if (error.kind() != ErrorKind::io) throw;
+    // A file that does not fit into memory is one that cannot be used here; another checkpoint's may be smaller.
+    if (error.kind() != ErrorKind::io && error.kind() != ErrorKind::out_of_memory) throw;
     throw BadCheckpoint(error.detail());
   } catch (const BadCheckpoint&) {
     throw;
@@ -203,16 +205,15 @@ std::vector<std::pair<AnyVec, AnyVec>> CheckpointReader::find_values(Buffer& fil
   const std::string_view bytes(reinterpret_cast<const char*>(file.data), std::size_t(size));
   std::vector<std::pair<AnyVec, AnyVec>> copies;
   for (const TensorInfo& tensor : list_safetensors(bytes, bytes.size())) {
-    const auto piece = parse_piece_name(tensor.name);
-    if (!piece || tensor.shape.size() != 1) throw BadCheckpoint("'" + tensor.name + "' is no piece of a parameter");
+    const PieceName piece = piece_of(tensor).name;
     for (Progress& one : progress) {
       const AnyVec& values = one.place->values;
-      if (one.place->name.parameter != piece->parameter || one.place->name.kind != piece->kind) continue;
-      const ShardInfo both = common(one.wants(), {Index(piece->first), tensor.shape[0]});
+      if (one.place->name.parameter != piece.parameter || one.place->name.kind != piece.kind) continue;
+      const ShardInfo both = common(one.wants(), {Index(piece.first), tensor.shape[0]});
       if (both.size == 0) continue;
       if (tensor.dtype != dtype_of(values.type))
         throw BadCheckpoint(tensor.name + " is " + name(tensor.dtype) + ", not " + name(dtype_of(values.type)));
-      const Index at = Index(tensor.begin / size_of(tensor.dtype)) + both.offset - Index(piece->first);
+      const Index at = Index(tensor.begin / size_of(tensor.dtype)) + both.offset - Index(piece.first);
       copies.emplace_back(AnyVec(&file, at, both.size, values.type),
                           values.part(both.offset - one.wants().offset, both.size));
       one.came += both.size;

@@ -54,7 +54,8 @@ class CheckpointReader {
   BufferPtr content_of(const std::string& path, const CheckpointFile& file, const std::vector<Progress>& progress);
   bool concerns(const std::string& path, const CheckpointFile& file, const std::vector<Progress>& progress);
   void read_shapes(const std::string& folder, std::span<const PlaceToFill> places);
-  std::string with_retries(const std::string& path, std::uint64_t first_bytes);
+  template <class Read>
+  auto with_retries(const std::string& path, Read read);
   Transfer transfer(const std::string& path, AnyVec values) const;
 
   Rank& rank_;

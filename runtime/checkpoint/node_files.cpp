@@ -1,9 +1,11 @@
 #include "runtime/checkpoint/node_files.h"
 
 #include <cstring>
+#include <stdexcept>
 #include <utility>
 
 #include "runtime/comm/edge.h"
+#include "runtime/files/bounded_files.h"
 #include "runtime/launch/typed_ops.h"
 
 namespace seeksim::runtime {
@@ -14,21 +16,23 @@ NodeFiles::NodeFiles(Rank& rank, const TrainPlan& plan, std::uint32_t epoch, std
       vote_(std::move(vote)),
       all_(rank, Axis::world, epoch, std::move(members), plan.recovery.watchdog_ns) {}
 
-// Empty where there is none, or the disk does not give it.
-std::string NodeFiles::content_of(const std::string& path) {
+// Empty where there is none, it is longer than it may be, or the disk does not give it.
+std::string NodeFiles::content_of(const std::string& path, std::uint64_t bytes_max) {
   TimeNs backoff = plan_.recovery.storage_backoff_ns;
   for (int attempt = 1;; ++attempt, backoff *= 2) {
     try {
-      return rank_.storage.exists(path) ? rank_.storage.read(path) : std::string();
+      return rank_.storage.exists(path) ? read_at_most(rank_.storage, path, bytes_max) : std::string();
     } catch (const SeamError&) {
       if (attempt >= plan_.recovery.storage_attempts_max) return {};
+    } catch (const std::runtime_error&) {
+      return {};
     }
     rank_.clock.sleep_until(later(rank_.clock.now(), backoff));
   }
 }
 
 std::string NodeFiles::manifest(const std::string& folder) {
-  std::string text = content_of(folder + '/' + kManifest);
+  std::string text = content_of(folder + '/' + kManifest, kManifestBytesMax);
   try {
     read_manifest(text);
   } catch (const std::runtime_error&) {
@@ -48,7 +52,7 @@ std::string NodeFiles::manifest(const std::string& folder) {
 }
 
 BufferPtr NodeFiles::file(const std::string& path, const CheckpointFile& file) {
-  const std::string content = content_of(path);
+  const std::string content = content_of(path, file.bytes);
   Ballot mine;
   mine.checkpoint.failed = content.size() != file.bytes || digest_of_file(content) != file.digest;
   const Agreement agreement = vote_("file of a node", mine);

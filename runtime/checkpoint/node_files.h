@@ -21,6 +21,9 @@ class NodeFiles {
   // A communicator of all members of the epoch, for as long as this lives.
   NodeFiles(Rank& rank, const TrainPlan& plan, std::uint32_t epoch, std::vector<int> members, Vote vote);
 
+  // To be aborted with the rank's others when something fails.
+  Communicator& communicator() { return all_; }
+
   // The text of the manifest in this folder, from the first rank that has one; empty: none has.
   std::string manifest(const std::string& folder);
   // The bytes of a file, in memory of the host; null: no rank has it with this size and digest.
@@ -28,7 +31,7 @@ class NodeFiles {
 
  private:
   BufferPtr bring(int bearer, const std::string& content, std::uint64_t bytes);
-  std::string content_of(const std::string& path);
+  std::string content_of(const std::string& path, std::uint64_t bytes_max);
 
   Rank& rank_;
   const TrainPlan& plan_;

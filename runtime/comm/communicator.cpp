@@ -4,6 +4,7 @@
 #include "runtime/comm/communicator.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "kernels/check.h"
 #include "kernels/pointwise.h"
@@ -60,14 +61,20 @@ Communicator::Communicator(Rank& rank, Axis axis, std::uint32_t epoch, std::vect
   rank_.recorder.communicator({comm_.handle, id_, epoch_, axis_, members_, rank_.clock.now(), timeout_ns_});
 }
 
+// Neither waits for what is pending nor throws. A rank that is killed meanwhile is told so by its next wait.
 Communicator::~Communicator() {
   if (aborted_ || !comm_) return;
-  closed();
-  if (rank_.transport.async_error(comm_) == CommResult::success) {
+  try {
+    const bool in_order = std::uncaught_exceptions() == 0 && !rank_.transport.unmatched(comm_).pending &&
+                          rank_.transport.async_error(comm_) == CommResult::success;
+    if (!in_order) {
+      abort();
+      return;
+    }
+    closed();
     rank_.transport.finalize(comm_);
     rank_.transport.destroy(comm_);
-  } else {
-    abort();
+  } catch (const RankDied&) {
   }
 }
 

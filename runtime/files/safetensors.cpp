@@ -12,6 +12,8 @@
 #include <utility>
 
 #include "kernels/cast.h"
+#include "runtime/files/bounded_json.h"
+#include "runtime/seams/bounded.h"
 
 namespace seeksim::runtime {
 namespace {
@@ -19,7 +21,9 @@ namespace {
 using json = nlohmann::json;
 
 constexpr std::uint64_t kHeaderMax = 100'000'000;  // as the format's own library
+constexpr int kLevels = 3;                         // {name: {"shape": [...]}}
 constexpr std::size_t kDimensionsMax = 8;
+constexpr std::uint64_t kElementsMax = std::uint64_t(1) << 57;  // a product past 2^60 bytes cannot be a file
 
 [[noreturn]] void refuse(const std::string& what) { throw std::runtime_error("safetensors: " + what); }
 
@@ -40,19 +44,6 @@ constexpr std::array<DTypeInfo, 5> kDTypes = {{{"F32", 4, ElementType::f32},
                                                {"F16", 2, ElementType::f16},
                                                {"BF16", 2, ElementType::bf16}}};
 
-// The format does not allow a key twice, but JSON parsers quietly keep one of them.
-struct DuplicateKeys {
-  std::vector<std::set<std::string>> open;
-  bool operator()(int depth, json::parse_event_t event, json& parsed) {
-    if (depth > 4) refuse("the header is nested deeper than the format allows");
-    if (event == json::parse_event_t::object_start) open.emplace_back();
-    if (event == json::parse_event_t::object_end) open.pop_back();
-    if (event == json::parse_event_t::key && !open.back().insert(parsed.get<std::string>()).second)
-      refuse("the name " + quoted(parsed.get<std::string>()) + " stands twice in the header");
-    return true;
-  }
-};
-
 std::uint64_t little_endian(std::string_view bytes) {
   std::uint64_t value = 0;
   for (int i = 7; i >= 0; --i) value = value << 8 | static_cast<unsigned char>(bytes[i]);
@@ -64,18 +55,15 @@ json read_header(std::string_view file, std::uint64_t file_bytes) {
   const std::string_view text = file.substr(8, front - 8);
   if (text.size() != front - 8) refuse("the header is not there as a whole. Is the file truncated?");
   if (text.empty() || text.front() != '{') refuse("the header does not begin with '{'");
-  try {
-    json header = json::parse(text, DuplicateKeys{});
-    if (!header.is_object()) refuse("the header is not a JSON object");
-    return header;
-  } catch (const json::exception& e) {
-    refuse(std::string("the header is not valid JSON: ") + e.what());
-  }
+  json header = parse_bounded<json>(text, {"safetensors: the header", kHeaderMax, kLevels});
+  if (!header.is_object()) refuse("the header is not a JSON object");
+  return header;
 }
 
-std::uint64_t whole_number(const json& value, const std::string& name, const char* what) {
-  if (!value.is_number_unsigned()) refuse(quoted(name) + ": " + what + " holds something else than whole numbers >= 0");
-  return value.get<std::uint64_t>();
+std::uint64_t natural(const json& value, const std::string& name, const char* what) {
+  const auto n = whole_number<std::uint64_t>(value);
+  if (!n) refuse(quoted(name) + ": " + what + " holds something else than whole numbers >= 0");
+  return *n;
 }
 
 DType read_dtype(const json& info, const std::string& name) {
@@ -88,20 +76,19 @@ DType read_dtype(const json& info, const std::string& name) {
          "; F32, F16, BF16, I32 and I64 can be read. Convert it to float32 first");
 }
 
-// Elements of the shape. A product past 2^60 bytes cannot be a file and must not wrap.
+// Elements of the shape.
 std::uint64_t read_shape(const json& info, const std::string& name, std::vector<Index>& shape) {
   if (!info.contains("shape") || !info["shape"].is_array()) refuse(quoted(name) + " has no shape");
   if (info["shape"].size() > kDimensionsMax) refuse(quoted(name) + " has more than 8 dimensions");
   std::uint64_t elements = 1;
   bool empty = false;
   for (const json& dimension : info["shape"]) {
-    const std::uint64_t n = whole_number(dimension, name, "shape");
-    if (n > (std::uint64_t(1) << 57)) refuse(quoted(name) + " is larger than any file: its shape overflows");
+    const std::uint64_t n = natural(dimension, name, "shape");
     empty = empty || n == 0;
-    if (n != 0 && elements > (std::uint64_t(1) << 57) / n) {
+    const auto so_far = product(elements, std::max<std::uint64_t>(n, 1));
+    if (n > kElementsMax || !so_far || *so_far > kElementsMax)
       refuse(quoted(name) + " is larger than any file: its shape overflows");
-    }
-    elements *= n == 0 ? 1 : n;
+    elements = *so_far;
     shape.push_back(static_cast<Index>(n));
   }
   return empty ? 0 : elements;
@@ -120,8 +107,8 @@ TensorInfo read_entry(const std::string& name, const json& info, std::uint64_t d
   if (!info.contains("data_offsets") || !info["data_offsets"].is_array() || info["data_offsets"].size() != 2) {
     refuse(quoted(name) + " has no data_offsets [begin, end]");
   }
-  entry.begin = whole_number(info["data_offsets"][0], name, "data_offsets");
-  entry.end = whole_number(info["data_offsets"][1], name, "data_offsets");
+  entry.begin = natural(info["data_offsets"][0], name, "data_offsets");
+  entry.end = natural(info["data_offsets"][1], name, "data_offsets");
   if (entry.begin > entry.end) refuse(quoted(name) + " ends before it begins");
   if (entry.end > data_bytes) {
     refuse(quoted(name) + " ends at byte " + std::to_string(entry.end) + " of the data, which has " +

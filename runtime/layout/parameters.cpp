@@ -10,6 +10,8 @@
 #include "runtime/layout/family.h"
 #include "runtime/layout/gpt2_parameters.h"
 #include "runtime/layout/llama_parameters.h"
+#include "runtime/layout/model_limits.h"
+#include "runtime/layout/parameter_list.h"
 #include "runtime/rules/host_math.h"
 
 namespace seeksim::runtime {
@@ -53,6 +55,7 @@ ModelPart model_part(const ModelPlan& model, const ParallelPlan& parallel, int s
 }
 
 std::string problem(const ModelPlan& model, const ParallelPlan& parallel) {
+  if (std::string why = problem(model); !why.empty()) return why;
   const auto number = [](long long n) { return std::to_string(n); };
   const int count = parallel.pieces();
   if (!parallel.layers.empty()) {
@@ -196,9 +199,8 @@ bool matches(std::string_view pattern, std::string_view name) {
 }
 
 std::vector<std::string> parameter_names(const ModelPlan& plan) {
-  constexpr int kLayersMax = 256;  // whatever the plan says: it is not checked yet
   ModelPlan small = plan;
-  small.layers = std::clamp(plan.layers, 0, kLayersMax);
+  small.layers = std::clamp(plan.layers, 0, LayerNames::kLayersMax);  // the plan is not checked yet
   small.width = small.heads = small.context = small.vocab = small.kv_heads = small.ffn = 1;
   small.frozen.clear();
   std::vector<std::string> names;

@@ -3,14 +3,16 @@
 #include "runtime/recovery/train.h"
 
 #include "kernels/check.h"
+#include "kernels/digest.h"
 #include "runtime/layout/parameters.h"
 #include "runtime/model/data.h"
 #include "runtime/model/weights.h"
 
 namespace seeksim::runtime {
 
-std::vector<NamedTensor> initial_weights(const Definition& definition) {
-  const Parameters parameters(definition.model, definition.optimizer.decay_all);
+namespace {
+
+std::vector<float> initial_values(const Definition& definition, const Parameters& parameters) {
   std::vector<float> flat(static_cast<std::size_t>(parameters.size()));
   if (!definition.initial_weights.empty()) {
     from_hugging_face(parameters, definition.model, read_safetensors(definition.initial_weights), flat);
@@ -20,7 +22,23 @@ std::vector<NamedTensor> initial_weights(const Definition& definition) {
                      {flat.data() + p.offset, p.size});
     }
   }
-  return to_hugging_face(parameters, definition.model, flat);
+  return flat;
+}
+
+}  // namespace
+
+std::vector<NamedTensor> initial_weights(const Definition& definition) {
+  const Parameters parameters(definition.model, definition.optimizer.decay_all);
+  return to_hugging_face(parameters, definition.model, initial_values(definition, parameters));
+}
+
+std::vector<std::pair<std::string, std::uint64_t>> initial_digests(const Definition& definition) {
+  const Parameters parameters(definition.model, definition.optimizer.decay_all);
+  const std::vector<float> flat = initial_values(definition, parameters);
+  std::vector<std::pair<std::string, std::uint64_t>> digests;
+  for (const ParameterInfo& p : parameters.all())
+    digests.emplace_back(p.name, kernels::digest<float>({flat.data() + p.offset, p.size}));
+  return digests;
 }
 
 std::vector<std::int32_t> step_tokens(const Definition& definition, std::int64_t step) {

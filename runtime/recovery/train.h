@@ -30,6 +30,9 @@ TrainOutcome train(Rank& rank, const TrainPlan& plan, Observer& observer,
 // The initial parameters under their Hugging Face names, without a world (for --save-initial).
 std::vector<NamedTensor> initial_weights(const Definition& definition);
 
+// Digests of the same in fp32, as StateDigest::by_tensor has them of the weights at the end.
+std::vector<std::pair<std::string, std::uint64_t>> initial_digests(const Definition& definition);
+
 // Token ids of step `step`: (global_batch, context + 1), row-major. A pure function of the definition.
 std::vector<std::int32_t> step_tokens(const Definition& definition, std::int64_t step);
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "runtime/checkpoint/checkpoint_files.h"
-#include "runtime/checkpoint/node_files.h"
 
 namespace seeksim::runtime {
 
@@ -150,7 +149,13 @@ void Saves::save() {
   finish();
 }
 
+std::vector<Communicator*> Saves::communicators() {
+  if (!nodes_) return {};
+  return {&nodes_->communicator()};
+}
+
 void Saves::give_up() {
+  nodes_.reset();
   if (writer_) writer_->give_up();
 }
 
@@ -218,15 +223,15 @@ bool Saves::agree_on_one(CheckpointReader& reader, std::string& tried) {
 bool Saves::load() {
   bench_.stand_at(world_.epoch(), bench_.progress.step());
   bench_.finish_all(bench_.at_home().last(), Edge::shards_drawn);
-  std::optional<NodeFiles> nodes;
   if (bench_.plan.checkpoint.node_local) {
-    nodes.emplace(bench_.rank, bench_.plan, world_.epoch(), bench_.rank.control.members(),
-                  [this](const char* about, const Ballot& ballot) { return vote_.ask(about, ballot); });
+    nodes_.emplace(bench_.rank, bench_.plan, world_.epoch(), bench_.rank.control.members(),
+                   [this](const char* about, const Ballot& ballot) { return vote_.ask(about, ballot); });
   }
-  CheckpointReader reader(bench_.rank, bench_.plan, nodes ? &*nodes : nullptr);
+  CheckpointReader reader(bench_.rank, bench_.plan, nodes_ ? &*nodes_ : nullptr);
   std::string tried;
   while (!agree_on_one(reader, tried)) {
   }
+  nodes_.reset();
   bench_.progress.drop_left_out();
   bench_.observer.rolled_back(bench_.rank.id, bench_.progress.step());
   bench_.progress.begins_here();

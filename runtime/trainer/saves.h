@@ -9,6 +9,7 @@
 
 #include "runtime/checkpoint/checkpoint_reader.h"
 #include "runtime/checkpoint/checkpoint_writer.h"
+#include "runtime/checkpoint/node_files.h"
 #include "runtime/trainer/commit_vote.h"
 #include "runtime/trainer/tensors.h"
 #include "runtime/trainer/world.h"
@@ -27,6 +28,8 @@ class Saves final : public VoteRider {
   void save();
   bool on() const { return writer_.has_value(); }
   bool under_way() const { return writer_ && writer_->under_way(); }
+  // Of the reading that is under way: to be aborted before give_up().
+  std::vector<Communicator*> communicators();
   // After a failure, with every queue empty.
   void give_up();
   // In the world after that.
@@ -59,6 +62,7 @@ class Saves final : public VoteRider {
   World& world_;
   CommitVote& vote_;
   std::optional<CheckpointWriter> writer_;
+  std::optional<NodeFiles> nodes_;  // while a checkpoint is read of nodes that have files of their own
   bool due_ = false;
   std::int64_t load_most_ = -1;  // steps, of the checkpoint to begin with; -1: with none
   bool looked_for_others_ = false;

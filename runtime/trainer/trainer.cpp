@@ -176,6 +176,12 @@ void Trainer::conclude() {
   final_.conclude(std::move(state));
 }
 
+std::vector<Communicator*> Trainer::communicators() {
+  std::vector<Communicator*> all = world_.communicators();
+  for (Communicator* comm : saves_.communicators()) all.push_back(comm);
+  return all;
+}
+
 bool Trainer::abandon() {
   const Rank& rank = bench_.rank;
   Communicator::abort_all(bench_.rank, communicators());

@@ -61,9 +61,7 @@ class Trainer {
   std::string stopped() const { return bench_.progress.stopped(); }
   // Fewer activations would leave more memory: some were made, or failed to be.
   bool holds_activations() const { return passes_.holds_activations(); }
-  std::vector<Communicator*> communicators() {
-    return world_.communicators();
-  }  // that are there: of the data axis first
+  std::vector<Communicator*> communicators();  // that are there: of the data axis first
   bool is_lowest_rank() const { return world_.is_lowest_rank(); }
 
   // The first world begins with the newest checkpoint that can be used and holds at most so many steps; where there

@@ -94,6 +94,7 @@ void read_optimizer(const Reader& section, int stage, Scenario& scenario) {
   OffloadOptimizerPlan& plan = scenario.train.layout.offload.optimizer;
   plan = {};
   offload_optimizer_keys().read(section, plan);
+  refuse_to_leave(section, "nvme_path");
   if (plan.home == Home::device) {
     plan = {};
     return;
@@ -117,6 +118,7 @@ void read_parameters(const Reader& section, int stage, Scenario& scenario) {
   OffloadParamPlan& plan = scenario.train.layout.offload.parameters;
   plan = {};
   offload_param_keys().read(section, plan);
+  refuse_to_leave(section, "nvme_path");
   if (plan.home == Home::device) {
     plan = {};
     return;

@@ -27,7 +27,7 @@ const Keys<Definition>& fp16_keys() {
   static const Keys<Definition> keys = {
       {"enabled", written_as<Definition>(yes), flag().standard(false), kBits, ""},
       {"auto_cast", by_hand, flag(), kNoBit, ""},
-      {"loss_scale", of_scaler(&LossScalerPlan::loss_scale), number().least(0).unset(), kBits, ""},
+      {"loss_scale", of_scaler(&LossScalerPlan::loss_scale), number().least(0).most(1e38).unset(), kBits, ""},
       {"initial_scale_power", of_scaler(&LossScalerPlan::initial_scale_power), integer().unset(), kBits, ""},
       {"loss_scale_window", of_scaler(&LossScalerPlan::loss_scale_window), integer().unset(), kBits, ""},
       {"hysteresis", of_scaler(&LossScalerPlan::hysteresis), integer().unset(), kBits, ""},

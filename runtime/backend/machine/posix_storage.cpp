@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "runtime/backend/machine/regular_file.h"
+
 namespace seeksim::runtime {
 namespace {
 
@@ -21,15 +23,25 @@ namespace {
   throw SeamError(ErrorKind::io, op, std::string(verb) + ' ' + path + ": " + std::strerror(error));
 }
 
-struct Fd {
-  int fd;
-  explicit Fd(int f) : fd(f) {}
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  ~Fd() {
-    if (fd >= 0) ::close(fd);
+// What is done with a file that is open, with errors as the seam has them.
+template <class Act>
+auto of_file(const std::string& path, Act act) {
+  try {
+    return act(RegularFile(path));
+  } catch (const FileRefused& refused) {
+    fail(refused.verb, path, refused.error);
   }
-};
+}
+
+// Neither waits for the other end of a pipe nor writes into a device.
+Fd open_to_write(const std::string& path, int flags) {
+  Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | flags, 0666));
+  struct stat info {};
+  if (!file) fail("open", path, errno);
+  if (::fstat(file.get(), &info) != 0) fail("stat", path, errno);
+  if (!S_ISREG(info.st_mode)) fail("write", path, EINVAL);
+  return file;
+}
 
 void make_parents(const std::string& path, std::size_t after) {
   for (std::size_t slash = path.find('/', after); slash != std::string::npos; slash = path.find('/', slash + 1)) {
@@ -53,43 +65,27 @@ std::string PosixStorage::full(std::string_view path) const {
 }
 
 std::string PosixStorage::read(std::string_view path) {
-  const std::string name = full(path);
-  Fd file(::open(name.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.fd < 0) fail("open", name, errno);
-  struct stat info {};
-  if (::fstat(file.fd, &info) != 0) fail("stat", name, errno);
-  if (!S_ISREG(info.st_mode)) fail("read", name, S_ISDIR(info.st_mode) ? EISDIR : EINVAL);
-  std::string bytes(std::size_t(info.st_size), '\0');
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t n = ::read(file.fd, bytes.data() + done, bytes.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail("read", name, errno);
-    if (n == 0) break;  // it shrank: what is there is what was read
-    done += std::size_t(n);
-  }
-  bytes.resize(done);
-  return bytes;
+  return of_file(full(path), [](const RegularFile& file) { return file.read(); });
 }
 
 void PosixStorage::write(std::string_view path, std::string_view bytes) {
   const std::string name = full(path);
   make_parents(name, root_.size());
-  Fd file(::open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (file.fd < 0) fail("open", name, errno);
+  const Fd file = open_to_write(name, O_TRUNC);
   while (!bytes.empty()) {
-    const ssize_t n = ::write(file.fd, bytes.data(), bytes.size());
+    const ssize_t n = ::write(file.get(), bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail("write", name, errno);
     bytes.remove_prefix(std::size_t(n));
   }
 }
 
+// Of a folder too.
 void PosixStorage::sync(std::string_view path) {
   const std::string name = full(path);
-  Fd file(::open(name.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.fd < 0) fail("open", name, errno);
-  if (::fsync(file.fd) != 0) fail("fsync", name, errno);
+  const Fd file(::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+  if (!file) fail("open", name, errno);
+  if (::fsync(file.get()) != 0) fail("fsync", name, errno);
 }
 
 void PosixStorage::rename(std::string_view from, std::string_view to) {
@@ -106,23 +102,15 @@ void PosixStorage::remove(std::string_view path) {
 }
 
 std::size_t PosixStorage::read_at(std::string_view path, std::uint64_t offset, std::span<std::byte> into) {
-  const std::string name = full(path);
-  Fd file(::open(name.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.fd < 0) fail("open", name, errno);
-  ssize_t n = 0;
-  while ((n = ::pread(file.fd, into.data(), into.size(), off_t(offset))) < 0 && errno == EINTR) {
-  }
-  if (n < 0) fail("read", name, errno);
-  return std::size_t(n);
+  return of_file(full(path), [&](const RegularFile& file) { return file.read_at(offset, into); });
 }
 
 std::size_t PosixStorage::write_at(std::string_view path, std::uint64_t offset, std::span<const std::byte> from) {
   const std::string name = full(path);
   make_parents(name, root_.size());
-  Fd file(::open(name.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
-  if (file.fd < 0) fail("open", name, errno);
+  const Fd file = open_to_write(name, 0);
   ssize_t n = 0;
-  while ((n = ::pwrite(file.fd, from.data(), from.size(), off_t(offset))) < 0 && errno == EINTR) {
+  while ((n = ::pwrite(file.get(), from.data(), from.size(), off_t(offset))) < 0 && errno == EINTR) {
   }
   if (n < 0 && errno == ENOSPC) return 0;
   if (n < 0) fail("write", name, errno);

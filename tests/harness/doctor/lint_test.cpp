@@ -178,6 +178,26 @@ TEST(LintHostfile, ReadsItAsDeepSpeedDoes) {
             std::string::npos);
   EXPECT_NE(text_of(lint_hostfile("a slots=0\n", "hosts")).find("no slots"), std::string::npos);
   EXPECT_NE(text_of(lint_hostfile("\n# nobody\n", "hosts")).find("is empty"), std::string::npos);
+  for (const char* line : {"slots=8", " a slots=8", "a slots=", "a  slots=x", "a"})
+    EXPECT_NE(text_of(lint_hostfile(line + std::string("\n"), "hosts")).find("only lines like"), std::string::npos)
+        << line;
+}
+
+TEST(LintHostfile, ALineOfAMegabyteIsOnlyALongLine) {
+  const std::string host(1'000'000, 'h');
+  EXPECT_EQ(text_of(lint_hostfile(host + " slots=8\n", "hosts")), "");
+  EXPECT_NE(text_of(lint_hostfile(host + '\n', "hosts")).find("only lines like"), std::string::npos);
+  EXPECT_EQ(text_of(lint_hostfile("a slots=8 # " + host + '\n', "hosts")), "");
+}
+
+// No product of three of them may wrap.
+TEST(LintConfig, NumbersThatNobodyMeansAreJudgedToo) {
+  for (const char* number : {"1e300", "9223372036854775807", "-1e300", "4294967297"}) {
+    Json config = well();
+    config["train_micro_batch_size_per_gpu"] = Json::parse(number);
+    config["gradient_accumulation_steps"] = Json::parse(number);
+    EXPECT_NE(text_of(lint_config(config, "ds.json", std::int64_t(1) << 62)), "") << number;
+  }
 }
 
 TEST(Doctor, LooksAtTheMachineAConfigAndAHostfile) {

@@ -65,6 +65,66 @@ TEST(FlightRecorder, AFolderWithoutDumpsOrWithOtherJsonIsBadInput) {
   EXPECT_NE(ran.err.find("flight recorder"), std::string::npos) << ran.err;
 }
 
+// The smallest dump that is read, with one thing changed.
+Json smallest_dump() {
+  return Json::parse(R"({"version": "2.5", "pg_config": {"7": {"name": "7", "desc": "data", "ranks": "[0, 1]"}},
+    "entries": [{"process_group": ["7", "data"], "is_p2p": false, "collective_seq_id": 1, "p2p_seq_id": 0,
+                 "profiling_name": "nccl:all_reduce", "time_created_ns": 5, "input_sizes": [[4, 4]],
+                 "input_dtypes": ["Float"], "state": "scheduled"}]})");
+}
+
+TEST(FlightRecorder, WhatNoProgramWritesIsBadInputWithItsName) {
+  struct Wrong {
+    const char* pointer;
+    const char* value;
+    const char* says;
+  };
+  const Wrong wrongs[] = {
+      {"/seeksim/rank", "-2147483648", "rank is \"-2147483648\", no whole number"},
+      {"/seeksim/rank", "1e300", "rank is"},
+      {"/pg_config/7/ranks", "[4294967296]", "a member's rank is \"4294967296\""},
+      {"/pg_config/7/ranks", "\"[[[[0]]]]\"", "a list of ranks is nested deeper"},
+      {"/entries/0/collective_seq_id", "-1", "collective_seq_id is \"-1\""},
+      {"/entries/0/time_created_ns", "1e300", "time_created_ns is"},
+      {"/entries/0/input_sizes", "[[4294967296, 4294967296, 4294967296]]", "more elements than memory has bytes"},
+      {"/seeksim/ballot/error", "77", "error is \"77\""},
+  };
+  TemporaryFolder folder;
+  folder.write("nccl_trace_rank_0.json", smallest_dump().dump());
+  const Ran fine = seeksim({"analyse", folder.path()});
+  ASSERT_EQ(fine.status, 0) << fine.err;
+  for (const Wrong& wrong : wrongs) {
+    Json dump = smallest_dump();
+    if (std::string(wrong.pointer).find("ballot") != std::string::npos) dump["seeksim"]["ballot"]["ok"] = false;
+    dump[Json::json_pointer(wrong.pointer)] = Json::parse(wrong.value);
+    folder.write("nccl_trace_rank_0.json", dump.dump());
+    const Ran ran = seeksim({"analyse", folder.path()});
+    EXPECT_EQ(ran.status, 2) << wrong.pointer << ran.out << ran.err;
+    EXPECT_NE(ran.err.find(wrong.says), std::string::npos) << wrong.says << ran.err;
+  }
+}
+
+TEST(FlightRecorder, DeepJsonPicklesAndLongNumbersInNamesAreBadInput) {
+  const std::string deep = R"({"seeksim": )" + std::string(400'000, '[') + std::string(400'000, ']') +
+                           R"(, "pg_config": {}, "entries": []})";
+  const struct {
+    const char* file;
+    std::string content;
+    const char* says;
+  } wrongs[] = {
+      {"nccl_trace_rank_0", deep, "the dump is nested deeper than 32 levels"},
+      {"nccl_trace_rank_1", "\x80\x05\x95 a pickle", "is a pickle"},
+      {"nccl_trace_rank_99999999999", smallest_dump().dump(), "its name ends in a number that is no rank"},
+  };
+  for (const auto& wrong : wrongs) {
+    TemporaryFolder folder;
+    folder.write(wrong.file, wrong.content);
+    const Ran ran = seeksim({"analyse", folder.path()});
+    EXPECT_EQ(ran.status, 2) << wrong.file << ran.out << ran.err;
+    EXPECT_NE(ran.err.find(wrong.says), std::string::npos) << ran.err;
+  }
+}
+
 TEST(Bundle, ARedRunLeavesWhatIsNeededToSeeItAgain) {
   TemporaryFolder folder;
   const std::string scenario = folder.write("s.json", small_text_with(10, R"(  "checks": [ "culprit:1" ])"));

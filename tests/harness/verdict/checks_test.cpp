@@ -11,6 +11,7 @@
 #include "harness/loading/fast.h"
 #include "harness/oracles/formulas.h"
 #include "runtime/layout/partition.h"
+#include "runtime/recovery/train.h"
 #include "tests/support/scenarios.h"
 
 namespace seeksim::harness {
@@ -271,6 +272,15 @@ const std::vector<Case>& cases() {
       {"loss_falls", false, "5.5 -> 5.5", [](RunRecord& r) { r.steps[3].loss = 5.5f; }},
       {"loss_falls", false, "nan", [](RunRecord& r) { r.steps[3].loss = std::nanf(""); }},
       {"loss_falls", false, "looked at nothing", [](RunRecord& r) { r.steps.resize(1); }},
+      {"loss_falls", false, "no step was applied: all 4 were skipped",
+       [](RunRecord& r) {
+         for (runtime::StepRecord& step : r.steps) step.skipped = true;
+       }},
+      {"loss_falls", false, "after 4 steps the weights are those of the beginning",
+       [](RunRecord& r) {
+         for (RankRecord& rank : r.ranks)
+           rank.state.by_tensor = runtime::initial_digests(small_scenario().train.definition);
+       }},
       {"slowdown_at_least:2", true, "2 times", [](RunRecord&) {}},
       {"slowdown_at_least:2.1", false, "2 times", [](RunRecord&) {}},
       {"slowdown_at_least:2", false, "looked at nothing",

@@ -222,9 +222,9 @@ const std::vector<Damage>& damages() {
          const std::string path = f + "/rank-00001.safetensors";
          l.storage.write(path, l.storage.read(path).substr(0, 3000));
        },
-       "bytes came"},
+       "has 3000 bytes, not "},
       {"an empty file", [](Looking& l, const std::string& f) { l.storage.write(f + "/rank-00000.safetensors", ""); },
-       "ends at byte 0"},
+       "has 0 bytes, not "},
       {"a missing file", [](Looking& l, const std::string& f) { l.storage.remove(f + "/rank-00001.safetensors"); },
        "is missing"},
       {"a torn manifest",
