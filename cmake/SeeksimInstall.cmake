@@ -5,7 +5,7 @@ include(CMakePackageConfigHelpers)
 
 set(package_folder "${CMAKE_INSTALL_LIBDIR}/cmake/seeksim")
 set(libraries seeksim_kernels seeksim_runtime seeksim_backend seeksim_faults seeksim_sim seeksim_pytorch
-              seeksim_harness)
+              seeksim_reference seeksim_harness)
 foreach(optional seeksim_emulator seeksim_cuda seeksim_testing)
   if(TARGET ${optional})
     list(APPEND libraries ${optional})
@@ -15,7 +15,7 @@ endforeach()
 install(TARGETS seeksim RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 install(TARGETS ${libraries} EXPORT seeksim-targets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 # Includes are written as from the source tree's top.
-install(DIRECTORY kernels runtime faults sim pytorch harness DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/seeksim"
+install(DIRECTORY kernels runtime faults sim pytorch reference harness DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/seeksim"
         FILES_MATCHING PATTERN "*.h" PATTERN "*.inl")
 # What users include: <seeksim/seeksim.h>.
 install(FILES harness/seeksim.h DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/seeksim")

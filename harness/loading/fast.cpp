@@ -22,7 +22,8 @@ bool is_fast_bug(const runtime::PlantedBug& bug) {
 void refuse_bug(const Reader& top, const Scenario& scenario) {
   const runtime::PlantedBug& bug = scenario.train.bug;
   for (const runtime::BugInfo& info : runtime::bug_catalogue()) {
-    if (bug.is(info.bug) && std::string(info.caught) == "golden")
+    const std::string caught = info.caught;
+    if (bug.is(info.bug) && (caught == "golden" || caught == "reference"))
       top.problem("bug", fmt::format("{} is caught by {}, and {}", info.name, info.caught, kNoExactBits),
                   "Use \"numerics\": \"exact\".");
   }
@@ -48,7 +49,8 @@ void read_fast(const Reader& top, const std::string& numerics, Scenario& scenari
   if (tf32 && scenario.train.definition.precision.compute != runtime::ElementType::f32)
     top.problem("tf32", "it is for products of fp32 operands, and the model is in 16 bits", "Remove one of the two.");
   for (const CheckSpec& check : scenario.checks)
-    if (check.name == "golden") top.problem("checks", fmt::format("{}: {}", check.text(), kNoExactBits), kInstead);
+    if (check.name == "golden" || check.name == "reference")
+      top.problem("checks", fmt::format("{}: {}", check.text(), kNoExactBits), kInstead);
   if (scenario.planned.any())
     top.problem("fault_plan", "its runs are judged by exact bits", "Use \"numerics\": \"exact\".");
   refuse_bug(top, scenario);

@@ -40,6 +40,9 @@ std::string want_bitwise(const std::string& text, int) {
   if (text == "bitwise" || text == "gradients") return "";
   return "is compared bitwise: write golden:bitwise, or golden:gradients";
 }
+std::string want_ends(const std::string& text, int) {
+  return text.empty() || text == "ends" ? "" : "judges all steps, or with \"ends\" the first two and the last";
+}
 std::string want_natural(const std::string& text, int) {
   return is_natural(text) ? "" : "takes a whole number, such as 1";
 }

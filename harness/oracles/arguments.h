@@ -12,6 +12,7 @@ std::vector<std::string> parts_of_layout(const std::string& text);  // likewise,
 
 std::string want_none(const std::string& text, int ranks);
 std::string want_bitwise(const std::string& text, int ranks);
+std::string want_ends(const std::string& text, int ranks);
 std::string want_natural(const std::string& text, int ranks);
 std::string want_layout(const std::string& text, int ranks);
 std::string want_step(const std::string& text, int ranks);

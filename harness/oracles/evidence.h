@@ -29,6 +29,8 @@ struct FastComparison {
   std::string not_canonical;  // the run beside it has other bits than the golden: its operands prove nothing
 };
 
+struct ReferenceVerdict;  // reference_steps.h
+
 // All that a check may look at.
 struct Evidence {
   const Scenario& scenario;
@@ -41,6 +43,7 @@ struct Evidence {
   const RunRecord* without_quirks = nullptr;    // the same run as seeksim would do it; there when a quirk is on
   std::optional<double> step_s = std::nullopt;  // of a step of the same world that nothing disturbs
   const FastComparison* fast = nullptr;         // of a run of fast arithmetic
+  const ReferenceVerdict* reference = nullptr;  // on the same training on one rank
 };
 
 }  // namespace seeksim::harness

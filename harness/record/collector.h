@@ -23,6 +23,12 @@ class Collector : public runtime::Observer {
   using OnGradients =
       std::function<void(int rank, std::int64_t step, const std::vector<runtime::NamedTensor>& gradients)>;
 
+  // The state with which a step begins (runtime::Observer::state).
+  struct State {
+    std::vector<runtime::NamedTensor> weights, first, second;
+  };
+  using OnState = std::function<void(std::int64_t step, State state)>;
+
   // An analysis needs what is under way and a little of what was before.
   static constexpr std::size_t kRecordsOfAFailure = 256;
 
@@ -57,6 +63,13 @@ class Collector : public runtime::Observer {
   void layout(int rank, const runtime::Layout& layout) override { record_.ranks[std::size_t(rank)].layout = layout; }
   bool wants_gradients(int rank, std::int64_t step) override;
   void gradients(int rank, std::int64_t step, std::vector<runtime::NamedTensor> gradients) override;
+  // Who wants the state with which each step begins.
+  void hand_states_to(OnState on_state) { on_state_ = std::move(on_state); }
+  bool wants_state(int, std::int64_t) override { return bool(on_state_); }
+  void state(int, std::int64_t step, std::vector<runtime::NamedTensor> weights, std::vector<runtime::NamedTensor> first,
+             std::vector<runtime::NamedTensor> second) override {
+    on_state_(step, {std::move(weights), std::move(first), std::move(second)});
+  }
   bool wants_replicas(int) override { return record_.ranks.size() > 1; }
   void replica(int rank, const runtime::ReplicaRecord& record) override;
   void shards(int rank, const runtime::ShardRecord& record) override;
@@ -102,6 +115,7 @@ class Collector : public runtime::Observer {
   std::int64_t gradients_of_;
   bool digest_gradients_;
   OnGradients on_gradients_;
+  OnState on_state_;
 };
 
 }  // namespace seeksim::harness

@@ -9,6 +9,7 @@
 #include "harness/reference/markdown.h"
 #include "harness/verdict/checks.h"
 #include "runtime/rules/bug.h"
+#include "runtime/rules/mutants.h"
 #include "runtime/rules/quirks.h"
 #include "runtime/seams/edges.h"
 
@@ -103,6 +104,13 @@ Page planted_bugs_page() {
     text += section(info.name, info.does);
     text += attributes({{"caught by", cell(info.caught)}});
   }
+  text += section("The mistakes that definition can make",
+                  "`definition:NAME` plants a mistake in what a step is, in the run and in its one-rank golden alike, so "
+                  "that the check `reference` alone can see it. Numbers of sources are those of a corpus of real bugs; "
+                  "\"contract\" is a line of the [numeric contract](../numerics.md).");
+  text += '\n' + table_header({"mistake", "what is wrong", "source"});
+  for (const runtime::MutantInfo& row : runtime::mutant_catalogue())
+    text += table_row({code_span(row.name), cell(row.does), cell(row.source)});
   text += section("The waits that skip_wait can leave out",
                   "`skip_wait:NAME` leaves one wait of one queue out, always and on every rank; the race detector "
                   "(`no_races`) has to notice.");

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "harness/oracles/fast_bounds.h"
+#include "harness/oracles/reference_training.h"
 #include "harness/report/progress.h"
 #include "harness/run/determinism.h"
 #include "harness/scenario/variants.h"
@@ -72,6 +73,14 @@ void as_seeksim_does_it(const Judged& judged, SideRuns& kept, Evidence& evidence
   evidence.without_quirks = &*kept.without_quirks;
 }
 
+void against_the_reference(const Judged& judged, SideRuns& kept, Evidence& evidence) {
+  const std::vector<CheckSpec>& checks = judged.scenario.checks;
+  const bool ends =
+      std::none_of(checks.begin(), checks.end(), [](const CheckSpec& check) { return check.text() == "reference"; });
+  kept.reference = reference_run(judged.scenario, ends, judged.options.wall_limit_s, judged.options.progress);
+  evidence.reference = &*kept.reference;
+}
+
 void with_tags(const Judged& judged, SideRuns&, Evidence& evidence) {
   evidence.conservation = tagged_run(judged.scenario, judged.options.wall_limit_s);
 }
@@ -101,13 +110,10 @@ struct SideRun {
   Needs needs;
   void (*run)(const Judged& judged, SideRuns& kept, Evidence& evidence);
 };
-constexpr SideRun kSideRuns[] = {{Needs::undisturbed, without_faults},
-                                 {Needs::contract, beside_the_contract},
-                                 {Needs::step, undisturbed_step},
-                                 {Needs::fp32, in_fp32},
-                                 {Needs::no_quirks, as_seeksim_does_it},
-                                 {Needs::tagged, with_tags},
-                                 {Needs::twice, once_more}};
+constexpr SideRun kSideRuns[] = {{Needs::undisturbed, without_faults},      {Needs::contract, beside_the_contract},
+                                 {Needs::step, undisturbed_step},           {Needs::fp32, in_fp32},
+                                 {Needs::no_quirks, as_seeksim_does_it},    {Needs::tagged, with_tags},
+                                 {Needs::reference, against_the_reference}, {Needs::twice, once_more}};
 
 }  // namespace
 
@@ -135,6 +141,25 @@ Conservation tagged_run(const Scenario& scenario, double wall_limit_s) {
   };
   Simulation(other, options).run();
   return judge.result();
+}
+
+ReferenceVerdict reference_run(const Scenario& scenario, bool ends, double wall_limit_s, bool progress) {
+  const Scenario one = one_rank(scenario);
+  const runtime::Definition& definition = one.train.definition;
+  ReferenceVerdict verdict;
+  verdict.unknown = not_in_reference(definition);
+  if (!verdict.unknown.empty()) return verdict;
+  ReferenceJudge judge(definition, ends);
+  SimulationOptions options;
+  options.wall_limit_s = wall_limit_s;
+  options.on_state = [&](std::int64_t step, Collector::State state) { judge.take_state(step, std::move(state)); };
+  options.on_gradients = [&](int, std::int64_t step, const std::vector<runtime::NamedTensor>& gradients) {
+    judge.take_gradients(step, gradients);
+  };
+  const RunRecord run = run_aside(one, scenario.name + " on one rank", options, progress);
+  verdict = judge.judge(run);
+  if (run.state()) verdict.golden = golden_of(run, golden_key(definition));
+  return verdict;
 }
 
 SimulationOptions simulation_options(const RunOptions& options) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "harness/oracles/evidence.h"
+#include "harness/oracles/reference_steps.h"
 #include "harness/run/options.h"
 #include "harness/simulate/simulate.h"
 #include "harness/verdict/checks.h"
@@ -24,6 +25,9 @@ RunRecord run_aside(const Scenario& scenario, const std::string& what, Simulatio
 // The scenario once more, with tagged gradients (conservation.h).
 Conservation tagged_run(const Scenario& scenario, double wall_limit_s = 0);
 
+// The scenario's training on one rank, judged by the reference. ends: its first two steps and its last one alone.
+ReferenceVerdict reference_run(const Scenario& scenario, bool ends, double wall_limit_s = 0, bool progress = false);
+
 // How the judged run itself is simulated, but for what only it is asked for.
 SimulationOptions simulation_options(const RunOptions& options);
 
@@ -40,6 +44,7 @@ struct Judged {
 struct SideRuns {
   std::optional<FastComparison> fast;
   std::optional<RunRecord> without_quirks;
+  std::optional<ReferenceVerdict> reference;
 
   // Runs what is in `wanted`, in the order of the table, and fills the evidence.
   void run(const Judged& judged, Needs wanted, Evidence& evidence);

@@ -47,7 +47,6 @@ Scenario one_rank(const Scenario& scenario) {
   one.train.definition.drop_batches = scenario.golden.drop_batches;
   one.train.checkpoint = {};
   one.train.recovery = {};
-  one.train.bug = {};
   if (is_fast(scenario)) one.train.numerics = runtime::Numerics::exact;
   one.train.provenance = {};
   one.train.layout.micro_batch = std::min(8, one.train.definition.global_batch);
@@ -67,7 +66,8 @@ Scenario undisturbed(const Scenario& scenario) {
   other.world.verify = false;
   other.world.schedule = {};
   other.world.race_detector = false;
-  other.train.bug = {};
+  // A mistake of definition is one that a run makes beside others too.
+  if (!scenario.train.bug.is(runtime::Bug::definition)) other.train.bug = {};
   return other;
 }
 

@@ -33,6 +33,7 @@ struct Simulation::Impl {
         faults(s.faults, s.world.seed, node_of(s.world)),
         own_faults(s),
         collector(s.world.ranks(), options.gradients_of, options.digest_gradients, options.on_gradients) {
+    collector.hand_states_to(options.on_state);
     if (!options.storage_folder.empty()) files.emplace(options.storage_folder);
   }
 

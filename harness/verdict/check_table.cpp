@@ -8,6 +8,7 @@
 #include "harness/oracles/numbers.h"
 #include "harness/oracles/pipelines.h"
 #include "harness/oracles/quirk_difference.h"
+#include "harness/oracles/reference_steps.h"
 #include "harness/oracles/reruns.h"
 #include "harness/oracles/whole_run.h"
 #include "harness/verdict/checks.h"
@@ -23,6 +24,14 @@ std::deque<CheckInfo> built_in_checks() {
        .judge = golden,
        .description = "weights, optimizer state, data position, loss scale and every loss equal the golden's, bit for "
                       "bit; gradients: each step's, before clipping"},
+      {.name = "reference",
+       .argument = "ends",
+       .needs = Needs::reference,
+       .wrong = want_ends,
+       .judge = reference_steps,
+       .description =
+           "each step of the training on one rank is what a second implementation of it has, within the "
+           "bounds of the arithmetic, and the run has its bits; ends: the first two steps and the last alone"},
       {.name = "ranks_agree",
        .judge = ranks_agree,
        .description = "all ranks that finished hold the same state and reported the same losses"},

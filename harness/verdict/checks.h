@@ -28,7 +28,8 @@ enum class Needs : unsigned {
   fp32 = 1 << 5,         // the losses of the same training in fp32 on one rank
   no_quirks = 1 << 6,    // the same run without its quirks
   tagged = 1 << 7,       // the same run with tagged gradients
-  twice = 1 << 8         // the same run once more: --verify-determinism
+  twice = 1 << 8,        // the same run once more: --verify-determinism
+  reference = 1 << 9     // the same training on one rank, held against the reference
 };
 constexpr Needs operator|(Needs a, Needs b) { return Needs(unsigned(a) | unsigned(b)); }
 // Whether the two sets share a bit.

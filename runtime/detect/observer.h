@@ -177,6 +177,12 @@ class Observer {
   // Asked before a step: should its reduced, unscaled, unclipped gradients be handed out?
   virtual bool wants_gradients(int rank, std::int64_t step) = 0;
   virtual void gradients(int rank, std::int64_t step, std::vector<NamedTensor> gradients) = 0;
+  // Asked before each step, and after the last one: should the state with which it begins be handed out? By a rank that
+  // holds the whole model, unsharded; by no other. Weights are the fp32 masters where there are any, moments those of
+  // what is trained.
+  virtual bool wants_state(int /*rank*/, std::int64_t /*step*/) { return false; }
+  virtual void state(int /*rank*/, std::int64_t /*step*/, std::vector<NamedTensor> /*weights*/,
+                     std::vector<NamedTensor> /*first*/, std::vector<NamedTensor> /*second*/) {}
   // The first value of a step that is not finite, as this rank saw it, and what operations wrote, where that is logged.
   virtual void nonfinite_born(int, std::int64_t, const NonFiniteBirth&) {}
   // left_out: how many more there were than are kept.

@@ -22,6 +22,7 @@
 #include "runtime/model/activation_store.h"
 #include "runtime/model/dropout.h"
 #include "runtime/model/model.h"
+#include "runtime/rules/mutants.h"
 
 namespace seeksim::runtime {
 
@@ -258,7 +259,13 @@ class Gpt2 final : public Model {
   void loss_nodes(const Pass& p, float scale);
 
   int head_module() const { return s_.L + 1; }
-  int dropout_layer(int l) const { return bug_.is(Bug::local_layer_number) ? l - piece_.first : l; }
+  int dropout_layer(int l) const {
+    if (bug_.mutant == Mutant::dropout_layers_alike) return 0;
+    return bug_.is(Bug::local_layer_number) ? l - piece_.first : l;
+  }
+  // Mutants between queries and what comes out of the heads; nothing without one. back: of gradients.
+  void mutate_heads(const Pass& p, bool back, MatView<S> heads) const;
+  void mutate_queries(const Pass& p, bool back, MatView<S> qkv) const;
   // null where the family has none.
   const ParameterInfo* positions() const { return parameters_.find(0, int(EmbeddingPart::positions)); }
   const ParameterInfo* bias(int l, LayerPart part) const { return parameters_.find(l + 1, int(part)); }

@@ -11,6 +11,7 @@
 #include "kernels/tree.h"
 #include "runtime/model/gpt2.h"
 #include "runtime/model/gpt2_ops.h"
+#include "runtime/model/mutated_ops.h"
 
 namespace seeksim::runtime {
 template <class S>
@@ -150,8 +151,13 @@ void Gpt2<S>::activate_backward(const Pass& p, MatView<const S> dy, MatView<cons
   }
   p.launch(
       "gelu", SEEKSIM_SITE, memory_cost(3 * fc.rows * fc.cols, 8),
-      [](Lane lane, Mat<const S> d, Mat<const S> x, Mat<S> dx) { kernels::gelu_backward<S>(lane, d, x, dx); }, dy, fc,
-      dfc);
+      [mutant = bug_.mutant](Lane lane, Mat<const S> d, Mat<const S> x, Mat<S> dx) {
+        if constexpr (std::is_same_v<S, float>) {
+          if (mutant == Mutant::gelu_by_erf && lane.device == nullptr) return gelu_by_erf_backward(d, x, dx);
+        }
+        kernels::gelu_backward<S>(lane, d, x, dx);
+      },
+      dy, fc, dfc);
 }
 
 // Gradients are finished from the end of their space to its front: there a head of its own lies before the scale, a
@@ -268,6 +274,7 @@ void Gpt2<S>::attention_backward(const Pass& p, int l) {
   if (p.sink != nullptr) attention_proj_grads(p, l, dbranch);
   const ParameterInfo& proj = w(LayerPart::c_proj_weight);
   product<S, S>(p.launch, proj.name, SEEKSIM_SITE, Trans::no, Trans::yes, dbranch, weight(p, proj), datt, 0);
+  mutate_heads(p, false, datt);
 
   const MatView<S> probs = attention_probs(kept, n, slot(l));
   const kernels::AttentionShape shape = attention_shape(n);
@@ -279,7 +286,8 @@ void Gpt2<S>::attention_backward(const Pass& p, int l) {
         kernels::attention_backward<S>(lane, shape, dout, in, pr, work, d, drop);
       },
       reads(datt), reads(qkv), reads(probs), mat<float>(*work_->scratch, 0, 2 * s_.T, s_.T), din);
-  rotate(p, true, din);
+  mutate_queries(p, true, din);
+  rotate(p, bug_.mutant != Mutant::rotary_backward_turns_forward, din);
 
   if (p.sink != nullptr) attention_qkv_grads(p, l);
   const ParameterInfo& attn = w(LayerPart::c_attn_weight);

@@ -41,6 +41,8 @@ Gpt2<S>::Gpt2(Device& device, const TrainPlan& plan, const Parameters& parameter
             .residual = kernels::dropout_of(plan.definition.model.dropout.residual)},
       bug_(plan.bug),
       work_(std::move(workspace)) {
+  if (bug_.mutant == Mutant::dropout_scale_missing)
+    drop_.embedding.factor = drop_.attention.factor = drop_.residual.factor = 1;
   SEEKSIM_CHECK((std::is_same_v<S, float>) || !plan.definition.model.logit_scale,
                 "logit_scale is for fp32 only, not %s", std::string(name(element_type<S>())).c_str());
   const Index R = samples_max * s_.T, Rs = samples_max * way_.tokens, C = s_.C;

@@ -8,6 +8,7 @@
 #include "kernels/device_table.h"
 #include "runtime/checkpoint/checkpoint_reader.h"
 #include "runtime/launch/poison.h"
+#include "runtime/plan/mutated_definition.h"
 #include "runtime/recovery/joining.h"
 #include "runtime/recovery/recovery.h"
 #include "runtime/recovery/train.h"
@@ -26,14 +27,18 @@ struct Trouble {
   std::exception_ptr bug;  // ours, or weights that do not fit: nothing to recover from
 };
 
+// Whether a planted bug edits the definition, of which a run then needs a copy.
+bool edits(const PlantedBug& bug) { return bug.is(Bug::quirk) || edits_definition(bug.mutant); }
+
 class TrainingRun {
  public:
   TrainingRun(Rank& rank, const TrainPlan& given, Observer& observer)
       : rank_(rank),
-        own_(given.recovery.memory_ladder || given.bug.is(Bug::quirk) ? std::optional(given) : std::nullopt),
+        own_(given.recovery.memory_ladder || edits(given.bug) ? std::optional(given) : std::nullopt),
         plan_(own_ ? *own_ : given),
         observer_(observer) {
     if (given.bug.is(Bug::quirk)) own_->definition.quirks.add(given.bug.quirk);
+    if (edits(given.bug)) mutate(given.bug.mutant, own_->definition);
   }
 
   TrainOutcome run();
@@ -59,8 +64,8 @@ class TrainingRun {
   std::optional<TrainOutcome> waits_or(TrainOutcome over);
 
   Rank& rank_;
-  // The ladder changes the layout, a planted quirk the definition; others need no plan of their own, which may hold a
-  // text.
+  // The ladder changes the layout, a planted quirk or mutant the definition; others need no plan of their own, which
+  // may hold a text.
   std::optional<TrainPlan> own_;
   const TrainPlan& plan_;
   Observer& observer_;

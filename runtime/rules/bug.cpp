@@ -4,6 +4,7 @@
 #include <array>
 #include <optional>
 
+#include "runtime/rules/mutants.h"
 #include "runtime/rules/quirks.h"
 
 namespace seeksim::runtime {
@@ -17,7 +18,7 @@ constexpr std::array kBugs = {
 static_assert(kBugs.size() + 1 == std::size_t(Bug::count_));
 
 // A name alone does not say which.
-bool needs_more(Bug bug) { return bug == Bug::skip_wait || bug == Bug::quirk; }
+bool needs_more(Bug bug) { return bug == Bug::skip_wait || bug == Bug::quirk || bug == Bug::definition; }
 
 }  // namespace
 
@@ -30,6 +31,7 @@ std::string text(const PlantedBug& bug) {
   std::string which;
   if (bug.is(Bug::skip_wait)) which = ":" + std::string(name(bug.edge));
   if (bug.is(Bug::quirk)) which = ":" + std::string(info(bug.quirk).name);
+  if (bug.is(Bug::definition)) which = ":" + std::string(info(bug.mutant).name);
   return std::string(name(bug.bug)) + which;
 }
 
@@ -42,6 +44,7 @@ std::vector<std::string> bug_names() {
   for (const QuirkInfo& row : quirk_catalogue()) {
     if (row.point != QuirkPoint::plan) names.push_back("quirk:" + std::string(row.name));
   }
+  for (const MutantInfo& row : mutant_catalogue()) names.push_back("definition:" + std::string(row.name));
   return names;
 }
 
@@ -61,6 +64,11 @@ bool parse(std::string_view text, PlantedBug& bug) {
     const std::optional<Quirk> quirk = quirk_named(text.substr(colon + 1));
     if (!quirk || info(*quirk).point == QuirkPoint::plan) return false;  // the plan is made before a bug is planted
     parsed.quirk = *quirk;
+  }
+  if (parsed.bug == Bug::definition) {
+    const std::optional<Mutant> mutant = mutant_named(text.substr(colon + 1));
+    if (!mutant) return false;
+    parsed.mutant = *mutant;
   }
   bug = parsed;
   return true;

@@ -13,7 +13,8 @@
 
 namespace seeksim::runtime {
 
-enum class Quirk : std::uint8_t;  // quirks.h
+enum class Quirk : std::uint8_t;   // quirks.h
+enum class Mutant : std::uint8_t;  // mutants.h
 
 enum class Bug : std::uint8_t {
   none,
@@ -30,6 +31,7 @@ struct PlantedBug {
   int rank = 1;
   std::int64_t step = 1;  // those of the replicas begin here
   Quirk quirk{};          // of quirk
+  Mutant mutant{};        // of definition
 
   bool is(Bug which) const { return bug == which; }
   bool is(Bug which, int on) const { return bug == which && rank == on; }
@@ -46,7 +48,7 @@ struct BugInfo {
 // All of them, for `seeksim list bugs`.
 std::span<const BugInfo> bug_catalogue();
 
-// "name", "skip_wait:edge" or "quirk:name"; false where there is no such bug.
+// "name", "skip_wait:edge", "quirk:name" or "definition:name"; false where there is no such bug.
 bool parse(std::string_view text, PlantedBug& bug);
 // The inverse of parse; "" for none.
 std::string text(const PlantedBug& bug);

@@ -183,3 +183,7 @@ SEEKSIM_BUG(
     fast_ring_in_bf16,
     "fast sums over ranks are rounded to bf16 at each hop of the ring (numerics fast, several data-parallel ranks)",
     "within_bounds")
+SEEKSIM_BUG(definition,
+            "a mistake in what a step is, made by the run and by its one-rank golden alike: definition:<name> (a golden "
+            "that is stored does not make it; docs/mutants.md has the names)",
+            "reference")

@@ -7,6 +7,7 @@
 #include "kernels/pointwise.h"
 #include "kernels/tree.h"
 #include "runtime/rules/host_math.h"
+#include "runtime/rules/mutants.h"
 
 namespace seeksim::runtime {
 
@@ -183,7 +184,13 @@ void Measurement::fold_norms() {
 
 // Adds the parameters' norms. Where the model is on several ranks, that waits until all have contributed theirs.
 void Measurement::fold_parameters() {
-  const Index count = Index(tensors_.parameters().trainable().size());
+  const std::vector<const ParameterInfo*>& trainable = tensors_.parameters().trainable();
+  const Index count = Index(trainable.size());
+  for (Index i = 0; i < count; ++i) {
+    const ParameterInfo& p = *trainable[std::size_t(i)];
+    if (!counts_in_norm(bench_.plan.bug.mutant, p.shape.size() > 1, i == 0))
+      clear_values(bench_.compute, p.name, SEEKSIM_SITE, AnyVec(norm_of(i)));
+  }
   if (Replica* replica = world_.replica()) {
     copy_values(bench_.compute, "loss", SEEKSIM_SITE, loss(), replica->own_norms().part(count, 1));
     return;
@@ -234,7 +241,9 @@ StepResult Measurement::read() {
     norm2_root = norm();
   }
   // norm2_root is the norm of the gradients as they are held: multiplied by the loss scale.
-  result.grad_norm = norm2_root * unscale_factor(bench_.progress.scaler().scale());
+  const double scale = bench_.progress.scaler().scale();
+  result.grad_norm = norm_of_step(bench_.plan.bug.mutant, norm2_root * unscale_factor(scale), scale,
+                                  Index(tensors_.parameters().trainable().size()));
   result.nonfinite = bench_.host_value(SEEKSIM_SITE, vec<const std::int64_t>(*nonfinite_));
   // A norm beyond fp32 cannot be clipped to anything sensible; DeepSpeed calls that an overflow too. A loss that is not
   // finite makes the step useless, whatever its gradients are.

@@ -212,19 +212,22 @@ void Passes::fetch(InFlight& flight) {
   const Progress& progress = bench_.progress;
   Launcher& compute = bench_.compute;
   compute.phase(Phase::data, flight.micro_batch);
-  const std::int64_t step = bench_.planted->step_of_batch(progress.step(), progress.began_at());
-  const std::int64_t first =
-      bench_.planted->first_sample(progress.batch_of(step) * bench_.definition().global_batch + samples.begin);
+  const Mutant mutant = bench_.plan.bug.mutant;
+  const std::int64_t step = step_of_batch(mutant, bench_.planted->step_of_batch(progress.step(), progress.began_at()));
+  const std::int64_t first = first_sample(
+      mutant, bench_.planted->first_sample(progress.batch_of(step) * bench_.definition().global_batch + samples.begin));
   compute.samples(first, std::int32_t(samples.size()));
   compute.launch(
       OpKind::data_load, "tokens", SEEKSIM_SITE, memory_cost(2 * samples.size() * data_.context),
-      [data = data_, first, count = samples.size()](Lane lane, Vec<std::int32_t> inputs, Vec<std::int32_t> targets) {
+      [data = data_, first, count = samples.size(), mutant](Lane lane, Vec<std::int32_t> inputs,
+                                                            Vec<std::int32_t> targets) {
         std::vector<std::int32_t> tokens(static_cast<std::size_t>(data.context) + 1);
         std::vector<std::int32_t> all_inputs, all_targets;
         for (Index i = 0; i < count; ++i) {
-          data.sample(first + i, tokens.data());
+          data.sample(first + source_of_sample(mutant, i), tokens.data());
+          const auto target = tokens.begin() + target_shift(mutant);
           if (inputs.n > 0) all_inputs.insert(all_inputs.end(), tokens.begin(), tokens.end() - 1);
-          if (targets.n > 0) all_targets.insert(all_targets.end(), tokens.begin() + 1, tokens.end());
+          if (targets.n > 0) all_targets.insert(all_targets.end(), target, target + data.context);
         }
         kernels::write_values(lane, all_inputs.data(), inputs);
         kernels::write_values(lane, all_targets.data(), targets);
@@ -232,13 +235,21 @@ void Passes::fetch(InFlight& flight) {
       flight.model->inputs(samples.size()), flight.model->targets(samples.size()));
 }
 
-Batch Passes::batch(const SampleRange& samples) const {
+Batch Passes::batch(const SampleRange& samples, bool backward) const {
   const std::uint64_t seed = bench_.planted->dropout_seed(bench_.definition().training_seed);
-  return {samples.size(), samples.begin, bench_.progress.step(), seed};
+  const DropoutCounters drawn =
+      dropout_counters(bench_.plan.bug.mutant, {seed, bench_.progress.step(), samples.begin}, backward);
+  return {samples.size(), drawn.first_sample, drawn.step, drawn.seed};
 }
 
 float Passes::loss_scale(const InFlight& flight) const {
-  return bench_.scale.at_loss * token_weights_[std::size_t(flight.micro_batch)];
+  const WindowPlace place{.micro_batch = flight.micro_batch,
+                          .micro_batches = int(micro_batches_.size()),
+                          .samples = samples_of(flight).size(),
+                          .full_samples = bench_.plan.layout.micro_batch,
+                          .tokens = bench_.definition().model.context};
+  return bench_.scale.at_loss * token_weights_[std::size_t(flight.micro_batch)] *
+         loss_weight(bench_.plan.bug.mutant, place);
 }
 
 std::vector<GradientBlock> Passes::blocks_of(const SampleRange& samples) const {
@@ -268,7 +279,7 @@ void Passes::backward(InFlight& flight, std::size_t piece, Kind kind, GradientSi
   const SampleRange& samples = samples_of(flight);
   Launcher& compute = bench_.compute;
   compute.phase(Phase::backward, flight.micro_batch);
-  const Batch about = batch(samples);
+  const Batch about = batch(samples, true);
   GatheredWeights* const gathered = tensors_.gathered();
   if (gathered != nullptr && kind != Kind::backward_weight) gathered->begin_pass(flight.micro_batch, false, piece);
   if (kind == Kind::backward_input) return flight.model->backward_input(compute, tensors_.in_use(), about);

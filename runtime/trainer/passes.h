@@ -11,6 +11,7 @@
 #include "runtime/model/data.h"
 #include "runtime/model/edited_gradients.h"
 #include "runtime/model/model.h"
+#include "runtime/rules/mutants.h"
 #include "runtime/trainer/pipeline_links.h"
 #include "runtime/trainer/reduction.h"
 #include "runtime/trainer/rerun.h"
@@ -22,11 +23,9 @@ namespace seeksim::runtime {
 class Passes {
  public:
   Passes(Workbench& bench, Tensors& tensors, World& world, Reduction& reduction)
-      : bench_(bench),
-        tensors_(tensors),
-        world_(world),
-        reduction_(reduction),
-        data_(data_source(bench.definition())) {}
+      : bench_(bench), tensors_(tensors), world_(world), reduction_(reduction), data_(data_source(bench.definition())) {
+    data_.seed = data_seed(bench.plan.bug.mutant, data_.seed);
+  }
 
   // This rank's micro-batches and instructions, in the world that was seated.
   void schedule();
@@ -67,7 +66,7 @@ class Passes {
     return micro_batches_[std::size_t(flight.micro_batch)];
   }
   std::vector<GradientBlock> blocks_of(const SampleRange& samples) const;
-  Batch batch(const SampleRange& samples) const;
+  Batch batch(const SampleRange& samples, bool backward = false) const;
   GradientEdit gradient_edit(const SampleRange& samples, int micro_batch) const;
   float loss_scale(const InFlight& flight) const;
   void weigh_tokens();

@@ -7,15 +7,43 @@
 #include <cstddef>
 
 #include "runtime/host/host_writes.h"
+#include "runtime/rules/mutants.h"
 #include "runtime/trainer/tensors.h"
 
 namespace seeksim::runtime {
 
+namespace {
+
+// Another bug of the catalogue that is the same mistake; none: the mutant has a point of its own.
+Bug same_bug(Mutant mutant) {
+  switch (mutant) {
+    case Mutant::optimizer_holds_other_tensors:
+      return Bug::update_lost;
+    case Mutant::clip_max_for_min:
+      return Bug::clip_by_max;
+    case Mutant::clip_off_below_fp32:
+      return Bug::clip_off_in_16_bit;
+    case Mutant::tail_dropped:
+      return Bug::last_micro_batch_lost;
+    case Mutant::steps_on_last_micro_batch:
+      return Bug::only_last_micro_batch;
+    case Mutant::gradients_kept:
+      return Bug::gradients_never_zeroed;
+    case Mutant::tied_gradient_twice:
+      return Bug::tied_added_twice;
+    default:
+      return Bug::none;
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<Planted> plant(const TrainPlan& plan, int rank) {
+  const Bug bug = plan.bug.is(Bug::definition) ? same_bug(plan.bug.mutant) : plan.bug.bug;
   for (const std::span<const PlantedRow> rows : {bugs_before_vote(), bugs_from_vote_on()}) {
     for (const PlantedRow& row : rows) {
       const bool here = row.where == PlantedRow::everywhere || plan.bug.rank == rank;
-      if (plan.bug.is(row.bug) && here) return row.make({plan, rank});
+      if (bug == row.bug && here) return row.make({plan, rank});
     }
   }
   return std::make_unique<Planted>();

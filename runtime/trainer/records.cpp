@@ -63,6 +63,25 @@ void Records::gradients(std::int64_t step) {
                             gradients_to_hugging_face(tensors_.whole(), bench_.definition().model, handed_out_));
 }
 
+void Records::state() {
+  const std::int64_t step = bench_.progress.step();
+  if (tensors_.keeper() != nullptr || !bench_.alone() || !bench_.has_values()) return;
+  if (!bench_.observer.wants_state(bench_.rank.id, step)) return;
+  bench_.finish_all(bench_.op(OpKind::copy, Phase::commit, "state", SEEKSIM_SITE), Edge::update_applied);
+  const Parameters& parameters = tensors_.parameters();
+  const ModelPlan& model = bench_.definition().model;
+  std::vector<float> all(std::size_t(parameters.size()));
+  for (const ParameterInfo& p : parameters.all())
+    widen_to(bench_.host_reads(SEEKSIM_SITE, tensors_.weights_of(p)), all.data() + p.offset);
+  const auto moments = [&](VecView<float> held) {
+    std::vector<float> values(std::size_t(held.n));
+    widen_to(bench_.host_reads(SEEKSIM_SITE, AnyVec(held)), values.data());
+    return gradients_to_hugging_face(parameters, model, values);
+  };
+  bench_.observer.state(bench_.rank.id, step, to_hugging_face(parameters, model, all),
+                        moments(tensors_.optimizer().first_moments()), moments(tensors_.optimizer().second_moments()));
+}
+
 // ---- poison --------------------------------------------------------------------------------------------------------
 
 std::vector<AnyVec> Records::held() const {

@@ -24,6 +24,8 @@ class Records {
   void shards();
 
   // ---- in the order of a step
+  // Gives the observer the state with which the next step begins, if it wants it. Waits for what is pending.
+  void state();
   // Asks the observer whether it wants the step's gradients.
   void begin_step();
   // Brings them together, where they are not all here.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/tree.h"
+#include "runtime/rules/mutants.h"
 
 namespace seeksim::runtime {
 
@@ -104,7 +105,7 @@ void Reduction::all_reduce() {
 // A tied embedding's other use, by the head.
 void Reduction::add_head_use() {
   const Parameters& p = tensors_.parameters();
-  if (!p.shares_head()) return;
+  if (!p.shares_head() || bench_.plan.bug.mutant == Mutant::tied_gradient_of_one_use) return;
   bench_.compute.phase(Phase::grad_reduce);
   const ParameterInfo& wte = p.wte();
   bench_.compute(

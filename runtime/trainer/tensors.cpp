@@ -8,6 +8,7 @@
 #include "runtime/host/host_writes.h"
 #include "runtime/layout/grid.h"
 #include "runtime/model/weights.h"
+#include "runtime/rules/mutants.h"
 
 namespace seeksim::runtime {
 
@@ -89,6 +90,7 @@ void Tensors::allocate_state() {
   const Partition whole(parameters_, 1);
   optimizer_.emplace(bench_.rank.device, bench_.definition().optimizer, whole.pieces(whole.shard(0)), 0,
                      MemoryTag::optimizer, Space::device, is_16_bit(precision.compute) && !precision.master_weights);
+  optimizer_->plant(bench_.plan.bug.mutant);
 }
 
 AnyVec Tensors::flat(const BufferPtr& buffer, ElementType type) const {
@@ -147,9 +149,12 @@ void Tensors::draw_piece(const ParameterPiece& piece, VecView<T> out) {
   const Definition& d = bench_.definition();
   const ParameterInfo& p = *piece.parameter;
   Launcher& launch = out.buffer->space == Space::device ? bench_.compute : bench_.host;
+  const Mutant mutant = bench_.plan.bug.mutant;
+  const Init start = mutant == Mutant::residual_start_unscaled && p.init == Init::residual ? Init::normal : p.init;
+  const std::uint32_t stream = mutant == Mutant::initial_streams_shared ? 0 : p.number;
   launch(
       p.name, SEEKSIM_SITE, memory_cost(piece.size, 20),
-      [model = &d.model, seed = d.training_seed, init = p.init, number = p.number, first = p.first + piece.first](
+      [model = &d.model, seed = d.training_seed, init = start, number = stream, first = p.first + piece.first](
           Lane lane, Vec<T> values) {
         if constexpr (std::is_same_v<T, float>) {
           draw_parameter(lane, *model, seed, init, number, values, first);

@@ -8,6 +8,7 @@
 #include "kernels/check.h"
 #include "runtime/launch/poison.h"
 #include "runtime/plan/learning_rate.h"
+#include "runtime/rules/mutants.h"
 #include "runtime/trainer/planting.h"
 
 namespace seeksim::runtime {
@@ -32,6 +33,7 @@ Trainer::Trainer(Rank& rank, const TrainPlan& plan, Observer& observer, const Ro
 
 void Trainer::train_step() {
   bench_.stand_at(world_.epoch(), step());
+  if (step() == 0) records_.state();
   records_.begin_step();
   reduction_.begin_step();
 
@@ -59,6 +61,7 @@ void Trainer::train_step() {
   commit(result, verdict.applies, lr);
   transfer_.publish_step(verdict.updates);
   records_.replica();
+  records_.state();
   saves_.save_if_due();
 }
 
@@ -66,7 +69,8 @@ Trainer::Verdict Trainer::agree_on(const StepResult& result) {
   const std::vector<std::int64_t>& left_out = bench_.definition().skip_steps;
   const Quirks& quirks = bench_.quirks();
   const bool wanted = std::find(left_out.begin(), left_out.end(), step()) == left_out.end();
-  const bool checked = checks_overflow(quirks, bench_.compute_type());
+  const bool checked =
+      checks_overflow(quirks, bench_.compute_type()) && bench_.plan.bug.mutant != Mutant::overflow_is_applied;
   const bool overflow_here = (checked && result.nonfinite > 0) || !wanted;
   const bool good = wanted && (result.finite || !checked);
   const bool all_good = bench_.planted->all_good([&] { return vote_.on(Vote::step, good); }, !overflow_here);
@@ -76,7 +80,8 @@ Trainer::Verdict Trainer::agree_on(const StepResult& result) {
 
 double Trainer::rate() const {
   const Definition& d = bench_.definition();
-  const std::int64_t applied = tensors_.optimizer().steps() - optimizer_start(d.quirks).steps;
+  const std::int64_t applied =
+      rate_position(bench_.plan.bug.mutant, tensors_.optimizer().steps() - optimizer_start(d.quirks).steps);
   const std::int64_t steps = schedule_steps(d.quirks, applied, bench_.progress.skips().skipped, world_.comm().size());
   return bench_.planted->rate(learning_rate(d.scheduler, d.optimizer.lr, steps), step());
 }
@@ -89,6 +94,7 @@ float Trainer::apply(const StepResult& result, double lr) {
   const UnscaledGradient gradient{result.grad_norm, scaler.scale(), scaler.scale_after(false)};
   GradientFactor factor = gradient_factor(bench_.quirks(), gradient, bench_.planted->clipping_limit(limit));
   factor.factor = bench_.planted->clipping(factor.factor, limit, result.grad_norm);
+  factor.factor = clip_factor(bench_.plan.bug.mutant, factor.factor, limit, result.grad_norm, scaler.scale());
   bench_.planted->clipped(bench_, tensors_, world_.place().way, factor.factor);
   tensors_.update(factor.factor * unscale_factor(scaler.scale()), lr);
   return factor.reported_norm;
@@ -102,7 +108,11 @@ void Trainer::commit(const StepResult& result, bool applied, double lr) {
   bench_.progress.advance();
   records_.gradients(committed);
   const StepRecord& record = records_.step_committed(result, applied, lr);
-  bench_.progress.account(committed, !applied, result.nonfinite, bench_.planted->scales_down(!applied, committed));
+  const bool scales_down = bench_.planted->scales_down(!applied, committed);
+  bench_.progress.account(committed, !applied, result.nonfinite,
+                          scales_down && bench_.plan.bug.mutant != Mutant::scaler_never_backs_off);
+  if (!applied && bench_.plan.bug.mutant == Mutant::adam_counts_skipped)
+    tensors_.continue_at(tensors_.optimizer_steps() + 1);
   transfer_.step_committed();
   bench_.observer.step_committed(bench_.rank.id, record);
   bench_.planted->committed([&] { return vote_.on(Vote::step); }, bench_.progress);

@@ -9,6 +9,7 @@
 #include "kernels/optimizer.h"
 #include "kernels/pointwise.h"
 #include "runtime/rules/host_math.h"
+#include "runtime/rules/mutants.h"
 
 namespace seeksim::runtime {
 
@@ -104,12 +105,13 @@ namespace {
 template <class T, class G>
 void launch_piece(Launcher& launch, const char* name, const kernels::AdamWStep& constants, VecView<float> masters,
                   VecView<T> compute, VecView<const G> gradients, VecView<float> m, VecView<float> v,
-                  VecView<Stagnation> counts) {
+                  VecView<Stagnation> counts, Mutant mutant) {
   const Cost cost = memory_cost(7 * compute.n, 2);
   if constexpr (std::is_same_v<T, float>) {
     launch(
         name, SEEKSIM_SITE, cost,
-        [constants](Lane lane, Vec<const float> grad, Vec<float> param, Vec<float> first, Vec<float> second) {
+        [constants, mutant](Lane lane, Vec<const float> grad, Vec<float> param, Vec<float> first, Vec<float> second) {
+          if (replaces_update(mutant)) return mutated_adamw(mutant, lane, constants, grad, param, first, second);
           kernels::adamw(lane, constants, grad, param, first, second);
         },
         gradients, compute, m, v);
@@ -147,7 +149,7 @@ void Optimizer::step(Launcher& launch, const OptimizerSpaces& spaces, float grad
   update(launch, begin_step(launch, has_masters, grad_factor, lr), 0, all, updated);
 }
 
-void Optimizer::update(Launcher& launch, kernels::AdamWStep constants, Index at, const OptimizerSpaces& spaces,
+void Optimizer::update(Launcher& launch, const kernels::AdamWStep& constants, Index at, const OptimizerSpaces& spaces,
                        const Updated& updated) {
   const bool has_masters = spaces.masters.buffer != nullptr;
   Index begin = 0;
@@ -155,7 +157,8 @@ void Optimizer::update(Launcher& launch, kernels::AdamWStep constants, Index at,
     const Index lo = std::max(begin, at), n = std::min(begin + p.size, at + spaces.compute.n) - lo;
     begin += p.size;
     if (n <= 0) continue;
-    constants.weight_decay = p.parameter->decays ? static_cast<float>(plan_.weight_decay) : 0.0f;
+    const kernels::AdamWStep here =
+        optimizer_constants(mutant_, constants, static_cast<float>(plan_.weight_decay), p.parameter->decays, steps_);
     const VecView<float> masters = has_masters ? spaces.masters.part(lo - at, n) : VecView<float>{};
     const VecView<float> m = spaces.first.part(lo - at, n), v = spaces.second.part(lo - at, n);
     const VecView<Stagnation> counts = has_masters ? VecView<Stagnation>{} : vec<Stagnation>(*stagnation_);
@@ -164,10 +167,11 @@ void Optimizer::update(Launcher& launch, kernels::AdamWStep constants, Index at,
       using T = decltype(like);
       const VecView<T> to = compute.as<T>();
       if (gradients.type == ElementType::f32) {
-        launch_piece<T, float>(launch, p.parameter->name, constants, masters, to, gradients.as<const float>(), m, v,
-                               counts);
+        launch_piece<T, float>(launch, p.parameter->name, here, masters, to, gradients.as<const float>(), m, v, counts,
+                               mutant_);
       } else {
-        launch_piece<T, T>(launch, p.parameter->name, constants, masters, to, gradients.as<const T>(), m, v, counts);
+        launch_piece<T, T>(launch, p.parameter->name, here, masters, to, gradients.as<const T>(), m, v, counts,
+                           mutant_);
       }
     });
     if (updated) updated(lo, n);

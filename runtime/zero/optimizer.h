@@ -28,6 +28,8 @@ class Optimizer {
   Optimizer(Device& device, const OptimizerPlan& plan, std::vector<ParameterPiece> pieces, Index sub_group,
             MemoryTag tag, Space space, bool rounds);
 
+  // A mistake in what a step of it is (rules/mutants.h).
+  void plant(Mutant mutant) { mutant_ = mutant; }
   // Zeroes the moments.
   void reset(Launcher& launch);
   // Elements [at, at + n) of the shard are updated when what is enqueued now is done.
@@ -37,7 +39,7 @@ class Optimizer {
 
   // The same in parts: counts a step, then updates elements [at, ...) of the shard with moments from elsewhere.
   kernels::AdamWStep begin_step(Launcher& launch, bool has_masters, float grad_factor, double lr);
-  void update(Launcher& launch, kernels::AdamWStep constants, Index at, const OptimizerSpaces& spaces,
+  void update(Launcher& launch, const kernels::AdamWStep& constants, Index at, const OptimizerSpaces& spaces,
               const Updated& updated = {});
   // Memory for the moments: there from the beginning, unless and until they are elsewhere.
   void make_moments();
@@ -65,6 +67,7 @@ class Optimizer {
   Index size_ = 0;
   BufferPtr m_, v_;
   BufferPtr stagnation_;
+  Mutant mutant_{};
   std::int64_t steps_ = 0;
   // beta^t by repeated multiplication: the same bits whether a run was interrupted or not, and no pow.
   double beta1_power_ = 1;

@@ -86,6 +86,7 @@ ShardState ShardKeeper::make(int member, const Partition& partition, bool copy) 
                           zero.stage == 3 ? zero.sub_group_elements : 0,
                           swaps() ? MemoryTag::staging : tag(MemoryTag::optimizer), home_,
                           is_16_bit(precision.compute) && !precision.master_weights);
+  state.optimizer->plant(plan_.bug.mutant);
   if (plan_.bug.is(Bug::full_optimizer_state) && !copy) {
     const Index others = parameters_.trainable_size() - shard.size;
     own_space(state, 2 * std::max<Index>(others, 1), ElementType::f32, "moments of others", MemoryTag::optimizer,

@@ -93,6 +93,7 @@ const std::vector<Wing>& wings() {
       {"pytorch", {{"core"}, {"backend"}}, 20},
       {"sim", {}, 30, true},
       {"faults", {}, 20, true},
+      {"reference", {}, 20, true},
       {"kernels", {}, 40, true},
   };
   return kWings;

@@ -1,0 +1,374 @@
+#include "harness/oracles/reference_steps.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "harness/oracles/evidence.h"
+#include "harness/oracles/reference_training.h"
+#include "harness/oracles/whole_run.h"
+#include "reference/model.h"
+#include "reference/parameters.h"
+#include "reference/random.h"
+#include "reference/run.h"
+
+namespace seeksim::harness {
+namespace {
+
+using reference::Bounded;
+using reference::Parameter;
+using runtime::NamedTensor;
+using runtime::StepRecord;
+using Values = std::vector<float>;
+
+// A bound is tight below this share of the value, of its parameter's root mean square, or of the step's rate: then a
+// value that is missing, doubled or halved is seen.
+constexpr double kTight = 1.0 / 4;
+
+const Values* values_of(const std::vector<NamedTensor>& tensors, const std::string& name) {
+  const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const NamedTensor& t) { return t.name == name; });
+  return found == tensors.end() ? nullptr : &found->values;
+}
+
+Bounded bounded(const reference::Noisy& x) { return {x.v, reference::bound_of(x)}; }
+
+double root_mean_square(const std::vector<Bounded>& values) {
+  double sum = 0;
+  for (const Bounded& x : values) sum += x.v * x.v;
+  return values.empty() ? 0 : std::sqrt(sum / double(values.size()));
+}
+
+// One step of the run: what it says, and the state before and after it.
+struct JudgedStep {
+  const StepRecord& record;
+  const Collector::State& before;
+  const Collector::State& after;
+  const std::vector<NamedTensor>& gradients;
+};
+
+class StepJudge {
+ public:
+  StepJudge(const reference::Training& training, const std::vector<Parameter>& parameters, ReferenceVerdict& verdict,
+            const JudgedStep& step)
+      : t_(training), parameters_(parameters), verdict_(verdict), s_(step) {}
+
+  void first_values();
+  // applied: steps that the optimizer made before this one.
+  void judge(double scale, std::int64_t applied);
+
+ private:
+  // Holds a value against what is expected. scale: that a tight bound is measured by.
+  void hold(const char* quantity, const std::string& parameter, std::int64_t element, double found,
+            const Bounded& expected, double scale);
+  void hold_exactly(const char* quantity, double found, double expected) {
+    hold(quantity, "", -1, found, {expected, 1e-13 * std::abs(expected)}, std::abs(expected));
+  }
+  void hold_all(const char* quantity, const Parameter& p, const std::vector<NamedTensor>& found,
+                const std::vector<Bounded>& expected);
+  void judge_passes(double scale, bool finite);
+  void judge_skip(bool may_overflow, bool overflows, bool finite);
+  void judge_update(std::int64_t applied);
+  void judge_unchanged(const Parameter& p);
+  void judge_factor(const Bounded& factor);
+  void judge_type(const Parameter& p, const Values& held, double scale);
+  void judge_scale(const Parameter& p, const Values& held, const std::vector<reference::Noisy>& expected);
+
+  const reference::Training& t_;
+  const std::vector<Parameter>& parameters_;
+  ReferenceVerdict& verdict_;
+  const JudgedStep& s_;
+};
+
+void StepJudge::hold(const char* quantity, const std::string& parameter, std::int64_t element, double found,
+                     const Bounded& expected, double scale) {
+  ++verdict_.values;
+  if (expected.e <= kTight * std::max(std::abs(expected.v), scale)) ++verdict_.tight;
+  if (expected.e > 0 && std::isfinite(found)) {
+    const double used = std::abs(found - expected.v) / expected.e;
+    if (used <= 1) verdict_.used = std::max(verdict_.used, used);
+  }
+  // Not a number is within no bound. Where the reference has a value and no bound to give, nothing can be said.
+  if (std::abs(found - expected.v) <= expected.e) return;
+  if (std::isfinite(expected.v) && !std::isfinite(expected.e)) return;
+  std::vector<ReferenceDifference>& all = verdict_.differences;
+  if (!all.empty() && all.back().step == s_.record.step && all.back().quantity == quantity &&
+      all.back().parameter == parameter) {
+    ++all.back().more;
+    return;
+  }
+  all.push_back({s_.record.step, quantity, parameter, element, found, expected.v, expected.e, 0});
+}
+
+void StepJudge::hold_all(const char* quantity, const Parameter& p, const std::vector<NamedTensor>& found,
+                         const std::vector<Bounded>& expected) {
+  const Values* const values = values_of(found, p.name);
+  if (values == nullptr || values->size() != expected.size())
+    return hold(quantity, p.name, -1, 0, Bounded(1.0), 1);  // it is not there at all
+  const double scale = root_mean_square(expected);
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    hold(quantity, p.name, std::int64_t(i), double((*values)[i]), expected[i], scale);
+}
+
+// What is drawn before the first step: normal values by a written sequence of fp32 operations, 4e-7 from the true ones.
+void StepJudge::first_values() {
+  for (const Parameter& p : parameters_) {
+    std::vector<Bounded> expected;
+    for (const double x : reference::initial_values(t_, p)) {
+      const double off = 5e-7 * std::abs(x);
+      const bool rounded = p.frozen || !t_.masters;
+      expected.emplace_back(x, off + (rounded ? reference::unit_of(t_.compute) * std::abs(x) : 0));
+    }
+    hold_all("first value", p, s_.before.weights, expected);
+  }
+}
+
+void StepJudge::judge(double scale, std::int64_t applied) {
+  hold_exactly("loss scale", s_.record.loss_scale, scale);
+  std::int64_t batch = s_.record.step;
+  for (const std::int64_t dropped : t_.dropped_batches) batch += dropped <= batch ? 1 : 0;
+  hold_exactly("data position", double(s_.record.data_position), double((batch + 1) * t_.batch));
+  const bool finite = s_.record.nonfinite == 0 && std::isfinite(s_.record.grad_norm);
+  judge_passes(scale, finite);
+  const double rate = reference::learning_rate(t_, applied);
+  hold("learning rate", "", -1, s_.record.lr, {rate, 1e-12 * std::abs(rate) + 1e-18}, rate);
+  hold_exactly("optimizer's step", double(s_.record.optimizer_steps), double(applied + (s_.record.skipped ? 0 : 1)));
+  for (const Parameter& p : parameters_) {
+    if (s_.record.skipped || p.frozen) judge_unchanged(p);
+  }
+  if (!s_.record.skipped) judge_update(applied);
+}
+
+// Losses, gradients and their norm, from the weights with which the step begins.
+void StepJudge::judge_passes(double scale, bool finite) {
+  std::vector<std::vector<double>> weights;
+  for (const Parameter& p : parameters_) {
+    const Values* const held = values_of(s_.before.weights, p.name);
+    weights.emplace_back(held != nullptr ? std::vector<double>(held->begin(), held->end())
+                                         : std::vector<double>(p.size(), 0));
+  }
+  const auto expected = reference::losses_and_gradients<reference::Noisy>(
+      t_, parameters_, weights, reference::tokens_of_step(t_, s_.record.step), s_.record.step, scale);
+  hold("loss", "", -1, double(s_.record.loss), bounded(expected.loss), expected.loss.v);
+  std::vector<const Values*> all;
+  for (std::size_t i = 0; finite && i < parameters_.size(); ++i) {
+    const Parameter& p = parameters_[i];
+    if (p.frozen) continue;
+    std::vector<Bounded> gradient;
+    for (const reference::Noisy& g : expected.gradients[i]) gradient.push_back(bounded(g));
+    hold_all("gradient", p, s_.gradients, gradient);
+    const Values* const held = values_of(s_.gradients, p.name);
+    if (held == nullptr) continue;
+    judge_scale(p, *held, expected.gradients[i]);
+    judge_type(p, *held, scale);
+    all.push_back(held);
+  }
+  if (finite) {
+    const Bounded norm = reference::norm_of(all);
+    hold("gradient norm", "", -1, double(s_.record.grad_norm), norm, norm.v);
+  }
+  judge_skip(expected.may_overflow, expected.overflows, finite);
+}
+
+// Gradients that are held in 16 bits are numbers of that type.
+void StepJudge::judge_type(const Parameter& p, const Values& held, double scale) {
+  if (t_.compute == reference::Type::f32) return;
+  const bool rounded = t_.gradients != reference::Type::f32;
+  std::int64_t between = 0, zeros = 0;
+  for (const float g : held) {
+    zeros += g == 0 ? 1 : 0;
+    between += reference::nearest(double(g) * scale, t_.compute) != double(g) * scale ? 1 : 0;
+  }
+  if (rounded) return hold("count of values that the gradients' type cannot hold", p.name, -1, double(between), 0.0, 1);
+  // A few in fp32 may happen to be numbers of 16 bits; not all of many.
+  if (std::int64_t(held.size()) - zeros >= 64)
+    hold("fp32 kept (1) or not (0) in the gradient", p.name, -1, between > 0 ? 1 : 0, 1.0, 1);
+}
+
+// How far a gradient goes in the direction that it should have: one number a parameter, in which the noise of elements
+// cancels, so that a mistake of a few percent is seen in 16 bits too.
+void StepJudge::judge_scale(const Parameter& p, const Values& held, const std::vector<reference::Noisy>& expected) {
+  double dots = 0, squares = 0, noise = 0;
+  for (std::size_t i = 0; i < std::min(held.size(), expected.size()); ++i) {
+    dots += double(held[i]) * expected[i].v;
+    squares += expected[i].v * expected[i].v;
+    noise += expected[i].v * expected[i].v * expected[i].s;
+  }
+  if (squares <= 0) return;
+  hold("scale of the gradient", p.name, -1, dots / squares, {1, reference::kDeviations * std::sqrt(noise) / squares},
+       1);
+}
+
+// A step is skipped where it was asked for, and where a gradient is not finite.
+void StepJudge::judge_skip(bool may_overflow, bool overflows, bool finite) {
+  const auto& asked = t_.skipped_steps;
+  const bool wanted = std::find(asked.begin(), asked.end(), s_.record.step) == asked.end();
+  if (overflows) hold_exactly("overflow", finite ? 0 : 1, 1);
+  if (!may_overflow) hold_exactly("overflow", finite ? 0 : 1, 0);
+  hold_exactly("skipped", s_.record.skipped ? 1 : 0, wanted && finite ? 0 : 1);
+}
+
+void StepJudge::judge_unchanged(const Parameter& p) {
+  const std::pair<const char*, std::pair<const std::vector<NamedTensor>*, const std::vector<NamedTensor>*>> each[] = {
+      {"weight of a skipped or frozen parameter", {&s_.before.weights, &s_.after.weights}},
+      {"first moment of a skipped step", {&s_.before.first, &s_.after.first}},
+      {"second moment of a skipped step", {&s_.before.second, &s_.after.second}}};
+  for (const auto& [quantity, tensors] : each) {
+    const Values* const before = values_of(*tensors.first, p.name);
+    if (before == nullptr) continue;  // frozen: it has no moments
+    std::vector<Bounded> expected;
+    for (const float x : *before) expected.emplace_back(double(x));
+    hold_all(quantity, p, *tensors.second, expected);
+  }
+}
+
+// The factor that the optimizer multiplied the gradient by, as the first moments tell of it: by least squares over all.
+void StepJudge::judge_factor(const Bounded& factor) {
+  const reference::Optimizer& o = t_.optimizer;
+  if (!o.decoupled && o.weight_decay != 0) return;  // the decay is in the moments too
+  double dots = 0, squares = 0, noise = 0;
+  for (const Parameter& p : parameters_) {
+    const Values *const g = values_of(s_.gradients, p.name), *const before = values_of(s_.before.first, p.name),
+                        *const after = values_of(s_.after.first, p.name);
+    if (p.frozen || g == nullptr || before == nullptr || after == nullptr) continue;
+    for (std::size_t i = 0; i < g->size(); ++i) {
+      const double x = (1 - o.beta1) * double((*g)[i]), old = o.beta1 * double((*before)[i]);
+      dots += (double((*after)[i]) - old) * x;
+      squares += x * x;
+      noise += std::abs(x) * 4 * reference::kUnit * (std::abs(old) + std::abs(x) + std::abs(double((*after)[i])));
+    }
+  }
+  if (squares <= 0) return;
+  hold("clipping factor", "", -1, dots / squares, {factor.v, factor.e + noise / squares}, factor.v);
+}
+
+// Moments and weights, from the run's own gradients and norm.
+void StepJudge::judge_update(std::int64_t applied) {
+  const Bounded factor = reference::clip_factor(t_.clipping, double(s_.record.grad_norm));
+  judge_factor(factor);
+  const double rate = reference::learning_rate(t_, applied);
+  for (const Parameter& p : parameters_) {
+    const Values *const g = values_of(s_.gradients, p.name), *const w = values_of(s_.before.weights, p.name),
+                        *const m = values_of(s_.before.first, p.name), *const v = values_of(s_.before.second, p.name);
+    if (p.frozen || g == nullptr || w == nullptr || m == nullptr || v == nullptr) continue;
+    const double decay = p.matrix || t_.optimizer.decay_all ? t_.optimizer.weight_decay : 0;
+    std::vector<Bounded> weights, first, second;
+    for (std::size_t i = 0; i < g->size(); ++i) {
+      const reference::Element before{double((*w)[i]), double((*m)[i]), double((*v)[i])};
+      reference::BoundedElement next =
+          reference::updated(t_.optimizer, before, double((*g)[i]), factor, decay, rate, applied + 1);
+      if (!t_.masters) next.weight.e += reference::unit_of(t_.compute) * (std::abs(next.weight.v) + next.weight.e);
+      weights.push_back(next.weight), first.push_back(next.first), second.push_back(next.second);
+    }
+    hold_all("first moment", p, s_.after.first, first);
+    hold_all("second moment", p, s_.after.second, second);
+    const Values* const after = values_of(s_.after.weights, p.name);
+    for (std::size_t i = 0; after != nullptr && i < weights.size(); ++i)
+      hold("weight", p.name, std::int64_t(i), double((*after)[i]), weights[i], rate);
+  }
+}
+
+}  // namespace
+
+std::string ReferenceDifference::text() const {
+  const std::string where = parameter.empty() ? ""
+                            : element < 0     ? " of " + parameter
+                                              : fmt::format(" of {}[{}]", parameter, element);
+  return fmt::format("step {}: {}{} is {:.9g}, the reference has {:.9g} +- {:.2g}{}", step, quantity, where, found,
+                     expected, bound, more > 0 ? fmt::format(", and {} more of it", more) : "");
+}
+
+ReferenceJudge::ReferenceJudge(const runtime::Definition& definition, bool ends)
+    : training_(reference_training(definition)), ends_(ends) {}
+
+bool ReferenceJudge::wants(std::int64_t step) const {
+  return step >= 0 && step < training_.steps && (!ends_ || step < 2 || step + 1 == training_.steps);
+}
+
+void ReferenceJudge::take_state(std::int64_t step, Collector::State state) {
+  if (wants(step) || wants(step - 1)) states_[step] = std::move(state);
+}
+
+void ReferenceJudge::take_gradients(std::int64_t step, const std::vector<NamedTensor>& gradients) {
+  if (wants(step)) gradients_[step] = gradients;
+}
+
+ReferenceVerdict ReferenceJudge::judge(const RunRecord& run) const {
+  const auto begin = std::chrono::steady_clock::now();
+  ReferenceVerdict verdict;
+  const std::vector<Parameter> parameters = reference::parameters_of(training_.model);
+  reference::ScalerState scaler = reference::first_state(training_.scaler);
+  std::int64_t applied = 0;
+  for (const StepRecord& record : run.steps) {
+    const auto before = states_.find(record.step), after = states_.find(record.step + 1);
+    const auto gradients = gradients_.find(record.step);
+    if (wants(record.step) && before != states_.end() && after != states_.end() && gradients != gradients_.end()) {
+      const JudgedStep step{record, before->second, after->second, gradients->second};
+      StepJudge judge(training_, parameters, verdict, step);
+      if (record.step == 0 && training_.drawn) judge.first_values();
+      judge.judge(scaler.scale, applied);
+      verdict.steps.push_back(record.step);
+    }
+    applied += record.skipped ? 0 : 1;
+    scaler = reference::next_state(training_.scaler, scaler, record.skipped);
+  }
+  // What went wrong in a step is known by then.
+  if (!ends_ && verdict.differences.empty()) judge_freely(run, verdict);
+  verdict.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return verdict;
+}
+
+// From the first weights on, beside the run and not from its state. How far two right runs may be apart is measured:
+// runs of the reference whose every gradient and weight is off by what rounding does to it.
+void ReferenceJudge::judge_freely(const RunRecord& run, ReferenceVerdict& verdict) const {
+  constexpr int kNoisy = 3;    // runs
+  constexpr double kRoom = 4;  // times their largest deviation so far
+  if (!training_.drawn || run.steps.empty()) return;
+  reference::FreeOptions options;
+  for (const StepRecord& step : run.steps) options.skipped.push_back(step.skipped);
+  const reference::FreeRun clean = reference::run_freely(training_, options);
+  std::vector<reference::FreeRun> noisy;
+  for (options.noise = 1; options.noise <= kNoisy; ++options.noise)
+    noisy.push_back(reference::run_freely(training_, options));
+  double loss_apart = 0, norm_apart = 0;
+  for (std::size_t i = 0; i < std::min(run.steps.size(), clean.loss.size()); ++i) {
+    for (const reference::FreeRun& other : noisy) {
+      loss_apart = std::max(loss_apart, std::abs(other.loss[i] - clean.loss[i]));
+      norm_apart = std::max(norm_apart, std::abs(other.norm[i] - clean.norm[i]));
+    }
+    const StepRecord& step = run.steps[i];
+    const auto hold = [&](const char* what, double found, double expected, double bound) {
+      ++verdict.values;
+      verdict.tight += bound <= kTight * std::abs(expected) ? 1 : 0;
+      if (step.nonfinite == 0 && !(std::abs(found - expected) <= bound))
+        verdict.differences.push_back({step.step, what, "", -1, found, expected, bound, 0});
+    };
+    hold("loss of the whole run", double(step.loss), clean.loss[i], kRoom * loss_apart + clean.loss_bound[i]);
+    hold("gradient norm of the whole run", double(step.grad_norm), clean.norm[i],
+         kRoom * norm_apart + clean.norm_bound[i]);
+  }
+}
+
+Finding reference_steps(const Evidence& e, const std::string&) {
+  if (e.reference == nullptr) return blind("the training was not made again on one rank");
+  const ReferenceVerdict& verdict = *e.reference;
+  if (!verdict.unknown.empty()) return blind(verdict.unknown);
+  if (verdict.steps.empty()) return blind("no step of the run on one rank could be judged");
+  if (!verdict.differences.empty()) {
+    const auto first = std::min_element(verdict.differences.begin(), verdict.differences.end(),
+                                        [](const auto& a, const auto& b) { return a.step < b.step; });
+    return bad(fmt::format("{} ({} quantities differ in all)", first->text(), verdict.differences.size()));
+  }
+  if (verdict.golden) {
+    const Evidence own{e.scenario, e.run, &*verdict.golden, std::nullopt, {}};
+    const Finding same = golden(own, "");
+    if (!same.ok) return {false, same.looked, "the run on one rank is as the reference has it, but " + same.detail};
+  }
+  if (verdict.share() < 0.99)
+    return blind(fmt::format("only {:.1f} % of {} bounds say something", 100 * verdict.share(), verdict.values));
+  return good(fmt::format("{} steps as the reference has them: {} values, {:.2f} % of their bounds are tight",
+                          verdict.steps.size(), verdict.values, 100 * verdict.share()));
+}
+
+}  // namespace seeksim::harness

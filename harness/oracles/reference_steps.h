@@ -1,0 +1,75 @@
+// reference: a training on one rank, held step by step against a second implementation of it (reference/). Each step
+// begins with the run's own weights and moments, and each quantity with what the run itself says of those before it, so
+// that roundings do not pile up and the first quantity that differs is the one that went wrong.
+//
+// The run on one rank is the golden of the judged run, made anew. Where the judged run has its bits, what holds for one
+// holds for the other, whatever the layout.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/oracles/finding.h"
+#include "harness/record/collector.h"
+#include "harness/record/golden.h"
+#include "harness/record/run_record.h"
+#include "reference/step.h"
+#include "reference/training.h"
+#include "runtime/plan/plan.h"
+
+namespace seeksim::harness {
+
+struct Evidence;
+
+// One value that is not what the reference has, within its bound.
+struct ReferenceDifference {
+  std::int64_t step = 0;
+  std::string quantity;   // "loss", "gradient", "first moment", ...
+  std::string parameter;  // as files name it; empty: of the whole step
+  std::int64_t element = -1;
+  double found = 0;
+  double expected = 0;
+  double bound = 0;
+  std::int64_t more = 0;  // values of this quantity and parameter that differ in this step too
+  std::string text() const;
+};
+
+struct ReferenceVerdict {
+  std::string unknown;                           // why nothing could be judged; empty: it was
+  std::vector<ReferenceDifference> differences;  // in the order of steps, and of quantities in each
+  std::vector<std::int64_t> steps;               // that were judged
+  std::int64_t values = 0;                       // that were held against a bound
+  std::int64_t tight = 0;                        // those whose bound says something
+  double used = 0;                               // the largest share of a bound that a value within it takes
+  double wall_s = 0;                             // of the reference alone
+  std::optional<Golden> golden;                  // the run on one rank that was judged
+
+  double share() const { return values > 0 ? double(tight) / double(values) : 0; }
+};
+
+// Listens to a run on one rank, then judges it.
+class ReferenceJudge {
+ public:
+  // ends: the first two steps and the last one alone.
+  ReferenceJudge(const runtime::Definition& definition, bool ends);
+  // What the run is to call.
+  void take_state(std::int64_t step, Collector::State state);
+  void take_gradients(std::int64_t step, const std::vector<runtime::NamedTensor>& gradients);
+  ReferenceVerdict judge(const RunRecord& run) const;
+
+ private:
+  bool wants(std::int64_t step) const;
+  void judge_freely(const RunRecord& run, ReferenceVerdict& verdict) const;
+
+  reference::Training training_;
+  bool ends_;
+  std::map<std::int64_t, Collector::State> states_;
+  std::map<std::int64_t, std::vector<runtime::NamedTensor>> gradients_;
+};
+
+Finding reference_steps(const Evidence& evidence, const std::string& argument);
+
+}  // namespace seeksim::harness

@@ -1,0 +1,107 @@
+#include "harness/oracles/reference_training.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace seeksim::harness {
+namespace {
+
+reference::Type type_of(runtime::ElementType type) {
+  if (type == runtime::ElementType::bf16) return reference::Type::bf16;
+  return type == runtime::ElementType::f16 ? reference::Type::f16 : reference::Type::f32;
+}
+
+// A pattern asks for parameters by seeksim's names. Files have queries, keys and values, and gates and ups, as tensors
+// of their own.
+std::vector<std::string> in_files(const std::vector<std::string>& patterns) {
+  std::vector<std::string> out;
+  const auto put = [&](const std::string& pattern, const std::string& ours, std::initializer_list<const char*> theirs) {
+    const std::size_t place = pattern.find(ours);
+    if (place == std::string::npos) return;
+    for (const char* name : theirs) out.push_back(std::string(pattern).replace(place, ours.size(), name));
+  };
+  for (const std::string& pattern : patterns) {
+    out.push_back(pattern);
+    put(pattern, "qkv_proj", {"q_proj", "k_proj", "v_proj"});
+    put(pattern, "gate_up_proj", {"gate_proj", "up_proj"});
+  }
+  return out;
+}
+
+reference::Model model_of(const runtime::ModelPlan& plan) {
+  reference::Model m;
+  m.llama = plan.llama();
+  m.L = plan.layers, m.C = plan.width, m.H = plan.heads, m.K = m.llama ? plan.key_heads() : plan.heads;
+  m.T = plan.context, m.V = plan.vocab, m.F = plan.hidden();
+  m.tied = plan.tied;
+  m.frozen = in_files(plan.frozen);
+  m.init_stddev = plan.init_stddev, m.norm_eps = plan.norm_eps, m.rope_theta = plan.rope_theta;
+  m.drop_embedding = plan.dropout.embedding;
+  m.drop_attention = plan.dropout.attention;
+  m.drop_residual = plan.dropout.residual;
+  return m;
+}
+
+reference::Scaler scaler_of(const runtime::LossScalerPlan& plan) {
+  using Kind = reference::Scaler::Kind;
+  reference::Scaler s;
+  switch (plan.kind) {
+    case runtime::LossScalerKind::none:
+      break;
+    case runtime::LossScalerKind::static_scale:
+      s.kind = Kind::fixed, s.scale = plan.loss_scale;
+      break;
+    case runtime::LossScalerKind::dynamic:
+      s.kind = Kind::deepspeed, s.scale = std::exp2(plan.initial_scale_power);
+      s.window = plan.loss_scale_window, s.hysteresis = plan.hysteresis;
+      s.consecutive = plan.consecutive_hysteresis, s.least = plan.min_loss_scale;
+      break;
+    case runtime::LossScalerKind::torch:
+      if (!plan.enabled) break;
+      s.kind = Kind::torch, s.scale = double(static_cast<float>(plan.init_scale));
+      s.window = plan.growth_interval, s.growth = plan.growth_factor, s.backoff = plan.backoff_factor;
+      break;
+  }
+  return s;
+}
+
+}  // namespace
+
+std::string not_in_reference(const runtime::Definition& d) {
+  if (d.model.own != nullptr || (d.model.family != "gpt2" && !d.model.llama()))
+    return "the reference knows GPT-2 and Llama, not " + d.model.family;
+  if (d.model.logit_scale) return "the reference knows no scale on the logits";
+  if (d.quirks.any()) return "the reference knows no quirks of other frameworks";
+  return "";
+}
+
+reference::Training reference_training(const runtime::Definition& d) {
+  reference::Training t;
+  t.seed = d.training_seed;
+  t.model = model_of(d.model);
+  t.data.tokens = d.data.tokens;
+  if (!d.data.synthetic) t.data.text = d.data.bytes;
+  const runtime::OptimizerPlan& o = d.optimizer;
+  t.optimizer = {o.type == "AdamW", o.lr, o.betas[0], o.betas[1], o.eps, o.weight_decay, o.decay_all};
+  const runtime::SchedulerPlan& s = d.scheduler;
+  t.schedule = {s.type,
+                s.warmup_min_lr,
+                s.warmup_max_lr,
+                s.warmup_num_steps,
+                s.total_num_steps,
+                s.warmup_type == "linear",
+                s.warmup_min_ratio,
+                s.cos_min_ratio,
+                s.table};
+  t.compute = type_of(d.precision.compute), t.gradients = type_of(d.precision.gradients);
+  t.masters = d.precision.master_weights;
+  t.scaler = scaler_of(d.scaler);
+  t.clipping = d.gradient_clipping;
+  t.batch = d.global_batch, t.steps = d.steps;
+  t.drawn = d.initial_weights.empty();
+  t.skipped_steps = d.skip_steps, t.dropped_batches = d.drop_batches;
+  std::sort(t.dropped_batches.begin(), t.dropped_batches.end());
+  return t;
+}
+
+}  // namespace seeksim::harness

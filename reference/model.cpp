@@ -1,0 +1,272 @@
+// The forward pass of a sample, then its backward pass, in the order of the model. What is stored between operations is
+// rounded to the type to compute in; inside an operation arithmetic is fp32. Shapes stand beside tensors: T tokens,
+// C channels, D of a head, F inside the mlp, V words.
+#include "reference/model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "reference/attention.h"
+#include "reference/operations.h"
+#include "reference/random.h"
+
+namespace seeksim::reference {
+namespace {
+
+template <class R>
+class Sample {
+ public:
+  Sample(const Training& training, const std::vector<Parameter>& list, const std::vector<std::vector<double>>& rounded,
+         std::vector<Sums<R>>& sums, Store<R>& storing)
+      : t(training), m(training.model), parameters(list), weights(rounded), gradients(sums), store(storing) {}
+
+  // tokens (T + 1). Returns the sum of the tokens' losses.
+  R run(const std::int32_t* tokens, std::int64_t step_number, std::int64_t number, double loss_factor) {
+    step = step_number, sample = number;
+    forward(tokens);
+    const R loss = head(tokens + 1, loss_factor);
+    backward(tokens);
+    return loss;
+  }
+
+ private:
+  struct Layer {
+    Norm<R> norm1, norm2;
+    Heads<R> heads;
+    Tensor<R> up, gate, active;  // (T, F)
+  };
+
+  // ---- what all lines use
+  int number(Part part, int l = -1) const { return find(parameters, part, l); }
+  const double* weight(Part part, int l = -1) const {
+    const int i = number(part, l);
+    return i < 0 ? nullptr : weights[std::size_t(i)].data();
+  }
+  Matrix matrix(Part part, int l, int in, int out) const { return {weight(part, l), in, out, m.llama}; }
+  Sums<R>* gradient(Part part, int l = -1) {
+    const int i = number(part, l);
+    return i < 0 || parameters[std::size_t(i)].frozen ? nullptr : &gradients[std::size_t(i)];
+  }
+  // In place; rows (T, cols).
+  void drop(Tensor<R>& x, double rate, Site site, int l, int cols) {
+    if (rate == 0) return;
+    for (std::size_t i = 0; i < std::size_t(m.T * cols); ++i)
+      x[i] = store(x[i] * R(dropout_factor(t, rate, site, l, step, sample, i)));
+  }
+  // ---- the passes
+  void forward(const std::int32_t* tokens) {
+    const double *const words = weight(Part::tokens), *const places = weight(Part::positions);
+    x.assign(std::size_t(m.T * m.C), R{});
+    for (int i = 0; i < m.T; ++i) {
+      for (int c = 0; c < m.C; ++c) {
+        const R word(words[at(tokens[i], m.C, c)]);
+        x[at(i, m.C, c)] = store(places != nullptr ? word + R(places[at(i, m.C, c)]) : word);
+      }
+    }
+    drop(x, m.drop_embedding, Site::embedding, 0, m.C);
+    layers.resize(std::size_t(m.L));
+    for (int l = 0; l < m.L; ++l) layer_forward(layers[std::size_t(l)], l);
+  }
+
+  void layer_forward(Layer& a, int l) {
+    const int A = m.H * m.D();
+    a.norm1.forward(m, store, x, weight(Part::norm1, l), weight(Part::norm1_bias, l));
+    Attention<R> attention(t, store, step, sample);
+    a.heads.qkv = project(a, l);
+    if (m.llama) attention.rotate(a.heads.qkv, 1);
+    attention.attend(a.heads, l);
+    Tensor<R> branch =
+        linear(m.T, store, a.heads.att, matrix(Part::attention_out, l, A, m.C), weight(Part::attention_out_bias, l));
+    drop(branch, m.drop_residual, Site::attention_branch, l, m.C);
+    const Tensor<R> mid = store.added(x, branch);  // (T, C)
+    a.norm2.forward(m, store, mid, weight(Part::norm2, l), weight(Part::norm2_bias, l));
+    a.up = linear(m.T, store, a.norm2.y, matrix(Part::up, l, m.C, m.F), weight(Part::up_bias, l));
+    if (m.llama) a.gate = linear(m.T, store, a.norm2.y, matrix(Part::gate, l, m.C, m.F), nullptr);
+    a.active.resize(a.up.size());
+    for (std::size_t i = 0; i < a.up.size(); ++i)
+      a.active[i] = store(m.llama ? silu_of(a.gate[i]) * a.up[i] : gelu_of(a.up[i]));
+    branch = linear(m.T, store, a.active, matrix(Part::down, l, m.F, m.C), weight(Part::down_bias, l));
+    drop(branch, m.drop_residual, Site::mlp_branch, l, m.C);
+    x = store.added(mid, branch);
+  }
+
+  Tensor<R> project(const Layer& a, int l) {
+    if (!m.llama) return linear(m.T, store, a.norm1.y, matrix(Part::qkv, l, m.C, width()), weight(Part::qkv_bias, l));
+    Tensor<R> all(std::size_t(m.T * width()));
+    int first = 0;
+    for (const auto& [part, heads] : {std::pair(Part::q, m.H), std::pair(Part::k, m.K), std::pair(Part::v, m.K)}) {
+      const int cols = heads * m.D();
+      const Tensor<R> y = linear(m.T, store, a.norm1.y, matrix(part, l, m.C, cols), nullptr);
+      for (int i = 0; i < m.T; ++i)
+        for (int c = 0; c < cols; ++c) all[at(i, width(), first + c)] = y[at(i, cols, c)];
+      first += cols;
+    }
+    return all;
+  }
+
+  int width() const { return (m.H + 2 * m.K) * m.D(); }
+  Tensor<R> norm_backward(const Norm<R>& norm, Part gamma, Part beta, int l, const Tensor<R>& dy,
+                          const Tensor<R>* residual) {
+    return norm.backward(m, store, weight(gamma, l), dy, residual, gradient(gamma, l),
+                         m.llama ? nullptr : gradient(beta, l));
+  }
+
+  // The losses, and the gradient of the logits, which carries the loss's factor.
+  R head(const std::int32_t* targets, double loss_factor) {
+    last.forward(m, store, x, weight(Part::norm), weight(Part::norm_bias));
+    const Matrix w{head_weight(), m.C, m.V, true};
+    dlogits = linear(m.T, store, last.y, w, nullptr);
+    Sum<R> losses;
+    for (int i = 0; i < m.T; ++i) {
+      R* const row = dlogits.data() + at(i, m.V, 0);
+      double most = -INFINITY;
+      for (int n = 0; n < m.V; ++n) most = std::max(most, value_of(row[n]));
+      const R target = row[targets[i]];
+      Sum<R> sum;
+      for (int n = 0; n < m.V; ++n) {
+        row[n] = exp_of(row[n] - R(most));
+        sum.add(row[n]);
+      }
+      const R all = sum.value();
+      losses.add(log_of(all) + R(most) - target);
+      for (int n = 0; n < m.V; ++n) {
+        const R p = row[n] / all;
+        row[n] = store((n == targets[i] ? p - R(1.0) : p) * R(loss_factor));
+      }
+    }
+    return losses.value();
+  }
+  const double* head_weight() const { return m.tied ? weight(Part::tokens) : weight(Part::head); }
+
+  void backward(const std::int32_t* tokens) {
+    Sums<R>* const dhead = gradient(m.tied ? Part::tokens : Part::head);
+    Tensor<R> d = linear_backward<R>(m.T, last.y, dlogits, {head_weight(), m.C, m.V, true}, dhead, nullptr);
+    store.all(d);
+    Tensor<R> dx = norm_backward(last, Part::norm, Part::norm_bias, -1, d, nullptr);
+    for (int l = m.L - 1; l >= 0; --l) dx = layer_backward(layers[std::size_t(l)], l, std::move(dx));
+    drop(dx, m.drop_embedding, Site::embedding, 0, m.C);
+    Sums<R>*const dwords = gradient(Part::tokens), *const dplaces = gradient(Part::positions);
+    for (int i = 0; i < m.T; ++i) {
+      for (int c = 0; c < m.C; ++c) {
+        if (dwords != nullptr) (*dwords)[at(tokens[i], m.C, c)].add(dx[at(i, m.C, c)]);
+        if (dplaces != nullptr) (*dplaces)[at(i, m.C, c)].add(dx[at(i, m.C, c)]);
+      }
+    }
+  }
+
+  // dx: out of the layer; returns it into the layer.
+  Tensor<R> layer_backward(const Layer& a, int l, Tensor<R> dx) {
+    Tensor<R> branch = dx;
+    drop(branch, m.drop_residual, Site::mlp_branch, l, m.C);
+    Tensor<R> dactive = linear_backward<R>(m.T, a.active, branch, matrix(Part::down, l, m.F, m.C),
+                                           gradient(Part::down, l), m.llama ? nullptr : gradient(Part::down_bias, l));
+    store.all(dactive);
+    Tensor<R> dup(dactive.size()), dgate(m.llama ? dactive.size() : 0);
+    for (std::size_t i = 0; i < dactive.size(); ++i) {
+      dup[i] = store(dactive[i] * (m.llama ? silu_of(a.gate[i]) : gelu_slope(a.up[i])));
+      if (m.llama) dgate[i] = store(dactive[i] * a.up[i] * silu_slope(a.gate[i]));
+    }
+    Tensor<R> d = linear_backward<R>(m.T, a.norm2.y, dup, matrix(Part::up, l, m.C, m.F), gradient(Part::up, l),
+                                     m.llama ? nullptr : gradient(Part::up_bias, l));
+    if (m.llama) {
+      const Tensor<R> more =
+          linear_backward<R>(m.T, a.norm2.y, dgate, matrix(Part::gate, l, m.C, m.F), gradient(Part::gate, l), nullptr);
+      for (std::size_t i = 0; i < d.size(); ++i) d[i] = d[i] + more[i];
+    }
+    store.all(d);
+    const Tensor<R> dmid = norm_backward(a.norm2, Part::norm2, Part::norm2_bias, l, d, &dx);
+
+    branch = dmid;
+    drop(branch, m.drop_residual, Site::attention_branch, l, m.C);
+    Tensor<R> datt =
+        linear_backward<R>(m.T, a.heads.att, branch, matrix(Part::attention_out, l, m.H * m.D(), m.C),
+                           gradient(Part::attention_out, l), m.llama ? nullptr : gradient(Part::attention_out_bias, l));
+    store.all(datt);
+    Attention<R> attention(t, store, step, sample);
+    Tensor<R> dqkv = attention.attend_backward(a.heads, l, datt);
+    if (m.llama) attention.rotate(dqkv, -1);
+    d = project_backward(a, l, dqkv);
+    store.all(d);
+    return norm_backward(a.norm1, Part::norm1, Part::norm1_bias, l, d, &dmid);
+  }
+  Tensor<R> project_backward(const Layer& a, int l, const Tensor<R>& dqkv) {
+    if (!m.llama)
+      return linear_backward<R>(m.T, a.norm1.y, dqkv, matrix(Part::qkv, l, m.C, width()), gradient(Part::qkv, l),
+                                gradient(Part::qkv_bias, l));
+    Tensor<R> d;
+    int first = 0;
+    for (const auto& [part, heads] : {std::pair(Part::q, m.H), std::pair(Part::k, m.K), std::pair(Part::v, m.K)}) {
+      const int cols = heads * m.D();
+      Tensor<R> dy(std::size_t(m.T * cols));
+      for (int i = 0; i < m.T; ++i)
+        for (int c = 0; c < cols; ++c) dy[at(i, cols, c)] = dqkv[at(i, width(), first + c)];
+      const Tensor<R> more =
+          linear_backward<R>(m.T, a.norm1.y, dy, matrix(part, l, m.C, cols), gradient(part, l), nullptr);
+      if (first == 0) d.assign(more.size(), R{});
+      for (std::size_t i = 0; i < d.size(); ++i) d[i] = d[i] + more[i];
+      first += cols;
+    }
+    return d;
+  }
+
+  const Training& t;
+  const Model& m;
+  const std::vector<Parameter>& parameters;
+  const std::vector<std::vector<double>>& weights;
+  std::vector<Sums<R>>& gradients;
+  Store<R>& store;
+  std::int64_t step = 0, sample = 0;
+  Tensor<R> x;  // (T, C)  residual stream
+  std::vector<Layer> layers;
+  Norm<R> last;
+  Tensor<R> dlogits;  // (T, V)
+};
+
+}  // namespace
+
+template <class R>
+StepValues<R> losses_and_gradients(const Training& t, const std::vector<Parameter>& parameters,
+                                   const std::vector<std::vector<double>>& weights,
+                                   const std::vector<std::int32_t>& tokens, std::int64_t step, double scale) {
+  StepValues<R> values;
+  std::vector<std::vector<double>> rounded = weights;
+  std::vector<Sums<R>> sums(parameters.size());
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    for (double& w : rounded[i]) w = nearest(w, t.compute);
+    if (!parameters[i].frozen) sums[i].resize(parameters[i].size());
+  }
+  // One over the step's tokens, as a power of two at the loss and the rest at the root (R2).
+  const double all = double(t.batch) * t.model.T, power = std::exp2(std::ceil(std::log2(all)));
+  const double at_root = double(static_cast<float>(power / all));
+  Sum<R> losses;
+  Store<R> store{t.compute};
+  Sample<R> sample(t, parameters, rounded, sums, store);
+  for (int b = 0; b < t.batch; ++b)
+    losses.add(sample.run(tokens.data() + std::size_t(b) * std::size_t(t.model.T + 1), step, b, scale / power));
+  values.loss = losses.value() * R(1 / power) * R(at_root);
+  values.gradients.resize(parameters.size());
+  values.overflows = store.overflows, values.may_overflow = store.may_overflow;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    for (const Sum<R>& sum : sums[i]) {
+      R g = sum.value() * R(at_root);
+      if (!(std::abs(value_of(g)) + bound_of(g) < largest_of(t.gradients))) values.may_overflow = true;
+      if constexpr (std::is_same_v<R, Noisy>) {
+        const double relative = unit_of(t.gradients) * g.v, absolute = tiny_of(t.gradients);
+        g = {g.v / scale, (g.s + (relative * relative + absolute * absolute) / 3) / (scale * scale)};
+      } else {
+        g /= scale;
+      }
+      values.gradients[i].push_back(g);
+    }
+  }
+  return values;
+}
+
+template StepValues<double> losses_and_gradients(const Training&, const std::vector<Parameter>&,
+                                                 const std::vector<std::vector<double>>&,
+                                                 const std::vector<std::int32_t>&, std::int64_t, double);
+template StepValues<Noisy> losses_and_gradients(const Training&, const std::vector<Parameter>&,
+                                                const std::vector<std::vector<double>>&,
+                                                const std::vector<std::int32_t>&, std::int64_t, double);
+
+}  // namespace seeksim::reference

@@ -1,0 +1,84 @@
+#include "reference/random.h"
+
+#include <cmath>
+
+namespace seeksim::reference {
+namespace {
+
+constexpr std::uint32_t kOffsets = 0xdada0001U, kTokens = 0xdada0002U, kDropout = 0xd0000000U, kStart = 0xffffffffU;
+
+// A number in [0, n) from 64 random bits.
+std::uint64_t below(std::uint64_t n, std::uint32_t high, std::uint32_t low) {
+  const auto bits = static_cast<unsigned __int128>(std::uint64_t(high) << 32 | low);
+  return static_cast<std::uint64_t>(bits * n >> 64);
+}
+
+void draw_sample(const Training& t, std::int64_t g, std::int32_t* out) {
+  const int T = t.model.T;
+  const auto low = static_cast<std::uint32_t>(g), high = static_cast<std::uint32_t>(g >> 32);
+  if (!t.data.tokens.empty()) {
+    const std::int64_t rows = std::int64_t(t.data.tokens.size()) / (T + 1);
+    for (int i = 0; i <= T; ++i) out[i] = t.data.tokens[std::size_t(g % rows * (T + 1) + i)];
+  } else if (!t.data.text.empty()) {
+    const auto words = philox({0, low, kOffsets, high}, t.seed);
+    const std::uint64_t at = below(t.data.text.size() - std::uint64_t(T), words[0], words[1]);
+    for (int i = 0; i <= T; ++i) out[i] = static_cast<unsigned char>(t.data.text[at + std::uint64_t(i)]);
+  } else {
+    for (int i = 0; i <= T; ++i) {
+      const auto words = philox({std::uint32_t(i / 4), low, kTokens, high}, t.seed);
+      out[i] = static_cast<std::int32_t>(below(std::uint64_t(t.model.V), words[std::size_t(i % 4)], 0));
+    }
+  }
+}
+
+}  // namespace
+
+std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> c, std::uint64_t key) {
+  auto k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t a = std::uint64_t(0xD2511F53U) * c[0], b = std::uint64_t(0xCD9E8D57U) * c[2];
+    c = {std::uint32_t(b >> 32) ^ c[1] ^ k0, std::uint32_t(b), std::uint32_t(a >> 32) ^ c[3] ^ k1, std::uint32_t(a)};
+    k0 += 0x9E3779B9U;
+    k1 += 0xBB67AE85U;
+  }
+  return c;
+}
+
+// By Newton's method on the distribution itself, from a start that is good to two digits.
+double normal_quantile(double p) {
+  if (p > 0.5) return -normal_quantile(1 - p);
+  const double t = std::sqrt(-2 * std::log(p));
+  double x = -(t - (2.30753 + 0.27061 * t) / (1 + t * (0.99229 + t * 0.04481)));
+  for (int i = 0; i < 8; ++i) {
+    const double error = std::erfc(-x / std::sqrt(2.0)) / 2 - p;
+    x -= error / (std::exp(-x * x / 2) / std::sqrt(2 * M_PI));
+  }
+  return x;
+}
+
+double standard_normal(std::uint64_t seed, std::uint32_t stream, std::uint64_t element) {
+  const std::uint64_t block = element / 4;
+  const auto words = philox({std::uint32_t(block), std::uint32_t(block >> 32), stream, kStart}, seed);
+  return normal_quantile((double(words[element % 4] >> 8) + 0.5) * 0x1p-24);
+}
+
+std::vector<std::int32_t> tokens_of_step(const Training& t, std::int64_t step) {
+  std::int64_t batch = step;
+  for (const std::int64_t dropped : t.dropped_batches) batch += dropped <= batch ? 1 : 0;
+  const std::size_t row = std::size_t(t.model.T) + 1;
+  std::vector<std::int32_t> tokens(std::size_t(t.batch) * row);
+  for (int b = 0; b < t.batch; ++b) draw_sample(t, batch * t.batch + b, tokens.data() + std::size_t(b) * row);
+  return tokens;
+}
+
+double dropout_factor(const Training& t, double rate, Site site, int layer, std::int64_t step, std::int64_t sample,
+                      std::uint64_t element) {
+  if (rate == 0) return 1;
+  const auto stream = kDropout + std::uint32_t(layer) * 4 + std::uint32_t(site);
+  const auto counter = static_cast<std::uint32_t>(element / 64 * 16 + element % 16);
+  const auto words = philox({counter, std::uint32_t(sample), stream, std::uint32_t(step)}, t.seed);
+  const double uniform = double(words[element % 64 / 16] >> 8) * 0x1p-24;
+  return uniform >= rate ? double(static_cast<float>(1 / (1 - rate))) : 0;
+}
+
+}  // namespace seeksim::reference

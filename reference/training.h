@@ -1,0 +1,75 @@
+// What a training is, in plain values: all that the reference is told. Sizes, rates and seeds; no layout, no rank.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace seeksim::reference {
+
+// In the letters that shapes use: V vocabulary, T tokens of a sample, C width, H query heads, K key heads of H / K
+// queries each, D = C / H, F width inside the mlp.
+struct Model {
+  bool llama = false;  // else GPT-2
+  int L = 0, C = 0, H = 0, K = 0, T = 0, V = 0, F = 0;
+  bool tied = true;
+  std::vector<std::string> frozen;  // names of parameters as they stand in files
+  double init_stddev = 0.02;
+  double norm_eps = 1e-5;
+  double rope_theta = 10000;
+  double drop_embedding = 0, drop_attention = 0, drop_residual = 0;
+
+  int D() const { return C / H; }
+  int G() const { return H / K; }
+};
+
+struct Data {
+  std::string text;                  // bytes are tokens; or
+  std::vector<std::int32_t> tokens;  // samples of T + 1 tokens, over and over; neither: drawn
+};
+
+struct Optimizer {
+  bool decoupled = true;  // AdamW; false: Adam, with the decay in the gradient
+  double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
+  bool decay_all = false;  // else matrices only
+};
+
+struct Schedule {
+  std::string type;  // WarmupLR, WarmupDecayLR, WarmupCosineLR, table; empty: the optimizer's lr
+  double min_lr = 0, max_lr = 0;
+  std::int64_t warmup = 0, total = 0;
+  bool linear = false;  // else by the logarithm
+  double warmup_min_ratio = 0, cos_min_ratio = 0;
+  std::vector<double> table;
+};
+
+enum class Type : std::uint8_t { f32, bf16, f16, f64 };  // f64: nothing is rounded
+
+struct Scaler {
+  enum class Kind : std::uint8_t { none, fixed, deepspeed, torch } kind = Kind::none;
+  double scale = 1;  // at the beginning
+  std::int64_t window = 1000, hysteresis = 2;
+  bool consecutive = false;
+  double least = 1;
+  double growth = 2, backoff = 0.5;
+};
+
+struct Training {
+  std::uint64_t seed = 1;
+  Model model;
+  Data data;
+  Optimizer optimizer;
+  Schedule schedule;
+  Type compute = Type::f32, gradients = Type::f32;
+  bool masters = true;  // fp32 weights that the optimizer updates; false: it rounds them to `compute`
+  Scaler scaler;
+  double clipping = 0;  // 0: off
+  int batch = 1;        // samples a step
+  std::int64_t steps = 0;
+  bool drawn = true;                          // weights begin with values drawn from the seed; false: they are given
+  std::vector<std::int64_t> skipped_steps;    // that are not applied
+  std::vector<std::int64_t> dropped_batches;  // ascending: no step uses them
+};
+
+}  // namespace seeksim::reference
