@@ -46,7 +46,7 @@ install_part() {
 install_part pack
 cuda=$(sed -n 's/^SEEKSIM_CUDART_LIBRARY:FILEPATH=\(.*\)/\1/p' "$build/CMakeCache.txt")
 with_cuda=$(sed -n 's/^SEEKSIM_WITH_CUDA:BOOL=\(.*\)/\1/p' "$build/CMakeCache.txt")
-kernels="none for GPUs: nvcc was not found"
+kernels="none for GPUs: built without nvcc"
 [ -z "$cuda" ] || [ "${cuda%-NOTFOUND}" != "$cuda" ] || [ "$with_cuda" != ON ] || kernels="for GPUs: sm_80, sm_90, PTX"
 if [ -n "$standin" ]; then
   [ -x "$build/tests/standin/seeksim_standin" ] || stop "the stand-in was not built: it needs nvcc and nccl.h"

@@ -97,7 +97,7 @@ digests() { sed -n 's/.*"params_digest": *"\([^"]*\)".*/\1/p' -- "$1"; }
 cannot_if_absent() { # <log> <exit status>
   local line
   [ "$2" = 2 ] || return 0
-  line=$(grep -hE 'no GPU|without CUDA|without NCCL|NCCL cannot be loaded|would share one GPU|cublasLt' -- "$1" | head -n 1)
+  line=$(grep -hE 'no GPU|without CUDA|without NCCL|NCCL cannot be loaded|would share one GPU|cuBLASLt cannot be loaded' -- "$1" | head -n 1)
   [ -z "$line" ] || cannot "${line#seeksim: }"
 }
 
