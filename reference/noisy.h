@@ -14,10 +14,11 @@
 #include <type_traits>
 
 #include "reference/number.h"
+#include "reference/training.h"
 
 namespace seeksim::reference {
 
-inline constexpr double kDeviations = 10;                   // standard deviations that make a bound
+inline constexpr double kDeviations = 10;                   // standard deviations that make a bound in 16 bits
 inline constexpr double kVariance = kUnit * kUnit / 3;      // of one rounding to fp32, relative
 inline constexpr double kTinyVariance = kTiny * kTiny / 3;  // and absolute
 
@@ -28,6 +29,9 @@ struct Noisy {
   Noisy(double value) : v(value) {}  // NOLINT: exact, as constants are
   Noisy(double value, double variance) : v(value), s(variance) {}
 };
+
+// In fp32 what a row has in common, such as the rounding of its scale, weighs more beside the roundings of its values.
+inline double deviations(Type type) { return type == Type::f32 ? 3 * kDeviations : kDeviations; }
 
 inline double value_of(double x) { return x; }
 inline double value_of(const Noisy& x) { return x.v; }

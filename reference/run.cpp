@@ -31,7 +31,7 @@ class Run {
       const bool skipped = std::size_t(step) < options.skipped.size() && options.skipped[std::size_t(step)];
       auto values = losses_and_gradients<Noisy>(t, parameters, weights, tokens_of_step(t, step), step, scaler.scale);
       told.loss.push_back(values.loss.v);
-      told.loss_bound.push_back(bound_of(values.loss));
+      told.loss_bound.push_back(deviations(t.compute) * std::sqrt(values.loss.s));
       told.norm_bound.push_back(0);
       told.norm.push_back(disturb_and_measure(values.gradients, step, told.norm_bound.back()));
       if (!skipped) update(values.gradients, told.norm.back(), ++applied, step);
@@ -61,7 +61,7 @@ class Run {
       }
     }
     const double norm = std::sqrt(squares);
-    bound = norm > 0 ? kDeviations * (std::sqrt(variance) / norm + kUnit * norm) : 0;
+    bound = norm > 0 ? deviations(t.compute) * (std::sqrt(variance) / norm + kUnit * norm) : 0;
     return norm;
   }
   void update(const std::vector<std::vector<Noisy>>& gradients, double norm, std::int64_t number, std::int64_t step) {

@@ -32,8 +32,6 @@ const Values* values_of(const std::vector<NamedTensor>& tensors, const std::stri
   return found == tensors.end() ? nullptr : &found->values;
 }
 
-Bounded bounded(const reference::Noisy& x) { return {x.v, reference::bound_of(x)}; }
-
 double root_mean_square(const std::vector<Bounded>& values) {
   double sum = 0;
   for (const Bounded& x : values) sum += x.v * x.v;
@@ -71,6 +69,11 @@ class StepJudge {
   void judge_skip(bool may_overflow, bool overflows, bool finite);
   void judge_update(std::int64_t applied);
   void judge_unchanged(const Parameter& p);
+  // What roundings do to all values alike, such as an exponential that is always a little too large: one of each
+  // operation on the way, some 32 a layer, all in one direction; and where values are stored in 16 bits, one such.
+  double together() const { return reference::kUnit * 32 * (t_.model.L + 1) + reference::unit_of(t_.compute); }
+  Bounded bounded(const reference::Noisy& x) const { return {x.v, deviations() * std::sqrt(x.s)}; }
+  double deviations() const { return reference::deviations(t_.compute); }
   void judge_factor(const Bounded& factor);
   void judge_type(const Parameter& p, const Values& held, double scale);
   void judge_scale(const Parameter& p, const Values& held, const std::vector<reference::Noisy>& expected);
@@ -196,8 +199,8 @@ void StepJudge::judge_scale(const Parameter& p, const Values& held, const std::v
     noise += expected[i].v * expected[i].v * expected[i].s;
   }
   if (squares <= 0) return;
-  hold("scale of the gradient", p.name, -1, dots / squares, {1, reference::kDeviations * std::sqrt(noise) / squares},
-       1);
+  const double bound = deviations() * std::sqrt(noise) / squares + together();
+  hold("scale of the gradient", p.name, -1, dots / squares, {1, bound}, 1);
 }
 
 // A step is skipped where it was asked for, and where a gradient is not finite.

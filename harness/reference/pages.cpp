@@ -104,10 +104,11 @@ Page planted_bugs_page() {
     text += section(info.name, info.does);
     text += attributes({{"caught by", cell(info.caught)}});
   }
-  text += section("The mistakes that definition can make",
-                  "`definition:NAME` plants a mistake in what a step is, in the run and in its one-rank golden alike, so "
-                  "that the check `reference` alone can see it. Numbers of sources are those of a corpus of real bugs; "
-                  "\"contract\" is a line of the [numeric contract](../numerics.md).");
+  text +=
+      section("The mistakes that definition can make",
+              "`definition:NAME` plants a mistake in what a step is, in the run and in its one-rank golden alike, so "
+              "that the check `reference` alone can see it. Numbers of sources are those of a corpus of real bugs; "
+              "\"contract\" is a line of the [numeric contract](../numerics.md).");
   text += '\n' + table_header({"mistake", "what is wrong", "source"});
   for (const runtime::MutantInfo& row : runtime::mutant_catalogue())
     text += table_row({code_span(row.name), cell(row.does), cell(row.source)});
