@@ -164,6 +164,8 @@ def build(cache: pathlib.Path) -> Dict[str, Any]:
         fcntl.flock(lock, fcntl.LOCK_EX)  # a second build waits and finds the first one's work
         fresh = not module.exists()
         if fresh:
+            for dead in cache.glob(".building-*"):  # of a build that was killed: whoever builds has the lock
+                shutil.rmtree(dead, ignore_errors=True)
             with tempfile.TemporaryDirectory(prefix=".building-", dir=cache) as work:
                 inner = pathlib.Path(work) / "backend"
                 inner.mkdir()
