@@ -11,8 +11,6 @@
 
 #include "kernels/check.h"
 
-#include "sim/stop.h"
-
 namespace seeksim::sim {
 
 namespace {

@@ -28,6 +28,12 @@ namespace seeksim::sim {
 class Loop;
 class Timeline;
 
+// Whether somebody outside wants every world of this process to end: each asks now and then. Never part of what is
+// simulated. null: nobody ever does.
+using AskedToStop = bool (*)();
+void stop_worlds_when(AskedToStop asked);
+bool worlds_shall_stop();
+
 // What a host waits for, for wait-for graphs.
 enum class Blocked : std::uint8_t { no, event, sleep, for_ever, rendezvous, agreement, abort, drain };
 
@@ -96,7 +102,7 @@ class Loop {
     virtual void before_watchdogs() = 0;  // a deadline is about to pass
     virtual void stuck() = 0;             // nothing can run and no timer is left: must make hosts end
     virtual void livelocked() = 0;        // found_livelock() was called: must make hosts end
-    virtual void interrupted() = 0;       // worlds_shall_stop() (stop.h): must make hosts end
+    virtual void interrupted() = 0;       // worlds_shall_stop(): must make hosts end
     virtual void out_of_wall_time() = 0;  // must make hosts end
     virtual void progress(TimeNs now) = 0;
     // It runs soon (next but one, then next): ask for the memory that it will touch.

@@ -94,6 +94,7 @@ void read_checks(const Reader& top, int ranks, Scenario& scenario) {
     if (!wrong.what.empty()) top.findings().add(fmt::format("/checks/{}", i), wrong.what, wrong.next);
     if (wrong.what.empty()) scenario.checks.push_back(spec);
   }
+  if (top.findings().full()) top.findings().add("/checks", "further checks were not read", "");
 }
 
 void read_expect(const Reader& top, Scenario& scenario) {

@@ -16,7 +16,7 @@
 #include "runtime/backend/machine/posix_storage.h"
 #include "runtime/checkpoint/checkpoint_files.h"
 #include "runtime/recovery/train.h"
-#include "sim/stop.h"
+#include "sim/loop.h"
 #include "sim/timeline.h"
 
 namespace seeksim::harness {

@@ -90,7 +90,8 @@ std::deque<CheckInfo> built_in_checks() {
            "exactly in these steps loss or gradient norm were beyond the limit (recovery.divergence), each time"},
       {.name = "loss_falls",
        .judge = loss_falls,
-       .description = "mean loss of the last quarter of the steps is below that of the first, and something was trained"},
+       .description =
+           "mean loss of the last quarter of the steps is below that of the first, and something was trained"},
       {.name = "no_races",
        .judge = no_races,
        .description = "no two accesses to device memory are unordered (made wherever the race detector is on)"},

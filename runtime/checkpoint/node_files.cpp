@@ -65,10 +65,10 @@ BufferPtr NodeFiles::file(const std::string& path, const CheckpointFile& file) {
 // Memory of the host with the bearer's bytes.
 BufferPtr NodeFiles::bring(int bearer, const std::string& content, std::uint64_t bytes) {
   const std::uint64_t even = (bytes + 1) / 2 * 2;  // moved as 16-bit words
-  BufferPtr here = rank_.device.allocate_in(Space::host, even, MemoryTag::staging, "checkpoint");
-  const BufferPtr passage = rank_.device.allocate(even, MemoryTag::staging, "passage between hosts");
-  const AnyVec on_host(here.get(), 0, Index(even / 2), ElementType::f16);
-  const AnyVec on_device(passage.get(), 0, Index(even / 2), ElementType::f16);
+  here_ = rank_.device.allocate_in(Space::host, even, MemoryTag::staging, "checkpoint");
+  passage_ = rank_.device.allocate(even, MemoryTag::staging, "passage between hosts");
+  const AnyVec on_host(here_.get(), 0, Index(even / 2), ElementType::f16);
+  const AnyVec on_device(passage_.get(), 0, Index(even / 2), ElementType::f16);
   Op op;
   op.kind = OpKind::broadcast;
   op.phase = Phase::checkpoint;
@@ -83,22 +83,23 @@ BufferPtr NodeFiles::bring(int bearer, const std::string& content, std::uint64_t
   const Range range = on_device.range(true);
   if (bearer == rank_.id) {
     rank_.device.host_touches(op, on_host.range(true));
-    if (here->data != nullptr) {
-      std::memset(here->data, ' ', even);
-      std::memcpy(here->data, content.data(), std::size_t(bytes));
+    if (here_->data != nullptr) {
+      std::memset(here_->data, ' ', even);
+      std::memcpy(here_->data, content.data(), std::size_t(bytes));
     }
     copy_values(copies, "checkpoint", SEEKSIM_SITE, on_host, on_device);
     for (const int member : all_.members()) {
-      if (member != rank_.id) pieces.push_back({member, true, passage.get(), range.lo, range.hi});
+      if (member != rank_.id) pieces.push_back({member, true, passage_.get(), range.lo, range.hi});
     }
   } else {
-    pieces.push_back({bearer, false, passage.get(), range.lo, range.hi});
+    pieces.push_back({bearer, false, passage_.get(), range.lo, range.hi});
   }
   op = all_.exchange(queue, op, pieces);
   if (bearer != rank_.id) copy_values(copies, "checkpoint", SEEKSIM_SITE, on_device, on_host);
   all_.wait(queue.record(), op);
   rank_.device.host_touches(op, on_host.range(false));
-  return here;
+  passage_.reset();
+  return std::move(here_);
 }
 
 }  // namespace seeksim::runtime

@@ -36,6 +36,8 @@ class NodeFiles {
   Rank& rank_;
   const TrainPlan& plan_;
   Vote vote_;
+  // Of the file that is being brought. After a failure they stay until nothing is under way, as this does.
+  BufferPtr here_, passage_;
   Communicator all_;
 };
 

@@ -10,6 +10,7 @@
 #include "harness/loading/extensions.h"
 #include "harness/loading/fast.h"
 #include "harness/oracles/formulas.h"
+#include "harness/oracles/reference_steps.h"
 #include "runtime/layout/partition.h"
 #include "runtime/recovery/train.h"
 #include "tests/support/scenarios.h"
@@ -134,6 +135,15 @@ FastComparison compared_over() {
   return seen;
 }
 
+// Two steps judged by the reference, with so many differences.
+ReferenceVerdict by_the_reference(std::size_t differences) {
+  ReferenceVerdict verdict;
+  verdict.steps = {0, 1};
+  verdict.values = verdict.tight = 1000;
+  verdict.differences.assign(differences, {1, "gradient", "wte.weight", 7, 0.5, 0.25, 1e-6, 0});
+  return verdict;
+}
+
 struct Case {
   const char* check;
   bool ok;
@@ -141,6 +151,7 @@ struct Case {
   std::function<void(RunRecord&)> change;
   std::optional<Conservation> conservation = std::nullopt;
   std::optional<FastComparison> fast = std::nullopt;
+  std::optional<ReferenceVerdict> reference = std::nullopt;
 };
 
 const std::vector<Case>& cases() {
@@ -483,6 +494,10 @@ const std::vector<Case>& cases() {
          as_the_formulas_say(r);
          r.traffic.comm[std::size_t(runtime::OpKind::all_reduce)].bytes_sent_per_rank_max = 0;
        }},
+      {"reference", true, "2 steps", [](RunRecord&) {}, std::nullopt, std::nullopt, by_the_reference(0)},
+      {"reference", false, "step 1: gradient of wte.weight[7] is 0.5, the reference has 0.25", [](RunRecord&) {},
+       std::nullopt, std::nullopt, by_the_reference(1)},
+      {"reference:ends", false, "looked at nothing", [](RunRecord&) {}},
       {"conservation", true, "100 elements of 2 steps", [](RunRecord&) {}, Conservation{2, 100, ""}},
       {"conservation", false, "sample 3", [](RunRecord&) {}, Conservation{2, 100, "sample 3 is missing"}},
       {"conservation", false, "looked at nothing", [](RunRecord&) {}, Conservation{}},
@@ -525,8 +540,17 @@ TEST(Checks, EachIsGreenAndRedWhereItShould) {
       judged.train.definition.global_batch = 12;
     }
     const FastComparison* const fast = one.fast ? &*one.fast : nullptr;
-    const CheckResult result =
-        judge(spec, {judged, run, &golden, 5 * runtime::kSecond, {}, one.conservation, in_fp32, &good, 2.0, fast});
+    const CheckResult result = judge(spec, {judged,
+                                            run,
+                                            &golden,
+                                            5 * runtime::kSecond,
+                                            {},
+                                            one.conservation,
+                                            in_fp32,
+                                            &good,
+                                            2.0,
+                                            fast,
+                                            one.reference ? &*one.reference : nullptr});
     EXPECT_EQ(result.name, one.check);
     EXPECT_EQ(result.ok, one.ok) << one.check << ": " << result.detail;
     EXPECT_NE(result.detail.find(one.detail), std::string::npos)
