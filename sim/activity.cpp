@@ -82,6 +82,7 @@ std::string mismatch_text(const runtime::Op& a, const std::string& more_a, const
 void tell_mismatch(SimActivity& one, SimActivity* other, const std::string& why) {
   Core& core = one.owner->core();
   core.transport.mismatch(why);
+  core.tell_apart("ranks brought different operations: " + why);
   if (!core.plan.strict_collectives) return;
   one.owner->fail(one.comm, runtime::CommResult::invalid_usage, why);
   if (other != nullptr && other != &one) other->owner->fail(other->comm, runtime::CommResult::invalid_usage, why);
@@ -93,13 +94,14 @@ bool same_meaning(const runtime::Op& a, const runtime::Op& b) {
 }
 
 bool Group::agrees(SimActivity& activity) {
+  Core& core = activity.owner->core();
+  TransportHub& hub = core.transport;
+  hub.compared += std::uint64_t(core.weight(activity.op.rank) - (has_first ? 0 : 1));
   if (!has_first) {
     first = activity.op;
     has_first = true;
     return true;
   }
-  TransportHub& hub = activity.owner->core().transport;
-  ++hub.compared;
   if (same_meaning(first, activity.op)) return true;
   tell_mismatch(activity, at[std::size_t(shared->position(first.rank))], mismatch_text(activity.op, "", first, ""));
   return false;
@@ -162,6 +164,7 @@ void SimActivity::drop() {
 void SimActivity::left(RecordState how) {
   const TimeNs now = owner->core().loop.now();
   owner->rank().recorder.ended(record, now, how, std::int32_t(owner->comm_at(comm).error));
+  if (state == State::started && owner->core().plan.steady) owner->rank().device.course().did(op, started_ns, now);
   if (state == State::started && OverlapMeter::counts(op)) owner->rank().device.overlap().transfer_ends(now);
   if (Timeline* timeline = owner->core().timeline.get(); timeline != nullptr && state == State::started)
     timeline->ran(*queue, op.rank, op, started_ns, now, how);

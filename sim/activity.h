@@ -70,6 +70,7 @@ struct SharedComm {
   std::uint32_t epoch;
   runtime::Axis axis;
   std::vector<int> members;
+  std::size_t simulated = 0;  // members that take part themselves; those of a class stand for the others
   int nodes = 1;
   int per_node_max = 1;
   std::vector<int> by_node;      // positions, those of one node together

@@ -97,6 +97,7 @@ TimeNs ControlCenter::stands_until() const {
 }
 
 TimeNs ControlCenter::latency() {
+  if (core_.plan.steady) return kMessage;
   return core_.loop.untimed() ? 0 : TimeNs(double(kMessage) * (0.75 + 0.5 * random_.unit()));
 }
 
@@ -157,6 +158,10 @@ void ControlCenter::ballot_arrives(int rank, const Key& key, const Ballot& ballo
 
 void ControlCenter::decide_if_complete(const Key& key, Poll& poll) {
   const std::vector<int>& all = members(key.epoch);
+  if (core_.plan.classes != nullptr) {
+    if (poll.ballots.size() == core_.plan.classes->simulated.size()) decide(key, poll);
+    return;
+  }
   const bool complete = std::all_of(all.begin(), all.end(), [&](int member) {
     return known_dead_[std::size_t(member)] || poll.ballots.contains(member);
   });
@@ -178,6 +183,12 @@ void ControlCenter::decide(const Key& key, Poll& poll) {
   poll.decided = true;
   auto agreement = std::make_shared<Agreement>();
   agreement->epoch = key.epoch;
+  if (core_.plan.classes != nullptr) {  // whoever stands for others votes for them
+    agreement->members = members(key.epoch);
+    for (const int member : agreement->members) agreement->ballots.push_back(poll.ballots.at(core_.stand_in(member)));
+    for (const auto& [rank, ballot] : poll.ballots) reply(rank, {Answer::Kind::decided, agreement});
+    return poll.ballots.clear();
+  }
   for (const auto& [rank, ballot] : poll.ballots) {
     agreement->members.push_back(rank);
     agreement->ballots.push_back(ballot);
@@ -299,6 +310,7 @@ void ControlCenter::falls_silent(int rank, TimeNs until) {
 void ControlCenter::declare_silent(int rank) {
   const std::uint32_t epoch = core_.transport.newest_epoch;
   const std::vector<int>& all = members(epoch);
+  if (core_.plan.classes != nullptr) return core_.tell_apart(fmt::format("rank {} sends no heartbeats", rank));
   if (fenced(rank) || !std::binary_search(all.begin(), all.end(), rank)) return;
   silent_[std::size_t(rank)] = true;
   core_.loop.touch(kCenter, Access::write);
@@ -390,6 +402,7 @@ void ControlCenter::Deadlines::fire(const Timer& timer) {
     return;
   }
   free_.push_back(timer.arg);
+  if (center_.core_.plan.classes != nullptr) return center_.core_.tell_apart("a vote's deadline passed");
   center_.decide(key, center_.polls_.at(key));
 }
 

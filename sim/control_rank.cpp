@@ -49,6 +49,7 @@ bool SimControl::revoked(std::uint32_t epoch) const {
 void SimControl::revoke(std::uint32_t epoch, const Op& op, ErrorKind why) {
   const int me = rank_.host.rank();
   if (rank_.host.dying() || core_.control.fenced(me) || revoked(epoch)) return;
+  core_.tell_apart(me, fmt::format("rank {} revokes an epoch: {}", me, name(why)));
   core_.loop.decided(me, combine(0x4e, epoch, std::uint64_t(why)));
   rank_.signals.revoked = std::int64_t(epoch);
   core_.story(me, fmt::format("revokes epoch {}: {} in {}", epoch, name(why), describe(op)));
@@ -64,6 +65,8 @@ void SimControl::hear_of_revoke(std::uint32_t epoch) {
 Agreement SimControl::agree(const Op& op, std::uint32_t epoch, const Ballot& ballot, TimeNs deadline) {
   const int me = rank_.host.rank();
   const bool vote = op.kind != OpKind::agree;
+  if (!vote) core_.tell_apart(me, fmt::format("rank {} asks who is alive", me));
+  const TimeNs asked = core_.loop.now();
   if (core_.control.fenced(me)) throw SeamError(ErrorKind::fenced, op, "the others have declared this rank dead");
   ControlCenter::Key key{epoch, op.kind, vote ? op.step : 0, op.sequence, 0};
   key.instance = calls_[{key.epoch, std::uint8_t(key.kind), key.step, key.sequence}]++;
@@ -83,6 +86,7 @@ Agreement SimControl::agree(const Op& op, std::uint32_t epoch, const Ballot& bal
                       "the control plane does not answer; the others may continue without this rank");
   }
   core_.loop.decided(me, told(key, answer_));
+  if (core_.plan.steady) rank_.device.course().did(op, asked, core_.loop.now());
   switch (answer_.kind) {
     case Answer::Kind::fenced:
       throw SeamError(ErrorKind::fenced, op, "the others have declared this rank dead");
@@ -113,6 +117,7 @@ void SimControl::stopped_until(TimeNs when) { core_.control.falls_silent(rank_.h
 
 TakenIn SimControl::join(const Op& op, TimeNs deadline) {
   const int me = rank_.host.rank();
+  core_.tell_apart(me, fmt::format("rank {} waits to be admitted", me));
   answer_ = {};
   waits_in_ = describe(op);
   core_.control.send_join(me, true);

@@ -59,7 +59,19 @@ struct SimRank {
 struct Core {
   Core(const WorldPlan& plan, Loop::Client& client, std::shared_ptr<Disks> disks, TimeNs start_ns);
 
-  SimRank& rank(int id) { return *ranks[std::size_t(id)]; }
+  SimRank& rank(int id) { return *ranks[std::size_t(id)]; }  // that is simulated
+  // Of a world of classes. Else every rank stands for itself.
+  bool simulated(int id) const { return plan.classes == nullptr || plan.classes->weight[std::size_t(id)] > 0; }
+  int stand_in(int id) const { return plan.classes == nullptr ? id : plan.classes->stand_in[std::size_t(id)]; }
+  int weight(int id) const { return plan.classes == nullptr ? 1 : plan.classes->weight[std::size_t(id)]; }
+  // Whether pieces of a collective meet as one event in which all are through at the same time.
+  bool gathers_natively() const { return plan.steady && plan.shapes && plan.native_gathers && !loop.untimed(); }
+  std::size_t simulated_of(const std::vector<int>& ranks) const;
+  // What happens now could make ranks of one class differ: the world ends, and says why. Does nothing where every rank
+  // is simulated.
+  void tell_apart(const std::string& why);
+  // The same, from a rank's host: throws RankDied.
+  void tell_apart(int rank, const std::string& why);
   void story(int rank, const std::string& text) const {
     if (listener) listener(loop.now(), rank, text);
   }
@@ -80,8 +92,10 @@ struct Core {
   void lose_power_of(Disk& disk) const;
   std::map<int, int> crashed_on_node;
   int crashed_ranks = 0;
-  std::unique_ptr<Timeline> timeline;  // where the plan asks for one
-  std::vector<std::unique_ptr<SimRank>> ranks;
+  std::unique_ptr<Timeline> timeline;             // where the plan asks for one
+  std::vector<std::unique_ptr<SimRank>> ranks;    // null: another one stands for it
+  std::function<void(const std::string&)> ended;  // ends all hosts
+  std::string told_apart;
   std::vector<std::unique_ptr<SimRank>> earlier;  // incarnations: timers and messages on their way still name them
   std::function<void(TimeNs, int, const std::string&)> listener;
 };

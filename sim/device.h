@@ -10,11 +10,10 @@
 #include "runtime/host/host_memory.h"
 #include "runtime/host/stepped_queue.h"
 #include "runtime/seams/seams.h"
-#include "sim/file_use.h"
+#include "sim/alike.h"
 #include "sim/links.h"
 #include "sim/loop.h"
-#include "sim/overlap.h"
-#include "sim/pass_meter.h"
+#include "sim/meters.h"
 #include "sim/timeline.h"
 
 namespace seeksim::sim {
@@ -45,6 +44,7 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   runtime::Event host_waits_for() const { return host_waits_for_; }
   // How long a launch takes that would start now; of what an operation of a transport computes itself.
   TimeNs with_noise(const runtime::Op& op, runtime::Cost cost);
+  Course& course() { return meters_.course; }
   OverlapMeter& overlap() { return meters_.overlap; }
   const OverlapMeter& copies() const { return meters_.copies; }
   const FileUse& files() const { return meters_.files; }
@@ -125,6 +125,7 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
     OverlapMeter copies;   // between host and device
     FileUse files;
     PassMeter passes;
+    Course course;
     TimeNs busy_ns = 0;  // of the compute queue
   } meters_;
   Timeline* timeline_ = nullptr;

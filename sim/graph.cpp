@@ -54,6 +54,7 @@ std::string wait_for_graph(Core& core) {
   std::string text;
   int shown = 0, left_out = 0;
   for (auto& rank : core.ranks) {
+    if (rank == nullptr) continue;
     const int id = rank->host.rank();
     if (rank->host.ended()) continue;
     if (shown++ >= kRanksShown) {

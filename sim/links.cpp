@@ -72,7 +72,8 @@ Network::Network(const WorldPlan& plan)
     : ranks_per_node_(plan.ranks_per_node),
       inside_(link_preset(inside_a_node(plan.network))),
       between_(link_preset(plan.network)),
-      noise_(plan.schedule.strategy == Strategy::untimed ? 0 : plan.noise),
+      noise_(plan.schedule.strategy == Strategy::untimed || plan.steady ? 0 : plan.noise),
+      steady_(plan.steady),
       random_(plan.seed, Stream::noise),
       adapters_(std::size_t(plan.ranks())) {
   if (plan.schedule.strategy == Strategy::untimed) {
@@ -97,6 +98,35 @@ TimeNs Network::arrival(TimeNs now, int from, int to, std::size_t bytes, double 
   receiver.received = later(std::max(receiver.received, now), busy);
   const TimeNs latency = to_time_ns(double(link.latency_ns) * slow * jitter());
   return later(later(std::max(sender.sent, receiver.received), latency), delay);
+}
+
+void CollectiveLoad::at_least(const CollectiveLoad& other) {
+  for (Adapter CollectiveLoad::*adapter : {&CollectiveLoad::inside, &CollectiveLoad::between}) {
+    (this->*adapter).busy = std::max((this->*adapter).busy, (other.*adapter).busy);
+    (this->*adapter).used |= (other.*adapter).used;
+  }
+}
+
+// Each piece is rounded to nanoseconds by itself, as arrival() does it.
+CollectiveLoad Network::load(int rank, std::span<const runtime::Piece> pieces) const {
+  TimeNs sent[2] = {}, received[2] = {};
+  CollectiveLoad load;
+  for (const runtime::Piece& piece : pieces) {
+    const bool near = node_of(rank) == node_of(piece.peer);
+    const LinkModel& link = near ? inside_ : between_;
+    const double slow = slowness(piece.send ? rank : piece.peer, SlowQueue::Which::communication);
+    (piece.send ? sent : received)[near] += runtime::to_time_ns(double(piece.hi - piece.lo) / link.bytes_per_ns * slow);
+    (near ? load.inside : load.between).used = true;
+  }
+  load.inside.busy = std::max(sent[true], received[true]);
+  load.between.busy = std::max(sent[false], received[false]);
+  return load;
+}
+
+TimeNs Network::time_of(const CollectiveLoad& busiest) const {
+  const TimeNs inside = busiest.inside.used ? busiest.inside.busy + inside_.latency_ns : 0;
+  const TimeNs between = busiest.between.used ? busiest.between.busy + between_.latency_ns : 0;
+  return std::max(inside, between);
 }
 
 TimeNs Network::all_reduce(int nodes, int per_node, std::size_t bytes) const {

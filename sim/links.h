@@ -4,12 +4,24 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "runtime/seams/seams.h"
 #include "sim/random.h"
 #include "sim/world.h"
 
 namespace seeksim::sim {
+
+// For how long the pieces of one collective keep a rank's adapters busy; or, of several ranks, the busiest of each.
+struct CollectiveLoad {
+  struct Adapter {
+    TimeNs busy = 0;    // sending or receiving, whichever takes longer
+    bool used = false;  // by a piece, however small
+  };
+  Adapter inside, between;
+  void at_least(const CollectiveLoad& other);
+};
 
 class Network {
  public:
@@ -22,6 +34,10 @@ class Network {
 
   // When `bytes` that start now arrive. slow: multiplies the transfer, delay: added to it.
   TimeNs arrival(TimeNs now, int from, int to, std::size_t bytes, double slow = 1.0, TimeNs delay = 0);
+  // Of a steady world, where nothing is drawn: what a rank's pieces are to its adapters, and how long a collective
+  // takes whose busiest adapters have this load.
+  CollectiveLoad load(int rank, std::span<const runtime::Piece> pieces) const;
+  TimeNs time_of(const CollectiveLoad& busiest) const;
   // What an all-reduce over `nodes` nodes with at most `per_node` members each takes: the faster of ring and tree
   // inside the nodes, then between them.
   TimeNs all_reduce(int nodes, int per_node, std::size_t bytes) const;
@@ -30,6 +46,7 @@ class Network {
     return slow_.empty() ? 1.0 : slow_[std::size_t(rank)][std::size_t(queue)];
   }
   bool any_slow() const { return !slow_.empty(); }
+  bool steady() const { return steady_; }
   // 1 +- noise, drawn.
   double jitter() { return noise_ == 0 ? 1.0 : 1.0 + noise_ * (2.0 * random_.unit() - 1.0); }
 
@@ -48,6 +65,7 @@ class Network {
   LinkModel inside_;
   LinkModel between_;
   double noise_;
+  bool steady_;
   Random random_;
   std::vector<Adapters> adapters_;  // by rank
   std::vector<SlowQueues> slow_;    // by rank; empty: none is

@@ -73,14 +73,14 @@ void NativeReduce::complete(Group& group) {
   const SharedComm& shared = *group.shared;
   std::vector<kernels::TreePart>& parts = core.transport.parts;
   parts.clear();
-  for (std::size_t member = 0; member < group.shares.size(); ++member) {
+  const kernels::Vec<float> sum = out_.get();
+  for (std::size_t member = 0; sum.data != nullptr && member < group.shares.size(); ++member) {
     const Group::Share& share = group.shares[member];
     const std::size_t begin = parts.size();
     if (share.first.node.level >= 0) parts.push_back(share.first);
     if (share.rest != nullptr) parts.insert(parts.end(), share.rest->begin(), share.rest->end());
     for (std::size_t i = begin; i < parts.size(); ++i) parts[i].group = int(member);
   }
-  const kernels::Vec<float> sum = out_.get();
   if (sum.data != nullptr) {
     try {
       sum_parts(parts, sum);

@@ -76,17 +76,28 @@ void NativeScatter::look_for_dead(std::size_t) {
 void NativeScatter::complete(Group& group) { group.mismatched = !meet(group); }
 
 bool NativeScatter::meet(Group& group) {
-  const auto member = [](SimActivity* activity) { return static_cast<NativeScatter*>(activity); };
-  for (SimActivity* activity : group.at) member(activity)->ready_ = activity->owner->core().loop.now();
+  std::vector<NativeScatter*> members;
   for (SimActivity* activity : group.at)
-    if (!member(activity)->meet_peers(group)) return false;
-  for (SimActivity* activity : group.at)
-    if (!member(activity)->sum_targets(group)) return false;
-  for (SimActivity* activity : group.at) {
-    member(activity)->summed_ = true;
-    activity->owner->core().loop.at(member(activity)->ready_, *activity, activity->generation);
+    if (activity != nullptr) members.push_back(static_cast<NativeScatter*>(activity));
+  Core& core = members.front()->owner->core();
+  for (NativeScatter* member : members) member->ready_ = core.loop.now();
+  if (core.gathers_natively()) meet_at_once(members, core.network);
+  for (NativeScatter* member : members)
+    if (!core.gathers_natively() && !member->meet_peers(group)) return false;
+  for (NativeScatter* member : members)
+    if (!member->sum_targets(group)) return false;
+  for (NativeScatter* member : members) {
+    member->summed_ = true;
+    core.loop.at(member->ready_, *member, member->generation);
   }
   return true;
+}
+
+// All have their pieces when the busiest adapter is through, as in a gather.
+void NativeScatter::meet_at_once(const std::vector<NativeScatter*>& members, const Network& network) {
+  CollectiveLoad busiest;
+  for (const NativeScatter* member : members) busiest.at_least(network.load(member->op.rank, member->pieces_));
+  for (NativeScatter* member : members) member->ready_ = runtime::later(member->ready_, network.time_of(busiest));
 }
 
 // Pieces of one pair meet in order, and take the time that they would take in an exchange.
@@ -121,14 +132,21 @@ bool NativeScatter::sum_targets(Group& group) {
   const int me = owner->comm_at(comm).position;
   runtime::Op fold = op;
   fold.kind = runtime::OpKind::compute;
+  Core& core = owner->core();
   for (const runtime::TreeTarget& target : targets_) {
+    if (core.plan.classes != nullptr &&
+        (target.root.level != targets_.front().root.level || target.root.index != targets_.front().root.index))
+      core.tell_apart("the samples of a micro-step are several subtrees");
+    kernels::Index addends = 0;
     const bool has_values = target.out.get().data != nullptr;  // else a run of shapes, where it only takes its time
     parts.clear();
     for (std::size_t member = 0; member < group.at.size(); ++member) {
+      if (group.at[member] == nullptr) continue;
       for (const Part& part : static_cast<const NativeScatter*>(group.at[member])->parts_) {
         TreeNode seen;
         if (!inside(part.node, target.root, seen)) continue;
-        parts.push_back({seen, has_values ? part.data + target.first : nullptr, int(member)});
+        addends += core.weight(group.at[member]->op.rank);
+        if (has_values) parts.push_back({seen, part.data + target.first, int(member)});
       }
     }
     const kernels::Index begin = kernels::first_leaf(target.root);
@@ -141,7 +159,7 @@ bool NativeScatter::sum_targets(Group& group) {
       for (SimActivity* activity : group.at) activity->owner->fail(activity->comm, CommResult::invalid_usage, e.what());
       return false;
     }
-    const runtime::Cost cost = runtime::memory_cost((kernels::Index(parts.size()) + 1) * target.out.n);
+    const runtime::Cost cost = runtime::memory_cost((addends + 1) * target.out.n);
     ready_ = runtime::later(ready_, owner->rank().device.with_noise(fold, cost));
   }
   return true;

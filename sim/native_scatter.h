@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "sim/links.h"
 #include "sim/native_sum.h"
 
 namespace seeksim::sim {
@@ -27,7 +28,9 @@ class NativeScatter final : public NativeSum {
   bool summed() const override { return summed_; }
   void look_for_dead(std::size_t here) override;  // those of its pieces
   static bool meet(Group& group);                 // all are here; false: two members did not fit together
-  bool meet_peers(const Group& group);            // this member's sends and what the receivers expect
+  // The same in a steady world.
+  static void meet_at_once(const std::vector<NativeScatter*>& members, const Network& network);
+  bool meet_peers(const Group& group);  // this member's sends and what the receivers expect
   bool sum_targets(Group& group);
   bool is_here(int peer) const;
 

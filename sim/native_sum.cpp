@@ -19,7 +19,7 @@ void NativeSum::post() {
   ++group_->posted;
   bring(here);
   if (!group_->agrees(*this) || !compare_with_neighbours(here)) group_->mismatched = true;
-  if (group_->posted == group_->at.size() && !group_->mismatched) complete(*group_);
+  if (group_->posted == group_->shared->simulated && !group_->mismatched) complete(*group_);
   if (owner->core().transport.any_dead() && !summed()) look_for_dead(here);
 }
 

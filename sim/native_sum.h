@@ -1,6 +1,7 @@
 // NativeSum: a canonical sum that the simulator computes itself, as one event of all members: they meet in a group, and
 // the last one who comes computes. Used where no fault can touch a single message. What is summed and how long it takes
-// is a NativeReduce's or a NativeScatter's.
+// is a NativeReduce's or a NativeScatter's. In a steady world of shapes a gather is one too, of which nothing is
+// summed.
 #pragma once
 
 #include <string>

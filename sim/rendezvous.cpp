@@ -93,7 +93,7 @@ Comm SimTransport::join(const Op& op, const CommSpec& spec, int color, int key, 
   const Presence presence(meeting, place, core_.loop, met);
   mine.color = color;
   mine.key = key;
-  if (meeting.count == meeting.members.size()) core_.transport.begin(meeting);
+  if (meeting.count == core_.simulated_of(meeting.members)) core_.transport.begin(meeting);
   while (!meeting.complete) {
     if (rank_.control.revoked(spec.epoch))
       throw SeamError(ErrorKind::revoked, op, "the epoch was revoked while the communicator was being built");
@@ -182,8 +182,8 @@ void TransportHub::begin(Rendezvous& meeting) {
 
 void TransportHub::finish(Rendezvous& meeting) {
   core_.loop.touch(object(ObjectKind::meeting, meeting.id, meeting.epoch), Access::write);
-  if (meeting.complete || meeting.count != meeting.members.size()) return;  // a member left meanwhile
-  std::map<int, std::vector<std::size_t>> by_color;                         // places
+  if (meeting.complete || meeting.count != core_.simulated_of(meeting.members)) return;  // a member left meanwhile
+  std::map<int, std::vector<std::size_t>> by_color;                                      // places
   for (std::size_t i = 0; i < meeting.arrivals.size(); ++i)
     if (meeting.arrivals[i].color >= 0) by_color[meeting.arrivals[i].color].push_back(i);
   for (auto& [color, places] : by_color) {
@@ -194,10 +194,12 @@ void TransportHub::finish(Rendezvous& meeting) {
     const std::uint64_t id = combine(meeting.id, std::uint64_t(color));
     comms_.push_back(
         std::make_unique<SharedComm>(id, meeting.epoch, meeting.axis, std::move(members), core_.plan.ranks_per_node));
+    comms_.back()->simulated = core_.simulated_of(comms_.back()->members);
     for (const std::size_t place : places) meeting.arrivals[place].made = comms_.back().get();
   }
   meeting.complete = true;
-  for (const int member : meeting.members) core_.loop.wake(core_.rank(member).host);
+  for (const int member : meeting.members)
+    if (core_.simulated(member)) core_.loop.wake(core_.rank(member).host);
 }
 
 }  // namespace seeksim::sim

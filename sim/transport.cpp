@@ -84,8 +84,6 @@ CommResult SimTransport::exchange(runtime::Queue& queue, Comm comm, const Op& op
     held->error = CommResult::invalid_argument;
     return CommResult::invalid_argument;
   }
-  Exchange& exchange = take(spare_exchanges_, [this]() -> Exchange& { return core_.transport.make_exchange(); });
-  exchange.prepare(pieces, dies);
   payload_ = payload_of(pieces, op);
   std::uint64_t bytes = 0;
   for (const Piece& piece : pieces) bytes += piece.send ? piece.hi - piece.lo : 0;
@@ -93,6 +91,15 @@ CommResult SimTransport::exchange(runtime::Queue& queue, Comm comm, const Op& op
   if (rank_.device.watched()) {
     for (const Piece& piece : pieces) touched_.push_back({piece.buffer, piece.lo, piece.hi, !piece.send});
   }
+  if (core_.gathers_natively() && NativeGather::gathers(op.kind)) {
+    NativeGather& gather = take(spare_gathers_, [this]() -> NativeGather& { return core_.transport.make_gather(); });
+    gather.prepare(core_.network.load(op.rank, pieces));
+    enqueue(gather, queue, comm, op);
+    return CommResult::success;
+  }
+  core_.tell_apart(op.rank, fmt::format("rank {} sends single messages ({})", op.rank, name(op.kind)));
+  Exchange& exchange = take(spare_exchanges_, [this]() -> Exchange& { return core_.transport.make_exchange(); });
+  exchange.prepare(pieces, dies);
   enqueue(exchange, queue, comm, op);
   return CommResult::success;
 }
@@ -331,7 +338,7 @@ void TransportHub::died(int rank) {
                          core_.loop.touch(object(ObjectKind::network, 0), Access::write);
                          (same_node ? noticed_[rank].inside : noticed_[rank].between) = true;
                          for (auto& other : core_.ranks) {
-                           if (other->host.rank() == rank) continue;
+                           if (other == nullptr || other->host.rank() == rank) continue;
                            other->transport.touch_operations(Access::write);
                            if (!other->host.dying() && !other->host.ended())
                              other->transport.notice_death_of(rank, same_node);

@@ -14,6 +14,7 @@
 
 #include "runtime/seams/seams.h"
 #include "sim/exchange.h"
+#include "sim/native_gather.h"
 #include "sim/native_reduce.h"
 #include "sim/native_scatter.h"
 #include "sim/random.h"
@@ -100,6 +101,7 @@ class SimTransport final : public runtime::Transport {
   void give_back(Exchange& exchange) { spare_exchanges_.push_back(&exchange); }
   void give_back(NativeReduce& native) { spare_natives_.push_back(&native); }
   void give_back(NativeScatter& native) { spare_scatters_.push_back(&native); }
+  void give_back(NativeGather& native) { spare_gathers_.push_back(&native); }
   void touch_operations(Access how) const;
   std::string meeting_waits_for() const;  // while the host is blocked in one
 
@@ -125,6 +127,7 @@ class SimTransport final : public runtime::Transport {
   std::vector<Exchange*> spare_exchanges_;
   std::vector<NativeReduce*> spare_natives_;
   std::vector<NativeScatter*> spare_scatters_;
+  std::vector<NativeGather*> spare_gathers_;
   std::array<Use, std::size_t(runtime::OpKind::count_)> use_{};
 };
 
@@ -135,6 +138,7 @@ class TransportHub {
   Exchange& make_exchange() { return exchanges_.emplace_back(); }
   NativeReduce& make_native() { return natives_.emplace_back(); }
   NativeScatter& make_scatter() { return scatters_.emplace_back(); }
+  NativeGather& make_gather() { return gathers_.emplace_back(); }
 
   // The meeting of a communicator's members; one a generation, made by the first that comes.
   Rendezvous& meeting(const runtime::CommSpec& spec);
@@ -184,6 +188,7 @@ class TransportHub {
   std::deque<Exchange> exchanges_;
   std::deque<NativeReduce> natives_;
   std::deque<NativeScatter> scatters_;
+  std::deque<NativeGather> gathers_;
   std::map<std::pair<std::uint64_t, std::uint32_t>, Rendezvous> meetings_;
   std::vector<std::unique_ptr<SharedComm>> comms_;
   std::map<int, Noticed> noticed_;

@@ -36,7 +36,7 @@ SimRank::SimRank(Core& core, int rank)
       control(core, *this),
       storage(*core.disks, core.plan.storage, core.network.node_of(rank), rank) {
   storage.told_to(core.loop);
-  recorder.limit(kRecordsMax / std::size_t(core.plan.ranks()));
+  recorder.limit(kRecordsMax / core.plan.simulated());
   recorder.keep_log(core.plan.verify);
   device.draw_on(core.timeline.get());
   host.draw_on(core.timeline.get());
@@ -63,8 +63,7 @@ void SimRank::fetch_now() const {
 
 Core::Core(const WorldPlan& world, Loop::Client& client, std::shared_ptr<Disks> given, TimeNs start_ns)
     : plan(world),
-      loop({world.seed, world.stack_bytes, world.wall_limit_s, std::size_t(world.ranks()), world.schedule,
-            world.steering},
+      loop({world.seed, world.stack_bytes, world.wall_limit_s, world.simulated(), world.schedule, world.steering},
            client),
       network(world),
       transport(*this, world.seed),
@@ -73,7 +72,8 @@ Core::Core(const WorldPlan& world, Loop::Client& client, std::shared_ptr<Disks> 
   loop.begin_at(start_ns);
   if (world.timeline) timeline = std::make_unique<Timeline>(world.ranks());
   ranks.reserve(std::size_t(world.ranks()));
-  for (int i = 0; i < world.ranks(); ++i) ranks.push_back(std::make_unique<SimRank>(*this, i));
+  for (int i = 0; i < world.ranks(); ++i)
+    ranks.push_back(simulated(i) ? std::make_unique<SimRank>(*this, i) : std::unique_ptr<SimRank>());
 }
 
 void Core::lay_to_rest(int id) {
@@ -126,11 +126,15 @@ void Core::lose_power_of(Disk& disk) const {
 
 struct World::Impl final : Loop::Client {
   Impl(const WorldPlan& world, std::shared_ptr<Disks> disks, TimeNs start_ns)
-      : plan(checked(world)), core(plan, *this, std::move(disks), start_ns) {}
+      : plan(checked(world)), core(plan, *this, std::move(disks), start_ns) {
+    core.ended = [this](const std::string& why) { end_all(WorldEnd::failed, why); };
+  }
 
   static const WorldPlan& checked(const WorldPlan& world) {
     SEEKSIM_CHECK(world.nodes > 0 && world.ranks_per_node > 0, "a world of %d nodes with %d ranks each", world.nodes,
                   world.ranks_per_node);
+    SEEKSIM_CHECK(world.classes == nullptr || (world.steady && world.shapes && world.native_gathers),
+                  "classes of ranks are of steady worlds of shapes");
     SEEKSIM_CHECK(world.spares >= 0 && world.members() > 0, "%d of %d ranks are spares", world.spares, world.ranks());
     return world;
   }
@@ -228,7 +232,8 @@ void World::Impl::revive(int id) {
 bool World::Impl::end_hung_if_alone() {
   if (core.loop.living() == 0 || core.loop.living() != core.loop.hanging()) return false;
   only_hung = true;
-  for (const auto& rank : core.ranks) core.loop.kill(rank->host);
+  for (const auto& rank : core.ranks)
+    if (rank != nullptr) core.loop.kill(rank->host);
   return true;
 }
 
@@ -265,7 +270,7 @@ void World::Impl::out_of_wall_time() {
 void World::Impl::end_all(WorldEnd how, const std::string& why) {
   end = how;
   for (const auto& rank : core.ranks) {
-    if (rank->host.ended()) continue;
+    if (rank == nullptr || rank->host.ended()) continue;
     ends[std::size_t(rank->host.rank())].what = why;
     core.loop.kill(rank->host);
   }
@@ -305,23 +310,27 @@ WorldResult World::Impl::collect() {
   out.host_peak_by_tag.resize(std::size_t(runtime::MemoryTag::count_));
   out.fingerprint = core.loop.fingerprint();
   std::vector<SimRank*> all;  // incarnations
-  for (const auto& rank : core.ranks) all.push_back(rank.get());
+  for (const auto& rank : core.ranks)
+    if (rank != nullptr) all.push_back(rank.get());
   for (const auto& rank : core.earlier) all.push_back(rank.get());
   for (SimRank* rank : all) {
+    const auto weight = std::uint64_t(core.weight(rank->host.rank()));
     out.fingerprint = mix(out.fingerprint, rank->recorder.fingerprint());
     for (std::size_t kind = 0; kind < out.comm.size(); ++kind) {
       const SimTransport::Use& use = rank->transport.use()[kind];
-      out.comm[kind].calls += use.calls;
+      out.comm[kind].calls += use.calls * weight;
       out.comm[kind].bytes_sent_per_rank_max = std::max(out.comm[kind].bytes_sent_per_rank_max, use.bytes);
     }
     collect_memory(rank->device, out);
-    out.overlap += rank->device.overlap().total();
-    out.copies += rank->device.copies().total();
+    out.overlap += rank->device.overlap().total().times(std::int64_t(weight));
+    out.copies += rank->device.copies().total().times(std::int64_t(weight));
     out.files += rank->device.files();
     const std::vector<StepPasses>& passes = rank->device.passes().steps();
     out.passes.resize(std::max(out.passes.size(), passes.size()));
-    for (std::size_t step = 0; step < passes.size(); ++step) out.passes[step] += passes[step];
+    for (std::size_t step = 0; step < passes.size(); ++step)
+      out.passes[step] += passes[step].times(std::int64_t(weight));
   }
+  if (plan.steady) collect_courses(core, out);
   for (SimRank* rank : all) {
     if (!rank->races) continue;
     const std::vector<Race> races = rank->races->races();
@@ -394,17 +403,21 @@ WorldResult World::run(const std::function<void(runtime::Rank&)>& body) {
   impl_->body = &body;
   impl_->ends.resize(std::size_t(impl_->plan.ranks()));
   std::vector<Host*> hosts;
-  for (const auto& rank : impl_->core.ranks) hosts.push_back(&rank->host);
+  for (const auto& rank : impl_->core.ranks)
+    if (rank != nullptr) hosts.push_back(&rank->host);
   impl_->core.loop.run(hosts);
   return impl_->collect();
 }
 
 TimeNs World::now() const { return impl_->core.loop.now(); }
 const ValueLog* World::values(int rank) const { return impl_->core.rank(rank).values.get(); }
-const runtime::Recorder& World::recorder(int rank) const { return impl_->core.ranks.at(std::size_t(rank))->recorder; }
+bool World::simulated(int rank) const { return impl_->core.simulated(rank); }
+const runtime::Recorder& World::recorder(int rank) const {
+  return impl_->core.ranks.at(std::size_t(impl_->core.stand_in(rank)))->recorder;
+}
 Timeline* World::timeline() { return impl_->core.timeline.get(); }
 bool World::alive(int rank) const {
-  const Host& host = impl_->core.ranks.at(std::size_t(rank))->host;
+  const Host& host = impl_->core.ranks.at(std::size_t(impl_->core.stand_in(rank)))->host;
   return !host.ended() && !host.dying();
 }
 int World::node_of(int rank) const { return impl_->core.network.node_of(rank); }

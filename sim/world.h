@@ -11,9 +11,8 @@
 #include "runtime/host/device_memory.h"
 #include "runtime/host/stepped_queue.h"
 #include "runtime/seams/rank.h"
-#include "sim/file_use.h"
-#include "sim/overlap.h"
-#include "sim/pass_meter.h"
+#include "sim/alike.h"
+#include "sim/meters.h"
 #include "sim/race_detector.h"
 #include "sim/schedule.h"
 #include "sim/value_log.h"
@@ -61,7 +60,15 @@ struct StorageModel {
   bool tears = false;       // what is not synced when power fails lasts in parts; else none of it does
 };
 
-struct WorldPlan {
+// Worlds in which ranks that are alike stay alike.
+struct AlikePlan {
+  bool steady = false;         // nothing is drawn: no noise, and messages of the control plane take their mean time
+  bool native_gathers = true;  // of a steady world of shapes: gathers are one event too
+  // Of a steady world of shapes: who stands for whom. Null: every rank is simulated.
+  std::shared_ptr<const RankClasses> classes;
+};
+
+struct WorldPlan : AlikePlan {
   int nodes = 1;
   int ranks_per_node = 1;
   std::string network = "ib";
@@ -90,6 +97,7 @@ struct WorldPlan {
   std::size_t stack_bytes = 256 << 10;          // of a host fiber; only what is touched is resident
   int ranks() const { return nodes * ranks_per_node; }
   int members() const { return ranks() - spares; }  // of epoch 0
+  std::size_t simulated() const { return classes ? classes->simulated.size() : std::size_t(ranks()); }
 };
 
 enum class WorldEnd : std::uint8_t { finished, deadlock, out_of_wall_time, failed };
@@ -128,6 +136,8 @@ struct WorldResult {
   std::vector<Deviation> choices;          //   what was decided, as deviations from `first`
   std::vector<Race> races;                 // where the plan asks for the race detector, by rank
   std::uint64_t accesses = 0;              // that it looked at
+  std::vector<std::uint64_t> courses;      // by rank, of a steady world: what it did when, its peaks and its traffic
+  std::string told_apart;  // of a world of classes: why ranks of one class are not alike any more; it ended there
 };
 
 // Between these times these ranks and the control plane do not hear of each other.
@@ -170,9 +180,10 @@ class World {
   WorldResult run(const std::function<void(runtime::Rank&)>& body);
 
   TimeNs now() const;
-  const runtime::Recorder& recorder(int rank) const;
-  const ValueLog* values(int rank) const;  // of its last incarnation; null unless the plan asks for one
-  Timeline* timeline();                    // null unless the plan asks for one
+  bool simulated(int rank) const;                     // false: another rank stands for it
+  const runtime::Recorder& recorder(int rank) const;  // of whoever stands for it
+  const ValueLog* values(int rank) const;             // of its last incarnation; null unless the plan asks for one
+  Timeline* timeline();                               // null unless the plan asks for one
   int node_of(int rank) const;
   bool alive(int rank) const;  // its process is there, though it may hang
 

@@ -47,6 +47,8 @@ void add_run(CLI::App& app, RunArguments& a) {
   run->add_flag("--explain", a.explain,
                 "Explain a failed run: first difference, cause, what a user would see, similar known bugs");
   run->add_flag("--verify-determinism", a.verify_determinism, "Run twice and compare every Op");
+  run->add_flag("--rank-by-rank", a.rank_by_rank,
+                "Simulate every rank of a run of shapes, also those that are alike; slower, with the same result");
   run->add_option("--wall-limit", a.wall_limit_s, "Stop after this many seconds (exit status 3)")->check(kNotNegative);
   run->add_option("--backend", a.backend, "sim; or with one process per rank: mpi, or nccl with one GPU each")
       ->check(CLI::IsMember({"sim", "mpi", "nccl"}));

@@ -77,6 +77,7 @@ RunOptions options_of(const RunArguments& a) {
   options.style = style_of_stdout();
   options.progress = a.files.size() == 1 && ::isatty(STDERR_FILENO) == 1;
   options.wall_limit_s = a.wall_limit_s;
+  options.rank_by_rank = a.rank_by_rank;
   options.verify_determinism = a.verify_determinism;
   options.many.processes = a.processes;
   options.many.row = a.row;

@@ -9,8 +9,14 @@
 
 namespace seeksim::harness {
 
+// How much work a run may be.
+struct RunEffort {
+  double wall_limit_s = 0;
+  bool rank_by_rank = false;
+};
+
 // The options of `run`, as they stand on the command line.
-struct RunArguments {
+struct RunArguments : RunEffort {
   std::vector<std::string> files;
   std::vector<std::string> sets;
   std::string backend = "sim", device = "cpu", storage;
@@ -18,7 +24,6 @@ struct RunArguments {
   std::string trace, bundle, flight_recorder;
   std::string save_initial, save_final, save_batches, save_gradients;
   std::string seed, schedule;
-  double wall_limit_s = 0;
   bool verify_determinism = false;
   bool resume = false;
   bool explain = false;

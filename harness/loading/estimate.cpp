@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/scenario/classes.h"
 #include "harness/scenario/variants.h"
 #include "runtime/layout/parameters.h"
 #include "runtime/layout/segments.h"
@@ -24,10 +25,13 @@ double parameters_of(const runtime::ModelPlan& m) {
   return ends + l * (c * (qkv_of(m) + c + mlp_of(m)) + 2 * c) + c;
 }
 
-// Measured on worlds of 8 to 512 ranks and models of 12 to 96 layers, rounded up.
+// Measured on worlds of 8 to 4,096 ranks, by classes to 131,072, and models of 2 to 96 layers, rounded up.
 constexpr double kShapesOfRank = 192 << 10;
 constexpr double kShapesOfLayer = 20 << 10;
-constexpr double kShapesOfPeer = 1 << 10;
+constexpr double kTensorsOfLayer = 13;
+constexpr double kShapesOfMember = 32;      // as each other one lists it
+constexpr double kShapesOfPiece = 288;      // that goes to a rank or comes from one, in a scatter and in a gather
+constexpr double kShapesOfWorld = 1 << 10;  // of each rank, simulated or not: its ballot, its record
 
 double trained_of(const runtime::Definition& d) {
   return double(runtime::Parameters(d.model, d.optimizer.decay_all).trainable_size());
@@ -46,7 +50,9 @@ double checkpoints_of(const Scenario& scenario, double parameters) {
 
 }  // namespace
 
-Estimate estimate(const Scenario& scenario) {
+namespace {
+
+Estimate estimate_of(const Scenario& scenario, double simulated) {
   const runtime::Definition& d = scenario.train.definition;
   const double v = d.model.vocab, t = d.model.context, c = d.model.width, l = d.model.layers, h = d.model.heads;
   const double micro = scenario.train.layout.micro_batch, ranks = scenario.world.ranks();
@@ -54,8 +60,13 @@ Estimate estimate(const Scenario& scenario) {
   estimate.parameters = parameters_of(d.model);
   if (is_of_shapes(scenario)) {
     // What a rank keeps to itself grows with its launches and messages under way, not with what they are about.
-    estimate.bytes_per_rank = kShapesOfRank + kShapesOfLayer * l + kShapesOfPeer * ranks;
-    estimate.bytes = estimate.bytes_per_rank * ranks;
+    // An owner exchanges a piece with every rank, every rank with each owner; a rank owns a block at least, or nothing.
+    const double blocks = estimate.parameters / double(kernels::kBlock) + kTensorsOfLayer * l;
+    const double owners = scenario.train.layout.zero.stage > 0 ? std::min(ranks, blocks) : 0;
+    const double own = owners == 0 ? 0 : simulated < ranks ? ranks : owners;  // a stand-in is an owner, most often
+    estimate.bytes_per_rank =
+        kShapesOfRank + kShapesOfLayer * l + kShapesOfMember * ranks + kShapesOfPiece * (own + owners);
+    estimate.bytes = estimate.bytes_per_rank * simulated + kShapesOfWorld * ranks;
     return estimate;
   }
   const double trained = d.model.frozen.empty() ? estimate.parameters : trained_of(d);
@@ -87,6 +98,11 @@ Estimate estimate(const Scenario& scenario) {
                    checkpoints_of(scenario, estimate.parameters);
   return estimate;
 }
+
+}  // namespace
+
+Estimate estimate(const Scenario& scenario) { return estimate_of(scenario, simulated_ranks(scenario)); }
+Estimate estimate_rank_by_rank(const Scenario& scenario) { return estimate_of(scenario, scenario.world.ranks()); }
 
 std::string count_text(double n) {
   if (n >= 1e9) return fmt::format("{:.4g} G", n / 1e9);

@@ -14,8 +14,11 @@ struct Estimate {
   double bytes = 0;  // all ranks, and the one-rank golden
 };
 
-// An upper estimate, within a factor of two of what is seen.
+// An upper estimate, within a factor of two of what is seen. Where ranks stand for each other, of those that are
+// simulated.
 Estimate estimate(const Scenario& scenario);
+// The same as if none did.
+Estimate estimate_rank_by_rank(const Scenario& scenario);
 
 // 124.4 M, 1.2 GiB
 std::string count_text(double n);

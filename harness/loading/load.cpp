@@ -216,6 +216,7 @@ Scenario load(Document document, const LoadOptions& options) {
   read_expect(top, scenario);
   read_golden(top.child("golden"), scenario);
   read_numerics(top, scenario);
+  settle_steady(top, scenario);
   check_parallel(top, scenario);
   check_recovery(top, scenario);
   check_own_family(top, scenario);

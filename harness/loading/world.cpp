@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "harness/loading/parallel.h"
+#include "harness/scenario/classes.h"
+#include "harness/scenario/variants.h"
 #include "runtime/layout/parameter_list.h"
 
 namespace seeksim::harness {
@@ -16,7 +18,7 @@ using sim::DeviceModel;
 using sim::StorageModel;
 using sim::WorldPlan;
 
-constexpr int kRanksMax = 65536;
+constexpr int kRanksMax = 1 << 17;
 constexpr int kWatchedRanksMax = 64;  // by the race detector, unless the scenario says otherwise
 
 // So many units a second: a device of 10^-9 is slower than a person.
@@ -59,6 +61,11 @@ Binding<Scenario> of_parallel(Path... path) {
   return at(&Scenario::train, &TrainPlan::layout, &Layout::parallel, path...);
 }
 
+// Written where it says something: also where it is not what the size of the world would make it.
+bool can_be_steady(const Scenario& scenario) {
+  return scenario.world.steady || (is_of_shapes(scenario) && scenario.world.ranks() > kSteadyBeyondRanks);
+}
+
 }  // namespace
 
 const Keys<Scenario>& world_keys() {
@@ -86,6 +93,10 @@ const Keys<Scenario>& world_keys() {
        "The bits are the same."},
       {"noise", at(&Scenario::world, &WorldPlan::noise), number().least(0).most(0.9), kNoBit,
        "Relative spread of durations, drawn from the seed."},
+      {"steady", at(&Scenario::world, &WorldPlan::steady).read_by_hand().when(can_be_steady), flag().unset(), kNoBit,
+       "Nothing is drawn: no noise, and messages of the control plane take their mean time. Then ranks that are alike "
+       "stay alike, and a run of shapes simulates them once for all. On by itself in runs of shapes beyond 1,024 "
+       "ranks without noise."},
       {"race_detector", at(&Scenario::world, &WorldPlan::race_detector).read_by_hand(), flag().standard(true), kNoBit,
        "Whether every declared access to device memory is compared with all others (check no_races). Off by itself "
        "beyond 64 ranks."},
@@ -133,6 +144,24 @@ int read_world(const Reader& world, Scenario& scenario) {
         kWatchedRanksMax));
   }
   return plan.ranks();
+}
+
+// Large worlds of shapes are steady unless they want noise: else no two ranks would take the same time.
+void settle_steady(const Reader& top, Scenario& scenario) {
+  const Reader world = top.child("world");
+  WorldPlan& plan = scenario.world;
+  const bool noisy = world.has("noise") && plan.noise > 0;
+  const bool by_itself = is_of_shapes(scenario) && plan.ranks() > kSteadyBeyondRanks && !noisy;
+  plan.steady = world.flag("steady", by_itself);
+  if (plan.steady && !is_of_shapes(scenario))
+    world.problem("steady", "only a run of shapes can be steady", "Use \"numerics\": \"shapes\", or remove it.");
+  if (plan.steady && noisy)
+    world.problem("noise", "nothing is drawn in a steady world", "Remove it, or set \"steady\" to false.");
+  if (plan.steady) plan.noise = 0;
+  if (plan.steady && !world.has("steady"))
+    scenario.notes.push_back(fmt::format(
+        "more than {} ranks: the world is steady, nothing in it is drawn (\"steady\": false in \"world\" draws)",
+        kSteadyBeyondRanks));
 }
 
 }  // namespace seeksim::harness

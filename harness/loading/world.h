@@ -11,4 +11,7 @@ const Keys<Scenario>& world_keys();
 // Returns the number of ranks; 0: unknown.
 int read_world(const Reader& world, Scenario& scenario);
 
+// "steady" of the world, when it is known what kind of run this is.
+void settle_steady(const Reader& top, Scenario& scenario);
+
 }  // namespace seeksim::harness

@@ -1,5 +1,7 @@
 #include "harness/record/run_record.h"
 
+#include "kernels/digest.h"
+
 namespace seeksim::harness {
 
 const char* name(RankRecord::How how) {
@@ -32,6 +34,12 @@ std::optional<runtime::StateDigest> RunRecord::state() const {
 std::uint64_t RunRecord::ranges_left_out() const {
   std::uint64_t sum = 0;
   for (const RangeLog& log : numbers.ranges) sum += log.left_out;
+  return sum;
+}
+
+std::uint64_t RunRecord::Alike::digest() const {
+  std::uint64_t sum = 0;
+  for (const std::uint64_t course : courses) sum += kernels::combine(0, course);
   return sum;
 }
 

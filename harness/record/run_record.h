@@ -168,6 +168,15 @@ struct RunRecord {
   double wall_s = 0;
   std::uint64_t fingerprint = 0;
   std::string wait_for_graph;
+  // Of a run of shapes in a steady world.
+  struct Alike {
+    int classes = 0;            // of ranks that stand for each other; 0: none do
+    std::size_t simulated = 0;  // ranks that were run
+    std::string why_not;
+    std::vector<std::uint64_t> courses;  // by rank: a hash over what it did when, its peaks and its traffic
+    std::uint64_t digest() const;        // of all courses
+  };
+  std::optional<Alike> alike;
   std::vector<RankRecord> ranks;
   std::vector<runtime::StepRecord> steps;  // committed, in order; as the first rank to commit reported it
   std::vector<Event> events;               // from the world and the fault plan, in order

@@ -324,6 +324,12 @@ void what_ran(const Evidence& e, const Judgement& j, const ReportExtras& extras,
   report["numerics"] = !run.has_values ? "shapes" : is_fast(e.scenario) ? "fast" : "exact";
   if (e.fast != nullptr) report["fast"] = fast_json(e);
   report["world"] = world_json(e.scenario.world);
+  if (run.alike) {
+    report["alike"] = {{"classes", run.alike->classes},
+                       {"ranks_simulated", run.alike->simulated},
+                       {"courses", hex(run.alike->digest())}};
+    if (run.alike->classes == 0) report["alike"]["why_not"] = run.alike->why_not;
+  }
   report["verdict"] = j.verdict;
   report["exit_code"] = code(j.status);
   report["fingerprint"] = hex(run.fingerprint);

@@ -116,6 +116,15 @@ std::string tags(const std::vector<std::size_t>& peaks) {
   return fmt::format("{}", fmt::join(tags, ", "));
 }
 
+// Who stood for whom.
+std::string alike(const RunRecord& run) {
+  if (!run.alike) return "";
+  if (run.alike->classes == 0)
+    return fmt::format("  alike     none: {}; {} ranks were simulated\n", run.alike->why_not, run.ranks.size());
+  return fmt::format("  alike     {} ranks in {} class{}; {} of them were simulated\n", run.ranks.size(),
+                     run.alike->classes, run.alike->classes == 1 ? "" : "es", run.alike->simulated);
+}
+
 // Peaks of the rank that needed most, by tag; report.json says what each is for.
 std::string memory(const RunRecord& run) {
   std::string text;
@@ -298,8 +307,8 @@ std::string replay_text(const Evidence& e, const Style& style) {
 std::string story_text(const Evidence& e, const Judgement& j, const Style& style) {
   std::string out = '\n' + story_of(e.run, style) + '\n' + attempts(e.run) + checkpoints(e.run) + losses(e.run) +
                     fast_text(e) + births(e.run) + rerun_text(e.run) + range_log(e.run) + pipeline(e) + overlap(e.run) +
-                    copies(e.run) + files(e.run) + memory(e.run) + layout(e) + goodput(e) + findings(e.run) +
-                    endings(e.run);
+                    copies(e.run) + files(e.run) + alike(e.run) + memory(e.run) + layout(e) + goodput(e) +
+                    findings(e.run) + endings(e.run);
   if (e.run.end == sim::WorldEnd::deadlock && !e.run.wait_for_graph.empty()) {
     out += "  who waits for whom, at the moment nothing could progress:\n";
     for (const std::string& line : waits_of(e.run.wait_for_graph)) out += "    " + line + '\n';

@@ -63,6 +63,7 @@ struct RunOptions {
   std::function<Page(const Scenario&, const Json& report)> explain;
   double wall_limit_s = 0;
   bool verify_determinism = false;
+  bool rank_by_rank = false;       // ranks that are alike do not stand for each other
   bool progress = false;           // a bar on stderr
   const Golden* golden = nullptr;  // found before; null: it is looked for, or run
   Style style;

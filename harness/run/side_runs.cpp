@@ -168,6 +168,7 @@ SimulationOptions simulation_options(const RunOptions& options) {
   simulation.keep_final_weights = !options.files.save_final.empty();
   simulation.wall_limit_s = options.wall_limit_s;
   simulation.device = options.ranks.device;
+  simulation.rank_by_rank = options.rank_by_rank;
   return simulation;
 }
 

@@ -6,11 +6,15 @@
 #include <chrono>
 #include <optional>
 
+#include "harness/input/files.h"
+#include "harness/input/problem.h"
+#include "harness/loading/estimate.h"
 #include "harness/loading/extensions.h"
 #include "harness/loading/fast.h"
 #include "harness/scenario/variants.h"
 #include "harness/simulate/arithmetic.h"
 #include "harness/simulate/device.h"
+#include "harness/simulate/stand_ins.h"
 #include "kernels/digest.h"
 #include "runtime/backend/machine/interrupts.h"
 #include "runtime/backend/machine/posix_storage.h"
@@ -24,15 +28,16 @@ namespace seeksim::harness {
 using runtime::Ending;
 
 struct Simulation::Impl {
-  Impl(const Scenario& s, SimulationOptions o)
+  Impl(const Scenario& s, SimulationOptions o, AlikeRanks a)
       : scenario(s),
+        alike(std::move(a)),
         options(std::move(o)),
         disks(options.disks ? options.disks : std::make_shared<sim::Disks>()),
         device(is_of_shapes(s) ? nullptr : make_device(options.device)),
         arithmetic(s, options.audit),
         faults(s.faults, s.world.seed, node_of(s.world)),
         own_faults(s),
-        collector(s.world.ranks(), options.gradients_of, options.digest_gradients, options.on_gradients) {
+        collector(s, alike.classes, options.gradients_of, options.digest_gradients, options.on_gradients) {
     collector.hand_states_to(options.on_state);
     if (!options.storage_folder.empty()) files.emplace(options.storage_folder);
   }
@@ -41,6 +46,8 @@ struct Simulation::Impl {
     sim::WorldPlan plan = scenario.world;
     plan.wall_limit_s = options.wall_limit_s;
     plan.shapes = is_of_shapes(scenario);
+    plan.native_gathers = gathers_whole(scenario);
+    plan.classes = alike.classes;
     plan.timeline = options.timeline;
     plan.values = options.values;
     plan.steering = options.steering;
@@ -55,6 +62,7 @@ struct Simulation::Impl {
     return plan;
   }
 
+  RunRecord run();
   void start_job(TimeNs now);
   bool starts_again(const sim::WorldResult& result);
   void look_at_checkpoints();
@@ -65,6 +73,8 @@ struct Simulation::Impl {
   void take_dumps(const sim::WorldResult& result);
 
   const Scenario& scenario;
+  AlikeRanks alike;
+  std::string told_apart;  // of a world of classes that came to nothing
   SimulationOptions options;
   std::shared_ptr<sim::Disks> disks;
   std::unique_ptr<runtime::DeviceMemory> device;  // outlives every world
@@ -74,14 +84,35 @@ struct Simulation::Impl {
   std::optional<runtime::TrainPlan> again;  // the plan of all attempts but the first
   faults::FaultPlan faults;
   OwnFaults own_faults;  // over those
-  Collector collector;
+  StandInCollector collector;
   std::optional<runtime::PosixStorage> files;
   static constexpr int kFiringsTold = 5;
   std::vector<int> told;  // firings in the story, by rule
 };
 
-Simulation::Simulation(const Scenario& scenario, SimulationOptions options)
-    : impl_(std::make_unique<Impl>(scenario, std::move(options))) {}
+namespace {
+AlikeRanks who_is_alike(const SimulationOptions& options, const Scenario& scenario) {
+  if (options.rank_by_rank) return {nullptr, "--rank-by-rank"};
+  return options.alike ? options.alike(scenario) : alike_ranks(scenario);
+}
+
+// Ranks turned out not to be alike: is there room for all of them?
+void refuse_rank_by_rank(const Scenario& scenario, const std::string& why) {
+  const double need = estimate_rank_by_rank(scenario).bytes, free = double(host_memory_free());
+  if (free == 0 || need <= 0.9 * free) return;
+  throw BadInput("/world",
+                 fmt::format("{} ranks cannot stand for each other ({}), and to simulate each of them takes about {}, "
+                             "of which {} are free",
+                             scenario.world.ranks(), why, bytes_text(need), bytes_text(free)),
+                 "Use fewer world.nodes, or leave out what tells the ranks apart.");
+}
+}  // namespace
+
+Simulation::Simulation(const Scenario& scenario, SimulationOptions options) {
+  if (options.rank_by_rank && is_of_shapes(scenario)) refuse_rank_by_rank(scenario, "--rank-by-rank");
+  AlikeRanks alike = who_is_alike(options, scenario);
+  impl_ = std::make_unique<Impl>(scenario, std::move(options), std::move(alike));
+}
 Simulation::~Simulation() = default;
 
 const runtime::Recorder& Simulation::recorder(int rank) const { return impl_->world->recorder(rank); }
@@ -206,6 +237,9 @@ void Simulation::Impl::train_rank(runtime::Rank& rank) {
 void Simulation::Impl::take(const sim::WorldResult& result) {
   RunRecord& record = collector.record();
   record.end = result.end;
+  if (scenario.world.steady && is_of_shapes(scenario))
+    record.alike = {alike.classes ? alike.classes->count : 0, plan_of().simulated(), alike.why_not, result.courses};
+  collector.spread_endings();
   record.has_values = !is_of_shapes(scenario);
   record.virtual_ns = result.virtual_ns;
   record.fingerprint = record.training.attempts.size() > 1 ? kernels::combine(record.fingerprint, result.fingerprint)
@@ -243,6 +277,7 @@ void Simulation::Impl::take_dumps(const sim::WorldResult& result) {
   }
   record.detection.dumps.clear();
   for (std::size_t i = 0; i < result.ranks.size(); ++i) {
+    if (!world->simulated(int(i))) continue;
     // A rank that was alive when all were ended says so in `what`.
     const bool gone = result.ranks[i].how == sim::RankEnd::How::died && result.ranks[i].what.empty();
     record.detection.dumps.push_back(dump_of(int(i), epoch, world->recorder(int(i)), runtime::Recorder::kRingMax));
@@ -286,24 +321,36 @@ void Simulation::Impl::add_use(const sim::WorldResult& result) {
                                      result.mismatches.end());
 }
 
+// A world of classes that came to nothing is made again with all of its ranks.
 RunRecord Simulation::run() {
+  RunRecord record = impl_->run();
+  const std::string why = impl_->told_apart;
+  if (why.empty()) return record;
+  refuse_rank_by_rank(impl_->scenario, why);
+  impl_ = std::make_unique<Impl>(impl_->scenario, impl_->options, AlikeRanks{nullptr, why});
+  return impl_->run();
+}
+
+RunRecord Simulation::Impl::run() {
   const auto start = std::chrono::steady_clock::now();
   TimeNs now = 0;
   for (;;) {
-    impl_->start_job(now);
-    const sim::WorldResult result = impl_->world->run([this](runtime::Rank& rank) { impl_->train_rank(rank); });
-    impl_->take(result);
-    Attempt& attempt = impl_->collector.record().training.attempts.back();
+    start_job(now);
+    const sim::WorldResult result = world->run([this](runtime::Rank& rank) { train_rank(rank); });
+    told_apart = result.told_apart;
+    if (!told_apart.empty()) return {};
+    take(result);
+    Attempt& attempt = collector.record().training.attempts.back();
     attempt.ended_ns = result.virtual_ns;
-    if (!impl_->starts_again(result)) break;
-    for (const RankRecord& rank : impl_->collector.record().ranks) {
+    if (!starts_again(result)) break;
+    for (const RankRecord& rank : collector.record().ranks) {
       if (attempt.why.empty() || rank.how == RankRecord::How::stopped)
         attempt.why = rank.why.empty() ? name(rank.how) : rank.why;
     }
-    now = runtime::later(result.virtual_ns, impl_->scenario.train.recovery.restart_ns);
+    now = runtime::later(result.virtual_ns, scenario.train.recovery.restart_ns);
   }
-  impl_->look_at_checkpoints();
-  RunRecord record = std::move(impl_->collector.record());
+  look_at_checkpoints();
+  RunRecord record = std::move(collector.record());
   record.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return record;
 }

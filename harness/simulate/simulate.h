@@ -8,7 +8,7 @@
 #include <string>
 
 #include "harness/record/collector.h"
-#include "harness/scenario/scenario.h"
+#include "harness/scenario/classes.h"
 #include "kernels/fast_way.h"
 #include "sim/storage.h"
 
@@ -31,8 +31,10 @@ struct SimulationOptions {
   std::string storage_folder;         // real files below it; empty: simulated ones
   std::shared_ptr<sim::Disks> disks;  // simulated files to begin with and to leave behind; null: empty ones
   std::function<void(TimeNs now, std::int64_t steps)> progress;
-  faults::FaultPlan::Watcher watch;   // of the places at which faults could strike
-  sim::Steering* steering = nullptr;  // of an untimed schedule; null: the schedule decides itself
+  faults::FaultPlan::Watcher watch;                  // of the places at which faults could strike
+  bool rank_by_rank = false;                         // ranks that are alike do not stand for each other
+  std::function<AlikeRanks(const Scenario&)> alike;  // who stands for whom; empty: alike_ranks(). For tests.
+  sim::Steering* steering = nullptr;                 // of an untimed schedule; null: the schedule decides itself
 };
 
 // Alive after the run, so that the logs of two runs can be compared.

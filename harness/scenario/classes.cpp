@@ -1,0 +1,217 @@
+// A rank's key holds all that its course can depend on; ranks with equal keys are of one class.
+#include "harness/scenario/classes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <vector>
+
+#include "harness/scenario/variants.h"
+#include "kernels/tree.h"
+#include "runtime/layout/partition.h"
+
+namespace seeksim::harness {
+
+using runtime::Index;
+using runtime::SampleRange;
+
+namespace {
+
+using Key = std::vector<Index>;
+
+// Numbers keys in the order in which they come.
+class Numbering {
+ public:
+  int of(const Key& key) { return numbers_.try_emplace(key, int(numbers_.size())).first->second; }
+
+ private:
+  std::map<Key, int> numbers_;
+};
+
+// What a rank does with samples depends on how they lie in the tree over the step's samples, not on where.
+void add_samples(Key& key, SampleRange all, const std::vector<SampleRange>& micro_batches, Index leaves) {
+  const Index aligned = Index(std::bit_ceil(std::uint64_t(std::max<Index>(all.size(), 1))));
+  const bool passes_through = all.end == leaves && !std::has_single_bit(std::uint64_t(leaves));
+  key.insert(key.end(), {all.size(), all.begin % aligned, passes_through});
+  for (const SampleRange& one : micro_batches) key.insert(key.end(), {one.begin - all.begin, one.size()});
+}
+
+void add_shard(Key& key, const runtime::Partition& partition, runtime::ShardInfo shard) {
+  for (const runtime::ParameterPiece& piece : partition.pieces(shard)) {
+    const runtime::ParameterInfo& p = *piece.parameter;
+    const Index blocks = p.frozen ? 0
+                                  : partition.norm_blocks_before(piece.offset() + piece.size) -
+                                        partition.norm_blocks_before(piece.offset());
+    const bool in_one_slab = piece.first / p.slab == (piece.first + piece.size - 1) / p.slab;
+    key.insert(key.end(), {Index(p.number), piece.size, blocks, in_one_slab ? -1 : piece.first % p.slab});
+  }
+  key.push_back(-1);
+}
+
+// Everything about the work of ranks, one after another.
+class Work {
+ public:
+  explicit Work(const Scenario& scenario)
+      : plan_(scenario.train),
+        ranks_(scenario.world.ranks()),
+        parameters_(plan_.definition.model, plan_.definition.optimizer.decay_all),
+        partition_(parameters_, ranks_),
+        cut_{plan_.definition.global_batch, ranks_,
+             std::min<Index>(plan_.layout.micro_batch, plan_.definition.global_batch), sharded().gradients} {}
+
+  // The samples of each micro-step have to be one subtree: then every addend of a sum goes into the same node.
+  bool sums_are_whole() const {
+    for (int k = 0; cut_.interleaved && k < cut_.count(); ++k) {
+      const SampleRange window = cut_.window(k);
+      if (kernels::cover(window.begin, window.end, cut_.leaves).size() > 1) return false;
+    }
+    return true;
+  }
+
+  bool sharded_at_all() const { return plan_.layout.zero.stage > 0; }
+
+  Key of(int rank) const {
+    Key key;
+    if (!cut_.interleaved) {
+      const SampleRange all = runtime::samples_of(cut_.leaves, ranks_, rank);
+      add_samples(key, all, runtime::micro_batches(all, plan_.layout.micro_batch), cut_.leaves);
+    }
+    for (int k = 0; cut_.interleaved && k < cut_.count(); ++k) {
+      const SampleRange samples = cut_.samples(k, rank);
+      add_samples(key, samples, {}, cut_.leaves);
+    }
+    if (!sharded_at_all()) return key;
+    const runtime::ShardInfo own = partition_.shard(rank);
+    key.insert(key.end(), {-2, own.size, partition_.is_last(rank), partition_.head_size(rank)});
+    add_shard(key, partition_, own);
+    add_shard(key, partition_, partition_.frozen(rank));
+    add_buckets(key, own);
+    return key;
+  }
+
+ private:
+  struct Sharded {
+    bool gradients;
+  };
+  Sharded sharded() const { return {plan_.layout.zero.placement().gradients == runtime::Place::sharded}; }
+
+  // Parameters are published in buckets that know no parameters.
+  void add_buckets(Key& key, runtime::ShardInfo own) const {
+    const Index bucket = plan_.layout.zero.allgather_bucket_elements;
+    const Index end = own.offset + own.size;
+    for (Index lo = own.offset / bucket * bucket; own.size > 0 && lo < end; lo += bucket)
+      key.insert(key.end(), {lo / bucket, std::min(lo + bucket, end) - std::max(lo, own.offset)});
+  }
+
+  const runtime::TrainPlan& plan_;
+  int ranks_;
+  runtime::Parameters parameters_;
+  runtime::Partition partition_;
+  runtime::StepCut cut_;
+};
+
+std::string why_not(const Scenario& scenario) {
+  const runtime::TrainPlan& train = scenario.train;
+  const runtime::RecoveryPlan& recovery = train.recovery;
+  if (scenario.world.ranks() == 1) return "there is one rank";
+  if (!train.layout.parallel.alone()) return "the model is cut into pipeline stages or tensor ways";
+  if (train.definition.model.own != nullptr) return "the model's family is not seeksim's own";
+  if (scenario.world.schedule.strategy != sim::Strategy::seeded || !scenario.world.schedule.slow.empty())
+    return "the scenario has a schedule of its own";
+  if (scenario.world.race_detector) return "the race detector looks at every rank";
+  if (train.checkpoint.on()) return "checkpoints are written";
+  const runtime::OffloadPlan& offload = train.layout.offload;
+  for (const runtime::Home home : {offload.optimizer.home, offload.parameters.home})
+    if (home == runtime::Home::nvme) return "state lies in files";
+  const bool copies = recovery.policy == runtime::RecoveryPolicy::rebuild_and_redo && recovery.peer_copies > 0;
+  if (copies && train.layout.zero.stage > 0) return "shards are copied to single peers (recovery.peer_copies)";
+  if (recovery.spares > 0) return "there are spares";
+  if (recovery.straggler.on) return "every rank has a score (recovery.straggler)";
+  if (!train.bug.is(runtime::Bug::none) || train.definition.quirks.any()) return "a bug or a quirk is on";
+  if (!scenario.own_faults.empty() || scenario.planned.any()) return "faults are drawn, enumerated or the user's own";
+  for (const faults::Rule& rule : scenario.faults)
+    if (!only_delays(rule)) return fmt::format("{} does more than delay one rank that it names", name(rule.kind));
+  return "";
+}
+
+// By rank: who owns what on its node. Collectives inside a node and between nodes take their own time.
+std::vector<int> places_of(const std::vector<int>& work, int per_node) {
+  Numbering numbering;
+  std::vector<int> places(work.size());
+  for (std::size_t first = 0; first < work.size(); first += std::size_t(per_node)) {
+    Key node(work.begin() + std::ptrdiff_t(first), work.begin() + std::ptrdiff_t(first) + per_node);
+    std::sort(node.begin(), node.end());
+    std::fill_n(places.begin() + std::ptrdiff_t(first), per_node, numbering.of(node));
+  }
+  return places;
+}
+
+Index fate_of(const Scenario& scenario, int rank) {
+  const auto strikes = [rank](const faults::Rule& rule) { return rule.when.rank == rank; };
+  return std::any_of(scenario.faults.begin(), scenario.faults.end(), strikes) ? 1 + rank : 0;  // nobody else's
+}
+
+// Two of each class are simulated: the first stands for all but the last.
+std::shared_ptr<const sim::RankClasses> classes_of(const std::vector<int>& class_of) {
+  auto classes = std::make_shared<sim::RankClasses>();
+  for (const int number : class_of) classes->count = std::max(classes->count, number + 1);
+  std::vector<int> first(std::size_t(classes->count), -1), last = first;
+  std::vector<std::int32_t> members(first.size());
+  for (int rank = 0; rank < int(class_of.size()); ++rank) {
+    const auto number = std::size_t(class_of[std::size_t(rank)]);
+    if (first[number] < 0) first[number] = rank;
+    last[number] = rank;
+    ++members[number];
+  }
+  classes->weight.resize(class_of.size());
+  for (int rank = 0; rank < int(class_of.size()); ++rank) {
+    const auto number = std::size_t(class_of[std::size_t(rank)]);
+    const bool twin = rank == last[number] && rank != first[number];
+    classes->stand_in.push_back(twin ? rank : first[number]);
+    if (rank == first[number]) classes->weight[std::size_t(rank)] = std::max(members[number] - 1, 1);
+    if (twin) classes->weight[std::size_t(rank)] = 1;
+    if (twin) classes->twins.emplace_back(first[number], rank);
+    if (twin || rank == first[number]) classes->simulated.push_back(rank);
+  }
+  return classes;
+}
+
+}  // namespace
+
+bool only_delays(const faults::Rule& rule) {
+  using faults::FaultKind;
+  const bool waits = rule.kind == FaultKind::straggler || rule.kind == FaultKind::pause ||
+                     rule.kind == FaultKind::data_stall ||
+                     (rule.kind == FaultKind::collective_timeout && rule.mode == faults::Mode::late);
+  return waits && rule.when.rank.has_value();
+}
+
+bool gathers_whole(const Scenario& scenario) {
+  return scenario.train.layout.parallel.alone() && scenario.train.bug.is(runtime::Bug::none) &&
+         scenario.own_faults.empty() && std::all_of(scenario.faults.begin(), scenario.faults.end(), only_delays);
+}
+
+AlikeRanks alike_ranks(const Scenario& scenario) {
+  if (!scenario.world.steady || !is_of_shapes(scenario)) return {};
+  if (const std::string why = why_not(scenario); !why.empty()) return {nullptr, why};
+  const Work work(scenario);
+  if (!work.sums_are_whole())
+    return {nullptr, "the samples of a micro-step are several subtrees (use micro-batches x ranks = 2^n)"};
+  Numbering works, all;
+  std::vector<int> work_of, class_of;
+  for (int rank = 0; rank < scenario.world.ranks(); ++rank) work_of.push_back(works.of(work.of(rank)));
+  std::vector<int> places(work_of.size(), 0);
+  if (work.sharded_at_all()) places = places_of(work_of, scenario.world.ranks_per_node);
+  for (int rank = 0; rank < scenario.world.ranks(); ++rank)
+    class_of.push_back(all.of({work_of[std::size_t(rank)], places[std::size_t(rank)], fate_of(scenario, rank)}));
+  return {classes_of(class_of), ""};
+}
+
+double simulated_ranks(const Scenario& scenario) {
+  const AlikeRanks alike = alike_ranks(scenario);
+  return alike.classes ? double(alike.classes->simulated.size()) : double(scenario.world.ranks());
+}
+
+}  // namespace seeksim::harness

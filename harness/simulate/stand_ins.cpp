@@ -1,0 +1,52 @@
+#include "harness/simulate/stand_ins.h"
+
+#include "runtime/layout/partition.h"
+
+namespace seeksim::harness {
+
+StandInCollector::StandInCollector(const Scenario& scenario, std::shared_ptr<const sim::RankClasses> classes,
+                                   std::int64_t gradients_of, bool digest_gradients, OnGradients on_gradients)
+    : Collector(scenario.world.ranks(), gradients_of, digest_gradients, std::move(on_gradients)),
+      scenario_(scenario),
+      classes_(std::move(classes)) {
+  if (classes_ == nullptr) return;
+  others_.resize(classes_->stand_in.size());
+  for (int rank = 0; rank < int(others_.size()); ++rank) {
+    const int other = classes_->stand_in[std::size_t(rank)];
+    if (other != rank) others_[std::size_t(other)].push_back(rank);
+  }
+}
+
+void StandInCollector::step_committed(int rank, const runtime::StepRecord& record) {
+  Collector::step_committed(rank, record);
+  if (classes_ == nullptr) return;
+  for (const int other : others_[std::size_t(rank)]) Collector::step_committed(other, record);
+}
+
+void StandInCollector::shards(int rank, const runtime::ShardRecord& record) {
+  Collector::shards(rank, record);
+  if (classes_ == nullptr || others_[std::size_t(rank)].empty()) return;
+  const runtime::Definition& d = scenario_.train.definition;
+  const runtime::Parameters parameters(d.model, d.optimizer.decay_all);
+  const runtime::Partition partition(parameters, record.members);
+  for (const int other : others_[std::size_t(rank)]) {
+    runtime::ShardRecord told = record;
+    told.position = other;
+    told.own = partition.shard(other);
+    told.gradients.clear();
+    for (const runtime::OwnedRange& range : partition.owned(other, 0, parameters.gradient_size()))
+      told.gradients.push_back({range.offset, range.size});
+    Collector::shards(other, told);
+  }
+}
+
+void StandInCollector::spread_endings() {
+  if (classes_ == nullptr) return;
+  std::vector<RankRecord>& ranks = record().ranks;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    const auto other = std::size_t(classes_->stand_in[rank]);
+    if (other != rank) ranks[rank] = ranks[other];
+  }
+}
+
+}  // namespace seeksim::harness

@@ -1,0 +1,33 @@
+// NativeGather: in a steady world of shapes, a gather as one event of all members. All are through when the busiest
+// adapter is: with equal shards that is when an Exchange would be; with unequal ones an Exchange lets each member go at
+// a time of its own, which depends on who came first.
+#pragma once
+
+#include <span>
+
+#include "sim/links.h"
+#include "sim/native_sum.h"
+
+namespace seeksim::sim {
+
+class NativeGather final : public NativeSum {
+ public:
+  static bool gathers(runtime::OpKind kind);
+  void prepare(const CollectiveLoad& load);
+
+  runtime::Transport::Unmatched unmatched() const override { return {state == State::started, op, -1, false}; }
+  std::string what() const override { return ", a gather"; }
+  bool waits_on(int rank) const override;
+
+ private:
+  void scribble() override {}  // there are no values
+  void recycle() override;
+  void complete(Group& group) override;
+  bool summed() const override { return met_; }
+  void look_for_dead(std::size_t here) override;
+
+  CollectiveLoad load_;
+  bool met_ = false;
+};
+
+}  // namespace seeksim::sim
