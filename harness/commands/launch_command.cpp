@@ -318,7 +318,7 @@ ExitStatus Supervisor::run() {
     }
     say(fmt::format("{}the job ended {}", ended.why.empty() ? "" : ended.why + "; ",
                     how_it_ended(ended.status, !ended.why.empty() && !arguments_.no_mpi)));
-    // Unless somebody is gone, who may have ended with any status, these mean that a start is of no use.
+    // These statuses mean that a start is of no use, unless a process is gone, which may have ended with any status.
     const bool refused =
         ended.why.empty() && (ended.status == kNoProgram || ended.status == code(ExitStatus::bad_input));
     if (refused || told == code(ExitStatus::bad_input)) return ExitStatus::bad_input;

@@ -280,7 +280,7 @@ class Parent {
     return WIFSIGNALED(status) && WTERMSIG(status) == signal;
   }
 
-  // They hang: told as what it is, a case that never ends.
+  // They hang: reported as a case that never ends.
   void end_all() {
     for (const Process& process : processes_) {
       if (process.pipe >= 0) ::kill(process.pid, SIGKILL);

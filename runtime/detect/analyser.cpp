@@ -278,7 +278,7 @@ std::string chain_text(const Analysis& analysis, const std::vector<FlightDump>& 
                                  [end](const WaitEdge& edge) { return edge.rank == end; });
   if (again) return text + ": a circle";
   if (dump == dumps.end() || dump->gone) return text + "; rank " + std::to_string(end) + " is gone";
-  return text + "; rank " + std::to_string(end) + " waits for no rank";
+  return text + "; rank " + std::to_string(end) + " waits for nobody";
 }
 
 }  // namespace

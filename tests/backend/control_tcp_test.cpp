@@ -225,7 +225,7 @@ TEST(ControlOverTcp, StrangersAndBadBytesAreRefused) {
   refused(frame_bytes(FrameKind::hello, to_bytes(std::string(1000, 'x'))), "a frame of 1004 bytes");
 
   Client rank(server, 0, 2);
-  refused(hello(kToken, 0), "somebody who is here already");
+  refused(hello(kToken, 0), "a rank that is here already");
   EXPECT_THROW(Client(server, 0, 2), std::exception);
 }
 

@@ -210,7 +210,7 @@ TEST_F(MessageOfAPeer, IsRefusedWhenTooMuchCameThatNobodyAwaits) {
     receiver.post.deliver(1, message);
     sent += message.size();
   }
-  expect_refused("more than 64 MiB that nobody awaits");
+  expect_refused("more than 64 MiB that no operation awaits");
   EXPECT_LT(sent, std::uint64_t(70) << 20);
 }
 

@@ -279,7 +279,7 @@ TEST_F(MpiFalseLeader, CannotHaveAFolderRemovedByItsPath) {
   const std::string victim = precious("victim");
   const Ran ran = obey(victim);
   EXPECT_EQ(ran.status, 2) << ran.text;
-  EXPECT_NE(ran.text.find("no name of a temporary folder"), std::string::npos) << ran.text;
+  EXPECT_NE(ran.text.find("not the name of a temporary folder"), std::string::npos) << ran.text;
   EXPECT_TRUE(std::filesystem::exists(victim + "/data.txt"));
 }
 TEST_F(MpiFalseLeader, CannotHaveAFolderRemovedThatWasThereBefore) {

@@ -337,8 +337,7 @@ Met follow(const Rendezvous& at, Deadline deadline) {
 Met meet(const Rendezvous& at) {
   if (at.secret.empty() && !at.insecure && !is_loopback(at.master)) {
     throw NoSecret(fmt::format(
-        "{} is no loopback address, and the processes share no secret: any process that reaches it could join",
-        at.master));
+        "{} is no loopback address, and the processes share no secret: anybody who reaches it could join", at.master));
   }
   const Deadline deadline = in(at.seconds);
   return at.rank == 0 ? lead(at, deadline) : follow(at, deadline);

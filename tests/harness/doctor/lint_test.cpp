@@ -61,7 +61,7 @@ TEST(LintEnvironment, SaysWhatAVariableReallyDoes) {
       {{{"DEEPSPEED_TIMEOUT", "1800"}}, Weight::doubtful, "30 hours"},
       {{{"DEEPSPEED_TIMEOUT", "30min"}}, Weight::wrong, "minutes are expected"},
       {{{"CUDA_VISIBLE_DEVICES", "0,1,1"}}, Weight::wrong, "device 1 is listed twice"},
-      {{{"CUDA_VISIBLE_DEVICES", ""}}, Weight::wrong, "is hidden"},
+      {{{"CUDA_VISIBLE_DEVICES", ""}}, Weight::wrong, "hides all devices"},
       {{{"CUDA_VISIBLE_DEVICES", "all"}}, Weight::wrong, "container"},
       {with("RANK", "16"), Weight::wrong, "ranks count from 0"},
       {with("LOCAL_RANK", "8"), Weight::wrong, "ranks count from 0"},
@@ -114,7 +114,7 @@ TEST(LintConfig, SaysWhatASettingReallyDoes) {
   };
   const std::vector<Change> changes = {
       {R"({"gradient_cliping": 1})", Weight::wrong, "Did you mean \"gradient_clipping\"?"},
-      {R"({"my_notes": 1})", Weight::doubtful, "ignores what it does not know"},
+      {R"({"my_notes": 1})", Weight::doubtful, "silently ignores unknown keys"},
       {R"({"train_batch_size": 60})", Weight::wrong, "no number of GPUs fits"},
       {R"({"train_batch_size": 128})", Weight::wrong, "128 is not 4 x 2 x 8 GPUs = 64"},
       {R"({"train_batch_size": 0})", Weight::wrong, "has to be greater than 0"},
@@ -126,8 +126,7 @@ TEST(LintConfig, SaysWhatASettingReallyDoes) {
       {R"({"bf16": {"loss_scale": 0}})", Weight::wrong, "bf16 has no loss scale"},
       {R"({"bf16": null, "fp16": {"enabled": true, "loss_scale": 128, "hysteresis": 4}})", Weight::doubtful,
        "a loss_scale other than 0 is fixed"},
-      {R"({"bf16": null, "fp16": {"enabled": true, "min_loss_scale": 1024}})", Weight::doubtful,
-       "does not make it safer"},
+      {R"({"bf16": null, "fp16": {"enabled": true, "min_loss_scale": 1024}})", Weight::doubtful, "does not help"},
       {R"({"bf16": null, "fp16": {"enabled": true, "loss_scale_window": 0}})", Weight::wrong, "greater than 0"},
       {R"({"data_types": null})", Weight::note, "accumulated in bf16"},
       {R"({"communication_data_type": "bf32"})", Weight::wrong, "knows fp16, bf16 and fp32"},
@@ -152,7 +151,7 @@ TEST(LintConfig, SaysWhatASettingReallyDoes) {
       {R"({"optimizer": {"params": {"weight_decay": null}}})", Weight::note, "0.01 in PyTorch's AdamW"},
       {R"({"scheduler": {"type": "WarmupLR"}})", Weight::note, "the first two steps"},
       {R"({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_min_lr": 1e-6, "warmup_num_steps": 100, "total_num_steps": 50}}})",
-       Weight::wrong, "never gets to its peak"},
+       Weight::wrong, "never reaches its peak"},
       {R"({"train_batch_size": "auto"})", Weight::note, "Hugging Face Trainer"},
   };
   for (const Change& change : changes) {

@@ -105,7 +105,7 @@ TEST(Told, StepsAndRanksThatTheRunDoesNotHaveAreRefused) {
     try {
       replay({{}, taker.take()}, 4, collector);
     } catch (const runtime::Malformed& bad) {
-      return std::string(bad.what()).starts_with("rank 1 told of");
+      return std::string(bad.what()).starts_with("rank 1 reported");
     }
     return false;
   };
