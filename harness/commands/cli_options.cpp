@@ -45,7 +45,8 @@ void add_run(CLI::App& app, RunArguments& a) {
   run->add_option("--bundle", a.bundle,
                   "Folder for the bundle of a failed or stopped run (default: bundle/ below --out)");
   run->add_flag("--explain", a.explain,
-                "Explain a failed run: first difference, cause, what a user would see, similar known bugs");
+                "Explain a failed run: what went wrong first, what a user would see, similar known bugs");
+  run->add_flag("--no-names", a.no_names, "Do not run a failed run again to name its first wrong operation");
   run->add_flag("--verify-determinism", a.verify_determinism, "Run twice and compare every Op");
   run->add_flag("--rank-by-rank", a.rank_by_rank,
                 "Simulate every rank of a run of shapes, also those that are alike; slower, with the same result");

@@ -83,8 +83,12 @@ RunOptions options_of(const RunArguments& a) {
   options.many.row = a.row;
   if (a.explain) {
     options.explain = [style = options.style, limit = a.wall_limit_s](const Scenario& scenario, const Json& report) {
-      const Explanation why = explain(scenario, report, limit);
-      return RunOptions::Page{explanation_text(why, style), explanation_json(why)};
+      return explain_aside(scenario, report, limit, style);
+    };
+  }
+  if (a.backend == "sim" && !a.no_names) {
+    options.names = [limit = a.wall_limit_s](const Scenario& scenario, const Json& report) {
+      return name_aside(scenario, report, limit);
     };
   }
   options.files.trace = a.trace;

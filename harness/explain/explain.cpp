@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <regex>
 
 #include <nlohmann/json.hpp>
 
@@ -11,140 +12,129 @@
 #include "harness/input/json_text.h"
 #include "harness/input/problem.h"
 #include "harness/loading/load.h"
+#include "harness/run/forked.h"
 #include "harness/run/planned_run.h"
 #include "harness/scenario/variants.h"
 
 namespace seeksim::harness {
 namespace {
 
-constexpr std::size_t kShortlist = 12;
+constexpr std::size_t kShortlist = 6;
 constexpr std::size_t kShown = 3;
-constexpr double kAlike = 0.4;  // less is no likeness
+constexpr std::size_t kWaitedShown = 8;
+constexpr std::size_t kSignsAlike = 2;  // fewer are no likeness
 
 std::string head_of(const std::string& check) { return check.substr(0, check.find(':')); }
 
-std::set<std::string> setting_of(const Scenario& scenario) {
-  const runtime::Layout& layout = scenario.train.layout;
-  const runtime::Definition& d = scenario.train.definition;
-  std::set<std::string> all = {fmt::format("stage {}", layout.zero.stage)};
-  const auto add = [&all](bool is, const char* what) {
-    if (is) all.insert(what);
-  };
-  add(d.precision.compute != runtime::ElementType::f32,
-      d.precision.compute == runtime::ElementType::f16 ? "fp16" : "bf16");
-  add(scenario.accumulation > 1, "accumulation");
-  add(layout.parallel.pipeline > 1, "pipeline");
-  add(layout.parallel.tensor > 1, "tensor ways");
-  add(layout.offload.any(), "offload");
-  add(layout.checkpointing.any(), "recomputation");
-  add(scenario.train.checkpoint.on(), "checkpoints");
-  add(d.model.dropout.any(), "dropout");
-  add(!scenario.faults.empty(), "faults");
-  return all;
+std::set<std::string> red_heads(const Json& report) {
+  std::set<std::string> red;
+  for (const std::string& name : red_checks(report)) red.insert(head_of(name));
+  return red;
 }
 
-double overlap(const std::set<std::string>& a, const std::set<std::string>& b) {
-  if (a.empty() && b.empty()) return 1;
-  std::size_t both = 0;
-  for (const std::string& one : a) both += b.count(one);
-  return double(both) / double(a.size() + b.size() - both);
-}
-
-// What stands for "as it should be": one rank, without quirks.
-Scenario as_it_should_be(const Scenario& scenario) {
-  return scenario.train.definition.quirks.any() ? without_quirks(scenario) : golden_like(scenario);
-}
-
-struct Looked {
-  Difference difference;
-  std::string why_not;
-  CurveVerdict curve;
-};
-Looked look(const Scenario& scenario, const Json& report, double wall_limit_s) {
-  Looked looked;
-  if (is_of_shapes(scenario)) {
-    looked.why_not = "a shapes-only run has no values";
-    return looked;
-  }
-  const Scenario right = as_it_should_be(scenario);
+// Why the run's values cannot be looked at is part of the answer, never the end of it.
+Names named(const Scenario& scenario, const Json& report, double wall_limit_s) {
   try {
-    looked.difference = difference_of(scenario, right, wall_limit_s);
-    const Golden golden = run_golden(without_quirks(scenario), "", wall_limit_s);
-    if (report.contains("loss")) looked.curve = compare_curves(report.at("loss"), Json(golden.loss));
+    return names_of(scenario, report, wall_limit_s);
   } catch (const BadInput& bad) {
-    looked.why_not = bad.problems().front().what;
+    Names names;
+    names.not_looked = bad.problems().front().what;
+    return names;
   } catch (const std::runtime_error& error) {
-    looked.why_not = error.what();
+    Names names;
+    names.not_looked = error.what();
+    return names;
   }
-  return looked;
 }
 
-// What an exhibit says of itself without being run.
-double at_first_sight(const Signature& run, const Json& exhibit, const Scenario& scenario) {
+std::string curve_of(const Scenario& scenario, const Json& report, double wall_limit_s) {
+  if (is_of_shapes(scenario) || !report.contains("loss")) return {};
+  try {
+    const Golden golden = run_golden(without_quirks(scenario), "", wall_limit_s);
+    return compare_curves(report.at("loss"), Json(golden.loss)).text;
+  } catch (const std::runtime_error&) {
+    return {};
+  }
+}
+
+// ---- the museum ----------------------------------------------------------------------------------------------------
+
+// Checks that an exhibit says must fail.
+std::set<std::string> expected_red(const Json& exhibit) {
   std::set<std::string> red;
   const Json expect = exhibit.value("expect", Json());
-  if (expect.is_object() && expect.contains("check_fails")) {
-    const Json& fails = expect["check_fails"];
-    if (fails.is_string()) red.insert(head_of(fails));
-    if (fails.is_array()) {
-      for (const Json& one : fails) red.insert(head_of(one));
-    }
-  }
-  return 2 * overlap(run.red, red) + overlap(run.setting, setting_of(scenario));
+  if (!expect.is_object() || !expect.contains("check_fails")) return red;
+  const Json& fails = expect["check_fails"];
+  if (fails.is_string()) return {head_of(fails)};
+  for (const Json& one : fails) red.insert(head_of(one));
+  return red;
 }
 
-std::vector<LikeExhibit> look_alikes(const Signature& run, double wall_limit_s) {
-  struct Candidate {
-    MuseumExhibit exhibit;
-    Scenario scenario;
-    double sight;
-  };
-  std::vector<Candidate> candidates;
+std::size_t in_common(const std::set<std::string>& a, const std::set<std::string>& b) {
+  return std::size_t(std::count_if(a.begin(), a.end(), [&b](const std::string& one) { return b.count(one) > 0; }));
+}
+
+// Those whose checks are most like these are run, to see the rest. The scenario itself is not like itself.
+std::vector<LikeExhibit> look_alikes(const Scenario& scenario, const Signature& run, double wall_limit_s) {
+  std::vector<std::pair<double, MuseumExhibit>> candidates;
   for (MuseumExhibit& one : museum_exhibits({})) {
-    Scenario scenario = load_scenario_text(dump(one.json), one.file);
-    const double sight = at_first_sight(run, one.json, scenario);
-    candidates.push_back({std::move(one), std::move(scenario), sight});
+    const std::set<std::string> red = expected_red(one.json);
+    const std::size_t both = in_common(run.red, red), any = run.red.size() + red.size() - both;
+    if (both == 0 || one.json.value("name", "") == scenario.name) continue;
+    candidates.emplace_back(double(both) / double(any), std::move(one));
   }
   std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.sight > b.sight; });
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
   candidates.resize(std::min(candidates.size(), kShortlist));
   std::vector<LikeExhibit> all;
-  for (const Candidate& one : candidates) {
+  for (const auto& [share, exhibit] : candidates) {
+    const Scenario other = load_scenario_text(dump(exhibit.json), exhibit.file);
     RunOptions quiet;
     quiet.wall_limit_s = wall_limit_s;
     const Outcome outcome =
-        guarded(one.exhibit.file, "", [&] { return run_scenario(one.scenario, quiet, [](std::string_view) {}); });
-    const Looked looked = look(one.scenario, outcome.report, wall_limit_s);
-    const Signature other = signature_of(one.scenario, outcome.report, looked.difference, looked.curve.seen);
-    all.push_back({one.exhibit.file, one.scenario.name, likeness(run, other), one.exhibit.json.at("museum")});
+        guarded(exhibit.file, "", [&] { return run_scenario(other, quiet, [](std::string_view) {}); });
+    const Signature shown = signature_of(outcome.report, named(other, outcome.report, wall_limit_s));
+    LikeExhibit like{exhibit.file, other.name, common_signs(run, shown), exhibit.json.at("museum")};
+    if (like.signs.size() >= kSignsAlike) all.push_back(std::move(like));
   }
   std::stable_sort(all.begin(), all.end(),
-                   [](const LikeExhibit& a, const LikeExhibit& b) { return a.how.score > b.how.score; });
-  while (all.size() > kShown || (!all.empty() && all.back().how.score < kAlike)) all.pop_back();
+                   [](const LikeExhibit& a, const LikeExhibit& b) { return a.signs.size() > b.signs.size(); });
+  all.resize(std::min(all.size(), kShown));
   return all;
 }
 
-std::vector<std::string> causes_of(const Scenario& scenario, const Json& report) {
-  std::vector<std::string> causes;
-  const runtime::PlantedBug& bug = scenario.train.bug;
-  for (const runtime::BugInfo& info : runtime::bug_catalogue()) {
-    if (bug.is(info.bug) && info.bug != runtime::Bug::none)
-      causes.push_back(fmt::format("planted: {}: {}", runtime::text(bug), info.does));
-  }
-  for (const std::string& quirk : quirk_names(scenario.train.definition.quirks))
-    causes.push_back("requested: the quirk " + quirk);
+// ---- causes --------------------------------------------------------------------------------------------------------
+
+std::vector<std::string> injected_in(const Json& report) {
+  std::vector<std::string> injected;
   for (const Json& fault : report.value("faults", Json::array())) {
     if (fault.value("fired", 0) > 0)
-      causes.push_back(fmt::format("injected: {}, {} times", fault.value("rule", ""), fault.value("fired", 0)));
+      injected.push_back(fmt::format("{}, {} times", fault.value("rule", ""), fault.value("fired", 0)));
   }
+  return injected;
+}
+
+std::vector<std::string> planted_in(const Scenario& scenario) {
+  std::vector<std::string> planted;
+  const runtime::PlantedBug& bug = scenario.train.bug;
+  if (!bug.is(runtime::Bug::none)) {
+    std::string does;
+    for (const runtime::BugInfo& one : runtime::bug_catalogue()) {
+      if (one.bug == bug.bug) does = one.does;
+    }
+    planted.push_back(fmt::format("the bug {}: {}", text(bug), does));
+  }
+  for (const std::string& quirk : quirk_names(scenario.train.definition.quirks))
+    planted.push_back("the quirk " + quirk);
+  return planted;
+}
+
+std::vector<std::string> waited_in(const Json& report) {
+  std::vector<std::string> waited;
   for (const Json& analysis : report.value("analysis", Json::array())) {
-    causes.push_back("flight recorders: " + analysis.value("text", ""));
-    if (causes.size() > 8) break;
+    if (waited.size() < kWaitedShown) waited.push_back(analysis.value("text", ""));
   }
-  if (causes.empty())
-    causes.push_back(
-        "nothing was planted or injected: the cause is the configuration, or a bug in seeksim or in an extension");
-  return causes;
+  return waited;
 }
 
 std::string end_of(const Json& report) {
@@ -155,41 +145,36 @@ std::string end_of(const Json& report) {
   return "training completes without an error";
 }
 
+std::string first_text(const Names& n) {
+  const std::string text = names_text(n);
+  if (n.culprit || n.names_operation()) return text;
+  if (!n.not_looked.empty())
+    return fmt::format("  {:<10}values were not held against the golden's: {}\n", "first", n.not_looked) + text;
+  return fmt::format("  {:<10}no operation: of {} values that have their like in the golden none differs{}\n", "first",
+                     n.compared, n.check.empty() ? "" : "; " + n.check + " tells what is wrong") +
+         text;
+}
+
 }  // namespace
 
-Signature signature_of(const Scenario& scenario, const Json& report, const Difference& difference, bool curve) {
+Signature signature_of(const Json& report, const Names& names) {
   Signature s;
-  for (const std::string& name : red_checks(report)) s.red.insert(head_of(name));
-  const bool stopped = report.contains("stopped") && report.at("stopped").is_string();
-  s.end = report.value("verdict", "") == "no_progress" ? "stuck" : stopped ? "stopped" : "finished";
-  if (difference.op) {
-    s.phase = std::string(name(difference.op->a.op.phase));
-    s.kind = std::string(name(difference.op->a.op.kind));
-    s.tag = difference.op->tag;
-  }
-  s.curve = curve;
-  s.setting = setting_of(scenario);
+  s.red = red_heads(report);
+  s.mistake = names.mistake;
+  if (!names.names_operation()) return s;
+  s.operation = names.phase + ' ' + names.kind;
+  s.family = std::regex_replace(names.tensor, std::regex(R"(\.\d+\.)"), ".*.");
   return s;
 }
 
-Likeness likeness(const Signature& a, const Signature& b) {
-  constexpr double kRed = 4, kFirst = 3, kEnd = 1, kCurve = 1, kSetting = 1;
-  std::vector<std::string> why;
-  double score = kRed * overlap(a.red, b.red);
-  if (!a.red.empty() && a.red == b.red) why.push_back("the same checks failed");
-  const double first = (double(a.phase == b.phase) + double(a.kind == b.kind) + double(a.tag == b.tag)) / 3;
-  score += kFirst * first;
-  if (first == 1)
-    why.push_back(a.phase.empty() ? "no number of a step differs"
-                                  : fmt::format("it begins in a {} of {}, in {}", a.kind, a.phase, a.tag));
-  else if (a.phase == b.phase)
-    why.push_back("it begins in " + a.phase);
-  score += kEnd * double(a.end == b.end) + kCurve * double(a.curve == b.curve);
-  if (a.end == b.end && a.end != "finished") why.push_back(a.end == "stuck" ? "no rank continues" : "the job ends");
-  const double setting = overlap(a.setting, b.setting);
-  score += kSetting * setting;
-  if (setting == 1) why.push_back("the same setting");
-  return {score / (kRed + kFirst + kEnd + kCurve + kSetting), fmt::format("{}", fmt::join(why, "; "))};
+std::vector<std::string> common_signs(const Signature& a, const Signature& b) {
+  std::vector<std::string> signs;
+  if (!a.operation.empty() && a.operation == b.operation) signs.push_back("same operation, " + a.operation);
+  if (!a.family.empty() && a.family == b.family) signs.push_back("same tensor, " + a.family);
+  if (a.mistake != Mistake::unknown && a.mistake == b.mistake)
+    signs.push_back("same kind, " + std::string(name(a.mistake)));
+  if (!a.red.empty() && a.red == b.red) signs.push_back(fmt::format("same checks, {}", fmt::join(a.red, " and ")));
+  return signs;
 }
 
 Explanation explain(const Scenario& scenario, const Json& report, double wall_limit_s) {
@@ -199,39 +184,31 @@ Explanation explain(const Scenario& scenario, const Json& report, double wall_li
       all.red.push_back(fmt::format("{}: {}", check.value("name", ""), check.value("detail", "")));
   }
   if (all.red.empty() && report.value("verdict", "") != "no_progress") return all;
-  Looked looked = look(scenario, report, wall_limit_s);
-  all.difference = std::move(looked.difference);
-  all.no_difference = looked.why_not;
-  all.curve = looked.curve.text;
-  all.causes = causes_of(scenario, report);
+  all.names = named(scenario, report, wall_limit_s);
+  all.waited = waited_in(report);
+  all.injected = injected_in(report);
+  all.planted = planted_in(scenario);
+  all.curve = curve_of(scenario, report, wall_limit_s);
   all.end = end_of(report);
-  all.exhibits = look_alikes(signature_of(scenario, report, all.difference, looked.curve.seen), wall_limit_s);
+  all.exhibits = look_alikes(scenario, signature_of(report, all.names), wall_limit_s);
   return all;
 }
 
 std::string explanation_text(const Explanation& e, const Style& style) {
-  if (e.red.empty() && e.causes.empty()) return "no check failed: there is nothing to explain\n";
-  std::string out = style.bold("Why it failed") + '\n';
+  if (e.red.empty() && e.end.empty()) return "no check failed: there is nothing to explain\n";
+  std::string out = style.bold("Why it failed") + '\n' + first_text(e.names);
   const auto section = [&out](const char* title, const std::vector<std::string>& lines) {
     for (std::size_t i = 0; i < lines.size(); ++i) out += fmt::format("  {:<10}{}\n", i == 0 ? title : "", lines[i]);
   };
   section("failed", e.red);
-  if (!e.no_difference.empty()) {
-    section("first", {"not searched: " + e.no_difference});
-  } else if (!e.difference.any) {
-    section("first", {"no number differs from the golden's: the failed checks are not about values"});
-  } else {
-    section("first", {e.difference.step < 0 ? "after the last step: " + e.difference.what
-                                            : fmt::format("step {}: {}", e.difference.step, e.difference.what)});
-    if (e.difference.op) out += difference_text(*e.difference.op, "            ");
-    section("path", e.difference.chain);
-  }
-  section("cause", e.causes);
+  section("waited", e.waited);
+  section("injected", e.injected);
+  section("planted", e.planted);
   section("user sees", {e.end, "visible in the loss curve: " + (e.curve.empty() ? "not compared" : e.curve)});
-  if (e.exhibits.empty()) section("alike", {"nothing in the museum resembles this"});
+  if (e.exhibits.empty()) section("alike", {"no exhibit of the museum shows two signs of this"});
   for (const LikeExhibit& one : e.exhibits) {
     section(&one == e.exhibits.data() ? "alike" : "",
-            {fmt::format("{} ({:.0f} %: {})", style.bold(one.name), 100 * one.how.score, one.how.why),
+            {fmt::format("{} ({})", style.bold(one.name), fmt::join(one.signs, "; ")),
              "symptom   " + one.museum.value("symptom", ""), "fix       " + one.museum.value("fix", ""),
              "seen in   " + one.museum.value("source", "")});
   }
@@ -241,16 +218,49 @@ std::string explanation_text(const Explanation& e, const Style& style) {
 Json explanation_json(const Explanation& e) {
   Json alike = Json::array();
   for (const LikeExhibit& one : e.exhibits)
-    alike.push_back({{"exhibit", one.name}, {"file", one.file}, {"score", one.how.score}, {"why", one.how.why}});
-  return {{"red", e.red},
-          {"step", e.difference.any && e.difference.step >= 0 ? Json(e.difference.step) : Json(nullptr)},
-          {"what", e.difference.what},
-          {"op", e.difference.op ? difference_json(*e.difference.op) : Json(nullptr)},
-          {"way", e.difference.chain},
-          {"causes", e.causes},
-          {"end", e.end},
-          {"curve", e.curve},
-          {"alike", alike}};
+    alike.push_back({{"exhibit", one.name}, {"file", one.file}, {"signs", one.signs}});
+  return {{"red", e.red},         {"names", names_json(e.names)},
+          {"waited", e.waited},   {"injected", e.injected},
+          {"planted", e.planted}, {"end", e.end},
+          {"curve", e.curve},     {"alike", alike}};
+}
+
+namespace {
+
+// What a child makes, or where it came to no end why.
+RunOptions::Page page_aside(const char* what, const std::function<RunOptions::Page()>& make) {
+  Forked work;
+  work.count = 1;
+  work.processes = 1;
+  work.name = [&](std::size_t) { return std::string(what); };
+  work.done = [](std::size_t, const std::string&, const Outcome&) {};
+  work.run = [&](std::size_t, const Print&) {
+    return guarded(what, "", [&] {
+      const RunOptions::Page page = make();
+      return Outcome{ExitStatus::as_expected, what, {{"text", page.text}, {"json", page.json}}, {}};
+    });
+  };
+  const Outcome outcome = run_forked(work).front();
+  if (outcome.status == ExitStatus::as_expected) return {outcome.report.at("text"), outcome.report.at("json")};
+  const std::string why = outcome.problems.empty() ? "it came to no end" : outcome.problems.front();
+  return {fmt::format("  {:<10}not known: to run it again with its values watched failed: {}\n", "first", why),
+          {{"failed", why}}};
+}
+
+}  // namespace
+
+RunOptions::Page explain_aside(const Scenario& scenario, const Json& report, double wall_limit_s, const Style& style) {
+  return page_aside("the explanation", [&]() -> RunOptions::Page {
+    const Explanation why = explain(scenario, report, wall_limit_s);
+    return {explanation_text(why, style), explanation_json(why)};
+  });
+}
+
+RunOptions::Page name_aside(const Scenario& scenario, const Json& report, double wall_limit_s) {
+  return page_aside("the search for the first wrong operation", [&]() -> RunOptions::Page {
+    const Names names = named(scenario, report, wall_limit_s);
+    return {names_text(names), names_json(names)};
+  });
 }
 
 }  // namespace seeksim::harness

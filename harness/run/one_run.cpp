@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <new>
 
@@ -162,6 +163,17 @@ void add_who_came_to_the_end(const RunRecord& run, Judgement& judgement) {
 
 }  // namespace
 
+bool wants_names(const Outcome& outcome) {
+  if (outcome.status != ExitStatus::check_failed || !outcome.report.contains("checks")) return false;
+  constexpr std::array<std::string_view, 4> kOfBits = {"golden", "replicas_equal", "ranks_agree", "conservation"};
+  const Json& checks = outcome.report.at("checks");
+  return std::any_of(checks.begin(), checks.end(), [&](const Json& check) {
+    const std::string name = check.at("name").get<std::string>();
+    const bool of_bits = std::find(kOfBits.begin(), kOfBits.end(), name.substr(0, name.find(':'))) != kOfBits.end();
+    return of_bits && !check.at("ok").get<bool>();
+  });
+}
+
 Golden find_golden(const Scenario& scenario, const RunOptions& options, const Print& print) {
   const Style& style = options.style;
   std::optional<Golden> stored = stored_golden(scenario);
@@ -216,12 +228,17 @@ Outcome run_one(const Scenario& given, const RunOptions& options, const Print& p
   Judgement judgement = judge(evidence);
   if (options.ranks.launch) add_who_came_to_the_end(run, judgement);
 
-  Files written;
-  tell_story(evidence, judgement, options, simulation, written, tell);
   Outcome outcome{judgement.status,
                   scenario.name,
                   report_json(evidence, judgement, {options.ranks.backend, options.ranks.device, seconds_since(start)}),
                   {}};
+  if (options.names && !options.explain && wants_names(outcome)) {
+    const RunOptions::Page first = options.names(scenario, outcome.report);
+    tell(first.text);
+    outcome.report["names"] = first.json;
+  }
+  Files written;
+  tell_story(evidence, judgement, options, simulation, written, tell);
   if (options.explain) {
     const RunOptions::Page page = options.explain(scenario, outcome.report);
     tell(page.text);

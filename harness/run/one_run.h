@@ -21,6 +21,9 @@ void write_folder(const std::string& folder, const Json& scenario, const std::st
 // command that shows it once more.
 Outcome guarded(const std::string& name, const std::string& again, const std::function<Outcome()>& run);
 
+// A check of bits is red though it should not be: which operation went wrong first is worth a second run.
+bool wants_names(const Outcome& outcome);
+
 // The stored golden, or the one-rank run; says to `print` which.
 Golden find_golden(const Scenario& scenario, const RunOptions& options, const Print& print);
 

@@ -61,6 +61,9 @@ struct RunOptions {
     Json json;
   };
   std::function<Page(const Scenario&, const Json& report)> explain;
+  // Of a run that is red though it should not be, and whose bits are at stake: what went wrong first, in five lines
+  // that come before the story; of a sweep the first such row's. Empty: nobody looks.
+  std::function<Page(const Scenario&, const Json& report)> names;
   double wall_limit_s = 0;
   bool verify_determinism = false;
   bool rank_by_rank = false;       // ranks that are alike do not stand for each other

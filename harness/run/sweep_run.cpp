@@ -163,6 +163,7 @@ RunOptions options_of_a_row(const RunOptions& options, const Scenario& base, std
   RunOptions mine = options;
   mine.progress = false;
   mine.many.is_row = true;
+  mine.names = {};  // the sweep asks for one row
   // Real files of rows that run at once must not meet.
   const bool files = base.real_storage || (options.ranks.launch && !options.files.out.empty());
   mine.files.out = files ? fmt::format("{}/row-{}", options.files.out.empty() ? "." : options.files.out, row) : "";
@@ -219,6 +220,7 @@ Outcome run_sweep(const Scenario& base, const LoadOptions& load, const RunOption
   result.goldens = goldens.told();
 
   Progress bar(options.progress, base.name + ", rows", std::int64_t(fit.size()));
+  bool named = false;
   Forked work;
   work.count = fit.size();
   work.jobs_each = 16;  // a row takes milliseconds: forking, and touching fresh memory, took a third of it
@@ -240,6 +242,9 @@ Outcome run_sweep(const Scenario& base, const LoadOptions& load, const RunOption
     if (red.empty()) return;
     bar.finish();
     tell(red);
+    if (named || !options.names || !wants_names(outcome)) return;
+    named = true;
+    tell(options.names(rows.load(row), outcome.report).text);
   };
   if (options.ranks.launch)
     run_here(work);

@@ -15,11 +15,13 @@
 #include "harness/simulate/arithmetic.h"
 #include "harness/simulate/device.h"
 #include "harness/simulate/stand_ins.h"
+#include "harness/simulate/value_watch.h"
 #include "kernels/digest.h"
 #include "runtime/backend/machine/interrupts.h"
 #include "runtime/backend/machine/posix_storage.h"
 #include "runtime/checkpoint/checkpoint_files.h"
 #include "runtime/recovery/train.h"
+#include "sim/device.h"
 #include "sim/loop.h"
 #include "sim/timeline.h"
 
@@ -50,6 +52,7 @@ struct Simulation::Impl {
     plan.classes = alike.classes;
     plan.timeline = options.timeline;
     plan.values = options.values;
+    plan.race_detector = plan.race_detector && options.sink == nullptr;
     plan.steering = options.steering;
     plan.arithmetic = arithmetic.get();
     plan.listener = arithmetic.listener();
@@ -80,8 +83,9 @@ struct Simulation::Impl {
   std::unique_ptr<runtime::DeviceMemory> device;  // outlives every world
   RunArithmetic arithmetic;                       // likewise
   TimeNs began_ns = 0;
-  std::unique_ptr<sim::World> world;        // of the attempt that runs, or ran last
-  std::optional<runtime::TrainPlan> again;  // the plan of all attempts but the first
+  std::vector<std::unique_ptr<ValueWatch>> watches;  // outlive every world, too
+  std::unique_ptr<sim::World> world;                 // of the attempt that runs, or ran last
+  std::optional<runtime::TrainPlan> again;           // the plan of all attempts but the first
   faults::FaultPlan faults;
   OwnFaults own_faults;  // over those
   StandInCollector collector;
@@ -170,6 +174,10 @@ void Simulation::Impl::connect() {
   std::vector<Event>& events = collector.record().events;
   if (options.watch) faults.watch(options.watch);
   world->decorate([this](int rank, runtime::Seams inner) {
+    if (options.sink != nullptr) {
+      watches.push_back(std::make_unique<ValueWatch>(*options.sink, rank, inner.clock));
+      dynamic_cast<sim::SimDevice&>(inner.device).watch(watches.back().get());
+    }
     runtime::Storage& storage = files ? static_cast<runtime::Storage&>(*files) : inner.storage;
     return own_faults.decorate(
         rank, faults.decorate(rank, {inner.clock, inner.device, inner.transport, storage, inner.control}));

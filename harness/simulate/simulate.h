@@ -14,6 +14,8 @@
 
 namespace seeksim::harness {
 
+class ValueSink;
+
 struct SimulationOptions {
   std::int64_t gradients_of = -1;       // step (from 0) whose gradients are kept; -1: none
   Collector::OnGradients on_gradients;  // of every step and rank, instead
@@ -25,6 +27,7 @@ struct SimulationOptions {
   bool flight_recorder = false;   // dumps hold whole rings
   std::string device = "cpu";     // or "cuda", "emulated" (device.h)
   sim::ValueLogPlan values;       // of each operation
+  ValueSink* sink = nullptr;      // looks at all values (value_watch.h), in the race detector's place; null: nobody
   // Fast arithmetic of this kind is compared with the contract's at each product and sum over ranks, and leaves no
   // trace.
   std::optional<kernels::FastWay> audit;

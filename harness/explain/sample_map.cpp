@@ -1,0 +1,51 @@
+#include "harness/explain/sample_map.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "runtime/layout/grid.h"
+#include "runtime/layout/seats.h"
+
+namespace seeksim::harness {
+
+using runtime::SampleRange;
+
+SampleMap::SampleMap(const Scenario& scenario, const RunRecord* record) : scenario_(scenario) {
+  std::vector<int> all;
+  for (int rank = 0; rank < scenario.world.ranks() - scenario.train.recovery.spares; ++rank) all.push_back(rank);
+  members_[0] = std::move(all);
+  if (record == nullptr) return;
+  for (const Recovery& one : record->detection.recoveries) members_[one.epoch + 1] = one.survivors;
+  for (const runtime::JoinRecord& join : record->detection.joins) {
+    std::vector<int>& members = members_[join.epoch];
+    if (members.empty() && join.epoch > 0) members = members_[join.epoch - 1];
+    members.insert(members.end(), join.ranks.begin(), join.ranks.end());
+    std::sort(members.begin(), members.end());
+    members.erase(std::unique(members.begin(), members.end()), members.end());
+  }
+}
+
+SampleRange SampleMap::samples(int rank, std::uint32_t epoch, int micro_batch) const {
+  const auto found = members_.find(epoch);
+  if (found == members_.end() || found->second.empty() || micro_batch < 0) return {};
+  const runtime::Layout& layout = scenario_.train.layout;
+  const int seats = scenario_.world.ranks() - scenario_.train.recovery.spares;
+  const runtime::Grid grid(layout.parallel, runtime::Seats{seats, {}}, found->second);
+  if (grid.replicas() == 0) return {};
+  const std::optional<runtime::GridPlace> place = grid.place(rank);
+  if (!place) return {};
+  const runtime::Index batch = scenario_.train.definition.global_batch;
+  if (layout.zero.placement().gradients == runtime::Place::sharded) {
+    const runtime::StepCut cut{batch, grid.replicas(), std::min<runtime::Index>(layout.micro_batch, batch), true};
+    return micro_batch < cut.count() ? cut.samples(micro_batch, place->data) : SampleRange{};
+  }
+  const std::vector<SampleRange> all =
+      runtime::micro_batches(runtime::samples_of(batch, grid.replicas(), place->data), layout.micro_batch);
+  return std::size_t(micro_batch) < all.size() ? all[std::size_t(micro_batch)] : SampleRange{};
+}
+
+int SampleMap::ways() const { return scenario_.train.layout.parallel.tensor; }
+
+int SampleMap::way(int rank) const { return rank % ways(); }
+
+}  // namespace seeksim::harness
