@@ -65,8 +65,9 @@ Communicator::Communicator(Rank& rank, Axis axis, std::uint32_t epoch, std::vect
 Communicator::~Communicator() {
   if (aborted_ || !comm_) return;
   try {
-    const bool in_order = std::uncaught_exceptions() == 0 && !rank_.transport.unmatched(comm_).pending &&
-                          rank_.transport.async_error(comm_) == CommResult::success;
+    // Asked first, for it learns what has ended meanwhile.
+    const bool well = rank_.transport.async_error(comm_) == CommResult::success;
+    const bool in_order = well && std::uncaught_exceptions() == 0 && !rank_.transport.unmatched(comm_).pending;
     if (!in_order) {
       abort();
       return;

@@ -257,6 +257,7 @@ void NcclTransport::give_up(Held& held) {
 CommResult NcclTransport::async_error(Comm comm) {
   Held* const held = find(comm);
   if (held == nullptr) return CommResult::invalid_argument;
+  poll();  // what has ended by now is not pending any more
   if (held->error != CommResult::success || held->state == Held::State::revoked) return held->error;
   if (held->finalize_due) return CommResult::in_progress;
   ncclResult_t state = ncclSuccess;
