@@ -19,7 +19,7 @@
 namespace seeksim::harness {
 namespace {
 
-constexpr std::size_t kShortlist = 6;
+constexpr std::size_t kShortlist = 24;
 constexpr std::size_t kShown = 3;
 constexpr std::size_t kWaitedShown = 8;
 constexpr std::size_t kSignsAlike = 2;  // fewer are no likeness

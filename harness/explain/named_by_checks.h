@@ -1,7 +1,7 @@
 // What red checks say of the first thing that went wrong, where values do not, or show its consequence alone.
 #pragma once
 
-#include "harness/explain/names.h"
+#include "harness/explain/mistake.h"
 #include "harness/input/json.h"
 #include "harness/scenario/scenario.h"
 

@@ -166,8 +166,8 @@ SEEKSIM_BUG(resume_replays_data,
 SEEKSIM_BUG(samples_shifted, "rank 1 shuffles by itself: it takes samples that others take too, and leaves out its own",
             "golden")
 SEEKSIM_BUG(norm_left_out_by_empty,
-            "a rank that owns no parameters does not take part when norms are gathered (stages 1 to 3, more ranks than "
-            "blocks of parameters)",
+            "a rank that owns no parameters does not take part when norms are gathered (stages 1 to 3, where some rank "
+            "owns nothing)",
             "collectives_match")
 SEEKSIM_BUG(norm_left_out_by_one, "rank 1 does not take part when norms are gathered (stages 1 to 3)",
             "collectives_match")

@@ -89,8 +89,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Layout{"stage 2", {kZero + R"({"stage":2})"}}, Layout{"stage 3", {kZero + R"({"stage":3})"}},
                       Layout{"offload", {kZero + R"({"stage":2,"offload_optimizer":{"device":"cpu"}})"}},
                       Layout{"bf16", {kZero + R"({"stage":2})", "deepspeed.bf16={\"enabled\":true}"}},
-                      Layout{"pipeline", {kZero + R"({"stage":1})", "world.pipeline=2"}},
-                      Layout{"tensor ways", {kZero + R"({"stage":1})", "world.tensor=2"}},
+                      Layout{"pipeline", {kZero + R"({"stage":1})", "world.pipeline=2", "batch_arithmetic=by_samples"}},
+                      Layout{
+                          "tensor ways",
+                          {kZero + R"({"stage":1})", "world.tensor=2", "batch_arithmetic=by_samples", "model.heads=8"}},
                       Layout{"dropout", {"model.dropout=0.1"}}));
 
 // ---- what is planted -----------------------------------------------------------------------------------------------
