@@ -97,11 +97,14 @@ LIAR
     expect_status $? 1
     grep -q "the digests are not the CPU's" "$build/pack_out/summary.txt" || fail "other digests were not seen"
     # A step that does not end, and a budget that is spent.
-    first_light "$pack" --device emulated --limit 1 --only gpu_tests --only planted
-    expect_status $? 1
-    expect gpu_tests late
-    first_light "$pack" --device emulated --budget 2 --only gpu_tests --only planted
-    expect_status $? 1
+    mkdir -p -- "$copy/stuck"
+    printf '#!/bin/bash\nexec sleep 600\n' >"$copy/stuck/seeksim_standin"
+    chmod +x "$copy/stuck/seeksim_standin"
+    for bound in --limit --budget; do
+      first_light "$pack" --device standin --standin "$copy/stuck" "$bound" 1 --only dropout --only planted
+      expect_status $? 1
+      expect dropout late
+    done
     expect planted skipped
     # No GPU is no green run.
     first_light "$pack" --device cuda --only zero
