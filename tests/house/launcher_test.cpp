@@ -32,7 +32,8 @@ class Launcher : public testing::Test {
     ASSERT_NE(mkdtemp(name.data()), nullptr);
     scratch_ = fs::canonical(name);
     top_ = scratch_ / "a repository";
-    for (const char* folder : {"cmake", "kernels", "runtime", "faults", "sim", "pytorch/core", "reference", "harness", "scenarios"}) {
+    for (const char* folder :
+         {"cmake", "kernels", "runtime", "faults", "sim", "pytorch/core", "reference", "harness", "scenarios"}) {
       fs::create_directories(top_ / folder);
     }
     write("CMakeLists.txt", "");
