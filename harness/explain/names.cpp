@@ -20,7 +20,7 @@ using runtime::Phase;
 
 constexpr std::size_t kBytesMax = std::size_t(1) << 30;  // of values that are kept
 
-// Of what a culprit did.
+// The kind of mistake that a culprit's operation shows.
 Mistake mistake_of(const Culprit& culprit, const Scenario& scenario) {
   const runtime::Op& op = culprit.op;
   const std::string_view site = op.site == nullptr ? "" : op.site;

@@ -10,7 +10,7 @@
 
 namespace seeksim::harness {
 
-// Of a red run, with its report. Throws what running a scenario throws.
+// Finds them for a red run, given its report. Throws what running a scenario throws.
 Names names_of(const Scenario& scenario, const Json& report, double wall_limit_s);
 
 // Five lines at most; empty where nothing can be named.

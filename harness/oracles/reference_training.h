@@ -10,7 +10,7 @@ namespace seeksim::harness {
 
 // Why the reference knows no such training; empty: it does.
 std::string not_in_reference(const runtime::Definition& definition);
-// Of a training that it knows.
+// Only a training that the reference knows.
 reference::Training reference_training(const runtime::Definition& definition);
 
 }  // namespace seeksim::harness

@@ -63,7 +63,7 @@ class Collector : public runtime::Observer {
   void layout(int rank, const runtime::Layout& layout) override { record_.ranks[std::size_t(rank)].layout = layout; }
   bool wants_gradients(int rank, std::int64_t step) override;
   void gradients(int rank, std::int64_t step, std::vector<runtime::NamedTensor> gradients) override;
-  // Who wants the state with which each step begins.
+  // Called with the state with which each step begins.
   void hand_states_to(OnState on_state) { on_state_ = std::move(on_state); }
   bool wants_state(int, std::int64_t) override { return bool(on_state_); }
   void state(int, std::int64_t step, std::vector<runtime::NamedTensor> weights, std::vector<runtime::NamedTensor> first,

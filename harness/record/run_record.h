@@ -168,7 +168,7 @@ struct RunRecord {
   double wall_s = 0;
   std::uint64_t fingerprint = 0;
   std::string wait_for_graph;
-  // Of a run of shapes in a steady world.
+  // Filled by a run of shapes in a steady world.
   struct Alike {
     int classes = 0;            // of ranks that stand for each other; 0: none do
     std::size_t simulated = 0;  // ranks that were run

@@ -116,7 +116,7 @@ std::string tags(const std::vector<std::size_t>& peaks) {
   return fmt::format("{}", fmt::join(tags, ", "));
 }
 
-// Who stood for whom.
+// Which rank stood for which.
 std::string alike(const RunRecord& run) {
   if (!run.alike) return "";
   if (run.alike->classes == 0)

@@ -154,7 +154,7 @@ void write_files(const Evidence& evidence, const Judgement& judgement, const Fil
     written.write([&] { write_bundle(bundle, evidence, judgement, text); });
 }
 
-// On processes some may be gone, though the others came through: whoever reads the last line shall know.
+// On processes some may be gone though the others came through. The last line says so.
 void add_who_came_to_the_end(const RunRecord& run, Judgement& judgement) {
   const auto ended = std::count_if(run.ranks.begin(), run.ranks.end(),
                                    [](const RankRecord& rank) { return rank.how == RankRecord::How::finished; });

@@ -15,7 +15,7 @@ struct AlikeRanks {
   std::string why_not;                              // ... and why
 };
 
-// Of a run of shapes in a steady world. Looks at every rank, in time that grows with ranks and parameters.
+// For a run of shapes in a steady world. Looks at every rank, in time that grows with ranks and parameters.
 AlikeRanks alike_ranks(const Scenario& scenario);
 
 // How many ranks are simulated: two of each class at most; all where ranks cannot stand for each other.

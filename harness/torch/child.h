@@ -36,7 +36,7 @@ struct Captured {
   // The last line of its error output that says something; empty: none.
   std::string last_words() const;
 };
-// What a part of seeksim said, without "seeksim: " in front: whoever passes it on says that again.
+// What a part of seeksim said, without "seeksim: " in front: the caller that passes it on adds that again.
 std::string without_own_name(const std::string& words);
 // Throws as spawn().
 Captured capture(const std::vector<std::string>& command, const Environment& environment, double limit_s);

@@ -166,7 +166,7 @@ void Job::start_all() {
   }
 }
 
-// Waits until somebody prints, at most so long.
+// Waits until a rank prints, at most this long.
 void Job::listen(double wait_s) {
   std::vector<pollfd> waiting;
   for (const Outlet& outlet : outlets_) {

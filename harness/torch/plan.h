@@ -14,7 +14,7 @@ struct RecordPlan {
   bool hashes = true;     // of what each collective takes and gives
   bool norms = false;     // and its norms; those of weights and gradients are always there
   bool stacks = true;     // the script's frames behind each collective
-  int weights_every = 1;  // hashes of the weights that forward passes used, every so many steps; 0: never
+  int weights_every = 1;  // hashes of the weights that forward passes used, every this many steps; 0: never
   bool gradients = true;  // a hash of each gradient, as the optimizer gets it
   int max_mib = 512;      // size limit of a rank's record
 };

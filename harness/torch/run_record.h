@@ -20,7 +20,7 @@ enum class Stopped : std::uint8_t {
   interrupted,      // by a signal to the command
 };
 
-// One process that the command started: a rank, or somebody's launcher.
+// One process that the command started: a rank, or the user's launcher.
 struct ProcessRun {
   int rank = -1;  // -1: a launcher
   Ending ending;

@@ -28,7 +28,7 @@ const Keys<RecordPlan>& record_keys() {
        "Norms of what collectives take and give; those of weights and gradients are always there."},
       {"stacks", at(&RecordPlan::stacks), flag(), kNoBit, "The script's frames behind each collective."},
       {"weights_every", at(&RecordPlan::weights_every), integer(0, 1'000'000), kNoBit,
-       "A hash of each parameter that a forward pass used, every so many steps; 0: never."},
+       "A hash of each parameter that a forward pass used, every this many steps; 0: never."},
       {"gradients", at(&RecordPlan::gradients), flag(), kNoBit, "A hash of each gradient, as the optimizer gets it."},
       {"max_mib", at(&RecordPlan::max_mib), integer(1, 1 << 20), kNoBit,
        "Size limit of a rank's record, in MiB. What no longer fits is counted, and the run is red."},
@@ -191,7 +191,7 @@ const Keys<TorchPlan>& torch_keys() {
        "How long a rank waits in a collective for the others, in seconds. Then the waiting ranks raise "
        "torch.distributed.DistBackendError and the run is red."},
       {"stall_s", at(&TorchPlan::stall_s), number().least(0).most(1e6).standard(0), kNoBit,
-       "The run is ended as hung where for so many seconds no rank recorded, printed or computed anything. 0: twice "
+       "If no rank recorded, printed or computed anything for this many seconds, the run is ended as hung. 0: twice "
        "timeout_s and ten seconds more."},
       {"seed", at(&TorchPlan::seed), integer(0, kExact), kNoBit, "Of the random draws of faults with a probability."},
       {"backend", in_words(&TorchPlan::backend), choice(words_of<Backend>()), kNoBit,

@@ -188,6 +188,16 @@ void gather(Group& group, Call& call, ConstBytes in, std::span<const Bytes> out,
   collect(group, call, in, out);
 }
 
+// Puts the next part of what this rank has for each rank into this rank's slot: `share` bytes of it, from `at` on.
+static void put_shares(const Contribution& mine, std::span<const ConstBytes> in, std::size_t at, std::size_t share) {
+  std::size_t base = 0;
+  for (std::size_t r = 0; r < in.size(); ++r) {
+    const std::size_t n = at < in[r].size() ? std::min(share, in[r].size() - at) : 0;
+    if (n > 0) mine.put(in[r].data() + at, n, share * r, base + at);
+    base += in[r].size();
+  }
+}
+
 // What each rank has for each, cut into shares of the giver's slot: what scatter and all_to_all have in common.
 static void deal(Group& group, Call& call, std::span<const ConstBytes> in, std::span<const Bytes> out) {
   const Contribution mine(group, call);
@@ -195,12 +205,7 @@ static void deal(Group& group, Call& call, std::span<const ConstBytes> in, std::
   const std::size_t me = std::size_t(group.place());
   std::size_t at = 0, most = 0;
   do {
-    std::size_t base = 0;
-    for (std::size_t r = 0; r < in.size(); ++r) {
-      const std::size_t n = at < in[r].size() ? std::min(share, in[r].size() - at) : 0;
-      if (n > 0) mine.put(in[r].data() + at, n, share * r, base + at);
-      base += in[r].size();
-    }
+    put_shares(mine, in, at, share);
     group.meet(call);
     if (at == 0) most = largest_gift(call, group.size());
     for (std::size_t r = 0; r < out.size(); ++r) {
@@ -246,12 +251,7 @@ void reduce_scatter(Group& group, Call& call, const Reduction& how, std::span<co
   const std::size_t share = kSlotBytes / std::size_t(group.size()) / kWide * kWide;
   std::size_t at = 0, most = 0;
   do {
-    std::size_t base = 0;
-    for (std::size_t r = 0; r < in.size(); ++r) {
-      const std::size_t n = at < in[r].size() ? std::min(share, in[r].size() - at) : 0;
-      if (n > 0) mine.put(in[r].data() + at, n, share * r, base + at);
-      base += in[r].size();
-    }
+    put_shares(mine, in, at, share);
     group.meet(call);
     if (at == 0) most = largest_gift(call, group.size());
     if (at < out.size()) {

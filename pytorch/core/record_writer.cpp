@@ -34,7 +34,7 @@ void copy_text(char* to, std::size_t size, const std::string& from) {
   to[n] = '\0';
 }
 
-// Seen whole by whoever reads the file at this moment.
+// A reader of the file at this moment sees it whole.
 template <class T>
 void show(T& member, T value) {
   std::atomic_ref<T>(member).store(value, std::memory_order_release);

@@ -25,7 +25,7 @@ struct alignas(64) Bell {
   std::atomic<std::uint32_t> count{0};
   std::atomic<std::uint32_t> waiters{0};
 
-  // Sets the word and wakes whoever waits for it.
+  // Sets the word and wakes all that wait for it.
   void ring(std::uint32_t count_now);
   // Wakes all, so that they look around.
   void wake() const;

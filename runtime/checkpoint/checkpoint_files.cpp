@@ -51,7 +51,7 @@ namespace {
 
 using Extent = std::pair<std::int64_t, std::int64_t>;  // first, end
 
-// Of one kind of values of a parameter, out of all files.
+// Finds one kind of values of a parameter in all files.
 struct Held {
   std::vector<Extent> extents;
   DType dtype = DType::f32;

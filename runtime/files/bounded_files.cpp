@@ -15,7 +15,7 @@ bool has_byte(Storage& storage, const std::string& path, std::uint64_t at) {
   return at <= kOffsetMax && storage.read_at(path, at, {&byte, 1}) == 1;
 }
 
-// Of a file that is shorter than that.
+// The error for a file that is shorter than that.
 std::uint64_t size_below(Storage& storage, const std::string& path, std::uint64_t bytes) {
   std::uint64_t there = 0,
                 missing = std::min(bytes, kOffsetMax);  // it has `there` bytes, and not one more than `missing`

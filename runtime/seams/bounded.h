@@ -1,4 +1,4 @@
-// Arithmetic on numbers that came from somebody else: nothing wraps, and nothing is undefined.
+// Arithmetic on numbers from outside: nothing wraps, and nothing is undefined.
 #pragma once
 
 #include <cstdint>

@@ -22,7 +22,7 @@ int interrupted();
 std::string interrupt_text();
 // Before the next command of a program that has several.
 void forget_interrupt();
-// Of a worker that was just forked, and whose parent passes signals on: a second one is no news to it. When the parent
+// For a worker that was just forked and whose parent passes signals on: a second one is no news to it. When the parent
 // is gone, so is it.
 void become_worker(int parent);
 
@@ -38,7 +38,7 @@ class RemovedAtSignal {
   std::string folder_;
 };
 
-// Of a process whose rank waits for others: a thread takes such a signal, removes what is registered, and lets it end
+// For a process whose rank waits for others: a thread takes such a signal, removes what is registered, and lets it end
 // the process. Made before any other thread.
 class EndsBySignal {
  public:

@@ -80,7 +80,7 @@ void PosixStorage::write(std::string_view path, std::string_view bytes) {
   }
 }
 
-// Of a folder too.
+// Folders too.
 void PosixStorage::sync(std::string_view path) {
   const std::string name = full(path);
   const Fd file(::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
