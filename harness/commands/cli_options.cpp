@@ -46,7 +46,8 @@ void add_run(CLI::App& app, RunArguments& a) {
                   "Folder for the bundle of a failed or stopped run (default: bundle/ below --out)");
   run->add_flag("--explain", a.explain,
                 "Explain a failed run: what went wrong first, what a user would see, similar known bugs");
-  run->add_flag("--names", a.names, "Run a failed run again and name its first wrong operation, in five lines");
+  run->add_flag("--no-names", a.no_names,
+                "Do not run a run whose bits are red again to name its first wrong operation");
   run->add_flag("--verify-determinism", a.verify_determinism, "Run twice and compare every Op");
   run->add_flag("--rank-by-rank", a.rank_by_rank,
                 "Simulate every rank of a run of shapes, also those that are alike; slower, with the same result");

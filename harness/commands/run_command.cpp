@@ -86,7 +86,7 @@ RunOptions options_of(const RunArguments& a) {
       return explain_aside(scenario, report, limit, style);
     };
   }
-  if (a.backend == "sim" && a.names) {
+  if (a.backend == "sim" && !a.no_names) {
     options.names = [limit = a.wall_limit_s](const Scenario& scenario, const Json& report) {
       return name_aside(scenario, report, limit);
     };

@@ -27,7 +27,7 @@ struct RunArguments : RunEffort {
   bool verify_determinism = false;
   bool resume = false;
   bool explain = false;
-  bool names = false;
+  bool no_names = false;
   bool insecure = false;  // processes meet without a secret on an open network
   int processes = 0;
   int row = -1;

@@ -4,16 +4,19 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
 #include "harness/input/problem.h"
+#include "harness/releases/environment.h"
 #include "harness/report/terminal.h"
 #include "harness/torch/compare.h"
 #include "harness/torch/doctor.h"
 #include "harness/torch/python.h"
 #include "harness/torch/run.h"
+#include "harness/torch/table/table.h"
 
 namespace seeksim::harness {
 namespace {
@@ -45,12 +48,34 @@ void add_torch_compare(CLI::App& torch, TorchArguments& a) {
   compare->add_option("a", a.a, "Folder of a run (--out of seeksim torch run)")->required();
   compare->add_option("b", a.b, "Folder of the other run")->required();
   compare
-      ->add_option("--grade", a.grade,
-                   "How near they have to be: bits, reassociated (1e-6) or rounding (1e-2); exit status 1 otherwise")
+      ->add_option(
+          "--grade", a.grade,
+          "How near they have to be: bits, reassociated (1e-6, or what --order measures) or rounding (1e-2); exit "
+          "status 1 otherwise")
       ->check(CLI::IsMember({"bits", "reassociated", "rounding"}))
       ->capture_default_str();
+  compare
+      ->add_option("--order", a.orders,
+                   "Folder of run a again with another torch.sums: measures how far another order of sums may be away, "
+                   "for the grade reassociated; repeat it for each order")
+      ->allow_extra_args(false);
   compare->add_option("--report", a.report, "Write the comparison as JSON");
   compare->add_flag("--json", a.json, "Print the comparison as JSON");
+}
+
+void add_torch_table(CLI::App& torch, TorchArguments& a) {
+  CLI::App* table = torch.add_subcommand(
+      "table",
+      "Run one training in several layouts, and hold each cell to the grade that a file expects of it: seeksim torch "
+      "table examples/pytorch/layouts.table.json --out DIR");
+  table->add_option("table", a.table, "What varies and what is expected (.json; docs/layouts.md)")->required();
+  table
+      ->add_option("--out", a.out, "Folder of the runs, table.txt and table.json; runs that are there are not repeated")
+      ->required();
+  table->add_option("--only", a.only, "AXIS=VALUE,VALUE: run only these; repeat it for other axes")
+      ->allow_extra_args(false);
+  table->add_option("--python", a.python, "The Python that has torch");
+  table->add_option("--report", a.report, "Write the table as JSON here too");
 }
 
 void probe(const TorchArguments& a) {
@@ -78,17 +103,28 @@ ExitStatus compare(const TorchArguments& a) {
   constexpr torch::Grade kGrades[] = {torch::Grade::bits, torch::Grade::reassociated, torch::Grade::rounding};
   const torch::Grade wanted =
       *std::find_if(std::begin(kGrades), std::end(kGrades), [&](torch::Grade grade) { return name(grade) == a.grade; });
-  const torch::RunComparison found =
-      torch::compare_runs(torch::read_ranks(a.a, 0), torch::read_ranks(a.b, 0), a.a, a.b);
+  const std::vector<torch::RankRun> first = torch::read_ranks(a.a, 0), second = torch::read_ranks(a.b, 0);
+  std::optional<torch::Allowance> allowed;
+  if (!a.orders.empty()) allowed = torch::allowance_of(first, a.a, a.orders);
+  const torch::RunComparison found = torch::compare_runs(first, second, a.a, a.b, allowed ? &*allowed : nullptr);
   const Json json = comparison_json(found, wanted, a.a, a.b);
   if (!a.report.empty()) write_file(a.report, dump(json));
   a.json ? put_data(dump(json)) : put(comparison_text(found, wanted, a.a, a.b));
   return found.grade <= wanted ? ExitStatus::as_expected : ExitStatus::check_failed;
 }
 
+ExitStatus run_table(const TorchArguments& a) {
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe");
+  const Outcome outcome = torch::run_table({a.table, a.only, a.python, program, a.out, style_of_stdout()}, put);
+  if (!a.report.empty()) write_file(a.report, dump(outcome.report));
+  return outcome.status;
+}
+
 ExitStatus clean(const TorchArguments& a) {
   const std::uint64_t bytes = torch::clean_cache(torch::find_python(a.python));
-  put(fmt::format("removed {:.1f} MiB of built backends\n", double(bytes) / (1 << 20)));
+  const std::uint64_t of_releases = releases::clean_environments(a.python);
+  put(fmt::format("removed {:.1f} MiB of built backends, {:.1f} MiB of released packages\n", double(bytes) / (1 << 20),
+                  double(of_releases) / (1 << 20)));
   return ExitStatus::as_expected;
 }
 
@@ -100,9 +136,11 @@ void add_torch(CLI::App& app, TorchArguments& a) {
   torch->require_subcommand(1);
   add_torch_run(*torch, a);
   add_torch_compare(*torch, a);
+  add_torch_table(*torch, a);
   torch->add_subcommand("doctor", "Check that a Python, its torch and this machine can run scripts under seeksim")
       ->add_option("--python", a.python, "The Python that has torch");
-  torch->add_subcommand("clean", "Remove the backends that were built for versions of torch")
+  add_releases(*torch, a.releases);
+  torch->add_subcommand("clean", "Remove the backends built for versions of torch, and the environments of releases")
       ->add_option("--python", a.python, "A Python to do it with");
 }
 
@@ -119,9 +157,13 @@ ExitStatus torch_command(const CLI::App& app, const TorchArguments& a) {
   const CLI::App& verb = *app.get_subcommand("torch");
   probe(a);
   if (verb.got_subcommand("run")) return run_script(a);
+  bool of_releases = false;
+  const ExitStatus status = releases_command(verb, a.releases, a.script, of_releases);
+  if (of_releases) return status;
   if (!a.script.empty())
     throw BadInput("-- " + a.script.front(), "only seeksim torch run starts a script", "Leave it out.");
   if (verb.got_subcommand("compare")) return compare(a);
+  if (verb.got_subcommand("table")) return run_table(a);
   return verb.got_subcommand("doctor") ? torch::doctor(a.python, style_of_stdout()) : clean(a);
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/commands/releases_command.h"
 #include "harness/verdict/exit_status.h"
 
 namespace CLI {
@@ -19,9 +20,13 @@ struct TorchArguments {
   int ranks = 0;                    // 0: as the scenario says
   std::string python, out, report, junit;
   double wall_limit_s = 0;
-  std::string a, b;  // compare: folders of runs
+  std::string a, b;                 // compare: folders of runs
+  std::string table;                // table: its file
+  std::vector<std::string> only;    // table: axes and their values
+  std::vector<std::string> orders;  // compare: runs of `a` with other orders of sums
   std::string grade = "bits";
   bool json = false;
+  ReleasesArguments releases;  // museum, bisect
 };
 
 void add_torch(CLI::App& app, TorchArguments& a);

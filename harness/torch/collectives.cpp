@@ -41,9 +41,18 @@ Collectives gathered(const TorchRun& run) {
   return all;
 }
 
-// Ragged ones have other sizes on each rank, and of these only the root gives or gets something.
+// Whether each rank has to give as much as the others. Where parts may be ragged, or only the root gives or gets
+// something, the backend holds what each rank gives to what the others expect of it.
 bool sizes_agree(OpName op) {
-  return op != OpName::all_to_all && op != OpName::gather && op != OpName::scatter && op != OpName::barrier;
+  switch (op) {
+    case OpName::all_reduce:
+    case OpName::reduce:
+    case OpName::broadcast:
+    case OpName::reduce_scatter:  // each rank gives parts for all of them
+      return true;
+    default:
+      return false;
+  }
 }
 
 // What a rank means by its call, in words that are equal where the calls are.

@@ -106,8 +106,45 @@ double loss_scale(const Values& a, const Values& b) {
 Grade grade_of(const RunComparison& c) {
   if (c.weights_differ == 0 && c.losses_differ == 0) return Grade::bits;
   const double farthest = std::max(c.weight_distance, c.loss_distance);
-  if (farthest <= bound_of(Grade::reassociated)) return Grade::reassociated;
+  const bool near = c.of_allowed ? *c.of_allowed <= 1 : farthest <= bound_of(Grade::reassociated);
+  if (near) return Grade::reassociated;
   return farthest <= bound_of(Grade::rounding) ? Grade::rounding : Grade::different;
+}
+
+void hold_to(const Allowance& allowed, RunComparison& c) {
+  c.of_allowed = 0;
+  for (const auto& [place, distance] : c.distances) {
+    const auto& [step, name] = place;
+    const double bound = allowed.of(step, name);
+    const double part = bound > 0 ? distance / bound : std::numeric_limits<double>::infinity();
+    if (part <= *c.of_allowed) continue;
+    c.of_allowed = part;
+    c.of_what = fmt::format("step {}: {}", step, name.empty() ? "loss" : name);
+  }
+}
+
+// A pair of values, one of each run: how far apart they are. True: not the same bits.
+bool measure(const Key& key, const Value& a, const Value& b, RunComparison& c) {
+  (is_loss(key) ? c.losses : c.weights) += 1;
+  if (a.bits == b.bits) return false;
+  (is_loss(key) ? c.losses_differ : c.weights_differ) += 1;
+  const double far = is_loss(key) ? relative(a.loss, b.loss) : distance(a, b);
+  double& farthest = is_loss(key) ? c.loss_distance : c.weight_distance;
+  farthest = std::max(farthest, far);
+  double& here = c.distances[{step_of(key), std::get<4>(key)}];
+  here = std::max(here, far);
+  return true;
+}
+
+// How many weights of the first difference's step and rank differ.
+void count_in_step(const Values& a, const Values& b, FirstDifference& first) {
+  for (const auto& [key, value] : a) {
+    if (is_loss(key) || step_of(key) != first.step || rank_of(key) != first.rank) continue;
+    const auto found = b.find(key);
+    if (found == b.end()) continue;
+    ++first.of_step;
+    first.differ_in_step += value.bits != found->second.bits;
+  }
 }
 
 void add_first(const Key& key, const Value& a, const Value& b, RunComparison& c) {
@@ -147,7 +184,7 @@ double bound_of(Grade grade) {
 }
 
 RunComparison compare_runs(const std::vector<RankRun>& a, const std::vector<RankRun>& b, const std::string& name_a,
-                           const std::string& name_b) {
+                           const std::string& name_b, const Allowance* allowed) {
   const int in_a = ranks_with_records(a), in_b = ranks_with_records(b);
   for (const auto& [count, folder] : {std::pair(in_a, name_a), std::pair(in_b, name_b)}) {
     if (count == 0)
@@ -179,11 +216,7 @@ RunComparison compare_runs(const std::vector<RankRun>& a, const std::vector<Rank
       other.bits = std::bit_cast<std::uint64_t>(other.loss);
     }
     steps.insert(step_of(key));
-    (is_loss(key) ? c.losses : c.weights) += 1;
-    if (value.bits == other.bits) continue;
-    (is_loss(key) ? c.losses_differ : c.weights_differ) += 1;
-    double& farthest = is_loss(key) ? c.loss_distance : c.weight_distance;
-    farthest = std::max(farthest, is_loss(key) ? relative(value.loss, other.loss) : distance(value, other));
+    if (!measure(key, value, other, c)) continue;
     if (first != nullptr && !earlier(key, value, *first, *first_value)) continue;
     first = &key;
     first_value = &value;
@@ -194,17 +227,42 @@ RunComparison compare_runs(const std::vector<RankRun>& a, const std::vector<Rank
     throw BadInput(name_a, "the two runs recorded no weight and no loss that both have",
                    "Compare runs of the same model, with torch.record.weights_every above 0.");
   c.steps = std::int64_t(steps.size());
+  if (allowed != nullptr) hold_to(*allowed, c);
   c.grade = grade_of(c);
   if (!c.first) return c;
-  for (const auto& [key, value] : of_a) {
-    if (is_loss(key) || step_of(key) != c.first->step || rank_of(key) != c.first->rank) continue;
-    const auto found = of_b.find(key);
-    if (found == of_b.end()) continue;
-    ++c.first->of_step;
-    c.first->differ_in_step += value.bits != found->second.bits;
-  }
+  count_in_step(of_a, of_b, *c.first);
   find_origin(a, b, *c.first);
   return c;
+}
+
+void Allowance::add(const Distances& of_an_order) {
+  ++orders;
+  for (const auto& [place, distance] : of_an_order) {
+    double& most = measured[place];
+    most = std::max(most, distance);
+  }
+}
+
+double Allowance::of(std::int64_t step, const std::string& name) const {
+  const auto found = measured.find({step, name});
+  const double rounding = double(step) * 0x1p-23;
+  return std::max(found == measured.end() ? 0 : kMargin * found->second, rounding);
+}
+
+Allowance allowance_of(const std::vector<RankRun>& a, const std::string& name_a,
+                       const std::vector<std::string>& other_orders) {
+  Allowance allowed;
+  for (const std::string& folder : other_orders) {
+    const RunComparison found = compare_runs(a, read_ranks(folder, 0), name_a, folder);
+    if (found.only_in_a + found.only_in_b > 0)
+      throw BadInput(folder, fmt::format("it is no run of {} again: not both recorded the same values", name_a),
+                     "Run the same script with the same arguments and --set torch.sums=ORDER.");
+    allowed.add(found.distances);
+  }
+  if (allowed.measured.empty())
+    throw BadInput(name_a, "no other order of sums moved it",
+                   "Use --set torch.sums=two_parts or three_parts; the others change nothing on two ranks.");
+  return allowed;
 }
 
 }  // namespace seeksim::harness::torch

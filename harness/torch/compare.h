@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "harness/input/json.h"
@@ -24,8 +27,26 @@ enum class Grade : std::uint8_t {
 };
 std::string_view name(Grade grade);
 
-// The largest relative distances that a grade allows, of losses and of weights.
+// The largest relative distances that a grade allows, of losses and of weights; of "reassociated" where it was not
+// measured.
 double bound_of(Grade grade);
+
+// Largest relative distances by step and weight; the name of losses is "".
+using Distances = std::map<std::pair<std::int64_t, std::string>, double>;
+
+// How far two runs may be apart that differ in the order of their sums alone: measured by running one of them again
+// with other orders (torch.sums).
+struct Allowance {
+  // A few orders do not show the largest distance that an order makes.
+  static constexpr double kMargin = 8;
+  Distances measured;  // the largest of all orders
+  int orders = 0;
+
+  void add(const Distances& of_an_order);
+  // kMargin times what was measured, and at least what rounding each update the other way makes: 2^-23 a step. Before
+  // the first step no sum has been made: 0.
+  double of(std::int64_t step, const std::string& name) const;
+};
 
 struct RunComparison {
   Grade grade = Grade::different;
@@ -34,13 +55,23 @@ struct RunComparison {
   std::size_t weights_differ = 0, losses_differ = 0;
   std::size_t only_in_a = 0, only_in_b = 0;
   double weight_distance = 0, loss_distance = 0;  // largest relative ones
+  Distances distances;                            // above 0
+  // The largest part of what an allowance allows, where it was: above 1, another order of sums does not explain it.
+  std::optional<double> of_allowed;
+  std::string of_what;  // "step 2: head.weight"
   std::optional<FirstDifference> first;
   std::vector<std::string> notes;
 };
 
-// Compares what both recorded. Throws BadInput where there is nothing that both have.
+// Compares what both recorded. allowed: the measured bound of "reassociated"; null: bound_of(). Throws BadInput where
+// there is nothing that both have.
 RunComparison compare_runs(const std::vector<RankRun>& a, const std::vector<RankRun>& b, const std::string& name_a,
-                           const std::string& name_b);
+                           const std::string& name_b, const Allowance* allowed = nullptr);
+
+// The allowance of run `a` by runs of the same script with other orders of sums. Throws as compare_runs(), and where
+// one of them is no such run: where not all values of `a` are there, or none differs and none could.
+Allowance allowance_of(const std::vector<RankRun>& a, const std::string& name_a,
+                       const std::vector<std::string>& other_orders);
 
 // Five lines for people.
 std::string comparison_text(const RunComparison& comparison, Grade wanted, const std::string& a, const std::string& b);

@@ -26,8 +26,11 @@ std::string first_text(const FirstDifference& first) {
 
 std::string distances(const RunComparison& c) {
   if (c.grade == Grade::bits) return "none";
-  return fmt::format("{} of {} weights, at most {:.2g} away; {} of {} losses, at most {:.2g} away", c.weights_differ,
-                     c.weights, c.weight_distance, c.losses_differ, c.losses, c.loss_distance);
+  std::string text =
+      fmt::format("{} of {} weights, at most {:.2g} away; {} of {} losses, at most {:.2g} away", c.weights_differ,
+                  c.weights, c.weight_distance, c.losses_differ, c.losses, c.loss_distance);
+  if (c.of_allowed) text += fmt::format("; {:.2g} of what other orders of sums allow, at {}", *c.of_allowed, c.of_what);
+  return text;
 }
 
 }  // namespace
@@ -70,6 +73,7 @@ Json comparison_json(const RunComparison& c, Grade wanted, const std::string& a,
           {"losses", c.losses},
           {"losses_differ", c.losses_differ},
           {"loss_distance", number(c.loss_distance)},
+          {"of_allowed", c.of_allowed ? number(*c.of_allowed) : Json(nullptr)},
           {"only_in_a", c.only_in_a},
           {"only_in_b", c.only_in_b},
           {"first", first},

@@ -6,6 +6,7 @@
 
 #include "faults/plan.h"
 #include "harness/scenario/scenario.h"
+#include "pytorch/core/sums.h"
 
 namespace seeksim::harness::torch {
 
@@ -32,6 +33,7 @@ struct TorchPlan {
   double stall_s = 0;      // how long no rank may make progress; 0: follows from timeout_s
   std::uint64_t seed = 1;  // of the rules' random draws
   Backend backend = Backend::seeksim;
+  pytorch::SumOrder sums = pytorch::SumOrder::canonical;
   RecordPlan record;
   std::vector<std::vector<int>> replicas;  // ranks that hold the same weights; empty: all of them
 

@@ -132,6 +132,7 @@ Json plan_json(const TorchScenario& scenario, const std::string& module) {
           {"backend", std::string(name(torch.backend))},
           {"seed", torch.seed},
           {"timeout_s", torch.timeout_s},
+          {"sums", std::string(pytorch::name(torch.sums))},
           {"record",
            {{"hashes", torch.record.hashes},
             {"norms", torch.record.norms},

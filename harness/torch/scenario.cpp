@@ -172,6 +172,8 @@ TorchScenario load(const Document& document, const std::optional<int>& np) {
                   "Give one of the two, or --set torch.np=N.");
   }
   if (np) scenario.torch.ranks = *np;
+  if (scenario.torch.backend != Backend::seeksim && scenario.torch.sums != pytorch::SumOrder::canonical)
+    torch.problem("sums", "torch's own backend has an order of its own", "Use torch.backend \"seeksim\".");
   read_replicas(torch, scenario.torch);
   read_rules(top, scenario);
   read_checks(top, scenario);
@@ -197,6 +199,9 @@ const Keys<TorchPlan>& torch_keys() {
       {"backend", in_words(&TorchPlan::backend), choice(words_of<Backend>()), kNoBit,
        "seeksim: its own, which sums in rank order, injects faults and compares what the ranks mean. own: torch's; "
        "losses and weights are recorded, collectives are not."},
+      {"sums", in_words(&TorchPlan::sums), choice(words_of<pytorch::SumOrder>()), kNoBit,
+       "In which order sums over ranks add. All but canonical are there to measure how far another order of summation "
+       "moves a training: see docs/layouts.md."},
       {"record", inside(record_keys(), &TorchPlan::record), record_keys().shape(), kNoBit, "What is written down."},
       {"replicas",
        Binding<TorchPlan>{{},

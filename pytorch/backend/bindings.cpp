@@ -35,7 +35,7 @@ RuleKeys rule_keys(const py::dict& rule) {
 
 void configure(const std::string& record_path, int rank, int world, int attempt, const std::string& torch_version,
                const std::string& backend, std::uint64_t max_bytes, std::uint64_t seed, double timeout_s, bool hashes,
-               bool norms, bool stacks, const std::vector<py::dict>& rules) {
+               bool norms, bool stacks, const std::string& sums, const std::vector<py::dict>& rules) {
   if (session() != nullptr) throw std::invalid_argument("seeksim: configured twice");
   SessionSettings s;
   s.record_path = record_path;
@@ -45,6 +45,8 @@ void configure(const std::string& record_path, int rank, int world, int attempt,
   s.hashes = hashes;
   s.norms = norms;
   s.stacks = stacks;
+  s.sums = sum_order(sums);
+  if (s.sums == SumOrder::count_) throw std::invalid_argument("plan.json: sums: there is no order " + sums);
   for (const py::dict& rule : rules) s.rules.push_back(rule_keys(rule));
   session() = new Session(std::move(s));  // for the life of the process: threads of torch use it to the very end
 }
@@ -154,7 +156,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   namespace py = pybind11;
   m.def("configure", &configure, py::kw_only(), py::arg("record_path"), py::arg("rank"), py::arg("world"),
         py::arg("attempt"), py::arg("torch_version"), py::arg("backend"), py::arg("max_bytes"), py::arg("seed"),
-        py::arg("timeout_s"), py::arg("hashes"), py::arg("norms"), py::arg("stacks"), py::arg("rules"));
+        py::arg("timeout_s"), py::arg("hashes"), py::arg("norms"), py::arg("stacks"), py::arg("sums"),
+        py::arg("rules"));
   m.def("create", &create);
   m.def("now", [](std::int64_t step, int micro_batch, const std::string& phase) {
     here().now(step, micro_batch, step_phase(phase));

@@ -79,6 +79,7 @@ Reduction SeekBackend::reduction(OpName op, const c10d::ReduceOp& how, const Ten
   Reduction r;
   r.op = named->second;
   r.dtype = dtype_of(tensors[0].scalar_type());
+  r.order = session()->settings().sums;
   for (const at::Tensor& t : tensors) {
     TORCH_CHECK_VALUE(t.scalar_type() == tensors[0].scalar_type(), "seeksim: ", name(op), ": tensors of two types");
   }

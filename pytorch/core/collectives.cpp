@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "kernels/check.h"
-#include "pytorch/core/sums.h"
 
 namespace seeksim::pytorch {
 namespace {
@@ -54,7 +53,7 @@ void reduce_slots(const Group& group, const Reduction& how, std::size_t n, std::
   const std::size_t width = element_bytes(how.dtype);
   for (std::size_t at = 0; at < n; at += kCached) {
     const std::size_t some = std::min(kCached, n - at);
-    reduce(how.dtype, how.op, all_slots(group, at), out + at, some / width, how.factor);
+    reduce(how.dtype, how.op, all_slots(group, at), out + at, some / width, how.factor, how.order);
     if (digester != nullptr) digester->add({out + at, some});
   }
 }
@@ -82,7 +81,8 @@ void reduce_tensor(Group& group, Call& call, const Reduction& how, Bytes tensor,
       const std::size_t from = std::min(n, share * std::size_t(group.place()));
       const std::size_t to = group.place() + 1 == group.size() ? n : std::min(n, from + share);
       auto* result = reinterpret_cast<std::byte*>(group.result());
-      if (to > from) reduce(how.dtype, how.op, all_slots(group, from), result + from, (to - from) / width, how.factor);
+      if (to > from)
+        reduce(how.dtype, how.op, all_slots(group, from), result + from, (to - from) / width, how.factor, how.order);
       group.meet(call);
       if (wants) copy(tensor.data() + at, result, n, call.digest_out);
     }
@@ -257,7 +257,7 @@ void reduce_scatter(Group& group, Call& call, const Reduction& how, std::span<co
     if (at < out.size()) {
       const auto slots = all_slots(group, share * me);
       const std::size_t n = std::min(share, out.size() - at);
-      reduce(how.dtype, how.op, slots, out.data() + at, n / element_bytes(how.dtype), how.factor);
+      reduce(how.dtype, how.op, slots, out.data() + at, n / element_bytes(how.dtype), how.factor, how.order);
     }
     group.turn();
     at += share;

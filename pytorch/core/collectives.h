@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "pytorch/core/group.h"
+#include "pytorch/core/sums.h"
 
 namespace seeksim::pytorch {
 
@@ -17,6 +18,7 @@ struct Reduction {
   ReduceName op = ReduceName::sum;
   DType dtype = DType::fp32;
   double factor = 1;  // premul_sum
+  SumOrder order = SumOrder::canonical;
 };
 
 // Every function fills what the call expects (op, reduce, dtype, root, sizes) except `numel` and `tensors`, which only

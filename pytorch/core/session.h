@@ -7,6 +7,7 @@
 
 #include "pytorch/core/record.h"
 #include "pytorch/core/rules.h"
+#include "pytorch/core/sums.h"
 
 namespace seeksim::pytorch {
 
@@ -19,6 +20,7 @@ struct SessionSettings {
   bool hashes = true;
   bool norms = false;
   bool stacks = true;
+  SumOrder sums = SumOrder::canonical;
 };
 
 class Session {

@@ -5,8 +5,10 @@
 #include <cmath>
 #include <complex>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <type_traits>
+#include <vector>
 
 #include "kernels/check.h"
 #include "pytorch/core/number_formats.h"
@@ -14,8 +16,9 @@
 namespace seeksim::pytorch {
 namespace {
 
-constexpr std::size_t kBlock = 512;  // elements: what a tree of blocks needs stays in the first cache
-constexpr int kLevels = 12;          // of the tree: 2^11 inputs
+constexpr std::size_t kBlock = 512;       // elements: what a tree of blocks needs stays in the first cache
+constexpr int kLevels = 12;               // of the tree: 2^11 inputs
+constexpr std::size_t kInputsMost = 512;  // three parts of each fit
 
 // How elements of a type are stored and in what they are reduced.
 template <class Stored, class Wide>
@@ -102,7 +105,26 @@ struct Job {
   std::byte* out;
   std::size_t count;
   double factor;
+  bool chain = false;     // one after the other instead of the tree
+  std::size_t parts = 1;  // `inputs` holds each rank's so many times
 };
+
+// How much of each element the part `part` of input `r` is; the last part is what is left. Some are larger than the
+// whole and some negative, as the gradients of micro-batches are.
+double share_of(std::size_t r, std::size_t part) {
+  constexpr double kShares[] = {0.625, 1.375, -0.4375, 0.28125, 1.125};
+  return kShares[(3 * r + part) % std::size(kShares)];
+}
+
+// What part of a contribution is summed at this place, of all parts of all inputs: all first parts, then all second...
+template <class W>
+W part_of(const Job& job, std::size_t place, W x) {
+  const std::size_t ranks = job.inputs.size() / job.parts;
+  const std::size_t r = place % ranks, part = place / ranks;
+  W rest = x;
+  for (std::size_t p = 0; p < part; ++p) rest = W(rest - W(x * W(share_of(r, p))));
+  return part + 1 == job.parts ? rest : W(x * W(share_of(r, part)));
+}
 
 template <class T, class Before>
 void load(const std::byte* from, std::size_t n, typename T::W* to, Before before) {
@@ -134,7 +156,7 @@ template <class T, class Op, class Before, class After>
 void tree(const Job& job, Before before, After after) {
   using W = typename T::W;
   using S = typename T::S;
-  if (job.inputs.size() == 2) return pair<T, Op>(job, before, after);
+  if (job.inputs.size() == 2 && job.parts == 1) return pair<T, Op>(job, before, after);
   std::array<std::array<W, kBlock>, kLevels> stack;
   for (std::size_t at = 0; at < job.count; at += kBlock) {
     const std::size_t n = std::min(kBlock, job.count - at);
@@ -146,8 +168,13 @@ void tree(const Job& job, Before before, After after) {
       --depth;
     };
     for (std::size_t r = 0; r < job.inputs.size(); ++r) {
-      load<T>(job.inputs[r] + at * sizeof(S), n, stack[depth++].data(), before);
-      for (std::size_t low = r; (low & 1) != 0; low >>= 1) merge();
+      W* row = stack[depth++].data();
+      load<T>(job.inputs[r] + at * sizeof(S), n, row, before);
+      if constexpr (std::is_same_v<Op, Add> && std::is_floating_point_v<W>) {
+        for (std::size_t i = 0; i < n && job.parts > 1; ++i) row[i] = part_of(job, r, row[i]);
+      }
+      if (job.chain && depth > 1) merge();
+      for (std::size_t low = r; (low & 1) != 0 && !job.chain; low >>= 1) merge();
     }
     while (depth > 1) merge();
     for (std::size_t i = 0; i < n; ++i) {
@@ -256,6 +283,22 @@ void truth(ReduceName reduce, const Job& job) {
 bool is_bitwise(ReduceName reduce) {
   return reduce == ReduceName::band || reduce == ReduceName::bor || reduce == ReduceName::bxor;
 }
+bool is_sum(ReduceName reduce) {
+  return reduce == ReduceName::sum || reduce == ReduceName::avg || reduce == ReduceName::premul_sum;
+}
+bool is_floating(DType type) { return type >= DType::fp32 && type <= DType::fp8_e5m2; }
+
+// The inputs in the order in which they are summed.
+std::vector<const std::byte*> ordered(std::span<const std::byte* const> inputs, SumOrder order, Job& job) {
+  std::vector<const std::byte*> all(inputs.begin(), inputs.end());
+  job.chain = order == SumOrder::reversed;
+  if (order == SumOrder::reversed) std::reverse(all.begin(), all.end());
+  if (order == SumOrder::rotated) std::rotate(all.begin(), all.begin() + 1, all.end());
+  job.parts = order == SumOrder::two_parts ? 2 : order == SumOrder::three_parts ? 3 : 1;
+  for (std::size_t part = 1; part < job.parts; ++part) all.insert(all.end(), inputs.begin(), inputs.end());
+  return all;
+}
+
 bool is_integral(DType type) {
   return type == DType::int8 || type == DType::int16 || type == DType::int32 || type == DType::int64 ||
          type == DType::uint8;
@@ -263,6 +306,18 @@ bool is_integral(DType type) {
 bool is_complex(DType type) { return type == DType::complex64 || type == DType::complex128; }
 
 }  // namespace
+
+std::string_view name(SumOrder order) {
+  constexpr std::string_view kNames[] = {"canonical", "reversed", "rotated", "two_parts", "three_parts"};
+  return order < SumOrder::count_ ? kNames[std::size_t(order)] : "unknown";
+}
+
+SumOrder sum_order(std::string_view word) {
+  for (std::size_t i = 0; i < std::size_t(SumOrder::count_); ++i) {
+    if (name(SumOrder(i)) == word) return SumOrder(i);
+  }
+  return SumOrder::count_;
+}
 
 std::string refusal(DType type, ReduceName reduce) {
   const bool summable = type != DType::none && type != DType::other && type < DType::count_;
@@ -274,9 +329,14 @@ std::string refusal(DType type, ReduceName reduce) {
 }
 
 void reduce(DType type, ReduceName reduce, std::span<const std::byte* const> inputs, std::byte* out, std::size_t count,
-            double factor) {
-  SEEKSIM_CHECK(!inputs.empty() && inputs.size() < (std::size_t(1) << (kLevels - 1)), "%zu inputs", inputs.size());
-  const Job job{inputs, out, count, factor};
+            double factor, SumOrder order) {
+  SEEKSIM_CHECK(!inputs.empty() && inputs.size() <= kInputsMost, "%zu inputs", inputs.size());
+  Job job{inputs, out, count, factor};
+  std::vector<const std::byte*> other;
+  if (order != SumOrder::canonical && is_sum(reduce) && is_floating(type)) {
+    other = ordered(inputs, order, job);
+    job.inputs = other;
+  }
   switch (type) {
     case DType::fp32:
       return floating<Plain<float, float>>(reduce, job);

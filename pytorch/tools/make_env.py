@@ -6,7 +6,8 @@
 torch's Linux wheel links against a dozen CUDA libraries, about 3 GB of further wheels. Without a GPU none of their
 functions is called, but the loader wants the files and their symbols. So this script asks `nm` which symbols torch's
 libraries want from elsewhere, and compiles one library that has them all (each prints its name and aborts) and an empty
-one for each missing file. The CUDA runtime (2 MB) is the real one: it is what answers "no device". 1.4 GB in all.
+one for each missing file. The CUDA runtime (2 MB) is the real one: it is what answers "no device". 1.6 GB in all, with
+what trains on top of torch: DeepSpeed (nothing of it is compiled), accelerate and transformers.
 
 The last line of output is the path of the environment's Python. Status 5: the packages cannot be had.
 """
@@ -22,6 +23,7 @@ import tempfile
 from typing import List, Set
 
 SMALL = ["filelock", "sympy", "networkx", "jinja2", "fsspec", "typing-extensions", "numpy", "setuptools>=77.0.3"]
+FRAMEWORKS = ["deepspeed==0.19.8", "accelerate==1.15.0", "transformers==5.23.0"]
 CUDA_FILE = re.compile(r"lib(cu|nccl|nv)")
 CUDA_SYMBOL = re.compile(r"(cu|nccl|nv|__nv)")
 # The runtime is real. Of the driver there is none: the runtime looks for it itself and can tell.
@@ -90,8 +92,39 @@ def make_stubs(site: pathlib.Path) -> str:
     return f"{len(stubs)} stubs for {len(missing)} libraries"
 
 
+def forget_cuda(site: pathlib.Path) -> None:
+    """Else pip fetches CUDA's libraries with the next package that asks for torch."""
+    for metadata in site.glob("torch-*.dist-info/METADATA"):
+        lines = metadata.read_text(encoding="utf-8").splitlines(keepends=True)
+        kept = [line for line in lines if not re.match(r"Requires-Dist: (nvidia|cuda|triton)", line)]
+        metadata.write_text("".join(kept), encoding="utf-8")
+
+
+def add_frameworks(folder: pathlib.Path, python: pathlib.Path) -> None:
+    """Installs what tests of other frameworks need. Where that cannot be had, torch's own scripts still run."""
+    done = folder / "frameworks"
+    if done.exists() and done.read_text(encoding="utf-8").split() == FRAMEWORKS:
+        return
+    for site in folder.glob("lib/python*/site-packages"):
+        forget_cuda(site)
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-build-isolation"]
+    os.environ["DS_BUILD_OPS"] = "0"
+    try:
+        run([*pip, *FRAMEWORKS])
+        done.write_text("\n".join(FRAMEWORKS), encoding="utf-8")
+    except Unavailable as why:
+        print(f"seeksim: without {', '.join(FRAMEWORKS)}: {why}")
+
+
 def make(folder: pathlib.Path, version: str) -> pathlib.Path:
     """The environment's Python; nothing is done where the environment is there already."""
+    python = make_torch(folder, version)
+    add_frameworks(folder, python)
+    return python
+
+
+def make_torch(folder: pathlib.Path, version: str) -> pathlib.Path:
+    """The same with torch alone."""
     python = folder / "bin" / "python"
     done = folder / "made"
     if done.exists() and done.read_text(encoding="utf-8") == version:

@@ -18,6 +18,7 @@ import ranks
 
 HERE = pathlib.Path(__file__).resolve().parent
 TOY = str(HERE / "scripts" / "toy.py")
+LAYOUTS = str(HERE.parents[1] / "examples" / "pytorch" / "layouts.py")
 BUILT: Dict[str, Any] = {}
 WORK = pathlib.Path()
 
@@ -171,6 +172,56 @@ def untouched() -> str:
     return "no trace"
 
 
+@functools.lru_cache(None)
+def layout(name: str, accumulation: int = 1) -> Tuple[ranks.Rank, ...]:
+    options = ["--layout", name, "--accumulation", str(accumulation)]
+    return tuple(clean(f"{name}-{accumulation}", [LAYOUTS, *options], 2))
+
+
+def has_deepspeed() -> bool:
+    return subprocess.run([sys.executable, "-c", "import deepspeed"], capture_output=True, check=False).returncode == 0
+
+
+def deepspeed() -> str:
+    """Steps, weights and losses of every ZeRO stage, as its engine makes them."""
+    if not has_deepspeed():
+        return "skipped: there is no DeepSpeed"
+    plain = layout("ddp")
+    for stage in range(4):
+        zero = layout(f"zero{stage}")
+        left, right = used(plain), used(zero)
+        assert left == right and len(left) == 87, [key for key in left if left[key] != right.get(key)][:3]
+        for one, other in zip(plain, zero):
+            assert one.losses == other.losses and len(one.losses) == 3, (stage, one.losses, other.losses)
+        names = {name for rank in zero for _, _, name in rank.gradients}
+        assert stage == 3 or "head.weight" in names, (stage, names)
+    return "ZeRO 0, 1, 2 and 3 use the bits of DDP in 3 steps; flat gradients have their parameters' names"
+
+
+def deepspeed_accumulates() -> str:
+    """ZeRO 1 sums over ranks once a step, as DDP does; ZeRO 2 after each micro-batch, which is another order."""
+    if not has_deepspeed():
+        return "skipped: there is no DeepSpeed"
+    plain, one, two = used(layout("ddp", 2)), used(layout("zero1", 2)), used(layout("zero2", 2))
+    assert plain == one, [key for key in plain if plain[key] != one.get(key)][:3]
+    assert plain.keys() == two.keys()
+    other = [key for key in plain if plain[key] != two[key]]
+    assert other and all(step > 0 for step, _ in other), other[:3]
+    assert [loss[:2] for loss in layout("zero1", 2)[0].losses] == [(s, m) for s in range(3) for m in range(2)]
+    return f"ZeRO 1 has DDP's bits, ZeRO 2 {len(other)} other weights of {len(plain)}"
+
+
+def other_orders() -> str:
+    """Other orders of sums train something else in the last bits, from the first sum on; on two ranks only parts do."""
+    plain = used(layout("ddp"))
+    for order in ("rotated", "two_parts", "three_parts"):
+        other = used(clean(f"ddp-{order}", [LAYOUTS, "--layout", "ddp"], 2, sums=order))
+        assert plain.keys() == other.keys()
+        steps = {step for step, name in plain if plain[step, name] != other[step, name]}
+        assert steps == (set() if order == "rotated" else {1, 2}), (order, steps)
+    return "two_parts and three_parts move weights from step 1 on; two ranks rotated are the same"
+
+
 def nothing_left() -> str:
     """Of all ranks above, those that were killed included. Their memory has no name, so it goes with them."""
     mark, left = str(WORK).encode(), []
@@ -193,6 +244,9 @@ CLAIMS: Dict[str, Callable[[], str]] = {
     "never_joins_fsdp2": lambda: never("fsdp2", "reduce_scatter"),
     "bit_flip_ddp": lambda: flip("ddp"),
     "bit_flip_fsdp2": lambda: flip("fsdp2"),
+    "deepspeed": deepspeed,
+    "deepspeed_accumulates": deepspeed_accumulates,
+    "other_orders": other_orders,
     "crash": crash,
     "other_faults": other_faults,
     "bad_input": bad_input,

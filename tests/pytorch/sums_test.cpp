@@ -70,6 +70,44 @@ TEST(RankSums, DoNotDependOnHowATensorIsCutOrOnNeighboursSummedFirst) {
   EXPECT_EQ(reduced(DType::fp32, ReduceName::sum, halves), whole);
 }
 
+TEST(RankSums, OtherOrdersRoundOtherwiseAndMeanTheSame) {
+  for (const std::size_t ranks : {2U, 3U, 4U, 8U}) {
+    const auto all = random_ranks(ranks, 1031);
+    std::vector<const std::byte*> inputs;
+    for (const auto& values : all) inputs.push_back(reinterpret_cast<const std::byte*>(values.data()));
+    const std::vector<float> canonical = reduced(DType::fp32, ReduceName::sum, all);
+    for (int o = 1; o < int(SumOrder::count_); ++o) {
+      const auto order = SumOrder(o);
+      std::vector<float> sum(canonical.size());
+      reduce(DType::fp32, ReduceName::sum, inputs, reinterpret_cast<std::byte*>(sum.data()), sum.size(), 1, order);
+      int other = 0;
+      for (std::size_t i = 0; i < sum.size(); ++i) {
+        double size = 0;
+        for (const auto& values : all) size += std::fabs(double(values[i]));
+        ASSERT_LE(std::fabs(double(sum[i]) - double(canonical[i])), size * 3e-6) << name(order) << ' ' << i;
+        other += sum[i] != canonical[i];
+      }
+      const bool parts = order == SumOrder::two_parts || order == SumOrder::three_parts;
+      if (ranks == 2 && !parts) {
+        EXPECT_EQ(other, 0) << name(order);  // two operands commute
+      } else {
+        EXPECT_GT(other, 50) << name(order) << " of " << ranks;
+      }
+      EXPECT_EQ(sum_order(name(order)), order);
+    }
+  }
+}
+
+TEST(RankSums, OnlySumsOfFloatingPointHaveAnotherOrder) {
+  using I = std::vector<std::vector<std::int32_t>>;
+  const I ints = {{7}, {-3}, {5}};
+  std::vector<const std::byte*> inputs;
+  for (const auto& values : ints) inputs.push_back(reinterpret_cast<const std::byte*>(values.data()));
+  std::int32_t sum = 0;
+  reduce(DType::int32, ReduceName::sum, inputs, reinterpret_cast<std::byte*>(&sum), 1, 1, SumOrder::three_parts);
+  EXPECT_EQ(sum, 9);
+}
+
 TEST(RankSums, MinusZeroStays) {
   const std::vector<float> sum = reduced<float>(DType::fp32, ReduceName::sum, {{-0.0F}, {-0.0F}, {-0.0F}});
   EXPECT_TRUE(std::signbit(sum[0]));

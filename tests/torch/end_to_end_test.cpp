@@ -57,6 +57,9 @@ class TorchEndToEnd : public ::testing::Test {
     EXPECT_EQ(ran.ending.status, status) << ran.out << ran.err;
     return json::parse(ran.out, nullptr, false);
   }
+  bool has(const std::string& package) const {
+    return capture({python_, "-c", "import " + package}, {}, kLimit_s).ending.good();
+  }
   static bool is_red(const json& report, const std::string& check) {
     for (const json& one : report["checks"])
       if (one["name"] == check) return !one["ok"].get<bool>();
@@ -162,6 +165,26 @@ TEST_F(TorchEndToEnd, TheUsersOwnLauncherGivesTheSameBits) {
           {"python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", example("ddp.py")}),
       0);
   EXPECT_EQ(compared("direct", "torchrun", 0)["grade"], "bits");
+}
+
+TEST_F(TorchEndToEnd, DeepSpeedsLauncherAndZeRO3UseDdpsBits) {
+  if (!has("deepspeed")) GTEST_SKIP() << "there is no DeepSpeed in this environment";
+  EXPECT_STATUS(run("ddp", {"--np", "2"}, {example("layouts.py")}), 0);
+  EXPECT_STATUS(
+      run("zero3", {"--np", "2"}, {"deepspeed", "--num_accelerators", "2", example("layouts.py"), "--layout", "zero3"}),
+      0);
+  const json found = compared("ddp", "zero3", 0);
+  EXPECT_EQ(found["grade"], "bits");
+  EXPECT_EQ(found["weights"], 2 * 3 * 29);
+  EXPECT_EQ(found["losses"], 6);
+}
+
+TEST_F(TorchEndToEnd, AcceleratesAndTransformersScriptsRunUnchanged) {
+  if (!has("accelerate") || !has("transformers") || !has("deepspeed")) GTEST_SKIP() << "not in this environment";
+  EXPECT_STATUS(run("accelerate", {"--np", "2"}, {example("accelerate_ddp.py")}), 0);
+  EXPECT_STATUS(run("ddp", {"--np", "2"}, {example("trainer.py")}), 0);
+  EXPECT_STATUS(run("zero1", {"--np", "2"}, {example("trainer.py"), "--zero", "1"}), 0);
+  EXPECT_EQ(compared("ddp", "zero1", 0)["grade"], "bits");
 }
 
 TEST_F(TorchEndToEnd, ALauncherThatStartsAnotherNumberOfRanksIsBadInput) {

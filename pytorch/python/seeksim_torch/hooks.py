@@ -1,11 +1,13 @@
 """What a training script does, seen by torch's own hooks: steps, phases, losses, gradients, weights that were used."""
 
+import contextlib
 import weakref
 from types import ModuleType
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
+from seeksim_torch import engines
 from seeksim_torch.plan import Record
 
 # Modules that only wrap another one, and where they keep it: names of weights are the same with and without them.
@@ -58,7 +60,10 @@ class Watcher:
         self.micro_batch = 0
         self.phase = "init"
         self.order = 0
+        self.backwards = 0  # inside how many backward passes we are: checkpointing nests them, engines wrap them
         self.optimizers = 0  # inside how many optimizers' step() we are
+        self.engines = 0  # inside how many calls of an engine that makes a step
+        self.sizes: Dict[str, int] = {}  # elements of each weight, whole, as a forward pass used it
         self.names: "weakref.WeakKeyDictionary[torch.nn.Module, str]" = weakref.WeakKeyDictionary()
         self.roots: List["weakref.ReferenceType[torch.nn.Module]"] = []
         self.noted: set = set()
@@ -80,7 +85,8 @@ class Watcher:
     # ------------------------------------------------------------------------------------------------------ forward
 
     def before_forward(self, module: torch.nn.Module, args: Any) -> None:
-        if self.phase == "init":
+        # A closure runs forward and backward passes inside an optimizer's step.
+        if self.phase == "init" or (self.phase == "optimizer" and not self.engines):
             self.enter("forward")
         if module not in self.names:
             self.roots.append(weakref.ref(module))
@@ -98,7 +104,9 @@ class Watcher:
         for name, weight in sorted(self.own_weights(module).items()):
             if getattr(weight, "ds_shape", None) is not None and weight.shape != weight.ds_shape:
                 continue  # ZeRO-3 holds it elsewhere: this module did not use it
-            self.tensor("weight", f"{prefix}.{name}" if prefix else name, module, weight)
+            whole_name = f"{prefix}.{name}" if prefix else name
+            self.sizes[whole_name] = weight.numel()
+            self.tensor("weight", whole_name, module, weight)
 
     @staticmethod
     def own_weights(module: torch.nn.Module) -> Dict[str, torch.Tensor]:
@@ -109,13 +117,31 @@ class Watcher:
                 weights.setdefault(name, value)
         return weights
 
-    def tensor(self, use: str, name: str, module: Optional[torch.nn.Module], tensor: torch.Tensor) -> None:
+    def tensor(
+        self, use: str, name: str, module: Optional[torch.nn.Module], tensor: torch.Tensor, all_of_it: bool = True
+    ) -> None:
         part, whole = local(tensor)
+        whole = whole and all_of_it and part.numel() == self.sizes.get(name, part.numel())  # FSDP1's are shards
         kind = "" if module is None else class_name(module)
         self.module.tensor(part.detach(), use, name, kind, shape_text(tensor), whole, self.order)
         self.order += 1
 
     # ----------------------------------------------------------------------------------------------------- backward
+
+    @contextlib.contextmanager
+    def backward(self, tensors: Any) -> Iterator[None]:
+        """Around a backward pass. One inside another belongs to it: the loss is the one that the script gave."""
+        self.backwards += 1
+        if self.backwards == 1:
+            self.before_backward(tensors)
+        try:
+            yield
+        finally:
+            self.backwards -= 1
+            if not self.backwards:
+                self.micro_batch += 1
+                self.order = 0
+                self.enter("forward")
 
     def before_backward(self, tensors: Any) -> None:
         loss = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
@@ -124,48 +150,77 @@ class Watcher:
             self.module.loss(part)
         self.enter("backward")
 
-    def after_backward(self) -> None:
-        self.micro_batch += 1
-        self.order = 0
-        self.enter("forward")
-
     # ---------------------------------------------------------------------------------------------------- optimizer
 
-    def parameter_names(self) -> Dict[int, Tuple[str, torch.nn.Module]]:
-        names = {}
+    def parameters(self) -> Dict[str, Tuple[torch.Tensor, torch.nn.Module]]:
+        found: Dict[str, Tuple[torch.Tensor, torch.nn.Module]] = {}
         for reference in self.roots:
             root = reference()
             for prefix, module in walk(root) if root is not None else ():
                 for name, p in module._parameters.items():
                     if p is not None:
-                        names.setdefault(id(p), (f"{prefix}.{name}" if prefix else name, module))
-        return names
+                        found.setdefault(f"{prefix}.{name}" if prefix else name, (p, module))
+        return found
+
+    def gradients(self, optimizer: torch.optim.Optimizer) -> None:
+        named = self.parameters()
+        names = {id(p): (name, module) for name, (p, module) in named.items()}
+        tensors = {name: p for name, (p, _) in named.items()}
+        for number, group in enumerate(optimizer.param_groups):
+            for index, p in enumerate(group["params"]):
+                if p.grad is None or p.grad.layout != torch.strided:
+                    continue
+                if id(p) in names:
+                    self.tensor("gradient", *names[id(p)], p.grad)
+                    continue
+                parts = list(engines.fragments(p, tensors))
+                for name, begin, count, whole in parts:
+                    part = p.grad.detach().flatten()[begin : begin + count]
+                    shaped = part.view(tensors[name].shape) if whole else part
+                    self.tensor("gradient", name, named[name][1], shaped, whole)
+                if not parts:  # of an engine that shards: nobody's whole gradient
+                    self.tensor("gradient", f"param_groups.{number}.{index}", None, p.grad, not self.engines)
 
     def before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self.optimizers += 1
         if self.optimizers > 1:
             return  # an optimizer inside another one
         self.enter("optimizer")
-        if not self.record.gradients:
-            return
-        self.order = 0
-        names = self.parameter_names()
-        for number, group in enumerate(optimizer.param_groups):
-            for index, p in enumerate(group["params"]):
-                if p.grad is None or p.grad.layout != torch.strided:
-                    continue
-                name, module = names.get(id(p), (f"param_groups.{number}.{index}", None))
-                self.tensor("gradient", name, module, p.grad)
+        if not self.engines:
+            self.order = 0
+        if self.record.gradients:
+            self.gradients(optimizer)
 
     def after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self.optimizers = max(0, self.optimizers - 1)
-        if self.optimizers:
-            return
+        if not self.optimizers and not self.engines:
+            self.stepped()
+
+    def stepped(self) -> None:
         self.module.stepped(self.step, self.micro_batch)
         self.step += 1
         self.micro_batch = 0
         self.order = 0
         self.enter("forward")
+
+    @contextlib.contextmanager
+    def engine_step(self, engine: Any) -> Iterator[None]:
+        """Around a step of DeepSpeed's engine. It may call several optimizers, or, while it accumulates, none."""
+        self.engines += 1
+        before = engine.global_steps
+        if self.engines == 1:
+            self.order = 0
+            self.enter("optimizer")
+        try:
+            yield
+        finally:
+            self.engines -= 1
+            if self.engines:
+                pass
+            elif engine.global_steps != before:
+                self.stepped()
+            else:
+                self.enter("forward")
 
 
 def watch(module: ModuleType, record: Record) -> Watcher:
@@ -181,11 +236,9 @@ def watch(module: ModuleType, record: Record) -> Watcher:
     own = torch.autograd.backward
 
     def backward(tensors: Any, *args: Any, **options: Any) -> None:
-        watcher.before_backward(tensors)
-        try:
+        with watcher.backward(tensors):
             own(tensors, *args, **options)
-        finally:
-            watcher.after_backward()
 
     torch.autograd.backward = backward
+    engines.watch(watcher)
     return watcher

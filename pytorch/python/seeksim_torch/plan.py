@@ -31,6 +31,7 @@ class Plan:
     backend: str = "seeksim"
     seed: int = 0
     timeout_s: float = 0.0
+    sums: str = "canonical"
     die_with_parent: bool = True
     record: Record = dataclasses.field(default_factory=Record)
     faults: List[Dict[str, Any]] = dataclasses.field(default_factory=list)

@@ -98,6 +98,7 @@ def _begin(folder: str) -> None:
             hashes=plan.record.hashes,
             norms=plan.record.norms,
             stacks=plan.record.stacks,
+            sums=plan.sums,
             rules=plan.faults,
         )
     except (ValueError, RuntimeError) as error:

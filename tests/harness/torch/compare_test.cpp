@@ -105,6 +105,66 @@ TEST(TorchCompare, GradesFollowTheDistance) {
   EXPECT_EQ(compare(base, made_run(1, 0, nan)).grade, Grade::different);
 }
 
+// Every weight and loss from step 1 on is so far away.
+MadeRank::Change moved(double distance) {
+  return [distance](std::int64_t step, Step& made) {
+    if (step == 0) return;
+    made.weight ^= 1;
+    made.weight_probe += distance;
+    made.loss *= 1 + distance;
+  };
+}
+TorchRun all_moved(double distance) {
+  MadeRun made(2);
+  for (int rank = 0; rank < 2; ++rank) made[rank].steps(4, moved(distance));
+  return made.run();
+}
+
+TEST(TorchCompare, WhatOtherOrdersOfSumsMoveIsTheBoundOfReassociated) {
+  const TorchRun a = made_run(2);
+  const auto grade = [&](double measured, double distance) {
+    Allowance allowed;
+    allowed.add(compare(a, all_moved(measured)).distances);
+    return compare_runs(a.ranks, all_moved(distance).ranks, "a", "b", &allowed).grade;
+  };
+  EXPECT_EQ(grade(1e-5, 7e-5), Grade::reassociated);  // beyond 1e-6, and the orders explain it
+  EXPECT_EQ(grade(1e-5, 9e-5), Grade::rounding);
+  EXPECT_EQ(grade(1e-9, 1e-7), Grade::reassociated);  // an update that rounds the other way
+  EXPECT_EQ(grade(1e-9, 9e-7), Grade::rounding);      // below 1e-6, and nothing explains it
+}
+
+TEST(TorchCompare, EachWeightAndStepIsHeldToWhatItsOwnSumsMove) {
+  const TorchRun a = made_run(2);
+  Allowance allowed;
+  allowed.add(compare(a, all_moved(1e-5)).distances);
+  const TorchRun before_any_sum = made_run(2, 1, [](std::int64_t step, Step& made) {
+    if (step == 0) made.weight ^= 1, made.weight_probe += 1e-8;
+  });
+  const RunComparison found = compare_runs(a.ranks, before_any_sum.ranks, "a", "b", &allowed);
+  EXPECT_EQ(found.grade, Grade::rounding);
+  EXPECT_EQ(found.of_what, "step 0: head.weight");
+  EXPECT_NE(comparison_text(found, Grade::reassociated, "a", "b").find("of what other orders of sums allow, at step 0"),
+            std::string::npos);
+}
+
+TEST(TorchCompare, AnOrderThatIsNoSuchRunIsBadInput) {
+  const TorchRun a = made_run(2);
+  const auto refused = [&](MadeRun& order, int steps, double distance) {
+    for (int rank = 0; rank < 2; ++rank) order[rank].steps(steps, moved(distance));
+    const TorchRun run = order.run();
+    try {
+      allowance_of(a.ranks, "a", {run.folder});
+    } catch (const BadInput& wrong) {
+      return wrong.problems().front().what;
+    }
+    return std::string();
+  };
+  MadeRun good(2), shorter(2);
+  EXPECT_EQ(refused(good, 4, 1e-5), "");
+  EXPECT_NE(refused(shorter, 3, 1e-5).find("not both recorded the same values"), std::string::npos);
+  EXPECT_THROW(allowance_of(a.ranks, "a", {a.folder}), BadInput);  // its records are gone
+}
+
 TEST(TorchCompare, ALossThatIsScaledByAPowerOfTwoIsTheSameLoss) {
   const RunComparison found = compare(made_run(1), made_run(1, 0, [](std::int64_t, Step& made) { made.loss *= 0.5; }));
   EXPECT_EQ(found.grade, Grade::bits);

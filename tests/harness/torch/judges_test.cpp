@@ -12,6 +12,7 @@
 namespace seeksim::harness::torch {
 namespace {
 
+using pytorch::OpName;
 using testing::made_run;
 using testing::MadeRank;
 using testing::MadeRun;
@@ -73,6 +74,41 @@ TEST(TorchJudges, TheOddOneOutOfACollectiveIsNamedWithBothPlaces) {
   EXPECT_EQ(red(run),
             "collectives_match: collective #3 of group 0 (step 2, backward): ranks 0 and 2 mean all_reduce fp32 sum x "
             "64 at train.py:51 main; rank 1 means all_reduce fp32 sum x 65 at train.py:51 main\n");
+}
+
+TEST(TorchJudges, RanksMayBringPartsOfOtherSizesWhereTheOperationGathersThem) {
+  for (const OpName op : {OpName::all_gather, OpName::gather, OpName::scatter, OpName::all_to_all}) {
+    const auto ragged = [&](int rank) {
+      return [op, rank](std::int64_t, Step& made) {
+        made.sum.op = op;
+        made.sum.reduce = pytorch::ReduceName::none;
+        made.sum.numel = 64 + rank;
+      };
+    };
+    MadeRun run(3);
+    for (int rank = 0; rank < 3; ++rank) run[rank].steps(2, ragged(rank));
+    EXPECT_EQ(red(run.run()), "") << name(op);
+  }
+  for (const OpName op : {OpName::all_reduce, OpName::reduce, OpName::broadcast, OpName::reduce_scatter}) {
+    const TorchRun run = made_run(3, 1, [op](std::int64_t, Step& made) {
+      made.sum.op = op;
+      made.sum.numel = 65;
+    });
+    EXPECT_NE(red(run).find("rank 1 means " + std::string(name(op))), std::string::npos) << name(op) << red(run);
+  }
+}
+
+// Parts that do not fit are the backend's to see: it knows what each rank gives to whom.
+TEST(TorchJudges, PartsThatDoNotFitAreRedByTheRanksVerdicts) {
+  MadeRun run(2);
+  for (int rank = 0; rank < 2; ++rank) {
+    run[rank].steps(2, [rank](std::int64_t, Step& made) {
+      made.sum.op = OpName::all_gather;
+      made.sum.numel = 64 + rank;
+    });
+    run[rank].blames(pytorch::Blame::disagrees, 1, 0);
+  }
+  EXPECT_NE(red(run.run()).find("collectives_match: "), std::string::npos);
 }
 
 TEST(TorchJudges, ACollectiveThatARankLeavesOutIsRed) {

@@ -1,0 +1,29 @@
+// seeksim torch museum and seeksim torch bisect: scripts on released versions of their packages.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "harness/releases/bisect.h"
+#include "harness/releases/museum.h"
+#include "harness/verdict/exit_status.h"
+
+namespace CLI {
+class App;
+}
+
+namespace seeksim::harness {
+
+struct ReleasesArguments {
+  releases::ReleaseMuseumArguments museum;
+  releases::BisectArguments bisect;
+};
+
+// Adds both verbs to `seeksim torch`.
+void add_releases(CLI::App& torch, ReleasesArguments& a);
+
+// Runs the one that was given; `script` stands behind "--". `given` is false where it was neither.
+ExitStatus releases_command(const CLI::App& torch, ReleasesArguments a, const std::vector<std::string>& script,
+                            bool& given);
+
+}  // namespace seeksim::harness
