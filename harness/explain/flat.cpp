@@ -91,11 +91,16 @@ std::int64_t Flat::longest_run_of(std::span<const std::byte> value) const {
 }
 
 // Of all places where the part may go on from `from`, the one where it goes on longest.
-std::int64_t Flat::longest_stretch(std::span<const std::byte> part, std::int64_t from) const {
+Flat::Stretch Flat::longest_stretch(std::span<const std::byte> part, std::int64_t from) const {
   const std::int64_t n = std::int64_t(part.size() / width_);
-  std::int64_t longest = 0, tried = 0;
+  std::int64_t tried = 0;
+  Stretch longest{-1, 0};
+  const auto try_at = [&](std::int64_t first) {
+    const std::int64_t size = stretch_at(part, from, first);
+    if (size > longest.size) longest = {first, size};
+  };
   if (n - from < run_) {  // too short for a key: any place that has its elements
-    for (std::int64_t first = 0; first < size(); ++first) longest = std::max(longest, stretch_at(part, from, first));
+    for (std::int64_t first = 0; first < size(); ++first) try_at(first);
     return longest;
   }
   make_index();
@@ -105,34 +110,68 @@ std::int64_t Flat::longest_stretch(std::span<const std::byte> part, std::int64_t
                                                [](const auto& a, const auto& b) { return a.first < b.first; });
     if (std::size_t(end - begin) > kCommon) continue;
     ++tried;
-    for (auto place = begin; place != end; ++place)
-      longest = std::max(longest, stretch_at(part, from, std::int64_t(place->second) - (i - from)));
+    for (auto place = begin; place != end; ++place) try_at(std::int64_t(place->second) - (i - from));
     // A short one may be chance: another key finds a longer one, if there is one.
-    if (longest == n - from || longest > i - from + kSureOfIt) return longest;
+    if (longest.size == n - from || longest.size > i - from + kSureOfIt) return longest;
   }
   if (tried > 0) return longest;
   // Nothing but what is common, like zeros: it is here, or it is not. A part that is one value throughout must find
   // about as long a stretch of it.
   const std::span<const std::byte> rest = part.subspan(std::size_t(from) * width_);
   const bool one_value = std::memcmp(rest.data(), rest.data() + width_, rest.size() - width_) == 0;
-  if (from == 0 && one_value && n > 2 * longest_run_of(rest.first(width_))) return 0;
+  if (from == 0 && one_value && n > 2 * longest_run_of(rest.first(width_))) return {-1, 0};
   const std::uint64_t key = key_at(part, from);
   const auto at = std::lower_bound(index_.begin(), index_.end(), std::pair(key, std::uint32_t(0)));
-  return at != index_.end() && at->first == key ? n - from : 0;
+  return {-1, at != index_.end() && at->first == key ? n - from : 0};
 }
 
-bool Flat::covers(std::span<const std::byte> part, std::int64_t& broken) const {
+std::int64_t Flat::place_of(std::span<const std::byte> part) const {
   const std::int64_t n = std::int64_t(part.size() / width_);
+  if (n < run_ || n > size()) return -1;
+  const std::int64_t middle = n / 2 + run_ <= n ? n / 2 : 0;
+  const std::uint64_t key = key_at(part, middle);
+  std::size_t tried = 0;
+  for (std::int64_t i = middle; i + (n - middle) <= size() && tried < kCommon; ++i) {
+    if (key_at(bytes_, i) != key) continue;
+    ++tried;
+    if (holds_at(i - middle, part)) return i - middle;
+  }
+  return -1;
+}
+
+bool Flat::has(std::span<const std::byte> part, std::int64_t& broken) const {
+  const std::int64_t n = std::int64_t(part.size() / width_), length = n == 0 ? 0 : longest_stretch(part, 0).size;
+  if (length < n) broken = length;
+  return length == n;
+}
+
+bool Flat::covers(std::span<const std::byte> part, std::int64_t& broken, std::vector<Stretch>* places) const {
+  const std::int64_t n = std::int64_t(part.size() / width_);
+  std::vector<Stretch> found;
+  bool known = true;
   for (std::int64_t from = 0; from < n;) {
-    const std::int64_t length = longest_stretch(part, from);
+    const Stretch one = longest_stretch(part, from);
     // A stretch of one or two elements in the middle of a part is chance, and no part of this.
-    if (length == 0 || (length < 2 * run_ && from + length < n)) {
-      broken = from + length;
+    if (one.size == 0 || (one.size < 2 * run_ && from + one.size < n)) {
+      broken = from + one.size;
       return false;
     }
-    from += length;
+    known = known && one.first >= 0;
+    found.push_back(one);
+    from += one.size;
   }
+  if (places != nullptr) *places = known ? std::move(found) : std::vector<Stretch>();
   return true;
+}
+
+bool Flat::holds(std::span<const Stretch> places, std::span<const std::byte> part) const {
+  std::size_t at = 0;
+  for (const Stretch& one : places) {
+    const std::size_t bytes = std::size_t(one.size) * width_;
+    if (at + bytes > part.size() || !holds_at(one.first, part.subspan(at, bytes))) return false;
+    at += bytes;
+  }
+  return at == part.size() && at > 0;
 }
 
 }  // namespace seeksim::harness

@@ -25,16 +25,26 @@ class Flat {
 
   // Elements [first, first + of part) are `part`. Every NaN is one NaN.
   bool holds_at(std::int64_t first, std::span<const std::byte> part) const;
+  // Where a stretch of a part lies, and how many elements it has.
+  struct Stretch {
+    std::int64_t first = 0, size = 0;
+  };
   // `part` is made of stretches of this, one behind the other. Else false, and `broken` is the first of its elements
-  // that fits nowhere.
-  bool covers(std::span<const std::byte> part, std::int64_t& broken) const;
+  // that fits nowhere. places: where they lie, if somebody asks; empty where that is not known for each.
+  bool covers(std::span<const std::byte> part, std::int64_t& broken, std::vector<Stretch>* places = nullptr) const;
+  // Where `part` lies in one stretch; -1: it may all the same lie here, in several or among what is common. Cheap.
+  std::int64_t place_of(std::span<const std::byte> part) const;
+  // The same as covers(), where the places are known already.
+  bool holds(std::span<const Stretch> places, std::span<const std::byte> part) const;
+  // The same of one stretch.
+  bool has(std::span<const std::byte> part, std::int64_t& broken) const;
 
  private:
   std::uint64_t key_at(std::span<const std::byte> bytes, std::int64_t element) const;
   void make_index() const;
   std::int64_t stretch_at(std::span<const std::byte> part, std::int64_t from, std::int64_t first) const;
   std::int64_t longest_run_of(std::span<const std::byte> value) const;
-  std::int64_t longest_stretch(std::span<const std::byte> part, std::int64_t from) const;
+  Stretch longest_stretch(std::span<const std::byte> part, std::int64_t from) const;  // first -1: anywhere
 
   std::vector<std::byte> bytes_;
   std::size_t width_ = 4;

@@ -45,6 +45,7 @@ struct Names {
   std::string golden_differs;  // the one-rank run of this program is not the stored golden; empty: it is, or none is
   bool after_restart = false;  // the culprit is in the first step after state was read back, or handed to a joiner
   bool after_join = false;
+  bool committed = false;  // some rank committed the culprit's step
   std::uint64_t compared = 0, differing = 0;
 
   bool names_operation() const { return !kind.empty(); }

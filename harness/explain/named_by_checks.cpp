@@ -101,7 +101,15 @@ bool heed_history(const std::vector<RedCheck>& red, bool joined, Names& names) {
     forget_operation(names);
     return told_by(*files, Mistake::state, names), true;
   }
-  const bool by_numbers = has(check->detail, "loss scale") && names.culprit && !names.culprit->struck;
+  const bool known = names.culprit && !names.culprit->struck;
+  if (has(check->detail, "learning rate")) {  // which only updates use
+    if (known) return true;                   // and this one tells more
+    told_by(*check, Mistake::update, names);
+    names.phase = "optimizer";
+    names.kind = "compute";
+    return true;
+  }
+  const bool by_numbers = has(check->detail, "loss scale") && known;
   if (!by_numbers) forget_operation(names);
   told_by(*check, Mistake::agreement, names);
   return true;
@@ -118,9 +126,22 @@ bool heed_poison(const std::vector<RedCheck>& red, Names& names) {
 // Ranks that wait for ever, or end without having come to the end.
 bool heed_end(const std::vector<RedCheck>& red, bool machine, Names& names) {
   const RedCheck* const check = find(red, {"finished", "no_recovery"});
-  if (check == nullptr || names.culprit) return false;
+  // Values of a step that nobody committed tell what waiting ranks did with what had not come.
+  if (check == nullptr || (names.culprit && (names.committed || machine))) return false;
   told_alone(*check, machine ? Mistake::machine : Mistake::matching, names);
   return true;
+}
+
+// "step 0: weight of wte.weight[0] is ...": the first quantity that the reference has otherwise. The golden makes the
+// mistake too, so no value differs from it.
+Mistake by_reference(const std::string& detail) {
+  constexpr std::pair<std::string_view, Mistake> kQuantities[] = {
+      {": gradient norm", Mistake::norm}, {": gradient", Mistake::gradient},   {": loss is", Mistake::forward},
+      {": weight", Mistake::update},      {": first moment", Mistake::update}, {": second moment", Mistake::update}};
+  for (const auto& [words, mistake] : kQuantities) {
+    if (has(detail, words)) return mistake;
+  }
+  return Mistake::unknown;
 }
 
 // No operation is known: what the red checks are about.
@@ -136,7 +157,9 @@ void heed_the_rest(const std::vector<RedCheck>& red, bool machine, Names& names)
     return told_by(*check, Mistake::state, names);
   if (const RedCheck* check = find(red, {"golden", "ranks_agree"}); check != nullptr && has(check->detail, "norm"))
     return told_by(*check, Mistake::norm, names);
+  if (const RedCheck* check = find(red, {"compression_conserves"})) return told_by(*check, Mistake::reduction, names);
   if (const RedCheck* check = find(red, {"tracks_fp32"})) return told_by(*check, Mistake::update, names);
+  if (const RedCheck* check = find(red, {"reference"})) return told_by(*check, by_reference(check->detail), names);
 }
 
 }  // namespace

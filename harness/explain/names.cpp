@@ -11,6 +11,7 @@
 #include "harness/record/same_bits.h"
 #include "harness/scenario/variants.h"
 #include "harness/simulate/simulate.h"
+#include "runtime/layout/parameters.h"
 
 namespace seeksim::harness {
 namespace {
@@ -32,7 +33,8 @@ Mistake mistake_of(const Culprit& culprit, const Scenario& scenario) {
   if (op.kind == OpKind::send_activation || op.kind == OpKind::send_gradient) return Mistake::message;
   if (op.kind == OpKind::publish || op.kind == OpKind::param_gather || op.phase == Phase::publish)
     return Mistake::publication;
-  const bool over_ways = scenario.train.layout.parallel.tensor > 1 && site.starts_with("tensor_parallel");
+  const bool over_ways =
+      culprit.over_ways || (scenario.train.layout.parallel.tensor > 1 && site.starts_with("tensor_parallel"));
   if (over_ways || culprit.buffer == "values of all ways") return Mistake::reduction;
   switch (op.phase) {
     case Phase::data:
@@ -81,6 +83,7 @@ const Culprit* first_that_counts(const std::vector<Culprit>& all, const RunRecor
       std::any_of(run.faults.begin(), run.faults.end(), [](const faults::RuleStatus& rule) { return rule.fired > 0; });
   const auto counts = [&](const Culprit& one) {
     const runtime::Op& op = one.reader ? *one.reader : one.op;
+    if (op.step < 0 && op.phase == Phase::checkpoint) return !one.struck;  // what an attempt begins with
     const GoldenStep* const like = golden.step(op.step);
     for (const runtime::StepRecord& step : run.steps) {
       if (step.step != op.step) continue;
@@ -104,11 +107,23 @@ const FaultDecision* message_fault_behind(const Culprit& culprit, const Scenario
   return last;
 }
 
+// Of the gradients of single samples, which are most of it, known before anything is run.
+double bytes_of_leaves(const Scenario& scenario) {
+  const runtime::Definition& d = scenario.train.definition;
+  return double(sizeof(float)) * double(runtime::Parameters(d.model, d.optimizer.decay_all).size()) *
+         double(d.global_batch) * double(d.steps);
+}
+
+std::string too_many_values() { return fmt::format("its values take more than {} MiB", kBytesMax >> 20); }
+
 std::string why_not(const Scenario& scenario) {
   if (is_of_shapes(scenario)) return "a shapes-only run has no values";
   if (is_fast(scenario)) return "fast arithmetic has other bits than the golden";
   if (!scenario.sweep.empty() || scenario.planned.any()) return "it is many runs";
+  if (scenario.train.definition.compression.on())
+    return "gradients are compressed, and what ranks sum is not what samples gave";
   if (scenario.train.definition.quirks.any()) return "with a quirk it is another training than the golden";
+  if (bytes_of_leaves(scenario) > double(kBytesMax)) return too_many_values();
   return {};
 }
 
@@ -122,7 +137,7 @@ Names names_of(const Scenario& scenario, const Json& report, double wall_limit_s
     GoldenValues golden(one.train.definition.global_batch, 0, one.train.definition.steps, kBytesMax);
     const RunRecord right = run_watched(one, &golden, wall_limit_s);
     golden.finish(one);
-    if (golden.full()) names.not_looked = fmt::format("its values take more than {} MiB", kBytesMax >> 20);
+    if (golden.full()) names.not_looked = too_many_values();
     names.golden_differs = golden_differs(scenario, right);
     const bool recovers = !report.value("recoveries", Json::array()).empty();
     std::optional<RunRecord> before;  // for who is a member after which recovery
@@ -138,6 +153,8 @@ Names names_of(const Scenario& scenario, const Json& report, double wall_limit_s
       culprit.struck = culprit.struck || message != nullptr;
       names.mistake = message != nullptr ? Mistake::message : mistake_of(culprit, scenario);
       const std::int64_t step = culprit.reader ? culprit.reader->step : culprit.op.step;
+      names.committed = step < 0 || std::any_of(run.steps.begin(), run.steps.end(),
+                                                [step](const runtime::StepRecord& of) { return of.step == step; });
       for (std::size_t i = 1; i < run.training.attempts.size(); ++i)
         names.after_restart = names.after_restart || run.training.attempts[i].first_step == step;
       for (const runtime::JoinRecord& join : run.detection.joins) {

@@ -17,6 +17,7 @@ SampleMap::SampleMap(const Scenario& scenario, const RunRecord* record) : scenar
   if (record == nullptr) return;
   for (const Recovery& one : record->detection.recoveries) members_[one.epoch + 1] = one.survivors;
   for (const runtime::JoinRecord& join : record->detection.joins) {
+    for (const int rank : join.ranks) joined_.emplace(join.epoch, rank);
     std::vector<int>& members = members_[join.epoch];
     if (members.empty() && join.epoch > 0) members = members_[join.epoch - 1];
     members.insert(members.end(), join.ranks.begin(), join.ranks.end());
@@ -43,6 +44,8 @@ SampleRange SampleMap::samples(int rank, std::uint32_t epoch, int micro_batch) c
       runtime::micro_batches(runtime::samples_of(batch, grid.replicas(), place->data), layout.micro_batch);
   return std::size_t(micro_batch) < all.size() ? all[std::size_t(micro_batch)] : SampleRange{};
 }
+
+bool SampleMap::joins_in(int rank, std::uint32_t epoch) const { return joined_.contains({epoch, rank}); }
 
 int SampleMap::ways() const { return scenario_.train.layout.parallel.tensor; }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "harness/explain/golden_values.h"
@@ -32,13 +33,19 @@ struct Culprit {
   runtime::SampleRange samples;       // of its micro-batch; empty: outside micro-batches
   std::string have, want;             // bits and value; empty: not known
   bool struck = false;                // an injected fault changed the value in this operation
+  bool over_ways = false;             // it adds up what tensor ways have made
   std::optional<runtime::Op> reader;  // that met it, where it is not `op` itself
 };
 
 class ValueJudge final : public ValueSink {
  public:
   ValueJudge(const Scenario& scenario, const GoldenValues& golden, const RunRecord* record)
-      : scenario_(scenario), golden_(golden), map_(scenario, record) {}
+      : scenario_(scenario),
+        golden_(golden),
+        map_(scenario, record),
+        parameters_(scenario.train.definition.model, scenario.train.definition.optimizer.decay_all) {
+    for (const runtime::ParameterInfo& one : parameters_.all()) offsets_.emplace(one.name, one.offset);
+  }
 
   void completed(int rank, const runtime::Op& op, runtime::TimeNs at_ns,
                  std::span<const runtime::Range> ranges) override;
@@ -55,6 +62,7 @@ class ValueJudge final : public ValueSink {
     std::int64_t element = -1, sample = -1;
     std::string have, want;
     bool of_the_step_before = false;
+    bool over_ways = false;
   };
   struct Written {
     std::size_t lo = 0, hi = 0;
@@ -75,12 +83,16 @@ class ValueJudge final : public ValueSink {
   Seen sample_rows(int rank, const runtime::Op& op, std::span<const std::byte> have,
                    const GoldenStep::Operand& like) const;
   Seen gradient(int rank, const runtime::Op& op, const runtime::Range& range, const GoldenStep& step) const;
-  Seen state(const runtime::Op& op, const runtime::Range& range) const;
+  Seen state(int rank, const runtime::Op& op, const runtime::Range& range) const;
   Seen norm(const runtime::Range& range, const GoldenStep& step) const;
-  Seen part_of(std::span<const Flat* const> any, std::span<const std::byte> have, runtime::ElementType type) const;
+  Seen part_of(int rank, std::span<const Flat* const> any, const runtime::Op& op, const runtime::Range& range,
+               runtime::ElementType type) const;
+  bool lies_where_expected(int rank, std::span<const Flat* const> any, const runtime::Op& op,
+                           const runtime::Range& range, runtime::ElementType type) const;
   void write(int rank, const runtime::Op& op, runtime::TimeNs at_ns, const runtime::Range& range, const Seen& seen);
   const Written* last_writer(int rank, const runtime::Range& range) const;
   bool is_consequence(const runtime::Op& op) const;
+  bool is_of_a_step_that_faults_ended(const runtime::Op& op) const;
   void blame(Culprit culprit);
   Culprit culprit_of(int rank, const runtime::Op& op, runtime::TimeNs at_ns, const runtime::Range& range,
                      const Seen& seen) const;
@@ -89,6 +101,11 @@ class ValueJudge final : public ValueSink {
   const Scenario& scenario_;
   const GoldenValues& golden_;
   SampleMap map_;
+  runtime::Parameters parameters_;
+  std::map<std::string_view, runtime::Index> offsets_;  // of parameters
+  // Where parts were found that are looked at again in each step, by rank, buffer, place in it and operation's tensor.
+  using PartKey = std::tuple<int, std::string_view, std::size_t, std::size_t, std::string_view>;
+  mutable std::map<PartKey, std::vector<Flat::Stretch>> places_;
   std::map<std::pair<int, std::uint64_t>, std::vector<Written>> written_;  // by rank and buffer, newest last
   std::map<std::tuple<int, OperandKey, std::int64_t, std::int32_t, std::uint32_t>, int> seen_;
   std::map<int, std::uint64_t> sequence_;  // by rank: of its last computation

@@ -45,7 +45,16 @@ double checkpoints_of(const Scenario& scenario, double parameters) {
   const double steps = double(scenario.train.definition.steps);
   const double made = plan.every_steps > 0 ? std::ceil(steps / double(plan.every_steps)) : 1;
   const double kept = scenario.real_storage ? 0 : std::min(made, double(plan.keep) + 1);
-  return (kept + (plan.async ? 1 : 0)) * 3 * sizeof(float) * parameters;
+  const runtime::CompressionPlan& compression = scenario.train.definition.compression;
+  const double values = 3 + (compression.on() ? compression.groups : 0);  // of a parameter, its residuals included
+  return (kept + (plan.async ? 1 : 0)) * values * sizeof(float) * parameters;
+}
+
+// A rank has a node, two residuals and the wire for each of its groups, and the part that it sums of all groups.
+double compression_of(const runtime::Definition& d, double trained, double ranks) {
+  if (!d.compression.on()) return 0;
+  const double groups = d.compression.groups, here = std::ceil(groups / ranks);
+  return sizeof(float) * trained * (4 * here + 2 * groups / ranks);
 }
 
 }  // namespace
@@ -80,7 +89,8 @@ Estimate estimate_of(const Scenario& scenario, double simulated) {
   // stage's layers only.
   const double share = 1.0 / scenario.train.layout.parallel.ranks();
   const double state =
-      share * (compute * estimate.parameters + trained * (gradient + sums + 2 * 4 + masters + 4 * 2 * levels));
+      share * (compute * estimate.parameters + trained * (gradient + sums + 2 * 4 + masters + 4 * 2 * levels)) +
+      compression_of(d, trained, ranks);
   // Activations kept for the backward pass: some 9 values of the width, qkv, what goes into and comes out of the mlp's
   // activation and the attention's probabilities, a layer; logits and their gradient once.
   const double layer = 9 * c + qkv_of(d.model) + mlp_of(d.model);

@@ -12,6 +12,7 @@
 #include "harness/input/reader.h"
 #include "harness/input/schema.h"
 #include "harness/loading/checks.h"
+#include "harness/loading/compression.h"
 #include "harness/loading/deepspeed/activation_checkpointing.h"
 #include "harness/loading/deepspeed/deepspeed.h"
 #include "harness/loading/deepspeed/offload.h"
@@ -216,6 +217,7 @@ Scenario load(Document document, const LoadOptions& options) {
   read_expect(top, scenario);
   read_golden(top.child("golden"), scenario);
   read_numerics(top, scenario);
+  read_compression(top, scenario);
   settle_steady(top, scenario);
   check_parallel(top, scenario);
   check_recovery(top, scenario);

@@ -83,11 +83,26 @@ void read_numerics(const Reader& top, Scenario& scenario) {
 }
 
 const std::vector<std::string>& checks_of_values() {
-  static const std::vector<std::string> names = {
-      "golden",        "ranks_agree", "loss_falls",         "no_poison",         "replicas_equal", "skipped",
-      "loss_scale",    "born",        "stagnates_at_least", "tracks_fp32",       "spikes",         "conservation",
-      "quirk_differs", "rerun_found", "rerun_genuine",      "checkpoints_valid", "diverged",       "within_bounds",
-      "reference"};
+  static const std::vector<std::string> names = {"golden",
+                                                 "ranks_agree",
+                                                 "loss_falls",
+                                                 "no_poison",
+                                                 "replicas_equal",
+                                                 "skipped",
+                                                 "loss_scale",
+                                                 "born",
+                                                 "stagnates_at_least",
+                                                 "tracks_fp32",
+                                                 "spikes",
+                                                 "conservation",
+                                                 "quirk_differs",
+                                                 "rerun_found",
+                                                 "rerun_genuine",
+                                                 "checkpoints_valid",
+                                                 "diverged",
+                                                 "within_bounds",
+                                                 "reference",
+                                                 "compression_conserves"};
   return names;
 }
 

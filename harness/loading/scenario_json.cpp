@@ -1,6 +1,7 @@
 #include "harness/loading/scenario_json.h"
 
 #include "harness/loading/checks.h"
+#include "harness/loading/compression.h"
 #include "harness/loading/deepspeed/activation_checkpointing.h"
 #include "harness/loading/deepspeed/deepspeed.h"
 #include "harness/loading/deepspeed/precision.h"
@@ -52,6 +53,8 @@ bool is_exhibit(const Scenario& s) { return !s.museum.group.empty(); }
 bool has_segments(const Scenario& s) { return s.train.layout.checkpointing.any(); }
 bool has_torch_scaler(const Scenario& s) { return s.train.definition.scaler.kind == runtime::LossScalerKind::torch; }
 bool has_golden(const Scenario& s) { return s.golden.any(); }
+
+bool compresses(const Scenario& s) { return s.train.definition.compression.on(); }
 
 Json quirks_of(const Scenario& scenario) { return quirk_names(scenario.train.definition.quirks); }
 Json bug_of(const Scenario& scenario) { return runtime::text(scenario.train.bug); }
@@ -150,6 +153,12 @@ const Keys<Scenario>& scenario_keys() {
        "The machines. Never changes the weights."},
       {"deepspeed", written_as<Scenario>(deepspeed_json), either(deepspeed_keys().shape(), text()).required(), kNoBit,
        "The training configuration in DeepSpeed's own keys and defaults (0.19.6), or the path of a ds_config.json."},
+      {"compression",
+       inside(compression_keys(), &Scenario::train, &TrainPlan::definition, &Definition::compression)
+           .read_by_hand()
+           .when(compresses),
+       compression_keys().shape(), kBits,
+       "What gradients are rounded to on their way to the ranks that sum them (ZeRO 0 and 1)."},
       {"decay",
        in_words(kDecays, &Scenario::train, &TrainPlan::definition, &Definition::optimizer, &OptimizerPlan::decay_all),
        choice(words_of(kDecays)), kBits,

@@ -3,6 +3,7 @@
 #include "harness/oracles/formulas.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <set>
 
@@ -98,11 +99,14 @@ double gathered_at_most(const Sizes& s) {
     all += size;
   }
   const runtime::ZeroPlan& zero = s.plan.layout.zero;
-  // Each module gathers that much more ahead, as DeepSpeed's do, so in the end it may be everything.
-  if (zero.max_reuse_distance > 0 || zero.prefetch_elements > 0) return all;
+  // Each module gathers that much more ahead, as DeepSpeed's do, so in the end it may be all that may be alive; and the
+  // one in use comes on top of that.
+  const bool ahead_or_kept = zero.max_reuse_distance > 0 || zero.prefetch_elements > 0;
   double bound = 0;
   for (const double size : std::set<double>(modules.begin(), modules.end())) {
-    if (size > 0) bound += size * std::min<double>(double(std::count(modules.begin(), modules.end(), size)), 2);
+    if (size <= 0) continue;
+    const double alive = std::floor(double(zero.max_live_parameters) / size) + 1;
+    bound += size * std::min(double(std::count(modules.begin(), modules.end(), size)), ahead_or_kept ? alive : 2);
   }
   return std::min(bound, all);
 }
@@ -340,6 +344,43 @@ std::vector<BudgetLine> traffic_budget(const Scenario& scenario, std::int64_t st
   return lines;
 }
 
+namespace {
+
+// Parameters go into a bucket until the next one does not fit: of two buckets side by side the sum is more than one
+// holds. One that is larger than a bucket goes alone, and ends the bucket before it.
+double buckets_at_most(const Sizes& s) {
+  const double bucket = std::max<double>(double(s.plan.layout.zero.reduce_bucket_elements), 1);
+  double large = 0, rest = s.P + s.H + 1, units = 2;  // the tied head's use and the loss
+  for (const ParameterInfo* p : s.parameters.trainable()) {
+    units += 1;
+    if (double(p->size) > bucket) large += 1, rest -= double(p->size);
+  }
+  if (s.H > bucket) large += 1, rest -= s.H;
+  return std::min(units, 2 * large + 2 * std::ceil(std::max(rest, 0.0) / bucket) + 1);
+}
+
+}  // namespace
+
+std::vector<BudgetLine> calls_budget(const Scenario& scenario, std::int64_t steps) {
+  const Sizes s(scenario);
+  const double each = double(steps) * s.N, micro_steps = cut_of(s).count();
+  std::vector<BudgetLine> lines;
+  const auto kind = [&](const char* of, double calls, const char* formula) {
+    lines.push_back({of, calls, 0, true, formula});
+  };
+  if (s.stage == 0) {
+    kind("all_reduce", each, "one a rank and step");
+    return lines;
+  }
+  kind("reduce_scatter", each * (s.stage >= 2 ? micro_steps : 1) * buckets_at_most(s),
+       "one a rank, (stages 2 and 3) micro-step and bucket, and two buckets side by side hold more than one may");
+  if (s.stage < 3) return lines;
+  const double uses = double(runtime::module_uses(s.plan.definition.model.layers, s.plan.layout.checkpointing).size());
+  const double runs = s.plan.recovery.rerun_and_compare ? 2 : 1;  // of each micro-batch
+  kind("param_gather", each * micro_steps * uses * runs, "one a rank, micro-step and use of a module");
+  return lines;
+}
+
 const char* what_is(MemoryTag tag) {
   switch (tag) {
     case MemoryTag::parameters:
@@ -354,7 +395,8 @@ const char* what_is(MemoryTag tag) {
     case MemoryTag::partial_sums:
       return "nodes of the canonical gradient tree that wait for their siblings";
     case MemoryTag::communication:
-      return "gradient buckets, and the slots in which other ranks' subtree roots arrive";
+      return "gradient buckets, and the slots in which other ranks' subtree roots arrive; compressed gradients and "
+             "residuals";
     case MemoryTag::data:
       return "tokens and targets of one micro-batch";
     case MemoryTag::scratch:

@@ -24,6 +24,9 @@ std::vector<BudgetLine> memory_budget(const Scenario& scenario);
 // Bytes sent in a whole run of `steps` steps, of which `applied` changed the parameters, without a step taken again.
 std::vector<BudgetLine> traffic_budget(const Scenario& scenario, std::int64_t steps, std::int64_t applied);
 
+// Collectives of a whole run, over all ranks: as many at most, in `bytes`.
+std::vector<BudgetLine> calls_budget(const Scenario& scenario, std::int64_t steps);
+
 // What memory under a tag is, for people.
 const char* what_is(runtime::MemoryTag tag);
 

@@ -10,6 +10,7 @@
 #include <set>
 #include <sstream>
 
+#include "harness/oracles/compression.h"
 #include "harness/oracles/formulas.h"
 #include "harness/scenario/variants.h"
 #include "runtime/layout/parameters.h"
@@ -134,6 +135,18 @@ Finding against(const std::vector<BudgetLine>& budget, const std::map<std::strin
     if (bytes > 0) held += fmt::format("{}{} {:.0f} = {}", held.empty() ? "" : "; ", line.name, bytes, line.formula);
   }
   return good(held.empty() ? "nothing is needed and nothing was used" : held);
+}
+
+// Bytes may be right in any number of pieces. Empty: there are no more than that.
+std::string too_many_calls(const std::vector<BudgetLine>& budget, const std::vector<sim::CommUse>& comm) {
+  for (const BudgetLine& line : budget) {
+    for (std::size_t kind = 0; kind < comm.size(); ++kind) {
+      if (line.name != name(runtime::OpKind(kind)) || double(comm[kind].calls) <= line.bytes) continue;
+      return fmt::format("{}: {} calls instead of at most {:.0f} ({})", line.name, comm[kind].calls, line.bytes,
+                         line.formula);
+    }
+  }
+  return "";
 }
 
 // Why formulas do not apply to this run.
@@ -278,10 +291,17 @@ Finding traffic_formula(const Evidence& e, const std::string&) {
   std::map<std::string, double> sent;
   for (std::size_t kind = 0; kind < e.run.traffic.comm.size(); ++kind)
     sent[std::string(name(runtime::OpKind(kind)))] = double(e.run.traffic.comm[kind].bytes_sent_per_rank_max);
-  if (!sharded(e)) sent["all_reduce"] += sent["all_gather"];  // its second half, where it travels message by message
+  const bool compressed = e.scenario.train.definition.compression.on();
+  if (!sharded(e) && !compressed)
+    sent["all_reduce"] += sent["all_gather"];  // its second half, where it travels message by message
   std::int64_t applied = 0;
   for (const runtime::StepRecord& step : e.run.steps) applied += step.skipped ? 0 : 1;
-  return against(traffic_budget(e.scenario, std::int64_t(e.run.steps.size()), applied), sent);
+  const std::int64_t steps = std::int64_t(e.run.steps.size());
+  const std::string calls = too_many_calls(
+      compressed ? compressed_calls(e.scenario, steps) : calls_budget(e.scenario, steps), e.run.traffic.comm);
+  if (!calls.empty()) return bad(calls);
+  return against(
+      compressed ? compressed_traffic(e.scenario, steps, applied) : traffic_budget(e.scenario, steps, applied), sent);
 }
 
 Finding conservation(const Evidence& e, const std::string&) {
@@ -309,6 +329,7 @@ std::vector<const char*> always_made(const Evidence& e) {
   const bool compared = e.run.detection.recoveries.empty() || e.run.agreement.replica_comparisons > 0;
   const bool replicated = several && compared && data_size(e.scenario) > 1 && e.run.has_values;
   if (replicated || !e.run.agreement.replica_differences.empty()) names.push_back("replicas_equal");
+  if (e.run.has_values && e.run.numbers.compressed.elements > 0) names.push_back("compression_conserves");
   if (!e.run.agreement.shards.empty() || (several && sharded(e))) names.push_back("partition");
   if (e.run.training.history.compared > 0 || !e.run.training.history.wrong.empty()) names.push_back("one_history");
   return names;

@@ -71,6 +71,7 @@ std::string not_in_reference(const runtime::Definition& d) {
   if (d.model.own != nullptr || (d.model.family != "gpt2" && !d.model.llama()))
     return "the reference knows GPT-2 and Llama, not " + d.model.family;
   if (d.model.logit_scale) return "the reference knows no scale on the logits";
+  if (d.compression.on()) return "the reference knows no compression of gradients";
   if (d.quirks.any()) return "the reference knows no quirks of other frameworks";
   return "";
 }

@@ -20,6 +20,7 @@ enum class NoteTaker::Kind : std::uint8_t {
   layout,
   gradients,
   rerun,
+  compressed,
   stagnation,
   replica,
   shards,
@@ -51,6 +52,7 @@ void NoteTaker::recovered(int, const runtime::RecoveryRecord& r) { note(Kind::re
 void NoteTaker::checkpoint(int, const runtime::CheckpointRecord& told) { note(Kind::checkpoint, told); }
 void NoteTaker::layout(int, const runtime::Layout& layout) { note(Kind::layout, layout); }
 void NoteTaker::rerun(int, const runtime::RerunRecord& told) { note(Kind::rerun, told); }
+void NoteTaker::compressed(int, const runtime::CompressionRecord& told) { note(Kind::compressed, told); }
 void NoteTaker::replica(int, const runtime::ReplicaRecord& record) { note(Kind::replica, record); }
 void NoteTaker::shards(int, const runtime::ShardRecord& record) { note(Kind::shards, record); }
 void NoteTaker::pipeline(int, const runtime::PipelineRecord& record) { note(Kind::pipeline, record); }
@@ -92,6 +94,10 @@ void expect_ranks(const NoteTaker::Bounds& bounds, std::span<const int> ranks) {
 }
 
 runtime::StepRecord within(const NoteTaker::Bounds& bounds, runtime::StepRecord told) {
+  expect_step(bounds, told.step);
+  return told;
+}
+runtime::CompressionRecord within(const NoteTaker::Bounds& bounds, runtime::CompressionRecord told) {
   expect_step(bounds, told.step);
   return told;
 }
@@ -152,6 +158,8 @@ void NoteTaker::tell(int rank, std::span<const std::byte> body, const Bounds& bo
     }
     case Kind::rerun:
       return to.rerun(rank, read<runtime::RerunRecord>(body));
+    case Kind::compressed:
+      return to.compressed(rank, within(bounds, read<runtime::CompressionRecord>(body)));
     case Kind::stagnation: {
       std::int64_t step = 0;
       kernels::Stagnation counts;

@@ -167,6 +167,14 @@ void Collector::rerun(int rank, const runtime::RerunRecord& told) {
   if (telling && record_.numbers.reruns.size() < kRerunsKept) record_.numbers.reruns.push_back({rank, told});
 }
 
+void Collector::compressed(int rank, const runtime::CompressionRecord& told) {
+  RunRecord::Numbers::Compressed& all = record_.numbers.compressed;
+  if (told.unconserved > 0 && all.unconserved == 0) all.rank = rank, all.step = told.step;
+  all.elements += told.elements;
+  all.unconserved += told.unconserved;
+  all.bytes += told.bytes;
+}
+
 void Collector::stagnation(int, std::int64_t step, const kernels::Stagnation& counts) {
   if (record_.numbers.stagnation.size() <= std::size_t(step)) record_.numbers.stagnation.resize(std::size_t(step) + 1);
   kernels::Stagnation& sum = record_.numbers.stagnation[std::size_t(step)];

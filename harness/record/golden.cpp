@@ -62,6 +62,15 @@ Json precision_fields(const runtime::Definition& d) {
             s.backoff_factor, s.growth_interval, s.enabled}}};
 }
 
+// Likewise.
+Json compression_fields(const runtime::CompressionPlan& c) {
+  const bool largest = c.method == runtime::Compression::top;
+  return {{"method", int(c.method)},
+          {"groups", c.groups},
+          {"error_feedback", c.error_feedback},
+          {"top", largest ? Json(c.top) : Json(nullptr)}};
+}
+
 }  // namespace
 
 std::string hex(std::uint64_t digest) { return fmt::format("{:016x}", digest); }
@@ -106,6 +115,7 @@ Json key_fields(const runtime::Definition& d) {
   }
   fields["gradient_clipping"] = d.gradient_clipping;
   if (d.precision != runtime::PrecisionPlan{}) fields["precision"] = precision_fields(d);
+  if (d.compression.on()) fields["compression"] = compression_fields(d.compression);
   if (d.quirks.any()) fields["quirks"] = quirk_names(d.quirks);
   if (!d.skip_steps.empty()) fields["skip_steps"] = d.skip_steps;
   if (!d.drop_batches.empty()) fields["drop_batches"] = d.drop_batches;

@@ -256,9 +256,14 @@ struct RunRecord {
     std::vector<std::string> poison;  // where it was found, sources first
     std::vector<Birth> births;        // the first kBirthsKept
     std::vector<RangeLog> ranges;
-    std::int64_t rerun_micro_batches = 0;         // that were run twice, over all ranks and attempts
-    std::int64_t rerun_ranges = 0;                // of gradients, compared
-    std::vector<Rerun> reruns;                    // the first kRerunsKept that found something
+    std::int64_t rerun_micro_batches = 0;  // that were run twice, over all ranks and attempts
+    std::int64_t rerun_ranges = 0;         // of gradients, compared
+    std::vector<Rerun> reruns;             // the first kRerunsKept that found something
+    struct Compressed {
+      std::int64_t elements = 0, unconserved = 0, bytes = 0;
+      int rank = -1;  // where the first one was not conserved, and when
+      std::int64_t step = -1;
+    } compressed;                                 // gradients, over all ranks and committed steps
     std::vector<kernels::Stagnation> stagnation;  // by step, over all ranks that report it; empty with fp32 masters
     std::optional<FastAudit> audit;               // of a run that was asked for one
   } numbers;

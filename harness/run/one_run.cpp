@@ -13,6 +13,7 @@
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
 #include "harness/input/problem.h"
+#include "harness/loading/compression.h"
 #include "harness/loading/load.h"
 #include "harness/report/bundle.h"
 #include "harness/report/progress.h"
@@ -206,6 +207,7 @@ Outcome run_one(const Scenario& given, const RunOptions& options, const Print& p
   const auto start = std::chrono::steady_clock::now();
   Scenario scenario = given;
   scenario.world.verify = options.verify_determinism;
+  check_compression_device(scenario, options.ranks.device, options.ranks.backend);
   if (is_fast(scenario)) check_fast_device(options.ranks.device);
   probe_files(scenario, options.files);
   const FolderLock alone(options.files.out, "--out");

@@ -115,7 +115,8 @@ std::vector<Candidate> candidates(const Scenario& scenario) {
   const Layout given{scenario.train.layout.zero.stage, scenario.train.layout.micro_batch, scenario.accumulation};
   std::vector<Candidate> all = {{"as given: " + words(given), Json::object()}};
   Layout at = given;
-  while (at.stage < 3) {
+  const bool compresses = scenario.train.definition.compression.on();  // which only stages 0 and 1 without offload do
+  while (at.stage < (compresses ? 1 : 3)) {
     ++at.stage;
     all.push_back({words(at), patch_of(at, given)});
   }
@@ -125,7 +126,7 @@ std::vector<Candidate> candidates(const Scenario& scenario) {
   std::string names;
   for (const Measure& measure : measures()) {
     const Json more = measure.patch(scenario);
-    if (more.empty()) continue;
+    if (more.empty() || (compresses && more.contains("zero_optimization"))) continue;
     measures_so_far.merge_patch(more);
     names += std::string(", ") + measure.name;
     for (const Layout& layout : micro) {

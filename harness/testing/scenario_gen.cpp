@@ -154,6 +154,16 @@ void draw_parallel(Json& s) {
   s.erase("checkpointing");
 }
 
+// Groups are powers of two of samples.
+void draw_compression(Json& s) {
+  const int groups = between(1, 6), samples = any_of<int>({1, 2, 4});
+  s["compression"] = {{"method", any_of<std::string>({"fp16", "bf16", "int8", "sign", "top"})},
+                      {"groups", groups},
+                      {"error_feedback", !one_in(4)},
+                      {"top", any_of<int>({1, 16, 1024})}};
+  s["deepspeed"]["train_batch_size"] = groups * samples;
+}
+
 void draw_restarts(Json& s, int ranks, int steps) {
   s["checkpoint"] = {{"path", "checkpoints"}, {"every_steps", between(1, 2)}, {"async", one_in(2)}};
   s["recovery"] = {{"policy", "stop"}, {"watchdog_s", 60}, {"restarts", 3}, {"restart_s", 10}};
@@ -194,7 +204,7 @@ Json draw_corruption(int ranks, int steps) {
 
 Drawn draw(const Wanted& wanted) {
   Drawn drawn;
-  const int stage = wanted.stage >= 0 ? wanted.stage : between(0, 3), steps = between(1, 3);
+  const int stage = wanted.stage >= 0 ? wanted.stage : between(0, wanted.compression ? 1 : 3), steps = between(1, 3);
   drawn.precision = wanted.precision.empty() ? any_of<std::string>({"fp32", "bf16", "fp16"}) : wanted.precision;
   const bool text = one_in(2);
   Json world = draw_world();
@@ -234,6 +244,7 @@ Drawn draw(const Wanted& wanted) {
     drawn.ranks =
         s["world"]["replicas"].get<int>() * s["world"]["pipeline"].get<int>() * s["world"]["tensor"].get<int>();
   }
+  if (wanted.compression) draw_compression(s);
   if (wanted.restarts) draw_restarts(s, ranks, steps);
   keep_buckets_countable(s["model"], s["deepspeed"]["zero_optimization"]);
   if (!wanted.check.empty() && s["checks"][0] != wanted.check) s["checks"].push_back(wanted.check);

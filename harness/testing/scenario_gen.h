@@ -17,16 +17,17 @@ namespace seeksim::property {
 using harness::Json;
 
 struct Wanted {
-  int stage = -1;          // -1: any
-  std::string precision;   // "fp32", "bf16", "fp16"; empty: any
-  bool formulas = false;   // ask for the checks against formulas, where they apply
-  std::string bug;         // planted; "skip_wait:*": one edge or another
-  bool corrupt = false;    // a bit of a message flips silently
-  std::string check;       // asked for besides the usual ones
-  bool schedules = false;  // orders by all strategies, slow queues
-  bool offload = false;    // of the optimizer, to the host or to files
-  bool parallel = false;   // stages of a pipeline, tensor ways
-  bool restarts = false;   // the job dies once or twice, and goes on from a checkpoint
+  int stage = -1;            // -1: any
+  std::string precision;     // "fp32", "bf16", "fp16"; empty: any
+  bool formulas = false;     // ask for the checks against formulas, where they apply
+  std::string bug;           // planted; "skip_wait:*": one edge or another
+  bool corrupt = false;      // a bit of a message flips silently
+  std::string check;         // asked for besides the usual ones
+  bool schedules = false;    // orders by all strategies, slow queues
+  bool offload = false;      // of the optimizer, to the host or to files
+  bool parallel = false;     // stages of a pipeline, tensor ways
+  bool compression = false;  // of gradients, in stages 0 and 1
+  bool restarts = false;     // the job dies once or twice, and goes on from a checkpoint
 };
 
 // As rapidcheck prints it: the file that `seeksim run` takes.

@@ -3,6 +3,7 @@
 
 #include "harness/oracles/arguments.h"
 #include "harness/oracles/checkpoints.h"
+#include "harness/oracles/compression.h"
 #include "harness/oracles/fast_bounds.h"
 #include "harness/oracles/inside_a_step.h"
 #include "harness/oracles/numbers.h"
@@ -204,12 +205,17 @@ std::deque<CheckInfo> built_in_checks() {
                       "digits as written; one number, or one for each of stages 0 to 3"},
       {.name = "traffic_formula",
        .judge = traffic_formula,
-       .description = "bytes sent per rank, by operation, are ZeRO's"},
+       .description = "bytes sent per rank, by operation, are ZeRO's, in no more collectives than buckets and modules "
+                      "need"},
       {.name = "conservation",
        .needs = Needs::tagged,
        .judge = conservation,
        .description = "in a run with tagged gradients, each sample enters each element of the reduced gradient once, "
                       "with one weight"},
+      {.name = "compression_conserves",
+       .judge = compression_conserves,
+       .description = "of each element of each compressed gradient, what was sent and what is kept add up, exactly, to "
+                      "what was owed (made in every run with compression)"},
       {.name = "one_history",
        .judge = one_history,
        .description = "each step is committed once, by all members of one epoch or by none, with the same data "

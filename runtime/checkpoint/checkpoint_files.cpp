@@ -90,6 +90,13 @@ std::string not_whole(std::vector<Extent> extents, std::int64_t size) {
   return end == size ? "" : "ends at element " + std::to_string(end) + " of " + std::to_string(size);
 }
 
+// Residuals are of a whole number of groups: where the last whole one ends.
+std::int64_t groups_end(const std::vector<Extent>& extents, std::int64_t size) {
+  std::int64_t end = 0;
+  for (const auto& [first, last] : extents) end = std::max(end, last);
+  return end - end % size;
+}
+
 std::string not_whole(const ModelPlan& model, HeldByKind& held) {
   if (!is_known(model))
     return "its model is of the family '" + model.family.substr(0, 40) + "', which is not known here";
@@ -97,9 +104,12 @@ std::string not_whole(const ModelPlan& model, HeldByKind& held) {
     for (int kind = 0; kind < int(StateKind::count_); ++kind) {
       if (p.frozen && kind > 0) continue;
       const auto found = held.find({p.name, StateKind(kind)});
+      const bool of_groups = StateKind(kind) == StateKind::residual;
+      if (of_groups && found == held.end()) continue;  // nothing was compressed
       const std::string of = std::string(name(StateKind(kind))) + " of " + p.name;
       if (found == held.end()) return of + " are in no file";
-      const std::string what = not_whole(found->second.extents, p.whole_size);
+      const std::string what =
+          not_whole(found->second.extents, of_groups ? groups_end(found->second.extents, p.whole_size) : p.whole_size);
       if (!what.empty()) return of + ": it " + what;
       held.erase(found);
     }

@@ -24,7 +24,8 @@ using json = nlohmann::json;
 constexpr const char* kFormat = "seeksim.checkpoint";
 constexpr EnumNames<StateKind> kKinds({{StateKind::weights, "weights"},
                                        {StateKind::exp_avg, "exp_avg"},
-                                       {StateKind::exp_avg_sq, "exp_avg_sq"}});
+                                       {StateKind::exp_avg_sq, "exp_avg_sq"},
+                                       {StateKind::residual, "residual"}});
 constexpr std::string_view kFolderPrefix = "step-";
 constexpr std::size_t kFolderDigits = 10;
 

@@ -22,7 +22,9 @@ inline constexpr const char* kManifest = "manifest.json";
 inline constexpr const char* kManifestBeing = "manifest.json.tmp";  // until it is whole
 
 // What of a parameter is in a tensor. weights: what defines it, the fp32 master where there is one.
-enum class StateKind : std::uint8_t { weights, exp_avg, exp_avg_sq, count_ };
+// residual: what compression has left out of a group's gradients; of all groups one after another, as if the parameter
+// were so many times as large.
+enum class StateKind : std::uint8_t { weights, exp_avg, exp_avg_sq, residual, count_ };
 std::string_view name(StateKind kind);
 
 // "<parameter>/<kind>/<first element>", of the whole parameter's elements as they are stored here.

@@ -21,21 +21,23 @@ LossScale::LossScale(Index tokens) {
   at_root = static_cast<float>(static_cast<double>(std::uint64_t(1) << power) / static_cast<double>(tokens));
 }
 
-TreeNode lifted(TreeNode node, Index leaves) {
-  while (node.index % 2 == 0 && (Index(1) << node.level) < leaves && ((node.index + 1) << node.level) >= leaves) {
+TreeNode lifted(TreeNode node, Index leaves, int top_level) {
+  while (node.level < top_level && node.index % 2 == 0 && (Index(1) << node.level) < leaves &&
+         ((node.index + 1) << node.level) >= leaves) {
     node = {node.level + 1, node.index / 2};
   }
   return node;
 }
 
-void GradientTree::begin(Index leaves) {
+void GradientTree::begin(Index leaves, int top_level) {
   leaves_ = leaves;
+  top_level_ = top_level;
   for (const Held& held : held_) free_.push_back(held.buffer);
   held_.clear();
 }
 
 void GradientTree::give_back() {
-  begin(leaves_);
+  begin(leaves_, top_level_);
   std::erase_if(free_, [this](const Buffer* free) {
     return std::any_of(buffers_.begin(), buffers_.end(), [free](const BufferPtr& own) { return own.get() == free; });
   });
@@ -60,16 +62,17 @@ std::vector<GradientTree::Held>::iterator GradientTree::find(TreeNode node, bool
 VecView<float> GradientTree::open(TreeNode node) {
   SEEKSIM_CHECK(first_leaf(node) < leaves_, "node (%d, %lld) has no leaf", node.level,
                 static_cast<long long>(node.index));
-  held_.push_back({lifted(node, leaves_), take_buffer(), false});
+  held_.push_back({lifted(node, leaves_, top_level_), take_buffer(), false});
   return {held_.back().buffer, 0, elements_};
 }
 
 void GradientTree::close(Launcher& launch, TreeNode node) {
-  auto self = find(lifted(node, leaves_), false);
+  auto self = find(lifted(node, leaves_, top_level_), false);
   SEEKSIM_CHECK(self != held_.end(), "node (%d, %lld) is not open", node.level, static_cast<long long>(node.index));
   self->closed = true;
   for (;;) {
     const TreeNode at = self->node;
+    if (at.level >= top_level_) return;
     const auto sibling = find({at.level, at.index ^ 1}, true);
     if (sibling == held_.end()) return;
     const bool is_left = at.index % 2 == 0;
@@ -82,7 +85,7 @@ void GradientTree::close(Launcher& launch, TreeNode node) {
         },
         VecView<const float>{left, 0, elements_}, VecView<float>{right, 0, elements_});
     free_.push_back(left);
-    const Held merged{lifted({at.level + 1, at.index / 2}, leaves_), right, true};
+    const Held merged{lifted({at.level + 1, at.index / 2}, leaves_, top_level_), right, true};
     held_.erase(std::max(self, sibling));
     held_.erase(std::min(self, sibling));
     held_.push_back(merged);

@@ -7,6 +7,7 @@
 
 #include "kernels/tree.h"
 #include "runtime/launch/launcher.h"
+#include "runtime/plan/compression_plan.h"
 #include "runtime/seams/seams.h"
 
 namespace seeksim::runtime {
@@ -28,8 +29,9 @@ class GradientTree {
   // Serves as the first node's buffer. Outlives the tree.
   void adopt(Buffer& buffer) { free_.push_back(&buffer); }
 
-  // A new step of `leaves` samples; forgets what an interrupted one left.
-  void begin(Index leaves);
+  // A new step of `leaves` samples; forgets what an interrupted one left. top_level: nodes of this level stay apart,
+  // although they have siblings (compressed groups).
+  void begin(Index leaves, int top_level = CompressionPlan::kNoLevel);
   // Between steps: gives back the memory of all nodes. Nothing may be pending.
   void give_back();
   // A buffer for `node`, to be filled entirely by launches on one queue.
@@ -62,12 +64,13 @@ class GradientTree {
   Index elements_;
   Space space_;
   Index leaves_ = 0;
+  int top_level_ = CompressionPlan::kNoLevel;
   std::vector<BufferPtr> buffers_;  // made here
   std::vector<Buffer*> free_;
   std::vector<Held> held_;
 };
 
-// The highest node with the same leaves: a left child without a right sibling stands for its parent.
-kernels::TreeNode lifted(kernels::TreeNode node, Index leaves);
+// The highest node with the same leaves, up to top_level: a left child without a right sibling stands for its parent.
+kernels::TreeNode lifted(kernels::TreeNode node, Index leaves, int top_level = CompressionPlan::kNoLevel);
 
 }  // namespace seeksim::runtime

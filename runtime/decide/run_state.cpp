@@ -72,6 +72,7 @@ std::uint64_t definition_digest(const Definition& d) {
   mix_data(mix, d.data);
   mix_schedule(mix, d.optimizer, d.scheduler);
   mix_precision(mix, d.precision, d.scaler);
+  if (const CompressionPlan& c = d.compression; c.on()) mix.all(c.method, c.groups, c.error_feedback, c.top);
   mix.all(d.gradient_clipping, d.global_batch, d.initial_weights);
   for (const std::int64_t step : d.skip_steps) mix(std::uint64_t(step));
   for (const std::int64_t batch : d.drop_batches) mix(std::uint64_t(batch));

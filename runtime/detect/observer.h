@@ -86,6 +86,16 @@ struct RerunRecord {
   std::optional<RerunFind> nonfinite;  // the first with the same bits and values that are not finite: they are genuine
 };
 
+// What became of the gradients that a rank compressed in a step.
+struct CompressionRecord {
+  std::int64_t step = 0;
+  std::uint32_t epoch = 0;
+  std::int64_t elements = 0;  // of all its groups
+  // Of these, where what was sent and what is kept do not add up, exactly, to the gradient and what was kept before.
+  std::int64_t unconserved = 0;
+  std::int64_t bytes = 0;  // of all its groups, compressed
+};
+
 // Digests of what a rank holds at the end; equal on all ranks and to the golden's.
 struct StateDigest {
   std::uint64_t params = 0;
@@ -189,6 +199,8 @@ class Observer {
   virtual void ranges(int, std::int64_t, std::vector<RangeLogEntry>, std::uint64_t /*left_out*/) {}
   // Where micro-batches are run twice: what came of it, before the vote, in each attempt at a step.
   virtual void rerun(int, const RerunRecord&) {}
+  // Where gradients are compressed: in each committed step.
+  virtual void compressed(int, const CompressionRecord&) {}
   // Without fp32 masters: of the last step on this rank's shard, how many updates there were and were lost in rounding.
   virtual void stagnation(int, std::int64_t, const kernels::Stagnation&) {}
   // Records to hold against each other cost a digest of what they speak of; only who asks for them gets them.

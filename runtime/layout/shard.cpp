@@ -62,7 +62,11 @@ SampleRange StepCut::window(int k) const {
 }
 
 SampleRange StepCut::samples(int k, int member) const {
-  if (!interleaved) return samples_of(leaves, members, member);
+  if (!interleaved && grain == 1) return samples_of(leaves, members, member);
+  if (!interleaved) {
+    const SampleRange groups = samples_of(leaves / grain, members, member);
+    return {groups.begin * grain, groups.end * grain};
+  }
   const SampleRange all = window(k);
   return {all.begin + member * all.size() / members, all.begin + (member + 1) * all.size() / members};
 }

@@ -47,6 +47,7 @@ struct StepCut {
   Index micro = 1;           // samples a micro-batch at most
   bool interleaved = false;  // false: one reduction a step, contiguous samples a rank (gradients replicated);
                              // true: one a micro-step, contiguous samples a micro-step (gradients sharded, R3)
+  Index grain = 1;           // one reduction a step: a member's samples are a multiple of so many (compressed groups)
   int count() const;         // of reductions
   SampleRange window(int k) const;
   SampleRange samples(int k, int member) const;

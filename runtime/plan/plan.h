@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/plan/compression_plan.h"
 #include "runtime/plan/offload_plan.h"
 #include "runtime/plan/parallel_plan.h"
 #include "runtime/plan/placement.h"
@@ -103,6 +104,7 @@ struct Definition {
   SchedulerPlan scheduler;
   PrecisionPlan precision;
   LossScalerPlan scaler;
+  CompressionPlan compression;   // of gradients between ranks
   Quirks quirks;                 // what is done as another framework does it
   double gradient_clipping = 0;  // 0: off
   int global_batch = 32;         // samples a step

@@ -176,6 +176,15 @@ SEEKSIM_BUG(
     "a rank that has heard of a revoke by the time that it hears a vote's answer gives the step up, whatever the "
     "answer is (with a fault right after a commit, and an order that `seeksim explore --strategy exhaustive` finds)",
     "one_history")
+SEEKSIM_BUG(residual_dropped,
+            "what compression leaves out of a gradient is forgotten instead of kept for the next one (compression)",
+            "compression_conserves")
+SEEKSIM_BUG(residual_of_skipped_step,
+            "a skipped step leaves its residual behind, as if what it sent had been applied (compression, fp16)", "golden")
+SEEKSIM_BUG(residual_not_saved,
+            "residuals are not in checkpoints: a run that goes on from one begins with empty ones (compression, "
+            "checkpoints, with a restart)",
+            "golden")
 SEEKSIM_BUG(fast_leaves_out_last_k, "fast products leave out the last k of each tile of K (numerics fast)",
             "within_bounds")
 SEEKSIM_BUG(fast_accumulates_in_bf16, "fast products accumulate in bf16 (numerics fast)", "within_bounds")

@@ -95,7 +95,7 @@ Index Passes::connect() {
   weigh_tokens();
   std::size_t blocks = 0;
   for (const SampleRange& samples : micro_batches_)
-    blocks = std::max(blocks, nodes_of(samples, world_.cut().leaves).size());
+    blocks = std::max(blocks, nodes_of(samples, world_.cut().leaves, bench_.group_level()).size());
   if (bench_.plan.recovery.rerun_and_compare) rerun_.emplace(bench_.rank.device, tensors_.parameters(), Index(blocks));
   return Index(blocks);
 }
@@ -253,7 +253,8 @@ float Passes::loss_scale(const InFlight& flight) const {
 }
 
 std::vector<GradientBlock> Passes::blocks_of(const SampleRange& samples) const {
-  const std::vector<kernels::TreeNode> nodes = nodes_of(samples, bench_.definition().global_batch);
+  const std::vector<kernels::TreeNode> nodes =
+      nodes_of(samples, bench_.definition().global_batch, bench_.group_level());
   std::vector<GradientBlock> blocks;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     const Index first = kernels::first_leaf(nodes[i]);

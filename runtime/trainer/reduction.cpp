@@ -10,8 +10,14 @@ namespace seeksim::runtime {
 using kernels::Lane;
 using kernels::Vec;
 
-std::vector<kernels::TreeNode> nodes_of(const SampleRange& samples, Index global_batch) {
-  return kernels::cover(samples.begin, samples.end, global_batch);
+std::vector<kernels::TreeNode> nodes_of(const SampleRange& samples, Index global_batch, int top_level) {
+  std::vector<kernels::TreeNode> nodes;
+  for (const kernels::TreeNode node : kernels::cover(samples.begin, samples.end, global_batch)) {
+    const int level = std::min(node.level, top_level);
+    const Index first = node.index << (node.level - level), end = (node.index + 1) << (node.level - level);
+    for (Index index = first; index < end && (index << level) < samples.end; ++index) nodes.push_back({level, index});
+  }
+  return nodes;
 }
 
 void Reduction::allocate() {
@@ -25,6 +31,11 @@ void Reduction::allocate() {
 
 void Reduction::connect(Index blocks) {
   ShardKeeper* const keeper = tensors_.keeper();
+  if (Residuals* residuals = tensors_.residuals()) {
+    partition_.emplace(tensors_.parameters(), world_.comm().size());
+    compressed_.emplace(bench_.rank, tensors_.parameters(), bench_.plan, *residuals);
+    compressed_->connect(world_.comm(), keeper != nullptr ? keeper->partition() : *partition_);
+  }
   if (keeper == nullptr) return;
   reducer_.emplace(bench_.rank, tensors_.parameters(), bench_.plan);
   reducer_->connect(world_.comm(), keeper->partition(), world_.cut());
@@ -36,6 +47,8 @@ void Reduction::connect(Index blocks) {
 }
 
 void Reduction::disconnect() {
+  compressed_.reset();
+  partition_.reset();
   buckets_.reset();
   reducer_.reset();
 }
@@ -45,7 +58,7 @@ void Reduction::give_back() {
 }
 
 void Reduction::begin_step() {
-  for (GradientTree& tree : trees_) tree.begin(bench_.definition().global_batch);
+  for (GradientTree& tree : trees_) tree.begin(bench_.definition().global_batch, bench_.group_level());
   if (!reducer_) return;
   // Where gradients are replicated a step has one reduction, and what is between micro-batches is in this rank's tree.
   const ElementType between = bench_.shards_gradients() ? accumulator() : ElementType::f32;
@@ -54,7 +67,8 @@ void Reduction::begin_step() {
 }
 
 void Reduction::take(const SampleRange& samples, int micro_batch, std::size_t piece, const Backward& backward) {
-  const std::vector<kernels::TreeNode> nodes = nodes_of(samples, bench_.definition().global_batch);
+  const std::vector<kernels::TreeNode> nodes =
+      nodes_of(samples, bench_.definition().global_batch, bench_.group_level());
   if (buckets_) {  // each full bucket goes to its owners at once
     reducer_->begin_reduction(micro_batch);
     buckets_->begin(bench_.compute, Index(nodes.size()), average().before);
@@ -79,6 +93,7 @@ void Reduction::finish(VecView<float> loss) {
     // By the host, so that an operation counts as joined when its data is there.
     bench_.host_after(world_.comm(), bench_.compute.queue().record(), bench_.compute.last(), Edge::backward_done);
   }
+  if (compressed_) return reduce_compressed(loss);
   if (bench_.shards_optimizer()) return reduce_to_owners(loss);
   all_reduce();
   add_head_use();
@@ -135,6 +150,52 @@ void Reduction::add_other_stage() {
   const ShardState& own = keeper->own();
   const ShardInfo mine = keeper->partition().shard_in(world_.comm().position(), tied.offset, tied.offset + tied.size);
   replica->add_tied(launch, step, own.sums.part(mine.offset - own.shard.offset, mine.size), mine.offset - tied.offset);
+}
+
+// In units of the gradient itself, so that what is left out means the same after the loss scale has moved; what is
+// summed is scaled again. loss: as in reduce_to_owners().
+void Reduction::reduce_compressed(VecView<float> loss) {
+  const Parameters& p = tensors_.parameters();
+  ShardKeeper* const keeper = tensors_.keeper();
+  Communicator& comm = world_.comm();
+  const double scale = bench_.progress.scaler().scale();
+  const float mean = bench_.scale.at_root * average().after;
+  const CompressedReduction::Factors factors{mean * unscale_factor(scale), static_cast<float>(scale), mean};
+  Queue& queue = bench_.rank.device.communication_queue();
+  const std::vector<VecView<const float>> groups = trees_.front().parts();
+  const std::int64_t step = bench_.progress.step();
+  if (keeper != nullptr) {
+    keeper->prepare_step();
+    const bool last = keeper->partition().is_last(comm.position());
+    const Op op = compressed_->reduce(step, groups, factors, keeper->own().sums, last ? loss : VecView<float>{});
+    keeper->hold_gradients(reducer_->launcher());
+    bench_.host_after(comm, queue.record(), op, Edge::shard_reduced);
+    if (keeper->keeps_copies()) keeper->send_gradients(comm, step);
+    return;
+  }
+  std::vector<ShardInfo> shards;
+  for (int member = 0; member < comm.size(); ++member) shards.push_back(partition_->shard(member));
+  const ShardInfo mine = shards[std::size_t(comm.position())];
+  compressed_->reduce(step, groups, factors, tensors_.sums(mine.offset, mine.size), tensors_.sums(p.loss_offset(), 1));
+  const Op op = comm.all_gather(queue, bench_.op(OpKind::all_gather, Phase::grad_reduce, "gradients", SEEKSIM_SITE),
+                                tensors_.sums(0, p.trainable_size()), shards);
+  bench_.host_after(comm, queue.record(), op, Edge::gradients_reduced);
+  hold_rounded();
+}
+
+void Reduction::commit(std::int64_t step, bool applied) {
+  if (!compressed_) return;
+  CompressionRecord record;
+  record.step = step;
+  record.epoch = world_.epoch();
+  if (bench_.has_values()) {
+    const kernels::OnHost<std::int64_t> counts = bench_.host_reads(SEEKSIM_SITE, compressed_->unconserved());
+    for (Index i = 0; i < tensors_.residuals()->groups().size(); ++i) record.unconserved += counts[i];
+  }
+  record.elements = compressed_->elements();
+  record.bytes = compressed_->bytes();
+  bench_.observer.compressed(bench_.rank.id, record);
+  if (applied || bench_.plan.bug.is(Bug::residual_of_skipped_step)) tensors_.residuals()->commit();
 }
 
 void Reduction::hold_rounded() {

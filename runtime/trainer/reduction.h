@@ -12,12 +12,14 @@
 #include "runtime/trainer/tensors.h"
 #include "runtime/trainer/world.h"
 #include "runtime/zero/bucket_sink.h"
+#include "runtime/zero/compressed_reduction.h"
 #include "runtime/zero/gradient_reducer.h"
 
 namespace seeksim::runtime {
 
-// The aligned nodes of the tree over a step's samples that a micro-batch fills.
-std::vector<kernels::TreeNode> nodes_of(const SampleRange& samples, Index global_batch);
+// The aligned nodes of the tree over a step's samples that a micro-batch fills, none of them above top_level.
+std::vector<kernels::TreeNode> nodes_of(const SampleRange& samples, Index global_batch,
+                                        int top_level = CompressionPlan::kNoLevel);
 
 class Reduction {
  public:
@@ -38,6 +40,10 @@ class Reduction {
   // owns it, where the optimizer is sharded.
   void finish(VecView<float> loss);
 
+  // The step is committed. applied: what compression left out of it is what the next one adds; else that stays as it
+  // was.
+  void commit(std::int64_t step, bool applied);
+
   std::vector<GradientTree>& trees() { return trees_; }  // this rank's own sums, by piece
   RankAverage average() const { return rank_average(bench_.quirks(), world_.comm().size()); }
 
@@ -47,6 +53,7 @@ class Reduction {
   void hold_rounded();
   void reduce_to_owners(VecView<float> loss);
   void add_other_stage();
+  void reduce_compressed(VecView<float> loss);
   ElementType accumulator() const { return accumulation_type(bench_.quirks(), bench_.compute_type()); }
 
   Workbench& bench_;
@@ -55,6 +62,9 @@ class Reduction {
   std::vector<GradientTree> trees_;         // this rank's subtree roots, by piece, where gradients are replicated
   std::optional<GradientReducer> reducer_;  // where the optimizer is sharded
   std::optional<BucketSink> buckets_;       // where gradients are
+  // Where gradients are compressed, and how they are cut among those who sum them.
+  std::optional<Partition> partition_;
+  std::optional<CompressedReduction> compressed_;
 };
 
 }  // namespace seeksim::runtime

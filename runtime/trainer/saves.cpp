@@ -27,8 +27,8 @@ bool Saves::is_written_elsewhere(const ParameterInfo& p) const {
 
 namespace {
 
-// The three kinds of values of a shard, by StateKind.
-using ByKind = std::array<AnyVec, std::size_t(StateKind::count_)>;
+// The three kinds of values of a shard, by StateKind; residuals are apart, since they are of groups.
+using ByKind = std::array<AnyVec, 3>;
 
 ByKind kinds_of(const ShardState& state) {
   return {state.weights(), state.optimizer->first_moments(), state.optimizer->second_moments()};
@@ -48,8 +48,23 @@ void for_each_kind(const std::vector<ParameterPiece>& pieces, Index begin, const
     }
   }
 }
-constexpr int kOfTrained = int(StateKind::count_);
+constexpr int kOfTrained = 3;
 constexpr int kOfFrozen = 1;
+
+// Calls each(name, values) for the parts of the residuals that are here: a parameter's stand in the file as one after
+// another of each group, so that any number of ranks can read them.
+template <class Each>
+void for_each_residual(const Tensors& tensors, Each each) {
+  const Residuals* const residuals = tensors.residuals();
+  if (residuals == nullptr || !residuals->feeds_back()) return;
+  const SampleRange& groups = residuals->groups();
+  for (Index group = groups.begin; group < groups.end; ++group) {
+    for (const ParameterInfo* p : tensors.parameters().trainable()) {
+      const AnyVec values(residuals->kept(group - groups.begin).part(p->offset, p->size));
+      each(PieceName{p->name, StateKind::residual, group * p->size}, values);
+    }
+  }
+}
 
 }  // namespace
 
@@ -58,6 +73,9 @@ std::vector<SavedPiece> Saves::pieces_to_save() const {
   const auto save = [&](const ParameterInfo& p, const PieceName& name, AnyVec values) {
     if (!is_written_elsewhere(p)) saved.push_back({name, values});
   };
+  if (!bench_.plan.bug.is(Bug::residual_not_saved)) {
+    for_each_residual(tensors_, [&](const PieceName& name, AnyVec values) { saved.push_back({name, values}); });
+  }
   if (const ShardKeeper* keeper = std::as_const(tensors_).keeper()) {
     const ShardState& own = keeper->own();
     const Partition& partition = keeper->partition();
@@ -78,6 +96,9 @@ std::vector<PlaceToFill> Saves::places_to_fill() {
   const auto fill = [&](const ParameterInfo&, const PieceName& name, AnyVec values) {
     places.push_back({name, values});
   };
+  if (!bench_.plan.bug.is(Bug::residual_not_saved)) {
+    for_each_residual(tensors_, [&](const PieceName& name, AnyVec values) { places.push_back({name, values}); });
+  }
   const Partition whole(tensors_.parameters(), 1);
   const bool flat = tensors_.flat_weights_here();
   if (ShardKeeper* keeper = tensors_.keeper()) {

@@ -21,6 +21,10 @@ std::string StateTransfer::lost(const Roster& roster, const std::vector<int>& jo
   };
   const bool shards = holds_shards();
   const ShardKeeper* const keeper = std::as_const(tensors_).keeper();
+  const Residuals* const residuals = std::as_const(tensors_).residuals();
+  if (residuals != nullptr && bench_.progress.step() > 0) {
+    if (std::string why = residuals->lost(grid.data_axis(0, 0)); !why.empty()) return why;
+  }
   if (bench_.alone()) return shards ? keeper->lost(holding(givers)) : std::string();
   // All stages and ways, as all ranks come to the same answer.
   const Roster& cut_for = shards ? laid_out_ : roster;
@@ -48,6 +52,12 @@ std::string StateTransfer::lost(const Roster& roster, const std::vector<int>& jo
 
 void StateTransfer::settle(const std::vector<int>& joiners) {
   joiners_ = joiners;
+  if (Residuals* residuals = tensors_.residuals()) {
+    Launcher launch(bench_.rank.device.communication_queue(), bench_.rank.id);
+    launch.at(world_.epoch(), bench_.progress.step());
+    launch.phase(Phase::init);
+    residuals->lay_out(launch, world_.comm().members(), world_.comm().position());
+  }
   if (tensors_.keeper() != nullptr)
     connect_shards();
   else if (saves_.loads())

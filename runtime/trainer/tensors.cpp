@@ -81,6 +81,8 @@ void Tensors::allocate_flat() {
 
 void Tensors::allocate_state() {
   const PrecisionPlan& precision = bench_.definition().precision;
+  const CompressionPlan& compression = bench_.definition().compression;
+  if (compression.on()) residuals_.emplace(bench_.rank.device, compression, parameters_.trainable_size());
   if (bench_.shards_parameters()) gathered_.emplace(bench_.rank, parameters_, bench_.plan);
   if (bench_.shards_optimizer()) {
     keeper_.emplace(bench_.rank, bench_.plan, parameters_);

@@ -14,6 +14,7 @@
 #include "runtime/trainer/workbench.h"
 #include "runtime/zero/gathered_weights.h"
 #include "runtime/zero/optimizer.h"
+#include "runtime/zero/residuals.h"
 #include "runtime/zero/shard_keeper.h"
 
 namespace seeksim::runtime {
@@ -69,6 +70,8 @@ class Tensors {
   Weights& in_use() { return gathered_ ? static_cast<Weights&>(*gathered_) : *all_weights_; }
   ShardKeeper* keeper() { return keeper_ ? &*keeper_ : nullptr; }  // where the optimizer is sharded
   const ShardKeeper* keeper() const { return keeper_ ? &*keeper_ : nullptr; }
+  Residuals* residuals() { return residuals_ ? &*residuals_ : nullptr; }  // where gradients are compressed
+  const Residuals* residuals() const { return residuals_ ? &*residuals_ : nullptr; }
   GatheredWeights* gathered() { return gathered_ ? &*gathered_ : nullptr; }  // where parameters are sharded
   const GatheredWeights* gathered() const { return gathered_ ? &*gathered_ : nullptr; }
 
@@ -88,6 +91,7 @@ class Tensors {
   std::optional<Optimizer> optimizer_;  // where its state is replicated
   std::optional<ShardKeeper> keeper_;   // where it is sharded
   std::optional<GatheredWeights> gathered_;
+  std::optional<Residuals> residuals_;
 };
 
 }  // namespace seeksim::runtime

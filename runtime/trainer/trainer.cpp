@@ -106,6 +106,7 @@ void Trainer::commit(const StepResult& result, bool applied, double lr) {
   records_.digests();
   const std::int64_t committed = step();
   bench_.progress.advance();
+  reduction_.commit(committed, applied);
   records_.gradients(committed);
   const StepRecord& record = records_.step_committed(result, applied, lr);
   const bool scales_down = bench_.planted->scales_down(!applied, committed);

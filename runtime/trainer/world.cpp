@@ -29,7 +29,8 @@ void World::seat(const Roster& roster) {
   }
   const Index batch = bench_.definition().global_batch;
   ownership_ = {batch, grid_->replicas()};
-  cut_ = {batch, grid_->replicas(), std::min<Index>(bench_.plan.layout.micro_batch, batch), bench_.shards_gradients()};
+  cut_ = {batch, grid_->replicas(), std::min<Index>(bench_.plan.layout.micro_batch, batch), bench_.shards_gradients(),
+          bench_.definition().compression.group_samples(batch)};
 }
 
 void World::connect(std::uint32_t epoch) {
@@ -54,8 +55,7 @@ void World::disconnect() {
 }
 
 std::vector<SampleRange> World::micro_batches_of(int position) const {
-  if (!bench_.shards_gradients())
-    return micro_batches(runtime::samples_of(cut_.leaves, grid_->replicas(), position), bench_.plan.layout.micro_batch);
+  if (!bench_.shards_gradients()) return micro_batches(cut_.samples(0, position), bench_.plan.layout.micro_batch);
   std::vector<SampleRange> all;
   for (int k = 0; k < cut_.count(); ++k) all.push_back(cut_.samples(k, position));
   return all;

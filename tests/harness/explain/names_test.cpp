@@ -88,6 +88,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Layout{"stage 0", {kZero + R"({"stage":0})"}}, Layout{"stage 1", {kZero + R"({"stage":1})"}},
                       Layout{"stage 2", {kZero + R"({"stage":2})"}}, Layout{"stage 3", {kZero + R"({"stage":3})"}},
                       Layout{"offload", {kZero + R"({"stage":2,"offload_optimizer":{"device":"cpu"}})"}},
+                      Layout{"nvme",
+                             {kZero + R"({"stage":2,"sub_group_size":500,"offload_optimizer":{"device":"nvme",)" +
+                              R"("nvme_path":"nvme","buffer_count":2,"pipeline_read":true,"pipeline_write":true}})"}},
                       Layout{"bf16", {kZero + R"({"stage":2})", "deepspeed.bf16={\"enabled\":true}"}},
                       Layout{"pipeline", {kZero + R"({"stage":1})", "world.pipeline=2", "batch_arithmetic=by_samples"}},
                       Layout{
@@ -201,11 +204,12 @@ TEST(AnswersNightly, NineOfTenOperationsAreRightAndHardlyOneIsWrong) {
     right += found.right;
     wrong += !found.right && found.operation != "none";
     kinds += same_kind;
-    fmt::print("{:<5} {:<48} {} | {}\n",
+    fmt::print("{:<5} {:<48} {} | {}{}\n",
                found.right                 ? "right"
                : found.operation == "none" ? "none"
                                            : "WRONG",
-               answer.scenario, found.operation, name(found.names.mistake));
+               answer.scenario, found.operation, name(found.names.mistake),
+               same_kind ? std::string() : fmt::format(", not {}", name(answer.mistake)));
   }
   fmt::print("{} of {} operations right, {} wrong, {} kinds right\n", right, all, wrong, kinds);
   EXPECT_GE(10 * right, 9 * all);

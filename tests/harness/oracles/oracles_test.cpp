@@ -108,6 +108,40 @@ TEST(Oracles, EachPlantedBugTurnsItsCheckRed) {
   }
 }
 
+// The run heeds another setting than it was given: its bits are right all the same.
+CheckResult judged_as(const char* check, const Scenario& given, const Scenario& heeded) {
+  const RunRecord run = Simulation(heeded, {}).run();
+  return judge(CheckSpec{check, ""}, Evidence{given, run, nullptr, {}, {}});
+}
+
+TEST(Oracles, ParametersThatTravelOneByOneAreTooManyCalls) {
+  for (int stage = 1; stage <= 3; ++stage) {
+    const Scenario alone = scenario_at(stage);
+    Scenario together = alone;
+    together.train.layout.zero.reduce_bucket_elements = 1'000'000;
+    EXPECT_TRUE(judged_as("traffic_formula", alone, alone).ok) << "stage " << stage;
+    EXPECT_TRUE(judged_as("traffic_formula", together, together).ok) << "stage " << stage;
+    const CheckResult result = judged_as("traffic_formula", together, alone);
+    EXPECT_FALSE(result.ok) << "stage " << stage;
+    EXPECT_TRUE(result.detail.starts_with("reduce_scatter: ")) << result.detail;
+    EXPECT_NE(result.detail.find(" calls instead of at most "), std::string::npos) << result.detail;
+  }
+}
+
+TEST(Oracles, MoreParametersAliveThanMayBeAreTooMuchMemory) {
+  Scenario limited = scenario_at(3);
+  limited.train.definition.model.layers = 4;
+  runtime::ZeroPlan& zero = limited.train.layout.zero;
+  zero.prefetch_elements = zero.max_reuse_distance = 1'000'000'000;
+  Scenario unlimited = limited;
+  zero.max_live_parameters = 100;
+  EXPECT_TRUE(judged_as("memory_formula", limited, limited).ok);
+  EXPECT_TRUE(judged_as("memory_formula", unlimited, unlimited).ok);
+  const CheckResult result = judged_as("memory_formula", limited, unlimited);
+  EXPECT_FALSE(result.ok) << result.detail;
+  EXPECT_TRUE(result.detail.starts_with("gathered: ")) << result.detail;
+}
+
 TEST(Oracles, ActivationsThatAreComputedAgainAndKeptAllTheSameAreTooMany) {
   for (const bool planted : {false, true}) {
     Scenario scenario = scenario_at(0, planted ? Bug::kept_activations : Bug::none);

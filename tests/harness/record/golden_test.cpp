@@ -159,6 +159,9 @@ std::vector<Telling> telling() {
        {"backoff_factor", "0.25"},
        {"growth_interval", "7"},
        {"enabled", "false"}});
+  add("compression", {"compression={\"method\":\"sign\",\"groups\":4}"},
+      {{"method", "int8"}, {"groups", "2"}, {"error_feedback", "false"}});
+  add("compression", {"compression={\"method\":\"top\",\"groups\":4}"}, {{"top", "8"}});
   return all;
 }
 

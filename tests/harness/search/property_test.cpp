@@ -80,6 +80,12 @@ TEST(Property, SchedulesKeepTheBits) { keeps_the_bits("schedules", with(&Wanted:
 TEST(Property, OffloadKeepsTheBits) { keeps_the_bits("offload", with(&Wanted::offload), 5); }
 TEST(Property, StagesAndWaysKeepTheBits) { keeps_the_bits("pipeline and tensor", with(&Wanted::parallel), 6); }
 TEST(Property, RestartsKeepTheBits) { keeps_the_bits("restarts", with(&Wanted::restarts), 7); }
+TEST(Property, CompressionKeepsTheBits) { keeps_the_bits("compression", with(&Wanted::compression), 8); }
+TEST(Property, RestartsKeepTheResiduals) {
+  Wanted wanted = with(&Wanted::compression);
+  wanted.restarts = true;
+  keeps_the_bits("compression with restarts", wanted, 9);
+}
 
 // ---- faults and orders
 // -----------------------------------------------------------------------------------------------

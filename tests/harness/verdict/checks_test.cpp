@@ -442,15 +442,15 @@ const std::vector<Case>& cases() {
       {"stagnates_at_least:0.5", true, "0.6 of 10", [](RunRecord& r) { r.numbers.stagnation = {{4, 2}, {6, 4}}; }},
       {"stagnates_at_least:0.7", false, "0.6 of 10", [](RunRecord& r) { r.numbers.stagnation = {{4, 2}, {6, 4}}; }},
       {"stagnates_at_least:0", false, "looked at nothing", [](RunRecord&) {}},
+      {"compression_conserves", true, "1.00 bits", [](RunRecord& r) { r.numbers.compressed = {64, 0, 8}; }},
+      {"compression_conserves", false, "on rank 2", [](RunRecord& r) { r.numbers.compressed = {8, 3, 1, 2, 1}; }},
+      {"compression_conserves", false, "looked at nothing", [](RunRecord&) {}},
       {"tracks_fp32:0.01", true, "at most 0", [](RunRecord&) {}},
       {"tracks_fp32:0.01", false, "step 3", [](RunRecord& r) { r.steps[3].loss *= 1.02f; }},
       {"tracks_fp32:0.01", false, "3 steps, and 4", [](RunRecord& r) { r.steps.resize(3); }},
       {"layout:stage 3, micro-batch 1", true, "micro-batch 1, stage 3, no checkpointing", laid_out},
       {"layout:stage 2", false, "micro-batch 1, stage 3", laid_out},
-      {"layout:stage 3", false, "looked at nothing",
-       [](RunRecord& r) {
-         for (RankRecord& rank : r.ranks) rank.how = RankRecord::How::stopped;
-       }},
+      {"layout:stage 3", false, "looked at nothing", [](RunRecord& r) { for (auto& one : r.ranks) one.how = How::stopped; }},
       {"layout:stage 3", false, "rank 3: micro-batch 2, stage 3",
        [](RunRecord& r) {
          laid_out(r);
@@ -493,6 +493,11 @@ const std::vector<Case>& cases() {
        [](RunRecord& r) {
          as_the_formulas_say(r);
          r.traffic.comm[std::size_t(runtime::OpKind::all_reduce)].bytes_sent_per_rank_max = 0;
+       }},
+      {"traffic_formula", false, "all_reduce: 1000 calls instead of at most 16",
+       [](RunRecord& r) {
+         as_the_formulas_say(r);
+         r.traffic.comm[std::size_t(runtime::OpKind::all_reduce)].calls = 1000;
        }},
       {"reference", true, "2 steps", [](RunRecord&) {}, std::nullopt, std::nullopt, by_the_reference(0)},
       {"reference", false, "step 1: gradient of wte.weight[7] is 0.5, the reference has 0.25", [](RunRecord&) {},

@@ -1,0 +1,64 @@
+// P: trained parameters; N: ranks.
+#include "harness/oracles/compression.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "harness/scenario/variants.h"
+#include "runtime/zero/compressed_reduction.h"
+
+namespace seeksim::harness {
+
+Finding compression_conserves(const Evidence& e, const std::string&) {
+  const RunRecord::Numbers::Compressed& c = e.run.numbers.compressed;
+  if (!e.run.has_values || c.elements == 0) return blind("no gradients were compressed");
+  if (c.unconserved > 0)
+    return bad(
+        fmt::format("{} of {} elements of gradients are not what was sent and what is kept; first on rank {} in "
+                    "step {}",
+                    c.unconserved, c.elements, c.rank, c.step));
+  return good(fmt::format("{} elements: what was sent and what is kept add up exactly; {:.2f} bits an element",
+                          c.elements, 8 * double(c.bytes) / double(c.elements)));
+}
+
+// A rank sends what compression makes of its groups to their owners; then, where gradients are replicated, its own sums
+// to all others.
+std::vector<BudgetLine> compressed_traffic(const Scenario& scenario, std::int64_t steps, std::int64_t applied) {
+  const runtime::Definition& d = scenario.train.definition;
+  const runtime::Parameters parameters(d.model, d.optimizer.decay_all);
+  const int ranks = data_size(scenario);
+  const runtime::Partition partition(parameters, ranks);
+  const kernels::WireForm form = runtime::wire_form(d.compression);
+  const auto wire = [&](runtime::ShardInfo shard) {
+    double bytes = 0;
+    for (const kernels::WireRun& run : runtime::wire_runs(parameters, form, shard))
+      bytes += double(kernels::wire_bytes(form, run.n));
+    return bytes;
+  };
+  const double all = wire({0, parameters.trainable_size()}), losses = sizeof(float) * (ranks - 1.0);
+  double reduced = 0, gathered = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const runtime::ShardInfo own = partition.shard(rank);
+    const double groups = double(runtime::Residuals::groups_of(d.compression, ranks, rank).size());
+    reduced = std::max(reduced, groups * (all - wire(own) + losses));
+    gathered = std::max(gathered, sizeof(float) * double(own.size) * (ranks - 1));
+  }
+  std::vector<BudgetLine> lines = traffic_budget(scenario, steps, applied);
+  std::erase_if(lines,
+                [](const BudgetLine& line) { return line.name == "all_reduce" || line.name == "reduce_scatter"; });
+  lines.push_back(
+      {"reduce_scatter", double(steps) * reduced, 0, false, "groups x what compression makes of P(N-1)/N, and a loss"});
+  if (scenario.train.layout.zero.stage == 0)
+    lines.push_back({"all_gather", double(steps) * gathered, 0, false, "P(N-1)/N sums a step"});
+  return lines;
+}
+
+std::vector<BudgetLine> compressed_calls(const Scenario& scenario, std::int64_t steps) {
+  const double each = double(steps) * data_size(scenario);
+  std::vector<BudgetLine> lines = {{"reduce_scatter", each, 0, true, "one a rank and step"}};
+  if (scenario.train.layout.zero.stage == 0) lines.push_back({"all_gather", each, 0, true, "one a rank and step"});
+  return lines;
+}
+
+}  // namespace seeksim::harness

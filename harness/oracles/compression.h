@@ -1,0 +1,20 @@
+// Compressed gradients: whether anything was lost between what ranks sent and what they kept, and how many bytes and
+// collectives they take. compression_conserves is a row of check_table.cpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "harness/oracles/evidence.h"
+#include "harness/oracles/formulas.h"
+
+namespace seeksim::harness {
+
+Finding compression_conserves(const Evidence& evidence, const std::string& argument);
+
+// As traffic_budget() and calls_budget(), of a run with compression.
+std::vector<BudgetLine> compressed_traffic(const Scenario& scenario, std::int64_t steps, std::int64_t applied);
+std::vector<BudgetLine> compressed_calls(const Scenario& scenario, std::int64_t steps);
+
+}  // namespace seeksim::harness

@@ -1,0 +1,250 @@
+// Every form leaves a rest that fp32 can hold: 16-bit types and the largest elements by themselves, multiples of a
+// power of two because the rest is below it, and signs because what is owed is first rounded to a grid on which the
+// mean lies too.
+#include "kernels/compression.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "kernels/cast.h"
+#include "kernels/check.h"
+#include "kernels/device_table.h"
+
+namespace seeksim::kernels {
+namespace {
+
+using Block = std::array<float, std::size_t(kBlock)>;
+
+constexpr Index kScale = sizeof(float);  // a block's first bytes, in int8 and sign
+
+Index round_up(Index bytes) { return (bytes + 3) / 4 * 4; }
+
+std::uint32_t magnitude_bits(float x) { return std::bit_cast<std::uint32_t>(x) & 0x7fffffffU; }
+bool finite(float x) { return magnitude_bits(x) < 0x7f800000U; }
+float power_of_two(int exponent) { return std::bit_cast<float>(std::uint32_t(exponent + 127) << 23); }
+
+float read_float(const std::byte* at) {
+  float value = 0;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+void write_float(float value, std::byte* at) { std::memcpy(at, &value, sizeof value); }
+
+// The largest magnitude as bits, so that a NaN is larger than anything (F5).
+std::uint32_t largest(const float* x, Index n) {
+  std::uint32_t most = 0;
+  for (Index i = 0; i < n; ++i) most = std::max(most, magnitude_bits(x[i]));
+  return most;
+}
+// The power of two that is not above a finite magnitude; for a denormal one the least normal number.
+int exponent_of(std::uint32_t magnitude) { return std::max(int(magnitude >> 23), 1) - 127; }
+
+// Added and taken away again it rounds to multiples of its last bit (ties to even).
+float rounded_by(float x, float shift) {
+  const float up = x + shift;
+  return up - shift;
+}
+
+// F4.
+float mean_magnitude(const float* x, Index n) {
+  std::array<float, 128> lane{};
+  for (Index i = 0; i < n; ++i)
+    lane[std::size_t(i % 128)] = lane[std::size_t(i % 128)] + std::bit_cast<float>(magnitude_bits(x[i]));
+  for (std::size_t w = 64; w > 0; w /= 2)
+    for (std::size_t l = 0; l < w; ++l) lane[l] = lane[l] + lane[l + w];
+  return lane[0] / float(n);
+}
+
+// Rounded to multiples of 2^-22 of the power of two above all of them: then plus or minus their mean leaves a rest of
+// at most 23 bits. Infinite where that grid is beyond fp32.
+float sign_shift(std::uint32_t most) {
+  const int exponent = exponent_of(most) + 2;
+  return exponent > 126 ? std::numeric_limits<float>::infinity() : 1.5F * power_of_two(exponent);
+}
+
+// What is owed of a block, as it is compressed.
+void owed_of(WireForm form, const WireRun& block, const OwedGradient& owed, float* x) {
+  for (Index i = 0; i < block.n; ++i) {
+    const Index at = block.offset + i;
+    float value = owed.values[at];
+    if (at < owed.second.n) value = value + owed.second[at];
+    value = value * owed.factor;
+    if (owed.kept.n > 0) value = value + owed.kept[at];
+    x[i] = value;
+  }
+  if (form.wire != Wire::sign) return;
+  const std::uint32_t most = largest(x, block.n);
+  if (most >= 0x7f800000U) return;
+  const float shift = sign_shift(most);
+  for (Index i = 0; i < block.n; ++i) x[i] = rounded_by(x[i], shift);
+}
+
+template <class T>
+void to_16_bits(const float* x, Index n, std::byte* wire) {
+  narrow<T>(Lane{}, {x, n}, {reinterpret_cast<T*>(wire), n});
+}
+
+void to_int8(const float* x, Index n, std::byte* wire) {
+  const std::uint32_t most = largest(x, n);
+  const bool good = most < 0x7f800000U;
+  const int exponent = good ? std::max(exponent_of(most) - 6, -126) : 0;
+  write_float(good ? power_of_two(exponent) : std::numeric_limits<float>::quiet_NaN(), wire);
+  const float inverse = power_of_two(-exponent);
+  for (Index i = 0; i < n; ++i) {
+    const float multiple = good ? rounded_by(x[i] * inverse, 0x1.8p23F) : 0.0F;
+    wire[kScale + i] = std::byte(std::int8_t(std::clamp(multiple, -127.0F, 127.0F)));
+  }
+}
+
+void to_signs(const float* x, Index n, std::byte* wire) {
+  const std::uint32_t most = largest(x, n);
+  const float mean =
+      most < 0x7f800000U ? rounded_by(mean_magnitude(x, n), sign_shift(most)) : std::numeric_limits<float>::quiet_NaN();
+  write_float(mean, wire);
+  for (Index i = 0; i < n; ++i) {
+    if (!(x[i] >= 0.0F)) wire[kScale + i / 8] |= std::byte(1U << (i % 8));
+  }
+}
+
+// Sent in their order; among equal magnitudes the first ones.
+void to_largest(const float* x, Index n, int top, std::byte* wire) {
+  const Index count = std::min<Index>(top, n);
+  std::array<std::uint16_t, std::size_t(kBlock)> order;
+  std::iota(order.begin(), order.begin() + n, std::uint16_t(0));
+  std::nth_element(order.begin(), order.begin() + (count - 1), order.begin() + n,
+                   [x](std::uint16_t a, std::uint16_t b) {
+                     const std::uint32_t left = magnitude_bits(x[a]), right = magnitude_bits(x[b]);
+                     return left != right ? left > right : a < b;
+                   });
+  std::sort(order.begin(), order.begin() + count);
+  for (Index k = 0; k < count; ++k) write_float(x[order[std::size_t(k)]], wire + k * kScale);
+  std::memcpy(wire + count * kScale, order.data(), std::size_t(count) * sizeof order[0]);
+}
+
+Index block_bytes(WireForm form, Index n) {
+  switch (form.wire) {
+    case Wire::int8:
+      return round_up(kScale + n);
+    case Wire::sign:
+      return round_up(kScale + (n + 7) / 8);
+    case Wire::top:
+      return round_up(std::min<Index>(form.top, n) * (kScale + Index(sizeof(std::uint16_t))));
+    default:
+      return round_up(2 * n);
+  }
+}
+
+void pack(WireForm form, const float* x, Index n, std::byte* wire) {
+  std::fill_n(wire, block_bytes(form, n), std::byte{});
+  switch (form.wire) {
+    case Wire::fp16:
+      return to_16_bits<fp16>(x, n, wire);
+    case Wire::bf16:
+      return to_16_bits<bf16>(x, n, wire);
+    case Wire::int8:
+      return to_int8(x, n, wire);
+    case Wire::sign:
+      return to_signs(x, n, wire);
+    case Wire::top:
+      return to_largest(x, n, form.top, wire);
+  }
+}
+
+void unpack(WireForm form, const std::byte* wire, Index n, float* x) {
+  switch (form.wire) {
+    case Wire::fp16:
+      return widen<fp16>(Lane{}, {reinterpret_cast<const fp16*>(wire), n}, {x, n});
+    case Wire::bf16:
+      return widen<bf16>(Lane{}, {reinterpret_cast<const bf16*>(wire), n}, {x, n});
+    case Wire::int8: {
+      const float scale = read_float(wire);
+      for (Index i = 0; i < n; ++i) x[i] = float(std::int8_t(wire[kScale + i])) * scale;
+      return;
+    }
+    case Wire::sign: {
+      const float mean = read_float(wire);
+      for (Index i = 0; i < n; ++i)
+        x[i] = (wire[kScale + i / 8] >> (i % 8) & std::byte{1}) != std::byte{} ? -mean : mean;
+      return;
+    }
+    case Wire::top: {
+      const Index count = std::min<Index>(form.top, n);
+      std::fill_n(x, n, 0.0F);
+      for (Index k = 0; k < count; ++k) {
+        std::uint16_t place = 0;  // a stranger's: a flipped bit may name an element that the block does not have
+        std::memcpy(&place, wire + count * kScale + k * Index(sizeof place), sizeof place);
+        if (place < n) x[place] = read_float(wire + k * kScale);
+      }
+      return;
+    }
+  }
+}
+
+void check_on_cpu(Lane lane) {
+  SEEKSIM_CHECK(device_of(lane) == nullptr, "there is no kernel for GPUs that compresses gradients");
+}
+
+// Calls each(block) for the blocks of all runs, each a run of its own.
+template <class Each>
+void for_each_block(WireForm form, std::span<const WireRun> runs, Each each) {
+  const Index whole = block_bytes(form, kBlock);
+  for (const WireRun& run : runs) {
+    for (Index i = 0; i * kBlock < run.n; ++i)
+      each(WireRun{run.offset + i * kBlock, std::min(kBlock, run.n - i * kBlock), run.at + i * whole});
+  }
+}
+
+}  // namespace
+
+Index wire_bytes(WireForm form, Index n) {
+  SEEKSIM_CHECK(n >= 0, "a run of %lld elements", static_cast<long long>(n));
+  const Index rest = n % kBlock;
+  return n / kBlock * block_bytes(form, kBlock) + (rest > 0 ? block_bytes(form, rest) : 0);
+}
+
+void compress(Lane lane, WireForm form, std::span<const WireRun> runs, const OwedGradient& owed, Vec<std::byte> wire,
+              Vec<float> rest) {
+  check_on_cpu(lane);
+  Block x, sent;
+  for_each_block(form, runs, [&](const WireRun& block) {
+    owed_of(form, block, owed, x.data());
+    std::byte* const at = wire.data + block.at;
+    pack(form, x.data(), block.n, at);
+    unpack(form, at, block.n, sent.data());
+    for (Index i = 0; i < block.n; ++i) rest[block.offset + i] = x[std::size_t(i)] - sent[std::size_t(i)];
+  });
+}
+
+void decompress(Lane lane, WireForm form, std::span<const WireRun> runs, Vec<const std::byte> wire, Vec<float> values) {
+  check_on_cpu(lane);
+  if (runs.empty()) return;
+  const WireRun& first = runs.front();
+  for_each_block(form, runs, [&](const WireRun& block) {
+    unpack(form, wire.data + (block.at - first.at), block.n, values.data + (block.offset - first.offset));
+  });
+}
+
+// a + b = sum + error, exactly.
+void count_unconserved(Lane lane, WireForm form, std::span<const WireRun> runs, const OwedGradient& owed,
+                       Vec<const std::byte> wire, Vec<const float> rest, Vec<std::int64_t> count) {
+  check_on_cpu(lane);
+  Block x, sent;
+  count[0] = 0;
+  for_each_block(form, runs, [&](const WireRun& block) {
+    owed_of(form, block, owed, x.data());
+    unpack(form, wire.data + block.at, block.n, sent.data());
+    for (Index i = 0; i < block.n; ++i) {
+      const float a = sent[std::size_t(i)], b = rest[block.offset + i];
+      if (!finite(x[std::size_t(i)]) || !finite(a)) continue;
+      const float sum = a + b, back = sum - a;
+      const float from_a = a - (sum - back), from_b = b - back;
+      if (sum != x[std::size_t(i)] || from_a + from_b != 0.0F) ++count[0];
+    }
+  });
+}
+
+}  // namespace seeksim::kernels
