@@ -51,6 +51,15 @@ if(NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
   endif()
 endif()
 
+# seeksim_precompile(<target> <header>...): the headers of libraries that most files of the target include, compiled once.
+# Sources still name what they include. Not with ccache, which would keep a copy of each precompiled header and miss more.
+function(seeksim_precompile target)
+  if(SEEKSIM_PCH AND NOT CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache")
+    list(TRANSFORM ARGN REPLACE "(.+)" "<\\1>" OUTPUT_VARIABLE headers)
+    target_precompile_headers(${target} PRIVATE ${headers})
+  endif()
+endfunction()
+
 # Instruction sets by file name. Everything else is plain x86-64: a helper inlined into a file that is compiled for
 # AVX-512 may be emitted there and then be chosen by the linker for all, so such files hold kernels and nothing else.
 #   *_scalar.cpp   the reference loops. -mfma because std::fma would otherwise call libm; -mf16c for half conversions;
@@ -66,6 +75,9 @@ function(seeksim_set_isa_flags)
     elseif(source MATCHES "_avx512\\.cpp$")
       set_source_files_properties("${source}" PROPERTIES COMPILE_OPTIONS
         "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx2;-mfma;-mf16c")
+    endif()
+    if(source MATCHES "_(scalar|avx2|avx512)\\.cpp$")
+      set_source_files_properties("${source}" PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
     endif()
   endforeach()
 endfunction()
