@@ -38,6 +38,10 @@ if(SEEKSIM_SANITIZE)
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
                       "SHELL:--param asan-stack=0")
   add_link_options(-fsanitize=address,undefined)
+  # These four are a third of the time that a sanitized file takes to compile. AddressSanitizer sees null pointers, too.
+  if(NOT SEEKSIM_SANITIZE_POINTERS)
+    add_compile_options(-fno-sanitize=null,alignment,object-size,vptr)
+  endif()
 endif()
 
 # Libraries that end up unused (MPI in a run that only simulates) must not cost start-up time.
