@@ -4,7 +4,7 @@
 #include "harness/commands/cli.h"
 #include "runtime/backend/machine/interrupts.h"
 
-// Whoever was asked to end by a signal ends by it, in order: a shell's loop around it ends too.
+// A program that a signal asked to end cleans up and ends by that signal, so that a shell's loop around it ends too.
 int main(int argc, char** argv) {
   const int status = seeksim::harness::main_of({argv + 1, argv + argc});
   if (const int signal = seeksim::runtime::interrupted(); signal != 0) {

@@ -52,7 +52,7 @@ inline Noisy operator/(const Noisy& a, const Noisy& b) {
   return noisy(y, (a.s + y * y * b.s) / (b.v * b.v));
 }
 
-// Of a function whose slope is `slope`; absolute: an error beside the roundings.
+// The value y of a function whose slope is `slope`; absolute: an error beside the roundings.
 inline Noisy function(double y, double slope, const Noisy& x, double roundings, double absolute = 0) {
   return noisy(y, slope * slope * x.s + absolute * absolute, roundings);
 }

@@ -183,7 +183,7 @@ void ControlCenter::decide(const Key& key, Poll& poll) {
   poll.decided = true;
   auto agreement = std::make_shared<Agreement>();
   agreement->epoch = key.epoch;
-  if (core_.plan.classes != nullptr) {  // whoever stands for others votes for them
+  if (core_.plan.classes != nullptr) {  // a rank that stands for others votes for them
     agreement->members = members(key.epoch);
     for (const int member : agreement->members) agreement->ballots.push_back(poll.ballots.at(core_.stand_in(member)));
     for (const auto& [rank, ballot] : poll.ballots) reply(rank, {Answer::Kind::decided, agreement});

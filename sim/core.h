@@ -59,8 +59,8 @@ struct SimRank {
 struct Core {
   Core(const WorldPlan& plan, Loop::Client& client, std::shared_ptr<Disks> disks, TimeNs start_ns);
 
-  SimRank& rank(int id) { return *ranks[std::size_t(id)]; }  // that is simulated
-  // Of a world of classes. Else every rank stands for itself.
+  SimRank& rank(int id) { return *ranks[std::size_t(id)]; }  // a rank that is simulated
+  // In a world of classes, one rank of each class is simulated. In any other world every rank stands for itself.
   bool simulated(int id) const { return plan.classes == nullptr || plan.classes->weight[std::size_t(id)] > 0; }
   int stand_in(int id) const { return plan.classes == nullptr ? id : plan.classes->stand_in[std::size_t(id)]; }
   int weight(int id) const { return plan.classes == nullptr ? 1 : plan.classes->weight[std::size_t(id)]; }

@@ -34,8 +34,8 @@ class Network {
 
   // When `bytes` that start now arrive. slow: multiplies the transfer, delay: added to it.
   TimeNs arrival(TimeNs now, int from, int to, std::size_t bytes, double slow = 1.0, TimeNs delay = 0);
-  // Of a steady world, where nothing is drawn: what a rank's pieces are to its adapters, and how long a collective
-  // takes whose busiest adapters have this load.
+  // For a steady world, where nothing is drawn: the load that a rank's pieces are to its adapters, and how long a
+  // collective takes whose busiest adapters have this load.
   CollectiveLoad load(int rank, std::span<const runtime::Piece> pieces) const;
   TimeNs time_of(const CollectiveLoad& busiest) const;
   // What an all-reduce over `nodes` nodes with at most `per_node` members each takes: the faster of ring and tree

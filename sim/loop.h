@@ -130,7 +130,7 @@ class Loop {
 
   void at(TimeNs when, TimerTarget& target, std::uint64_t arg);
   void watchdog_at(TimeNs when, TimerTarget& target, std::uint64_t arg);
-  // Whoever counts has counted too much without a step: the next turn ends the world.
+  // The caller has counted too much without a step. The next turn ends the world.
   void found_livelock() { ending_.livelock = true; }
 
   // For what is rare. process: what it is called in an untimed world.

@@ -63,8 +63,8 @@ struct StorageModel {
 // Worlds in which ranks that are alike stay alike.
 struct AlikePlan {
   bool steady = false;         // nothing is drawn: no noise, and messages of the control plane take their mean time
-  bool native_gathers = true;  // of a steady world of shapes: gathers are one event too
-  // Of a steady world of shapes: who stands for whom. Null: every rank is simulated.
+  bool native_gathers = true;  // in a steady world of shapes, gathers are one event too
+  // In a steady world of shapes: which rank stands for which. Null: every rank is simulated.
   std::shared_ptr<const RankClasses> classes;
 };
 

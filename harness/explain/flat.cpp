@@ -90,7 +90,7 @@ std::int64_t Flat::longest_run_of(std::span<const std::byte> value) const {
   return longest;
 }
 
-// Of all places where the part may go on from `from`, the one where it goes on longest.
+// The part may go on from `from` at several places. This is the one where it goes on longest.
 Flat::Stretch Flat::longest_stretch(std::span<const std::byte> part, std::int64_t from) const {
   const std::int64_t n = std::int64_t(part.size() / width_);
   std::int64_t tried = 0;

@@ -107,7 +107,7 @@ const FaultDecision* message_fault_behind(const Culprit& culprit, const Scenario
   return last;
 }
 
-// Of the gradients of single samples, which are most of it, known before anything is run.
+// The bytes of the gradients of single samples, which are most of it. They are known before anything is run.
 double bytes_of_leaves(const Scenario& scenario) {
   const runtime::Definition& d = scenario.train.definition;
   return double(sizeof(float)) * double(runtime::Parameters(d.model, d.optimizer.decay_all).size()) *

@@ -94,7 +94,8 @@ const ValueJudge::Written* ValueJudge::last_writer(int rank, const Range& range)
   return nullptr;
 }
 
-// Of what went wrong before in the same world, if no fault did it: those may be harmless, as in a step that is skipped.
+// Whether it follows from what went wrong before in the same world. What a fault did does not count: it may be
+// harmless, as in a step that is skipped.
 bool ValueJudge::is_consequence(const Op& op) const {
   return std::any_of(culprits_.begin(), culprits_.end(), [&op](const Culprit& one) {
     const Op& met = one.reader ? *one.reader : one.op;

@@ -72,7 +72,7 @@ class ValueJudge final : public ValueSink {
   };
 
   using MessageKey = std::tuple<int, int, std::int64_t, std::int32_t, std::uint32_t>;
-  // Of a message between stages, and who sends it.
+  // Names a message between stages, and its sender.
   static MessageKey message_key(const runtime::Op& op, int sender) {
     return {int(op.kind), sender, op.step, op.micro_batch, op.epoch};
   }

@@ -188,7 +188,7 @@ MpiSession::~MpiSession() {
   if (!leads() || impl_->told_over) return;
   try {
     end(ExitStatus::bug);
-  } catch (const std::exception&) {  // whoever is gone cannot be told
+  } catch (const std::exception&) {  // a process that is gone cannot be told
   }
 }
 

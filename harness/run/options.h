@@ -61,8 +61,8 @@ struct RunOptions {
     Json json;
   };
   std::function<Page(const Scenario&, const Json& report)> explain;
-  // Of a run that is red though it should not be, and whose bits are at stake: what went wrong first, in five lines
-  // that come before the story; of a sweep the first such row's. Empty: nobody looks.
+  // What went wrong first, in five lines before the story, where a run is red though it should not be and its bits
+  // are at stake. A sweep shows it for the first such row. Empty: nobody looks.
   std::function<Page(const Scenario&, const Json& report)> names;
   double wall_limit_s = 0;
   bool verify_determinism = false;

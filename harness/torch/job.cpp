@@ -276,7 +276,7 @@ void Job::end(Stopped why, std::string text) {
   result_.stopped = why;
   result_.why = std::move(text);
   take_stacks();
-  signal_all(SIGCONT);  // whoever is stopped cannot end
+  signal_all(SIGCONT);  // a stopped process cannot end
   signal_all(SIGTERM);
   wait_for_end(kToEnd_s);
   signal_all(SIGKILL);
@@ -294,7 +294,7 @@ JobRun Job::run() {
     looked = Clock::now();
     look();
   }
-  Subreaper::kill_the_left();  // whoever a launcher or a data loader left behind
+  Subreaper::kill_the_left();  // processes that a launcher or a data loader left behind
   for (std::size_t i = 0; i < processes_.size(); ++i) {
     outlets_[i].finish();
     result_.processes.push_back(processes_[i].run);

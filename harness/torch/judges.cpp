@@ -31,7 +31,7 @@ std::int64_t steps_of(const TorchRun& run) {
 }
 
 Finding finished(const TorchRun& run, const std::string&) {
-  const ProcessRun* first = nullptr;  // whoever failed before the others
+  const ProcessRun* first = nullptr;  // the one that failed before the others
   for (const ProcessRun& process : run.job.processes) {
     if (process.ending.good() || process.ended_by_us) continue;
     if (first == nullptr || process.after_s < first->after_s) first = &process;

@@ -83,7 +83,7 @@ class Group {
   void timeout(double seconds) { settings_.timeout_s = seconds; }
   double timeout() const { return settings_.timeout_s; }
 
-  // Of collectives, one after the other: this rank has begun it, has ended it.
+  // This rank begins a collective, or has ended it; one after the other.
   void begin(const Call& call);
   void end(const Call& call);
   // All ranks meet. At the first meeting of a collective each compares what the others believe it to be. Throws

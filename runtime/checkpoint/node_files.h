@@ -36,7 +36,7 @@ class NodeFiles {
   Rank& rank_;
   const TrainPlan& plan_;
   Vote vote_;
-  // Of the file that is being brought. After a failure they stay until nothing is under way, as this does.
+  // They hold the file that is being fetched. After a failure they stay until nothing is under way, as this does.
   BufferPtr here_, passage_;
   Communicator all_;
 };

@@ -24,7 +24,7 @@ struct RunState {
   friend bool operator==(const RunState&, const RunState&) = default;
 };
 
-// Of everything in the definition that decides a bit of a step; how many steps there are does not.
+// A digest of everything in the definition that decides a bit of a step. The number of steps decides none.
 std::uint64_t definition_digest(const Definition& definition);
 
 }  // namespace seeksim::runtime

@@ -31,7 +31,7 @@ struct Watch {
     using Event = typename Json::parse_event_t;
     if ((event == Event::object_start || event == Event::array_start) && depth >= bounds.depth_max)
       refuse("is nested deeper than " + std::to_string(bounds.depth_max) + " levels");
-    // Of ordered JSON: its map looks for each key one by one.
+    // Ordered JSON looks for each key one by one, so many keys cost their square.
     constexpr std::size_t kKeysMax = std::is_same_v<Json, nlohmann::ordered_json> ? 10'000 : std::size_t(-1);
     if (event == Event::object_start) open.emplace_back();
     if (event == Event::object_end) open.pop_back();

@@ -28,7 +28,7 @@ class Saves final : public VoteRider {
   void save();
   bool on() const { return writer_.has_value(); }
   bool under_way() const { return writer_ && writer_->under_way(); }
-  // Of the reading that is under way: to be aborted before give_up().
+  // The communicators of a read that is under way. The caller aborts them before give_up().
   std::vector<Communicator*> communicators();
   // After a failure, with every queue empty.
   void give_up();
