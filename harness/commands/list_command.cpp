@@ -61,10 +61,15 @@ void list_checks(const Style& style) {
     const std::string usage = info.argument[0] ? fmt::format("{}:{}", info.name, info.argument) : info.name;
     put(fmt::format("{}\n    {}\n", style.bold(usage), info.description));
   }
-  put("\nAlways made: finished (all steps, by the ranks that are left), faults_fired where there are faults, no_races "
-      "where\n"
-      "the race detector is on, no_poison, quirk_differs where there are quirks.\n"
-      "A check that found nothing to look at is red. {\"recoveries\": 1} and \"recoveries:1\" are the same.\n");
+  std::vector<std::string> unasked;
+  for (const CheckInfo& info : check_catalogue()) {
+    if (info.unasked) unasked.emplace_back(info.name);
+  }
+  put(
+      fmt::format("\nJudged unasked: finished (all steps, by the ranks that are left) in every run and, where there is "
+                  "something to judge, {}.\n",
+                  fmt::join(unasked, ", ")));
+  put("A check that found nothing to look at is red. {\"recoveries\": 1} and \"recoveries:1\" are the same.\n");
 }
 
 void list_bugs(const Style& style) {

@@ -61,6 +61,7 @@ void add_check(OwnCheck check) {
                       return kept.argument.empty() ? want_none(argument, ranks) : "";
                     },
                     .judge = kept.look,
+                    .of_values = !kept.of_shapes,
                     .description = kept.summary.c_str()});
 }
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "harness/loading/extensions.h"
 #include "harness/loading/fast.h"
 #include "harness/scenario/variants.h"
 #include "harness/verdict/checks.h"
@@ -20,12 +19,12 @@ bool is_in(const std::vector<std::string>& names, std::string_view name) {
 }
 
 void refuse_checks(const Reader& top, const Scenario& scenario) {
+  const std::vector<std::string> judged = checks_of_shapes();
   for (const CheckSpec& check : scenario.checks) {
-    const OwnCheck* const own = own_check(check.name);
-    if (own != nullptr ? own->of_shapes : !is_in(checks_of_values(), check.name)) continue;
-    top.problem("checks", fmt::format("{}: {}", check.text(), kNoValues),
-                fmt::format("Remove it, or use \"numerics\": \"exact\". What can be judged: {}.",
-                            fmt::join(checks_of_shapes(), ", ")));
+    if (is_in(judged, check.name)) continue;
+    top.problem(
+        "checks", fmt::format("{}: {}", check.text(), kNoValues),
+        fmt::format("Remove it, or use \"numerics\": \"exact\". What can be judged: {}.", fmt::join(judged, ", ")));
   }
 }
 
@@ -46,8 +45,9 @@ void refuse_faults(const Reader& top, const Scenario& scenario) {
 
 // A planted bug that only values would tell of would go unseen.
 void refuse_bug(const Reader& top, const Scenario& scenario) {
+  const std::vector<std::string> judged = checks_of_shapes();
   for (const runtime::BugInfo& info : runtime::bug_catalogue()) {
-    if (!scenario.train.bug.is(info.bug) || is_in(checks_of_shapes(), info.caught)) continue;
+    if (!scenario.train.bug.is(info.bug) || is_in(judged, info.caught)) continue;
     top.problem("bug", fmt::format("{} is caught by {}, and {}", info.name, info.caught, kNoValues),
                 "Use \"numerics\": \"exact\".");
   }
@@ -82,39 +82,11 @@ void read_numerics(const Reader& top, Scenario& scenario) {
         "nothing overflows in a shapes-only run: every step is applied, and the loss scale only grows");
 }
 
-const std::vector<std::string>& checks_of_values() {
-  static const std::vector<std::string> names = {"golden",
-                                                 "ranks_agree",
-                                                 "loss_falls",
-                                                 "no_poison",
-                                                 "replicas_equal",
-                                                 "skipped",
-                                                 "loss_scale",
-                                                 "born",
-                                                 "stagnates_at_least",
-                                                 "tracks_fp32",
-                                                 "spikes",
-                                                 "conservation",
-                                                 "quirk_differs",
-                                                 "rerun_found",
-                                                 "rerun_genuine",
-                                                 "checkpoints_valid",
-                                                 "diverged",
-                                                 "within_bounds",
-                                                 "reference",
-                                                 "compression_conserves"};
-  return names;
-}
-
-const std::vector<std::string>& checks_of_shapes() {
-  static const std::vector<std::string> names = {"faults_fired",       "culprit",        "finishes_within_virtual_s",
-                                                 "no_recovery",        "recoveries",     "evicted",
-                                                 "steps_lost_at_most", "no_races",       "slowdown_at_least",
-                                                 "overlap_at_least",   "bubble_formula", "live_activations",
-                                                 "collectives_match",  "partition",      "layout",
-                                                 "memory_formula",     "model_state_gb", "traffic_formula",
-                                                 "restarts",           "one_history",    "goodput_at_least",
-                                                 "young_daly",         "straggler",      "joined"};
+std::vector<std::string> checks_of_shapes() {
+  std::vector<std::string> names;
+  for (const CheckInfo& row : check_catalogue()) {
+    if (!row.of_values) names.emplace_back(row.name);
+  }
   return names;
 }
 

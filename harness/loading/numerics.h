@@ -13,8 +13,7 @@ namespace seeksim::harness {
 // Reads the key, and refuses what cannot be judged without values. Last of all: it looks at what the others read.
 void read_numerics(const Reader& top, Scenario& scenario);
 
-// Checks that look at values, and checks that do not. Every check is in one of the two (a test counts them).
-const std::vector<std::string>& checks_of_values();
-const std::vector<std::string>& checks_of_shapes();
+// The checks that look at no value, and so can judge a run of shapes.
+std::vector<std::string> checks_of_shapes();
 
 }  // namespace seeksim::harness

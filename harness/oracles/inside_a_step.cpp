@@ -318,21 +318,25 @@ Finding one_history(const Evidence& e, const std::string&) {
   return good(fmt::format("{} commits; every member committed each step exactly once", history.commits));
 }
 
-std::vector<const char*> always_made(const Evidence& e) {
-  std::vector<const char*> names;
-  const bool several = several_finished(e);
-  const bool told = several && e.run.compares_collectives;
-  if (told || !e.run.agreement.mismatches.empty() || e.run.agreement.collectives_compared > 0)
-    names.push_back("collectives_match");
-  // Ranks of one replica each hold a part of the model: there is nothing that two of them should have alike.
-  // Nor has anybody an equal where all but one replica were lost before the first step ended.
+bool collectives_to_match(const Evidence& e) {
+  const bool told = several_finished(e) && e.run.compares_collectives;
+  return told || !e.run.agreement.mismatches.empty() || e.run.agreement.collectives_compared > 0;
+}
+
+// Ranks of one replica each hold a part of the model: there is nothing that two of them should have alike.
+// Nor has anybody an equal where all but one replica were lost before the first step ended.
+bool replicas_to_compare(const Evidence& e) {
   const bool compared = e.run.detection.recoveries.empty() || e.run.agreement.replica_comparisons > 0;
-  const bool replicated = several && compared && data_size(e.scenario) > 1 && e.run.has_values;
-  if (replicated || !e.run.agreement.replica_differences.empty()) names.push_back("replicas_equal");
-  if (e.run.has_values && e.run.numbers.compressed.elements > 0) names.push_back("compression_conserves");
-  if (!e.run.agreement.shards.empty() || (several && sharded(e))) names.push_back("partition");
-  if (e.run.training.history.compared > 0 || !e.run.training.history.wrong.empty()) names.push_back("one_history");
-  return names;
+  const bool replicated = several_finished(e) && compared && data_size(e.scenario) > 1 && e.run.has_values;
+  return replicated || !e.run.agreement.replica_differences.empty();
+}
+
+bool shards_to_judge(const Evidence& e) {
+  return !e.run.agreement.shards.empty() || (several_finished(e) && sharded(e));
+}
+
+bool commits_to_compare(const Evidence& e) {
+  return e.run.training.history.compared > 0 || !e.run.training.history.wrong.empty();
 }
 
 }  // namespace seeksim::harness

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "harness/oracles/evidence.h"
 
@@ -22,7 +21,11 @@ Finding one_history(const Evidence& evidence, const std::string& argument);
 // What is wrong with an argument of model_state; empty: nothing.
 std::string want_gigabytes(const std::string& text, int);
 
-// Those that are judged in this run without being asked for.
-std::vector<const char*> always_made(const Evidence& evidence);
+// Whether a run that did not ask has something to judge for these: collectives_match, replicas_equal, partition,
+// one_history.
+bool collectives_to_match(const Evidence& evidence);
+bool replicas_to_compare(const Evidence& evidence);
+bool shards_to_judge(const Evidence& evidence);
+bool commits_to_compare(const Evidence& evidence);
 
 }  // namespace seeksim::harness

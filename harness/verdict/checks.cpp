@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <set>
+
 #include <nlohmann/json.hpp>
 
 #include "harness/input/problem.h"
@@ -66,6 +68,16 @@ CheckResult judge(const CheckSpec& check, const Evidence& evidence) {
   Finding finding = row->judge(evidence, check.argument);
   if (!finding.looked) finding.detail = "looked at nothing: " + finding.detail;
   return {check.text(), finding.ok && finding.looked, std::move(finding.detail), finding.looked};
+}
+
+std::vector<const CheckInfo*> judged_unasked(const Evidence& evidence) {
+  std::set<std::string> listed;
+  for (const CheckSpec& check : evidence.scenario.checks) listed.insert(check.name);
+  std::vector<const CheckInfo*> rows;
+  for (const CheckInfo& row : table()) {
+    if (row.unasked && !listed.contains(row.name) && row.unasked(evidence)) rows.push_back(&row);
+  }
+  return rows;
 }
 
 Needs needs(const Scenario& scenario) {

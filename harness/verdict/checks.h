@@ -1,14 +1,16 @@
 // Checks: oracles over what a run recorded. A table, one row a check; a check that found nothing to look at is red.
-// To add one: a row in check_table.cpp, a judge in oracles/, a line in scenarios/schema.json if it takes an object
-// form, a green and a red case in tests/harness/verdict/checks_test.cpp, and a negative scenario.
+// To add one: a row in check_table.cpp, a judge in oracles/, a green and a red case in
+// tests/harness/verdict/checks_test.cpp, and a negative scenario.
 #pragma once
 
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "harness/input/json.h"
+#include "harness/input/shape.h"
 #include "harness/oracles/arguments.h"
 #include "harness/oracles/evidence.h"
 #include "harness/scenario/scenario.h"
@@ -38,11 +40,15 @@ constexpr bool has(Needs all, Needs some) { return (unsigned(all) & unsigned(som
 // One check: a row of check_table.cpp, or a user's (harness/loading/extensions.h).
 struct CheckInfo {
   const char* name;
-  const char* argument = "";  // what comes after the colon, for people; "": it takes none
+  const char* argument = "";                 // what comes after the colon, for people; "": it takes none
+  std::optional<Shape> form = std::nullopt;  // what X may be in {name: X}, for the schema; none: there is no such form
   Needs needs = Needs::nothing;
   // What is wrong with an argument as written; empty: nothing. ranks: 0 when unknown.
   std::function<std::string(const std::string& argument, int ranks)> wrong = want_none;
   std::function<Finding(const Evidence& evidence, const std::string& argument)> judge;
+  // Whether there is something to judge in a run that did not ask. Empty: it is judged only where it is asked for.
+  std::function<bool(const Evidence& evidence)> unasked = {};
+  bool of_values = false;   // a run of shapes, which has no values, cannot be judged by it
   const char* description;  // for people: `seeksim list checks` and docs/reference/checks.md
 };
 std::deque<CheckInfo> built_in_checks();
@@ -59,6 +65,8 @@ struct CheckProblem {
 CheckProblem read_check(const Json& written, int ranks, CheckSpec& spec);
 
 CheckResult judge(const CheckSpec& check, const Evidence& evidence);
+// What is judged in this run though its scenario does not list it.
+std::vector<const CheckInfo*> judged_unasked(const Evidence& evidence);
 // All that judging the scenario takes: of its checks, and of what is judged in every such run. Where faults were drawn,
 // a step's time is worth a report.
 Needs needs(const Scenario& scenario);

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "harness/oracles/inside_a_step.h"
-#include "harness/scenario/variants.h"
 #include "harness/verdict/checks.h"
 #include "runtime/backend/machine/interrupts.h"
 
@@ -136,17 +134,7 @@ Judgement judge(const Evidence& e) {
   // Poison ends training, and no_poison says so: that it did not finish is no second finding.
   if (expect.what != Expect::What::stops && e.run.numbers.poison.empty()) j.checks.push_back(finished(e, j.stopped));
   for (const CheckSpec& check : e.scenario.checks) j.checks.push_back(judge(check, e));
-  const auto always = [&](const char* name, bool has_something_to_judge) {
-    const bool listed = std::any_of(e.scenario.checks.begin(), e.scenario.checks.end(),
-                                    [name](const CheckSpec& check) { return check.name == name; });
-    if (!listed && has_something_to_judge) j.checks.push_back(judge(CheckSpec{name, ""}, e));
-  };
-  always("no_races", e.run.races.watched);
-  always("quirk_differs", e.scenario.train.definition.quirks.any());
-  always("within_bounds", is_fast(e.scenario));
-  always("no_poison", e.run.numbers.poison_looks > 0);
-  for (const char* name : always_made(e)) always(name, true);
-  always("faults_fired", !e.scenario.faults.empty() || !e.scenario.own_faults.empty());
+  for (const CheckInfo* row : judged_unasked(e)) j.checks.push_back(judge(CheckSpec{row->name, ""}, e));
   j.checks.insert(j.checks.end(), e.further.begin(), e.further.end());
 
   for (std::size_t i = 0; i < e.run.ranks.size(); ++i) {
