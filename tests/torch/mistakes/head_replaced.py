@@ -1,0 +1,38 @@
+"""A planted mistake: the head is replaced when the optimizer has been made, so the new one never learns."""
+import argparse
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+
+from model import GPT, loss_of, samples
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--batch", type=int, default=8, help="samples a step, all ranks together")
+    args = parser.parse_args()
+
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(1)
+    model = GPT()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    model.head = torch.nn.Linear(64, 128, bias=False)
+    model = DDP(model)
+    data = samples(args.steps * args.batch)
+    sampler = DistributedSampler(data, world, rank, shuffle=False)
+    for step, tokens in enumerate(DataLoader(data, batch_size=args.batch // world, sampler=sampler)):
+        loss = loss_of(model, tokens)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if rank == 0:
+            print(f"step {step}: loss {loss.item():.4f}")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
