@@ -12,6 +12,7 @@
 #include "harness/input/problem.h"
 #include "harness/releases/environment.h"
 #include "harness/report/terminal.h"
+#include "harness/torch/check/check.h"
 #include "harness/torch/compare.h"
 #include "harness/torch/doctor.h"
 #include "harness/torch/python.h"
@@ -40,6 +41,24 @@ void add_torch_run(CLI::App& torch, TorchArguments& a) {
   run->add_option("--junit", a.junit, "Write the checks as JUnit XML");
   run->add_option("--wall-limit", a.wall_limit_s, "End the job after this many seconds (exit status 3)")
       ->check(CLI::Range(0.0, 1e9));
+}
+
+void add_torch_check(CLI::App& torch, TorchArguments& a) {
+  CLI::App* check = torch.add_subcommand(
+      "check",
+      "Is a training script right? Run it as it is, and once for each switch that ought not to matter: seeksim torch "
+      "check -- train.py ARGS");
+  check->add_option("--np", a.ranks, "Number of ranks (default: 2)")->check(CLI::Range(1, kRanksMax / 2));
+  check->add_option("--only", a.switches, "Turn only these switches: NAME,NAME (docs/torch-check.md)")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  check->add_option("--resume", a.resume,
+                    "Arguments with which the script goes on from a checkpoint; {dir} stands for its folder, there and "
+                    "in the script's own arguments");
+  check->add_option("--python", a.python, "The Python that has torch");
+  check->add_option("--out", a.out, "Folder of the runs and check.json");
+  check->add_option("--report", a.report, "Write the result as JSON");
+  check->add_flag("--json", a.json, "Print the result as JSON");
 }
 
 void add_torch_compare(CLI::App& torch, TorchArguments& a) {
@@ -99,6 +118,22 @@ ExitStatus run_script(const TorchArguments& a) {
   return outcome.status;
 }
 
+ExitStatus check_script(const TorchArguments& a) {
+  torch::CheckRequest request;
+  request.command = a.script;
+  request.only = a.switches;
+  request.resume = a.resume;
+  if (a.ranks > 0) request.np = a.ranks;
+  request.python = a.python;
+  request.out = a.out;
+  request.quiet = a.json;
+  request.style = style_of_stdout();
+  const Outcome outcome = torch::run_check(request, put);
+  if (!a.report.empty()) write_file(a.report, dump(outcome.report));
+  if (a.json) put_data(dump(outcome.report));
+  return outcome.status;
+}
+
 ExitStatus compare(const TorchArguments& a) {
   constexpr torch::Grade kGrades[] = {torch::Grade::bits, torch::Grade::reassociated, torch::Grade::rounding};
   const torch::Grade wanted =
@@ -135,6 +170,7 @@ void add_torch(CLI::App& app, TorchArguments& a) {
       app.add_subcommand("torch", "Run your own PyTorch script under faults and checks; compare two runs");
   torch->require_subcommand(1);
   add_torch_run(*torch, a);
+  add_torch_check(*torch, a);
   add_torch_compare(*torch, a);
   add_torch_table(*torch, a);
   torch->add_subcommand("doctor", "Check that a Python, its torch and this machine can run scripts under seeksim")
@@ -157,11 +193,12 @@ ExitStatus torch_command(const CLI::App& app, const TorchArguments& a) {
   const CLI::App& verb = *app.get_subcommand("torch");
   probe(a);
   if (verb.got_subcommand("run")) return run_script(a);
+  if (verb.got_subcommand("check")) return check_script(a);
   bool of_releases = false;
   const ExitStatus status = releases_command(verb, a.releases, a.script, of_releases);
   if (of_releases) return status;
   if (!a.script.empty())
-    throw BadInput("-- " + a.script.front(), "only seeksim torch run starts a script", "Leave it out.");
+    throw BadInput("-- " + a.script.front(), "only seeksim torch run and check start a script", "Leave it out.");
   if (verb.got_subcommand("compare")) return compare(a);
   if (verb.got_subcommand("table")) return run_table(a);
   return verb.got_subcommand("doctor") ? torch::doctor(a.python, style_of_stdout()) : clean(a);

@@ -20,10 +20,12 @@ struct TorchArguments {
   int ranks = 0;                    // 0: as the scenario says
   std::string python, out, report, junit;
   double wall_limit_s = 0;
-  std::string a, b;                 // compare: folders of runs
-  std::string table;                // table: its file
-  std::vector<std::string> only;    // table: axes and their values
-  std::vector<std::string> orders;  // compare: runs of `a` with other orders of sums
+  std::string a, b;                   // compare: folders of runs
+  std::string table;                  // table: its file
+  std::vector<std::string> only;      // table: axes and their values
+  std::vector<std::string> switches;  // check: only these
+  std::string resume;                 // check: arguments with which the script goes on
+  std::vector<std::string> orders;    // compare: runs of `a` with other orders of sums
   std::string grade = "bits";
   bool json = false;
   ReleasesArguments releases;  // museum, bisect

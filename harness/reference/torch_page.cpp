@@ -7,6 +7,7 @@
 #include "harness/loading/reference.h"
 #include "harness/reference/markdown.h"
 #include "harness/reference/pages.h"
+#include "harness/torch/check/switches.h"
 #include "harness/torch/faults.h"
 #include "harness/torch/judges.h"
 #include "harness/torch/scenario.h"
@@ -48,6 +49,14 @@ std::string judge_rows() {
   return table;
 }
 
+std::string switch_rows() {
+  std::string table = table_header({"switch", "what is turned", "what has to hold", "does not apply where"});
+  for (const torch::Switch& one : torch::switches())
+    table += table_row(
+        {code_span(one.name), plain(one.description, true), std::string(name(one.demand)), plain(one.lacks, true)});
+  return table;
+}
+
 }  // namespace
 
 Page torch_page() {
@@ -58,6 +67,7 @@ Page torch_page() {
   text += key_sections(torch::torch_scenario_schema(), "The scenario");
   text += "\n## The judges\n\n" + judge_rows();
   text += "\n## The faults\n\n" + fault_rows();
+  text += "\n## The switches of seeksim torch check\n\n" + switch_rows();
   return {"torch.md", text};
 }
 

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <stdexcept>
 #include <thread>
@@ -94,7 +95,13 @@ bool take(int fd, std::string& to) {
   return n > 0 || (n < 0 && (errno == EINTR || errno == EAGAIN));
 }
 
-// Processes whose parent is this one.
+// Children that serve several jobs.
+std::set<pid_t>& spared() {
+  static std::set<pid_t> pids;
+  return pids;
+}
+
+// Processes whose parent is this one, but those that are spared.
 std::vector<pid_t> children() {
   std::vector<pid_t> found;
   DIR* folder = ::opendir("/proc");
@@ -111,7 +118,7 @@ std::vector<pid_t> children() {
     std::string state;
     pid_t parent = 0;
     rest >> state >> parent;
-    if (parent == ::getpid()) found.push_back(pid);
+    if (parent == ::getpid() && !spared().contains(pid)) found.push_back(pid);
   }
   ::closedir(folder);
   return found;
@@ -206,6 +213,9 @@ Subreaper::Subreaper() {
   was_ = now != 0;
   ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 }
+
+void Subreaper::spare(pid_t pid) { spared().insert(pid); }
+void Subreaper::give_back(pid_t pid) { spared().erase(pid); }
 
 Subreaper::~Subreaper() {
   kill_the_left();

@@ -41,8 +41,8 @@ std::string without_own_name(const std::string& words);
 // Throws as spawn().
 Captured capture(const std::vector<std::string>& command, const Environment& environment, double limit_s);
 
-// All processes below this one, but those in `but`, become its own children when their parent ends; from construction
-// to destruction. At destruction whoever is left is killed.
+// All processes below this one, but those that are spared, become its own children when their parent ends; from
+// construction to destruction. At destruction the rest is killed.
 class Subreaper {
  public:
   Subreaper();
@@ -51,6 +51,9 @@ class Subreaper {
   Subreaper& operator=(const Subreaper&) = delete;
   // Kills them now. Returns how many there were.
   static int kill_the_left();
+  // This child is nobody's leftover, until it is given back: it serves several jobs.
+  static void spare(pid_t pid);
+  static void give_back(pid_t pid);
 
  private:
   bool was_ = false;

@@ -140,7 +140,7 @@ class Job {
 void Job::start_one(int rank, const Environment& environment) {
   const std::string file =
       rank < 0 ? plan_.folder + "/output.txt" : fmt::format("{}/output-{}.txt", plan_.folder, rank);
-  Outlet& outlet = outlets_.emplace_back(rank < 0 ? "" : fmt::format("[rank {}] ", rank), file);
+  Outlet& outlet = outlets_.emplace_back(rank < 0 ? "" : fmt::format("[rank {}] ", rank), file, plan_.quiet);
   Started one;
   one.pid = spawn(plan_.command, environment, outlet.out_end(), outlet.err_end());
   one.run.rank = rank;

@@ -17,6 +17,7 @@ struct JobPlan {
   std::string folder;       // where the ranks write
   double patience_s = 60;   // without any progress for so long, the job is ended
   double wall_limit_s = 0;  // 0: none
+  bool quiet = false;       // what the processes print goes to their files only
 };
 
 // A command that seeksim starts once a rank: a script, with the Python that runs it.

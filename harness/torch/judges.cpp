@@ -10,6 +10,7 @@
 #include "harness/oracles/arguments.h"
 #include "harness/torch/blame.h"
 #include "harness/torch/collectives.h"
+#include "harness/torch/habits.h"
 #include "harness/torch/values.h"
 #include "runtime/seams/rank_names.h"
 
@@ -167,6 +168,17 @@ const std::vector<Judge>& judges() {
       {"losses_finite", "", true, plainly<losses_finite>, "every loss on which backward() was called is finite"},
       {"finite", "", true, plainly<finite>,
        "no value that is not finite came into weights or losses; names rank, step and place of the first one"},
+      {"samples", "", true, plainly<samples>,
+       "no sample comes twice in an epoch, and no two shuffled epochs have the same order; loaders that are trained "
+       "on"},
+      {"weights_move", "", true, plainly<weights_move>, "every weight that requires a gradient changed in three steps"},
+      {"gradients_cleared", "", true, plainly<gradients_cleared>,
+       "no step has the gradients of the one before in its own"},
+      {"train_mode", "", true, plainly<train_mode>,
+       "modules whose train() and eval() differ are in train() where they are trained, in eval() in validation"},
+      {"clips_in_time", "", true, plainly<clips_in_time>, "gradients are clipped between backward() and step()"},
+      {"losses_divided", "", true, plainly<losses_divided>,
+       "micro-batches of a step do not add up mean losses undivided"},
       {"faults_fired", "", true, faults_fired, "every fault fired"},
       {"culprit", "RANKS", false, culprit, "exactly these ranks are to blame for the collective that failed first"},
       {"loss_falls", "", false, plainly<loss_falls>,

@@ -16,9 +16,9 @@ constexpr std::size_t kLineMax = 1 << 16;
 
 }  // namespace
 
-Outlet::Outlet(std::string label, const std::string& file) : label_(std::move(label)), file_(file) {
-  streams_[0].to = stdout;
-  streams_[1].to = stderr;
+Outlet::Outlet(std::string label, const std::string& file, bool quiet) : label_(std::move(label)), file_(file) {
+  streams_[0].to = quiet ? nullptr : stdout;
+  streams_[1].to = quiet ? nullptr : stderr;
   streams_[1].is_error = true;
   for (Stream& stream : streams_) {
     int ends[2];
@@ -83,6 +83,7 @@ void Outlet::hand_on(Stream& stream, bool whole_lines_only) {
   }
   if (lines.empty()) return;
   file_ << lines << std::flush;
+  if (stream.to == nullptr) return;
   std::fwrite(lines.data(), 1, lines.size(), stream.to);
   std::fflush(stream.to);
 }

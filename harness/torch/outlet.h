@@ -11,8 +11,9 @@ namespace seeksim::harness::torch {
 // The output and the error output of one process.
 class Outlet {
  public:
-  // label: stands before each line; empty: nothing does. file: where both go, in the order of arrival.
-  Outlet(std::string label, const std::string& file);
+  // label: stands before each line; empty: nothing does. file: where both go, in the order of arrival. quiet: only
+  // there.
+  Outlet(std::string label, const std::string& file, bool quiet = false);
   Outlet(const Outlet&) = delete;
   Outlet& operator=(const Outlet&) = delete;
   ~Outlet();

@@ -62,42 +62,23 @@ std::string name_of(const std::vector<std::string>& command) {
   return fs::path(script == command.end() ? command.front() : *script).stem().string();
 }
 
-void refuse_command(const std::vector<std::string>& command) {
-  if (command.empty())
-    throw BadInput("seeksim torch run", "there is no script", "Put it behind --: seeksim torch run --np 2 -- train.py");
-  const std::string& first = command.front();
-  if (!is_script(first)) return;
-  if (!fs::exists(first))
-    throw BadInput(first, "there is no such script", "Check the name, and the folder you are in.");
-  if (!fs::is_regular_file(first)) throw BadInput(first, "it is no file", "Name the script that each rank runs.");
-}
-
-Environment environment_of(const Built& built, const std::string& python, const std::string& folder) {
-  Environment environment = {{"PYTHONPATH", python_path_with(built.python_path)}, {"SEEKSIM_TORCH_DIR", folder}};
-  const auto unless_set = [&](const char* name, const char* value) {
-    if (std::getenv(name) == nullptr) environment[name] = value;
-  };
-  unless_set("OMP_NUM_THREADS", "1");           // another number of threads, another order of sums
-  unless_set("PYTHONUNBUFFERED", "1");          // what a killed rank printed is not lost
-  if (python.find('/') != std::string::npos) {  // torchrun of the same environment
-    const char* path = std::getenv("PATH");
-    environment["PATH"] =
-        fs::absolute(python).parent_path().string() + (path == nullptr ? "" : ':' + std::string(path));
-  }
-  return environment;
-}
-
-JobPlan job_of(const RunRequest& request, const TorchScenario& scenario, const Built& built, const std::string& python,
-               const std::string& folder) {
+JobPlan job_of(const std::string& folder, const TorchScenario& scenario, const std::vector<std::string>& command,
+               const Start& start) {
   JobPlan plan;
-  plan.direct = is_script(request.command.front());
-  plan.command = request.command;
-  if (plan.direct) plan.command.insert(plan.command.begin(), python);
+  plan.direct = is_script(command.front());
+  plan.command = command;
+  if (plan.direct) {
+    const std::vector<std::string> python = {start.python};
+    const std::vector<std::string>& before = start.ranks_with.empty() ? python : start.ranks_with;
+    plan.command.insert(plan.command.begin(), before.begin(), before.end());
+  }
   plan.ranks = scenario.torch.ranks;
-  plan.environment = environment_of(built, python, folder);
+  plan.environment = rank_environment(start);
+  plan.environment["SEEKSIM_TORCH_DIR"] = folder;
   plan.folder = folder;
   plan.patience_s = scenario.torch.patience_s();
-  plan.wall_limit_s = request.wall_limit_s;
+  plan.wall_limit_s = start.wall_limit_s;
+  plan.quiet = start.quiet;
   return plan;
 }
 
@@ -123,7 +104,50 @@ void write_all(const RunFolder& folder, const TorchRun& run, const Outcome& outc
 
 }  // namespace
 
-Json plan_json(const TorchScenario& scenario, const std::string& module) {
+void refuse_command(const std::vector<std::string>& command, const std::string& verb) {
+  if (command.empty())
+    throw BadInput("seeksim torch " + verb, "there is no script",
+                   fmt::format("Put it behind --: seeksim torch {} --np 2 -- train.py", verb));
+  const std::string& first = command.front();
+  if (!is_script(first)) return;
+  if (!fs::exists(first))
+    throw BadInput(first, "there is no such script", "Check the name, and the folder you are in.");
+  if (!fs::is_regular_file(first)) throw BadInput(first, "it is no file", "Name the script that each rank runs.");
+}
+
+Environment rank_environment(const Start& start) {
+  Environment environment = {{"PYTHONPATH", python_path_with(start.built.python_path)}};
+  const auto unless_set = [&](const char* name, const char* value) {
+    if (std::getenv(name) == nullptr) environment[name] = value;
+  };
+  unless_set("OMP_NUM_THREADS", "1");                 // another number of threads, another order of sums
+  unless_set("PYTHONUNBUFFERED", "1");                // what a killed rank printed is not lost
+  if (start.python.find('/') != std::string::npos) {  // torchrun of the same environment
+    const char* path = std::getenv("PATH");
+    environment["PATH"] =
+        fs::absolute(start.python).parent_path().string() + (path == nullptr ? "" : ':' + std::string(path));
+  }
+  return environment;
+}
+
+TorchRun run_in(const std::string& folder, const TorchScenario& scenario, const std::vector<std::string>& command,
+                const Start& start) {
+  TorchRun run;
+  run.scenario = scenario;
+  run.command = command;
+  run.folder = folder;
+  write_file(folder + "/plan.json", dump(plan_json(scenario, start.built.module, start.turns)));
+  run.job = run_job(job_of(folder, scenario, command, start));
+  run.ranks = read_ranks(folder, scenario.torch.ranks);
+  refuse_other_world(run);
+  if (const std::string why = failed_by_itself(run); !why.empty())
+    throw BadInput(command.front(), why,
+                   start.quiet ? fmt::format("Does seeksim torch run --np {} run it?", scenario.torch.ranks)
+                               : "Its output is above. Does it run without seeksim?");
+  return run;
+}
+
+Json plan_json(const TorchScenario& scenario, const std::string& module, const std::vector<std::string>& turns) {
   const TorchPlan& torch = scenario.torch;
   Json faults = Json::array();
   for (const faults::Rule& rule : scenario.faults) faults.push_back(Json::parse(faults::text(rule)));
@@ -140,7 +164,8 @@ Json plan_json(const TorchScenario& scenario, const std::string& module) {
             {"weights_every", torch.record.weights_every},
             {"gradients", torch.record.gradients},
             {"max_mib", torch.record.max_mib}}},
-          {"faults", faults}};
+          {"faults", faults},
+          {"turns", turns}};
 }
 
 std::string failed_by_itself(const TorchRun& run) {
@@ -161,23 +186,17 @@ std::string failed_by_itself(const TorchRun& run) {
 }
 
 Outcome run_script(const RunRequest& request, const Print& print) {
-  refuse_command(request.command);
-  TorchRun run;
-  run.scenario = load_torch_scenario(request.scenario, request.sets, request.np);
-  if (run.scenario.name.empty()) run.scenario.name = name_of(request.command);
-  run.command = request.command;
-  const std::string python = find_python(request.python);
-  const Built built = build_backend(python);
+  refuse_command(request.command, "run");
+  TorchScenario scenario = load_torch_scenario(request.scenario, request.sets, request.np);
+  if (scenario.name.empty()) scenario.name = name_of(request.command);
+  Start start;
+  start.python = find_python(request.python);
+  start.built = build_backend(start.python);
+  start.wall_limit_s = request.wall_limit_s;
   RunFolder folder(request.out);
-  run.folder = folder.path();
-  write_file(folder.path() + "/plan.json", dump(plan_json(run.scenario, built.module)));
-  const std::string header = header_text(run.scenario, request.command, built.torch, request.style);
+  const std::string header = header_text(scenario, request.command, start.built.torch, request.style);
   print(header);
-  run.job = run_job(job_of(request, run.scenario, built, python, folder.path()));
-  run.ranks = read_ranks(folder.path(), run.scenario.torch.ranks);
-  refuse_other_world(run);
-  if (const std::string why = failed_by_itself(run); !why.empty())
-    throw BadInput(request.command.front(), why, "Its output is above. Does it run without seeksim?");
+  const TorchRun run = run_in(folder.path(), scenario, request.command, start);
   const Judgement judgement = judge(run);
   Outcome outcome;
   outcome.status = judgement.status;

@@ -7,6 +7,7 @@
 
 #include "harness/report/outcome.h"
 #include "harness/report/report.h"
+#include "harness/torch/python.h"
 #include "harness/torch/run_record.h"
 
 namespace seeksim::harness::torch {
@@ -26,8 +27,28 @@ struct RunRequest {
 // before its first step.
 Outcome run_script(const RunRequest& request, const Print& print);
 
+// With what a script is started, beside what its scenario says.
+struct Start {
+  std::string python;
+  Built built;
+  std::vector<std::string> ranks_with;  // stands before the script, in the direct form; empty: python does
+  std::vector<std::string> turns;       // switches of `seeksim torch check`
+  double wall_limit_s = 0;
+  bool quiet = false;
+};
+// Runs a script with its records in this folder, which is there and holds nothing of another run, and reads them.
+// Throws as run_script().
+TorchRun run_in(const std::string& folder, const TorchScenario& scenario, const std::vector<std::string>& command,
+                const Start& start);
+
+// The variables that ranks get, beside those of a run or a rank.
+Environment rank_environment(const Start& start);
+
+// Throws BadInput where a command has no script, or one that is not there. verb: "run", "check".
+void refuse_command(const std::vector<std::string>& command, const std::string& verb);
+
 // What plan.json says (pytorch/README.md).
-Json plan_json(const TorchScenario& scenario, const std::string& module);
+Json plan_json(const TorchScenario& scenario, const std::string& module, const std::vector<std::string>& turns = {});
 
 // Why a script that made no step is bad input and no finding; empty: it is none. A rank that a fault ended, that waits
 // or that is blamed is a finding.

@@ -96,6 +96,19 @@ void note(const std::string& text) {
   s.record().add(NoteEntry{s.record().text(text)});
 }
 
+void sight(const std::string& kind, const std::string& name, const std::string& text, std::int64_t step) {
+  Session& s = here();
+  SightEntry e;
+  e.kind = sight_kind(kind);
+  if (e.kind == SightKind::count_) throw std::invalid_argument("seeksim: there is no sight " + kind);
+  e.phase = s.phase();
+  e.micro_batch = s.micro_batch();
+  e.name = s.record().text(name);
+  e.text = text.empty() ? kNoText : s.record().text(text);
+  e.step = step;
+  s.record().add(e);
+}
+
 c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                          std::string group, std::vector<int> ranks, double timeout_s,
                                          std::string backend) {
@@ -166,6 +179,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("loss", &loss);
   m.def("stepped", &stepped);
   m.def("note", &note);
+  m.def("sight", &sight);
   m.def("ended", [] { here().record().ended(); });
   m.def("forget", [] { here().record().forget(); });
 }

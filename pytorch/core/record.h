@@ -12,7 +12,7 @@
 
 namespace seeksim::pytorch {
 
-inline constexpr std::uint32_t kRecordVersion = 1;
+inline constexpr std::uint32_t kRecordVersion = 2;
 inline constexpr std::size_t kHeadBytes = 8192;
 inline constexpr std::size_t kEntryBytes = 256;
 inline constexpr std::size_t kGroupsWatched = 64;     // groups whose progress the head shows
@@ -64,6 +64,20 @@ enum class TensorUse : std::uint8_t {
   local_gradient,  // of a parameter, before it is reduced, where a hook can see it
   count_
 };
+// What hooks saw of a script beside its tensors and losses. `name` and `text` of the entry say of what.
+enum class SightKind : std::uint8_t {
+  uses,          // name: a part of torch that switches of `seeksim torch check` turn: "ddp", "loader"
+  turned,        // name: a switch of plan.json took effect
+  batch,         // name: "loader 0, epoch 1", or with " shuffled"; text: "index:digest,..."; step: its number
+  trains_on,     // name: "loader 0": a backward pass followed on one of its batches
+  trains,        // name: a weight that requires a gradient
+  old_gradient,  // name: a parameter whose gradient of an earlier step was never cleared
+  left_eval,     // name: a module that is trained on in eval(), and was in train() before
+  left_train,    // name: a module in train() in a forward pass without gradients
+  late_clip,     // gradients were clipped when no backward pass had come since the last step
+  undivided,     // every one of several micro-batches gave the loss function's own mean to backward()
+  count_
+};
 // Why a rank is named.
 enum class Blame : std::uint8_t {
   did_not_join,       // alive, and never called the collective
@@ -80,10 +94,12 @@ std::string_view name(ReduceName);
 std::string_view name(StepPhase);
 std::string_view name(CallState);
 std::string_view name(TensorUse);
+std::string_view name(SightKind);
 std::string_view name(Blame);
 // The inverse; count_ where there is no such name.
 StepPhase step_phase(std::string_view word);
 TensorUse tensor_use(std::string_view word);
+SightKind sight_kind(std::string_view word);
 std::size_t element_bytes(DType);  // 0 for none and other
 
 // A measure of a tensor's values besides its hash: two tensors that are not kept can be compared by it.
@@ -174,8 +190,29 @@ struct VerdictEntry {  // one for each rank that this rank blames for a collecti
 struct NoteEntry {  // what was not watched, and why; once each
   std::uint32_t text = kNoText;
 };
+struct SightEntry {
+  SightKind kind = SightKind::uses;
+  StepPhase phase = StepPhase::init;
+  std::int32_t micro_batch = 0;
+  std::uint32_t name = kNoText;
+  std::uint32_t text = kNoText;
+  std::int64_t step = 0;
+};
 
-enum class EntryKind : std::uint8_t { none, text, group, call, step, loss, tensor, fault, verdict, note, count_ };
+enum class EntryKind : std::uint8_t {
+  none,
+  text,
+  group,
+  call,
+  step,
+  loss,
+  tensor,
+  fault,
+  verdict,
+  note,
+  sight,
+  count_
+};
 
 // How far a rank has come in one group. A rank waits where joined > finished.
 struct GroupProgress {
@@ -218,6 +255,7 @@ struct RankRecord {
   std::vector<FaultEntry> faults;
   std::vector<VerdictEntry> verdicts;
   std::vector<NoteEntry> notes;
+  std::vector<SightEntry> sights;
   std::vector<Place> order;  // all but texts
   // The text of a reference; empty for kNoText.
   const std::string& text(std::uint32_t reference) const;
@@ -257,6 +295,7 @@ class RecordWriter {
   std::int32_t add(const FaultEntry& entry);
   std::int32_t add(const VerdictEntry& entry);
   std::int32_t add(const NoteEntry& entry);
+  std::int32_t add(const SightEntry& entry);
   // Writes a call's entry again: its state, hashes and times have changed. -1 is ignored.
   void update(std::int32_t call, const CallEntry& entry);
 

@@ -77,6 +77,7 @@ SEEKSIM_ENTRY(TensorEntry, tensor, 64)
 SEEKSIM_ENTRY(FaultEntry, fault, 40)
 SEEKSIM_ENTRY(VerdictEntry, verdict, 56)
 SEEKSIM_ENTRY(NoteEntry, note, 4)
+SEEKSIM_ENTRY(SightEntry, sight, 24)
 #undef SEEKSIM_ENTRY
 
 }  // namespace seeksim::pytorch

@@ -56,6 +56,16 @@ constexpr EnumNames<CallState> kStates({{CallState::created, "created"},
 constexpr EnumNames<TensorUse> kUses({{TensorUse::weight, "weight"},
                                       {TensorUse::gradient, "gradient"},
                                       {TensorUse::local_gradient, "local_gradient"}});
+constexpr EnumNames<SightKind> kSights({{SightKind::uses, "uses"},
+                                        {SightKind::turned, "turned"},
+                                        {SightKind::batch, "batch"},
+                                        {SightKind::trains_on, "trains_on"},
+                                        {SightKind::trains, "trains"},
+                                        {SightKind::old_gradient, "old_gradient"},
+                                        {SightKind::left_eval, "left_eval"},
+                                        {SightKind::left_train, "left_train"},
+                                        {SightKind::late_clip, "late_clip"},
+                                        {SightKind::undivided, "undivided"}});
 constexpr EnumNames<Blame> kBlames({{Blame::did_not_join, "did_not_join"},
                                     {Blame::is_dead, "is_dead"},
                                     {Blame::contribution_lost, "contribution_lost"},
@@ -70,9 +80,11 @@ std::string_view name(ReduceName value) { return kReductions.of(value); }
 std::string_view name(StepPhase value) { return kPhases.of(value); }
 std::string_view name(CallState value) { return kStates.of(value); }
 std::string_view name(TensorUse value) { return kUses.of(value); }
+std::string_view name(SightKind value) { return kSights.of(value); }
 std::string_view name(Blame value) { return kBlames.of(value); }
 StepPhase step_phase(std::string_view word) { return kPhases.named(word); }
 TensorUse tensor_use(std::string_view word) { return kUses.named(word); }
+SightKind sight_kind(std::string_view word) { return kSights.named(word); }
 
 std::size_t element_bytes(DType type) {
   switch (type) {

@@ -118,6 +118,8 @@ class Decoder {
         return keep(to_.verdicts, as<VerdictEntry>(entry), entry.kind);
       case EntryKind::note:
         return keep(to_.notes, as<NoteEntry>(entry), entry.kind);
+      case EntryKind::sight:
+        return keep(to_.sights, as<SightEntry>(entry), entry.kind);
       case EntryKind::none:
       case EntryKind::count_:
         break;
@@ -173,6 +175,7 @@ class Decoder {
     names(e.blame, e.op), group(e.group), launch_rank(e.rank), call(e.call), reference(e.text);
   }
   void check(const NoteEntry& e) const { reference(e.text); }
+  void check(const SightEntry& e) const { names(e.kind, e.phase), reference(e.name), reference(e.text); }
 
   template <class T>
   void keep(std::vector<T>& list, const T& value, EntryKind kind) {

@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
-from seeksim_torch import engines
+from seeksim_torch import engines, habits
 from seeksim_torch.plan import Record
 
 # Modules that only wrap another one, and where they keep it: names of weights are the same with and without them.
@@ -67,6 +67,7 @@ class Watcher:
         self.names: "weakref.WeakKeyDictionary[torch.nn.Module, str]" = weakref.WeakKeyDictionary()
         self.roots: List["weakref.ReferenceType[torch.nn.Module]"] = []
         self.noted: set = set()
+        self.habits = habits.Habits(self)
         self.tell()
 
     def tell(self) -> None:
@@ -92,9 +93,11 @@ class Watcher:
             self.roots.append(weakref.ref(module))
             for name, each in walk(module):
                 self.names.setdefault(each, name)
+        self.habits.before_forward(module)
 
     def after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         """Runs before the module's own hooks, so before FSDP2 and ZeRO-3 give back the weights that they gathered."""
+        self.habits.after_forward()
         every = self.record.weights_every
         if not every or self.step % every or self.micro_batch or self.phase != "forward":
             return
@@ -106,6 +109,7 @@ class Watcher:
                 continue  # ZeRO-3 holds it elsewhere: this module did not use it
             whole_name = f"{prefix}.{name}" if prefix else name
             self.sizes[whole_name] = weight.numel()
+            self.habits.used(whole_name, weight)
             self.tensor("weight", whole_name, module, weight)
 
     @staticmethod
@@ -139,6 +143,7 @@ class Watcher:
         finally:
             self.backwards -= 1
             if not self.backwards:
+                self.habits.after_backward()
                 self.micro_batch += 1
                 self.order = 0
                 self.enter("forward")
@@ -148,6 +153,7 @@ class Watcher:
         if isinstance(loss, torch.Tensor) and loss.numel() == 1:
             part, _ = local(loss.detach())
             self.module.loss(part)
+        self.habits.before_backward(loss)
         self.enter("backward")
 
     # ---------------------------------------------------------------------------------------------------- optimizer
@@ -188,12 +194,14 @@ class Watcher:
         self.enter("optimizer")
         if not self.engines:
             self.order = 0
+            self.habits.before_step(optimizer)
         if self.record.gradients:
             self.gradients(optimizer)
 
     def after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self.optimizers = max(0, self.optimizers - 1)
         if not self.optimizers and not self.engines:
+            self.habits.after_step(optimizer)
             self.stepped()
 
     def stepped(self) -> None:
@@ -241,4 +249,6 @@ def watch(module: ModuleType, record: Record) -> Watcher:
 
     torch.autograd.backward = backward
     engines.watch(watcher)
+    watcher.habits.watch_loaders()
+    watcher.habits.watch_clipping()
     return watcher

@@ -35,6 +35,7 @@ class Plan:
     die_with_parent: bool = True
     record: Record = dataclasses.field(default_factory=Record)
     faults: List[Dict[str, Any]] = dataclasses.field(default_factory=list)
+    turns: List[str] = dataclasses.field(default_factory=list)
 
 
 VERSION = 1
@@ -84,4 +85,6 @@ def read(folder: str) -> Plan:
         raise Refusal(f"{path}: timeout_s, seed, weights_every and max_mib have no such values")
     if not isinstance(plan.faults, list) or not all(isinstance(rule, dict) for rule in plan.faults):
         raise Refusal(f"{path}: faults has to be a list of rules")
+    if not isinstance(plan.turns, list) or not all(isinstance(one, str) for one in plan.turns):
+        raise Refusal(f"{path}: turns has to be a list of names")
     return plan

@@ -105,9 +105,10 @@ def _begin(folder: str) -> None:
         raise plans.Refusal(str(error)) from None
     os.register_at_fork(after_in_child=module.forget)
     atexit.register(module.ended)
-    from seeksim_torch import hooks, redirect
+    from seeksim_torch import hooks, redirect, turns
 
-    hooks.watch(module, plan.record)
+    watcher = hooks.watch(module, plan.record)
+    turns.turn(watcher.habits, rank, world, plan.turns)
     if plan.backend == "seeksim":
         redirect.redirect(module)
 

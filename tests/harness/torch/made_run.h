@@ -27,6 +27,8 @@ class MadeRank {
     std::string ranks;
     for (int i = 0; i < world; ++i) ranks += (i > 0 ? "," : "") + std::to_string(i);
     group_ = writer_.add(pytorch::GroupEntry{writer_.text("0"), writer_.text(ranks), world});
+    sees(pytorch::SightKind::trains, "head.weight");
+    sees(pytorch::SightKind::trains_on, "loader 0");
   }
 
   // What a step is made of; changed by a test before it is written.
@@ -35,6 +37,8 @@ class MadeRank {
     double weight_norm = 1, weight_probe = 0.5;
     std::uint64_t gradient = 0;  // hash, as the optimizer gets it
     double loss = 1;
+    std::string samples;  // of the batch, "index:digest"
+    std::string epoch = "loader 0, epoch 0";
     bool call = true;
     CallEntry sum;
     bool done = true;  // the optimizer made its step
@@ -48,6 +52,7 @@ class MadeRank {
       made.gradient = 2000 + std::uint64_t(step);
       made.loss = 4.0 - 0.25 * double(step);
       made.sum = sum_of(step);
+      made.samples = std::to_string(100 * rank_ + batches_) + ":5";
       if (change) change(step, made);
       write(step, made);
     }
@@ -75,6 +80,15 @@ class MadeRank {
     fault.time_ns = time_ += 10;
     writer_.add(fault);
   }
+  // What a hook saw.
+  void sees(pytorch::SightKind kind, const std::string& name, const std::string& text = "", std::int64_t step = 0) {
+    pytorch::SightEntry sight;
+    sight.kind = kind;
+    sight.name = writer_.text(name);
+    if (!text.empty()) sight.text = writer_.text(text);
+    sight.step = step;
+    writer_.add(sight);
+  }
   RecordWriter& writer() { return writer_; }
 
  private:
@@ -96,6 +110,7 @@ class MadeRank {
   }
 
   void write(std::int64_t step, Step& made) {
+    sees(pytorch::SightKind::batch, made.epoch, made.samples, batches_++);
     pytorch::TensorEntry weight;
     weight.step = step;
     weight.phase = StepPhase::forward;
@@ -128,6 +143,7 @@ class MadeRank {
 
   RecordWriter writer_;
   int rank_;
+  std::int64_t batches_ = 0;
   std::int32_t group_ = -1, last_call_ = -1;
   CallEntry last_;
   std::int64_t time_ = pytorch::monotonic_ns();

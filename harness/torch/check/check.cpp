@@ -1,0 +1,250 @@
+#include "harness/torch/check/check.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "harness/input/files.h"
+#include "harness/input/json_text.h"
+#include "harness/input/problem.h"
+#include "harness/torch/check/warm.h"
+#include "harness/torch/habits.h"
+#include "harness/torch/job.h"
+#include "harness/torch/judges.h"
+#include "harness/torch/scenario.h"
+
+namespace seeksim::harness::torch {
+namespace {
+
+namespace fs = std::filesystem;
+using State = CheckLine::State;
+
+constexpr double kRun_s = 1800;    // of one run
+constexpr double kTimeout_s = 30;  // how long a rank waits for another: a rank that left does not come back
+constexpr const char* kFolder = "{dir}";
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream words(text);
+  std::vector<std::string> found;
+  for (std::string word; words >> word;) found.push_back(word);
+  return found;
+}
+
+std::string with_folder(std::string word, const std::string& folder) {
+  for (std::size_t at = word.find(kFolder); at != std::string::npos; at = word.find(kFolder, at + folder.size()))
+    word.replace(at, std::strlen(kFolder), folder);
+  return word;
+}
+
+class Checking {
+ public:
+  Checking(const CheckRequest& request, const Print& print);
+  ~Checking();
+  Checking(const Checking&) = delete;
+  Checking& operator=(const Checking&) = delete;
+  Outcome run();
+
+ private:
+  TorchRun run_variant(const std::string& name, Variant variant);
+  Variant plain() const;
+  bool judge_plain();
+  void measure_orders();
+  CheckLine turn(const Switch& one);
+  CheckLine try_switch(const Switch& one);
+  std::string does_not_apply(const Switch& one) const;
+  bool wanted(const Switch& one) const;
+  void tell(CheckLine line);
+  Outcome outcome(bool whole);
+
+  const CheckRequest& request_;
+  const Print& print_;
+  TorchScenario scenario_;
+  Start start_;
+  std::string folder_;
+  bool temporary_ = false, red_ = false;
+  std::optional<WarmStart> warm_;
+  TorchRun plain_;
+  std::optional<TorchRun> order_;  // with another order of sums
+  std::optional<Allowance> allowance_;
+  std::vector<CheckLine> lines_;
+};
+
+Checking::Checking(const CheckRequest& request, const Print& print) : request_(request), print_(print) {
+  refuse_command(request.command, "check");
+  if (!is_script(request.command.front()))
+    throw BadInput(request.command.front(), "seeksim torch check starts a script (.py) itself, and no launcher",
+                   "Put the script behind --, and the number of ranks in --np.");
+  const std::vector<std::string> names = switch_names();
+  for (const std::string& only : request.only) {
+    if (std::find(names.begin(), names.end(), only) == names.end())
+      throw BadInput("--only " + only, "there is no such switch", did_you_mean(only, names));
+  }
+  scenario_ = load_torch_scenario("", {}, request.np);
+  scenario_.name = fs::path(request.command.front()).stem().string();
+  scenario_.torch.timeout_s = kTimeout_s;
+  start_.python = find_python(request.python);
+  start_.built = build_backend(start_.python);
+  start_.wall_limit_s = kRun_s;
+  start_.quiet = true;
+  temporary_ = request.out.empty();
+  folder_ = request.out;
+  if (temporary_) {
+    folder_ = (fs::temp_directory_path() / "seeksim-check-XXXXXX").string();
+    if (::mkdtemp(folder_.data()) == nullptr)
+      throw BadInput(folder_, fmt::format("no temporary folder: {}", std::strerror(errno)), "Use --out FOLDER.");
+  } else {
+    make_folder(folder_, "--out");
+  }
+  folder_ = fs::absolute(folder_).string();
+}
+
+Checking::~Checking() {
+  std::error_code ignored;
+  if (temporary_ && !red_) fs::remove_all(folder_, ignored);
+}
+
+Variant Checking::plain() const {
+  Variant variant;
+  variant.scenario = scenario_;
+  return variant;
+}
+
+TorchRun Checking::run_variant(const std::string& name, Variant variant) {
+  const std::string folder = folder_ + '/' + name;
+  fs::remove_all(folder);
+  make_folder(folder, "--out");
+  make_folder(folder + "/checkpoint", "--out");
+  std::vector<std::string> command = request_.command;
+  for (std::string& word : command) word = with_folder(word, folder + "/checkpoint");
+  command.insert(command.end(), variant.arguments.begin(), variant.arguments.end());
+  Start start = start_;
+  start.turns = variant.turns;
+  if (!variant.cold && warm_) start.ranks_with = warm_->ranks_with();
+  return run_in(folder, variant.scenario, command, start);
+}
+
+// The script as it is: a line a judge. False: it does not get to its end, so that there is nothing to compare.
+bool Checking::judge_plain() {
+  Variant variant = plain();
+  variant.turns = {"watch"};
+  plain_ = run_variant("plain", variant);
+  bool whole = true;
+  for (const CheckResult& check : judge(plain_).checks) {
+    CheckLine line;
+    line.name = check.name;
+    line.state = check.ok ? State::good : State::red;
+    line.text = check.detail;
+    for (const char* end : {"recorded", "collectives_match", "no_hang", "finished"})
+      whole &= check.ok || check.name != end;
+    tell(std::move(line));
+  }
+  return whole;
+}
+
+// What other orders of sums move, for the switches that may move no more than that.
+void Checking::measure_orders() {
+  std::vector<std::string> folders;
+  for (const pytorch::SumOrder order : {pytorch::SumOrder::two_parts, pytorch::SumOrder::three_parts}) {
+    Variant variant = plain();
+    variant.scenario.torch.sums = order;
+    const std::string name = "order-" + std::string(pytorch::name(order));
+    TorchRun run = run_variant(name, std::move(variant));
+    if (!order_) order_ = std::move(run);
+    folders.push_back(folder_ + '/' + name);
+  }
+  try {
+    allowance_ = allowance_of(plain_.ranks, "plain", folders);
+  } catch (const BadInput&) {
+    allowance_.reset();  // no order moves it: a fixed bound holds
+  }
+}
+
+std::string Checking::does_not_apply(const Switch& one) const {
+  if (one.name == "resume" && request_.resume.empty()) return "say how the script goes on: --resume 'ARGS with {dir}'";
+  if (!one.uses.empty() && !has_sight(plain_, pytorch::SightKind::uses, one.uses)) return std::string(one.lacks);
+  return "";
+}
+
+CheckLine Checking::try_switch(const Switch& one) {
+  Variant variant = plain();
+  one.turn(variant, one.name);
+  if (one.demand == Demand::resumed) {
+    for (const std::string& word : words_of(request_.resume))
+      variant.arguments.push_back(with_folder(word, folder_ + "/plain/checkpoint"));
+  }
+  if (one.demand >= Demand::reassociated && one.demand <= Demand::steady && !order_) measure_orders();
+  if (one.demand == Demand::steady) return judged(one, plain_, *order_, nullptr);
+  const TorchRun run = run_variant(std::string(one.name), std::move(variant));
+  return judged(one, plain_, run, allowance_ ? &*allowance_ : nullptr);
+}
+
+CheckLine Checking::turn(const Switch& one) {
+  CheckLine line;
+  line.name = one.name;
+  line.demand = name(one.demand);
+  line.text = does_not_apply(one);
+  line.state = State::not_applicable;
+  if (!line.text.empty()) return line;
+  try {
+    line = try_switch(one);
+  } catch (const BadInput& wrong) {
+    line.text = wrong.problems().empty() ? wrong.what() : wrong.problems().front().what;
+    // A script may be for some numbers of ranks only.
+    line.state = one.name == "np" ? State::not_applicable : State::red;
+  }
+  return line;
+}
+
+bool Checking::wanted(const Switch& one) const {
+  return request_.only.empty() ||
+         std::find(request_.only.begin(), request_.only.end(), one.name) != request_.only.end();
+}
+
+void Checking::tell(CheckLine line) {
+  red_ |= line.state == State::red;
+  if (!request_.quiet) print_(line_text(line, request_.style));
+  lines_.push_back(std::move(line));
+}
+
+Outcome Checking::outcome(bool whole) {
+  Outcome outcome;
+  outcome.name = scenario_.name;
+  outcome.status = red_ ? ExitStatus::check_failed : ExitStatus::as_expected;
+  outcome.report = check_json(request_, scenario_.torch.ranks, start_.built.torch, lines_);
+  std::string sentence = check_sentence(lines_);
+  if (!whole) sentence += "; no switch was turned, for the script does not get to its end";
+  outcome.report["exit_code"] = int(outcome.status);
+  outcome.report["sentence"] = sentence;
+  if (!request_.quiet) {
+    print_(fmt::format("{} {}: {}\n", red_ ? request_.style.bad("FAIL") : request_.style.good("PASS"), scenario_.name,
+                       sentence));
+    if (temporary_ && red_) print_(fmt::format("  folder    {}\n", folder_));
+  }
+  write_file(folder_ + "/check.json", dump(outcome.report));
+  return outcome;
+}
+
+Outcome Checking::run() {
+  warm_.emplace(start_);
+  if (!request_.quiet)
+    print_(fmt::format("{}  torch {}, {} ranks{}\n", scenario_.name, start_.built.torch, scenario_.torch.ranks,
+                       warm_->why().empty() ? "" : "; each run imports torch: " + warm_->why()));
+  const bool whole = judge_plain();
+  for (const Switch& one : switches())
+    if (whole && wanted(one)) tell(turn(one));
+  return outcome(whole);
+}
+
+}  // namespace
+
+Outcome run_check(const CheckRequest& request, const Print& print) { return Checking(request, print).run(); }
+
+}  // namespace seeksim::harness::torch

@@ -1,0 +1,151 @@
+"""Starts ranks fast: one process imports torch once, and each rank is a fork of it.
+
+    python -m seeksim_torch.warm SOCKET          the server; prints "ready"
+    python -I -S warm.py SOCKET SCRIPT ARGS...   stands for one rank: its environment, folder and output are the rank's,
+                                                 and it ends as the rank ends. When it goes, the rank is killed.
+"""
+
+import array
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from typing import Any, Dict, List, Optional
+
+_LONGEST = 1 << 24  # bytes of a request
+
+
+def stand_for_a_rank(path: str, command: List[str]) -> int:
+    """The client. Returns the rank's exit status; a signal that ended the rank ends this process too."""
+    request = json.dumps({"command": command, "folder": os.getcwd(), "environment": dict(os.environ)}).encode()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+        line.connect(path)
+        line.sendmsg([len(request).to_bytes(4, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [1, 2]))])
+        line.sendall(request)
+        answer = line.recv(64)
+    if not answer:
+        sys.stderr.write("seeksim: the process that starts ranks is gone\n")
+        return 1
+    status = int(answer)
+    if status < 0:
+        signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    return status
+
+
+class Job:
+    """What a client asked for."""
+
+    def __init__(self, line: socket.socket) -> None:
+        head, control, _, _ = line.recvmsg(4, socket.CMSG_SPACE(2 * array.array("i").itemsize))
+        self.output = array.array("i")
+        for _, kind, data in control:
+            if kind == socket.SCM_RIGHTS:
+                self.output.frombytes(data)
+        size = int.from_bytes(head, "big")
+        text = b""
+        while len(text) < min(size, _LONGEST):
+            part = line.recv(size - len(text))
+            if not part:
+                break
+            text += part
+        given: Dict[str, Any] = json.loads(text)
+        self.command: List[str] = given["command"]
+        self.folder: str = given["folder"]
+        self.environment: Dict[str, str] = given["environment"]
+
+    def become(self) -> None:
+        """In the fork: output, folder, environment and arguments are the rank's."""
+        for target, source in zip((1, 2), self.output):
+            os.dup2(source, target)
+        for one in self.output:
+            os.close(one)
+        os.chdir(self.folder)
+        before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        os.environ.clear()
+        os.environ.update(self.environment)
+        kept = [path for path in sys.path[1:] if path not in before]
+        added = [path for path in self.environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+        sys.argv = list(self.command)
+        sys.path[:] = [os.path.dirname(os.path.abspath(self.command[0])), *added, *kept]
+
+    def close(self) -> None:
+        for one in self.output:
+            os.close(one)
+
+
+def serve(path: str) -> Optional[Job]:
+    """The server's life. Returns in each fork, with what it has to run."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(path)
+    listener.listen(64)
+    wake, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    print("ready", flush=True)
+    ranks: Dict[int, socket.socket] = {}
+    while True:
+        ready, _, _ = select.select([listener, wake, *ranks.values()], [], [])
+        for pid, line in list(ranks.items()):
+            if line in ready:  # a client that has gone: nobody waits for its rank any more
+                os.kill(pid, signal.SIGKILL)
+        if wake in ready:
+            os.read(wake, 4096)
+        while ranks:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                break
+            line = ranks.pop(pid)
+            try:
+                line.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+            except OSError:
+                pass
+            line.close()
+        if listener not in ready:
+            continue
+        line, _ = listener.accept()
+        try:
+            job = Job(line)
+        except (OSError, ValueError, KeyError, TypeError):
+            line.close()
+            continue
+        pid = os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for one in [listener, line, *ranks.values()]:
+                one.close()
+            os.close(wake)
+            os.close(wake_write)
+            return job
+        job.close()
+        ranks[pid] = line
+
+
+def main() -> None:
+    """Starts the server, and runs the script in each of its forks."""
+    import torch  # noqa: F401  the point of it all
+    import torch._dynamo  # the first optimizer imports it
+    import torch.distributed
+    import torch.nn.parallel
+    import torch.utils.data  # noqa: F401
+
+    job = serve(sys.argv[1])
+    if job is None:
+        return
+    import runpy
+
+    from seeksim_torch import start
+
+    job.become()
+    if "SEEKSIM_TORCH_DIR" in os.environ and "RANK" in os.environ:
+        start.start()
+    runpy.run_path(job.command[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        sys.exit(stand_for_a_rank(sys.argv[1], sys.argv[2:]))
+    main()

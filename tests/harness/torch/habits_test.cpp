@@ -1,0 +1,171 @@
+// Judges of what people forget in training scripts, each seen green and red on records made by hand.
+#include "harness/torch/habits.h"
+
+#include <gtest/gtest.h>
+
+#include "harness/torch/check/check.h"
+#include "tests/harness/torch/made_run.h"
+
+namespace seeksim::harness::torch {
+namespace {
+
+using pytorch::SightKind;
+using testing::made_run;
+using testing::MadeRank;
+using testing::MadeRun;
+using Step = MadeRank::Step;
+
+// Two ranks with four steps each; `more` adds to rank 1 what its hooks saw.
+TorchRun seen(SightKind kind, const std::string& name, std::int64_t step = 2) {
+  MadeRun run(2);
+  for (int rank = 0; rank < 2; ++rank) run[rank].steps(4);
+  run[1].sees(kind, name, "", step);
+  return run.run();
+}
+bool has(const Finding& finding, const std::string& words) { return finding.detail.find(words) != std::string::npos; }
+
+TEST(TorchHabits, RanksThatReadTheSameSamplesAreNamed) {
+  EXPECT_TRUE(samples(made_run(2)).ok);
+  const Finding same = samples(made_run(2, 1, [](std::int64_t step, Step& made) {
+    made.samples = std::to_string(step) + ":5";  // rank 0's
+  }));
+  EXPECT_FALSE(same.ok);
+  EXPECT_TRUE(has(same, "ranks 0 and 1 read the same samples in batch 0")) << same.detail;
+}
+
+TEST(TorchHabits, ASampleThatComesTwiceInAnEpochIsRedButNotInTheLastBatch) {
+  const auto again = [](std::int64_t at) {
+    return [at](std::int64_t step, Step& made) {
+      if (step == at) made.samples = "0:5";  // rank 0's of step 0
+    };
+  };
+  const Finding twice = samples(made_run(2, 1, again(2)));
+  EXPECT_FALSE(twice.ok);
+  EXPECT_TRUE(has(twice, "sample 0 comes twice: rank 0 has it in batch 0, rank 1 in batch 2")) << twice.detail;
+  EXPECT_TRUE(samples(made_run(2, 1, again(3))).ok);  // a sampler fills up the last batch
+}
+
+TEST(TorchHabits, RanksWithDataSetsOfTheirOwnMayUseTheSameIndices) {
+  EXPECT_TRUE(
+      samples(made_run(2, 1, [](std::int64_t step, Step& made) { made.samples = std::to_string(step) + ":6"; })).ok);
+}
+
+TEST(TorchHabits, AShuffledEpochInTheOrderOfTheFirstIsRed) {
+  const auto epochs = [](const std::string& more, bool same_order) {
+    return [=](std::int64_t step, Step& made) {
+      const bool second = step >= 2;
+      made.epoch = std::string("loader 0, epoch ") + (second ? "1" : "0") + more;
+      made.samples = step % 2 == 0 ? "3:5,1:5,7:5,5:5" : "9:5,0:5,2:5,4:5";
+      if (second && !same_order) made.samples = step % 2 == 0 ? "9:5,0:5,2:5,4:5" : "3:5,1:5,7:5,5:5";
+    };
+  };
+  const Finding same = samples(made_run(1, 0, epochs(" shuffled", true)));
+  EXPECT_FALSE(same.ok);
+  EXPECT_TRUE(has(same, "set_epoch()")) << same.detail;
+  EXPECT_TRUE(samples(made_run(1, 0, epochs(" shuffled", false))).ok);
+  EXPECT_TRUE(samples(made_run(1, 0, epochs("", true))).ok);  // nobody asked for another order
+}
+
+TEST(TorchHabits, BatchesOfALoaderThatIsNotTrainedOnAreNotLookedAt) {
+  const Finding finding = samples(made_run(2, 1, [](std::int64_t step, Step& made) {
+    made.epoch = "loader 1, epoch 0";
+    made.samples = std::to_string(step) + ":5";
+  }));
+  EXPECT_TRUE(finding.ok) << finding.detail;
+}
+
+TEST(TorchHabits, BatchesThatAreNoNumbersHarmNobody) {
+  EXPECT_TRUE(
+      samples(made_run(2, 1, [](std::int64_t, Step& made) { made.samples = "7:,:,x,99999999999999999999:1"; })).ok);
+}
+
+TEST(TorchHabits, AWeightThatNeverMovesIsNamed) {
+  EXPECT_TRUE(weights_move(made_run(2)).ok);
+  const auto still = [](std::int64_t, Step& made) { made.weight = 1000; };
+  const Finding found = weights_move(made_run(2, 1, still));
+  EXPECT_FALSE(found.ok);
+  EXPECT_TRUE(has(found, "rank 1: head.weight requires a gradient and never changed in 4 steps")) << found.detail;
+}
+
+TEST(TorchHabits, WhatAHookSawIsRedWithRankAndStep) {
+  const struct {
+    Finding (*judge)(const TorchRun&);
+    SightKind kind;
+    const char* name;
+    const char* says;
+  } rows[] = {
+      {gradients_cleared, SightKind::old_gradient, "head.weight", "rank 1, step 2: the gradient of head.weight"},
+      {train_mode, SightKind::left_eval, "drop (Dropout)", "rank 1, step 2: drop (Dropout) is trained on in eval()"},
+      {train_mode, SightKind::left_train, "drop (Dropout)", "rank 1, step 2: drop (Dropout) is in train()"},
+      {clips_in_time, SightKind::late_clip, "clip_grad_norm_", "rank 1, step 2: gradients are clipped"},
+      {losses_divided, SightKind::undivided, "4 micro-batches", "rank 1, step 2: 4 micro-batches add up"},
+  };
+  for (const auto& row : rows) {
+    EXPECT_TRUE(row.judge(made_run(2)).ok) << row.says;
+    const Finding found = row.judge(seen(row.kind, row.name));
+    EXPECT_FALSE(found.ok) << row.says;
+    EXPECT_TRUE(has(found, row.says)) << found.detail;
+  }
+}
+
+const Switch& named(const std::string& name) {
+  for (const Switch& one : switches())
+    if (one.name == name) return one;
+  throw std::runtime_error(name);
+}
+using State = CheckLine::State;
+
+TEST(TorchCheck, ASwitchThatMovesAWeightIsRedWithItsPlace) {
+  const TorchRun plain = made_run(2);
+  EXPECT_EQ(judged(named("again"), plain, made_run(2), nullptr).state, State::good);
+  const TorchRun other = made_run(2, 1, [](std::int64_t step, Step& made) {
+    if (step == 2) made.weight += 7;
+  });
+  const CheckLine line = judged(named("again"), plain, other, nullptr);
+  EXPECT_EQ(line.state, State::red);
+  EXPECT_EQ(judged(named("zeros"), plain, other, nullptr).state, State::not_applicable);  // no rank turned it
+}
+
+TEST(TorchCheck, AnotherSeedHasToChangeTheLosses) {
+  MadeRun run(1);
+  run[0].steps(4, [](std::int64_t, Step& made) { made.loss += 0.5; });
+  run[0].sees(SightKind::turned, "seed");
+  EXPECT_EQ(judged(named("seed"), made_run(1), run.run(), nullptr).state, State::good);
+  MadeRun same(1);
+  same[0].steps(4);
+  same[0].sees(SightKind::turned, "seed");
+  EXPECT_EQ(judged(named("seed"), made_run(1), same.run(), nullptr).state, State::red);
+}
+
+TEST(TorchCheck, AResumedRunIsHeldAgainstTheStepsThatItRepeats) {
+  const auto resumed = [](std::uint64_t by) {
+    MadeRun run(2);
+    for (int rank = 0; rank < 2; ++rank)
+      run[rank].steps(2, [=](std::int64_t, Step& made) { made.weight += 2 + by, made.loss -= 0.5; });
+    return run.run();
+  };
+  EXPECT_EQ(judged(named("resume"), made_run(2), resumed(0), nullptr).state, State::good);
+  EXPECT_EQ(judged(named("resume"), made_run(2), resumed(1), nullptr).state, State::red);
+  EXPECT_EQ(judged(named("resume"), made_run(2), made_run(2), nullptr).state, State::not_applicable);
+}
+
+TEST(TorchCheck, TwiceTheRanksAreComparedWhereTheyTrainOnAsManySamples) {
+  const CheckLine line = judged(named("np"), made_run(2), made_run(4), nullptr);
+  EXPECT_EQ(line.state, State::not_applicable);
+  EXPECT_EQ(line.text, "2 ranks train on 2 samples a batch, 4 ranks on 4");
+}
+
+TEST(TorchCheck, AFlippedWeightThatNoJudgeSeesIsRed) {
+  MadeRun unseen(2);
+  for (int rank = 0; rank < 2; ++rank) unseen[rank].steps(4);
+  unseen[1].sees(SightKind::turned, "weight");
+  EXPECT_EQ(judged(named("weight"), made_run(2), unseen.run(), nullptr).state, State::red);
+  MadeRun noticed(2);
+  for (int rank = 0; rank < 2; ++rank)
+    noticed[rank].steps(4, [rank](std::int64_t step, Step& made) { made.weight += std::uint64_t(rank * (step > 1)); });
+  noticed[1].sees(SightKind::turned, "weight");
+  EXPECT_EQ(judged(named("weight"), made_run(2), noticed.run(), nullptr).state, State::good);
+}
+
+}  // namespace
+}  // namespace seeksim::harness::torch

@@ -1,0 +1,110 @@
+// seeksim torch check on scripts with a planted mistake and on their right twins (tests/torch/mistakes). Each is one
+// run of the command; without SEEKSIM_TORCH_PYTHON all of these are skipped.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "harness/torch/child.h"
+#include "tests/support/paths.h"
+#include "tests/support/scenarios.h"
+
+namespace seeksim::harness::torch {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kLimit_s = 1200;  // the first call builds the backend
+
+std::string mistakes() { return paths::source_dir() + "/tests/torch/mistakes/"; }
+json expected() { return json::parse(harness::testing::read_all(mistakes() + "expected.json")); }
+
+class CheckRun : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const char* python = std::getenv("SEEKSIM_TORCH_PYTHON");
+    if (python == nullptr) GTEST_SKIP() << "takes torch: ./seeksim test torch makes an environment with it";
+    python_ = python;
+  }
+
+  // The command on a script; what it printed.
+  Captured check(const std::string& script, const std::vector<std::string>& options) {
+    std::vector<std::string> command = {paths::program(), "torch", "check", "--python", python_, "--report", report_};
+    command.insert(command.end(), options.begin(), options.end());
+    command.insert(command.end(), {"--", script});
+    if (harness::testing::read_all(script).find("--resume") != std::string::npos)
+      command.insert(command.end(), {"--save", "{dir}"});
+    return capture(command, {{"COLUMNS", "0"}, {"PYTHONPATH", paths::source_dir() + "/examples/pytorch"}}, kLimit_s);
+  }
+
+  // The names of the lines that are red.
+  std::vector<std::string> red() const {
+    const json report = json::parse(harness::testing::read_all(report_), nullptr, false);
+    std::vector<std::string> names;
+    for (const char* part : {"judges", "switches"})
+      for (const json& line : report.at(part))
+        if (line["state"] == "red") names.push_back(line["name"]);
+    return names;
+  }
+  // Whether one of the lines that are expected to be red is.
+  void expect_found(const std::string& name, const std::vector<std::string>& options) {
+    const Captured ran = check(mistakes() + name + ".py", options);
+    EXPECT_EQ(ran.ending.status, 1) << name << ran.out << ran.err;
+    if (ran.ending.status != 1) return;
+    bool found = false;
+    for (const std::string& line : red()) {
+      const json wanted = expected().at(name);
+      found |= std::find(wanted.begin(), wanted.end(), line) != wanted.end();
+    }
+    EXPECT_TRUE(found) << name << ": not red for its reason\n" << ran.out;
+  }
+
+  std::string python_;
+  harness::testing::TemporaryFolder folder_;
+  std::string report_ = folder_.file("report.json");
+};
+
+const std::vector<std::string> kResume = {"--resume", "--resume {dir}"};
+
+TEST_F(CheckRun, TheTutorialsScriptIsRightAndAFlippedWeightIsNoticed) {
+  const Captured ran = check(paths::source_dir() + "/examples/pytorch/ddp.py", {"--only", "again,cold,buckets,weight"});
+  EXPECT_EQ(ran.ending.status, 0) << ran.out << ran.err;
+  EXPECT_EQ(red(), std::vector<std::string>());
+}
+
+TEST_F(CheckRun, MistakesOfTheScriptItselfAreFound) {
+  for (const char* name : {"no_zero_grad", "same_samples", "stays_in_eval"}) expect_found(name, {"--only", "again"});
+}
+
+TEST_F(CheckRun, MistakesThatTakeASwitchAreFound) {
+  expect_found("summed_gradients", {"--only", "np"});
+  expect_found("resume_without_optimizer", {"--only", "resume", "--resume", "--resume {dir}"});
+}
+
+TEST_F(CheckRun, ASwitchThatIsNotThereIsBadInput) {
+  const Captured ran = check(paths::source_dir() + "/examples/pytorch/ddp.py", {"--only", "bucket"});
+  EXPECT_EQ(ran.ending.status, 2) << ran.out;
+  EXPECT_NE(ran.err.find("buckets"), std::string::npos) << ran.err;
+}
+
+using CheckNightly = CheckRun;
+
+TEST_F(CheckNightly, EveryPlantedMistakeIsFoundForItsReason) {
+  for (const auto& [name, lines] : expected().items()) expect_found(name, kResume);
+}
+
+TEST_F(CheckNightly, EveryRightTwinIsGreen) {
+  for (const auto& file : std::filesystem::directory_iterator(mistakes() + "right")) {
+    const Captured ran = check(file.path().string(), kResume);
+    EXPECT_EQ(ran.ending.status, 0) << file.path() << ran.out << ran.err;
+  }
+}
+
+}  // namespace
+}  // namespace seeksim::harness::torch
