@@ -15,8 +15,6 @@
 #include "harness/commands/list_command.h"
 #include "harness/commands/torch_command.h"
 #include "harness/doctor/machine.h"
-#include "harness/export/flight_recorder.h"
-#include "harness/input/json_text.h"
 #include "harness/input/problem.h"
 #include "harness/report/terminal.h"
 #include "runtime/backend/machine/interrupts.h"
@@ -54,7 +52,7 @@ struct Arguments {
   ScheduleArguments schedule;
   PlanArguments plan;
   CheckpointArguments checkpoint;
-  std::string dumps;
+  AnalyseArguments analyse;
   DoctorArguments doctor;
   MuseumArguments museum;
   ReferenceArguments reference;
@@ -76,9 +74,7 @@ void declare(CLI::App& app, Arguments& a) {
   add_list(app, a.list, a.schedule);
   add_plan(app, a.plan);
   add_checkpoint(app, a.checkpoint);
-  app.add_subcommand("analyse", "Analyse flight recorder dumps: name the culprit, and who waits for whom")
-      ->add_option("folder", a.dumps, "Folder with one dump per rank (from seeksim run --flight-recorder, or PyTorch)")
-      ->required();
+  add_analyse(app, a.analyse);
   add_doctor(app, a.doctor);
   add_museum(app, a.museum);
   add_reference(app, a.reference);
@@ -106,8 +102,9 @@ ExitStatus list_of(const Arguments& a) {
                               : list_command(a.list, style_of_stdout());
 }
 
-ExitStatus analyse(const Arguments& a) {
-  put_data(harness::dump(analyse_folder(a.dumps)));
+ExitStatus analyse_command(const AnalyseArguments& a) {
+  const std::string said = analyse(a);
+  a.json ? put_data(said) : put(said);
   return ExitStatus::as_expected;
 }
 
@@ -126,7 +123,7 @@ constexpr Command kCommands[] = {
     {"shrink", true, [](const CLI::App&, Arguments& a) { return shrink_command(a.shrink); }},
     {"diff", true, [](const CLI::App&, Arguments& a) { return diff_command(a.diff, style_of_stdout()); }},
     {"explore", true, [](const CLI::App&, Arguments& a) { return explore_command(a.explore, style_of_stdout()); }},
-    {"analyse", false, [](const CLI::App&, Arguments& a) { return analyse(a); }},
+    {"analyse", false, [](const CLI::App&, Arguments& a) { return analyse_command(a.analyse); }},
     {"plan", false, [](const CLI::App&, Arguments& a) { return plan_command(a.plan); }},
     {"checkpoint", false, [](const CLI::App& app, Arguments& a) { return checkpoint_command(app, a.checkpoint); }},
     {"list", false, [](const CLI::App&, Arguments& a) { return list_of(a); }},

@@ -185,6 +185,18 @@ void add_diff(CLI::App& app, DiffArguments& a) {
       ->capture_default_str();
 }
 
+void add_analyse(CLI::App& app, AnalyseArguments& a) {
+  CLI::App* analyse =
+      app.add_subcommand("analyse", "Tell what flight recorder dumps say about a hang: who waits for whom");
+  analyse->alias("analyze");
+  analyse
+      ->add_option(
+          "paths", a.paths,
+          "Folder or files with one dump a rank (PyTorch's, pickled or JSON, or seeksim run --flight-recorder)")
+      ->required();
+  analyse->add_flag("--json", a.json, "JSON instead of text");
+}
+
 void add_plan(CLI::App& app, PlanArguments& a) {
   CLI::App* plan = app.add_subcommand("plan", "Predict the memory of a configuration, and find the lightest that fits");
   plan->add_option("config", a.file, "Scenario, or DeepSpeed's ds_config.json")->required();

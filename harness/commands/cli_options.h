@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "harness/analyse/analyse.h"
 #include "harness/commands/diff_command.h"
 #include "harness/commands/explore_command.h"
 #include "harness/commands/golden_command.h"
@@ -32,6 +33,7 @@ void add_list(CLI::App& app, std::string& what, ScheduleArguments& schedule);
 void add_shrink(CLI::App& app, ShrinkArguments& a);
 void add_explore(CLI::App& app, ExploreArguments& a);
 void add_diff(CLI::App& app, DiffArguments& a);
+void add_analyse(CLI::App& app, AnalyseArguments& a);
 void add_plan(CLI::App& app, PlanArguments& a);
 void add_doctor(CLI::App& app, DoctorArguments& a);
 void add_museum(CLI::App& app, MuseumArguments& a);

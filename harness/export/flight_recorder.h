@@ -1,5 +1,5 @@
-// Flight recorders as files: the JSON of PyTorch's flight recorder, with its keys, one file a rank, so that its tools
-// read ours and `seeksim analyse` reads theirs. What PyTorch has no key for stands under "seeksim".
+// Flight recorders as files: the JSON of PyTorch's flight recorder, with its keys, one file a rank. What PyTorch has no
+// key for stands under "seeksim". (`seeksim analyse` reads them, and PyTorch's own: harness/analyse.)
 #pragma once
 
 #include <memory>
@@ -37,8 +37,5 @@ void write_dumps(const std::string& folder, const Scenario& scenario, const RunR
 
 // {verdict, comm, comm_seq, culprit_ranks[], victims[], first_divergent, wait_for_chain[], ...}
 Json analysis_json(const runtime::Analysis& analysis);
-
-// `seeksim analyse DIR`: what the dumps of a folder tell, for people on standard output, and as JSON where asked.
-Json analyse_folder(const std::string& folder);
 
 }  // namespace seeksim::harness

@@ -14,7 +14,6 @@
 
 #include "harness/export/dtype_name.h"
 #include "harness/export/flight_recorder.h"
-#include "harness/input/files.h"
 #include "harness/input/problem.h"
 #include "runtime/files/bounded_json.h"
 #include "runtime/seams/bounded.h"
@@ -240,28 +239,6 @@ void read_dump(const Json& json, const std::string& file, ReadDumps& into) {
   }
 }
 
-namespace {
-
-// What PyTorch writes by itself. Every pickle of its protocols begins so.
-bool is_pickle(const std::string& bytes) { return bytes.starts_with('\x80'); }
-
-Json json_of(const std::string& file) {
-  const std::string bytes = read_file(file, kDumpBytesMax);
-  if (is_pickle(bytes))
-    throw BadInput(file,
-                   "is a pickle, PyTorch's default for dumps: to read one is to run what it says, so it is not read",
-                   "Dump JSON instead: torch._C._distributed_c10d._dump_nccl_trace_json() in the job. Or convert one "
-                   "that you trust: python3 -c 'import json, pickle, sys; json.dump(pickle.load(open(sys.argv[1], "
-                   "\"rb\")), open(sys.argv[2], \"w\"))' FILE FILE.json");
-  try {
-    return runtime::parse_bounded<Json>(bytes, {"the dump", kDumpBytesMax});
-  } catch (const std::runtime_error& error) {
-    throw BadInput(file, error.what(), "Dumps are JSON with the keys of PyTorch's flight recorder.");
-  }
-}
-
-}  // namespace
-
 void add_missing_ranks(ReadDumps& dumps) {
   std::set<int> here, named;
   std::uint32_t epoch = 0;
@@ -280,21 +257,6 @@ void add_missing_ranks(ReadDumps& dumps) {
     gone.epoch = epoch;
     dumps.dumps.push_back(std::move(gone));
   }
-}
-
-Json analyse_folder(const std::string& folder) {
-  ReadDumps dumps;
-  for (const std::string& entry : list_folder(folder)) {
-    if (entry.find("rank") == std::string::npos) continue;
-    const std::string file = folder + '/' + entry;
-    read_dump(json_of(file), file, dumps);
-  }
-  if (dumps.dumps.empty()) {
-    throw BadInput(folder, "holds no dump of a flight recorder",
-                   "They are named nccl_trace_rank_0.json and so on; `seeksim run --flight-recorder DIR` writes them.");
-  }
-  add_missing_ranks(dumps);
-  return analysis_json(runtime::analyse(dumps.dumps));
 }
 
 }  // namespace seeksim::harness

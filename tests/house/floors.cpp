@@ -84,7 +84,7 @@ const std::vector<Wing>& wings() {
         {"verdict"},
         {"loading/deepspeed"},
         {"loading"},
-        {"report", "simulate"},
+        {"report", "simulate", "analyse"},
         {"run", "torch"},
         {"explain", "search", "processes", "doctor", "torch/table", "torch/check"},
         {"releases", "reference"},

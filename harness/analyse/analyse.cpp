@@ -1,0 +1,90 @@
+#include "harness/analyse/analyse.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+
+#include "harness/analyse/hang.h"
+#include "harness/analyse/story.h"
+#include "harness/export/flight_recorder.h"
+#include "harness/input/files.h"
+#include "harness/input/json_text.h"
+#include "harness/input/problem.h"
+
+namespace seeksim::harness {
+namespace {
+
+constexpr std::size_t kFilesMost = 1 << 16;
+
+// Whether a name could be of a rank's dump: nccl_trace_rank_3, comm_lib_trace_rank_3.json.
+bool ends_in_number(const std::string& name) {
+  const std::string stem = name.substr(0, name.rfind('.') == 0 ? name.size() : name.rfind('.'));
+  return !stem.empty() && std::isdigit(static_cast<unsigned char>(stem.back())) != 0;
+}
+
+// What a path holds: itself, or the files of a folder.
+std::vector<std::string> files_of(const std::vector<std::string>& paths) {
+  std::vector<std::string> files;
+  for (const std::string& path : paths) {
+    if (!std::filesystem::is_directory(path)) {
+      files.push_back(path);
+      continue;
+    }
+    for (const std::string& name : list_folder(path)) {
+      if (ends_in_number(name) && std::filesystem::is_regular_file(path + '/' + name))
+        files.push_back(path + '/' + name);
+    }
+  }
+  if (files.size() > kFilesMost)
+    throw BadInput(paths[0], fmt::format("holds more than {} files", kFilesMost), "Name the folder of the dumps.");
+  return files;
+}
+
+// Dumps of `seeksim run --flight-recorder` say more than PyTorch's: votes, epochs, who was given up.
+struct OwnDumps {
+  ReadDumps read;
+  bool any = false;
+};
+
+bool is_own(const Tree& tree) { return tree.is_object() && tree.contains("seeksim"); }
+
+std::string own_text(const Json& analysis) {
+  std::string text = analysis.at("text").get<std::string>() + "\n";
+  if (!analysis.at("chain").get<std::string>().empty())
+    text += fmt::format("  {:<10} {}\n", "certain", analysis.at("chain").get<std::string>());
+  return text;
+}
+
+}  // namespace
+
+std::string analyse(const AnalyseArguments& arguments) {
+  OwnDumps own;
+  std::vector<Dump> dumps;
+  for (const std::string& file : files_of(arguments.paths)) {
+    const std::string bytes = read_file(file, kDumpFileBytesMax);
+    if (!looks_like_dump(bytes)) continue;
+    const Tree tree = dump_tree(bytes, file);
+    if (is_own(tree)) {
+      own.any = true;
+      read_dump(Json(tree), file, own.read);
+    } else {
+      dumps.push_back(read_torch_dump(tree, file));
+    }
+  }
+  if (own.any && !dumps.empty())
+    throw BadInput(dumps[0].file, "is PyTorch's dump among those of seeksim", "Give the dumps of one job.");
+  if (own.any) {
+    add_missing_ranks(own.read);
+    const Json analysis = analysis_json(runtime::analyse(own.read.dumps));
+    return arguments.json ? dump(analysis) : own_text(analysis);
+  }
+  if (dumps.empty())
+    throw BadInput(arguments.paths[0], "holds no dump of a flight recorder",
+                   "PyTorch writes nccl_trace_rank_0 and so on; `seeksim run --flight-recorder DIR` writes them too.");
+  const Story story = judge_dumps(std::move(dumps));
+  return arguments.json ? story_json(story) : story_text(story);
+}
+
+}  // namespace seeksim::harness
