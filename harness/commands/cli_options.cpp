@@ -37,6 +37,9 @@ void add_run(CLI::App& app, RunArguments& a) {
   run->add_option("--out", a.out, "Folder for report.json, junit.xml, scenario.json and story.txt");
   run->add_option("--report", a.report, "Write the report as JSON");
   run->add_option("--junit", a.junit, "Write the checks as JUnit XML");
+  run->add_option("--html", a.html,
+                  "Write a page about the run: verdict, timeline, curves, waits; one file, no network");
+  run->add_flag("--redact", a.redact, "Leave paths, host names and the scenario's name out of the page of --html");
   run->add_option("--trace", a.trace,
                   "Write a Chrome trace of queues and hosts in virtual time; open it at ui.perfetto.dev");
   run->add_option(

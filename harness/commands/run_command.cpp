@@ -50,6 +50,10 @@ void refuse_what_is_not_there(const RunArguments& a) {
     throw BadInput(fmt::format("--row {}", a.row), "which of the scenarios is meant?", "Run one of them.");
   if (!a.trace.empty() && a.files.size() > 1)
     throw BadInput("--trace " + a.trace, "several scenarios would write the same file", "Run one of them.");
+  if (!a.html.empty() && a.files.size() > 1)
+    throw BadInput("--html " + a.html, "several scenarios would write the same file", "Run one of them.");
+  if (a.redact && a.html.empty())
+    throw BadInput("--redact", "it says what a page leaves out, and none is asked for", "Add --html FILE.");
   if ((!a.bundle.empty() || !a.flight_recorder.empty()) && a.files.size() > 1)
     throw BadInput(a.bundle.empty() ? "--flight-recorder" : "--bundle", "several scenarios would write the same folder",
                    "Run one of them, or use --out.");
@@ -92,6 +96,8 @@ RunOptions options_of(const RunArguments& a) {
     };
   }
   options.files.trace = a.trace;
+  options.files.html.file = a.html;
+  options.files.html.redact = a.redact;
   options.files.bundle = a.bundle;
   options.files.flight_recorder = a.flight_recorder;
   options.files.save_initial = a.save_initial;
@@ -127,6 +133,8 @@ void write_reports(const RunArguments& a, const std::vector<Outcome>& outcomes, 
   for (const Outcome& outcome : outcomes) reports.push_back(outcome.report);
   if (!a.report.empty()) write_file(a.report, dump(whole_report(reports, status)));
   if (!a.junit.empty()) write_file(a.junit, junit_xml(reports));
+  if (!a.html.empty() && reports.size() == 1 && reports[0].contains("problems"))  // whatever ran wrote its own
+    write_page({a.html, "", a.redact}, reports[0]);
   const bool failed = outcomes.size() == 1 && !outcomes.front().report.contains("checks");  // before it wrote anything
   if (!a.out.empty() && (outcomes.size() > 1 || failed)) {
     write_file(a.out + "/report.json", dump(whole_report(reports, status)));
@@ -171,6 +179,7 @@ ExitStatus run_scenarios(const RunArguments& a, const RunOptions& options) {
   if (!a.out.empty()) make_folder(a.out, "--out");
   if (!a.report.empty()) probe_writable(a.report, "--report");
   if (!a.junit.empty()) probe_writable(a.junit, "--junit");
+  if (!a.html.empty()) probe_writable(a.html, "--html");
   check_machine();
   const std::vector<Job> jobs = jobs_of(a, options);
   std::vector<Outcome> outcomes;

@@ -15,8 +15,14 @@ struct RunEffort {
   bool rank_by_rank = false;
 };
 
+// The page about a run.
+struct PageArguments {
+  std::string html;     // its file; empty: none
+  bool redact = false;  // without paths, hosts and names
+};
+
 // The options of `run`, as they stand on the command line.
-struct RunArguments : RunEffort {
+struct RunArguments : RunEffort, PageArguments {
   std::vector<std::string> files;
   std::vector<std::string> sets;
   std::string backend = "sim", device = "cpu", storage;

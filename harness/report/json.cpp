@@ -60,13 +60,15 @@ int fault_behind(const RunRecord& run, const Recovery& recovery, TimeNs& injecte
 }
 
 Json steps_json(const RunRecord& run, Json& report) {
-  for (const char* key : {"loss", "grad_norm", "lr", "loss_scale", "skipped"}) report[key] = Json::array();
+  for (const char* key : {"loss", "grad_norm", "lr", "loss_scale", "skipped", "committed_s"})
+    report[key] = Json::array();
   for (const runtime::StepRecord& step : run.steps) {
     report["loss"].push_back(run.has_values ? number(double(step.loss)) : Json(nullptr));
     report["grad_norm"].push_back(run.has_values ? number(double(step.grad_norm)) : Json(nullptr));
     report["lr"].push_back(number(step.lr));
     report["loss_scale"].push_back(number(step.loss_scale));
     report["skipped"].push_back(step.skipped);
+    report["committed_s"].push_back(seconds(step.committed_ns));
   }
   return report;
 }

@@ -21,8 +21,11 @@ using runtime::seconds;
 class Story {
  public:
   void add(TimeNs at, std::string text) { lines_.push_back({at, std::move(text)}); }
-  std::string text(const Style& style) {
-    std::stable_sort(lines_.begin(), lines_.end(), [](const Line& a, const Line& b) { return a.at < b.at; });
+  void sort() {
+    std::stable_sort(lines_.begin(), lines_.end(), [](const StoryLine& a, const StoryLine& b) { return a.at < b.at; });
+  }
+  std::vector<StoryLine> lines() && { return std::move(lines_); }
+  std::string text(const Style& style) const {
     std::string out;
     for (std::size_t i = 0; i < lines_.size(); ++i) {
       if (lines_.size() > kLinesMax && i == kLinesMax / 2) {
@@ -53,11 +56,7 @@ class Story {
     return out;
   }
 
-  struct Line {
-    TimeNs at;
-    std::string text;
-  };
-  std::vector<Line> lines_;
+  std::vector<StoryLine> lines_;
 };
 
 // "rank 5: waits for ..." as the rank and the rest; -1 and the whole line where it begins otherwise.
@@ -122,6 +121,20 @@ void tell_events(const std::vector<Event>& events, Story& story) {
   }
 }
 
+Story sorted_story(const RunRecord& run, const Style& style) {
+  Story story;
+  tell_events(run.events, story);
+  for (const Recovery& recovery : run.detection.recoveries) tell_recovery(recovery, style, story);
+  if (!run.steps.empty()) {
+    story.add(run.steps.front().committed_ns, fmt::format("step {} committed: the first", run.steps.front().step));
+    if (run.steps.size() > 1) {
+      story.add(run.steps.back().committed_ns, fmt::format("step {} committed: the last", run.steps.back().step));
+    }
+  }
+  story.sort();
+  return story;
+}
+
 }  // namespace
 
 std::vector<std::string> waits_of(const std::string& graph) {
@@ -147,17 +160,8 @@ std::vector<std::string> waits_of(const std::string& graph) {
   return lines;
 }
 
-std::string story_of(const RunRecord& run, const Style& style) {
-  Story story;
-  tell_events(run.events, story);
-  for (const Recovery& recovery : run.detection.recoveries) tell_recovery(recovery, style, story);
-  if (!run.steps.empty()) {
-    story.add(run.steps.front().committed_ns, fmt::format("step {} committed: the first", run.steps.front().step));
-    if (run.steps.size() > 1) {
-      story.add(run.steps.back().committed_ns, fmt::format("step {} committed: the last", run.steps.back().step));
-    }
-  }
-  return story.text(style);
-}
+std::vector<StoryLine> story_lines(const RunRecord& run) { return sorted_story(run, Style{}).lines(); }
+
+std::string story_of(const RunRecord& run, const Style& style) { return sorted_story(run, style).text(style); }
 
 }  // namespace seeksim::harness

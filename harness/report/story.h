@@ -9,6 +9,13 @@
 
 namespace seeksim::harness {
 
+struct StoryLine {
+  TimeNs at = 0;
+  std::string text;  // of several lines: the further ones are a wait-for graph
+};
+// All lines, in the order of virtual time; without colours.
+std::vector<StoryLine> story_lines(const RunRecord& run);
+
 // Faults, detections, agreements and recoveries in the order of virtual time, and the first and the last committed
 // step. Beyond 60 lines the middle is left out, and the text says how many lines that are.
 std::string story_of(const RunRecord& run, const Style& style);

@@ -10,6 +10,7 @@
 #include "harness/export/chrome_trace.h"
 #include "harness/export/flight_recorder.h"
 #include "harness/export/saved_files.h"
+#include "harness/html/report_page.h"
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
 #include "harness/input/problem.h"
@@ -41,6 +42,7 @@ void probe_files(const Scenario& scenario, const FileOptions& files) {
   if (!files.bundle.empty()) make_folder(files.bundle, "--bundle");
   if (!files.flight_recorder.empty()) make_folder(files.flight_recorder, "--flight-recorder");
   const std::pair<const char*, const std::string*> each[] = {{"--trace", &files.trace},
+                                                             {"--html", &files.html.file},
                                                              {"--save-initial", &files.save_initial},
                                                              {"--save-final", &files.save_final},
                                                              {"--save-batches", &files.save_batches},
@@ -72,7 +74,7 @@ RunRecord run_judged(const Scenario& scenario, Needs wanted, const RunOptions& o
   SimulationOptions how = simulation_options(options);
   how.digest_gradients = has(wanted, Needs::gradients);
   how.keep_final_weights |= has(wanted, Needs::no_quirks);
-  how.timeline = !files.trace.empty();
+  how.timeline = !files.trace.empty() || !files.html.file.empty();
   how.flight_recorder = !files.flight_recorder.empty() || !files.out.empty() || !files.bundle.empty();
   if (scenario.real_storage || (options.ranks.launch && !files.out.empty()))
     how.storage_folder = files.out.empty() ? "." : files.out;
@@ -153,6 +155,15 @@ void write_files(const Evidence& evidence, const Judgement& judgement, const Fil
   const std::string bundle = !files.bundle.empty() ? files.bundle : files.out.empty() ? "" : files.out + "/bundle";
   if (!bundle.empty() && wants_bundle(judgement))
     written.write([&] { write_bundle(bundle, evidence, judgement, text); });
+}
+
+void write_page_of_run(const Evidence& evidence, const HtmlOptions& html, const Json& report,
+                       const std::optional<Simulation>& simulation, Files& written) {
+  if (html.file.empty()) return;
+  written.write([&] {
+    write_file(html.file, html::report_page({report, html.command, html.redact, &evidence.run,
+                                             simulation ? simulation->timeline() : nullptr, evidence.golden}));
+  });
 }
 
 // On processes some may be gone though the others came through. The last line says so.
@@ -247,9 +258,14 @@ Outcome run_one(const Scenario& given, const RunOptions& options, const Print& p
     outcome.report["explanation"] = page.json;
   }
   write_files(evidence, judgement, options.files, outcome.report, text, written);
+  write_page_of_run(evidence, options.files.html, outcome.report, simulation, written);
   outcome.problems = written.problems();
   if (!outcome.problems.empty()) outcome.status = std::max(outcome.status, ExitStatus::bad_input);
   return outcome;
+}
+
+void write_page(const HtmlOptions& html, const Json& report) {
+  if (!html.file.empty()) write_file(html.file, html::report_page({report, html.command, html.redact}));
 }
 
 void write_folder(const std::string& folder, const Json& scenario, const std::string& story, const Json& report) {

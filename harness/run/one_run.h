@@ -17,6 +17,9 @@ Outcome run_one(const Scenario& scenario, const RunOptions& options, const Print
 // Writes scenario, story and report, the latter also for CI, into the folder of --out; empty: writes nothing.
 void write_folder(const std::string& folder, const Json& scenario, const std::string& story, const Json& report);
 
+// --html of what has a report and no record: sweeps, fault plans, what could not be run. Throws BadInput.
+void write_page(const HtmlOptions& html, const Json& report);
+
 // Runs what may fail: bad input, bugs and a lack of time or memory become an outcome that reports it. `again` is the
 // command that shows it once more.
 Outcome guarded(const std::string& name, const std::string& again, const std::function<Outcome()>& run);

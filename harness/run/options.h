@@ -34,12 +34,20 @@ struct ManyOptions {
   bool is_row = false;  // this is a row of a sweep
 };
 
+// --html: a page about the run.
+struct HtmlOptions {
+  std::string file;     // empty: none is written
+  std::string command;  // that runs it again, without its seed
+  bool redact = false;  // without names, paths and hosts
+};
+
 // What is written beside the report. Empty: it is not.
 struct FileOptions {
   std::string out;              // --out: this scenario's folder
   std::string bundle;           // --bundle: of a run that stopped or is red; empty: below --out, where there is one
   std::string flight_recorder;  // --flight-recorder: a folder for a dump of each rank
   std::string trace;            // --trace: a Chrome trace of the run
+  HtmlOptions html;
   std::string save_initial;
   std::string save_final;
   std::string save_batches;

@@ -380,6 +380,7 @@ Outcome run_fault_plan(const Scenario& scenario, const RunOptions& options, cons
   tell(text_of(scenario, tally, verdict, wall_s, options.style));
   Outcome outcome{verdict.status, scenario.name, report_of(scenario, tally, verdict, wall_s), {}};
   write_folder(options.files.out, to_json(scenario), text, outcome.report);
+  write_page(options.files.html, outcome.report);
   if (!options.files.out.empty() && !tally.first.empty())
     write_file(options.files.out + "/red.json", dump(alone_json(scenario, tally.first.front())));
   return outcome;

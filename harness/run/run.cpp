@@ -3,11 +3,23 @@
 #include <fmt/format.h>
 
 #include "harness/input/problem.h"
+#include "harness/input/shell.h"
 #include "harness/loading/load.h"
 #include "harness/run/forked.h"
 #include "harness/run/sweep_run.h"
 
 namespace seeksim::harness {
+namespace {
+
+// What runs this file with these options again; the seed is added by who knows it.
+std::string command_of(const std::string& file, const LoadOptions& load) {
+  std::string text = "seeksim run " + for_the_shell(file);
+  for (const std::string& one : load.sets) text += " --set " + for_the_shell(one);
+  if (!load.init.empty()) text += " --init " + for_the_shell(load.init);
+  return text;
+}
+
+}  // namespace
 
 Outcome run_text(std::string_view text, const std::string& file, const LoadOptions& load, const RunOptions& options,
                  const Print& print) {
@@ -18,7 +30,9 @@ Outcome run_text(std::string_view text, const std::string& file, const LoadOptio
   });
 }
 
-Outcome run_file(const std::string& file, const LoadOptions& load, const RunOptions& options, const Print& print) {
+Outcome run_file(const std::string& file, const LoadOptions& load, const RunOptions& given, const Print& print) {
+  RunOptions options = given;
+  options.files.html.command = command_of(file, load);
   const std::string seed = load.seed ? fmt::format(" --seed {}", *load.seed) : "";
   return guarded(file, fmt::format("seeksim run {}{}", file, seed), [&] {
     const Scenario scenario = load_scenario(file, load);

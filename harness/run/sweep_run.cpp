@@ -8,6 +8,7 @@
 
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
+#include "harness/input/shell.h"
 #include "harness/loading/load.h"
 #include "harness/report/progress.h"
 #include "harness/report/sweep.h"
@@ -17,17 +18,6 @@
 
 namespace seeksim::harness {
 namespace {
-
-std::string for_the_shell(const std::string& word) {
-  const auto plain = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           std::string_view("_-./=:,@%+").find(c) != std::string_view::npos;
-  };
-  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return word;
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
 
 // What is known of a row before it runs.
 struct Row {
@@ -166,6 +156,7 @@ RunOptions options_of_a_row(const RunOptions& options, const Scenario& base, std
   mine.names = {};  // the sweep asks for one row
   // Real files of rows that run at once must not meet.
   const bool files = base.real_storage || (options.ranks.launch && !options.files.out.empty());
+  mine.files.html = {};  // the sweep has one page
   mine.files.out = files ? fmt::format("{}/row-{}", options.files.out.empty() ? "." : options.files.out, row) : "";
   return mine;
 }
@@ -180,6 +171,7 @@ Outcome run_row(const Scenario& base, const Rows& rows, const RunOptions& option
   const Scenario scenario = rows.load(row);
   RunOptions mine = options;
   mine.many.is_row = true;
+  mine.files.html.command = rows.command(row);
   std::optional<Golden> golden;
   if (base.golden.shared && needs_golden(scenario)) golden = find_golden(base, options, print);
   mine.golden = golden ? &*golden : nullptr;
@@ -256,6 +248,7 @@ Outcome run_sweep(const Scenario& base, const LoadOptions& load, const RunOption
 
   Outcome outcome{status_of(result), base.name, sweep_json(result), {}};
   write_folder(options.files.out, to_json(base), text, outcome.report);
+  write_page(options.files.html, outcome.report);
   return outcome;
 }
 

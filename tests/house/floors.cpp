@@ -85,6 +85,7 @@ const std::vector<Wing>& wings() {
         {"loading/deepspeed"},
         {"loading"},
         {"report", "simulate", "analyse"},
+        {"html"},
         {"run", "torch"},
         {"explain", "search", "processes", "doctor", "torch/table", "torch/check"},
         {"releases", "reference"},
