@@ -12,7 +12,7 @@ foreach(optional seeksim_emulator seeksim_cuda seeksim_testing)
   endif()
 endforeach()
 
-install(TARGETS seeksim RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+install(TARGETS seeksim RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT program)
 install(TARGETS ${libraries} EXPORT seeksim-targets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 # Includes are written as from the source tree's top.
 install(DIRECTORY kernels runtime faults sim pytorch reference harness DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/seeksim"
@@ -20,7 +20,7 @@ install(DIRECTORY kernels runtime faults sim pytorch reference harness DESTINATI
 # What users include: <seeksim/seeksim.h>.
 install(FILES harness/seeksim.h DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/seeksim")
 # Where the program looks when it runs from <prefix>/bin (harness/input/files.cpp).
-install(DIRECTORY scenarios golden DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}/seeksim")
+install(DIRECTORY scenarios golden DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}/seeksim" COMPONENT program)
 
 # What links seeksim has the numeric contract compiled into inline functions of its headers: the same flags.
 target_compile_options(seeksim_kernels INTERFACE "$<INSTALL_INTERFACE:-ffp-contract=off>")

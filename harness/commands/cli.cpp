@@ -12,10 +12,13 @@
 #include "harness/commands/checkpoint_command.h"
 #include "harness/commands/cli_options.h"
 #include "harness/commands/command_line_page.h"
+#include "harness/commands/completion.h"
 #include "harness/commands/list_command.h"
+#include "harness/commands/man_page.h"
 #include "harness/commands/torch_command.h"
 #include "harness/doctor/machine.h"
 #include "harness/input/problem.h"
+#include "harness/input/scenario_files.h"
 #include "harness/report/terminal.h"
 #include "runtime/backend/machine/interrupts.h"
 #include "runtime/backend/wire/process_world.h"
@@ -57,6 +60,7 @@ struct Arguments {
   MuseumArguments museum;
   ReferenceArguments reference;
   TorchArguments torch;
+  std::string shell;
 };
 
 // In the order in which --help lists them.
@@ -78,6 +82,11 @@ void declare(CLI::App& app, Arguments& a) {
   add_doctor(app, a.doctor);
   add_museum(app, a.museum);
   add_reference(app, a.reference);
+  app.add_subcommand("completion", "Print tab completion for a shell: source <(seeksim completion bash)")
+      ->add_option("shell", a.shell, "bash, zsh or fish")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  app.add_subcommand("man", "Print the manual page: seeksim man | man -l -");
 }
 
 // False: help was asked for, and printed. Throws BadInput.
@@ -129,6 +138,17 @@ constexpr Command kCommands[] = {
     {"list", false, [](const CLI::App&, Arguments& a) { return list_of(a); }},
     {"reference", false,
      [](const CLI::App& app, Arguments& a) { return reference_command(a.reference, command_line_page(app)); }},
+    {"completion", false,
+     [](const CLI::App& app, Arguments& a) {
+       put_data(completion_script(a.shell, command_words(app)));
+       return ExitStatus::as_expected;
+     }},
+    {"man", false,
+     [](const CLI::App& app, Arguments&) {
+       const std::string built = kBuildInfo;
+       put_data(man_page(command_words(app), built.substr(0, built.find(','))));
+       return ExitStatus::as_expected;
+     }},
     {"museum", true, [](const CLI::App&, Arguments& a) { return museum_command(a.museum, style_of_stdout()); }},
     {"doctor", false, [](const CLI::App&, Arguments& a) { return doctor_command(a.doctor, style_of_stdout()); }}};
 
@@ -139,6 +159,8 @@ ExitStatus dispatch(std::vector<std::string> arguments) {
   declare(app, a);
   a.torch.script = take_script(arguments);
   if (!parse(app, arguments)) return ExitStatus::as_expected;
+  for (std::string* file : {&a.launch.file, &a.shrink.file, &a.explore.file, &a.diff.a, &a.diff.b, &a.plan.file})
+    *file = scenario_named(*file);
   const auto given = std::find_if(std::begin(kCommands), std::end(kCommands),
                                   [&](const Command& command) { return app.got_subcommand(command.name); });
   if (given->checks_machine) check_machine();

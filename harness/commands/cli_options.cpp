@@ -28,7 +28,9 @@ const CLI::Validator kProcesses = number_within(0, false, 1024, "of processes, f
 
 void add_run(CLI::App& app, RunArguments& a) {
   CLI::App* run = app.add_subcommand("run", "Run scenarios and check the results");
-  run->add_option("scenario", a.files, "Scenario files (.json), or folders of them")->required();
+  run->add_option("scenario", a.files,
+                  "Scenario files (.json), folders of them, or names of scenarios that come with seeksim")
+      ->required();
   run->add_option("--set", a.sets,
                   "key.path=value: change a value of the scenario; a number indexes a list (faults.0.rank=3)")
       ->allow_extra_args(false);
@@ -81,7 +83,8 @@ void add_run(CLI::App& app, RunArguments& a) {
 void add_launch(CLI::App& app, LaunchArguments& a) {
   CLI::App* launch = app.add_subcommand(
       "launch", "Run a scenario on real processes, under a supervisor that restarts the job after a crash");
-  launch->add_option("scenario", a.file, "Scenario file (.json)")->required();
+  launch->add_option("scenario", a.file, "Scenario file (.json), or the name of one that comes with seeksim")
+      ->required();
   launch->add_option("--np", a.processes, "Number of processes (default: the ranks of the scenario's world)")
       ->check(kPositive);
   launch->add_option("--max-restarts", a.restarts_max, "Restart the job at most this many times")
@@ -112,7 +115,10 @@ void add_launch(CLI::App& app, LaunchArguments& a) {
 
 void add_golden(CLI::App& app, GoldenArguments& a) {
   CLI::App* golden = app.add_subcommand("golden", "Run the golden of scenarios: the fault-free run on one rank");
-  golden->add_option("scenario", a.files, "Scenario files (.json), or folders of them")->required();
+  golden
+      ->add_option("scenario", a.files,
+                   "Scenario files (.json), folders of them, or names of scenarios that come with seeksim")
+      ->required();
   golden->add_option("--set", a.sets, "key.path=value, as for run")->allow_extra_args(false);
   golden->add_flag("--write", a.write, "Store the result in golden/");
   golden->add_flag("--check", a.check, "Exit with status 1 unless the stored golden is equal");
@@ -139,7 +145,8 @@ void add_list(CLI::App& app, std::string& what, ScheduleArguments& schedule) {
 void add_shrink(CLI::App& app, ShrinkArguments& a) {
   CLI::App* shrink =
       app.add_subcommand("shrink", "Shrink a failing scenario to the smallest one that fails the same way");
-  shrink->add_option("scenario", a.file, "Scenario file (.json)")->required();
+  shrink->add_option("scenario", a.file, "Scenario file (.json), or the name of one that comes with seeksim")
+      ->required();
   shrink->add_option("--set", a.sets, "key.path=value, as for run")->allow_extra_args(false);
   shrink->add_option("--check", a.check, "The check that has to keep failing (default: the first that fails)");
   shrink->add_option("--out", a.out, "Write the scenario here (default: standard output)");
@@ -151,7 +158,8 @@ void add_shrink(CLI::App& app, ShrinkArguments& a) {
 void add_explore(CLI::App& app, ExploreArguments& a) {
   CLI::App* explore =
       app.add_subcommand("explore", "Search for failures: try schedules and faults that no scenario lists");
-  explore->add_option("scenario", a.file, "Scenario file (.json)")->required();
+  explore->add_option("scenario", a.file, "Scenario file (.json), or the name of one that comes with seeksim")
+      ->required();
   explore->add_option("--set", a.sets, "key.path=value, as for run")->allow_extra_args(false);
   explore->add_option("--budget", a.budget, "Wall time: 90s, 10m, 2h")->capture_default_str();
   explore

@@ -90,9 +90,20 @@ std::vector<std::string> scenarios_below(const std::string& folder) {
   return files;
 }
 
+std::string scenario_named(const std::string& name) {
+  std::error_code none;
+  const bool bare = !name.empty() && name.find_first_of("/.") == std::string::npos;
+  if (!bare || fs::exists(name, none) || !fs::is_directory(scenarios_folder(), none)) return name;
+  std::vector<std::string> found;
+  for (const auto& entry : fs::recursive_directory_iterator(scenarios_folder(), none))
+    if (entry.path().extension() == ".json" && entry.path().stem() == name) found.push_back(entry.path().string());
+  return found.size() == 1 ? found.front() : name;
+}
+
 std::vector<std::string> with_folders_expanded(const std::vector<std::string>& names) {
   std::vector<std::string> files;
-  for (std::string name : names) {
+  for (const std::string& given : names) {
+    std::string name = scenario_named(given);
     std::error_code none;
     if (!fs::is_directory(name, none)) {
       files.push_back(name);

@@ -11,7 +11,13 @@ namespace seeksim::harness {
 // the folder cannot be read.
 std::vector<std::string> scenarios_below(const std::string& folder);
 
-// Files and folders as a user names them: each folder gives its scenarios. Throws BadInput for a folder without any.
+// The file of a scenario that comes with seeksim and is called by its name alone: "nccl_timeout". Names of files and
+// folders that are there, names with a slash or an ending, and names that no scenario or several have, stay as they
+// are.
+std::string scenario_named(const std::string& name);
+
+// Files, folders and names as a user gives them: each folder gives its scenarios. Throws BadInput for a folder without
+// any.
 std::vector<std::string> with_folders_expanded(const std::vector<std::string>& names);
 
 // The folder of the scenarios that come with seeksim: "scenarios" where the working folder has it.

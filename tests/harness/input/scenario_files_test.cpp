@@ -95,5 +95,20 @@ TEST(AScenarioThatMoved, IsNoGuessWhereNothingIsNear) {
   EXPECT_EQ(where_it_may_be("/nowhere/entirely_unheard_of_words.json"), "");
 }
 
+// ---- by name -------------------------------------------------------------------------------------------------------
+
+TEST(ScenarioNamed, IsFoundAmongThoseThatComeWithSeeksim) {
+  EXPECT_EQ(scenario_named("nccl_timeout"), scenarios_folder() + "/nccl_timeout.json");
+  EXPECT_EQ(scenario_named("rank_returns"), scenarios_folder() + "/deaths/rank_returns.json");
+  const Ran ran = seeksim({"golden", "baseline", "--explain"});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+}
+
+TEST(ScenarioNamed, LeavesEveryOtherNameAlone) {
+  for (const char* name : {"", "no_such_scenario", "nccl_timeout.json", "./nccl_timeout", "deaths", "scenarios", "-"})
+    EXPECT_EQ(scenario_named(name), name);
+  EXPECT_NE(seeksim({"run", "nccl_timeot"}).err.find("Did you mean "), std::string::npos);
+}
+
 }  // namespace
 }  // namespace seeksim::harness
