@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "harness/analyse/hang.h"
+#include "harness/analyse/logs.h"
 #include "harness/analyse/story.h"
 #include "harness/export/flight_recorder.h"
 #include "harness/input/files.h"
@@ -24,7 +25,12 @@ bool ends_in_number(const std::string& name) {
   return !stem.empty() && std::isdigit(static_cast<unsigned char>(stem.back())) != 0;
 }
 
-// What a path holds: itself, or the files of a folder.
+// Whether a name says that it is text: never a dump.
+bool is_log_name(const std::string& name) {
+  return name.ends_with(".log") || name.ends_with(".txt") || name.ends_with(".out") || name.ends_with(".err");
+}
+
+// What a path holds: itself, or the dumps and logs of a folder.
 std::vector<std::string> files_of(const std::vector<std::string>& paths) {
   std::vector<std::string> files;
   for (const std::string& path : paths) {
@@ -33,8 +39,8 @@ std::vector<std::string> files_of(const std::vector<std::string>& paths) {
       continue;
     }
     for (const std::string& name : list_folder(path)) {
-      if (ends_in_number(name) && std::filesystem::is_regular_file(path + '/' + name))
-        files.push_back(path + '/' + name);
+      const bool known = ends_in_number(name) || is_log_name(name);
+      if (known && std::filesystem::is_regular_file(path + '/' + name)) files.push_back(path + '/' + name);
     }
   }
   if (files.size() > kFilesMost)
@@ -62,9 +68,15 @@ std::string own_text(const Json& analysis) {
 std::string analyse(const AnalyseArguments& arguments) {
   OwnDumps own;
   std::vector<Dump> dumps;
+  LogFacts logs;
   for (const std::string& file : files_of(arguments.paths)) {
     const std::string bytes = read_file(file, kDumpFileBytesMax);
-    if (!looks_like_dump(bytes)) continue;
+    if (is_log_name(file) || !looks_like_dump(bytes)) {
+      if (bytes.find('\0') != std::string::npos)
+        throw BadInput(file, "is neither a dump of a flight recorder nor text", "Give dumps, or a launcher's output.");
+      read_log(bytes, file, logs);
+      continue;
+    }
     const Tree tree = dump_tree(bytes, file);
     if (is_own(tree)) {
       own.any = true;
@@ -80,10 +92,11 @@ std::string analyse(const AnalyseArguments& arguments) {
     const Json analysis = analysis_json(runtime::analyse(own.read.dumps));
     return arguments.json ? dump(analysis) : own_text(analysis);
   }
-  if (dumps.empty())
-    throw BadInput(arguments.paths[0], "holds no dump of a flight recorder",
-                   "PyTorch writes nccl_trace_rank_0 and so on; `seeksim run --flight-recorder DIR` writes them too.");
-  const Story story = judge_dumps(std::move(dumps));
+  if (dumps.empty() && logs.lines == 0)
+    throw BadInput(arguments.paths[0], "holds no dump of a flight recorder and no log",
+                   "PyTorch writes nccl_trace_rank_0 and so on, `seeksim run --flight-recorder DIR` likewise; logs end "
+                   "in .log, .txt, .out or .err.");
+  const Story story = dumps.empty() ? judge_logs(logs) : judge_dumps(std::move(dumps));
   return arguments.json ? story_json(story) : story_text(story);
 }
 

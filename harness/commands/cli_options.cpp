@@ -198,12 +198,12 @@ void add_diff(CLI::App& app, DiffArguments& a) {
 
 void add_analyse(CLI::App& app, AnalyseArguments& a) {
   CLI::App* analyse =
-      app.add_subcommand("analyse", "Tell what flight recorder dumps say about a hang: who waits for whom");
+      app.add_subcommand("analyse", "Tell what flight recorder dumps or logs say about a hang: who waits for whom");
   analyse->alias("analyze");
   analyse
       ->add_option(
           "paths", a.paths,
-          "Folder or files with one dump a rank (PyTorch's, pickled or JSON, or seeksim run --flight-recorder)")
+          "Dumps of flight recorders, one a rank (PyTorch's, pickled or JSON; seeksim's), logs, or folders of them")
       ->required();
   analyse->add_flag("--json", a.json, "JSON instead of text");
 }
