@@ -60,7 +60,12 @@ def _ddp(turner: Turner, switches: List[str]) -> None:
             turner.turned("views")
         own(self, *args, **options)
 
+    def no_sync(own: Any, self: Any) -> Any:
+        turner.uses("no_sync")
+        return own(self)
+
     _around(DDP, "__init__", make)
+    _around(DDP, "no_sync", no_sync)
 
 
 def _fsdp2(turner: Turner, switches: List[str]) -> None:
