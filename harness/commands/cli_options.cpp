@@ -31,6 +31,10 @@ void add_run(CLI::App& app, RunArguments& a) {
   run->add_option("scenario", a.files,
                   "Scenario files (.json), folders of them, or names of scenarios that come with seeksim")
       ->required();
+  run->add_option("-k", a.pattern, "Run only the scenarios that have this in their path");
+  run->add_option("--shard", a.shard,
+                  "I/N: run every N-th scenario, or row of a single sweep, beginning with the I-th");
+  run->add_flag("--list", a.list, "Print which scenarios would run, and run none");
   run->add_option("--set", a.sets,
                   "key.path=value: change a value of the scenario; a number indexes a list (faults.0.rank=3)")
       ->allow_extra_args(false);

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <optional>
 
+#include "harness/commands/choice.h"
 #include "harness/doctor/machine.h"
 #include "harness/explain/explain.h"
 #include "harness/input/files.h"
@@ -223,6 +224,17 @@ ExitStatus run_on_mpi(const RunArguments& a, RunOptions options) {
   return status;
 }
 
+// Leaves the scenarios that -k and --shard name. Of a single one the shard is returned: it is of its rows.
+Shard choose_scenarios(RunArguments& a) {
+  if (!a.pattern.empty()) a.files = with_pattern(a.files, a.pattern);
+  if (a.shard.empty()) return {};
+  const Shard shard = shard_of(a.shard);
+  if (a.row >= 0) throw BadInput("--shard " + a.shard, "--row names one row already", "Leave one of them out.");
+  if (a.files.size() == 1) return shard;
+  a.files = of_shard(a.files, shard);
+  return {};
+}
+
 }  // namespace
 
 ExitStatus run_command(RunArguments a) {
@@ -234,8 +246,18 @@ ExitStatus run_command(RunArguments a) {
   else
     ends.emplace();
   a.files = with_folders_expanded(a.files);
+  const Shard rows = choose_scenarios(a);
+  if (a.list) {
+    for (const std::string& file : a.files) put(file + '\n');
+    return ExitStatus::as_expected;
+  }
+  if (a.files.empty()) {
+    put(fmt::format("no scenario is of shard {}\n", a.shard));
+    return ExitStatus::as_expected;
+  }
   refuse_what_is_not_there(a);
-  const RunOptions options = options_of(a);
+  RunOptions options = options_of(a);
+  options.many.shard = rows;
   return a.backend == "sim" ? run_scenarios(a, options) : run_on_mpi(a, options);
 }
 

@@ -21,8 +21,15 @@ struct PageArguments {
   bool redact = false;  // without paths, hosts and names
 };
 
+// Which of the scenarios, or rows of one sweep.
+struct ChoiceArguments {
+  std::string pattern;  // -k; empty: all
+  std::string shard;    // "1/4"; empty: all
+  bool list = false;    // only say which
+};
+
 // The options of `run`, as they stand on the command line.
-struct RunArguments : RunEffort, PageArguments {
+struct RunArguments : RunEffort, PageArguments, ChoiceArguments {
   std::vector<std::string> files;
   std::vector<std::string> sets;
   std::string backend = "sim", device = "cpu", storage;

@@ -27,11 +27,19 @@ struct RanksOptions {
   int max = 0;  // rows of a sweep with more are left out, and said to be; 0: there is no limit
 };
 
+// One of `of` parts of scenarios or rows, counted from 0: those whose number leaves `part`, divided by `of`.
+struct Shard {
+  std::size_t part = 0;
+  std::size_t of = 1;
+  bool has(std::size_t number) const { return number % of == part; }
+};
+
 // Options of scenarios that are many runs: fault plans and sweeps.
 struct ManyOptions {
   int processes = 0;    // runs at once; 0: one a core
   int row = -1;         // only this row of a sweep
   bool is_row = false;  // this is a row of a sweep
+  Shard shard;          // of the rows of a sweep
 };
 
 // --html: a page about the run.

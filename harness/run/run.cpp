@@ -40,6 +40,8 @@ Outcome run_file(const std::string& file, const LoadOptions& load, const RunOpti
       throw BadInput("--explain", file + " is a sweep", "Add --row N.");
     if (!scenario.sweep.empty()) return run_sweep(scenario, load, options, print);
     if (options.many.row >= 0) throw BadInput("--row", file + " has no sweep", "Leave it out.");
+    if (options.many.shard.of > 1)
+      throw BadInput("--shard", file + " has no sweep, and it is the only scenario", "Leave it out.");
     return run_scenario(scenario, options, print);
   });
 }

@@ -41,10 +41,10 @@ class Rows {
     return load_scenario(base_.file, options);
   }
   // By its settings; by its number where the golden is the base's, which a row alone does not know.
-  std::string command(std::size_t row) const {
+  std::string command(std::size_t row, bool with_seed = true) const {
     std::string text = "seeksim run " + for_the_shell(base_.file);
     const auto set = [&](const std::string& one) { text += " --set " + for_the_shell(one); };
-    if (load_.seed) text += fmt::format(" --seed {}", *load_.seed);
+    if (load_.seed && with_seed) text += fmt::format(" --seed {}", *load_.seed);
     if (!load_.init.empty()) text += " --init " + for_the_shell(load_.init);
     for (const std::string& one : load_.sets) set(one);
     if (base_.golden.shared) return text + fmt::format(" --row {}", row);
@@ -91,8 +91,13 @@ std::vector<std::size_t> rows_that_fit(const Scenario& base, const std::vector<R
   std::vector<std::size_t> fit;
   int least = 0;
   for (std::size_t row = 0; row < rows.size(); ++row) {
+    if (!options.many.shard.has(row)) continue;
     if (options.ranks.max == 0 || rows[row].ranks <= options.ranks.max) fit.push_back(row);
-    least = row == 0 ? rows[row].ranks : std::min(least, rows[row].ranks);
+    least = least == 0 ? rows[row].ranks : std::min(least, rows[row].ranks);
+  }
+  if (least == 0) {
+    throw BadInput(fmt::format("--shard {}/{}", options.many.shard.part + 1, options.many.shard.of),
+                   fmt::format("the sweep has {} rows, and none is this shard's", rows.size()), "Use fewer shards.");
   }
   if (fit.empty()) {
     throw BadInput(
@@ -171,7 +176,7 @@ Outcome run_row(const Scenario& base, const Rows& rows, const RunOptions& option
   const Scenario scenario = rows.load(row);
   RunOptions mine = options;
   mine.many.is_row = true;
-  mine.files.html.command = rows.command(row);
+  mine.files.html.command = rows.command(row, false);  // its page adds the schedule, which has the seed
   std::optional<Golden> golden;
   if (base.golden.shared && needs_golden(scenario)) golden = find_golden(base, options, print);
   mine.golden = golden ? &*golden : nullptr;
@@ -207,6 +212,9 @@ Outcome run_sweep(const Scenario& base, const LoadOptions& load, const RunOption
   tell(sweep_header_text(base, rows.settings(), result.combinations, options.style));
   const std::vector<Row> known = rows.load_all();
   const std::vector<std::size_t> fit = rows_that_fit(base, known, options);
+  if (options.many.shard.of > 1)
+    tell(fmt::format("  shard     {} of {}: {} of {} rows\n", options.many.shard.part + 1, options.many.shard.of,
+                     fit.size(), rows.size()));
   result.too_large = too_large_of(known, options.ranks.max);
   const SharedGoldens goldens(base, rows, known, fit, options, tell);
   result.goldens = goldens.told();
