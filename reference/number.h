@@ -1,8 +1,8 @@
-// A number and how far it may be off where it is computed in fp32: whoever does so, in any order of its sums, gets
-// something in [v - e, v + e]. Each operation takes over what its operands may be off by and adds one rounding; a sum
-// adds its depth times a rounding of the sum of absolute values. For short chains of operations, such as an optimizer's
-// step, where the worst of all roundings together is still next to nothing. What doubles themselves round is 2^-29 of
-// that.
+// A number and how far it may be off where it is computed in fp32: a program that does so, in any order of its sums,
+// gets something in [v - e, v + e]. Each operation takes over what its operands may be off by and adds one rounding; a
+// sum adds its depth times a rounding of the sum of absolute values. For short chains of operations, such as an
+// optimizer's step, where the worst of all roundings together is still next to nothing. What doubles themselves round
+// is 2^-29 of that.
 #pragma once
 
 #include <algorithm>

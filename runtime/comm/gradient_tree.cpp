@@ -46,7 +46,7 @@ void GradientTree::give_back() {
 
 Buffer* GradientTree::take_buffer() {
   if (free_.empty()) {
-    buffers_.push_back(device_.allocate_in(space_, static_cast<std::size_t>(elements_) * sizeof(float),
+    buffers_.push_back(device_.allocate_in(space_, static_cast<std::size_t>(held_elements()) * sizeof(float),
                                            MemoryTag::partial_sums, "gradient node"));
     return buffers_.back().get();
   }
@@ -79,7 +79,7 @@ void GradientTree::close(Launcher& launch, TreeNode node) {
     Buffer* left = is_left ? self->buffer : sibling->buffer;
     Buffer* right = is_left ? sibling->buffer : self->buffer;
     launch(
-        "gradients", SEEKSIM_SITE, memory_cost(3 * elements_, 1.0 / 3),
+        "gradients", SEEKSIM_SITE, memory_cost(3 * held_elements(), 1.0 / 3),
         [](kernels::Lane lane, kernels::Vec<const float> older, kernels::Vec<float> younger_to_sum) {
           kernels::tree_add(lane, older, younger_to_sum, younger_to_sum);
         },
@@ -97,7 +97,7 @@ void GradientTree::scale(Launcher& launch, float factor) {
   if (factor == 1.0f) return;
   for (const Held& held : held_) {
     launch(
-        "gradients", SEEKSIM_SITE, memory_cost(2 * elements_),
+        "gradients", SEEKSIM_SITE, memory_cost(2 * held_elements()),
         [factor](kernels::Lane lane, kernels::Vec<float> x) { kernels::scale(lane, x, factor); },
         VecView<float>{held.buffer, 0, elements_});
   }

@@ -22,7 +22,8 @@ struct LossScale {
 
 class GradientTree {
  public:
-  // elements: of one node. Buffers are made when first needed and kept.
+  // elements: of one node; 0 of a member that owns none, which merges nothing. Buffers are made when first needed and
+  // kept.
   GradientTree(Device& device, Index elements, Space space = Space::device)
       : device_(device), elements_(elements), space_(space) {}
 
@@ -59,6 +60,7 @@ class GradientTree {
   };
   std::vector<Held>::iterator find(kernels::TreeNode node, bool closed);
   Buffer* take_buffer();
+  Index held_elements() const { return elements_ > 0 ? elements_ : 1; }  // of a buffer: none is empty
 
   Device& device_;
   Index elements_;

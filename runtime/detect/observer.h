@@ -91,7 +91,7 @@ struct CompressionRecord {
   std::int64_t step = 0;
   std::uint32_t epoch = 0;
   std::int64_t elements = 0;  // of all its groups
-  // Of these, where what was sent and what is kept do not add up, exactly, to the gradient and what was kept before.
+  // Elements whose sent and kept parts do not add up, exactly, to the gradient and what was kept before.
   std::int64_t unconserved = 0;
   std::int64_t bytes = 0;  // of all its groups, compressed
 };

@@ -86,7 +86,7 @@ void GradientReducer::connect(Communicator& comm, const Partition& partition, co
   partition_ = &partition;
   cut_ = cut;
   const int me = comm.position();
-  tree_.emplace(rank_.device, std::max<Index>(partition.own_size(me), 1), home_);
+  tree_.emplace(rank_.device, partition.own_size(me), home_);
   Index elements = 0;
   for (const Bucket& bucket : buckets_) {
     Index owned = 0;
@@ -320,10 +320,15 @@ VecView<float> GradientReducer::home_of(const OwnedRange& range, std::size_t nod
 // large world memory for every micro-step.
 void GradientReducer::fold(const Bucket& bucket, const std::vector<OwnedRange>& owned,
                            std::span<const VecView<const float>> parts) {
-  Index stride = 0, count = 0;
+  Index stride = 0, count = 0, first = 0;  // first: of this member's slots
   for (const OwnedRange& range : owned) stride += range.size;
-  for (int member = 0; member < comm_->size(); ++member) count += Index(nodes(member).size());
+  for (int member = 0; member < comm_->size(); ++member) {
+    if (member == comm_->position()) first = count;
+    count += Index(nodes(member).size());
+  }
   const float factor = at_once() ? now_.factor : 1.0f;
+  // A root that is folded from where it is leaves its slot unwritten: the slots before it and behind it are read.
+  const Index before = parts.size() == 1 ? first : count, behind = parts.size() == 1 ? first + 1 : count;
   for (std::size_t i = 0; i < open_.size(); ++i) {
     Index at = 0;
     for (const OwnedRange& range : owned) {
@@ -333,15 +338,18 @@ void GradientReducer::fold(const Bucket& bucket, const std::vector<OwnedRange>& 
       launch_(
           bucket.name, SEEKSIM_SITE, memory_cost((count + 1) * range.size),
           [cut = cut_, k = now_.k, root = open_[i], me = in_place ? comm_->position() : -1, owner = comm_->position(),
-           stride, at, factor, swapped = bug_.is(Bug::arrivals_swapped)](
-              Lane lane, Vec<const float> mine, Vec<const float> slots, Vec<float> sum, Vec<const float> library) {
+           stride, at, factor, behind, swapped = bug_.is(Bug::arrivals_swapped)](
+              Lane lane, Vec<const float> mine, Vec<const float> slots, Vec<const float> slots_behind, Vec<float> sum,
+              Vec<const float> library) {
             const Index begin = first_leaf(root), end = std::min(begin + (Index(1) << root.level), cut.leaves);
             std::vector<TreePart> roots;
             Index slot = 0;
             for (int member = 0; member < cut.members; ++member) {
               const SampleRange samples = cut.samples(k, member);
               for (const TreeNode node : kernels::cover(samples.begin, samples.end, cut.leaves)) {
-                const float* data = member == me ? mine.data : slots.data + slot * stride + at;
+                const float* const held =
+                    slot < behind ? slots.data + slot * stride : slots_behind.data + (slot - behind) * stride;
+                const float* const data = member == me ? mine.data : held + at;
                 if (lies_under(node, root)) roots.push_back({inside(node, root), data, member});
                 ++slot;
               }
@@ -349,7 +357,8 @@ void GradientReducer::fold(const Bucket& bucket, const std::vector<OwnedRange>& 
             if (swapped && !roots.empty()) std::swap(roots.front().data, roots.back().data);
             kernels::tree_sum(lane, roots.data(), Index(roots.size()), end - begin, sum, factor, owner, library.data);
           },
-          own, vec<const float>(*memory_.slots, 0, count * stride), sum_of(range, i, stride, at),
+          own, vec<const float>(*memory_.slots, 0, before * stride),
+          vec<const float>(*memory_.slots, behind * stride, (count - behind) * stride), sum_of(range, i, stride, at),
           memory_.library ? vec<const float>(*memory_.library, Index(i) * stride + at, range.size)
                           : VecView<const float>{});
       at += range.size;

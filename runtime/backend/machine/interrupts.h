@@ -1,5 +1,5 @@
-// Signals that ask the program to end: SIGINT, SIGTERM and SIGHUP (unless it was started to ignore that). Whoever runs
-// simulated ranks looks now and then and ends in order; whoever drives real ones cannot, and cleans up in a thread.
+// Signals that ask the program to end: SIGINT, SIGTERM and SIGHUP (unless it was started to ignore that). A simulation
+// looks now and then and ends in order; a process that drives real ranks cannot, and cleans up in a thread.
 #pragma once
 
 #include <string>

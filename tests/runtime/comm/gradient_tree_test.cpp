@@ -116,6 +116,25 @@ TEST(GradientTree, HoldsFewBuffers) {
   EXPECT_EQ(tree.nodes().size(), 1U);
 }
 
+// The member has buffers and launches like others, so that its course is theirs, and touches no memory.
+TEST(GradientTree, AMemberThatOwnsNothingMergesNothing) {
+  OneRank world;
+  Launcher launch(world.device.queue, 0), other(world.device.queue, 0);
+  GradientTree none(world.device, 0), one(world.device, 1);
+  for (GradientTree* tree : {&none, &one}) {
+    tree->begin(2);
+    for (Index i = 0; i < 2; ++i) {
+      EXPECT_EQ(tree->open({0, i}).n, tree == &none ? 0 : 1);
+      tree->close(tree == &none ? launch : other, {0, i});
+    }
+    tree->scale(tree == &none ? launch : other, 0.5f);
+  }
+  EXPECT_EQ(none.parts().size(), 1U);
+  EXPECT_EQ(none.parts()[0].n, 0);
+  EXPECT_EQ(launch.last().sequence, other.last().sequence);
+  EXPECT_EQ(world.device.use_total().now, 4 * sizeof(float));
+}
+
 TEST(LossScale, PartsMultiplyToOneOverTheTokens) {
   for (Index tokens = 1; tokens < 5000; ++tokens) {
     const LossScale scale(tokens);
