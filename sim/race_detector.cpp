@@ -1,4 +1,4 @@
-// Vector clocks over the queues of one rank, and what each byte was last used by.
+// Vector clocks over the queues of one rank, what each byte was last used by, and which bytes were ever written.
 #include "sim/race_detector.h"
 
 #include <fmt/format.h>
@@ -61,6 +61,7 @@ void RaceDetector::enqueued(const Event& through, const Op& op, std::span<const 
   lane.last = lane.clock[number] = through.place;
   if (changed) lane.marks.push_back({through.place, lane.clock});
   if (ranges.empty()) return;
+  unwritten_.accesses(op, ranges);
   lane.past.push_back({through.place, op});
   for (const Range& range : ranges) access(number, op, range);
 }
@@ -107,7 +108,10 @@ RaceDetector::Shadow& RaceDetector::shadow(const runtime::Buffer& buffer) {
   return shadow;
 }
 
-void RaceDetector::allocated(const runtime::Buffer& buffer) { shadow(buffer).cells.clear(); }
+void RaceDetector::allocated(const runtime::Buffer& buffer) {
+  shadow(buffer).cells.clear();
+  unwritten_.allocated(buffer);
+}
 
 void RaceDetector::released(const runtime::Buffer& buffer) {
   Range whole;
@@ -115,12 +119,14 @@ void RaceDetector::released(const runtime::Buffer& buffer) {
   whole.hi = buffer.bytes;
   check_host({&kNoOp, kRelease, true}, whole);
   std::vector<Cell>().swap(shadow(buffer).cells);
+  unwritten_.released(buffer);
 }
 
 void RaceDetector::host_touches(const Op& op, const Range& range) {
   settle();
   ++accesses_;
   check_host({&op, kHost, range.write}, range);
+  unwritten_.accesses(op, {&range, 1});
 }
 
 void RaceDetector::check_host(const Access& now, const Range& range) {
@@ -263,6 +269,80 @@ std::vector<Race> RaceDetector::races() const {
   for (const std::vector<Finding>* list : {&findings_, &leaving_}) {
     for (const Finding& finding : *list) all.push_back(finding.race);
   }
+  return all;
+}
+
+// ---- unwritten reads: the written bytes of each buffer as a sorted list of ranges with gaps between them
+// -------------
+
+UnwrittenReads::Written& UnwrittenReads::written_in(const runtime::Buffer& buffer) {
+  if (buffer.id >= buffers_.size()) buffers_.resize(std::max<std::size_t>(buffer.id + 1, 2 * buffers_.size()));
+  return buffers_[buffer.id];
+}
+
+void UnwrittenReads::accesses(const Op& op, std::span<const Range> ranges) {
+  for (const Range& range : ranges) {
+    if (!range.write && range.buffer != nullptr && range.lo < range.hi) read(op, range);
+  }
+  for (const Range& range : ranges) {
+    if (range.write && range.buffer != nullptr && range.lo < range.hi) write(range);
+  }
+}
+
+void UnwrittenReads::read(const Op& op, const Range& range) {
+  ++reads_;
+  Written& written = written_in(*range.buffer);
+  if (written.last.hold(range)) return;
+  const auto at = std::partition_point(written.all.begin(), written.all.end(),
+                                       [&](const Bytes& bytes) { return bytes.hi <= range.lo; });
+  if (at != written.all.end() && at->hold(range)) {
+    written.last = *at;
+    return;
+  }
+  Bytes gap{range.lo, range.hi};
+  auto behind = at;
+  if (at != written.all.end() && at->lo <= range.lo) {
+    gap.lo = at->hi;
+    ++behind;
+  }
+  if (behind != written.all.end()) gap.hi = std::min(gap.hi, behind->lo);
+  add(op, range, gap);
+}
+
+void UnwrittenReads::write(const Range& range) {
+  Written& written = written_in(*range.buffer);
+  if (written.last.hold(range)) return;
+  Bytes whole{range.lo, range.hi};  // with all that it touches
+  const auto first = std::partition_point(written.all.begin(), written.all.end(),
+                                          [&](const Bytes& bytes) { return bytes.hi < range.lo; });
+  auto end = first;
+  for (; end != written.all.end() && end->lo <= range.hi; ++end) {
+    whole.lo = std::min(whole.lo, end->lo);
+    whole.hi = std::max(whole.hi, end->hi);
+  }
+  written.all.insert(written.all.erase(first, end), whole);
+  written.last = whole;
+}
+
+void UnwrittenReads::add(const Op& op, const Range& range, const Bytes& gap) {
+  for (Finding& known : findings_) {
+    if (known.site != op.site || known.buffer != range.buffer->name) continue;
+    ++known.read.times;
+    return;
+  }
+  if (findings_.size() >= kKept) return;
+  findings_.push_back(
+      {op.site,
+       range.buffer->name,
+       {rank_, fmt::format("{} at {} reads '{}' ({}, buffer {}) bytes [{}, {}), which nothing has written "
+                           "since it was allocated",
+                           describe(op), op.site, range.buffer->name, name(range.buffer->tag), range.buffer->id, gap.lo,
+                           gap.hi)}});
+}
+
+std::vector<UnwrittenRead> UnwrittenReads::found() const {
+  std::vector<UnwrittenRead> all;
+  for (const Finding& finding : findings_) all.push_back(finding.read);
   return all;
 }
 

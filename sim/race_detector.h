@@ -14,6 +14,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,62 @@
 #include "runtime/seams/seams.h"
 
 namespace seeksim::sim {
+
+// A call site that reads a buffer where nothing was written, however often. text is of the first time.
+struct UnwrittenRead {
+  int rank = -1;
+  std::string text;
+  std::uint64_t times = 1;
+};
+
+// UnwrittenReads: whether anything is read before it is written, on one rank. Every launch, every operation of a
+// transport and every access of the host declares its reads and writes; from these it keeps, for each buffer, the bytes
+// that have been written since the buffer was allocated. A declared read of other bytes is a finding.
+//
+// It needs no values, so a finding does not depend on what a fresh byte holds, nor on what arithmetic makes of it. It
+// takes accesses in the host's order: that a write is declared first, and comes later in time, is the race detector's
+// to find. What is read in place, through a view that also writes, is declared as a write and not looked at.
+class UnwrittenReads {
+ public:
+  explicit UnwrittenReads(int rank) : rank_(rank) {}
+
+  void allocated(const runtime::Buffer& buffer) { written_in(buffer) = {}; }
+  void released(const runtime::Buffer& buffer) { written_in(buffer) = {}; }
+  // `op` reads and writes `ranges`: it reads all before it writes any.
+  void accesses(const runtime::Op& op, std::span<const runtime::Range> ranges);
+
+  // Distinct pairs of call site and buffer's name, in the order in which they were found; the first kKept.
+  std::vector<UnwrittenRead> found() const;
+  std::uint64_t reads() const { return reads_; }  // how many were looked at
+
+ private:
+  static constexpr std::size_t kKept = 16;
+
+  struct Bytes {
+    std::size_t lo = 0, hi = 0;
+    bool hold(const runtime::Range& range) const { return lo <= range.lo && range.hi <= hi; }
+  };
+  // `last` is what the last access needed, part of `all`; nearly always it holds the next one too.
+  struct Written {
+    Bytes last;
+    std::vector<Bytes> all;  // ascending, with gaps between them
+  };
+  struct Finding {
+    const char* site;
+    const char* buffer;
+    UnwrittenRead read;
+  };
+
+  Written& written_in(const runtime::Buffer& buffer);
+  void read(const runtime::Op& op, const runtime::Range& range);
+  void write(const runtime::Range& range);
+  void add(const runtime::Op& op, const runtime::Range& range, const Bytes& gap);
+
+  int rank_;
+  std::vector<Written> buffers_;  // by id
+  std::vector<Finding> findings_;
+  std::uint64_t reads_ = 0;
+};
 
 // Two call sites that race, however often.
 struct Race {
@@ -31,7 +88,7 @@ struct Race {
 
 class RaceDetector final : public runtime::AccessWatcher {
  public:
-  explicit RaceDetector(int rank) : rank_(rank) {}
+  explicit RaceDetector(int rank) : rank_(rank), unwritten_(rank) {}
 
   // ---- runtime::AccessWatcher
   void enqueued(const runtime::Event& through, const runtime::Op& op, std::span<const runtime::Range> ranges) override;
@@ -48,6 +105,8 @@ class RaceDetector final : public runtime::AccessWatcher {
   // Distinct pairs of call sites, in the order in which they were found.
   std::vector<Race> races() const;
   std::uint64_t accesses() const { return accesses_; }  // how many were looked at
+  // The same accesses, held against what was written before.
+  const UnwrittenReads& unwritten() const { return unwritten_; }
 
  private:
   static constexpr std::size_t kQueues = 5 + std::size_t(runtime::MessageQueue::count_);
@@ -120,6 +179,7 @@ class RaceDetector final : public runtime::AccessWatcher {
   std::vector<Finding> findings_;
   std::vector<Finding> leaving_;  // about memory given back since anything else happened
   std::uint64_t accesses_ = 0;
+  UnwrittenReads unwritten_;
 };
 
 }  // namespace seeksim::sim

@@ -336,6 +336,9 @@ WorldResult World::Impl::collect() {
     const std::vector<Race> races = rank->races->races();
     out.races.insert(out.races.end(), races.begin(), races.end());
     out.accesses += rank->races->accesses();
+    const std::vector<UnwrittenRead> unwritten = rank->races->unwritten().found();
+    out.unwritten.insert(out.unwritten.end(), unwritten.begin(), unwritten.end());
+    out.reads += rank->races->unwritten().reads();
   }
   out.collectives_compared = core.transport.compared;
   out.mismatches = core.transport.mismatches;

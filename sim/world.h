@@ -112,7 +112,15 @@ struct CommUse {  // by OpKind, over all ranks
   std::uint64_t bytes_sent_per_rank_max = 0;
 };
 
-struct WorldResult {
+// What came of the declared accesses, where the plan asks for the race detector.
+struct WatchedAccesses {
+  std::vector<Race> races;               // by rank
+  std::uint64_t accesses = 0;            // that were looked at
+  std::vector<UnwrittenRead> unwritten;  // by rank
+  std::uint64_t reads = 0;               // that were looked at for it
+};
+
+struct WorldResult : WatchedAccesses {
   WorldEnd end = WorldEnd::finished;
   TimeNs virtual_ns = 0;
   std::uint64_t fingerprint = 0;  // over all ranks' recorders and the schedule
@@ -134,8 +142,6 @@ struct WorldResult {
   std::uint64_t switches = 0;              // fiber switches, for benches
   std::uint64_t decisions = 0;             // of the schedule, so far, unless it is `seeded`
   std::vector<Deviation> choices;          //   what was decided, as deviations from `first`
-  std::vector<Race> races;                 // where the plan asks for the race detector, by rank
-  std::uint64_t accesses = 0;              // that it looked at
   std::vector<std::uint64_t> courses;      // by rank, of a steady world: what it did when, its peaks and its traffic
   std::string told_apart;  // of a world of classes: why ranks of one class are not alike any more; it ended there
 };

@@ -118,8 +118,10 @@ bool heed_history(const std::vector<RedCheck>& red, bool joined, Names& names) {
 bool heed_poison(const std::vector<RedCheck>& red, Names& names) {
   const RedCheck* const check = find(red, {"no_poison"});
   if (check == nullptr) return false;
-  const bool gradients = has(check->detail, "'gradient");
-  told_by(*check, gradients ? Mistake::reduction : Mistake::publication, names);
+  const bool gradients = has(check->detail, "'gradient"), activations = has(check->detail, " (activations, ");
+  const Mistake mistake = gradients ? Mistake::reduction : activations ? Mistake::forward : Mistake::publication;
+  told_by(*check, mistake, names);
+  if (!names.culprit) operation_in(check->detail, names);  // the one that reads
   return true;
 }
 

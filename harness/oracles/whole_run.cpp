@@ -343,10 +343,30 @@ Finding no_races(const Evidence& e, const std::string&) {
                          e.run.races.found.size() == 1 ? "" : "s", first.rank, first.text, planted));
 }
 
+// A recovery brings state back by other ways than launches, and an abort leaves what was declared to be written half
+// done: what has been written is only known in a run without either.
+static bool judges_reads(const RunRecord& run) {
+  return run.numbers.reads > 0 && run.detection.recoveries.empty() && run.detection.joins.empty() &&
+         run.training.attempts.size() <= 1;
+}
+
+bool has_poison_to_judge(const Evidence& e) {
+  return e.run.numbers.poison_looks > 0 || (judges_reads(e.run) && !e.run.numbers.unwritten.empty());
+}
+
 Finding no_poison(const Evidence& e, const std::string&) {
-  if (!e.run.numbers.poison.empty()) return bad(e.run.numbers.poison.front());
-  if (e.run.numbers.poison_looks == 0) return blind("no rank finished, and no step had a value that is not finite");
-  return good(fmt::format("{} result values checked; all were written before use", e.run.numbers.poison_looks));
+  const RunRecord::Numbers& seen = e.run.numbers;
+  const bool judged = judges_reads(e.run);
+  const std::string first =
+      judged && !seen.unwritten.empty()
+          ? fmt::format("{}{}", seen.unwritten.front().text,
+                        seen.unwritten.size() > 1 ? fmt::format(" (and {} more)", seen.unwritten.size() - 1) : "")
+          : "";
+  if (!seen.poison.empty()) return bad(seen.poison.front() + (first.empty() ? "" : "; " + first));
+  if (!first.empty()) return bad(first);
+  if (seen.poison_looks == 0) return blind("no rank finished, and no step had a value that is not finite");
+  const std::string reads = judged ? fmt::format(" and {} declared reads", seen.reads) : "";
+  return good(fmt::format("{} result values{} checked; all were written before use", seen.poison_looks, reads));
 }
 
 }  // namespace seeksim::harness

@@ -27,5 +27,7 @@ Finding diverged(const Evidence& e, const std::string& argument);
 Finding layout(const Evidence& e, const std::string& argument);
 Finding no_races(const Evidence& e, const std::string& argument);
 Finding no_poison(const Evidence& e, const std::string& argument);
+// Whether it looked at values, or found something in what operations declare to read.
+bool has_poison_to_judge(const Evidence& e);
 
 }  // namespace seeksim::harness

@@ -254,7 +254,10 @@ struct RunRecord {
   struct Numbers {
     std::uint64_t poison_looks = 0;   // values of results that were searched for poison
     std::vector<std::string> poison;  // where it was found, sources first
-    std::vector<Birth> births;        // the first kBirthsKept
+    // Declared reads of what nothing had written, wherever the race detector was on, and how many reads it looked at.
+    std::vector<sim::UnwrittenRead> unwritten;
+    std::uint64_t reads = 0;
+    std::vector<Birth> births;  // the first kBirthsKept
     std::vector<RangeLog> ranges;
     std::int64_t rerun_micro_batches = 0;  // that were run twice, over all ranks and attempts
     std::int64_t rerun_ranges = 0;         // of gradients, compared

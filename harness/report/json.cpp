@@ -359,6 +359,9 @@ void what_was_seen(const Evidence& e, const Judgement& j, Json& report) {
   for (const sim::Race& race : run.races.found)
     report["races"].push_back({{"rank", race.rank}, {"text", race.text}, {"times", race.times}});
   report["accesses_checked"] = run.races.accesses;
+  report["unwritten_reads"] = Json::array();
+  for (const sim::UnwrittenRead& read : run.numbers.unwritten)
+    report["unwritten_reads"].push_back({{"rank", read.rank}, {"text", read.text}, {"times", read.times}});
   if (!e.scenario.train.bug.is(runtime::Bug::none)) report["bug"] = runtime::text(e.scenario.train.bug);
   if (e.scenario.train.definition.quirks.any()) report["quirks"] = quirk_names(e.scenario.train.definition.quirks);
 }

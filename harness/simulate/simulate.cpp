@@ -324,6 +324,8 @@ void Simulation::Impl::add_use(const sim::WorldResult& result) {
   if (record.traffic.passes.empty()) record.traffic.passes = result.passes;
   record.races.found.insert(record.races.found.end(), result.races.begin(), result.races.end());
   record.races.accesses += result.accesses;
+  record.numbers.unwritten.insert(record.numbers.unwritten.end(), result.unwritten.begin(), result.unwritten.end());
+  record.numbers.reads += result.reads;
   record.agreement.collectives_compared += result.collectives_compared;
   record.agreement.mismatches.insert(record.agreement.mismatches.end(), result.mismatches.begin(),
                                      result.mismatches.end());

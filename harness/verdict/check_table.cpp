@@ -265,9 +265,10 @@ std::deque<CheckInfo> built_in_checks() {
                       "same operands, as fp32 sums in any order are (made in every run of \"numerics\": \"fast\")"},
       {.name = "no_poison",
        .judge = no_poison,
-       .unasked = [](const Evidence& e) { return e.run.numbers.poison_looks > 0; },
+       .unasked = has_poison_to_judge,
        .of_values = true,
-       .description = "no uninitialised memory reached a result (made in every run that got so far)"},
+       .description =
+           "no operation reads memory that nothing has written, and none reached a result (made in every run)"},
       {.name = "collectives_match",
        .judge = collectives_match,
        .unasked = collectives_to_match,

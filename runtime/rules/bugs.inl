@@ -5,6 +5,9 @@ SEEKSIM_BUG(skip_wait, "one wait for an event is left out: skip_wait:<edge>", "n
 SEEKSIM_BUG(early_release, "rank 1 gives a gathered module's memory back while it is in use (stage 3)", "no_races")
 SEEKSIM_BUG(unwritten_memory, "rank 1 never writes its own part of the parameters that it gathers (stage 3)",
             "no_poison")
+SEEKSIM_BUG(activation_never_written,
+            "rank 1 leaves out the activation function of its first layer, whose result the next product reads",
+            "no_poison")
 SEEKSIM_BUG(drifting_replica, "from step 1 on, rank 1's copy of one parameter is off by its last bit", "replicas_equal")
 SEEKSIM_BUG(drifting_lr, "from step 1 on, rank 1's learning rate is off by its last bit", "replicas_equal")
 SEEKSIM_BUG(stale_publish,

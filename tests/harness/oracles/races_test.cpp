@@ -9,6 +9,7 @@
 #include "harness/loading/load.h"
 #include "harness/simulate/simulate.h"
 #include "harness/verdict/checks.h"
+#include "tests/support/paths.h"
 #include "tests/support/scenarios.h"
 
 namespace seeksim::harness {
@@ -112,7 +113,7 @@ const Row kRows[] = {
     {Edge::checkpoint_read, kZero1, kDies, kRestart, false, 1, 1, kSaves},
 };
 
-Scenario scenario_of(const Row& row, const std::string& bug) {
+Scenario scenario_of(const Row& row, const std::string& bug, const LoadOptions& options = {}) {
   const std::string text = fmt::format(
       R"({{ "name": "races",
   "model": {{ "family": "gpt2", "layers": {}, "width": 16, "heads": {}, "context": 8, "vocab": 64 }},
@@ -126,7 +127,7 @@ Scenario scenario_of(const Row& row, const std::string& bug) {
       row.recovery, row.checkpoints ? R"("checkpointing": { "every": 1 },)" : "",
       row.saves == nullptr ? "" : fmt::format(R"("checkpoint": {},)", row.saves),
       bug.empty() ? "" : fmt::format(R"("bug": "{}",)", bug));
-  return load_scenario_text(text, "races.json");
+  return load_scenario_text(text, "races.json", options);
 }
 
 CheckResult judged(const Scenario& scenario, const char* check) {
@@ -182,6 +183,62 @@ TEST(Poison, IsNamedWhereItIs) {
   }
   const CheckResult clean = judged(scenario_of({Edge::none, kZero3}, ""), "no_poison");
   EXPECT_TRUE(clean.ok) << clean.detail;
+}
+
+// Values tell nothing where arithmetic loses the pattern: in bf16 nothing keeps it.
+TEST(Poison, ReadsOfWhatNothingHasWrittenAreFoundWithoutTheirValues) {
+  for (const std::string precision : {"fp32", "bf16", "fp16"}) {
+    LoadOptions options;
+    if (precision != "fp32") options.sets = {"deepspeed." + precision + ".enabled=true"};
+    for (const char* zero : {kZero1, kZero3}) {
+      Scenario scenario = scenario_of({Edge::none, zero}, "activation_never_written", options);
+      const RunRecord run = Simulation(scenario, {}).run();
+      const CheckResult found = judge(CheckSpec{"no_poison", ""}, {scenario, run, nullptr, std::nullopt, {}});
+      EXPECT_FALSE(found.ok) << precision << ' ' << zero << ": " << found.detail;
+      for (const char* words : {"h.0.mlp.c_proj.weight", " reads 'gelu", "bytes [0, ", "rank 1"})
+        EXPECT_NE(found.detail.find(words), std::string::npos) << words << " is not in " << found.detail;
+      if (precision != "fp32") {
+        EXPECT_TRUE(run.numbers.poison.empty()) << "the value is not lost: " << run.numbers.poison.front();
+      }
+      scenario.train.bug = {};
+      const RunRecord right = Simulation(scenario, {}).run();
+      EXPECT_TRUE(right.numbers.unwritten.empty()) << right.numbers.unwritten.front().text;
+      EXPECT_GT(right.numbers.reads, 1000u);
+    }
+  }
+}
+
+TEST(Poison, DeclaredReadsAreJudgedWithoutARecoveryOnly) {
+  const Scenario scenario = scenario_of({Edge::none, kZero1}, "");
+  RunRecord run;
+  const auto judged_now = [&] { return judge(CheckSpec{"no_poison", ""}, {scenario, run, nullptr, std::nullopt, {}}); };
+  run.numbers.reads = 5;
+  run.numbers.unwritten = {{1, "compute reads 'x'", 3}, {2, "more", 1}};
+  EXPECT_FALSE(judged_now().ok);
+  EXPECT_EQ(judged_now().detail, "compute reads 'x' (and 1 more)");
+  run.numbers.poison_looks = 9;
+  run.detection.recoveries.emplace_back();  // what has been written is not known any more
+  EXPECT_TRUE(judged_now().ok) << judged_now().detail;
+  run.detection.recoveries.clear();
+  run.numbers.unwritten.clear();
+  EXPECT_EQ(judged_now().detail, "9 result values and 5 declared reads checked; all were written before use");
+}
+
+// With several reductions a step, whose nodes are merged on each member.
+TEST(Poison, ARankThatOwnsNothingReadsNothingUnwritten) {
+  LoadOptions options;
+  options.sets = {
+      "sweep=[]", "faults=[]", "checks=[]", "deepspeed.gradient_accumulation_steps=2", "batch_arithmetic=by_samples",
+      ""};
+  for (const char* stage : {"1", "2", "3"}) {
+    options.sets.back() = std::string("deepspeed.zero_optimization.stage=") + stage;
+    const Scenario scenario =
+        load_scenario(paths::source_dir() + "/scenarios/equivalence/ranks_without_parameters.json", options);
+    const RunRecord run = Simulation(scenario, {}).run();
+    EXPECT_GT(run.numbers.reads, 1000u);
+    for (const sim::UnwrittenRead& read : run.numbers.unwritten)
+      ADD_FAILURE() << "stage " << stage << ": " << read.text;
+  }
 }
 
 TEST(Races, AreFoundAtEverySeedAlike) {
