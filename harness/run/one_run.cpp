@@ -182,7 +182,7 @@ bool wants_names(const Outcome& outcome) {
   return std::any_of(checks.begin(), checks.end(), [&](const Json& check) {
     const std::string name = check.at("name").get<std::string>();
     const bool of_bits = std::find(kOfBits.begin(), kOfBits.end(), name.substr(0, name.find(':'))) != kOfBits.end();
-    return of_bits && !check.at("ok").get<bool>();
+    return of_bits && !check.at("ok").get<bool>() && check.value("looked", true);
   });
 }
 

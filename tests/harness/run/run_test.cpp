@@ -17,6 +17,7 @@
 #include "harness/input/problem.h"
 #include "harness/loading/load.h"
 #include "harness/run/forked.h"
+#include "harness/run/one_run.h"
 #include "harness/run/run.h"
 #include "runtime/backend/machine/posix_storage.h"
 #include "runtime/backend/machine/wall_clock.h"
@@ -488,6 +489,19 @@ TEST(Files, TheWallClockGoesForward) {
   clock.sleep_until(before + runtime::kMillisecond);
   EXPECT_GE(clock.now(), before + runtime::kMillisecond);
   clock.sleep_until(0);  // long ago
+}
+
+TEST(NamesOfARedRun, AreWantedWhereBitsWereSeenToDiffer) {
+  Outcome outcome;
+  outcome.status = ExitStatus::check_failed;
+  const auto wanted = [&](const Json& check) {
+    outcome.report = {{"checks", Json::array({check})}};
+    return wants_names(outcome);
+  };
+  EXPECT_TRUE(wanted({{"name", "golden:bitwise"}, {"ok", false}}));
+  EXPECT_FALSE(wanted({{"name", "golden:bitwise"}, {"ok", false}, {"looked", false}})) << "the run stopped before";
+  EXPECT_FALSE(wanted({{"name", "golden:bitwise"}, {"ok", true}}));
+  EXPECT_FALSE(wanted({{"name", "culprit:5"}, {"ok", false}}));
 }
 
 }  // namespace
