@@ -272,8 +272,7 @@ std::vector<Race> RaceDetector::races() const {
   return all;
 }
 
-// ---- unwritten reads: the written bytes of each buffer as a sorted list of ranges with gaps between them
-// -------------
+// ---- unwritten reads: the written bytes of each buffer, as a sorted list of ranges with gaps ------------------------
 
 UnwrittenReads::Written& UnwrittenReads::written_in(const runtime::Buffer& buffer) {
   if (buffer.id >= buffers_.size()) buffers_.resize(std::max<std::size_t>(buffer.id + 1, 2 * buffers_.size()));

@@ -115,9 +115,9 @@ struct CommUse {  // by OpKind, over all ranks
 // What came of the declared accesses, where the plan asks for the race detector.
 struct WatchedAccesses {
   std::vector<Race> races;               // by rank
-  std::uint64_t accesses = 0;            // that were looked at
+  std::uint64_t accesses = 0;            // how many were checked for races
   std::vector<UnwrittenRead> unwritten;  // by rank
-  std::uint64_t reads = 0;               // that were looked at for it
+  std::uint64_t reads = 0;               // how many were held against what was written
 };
 
 struct WorldResult : WatchedAccesses {

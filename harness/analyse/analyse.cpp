@@ -34,13 +34,14 @@ bool is_log_name(const std::string& name) {
 std::vector<std::string> files_of(const std::vector<std::string>& paths) {
   std::vector<std::string> files;
   for (const std::string& path : paths) {
-    if (!std::filesystem::is_directory(path)) {
+    std::error_code none;  // read_file says what is wrong
+    if (!std::filesystem::is_directory(path, none)) {
       files.push_back(path);
       continue;
     }
     for (const std::string& name : list_folder(path)) {
       const bool known = ends_in_number(name) || is_log_name(name);
-      if (known && std::filesystem::is_regular_file(path + '/' + name)) files.push_back(path + '/' + name);
+      if (known && std::filesystem::is_regular_file(path + '/' + name, none)) files.push_back(path + '/' + name);
     }
   }
   if (files.size() > kFilesMost)

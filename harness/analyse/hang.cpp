@@ -77,7 +77,7 @@ class Judge {
                            : t.kind == HangKind::other_size    ? "brought another size to"
                            : t.kind == HangKind::other_type    ? "brought another type to"
                                                                : "out of step with the others from";
-        story_.headline = fmt::format("{} {}{} #{} of {}.", upper(ranks_text(t.odd)),
+        story_.headline = fmt::format("{} {}{} #{} of {}.", capitalized(ranks_text(t.odd)),
                                       t.kind == HangKind::shifted ? (t.odd.size() == 1 ? "is " : "are ") : "", what,
                                       t.number, group(t).title());
         story_.certain.push_back(t.said + ".");
@@ -182,7 +182,7 @@ class Judge {
     for (const int rank : first->absent) {
       if (accused.contains(rank)) absent.push_back(rank);
     }
-    story_.headline = fmt::format("{} never came to {}.", upper(ranks_text(absent)), place(*first));
+    story_.headline = fmt::format("{} never came to {}.", capitalized(ranks_text(absent)), place(*first));
     if (first->ended_by_error)
       story_.certain.push_back(fmt::format("{} of {} has ended without it, so by an error or a timeout.", place(*first),
                                            ranks_text(first->through)));
@@ -201,9 +201,9 @@ class Judge {
     }
     const DumpEntry& e = dump->entries.back();
     const DumpGroup& in = dump->groups[std::size_t(e.group)];
-    story_.certain.push_back(
-        fmt::format("rank {} waits in nothing that is recorded; its last was {} of {}, which has ended{}.", rank,
-                    what_of(e), title_of(in.name, in.desc), e.frame.empty() ? "" : " (" + e.frame + ")"));
+    story_.certain.push_back(fmt::format("rank {} is in no recorded operation; its last, {} of {}, has ended{}.", rank,
+                                         what_of(e), title_of(in.name, in.desc),
+                                         e.frame.empty() ? "" : " (" + e.frame + ")"));
   }
 
   bool by_no_dump() {
@@ -313,11 +313,6 @@ class Judge {
                                {"odd", t.odd},
                                {"no_dump", t.no_dump}});
     }
-  }
-
-  static std::string upper(std::string text) {
-    text[0] = char(std::toupper(static_cast<unsigned char>(text[0])));
-    return text;
   }
 
   JobView job_;

@@ -121,7 +121,7 @@ class LogJudge {
     if (odd.empty()) return;
     story_.kind = kind;
     story_.accused.assign(odd.begin(), odd.end());
-    story_.headline = fmt::format("{} brought {} than the others.", upper(ranks_text(story_.accused)), what);
+    story_.headline = fmt::format("{} brought {} than the others.", capitalized(ranks_text(story_.accused)), what);
   }
 
   bool by_absence() {
@@ -133,7 +133,7 @@ class LogJudge {
     if (ranks.empty()) return false;
     story_.kind = HangKind::never_came;
     story_.accused.assign(ranks.begin(), ranks.end());
-    story_.headline = fmt::format("{} never came: other ranks say so.", upper(ranks_text(story_.accused)));
+    story_.headline = fmt::format("{} never came: other ranks say so.", capitalized(ranks_text(story_.accused)));
     tell_causes();
     return true;
   }
@@ -166,7 +166,7 @@ class LogJudge {
       story_.accused.assign(ranks.begin(), ranks.end());
       std::erase(story_.accused, -1);
       story_.headline = fmt::format("{} failed by themselves; timeouts and closed connections follow.",
-                                    upper(ranks_text(story_.accused)));
+                                    capitalized(ranks_text(story_.accused)));
       story_.unknown.push_back("which of them was first: lines of several ranks are not in the order of time.");
     }
     tell_causes();
@@ -208,7 +208,7 @@ class LogJudge {
       story_.headline = "Ranks wait in different operations, and the log does not say that these are of one group.";
       story_.unknown.push_back("whether their numbers can be compared: each group counts by itself.");
     } else if (!silent.empty()) {
-      story_.headline = fmt::format("{} {} in {}; of {} the log says nothing.", upper(ranks_text(keys(waits))),
+      story_.headline = fmt::format("{} {} in {}; of {} the log says nothing.", capitalized(ranks_text(keys(waits))),
                                     waits.size() == 1 ? "waits" : "wait", text_of(*kinds.begin()), ranks_text(silent));
       story_.likely.push_back(fmt::format("{} did not come, or its output is not in this log.", ranks_text(silent)));
     } else if (waits.size() == 1) {
@@ -245,7 +245,7 @@ class LogJudge {
     story_.kind = HangKind::never_came;
     story_.accused.assign(behind.begin(), behind.end());
     story_.headline =
-        fmt::format("{} never came to #{}{}.", upper(ranks_text(story_.accused)), most, group_text(group));
+        fmt::format("{} never came to #{}{}.", capitalized(ranks_text(story_.accused)), most, group_text(group));
     story_.certain.push_back(fmt::format("{}'s own status says that the last that it enqueued came before #{}.",
                                          ranks_text(story_.accused), most));
     return true;
@@ -281,7 +281,7 @@ class LogJudge {
     }
     story_.kind = kind;
     story_.accused.assign(odd.begin(), odd.end());
-    story_.headline = fmt::format("{} {} somewhere else than the others{}.", upper(ranks_text(story_.accused)),
+    story_.headline = fmt::format("{} {} somewhere else than the others{}.", capitalized(ranks_text(story_.accused)),
                                   odd.size() == 1 ? "waits" : "wait", group_text(group));
     return true;
   }
@@ -348,11 +348,6 @@ class LogJudge {
       add("TORCH_DISTRIBUTED_DEBUG=DETAIL: operation, size and type are checked before each collective.");
     if (!f_.nccl_info) add("NCCL_DEBUG=INFO: ranks, devices and the network that NCCL uses.");
     add("one file a rank: torchrun --redirects 3 --log-dir DIR, srun --output=%t.log.");
-  }
-
-  static std::string upper(std::string text) {
-    text[0] = char(std::toupper(static_cast<unsigned char>(text[0])));
-    return text;
   }
 
   const LogFacts& f_;

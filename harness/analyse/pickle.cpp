@@ -1,5 +1,6 @@
 #include "harness/analyse/pickle.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -183,7 +184,8 @@ class Unpickler {
     } else if (digits.size() == 9 && digits.back() == 0) {
       make(Kind::unsigned_integer).integer = std::int64_t(value);
     } else {
-      make(Kind::number).number = negative ? wide - std::pow(256.0, double(digits.size())) : wide;
+      make(Kind::number).number =
+          negative ? wide - std::ldexp(1.0, int(std::min<std::size_t>(8 * digits.size(), 4096))) : wide;
     }
   }
 

@@ -15,7 +15,7 @@ struct LonePart {
   bool known = true;          // false: no dump of the partner, or its ring has lost what would tell
 };
 
-// Of each rank that stands in a send or a receive.
+// One part for each rank that waits in a send or a receive.
 std::vector<LonePart> lone_parts(const JobView& job);
 
 }  // namespace seeksim::harness

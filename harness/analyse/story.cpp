@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
+
 namespace seeksim::harness {
 namespace {
 
@@ -78,6 +80,11 @@ std::string ranks_text(const std::vector<int>& ranks) {
     if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
     text += std::to_string(ranks[i]);
   }
+  return text;
+}
+
+std::string capitalized(std::string text) {
+  if (!text.empty()) text[0] = char(std::toupper(static_cast<unsigned char>(text[0])));
   return text;
 }
 

@@ -40,5 +40,7 @@ std::string story_json(const Story& story);
 
 // "rank 2", "ranks 0, 1 and 3", "ranks 0 to 7"; "no rank" where there is none.
 std::string ranks_text(const std::vector<int>& ranks);
+// The same at the beginning of a sentence: "Ranks 0 to 7".
+std::string capitalized(std::string text);
 
 }  // namespace seeksim::harness

@@ -40,7 +40,8 @@ ExitStatus checkpoint_command(const CLI::App& app, const CheckpointArguments& a)
 }
 
 constexpr const char* kFooter =
-    R"(Exit status: 0 as expected, 1 a check failed, 2 bad scenario or usage, 3 no progress, 4 a bug in seeksim.
+    R"(Exit status: 0 as expected, 1 a check failed, 2 bad scenario or usage, 3 no progress, 4 a bug in seeksim,
+5 packages for PyTorch scripts cannot be had.
 Try: seeksim run scenarios/nccl_timeout.json)";
 
 // What all commands are asked for; CLI11 fills in those of the one that is given.

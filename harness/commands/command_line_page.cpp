@@ -55,7 +55,8 @@ Page command_line_page(const CLI::App& app) {
   std::string text =
       page_head("What does each command take?",
                 "`seeksim COMMAND --help` prints the same. Exit status: 0 as expected, 1 a check failed, "
-                "2 bad scenario or usage, 3 no progress, 4 a bug in seeksim.");
+                "2 bad scenario or usage, 3 no progress, 4 a bug in seeksim, 5 packages for PyTorch "
+                "scripts cannot be had.");
   for (const CLI::App* command : app.get_subcommands({})) text += command_section(*command, "seeksim");
   return {"command-line.md", text};
 }

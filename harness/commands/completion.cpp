@@ -5,20 +5,10 @@
 
 #include <algorithm>
 
+#include "harness/input/shell.h"
+
 namespace seeksim::harness {
 namespace {
-
-// In single quotes of a POSIX shell.
-std::string quoted(std::string_view text) {
-  std::string safe = "'";
-  for (const char c : text) {
-    if (c == '\'')
-      safe += "'\\''";
-    else
-      safe += c;
-  }
-  return safe + "'";
-}
 
 // In single quotes of fish.
 std::string fish_quoted(std::string_view text) {
@@ -30,11 +20,11 @@ std::string fish_quoted(std::string_view text) {
   return safe + "'";
 }
 
-// Of `name:text` of zsh's _describe, the name's colons are its own.
+// An entry `name:text` of zsh's _describe. A colon in the name is escaped.
 std::string described(const std::string& name, const std::string& text) {
   std::string safe;
   for (const char c : name) safe += c == ':' ? std::string("\\:") : std::string(1, c);
-  return quoted(safe + ':' + text);
+  return for_the_shell(safe + ':' + text);
 }
 
 std::vector<std::string> paths_below(const std::vector<CommandWords>& commands) {
@@ -50,7 +40,7 @@ std::string path_case(const std::vector<CommandWords>& commands) {
   for (const std::string& path : paths_below(commands)) {
     const std::size_t space = path.rfind(' ');
     const std::string pattern = space == std::string::npos ? ' ' + path : path;
-    patterns.push_back(quoted(pattern));
+    patterns.push_back(for_the_shell(pattern));
   }
   return fmt::format("    case \"$at $word\" in\n      {}) at=\"${{at:+$at }}$word\" ;;\n    esac\n",
                      fmt::join(patterns, "|"));
@@ -66,7 +56,7 @@ std::vector<std::string> option_names(const CommandWords& command) {
 // 'run --backend'|'run -b': the patterns of an option behind its command.
 std::string option_pattern(const CommandWords& command, const OptionWords& option) {
   std::vector<std::string> patterns;
-  for (const std::string& name : option.names) patterns.push_back(quoted(command.path + ' ' + name));
+  for (const std::string& name : option.names) patterns.push_back(for_the_shell(command.path + ' ' + name));
   return fmt::format("{}", fmt::join(patterns, "|"));
 }
 
@@ -96,7 +86,7 @@ std::string bash_script(const std::vector<CommandWords>& commands) {
   for (const CommandWords& command : commands) {
     text +=
         fmt::format("    {})\n      case $cur in\n        -*) words='{}' ;;\n        *) words='{}' ;;\n      esac ;;\n",
-                    quoted(command.path), fmt::join(option_names(command), " "), fmt::join(command.below, " "));
+                    for_the_shell(command.path), fmt::join(option_names(command), " "), fmt::join(command.below, " "));
   }
   return text +
          "  esac\n  COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n}\ncomplete -o default -F _seeksim seeksim\n";
@@ -124,7 +114,7 @@ std::string zsh_script(const std::vector<CommandWords>& commands) {
     }
     text += fmt::format(
         "    {})\n      if [[ $cur == -* ]]; then\n        offered=({})\n        _describe option offered\n",
-        quoted(command.path), fmt::join(options, " "));
+        for_the_shell(command.path), fmt::join(options, " "));
     if (below.empty()) {
       text += "      else\n        _files\n      fi ;;\n";
     } else {

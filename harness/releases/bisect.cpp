@@ -178,7 +178,7 @@ ExitStatus bisect(const BisectArguments& arguments, const std::string& program, 
   return found.skipped.empty() ? ExitStatus::as_expected : ExitStatus::check_failed;
 } catch (const CannotBeHad& why) {
   print(fmt::format("seeksim: {}\n", why.what()));
-  return kCannotBeHad;
+  return ExitStatus::cannot_be_had;
 }
 
 }  // namespace seeksim::harness::releases

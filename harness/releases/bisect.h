@@ -37,7 +37,7 @@ struct Narrowed {
 // Halves the releases between the first (green) and the last (red), and goes to a neighbour where one cannot be judged.
 Narrowed narrow(const std::vector<std::string>& releases, const std::function<Verdict(const std::string&)>& judge);
 
-// Exit status 0: one release is named; 1: it is one of several; kCannotBeHad: an end cannot be installed. Throws
+// Exit status 0: one release is named; 1: it is one of several; cannot_be_had: an end cannot be installed. Throws
 // BadInput where the good release is not green or the bad one not red.
 ExitStatus bisect(const BisectArguments& arguments, const std::string& program, const Print& print);
 

@@ -25,7 +25,7 @@ Json ask(const std::string& python, const std::string& verb, const std::vector<s
   if (!ran.ending.good()) {
     std::string words_of_it = torch::without_own_name(ran.last_words());
     if (words_of_it.empty()) words_of_it = fmt::format("{} ended {}", command[1], torch::how(ran.ending));
-    if (ran.ending.over && ran.ending.signal == 0 && ran.ending.status == code(kCannotBeHad))
+    if (ran.ending.over && ran.ending.signal == 0 && ran.ending.status == code(ExitStatus::cannot_be_had))
       throw CannotBeHad(words_of_it);
     throw BadInput("", words_of_it, "");
   }

@@ -15,8 +15,6 @@ class CannotBeHad : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
-// The exit status that says so, the same as that of `seeksim test torch` without torch.
-inline constexpr ExitStatus kCannotBeHad = ExitStatus{5};
 
 // What a script needs to run on an environment.
 struct ReleaseEnvironment {

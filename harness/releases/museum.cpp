@@ -84,7 +84,7 @@ ExitStatus status_of(const std::vector<ShownRelease>& shown) {
   const auto wrong = [](const ShownRelease& one) { return !one.problem.empty() && !one.unavailable; };
   if (std::any_of(shown.begin(), shown.end(), wrong)) return ExitStatus::check_failed;
   const auto missing = [](const ShownRelease& one) { return one.unavailable; };
-  return std::any_of(shown.begin(), shown.end(), missing) ? kCannotBeHad : ExitStatus::as_expected;
+  return std::any_of(shown.begin(), shown.end(), missing) ? ExitStatus::cannot_be_had : ExitStatus::as_expected;
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ ShownRelease show(const Exhibit& exhibit, const AskRelease& ask_release, const s
 std::string exhibit_list(const std::vector<Exhibit>& exhibits, const Style& style);
 std::string release_table(std::vector<ShownRelease> shown);
 
-// Exit status 1 where an exhibit is not as it should be, kCannotBeHad where packages were missing. Throws BadInput.
+// Exit status 1 where an exhibit is not as it should be, cannot_be_had where packages were missing. Throws BadInput.
 ExitStatus release_museum(const ReleaseMuseumArguments& arguments, const std::string& program, const Style& style);
 
 }  // namespace seeksim::harness::releases

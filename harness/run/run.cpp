@@ -11,7 +11,7 @@
 namespace seeksim::harness {
 namespace {
 
-// What runs this file with these options again; the seed is added by who knows it.
+// The command that runs this file with these options again, but for the seed, which the caller adds.
 std::string command_of(const std::string& file, const LoadOptions& load) {
   std::string text = "seeksim run " + for_the_shell(file);
   for (const std::string& one : load.sets) text += " --set " + for_the_shell(one);
@@ -34,7 +34,7 @@ Outcome run_file(const std::string& file, const LoadOptions& load, const RunOpti
   RunOptions options = given;
   options.files.html.command = command_of(file, load);
   const std::string seed = load.seed ? fmt::format(" --seed {}", *load.seed) : "";
-  return guarded(file, fmt::format("seeksim run {}{}", file, seed), [&] {
+  return guarded(file, options.files.html.command + seed, [&] {
     const Scenario scenario = load_scenario(file, load);
     if (options.explain && !scenario.sweep.empty() && options.many.row < 0)
       throw BadInput("--explain", file + " is a sweep", "Add --row N.");

@@ -8,7 +8,8 @@ enum class ExitStatus : int {
   check_failed = 1,  // or an expected failure did not come
   bad_input = 2,     // bad scenario, file or usage
   no_progress = 3,   // deadlock, out of time
-  bug = 4            // in seeksim itself
+  bug = 4,           // in seeksim itself
+  cannot_be_had = 5  // nothing was judged: `seeksim torch` has no packages or no network
 };
 
 constexpr int code(ExitStatus status) { return static_cast<int>(status); }
@@ -24,6 +25,8 @@ constexpr const char* name(ExitStatus status) {
       return "bad_input";
     case ExitStatus::no_progress:
       return "no_progress";
+    case ExitStatus::cannot_be_had:
+      return "cannot_be_had";
     case ExitStatus::bug:
       break;
   }
