@@ -3,6 +3,7 @@
 #include "runtime/backend/wire/rendezvous.h"
 
 #include <gtest/gtest.h>
+#include <netdb.h>
 
 #include <unistd.h>
 
@@ -199,9 +200,17 @@ TEST(RendezvousOf, LoopbackAloneNeedsNoSecretAndIsAllThatIsListenedOn) {
   expect_that_all_meet(together(std::move(zero), begin(other)));
 }
 
-TEST(Loopback, IsKnownByNameAndNumber) {
-  for (const char* address : {"127.0.0.1", "127.8.9.1", "localhost", "::1"}) EXPECT_TRUE(is_loopback(address));
+TEST(Loopback, IsKnownByNumber) {
+  for (const char* address : {"127.0.0.1", "127.8.9.1", "::1"}) EXPECT_TRUE(is_loopback(address));
   for (const char* address : {"192.0.2.1", "0.0.0.0", "::"}) EXPECT_FALSE(is_loopback(address));
+}
+
+TEST(Loopback, IsKnownByName) {
+  addrinfo* found = nullptr;
+  if (::getaddrinfo("localhost", nullptr, nullptr, &found) != 0)
+    GTEST_SKIP() << "this machine has no name localhost: a chroot made by debootstrap has no /etc/hosts";
+  ::freeaddrinfo(found);
+  EXPECT_TRUE(is_loopback("localhost"));
 }
 
 }  // namespace
