@@ -10,6 +10,8 @@
 namespace seeksim::harness {
 namespace {
 
+using namespace std::string_literals;
+
 std::string bytes_of(const std::string& hex) {
   std::string bytes;
   for (std::size_t i = 0; i + 1 < hex.size(); i += 2) bytes += char(std::stoi(hex.substr(i, 2), nullptr, 16));
@@ -68,9 +70,8 @@ TEST(Pickle, ValuesOfAllProtocolsComeOutAsTheyWere) {
 }
 
 TEST(Pickle, WhatWouldRunIsRefusedByItsName) {
-  EXPECT_NE(refusal(std::string("\x80\x02"
-                                "cos\nsystem\n(X\x02\0\0\0lstR.",
-                                26))
+  EXPECT_NE(refusal("\x80\x02"
+                    "cos\nsystem\n(X\x02\0\0\0lstR."s)
                 .find("GLOBAL"),
             std::string::npos);
   const struct {
@@ -113,14 +114,14 @@ TEST(Pickle, ASmallFileCannotMeanALargeValue) {
   doubling = "\x80\x02](" + doubling.substr(2) + "e.";
   EXPECT_NE(refusal(doubling, {.values_max = 100000, .depth_max = 100}).find("more than 100000 values"),
             std::string::npos);
-  std::string wide = "\x80\x02]q" + std::string(1, '\0') + "(X" + std::string("\0\x04\0\0", 4) + std::string(1024, 'x');
+  std::string wide = "\x80\x02]q" + std::string(1, '\0') + "(X" + "\0\x04\0\0"s + std::string(1024, 'x');
   wide += "q\x01" + std::string();
   for (int i = 0; i < 2000; ++i) wide += "h\x01";
   EXPECT_NE(refusal(wide + "e.", {.text_max = 1 << 20}).find("bytes of text"), std::string::npos);
 }
 
 TEST(Pickle, WhatHoldsItselfIsRefused) {
-  EXPECT_NE(refusal(std::string("\x80\x02]q\0h\0a.", 9)).find("nested deeper"), std::string::npos);
+  EXPECT_NE(refusal("\x80\x02]q\0h\0a."s).find("nested deeper"), std::string::npos);
 }
 
 TEST(Pickle, StackMarksAndLengthsOutOfRangeAreRefused) {
