@@ -296,6 +296,11 @@ std::deque<CheckInfo> built_in_checks() {
        .unasked = commits_to_compare,
        .description = "each step is committed once, by all members of one epoch or by none, with the same data "
                       "position, Adam's step, learning rate and loss scale (made in every run of several ranks)"},
+      {.name = "saved_at_end",
+       .judge = saved_at_end,
+       .unasked = last_checkpoint_to_judge,
+       .of_values = true,
+       .description = "a run that finishes has the checkpoint after its last step (made in every run with \"at_end\")"},
       {.name = "faults_fired",
        .judge = faults_fired,
        .unasked = [](const Evidence& e) { return !e.scenario.faults.empty() || !e.scenario.own_faults.empty(); },
