@@ -143,6 +143,11 @@ mark_as_advanced(SEEKSIM_OPENBLAS_LIBRARY SEEKSIM_OPENBLAS_INCLUDE)
 seeksim_row("OpenBLAS" "${SEEKSIM_OPENBLAS_LIBRARY}" "${SEEKSIM_OPENBLAS_LIBRARY}" "libopenblas-dev"
             "benchmarks compare with nothing")
 
+# For the wheel and the Python package's tests.
+find_program(SEEKSIM_PYTHON3 python3)
+mark_as_advanced(SEEKSIM_PYTHON3)
+seeksim_row("Python" "${SEEKSIM_PYTHON3}" "${SEEKSIM_PYTHON3}" "python3" "no wheel, no seeksim torch")
+
 if(SEEKSIM_MISSING_REQUIRED)
   seeksim_print_dependencies()
   list(JOIN SEEKSIM_MISSING_REQUIRED " " packages)
