@@ -38,7 +38,10 @@ Json way_json(const std::optional<kernels::FastWay>& way) {
 }
 std::optional<kernels::FastWay> way_from(const Json& json) {
   if (json.is_null()) return std::nullopt;
-  return kernels::FastWay{json["tf32"], kernels::FastSlip(json["slip"].get<int>())};
+  const int slip = json.at("slip");
+  if (slip < 0 || slip > int(kernels::FastSlip::ring_in_bf16))
+    throw BadInput("rank 0", fmt::format("it asks for an arithmetic of kind {}", slip), "");
+  return kernels::FastWay{json.at("tf32"), kernels::FastSlip(slip)};
 }
 
 }  // namespace
@@ -62,18 +65,18 @@ std::string text_of(const RunRequest& r) {
 RunRequest request_from(const std::string& text) try {
   const Json json = Json::parse(text);
   RunRequest r;
-  r.over = json["over"];
-  r.scenario = json["scenario"];
-  r.file = json["file"];
-  r.folder = json["folder"];
-  r.temporary = json["temporary"];
-  r.endpoint = json["endpoint"];
-  r.token = json["token"];
-  r.gradients_of = json["gradients_of"];
-  r.digest_gradients = json["digest_gradients"];
-  r.keep_final_weights = json["keep_final_weights"];
-  r.nccl = json["nccl"];
-  r.audit = way_from(json["audit"]);
+  r.over = json.at("over");
+  r.scenario = json.at("scenario");
+  r.file = json.at("file");
+  r.folder = json.at("folder");
+  r.temporary = json.at("temporary");
+  r.endpoint = json.at("endpoint");
+  r.token = json.at("token");
+  r.gradients_of = json.at("gradients_of");
+  r.digest_gradients = json.at("digest_gradients");
+  r.keep_final_weights = json.at("keep_final_weights");
+  r.nccl = json.at("nccl");
+  r.audit = way_from(json.at("audit"));
   return r;
 } catch (const nlohmann::json::exception& bad) {
   throw BadInput("rank 0", fmt::format("it asks for a run in words that cannot be read: {}", bad.what()),

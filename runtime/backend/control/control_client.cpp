@@ -29,6 +29,7 @@ ControlClient::ControlClient(ProgressLoop& loop, Signals& signals, const Options
       members_(std::size_t(options.ranks)),
       exceptions_(std::uncaught_exceptions()) {
   std::iota(members_.begin(), members_.end(), 0);
+  give_up_when_unreachable(socket_);
   socket_.send(frame_bytes(FrameKind::hello, to_bytes(Hello{options.token, options.rank, false})));
   std::array<std::byte, 256> bytes;
   const int n = readable(socket_, kTimeToWelcome_ms) ? socket_.receive(bytes) : -1;

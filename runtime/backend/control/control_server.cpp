@@ -56,6 +56,7 @@ void ControlServer::step(int timeout_ms) {
     if (waiting[0].revents != 0) {
       Connection fresh;
       fresh.socket = accept_from(listening_);
+      give_up_when_unreachable(fresh.socket);
       fresh.since = clock_.now();
       const auto strangers = std::count_if(connections_.begin(), connections_.end(),
                                            [](const Connection& connection) { return connection.rank < 0; });

@@ -15,6 +15,7 @@ constexpr int kSupervisorGone = 3;  // the exit status of no progress
 }  // namespace
 
 Heart::Heart(const Options& options) : options_(options), socket_(connect_to(options.endpoint, kTimeToConnect_s)) {
+  give_up_when_unreachable(socket_);
   socket_.send(frame_bytes(FrameKind::hello, to_bytes(Hello{options.token, options.rank, true})));
   thread_ = std::jthread([this](const std::stop_token& stop) { beat(stop); });
 }

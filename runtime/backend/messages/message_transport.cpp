@@ -254,7 +254,20 @@ bool MessageTransport::letting_go() const {
                      [](const auto& one) { return one.second.exchange->given_up; });
 }
 
-// A buffer may be used again only when the wire reads and writes it no more. There is no way to make it: MPI without
+void MessageTransport::take_back_given_up() {
+  for (auto one = on_the_wire_.begin(); one != on_the_wire_.end();) {
+    Exchange& exchange = *one->second.exchange;
+    if (!exchange.given_up || !wire_.take_back(one->first)) {
+      ++one;
+      continue;
+    }
+    one = on_the_wire_.erase(one);
+    --exchange.on_the_wire;
+    end_if_over(exchange);
+  }
+}
+
+// A buffer may be used again only when the wire reads and writes it no more. TCP gives it back at once. MPI without
 // ULFM cannot take a message back from a peer that is gone.
 CommResult MessageTransport::abort(std::span<const Comm> comms) {
   for (const Comm comm : comms) {
@@ -264,6 +277,7 @@ CommResult MessageTransport::abort(std::span<const Comm> comms) {
     give_up(*held);
   }
   signals_.alarm = false;
+  take_back_given_up();
   if (!loop_.until(later(loop_.now(), kLettingGo), [this] { return !letting_go(); })) {
     Op op = on_the_wire_.begin()->second.exchange->op;
     throw SeamError(ErrorKind::no_progress, op,

@@ -128,6 +128,7 @@ class MessageTransport final : public Transport, private Wire::Listener, private
   void end_if_over(Exchange& exchange);
   void end(Exchange& exchange, RecordState how);
   void give_up(Held& held);
+  void take_back_given_up();
   bool letting_go() const;  // a given-up operation still has a buffer on the wire
   void throw_away(const Early& message);
 

@@ -38,6 +38,13 @@ void prepare(int fd) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   const timeval limit{30, 0};
   ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  // A host that is cut off says no goodbye. The kernel asks it now and then, and gives the connection up.
+  constexpr int kProbes = 4;
+  const int first_s = kUnreachable_s / 2, between_s = kUnreachable_s / 2 / kProbes;
+  ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &first_s, sizeof first_s);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &between_s, sizeof between_s);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &kProbes, sizeof kProbes);
 }
 
 Socket try_to_connect(const addrinfo& at) {
@@ -132,6 +139,11 @@ Socket accept_from(const Socket& listener) {
   Socket socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
   if (socket.open()) prepare(socket.fd());
   return socket;
+}
+
+void give_up_when_unreachable(Socket& socket, int seconds) {
+  const unsigned limit_ms = unsigned(seconds) * 1000;
+  ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof limit_ms);
 }
 
 Socket connect_to(const std::string& endpoint, double seconds) {

@@ -8,6 +8,9 @@
 
 namespace seeksim::runtime {
 
+// A connection over which nothing is on its way is gone when the other host has not been reachable for so long.
+inline constexpr int kUnreachable_s = 20;
+
 class Socket {
  public:
   explicit Socket(int fd = -1) : fd_(fd) {}
@@ -35,6 +38,9 @@ Socket listen_at(const std::string& address, std::uint16_t& port);
 Socket accept_from(const Socket& listener);  // not open: no connection waits
 // "host:port"; tries until seconds have passed. Throws std::runtime_error.
 Socket connect_to(const std::string& endpoint, double seconds);
+// The same while something is on its way, which otherwise takes the kernel a quarter of an hour. Only for a connection
+// whose reader always takes what comes: one that takes nothing for `seconds` is gone, too.
+void give_up_when_unreachable(Socket& socket, int seconds = kUnreachable_s);
 // Waits until there is something to read; false: nothing came.
 bool readable(const Socket& socket, int timeout_ms);
 

@@ -209,6 +209,24 @@ void TcpWire::discard(Ticket payload) {
   settle(payload);
 }
 
+bool TcpWire::take_back(Ticket ticket) {
+  std::erase(ended_, ticket);
+  if (const auto found = incoming_.find(ticket); found != incoming_.end()) {
+    found->second.wanted = false;
+    found->second.into = {};
+    discard(ticket);  // the stream goes on behind it
+  }
+  for (Peer& peer : peers_) {
+    for (Outgoing& outgoing : peer.out) {
+      if (outgoing.ticket != ticket) continue;
+      outgoing.ticket = 0;
+      outgoing.kept_payload.assign(outgoing.payload.begin(), outgoing.payload.end());
+      outgoing.payload = outgoing.kept_payload;
+    }
+  }
+  return true;
+}
+
 void TcpWire::lose(Peer& peer, std::string why) {
   peer.closed = true;
   peer.why_closed = std::move(why);

@@ -25,6 +25,9 @@ int number(const char* name, int least, int most) {
   return int(value);
 }
 
+// Rank 0 reads while it trains and while it waits for reports. In between it may be busy for a while.
+constexpr int kTakesNothing_s = 60;
+
 constexpr std::size_t kSecretMin = 16;  // characters; what is shorter can be guessed
 
 // SEEKSIM_TOKEN was meant as one, whatever its length; torchrun sets its run's id without being asked, to "none" even.
@@ -86,6 +89,7 @@ std::vector<std::vector<std::byte>> TcpWorld::gather(std::vector<std::byte> mine
   std::vector<std::vector<std::byte>> all;
   if (rank_ != 0) {
     wire_->send_text(0, mine);
+    wire_->give_up_when_unreachable(0, kTakesNothing_s);
     while (wire_->unsent(0) && !wire_->closed(0)) {
       if (!wire_->poll()) nap();
     }

@@ -31,11 +31,16 @@ class TcpWire final : public Wire {
   std::uint64_t announced_bytes(Ticket payload) const override { return incoming_.at(payload).bytes; }
   void receive(Ticket payload, std::span<std::byte> into) override;
   void discard(Ticket payload) override;
+  bool take_back(Ticket ticket) override;
   bool poll() override;
 
   // Texts between the launching processes, on the same connections.
   void send_text(int to, std::span<const std::byte> text);
   std::optional<std::vector<std::byte>> text_from(int rank);  // that has come
+  // See sockets.h.
+  void give_up_when_unreachable(int rank, int seconds) {
+    runtime::give_up_when_unreachable(peers_[std::size_t(rank)].socket, seconds);
+  }
   bool unsent(int rank) const { return !peers_[std::size_t(rank)].out.empty(); }
   bool closed(int rank) const { return peers_[std::size_t(rank)].closed; }
   // Why the connection to a rank is closed; empty where it is open.

@@ -1,0 +1,235 @@
+// What comes over the network: frames of the control plane, messages between ranks, the stream that carries them, and
+// what ranks tell rank 0.
+#include <sys/socket.h>
+
+#include <cstring>
+
+#include "harness/input/problem.h"
+#include "harness/processes/process_run.h"
+#include "harness/processes/told.h"
+#include "runtime/backend/control/control_frame.h"
+#include "runtime/backend/machine/host_device.h"
+#include "runtime/backend/machine/wall_clock.h"
+#include "runtime/backend/messages/message_transport.h"
+#include "runtime/backend/wire/tcp_world.h"
+#include "tests/fuzz/require.h"
+#include "tests/fuzz/targets.h"
+
+namespace seeksim::fuzz {
+
+using namespace runtime;
+
+namespace {
+
+std::span<const std::byte> as_bytes(std::string_view text) {
+  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+}
+
+// What the two sides of the control plane read out of a body.
+void read_body(const Frame& frame) {
+  Hello hello;
+  PollKey key;
+  Ballot ballot;
+  Answer answer;
+  TimeNs ns = 0;
+  std::uint32_t epoch = 0;
+  std::string text;
+  std::vector<int> members;
+  switch (frame.kind) {
+    case FrameKind::hello:
+      return from_bytes(frame.body, hello);
+    case FrameKind::ballot:
+      return from_bytes(frame.body, key, ballot, ns);
+    case FrameKind::revoke:
+      return from_bytes(frame.body, epoch, text);
+    case FrameKind::enter:
+      return from_bytes(frame.body, epoch, members);
+    case FrameKind::answer:
+      return from_bytes(frame.body, answer);
+    case FrameKind::revoked:
+      return from_bytes(frame.body, epoch);
+    case FrameKind::entered:
+      return from_bytes(frame.body, text);
+    default:
+      return;
+  }
+}
+
+// Keeps what is sent, and hands over what the test has to say.
+class Post final : public Wire {
+ public:
+  explicit Post(std::string_view payload) : payload_(payload) {}
+  Ticket send(int, std::span<const std::byte> head, std::span<const std::byte>) override {
+    sent.emplace_back(head.begin(), head.end());
+    return 0;
+  }
+  std::uint64_t announced_bytes(Ticket) const override { return payload_.size(); }
+  void receive(Ticket ticket, std::span<std::byte> into) override {
+    require(into.size() == payload_.size(), "a payload into a place of another size");
+    if (!into.empty()) std::memcpy(into.data(), payload_.data(), into.size());
+    listener_->over(ticket);
+  }
+  void discard(Ticket) override {}
+  bool poll() override { return false; }
+  void deliver(std::span<const std::byte> head, Ticket payload) { listener_->arrived(1, head, payload); }
+  std::vector<std::vector<std::byte>> sent;
+
+ private:
+  std::string_view payload_;
+};
+
+struct Side {
+  Side(int rank, std::string_view payload)
+      : post(payload),
+        device(loop, signals, rank, {1 << 20, 1 << 20, 1 << 20}),
+        transport(loop, post, signals, recorder, rank, 7) {
+    op.kind = OpKind::comm_create;
+    op.rank = rank;
+    spec.name = "world";
+    spec.id = 1;
+    spec.members = {0, 1};
+  }
+  Comm create(TimeNs patience) { return transport.create(op, spec, loop.now() + patience); }
+
+  WallClock wall;
+  ProgressLoop loop{wall};
+  Signals signals;
+  Recorder recorder;
+  Post post;
+  HostDevice device;
+  MessageTransport transport;
+  Op op;
+  CommSpec spec;
+};
+
+// What a rank 1 sends when it comes to the meeting.
+const std::vector<std::byte>& arrival() {
+  static const std::vector<std::byte> kArrival = [] {
+    Side other(1, "");
+    try {
+      other.create(0);
+    } catch (const SeamError&) {  // nobody answers
+    }
+    return other.post.sent.at(0);
+  }();
+  return kArrival;
+}
+
+struct Ear final : Wire::Listener {
+  explicit Ear(TcpWire& on) : wire(on) { wire.listen(this); }
+  ~Ear() override { wire.listen(nullptr); }
+  void arrived(int, std::span<const std::byte> head, Wire::Ticket payload) override {
+    ++heads;
+    if (payload == 0) return;
+    const std::uint64_t bytes = wire.announced_bytes(payload);
+    if (head.size() % 2 == 0 && bytes <= room.size()) return wire.receive(payload, std::span(room).first(bytes));
+    wire.discard(payload);
+  }
+  void over(Wire::Ticket) override {}
+  void failed(const std::string&) override {}
+  TcpWire& wire;
+  int heads = 0;
+  std::vector<std::byte> room = std::vector<std::byte>(4096);
+};
+
+}  // namespace
+
+bool take_control_frames(std::string_view bytes) try {
+  FrameReader reader;
+  bool any = false;
+  const std::span<const std::byte> all = as_bytes(bytes);
+  const std::size_t half = all.size() / 2;
+  for (const auto part : {all.first(half), all.subspan(half)}) {
+    reader.take(part);
+    while (const std::optional<Frame> frame = reader.next(any ? kFrameBytesMax : kStrangerBytesMax)) {
+      read_body(*frame);
+      any = true;
+    }
+  }
+  return any;
+} catch (const Malformed&) {
+  return false;
+}
+
+// Two messages to a rank that awaits a piece of eight bytes: each has a byte for the length of its head, the head, and
+// what is left of the first becomes the second. A payload follows where the length is odd.
+bool take_message(std::string_view bytes) {
+  const std::string_view payload = bytes.substr(bytes.size() - std::min<std::size_t>(bytes.size(), 8));
+  Side side(0, payload);
+  side.post.deliver(arrival(), 0);
+  const Comm comm = side.create(kSecond);
+  const BufferPtr buffer = side.device.allocate(256, MemoryTag::communication, "a buffer of this test");
+  std::memset(buffer->data, 1, 256);
+  const Piece piece{1, false, buffer.get(), 64, 72};
+  Op op;
+  op.kind = OpKind::send;
+  op.sequence = 1;
+  require(side.transport.exchange(side.device.communication_queue(), comm, op, {&piece, 1}, DiesAt::never) ==
+              CommResult::success,
+          "the exchange does not begin");
+  for (int turn = 0; turn < 4; ++turn) side.loop.turn();
+  for (Wire::Ticket ticket = 1; ticket <= 2 && !bytes.empty(); ++ticket) {
+    const std::size_t length = std::min<std::size_t>(std::uint8_t(bytes[0]), bytes.size() - 1);
+    side.post.deliver(as_bytes(bytes.substr(1, length)), length % 2 == 1 ? ticket : 0);
+    bytes.remove_prefix(1 + length);
+    for (int turn = 0; turn < 4; ++turn) side.loop.turn();
+  }
+  for (std::size_t i = 0; i < 256; ++i)
+    require((i >= 64 && i < 72) || buffer->data[i] == std::byte{1}, "bytes beside the piece were written");
+  return side.transport.complaints().empty();
+}
+
+// A peer's stream of prefixes, heads, payloads and texts.
+bool take_tcp_stream(std::string_view bytes) {
+  int ends[2];
+  require(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0, "there is no pair of sockets");
+  std::vector<Socket> peers(2);
+  peers[1] = Socket(ends[0]);
+  Socket peer(ends[1]);
+  TcpWire::Limits limits;
+  limits.text = limits.early = 1 << 16;
+  TcpWire wire(0, std::move(peers), limits);
+  const std::span<const std::byte> all = as_bytes(bytes.substr(0, 1 << 16));
+  const std::size_t early = all.size() / 3;  // before there is a listener
+  const auto say = [&](std::span<const std::byte> part) {
+    while (!part.empty()) {
+      const int n = peer.send_some(part);
+      if (n < 0) return;
+      part = part.subspan(std::size_t(n));
+      while (wire.poll()) {
+      }
+    }
+  };
+  say(all.first(early));
+  int heads = 0;
+  {
+    Ear ear(wire);
+    say(all.subspan(early));
+    heads = ear.heads;
+  }
+  bool texts = false;
+  while (wire.text_from(1)) texts = true;
+  return heads > 0 || texts;
+}
+
+// A rank's report, and rank 0's request, which travel as texts.
+bool take_report(std::string_view bytes) {
+  bool taken = false;
+  try {
+    std::vector<std::vector<harness::Note>> notes(1);
+    notes[0] = harness::report_from(as_bytes(bytes)).notes;
+    harness::Collector collector(1, -1, false);
+    collector.begin_attempt(0);
+    harness::replay(notes, 4, collector);
+    taken = true;
+  } catch (const Malformed&) {
+  }
+  try {
+    harness::request_from(std::string(bytes));
+    taken = true;
+  } catch (const harness::BadInput&) {
+  }
+  return taken;
+}
+
+}  // namespace seeksim::fuzz
