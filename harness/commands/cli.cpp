@@ -55,6 +55,7 @@ struct Arguments {
   std::string list;
   ScheduleArguments schedule;
   PlanArguments plan;
+  StudyArguments study;
   CheckpointArguments checkpoint;
   AnalyseArguments analyse;
   DoctorArguments doctor;
@@ -78,6 +79,7 @@ void declare(CLI::App& app, Arguments& a) {
   add_diff(app, a.diff);
   add_list(app, a.list, a.schedule);
   add_plan(app, a.plan);
+  add_study(app, a.study);
   add_checkpoint(app, a.checkpoint);
   add_analyse(app, a.analyse);
   add_doctor(app, a.doctor);
@@ -135,6 +137,7 @@ constexpr Command kCommands[] = {
     {"explore", true, [](const CLI::App&, Arguments& a) { return explore_command(a.explore, style_of_stdout()); }},
     {"analyse", false, [](const CLI::App&, Arguments& a) { return analyse_command(a.analyse); }},
     {"plan", false, [](const CLI::App&, Arguments& a) { return plan_command(a.plan); }},
+    {"study", false, [](const CLI::App&, Arguments& a) { return study_command(a.study, style_of_stdout()); }},
     {"checkpoint", false, [](const CLI::App& app, Arguments& a) { return checkpoint_command(app, a.checkpoint); }},
     {"list", false, [](const CLI::App&, Arguments& a) { return list_of(a); }},
     {"reference", false,

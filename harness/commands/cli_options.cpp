@@ -134,7 +134,7 @@ void add_list(CLI::App& app, std::string& what, ScheduleArguments& schedule) {
       app.add_subcommand("list", "List scenarios, faults, checks, bugs, quirks, keys or a pipeline's schedule");
   list->add_option("what", what,
                    "scenarios, faults, checks, bugs, quirks, keys, schema, schedule; torch_keys and torch_schema for "
-                   "scenarios of seeksim torch")
+                   "scenarios of seeksim torch, study_keys and study_schema for studies")
       ->required();
   list->add_option("--schedule", schedule.schedule, "schedule: gpipe, 1f1b, interleaved or zero_bubble")
       ->capture_default_str();
@@ -225,6 +225,17 @@ void add_plan(CLI::App& app, PlanArguments& a) {
   plan->add_option("--set", a.sets, "key.path=value, as for run")->allow_extra_args(false);
   plan->add_option("--report", a.report, "Write the plan as JSON");
   plan->add_flag("--all", a.all, "Continue after the first configuration that fits");
+}
+
+void add_study(CLI::App& app, StudyArguments& a) {
+  CLI::App* study = app.add_subcommand(
+      "study", "Simulate campaigns of thousands of hours, and compare checkpoint intervals, spares and policies");
+  study->add_option("study", a.file, "Study file (.json): see docs/campaigns.md")->required();
+  study->add_option("--set", a.sets, "key.path=value, as for run")->allow_extra_args(false);
+  study->add_option("--csv", a.csv, "Write the table as CSV, with intervals and the time by cause");
+  study->add_option("--json", a.json, "Write everything as JSON, each campaign included");
+  study->add_option("--pictures", a.pictures, "Folder for goodput.svg and lost.svg");
+  study->add_option("-j", a.processes, "Campaigns to run in parallel (default: one per core)")->check(kProcesses);
 }
 
 void add_doctor(CLI::App& app, DoctorArguments& a) {

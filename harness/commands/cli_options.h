@@ -4,6 +4,7 @@
 #include <string>
 
 #include "harness/analyse/analyse.h"
+#include "harness/campaign/study_command.h"
 #include "harness/commands/diff_command.h"
 #include "harness/commands/explore_command.h"
 #include "harness/commands/golden_command.h"
@@ -35,6 +36,7 @@ void add_explore(CLI::App& app, ExploreArguments& a);
 void add_diff(CLI::App& app, DiffArguments& a);
 void add_analyse(CLI::App& app, AnalyseArguments& a);
 void add_plan(CLI::App& app, PlanArguments& a);
+void add_study(CLI::App& app, StudyArguments& a);
 void add_doctor(CLI::App& app, DoctorArguments& a);
 void add_museum(CLI::App& app, MuseumArguments& a);
 void add_checkpoint(CLI::App& app, CheckpointArguments& a);

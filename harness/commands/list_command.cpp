@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "harness/campaign/study_file.h"
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
 #include "harness/input/scenario_files.h"
@@ -129,10 +130,14 @@ ExitStatus list_command(const std::string& what, const Style& style) {
     list_keys(torch::torch_scenario_schema(), style);
   } else if (what == "torch_schema") {
     put_data(torch::torch_schema_text());
+  } else if (what == "study_keys") {
+    list_keys(campaign::study_schema(), style);
+  } else if (what == "study_schema") {
+    put_data(schema_text(campaign::study_schema()));
   } else {
     throw BadInput("list " + what, "there is no such list",
                    did_you_mean(what, {"scenarios", "faults", "checks", "bugs", "quirks", "keys", "schema", "schedule",
-                                       "torch_keys", "torch_schema"}));
+                                       "torch_keys", "torch_schema", "study_keys", "study_schema"}));
   }
   return ExitStatus::as_expected;
 }

@@ -22,6 +22,7 @@ Page checks_page();        // from the table of checks
 Page quirks_page();        // from the catalogue of quirks
 Page planted_bugs_page();  // from the catalogue of planted bugs
 Page torch_page();         // keys, judges and faults of seeksim torch
+Page studies_page();       // keys and figures of seeksim study
 
 // The table of scenarios/README.md: each scenario of `folder` and its subfolders (but museum/, which has a table of its
 // own) with its `why`, folder by folder.

@@ -87,7 +87,7 @@ const std::vector<Wing>& wings() {
         {"report", "simulate", "analyse"},
         {"html"},
         {"run", "torch"},
-        {"explain", "search", "processes", "doctor", "torch/table", "torch/check"},
+        {"explain", "search", "processes", "doctor", "campaign", "torch/table", "torch/check"},
         {"releases", "reference"},
         {"commands", "testing"},
         {"main.cpp", "seeksim.h"}},
