@@ -10,6 +10,7 @@
 #include "kernels/isa.h"
 #include "sim/core.h"
 #include "sim/graph.h"
+#include "sim/machine_memory.h"
 
 namespace seeksim::sim {
 
@@ -171,6 +172,7 @@ struct World::Impl final : Loop::Client {
   std::string graph;
   bool only_hung = false;  // living ranks hang for ever, and are being ended
   bool ran = false;
+  int starved = -1;  // the rank for which this machine had no memory
 };
 
 void World::Impl::host_main(Host& host) {
@@ -188,6 +190,8 @@ void World::Impl::host_main(Host& host) {
     (*body)(rank);
   } catch (const runtime::RankDied&) {
     how.how = RankEnd::How::died;
+  } catch (const std::bad_alloc&) {
+    if (starved < 0) starved = host.rank();
   } catch (const std::exception& e) {
     how.how = RankEnd::How::threw;
     how.what = e.what();
@@ -200,6 +204,7 @@ void World::Impl::host_main(Host& host) {
 void World::Impl::host_ended(Host& host) {
   const int id = host.rank();
   RankEnd& how = ends[std::size_t(id)];
+  if (starved == id) end_all(WorldEnd::failed, "this machine is out of memory");
   if (host.dying() && how.how == RankEnd::How::returned) how.how = RankEnd::How::died;
   // A host that threw by itself (RankDied: a fault before an operation) is as gone as one that was killed.
   if (how.how != RankEnd::How::returned && !host.dying()) {
@@ -409,6 +414,7 @@ WorldResult World::run(const std::function<void(runtime::Rank&)>& body) {
   for (const auto& rank : impl_->core.ranks)
     if (rank != nullptr) hosts.push_back(&rank->host);
   impl_->core.loop.run(hosts);
+  if (impl_->starved >= 0) throw OutOfMachineMemory(impl_->starved, impl_->plan.ranks());
   return impl_->collect();
 }
 

@@ -114,6 +114,19 @@ TEST_F(Launcher, BuildsOnceAndHandsOverArgumentsFolderAndStatus) {
   EXPECT_EQ(calls(), "") << "nothing changed, and yet something was started";
 }
 
+TEST_F(Launcher, HelpNamesItsOwnCommandsToo) {
+  const Outcome help = run("\"$TOP/seeksim\" --help");
+  EXPECT_EQ(help.status, 7) << "the program's";
+  EXPECT_TRUE(has(help.out, "<--help>")) << help.out;
+  EXPECT_TRUE(has(help.out, "./seeksim build [target...]") && has(help.out, "./seeksim test [fast|all")) << help.out;
+  for (const char* own : {"build", "test", "pack"}) {
+    const Outcome outcome = run(std::string("\"$TOP/seeksim\" ") + own + " --help");
+    EXPECT_EQ(outcome.status, 0);
+    EXPECT_TRUE(has(outcome.out, std::string("./seeksim ") + own)) << outcome.out;
+    EXPECT_EQ(calls(), "") << "nothing is to be built for that";
+  }
+}
+
 TEST_F(Launcher, IsFoundThroughASymbolicLink) {
   const Outcome linked = run("ln -s \"$TOP/seeksim\" \"$SCRATCH/link\"; ./link run x");
   EXPECT_EQ(linked.status, 7) << linked.out;

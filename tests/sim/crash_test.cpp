@@ -1,4 +1,5 @@
 // A rank that dies in, after or outside of an exchange: which ranks are served, which hear of it, and when.
+#include "sim/machine_memory.h"
 #include "tests/sim/sim_test.h"
 
 namespace seeksim::sim {
@@ -34,6 +35,22 @@ int survivors_served(DiesAt dies, std::uint64_t seed, const std::string& network
   EXPECT_EQ(result.end, WorldEnd::finished) << result.wait_for_graph;
   EXPECT_EQ(result.ranks[0].how, RankEnd::How::died);
   return served;
+}
+
+// That is this machine's trouble, and none of the ranks'.
+TEST(Crash, OfTheMachineForWantOfMemoryEndsTheWorld) {
+  World world(spread_world(4));
+  try {
+    world.run([](Rank& rank) {
+      if (rank.id == 2) throw std::bad_alloc();
+      const Comm comm = make_comm(rank);
+      const Op op = op_of(rank, OpKind::broadcast, 1);
+      rank.wait(exchange(rank, comm, op, {receive_from(2, floats(rank, 1), 0, 1)}), op, runtime::kForever, comm);
+    });
+    ADD_FAILURE() << "it went on";
+  } catch (const OutOfMachineMemory& error) {
+    EXPECT_STREQ(error.what(), "this machine ran out of memory when rank 2 of 4 asked for more");
+  }
 }
 
 TEST(Crash, InFlightSomeAreServedAndNeverAll) {
