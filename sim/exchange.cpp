@@ -154,10 +154,10 @@ void Exchange::transfer(Exchange& from, PostedPiece& sent, Exchange& to, PostedP
   to.piece_over(received, when);
 }
 
-// A message that is no part of a collective, for the picture.
+// For the picture: a message by itself, or a part of an operation that consists of messages.
 void Exchange::draw(const Exchange& from, const Exchange& to, TimeNs received) {
   Core& core = from.owner->core();
-  if (core.timeline == nullptr || runtime::is_collective(from.op.kind)) return;
+  if (core.timeline == nullptr) return;
   core.timeline->message(*from.queue, from.op.rank, *to.queue, to.op.rank, core.loop.now(), received);
 }
 

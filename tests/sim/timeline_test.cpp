@@ -78,5 +78,24 @@ TEST(Timeline, ForgetsTheOldestAndCountsThem) {
   EXPECT_EQ(timeline.spans().back().state, runtime::RecordState::aborted);
 }
 
+// A stage of a pipeline hands its activations on: one message of an operation that consists of messages.
+TEST(Timeline, DrawsTheMessagesOfOperationsToo) {
+  WorldPlan plan = spread_world(2);
+  plan.timeline = true;
+  World world(plan);
+  world.run([](Rank& rank) {
+    const Comm comm = make_comm(rank);
+    const BufferPtr b = floats(rank, 1000);
+    const Op op = op_of(rank, OpKind::send_activation, 1);
+    const Piece piece = rank.id == 0 ? send_to(1, b, 0, 1000) : receive_from(0, b, 0, 1000);
+    rank.wait(exchange(rank, comm, op, {piece}), op, 60 * kSecond, comm);
+  });
+  ASSERT_EQ(world.timeline()->arrows().size(), 1u);
+  const Timeline::Arrow& arrow = world.timeline()->arrows().front();
+  EXPECT_EQ(world.timeline()->lanes()[arrow.from].rank, 0);
+  EXPECT_EQ(world.timeline()->lanes()[arrow.to].rank, 1);
+  EXPECT_LT(arrow.sent, arrow.received);
+}
+
 }  // namespace
 }  // namespace seeksim::sim
