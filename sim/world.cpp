@@ -10,7 +10,6 @@
 #include "kernels/isa.h"
 #include "sim/core.h"
 #include "sim/graph.h"
-#include "sim/machine_memory.h"
 
 namespace seeksim::sim {
 

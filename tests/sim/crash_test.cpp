@@ -1,5 +1,5 @@
 // A rank that dies in, after or outside of an exchange: which ranks are served, which hear of it, and when.
-#include "sim/machine_memory.h"
+#include "sim/core.h"
 #include "tests/sim/sim_test.h"
 
 namespace seeksim::sim {

@@ -279,6 +279,14 @@ const std::vector<Case>& cases() {
          r.training.checkpoints = {{2, true, "", 0, 0, 0, 10}};
        }},
       {"checkpoints_valid", false, "looked at nothing", [](RunRecord&) {}},
+      {"saved_at_end", true, "is complete", [](RunRecord& r) { r.training.checkpoints = {{4, true, "", 0, 0, 0, 1}}; }},
+      {"saved_at_end", true, "whole on the disks",
+       [](RunRecord& r) {
+         r.training.checkpoints = {{4, false, "given up in a recovery", 0, 0, 0, 1}};
+         r.training.found_checkpoints = {{4, ""}};
+       }},
+      {"saved_at_end", false, "never begun", [](RunRecord& r) { r.training.checkpoints = {{3, true, "", 0, 0, 0, 1}}; }},
+      {"saved_at_end", false, "no room", [](RunRecord& r) { r.training.checkpoints = {{4, false, "no room", 0, 0, 0, 0}}; }},
       {"loss_falls", true, "5.5 -> 2.5", [](RunRecord&) {}},
       {"loss_falls", false, "5.5 -> 5.5", [](RunRecord& r) { r.steps[3].loss = 5.5f; }},
       {"loss_falls", false, "nan", [](RunRecord& r) { r.steps[3].loss = std::nanf(""); }},
@@ -539,6 +547,8 @@ TEST(Checks, EachIsGreenAndRedWhereItShould) {
     one.change(run);
     Scenario judged = scenario;
     judged.train.checkpoint.every_steps = 1;
+    judged.train.checkpoint.at_end = true;
+    judged.train.checkpoint.path = "checkpoints";
     if (spec.name == "bubble_formula" || spec.name == "live_activations") {  // 2 stages, 3 micro-batches
       judged.train.layout.parallel.pipeline = 2;
       judged.train.layout.micro_batch = 2;
@@ -575,24 +585,6 @@ TEST(Checks, WithoutGoldenOrUndisturbedRunAreRed) {
   EXPECT_NE(judge(CheckSpec{"golden", "bitwise"}, {scenario, run, nullptr, {}, {}}).detail.find("looked at nothing"),
             std::string::npos);
   EXPECT_FALSE(judge(CheckSpec{"slowdown_at_least", "1"}, {scenario, run, nullptr, {}, {}}).ok);
-}
-
-TEST(Checks, ObjectAndStringFormsAreTheSame) {
-  const std::vector<std::pair<Json, std::string>> table = {
-      {Json{{"recoveries", 1}}, "recoveries:1"},
-      {Json{{"culprit", 5}}, "culprit:5"},
-      {Json{{"culprit", "link:1->0"}}, "culprit:link:1->0"},
-      {Json{{"evicted", Json::array({2, 5})}}, "evicted:2,5"},
-      {Json{{"evicted", Json::array()}}, "evicted:none"},
-      {Json{{"finishes_within_virtual_s", 1.5}}, "finishes_within_virtual_s:1.5"},
-  };
-  for (const auto& [json, text] : table) {
-    CheckSpec spec, same;
-    EXPECT_EQ(read_check(json, 8, spec).what, "");
-    EXPECT_EQ(spec.text(), text);
-    EXPECT_EQ(read_check(Json(text), 8, same).what, "");
-    EXPECT_EQ(spec, same);
-  }
 }
 
 }  // namespace

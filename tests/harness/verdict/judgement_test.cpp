@@ -114,5 +114,23 @@ TEST(Verdict, ExpectsAStop) {
   EXPECT_EQ(v.judged().status, ExitStatus::no_progress);
 }
 
+TEST(Checks, ObjectAndStringFormsAreTheSame) {
+  const std::vector<std::pair<Json, std::string>> table = {
+      {Json{{"recoveries", 1}}, "recoveries:1"},
+      {Json{{"culprit", 5}}, "culprit:5"},
+      {Json{{"culprit", "link:1->0"}}, "culprit:link:1->0"},
+      {Json{{"evicted", Json::array({2, 5})}}, "evicted:2,5"},
+      {Json{{"evicted", Json::array()}}, "evicted:none"},
+      {Json{{"finishes_within_virtual_s", 1.5}}, "finishes_within_virtual_s:1.5"},
+  };
+  for (const auto& [json, text] : table) {
+    CheckSpec spec, same;
+    EXPECT_EQ(read_check(json, 8, spec).what, "");
+    EXPECT_EQ(spec.text(), text);
+    EXPECT_EQ(read_check(Json(text), 8, same).what, "");
+    EXPECT_EQ(spec, same);
+  }
+}
+
 }  // namespace
 }  // namespace seeksim::harness
