@@ -24,6 +24,13 @@ const CLI::Validator kNotNegative = number_within(0, true, 1e9, "from 0 to 1e9")
 const CLI::Validator kPositive = number_within(0, false, 1e9, "above 0, up to 1e9");
 const CLI::Validator kProcesses = number_within(0, false, 1024, "of processes, from 1 to 1024");
 
+void add_auto(CLI::App* verb, std::vector<std::string>& autos) {
+  verb->add_option(
+          "--auto", autos,
+          "lr=1e-4,batch=4: what Hugging Face's Trainer would fill \"auto\" values with (default: its defaults)")
+      ->allow_extra_args(false);
+}
+
 }  // namespace
 
 void add_run(CLI::App& app, RunArguments& a) {
@@ -38,6 +45,7 @@ void add_run(CLI::App& app, RunArguments& a) {
   run->add_option("--set", a.sets,
                   "key.path=value: change a value of the scenario; a number indexes a list (faults.0.rank=3)")
       ->allow_extra_args(false);
+  add_auto(run, a.autos);
   run->add_option("--seed", a.seed, "Seed of the simulated world: changes the schedule, never the weights");
   run->add_option("--schedule", a.schedule, "Replay the schedule string that a run printed (it includes the seed)");
   run->add_option("--out", a.out, "Folder for report.json, junit.xml, scenario.json and story.txt");
@@ -223,6 +231,7 @@ void add_plan(CLI::App& app, PlanArguments& a) {
       "--model", a.model,
       "gpt2-small, gpt2-medium, gpt2-large, gpt2-xl, 7.5b or layers=..,width=..,heads=..,vocab=..,context=..");
   plan->add_option("--set", a.sets, "key.path=value, as for run")->allow_extra_args(false);
+  add_auto(plan, a.autos);
   plan->add_option("--report", a.report, "Write the plan as JSON");
   plan->add_flag("--all", a.all, "Continue after the first configuration that fits");
 }
@@ -241,9 +250,14 @@ void add_study(CLI::App& app, StudyArguments& a) {
 void add_doctor(CLI::App& app, DoctorArguments& a) {
   CLI::App* doctor =
       app.add_subcommand("doctor", "Check this machine, and lint the environment and the config of a training job");
-  doctor->add_option("--config", a.config, "A ds_config.json to check");
+  doctor->add_option("--launch", a.launch,
+                     "A file with a launch line, or a batch script: torchrun, deepspeed, mpirun, srun, sbatch");
+  doctor->add_option("--config", a.config, "A ds_config.json to check (default: the one that the launch line names)");
+  add_auto(doctor, a.autos);
   doctor->add_option("--hostfile", a.hostfile, "A DeepSpeed hostfile to check");
   doctor->add_option("--gpus", a.gpus, "Number of data-parallel GPUs that the config is for")->check(kPositive);
+  doctor->add_option("--gpus-before", a.gpus_before, "Number of GPUs that its learning rate was chosen for")
+      ->check(kPositive);
 }
 
 void add_museum(CLI::App& app, MuseumArguments& a) {

@@ -8,8 +8,11 @@
 #include <sstream>
 
 #include "harness/input/document.h"
+#include "harness/input/ds_config_text.h"
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
+#include "harness/loading/deepspeed/auto_values.h"
+#include "harness/loading/deepspeed/forms.h"
 #include "harness/loading/estimate.h"
 #include "harness/loading/load.h"
 #include "harness/report/report.h"
@@ -94,6 +97,7 @@ struct Request {
   std::string text, file;
   std::vector<std::string> sets;
   Json written;  // the deepspeed section, as the user has it
+  Json formed;   // the same with "auto" filled
   std::size_t memory_bytes = 0;
   std::vector<std::string> notes;
 };
@@ -105,9 +109,9 @@ std::int64_t whole(const Json& section, const char* key) {
 
 // One batch for all: the global batch and the micro-batch stay as they are written, accumulation follows.
 void cut_batch(Request& request, std::int64_t ranks, std::vector<Problem>& problems) {
-  const std::int64_t train = whole(request.written, "train_batch_size"),
-                     micro = whole(request.written, "train_micro_batch_size_per_gpu"),
-                     steps = whole(request.written, "gradient_accumulation_steps");
+  const std::int64_t train = whole(request.formed, "train_batch_size"),
+                     micro = whole(request.formed, "train_micro_batch_size_per_gpu"),
+                     steps = whole(request.formed, "gradient_accumulation_steps");
   if (train < 1 || ranks < 1) return;  // DeepSpeed's arithmetic fills in the rest, or says what is wrong
   const std::string place = request.file;
   if (train % ranks != 0) {
@@ -131,6 +135,13 @@ void cut_batch(Request& request, std::int64_t ranks, std::vector<Problem>& probl
     request.notes.push_back(
         fmt::format("gradient_accumulation_steps is {} on {} GPUs, not {}: train_batch_size stays {}", share / size,
                     ranks, steps, train));
+}
+
+// What the loader will read. Its problems are told when it does.
+void read_forms(Request& request) {
+  Document document = Document::from_text(request.text, request.file, request.sets);
+  request.notes = bring_to_form(document).notes;
+  request.formed = document.json().value("deepspeed", Json::object());
 }
 
 void set_world(Request& request, const PlanArguments& a, const Json& world, std::vector<Problem>& problems) {
@@ -170,8 +181,7 @@ Request read_request(const PlanArguments& a) {
   std::vector<Problem> problems;
   request.file = a.file;
   request.text = read_file(a.file, kJsonBytesMax);
-  const Document probe = Document::from_text(request.text, a.file);
-  const bool of_deepspeed = !is_scenario(probe.json());
+  const bool of_deepspeed = !is_scenario(parse_ds_config(request.text, a.file).value);
   if (of_deepspeed) {
     request.text = wrapped(a.file);
     const auto need = [&](bool missing, const char* option, const char* what) {
@@ -184,9 +194,10 @@ Request read_request(const PlanArguments& a) {
     need(a.gpus < 1, "--gpus N", "on how many GPUs it runs");
     need(a.memory.empty(), "--memory 80GB", "how much memory one has");
   }
-  const Document document = Document::from_text(request.text, a.file, a.sets);
+  request.sets = sets_of_auto(a.autos);
+  request.sets.insert(request.sets.end(), a.sets.begin(), a.sets.end());
+  const Document document = Document::from_text(request.text, a.file, request.sets);
   problems.insert(problems.end(), document.problems().begin(), document.problems().end());
-  request.sets = a.sets;
   const Json& json = document.json();
   request.written = json.value("deepspeed", Json::object());
   if (!a.model.empty()) {
@@ -201,6 +212,7 @@ Request read_request(const PlanArguments& a) {
       problems.insert(problems.end(), bad.problems().begin(), bad.problems().end());
     }
   }
+  read_forms(request);
   set_world(request, a, json.value("world", Json::object()), problems);
   set_dry(request, json);
   if (!problems.empty()) throw BadInput(std::move(problems));

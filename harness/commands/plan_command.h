@@ -11,10 +11,11 @@ namespace seeksim::harness {
 struct PlanArguments {
   std::string file;  // a scenario, or a ds_config.json
   std::vector<std::string> sets;
-  int gpus = 0;        // 0: as the scenario says
-  int nodes = 0;       // 0: as the scenario says, else 8 GPUs a node
-  std::string memory;  // "80GB"; empty: as the scenario says
-  std::string model;   // a name or "layers=..,width=..,heads=..,vocab=..,context=.."; empty: as the scenario says
+  std::vector<std::string> autos;  // --auto
+  int gpus = 0;                    // 0: as the scenario says
+  int nodes = 0;                   // 0: as the scenario says, else 8 GPUs a node
+  std::string memory;              // "80GB"; empty: as the scenario says
+  std::string model;  // a name or "layers=..,width=..,heads=..,vocab=..,context=.."; empty: as the scenario says
   std::string report;
   bool all = false;
 };

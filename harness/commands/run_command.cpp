@@ -13,6 +13,7 @@
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
 #include "harness/input/scenario_files.h"
+#include "harness/loading/deepspeed/auto_values.h"
 #include "harness/loading/load.h"
 #include "harness/processes/refusals.h"
 #include "harness/processes/session.h"
@@ -164,7 +165,8 @@ void leave_out_the_schema(std::vector<std::string>& files) {
 // The scenarios of the command line on the ranks that `options` say.
 ExitStatus run_scenarios(const RunArguments& a, const RunOptions& options) {
   LoadOptions load;
-  load.sets = a.sets;
+  load.sets = sets_of_auto(a.autos);
+  load.sets.insert(load.sets.end(), a.sets.begin(), a.sets.end());
   load.init = a.init;
   if (!a.storage.empty()) load.sets.push_back("storage=" + a.storage);
   if (a.resume) load.sets.push_back("checkpoint.resume=true");

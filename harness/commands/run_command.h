@@ -28,10 +28,15 @@ struct ChoiceArguments {
   bool list = false;    // only say which
 };
 
-// The options of `run`, as they stand on the command line.
-struct RunArguments : RunEffort, PageArguments, ChoiceArguments {
-  std::vector<std::string> files;
+// What is changed of each.
+struct ChangeArguments {
   std::vector<std::string> sets;
+  std::vector<std::string> autos;
+};
+
+// The options of `run`, as they stand on the command line.
+struct RunArguments : RunEffort, PageArguments, ChoiceArguments, ChangeArguments {
+  std::vector<std::string> files;
   std::string backend = "sim", device = "cpu", storage;
   std::string out, report, junit, init;
   std::string trace, bundle, flight_recorder;

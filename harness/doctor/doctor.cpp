@@ -5,10 +5,8 @@
 
 #include <algorithm>
 
-#include "harness/doctor/lint.h"
 #include "harness/doctor/machine.h"
 #include "harness/input/files.h"
-#include "harness/input/json_text.h"
 #include "harness/report/terminal.h"
 
 extern char** environ;
@@ -74,18 +72,10 @@ bool report(const char* about, std::vector<Advice> advice, const Style& style) {
 
 ExitStatus doctor_command(const DoctorArguments& a, const Style& style) {
   // Before anything is printed: what cannot be read is bad input.
-  const std::string config = a.config.empty() ? "" : read_file(a.config, kJsonBytesMax);
-  const std::string hostfile = a.hostfile.empty() ? "" : read_file(a.hostfile, kJsonBytesMax);
-  const JsonText json = a.config.empty() ? JsonText{} : parse_json(config, a.config);
-
+  const std::vector<JobAdvice> job = lint_job(a);
   const bool machine = report_machine(style);
   bool sane = report("environment", lint_environment(environment()), style);
-  if (!a.config.empty()) {
-    std::vector<Advice> advice = lint_config(json.value, a.config, a.gpus);
-    for (const Problem& twice : json.problems) advice.push_back({Advice::Weight::wrong, twice});
-    sane &= report(a.config.c_str(), advice, style);
-  }
-  if (!a.hostfile.empty()) sane &= report(a.hostfile.c_str(), lint_hostfile(hostfile, a.hostfile), style);
+  for (const JobAdvice& one : job) sane &= report(one.about.c_str(), one.advice, style);
   if (!machine) return ExitStatus::bad_input;
   return sane ? ExitStatus::as_expected : ExitStatus::check_failed;
 }

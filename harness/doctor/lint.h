@@ -8,8 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/input/json.h"
-#include "harness/input/problem.h"
+#include "harness/input/document.h"
 
 namespace seeksim::harness {
 
@@ -33,8 +32,10 @@ std::string slip_of(const std::string& name, const std::vector<std::string>& kno
 // Variables of NCCL, PyTorch, DeepSpeed, CUDA and launchers; others are left alone.
 std::vector<Advice> lint_environment(const Environment& environment);
 
-// A ds_config.json that parse_json has read. gpus: data-parallel ranks that it is to run on; 0: not known.
-std::vector<Advice> lint_config(const Json& config, const std::string& file, std::int64_t gpus = 0);
+// document: {"deepspeed": a ds_config.json or its path}. file: its name. gpus: data-parallel ranks that it is to run
+// on; 0: not known. gpus_before: that its learning rate was chosen for; 0: not known.
+std::vector<Advice> lint_config(Document document, const std::string& file, std::int64_t gpus = 0,
+                                std::int64_t gpus_before = 0);
 
 // "host slots=8", one a line.
 std::vector<Advice> lint_hostfile(std::string_view text, const std::string& file);

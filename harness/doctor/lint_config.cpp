@@ -1,13 +1,12 @@
-// What a ds_config.json and a hostfile really ask for.
+// What a ds_config.json really asks for.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
-#include <optional>
-#include <set>
-#include <sstream>
+#include <cmath>
 
 #include "harness/doctor/lint.h"
+#include "harness/loading/deepspeed/config_alone.h"
+#include "harness/loading/deepspeed/not_built.h"
 
 #include <nlohmann/json.hpp>
 
@@ -18,21 +17,25 @@ using Weight = Advice::Weight;
 
 class ConfigLint {
  public:
-  ConfigLint(const Json& config, const std::string& file, std::int64_t gpus)
-      : config_(config), file_(file), gpus_(std::min(gpus, std::int64_t(kMost))) {}
+  ConfigLint(Document document, const std::string& file, std::int64_t gpus, std::int64_t gpus_before)
+      : file_(file),
+        gpus_(std::clamp(gpus, std::int64_t(0), std::int64_t(kMost))),
+        gpus_before_(std::clamp(gpus_before, std::int64_t(0), std::int64_t(kMost))),
+        read_(read_config_alone(std::move(document), gpus_)),
+        config_(read_.config) {}
 
   std::vector<Advice> advice() {
     if (!config_.is_object()) {
       say(Weight::wrong, "", "an object is expected", "");
       return std::move(found_);
     }
-    misspelt();
+    reading();
     batch();
     precision();
     zero();
     offload();
     optimizer();
-    filled_by_others();
+    learning_rate();
     return std::move(found_);
   }
 
@@ -53,102 +56,32 @@ class ConfigLint {
   // At most two millions, which nobody means: so the product of three of them does not wrap.
   static constexpr double kMost = 2e6;
   std::int64_t whole(const char* pointer) const { return std::int64_t(std::clamp(number(pointer, 0), -kMost, kMost)); }
+  // A key that two slips of the finger make into a known one.
+  static bool is_slip(const std::string& note) { return note.find("did you mean") != std::string::npos; }
   int stage() const { return int(whole("/zero_optimization/stage")); }
 
-  // DeepSpeed reads what it knows from the top level and says nothing of the rest.
-  void misspelt() {
-    static const std::vector<std::string> known = {"train_batch_size",
-                                                   "train_micro_batch_size_per_gpu",
-                                                   "gradient_accumulation_steps",
-                                                   "optimizer",
-                                                   "scheduler",
-                                                   "fp16",
-                                                   "bf16",
-                                                   "amp",
-                                                   "gradient_clipping",
-                                                   "prescale_gradients",
-                                                   "gradient_predivide_factor",
-                                                   "gradient_allreduce_op",
-                                                   "sparse_gradients",
-                                                   "communication_data_type",
-                                                   "seq_parallel_communication_data_type",
-                                                   "zero_optimization",
-                                                   "zero_allow_untested_optimizer",
-                                                   "zero_force_ds_cpu_optimizer",
-                                                   "data_types",
-                                                   "aio",
-                                                   "activation_checkpointing",
-                                                   "checkpoint",
-                                                   "pipeline",
-                                                   "steps_per_print",
-                                                   "wall_clock_breakdown",
-                                                   "memory_breakdown",
-                                                   "dump_state",
-                                                   "flops_profiler",
-                                                   "comms_logger",
-                                                   "tensorboard",
-                                                   "wandb",
-                                                   "csv_monitor",
-                                                   "comet",
-                                                   "elasticity",
-                                                   "data_efficiency",
-                                                   "curriculum_learning",
-                                                   "progressive_layer_drop",
-                                                   "eigenvalue",
-                                                   "sparse_attention",
-                                                   "compression_training",
-                                                   "quantize_training",
-                                                   "hybrid_engine",
-                                                   "autotuning",
-                                                   "nebula",
-                                                   "dataloader_drop_last",
-                                                   "disable_allgather",
-                                                   "use_node_local_storage",
-                                                   "load_universal_checkpoint",
-                                                   "managed_gradient_accumulation",
-                                                   "torch_autocast",
-                                                   "tensor_parallel",
-                                                   "compile",
-                                                   "timers",
-                                                   "graph_harvesting",
-                                                   "use_data_before_expert_parallel_"};
-    for (const auto& [key, value] : config_.items()) {
-      if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-      const std::string meant = slip_of(key, known);
-      const bool slip = !meant.empty();
-      say(slip ? Weight::wrong : Weight::doubtful, key,
-          "seeksim does not know this key, and DeepSpeed silently ignores unknown keys at the top level",
-          slip ? fmt::format("Did you mean \"{}\"?", meant) : "Does it belong in a section?");
+  // What run, plan and DeepSpeed refuse, and how the forms of the file were read: by the rows of keys that run has.
+  void reading() {
+    for (const Problem& problem : read_.problems) {
+      if (!is_not_built(problem)) {
+        found_.push_back({Weight::wrong, problem});
+      } else {
+        found_.push_back(
+            {Weight::note, {problem.place, problem.path, problem.what + " by seeksim; DeepSpeed takes it", ""}});
+      }
     }
+    for (const std::string& note : read_.notes) say(is_slip(note) ? Weight::wrong : Weight::note, "", note, "");
   }
 
   void batch() {
     const std::int64_t train = whole("/train_batch_size"), micro = whole("/train_micro_batch_size_per_gpu"),
-                       steps = whole("/gradient_accumulation_steps");
-    if (!has("/train_batch_size") && !has("/train_micro_batch_size_per_gpu")) {
-      say(Weight::wrong, "",
-          "neither train_batch_size nor train_micro_batch_size_per_gpu is given: DeepSpeed refuses it",
-          "Give one of them.");
-    }
-    for (const char* key : {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"}) {
-      const std::string pointer = std::string("/") + key;
-      if (at(pointer.c_str()).is_number() && whole(pointer.c_str()) < 1)
-        say(Weight::wrong, key, "has to be greater than 0", "");
-    }
-    if (train > 0 && micro > 0) {
-      const std::int64_t share = micro * std::max<std::int64_t>(steps, 1);
-      if (train % share != 0) {
-        say(Weight::wrong, "train_batch_size",
-            fmt::format(
-                "is the batch of all GPUs together, and {} is no multiple of {} ({} a GPU and micro-batch x {}): "
-                "no number of GPUs fits",
-                train, share, micro, std::max<std::int64_t>(steps, 1)),
-            fmt::format("For example {}.", (train / share + 1) * share));
-      } else if (gpus_ > 0 && steps > 0 && train != share * gpus_) {
-        say(Weight::wrong, "train_batch_size",
-            fmt::format("{} is not {} x {} x {} GPUs = {}", train, micro, steps, gpus_, share * gpus_),
-            fmt::format("Use {}, or leave one of the three out.", share * gpus_));
-      }
+                       steps = whole("/gradient_accumulation_steps"), share = micro * std::max<std::int64_t>(steps, 1);
+    if (gpus_ == 0 && train > 0 && micro > 0 && steps >= 0 && train % share != 0) {
+      say(Weight::wrong, "train_batch_size",
+          fmt::format("is the batch of all GPUs together, and {} is no multiple of {} ({} a GPU and micro-batch x {}): "
+                      "no number of GPUs fits",
+                      train, share, micro, std::max<std::int64_t>(steps, 1)),
+          fmt::format("For example {}.", (train / share + 1) * share));
     }
     if (steps > 1 && stage() == 2)
       say(Weight::note, "gradient_accumulation_steps",
@@ -156,21 +89,9 @@ class ConfigLint {
     if (steps > 1 && stage() == 3)
       say(Weight::note, "gradient_accumulation_steps",
           fmt::format("stage 3 gathers all parameters twice in each of the {} micro-batches", steps), "");
-    if (on("/elasticity/enabled") &&
-        (has("/train_batch_size") || has("/train_micro_batch_size_per_gpu") || has("/gradient_accumulation_steps")))
-      say(Weight::wrong, "elasticity", "decides the batch, and DeepSpeed refuses batch keys next to it",
-          "Remove them.");
   }
 
   void precision() {
-    if (on("/fp16/enabled") && on("/bf16/enabled"))
-      say(Weight::wrong, "fp16.enabled", "DeepSpeed refuses fp16 and bf16 together", "Choose one.");
-    static const std::set<std::string> scaler = {"loss_scale", "initial_scale_power",    "loss_scale_window",
-                                                 "hysteresis", "consecutive_hysteresis", "min_loss_scale"};
-    for (const auto& [key, value] : at("/bf16").items()) {
-      if (scaler.contains(key))
-        say(Weight::wrong, "bf16." + key, "bf16 has no loss scale, and DeepSpeed refuses the key", "Remove it.");
-    }
     if (on("/fp16/enabled") && number("/fp16/loss_scale", 0) > 0) {
       for (const char* key : {"initial_scale_power", "loss_scale_window", "hysteresis"}) {
         if (has((std::string("/fp16/") + key).c_str()))
@@ -179,8 +100,6 @@ class ConfigLint {
       }
     }
     if (on("/fp16/enabled") && number("/fp16/loss_scale", 0) == 0) {
-      if (number("/fp16/loss_scale_window", 1000) <= 0 || number("/fp16/min_loss_scale", 1) <= 0)
-        say(Weight::wrong, "fp16", "loss_scale_window and min_loss_scale have to be greater than 0", "");
       if (number("/fp16/min_loss_scale", 1) > 1 && stage() >= 1)
         say(Weight::doubtful, "fp16.min_loss_scale",
             "does not help: stages 1 to 3 raise an exception as soon as a step overflows at this scale", "Use 1.");
@@ -188,11 +107,6 @@ class ConfigLint {
     if (on("/bf16/enabled") && !has("/data_types/grad_accum_dtype"))
       say(Weight::note, "data_types.grad_accum_dtype", "is not given: gradients are accumulated in bf16",
           "Use \"fp32\" with many micro-batches.");
-    const Json& type = at("/communication_data_type");
-    static const std::vector<std::string> types = {"fp16", "bf16", "fp32"};
-    if (type.is_string() && std::find(types.begin(), types.end(), type.get<std::string>()) == types.end())
-      say(Weight::wrong, "communication_data_type", "DeepSpeed knows fp16, bf16 and fp32",
-          did_you_mean(type.get<std::string>(), types));
     if (!has("/gradient_clipping"))
       say(Weight::doubtful, "gradient_clipping",
           "is not given, and DeepSpeed's default changed from 0 (off) to 1.0 in June 2026: versions train differently",
@@ -201,8 +115,9 @@ class ConfigLint {
 
   void zero() {
     const int level = stage();
-    if (level < 0 || level > 3) say(Weight::wrong, "zero_optimization.stage", "goes from 0 to 3", "");
-    for (const auto& [key, value] : at("/zero_optimization").items()) {
+    const Json& section = at("/zero_optimization");
+    if (!section.is_object()) return;
+    for (const auto& [key, value] : section.items()) {
       if (key.rfind("stage3_", 0) == 0 && level < 3)
         say(Weight::doubtful, "zero_optimization." + key, fmt::format("decides nothing at stage {}", level),
             "Remove it, or use stage 3.");
@@ -217,15 +132,6 @@ class ConfigLint {
                       twice ? fmt::format(", and as much again with overlap_comm") : ""),
           "5e8 is the default; 5e7 costs little speed.");
     }
-    const bool scatters = !has("/zero_optimization/reduce_scatter") || on("/zero_optimization/reduce_scatter");
-    if (level >= 2 && scatters && on("/prescale_gradients"))
-      say(Weight::wrong, "prescale_gradients", fmt::format("is refused at stage {} with reduce_scatter", level),
-          "Remove it.");
-    if (level >= 2 && scatters && number("/gradient_predivide_factor", 1) != 1)
-      say(Weight::wrong, "gradient_predivide_factor", fmt::format("is refused at stage {} with reduce_scatter", level),
-          "Use 1.");
-    if (level == 3 && at("/gradient_allreduce_op") == "sum")
-      say(Weight::wrong, "gradient_allreduce_op", "stage 3 refuses \"sum\"", "Use \"mean\".");
   }
 
   void offload() {
@@ -242,9 +148,6 @@ class ConfigLint {
       say(Weight::wrong, "zero_optimization.offload_optimizer", "is ignored at stage 0", "Use stage 1, 2 or 3.");
     for (const char* section : {"offload_optimizer", "offload_param"}) {
       const std::string pointer = std::string("/zero_optimization/") + section;
-      if (goes_to(pointer) == "nvme" && !at((pointer + "/nvme_path").c_str()).is_string())
-        say(Weight::wrong, std::string("zero_optimization.") + section, "nvme without nvme_path",
-            "Give a folder on the NVMe disk.");
       for (const char* disk : {"/tmp", "/dev/shm"}) {
         const Json& path = at((pointer + "/nvme_path").c_str());
         if (path.is_string() && path.get<std::string>().rfind(disk, 0) == 0)
@@ -253,13 +156,9 @@ class ConfigLint {
               "Give a folder on a local disk.");
       }
     }
-    if (number("/zero_optimization/offload_optimizer/ratio", 1) < 1 && stage() < 3)
-      say(Weight::wrong, "zero_optimization.offload_optimizer.ratio", "partial offloading needs stage 3", "Use 1.");
   }
 
   void optimizer() {
-    if (has("/optimizer/params/max_grad_norm"))
-      say(Weight::wrong, "optimizer.params.max_grad_norm", "DeepSpeed refuses it there", "Set gradient_clipping.");
     if (at("/optimizer/type") == "Adam" && !has("/optimizer/params/adam_w_mode"))
       say(Weight::note, "optimizer.type", "\"Adam\" is AdamW in DeepSpeed (adam_w_mode is true)",
           "Set optimizer.params.adam_w_mode to false for L2 decay.");
@@ -268,10 +167,15 @@ class ConfigLint {
     if (adam && !has("/optimizer/params/weight_decay"))
       say(Weight::note, "optimizer.params.weight_decay", "is 0 in DeepSpeed's Adam, and 0.01 in PyTorch's AdamW", "");
     const Json& scheduler = at("/scheduler/type");
+    const bool cosine = scheduler == "WarmupCosineLR";
+    const std::string first = cosine ? "warmup_min_ratio" : "warmup_min_lr";
+    const Json& least = at(("/scheduler/params/" + first).c_str());
     if (scheduler.is_string() && scheduler.get<std::string>().rfind("Warmup", 0) == 0 &&
-        number("/scheduler/params/warmup_min_lr", 0) == 0)
-      say(Weight::note, "scheduler.params.warmup_min_lr",
-          "the first two steps use this rate, so they do not update the weights", "");
+        (least.is_null() || least == 0))
+      say(Weight::note, "scheduler.type",
+          fmt::format("the first two steps use {} (0{}), so they do not update the weights", first,
+                      least.is_null() ? " by default" : ""),
+          "");
     const double warm = number("/scheduler/params/warmup_num_steps", 1000),
                  all = number("/scheduler/params/total_num_steps", 0);
     if (all > 0 && warm >= all)
@@ -279,85 +183,42 @@ class ConfigLint {
           fmt::format("{:g} of {:g} steps: the rate never reaches its peak", warm, all), "Use fewer.");
   }
 
-  // Values that only the Hugging Face Trainer fills in.
-  void filled_by_others() {
-    std::string keys;
-    int n = 0;
-    const Json flat = config_.flatten();
-    for (const auto& [pointer, value] : flat.items()) {
-      if (value != "auto") continue;
-      if (++n <= 4) keys += (keys.empty() ? "" : ", ") + pointer.substr(1);
-    }
-    if (n > 4) keys += fmt::format(" and {} more", n - 4);
-    if (n > 0)
-      say(Weight::note, "", fmt::format("only the Hugging Face Trainer fills in \"auto\" ({})", keys),
-          "DeepSpeed alone uses its default, or reports an error.");
+  // Rules of thumb: nothing here is refused by anybody.
+  void learning_rate() {
+    const Json& type = at("/optimizer/type");
+    const bool adam = type.is_string() && (type.get<std::string>().rfind("Adam", 0) == 0 || type == "adam");
+    const double rate = number("/optimizer/params/lr", 1e-3);
+    if (adam && rate > 1e-2)
+      say(Weight::doubtful, "optimizer.params.lr",
+          fmt::format("{:g} is large for Adam, whose steps are about lr long whatever the gradient", rate),
+          "Transformers are trained with 1e-5 to 1e-3.");
+    if (adam && !has("/scheduler"))
+      say(Weight::note, "scheduler", "is not given: no warm-up, unless the script has a schedule of its own",
+          "Adam's first steps are as long as all others, and transformers often diverge without a warm-up.");
+    const std::int64_t share =
+        whole("/train_micro_batch_size_per_gpu") * std::max<std::int64_t>(whole("/gradient_accumulation_steps"), 1);
+    if (gpus_before_ == 0 || gpus_ == 0 || gpus_ == gpus_before_ || share <= 0 || has("/train_batch_size")) return;
+    const double times = double(gpus_) / double(gpus_before_);
+    say(Weight::doubtful, "optimizer.params.lr",
+        fmt::format(
+            "is {:g} for {} samples a step as for {}: by the linear rule it would be {:.3g}, by the square-root "
+            "rule (often used with Adam) {:.3g}",
+            rate, share * gpus_, share * gpus_before_, rate * times, rate * std::sqrt(times)),
+        fmt::format("Or keep the batch: \"train_batch_size\": {}.", share * gpus_before_));
   }
 
-  const Json& config_;
   const std::string file_;
-  std::int64_t gpus_;
+  const std::int64_t gpus_, gpus_before_;
+  const ConfigReading read_;
+  const Json& config_;
   std::vector<Advice> found_;
 };
 
 }  // namespace
 
-std::vector<Advice> lint_config(const Json& config, const std::string& file, std::int64_t gpus) {
-  return ConfigLint(config, file, gpus).advice();
-}
-
-namespace {
-
-bool is_blank(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-// As DeepSpeed's expression reads a line: ^(\S+)\s+slots=(\d+). By hand, since std::regex recurses for each character.
-struct HostLine {
-  std::string host;
-  std::string slots;  // digits
-};
-std::optional<HostLine> host_line(const std::string& line) {
-  constexpr std::string_view kSlots = "slots=";
-  const auto host_end = std::find_if(line.begin(), line.end(), is_blank);
-  const auto word = std::find_if_not(host_end, line.end(), is_blank);
-  if (host_end == line.begin() || word == host_end) return std::nullopt;
-  const std::string_view rest = std::string_view(line).substr(std::size_t(word - line.begin()));
-  if (!rest.starts_with(kSlots)) return std::nullopt;
-  const std::string_view number = rest.substr(kSlots.size());
-  const auto digits = std::find_if_not(number.begin(), number.end(), is_digit) - number.begin();
-  if (digits == 0) return std::nullopt;
-  return HostLine{std::string(line.begin(), host_end), std::string(number.substr(0, std::size_t(digits)))};
-}
-
-}  // namespace
-
-std::vector<Advice> lint_hostfile(std::string_view text, const std::string& file) {
-  std::vector<Advice> found;
-  std::set<std::string> hosts;
-  std::istringstream lines{std::string(text)};
-  int number = 0;
-  for (std::string line; std::getline(lines, line);) {
-    ++number;
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    const std::size_t first = line.find_first_not_of(" \t");
-    if (first == std::string::npos || line[first] == '#') continue;
-    const std::string place = fmt::format("{}:{}", file, number);
-    const std::optional<HostLine> entry = host_line(line);
-    if (!entry) {
-      found.push_back({Weight::wrong,
-                       {place, "", fmt::format("{}: DeepSpeed reads only lines like \"host slots=8\"", in_quotes(line)),
-                        "Write no blanks around = and no host:8."}});
-    } else if (!hosts.insert(entry->host).second) {
-      found.push_back(
-          {Weight::wrong,
-           {place, "", fmt::format("{} is there twice: DeepSpeed refuses it", in_quotes(entry->host)), ""}});
-    } else if (entry->slots.find_first_not_of('0') == std::string::npos) {
-      found.push_back({Weight::wrong, {place, "", "no slots", "As many as the host has GPUs."}});
-    }
-  }
-  if (hosts.empty() && found.empty())
-    found.push_back({Weight::wrong, {file, "", "is empty: DeepSpeed refuses it", "One line a host: host slots=8."}});
-  return found;
+std::vector<Advice> lint_config(Document document, const std::string& file, std::int64_t gpus,
+                                std::int64_t gpus_before) {
+  return ConfigLint(std::move(document), file, gpus, gpus_before).advice();
 }
 
 }  // namespace seeksim::harness

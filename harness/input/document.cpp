@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "harness/input/ds_config_text.h"
 #include "harness/input/files.h"
 #include "harness/input/scenario_files.h"
 
@@ -168,7 +169,7 @@ void Document::inline_deepspeed() {
   std::string path;
   try {
     path = resolve(name, file_, at);
-    JsonText parsed = parse_json(read_file(path, kJsonBytesMax, at), path);
+    JsonText parsed = parse_ds_config(read_file(path, kJsonBytesMax, at), path);
     problems_.insert(problems_.end(), parsed.problems.begin(), parsed.problems.end());
     inlined = std::move(parsed.value);
     lines = std::move(parsed.lines);

@@ -15,7 +15,7 @@
 #include "harness/loading/compression.h"
 #include "harness/loading/deepspeed/activation_checkpointing.h"
 #include "harness/loading/deepspeed/deepspeed.h"
-#include "harness/loading/deepspeed/offload.h"
+#include "harness/loading/deepspeed/forms.h"
 #include "harness/loading/deepspeed/precision.h"
 #include "harness/loading/estimate.h"
 #include "harness/loading/extensions.h"
@@ -180,10 +180,10 @@ Scenario load(Document document, const LoadOptions& options) {
   const auto sweep = document.json().find("sweep");
   const bool world_varies = sweep != document.json().end() && varies_world(*sweep);
   if (options.row != nullptr) leave_the_sweep(document.json());
-  std::vector<Problem> autos;
-  refuse_auto(document, autos);
+  Forms forms = bring_to_form(document);
+  scenario.notes = forms.notes;
   Findings findings(document);
-  for (Problem& problem : autos) findings.add(std::move(problem));
+  for (Problem& problem : forms.problems) findings.add(std::move(problem));
   check_schema(findings, document);
   const bool shaped = findings.empty();
 
@@ -226,7 +226,7 @@ Scenario load(Document document, const LoadOptions& options) {
   if (!scenario.sweep.empty()) scenario.written = written_base(document.json(), scenario, options);
   if (shaped && findings.empty()) refuse_too_large(findings, scenario);
   if (shaped && findings.empty()) read_init(top, options.init, scenario);
-  if (!findings.empty()) throw BadInput(findings.take());
+  if (!findings.empty()) throw BadInput(as_written(findings.take(), forms, document));
   scenario.identity = identity_of(scenario);
   if (!options.schedule.empty() && scenario.sweep.empty()) apply_schedule(options.schedule, scenario);
   return scenario;

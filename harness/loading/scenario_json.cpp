@@ -3,6 +3,7 @@
 #include "harness/loading/checks.h"
 #include "harness/loading/compression.h"
 #include "harness/loading/deepspeed/activation_checkpointing.h"
+#include "harness/loading/deepspeed/auto_values.h"
 #include "harness/loading/deepspeed/deepspeed.h"
 #include "harness/loading/deepspeed/precision.h"
 #include "harness/loading/fault_plan.h"
@@ -152,7 +153,10 @@ const Keys<Scenario>& scenario_keys() {
       {"world", section(world_keys()), world_keys().shape().required(), kNoBit,
        "The machines. Never changes the weights."},
       {"deepspeed", written_as<Scenario>(deepspeed_json), either(deepspeed_keys().shape(), text()).required(), kNoBit,
-       "The training configuration in DeepSpeed's own keys and defaults (0.19.6), or the path of a ds_config.json."},
+       "The training configuration in DeepSpeed's own keys and defaults (0.19.8), or the path of a ds_config.json."},
+      {"auto", by_hand, auto_keys().shape(), kNoBit,
+       "What Hugging Face's Trainer would be told: its arguments fill each \"auto\" of the deepspeed section. --auto "
+       "lr=1e-4,batch=4 sets them."},
       {"compression",
        inside(compression_keys(), &Scenario::train, &TrainPlan::definition, &Definition::compression)
            .read_by_hand()
@@ -239,7 +243,8 @@ const Keys<Scenario>& scenario_keys() {
        "stays, is cut by samples over any number of ranks, and accumulation follows from the micro-batch size; so it "
        "is after an elastic change, and wherever a sweep varies the world."},
       {"strict_deepspeed", at(&Scenario::strict_deepspeed).unless_standard(), flag(), kNoBit,
-       "Refuse what DeepSpeed 0.19.6 refuses, in its words, where seeksim can do it: ZeRO 2 and 3 with a pipeline."},
+       "Refuse what DeepSpeed 0.19.8 refuses, in its words, where seeksim can do it: ZeRO 2 and 3 with a pipeline, "
+       "masters in 16 bits without ZeRO, a schedule's keys that only another one has."},
       {"sweep", by_hand, either(object(), list(object())), kNoBit,
        "Many runs of one idea: {\"key.path\": [values], ...}, combined as mode says; {\"range\": [first, last]} "
        "instead of values stands for all whole numbers from first to last; a number in a key path indexes a list, as "

@@ -100,11 +100,28 @@ std::string attempts(const RunRecord& run) {
   return out;
 }
 
+// A loss that rose tenfold turns no check red, and nobody means it.
+std::string rise_of_loss(const RunRecord& run) {
+  constexpr float kTold = 10;
+  std::size_t least = 0, from = 0, to = 0;
+  float most = kTold;
+  for (std::size_t i = 0; i < run.steps.size(); ++i) {
+    const float loss = run.steps[i].loss, before = run.steps[least].loss;
+    if (before > 0 && loss >= most * before) most = loss / before, from = least, to = i;
+    if (loss < before) least = i;
+  }
+  if (to == 0) return "";
+  return fmt::format(
+      "  note      the loss rose {:.3g}-fold, from {} in step {} to {} in step {}: is the rate too high?\n", most,
+      run.steps[from].loss, run.steps[from].step, run.steps[to].loss, run.steps[to].step);
+}
+
 std::string losses(const RunRecord& run) {
   if (run.steps.empty()) return "  no step was committed\n";
   if (!run.has_values) return fmt::format("  steps     {}; a shapes-only run has no losses\n", run.steps.size());
   return fmt::format("  loss      {} -> {} in {} step{}\n", run.steps.front().loss, run.steps.back().loss,
-                     run.steps.size(), run.steps.size() == 1 ? "" : "s");
+                     run.steps.size(), run.steps.size() == 1 ? "" : "s") +
+         rise_of_loss(run);
 }
 
 std::string tags(const std::vector<std::size_t>& peaks) {

@@ -4,10 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <functional>
 
 #include "harness/loading/deepspeed/activation_checkpointing.h"
 #include "harness/loading/deepspeed/batch.h"
+#include "harness/loading/deepspeed/not_built.h"
 #include "harness/loading/deepspeed/offload.h"
 #include "harness/loading/deepspeed/optimizer.h"
 #include "harness/loading/deepspeed/precision.h"
@@ -15,65 +15,6 @@
 
 namespace seeksim::harness {
 namespace {
-
-constexpr const char* kNotYet = "Not supported";
-
-// ---- what this version cannot do -----------------------------------------------------------------------------------
-
-struct Refusal {
-  const char* pointer;  // below the section
-  std::function<bool(const Json&)> asks;
-  const char* next;
-};
-
-bool is_true(const Json& value) { return value == true; }
-bool is_not_fp32(const Json& value) { return value.is_string() && value != "fp32"; }
-bool is_above_one(const Json& value) { return value.is_number() && value > 1; }
-bool is_positive(const Json& value) { return value.is_number() && value > 0; }
-bool is_there(const Json& value) { return value.is_object() && !value.empty(); }
-
-const std::vector<Refusal>& refusals() {
-  static const std::vector<Refusal> table = {
-      {"/zero_optimization/cpu_offload", is_true,
-       "Write \"offload_optimizer\": {\"device\": \"cpu\"}, by which DeepSpeed has replaced it."},
-      {"/zero_optimization/cpu_offload_params", is_true,
-       "Write \"offload_param\": {\"device\": \"cpu\"}, by which DeepSpeed has replaced it."},
-      {"/zero_optimization/zero_hpz_partition_size", is_above_one, "Use 1; this does not change results."},
-      {"/zero_optimization/mics_shard_size", is_positive, "Use -1; this does not change results."},
-      {"/zero_optimization/mics_hierarchical_params_gather", is_true, "Set it to false; this does not change results."},
-      {"/zero_optimization/zero_quantized_weights", is_true, "Remove it."},
-      {"/zero_optimization/zero_quantized_nontrainable_weights", is_true, "Remove it."},
-      {"/zero_optimization/zero_quantized_gradients", is_true, "Remove it."},
-      {"/zero_optimization/legacy_stage1", is_true, "DeepSpeed refuses it too."},
-      {"/amp/enabled", is_true, "Set it to false: training is in fp32."},
-      {"/elasticity/enabled", is_true, "Set it to false; \"recovery\" says what happens when ranks are lost."},
-      {"/data_efficiency/enabled", is_true, "Set it to false."},
-      {"/curriculum_learning/enabled", is_true, "Set it to false."},
-      {"/progressive_layer_drop/enabled", is_true, "Set it to false."},
-      {"/eigenvalue/enabled", is_true, "Set it to false."},
-      {"/hybrid_engine/enabled", is_true, "Set it to false."},
-      {"/sparse_gradients", is_true, "Set it to false."},
-      {"/sparse_attention", is_there, "Remove it."},
-      {"/compression_training", is_there, "Remove it."},
-      {"/quantize_training", is_there, "Remove it."},
-      {"/gradient_allreduce_op", [](const Json& v) { return v == "sum"; }, "Use \"mean\"."},
-      {"/communication_data_type", is_not_fp32, "Use \"fp32\"."},
-      {"/optimizer/params/amsgrad", is_true, "Set it to false."},
-      {"/optimizer/params/bias_correction", [](const Json& v) { return v == false; }, "Set it to true."},
-      {"/scheduler/params/last_batch_iteration", [](const Json& v) { return v.is_number() && v != -1; }, "Remove it."},
-  };
-  return table;
-}
-
-void refuse(const Reader& section) {
-  if (section.value() == nullptr) return;
-  for (const Refusal& refusal : refusals()) {
-    const Json::json_pointer pointer(refusal.pointer);
-    if (!section.value()->contains(pointer) || !refusal.asks(section.value()->at(pointer))) continue;
-    section.findings().add(section.pointer() + refusal.pointer,
-                           fmt::format("{}: {}", kNotYet, section.value()->at(pointer).dump()), refusal.next);
-  }
-}
 
 // Keys that change what is done below; every other key of the section is accepted and named once.
 const std::vector<std::string>& effective_keys() {
@@ -104,39 +45,19 @@ void name_keys_without_effect(const Reader& section, Scenario& scenario) {
       }
       continue;
     }
-    if (value.is_object() && value.size() == 1 && value.value("enabled", true) == false) continue;
-    idle.push_back(key);
+    if (value.is_object() && value.size() == 1 && value.value("enabled", Json(true)) == false) continue;
+    idle.push_back(key == "pipeline"     ? "pipeline (world.pipeline splits a model into stages)"
+                   : key == "checkpoint" ? "checkpoint (\"checkpoint\" of the scenario writes checkpoints)"
+                                         : key);
   }
   if (!idle.empty())
     scenario.notes.push_back(fmt::format("deepspeed keys without effect here: {}", fmt::join(idle, ", ")));
 }
 
-void find_auto(const Json& value, const std::string& pointer, std::vector<std::string>& found) {
-  if (value.is_string() && value == "auto") found.push_back(pointer);
-  if (!value.is_object()) return;
-  for (const auto& [key, member] : value.items()) find_auto(member, pointer + '/' + pointer_step(key), found);
-}
-
 }  // namespace
 
-void refuse_auto(Document& document, std::vector<Problem>& problems) {
-  const auto section = document.json().find("deepspeed");
-  if (section == document.json().end()) return;
-  std::vector<std::string> found;
-  find_auto(*section, "/deepspeed", found);
-  for (const std::string& pointer : found) {
-    problems.push_back(document.problem(pointer,
-                                        "\"auto\" is filled in by Hugging Face's Trainer, which does not run here",
-                                        "Write the value, or remove the key for DeepSpeed's default."));
-    const std::size_t slash = pointer.rfind('/');
-    document.json()
-        .at(Json::json_pointer(pointer.substr(0, slash)))
-        .erase(Json::json_pointer(pointer.substr(slash)).back());
-  }
-}
-
 void read_deepspeed(const Reader& section, int ranks, Scenario& scenario) {
-  refuse(section);
+  refuse_what_is_not_built(section);
   refuse_with_zero(section);
   read_zero(section, scenario);
   read_offload(section, scenario);

@@ -10,6 +10,30 @@ namespace {
 
 using namespace shapes;
 
+// An object with these keys and no others, as pydantic reads it for DeepSpeed.
+Shape closed(const std::vector<std::pair<const char*, Shape>>& keys) {
+  return object_with(keys).with("additionalProperties", false);
+}
+
+// A section that only watches.
+Shape monitor(std::vector<std::pair<const char*, Shape>> keys) {
+  keys.insert(keys.begin(), {"enabled", flag()});
+  return closed(keys);
+}
+
+Shape compile_shape() {
+  std::vector<std::pair<const char*, Shape>> keys;
+  for (const char* name :
+       {"deepcompile", "autoep_non_moe", "free_activation", "offload_activation", "offload_activation_pin_memory",
+        "offload_opt_states", "double_buffer", "symmetric_memory", "debug_log", "offload_parameters",
+        "sync_before_reduce", "sync_after_reduce", "sync_before_allgather", "sync_after_allgather",
+        "keep_int_input_tensors", "keep_all_input_tensors"})
+    keys.emplace_back(name, flag());
+  keys.emplace_back("free_activation_threshold", integer());
+  keys.emplace_back("passes", list(text()).or_null());
+  return closed(keys);
+}
+
 const Keys<Scenario>& optimizer_params_keys() {
   static const Keys<Scenario> keys = {
       {"lr", by_hand, number().least(0).standard(0.001), kBits, "Learning rate."},
@@ -18,11 +42,15 @@ const Keys<Scenario>& optimizer_params_keys() {
       {"eps", by_hand, number().least(0).standard(1e-08), kBits, "Added to the root of the second moment."},
       {"weight_decay", by_hand, number().least(0).standard(0), kBits,
        "Decoupled decay (0.01 by default with torch_adam, as torch has it)."},
-      {"bias_correction", by_hand, flag().standard(true), kNoBit, "Only true in this version."},
+      {"bias_correction", by_hand, flag().standard(true), kNoBit, "Not supported: only true."},
       {"adam_w_mode", by_hand, flag().standard(true), kBits, "false: decay enters the gradient (L2), for type Adam."},
       {"torch_adam", by_hand, flag().standard(false), kBits, "torch's default for weight_decay; otherwise no effect."},
-      {"amsgrad", by_hand, flag().standard(false), kNoBit, "Only false in this version."},
+      {"amsgrad", by_hand, flag().standard(false), kNoBit, "Only false: DeepSpeed's Adam refuses it too."},
       {"fused", by_hand, flag(), kNoBit, "No effect here."},
+      {"foreach", by_hand, flag().or_null(), kNoBit, "No effect here."},
+      {"capturable", by_hand, flag(), kNoBit, "No effect here."},
+      {"set_grad_none", by_hand, flag(), kNoBit, "No effect here."},
+      {"fp32_optimizer_states", by_hand, flag(), kNoBit, "No effect: moments are fp32."},
       {"max_grad_norm", by_hand, number(), kNoBit, "Refused by DeepSpeed: use gradient_clipping."},
   };
   return keys;
@@ -41,7 +69,7 @@ const Keys<Scenario>& scheduler_params_keys() {
   static const Keys<Scenario> keys = {
       {"warmup_min_lr", by_hand, number().least(0).standard(0), kBits, "Where the warm-up begins."},
       {"warmup_max_lr", by_hand, number().least(0), kBits, "Where the warm-up ends (default: the optimizer's lr)."},
-      {"warmup_num_steps", by_hand, integer(0).standard(1000), kBits, "Steps of warm-up; at least 2 are taken."},
+      {"warmup_num_steps", by_hand, integer(1).standard(1000), kBits, "Steps of warm-up; at least 2 are taken."},
       {"warmup_type", by_hand, choice({"log", "linear"}).standard("log"), kBits, "Shape of the warm-up."},
       {"total_num_steps", by_hand, integer(1), kBits, "Where the decay ends (WarmupDecayLR, WarmupCosineLR)."},
       {"warmup_min_ratio", by_hand, number().least(0).standard(0), kBits, "WarmupCosineLR: start, as a share of lr."},
@@ -63,10 +91,11 @@ const Keys<Scenario>& scheduler_keys() {
 
 const Keys<Scenario>& deepspeed_keys() {
   static const Keys<Scenario> keys = {
-      {"train_batch_size", by_hand, integer(), kBits,
+      {"train_batch_size", by_hand, integer().or_null(), kBits,
        "Samples a step, over all ranks: micro-batch * accumulation * ranks."},
-      {"train_micro_batch_size_per_gpu", by_hand, integer(), kNoBit, "Samples a rank holds at once."},
-      {"gradient_accumulation_steps", by_hand, integer(), kNoBit, "Micro-batches a rank adds up before a step."},
+      {"train_micro_batch_size_per_gpu", by_hand, integer().or_null(), kNoBit, "Samples a rank holds at once."},
+      {"gradient_accumulation_steps", by_hand, integer().or_null(), kNoBit,
+       "Micro-batches a rank adds up before a step."},
       {"optimizer", by_hand, optimizer_keys().shape(), kBits,
        "AdamW (decoupled decay), or Adam, which in DeepSpeed is AdamW too unless params.adam_w_mode is false."},
       {"scheduler", by_hand, scheduler_keys().shape(), kBits,
@@ -81,7 +110,6 @@ const Keys<Scenario>& deepspeed_keys() {
        "machine."},
       {"bf16", by_hand, bf16_keys().shape(), kBits,
        "bfloat16: parameters and activations in bf16, fp32 masters unless bf16_master_weights_and_grads."},
-      {"amp", by_hand, object_with({{"enabled", flag()}}), kNoBit, "Apex. Not supported: only \"enabled\": false."},
       {"gradient_allreduce_op", by_hand, choice({"mean", "sum"}).standard("mean"), kNoBit,
        "Only mean in this version."},
       {"communication_data_type", by_hand, choice({"fp32", "fp16", "bf16"}).or_null(), kNoBit,
@@ -89,19 +117,25 @@ const Keys<Scenario>& deepspeed_keys() {
       {"seq_parallel_communication_data_type", by_hand, choice({"fp32", "fp16", "bf16"}).or_null(), kNoBit,
        "No effect here."},
       {"data_types", by_hand, data_types_keys().shape(), kBits, "How reduced gradients are held."},
-      {"elasticity", by_hand, object_with({{"enabled", flag()}}), kNoBit, "Not supported: only \"enabled\": false."},
       {"data_efficiency", by_hand, object_with({{"enabled", flag()}}), kNoBit,
        "Not supported: only \"enabled\": false."},
-      {"curriculum_learning", by_hand, object_with({{"enabled", flag()}}), kNoBit,
+      {"hybrid_engine", by_hand,
+       closed({{"enabled", flag()},
+               {"max_out_tokens", integer(1)},
+               {"inference_tp_size", integer()},
+               {"release_inference_cache", flag()},
+               {"pin_parameters", flag()},
+               {"tp_gather_partition_size", integer()},
+               {"enable_cuda_graph", flag()}}),
+       kNoBit, "Not supported: only \"enabled\": false."},
+      {"torch_autocast", by_hand, object_with({{"enabled", flag()}}), kNoBit,
        "Not supported: only \"enabled\": false."},
-      {"progressive_layer_drop", by_hand, object_with({{"enabled", flag()}}), kNoBit,
+      {"tensor_parallel", by_hand, object(), kNoBit, "Not supported: only autotp_size 0 or 1. See world.tensor."},
+      {"sequence_parallel_size", by_hand, integer(1), kNoBit, "Not supported: only 1."},
+      {"expert_parallel", by_hand, object_with({{"enabled", flag()}}), kNoBit,
        "Not supported: only \"enabled\": false."},
-      {"eigenvalue", by_hand, object_with({{"enabled", flag()}}), kNoBit, "Not supported: only \"enabled\": false."},
-      {"hybrid_engine", by_hand, object_with({{"enabled", flag()}}), kNoBit, "Not supported: only \"enabled\": false."},
-      {"sparse_gradients", by_hand, flag().standard(false), kNoBit, "Only false in this version."},
-      {"sparse_attention", by_hand, object(), kNoBit, "Not supported."},
-      {"compression_training", by_hand, object(), kNoBit, "Not supported."},
-      {"quantize_training", by_hand, object(), kNoBit, "Not supported."},
+      {"weight_quantization", by_hand, object(), kNoBit, "Not supported."},
+      {"datastates_ckpt", by_hand, object(), kNoBit, "Not supported."},
       {"prescale_gradients", by_hand, flag(), kNoBit,
        "No effect: sums here are exact in the sense of docs/numerics.md."},
       {"gradient_predivide_factor", by_hand, number().above(0), kNoBit, "No effect, as prescale_gradients."},
@@ -114,24 +148,37 @@ const Keys<Scenario>& deepspeed_keys() {
       {"managed_gradient_accumulation", by_hand, flag(), kNoBit, "No effect here."},
       {"zero_allow_untested_optimizer", by_hand, flag(), kNoBit, "No effect here."},
       {"zero_force_ds_cpu_optimizer", by_hand, flag(), kNoBit, "No effect here."},
-      {"graph_harvesting", by_hand, flag(), kNoBit, "No effect here."},
-      {"use_node_local_storage", by_hand, flag(), kNoBit, "No effect here."},
       {"use_data_before_expert_parallel_", by_hand, flag(), kNoBit, "No effect here."},
       {"activation_checkpointing", by_hand, activation_checkpointing_keys().shape(), kNoBit,
        "Activations that are computed again in backward. Never changes a bit."},
       {"pipeline", by_hand, object(), kNoBit, "No effect without pipeline stages."},
       {"aio", by_hand, aio_keys().shape(), kNoBit, "How files are read and written (offload to nvme)."},
-      {"checkpoint", by_hand, object(), kNoBit, "No effect: no checkpoints in this version."},
-      {"nebula", by_hand, object(), kNoBit, "No effect here."},
-      {"tensorboard", by_hand, object(), kNoBit, "No effect here."},
-      {"wandb", by_hand, object(), kNoBit, "No effect here."},
-      {"comet", by_hand, object(), kNoBit, "No effect here."},
-      {"csv_monitor", by_hand, object(), kNoBit, "No effect here."},
-      {"comms_logger", by_hand, object(), kNoBit, "No effect here."},
+      {"checkpoint", by_hand, object(), kNoBit, "No effect here: \"checkpoint\" of the scenario writes checkpoints."},
+      {"disable_python_gc", by_hand, flag(), kNoBit, "No effect here."},
+      {"log_level", by_hand, text(), kNoBit, "No effect here."},
+      {"vocabulary_size", by_hand, integer().or_null(), kNoBit, "No effect here."},
+      {"allgather_size", by_hand, number(), kNoBit, "allgather_bucket_size, beside \"zero_optimization\": true."},
+      {"tensorboard", by_hand, monitor({{"output_path", text()}, {"job_name", text()}}), kNoBit, "No effect here."},
+      {"wandb", by_hand, monitor({{"group", text().or_null()}, {"team", text().or_null()}, {"project", text()}}),
+       kNoBit, "No effect here."},
+      {"comet", by_hand,
+       monitor({{"samples_log_interval", integer()},
+                {"project", text().or_null()},
+                {"workspace", text().or_null()},
+                {"api_key", text().or_null()},
+                {"experiment_name", text().or_null()},
+                {"experiment_key", text().or_null()},
+                {"online", flag().or_null()},
+                {"mode", text().or_null()}}),
+       kNoBit, "No effect here."},
+      {"csv_monitor", by_hand, monitor({{"output_path", text()}, {"job_name", text()}}), kNoBit, "No effect here."},
+      {"comms_logger", by_hand,
+       monitor({{"prof_all", flag()}, {"prof_ops", list(text())}, {"verbose", flag()}, {"debug", flag()}}), kNoBit,
+       "No effect here."},
       {"flops_profiler", by_hand, object(), kNoBit, "No effect here."},
       {"timers", by_hand, object(), kNoBit, "No effect here."},
       {"autotuning", by_hand, object(), kNoBit, "No effect here."},
-      {"compile", by_hand, object(), kNoBit, "No effect here."},
+      {"compile", by_hand, compile_shape(), kNoBit, "No effect here."},
   };
   return keys;
 }

@@ -33,9 +33,9 @@ const Keys<OffloadOptimizerPlan>& offload_optimizer_keys() {
        "Host memory that is locked (world.device.pinned_gib bounds it)."},
       {"ratio", at(&OffloadOptimizerPlan::ratio), number().least(0).most(1), kNoBit,
        "Share of the shard, from its front, that is updated on the host; the rest stays on the device (stage 3)."},
-      {"nvme_path", at(&OffloadOptimizerPlan::nvme_path).when(in_files<OffloadOptimizerPlan>), text().length(1).unset(),
+      {"nvme_path", at(&OffloadOptimizerPlan::nvme_path).when(in_files<OffloadOptimizerPlan>), text().or_null().unset(),
        kNoBit, "Folder of the files."},
-      {"buffer_count", at(&OffloadOptimizerPlan::buffer_count).when(in_files<OffloadOptimizerPlan>), integer(1), kNoBit,
+      {"buffer_count", at(&OffloadOptimizerPlan::buffer_count).when(in_files<OffloadOptimizerPlan>), integer(0), kNoBit,
        "Staging buffers (nvme)."},
       {"pipeline_read", at(&OffloadOptimizerPlan::pipeline_read).when(in_files<OffloadOptimizerPlan>), flag(), kNoBit,
        "The next piece is read while this one is updated (nvme)."},
@@ -43,7 +43,7 @@ const Keys<OffloadOptimizerPlan>& offload_optimizer_keys() {
        "The last piece is written while this one is updated (nvme)."},
       {"fast_init", by_hand, flag(), kNoBit, ""},
       {"super_offload", by_hand, flag(), kNoBit, ""},
-      {"cpuadam_cores_perc", by_hand, number(), kNoBit, ""},
+      {"cpuadam_cores_perc", by_hand, number().least(0).most(1), kNoBit, ""},
   };
   return keys;
 }
@@ -52,11 +52,11 @@ const Keys<OffloadParamPlan>& offload_param_keys() {
   static const Keys<OffloadParamPlan> keys = {
       {"device", in_words(kHomes, &OffloadParamPlan::home), choice(words_of(kHomes)), kNoBit, "Where to."},
       {"pin_memory", at(&OffloadParamPlan::pin_memory), flag(), kNoBit, "Host memory that is locked."},
-      {"nvme_path", at(&OffloadParamPlan::nvme_path).when(in_files<OffloadParamPlan>), text().length(1).unset(), kNoBit,
+      {"nvme_path", at(&OffloadParamPlan::nvme_path).when(in_files<OffloadParamPlan>), text().or_null().unset(), kNoBit,
        "Folder of the files."},
-      {"buffer_count", at(&OffloadParamPlan::buffer_count).when(in_files<OffloadParamPlan>), integer(1), kNoBit,
+      {"buffer_count", at(&OffloadParamPlan::buffer_count).when(in_files<OffloadParamPlan>), integer(0), kNoBit,
        "Staging buffers (nvme)."},
-      {"buffer_size", at(&OffloadParamPlan::buffer_elements).when(in_files<OffloadParamPlan>), integer(1), kNoBit,
+      {"buffer_size", at(&OffloadParamPlan::buffer_elements).when(in_files<OffloadParamPlan>), integer(0), kNoBit,
        "Elements of one (nvme)."},
       {"max_in_cpu", at(&OffloadParamPlan::max_in_cpu).when(in_files<OffloadParamPlan>), integer(0), kNoBit,
        "Elements that stay in host memory all the same (nvme)."},
@@ -90,27 +90,44 @@ void say_idle(const Reader& section, std::initializer_list<const char*> keys, Sc
   scenario.notes.push_back(fmt::format("keys of {} without effect here: {}", name, fmt::join(idle, ", ")));
 }
 
+// What files need. Home::nvme.
+void check_files(const Reader& section, int buffers) {
+  if (section.text("nvme_path").empty())
+    section.problem("device", "\"nvme\" needs nvme_path", "Add it: the folder of the files.");
+  if (buffers == 0) section.problem("buffer_count", "0 buffers: nothing can be read or written", "Use 2 or more.");
+}
+
+// DeepSpeed takes the section and does nothing with it.
+void say_ignored(const char* name, int stage, const char* stages, Scenario& scenario) {
+  scenario.notes.push_back(
+      fmt::format("zero_optimization.{} is ignored at stage {}, as in DeepSpeed: it acts at {}", name, stage, stages));
+}
+
 void read_optimizer(const Reader& section, int stage, Scenario& scenario) {
   OffloadOptimizerPlan& plan = scenario.train.layout.offload.optimizer;
   plan = {};
   offload_optimizer_keys().read(section, plan);
   refuse_to_leave(section, "nvme_path");
+  if (plan.ratio < 1 && stage != 3) {
+    section.problem("ratio", "Partial offloading only supported for ZeRO Stage 3.", "Use 1.");
+  } else if (plan.ratio < 1 && plan.home != Home::device) {
+    section.problem("ratio", "Not supported: less than 1", "Use 1; this does not change results.");
+  }
   if (plan.home == Home::device) {
     plan = {};
     return;
   }
   if (stage == 0) {
-    section.problem("device", "the optimizer is offloaded by ZeRO, and the stage is 0",
-                    "Use stage 1, 2 or 3, or remove offload_optimizer.");
+    say_ignored("offload_optimizer", stage, "stages 1 to 3", scenario);
+    plan = {};
+    return;
   }
-  if (plan.home == Home::nvme && !section.has("nvme_path"))
-    section.problem("device", "\"nvme\" needs nvme_path", "Add it: the folder of the files.");
+  if (plan.home == Home::nvme) check_files(section, plan.buffer_count);
   plan.buffer_count = std::clamp(plan.buffer_count, 1, 1 << 20);
   if (plan.home == Home::nvme && (plan.pipeline_read || plan.pipeline_write) && plan.buffer_count < 2) {
     section.problem("buffer_count", fmt::format("Not enough buffers {} for swapping 2", plan.buffer_count),
                     "A pipeline needs two buffers at least.");
   }
-  if (plan.ratio < 1) section.problem("ratio", "Not supported: less than 1", "Use 1; this does not change results.");
   say_idle(section, {"fast_init", "super_offload", "cpuadam_cores_perc"}, scenario);
 }
 
@@ -124,11 +141,11 @@ void read_parameters(const Reader& section, int stage, Scenario& scenario) {
     return;
   }
   if (stage != 3) {
-    section.problem("device", "parameters are offloaded at ZeRO stage 3 only",
-                    "Use stage 3, or remove offload_param (DeepSpeed ignores it below).");
+    say_ignored("offload_param", stage, "stage 3", scenario);
+    plan = {};
+    return;
   }
-  if (plan.home == Home::nvme && !section.has("nvme_path"))
-    section.problem("device", "\"nvme\" needs nvme_path", "Add it: the folder of the files.");
+  if (plan.home == Home::nvme) check_files(section, plan.buffer_count);
   plan.buffer_count = std::clamp(plan.buffer_count, 1, 1 << 20);
   plan.buffer_elements = std::max<std::int64_t>(plan.buffer_elements, 1);
   plan.max_in_cpu = std::max<std::int64_t>(plan.max_in_cpu, 0);

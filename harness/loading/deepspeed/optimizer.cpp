@@ -5,10 +5,62 @@
 
 #include <algorithm>
 
+#include "harness/loading/deepspeed/not_built.h"
+
 namespace seeksim::harness {
 namespace {
 
-constexpr const char* kNotYet = "Not supported";
+const std::vector<std::string> kSchedulers = {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"};
+
+// An optimizer that DeepSpeed knows, had, or takes from torch.optim; another word is a slip.
+std::string why_no(const std::string& type) {
+  const std::string name = lower(type);
+  for (const char* removed : {"onebitadam", "onebitlamb", "zerooneadam"}) {
+    if (name == removed) return "DeepSpeed 0.19.8 has removed it too";
+  }
+  return "";
+}
+
+// Numbers of the optimizer that torch or DeepSpeed reads and this trainer has no use for.
+void say_idle_params(const Reader& params, Scenario& scenario) {
+  std::vector<std::string> idle;
+  for (const char* key : {"fused", "foreach", "capturable", "set_grad_none", "fp32_optimizer_states"}) {
+    if (params.has(key)) idle.emplace_back(key);
+  }
+  if (!idle.empty())
+    scenario.notes.push_back(fmt::format("keys of optimizer.params without effect here: {}", fmt::join(idle, ", ")));
+}
+
+// What only another schedule takes. seeksim reads past it, unless it is to be strict.
+void refuse_foreign_params(const Reader& params, const std::string& type, const Scenario& scenario) {
+  if (!scenario.strict_deepspeed || params.value() == nullptr) return;
+  std::vector<std::string> known = {"warmup_num_steps", "warmup_type", "last_batch_iteration"};
+  const bool is_cosine = type == "WarmupCosineLR";
+  for (const char* name : {"warmup_min_lr", "warmup_max_lr"}) {
+    if (!is_cosine) known.emplace_back(name);
+  }
+  for (const char* name : {"warmup_min_ratio", "cos_min_ratio"}) {
+    if (is_cosine) known.emplace_back(name);
+  }
+  if (type != "WarmupLR") known.emplace_back("total_num_steps");
+  for (const auto& [key, value] : params.value()->items()) {
+    if (std::find(known.begin(), known.end(), key) == known.end())
+      params.problem(key.c_str(), fmt::format("{} has no such parameter", type), "Remove it.");
+  }
+}
+
+// DeepSpeed's WarmupDecayLR rises to 0.001 by default, and its siblings to the optimizer's rate.
+void default_peak(const Reader& params, Scenario& scenario) {
+  constexpr double kPeak = 1e-3;
+  runtime::SchedulerPlan& plan = scenario.train.definition.scheduler;
+  if (!params.has("warmup_max_lr") && plan.warmup_max_lr != kPeak) {
+    scenario.notes.push_back(fmt::format("WarmupDecayLR rises to {}, its own default for warmup_max_lr, not to lr {}",
+                                         kPeak, plan.warmup_max_lr));
+  }
+  plan.warmup_max_lr = kPeak;
+}
+
+}  // namespace
 
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(),
@@ -16,7 +68,11 @@ std::string lower(std::string text) {
   return text;
 }
 
-}  // namespace
+bool is_built_optimizer(const std::string& type) { return lower(type) == "adam" || lower(type) == "adamw"; }
+
+bool is_built_scheduler(const std::string& type) {
+  return std::find(kSchedulers.begin(), kSchedulers.end(), type) != kSchedulers.end();
+}
 
 void read_optimizer(const Reader& section, Scenario& scenario) {
   runtime::OptimizerPlan& plan = scenario.train.definition.optimizer;
@@ -29,11 +85,12 @@ void read_optimizer(const Reader& section, Scenario& scenario) {
   const Reader optimizer = section.child("optimizer"), params = optimizer.child("params");
   const std::string type = optimizer.text("type", "AdamW");
   const bool is_adam = lower(type) == "adam";
-  if (!is_adam && lower(type) != "adamw") {
-    const std::vector<std::string> known = {"AdamW", "Adam"};
-    const std::string near = closest(type, known);
-    optimizer.problem("type", fmt::format("{}: optimizer {}", kNotYet, in_quotes(type)),
+  if (!is_built_optimizer(type)) {
+    const std::string near = closest(type, {"AdamW", "Adam"}), why = why_no(type);
+    optimizer.problem("type",
+                      fmt::format("{}: optimizer {}{}{}", kNotBuilt, in_quotes(type), why.empty() ? "" : ": ", why),
                       near.empty() ? "Use AdamW or Adam." : fmt::format("Did you mean \"{}\"?", near));
+    return;
   }
   if (params.has("max_grad_norm")) {
     params.problem("max_grad_norm",
@@ -41,6 +98,13 @@ void read_optimizer(const Reader& section, Scenario& scenario) {
                    "parameter 'gradient_clipping'",
                    "Move it one level up.");
   }
+  if (params.flag("amsgrad", false)) {
+    params.problem("amsgrad",
+                   params.flag("torch_adam", false) ? fmt::format("{}: true", kNotBuilt)
+                                                    : "FusedAdam does not support the AMSGrad variant.",
+                   "Set it to false.");
+  }
+  say_idle_params(params, scenario);
   // DeepSpeed's "Adam" is AdamW unless "adam_w_mode" is false.
   if (is_adam && !params.flag("adam_w_mode", true)) plan.type = "Adam";
   if (is_adam && plan.type == "AdamW" && !params.has("adam_w_mode")) {
@@ -63,14 +127,15 @@ void read_scheduler(const Reader& section, Scenario& scenario) {
   if (!section.has("scheduler")) return;
   const Reader scheduler = section.child("scheduler"), params = scheduler.child("params");
   plan.type = scheduler.text("type");
-  const std::vector<std::string> known = {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"};
-  if (scheduler.has("type") && std::find(known.begin(), known.end(), plan.type) == known.end()) {
-    const std::string near = closest(plan.type, known);
-    scheduler.problem("type", fmt::format("{}: scheduler {}", kNotYet, in_quotes(plan.type)),
-                      near.empty() ? fmt::format("Use one of {}.", fmt::join(known, ", "))
+  if (scheduler.has("type") && !is_built_scheduler(plan.type)) {
+    const std::string near = closest(plan.type, kSchedulers);
+    scheduler.problem("type", fmt::format("{}: scheduler {}", kNotBuilt, in_quotes(plan.type)),
+                      near.empty() ? fmt::format("Use one of {}.", fmt::join(kSchedulers, ", "))
                                    : fmt::format("Did you mean \"{}\"?", near));
     return;
   }
+  refuse_foreign_params(params, plan.type, scenario);
+  if (plan.type == "WarmupDecayLR") default_peak(params, scenario);
   plan.warmup_min_lr = params.number("warmup_min_lr", 0);
   plan.warmup_max_lr = params.number("warmup_max_lr", plan.warmup_max_lr);
   plan.warmup_num_steps = std::max<std::int64_t>(2, params.integer("warmup_num_steps", 1000));
@@ -82,6 +147,12 @@ void read_scheduler(const Reader& section, Scenario& scenario) {
   if (decays && !params.has("total_num_steps")) {
     scheduler.problem("", fmt::format("{} needs total_num_steps", plan.type),
                       "Add it under \"params\": usually the number of steps.");
+  }
+  const std::int64_t steps = scenario.train.definition.steps;
+  if (decays && plan.total_num_steps > 0 && plan.total_num_steps < steps) {
+    scenario.notes.push_back(fmt::format("the learning rate reaches its end at step {}: {} of {} steps train with {}",
+                                         plan.total_num_steps, steps - plan.total_num_steps, steps,
+                                         plan.type == "WarmupDecayLR" ? "0" : "its least value"));
   }
   if (decays && params.has("total_num_steps") && plan.total_num_steps < plan.warmup_num_steps) {
     scenario.notes.push_back(fmt::format("total_num_steps {} is less than warmup_num_steps {}", plan.total_num_steps,

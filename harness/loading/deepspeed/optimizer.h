@@ -2,10 +2,18 @@
 // written back.
 #pragma once
 
+#include <string>
+
 #include "harness/input/reader.h"
 #include "harness/scenario/scenario.h"
 
 namespace seeksim::harness {
+
+// Names as a ds_config.json has them.
+bool is_built_optimizer(const std::string& type);
+bool is_built_scheduler(const std::string& type);
+// ASCII only.
+std::string lower(std::string text);
 
 // section: "deepspeed".
 void read_optimizer(const Reader& section, Scenario& scenario);

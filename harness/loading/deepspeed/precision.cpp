@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "harness/loading/deepspeed/not_built.h"
+
 namespace seeksim::harness {
 namespace {
 
@@ -17,6 +21,23 @@ Binding<Definition> of_scaler(Path... path) {
   return at(&Definition::scaler, path...);
 }
 
+// DeepSpeed's words for a type. All of them, as rows of keys want them.
+struct TypeWord {
+  const char* word;
+  ElementType type;
+};
+constexpr TypeWord kTypes[] = {
+    {"fp32", ElementType::f32},          {"float32", ElementType::f32},        {"float", ElementType::f32},
+    {"torch.float32", ElementType::f32}, {"fp16", ElementType::f16},           {"float16", ElementType::f16},
+    {"half", ElementType::f16},          {"torch.float16", ElementType::f16},  {"bf16", ElementType::bf16},
+    {"bfloat16", ElementType::bf16},     {"torch.bfloat16", ElementType::bf16}};
+
+Shape type_word() {
+  std::vector<std::string> words;
+  for (const TypeWord& one : kTypes) words.emplace_back(one.word);
+  return choice(words).or_null();
+}
+
 Json yes(const Definition&) { return true; }
 Json without_masters(const Definition& definition) { return !definition.precision.master_weights; }
 Json gradients_of(const Definition& definition) { return std::string(name(definition.precision.gradients)); }
@@ -27,12 +48,12 @@ const Keys<Definition>& fp16_keys() {
   static const Keys<Definition> keys = {
       {"enabled", written_as<Definition>(yes), flag().standard(false), kBits, ""},
       {"auto_cast", by_hand, flag(), kNoBit, ""},
-      {"loss_scale", of_scaler(&LossScalerPlan::loss_scale), number().least(0).most(1e38).unset(), kBits, ""},
+      {"loss_scale", of_scaler(&LossScalerPlan::loss_scale), number().least(0).unset(), kBits, ""},
       {"initial_scale_power", of_scaler(&LossScalerPlan::initial_scale_power), integer().unset(), kBits, ""},
       {"loss_scale_window", of_scaler(&LossScalerPlan::loss_scale_window), integer().unset(), kBits, ""},
       {"hysteresis", of_scaler(&LossScalerPlan::hysteresis), integer().unset(), kBits, ""},
       {"consecutive_hysteresis", of_scaler(&LossScalerPlan::consecutive_hysteresis), flag().unset(), kBits, ""},
-      {"min_loss_scale", of_scaler(&LossScalerPlan::min_loss_scale), number().unset(), kBits, ""},
+      {"min_loss_scale", of_scaler(&LossScalerPlan::min_loss_scale), integer().unset(), kBits, ""},
       {"fp16_master_weights_and_grads", by_hand, flag(), kNoBit, ""},
   };
   return keys;
@@ -51,8 +72,11 @@ const Keys<Definition>& bf16_keys() {
 
 const Keys<Definition>& data_types_keys() {
   static const Keys<Definition> keys = {
-      {"grad_accum_dtype", written_as<Definition>(gradients_of), choice({"fp32", "fp16", "bf16"}).or_null().unset(),
-       kBits, "Unset: as the model. Sums are fp32 always; a 16-bit type rounds them once, at the root."},
+      {"grad_accum_dtype", written_as<Definition>(gradients_of), type_word().unset(), kBits,
+       "Unset: as the model. Sums are fp32 always; a 16-bit type rounds them once, at the root."},
+      {"param_dtype", by_hand, type_word(), kNoBit, "Only fp32, or unset."},
+      {"buffer_dtype", by_hand, type_word(), kNoBit, "No effect here: there are no buffers."},
+      {"keep_in_fp32_modules", by_hand, either(text(), list(text())), kNoBit, "Only \"auto\", or an empty list."},
   };
   return keys;
 }
@@ -72,15 +96,34 @@ const Keys<LossScalerPlan>& grad_scaler_keys() {
 
 namespace {
 
+// DeepSpeed keeps masters in 16 bits within ZeRO only. seeksim does so at any stage, unless it is to be strict.
+void check_masters(const Reader& deepspeed, const Scenario& scenario) {
+  const bool zero = scenario.train.layout.zero.stage > 0;
+  const auto refuse = [&](const char* section, const char* key, const char* why) {
+    if (deepspeed.child(section).flag(key, false)) deepspeed.child(section).problem(key, why, "Use stage 1, 2 or 3.");
+  };
+  if (!zero && scenario.strict_deepspeed) {
+    refuse("fp16", "fp16_master_weights_and_grads",
+           "Fp16_master_weights_and_grads is only supported with ZeRO Stage 1, 2, or 3.");
+    refuse("bf16", "bf16_master_weights_and_grads",
+           "Bf16_master_weights_and_grads is only supported with ZeRO Stage 1, 2, or 3.");
+    refuse("bf16", "bf16_optimizer_states", "bf16_optimizer_states is only supported with ZeRO Stage 1, 2, or 3.");
+  }
+  const Reader bf16 = deepspeed.child("bf16");
+  if (bf16.flag("bf16_optimizer_states", false) && !bf16.flag("bf16_master_weights_and_grads", false))
+    bf16.problem("bf16_optimizer_states", "requires bf16_master_weights_and_grads to be enabled", "Set both, or none.");
+}
+
 void read_fp16(const Reader& fp16, Scenario& scenario) {
   PrecisionPlan& precision = scenario.train.definition.precision;
   LossScalerPlan& scaler = scenario.train.definition.scaler;
   precision.compute = precision.gradients = ElementType::f16;
   fp16_keys().read(fp16, scenario.train.definition);
+  scaler.hysteresis = std::max<decltype(scaler.hysteresis)>(scaler.hysteresis, 1);  // less is no patience either
   scaler.kind = scaler.loss_scale == 0 ? LossScalerKind::dynamic : LossScalerKind::static_scale;
   if (fp16.flag("fp16_master_weights_and_grads", false)) {
     fp16.problem(
-        "fp16_master_weights_and_grads", "Not supported: true",
+        "fp16_master_weights_and_grads", fmt::format("{}: true", kNotBuilt),
         "It needs DeepSpeed's CPU Adam. Masters are fp32 here; \"bf16_master_weights_and_grads\" is supported.");
   }
   if (fp16.flag("auto_cast", false))
@@ -92,7 +135,7 @@ void read_bf16(const Reader& bf16, Scenario& scenario) {
   precision.compute = precision.gradients = ElementType::bf16;
   precision.master_weights = !bf16.flag("bf16_master_weights_and_grads", false);
   if (bf16.flag("bf16_optimizer_states", false)) {
-    bf16.problem("bf16_optimizer_states", "Not supported: true", "Moments are fp32. Set it to false.");
+    bf16.problem("bf16_optimizer_states", fmt::format("{}: true", kNotBuilt), "Moments are fp32. Set it to false.");
   }
   if (!bf16.flag("check_grad_overflow", true)) {
     scenario.notes.push_back(
@@ -105,16 +148,15 @@ void read_bf16(const Reader& bf16, Scenario& scenario) {
 void read_accumulation_type(const Reader& types, PrecisionPlan& precision) {
   const std::string word = types.text("grad_accum_dtype");
   if (word.empty()) return;
-  const ElementType asked = word == "fp32"   ? ElementType::f32
-                            : word == "fp16" ? ElementType::f16
-                            : word == "bf16" ? ElementType::bf16
-                                             : ElementType::count_;
+  const auto* const row =
+      std::find_if(std::begin(kTypes), std::end(kTypes), [&](const TypeWord& one) { return word == one.word; });
+  if (row == std::end(kTypes)) return;  // the schema said so
+  const ElementType asked = row->type;
   if (asked == ElementType::f32 || asked == precision.compute) {
     precision.gradients = asked;
-  } else if (asked == ElementType::count_) {
-    types.problem("grad_accum_dtype", fmt::format("there is no type {}", in_quotes(word)), "Use fp32, fp16 or bf16.");
   } else {
-    types.problem("grad_accum_dtype", fmt::format("{} for a model in {}", word, std::string(name(precision.compute))),
+    types.problem("grad_accum_dtype",
+                  fmt::format("{}: {} for a model in {}", kNotBuilt, word, std::string(name(precision.compute))),
                   "Use fp32, or the model's type.");
   }
 }
@@ -142,6 +184,7 @@ void read_precision(const Reader& deepspeed, const Reader& scenario_keys, Scenar
     bf16.problem("enabled", "bfloat16 and fp16 modes cannot be simultaneously enabled", "Choose one.");
     return;
   }
+  check_masters(deepspeed, scenario);
   if (half) read_fp16(fp16, scenario);
   if (brain) read_bf16(bf16, scenario);
   read_accumulation_type(deepspeed.child("data_types"), definition.precision);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "harness/loading/deepspeed/not_built.h"
 #include "harness/loading/deepspeed/offload.h"
 
 namespace seeksim::harness {
@@ -17,7 +18,6 @@ struct ZeroKey {
   std::int64_t runtime::ZeroPlan::*value;
   int first_stage;
   int last_stage;
-  std::int64_t least;
   Shape shape;
   const char* text;
 };
@@ -25,18 +25,17 @@ struct ZeroKey {
 const std::vector<ZeroKey>& acting_keys() {
   using Plan = runtime::ZeroPlan;
   static const std::vector<ZeroKey> table = {
-      {"reduce_bucket_size", &Plan::reduce_bucket_elements, 1, 3, 1, integer(0), "Elements of a bucket of gradients."},
-      {"allgather_bucket_size", &Plan::allgather_bucket_elements, 1, 2, 1, integer(0),
+      {"reduce_bucket_size", &Plan::reduce_bucket_elements, 1, 3, integer(1), "Elements of a bucket of gradients."},
+      {"allgather_bucket_size", &Plan::allgather_bucket_elements, 1, 2, integer(0),
        "Elements of parameters that are gathered together."},
-      {"sub_group_size", &Plan::sub_group_elements, 3, 3, 1, integer(),
-       "Elements that the optimizer updates together."},
-      {"stage3_prefetch_bucket_size", &Plan::prefetch_elements, 3, 3, 0, integer(),
-       "Elements that are gathered ahead."},
-      {"stage3_param_persistence_threshold", &Plan::persistence_threshold_elements, 3, 3, 0, integer(),
+      {"sub_group_size", &Plan::sub_group_elements, 3, 3, integer(0),
+       "Elements that the optimizer updates together; 0: all of a rank's (DeepSpeed: one parameter's)."},
+      {"stage3_prefetch_bucket_size", &Plan::prefetch_elements, 3, 3, integer(0), "Elements that are gathered ahead."},
+      {"stage3_param_persistence_threshold", &Plan::persistence_threshold_elements, 3, 3, integer(0),
        "Parameters with fewer elements stay gathered."},
-      {"stage3_max_live_parameters", &Plan::max_live_parameters, 3, 3, 0, integer(),
+      {"stage3_max_live_parameters", &Plan::max_live_parameters, 3, 3, integer(0),
        "Elements that are gathered at a time at most."},
-      {"stage3_max_reuse_distance", &Plan::max_reuse_distance, 3, 3, 0, integer(),
+      {"stage3_max_reuse_distance", &Plan::max_reuse_distance, 3, 3, integer(0),
        "A parameter that is used again within so many elements stays gathered."},
   };
   return table;
@@ -49,6 +48,15 @@ struct IdleKey {
   const char* why;
 };
 
+Shape leaf_modules() {
+  const Shape names = list(text());
+  return object_with({{"classes", names}, {"names", names}, {"name_suffixes", names}})
+      .with("additionalProperties", false)
+      .or_null();
+}
+
+constexpr const char* kOwnCheckpoints = "\"checkpoint\" of the scenario writes and reads checkpoints";
+
 const std::vector<IdleKey>& idle_keys() {
   static const std::vector<IdleKey> table = {
       {"contiguous_gradients", flag(), "a bucket is always one piece"},
@@ -56,24 +64,25 @@ const std::vector<IdleKey>& idle_keys() {
       {"use_multi_rank_bucket_allreduce", flag(), "gradients always go to their owners only"},
       {"allgather_partitions", flag(), "parameters always come by all-gather"},
       {"round_robin_gradients", flag(), "shards are cut evenly"},
-      {"load_from_fp32_weights", flag(), "no checkpoints in this version"},
-      {"elastic_checkpoint", flag(), "no checkpoints in this version"},
-      {"stage3_gather_16bit_weights_on_model_save", flag(), "no checkpoints in this version"},
-      {"stage3_gather_fp16_weights_on_model_save", flag(),
-       "deprecated, DeepSpeed calls it stage3_gather_16bit_weights_on_model_save; no checkpoints in this version"},
-      {"cpu_offload", flag(), "deprecated, DeepSpeed calls it offload_optimizer"},
-      {"cpu_offload_params", flag(), "deprecated, DeepSpeed calls it offload_param"},
-      {"cpu_offload_use_pin_memory", flag(), "deprecated, DeepSpeed calls it offload_optimizer.pin_memory"},
-      {"stage3_model_persistence_threshold", integer(), "what persists is decided parameter by parameter"},
+      {"load_from_fp32_weights", flag(), kOwnCheckpoints},
+      {"elastic_checkpoint", flag(), kOwnCheckpoints},
+      {"pipeline_loading_checkpoint", flag(), kOwnCheckpoints},
+      {"stage3_gather_16bit_weights_on_model_save", flag(), "--save-final always writes whole tensors"},
+      {"cpu_offload_use_pin_memory", flag().or_null(), "deprecated, DeepSpeed calls it offload_optimizer.pin_memory"},
+      {"stage3_model_persistence_threshold", integer(0), "what persists is decided parameter by parameter"},
       {"stage3_module_granularity_threshold", integer(), "parameters are gathered layer by layer"},
       {"stage3_use_all_reduce_for_fetch_params", flag(), "parameters always come by all-gather"},
       {"stage3_allgather_sequential", flag(), "gathers of a queue follow one another"},
+      {"leaf_module", leaf_modules(), "parameters are gathered layer by layer"},
       {"ignore_unused_parameters", flag(), "every trained parameter is used"},
       {"memory_efficient_linear", flag(), "activations are kept by layer"},
+      {"override_module_apply", flag(), "there are no modules to override"},
+      {"log_trace_cache_warnings", flag(), "nothing is traced"},
+      {"save_muon_momentum_buffer_in_memory", flag(), "there is no Muon"},
+      {"parameter_alignment", flag(), "shards are cut as the contract says"},
+      {"compute_grad_norm", flag(), "the norm is always computed"},
       {"enable_sanity_checks", flag(), "a scenario names its checks"},
-      {"zero_hpz_partition_size", integer(), "1 is no second partition"},
-      {"mics_shard_size", integer(), "no MiCS"},
-      {"mics_hierarchical_params_gather", flag(), "no MiCS"},
+      {"zero_hpz_partition_size", integer(0), "1 is no second partition"},
   };
   return table;
 }
@@ -103,7 +112,8 @@ const Keys<Scenario>& zero_keys() {
         {"zero_quantized_weights", by_hand, flag(), kNoBit, "Not supported."},
         {"zero_quantized_nontrainable_weights", by_hand, flag(), kNoBit, "Not supported."},
         {"zero_quantized_gradients", by_hand, flag(), kNoBit, "Not supported."},
-        {"legacy_stage1", by_hand, flag(), kNoBit, "Not supported."}};
+        {"zenflow", by_hand, object().or_null(), kNoBit, "Not supported."},
+        {"legacy_stage1", by_hand, flag(), kNoBit, "Only false: DeepSpeed refuses it too."}};
     for (const ZeroKey& key : acting_keys()) rows.push_back({key.name, by_hand, key.shape, kNoBit, key.text});
     for (const IdleKey& key : idle_keys())
       rows.push_back({key.name, by_hand, key.shape, kNoBit, fmt::format("No effect: {}.", key.why)});
@@ -124,14 +134,15 @@ void read_zero(const Reader& section, Scenario& scenario) {
   const Reader zero = section.child("zero_optimization");
   runtime::ZeroPlan plan = runtime::zero_plan(int(std::clamp<std::int64_t>(zero.integer("stage", 0), 0, 3)));
   plan.overlap_comm = zero.flag("overlap_comm", plan.overlap_comm);
+  constexpr std::int64_t kMost = 1'000'000'000'000'000;  // all there is
   for (const ZeroKey& key : acting_keys()) {
-    const double value = zero.number(key.name, double(plan.*key.value));
-    if (value >= double(key.least) && value <= 1e15) {
-      plan.*key.value = std::int64_t(value);
-    } else {
-      zero.problem(key.name, fmt::format("{} is out of range", value),
-                   fmt::format("Give a number of elements from {} on.", key.least));
-    }
+    const std::int64_t value = zero.integer(key.name, plan.*key.value);
+    plan.*key.value = std::clamp<std::int64_t>(value, 0, kMost);
+  }
+  if (plan.sub_group_elements == 0) plan.sub_group_elements = kMost;
+  if (plan.allgather_bucket_elements == 0 && (plan.stage == 1 || plan.stage == 2)) {
+    zero.problem("allgather_bucket_size", fmt::format("0 at stage {}: DeepSpeed divides by it", plan.stage),
+                 "Give a number of elements, or remove it.");
   }
   scenario.train.layout.zero = plan;
 }
@@ -171,8 +182,16 @@ void refuse_with_zero(const Reader& section) {
           "Set it to false: it changes nothing here.");
     }
   }
-  if (section.child("fp16").flag("enabled", false) && section.child("bf16").flag("enabled", false)) {
-    section.problem("bf16", "bfloat16 and fp16 modes cannot be simultaneously enabled", "Keep one of the two.");
+  if (section.text("gradient_allreduce_op") == "sum") {
+    section.problem("gradient_allreduce_op",
+                    stage == 3 ? "gradient_allreduce_op='sum' is not supported with ZeRO stage 3"
+                               : fmt::format("{}: \"sum\"", kNotBuilt),
+                    "Use \"mean\".");
+  }
+  if (zero.flag("legacy_stage1", false))
+    zero.problem("legacy_stage1", "DeepSpeed refuses it: the old stage 1 is removed", "Remove it.");
+  if (!zero.flag("compute_grad_norm", true) && stage != 1 && stage != 2) {
+    zero.problem("compute_grad_norm", "compute_grad_norm=false is supported only with ZeRO Stage 1 or 2", "Remove it.");
   }
 }
 

@@ -1,6 +1,8 @@
-// The "deepspeed" section: arithmetic and messages as DeepSpeed 0.19.6 has them (training-semantics, 1.2 to 1.6).
+// The "deepspeed" section: arithmetic and messages as DeepSpeed 0.19.8 has them (training-semantics, 1.2 to 1.6).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include <nlohmann/json.hpp>
 
@@ -44,9 +46,9 @@ TEST(Batch, IsRefusedInDeepSpeedsWords) {
        "micro_batch_per_gpu * gradient_acc_step * world_size 32 != 2 * 3 * 4"},
       {R"({"train_batch_size": 30, "train_micro_batch_size_per_gpu": 2})", "30 != 2 * 3 * 4"},
       {R"({"train_batch_size": 6})", "6 != 1 * 1 * 4"},
-      {R"({"train_batch_size": 3})", "Micro batch size per gpu: 0 has to be greater than 0"},
+      {R"({"train_batch_size": 3})", "3 samples cannot be cut evenly over 4 ranks. For example 4."},
       {R"({"train_batch_size": 2, "train_micro_batch_size_per_gpu": 4})",
-       "Gradient accumulation steps: 0 has to be greater than 0"},
+       "2 samples are fewer than one micro-batch of 4 on each of 4 ranks. For example 16."},
       {R"({"train_batch_size": 0})", "Train batch size: 0 has to be greater than 0"},
       {R"({"train_batch_size": 8, "train_micro_batch_size_per_gpu": -1})",
        "Micro batch size per gpu: -1 has to be greater than 0"},
@@ -55,8 +57,10 @@ TEST(Batch, IsRefusedInDeepSpeedsWords) {
       {R"({"gradient_accumulation_steps": 2})",
        "Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided"},
       {R"({})", "Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided"},
-      {R"({"train_batch_size": "auto"})",
-       "deepspeed.train_batch_size: \"auto\" is filled in by Hugging Face's Trainer"},
+      {R"({"train_batch_size": null})",
+       "Either train_batch_size or train_micro_batch_size_per_gpu needs to be provided"},
+      {R"({"train_micro_batch_size_per_gpu": 99999999, "gradient_accumulation_steps": 99999999})",
+       "more samples than any machine has"},
       {R"({"train_batch_size": 9007199254740993})", "is more than any machine has"},
   };
   for (const auto& [section, message] : table) {
@@ -104,6 +108,19 @@ TEST(Optimizer, OthersAreRefusedByName) {
       std::string::npos);
 }
 
+TEST(Optimizer, OfThoseNotThereNoParameterIsCalledUnknown) {
+  for (const char* one :
+       {R"({"type": "Lamb", "params": {"lr": 1e-3, "max_coeff": 0.3, "min_coeff": 0.01}})",
+        R"({"type": "OneBitAdam", "params": {"lr": 2e-4, "freeze_step": 400, "cuda_aware": true}})",
+        R"({"type": "ZeroOneAdam", "params": {"lr": 2e-4, "var_freeze_step": 1000, "local_step_scaler": 1000}})"}) {
+    const std::string found = problems_of(with(std::string(R"({"train_batch_size": 8, "optimizer": )") + one + "}"));
+    EXPECT_NE(found.find("deepspeed.optimizer.type: Not supported: optimizer"), std::string::npos) << found;
+    EXPECT_EQ(found.find('\n'), std::string::npos) << "one line: " << found;
+  }
+  EXPECT_NE(problems_of(with(R"({"train_batch_size": 8, "optimizer": {"type": "OneBitAdam"}})")).find("has removed it"),
+            std::string::npos);
+}
+
 TEST(Scheduler, TakesItsPeakFromTheOptimizer) {
   const runtime::SchedulerPlan s =
       loaded(
@@ -113,6 +130,10 @@ TEST(Scheduler, TakesItsPeakFromTheOptimizer) {
   EXPECT_EQ(s.warmup_max_lr, 0.25);
   EXPECT_EQ(s.warmup_num_steps, 2) << "at least two are taken";
   EXPECT_EQ(s.warmup_type, "log");
+  const Scenario decays = loaded(
+      R"({"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 0.25}}, "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 9000}}})");
+  EXPECT_EQ(decays.train.definition.scheduler.warmup_max_lr, 0.001) << "DeepSpeed's own default, said once";
+  EXPECT_NE(fmt::format("{}", fmt::join(decays.notes, "\n")).find("WarmupDecayLR rises to 0.001"), std::string::npos);
 }
 
 TEST(Scheduler, WrongOnesAreTold) {
@@ -132,23 +153,35 @@ TEST(Scheduler, WrongOnesAreTold) {
       std::string::npos);
 }
 
+TEST(Scheduler, ThatEndsBeforeTheTrainingDoesIsANote) {
+  LoadOptions options;
+  options.sets = {"steps=10"};
+  const std::string text = with(
+      R"({"train_batch_size": 8, "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 2, "total_num_steps": 6}}})");
+  const auto notes = [&] {
+    return fmt::format("{}", fmt::join(load_scenario_text(text, "s.json", options).notes, "\n"));
+  };
+  EXPECT_NE(notes().find("reaches its end at step 6: 4 of 10 steps train with 0"), std::string::npos) << notes();
+  options.sets = {"steps=6"};
+  EXPECT_EQ(notes().find("reaches its end"), std::string::npos);
+}
+
 TEST(Features, NotThereAreRefusedByName) {
   const std::vector<std::pair<const char*, const char*>> table = {
-      {R"("zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}})",
-       "deepspeed.zero_optimization.offload_param.device: parameters are offloaded at ZeRO stage 3 only"},
+      {R"("zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}})",
+       "deepspeed.zero_optimization.offload_param.device: Not supported: parameters offloaded while the optimizer"},
       {R"("zero_optimization": {"stage": 2, "reduce_bucket_size": 0})",
        "deepspeed.zero_optimization.reduce_bucket_size: 0 is out of range"},
-      {R"("zero_optimization": {"offload_optimizer": {"device": "cpu"}})",
-       "deepspeed.zero_optimization.offload_optimizer.device: the optimizer is offloaded by ZeRO, and the stage is 0"},
       {R"("fp16": {"enabled": true, "fp16_master_weights_and_grads": true})",
        "deepspeed.fp16.fp16_master_weights_and_grads: Not supported"},
-      {R"("bf16": {"enabled": true, "bf16_optimizer_states": true})",
+      {R"("bf16": {"enabled": true, "bf16_optimizer_states": true, "bf16_master_weights_and_grads": true})",
        "deepspeed.bf16.bf16_optimizer_states: Not supported"},
       {R"("bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "fp16"})",
-       "deepspeed.data_types.grad_accum_dtype: fp16 for a model in bf16"},
+       "deepspeed.data_types.grad_accum_dtype: Not supported: fp16 for a model in bf16"},
       {R"("communication_data_type": "bf16")", "deepspeed.communication_data_type: Not supported"},
-      {R"("sparse_gradients": true)", "deepspeed.sparse_gradients: Not supported"},
-      {R"("elasticity": {"enabled": true, "max_train_batch_size": 8})", "deepspeed.elasticity.enabled: Not supported"},
+      {R"("optimizer": {"type": "AdamW", "params": {"bias_correction": false}})",
+       "deepspeed.optimizer.params.bias_correction: Not supported: false"},
+      {R"("gradient_allreduce_op": "SUM")", "deepspeed.gradient_allreduce_op: Not supported: \"sum\""},
       {R"("zero_optimization": {"stage": 7})", "deepspeed.zero_optimization.stage: 7 is out of range"},
       {R"("zero_optimization": {"satge": 0})", "Did you mean \"stage\"?"},
   };
@@ -221,10 +254,10 @@ TEST(Checkpointing, ContradictionsAreTold) {
 
 TEST(ConfigFile, IsReadByPathAndKeepsItsLines) {
   TemporaryFolder folder;
-  folder.write("ds_config.json", "{\n  \"train_batch_size\": 8,\n  \"gradient_clippin\": 1\n}\n");
+  folder.write("ds_config.json", "{\n  \"train_batch_size\": 8,\n  \"fp16\": 1\n}\n");
   const std::string text = with("\"ds_config.json\"");
   const std::string found = problems_of(text, {}, folder.file("s.json"));
-  EXPECT_NE(found.find("ds_config.json:3: deepspeed.gradient_clippin: unknown key"), std::string::npos) << found;
+  EXPECT_NE(found.find("ds_config.json:3: deepspeed.fp16: an object"), std::string::npos) << found;
   EXPECT_EQ(found.find("s.json:6"), std::string::npos) << found;
   folder.write("ds_config.json", "{ \"train_batch_size\": 8 }");
   LoadOptions options;
@@ -244,18 +277,18 @@ TEST(ConfigFile, IsReadByPathAndKeepsItsLines) {
 
 TEST(ZeroKeys, AreRefusedByNameWhereSomethingIsMissing) {
   const std::vector<std::pair<std::string, std::string>> table = {
-      {R"("cpu_offload": true)", "zero_optimization.cpu_offload: Not supported: true"},
-      {R"("cpu_offload_params": true)", "zero_optimization.cpu_offload_params: Not supported"},
+      {R"("cpu_offload_params": true)", "zero_optimization.cpu_offload_params: unknown key"},
       {R"("offload_optimizer": {"device": "nvme"})",
        "zero_optimization.offload_optimizer.device: \"nvme\" needs nvme_path"},
       {R"("offload_optimizer": {"device": "disk"})", "\"disk\" is not one of: none, cpu, nvme"},
       {R"("offload_optimizer": {"devise": "cpu"})", "Did you mean \"device\"?"},
-      {R"("offload_param": {"device": "nvme"})", "zero_optimization.offload_param.device: \"nvme\" needs nvme_path"},
+      {R"("offload_optimizer": {"device": "nvme", "nvme_path": "n", "buffer_count": 0})", "buffer_count: 0 buffers"},
+      {R"("offload_optimizer": {"device": "cpu", "ratio": 0.5})", "Partial offloading only supported for ZeRO Stage 3"},
+      {R"("zenflow": {"topk_ratio": 0.1})", "zero_optimization.zenflow: Not supported"},
       {R"("zero_hpz_partition_size": 2)", "zero_optimization.zero_hpz_partition_size: Not supported: 2"},
-      {R"("mics_shard_size": 2)", "zero_optimization.mics_shard_size: Not supported: 2"},
+      {R"("mics_shard_size": 2)", "zero_optimization.mics_shard_size: DeepSpeed 0.19.8 refuses it"},
       {R"("zero_quantized_weights": true)", "zero_optimization.zero_quantized_weights: Not supported"},
-      {R"("legacy_stage1": true)", "zero_optimization.legacy_stage1: Not supported"},
-      {R"("reduce_bucket_size": "auto")", "\"auto\" is filled in by Hugging Face's Trainer"},
+      {R"("legacy_stage1": true)", "zero_optimization.legacy_stage1: DeepSpeed refuses it"},
       {R"("reduce_bucket_sise": 1)", "Did you mean \"reduce_bucket_size\"?"},
   };
   for (const auto& [keys, message] : table) {
@@ -287,14 +320,14 @@ TEST(ZeroKeys, AreRefusedInDeepSpeedsWords) {
 TEST(ZeroKeys, WithoutEffectAreSaidOnceWithTheReason) {
   const Scenario s = loaded(R"({"train_batch_size": 8, "gradient_clipping": 1, "optimizer": {"type": "AdamW"},
       "zero_optimization": {"stage": 2, "contiguous_gradients": true, "sub_group_size": 1000,
-                            "stage3_gather_fp16_weights_on_model_save": true, "reduce_bucket_size": 1000}})");
+                            "cpu_offload_use_pin_memory": true, "reduce_bucket_size": 1000}})");
   int told = 0;
   for (const std::string& note : s.notes) {
     if (note.find("deepspeed keys without effect here") == std::string::npos) continue;
     ++told;
-    for (const char* part : {"zero_optimization.contiguous_gradients (a bucket is always one piece)",
-                             "zero_optimization.sub_group_size (not at stage 2)",
-                             "DeepSpeed calls it stage3_gather_16bit_weights_on_model_save"}) {
+    for (const char* part :
+         {"zero_optimization.contiguous_gradients (a bucket is always one piece)",
+          "zero_optimization.sub_group_size (not at stage 2)", "DeepSpeed calls it offload_optimizer.pin_memory"}) {
       EXPECT_NE(note.find(part), std::string::npos) << part << " is missing in: " << note;
     }
     EXPECT_EQ(note.find("reduce_bucket_size"), std::string::npos) << note;
@@ -305,13 +338,14 @@ TEST(ZeroKeys, WithoutEffectAreSaidOnceWithTheReason) {
 TEST(ZeroKeys, ProblemsOfANamedFileAreToldWithItsLine) {
   TemporaryFolder folder;
   std::string config = read_all(seeksim::paths::source_dir() + "/tests/harness/data/ds_config_stage3.json");
-  config.replace(config.find("\"contiguous_gradients\": true"), 28, "\"cpu_offload\": true");
-  config.replace(config.find("\"reduce_bucket_size\": 1e7"), 25, "\"reduce_bucket_size\": \"auto\"");
+  config.replace(config.find("\"contiguous_gradients\": true"), 28, "\"legacy_stage1\": true");
+  config.replace(config.find("\"stage3_max_live_parameters\": 1e9"), 33, "\"max_live_parameters\": -1");
   const std::string file = folder.write("ds.json", config);
   const std::string found = problems_of(small_text_with(6, "  \"deepspeed\": \"" + file + "\","));
-  EXPECT_NE(found.find(file + ":22: deepspeed.zero_optimization.cpu_offload: Not supported"), std::string::npos)
+  EXPECT_NE(found.find(file + ":22: deepspeed.zero_optimization.legacy_stage1: DeepSpeed refuses"), std::string::npos)
       << found;
-  EXPECT_NE(found.find(file + ":24: deepspeed.zero_optimization.reduce_bucket_size: \"auto\""), std::string::npos)
+  EXPECT_NE(found.find(file + ":28: deepspeed.zero_optimization.max_live_parameters: -1 is out"), std::string::npos)
+      << "a field's name, where the rows have its alias:\n"
       << found;
 }
 

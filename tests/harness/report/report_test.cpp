@@ -207,6 +207,16 @@ TEST(ReportText, TellsTheStoryAndTheChecks) {
   EXPECT_EQ(text.find('\033'), std::string::npos) << "no colour unless asked for";
 }
 
+TEST(ReportText, ALossThatRisesTenfoldIsANote) {
+  Made made;
+  const auto told = [&] { return story_text(made.evidence(), judge(made.evidence()), {}); };
+  EXPECT_EQ(told().find("the loss rose"), std::string::npos);
+  made.run.steps[3].loss = made.run.steps[2].loss * 9;
+  EXPECT_EQ(told().find("the loss rose"), std::string::npos);
+  made.run.steps[3].loss = made.run.steps[2].loss * 20;
+  EXPECT_NE(told().find("note      the loss rose"), std::string::npos) << told();
+}
+
 TEST(ReportText, ShowsWhoWaitsForWhomAtADeadlock) {
   Made made;
   made.run.end = sim::WorldEnd::deadlock;
