@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/doctor/lint.h"
-#include "harness/input/json_text.h"
+#include "harness/input/ds_config_text.h"
 #include "harness/record/golden.h"
 #include "runtime/checkpoint/checkpoint_format.h"
 #include "runtime/files/bounded_json.h"
@@ -66,8 +66,8 @@ bool take_golden(std::string_view bytes) try {
 bool take_hostfile(std::string_view bytes) { return lint_hostfile(bytes, "hosts").empty(); }
 
 bool take_ds_config(std::string_view bytes) try {
-  const JsonText config = parse_json(bytes, "ds_config.json");
-  lint_config(config.value, "ds_config.json", 8);
+  const JsonText config = parse_ds_config(bytes, "ds_config.json");
+  lint_config(Document::from_text(Json({{"deepspeed", config.value}}).dump(), "ds_config.json"), "ds_config.json", 8);
   return true;
 } catch (const BadInput&) {
   return false;
