@@ -172,7 +172,8 @@ TEST(Timeline, TheValidatorSeesWhatIsWrong) {
   EXPECT_NE(with("name", 1).find("no name"), std::string::npos);
   EXPECT_NE(with("pid", "rank").find("no process"), std::string::npos);
   Json bad = good;
-  bad["traceEvents"].push_back({{"ph", "s"}, {"name", "m"}, {"pid", 0}, {"tid", 0}, {"ts", 1e12}, {"id", 1'000'000'000}});
+  bad["traceEvents"].push_back(
+      {{"ph", "s"}, {"name", "m"}, {"pid", 0}, {"tid", 0}, {"ts", 1e12}, {"id", 1'000'000'000}});
   EXPECT_NE(wrong_with(bad).find("without an end"), std::string::npos) << wrong_with(bad);
   bad["traceEvents"].back()["ph"] = "i";
   EXPECT_NE(wrong_with(bad).find("no scope"), std::string::npos) << wrong_with(bad);
