@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -120,9 +121,22 @@ struct WatchedAccesses {
   std::uint64_t reads = 0;               // how many were held against what was written
 };
 
+// The machine that simulates the ranks has no memory left for what they hold.
+class OutOfMachineMemory : public std::bad_alloc {
+ public:
+  OutOfMachineMemory(int rank, int ranks)
+      : text_("this machine ran out of memory when rank " + std::to_string(rank) + " of " + std::to_string(ranks) +
+              " asked for more") {}
+  const char* what() const noexcept override { return text_.c_str(); }
+
+ private:
+  std::string text_;
+};
+
 struct WorldResult : WatchedAccesses {
   WorldEnd end = WorldEnd::finished;
   TimeNs virtual_ns = 0;
+  TimeNs trained_ns = -1;         // until when ranks trained whose training came to its end; -1: there are none
   std::uint64_t fingerprint = 0;  // over all ranks' recorders and the schedule
   std::string wait_for_graph;     // at a deadlock, or when the first watchdog fired: one line an edge
   std::vector<RankEnd> ranks;
@@ -179,10 +193,15 @@ class World {
   void lose_files(int rank);
   // A message for the story ("12.000 s  rank 5 ..."): called in virtual-time order.
   void on_event(std::function<void(TimeNs, int rank, const std::string& text)> listener);
+  // The rank has made its last step: what it does in `step` or a later one from here on, until it goes on training, is
+  // neither drawn nor a part of trained_ns.
+  void training_is_over(int rank, std::int64_t step);
+  void training_goes_on(int rank);
   // Called now and then with the virtual time, for a progress bar; never influences the run.
   void on_progress(std::function<void(TimeNs)> tick);
 
-  // Runs `body` on every rank until all have ended. Call once.
+  // Runs `body` on every rank until all have ended. Call once. Throws OutOfMachineMemory; the ranks are over then, and
+  // what they did means nothing.
   WorldResult run(const std::function<void(runtime::Rank&)>& body);
 
   TimeNs now() const;
@@ -191,7 +210,8 @@ class World {
   const ValueLog* values(int rank) const;             // of its last incarnation; null unless the plan asks for one
   Timeline* timeline();                               // null unless the plan asks for one
   int node_of(int rank) const;
-  bool alive(int rank) const;  // its process is there, though it may hang
+  runtime::MemoryUse memory(int rank) const;  // of its device
+  bool alive(int rank) const;                 // its process is there, though it may hang
 
  private:
   struct Impl;

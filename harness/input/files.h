@@ -8,8 +8,9 @@
 
 namespace seeksim::harness {
 
-// The content of a regular file. Throws BadInput (missing, folder, unreadable, larger than `bytes_max`); `place` is
-// named in the message when the file's name came from somewhere else than the command line.
+// The content of a regular file; of standard input where the path is "-", read once. Throws BadInput (missing, folder,
+// unreadable, larger than `bytes_max`); `place` is named in the message when the file's name came from somewhere else
+// than the command line.
 std::string read_file(const std::string& path, std::uint64_t bytes_max, const std::string& place = {});
 
 // Under a temporary name, synced, then renamed: a reader sees the old file, the new one or none. What is not a regular

@@ -18,7 +18,8 @@ struct CheckResult {
   std::string name;  // as CheckSpec::text
   bool ok = false;
   std::string detail;
-  bool looked = true;  // false: red because there was nothing to look at
+  bool looked = true;    // false: red because there was nothing to look at
+  bool skipped = false;  // these ranks cannot be judged by it: neither green nor red, though `ok` is set
 };
 
 // Fast arithmetic, compared with the contract in a run beside the judged one.

@@ -111,6 +111,9 @@ faults::RuleStatus what_became_of(std::size_t number, const faults::Rule& rule, 
     if (number >= told[rank].faults.size()) continue;  // it gave no report
     const faults::RuleStatus& seen = told[rank].faults[number];
     all.text = seen.text;
+    if (all.met.empty()) all.met = seen.met;
+    all.last_step = std::max(all.last_step, seen.last_step);
+    all.matched += seen.matched;
     if (seen.fired == 0) continue;
     if (all.fired == 0 || seen.first_fired_ns < all.first_fired_ns) {
       all.first_fired_ns = seen.first_fired_ns;
@@ -150,8 +153,8 @@ struct MpiSession::Impl {
   bool told_over = false;
 
   void gather_gpus();
-  RunRecord collect(const Scenario& scenario, const RunRequest& request, const std::string& folder,
-                    std::vector<std::vector<std::byte>> reports);
+  RunRecord collect(const Scenario& scenario, const SimulationOptions& options, const RunRequest& request,
+                    const std::string& folder, std::vector<std::vector<std::byte>> reports);
 };
 
 void MpiSession::Impl::gather_gpus() {
@@ -298,7 +301,7 @@ RunRecord MpiSession::run(const Scenario& scenario, const SimulationOptions& opt
   impl_->world->broadcast(text_of(request));
   std::vector<std::byte> mine = to_bytes(train_here(request, folder.path(), impl_->world->wire(), 0));
   RunRecord record =
-      impl_->collect(scenario, request, folder.path(),
+      impl_->collect(scenario, options, request, folder.path(),
                      impl_->world->gather(std::move(mine), ranks, kPatience + scenario.train.recovery.agree_ns));
   own.reset();
   record.events.insert(record.events.end(), events.begin(), events.end());
@@ -308,9 +311,14 @@ RunRecord MpiSession::run(const Scenario& scenario, const SimulationOptions& opt
   return record;
 }
 
-RunRecord MpiSession::Impl::collect(const Scenario& scenario, const RunRequest& request, const std::string& folder,
+RunRecord MpiSession::Impl::collect(const Scenario& scenario, const SimulationOptions& options,
+                                    const RunRequest& request, const std::string& folder,
                                     std::vector<std::vector<std::byte>> reports) {
   Collector collector(scenario.world.ranks(), request.gradients_of, request.digest_gradients);
+  if (options.on_commit) {
+    collector.hand_commits_to(
+        [&](int rank, const runtime::StepRecord& record) { options.on_commit(rank, record, nullptr); });
+  }
   collector.begin_attempt(0);
   std::vector<RankReport> told;
   std::vector<std::vector<Note>> notes;

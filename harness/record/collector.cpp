@@ -42,6 +42,7 @@ void Collector::add_missing(std::size_t steps) {
 
 void Collector::step_committed(int rank, const runtime::StepRecord& record) {
   commits_.committed(rank, record);
+  if (on_commit_) on_commit_(rank, record);
   record_.ranks[std::size_t(rank)].steps_committed = record.step + 1;
   attempt_begins_ = false;
   const auto step = std::size_t(record.step);
@@ -238,6 +239,7 @@ runtime::FlightDump dump_of(int rank, std::uint32_t epoch, const runtime::Record
 
 void Collector::failed(int rank, std::uint32_t epoch, const runtime::Recorder& recorder,
                        const runtime::Ballot& ballot) {
+  if (on_end_) on_end_(rank, -1);
   // A rank that comes after the others have agreed has no voice, and the others' records were analysed already.
   for (const Recovery& recovery : record_.detection.recoveries) {
     if (recovery.epoch == epoch + epochs_before_ && recovery.analysis) return;

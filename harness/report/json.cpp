@@ -5,6 +5,7 @@
 #include "harness/loading/fast.h"
 #include "harness/loading/schedule.h"
 #include "harness/loading/schedule_string.h"
+#include "harness/oracles/alarms.h"
 #include "harness/oracles/fast_bounds.h"
 #include "harness/oracles/formulas.h"
 #include "harness/oracles/goodput.h"
@@ -14,6 +15,7 @@
 #include "harness/report/bundle.h"
 #include "harness/report/report.h"
 #include "harness/scenario/variants.h"
+#include "harness/verdict/figures.h"
 #include "harness/verdict/stop_reason.h"
 #include "runtime/decide/memory_ladder.h"
 #include "runtime/rules/quirks.h"
@@ -354,6 +356,7 @@ void what_was_seen(const Evidence& e, const Judgement& j, Json& report) {
   for (const CheckResult& check : j.checks) {
     report["checks"].push_back({{"name", check.name}, {"ok", check.ok}, {"detail", check.detail}});
     if (!check.looked) report["checks"].back()["looked"] = false;
+    if (check.skipped) report["checks"].back()["skipped"] = true;
   }
   report["races"] = Json::array();
   for (const sim::Race& race : run.races.found)
@@ -397,6 +400,8 @@ void what_it_took(const Evidence& e, Json& report) {
   if (!run.traffic.pipeline.empty()) report["pipeline"] = pipeline_json(e);
   report["memory"] = memory_json(run);
   report["layout"] = layout_json(run);
+  report["figures"] = figures_json(e);
+  if (e.scenario.watched.alarms.any()) report["alarms"] = alarms_json(raised_alarms(e.scenario, run));
 }
 
 void how_it_ended(const Evidence& e, const Judgement& j, Json& report) {

@@ -121,8 +121,9 @@ void tell_events(const std::vector<Event>& events, Story& story) {
   }
 }
 
-Story sorted_story(const RunRecord& run, const Style& style) {
+Story sorted_story(const RunRecord& run, const Style& style, const std::vector<StoryLine>& further = {}) {
   Story story;
+  for (const StoryLine& line : further) story.add(line.at, line.text);
   tell_events(run.events, story);
   for (const Recovery& recovery : run.detection.recoveries) tell_recovery(recovery, style, story);
   if (!run.steps.empty()) {
@@ -162,6 +163,8 @@ std::vector<std::string> waits_of(const std::string& graph) {
 
 std::vector<StoryLine> story_lines(const RunRecord& run) { return sorted_story(run, Style{}).lines(); }
 
-std::string story_of(const RunRecord& run, const Style& style) { return sorted_story(run, style).text(style); }
+std::string story_of(const RunRecord& run, const Style& style, const std::vector<StoryLine>& further) {
+  return sorted_story(run, style, further).text(style);
+}
 
 }  // namespace seeksim::harness

@@ -8,7 +8,8 @@
 
 namespace seeksim::harness {
 
-Style style_of_stdout();  // in colour where it is a terminal and NO_COLOR is not set
+// In colour where it is a terminal that shows them, and NO_COLOR is not set.
+Style style_of_stdout();
 // Text for people on standard output, folded to its width (harness/report/fold.h).
 void put(std::string_view text);
 // JSON, Markdown and tables: as they are.

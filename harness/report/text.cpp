@@ -7,6 +7,7 @@
 
 #include "harness/loading/estimate.h"
 #include "harness/loading/schedule_string.h"
+#include "harness/oracles/alarms.h"
 #include "harness/oracles/fast_bounds.h"
 #include "harness/oracles/goodput.h"
 #include "harness/oracles/numbers.h"
@@ -227,6 +228,12 @@ std::string files(const RunRecord& run) {
                      bytes_text(double(all.read) / n), bytes_text(double(all.written) / n), kinds);
 }
 
+std::vector<StoryLine> alarm_lines(const Evidence& e, const Style& style) {
+  std::vector<StoryLine> lines;
+  for (const Alarm& alarm : raised_alarms(e.scenario, e.run)) lines.push_back({alarm.at_ns, style.bad(text_of(alarm))});
+  return lines;
+}
+
 // How the ranks share the work: "ZeRO stage 2, bf16; 8 ranks: 2 data x 2 pipeline x 2 tensor; micro-batch 2 x 4
 // accumulation steps".
 std::string layout_line(const Scenario& scenario) {
@@ -305,10 +312,10 @@ std::string replay_text(const Evidence& e, const Style& style) {
 }
 
 std::string story_text(const Evidence& e, const Judgement& j, const Style& style) {
-  std::string out = '\n' + story_of(e.run, style) + '\n' + attempts(e.run) + checkpoints(e.run) + losses(e.run) +
-                    fast_text(e) + births(e.run) + rerun_text(e.run) + range_log(e.run) + pipeline(e) + overlap(e.run) +
-                    copies(e.run) + files(e.run) + alike(e.run) + memory(e.run) + layout(e) + goodput(e) +
-                    findings(e.run) + endings(e.run);
+  std::string out = '\n' + story_of(e.run, style, alarm_lines(e, style)) + '\n' + attempts(e.run) + checkpoints(e.run) +
+                    losses(e.run) + fast_text(e) + births(e.run) + rerun_text(e.run) + range_log(e.run) + pipeline(e) +
+                    overlap(e.run) + copies(e.run) + files(e.run) + alike(e.run) + memory(e.run) + layout(e) +
+                    goodput(e) + findings(e.run) + endings(e.run);
   if (e.run.end == sim::WorldEnd::deadlock && !e.run.wait_for_graph.empty()) {
     out += "  who waits for whom, at the moment nothing could progress:\n";
     for (const std::string& line : waits_of(e.run.wait_for_graph)) out += "    " + line + '\n';
@@ -321,8 +328,8 @@ std::string story_text(const Evidence& e, const Judgement& j, const Style& style
   std::size_t width = 0;
   for (const CheckResult& check : j.checks) width = std::max(width, check.name.size());
   for (const CheckResult& check : j.checks) {
-    out += fmt::format("  {}  {:<{}}  {}\n", check.ok ? style.good("ok  ") : style.bad("FAIL"), check.name,
-                       std::min<std::size_t>(width, 40), check.detail);
+    const std::string word = check.skipped ? style.faint("skip") : check.ok ? style.good("ok  ") : style.bad("FAIL");
+    out += fmt::format("  {}  {:<{}}  {}\n", word, check.name, std::min<std::size_t>(width, 40), check.detail);
   }
   const bool good = j.status == ExitStatus::as_expected;
   const std::string word = good                                  ? "PASS"

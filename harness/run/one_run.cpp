@@ -9,13 +9,16 @@
 
 #include "harness/export/chrome_trace.h"
 #include "harness/export/flight_recorder.h"
+#include "harness/export/metrics.h"
 #include "harness/export/saved_files.h"
+#include "harness/export/tensorboard.h"
 #include "harness/html/report_page.h"
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
 #include "harness/input/problem.h"
 #include "harness/loading/compression.h"
 #include "harness/loading/load.h"
+#include "harness/oracles/alarms.h"
 #include "harness/report/bundle.h"
 #include "harness/report/progress.h"
 #include "harness/run/side_runs.h"
@@ -41,7 +44,9 @@ void probe_files(const Scenario& scenario, const FileOptions& files) {
   }
   if (!files.bundle.empty()) make_folder(files.bundle, "--bundle");
   if (!files.flight_recorder.empty()) make_folder(files.flight_recorder, "--flight-recorder");
+  if (!files.tensorboard.empty()) make_folder(files.tensorboard, "--tensorboard");
   const std::pair<const char*, const std::string*> each[] = {{"--trace", &files.trace},
+                                                             {"--metrics", &files.metrics},
                                                              {"--html", &files.html.file},
                                                              {"--save-initial", &files.save_initial},
                                                              {"--save-final", &files.save_final},
@@ -79,10 +84,20 @@ RunRecord run_judged(const Scenario& scenario, Needs wanted, const RunOptions& o
   if (scenario.real_storage || (options.ranks.launch && !files.out.empty()))
     how.storage_folder = files.out.empty() ? "." : files.out;
   Progress bar(options.progress, scenario.name, scenario.train.definition.steps);
+  std::optional<MetricsLog> metrics;
+  if (!files.metrics.empty()) {
+    metrics.emplace(files.metrics);
+    how.on_commit = [&metrics](int rank, const runtime::StepRecord& record, const MemoryNow* memory) {
+      metrics->committed(rank, record, memory);
+    };
+  }
   how.progress = [&bar](TimeNs now, std::int64_t steps) { bar.update(now, steps); };
   RunRecord run = options.ranks.launch ? options.ranks.launch(scenario, how, options.many.is_row)
                                        : simulation.emplace(scenario, how).run();
   bar.finish();
+  if (!metrics) return run;
+  for (const Json& alarm : alarms_json(raised_alarms(scenario, run))) metrics->add(alarm);
+  metrics->close();
   return run;
 }
 
@@ -150,6 +165,7 @@ void write_files(const Evidence& evidence, const Judgement& judgement, const Fil
   const Scenario& scenario = evidence.scenario;
   written.write([&] { write_folder(files.out, to_json(as_it_ran(scenario, evidence.run)), text, report); });
   save_results(scenario, files, evidence.run, written);
+  if (!files.tensorboard.empty()) written.write([&] { write_tensorboard(files.tensorboard, evidence.run); });
   if (!files.flight_recorder.empty())
     written.write([&] { write_dumps(files.flight_recorder, scenario, evidence.run); });
   const std::string bundle = !files.bundle.empty() ? files.bundle : files.out.empty() ? "" : files.out + "/bundle";
@@ -164,6 +180,28 @@ void write_page_of_run(const Evidence& evidence, const HtmlOptions& html, const 
     write_file(html.file, html::report_page({report, html.command, html.redact, &evidence.run,
                                              simulation ? simulation->timeline() : nullptr, evidence.golden}));
   });
+}
+
+// Takes out what these ranks cannot be judged by. Throws BadInput where nothing would be left of what was asked for.
+std::vector<CheckResult> take_skipped(Scenario& scenario, const RanksOptions& ranks) {
+  std::vector<CheckResult> skipped;
+  if (!ranks.why_skipped) return skipped;
+  std::vector<CheckSpec> judged;
+  for (const CheckSpec& check : scenario.checks) {
+    const char* why = ranks.why_skipped(check.name);
+    if (why == nullptr)
+      judged.push_back(check);
+    else
+      skipped.push_back({.name = check.text(), .ok = true, .detail = why, .skipped = true});
+  }
+  if (!skipped.empty() && judged.empty()) {
+    throw BadInput(scenario.file,
+                   fmt::format("--backend {}: each of its checks would be skipped, {} for one: {}", ranks.backend,
+                               skipped.front().name, skipped.front().detail),
+                   "Add a check that real ranks can be judged by, such as golden:bitwise, or use --backend sim.");
+  }
+  scenario.checks = std::move(judged);
+  return skipped;
 }
 
 // On processes some may be gone though the others came through. The last line says so.
@@ -217,6 +255,7 @@ Golden run_golden(const Scenario& scenario, const std::string& key, double wall_
 Outcome run_one(const Scenario& given, const RunOptions& options, const Print& print) {
   const auto start = std::chrono::steady_clock::now();
   Scenario scenario = given;
+  const std::vector<CheckResult> skipped = take_skipped(scenario, options.ranks);
   scenario.world.verify = options.verify_determinism;
   check_compression_device(scenario, options.ranks.device, options.ranks.backend);
   if (is_fast(scenario)) check_fast_device(options.ranks.device);
@@ -234,7 +273,7 @@ Outcome run_one(const Scenario& given, const RunOptions& options, const Print& p
   const std::optional<Golden> golden = golden_for(scenario, wanted, options, tell);
   std::optional<Simulation> simulation;
   const RunRecord run = run_judged(scenario, wanted, options, simulation);
-  Evidence evidence{scenario, run, golden ? &*golden : nullptr, std::nullopt, {}};
+  Evidence evidence{scenario, run, golden ? &*golden : nullptr, std::nullopt, skipped};
   SideRuns beside;
   if (runtime::interrupted() == 0)
     beside.run({scenario, options, run, evidence.golden, simulation ? &*simulation : nullptr}, wanted, evidence);
@@ -299,6 +338,9 @@ Outcome guarded(const std::string& name, const std::string& again, const std::fu
     return failed(ExitStatus::no_progress, {fmt::format("{}: {}", name, late.what())});
   } catch (const runtime::PeerGone& gone) {
     return failed(ExitStatus::no_progress, {fmt::format("{}: {}", name, gone.what())});
+  } catch (const sim::OutOfMachineMemory& starved) {
+    return failed(ExitStatus::bad_input,
+                  {fmt::format("{}: {}. Use fewer ranks, a smaller model or a larger machine.", name, starved.what())});
   } catch (const std::bad_alloc&) {
     return failed(ExitStatus::bad_input,
                   {name + ": the machine has not enough memory. Use fewer ranks or a smaller model."});

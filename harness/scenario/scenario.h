@@ -7,6 +7,7 @@
 #include "faults/plan.h"
 #include "harness/scenario/fault_plan.h"
 #include "harness/scenario/sweep.h"
+#include "harness/scenario/watched.h"
 #include "runtime/plan/plan.h"
 #include "sim/world.h"
 
@@ -74,6 +75,7 @@ struct Scenario {
   bool strict_deepspeed = false;   // what DeepSpeed refuses is refused here too
   bool real_storage = false;
   GoldenPlan golden;
+  Watched watched;
   int accumulation = 1;            // gradient_accumulation_steps, as DeepSpeed derives it
   std::uint32_t identity = 0;      // by which schedule strings know it; 0: made in memory
   std::vector<std::string> notes;  // said once: keys without effect, defaults that surprise

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "harness/export/metrics.h"
 #include "harness/record/collector.h"
 #include "harness/scenario/classes.h"
 #include "kernels/fast_way.h"
@@ -34,6 +35,8 @@ struct SimulationOptions {
   std::string storage_folder;         // real files below it; empty: simulated ones
   std::shared_ptr<sim::Disks> disks;  // simulated files to begin with and to leave behind; null: empty ones
   std::function<void(TimeNs now, std::int64_t steps)> progress;
+  // Hears of each step that a rank commits, with the rank's memory; null, where nobody knows it.
+  std::function<void(int rank, const runtime::StepRecord& record, const MemoryNow* memory)> on_commit;
   faults::FaultPlan::Watcher watch;                  // of the places at which faults could strike
   bool rank_by_rank = false;                         // ranks that are alike do not stand for each other
   std::function<AlikeRanks(const Scenario&)> alike;  // who stands for whom; empty: alike_ranks(). For tests.

@@ -2,6 +2,7 @@
 #include <deque>
 
 #include "harness/input/shape.h"
+#include "harness/oracles/alarms.h"
 #include "harness/oracles/arguments.h"
 #include "harness/oracles/checkpoints.h"
 #include "harness/oracles/compression.h"
@@ -215,6 +216,12 @@ std::deque<CheckInfo> built_in_checks() {
        .judge = spikes,
        .of_values = true,
        .description = "exactly in these steps the loss leaps: a quarter above the mean of the five before"},
+      {.name = "alarms",
+       .argument = "loss_at_most,step_s_at_most | none",
+       .form = text(),
+       .wrong = want_alarms,
+       .judge = alarms,
+       .description = "exactly these of the scenario's \"alarms\" were raised"},
       {.name = "layout",
        .argument = "stage 3, micro-batch 1",
        .form = text(),

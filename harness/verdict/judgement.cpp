@@ -107,6 +107,14 @@ std::string listed(const std::vector<std::string>& names) {
   return text;
 }
 
+// "11 checks hold", and how many were skipped.
+std::string hold_text(const Judgement& j) {
+  const auto skipped =
+      std::size_t(std::count_if(j.checks.begin(), j.checks.end(), [](const CheckResult& c) { return c.skipped; }));
+  const std::string text = fmt::format("{} checks hold", j.checks.size() - skipped);
+  return skipped == 0 ? text : fmt::format("{}, {} skipped", text, skipped);
+}
+
 bool no_progress(const Evidence& e) {
   return e.run.end == sim::WorldEnd::deadlock || e.run.end == sim::WorldEnd::out_of_wall_time;
 }
@@ -149,7 +157,7 @@ Judgement judge(const Evidence& e) {
     conclude(j, ExitStatus::no_progress, j.stopped);
   } else if (expect.what == Expect::What::pass) {
     if (t.red.empty()) {
-      conclude(j, ExitStatus::as_expected, fmt::format("{} checks hold", j.checks.size()));
+      conclude(j, ExitStatus::as_expected, hold_text(j));
     } else {
       conclude(j, ExitStatus::check_failed, fmt::format("failed: {}", listed(t.red)));
     }
