@@ -68,8 +68,9 @@ class Job {
  public:
   explicit Job(int ranks) { children_.reserve(std::size_t(ranks)); }
   void add(pid_t child) { children_.push_back(child); }
-  // 0: all have ended, or still run.
-  int first_bad() const { return first_bad_; }
+  // 0: all have ended, or still run. An end of its own comes before one that a signal of ours explains, whichever was
+  // reaped first: the sockets of a process close before its status can be had.
+  int first_bad() const { return first_bad_ != 0 ? first_bad_ : ended_by_us_; }
   bool any() const { return !children_.empty(); }
 
   void reap() {
@@ -79,7 +80,9 @@ class Job {
         ++i;
         continue;
       }
-      if (first_bad_ == 0) first_bad_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+      const int how = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+      int& bad = sent_ != 0 && how == 128 + sent_ ? ended_by_us_ : first_bad_;
+      if (bad == 0) bad = how;
       children_.erase(children_.begin() + std::ptrdiff_t(i));
     }
   }
@@ -87,7 +90,8 @@ class Job {
     for (const auto end = Clock::now() + time; any() && Clock::now() < end; reap())
       std::this_thread::sleep_for(milliseconds(5));
   }
-  void send(int signal) const {
+  void send(int signal) {
+    sent_ = signal;
     for (const pid_t child : children_) {
       ::kill(child, signal);
       if (signal == SIGTERM) ::kill(child, SIGCONT);  // it may be stopped
@@ -97,6 +101,8 @@ class Job {
  private:
   std::vector<pid_t> children_;  // that have not ended
   int first_bad_ = 0;
+  int ended_by_us_ = 0;
+  int sent_ = 0;  // the last signal
 };
 
 }  // namespace
