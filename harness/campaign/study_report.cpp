@@ -175,20 +175,27 @@ std::string study_table(const StudyResult& result) {
   std::size_t width = 6;
   for (const PolicyResult& policy : result.policies) width = std::max(width, label_of(result, policy).size());
   width = std::min<std::size_t>(width, 60);
-  std::string out = fmt::format("  {:<{}}  {:<23}{:>7}{:>8}{:>8}{:>8}{:>8}  {}\n", "policy", width, "goodput %",
-                                "stops", "redone", "saving", "down", "slow", "against the first, points");
+  std::string out = fmt::format("  {:<{}}  {:<23}{:>7}{:>8}{:>8}{:>8}{:>8}\n", "policy", width, "goodput %", "stops",
+                                "redone", "saving", "down", "slow");
   const auto mean = [](const PolicyResult& policy, const char* name) { return policy.of(*find_metric(name)).mean; };
   for (const PolicyResult& policy : result.policies) {
-    const bool first = &policy == &result.policies.front();
-    const Estimated beyond = policy.beyond(goodput(), result.policies.front());
-    const Estimated yield = policy.beyond(*find_metric("yield"), result.policies.front());
-    out += fmt::format("  {:<{}}  {:<23}{:>7.1f}{:>8}{:>8}{:>8}{:>8}  {}\n", label_of(result, policy), width,
+    out += fmt::format("  {:<{}}  {:<23}{:>7.1f}{:>8}{:>8}{:>8}{:>8}\n", label_of(result, policy), width,
                        with_interval(policy.of(goodput())), mean(policy, "interruptions"),
                        percent(mean(policy, "redone_share")), percent(mean(policy, "checkpoint_share")),
-                       percent(mean(policy, "down_share")), percent(mean(policy, "slow_share")),
-                       first ? ""
-                             : fmt::format("{:+.2f} [{:+.2f}, {:+.2f}], of all GPUs {:+.2f}", 100 * beyond.mean,
-                                           100 * beyond.low, 100 * beyond.high, 100 * yield.mean));
+                       percent(mean(policy, "down_share")), percent(mean(policy, "slow_share")));
+  }
+  if (result.policies.size() < 2) return out;
+  // Spares count among all GPUs: what one costs stands against what it brings.
+  const PolicyResult& first = result.policies.front();
+  out += fmt::format("\n  {:<{}}  {:<27}{}\n", "against the first", std::max<std::size_t>(width, 17), "goodput, points",
+                     "of all GPUs, points");
+  for (const PolicyResult& policy : result.policies) {
+    if (&policy == &first) continue;
+    const Estimated beyond = policy.beyond(goodput(), first);
+    out +=
+        fmt::format("  {:<{}}  {:<27}{:+.2f}\n", label_of(result, policy), std::max<std::size_t>(width, 17),
+                    fmt::format("{:+.2f} [{:+.2f}, {:+.2f}]", 100 * beyond.mean, 100 * beyond.low, 100 * beyond.high),
+                    100 * policy.beyond(*find_metric("yield"), first).mean);
   }
   return out;
 }

@@ -220,8 +220,11 @@ StudyResult run_study(const std::string& file, const std::vector<std::string>& s
       continue;
     }
     one.formula = formula_of(one);
-    if (!result.study.sweep.empty()) one.settings = rows_of(result.study.sweep, result.study.seed)[variant.policy];
     result.policies.push_back(std::move(one));
+  }
+  if (!result.study.sweep.empty()) {
+    const std::vector<Settings> rows = rows_of(result.study.sweep, result.study.seed);
+    for (std::size_t i = 0; i < result.policies.size(); ++i) result.policies[i].settings = rows[i];
   }
   result.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
