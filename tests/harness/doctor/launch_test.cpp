@@ -6,18 +6,13 @@
 #include "harness/doctor/hostfile.h"
 #include "harness/doctor/job.h"
 #include "harness/doctor/shell_words.h"
+#include "tests/harness/doctor/advice_text.h"
 #include "tests/support/scenarios.h"
 
 namespace seeksim::harness {
 namespace {
 
 using Weight = Advice::Weight;
-
-std::string text_of(const std::vector<Advice>& advice) {
-  std::string all;
-  for (const Advice& one : advice) all += std::string(name(one.weight)) + " " + one.problem.text() + "\n";
-  return all;
-}
 
 TEST(ShellWords, AreParted) {
   const std::vector<ShellLine> lines =

@@ -5,18 +5,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/harness/doctor/advice_text.h"
 #include "tests/support/scenarios.h"
 
 namespace seeksim::harness {
 namespace {
 
 using Weight = Advice::Weight;
-
-std::string text_of(const std::vector<Advice>& advice) {
-  std::string all;
-  for (const Advice& one : advice) all += std::string(name(one.weight)) + " " + one.problem.text() + "\n";
-  return all;
-}
 
 struct Case {
   Environment environment;
