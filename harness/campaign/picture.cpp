@@ -213,6 +213,10 @@ std::string lost_picture(const StudyResult& result) {
     body += text_at(x + 17, y, name(kLost[i]), "start", 12);
     x += 120;
   }
+  if (rows < result.policies.size()) {
+    y += 26;
+    body += text_at(kNames, y, fmt::format("{} more policies are in the table.", result.policies.size() - rows));
+  }
   return svg(y + 24, result.study.name + ": time that is lost, by cause", body);
 }
 

@@ -98,6 +98,17 @@ inline Event exchange(Rank& rank, Comm comm, const Op& op, const std::vector<Pie
   return rank.device.communication_queue().record();
 }
 
+// Rank 0 sends rank 1 a message of its own, in an operation of this kind.
+inline void send_one_message(World& world, OpKind kind) {
+  world.run([kind](Rank& rank) {
+    const Comm comm = make_comm(rank);
+    const BufferPtr b = floats(rank, 1000);
+    const Op op = op_of(rank, kind, 1);
+    const Piece piece = rank.id == 0 ? send_to(1, b, 0, 1000) : receive_from(0, b, 0, 1000);
+    rank.wait(exchange(rank, comm, op, {piece}), op, 60 * kSecond, comm);
+  });
+}
+
 // What a wait threw; count_ when it did not.
 inline ErrorKind failure_of(const std::function<void()>& act, std::string* text = nullptr) {
   try {

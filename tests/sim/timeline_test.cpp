@@ -83,13 +83,7 @@ TEST(Timeline, DrawsTheMessagesOfOperationsToo) {
   WorldPlan plan = spread_world(2);
   plan.timeline = true;
   World world(plan);
-  world.run([](Rank& rank) {
-    const Comm comm = make_comm(rank);
-    const BufferPtr b = floats(rank, 1000);
-    const Op op = op_of(rank, OpKind::send_activation, 1);
-    const Piece piece = rank.id == 0 ? send_to(1, b, 0, 1000) : receive_from(0, b, 0, 1000);
-    rank.wait(exchange(rank, comm, op, {piece}), op, 60 * kSecond, comm);
-  });
+  send_one_message(world, OpKind::send_activation);
   ASSERT_EQ(world.timeline()->arrows().size(), 1u);
   const Timeline::Arrow& arrow = world.timeline()->arrows().front();
   EXPECT_EQ(world.timeline()->lanes()[arrow.from].rank, 0);

@@ -252,13 +252,7 @@ TEST(Timeline, DrawsMessagesAsArrows) {
   WorldPlan plan = spread_world(2);
   plan.timeline = true;
   World world(plan);
-  world.run([](Rank& rank) {
-    const Comm comm = make_comm(rank);
-    const BufferPtr b = floats(rank, 1000);
-    const Op op = op_of(rank, OpKind::send, 1);
-    const Piece piece = rank.id == 0 ? send_to(1, b, 0, 1000) : receive_from(0, b, 0, 1000);
-    rank.wait(exchange(rank, comm, op, {piece}), op, 60 * kSecond, comm);
-  });
+  send_one_message(world, OpKind::send);
   Scenario scenario = small_scenario();
   scenario.world = plan;
   const Json trace = Json::parse(chrome_trace(*world.timeline(), scenario, RunRecord{}));
