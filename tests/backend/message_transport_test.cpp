@@ -7,8 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "runtime/backend/machine/host_device.h"
-#include "runtime/backend/machine/wall_clock.h"
+#include "tests/support/transport_side.h"
 
 namespace seeksim::runtime {
 namespace {
@@ -33,27 +32,7 @@ class Post final : public Wire {
   std::vector<std::vector<std::byte>> sent;
 };
 
-struct Side {
-  Side(int rank, std::uint64_t run)
-      : device(loop, signals, rank, {1 << 20, 1 << 20, 1 << 20}), transport(loop, post, signals, recorder, rank, run) {
-    op.kind = OpKind::comm_create;
-    op.rank = rank;
-    spec.name = "world";
-    spec.id = 1;
-    spec.members = {0, 1};
-  }
-  Comm create(TimeNs patience) { return transport.create(op, spec, loop.now() + patience); }
-
-  WallClock wall;
-  ProgressLoop loop{wall};
-  Signals signals;
-  Recorder recorder;
-  Post post;
-  HostDevice device;
-  MessageTransport transport;
-  Op op;
-  CommSpec spec;
-};
+using Side = test::TransportSide<Post>;
 
 // What rank 1 sends to rank 0 when it comes to the meeting.
 std::vector<std::byte> arrival(std::uint64_t run) {

@@ -12,6 +12,7 @@
 #include "runtime/backend/machine/wall_clock.h"
 #include "runtime/backend/messages/message_transport.h"
 #include "runtime/backend/wire/tcp_world.h"
+#include "tests/support/joined_sockets.h"
 
 namespace seeksim::runtime {
 namespace {
@@ -56,11 +57,7 @@ struct Side {
 class TakenBack : public testing::Test {
  protected:
   TakenBack() {
-    int ends[2];
-    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-    std::vector<Socket> of_one(2), of_two(2);
-    of_one[1] = Socket(ends[0]);
-    of_two[0] = Socket(ends[1]);
+    auto [of_one, of_two] = test::joined_sockets();
     one.emplace(0, std::move(of_one));
     two.emplace(1, std::move(of_two));
     // The one that comes first waits for nothing: its arrival is already with the other one.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/backend/wire/tcp_world.h"
+#include "tests/support/joined_sockets.h"
 
 namespace seeksim::test {
 namespace {
@@ -43,11 +44,7 @@ struct Ear final : Wire::Listener {
 class TcpRuns : public testing::Test {
  protected:
   TcpRuns() {
-    int ends[2];
-    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-    std::vector<Socket> of_one(2), of_two(2);
-    of_one[1] = Socket(ends[0]);
-    of_two[0] = Socket(ends[1]);
+    auto [of_one, of_two] = joined_sockets();
     one.emplace(0, std::move(of_one));
     two.emplace(1, std::move(of_two));
   }

@@ -8,12 +8,11 @@
 #include "harness/processes/process_run.h"
 #include "harness/processes/told.h"
 #include "runtime/backend/control/control_frame.h"
-#include "runtime/backend/machine/host_device.h"
-#include "runtime/backend/machine/wall_clock.h"
 #include "runtime/backend/messages/message_transport.h"
 #include "runtime/backend/wire/tcp_world.h"
 #include "tests/fuzz/require.h"
 #include "tests/fuzz/targets.h"
+#include "tests/support/transport_side.h"
 
 namespace seeksim::fuzz {
 
@@ -78,34 +77,12 @@ class Post final : public Wire {
   std::string_view payload_;
 };
 
-struct Side {
-  Side(int rank, std::string_view payload)
-      : post(payload),
-        device(loop, signals, rank, {1 << 20, 1 << 20, 1 << 20}),
-        transport(loop, post, signals, recorder, rank, 7) {
-    op.kind = OpKind::comm_create;
-    op.rank = rank;
-    spec.name = "world";
-    spec.id = 1;
-    spec.members = {0, 1};
-  }
-  Comm create(TimeNs patience) { return transport.create(op, spec, loop.now() + patience); }
-
-  WallClock wall;
-  ProgressLoop loop{wall};
-  Signals signals;
-  Recorder recorder;
-  Post post;
-  HostDevice device;
-  MessageTransport transport;
-  Op op;
-  CommSpec spec;
-};
+using Side = test::TransportSide<Post>;
 
 // What a rank 1 sends when it comes to the meeting.
 const std::vector<std::byte>& arrival() {
   static const std::vector<std::byte> kArrival = [] {
-    Side other(1, "");
+    Side other(1, 7, "");
     try {
       other.create(0);
     } catch (const SeamError&) {  // nobody answers
@@ -155,7 +132,7 @@ bool take_control_frames(std::string_view bytes) try {
 // what is left of the first becomes the second. A payload follows where the length is odd.
 bool take_message(std::string_view bytes) {
   const std::string_view payload = bytes.substr(bytes.size() - std::min<std::size_t>(bytes.size(), 8));
-  Side side(0, payload);
+  Side side(0, 7, payload);
   side.post.deliver(arrival(), 0);
   const Comm comm = side.create(kSecond);
   const BufferPtr buffer = side.device.allocate(256, MemoryTag::communication, "a buffer of this test");
