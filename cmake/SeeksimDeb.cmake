@@ -33,7 +33,7 @@ install(DIRECTORY kernels faults DESTINATION "${shared}/seeksim" COMPONENT progr
 install(DIRECTORY runtime/seams DESTINATION "${shared}/seeksim/runtime" COMPONENT program
         FILES_MATCHING PATTERN "*.h" PATTERN "*.inl" PATTERN "op.cpp" PATTERN "buffer.cpp" PATTERN "error.cpp")
 install(FILES kernels/check.cpp DESTINATION "${shared}/seeksim/kernels" COMPONENT program)
-install(FILES faults/trigger.cpp faults/catalogue.cpp faults/rule_text.cpp faults/rule_review.cpp
+install(FILES faults/trigger.cpp faults/catalogue.cpp faults/pace.cpp faults/rule_text.cpp faults/rule_review.cpp
         DESTINATION "${shared}/seeksim/faults" COMPONENT program)
 install(DIRECTORY examples/pytorch DESTINATION "${shared}/seeksim/examples" COMPONENT program)
 

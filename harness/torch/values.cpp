@@ -148,22 +148,23 @@ bool is_sum(ReduceName reduce) {
 
 bool broken(const TensorEntry& tensor) { return !std::isfinite(tensor.measure.norm); }
 
-// The first one of a rank, with the time of what was recorded just before where it has none itself.
+// The first one of a rank. A tensor has no time of its own: it has that of all that was recorded before it, and of a
+// collective before it that of its end, so that a value which came with a sum is younger than what was given to it.
 std::optional<Birth> first_birth(const RankRun& rank) {
   const RankRecord& record = *rank.record;
   std::int64_t time_ns = record.now.started_ns;
   for (const Place& place : record.order) {
     if (place.kind == EntryKind::call) {
       const CallEntry& call = record.calls[place.index];
-      time_ns = std::max(time_ns, call.created_ns);
       if (call.nonfinite_in && is_sum(call.reduce))
-        return Birth{rank.rank, call.step, time_ns, "what it gave to " + describe(record, call)};
+        return Birth{rank.rank, call.step, call.created_ns, "what it gave to " + describe(record, call)};
+      time_ns = std::max({time_ns, call.created_ns, call.finished_ns});
     } else if (place.kind == EntryKind::loss) {
       const LossEntry& loss = record.losses[place.index];
-      time_ns = std::max(time_ns, loss.time_ns);
       if (!std::isfinite(value_of(loss)))
-        return Birth{rank.rank, loss.step, time_ns,
+        return Birth{rank.rank, loss.step, loss.time_ns,
                      fmt::format("its loss in step {}, micro-batch {}", loss.step, loss.micro_batch)};
+      time_ns = std::max(time_ns, loss.time_ns);
     } else if (place.kind == EntryKind::step) {
       time_ns = std::max(time_ns, record.steps[place.index].time_ns);
     } else if (place.kind == EntryKind::tensor && broken(record.tensors[place.index])) {

@@ -85,8 +85,8 @@ class SeekBackend : public c10d::Backend {
   void setTimeout(std::chrono::milliseconds timeout);
   void shutdown();
   void abort();
+  bool supportsCoalescing() const { return true; }
 
-  bool supportsCoalescing() const override { return true; }
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
 

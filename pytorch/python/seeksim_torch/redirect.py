@@ -4,6 +4,7 @@ From torch 2.15 on gloo is a backend like any other, and seeksim takes its name.
 a name of its own there, and the functions that take or tell a name translate it.
 """
 
+import os
 from types import ModuleType
 from typing import Any, Optional
 
@@ -22,9 +23,12 @@ def redirect(module: ModuleType) -> None:
     takes_name = hasattr(c10d.Backend, "_ensure_backend_registered")
     name = "gloo" if takes_name else OWN_NAME
 
+    # A launcher that starts the ranks again may keep its store, with what the ranks before had written into it.
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+
     def create(options: Any, _: Any = None) -> Any:
         return module.create(
-            options.store,
+            dist.PrefixStore(f"attempt {attempt}", options.store),
             options.group_rank,
             options.group_size,
             str(options.group_id),

@@ -3,13 +3,14 @@
 A switch is a function that changes how torch is called; harness/torch/check/switches.cpp says what has to stay equal.
 """
 
+import functools
 import importlib
 import random
 from typing import Any, Callable, Dict, List
 
 import torch
 
-from seeksim_torch import engines
+from seeksim_torch import engines, states
 from seeksim_torch.plan import Refusal
 
 _SEED_MOVED = 7919
@@ -35,6 +36,7 @@ class Turner:
 def _around(owner: Any, name: str, wrap: Callable[..., Any]) -> None:
     own = getattr(owner, name)
 
+    @functools.wraps(own)  # Lightning makes a loader anew from its signature
     def call(*args: Any, **options: Any) -> Any:
         return wrap(own, *args, **options)
 
@@ -75,6 +77,7 @@ def _fsdp2(turner: Turner, switches: List[str]) -> None:
     except (ImportError, AttributeError):
         return
 
+    @functools.wraps(own)
     def fully_shard(module: Any, *args: Any, **options: Any) -> Any:
         turner.uses("fsdp2")
         if "reshard" in switches:
@@ -82,9 +85,6 @@ def _fsdp2(turner: Turner, switches: List[str]) -> None:
             turner.turned("reshard")
         return own(module, *args, **options)
 
-    for name in ("state", "unshard"):  # what fully_shard carries as a function
-        if hasattr(own, name):
-            setattr(fully_shard, name, getattr(own, name))
     fsdp.fully_shard = fully_shard
 
 
@@ -128,7 +128,9 @@ def _optimizers(turner: Turner, switches: List[str]) -> None:
                 if way not in group:
                     continue
                 turner.uses(way)
-                if way in switches:
+                # Both want the whole group to be distributed tensors, or none of it.
+                mixed = len({hasattr(p, "to_local") for p in group["params"]}) > 1
+                if way in switches and not mixed:
                     group[way] = not group[way]
                     if group[way]:
                         group[other] = False
@@ -214,18 +216,24 @@ def _deepspeed(turner: Turner, switches: List[str]) -> None:
 
         module.initialize = initialize
 
-    engines._when_imported("deepspeed", watch)
+    engines.when_imported("deepspeed", watch)
 
 
-_TURNS = (_ddp, _fsdp2, _loaders, _optimizers, _seeds, _threads, _flipped_weight, _deepspeed)
+def _states(turner: Turner, switches: List[str]) -> None:
+    if "states" in switches:
+        turner.habits.watcher.states = states.States(turner.habits.watcher)
+
+
+_TURNS = (_states, _ddp, _fsdp2, _loaders, _optimizers, _seeds, _threads, _flipped_weight, _deepspeed)
 NAMES = {
     *("buckets", "static_graph", "unused", "views", "reshard", "workers", "ranks", "foreach", "fused", "zeros", "seed"),
-    *("threads", "weight", "watch", *_DEEPSPEED),
+    *("threads", "weight", "watch", "states", *_DEEPSPEED),
 }
 
 
 def turn(habits: Any, rank: int, world: int, switches: List[str]) -> None:
-    """Turns these switches. With none of them torch is left as it is; "watch" only sees what the script uses."""
+    """Turns these switches. With none of them torch is left as it is; "watch" only sees what the script uses,
+    "states" writes down all that a training goes on with."""
     unknown = [name for name in switches if name not in NAMES]
     if unknown:
         raise Refusal(f"plan.json: turns: there is no switch {unknown[0]!r}; switches: {', '.join(sorted(NAMES))}")

@@ -215,6 +215,22 @@ TEST(TorchJudges, TheBirthOfANaNIsNamedByRankStepAndCollective) {
             "finite\n");
 }
 
+TEST(TorchJudges, ANaNThatComesWithASumIsNamedWhereItWasGiven) {
+  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+  MadeRun made(2);
+  // Rank 0 comes first to the sum, waits for rank 1, and gets its NaN.
+  made[0].steps(4, [](std::int64_t step, Step& one) {
+    if (step == 1) one.sum.finished_ns = pytorch::monotonic_ns() + 1'000'000'000;
+    if (step >= 2) one.weight_norm = kNaN;
+  });
+  made[1].steps(4, [](std::int64_t step, Step& one) {
+    if (step == 1) one.loss = kNaN;
+    if (step >= 2) one.weight_norm = kNaN;
+  });
+  EXPECT_EQ(find(judge(made.run()), "finite")->detail,
+            "rank 1: its loss in step 1, micro-batch 0 was the first that was not finite");
+}
+
 TEST(TorchJudges, AnOverflowWhoseStepIsSkippedIsToldAndNotRed) {
   const TorchRun run = made_run(2, 1, [](std::int64_t step, Step& made) { made.sum.nonfinite_in = step == 1; });
   EXPECT_EQ(red(run), "");
@@ -240,6 +256,22 @@ TEST(TorchJudges, AFaultThatNeverFiresIsRed) {
   run.scenario.faults[0] = run.scenario.faults[1];
   run.scenario.faults.resize(1);
   EXPECT_NE(red(run), "");
+}
+
+TEST(TorchJudges, AFaultThatNamesWhatNoRankHasGetsAHint) {
+  TorchRun run = made_run(2);
+  faults::Rule rule = rule_of(faults::FaultKind::nan_inject);
+  rule.site = faults::Site::parameter;
+  rule.when.tensor = "head.wieght";
+  run.scenario.faults = {rule};
+  EXPECT_NE(red(run).find("; no rank has a parameter \"head.wieght\". Did you mean \"head.weight\"?"),
+            std::string::npos)
+      << red(run);
+  run.scenario.faults[0].when.tensor = "head.weight";
+  EXPECT_EQ(red(run).find("no rank has"), std::string::npos) << red(run);
+  run.scenario.faults[0].site = faults::Site::activation;
+  run.scenario.faults[0].when.tensor = "heat";
+  EXPECT_NE(red(run).find("no rank has a module \"heat\". Did you mean \"head\"?"), std::string::npos) << red(run);
 }
 
 TEST(TorchJudges, LossesThatRiseAreRedWhereAskedFor) {
