@@ -31,26 +31,16 @@ void add_auto(CLI::App* verb, std::vector<std::string>& autos) {
       ->allow_extra_args(false);
 }
 
-}  // namespace
-
-void add_run(CLI::App& app, RunArguments& a) {
-  CLI::App* run = app.add_subcommand("run", "Run scenarios and check the results");
-  run->add_option("scenario", a.files,
-                  "Scenario files (.json), folders of them, or names of scenarios that come with seeksim")
-      ->required();
-  run->add_option("-k", a.pattern, "Run only the scenarios that have this in their path");
-  run->add_option("--shard", a.shard,
-                  "I/N: run every N-th scenario, or row of a single sweep, beginning with the I-th");
-  run->add_flag("--list", a.list, "Print which scenarios would run, and run none");
-  run->add_option("--set", a.sets,
-                  "key.path=value: change a value of the scenario; a number indexes a list (faults.0.rank=3)")
-      ->allow_extra_args(false);
-  add_auto(run, a.autos);
-  run->add_option("--seed", a.seed, "Seed of the simulated world: changes the schedule, never the weights");
-  run->add_option("--schedule", a.schedule, "Replay the schedule string that a run printed (it includes the seed)");
+// What is written about a run.
+void add_results(CLI::App* run, RunArguments& a) {
   run->add_option("--out", a.out, "Folder for report.json, junit.xml, scenario.json and story.txt");
   run->add_option("--report", a.report, "Write the report as JSON");
   run->add_option("--junit", a.junit, "Write the checks as JUnit XML");
+  run->add_option("--csv", a.csv, "Write a line per run (of a sweep: per row): settings, verdict, figures");
+  run->add_option("--json-lines", a.json_lines, "The same, one JSON object per line");
+  run->add_option("--metrics", a.metrics, "Write a line of JSON for each step: loss, norm, rate, scale, times");
+  run->add_option("--tensorboard", a.tensorboard, "Folder for TensorBoard's event files; of a sweep, one run per row");
+  run->add_flag("--all", a.all, "Print every row of a sweep's table, however many there are");
   run->add_option("--html", a.html,
                   "Write a page about the run: verdict, timeline, curves, waits; one file, no network");
   run->add_flag("--redact", a.redact, "Leave paths, host names and the scenario's name out of the page of --html");
@@ -59,6 +49,44 @@ void add_run(CLI::App& app, RunArguments& a) {
   run->add_option(
       "--flight-recorder", a.flight_recorder,
       "Folder for one flight recorder dump per rank, as PyTorch writes them: at the last failure, or at the end");
+}
+
+// Weights, samples and gradients, for another program.
+void add_saves(CLI::App* run, SaveArguments& a) {
+  run->add_option("--save-initial", a.save_initial,
+                  "Write the initial weights: a safetensors file, or a folder/ as Hugging Face has it");
+  run->add_option("--save-final", a.save_final, "Write the weights after the last step, likewise");
+  run->add_option("--save-dtype", a.save_dtype, "How both are written")
+      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}))
+      ->capture_default_str();
+  run->add_option("--save-shard-mb", a.save_shard_mb, "Of a folder: larger models are several files with an index")
+      ->check(kPositive)
+      ->capture_default_str();
+  run->add_option("--save-batches", a.save_batches, "Write the token ids, (steps, batch, context + 1)");
+  run->add_option("--save-gradients", a.save_gradients,
+                  "STEP:FILE, write the gradients of that step before clipping; STEP counts from 1");
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, RunArguments& a) {
+  CLI::App* run = app.add_subcommand("run", "Run scenarios and check the results");
+  run->add_option("scenario", a.files,
+                  "Scenario files (.json), folders of them, or names of scenarios that come with seeksim; - reads one "
+                  "from standard input");
+  run->add_option("-k", a.pattern, "Run only the scenarios that have this in their path");
+  run->add_option("--shard", a.shard,
+                  "I/N: run every N-th scenario, or row of a single sweep, beginning with the I-th");
+  run->add_flag("--last-failed", a.last_failed,
+                "Run only what failed when several scenarios were run last from this folder");
+  run->add_flag("--list", a.list, "Print which scenarios would run, and run none");
+  run->add_option("--set", a.sets,
+                  "key.path=value: change a value of the scenario; a number indexes a list (faults.0.rank=3)")
+      ->allow_extra_args(false);
+  add_auto(run, a.autos);
+  run->add_option("--seed", a.seed, "Seed of the simulated world: changes the schedule, never the weights");
+  run->add_option("--schedule", a.schedule, "Replay the schedule string that a run printed (it includes the seed)");
+  add_results(run, a);
   run->add_option("--bundle", a.bundle,
                   "Folder for the bundle of a failed or stopped run (default: bundle/ below --out)");
   run->add_flag("--explain", a.explain,
@@ -74,6 +102,8 @@ void add_run(CLI::App& app, RunArguments& a) {
   run->add_flag(
       "--insecure", a.insecure,
       "Processes that torchrun started meet without a secret, though the network between them is open to others");
+  run->add_flag("--no-skip", a.no_skip,
+                "Refuse a scenario with checks that processes cannot be judged by, instead of skipping those checks");
   run->add_option("--device", a.device,
                   "Where simulated ranks compute: cpu, cuda (all of them share one GPU), or emulated (the kernels for "
                   "GPUs, run on the CPU: slow)")
@@ -81,12 +111,9 @@ void add_run(CLI::App& app, RunArguments& a) {
   run->add_option("--storage", a.storage, "Where the run's files go: sim (in memory) or real (on disk)")
       ->check(CLI::IsMember({"sim", "real"}));
   run->add_flag("--resume", a.resume, "Continue from the newest checkpoint, if there is one (checkpoint.resume=true)");
-  run->add_option("--init", a.init, "Start from these weights (safetensors, Hugging Face's GPT-2 names)");
-  run->add_option("--save-initial", a.save_initial, "Write the initial weights");
-  run->add_option("--save-final", a.save_final, "Write the weights after the last step");
-  run->add_option("--save-batches", a.save_batches, "Write the token ids, (steps, batch, context + 1)");
-  run->add_option("--save-gradients", a.save_gradients,
-                  "STEP:FILE, write the gradients of that step before clipping; STEP counts from 1");
+  run->add_option("--init", a.init,
+                  "Start from these weights under Hugging Face's names: a file, an index of several, or a folder");
+  add_saves(run, a);
   run->add_option("-j", a.processes, "Scenarios or sweep rows to run in parallel (default: one per core)")
       ->check(kProcesses);
   run->add_option("--row", a.row, "Run only this row of the sweep, counted from 0")->check(kNotNegative);
@@ -111,6 +138,7 @@ void add_launch(CLI::App& app, LaunchArguments& a) {
       ->capture_default_str();
   launch->add_option("--mpirun", a.mpirun, "The launcher to use, with its own arguments")->capture_default_str();
   launch->add_flag("--no-mpi", a.no_mpi, "Start all processes on this host without mpirun; messages go over TCP");
+  launch->add_flag("--no-skip", a.no_skip, "As for run: refuse checks that processes cannot be judged by");
   launch->add_option("--address", a.address, "Address of this host, for ranks on other hosts")->capture_default_str();
   launch
       ->add_option("--start-limit", a.start_limit_s,
@@ -137,13 +165,15 @@ void add_golden(CLI::App& app, GoldenArguments& a) {
   golden->add_flag("--explain", a.explain, "Print the settings that the golden's key is made of");
 }
 
-void add_list(CLI::App& app, std::string& what, ScheduleArguments& schedule) {
-  CLI::App* list =
-      app.add_subcommand("list", "List scenarios, faults, checks, bugs, quirks, keys or a pipeline's schedule");
-  list->add_option("what", what,
-                   "scenarios, faults, checks, bugs, quirks, keys, schema, schedule; torch_keys and torch_schema for "
-                   "scenarios of seeksim torch, study_keys and study_schema for studies")
+void add_list(CLI::App& app, ListArguments& a, ScheduleArguments& schedule) {
+  CLI::App* list = app.add_subcommand(
+      "list", "List scenarios, faults, checks, bugs, quirks, figures, keys or a pipeline's schedule");
+  list->add_option("what", a.what,
+                   "scenarios, faults, checks, bugs, quirks, figures, keys, schema, schedule; torch_keys and "
+                   "torch_schema for scenarios of seeksim torch, study_keys and study_schema for studies")
       ->required();
+  list->add_option("name", a.name,
+                   "Only those of this name, or below it, or with it in their name: rank_crash, deepspeed");
   list->add_option("--schedule", schedule.schedule, "schedule: gpipe, 1f1b, interleaved or zero_bubble")
       ->capture_default_str();
   list->add_option("--pipeline", schedule.stages, "schedule: stages")->capture_default_str();
@@ -227,9 +257,12 @@ void add_plan(CLI::App& app, PlanArguments& a) {
   plan->add_option("--nodes", a.nodes, "Number of nodes (default: 8 GPUs per node)")->check(kPositive);
   plan->add_option("--memory", a.memory,
                    "Memory of one GPU: 80GB (10^9 bytes) or 79.1GiB (default: from the scenario)");
-  plan->add_option(
-      "--model", a.model,
-      "gpt2-small, gpt2-medium, gpt2-large, gpt2-xl, 7.5b or layers=..,width=..,heads=..,vocab=..,context=..");
+  plan->add_option("--model", a.model,
+                   "gpt2-xl, llama-3-8b or another name; a Hugging Face config.json or its folder; or "
+                   "layers=..,width=..,heads=..,vocab=..,context=..");
+  plan->add_option("--ledger", a.ledger, "What has to fit: seeksim's own ledger, or DeepSpeed's by formulas")
+      ->check(CLI::IsMember({"seeksim", "deepspeed"}))
+      ->capture_default_str();
   plan->add_option("--set", a.sets, "key.path=value, as for run")->allow_extra_args(false);
   add_auto(plan, a.autos);
   plan->add_option("--report", a.report, "Write the plan as JSON");

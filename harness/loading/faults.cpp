@@ -7,6 +7,8 @@
 #include <cmath>
 #include <set>
 
+#include "harness/input/schema.h"
+
 namespace seeksim::harness {
 namespace {
 
@@ -15,6 +17,9 @@ using faults::FaultInfo;
 using faults::FaultKind;
 using faults::Rule;
 using faults::Trigger;
+
+// A word that the reader looks up; the schema lists what there is.
+Shape one_of(const std::vector<std::string>& words) { return text().with("enum", words).with(kReaderSays, true); }
 
 // A member of a rule, whichever of its parts declares it.
 template <class M, class Part>
@@ -97,12 +102,12 @@ bool is_key(const std::string& key) {
 }
 
 // Keys that the kind has no use for. Returns them, so that nothing else is said about them.
-std::set<std::string> refuse_foreign_keys(const Reader& reader, const FaultInfo& info) {
+std::set<std::string> refuse_foreign_keys(const Reader& reader, const FaultInfo& info, MoreKeys more) {
   std::set<std::string> foreign;
   for (const auto& [key, value] : reader.value()->items()) {
     const bool known = is_key(key);  // else it was reported as unknown already
-    const bool fits =
-        key == "kind" || std::find(info.parameters.begin(), info.parameters.end(), key) != info.parameters.end();
+    const bool fits = key == "kind" || (more != nullptr && more(info.kind, key)) ||
+                      std::find(info.parameters.begin(), info.parameters.end(), key) != info.parameters.end();
     if (fits || !known) continue;
     foreign.insert(key);
     reader.problem(key.c_str(), fmt::format("means nothing for {}", name(info.kind)),
@@ -111,7 +116,7 @@ std::set<std::string> refuse_foreign_keys(const Reader& reader, const FaultInfo&
   return foreign;
 }
 
-void read_one(const Reader& reader, const std::vector<int>& nodes, std::vector<Rule>& rules) {
+void read_one(const Reader& reader, const std::vector<int>& nodes, MoreKeys more, std::vector<Rule>& rules) {
   const std::string word = reader.text("kind");
   if (reader.value() == nullptr || word.empty()) return;  // the schema said so
   const FaultKind kind = faults::fault_kind(word);
@@ -124,7 +129,7 @@ void read_one(const Reader& reader, const std::vector<int>& nodes, std::vector<R
   for (const FaultInfo& one : faults::catalogue()) {
     if (one.kind == kind) info = &one;
   }
-  const std::set<std::string> foreign = refuse_foreign_keys(reader, *info);
+  const std::set<std::string> foreign = refuse_foreign_keys(reader, *info, more);
   const Rule rule = read_rule(reader, kind);
   if (!nodes.empty()) {
     std::set<std::string> said = foreign;
@@ -139,7 +144,7 @@ void read_one(const Reader& reader, const std::vector<int>& nodes, std::vector<R
 
 const Keys<Rule>& rule_keys() {
   static const Keys<Rule> keys = {
-      {"kind", by_hand, text().required(), kNoBit, "`seeksim list faults` prints them."},
+      {"kind", by_hand, one_of(words_of<FaultKind>()).required(), kNoBit, "`seeksim list faults` prints them."},
       {"rank", at(of_rule(&Rule::when), &Trigger::rank), integer(0).unset(), kNoBit,
        "Only what this rank does (launch rank); for messages: the sender."},
       {"node", at(of_rule(&Rule::when), &Trigger::node), integer(0).unset(), kNoBit,
@@ -156,8 +161,10 @@ const Keys<Rule>& rule_keys() {
        "Only what is done for this layer."},
       {"tensor", at(of_rule(&Rule::when), &Trigger::tensor), text().unset(), kNoBit,
        "Only operations on this tensor, e.g. h.0.mlp.c_fc.weight, attention, gelu."},
-      {"op", by_hand, text(), kNoBit, "Only this kind of operation, e.g. all_reduce, vote, compute, send."},
-      {"phase", by_hand, text(), kNoBit, "Only in this phase, e.g. forward, backward, grad_reduce, commit."},
+      {"op", by_hand, one_of(words_of<runtime::OpKind>()), kNoBit,
+       "Only this kind of operation, e.g. all_reduce, vote, compute, send."},
+      {"phase", by_hand, one_of(words_of<runtime::Phase>()), kNoBit,
+       "Only in this phase, e.g. forward, backward, grad_reduce, commit."},
       {"call", at(of_rule(&Rule::when), &Trigger::call), integer(1, kExact).unset(), kNoBit,
        "From the n-th operation of a rank on that matches all the rest, counted from 1; how often is said by count."},
       {"at_s", in_seconds(of_rule(&Rule::when), &Trigger::at_ns), number().least(0).unset(), kNoBit,
@@ -242,12 +249,13 @@ const Keys<Rule>& rule_keys() {
   return keys;
 }
 
-std::vector<faults::Rule> read_faults(const Reader& scenario, const std::vector<int>& nodes) {
+std::vector<faults::Rule> read_faults(const Reader& scenario, const std::vector<int>& nodes, MoreKeys more) {
   std::vector<Rule> rules;
   const Json* list = scenario.find("faults");
   if (list == nullptr || !list->is_array()) return rules;
   for (std::size_t i = 0; i < list->size(); ++i) {
-    read_one(Reader((*list)[i], scenario.at("faults") + '/' + std::to_string(i), scenario.findings()), nodes, rules);
+    read_one(Reader((*list)[i], scenario.at("faults") + '/' + std::to_string(i), scenario.findings()), nodes, more,
+             rules);
   }
   return rules;
 }

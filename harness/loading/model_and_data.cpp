@@ -9,6 +9,8 @@
 
 #include "harness/input/files.h"
 #include "harness/loading/extensions.h"
+#include "harness/loading/features/experts.h"
+#include "harness/loading/features/weights_file.h"
 #include "harness/scenario/variants.h"
 #include "harness/scenario/written.h"
 #include "runtime/files/safetensors.h"
@@ -21,6 +23,7 @@ namespace {
 
 using namespace shapes;
 using runtime::DropoutPlan;
+using runtime::ExpertsPlan;
 using runtime::ModelPlan;
 
 // The path from a scenario to its model.
@@ -29,8 +32,14 @@ Binding<Scenario> of_model(Path... path) {
   return at(&Scenario::train, &runtime::TrainPlan::definition, &runtime::Definition::model, path...);
 }
 
+template <class... Path>
+Binding<Scenario> of_experts(Path... path) {
+  return of_model(&ModelPlan::experts, path...);
+}
+
 const ModelPlan& model_of(const Scenario& scenario) { return scenario.train.definition.model; }
 bool is_llama(const Scenario& scenario) { return model_of(scenario).llama(); }
+bool has_experts(const Scenario& scenario) { return model_of(scenario).experts.on(); }
 bool has_dropout(const Scenario& scenario) { return model_of(scenario).dropout.any(); }
 Json key_heads_of(const Scenario& scenario) { return model_of(scenario).key_heads(); }
 Json ffn_of(const Scenario& scenario) { return model_of(scenario).hidden(); }
@@ -49,7 +58,6 @@ const Keys<DropoutPlan>& dropout_keys() {
 }
 
 constexpr std::uint64_t kTextBytesMax = std::uint64_t(512) << 20;
-constexpr std::uint64_t kWeightBytesMax = std::uint64_t(8) << 30;
 
 template <class... Path>
 Binding<Scenario> of_data(Path... path) {
@@ -88,7 +96,7 @@ DropoutPlan read_dropout(const Reader& model) {
 }
 
 void refuse_llama_keys(const Reader& model) {
-  for (const char* key : {"kv_heads", "ffn", "rope_theta"}) {
+  for (const char* key : {"kv_heads", "ffn", "rope_theta", "experts"}) {
     if (model.find(key) != nullptr)
       model.problem(key, "a GPT-2 has none", "Remove it, or set \"family\" to \"llama\".");
   }
@@ -204,8 +212,29 @@ const Keys<Scenario>& model_keys() {
        "Llama: width inside the mlp. Unset: 8/3 of width, rounded up to a multiple of 8. (GPT-2 has 4 * width.)"},
       {"rope_theta", of_model(&ModelPlan::rope_theta).when(is_llama), number().least(1), kBits,
        "Llama: base of the rotary positions' frequencies."},
+      {"experts", of_experts(&ExpertsPlan::count).unless_standard(), integer(0, ExpertsPlan::kMost), kBits,
+       "Llama: in place of each layer's mlp so many experts, each as wide as ffn, and a router that chooses among them "
+       "token by token: a Mixtral. 0: one mlp."},
+      {"experts_per_token", of_experts(&ExpertsPlan::per_token).when(has_experts),
+       integer(1, ExpertsPlan::kMostPerToken), kBits,
+       "Experts that a token goes to: those with the largest logits; of equal ones the first."},
+      {"capacity_factor", of_experts(&ExpertsPlan::capacity_factor).when(has_experts),
+       number().least(0).most(ExpertsPlan::kMostCapacity), kBits,
+       "An expert takes at most this times context * experts_per_token / experts choices of a sample, rounded up: all "
+       "first choices in the order of tokens, then all second ones. By sample, never by rank or micro-batch. 0: all."},
+      {"normalize_gates", of_experts(&ExpertsPlan::normalized).read_by_hand().when(has_experts), flag().unset(), kBits,
+       "A token's gates are divided by their sum, as Mixtral has it; false: they are the router's probabilities. "
+       "Unset: "
+       "true with several experts a token."},
+      {"aux_loss", of_experts(&ExpertsPlan::balance).when(has_experts), number().least(0), kBits,
+       "Coefficient of the loss that balances experts: experts * the sum of each one's share of a sample's choices "
+       "times "
+       "its mean probability, averaged over samples and added up over layers."},
+      {"z_loss", of_experts(&ExpertsPlan::z).when(has_experts), number().least(0), kBits,
+       "Coefficient of the router's z loss: the mean over tokens of the squared log of the sum of exp(logit)."},
       {"init", at(&Scenario::init_file).read_by_hand().unless_standard(), text().unset(), kBits,
-       "Start from these weights: a safetensors file under Hugging Face's names. As --init."},
+       "Start from these weights under Hugging Face's names, in fp32, bf16 or fp16: a safetensors file, an index of "
+       "several, or a folder with the one or the other. As --init."},
       {"logit_scale", of_model(&ModelPlan::logit_scale).unless_standard(), flag(), kBits,
        "A scalar parameter, 1 at first, that multiplies the logits. GPT-2 has none; it is saved as logit_scale."},
       {"frozen", of_model(&ModelPlan::frozen).read_by_hand().unless_standard(), list(text().length(1)), kBits,
@@ -221,6 +250,12 @@ const Keys<Scenario>& model_keys() {
        "one a place."},
   };
   return keys;
+}
+
+std::vector<std::string> model_key_names() {
+  std::vector<std::string> names;
+  for (const auto& row : model_keys().rows()) names.emplace_back(row.name);
+  return names;
 }
 
 const Keys<Scenario>& data_keys() {
@@ -245,6 +280,7 @@ void read_model(const Reader& model, Scenario& scenario) {
   plan.tied = model.flag("tied", !plan.llama());
   read_frozen(model, plan);
   plan.dropout = read_dropout(model);
+  settle_experts(model, plan.experts);
   if (plan.heads > 0 && plan.width > 0 && plan.width % plan.heads != 0) {
     const int fits = plan.width / plan.heads * plan.heads;
     model.problem("width", fmt::format("{} is not a multiple of {} heads", plan.width, plan.heads),
@@ -294,7 +330,7 @@ void read_init(const Reader& top, const std::string& given, Scenario& scenario) 
   const runtime::Definition& definition = scenario.train.definition;
   try {
     const std::string path = given.empty() ? resolve(scenario.init_file, scenario.file, place) : given;
-    std::string bytes = read_file(path, kWeightBytesMax, place);
+    std::string bytes = read_weights_file(path, place);
     const runtime::Parameters parameters(definition.model, definition.optimizer.decay_all);
     std::vector<float> flat(std::size_t(parameters.size()));
     runtime::from_hugging_face(parameters, definition.model, runtime::read_safetensors(bytes), flat);

@@ -1,18 +1,22 @@
 #include "harness/loading/scenario_json.h"
 
+#include "harness/input/schema.h"
 #include "harness/loading/checks.h"
-#include "harness/loading/compression.h"
 #include "harness/loading/deepspeed/activation_checkpointing.h"
 #include "harness/loading/deepspeed/auto_values.h"
 #include "harness/loading/deepspeed/deepspeed.h"
 #include "harness/loading/deepspeed/precision.h"
 #include "harness/loading/fault_plan.h"
 #include "harness/loading/faults.h"
+#include "harness/loading/features/alarms.h"
+#include "harness/loading/features/compression.h"
 #include "harness/loading/model_and_data.h"
 #include "harness/loading/recovery.h"
 #include "harness/loading/schedule.h"
 #include "harness/loading/world.h"
 #include "harness/scenario/written.h"
+#include "harness/verdict/figures.h"
+#include "runtime/rules/quirks.h"
 
 namespace seeksim::harness {
 namespace {
@@ -55,6 +59,7 @@ bool has_segments(const Scenario& s) { return s.train.layout.checkpointing.any()
 bool has_torch_scaler(const Scenario& s) { return s.train.definition.scaler.kind == runtime::LossScalerKind::torch; }
 bool has_golden(const Scenario& s) { return s.golden.any(); }
 
+bool has_alarms(const Scenario& s) { return s.watched.alarms.any(); }
 bool compresses(const Scenario& s) { return s.train.definition.compression.on(); }
 
 Json quirks_of(const Scenario& scenario) { return quirk_names(scenario.train.definition.quirks); }
@@ -89,6 +94,13 @@ Json expect_of(const Scenario& scenario) {
   }
   if (expect.what == Expect::What::stops) return {{"stops", expect.argument}};
   return "pass";
+}
+
+// The reader says what is wrong with another word.
+Shape quirk_word() {
+  std::vector<std::string> names;
+  for (const runtime::QuirkInfo& row : runtime::quirk_catalogue()) names.emplace_back(row.name);
+  return text().with("enum", names).with(kReaderSays, true);
 }
 
 // A fault of one's own has whatever parameters it takes, beside its name.
@@ -147,7 +159,8 @@ const Keys<Scenario>& scenario_keys() {
        "The world's seed: schedule, fault draws, noise. Never changes the weights. --seed overrides it."},
       {"training_seed", of_training(&Definition::training_seed), integer(0, kExact), kBits,
        "Decides initial weights, sample order and dropout."},
-      {"model", section(model_keys()), model_keys().shape().required(), kBits, "The model to train."},
+      {"model", section(model_keys()), either(model_keys().shape(), text()).required(), kBits,
+       "The model to train: sizes, or Hugging Face's config.json, its path or that of its folder."},
       {"data", written_as<Scenario>(data_json), data_keys().shape().required(), kBits,
        "What to train on: a text, synthetic tokens, or given batches."},
       {"world", section(world_keys()), world_keys().shape().required(), kNoBit,
@@ -185,7 +198,7 @@ const Keys<Scenario>& scenario_keys() {
        "Faults that are enumerated or drawn. Enumerated: the undisturbed run is watched, then there is one run for "
        "each place at which a fault can strike. Random: arrivals of a Poisson process, drawn by the world's seed. Each "
        "run of the plan is judged by the scenario's checks; a red run is reported as an ordinary scenario."},
-      {"quirks", written_as<Scenario>(quirks_of).when(has_quirks), list(text()).unset(), kBits,
+      {"quirks", written_as<Scenario>(quirks_of).when(has_quirks), list(quirk_word()).unset(), kBits,
        "What is done as another framework does it, and not as seeksim would: seeksim list quirks names them."},
       {"schedule",
        inside(schedule_keys(), &Scenario::world, &sim::WorldPlan::schedule).read_by_hand().unless_standard(),
@@ -202,12 +215,20 @@ const Keys<Scenario>& scenario_keys() {
        "A mistake planted in the runtime, to see that a check notices: seeksim list bugs names them."},
       {"museum", inside(museum_keys(), &Scenario::museum).read_by_hand().when(is_exhibit), museum_keys().shape(),
        kNoBit, "Of a scenario in scenarios/museum/: the mistake of a real framework that is planted here."},
-      {"checks", written_as<Scenario>(checks_of), list(either(text(), check_shape())).standard(Json::array()), kNoBit,
-       "What must hold. `seeksim list checks` prints them."},
+      {"checks", written_as<Scenario>(checks_of), list(either(check_text(), check_shape())).standard(Json::array()),
+       kNoBit, "What must hold. `seeksim list checks` prints them."},
       {"expect", written_as<Scenario>(expect_of), either(text(), expect_keys().shape().keys(1, 1)).standard("pass"),
        kNoBit,
        "\"pass\", or what must go red: {\"check_fails\": NAME}, {\"stops\": REASON}. Exit status 0 if and only if it "
        "is met."},
+      {"show", at(&Scenario::watched, &Watched::show).unless_standard(), list(choice(figure_names())).unset(), kNoBit,
+       "Figures that a sweep's table shows of each row, instead of those that its checks are about. `seeksim list "
+       "figures` describes them."},
+      {"alarms", inside(alarm_keys(), &Scenario::watched, &Watched::alarms).when(has_alarms), alarm_keys().shape(),
+       kNoBit,
+       "Limits on the numbers that a monitoring board shows. The story, the report and --metrics tell what passes "
+       "them; "
+       "the check \"alarms\" judges it."},
       {"checkpointing",
        inside(checkpointing_keys(), &Scenario::train, &TrainPlan::layout, &Layout::checkpointing)
            .read_by_hand()

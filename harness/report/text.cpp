@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include <nlohmann/json.hpp>
 
@@ -107,6 +108,7 @@ std::string rise_of_loss(const RunRecord& run) {
   float most = kTold;
   for (std::size_t i = 0; i < run.steps.size(); ++i) {
     const float loss = run.steps[i].loss, before = run.steps[least].loss;
+    if (!std::isfinite(loss)) continue;
     if (before > 0 && loss >= most * before) most = loss / before, from = least, to = i;
     if (loss < before) least = i;
   }
@@ -266,8 +268,9 @@ std::string header_text(const Scenario& scenario, const Style& style) {
   if (!scenario.why.empty()) out += fmt::format("  {}\n", scenario.why);
   out += fmt::format("  world     {} rank{} ({} x {}), {}\n", w.ranks(), w.ranks() == 1 ? "" : "s", w.nodes,
                      w.ranks_per_node, w.network);
-  const std::string own =
-      d.model.llama() ? fmt::format(" ({} of keys), mlp {}", d.model.key_heads(), d.model.hidden()) : "";
+  std::string own = d.model.llama() ? fmt::format(" ({} of keys), mlp {}", d.model.key_heads(), d.model.hidden()) : "";
+  if (d.model.experts.on())
+    own += fmt::format(", {} experts and {} a token", d.model.experts.count, d.model.experts.per_token);
   out += fmt::format("  model     {}: {} layers, width {}, {} heads{}, context {}, vocabulary {}; {} parameters\n",
                      d.model.family, d.model.layers, d.model.width, d.model.heads, own, d.model.context, d.model.vocab,
                      count_text(estimate(scenario).parameters));

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "harness/input/problem.h"
+#include "harness/oracles/flops.h"
 #include "harness/simulate/simulate.h"
 
 namespace seeksim::harness {
@@ -96,6 +97,8 @@ DryRun dry_run(const Scenario& scenario) {
   dry.at_peak = two.memory.at_peak;
   dry.host_peak_bytes = two.memory.host_peak;
   dry.step_ns = two.steps.at(1).committed_ns - two.steps.at(0).committed_ns;
+  const double possible = double(dry.step_ns) * scenario.world.device.flops_per_ns * scenario.world.ranks();
+  if (possible > 0) dry.mfu = flops_of_step(scenario.train.definition) / possible;
   for (std::size_t kind = 0; kind < two.traffic.comm.size(); ++kind)
     dry.sent_bytes += two.traffic.comm[kind].bytes_sent_per_rank_max - one.traffic.comm[kind].bytes_sent_per_rank_max;
   return dry;
@@ -144,13 +147,15 @@ std::vector<std::string> sets_of_patch(const Json& patch) {
   return sets;
 }
 
-Plan make_plan(const Scenario& given, const LoadPatched& load, std::size_t memory_bytes, bool all) {
+Plan make_plan(const Scenario& given, const LoadPatched& load, std::size_t memory_bytes, const PlanOptions& options) {
   Plan plan;
   for (Candidate& candidate : candidates(given)) {
-    PlanRow row{std::move(candidate), std::nullopt, "", false};
+    PlanRow row{std::move(candidate), std::nullopt, {}, "", false};
     try {
-      row.run = dry_run(load(row.candidate.patch));
-      row.fits = row.run->peak_bytes <= memory_bytes;
+      const Scenario scenario = load(row.candidate.patch);
+      row.by_deepspeed = deepspeed_ledger(scenario);
+      row.run = dry_run(scenario);
+      row.fits = row.bytes(options.by_deepspeed) <= double(memory_bytes);
     } catch (const BadInput& bad) {  // a combination that DeepSpeed refuses
       row.refused = bad.problems().front().what;
     }
@@ -158,9 +163,9 @@ Plan make_plan(const Scenario& given, const LoadPatched& load, std::size_t memor
     const int here = int(plan.rows.size()) - 1;
     const PlanRow& made = plan.rows.back();
     if (made.fits && plan.recommended < 0) plan.recommended = here;
-    if (made.run && (plan.closest < 0 || made.run->peak_bytes < plan.rows[std::size_t(plan.closest)].run->peak_bytes))
-      plan.closest = here;
-    if (plan.recommended >= 0 && !all) break;
+    const auto bytes_of_row = [&](int i) { return plan.rows[std::size_t(i)].bytes(options.by_deepspeed); };
+    if (made.run && (plan.closest < 0 || bytes_of_row(here) < bytes_of_row(plan.closest))) plan.closest = here;
+    if (plan.recommended >= 0 && !options.all) break;
   }
   return plan;
 }

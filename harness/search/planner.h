@@ -12,6 +12,7 @@
 
 #include "harness/record/run_record.h"
 #include "harness/scenario/scenario.h"
+#include "harness/search/deepspeed_ledger.h"
 
 namespace seeksim::harness {
 
@@ -22,6 +23,7 @@ struct DryRun {
   std::size_t host_peak_bytes = 0;   // of the host's memory, by the rank that needs most of it
   runtime::TimeNs step_ns = 0;       // of the second step
   std::uint64_t sent_bytes = 0;      // in the second step, by the rank that sends most, operation by operation
+  double mfu = 0;                    // model FLOPs utilisation of the second step: of what all devices could do
 };
 
 // Memory without end: what is needed does not depend on what there is. Throws std::runtime_error where the run fails.
@@ -52,8 +54,11 @@ std::vector<std::string> sets_of_patch(const Json& patch);
 struct PlanRow {
   Candidate candidate;
   std::optional<DryRun> run;
-  std::string refused;  // why there is no run
-  bool fits = false;
+  std::vector<LedgerLine> by_deepspeed;  // where there is a run
+  std::string refused;                   // why there is no run
+  bool fits = false;                     // by the ledger that decides
+
+  double bytes(bool of_deepspeed) const { return of_deepspeed ? sum_of(by_deepspeed) : double(run->peak_bytes); }
 };
 
 struct Plan {
@@ -62,8 +67,13 @@ struct Plan {
   int closest = -1;      // that needs least
 };
 
-// load: the scenario with a patch. all: go on after the first that fits.
+struct PlanOptions {
+  bool by_deepspeed = false;  // its ledger says what fits, and not seeksim's
+  bool all = false;           // go on after the first that fits
+};
+
+// load: the scenario with a patch.
 using LoadPatched = std::function<Scenario(const Json& patch)>;
-Plan make_plan(const Scenario& given, const LoadPatched& load, std::size_t memory_bytes, bool all);
+Plan make_plan(const Scenario& given, const LoadPatched& load, std::size_t memory_bytes, const PlanOptions& options);
 
 }  // namespace seeksim::harness

@@ -2,6 +2,7 @@
 #include <deque>
 
 #include "harness/input/shape.h"
+#include "harness/oracles/alarms.h"
 #include "harness/oracles/arguments.h"
 #include "harness/oracles/checkpoints.h"
 #include "harness/oracles/compression.h"
@@ -118,6 +119,12 @@ std::deque<CheckInfo> built_in_checks() {
        .of_values = true,
        .description =
            "mean loss of the last quarter of the steps is below that of the first, and something was trained"},
+      {.name = "alarms",
+       .argument = "NAME,NAME | none",
+       .form = either(list(text()), text()),
+       .wrong = want_alarms,
+       .judge = alarms,
+       .description = "exactly these limits of the scenario's \"alarms\" were passed"},
       {.name = "slowdown_at_least",
        .argument = "FACTOR",
        .form = number().least(0),
@@ -222,9 +229,6 @@ std::deque<CheckInfo> built_in_checks() {
        .judge = layout,
        .description = "what the run ended with, on every rank: micro-batch N, stage N, no checkpointing or "
                       "checkpointing every layer, no offload or optimizer on cpu; any of them"},
-      {.name = "memory_formula",
-       .judge = memory_formula,
-       .description = "peaks of parameters, gradients, optimizer, copies and gathered space are ZeRO's"},
       {.name = "model_state_gb",
        .argument = "120,31.4,16.6,1.9",
        .form = either(number().least(0), list(number().least(0)).entries(4, 4)),
@@ -232,10 +236,6 @@ std::deque<CheckInfo> built_in_checks() {
        .judge = model_state,
        .description = "10^9 bytes of parameters, gradients and optimizer state on the rank that needs most, to the "
                       "digits as written; one number, or one for each of stages 0 to 3"},
-      {.name = "traffic_formula",
-       .judge = traffic_formula,
-       .description = "bytes sent per rank, by operation, are ZeRO's, in no more collectives than buckets and modules "
-                      "need"},
       {.name = "conservation",
        .needs = Needs::tagged,
        .judge = conservation,
@@ -296,6 +296,18 @@ std::deque<CheckInfo> built_in_checks() {
        .unasked = commits_to_compare,
        .description = "each step is committed once, by all members of one epoch or by none, with the same data "
                       "position, Adam's step, learning rate and loss scale (made in every run of several ranks)"},
+      {.name = "memory_formula",
+       .judge = memory_formula,
+       .unasked = formulas_apply,
+       .description = "peaks of parameters, gradients, optimizer, copies and gathered space are ZeRO's (made in every "
+                      "undisturbed run of whole models)"},
+      {.name = "traffic_formula",
+       .judge = traffic_formula,
+       // A vendor's library sums on ways of its own.
+       .unasked =
+           [](const Evidence& e) { return formulas_apply(e) && e.scenario.world.ranks() > 1 && !is_fast(e.scenario); },
+       .description = "bytes sent per rank, by operation, are ZeRO's, in no more collectives than buckets and modules "
+                      "need (likewise)"},
       {.name = "saved_at_end",
        .judge = saved_at_end,
        .unasked = last_checkpoint_to_judge,

@@ -53,7 +53,7 @@ TEST(Mutants, TheCatalogueStandsInTheOrderOfTheEnumAndNamesEachOnce) {
     told_elsewhere += row.source != "contract" ? 1 : 0;
   }
   EXPECT_GE(names.size(), 60u);
-  EXPECT_GE(std::size_t(told_elsewhere) * 2, names.size()) << "half of them were made elsewhere";
+  EXPECT_GE(told_elsewhere, 42) << "half of the list that stood before the reference was made elsewhere";
 }
 
 TEST(Mutants, EachChangesWhatItsConfigurationTrainsOnOneRank) {

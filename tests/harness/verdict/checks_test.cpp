@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/loading/extensions.h"
-#include "harness/loading/fast.h"
+#include "harness/loading/features/fast.h"
 #include "harness/oracles/formulas.h"
 #include "harness/oracles/reference_steps.h"
 #include "runtime/layout/partition.h"
@@ -193,6 +193,9 @@ const std::vector<Case>& cases() {
          r.faults = {fired(2), fired(0)};
        }},
       {"faults_fired", false, "looked at nothing", [](RunRecord&) {}},
+      {"alarms:none", true, "no limit was passed", [](RunRecord&) {}},
+      {"alarms:none", false, "alarm loss_max: 101 in step 2, above 100", [](RunRecord& r) { r.steps[2].loss = 101; }},
+      {"alarms:loss_max", true, "loss_max: 101", [](RunRecord& r) { r.steps[1].loss = r.steps[3].loss = 101; }},
       {"culprit:2", true, "somebody did something", [](RunRecord& r) { r.detection.recoveries = {recovery_naming({2})}; }},
       {"culprit:2", false, "named instead: 1", [](RunRecord& r) { r.detection.recoveries = {recovery_naming({1})}; }},
       {"culprit:2", false, "named instead: 1,2",
@@ -535,6 +538,7 @@ TEST(Checks, EachIsGreenAndRedWhereItShould) {
   scenario.train.recovery.divergence.on = true;
   scenario.train.recovery.divergence.window_steps = 2;
   scenario.train.definition.quirks = {runtime::Quirk::mean_of_rank_means};
+  scenario.watched.alarms.loss_max = 100;
   const RunRecord good = good_run();
   const Golden golden = golden_for(good);
   std::vector<float> in_fp32;

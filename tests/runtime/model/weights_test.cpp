@@ -104,8 +104,9 @@ TEST(Weights, ImportNamesEverythingThatIsWrongAtOnce) {
   tensors.push_back({"h.9.ln_1.bias", DType::f32, {15}, std::string(60, 0)});
   tensors.push_back({"transformer.wte.weight", DType::f32, {37, 15}, std::string(37 * 60, 0)});
   const std::string message = import_message(m, tensors);
-  for (const char* part : {"shape: wpe.weight is [15, 11], the model needs [11, 15]", "not F32: h.0.ln_1.weight",
-                           "missing: h.0.ln_1.bias [15]", "unexpected: h.9.ln_1.bias", "given twice: wte.weight"}) {
+  for (const char* part :
+       {"shape: wpe.weight is [15, 11], the model needs [11, 15]", "neither F32, F16 nor BF16: h.0.ln_1.weight",
+        "missing: h.0.ln_1.bias [15]", "unexpected: h.9.ln_1.bias", "given twice: wte.weight"}) {
     EXPECT_NE(message.find(part), std::string::npos) << part << "\nin: " << message;
   }
 }
@@ -122,6 +123,25 @@ TEST(Weights, ImportTakesFilesOfTransformersAsTheyAre) {
   EXPECT_EQ(import_message(m, tensors), "");
   tensors[tensors.size() - 2].bytes[0] = 1;
   EXPECT_NE(import_message(m, tensors).find("lm_head.weight differs"), std::string::npos);
+}
+
+// Each value of 16 bits is one of fp32.
+TEST(Weights, ImportWidensSixteenBits) {
+  const ModelPlan m = odd_model(true);
+  const Parameters parameters(m, false);
+  const auto floats = as_bytes(to_hugging_face(parameters, m, numbered(parameters.size())));
+  std::vector<float> wanted(std::size_t(parameters.size())), got(wanted.size());
+  auto rounded = floats, widened = floats;
+  for (std::size_t i = 0; i < floats.size(); ++i) {
+    std::string bytes;  // the upper halves, which are bf16
+    for (std::size_t at = 0; at < floats[i].bytes.size(); at += 4) bytes += floats[i].bytes.substr(at + 2, 2);
+    rounded[i].dtype = DType::bf16;
+    rounded[i].bytes = bytes;
+    for (std::size_t at = 0; at < floats[i].bytes.size(); at += 4) widened[i].bytes[at] = widened[i].bytes[at + 1] = 0;
+  }
+  from_hugging_face(parameters, m, rounded, got);
+  from_hugging_face(parameters, m, widened, wanted);
+  EXPECT_EQ(got, wanted);
 }
 
 // Two key heads of two query heads of 6; an mlp of 20 in slabs of 3, the last of 2, one empty.
@@ -185,6 +205,43 @@ TEST(LlamaWeights, ImportNamesEverythingThatIsWrongAtOnce) {
                            "missing: model.layers.0.self_attn.v_proj.weight [12, 24]"}) {
     EXPECT_NE(message.find(part), std::string::npos) << part << "\nin: " << message;
   }
+}
+
+TEST(MixtralWeights, RoundTripThroughHuggingFacesLayoutKeepsEveryElement) {
+  ModelPlan m = llama_model(false);
+  m.experts.count = 3;
+  const Parameters parameters(m, false);
+  const std::vector<float> flat = numbered(parameters.size());
+  std::vector<float> back(flat.size(), -1);
+  from_hugging_face(parameters, m, as_bytes(to_hugging_face(parameters, m, flat)), back);
+  EXPECT_EQ(back, flat);
+}
+
+TEST(MixtralWeights, AnExpertsRowsLieTogether) {
+  ModelPlan m = llama_model(false);
+  m.experts.count = 3;
+  const Parameters parameters(m, false);
+  std::map<std::string, NamedTensor> theirs;
+  for (NamedTensor& t : to_hugging_face(parameters, m, numbered(parameters.size()))) theirs[t.name] = t;
+  EXPECT_EQ(theirs.size(), 3U + 2 * (6 + 1 + 3 * 3));
+  const std::string moe = "model.layers.1.block_sparse_moe.";
+  EXPECT_EQ(theirs.at(moe + "gate.weight").shape, (std::vector<Index>{3, 24}));
+  const ParameterInfo& up = parameters.layer(1, LayerPart::c_fc_weight);
+  EXPECT_EQ(up.slab, 2 * 20 * 24) << "an expert is a slab";
+  // Row 7 is the second of slab 2, whose gates begin at row 12 of the expert's 40.
+  EXPECT_EQ(theirs.at(moe + "experts.2.w1.weight").values[7 * 24], float(up.offset + (2 * 40 + 12 + 1) * 24));
+  EXPECT_EQ(theirs.at(moe + "experts.2.w3.weight").values[7 * 24], float(up.offset + (2 * 40 + 15 + 1) * 24));
+  const ParameterInfo& down = parameters.layer(1, LayerPart::mlp_proj_weight);
+  EXPECT_EQ(theirs.at(moe + "experts.1.w2.weight").values[5 * 20 + 13], float(down.offset + (20 + 13) * 24 + 5));
+}
+
+// 46,702,792,704: what Hugging Face counts for Mixtral of "8x7B".
+TEST(MixtralParameters, CountIsMixtrals) {
+  ModelPlan m;
+  m.family = "llama", m.tied = false;
+  m.layers = 32, m.width = 4096, m.heads = 32, m.kv_heads = 8, m.ffn = 14336, m.context = 4096, m.vocab = 32000;
+  m.experts.count = 8;
+  EXPECT_EQ(Parameters(m, false).size(), 46702792704);
 }
 
 // 6,738,415,616: what Hugging Face counts for Llama 2 of "7B"; 8,030,261,248 for Llama 3 of "8B".
