@@ -10,6 +10,7 @@
 #include "kernels/attention.h"
 #include "kernels/cast.h"
 #include "kernels/dropout.h"
+#include "kernels/experts.h"
 #include "kernels/optimizer.h"
 #include "kernels/range.h"
 #include "kernels/tree.h"
@@ -96,6 +97,22 @@ struct DeviceElements {
                                    Stagnation* out);
 };
 
+// Layers of experts (experts.h); segment > 0.
+template <class T>
+struct DeviceExperts {
+  void (*product)(Lane, const std::int32_t* slots, Index choices, Mat<const T> x, RowOf of, Mat<const T> w,
+                  bool transposed, Index segment, Mat<T> y);
+  void (*weight_grad)(Lane, Vec<const std::int32_t> slots, Index choices, Index tokens, Mat<const T> a, Mat<const T> b,
+                      RowOf b_of, Mat<float> dw);
+  void (*combine)(Lane, const std::int32_t* slots, const float* gates, Mat<const T> y, Mat<T> out);
+  void (*combine_backward)(Lane, const std::int32_t* slots, const float* gates, Mat<const T> dout, Mat<const T> act,
+                           Mat<T> dact, Vec<float> dgates, Mat<T> dy);
+  void (*collect)(Lane, const std::int32_t* slots, Mat<const T> dx, Mat<const T> router, Mat<T> out);
+  void (*route_backward)(Lane, const Router&, Mat<const float> probs, const std::int32_t* slots, const float* gates,
+                         Mat<const float> shares, const float* spreads, const float* dgates, float scale,
+                         Mat<T> dlogits);
+};
+
 struct DeviceCommon {
   void (*unary)(Lane, Unary, Vec<const float> x, Vec<float> y);
   void (*fill_bits)(Lane, Vec<float> x, std::uint32_t bits);
@@ -103,6 +120,8 @@ struct DeviceCommon {
   void (*logit_scale_forward)(Lane, Mat<const float> raw, Vec<const float> scale, Mat<float> logits);
   void (*logit_scale_backward)(Lane, Mat<const float> raw, Vec<const float> scale, Mat<float> dlogits, Vec<float> dots,
                                Index segment);
+  void (*route)(Lane, const Router&, Mat<const float> logits, const Routes& out);
+  void (*add_token_losses)(Lane, Mat<const float> more, Vec<float> losses);
   void (*add_samples)(Lane, Mat<const float> nodes, Vec<float> out);
   void (*max_over_ways)(Lane, Mat<const float> values, Vec<float> out);
   void (*tree_add)(Lane, Vec<const float> left, Vec<const float> right, Vec<float> out);
@@ -128,6 +147,9 @@ struct DeviceTable {
   DeviceElements<float> elements_float{};
   DeviceElements<bf16> elements_bf16{};
   DeviceElements<fp16> elements_fp16{};
+  DeviceExperts<float> experts_float{};
+  DeviceExperts<bf16> experts_bf16{};
+  DeviceExperts<fp16> experts_fp16{};
   DeviceCommon common{};
   // Products of the device's vendor, for `fast` (fast.h). Returns false if it does not offer this one. Null: has none.
   bool (*vendor_gemm)(Lane, const AnyGemm&, bool tf32) = nullptr;
@@ -143,6 +165,10 @@ struct DeviceTable {
   template <class T>
   const DeviceElements<T>& elements() const {
     return of<T>(elements_float, elements_bf16, elements_fp16);
+  }
+  template <class T>
+  const DeviceExperts<T>& experts() const {
+    return of<T>(experts_float, experts_bf16, experts_fp16);
   }
 
  private:

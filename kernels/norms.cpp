@@ -1,6 +1,7 @@
 #include "kernels/norms.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "kernels/check.h"
 #include "kernels/device_table.h"
@@ -21,20 +22,19 @@ void norm2_blocks(Lane lane, InVec<T> x, Vec<float> out) {
 
 template <class T>
 void norm2_of_slabs(Lane lane, InVec<T> x, Index slab, Vec<float> blocks, Vec<float> out) {
-  SEEKSIM_CHECK(slab > 0 && x.n <= kSlabs * slab && blocks.n * kBlock >= std::min(slab, x.n) && out.n >= 1,
+  SEEKSIM_CHECK(slab > 0 && blocks.n * kBlock >= std::min(slab, x.n) && out.n >= 1,
                 "%lld elements in slabs of %lld, %lld blocks", static_cast<long long>(x.n),
                 static_cast<long long>(slab), static_cast<long long>(blocks.n));
   if (const DeviceTable* device = device_of(lane))
     return device->rows<T>().norm2_of_slabs(lane, x, slab, blocks, out.data);
-  float slabs[kSlabs];
-  Index n = 0;
+  std::vector<float> slabs;
   for (Index at = 0; at < x.n; at += slab) {
     const Index size = std::min(slab, x.n - at);
     const Vec<float> of_slab{blocks.data, (size + kBlock - 1) / kBlock};
     norm2_blocks<T>(lane, {x.data + at, size}, of_slab);
-    slabs[n++] = tree_fold(of_slab);
+    slabs.push_back(tree_fold(of_slab));
   }
-  out[0] = tree_fold({slabs, n});
+  out[0] = tree_fold({slabs.data(), static_cast<Index>(slabs.size())});
 }
 
 template <class T>

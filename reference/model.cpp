@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "reference/attention.h"
+#include "reference/experts.h"
 #include "reference/operations.h"
 #include "reference/random.h"
 
@@ -24,28 +25,50 @@ class Sample {
   R run(const std::int32_t* tokens, std::int64_t step_number, std::int64_t number, double loss_factor) {
     step = step_number, sample = number;
     forward(tokens);
-    const R loss = head(tokens + 1, loss_factor);
+    R loss = head(tokens + 1, loss_factor);
+    for (int l = 0; m.E > 0 && l < m.L; ++l) {
+      const Routed<R>& routed = layers[std::size_t(l)].routed;
+      loss = loss + routed.loss;
+      unsettled = unsettled || routed.unsettled;
+      for (const int e : routed.chosen) routing = routing * 0x9e3779b97f4a7c15ULL + std::uint64_t(e + 1);
+    }
+    factor = loss_factor;
     backward(tokens);
     return loss;
   }
+  std::uint64_t routing = 0;  // of all samples so far
+  bool unsettled = false;
 
  private:
   struct Layer {
     Norm<R> norm1, norm2;
     Heads<R> heads;
     Tensor<R> up, gate, active;  // (T, F)
+    Routed<R> routed;
   };
 
   // ---- what all lines use
-  int number(Part part, int l = -1) const { return find(parameters, part, l); }
-  const double* weight(Part part, int l = -1) const {
-    const int i = number(part, l);
+  int number(Part part, int l = -1, int e = -1) const { return find(parameters, part, l, e); }
+  const double* weight(Part part, int l = -1, int e = -1) const {
+    const int i = number(part, l, e);
     return i < 0 ? nullptr : weights[std::size_t(i)].data();
   }
   Matrix matrix(Part part, int l, int in, int out) const { return {weight(part, l), in, out, m.llama}; }
-  Sums<R>* gradient(Part part, int l = -1) {
-    const int i = number(part, l);
+  Sums<R>* gradient(Part part, int l = -1, int e = -1) {
+    const int i = number(part, l, e);
     return i < 0 || parameters[std::size_t(i)].frozen ? nullptr : &gradients[std::size_t(i)];
+  }
+  ExpertLayer<R> expert_layer(int l) {
+    ExpertLayer<R> x{m, store, {weight(Part::router, l), m.C, m.E, true}, gradient(Part::router, l), {}};
+    for (int e = 0; e < m.E; ++e) {
+      x.experts.push_back({{weight(Part::expert_gate, l, e), m.C, m.F, true},
+                           {weight(Part::expert_up, l, e), m.C, m.F, true},
+                           {weight(Part::expert_down, l, e), m.F, m.C, true},
+                           gradient(Part::expert_gate, l, e),
+                           gradient(Part::expert_up, l, e),
+                           gradient(Part::expert_down, l, e)});
+    }
+    return x;
   }
   // In place; rows (T, cols).
   void drop(Tensor<R>& x, double rate, Site site, int l, int cols) {
@@ -80,14 +103,18 @@ class Sample {
     drop(branch, m.drop_residual, Site::attention_branch, l, m.C);
     const Tensor<R> mid = store.added(x, branch);  // (T, C)
     a.norm2.forward(m, store, mid, weight(Part::norm2, l), weight(Part::norm2_bias, l));
+    branch = m.E > 0 ? expert_layer(l).forward(a.norm2.y, a.routed) : mlp_forward(a, l);
+    drop(branch, m.drop_residual, Site::mlp_branch, l, m.C);
+    x = store.added(mid, branch);
+  }
+
+  Tensor<R> mlp_forward(Layer& a, int l) {
     a.up = linear(m.T, store, a.norm2.y, matrix(Part::up, l, m.C, m.F), weight(Part::up_bias, l));
     if (m.llama) a.gate = linear(m.T, store, a.norm2.y, matrix(Part::gate, l, m.C, m.F), nullptr);
     a.active.resize(a.up.size());
     for (std::size_t i = 0; i < a.up.size(); ++i)
       a.active[i] = store(m.llama ? silu_of(a.gate[i]) * a.up[i] : gelu_of(a.up[i]));
-    branch = linear(m.T, store, a.active, matrix(Part::down, l, m.F, m.C), weight(Part::down_bias, l));
-    drop(branch, m.drop_residual, Site::mlp_branch, l, m.C);
-    x = store.added(mid, branch);
+    return linear(m.T, store, a.active, matrix(Part::down, l, m.F, m.C), weight(Part::down_bias, l));
   }
 
   Tensor<R> project(const Layer& a, int l) {
@@ -158,21 +185,7 @@ class Sample {
   Tensor<R> layer_backward(const Layer& a, int l, Tensor<R> dx) {
     Tensor<R> branch = dx;
     drop(branch, m.drop_residual, Site::mlp_branch, l, m.C);
-    Tensor<R> dactive = linear_backward<R>(m.T, a.active, branch, matrix(Part::down, l, m.F, m.C),
-                                           gradient(Part::down, l), m.llama ? nullptr : gradient(Part::down_bias, l));
-    store.all(dactive);
-    Tensor<R> dup(dactive.size()), dgate(m.llama ? dactive.size() : 0);
-    for (std::size_t i = 0; i < dactive.size(); ++i) {
-      dup[i] = store(dactive[i] * (m.llama ? silu_of(a.gate[i]) : gelu_slope(a.up[i])));
-      if (m.llama) dgate[i] = store(dactive[i] * a.up[i] * silu_slope(a.gate[i]));
-    }
-    Tensor<R> d = linear_backward<R>(m.T, a.norm2.y, dup, matrix(Part::up, l, m.C, m.F), gradient(Part::up, l),
-                                     m.llama ? nullptr : gradient(Part::up_bias, l));
-    if (m.llama) {
-      const Tensor<R> more =
-          linear_backward<R>(m.T, a.norm2.y, dgate, matrix(Part::gate, l, m.C, m.F), gradient(Part::gate, l), nullptr);
-      for (std::size_t i = 0; i < d.size(); ++i) d[i] = d[i] + more[i];
-    }
+    Tensor<R> d = m.E > 0 ? expert_layer(l).backward(a.norm2.y, a.routed, branch, factor) : mlp_backward(a, l, branch);
     store.all(d);
     const Tensor<R> dmid = norm_backward(a.norm2, Part::norm2, Part::norm2_bias, l, d, &dx);
 
@@ -188,6 +201,25 @@ class Sample {
     d = project_backward(a, l, dqkv);
     store.all(d);
     return norm_backward(a.norm1, Part::norm1, Part::norm1_bias, l, d, &dmid);
+  }
+  // Not yet stored.
+  Tensor<R> mlp_backward(const Layer& a, int l, const Tensor<R>& branch) {
+    Tensor<R> dactive = linear_backward<R>(m.T, a.active, branch, matrix(Part::down, l, m.F, m.C),
+                                           gradient(Part::down, l), m.llama ? nullptr : gradient(Part::down_bias, l));
+    store.all(dactive);
+    Tensor<R> dup(dactive.size()), dgate(m.llama ? dactive.size() : 0);
+    for (std::size_t i = 0; i < dactive.size(); ++i) {
+      dup[i] = store(dactive[i] * (m.llama ? silu_of(a.gate[i]) : gelu_slope(a.up[i])));
+      if (m.llama) dgate[i] = store(dactive[i] * a.up[i] * silu_slope(a.gate[i]));
+    }
+    Tensor<R> d = linear_backward<R>(m.T, a.norm2.y, dup, matrix(Part::up, l, m.C, m.F), gradient(Part::up, l),
+                                     m.llama ? nullptr : gradient(Part::up_bias, l));
+    if (m.llama) {
+      const Tensor<R> more =
+          linear_backward<R>(m.T, a.norm2.y, dgate, matrix(Part::gate, l, m.C, m.F), gradient(Part::gate, l), nullptr);
+      for (std::size_t i = 0; i < d.size(); ++i) d[i] = d[i] + more[i];
+    }
+    return d;
   }
   Tensor<R> project_backward(const Layer& a, int l, const Tensor<R>& dqkv) {
     if (!m.llama)
@@ -216,7 +248,8 @@ class Sample {
   std::vector<Sums<R>>& gradients;
   Store<R>& store;
   std::int64_t step = 0, sample = 0;
-  Tensor<R> x;  // (T, C)  residual stream
+  double factor = 1;  // of the loss
+  Tensor<R> x;        // (T, C)  residual stream
   std::vector<Layer> layers;
   Norm<R> last;
   Tensor<R> dlogits;  // (T, V)
@@ -246,6 +279,7 @@ StepValues<R> losses_and_gradients(const Training& t, const std::vector<Paramete
   values.loss = losses.value() * R(1 / power) * R(at_root);
   values.gradients.resize(parameters.size());
   values.overflows = store.overflows, values.may_overflow = store.may_overflow;
+  values.routing = sample.routing, values.unsettled = sample.unsettled;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     for (const Sum<R>& sum : sums[i]) {
       R g = sum.value() * R(at_root);

@@ -1,4 +1,5 @@
-// One step's losses and gradients of GPT-2 and Llama, by plain loops over samples, tokens and channels.
+// One step's losses and gradients of GPT-2 and Llama (with experts too), by plain loops over samples, tokens and
+// channels.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,9 @@ struct StepValues {
   // Whether some value leaves the range of the type that it is stored in: surely; or it may, by its bound.
   bool overflows = false;
   bool may_overflow = false;
+  // Which experts the tokens went to, as a hash; and whether rounding might have sent one of them elsewhere.
+  std::uint64_t routing = 0;
+  bool unsettled = false;
 };
 
 // weights: by parameter, as the optimizer holds them; the passes round them to the type to compute in. tokens (batch,

@@ -17,7 +17,7 @@ struct List {
   std::uint32_t streams = 0;
 
   void add(const std::string& name, Part part, int layer, int rows, int cols, Start start, bool shares = false) {
-    Parameter p{name, part, layer, rows, cols, start, cols > 1, false, shares ? streams - 1 : streams};
+    Parameter p{name, part, layer, -1, rows, cols, start, cols > 1, false, shares ? streams - 1 : streams};
     if (!shares) ++streams;
     all.push_back(std::move(p));
   }
@@ -46,6 +46,22 @@ void gpt2(List& list) {
   list.add("ln_f.bias", Part::norm_bias, -1, m.C, 1, Start::zeros);
 }
 
+// Under Mixtral's names. All experts' gates and ups are stored together, and all their downs.
+void experts(List& list, const std::string& layer, int l) {
+  const Model& m = list.m;
+  const std::string h = layer + "block_sparse_moe.";
+  list.add(h + "gate.weight", Part::router, l, m.E, m.C, Start::normal);
+  const auto of = [&](int e, const char* name, Part part, int rows, int cols, bool shares) {
+    list.add(h + "experts." + std::to_string(e) + name, part, l, rows, cols, Start::normal, shares);
+    list.all.back().expert = e;
+  };
+  for (int e = 0; e < m.E; ++e) {
+    of(e, ".w1.weight", Part::expert_gate, m.F, m.C, e > 0);
+    of(e, ".w3.weight", Part::expert_up, m.F, m.C, true);
+  }
+  for (int e = 0; e < m.E; ++e) of(e, ".w2.weight", Part::expert_down, m.C, m.F, e > 0);
+}
+
 void llama(List& list) {
   const Model& m = list.m;
   list.add("model.embed_tokens.weight", Part::tokens, -1, m.V, m.C, Start::normal);
@@ -57,6 +73,10 @@ void llama(List& list) {
     list.add(h + "self_attn.v_proj.weight", Part::v, l, m.K * m.D(), m.C, Start::normal, true);
     list.add(h + "self_attn.o_proj.weight", Part::attention_out, l, m.C, m.H * m.D(), Start::normal);
     list.add(h + "post_attention_layernorm.weight", Part::norm2, l, m.C, 1, Start::ones);
+    if (m.E > 0) {
+      experts(list, h, l);
+      continue;
+    }
     list.add(h + "mlp.gate_proj.weight", Part::gate, l, m.F, m.C, Start::normal);
     list.add(h + "mlp.up_proj.weight", Part::up, l, m.F, m.C, Start::normal, true);
     list.add(h + "mlp.down_proj.weight", Part::down, l, m.C, m.F, Start::normal);
@@ -82,12 +102,17 @@ std::uint64_t stored_at(const Model& m, const Parameter& p, int row, int col) {
       return std::uint64_t(place * D + element) * std::uint64_t(m.C) + std::uint64_t(col);
     }
     case Part::gate:
-    case Part::up: {
+    case Part::up:
+    case Part::expert_gate:
+    case Part::expert_up: {
       if (!m.llama) break;
+      const bool up = p.part == Part::up || p.part == Part::expert_up;
       const int first = row / slab * slab, size = std::min(slab, m.F - first);
-      const int place = 2 * first + (p.part == Part::up ? size : 0) + row - first;
+      const int place = std::max(p.expert, 0) * 2 * m.F + 2 * first + (up ? size : 0) + row - first;
       return std::uint64_t(place) * std::uint64_t(m.C) + std::uint64_t(col);
     }
+    case Part::expert_down:
+      return std::uint64_t(p.expert * m.F + col) * std::uint64_t(m.C) + std::uint64_t(row);
     default:
       break;
   }
@@ -120,9 +145,9 @@ std::vector<Parameter> parameters_of(const Model& model) {
   return list.all;
 }
 
-int find(const std::vector<Parameter>& all, Part part, int layer) {
+int find(const std::vector<Parameter>& all, Part part, int layer, int expert) {
   for (std::size_t i = 0; i < all.size(); ++i) {
-    if (all[i].part == part && all[i].layer == layer) return int(i);
+    if (all[i].part == part && all[i].layer == layer && all[i].expert == expert) return int(i);
   }
   return -1;
 }

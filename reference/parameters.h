@@ -31,13 +31,18 @@ enum class Part : std::uint8_t {
   down_bias,  // GPT-2: (C, F), (F, C); Llama: (F, C), (F, C), (C, F)
   norm,
   norm_bias,
-  head  // (C), (C), (V, C)
+  head,  // (C), (C), (V, C)
+  router,
+  expert_gate,
+  expert_up,
+  expert_down  // (E, C); each expert's (F, C), (F, C), (C, F)
 };
 
 struct Parameter {
   std::string name;
   Part part{};
   int layer = -1;
+  int expert = -1;
   int rows = 0, cols = 1;
   enum class Start : std::uint8_t { normal, residual, zeros, ones } start = Start::zeros;
   bool matrix = false;  // decays
@@ -49,7 +54,7 @@ struct Parameter {
 
 std::vector<Parameter> parameters_of(const Model& model);
 // Its number in parameters_of(); -1: the model has none.
-int find(const std::vector<Parameter>& all, Part part, int layer = -1);
+int find(const std::vector<Parameter>& all, Part part, int layer = -1, int expert = -1);
 // Does a pattern in which '*' stands for any characters ask for this name?
 bool matches(const std::string& pattern, const std::string& name);
 

@@ -32,6 +32,8 @@ class Run {
       auto values = losses_and_gradients<Noisy>(t, parameters, weights, tokens_of_step(t, step), step, scaler.scale);
       told.loss.push_back(values.loss.v);
       told.loss_bound.push_back(deviations(t.compute) * std::sqrt(values.loss.s));
+      told.routing.push_back(values.routing);
+      told.unsettled.push_back(values.unsettled);
       told.norm_bound.push_back(0);
       told.norm.push_back(disturb_and_measure(values.gradients, step, told.norm_bound.back()));
       if (!skipped) update(values.gradients, told.norm.back(), ++applied, step);

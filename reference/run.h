@@ -12,6 +12,9 @@ struct FreeRun {
   // By step: the values, and how far a step's own rounding may move them.
   std::vector<double> loss, loss_bound;
   std::vector<double> norm, norm_bound;
+  // By step: which experts the tokens went to, as a hash; and whether rounding might have sent one of them elsewhere.
+  std::vector<std::uint64_t> routing;
+  std::vector<bool> unsettled;
   std::vector<std::vector<double>> weights;  // after the last step, by parameter
 };
 

@@ -9,7 +9,7 @@
 namespace seeksim::reference {
 
 // In the letters that shapes use: V vocabulary, T tokens of a sample, C width, H query heads, K key heads of H / K
-// queries each, D = C / H, F width inside the mlp.
+// queries each, D = C / H, F width inside the mlp, or an expert.
 struct Model {
   bool llama = false;  // else GPT-2
   int L = 0, C = 0, H = 0, K = 0, T = 0, V = 0, F = 0;
@@ -19,6 +19,12 @@ struct Model {
   double norm_eps = 1e-5;
   double rope_theta = 10000;
   double drop_embedding = 0, drop_attention = 0, drop_residual = 0;
+
+  // Experts in place of the mlp: E of them, k for a token. 0: none.
+  int E = 0, k = 1;
+  double capacity_factor = 0;  // an expert takes ceil(this * T k / E) of a sample's choices; 0: all
+  bool gates_normalized = true;
+  double balance = 0, z = 0;  // coefficients of the router's two losses
 
   int D() const { return C / H; }
   int G() const { return H / K; }

@@ -17,12 +17,19 @@ namespace {
 // parameter by parameter. Columns of q, k and v, and those into and out of the mlp's activation.
 double qkv_of(const runtime::ModelPlan& m) { return m.width * (m.llama() ? 1 + 2.0 * m.key_heads() / m.heads : 3.0); }
 double mlp_of(const runtime::ModelPlan& m) { return (m.llama() ? 3.0 : 2.0) * m.hidden(); }
+// Columns of all experts' weights and of their router; of those that a token goes through, with what routing leaves.
+double weights_of_mlp(const runtime::ModelPlan& m) {
+  return m.experts.on() ? m.experts.count * (mlp_of(m) + 1) : mlp_of(m);
+}
+double kept_of_mlp(const runtime::ModelPlan& m) {
+  return m.experts.on() ? m.experts.per_token * (mlp_of(m) + m.width + 4) + 3.0 * m.experts.count : mlp_of(m);
+}
 
 double parameters_of(const runtime::ModelPlan& m) {
   const double v = m.vocab, t = m.context, c = m.width, l = m.layers;
   const double ends = v * c + (m.tied ? 0 : v * c) + (m.logit_scale ? 1 : 0);
   if (!m.llama()) return ends + t * c + l * (12 * c * c + 13 * c) + 2 * c;
-  return ends + l * (c * (qkv_of(m) + c + mlp_of(m)) + 2 * c) + c;
+  return ends + l * (c * (qkv_of(m) + c + weights_of_mlp(m)) + 2 * c) + c;
 }
 
 // Measured on worlds of 8 to 4,096 ranks, by classes to 131,072, and models of 2 to 96 layers, rounded up.
@@ -93,7 +100,7 @@ Estimate estimate_of(const Scenario& scenario, double simulated) {
       compression_of(d, trained, ranks);
   // Activations kept for the backward pass: some 9 values of the width, qkv, what goes into and comes out of the mlp's
   // activation and the attention's probabilities, a layer; logits and their gradient once.
-  const double layer = 9 * c + qkv_of(d.model) + mlp_of(d.model);
+  const double layer = 9 * c + qkv_of(d.model) + kept_of_mlp(d.model);
   double kept = 0, longest = 0;
   for (const runtime::Segment& segment : runtime::segments_of(d.model.layers, scenario.train.layout.checkpointing)) {
     if (segment.recomputed) longest = std::max(longest, double(segment.layers()));

@@ -18,6 +18,7 @@
 #include "harness/loading/deepspeed/forms.h"
 #include "harness/loading/deepspeed/precision.h"
 #include "harness/loading/estimate.h"
+#include "harness/loading/experts.h"
 #include "harness/loading/extensions.h"
 #include "harness/loading/fault_plan.h"
 #include "harness/loading/faults.h"
@@ -220,6 +221,7 @@ Scenario load(Document document, const LoadOptions& options) {
   read_compression(top, scenario);
   settle_steady(top, scenario);
   check_parallel(top, scenario);
+  check_experts(top, scenario);
   check_recovery(top, scenario);
   check_own_family(top, scenario);
   scenario.sweep = read_sweep(top);

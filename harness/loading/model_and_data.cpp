@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "harness/input/files.h"
+#include "harness/loading/experts.h"
 #include "harness/loading/extensions.h"
 #include "harness/scenario/variants.h"
 #include "harness/scenario/written.h"
@@ -21,6 +22,7 @@ namespace {
 
 using namespace shapes;
 using runtime::DropoutPlan;
+using runtime::ExpertsPlan;
 using runtime::ModelPlan;
 
 // The path from a scenario to its model.
@@ -29,8 +31,14 @@ Binding<Scenario> of_model(Path... path) {
   return at(&Scenario::train, &runtime::TrainPlan::definition, &runtime::Definition::model, path...);
 }
 
+template <class... Path>
+Binding<Scenario> of_experts(Path... path) {
+  return of_model(&ModelPlan::experts, path...);
+}
+
 const ModelPlan& model_of(const Scenario& scenario) { return scenario.train.definition.model; }
 bool is_llama(const Scenario& scenario) { return model_of(scenario).llama(); }
+bool has_experts(const Scenario& scenario) { return model_of(scenario).experts.on(); }
 bool has_dropout(const Scenario& scenario) { return model_of(scenario).dropout.any(); }
 Json key_heads_of(const Scenario& scenario) { return model_of(scenario).key_heads(); }
 Json ffn_of(const Scenario& scenario) { return model_of(scenario).hidden(); }
@@ -88,7 +96,7 @@ DropoutPlan read_dropout(const Reader& model) {
 }
 
 void refuse_llama_keys(const Reader& model) {
-  for (const char* key : {"kv_heads", "ffn", "rope_theta"}) {
+  for (const char* key : {"kv_heads", "ffn", "rope_theta", "experts"}) {
     if (model.find(key) != nullptr)
       model.problem(key, "a GPT-2 has none", "Remove it, or set \"family\" to \"llama\".");
   }
@@ -204,6 +212,26 @@ const Keys<Scenario>& model_keys() {
        "Llama: width inside the mlp. Unset: 8/3 of width, rounded up to a multiple of 8. (GPT-2 has 4 * width.)"},
       {"rope_theta", of_model(&ModelPlan::rope_theta).when(is_llama), number().least(1), kBits,
        "Llama: base of the rotary positions' frequencies."},
+      {"experts", of_experts(&ExpertsPlan::count).unless_standard(), integer(0, ExpertsPlan::kMost), kBits,
+       "Llama: in place of each layer's mlp so many experts, each as wide as ffn, and a router that chooses among them "
+       "token by token: a Mixtral. 0: one mlp."},
+      {"experts_per_token", of_experts(&ExpertsPlan::per_token).when(has_experts),
+       integer(1, ExpertsPlan::kMostPerToken), kBits,
+       "Experts that a token goes to: those with the largest logits; of equal ones the first."},
+      {"capacity_factor", of_experts(&ExpertsPlan::capacity_factor).when(has_experts),
+       number().least(0).most(ExpertsPlan::kMostCapacity), kBits,
+       "An expert takes at most this times context * experts_per_token / experts choices of a sample, rounded up: all "
+       "first choices in the order of tokens, then all second ones. By sample, never by rank or micro-batch. 0: all."},
+      {"normalize_gates", of_experts(&ExpertsPlan::normalized).read_by_hand().when(has_experts), flag().unset(), kBits,
+       "A token's gates are divided by their sum, as Mixtral has it; false: they are the router's probabilities. "
+       "Unset: "
+       "true with several experts a token."},
+      {"aux_loss", of_experts(&ExpertsPlan::balance).when(has_experts), number().least(0), kBits,
+       "Coefficient of the loss that balances experts: experts * the sum of each one's share of a sample's choices "
+       "times "
+       "its mean probability, averaged over samples and added up over layers."},
+      {"z_loss", of_experts(&ExpertsPlan::z).when(has_experts), number().least(0), kBits,
+       "Coefficient of the router's z loss: the mean over tokens of the squared log of the sum of exp(logit)."},
       {"init", at(&Scenario::init_file).read_by_hand().unless_standard(), text().unset(), kBits,
        "Start from these weights: a safetensors file under Hugging Face's names. As --init."},
       {"logit_scale", of_model(&ModelPlan::logit_scale).unless_standard(), flag(), kBits,
@@ -245,6 +273,7 @@ void read_model(const Reader& model, Scenario& scenario) {
   plan.tied = model.flag("tied", !plan.llama());
   read_frozen(model, plan);
   plan.dropout = read_dropout(model);
+  settle_experts(model, plan.experts);
   if (plan.heads > 0 && plan.width > 0 && plan.width % plan.heads != 0) {
     const int fits = plan.width / plan.heads * plan.heads;
     model.problem("width", fmt::format("{} is not a multiple of {} heads", plan.width, plan.heads),

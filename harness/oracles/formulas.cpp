@@ -145,13 +145,18 @@ double activation_bytes(const Sizes& s) {
   const double R = rows_of(s), T = m.context, C = m.width, V = m.vocab, samples = R / T;
   const Kept kept = kept_for_backward(s);
   const runtime::ModelShape shape(m);
-  const double inside = double(shape.Q + shape.U + shape.F);  // qkv, into and out of the mlp's activation
-  const double a_norm = m.llama() ? 1 : 2;                    // statistics a token
-  const double layer = s.C * R * (4 * C + inside + m.heads * T) + kFloat * 2 * a_norm * R;
+  const double inside = double(shape.Q + shape.k * (shape.U + shape.F));  // qkv, into and out of the mlp's activation
+  const double a_norm = m.llama() ? 1 : 2;                                // statistics a token
+  const double E = double(shape.E), k = double(shape.k);
+  const double routes =
+      E > 0 ? kFloat * (R * (E + 2 * k + 1) + samples * E) : 0;  // probabilities, slots, gates, shares
+  const double layer = s.C * R * (4 * C + inside + m.heads * T) + kFloat * 2 * a_norm * R + routes;
   const double end =
       s.C * R * (C + V) + kFloat * ((a_norm + 1) * R + samples) + (m.logit_scale ? (s.C * V + kFloat) * R : 0);
   const double angles = m.llama() && m.layers > 0 ? kFloat * T * double(shape.D) : 0;  // of rotary positions
-  const double backward = s.C * R * (3 * C + (m.layers > 0 ? inside : 0)) + angles;
+  // The losses of the routers; their logits and the gradients, and a row of the width for each slot.
+  const double experts = E > 0 ? kFloat * R * (m.layers + E + k) + s.C * R * (E + k * C) : 0;
+  const double backward = s.C * R * (3 * C + (m.layers > 0 ? inside : 0)) + angles + experts;
   const auto is_vector = [](const ParameterInfo* p) { return p->shape.size() == 1; };
   const auto& frozen = s.parameters.frozen();
   const bool unused = std::any_of(frozen.begin(), frozen.end(), is_vector);  // the gradient of a frozen bias

@@ -43,6 +43,7 @@ struct ReferenceVerdict {
   std::vector<std::int64_t> steps;               // that were judged
   std::int64_t values = 0;                       // that were held against a bound
   std::int64_t tight = 0;                        // those whose bound says something
+  std::int64_t unsettled = 0;                    // steps in which rounding may have chosen a token's expert
   double used = 0;                               // the largest share of a bound that a value within it takes
   double wall_s = 0;                             // of the reference alone
   std::optional<Golden> golden;                  // the run on one rank that was judged

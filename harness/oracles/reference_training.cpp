@@ -12,7 +12,7 @@ reference::Type type_of(runtime::ElementType type) {
 }
 
 // A pattern asks for parameters by seeksim's names. Files have queries, keys and values, and gates and ups, as tensors
-// of their own.
+// of their own, and each expert's w1, w2 and w3.
 std::vector<std::string> in_files(const std::vector<std::string>& patterns) {
   std::vector<std::string> out;
   const auto put = [&](const std::string& pattern, const std::string& ours, std::initializer_list<const char*> theirs) {
@@ -23,7 +23,8 @@ std::vector<std::string> in_files(const std::vector<std::string>& patterns) {
   for (const std::string& pattern : patterns) {
     out.push_back(pattern);
     put(pattern, "qkv_proj", {"q_proj", "k_proj", "v_proj"});
-    put(pattern, "gate_up_proj", {"gate_proj", "up_proj"});
+    put(pattern, "gate_up_proj", {"gate_proj", "up_proj", "*.w1", "*.w3"});
+    put(pattern, "down_proj", {"*.w2"});
   }
   return out;
 }
@@ -33,6 +34,9 @@ reference::Model model_of(const runtime::ModelPlan& plan) {
   m.llama = plan.llama();
   m.L = plan.layers, m.C = plan.width, m.H = plan.heads, m.K = m.llama ? plan.key_heads() : plan.heads;
   m.T = plan.context, m.V = plan.vocab, m.F = plan.hidden();
+  const runtime::ExpertsPlan& x = plan.experts;
+  m.E = x.count, m.k = x.on() ? x.per_token : 1;
+  m.capacity_factor = x.capacity_factor, m.gates_normalized = x.normalized, m.balance = x.balance, m.z = x.z;
   m.tied = plan.tied;
   m.frozen = in_files(plan.frozen);
   m.init_stddev = plan.init_stddev, m.norm_eps = plan.norm_eps, m.rope_theta = plan.rope_theta;
@@ -70,6 +74,8 @@ reference::Scaler scaler_of(const runtime::LossScalerPlan& plan) {
 std::string not_in_reference(const runtime::Definition& d) {
   if (d.model.own != nullptr || (d.model.family != "gpt2" && !d.model.llama()))
     return "the reference knows GPT-2 and Llama, not " + d.model.family;
+  if (d.model.experts.on() && d.precision.compute != runtime::ElementType::f32)
+    return "the reference knows experts in fp32 only: in 16 bits rounding decides where tokens go";
   if (d.model.logit_scale) return "the reference knows no scale on the logits";
   if (d.compression.on()) return "the reference knows no compression of gradients";
   if (d.quirks.any()) return "the reference knows no quirks of other frameworks";

@@ -71,6 +71,12 @@ Json compression_fields(const runtime::CompressionPlan& c) {
           {"top", largest ? Json(c.top) : Json(nullptr)}};
 }
 
+// Likewise.
+Json experts_fields(const runtime::ExpertsPlan& x) {
+  return {{"count", x.count},           {"per_token", x.per_token}, {"capacity_factor", x.capacity_factor},
+          {"normalized", x.normalized}, {"balance", x.balance},     {"z", x.z}};
+}
+
 }  // namespace
 
 std::string hex(std::uint64_t digest) { return fmt::format("{:016x}", digest); }
@@ -88,6 +94,7 @@ Json key_fields(const runtime::Definition& d) {
                      {"tied", m.tied},     {"init_stddev", m.init_stddev}, {"norm_eps", m.norm_eps}};
   if (m.llama())
     fields["model"].update({{"kv_heads", m.key_heads()}, {"ffn", m.hidden()}, {"rope_theta", m.rope_theta}});
+  if (m.experts.on()) fields["model"]["experts"] = experts_fields(m.experts);
   if (m.logit_scale) fields["model"]["logit_scale"] = true;
   if (m.dropout.any()) fields["model"]["dropout"] = dropout_json(m.dropout);
   if (!m.frozen.empty()) fields["model"]["frozen"] = runtime::frozen_names(m);

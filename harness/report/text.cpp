@@ -266,8 +266,9 @@ std::string header_text(const Scenario& scenario, const Style& style) {
   if (!scenario.why.empty()) out += fmt::format("  {}\n", scenario.why);
   out += fmt::format("  world     {} rank{} ({} x {}), {}\n", w.ranks(), w.ranks() == 1 ? "" : "s", w.nodes,
                      w.ranks_per_node, w.network);
-  const std::string own =
-      d.model.llama() ? fmt::format(" ({} of keys), mlp {}", d.model.key_heads(), d.model.hidden()) : "";
+  std::string own = d.model.llama() ? fmt::format(" ({} of keys), mlp {}", d.model.key_heads(), d.model.hidden()) : "";
+  if (d.model.experts.on())
+    own += fmt::format(", {} experts and {} a token", d.model.experts.count, d.model.experts.per_token);
   out += fmt::format("  model     {}: {} layers, width {}, {} heads{}, context {}, vocabulary {}; {} parameters\n",
                      d.model.family, d.model.layers, d.model.width, d.model.heads, own, d.model.context, d.model.vocab,
                      count_text(estimate(scenario).parameters));

@@ -18,6 +18,16 @@ T any_of(std::vector<T> values) {
   return values[std::size_t(between(0, int(values.size()) - 1))];
 }
 
+void draw_experts(Json& model) {
+  const int experts = between(1, 5), per_token = between(1, std::min(experts, 3));
+  model["experts"] = experts;
+  model["experts_per_token"] = per_token;
+  if (one_in(2)) model["capacity_factor"] = any_of<Json>({0.5, 1, 1.25});
+  if (one_in(2)) model["aux_loss"] = 0.01;
+  if (one_in(3)) model["z_loss"] = 0.001;
+  if (one_in(3)) model["normalize_gates"] = per_token > 1 && one_in(2);
+}
+
 Json draw_model(bool text, bool fp32) {
   const int heads = between(1, 3), layers = between(1, 3);
   Json model = {{"layers", layers},
@@ -34,6 +44,7 @@ Json draw_model(bool text, bool fp32) {
     if (one_in(2)) model["ffn"] = between(1, 30);
     if (group > 1 || one_in(2)) model["kv_heads"] = keys;
     if (one_in(3)) model["rope_theta"] = 500000;
+    if (one_in(3)) draw_experts(model);
   }
   if (one_in(3)) model["tied"] = llama;
   if (one_in(3))
@@ -152,6 +163,8 @@ void draw_parallel(Json& s) {
   s["deepspeed"].erase("data_types");
   s["deepspeed"].erase("activation_checkpointing");
   s.erase("checkpointing");
+  for (const char* key : {"experts", "experts_per_token", "capacity_factor", "normalize_gates", "aux_loss", "z_loss"})
+    s["model"].erase(key);
 }
 
 // Groups are powers of two of samples.

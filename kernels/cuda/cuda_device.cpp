@@ -17,6 +17,9 @@ const DeviceTable& cuda_device() {
     t.elements_float = cuda_elements_float();
     t.elements_bf16 = cuda_elements_bf16();
     t.elements_fp16 = cuda_elements_fp16();
+    t.experts_float = cuda_experts_float();
+    t.experts_bf16 = cuda_experts_bf16();
+    t.experts_fp16 = cuda_experts_fp16();
     t.common = cuda_common();
     t.vendor_gemm = cublas_gemm;
     return t;

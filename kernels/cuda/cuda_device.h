@@ -19,6 +19,9 @@ DeviceRows<fp16> cuda_rows_fp16();
 DeviceElements<float> cuda_elements_float();
 DeviceElements<bf16> cuda_elements_bf16();
 DeviceElements<fp16> cuda_elements_fp16();
+DeviceExperts<float> cuda_experts_float();
+DeviceExperts<bf16> cuda_experts_bf16();
+DeviceExperts<fp16> cuda_experts_fp16();
 DeviceCommon cuda_common();
 
 }  // namespace seeksim::kernels

@@ -65,6 +65,9 @@ const DeviceTable& emulated_device() {
       .elements_float = Elements<HostLaunch, float>::table(),
       .elements_bf16 = Elements<HostLaunch, bf16>::table(),
       .elements_fp16 = Elements<HostLaunch, fp16>::table(),
+      .experts_float = Experts<HostLaunch, float>::table(),
+      .experts_bf16 = Experts<HostLaunch, bf16>::table(),
+      .experts_fp16 = Experts<HostLaunch, fp16>::table(),
       .common = Common<HostLaunch>::table(),
   };
   return kTable;

@@ -11,6 +11,7 @@
 #include "kernels/cast_body.h"
 #include "kernels/check.h"
 #include "kernels/device_table.h"
+#include "kernels/experts_body.h"
 #include "kernels/math.h"
 #include "kernels/optimizer_body.h"
 #include "kernels/philox_body.h"

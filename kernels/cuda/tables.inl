@@ -6,6 +6,8 @@
 //   launch.scratch(floats)                 working memory, until the operation is over
 //   launch.copy(from, to, bytes), launch.clear(to, bytes)
 
+#include "kernels/cuda/experts.inl"
+
 template <class Launch, class T>
 struct Rows {
   static void layer_norm_forward(Lane lane, Mat<const T> x, Vec<const T> gamma, Vec<const T> beta, float eps, Mat<T> y,
@@ -108,7 +110,7 @@ struct Rows {
   }
   static void norm2_of_slabs(Lane lane, Vec<const T> x, Index slab, Vec<float> blocks, float* out) {
     Launch launch(lane);
-    float* const slabs = launch.scratch(kSlabs);
+    float* const slabs = launch.scratch(most(blocks_for(x.n, slab), 1));
     Index n = 0;
     for (Index at = 0; at < x.n; at += slab, ++n) {
       const Index size = least(slab, x.n - at);
@@ -290,6 +292,14 @@ struct Common {
     Launch launch(lane);
     if (raw.rows > 0) launch(Grid{raw.rows, 1}, LogitScaleBackward{raw, scale.data, dlogits, dots.data, segment});
   }
+  static void route(Lane lane, const Router& r, Mat<const float> logits, const Routes& out) {
+    Launch launch(lane);
+    if (out.shares.rows > 0) launch(Grid{out.shares.rows, 1}, RouteSample{r, logits, out});
+  }
+  static void add_token_losses(Lane lane, Mat<const float> more, Vec<float> losses) {
+    Launch launch(lane);
+    each(launch, 1, losses.n, AddTokenLosses{more, losses});
+  }
   static void add_samples(Lane lane, Mat<const float> nodes, Vec<float> out) {
     Launch launch(lane);
     each(launch, 1, out.n, AddSamples{nodes, nodes.cols / out.n, out});
@@ -337,8 +347,19 @@ struct Common {
     if (bytes > 0) launch.clear(to, bytes);
   }
   static DeviceCommon table() {
-    return {unary,       fill_bits,     fill_normal, logit_scale_forward, logit_scale_backward,
-            add_samples, max_over_ways, tree_add,    tree_parts,          tree_fold,
-            copy,        clear};
+    return {unary,
+            fill_bits,
+            fill_normal,
+            logit_scale_forward,
+            logit_scale_backward,
+            route,
+            add_token_losses,
+            add_samples,
+            max_over_ways,
+            tree_add,
+            tree_parts,
+            tree_fold,
+            copy,
+            clear};
   }
 };

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "kernels/cast_body.h"
+#include "kernels/experts_body.h"
 #include "kernels/isa/table.h"
 #include "kernels/math.h"
 #include "kernels/optimizer_body.h"
@@ -33,6 +34,8 @@ namespace {
 #include "kernels/isa/rows.inl"
 
 #include "kernels/isa/rms_norm.inl"
+
+#include "kernels/isa/experts.inl"
 
 #include "kernels/isa/optimizer.inl"
 
@@ -59,6 +62,11 @@ constexpr StoredElements<T> kStored = {
     .segment_node = segment_node_body<T>,
     .slice_gradient = slice_gradient_body<T>,
     .norm2 = norm2_body<T>,
+    .route_backward = route_backward_body<T>,
+    .expert_combine = expert_combine_body<T>,
+    .expert_collect = expert_collect_body<T>,
+    .row_dot = row_dot_body<T>,
+    .scale_row = scale_row_body<T>,
     .count_nonfinite = count_nonfinite_body<T>,
     .range = range_body<T>,
 };
@@ -86,6 +94,7 @@ const ElementTable& SEEKSIM_ELEMENT_TABLE() {
       .unary = unary_body,
       .scale = scale_body,
       .token_loss = token_loss,
+      .route = route_body,
       .adamw = adamw_body_of_step,
       .normal_of_words = normal_body,
       .tree_parts = tree_parts_body,

@@ -5,6 +5,7 @@
 #include "kernels/attention.h"
 #include "kernels/cast.h"
 #include "kernels/dropout.h"
+#include "kernels/experts.h"
 #include "kernels/fast_way.h"
 #include "kernels/gemm.h"
 #include "kernels/isa.h"
@@ -68,6 +69,14 @@ struct StoredElements {
   float (*segment_node)(const T* x, float max, Index n, Index segment);
   void (*slice_gradient)(const T* x, float max, float sum, float scale, Index target, T* d, Index n);
   float (*norm2)(const T* x, Index n);  // F4 of x^2
+  // Experts: of all rows; of one token and the rows of its slots; of one row.
+  void (*route_backward)(const Router&, Mat<const float> probs, const std::int32_t* slots, const float* gates,
+                         Mat<const float> shares, const float* spreads, const float* dgates, float scale,
+                         Mat<T> dlogits);
+  void (*expert_combine)(const std::int32_t* slots, const float* gates, Index choices, Mat<const T> y, T* out);
+  void (*expert_collect)(const std::int32_t* slots, Index choices, Mat<const T> dx, const T* router, T* out);
+  float (*row_dot)(const T* a, const T* b, Index n);  // F4
+  void (*scale_row)(float factor, const T* x, T* y, Index n);
   Index (*count_nonfinite)(const T* x, Index n);
   TensorRange (*range)(Mat<const T> x);
 };
@@ -95,6 +104,7 @@ struct ElementTable {
   void (*unary)(Unary, const float* x, float* y, Index n);
   void (*scale)(float* x, Index n, float factor);
   float (*token_loss)(float sum, float max, float at_target);
+  void (*route)(const Router&, Mat<const float> logits, const Routes& out);
   void (*adamw)(const AdamWStep&, const float* grad, float* p, float* m, float* v, Index n);
   // z[i] = normal quantile of the upper 24 bits of words[i], times stddev.
   void (*normal_of_words)(const std::uint32_t* words, float* z, Index n, float stddev);

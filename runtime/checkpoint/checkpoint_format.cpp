@@ -69,11 +69,14 @@ json state_json(const RunState& s) {
           {"epoch", s.epoch}};
 }
 
+// The experts are written where there are some: what they decide stands in the definition's digest.
 json model_json(const ModelPlan& m) {
-  return {{"family", m.family},     {"layers", m.layers}, {"width", m.width},   {"heads", m.heads},
-          {"context", m.context},   {"vocab", m.vocab},   {"tied", m.tied},     {"logit_scale", m.logit_scale},
-          {"kv_heads", m.kv_heads}, {"ffn", m.ffn},       {"frozen", m.frozen}, {"rope_theta", m.rope_theta},
-          {"norm_eps", m.norm_eps}};
+  json all = {{"family", m.family},     {"layers", m.layers}, {"width", m.width},   {"heads", m.heads},
+              {"context", m.context},   {"vocab", m.vocab},   {"tied", m.tied},     {"logit_scale", m.logit_scale},
+              {"kv_heads", m.kv_heads}, {"ffn", m.ffn},       {"frozen", m.frozen}, {"rope_theta", m.rope_theta},
+              {"norm_eps", m.norm_eps}};
+  if (m.experts.on()) all.update({{"experts", m.experts.count}, {"experts_per_token", m.experts.per_token}});
+  return all;
 }
 
 // Reads fields by name and says which one is missing or of the wrong kind.
@@ -88,6 +91,7 @@ class Fields {
     if (found == object_.end()) fail(std::string("has no \"") + key + '"');
     return *found;
   }
+  bool has(const char* key) const { return object_.contains(key); }
   template <class T>
   void read(const char* key, T& into) const {
     try {
@@ -172,6 +176,10 @@ ModelPlan read_model(const Fields& f) {
   f.read("frozen", m.frozen);
   f.read("rope_theta", m.rope_theta);
   f.read("norm_eps", m.norm_eps);
+  if (f.has("experts")) {
+    f.read("experts", m.experts.count);
+    f.read("experts_per_token", m.experts.per_token);
+  }
   if (const std::string why = problem(m); !why.empty()) f.fail("cannot be: " + why);
   return m;
 }

@@ -20,7 +20,8 @@ constexpr EnumNames<LayerPart> kPartNames({{LayerPart::ln_1_weight, "ln_1.weight
                                            {LayerPart::c_fc_weight, "mlp.c_fc.weight"},
                                            {LayerPart::c_fc_bias, "mlp.c_fc.bias"},
                                            {LayerPart::mlp_proj_weight, "mlp.c_proj.weight"},
-                                           {LayerPart::mlp_proj_bias, "mlp.c_proj.bias"}});
+                                           {LayerPart::mlp_proj_bias, "mlp.c_proj.bias"},
+                                           {LayerPart::router_weight, ""}});
 
 }  // namespace
 
@@ -35,6 +36,8 @@ ModelShape::ModelShape(const ModelPlan& plan)
       Q(0),
       F(plan.hidden()),
       U(plan.llama() ? 2 * F : F),
+      E(plan.experts.count),
+      k(plan.experts.on() ? plan.experts.per_token : 1),
       L(plan.layers) {
   SEEKSIM_CHECK(V > 0 && T > 0 && C > 0 && H > 0 && K > 0 && F > 0 && L >= 0, "a model needs positive sizes");
   SEEKSIM_CHECK(C % H == 0, "width %lld is not a multiple of %lld heads", static_cast<long long>(C),

@@ -22,15 +22,16 @@ enum class LayerPart : std::uint8_t {
   c_fc_bias,
   mlp_proj_weight,
   mlp_proj_bias,
+  router_weight,  // before the experts, whose parts are c_fc_weight and mlp_proj_weight
   count_
 };
 
 // In the letters that shapes use: V vocabulary, T context, C width, H heads, K key heads of G query heads each, D head
 // size, Q = K (G + 2) D columns of q, k and v, F width inside the mlp, U columns that go into its activation (F, or 2F
-// where a gate is among them).
+// where a gate is among them), E experts, k of them for a token.
 struct ModelShape {
   explicit ModelShape(const ModelPlan& plan);
-  Index V, T, C, H, K, G, D, Q, F, U;
+  Index V, T, C, H, K, G, D, Q, F, U, E, k;  // without experts E is 0 and k 1
   int L;
   // K-segments of sums over a dimension that tensor parallelism splits: the rows of one slab.
   Index vocab_segment() const { return kernels::slab_size(V); }

@@ -19,12 +19,28 @@ constexpr EnumNames<LayerPart> kPartNames({{LayerPart::ln_1_weight, "input_layer
                                            {LayerPart::c_fc_weight, "mlp.gate_up_proj.weight"},
                                            {LayerPart::c_fc_bias, ""},
                                            {LayerPart::mlp_proj_weight, "mlp.down_proj.weight"},
-                                           {LayerPart::mlp_proj_bias, ""}});
+                                           {LayerPart::mlp_proj_bias, ""},
+                                           {LayerPart::router_weight, ""}});
+// With experts, under the names of Mixtral's files: weights.cpp takes experts.gate_up_proj and experts.down_proj apart.
+constexpr EnumNames<LayerPart> kExpertNames({{LayerPart::ln_1_weight, "input_layernorm.weight"},
+                                             {LayerPart::ln_1_bias, ""},
+                                             {LayerPart::c_attn_weight, "self_attn.qkv_proj.weight"},
+                                             {LayerPart::c_attn_bias, ""},
+                                             {LayerPart::c_proj_weight, "self_attn.o_proj.weight"},
+                                             {LayerPart::c_proj_bias, ""},
+                                             {LayerPart::ln_2_weight, "post_attention_layernorm.weight"},
+                                             {LayerPart::ln_2_bias, ""},
+                                             {LayerPart::c_fc_weight, "block_sparse_moe.experts.gate_up_proj.weight"},
+                                             {LayerPart::c_fc_bias, ""},
+                                             {LayerPart::mlp_proj_weight, "block_sparse_moe.experts.down_proj.weight"},
+                                             {LayerPart::mlp_proj_bias, ""},
+                                             {LayerPart::router_weight, "block_sparse_moe.gate.weight"}});
 
 }  // namespace
 
 std::vector<ParameterInfo> llama_parameters(const ModelPlan& plan, bool decay_all) {
-  static const LayerNames names("model.layers", kPartNames.all());
+  static const LayerNames of_mlp("model.layers", kPartNames.all()), of_experts("model.layers", kExpertNames.all());
+  const LayerNames& names = plan.experts.on() ? of_experts : of_mlp;
   const ModelShape s(plan);
   ParameterList list(decay_all);
   list.split(EmbeddingPart::tokens, "model.embed_tokens.weight", {s.V, s.C}, s.vocab_segment(), Init::normal,
@@ -40,8 +56,15 @@ std::vector<ParameterInfo> llama_parameters(const ModelPlan& plan, bool decay_al
     split(c_attn_weight, {s.Q, s.C}, s.qkv_segment(), HfLayout::grouped_qkv);
     split(c_proj_weight, {s.C, s.C}, s.heads_segment(), HfLayout::transposed);
     norm(ln_2_weight);
-    split(c_fc_weight, {s.U, s.C}, s.up_segment(), HfLayout::gate_up);
-    split(mlp_proj_weight, {s.F, s.C}, s.mlp_segment(), HfLayout::transposed);
+    if (s.E == 0) {
+      split(c_fc_weight, {s.U, s.C}, s.up_segment(), HfLayout::gate_up);
+      split(mlp_proj_weight, {s.F, s.C}, s.mlp_segment(), HfLayout::transposed);
+      continue;
+    }
+    list.whole(router_weight, names.of(l, router_weight), {s.E, s.C}, Init::normal);
+    list.experts(c_fc_weight, names.of(l, c_fc_weight), {s.E * s.U, s.C}, s.E, Init::normal, HfLayout::experts_gate_up);
+    list.experts(mlp_proj_weight, names.of(l, mlp_proj_weight), {s.E * s.F, s.C}, s.E, Init::normal,
+                 HfLayout::experts_down);
   }
   list.begin_module(s.L + 1);
   list.whole(HeadPart::norm_weight, "model.norm.weight", {s.C}, Init::ones);

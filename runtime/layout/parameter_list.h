@@ -51,6 +51,12 @@ class ParameterList {
   void whole(Part part, const char* name, std::vector<Index> shape, Init init) {
     add(int(part), name, std::move(shape), 0, init, HfLayout::same);
   }
+  // What several experts have of a part, one below the other: an expert is a slab.
+  template <class Part>
+  void experts(Part part, const char* name, std::vector<Index> shape, Index count, Init init, HfLayout layout) {
+    add(int(part), name, std::move(shape), 0, init, layout);
+    all_.back().slab /= count;
+  }
   std::vector<ParameterInfo> take() { return std::move(all_); }
 
  private:

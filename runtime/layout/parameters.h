@@ -22,15 +22,24 @@ namespace seeksim::runtime {
 enum class Init : std::uint8_t { normal, residual, zeros, ones };
 
 // How Hugging Face's tensor differs from ours.
-enum class HfLayout : std::uint8_t { same, transposed, qkv_transposed, qkv, grouped_qkv, gate_up };
+enum class HfLayout : std::uint8_t {
+  same,
+  transposed,
+  qkv_transposed,
+  qkv,
+  grouped_qkv,
+  gate_up,
+  experts_gate_up,
+  experts_down
+};
 
 struct ParameterInfo {
   const char* name = "";     // Hugging Face's, without its model prefix; outlives every run
   std::vector<Index> shape;  // as stored here
   Index offset = 0;          // in the flat space
   Index size = 0;
-  Index slab = 0;  // elements of a slab; the whole's size where tensor parallelism cannot split. Norm blocks restart at
-                   // each slab
+  Index slab = 0;  // elements of a slab; the whole's size where tensor parallelism cannot split; an expert. Norm blocks
+                   // restart at each slab
   bool decays = false;
   bool frozen = false;  // used, never changed: no gradient, no optimizer state
   Init init = Init::zeros;

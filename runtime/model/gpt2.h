@@ -2,7 +2,9 @@
 // kernels and decides nothing: which samples, which weights and where the gradients go come from the caller.
 //
 // The families differ in few places. GPT-2: layer norms, biases, learned positions, gelu. Llama: RMS norms, rotary
-// positions, SwiGLU, key heads shared by groups of query heads. What a family lacks it has no parameter for.
+// positions, SwiGLU, key heads shared by groups of query heads. What a family lacks it has no parameter for. A Llama
+// may have several experts in place of each mlp, of which a token goes to k (gpt2_experts.cpp); there the mlp's rows
+// are slots, k of them a token.
 //
 // Activations lie in slots. A layer whose activations are kept has one of its own; the layers of recomputed segments
 // (segments.h) share theirs with all micro-batches in flight, and only the residual stream into a recomputed segment is
@@ -16,6 +18,8 @@
 
 #include "kernels/attention.h"
 #include "kernels/check.h"
+#include "kernels/experts.h"
+#include "kernels/gemm.h"
 #include "runtime/comm/tensor_parallel.h"
 #include "runtime/layout/gpt2_parameters.h"
 #include "runtime/layout/segments.h"
@@ -38,8 +42,16 @@ struct Gpt2Way {
   Index tokens, first_token;  // of each sample, in the residual stream
 };
 
+// What a router leaves for backward, of layers with experts.
+struct RouteStore {
+  BufferPtr probs;           // (slots, R, E)
+  BufferPtr chosen;          // (slots, R k)  of integers
+  BufferPtr gates, spreads;  // (slots, R k), (slots, R)
+  BufferPtr shares;          // (slots, samples, E)
+};
+
 // Activations of layers, R = samples_max * T rows each, Rs in the residual stream; A, H, Q, F, U as a way has
-// them.
+// them; k is 1 without experts.
 struct LayerStore {
   BufferPtr mid;                         // (slots, Rs, C)  residual stream between attention and mlp
   BufferPtr ln1, ln2;                    // (slots, Rs, C)
@@ -47,8 +59,17 @@ struct LayerStore {
   BufferPtr mean1, rstd1, mean2, rstd2;  // (slots, Rs)   no means in a Llama
   BufferPtr qkv;                         // (slots, R, Q)
   BufferPtr probs;                       // (slots, samples * H * T, T)
-  BufferPtr fc;                          // (slots, R, U)  into the mlp's activation
-  BufferPtr gelu;                        // (slots, R, F)  out of it
+  BufferPtr fc;                          // (slots, R k, U)  into the mlp's activation
+  BufferPtr gelu;                        // (slots, R k, F)  out of it
+  RouteStore routes;
+};
+
+// Working memory of a layer with experts.
+struct ExpertWork {
+  BufferPtr logits;   // (R, E)    of the router, in fp32
+  BufferPtr rows;     // (R k, C)  out of the experts; backward: the gradient of that, then of what goes into them
+  BufferPtr dgates;   // (R k)
+  BufferPtr dlogits;  // (R, E)
 };
 
 // Buffers that the micro-batches in flight share, since no pass needs them after its end.
@@ -60,9 +81,10 @@ struct Gpt2Workspace {
   BufferPtr dmid;        // (Rs, C)  gradient of the residual stream
   BufferPtr gathered;    // (R, C)   rows of all tokens, where ways have their own
   BufferPtr dqkv;        // (R, Q)
-  BufferPtr dgelu, dfc;  // (R, F), (R, U)
-  BufferPtr scratch;     // (2T, T)
-  BufferPtr angles;      // (T, D)   of rotary positions
+  BufferPtr dgelu, dfc;  // (R k, F), (R k, U)
+  ExpertWork experts;
+  BufferPtr scratch;         // (2T, T)
+  BufferPtr angles;          // (T, D)   of rotary positions
   BufferPtr angles_at_home;  // the same, in memory of the host
   BufferPtr unused;          // (C)      the gradient of a frozen bias whose norm's weight is trained
 };
@@ -128,6 +150,11 @@ class Gpt2 final : public Model {
     SEEKSIM_CHECK(samples <= samples_max_, "%lld samples", static_cast<long long>(samples));
     return mat<S>(*buffer, slot * samples_max_ * s_.T * cols, samples * s_.T, cols);
   }
+  // Rows of the mlp.
+  MatView<S> inside(const BufferPtr& buffer, Index samples, Index cols, int slot = 0) const {
+    const Index rows = s_.T * s_.k;
+    return mat<S>(*buffer, slot * samples_max_ * rows * cols, samples * rows, cols);
+  }
   VecView<float> row_values(const BufferPtr& buffer, Index samples) const {
     return vec<float>(*buffer, 0, samples * s_.T);
   }
@@ -176,7 +203,7 @@ class Gpt2 final : public Model {
     return act(deferred_ ? deferred_->dqkv : work_->dqkv, n, way_.Q, deferred_slot(l));
   }
   MatView<S> dfc(Index n, int l) const {
-    return act(deferred_ ? deferred_->dfc : work_->dfc, n, way_.U, deferred_slot(l));
+    return inside(deferred_ ? deferred_->dfc : work_->dfc, n, way_.U, deferred_slot(l));
   }
   MatView<S> dlnf(Index n) const { return stream(deferred_ ? deferred_->dlnf : work_->branch, n); }
   // Where the gradient of a branch is when values of it were dropped: in a buffer whose time is yet to come; or over:
@@ -255,7 +282,30 @@ class Gpt2 final : public Model {
   void logit_scale_dots(const Pass& p);
   void logit_scale_grad(const Pass& p);
   void mlp_backward(const Pass& p, int l);
+  void inside_mlp_backward(const Pass& p, int l, MatView<const S> dbranch, MatView<S> dln);
   void attention_backward(const Pass& p, int l);
+  // In place of the mlp.
+  RouteStore make_routes(Device& device, Index slots) const;
+  ExpertWork make_expert_work(Device& device) const;
+  kernels::Router router_of(Index samples) const;
+  struct RouteViews {
+    MatView<float> probs;
+    VecView<std::int32_t> slots;
+    VecView<float> gates;
+    MatView<float> shares;
+    VecView<float> spreads;
+  };
+  RouteViews routes(Index samples, int l) const;
+  void route(const Pass& p, int l);
+  void experts_up(const Pass& p, int l);
+  void experts_down(const Pass& p, int l, MatView<S> branch);
+  void expert_product(const Pass& p, const char* site, const ParameterInfo& w, VecView<const std::int32_t> slots,
+                      MatView<const S> x, kernels::RowOf of, kernels::Trans tw, Index segment, MatView<S> y);
+  void expert_grad(const Pass& p, const ParameterInfo& w, VecView<const std::int32_t> slots, MatView<const S> a,
+                   MatView<const S> b, kernels::RowOf b_of);
+  void route_backward(const Pass& p, int l);
+  void experts_backward(const Pass& p, int l, MatView<const S> dbranch, MatView<S> dln);
+  void add_router_losses(Launcher& launch, Index samples);
   void loss_nodes(const Pass& p, float scale);
 
   int head_module() const { return s_.L + 1; }
@@ -301,6 +351,11 @@ class Gpt2 final : public Model {
     kernels::Dropout embedding, attention, residual;
   } drop_;  // rates
   PlantedBug bug_;
+  struct Experts {
+    ExpertsPlan plan;
+    BufferPtr losses;      // (layers, R)  of the routers, in fp32
+    float loss_scale = 0;  // of the micro-batch whose loss was computed last
+  } experts_;
   std::vector<Segment> segments_;
   std::vector<LayerSlots> slots_;  // of each layer, and of what comes out of the last
   struct SlotCounts {

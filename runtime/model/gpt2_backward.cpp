@@ -215,26 +215,33 @@ template <class S>
 void Gpt2<S>::mlp_backward(const Pass& p, int l) {
   auto w = [&](LayerPart part) -> const ParameterInfo& { return parameters_.layer(l, part); };
   const Index n = p.batch.samples;
-  const MatView<S> dout = dx(n, l + 1), dln = dln2(n, l);                  // (Rs, C)
-  const MatView<S> dgelu = act(work_->dgelu, n, way_.F), dup = dfc(n, l);  // (R, F), (R, U)
-  const MatView<S> fc = act(store(l).fc, n, way_.U, slot(l));              // (R, U)
-
-  const MatView<const S> dbranch =  // (R, C)
+  const MatView<S> dout = dx(n, l + 1), dln = dln2(n, l);  // (Rs, C)
+  const MatView<const S> dbranch =                         // (R, C)
       all_rows(p, "mlp branch", SEEKSIM_SITE,
                dropped_rows(p, SEEKSIM_SITE, drop_.residual, DropoutSite::mlp_branch, l, dout, dropped_mlp(n, l)));
-  if (p.sink != nullptr) mlp_proj_grads(p, l, dbranch);
-  const ParameterInfo& proj = w(LayerPart::mlp_proj_weight);
-  product<S, S>(p.launch, proj.name, SEEKSIM_SITE, Trans::no, Trans::yes, dbranch, weight(p, proj), dgelu, 0);
-  activate_backward(p, dgelu, fc, dup);
-
-  if (p.sink != nullptr) mlp_up_grads(p, l);
-  const ParameterInfo& up = w(LayerPart::c_fc_weight);
-  row_product(p, SEEKSIM_SITE, up, dup, nullptr, s_.up_segment(), dln);
+  if (s_.E > 0)
+    experts_backward(p, l, dbranch, dln);
+  else
+    inside_mlp_backward(p, l, dbranch, dln);
 
   if (p.sink != nullptr) mlp_norm_grad(p, l);
   const LayerStore& kept = store(l);
   norm_backward(p, SEEKSIM_SITE, w(LayerPart::ln_2_weight), dln, stream(kept.mid, n, slot(l)),
                 stream_values(kept.mean2, n, slot(l)), stream_values(kept.rstd2, n, slot(l)), dout, dmid(n, l));
+}
+
+template <class S>
+void Gpt2<S>::inside_mlp_backward(const Pass& p, int l, MatView<const S> dbranch, MatView<S> dln) {
+  const Index n = p.batch.samples;
+  const MatView<S> dgelu = act(work_->dgelu, n, way_.F), dup = dfc(n, l);  // (R, F), (R, U)
+  if (p.sink != nullptr) mlp_proj_grads(p, l, dbranch);
+  const ParameterInfo& proj = parameters_.layer(l, LayerPart::mlp_proj_weight);
+  product<S, S>(p.launch, proj.name, SEEKSIM_SITE, Trans::no, Trans::yes, dbranch, weight(p, proj), dgelu, 0);
+  activate_backward(p, dgelu, act(store(l).fc, n, way_.U, slot(l)), dup);
+
+  if (p.sink != nullptr) mlp_up_grads(p, l);
+  const ParameterInfo& up = parameters_.layer(l, LayerPart::c_fc_weight);
+  row_product(p, SEEKSIM_SITE, up, dup, nullptr, s_.up_segment(), dln);
 }
 
 template <class S>

@@ -179,13 +179,18 @@ void Gpt2<S>::layer_forward(const Pass& p, int l) {
   dropped_rows(p, SEEKSIM_SITE, drop_.residual, DropoutSite::attention_branch, l, branch, branch);
   add<S>(p.launch, "residual", SEEKSIM_SITE, x, branch, mid);
 
-  const MatView<S> ln2 = stream(kept.ln2, n, a), fc = act(kept.fc, n, way_.U, a), gelu = act(kept.gelu, n, way_.F, a);
+  const MatView<S> ln2 = stream(kept.ln2, n, a), fc = inside(kept.fc, n, way_.U, a);
   norm(p, SEEKSIM_SITE, w(LayerPart::ln_2_weight), bias(l, LayerPart::ln_2_bias), mid, ln2,
        stream_values(kept.mean2, n, a), stream_values(kept.rstd2, n, a));
-  column_product(p, SEEKSIM_SITE, w(LayerPart::c_fc_weight), bias(l, LayerPart::c_fc_bias),
-                 all_rows(p, w(LayerPart::ln_2_weight).name, SEEKSIM_SITE, ln2), fc);  // (R, U)
+  if (s_.E > 0) {
+    route(p, l);
+    experts_up(p, l);
+  } else {
+    column_product(p, SEEKSIM_SITE, w(LayerPart::c_fc_weight), bias(l, LayerPart::c_fc_bias),
+                   all_rows(p, w(LayerPart::ln_2_weight).name, SEEKSIM_SITE, ln2), fc);  // (R, U)
+  }
   if (l == piece_.first && bug_.is(Bug::activation_never_written, p.launch.last().rank)) return;
-  activate(p, fc, gelu);
+  activate(p, fc, inside(kept.gelu, n, way_.F, a));
 }
 
 template <class S>
@@ -280,10 +285,12 @@ template <class S>
 void Gpt2<S>::layer_output(const Pass& p, int l) {
   auto w = [&](LayerPart part) -> const ParameterInfo& { return parameters_.layer(l, part); };
   const Index n = p.batch.samples;
-  const MatView<S> gelu = act(store(l).gelu, n, way_.F, slot(l));                              // (R, F)
   const MatView<S> mid = stream(store(l).mid, n, slot(l)), branch = stream(work_->branch, n);  // (Rs, C)
-  row_product(p, SEEKSIM_SITE, w(LayerPart::mlp_proj_weight), gelu, bias(l, LayerPart::mlp_proj_bias), s_.mlp_segment(),
-              branch);
+  if (s_.E > 0)
+    experts_down(p, l, branch);
+  else
+    row_product(p, SEEKSIM_SITE, w(LayerPart::mlp_proj_weight), inside(store(l).gelu, n, way_.F, slot(l)),
+                bias(l, LayerPart::mlp_proj_bias), s_.mlp_segment(), branch);
   dropped_rows(p, SEEKSIM_SITE, drop_.residual, DropoutSite::mlp_branch, l, branch, branch);
   residual_begins(p, l + 1);
   add<S>(p.launch, "residual", SEEKSIM_SITE, mid, branch, residual(n, l + 1));
@@ -313,6 +320,7 @@ void Gpt2<S>::recompute(const Pass& p, const Segment& segment) {
 template <class S>
 void Gpt2<S>::loss(Launcher& launch, Index samples, float scale) {
   const MatView<S> logits = act(head_.logits, samples, way_.V);  // (R, V)
+  experts_.loss_scale = scale;
   if (tensor_ != nullptr) {
     tensor_->cross_entropy<S>(launch, samples, logits, reads(targets(samples)), scale,
                               row_values(head_.token_losses, samples));
@@ -324,6 +332,7 @@ void Gpt2<S>::loss(Launcher& launch, Index samples, float scale) {
         },
         logits, reads(targets(samples)), row_values(head_.token_losses, samples));
   }
+  if (experts_.plan.has_losses()) add_router_losses(launch, samples);
   launch(
       "losses", SEEKSIM_SITE, memory_cost(logits.rows),
       [T = s_.T](Lane lane, Vec<const float> tokens, Vec<float> sums) {

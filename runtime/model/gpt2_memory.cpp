@@ -40,6 +40,7 @@ Gpt2<S>::Gpt2(Device& device, const TrainPlan& plan, const Parameters& parameter
             .attention = kernels::dropout_of(plan.definition.model.dropout.attention),
             .residual = kernels::dropout_of(plan.definition.model.dropout.residual)},
       bug_(plan.bug),
+      experts_{.plan = plan.definition.model.experts, .losses = {}},
       work_(std::move(workspace)) {
   if (bug_.mutant == Mutant::dropout_scale_missing)
     drop_.embedding.factor = drop_.attention.factor = drop_.residual.factor = 1;
@@ -50,11 +51,14 @@ Gpt2<S>::Gpt2(Device& device, const TrainPlan& plan, const Parameters& parameter
     return device.allocate(static_cast<std::size_t>(R) * sizeof(std::int32_t), MemoryTag::data, name);
   };
   const bool defers = plan.layout.parallel.defers();
+  SEEKSIM_CHECK(s_.E == 0 || (tensor == nullptr && !defers), "experts in a model that is cut, %d stages",
+                plan.layout.parallel.pipeline);
   lay_out_slots(device, plan);
   if (piece_.embeds) inputs_ = tokens("inputs");
   if (piece_.heads) targets_ = tokens("targets");
   x_ = stored(device, "residual stream", count_.residual * Rs * C);
   if (count_.layers > 0) kept_ = make_layers(device, count_.layers);
+  if (s_.E > 0) experts_.losses = floats(device, "router losses", piece_.layers() * R);
   if (piece_.heads) {
     head_.norm = stored(device, "ln_f", Rs * C), head_.rstd = floats(device, "ln_f rstd", Rs);
     if (!llama_) head_.mean = floats(device, "ln_f mean", Rs);
@@ -92,8 +96,30 @@ LayerStore Gpt2<S>::make_layers(Device& device, Index slots) const {
   if (!llama_) store.mean1 = floats(device, "ln_1 mean", Rs), store.mean2 = floats(device, "ln_2 mean", Rs);
   store.qkv = stored(device, "qkv", R * way_.Q);
   store.probs = stored(device, "attention probabilities", R * way_.H * s_.T);
-  store.fc = stored(device, "mlp.c_fc", R * way_.U), store.gelu = stored(device, "gelu", R * F);
+  store.fc = stored(device, "mlp.c_fc", R * s_.k * way_.U), store.gelu = stored(device, "gelu", R * s_.k * F);
+  if (s_.E > 0) store.routes = make_routes(device, slots);
   return store;
+}
+
+template <class S>
+RouteStore Gpt2<S>::make_routes(Device& device, Index slots) const {
+  const Index samples = slots * samples_max_, R = samples * s_.T;
+  RouteStore store;
+  store.probs = floats(device, "router probabilities", R * s_.E);
+  store.chosen =
+      device.allocate(std::size_t(R * s_.k) * sizeof(std::int32_t), MemoryTag::activations, "experts chosen");
+  store.gates = floats(device, "gates", R * s_.k), store.spreads = floats(device, "router spreads", R);
+  store.shares = floats(device, "experts' shares", samples * s_.E);
+  return store;
+}
+
+template <class S>
+ExpertWork Gpt2<S>::make_expert_work(Device& device) const {
+  const Index R = samples_max_ * s_.T;
+  ExpertWork work;
+  work.logits = floats(device, "router logits", R * s_.E), work.dlogits = stored(device, "d router logits", R * s_.E);
+  work.rows = stored(device, "rows of experts", R * s_.k * s_.C), work.dgates = floats(device, "d gates", R * s_.k);
+  return work;
 }
 
 template <class S>
@@ -112,8 +138,9 @@ void Gpt2<S>::make_workspace(Device& device, bool defers) const {
   if (has_frozen_vector) work.unused = floats(device, "gradient of a frozen bias", C);
   if (s_.L == 0) return;
   if (!defers) work.dqkv = stored(device, "d qkv", R * way_.Q);
-  work.dgelu = stored(device, "d gelu", R * F);
-  if (!defers) work.dfc = stored(device, "d mlp.c_fc", R * way_.U);
+  work.dgelu = stored(device, "d gelu", R * s_.k * F);
+  if (!defers) work.dfc = stored(device, "d mlp.c_fc", R * s_.k * way_.U);
+  if (s_.E > 0) work.experts = make_expert_work(device);
   if (llama_) work.angles = floats(device, "rotary angles", s_.T * s_.D);
   work.scratch = device.allocate(std::size_t(2 * s_.T * s_.T) * sizeof(float), MemoryTag::scratch, "attention scratch");
 }

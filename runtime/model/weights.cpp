@@ -24,6 +24,21 @@ std::string renamed(const std::string& name, const std::string& ours, const std:
   return out.replace(out.find(ours), ours.size(), theirs);
 }
 
+// Mixtral's w1, w2 and w3: gate, down and up.
+std::vector<TheirTensor> of_experts(const ModelShape& s, const ParameterInfo& p) {
+  std::vector<TheirTensor> all;
+  for (Index e = 0; e < s.E; ++e) {
+    const std::string number = std::to_string(e);
+    if (p.layout == HfLayout::experts_down) {
+      all.push_back({renamed(p.name, "down_proj", number + ".w2"), {s.C, s.F}});
+      continue;
+    }
+    all.push_back({renamed(p.name, "gate_up_proj", number + ".w1"), {s.F, s.C}});
+    all.push_back({renamed(p.name, "gate_up_proj", number + ".w3"), {s.F, s.C}});
+  }
+  return all;
+}
+
 // One, but for what we store together.
 std::vector<TheirTensor> their_tensors(const ModelShape& s, const ParameterInfo& p) {
   switch (p.layout) {
@@ -40,6 +55,9 @@ std::vector<TheirTensor> their_tensors(const ModelShape& s, const ParameterInfo&
     case HfLayout::gate_up:
       return {{renamed(p.name, "gate_up_proj", "gate_proj"), {s.F, s.C}},
               {renamed(p.name, "gate_up_proj", "up_proj"), {s.F, s.C}}};
+    case HfLayout::experts_gate_up:
+    case HfLayout::experts_down:
+      return of_experts(s, p);
   }
   return {};
 }
@@ -61,22 +79,25 @@ TheirRow their_row(const ModelShape& s, const ParameterInfo& p, Index row) {
     if (head < s.G) return {0, (key_head * s.G + head) * s.D + element};
     return {std::size_t(head - s.G + 1), key_head * s.D + element};
   }
-  if (p.layout == HfLayout::gate_up) {
-    const Index slab = s.mlp_segment(), first = row / (2 * slab) * slab, size = std::min(slab, s.F - first);
-    const Index inside = row - 2 * first;
-    return {std::size_t(inside / size), first + inside % size};
+  if (p.layout == HfLayout::gate_up || p.layout == HfLayout::experts_gate_up) {
+    const Index expert = row / (2 * s.F), r = row % (2 * s.F);
+    const Index slab = s.mlp_segment(), first = r / (2 * slab) * slab, size = std::min(slab, s.F - first);
+    const Index inside = r - 2 * first;
+    return {std::size_t(2 * expert + inside / size), first + inside % size};
   }
+  if (p.layout == HfLayout::experts_down) return {std::size_t(row / s.F), row % s.F};
   return {0, row};
 }
 
 // Calls visit(ours, tensor, theirs) for every element's two places.
 template <class Visit>
 void for_each_place(const ModelShape& s, const ParameterInfo& p, Visit visit) {
-  const Index rows = p.rows(), cols = p.cols();
-  const bool transposed = p.layout == HfLayout::transposed || p.layout == HfLayout::qkv_transposed;
+  const bool of_expert = p.layout == HfLayout::experts_down;
+  const Index rows = p.rows(), cols = p.cols(), their_cols = of_expert ? s.F : rows;
+  const bool transposed = of_expert || p.layout == HfLayout::transposed || p.layout == HfLayout::qkv_transposed;
   for (Index r = 0; r < rows; ++r) {
     const auto [tensor, row] = their_row(s, p, r);
-    for (Index c = 0; c < cols; ++c) visit(r * cols + c, tensor, transposed ? c * rows + row : row * cols + c);
+    for (Index c = 0; c < cols; ++c) visit(r * cols + c, tensor, transposed ? c * their_cols + row : row * cols + c);
   }
 }
 

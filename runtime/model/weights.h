@@ -1,7 +1,8 @@
 // Between the flat canonical space and Hugging Face's files. GPT-2: names as in transformers' GPT2LMHeadModel without
 // the prefix "transformer.", Conv1D matrices (in, out), c_attn's columns [all q | all k | all v]. Llama: names as in
 // LlamaForCausalLM, matrices (out, in); our qkv_proj is their q_proj, k_proj and v_proj, our gate_up_proj their
-// gate_proj and up_proj. Neither has a scale on its logits: where the plan asks for one, the tensor "logit_scale" (1)
+// gate_proj and up_proj. A Llama with experts: as in MixtralForCausalLM, whose experts.N.w1, w3 and w2 are
+// gate, up and down. Neither has a scale on its logits: where the plan asks for one, the tensor "logit_scale" (1)
 // is ours alone, and transformers will not know it.
 #pragma once
 

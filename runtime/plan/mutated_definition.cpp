@@ -45,6 +45,11 @@ void mutate_model(Mutant mutant, ModelPlan& plan) {
   if (mutant == Mutant::rms_norm_epsilon_of_gpt2) plan.norm_eps = plan.norm_eps == 1e-5 ? 1e-6 : 1e-5;
   if (mutant == Mutant::rotary_base_changed) plan.rope_theta *= 50;
   if (mutant == Mutant::frozen_parameter_moves) plan.frozen.clear();
+  if (mutant == Mutant::experts_gates_not_normalized) plan.experts.normalized = false;
+  if (mutant == Mutant::experts_one_choice_less) --plan.experts.per_token;
+  if (mutant == Mutant::experts_balance_lost) plan.experts.balance = 0;
+  if (mutant == Mutant::experts_z_loss_lost) plan.experts.z = 0;
+  if (mutant == Mutant::experts_capacity_ignored) plan.experts.capacity_factor = 0;
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/plan/compression_plan.h"
+#include "runtime/plan/experts_plan.h"
 #include "runtime/plan/offload_plan.h"
 #include "runtime/plan/parallel_plan.h"
 #include "runtime/plan/placement.h"
@@ -51,6 +52,7 @@ struct ModelPlan {
   int kv_heads = 0;           // heads of keys and values, each shared by heads / kv_heads queries; 0: as many as heads
   int ffn = 0;                // width inside the mlp; 0: 8/3 of the width, rounded up to a multiple of 8
   double rope_theta = 10000;  // of rotary positions
+  ExpertsPlan experts;        // in place of the mlp; on: each is as wide as ffn says
 
   bool llama() const { return family == "llama"; }
   int key_heads() const { return kv_heads > 0 ? kv_heads : heads; }

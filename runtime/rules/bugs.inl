@@ -26,6 +26,10 @@ SEEKSIM_BUG(gather_twice, "each module is gathered again when it is used (stage 
 SEEKSIM_BUG(sample_twice, "rank 1 counts the first samples of its first micro-batch twice", "conservation")
 SEEKSIM_BUG(sample_lost, "rank 1 leaves the first samples of its first micro-batch out", "conservation")
 SEEKSIM_BUG(wrong_weight, "rank 1 divides by its own number of micro-batches", "conservation")
+SEEKSIM_BUG(experts_count_micro_batch,
+            "an expert's capacity and its share in the balancing loss are counted over a micro-batch, not by sample",
+            "golden")
+SEEKSIM_BUG(router_gradient_lost, "rank 1 gives the router no gradient through the gates", "golden")
 SEEKSIM_BUG(rank_seeded_dropout, "each rank drops values by a seed of its own", "golden")
 SEEKSIM_BUG(
     offload_drops_accumulation,

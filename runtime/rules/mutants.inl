@@ -122,6 +122,14 @@ SEEKSIM_MUTANT(rotary_backward_turns_forward, "model", "llama", "gradients are t
                "contract")
 SEEKSIM_MUTANT(key_heads_interleaved, "model", "llama", "query head h uses key head h mod K, not h / (H / K)",
                "contract")
+SEEKSIM_MUTANT(experts_gates_not_normalized, "definition", "experts", "a token's gates are not divided by their sum",
+               "contract")
+SEEKSIM_MUTANT(experts_one_choice_less, "definition", "experts", "a token goes to one expert less", "contract")
+SEEKSIM_MUTANT(experts_balance_lost, "definition", "experts", "the balancing loss is left out", "contract")
+SEEKSIM_MUTANT(experts_z_loss_lost, "definition", "experts", "the router's z loss is left out", "contract")
+SEEKSIM_MUTANT(experts_capacity_ignored, "definition", "experts", "experts take all slots that chose them", "contract")
+SEEKSIM_MUTANT(experts_router_gradient_lost, "model", "experts", "the router has no gradient through the gates",
+               "contract")
 SEEKSIM_MUTANT(residual_start_unscaled, "draw", "gpt2", "residual projections start as wide as other matrices",
                "contract")
 SEEKSIM_MUTANT(frozen_parameter_moves, "definition", "frozen", "what is frozen is trained", "contract")

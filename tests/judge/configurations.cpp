@@ -37,6 +37,9 @@ const std::map<std::string, std::vector<std::string>>& changes() {
        {R"(deepspeed.fp16={"enabled":true})", R"(grad_scaler={"init_scale":8388608,"growth_interval":2})", "steps=10"}},
       {"bf16", {R"(deepspeed.bf16={"enabled":true})"}},
       {"llama", {"model.family=llama", "model.heads=4", "model.kv_heads=2"}},
+      {"experts",
+       {"model.family=llama", "model.ffn=12", "model.experts=4", "model.experts_per_token=2", "model.capacity_factor=1",
+        "model.aux_loss=0.5", "model.z_loss=0.02"}},
   };
   return kChanges;
 }

@@ -163,6 +163,37 @@ TEST(SecondOpinion, GradientsAreTheSlopesOfTheLoss) {
   }
 }
 
+// Experts: k of four for a token, with the losses of the router and with room for all or for half of their choices.
+TEST(SecondOpinion, GradientsOfExpertsAreTheSlopesOfTheLoss) {
+  for (const int k : {1, 2, 3}) {
+    for (const bool normalized : {false, true}) {
+      for (const double capacity : {0.0, 0.5}) {
+        if (k == 1 && normalized) continue;  // the gate is 1
+        Training t = small(true, false, capacity > 0);
+        t.model.E = 4, t.model.k = k, t.model.F = 10;
+        t.model.gates_normalized = normalized, t.model.capacity_factor = capacity;
+        t.model.balance = 0.7, t.model.z = 0.3;
+        EXPECT_LT(worst_slope(t), 2e-5) << k << normalized << capacity;
+      }
+    }
+  }
+}
+
+TEST(SecondOpinion, TheRoutersLossesAreInTheLoss) {
+  Training t = small(true, false, false);
+  t.model.E = 4, t.model.k = 2;
+  const std::vector<Parameter> parameters = parameters_of(t.model);
+  std::vector<std::vector<double>> weights;
+  for (const Parameter& p : parameters) weights.push_back(initial_values(t, p));
+  const auto loss = [&](double balance, double z) {
+    t.model.balance = balance, t.model.z = z;
+    return losses_and_gradients<double>(t, parameters, weights, tokens_of_step(t, 0), 0, 1).loss;
+  };
+  // Two layers. Experts are chosen evenly almost, and the logits are small: about 1 a layer, and log(4)^2.
+  EXPECT_NEAR(loss(1, 0) - loss(0, 0), 2, 0.1);
+  EXPECT_NEAR(loss(0, 1) - loss(0, 0), 2 * std::log(4.0) * std::log(4.0), 0.1);
+}
+
 TEST(SecondOpinion, APlantedMistakeIsNoSlope) {
   // The slope of another loss: one whose norm adds another epsilon.
   const Training t = small(false, true, false);

@@ -77,6 +77,9 @@ const DeviceTable& cuda_device() {
       .elements_float = Elements<StreamLaunch, float>::table(),
       .elements_bf16 = Elements<StreamLaunch, bf16>::table(),
       .elements_fp16 = Elements<StreamLaunch, fp16>::table(),
+      .experts_float = Experts<StreamLaunch, float>::table(),
+      .experts_bf16 = Experts<StreamLaunch, bf16>::table(),
+      .experts_fp16 = Experts<StreamLaunch, fp16>::table(),
       .common = Common<StreamLaunch>::table(),
       .vendor_gemm = cublas_gemm,
   };

@@ -126,7 +126,13 @@ std::vector<Telling> telling() {
        {"norm_eps", "1e-6"},
        {"family", "llama"}});
   add("model.dropout", {}, {{"embedding", "0.1"}, {"attention", "0.1"}, {"residual", "0.1"}});
-  add("model", {"model.family=llama"}, {{"kv_heads", "1"}, {"ffn", "24"}, {"rope_theta", "500"}});
+  add("model", {"model.family=llama"}, {{"kv_heads", "1"}, {"ffn", "24"}, {"rope_theta", "500"}, {"experts", "4"}});
+  add("model", {"model.family=llama", "model.experts=4", "model.ffn=20"},
+      {{"experts_per_token", "3"},
+       {"capacity_factor", "1"},
+       {"normalize_gates", "false"},
+       {"aux_loss", "0.01"},
+       {"z_loss", "0.01"}});
   add("deepspeed.optimizer", {"deepspeed.optimizer.params={\"adam_w_mode\":false}"}, {{"type", "Adam"}});
   add("deepspeed.optimizer.params", {},
       {{"lr", "0.002"},

@@ -187,6 +187,43 @@ TEST(LlamaWeights, ImportNamesEverythingThatIsWrongAtOnce) {
   }
 }
 
+TEST(MixtralWeights, RoundTripThroughHuggingFacesLayoutKeepsEveryElement) {
+  ModelPlan m = llama_model(false);
+  m.experts.count = 3;
+  const Parameters parameters(m, false);
+  const std::vector<float> flat = numbered(parameters.size());
+  std::vector<float> back(flat.size(), -1);
+  from_hugging_face(parameters, m, as_bytes(to_hugging_face(parameters, m, flat)), back);
+  EXPECT_EQ(back, flat);
+}
+
+TEST(MixtralWeights, AnExpertsRowsLieTogether) {
+  ModelPlan m = llama_model(false);
+  m.experts.count = 3;
+  const Parameters parameters(m, false);
+  std::map<std::string, NamedTensor> theirs;
+  for (NamedTensor& t : to_hugging_face(parameters, m, numbered(parameters.size()))) theirs[t.name] = t;
+  EXPECT_EQ(theirs.size(), 3U + 2 * (6 + 1 + 3 * 3));
+  const std::string moe = "model.layers.1.block_sparse_moe.";
+  EXPECT_EQ(theirs.at(moe + "gate.weight").shape, (std::vector<Index>{3, 24}));
+  const ParameterInfo& up = parameters.layer(1, LayerPart::c_fc_weight);
+  EXPECT_EQ(up.slab, 2 * 20 * 24) << "an expert is a slab";
+  // Row 7 is the second of slab 2, whose gates begin at row 12 of the expert's 40.
+  EXPECT_EQ(theirs.at(moe + "experts.2.w1.weight").values[7 * 24], float(up.offset + (2 * 40 + 12 + 1) * 24));
+  EXPECT_EQ(theirs.at(moe + "experts.2.w3.weight").values[7 * 24], float(up.offset + (2 * 40 + 15 + 1) * 24));
+  const ParameterInfo& down = parameters.layer(1, LayerPart::mlp_proj_weight);
+  EXPECT_EQ(theirs.at(moe + "experts.1.w2.weight").values[5 * 20 + 13], float(down.offset + (20 + 13) * 24 + 5));
+}
+
+// 46,702,792,704: what Hugging Face counts for Mixtral of "8x7B".
+TEST(MixtralParameters, CountIsMixtrals) {
+  ModelPlan m;
+  m.family = "llama", m.tied = false;
+  m.layers = 32, m.width = 4096, m.heads = 32, m.kv_heads = 8, m.ffn = 14336, m.context = 4096, m.vocab = 32000;
+  m.experts.count = 8;
+  EXPECT_EQ(Parameters(m, false).size(), 46702792704);
+}
+
 // 6,738,415,616: what Hugging Face counts for Llama 2 of "7B"; 8,030,261,248 for Llama 3 of "8B".
 TEST(LlamaParameters, CountIsLlamas) {
   ModelPlan m;

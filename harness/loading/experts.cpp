@@ -1,0 +1,46 @@
+#include "harness/loading/experts.h"
+
+#include <fmt/format.h>
+
+namespace seeksim::harness {
+
+void settle_experts(const Reader& model, runtime::ExpertsPlan& plan) {
+  if (!plan.on()) {
+    for (const char* key : {"experts_per_token", "capacity_factor", "normalize_gates", "aux_loss", "z_loss"}) {
+      if (model.find(key) != nullptr)
+        model.problem(key, "there are no experts", "Remove it, or set \"experts\" and \"family\": \"llama\".");
+    }
+    return;
+  }
+  plan.normalized = model.flag("normalize_gates", plan.per_token > 1);
+  if (plan.per_token > plan.count)
+    model.problem("experts_per_token", fmt::format("a token cannot go to {} of {} experts", plan.per_token, plan.count),
+                  "Use at most as many as \"experts\".");
+  if (plan.normalized && plan.per_token == 1)
+    model.problem("normalize_gates",
+                  "a token's only gate, divided by itself, is 1 whatever the router says, and so its gradient is 0",
+                  "Use false, or two or more experts a token.");
+}
+
+void check_experts(const Reader& top, const Scenario& scenario) {
+  const runtime::TrainPlan& train = scenario.train;
+  if (!train.definition.model.experts.on()) return;
+  const struct {
+    bool asked;
+    const char* at;
+    const char* what;
+    const char* next;
+  } all[] = {
+      {train.layout.parallel.pipeline > 1, "/world/pipeline", "not supported: experts in a model that a pipeline cuts",
+       "Use 1, or a model without experts."},
+      {train.layout.parallel.tensor > 1, "/world/tensor",
+       "not supported: experts in a model that tensor parallelism cuts", "Use 1, or a model without experts."},
+      {train.definition.quirks.any(), "/quirks", "not supported: experts with quirks", "Leave one of the two out."},
+      {train.numerics == runtime::Numerics::fast, "/numerics", "not supported: experts in a run of fast arithmetic",
+       "Use \"exact\" or \"shapes\"."},
+  };
+  for (const auto& one : all)
+    if (one.asked) top.findings().add(one.at, one.what, one.next);
+}
+
+}  // namespace seeksim::harness

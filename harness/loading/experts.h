@@ -1,0 +1,14 @@
+// Experts: which of the model's keys fit each other, and what a run with experts cannot do yet.
+#pragma once
+
+#include "harness/input/reader.h"
+#include "harness/scenario/scenario.h"
+
+namespace seeksim::harness {
+
+// Holds the keys of "model" that speak of experts against each other; normalize_gates is read here.
+void settle_experts(const Reader& model, runtime::ExpertsPlan& plan);
+// Reports what a model with experts cannot be together with, once all is read.
+void check_experts(const Reader& top, const Scenario& scenario);
+
+}  // namespace seeksim::harness

@@ -1,0 +1,196 @@
+// Layers of experts, in place of the mlp. Shapes stand beside tensors: E experts, k slots a token (kernels/experts.h).
+// Where a token's rows go is known to the device alone; nothing that the host enqueues depends on it.
+#include "kernels/experts.h"
+
+#include "kernels/pointwise.h"
+#include "runtime/model/gpt2.h"
+#include "runtime/model/gpt2_ops.h"
+
+namespace seeksim::runtime {
+
+using kernels::RowOf;
+
+// Of the contract: counted by sample.
+template <class S>
+kernels::Router Gpt2<S>::router_of(Index samples) const {
+  const bool of_all = bug_.is(Bug::experts_count_micro_batch) && samples > 0;
+  const Index tokens = of_all ? samples * s_.T : s_.T;
+  return {.tokens = tokens,
+          .experts = int(s_.E),
+          .choices = int(s_.k),
+          .capacity = experts_.plan.capacity(tokens),
+          .normalized = experts_.plan.normalized,
+          .balance = static_cast<float>(experts_.plan.balance * double(s_.E)),
+          .z = static_cast<float>(experts_.plan.z)};
+}
+
+template <class S>
+typename Gpt2<S>::RouteViews Gpt2<S>::routes(Index samples, int l) const {
+  const RouteStore& kept = store(l).routes;
+  const Index first = slot(l) * samples_max_, row = first * s_.T, rows = samples * s_.T;
+  return {.probs = mat<float>(*kept.probs, row * s_.E, rows, s_.E),
+          .slots = {kept.chosen.get(), row * s_.k, rows * s_.k},
+          .gates = vec<float>(*kept.gates, row * s_.k, rows * s_.k),
+          .shares = mat<float>(*kept.shares, first * s_.E, rows / router_of(samples).tokens, s_.E),
+          .spreads = vec<float>(*kept.spreads, row, rows)};
+}
+
+// Logits of the router are fp32 in every precision: a rounding would decide where a token goes.
+template <class S>
+void Gpt2<S>::route(const Pass& p, int l) {
+  const Index n = p.batch.samples, rows = n * s_.T;
+  const ParameterInfo& w = parameters_.layer(l, LayerPart::router_weight);
+  const MatView<float> logits = mat<float>(*work_->experts.logits, 0, rows, s_.E);  // (R, E)
+  product<S, float>(p.launch, w.name, SEEKSIM_SITE, Trans::no, Trans::yes, stream(store(l).ln2, n, slot(l)),
+                    weight(p, w), logits, 0);
+  const RouteViews to = routes(n, l);
+  p.launch(
+      "router", SEEKSIM_SITE, memory_cost(2 * rows * s_.E, 10),
+      [router = router_of(n)](Lane lane, Mat<const float> in, Mat<float> probs, Vec<std::int32_t> slots,
+                              Vec<float> gates, Mat<float> shares, Vec<float> spreads, Vec<float> losses) {
+        kernels::route(lane, router, in, {probs, slots, gates, shares, spreads, losses});
+      },
+      reads(logits), to.probs, to.slots, to.gates, to.shares, to.spreads,
+      vec<float>(*experts_.losses, (l - piece_.first) * rows, rows));
+}
+
+template <class S>
+void Gpt2<S>::expert_product(const Pass& p, const char* site, const ParameterInfo& w, VecView<const std::int32_t> slots,
+                             MatView<const S> x, RowOf of, Trans tw, Index segment, MatView<S> y) {
+  p.launch(
+      w.name, site, gemm_cost(y.rows, y.cols, x.cols),
+      [k = int(s_.k), of, tw, segment](Lane lane, Vec<const std::int32_t> chosen, Mat<const S> rows, Mat<const S> all,
+                                       Mat<S> out) {
+        kernels::expert_product<S>(lane, chosen, k, rows, of, all, tw, segment, out);
+      },
+      slots, x, weight(p, w), y);
+}
+
+template <class S>
+void Gpt2<S>::experts_up(const Pass& p, int l) {
+  const Index n = p.batch.samples;
+  expert_product(p, SEEKSIM_SITE, parameters_.layer(l, LayerPart::c_fc_weight), reads(routes(n, l).slots),
+                 stream(store(l).ln2, n, slot(l)), RowOf::token, Trans::yes, 0,
+                 inside(store(l).fc, n, s_.U, slot(l)));  // (R k, U)
+}
+
+template <class S>
+void Gpt2<S>::experts_down(const Pass& p, int l, MatView<S> branch) {
+  const Index n = p.batch.samples;
+  const RouteViews to = routes(n, l);
+  const MatView<S> rows = inside(work_->experts.rows, n, s_.C);  // (R k, C)
+  expert_product(p, SEEKSIM_SITE, parameters_.layer(l, LayerPart::mlp_proj_weight), reads(to.slots),
+                 inside(store(l).gelu, n, s_.F, slot(l)), RowOf::slot, Trans::no, s_.mlp_segment(), rows);
+  p.launch(
+      "experts", SEEKSIM_SITE, memory_cost(rows.rows * rows.cols + branch.rows * branch.cols),
+      [](Lane lane, Vec<const std::int32_t> slots, Vec<const float> gates, Mat<const S> y, Mat<S> out) {
+        kernels::expert_combine<S>(lane, slots, gates, y, out);
+      },
+      reads(to.slots), reads(to.gates), reads(rows), branch);
+}
+
+template <class S>
+void Gpt2<S>::add_router_losses(Launcher& launch, Index samples) {
+  const Index rows = samples * s_.T;
+  const MatView<const float> more{experts_.losses.get(), 0, piece_.layers(), rows, rows};  // (layers, R)
+  launch(
+      "router losses", SEEKSIM_SITE, memory_cost((more.rows + 2) * rows),
+      [](Lane lane, Mat<const float> of_layers, Vec<float> losses) {
+        kernels::add_token_losses(lane, of_layers, losses);
+      },
+      more, row_values(head_.token_losses, samples));
+}
+
+template <class S>
+void Gpt2<S>::expert_grad(const Pass& p, const ParameterInfo& w, VecView<const std::int32_t> slots, MatView<const S> a,
+                          MatView<const S> b, RowOf b_of) {
+  if (w.frozen) return;
+  const Index T = s_.T, k = s_.k, of_token = b_of == RowOf::token ? 1 : k;
+  for (Index block = 0; block < Index(p.blocks.size()); ++block) {
+    const Index first = p.blocks[block].first * T, rows = p.blocks[block].count * T;
+    const VecView<float> dw = p.sink->open(block, w.offset, w.size);
+    p.launch(
+        w.name, SEEKSIM_SITE, gemm_cost(a.cols, b.cols, rows * k),
+        [T, k, b_of](Lane lane, Vec<const std::int32_t> chosen, Mat<const S> left, Mat<const S> right, Mat<float> sum) {
+          kernels::expert_weight_grad<S>(lane, chosen, int(k), T, left, right, b_of, sum);
+        },
+        slots.part(first * k, rows * k), a.row_range(first * k, rows * k),
+        b.row_range(first * of_token, rows * of_token),
+        MatView<float>{dw.buffer, dw.offset, w.rows(), w.cols(), w.cols()});
+  }
+  p.sink->close(w.offset, w.size);
+}
+
+// From the gradient of the gates to that of the logits, and from both losses.
+template <class S>
+void Gpt2<S>::route_backward(const Pass& p, int l) {
+  const Index n = p.batch.samples, rows = n * s_.T;
+  const RouteViews to = routes(n, l);
+  const VecView<float> dgates = vec<float>(*work_->experts.dgates, 0, rows * s_.k);
+  const bool lost =
+      bug_.mutant == Mutant::experts_router_gradient_lost || bug_.is(Bug::router_gradient_lost, p.launch.last().rank);
+  if (lost)
+    p.launch(
+        "d gates", SEEKSIM_SITE, memory_cost(dgates.n),
+        [](Lane lane, Vec<float> values) { kernels::fill_bits(lane, values, 0); }, dgates);
+  p.launch(
+      "router", SEEKSIM_SITE, memory_cost(3 * rows * s_.E, 6),
+      [router = router_of(n), scale = experts_.loss_scale](
+          Lane lane, Mat<const float> probs, Vec<const std::int32_t> slots, Vec<const float> gates,
+          Mat<const float> shares, Vec<const float> spreads, Vec<const float> d, Mat<S> dlogits) {
+        kernels::route_backward<S>(lane, router, probs, slots, gates, shares, spreads, d, scale, dlogits);
+      },
+      reads(to.probs), reads(to.slots), reads(to.gates), reads(to.shares), reads(to.spreads), reads(dgates),
+      act(work_->experts.dlogits, n, s_.E));
+}
+
+// dln (R, C) from dbranch (R, C), which may lie in the same place.
+template <class S>
+void Gpt2<S>::experts_backward(const Pass& p, int l, MatView<const S> dbranch, MatView<S> dln) {
+  auto w = [&](LayerPart part) -> const ParameterInfo& { return parameters_.layer(l, part); };
+  const Index n = p.batch.samples;
+  const RouteViews to = routes(n, l);
+  const VecView<const std::int32_t> slots = reads(to.slots);
+  const LayerStore& kept = store(l);
+  const MatView<S> active = inside(kept.gelu, n, s_.F, slot(l)), dactive = inside(work_->dgelu, n, s_.F);  // (R k, F)
+  const MatView<S> rows = inside(work_->experts.rows, n, s_.C), dup = dfc(n, l);  // (R k, C), (R k, U)
+  const MatView<S> ln2 = stream(kept.ln2, n, slot(l));                            // (R, C)
+
+  const ParameterInfo &down = w(LayerPart::mlp_proj_weight), &up = w(LayerPart::c_fc_weight);
+  expert_product(p, SEEKSIM_SITE, down, slots, dbranch, RowOf::token, Trans::yes, 0, dactive);
+  p.launch(
+      "experts", SEEKSIM_SITE, memory_cost(4 * dactive.rows * dactive.cols + 2 * rows.rows * rows.cols),
+      [](Lane lane, Vec<const std::int32_t> chosen, Vec<const float> gates, Mat<const S> dout, Mat<const S> x,
+         Mat<S> dx, Vec<float> dgates,
+         Mat<S> dy) { kernels::expert_combine_backward<S>(lane, chosen, gates, dout, x, dx, dgates, dy); },
+      slots, reads(to.gates), dbranch, reads(active), dactive, vec<float>(*work_->experts.dgates, 0, rows.rows), rows);
+  expert_grad(p, down, slots, active, rows, RowOf::slot);
+  activate_backward(p, dactive, inside(kept.fc, n, s_.U, slot(l)), dup);
+  expert_grad(p, up, slots, dup, ln2, RowOf::token);
+
+  const ParameterInfo& router = w(LayerPart::router_weight);
+  const MatView<S> dlogits = act(work_->experts.dlogits, n, s_.E), drouter = dmid(n, l);  // (R, E), (R, C)
+  route_backward(p, l);
+  linear_grad(p, router, nullptr, true, ln2, dlogits, router.offset);
+  product<S, S>(p.launch, router.name, SEEKSIM_SITE, Trans::no, Trans::no, dlogits, weight(p, router), drouter, 0);
+  expert_product(p, SEEKSIM_SITE, up, slots, dup, RowOf::slot, Trans::no, s_.up_segment(), rows);
+  p.launch(
+      "experts", SEEKSIM_SITE, memory_cost(rows.rows * rows.cols + 2 * dln.rows * dln.cols),
+      [](Lane lane, Vec<const std::int32_t> chosen, Mat<const S> dx, Mat<const S> of_router, Mat<S> out) {
+        kernels::expert_collect<S>(lane, chosen, dx, of_router, out);
+      },
+      slots, reads(rows), reads(drouter), dln);
+}
+
+#define SEEKSIM_INSTANTIATE(S)                                       \
+  template void Gpt2<S>::route(const Pass&, int);                    \
+  template void Gpt2<S>::experts_up(const Pass&, int);               \
+  template void Gpt2<S>::experts_down(const Pass&, int, MatView<S>); \
+  template void Gpt2<S>::add_router_losses(Launcher&, Index);        \
+  template void Gpt2<S>::experts_backward(const Pass&, int, MatView<const S>, MatView<S>);
+SEEKSIM_INSTANTIATE(float)
+SEEKSIM_INSTANTIATE(kernels::bf16)
+SEEKSIM_INSTANTIATE(kernels::fp16)
+#undef SEEKSIM_INSTANTIATE
+
+}  // namespace seeksim::runtime

@@ -1,0 +1,32 @@
+// ExpertsPlan: layers whose mlp is one of several experts, chosen token by token (docs/experts.md). All of it decides
+// bits, and none of it depends on the layout: an expert's capacity and the losses of the routing are counted by sample.
+#pragma once
+
+#include <cstdint>
+
+namespace seeksim::runtime {
+
+struct ExpertsPlan {
+  int count = 0;               // experts of a layer; 0: one mlp, as any token's
+  int per_token = 2;           // that a token goes to
+  double capacity_factor = 0;  // an expert takes ceil(this * tokens * per_token / count) slots of a sample; 0: all
+  bool normalized = true;      // a token's gates are divided by their sum
+  double balance = 0;          // coefficient of the balancing loss
+  double z = 0;                // coefficient of the z loss
+
+  static constexpr int kMost = 1024;
+  static constexpr int kMostPerToken = 16;
+  static constexpr double kMostCapacity = 1024;  // of capacity_factor
+
+  bool on() const { return count > 0; }
+  bool has_losses() const { return on() && (balance > 0 || z > 0); }
+  // Slots of a sample of so many tokens that an expert takes; 0: all.
+  std::int64_t capacity(std::int64_t tokens) const {
+    const double exact = capacity_factor * double(tokens * per_token) / double(count);
+    const auto whole = static_cast<std::int64_t>(exact);
+    return whole + (double(whole) < exact ? 1 : 0);
+  }
+  friend bool operator==(const ExpertsPlan&, const ExpertsPlan&) = default;
+};
+
+}  // namespace seeksim::runtime

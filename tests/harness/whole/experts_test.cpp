@@ -1,0 +1,125 @@
+// Models with experts in scenarios: what is filled in and refused, what decides a bit, and that what is counted over a
+// micro-batch is seen.
+#include <nlohmann/json.hpp>
+
+#include "harness/loading/estimate.h"
+#include "harness/loading/load.h"
+#include "harness/record/golden.h"
+#include "harness/run/run.h"
+#include "runtime/layout/parameters.h"
+#include "tests/support/scenarios.h"
+
+namespace seeksim::harness {
+namespace {
+
+using namespace testing;
+
+Scenario experts(const std::vector<std::string>& sets = {}) {
+  LoadOptions options;
+  options.sets = {"model.family=llama", "model.experts=4"};
+  options.sets.insert(options.sets.end(), sets.begin(), sets.end());
+  return load_scenario_text(small_text(), "s.json", options);
+}
+
+std::string refusal(const std::vector<std::string>& sets) {
+  try {
+    experts(sets);
+  } catch (const BadInput& bad) {
+    std::string all;
+    for (const Problem& problem : bad.problems()) all += problem.path + ": " + problem.what + "\n";
+    return all;
+  }
+  return "";
+}
+
+TEST(Experts, GatesAreNormalizedWhereThereAreSeveral) {
+  EXPECT_TRUE(experts().train.definition.model.experts.normalized);
+  EXPECT_FALSE(experts({"model.experts_per_token=1"}).train.definition.model.experts.normalized);
+  EXPECT_FALSE(experts({"model.normalize_gates=false"}).train.definition.model.experts.normalized);
+}
+
+TEST(Experts, CapacityIsRoundedUp) {
+  runtime::ExpertsPlan plan{.count = 4, .per_token = 2};
+  EXPECT_EQ(plan.capacity(8), 0) << "all";
+  plan.capacity_factor = 1;
+  EXPECT_EQ(plan.capacity(8), 4);
+  EXPECT_EQ(plan.capacity(9), 5);
+  plan.capacity_factor = 0.01;
+  EXPECT_EQ(plan.capacity(8), 1);
+}
+
+TEST(Experts, AreWrittenBack) {
+  const Scenario given = experts({"model.experts_per_token=3", "model.capacity_factor=1.25", "model.aux_loss=0.01",
+                                  "model.z_loss=0.001", "model.normalize_gates=false"});
+  const Scenario back = load_scenario_text(to_json(given).dump(), "s.json");
+  EXPECT_EQ(to_json(back), to_json(given));
+  EXPECT_EQ(back.train.definition.model.experts, given.train.definition.model.experts);
+  EXPECT_EQ(
+      back.train.definition.model.experts,
+      (runtime::ExpertsPlan{
+          .count = 4, .per_token = 3, .capacity_factor = 1.25, .normalized = false, .balance = 0.01, .z = 0.001}));
+}
+
+TEST(Experts, ParametersAreEstimatedAsTheyAre) {
+  const Scenario s = experts({"model.ffn=21", "model.tied=true"});
+  const runtime::Definition& d = s.train.definition;
+  EXPECT_EQ(estimate(s).parameters, double(runtime::Parameters(d.model, false).size()));
+}
+
+TEST(Experts, WhatTheyCannotDoYetIsRefusedByItsKey) {
+  for (const auto& [sets, key] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"world.pipeline=2"}, "world.pipeline"},
+           {{"world.tensor=2"}, "world.tensor"},
+           {{"numerics=fast"}, "numerics"},
+           {{"quirks=[\"ds_old_default_clipping\"]"}, "quirks"},
+           {{"model.experts_per_token=5"}, "model.experts_per_token"},
+           {{"model.experts_per_token=1", "model.normalize_gates=true"}, "model.normalize_gates"},
+           {{"model.experts=0", "model.aux_loss=0.1"}, "model.aux_loss"},
+           {{"model.family=gpt2"}, "model.experts"}}) {
+    EXPECT_NE(refusal(sets).find(key + ": "), std::string::npos) << sets.back() << "\n" << refusal(sets);
+  }
+}
+
+// Names of the checks that are red.
+std::string red(const std::vector<std::string>& sets) {
+  const Outcome outcome = run_scenario(experts(sets), {}, [](std::string_view) {});
+  std::string names;
+  for (const Json& check : outcome.report["checks"]) {
+    if (!check["ok"].get<bool>()) names += check["name"].get<std::string>() + ' ';
+  }
+  return names;
+}
+
+// The bits of one rank on four, and others once capacity or shares are counted over a micro-batch. A micro-batch of one
+// sample is a sample, and there the mistake is none.
+TEST(Experts, CountedOverAMicroBatchTheyAreAnotherRun) {
+  for (const char* const what : {"model.capacity_factor=1", "model.aux_loss=0.1"}) {
+    const auto with = [&](int micro_batch, const std::string& bug) {
+      return red({what, "steps=2", "faults=[]", R"(checks=["golden:bitwise"])",
+                  "deepspeed.train_micro_batch_size_per_gpu=" + std::to_string(micro_batch), "bug=\"" + bug + "\""});
+    };
+    EXPECT_EQ(with(2, ""), "") << what;
+    EXPECT_EQ(with(2, "experts_count_micro_batch"), "golden:bitwise ") << what;
+    EXPECT_EQ(with(1, "experts_count_micro_batch"), "") << what;
+  }
+}
+
+TEST(Experts, ARouterWithoutItsGradientOnOneRankIsSeen) {
+  const std::vector<std::string> sets = {"steps=2", "faults=[]", R"(checks=["golden:bitwise","ranks_agree"])"};
+  EXPECT_EQ(red(sets), "");
+  std::vector<std::string> lost = sets;
+  lost.emplace_back("bug=\"router_gradient_lost\"");
+  EXPECT_EQ(red(lost), "golden:bitwise ");
+}
+
+TEST(Experts, TheBalancingLossIsInTheLoss) {
+  const auto last_loss = [](const char* aux) {
+    const Outcome outcome =
+        run_scenario(experts({"steps=2", "faults=[]", "checks=[]", aux}), {}, [](std::string_view) {});
+    return outcome.report["loss"].back().get<double>();
+  };
+  EXPECT_GT(last_loss("model.aux_loss=1"), last_loss("model.aux_loss=0") + 0.5) << "it is part of the loss";
+}
+
+}  // namespace
+}  // namespace seeksim::harness

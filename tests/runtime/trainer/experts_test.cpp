@@ -1,0 +1,84 @@
+// Models with experts: many ranks give the bits of one, whatever is counted by sample; and a router that nobody trains
+// through its gates is another training.
+#include <gtest/gtest.h>
+
+#include "tests/support/simulated_training.h"
+
+namespace seeksim::test {
+namespace {
+
+TrainPlan experts_plan() {
+  TrainPlan plan = tiny_plan();
+  ModelPlan& m = plan.definition.model;
+  m.family = "llama", m.tied = false;
+  m.layers = 2, m.kv_heads = 1, m.ffn = 12;
+  m.experts = {.count = 4, .per_token = 2, .capacity_factor = 1, .normalized = true, .balance = 0.1, .z = 0.01};
+  plan.definition.global_batch = 7;
+  return plan;
+}
+
+// Where a run differs from one rank's; empty: nowhere.
+std::string difference(const TrainPlan& plan, int ranks, const Trained& golden) {
+  const Simulated run = run_simulated(plan, world_of(ranks));
+  if (int(run.finished().size()) != ranks) return "not all ranks finished";
+  for (int r = 0; r < ranks; ++r) {
+    for (std::size_t i = 0; i < golden.observer.steps.at(0).size(); ++i) {
+      const StepRecord &one = golden.observer.steps.at(0)[i], &many = run.observer.steps.at(r)[i];
+      if (one.loss != many.loss) return "loss of step " + std::to_string(i);
+      if (one.grad_norm != many.grad_norm) return "gradient norm of step " + std::to_string(i);
+    }
+    if (!(run.outcomes[std::size_t(r)]->state == golden.outcome.state)) return "state of rank " + std::to_string(r);
+  }
+  return "";
+}
+
+TEST(ExpertsTraining, BitsAreThoseOfOneRankInEveryStageAndCut) {
+  for (const ElementType type : {ElementType::f32, ElementType::bf16, ElementType::f16}) {
+    TrainPlan plan = experts_plan();
+    plan.definition.precision.compute = type;
+    const Trained golden = run_alone(plan);
+    for (const int stage : {0, 1, 2, 3}) {
+      for (const int ranks : {2, 3, 5}) {
+        for (const int micro : {1, 3}) {
+          plan.layout.zero.stage = stage;
+          plan.layout.micro_batch = micro;
+          EXPECT_EQ(difference(plan, ranks, golden), "")
+              << int(type) << ", stage " << stage << ", " << ranks << " ranks, micro-batches of " << micro;
+        }
+      }
+    }
+  }
+}
+
+TEST(ExpertsTraining, ActivationsComputedAgainSendTokensWhereTheyWent) {
+  TrainPlan plan = experts_plan();
+  plan.definition.model.dropout.residual = 0.2;
+  const Trained golden = run_alone(plan);
+  plan.layout.checkpointing.every = 1;
+  EXPECT_EQ(difference(plan, 3, golden), "");
+}
+
+// Of one sample a micro-batch is that sample.
+TEST(ExpertsTraining, CountedOverAMicroBatchTheyAreAnotherRun) {
+  for (const bool capacity : {true, false}) {
+    TrainPlan plan = experts_plan();
+    if (!capacity) plan.definition.model.experts.capacity_factor = 0;
+    if (capacity) plan.definition.model.experts.balance = 0;
+    plan.layout.micro_batch = 1;
+    const Trained golden = run_alone(plan);
+    plan.bug = PlantedBug{Bug::experts_count_micro_batch};
+    EXPECT_EQ(difference(plan, 2, golden), "");
+    plan.layout.micro_batch = 3;
+    EXPECT_NE(difference(plan, 2, golden), "") << capacity;
+  }
+}
+
+TEST(ExpertsTraining, ARouterWithoutItsGradientOnOneRankIsSeen) {
+  TrainPlan plan = experts_plan();
+  const Trained golden = run_alone(plan);
+  plan.bug = PlantedBug{Bug::router_gradient_lost};
+  EXPECT_NE(difference(plan, 2, golden), "");
+}
+
+}  // namespace
+}  // namespace seeksim::test
