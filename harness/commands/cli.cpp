@@ -52,7 +52,7 @@ struct Arguments {
   ShrinkArguments shrink;
   ExploreArguments explore;
   DiffArguments diff;
-  std::string list;
+  ListArguments list;
   ScheduleArguments schedule;
   PlanArguments plan;
   StudyArguments study;
@@ -92,8 +92,21 @@ void declare(CLI::App& app, Arguments& a) {
   app.add_subcommand("man", "Print the manual page: seeksim man | man -l -");
 }
 
+// A word that is no command: whatever follows it, --help too, was meant for another one.
+void refuse_unknown_command(CLI::App& app, const std::vector<std::string>& arguments) {
+  if (arguments.empty() || arguments[0].starts_with('-')) return;
+  std::vector<std::string> verbs;
+  for (const CLI::App* verb : app.get_subcommands({})) {
+    if (verb->check_name(arguments[0])) return;
+    verbs.push_back(verb->get_name());
+  }
+  throw BadInput(arguments[0], "there is no such command",
+                 did_you_mean(arguments[0], verbs) + " seeksim --help lists the commands.");
+}
+
 // False: help was asked for, and printed. Throws BadInput.
 bool parse(CLI::App& app, const std::vector<std::string>& arguments) try {
+  refuse_unknown_command(app, arguments);
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   app.parse(reversed);
   return true;
@@ -101,17 +114,12 @@ bool parse(CLI::App& app, const std::vector<std::string>& arguments) try {
   app.exit(asked_for_help);
   return false;
 } catch (const CLI::ParseError& error) {
-  const std::string next = "seeksim --help lists the commands.";
-  std::vector<std::string> verbs;
-  for (const CLI::App* verb : app.get_subcommands({})) verbs.push_back(verb->get_name());
-  if (!arguments.empty() && arguments[0][0] != '-' && app.get_subcommands().empty())
-    throw BadInput(arguments[0], "there is no such command", did_you_mean(arguments[0], verbs) + " " + next);
-  throw BadInput("", error.what(), next);
+  throw BadInput("", error.what(), "seeksim --help lists the commands.");
 }
 
 ExitStatus list_of(const Arguments& a) {
-  return a.list == "schedule" ? schedule_command(a.schedule, style_of_stdout())
-                              : list_command(a.list, style_of_stdout());
+  return a.list.what == "schedule" ? schedule_command(a.schedule, style_of_stdout())
+                                   : list_command(a.list, style_of_stdout());
 }
 
 ExitStatus analyse_command(const AnalyseArguments& a) {

@@ -36,11 +36,13 @@ void add_auto(CLI::App* verb, std::vector<std::string>& autos) {
 void add_run(CLI::App& app, RunArguments& a) {
   CLI::App* run = app.add_subcommand("run", "Run scenarios and check the results");
   run->add_option("scenario", a.files,
-                  "Scenario files (.json), folders of them, or names of scenarios that come with seeksim")
-      ->required();
+                  "Scenario files (.json), folders of them, or names of scenarios that come with seeksim; - reads one "
+                  "from standard input");
   run->add_option("-k", a.pattern, "Run only the scenarios that have this in their path");
   run->add_option("--shard", a.shard,
                   "I/N: run every N-th scenario, or row of a single sweep, beginning with the I-th");
+  run->add_flag("--last-failed", a.last_failed,
+                "Run only what failed when several scenarios were run last from this folder");
   run->add_flag("--list", a.list, "Print which scenarios would run, and run none");
   run->add_option("--set", a.sets,
                   "key.path=value: change a value of the scenario; a number indexes a list (faults.0.rank=3)")
@@ -51,6 +53,11 @@ void add_run(CLI::App& app, RunArguments& a) {
   run->add_option("--out", a.out, "Folder for report.json, junit.xml, scenario.json and story.txt");
   run->add_option("--report", a.report, "Write the report as JSON");
   run->add_option("--junit", a.junit, "Write the checks as JUnit XML");
+  run->add_option("--csv", a.csv, "Write a line per run (of a sweep: per row): settings, verdict, figures");
+  run->add_option("--json-lines", a.json_lines, "The same, one JSON object per line");
+  run->add_option("--metrics", a.metrics, "Write a line of JSON for each step: loss, norm, rate, scale, times");
+  run->add_option("--tensorboard", a.tensorboard, "Folder for TensorBoard's event files; of a sweep, one run per row");
+  run->add_flag("--all", a.all, "Print every row of a sweep's table, however many there are");
   run->add_option("--html", a.html,
                   "Write a page about the run: verdict, timeline, curves, waits; one file, no network");
   run->add_flag("--redact", a.redact, "Leave paths, host names and the scenario's name out of the page of --html");
@@ -74,6 +81,8 @@ void add_run(CLI::App& app, RunArguments& a) {
   run->add_flag(
       "--insecure", a.insecure,
       "Processes that torchrun started meet without a secret, though the network between them is open to others");
+  run->add_flag("--no-skip", a.no_skip,
+                "Refuse a scenario with checks that processes cannot be judged by, instead of skipping those checks");
   run->add_option("--device", a.device,
                   "Where simulated ranks compute: cpu, cuda (all of them share one GPU), or emulated (the kernels for "
                   "GPUs, run on the CPU: slow)")
@@ -111,6 +120,7 @@ void add_launch(CLI::App& app, LaunchArguments& a) {
       ->capture_default_str();
   launch->add_option("--mpirun", a.mpirun, "The launcher to use, with its own arguments")->capture_default_str();
   launch->add_flag("--no-mpi", a.no_mpi, "Start all processes on this host without mpirun; messages go over TCP");
+  launch->add_flag("--no-skip", a.no_skip, "As for run: refuse checks that processes cannot be judged by");
   launch->add_option("--address", a.address, "Address of this host, for ranks on other hosts")->capture_default_str();
   launch
       ->add_option("--start-limit", a.start_limit_s,
@@ -137,13 +147,15 @@ void add_golden(CLI::App& app, GoldenArguments& a) {
   golden->add_flag("--explain", a.explain, "Print the settings that the golden's key is made of");
 }
 
-void add_list(CLI::App& app, std::string& what, ScheduleArguments& schedule) {
-  CLI::App* list =
-      app.add_subcommand("list", "List scenarios, faults, checks, bugs, quirks, keys or a pipeline's schedule");
-  list->add_option("what", what,
-                   "scenarios, faults, checks, bugs, quirks, keys, schema, schedule; torch_keys and torch_schema for "
-                   "scenarios of seeksim torch, study_keys and study_schema for studies")
+void add_list(CLI::App& app, ListArguments& a, ScheduleArguments& schedule) {
+  CLI::App* list = app.add_subcommand(
+      "list", "List scenarios, faults, checks, bugs, quirks, figures, keys or a pipeline's schedule");
+  list->add_option("what", a.what,
+                   "scenarios, faults, checks, bugs, quirks, figures, keys, schema, schedule; torch_keys and "
+                   "torch_schema for scenarios of seeksim torch, study_keys and study_schema for studies")
       ->required();
+  list->add_option("name", a.name,
+                   "Only those of this name, or below it, or with it in their name: rank_crash, deepspeed");
   list->add_option("--schedule", schedule.schedule, "schedule: gpipe, 1f1b, interleaved or zero_bubble")
       ->capture_default_str();
   list->add_option("--pipeline", schedule.stages, "schedule: stages")->capture_default_str();

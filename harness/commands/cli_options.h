@@ -9,6 +9,7 @@
 #include "harness/commands/explore_command.h"
 #include "harness/commands/golden_command.h"
 #include "harness/commands/launch_command.h"
+#include "harness/commands/list_command.h"
 #include "harness/commands/plan_command.h"
 #include "harness/commands/reference_command.h"
 #include "harness/commands/run_command.h"
@@ -30,7 +31,7 @@ struct CheckpointArguments {
 void add_run(CLI::App& app, RunArguments& a);
 void add_launch(CLI::App& app, LaunchArguments& a);
 void add_golden(CLI::App& app, GoldenArguments& a);
-void add_list(CLI::App& app, std::string& what, ScheduleArguments& schedule);
+void add_list(CLI::App& app, ListArguments& a, ScheduleArguments& schedule);
 void add_shrink(CLI::App& app, ShrinkArguments& a);
 void add_explore(CLI::App& app, ExploreArguments& a);
 void add_diff(CLI::App& app, DiffArguments& a);

@@ -17,6 +17,7 @@
 #include "harness/loading/load.h"
 #include "harness/loading/schedule_string.h"
 #include "harness/processes/refusals.h"
+#include "harness/report/progress.h"
 #include "harness/report/terminal.h"
 #include "harness/search/exhaustive.h"
 #include "harness/search/explore_shares.h"
@@ -243,22 +244,28 @@ ExitStatus explore_command(const ExploreArguments& a, const Style& style) {
     golden = find_golden(explored.scenario, {}, [&](std::string_view text) { teller.put(std::string(text)); });
   teller.begins(options, as, together);
 
+  Progress bar(!quiet && !exhaustive, explored.scenario.name, 0, "case", budget);
   ToldByKey told;
-  const ExploreWork work{.explored = explored,
-                         .golden = golden ? &*golden : nullptr,
-                         .options = options,
-                         .processes = processes,
-                         .first_worker = as.rank * processes,
-                         .budget_s = budget,
-                         .cases_max = std::uint64_t(std::max(0, a.cases)),
-                         .findings_max = std::size_t(std::max(0, a.findings)),
-                         .tell = [&](const ExploreResult::Found& found) {
-                           Told& files = told[finding_key(found.check, found.why)] = write_found(found, a);
-                           if (told.size() <= kTold && !quiet) teller.found(found, files);
-                         }};
+  const ExploreWork work{
+      .explored = explored,
+      .golden = golden ? &*golden : nullptr,
+      .options = options,
+      .processes = processes,
+      .first_worker = as.rank * processes,
+      .budget_s = budget,
+      .cases_max = std::uint64_t(std::max(0, a.cases)),
+      .findings_max = std::size_t(std::max(0, a.findings)),
+      .tell =
+          [&](const ExploreResult::Found& found) {
+            Told& files = told[finding_key(found.check, found.why)] = write_found(found, a);
+            bar.finish();
+            if (told.size() <= kTold && !quiet) teller.found(found, files);
+          },
+      .tick = [&](std::uint64_t cases, std::uint64_t red) { bar.update(0, std::int64_t(cases), std::int64_t(red)); }};
   std::optional<Exhausted> exhausted;
   if (exhaustive) exhausted.emplace();
   ExploreResult result = exhaustive ? go_through_all(work, a, *exhausted) : explore(work);
+  bar.finish();
   if (together) {
     const ToldByKey own = told;
     if (!bring_together(as, result, told)) return ExitStatus::as_expected;

@@ -149,6 +149,7 @@ std::vector<std::string> Supervisor::command(int attempt) const {
   add({program_, "run", arguments_.file, "--backend", arguments_.backend, "--out", folder_, "--report", report_});
   for (const std::string& set : arguments_.sets) add({"--set", set});
   if (!arguments_.seed.empty()) add({"--seed", arguments_.seed});
+  if (arguments_.no_skip) add({"--no-skip"});
   if (attempt > 0 && scenario_.train.checkpoint.on()) add({"--resume"});
   return words;
 }
@@ -346,11 +347,13 @@ ExitStatus launch_command(const LaunchArguments& arguments, const std::string& p
                    "Leave one of them out.");
   LoadOptions load;
   load.sets = arguments.sets;
-  const Scenario scenario = load_scenario(arguments.file, load);
+  Scenario scenario = load_scenario(arguments.file, load);
   if (!scenario.sweep.empty()) {
     throw BadInput(arguments.file, "launch runs one job, and this is a sweep",
                    "Take one of its rows: --set sweep=[] and the row's settings.");
   }
+  if (!arguments.no_skip)
+    std::erase_if(scenario.checks, [&](const CheckSpec& check) { return why_not_judged(check.name, nccl) != nullptr; });
   if (std::vector<Problem> problems = problems_on_mpi(scenario, nccl); !problems.empty())
     throw BadInput(std::move(problems));
   const int ranks = scenario.world.ranks();

@@ -22,6 +22,7 @@ struct LaunchArguments {
   std::string out, report;
   std::string backend = "mpi";      // or "nccl"
   std::string mpirun = "mpirun";    // may hold arguments of it
+  bool no_skip = false;             // as for run
   bool no_mpi = false;              // the supervisor starts the processes, on this host; they meet over TCP
   std::string address = kThisHost;  // of this host, for the ranks
   double start_limit_s = 60;        // until all processes have met; a job whose start hangs is ended and started again

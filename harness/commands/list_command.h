@@ -8,7 +8,12 @@
 
 namespace seeksim::harness {
 
-// what: scenarios, faults, checks, keys. Throws BadInput for another word.
-ExitStatus list_command(const std::string& what, const Style& style);
+struct ListArguments {
+  std::string what;  // scenarios, faults, checks, bugs, quirks, figures, keys, schema, torch_keys, torch_schema
+  std::string name;  // of one thing, of what is above it, or a part of names; empty: all
+};
+
+// Throws BadInput for another word, and for a name that nothing has.
+ExitStatus list_command(const ListArguments& arguments, const Style& style);
 
 }  // namespace seeksim::harness

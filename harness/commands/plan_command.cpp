@@ -107,7 +107,8 @@ std::int64_t whole(const Json& section, const char* key) {
   return found != section.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
 }
 
-// One batch for all: the global batch and the micro-batch stay as they are written, accumulation follows.
+// One batch for all: the global batch and the micro-batch stay as they are written, accumulation follows. ranks: that
+// share it.
 void cut_batch(Request& request, std::int64_t ranks, std::vector<Problem>& problems) {
   const std::int64_t train = whole(request.formed, "train_batch_size"),
                      micro = whole(request.formed, "train_micro_batch_size_per_gpu"),
@@ -116,7 +117,7 @@ void cut_batch(Request& request, std::int64_t ranks, std::vector<Problem>& probl
   const std::string place = request.file;
   if (train % ranks != 0) {
     problems.push_back({place, "deepspeed.train_batch_size",
-                        fmt::format("{} samples cannot be cut evenly over {} GPUs", train, ranks),
+                        fmt::format("{} samples cannot be cut evenly over {} data-parallel GPUs", train, ranks),
                         fmt::format("For example {}.", (train / ranks + 1) * ranks)});
     return;
   }
@@ -133,8 +134,8 @@ void cut_batch(Request& request, std::int64_t ranks, std::vector<Problem>& probl
   request.sets.push_back(fmt::format("deepspeed.gradient_accumulation_steps={}", share / size));
   if (steps > 0 && steps != share / size)
     request.notes.push_back(
-        fmt::format("gradient_accumulation_steps is {} on {} GPUs, not {}: train_batch_size stays {}", share / size,
-                    ranks, steps, train));
+        fmt::format("gradient_accumulation_steps is {} on {} data-parallel GPUs, not {}: train_batch_size stays {}",
+                    share / size, ranks, steps, train));
 }
 
 // What the loader will read. Its problems are told when it does.
@@ -145,7 +146,12 @@ void read_forms(Request& request) {
 }
 
 void set_world(Request& request, const PlanArguments& a, const Json& world, std::vector<Problem>& problems) {
-  std::int64_t nodes = whole(world, "nodes"), ranks = nodes * whole(world, "ranks_per_node");
+  const std::int64_t stages = std::max<std::int64_t>(1, whole(world, "pipeline")),
+                     ways = std::max<std::int64_t>(1, whole(world, "tensor")),
+                     copy = stages * ways;  // ranks that hold one copy of the model together
+  const std::int64_t replicas = whole(world, "replicas");
+  std::int64_t nodes = whole(world, "nodes");
+  std::int64_t ranks = replicas > 0 ? replicas * copy : nodes * whole(world, "ranks_per_node");
   if (a.gpus > 0) {
     ranks = a.gpus;
     nodes = ranks > 8 && ranks % 8 == 0 ? ranks / 8 : 1;
@@ -156,11 +162,19 @@ void set_world(Request& request, const PlanArguments& a, const Json& world, std:
                         "Give a divisor of --gpus."});
     return;
   }
+  if (ranks % copy != 0) {
+    problems.push_back(
+        {fmt::format("--gpus {}", ranks), "",
+         fmt::format("a copy of the model takes {} GPUs ({} pipeline stages x {} tensor-parallel)", copy, stages, ways),
+         fmt::format("Use a multiple of {}.", copy)});
+    return;
+  }
   if (nodes > 0) {
     request.sets.push_back(fmt::format("world.nodes={}", nodes));
-    request.sets.push_back(fmt::format("world.ranks_per_node={}", ranks / nodes));
+    request.sets.push_back(replicas > 0 ? fmt::format("world.replicas={}", ranks / copy)
+                                        : fmt::format("world.ranks_per_node={}", ranks / nodes));
   }
-  cut_batch(request, ranks, problems);
+  cut_batch(request, ranks / copy, problems);
 }
 
 // A scenario's own judgements are of no interest here, nor what breaks in it.

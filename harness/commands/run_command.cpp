@@ -1,7 +1,6 @@
 #include "harness/commands/run_command.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -17,6 +16,7 @@
 #include "harness/loading/load.h"
 #include "harness/processes/refusals.h"
 #include "harness/processes/session.h"
+#include "harness/report/rows_file.h"
 #include "harness/report/terminal.h"
 #include "harness/run/run.h"
 #include "harness/simulate/device.h"
@@ -54,6 +54,8 @@ void refuse_what_is_not_there(const RunArguments& a) {
     throw BadInput("--trace " + a.trace, "several scenarios would write the same file", "Run one of them.");
   if (!a.html.empty() && a.files.size() > 1)
     throw BadInput("--html " + a.html, "several scenarios would write the same file", "Run one of them.");
+  if (!a.metrics.empty() && a.files.size() > 1)
+    throw BadInput("--metrics " + a.metrics, "several scenarios would write the same file", "Run one of them.");
   if (a.redact && a.html.empty())
     throw BadInput("--redact", "it says what a page leaves out, and none is asked for", "Add --html FILE.");
   if ((!a.bundle.empty() || !a.flight_recorder.empty()) && a.files.size() > 1)
@@ -81,12 +83,13 @@ void read_gradients(const RunArguments& a, RunOptions& options) {
 RunOptions options_of(const RunArguments& a) {
   RunOptions options;
   options.style = style_of_stdout();
-  options.progress = a.files.size() == 1 && ::isatty(STDERR_FILENO) == 1;
+  options.progress = a.files.size() == 1;  // of several, the scenarios are counted
   options.wall_limit_s = a.wall_limit_s;
   options.rank_by_rank = a.rank_by_rank;
   options.verify_determinism = a.verify_determinism;
   options.many.processes = a.processes;
   options.many.row = a.row;
+  options.many.all_rows = a.all;
   if (a.explain) {
     options.explain = [style = options.style, limit = a.wall_limit_s](const Scenario& scenario, const Json& report) {
       return explain_aside(scenario, report, limit, style);
@@ -98,6 +101,8 @@ RunOptions options_of(const RunArguments& a) {
     };
   }
   options.files.trace = a.trace;
+  options.files.metrics = a.metrics;
+  options.files.tensorboard = a.tensorboard;
   options.files.html.file = a.html;
   options.files.html.redact = a.redact;
   options.files.bundle = a.bundle;
@@ -110,15 +115,23 @@ RunOptions options_of(const RunArguments& a) {
   return options;
 }
 
+// "baseline" of "scenarios/baseline.json".
+std::string stem_of(const std::string& file) {
+  std::string name = file.substr(file.rfind('/') + 1);
+  if (name.size() > 5 && name.ends_with(".json")) name.resize(name.size() - 5);
+  return name;
+}
+
 // One folder a scenario below --out; the second of a name becomes NAME-2.
 std::vector<Job> jobs_of(const RunArguments& a, const RunOptions& options) {
   std::vector<Job> jobs;
   for (const std::string& file : a.files) {
     Job job{file, options};
+    if (!a.tensorboard.empty() && a.files.size() > 1)  // a run of TensorBoard's each
+      job.options.files.tensorboard = fmt::format("{}/{}-{}", a.tensorboard, jobs.size(), stem_of(file));
     if (!a.out.empty() && a.files.size() == 1) job.options.files.out = a.out;
     if (!a.out.empty() && a.files.size() > 1) {
-      std::string name = file.substr(file.rfind('/') + 1);
-      if (name.size() > 5 && name.substr(name.size() - 5) == ".json") name.resize(name.size() - 5);
+      const std::string name = stem_of(file);
       std::string folder = a.out + '/' + name;
       const auto taken = [&](const Job& other) { return other.options.files.out == folder; };
       for (int n = 2; std::any_of(jobs.begin(), jobs.end(), taken); ++n)
@@ -135,6 +148,8 @@ void write_reports(const RunArguments& a, const std::vector<Outcome>& outcomes, 
   for (const Outcome& outcome : outcomes) reports.push_back(outcome.report);
   if (!a.report.empty()) write_file(a.report, dump(whole_report(reports, status)));
   if (!a.junit.empty()) write_file(a.junit, junit_xml(reports));
+  if (!a.csv.empty()) write_file(a.csv, rows_as_csv(reports));
+  if (!a.json_lines.empty()) write_file(a.json_lines, rows_as_json_lines(reports));
   if (!a.html.empty() && reports.size() == 1 && reports[0].contains("problems"))  // whatever ran wrote its own
     write_page({a.html, "", a.redact}, reports[0]);
   const bool failed = outcomes.size() == 1 && !outcomes.front().report.contains("checks");  // before it wrote anything
@@ -144,13 +159,22 @@ void write_reports(const RunArguments& a, const std::vector<Outcome>& outcomes, 
   }
 }
 
-std::string summary(const std::vector<Outcome>& outcomes, const Style& style) {
+// Its sentence, or the first problem that kept it from running.
+std::string why_of(const Outcome& outcome) {
+  if (!outcome.problems.empty()) return outcome.problems.front();
+  return outcome.report.value("sentence", "");
+}
+
+// How many are as expected, and each of the others with its reason and what runs it again.
+std::string summary(const std::vector<Job>& jobs, const std::vector<Outcome>& outcomes, const Style& style) {
   std::size_t good = 0;
   std::string red;
-  for (const Outcome& outcome : outcomes) {
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    const Outcome& outcome = outcomes[i];
     good += outcome.status == ExitStatus::as_expected;
-    if (outcome.status != ExitStatus::as_expected)
-      red += fmt::format("  {}  exit status {}\n", outcome.name, code(outcome.status));
+    if (outcome.status == ExitStatus::as_expected) continue;
+    red += fmt::format("  {}  exit status {}: {}\n", outcome.name, code(outcome.status), why_of(outcome));
+    red += style.faint(fmt::format("      seeksim run {}\n", jobs[i].file));
   }
   const std::string line = fmt::format("{} of {} scenarios as expected", good, outcomes.size());
   return '\n' + (red.empty() ? style.good(line) : style.bad(line)) + '\n' + red;
@@ -180,9 +204,14 @@ ExitStatus run_scenarios(const RunArguments& a, const RunOptions& options) {
     throw BadInput("--schedule", a.seed.empty() ? "it belongs to one scenario" : "it brings the seed along",
                    a.seed.empty() ? "Run that one." : "Leave --seed out.");
   if (!a.out.empty()) make_folder(a.out, "--out");
-  if (!a.report.empty()) probe_writable(a.report, "--report");
-  if (!a.junit.empty()) probe_writable(a.junit, "--junit");
-  if (!a.html.empty()) probe_writable(a.html, "--html");
+  const std::pair<const char*, const std::string*> files[] = {{"--report", &a.report},
+                                                              {"--junit", &a.junit},
+                                                              {"--html", &a.html},
+                                                              {"--csv", &a.csv},
+                                                              {"--json-lines", &a.json_lines}};
+  for (const auto& [option, file] : files) {
+    if (!file->empty()) probe_writable(*file, option);
+  }
   check_machine();
   const std::vector<Job> jobs = jobs_of(a, options);
   std::vector<Outcome> outcomes;
@@ -192,13 +221,18 @@ ExitStatus run_scenarios(const RunArguments& a, const RunOptions& options) {
       outcomes.push_back(run_file(job.file, load, job.options, put));
       for (const std::string& problem : outcomes.back().problems) complain(problem);
     }
-    if (jobs.size() > 1) put(summary(outcomes, options.style));
+    if (jobs.size() > 1) put(summary(jobs, outcomes, options.style));
   } else {
     outcomes = run_all(jobs, load, a.processes, put);
-    put(summary(outcomes, options.style));
+    put(summary(jobs, outcomes, options.style));
   }
   ExitStatus status = ExitStatus::as_expected;
-  for (const Outcome& outcome : outcomes) status = std::max(status, outcome.status);
+  std::vector<std::string> failed;
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    status = std::max(status, outcomes[i].status);
+    if (outcomes[i].status != ExitStatus::as_expected) failed.push_back(jobs[i].file);
+  }
+  if (jobs.size() > 1 || a.last_failed) remember_failed(failed);
   write_reports(a, outcomes, status);
   return status;
 }
@@ -218,6 +252,10 @@ ExitStatus run_on_mpi(const RunArguments& a, RunOptions options) {
   options.ranks.max = session.processes();
   options.ranks.launch_again = !session.supervised();
   if (a.backend == "nccl") options.ranks.device = "cuda";
+  if (!a.no_skip)
+    options.ranks.why_skipped = [nccl = a.backend == "nccl"](std::string_view check) {
+      return why_not_judged(check, nccl);
+    };
   options.ranks.launch = [&session](const Scenario& scenario, const SimulationOptions& how, bool row) {
     return session.run(scenario, how, row);
   };
@@ -226,8 +264,10 @@ ExitStatus run_on_mpi(const RunArguments& a, RunOptions options) {
   return status;
 }
 
-// Leaves the scenarios that -k and --shard name. Of a single one the shard is returned: it is of its rows.
+// Leaves the scenarios that --last-failed, -k and --shard name. Of a single one the shard is returned: it is of its
+// rows.
 Shard choose_scenarios(RunArguments& a) {
+  if (a.last_failed) a.files = that_failed_last(a.files);
   if (!a.pattern.empty()) a.files = with_pattern(a.files, a.pattern);
   if (a.shard.empty()) return {};
   const Shard shard = shard_of(a.shard);
@@ -240,6 +280,8 @@ Shard choose_scenarios(RunArguments& a) {
 }  // namespace
 
 ExitStatus run_command(RunArguments a) {
+  if (a.files.empty() && !a.last_failed)
+    throw BadInput("run", "which scenario?", "Name a file, a folder or a scenario that comes along: `list scenarios`.");
   leave_out_the_schema(a.files);
   std::optional<runtime::Interrupts> noted;
   std::optional<runtime::EndsBySignal> ends;
@@ -254,7 +296,7 @@ ExitStatus run_command(RunArguments a) {
     return ExitStatus::as_expected;
   }
   if (a.files.empty()) {
-    put(fmt::format("no scenario is of shard {}\n", a.shard));
+    put(a.shard.empty() ? "nothing failed the last time\n" : fmt::format("no scenario is of shard {}\n", a.shard));
     return ExitStatus::as_expected;
   }
   refuse_what_is_not_there(a);

@@ -21,11 +21,29 @@ struct PageArguments {
   bool redact = false;  // without paths, hosts and names
 };
 
+// What is written for boards.
+struct MetricsArguments {
+  std::string metrics, tensorboard;  // a file, a folder; empty: none
+};
+
+// What is written of each run as a row.
+struct RowsArguments {
+  std::string csv, json_lines;  // files; empty: none
+  bool all = false;             // a sweep's table has every row
+};
+
+// What a run of processes is allowed.
+struct ProcessArguments {
+  bool insecure = false;  // they meet without a secret on an open network
+  bool no_skip = false;   // a check that they cannot be judged by is refused instead of skipped
+};
+
 // Which of the scenarios, or rows of one sweep.
 struct ChoiceArguments {
   std::string pattern;  // -k; empty: all
   std::string shard;    // "1/4"; empty: all
   bool list = false;    // only say which
+  bool last_failed = false;
 };
 
 // What is changed of each.
@@ -35,7 +53,8 @@ struct ChangeArguments {
 };
 
 // The options of `run`, as they stand on the command line.
-struct RunArguments : RunEffort, PageArguments, ChoiceArguments, ChangeArguments {
+struct RunArguments : RunEffort, PageArguments, ChoiceArguments, ChangeArguments, RowsArguments, ProcessArguments,
+                      MetricsArguments {
   std::vector<std::string> files;
   std::string backend = "sim", device = "cpu", storage;
   std::string out, report, junit, init;
@@ -46,7 +65,6 @@ struct RunArguments : RunEffort, PageArguments, ChoiceArguments, ChangeArguments
   bool resume = false;
   bool explain = false;
   bool no_names = false;
-  bool insecure = false;  // processes meet without a secret on an open network
   int processes = 0;
   int row = -1;
 };

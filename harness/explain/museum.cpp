@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <sstream>
 
 #include "harness/input/document.h"
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
 #include "harness/loading/load.h"
+#include "harness/report/progress.h"
 #include "harness/report/terminal.h"
 #include "harness/run/forked.h"
 #include "harness/run/planned_run.h"
@@ -20,6 +22,24 @@ namespace {
 
 std::string folder() { return top_folder() + "/scenarios/museum"; }
 
+// By spelling; else those that share most of its words.
+std::string nearest_exhibits(const std::string& name, const std::vector<std::string>& known) {
+  if (const std::string near = did_you_mean(name, known); !near.empty()) return near;
+  std::vector<std::pair<std::size_t, std::string>> alike;
+  for (const std::string& exhibit : known) {
+    std::size_t shared = 0;
+    std::istringstream words(name);
+    for (std::string word; std::getline(words, word, '_');)
+      shared += word.size() > 3 && exhibit.find(word.substr(0, word.size() - 1)) != std::string::npos ? word.size() : 0;
+    if (shared > 0) alike.emplace_back(shared, exhibit);
+  }
+  std::stable_sort(alike.begin(), alike.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<std::string> named;
+  for (std::size_t i = 0; i < std::min<std::size_t>(alike.size(), 3); ++i) named.push_back(alike[i].second);
+  return named.empty() ? "`seeksim museum --markdown` lists them all."
+                       : fmt::format("Did you mean {}?", fmt::join(named, ", or "));
+}
+
 // Files of the exhibits that were asked for.
 std::vector<std::string> exhibits_of(const std::vector<std::string>& names) {
   std::vector<std::string> known, files;
@@ -28,7 +48,7 @@ std::vector<std::string> exhibits_of(const std::vector<std::string>& names) {
   }
   for (const std::string& name : names) {
     if (std::find(known.begin(), known.end(), name) == known.end())
-      throw BadInput("museum " + name, "there is no such exhibit", did_you_mean(name, known));
+      throw BadInput("museum " + name, "there is no such exhibit", nearest_exhibits(name, known));
   }
   for (const std::string& name : names.empty() ? known : names) files.push_back(folder() + '/' + name + ".json");
   return files;
@@ -169,6 +189,8 @@ ExitStatus museum_command(const MuseumArguments& arguments, const Style& style) 
   std::vector<Outcome> outcomes(2 * exhibits.size());
   std::vector<Shown> shown;
   bool good = true;
+  Progress bar(true, "museum", std::int64_t(exhibits.size()), "exhibit");
+  std::int64_t not_caught = 0;
   Forked work;
   work.count = 2 * exhibits.size();
   work.jobs_each = 8;
@@ -184,10 +206,14 @@ ExitStatus museum_command(const MuseumArguments& arguments, const Style& style) 
     shown.push_back(judge_exhibit(exhibits[i / 2].json, outcomes[i - 1].status, outcomes[i - 1].report, outcome.status,
                                   outcome.report));
     good = good && shown.back().problem.empty();
+    bar.finish();
     if (!arguments.markdown || !shown.back().problem.empty()) put(row_text(shown.back(), style));
+    not_caught += !shown.back().problem.empty();
+    bar.update(0, std::int64_t(shown.size()), not_caught);
     outcomes[i - 1] = outcomes[i] = {};
   };
   run_forked(work);
+  bar.finish();
   if (arguments.markdown) put_data(museum_table(shown));
   const auto unseen = std::count_if(shown.begin(), shown.end(), [](const Shown& one) { return !one.curve.seen; });
   if (!arguments.markdown) {

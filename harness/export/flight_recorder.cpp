@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/export/dtype_name.h"
+#include "harness/export/pickle_writer.h"
+#include "harness/export/torch_dump.h"
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
 
@@ -177,6 +179,7 @@ Json to_json(const FlightDump& dump, const FlightHeader& header) {
 
 void write_dumps(const std::string& folder, const Scenario& scenario, const RunRecord& run) {
   make_folder(folder, "--flight-recorder");
+  make_folder(folder + "/torch", "--flight-recorder");
   const int per_node = scenario.world.ranks_per_node;
   for (const FlightDump& dump : run.detection.dumps) {
     if (dump.gone) continue;
@@ -184,7 +187,9 @@ void write_dumps(const std::string& folder, const Scenario& scenario, const RunR
     header.run = scenario.name;
     header.host = fmt::format("node{}", dump.rank / per_node);
     header.device = fmt::format("sim-{}-{}", dump.rank / per_node, dump.rank % per_node);
-    write_file(fmt::format("{}/nccl_trace_rank_{}.json", folder, dump.rank), harness::dump(to_json(dump, header)));
+    const Json json = to_json(dump, header);
+    write_file(fmt::format("{}/nccl_trace_rank_{}.json", folder, dump.rank), harness::dump(json));
+    write_file(fmt::format("{}/torch/nccl_trace_rank_{}", folder, dump.rank), pickled(torch_form(dump, json)));
   }
 }
 

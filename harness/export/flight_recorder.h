@@ -32,7 +32,8 @@ struct ReadDumps {
 void read_dump(const Json& json, const std::string& file, ReadDumps& into);
 void add_missing_ranks(ReadDumps& dumps);
 
-// nccl_trace_rank_0.json and so on; of ranks whose process is gone there is none.
+// nccl_trace_rank_0.json and so on, and for PyTorch's torchfrtrace, which takes whatever has such a name in a folder
+// for a pickle, torch/nccl_trace_rank_0. Of ranks whose process is gone there is none.
 void write_dumps(const std::string& folder, const Scenario& scenario, const RunRecord& run);
 
 // {verdict, comm, comm_seq, culprit_ranks[], victims[], first_divergent, wait_for_chain[], ...}

@@ -117,7 +117,29 @@ std::uint64_t number_in(const char* path) {
 
 }  // namespace
 
+namespace {
+
+// It can be read once, and a sweep reads its scenario for every row.
+const std::string& standard_input(std::uint64_t bytes_max) {
+  static std::string all;
+  static bool read = false;
+  if (std::exchange(read, true)) return all;
+  char buffer[1 << 16];
+  for (;;) {
+    const ssize_t n = ::read(STDIN_FILENO, buffer, sizeof buffer);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail("-", "standard input cannot be read", errno);
+    if (n == 0) return all;
+    all.append(buffer, std::size_t(n));
+    if (all.size() > bytes_max)
+      throw BadInput("-", fmt::format("standard input has more than {} bytes", bytes_max), "Give a file.");
+  }
+}
+
+}  // namespace
+
 std::string read_file(const std::string& path, std::uint64_t bytes_max, const std::string& place) {
+  if (path == "-" && place.empty()) return standard_input(bytes_max);
   const std::string at = place.empty() ? path : place;
   const std::string subject = place.empty() ? "cannot be read" : path + " cannot be read";
   if (path.find('\0') != std::string::npos) throw BadInput(at, "the name of a file holds a zero byte", "");

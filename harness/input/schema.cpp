@@ -109,7 +109,7 @@ class Explainer {
 
   bool enum_fits(const Json& schema, const Json& value, const std::string& pointer) {
     const auto choices = schema.find("enum");
-    if (choices == schema.end()) return true;
+    if (choices == schema.end() || schema.contains(kReaderSays)) return true;
     for (const Json& choice : *choices) {
       if (choice == value) return true;
     }
@@ -226,7 +226,8 @@ void collect_keys(const Json& schema, const std::string& path, std::vector<KeyIn
     KeyInfo info;
     info.path = path + key;
     info.type = fmt::format("{}", fmt::join(strings(inner, "type"), "|"));
-    if (inner.contains("enum")) info.type = fmt::format("{}", fmt::join(strings(inner, "enum"), "|"));
+    if (inner.contains("enum") && !inner.contains(kReaderSays))
+      info.type = fmt::format("{}", fmt::join(strings(inner, "enum"), "|"));
     info.limits = limits_of(inner);
     if (inner.contains("default")) info.standard = inner["default"].dump();
     if (std::find(required.begin(), required.end(), key) != required.end()) info.standard = "required";

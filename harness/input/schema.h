@@ -15,6 +15,10 @@ struct SchemaProblem {
   std::string next;
 };
 
+// Beside an "enum": its reader says what is wrong with other words, and better. For editors the enum says what there
+// is.
+inline constexpr const char* kReaderSays = "x-reader-says";
+
 // All violations of what shapes (shape.h) say of draft-07: type, enum, properties, required, additionalProperties,
 // items, bounds and lengths. Empty: accepted.
 std::vector<SchemaProblem> explain(const Json& schema, const Json& value);

@@ -19,6 +19,12 @@ Shape check_shape() {
   return Keys<Scenario>(std::move(forms)).shape().keys(1, 1);
 }
 
+Shape check_text() {
+  std::vector<std::string> names;
+  for (const CheckInfo& row : check_catalogue()) names.emplace_back(row.name);
+  return text().with("pattern", fmt::format("^({})(:.*)?$", fmt::join(names, "|")));
+}
+
 const Keys<Expect>& expect_keys() {
   static const Keys<Expect> keys = {
       {"check_fails", by_hand, either(text().length(1), list(text()).entries(1)), kNoBit,

@@ -8,6 +8,8 @@ namespace seeksim::harness {
 
 // A check with an argument that is no word: {"recoveries": 1}.
 Shape check_shape();
+// A check as a string, "name" or "name:argument". The pattern is for editors: read_checks() says what is wrong.
+Shape check_text();
 const Keys<Expect>& expect_keys();
 
 // ranks: of the world, 0 when unknown.

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <set>
 
+#include "harness/input/schema.h"
+
 namespace seeksim::harness {
 namespace {
 
@@ -15,6 +17,9 @@ using faults::FaultInfo;
 using faults::FaultKind;
 using faults::Rule;
 using faults::Trigger;
+
+// A word that the reader looks up; the schema lists what there is.
+Shape one_of(const std::vector<std::string>& words) { return text().with("enum", words).with(kReaderSays, true); }
 
 // A member of a rule, whichever of its parts declares it.
 template <class M, class Part>
@@ -139,7 +144,7 @@ void read_one(const Reader& reader, const std::vector<int>& nodes, std::vector<R
 
 const Keys<Rule>& rule_keys() {
   static const Keys<Rule> keys = {
-      {"kind", by_hand, text().required(), kNoBit, "`seeksim list faults` prints them."},
+      {"kind", by_hand, one_of(words_of<FaultKind>()).required(), kNoBit, "`seeksim list faults` prints them."},
       {"rank", at(of_rule(&Rule::when), &Trigger::rank), integer(0).unset(), kNoBit,
        "Only what this rank does (launch rank); for messages: the sender."},
       {"node", at(of_rule(&Rule::when), &Trigger::node), integer(0).unset(), kNoBit,
@@ -156,8 +161,10 @@ const Keys<Rule>& rule_keys() {
        "Only what is done for this layer."},
       {"tensor", at(of_rule(&Rule::when), &Trigger::tensor), text().unset(), kNoBit,
        "Only operations on this tensor, e.g. h.0.mlp.c_fc.weight, attention, gelu."},
-      {"op", by_hand, text(), kNoBit, "Only this kind of operation, e.g. all_reduce, vote, compute, send."},
-      {"phase", by_hand, text(), kNoBit, "Only in this phase, e.g. forward, backward, grad_reduce, commit."},
+      {"op", by_hand, one_of(words_of<runtime::OpKind>()), kNoBit,
+       "Only this kind of operation, e.g. all_reduce, vote, compute, send."},
+      {"phase", by_hand, one_of(words_of<runtime::Phase>()), kNoBit,
+       "Only in this phase, e.g. forward, backward, grad_reduce, commit."},
       {"call", at(of_rule(&Rule::when), &Trigger::call), integer(1, kExact).unset(), kNoBit,
        "From the n-th operation of a rank on that matches all the rest, counted from 1; how often is said by count."},
       {"at_s", in_seconds(of_rule(&Rule::when), &Trigger::at_ns), number().least(0).unset(), kNoBit,

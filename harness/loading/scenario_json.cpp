@@ -1,5 +1,6 @@
 #include "harness/loading/scenario_json.h"
 
+#include "harness/input/schema.h"
 #include "harness/loading/checks.h"
 #include "harness/loading/compression.h"
 #include "harness/loading/deepspeed/activation_checkpointing.h"
@@ -13,6 +14,7 @@
 #include "harness/loading/schedule.h"
 #include "harness/loading/world.h"
 #include "harness/scenario/written.h"
+#include "runtime/rules/quirks.h"
 
 namespace seeksim::harness {
 namespace {
@@ -89,6 +91,13 @@ Json expect_of(const Scenario& scenario) {
   }
   if (expect.what == Expect::What::stops) return {{"stops", expect.argument}};
   return "pass";
+}
+
+// The reader says what is wrong with another word.
+Shape quirk_word() {
+  std::vector<std::string> names;
+  for (const runtime::QuirkInfo& row : runtime::quirk_catalogue()) names.emplace_back(row.name);
+  return text().with("enum", names).with(kReaderSays, true);
 }
 
 // A fault of one's own has whatever parameters it takes, beside its name.
@@ -185,7 +194,7 @@ const Keys<Scenario>& scenario_keys() {
        "Faults that are enumerated or drawn. Enumerated: the undisturbed run is watched, then there is one run for "
        "each place at which a fault can strike. Random: arrivals of a Poisson process, drawn by the world's seed. Each "
        "run of the plan is judged by the scenario's checks; a red run is reported as an ordinary scenario."},
-      {"quirks", written_as<Scenario>(quirks_of).when(has_quirks), list(text()).unset(), kBits,
+      {"quirks", written_as<Scenario>(quirks_of).when(has_quirks), list(quirk_word()).unset(), kBits,
        "What is done as another framework does it, and not as seeksim would: seeksim list quirks names them."},
       {"schedule",
        inside(schedule_keys(), &Scenario::world, &sim::WorldPlan::schedule).read_by_hand().unless_standard(),
@@ -202,8 +211,8 @@ const Keys<Scenario>& scenario_keys() {
        "A mistake planted in the runtime, to see that a check notices: seeksim list bugs names them."},
       {"museum", inside(museum_keys(), &Scenario::museum).read_by_hand().when(is_exhibit), museum_keys().shape(),
        kNoBit, "Of a scenario in scenarios/museum/: the mistake of a real framework that is planted here."},
-      {"checks", written_as<Scenario>(checks_of), list(either(text(), check_shape())).standard(Json::array()), kNoBit,
-       "What must hold. `seeksim list checks` prints them."},
+      {"checks", written_as<Scenario>(checks_of), list(either(check_text(), check_shape())).standard(Json::array()),
+       kNoBit, "What must hold. `seeksim list checks` prints them."},
       {"expect", written_as<Scenario>(expect_of), either(text(), expect_keys().shape().keys(1, 1)).standard("pass"),
        kNoBit,
        "\"pass\", or what must go red: {\"check_fails\": NAME}, {\"stops\": REASON}. Exit status 0 if and only if it "

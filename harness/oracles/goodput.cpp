@@ -33,7 +33,8 @@ std::string spread_text(const Spread& s) {
 
 Json spread_json(const Spread& s) { return {{"n", s.n}, {"mean", s.mean}, {"p50", s.p50}, {"max", s.max}}; }
 
-std::string percent(double share) { return fmt::format("{:.3g} %", 100 * share); }
+// Durations have noise, so a part of the loss may come out below nothing.
+std::string percent(double share) { return fmt::format("{:.3g} %", 100 * std::max(share, 0.0)); }
 
 }  // namespace
 

@@ -33,16 +33,6 @@ constexpr std::array<Impossible, 11> kImpossible = {{
     {"restarts", "seeksim launch restarts a job of processes; a scenario cannot"},
 }};
 
-// Why this check cannot be made on processes; null: it can.
-const char* why_not_judged(std::string_view check, bool nccl) {
-  for (const Impossible& row : kImpossible) {
-    if (check == row.check) return row.why;
-  }
-  if (nccl && check == "collectives_match")
-    return "NCCL's messages say nothing of their operation that could be compared";
-  return nullptr;
-}
-
 std::string why_not_over_nccl(const faults::Rule& given) {
   const faults::Rule rule = faults::with_defaults(given);
   if (faults::is_message(rule) || faults::is_link(rule.kind))
@@ -57,7 +47,7 @@ using Refuse = std::function<void(std::string path, std::string what, std::strin
 void refuse_checks(const Scenario& scenario, bool nccl, const Refuse& refuse) {
   for (const CheckSpec& check : scenario.checks) {
     if (const char* why = why_not_judged(check.name, nccl))
-      refuse("checks", fmt::format("{}: {}", check.text(), why), "Remove it, or use --backend sim.");
+      refuse("checks", fmt::format("{}: {}", check.text(), why), "Leave --no-skip out, or use --backend sim.");
   }
   for (const std::string& name : scenario.expect.names()) {
     const char* why = scenario.expect.what == Expect::What::check_fails ? why_not_judged(name, nccl) : nullptr;
@@ -86,6 +76,15 @@ void refuse_world(const sim::WorldPlan& world, const Refuse& refuse) {
 }
 
 }  // namespace
+
+const char* why_not_judged(std::string_view check, bool nccl) {
+  for (const Impossible& row : kImpossible) {
+    if (check == row.check) return row.why;
+  }
+  if (nccl && check == "collectives_match")
+    return "NCCL's messages say nothing of their operation that could be compared";
+  return nullptr;
+}
 
 std::vector<Problem> problems_on_mpi(const Scenario& scenario, bool nccl) {
   std::vector<Problem> problems;

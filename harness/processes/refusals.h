@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "harness/input/problem.h"
@@ -9,7 +10,10 @@
 
 namespace seeksim::harness {
 
-// Why the scenario cannot run on the processes of an MPI job; empty: it can. nccl: with a GPU each.
+// Why this check cannot be made on processes; null: it can.
+const char* why_not_judged(std::string_view check, bool nccl);
+// Why the scenario cannot run on the processes of an MPI job; empty: it can. nccl: with a GPU each. Checks that cannot
+// be made are refused too: whoever skips them takes them out first.
 std::vector<Problem> problems_on_mpi(const Scenario& scenario, bool nccl = false);
 // The same of what else the command line asks for. Throws BadInput.
 void refuse_options_on_mpi(const RunOptions& options);

@@ -14,6 +14,7 @@
 #include "harness/report/bundle.h"
 #include "harness/report/report.h"
 #include "harness/scenario/variants.h"
+#include "harness/verdict/figures.h"
 #include "harness/verdict/stop_reason.h"
 #include "runtime/decide/memory_ladder.h"
 #include "runtime/rules/quirks.h"
@@ -397,6 +398,7 @@ void what_it_took(const Evidence& e, Json& report) {
   if (!run.traffic.pipeline.empty()) report["pipeline"] = pipeline_json(e);
   report["memory"] = memory_json(run);
   report["layout"] = layout_json(run);
+  report["figures"] = figures_json(e);
 }
 
 void how_it_ended(const Evidence& e, const Judgement& j, Json& report) {

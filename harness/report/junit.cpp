@@ -29,31 +29,35 @@ void set(pugi::xml_node node, const char* attribute, const std::string& text) {
 
 // One element of the file, and what it adds up to: a suite, or all suites.
 struct Counts {
-  int tests = 0, failures = 0, errors = 0;
+  int tests = 0, failures = 0, errors = 0, skipped = 0;
   void add(const Counts& other) {
     tests += other.tests;
     failures += other.failures;
     errors += other.errors;
+    skipped += other.skipped;
   }
   void write(pugi::xml_node node) const {
     node.append_attribute("tests").set_value(tests);
     node.append_attribute("failures").set_value(failures);
     node.append_attribute("errors").set_value(errors);
+    node.append_attribute("skipped").set_value(skipped);
   }
 };
 
 class Suite {
  public:
   Suite(pugi::xml_node node, std::string name) : node_(node), name_(std::move(name)) {}
-  // outcome: "failure" or "error"; null: it passed.
-  void add(const std::string& test, const char* outcome, const std::string& message) {
+  // outcome: "failure", "error" or "skipped"; null: it passed. wall_s: below zero, unknown.
+  void add(const std::string& test, const char* outcome, const std::string& message, double wall_s = -1) {
     pugi::xml_node one = node_.append_child("testcase");
     set(one, "classname", name_);
     set(one, "name", test);
+    if (wall_s >= 0) set(one, "time", fmt::format("{:.3f}", wall_s));
     ++counts.tests;
     if (outcome == nullptr) return;
     set(one.append_child(outcome), "message", message);
-    ++(std::string_view(outcome) == "error" ? counts.errors : counts.failures);
+    const std::string_view which = outcome;
+    ++(which == "error" ? counts.errors : which == "skipped" ? counts.skipped : counts.failures);
   }
   Counts counts;
 
@@ -88,7 +92,7 @@ const char* outcome_of(int status) { return status == 0 ? nullptr : status == 1 
 // A sweep: a case a row.
 void add_rows(const Json& report, Suite& suite) {
   for (const Json& row : report["rows"])
-    suite.add(row_name(row), outcome_of(row.value("exit_code", 4)), row_message(row));
+    suite.add(row_name(row), outcome_of(row.value("exit_code", 4)), row_message(row), row.value("wall_s", -1.0));
 }
 
 // The verdict is a case of its own: an expected red check is not a failure, a missing one is.
@@ -96,13 +100,14 @@ void add_checks(const Json& report, Suite& suite) {
   const int status = report.value("exit_code", 4);
   for (const Json& check : report.value("checks", Json::array())) {
     const bool red = !check.value("ok", false) && status != 0;
-    suite.add(check.value("name", "?"), red ? "failure" : nullptr, check.value("detail", ""));
+    const char* outcome = check.value("skipped", false) ? "skipped" : red ? "failure" : nullptr;
+    suite.add(check.value("name", "?"), outcome, check.value("detail", ""));
   }
   std::string message = report.value("sentence", "");
   for (const Json& problem : report.value("problems", Json::array())) {
     message += (message.empty() ? "" : "\n") + problem.get<std::string>();
   }
-  suite.add("verdict", outcome_of(status), message);
+  suite.add("verdict", outcome_of(status), message, report.value("wall_s", -1.0));
 }
 
 Counts add_suite(const Json& report, pugi::xml_node suites) {

@@ -6,12 +6,15 @@
 #include <algorithm>
 #include <map>
 
+#include "harness/report/sweep_table.h"
+
 namespace seeksim::harness {
 namespace {
 
 constexpr std::size_t kRowsDrawnTold = 200;
 constexpr std::size_t kRedRowsTold = 40;
 constexpr std::size_t kRedRowsInFull = 3;
+constexpr std::size_t kRowsCounted = 24;  // beyond, the table has a part of them only
 
 bool is_red(const RowResult& row) { return row.outcome.status != ExitStatus::as_expected; }
 
@@ -119,8 +122,9 @@ std::string red_row_text(const SweepResult& sweep, const RowResult& row, const S
   return out;
 }
 
-std::string sweep_text(const SweepResult& sweep, const Style& style) {
-  std::string out = '\n' + counts_by_axis(sweep, style);
+std::string sweep_text(const SweepResult& sweep, bool all, const Style& style) {
+  std::string out = '\n' + table_of(sweep, all, style);
+  if (sweep.rows.size() > kRowsCounted || red_rows(sweep) > 0) out += '\n' + counts_by_axis(sweep, style);
   std::size_t shown = 0;
   for (const RowResult& row : sweep.rows) {
     if (is_red(row) && shown++ < kRedRowsInFull) out += in_full(sweep, row, style);

@@ -9,7 +9,9 @@
 
 #include "harness/export/chrome_trace.h"
 #include "harness/export/flight_recorder.h"
+#include "harness/export/metrics.h"
 #include "harness/export/saved_files.h"
+#include "harness/export/tensorboard.h"
 #include "harness/html/report_page.h"
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
@@ -25,6 +27,7 @@
 #include "harness/verdict/checks.h"
 #include "runtime/backend/machine/interrupts.h"
 #include "runtime/backend/wire/process_world.h"
+#include "sim/machine_memory.h"
 
 namespace seeksim::harness {
 namespace {
@@ -41,7 +44,9 @@ void probe_files(const Scenario& scenario, const FileOptions& files) {
   }
   if (!files.bundle.empty()) make_folder(files.bundle, "--bundle");
   if (!files.flight_recorder.empty()) make_folder(files.flight_recorder, "--flight-recorder");
+  if (!files.tensorboard.empty()) make_folder(files.tensorboard, "--tensorboard");
   const std::pair<const char*, const std::string*> each[] = {{"--trace", &files.trace},
+                                                             {"--metrics", &files.metrics},
                                                              {"--html", &files.html.file},
                                                              {"--save-initial", &files.save_initial},
                                                              {"--save-final", &files.save_final},
@@ -150,6 +155,8 @@ void write_files(const Evidence& evidence, const Judgement& judgement, const Fil
   const Scenario& scenario = evidence.scenario;
   written.write([&] { write_folder(files.out, to_json(as_it_ran(scenario, evidence.run)), text, report); });
   save_results(scenario, files, evidence.run, written);
+  if (!files.metrics.empty()) written.write([&] { write_file(files.metrics, metrics_lines(evidence.run)); });
+  if (!files.tensorboard.empty()) written.write([&] { write_tensorboard(files.tensorboard, evidence.run); });
   if (!files.flight_recorder.empty())
     written.write([&] { write_dumps(files.flight_recorder, scenario, evidence.run); });
   const std::string bundle = !files.bundle.empty() ? files.bundle : files.out.empty() ? "" : files.out + "/bundle";
@@ -164,6 +171,44 @@ void write_page_of_run(const Evidence& evidence, const HtmlOptions& html, const 
     write_file(html.file, html::report_page({report, html.command, html.redact, &evidence.run,
                                              simulation ? simulation->timeline() : nullptr, evidence.golden}));
   });
+}
+
+// A check that these ranks cannot be judged by.
+struct SkippedCheck {
+  std::string name, why;
+};
+
+// Takes them out. Throws BadInput where nothing would be left of what was asked for.
+std::vector<SkippedCheck> take_skipped(Scenario& scenario, const RanksOptions& ranks) {
+  std::vector<SkippedCheck> skipped;
+  if (!ranks.why_skipped) return skipped;
+  std::vector<CheckSpec> judged;
+  for (const CheckSpec& check : scenario.checks) {
+    const char* why = ranks.why_skipped(check.name);
+    if (why == nullptr)
+      judged.push_back(check);
+    else
+      skipped.push_back({check.text(), why});
+  }
+  if (!skipped.empty() && judged.empty()) {
+    throw BadInput(scenario.file,
+                   fmt::format("--backend {}: each of its checks would be skipped, {} for one: {}", ranks.backend,
+                               skipped.front().name, skipped.front().why),
+                   "Add a check that real ranks can be judged by, such as golden:bitwise, or use --backend sim.");
+  }
+  scenario.checks = std::move(judged);
+  return skipped;
+}
+
+std::string skipped_text(const std::vector<SkippedCheck>& skipped) {
+  std::string text;
+  for (const SkippedCheck& check : skipped) text += fmt::format("  skip      {}: {}\n", check.name, check.why);
+  return text;
+}
+
+void add_skipped(const std::vector<SkippedCheck>& skipped, Json& report) {
+  for (const SkippedCheck& check : skipped)
+    report["checks"].push_back({{"name", check.name}, {"ok", true}, {"detail", check.why}, {"skipped", true}});
 }
 
 // On processes some may be gone though the others came through. The last line says so.
@@ -217,6 +262,7 @@ Golden run_golden(const Scenario& scenario, const std::string& key, double wall_
 Outcome run_one(const Scenario& given, const RunOptions& options, const Print& print) {
   const auto start = std::chrono::steady_clock::now();
   Scenario scenario = given;
+  const std::vector<SkippedCheck> skipped = take_skipped(scenario, options.ranks);
   scenario.world.verify = options.verify_determinism;
   check_compression_device(scenario, options.ranks.device, options.ranks.backend);
   if (is_fast(scenario)) check_fast_device(options.ranks.device);
@@ -228,6 +274,7 @@ Outcome run_one(const Scenario& given, const RunOptions& options, const Print& p
     print(part);
   };
   tell(header_text(scenario, options.style));
+  tell(skipped_text(skipped));
   if (!options.files.save_initial.empty()) save_initial(options.files.save_initial, scenario.train.definition);
 
   const Needs wanted = needs(scenario) | (options.verify_determinism ? Needs::twice : Needs::nothing);
@@ -239,12 +286,14 @@ Outcome run_one(const Scenario& given, const RunOptions& options, const Print& p
   if (runtime::interrupted() == 0)
     beside.run({scenario, options, run, evidence.golden, simulation ? &*simulation : nullptr}, wanted, evidence);
   Judgement judgement = judge(evidence);
+  if (!skipped.empty()) judgement.sentence += fmt::format(", {} skipped", skipped.size());
   if (options.ranks.launch) add_who_came_to_the_end(run, judgement);
 
   Outcome outcome{judgement.status,
                   scenario.name,
                   report_json(evidence, judgement, {options.ranks.backend, options.ranks.device, seconds_since(start)}),
                   {}};
+  add_skipped(skipped, outcome.report);
   if (options.names && !options.explain && wants_names(outcome)) {
     const RunOptions::Page first = options.names(scenario, outcome.report);
     tell(first.text);
@@ -299,6 +348,9 @@ Outcome guarded(const std::string& name, const std::string& again, const std::fu
     return failed(ExitStatus::no_progress, {fmt::format("{}: {}", name, late.what())});
   } catch (const runtime::PeerGone& gone) {
     return failed(ExitStatus::no_progress, {fmt::format("{}: {}", name, gone.what())});
+  } catch (const sim::OutOfMachineMemory& starved) {
+    return failed(ExitStatus::bad_input,
+                  {fmt::format("{}: {}. Use fewer ranks, a smaller model or a larger machine.", name, starved.what())});
   } catch (const std::bad_alloc&) {
     return failed(ExitStatus::bad_input,
                   {name + ": the machine has not enough memory. Use fewer ranks or a smaller model."});

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "harness/input/json.h"
 #include "harness/record/golden.h"
@@ -21,6 +22,8 @@ struct RanksOptions {
   // Runs on ranks of another kind; empty: simulated ones. row: of a sweep.
   using Launch = std::function<RunRecord(const Scenario&, const SimulationOptions&, bool row)>;
   Launch launch;
+  // Why these ranks cannot be judged by a check, which is skipped then; null: they can. Empty: nothing is skipped.
+  std::function<const char*(std::string_view check)> why_skipped;
   bool launch_again = false;  // they can run a second scenario beside this one
   std::string backend = "sim";
   std::string device = "cpu";
@@ -36,10 +39,11 @@ struct Shard {
 
 // Options of scenarios that are many runs: fault plans and sweeps.
 struct ManyOptions {
-  int processes = 0;    // runs at once; 0: one a core
-  int row = -1;         // only this row of a sweep
-  bool is_row = false;  // this is a row of a sweep
-  Shard shard;          // of the rows of a sweep
+  int processes = 0;      // runs at once; 0: one a core
+  int row = -1;           // only this row of a sweep
+  bool is_row = false;    // this is a row of a sweep
+  Shard shard;            // of the rows of a sweep
+  bool all_rows = false;  // a sweep's table has every row, however many there are
 };
 
 // --html: a page about the run.
@@ -55,6 +59,8 @@ struct FileOptions {
   std::string bundle;           // --bundle: of a run that stopped or is red; empty: below --out, where there is one
   std::string flight_recorder;  // --flight-recorder: a folder for a dump of each rank
   std::string trace;            // --trace: a Chrome trace of the run
+  std::string metrics;          // --metrics: a line of JSON for each step
+  std::string tensorboard;      // --tensorboard: a folder for event files
   HtmlOptions html;
   std::string save_initial;
   std::string save_final;
@@ -83,7 +89,7 @@ struct RunOptions {
   double wall_limit_s = 0;
   bool verify_determinism = false;
   bool rank_by_rank = false;       // ranks that are alike do not stand for each other
-  bool progress = false;           // a bar on stderr
+  bool progress = false;           // says on stderr how far it is
   const Golden* golden = nullptr;  // found before; null: it is looked for, or run
   Style style;
 };

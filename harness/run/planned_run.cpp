@@ -172,8 +172,10 @@ std::vector<OneRun> drawn(const Scenario& scenario) {
 }
 
 void refuse_files(const RunOptions& options) {
-  if (!options.files.trace.empty() || options.verify_determinism || options.files.saves()) {
-    throw BadInput("--trace, --verify-determinism, --save-...", "a fault plan has many runs",
+  const FileOptions& files = options.files;
+  const bool of_one_run = !files.trace.empty() || !files.metrics.empty() || !files.tensorboard.empty() || files.saves();
+  if (of_one_run || options.verify_determinism) {
+    throw BadInput("--trace, --metrics, --tensorboard, --verify-determinism, --save-...", "a fault plan has many runs",
                    "Take one of them: set \"fault_plan\" to {} and \"faults\" to its rules.");
   }
 }
@@ -215,7 +217,7 @@ Tally run_jobs(const Jobs& jobs, const std::vector<std::size_t>& begins, std::si
       crashed.push_back(job);
     else
       tally.add(begins[job], jobs.runs[begins[job]], {How::red, outcome.problems.front(), {}, {}, ExitStatus::bug});
-    bar.update(0, std::int64_t(tally.runs));
+    bar.update(0, std::int64_t(tally.runs), std::int64_t(tally.red));
   };
   run_forked(work);
   std::vector<std::size_t> alone;
@@ -231,7 +233,7 @@ Tally run_all_of(const Jobs& jobs) {
   const std::size_t a_job = std::clamp<std::size_t>(jobs.runs.size() / (4 * cores), 1, kRunsAJob);
   std::vector<std::size_t> begins;
   for (std::size_t i = 0; i < jobs.runs.size(); i += a_job) begins.push_back(i);
-  Progress bar(jobs.options.progress, jobs.scenario.name + ", runs", std::int64_t(jobs.runs.size()));
+  Progress bar(jobs.options.progress, jobs.scenario.name, std::int64_t(jobs.runs.size()), "run");
   Tally tally = run_jobs(jobs, begins, a_job, bar);
   std::sort(tally.first.begin(), tally.first.end(),
             [](const RedRun& a, const RedRun& b) { return a.number < b.number; });

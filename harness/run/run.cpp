@@ -5,6 +5,7 @@
 #include "harness/input/problem.h"
 #include "harness/input/shell.h"
 #include "harness/loading/load.h"
+#include "harness/report/progress.h"
 #include "harness/run/forked.h"
 #include "harness/run/sweep_run.h"
 
@@ -47,12 +48,19 @@ Outcome run_file(const std::string& file, const LoadOptions& load, const RunOpti
 }
 
 std::vector<Outcome> run_all(const std::vector<Job>& jobs, const LoadOptions& load, int processes, const Print& print) {
+  Progress bar(true, fmt::format("{} scenarios", jobs.size()), std::int64_t(jobs.size()), "scenario");
+  std::int64_t red = 0;
   Forked work;
   work.count = jobs.size();
   work.processes = processes;
   work.run = [&](std::size_t i, const Print& say) { return run_file(jobs[i].file, load, jobs[i].options, say); };
   work.name = [&](std::size_t i) { return jobs[i].file; };
-  work.done = [&](std::size_t i, const std::string& text, const Outcome&) { print((i > 0 ? "\n" : "") + text); };
+  work.done = [&](std::size_t i, const std::string& text, const Outcome& outcome) {
+    bar.finish();
+    print((i > 0 ? "\n" : "") + text);
+    red += outcome.status != ExitStatus::as_expected;
+    bar.update(0, std::int64_t(i + 1), red);
+  };
   return run_forked(work);
 }
 

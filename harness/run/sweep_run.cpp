@@ -162,6 +162,8 @@ RunOptions options_of_a_row(const RunOptions& options, const Scenario& base, std
   // Real files of rows that run at once must not meet.
   const bool files = base.real_storage || (options.ranks.launch && !options.files.out.empty());
   mine.files.html = {};  // the sweep has one page
+  if (!options.files.tensorboard.empty())
+    mine.files.tensorboard = fmt::format("{}/row-{:03}", options.files.tensorboard, row);
   mine.files.out = files ? fmt::format("{}/row-{}", options.files.out.empty() ? "." : options.files.out, row) : "";
   return mine;
 }
@@ -186,6 +188,8 @@ Outcome run_row(const Scenario& base, const Rows& rows, const RunOptions& option
 void refuse_saving(const RunOptions& options) {
   if (!options.files.trace.empty())
     throw BadInput("--trace " + options.files.trace, "a sweep has many runs", "Draw one of them: --row N.");
+  if (!options.files.metrics.empty())
+    throw BadInput("--metrics " + options.files.metrics, "a sweep has many runs", "Name one of them: --row N.");
   if (options.files.saves()) throw BadInput("--save-...", "a sweep has many runs", "Name one of them: --row N.");
 }
 
@@ -219,7 +223,8 @@ Outcome run_sweep(const Scenario& base, const LoadOptions& load, const RunOption
   const SharedGoldens goldens(base, rows, known, fit, options, tell);
   result.goldens = goldens.told();
 
-  Progress bar(options.progress, base.name + ", rows", std::int64_t(fit.size()));
+  Progress bar(options.progress, base.name, std::int64_t(fit.size()), "row");
+  std::int64_t red_rows = 0;
   bool named = false;
   Forked work;
   work.count = fit.size();
@@ -237,7 +242,8 @@ Outcome run_sweep(const Scenario& base, const LoadOptions& load, const RunOption
   work.done = [&](std::size_t job, const std::string&, const Outcome& outcome) {
     const std::size_t row = fit[job];
     result.rows.push_back({row, rows.settings()[row], rows.command(row), outcome});
-    bar.update(0, std::int64_t(job + 1));
+    red_rows += outcome.status != ExitStatus::as_expected;
+    bar.update(0, std::int64_t(job + 1), red_rows);
     const std::string red = red_row_text(result, result.rows.back(), options.style);
     if (red.empty()) return;
     bar.finish();
@@ -252,7 +258,7 @@ Outcome run_sweep(const Scenario& base, const LoadOptions& load, const RunOption
     run_forked(work);
   bar.finish();
   result.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  tell(sweep_text(result, options.style));
+  tell(sweep_text(result, options.many.all_rows, options.style));
 
   Outcome outcome{status_of(result), base.name, sweep_json(result), {}};
   write_folder(options.files.out, to_json(base), text, outcome.report);

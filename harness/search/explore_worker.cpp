@@ -30,6 +30,7 @@ using How = PlannedEnd::How;
 
 constexpr std::size_t kCaseBytes = 1 << 20;      // shared with the parent: the scenario that runs, and at its end
 constexpr std::size_t kStopAt = kCaseBytes - 1;  // whether that is enough
+constexpr std::size_t kCountAt = kStopAt - 15;   // cases so far, and before that red ones: 64 bits each
 constexpr std::size_t kNewestAtATime = 16;       // findings of one process that are sent whole
 
 double since(Time start) { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); }
@@ -72,16 +73,18 @@ class Child {
   void leave(const ExploreCase& one) {
     const std::string text = case_document(work_.explored, one, nullptr).dump();
     std::memset(shared_, 0, 1);
-    if (text.size() < kStopAt) std::memcpy(shared_, text.c_str(), text.size() + 1);
+    if (text.size() < kCountAt - sizeof red_) std::memcpy(shared_, text.c_str(), text.size() + 1);
   }
 
   void add(const Explorer::Ran& ran, const RunRecord& record) {
     ++cases_;
+    red_ += ran.end.how == How::red;
+    std::memcpy(shared_ + kCountAt, &cases_, sizeof cases_);
+    std::memcpy(shared_ + kCountAt - sizeof red_, &red_, sizeof red_);
     ++by_[ran.one.from];
     if (ran.end.how == How::stopped) ++stops_[ran.end.why.substr(0, 60)];
     for (const std::string& check : ran.end.unjudged) ++unjudged_[check];
     if (ran.end.how != How::red) return;
-    ++red_;
     const std::string check =
         ran.end.red.empty() ? (ran.end.status == ExitStatus::no_progress ? "progress" : "bug") : ran.end.red.front();
     const std::string key = finding_key(check, ran.end.why);
@@ -157,6 +160,7 @@ class Parent {
         for (Process& process : processes_) process.shared[kStopAt] = 1;
       }
       if (since(start_) > patience_s) end_all();
+      say_how_far();
     }
     for (const Process& process : processes_) ::munmap(process.shared, kCaseBytes);
     result_.wall_s = since(start_);
@@ -278,6 +282,19 @@ class Parent {
     while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
     return WIFSIGNALED(status) && WTERMSIG(status) == signal;
+  }
+
+  // What the processes have counted so far. A number that is half written is wrong once, for a tenth of a second.
+  void say_how_far() const {
+    if (!work_.tick) return;
+    std::uint64_t cases = 0, red = 0;
+    for (const Process& process : processes_) {
+      std::uint64_t of_one[2];
+      std::memcpy(of_one, process.shared + kCountAt - sizeof of_one[0], sizeof of_one);
+      red += of_one[0];
+      cases += of_one[1];
+    }
+    work_.tick(cases, red);
   }
 
   // They hang: reported as a case that never ends.

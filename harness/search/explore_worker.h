@@ -41,6 +41,8 @@ struct ExploreWork {
   std::uint64_t cases_max = 0;                            // of each process; 0: no limit
   std::size_t findings_max = 0;                           // 0: no limit
   std::function<void(const ExploreResult::Found&)> tell;  // of each new one, at once
+  // Called about once a second with the cases so far. Empty: nobody listens.
+  std::function<void(std::uint64_t cases, std::uint64_t red)> tick = {};
 };
 ExploreResult explore(const ExploreWork& work);
 

@@ -224,6 +224,15 @@ TEST_F(Mpi, MembersThatBringOtherOperationsAreTold) {
     EXPECT_NE(ran.text.find(words), std::string::npos) << "not said: " << words << '\n' << ran.text;
 }
 
+// A scenario of simulated ranks runs as it is: what only virtual time can judge is skipped, and counted.
+TEST_F(Mpi, ChecksOfVirtualTimeAreSkipped) {
+  const Ran ran = mpi(4, "baseline", {}, "--junit " + in_quotes(folder() + "/j.xml"));
+  EXPECT_EQ(ran.status, 0) << ran.text;
+  for (const char* words :
+       {"skip      finishes_within_virtual_s:60", "ok    golden:bitwise", ", 1 skipped; 4 of 4 ranks"})
+    EXPECT_NE(ran.text.find(words), std::string::npos) << "not said: " << words << '\n' << ran.text;
+}
+
 TEST_F(Mpi, WhatProcessesCannotDoIsRefusedByName) {
   const auto refused = [&](const std::string& scenario, const std::vector<std::string>& sets, const std::string& words,
                            const std::string& more = "") {
@@ -231,7 +240,9 @@ TEST_F(Mpi, WhatProcessesCannotDoIsRefusedByName) {
     EXPECT_EQ(ran.status, 2) << ran.text;
     EXPECT_NE(ran.text.find(words), std::string::npos) << "not said: " << words << '\n' << ran.text;
   };
-  refused("baseline", {"world.nodes=1", "batch_arithmetic=by_samples"}, "finishes_within_virtual_s");
+  refused("baseline", {"world.nodes=1", "batch_arithmetic=by_samples"}, "finishes_within_virtual_s", "--no-skip");
+  refused("baseline", {"world.nodes=1", "batch_arithmetic=by_samples", R"(checks=["finishes_within_virtual_s:9"])"},
+          "each of its checks would be skipped");
   refused("zero_equivalence", {"sweep=[]"}, "the world has 1 ranks, and there are 2 processes");
   refused("zero_equivalence", {"sweep=[]", "world.ranks_per_node=3"}, "mpirun -np 3");
   refused("zero_equivalence", zero(0, 2), "--trace", "--trace t.json");

@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "harness/loading/load.h"
 #include "harness/simulate/simulate.h"
 #include "tests/sim/sim_test.h"
 #include "tests/support/scenarios.h"
@@ -267,6 +268,21 @@ TEST(Timeline, DrawsMessagesAsArrows) {
     }
   }
   EXPECT_EQ(inside, 2);
+}
+
+// Every message of an operation that consists of messages; a sum that the simulator makes at once has none.
+TEST(Timeline, RealRunsHaveArrows) {
+  LoadOptions options;
+  options.sets = {"faults=[]", "checks=[]", "model.layers=2", "world.pipeline=2"};
+  const Drawn drawn = draw(load_scenario_text(small_text(), "s.json", options));
+  EXPECT_EQ(wrong_with(Json::parse(drawn.text)), "");
+  std::map<std::int64_t, int> from, to;
+  for (const Json& event : drawn.events()) {
+    if (event["ph"] == "s") from[event["id"]] = event["pid"];
+    if (event["ph"] == "f") to[event["id"]] = event["pid"];
+  }
+  EXPECT_GE(from.size(), 4u * 4u * 2u) << "activations and gradients of each step and micro-batch";
+  for (const auto& [id, rank] : from) EXPECT_NE(to.at(id), rank);
 }
 
 TEST(Timeline, OfASweepIsThatOfOneRow) {

@@ -5,8 +5,12 @@
 
 #include <fmt/format.h>
 
+#include <set>
+
 #include <nlohmann/json.hpp>
 
+#include "harness/analyse/pickle.h"
+#include "harness/export/pickle_writer.h"
 #include "tests/support/scenarios.h"
 
 namespace seeksim::harness {
@@ -37,6 +41,44 @@ TEST(FlightRecorder, DumpsHaveThePyTorchKeysAndAreAnalysedFromTheirFolder) {
   EXPECT_EQ(analysis.at("culprit_ranks"), Json::array({2}));
   EXPECT_EQ(analysis.at("match"), "missing");
   EXPECT_EQ(analysis.at("victims"), Json::array({0, 1, 3}));
+}
+
+// What torchfrtrace asserts when it reads a folder: the names of files and operations, and the members of groups.
+TEST(FlightRecorder, PicklesHaveWhatTorchfrtraceTakesAndNothingElse) {
+  TemporaryFolder folder;
+  const std::string scenario = folder.write("s.json", small_text());
+  ASSERT_EQ(
+      seeksim({"run", scenario, "--flight-recorder", folder.file("fr"), "--set", "deepspeed.zero_optimization.stage=3"})
+          .status,
+      0);
+  const std::set<std::string> known = {"nccl:all_reduce", "nccl:broadcast", "nccl:barrier", "nccl:all_to_all"};
+  std::size_t entries = 0;
+  for (int rank = 0; rank < 4; ++rank) {
+    const Tree tree = read_pickle(read_all(fmt::format("{}/fr/torch/nccl_trace_rank_{}", folder.path(), rank)));
+    EXPECT_FALSE(tree.contains("seeksim"));
+    for (const Tree& entry : tree.at("entries")) {
+      ++entries;
+      EXPECT_TRUE(known.contains(entry.at("profiling_name").get<std::string>())) << entry.dump();
+      EXPECT_FALSE(entry.contains("seeksim"));
+      EXPECT_TRUE(tree.at("pg_config").contains(entry.at("process_group").at(0).get<std::string>())) << entry.dump();
+    }
+  }
+  EXPECT_GT(entries, 8u);
+  const Ran analysed = seeksim({"analyse", folder.file("fr/torch"), "--json"});
+  EXPECT_EQ(analysed.status, 0) << analysed.err;
+  EXPECT_EQ(Json::parse(analysed.out).at("accused"), Json::array({2})) << analysed.out;
+}
+
+TEST(FlightRecorder, PicklesGiveBackEveryValue) {
+  const Json value = {{"text", "a\n\xc3\xa9\"'"},
+                      {"numbers",
+                       {0, -1, 255, 2147483647, -2147483648LL, 2147483648LL, -2147483649LL, 9223372036854775807LL,
+                        (-9223372036854775807LL - 1), 0.1, -1e300}},
+                      {"nothing", nullptr},
+                      {"flags", {true, false}},
+                      {"empty", {{"list", Json::array()}, {"dict", Json::object()}}}};
+  EXPECT_EQ(Json(read_pickle(pickled(value))), value);
+  EXPECT_EQ(read_pickle(pickled(Json("\xff"))).get<std::string>(), "\xef\xbf\xbd");
 }
 
 // A dump as PyTorch writes it has nothing of ours: no ballots, times as the CPU noticed them.

@@ -10,6 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/input/problem.h"
+#include "tests/support/paths.h"
+#include "tests/support/processes.h"
 #include "tests/support/scenarios.h"
 
 namespace seeksim::harness {
@@ -80,6 +82,41 @@ TEST_F(Choice, WhatIsNoShardIsRefused) {
     EXPECT_THROW(shard_of(text), BadInput) << text;
   EXPECT_EQ(shard_of("2/5").part, 1u);
   EXPECT_EQ(seeksim({"run", sweep, "--shard", "1/2", "--row", "1"}).status, 2);
+}
+
+TEST_F(Choice, LastFailedRunsWhatWasRedAndNothingElse) {
+  ::setenv("XDG_CACHE_HOME", folder.path().c_str(), 1);
+  const std::string apple = folder.file("apple.json"), banana = folder.file("banana.json");
+  EXPECT_EQ(seeksim({"run", "--last-failed"}).status, 2) << "nothing was run yet";
+  const std::string red = folder.write("red.json", small_text_with(10, R"(  "checks": [ "no_recovery" ])"));
+  const Ran first = seeksim({"run", apple, red, banana});
+  EXPECT_EQ(first.status, 1);
+  EXPECT_NE(first.out.find(
+                "2 of 3 scenarios as expected\n  small  exit status 1: failed: no_recovery\n      seeksim run " + red),
+            std::string::npos)
+      << first.out;
+  EXPECT_EQ(seeksim({"run", "--last-failed", "--list"}).out, red + '\n');
+  EXPECT_EQ(seeksim({"run", apple, "--last-failed", "--list"}).out, "") << "it did not fail";
+  EXPECT_EQ(seeksim({"run", "--last-failed"}).status, 1) << "it still does";
+  folder.write("red.json", small_text_with(10, kLight));
+  EXPECT_EQ(seeksim({"run", "--last-failed"}).status, 0);
+  EXPECT_NE(seeksim({"run", "--last-failed"}).out.find("nothing failed the last time"), std::string::npos);
+  ::unsetenv("XDG_CACHE_HOME");
+}
+
+TEST_F(Choice, ADashIsStandardInput) {
+  const std::string program = seeksim::paths::program();
+  const auto piped = [&](const std::string& file) {
+    return shell("(" + program + " run - --report " + folder.file("r") + " < " + folder.file(file) + ")");
+  };
+  const seeksim::Ran one = piped("apple.json");
+  EXPECT_EQ(one.status, 0) << one.text;
+  EXPECT_EQ(Json::parse(read_all(folder.file("r")))["scenario"], "small");
+  const seeksim::Ran rows = piped("sweep.json");
+  EXPECT_EQ(rows.status, 0) << rows.text;
+  EXPECT_EQ(Json::parse(read_all(folder.file("r")))["rows"].size(), 5u) << "each row reads it again";
+  folder.write("broken.json", "{");
+  EXPECT_EQ(piped("broken.json").status, 2);
 }
 
 }  // namespace

@@ -184,6 +184,33 @@ TEST(Plan, KeepsTheGlobalBatchOnOtherNumbersOfGpus) {
   EXPECT_EQ(plan["candidates"][0]["name"], "as given: stage 1, micro-batch 4 x 1");
 }
 
+// Replicas of the model, each on several GPUs: only they share the batch.
+TEST(Plan, CountsTheRanksThatShareTheBatch) {
+  TemporaryFolder folder;
+  const auto cut = [&](const std::string& world) {
+    return folder.write("s.json",
+                        R"({ "name": "s", "model": { "layers": 4, "width": 32, "heads": 8, "context": 16, "vocab": 64 },
+  "data": { "synthetic": true }, "world": )" +
+                            world + R"(, "steps": 2, "recovery": { "policy": "stop" },
+  "deepspeed": { "train_batch_size": 16, "train_micro_batch_size_per_gpu": 2, "zero_optimization": { "stage": 1 },
+                 "optimizer": { "type": "AdamW", "params": { "lr": 1e-3 } } } })");
+  };
+  const Json replicas =
+      planned({cut(R"({ "nodes": 1, "replicas": 2, "pipeline": 2, "tensor": 2 })"), "--memory", "1GB"}, 0);
+  EXPECT_EQ(replicas["gpus"], 8);
+  EXPECT_EQ(replicas["candidates"][0]["name"], "as given: stage 1, micro-batch 2 x 4");
+  const std::string file = cut(R"({ "nodes": 1, "ranks_per_node": 4, "pipeline": 4, "tensor": 2 })");
+  const Json more = planned({file, "--gpus", "16", "--memory", "1GB"}, 0);
+  EXPECT_EQ(more["gpus"], 16);
+  EXPECT_EQ(more["candidates"][0]["name"], "as given: stage 1, micro-batch 2 x 4");
+  const Ran odd = seeksim({"plan", file, "--gpus", "12", "--memory", "1GB"});
+  EXPECT_EQ(odd.status, 2);
+  EXPECT_NE(
+      odd.err.find("a copy of the model takes 8 GPUs (4 pipeline stages x 2 tensor-parallel). Use a multiple of 8."),
+      std::string::npos)
+      << odd.err;
+}
+
 TEST(Plan, ReadsSizesWithTheirUnits) {
   EXPECT_EQ(bytes_of("80GB"), 80'000'000'000u);
   EXPECT_EQ(bytes_of("1.5GiB"), std::size_t(3) << 29);
