@@ -7,7 +7,7 @@ torch's Linux wheel links against a dozen CUDA libraries, about 3 GB of further 
 functions is called, but the loader wants the files and their symbols. So this script asks `nm` which symbols torch's
 libraries want from elsewhere, and compiles one library that has them all (each prints its name and aborts) and an empty
 one for each missing file. The CUDA runtime (2 MB) is the real one: it is what answers "no device". 1.6 GB in all, with
-what trains on top of torch: DeepSpeed (nothing of it is compiled), accelerate and transformers.
+what trains on top of torch: DeepSpeed (nothing of it is compiled), accelerate, transformers and Lightning.
 
 The last line of output is the path of the environment's Python. Status 5: the packages cannot be had.
 """
@@ -23,7 +23,7 @@ import tempfile
 from typing import List, Set
 
 SMALL = ["filelock", "sympy", "networkx", "jinja2", "fsspec", "typing-extensions", "numpy", "setuptools>=77.0.3"]
-FRAMEWORKS = ["deepspeed==0.19.8", "accelerate==1.15.0", "transformers==5.23.0"]
+FRAMEWORKS = ["deepspeed==0.19.8", "accelerate==1.15.0", "transformers==5.23.0", "lightning==2.6.6"]
 CUDA_FILE = re.compile(r"lib(cu|nccl|nv)")
 CUDA_SYMBOL = re.compile(r"(cu|nccl|nv|__nv)")
 # The runtime is real. Of the driver there is none: the runtime looks for it itself and can tell.
