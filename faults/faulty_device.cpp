@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "faults/pace.h"
 #include "runtime/seams/bounded.h"
 
 namespace seeksim::faults {
@@ -23,21 +24,7 @@ double Straggler::factor(const Op& op, TimeNs now) {
   }
   if (now < since_) return 1.0;
   if (state_.status().fired == 0) state_.record(now, op.rank, &op);
-  return factor_after(now - since_);
-}
-
-double Straggler::factor_after(TimeNs elapsed) const {
-  const Rule& rule = state_.rule();
-  if (rule.mode == Mode::periodic) {
-    return double(elapsed % rule.period_ns) < rule.duty * double(rule.period_ns) ? rule.factor : 1.0;
-  }
-  if (rule.mode == Mode::ramp) {
-    if (rule.cool_ns > 0) elapsed %= rule.ramp_ns + rule.cool_ns;
-    if (rule.cool_ns > 0 && elapsed > rule.ramp_ns)
-      return 1.0 + (rule.factor - 1.0) * (1.0 - double(elapsed - rule.ramp_ns) / double(rule.cool_ns));
-    return 1.0 + (rule.factor - 1.0) * std::min(1.0, double(elapsed) / double(rule.ramp_ns));
-  }
-  return rule.factor;
+  return pace_after(state_.rule(), now - since_);
 }
 
 namespace {

@@ -22,7 +22,6 @@ class Straggler {
   double factor(const runtime::Op& op, TimeNs now);
 
  private:
-  double factor_after(TimeNs elapsed) const;
   RuleState& state_;
   TimeNs since_ = runtime::kForever;
 };

@@ -102,12 +102,12 @@ bool is_key(const std::string& key) {
 }
 
 // Keys that the kind has no use for. Returns them, so that nothing else is said about them.
-std::set<std::string> refuse_foreign_keys(const Reader& reader, const FaultInfo& info) {
+std::set<std::string> refuse_foreign_keys(const Reader& reader, const FaultInfo& info, MoreKeys more) {
   std::set<std::string> foreign;
   for (const auto& [key, value] : reader.value()->items()) {
     const bool known = is_key(key);  // else it was reported as unknown already
-    const bool fits =
-        key == "kind" || std::find(info.parameters.begin(), info.parameters.end(), key) != info.parameters.end();
+    const bool fits = key == "kind" || (more != nullptr && more(info.kind, key)) ||
+                      std::find(info.parameters.begin(), info.parameters.end(), key) != info.parameters.end();
     if (fits || !known) continue;
     foreign.insert(key);
     reader.problem(key.c_str(), fmt::format("means nothing for {}", name(info.kind)),
@@ -116,7 +116,7 @@ std::set<std::string> refuse_foreign_keys(const Reader& reader, const FaultInfo&
   return foreign;
 }
 
-void read_one(const Reader& reader, const std::vector<int>& nodes, std::vector<Rule>& rules) {
+void read_one(const Reader& reader, const std::vector<int>& nodes, MoreKeys more, std::vector<Rule>& rules) {
   const std::string word = reader.text("kind");
   if (reader.value() == nullptr || word.empty()) return;  // the schema said so
   const FaultKind kind = faults::fault_kind(word);
@@ -129,7 +129,7 @@ void read_one(const Reader& reader, const std::vector<int>& nodes, std::vector<R
   for (const FaultInfo& one : faults::catalogue()) {
     if (one.kind == kind) info = &one;
   }
-  const std::set<std::string> foreign = refuse_foreign_keys(reader, *info);
+  const std::set<std::string> foreign = refuse_foreign_keys(reader, *info, more);
   const Rule rule = read_rule(reader, kind);
   if (!nodes.empty()) {
     std::set<std::string> said = foreign;
@@ -249,12 +249,13 @@ const Keys<Rule>& rule_keys() {
   return keys;
 }
 
-std::vector<faults::Rule> read_faults(const Reader& scenario, const std::vector<int>& nodes) {
+std::vector<faults::Rule> read_faults(const Reader& scenario, const std::vector<int>& nodes, MoreKeys more) {
   std::vector<Rule> rules;
   const Json* list = scenario.find("faults");
   if (list == nullptr || !list->is_array()) return rules;
   for (std::size_t i = 0; i < list->size(); ++i) {
-    read_one(Reader((*list)[i], scenario.at("faults") + '/' + std::to_string(i), scenario.findings()), nodes, rules);
+    read_one(Reader((*list)[i], scenario.at("faults") + '/' + std::to_string(i), scenario.findings()), nodes, more,
+             rules);
   }
   return rules;
 }

@@ -12,8 +12,10 @@ namespace seeksim::harness {
 // The keys of one rule.
 const Keys<faults::Rule>& rule_keys();
 
-// nodes: launch rank -> node; empty when the world itself is wrong (places are not checked then).
-std::vector<faults::Rule> read_faults(const Reader& scenario, const std::vector<int>& nodes);
+// nodes: launch rank -> node; empty when the world itself is wrong (places are not checked then). more: whether a kind
+// takes a key that the catalogue does not give it; null: none does.
+using MoreKeys = bool (*)(faults::FaultKind kind, std::string_view key);
+std::vector<faults::Rule> read_faults(const Reader& scenario, const std::vector<int>& nodes, MoreKeys more = nullptr);
 
 Json to_json(const faults::Rule& rule);
 

@@ -25,6 +25,9 @@ faults::Rule as_in_torch(faults::Rule rule);
 // What keeps a rule from being injected into a script of `ranks` ranks; the key that is wrong, and why.
 std::vector<faults::Problem> problems_in_torch(const faults::Rule& rule, int ranks);
 
+// Whether a rule about a script may have this key.
+bool is_key_in_torch(faults::FaultKind kind, std::string_view key);
+
 // Whether the rule, where it fires, keeps its rank out of a collective for good.
 bool keeps_out(const faults::Rule& rule);
 

@@ -117,6 +117,21 @@ std::string twice(const std::string& epoch, const std::vector<Batch>& batches) {
   return "";
 }
 
+// A batch that a loader drew, and the script never got: one before it and one behind it came.
+std::string left_out(const std::string& epoch, const std::vector<Batch>& batches) {
+  std::map<int, std::set<std::int64_t>> numbers;
+  for (const Batch& batch : batches) numbers[batch.rank].insert(batch.number);
+  for (const auto& [rank, of_rank] : numbers) {
+    std::int64_t before = *of_rank.begin();
+    for (const std::int64_t number : of_rank) {
+      if (number > before + 1)
+        return fmt::format("{}: rank {} never gets batch {}, between two that it gets", epoch, rank, before + 1);
+      before = number;
+    }
+  }
+  return "";
+}
+
 // The samples of rank 0, or of the lowest rank, in their order.
 std::vector<std::int64_t> order_of(const std::vector<Batch>& batches) {
   std::vector<std::int64_t> order;
@@ -136,6 +151,7 @@ Finding samples(const TorchRun& run) {
   std::map<std::vector<std::int64_t>, std::string> orders;
   for (const auto& [epoch, batches] : epochs) {
     if (const std::string text = twice(epoch, batches); !text.empty()) return bad(text);
+    if (const std::string text = left_out(epoch, batches); !text.empty()) return bad(text);
     for (const Batch& batch : batches) count += batch.samples.size();
     if (!epoch.ends_with(" shuffled")) continue;
     const std::vector<std::int64_t> order = order_of(batches);

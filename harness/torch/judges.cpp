@@ -77,6 +77,24 @@ Finding no_hang(const TorchRun& run, const std::string&) {
   return good("no rank waited for another in vain");
 }
 
+// What a rule names and no rank has a weight of; empty: nothing to say.
+std::string unknown_name(const TorchRun& run, const faults::Rule& rule) {
+  if (rule.when.tensor.empty() || rule.site == faults::Site::optimizer_state) return "";
+  const bool of_module = rule.site == faults::Site::activation || rule.site == faults::Site::activation_gradient;
+  std::set<std::string> names;
+  for (const RankRun& rank : run.ranks) {
+    if (!rank.record) continue;
+    for (const pytorch::TensorEntry& tensor : rank.record->tensors) {
+      const std::string& name = rank.record->text(tensor.name);
+      names.insert(of_module ? name.substr(0, name.rfind('.')) : name);
+    }
+  }
+  if (names.empty() || names.contains(rule.when.tensor)) return "";
+  const std::string near = closest(rule.when.tensor, {names.begin(), names.end()});
+  return fmt::format("; no rank has a {} {}{}", of_module ? "module" : "parameter", in_quotes(rule.when.tensor),
+                     near.empty() ? "" : fmt::format(". Did you mean {}?", in_quotes(near)));
+}
+
 Finding faults_fired(const TorchRun& run, const std::string&) {
   std::vector<std::uint64_t> fired(run.scenario.faults.size());
   for (const RankRun& rank : run.ranks) {
@@ -88,7 +106,9 @@ Finding faults_fired(const TorchRun& run, const std::string&) {
   std::uint64_t all = 0;
   for (std::size_t i = 0; i < fired.size(); ++i) {
     all += fired[i];
-    if (fired[i] == 0) return bad(fmt::format("faults.{} never fired: {}", i, faults::text(run.scenario.faults[i])));
+    if (fired[i] == 0)
+      return bad(fmt::format("faults.{} never fired: {}{}", i, faults::text(run.scenario.faults[i]),
+                             unknown_name(run, run.scenario.faults[i])));
   }
   if (fired.empty()) return blind("there are no faults");
   return good(fmt::format("fired {} time{}", all, all == 1 ? "" : "s"));

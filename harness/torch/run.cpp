@@ -174,12 +174,13 @@ std::string failed_by_itself(const TorchRun& run) {
     if (process.ending.good() || process.ended_by_us) continue;
     if (failed == nullptr || process.after_s < failed->after_s) failed = &process;
   }
-  if (failed == nullptr || run.job.stopped == Stopped::interrupted || culprits_of(run)) return "";
+  if (failed == nullptr || run.job.stopped == Stopped::interrupted) return "";
+  for (const RankRun& rank : run.ranks)
+    if (!rank.refused.empty()) return fmt::format("rank {}: {}", rank.rank, rank.refused);
+  if (culprits_of(run)) return "";
   for (const RankRun& rank : run.ranks) {
     if (rank.record && (!rank.record->steps.empty() || !rank.record->faults.empty())) return "";
   }
-  for (const RankRun& rank : run.ranks)
-    if (!rank.refused.empty()) return fmt::format("rank {}: {}", rank.rank, rank.refused);
   return fmt::format("{} ended {} before the first step{}",
                      failed->rank < 0 ? "the launcher" : fmt::format("rank {}", failed->rank), how(failed->ending),
                      failed->last_words.empty() ? "" : ": " + failed->last_words);

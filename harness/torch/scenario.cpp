@@ -87,7 +87,7 @@ void read_replicas(const Reader& torch, TorchPlan& plan) {
 
 void read_rules(const Reader& top, TorchScenario& scenario) {
   const std::size_t before = top.findings().document().problems().size();
-  for (const faults::Rule& rule : read_faults(top, {})) scenario.faults.push_back(as_in_torch(rule));
+  for (const faults::Rule& rule : read_faults(top, {}, is_key_in_torch)) scenario.faults.push_back(as_in_torch(rule));
   if (scenario.faults.empty() || before != 0) return;
   if (scenario.torch.backend != Backend::seeksim) {
     top.problem("faults", "torch's own backend injects none",

@@ -1,6 +1,7 @@
 // What the Python package sees of the backend.
 #include <torch/extension.h>
 
+#include <ATen/MemoryOverlap.h>
 #include <frameobject.h>
 
 #include <bit>
@@ -14,11 +15,14 @@ namespace {
 
 namespace py = pybind11;
 
-RuleKeys rule_keys(const py::dict& rule) {
+// {"link": {"from": 0}} is "link.from".
+RuleKeys rule_keys(const py::dict& rule, const std::string& inside = "") {
   RuleKeys keys;
   for (const auto& [key, value] : rule) {
-    const std::string name = py::cast<std::string>(py::str(key));
-    if (py::isinstance<py::bool_>(value)) {
+    const std::string name = inside + py::cast<std::string>(py::str(key));
+    if (py::isinstance<py::dict>(value)) {
+      for (auto& one : rule_keys(value.cast<py::dict>(), name + ".")) keys.push_back(std::move(one));
+    } else if (py::isinstance<py::bool_>(value)) {
       keys.emplace_back(name, value.cast<bool>());
     } else if (py::isinstance<py::int_>(value)) {
       keys.emplace_back(name, value.cast<std::int64_t>());
@@ -35,7 +39,8 @@ RuleKeys rule_keys(const py::dict& rule) {
 
 void configure(const std::string& record_path, int rank, int world, int attempt, const std::string& torch_version,
                const std::string& backend, std::uint64_t max_bytes, std::uint64_t seed, double timeout_s, bool hashes,
-               bool norms, bool stacks, const std::string& sums, const std::vector<py::dict>& rules) {
+               bool norms, bool stacks, const std::string& sums, const std::vector<py::dict>& rules,
+               std::vector<std::string> earlier_records) {
   if (session() != nullptr) throw std::invalid_argument("seeksim: configured twice");
   SessionSettings s;
   s.record_path = record_path;
@@ -48,6 +53,7 @@ void configure(const std::string& record_path, int rank, int world, int attempt,
   s.sums = sum_order(sums);
   if (s.sums == SumOrder::count_) throw std::invalid_argument("plan.json: sums: there is no order " + sums);
   for (const py::dict& rule : rules) s.rules.push_back(rule_keys(rule));
+  s.earlier_records = std::move(earlier_records);
   session() = new Session(std::move(s));  // for the life of the process: threads of torch use it to the very end
 }
 
@@ -107,6 +113,72 @@ void sight(const std::string& kind, const std::string& name, const std::string& 
   e.text = text.empty() ? kNoText : s.record().text(text);
   e.step = step;
   s.record().add(e);
+}
+
+// Faults in a tensor of this rank, in place and unseen by autograd. True where one struck.
+bool strike_tensor(const std::string& where, const std::string& name, const at::Tensor& t) {
+  Session& s = here();
+  Situation situation;
+  situation.act = act(where);
+  situation.name = name;
+  bool struck = false;
+  for (const Rules::Hit& hit : s.rules_at(std::move(situation))) {
+    at::NoGradGuard no_grad;
+    const at::Tensor values = t.variable_data();                            // with a version counter of its own
+    if (at::has_internal_overlap(values) == at::MemOverlap::Yes) continue;  // one number stands for several
+    const bool plain = values.device().is_cpu() && values.is_contiguous();
+    const at::Tensor flat = plain ? values : values.cpu().contiguous().clone();
+    const std::string what =
+        strike(*hit.rule, dtype_of(flat.scalar_type()), static_cast<std::byte*>(flat.data_ptr()), flat.numel());
+    if (what.empty()) continue;
+    if (!plain) values.copy_(flat);
+    s.fired(hit, -1, where + ' ' + name + ": " + what);
+    struck = true;
+  }
+  return struck;
+}
+
+// Faults of loaders and files that the package carries out itself: kind, mode, delay_s, bit.
+using Asked = std::tuple<std::string, std::string, double, std::uint64_t>;
+std::vector<Asked> asks(const std::string& where, const std::string& name, const std::string& said) {
+  Session& s = here();
+  Situation situation;
+  situation.act = act(where);
+  situation.name = name;
+  std::vector<Asked> all;
+  for (const Rules::Hit& hit : s.rules_at(std::move(situation))) {
+    const faults::Rule& rule = *hit.rule;
+    s.fired(hit, -1, std::string(faults::name(rule.kind)) + ": " + said);
+    all.emplace_back(faults::name(rule.kind), faults::name(rule.mode), double(rule.delay_ns) * 1e-9, rule.bit);
+  }
+  return all;
+}
+
+// How much longer a phase that took so much processor time has to last, in seconds.
+double slowed(const std::string& phase, double worked_s) {
+  Session& s = here();
+  Situation situation;
+  situation.act = Act::work;
+  situation.phase = step_phase(phase);
+  situation.worked_ns = std::int64_t(worked_s * 1e9);
+  std::int64_t delay_ns = 0;
+  for (const Rules::Hit& hit : s.rules_at(std::move(situation))) {
+    if (hit.begins) s.fired(hit, -1, "slower from " + phase + " of this step on");
+    delay_ns += hit.delay_ns;
+  }
+  return double(delay_ns) * 1e-9;
+}
+
+// What this rank's wall clock shows too much: seconds, and seconds a second.
+std::pair<double, double> clock_shift() {
+  Session& s = here();
+  double offset_s = 0, drift = 0;
+  for (const Rules::Hit& hit : s.rules().conditions()) {
+    s.fired(hit, -1, "the wall clock is wrong");
+    offset_s += double(hit.rule->offset_ns) * 1e-9;
+    drift += hit.rule->drift_ppm * 1e-6;
+  }
+  return {offset_s, drift};
 }
 
 c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
@@ -169,8 +241,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   namespace py = pybind11;
   m.def("configure", &configure, py::kw_only(), py::arg("record_path"), py::arg("rank"), py::arg("world"),
         py::arg("attempt"), py::arg("torch_version"), py::arg("backend"), py::arg("max_bytes"), py::arg("seed"),
-        py::arg("timeout_s"), py::arg("hashes"), py::arg("norms"), py::arg("stacks"), py::arg("sums"),
-        py::arg("rules"));
+        py::arg("timeout_s"), py::arg("hashes"), py::arg("norms"), py::arg("stacks"), py::arg("sums"), py::arg("rules"),
+        py::arg("earlier_records"));
   m.def("create", &create);
   m.def("now", [](std::int64_t step, int micro_batch, const std::string& phase) {
     here().now(step, micro_batch, step_phase(phase));
@@ -180,6 +252,15 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("stepped", &stepped);
   m.def("note", &note);
   m.def("sight", &sight);
+  m.def("acts", [] {
+    std::vector<std::string> names;
+    for (const Act act : here().rules().acts()) names.emplace_back(name(act));
+    return names;
+  });
+  m.def("strike", &strike_tensor);
+  m.def("asks", &asks);
+  m.def("slowed", &slowed);
+  m.def("clock", &clock_shift);
   m.def("ended", [] { here().record().ended(); });
   m.def("forget", [] { here().record().forget(); });
 }

@@ -286,7 +286,13 @@ WorkPtr SeekBackend::enqueue(Job given, Worker* worker) {
   const DType type = j->in.empty() ? DType::none : dtype_of(j->in[0].scalar_type());
   const bool floating = type != DType::none && type <= DType::fp8_e5m2;
   const int peer = j->peer >= 0 ? group_->launch_rank(j->peer) : -1;
-  j->hits = session()->rules_at(j->op, peer, j->reduces && floating);
+  Situation situation;
+  situation.op = j->op;
+  situation.peer = peer;
+  situation.sums = j->reduces && floating;
+  situation.ranks = start_.ranks;
+  for (const at::Tensor& t : j->in) situation.bytes += std::int64_t(t.nbytes());
+  j->hits = session()->rules_at(std::move(situation));
   if (worker == nullptr) j->call.seq = seq_ + 1;
   j->work = c10::make_intrusive<SeekWork>(getRank(), j->type, j->user_out);
   write_down(*j);
@@ -323,6 +329,11 @@ void SeekBackend::run_checked(Job& j) {
   if (j.call.seq > 0) {
     s.record().joined(group_number_, j.op, j.call.seq);
     group_->begin(j.call);
+  }
+  for (const Rules::Hit& hit : j.hits) {
+    if (hit.rule->kind != FaultKind::slow_link) continue;
+    if (hit.begins) s.fired(hit, j.number, "the link is slow from here on");
+    sleep_for(hit.delay_ns);
   }
   spoil(j, Site::gradient, j.in);
   // An all_reduce goes through the memory once: it takes its digests on the way.

@@ -62,6 +62,9 @@ enum class TensorUse : std::uint8_t {
   weight,          // whole, as a forward pass used it
   gradient,        // of a parameter, as the optimizer is about to use it; `whole` says whether it is a shard
   local_gradient,  // of a parameter, before it is reduced, where a hook can see it
+  state,   // of an optimizer ("head.weight.exp_avg"), as it is about to use it; only where plan.json asks for it
+  buffer,  // of a module, before the first micro-batch; likewise
+  left,    // a weight as the optimizer's step has left it; likewise
   count_
 };
 // What hooks saw of a script beside its tensors and losses. `name` and `text` of the entry say of what.
@@ -76,6 +79,8 @@ enum class SightKind : std::uint8_t {
   left_train,    // name: a module in train() in a forward pass without gradients
   late_clip,     // gradients were clipped when no backward pass had come since the last step
   undivided,     // every one of several micro-batches gave the loss function's own mean to backward()
+  state,         // name: "rng.torch", "param_groups.0.lr"; text: its value, or a digest, as the step begins
+  saved,         // name: a file of a checkpoint that is about to be written, "memory" where it is none
   count_
 };
 // Why a rank is named.

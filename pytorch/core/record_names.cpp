@@ -55,7 +55,10 @@ constexpr EnumNames<CallState> kStates({{CallState::created, "created"},
                                         {CallState::failed, "failed"}});
 constexpr EnumNames<TensorUse> kUses({{TensorUse::weight, "weight"},
                                       {TensorUse::gradient, "gradient"},
-                                      {TensorUse::local_gradient, "local_gradient"}});
+                                      {TensorUse::local_gradient, "local_gradient"},
+                                      {TensorUse::state, "state"},
+                                      {TensorUse::buffer, "buffer"},
+                                      {TensorUse::left, "left"}});
 constexpr EnumNames<SightKind> kSights({{SightKind::uses, "uses"},
                                         {SightKind::turned, "turned"},
                                         {SightKind::batch, "batch"},
@@ -65,7 +68,9 @@ constexpr EnumNames<SightKind> kSights({{SightKind::uses, "uses"},
                                         {SightKind::left_eval, "left_eval"},
                                         {SightKind::left_train, "left_train"},
                                         {SightKind::late_clip, "late_clip"},
-                                        {SightKind::undivided, "undivided"}});
+                                        {SightKind::undivided, "undivided"},
+                                        {SightKind::state, "state"},
+                                        {SightKind::saved, "saved"}});
 constexpr EnumNames<Blame> kBlames({{Blame::did_not_join, "did_not_join"},
                                     {Blame::is_dead, "is_dead"},
                                     {Blame::contribution_lost, "contribution_lost"},

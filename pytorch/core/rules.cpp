@@ -1,20 +1,17 @@
 #include "pytorch/core/rules.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <deque>
-#include <functional>
-#include <limits>
+#include <map>
 #include <mutex>
-#include <numeric>
 #include <stdexcept>
 
+#include "faults/pace.h"
 #include "faults/trigger.h"
-#include "pytorch/core/number_formats.h"
+#include "runtime/seams/enum_names.h"
 
 namespace seeksim::pytorch {
 namespace {
@@ -26,83 +23,19 @@ using faults::Site;
 using runtime::OpKind;
 using runtime::Phase;
 
+constexpr runtime::EnumNames<Act> kActs({{Act::collective, "collective"},
+                                         {Act::activation, "activation"},
+                                         {Act::activation_gradient, "activation_gradient"},
+                                         {Act::loss, "loss"},
+                                         {Act::parameter, "parameter"},
+                                         {Act::gradient, "gradient"},
+                                         {Act::reduced_gradient, "reduced_gradient"},
+                                         {Act::optimizer_state, "optimizer_state"},
+                                         {Act::batch, "batch"},
+                                         {Act::save, "save"},
+                                         {Act::work, "work"}});
+
 [[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument("plan.json: faults: " + what); }
-
-std::int64_t integer(const std::string& key, const RuleValue& value) {
-  if (const auto* n = std::get_if<std::int64_t>(&value)) return *n;
-  refuse(key + " has to be an integer");
-}
-double number(const std::string& key, const RuleValue& value) {
-  if (const auto* x = std::get_if<double>(&value)) return *x;
-  return double(integer(key, value));
-}
-const std::string& word(const std::string& key, const RuleValue& value) {
-  if (const auto* text = std::get_if<std::string>(&value)) return *text;
-  refuse(key + " has to be a word");
-}
-bool truth(const std::string& key, const RuleValue& value) {
-  if (const auto* b = std::get_if<bool>(&value)) return *b;
-  refuse(key + " has to be true or false");
-}
-template <class E>
-E known(const std::string& key, const std::string& text, E value, E none) {
-  if (value == none) refuse(fmt::format("{}: there is no \"{}\"", key, text));
-  return value;
-}
-
-using Setter = std::function<void(Rule&, const std::string&, const RuleValue&)>;
-
-template <class M>
-Setter whole(M Rule::*member) {
-  return [member](Rule& r, const std::string& k, const RuleValue& v) { r.*member = M(integer(k, v)); };
-}
-template <class M>
-Setter trigger(std::optional<M> faults::Trigger::*member) {
-  return [member](Rule& r, const std::string& k, const RuleValue& v) { r.when.*member = M(integer(k, v)); };
-}
-
-// One row a key that may stand in a rule about a script of one's own.
-const std::vector<std::pair<const char*, Setter>>& setters() {
-  static const std::vector<std::pair<const char*, Setter>> rows = {
-      {"kind",
-       [](Rule& r, const std::string& k, const RuleValue& v) {
-         r.kind = known(k, word(k, v), faults::fault_kind(word(k, v)), FaultKind::count_);
-       }},
-      {"rank", trigger(&faults::Trigger::rank)},
-      {"peer", trigger(&faults::Trigger::peer)},
-      {"step", trigger(&faults::Trigger::step)},
-      {"micro_batch", trigger(&faults::Trigger::micro_batch)},
-      {"call", trigger(&faults::Trigger::call)},
-      {"op",
-       [](Rule& r, const std::string& k, const RuleValue& v) {
-         r.when.op = known(k, word(k, v), runtime::op_kind(word(k, v)), OpKind::count_);
-       }},
-      {"phase",
-       [](Rule& r, const std::string& k, const RuleValue& v) {
-         r.when.phase = known(k, word(k, v), runtime::phase(word(k, v)), Phase::count_);
-       }},
-      {"probability", [](Rule& r, const std::string& k, const RuleValue& v) { r.when.probability = number(k, v); }},
-      {"count", whole(&Rule::count)},
-      {"mode", [](Rule& r, const std::string& k,
-                  const RuleValue& v) { r.mode = known(k, word(k, v), faults::mode(word(k, v)), Mode::unset); }},
-      {"site", [](Rule& r, const std::string& k,
-                  const RuleValue& v) { r.site = known(k, word(k, v), faults::site(word(k, v)), Site::unset); }},
-      {"delay_s",
-       [](Rule& r, const std::string& k, const RuleValue& v) {
-         const double s = number(k, v);
-         if (!(s >= 0 && s <= 1e6)) refuse(k + " has to be from 0 to 1000000");
-         r.delay_ns = faults::TimeNs(s * 1e9);
-       }},
-      {"signal", [](Rule& r, const std::string& k, const RuleValue& v) { r.signal = word(k, v); }},
-      {"element", [](Rule& r, const std::string& k, const RuleValue& v) { r.element = std::uint64_t(integer(k, v)); }},
-      {"elements", [](Rule& r, const std::string& k, const RuleValue& v) { r.elements = int(integer(k, v)); }},
-      {"bit", [](Rule& r, const std::string& k, const RuleValue& v) { r.bit = std::uint64_t(integer(k, v)); }},
-      {"checksum", [](Rule& r, const std::string& k, const RuleValue& v) { r.checksum = truth(k, v); }},
-      {"value", [](Rule& r, const std::string& k, const RuleValue& v) { r.value = number(k, v); }},
-      {"negative", [](Rule& r, const std::string& k, const RuleValue& v) { r.negative = truth(k, v); }},
-  };
-  return rows;
-}
 
 OpKind kind_of(OpName op) {
   switch (op) {
@@ -148,41 +81,65 @@ Phase phase_of(StepPhase phase) {
   return Phase::init;
 }
 
-bool is_gradient(const Rule& rule) { return faults::is_value(rule.kind) && !faults::is_message(rule); }
-
-// One element of a type, changed: the bits of the value that the rule asks for. False where the type has none.
-bool set_value(DType type, std::byte* at, double value) {
-  const auto put = [at](auto x) {
-    std::memcpy(at, &x, sizeof x);
-    return true;
-  };
-  switch (type) {
-    case DType::fp32:
-    case DType::complex64:
-      return put(float(value));
-    case DType::fp64:
-    case DType::complex128:
-      return put(value);
-    case DType::bf16:
-      return put(Bf16::narrow(float(value)));
-    case DType::fp16:
-      return put(Fp16::narrow(float(value)));
-    case DType::fp8_e4m3:
-      return put(Fp8E4M3::narrow(float(value)));
-    case DType::fp8_e5m2:
-      return put(Fp8E5M2::narrow(float(value)));
-    default:
-      return false;
-  }
+bool is_saving(FaultKind kind) {
+  return kind == FaultKind::nvme_write_error || kind == FaultKind::disk_full || kind == FaultKind::checkpoint_corrupt;
 }
 
-std::string hex(const std::byte* at, std::size_t n) {
-  std::string text = "0x";
-  for (std::size_t i = n; i-- > 0;) text += fmt::format("{:02x}", std::to_integer<unsigned>(at[i]));
-  return text;
+// It begins at its first match, and lasts.
+bool lasts(FaultKind kind) { return kind == FaultKind::straggler || kind == FaultKind::slow_link; }
+
+// The act at which a rule strikes.
+Act act_of(const Rule& rule) {
+  if (faults::is_data(rule.kind)) return Act::batch;
+  if (is_saving(rule.kind)) return Act::save;
+  if (rule.kind == FaultKind::straggler) return Act::work;
+  if (!faults::is_value(rule.kind) || faults::is_message(rule)) return Act::collective;
+  // The catalogue means what a kernel of backward wrote. Without a name it is seen where it enters or leaves a sum.
+  const bool summed = rule.site == Site::gradient || rule.site == Site::reduced_gradient;
+  return summed && rule.when.tensor.empty() ? Act::collective : act(faults::name(rule.site));
+}
+
+// The catalogue's operation that an act is, for this rule; count_: the rule does not strike there.
+OpKind operation(const Rule& rule, const std::string& path, const Situation& s) {
+  if (act_of(rule) != s.act) return OpKind::count_;
+  switch (s.act) {
+    case Act::batch:
+      return OpKind::data_load;
+    case Act::save:
+      if (s.name.find(path) == std::string::npos) return OpKind::count_;
+      return rule.kind == FaultKind::checkpoint_corrupt ? OpKind::storage_sync : OpKind::storage_write;
+    case Act::collective:
+      break;
+    default:
+      return OpKind::compute;
+  }
+  if (rule.kind == FaultKind::oom) return OpKind::allocate;  // a collective may need memory
+  if (faults::is_value(rule.kind) && !faults::is_message(rule))
+    return s.sums && s.phase == StepPhase::backward ? OpKind::compute : OpKind::count_;
+  return kind_of(s.op);
+}
+
+// Whether what this rank gives to a collective goes over the rule's link.
+bool over_link(const Rule& rule, int rank, const Situation& s) {
+  const auto is_member = [&](int end) {
+    return s.peer >= 0 ? end == rank || end == s.peer : std::find(s.ranks.begin(), s.ranks.end(), end) != s.ranks.end();
+  };
+  const bool gives = s.op != OpName::recv && (rank == *rule.from || (rule.both_directions && rank == *rule.to));
+  return gives && is_member(*rule.from) && is_member(*rule.to);
+}
+
+// How much longer an act takes, `elapsed` after the slowness began.
+std::int64_t delay_of(const Rule& rule, const Situation& s, std::int64_t elapsed_ns) {
+  if (rule.kind == FaultKind::straggler)
+    return std::int64_t((faults::pace_after(rule, elapsed_ns) - 1) * double(s.worked_ns));
+  const double plain_s = double(s.bytes) / kLinkBytesPerSecond;
+  return rule.delay_ns + std::int64_t(1e9 * plain_s * (1 / rule.factor - 1));
 }
 
 }  // namespace
+
+std::string_view name(Act value) { return kActs.of(value); }
+Act act(std::string_view word) { return kActs.named(word); }
 
 std::string does_not_apply(const Rule& given) {
   const Rule rule = faults::with_defaults(given);
@@ -192,117 +149,126 @@ std::string does_not_apply(const Rule& given) {
     case FaultKind::message_drop:
     case FaultKind::pause:
     case FaultKind::oom:
-      return "";
-    case FaultKind::collective_mismatch:
-      return rule.mode == Mode::swap_order ? "mode swap_order does not apply to scripts yet" : "";
-    case FaultKind::message_corrupt:
-      return rule.checksum ? "message_corrupt needs \"checksum\": false: nothing in torch would notice it" : "";
     case FaultKind::bit_flip:
     case FaultKind::nan_inject:
     case FaultKind::inf_inject:
     case FaultKind::overflow:
     case FaultKind::zero_tile:
-      break;
+    case FaultKind::straggler:
+    case FaultKind::slow_link:
+    case FaultKind::clock_skew:
+    case FaultKind::data_stall:
+    case FaultKind::data_error:
+    case FaultKind::nvme_write_error:
+    case FaultKind::disk_full:
+    case FaultKind::checkpoint_corrupt:
+      return "";
+    case FaultKind::collective_mismatch:
+      return rule.mode == Mode::swap_order ? "mode swap_order does not apply to scripts yet" : "";
+    case FaultKind::message_corrupt:
+      return rule.checksum ? "message_corrupt needs \"checksum\": false: nothing in torch would notice it" : "";
     default:
       return fmt::format("{} does not apply to scripts yet", faults::name(rule.kind));
   }
-  const bool here = rule.site == Site::gradient || rule.site == Site::reduced_gradient || rule.site == Site::message;
-  return here ? "" : fmt::format("site {} does not apply to scripts yet", faults::name(rule.site));
 }
 
-Rule rule_of(const RuleKeys& keys) {
-  Rule rule;
-  for (const auto& [key, value] : keys) {
-    const auto& rows = setters();
-    const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return key == r.first; });
-    if (row == rows.end()) refuse(fmt::format("\"{}\" is no key of a rule about a script", key));
-    row->second(rule, key, value);
+std::vector<faults::Problem> problems_of(const Rule& given, int ranks) {
+  Rule rule = given;
+  std::vector<faults::Problem> own;
+  if (rule.kind == FaultKind::data_error && rule.mode != Mode::unset) {
+    if (rule.mode != Mode::skip && rule.mode != Mode::dup_apply)
+      own.push_back({"mode", "data_error has skip, dup_apply, or none: the loader raises an error"});
+    rule.mode = Mode::unset;
   }
-  if (rule.kind == FaultKind::count_) refuse("a rule has no kind");
-  if (const std::string no = does_not_apply(rule); !no.empty()) refuse(no);
-  return rule;
+  std::vector<faults::Problem> found = faults::problems(rule, std::vector<int>(std::size_t(std::max(ranks, 1)), 0));
+  found.insert(found.end(), own.begin(), own.end());
+  return found;
 }
 
 struct Rules::Impl {
+  struct One {
+    One(const Rule& rule, std::size_t number, std::uint64_t seed, int twin)
+        : state(rule, number, seed, twin), path(rule.path) {}
+    faults::RuleState state;
+    std::string path;            // as it was given: the catalogue's default is a name of the runtime's own files
+    std::int64_t begun_ns = -1;  // of a rule that lasts
+  };
   std::mutex mutex;
-  std::deque<faults::RuleState> states;
+  std::deque<One> rules;
   int rank = 0;
+
+  std::optional<Hit> hit(One& one, const Situation& s, const runtime::Op& op) {
+    const Rule& rule = one.state.rule();
+    Hit hit{std::int32_t(one.state.number()), 0, &rule, true, 0};
+    if (rule.kind == FaultKind::slow_link && !over_link(rule, rank, s)) return std::nullopt;
+    if (!lasts(rule.kind) || one.begun_ns < 0) {
+      if (!one.state.asks(op, 0)) return std::nullopt;
+      one.state.record(0, rank, nullptr);
+      one.begun_ns = s.now_ns;
+    } else {
+      if (rule.when.phase && *rule.when.phase != op.phase) return std::nullopt;
+      hit.begins = false;
+    }
+    hit.firing = std::int32_t(one.state.status().fired);
+    if (lasts(rule.kind)) hit.delay_ns = delay_of(rule, s, s.now_ns - one.begun_ns);
+    return hit;
+  }
 };
 
-Rules::Rules(std::vector<Rule> rules, std::uint64_t seed, int rank, int ranks) : impl_(std::make_unique<Impl>()) {
+Rules::Rules(std::vector<Rule> rules, std::uint64_t seed, int rank, int ranks, const std::vector<std::uint64_t>& fired)
+    : impl_(std::make_unique<Impl>()) {
   impl_->rank = rank;
-  std::vector<int> node_of(std::size_t(std::max(ranks, 1)), 0);
   std::map<std::string, int> twins;
   for (std::size_t i = 0; i < rules.size(); ++i) {
-    for (const faults::Problem& p : faults::problems(rules[i], node_of)) {
+    for (const faults::Problem& p : problems_of(rules[i], ranks)) {
       refuse(fmt::format("rule {}: {}: {}", i, p.key, p.what));
     }
-    impl_->states.emplace_back(rules[i], i, seed, twins[faults::text(rules[i])]++);
+    Impl::One& one = impl_->rules.emplace_back(rules[i], i, seed, twins[faults::text(rules[i])]++);
+    if (i >= fired.size() || lasts(rules[i].kind)) continue;
+    for (std::uint64_t n = 0; n < fired[i]; ++n) one.state.record(0, rank, nullptr);
   }
 }
 Rules::~Rules() = default;
 
 std::vector<Rules::Hit> Rules::at(const Situation& s) {
   runtime::Op op;
-  op.phase = phase_of(s.phase);
+  op.phase = s.act == Act::batch ? Phase::data : s.act == Act::save ? Phase::checkpoint : phase_of(s.phase);
   op.rank = impl_->rank;
   op.peer = s.peer;
   op.micro_batch = s.micro_batch;
   op.step = s.step;
+  op.tensor = s.name.c_str();
   std::vector<Hit> hits;
   std::lock_guard lock(impl_->mutex);
-  for (faults::RuleState& state : impl_->states) {
-    const Rule& rule = state.rule();
-    op.kind = kind_of(s.op);
-    if (is_gradient(rule)) {
-      // The catalogue means what a kernel of backward wrote; here it is seen where it enters or leaves a sum.
-      if (!s.sums || s.phase != StepPhase::backward) continue;
-      op.kind = OpKind::compute;
-    } else if (rule.kind == FaultKind::oom) {
-      op.kind = OpKind::allocate;  // a collective may need memory
-    }
-    if (!state.asks(op, 0)) continue;
-    state.record(0, impl_->rank, &op);
-    hits.push_back({std::int32_t(state.number()), std::int32_t(state.status().fired), &rule});
+  for (Impl::One& one : impl_->rules) {
+    op.kind = operation(one.state.rule(), one.path, s);
+    if (op.kind == OpKind::count_) continue;
+    if (const auto hit = impl_->hit(one, s, op)) hits.push_back(*hit);
   }
   return hits;
 }
 
-std::string strike(const Rule& rule, DType type, std::byte* data, std::int64_t numel) {
-  const std::size_t width = element_bytes(type);
-  if (numel <= 0 || width == 0) return "";
-  const std::size_t element = std::size_t(rule.element % std::uint64_t(numel));
-  std::byte* at = data + element * width;
-  const std::string before = hex(at, width);
-  const double sign = rule.negative ? -1 : 1;
-  bool done = true;
-  switch (rule.kind) {
-    case FaultKind::bit_flip: {
-      const std::size_t bit = std::size_t(rule.bit % (width * 8));
-      at[bit / 8] ^= std::byte(1U << (bit % 8));
-      break;
-    }
-    case FaultKind::nan_inject:
-      done = set_value(type, at, std::numeric_limits<double>::quiet_NaN());
-      break;
-    case FaultKind::inf_inject:
-      done = set_value(type, at, sign * std::numeric_limits<double>::infinity());
-      break;
-    case FaultKind::overflow:
-      done = set_value(type, at, sign * rule.value);
-      break;
-    case FaultKind::zero_tile: {
-      const std::size_t n = std::min(std::size_t(std::max(rule.elements, 1)), std::size_t(numel) - element);
-      std::memset(at, 0, n * width);
-      return fmt::format("{} elements from {} on became zero", n, element);
-    }
-    default:
-      done = false;
-      break;
+std::vector<Act> Rules::acts() const {
+  std::vector<Act> all;
+  for (const Impl::One& one : impl_->rules) {
+    const Rule& rule = one.state.rule();
+    const Act act = act_of(rule);
+    const bool here = !rule.when.rank || *rule.when.rank == impl_->rank;
+    if (here && rule.kind != FaultKind::clock_skew && std::find(all.begin(), all.end(), act) == all.end())
+      all.push_back(act);
   }
-  if (!done) return "";
-  return fmt::format("{}: element {} of {} went from {} to {}", faults::name(rule.kind), element, numel, before,
-                     hex(at, width));
+  return all;
+}
+
+std::vector<Rules::Hit> Rules::conditions() {
+  std::vector<Hit> hits;
+  for (Impl::One& one : impl_->rules) {
+    const Rule& rule = one.state.rule();
+    if (rule.kind != FaultKind::clock_skew || rule.when.rank != impl_->rank) continue;
+    one.state.record(0, impl_->rank, nullptr);
+    hits.push_back({std::int32_t(one.state.number()), 1, &rule, true, 0});
+  }
+  return hits;
 }
 
 }  // namespace seeksim::pytorch

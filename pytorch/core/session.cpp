@@ -9,11 +9,21 @@ std::vector<faults::Rule> rules_of(const std::vector<RuleKeys>& all) {
   return rules;
 }
 
+std::vector<std::uint64_t> fired_before(const SessionSettings& settings) {
+  std::vector<std::uint64_t> fired(settings.rules.size(), 0);
+  for (const std::string& path : settings.earlier_records) {
+    for (const FaultEntry& fault : read_record(path).faults)
+      if (fault.rule >= 0 && std::size_t(fault.rule) < fired.size()) ++fired[std::size_t(fault.rule)];
+  }
+  return fired;
+}
+
 }  // namespace
 
 Session::Session(SessionSettings settings)
     : settings_(std::move(settings)),
-      rules_(rules_of(settings_.rules), settings_.seed, settings_.start.rank, settings_.start.world),
+      rules_(rules_of(settings_.rules), settings_.seed, settings_.start.rank, settings_.start.world,
+             fired_before(settings_)),
       record_(settings_.record_path, settings_.start) {}
 
 void Session::now(std::int64_t step, std::int32_t micro_batch, StepPhase phase) {
@@ -23,8 +33,12 @@ void Session::now(std::int64_t step, std::int32_t micro_batch, StepPhase phase) 
   record_.now(step, micro_batch, phase);
 }
 
-std::vector<Rules::Hit> Session::rules_at(OpName op, std::int32_t peer, bool sums) {
-  return rules_.at({op, phase_, step_, micro_batch_, peer, sums});
+std::vector<Rules::Hit> Session::rules_at(Situation situation) {
+  if (situation.act != Act::work) situation.phase = phase_;  // there it is the phase that has ended
+  situation.step = step_;
+  situation.micro_batch = micro_batch_;
+  situation.now_ns = monotonic_ns();
+  return rules_.at(situation);
 }
 
 void Session::fired(const Rules::Hit& hit, std::int32_t call, const std::string& text) {

@@ -16,6 +16,8 @@ struct SessionSettings {
   RecordWriter::Start start;
   std::uint64_t seed = 0;
   std::vector<RuleKeys> rules;
+  // Records of this rank from before a launcher restarted the job: a rule counts what it did then.
+  std::vector<std::string> earlier_records;
   double timeout_s = 0;  // 0: the group's own
   bool hashes = true;
   bool norms = false;
@@ -37,8 +39,9 @@ class Session {
   std::int32_t micro_batch() const { return micro_batch_; }
   StepPhase phase() const { return phase_; }
 
-  // The rules that fire as this rank comes to a collective; to be called once for each. sums: see Situation.
-  std::vector<Rules::Hit> rules_at(OpName op, std::int32_t peer, bool sums);
+  // The rules that fire at an act; to be called once for each. Step, phase, micro-batch and time are filled in.
+  std::vector<Rules::Hit> rules_at(Situation situation);
+  Rules& rules() { return rules_; }
   // Writes down that a rule has fired, before what it does can end the process. call: the collective's entry.
   void fired(const Rules::Hit& hit, std::int32_t call, const std::string& text);
 

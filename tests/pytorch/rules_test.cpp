@@ -75,16 +75,138 @@ TEST(ScriptRules, OutOfMemoryStrikesAtACollective) {
   EXPECT_EQ(rules.at(backward_sum(3)).size(), 1U);
 }
 
+Situation at(Act act, const std::string& name = "", std::int64_t step = 0) {
+  Situation s;
+  s.act = act;
+  s.name = name;
+  s.step = step;
+  s.phase = StepPhase::forward;
+  return s;
+}
+
+TEST(ScriptRules, OfNumbersThatHaveANameStrikeThereAndNowhereElse) {
+  const std::pair<const char*, Act> sites[] = {{"activation", Act::activation},
+                                               {"activation_gradient", Act::activation_gradient},
+                                               {"parameter", Act::parameter},
+                                               {"gradient", Act::gradient},
+                                               {"reduced_gradient", Act::reduced_gradient},
+                                               {"optimizer_state", Act::optimizer_state}};
+  for (const auto& [site, act] : sites) {
+    Rules rules({rule_of({{"kind", "nan_inject"s},
+                          {"site", std::string(site)},
+                          {"tensor", "head.weight"s},
+                          {"count", std::int64_t(0)}})},
+                0, 0, 2);
+    EXPECT_EQ(rules.acts(), std::vector<Act>{act});
+    EXPECT_EQ(rules.at(at(act, "head.weight")).size(), 1U) << site;
+    EXPECT_TRUE(rules.at(at(act, "head.bias")).empty()) << site;
+    for (const auto& [other, elsewhere] : sites)
+      EXPECT_EQ(rules.at(at(elsewhere, "head.weight")).size(), elsewhere == act ? 1U : 0U) << site << ' ' << other;
+    EXPECT_TRUE(rules.at(backward_sum(0)).empty()) << site << ": a collective has no parameter's name";
+  }
+  Rules loss({rule_of({{"kind", "inf_inject"s}, {"site", "loss"s}, {"step", std::int64_t(1)}})}, 0, 0, 2);
+  EXPECT_TRUE(loss.at(at(Act::loss)).empty());
+  EXPECT_EQ(loss.at(at(Act::loss, "", 1)).size(), 1U);
+}
+
+TEST(ScriptRules, OfLoadersAndFilesFireWhereTheyAreUsed) {
+  Rules data({rule_of({{"kind", "data_error"s}, {"mode", "skip"s}, {"rank", std::int64_t(1)}})}, 0, 1, 2);
+  EXPECT_EQ(data.acts(), std::vector<Act>{Act::batch});
+  ASSERT_EQ(data.at(at(Act::batch, "loader 0, epoch 0")).size(), 1U);
+  Rules elsewhere({rule_of({{"kind", "data_error"s}, {"rank", std::int64_t(1)}})}, 0, 0, 2);
+  EXPECT_TRUE(elsewhere.acts().empty());
+  EXPECT_THROW(Rules({rule_of({{"kind", "data_error"s}, {"mode", "flip"s}})}, 0, 0, 2), std::invalid_argument);
+
+  for (const char* kind : {"nvme_write_error", "disk_full", "checkpoint_corrupt"}) {
+    Rules named({rule_of({{"kind", std::string(kind)}, {"path", "optim"s}})}, 0, 0, 2);
+    EXPECT_TRUE(named.at(at(Act::save, "/data/model.pt")).empty()) << kind;
+    EXPECT_EQ(named.at(at(Act::save, "/data/optimizer.pt")).size(), 1U) << kind;
+    Rules any({rule_of({{"kind", std::string(kind)}})}, 0, 0, 2);
+    EXPECT_EQ(any.at(at(Act::save, "/data/model.pt")).size(), 1U) << kind << ": no path is any file";
+  }
+}
+
+TEST(ScriptRules, ASlowRankIsSlowFromItsFirstMatchOnInItsPhase) {
+  Rules rules({rule_of({{"kind", "straggler"s},
+                        {"rank", std::int64_t(0)},
+                        {"step", std::int64_t(1)},
+                        {"phase", "forward"s},
+                        {"factor", 3.0}})},
+              0, 0, 2);
+  Situation s = at(Act::work);
+  s.worked_ns = 1000;
+  EXPECT_TRUE(rules.at(s).empty());
+  s.step = 1;
+  auto hits = rules.at(s);
+  ASSERT_EQ(hits.size(), 1U);
+  EXPECT_TRUE(hits[0].begins);
+  EXPECT_EQ(hits[0].delay_ns, 2000);
+  s.step = 5;
+  hits = rules.at(s);
+  ASSERT_EQ(hits.size(), 1U);
+  EXPECT_FALSE(hits[0].begins);
+  EXPECT_EQ(hits[0].delay_ns, 2000);
+  s.phase = StepPhase::backward;
+  EXPECT_TRUE(rules.at(s).empty());
+}
+
+TEST(ScriptRules, ASlowLinkTakesTimeByTheBytesOverIt) {
+  const auto slow = [](int rank, bool both) {
+    return Rules({rule_of({{"kind", "slow_link"s},
+                           {"link.from", std::int64_t(0)},
+                           {"link.to", std::int64_t(2)},
+                           {"factor", 0.5},
+                           {"delay_s", 1e-6},
+                           {"both_directions", both}})},
+                 0, rank, 3);
+  };
+  Situation s = backward_sum(0);
+  s.bytes = std::int64_t(kLinkBytesPerSecond / 1e6);  // a microsecond at full speed
+  s.ranks = {0, 1, 2};
+  Rules from = slow(0, true), to = slow(2, true), between = slow(1, true), one_way = slow(2, false);
+  ASSERT_EQ(from.at(s).size(), 1U);
+  EXPECT_EQ(from.at(s)[0].delay_ns, 2000);
+  EXPECT_EQ(to.at(s).size(), 1U);
+  EXPECT_TRUE(between.at(s).empty());
+  EXPECT_TRUE(one_way.at(s).empty());
+  s.ranks = {0, 1};
+  EXPECT_TRUE(from.at(s).empty()) << "the group has one end only";
+  s.op = OpName::send;
+  s.peer = 2;
+  EXPECT_EQ(from.at(s).size(), 1U);
+  s.peer = 1;
+  EXPECT_TRUE(from.at(s).empty());
+}
+
+TEST(ScriptRules, ARestartedJobDoesNotGetTheSameFaultAgain) {
+  const faults::Rule once = rule_of({{"kind", "rank_crash"s}, {"step", std::int64_t(2)}});
+  Rules again({once}, 0, 0, 2, {1});
+  EXPECT_TRUE(again.at(backward_sum(2)).empty());
+  Rules first({once}, 0, 0, 2, {0});
+  EXPECT_EQ(first.at(backward_sum(2)).size(), 1U);
+}
+
+TEST(ScriptRules, AWrongClockIsACondition) {
+  const faults::Rule skew = rule_of({{"kind", "clock_skew"s}, {"rank", std::int64_t(1)}, {"offset_s", -3600.0}});
+  Rules mine({skew}, 0, 1, 2), other({skew}, 0, 0, 2);
+  ASSERT_EQ(mine.conditions().size(), 1U);
+  EXPECT_TRUE(other.conditions().empty());
+  EXPECT_TRUE(mine.acts().empty());
+}
+
 TEST(ScriptRules, WhatMakesNoSenseIsRefusedInOneLine) {
   EXPECT_EQ(refusal_of({{"kind", "nothing"s}}), "plan.json: faults: kind: there is no \"nothing\"");
   EXPECT_EQ(refusal_of({}), "plan.json: faults: a rule has no kind");
   EXPECT_EQ(refusal_of({{"kind", "pause"s}, {"delay_s", "long"s}}), "plan.json: faults: delay_s has to be an integer");
   EXPECT_EQ(refusal_of({{"kind", "pause"s}, {"delay_s", -1.0}}),
             "plan.json: faults: delay_s has to be from 0 to 1000000");
+  EXPECT_EQ(refusal_of({{"kind", "slow_link"s}, {"link.from", "0"s}}),
+            "plan.json: faults: link.from has to be an integer");
   EXPECT_EQ(refusal_of({{"kind", "pause"s}, {"colour", 1.0}}),
             "plan.json: faults: \"colour\" is no key of a rule about a script");
   EXPECT_NE(refusal_of({{"kind", "slow_disk"s}}).find("does not apply to scripts"), std::string::npos);
-  EXPECT_NE(refusal_of({{"kind", "bit_flip"s}, {"site", "activation"s}}).find("site activation"), std::string::npos);
+  EXPECT_NE(refusal_of({{"kind", "bit_flip"s}, {"site", "nowhere"s}}).find("there is no \"nowhere\""),
+            std::string::npos);
   EXPECT_NE(refusal_of({{"kind", "message_corrupt"s}}).find("checksum"), std::string::npos);
   EXPECT_EQ(refusal_of({{"kind", "message_corrupt"s}, {"checksum", false}}), "");
   EXPECT_THROW(Rules({rule_of({{"kind", "pause"s}, {"delay_s", 1.0}, {"rank", std::int64_t(9)}})}, 0, 0, 2),

@@ -33,6 +33,7 @@ SOURCES = [
     "pytorch/core/*.cpp",
     "kernels/check.cpp",
     "faults/trigger.cpp",
+    "faults/pace.cpp",
     "faults/catalogue.cpp",
     "faults/rule_text.cpp",
     "faults/rule_review.cpp",

@@ -33,7 +33,7 @@ class _AfterImport(importlib.abc.MetaPathFinder):
         return None
 
 
-def _when_imported(name: str, then: Callable[[ModuleType], None]) -> None:
+def when_imported(name: str, then: Callable[[ModuleType], None]) -> None:
     if name in sys.modules:
         then(sys.modules[name])
     else:
@@ -82,5 +82,5 @@ def _watch_engine(module: ModuleType, watcher: Any) -> None:
 
 def watch(watcher: Any) -> None:
     """Lets the watcher see DeepSpeed, if the script imports it."""
-    _when_imported("deepspeed.comm.torch", _compile_nothing)
-    _when_imported("deepspeed.runtime.engine", lambda module: _watch_engine(module, watcher))
+    when_imported("deepspeed.comm.torch", _compile_nothing)
+    when_imported("deepspeed.runtime.engine", lambda module: _watch_engine(module, watcher))

@@ -79,6 +79,8 @@ class Habits:
         self.backward_since: set = set()  # optimizers since whose step a backward pass came
         self.loaders = 0
         self.last_loader = ""
+        self.last_samples = ""  # of the batch that the script got last
+        self.last_epoch = ""  # of the sampler that drew it
 
     def say(self, kind: str, name: str, text: str = "", once: bool = True) -> None:
         """Writes down what was seen; by default the first time only."""
@@ -175,6 +177,7 @@ class Habits:
         iterator._seeksim = f"loader {number}, epoch {epoch}{' shuffled' if shuffled else ''}"
         iterator._seeksim_drawn = collections.deque()
         iterator._seeksim_batch = 0
+        iterator._seeksim_epoch = str(getattr(sampler, "epoch", ""))
 
     def gets(self, iterator: Any, batch: Any) -> None:
         """The script gets a batch: its samples by index and content, for ranks may have data sets of their own."""
@@ -183,11 +186,27 @@ class Habits:
             return
         index = iterator._seeksim_drawn.popleft()
         indices = index if isinstance(index, (list, tuple)) else [index]
+        if "batch" in self.watcher.faults.acts:
+            iterator._seeksim_last = (index, batch)
         if len(indices) <= _LARGEST and all(type(one) is int for one in indices):
             contents = _contents(batch, len(indices))
             text = ",".join(f"{one}:{content}" for one, content in zip(indices, contents))
+            self.last_samples, self.last_epoch = text, iterator._seeksim_epoch
             self.watcher.module.sight("batch", name, text, iterator._seeksim_batch)
         iterator._seeksim_batch += 1
+
+    def misses(self, iterator: Any) -> None:
+        """A batch was drawn, and the script does not get it."""
+        if getattr(iterator, "_seeksim", "") and iterator._seeksim_drawn:
+            iterator._seeksim_drawn.popleft()
+            iterator._seeksim_batch += 1
+
+    def gets_again(self, iterator: Any) -> Any:
+        """The script gets the batch before once more, in the place of the one that was drawn."""
+        index, batch = iterator._seeksim_last
+        iterator._seeksim_drawn[0] = index
+        self.gets(iterator, batch)
+        return batch
 
     def watch_loaders(self) -> None:
         from torch.utils.data import dataloader
@@ -212,8 +231,15 @@ class Habits:
             return index
 
         def following(iterator: Any) -> Any:
+            how = self.watcher.faults.batch(getattr(iterator, "_seeksim", ""))
+            if how == "skip":
+                own_next(iterator)
+                self.misses(iterator)
             batch = own_next(iterator)
-            self.gets(iterator, batch)
+            if how == "dup_apply" and hasattr(iterator, "_seeksim_last"):
+                batch = self.gets_again(iterator)
+            else:
+                self.gets(iterator, batch)
             self.last_loader = getattr(iterator, "_seeksim", "").partition(",")[0]
             return batch
 

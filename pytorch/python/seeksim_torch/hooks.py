@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
-from seeksim_torch import engines, habits
+from seeksim_torch import engines, faults, habits, saves, states
 from seeksim_torch.plan import Record
 
 # Modules that only wrap another one, and where they keep it: names of weights are the same with and without them.
@@ -53,7 +53,7 @@ def shape_text(tensor: torch.Tensor) -> str:
 class Watcher:
     """Says to the backend where this rank is and what it computes with. One for each process."""
 
-    def __init__(self, module: ModuleType, record: Record) -> None:
+    def __init__(self, module: ModuleType, record: Record, rank: int, rules: List[Dict[str, Any]]) -> None:
         self.module = module
         self.record = record
         self.step = 0
@@ -62,18 +62,22 @@ class Watcher:
         self.order = 0
         self.backwards = 0  # inside how many backward passes we are: checkpointing nests them, engines wrap them
         self.optimizers = 0  # inside how many optimizers' step() we are
+        self.bare = False  # no forward pass has come before the optimizer's step
         self.engines = 0  # inside how many calls of an engine that makes a step
         self.sizes: Dict[str, int] = {}  # elements of each weight, whole, as a forward pass used it
         self.names: "weakref.WeakKeyDictionary[torch.nn.Module, str]" = weakref.WeakKeyDictionary()
         self.roots: List["weakref.ReferenceType[torch.nn.Module]"] = []
         self.noted: set = set()
         self.habits = habits.Habits(self)
+        self.faults = faults.Faults(self, rank, rules)
+        self.states: Optional[states.States] = None
         self.tell()
 
     def tell(self) -> None:
         self.module.now(self.step, self.micro_batch, self.phase)
 
     def enter(self, phase: str) -> None:
+        self.faults.phase_ends(self.phase)
         self.phase = phase
         self.tell()
 
@@ -94,10 +98,16 @@ class Watcher:
             for name, each in walk(module):
                 self.names.setdefault(each, name)
         self.habits.before_forward(module)
+        self.faults.before_forward(module)
+        if self.states:
+            if self.habits.depth == 1:
+                self.states.before_forward(args)
+            self.states.before_module(module)
 
     def after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         """Runs before the module's own hooks, so before FSDP2 and ZeRO-3 give back the weights that they gathered."""
         self.habits.after_forward()
+        self.faults.after_forward(module, output)
         every = self.record.weights_every
         if not every or self.step % every or self.micro_batch or self.phase != "forward":
             return
@@ -150,6 +160,7 @@ class Watcher:
 
     def before_backward(self, tensors: Any) -> None:
         loss = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
+        self.faults.before_backward(loss)
         if isinstance(loss, torch.Tensor) and loss.numel() == 1:
             part, _ = local(loss.detach())
             self.module.loss(part)
@@ -191,15 +202,26 @@ class Watcher:
         self.optimizers += 1
         if self.optimizers > 1:
             return  # an optimizer inside another one
+        # torch.distributed.checkpoint lets an optimizer make a step of zeros, so that it has a state to load into.
+        self.bare = self.phase == "init" and not optimizer.state
+        if self.bare:
+            return
         self.enter("optimizer")
         if not self.engines:
             self.order = 0
             self.habits.before_step(optimizer)
+        self.faults.before_step(optimizer)
+        if self.states:
+            self.states.before_step(optimizer)
         if self.record.gradients:
             self.gradients(optimizer)
 
     def after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         self.optimizers = max(0, self.optimizers - 1)
+        if self.bare and not self.micro_batch:
+            return  # nothing was computed: no closure ran backward inside it
+        if self.states and not self.optimizers:
+            self.states.after_step(optimizer)
         if not self.optimizers and not self.engines:
             self.habits.after_step(optimizer)
             self.stepped()
@@ -231,12 +253,12 @@ class Watcher:
                 self.enter("forward")
 
 
-def watch(module: ModuleType, record: Record) -> Watcher:
+def watch(module: ModuleType, record: Record, rank: int, rules: List[Dict[str, Any]]) -> Watcher:
     """Hooks a watcher into torch, for all modules and optimizers of this process."""
     from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-    watcher = Watcher(module, record)
+    watcher = Watcher(module, record, rank, rules)
     register_module_forward_pre_hook(watcher.before_forward)
     register_module_forward_hook(watcher.after_forward)
     register_optimizer_step_pre_hook(watcher.before_step)
@@ -251,4 +273,6 @@ def watch(module: ModuleType, record: Record) -> Watcher:
     engines.watch(watcher)
     watcher.habits.watch_loaders()
     watcher.habits.watch_clipping()
+    watcher.faults.set_clock()
+    saves.watch(watcher)
     return watcher

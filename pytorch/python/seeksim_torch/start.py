@@ -54,7 +54,8 @@ def load(path: str) -> ModuleType:
     return module
 
 
-def _refuse(folder: str, rank: str, why: str) -> NoReturn:
+def refuse(folder: str, rank: str, why: str) -> NoReturn:
+    """Ends the process with status 2 and one line, which the command reads."""
     line = "seeksim: " + " ".join(why.split())
     try:
         with open(os.path.join(folder, f"refused-{rank}.txt"), "w", encoding="utf-8") as file:
@@ -66,6 +67,14 @@ def _refuse(folder: str, rank: str, why: str) -> NoReturn:
     os._exit(2)  # an exception would come out of `import torch` as a traceback of twenty lines
 
 
+def _suffix(attempt: int) -> str:
+    return f".attempt-{attempt}" if attempt else ""
+
+
+def _record(folder: str, rank: int, attempt: int) -> str:
+    return os.path.join(folder, f"rank-{rank}{_suffix(attempt)}.rec")
+
+
 def _begin(folder: str) -> None:
     import torch
 
@@ -73,8 +82,8 @@ def _begin(folder: str) -> None:
     attempt = _number("TORCHELASTIC_RESTART_COUNT", "0")
     if rank >= world:
         raise plans.Refusal(f"rank {rank} of {world} ranks: WORLD_SIZE does not match RANK")
-    suffix = f".attempt-{attempt}" if attempt else ""
-    record = os.path.join(folder, f"rank-{rank}{suffix}.rec")
+    suffix = _suffix(attempt)
+    record = _record(folder, rank, attempt)
     if os.path.exists(record):
         return  # a child of the rank that has inherited its environment
     plan = plans.read(folder)
@@ -100,6 +109,7 @@ def _begin(folder: str) -> None:
             stacks=plan.record.stacks,
             sums=plan.sums,
             rules=plan.faults,
+            earlier_records=list(filter(os.path.exists, (_record(folder, rank, n) for n in range(attempt)))),
         )
     except (ValueError, RuntimeError) as error:
         raise plans.Refusal(str(error)) from None
@@ -107,7 +117,7 @@ def _begin(folder: str) -> None:
     atexit.register(module.ended)
     from seeksim_torch import hooks, redirect, turns
 
-    watcher = hooks.watch(module, plan.record)
+    watcher = hooks.watch(module, plan.record, rank, plan.faults)
     turns.turn(watcher.habits, rank, world, plan.turns)
     if plan.backend == "seeksim":
         redirect.redirect(module)
@@ -119,4 +129,4 @@ def start() -> None:
     try:
         _begin(folder)
     except plans.Refusal as why:
-        _refuse(folder, os.environ["RANK"], str(why))
+        refuse(folder, os.environ["RANK"], str(why))

@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List
 
 import torch
 
-from seeksim_torch import engines
+from seeksim_torch import engines, states
 from seeksim_torch.plan import Refusal
 
 _SEED_MOVED = 7919
@@ -214,18 +214,24 @@ def _deepspeed(turner: Turner, switches: List[str]) -> None:
 
         module.initialize = initialize
 
-    engines._when_imported("deepspeed", watch)
+    engines.when_imported("deepspeed", watch)
 
 
-_TURNS = (_ddp, _fsdp2, _loaders, _optimizers, _seeds, _threads, _flipped_weight, _deepspeed)
+def _states(turner: Turner, switches: List[str]) -> None:
+    if "states" in switches:
+        turner.habits.watcher.states = states.States(turner.habits.watcher)
+
+
+_TURNS = (_states, _ddp, _fsdp2, _loaders, _optimizers, _seeds, _threads, _flipped_weight, _deepspeed)
 NAMES = {
     *("buckets", "static_graph", "unused", "views", "reshard", "workers", "ranks", "foreach", "fused", "zeros", "seed"),
-    *("threads", "weight", "watch", *_DEEPSPEED),
+    *("threads", "weight", "watch", "states", *_DEEPSPEED),
 }
 
 
 def turn(habits: Any, rank: int, world: int, switches: List[str]) -> None:
-    """Turns these switches. With none of them torch is left as it is; "watch" only sees what the script uses."""
+    """Turns these switches. With none of them torch is left as it is; "watch" only sees what the script uses,
+    "states" writes down all that a training goes on with."""
     unknown = [name for name in switches if name not in NAMES]
     if unknown:
         raise Refusal(f"plan.json: turns: there is no switch {unknown[0]!r}; switches: {', '.join(sorted(NAMES))}")

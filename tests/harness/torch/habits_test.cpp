@@ -45,6 +45,16 @@ TEST(TorchHabits, ASampleThatComesTwiceInAnEpochIsRedButNotInTheLastBatch) {
   EXPECT_TRUE(samples(made_run(2, 1, again(3))).ok);  // a sampler fills up the last batch
 }
 
+TEST(TorchHabits, ABatchThatALoaderDropsIsNamed) {
+  MadeRun run(2);
+  for (int rank = 0; rank < 2; ++rank) run[rank].steps(4);
+  for (const std::int64_t number : {0, 1, 3})
+    run[1].sees(SightKind::batch, "loader 0, epoch 1", std::to_string(50 + number) + ":5", number);
+  const Finding finding = samples(run.run());
+  EXPECT_FALSE(finding.ok);
+  EXPECT_TRUE(has(finding, "loader 0, epoch 1: rank 1 never gets batch 2")) << finding.detail;
+}
+
 TEST(TorchHabits, RanksWithDataSetsOfTheirOwnMayUseTheSameIndices) {
   EXPECT_TRUE(
       samples(made_run(2, 1, [](std::int64_t step, Step& made) { made.samples = std::to_string(step) + ":6"; })).ok);

@@ -242,6 +242,22 @@ TEST(TorchJudges, AFaultThatNeverFiresIsRed) {
   EXPECT_NE(red(run), "");
 }
 
+TEST(TorchJudges, AFaultThatNamesWhatNoRankHasGetsAHint) {
+  TorchRun run = made_run(2);
+  faults::Rule rule = rule_of(faults::FaultKind::nan_inject);
+  rule.site = faults::Site::parameter;
+  rule.when.tensor = "head.wieght";
+  run.scenario.faults = {rule};
+  EXPECT_NE(red(run).find("; no rank has a parameter \"head.wieght\". Did you mean \"head.weight\"?"),
+            std::string::npos)
+      << red(run);
+  run.scenario.faults[0].when.tensor = "head.weight";
+  EXPECT_EQ(red(run).find("no rank has"), std::string::npos) << red(run);
+  run.scenario.faults[0].site = faults::Site::activation;
+  run.scenario.faults[0].when.tensor = "heat";
+  EXPECT_NE(red(run).find("no rank has a module \"heat\". Did you mean \"head\"?"), std::string::npos) << red(run);
+}
+
 TEST(TorchJudges, LossesThatRiseAreRedWhereAskedFor) {
   TorchRun run = made_run(2);
   run.scenario.checks = {{"loss_falls", ""}};

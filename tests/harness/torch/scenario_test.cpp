@@ -60,11 +60,14 @@ TEST(TorchScenario, WithoutAFileEverythingIsAsByDefault) {
 TEST(TorchScenario, AllProblemsAreSaidAtOnce) {
   const std::string text = R"({"torch": {"np": 2, "timout_s": 3},
     "faults": [{"kind": "rank_crash", "rank": 2}, {"kind": "slow_disk", "rank": 0},
-               {"kind": "bit_flip", "rank": 1, "site": "optimizer_state"}],
+               {"kind": "overflow", "rank": 1, "site": "optimizer_state"},
+               {"kind": "nan_inject", "site": "loss", "tensor": "head.weight"}, {"kind": "data_error", "mode": "flip"},
+               {"kind": "nan_inject", "layer": 1}],
     "checks": ["culprit:5", "no_such"], "expect": {"check_fails": "finit"}})";
   const std::string found = problems(text);
   for (const char* part : {"timout_s", "ranks go from 0 to 1", "slow_disk cannot be injected into a script yet",
-                           "optimizer_state is not reached in scripts yet", "names rank 5", "no_such", "finit"})
+                           "overflow cannot strike", "a loss has no name", "data_error has skip, dup_apply, or none",
+                           "has no meaning for a script", "names rank 5", "no_such", "finit"})
     EXPECT_NE(found.find(part), std::string::npos) << part << " in\n" << found;
 }
 
@@ -102,12 +105,34 @@ TEST(TorchScenario, FaultsNeedSeeksimsOwnBackend) {
 TEST(TorchScenario, EveryKindThatAppliesLoadsAndGoesIntoThePlan) {
   for (const TorchFault& row : torch_faults()) {
     Json fault = {{"kind", std::string(faults::name(row.kind))}, {"rank", 1}, {"step", 2}};
-    if (row.kind == faults::FaultKind::pause) fault["delay_s"] = 0.5;
+    const auto takes = [&](const char* key) { return is_key_in_torch(row.kind, key); };
+    if (row.kind == faults::FaultKind::pause || row.kind == faults::FaultKind::data_stall) fault["delay_s"] = 0.5;
+    if (takes("offset_s")) fault["offset_s"] = -60;
+    if (takes("link")) fault["link"] = {{"from", 1}, {"to", 0}};
+    for (const char* key : {"rank", "step"})
+      if (!takes(key)) fault.erase(key);
     const Json scenario = {{"torch", {{"np", 2}}}, {"faults", {fault}}};
     EXPECT_EQ(problems(scenario.dump()), "") << faults::name(row.kind);
     const Json plan = plan_json(load(scenario.dump()), "/m.so");
-    EXPECT_EQ(plan["faults"][0]["rank"], 1);
+    EXPECT_EQ(plan["faults"][0].contains("rank"), takes("rank"));
     EXPECT_EQ(plan["faults"][0]["kind"], faults::name(row.kind));
+  }
+}
+
+TEST(TorchScenario, EveryModeAndSiteOfAKindLoads) {
+  for (const TorchFault& row : torch_faults()) {
+    Json fault = {{"kind", std::string(faults::name(row.kind))}};
+    for (const char* key : {"rank", "delay_s", "offset_s"})
+      if (is_key_in_torch(row.kind, key)) fault[key] = 1;
+    const auto fine = [&](const char* key, std::string_view word) {
+      Json one = fault;
+      one[key] = word;
+      if (word == "never") one.erase("delay_s");
+      const Json scenario = {{"torch", {{"np", 2}}}, {"faults", {one}}};
+      EXPECT_EQ(problems(scenario.dump()), "") << one;
+    };
+    for (const faults::Mode mode : row.modes) fine("mode", faults::name(mode));
+    for (const faults::Site site : row.sites) fine("site", faults::name(site));
   }
 }
 
@@ -142,6 +167,8 @@ TEST(TorchRun, AScriptThatFailsBeforeItsFirstStepIsBadInput) {
   run.job.processes[1].last_words = "ModuleNotFoundError: No module named 'x'";
   EXPECT_EQ(failed_by_itself(run),
             "rank 1 ended with status 1 before the first step: ModuleNotFoundError: No module named 'x'");
+  run.ranks[0].refused = "the model of rank 0 has no module 'block.0.up': did you mean 'blocks.0.up'?";
+  EXPECT_EQ(failed_by_itself(run), "rank 0: " + run.ranks[0].refused);
   TorchRun trained = testing::made_run(2);
   trained.job.processes[1].ending.status = 1;
   EXPECT_EQ(failed_by_itself(trained), "");
