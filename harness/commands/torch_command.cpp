@@ -13,6 +13,7 @@
 #include "harness/releases/environment.h"
 #include "harness/report/terminal.h"
 #include "harness/torch/check/check.h"
+#include "harness/torch/check/recovers.h"
 #include "harness/torch/compare.h"
 #include "harness/torch/doctor.h"
 #include "harness/torch/python.h"
@@ -59,6 +60,30 @@ void add_torch_check(CLI::App& torch, TorchArguments& a) {
   check->add_option("--out", a.out, "Folder of the runs and check.json");
   check->add_option("--report", a.report, "Write the result as JSON");
   check->add_flag("--json", a.json, "Print the result as JSON");
+}
+
+void add_torch_recovers(CLI::App& torch, TorchArguments& a) {
+  CLI::App* recovers = torch.add_subcommand(
+      "recovers",
+      "Does a script recover? Run it undisturbed, break it off and let it go on: it has to end with the same bits: "
+      "seeksim torch recovers --resume '--resume {dir}' -- train.py --save {dir}, or -- torchrun --max-restarts 1 ...");
+  recovers->add_option("scenario", a.scenario, "Scenario file (.json) with \"torch\"; its faults disturb");
+  recovers->add_option("--np", a.ranks, "Number of ranks (default: torch.np of the scenario, or 2)")
+      ->check(CLI::Range(1, kRanksMax));
+  recovers->add_option("--set", a.sets, "key.path=value: change a value of the scenario")->allow_extra_args(false);
+  recovers->add_option("--resume", a.resume,
+                       "Arguments with which the script goes on, behind its own; {dir} stands for the folder of its "
+                       "checkpoints (default: the same command again)");
+  recovers->add_option("--how", a.how, "What happens to the last rank, unless a fault of the scenario ends one")
+      ->check(CLI::IsMember({"kill", "hang"}))
+      ->capture_default_str();
+  recovers->add_option("--step", a.step, "In which step (default: drawn, from the first checkpoint on)")
+      ->check(CLI::Range(std::int64_t(0), std::int64_t(1) << 53));
+  recovers->add_option("--seed", a.seed, "Of the draw of the step")->capture_default_str();
+  recovers->add_option("--python", a.python, "The Python that has torch");
+  recovers->add_option("--out", a.out, "Folder of the runs, the checkpoints and recovers.json");
+  recovers->add_option("--report", a.report, "Write the result as JSON");
+  recovers->add_flag("--json", a.json, "Print the result as JSON");
 }
 
 void add_torch_compare(CLI::App& torch, TorchArguments& a) {
@@ -134,6 +159,26 @@ ExitStatus check_script(const TorchArguments& a) {
   return outcome.status;
 }
 
+ExitStatus recover_script(const TorchArguments& a) {
+  torch::RecoversRequest request;
+  request.command = a.script;
+  request.scenario = a.scenario;
+  request.sets = a.sets;
+  request.resume = a.resume;
+  request.how = a.how;
+  if (a.step >= 0) request.step = a.step;
+  request.seed = a.seed;
+  if (a.ranks > 0) request.np = a.ranks;
+  request.python = a.python;
+  request.out = a.out;
+  request.quiet = a.json;
+  request.style = style_of_stdout();
+  const Outcome outcome = torch::run_recovers(request, put);
+  if (!a.report.empty()) write_file(a.report, dump(outcome.report));
+  if (a.json) put_data(dump(outcome.report));
+  return outcome.status;
+}
+
 ExitStatus compare(const TorchArguments& a) {
   constexpr torch::Grade kGrades[] = {torch::Grade::bits, torch::Grade::reassociated, torch::Grade::rounding};
   const torch::Grade wanted =
@@ -171,6 +216,7 @@ void add_torch(CLI::App& app, TorchArguments& a) {
   torch->require_subcommand(1);
   add_torch_run(*torch, a);
   add_torch_check(*torch, a);
+  add_torch_recovers(*torch, a);
   add_torch_compare(*torch, a);
   add_torch_table(*torch, a);
   torch->add_subcommand("doctor", "Check that a Python, its torch and this machine can run scripts under seeksim")
@@ -194,11 +240,13 @@ ExitStatus torch_command(const CLI::App& app, const TorchArguments& a) {
   probe(a);
   if (verb.got_subcommand("run")) return run_script(a);
   if (verb.got_subcommand("check")) return check_script(a);
+  if (verb.got_subcommand("recovers")) return recover_script(a);
   bool of_releases = false;
   const ExitStatus status = releases_command(verb, a.releases, a.script, of_releases);
   if (of_releases) return status;
   if (!a.script.empty())
-    throw BadInput("-- " + a.script.front(), "only seeksim torch run and check start a script", "Leave it out.");
+    throw BadInput("-- " + a.script.front(), "only seeksim torch run, check and recovers start a script",
+                   "Leave it out.");
   if (verb.got_subcommand("compare")) return compare(a);
   if (verb.got_subcommand("table")) return run_table(a);
   return verb.got_subcommand("doctor") ? torch::doctor(a.python, style_of_stdout()) : clean(a);

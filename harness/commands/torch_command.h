@@ -24,7 +24,10 @@ struct TorchArguments {
   std::string table;                  // table: its file
   std::vector<std::string> only;      // table: axes and their values
   std::vector<std::string> switches;  // check: only these
-  std::string resume;                 // check: arguments with which the script goes on
+  std::string resume;                 // check, recovers: arguments with which the script goes on
+  std::string how = "kill";           // recovers: what happens to the last rank
+  std::int64_t step = -1;             //   in which step; -1: it is drawn
+  std::uint64_t seed = 1;             //   from this
   std::vector<std::string> orders;    // compare: runs of `a` with other orders of sums
   std::string grade = "bits";
   bool json = false;

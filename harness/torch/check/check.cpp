@@ -8,13 +8,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <sstream>
 
 #include <nlohmann/json.hpp>
 
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
 #include "harness/input/problem.h"
+#include "harness/torch/check/command_words.h"
 #include "harness/torch/check/warm.h"
 #include "harness/torch/habits.h"
 #include "harness/torch/job.h"
@@ -29,20 +29,6 @@ using State = CheckLine::State;
 
 constexpr double kRun_s = 1800;    // of one run
 constexpr double kTimeout_s = 30;  // how long a rank waits for another: a rank that left does not come back
-constexpr const char* kFolder = "{dir}";
-
-std::vector<std::string> words_of(const std::string& text) {
-  std::istringstream words(text);
-  std::vector<std::string> found;
-  for (std::string word; words >> word;) found.push_back(word);
-  return found;
-}
-
-std::string with_folder(std::string word, const std::string& folder) {
-  for (std::size_t at = word.find(kFolder); at != std::string::npos; at = word.find(kFolder, at + folder.size()))
-    word.replace(at, std::strlen(kFolder), folder);
-  return word;
-}
 
 class Checking {
  public:

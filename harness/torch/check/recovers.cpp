@@ -1,0 +1,320 @@
+#include "harness/torch/check/recovers.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include <nlohmann/json.hpp>
+
+#include "harness/input/files.h"
+#include "harness/input/json_text.h"
+#include "harness/input/problem.h"
+#include "harness/torch/check/command_words.h"
+#include "harness/torch/check/warm.h"
+#include "harness/torch/job.h"
+#include "harness/torch/judges.h"
+#include "harness/torch/scenario.h"
+
+namespace seeksim::harness::torch {
+namespace {
+
+namespace fs = std::filesystem;
+using State = CheckLine::State;
+using faults::FaultKind;
+
+constexpr double kRun_s = 1800;    // of one run
+constexpr double kTimeout_s = 30;  // how long a rank waits for another, where no scenario says it
+
+std::int64_t steps_of(const TorchRun& run) {
+  std::int64_t steps = 0;
+  for (const RankRun& rank : run.ranks)
+    if (rank.record) steps = std::max(steps, std::int64_t(rank.record->steps.size()));
+  return steps;
+}
+
+// Whether a launcher started the ranks again.
+bool was_restarted(const TorchRun& run) {
+  return std::any_of(run.ranks.begin(), run.ranks.end(),
+                     [](const RankRun& rank) { return rank.record && rank.record->now.attempt > 0; });
+}
+
+bool ended_well(const TorchRun& run) {
+  return run.job.stopped == Stopped::no && std::all_of(run.job.processes.begin(), run.job.processes.end(),
+                                                       [](const ProcessRun& one) { return one.ending.good(); });
+}
+
+// How a run ended that ought to have ended well; empty: it did.
+std::string failure(const TorchRun& run) {
+  if (ended_well(run)) return "";
+  const ProcessRun* first = nullptr;
+  for (const ProcessRun& one : run.job.processes) {
+    if (one.ending.good() || one.ended_by_us) continue;
+    if (first == nullptr || one.after_s < first->after_s) first = &one;
+  }
+  if (first == nullptr) return run.job.why;
+  return fmt::format("{} ended {}{}", first->rank < 0 ? "the launcher" : fmt::format("rank {}", first->rank),
+                     how(first->ending), first->last_words.empty() ? "" : ": " + first->last_words);
+}
+
+bool ends_a_rank(const faults::Rule& rule) {
+  return rule.kind == FaultKind::rank_crash || rule.kind == FaultKind::collective_timeout;
+}
+
+class Recovering {
+ public:
+  Recovering(const RecoversRequest& request, const Print& print);
+  ~Recovering();
+  Recovering(const Recovering&) = delete;
+  Recovering& operator=(const Recovering&) = delete;
+  Outcome run();
+
+ private:
+  TorchRun run_as(const std::string& name, const TorchScenario& scenario, const std::string& checkpoints,
+                  const std::string& more);
+  bool undisturbed();
+  TorchScenario disturbed_scenario();
+  std::optional<TorchRun> disturbed();
+  std::optional<TorchRun> resumed();
+  void hold(const TorchRun& run);
+  void tell(const std::string& name, State state, const std::string& text);
+  Outcome outcome();
+
+  const RecoversRequest& request_;
+  const Print& print_;
+  TorchScenario scenario_;
+  Start start_;
+  std::string folder_;
+  bool temporary_ = false, red_ = false;
+  std::optional<WarmStart> warm_;
+  TorchRun whole_;
+  std::int64_t step_ = -1;  // in which a rank is killed or hangs; -1: the scenario says what breaks
+  std::optional<Resumption> found_;
+  std::vector<CheckLine> lines_;
+};
+
+Recovering::Recovering(const RecoversRequest& request, const Print& print) : request_(request), print_(print) {
+  refuse_command(request.command, "recovers");
+  const auto has_folder = [](const std::string& word) { return word.find(kFolderWord) != std::string::npos; };
+  if (std::none_of(request.command.begin(), request.command.end(), has_folder))
+    throw BadInput(request.command.front(), "nothing says where it saves its checkpoints",
+                   "Put {dir} in its arguments, as in -- train.py --save {dir}.");
+  scenario_ = load_torch_scenario(request.scenario, request.sets, request.np);
+  const auto script = std::find_if(request.command.begin(), request.command.end(), is_script);
+  if (scenario_.name.empty())
+    scenario_.name = fs::path(script == request.command.end() ? request.command.front() : *script).stem().string();
+  if (request.scenario.empty() && request.sets.empty()) scenario_.torch.timeout_s = kTimeout_s;
+  start_.python = find_python(request.python);
+  start_.built = build_backend(start_.python);
+  start_.wall_limit_s = kRun_s;
+  start_.quiet = true;
+  start_.turns = {"states"};
+  temporary_ = request.out.empty();
+  folder_ = request.out;
+  if (temporary_) {
+    folder_ = (fs::temp_directory_path() / "seeksim-recovers-XXXXXX").string();
+    if (::mkdtemp(folder_.data()) == nullptr)
+      throw BadInput(folder_, fmt::format("no temporary folder: {}", std::strerror(errno)), "Use --out FOLDER.");
+  } else {
+    make_folder(folder_, "--out");
+  }
+  folder_ = fs::absolute(folder_).string();
+}
+
+Recovering::~Recovering() {
+  std::error_code ignored;
+  if (temporary_ && !red_) fs::remove_all(folder_, ignored);
+}
+
+TorchRun Recovering::run_as(const std::string& name, const TorchScenario& scenario, const std::string& checkpoints,
+                            const std::string& more) {
+  const std::string folder = folder_ + '/' + name;
+  fs::remove_all(folder);
+  make_folder(folder, "--out");
+  std::vector<std::string> command = request_.command;
+  for (const std::string& word : words_of(more)) command.push_back(word);
+  for (std::string& word : command) word = with_folder(word, checkpoints);
+  Start start = start_;
+  if (warm_) start.ranks_with = warm_->ranks_with();
+  return run_in(folder, scenario, command, start);
+}
+
+// False: it does not get to its end by itself, or saves nothing to go on from.
+bool Recovering::undisturbed() {
+  TorchScenario scenario = scenario_;
+  scenario.faults.clear();
+  const std::string checkpoints = folder_ + "/undisturbed-checkpoints";
+  fs::remove_all(checkpoints);
+  make_folder(checkpoints, "--out");
+  whole_ = run_as("undisturbed", scenario, checkpoints, "");
+  std::vector<std::string> red;
+  for (const CheckResult& check : judge(whole_).checks)
+    if (!check.ok) red.push_back(check.name + ": " + check.detail);
+  if (!red.empty()) {
+    tell("undisturbed", State::red, red.front());
+    return false;
+  }
+  const std::optional<std::int64_t> saved = first_saved(whole_);
+  const std::int64_t steps = steps_of(whole_);
+  if (!saved || *saved >= steps) {
+    tell("undisturbed", State::red,
+         saved ? fmt::format("it saves first after its last step, {}: nothing is left to resume", *saved - 1)
+               : "it saved nothing with torch.save, torch.distributed.checkpoint or safetensors");
+    return false;
+  }
+  tell("undisturbed", State::good,
+       fmt::format("{} steps; the first checkpoint is there before step {}", steps, *saved));
+  const bool own = std::any_of(scenario_.faults.begin(), scenario_.faults.end(), ends_a_rank);
+  if (!own) step_ = request_.step.value_or(drawn_step(*saved, steps, request_.seed));
+  if (step_ >= steps)
+    throw BadInput("--step", fmt::format("the script makes {} steps", steps),
+                   fmt::format("Give one from {} to {}.", *saved, steps - 1));
+  return true;
+}
+
+// The scenario's faults, and a rank that is killed or hangs where none of them ends one.
+TorchScenario Recovering::disturbed_scenario() {
+  TorchScenario scenario = scenario_;
+  if (step_ < 0) return scenario;
+  faults::Rule rule;
+  rule.kind = request_.how == "hang" ? FaultKind::collective_timeout : FaultKind::rank_crash;
+  rule.when.rank = scenario.torch.ranks - 1;
+  rule.when.step = step_;
+  scenario.faults.push_back(faults::with_defaults(rule));
+  return scenario;
+}
+
+// Empty: what had to break did not.
+std::optional<TorchRun> Recovering::disturbed() {
+  const TorchScenario scenario = disturbed_scenario();
+  const std::string checkpoints = folder_ + "/checkpoints";
+  fs::remove_all(checkpoints);
+  make_folder(checkpoints, "--out");
+  TorchRun run = run_as("disturbed", scenario, checkpoints, "");
+  for (const CheckResult& check : judge(run).checks) {
+    // Where a launcher has restarted the ranks, the attempt that was disturbed is not the last one.
+    if (check.name != "faults_fired" || check.ok || was_restarted(run)) continue;
+    tell("disturbed", State::red, check.detail);
+    return std::nullopt;
+  }
+  std::string text = step_ < 0 ? "the scenario's faults"
+                               : fmt::format("rank {} {} in step {}", scenario.torch.ranks - 1,
+                                             request_.how == "hang" ? "hangs" : "is killed", step_);
+  if (was_restarted(run)) text += "; the launcher starts the ranks again";
+  tell("disturbed", State::good, text);
+  return run;
+}
+
+// Empty: it could not go on.
+std::optional<TorchRun> Recovering::resumed() {
+  TorchScenario scenario = scenario_;
+  scenario.faults.clear();
+  std::string wrong;
+  try {
+    TorchRun run = run_as("resumed", scenario, folder_ + "/checkpoints", request_.resume);
+    wrong = failure(run);
+    if (wrong.empty()) return run;
+  } catch (const BadInput& bad) {
+    wrong = bad.problems().empty() ? bad.what() : bad.problems().front().what;
+  }
+  tell("resumed", State::red, wrong);
+  return std::nullopt;
+}
+
+void Recovering::hold(const TorchRun& run) {
+  found_ = hold_resumed(whole_.ranks, run.ranks);
+  const Resumption& found = *found_;
+  const bool from_scratch = found.first == 0 && found.own_steps == found.whole_steps && step_ > 0;
+  tell("resumed", from_scratch ? State::red : State::good,
+       from_scratch
+           ? "it begins again with step 0: nothing was resumed"
+           : fmt::format("at step {}: {} step{} more", found.first, found.own_steps, found.own_steps == 1 ? "" : "s"));
+  tell("recovers", found.same ? State::good : State::red, found.text);
+}
+
+void Recovering::tell(const std::string& name, State state, const std::string& text) {
+  CheckLine line;
+  line.name = name;
+  line.state = state;
+  line.text = text;
+  red_ |= state == State::red;
+  if (!request_.quiet) print_(line_text(line, request_.style));
+  lines_.push_back(std::move(line));
+}
+
+Outcome Recovering::outcome() {
+  Outcome outcome;
+  outcome.name = scenario_.name;
+  outcome.status = red_ ? ExitStatus::check_failed : ExitStatus::as_expected;
+  Json lines = Json::array(), differ = Json::array();
+  for (const CheckLine& line : lines_)
+    lines.push_back({{"name", line.name}, {"ok", line.state == State::good}, {"text", line.text}});
+  if (found_)
+    for (const Part part : found_->differ) differ.push_back(std::string(name(part)));
+  const std::string sentence = check_sentence(lines_);
+  outcome.report = {{"schema", kRecoversSchema},
+                    {"command", request_.command},
+                    {"np", scenario_.torch.ranks},
+                    {"torch", start_.built.torch},
+                    {"how", step_ < 0 ? "scenario" : request_.how},
+                    {"step", step_ < 0 ? Json(nullptr) : Json(step_)},
+                    {"resumed_at", found_ ? Json(found_->first) : Json(nullptr)},
+                    {"lines", lines},
+                    {"differ", differ},
+                    {"exit_code", int(outcome.status)},
+                    {"sentence", sentence}};
+  if (!request_.quiet) {
+    print_(fmt::format("{} {}: {}\n", red_ ? request_.style.bad("FAIL") : request_.style.good("PASS"), scenario_.name,
+                       sentence));
+    if (temporary_ && red_) print_(fmt::format("  folder    {}\n", folder_));
+  }
+  write_file(folder_ + "/recovers.json", dump(outcome.report));
+  return outcome;
+}
+
+Outcome Recovering::run() {
+  if (is_script(request_.command.front())) warm_.emplace(start_);
+  if (!request_.quiet)
+    print_(fmt::format("{}  torch {}, {} ranks\n", scenario_.name, start_.built.torch, scenario_.torch.ranks));
+  if (!undisturbed()) return outcome();
+  std::optional<TorchRun> run = disturbed();
+  if (run && was_restarted(*run)) {
+    if (const std::string wrong = failure(*run); !wrong.empty()) {
+      tell("resumed", State::red, wrong);
+      run.reset();
+    }
+  } else if (run && !ended_well(*run)) {
+    run = resumed();
+  }
+  if (run) hold(*run);
+  return outcome();
+}
+
+}  // namespace
+
+std::int64_t drawn_step(std::int64_t first_saved, std::int64_t steps, std::uint64_t seed) {
+  std::uint64_t x = seed + 0x9e3779b97f4a7c15U;  // splitmix64
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
+  x ^= x >> 31;
+  const std::int64_t choices = std::max<std::int64_t>(steps - first_saved, 1);
+  return first_saved + std::int64_t(x % std::uint64_t(choices));
+}
+
+std::optional<std::int64_t> first_saved(const TorchRun& run) {
+  std::optional<std::int64_t> first;
+  for (const RankRun& rank : run.ranks) {
+    if (!rank.record) continue;
+    for (const pytorch::SightEntry& sight : rank.record->sights)
+      if (sight.kind == pytorch::SightKind::saved) first = std::min(first.value_or(sight.step), sight.step);
+  }
+  return first;
+}
+
+Outcome run_recovers(const RecoversRequest& request, const Print& print) { return Recovering(request, print).run(); }
+
+}  // namespace seeksim::harness::torch
