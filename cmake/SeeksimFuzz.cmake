@@ -1,0 +1,43 @@
+# The preset `fuzz`: one program, `fuzz`, with libFuzzer, AddressSanitizer and UndefinedBehaviorSanitizer, in which the
+# environment variable SEEKSIM_FUZZ_TARGET chooses the parser (tests/fuzz/targets.h). tests/fuzz/run.py builds and runs it.
+#
+# Only the rooms that read what strangers write are compiled here. All else comes out of the archives of an ordinary
+# build, which is compiled once and not twice.
+
+if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  message(FATAL_ERROR "The fuzzers need Clang and its compiler-rt: apt-get install clang-14")
+endif()
+set(SEEKSIM_FUZZ_REST "${PROJECT_SOURCE_DIR}/build/release" CACHE PATH "The ordinary build whose archives are used")
+
+set(read_by_parsers "")
+foreach(pattern IN ITEMS tests/fuzz/targets.cpp tests/fuzz/files.cpp tests/fuzz/dumps.cpp tests/fuzz/scenarios.cpp
+        tests/fuzz/network.cpp tests/support/fuzz_driver.cpp
+        runtime/files/bounded_json.cpp runtime/files/safetensors.cpp runtime/checkpoint/checkpoint_format.cpp
+        runtime/backend/control/control_frame.cpp runtime/backend/wire/bytes.cpp runtime/backend/wire/tcp_wire.cpp
+        runtime/backend/messages/*.cpp
+        harness/analyse/dump.cpp harness/analyse/pickle.cpp harness/analyse/log_lines.cpp harness/analyse/logs.cpp
+        harness/doctor/lint_config.cpp harness/export/flight_recorder_reader.cpp harness/input/document.cpp
+        harness/input/json_text.cpp harness/loading/load.cpp harness/loading/schedule_string.cpp
+        harness/loading/sweep.cpp harness/processes/process_run.cpp harness/processes/told.cpp
+        harness/record/golden.cpp harness/scenario/sweep.cpp)
+  file(GLOB found "${PROJECT_SOURCE_DIR}/${pattern}")
+  if(NOT found)
+    message(FATAL_ERROR "cmake/SeeksimFuzz.cmake names ${pattern}, and there is no such file")
+  endif()
+  list(APPEND read_by_parsers ${found})
+endforeach()
+
+add_executable(fuzz ${read_by_parsers})
+target_include_directories(fuzz PRIVATE "${PROJECT_SOURCE_DIR}")
+# asan-stack: fibers switch stacks, as cmake/SeeksimFlags.cmake says.
+set(sanitizers -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all)
+target_compile_options(fuzz PRIVATE ${sanitizers} -fno-sanitize=null,alignment,object-size,vptr)
+target_link_options(fuzz PRIVATE ${sanitizers})
+set(archives "")
+foreach(library IN ITEMS harness/libseeksim_harness.a reference/libseeksim_reference.a pytorch/libseeksim_pytorch.a
+        sim/libseeksim_sim.a faults/libseeksim_faults.a runtime/backend/libseeksim_backend.a runtime/libseeksim_runtime.a
+        kernels/libseeksim_kernels.a)
+  list(APPEND archives "${SEEKSIM_FUZZ_REST}/${library}")
+endforeach()
+target_link_libraries(fuzz PRIVATE -Wl,--start-group ${archives} -Wl,--end-group Boost::fiber Boost::context fmt::fmt
+                                   nlohmann_json::nlohmann_json pugixml::pugixml seeksim_xxhash dl)
