@@ -163,6 +163,13 @@ std::optional<ProcessEnding> process_ending(std::string_view signal);
 
 // What became of a rule. `fired` counts firings; a rule that never fired makes a run red.
 inline constexpr std::size_t kFiringsKept = 1000;
+// Operations of one kind that a rule looked at before it fired.
+struct Met {
+  runtime::OpKind kind = runtime::OpKind::count_;
+  runtime::Phase phase = runtime::Phase::count_;
+  std::uint64_t times = 0;
+};
+inline constexpr std::size_t kMetKept = 8;
 struct RuleStatus {
   FaultKind kind = FaultKind::count_;
   std::string text;  // the rule in one line, as scenario files write it
@@ -171,7 +178,14 @@ struct RuleStatus {
   std::vector<TimeNs> fired_ns;  // each firing in order, the first kFiringsKept of them
   std::vector<int> ranks;        // whom it hit, ascending
   std::optional<runtime::Op> first_op;
+  // Before it fired: what its ranks did in its step (in any, where it names none), the first kMetKept kinds; the last
+  // step that they came to; and operations that fitted but for `call` or the draw.
+  std::vector<Met> met;
+  std::int64_t last_step = -1;
+  std::uint64_t matched = 0;
 };
+// What a rule met that never fired, as a clause: "in step 7 of rank 5 it met all_reduce in grad_reduce (2), ...".
+std::string met_text(const Rule& rule, const RuleStatus& status);
 
 class FaultPlan {
  public:

@@ -121,4 +121,36 @@ std::string text(const Rule& rule) {
   return line.close();
 }
 
+namespace {
+
+std::string whose(const Rule& rule) {
+  return rule.when.rank ? "rank " + std::to_string(*rule.when.rank) : std::string("its ranks");
+}
+
+std::string met_list(const RuleStatus& status) {
+  std::string list;
+  for (const Met& met : status.met) {
+    list += (list.empty() ? "" : ", ") + std::string(name(met.kind)) + " in " + std::string(name(met.phase)) + " (" +
+            std::to_string(met.times) + ")";
+  }
+  return status.met.size() < kMetKept ? list : list + ", ...";
+}
+
+}  // namespace
+
+std::string met_text(const Rule& rule, const RuleStatus& status) {
+  const std::string step = rule.when.step ? " in step " + std::to_string(*rule.when.step) : std::string();
+  if (status.matched > 0) {
+    const std::string n = std::to_string(status.matched);
+    const bool waits = rule.when.call && status.matched < *rule.when.call;
+    return waits
+               ? "it fires at match " + std::to_string(*rule.when.call) + ", and met " + n
+               : "it met " + n + " operation" + (n == "1" ? "" : "s") + " that fit, and no draw of its probability hit";
+  }
+  if (!status.met.empty()) return "of " + whose(rule) + step + " it met " + met_list(status);
+  if (status.last_step >= 0)
+    return "it met no operation of " + whose(rule) + step + "; their last step was " + std::to_string(status.last_step);
+  return rule.when.at_ns ? "the run was over before its time" : "it met no operation that it could strike";
+}
+
 }  // namespace seeksim::faults

@@ -149,9 +149,22 @@ bool RuleState::draw(int rank, std::uint64_t match, double probability) const {
   return double(bits >> 11) * 0x1p-53 < probability;
 }
 
+// For whoever wonders why the rule never fired.
+void RuleState::meets(const Op& op) {
+  if (rule_.when.rank && *rule_.when.rank != op.rank) return;
+  status_.last_step = std::max(status_.last_step, op.step);
+  if (rule_.when.step && *rule_.when.step != op.step) return;
+  for (Met& met : status_.met) {
+    if (met.kind == op.kind && met.phase == op.phase) return void(++met.times);
+  }
+  if (status_.met.size() < kMetKept) status_.met.push_back({op.kind, op.phase, 1});
+}
+
 bool RuleState::asks(const Op& op, TimeNs now) {
   if (rule_.count > 0 && status_.fired >= std::uint64_t(rule_.count)) return false;
+  if (status_.fired == 0) meets(op);
   if (!matches(op, now)) return false;
+  ++status_.matched;
   const std::uint64_t match = ++matches_of_rank_[op.rank];
   if (rule_.when.call && match < *rule_.when.call) return false;
   return draw(op.rank, match);

@@ -86,6 +86,7 @@ class RuleState {
 
  private:
   bool matches(const runtime::Op& op, TimeNs now) const;
+  void meets(const runtime::Op& op);
   bool draw(int rank, std::uint64_t match) const;
   bool draw(int rank, std::uint64_t match, double probability) const;
 

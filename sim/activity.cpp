@@ -166,7 +166,10 @@ void SimActivity::left(RecordState how) {
   owner->rank().recorder.ended(record, now, how, std::int32_t(owner->comm_at(comm).error));
   if (state == State::started && owner->core().plan.steady) owner->rank().device.course().did(op, started_ns, now);
   if (state == State::started && OverlapMeter::counts(op)) owner->rank().device.overlap().transfer_ends(now);
-  if (Timeline* timeline = owner->core().timeline.get(); timeline != nullptr && state == State::started)
+  TrainingMeter& training = owner->rank().device.training();
+  if (state == State::started) training.did(op, now);
+  if (Timeline* timeline = owner->core().timeline.get();
+      timeline != nullptr && state == State::started && training.counts(op))
     timeline->ran(*queue, op.rank, op, started_ns, now, how);
   state = State::free;
   ++generation;

@@ -134,8 +134,10 @@ TimeNs SimDevice::duration(const SteppedQueue& queue, const runtime::Op& op, run
     meters_.passes.runs(op, loop_.now(), duration);
     meters_.busy_ns = runtime::later(meters_.busy_ns, duration);
   }
-  if (network_.steady()) meters_.course.did(op, loop_.now(), runtime::later(loop_.now(), duration));
-  if (timeline_ != nullptr) timeline_->ran(queue, host_.rank(), op, loop_.now(), runtime::later(loop_.now(), duration));
+  const TimeNs end = runtime::later(loop_.now(), duration);
+  if (network_.steady()) meters_.course.did(op, loop_.now(), end);
+  meters_.training.did(op, end);
+  if (timeline_ != nullptr && meters_.training.counts(op)) timeline_->ran(queue, host_.rank(), op, loop_.now(), end);
   return duration;
 }
 

@@ -48,6 +48,8 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   OverlapMeter& overlap() { return meters_.overlap; }
   const OverlapMeter& copies() const { return meters_.copies; }
   const FileUse& files() const { return meters_.files; }
+  TrainingMeter& training() { return meters_.training; }
+  const TrainingMeter& training() const { return meters_.training; }
   void draw_on(Timeline* timeline) { timeline_ = timeline; }  // null: no drawing
   // Where an operation of a transport computes what it sums itself.
   kernels::Lane lane_of(const runtime::Op& op) {
@@ -126,6 +128,7 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
     FileUse files;
     PassMeter passes;
     Course course;
+    TrainingMeter training;
     TimeNs busy_ns = 0;  // of the compute queue
   } meters_;
   Timeline* timeline_ = nullptr;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -103,6 +104,29 @@ class PassMeter {
 
  private:
   std::vector<StepPasses> steps_;
+};
+
+// TrainingMeter: until when a rank trained. What it does after its last step, to hand out what it has learnt, is no
+// part of any step.
+class TrainingMeter {
+ public:
+  // Training is over: what belongs to `step` or a later one does not count any more.
+  void rests(std::int64_t step, TimeNs now) {
+    from_ = step;
+    until_ = std::max(until_, now);
+  }
+  void goes_on() { from_ = kNever; }  // a failure made the last step undone, or has to be repaired
+  bool resting() const { return from_ != kNever; }
+  bool counts(const runtime::Op& op) const { return op.step < from_; }
+  void did(const runtime::Op& op, TimeNs end) {
+    if (counts(op)) until_ = std::max(until_, end);
+  }
+  TimeNs until() const { return until_; }
+
+ private:
+  static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+  std::int64_t from_ = kNever;
+  TimeNs until_ = 0;
 };
 
 // FileUse: bytes that went to files and came from them, by what they hold and by step. Asked of the launches of storage

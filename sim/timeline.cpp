@@ -37,7 +37,7 @@ void Timeline::ran(const runtime::Queue& queue, int rank, const runtime::Op& op,
 }
 
 void Timeline::waited(int rank, Blocked why, TimeNs begin, TimeNs end) {
-  if (begin == end) return;
+  if (begin == end || undrawn_[std::size_t(rank)]) return;
   Span span;
   span.begin = begin;
   span.end = end;

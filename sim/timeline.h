@@ -34,7 +34,7 @@ class Timeline {
     runtime::RecordState state = runtime::RecordState::completed;  // else it was cut short
     Blocked why = Blocked::no;                                     // of a wait
   };
-  // A message between two ranks that do not all take part.
+  // A message between two ranks: by itself, or as a part of an operation that consists of messages.
   struct Arrow {
     std::uint32_t from = 0, to = 0;  // lanes
     TimeNs sent = 0, received = 0;
@@ -47,7 +47,7 @@ class Timeline {
     std::string text;
   };
 
-  explicit Timeline(int ranks) : lanes_of_(std::size_t(ranks)) {}
+  explicit Timeline(int ranks) : lanes_of_(std::size_t(ranks)), undrawn_(std::size_t(ranks)) {}
 
   void ran(const runtime::Queue& queue, int rank, const runtime::Op& op, TimeNs begin, TimeNs end,
            runtime::RecordState state = runtime::RecordState::completed);
@@ -55,6 +55,8 @@ class Timeline {
   void message(const runtime::Queue& from, int sender, const runtime::Queue& to, int receiver, TimeNs sent,
                TimeNs received);
   void mark(TimeNs at, int rank, const char* what, std::string text);  // what: a literal
+  // Whether the waits of the rank's host are drawn from here on.
+  void draw_waits(int rank, bool drawn) { undrawn_[std::size_t(rank)] = !drawn; }
   // The rank is gone: what it was about to do ends here.
   void cut(int rank, TimeNs now);
 
@@ -76,6 +78,7 @@ class Timeline {
 
   std::vector<Lane> lanes_;
   std::vector<std::vector<LaneOf>> lanes_of_;  // by rank, in the order of first use
+  std::vector<bool> undrawn_;                  // by rank: its host's waits
   std::deque<Span> spans_;
   std::deque<Arrow> arrows_;
   std::deque<Mark> marks_;

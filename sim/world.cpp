@@ -326,6 +326,8 @@ WorldResult World::Impl::collect() {
       out.comm[kind].bytes_sent_per_rank_max = std::max(out.comm[kind].bytes_sent_per_rank_max, use.bytes);
     }
     collect_memory(rank->device, out);
+    const TrainingMeter& training = std::as_const(rank->device).training();
+    if (training.resting()) out.trained_ns = std::max(out.trained_ns, training.until());
     out.overlap += rank->device.overlap().total().times(std::int64_t(weight));
     out.copies += rank->device.copies().total().times(std::int64_t(weight));
     out.files += rank->device.files();
@@ -415,6 +417,16 @@ WorldResult World::run(const std::function<void(runtime::Rank&)>& body) {
   impl_->core.loop.run(hosts);
   if (impl_->starved >= 0) throw OutOfMachineMemory(impl_->starved, impl_->plan.ranks());
   return impl_->collect();
+}
+
+void World::training_is_over(int rank, std::int64_t step) {
+  impl_->core.rank(rank).device.training().rests(step, now());
+  if (impl_->core.timeline != nullptr) impl_->core.timeline->draw_waits(rank, false);
+}
+
+void World::training_goes_on(int rank) {
+  impl_->core.rank(rank).device.training().goes_on();
+  if (impl_->core.timeline != nullptr) impl_->core.timeline->draw_waits(rank, true);
 }
 
 TimeNs World::now() const { return impl_->core.loop.now(); }

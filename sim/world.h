@@ -123,6 +123,7 @@ struct WatchedAccesses {
 struct WorldResult : WatchedAccesses {
   WorldEnd end = WorldEnd::finished;
   TimeNs virtual_ns = 0;
+  TimeNs trained_ns = -1;         // until when ranks trained whose training came to its end; -1: there are none
   std::uint64_t fingerprint = 0;  // over all ranks' recorders and the schedule
   std::string wait_for_graph;     // at a deadlock, or when the first watchdog fired: one line an edge
   std::vector<RankEnd> ranks;
@@ -179,6 +180,10 @@ class World {
   void lose_files(int rank);
   // A message for the story ("12.000 s  rank 5 ..."): called in virtual-time order.
   void on_event(std::function<void(TimeNs, int rank, const std::string& text)> listener);
+  // The rank has made its last step: what it does in `step` or a later one from here on, until it goes on training, is
+  // neither drawn nor a part of trained_ns.
+  void training_is_over(int rank, std::int64_t step);
+  void training_goes_on(int rank);
   // Called now and then with the virtual time, for a progress bar; never influences the run.
   void on_progress(std::function<void(TimeNs)> tick);
 

@@ -221,6 +221,7 @@ class Writer {
     std::map<std::tuple<int, std::uint32_t, std::int64_t>, std::pair<TimeNs, TimeNs>> bounds;
     for (const Timeline::Span& span : timeline_.spans()) {
       if (span.why != Blocked::no || span.op.step < 0) continue;
+      if (span.op.step >= scenario_.train.definition.steps) continue;  // the last checkpoint: no step follows it
       const auto [at, fresh] =
           bounds.try_emplace({timeline_.lanes()[span.lane].rank, span.op.epoch, span.op.step}, span.begin, span.end);
       at->second.first = std::min(at->second.first, span.begin);

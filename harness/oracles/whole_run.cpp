@@ -134,7 +134,9 @@ Finding faults_fired(const Evidence& e, const std::string&) {
   for (std::size_t i = 0; i < e.run.faults.size(); ++i) {
     fired += e.run.faults[i].fired;
     if (i >= written || e.run.faults[i].fired > 0) continue;
-    idle.push_back(fmt::format("faults.{} never fired: {}", i, e.run.faults[i].text));
+    const std::string met =
+        i < e.scenario.faults.size() ? "; " + met_text(e.scenario.faults[i], e.run.faults[i]) : std::string();
+    idle.push_back(fmt::format("faults.{} never fired: {}{}", i, e.run.faults[i].text, met));
   }
   if (!idle.empty()) return bad(fmt::format("{}", fmt::join(idle, "; ")));
   if (e.scenario.drawn_faults > 0)

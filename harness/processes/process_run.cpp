@@ -179,7 +179,8 @@ void train_on(AnyRank& real, RealFaults& faults, const Scenario& scenario, const
     report.record.how = RankRecord::How::threw;
     report.record.why = error.what();
   }
-  report.ended_ns = real.wall.now();
+  const bool finished = report.record.how == RankRecord::How::finished && notes.trained_ns() >= 0;
+  report.ended_ns = finished ? notes.trained_ns() : real.wall.now();
   report.fingerprint = real.recorder.fingerprint();
   for (const runtime::MessageTransport::Use& use : real.transport.use()) report.comm.push_back({use.calls, use.bytes});
   report.device = memory_of(real.device, runtime::Space::device);
@@ -188,7 +189,7 @@ void train_on(AnyRank& real, RealFaults& faults, const Scenario& scenario, const
   report.faults = faults.status();
   report.own_faults_fired = own_faults.fired();
   report.events = faults.take_events();
-  for (const std::string& text : real.transport.complaints()) report.events.push_back({report.ended_ns, real.id, text});
+  for (const std::string& text : real.transport.complaints()) report.events.push_back({real.wall.now(), real.id, text});
   report.notes = notes.take();
 }
 

@@ -111,6 +111,9 @@ faults::RuleStatus what_became_of(std::size_t number, const faults::Rule& rule, 
     if (number >= told[rank].faults.size()) continue;  // it gave no report
     const faults::RuleStatus& seen = told[rank].faults[number];
     all.text = seen.text;
+    if (all.met.empty()) all.met = seen.met;
+    all.last_step = std::max(all.last_step, seen.last_step);
+    all.matched += seen.matched;
     if (seen.fired == 0) continue;
     if (all.fired == 0 || seen.first_fired_ns < all.first_fired_ns) {
       all.first_fired_ns = seen.first_fired_ns;
@@ -350,6 +353,7 @@ RunRecord MpiSession::Impl::collect(const Scenario& scenario, const RunRequest& 
       if (i < rank.own_faults_fired.size()) record.own_faults.back().fired += rank.own_faults_fired[i];
     }
   }
+  record.ended_ns = record.virtual_ns;
   record.training.attempts.back().ended_ns = record.virtual_ns;
   const runtime::CheckpointPlan& plan = scenario.train.checkpoint;
   if (!plan.on()) return record;

@@ -27,6 +27,9 @@ class NoteTaker final : public runtime::Observer {
       : several_ranks_(several_ranks), gradients_of_(gradients_of), digest_gradients_(digest_gradients) {}
 
   void step_committed(int rank, const runtime::StepRecord& record) override;
+  void trained(int, std::int64_t, TimeNs now) override { trained_ns_ = now; }
+  // When training came to its end; -1: it did not.
+  TimeNs trained_ns() const { return trained_ns_; }
   void looked_for_poison(int rank, runtime::Index values, const std::string& found, bool at_source) override;
   void recovering(int rank, const runtime::RecoveryRecord& so_far) override;
   void recovered(int rank, const runtime::RecoveryRecord& record) override;
@@ -59,6 +62,7 @@ class NoteTaker final : public runtime::Observer {
   std::int64_t gradients_of_;
   bool digest_gradients_;
   std::uint64_t steps_ = 0;
+  TimeNs trained_ns_ = -1;
   std::vector<Note> notes_;
 };
 

@@ -238,6 +238,7 @@ runtime::FlightDump dump_of(int rank, std::uint32_t epoch, const runtime::Record
 
 void Collector::failed(int rank, std::uint32_t epoch, const runtime::Recorder& recorder,
                        const runtime::Ballot& ballot) {
+  if (on_end_) on_end_(rank, -1);
   // A rank that comes after the others have agreed has no voice, and the others' records were analysed already.
   for (const Recovery& recovery : record_.detection.recoveries) {
     if (recovery.epoch == epoch + epochs_before_ && recovery.analysis) return;

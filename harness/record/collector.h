@@ -37,6 +37,11 @@ class Collector : public runtime::Observer {
   explicit Collector(int ranks, std::int64_t gradients_of = -1, bool digest_gradients = false,
                      OnGradients on_gradients = {});
 
+  // Called when a rank has made its last step, with the number of steps, and with -1 when it has to go on.
+  void hear_of_the_end(std::function<void(int rank, std::int64_t steps)> on_end) { on_end_ = std::move(on_end); }
+  void trained(int rank, std::int64_t steps, TimeNs) override {
+    if (on_end_) on_end_(rank, steps);
+  }
   void step_committed(int rank, const runtime::StepRecord& record) override;
   void nonfinite_born(int rank, std::int64_t step, const runtime::NonFiniteBirth& birth) override;
   void ranges(int rank, std::int64_t step, std::vector<runtime::RangeLogEntry> log, std::uint64_t left_out) override;
@@ -117,6 +122,7 @@ class Collector : public runtime::Observer {
   bool digest_gradients_;
   OnGradients on_gradients_;
   OnState on_state_;
+  std::function<void(int rank, std::int64_t steps)> on_end_;
 };
 
 }  // namespace seeksim::harness

@@ -164,7 +164,8 @@ struct RunRecord {
   // false: it is unknown whether ranks bring the same operation. NCCL's messages do not say.
   bool compares_collectives = true;
   sim::WorldEnd end = sim::WorldEnd::finished;
-  TimeNs virtual_ns = 0;
+  TimeNs virtual_ns = 0;  // of training: what is gathered after the last step, to be looked at, is no part of it
+  TimeNs ended_ns = 0;    // with that
   double wall_s = 0;
   std::uint64_t fingerprint = 0;
   std::string wait_for_graph;

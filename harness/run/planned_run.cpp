@@ -157,7 +157,7 @@ std::vector<OneRun> enumerated(const Scenario& scenario) {
 runtime::TimeNs horizon_of(const Scenario& scenario) {
   const double hours = scenario.planned.random.hours;
   if (hours > 0) return runtime::to_time_ns(hours * 3600 * double(runtime::kSecond));
-  return Simulation(undisturbed(scenario), {}).run().virtual_ns;
+  return Simulation(undisturbed(scenario), {}).run().ended_ns;
 }
 
 std::vector<OneRun> drawn(const Scenario& scenario) {

@@ -173,7 +173,7 @@ Explorer::Explorer(const Explored& explored, const Golden* golden, const Explore
   SimulationOptions look;
   look.watch = [this](const Op& op, runtime::TimeNs) { places_.see(op); };
   look.wall_limit_s = options.wall_limit_s;
-  horizon_ = Simulation(undisturbed(explored.scenario), look).run().virtual_ns;
+  horizon_ = Simulation(undisturbed(explored.scenario), look).run().ended_ns;
   if (options.strategy != ExploreStrategy::enumerate) return;
   for (const auto& [group, places] : places_.groups()) {
     for (const Places::Place& place : places) {

@@ -212,6 +212,9 @@ void Simulation::Impl::connect() {
       if (crash.lose_files) world->lose_files(crash.rank);
     });
   }
+  collector.hear_of_the_end([this](int rank, std::int64_t steps) {
+    steps < 0 ? world->training_goes_on(rank) : world->training_is_over(rank, steps);
+  });
   collector.reach_recorders([this](int rank) { return world->alive(rank) ? &world->recorder(rank) : nullptr; },
                             options.flight_recorder ? runtime::Recorder::kRingMax : Collector::kRecordsOfAFailure);
   for (const faults::FaultPlan::ControlOutage& out : faults.control_outages()) {
@@ -249,7 +252,9 @@ void Simulation::Impl::take(const sim::WorldResult& result) {
     record.alike = {alike.classes ? alike.classes->count : 0, plan_of().simulated(), alike.why_not, result.courses};
   collector.spread_endings();
   record.has_values = !is_of_shapes(scenario);
-  record.virtual_ns = result.virtual_ns;
+  const bool trained = result.end == sim::WorldEnd::finished && result.trained_ns >= 0;
+  record.virtual_ns = trained ? result.trained_ns : result.virtual_ns;
+  record.ended_ns = result.virtual_ns;
   record.fingerprint = record.training.attempts.size() > 1 ? kernels::combine(record.fingerprint, result.fingerprint)
                                                            : result.fingerprint;
   record.wait_for_graph = result.wait_for_graph;
@@ -351,7 +356,7 @@ RunRecord Simulation::Impl::run() {
     if (!told_apart.empty()) return {};
     take(result);
     Attempt& attempt = collector.record().training.attempts.back();
-    attempt.ended_ns = result.virtual_ns;
+    attempt.ended_ns = collector.record().virtual_ns;
     if (!starts_again(result)) break;
     for (const RankRecord& rank : collector.record().ranks) {
       if (attempt.why.empty() || rank.how == RankRecord::How::stopped)

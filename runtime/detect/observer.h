@@ -172,6 +172,9 @@ class Observer {
  public:
   virtual ~Observer() = default;
   virtual void step_committed(int rank, const StepRecord& record) = 0;
+  // All `steps` steps are made, and checkpoints saved. What follows gathers what the ranks hold, for whoever wants to
+  // see it.
+  virtual void trained(int /*rank*/, std::int64_t /*steps*/, TimeNs /*now*/) {}
   // Values of the result were searched for poison (poison.h): where it was found; empty: nowhere. at_source: in what
   // the step began with, and not only in what came of it.
   virtual void looked_for_poison(int /*rank*/, Index /*values*/, const std::string& /*found*/, bool /*at_source*/) {}

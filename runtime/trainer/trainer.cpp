@@ -171,6 +171,7 @@ void Trainer::connect(std::uint32_t epoch, const Roster& world, const std::vecto
 void Trainer::conclude() {
   if (final_.concluded()) return;
   saves_.finish();
+  if (finished()) bench_.observer.trained(bench_.rank.id, step(), bench_.rank.clock.now());
   if (finished()) free_activations();  // room for what is gathered
   ShardKeeper* const keeper = tensors_.keeper();
   if (keeper != nullptr) keeper->load();

@@ -213,4 +213,29 @@ TEST(Trigger, AFiringIsRecordedWithTimeRankAndOp) {
   EXPECT_EQ(story, (std::vector<std::string>{"0 70 2 4", "0 90 1 4"}));
 }
 
+TEST(Trigger, ARuleThatNeverFiredSaysWhatItMet) {
+  Rule late = rule(FaultKind::collective_timeout);
+  late.when.rank = 2;
+  late.when.step = 7;
+  late.when.op = OpKind::all_gather;
+  RuleState state = state_of(late);
+  EXPECT_EQ(met_text(late, state.status()), "it met no operation that it could strike");
+  EXPECT_FALSE(state.asks(reduction(2, 3), 0));
+  EXPECT_EQ(met_text(late, state.status()), "it met no operation of rank 2 in step 7; their last step was 3");
+  for (const int rank : {2, 2, 1}) EXPECT_FALSE(state.asks(reduction(rank, 7), 0));
+  EXPECT_EQ(met_text(late, state.status()), "of rank 2 in step 7 it met all_reduce in grad_reduce (2)");
+
+  Rule fifth = dropping();
+  fifth.when.call = 5;
+  RuleState waits = state_of(fifth);
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(waits.asks(message(0, 1, 0), 0));
+  EXPECT_EQ(met_text(fifth, waits.status()), "it fires at match 5, and met 2");
+
+  Rule unlikely = dropping();
+  unlikely.when.probability = 1e-300;
+  RuleState idle = state_of(unlikely);
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(idle.asks(message(0, 1, 0), 0));
+  EXPECT_EQ(met_text(unlikely, idle.status()), "it met 3 operations that fit, and no draw of its probability hit");
+}
+
 }  // namespace seeksim::faults::test

@@ -192,6 +192,11 @@ const std::vector<Case>& cases() {
        [](RunRecord& r) {
          r.faults = {fired(2), fired(0)};
        }},
+      {"faults_fired", false, "never fired: {\"kind\": \"collective_timeout\"}; of rank 2 in step 1 it met vote in commit (3)",
+       [](RunRecord& r) {
+         r.faults = {fired(0)};
+         r.faults[0].met = {{runtime::OpKind::vote, runtime::Phase::commit, 3}};
+       }},
       {"faults_fired", false, "looked at nothing", [](RunRecord&) {}},
       {"culprit:2", true, "somebody did something", [](RunRecord& r) { r.detection.recoveries = {recovery_naming({2})}; }},
       {"culprit:2", false, "named instead: 1", [](RunRecord& r) { r.detection.recoveries = {recovery_naming({1})}; }},
