@@ -96,8 +96,8 @@ BoundedElement updated(const Optimizer& o, const Element& before, double gradien
   BoundedElement after;
   after.first = constant(o.beta1) * Bounded(before.first) + constant(1 - o.beta1) * g;
   after.second = constant(o.beta2) * Bounded(before.second) + constant(1 - o.beta2) * g * g;
-  const Bounded bias1 = constant(1 / (1 - std::pow(o.beta1, double(t))));
-  const Bounded bias2 = constant(1 / std::sqrt(1 - std::pow(o.beta2, double(t))));
+  const Bounded bias1 = constant(o.bias_correction ? 1 / (1 - std::pow(o.beta1, double(t))) : 1);
+  const Bounded bias2 = constant(o.bias_correction ? 1 / std::sqrt(1 - std::pow(o.beta2, double(t))) : 1);
   const Bounded root = root_of(after.second) * bias2 + constant(o.eps);
   const Bounded kept = o.decoupled && decay != 0 ? p - lr * constant(decay) * p : p;
   after.weight = kept - lr * (after.first * bias1 / root);

@@ -38,7 +38,8 @@ struct Data {
 struct Optimizer {
   bool decoupled = true;  // AdamW; false: Adam, with the decay in the gradient
   double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
-  bool decay_all = false;  // else matrices only
+  bool decay_all = false;       // else matrices only
+  bool bias_correction = true;  // of both moments
 };
 
 struct Schedule {

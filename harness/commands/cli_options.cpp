@@ -91,8 +91,15 @@ void add_run(CLI::App& app, RunArguments& a) {
       ->check(CLI::IsMember({"sim", "real"}));
   run->add_flag("--resume", a.resume, "Continue from the newest checkpoint, if there is one (checkpoint.resume=true)");
   run->add_option("--init", a.init, "Start from these weights (safetensors, Hugging Face's GPT-2 names)");
-  run->add_option("--save-initial", a.save_initial, "Write the initial weights");
-  run->add_option("--save-final", a.save_final, "Write the weights after the last step");
+  run->add_option("--save-initial", a.save_initial,
+                  "Write the initial weights: a safetensors file, or a folder/ as Hugging Face has it");
+  run->add_option("--save-final", a.save_final, "Write the weights after the last step, likewise");
+  run->add_option("--save-dtype", a.save_dtype, "How both are written")
+      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}))
+      ->capture_default_str();
+  run->add_option("--save-shard-mb", a.save_shard_mb, "Of a folder: larger models are several files with an index")
+      ->check(kPositive)
+      ->capture_default_str();
   run->add_option("--save-batches", a.save_batches, "Write the token ids, (steps, batch, context + 1)");
   run->add_option("--save-gradients", a.save_gradients,
                   "STEP:FILE, write the gradients of that step before clipping; STEP counts from 1");
@@ -239,9 +246,12 @@ void add_plan(CLI::App& app, PlanArguments& a) {
   plan->add_option("--nodes", a.nodes, "Number of nodes (default: 8 GPUs per node)")->check(kPositive);
   plan->add_option("--memory", a.memory,
                    "Memory of one GPU: 80GB (10^9 bytes) or 79.1GiB (default: from the scenario)");
-  plan->add_option(
-      "--model", a.model,
-      "gpt2-small, gpt2-medium, gpt2-large, gpt2-xl, 7.5b or layers=..,width=..,heads=..,vocab=..,context=..");
+  plan->add_option("--model", a.model,
+                   "gpt2-xl, llama-3-8b or another name; a Hugging Face config.json or its folder; or "
+                   "layers=..,width=..,heads=..,vocab=..,context=..");
+  plan->add_option("--ledger", a.ledger, "What has to fit: seeksim's own ledger, or DeepSpeed's by formulas")
+      ->check(CLI::IsMember({"seeksim", "deepspeed"}))
+      ->capture_default_str();
   plan->add_option("--set", a.sets, "key.path=value, as for run")->allow_extra_args(false);
   add_auto(plan, a.autos);
   plan->add_option("--report", a.report, "Write the plan as JSON");

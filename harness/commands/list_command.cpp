@@ -139,7 +139,9 @@ Listing figures_listed(const Style& style) {
   Listing all;
   for (const FigureInfo& figure : figure_catalogue())
     all.entries.push_back({figure.name, fmt::format("{}\n    {}\n", style.bold(figure.name), figure.description)});
-  all.footer = "\nA sweep's table has those that its checks are about; --csv and the report have all.\n";
+  all.footer =
+      "\nA sweep's table has those that its checks are about, or \"show\": [NAME, ...]; --csv and the report have "
+      "all.\n";
   return all;
 }
 

@@ -14,9 +14,12 @@
 #include "harness/loading/deepspeed/auto_values.h"
 #include "harness/loading/deepspeed/forms.h"
 #include "harness/loading/estimate.h"
+#include "harness/loading/features/hugging_face.h"
 #include "harness/loading/load.h"
+#include "harness/loading/model_and_data.h"
 #include "harness/report/report.h"
 #include "harness/report/terminal.h"
+#include "harness/search/plan_report.h"
 #include "harness/search/planner.h"
 #include "runtime/layout/parameters.h"
 #include "runtime/seams/time.h"
@@ -28,21 +31,7 @@ using runtime::seconds;
 
 // ---- what is asked -------------------------------------------------------------------------------------------------
 
-struct NamedModel {
-  const char* name;
-  int layers, width, heads, vocab, context;
-};
-
-constexpr NamedModel kModels[] = {
-    {"gpt2-small", 12, 768, 12, 50257, 1024},  {"gpt2-medium", 24, 1024, 16, 50257, 1024},
-    {"gpt2-large", 36, 1280, 20, 50257, 1024}, {"gpt2-xl", 48, 1600, 25, 50257, 1024},
-    {"7.5b", 36, 4096, 32, 60089, 1024},  // the ZeRO paper's, as in scenarios/memory/zero_table_7_5b.json
-};
 const std::vector<std::string> kModelKeys = {"layers", "width", "heads", "vocab", "context"};
-
-Json model_json(const NamedModel& m) {
-  return {{"layers", m.layers}, {"width", m.width}, {"heads", m.heads}, {"vocab", m.vocab}, {"context", m.context}};
-}
 
 // "layers=24,width=1024,...": all five.
 Json model_of_sizes(const std::string& text, std::vector<Problem>& problems) {
@@ -55,7 +44,7 @@ Json model_of_sizes(const std::string& text, std::vector<Problem>& problems) {
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
     if (std::find(kModelKeys.begin(), kModelKeys.end(), key) == kModelKeys.end()) {
       std::vector<std::string> known = kModelKeys;
-      for (const NamedModel& m : kModels) known.emplace_back(m.name);
+      for (const NamedModel& m : named_models()) known.emplace_back(m.name);
       problems.push_back(
           {"--model " + text, "", fmt::format("there is no {}", in_quotes(key)), did_you_mean(key, known)});
     } else if (error != std::errc() || end != value.data() + value.size() || number < 1) {
@@ -72,11 +61,16 @@ Json model_of_sizes(const std::string& text, std::vector<Problem>& problems) {
   return model;
 }
 
-Json model_of(const std::string& text, std::vector<Problem>& problems) {
-  for (const NamedModel& model : kModels) {
-    if (text == model.name) return model_json(model);
-  }
-  return model_of_sizes(text, problems);
+// --model as --set options, before the user's own: a name, sizes, or the path of a config.json or of a folder with one.
+std::vector<std::string> sets_of_model(const std::string& text, std::vector<Problem>& problems) {
+  if (text.find('=') == std::string::npos && (text.find('/') != std::string::npos || text.ends_with(".json")))
+    return {"model=" + Json(text).dump()};
+  const auto& named = named_models();
+  const auto found = std::find_if(named.begin(), named.end(), [&](const NamedModel& one) { return text == one.name; });
+  const Json model = found != named.end() ? found->model() : model_of_sizes(text, problems);
+  std::vector<std::string> sets;
+  for (const auto& [key, value] : model.items()) sets.push_back(fmt::format("model.{}={}", key, value.dump()));
+  return sets;
 }
 
 bool is_scenario(const Json& json) { return json.contains("model") || json.contains("world") || json.contains("name"); }
@@ -142,6 +136,8 @@ void cut_batch(Request& request, std::int64_t ranks, std::vector<Problem>& probl
 void read_forms(Request& request) {
   Document document = Document::from_text(request.text, request.file, request.sets);
   request.notes = bring_to_form(document).notes;
+  for (std::string& note : bring_model_to_form(document, true, model_key_names()).notes)
+    request.notes.push_back(std::move(note));
   request.formed = document.json().value("deepspeed", Json::object());
 }
 
@@ -203,22 +199,22 @@ Request read_request(const PlanArguments& a) {
         problems.push_back(
             {a.file, "", fmt::format("a ds_config.json does not say {}", what), fmt::format("Add {}.", option)});
     };
-    need(a.model.empty(), "--model gpt2-xl (or layers=..,width=..,heads=..,vocab=..,context=..)",
+    need(a.model.empty(),
+         "--model llama-3-8b, gpt2-xl, a config.json or layers=..,width=..,heads=..,vocab=..,context=..",
          "which model it trains");
     need(a.gpus < 1, "--gpus N", "on how many GPUs it runs");
     need(a.memory.empty(), "--memory 80GB", "how much memory one has");
   }
   request.sets = sets_of_auto(a.autos);
+  if (!a.model.empty()) {
+    const std::vector<std::string> of_model = sets_of_model(a.model, problems);
+    request.sets.insert(request.sets.end(), of_model.begin(), of_model.end());
+  }
   request.sets.insert(request.sets.end(), a.sets.begin(), a.sets.end());
   const Document document = Document::from_text(request.text, a.file, request.sets);
   problems.insert(problems.end(), document.problems().begin(), document.problems().end());
   const Json& json = document.json();
   request.written = json.value("deepspeed", Json::object());
-  if (!a.model.empty()) {
-    const Json model = model_of(a.model, problems);
-    for (const auto& [key, value] : model.items())
-      request.sets.push_back(fmt::format("model.{}={}", key, value.dump()));
-  }
   if (!a.memory.empty()) {
     try {
       request.memory_bytes = bytes_of(a.memory);
@@ -234,67 +230,6 @@ Request read_request(const PlanArguments& a) {
 }
 
 // ---- what comes out ------------------------------------------------------------------------------------------------
-
-// 53.62 GB: powers of ten, as vendors count.
-std::string decimal_text(double bytes) {
-  constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB"};
-  int unit = 0;
-  for (; bytes >= 1000 && unit < 4; ++unit) bytes /= 1000;
-  return fmt::format("{:.4g} {}", bytes, kUnits[unit]);
-}
-
-Json map_json(const std::vector<std::size_t>& at_peak) {
-  Json map = Json::object();
-  for (std::size_t tag = 0; tag < at_peak.size(); ++tag) {
-    if (at_peak[tag] > 0) map[std::string(name(runtime::MemoryTag(tag)))] = at_peak[tag];
-  }
-  return map;
-}
-
-Json row_json(const PlanRow& row) {
-  Json json = {{"name", row.candidate.name}, {"patch", row.candidate.patch}, {"fits", row.fits}};
-  if (!row.refused.empty()) json["refused"] = row.refused;
-  if (!row.run) return json;
-  json["peak_bytes_per_rank_max"] = row.run->peak_bytes;
-  json["host_peak_bytes_per_rank_max"] = row.run->host_peak_bytes;
-  json["step_s"] = seconds(row.run->step_ns);
-  json["bytes_sent_per_step"] = row.run->sent_bytes;
-  json["at_peak"] = map_json(row.run->at_peak);
-  return json;
-}
-
-std::string table(const Plan& plan) {
-  std::size_t width = 13;
-  for (const PlanRow& row : plan.rows) width = std::max(width, row.candidate.name.size());
-  constexpr const char* kLine = "  {:<{}}  {:>11}  {:>11}  {:>4}  {:>11}  {:>11}\n";
-  std::string text =
-      fmt::format(kLine, "configuration", width, "peak a rank", "on its host", "fits", "step", "sent a step");
-  for (const PlanRow& row : plan.rows) {
-    if (!row.run) {
-      text += fmt::format("  {:<{}}  refused: {}\n", row.candidate.name, width, row.refused);
-      continue;
-    }
-    text += fmt::format(kLine, row.candidate.name, width, decimal_text(double(row.run->peak_bytes)),
-                        decimal_text(double(row.run->host_peak_bytes)), row.fits ? "yes" : "no",
-                        fmt::format("{:.4g} s", seconds(row.run->step_ns)), decimal_text(double(row.run->sent_bytes)));
-  }
-  return text;
-}
-
-// By size, the largest first.
-std::string memory_map(const DryRun& run) {
-  std::vector<std::pair<std::size_t, std::size_t>> tags;
-  for (std::size_t tag = 0; tag < run.at_peak.size(); ++tag) {
-    if (run.at_peak[tag] > 0) tags.emplace_back(run.at_peak[tag], tag);
-  }
-  std::sort(tags.rbegin(), tags.rend());
-  std::string text = fmt::format("  at its peak of {} ({} bytes) a rank holds\n", decimal_text(double(run.peak_bytes)),
-                                 run.peak_bytes);
-  for (const auto& [bytes, tag] : tags)
-    text += fmt::format("    {:<14} {:>12}  {:>5.1f} %\n", name(runtime::MemoryTag(tag)), decimal_text(double(bytes)),
-                        100 * double(bytes) / double(run.peak_bytes));
-  return text;
-}
 
 // The user's section with what the plan changes; and that change alone. Sizes of the batch go along where they moved.
 Json patch_for_user(const Request& request, const Scenario& chosen, const Json& patch) {
@@ -314,6 +249,8 @@ std::string header(const Scenario& s, const Request& request) {
       "({} x {}) of {}\n",
       s.name, count_text(estimate(s).parameters), m.layers, m.width, m.heads, m.context, m.vocab, s.world.ranks(),
       s.world.nodes, s.world.ranks_per_node, decimal_text(double(request.memory_bytes)));
+  text += fmt::format("  times assume {:.4g} TFLOP/s and {:.4g} GB/s of memory a GPU, network {}\n",
+                      s.world.device.flops_per_ns / 1e3, s.world.device.bytes_per_ns, s.world.network);
   for (const std::string& note : request.notes) text += fmt::format("  note  {}\n", note);
   return text + '\n';
 }
@@ -345,15 +282,15 @@ ExitStatus plan_command(const PlanArguments& a) {
   const Scenario given = load(Json::object());
   if (request.memory_bytes == 0) request.memory_bytes = given.world.device.capacity_bytes;
   put(header(given, request));
-  const Plan plan = make_plan(given, load, request.memory_bytes, a.all);
-  put_data(table(plan) + '\n');
+  const Plan plan = make_plan(given, load, request.memory_bytes, {a.ledger == "deepspeed", a.all});
+  put_data(plan_table(plan, request.memory_bytes) + '\n');
 
   Json report = {{"schema", "seeksim-plan-1"},
                  {"gpus", given.world.ranks()},
                  {"nodes", given.world.nodes},
                  {"memory_bytes", request.memory_bytes},
                  {"parameters", std::int64_t(estimate(given).parameters)}};
-  for (const PlanRow& row : plan.rows) report["candidates"].push_back(row_json(row));
+  for (const PlanRow& row : plan.rows) report["candidates"].push_back(row_json(row, request.memory_bytes));
   const bool fits = plan.recommended >= 0;
   report["exit_code"] = code(fits ? ExitStatus::as_expected : ExitStatus::check_failed);
   report["recommended"] = fits ? Json(plan.recommended) : Json(nullptr);
@@ -363,7 +300,7 @@ ExitStatus plan_command(const PlanArguments& a) {
     report["patch"] = patch;
     report["ds_config"] = request.written;
     report["ds_config"].merge_patch(patch);
-    put_data(memory_map(*row.run));
+    put_data(ledgers_text(row, request.memory_bytes));
     put(fmt::format("\nrecommended: {}\n", row.candidate.name));
     put_data(patch.empty() ? "no change is needed\n"
                            : fmt::format("to be merged into the ds_config:\n{}\n", patch.dump(2)));
@@ -371,9 +308,9 @@ ExitStatus plan_command(const PlanArguments& a) {
     const PlanRow& row = plan.rows.at(std::size_t(std::max(plan.closest, 0)));
     report["closest"] = plan.closest;
     if (row.run) {
-      put_data(memory_map(*row.run));
+      put_data(ledgers_text(row, request.memory_bytes));
       put(fmt::format("\nno configuration fits; the closest is {}, which needs {} more\n", row.candidate.name,
-                      decimal_text(double(row.run->peak_bytes) - double(request.memory_bytes))));
+                      decimal_text(row.bytes(a.ledger == "deepspeed") - double(request.memory_bytes))));
     }
     put("more GPUs, a smaller model or a shorter context would help\n");
   }

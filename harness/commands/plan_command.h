@@ -15,8 +15,9 @@ struct PlanArguments {
   int gpus = 0;                    // 0: as the scenario says
   int nodes = 0;                   // 0: as the scenario says, else 8 GPUs a node
   std::string memory;              // "80GB"; empty: as the scenario says
-  std::string model;  // a name or "layers=..,width=..,heads=..,vocab=..,context=.."; empty: as the scenario says
+  std::string model;               // a name, a config.json or its folder, or sizes; empty: as the scenario says
   std::string report;
+  std::string ledger = "seeksim";  // which says what fits: seeksim, deepspeed
   bool all = false;
 };
 

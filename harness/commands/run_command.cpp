@@ -109,6 +109,10 @@ RunOptions options_of(const RunArguments& a) {
   options.files.flight_recorder = a.flight_recorder;
   options.files.save_initial = a.save_initial;
   options.files.save_final = a.save_final;
+  options.files.save_dtype = a.save_dtype == "bfloat16"  ? runtime::ElementType::bf16
+                             : a.save_dtype == "float16" ? runtime::ElementType::f16
+                                                         : runtime::ElementType::f32;
+  options.files.save_shard_bytes = std::uint64_t(a.save_shard_mb) * 1'000'000;
   options.files.save_batches = a.save_batches;
   options.ranks.device = a.device;
   read_gradients(a, options);

@@ -52,14 +52,26 @@ struct ChangeArguments {
   std::vector<std::string> autos;
 };
 
+// Weights and samples, for another program.
+struct SaveArguments {
+  std::string save_initial, save_final, save_batches, save_gradients;
+  std::string save_dtype = "float32";
+  int save_shard_mb = 5000;
+};
+
 // The options of `run`, as they stand on the command line.
-struct RunArguments : RunEffort, PageArguments, ChoiceArguments, ChangeArguments, RowsArguments, ProcessArguments,
-                      MetricsArguments {
+struct RunArguments : RunEffort,
+                      PageArguments,
+                      ChoiceArguments,
+                      ChangeArguments,
+                      RowsArguments,
+                      ProcessArguments,
+                      MetricsArguments,
+                      SaveArguments {
   std::vector<std::string> files;
   std::string backend = "sim", device = "cpu", storage;
   std::string out, report, junit, init;
   std::string trace, bundle, flight_recorder;
-  std::string save_initial, save_final, save_batches, save_gradients;
   std::string seed, schedule;
   bool verify_determinism = false;
   bool resume = false;

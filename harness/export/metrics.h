@@ -1,13 +1,16 @@
 // Metrics for boards (--metrics): one JSON object a line, for each step of a run.
 #pragma once
 
+#include <functional>
 #include <string>
 
+#include "harness/input/json.h"
 #include "harness/record/run_record.h"
 
 namespace seeksim::harness {
 
-// docs/metrics.md names the fields. Steps that were undone are not there, as in the report.
-std::string metrics_lines(const RunRecord& run);
+// docs/metrics.md names the fields. Steps that were undone are not there, as in the report. alarms: the field "alarms"
+// of a step; empty: there is no such field.
+std::string metrics_lines(const RunRecord& run, const std::function<Json(std::int64_t step)>& alarms = {});
 
 }  // namespace seeksim::harness

@@ -12,7 +12,11 @@
 namespace seeksim::harness {
 namespace {
 
-constexpr const char* kDeepspeed = "/deepspeed";
+// Sections that may be the path of a file which holds them.
+const std::vector<std::string> kSections = {"deepspeed", "model"};
+
+// "/model/layers" -> "/model"
+std::string section_of(const std::string& pointer) { return pointer.substr(0, pointer.find('/', 1)); }
 
 std::vector<std::string> split(const std::string& path) {
   std::vector<std::string> steps;
@@ -74,17 +78,18 @@ Document Document::from_text(std::string_view text, const std::string& file, con
       document.problems_.insert(document.problems_.end(), bad.problems().begin(), bad.problems().end());
     }
   }
-  document.inline_deepspeed();
+  for (const std::string& section : kSections) document.inline_section(section);
   return document;
 }
 
 std::string Document::place(std::string pointer) const {
   for (;;) {
     if (const auto option = options_.find(pointer); option != options_.end()) return option->second;
-    const std::size_t length = std::string_view(kDeepspeed).size();
-    if (!deepspeed_file_.empty() && pointer.compare(0, length + 1, std::string(kDeepspeed) + '/') == 0) {
-      const auto line = deepspeed_lines_.find(pointer.substr(length));
-      if (line != deepspeed_lines_.end()) return fmt::format("{}:{}", deepspeed_file_, line->second);
+    const std::string section = section_of(pointer);
+    const auto inlined = inlined_.find(section);
+    if (inlined != inlined_.end() && pointer != section) {
+      const auto line = inlined->second.lines.find(pointer.substr(section.size()));
+      if (line != inlined->second.lines.end()) return fmt::format("{}:{}", inlined->second.file, line->second);
     } else if (const auto line = lines_.find(pointer); line != lines_.end()) {
       return fmt::format("{}:{}", file_, line->second);
     }
@@ -105,10 +110,7 @@ void Document::forget_places(const std::string& pointer) {
   };
   forget(lines_, pointer);
   forget(options_, pointer);
-  if (pointer == kDeepspeed) {
-    deepspeed_file_.clear();
-    deepspeed_lines_.clear();
-  }
+  inlined_.erase(pointer);
 }
 
 void Document::apply(const std::string& set) {
@@ -121,7 +123,8 @@ void Document::apply(const std::string& set) {
   if (steps.size() > std::size_t(kJsonDepthMax))
     throw BadInput(option, fmt::format("the key has {} parts; at most {} are read", steps.size(), kJsonDepthMax),
                    "`seeksim list keys` prints all keys.");
-  if (steps[0] == "deepspeed" && steps.size() > 1) inline_deepspeed();
+  if (steps.size() > 1 && std::find(kSections.begin(), kSections.end(), steps[0]) != kSections.end())
+    inline_section(steps[0]);
   Json value = value_of(set.substr(equals + 1), option);
   std::string pointer;
   Json* target = descend(steps, option, pointer);
@@ -159,27 +162,25 @@ Json* Document::descend(const std::vector<std::string>& steps, const std::string
   return at;
 }
 
-void Document::inline_deepspeed() {
-  const auto section = json_.find("deepspeed");
+void Document::inline_section(const std::string& name) {
+  const auto section = json_.find(name);
   if (section == json_.end() || !section->is_string()) return;
-  const std::string name = section->get<std::string>();
-  const std::string at = place(kDeepspeed);
-  Json inlined = Json::object();
-  std::map<std::string, int> lines;
-  std::string path;
+  const std::string given = section->get<std::string>();
+  const std::string pointer = '/' + name, at = place(pointer);
+  Inlined inlined;
   try {
-    path = resolve(name, file_, at);
-    JsonText parsed = parse_ds_config(read_file(path, kJsonBytesMax, at), path);
+    inlined.file = resolve(given, file_, at);
+    // A folder as Hugging Face keeps models.
+    if (name == "model" && std::filesystem::is_directory(inlined.file)) inlined.file += "/config.json";
+    JsonText parsed = parse_ds_config(read_file(inlined.file, kJsonBytesMax, at), inlined.file);
     problems_.insert(problems_.end(), parsed.problems.begin(), parsed.problems.end());
-    inlined = std::move(parsed.value);
-    lines = std::move(parsed.lines);
+    json_[name] = std::move(parsed.value);
+    inlined.lines = std::move(parsed.lines);
   } catch (const BadInput& bad) {
     problems_.insert(problems_.end(), bad.problems().begin(), bad.problems().end());
     throw BadInput(std::move(problems_));  // without it, every other complaint would be a guess
   }
-  json_["deepspeed"] = std::move(inlined);
-  deepspeed_file_ = path;
-  deepspeed_lines_ = std::move(lines);
+  inlined_[pointer] = std::move(inlined);
 }
 
 }  // namespace seeksim::harness

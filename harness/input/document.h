@@ -1,5 +1,5 @@
-// A scenario as JSON, before it means anything: the file, a ds_config.json named in it, and the --set options, with the
-// place where each value came from.
+// A scenario as JSON, before it means anything: the file, a ds_config.json and a model's config.json named in it, and
+// the --set options, with the place where each value came from.
 #pragma once
 
 #include <map>
@@ -29,14 +29,18 @@ class Document {
  private:
   void apply(const std::string& set);
   Json* descend(const std::vector<std::string>& steps, const std::string& option, std::string& pointer);
-  void inline_deepspeed();
+  void inline_section(const std::string& section);
   void forget_places(const std::string& pointer);
 
   std::string file_;
   Json json_;
   std::map<std::string, int> lines_;  // pointer -> line of file_
-  std::string deepspeed_file_;        // where the members of "deepspeed" are, when it was a path
-  std::map<std::string, int> deepspeed_lines_;
+  // A section that was a path: where its members are. By the section's pointer.
+  struct Inlined {
+    std::string file;
+    std::map<std::string, int> lines;  // pointer inside the section -> line
+  };
+  std::map<std::string, Inlined> inlined_;
   std::map<std::string, std::string> options_;  // pointer -> the --set that gave the value
   std::vector<Problem> problems_;
 };

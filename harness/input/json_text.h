@@ -33,6 +33,9 @@ Json parse_json_value(std::string_view text, const std::string& place);
 // JSON as files hold it: indented by two, valid UTF-8 whatever the strings hold, with a newline at the end.
 std::string dump(const Json& json);
 
+// A number as reports write it: what JSON has no number for becomes "NaN", "Infinity" or "-Infinity".
+Json number_or_word(double value);
+
 // One step of a JSON pointer: "~" and "/" escaped.
 std::string pointer_step(std::string_view key);
 // "/faults/0/rank" -> "faults.0.rank"

@@ -12,20 +12,21 @@
 #include "harness/input/reader.h"
 #include "harness/input/schema.h"
 #include "harness/loading/checks.h"
-#include "harness/loading/compression.h"
 #include "harness/loading/deepspeed/activation_checkpointing.h"
 #include "harness/loading/deepspeed/deepspeed.h"
 #include "harness/loading/deepspeed/forms.h"
 #include "harness/loading/deepspeed/precision.h"
 #include "harness/loading/estimate.h"
-#include "harness/loading/experts.h"
 #include "harness/loading/extensions.h"
 #include "harness/loading/fault_plan.h"
 #include "harness/loading/faults.h"
+#include "harness/loading/features/compression.h"
+#include "harness/loading/features/experts.h"
+#include "harness/loading/features/hugging_face.h"
+#include "harness/loading/features/quirks.h"
 #include "harness/loading/model_and_data.h"
 #include "harness/loading/numerics.h"
 #include "harness/loading/parallel.h"
-#include "harness/loading/quirks.h"
 #include "harness/loading/recovery.h"
 #include "harness/loading/scenario_json.h"
 #include "harness/loading/schedule.h"
@@ -183,7 +184,11 @@ Scenario load(Document document, const LoadOptions& options) {
   if (options.row != nullptr) leave_the_sweep(document.json());
   Forms forms = bring_to_form(document);
   scenario.notes = forms.notes;
+  ModelForm model_form =
+      bring_model_to_form(document, document.json().value("numerics", Json()) == "shapes", model_key_names());
+  for (std::string& note : model_form.notes) scenario.notes.push_back(std::move(note));
   Findings findings(document);
+  for (Problem& problem : model_form.problems) findings.add(std::move(problem));
   for (Problem& problem : forms.problems) findings.add(std::move(problem));
   check_schema(findings, document);
   const bool shaped = findings.empty();

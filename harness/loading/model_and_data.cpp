@@ -8,8 +8,9 @@
 #include <stdexcept>
 
 #include "harness/input/files.h"
-#include "harness/loading/experts.h"
 #include "harness/loading/extensions.h"
+#include "harness/loading/features/experts.h"
+#include "harness/loading/features/weights_file.h"
 #include "harness/scenario/variants.h"
 #include "harness/scenario/written.h"
 #include "runtime/files/safetensors.h"
@@ -57,7 +58,6 @@ const Keys<DropoutPlan>& dropout_keys() {
 }
 
 constexpr std::uint64_t kTextBytesMax = std::uint64_t(512) << 20;
-constexpr std::uint64_t kWeightBytesMax = std::uint64_t(8) << 30;
 
 template <class... Path>
 Binding<Scenario> of_data(Path... path) {
@@ -233,7 +233,8 @@ const Keys<Scenario>& model_keys() {
       {"z_loss", of_experts(&ExpertsPlan::z).when(has_experts), number().least(0), kBits,
        "Coefficient of the router's z loss: the mean over tokens of the squared log of the sum of exp(logit)."},
       {"init", at(&Scenario::init_file).read_by_hand().unless_standard(), text().unset(), kBits,
-       "Start from these weights: a safetensors file under Hugging Face's names. As --init."},
+       "Start from these weights under Hugging Face's names, in fp32, bf16 or fp16: a safetensors file, an index of "
+       "several, or a folder with the one or the other. As --init."},
       {"logit_scale", of_model(&ModelPlan::logit_scale).unless_standard(), flag(), kBits,
        "A scalar parameter, 1 at first, that multiplies the logits. GPT-2 has none; it is saved as logit_scale."},
       {"frozen", of_model(&ModelPlan::frozen).read_by_hand().unless_standard(), list(text().length(1)), kBits,
@@ -249,6 +250,12 @@ const Keys<Scenario>& model_keys() {
        "one a place."},
   };
   return keys;
+}
+
+std::vector<std::string> model_key_names() {
+  std::vector<std::string> names;
+  for (const auto& row : model_keys().rows()) names.emplace_back(row.name);
+  return names;
 }
 
 const Keys<Scenario>& data_keys() {
@@ -323,7 +330,7 @@ void read_init(const Reader& top, const std::string& given, Scenario& scenario) 
   const runtime::Definition& definition = scenario.train.definition;
   try {
     const std::string path = given.empty() ? resolve(scenario.init_file, scenario.file, place) : given;
-    std::string bytes = read_file(path, kWeightBytesMax, place);
+    std::string bytes = read_weights_file(path, place);
     const runtime::Parameters parameters(definition.model, definition.optimizer.decay_all);
     std::vector<float> flat(std::size_t(parameters.size()));
     runtime::from_hugging_face(parameters, definition.model, runtime::read_safetensors(bytes), flat);

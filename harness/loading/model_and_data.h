@@ -8,6 +8,7 @@
 namespace seeksim::harness {
 
 const Keys<Scenario>& model_keys();
+std::vector<std::string> model_key_names();
 const Keys<Scenario>& data_keys();
 
 void read_model(const Reader& model, Scenario& scenario);

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "harness/loading/fast.h"
+#include "harness/loading/features/fast.h"
 #include "harness/scenario/variants.h"
 #include "harness/verdict/checks.h"
 

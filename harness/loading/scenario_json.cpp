@@ -2,18 +2,20 @@
 
 #include "harness/input/schema.h"
 #include "harness/loading/checks.h"
-#include "harness/loading/compression.h"
 #include "harness/loading/deepspeed/activation_checkpointing.h"
 #include "harness/loading/deepspeed/auto_values.h"
 #include "harness/loading/deepspeed/deepspeed.h"
 #include "harness/loading/deepspeed/precision.h"
 #include "harness/loading/fault_plan.h"
 #include "harness/loading/faults.h"
+#include "harness/loading/features/alarms.h"
+#include "harness/loading/features/compression.h"
 #include "harness/loading/model_and_data.h"
 #include "harness/loading/recovery.h"
 #include "harness/loading/schedule.h"
 #include "harness/loading/world.h"
 #include "harness/scenario/written.h"
+#include "harness/verdict/figures.h"
 #include "runtime/rules/quirks.h"
 
 namespace seeksim::harness {
@@ -57,6 +59,7 @@ bool has_segments(const Scenario& s) { return s.train.layout.checkpointing.any()
 bool has_torch_scaler(const Scenario& s) { return s.train.definition.scaler.kind == runtime::LossScalerKind::torch; }
 bool has_golden(const Scenario& s) { return s.golden.any(); }
 
+bool has_alarms(const Scenario& s) { return s.watched.alarms.any(); }
 bool compresses(const Scenario& s) { return s.train.definition.compression.on(); }
 
 Json quirks_of(const Scenario& scenario) { return quirk_names(scenario.train.definition.quirks); }
@@ -156,7 +159,8 @@ const Keys<Scenario>& scenario_keys() {
        "The world's seed: schedule, fault draws, noise. Never changes the weights. --seed overrides it."},
       {"training_seed", of_training(&Definition::training_seed), integer(0, kExact), kBits,
        "Decides initial weights, sample order and dropout."},
-      {"model", section(model_keys()), model_keys().shape().required(), kBits, "The model to train."},
+      {"model", section(model_keys()), either(model_keys().shape(), text()).required(), kBits,
+       "The model to train: sizes, or Hugging Face's config.json, its path or that of its folder."},
       {"data", written_as<Scenario>(data_json), data_keys().shape().required(), kBits,
        "What to train on: a text, synthetic tokens, or given batches."},
       {"world", section(world_keys()), world_keys().shape().required(), kNoBit,
@@ -217,6 +221,14 @@ const Keys<Scenario>& scenario_keys() {
        kNoBit,
        "\"pass\", or what must go red: {\"check_fails\": NAME}, {\"stops\": REASON}. Exit status 0 if and only if it "
        "is met."},
+      {"show", at(&Scenario::watched, &Watched::show).unless_standard(), list(choice(figure_names())).unset(), kNoBit,
+       "Figures that a sweep's table shows of each row, instead of those that its checks are about. `seeksim list "
+       "figures` describes them."},
+      {"alarms", inside(alarm_keys(), &Scenario::watched, &Watched::alarms).when(has_alarms), alarm_keys().shape(),
+       kNoBit,
+       "Limits on the numbers that a monitoring board shows. The story, the report and --metrics tell what passes "
+       "them; "
+       "the check \"alarms\" judges it."},
       {"checkpointing",
        inside(checkpointing_keys(), &Scenario::train, &TrainPlan::layout, &Layout::checkpointing)
            .read_by_hand()

@@ -2,9 +2,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "harness/loading/fast.h"
+#include "harness/input/json_text.h"
+#include "harness/loading/features/fast.h"
 #include "harness/loading/schedule.h"
 #include "harness/loading/schedule_string.h"
+#include "harness/oracles/alarms.h"
 #include "harness/oracles/fast_bounds.h"
 #include "harness/oracles/formulas.h"
 #include "harness/oracles/goodput.h"
@@ -24,14 +26,6 @@ namespace seeksim::harness {
 namespace {
 
 using runtime::seconds;
-
-// JSON knows no NaN and no infinity: they become the strings "NaN", "Infinity" and "-Infinity". A float becomes the
-// double of the same value, printed with the fewest digits that read back exactly.
-Json number(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  return value;
-}
 
 Json time_or_null(TimeNs ns) { return ns < 0 ? Json(nullptr) : Json(seconds(ns)); }
 
@@ -64,10 +58,10 @@ Json steps_json(const RunRecord& run, Json& report) {
   for (const char* key : {"loss", "grad_norm", "lr", "loss_scale", "skipped", "committed_s"})
     report[key] = Json::array();
   for (const runtime::StepRecord& step : run.steps) {
-    report["loss"].push_back(run.has_values ? number(double(step.loss)) : Json(nullptr));
-    report["grad_norm"].push_back(run.has_values ? number(double(step.grad_norm)) : Json(nullptr));
-    report["lr"].push_back(number(step.lr));
-    report["loss_scale"].push_back(number(step.loss_scale));
+    report["loss"].push_back(run.has_values ? number_or_word(double(step.loss)) : Json(nullptr));
+    report["grad_norm"].push_back(run.has_values ? number_or_word(double(step.grad_norm)) : Json(nullptr));
+    report["lr"].push_back(number_or_word(step.lr));
+    report["loss_scale"].push_back(number_or_word(step.loss_scale));
     report["skipped"].push_back(step.skipped);
     report["committed_s"].push_back(seconds(step.committed_ns));
   }
@@ -131,7 +125,10 @@ Json stragglers_json(const RunRecord& run) {
 Json divergences_json(const RunRecord& run) {
   Json list = Json::array();
   for (const runtime::DivergenceRecord& one : run.detection.divergences)
-    list.push_back({{"step", one.step}, {"what", one.what}, {"value", number(one.value)}, {"mean", number(one.mean)}});
+    list.push_back({{"step", one.step},
+                    {"what", one.what},
+                    {"value", number_or_word(one.value)},
+                    {"mean", number_or_word(one.mean)}});
   return list;
 }
 
@@ -399,6 +396,7 @@ void what_it_took(const Evidence& e, Json& report) {
   report["memory"] = memory_json(run);
   report["layout"] = layout_json(run);
   report["figures"] = figures_json(e);
+  if (e.scenario.watched.alarms.any()) report["alarms"] = alarms_json(raised_alarms(e.scenario, run));
 }
 
 void how_it_ended(const Evidence& e, const Judgement& j, Json& report) {

@@ -3,7 +3,8 @@
 
 #include <string>
 
-#include "harness/report/sweep.h"
+#include "harness/report/report.h"
+#include "harness/report/sweep_result.h"
 
 namespace seeksim::harness {
 

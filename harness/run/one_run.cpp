@@ -16,8 +16,9 @@
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
 #include "harness/input/problem.h"
-#include "harness/loading/compression.h"
+#include "harness/loading/features/compression.h"
 #include "harness/loading/load.h"
+#include "harness/oracles/alarms.h"
 #include "harness/report/bundle.h"
 #include "harness/report/progress.h"
 #include "harness/run/side_runs.h"
@@ -27,7 +28,8 @@
 #include "harness/verdict/checks.h"
 #include "runtime/backend/machine/interrupts.h"
 #include "runtime/backend/wire/process_world.h"
-#include "sim/machine_memory.h"
+#include "runtime/recovery/train.h"
+#include "sim/core.h"
 
 namespace seeksim::harness {
 namespace {
@@ -48,12 +50,17 @@ void probe_files(const Scenario& scenario, const FileOptions& files) {
   const std::pair<const char*, const std::string*> each[] = {{"--trace", &files.trace},
                                                              {"--metrics", &files.metrics},
                                                              {"--html", &files.html.file},
-                                                             {"--save-initial", &files.save_initial},
-                                                             {"--save-final", &files.save_final},
                                                              {"--save-batches", &files.save_batches},
                                                              {"--save-gradients", &files.save_gradients}};
   for (const auto& [option, file] : each) {
     if (!file->empty()) probe_writable(*file, option);
+  }
+  const std::pair<const char*, const std::string*> models[] = {{"--save-initial", &files.save_initial},
+                                                               {"--save-final", &files.save_final}};
+  for (const auto& [option, path] : models) {
+    if (path->empty()) continue;
+    if (is_folder_to_save(*path)) make_folder(*path, option);
+    probe_writable(is_folder_to_save(*path) ? *path + "/config.json" : *path, option);
   }
   if (is_of_shapes(scenario) && (!files.save_final.empty() || !files.save_gradients.empty()))
     throw BadInput("--save-...", "a shapes-only run has no values", "Use \"numerics\": \"exact\".");
@@ -88,7 +95,15 @@ RunRecord run_judged(const Scenario& scenario, Needs wanted, const RunOptions& o
   RunRecord run = options.ranks.launch ? options.ranks.launch(scenario, how, options.many.is_row)
                                        : simulation.emplace(scenario, how).run();
   bar.finish();
+  for (const Alarm& alarm : raised_alarms(scenario, run))
+    run.events.push_back({alarm.passings.front().at_ns, -1, text_of(alarm)});
   return run;
+}
+
+std::string metrics_of(const Evidence& e) {
+  if (!e.scenario.watched.alarms.any()) return metrics_lines(e.run);
+  const std::vector<Alarm> raised = raised_alarms(e.scenario, e.run);
+  return metrics_lines(e.run, [&](std::int64_t step) { return Json(alarms_in_step(raised, step)); });
 }
 
 // Files that are written one after the other: what cannot be written keeps none of the others from being tried.
@@ -122,10 +137,15 @@ void tell_story(const Evidence& evidence, const Judgement& judgement, const RunO
   });
 }
 
+SavedWeights how_saved(const FileOptions& files, const std::string& path, const char* option) {
+  return {path, files.save_dtype, files.save_shard_bytes, option};
+}
+
 void save_results(const Scenario& scenario, const FileOptions& files, const RunRecord& run, Files& written) {
   if (!files.save_final.empty()) {
     written.write([&] {
-      save_tensors(files.save_final, run.training.final_weights, "weights after the last step", "--save-final");
+      save_weights(how_saved(files, files.save_final, "--save-final"), scenario.train.definition.model,
+                   run.training.final_weights, "weights after the last step");
     });
   }
   if (!files.save_gradients.empty()) {
@@ -155,7 +175,7 @@ void write_files(const Evidence& evidence, const Judgement& judgement, const Fil
   const Scenario& scenario = evidence.scenario;
   written.write([&] { write_folder(files.out, to_json(as_it_ran(scenario, evidence.run)), text, report); });
   save_results(scenario, files, evidence.run, written);
-  if (!files.metrics.empty()) written.write([&] { write_file(files.metrics, metrics_lines(evidence.run)); });
+  if (!files.metrics.empty()) written.write([&] { write_file(files.metrics, metrics_of(evidence)); });
   if (!files.tensorboard.empty()) written.write([&] { write_tensorboard(files.tensorboard, evidence.run); });
   if (!files.flight_recorder.empty())
     written.write([&] { write_dumps(files.flight_recorder, scenario, evidence.run); });
@@ -275,7 +295,11 @@ Outcome run_one(const Scenario& given, const RunOptions& options, const Print& p
   };
   tell(header_text(scenario, options.style));
   tell(skipped_text(skipped));
-  if (!options.files.save_initial.empty()) save_initial(options.files.save_initial, scenario.train.definition);
+  if (const FileOptions& files = options.files; !files.save_initial.empty()) {
+    const runtime::Definition& definition = scenario.train.definition;
+    save_weights(how_saved(files, files.save_initial, "--save-initial"), definition.model,
+                 runtime::initial_weights(definition), "initial weights");
+  }
 
   const Needs wanted = needs(scenario) | (options.verify_determinism ? Needs::twice : Needs::nothing);
   const std::optional<Golden> golden = golden_for(scenario, wanted, options, tell);

@@ -62,8 +62,10 @@ struct FileOptions {
   std::string metrics;          // --metrics: a line of JSON for each step
   std::string tensorboard;      // --tensorboard: a folder for event files
   HtmlOptions html;
-  std::string save_initial;
-  std::string save_final;
+  std::string save_initial;                                     // a file; or a folder, as Hugging Face keeps models
+  std::string save_final;                                       // likewise
+  runtime::ElementType save_dtype = runtime::ElementType::f32;  // of both
+  std::uint64_t save_shard_bytes = 5'000'000'000;               // of a folder's files
   std::string save_batches;
   std::string save_gradients;
   std::int64_t gradients_step = 0;  // counted from 1

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "faults/plan.h"
+#include "harness/scenario/alarms.h"
 #include "harness/scenario/fault_plan.h"
 #include "harness/scenario/sweep.h"
 #include "runtime/plan/plan.h"
@@ -52,6 +53,12 @@ struct GoldenPlan {
   bool any() const { return shared || !skip_steps.empty() || !drop_batches.empty(); }
 };
 
+// What a reader wants to see of a run.
+struct Watched {
+  std::vector<std::string> show;  // figures of a sweep's table; empty: those that its checks are about
+  Alarms alarms;
+};
+
 struct Scenario {
   std::string file;  // where it came from; "" when made in memory
   std::string name;
@@ -74,6 +81,7 @@ struct Scenario {
   bool strict_deepspeed = false;   // what DeepSpeed refuses is refused here too
   bool real_storage = false;
   GoldenPlan golden;
+  Watched watched;
   int accumulation = 1;            // gradient_accumulation_steps, as DeepSpeed derives it
   std::uint32_t identity = 0;      // by which schedule strings know it; 0: made in memory
   std::vector<std::string> notes;  // said once: keys without effect, defaults that surprise

@@ -144,13 +144,15 @@ std::vector<std::string> sets_of_patch(const Json& patch) {
   return sets;
 }
 
-Plan make_plan(const Scenario& given, const LoadPatched& load, std::size_t memory_bytes, bool all) {
+Plan make_plan(const Scenario& given, const LoadPatched& load, std::size_t memory_bytes, const PlanOptions& options) {
   Plan plan;
   for (Candidate& candidate : candidates(given)) {
-    PlanRow row{std::move(candidate), std::nullopt, "", false};
+    PlanRow row{std::move(candidate), std::nullopt, {}, "", false};
     try {
-      row.run = dry_run(load(row.candidate.patch));
-      row.fits = row.run->peak_bytes <= memory_bytes;
+      const Scenario scenario = load(row.candidate.patch);
+      row.by_deepspeed = deepspeed_ledger(scenario);
+      row.run = dry_run(scenario);
+      row.fits = row.bytes(options.by_deepspeed) <= double(memory_bytes);
     } catch (const BadInput& bad) {  // a combination that DeepSpeed refuses
       row.refused = bad.problems().front().what;
     }
@@ -158,9 +160,9 @@ Plan make_plan(const Scenario& given, const LoadPatched& load, std::size_t memor
     const int here = int(plan.rows.size()) - 1;
     const PlanRow& made = plan.rows.back();
     if (made.fits && plan.recommended < 0) plan.recommended = here;
-    if (made.run && (plan.closest < 0 || made.run->peak_bytes < plan.rows[std::size_t(plan.closest)].run->peak_bytes))
-      plan.closest = here;
-    if (plan.recommended >= 0 && !all) break;
+    const auto bytes_of_row = [&](int i) { return plan.rows[std::size_t(i)].bytes(options.by_deepspeed); };
+    if (made.run && (plan.closest < 0 || bytes_of_row(here) < bytes_of_row(plan.closest))) plan.closest = here;
+    if (plan.recommended >= 0 && !options.all) break;
   }
   return plan;
 }

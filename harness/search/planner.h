@@ -12,6 +12,7 @@
 
 #include "harness/record/run_record.h"
 #include "harness/scenario/scenario.h"
+#include "harness/search/deepspeed_ledger.h"
 
 namespace seeksim::harness {
 
@@ -52,8 +53,11 @@ std::vector<std::string> sets_of_patch(const Json& patch);
 struct PlanRow {
   Candidate candidate;
   std::optional<DryRun> run;
-  std::string refused;  // why there is no run
-  bool fits = false;
+  std::vector<LedgerLine> by_deepspeed;  // where there is a run
+  std::string refused;                   // why there is no run
+  bool fits = false;                     // by the ledger that decides
+
+  double bytes(bool of_deepspeed) const { return of_deepspeed ? sum_of(by_deepspeed) : double(run->peak_bytes); }
 };
 
 struct Plan {
@@ -62,8 +66,13 @@ struct Plan {
   int closest = -1;      // that needs least
 };
 
-// load: the scenario with a patch. all: go on after the first that fits.
+struct PlanOptions {
+  bool by_deepspeed = false;  // its ledger says what fits, and not seeksim's
+  bool all = false;           // go on after the first that fits
+};
+
+// load: the scenario with a patch.
 using LoadPatched = std::function<Scenario(const Json& patch)>;
-Plan make_plan(const Scenario& given, const LoadPatched& load, std::size_t memory_bytes, bool all);
+Plan make_plan(const Scenario& given, const LoadPatched& load, std::size_t memory_bytes, const PlanOptions& options);
 
 }  // namespace seeksim::harness

@@ -10,7 +10,7 @@
 #include "harness/input/problem.h"
 #include "harness/loading/estimate.h"
 #include "harness/loading/extensions.h"
-#include "harness/loading/fast.h"
+#include "harness/loading/features/fast.h"
 #include "harness/scenario/variants.h"
 #include "harness/simulate/arithmetic.h"
 #include "harness/simulate/device.h"

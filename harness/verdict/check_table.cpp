@@ -2,6 +2,7 @@
 #include <deque>
 
 #include "harness/input/shape.h"
+#include "harness/oracles/alarms.h"
 #include "harness/oracles/arguments.h"
 #include "harness/oracles/checkpoints.h"
 #include "harness/oracles/compression.h"
@@ -118,6 +119,12 @@ std::deque<CheckInfo> built_in_checks() {
        .of_values = true,
        .description =
            "mean loss of the last quarter of the steps is below that of the first, and something was trained"},
+      {.name = "alarms",
+       .argument = "NAME,NAME | none",
+       .form = either(list(text()), text()),
+       .wrong = want_alarms,
+       .judge = alarms,
+       .description = "exactly these limits of the scenario's \"alarms\" were passed"},
       {.name = "slowdown_at_least",
        .argument = "FACTOR",
        .form = number().least(0),

@@ -176,6 +176,7 @@ Json figures_json(const Evidence& evidence) {
 }
 
 std::vector<std::string> shown_figures(const Scenario& scenario) {
+  if (!scenario.watched.show.empty()) return scenario.watched.show;
   std::vector<std::string> shown;
   for (const Shows& row : shown_by_checks()) {
     const bool asked = std::any_of(scenario.checks.begin(), scenario.checks.end(),

@@ -329,6 +329,7 @@ void Gpt2<S>::attention_norm_grad(const Pass& p, int l) {
 }
 
 #define SEEKSIM_INSTANTIATE(S)                                                                                     \
+  template void Gpt2<S>::activate_backward(const Pass&, MatView<const S>, MatView<const S>, MatView<S>);           \
   template void Gpt2<S>::backward(Launcher&, Weights&, const Batch&, float, std::span<const GradientBlock>,        \
                                   GradientSink&);                                                                  \
   template void Gpt2<S>::backward_input(Launcher&, Weights&, const Batch&);                                        \

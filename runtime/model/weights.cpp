@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <stdexcept>
 
@@ -139,7 +140,7 @@ class Import {
     for (const TensorBytes& tensor : tensors) {
       const std::string name = without_prefix(tensor.name);
       if (is_constant(name)) continue;
-      if (!given.emplace(name, &tensor).second) problems_ += "\n  given twice: " + name;
+      if (!given.emplace(name, &in_fp32(tensor)).second) problems_ += "\n  given twice: " + name;
     }
     for (const ParameterInfo& p : parameters_.all()) {
       std::vector<const TensorBytes*> parts;
@@ -162,9 +163,15 @@ class Import {
   }
 
  private:
+  // Every value of 16 bits is one of fp32.
+  const TensorBytes& in_fp32(const TensorBytes& tensor) {
+    if (tensor.dtype != DType::f16 && tensor.dtype != DType::bf16) return tensor;
+    return widened_.emplace_back(to_bytes(to_floats(tensor)));
+  }
+
   bool fits(const TheirTensor& wanted, const TensorBytes& tensor) {
     if (tensor.dtype != DType::f32) {
-      problems_ += "\n  not F32: " + wanted.name;
+      problems_ += "\n  neither F32, F16 nor BF16: " + wanted.name;
     } else if (tensor.shape != wanted.shape) {
       problems_ += "\n  shape: " + wanted.name + " is " + shape_text(tensor.shape) + ", the model needs " +
                    shape_text(wanted.shape);
@@ -198,6 +205,7 @@ class Import {
   const Parameters& parameters_;
   ModelShape shape_;
   std::span<float> flat_;
+  std::deque<TensorBytes> widened_;
   std::string problems_;
 };
 

@@ -73,7 +73,8 @@ struct OptimizerPlan {
   std::array<double, 2> betas = {0.9, 0.999};
   double eps = 1e-8;
   double weight_decay = 0.01;
-  bool decay_all = false;  // false: matrices only, as GPT-2 is trained; true: as DeepSpeed's groups do
+  bool bias_correction = true;  // of both moments; false: they are used as they are
+  bool decay_all = false;       // false: matrices only, as GPT-2 is trained; true: as DeepSpeed's groups do
 };
 
 struct SchedulerPlan {

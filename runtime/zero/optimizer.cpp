@@ -86,8 +86,10 @@ kernels::AdamWStep Optimizer::next_constants(float grad_factor, double lr) {
   constants.one_minus_beta1 = static_cast<float>(1.0 - plan_.betas[0]);
   constants.one_minus_beta2 = static_cast<float>(1.0 - plan_.betas[1]);
   constants.eps = static_cast<float>(plan_.eps);
-  constants.inverse_bias1 = static_cast<float>(1.0 / (1.0 - beta1_power_));
-  constants.inverse_sqrt_bias2 = static_cast<float>(1.0 / host_sqrt(1.0 - beta2_power_));
+  if (plan_.bias_correction) {
+    constants.inverse_bias1 = static_cast<float>(1.0 / (1.0 - beta1_power_));
+    constants.inverse_sqrt_bias2 = static_cast<float>(1.0 / host_sqrt(1.0 - beta2_power_));
+  }
   constants.grad_factor = grad_factor;
   constants.decoupled = plan_.type == "AdamW";
   return constants;

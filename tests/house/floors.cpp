@@ -82,7 +82,7 @@ const std::vector<Wing>& wings() {
         {"record"},
         {"oracles", "export"},
         {"verdict"},
-        {"loading/deepspeed"},
+        {"loading/deepspeed", "loading/features"},
         {"loading"},
         {"report", "simulate", "analyse"},
         {"html"},

@@ -42,7 +42,6 @@ const std::vector<Row>& rows() {
       {"/communication_data_type", is_not_fp32, "Use \"fp32\"; sums over ranks are fp32 here."},
       {"/data_types/param_dtype", is_narrower, "Remove it; bf16 and fp16 say how parameters are held."},
       {"/data_types/keep_in_fp32_modules", is_list, "Remove it."},
-      {"/optimizer/params/bias_correction", [](const Json& v) { return v == false; }, "Set it to true."},
       {"/scheduler/params/last_batch_iteration", [](const Json& v) { return v.is_number() && v != -1; }, "Remove it."},
   };
   return table;

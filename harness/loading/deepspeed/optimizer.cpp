@@ -77,6 +77,7 @@ bool is_built_scheduler(const std::string& type) {
 void read_optimizer(const Reader& section, Scenario& scenario) {
   runtime::OptimizerPlan& plan = scenario.train.definition.optimizer;
   plan.type = "AdamW";
+  plan.bias_correction = true;
   plan.weight_decay = 0;  // DeepSpeed's FusedAdam; torch's AdamW has 0.01
   if (!section.has("optimizer")) {
     scenario.notes.push_back("no optimizer given: AdamW with lr 0.001 and no weight decay");
@@ -109,6 +110,11 @@ void read_optimizer(const Reader& section, Scenario& scenario) {
   if (is_adam && !params.flag("adam_w_mode", true)) plan.type = "Adam";
   if (is_adam && plan.type == "AdamW" && !params.has("adam_w_mode")) {
     scenario.notes.push_back("optimizer Adam means AdamW in DeepSpeed; \"adam_w_mode\": false gives L2");
+  }
+  plan.bias_correction = params.flag("bias_correction", true);
+  if (params.has("bias_correction") && params.flag("torch_adam", false)) {
+    params.problem("bias_correction", "torch's Adam has no such parameter, and DeepSpeed hands it on",
+                   "Remove it, or torch_adam.");
   }
   plan.lr = params.number("lr", 1e-3);
   plan.eps = params.number("eps", 1e-8);
@@ -165,6 +171,7 @@ Json optimizer_json(const runtime::OptimizerPlan& plan) {
                  {"betas", {plan.betas[0], plan.betas[1]}},
                  {"eps", plan.eps},
                  {"weight_decay", plan.weight_decay}};
+  if (!plan.bias_correction) params["bias_correction"] = false;
   if (plan.type == "Adam") params["adam_w_mode"] = false;
   return {{"type", plan.type}, {"params", std::move(params)}};
 }

@@ -95,6 +95,20 @@ TEST(Optimizer, AdamMeansAdamWUnlessToldOtherwise) {
             "AdamW");
 }
 
+TEST(Optimizer, MomentsAreCorrectedUnlessToldOtherwise) {
+  const char* const text =
+      R"({"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"bias_correction": false}}})";
+  EXPECT_FALSE(loaded(text).train.definition.optimizer.bias_correction);
+  EXPECT_TRUE(loaded(R"({"train_batch_size": 8})").train.definition.optimizer.bias_correction);
+  const Json written = to_json(loaded(text)).at("deepspeed").at("optimizer").at("params");
+  EXPECT_EQ(written.at("bias_correction"), false);
+  EXPECT_FALSE(to_json(loaded(R"({"train_batch_size": 8, "optimizer": {"type": "AdamW"}})"))
+                   .at("deepspeed")
+                   .at("optimizer")
+                   .at("params")
+                   .contains("bias_correction"));
+}
+
 TEST(Optimizer, OthersAreRefusedByName) {
   EXPECT_NE(problems_of(with(R"({"train_batch_size": 8, "optimizer": {"type": "Lamb"}})"))
                 .find("Not supported: optimizer \"Lamb\""),
@@ -179,8 +193,8 @@ TEST(Features, NotThereAreRefusedByName) {
       {R"("bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "fp16"})",
        "deepspeed.data_types.grad_accum_dtype: Not supported: fp16 for a model in bf16"},
       {R"("communication_data_type": "bf16")", "deepspeed.communication_data_type: Not supported"},
-      {R"("optimizer": {"type": "AdamW", "params": {"bias_correction": false}})",
-       "deepspeed.optimizer.params.bias_correction: Not supported: false"},
+      {R"("optimizer": {"type": "AdamW", "params": {"torch_adam": true, "bias_correction": false}})",
+       "deepspeed.optimizer.params.bias_correction: torch's Adam has no such parameter"},
       {R"("gradient_allreduce_op": "SUM")", "deepspeed.gradient_allreduce_op: Not supported: \"sum\""},
       {R"("zero_optimization": {"stage": 7})", "deepspeed.zero_optimization.stage: 7 is out of range"},
       {R"("zero_optimization": {"satge": 0})", "Did you mean \"stage\"?"},

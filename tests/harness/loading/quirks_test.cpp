@@ -1,6 +1,6 @@
 // Quirks of a scenario: what the loader refuses, what the key and the JSON hold, and that a quirk which changes nothing
 // is red. Each scenario of a quirk is red without it.
-#include "harness/loading/quirks.h"
+#include "harness/loading/features/quirks.h"
 
 #include <filesystem>
 

@@ -1,7 +1,7 @@
 // "numerics": "fast" in a scenario: what needs exact bits is refused by name, the comparison with the contract is
 // judged unasked, names what is over its bound, and is red where it saw nothing or had other operands than the
 // contract's.
-#include "harness/loading/fast.h"
+#include "harness/loading/features/fast.h"
 
 #include <algorithm>
 #include <cmath>

@@ -140,7 +140,8 @@ std::vector<Telling> telling() {
        {"betas", "[0.9,0.95]"},
        {"eps", "1e-7"},
        {"weight_decay", "0.1"},
-       {"torch_adam", "true"}});
+       {"torch_adam", "true"},
+       {"bias_correction", "false"}});
   add("deepspeed.optimizer.params", {"deepspeed.optimizer.type=Adam", "deepspeed.optimizer.params.lr=0.003"},
       {{"adam_w_mode", "false"}});
   add("deepspeed.scheduler", {}, {{"type", "WarmupLR"}});

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/input/problem.h"
+#include "harness/loading/features/hugging_face.h"
 #include "harness/loading/load.h"
 #include "harness/search/planner.h"
 #include "harness/simulate/simulate.h"
@@ -209,6 +210,67 @@ TEST(Plan, CountsTheRanksThatShareTheBatch) {
       odd.err.find("a copy of the model takes 8 GPUs (4 pipeline stages x 2 tensor-parallel). Use a multiple of 8."),
       std::string::npos)
       << odd.err;
+}
+
+// DeepSpeed's own estimate of model states, as its 0.19.8 computes it (estimate_zero{2,3}_model_states_mem_needs).
+TEST(Plan, ItsSecondLedgerHasDeepSpeedsOwnModelStates) {
+  const auto states = [&](const std::string& model, int stage, bool bf16, int ranks) {
+    Json scenario = {{"name", "s"},
+                     {"model", Json::object()},
+                     {"data", {{"synthetic", true}}},
+                     {"world", {{"nodes", ranks / 8}, {"ranks_per_node", 8}}},
+                     {"numerics", "shapes"},
+                     {"steps", 1},
+                     {"recovery", {{"policy", "stop"}}},
+                     {"deepspeed", {{"train_batch_size", ranks}, {"zero_optimization", {{"stage", stage}}}}}};
+    for (const NamedModel& named : named_models())
+      if (model == named.name) scenario["model"] = named.model();
+    scenario["deepspeed"]["bf16"]["enabled"] = bf16;
+    const Scenario loaded = load_scenario_text(scenario.dump(), "s.json");
+    return deepspeed_ledger(loaded).front().bytes;
+  };
+  // Llama 3 8B has 8030261248 parameters, its embedding 128256 * 4096 of them.
+  const double P = 8030261248, embedding = 128256.0 * 4096;
+  EXPECT_NEAR(states("llama-3-8b", 3, true, 16), 4 * embedding + 18 * P / 16, 1e6);
+  EXPECT_NEAR(states("llama-3-8b", 3, true, 16) / 1e9, 11.1, 0.1);
+  EXPECT_NEAR(states("llama-3-8b", 2, true, 16), 2 * P + 18 * P / 16, 1e6);
+  EXPECT_NEAR(states("llama-3-8b", 1, true, 8), 4 * P + 16 * P / 8, 1e6);
+  // What the estimate leaves open: fp32 has no masters.
+  EXPECT_NEAR(states("llama-3-8b", 0, false, 8), 16 * P, 1e6);
+  EXPECT_NEAR(states("llama-3-8b", 3, false, 8), 8 * embedding + 16 * P / 8, 1e6);
+}
+
+TEST(Plan, ALlamaOf8BFitsByDeepSpeedsLedger) {
+  TemporaryFolder folder;
+  const std::string config = folder.write("ds.json", R"({ "train_batch_size": 16, "bf16": { "enabled": true },
+  "train_micro_batch_size_per_gpu": 1, "zero_optimization": { "stage": 3 } })");
+  const std::vector<std::string> given = {config, "--model", "llama-3-8b", "--gpus", "16", "--memory", "80GB"};
+  std::vector<std::string> by_deepspeed = given;
+  by_deepspeed.insert(by_deepspeed.end(), {"--ledger", "deepspeed"});
+  const Json plan = planned(by_deepspeed, 0);
+  EXPECT_EQ(plan["recommended"], 0);
+  EXPECT_TRUE(plan["candidates"][0]["deepspeed"]["fits"]);
+  EXPECT_EQ(plan["candidates"][0]["deepspeed"]["lines"][0]["name"], "model states");
+  EXPECT_LT(plan["candidates"][0]["deepspeed"]["bytes"], 80e9);
+  // The ledger of seeksim keeps attention's probabilities of 8192 tokens: the same configuration does not fit there.
+  EXPECT_GT(plan["candidates"][0]["peak_bytes_per_rank_max"], 80e9);
+  const Json shorter = planned({config, "--model", "llama-3-8b", "--gpus", "16", "--memory", "80GB", "--set",
+                                "model.context=512", "--ledger", "deepspeed"},
+                               0);
+  EXPECT_LT(shorter["candidates"][0]["deepspeed"]["bytes"], plan["candidates"][0]["deepspeed"]["bytes"]);
+}
+
+TEST(Plan, ReadsAModelFromItsConfig) {
+  TemporaryFolder folder;
+  const std::string config = folder.write("ds.json", config_text(1, true));
+  const std::string model = folder.write("model_config.json", R"({ "model_type": "llama", "num_hidden_layers": 2,
+  "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48, "vocab_size": 64,
+  "max_position_embeddings": 16, "rope_scaling": { "rope_type": "llama3" } })");
+  const Json plan = planned({config, "--model", model, "--gpus", "4", "--memory", "1GB"}, 0);
+  EXPECT_EQ(plan["parameters"], 2 * 64 * 32 + 32 + 2 * (2 * 32 + 32 * (32 + 2 * 16) + 32 * 32 + 3 * 32 * 48));
+  const Ran wrong = seeksim({"plan", config, "--model", folder.file("none.json"), "--gpus", "4", "--memory", "1GB"});
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_NE(wrong.err.find("none.json"), std::string::npos) << wrong.err;
 }
 
 TEST(Plan, ReadsSizesWithTheirUnits) {

@@ -1,4 +1,4 @@
-#include "harness/loading/quirks.h"
+#include "harness/loading/features/quirks.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

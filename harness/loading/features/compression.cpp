@@ -1,4 +1,4 @@
-#include "harness/loading/compression.h"
+#include "harness/loading/features/compression.h"
 
 #include <fmt/format.h>
 

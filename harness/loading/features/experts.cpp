@@ -1,4 +1,4 @@
-#include "harness/loading/experts.h"
+#include "harness/loading/features/experts.h"
 
 #include <fmt/format.h>
 

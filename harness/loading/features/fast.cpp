@@ -1,4 +1,4 @@
-#include "harness/loading/fast.h"
+#include "harness/loading/features/fast.h"
 
 #include <fmt/format.h>
 

@@ -1,0 +1,151 @@
+#include "harness/search/deepspeed_ledger.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "runtime/layout/parameters.h"
+
+namespace seeksim::harness {
+namespace {
+
+using runtime::ModelPlan;
+
+constexpr double kContextBytes = 1.5e9;  // CUDA's context, cuBLAS's and NCCL's workspaces
+
+// The rank whose part of the model is the largest.
+struct Part {
+  double parameters = 0;
+  double largest_module = 0;  // elements of the parameters that one module holds by itself
+  int layers = 0;
+  bool heads = false;
+};
+
+Part part_of(const ModelPlan& model, const runtime::ParallelPlan& parallel, int stage) {
+  const runtime::Parameters here(model, true, runtime::model_part(model, parallel, stage, 0));
+  Part part;
+  part.parameters = double(here.size());
+  part.heads = here.heads();
+  for (const runtime::ModelPiece& piece : here.pieces()) part.layers += piece.layers();
+  // A weight and its bias are one module of torch's; an embedding and a projection are another.
+  std::map<std::string, double> modules;
+  for (const runtime::ParameterInfo& p : here.all()) {
+    const std::string name = p.name;
+    modules[fmt::format("{} {}", p.module, name.substr(0, name.rfind('.')))] += double(p.size);
+  }
+  for (const auto& [name, elements] : modules) part.largest_module = std::max(part.largest_module, elements);
+  return part;
+}
+
+Part largest_part(const Scenario& scenario) {
+  const runtime::ParallelPlan& parallel = scenario.train.layout.parallel;
+  Part largest;
+  for (int stage = 0; stage < std::max(1, parallel.pipeline); ++stage) {
+    const Part one = part_of(scenario.train.definition.model, parallel, stage);
+    if (one.parameters > largest.parameters) largest = one;
+  }
+  return largest;
+}
+
+int copies_of(const Scenario& scenario) {
+  const runtime::ParallelPlan& parallel = scenario.train.layout.parallel;
+  return std::max(1, scenario.world.ranks() / std::max(1, parallel.pipeline * parallel.tensor));
+}
+
+bool is_half(const Scenario& scenario) {
+  return scenario.train.definition.precision.compute != runtime::ElementType::f32;
+}
+
+// Bytes a parameter, each sharded from some stage on.
+struct State {
+  double bytes;
+  int sharded_from;
+};
+
+LedgerLine states(const Scenario& scenario, const Part& part) {
+  const int stage = scenario.train.layout.zero.stage, ranks = copies_of(scenario);
+  const runtime::OffloadPlan& offload = scenario.train.layout.offload;
+  const bool half = is_half(scenario);
+  const double stored = half ? 2 : 4;
+  // Parameters; gradients; then fp32 gradients, masters and moments of the optimizer.
+  std::vector<State> all = {{stored, 3}, {stored, 2}, {half ? 16.0 : 8.0, 1}};
+  if (offload.optimizer.home != runtime::Home::device) all = {{stored, 3}};
+  if (offload.parameters.home != runtime::Home::device) all = {};
+  double each = 0;
+  for (const State& state : all) each += state.bytes / (stage >= state.sharded_from ? ranks : 1);
+  double bytes = each * part.parameters;
+  std::string formula = fmt::format("{:.4g} bytes a parameter here", each);
+  if (stage == 3) {  // a module whole, with its gradient
+    bytes += 2 * stored * part.largest_module;
+    formula += fmt::format(", {:.0f} for each of the largest module's", 2 * stored);
+  }
+  return {"model states", bytes, formula};
+}
+
+// Of one token in one layer, in elements: what backward needs where attention keeps no probabilities.
+double kept_by_a_layer(const ModelPlan& m) {
+  const double C = m.width, F = m.hidden();
+  const double keys = 2.0 * m.width / m.heads * m.key_heads();
+  // The stream before both branches and both norms' outputs; q, k, v; attention's output.
+  const double common = 4 * C + C + keys + C;
+  if (!m.llama()) return common + 2 * F;  // before and behind the GELU
+  const double rows = m.experts.on() ? m.experts.per_token : 1;
+  return common + 3 * F * rows;  // gate, up and their product
+}
+
+LedgerLine activations(const Scenario& scenario, const Part& part) {
+  const ModelPlan& m = scenario.train.definition.model;
+  const runtime::Layout& layout = scenario.train.layout;
+  const double element = is_half(scenario) ? 2 : 4, ways = std::max(1, layout.parallel.tensor);
+  const double tokens = double(layout.micro_batch) * m.context;
+  // A first stage of 1F1B has as many micro-batches under way as there are stages.
+  const double under_way = std::min(std::max(1, layout.parallel.pipeline), std::max(1, scenario.accumulation));
+  const double whole = element * tokens * kept_by_a_layer(m) / ways;
+  if (!layout.checkpointing.any())
+    return {"activations", under_way * part.layers * whole, "whole layers, without attention's probabilities"};
+  const double segment = std::max(1, layout.checkpointing.every);
+  const double inputs = layout.checkpointing.on_host ? 0 : element * tokens * m.width * part.layers / segment;
+  return {"activations", under_way * inputs + segment * whole, "inputs of segments, and one segment whole"};
+}
+
+LedgerLine logits(const Scenario& scenario, const Part& part) {
+  const ModelPlan& m = scenario.train.definition.model;
+  const double element = is_half(scenario) ? 2 : 4, ways = std::max(1, scenario.train.layout.parallel.tensor);
+  const double tokens = double(scenario.train.layout.micro_batch) * m.context;
+  return {"logits", part.heads ? tokens * m.vocab / ways * (element + 8) : 0,
+          "as stored, in fp32, and the gradient of these"};
+}
+
+LedgerLine buckets(const Scenario& scenario, const Part& part) {
+  const runtime::ZeroPlan& zero = scenario.train.layout.zero;
+  const double element = is_half(scenario) ? 2 : 4;
+  const auto at_most = [&](std::int64_t elements) { return std::min(double(elements), part.parameters); };
+  if (zero.stage == 0 || copies_of(scenario) == 1) return {"buckets", 0, "none"};
+  double elements = at_most(zero.reduce_bucket_elements) * (zero.overlap_comm ? 2 : 1);
+  if (zero.stage == 3) {
+    elements += at_most(zero.prefetch_elements);
+    return {"buckets", element * elements, "of gradients, twice with overlap; parameters gathered ahead"};
+  }
+  elements += at_most(zero.allgather_bucket_elements);
+  return {"buckets", element * elements, "of gradients, twice with overlap; of gathered parameters"};
+}
+
+}  // namespace
+
+std::vector<LedgerLine> deepspeed_ledger(const Scenario& scenario) {
+  const Part part = largest_part(scenario);
+  return {states(scenario, part),
+          activations(scenario, part),
+          logits(scenario, part),
+          buckets(scenario, part),
+          {"CUDA and NCCL", kContextBytes, "context, cuBLAS's and NCCL's workspaces: assumed"}};
+}
+
+double sum_of(const std::vector<LedgerLine>& ledger) {
+  double bytes = 0;
+  for (const LedgerLine& line : ledger) bytes += line.bytes;
+  return bytes;
+}
+
+}  // namespace seeksim::harness

@@ -1,0 +1,18 @@
+// What a plan looks like: its table, both ledgers of a row, and its rows as JSON.
+#pragma once
+
+#include <string>
+
+#include "harness/search/planner.h"
+
+namespace seeksim::harness {
+
+// 53.62 GB: powers of ten, as vendors count.
+std::string decimal_text(double bytes);
+// A line a configuration: seeksim's peak, DeepSpeed's estimate, whether each fits into memory_bytes, step, traffic.
+std::string plan_table(const Plan& plan, std::size_t memory_bytes);
+// What a rank holds at its peak, and what DeepSpeed would hold; largest first. The row has a run.
+std::string ledgers_text(const PlanRow& row, std::size_t memory_bytes);
+Json row_json(const PlanRow& row, std::size_t memory_bytes);
+
+}  // namespace seeksim::harness
