@@ -179,7 +179,11 @@ class Unpickler {
       value = value << 8 | digit;
       wide = wide * 256 + digit;
     }
-    if (digits.size() <= 8) {
+    // Bytes beyond the eighth that only repeat the sign add nothing.
+    const bool sign_alone =
+        digits.size() <= 8 || (digits.substr(8).find_first_not_of(negative ? '\xff' : '\0') == std::string_view::npos &&
+                               (value >> 63 != 0) == negative);
+    if (sign_alone) {
       make(Kind::integer).integer = std::int64_t(value);
     } else if (digits.size() == 9 && digits.back() == 0) {
       make(Kind::unsigned_integer).integer = std::int64_t(value);

@@ -31,6 +31,42 @@ void add_auto(CLI::App* verb, std::vector<std::string>& autos) {
       ->allow_extra_args(false);
 }
 
+// What is written about a run.
+void add_results(CLI::App* run, RunArguments& a) {
+  run->add_option("--out", a.out, "Folder for report.json, junit.xml, scenario.json and story.txt");
+  run->add_option("--report", a.report, "Write the report as JSON");
+  run->add_option("--junit", a.junit, "Write the checks as JUnit XML");
+  run->add_option("--csv", a.csv, "Write a line per run (of a sweep: per row): settings, verdict, figures");
+  run->add_option("--json-lines", a.json_lines, "The same, one JSON object per line");
+  run->add_option("--metrics", a.metrics, "Write a line of JSON for each step: loss, norm, rate, scale, times");
+  run->add_option("--tensorboard", a.tensorboard, "Folder for TensorBoard's event files; of a sweep, one run per row");
+  run->add_flag("--all", a.all, "Print every row of a sweep's table, however many there are");
+  run->add_option("--html", a.html,
+                  "Write a page about the run: verdict, timeline, curves, waits; one file, no network");
+  run->add_flag("--redact", a.redact, "Leave paths, host names and the scenario's name out of the page of --html");
+  run->add_option("--trace", a.trace,
+                  "Write a Chrome trace of queues and hosts in virtual time; open it at ui.perfetto.dev");
+  run->add_option(
+      "--flight-recorder", a.flight_recorder,
+      "Folder for one flight recorder dump per rank, as PyTorch writes them: at the last failure, or at the end");
+}
+
+// Weights, samples and gradients, for another program.
+void add_saves(CLI::App* run, SaveArguments& a) {
+  run->add_option("--save-initial", a.save_initial,
+                  "Write the initial weights: a safetensors file, or a folder/ as Hugging Face has it");
+  run->add_option("--save-final", a.save_final, "Write the weights after the last step, likewise");
+  run->add_option("--save-dtype", a.save_dtype, "How both are written")
+      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}))
+      ->capture_default_str();
+  run->add_option("--save-shard-mb", a.save_shard_mb, "Of a folder: larger models are several files with an index")
+      ->check(kPositive)
+      ->capture_default_str();
+  run->add_option("--save-batches", a.save_batches, "Write the token ids, (steps, batch, context + 1)");
+  run->add_option("--save-gradients", a.save_gradients,
+                  "STEP:FILE, write the gradients of that step before clipping; STEP counts from 1");
+}
+
 }  // namespace
 
 void add_run(CLI::App& app, RunArguments& a) {
@@ -50,22 +86,7 @@ void add_run(CLI::App& app, RunArguments& a) {
   add_auto(run, a.autos);
   run->add_option("--seed", a.seed, "Seed of the simulated world: changes the schedule, never the weights");
   run->add_option("--schedule", a.schedule, "Replay the schedule string that a run printed (it includes the seed)");
-  run->add_option("--out", a.out, "Folder for report.json, junit.xml, scenario.json and story.txt");
-  run->add_option("--report", a.report, "Write the report as JSON");
-  run->add_option("--junit", a.junit, "Write the checks as JUnit XML");
-  run->add_option("--csv", a.csv, "Write a line per run (of a sweep: per row): settings, verdict, figures");
-  run->add_option("--json-lines", a.json_lines, "The same, one JSON object per line");
-  run->add_option("--metrics", a.metrics, "Write a line of JSON for each step: loss, norm, rate, scale, times");
-  run->add_option("--tensorboard", a.tensorboard, "Folder for TensorBoard's event files; of a sweep, one run per row");
-  run->add_flag("--all", a.all, "Print every row of a sweep's table, however many there are");
-  run->add_option("--html", a.html,
-                  "Write a page about the run: verdict, timeline, curves, waits; one file, no network");
-  run->add_flag("--redact", a.redact, "Leave paths, host names and the scenario's name out of the page of --html");
-  run->add_option("--trace", a.trace,
-                  "Write a Chrome trace of queues and hosts in virtual time; open it at ui.perfetto.dev");
-  run->add_option(
-      "--flight-recorder", a.flight_recorder,
-      "Folder for one flight recorder dump per rank, as PyTorch writes them: at the last failure, or at the end");
+  add_results(run, a);
   run->add_option("--bundle", a.bundle,
                   "Folder for the bundle of a failed or stopped run (default: bundle/ below --out)");
   run->add_flag("--explain", a.explain,
@@ -90,19 +111,9 @@ void add_run(CLI::App& app, RunArguments& a) {
   run->add_option("--storage", a.storage, "Where the run's files go: sim (in memory) or real (on disk)")
       ->check(CLI::IsMember({"sim", "real"}));
   run->add_flag("--resume", a.resume, "Continue from the newest checkpoint, if there is one (checkpoint.resume=true)");
-  run->add_option("--init", a.init, "Start from these weights (safetensors, Hugging Face's GPT-2 names)");
-  run->add_option("--save-initial", a.save_initial,
-                  "Write the initial weights: a safetensors file, or a folder/ as Hugging Face has it");
-  run->add_option("--save-final", a.save_final, "Write the weights after the last step, likewise");
-  run->add_option("--save-dtype", a.save_dtype, "How both are written")
-      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}))
-      ->capture_default_str();
-  run->add_option("--save-shard-mb", a.save_shard_mb, "Of a folder: larger models are several files with an index")
-      ->check(kPositive)
-      ->capture_default_str();
-  run->add_option("--save-batches", a.save_batches, "Write the token ids, (steps, batch, context + 1)");
-  run->add_option("--save-gradients", a.save_gradients,
-                  "STEP:FILE, write the gradients of that step before clipping; STEP counts from 1");
+  run->add_option("--init", a.init,
+                  "Start from these weights under Hugging Face's names: a file, an index of several, or a folder");
+  add_saves(run, a);
   run->add_option("-j", a.processes, "Scenarios or sweep rows to run in parallel (default: one per core)")
       ->check(kProcesses);
   run->add_option("--row", a.row, "Run only this row of the sweep, counted from 0")->check(kNotNegative);

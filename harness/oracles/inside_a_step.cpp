@@ -339,6 +339,15 @@ bool replicas_to_compare(const Evidence& e) {
   return replicated || !e.run.agreement.replica_differences.empty();
 }
 
+bool formulas_apply(const Evidence& e) {
+  const runtime::RecoveryPlan& recovery = e.scenario.train.recovery;
+  const bool disturbed = !e.scenario.faults.empty() || !e.scenario.own_faults.empty() ||
+                         !e.run.detection.recoveries.empty() || !e.run.detection.joins.empty() ||
+                         e.run.training.attempts.size() > 1 || e.run.training.resumed_from > 0;
+  return no_budget(e).empty() && !disturbed && e.scenario.train.layout.parallel.alone() && recovery.spares == 0 &&
+         !recovery.grow && !e.run.steps.empty();
+}
+
 bool shards_to_judge(const Evidence& e) {
   return !e.run.agreement.shards.empty() || (several_finished(e) && sharded(e));
 }

@@ -26,6 +26,8 @@ std::string want_gigabytes(const std::string& text, int);
 bool collectives_to_match(const Evidence& evidence);
 bool replicas_to_compare(const Evidence& evidence);
 bool shards_to_judge(const Evidence& evidence);
+// Whether memory and traffic have formulas: whole models on each rank, and nothing happened but training.
+bool formulas_apply(const Evidence& evidence);
 bool commits_to_compare(const Evidence& evidence);
 
 }  // namespace seeksim::harness

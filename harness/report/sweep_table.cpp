@@ -18,7 +18,8 @@ constexpr std::size_t kRowsWhole = 24;
 constexpr std::size_t kEnds = 3;       // of a longer sweep, at either end
 constexpr std::size_t kRedShown = 40;  // likewise
 constexpr std::size_t kColumns = 100;
-constexpr std::size_t kValueMost = 24;  // characters of an axis's value
+constexpr std::size_t kValueMost = 24;     // characters of an axis's value
+constexpr std::size_t kTogetherMost = 64;  // of all axes' values in one cell
 
 struct Column {
   std::string title;
@@ -59,11 +60,22 @@ std::string setting_of(const RowResult& row, const std::string& key) {
   return found == row.settings.end() ? "-" : value_text(found->second);
 }
 
-std::vector<Column> columns_of(const SweepResult& sweep, const std::vector<std::size_t>& shown) {
+// What a row sets, in one cell: "stage=1 overlap_comm=false".
+std::string settings_together(const RowResult& row, const std::vector<std::string>& keys) {
+  std::string text;
+  for (const auto& [key, value] : row.settings)
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", short_name(key, keys), value_text(value));
+  return text.size() <= kTogetherMost ? text : text.substr(0, kTogetherMost - 3) + "...";
+}
+
+// together: one column for all axes.
+std::vector<Column> columns_of(const SweepResult& sweep, const std::vector<std::size_t>& shown, bool together) {
   const std::vector<std::string> keys = axis_keys(sweep.base.sweep), figures = shown_figures(sweep.base);
   std::vector<Column> columns;
   columns.push_back({"row", true, {}});
-  for (const std::string& key : keys) columns.push_back({short_name(key, keys), true, {}});
+  if (together) columns.push_back({"settings", false, {}});
+  for (const std::string& key : together ? std::vector<std::string>{} : keys)
+    columns.push_back({short_name(key, keys), true, {}});
   columns.push_back({"verdict", false, {}});
   for (const std::string& figure : figures) columns.push_back({figure, true, {}});
   for (const std::size_t i : shown) {
@@ -72,7 +84,8 @@ std::vector<Column> columns_of(const SweepResult& sweep, const std::vector<std::
     auto column = columns.begin();
     const auto put = [&](std::string cell) { (column++)->cells.push_back(std::move(cell)); };
     put(std::to_string(row.number));
-    for (const std::string& key : keys) put(setting_of(row, key));
+    if (together) put(settings_together(row, keys));
+    for (const std::string& key : together ? std::vector<std::string>{} : keys) put(setting_of(row, key));
     put(is_red(row) ? "FAIL" : "pass");
     for (const std::string& figure : figures)
       put(figure_text(figure, of_row.contains(figure) ? of_row.at(figure) : Json(nullptr)));
@@ -126,8 +139,13 @@ std::string figure_text(const std::string& name, const Json& value) {
 
 std::string table_of(const SweepResult& sweep, bool all, const Style& style) {
   const std::vector<std::size_t> shown = rows_shown(sweep, all);
-  std::vector<Column> columns = columns_of(sweep, shown);
-  const std::vector<std::string> left_out = leave_out_what_is_too_wide(columns, shown_figures(sweep.base).size());
+  const std::size_t figures = shown_figures(sweep.base).size();
+  std::vector<Column> columns = columns_of(sweep, shown, false);
+  std::vector<std::string> left_out = leave_out_what_is_too_wide(columns, figures);
+  if (width_of(columns) > kColumns) {
+    columns = columns_of(sweep, shown, true);
+    left_out = leave_out_what_is_too_wide(columns, figures);
+  }
   std::vector<std::size_t> widths;
   for (const Column& column : columns) widths.push_back(column.width());
   std::string out =

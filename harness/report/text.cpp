@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include <nlohmann/json.hpp>
 
@@ -107,6 +108,7 @@ std::string rise_of_loss(const RunRecord& run) {
   float most = kTold;
   for (std::size_t i = 0; i < run.steps.size(); ++i) {
     const float loss = run.steps[i].loss, before = run.steps[least].loss;
+    if (!std::isfinite(loss)) continue;
     if (before > 0 && loss >= most * before) most = loss / before, from = least, to = i;
     if (loss < before) least = i;
   }

@@ -68,8 +68,8 @@ LedgerLine states(const Scenario& scenario, const Part& part) {
   const runtime::OffloadPlan& offload = scenario.train.layout.offload;
   const bool half = is_half(scenario);
   const double stored = half ? 2 : 4;
-  // Parameters; gradients; then fp32 gradients, masters and moments of the optimizer.
-  std::vector<State> all = {{stored, 3}, {stored, 2}, {half ? 16.0 : 8.0, 1}};
+  // Parameters; gradients, which stage 3 has in fp32 alone; then fp32 gradients, masters and moments of the optimizer.
+  std::vector<State> all = {{stored, 3}, {half && stage == 3 ? 0 : stored, 2}, {half ? 16.0 : 8.0, 1}};
   if (offload.optimizer.home != runtime::Home::device) all = {{stored, 3}};
   if (offload.parameters.home != runtime::Home::device) all = {};
   double each = 0;

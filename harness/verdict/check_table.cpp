@@ -229,9 +229,6 @@ std::deque<CheckInfo> built_in_checks() {
        .judge = layout,
        .description = "what the run ended with, on every rank: micro-batch N, stage N, no checkpointing or "
                       "checkpointing every layer, no offload or optimizer on cpu; any of them"},
-      {.name = "memory_formula",
-       .judge = memory_formula,
-       .description = "peaks of parameters, gradients, optimizer, copies and gathered space are ZeRO's"},
       {.name = "model_state_gb",
        .argument = "120,31.4,16.6,1.9",
        .form = either(number().least(0), list(number().least(0)).entries(4, 4)),
@@ -239,10 +236,6 @@ std::deque<CheckInfo> built_in_checks() {
        .judge = model_state,
        .description = "10^9 bytes of parameters, gradients and optimizer state on the rank that needs most, to the "
                       "digits as written; one number, or one for each of stages 0 to 3"},
-      {.name = "traffic_formula",
-       .judge = traffic_formula,
-       .description = "bytes sent per rank, by operation, are ZeRO's, in no more collectives than buckets and modules "
-                      "need"},
       {.name = "conservation",
        .needs = Needs::tagged,
        .judge = conservation,
@@ -303,6 +296,16 @@ std::deque<CheckInfo> built_in_checks() {
        .unasked = commits_to_compare,
        .description = "each step is committed once, by all members of one epoch or by none, with the same data "
                       "position, Adam's step, learning rate and loss scale (made in every run of several ranks)"},
+      {.name = "memory_formula",
+       .judge = memory_formula,
+       .unasked = formulas_apply,
+       .description = "peaks of parameters, gradients, optimizer, copies and gathered space are ZeRO's (made in every "
+                      "undisturbed run of whole models)"},
+      {.name = "traffic_formula",
+       .judge = traffic_formula,
+       .unasked = formulas_apply,
+       .description = "bytes sent per rank, by operation, are ZeRO's, in no more collectives than buckets and modules "
+                      "need (likewise)"},
       {.name = "saved_at_end",
        .judge = saved_at_end,
        .unasked = last_checkpoint_to_judge,

@@ -6,17 +6,19 @@ using namespace shapes;
 
 const Keys<Alarms>& alarm_keys() {
   static const Keys<Alarms> keys = {
-      {"loss_max", at(&Alarms::loss_max), number().unset(), kNoBit, "A step's loss is above this, or is not a number."},
-      {"loss_min", at(&Alarms::loss_min), number().unset(), kNoBit, "A step's loss is below this, or is not a number."},
-      {"grad_norm_max", at(&Alarms::grad_norm_max), number().least(0).unset(), kNoBit,
+      {"loss_max", at(&Alarms::loss_max).unless_standard(), number().unset(), kNoBit,
+       "A step's loss is above this, or is not a number."},
+      {"loss_min", at(&Alarms::loss_min).unless_standard(), number().unset(), kNoBit,
+       "A step's loss is below this, or is not a number."},
+      {"grad_norm_max", at(&Alarms::grad_norm_max).unless_standard(), number().least(0).unset(), kNoBit,
        "A step's gradient norm, before clipping, is above this, or is not a number."},
-      {"loss_scale_min", at(&Alarms::loss_scale_min), number().least(0).unset(), kNoBit,
+      {"loss_scale_min", at(&Alarms::loss_scale_min).unless_standard(), number().least(0).unset(), kNoBit,
        "A step used a smaller loss scale."},
-      {"step_s_max", at(&Alarms::step_s_max), number().least(0).unset(), kNoBit,
+      {"step_s_max", at(&Alarms::step_s_max).unless_standard(), number().least(0).unset(), kNoBit,
        "More seconds from one committed step to the next: virtual ones, on processes real ones. Recoveries count."},
-      {"memory_share_max", at(&Alarms::memory_share_max), number().least(0).most(1).unset(), kNoBit,
+      {"memory_share_max", at(&Alarms::memory_share_max).unless_standard(), number().least(0).most(1).unset(), kNoBit,
        "The peak of the rank that holds most is above this share of the device's memory."},
-      {"nonfinite_max", at(&Alarms::nonfinite_max), integer(0).unset(), kNoBit,
+      {"nonfinite_max", at(&Alarms::nonfinite_max).unless_standard(), integer(0).unset(), kNoBit,
        "More steps than this have a loss or a gradient norm that is NaN or infinite."},
   };
   return keys;

@@ -36,7 +36,7 @@ TEST(List, KnowsWhatWasMeant) {
   EXPECT_NE(ran.err.find("Did you mean \"rank_crash\"?"), std::string::npos) << ran.err;
   EXPECT_EQ(seeksim({"list", "falts"}).status, 2);
   EXPECT_EQ(seeksim({"list", "schema", "faults"}).status, 2);
-  const Ran museum = seeksim({"museum", "collectives_mismatch"});
+  const Ran museum = seeksim({"museum", "bf16_without_master"});
   EXPECT_EQ(museum.status, 2);
   EXPECT_NE(museum.err.find("Did you mean"), std::string::npos) << museum.err;
 }

@@ -23,7 +23,8 @@ using namespace testing;
 struct Drawn {
   std::string text;
   RunRecord run;
-  std::map<int, std::uint64_t> communicated;  // by rank: operations that its recorder counted
+  std::map<int, std::uint64_t> communicated;  // by rank: operations of training that its recorder counted
+  std::uint64_t gathered = 0;                 // operations behind the last step, of all ranks
   Json events() const { return Json::parse(text)["traceEvents"]; }
 };
 
@@ -33,8 +34,15 @@ Drawn draw(const Scenario& scenario) {
   Simulation simulation(scenario, options);
   Drawn drawn;
   drawn.run = simulation.run();
-  for (int rank = 0; rank < scenario.world.ranks(); ++rank)
-    drawn.communicated[rank] = simulation.recorder(rank).count();
+  // What gathers the state after the last step is recorded like all operations, and not drawn.
+  for (int rank = 0; rank < scenario.world.ranks(); ++rank) {
+    const auto records = simulation.recorder(rank).records();
+    const auto gathered = std::uint64_t(std::count_if(records.begin(), records.end(), [&](const auto& record) {
+      return record.op.step >= scenario.train.definition.steps;
+    }));
+    drawn.gathered += gathered;
+    drawn.communicated[rank] = simulation.recorder(rank).count() - gathered;
+  }
   drawn.text = chrome_trace(*simulation.timeline(), scenario, drawn.run);
   return drawn;
 }
@@ -268,6 +276,23 @@ TEST(Timeline, DrawsMessagesAsArrows) {
     }
   }
   EXPECT_EQ(inside, 2);
+}
+
+// After the last step the ranks gather what they hold. That is no step, and takes no time of the training.
+TEST(Timeline, EndsWithTheLastStep) {
+  const Scenario scenario = busy_scenario();
+  const Drawn drawn = draw(scenario);
+  EXPECT_GT(drawn.gathered, 0u) << "nothing was gathered, so nothing is shown here";
+  const std::int64_t last = scenario.train.definition.steps - 1;
+  std::int64_t ends = 0, committed = drawn.run.steps.back().committed_ns;
+  for (const Json& event : drawn.events()) {
+    if (event["ph"] == "M") continue;
+    EXPECT_NE(event["name"], fmt::format("step {}", last + 1));
+    if (event["ph"] == "X") ends = std::max(ends, ns(event["ts"]) + ns(event["dur"]));
+  }
+  EXPECT_EQ(drawn.run.virtual_ns, ends);
+  EXPECT_GT(drawn.run.virtual_ns, committed) << "the last parameters are published behind the commit";
+  EXPECT_GT(drawn.run.ended_ns, drawn.run.virtual_ns);
 }
 
 // Every message of an operation that consists of messages; a sum that the simulator makes at once has none.

@@ -47,10 +47,10 @@ TEST(FlightRecorder, DumpsHaveThePyTorchKeysAndAreAnalysedFromTheirFolder) {
 TEST(FlightRecorder, PicklesHaveWhatTorchfrtraceTakesAndNothingElse) {
   TemporaryFolder folder;
   const std::string scenario = folder.write("s.json", small_text());
-  ASSERT_EQ(
-      seeksim({"run", scenario, "--flight-recorder", folder.file("fr"), "--set", "deepspeed.zero_optimization.stage=3"})
-          .status,
-      0);
+  ASSERT_EQ(seeksim({"run", scenario, "--flight-recorder", folder.file("fr"), "--set",
+                     "deepspeed.zero_optimization.stage=3", "--set", "faults.0.op=reduce_scatter"})
+                .status,
+            0);
   const std::set<std::string> known = {"nccl:all_reduce", "nccl:broadcast", "nccl:barrier", "nccl:all_to_all"};
   std::size_t entries = 0;
   for (int rank = 0; rank < 4; ++rank) {
@@ -77,7 +77,7 @@ TEST(FlightRecorder, PicklesGiveBackEveryValue) {
                       {"nothing", nullptr},
                       {"flags", {true, false}},
                       {"empty", {{"list", Json::array()}, {"dict", Json::object()}}}};
-  EXPECT_EQ(Json(read_pickle(pickled(value))), value);
+  EXPECT_EQ(read_pickle(pickled(value)), Tree::parse(value.dump()));
   EXPECT_EQ(read_pickle(pickled(Json("\xff"))).get<std::string>(), "\xef\xbf\xbd");
 }
 

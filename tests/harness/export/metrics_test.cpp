@@ -45,10 +45,27 @@ TEST(Metrics, HaveALineForEachStep) {
       EXPECT_EQ(line[key], report[key][step]) << key;
     EXPECT_EQ(line["samples"], 8 * (step + 1));
     EXPECT_EQ(line["step_s"].is_null(), step == 0);
-    if (step > 0)
-      EXPECT_NEAR(line["step_s"].get<double>(),
-                  line["committed_s"].get<double>() - lines[step - 1]["committed_s"].get<double>(), 1e-12);
+    if (step == 0) continue;
+    EXPECT_NEAR(line["step_s"].get<double>(),
+                line["committed_s"].get<double>() - lines[step - 1]["committed_s"].get<double>(), 1e-12);
   }
+}
+
+TEST(Metrics, TellTheAlarmsOfAStepWhereThereAreAny) {
+  TemporaryFolder folder;
+  const std::string file = folder.write("s.json", small_text_with(8, ""));
+  const Ran ran = seeksim({"run", file, "--set", "checks=[\"alarms:step_s_max\"]", "--set", "alarms.step_s_max=1e-9",
+                           "--metrics", folder.file("m.jsonl"), "--report", folder.file("r")});
+  ASSERT_EQ(ran.status, 0) << ran.out << ran.err;
+  EXPECT_NE(ran.out.find("alarm step_s_max:"), std::string::npos) << ran.out;
+  const std::vector<Json> lines = lines_of(folder.file("m.jsonl"));
+  EXPECT_EQ(lines.at(0)["alarms"], Json::array());
+  EXPECT_EQ(lines.at(1)["alarms"], Json::array({"step_s_max"}));
+  const Json report = Json::parse(read_all(folder.file("r")));
+  EXPECT_EQ(report["alarms"][0]["alarm"], "step_s_max");
+  EXPECT_EQ(report["alarms"][0]["times"], lines.size() - 1);
+  const Ran red = seeksim({"run", file, "--set", "checks=[\"alarms:none\"]", "--set", "alarms.step_s_max=1e-9"});
+  EXPECT_EQ(red.status, 1) << red.out;
 }
 
 TEST(Metrics, WordsStandForWhatIsNoNumber) {

@@ -18,7 +18,7 @@ using namespace testing;
 using runtime::ModelPlan;
 
 std::string scenario_with(const std::string& model, const std::string& more = "") {
-  return R"({ "name": "s", "data": { "synthetic": true }, "world": { "nodes": 1 }, "steps": 1, "checks": [],
+  return R"({ "name": "s", "data": { "synthetic": true }, "world": { "nodes": 1, "ranks_per_node": 1 }, "steps": 1, "checks": [],
   "deepspeed": { "train_batch_size": 2 }, )" +
          more + R"("model": )" + model + " }";
 }

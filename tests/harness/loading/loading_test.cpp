@@ -55,7 +55,7 @@ const std::vector<Case>& cases() {
       {3,
        R"(  "model": { "family": "llama", "layers": 1, "width": 16, "heads": 2, "context": 8, "vocab": 256, "frozen": ["wte.weight"] },)",
        "model.frozen.0: no parameter of this model is called \"wte.weight\""},
-      {3, R"(  "model": 7,)", "s.json:3: model: an object {...} was expected, found an integer"},
+      {3, R"(  "model": 7,)", "s.json:3: model: an object {...} or a string was expected, found an integer"},
       {3, R"(  "model": { "layers": 256, "width": 900000, "heads": 2, "context": 8, "vocab": 256 },)",
        "s.json:5: world: about "},
       {3,

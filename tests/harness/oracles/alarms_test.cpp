@@ -30,6 +30,15 @@ RunRecord four_steps() {
   return run;
 }
 
+using Member = std::optional<double> Alarms::*;
+
+Alarms limits(std::initializer_list<std::pair<Member, double>> given, std::optional<std::int64_t> nonfinite = {}) {
+  Alarms alarms;
+  for (const auto& [member, value] : given) alarms.*member = value;
+  alarms.nonfinite_max = nonfinite;
+  return alarms;
+}
+
 std::string raised(const Alarms& limits, const RunRecord& run) {
   Scenario scenario = small_scenario();
   scenario.watched.alarms = limits;
@@ -40,31 +49,33 @@ std::string raised(const Alarms& limits, const RunRecord& run) {
 
 TEST(Alarms, EachLimitIsPassedBeyondItAndNotAtIt) {
   RunRecord run = four_steps();
-  EXPECT_EQ(raised({.loss_max = 4}, run), "");
-  EXPECT_EQ(raised({.loss_max = 2.5}, run), "alarm loss_max: 4 in step 0, above 2.5; 2 steps in all\n");
-  EXPECT_EQ(raised({.loss_min = 1}, run), "");
-  EXPECT_EQ(raised({.loss_min = 1.5}, run), "alarm loss_min: 1 in step 3, below 1.5\n");
-  EXPECT_EQ(raised({.grad_norm_max = 1}, run), "");
-  EXPECT_EQ(raised({.grad_norm_max = 0.5}, run), "alarm grad_norm_max: 1 in step 0, above 0.5; 4 steps in all\n");
+  EXPECT_EQ(raised(limits({{&Alarms::loss_max, 4}}), run), "");
+  EXPECT_EQ(raised(limits({{&Alarms::loss_max, 2.5}}), run),
+            "alarm loss_max: 4 in step 0, above 2.5; 2 steps in all\n");
+  EXPECT_EQ(raised(limits({{&Alarms::loss_min, 1}}), run), "");
+  EXPECT_EQ(raised(limits({{&Alarms::loss_min, 1.5}}), run), "alarm loss_min: 1 in step 3, below 1.5\n");
+  EXPECT_EQ(raised(limits({{&Alarms::grad_norm_max, 1}}), run), "");
+  EXPECT_EQ(raised(limits({{&Alarms::grad_norm_max, 0.5}}), run),
+            "alarm grad_norm_max: 1 in step 0, above 0.5; 4 steps in all\n");
   run.steps[2].loss_scale = 0.5;
-  EXPECT_EQ(raised({.loss_scale_min = 0.5}, run), "");
-  EXPECT_EQ(raised({.loss_scale_min = 1}, run), "alarm loss_scale_min: 0.5 in step 2, below 1\n");
+  EXPECT_EQ(raised(limits({{&Alarms::loss_scale_min, 0.5}}), run), "");
+  EXPECT_EQ(raised(limits({{&Alarms::loss_scale_min, 1}}), run), "alarm loss_scale_min: 0.5 in step 2, below 1\n");
   run.steps[3].committed_ns += 2 * kSecond;
-  EXPECT_EQ(raised({.step_s_max = 3}, run), "");
-  EXPECT_EQ(raised({.step_s_max = 1}, run), "alarm step_s_max: 3 in step 3, above 1\n");
+  EXPECT_EQ(raised(limits({{&Alarms::step_s_max, 3}}), run), "");
+  EXPECT_EQ(raised(limits({{&Alarms::step_s_max, 1}}), run), "alarm step_s_max: 3 in step 3, above 1\n");
   run.memory.peak = small_scenario().world.device.capacity_bytes / 2;
-  EXPECT_EQ(raised({.memory_share_max = 0.5}, run), "");
-  EXPECT_EQ(raised({.memory_share_max = 0.25}, run), "alarm memory_share_max: 0.5, above 0.25\n");
+  EXPECT_EQ(raised(limits({{&Alarms::memory_share_max, 0.5}}), run), "");
+  EXPECT_EQ(raised(limits({{&Alarms::memory_share_max, 0.25}}), run), "alarm memory_share_max: 0.5, above 0.25\n");
 }
 
 TEST(Alarms, WhatIsNoNumberPassesEitherLimit) {
   RunRecord run = four_steps();
   run.steps[1].loss = std::numeric_limits<float>::quiet_NaN();
   run.steps[2].grad_norm = std::numeric_limits<float>::infinity();
-  EXPECT_EQ(raised({.loss_max = 100}, run), "alarm loss_max: nan in step 1, above 100\n");
-  EXPECT_EQ(raised({.loss_min = 0}, run), "alarm loss_min: nan in step 1, below 0\n");
-  EXPECT_EQ(raised({.nonfinite_max = 2}, run), "");
-  EXPECT_EQ(raised({.nonfinite_max = 1}, run), "alarm nonfinite_max: 2 in step 2, above 1\n");
+  EXPECT_EQ(raised(limits({{&Alarms::loss_max, 100}}), run), "alarm loss_max: nan in step 1, above 100\n");
+  EXPECT_EQ(raised(limits({{&Alarms::loss_min, 0}}), run), "alarm loss_min: nan in step 1, below 0\n");
+  EXPECT_EQ(raised(limits({}, 2), run), "");
+  EXPECT_EQ(raised(limits({}, 1), run), "alarm nonfinite_max: 2 in step 2, above 1\n");
   EXPECT_EQ(alarms_json({{"loss_max", 100, {{1, 2 * kSecond, double(run.steps[1].loss)}}}}).dump(),
             R"([{"alarm":"loss_max","limit":100.0,"step":1,"at_s":2.0,"value":"NaN","times":1}])");
 }
@@ -72,13 +83,15 @@ TEST(Alarms, WhatIsNoNumberPassesEitherLimit) {
 TEST(Alarms, ARunOfShapesHasNoLossesAndNorms) {
   RunRecord run = four_steps();
   run.has_values = false;
-  EXPECT_EQ(raised({.loss_max = 0, .grad_norm_max = 0, .loss_scale_min = 9, .nonfinite_max = 0}, run), "");
-  EXPECT_EQ(raised({.step_s_max = 0.5}, run), "alarm step_s_max: 1 in step 1, above 0.5; 3 steps in all\n");
+  EXPECT_EQ(raised(limits({{&Alarms::loss_max, 0}, {&Alarms::grad_norm_max, 0}, {&Alarms::loss_scale_min, 9}}, 0), run),
+            "");
+  EXPECT_EQ(raised(limits({{&Alarms::step_s_max, 0.5}}), run),
+            "alarm step_s_max: 1 in step 1, above 0.5; 3 steps in all\n");
 }
 
 TEST(Alarms, AStepHasThoseThatItPassed) {
   Scenario scenario = small_scenario();
-  scenario.watched.alarms = {.loss_max = 2.5, .grad_norm_max = 0.5};
+  scenario.watched.alarms = limits({{&Alarms::loss_max, 2.5}, {&Alarms::grad_norm_max, 0.5}});
   const std::vector<Alarm> all = raised_alarms(scenario, four_steps());
   EXPECT_EQ(alarms_in_step(all, 1), (std::vector<std::string>{"loss_max", "grad_norm_max"}));
   EXPECT_EQ(alarms_in_step(all, 3), std::vector<std::string>{"grad_norm_max"});
@@ -86,7 +99,7 @@ TEST(Alarms, AStepHasThoseThatItPassed) {
 
 TEST(Alarms, AreWrittenBackAndAskedForByName) {
   Scenario scenario = small_scenario();
-  scenario.watched.alarms = {.loss_max = 2.5, .nonfinite_max = 0};
+  scenario.watched.alarms = limits({{&Alarms::loss_max, 2.5}}, 0);
   const Json written = to_json(scenario);
   EXPECT_EQ(written.at("alarms").dump(), R"({"loss_max":2.5,"nonfinite_max":0})");
   EXPECT_FALSE(to_json(small_scenario()).contains("alarms"));
@@ -99,7 +112,7 @@ TEST(Alarms, AreWrittenBackAndAskedForByName) {
 // A gradient that is not finite, in a run: its step is skipped, and counted.
 TEST(Alarms, AWholeRunRaisesThem) {
   Scenario scenario = small_scenario();
-  scenario.watched.alarms = {.loss_max = 0.5, .step_s_max = 3600};
+  scenario.watched.alarms = limits({{&Alarms::loss_max, 0.5}, {&Alarms::step_s_max, 3600}});
   const RunRecord run = Simulation(scenario, {}).run();
   const std::vector<Alarm> all = raised_alarms(scenario, run);
   ASSERT_EQ(all.size(), 1u);

@@ -227,7 +227,7 @@ TEST_F(Run, WrongUsageIsTwoWithTheNextThingToDo) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> table = {
       {{}, "A subcommand is required"},
       {{"rnu", "x"}, "rnu: there is no such command. Did you mean \"run\"?"},
-      {{"run"}, "scenario is required"},
+      {{"run"}, "which scenario? Name a file, a folder or a scenario"},
       {{"run", scenario, "--sed", "1"}, "--sed"},
       {{"run", scenario, "--seed", "-1"}, "--seed -1: a whole number"},
       {{"run", scenario, "--seed", "x"}, "--seed x: a whole number"},
@@ -259,7 +259,8 @@ TEST_F(Run, WrongUsageIsTwoWithTheNextThingToDo) {
       {{"run", scenario, scenario, "--save-final", folder.file("f")}, "several scenarios would write the same file"},
       {{"run", scenario, "--init", folder.file("none")},
        "--init " + folder.file("none") + ": " + folder.file("none") + " cannot be read"},
-      {{"run", scenario, "--init", scenario}, "not the weights of this model"},
+      {{"run", scenario, "--init", scenario}, "there is no \"weight_map\""},
+      {{"run", scenario, "--init", folder.write("text", "some words")}, "not the weights of this model"},
       {{"list", "fault"}, "list fault: there is no such list. Did you mean \"faults\"?"},
       {{"explore"}, "scenario is required"},
       {{"golden", folder.file("none.json")}, "cannot be read"},

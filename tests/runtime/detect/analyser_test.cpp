@@ -54,8 +54,15 @@ struct Case {
 // Small, and without values: nothing but who waits for whom matters.
 TrainPlan plan_of(int stage, bool pipeline) {
   TrainPlan plan;
-  plan.definition.model = {
-      .own = nullptr, .layers = 2, .width = 16, .heads = 2, .context = 8, .vocab = 256, .frozen = {}, .dropout = {}};
+  plan.definition.model = {.own = nullptr,
+                           .layers = 2,
+                           .width = 16,
+                           .heads = 2,
+                           .context = 8,
+                           .vocab = 256,
+                           .frozen = {},
+                           .dropout = {},
+                           .experts = {}};
   plan.definition.data.synthetic = true;
   plan.definition.global_batch = 24;
   plan.definition.steps = 4;
