@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Draws mutants by a seed, writes all of them into a scratch copy of the tree, and builds it once.
+"""Draws mutants by a seed, writes all of them into a scratch copy of the commit, and builds that once.
 
-    tests/mutation/instrument.py SCRATCH --build build/ci [--mutants 500] [--seed 1]
+    tests/mutation/instrument.py SCRATCH [--build build/ci] [--mutants 500] [--seed 1] [--unit]
 
-SCRATCH/mutants.json lists them; each of SCRATCH's programs becomes mutant N with SEEKSIM_MUTANT=N. A site whose edit does
-not compile is given up and counted.
+SCRATCH/mutants.json lists them; each of SCRATCH's programs becomes mutant N with SEEKSIM_MUTANT=N. A site whose edit
+does not compile is given up and counted. Interrupted, it goes on where it was.
 """
 import argparse
 import collections
@@ -21,17 +21,19 @@ import sites
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WINGS = ("runtime", "sim")
-# Processes, sockets and GPUs: no simulated run comes there.
-NOT_HERE = ("runtime/backend/",)
-TARGETS = ("seeksim", "test_runtime", "test_sim")
+# Processes, sockets and GPUs, where no simulated run comes; planted bugs and quirks, which have tests of their own.
+NOT_HERE = ("runtime/backend/", "runtime/rules/", "runtime/trainer/planted", "runtime/trainer/planting")
+UNIT_TESTS = ("test_sim", "test_runtime")
+ROUNDS_MAX = 12
 # An edit may make a comparison or a variable pointless; the compiler's opinion of that is not asked.
-QUIET = ("-Wparentheses", "-Wunused-variable", "-Wunused-but-set-variable", "-Wtype-limits", "-Wsign-compare", "-Wunused-value",
-         "-Wint-in-bool-context", "-Wbool-compare", "-Wreturn-type", "-Wdangling-else", "-Wextra", "-Wunused-parameter")
+QUIET = ("-Wparentheses", "-Wunused-variable", "-Wunused-but-set-variable", "-Wunused-but-set-parameter",
+         "-Wtype-limits", "-Wsign-compare", "-Wunused-value", "-Wint-in-bool-context", "-Wbool-compare",
+         "-Wreturn-type", "-Wdangling-else", "-Wextra", "-Wunused-parameter", "-Wunused-function",
+         "-Wbool-operation", "-Wimplicit-fallthrough")
 
 
-def builtin_headers() -> str:
-    """Where stddef.h and the like are: libclang of PyPI has none of its own."""
-    return subprocess.run(["g++", "-print-file-name=include"], check=True, capture_output=True, text=True).stdout.strip()
+def told(words: list, **options) -> str:
+    return subprocess.run(words, check=True, capture_output=True, text=True, **options).stdout.strip()
 
 
 def _sites_of(task):
@@ -40,12 +42,27 @@ def _sites_of(task):
 
 
 def all_sites(build: pathlib.Path, jobs: int) -> list:
+    """Every site of the wings, by path and place."""
     arguments = sites.compile_arguments(build)
     paths = [str(p.relative_to(ROOT)) for wing in WINGS for p in sorted((ROOT / wing).rglob("*.cpp"))]
     paths = [p for p in paths if not p.startswith(NOT_HERE) and str(ROOT / p) in arguments]
-    tasks = [(p, arguments[str(ROOT / p)], builtin_headers()) for p in paths]
+    builtin = told(["g++", "-print-file-name=include"])  # libclang of PyPI has no stddef.h of its own
+    tasks = [(p, arguments[str(ROOT / p)], builtin) for p in paths]
     with concurrent.futures.ProcessPoolExecutor(jobs) as pool:
         return [site for found in pool.map(_sites_of, tasks) for site in found]
+
+
+def kept_sites(scratch: pathlib.Path, commit: str, build: pathlib.Path, jobs: int) -> list:
+    """all_sites, kept in SCRATCH: to parse the sources takes minutes."""
+    kept = scratch / "sites.json"
+    if kept.exists():
+        stored = json.loads(kept.read_text())
+        if stored["commit"] != commit:
+            raise SystemExit(f"mutation: {scratch} is a copy of {stored['commit']}, and this is {commit}. Name another.")
+        return [sites.Site(**{**s, "swapped": tuple(s["swapped"])}) for s in stored["sites"]]
+    found = all_sites(build, jobs)
+    kept.write_text(json.dumps({"commit": commit, "sites": [vars(s) for s in found]}))
+    return found
 
 
 def draw(found: list, count: int, seed: int) -> list:
@@ -69,19 +86,22 @@ def draw(found: list, count: int, seed: int) -> list:
 
 
 def write(scratch: pathlib.Path, numbered: dict):
-    """Each source with its mutants, from the source as it is in the tree."""
+    """Each source of a wing with its mutants, from the source as it is in the tree. A file that is right already stays
+    as it is, with its time, so that it does not compile again."""
     by_path = collections.defaultdict(list)
     for number, site in numbered.items():
         by_path[site.path].append((site, number))
-    head = '#include "runtime/mutant.h"\n' + "".join(f'#pragma GCC diagnostic ignored "{w}"\n' for w in QUIET) + "#line 1\n"
-    for path, chosen in by_path.items():
-        source = (ROOT / path).read_bytes()
-        for site, number in sorted(chosen, key=lambda c: -c[0].begin):
-            source = source[:site.begin] + site.text(number).encode() + source[site.end:]
-        text = head.encode() + source
-        target = scratch / path
-        if target.read_bytes() != text:
-            target.write_bytes(text)
+    quiet = "".join(f'#pragma GCC diagnostic ignored "{warning}"\n' for warning in QUIET)
+    for wing in WINGS:
+        for target in (scratch / wing).rglob("*.cpp"):
+            path = str(target.relative_to(scratch))
+            source = (ROOT / path).read_bytes()
+            for site, number in sorted(by_path[path], key=lambda c: -c[0].begin):
+                source = source[:site.begin] + site.text(number).encode() + source[site.end:]
+            if by_path[path]:
+                source = f'#include "runtime/mutant.h"\n{quiet}#line 1\n'.encode() + source
+            if target.read_bytes() != source:
+                target.write_bytes(source)
 
 
 def compile_errors(output: str) -> set:
@@ -89,49 +109,64 @@ def compile_errors(output: str) -> set:
     return {(m[1], int(m[2])) for m in re.finditer(r"((?:runtime|sim)/\S+?\.cpp):(\d+):\d+: error", output)}
 
 
-def build_scratch(scratch: pathlib.Path, numbered: dict, jobs: int) -> list:
-    """Builds until it compiles; returns the sites that had to be given up."""
-    given_up = []
-    for _ in range(8):
-        write(scratch, numbered)
-        made = subprocess.run(["cmake", "--preset", "ci", "-B", scratch / "build/ci"], cwd=scratch, capture_output=True, text=True)
-        if made.returncode != 0:
-            raise SystemExit(f"mutation: cmake failed:\n{made.stderr[-2000:]}")
-        made = subprocess.run(["ninja", "-C", scratch / "build/ci", "-k", "0", f"-j{jobs}", *TARGETS],
+def to_give_up(numbered: dict, wrong: set) -> set:
+    """The mutants at these places; where an error stands beside them, all of that source."""
+    bad = set()
+    for path, line in wrong:
+        here = {n: s for n, s in numbered.items() if s.path == path}
+        at = {n for n, s in here.items() if s.line <= line <= s.line + s.was.count("\n")}
+        bad |= at or set(here)
+    return bad
+
+
+def build_scratch(scratch: pathlib.Path, numbered: dict, targets: list, jobs: int) -> int:
+    """Builds until all compiles; takes out of `numbered` what does not, and returns how many these are."""
+    given_up = 0
+    write(scratch, numbered)
+    told(["cmake", "--preset", "ci", "-B", str(scratch / "build/ci")], cwd=scratch)
+    for _ in range(ROUNDS_MAX):
+        made = subprocess.run(["ninja", "-C", scratch / "build/ci", "-k", "0", f"-j{jobs}", *targets],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         (scratch / "build.log").write_text(made.stdout)
         if made.returncode == 0:
             return given_up
-        wrong = compile_errors(made.stdout)
-        bad = [n for n, s in numbered.items()
-               if any(p == s.path and s.line <= line <= s.line + s.was.count("\n") for p, line in wrong)]
+        bad = to_give_up(numbered, compile_errors(made.stdout))
         if not bad:
-            raise SystemExit(f"mutation: the scratch copy does not build: {scratch / 'build.log'}")
-        given_up += [numbered.pop(n) for n in bad]
-    raise SystemExit("mutation: the scratch copy still does not build after eight rounds")
+            break
+        for number in bad:
+            del numbered[number]
+        given_up += len(bad)
+        write(scratch, numbered)
+    raise SystemExit(f"mutation: the scratch copy does not build: {scratch / 'build.log'}")
 
 
 def main():
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    words.add_argument("scratch", type=pathlib.Path)
+    words.add_argument("scratch", type=lambda text: pathlib.Path(text).resolve())
     words.add_argument("--build", type=pathlib.Path, default=ROOT / "build/ci", help="a configured build of the tree")
     words.add_argument("--mutants", type=int, default=500)
     words.add_argument("--seed", type=int, default=1)
+    words.add_argument("--unit", action="store_true", help=f"build {', '.join(UNIT_TESTS)}, too: a second judge")
     words.add_argument("-j", type=int, default=os.cpu_count())
     given = words.parse_args()
-    found = all_sites(given.build, given.j)
-    print(f"{len(found)} sites in {len({s.path for s in found})} sources", flush=True)
-    numbered = {i + 1: site for i, site in enumerate(draw(found, given.mutants, given.seed))}
+    commit = told(["git", "-C", ROOT, "rev-parse", "--short=12", "HEAD"])
+    if told(["git", "-C", ROOT, "status", "--porcelain", *WINGS]):
+        raise SystemExit("mutation: runtime/ or sim/ has changes that are not committed. Commit them first.")
     given.scratch.mkdir(parents=True, exist_ok=True)
-    tree = subprocess.run(["git", "-C", ROOT, "archive", "HEAD"], check=True, capture_output=True).stdout
-    subprocess.run(["tar", "x", "-C", given.scratch], input=tree, check=True)
+    found = kept_sites(given.scratch, commit, given.build, given.j)
+    print(f"{len(found)} sites in {len({s.path for s in found})} sources", flush=True)
+    drawn = draw(found, given.mutants, given.seed)
+    if not (given.scratch / "CMakeLists.txt").exists():
+        tree = subprocess.run(["git", "-C", ROOT, "archive", "HEAD"], check=True, capture_output=True).stdout
+        subprocess.run(["tar", "x", "-C", given.scratch], input=tree, check=True)
     (given.scratch / "runtime/mutant.h").write_bytes((pathlib.Path(__file__).parent / "mutant.h").read_bytes())
-    given_up = build_scratch(given.scratch, numbered, given.j)
-    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short=12", "HEAD"], check=True, capture_output=True, text=True)
+    numbered = {i + 1: site for i, site in enumerate(drawn)}
+    unit_tests = list(UNIT_TESTS if given.unit else ())
+    given_up = build_scratch(given.scratch, numbered, ["seeksim", *unit_tests], given.j)
     (given.scratch / "mutants.json").write_text(json.dumps({
-        "commit": commit.stdout.strip(), "seed": given.seed, "sites": len(found), "do_not_compile": len(given_up),
+        "commit": commit, "seed": given.seed, "unit_tests": unit_tests, "sites": len(found), "drawn": len(drawn), "do_not_compile": given_up,
         "mutants": {n: vars(s) for n, s in numbered.items()}}, indent=1))
-    print(f"{len(numbered)} mutants built; {len(given_up)} do not compile")
+    print(f"{len(numbered)} mutants built; {given_up} do not compile")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Places in a C++ source where one small edit makes another program, found in clang's syntax tree.
 
-A site is a range of bytes and what stands there instead. It is never inside a macro, a constant expression or a function
-that only makes text: `Site.kind` says which edit it is (see KINDS).
+A site is a range of bytes and what stands there instead. It is never inside a macro, a constant expression or a
+function that only makes text: `Site.kind` says which edit it is (see KINDS).
 """
 from dataclasses import dataclass
 import json
@@ -27,11 +27,14 @@ KINDS = {
 }
 COMPARISONS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
 ARITHMETIC = {"+": "-", "-": "+", "*": "+", "/": "*", "%": "+", "+=": "-=", "-=": "+=", "*=": "+="}
-NUMBERS = {T.INT, T.UINT, T.LONG, T.ULONG, T.LONGLONG, T.ULONGLONG, T.SHORT, T.USHORT, T.UCHAR, T.SCHAR, T.FLOAT, T.DOUBLE}
+NUMBERS = {T.INT, T.UINT, T.LONG, T.ULONG, T.LONGLONG, T.ULONGLONG, T.SHORT, T.USHORT, T.UCHAR, T.SCHAR, T.FLOAT,
+           T.DOUBLE}
 WRAPPERS = {K.UNEXPOSED_EXPR, K.PAREN_EXPR}
 # Their values have to be known when the program is compiled.
 CONSTANT_CONTEXTS = {K.STATIC_ASSERT, K.ENUM_DECL, K.TEMPLATE_TYPE_PARAMETER, K.TEMPLATE_NON_TYPE_PARAMETER,
                      K.ALIGNED_ATTR, K.FIELD_DECL, K.PARM_DECL}
+# Calls whose arguments may stand in any order, or only make text.
+EITHER_WAY = {"max", "min", "swap", "format"}
 FUNCTIONS = {K.FUNCTION_DECL, K.CXX_METHOD, K.CONSTRUCTOR, K.DESTRUCTOR, K.FUNCTION_TEMPLATE, K.CONVERSION_FUNCTION}
 
 
@@ -46,12 +49,18 @@ class Site:
     kind: str
     was: str
     becomes: str
+    swapped: tuple = ()  # the two arguments and what stands between them
 
     def text(self, number: int) -> str:
         """What the source has instead of `was`: both programs, one of which is chosen when it runs."""
         chosen = f"::seeksim_mutant({number})"
         if self.kind == "dropped":
             return f"if (!{chosen}) {{ {self.was} }}"
+        if self.swapped:
+            one, two, between = self.swapped
+            return f"({chosen} ? {two} : {one}){between}({chosen} ? {one} : {two})"
+        if self.kind == "condition":
+            return f"({chosen} ? {self.becomes} : bool({self.was}))"
         return f"({chosen} ? ({self.becomes}) : ({self.was}))"
 
 
@@ -76,11 +85,11 @@ class _Finder:
     def text(self, cursor) -> str:
         return self.source[cursor.extent.start.offset:cursor.extent.end.offset].decode()
 
-    def add(self, cursor, function, kind, becomes, end=None):
+    def add(self, cursor, function, kind, becomes, end=None, swapped=()):
         begin = cursor.extent.start.offset
         end = end or cursor.extent.end.offset
         self.sites.append(Site(self.path, begin, end, cursor.extent.start.line, function, kind,
-                               self.source[begin:end].decode(), becomes))
+                               self.source[begin:end].decode(), becomes, swapped))
 
     def binary(self, cursor, function):
         left, right = list(cursor.get_children())[:2]
@@ -94,6 +103,8 @@ class _Finder:
             self.add(cursor, function, "arithmetic", f"{a} {ARITHMETIC[sign]} {b}")
 
     def call(self, cursor, function):
+        if cursor.spelling in EITHER_WAY:
+            return
         arguments = list(cursor.get_arguments())
         for one, two in zip(arguments, arguments[1:]):
             a, b = self.text(one), self.text(two)
@@ -102,9 +113,7 @@ class _Finder:
             if one.type.get_canonical().kind not in NUMBERS or one.extent.end.offset > two.extent.start.offset:
                 continue
             between = self.source[one.extent.end.offset:two.extent.start.offset].decode()
-            whole = self.source[cursor.extent.start.offset:one.extent.start.offset].decode()
-            rest = self.source[two.extent.end.offset:cursor.extent.end.offset].decode()
-            self.add(cursor, function, "swapped", whole + b + between + a + rest)
+            self.add(one, function, "swapped", b + between + a, two.extent.end.offset, (a, b, between))
 
     def statement(self, cursor, function):
         inner = _unwrapped(cursor)
