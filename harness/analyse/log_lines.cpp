@@ -240,9 +240,11 @@ class Lines {
   bool absence(std::string_view text) {
     AbsenceReport report;
     if (has(text, "failed to pass monitoredBarrier")) {
+      const std::size_t end = text.find("failed to pass");
       std::size_t at = text.find("Ranks ");
-      if (at == std::string_view::npos) at = text.rfind("Rank ", text.find("failed to pass"));
-      report.ranks = ranks_in(text.substr(at, text.find("failed to pass") - at));
+      if (at > end) at = text.rfind("Rank ", end);
+      if (at > end) return true;  // the line was cut before it, so it names nobody
+      report.ranks = ranks_in(text.substr(at, end - at));
       report.text = shown(text.substr(at));
     } else if (has(text, "but didn't join collective")) {
       const std::size_t open = text.find('[');
