@@ -5,7 +5,7 @@
 # build, which is compiled once and not twice.
 
 if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-  message(FATAL_ERROR "The fuzzers need Clang and its compiler-rt: apt-get install clang-14")
+  message(FATAL_ERROR "The fuzzers need Clang and its compiler-rt: apt-get install clang-16 libclang-rt-16-dev")
 endif()
 set(SEEKSIM_FUZZ_REST "${PROJECT_SOURCE_DIR}/build/release" CACHE PATH "The ordinary build whose archives are used")
 
@@ -16,7 +16,8 @@ foreach(pattern IN ITEMS tests/fuzz/targets.cpp tests/fuzz/files.cpp tests/fuzz/
         runtime/backend/control/control_frame.cpp runtime/backend/wire/bytes.cpp runtime/backend/wire/tcp_wire.cpp
         runtime/backend/messages/*.cpp
         harness/analyse/dump.cpp harness/analyse/pickle.cpp harness/analyse/log_lines.cpp harness/analyse/logs.cpp
-        harness/doctor/lint_config.cpp harness/export/flight_recorder_reader.cpp harness/input/document.cpp
+        harness/analyse/hang.cpp harness/doctor/lint_config.cpp harness/doctor/lint_hostfile.cpp
+        harness/export/flight_recorder_reader.cpp harness/input/document.cpp harness/input/ds_config_text.cpp
         harness/input/json_text.cpp harness/loading/load.cpp harness/loading/schedule_string.cpp
         harness/loading/sweep.cpp harness/processes/process_run.cpp harness/processes/told.cpp
         harness/record/golden.cpp harness/scenario/sweep.cpp)
@@ -29,9 +30,8 @@ endforeach()
 
 add_executable(fuzz ${read_by_parsers})
 target_include_directories(fuzz PRIVATE "${PROJECT_SOURCE_DIR}")
-# asan-stack: fibers switch stacks, as cmake/SeeksimFlags.cmake says.
 set(sanitizers -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all)
-target_compile_options(fuzz PRIVATE ${sanitizers} -fno-sanitize=null,alignment,object-size,vptr)
+target_compile_options(fuzz PRIVATE ${sanitizers} -fno-sanitize=null,object-size,vptr -gline-tables-only -Wno-unknown-warning-option)
 target_link_options(fuzz PRIVATE ${sanitizers})
 set(archives "")
 foreach(library IN ITEMS harness/libseeksim_harness.a reference/libseeksim_reference.a pytorch/libseeksim_pytorch.a

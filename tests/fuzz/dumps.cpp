@@ -6,6 +6,7 @@
 #include "harness/input/json_text.h"
 #include "harness/input/problem.h"
 #include "runtime/detect/analyser.h"
+#include "tests/fuzz/require.h"
 #include "tests/fuzz/targets.h"
 
 namespace seeksim::fuzz {
@@ -36,6 +37,7 @@ bool take_pickle_dump(std::string_view bytes) try {
 
 bool take_json_dump(std::string_view bytes) try {
   const Tree tree = dump_tree(bytes, "nccl_trace_rank_0.json");
+  require(levels_of(tree) <= std::size_t(PickleBounds().depth_max), "JSON deeper than its bound");
   if (!tree.is_object() || !tree.contains("seeksim")) {
     judge_twice(tree);
     return true;

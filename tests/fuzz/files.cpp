@@ -1,6 +1,7 @@
 // Files that a run or a checkpoint reads: safetensors, manifests, goldens, DeepSpeed's hostfile and configuration.
 #include <nlohmann/json.hpp>
 
+#include "harness/doctor/hostfile.h"
 #include "harness/doctor/lint.h"
 #include "harness/input/ds_config_text.h"
 #include "harness/record/golden.h"
@@ -41,6 +42,7 @@ bool take_manifest(std::string_view bytes) try {
   std::string text(bytes);
   try {
     auto manifest = parse_bounded<nlohmann::json>(bytes, {"the manifest", kManifestBytesMax});
+    require(levels_of(manifest) <= std::size_t(JsonBounds().depth_max), "JSON deeper than its bound");
     if (manifest.is_object() && manifest.erase("digest") > 0) {
       manifest["digest"] = hex(digest_of_file(manifest.dump()));
       text = manifest.dump();
@@ -63,7 +65,10 @@ bool take_golden(std::string_view bytes) try {
   return false;
 }
 
-bool take_hostfile(std::string_view bytes) { return lint_hostfile(bytes, "hosts").empty(); }
+bool take_hostfile(std::string_view bytes) {
+  require(slots_of(bytes) >= 0, "fewer slots than none");
+  return lint_hostfile(bytes, "hosts").empty();
+}
 
 bool take_ds_config(std::string_view bytes) try {
   const JsonText config = parse_ds_config(bytes, "ds_config.json");
