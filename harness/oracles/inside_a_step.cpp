@@ -122,8 +122,9 @@ std::string copies_differ(const Evidence& e, const std::vector<const TrueShards*
 
 // ---- budgets -------------------------------------------------------------------------------------------------------
 
-Finding against(const std::vector<BudgetLine>& budget, const std::map<std::string, double>& measured) {
-  std::string held;
+// asked: the scenario names the check, and its reader wants the formulas.
+Finding against(const std::vector<BudgetLine>& budget, const std::map<std::string, double>& measured, bool asked) {
+  std::string held, names;
   for (const BudgetLine& line : budget) {
     const auto it = measured.find(line.name);
     const double bytes = it == measured.end() ? 0 : it->second;
@@ -132,9 +133,17 @@ Finding against(const std::vector<BudgetLine>& budget, const std::map<std::strin
       return bad(fmt::format("{}: {:.0f} bytes instead of {}{:.0f} ({}; {:.0f} are granted for blocks)", line.name,
                              bytes, line.at_most ? "at most " : "", line.bytes, line.formula, line.slack));
     }
-    if (bytes > 0) held += fmt::format("{}{} {:.0f} = {}", held.empty() ? "" : "; ", line.name, bytes, line.formula);
+    if (bytes <= 0) continue;
+    held += fmt::format("{}{} {:.0f} = {}", held.empty() ? "" : "; ", line.name, bytes, line.formula);
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", line.name);
   }
-  return good(held.empty() ? "nothing is needed and nothing was used" : held);
+  if (held.empty()) return good("nothing is needed and nothing was used");
+  return good(asked ? held : "what ZeRO's formulas say: " + names);
+}
+
+bool asks_for(const Scenario& scenario, const char* check) {
+  return std::any_of(scenario.checks.begin(), scenario.checks.end(),
+                     [&](const CheckSpec& spec) { return spec.name == check; });
 }
 
 // Bytes may be right in any number of pieces. Empty: there are no more than that.
@@ -242,7 +251,7 @@ Finding memory_formula(const Evidence& e, const std::string&) {
     peaks[std::string(name(runtime::MemoryTag(tag)))] = double(e.run.memory.peak_by_tag[tag]);
   for (std::size_t tag = 0; tag < e.run.memory.host_peak_by_tag.size(); ++tag)
     peaks["host " + std::string(name(runtime::MemoryTag(tag)))] = double(e.run.memory.host_peak_by_tag[tag]);
-  return against(memory_budget(e.scenario), peaks);
+  return against(memory_budget(e.scenario), peaks, asks_for(e.scenario, "memory_formula"));
 }
 
 namespace {
@@ -309,7 +318,8 @@ Finding traffic_formula(const Evidence& e, const std::string&) {
       compressed ? compressed_calls(e.scenario, steps) : calls_budget(e.scenario, steps), e.run.traffic.comm);
   if (!calls.empty()) return bad(calls);
   return against(
-      compressed ? compressed_traffic(e.scenario, steps, applied) : traffic_budget(e.scenario, steps, applied), sent);
+      compressed ? compressed_traffic(e.scenario, steps, applied) : traffic_budget(e.scenario, steps, applied), sent,
+      asks_for(e.scenario, "traffic_formula"));
 }
 
 Finding conservation(const Evidence& e, const std::string&) {

@@ -303,7 +303,7 @@ std::deque<CheckInfo> built_in_checks() {
                       "undisturbed run of whole models)"},
       {.name = "traffic_formula",
        .judge = traffic_formula,
-       .unasked = formulas_apply,
+       .unasked = [](const Evidence& e) { return formulas_apply(e) && e.scenario.world.ranks() > 1; },
        .description = "bytes sent per rank, by operation, are ZeRO's, in no more collectives than buckets and modules "
                       "need (likewise)"},
       {.name = "saved_at_end",

@@ -22,8 +22,15 @@ constexpr int kSteps = 5;
 
 TrainPlan small_plan() {
   TrainPlan plan;
-  plan.definition.model = {
-      .own = nullptr, .layers = 1, .width = 16, .heads = 2, .context = 8, .vocab = 256, .frozen = {}, .dropout = {}};
+  plan.definition.model = {.own = nullptr,
+                           .layers = 1,
+                           .width = 16,
+                           .heads = 2,
+                           .context = 8,
+                           .vocab = 256,
+                           .frozen = {},
+                           .dropout = {},
+                           .experts = {}};
   for (int i = 0; i < 500; ++i) plan.definition.data.bytes += char('a' + (i * i + i / 7) % 26);
   plan.definition.global_batch = 8;
   plan.definition.steps = kSteps;
