@@ -34,8 +34,8 @@ void refuse_contradictions(const Exhibit& exhibit, Findings& findings) {
 }  // namespace
 
 const std::vector<std::string>& exhibit_groups() {
-  static const std::vector<std::string> all = {"normalisation", "accumulation", "schedule", "data",    "state",
-                                               "precision",     "sharding",     "offload",  "pipeline"};
+  static const std::vector<std::string> all = {"normalisation", "accumulation", "schedule", "data",     "state",
+                                               "precision",     "sharding",     "offload",  "pipeline", "experts"};
   return all;
 }
 
