@@ -116,7 +116,9 @@ class Cache:
 
     def layer(self, python: pathlib.Path, name: str, words: List[str]) -> pathlib.Path:
         """The folder of this name, with these packages and nothing else."""
-        folder = self.folder / "layers" / f"{name}-py{sys.version_info.major}{sys.version_info.minor}"
+        # dill, with which datasets hashes, takes a module without "site-packages" in its path for the user's code.
+        python_name = f"py{sys.version_info.major}{sys.version_info.minor}"
+        folder = self.folder / "layers" / f"{name}-{python_name}-site-packages"
         if not folder.exists():
             work = folder.with_name(f".making-{folder.name}")
             shutil.rmtree(work, ignore_errors=True)

@@ -6,14 +6,13 @@ import torch
 import torch.distributed as dist
 
 SCHEDULES = {
-    "WarmupLR": {"warmup_num_steps": 4},
     "WarmupCosineLR": {"warmup_num_steps": 4, "total_num_steps": 12},
 }
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--schedule", choices=SCHEDULES, default="WarmupLR")
+    parser.add_argument("--schedule", choices=SCHEDULES, default="WarmupCosineLR")
     parser.add_argument("--swap", action="store_true")
     args = parser.parse_args()
     deepspeed.init_distributed(dist_backend="gloo")
