@@ -8,10 +8,13 @@ from torch.utils.data import DataLoader
 STOP = (0, 3)  # epoch, and batches of it that are done
 
 
-def build():
+def build(args):
     torch.manual_seed(1)
     rows = Dataset.from_dict({"x": torch.randn(48, 8).tolist()})
-    stream = rows.to_iterable_dataset(num_shards=2).with_format("torch")
+    stream = rows.to_iterable_dataset(num_shards=2)
+    if args.filter:
+        stream = stream.filter(lambda row: row["x"][0] > -1)
+    stream = stream.with_format("torch")
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
     return stream, model, torch.optim.SGD(model.parameters(), lr=0.05)
 
@@ -33,13 +36,14 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--twice", action="store_true", help="stopped and resumed once more, two steps later")
+    parser.add_argument("--filter", action="store_true")
     args = parser.parse_args()
-    stream, model, optimizer = build()
+    stream, model, optimizer = build(args)
     first = (0, 0)
     for stop in [STOP, (STOP[0], STOP[1] + 2)][: args.resume + args.twice]:
         train(stream, model, optimizer, first, stop)
         place, weights = stream.state_dict(), model.state_dict()
-        stream, model, optimizer = build()
+        stream, model, optimizer = build(args)
         stream.load_state_dict(place)
         model.load_state_dict(weights)
         first = stop
