@@ -30,8 +30,8 @@ std::vector<std::string> figure_names();
 // All of them by name; null where the run has none, and for what is no number.
 Json figures_json(const Evidence& evidence);
 
-// Which figures a table of such runs shows: those of "show"; else those that its checks are about; where they are about none, the last loss,
-// the peak of memory and virtual time.
+// Which figures a table of such runs shows: those of "show"; else those that its checks are about; where they are about
+// none, the last loss, the peak of memory and virtual time.
 std::vector<std::string> shown_figures(const Scenario& scenario);
 
 }  // namespace seeksim::harness

@@ -23,8 +23,8 @@ std::vector<NamedTensor> to_hugging_face(const Parameters& parameters, const Mod
 std::vector<NamedTensor> gradients_to_hugging_face(const Parameters& parameters, const ModelPlan& plan,
                                                    std::span<const float> flat);
 
-// Fills flat. Widens F16 and BF16. Accepts the prefix, the constants that old files carry, and a head equal to a tied embedding. Throws
-// std::runtime_error with every missing, unexpected, twice given or mis-shaped tensor, one a line.
+// Fills flat. Widens F16 and BF16. Accepts the prefix, the constants that old files carry, and a head equal to a tied
+// embedding. Throws std::runtime_error with every missing, unexpected, twice given or mis-shaped tensor, one a line.
 void from_hugging_face(const Parameters& parameters, const ModelPlan& plan, const std::vector<TensorBytes>& tensors,
                        std::span<float> flat);
 

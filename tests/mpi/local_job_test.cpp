@@ -111,7 +111,8 @@ TEST_F(MpiLocalJob, OfAKilledSupervisorNobodyIsLeft) {
   pid_t supervisor = 0;
   ASSERT_TRUE(file >> supervisor);
   const auto within = [&](std::size_t count) {
-    for (int i = 0; i < 1200 && ranks().size() != count; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    for (int i = 0; i < 1200 && ranks().size() != count; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
     return ranks().size() == count;
   };
   EXPECT_TRUE(within(3));

@@ -21,9 +21,12 @@ class HuggingFace : public testing::ScriptRuns {
   }
 
   std::string scenario(const std::string& model) {
-    return folder_.write("s.json", R"({ "name": "s", "data": { "synthetic": true }, "world": { "nodes": 1, "ranks_per_node": 1 }, "steps": 3,
+    return folder_.write(
+        "s.json",
+        R"({ "name": "s", "data": { "synthetic": true }, "world": { "nodes": 1, "ranks_per_node": 1 }, "steps": 3,
   "deepspeed": { "train_batch_size": 4, "optimizer": { "type": "AdamW", "params": { "lr": 1e-2 } } }, "checks": [ ],
-  "model": )" + model + " }");
+  "model": )" +
+            model + " }");
   }
 
   // The report of a run that ends as expected.
