@@ -75,10 +75,10 @@ LedgerLine states(const Scenario& scenario, const Part& part) {
   double each = 0;
   for (const State& state : all) each += state.bytes / (stage >= state.sharded_from ? ranks : 1);
   double bytes = each * part.parameters;
-  std::string formula = fmt::format("{:.4g} bytes a parameter here", each);
+  std::string formula = fmt::format("{:.4g} bytes a parameter", each);
   if (stage == 3) {  // a module whole, with its gradient
     bytes += 2 * stored * part.largest_module;
-    formula += fmt::format(", {:.0f} for each of the largest module's", 2 * stored);
+    formula += fmt::format(", {:.0f} of the largest module's", 2 * stored);
   }
   return {"model states", bytes, formula};
 }
@@ -125,10 +125,10 @@ LedgerLine buckets(const Scenario& scenario, const Part& part) {
   double elements = at_most(zero.reduce_bucket_elements) * (zero.overlap_comm ? 2 : 1);
   if (zero.stage == 3) {
     elements += at_most(zero.prefetch_elements);
-    return {"buckets", element * elements, "of gradients, twice with overlap; parameters gathered ahead"};
+    return {"buckets", element * elements, "gradients (twice with overlap), gathered ahead"};
   }
   elements += at_most(zero.allgather_bucket_elements);
-  return {"buckets", element * elements, "of gradients, twice with overlap; of gathered parameters"};
+  return {"buckets", element * elements, "gradients (twice with overlap), gathered"};
 }
 
 }  // namespace

@@ -4,9 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
 
 #include <nlohmann/json.hpp>
@@ -15,6 +12,7 @@
 #include "harness/input/json_text.h"
 #include "harness/input/problem.h"
 #include "harness/torch/check/command_words.h"
+#include "harness/torch/check/kept_folder.h"
 #include "harness/torch/check/warm.h"
 #include "harness/torch/habits.h"
 #include "harness/torch/job.h"
@@ -33,7 +31,6 @@ constexpr double kTimeout_s = 30;  // how long a rank waits for another: a rank 
 class Checking {
  public:
   Checking(const CheckRequest& request, const Print& print);
-  ~Checking();
   Checking(const Checking&) = delete;
   Checking& operator=(const Checking&) = delete;
   Outcome run();
@@ -54,8 +51,8 @@ class Checking {
   const Print& print_;
   TorchScenario scenario_;
   Start start_;
-  std::string folder_;
-  bool temporary_ = false, red_ = false;
+  std::optional<KeptFolder> folder_;  // once all that was asked for makes sense
+  bool red_ = false;
   std::optional<WarmStart> warm_;
   TorchRun plain_;
   std::optional<TorchRun> order_;  // with another order of sums
@@ -80,21 +77,7 @@ Checking::Checking(const CheckRequest& request, const Print& print) : request_(r
   start_.built = build_backend(start_.python);
   start_.wall_limit_s = kRun_s;
   start_.quiet = true;
-  temporary_ = request.out.empty();
-  folder_ = request.out;
-  if (temporary_) {
-    folder_ = (fs::temp_directory_path() / "seeksim-check-XXXXXX").string();
-    if (::mkdtemp(folder_.data()) == nullptr)
-      throw BadInput(folder_, fmt::format("no temporary folder: {}", std::strerror(errno)), "Use --out FOLDER.");
-  } else {
-    make_folder(folder_, "--out");
-  }
-  folder_ = fs::absolute(folder_).string();
-}
-
-Checking::~Checking() {
-  std::error_code ignored;
-  if (temporary_ && !red_) fs::remove_all(folder_, ignored);
+  folder_.emplace(request.out, "check");
 }
 
 Variant Checking::plain() const {
@@ -104,7 +87,7 @@ Variant Checking::plain() const {
 }
 
 TorchRun Checking::run_variant(const std::string& name, Variant variant) {
-  const std::string folder = folder_ + '/' + name;
+  const std::string folder = folder_->path() + '/' + name;
   fs::remove_all(folder);
   make_folder(folder, "--out");
   make_folder(folder + "/checkpoint", "--out");
@@ -144,7 +127,7 @@ void Checking::measure_orders() {
     const std::string name = "order-" + std::string(pytorch::name(order));
     TorchRun run = run_variant(name, std::move(variant));
     if (!order_) order_ = std::move(run);
-    folders.push_back(folder_ + '/' + name);
+    folders.push_back(folder_->path() + '/' + name);
   }
   try {
     allowance_ = allowance_of(plain_.ranks, "plain", folders);
@@ -166,7 +149,7 @@ CheckLine Checking::try_switch(const Switch& one) {
   one.turn(variant, one.name);
   if (one.demand == Demand::resumed) {
     for (const std::string& word : words_of(request_.resume))
-      variant.arguments.push_back(with_folder(word, folder_ + "/plain/checkpoint"));
+      variant.arguments.push_back(with_folder(word, folder_->path() + "/plain/checkpoint"));
   }
   if (one.demand >= Demand::reassociated && one.demand <= Demand::steady && !order_) measure_orders();
   if (one.demand == Demand::steady) return judged(one, plain_, *order_, nullptr);
@@ -198,6 +181,7 @@ bool Checking::wanted(const Switch& one) const {
 
 void Checking::tell(CheckLine line) {
   red_ |= line.state == State::red;
+  if (red_) folder_->keep();
   if (!request_.quiet) print_(line_text(line, request_.style));
   lines_.push_back(std::move(line));
 }
@@ -214,9 +198,9 @@ Outcome Checking::outcome(bool whole) {
   if (!request_.quiet) {
     print_(fmt::format("{} {}: {}\n", red_ ? request_.style.bad("FAIL") : request_.style.good("PASS"), scenario_.name,
                        sentence));
-    if (temporary_ && red_) print_(fmt::format("  folder    {}\n", folder_));
+    if (folder_->temporary() && red_) print_(fmt::format("  folder    {}\n", folder_->path()));
   }
-  write_file(folder_ + "/check.json", dump(outcome.report));
+  write_file(folder_->path() + "/check.json", dump(outcome.report));
   return outcome;
 }
 

@@ -4,9 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
 
 #include <nlohmann/json.hpp>
@@ -15,6 +12,7 @@
 #include "harness/input/json_text.h"
 #include "harness/input/problem.h"
 #include "harness/torch/check/command_words.h"
+#include "harness/torch/check/kept_folder.h"
 #include "harness/torch/check/warm.h"
 #include "harness/torch/job.h"
 #include "harness/torch/judges.h"
@@ -68,7 +66,6 @@ bool ends_a_rank(const faults::Rule& rule) {
 class Recovering {
  public:
   Recovering(const RecoversRequest& request, const Print& print);
-  ~Recovering();
   Recovering(const Recovering&) = delete;
   Recovering& operator=(const Recovering&) = delete;
   Outcome run();
@@ -88,8 +85,8 @@ class Recovering {
   const Print& print_;
   TorchScenario scenario_;
   Start start_;
-  std::string folder_;
-  bool temporary_ = false, red_ = false;
+  std::optional<KeptFolder> folder_;  // once all that was asked for makes sense
+  bool red_ = false;
   std::optional<WarmStart> warm_;
   TorchRun whole_;
   std::int64_t step_ = -1;  // in which a rank is killed or hangs; -1: the scenario says what breaks
@@ -115,26 +112,12 @@ Recovering::Recovering(const RecoversRequest& request, const Print& print) : req
   start_.wall_limit_s = kRun_s;
   start_.quiet = true;
   start_.turns = {"states"};
-  temporary_ = request.out.empty();
-  folder_ = request.out;
-  if (temporary_) {
-    folder_ = (fs::temp_directory_path() / "seeksim-recovers-XXXXXX").string();
-    if (::mkdtemp(folder_.data()) == nullptr)
-      throw BadInput(folder_, fmt::format("no temporary folder: {}", std::strerror(errno)), "Use --out FOLDER.");
-  } else {
-    make_folder(folder_, "--out");
-  }
-  folder_ = fs::absolute(folder_).string();
-}
-
-Recovering::~Recovering() {
-  std::error_code ignored;
-  if (temporary_ && !red_) fs::remove_all(folder_, ignored);
+  folder_.emplace(request.out, "recovers");
 }
 
 TorchRun Recovering::run_as(const std::string& name, const TorchScenario& scenario, const std::string& checkpoints,
                             const std::string& more) {
-  const std::string folder = folder_ + '/' + name;
+  const std::string folder = folder_->path() + '/' + name;
   fs::remove_all(folder);
   make_folder(folder, "--out");
   std::vector<std::string> command = request_.command;
@@ -149,7 +132,7 @@ TorchRun Recovering::run_as(const std::string& name, const TorchScenario& scenar
 bool Recovering::undisturbed() {
   TorchScenario scenario = scenario_;
   scenario.faults.clear();
-  const std::string checkpoints = folder_ + "/undisturbed-checkpoints";
+  const std::string checkpoints = folder_->path() + "/undisturbed-checkpoints";
   fs::remove_all(checkpoints);
   make_folder(checkpoints, "--out");
   whole_ = run_as("undisturbed", scenario, checkpoints, "");
@@ -193,7 +176,7 @@ TorchScenario Recovering::disturbed_scenario() {
 // Empty: what had to break did not.
 std::optional<TorchRun> Recovering::disturbed() {
   const TorchScenario scenario = disturbed_scenario();
-  const std::string checkpoints = folder_ + "/checkpoints";
+  const std::string checkpoints = folder_->path() + "/checkpoints";
   fs::remove_all(checkpoints);
   make_folder(checkpoints, "--out");
   TorchRun run = run_as("disturbed", scenario, checkpoints, "");
@@ -217,7 +200,7 @@ std::optional<TorchRun> Recovering::resumed() {
   scenario.faults.clear();
   std::string wrong;
   try {
-    TorchRun run = run_as("resumed", scenario, folder_ + "/checkpoints", request_.resume);
+    TorchRun run = run_as("resumed", scenario, folder_->path() + "/checkpoints", request_.resume);
     wrong = failure(run);
     if (wrong.empty()) return run;
   } catch (const BadInput& bad) {
@@ -244,6 +227,7 @@ void Recovering::tell(const std::string& name, State state, const std::string& t
   line.state = state;
   line.text = text;
   red_ |= state == State::red;
+  if (red_) folder_->keep();
   if (!request_.quiet) print_(line_text(line, request_.style));
   lines_.push_back(std::move(line));
 }
@@ -272,9 +256,9 @@ Outcome Recovering::outcome() {
   if (!request_.quiet) {
     print_(fmt::format("{} {}: {}\n", red_ ? request_.style.bad("FAIL") : request_.style.good("PASS"), scenario_.name,
                        sentence));
-    if (temporary_ && red_) print_(fmt::format("  folder    {}\n", folder_));
+    if (folder_->temporary() && red_) print_(fmt::format("  folder    {}\n", folder_->path()));
   }
-  write_file(folder_ + "/recovers.json", dump(outcome.report));
+  write_file(folder_->path() + "/recovers.json", dump(outcome.report));
   return outcome;
 }
 
