@@ -49,17 +49,17 @@ Json map_json(const std::vector<std::size_t>& at_peak) {
 
 }  // namespace
 
-std::string decimal_text(double bytes) {
+std::string decimal_text(double bytes, int digits) {
   constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB"};
   int unit = 0;
   for (; bytes >= 1000 && unit < 4; ++unit) bytes /= 1000;
-  return fmt::format("{:.4g} {}", bytes, kUnits[unit]);
+  return fmt::format("{:.{}g} {}", bytes, digits, kUnits[unit]);
 }
 
 std::string plan_table(const Plan& plan, std::size_t memory_bytes) {
   std::size_t width = 13;
   for (const PlanRow& row : plan.rows) width = std::max(width, row.candidate.name.size());
-  constexpr const char* kLine = "  {:<{}}  {:>9}  {:>4}  {:>9}  {:>4}  {:>9}  {:>9}  {:>9}\n";
+  constexpr const char* kLine = "  {:<{}} {:>9} {:>4} {:>9} {:>4} {:>8} {:>7} {:>8}\n";
   std::string text =
       fmt::format(kLine, "configuration", width, "seeksim", "fits", "DeepSpeed", "fits", "on host", "step", "sent");
   for (const PlanRow& row : plan.rows) {
@@ -68,10 +68,10 @@ std::string plan_table(const Plan& plan, std::size_t memory_bytes) {
       continue;
     }
     const double exact = row.bytes(false), estimate = row.bytes(true);
-    text += fmt::format(kLine, row.candidate.name, width, decimal_text(exact), fits_text(exact, memory_bytes),
-                        decimal_text(estimate), fits_text(estimate, memory_bytes),
-                        decimal_text(double(row.run->host_peak_bytes)),
-                        fmt::format("{:.4g} s", seconds(row.run->step_ns)), decimal_text(double(row.run->sent_bytes)));
+    text += fmt::format(
+        kLine, row.candidate.name, width, decimal_text(exact), fits_text(exact, memory_bytes), decimal_text(estimate),
+        fits_text(estimate, memory_bytes), decimal_text(double(row.run->host_peak_bytes), 3),
+        fmt::format("{:.3g} s", seconds(row.run->step_ns)), decimal_text(double(row.run->sent_bytes), 3));
   }
   return text;
 }

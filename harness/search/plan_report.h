@@ -8,7 +8,7 @@
 namespace seeksim::harness {
 
 // 53.62 GB: powers of ten, as vendors count.
-std::string decimal_text(double bytes);
+std::string decimal_text(double bytes, int digits = 4);
 // A line a configuration: seeksim's peak, DeepSpeed's estimate, whether each fits into memory_bytes, step, traffic.
 std::string plan_table(const Plan& plan, std::size_t memory_bytes);
 // What a rank holds at its peak, and what DeepSpeed would hold; largest first. The row has a run.
