@@ -8,7 +8,6 @@
 
 #include "harness/analyse/hang.h"
 #include "harness/analyse/logs.h"
-#include "harness/analyse/story.h"
 #include "harness/export/flight_recorder.h"
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
@@ -66,11 +65,11 @@ std::string own_text(const Json& analysis) {
 
 }  // namespace
 
-std::string analyse(const AnalyseArguments& arguments) {
+Analysed analyse(const std::vector<std::string>& paths) {
   OwnDumps own;
   std::vector<Dump> dumps;
   LogFacts logs;
-  for (const std::string& file : files_of(arguments.paths)) {
+  for (const std::string& file : files_of(paths)) {
     const std::string bytes = read_file(file, kDumpFileBytesMax);
     if (is_log_name(file) || !looks_like_dump(bytes)) {
       if (bytes.find('\0') != std::string::npos)
@@ -91,14 +90,13 @@ std::string analyse(const AnalyseArguments& arguments) {
   if (own.any) {
     add_missing_ranks(own.read);
     const Json analysis = analysis_json(runtime::analyse(own.read.dumps));
-    return arguments.json ? dump(analysis) : own_text(analysis);
+    return {std::nullopt, own_text(analysis), dump(analysis)};
   }
   if (dumps.empty() && logs.lines == 0)
-    throw BadInput(arguments.paths[0], "holds no dump of a flight recorder and no log",
+    throw BadInput(paths[0], "holds no dump of a flight recorder and no log",
                    "PyTorch writes nccl_trace_rank_0 and so on, `seeksim run --flight-recorder DIR` likewise; logs end "
                    "in .log, .txt, .out or .err.");
-  const Story story = dumps.empty() ? judge_logs(logs) : judge_dumps(std::move(dumps));
-  return arguments.json ? story_json(story) : story_text(story);
+  return {dumps.empty() ? judge_logs(logs) : judge_dumps(std::move(dumps)), "", ""};
 }
 
 }  // namespace seeksim::harness

@@ -1,17 +1,21 @@
 // `seeksim analyse`: dumps of flight recorders, or logs, and what they tell.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "harness/analyse/story.h"
+
 namespace seeksim::harness {
 
-struct AnalyseArguments {
-  std::vector<std::string> paths;  // folders and files
-  bool json = false;
+// What files tell. Dumps of seeksim's own runs say more than a story holds: they have been told already.
+struct Analysed {
+  std::optional<Story> story;  // none: the dumps are seeksim's
+  std::string own_text, own_json;
 };
 
-// Text for people, or JSON. Throws BadInput.
-std::string analyse(const AnalyseArguments& arguments);
+// paths: folders and files. Throws BadInput.
+Analysed analyse(const std::vector<std::string>& paths);
 
 }  // namespace seeksim::harness

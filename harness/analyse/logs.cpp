@@ -60,8 +60,7 @@ class LogJudge {
     tell_waits();
     tell_followers();
     tell_next();
-    story_.details["lines"] = f_.lines;
-    story_.details["world"] = f_.world;
+    fill_details();
     return std::move(story_);
   }
 
@@ -84,13 +83,19 @@ class LogJudge {
     }
   }
 
-  bool by_fingerprint() {
-    if (f_.fingerprints.empty()) return false;
+  // Operation and shape, by PyTorch's own check of collectives.
+  std::map<int, std::pair<std::string, std::string>> brought_by_rank() const {
     std::map<int, std::pair<std::string, std::string>> brought;
     for (const FingerprintReport& r : f_.fingerprints) {
       auto& b = brought[r.rank];
       if (b.first.empty() || b.second.empty()) b = {r.operation, r.shape};
     }
+    return brought;
+  }
+
+  bool by_fingerprint() {
+    if (f_.fingerprints.empty()) return false;
+    const auto brought = brought_by_rank();
     std::map<std::string, std::vector<int>> operations;
     std::map<std::pair<std::string, std::string>, std::vector<int>> shapes;
     for (const auto& [rank, b] : brought) {
@@ -348,6 +353,28 @@ class LogJudge {
       add("TORCH_DISTRIBUTED_DEBUG=DETAIL: operation, size and type are checked before each collective.");
     if (!f_.nccl_info) add("NCCL_DEBUG=INFO: ranks, devices and the network that NCCL uses.");
     add("one file a rank: torchrun --redirects 3 --log-dir DIR, srun --output=%t.log.");
+  }
+
+  void fill_details() {
+    Tree& d = story_.details;
+    d["lines"] = f_.lines;
+    d["world"] = f_.world;
+    d["speaks"] = Tree::array();
+    for (const auto& [rank, lines] : f_.speaks) {
+      if (rank >= 0) d["speaks"].push_back(rank);
+    }
+    d["waiting"] = Tree::array();
+    for (const auto& [group, waits] : waits_) {
+      for (const auto& [rank, wait] : waits)
+        d["waiting"].push_back({{"rank", rank},
+                                {"group", group},
+                                {"operation", wait.operation},
+                                {"number", wait.number},
+                                {"sizes", wait.elements}});
+    }
+    d["brought"] = Tree::array();
+    for (const auto& [rank, b] : brought_by_rank())
+      d["brought"].push_back({{"rank", rank}, {"operation", b.first}, {"sizes", b.second}});
   }
 
   const LogFacts& f_;

@@ -176,7 +176,7 @@ std::string goodput_picture(const StudyResult& result) {
 }
 
 std::string lost_picture(const StudyResult& result) {
-  constexpr double kBar = 22, kNames = 240;
+  constexpr double kBar = 22, kNames = 300;
   const std::size_t rows = std::min(kPoliciesDrawn, result.policies.size());
   double most = 1e-9;
   for (std::size_t row = 0; row < rows; ++row)
@@ -188,7 +188,7 @@ std::string lost_picture(const StudyResult& result) {
     const PolicyResult& policy = result.policies[row];
     const double y = kTop + double(row) * (kBar + 6);
     double x = kNames;
-    body += text_at(kNames - 8, y + 16, label_of(result, policy).substr(0, 34), "end", 12);
+    body += text_at(kNames - 8, y + 16, label_of(result, policy).substr(0, 38), "end", 12);
     for (std::size_t i = 0; i < std::size(kLost); ++i) {
       const double width = 100 * policy.share(kLost[i]).mean * scale;
       if (width <= 0) continue;

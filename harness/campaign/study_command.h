@@ -14,6 +14,7 @@ struct StudyArguments {
   std::string csv;       // empty: none
   std::string json;      // empty: none
   std::string pictures;  // a folder; empty: none
+  std::string html;      // a page; empty: none
   int processes = 0;     // 0: one a core
 };
 

@@ -11,11 +11,12 @@
 
 #include "harness/commands/checkpoint_command.h"
 #include "harness/commands/cli_options.h"
-#include "harness/commands/command_line_page.h"
-#include "harness/commands/completion.h"
 #include "harness/commands/list_command.h"
-#include "harness/commands/man_page.h"
 #include "harness/commands/torch_command.h"
+#include "harness/commands/watch.h"
+#include "harness/commands/words/command_line_page.h"
+#include "harness/commands/words/completion.h"
+#include "harness/commands/words/man_page.h"
 #include "harness/doctor/machine.h"
 #include "harness/input/problem.h"
 #include "harness/input/scenario_files.h"
@@ -58,6 +59,7 @@ struct Arguments {
   StudyArguments study;
   CheckpointArguments checkpoint;
   AnalyseArguments analyse;
+  RunsArguments runs;
   DoctorArguments doctor;
   MuseumArguments museum;
   ReferenceArguments reference;
@@ -82,6 +84,7 @@ void declare(CLI::App& app, Arguments& a) {
   add_study(app, a.study);
   add_checkpoint(app, a.checkpoint);
   add_analyse(app, a.analyse);
+  add_runs(app, a.runs);
   add_doctor(app, a.doctor);
   add_museum(app, a.museum);
   add_reference(app, a.reference);
@@ -122,12 +125,6 @@ ExitStatus list_of(const Arguments& a) {
                                    : list_command(a.list, style_of_stdout());
 }
 
-ExitStatus analyse_command(const AnalyseArguments& a) {
-  const std::string said = analyse(a);
-  a.json ? put_data(said) : put(said);
-  return ExitStatus::as_expected;
-}
-
 // What runs scenarios looks at the machine first.
 struct Command {
   const char* name;
@@ -144,6 +141,7 @@ constexpr Command kCommands[] = {
     {"diff", true, [](const CLI::App&, Arguments& a) { return diff_command(a.diff, style_of_stdout()); }},
     {"explore", true, [](const CLI::App&, Arguments& a) { return explore_command(a.explore, style_of_stdout()); }},
     {"analyse", false, [](const CLI::App&, Arguments& a) { return analyse_command(a.analyse); }},
+    {"runs", false, [](const CLI::App&, Arguments& a) { return runs_command(a.runs, style_of_stdout()); }},
     {"plan", false, [](const CLI::App&, Arguments& a) { return plan_command(a.plan); }},
     {"study", false, [](const CLI::App&, Arguments& a) { return study_command(a.study, style_of_stdout()); }},
     {"checkpoint", false, [](const CLI::App& app, Arguments& a) { return checkpoint_command(app, a.checkpoint); }},
@@ -175,6 +173,10 @@ ExitStatus dispatch(std::vector<std::string> arguments) {
     *file = scenario_named(*file);
   const auto given = std::find_if(std::begin(kCommands), std::end(kCommands),
                                   [&](const Command& command) { return app.got_subcommand(command.name); });
+  if (a.run.watch) {
+    std::erase(arguments, "--watch");
+    return watch(own_path(), arguments, a.run.files);
+  }
   if (given->checks_machine) check_machine();
   return given->run(app, a);
 }

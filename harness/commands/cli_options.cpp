@@ -63,6 +63,8 @@ void add_saves(CLI::App* run, SaveArguments& a) {
       ->check(kPositive)
       ->capture_default_str();
   run->add_option("--save-batches", a.save_batches, "Write the token ids, (steps, batch, context + 1)");
+  run->add_option("--save-logits", a.save_logits,
+                  "Write the logits of the first batch by the initial weights, (batch, context, vocabulary)");
   run->add_option("--save-gradients", a.save_gradients,
                   "STEP:FILE, write the gradients of that step before clipping; STEP counts from 1");
 }
@@ -80,6 +82,7 @@ void add_run(CLI::App& app, RunArguments& a) {
   run->add_flag("--last-failed", a.last_failed,
                 "Run only what failed when several scenarios were run last from this folder");
   run->add_flag("--list", a.list, "Print which scenarios would run, and run none");
+  run->add_flag("--watch", a.watch, "Run again whenever a scenario, a file that it names or the program has changed");
   run->add_option("--set", a.sets,
                   "key.path=value: change a value of the scenario; a number indexes a list (faults.0.rank=3)")
       ->allow_extra_args(false);
@@ -145,6 +148,8 @@ void add_launch(CLI::App& app, LaunchArguments& a) {
                    "Seconds that all processes have to connect; after that the start has failed")
       ->check(kPositive)
       ->capture_default_str();
+  launch->add_option("--openmetrics", a.openmetrics,
+                     "Write how the job is to this file, once a second, as OpenMetrics text");
   launch->add_option("--heartbeat", a.heartbeat_s, "Seconds between heartbeats, unless the scenario sets it")
       ->check(kPositive)
       ->capture_default_str();
@@ -226,8 +231,8 @@ void add_explore(CLI::App& app, ExploreArguments& a) {
 
 void add_diff(CLI::App& app, DiffArguments& a) {
   CLI::App* diff = app.add_subcommand("diff", "Show where two runs first diverge, or a run and its golden, and why");
-  diff->add_option("a", a.a, "Scenario file (.json)")->required();
-  diff->add_option("b", a.b, "The second scenario (default: the golden of the first)");
+  diff->add_option("a", a.a, "Scenario file (.json); or a run that `runs` lists")->required();
+  diff->add_option("b", a.b, "The second one (default: the golden of the first)");
   diff->add_option("--set", a.sets, "key.path=value for both, as for run")->allow_extra_args(false);
   diff->add_option("--set-b", a.sets_b, "key.path=value for the second scenario only")->allow_extra_args(false);
   diff->add_option("--schedule", a.schedule_a, "Of the first, as for run");
@@ -248,6 +253,16 @@ void add_analyse(CLI::App& app, AnalyseArguments& a) {
           "Dumps of flight recorders, one a rank (PyTorch's, pickled or JSON; seeksim's), logs, or folders of them")
       ->required();
   analyse->add_flag("--json", a.json, "JSON instead of text");
+  analyse->add_option("--html", a.html, "Write a page about the hang: one file, no network");
+  analyse->add_option("--reproduce", a.reproduce,
+                      "Write a scenario whose simulated ranks end in the same picture, and run it");
+}
+
+void add_runs(CLI::App& app, RunsArguments& a) {
+  CLI::App* runs =
+      app.add_subcommand("runs", "List the runs that folders of --out keep, and what changed between them");
+  runs->add_option("folders", a.folders, "Folders that --out wrote, or folders above them")->required();
+  runs->add_flag("--json", a.json, "JSON instead of a table");
 }
 
 void add_plan(CLI::App& app, PlanArguments& a) {
@@ -266,6 +281,7 @@ void add_plan(CLI::App& app, PlanArguments& a) {
   plan->add_option("--set", a.sets, "key.path=value, as for run")->allow_extra_args(false);
   add_auto(plan, a.autos);
   plan->add_option("--report", a.report, "Write the plan as JSON");
+  plan->add_option("--html", a.html, "Write a page about the plan: one file, no network");
   plan->add_flag("--all", a.all, "Continue after the first configuration that fits");
 }
 
@@ -277,6 +293,7 @@ void add_study(CLI::App& app, StudyArguments& a) {
   study->add_option("--csv", a.csv, "Write the table as CSV, with intervals and the time by cause");
   study->add_option("--json", a.json, "Write everything as JSON, each campaign included");
   study->add_option("--pictures", a.pictures, "Folder for goodput.svg and lost.svg");
+  study->add_option("--html", a.html, "Write a page with both: one file, no network");
   study->add_option("-j", a.processes, "Campaigns to run in parallel (default: one per core)")->check(kProcesses);
 }
 

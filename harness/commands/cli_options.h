@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "harness/analyse/analyse.h"
 #include "harness/campaign/study_command.h"
+#include "harness/commands/analyse_command.h"
 #include "harness/commands/diff_command.h"
 #include "harness/commands/explore_command.h"
 #include "harness/commands/golden_command.h"
@@ -13,6 +13,7 @@
 #include "harness/commands/plan_command.h"
 #include "harness/commands/reference_command.h"
 #include "harness/commands/run_command.h"
+#include "harness/commands/runs_command.h"
 #include "harness/commands/schedule_command.h"
 #include "harness/commands/shrink_command.h"
 #include "harness/doctor/doctor.h"
@@ -36,6 +37,7 @@ void add_shrink(CLI::App& app, ShrinkArguments& a);
 void add_explore(CLI::App& app, ExploreArguments& a);
 void add_diff(CLI::App& app, DiffArguments& a);
 void add_analyse(CLI::App& app, AnalyseArguments& a);
+void add_runs(CLI::App& app, RunsArguments& a);
 void add_plan(CLI::App& app, PlanArguments& a);
 void add_study(CLI::App& app, StudyArguments& a);
 void add_doctor(CLI::App& app, DoctorArguments& a);

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "harness/archive/kept_runs.h"
+#include "harness/commands/runs_command.h"
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
 #include "harness/input/problem.h"
@@ -24,6 +26,7 @@ Scenario load_side(const std::string& file, const std::vector<std::string>& sets
 
 ExitStatus diff_command(const DiffArguments& a, const Style& style) {
   if (!a.report.empty()) probe_writable(a.report, "--report");
+  if (is_kept_run(a.a) && !a.b.empty()) return diff_kept_runs(a.a, a.b, a.report, style);
   if (a.b.empty() && (!a.sets_b.empty() || !a.schedule_b.empty()))
     throw BadInput("--set-b, --schedule-b", "there is no second scenario", "Name it: seeksim diff A.json B.json.");
   const Scenario left = load_side(a.a, a.sets, a.schedule_a);

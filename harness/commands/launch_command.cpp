@@ -23,6 +23,7 @@
 #include "harness/input/json_text.h"
 #include "harness/loading/load.h"
 #include "harness/processes/faults.h"
+#include "harness/processes/job_metrics.h"
 #include "harness/processes/local_job.h"
 #include "harness/processes/refusals.h"
 #include "harness/scenario/scenario.h"
@@ -41,6 +42,8 @@ using Clock = std::chrono::steady_clock;
 
 // How long a job may take to end after a signal.
 constexpr double kToEnd_s = 5;
+// Between two writes of --openmetrics.
+constexpr double kMetricsEvery_s = 1;
 // How long mpirun may take to notice a death by itself, and to end the others.
 constexpr double kToNotice_s = 3;
 
@@ -119,6 +122,9 @@ class Supervisor {
   bool all_finished() const;
   std::string newest_checkpoint() const;
   void add_to_report(const std::vector<Ended>& before) const;
+  ExitStatus supervise();
+  void write_metrics(const runtime::ControlServer& server, int attempt, bool now);
+  void write_last_metrics(ExitStatus status);
 
   const LaunchArguments& arguments_;
   const Scenario& scenario_;
@@ -129,6 +135,9 @@ class Supervisor {
   std::string folder_, report_;
   // Open MPI's folders for a job, which stay when it is killed. Empty: unknown.
   std::string session_, shared_;
+  JobState state_;                    // of --openmetrics
+  std::uint64_t refused_before_ = 0;  // by the servers of earlier attempts
+  Clock::time_point metrics_written_;
 };
 
 std::vector<std::string> Supervisor::mpirun() const {
@@ -237,6 +246,7 @@ Ended Supervisor::watch(int attempt) {
   const pid_t job = start(attempt, server, options.token);
   for (;;) {
     server.step(50);
+    write_metrics(server, attempt, false);
     int status = 0;
     const bool changed = ::waitpid(job, &status, WNOHANG | WUNTRACED) == job;
     if (changed && !WIFSTOPPED(status)) {
@@ -254,6 +264,8 @@ Ended Supervisor::watch(int attempt) {
   }
   server.step(0);         // reads the last frames: they may show the process that was the reason
   ::kill(-job, SIGKILL);  // the processes that are left of it
+  write_metrics(server, attempt, true);
+  refused_before_ += server.refused();
   if (ended.why.empty() && !server.gone().empty()) ended.why = gone_text(server);
   ended.after_s = std::chrono::duration<double>(Clock::now() - began).count();
   return ended;
@@ -301,7 +313,36 @@ void Supervisor::add_to_report(const std::vector<Ended>& before) const {
   write_file(report_, dump(told));
 }
 
+void Supervisor::write_metrics(const runtime::ControlServer& server, int attempt, bool now) {
+  if (arguments_.openmetrics.empty() || (!now && seconds_since(metrics_written_) < kMetricsEvery_s)) return;
+  state_.ranks = scenario_.world.ranks();
+  state_.ready = server.ready();
+  state_.gone = int(server.gone().size());
+  state_.silent = int(server.silent().size());
+  state_.attempt = attempt;
+  state_.refused = refused_before_ + server.refused();
+  state_.running_s = seconds_since(began_);
+  write_file(arguments_.openmetrics, openmetrics_text(state_));
+  metrics_written_ = Clock::now();
+}
+
+void Supervisor::write_last_metrics(ExitStatus status) {
+  if (arguments_.openmetrics.empty()) return;
+  state_.exit_status = code(status);
+  state_.report = report();
+  state_.running_s = seconds_since(began_);
+  write_file(arguments_.openmetrics, openmetrics_text(state_));
+}
+
 ExitStatus Supervisor::run() {
+  if (!arguments_.openmetrics.empty()) probe_writable(arguments_.openmetrics, "--openmetrics");
+  state_.scenario = scenario_.name;
+  const ExitStatus status = supervise();
+  write_last_metrics(status);
+  return status;
+}
+
+ExitStatus Supervisor::supervise() {
   const runtime::Interrupts noted;
   RealFaults::forget(folder_);
   std::vector<Ended> before;

@@ -7,10 +7,12 @@
 #include <cstdio>
 #include <sstream>
 
+#include "harness/html/other_pages.h"
 #include "harness/input/document.h"
 #include "harness/input/ds_config_text.h"
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
+#include "harness/input/shell.h"
 #include "harness/loading/deepspeed/auto_values.h"
 #include "harness/loading/deepspeed/forms.h"
 #include "harness/loading/estimate.h"
@@ -255,6 +257,24 @@ std::string header(const Scenario& s, const Request& request) {
   return text + '\n';
 }
 
+// What makes the same plan again.
+std::string command_of(const PlanArguments& a) {
+  std::vector<std::string> words = {"seeksim", "plan", a.file};
+  const auto add = [&](const char* option, const std::string& value) {
+    if (!value.empty()) words.insert(words.end(), {option, value});
+  };
+  add("--model", a.model);
+  add("--gpus", a.gpus > 0 ? std::to_string(a.gpus) : "");
+  add("--nodes", a.nodes > 0 ? std::to_string(a.nodes) : "");
+  add("--memory", a.memory);
+  add("--ledger", a.ledger == "seeksim" ? "" : a.ledger);
+  for (const std::string& set : a.sets) add("--set", set);
+  for (const std::string& set : a.autos) add("--auto", set);
+  if (a.all) words.emplace_back("--all");
+  words.insert(words.end(), {"--html", a.html});
+  return command_line(words);
+}
+
 }  // namespace
 
 std::size_t bytes_of(const std::string& text) {
@@ -272,6 +292,7 @@ std::size_t bytes_of(const std::string& text) {
 
 ExitStatus plan_command(const PlanArguments& a) {
   if (!a.report.empty()) probe_writable(a.report, "--report");
+  if (!a.html.empty()) probe_writable(a.html, "--html");
   Request request = read_request(a);
   const LoadPatched load = [&](const Json& patch) {
     LoadOptions options;
@@ -318,6 +339,7 @@ ExitStatus plan_command(const PlanArguments& a) {
     put("more GPUs, a smaller model or a shorter context would help\n");
   }
   if (!a.report.empty()) write_file(a.report, dump(report));
+  if (!a.html.empty()) write_file(a.html, html::plan_page(report, command_of(a)));
   return fits ? ExitStatus::as_expected : ExitStatus::check_failed;
 }
 

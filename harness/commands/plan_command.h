@@ -16,7 +16,7 @@ struct PlanArguments {
   int nodes = 0;                   // 0: as the scenario says, else 8 GPUs a node
   std::string memory;              // "80GB"; empty: as the scenario says
   std::string model;               // a name, a config.json or its folder, or sizes; empty: as the scenario says
-  std::string report;
+  std::string report, html;
   std::string ledger = "seeksim";  // which says what fits: seeksim, deepspeed
   bool all = false;
 };

@@ -46,8 +46,8 @@ void refuse_what_is_not_there(const RunArguments& a) {
   if (a.backend != "sim" && a.device != (a.backend == "nccl" ? "cuda" : "cpu") && a.device != "cpu")
     throw BadInput("--device " + a.device, "processes of --backend " + a.backend + " compute on the CPU",
                    "Leave it out, or use --backend sim.");
-  const bool saves =
-      !a.save_initial.empty() || !a.save_final.empty() || !a.save_batches.empty() || !a.save_gradients.empty();
+  const bool saves = !a.save_initial.empty() || !a.save_final.empty() || !a.save_batches.empty() ||
+                     !a.save_logits.empty() || !a.save_gradients.empty();
   if (a.row >= 0 && a.files.size() > 1)
     throw BadInput(fmt::format("--row {}", a.row), "which of the scenarios is meant?", "Run one of them.");
   if (!a.trace.empty() && a.files.size() > 1)
@@ -114,6 +114,7 @@ RunOptions options_of(const RunArguments& a) {
                                                          : runtime::ElementType::f32;
   options.files.save_shard_bytes = std::uint64_t(a.save_shard_mb) * 1'000'000;
   options.files.save_batches = a.save_batches;
+  options.files.save_logits = a.save_logits;
   options.ranks.device = a.device;
   read_gradients(a, options);
   return options;

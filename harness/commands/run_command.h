@@ -42,6 +42,7 @@ struct ProcessArguments {
 struct ChoiceArguments {
   std::string pattern;  // -k; empty: all
   std::string shard;    // "1/4"; empty: all
+  bool watch = false;   // watch.h: this command again and again
   bool list = false;    // only say which
   bool last_failed = false;
 };
@@ -54,7 +55,7 @@ struct ChangeArguments {
 
 // Weights and samples, for another program.
 struct SaveArguments {
-  std::string save_initial, save_final, save_batches, save_gradients;
+  std::string save_initial, save_final, save_batches, save_logits, save_gradients;
   std::string save_dtype = "float32";
   int save_shard_mb = 5000;
 };

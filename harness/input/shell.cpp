@@ -16,4 +16,10 @@ std::string for_the_shell(const std::string& word) {
   return quoted + "'";
 }
 
+std::string command_line(const std::vector<std::string>& words) {
+  std::string line;
+  for (const std::string& word : words) line += (line.empty() ? "" : " ") + for_the_shell(word);
+  return line;
+}
+
 }  // namespace seeksim::harness

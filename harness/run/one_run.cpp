@@ -7,6 +7,7 @@
 #include <chrono>
 #include <new>
 
+#include "harness/archive/kept_runs.h"
 #include "harness/export/chrome_trace.h"
 #include "harness/export/flight_recorder.h"
 #include "harness/export/metrics.h"
@@ -21,6 +22,7 @@
 #include "harness/oracles/alarms.h"
 #include "harness/report/bundle.h"
 #include "harness/report/progress.h"
+#include "harness/run/first_logits.h"
 #include "harness/run/side_runs.h"
 #include "harness/scenario/variants.h"
 #include "harness/simulate/device.h"
@@ -51,6 +53,7 @@ void probe_files(const Scenario& scenario, const FileOptions& files) {
                                                              {"--metrics", &files.metrics},
                                                              {"--html", &files.html.file},
                                                              {"--save-batches", &files.save_batches},
+                                                             {"--save-logits", &files.save_logits},
                                                              {"--save-gradients", &files.save_gradients}};
   for (const auto& [option, file] : each) {
     if (!file->empty()) probe_writable(*file, option);
@@ -62,7 +65,8 @@ void probe_files(const Scenario& scenario, const FileOptions& files) {
     if (is_folder_to_save(*path)) make_folder(*path, option);
     probe_writable(is_folder_to_save(*path) ? *path + "/config.json" : *path, option);
   }
-  if (is_of_shapes(scenario) && (!files.save_final.empty() || !files.save_gradients.empty()))
+  if (is_of_shapes(scenario) &&
+      (!files.save_final.empty() || !files.save_gradients.empty() || !files.save_logits.empty()))
     throw BadInput("--save-...", "a shapes-only run has no values", "Use \"numerics\": \"exact\".");
   if (!files.save_gradients.empty() && files.gradients_step > scenario.train.definition.steps) {
     throw BadInput(fmt::format("--save-gradients {}:{}", files.gradients_step, files.save_gradients),
@@ -156,6 +160,12 @@ void save_results(const Scenario& scenario, const FileOptions& files, const RunR
     });
   }
   if (!files.save_batches.empty()) written.write([&] { save_batches(files.save_batches, scenario.train.definition); });
+  if (!files.save_logits.empty()) {
+    written.write([&] {
+      save_tensors(files.save_logits, {first_logits(scenario, 0)}, "logits of the first batch by the initial weights",
+                   "--save-logits");
+    });
+  }
 }
 
 // As an ordinary scenario: of the faults that were drawn, those that came.
@@ -288,6 +298,7 @@ Outcome run_one(const Scenario& given, const RunOptions& options, const Print& p
   if (is_fast(scenario)) check_fast_device(options.ranks.device);
   probe_files(scenario, options.files);
   const FolderLock alone(options.files.out, "--out");
+  const RunKeeper keeper(options.files.out, to_json(scenario), scenario.name);
   std::string text;
   const Print tell = [&](std::string_view part) {
     text += part;
@@ -332,6 +343,7 @@ Outcome run_one(const Scenario& given, const RunOptions& options, const Print& p
   }
   write_files(evidence, judgement, options.files, outcome.report, text, written);
   write_page_of_run(evidence, options.files.html, outcome.report, simulation, written);
+  written.write([&] { keeper.ended(outcome.report); });
   outcome.problems = written.problems();
   if (!outcome.problems.empty()) outcome.status = std::max(outcome.status, ExitStatus::bad_input);
   return outcome;

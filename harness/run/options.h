@@ -67,11 +67,13 @@ struct FileOptions {
   runtime::ElementType save_dtype = runtime::ElementType::f32;  // of both
   std::uint64_t save_shard_bytes = 5'000'000'000;               // of a folder's files
   std::string save_batches;
+  std::string save_logits;
   std::string save_gradients;
   std::int64_t gradients_step = 0;  // counted from 1
   // Whether any of the --save-... options is given.
   bool saves() const {
-    return !save_initial.empty() || !save_final.empty() || !save_batches.empty() || !save_gradients.empty();
+    return !save_initial.empty() || !save_final.empty() || !save_batches.empty() || !save_logits.empty() ||
+           !save_gradients.empty();
   }
 };
 

@@ -319,6 +319,17 @@ std::vector<Violation> check_exhibits(const File& file, const Targets& targets) 
   return found;
 }
 
+std::vector<Violation> check_schema(const File& file, const Targets& targets) {
+  constexpr std::string_view kFirst = "{ \"$schema\": \"";
+  const bool is_schema = file.path.ends_with("schema.json");
+  if (!file.path.starts_with("scenarios/") || !file.path.ends_with(".json") || is_schema) return {};
+  if (!file.text.starts_with(kFirst)) return {{file.path, 1, "does not begin with \"$schema\""}};
+  const std::string named = file.text.substr(kFirst.size(), file.text.find('"', kFirst.size()) - kFirst.size());
+  const std::string path = (std::filesystem::path(file.path).parent_path() / named).lexically_normal().string();
+  if (targets.has(path)) return {};
+  return {{file.path, 1, "names the schema " + named + ", which is not there"}};
+}
+
 std::vector<Violation> check_size(const File& file) {
   constexpr int kReadmeLines = 120;
   constexpr int kPageLines = 200;

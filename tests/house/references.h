@@ -47,6 +47,10 @@ std::vector<Violation> check_rules(const File& file, const Targets& targets);
 // Exhibits and scenarios that commands in Markdown name: `seeksim museum NAME`.
 std::vector<Violation> check_exhibits(const File& file, const Targets& targets);
 
+// A scenario begins with "$schema", a path from its own folder that is there: editors complete and check its keys by
+// it.
+std::vector<Violation> check_schema(const File& file, const Targets& targets);
+
 // Markdown: no line over 100 columns outside of tables and generated parts; README.md at most 120 lines, a page of
 // docs/ that is not generated at most 200.
 std::vector<Violation> check_size(const File& file);

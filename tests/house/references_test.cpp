@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace seeksim::house {
 namespace {
 
@@ -45,6 +47,15 @@ TEST_F(Tree, CitesOnlyRulesThatTheContractHas) {
 TEST_F(Tree, ShowsOnlyExhibitsThatTheMuseumHas) {
   const auto found = all(check_exhibits);
   EXPECT_TRUE(found.empty()) << listing(found);
+}
+
+TEST_F(Tree, HasScenariosThatNameTheirSchema) {
+  const auto found = all(check_schema);
+  EXPECT_TRUE(found.empty()) << listing(found);
+  const auto scenarios = std::count_if(files.begin(), files.end(), [](const File& file) {
+    return file.path.starts_with("scenarios/") && file.path.ends_with(".json");
+  });
+  EXPECT_GT(scenarios, 300) << "this looks at nothing";
 }
 
 TEST_F(Tree, HasPagesThatFitAScreenAndAReader) {
@@ -125,6 +136,15 @@ INSTANTIATE_TEST_SUITE_P(
         Planted{"ForTheReaderToFillIn", check_paths, "a.md", "scenarios/x.json scenarios/NAME.json scenarios/<f>.json",
                 0}),
     name_of);
+
+INSTANTIATE_TEST_SUITE_P(Schemas, References,
+                         ::testing::Values(Planted{"NamedByAScenario", check_schema, "scenarios/deaths/a.json",
+                                                   "{ \"$schema\": \"../baseline.json\",", 0},
+                                           Planted{"OfNoScenario", check_schema, "scenarios/a.json",
+                                                   "{ \"name\": \"a\" }", 1},
+                                           Planted{"OnTheWrongFloor", check_schema, "scenarios/deaths/a.json",
+                                                   "{ \"$schema\": \"baseline.json\",", 1}),
+                         name_of);
 
 INSTANTIATE_TEST_SUITE_P(
     Rules, References,

@@ -67,6 +67,19 @@ class MpiLocalJob : public Mpi {
 
 TEST_F(MpiLocalJob, WithoutADeathIsARun) { expect_golden(launch(), 0); }
 
+TEST_F(MpiLocalJob, OpenMetricsSayHowItEnded) {
+  const std::string file = folder() + "/job.prom";
+  expect_golden(launch("--openmetrics " + in_quotes(file)), 0);
+  std::ifstream in(file);
+  const std::string text(std::istreambuf_iterator<char>(in), {});
+  for (const char* line : {"seeksim_ranks{scenario=\"job\"} 3\n", "seeksim_job_ended{scenario=\"job\"} 1\n",
+                           "seeksim_job_exit_status{scenario=\"job\"} 0\n",
+                           "seeksim_steps_committed_total{scenario=\"job\"} 24\n", "# EOF\n"})
+    EXPECT_NE(text.find(line), std::string::npos) << line << "\n" << text;
+  const Ran refused = launch("--openmetrics " + in_quotes(folder() + "/none/there/job.prom"));
+  EXPECT_EQ(refused.status, 2) << refused.text;
+}
+
 TEST_F(MpiLocalJob, HoweverAProcessEndsTheJobComesToTheGoldenBits) {
   struct End {
     const char* signal;

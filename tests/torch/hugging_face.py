@@ -2,7 +2,7 @@
 
     hugging_face.py loss FOLDER BATCHES        transformers' loss of the first batch of the file, in fp32
     hugging_face.py save FROM TO DTYPE SHARD   save_pretrained of a model that transformers has loaded
-    hugging_face.py logits FOLDER TOKENS       logits of the last position, for a comma separated list of tokens
+    hugging_face.py logits FOLDER BATCHES LOGITS   how far a file's logits of its first batch are from transformers'
 """
 
 import json
@@ -26,10 +26,13 @@ def loss_of_first_batch(folder, batches):
     return {"loss": loss.item(), "parameters": sum(p.numel() for p in loaded(folder).parameters())}
 
 
-def logits_of(folder, tokens):
+def logits_apart(folder, batches, saved):
+    tokens = load_file(batches)["tokens"][0].long()  # (B, T + 1)
     with torch.no_grad():
-        logits = loaded(folder)(torch.tensor([[int(t) for t in tokens.split(",")]])).logits
-    return {"logits": logits[0, -1].tolist()}
+        logits = loaded(folder)(tokens[:, :-1]).logits.double()  # (B, T, V)
+    ours = load_file(saved)["logits"].double()
+    assert ours.shape == logits.shape, (ours.shape, logits.shape)
+    return {"apart": (ours - logits).abs().max().item(), "largest": logits.abs().max().item()}
 
 
 def save_again(source, target, dtype, shard):
@@ -39,5 +42,5 @@ def save_again(source, target, dtype, shard):
 
 if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
-    do = {"loss": loss_of_first_batch, "save": save_again, "logits": logits_of}
+    do = {"loss": loss_of_first_batch, "save": save_again, "logits": logits_apart}
     print(json.dumps(do[sys.argv[1]](*sys.argv[2:])))

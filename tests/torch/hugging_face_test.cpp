@@ -49,9 +49,14 @@ class HuggingFace : public testing::ScriptRuns {
   // There and back again, as one file and as shards, in fp32 and in bf16.
   void round_trip(const std::string& model) {
     const std::string first = folder_.file("first/"), last = folder_.file("last/"), batches = folder_.file("b.st");
-    const json run = trained(
-        model, {"--save-initial", first, "--save-final", last, "--save-batches", batches, "--save-shard-mb", "1"});
+    const std::string logits = folder_.file("l.st");
+    const json run = trained(model, {"--save-initial", first, "--save-final", last, "--save-batches", batches,
+                                     "--save-logits", logits, "--save-shard-mb", "1"});
     EXPECT_NEAR(transformers({"loss", first, batches})["loss"], run["loss"][0], 1e-5);
+    const json held = transformers({"logits", first, batches, logits});
+    EXPECT_LE(held["apart"], 1e-5);
+    EXPECT_GT(held["largest"], 0.1);
+    EXPECT_GT(transformers({"logits", last, batches, logits})["apart"], 1e-3);  // of other weights they are not
     const json on = trained(model, {"--init", last});
     EXPECT_NEAR(transformers({"loss", last, batches})["loss"], on["loss"][0], 1e-5);
     transformers({"save", last, folder_.file("again"), "float32", "100KB"});

@@ -3,8 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "harness/commands/completion.h"
-#include "harness/commands/man_page.h"
+#include "harness/commands/words/completion.h"
+#include "harness/commands/words/man_page.h"
 #include "tests/support/processes.h"
 #include "tests/support/scenarios.h"
 

@@ -168,6 +168,43 @@ TEST_F(Run, WhatWasSavedIsWhatWasTrained) {
   EXPECT_NE(other["params_digest"], report["params_digest"]);
 }
 
+// The mean over all tokens of log-sum-exp minus the target's logit, in double.
+double loss_of(const std::vector<float>& logits, const std::vector<std::int32_t>& tokens, std::size_t context,
+               std::size_t vocab) {
+  double sum = 0;
+  const std::size_t rows = logits.size() / vocab;
+  for (std::size_t row = 0; row < rows; ++row) {
+    double exps = 0;
+    for (std::size_t v = 0; v < vocab; ++v) exps += std::exp(double(logits[row * vocab + v]));
+    const std::size_t sample = row / context, place = row % context;
+    sum += std::log(exps) - double(logits[row * vocab + std::size_t(tokens[sample * (context + 1) + place + 1])]);
+  }
+  return sum / double(rows);
+}
+
+TEST_F(Run, SavedLogitsGiveTheFirstLossAndOthersDoNot) {
+  for (const bool halves : {false, true}) {
+    std::vector<std::string> options = {"--save-logits", folder.file("l"), "--save-batches", folder.file("b")};
+    if (halves) options.insert(options.end(), {"--set", "deepspeed.bf16={\"enabled\":true}"});
+    const Json report = report_of(options);
+    const auto logits = tensors("l"), batches = tensors("b");
+    ASSERT_EQ(logits.size(), 1u);
+    EXPECT_EQ(logits[0].name, "logits");
+    ASSERT_EQ(logits[0].shape.size(), 3u);
+    EXPECT_EQ(logits[0].shape[0], 8);
+    EXPECT_EQ(logits[0].shape[1], 8);
+    std::vector<std::int32_t> tokens(batches[0].bytes.size() / 4);
+    std::memcpy(tokens.data(), batches[0].bytes.data(), batches[0].bytes.size());
+    const auto vocab = std::size_t(logits[0].shape[2]);
+    const std::vector<float> values = runtime::to_floats(logits[0]).values;
+    const double loss = report["loss"][0].get<double>();
+    EXPECT_NEAR(loss_of(values, tokens, 8, vocab), loss, halves ? 1e-3 : 1e-6);
+    // Of the second batch they say another loss.
+    const std::vector<std::int32_t> second(tokens.begin() + 8 * 9, tokens.end());
+    EXPECT_GT(std::abs(loss_of(values, second, 8, vocab) - loss), 1e-3);
+  }
+}
+
 TEST_F(Run, GradientsOfALaterStepAreOfThatStep) {
   const Json report = report_of({"--save-gradients", "3:" + folder.file("g")});
   double norm2 = 0;

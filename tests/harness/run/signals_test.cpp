@@ -1,16 +1,10 @@
 // Somebody asks the program to end: what is known is reported, workers end, and the status says which signal it was.
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <chrono>
-#include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <thread>
 
 #include <nlohmann/json.hpp>
 
-#include "tests/support/paths.h"
+#include "tests/support/running_program.h"
 #include "tests/support/scenarios.h"
 
 namespace seeksim::harness {
@@ -18,51 +12,6 @@ namespace {
 
 using namespace testing;
 namespace fs = std::filesystem;
-using std::chrono::steady_clock;
-
-// The program in a process of its own, its output in a file.
-class Running {
- public:
-  Running(const std::vector<std::string>& arguments, const std::string& output) {
-    pid_ = ::fork();
-    if (pid_ != 0) return;
-    std::vector<std::string> words = {seeksim::paths::program()};
-    words.insert(words.end(), arguments.begin(), arguments.end());
-    std::vector<char*> argv;
-    for (std::string& word : words) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    if (std::freopen(output.c_str(), "w", stdout) == nullptr) ::_exit(9);
-    if (std::freopen(output.c_str(), "a", stderr) == nullptr) ::_exit(9);
-    ::execv(argv[0], argv.data());
-    ::_exit(9);
-  }
-  ~Running() {
-    if (!over_) ::kill(pid_, SIGKILL), wait();
-  }
-  pid_t pid() const { return pid_; }
-  void tell(int signal) const { ::kill(pid_, signal); }
-  int wait() {
-    int status = 0;
-    ::waitpid(pid_, &status, 0);
-    over_ = true;
-    return status;
-  }
-
- private:
-  pid_t pid_ = -1;
-  bool over_ = false;
-};
-
-// Until it holds; false: it never did.
-template <class Holds>
-bool soon(Holds holds) {
-  const auto end = steady_clock::now() + std::chrono::seconds(120);
-  while (!holds()) {
-    if (steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-  return true;
-}
 
 std::vector<pid_t> children_of(pid_t parent) {
   std::vector<pid_t> all;

@@ -1,4 +1,4 @@
-#include "harness/commands/command_line_page.h"
+#include "harness/commands/words/command_line_page.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "harness/commands/command_words.h"
+#include "harness/commands/words/command_words.h"
 
 #include <CLI/CLI.hpp>
 

@@ -1,4 +1,4 @@
-#include "harness/commands/completion.h"
+#include "harness/commands/words/completion.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/commands/command_words.h"
+#include "harness/commands/words/command_words.h"
 
 namespace seeksim::harness {
 

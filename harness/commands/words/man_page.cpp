@@ -1,4 +1,4 @@
-#include "harness/commands/man_page.h"
+#include "harness/commands/words/man_page.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
