@@ -82,6 +82,7 @@ void add_run(CLI::App& app, RunArguments& a) {
   run->add_flag("--last-failed", a.last_failed,
                 "Run only what failed when several scenarios were run last from this folder");
   run->add_flag("--list", a.list, "Print which scenarios would run, and run none");
+  run->add_flag("--check-only", a.check_only, "Read the scenarios, name all that is wrong with them, and run none");
   run->add_flag("--watch", a.watch, "Run again whenever a scenario, a file that it names or the program has changed");
   run->add_option("--set", a.sets,
                   "key.path=value: change a value of the scenario; a number indexes a list (faults.0.rank=3)")

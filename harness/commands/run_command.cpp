@@ -191,14 +191,35 @@ void leave_out_the_schema(std::vector<std::string>& files) {
   std::erase_if(files, [](const std::string& file) { return file.substr(file.rfind('/') + 1) == "schema.json"; });
 }
 
-// The scenarios of the command line on the ranks that `options` say.
-ExitStatus run_scenarios(const RunArguments& a, const RunOptions& options) {
+// Without seed and schedule.
+LoadOptions load_options(const RunArguments& a) {
   LoadOptions load;
   load.sets = sets_of_auto(a.autos);
   load.sets.insert(load.sets.end(), a.sets.begin(), a.sets.end());
   load.init = a.init;
   if (!a.storage.empty()) load.sets.push_back("storage=" + a.storage);
   if (a.resume) load.sets.push_back("checkpoint.resume=true");
+  return load;
+}
+
+// All problems of all scenarios; a sweep's rows are read when they run.
+ExitStatus check_scenarios(const RunArguments& a) {
+  std::size_t bad = 0;
+  for (const std::string& file : a.files) {
+    try {
+      load_scenario(file, load_options(a));
+    } catch (const BadInput& problems) {
+      ++bad;
+      for (const Problem& problem : problems.problems()) complain(problem.text());
+    }
+  }
+  put(fmt::format("{} of {} scenarios can be run\n", a.files.size() - bad, a.files.size()));
+  return bad == 0 ? ExitStatus::as_expected : ExitStatus::bad_input;
+}
+
+// The scenarios of the command line on the ranks that `options` say.
+ExitStatus run_scenarios(const RunArguments& a, const RunOptions& options) {
+  LoadOptions load = load_options(a);
   std::uint64_t seed = 0;
   if (!a.seed.empty()) {
     seed = seed_of(a.seed);
@@ -304,6 +325,7 @@ ExitStatus run_command(RunArguments a) {
     put(a.shard.empty() ? "nothing failed the last time\n" : fmt::format("no scenario is of shard {}\n", a.shard));
     return ExitStatus::as_expected;
   }
+  if (a.check_only) return check_scenarios(a);
   refuse_what_is_not_there(a);
   RunOptions options = options_of(a);
   options.many.shard = rows;

@@ -42,6 +42,7 @@ struct ProcessArguments {
 struct ChoiceArguments {
   std::string pattern;  // -k; empty: all
   std::string shard;    // "1/4"; empty: all
+  bool check_only = false;  // read them, and run none
   bool watch = false;   // watch.h: this command again and again
   bool list = false;    // only say which
   bool last_failed = false;
