@@ -46,10 +46,10 @@ std::string last_loss(const Json& run) {
 
 std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
 
-// "deepspeed.optimizer.params.lr 0.001 -> 0.01"
+// "deepspeed.optimizer.params.lr: 0.001 -> 0.01"
 std::string change_text(const KeptDifference& one) {
   const auto side = [](const std::string& text) { return text.empty() ? std::string("nothing") : text; };
-  return fmt::format("{} {} -> {}", one.what, side(one.a), side(one.b));
+  return fmt::format("{}: {} -> {}", one.what, side(one.a), side(one.b));
 }
 
 std::string changes_text(const KeptDiff& diff) {

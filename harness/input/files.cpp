@@ -247,7 +247,10 @@ std::string top_folder() { return exists("scenarios") || exists("golden") ? "." 
 std::vector<std::string> list_folder(const std::string& path) {
   std::vector<std::string> names;
   if (DIR* folder = ::opendir(path.c_str())) {
-    while (const dirent* entry = ::readdir(folder)) names.emplace_back(entry->d_name);
+    while (const dirent* entry = ::readdir(folder)) {
+      const std::string_view name = entry->d_name;
+      if (name != "." && name != "..") names.emplace_back(name);
+    }
     ::closedir(folder);
   }
   std::sort(names.begin(), names.end());

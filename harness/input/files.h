@@ -45,7 +45,7 @@ std::string resolve(const std::string& name, const std::string& scenario_file, c
 // The folder that holds scenarios/ and golden/: the working folder's if it does, else seeksim's own.
 std::string top_folder();
 
-// Names in a folder, sorted; empty when there is no such folder.
+// Names in a folder, sorted, without itself and the one above it; empty when there is no such folder.
 std::vector<std::string> list_folder(const std::string& path);
 
 // Bytes of host memory that can be had now (free and reclaimable, control group limits included); 0 when unknown.

@@ -32,7 +32,7 @@ TEST(KeptRuns, EachRunOfAFolderIsKeptAndListedWithWhatChanged) {
   const Ran listed = seeksim({"runs", out});
   EXPECT_EQ(listed.status, 0) << listed.err;
   EXPECT_NE(listed.out.find("/runs/0001"), std::string::npos) << listed.out;
-  EXPECT_NE(listed.out.find("deepspeed.optimizer.params.lr 0.001 -> 0.5"), std::string::npos) << listed.out;
+  EXPECT_NE(listed.out.find("deepspeed.optimizer.params.lr: 0.001 -> 0.5"), std::string::npos) << listed.out;
   const Json json = Json::parse(seeksim({"runs", folder.path(), "--json"}).out);
   ASSERT_EQ(json.at("runs").size(), 2u);
   EXPECT_EQ(json["runs"][1]["state"], "ended");
