@@ -246,7 +246,7 @@ void Allowance::add(const Distances& of_an_order) {
 double Allowance::of(std::int64_t step, const std::string& name) const {
   const auto found = measured.find({step, name});
   const double rounding = double(step) * 0x1p-23;
-  return std::max(found == measured.end() ? 0 : kMargin * found->second, rounding);
+  return std::max(kMargin * std::max(found == measured.end() ? 0 : found->second, least), rounding);
 }
 
 Allowance allowance_of(const std::vector<RankRun>& a, const std::string& name_a,

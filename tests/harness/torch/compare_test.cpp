@@ -147,6 +147,17 @@ TEST(TorchCompare, EachWeightAndStepIsHeldToWhatItsOwnSumsMove) {
             std::string::npos);
 }
 
+// Weights that are rounded before they are used are apart before the first step, too.
+TEST(TorchCompare, WhatIsAllowedAtLeastHoldsBeforeTheFirstStep) {
+  Allowance allowed;
+  EXPECT_EQ(allowed.of(0, "head.weight"), 0);
+  allowed.least = 0x1p-9;
+  EXPECT_EQ(allowed.of(0, "head.weight"), 0x1p-6);
+  allowed.add({{{0, "head.weight"}, 0.5}});
+  EXPECT_EQ(allowed.of(0, "head.weight"), 4);
+  EXPECT_EQ(allowed.of(0, "other"), 0x1p-6);
+}
+
 TEST(TorchCompare, AnOrderThatIsNoSuchRunIsBadInput) {
   const TorchRun a = made_run(2);
   const auto refused = [&](MadeRun& order, int steps, double distance) {
