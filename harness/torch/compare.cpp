@@ -243,10 +243,18 @@ void Allowance::add(const Distances& of_an_order) {
   }
 }
 
+void Allowance::spread() {
+  for (const auto& [place, distance] : measured) {
+    double& most = place.second.empty() ? least_of_losses : least;
+    most = std::max(most, distance);
+  }
+  measured.clear();
+}
+
 double Allowance::of(std::int64_t step, const std::string& name) const {
   const auto found = measured.find({step, name});
-  const double rounding = double(step) * 0x1p-23;
-  return std::max(kMargin * std::max(found == measured.end() ? 0 : found->second, least), rounding);
+  const double moved = std::max(found == measured.end() ? 0 : found->second, name.empty() ? least_of_losses : least);
+  return std::max(kMargin * moved, double(step) * 0x1p-23);
 }
 
 Allowance allowance_of(const std::vector<RankRun>& a, const std::string& name_a,

@@ -137,6 +137,7 @@ void Checking::measure() {
   measured("sums-three_parts", std::move(three));
   rounded_ = measured("rounding", std::move(rounded));
   const bool moved = has_sight(*rounded_, pytorch::SightKind::turned, "rounding") || !allowed.measured.empty();
+  allowed.spread();
   if (moved) allowance_ = std::move(allowed);
 }
 

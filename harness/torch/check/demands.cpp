@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <set>
 
 #include "harness/input/problem.h"
@@ -132,24 +131,6 @@ std::string by_design(const Switch& turned, const TorchRun& plain, const TorchRu
   return "";
 }
 
-// The part that a difference is of the farthest that other sums or roundings moved any weight, or any loss, at any
-// step: where a gradient is all rounding, Adam's step is too, and which weight that hits when is chance. Above 1 is too
-// far.
-double part_of(const Allowance& allowed, const Distances& distances) {
-  double weights = 0, losses = 0;
-  for (const auto& [place, distance] : allowed.measured) {
-    double& farthest = place.second.empty() ? losses : weights;
-    farthest = std::max(farthest, distance);
-  }
-  double part = 0;
-  for (const auto& [place, distance] : distances) {
-    const double moved = Allowance::kMargin * (place.second.empty() ? losses : weights);
-    const double bound = std::max(moved, double(place.first) * 0x1p-23);
-    part = std::max(part, bound > 0 ? distance / bound : std::numeric_limits<double>::infinity());
-  }
-  return part;
-}
-
 std::int64_t steps_of(const TorchRun& run) {
   return run.ranks.empty() || !run.ranks.front().record ? 0 : std::int64_t(run.ranks.front().record->steps.size());
 }
@@ -196,9 +177,8 @@ void hold_distance(const Switch& turned, const TorchRun& plain, const TorchRun& 
     ranks = shifted(run.ranks, before);
   }
   if (turned.name == "ranks") ranks = with_losses_reversed(run.ranks);
-  line.found = compare_runs(plain.ranks, ranks, "the script", line.name);
-  if (allowed != nullptr && turned.demand == Demand::reassociated)
-    line.found->of_allowed = part_of(*allowed, line.found->distances);
+  line.found = compare_runs(plain.ranks, ranks, "the script", line.name,
+                            turned.demand == Demand::reassociated ? allowed : nullptr);
   const Grade grade = line.found->grade;
   bool good = false;
   switch (turned.demand) {

@@ -174,8 +174,9 @@ const Allowance* TableRun::rounding(const Cell& first, const Ran& reference, std
   problem = unrounded.problem;
   if (!problem.empty()) return nullptr;
   Allowance measured;
-  measured.least = kHalfUnit;
+  measured.least = measured.least_of_losses = kHalfUnit;
   measured.add(compare_runs(reference.ranks, unrounded.ranks, reference.folder, unrounded.folder).distances);
+  measured.spread();
   return &allowances_.emplace(name, std::move(measured)).first->second;
 }
 

@@ -40,6 +40,7 @@ TorchRun pipeline(const std::string& turned = "", double moved = 0, const std::s
 Allowance measured(double moved) {
   Allowance allowed;
   allowed.add(compare_runs(pipeline().ranks, pipeline("rounding", moved).ranks, "a", "b").distances);
+  allowed.spread();
   return allowed;
 }
 

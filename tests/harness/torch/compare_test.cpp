@@ -148,14 +148,17 @@ TEST(TorchCompare, EachWeightAndStepIsHeldToWhatItsOwnSumsMove) {
 }
 
 // Weights that are rounded before they are used are apart before the first step, too.
-TEST(TorchCompare, WhatIsAllowedAtLeastHoldsBeforeTheFirstStep) {
+TEST(TorchCompare, WhatMovedTheFarthestWeightMayCountForEachOne) {
   Allowance allowed;
   EXPECT_EQ(allowed.of(0, "head.weight"), 0);
   allowed.least = 0x1p-9;
   EXPECT_EQ(allowed.of(0, "head.weight"), 0x1p-6);
-  allowed.add({{{0, "head.weight"}, 0.5}});
-  EXPECT_EQ(allowed.of(0, "head.weight"), 4);
-  EXPECT_EQ(allowed.of(0, "other"), 0x1p-6);
+  allowed.add({{{1, "head.weight"}, 0.5}, {{2, ""}, 0.25}});
+  EXPECT_EQ(allowed.of(1, "head.weight"), 4);
+  EXPECT_EQ(allowed.of(1, "other"), 0x1p-6);
+  allowed.spread();
+  EXPECT_EQ(allowed.of(0, "other"), 4);
+  EXPECT_EQ(allowed.of(0, ""), 2);
 }
 
 TEST(TorchCompare, AnOrderThatIsNoSuchRunIsBadInput) {
