@@ -9,6 +9,7 @@
 """
 
 import array
+import gc
 import importlib
 import json
 import os
@@ -173,6 +174,9 @@ def main() -> None:
     path, modules = sys.argv[1], sys.argv[2:]
     for name in modules:
         importlib.import_module(name)
+    # Else each fork touches, and so copies, all objects of torch when it collects garbage and when it ends: a second.
+    gc.collect()
+    gc.freeze()
     watched = ["torch", "torch.version", "seeksim_torch", *modules]
     job = serve(path, Stay(path, float(os.environ.get("SEEKSIM_TORCH_STAY", "0")), watched))
     if job is None:

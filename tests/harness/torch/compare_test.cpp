@@ -183,6 +183,9 @@ TEST(TorchCompare, ALossThatIsScaledByAPowerOfTwoIsTheSameLoss) {
   const RunComparison found = compare(made_run(1), made_run(1, 0, [](std::int64_t, Step& made) { made.loss *= 0.5; }));
   EXPECT_EQ(found.grade, Grade::bits);
   ASSERT_EQ(found.notes.size(), 1u);
+  // DeepSpeed's bf16: four times as large, and rounded.
+  const auto rounded = [](std::int64_t, Step& made) { made.loss *= 4 * (1 - 0x1p-9); };
+  EXPECT_NEAR(compare(made_run(1), made_run(1, 0, rounded)).loss_distance, 0x1p-9, 1e-9);
 }
 
 TEST(TorchCompare, OtherWorldSizesCompareTheWeightsOfRank0) {
