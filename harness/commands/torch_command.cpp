@@ -40,6 +40,12 @@ void add_torch_run(CLI::App& torch, TorchArguments& a) {
   run->add_option("--out", a.out, "Folder for records, report.json, junit.xml, story.txt and the ranks' output");
   run->add_option("--report", a.report, "Write the report as JSON");
   run->add_option("--junit", a.junit, "Write the checks as JUnit XML");
+  run->add_option("--warm", a.warm_s,
+                  "Start ranks from a process that has imported torch, and let it stay for this many seconds after its "
+                  "last use: the next run starts in a second")
+      ->check(CLI::Range(1.0, 86400.0));
+  run->add_option("--import", a.imports, "With --warm: a module that the process imports besides; repeat it")
+      ->allow_extra_args(false);
   run->add_option("--wall-limit", a.wall_limit_s, "End the job after this many seconds (exit status 3)")
       ->check(CLI::Range(0.0, 1e9));
 }
@@ -136,6 +142,8 @@ ExitStatus run_script(const TorchArguments& a) {
   request.python = a.python;
   request.out = a.out;
   request.wall_limit_s = a.wall_limit_s;
+  request.warm_s = a.warm_s;
+  request.imports = a.imports;
   request.style = style_of_stdout();
   const Outcome outcome = torch::run_script(request, put);
   if (!a.report.empty()) write_file(a.report, dump(outcome.report));

@@ -20,6 +20,8 @@ struct TorchArguments {
   int ranks = 0;                    // 0: as the scenario says
   std::string python, out, report, junit;
   double wall_limit_s = 0;
+  double warm_s = 0;                  // run: a process that has imported torch stays so long
+  std::vector<std::string> imports;   //   with these modules
   std::string a, b;                   // compare: folders of runs
   std::string table;                  // table: its file
   std::vector<std::string> only;      // table: axes and their values

@@ -90,14 +90,15 @@ bool earlier(const Key& a, const Value& at_a, const Key& b, const Value& at_b) {
   return place(a, at_a) < place(b, at_b);
 }
 
-// A framework may divide the loss by the accumulation steps, where the script does not see it: a power of two.
+// A framework may divide the loss by the accumulation steps, where the script does not see it: a power of two. The loss
+// itself may have been rounded to 16 bits.
 double loss_scale(const Values& a, const Values& b) {
   for (const auto& [key, value] : a) {
     const auto other = b.find(key);
     if (!is_loss(key) || other == b.end() || value.loss == 0) continue;
     const double factor = other->second.loss / value.loss;
     for (const double known : {0.125, 0.25, 0.5, 2.0, 4.0, 8.0})
-      if (relative(factor, known) < 1e-5) return known;
+      if (relative(factor, known) < bound_of(Grade::rounding)) return known;
     return 1;
   }
   return 1;
@@ -243,10 +244,18 @@ void Allowance::add(const Distances& of_an_order) {
   }
 }
 
+void Allowance::spread() {
+  for (const auto& [place, distance] : measured) {
+    double& most = place.second.empty() ? least_of_losses : least;
+    most = std::max(most, distance);
+  }
+  measured.clear();
+}
+
 double Allowance::of(std::int64_t step, const std::string& name) const {
   const auto found = measured.find({step, name});
-  const double rounding = double(step) * 0x1p-23;
-  return std::max(found == measured.end() ? 0 : kMargin * found->second, rounding);
+  const double moved = std::max(found == measured.end() ? 0 : found->second, name.empty() ? least_of_losses : least);
+  return std::max(kMargin * moved, double(step) * 0x1p-23);
 }
 
 Allowance allowance_of(const std::vector<RankRun>& a, const std::string& name_a,

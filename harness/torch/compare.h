@@ -40,11 +40,16 @@ struct Allowance {
   // A few orders do not show the largest distance that an order makes.
   static constexpr double kMargin = 8;
   Distances measured;  // the largest of all orders
+  // Counts as measured for each weight, and for each loss, at each step: at step 0 too.
+  double least = 0, least_of_losses = 0;
   int orders = 0;
 
   void add(const Distances& of_an_order);
+  // From now on what moved the farthest weight counts for each one at each step, and likewise for losses. Where a
+  // gradient is all rounding, Adam's step is too, and which weight that hits when is chance.
+  void spread();
   // kMargin times what was measured, and at least what rounding each update the other way makes: 2^-23 a step. Before
-  // the first step no sum has been made: 0.
+  // the first step no sum has been made: 0, where `least` is.
   double of(std::int64_t step, const std::string& name) const;
 };
 

@@ -18,18 +18,12 @@ namespace {
 constexpr double kBuildLimit_s = 1800;
 constexpr double kLookLimit_s = 300;
 
-// The folder that goes on PYTHONPATH.
-std::string package_folder() {
-  const std::string file = resolve("pytorch/python/seeksim_torch/__init__.py", "", "seeksim torch");
-  return std::filesystem::absolute(file).parent_path().parent_path().string();
-}
-
-// The JSON object that a module of the package prints. Throws BadInput with the module's own line.
-Json told_by(const std::string& python, const std::string& module, const std::vector<std::string>& options,
+// The JSON object that a command of the package prints. module: its name, for messages. Throws BadInput with its own
+// line.
+Json told_by(const std::vector<std::string>& command, const std::string& module, const Environment& environment,
              double limit_s) {
-  std::vector<std::string> command = {python, "-m", module};
-  command.insert(command.end(), options.begin(), options.end());
-  const Captured ran = capture(command, {{"PYTHONPATH", python_path_with(package_folder())}}, limit_s);
+  const std::string& python = command.front();
+  const Captured ran = capture(command, environment, limit_s);
   if (ran.out_of_time)
     throw BadInput(python, fmt::format("{} did not end within {} s", module, limit_s), "Run it by hand to see why.");
   if (!ran.ending.good()) {
@@ -42,6 +36,13 @@ Json told_by(const std::string& python, const std::string& module, const std::ve
   if (!answer.is_object())
     throw BadInput(python, fmt::format("{} gave no answer", module), "Is seeksim's folder pytorch/ whole?");
   return answer;
+}
+
+Json told_by(const std::string& python, const std::string& module, const std::vector<std::string>& options,
+             double limit_s) {
+  std::vector<std::string> command = {python, "-m", module};
+  command.insert(command.end(), options.begin(), options.end());
+  return told_by(command, module, {{"PYTHONPATH", python_path_with(package_folder())}}, limit_s);
 }
 
 bool is_program(const std::string& path) { return ::access(path.c_str(), X_OK) == 0; }
@@ -66,13 +67,31 @@ std::string python_path_with(const std::string& folder) {
   return own == nullptr || *own == 0 ? folder : folder + ':' + own;
 }
 
-Built build_backend(const std::string& python) {
-  const Json told = told_by(python, "seeksim_torch.build", {}, kBuildLimit_s);
+std::string package_folder() {
+  const std::string file = resolve("pytorch/python/seeksim_torch/__init__.py", "", "seeksim torch");
+  return std::filesystem::absolute(file).parent_path().parent_path().string();
+}
+
+Built build_backend(const std::string& python, const std::vector<std::string>& warm) {
+  std::vector<std::string> command = warm;
+  command.push_back(package_folder() + "/seeksim_torch/build.py");
+  const Json told = warm.empty() ? told_by(python, "seeksim_torch.build", {}, kBuildLimit_s)
+                                 : told_by(command, "seeksim_torch.build",
+                                           {{"PYTHONPATH", python_path_with(package_folder())}}, kBuildLimit_s);
   Built built{told.value("torch", ""), told.value("module", ""), told.value("python_path", ""),
               told.value("built_s", 0.0)};
   if (built.module.empty() || built.python_path.empty())
     throw BadInput(python, "the build of the backend names no module", "Is seeksim's folder pytorch/ whole?");
   return built;
+}
+
+Warm keep_warm(const std::string& python, const Environment& environment, double seconds,
+               const std::vector<std::string>& modules) {
+  std::vector<std::string> command = {python, "-m", "seeksim_torch.stay", fmt::format("{}", seconds)};
+  command.insert(command.end(), modules.begin(), modules.end());
+  const Json told = told_by(command, "seeksim_torch.stay", environment, kLookLimit_s);
+  return {{python, "-I", "-S", package_folder() + "/seeksim_torch/warm.py", told.value("socket", "")},
+          told.value("fresh", false)};
 }
 
 Json facts_of(const std::string& python) { return told_by(python, "seeksim_torch.doctor", {}, kLookLimit_s); }

@@ -93,6 +93,17 @@ void refuse_other_world(const TorchRun& run) {
   }
 }
 
+// Lets ranks start from a process that has imported torch, where that was asked for. Returns a line that says so.
+std::string start_warm(const RunRequest& request, Start& start) {
+  if (request.warm_s <= 0) return "";
+  if (!is_script(request.command.front())) return "  start     cold: a launcher starts the ranks\n";
+  start.built.python_path = package_folder();
+  Warm warm = keep_warm(start.python, rank_environment(start), request.warm_s, request.imports);
+  start.ranks_with = std::move(warm.ranks_with);
+  return fmt::format("  start     warm: a process that has imported torch {}, for {} s after its last use\n",
+                     warm.fresh ? "was started and stays" : "was there", request.warm_s);
+}
+
 std::string kept_text(const RunFolder& folder) { return fmt::format("  folder    {}\n", folder.path()); }
 
 void write_all(const RunFolder& folder, const TorchRun& run, const Outcome& outcome, const std::string& story) {
@@ -192,10 +203,12 @@ Outcome run_script(const RunRequest& request, const Print& print) {
   if (scenario.name.empty()) scenario.name = name_of(request.command);
   Start start;
   start.python = find_python(request.python);
-  start.built = build_backend(start.python);
+  const std::string how_started = start_warm(request, start);
+  start.built = build_backend(start.python, start.ranks_with);
   start.wall_limit_s = request.wall_limit_s;
   RunFolder folder(request.out);
-  const std::string header = header_text(scenario, request.command, start.built.torch, request.style);
+  std::string header = header_text(scenario, request.command, start.built.torch, request.style);
+  header.insert(header.size() - 1, how_started);  // before its empty line
   print(header);
   const TorchRun run = run_in(folder.path(), scenario, request.command, start);
   const Judgement judgement = judge(run);

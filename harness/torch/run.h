@@ -20,6 +20,8 @@ struct RunRequest {
   std::string python;                // --python
   std::string out;                   // the run's folder; empty: a temporary one, kept where the run is red
   double wall_limit_s = 0;
+  double warm_s = 0;                 // --warm: a process that has imported torch stays so long; 0: each rank imports it
+  std::vector<std::string> imports;  // --import: what that process imports besides
   Style style;
 };
 

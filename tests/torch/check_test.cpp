@@ -83,6 +83,14 @@ TEST_F(CheckRun, MistakesOfTheScriptItselfAreFound) {
 
 TEST_F(CheckRun, AMistakeThatTakesASwitchIsFound) { expect_found("summed_gradients", {"--only", "np"}); }
 
+// Its ranks sum nothing and share no weight: what rounding moves says how far is allowed, and the record sees the bit.
+TEST_F(CheckRun, APipelineIsHeldToWhatRoundingMoves) {
+  const Captured ran = check(paths::source_dir() + "/examples/pytorch/pipeline.py", {"--only", "fused,weight"});
+  EXPECT_EQ(ran.ending.status, 0) << ran.out << ran.err;
+  for (const char* words : {"of what other sums and roundings allow", "no weight is on two ranks; against the script"})
+    EXPECT_NE(ran.out.find(words), std::string::npos) << ran.out;
+}
+
 TEST_F(CheckRun, ASwitchThatIsNotThereIsBadInput) {
   const Captured ran = check(paths::source_dir() + "/examples/pytorch/ddp.py", {"--only", "bucket"});
   EXPECT_EQ(ran.ending.status, 2) << ran.out;

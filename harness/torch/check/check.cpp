@@ -39,7 +39,7 @@ class Checking {
   TorchRun run_variant(const std::string& name, Variant variant);
   Variant plain() const;
   bool judge_plain();
-  void measure_orders();
+  void measure();
   CheckLine turn(const Switch& one);
   CheckLine try_switch(const Switch& one);
   std::string does_not_apply(const Switch& one) const;
@@ -55,7 +55,8 @@ class Checking {
   bool red_ = false;
   std::optional<WarmStart> warm_;
   TorchRun plain_;
-  std::optional<TorchRun> order_;  // with another order of sums
+  std::optional<TorchRun> order_;    // with another order of sums
+  std::optional<TorchRun> rounded_;  // with weights that move by a unit in their last place
   std::optional<Allowance> allowance_;
   std::vector<CheckLine> lines_;
 };
@@ -118,22 +119,26 @@ bool Checking::judge_plain() {
   return whole;
 }
 
-// What other orders of sums move, for the switches that may move no more than that.
-void Checking::measure_orders() {
-  std::vector<std::string> folders;
-  for (const pytorch::SumOrder order : {pytorch::SumOrder::two_parts, pytorch::SumOrder::three_parts}) {
-    Variant variant = plain();
-    variant.scenario.torch.sums = order;
-    const std::string name = "order-" + std::string(pytorch::name(order));
+// What other orders of sums and other roundings move, for the switches that may move no more than that. A script that
+// sums nothing over ranks has the second only.
+void Checking::measure() {
+  Variant two = plain(), three = plain(), rounded = plain();
+  two.scenario.torch.sums = pytorch::SumOrder::two_parts;
+  three.scenario.torch.sums = pytorch::SumOrder::three_parts;
+  rounded.turns = {"rounding"};
+  Allowance allowed;
+  const auto measured = [&](const std::string& name, Variant variant) {
     TorchRun run = run_variant(name, std::move(variant));
-    if (!order_) order_ = std::move(run);
-    folders.push_back(folder_->path() + '/' + name);
-  }
-  try {
-    allowance_ = allowance_of(plain_.ranks, "plain", folders);
-  } catch (const BadInput&) {
-    allowance_.reset();  // no order moves it: a fixed bound holds
-  }
+    const RunComparison found = compare_runs(plain_.ranks, run.ranks, "plain", name);
+    if (found.only_in_a + found.only_in_b == 0) allowed.add(found.distances);
+    return run;
+  };
+  order_ = measured("sums", std::move(two));
+  measured("sums-three_parts", std::move(three));
+  rounded_ = measured("rounding", std::move(rounded));
+  const bool moved = has_sight(*rounded_, pytorch::SightKind::turned, "rounding") || !allowed.measured.empty();
+  allowed.spread();
+  if (moved) allowance_ = std::move(allowed);
 }
 
 std::string Checking::does_not_apply(const Switch& one) const {
@@ -151,8 +156,8 @@ CheckLine Checking::try_switch(const Switch& one) {
     for (const std::string& word : words_of(request_.resume))
       variant.arguments.push_back(with_folder(word, folder_->path() + "/plain/checkpoint"));
   }
-  if (one.demand >= Demand::reassociated && one.demand <= Demand::steady && !order_) measure_orders();
-  if (one.demand == Demand::steady) return judged(one, plain_, *order_, nullptr);
+  if ((one.demand == Demand::reassociated || one.demand == Demand::steady) && !rounded_) measure();
+  if (one.demand == Demand::steady) return judged(one, plain_, one.by_ranks ? *rounded_ : *order_, nullptr);
   const TorchRun run = run_variant(std::string(one.name), std::move(variant));
   return judged(one, plain_, run, allowance_ ? &*allowance_ : nullptr);
 }

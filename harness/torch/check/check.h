@@ -46,7 +46,7 @@ Json check_json(const CheckRequest& request, int ranks, const std::string& torch
 std::string check_sentence(const std::vector<CheckLine>& lines);
 
 // The line of a switch from the run with nothing turned and the one with it turned. allowed: what other orders of sums
-// move; null: it was not measured.
+// and other roundings move; null: neither could be measured, so that no distance is too far.
 CheckLine judged(const Switch& turned, const TorchRun& plain, const TorchRun& run, const Allowance* allowed);
 
 }  // namespace seeksim::harness::torch

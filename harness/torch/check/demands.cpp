@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <set>
 
 #include "harness/input/problem.h"
 #include "harness/torch/check/check.h"
@@ -41,7 +41,7 @@ std::string distance_text(const RunComparison& found) {
   if (found.grade == Grade::bits)
     return fmt::format("the same bits: {} weights, {} losses", found.weights, found.losses);
   std::string text = fmt::format("{:.1e} away", farthest(found));
-  if (found.of_allowed) text += fmt::format(", {:.2g} of what other orders of sums allow", *found.of_allowed);
+  if (found.of_allowed) text += fmt::format(", {:.2g} of what other sums and roundings allow", *found.of_allowed);
   return text;
 }
 
@@ -101,25 +101,47 @@ std::vector<RankRun> with_losses_reversed(const std::vector<RankRun>& ranks) {
   return changed;
 }
 
-// The part that a difference is of the farthest that other orders of sums moved any weight, or any loss, at any step:
-// where a gradient is all rounding, Adam's step is too, and which weight that hits when is chance. Above 1 is too far.
-double part_of(const Allowance& allowed, const Distances& distances) {
-  double weights = 0, losses = 0;
-  for (const auto& [place, distance] : allowed.measured) {
-    double& farthest = place.second.empty() ? losses : weights;
-    farthest = std::max(farthest, distance);
+// Whether ranks seed random numbers of their own: they were given other seeds.
+bool seeds_differ(const TorchRun& run) {
+  std::set<std::set<std::string>> of_ranks;
+  for (const RankRun& rank : run.ranks) {
+    if (!rank.record) continue;
+    std::set<std::string> seeds;
+    for (const pytorch::SightEntry& sight : rank.record->sights) {
+      const std::string& name = rank.record->text(sight.name);
+      if (sight.kind == pytorch::SightKind::uses && name.starts_with("seed ")) seeds.insert(name);
+    }
+    of_ranks.insert(std::move(seeds));
   }
-  double part = 0;
-  for (const auto& [place, distance] : distances) {
-    const double moved = Allowance::kMargin * (place.second.empty() ? losses : weights);
-    const double bound = std::max(moved, double(place.first) * 0x1p-23);
-    part = std::max(part, bound > 0 ? distance / bound : std::numeric_limits<double>::infinity());
-  }
-  return part;
+  return of_ranks.size() > 1;
+}
+
+// Why the script, right as it is, trains otherwise with this turned; empty: there is no such reason.
+std::string by_design(const Switch& turned, const TorchRun& plain, const TorchRun& run) {
+  const auto uses = [](const TorchRun& of, std::string_view part) {
+    return has_sight(of, pytorch::SightKind::uses, part);
+  };
+  const bool data_drawn = uses(plain, "drawing data") || uses(run, "drawing data");
+  if (turned.name == "workers" && data_drawn) return "the data set draws random numbers, and a worker draws others";
+  if (turned.name != "np" && turned.name != "ranks") return "";
+  if (turned.name == "np" && uses(plain, "batch_norm"))
+    return "batch normalisation sees a rank's own samples: other ranks, other means";
+  if ((data_drawn || uses(plain, "drawing")) && seeds_differ(plain))
+    return "each rank draws random numbers from a seed of its own: other samples meet them";
+  return "";
 }
 
 std::int64_t steps_of(const TorchRun& run) {
   return run.ranks.empty() || !run.ranks.front().record ? 0 : std::int64_t(run.ranks.front().record->steps.size());
+}
+
+// No rank has what another one has, so that no judge of one run can see it: the record has to.
+void hold_seen(const TorchRun& plain, const TorchRun& run, CheckLine& line) {
+  line.found = compare_runs(plain.ranks, run.ranks, "the script", line.name);
+  line.state = line.found->grade == Grade::bits ? State::red : State::good;
+  line.text = "no weight is on two ranks; " + (line.state == State::red
+                                                   ? "no recorded weight or loss changed"
+                                                   : "against the script as it is: " + first_text(*line.found));
 }
 
 void hold_noticed(const Switch& turned, const Judgement& judgement, CheckLine& line) {
@@ -155,9 +177,8 @@ void hold_distance(const Switch& turned, const TorchRun& plain, const TorchRun& 
     ranks = shifted(run.ranks, before);
   }
   if (turned.name == "ranks") ranks = with_losses_reversed(run.ranks);
-  line.found = compare_runs(plain.ranks, ranks, "the script", line.name);
-  if (allowed != nullptr && turned.demand == Demand::reassociated)
-    line.found->of_allowed = part_of(*allowed, line.found->distances);
+  line.found = compare_runs(plain.ranks, ranks, "the script", line.name,
+                            turned.demand == Demand::reassociated ? allowed : nullptr);
   const Grade grade = line.found->grade;
   bool good = false;
   switch (turned.demand) {
@@ -169,7 +190,7 @@ void hold_distance(const Switch& turned, const TorchRun& plain, const TorchRun& 
       good = grade <= Grade::rounding;
       break;
     case Demand::reassociated:
-      good = line.found->of_allowed ? *line.found->of_allowed <= 1 : grade <= Grade::reassociated;
+      good = grade == Grade::bits || (line.found->of_allowed && *line.found->of_allowed <= 1);
       break;
     default:
       good = grade == Grade::bits &&
@@ -178,6 +199,14 @@ void hold_distance(const Switch& turned, const TorchRun& plain, const TorchRun& 
   }
   line.state = good ? State::good : State::red;
   if (!line.text.empty()) return;
+  std::string reason = good ? "" : by_design(turned, plain, run);
+  if (!good && reason.empty() && turned.demand == Demand::reassociated && allowed == nullptr)
+    reason = "nothing measures how far is allowed: no sums over ranks, and no weights of 32 bits to round otherwise";
+  if (!reason.empty()) {
+    line.state = State::not_applicable;
+    line.text = distance_text(*line.found) + "; " + reason;
+    return;
+  }
   line.text = good ? distance_text(*line.found) : first_text(*line.found);
   if (!good && grade == Grade::bits)
     line.text = fmt::format("{} values are in one run only", line.found->only_in_a + line.found->only_in_b);
@@ -189,10 +218,12 @@ CheckLine judged(const Switch& turned, const TorchRun& plain, const TorchRun& ru
   CheckLine line;
   line.name = turned.name;
   line.demand = name(turned.demand);
-  const Judgement of_run = judge(run);
+  const Judgement of_run = judge(run), of_plain = judge(plain);
   if (turned.by_ranks && !has_sight(run, pytorch::SightKind::turned, turned.name)) {
     line.state = State::not_applicable;
     line.text = "the script leaves nothing to turn";
+  } else if (turned.demand == Demand::replicas_red && find(of_plain, "replicas_equal") == nullptr) {
+    hold_seen(plain, run, line);
   } else if (turned.demand == Demand::replicas_red || turned.demand == Demand::finite_red) {
     hold_noticed(turned, of_run, line);
   } else if (is_red(of_run, "faults_fired")) {
@@ -201,8 +232,9 @@ CheckLine judged(const Switch& turned, const TorchRun& plain, const TorchRun& ru
   } else if (const std::string samples = other_samples(plain, run); !samples.empty()) {
     line.state = State::not_applicable;
     line.text = samples;
-  } else if (const std::string red = newly_red(judge(plain), of_run); !red.empty()) {
-    line.state = State::red;
+  } else if (const std::string red = newly_red(of_plain, of_run); !red.empty()) {
+    // A script may be for some numbers of ranks only, and let the others stand by.
+    line.state = turned.name == "np" && is_red(of_run, "recorded") ? State::not_applicable : State::red;
     line.text = red;
   } else {
     hold_distance(turned, plain, run, allowed, line);

@@ -21,8 +21,8 @@ struct Variant {
 // What has to hold, against the run in which nothing is turned.
 enum class Demand : std::uint8_t {
   bits,          // the same bits
-  reassociated,  // what other orders of sums move
-  steady,        // other orders of sums move less than rounding to 16 bits does: the training is no chaos
+  reassociated,  // what other orders of sums and other roundings move
+  steady,        // these move less than rounding to 16 bits does: the training is no chaos
   other_losses,  // other losses
   replicas_red,  // the judge replicas_equal is red
   finite_red,    // finite or losses_finite is red, or weights and losses stayed finite

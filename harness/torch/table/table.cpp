@@ -21,7 +21,9 @@ namespace {
 namespace fs = std::filesystem;
 using pytorch::SumOrder;
 
-constexpr double kLimit_s = 3600;  // of one run
+constexpr double kLimit_s = 3600;     // of one run
+constexpr double kHalfUnit = 0x1p-9;  // half a unit in the last place of bf16: what rounding a weight moves it at most
+constexpr double kStays_s = 60;       // how long the process that has imported torch waits for the next run
 
 // Orders of sums that measure what an order moves. On two ranks a rotation changes nothing: a sum of two commutes.
 std::vector<SumOrder> orders_for(int ranks) {
@@ -56,6 +58,8 @@ class TableRun {
   void hold(CellResult& result, const Ran& reference, const Ran& other);
   // What other orders of sums move in this row's reference; null: they could not be run, and `problem` says why.
   const Allowance* allowance(const Cell& first, const Ran& reference, std::string& problem);
+  // What rounding moves in this row's reference; null as above, or where the row is the one without rounding.
+  const Allowance* rounding(const Cell& first, const Ran& reference, std::string& problem);
   void tell(CellResult result);
   Outcome outcome() const;
 
@@ -89,9 +93,12 @@ std::string TableRun::make(const Cell& cell, SumOrder order, const std::string& 
                                       python_,
                                       "--out",
                                       folder,
+                                      "--warm",
+                                      fmt::format("{}", kStays_s),
                                       "--set",
-                                      fmt::format("torch.sums={}", pytorch::name(order)),
-                                      "--"};
+                                      fmt::format("torch.sums={}", pytorch::name(order))};
+  for (const std::string& module : table_.imports) command.insert(command.end(), {"--import", module});
+  command.emplace_back("--");
   const std::vector<std::string> script = command_of(table_, cell);
   command.insert(command.end(), script.begin(), script.end());
   const Captured said = capture(command, {{"COLUMNS", "0"}}, kLimit_s);
@@ -157,15 +164,36 @@ CellResult TableRun::judged(const Cell& cell, const Ran& reference) {
   return result;
 }
 
+const Allowance* TableRun::rounding(const Cell& first, const Ran& reference, std::string& problem) {
+  Cell exact = first;
+  for (const auto& [name, value] : table_.rounding_by) exact[name] = value;
+  if (exact == first) return nullptr;
+  const std::string name = "rounding, " + row_name(table_, first);
+  if (const auto known = allowances_.find(name); known != allowances_.end()) return &known->second;
+  const Ran unrounded = ran(exact, SumOrder::canonical);
+  problem = unrounded.problem;
+  if (!problem.empty()) return nullptr;
+  Allowance measured;
+  measured.least = measured.least_of_losses = kHalfUnit;
+  measured.add(compare_runs(reference.ranks, unrounded.ranks, reference.folder, unrounded.folder).distances);
+  measured.spread();
+  return &allowances_.emplace(name, std::move(measured)).first->second;
+}
+
 void TableRun::hold(CellResult& result, const Ran& reference, const Ran& other) {
-  result.found = compare_runs(reference.ranks, other.ranks, reference.folder, other.folder);
-  if (result.expected == Grade::reassociated && result.found->grade != Grade::bits) {
-    Cell first = result.cell;
-    first[table_.compared().name] = table_.compared().values.front();
-    const Allowance* allowed = allowance(first, reference, result.problem);
-    if (allowed != nullptr)
-      result.found = compare_runs(reference.ranks, other.ranks, reference.folder, other.folder, allowed);
-  }
+  const auto compare = [&](const Allowance* allowed) {
+    return compare_runs(reference.ranks, other.ranks, reference.folder, other.folder, allowed);
+  };
+  result.found = compare(nullptr);
+  if (result.found->grade == Grade::bits || result.expected == Grade::bits) return;
+  Cell first = result.cell;
+  first[table_.compared().name] = table_.compared().values.front();
+  const bool rounds = result.expected == Grade::rounding;
+  const Allowance* allowed =
+      rounds ? rounding(first, reference, result.problem) : allowance(first, reference, result.problem);
+  if (allowed == nullptr) return;
+  result.found = compare(allowed);
+  if (rounds) result.found->grade = *result.found->of_allowed <= 1 ? Grade::rounding : Grade::different;
 }
 
 void TableRun::run_row(const Cell& first) {

@@ -111,6 +111,22 @@ void read_rules(const Reader& top, const char* key, bool graded, const Table& ta
   }
 }
 
+void read_rounding(const Reader& top, Table& table) {
+  const Json* by = top.find("rounding_by");
+  if (by == nullptr) return;
+  if (!by->is_object()) {
+    top.problem("rounding_by", "it has to name an axis and its value without rounding", "{\"precision\": \"fp32\"}");
+    return;
+  }
+  for (const auto& [name, value] : by->items()) {
+    const Axis* axis = find_axis(table, name);
+    if (axis == nullptr || !holds(axis->values, text_of(value)))
+      top.problem("rounding_by", fmt::format("there is no {} of {}", in_quotes(text_of(value)), in_quotes(name)),
+                  did_you_mean(name, axis_names(table)));
+    table.rounding_by[name] = text_of(value);
+  }
+}
+
 Table read(const Document& document) {
   Findings findings(document);
   const Reader top(document.json(), "", findings);
@@ -121,10 +137,12 @@ Table read(const Document& document) {
   table.script = (fs::path(table.file).parent_path() / script).string();
   if (const Json* arguments = top.find("arguments"); arguments != nullptr && arguments->is_array())
     table.arguments = texts_of(*arguments);
+  if (const Json* imports = top.find("imports"); imports != nullptr) table.imports = texts_of(*imports);
   read_axes(top, table);
   if (findings.empty()) {
     read_rules(top, "expect", true, table, table.expect);
     read_rules(top, "cannot", false, table, table.cannot);
+    read_rounding(top, table);
   }
   if (!findings.empty()) throw BadInput(findings.take());
   return table;

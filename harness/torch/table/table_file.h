@@ -30,9 +30,13 @@ struct Table {
   std::string file;
   std::string script;                  // beside the file
   std::vector<std::string> arguments;  // of every run
+  std::vector<std::string> imports;    // modules that are imported once for all runs, besides torch
   std::vector<Axis> axes;              // the first is compared: all its values against its first one
   std::vector<Rule> expect;            // the first that covers a cell counts; none: bits
   std::vector<Rule> cannot;            // cells that cannot be run
+  // The cell of a row's reference with these values, {"precision": "fp32"}, measures what rounding moves it; empty: the
+  // bound of the grade "rounding" is the one that compare has.
+  std::map<std::string, std::string> rounding_by;
   const Axis& compared() const { return axes.front(); }
   // Every cell whose value on the first axis is the first one: what the others in its row are held against.
   std::vector<Cell> rows() const;

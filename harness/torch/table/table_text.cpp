@@ -16,7 +16,7 @@ using State = CellResult::State;
 
 double farthest(const RunComparison& found) { return std::max(found.weight_distance, found.loss_distance); }
 
-// What was found: "bits", "1.2e-07 (0.31)" with the part of what other orders of sums allow, "8.4e-04".
+// What was found: "bits", "1.2e-07 (0.31)" with the part of what is allowed, where that was measured, "8.4e-04".
 std::string found_text(const CellResult& result) {
   if (result.state == State::left_out) return "";
   if (!result.problem.empty() || !result.found) return "failed";
@@ -64,7 +64,7 @@ std::string cell_text(const Table& table, const CellResult& result, const Style&
     text += fmt::format("; first at step {}: {}; {}", result.found->first->step, result.found->first->what,
                         result.found->first->origin_text);
   if (red && result.found && result.found->of_allowed && !result.found->of_what.empty())
-    text += fmt::format("; farthest beyond other orders at {}", result.found->of_what);
+    text += fmt::format("; farthest beyond what is allowed at {}", result.found->of_what);
   return text + '\n';
 }
 

@@ -180,9 +180,9 @@ def build(cache: pathlib.Path) -> Dict[str, Any]:
 
 
 def clean(cache: pathlib.Path) -> Dict[str, Any]:
-    """Empties the cache."""
+    """Empties the cache. A process that stays (seeksim_torch/stay.py) ends when its socket is gone."""
     removed = 0
-    for folder in [*cache.glob("torch-*"), *cache.glob(".building-*")]:
+    for folder in [*cache.glob("torch-*"), *cache.glob("warm-*"), *cache.glob(".building-*")]:
         removed += sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         shutil.rmtree(folder, ignore_errors=True)
     return {"removed_bytes": removed}

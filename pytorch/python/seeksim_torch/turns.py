@@ -5,7 +5,10 @@ A switch is a function that changes how torch is called; harness/torch/check/swi
 
 import functools
 import importlib
+import math
+import mmap
 import random
+import sys
 from typing import Any, Callable, Dict, List
 
 import torch
@@ -14,6 +17,7 @@ from seeksim_torch import engines, states
 from seeksim_torch.plan import Refusal
 
 _SEED_MOVED = 7919
+_SEEDS_TOLD = 8  # seeds of a rank that are written down
 
 
 class Turner:
@@ -151,8 +155,13 @@ def _optimizers(turner: Turner, switches: List[str]) -> None:
 
 
 def _seeds(turner: Turner, switches: List[str]) -> None:
+    told: set = set()
+
     def moved(own: Any, seed: Any = None, *args: Any, **options: Any) -> Any:
         turner.uses("seed")
+        if len(told) < _SEEDS_TOLD:
+            told.add(seed)
+            turner.uses(f"seed {seed}")
         if "seed" in switches and isinstance(seed, int):
             seed += _SEED_MOVED
             turner.turned("seed")
@@ -167,6 +176,82 @@ def _threads(turner: Turner, switches: List[str]) -> None:
     if "threads" in switches:
         torch.set_num_threads(2)
         turner.turned("threads")
+
+
+def _random_states() -> List[Any]:
+    numpy = sys.modules.get("numpy")
+    state = [torch.get_rng_state().numpy().tobytes(), random.getstate()]
+    return [*state, str(numpy.random.get_state())] if numpy is not None else state
+
+
+def _reasons(turner: Turner, switches: List[str]) -> None:
+    """What makes a training depend on who reads which samples, and is no mistake."""
+    from torch.nn.modules.batchnorm import SyncBatchNorm, _BatchNorm
+    from torch.nn.modules.module import register_module_forward_pre_hook
+    from torch.utils.data import _utils, dataloader
+
+    drawn = mmap.mmap(-1, 1)  # shared with the loaders' workers
+    before: List[Any] = []  # random generator, as the last forward pass began
+
+    def before_forward(module: torch.nn.Module, args: Any) -> None:
+        if isinstance(module, _BatchNorm) and module.training and not isinstance(module, SyncBatchNorm):
+            turner.uses("batch_norm")
+        if turner.habits.depth == 1 and torch.is_grad_enabled():
+            now = torch.get_rng_state()
+            if before and not torch.equal(before[0], now):
+                turner.uses("drawing")
+            before[:] = [now]
+        if drawn[0]:
+            turner.uses("drawing data")
+
+    register_module_forward_pre_hook(before_forward)
+
+    def begin(own: Any, self: Any, *args: Any, **options: Any) -> None:
+        own(self, *args, **options)
+        before.clear()  # a loader's own draw at the beginning of a pass decides nothing here
+
+    _around(dataloader._BaseDataLoaderIter, "__init__", begin)
+
+    def fetch(own: Any, self: Any, *args: Any, **options: Any) -> Any:
+        if drawn[0]:
+            return own(self, *args, **options)
+        states = _random_states()
+        batch = own(self, *args, **options)
+        drawn[0] = _random_states() != states
+        return batch
+
+    _around(_utils.fetch._MapDatasetFetcher, "fetch", fetch)
+
+
+def _nudged(weight: torch.Tensor, seed: int) -> torch.Tensor:
+    """Each number moved to the next one above or below it, by a coin of its own."""
+    coins = torch.rand(weight.shape, generator=torch.Generator().manual_seed(seed)) < 0.5
+    return torch.nextafter(weight, torch.where(coins, math.inf, -math.inf).to(weight.dtype))
+
+
+def _rounding(turner: Turner, switches: List[str]) -> None:
+    if "rounding" not in switches:
+        return
+    from torch.nn.modules.module import register_module_forward_pre_hook
+
+    moved_in: Dict[int, int] = {}  # the last step in which a parameter was moved
+
+    def before_forward(module: torch.nn.Module, args: Any) -> None:
+        if turner.habits.depth != 1 or not torch.is_grad_enabled():
+            return
+        step = turner.habits.watcher.step
+        for number, p in enumerate(module.parameters()):
+            if not p.requires_grad or moved_in.get(id(p), -1) >= step:
+                continue
+            moved_in[id(p)] = step
+            held = getattr(p, "ds_tensor", p).data  # ZeRO 3 keeps its shard there
+            part = held.to_local() if hasattr(held, "to_local") else held
+            if part.dtype in (torch.float32, torch.float64) and part.numel():
+                # The same on each replica: only shards of a tensor get coins of their own.
+                part.copy_(_nudged(part, step * 1_000_003 + number))
+                turner.turned("rounding")
+
+    register_module_forward_pre_hook(before_forward)
 
 
 def _flipped_weight(turner: Turner, switches: List[str]) -> None:
@@ -224,10 +309,13 @@ def _states(turner: Turner, switches: List[str]) -> None:
         turner.habits.watcher.states = states.States(turner.habits.watcher)
 
 
-_TURNS = (_states, _ddp, _fsdp2, _loaders, _optimizers, _seeds, _threads, _flipped_weight, _deepspeed)
+_TURNS = (
+    *(_states, _ddp, _fsdp2, _loaders, _optimizers, _seeds, _threads, _reasons, _rounding, _flipped_weight),
+    _deepspeed,
+)
 NAMES = {
     *("buckets", "static_graph", "unused", "views", "reshard", "workers", "ranks", "foreach", "fused", "zeros", "seed"),
-    *("threads", "weight", "watch", "states", *_DEEPSPEED),
+    *("threads", "rounding", "weight", "watch", "states", *_DEEPSPEED),
 }
 
 

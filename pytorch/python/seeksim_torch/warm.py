@@ -1,20 +1,27 @@
 """Starts ranks fast: one process imports torch once, and each rank is a fork of it.
 
-    python -m seeksim_torch.warm SOCKET          the server; prints "ready"
-    python -I -S warm.py SOCKET SCRIPT ARGS...   stands for one rank: its environment, folder and output are the rank's,
-                                                 and it ends as the rank ends. When it goes, the rank is killed.
+    python -m seeksim_torch.warm SOCKET [MODULE...]   the server, with these modules imported besides torch; prints
+                                                      "ready". With SEEKSIM_TORCH_STAY=SECONDS in its environment it
+                                                      ends by itself when it was not used for so long.
+    python -I -S warm.py SOCKET SCRIPT ARGS...        stands for one rank: its environment, folder and output are the
+                                                      rank's, and it ends as the rank ends. When it goes, the rank is
+                                                      killed.
 """
 
 import array
+import gc
+import importlib
 import json
 import os
 import select
 import signal
 import socket
 import sys
-from typing import Any, Dict, List, Optional
+import time
+from typing import Any, Dict, List, Optional, Tuple
 
 _LONGEST = 1 << 24  # bytes of a request
+_LOOKS_S = 2.0  # how often a server that stays looks whether it is still wanted
 
 
 def stand_for_a_rank(path: str, command: List[str]) -> int:
@@ -30,7 +37,8 @@ def stand_for_a_rank(path: str, command: List[str]) -> int:
         return 1
     status = int(answer)
     if status < 0:
-        signal.signal(-status, signal.SIG_DFL)
+        if -status != signal.SIGKILL:  # nobody handles that one
+            signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     return status
 
@@ -76,8 +84,32 @@ class Job:
             os.close(one)
 
 
-def serve(path: str) -> Optional[Job]:
-    """The server's life. Returns in each fork, with what it has to run."""
+def _stamps(modules: List[str]) -> List[Tuple[float, int]]:
+    """When the files of these modules were written, and how long they are."""
+    files = [getattr(sys.modules[name], "__file__", None) for name in modules if name in sys.modules]
+    return [(os.stat(file).st_mtime, os.stat(file).st_size) for file in files if file and os.path.exists(file)]
+
+
+class Stay:
+    """Whether a server that stays is still wanted: used not long ago, its socket there, its modules as installed."""
+
+    def __init__(self, path: str, seconds: float, modules: List[str]) -> None:
+        self.path = path
+        self.seconds = seconds
+        self.modules = modules
+        self.stamps = _stamps(modules)
+        self.used = time.monotonic()
+
+    def over(self) -> bool:
+        if not self.seconds:
+            return False  # somebody else ends it
+        if time.monotonic() - self.used > self.seconds:
+            return True
+        return not os.path.exists(self.path) or _stamps(self.modules) != self.stamps
+
+
+def serve(path: str, stay: Stay) -> Optional[Job]:
+    """The server's life. Returns in each fork, with what it has to run; in the server, when it is not wanted."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(path)
     listener.listen(64)
@@ -85,9 +117,16 @@ def serve(path: str) -> Optional[Job]:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     print("ready", flush=True)
+    if stay.seconds:  # who started it does not listen any more
+        with open(os.devnull, "w", encoding="utf-8") as nothing:
+            os.dup2(nothing.fileno(), 1)
     ranks: Dict[int, socket.socket] = {}
     while True:
-        ready, _, _ = select.select([listener, wake, *ranks.values()], [], [])
+        ready, _, _ = select.select([listener, wake, *ranks.values()], [], [], _LOOKS_S)
+        if ranks or ready:
+            stay.used = time.monotonic()
+        elif stay.over():
+            return None
         for pid, line in list(ranks.items()):
             if line in ready:  # a client that has gone: nobody waits for its rank any more
                 os.kill(pid, signal.SIGKILL)
@@ -132,8 +171,19 @@ def main() -> None:
     import torch.nn.parallel
     import torch.utils.data  # noqa: F401
 
-    job = serve(sys.argv[1])
+    path, modules = sys.argv[1], sys.argv[2:]
+    for name in modules:
+        importlib.import_module(name)
+    # Else each fork touches, and so copies, all objects of torch when it collects garbage and when it ends: a second.
+    gc.collect()
+    gc.freeze()
+    watched = ["torch", "torch.version", "seeksim_torch", *modules]
+    job = serve(path, Stay(path, float(os.environ.get("SEEKSIM_TORCH_STAY", "0")), watched))
     if job is None:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
         return
     import runpy
 
@@ -146,6 +196,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
+    if __spec__ is None:  # run as a file
         sys.exit(stand_for_a_rank(sys.argv[1], sys.argv[2:]))
     main()

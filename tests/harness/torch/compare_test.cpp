@@ -147,6 +147,20 @@ TEST(TorchCompare, EachWeightAndStepIsHeldToWhatItsOwnSumsMove) {
             std::string::npos);
 }
 
+// Weights that are rounded before they are used are apart before the first step, too.
+TEST(TorchCompare, WhatMovedTheFarthestWeightMayCountForEachOne) {
+  Allowance allowed;
+  EXPECT_EQ(allowed.of(0, "head.weight"), 0);
+  allowed.least = 0x1p-9;
+  EXPECT_EQ(allowed.of(0, "head.weight"), 0x1p-6);
+  allowed.add({{{1, "head.weight"}, 0.5}, {{2, ""}, 0.25}});
+  EXPECT_EQ(allowed.of(1, "head.weight"), 4);
+  EXPECT_EQ(allowed.of(1, "other"), 0x1p-6);
+  allowed.spread();
+  EXPECT_EQ(allowed.of(0, "other"), 4);
+  EXPECT_EQ(allowed.of(0, ""), 2);
+}
+
 TEST(TorchCompare, AnOrderThatIsNoSuchRunIsBadInput) {
   const TorchRun a = made_run(2);
   const auto refused = [&](MadeRun& order, int steps, double distance) {
@@ -169,6 +183,9 @@ TEST(TorchCompare, ALossThatIsScaledByAPowerOfTwoIsTheSameLoss) {
   const RunComparison found = compare(made_run(1), made_run(1, 0, [](std::int64_t, Step& made) { made.loss *= 0.5; }));
   EXPECT_EQ(found.grade, Grade::bits);
   ASSERT_EQ(found.notes.size(), 1u);
+  // DeepSpeed's bf16: four times as large, and rounded.
+  const auto rounded = [](std::int64_t, Step& made) { made.loss *= 4 * (1 - 0x1p-9); };
+  EXPECT_NEAR(compare(made_run(1), made_run(1, 0, rounded)).loss_distance, 0x1p-9, 1e-9);
 }
 
 TEST(TorchCompare, OtherWorldSizesCompareTheWeightsOfRank0) {

@@ -97,6 +97,12 @@ TEST(TorchHabits, AWeightThatNeverMovesIsNamed) {
   EXPECT_TRUE(has(found, "rank 1: head.weight requires a gradient and never changed in 4 steps")) << found.detail;
 }
 
+// DeepSpeed's copies of 16 bits: three updates of 0.001 do not show in a gain of 1.
+TEST(TorchHabits, AWeightOf16BitsMayStandStill) {
+  const auto still = [](std::int64_t, Step& made) { made.weight = 1000, made.type = pytorch::DType::bf16; };
+  EXPECT_TRUE(weights_move(made_run(2, 1, still)).ok);
+}
+
 TEST(TorchHabits, WhatAHookSawIsRedWithRankAndStep) {
   const struct {
     Finding (*judge)(const TorchRun&);

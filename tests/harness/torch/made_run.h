@@ -33,7 +33,9 @@ class MadeRank {
 
   // What a step is made of; changed by a test before it is written.
   struct Step {
+    std::string name = "head.weight";
     std::uint64_t weight = 0;  // hash
+    pytorch::DType type = pytorch::DType::fp32;
     double weight_norm = 1, weight_probe = 0.5;
     std::uint64_t gradient = 0;  // hash, as the optimizer gets it
     double loss = 1;
@@ -114,8 +116,8 @@ class MadeRank {
     pytorch::TensorEntry weight;
     weight.step = step;
     weight.phase = StepPhase::forward;
-    weight.dtype = pytorch::DType::fp32;
-    weight.name = writer_.text("head.weight");
+    weight.dtype = made.type;
+    weight.name = writer_.text(made.name);
     weight.module = writer_.text("Linear");
     weight.shape = writer_.text("[8,8]");
     weight.hash = made.weight;

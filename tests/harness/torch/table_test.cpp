@@ -65,6 +65,15 @@ TEST(TorchTable, AGradeWithoutAReasonIsRefused) {
   EXPECT_NE(refused("\"script\": \"train.py\",", "").find("which script"), std::string::npos);
 }
 
+TEST(TorchTable, WhatMeasuresRoundingHasToBeAValueOfAnAxis) {
+  const auto with = [](const std::string& value) { return R"("rounding_by": )" + value + R"(, "script": "train.py")"; };
+  EXPECT_EQ(refused(R"("script": "train.py")", with(R"({"accumulation": 1})")), "");
+  EXPECT_NE(refused(R"("script": "train.py")", with(R"({"accumulation": 2})")).find("there is no"), std::string::npos);
+  EXPECT_NE(refused(R"("script": "train.py")", with(R"({"precision": "fp32"})")).find("there is no"),
+            std::string::npos);
+  EXPECT_NE(refused(R"("script": "train.py")", with("\"fp32\"")).find("name an axis"), std::string::npos);
+}
+
 TEST(TorchTable, OnlyKeepsWhatAllAreHeldAgainst) {
   Table table = table_of(kTable, "t.json");
   keep_only(table, "layout=zero2");

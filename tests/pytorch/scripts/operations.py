@@ -61,7 +61,8 @@ def all_reduces() -> None:
         for op, wanted in cases:
             x = given(rank, 9, dtype)
             dist.all_reduce(x, op)
-            if dtype in EIGHTS:  # torch compares no fp8
+            if dtype in EIGHTS:  # torch compares no fp8; what is too large is the largest number, as torch 2.15 has it
+                wanted = wanted.clamp(max=torch.finfo(dtype).max)
                 check(f"all_reduce {op} {dtype}", x.to(torch.float32), wanted.to(dtype).to(torch.float32))
             else:
                 check(f"all_reduce {op} {dtype}", x, wanted.to(dtype))
