@@ -94,7 +94,10 @@ TEST(Crash, OfTheMachineNamesTheRankThatWasFirst) {
   World world(spread_world(2));
   try {
     world.run([](Rank& rank) {
-      if (rank.id == 0) throw std::bad_alloc();
+      if (rank.id == 0) {
+        rank.clock.sleep_until(1);  // the other one is under way by then
+        throw std::bad_alloc();
+      }
       try {
         rank.clock.sleep_until(kSecond);
       } catch (const runtime::RankDied&) {  // the world ends, and there is no memory for that either

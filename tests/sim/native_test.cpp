@@ -230,5 +230,30 @@ TEST(NativeSum, ThatWasComputedOutlivesAMember) {
   EXPECT_EQ(failures[2], ErrorKind::count_);
 }
 
+// A communicator without an error has none while its operations are under way; one that is being closed says so.
+TEST(NativeSum, IsRefusedOnACommunicatorThatFailed) {
+  World world(small_world(2));
+  const WorldResult result = world.run([](Rank& rank) {
+    const Comm comm = make_comm(rank);
+    const BufferPtr b = floats(rank, 4), out = floats(rank, 4);
+    const runtime::TreeReduceSlice part{{0, rank.id}, vec<float>(*b)};
+    const auto sum = [&](std::uint64_t sequence, kernels::Index n) {
+      return rank.transport.tree_all_reduce(rank.device.communication_queue(), comm,
+                                            op_of(rank, OpKind::all_reduce, sequence),
+                                            {{&part, 1}, 2, 1.0f, vec<float>(*out, 0, n)});
+    };
+    EXPECT_EQ(sum(1, 0), CommResult::success) << "nothing to sum";
+    EXPECT_FALSE(rank.transport.unmatched(comm).pending) << "and no part in it";
+    if (rank.id == 1) rank.clock.sleep_until(kSecond);
+    EXPECT_EQ(sum(2, 4), CommResult::success);
+    EXPECT_EQ(rank.transport.async_error(comm), CommResult::success) << "under way";
+    rank.wait(rank.device.communication_queue().record(), op_of(rank, OpKind::all_reduce, 2), 10 * kSecond, comm);
+    const Comm comms[] = {comm};
+    rank.transport.abort(comms);
+    EXPECT_NE(sum(3, 4), CommResult::success);
+  });
+  EXPECT_TRUE(all_returned(result));
+}
+
 }  // namespace
 }  // namespace seeksim::sim

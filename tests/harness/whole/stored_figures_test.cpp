@@ -26,6 +26,7 @@ constexpr const char* kRuns[] = {
     "equivalence/checkpoint_resume --row 4",
     "equivalence/checkpoint_resume --row 30",
     "equivalence/checkpointing_equivalence --row 21",
+    "equivalence/checkpointing_equivalence --row 40",
     "equivalence/compression_equivalence --row 40",
     "equivalence/compression_equivalence --row 87",
     "equivalence/dropout_equivalence --row 33",
@@ -43,11 +44,14 @@ constexpr const char* kRuns[] = {
     "equivalence/precision_equivalence --row 301",
     "equivalence/tensor_equivalence --row 50",
     "equivalence/tensor_equivalence --row 101",
+    "equivalence/ranks_without_parameters --row 3",
     "memory/nvme_faults --row 3",
     "memory/offload_parameters",
+    "memory/zero_table_7_5b --row 1",
     "oom_natural",
     "numbers/divergence_rollback",
     "numbers/loss_scale_dynamics",
+    "numbers/rerun_bad_rank",
     "network/late_joiner",
     "network/link_drop_permanent",
     "network/message_corrupt",
@@ -61,8 +65,9 @@ constexpr const char* kRuns[] = {
 };
 // What a report says of a run beside its bits and its verdict.
 constexpr const char* kFields[] = {
-    "fingerprint", "virtual_s", "committed_s", "faults",  "recoveries",       "attempts",     "analysis",    "joins",
-    "comm",        "memory",    "layout",      "figures", "accesses_checked", "comm_overlap", "copy_overlap"};
+    "params_digest", "fingerprint",      "virtual_s",    "committed_s", "faults", "recoveries",
+    "attempts",      "analysis",         "joins",        "comm",        "memory", "layout",
+    "figures",       "accesses_checked", "comm_overlap", "copy_overlap"};
 
 std::vector<std::string> words(const std::string& run) {
   std::vector<std::string> all;
