@@ -90,5 +90,31 @@ TEST(Crash, WhoPostsLaterIsToldAtOnce) {
   EXPECT_EQ(result.ranks[1].how, RankEnd::How::returned) << result.ranks[1].what;
 }
 
+TEST(Crash, OfTheMachineNamesTheRankThatWasFirst) {
+  World world(spread_world(2));
+  try {
+    world.run([](Rank& rank) {
+      if (rank.id == 0) {
+        rank.clock.sleep_until(1);  // the other one is under way by then
+        throw std::bad_alloc();
+      }
+      try {
+        rank.clock.sleep_until(kSecond);
+      } catch (const runtime::RankDied&) {  // the world ends, and there is no memory for that either
+        throw std::bad_alloc();
+      }
+    });
+    ADD_FAILURE() << "it went on";
+  } catch (const OutOfMachineMemory& error) {
+    EXPECT_STREQ(error.what(), "this machine ran out of memory when rank 0 of 2 asked for more");
+  }
+}
+
+TEST(Crash, OfEverybodyIsNoDeadlock) {
+  World world(small_world(2));
+  const WorldResult result = world.run([](Rank& rank) { rank.clock.sleep_until(runtime::kForever); });
+  EXPECT_EQ(result.end, WorldEnd::finished) << result.wait_for_graph;
+}
+
 }  // namespace
 }  // namespace seeksim::sim

@@ -1,4 +1,5 @@
 // Exchanges: what meets what, when it is there, and what each fate does to it.
+#include "sim/activity.h"
 #include "tests/sim/sim_test.h"
 
 namespace seeksim::sim {
@@ -347,6 +348,60 @@ TEST(Exchange, ARankThatNeverJoinsEndsInATimeoutThatNamesIt) {
   EXPECT_NE(text.find("rank 3"), std::string::npos) << text;
   EXPECT_GE(result.virtual_ns, 600 * kSecond);
   EXPECT_NE(result.wait_for_graph.find("rank 3"), std::string::npos) << result.wait_for_graph;
+}
+
+// More pieces than are searched one by one, and only the first two peers are in another order.
+TEST(Exchange, FindsEachPeerOfManyPieces) {
+  constexpr int kPeers = 12;
+  World world(spread_world(kPeers + 1));
+  const WorldResult result = world.run([](Rank& rank) {
+    const Comm comm = make_comm(rank);
+    const BufferPtr b = floats(rank, kPeers + 1, -1.0f);
+    const Op op = op_of(rank, OpKind::broadcast, 1);
+    std::vector<Piece> pieces;
+    if (rank.id == 0) {
+      for (int peer = 1; peer <= kPeers; ++peer) at(b, std::size_t(peer)) = float(peer);
+      for (int peer = 1; peer <= kPeers; ++peer) pieces.push_back(send_to(peer, b, std::size_t(peer), 1));
+      std::swap(pieces[0], pieces[1]);
+    } else {
+      pieces.push_back(receive_from(0, b, 0, 1));
+    }
+    rank.wait(exchange(rank, comm, op, pieces), op, kSecond, comm);
+    if (rank.id > 0) {
+      EXPECT_EQ(at(b, 0), float(rank.id));
+    }
+  });
+  EXPECT_TRUE(all_returned(result));
+}
+
+TEST(Exchange, IsRecordedWithItsFirstPieces) {
+  World world(spread_world(2));
+  const WorldResult result = world.run([](Rank& rank) {
+    const Comm comm = make_comm(rank);
+    const BufferPtr out = floats(rank, 10), more = floats(rank, 10), in = floats(rank, 10);
+    const int peer = 1 - rank.id;
+    Op op = op_of(rank, OpKind::all_gather, 1);
+    op.bytes = 7 * sizeof(float);
+    rank.wait(exchange(rank, comm, op,
+                       {send_to(peer, out, 3, 2), send_to(peer, more, 1, 5), receive_from(peer, in, 2, 2),
+                        receive_from(peer, in, 4, 5)}),
+              op, kSecond, comm);
+    const runtime::Payload payload = rank.recorder.records(1).at(0).payload;
+    EXPECT_EQ(payload.from, out->id);
+    EXPECT_EQ(payload.from_offset, 3 * sizeof(float));
+    EXPECT_EQ(payload.to, in->id);
+    EXPECT_EQ(payload.to_offset, 2 * sizeof(float));
+    EXPECT_EQ(payload.count, op.bytes / runtime::size_of(payload.type));
+  });
+  EXPECT_TRUE(all_returned(result));
+}
+
+TEST(SharedComm, KnowsThePlaceOfEachMemberInAnyOrder) {
+  for (const std::vector<int>& members : {std::vector<int>{4, 5, 6}, {6, 5, 4}, {5, 4, 6}, {1, 7, 3}}) {
+    const SharedComm comm(1, 0, runtime::Axis::data, members, 2);
+    for (std::size_t i = 0; i < members.size(); ++i) EXPECT_EQ(comm.position(members[i]), int(i));
+    EXPECT_EQ(comm.position(2), -1);
+  }
 }
 
 }  // namespace

@@ -169,5 +169,18 @@ TEST(Join, WhoWasDeclaredDeadComesInAsAnother) {
   EXPECT_TRUE(all_returned(result));
 }
 
+TEST(Join, NobodyIsStartedAgainAfterTheEnd) {
+  World world(small_world(3));
+  world.kill_at(1, kSecond, [] {});
+  world.revive_at(1, 5 * kSecond);
+  int lives = 0;
+  const WorldResult result = world.run([&](Rank& rank) {
+    lives += rank.id == 1;
+    rank.clock.sleep_until(2 * kSecond);
+  });
+  EXPECT_EQ(result.ranks[1].how, RankEnd::How::died);
+  EXPECT_EQ(lives, 1);
+}
+
 }  // namespace
 }  // namespace seeksim::sim

@@ -191,5 +191,69 @@ TEST(NativeSum, ARankThatNeverJoinsStopsAllAndTheGraphNamesIt) {
   EXPECT_NE(result.wait_for_graph.find("waits for rank 5 (to join)"), std::string::npos) << result.wait_for_graph;
 }
 
+// Everybody brings one leaf of `n` floats at `at_ns` to a sum over "tcp"; rank `dead` is killed at `killed_ns`. What
+// each rank's wait came to.
+std::vector<ErrorKind> sum_with_a_death(int ranks, Index n, int dead, runtime::TimeNs killed_ns,
+                                        runtime::TimeNs at_ns) {
+  std::vector<ErrorKind> failures(std::size_t(ranks), ErrorKind::count_);
+  World world(spread_world(ranks, 1, "tcp"));
+  world.kill_at(dead, killed_ns, nullptr);
+  world.run([&](Rank& rank) {
+    const Comm comm = make_comm(rank);
+    const BufferPtr b = floats(rank, std::size_t(n)), out = floats(rank, std::size_t(n));
+    rank.clock.sleep_until(at_ns);
+    const runtime::TreeReduceSlice part{{0, rank.id}, vec<float>(*b)};
+    const Op op = op_of(rank, OpKind::all_reduce, 1);
+    rank.transport.tree_all_reduce(rank.device.communication_queue(), comm, op,
+                                   {{&part, 1}, ranks, 1.0f, vec<float>(*out)});
+    const Event done = rank.device.communication_queue().record();
+    failures[std::size_t(rank.id)] = failure_of([&] { rank.wait(done, op, 60 * kSecond, comm); });
+    const Comm comms[] = {comm};
+    rank.transport.abort(comms);
+  });
+  return failures;
+}
+
+// Five: so that neighbours are others than those across, and no power of two hides a wrong remainder.
+TEST(NativeSum, BothNeighboursOfADeadRankAreToldAtOnce) {
+  for (const int dead : {0, 2, 4}) {
+    const auto failures = sum_with_a_death(5, 4, dead, kSecond, 5 * kSecond);
+    for (const int rank : {(dead + 1) % 5, (dead + 4) % 5})
+      EXPECT_EQ(failures[std::size_t(rank)], ErrorKind::remote_error);
+    for (const int rank : {(dead + 2) % 5, (dead + 3) % 5}) EXPECT_EQ(failures[std::size_t(rank)], ErrorKind::timeout);
+  }
+}
+
+TEST(NativeSum, ThatWasComputedOutlivesAMember) {
+  const auto failures = sum_with_a_death(3, 4 << 20, 1, 5 * kSecond + kMillisecond, 5 * kSecond);
+  EXPECT_EQ(failures[0], ErrorKind::count_);
+  EXPECT_EQ(failures[2], ErrorKind::count_);
+}
+
+// A communicator without an error has none while its operations are under way; one that is being closed says so.
+TEST(NativeSum, IsRefusedOnACommunicatorThatFailed) {
+  World world(small_world(2));
+  const WorldResult result = world.run([](Rank& rank) {
+    const Comm comm = make_comm(rank);
+    const BufferPtr b = floats(rank, 4), out = floats(rank, 4);
+    const runtime::TreeReduceSlice part{{0, rank.id}, vec<float>(*b)};
+    const auto sum = [&](std::uint64_t sequence, kernels::Index n) {
+      return rank.transport.tree_all_reduce(rank.device.communication_queue(), comm,
+                                            op_of(rank, OpKind::all_reduce, sequence),
+                                            {{&part, 1}, 2, 1.0f, vec<float>(*out, 0, n)});
+    };
+    EXPECT_EQ(sum(1, 0), CommResult::success) << "nothing to sum";
+    EXPECT_FALSE(rank.transport.unmatched(comm).pending) << "and no part in it";
+    if (rank.id == 1) rank.clock.sleep_until(kSecond);
+    EXPECT_EQ(sum(2, 4), CommResult::success);
+    EXPECT_EQ(rank.transport.async_error(comm), CommResult::success) << "under way";
+    rank.wait(rank.device.communication_queue().record(), op_of(rank, OpKind::all_reduce, 2), 10 * kSecond, comm);
+    const Comm comms[] = {comm};
+    rank.transport.abort(comms);
+    EXPECT_NE(sum(3, 4), CommResult::success);
+  });
+  EXPECT_TRUE(all_returned(result));
+}
+
 }  // namespace
 }  // namespace seeksim::sim

@@ -259,5 +259,67 @@ TEST(OrderSearch, FindsWhatAllOrdersFindInProgramsThatNobodyWrote) {
               static_cast<unsigned long>(runs), static_cast<unsigned long>(outcomes));
 }
 
+// Steps of two processes without a world: each has `steps`, and the places in `shared` touch what both have. `how` is
+// what the others touch, of an object of their own. Before them, `lead` steps of a third process, and the clock moves.
+// Returns who passed each of the shared places first, in every way that was seen.
+std::set<std::string> orders_of(OrderSearch& search, int steps, int lead, const std::set<int>& shared, Access how) {
+  std::set<std::string> orders;
+  while (search.begin_run()) {
+    for (int i = 0; i < lead; ++i) {
+      const std::uint64_t alone[] = {9};
+      if (search.choose(alone) != 0) break;
+      search.touched(object(ObjectKind::host, 9), Access::write);
+    }
+    if (lead > 0) search.clock_moved();
+    int done[2] = {0, 0};
+    std::string order;
+    while (done[0] < steps || done[1] < steps) {
+      std::vector<std::uint64_t> able;
+      for (int p = 0; p < 2; ++p)
+        if (done[p] < steps) able.push_back(std::uint64_t(p));
+      const std::uint32_t choice = search.choose(able);
+      if (choice == Steering::kEnough) break;
+      const int p = int(able[choice]);
+      if (shared.contains(done[p])) {
+        search.touched(object(ObjectKind::network, std::uint64_t(done[p])), Access::write);
+        if (done[p] >= done[1 - p]) order += std::to_string(p);  // the first to pass there
+      } else {
+        search.touched(object(ObjectKind::host, how == Access::after ? 5 : std::uint64_t(p)), how);
+      }
+      ++done[p];
+    }
+    if (search.end_run()) orders.insert(order);
+  }
+  EXPECT_TRUE(search.complete());
+  return orders;
+}
+
+// More steps at one moment than a word of the search's history has bits.
+TEST(OrderSearch, GoesEachWayOnceThroughManySteps) {
+  for (const int lead : {0, 7, 70}) {
+    OrderSearch search({});
+    EXPECT_EQ(orders_of(search, 100, lead, {0, 99}, Access::write), (std::set<std::string>{"00", "01", "10", "11"}))
+        << lead;
+    EXPECT_EQ(search.counts().runs, 4u) << lead;
+  }
+}
+
+// What only has to come after something has nothing to do with its like.
+TEST(OrderSearch, HasOneOrderWhereNothingIsShared) {
+  for (const Access how : {Access::after, Access::read, Access::add}) {
+    OrderSearch search({});
+    EXPECT_EQ(orders_of(search, 6, 0, {}, how).size(), 1u);
+    EXPECT_EQ(search.counts().runs + search.counts().given_up, 1u);
+  }
+}
+
+TEST(OrderSearch, IsOverAtOnceWhereNothingHappens) {
+  OrderSearch search({});
+  ASSERT_TRUE(search.begin_run());
+  search.clock_moved();
+  EXPECT_TRUE(search.end_run());
+  EXPECT_FALSE(search.begin_run());
+}
+
 }  // namespace
 }  // namespace seeksim::sim

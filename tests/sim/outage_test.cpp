@@ -162,5 +162,52 @@ TEST(Drain, EndsAtItsDeadlineWhereALaunchDoesNot) {
   EXPECT_TRUE(later) << "it was only slow";
 }
 
+// Ranks 0 and 2 each send rank 1 two messages, and the first of `stale` arrives a second time: it takes the place of
+// its own sender's next.
+TEST(Zombie, IsTakenForTheNextMessageOfItsSenderOnly) {
+  for (const int stale : {0, 2}) {
+    WorldPlan plan = spread_world(3, 1, "ib");
+    plan.stale_messages_taken = true;
+    PieceFate fate;
+    fate.replay_ns = runtime::kMillisecond;
+    World world(plan);
+    const WorldResult result = world.run([&](Rank& rank) {
+      const Comm comm = make_comm(rank);
+      for (int i = 1; i <= 2; ++i) {
+        BufferPtr b = floats(rank, 2, float(10 * rank.id + i));
+        const Op op = op_of(rank, OpKind::send, std::uint64_t(i));
+        const PieceFate* const own = i == 1 && rank.id == stale ? &fate : nullptr;
+        const Event done = rank.id == 1 ? exchange(rank, comm, op, {receive_from(2, b, 0, 1), receive_from(0, b, 1, 1)})
+                                        : exchange(rank, comm, op, {send_to(1, b, 0, 1, own)});
+        rank.wait(done, op, kSecond, comm);
+        if (rank.id == 1) {
+          EXPECT_EQ(at(b, 0), float(20 + (stale == 2 ? 1 : i)));
+          EXPECT_EQ(at(b, 1), float(stale == 0 ? 1 : i));
+        }
+        rank.clock.sleep_until(rank.clock.now() + 2 * runtime::kMillisecond);
+      }
+    });
+    EXPECT_TRUE(all_returned(result));
+  }
+}
+
+// A vote that a revoke cut short is over: who waits for something else is not said to wait for it.
+TEST(ControlOutage, AVoteThatWasCutShortIsWaitedForNoMore) {
+  World world(small_world(2));
+  const WorldResult result = world.run([](Rank& rank) {
+    if (rank.id == 1) {
+      rank.clock.sleep_until(kSecond);
+      rank.control.revoke(0, op_of(rank, OpKind::send, 1), ErrorKind::timeout);
+      return rank.clock.sleep_until(runtime::kForever);
+    }
+    EXPECT_EQ(failure_of([&] { rank.control.agree(op_of(rank, OpKind::vote, 1), 0, {}, 100 * kSecond); }),
+              ErrorKind::revoked);
+    failure_of([&] { rank.control.agree(op_of(rank, OpKind::agree, 1), 0, {}, 50 * kSecond); });
+  });
+  EXPECT_NE(result.wait_for_graph.find("agree of epoch 0 waits for rank 1"), std::string::npos)
+      << result.wait_for_graph;
+  EXPECT_EQ(result.wait_for_graph.find("vote of epoch 0"), std::string::npos) << result.wait_for_graph;
+}
+
 }  // namespace
 }  // namespace seeksim::sim

@@ -244,22 +244,22 @@ TEST(World, KillsARankAtItsTime) {
   World world(small_world(3));
   bool told = false;
   world.kill_at(1, 5 * kSecond, [&] { told = true; });
-  bool destroyed = false;
+  runtime::TimeNs destroyed = 0;
   const WorldResult result = world.run([&](Rank& rank) {
     struct Guard {
-      bool& flag;
+      runtime::TimeNs& at;
       Rank& rank;
       ~Guard() {
-        flag = flag || rank.id == 1;
         rank.device.drain();  // a dead rank's calls do nothing and do not throw
         rank.clock.sleep_until(100 * kSecond);
+        if (rank.id == 1) at = rank.clock.now();
       }
     } guard{destroyed, rank};
     rank.clock.sleep_until(10 * kSecond);
     EXPECT_NE(rank.id, 1);
   });
   EXPECT_TRUE(told);
-  EXPECT_TRUE(destroyed);
+  EXPECT_EQ(destroyed, 5 * kSecond);
   EXPECT_EQ(result.end, WorldEnd::finished);
   EXPECT_EQ(result.ranks[1].how, RankEnd::How::died);
 }

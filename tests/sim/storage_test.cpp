@@ -112,6 +112,10 @@ TEST(Storage, TearsWhatIsNotSyncedInParts) {
     ASSERT_EQ(left.size(), 2000u);
     const auto b = std::count(left.begin(), left.end(), 'b');
     ASSERT_EQ(std::count(left.begin(), left.end(), 'a') + b, 2000);
+    for (std::size_t at = 0; at < left.size(); at += 512) {
+      const std::string sector = left.substr(at, 512);
+      ASSERT_EQ(sector, std::string(sector.size(), sector[0])) << "a sector lasts whole or not at all";
+    }
     whole += b == 2000;
     old += b == 0;
     parts += b > 0 && b < 2000;
@@ -130,6 +134,20 @@ TEST(Storage, BelongsToTheNode) {
     if (rank.id == 0) rank.storage.write("a", "x");
     rank.clock.sleep_until(1);
     EXPECT_EQ(rank.storage.exists("a"), rank.id == 0);
+  });
+  EXPECT_TRUE(all_returned(result));
+}
+
+TEST(Storage, OfANodeIsLostWithItsDisk) {
+  WorldPlan plan = spread_world(2);
+  World world(plan);
+  const WorldResult result = world.run([&](Rank& rank) {
+    rank.storage.write("run/a", "synced");
+    rank.storage.sync("run/a");
+    rank.storage.sync("run");
+    if (rank.id == 1) world.lose_files(1);
+    rank.clock.sleep_until(kSecond);
+    EXPECT_EQ(rank.storage.exists("run/a"), rank.id == 0);
   });
   EXPECT_TRUE(all_returned(result));
 }

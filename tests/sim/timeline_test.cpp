@@ -2,6 +2,7 @@
 #include "sim/timeline.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "tests/sim/sim_test.h"
 
@@ -89,6 +90,30 @@ TEST(Timeline, DrawsTheMessagesOfOperationsToo) {
   EXPECT_EQ(world.timeline()->lanes()[arrow.from].rank, 0);
   EXPECT_EQ(world.timeline()->lanes()[arrow.to].rank, 1);
   EXPECT_LT(arrow.sent, arrow.received);
+}
+
+// Another queue comes to stand where one was: it has a lane of its own, and each queue keeps its lane.
+TEST(Timeline, KnowsALaneByItsQueueAndItsName) {
+  struct Nobody final : runtime::Executor {
+    void make_ready(runtime::SteppedQueue&) override {}
+    void step_after(runtime::SteppedQueue&, runtime::TimeNs) override {}
+    runtime::TimeNs duration(const runtime::SteppedQueue&, const Op&, runtime::Cost) override { return 0; }
+    void host_place_reached(runtime::SteppedQueue&) override {}
+    void kernel_failed(runtime::SteppedQueue&, const Op&, std::string_view) override {}
+  } nobody;
+  Timeline timeline(1);
+  std::optional<runtime::SteppedQueue> one(std::in_place, nobody, "one", 0);
+  runtime::SteppedQueue two(nobody, "two", 0), other_two(nobody, "two", 0);
+  for (const runtime::Queue* queue :
+       {static_cast<const runtime::Queue*>(&*one), static_cast<const runtime::Queue*>(&two),
+        static_cast<const runtime::Queue*>(&other_two), static_cast<const runtime::Queue*>(&*one)})
+    timeline.ran(*queue, 0, Op{}, 0, 1);
+  one.emplace(nobody, "another", 0);
+  timeline.ran(*one, 0, Op{}, 1, 2);
+  std::vector<std::string> names;
+  for (const Timeline::Span& span : timeline.spans()) names.push_back(timeline.lanes()[span.lane].name);
+  EXPECT_EQ(names, (std::vector<std::string>{"one", "two", "two", "one", "another"}));
+  EXPECT_EQ(timeline.lanes().size(), 4u);
 }
 
 }  // namespace

@@ -141,5 +141,20 @@ TEST(Communicator, RemembersWhenItEnteredAnOperation) {
   });
 }
 
+TEST(Communicator, SaysWhatWasNotMadeInTime) {
+  sim::World world(world_of(2));
+  world.run([](Rank& rank) {
+    if (rank.id == 1) return rank.clock.sleep_until(2 * kSecond);
+    try {
+      const Communicator comm(rank, Axis::data, 0, {0, 1}, kSecond);
+      ADD_FAILURE() << "rank 1 never came";
+    } catch (const SeamError& error) {
+      EXPECT_STREQ(error.op().tensor, "communicator");
+      EXPECT_EQ(error.op().axis, Axis::data);
+      EXPECT_EQ(rank.clock.now(), kSecond);
+    }
+  });
+}
+
 }  // namespace
 }  // namespace seeksim::test

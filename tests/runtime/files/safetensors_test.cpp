@@ -75,6 +75,13 @@ TEST(Safetensors, WriterRefusesWhatNobodyCouldRead) {
   EXPECT_THROW(write_safetensors({{"__metadata__", DType::f32, {1}, "1234"}}), std::runtime_error);
 }
 
+// A file that grew or shrank since its size was asked for.
+TEST(Safetensors, NeedsItsFirstEightBytesWhateverTheFilesSize) {
+  EXPECT_EQ(safetensors_front_bytes(file_of("{}", 0), 10), 10u);
+  EXPECT_THROW(safetensors_front_bytes("1234567", 100), std::runtime_error);
+  EXPECT_THROW(safetensors_front_bytes(file_of("{}", 0), 7), std::runtime_error);
+}
+
 struct Hostile {
   const char* what;
   std::string file;

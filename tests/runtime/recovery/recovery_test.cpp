@@ -71,6 +71,19 @@ TEST(RecoveryDecision, ASourceOfCorruptMessagesGoesTheSecondTime) {
   EXPECT_EQ(decide({}, agreement_of({0, 1, 2, 3}, {}), b, 7, {{7, a}}).evicted, (Ranks{3}));
 }
 
+TEST(RecoveryDecision, OnlyAVerdictAboutLinksAccusesThemAgain) {
+  const auto evicted = [](const Diagnosis& now, const Diagnosis& before) {
+    return decide({}, agreement_of({0, 1, 2, 3}, {}), now, 7, {{7, before}}).evicted;
+  };
+  const Diagnosis link = link_diagnosis({{3, 1}}), late = link_diagnosis({{3, 1}}, Verdict::joined_late);
+  EXPECT_TRUE(evicted(late, link).empty());
+  EXPECT_TRUE(evicted(link, late).empty());
+  EXPECT_TRUE(evicted(link_diagnosis({}), link).empty()) << "no link is named";
+  const Diagnosis corrupt = link_diagnosis({{3, 2}}, Verdict::corrupt_message);
+  EXPECT_TRUE(evicted(corrupt, link).empty()) << "another link of one sender, and one was silent, the other corrupt";
+  EXPECT_TRUE(evicted(link, corrupt).empty());
+}
+
 TEST(RecoveryDecision, WhoComputesOtherBitsGoesTheSecondTimeInAStep) {
   const auto erred = [](Ranks ranks) {
     Diagnosis d;

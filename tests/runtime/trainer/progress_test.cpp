@@ -46,6 +46,7 @@ TEST(Progress, StandsAgainWhereItsStateWasTaken) {
   progress.advance();
   const RunState state = progress.state(5, 2);
   EXPECT_EQ(state.optimizer_steps, 5);
+  EXPECT_EQ(state.epoch, 2u);
   Progress other(plan);
   other.restore(state);
   EXPECT_EQ(other.state(5, 2), state);
