@@ -126,7 +126,9 @@ std::string by_design(const Switch& turned, const TorchRun& plain, const TorchRu
   if (turned.name != "np" && turned.name != "ranks") return "";
   if (turned.name == "np" && uses(plain, "batch_norm"))
     return "batch normalisation sees a rank's own samples: other ranks, other means";
-  if ((data_drawn || uses(plain, "drawing")) && seeds_differ(plain))
+  const bool drawn = data_drawn || uses(plain, "drawing");
+  if (turned.name == "np" && drawn) return "random numbers are drawn for a rank's samples: other ranks draw others";
+  if (drawn && seeds_differ(plain))
     return "each rank draws random numbers from a seed of its own: other samples meet them";
   return "";
 }

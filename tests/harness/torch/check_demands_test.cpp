@@ -116,6 +116,24 @@ TEST(CheckDemands, SeedsOfTheirOwnExplainWhatOtherSamplesChange) {
   EXPECT_EQ(judged(of_name("ranks"), seeded("seed 11", false), reversed, &allowed).state, State::red);
 }
 
+// Dropout from one seed: four ranks draw other masks for the samples than two do.
+TEST(CheckDemands, RandomNumbersExplainWhatOtherNumbersOfRanksChange) {
+  const auto run = [](int ranks, bool draws, double moved) {
+    MadeRun made(ranks);
+    for (int rank = 0; rank < ranks; ++rank) {
+      if (draws) made[rank].sees(SightKind::uses, "drawing");
+      made[rank].steps(4, [&](std::int64_t step, Step& what) {
+        what.samples.clear();
+        if (step >= 1 && moved > 0) what.weight ^= 1, what.weight_probe += moved;
+      });
+    }
+    return made.run();
+  };
+  const Allowance allowed = measured(1e-5);
+  EXPECT_EQ(judged(of_name("np"), run(2, true, 0), run(4, true, 0.1), &allowed).state, State::not_applicable);
+  EXPECT_EQ(judged(of_name("np"), run(2, false, 0), run(4, false, 0.1), &allowed).state, State::red);
+}
+
 TEST(CheckDemands, AScriptThatUsesNoMoreRanksIsForThatMany) {
   MadeRun more(4);
   for (int rank = 0; rank < 2; ++rank) more[rank].steps(4);
