@@ -301,6 +301,7 @@ TEST(OrderSearch, GoesEachWayOnceThroughManySteps) {
     EXPECT_EQ(orders_of(search, 100, lead, {0, 99}, Access::write), (std::set<std::string>{"00", "01", "10", "11"}))
         << lead;
     EXPECT_EQ(search.counts().runs, 4u) << lead;
+    EXPECT_EQ(search.counts().races, 7u) << lead << ": each is looked at once";
   }
 }
 

@@ -19,7 +19,9 @@ using namespace testing;
 // A scenario or a row of one, and further arguments of `run`. Small ones: all of them take seconds.
 constexpr const char* kRuns[] = {
     "rank_crash",
+    "rank_crash --set world.sums=messages",
     "straggler",
+    "zero_equivalence --row 0 --set world.sums=messages",
     "zero_equivalence --row 77",
     "zero_equivalence --row 201",
     "zero_equivalence --row 201 --set world.sums=messages",
@@ -57,6 +59,7 @@ constexpr const char* kRuns[] = {
     "network/message_corrupt",
     "pace/pipeline_bubble --row 6",
     "pace/straggler_evicted",
+    "quirks/accumulates_in_bf16",
     "deaths/checkpoint_restart --row 1",
     "deaths/peer_copies --row 0",
     "deaths/rank_returns --row 0",

@@ -120,20 +120,25 @@ TEST(NumericAudit, NamesTheFirstLaunchOverItsBound) {
 TEST(NumericAudit, LooksAtALibrarysSumWhereThereIsOne) {
   const Floats first = drawn(500, 4), second = drawn(500, 5), third = drawn(500, 6);
   const TreePart parts[] = {{{1, 0}, first.data(), 0}, {{0, 2}, second.data(), 1}, {{0, 3}, third.data(), 2}};
-  Floats library(500), out(500), alone(500);
-  for (std::size_t i = 0; i < library.size(); ++i) library[i] = third[i] + first[i] + second[i];
-  kernels::tree_sum({}, parts, 3, 4, {alone.data(), 500}, 0.3f);
-  for (const bool sound : {true, false}) {
-    if (!sound) library[77] = third[77] + first[77];
-    Audited audited(FastSlip::ring_in_bf16);  // by the kernels it would be far off
-    kernels::tree_sum(audited.lane, parts, 3, 4, {out.data(), 500}, 0.3f, 1, library.data());
-    EXPECT_TRUE(same_bits(out, alone));
-    const AuditReport& seen = audited.audit.report();
-    EXPECT_EQ(seen.sums.over, sound ? 0u : 1u);
-    EXPECT_GT(seen.sums.worst, 0);
-    ASSERT_EQ(seen.first.has_value(), !sound);
-    if (!sound) {
-      EXPECT_EQ(seen.first->at.column, 77);
+  for (const float factor : {0.3f, 1.0f}) {
+    Floats library(500), out(500), alone(500);
+    for (std::size_t i = 0; i < library.size(); ++i) library[i] = third[i] + first[i] + second[i];
+    kernels::tree_sum({}, parts, 3, 4, {alone.data(), 500}, factor);
+    for (const bool sound : {true, false}) {
+      if (!sound) library[77] = third[77] + first[77];
+      Audited audited(FastSlip::ring_in_bf16);  // by the kernels it would be far off
+      kernels::tree_sum(audited.lane, parts, 3, 4, {out.data(), 500}, factor, 1, library.data());
+      EXPECT_TRUE(same_bits(out, alone));
+      const AuditReport& seen = audited.audit.report();
+      EXPECT_EQ(seen.sums.over, sound ? 0u : 1u);
+      EXPECT_GT(seen.sums.worst, 0);
+      ASSERT_EQ(seen.first.has_value(), !sound);
+      if (!sound) {
+        EXPECT_EQ(seen.first->at.column, 77);
+        EXPECT_EQ(seen.first->rows, 1);
+        EXPECT_EQ(seen.first->columns, 500);
+        EXPECT_EQ(seen.first->terms, factor == 1.0f ? 3 : 4) << "three parts, and a factor";
+      }
     }
   }
 }

@@ -109,6 +109,13 @@ TEST(Weights, ImportNamesEverythingThatIsWrongAtOnce) {
         "missing: h.0.ln_1.bias [15]", "unexpected: h.9.ln_1.bias", "given twice: wte.weight"}) {
     EXPECT_NE(message.find(part), std::string::npos) << part << "\nin: " << message;
   }
+  std::vector<float> flat(std::size_t(parameters.size()), -7);
+  EXPECT_THROW(from_hugging_face(parameters, m, tensors, flat), std::runtime_error);
+  for (const ParameterInfo& p : parameters.all()) {
+    const bool wrong = std::string_view(p.name) == "wpe.weight" || std::string_view(p.name) == "h.0.ln_1.weight";
+    EXPECT_EQ(flat[std::size_t(p.offset)] == -7, wrong || std::string_view(p.name) == "h.0.ln_1.bias")
+        << p.name << ": what does not fit is not taken";
+  }
 }
 
 TEST(Weights, ImportTakesFilesOfTransformersAsTheyAre) {

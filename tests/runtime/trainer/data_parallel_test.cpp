@@ -83,5 +83,35 @@ TEST(DataParallel, FinalWeightsComeFromTheLowestRankOnly) {
   EXPECT_TRUE(weights[1].empty() && weights[2].empty());
 }
 
+// wte has 41 * 25 = 1,025 elements: one more than a block of the norm.
+TEST(DataParallel, ANormOfOneElementMoreThanItsBlocksIsThatOfOneRank) {
+  TrainPlan plan = tiny_plan();
+  plan.definition.model.width = 25;
+  plan.definition.model.heads = 5;
+  plan.definition.model.vocab = 41;
+  plan.definition.gradient_clipping = 0.1;  // each norm decides the weights
+  const Trained golden = run_alone(plan);
+  for (const int stage : {1, 2, 3}) {
+    plan.layout.zero = zero_plan(stage);
+    const Simulated run = run_simulated(plan, world_of(2));
+    for (std::size_t i = 0; i < golden.observer.steps.at(0).size(); ++i)
+      EXPECT_EQ(run.observer.steps.at(1)[i].grad_norm, golden.observer.steps.at(0)[i].grad_norm) << stage;
+  }
+}
+
+TEST(DataParallel, EachStepCountsTheMicroBatchesThatItRanTwice) {
+  struct Reruns : KeepingObserver {
+    std::vector<std::int64_t> counts;
+    void rerun(int rank, const RerunRecord& record) override {
+      if (rank == 0) counts.push_back(record.micro_batches);
+    }
+  } observer;
+  TrainPlan plan = tiny_plan();
+  plan.recovery.rerun_and_compare = true;
+  sim::World world(world_of(2));
+  world.run([&](Rank& rank) { EXPECT_EQ(train(rank, plan, observer).ending, Ending::finished); });
+  EXPECT_EQ(observer.counts, (std::vector<std::int64_t>{2, 2, 2}));
+}
+
 }  // namespace
 }  // namespace seeksim::test

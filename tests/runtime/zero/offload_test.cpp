@@ -73,7 +73,7 @@ TEST(Spaces, CommunicationTouchesTheDevicesMemoryOnly) {
 // A disk with one fault at a time.
 class FaultyDisk final : public Storage {
  public:
-  enum class Fault { none, short_transfer, torn_write, write_error, read_error };
+  enum class Fault { none, short_transfer, torn_write, first_byte, write_error, read_error };
   std::string read(std::string_view path) override { return files_.at(std::string(path)); }
   void write(std::string_view path, std::string_view bytes) override { files_[std::string(path)] = bytes; }
   void sync(std::string_view) override {}
@@ -94,6 +94,7 @@ class FaultyDisk final : public Storage {
     if (strikes(Fault::short_transfer)) n /= 2;
     file.resize(std::max<std::size_t>(file.size(), offset + n));
     std::memcpy(file.data() + offset, from.data(), strikes(Fault::torn_write) ? n / 2 : n);
+    if (strikes(Fault::first_byte)) file[offset] ^= 1;
     return n;
   }
   bool exists(std::string_view path) override { return files_.contains(std::string(path)); }
@@ -142,8 +143,8 @@ TEST(FileIo, GivesBackWhatWasWritten) {
   std::vector<float> wanted(kN);
   std::iota(wanted.begin(), wanted.end(), 0.0f);
   using Fault = FaultyDisk::Fault;
-  for (const Fault fault :
-       {Fault::none, Fault::short_transfer, Fault::torn_write, Fault::write_error, Fault::read_error}) {
+  for (const Fault fault : {Fault::none, Fault::short_transfer, Fault::torn_write, Fault::first_byte,
+                            Fault::write_error, Fault::read_error}) {
     for (const int times : {1, 2}) {
       on_a_rank([&](Rank& rank) {
         FaultyDisk disk;
