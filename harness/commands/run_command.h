@@ -40,11 +40,11 @@ struct ProcessArguments {
 
 // Which of the scenarios, or rows of one sweep.
 struct ChoiceArguments {
-  std::string pattern;  // -k; empty: all
-  std::string shard;    // "1/4"; empty: all
+  std::string pattern;      // -k; empty: all
+  std::string shard;        // "1/4"; empty: all
   bool check_only = false;  // read them, and run none
-  bool watch = false;   // watch.h: this command again and again
-  bool list = false;    // only say which
+  bool watch = false;       // watch.h: this command again and again
+  bool list = false;        // only say which
   bool last_failed = false;
 };
 
