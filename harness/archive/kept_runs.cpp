@@ -76,7 +76,7 @@ RunKeeper::RunKeeper(const std::string& out, const Json& scenario, const std::st
   if (out.empty()) return;
   const std::string runs = out + "/runs";
   const int number = newest_in(runs) + 1;
-  if (number > 9999) return;  // the older ones are kept, and nothing is deleted that a user may want
+  if (number > 9999) throw BadInput(runs, "holds 9999 runs already", "Take another --out, or move older runs away.");
   folder_ = fmt::format("{}/{:04}", runs, number);
   make_folder(folder_, "--out");
   write_file(folder_ + "/scenario.json", dump(scenario));

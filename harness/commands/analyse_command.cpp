@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <optional>
 
 #include "harness/analyse/analyse.h"
 #include "harness/html/other_pages.h"
@@ -17,13 +19,6 @@
 namespace seeksim::harness {
 namespace {
 
-// "hang" of "out/hang.json".
-std::string stem_of(const std::string& file) {
-  std::string name = file.substr(file.rfind('/') + 1);
-  if (name.ends_with(".json")) name.resize(name.size() - 5);
-  return name.empty() ? "hang" : name;
-}
-
 struct Again {
   HangCause cause;
   Reproduced done;
@@ -34,7 +29,7 @@ Again reproduce_story(const Story& story, const std::string& file) {
   const HangPicture picture = picture_of(story);
   Again again{cause_of(picture), {}};
   const std::string why = fmt::format("Made by seeksim analyse: {} Here {}.", story.headline, text_of(again.cause));
-  write_file(file, scenario_text(reproduction(picture, again.cause, stem_of(file), why)));
+  write_file(file, scenario_text(reproduction(picture, again.cause, std::filesystem::path(file).stem().string(), why)));
   again.done = reproduce(picture, again.cause, file);
   return again;
 }
@@ -114,15 +109,19 @@ ExitStatus analyse_command(const AnalyseArguments& a) {
   Story& story = *analysed.story;
   if (!a.json) put(story_text(story));
   ExitStatus status = ExitStatus::as_expected;
-  if (!a.reproduce.empty()) {
-    const Again again = reproduce_story(story, a.reproduce);
-    story.details["reproduction"] = Tree(json_of(again, a.reproduce));
-    if (!a.json) put(text_of(again, a.reproduce));
-    if (!again.done.same) status = ExitStatus::check_failed;
-  }
+  std::optional<BadInput> refused;  // thrown once everything else is written
+  if (!a.reproduce.empty()) try {
+      const Again again = reproduce_story(story, a.reproduce);
+      story.details["reproduction"] = Tree(json_of(again, a.reproduce));
+      if (!a.json) put(text_of(again, a.reproduce));
+      if (!again.done.same) status = ExitStatus::check_failed;
+    } catch (const BadInput& why) {
+      refused = why;
+    }
   const std::string json = story_json(story);
   if (a.json) put_data(json);
   if (!a.html.empty()) write_file(a.html, html::hang_page(Json(Tree::parse(json)), command_of(a)));
+  if (refused) throw BadInput(*refused);
   return status;
 }
 

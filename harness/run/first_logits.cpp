@@ -45,13 +45,12 @@ class LogitSink final : public ValueSink {
 
 }  // namespace
 
-runtime::NamedTensor first_logits(const Scenario& scenario, double wall_limit_s) {
+runtime::NamedTensor first_logits(const Scenario& scenario) {
   Scenario one = one_rank(scenario);
   const runtime::Definition& definition = one.train.definition;
   one.train.definition.steps = 1;
   LogitSink sink;
   SimulationOptions options;
-  options.wall_limit_s = wall_limit_s;
   options.sink = &sink;
   Simulation(one, options).run();
   runtime::NamedTensor logits;

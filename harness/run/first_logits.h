@@ -7,7 +7,7 @@
 namespace seeksim::harness {
 
 // "logits", (B, T, V): of each token of the first step's batch on one rank, in fp32, whatever type they were kept in.
-// Throws BadInput for a run of shapes, which has none, and for models whose logits a quirk scales.
-runtime::NamedTensor first_logits(const Scenario& scenario, double wall_limit_s);
+// Throws BadInput for a run of shapes, which has none.
+runtime::NamedTensor first_logits(const Scenario& scenario);
 
 }  // namespace seeksim::harness

@@ -162,7 +162,7 @@ void save_results(const Scenario& scenario, const FileOptions& files, const RunR
   if (!files.save_batches.empty()) written.write([&] { save_batches(files.save_batches, scenario.train.definition); });
   if (!files.save_logits.empty()) {
     written.write([&] {
-      save_tensors(files.save_logits, {first_logits(scenario, 0)}, "logits of the first batch by the initial weights",
+      save_tensors(files.save_logits, {first_logits(scenario)}, "logits of the first batch by the initial weights",
                    "--save-logits");
     });
   }

@@ -13,8 +13,7 @@ namespace {
 
 using What = HangCause::What;
 
-constexpr const char* kWhatToDo =
-    "The story above says what is known, and its last lines what would tell more next time.";
+constexpr const char* kWhatToDo = "Its story says what is known, and what would tell more next time.";
 
 BadInput not_known(const std::string& why) { return BadInput("--reproduce", why, kWhatToDo); }
 
@@ -197,23 +196,26 @@ HangCause cause_of(const HangPicture& picture) {
 }
 
 std::string text_of(const HangCause& cause) {
-  const std::string who = capitalized(ranks_text(cause.ranks));
+  const std::string who = ranks_text(cause.ranks);
   const bool one = cause.ranks.size() == 1;
+  const auto says = [&](const char* of_one, const char* of_many, const char* what) {
+    return fmt::format("{} {} {}", who, one ? of_one : of_many, what);
+  };
   switch (cause.what) {
     case What::never_comes:
-      return fmt::format("{} never {} to the operation", who, one ? "comes" : "come");
+      return says("never joins", "never join", "the operation");
     case What::gone:
-      return fmt::format("the process of {} ends before the operation", ranks_text(cause.ranks));
+      return says("ends", "end", "before the operation");
     case What::other_operation:
-      return fmt::format("{} {} another operation", who, one ? "brings" : "bring");
+      return says("brings", "bring", "another operation");
     case What::other_size:
-      return fmt::format("{} {} another size", who, one ? "brings" : "bring");
+      return says("brings", "bring", "another size");
     case What::other_type:
-      return fmt::format("{} {} another type", who, one ? "brings" : "bring");
+      return says("brings", "bring", "another type");
     case What::other_order:
-      return fmt::format("{} {} the operation behind it first", who, one ? "begins" : "begin");
+      return says("begins", "begin", "the next operation first");
     case What::messages_lost:
-      return "All ranks come, and the network loses their messages";
+      return "all ranks join, and the network loses their messages";
   }
   return "";
 }

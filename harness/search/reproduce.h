@@ -22,7 +22,7 @@ struct HangCause {
     other_operation,
     other_size,
     other_type,
-    other_order,   // they begin the operation behind it first
+    other_order,   // they begin the next operation first
     messages_lost  // everyone has come, and no message arrives
   } what = What::never_comes;
   std::vector<int> ranks;       // of which it is so; empty for messages_lost
@@ -34,7 +34,7 @@ struct HangCause {
 
 // Throws BadInput where nothing hangs, or where the picture does not say enough.
 HangCause cause_of(const HangPicture& picture);
-// In one sentence.
+// In words, without a capital and a full stop.
 std::string text_of(const HangCause& cause);
 
 // A scenario of `world` ranks. `why` says where it comes from.

@@ -10,26 +10,13 @@
 #include <sstream>
 
 #include "harness/input/json.h"
-#include "tests/support/paths.h"
+#include "tests/harness/analyse/answers.h"
 #include "tests/support/scenarios.h"
 
 namespace seeksim::harness {
 namespace {
 
 using namespace testing;
-
-const std::string kHere = paths::source_dir() + "/tests/harness/analyse";
-
-std::string trimmed(const std::string& text) {
-  const std::size_t from = text.find_first_not_of(' '), to = text.find_last_not_of(' ');
-  return from == std::string::npos ? "" : text.substr(from, to - from + 1);
-}
-std::vector<std::string> split(const std::string& text, char by) {
-  std::vector<std::string> parts;
-  std::istringstream in(text);
-  for (std::string part; std::getline(in, part, by);) parts.push_back(trimmed(part));
-  return parts;
-}
 
 struct Answer {
   std::string folder, verdict, accused;

@@ -6,25 +6,13 @@
 #include <sstream>
 
 #include "harness/input/json.h"
-#include "tests/support/paths.h"
+#include "tests/harness/analyse/answers.h"
 #include "tests/support/scenarios.h"
 
 namespace seeksim::harness {
 namespace {
 
 using namespace testing;
-
-const std::string kHere = paths::source_dir() + "/tests/harness/analyse";
-
-std::vector<std::string> split(const std::string& text, char by) {
-  std::vector<std::string> parts;
-  std::istringstream in(text);
-  for (std::string part; std::getline(in, part, by);) {
-    const std::size_t from = part.find_first_not_of(' '), to = part.find_last_not_of(' ');
-    parts.push_back(from == std::string::npos ? "" : part.substr(from, to - from + 1));
-  }
-  return parts;
-}
 
 TEST(AnalyseLogs, NoneOfFiftyLogsBringsAFalseAccusation) {
   std::istringstream in(read_all(kHere + "/log_answers.txt"));
