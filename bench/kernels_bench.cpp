@@ -15,6 +15,7 @@
 #include "kernels/digest.h"
 #include "kernels/dropout.h"
 #include "kernels/embedding.h"
+#include "kernels/fused_attention.h"
 #include "kernels/gemm.h"
 #include "kernels/isa.h"
 #include "kernels/layer_norm.h"
@@ -103,6 +104,13 @@ void register_products() {
   op("attention backward", kLayers, [=](Arrays& x) {
     attention_backward({}, kShape, x.read(kR, kC), x.read(kR, 3 * kC, 1 << 20), x.read(kB * kHeads * kT, kT, kFar),
                        x.write(2 * kT, kT), x.write(kR, 3 * kC, kFar));
+  });
+  op("fused attention forward", 0, [=](Arrays& x) {
+    fused_attention_forward({}, kShape, x.read(kR, 3 * kC), x.write(kB * kHeads * kT, 2), x.write(kR, kC, kFar));
+  });
+  op("fused attention backward", 0, [=](Arrays& x) {
+    fused_attention_backward({}, kShape, x.read(kR, kC), x.read(kR, 3 * kC, 1 << 20), x.read(kR, kC, kFar),
+                             x.read(kB * kHeads * kT, 2, 6 << 20), x.write(kR, 3 * kC, kFar));
   });
   const Dropout drop = dropout_of(0.1);
   op("attention forward, dropout", 0, [=](Arrays& x) {

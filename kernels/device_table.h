@@ -11,6 +11,7 @@
 #include "kernels/cast.h"
 #include "kernels/dropout.h"
 #include "kernels/experts.h"
+#include "kernels/fused_attention.h"
 #include "kernels/optimizer.h"
 #include "kernels/range.h"
 #include "kernels/tree.h"
@@ -35,6 +36,10 @@ struct DeviceProducts {
   void (*attention_forward)(Lane, const AttentionShape&, const Dropout&, Mat<const T> qkv, Mat<T> probs, Mat<T> out);
   void (*attention_backward)(Lane, const AttentionShape&, const Dropout&, Mat<const T> dout, Mat<const T> qkv,
                              Mat<const T> probs, Mat<T> dqkv);
+  void (*fused_attention_forward)(Lane, const AttentionShape&, const Dropout&, Mat<const T> qkv, Mat<float> stats,
+                                  Mat<T> out);
+  void (*fused_attention_backward)(Lane, const AttentionShape&, const Dropout&, Mat<const T> dout, Mat<const T> qkv,
+                                   Mat<const T> out, Mat<const float> stats, Mat<T> dqkv);
 };
 
 template <class T>

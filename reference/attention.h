@@ -54,7 +54,7 @@ class Attention {
         for (int j = 0; j <= i; ++j) {
           R& one = p[std::size_t(j)];
           one = one / all;
-          a.probs[prob_at(h, i, j)] = store(one);
+          a.probs[prob_at(h, i, j)] = m.fused_attention ? one : store(one);
           if (m.drop_attention > 0) one = one * R(keep(l, h, i, j));
         }
         for (int d = 0; d < m.D(); ++d) {
@@ -88,7 +88,12 @@ class Attention {
                                     dy);
           }
           dp[std::size_t(j)] = m.drop_attention > 0 ? sum.value() * kept : sum.value();
-          dots.add(dp[std::size_t(j)], a.probs[prob_at(h, i, j)]);
+          if (!m.fused_attention) dots.add(dp[std::size_t(j)], a.probs[prob_at(h, i, j)]);
+        }
+        // The same number where nothing is rounded; fused attention has it from what it stored.
+        for (int x = 0; m.fused_attention && x < m.D(); ++x) {
+          const std::size_t out = at(i, m.H * m.D(), h * m.D() + x);
+          dots.add(datt[out], a.att[out]);
         }
         const R dot = dots.value();
         for (int j = 0; j <= i; ++j) {

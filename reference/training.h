@@ -19,6 +19,7 @@ struct Model {
   double norm_eps = 1e-5;
   double rope_theta = 10000;
   double drop_embedding = 0, drop_attention = 0, drop_residual = 0;
+  bool fused_attention = false;  // probabilities are not stored, and so not rounded to 16 bits
 
   // Experts in place of the mlp: E of them, k for a token. 0: none.
   int E = 0, k = 1;

@@ -108,7 +108,8 @@ Estimate estimate_of(const Scenario& scenario, double simulated) {
   }
   const double activations =
       compute * micro *
-      (l * t * c + (kept + longest) * (t * layer + 2 * h * t * t) + (d.model.logit_scale ? 3 : 2) * t * v + 4 * t * c);
+      (l * t * c + (kept + longest) * (t * layer + (d.model.fused_attention ? 0 : 2 * h * t * t)) +
+       (d.model.logit_scale ? 3 : 2) * t * v + 4 * t * c);
   constexpr double kRank = 24 << 10;  // a fiber, its queues and its recorder
   estimate.bytes_per_rank = state + activations + kRank;
   estimate.bytes = estimate.bytes_per_rank * (ranks + 1) + double(d.data.bytes.size()) * 2 +

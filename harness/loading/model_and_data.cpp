@@ -26,6 +26,8 @@ using runtime::DropoutPlan;
 using runtime::ExpertsPlan;
 using runtime::ModelPlan;
 
+const Words<bool> kAttentions = {{false, "standard"}, {true, "fused"}};
+
 // The path from a scenario to its model.
 template <class... Path>
 Binding<Scenario> of_model(Path... path) {
@@ -244,6 +246,15 @@ const Keys<Scenario>& model_keys() {
       {"init_stddev", of_model(&ModelPlan::init_stddev), number().above(0), kBits,
        "Standard deviation of the initial weights; GPT-2's residual projections get it divided by sqrt(2 * layers)."},
       {"norm_eps", of_model(&ModelPlan::norm_eps), number().above(0), kBits, "Epsilon of the norms."},
+      {"attention",
+       in_words(kAttentions, &Scenario::train, &runtime::TrainPlan::definition, &runtime::Definition::model,
+                &ModelPlan::fused_attention)
+           .unless_standard(),
+       choice(words_of(kAttentions)), kBits,
+       "standard keeps the probabilities of each layer, context * context a head, for backward. fused keeps two "
+       "numbers "
+       "a row, works by blocks of 32 keys and computes the probabilities again: long contexts fit. Its sums have "
+       "another order, and so its own bits."},
       {"dropout", written_as<Scenario>(dropout_of).when(has_dropout),
        either(number().least(0).below(1), dropout_keys().shape()).standard(0), kBits,
        "Share of values set to zero while training, by training_seed, step and sample, never by rank: one number, or "

@@ -138,8 +138,9 @@ double rows_of(const Sizes& s) {
   return double(std::min(s.plan.layout.micro_batch, d.global_batch)) * d.model.context;
 }
 
-// One micro-batch's: what each kept layer holds (its two norms, qkv, probabilities, attention, two halves of the mlp,
-// the stream between, four statistics a token), the stream itself, and once the buffers at the end and for backward.
+// One micro-batch's: what each kept layer holds (its two norms, qkv, probabilities or two statistics a row of a head,
+// attention, two halves of the mlp, the stream between, four statistics a token), the stream itself, and once the
+// buffers at the end and for backward.
 double activation_bytes(const Sizes& s) {
   const runtime::ModelPlan& m = s.plan.definition.model;
   const double R = rows_of(s), T = m.context, C = m.width, V = m.vocab, samples = R / T;
@@ -150,7 +151,8 @@ double activation_bytes(const Sizes& s) {
   const double E = double(shape.E), k = double(shape.k);
   const double routes =
       E > 0 ? kFloat * (R * (E + 2 * k + 1) + samples * E) : 0;  // probabilities, slots, gates, shares
-  const double layer = s.C * R * (4 * C + inside + m.heads * T) + kFloat * 2 * a_norm * R + routes;
+  const double probabilities = R * m.heads * (m.fused_attention ? kFloat * 2 : s.C * T);
+  const double layer = s.C * R * (4 * C + inside) + probabilities + kFloat * 2 * a_norm * R + routes;
   const double end =
       s.C * R * (C + V) + kFloat * ((a_norm + 1) * R + samples) + (m.logit_scale ? (s.C * V + kFloat) * R : 0);
   const double angles = m.llama() && m.layers > 0 ? kFloat * T * double(shape.D) : 0;  // of rotary positions

@@ -40,6 +40,7 @@ reference::Model model_of(const runtime::ModelPlan& plan) {
   m.tied = plan.tied;
   m.frozen = in_files(plan.frozen);
   m.init_stddev = plan.init_stddev, m.norm_eps = plan.norm_eps, m.rope_theta = plan.rope_theta;
+  m.fused_attention = plan.fused_attention;
   m.drop_embedding = plan.dropout.embedding;
   m.drop_attention = plan.dropout.attention;
   m.drop_residual = plan.dropout.residual;

@@ -95,6 +95,7 @@ Json key_fields(const runtime::Definition& d) {
   if (m.llama())
     fields["model"].update({{"kv_heads", m.key_heads()}, {"ffn", m.hidden()}, {"rope_theta", m.rope_theta}});
   if (m.experts.on()) fields["model"]["experts"] = experts_fields(m.experts);
+  if (m.fused_attention) fields["model"]["attention"] = "fused";
   if (m.logit_scale) fields["model"]["logit_scale"] = true;
   if (m.dropout.any()) fields["model"]["dropout"] = dropout_json(m.dropout);
   if (!m.frozen.empty()) fields["model"]["frozen"] = runtime::frozen_names(m);

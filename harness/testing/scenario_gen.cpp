@@ -47,6 +47,10 @@ Json draw_model(bool text, bool fp32) {
     if (one_in(3)) draw_experts(model);
   }
   if (one_in(3)) model["tied"] = llama;
+  if (one_in(4)) {
+    model["attention"] = "fused";
+    if (one_in(3)) model["context"] = between(31, 70);  // some blocks
+  }
   if (one_in(3))
     model["dropout"] = any_of<Json>({0.1, 0.5, {{"attention", 0.3}}, {{"embedding", 0.2}, {"residual", 0.7}}});
   if (fp32 && one_in(3)) model["logit_scale"] = true;

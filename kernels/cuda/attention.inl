@@ -248,10 +248,11 @@ struct AttentionOverQueries {
 
 constexpr Index kAttentionFloats = Index{16} << 20;  // of working memory, or one key head's where that is more
 
-// Calls part(first key head, how many, working memory) until all key heads of all samples are done.
+// Calls part(first key head, how many, working memory) until all key heads of all samples are done. of_one: floats of
+// working memory a key head.
 template <class Launch, class Part>
-void by_key_heads(Launch& launch, const AttentionShape& s, Index squares, Part part) {
-  const Index all = s.samples * s.key_heads(), of_one = s.group * s.tokens * s.tokens * squares;
+void by_key_heads(Launch& launch, const AttentionShape& s, Index of_one, Part part) {
+  const Index all = s.samples * s.key_heads();
   if (all == 0) return;
   const Index at_once = least(all, most(1, kAttentionFloats / of_one));
   float* const work = launch.scratch(at_once * of_one);
@@ -264,7 +265,7 @@ SEEKSIM_BOTH Grid attention_grid(const AttentionShape& s, Index heads, Index col
 template <class Launch, class T>
 void attention_forward(Launch& launch, const AttentionShape& s, const Dropout& drop, Mat<const T> qkv, Mat<T> probs,
                        Mat<T> out) {
-  by_key_heads(launch, s, 1, [&](Index first, Index key_heads, float* work) {
+  by_key_heads(launch, s, s.group * s.tokens * s.tokens, [&](Index first, Index key_heads, float* work) {
     const HeadsAtWork<T> heads{s, qkv, first};
     const Index count = key_heads * s.group;
     launch(attention_grid(s, count, s.tokens), AttentionScores<false, T>{heads, {}, count, work});
@@ -276,7 +277,7 @@ void attention_forward(Launch& launch, const AttentionShape& s, const Dropout& d
 template <class Launch, class T>
 void attention_backward(Launch& launch, const AttentionShape& s, const Dropout& drop, Mat<const T> dout,
                         Mat<const T> qkv, Mat<const T> probs, Mat<T> dqkv) {
-  by_key_heads(launch, s, 2, [&](Index first, Index key_heads, float* work) {
+  by_key_heads(launch, s, 2 * s.group * s.tokens * s.tokens, [&](Index first, Index key_heads, float* work) {
     const HeadsAtWork<T> heads{s, qkv, first};
     const Index count = key_heads * s.group;
     float* const used = work + count * s.tokens * s.tokens;

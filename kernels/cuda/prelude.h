@@ -12,6 +12,7 @@
 #include "kernels/check.h"
 #include "kernels/device_table.h"
 #include "kernels/experts_body.h"
+#include "kernels/fused_attention.h"
 #include "kernels/math.h"
 #include "kernels/optimizer_body.h"
 #include "kernels/philox_body.h"

@@ -4,6 +4,8 @@
 
 #include "kernels/cuda/attention.inl"
 
+#include "kernels/cuda/fused_attention.inl"
+
 // ---- the table (device_table.h) ----
 
 template <class Launch, class T>
@@ -24,5 +26,17 @@ struct Products {
     Launch launch(lane);
     attention_backward(launch, s, drop, dout, qkv, probs, dqkv);
   }
-  static DeviceProducts<T> table() { return {product<T>, product<float>, forward, backward}; }
+  static void fused_forward(Lane lane, const AttentionShape& s, const Dropout& drop, Mat<const T> qkv, Mat<float> stats,
+                            Mat<T> out) {
+    Launch launch(lane);
+    fused_attention_forward(launch, s, drop, qkv, stats, out);
+  }
+  static void fused_backward(Lane lane, const AttentionShape& s, const Dropout& drop, Mat<const T> dout,
+                             Mat<const T> qkv, Mat<const T> out, Mat<const float> stats, Mat<T> dqkv) {
+    Launch launch(lane);
+    fused_attention_backward(launch, s, drop, dout, qkv, out, stats, dqkv);
+  }
+  static DeviceProducts<T> table() {
+    return {product<T>, product<float>, forward, backward, fused_forward, fused_backward};
+  }
 };

@@ -14,20 +14,22 @@ constexpr int kTallRows = 6;
 constexpr int kTallRows = 4;
 #endif
 
-enum class Triangle { none, end, start, start_on };
+enum class Triangle { none, on, end, start, start_on };
+
+constexpr bool goes_on(Triangle shape) { return shape == Triangle::on || shape == Triangle::start_on; }
 
 // c(r, :) = chain over k of a(r, k) * b(k, :), a(r, k) = a[r * a_row + k * a_k]. `full` counts the k that all rows
 // share.
 //   end:       then row r goes on for r more k.
 //   start:     before them, row r has kM - r k of its own (first those of row 0).
-//   start_on:  as start, but the chain goes on from what c holds instead of +0.
+//   on, start_on:  as none and start, but the chain goes on from what c holds instead of +0.
 template <int kM, int kN, Triangle kShape>
 void chain_tile(Index full, const float* a, Index a_row, Index a_k, const float* b, Index b_ld, float* c, Index c_ld) {
   Vf acc[kM][kN];
   SEEKSIM_UNROLL
   for (int r = 0; r < kM; ++r) {
     SEEKSIM_UNROLL
-    for (int v = 0; v < kN; ++v) acc[r][v] = kShape == Triangle::start_on ? load(c + r * c_ld + v * kW) : splat(0.0F);
+    for (int v = 0; v < kN; ++v) acc[r][v] = goes_on(kShape) ? load(c + r * c_ld + v * kW) : splat(0.0F);
   }
   if constexpr (kShape == Triangle::start || kShape == Triangle::start_on) {
     SEEKSIM_UNROLL

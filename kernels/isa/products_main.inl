@@ -35,6 +35,8 @@ namespace {
 
 #include "kernels/isa/attention.inl"
 
+#include "kernels/isa/fused_attention.inl"
+
 template <class T>
 constexpr StoredProducts<T> kStored = {
     .gemm = gemm_body<T, T>,
@@ -43,6 +45,8 @@ constexpr StoredProducts<T> kStored = {
     .fast_gemm_to_float = fast_gemm_body<T, float>,
     .attention_forward = attention_forward_body<T>,
     .attention_backward = attention_backward_body<T>,
+    .fused_attention_forward = fused_attention_forward_body<T>,
+    .fused_attention_backward = fused_attention_backward_body<T>,
 };
 
 }  // namespace

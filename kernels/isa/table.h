@@ -7,6 +7,7 @@
 #include "kernels/dropout.h"
 #include "kernels/experts.h"
 #include "kernels/fast_way.h"
+#include "kernels/fused_attention.h"
 #include "kernels/gemm.h"
 #include "kernels/isa.h"
 #include "kernels/optimizer.h"
@@ -28,6 +29,9 @@ struct StoredProducts {
   void (*attention_forward)(AttentionShape, const Dropout&, Mat<const T> qkv, Mat<T> probs, Mat<T> out);
   void (*attention_backward)(AttentionShape, const Dropout&, Mat<const T> dout, Mat<const T> qkv, Mat<const T> probs,
                              Mat<float> scratch, Mat<T> dqkv);
+  void (*fused_attention_forward)(AttentionShape, const Dropout&, Mat<const T> qkv, Mat<float> stats, Mat<T> out);
+  void (*fused_attention_backward)(AttentionShape, const Dropout&, Mat<const T> dout, Mat<const T> qkv,
+                                   Mat<const T> out, Mat<const float> stats, Mat<T> dqkv);
 };
 
 struct ProductTable {

@@ -41,6 +41,7 @@ void mix_model(Mixer& mix, const ModelPlan& m) {
   mix.all(m.family, m.layers, m.width, m.heads, m.context, m.vocab, m.tied, m.logit_scale, m.init_stddev, m.norm_eps,
           m.dropout.embedding, m.dropout.attention, m.dropout.residual);
   if (m.llama()) mix.all(m.key_heads(), m.hidden(), m.rope_theta);
+  if (m.fused_attention) mix("fused attention");
   if (const ExpertsPlan& x = m.experts; x.on())
     mix.all(x.count, x.per_token, x.capacity_factor, x.normalized, x.balance, x.z);
   for (const std::string& name : frozen_names(m)) mix(name);

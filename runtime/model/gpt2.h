@@ -58,7 +58,8 @@ struct LayerStore {
   BufferPtr att;                         // (slots, R, A)
   BufferPtr mean1, rstd1, mean2, rstd2;  // (slots, Rs)   no means in a Llama
   BufferPtr qkv;                         // (slots, R, Q)
-  BufferPtr probs;                       // (slots, samples * H * T, T)
+  BufferPtr probs;                       // (slots, samples * H * T, T)  fused attention: none
+  BufferPtr stats;                       // (slots, samples * H * T, 2)  of fused attention only
   BufferPtr fc;                          // (slots, R k, U)  into the mlp's activation
   BufferPtr gelu;                        // (slots, R k, F)  out of it
   RouteStore routes;
@@ -83,7 +84,7 @@ struct Gpt2Workspace {
   BufferPtr dqkv;        // (R, Q)
   BufferPtr dgelu, dfc;  // (R k, F), (R k, U)
   ExpertWork experts;
-  BufferPtr scratch;         // (2T, T)
+  BufferPtr scratch;         // (2T, T)  fused attention: none
   BufferPtr angles;          // (T, D)   of rotary positions
   BufferPtr angles_at_home;  // the same, in memory of the host
   BufferPtr unused;          // (C)      the gradient of a frozen bias whose norm's weight is trained
@@ -170,6 +171,10 @@ class Gpt2 final : public Model {
   MatView<S> attention_probs(const LayerStore& kept, Index samples, int slot) const {
     const Index each = way_.H * s_.T;
     return mat<S>(*kept.probs, slot * samples_max_ * each * s_.T, samples * each, s_.T);
+  }
+  MatView<float> attention_stats(const LayerStore& kept, Index samples, int slot) const {
+    const Index each = way_.H * s_.T;
+    return mat<float>(*kept.stats, slot * samples_max_ * each * 2, samples * each, 2);
   }
   kernels::AttentionShape attention_shape(Index samples) const {
     return {samples, s_.T, way_.H, s_.D, bug_.is(Bug::local_head_dropout) ? 0 : way_.first_head, s_.G};
@@ -283,6 +288,9 @@ class Gpt2 final : public Model {
   void logit_scale_grad(const Pass& p);
   void mlp_backward(const Pass& p, int l);
   void inside_mlp_backward(const Pass& p, int l, MatView<const S> dbranch, MatView<S> dln);
+  // What comes out of the heads, and the gradient of what goes into them.
+  void attend(const Pass& p, int l);
+  void attend_backward(const Pass& p, int l, MatView<const S> datt);
   void attention_backward(const Pass& p, int l);
   // In place of the mlp.
   RouteStore make_routes(Device& device, Index slots) const;
@@ -340,7 +348,7 @@ class Gpt2 final : public Model {
                          MatView<const S> x, VecView<const float> mean, VecView<const float> rstd);
 
   ModelShape s_;
-  const bool llama_;
+  const bool llama_, fused_;
   TensorAxis* tensor_;  // null: one way
   Gpt2Way way_;
   const Parameters& parameters_;

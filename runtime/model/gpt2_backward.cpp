@@ -2,7 +2,6 @@
 // Gradients of parameters, which are sums over samples, stand in gpt2_gradients.cpp.
 #include <type_traits>
 
-#include "kernels/attention.h"
 #include "kernels/layer_norm.h"
 #include "kernels/logit_scale.h"
 #include "kernels/pointwise.h"
@@ -271,8 +270,8 @@ void Gpt2<S>::attention_backward(const Pass& p, int l) {
   auto w = [&](LayerPart part) -> const ParameterInfo& { return parameters_.layer(l, part); };
   const Index n = p.batch.samples;
   const LayerStore& kept = store(l);
-  const MatView<S> datt = act(work_->branch, n, way_.A), dln = dln1(n, l);     // (R, A), (Rs, C)
-  const MatView<S> qkv = act(kept.qkv, n, way_.Q, slot(l)), din = dqkv(n, l);  // (R, Q)
+  const MatView<S> datt = act(work_->branch, n, way_.A), dln = dln1(n, l);  // (R, A), (Rs, C)
+  const MatView<S> din = dqkv(n, l);                                        // (R, Q)
 
   const MatView<const S> dbranch =  // (R, C)
       all_rows(p, "attention branch", SEEKSIM_SITE,
@@ -283,16 +282,7 @@ void Gpt2<S>::attention_backward(const Pass& p, int l) {
   product<S, S>(p.launch, proj.name, SEEKSIM_SITE, Trans::no, Trans::yes, dbranch, weight(p, proj), datt, 0);
   mutate_heads(p, false, datt);
 
-  const MatView<S> probs = attention_probs(kept, n, slot(l));
-  const kernels::AttentionShape shape = attention_shape(n);
-  p.launch(
-      "attention", SEEKSIM_SITE,
-      {5.0 * double(n * s_.T * s_.T * way_.A), 4.0 * double(n * s_.T * (2 * way_.Q + way_.A) + probs.rows * s_.T)},
-      [shape, drop = dropout_at(drop_.attention, DropoutSite::attention, dropout_layer(l), p.batch)](
-          Lane lane, Mat<const S> dout, Mat<const S> in, Mat<const S> pr, Mat<float> work, Mat<S> d) {
-        kernels::attention_backward<S>(lane, shape, dout, in, pr, work, d, drop);
-      },
-      reads(datt), reads(qkv), reads(probs), mat<float>(*work_->scratch, 0, 2 * s_.T, s_.T), din);
+  attend_backward(p, l, reads(datt));
   mutate_queries(p, true, din);
   rotate(p, bug_.mutant != Mutant::rotary_backward_turns_forward, din);
 

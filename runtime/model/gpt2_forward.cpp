@@ -2,14 +2,12 @@
 // R = samples * T rows.
 #include <type_traits>
 
-#include "kernels/attention.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/embedding.h"
 #include "kernels/layer_norm.h"
 #include "kernels/logit_scale.h"
 #include "kernels/pointwise.h"
 #include "kernels/rms_norm.h"
-#include "kernels/rotary.h"
 #include "kernels/swiglu.h"
 #include "runtime/launch/typed_ops.h"
 #include "runtime/model/gpt2.h"
@@ -160,19 +158,7 @@ void Gpt2<S>::layer_forward(const Pass& p, int l) {
                  all_rows(p, w(LayerPart::ln_1_weight).name, SEEKSIM_SITE, ln1), qkv);  // (R, Q)
   rotate(p, false, qkv);
   mutate_queries(p, false, qkv);
-  const MatView<S> probs = attention_probs(kept, n, a);
-  const kernels::AttentionShape shape = attention_shape(n);
-  p.launch(
-      "attention", SEEKSIM_SITE,
-      {2.0 * double(n * s_.T * s_.T * way_.A), 4.0 * double(n * s_.T * (way_.Q + way_.A) + probs.rows * s_.T)},
-      [shape, drop = dropout_at(drop_.attention, DropoutSite::attention, dropout_layer(l), p.batch),
-       mutant = bug_.mutant](Lane lane, Mat<const S> in, Mat<S> pr, Mat<S> y) {
-        if constexpr (std::is_same_v<S, float>) {
-          if (replaces_mask(mutant) && lane.device == nullptr) return mutated_attention(mutant, shape, in, pr, y);
-        }
-        kernels::attention_forward<S>(lane, shape, in, pr, y, drop);
-      },
-      reads(qkv), probs, att);
+  attend(p, l);
   mutate_heads(p, true, att);
   row_product(p, SEEKSIM_SITE, w(LayerPart::c_proj_weight), att, bias(l, LayerPart::c_proj_bias), s_.heads_segment(),
               branch);
@@ -221,18 +207,6 @@ void Gpt2<S>::column_product(const Pass& p, const char* site, const ParameterInf
   product_bias<S>(p.launch, w.name, site, Trans::no, Trans::yes, x, weight(p, w), vector(p, *bias), y, 0);
 }
 
-// Rotates queries and keys in place; does nothing where positions are learned.
-template <class S>
-void Gpt2<S>::rotate(const Pass& p, bool backward, MatView<S> qkv) {
-  if (!work_->angles) return;
-  p.launch(
-      "rotary", SEEKSIM_SITE, memory_cost(2 * qkv.rows * qkv.cols, 2),
-      [shape = attention_shape(p.batch.samples), backward](Lane lane, Mat<const float> angles, Mat<S> in_place) {
-        (backward ? kernels::rotary_backward<S> : kernels::rotary_forward<S>)(lane, shape, angles, in_place);
-      },
-      reads(mat<float>(*work_->angles, 0, s_.T, s_.D)), qkv);
-}
-
 template <class S>
 void Gpt2<S>::activate(const Pass& p, MatView<const S> fc, MatView<S> y) {
   if (llama_) {
@@ -253,32 +227,6 @@ void Gpt2<S>::activate(const Pass& p, MatView<const S> fc, MatView<S> y) {
         kernels::gelu_forward<S>(lane, in, out);
       },
       fc, y);
-}
-
-template <class S>
-void Gpt2<S>::mutate_queries(const Pass& p, bool back, MatView<S> qkv) const {
-  if (!changes_queries(bug_.mutant)) return;
-  if constexpr (std::is_same_v<S, float>) {
-    p.launch(
-        "queries", SEEKSIM_SITE, memory_cost(2 * qkv.rows * qkv.cols),
-        [mutant = bug_.mutant, shape = attention_shape(p.batch.samples), width = s_.C, back](Lane lane, Mat<float> x) {
-          if (lane.device == nullptr) runtime::mutate_queries(mutant, shape, width, back, x);
-        },
-        qkv);
-  }
-}
-
-template <class S>
-void Gpt2<S>::mutate_heads(const Pass& p, bool back, MatView<S> heads) const {
-  if (!changes_queries(bug_.mutant)) return;
-  if constexpr (std::is_same_v<S, float>) {
-    p.launch(
-        "heads", SEEKSIM_SITE, memory_cost(2 * heads.rows * heads.cols),
-        [mutant = bug_.mutant, shape = attention_shape(p.batch.samples), back](Lane lane, Mat<float> x) {
-          if (lane.device == nullptr) runtime::mutate_heads(mutant, shape, back, x);
-        },
-        heads);
-  }
 }
 
 template <class S>
@@ -344,9 +292,6 @@ void Gpt2<S>::loss(Launcher& launch, Index samples, float scale) {
 #define SEEKSIM_INSTANTIATE(S)                                                                                   \
   template void Gpt2<S>::forward(Launcher&, Weights&, const Batch&);                                             \
   template void Gpt2<S>::loss(Launcher&, Index, float);                                                          \
-  template void Gpt2<S>::rotate(const Pass&, bool, MatView<S>);                                                  \
-  template void Gpt2<S>::mutate_queries(const Pass&, bool, MatView<S>) const;                                    \
-  template void Gpt2<S>::mutate_heads(const Pass&, bool, MatView<S>) const;                                      \
   template void Gpt2<S>::recompute(const Pass&, const Segment&);                                                 \
   template MatView<const S> Gpt2<S>::all_rows(const Pass&, const char*, const char*, MatView<const S>);          \
   template void Gpt2<S>::row_product(const Pass&, const char*, const ParameterInfo&, MatView<const S>,           \

@@ -30,6 +30,7 @@ Gpt2<S>::Gpt2(Device& device, const TrainPlan& plan, const Parameters& parameter
               std::shared_ptr<Gpt2Workspace> workspace, TensorAxis* tensor)
     : s_(plan.definition.model),
       llama_(plan.definition.model.llama()),
+      fused_(plan.definition.model.fused_attention),
       tensor_(tensor),
       way_(s_, parameters.part(), tensor),
       parameters_(parameters),
@@ -95,7 +96,10 @@ LayerStore Gpt2<S>::make_layers(Device& device, Index slots) const {
   store.rstd1 = floats(device, "ln_1 rstd", Rs), store.rstd2 = floats(device, "ln_2 rstd", Rs);
   if (!llama_) store.mean1 = floats(device, "ln_1 mean", Rs), store.mean2 = floats(device, "ln_2 mean", Rs);
   store.qkv = stored(device, "qkv", R * way_.Q);
-  store.probs = stored(device, "attention probabilities", R * way_.H * s_.T);
+  if (fused_)
+    store.stats = floats(device, "attention statistics", R * way_.H * 2);
+  else
+    store.probs = stored(device, "attention probabilities", R * way_.H * s_.T);
   store.fc = stored(device, "mlp.c_fc", R * s_.k * way_.U), store.gelu = stored(device, "gelu", R * s_.k * F);
   if (s_.E > 0) store.routes = make_routes(device, slots);
   return store;
@@ -142,6 +146,7 @@ void Gpt2<S>::make_workspace(Device& device, bool defers) const {
   if (!defers) work.dfc = stored(device, "d mlp.c_fc", R * s_.k * way_.U);
   if (s_.E > 0) work.experts = make_expert_work(device);
   if (llama_) work.angles = floats(device, "rotary angles", s_.T * s_.D);
+  if (fused_) return;
   work.scratch = device.allocate(std::size_t(2 * s_.T * s_.T) * sizeof(float), MemoryTag::scratch, "attention scratch");
 }
 

@@ -48,6 +48,7 @@ struct ModelPlan {
   double init_stddev = 0.02;        // residual projections: stddev / sqrt(2 * layers), as GPT-2 and llm.c
   double norm_eps = 1e-5;
   DropoutPlan dropout;
+  bool fused_attention = false;  // by blocks of keys, keeping no probabilities (kernels/fused_attention.h)
   // Llama only.
   int kv_heads = 0;           // heads of keys and values, each shared by heads / kv_heads queries; 0: as many as heads
   int ffn = 0;                // width inside the mlp; 0: 8/3 of the width, rounded up to a multiple of 8

@@ -124,6 +124,7 @@ std::vector<Telling> telling() {
        {"frozen", "[\"h.0.*\"]"},
        {"init_stddev", "0.03"},
        {"norm_eps", "1e-6"},
+       {"attention", "fused"},
        {"family", "llama"}});
   add("model.dropout", {}, {{"embedding", "0.1"}, {"attention", "0.1"}, {"residual", "0.1"}});
   add("model", {"model.family=llama"}, {{"kv_heads", "1"}, {"ffn", "24"}, {"rope_theta", "500"}, {"experts", "4"}});

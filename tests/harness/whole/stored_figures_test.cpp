@@ -34,6 +34,7 @@ constexpr const char* kRuns[] = {
     "equivalence/dropout_equivalence --row 33",
     "equivalence/experts --row 17",
     "equivalence/experts --row 60",
+    "equivalence/fused_attention --row 3",
     "equivalence/fast_within_bounds --row 9",
     "equivalence/llama_equivalence --row 31",
     "equivalence/offload_equivalence --row 5",

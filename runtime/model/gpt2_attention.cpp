@@ -1,0 +1,131 @@
+// Attention between the product that makes queries, keys and values and the one that takes what comes out of the heads:
+// rotary positions, and the heads themselves, which keep their probabilities or, fused, two numbers a row.
+#include "kernels/attention.h"
+
+#include <type_traits>
+#include <vector>
+
+#include "kernels/fused_attention.h"
+#include "kernels/rotary.h"
+#include "runtime/launch/typed_ops.h"
+#include "runtime/model/gpt2.h"
+#include "runtime/model/gpt2_ops.h"
+#include "runtime/model/mutated_ops.h"
+
+namespace seeksim::runtime {
+
+// Rotates queries and keys in place; does nothing where positions are learned.
+template <class S>
+void Gpt2<S>::rotate(const Pass& p, bool backward, MatView<S> qkv) {
+  if (!work_->angles) return;
+  p.launch(
+      "rotary", SEEKSIM_SITE, memory_cost(2 * qkv.rows * qkv.cols, 2),
+      [shape = attention_shape(p.batch.samples), backward](Lane lane, Mat<const float> angles, Mat<S> in_place) {
+        (backward ? kernels::rotary_backward<S> : kernels::rotary_forward<S>)(lane, shape, angles, in_place);
+      },
+      reads(mat<float>(*work_->angles, 0, s_.T, s_.D)), qkv);
+}
+
+template <class S>
+void Gpt2<S>::attend(const Pass& p, int l) {
+  const Index n = p.batch.samples;
+  const LayerStore& kept = store(l);
+  const MatView<S> qkv = act(kept.qkv, n, way_.Q, slot(l)), att = act(kept.att, n, way_.A, slot(l));  // (R, Q), (R, A)
+  const kernels::AttentionShape shape = attention_shape(n);
+  const auto drop = dropout_at(drop_.attention, DropoutSite::attention, dropout_layer(l), p.batch);
+  const Mutant mutant = replaces_mask(bug_.mutant) ? bug_.mutant : Mutant::none;
+  const double products = 2.0 * double(n * s_.T * s_.T * way_.A), rows = double(n * s_.T);
+  if (fused_) {
+    const MatView<float> stats = attention_stats(kept, n, slot(l));
+    p.launch(
+        "attention", SEEKSIM_SITE, {products, 4.0 * rows * double(way_.Q + way_.A + 2 * way_.H)},
+        [shape, drop, mutant](Lane lane, Mat<const S> in, Mat<float> row_stats, Mat<S> y) {
+          kernels::fused_attention_forward<S>(lane, shape, in, row_stats, y, drop);
+          if constexpr (std::is_same_v<S, float>) {
+            if (mutant == Mutant::none || lane.device != nullptr) return;
+            const Index entries = row_stats.rows * shape.tokens;
+            std::vector<float> probs(static_cast<std::size_t>(entries));
+            mutated_attention(mutant, shape, in, {probs.data(), row_stats.rows, shape.tokens, shape.tokens}, y);
+          }
+        },
+        reads(qkv), stats, att);
+    return;
+  }
+  const MatView<S> probs = attention_probs(kept, n, slot(l));
+  p.launch(
+      "attention", SEEKSIM_SITE, {products, 4.0 * (rows * double(way_.Q + way_.A) + double(probs.rows * s_.T))},
+      [shape, drop, mutant](Lane lane, Mat<const S> in, Mat<S> pr, Mat<S> y) {
+        if constexpr (std::is_same_v<S, float>) {
+          if (mutant != Mutant::none && lane.device == nullptr) return mutated_attention(mutant, shape, in, pr, y);
+        }
+        kernels::attention_forward<S>(lane, shape, in, pr, y, drop);
+      },
+      reads(qkv), probs, att);
+}
+
+// Fused attention computes the scores once more.
+template <class S>
+void Gpt2<S>::attend_backward(const Pass& p, int l, MatView<const S> datt) {
+  const Index n = p.batch.samples;
+  const LayerStore& kept = store(l);
+  const MatView<S> qkv = act(kept.qkv, n, way_.Q, slot(l)), din = dqkv(n, l);  // (R, Q)
+  const kernels::AttentionShape shape = attention_shape(n);
+  const auto drop = dropout_at(drop_.attention, DropoutSite::attention, dropout_layer(l), p.batch);
+  const double product = double(n * s_.T * s_.T * way_.A), rows = double(n * s_.T);
+  if (fused_) {
+    const MatView<S> att = act(kept.att, n, way_.A, slot(l));
+    p.launch(
+        "attention", SEEKSIM_SITE, {6.0 * product, 4.0 * rows * double(2 * way_.Q + 2 * way_.A + 2 * way_.H)},
+        [shape, drop](Lane lane, Mat<const S> dout, Mat<const S> in, Mat<const S> y, Mat<const float> row_stats,
+                      Mat<S> d) { kernels::fused_attention_backward<S>(lane, shape, dout, in, y, row_stats, d, drop); },
+        datt, reads(qkv), reads(att), reads(attention_stats(kept, n, slot(l))), din);
+    return;
+  }
+  const MatView<S> probs = attention_probs(kept, n, slot(l));
+  p.launch(
+      "attention", SEEKSIM_SITE,
+      {5.0 * product, 4.0 * (rows * double(2 * way_.Q + way_.A) + double(probs.rows * s_.T))},
+      [shape, drop](Lane lane, Mat<const S> dout, Mat<const S> in, Mat<const S> pr, Mat<float> work, Mat<S> d) {
+        kernels::attention_backward<S>(lane, shape, dout, in, pr, work, d, drop);
+      },
+      datt, reads(qkv), reads(probs), mat<float>(*work_->scratch, 0, 2 * s_.T, s_.T), din);
+}
+
+template <class S>
+void Gpt2<S>::mutate_queries(const Pass& p, bool back, MatView<S> qkv) const {
+  if (!changes_queries(bug_.mutant)) return;
+  if constexpr (std::is_same_v<S, float>) {
+    p.launch(
+        "queries", SEEKSIM_SITE, memory_cost(2 * qkv.rows * qkv.cols),
+        [mutant = bug_.mutant, shape = attention_shape(p.batch.samples), width = s_.C, back](Lane lane, Mat<float> x) {
+          if (lane.device == nullptr) runtime::mutate_queries(mutant, shape, width, back, x);
+        },
+        qkv);
+  }
+}
+
+template <class S>
+void Gpt2<S>::mutate_heads(const Pass& p, bool back, MatView<S> heads) const {
+  if (!changes_queries(bug_.mutant)) return;
+  if constexpr (std::is_same_v<S, float>) {
+    p.launch(
+        "heads", SEEKSIM_SITE, memory_cost(2 * heads.rows * heads.cols),
+        [mutant = bug_.mutant, shape = attention_shape(p.batch.samples), back](Lane lane, Mat<float> x) {
+          if (lane.device == nullptr) runtime::mutate_heads(mutant, shape, back, x);
+        },
+        heads);
+  }
+}
+
+#define SEEKSIM_INSTANTIATE(S)                                                \
+  template void Gpt2<S>::rotate(const Pass&, bool, MatView<S>);               \
+  template void Gpt2<S>::attend(const Pass&, int);                            \
+  template void Gpt2<S>::attend_backward(const Pass&, int, MatView<const S>); \
+  template void Gpt2<S>::mutate_queries(const Pass&, bool, MatView<S>) const; \
+  template void Gpt2<S>::mutate_heads(const Pass&, bool, MatView<S>) const;
+SEEKSIM_INSTANTIATE(float)
+SEEKSIM_INSTANTIATE(kernels::bf16)
+SEEKSIM_INSTANTIATE(kernels::fp16)
+#undef SEEKSIM_INSTANTIATE
+
+}  // namespace seeksim::runtime
