@@ -21,6 +21,7 @@
 #include "harness/input/problem.h"
 #include "harness/input/scenario_files.h"
 #include "harness/report/terminal.h"
+#include "harness/run/memory_reserve.h"
 #include "runtime/backend/machine/interrupts.h"
 #include "runtime/backend/wire/process_world.h"
 
@@ -40,10 +41,26 @@ ExitStatus checkpoint_command(const CLI::App& app, const CheckpointArguments& a)
   return convert_checkpoint(a.folder, a.out);
 }
 
-constexpr const char* kFooter =
+constexpr const char* kStatuses =
     R"(Exit status: 0 as expected, 1 a check failed, 2 bad scenario or usage, 3 no progress, 4 a bug in seeksim,
 5 packages for PyTorch scripts cannot be had.
-Try: seeksim run scenarios/nccl_timeout.json)";
+Try: )";
+
+// What to try of each command; of the others, and of all together, the first.
+constexpr std::pair<const char*, const char*> kExamples[] = {
+    {"run", "seeksim run scenarios/nccl_timeout.json"},
+    {"launch", "seeksim launch scenarios/rank_crash.json"},
+    {"torch", "seeksim torch run --np 2 -- examples/pytorch/ddp.py"},
+    {"golden", "seeksim golden scenarios/baseline.json"},
+    {"shrink", "seeksim shrink scenarios/negative/experts_by_micro_batch.json"},
+    {"explore", "seeksim explore scenarios/rank_crash.json --budget 10s"},
+    {"diff", "seeksim diff scenarios/baseline.json scenarios/rank_crash.json"},
+    {"list", "seeksim list faults"},
+    {"plan", "seeksim plan ds_config.json --model llama-3-8b --gpus 16 --memory 80GB"},
+    {"study", "seeksim study scenarios/studies/megascale.json"},
+    {"analyse", "seeksim analyse train.log"},
+    {"doctor", "seeksim doctor --config ds_config.json"},
+    {"museum", "seeksim museum"}};
 
 // What all commands are asked for; CLI11 fills in those of the one that is given.
 struct Arguments {
@@ -69,7 +86,7 @@ struct Arguments {
 
 // In the order in which --help lists them.
 void declare(CLI::App& app, Arguments& a) {
-  app.footer(kFooter);
+  app.footer(std::string(kStatuses) + kExamples[0].second);
   app.set_version_flag("--version", kBuildInfo);
   app.require_subcommand(1);
   add_run(app, a.run);
@@ -92,6 +109,7 @@ void declare(CLI::App& app, Arguments& a) {
       ->add_option("shell", a.shell, "bash, zsh or fish")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  for (const auto& [name, example] : kExamples) app.get_subcommand(name)->footer(std::string(kStatuses) + example);
   app.add_subcommand("man", "Print the manual page: seeksim man | man -l -");
 }
 
@@ -192,6 +210,7 @@ int status_of(ExitStatus status) { return runtime::interrupted() == 0 ? code(sta
 
 int main_of(const std::vector<std::string>& arguments) {
   runtime::forget_interrupt();
+  keep_memory_reserve();
   try {
     const ExitStatus status = dispatch(arguments);
     // A full disk behind `> file` would otherwise go unnoticed.
@@ -205,6 +224,7 @@ int main_of(const std::vector<std::string>& arguments) {
     complain(gone.what());
     return code(ExitStatus::no_progress);
   } catch (const std::bad_alloc&) {  // by itself: building a text might need more
+    memory_has_run_out();
     std::fputs("seeksim: out of memory: the machine or its limits (ulimit -v) give no more\n", stderr);
     return code(ExitStatus::bad_input);
   } catch (const std::exception& error) {

@@ -185,6 +185,7 @@ class Teller {
   }
 
   void ends(const ExploreResult& result, const std::string& scenario) const {
+    if (result.cases == 0) return;
     const std::string word = result.found.empty() ? style_.good("PASS") : style_.bad("FAIL");
     put(fmt::format("{} {}: {} of {} cases are red, {} finding{}\n", word, scenario, result.red, result.cases,
                     result.found.size(), result.found.size() == 1 ? "" : "s"));

@@ -65,11 +65,16 @@ Json model_of_sizes(const std::string& text, std::vector<Problem>& problems) {
 
 // --model as --set options, before the user's own: a name, sizes, or the path of a config.json or of a folder with one.
 std::vector<std::string> sets_of_model(const std::string& text, std::vector<Problem>& problems) {
-  if (text.find('=') == std::string::npos && (text.find('/') != std::string::npos || text.ends_with(".json")))
-    return {"model=" + Json(text).dump()};
   const auto& named = named_models();
-  const auto found = std::find_if(named.begin(), named.end(), [&](const NamedModel& one) { return text == one.name; });
+  const std::string name = plain_model_name(text);
+  const auto found = std::find_if(named.begin(), named.end(), [&](const NamedModel& one) { return name == one.name; });
+  std::error_code none;
+  const bool path =
+      text.find('/') != std::string::npos || text.ends_with(".json") || std::filesystem::exists(text, none);
+  if (text.find('=') == std::string::npos && path && (found == named.end() || std::filesystem::exists(text, none)))
+    return {"model=" + Json(text).dump()};
   const Json model = found != named.end() ? found->model() : model_of_sizes(text, problems);
+  if (model.contains("model_type")) return {"model=" + model.dump()};  // in Hugging Face's form
   std::vector<std::string> sets;
   for (const auto& [key, value] : model.items()) sets.push_back(fmt::format("model.{}={}", key, value.dump()));
   return sets;
@@ -156,11 +161,13 @@ void set_world(Request& request, const PlanArguments& a, const Json& world, std:
   }
   if (a.nodes > 0) nodes = a.nodes;
   if (nodes > 0 && ranks % nodes != 0) {
+    if (a.nodes <= 0) return;  // the loader says what is wrong with the scenario's world
     problems.push_back({fmt::format("--nodes {}", nodes), "", fmt::format("{} GPUs cannot be spread evenly", ranks),
                         "Give a divisor of --gpus."});
     return;
   }
   if (ranks % copy != 0) {
+    if (a.gpus <= 0) return;  // likewise
     problems.push_back(
         {fmt::format("--gpus {}", ranks), "",
          fmt::format("a copy of the model takes {} GPUs ({} pipeline stages x {} tensor-parallel)", copy, stages, ways),
@@ -327,6 +334,9 @@ ExitStatus plan_command(const PlanArguments& a) {
     put(fmt::format("\nrecommended: {}\n", row.candidate.name));
     put_data(patch.empty() ? "no change is needed\n"
                            : fmt::format("to be merged into the ds_config:\n{}\n", patch.dump(2)));
+    if (patch.contains("activation_checkpointing"))
+      put("number_checkpoints alone recomputes nothing in DeepSpeed: the model has to ask for it, by "
+          "model.gradient_checkpointing_enable() of transformers or deepspeed.checkpointing.checkpoint()\n");
   } else {
     const PlanRow& row = plan.rows.at(std::size_t(std::max(plan.closest, 0)));
     report["closest"] = plan.closest;

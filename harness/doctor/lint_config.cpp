@@ -30,6 +30,7 @@ class ConfigLint {
       return std::move(found_);
     }
     reading();
+    idle();
     batch();
     precision();
     zero();
@@ -66,11 +67,25 @@ class ConfigLint {
       if (!is_not_built(problem)) {
         found_.push_back({Weight::wrong, problem});
       } else {
-        found_.push_back(
-            {Weight::note, {problem.place, problem.path, problem.what + " by seeksim; DeepSpeed takes it", ""}});
+        const bool theirs_too = problem.what.find("removed") == std::string::npos;
+        found_.push_back({Weight::note,
+                          {problem.place, problem.path,
+                           problem.what + (theirs_too ? " (by seeksim; DeepSpeed takes it)" : ""), ""}});
       }
     }
     for (const std::string& note : read_.notes) say(is_slip(note) ? Weight::wrong : Weight::note, "", note, "");
+  }
+
+  // Sections that do nothing by themselves.
+  void idle() {
+    if (whole("/activation_checkpointing/number_checkpoints") > 0) {
+      say(Weight::note, "activation_checkpointing.number_checkpoints",
+          "recomputes nothing by itself: the model has to ask for it",
+          "Call model.gradient_checkpointing_enable() of transformers, or deepspeed.checkpointing.checkpoint().");
+    }
+    if (at("/pipeline").is_object())
+      say(Weight::note, "pipeline", "cuts no model by itself: that takes a PipelineModule",
+          "In seeksim world.pipeline splits a model into stages.");
   }
 
   void batch() {

@@ -1,9 +1,11 @@
 // What variables of the environment really do.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <optional>
 #include <set>
 
@@ -29,6 +31,7 @@ class EnvironmentLint {
     gone();
     words();
     infiniband();
+    interfaces();
     debugging();
     timeouts();
     devices();
@@ -123,6 +126,31 @@ class EnvironmentLint {
     }
   }
 
+  // "eth0,eth1", "=eth0", "^lo,docker": what is asked for by its whole name has to be there.
+  void interfaces() {
+    const std::string* text = value("NCCL_SOCKET_IFNAME");
+    if (text == nullptr || text->empty() || text->front() == '^') return;
+    std::vector<std::string> known;
+    for (const auto& entry : std::filesystem::directory_iterator("/sys/class/net", none_))
+      known.push_back(entry.path().filename());
+    if (known.empty()) return;
+    std::sort(known.begin(), known.end());
+    const bool whole = text->front() == '=';
+    for (std::size_t at = whole ? 1 : 0; at <= text->size();) {
+      const std::size_t comma = std::min(text->find(',', at), text->size());
+      const std::string one = text->substr(at, comma - at);
+      at = comma + 1;
+      const bool here = std::any_of(known.begin(), known.end(), [&](const std::string& name) {
+        return whole ? name == one : name.starts_with(one);
+      });
+      if (one.empty() || here) continue;
+      say(Weight::doubtful, "NCCL_SOCKET_IFNAME",
+          fmt::format("this host has no interface {}; NCCL then finds none, and no rank gets beyond init",
+                      in_quotes(one)),
+          fmt::format("Here are {}.", fmt::join(known, ", ")));
+    }
+  }
+
   void debugging() {
     struct Switch {
       const char *name, *off, *what;
@@ -150,6 +178,20 @@ class EnvironmentLint {
   }
 
   void timeouts() {
+    if (const auto waits = number("TORCH_NCCL_BLOCKING_WAIT"); waits && *waits != 0) {
+      say(Weight::doubtful, "TORCH_NCCL_BLOCKING_WAIT",
+          "the host waits for each collective, which is slow; and no watchdog dumps its flight recorder",
+          "Remove it: TORCH_NCCL_ASYNC_ERROR_HANDLING=3, the default, ends a rank that waits too long.");
+    }
+    constexpr std::int64_t kHeartbeat_s = 60;  // garbage collection, compilation and loading of modules take as long
+    const auto heartbeat_s = number("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC");
+    if (value("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC") && (!heartbeat_s || *heartbeat_s < kHeartbeat_s)) {
+      say(heartbeat_s ? Weight::doubtful : Weight::wrong, "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC",
+          heartbeat_s ? "seconds without a sign of the watchdog's thread end the process; it is silent that long while "
+                        "CUDA loads modules or Python holds its lock"
+                      : "seconds are expected, a whole number",
+          "Use 600, or TORCH_NCCL_ENABLE_MONITORING=0 while you search.");
+    }
     if (number("TORCH_NCCL_ASYNC_ERROR_HANDLING") == 0) {
       say(Weight::doubtful, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "0 lets a rank that waits for a dead one wait for ever",
           "Use 3, the default, or 1.");
@@ -320,8 +362,12 @@ class EnvironmentLint {
                                                    "CUDA_DEVICE_ORDER",
                                                    "CUDA_LAUNCH_BLOCKING"};
     for (const auto& [name, text] : environment_) {
-      const bool theirs = name.rfind("NCCL_", 0) == 0 || name.rfind("TORCH_NCCL_", 0) == 0 ||
-                          name.rfind("MASTER_", 0) == 0 || name.rfind("CUDA_VISIBLE", 0) == 0;
+      const auto begins = [&name](const char* prefix) {
+        const std::size_t length = std::string_view(prefix).size();
+        return name.starts_with(prefix) || edit_distance(name.substr(0, length), prefix) <= 2;
+      };
+      const bool theirs = begins("NCCL_") || begins("TORCH_NCCL_") || name.rfind("MASTER_", 0) == 0 ||
+                          name.rfind("CUDA_VISIBLE", 0) == 0;
       const bool was =
           std::any_of(gone_names().begin(), gone_names().end(), [&](const Gone& g) { return g.name == name; });
       if (!theirs || was || std::find(known.begin(), known.end(), name) != known.end()) continue;
@@ -332,6 +378,7 @@ class EnvironmentLint {
 
   const Environment& environment_;
   std::vector<Advice> found_;
+  std::error_code none_;
 };
 
 }  // namespace

@@ -24,7 +24,7 @@ std::string folder() { return top_folder() + "/scenarios/museum"; }
 
 // By spelling; else those that share most of its words.
 std::string nearest_exhibits(const std::string& name, const std::vector<std::string>& known) {
-  if (const std::string near = did_you_mean(name, known); !near.empty()) return near;
+  if (const std::string near = closest(name, known); !near.empty()) return fmt::format("Did you mean {}?", near);
   std::vector<std::pair<std::size_t, std::string>> alike;
   for (const std::string& exhibit : known) {
     std::size_t shared = 0;

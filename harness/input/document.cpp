@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "harness/input/config_scenario.h"
 #include "harness/input/ds_config_text.h"
 #include "harness/input/files.h"
 #include "harness/input/scenario_files.h"
@@ -52,11 +53,27 @@ void refuse_what_has_moved(const std::string& file) {
   if (!hint.empty()) throw BadInput(file, "cannot be read: No such file or directory", hint);
 }
 
+// A ds_config.json; null: the text is something else.
+Json config_in(const std::string& text, const std::string& file) {
+  try {
+    Json json = parse_ds_config(text, file).value;
+    return is_deepspeed_config(json) ? json : Json();
+  } catch (const BadInput&) {
+    return {};
+  }
+}
+
 }  // namespace
 
 Document Document::load(const std::string& file, const std::vector<std::string>& sets) {
   refuse_what_has_moved(file);
-  return from_text(read_file(file, kJsonBytesMax), file, sets);
+  const std::string text = read_file(file, kJsonBytesMax);
+  const Json config = config_in(text, file);
+  if (config.is_null()) return from_text(text, file, sets);
+  const std::string scenario = scenario_around(config, file);
+  Document document = from_text(scenario, file, sets);
+  document.note_ = note_of_config(scenario, file);
+  return document;
 }
 
 Document Document::from_text(std::string_view text, const std::string& file, const std::vector<std::string>& sets) {

@@ -12,8 +12,8 @@ namespace seeksim::harness {
 
 class Document {
  public:
-  // Reads and parses. `sets` are "key.path=value", applied in order. Throws BadInput where there is nothing to go on
-  // with; what can wait for the other problems is in problems().
+  // Reads and parses; load() puts a small scenario around a ds_config.json. `sets` are "key.path=value", applied in
+  // order. Throws BadInput where there is nothing to go on with; what can wait for the other problems is in problems().
   static Document load(const std::string& file, const std::vector<std::string>& sets = {});
   static Document from_text(std::string_view text, const std::string& file, const std::vector<std::string>& sets = {});
 
@@ -21,6 +21,8 @@ class Document {
   Json& json() { return json_; }
   const std::string& file() const { return file_; }
   const std::vector<Problem>& problems() const { return problems_; }
+  // What is to be said of the file itself; empty: nothing.
+  const std::string& note() const { return note_; }
 
   // Where the value at a JSON pointer came from: "x.json:12" or "--set steps=0"; for what is missing, its parent.
   std::string place(std::string pointer) const;
@@ -43,6 +45,7 @@ class Document {
   std::map<std::string, Inlined> inlined_;
   std::map<std::string, std::string> options_;  // pointer -> the --set that gave the value
   std::vector<Problem> problems_;
+  std::string note_;
 };
 
 }  // namespace seeksim::harness

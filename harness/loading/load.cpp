@@ -179,11 +179,12 @@ Scenario load(Document document, const LoadOptions& options) {
   refuse_torch(document);
   Scenario scenario;
   scenario.file = document.file();
+  if (!document.note().empty()) scenario.notes.push_back(document.note());
   const auto sweep = document.json().find("sweep");
   const bool world_varies = sweep != document.json().end() && varies_world(*sweep);
   if (options.row != nullptr) leave_the_sweep(document.json());
   Forms forms = bring_to_form(document);
-  scenario.notes = forms.notes;
+  scenario.notes.insert(scenario.notes.end(), forms.notes.begin(), forms.notes.end());
   ModelForm model_form =
       bring_model_to_form(document, document.json().value("numerics", Json()) == "shapes", model_key_names());
   for (std::string& note : model_form.notes) scenario.notes.push_back(std::move(note));

@@ -1,5 +1,7 @@
 #include "harness/releases/exhibit.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "harness/input/document.h"
@@ -83,6 +85,13 @@ Exhibit read_exhibit(const std::string& text, const std::string& file) {
   return exhibit;
 }
 
+namespace {
+std::string nearest(const std::string& name, const std::vector<std::string>& known) {
+  const std::string near = closest(name, known), all = "`seeksim torch museum --list` lists them all.";
+  return near.empty() ? all : fmt::format("Did you mean {}? {}", near, all);
+}
+}  // namespace
+
 std::vector<Exhibit> exhibits(const std::vector<std::string>& names) {
   const std::string folder = top_folder() + '/' + kFolder;
   std::vector<std::string> known;
@@ -91,7 +100,7 @@ std::vector<Exhibit> exhibits(const std::vector<std::string>& names) {
   if (known.empty()) throw BadInput(folder, "there are no exhibits", "Run it in seeksim's source tree.");
   for (const std::string& name : names) {
     if (std::find(known.begin(), known.end(), name) == known.end())
-      throw BadInput("museum " + name, "there is no such exhibit", did_you_mean(name, known));
+      throw BadInput("museum " + name, "there is no such exhibit", nearest(name, known));
   }
   std::vector<Exhibit> all;
   for (const std::string& name : names.empty() ? known : names) {

@@ -8,6 +8,7 @@
 #include "harness/loading/schedule_string.h"
 #include "harness/oracles/alarms.h"
 #include "harness/oracles/fast_bounds.h"
+#include "harness/oracles/flops.h"
 #include "harness/oracles/formulas.h"
 #include "harness/oracles/goodput.h"
 #include "harness/oracles/numbers.h"
@@ -396,6 +397,8 @@ void what_it_took(const Evidence& e, Json& report) {
   report["memory"] = memory_json(run);
   report["layout"] = layout_json(run);
   report["figures"] = figures_json(e);
+  for (const ModuleFlops& one : flops_of_sample(e.scenario.train.definition.model))
+    report["step_flops"][one.module] = one.flops * e.scenario.train.definition.global_batch;
   if (e.scenario.watched.alarms.any()) report["alarms"] = alarms_json(raised_alarms(e.scenario, run));
 }
 

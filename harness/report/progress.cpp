@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "harness/report/terminal.h"
 #include "runtime/seams/time.h"
 
 namespace seeksim::harness {
@@ -46,7 +47,7 @@ std::string how_far(const HowFar& now, const std::string& unit) {
 
 Progress::Progress(bool on, std::string name, std::int64_t total, std::string unit, double budget_s)
     : on_(on),
-      bar_(::isatty(STDERR_FILENO) == 1),
+      bar_(::isatty(STDERR_FILENO) == 1 && shows_colour()),
       name_(std::move(name)),
       unit_(std::move(unit)),
       began_(steady_clock::now()),

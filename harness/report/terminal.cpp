@@ -9,16 +9,12 @@
 
 namespace seeksim::harness {
 
-namespace {
-
 // TERM=dumb shows no colours. What mpirun starts has a terminal of its own, whose output goes wherever mpirun's goes.
 bool shows_colour() {
   const char* term = std::getenv("TERM");
   return std::getenv("NO_COLOR") == nullptr && std::getenv("OMPI_COMM_WORLD_RANK") == nullptr &&
          (term == nullptr || std::string_view(term) != "dumb");
 }
-
-}  // namespace
 
 Style style_of_stdout() {
   Style style;

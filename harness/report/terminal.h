@@ -8,6 +8,7 @@
 
 namespace seeksim::harness {
 
+bool shows_colour();      // false: NO_COLOR is set, TERM is dumb, or mpirun reads the terminal
 Style style_of_stdout();  // in colour where it is a terminal and NO_COLOR is not set
 // Text for people on standard output, folded to its width (harness/report/fold.h).
 void put(std::string_view text);

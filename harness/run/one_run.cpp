@@ -23,6 +23,7 @@
 #include "harness/report/bundle.h"
 #include "harness/report/progress.h"
 #include "harness/run/first_logits.h"
+#include "harness/run/memory_reserve.h"
 #include "harness/run/side_runs.h"
 #include "harness/scenario/variants.h"
 #include "harness/simulate/device.h"
@@ -374,6 +375,7 @@ Outcome guarded(const std::string& name, const std::string& again, const std::fu
   const auto failed = [&](ExitStatus status, std::vector<std::string> problems) {
     return Outcome{status, name, failure_json(name, status, problems), problems};
   };
+  keep_memory_reserve();
   try {
     return run();
   } catch (const BadInput& bad) {
@@ -385,9 +387,11 @@ Outcome guarded(const std::string& name, const std::string& again, const std::fu
   } catch (const runtime::PeerGone& gone) {
     return failed(ExitStatus::no_progress, {fmt::format("{}: {}", name, gone.what())});
   } catch (const sim::OutOfMachineMemory& starved) {
+    memory_has_run_out();
     return failed(ExitStatus::bad_input,
                   {fmt::format("{}: {}. Use fewer ranks, a smaller model or a larger machine.", name, starved.what())});
   } catch (const std::bad_alloc&) {
+    memory_has_run_out();
     return failed(ExitStatus::bad_input,
                   {name + ": the machine has not enough memory. Use fewer ranks or a smaller model."});
   } catch (const std::exception& error) {

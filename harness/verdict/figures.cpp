@@ -91,6 +91,15 @@ std::vector<FigureInfo> made() {
          return flops > 0 ? Figure(flops) : std::nullopt;
        },
        "floating point operations of the matrix products of a step, over all ranks"},
+      {"mfu", Unit::share,
+       [](const Evidence& e) -> Figure {
+         const Figure step_s = step_time(e);
+         const auto& world = e.scenario.world;
+         if (!step_s || *step_s <= 0) return std::nullopt;
+         return flops_of_step(e.scenario.train.definition) /
+                (*step_s * 1e9 * world.device.flops_per_ns * world.ranks());
+       },
+       "model FLOPs utilisation: step_flops as a share of what all devices could do in step_s, by world.device.tflops"},
       {"peak_bytes", Unit::bytes, [](const Evidence& e) { return Figure(double(e.run.memory.peak)); },
        "the most device memory in use on any rank"},
       {"host_peak_bytes", Unit::bytes, [](const Evidence& e) { return Figure(double(e.run.memory.host_peak)); },

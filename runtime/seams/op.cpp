@@ -58,7 +58,8 @@ constexpr EnumNames<Axis> kAxes({{Axis::world, "world"},
 std::string size_text(std::uint64_t bytes) {
   if (bytes < 1024) return fmt::format("{} B", bytes);
   if (bytes < (1u << 20)) return fmt::format("{:.4g} KiB", double(bytes) / 1024);
-  return fmt::format("{:.4g} MiB", double(bytes) / (1 << 20));
+  if (bytes < (1u << 30)) return fmt::format("{:.4g} MiB", double(bytes) / (1 << 20));
+  return fmt::format("{:.4g} GiB", double(bytes) / (1 << 30));
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ void read_deepspeed(const Reader& section, int ranks, Scenario& scenario) {
   runtime::Definition& definition = scenario.train.definition;
   definition.gradient_clipping = section.number("gradient_clipping", runtime::default_clipping(definition.quirks));
   if (!section.has("gradient_clipping") && definition.gradient_clipping > 0) {
-    scenario.notes.push_back("gradient_clipping 1 is DeepSpeed 0.19.6's default (0 turns it off)");
+    scenario.notes.push_back("gradient_clipping 1 is DeepSpeed 0.19.8's default (0 turns it off)");
   }
   name_keys_without_effect(section, scenario);
 }

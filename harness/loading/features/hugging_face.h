@@ -26,5 +26,7 @@ struct NamedModel {
   Json (*model)();
 };
 const std::vector<NamedModel>& named_models();
+// The name as the table above would have it: without an organisation, "-hf" or "-Instruct", in small letters.
+std::string plain_model_name(const std::string& name);
 
 }  // namespace seeksim::harness

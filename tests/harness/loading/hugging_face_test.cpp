@@ -104,6 +104,21 @@ TEST(HuggingFaceModel, WhatIsNotBuiltIsRefusedByItsKey) {
             std::string::npos);
 }
 
+TEST(HuggingFaceModel, AnUnknownOneIsRefusedOnce) {
+  const std::string found = problems_of(R"({ "model_type": "qwen2", "hidden_size": 32, "num_hidden_layers": 2 })");
+  EXPECT_EQ(std::count(found.begin(), found.end(), '\n'), 1) << found;
+}
+
+TEST(HuggingFaceModel, NamesAreReadAsPeopleWriteThem) {
+  EXPECT_EQ(plain_model_name("gpt2"), "gpt2-small");
+  EXPECT_EQ(plain_model_name("gpt2-xl"), "gpt2-xl");
+  EXPECT_EQ(plain_model_name("meta-llama/Meta-Llama-3.1-8B-Instruct"), "llama-3.1-8b");
+  EXPECT_EQ(plain_model_name("meta-llama/Llama-2-7b-hf"), "llama-2-7b");
+  EXPECT_EQ(plain_model_name("llama3-8b"), "llama-3-8b");
+  EXPECT_EQ(plain_model_name("Qwen/Qwen2.5-7B"), "qwen-2.5-7b");
+  EXPECT_EQ(plain_model_name("layers=2,width=8"), "layers=2,width=8");
+}
+
 TEST(HuggingFaceModel, IsReadFromAFileOrItsFolder) {
   TemporaryFolder folder;
   folder.write("config.json", R"({ "model_type": "gpt2", "n_layer": 1, "n_embd": 32, "n_head": "four",
@@ -117,6 +132,7 @@ TEST(HuggingFaceModel, IsReadFromAFileOrItsFolder) {
 
 TEST(HuggingFaceModel, EveryNamedModelLoads) {
   for (const NamedModel& named : named_models()) {
+    if (std::string_view(named.name).starts_with("qwen")) continue;  // refused, with the reason: see above
     const Scenario s = loaded(named.model().dump(), R"("numerics": "shapes", )");
     EXPECT_GT(s.train.definition.model.layers, 0) << named.name;
   }

@@ -88,5 +88,13 @@ TEST(Goodput, OfARunAddsUp) {
   EXPECT_FALSE(goodput_of(run, 2, 0).formula.has_value());
 }
 
+// Rounding can leave less than nothing for the rest.
+TEST(Goodput, NoShareIsNegativeOnTheScreen) {
+  Goodput g;
+  g.virtual_s = 3600, g.step_s = 1, g.steps = 3600, g.rest_s = -0.4;
+  const std::string text = goodput_text(g);
+  EXPECT_EQ(text.find('-'), std::string::npos) << text;
+}
+
 }  // namespace
 }  // namespace seeksim::harness

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
+#include "harness/report/terminal.h"
+
 namespace seeksim::harness {
 namespace {
 
@@ -20,6 +24,33 @@ TEST(Progress, CountsWhatThereIsAndGuessesTheRest) {
 TEST(Progress, OfABudgetIsItsTime) {
   EXPECT_EQ(how_far({.done = 41, .red = 1, .elapsed_s = 12, .budget_s = 60}, "case"), "41 cases, 1 red, 12 s of 60 s");
   EXPECT_EQ(how_far({.done = 1, .elapsed_s = 1, .budget_s = 600}, "case"), "1 case, 1 s of 10 min");
+}
+
+struct Variable {
+  explicit Variable(const char* variable, const char* value) : name(variable) { ::setenv(name, value, 1); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+  ~Variable() { ::unsetenv(name); }
+  const char* name;
+};
+
+TEST(Colours, AreForTerminalsThatShowThem) {
+  const char* const term = std::getenv("TERM");
+  const std::string before = term != nullptr ? term : "";
+  ::unsetenv("NO_COLOR");
+  ::setenv("TERM", "xterm", 1);
+  EXPECT_TRUE(shows_colour());
+  {
+    const Variable off("NO_COLOR", "");
+    EXPECT_FALSE(shows_colour());
+  }
+  {
+    const Variable by_mpirun("OMPI_COMM_WORLD_RANK", "0");
+    EXPECT_FALSE(shows_colour());
+  }
+  ::setenv("TERM", "dumb", 1);
+  EXPECT_FALSE(shows_colour());
+  before.empty() ? ::unsetenv("TERM") : ::setenv("TERM", before.c_str(), 1);
 }
 
 }  // namespace

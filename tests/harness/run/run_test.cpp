@@ -260,6 +260,15 @@ TEST(RunAgainstPyTorch, StaysWithinTheStatedTolerance) {
 
 // ---- usage and files -----------------------------------------------------------------------------------------------
 
+// A fault that never came: the check says what its rule met of that rank and step instead.
+TEST_F(Run, AFaultThatNeverFiredSaysWhatItMet) {
+  const Ran ran = seeksim({"run", scenario, "--set", "checks=[\"faults_fired\"]", "--set",
+                           R"(faults=[{"kind": "rank_crash", "rank": 1, "step": 1, "op": "send_activation"}])"});
+  EXPECT_EQ(ran.status, 1) << ran.out;
+  EXPECT_NE(ran.out.find("faults.0 never fired"), std::string::npos) << ran.out;
+  EXPECT_NE(ran.out.find("it met"), std::string::npos) << ran.out;
+}
+
 TEST_F(Run, WrongUsageIsTwoWithTheNextThingToDo) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> table = {
       {{}, "A subcommand is required"},
@@ -269,6 +278,9 @@ TEST_F(Run, WrongUsageIsTwoWithTheNextThingToDo) {
       {{"run", scenario, "--seed", "-1"}, "--seed -1: a whole number"},
       {{"run", scenario, "--seed", "x"}, "--seed x: a whole number"},
       {{"run", scenario, "--wall-limit", "-1"}, "--wall-limit"},
+      {{"run", scenario, "-j", "0"}, "-j"},
+      {{"museum", "collectives_mismatch"}, "Did you mean mismatched_"},
+      {{"torch", "museum", "deepspeed_step_at_strat"}, "Did you mean deepspeed_step_at_start?"},
       {{"run", scenario, "--backend", "mpi", "--trace", "t.json"}, "--trace: --backend mpi: it draws virtual time"},
       {{"run", scenario, "--backend", "mpi", "--device", "emulated"},
        "--device emulated: processes of --backend mpi compute on the CPU"},
