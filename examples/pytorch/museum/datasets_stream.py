@@ -11,8 +11,7 @@ STOP = (0, 3)  # epoch, and batches of it that are done
 def build(args):
     torch.manual_seed(1)
     rows = Dataset.from_dict({"x": torch.randn(48, 8).tolist()})
-    stream = rows.select(range(args.select, len(rows))).to_iterable_dataset(num_shards=2)
-    stream = stream.skip(args.skip) if args.skip else stream
+    stream = rows.to_iterable_dataset(num_shards=2)
     if args.map:
         stream = stream.map(lambda row: {"x": [2 * value for value in row["x"]]})
     if args.filter:
@@ -39,12 +38,11 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--twice", action="store_true", help="stopped and resumed once more, two steps later")
-    parser.add_argument("--skip", type=int, help="rows of the stream")
-    parser.add_argument("--select", type=int, default=0, help="only rows from here on, before there is a stream")
     parser.add_argument("--map", action="store_true")
     parser.add_argument("--filter", action="store_true")
     args = parser.parse_args()
-    (stream, model, optimizer), first = build(args), (0, 0)
+    stream, model, optimizer = build(args)
+    first = (0, 0)
     for stop in [STOP, (STOP[0], STOP[1] + 2)][: args.resume + args.twice]:
         train(stream, model, optimizer, first, stop)
         place, weights = stream.state_dict(), model.state_dict()

@@ -33,7 +33,7 @@ def build(args):
     trainer, parts = Engine(step), {"model": model, "optimizer": optimizer}
     if not by_hand:
         parts["schedule"] = schedule_of(optimizer, args.restarts)
-        trainer.add_event_handler(Events.ITERATION_STARTED, parts["schedule"])
+        trainer.add_event_handler(Events.ITERATION_COMPLETED if args.restarts else Events.ITERATION_STARTED, parts["schedule"])
     return trainer, parts
 
 

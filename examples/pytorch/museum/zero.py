@@ -13,14 +13,12 @@ def main():
     parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--clip", type=float, default=0.0)
     parser.add_argument("--offload", action="store_true", help="the optimizer's state to the host")
-    parser.add_argument("--reuse", action="store_true", help="the layer in the middle is used twice")
     parser.add_argument("--by-hand", action="store_true", help="the loop says which backward pass is the last of a step")
     args = parser.parse_args()
 
     deepspeed.init_distributed(dist_backend="gloo")
     torch.manual_seed(1)
-    first, middle = [torch.nn.Linear(16, 32), torch.nn.Tanh()], [torch.nn.Linear(32, 32), torch.nn.Tanh()]
-    model = torch.nn.Sequential(*first, *middle * (2 if args.reuse else 1), torch.nn.Linear(32, 1))
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1))
     zero = {"stage": args.stage}
     if args.offload:
         zero["offload_optimizer"] = {"device": "cpu"}
