@@ -12,6 +12,8 @@ def build(args):
     torch.manual_seed(1)
     rows = Dataset.from_dict({"x": torch.randn(48, 8).tolist()})
     stream = rows.to_iterable_dataset(num_shards=2)
+    if args.map:
+        stream = stream.map(lambda row: {"x": [2 * value for value in row["x"]]})
     if args.filter:
         stream = stream.filter(lambda row: row["x"][0] > -1)
     stream = stream.with_format("torch")
@@ -36,6 +38,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--twice", action="store_true", help="stopped and resumed once more, two steps later")
+    parser.add_argument("--map", action="store_true")
     parser.add_argument("--filter", action="store_true")
     args = parser.parse_args()
     stream, model, optimizer = build(args)

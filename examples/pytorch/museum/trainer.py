@@ -17,6 +17,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--accumulate", type=int, default=1)
+    parser.add_argument("--smoothing", type=float, default=0.0, help="of labels")
     args = parser.parse_args()
 
     set_seed(1)
@@ -28,6 +29,7 @@ def main():
         gradient_accumulation_steps=args.accumulate,
         max_steps=5,
         learning_rate=0.02,
+        label_smoothing_factor=args.smoothing,
         lr_scheduler_type="constant",
         max_grad_norm=0.0,
         optim="sgd",

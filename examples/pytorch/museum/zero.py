@@ -13,6 +13,7 @@ def main():
     parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--clip", type=float, default=0.0)
     parser.add_argument("--offload", action="store_true", help="the optimizer's state to the host")
+    parser.add_argument("--by-hand", action="store_true", help="the loop says which backward pass is the last of a step")
     args = parser.parse_args()
 
     deepspeed.init_distributed(dist_backend="gloo")
@@ -23,25 +24,29 @@ def main():
         zero["offload_optimizer"] = {"device": "cpu"}
     config = {
         "train_micro_batch_size_per_gpu": 4,
-        "gradient_accumulation_steps": args.accumulate,
+        "gradient_accumulation_steps": 1 if args.by_hand else args.accumulate,
         "gradient_clipping": args.clip,
         "zero_optimization": zero,
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
         "bf16": {"enabled": args.bf16},
-        "data_types": {"grad_accum_dtype": "fp32"},
+        "data_types": {"grad_accum_dtype": "fp32" if args.stage else None},
         "steps_per_print": 1000,
     }
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
     draw = torch.Generator().manual_seed(2 + dist.get_rank())
-    for _ in range(5 * args.accumulate):
+    for micro in range(1, 5 * args.accumulate + 1):
         x = torch.randn(4, 16, generator=draw)
         y = x.sum(1, keepdim=True)
         if args.bf16:
             x, y = x.bfloat16(), y.bfloat16()
-        engine.backward(torch.nn.functional.mse_loss(engine(x).float(), y.float()))
-        engine.step()
+        loss = torch.nn.functional.mse_loss(engine(x).float(), y.float())
+        if args.by_hand:
+            engine.set_gradient_accumulation_boundary(micro % args.accumulate == 0)
+        engine.backward(loss)
+        if not args.by_hand or micro % args.accumulate == 0:
+            engine.step()
     dist.destroy_process_group()
 
 

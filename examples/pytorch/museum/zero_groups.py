@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 
 SCHEDULES = {
+    "WarmupLR": {"warmup_num_steps": 4},
     "WarmupCosineLR": {"warmup_num_steps": 4, "total_num_steps": 12},
 }
 
