@@ -49,8 +49,9 @@ struct Exhibit {
 struct GoldenPlan {
   std::vector<std::int64_t> skip_steps;    // steps that it does not apply
   std::vector<std::int64_t> drop_batches;  // global batches that no step of it uses
+  std::vector<std::int64_t> undo_changes;  // steps of changes of the configuration that it does not make
   bool shared = false;                     // all rows of a sweep are compared with the base's golden
-  bool any() const { return shared || !skip_steps.empty() || !drop_batches.empty(); }
+  bool any() const { return shared || !skip_steps.empty() || !drop_batches.empty() || !undo_changes.empty(); }
 };
 
 // What a reader wants to see of a run.
