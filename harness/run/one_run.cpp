@@ -9,6 +9,7 @@
 
 #include "harness/archive/kept_runs.h"
 #include "harness/export/chrome_trace.h"
+#include "harness/export/deepspeed_monitors.h"
 #include "harness/export/flight_recorder.h"
 #include "harness/export/metrics.h"
 #include "harness/export/saved_files.h"
@@ -49,6 +50,7 @@ void probe_files(const Scenario& scenario, const FileOptions& files) {
   if (!files.bundle.empty()) make_folder(files.bundle, "--bundle");
   if (!files.flight_recorder.empty()) make_folder(files.flight_recorder, "--flight-recorder");
   if (!files.tensorboard.empty()) make_folder(files.tensorboard, "--tensorboard");
+  if (files.monitors) make_monitor_folders(scenario.watched.monitors, files.monitors_below);
   const std::pair<const char*, const std::string*> each[] = {{"--trace", &files.trace},
                                                              {"--metrics", &files.metrics},
                                                              {"--html", &files.html.file},
@@ -187,6 +189,7 @@ void write_files(const Evidence& evidence, const Judgement& judgement, const Fil
   save_results(scenario, files, evidence.run, written);
   if (!files.metrics.empty()) written.write([&] { write_file(files.metrics, metrics_of(evidence)); });
   if (!files.tensorboard.empty()) written.write([&] { write_tensorboard(files.tensorboard, evidence.run); });
+  if (files.monitors) written.write([&] { write_monitor_files(scenario, evidence.run, files.monitors_below); });
   if (!files.flight_recorder.empty())
     written.write([&] { write_dumps(files.flight_recorder, scenario, evidence.run); });
   const std::string bundle = !files.bundle.empty() ? files.bundle : files.out.empty() ? "" : files.out + "/bundle";

@@ -61,6 +61,8 @@ struct FileOptions {
   std::string trace;            // --trace: a Chrome trace of the run
   std::string metrics;          // --metrics: a line of JSON for each step
   std::string tensorboard;      // --tensorboard: a folder for event files
+  bool monitors = false;        // deepspeed.tensorboard and deepspeed.csv_monitor write their files
+  std::string monitors_below;   // in this folder of theirs; empty: in their own
   HtmlOptions html;
   std::string save_initial;                                     // a file; or a folder, as Hugging Face keeps models
   std::string save_final;                                       // likewise

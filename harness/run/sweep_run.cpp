@@ -162,6 +162,8 @@ RunOptions options_of_a_row(const RunOptions& options, const Scenario& base, std
   // Real files of rows that run at once must not meet.
   const bool files = base.real_storage || (options.ranks.launch && !options.files.out.empty());
   mine.files.html = {};  // the sweep has one page
+  mine.files.monitors_below =
+      fmt::format("{}{}row-{:03}", options.files.monitors_below, options.files.monitors_below.empty() ? "" : "/", row);
   if (!options.files.tensorboard.empty())
     mine.files.tensorboard = fmt::format("{}/row-{:03}", options.files.tensorboard, row);
   mine.files.out = files ? fmt::format("{}/row-{}", options.files.out.empty() ? "." : options.files.out, row) : "";

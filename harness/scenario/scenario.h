@@ -7,6 +7,7 @@
 #include "faults/plan.h"
 #include "harness/scenario/alarms.h"
 #include "harness/scenario/fault_plan.h"
+#include "harness/scenario/monitors.h"
 #include "harness/scenario/sweep.h"
 #include "runtime/plan/plan.h"
 #include "sim/world.h"
@@ -58,6 +59,7 @@ struct GoldenPlan {
 struct Watched {
   std::vector<std::string> show;  // figures of a sweep's table; empty: those that its checks are about
   Alarms alarms;
+  Monitors monitors;  // deepspeed.tensorboard, deepspeed.csv_monitor
 };
 
 struct Scenario {
