@@ -101,6 +101,8 @@ void add_run(CLI::App& app, RunArguments& a) {
   run->add_flag("--rank-by-rank", a.rank_by_rank,
                 "Simulate every rank of a run of shapes, also those that are alike; slower, with the same result");
   run->add_option("--wall-limit", a.wall_limit_s, "Stop after this many seconds (exit status 3)")->check(kNotNegative);
+  run->add_option("--retries", a.retries, "Run what ends with exit status 3 again, at most this many times")
+      ->check(kNotNegative);
   run->add_option("--backend", a.backend, "sim; or with one process per rank: mpi, or nccl with one GPU each")
       ->check(CLI::IsMember({"sim", "mpi", "nccl"}));
   run->add_flag(

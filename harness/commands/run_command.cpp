@@ -90,6 +90,7 @@ RunOptions options_of(const RunArguments& a) {
   options.many.processes = a.processes;
   options.many.row = a.row;
   options.many.all_rows = a.all;
+  options.many.retries = a.retries;
   if (a.explain) {
     options.explain = [style = options.style, limit = a.wall_limit_s](const Scenario& scenario, const Json& report) {
       return explain_aside(scenario, report, limit, style);

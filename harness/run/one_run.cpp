@@ -373,6 +373,20 @@ void write_folder(const std::string& folder, const Json& scenario, const std::st
   if (!problems.empty()) throw BadInput(std::move(problems));
 }
 
+Outcome retried(int retries, const Print& print, const std::function<Outcome()>& run) {
+  Outcome outcome = run();
+  const auto again = [&] {  // a sweep has retried its rows one by one
+    return outcome.status == ExitStatus::no_progress && !outcome.report.contains("rows") && runtime::interrupted() == 0;
+  };
+  for (int i = 1; i <= retries && again(); ++i) {
+    for (const std::string& problem : outcome.problems) print(problem + '\n');
+    print(fmt::format("{}: it came to no end; retry {} of {}\n\n", outcome.name, i, retries));
+    outcome = run();
+    outcome.report["retries"] = i;
+  }
+  return outcome;
+}
+
 Outcome guarded(const std::string& name, const std::string& again, const std::function<Outcome()>& run) {
   const auto failed = [&](ExitStatus status, std::vector<std::string> problems) {
     return Outcome{status, name, failure_json(name, status, problems), problems};

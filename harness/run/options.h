@@ -43,6 +43,7 @@ struct ManyOptions {
   int row = -1;           // only this row of a sweep
   bool is_row = false;    // this is a row of a sweep
   Shard shard;            // of the rows of a sweep
+  int retries = 0;        // of what came to no end within its wall time
   bool all_rows = false;  // a sweep's table has every row, however many there are
 };
 

@@ -235,11 +235,12 @@ Outcome run_sweep(const Scenario& base, const LoadOptions& load, const RunOption
   work.name = [&](std::size_t job) { return rows.name(fit[job]); };
   work.run = [&](std::size_t job, const Print& say) {
     const std::size_t row = fit[job];
-    return guarded(rows.name(row), rows.command(row), [&] {
+    const auto once = [&] {
       RunOptions mine = options_of_a_row(options, base, row);
       mine.golden = goldens.of(row);
       return run_scenario(rows.load(row), mine, say);
-    });
+    };
+    return retried(options.many.retries, say, [&] { return guarded(rows.name(row), rows.command(row), once); });
   };
   work.done = [&](std::size_t job, const std::string&, const Outcome& outcome) {
     const std::size_t row = fit[job];
