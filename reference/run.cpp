@@ -67,7 +67,7 @@ class Run {
     return norm;
   }
   void update(const std::vector<std::vector<Noisy>>& gradients, double norm, std::int64_t number, std::int64_t step) {
-    const double factor = clip_factor(t.clipping, norm).v, rate = learning_rate(t, number - 1);
+    const double factor = clip_factor(clipping(t, step), norm).v, rate = learning_rate(t, number - 1, step);
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const double decay = parameters[i].matrix || t.optimizer.decay_all ? t.optimizer.weight_decay : 0;
       for (std::size_t k = 0; k < gradients[i].size(); ++k) {

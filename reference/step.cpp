@@ -5,7 +5,8 @@
 
 namespace seeksim::reference {
 
-double learning_rate(const Training& t, std::int64_t applied) {
+namespace {
+double scheduled_rate(const Training& t, std::int64_t applied) {
   const Schedule& s = t.schedule;
   if (s.type.empty()) return t.optimizer.lr;
   if (s.type == "table") return s.table[std::min(std::size_t(applied), s.table.size() - 1)];
@@ -24,6 +25,21 @@ double learning_rate(const Training& t, std::int64_t applied) {
   double share = i < warmup ? warmed : 1;
   if (i >= warmup && s.type == "WarmupDecayLR") share = std::max(0.0, (total - i) / length);
   return s.min_lr + (s.max_lr - s.min_lr) * share;
+}
+}  // namespace
+
+double learning_rate(const Training& t, std::int64_t applied, std::int64_t step) {
+  double scale = 1;
+  for (const Change& change : t.changes)
+    if (change.step <= step && change.rate_scale) scale = *change.rate_scale;
+  return scheduled_rate(t, applied) * scale;
+}
+
+double clipping(const Training& t, std::int64_t step) {
+  double limit = t.clipping;
+  for (const Change& change : t.changes)
+    if (change.step <= step && change.clipping) limit = *change.clipping;
+  return limit;
 }
 
 ScalerState first_state(const Scaler& scaler) {

@@ -10,7 +10,10 @@
 namespace seeksim::reference {
 
 // The rate of the optimizer's step number `applied`, counted from 0 (DeepSpeed's schedules, one step late as they are).
-double learning_rate(const Training& t, std::int64_t applied);
+// step: of the training, since changes begin there.
+double learning_rate(const Training& t, std::int64_t applied, std::int64_t step);
+// The limit of a step's norm; 0: there is none.
+double clipping(const Training& t, std::int64_t step);
 
 // The loss scale's machine.
 struct ScalerState {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,12 @@ struct Scaler {
   double growth = 2, backoff = 0.5;
 };
 
+// From this step's update on.
+struct Change {
+  std::int64_t step = 0;
+  std::optional<double> rate_scale, clipping;
+};
+
 struct Training {
   std::uint64_t seed = 1;
   Model model;
@@ -72,8 +79,9 @@ struct Training {
   Type compute = Type::f32, gradients = Type::f32;
   bool masters = true;  // fp32 weights that the optimizer updates; false: it rounds them to `compute`
   Scaler scaler;
-  double clipping = 0;  // 0: off
-  int batch = 1;        // samples a step
+  double clipping = 0;          // 0: off
+  std::vector<Change> changes;  // by step
+  int batch = 1;                // samples a step
   std::int64_t steps = 0;
   bool drawn = true;                          // weights begin with values drawn from the seed; false: they are given
   std::vector<std::int64_t> skipped_steps;    // that are not applied

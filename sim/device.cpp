@@ -81,12 +81,23 @@ void SimDevice::abandon() {
 runtime::BufferPtr SimDevice::allocate_in(runtime::Space space, std::size_t bytes, runtime::MemoryTag tag,
                                           const char* name) {
   empty_graveyard();
-  return memory_.allocate(space, bytes, tag, name);
+  runtime::BufferPtr buffer = memory_.allocate(space, bytes, tag, name);
+  draw_memory();
+  return buffer;
 }
 
 void SimDevice::release(Buffer* buffer) {
   empty_graveyard();
   memory_.release(buffer, idle());
+  draw_memory();
+}
+
+void SimDevice::draw_memory() {
+  if (timeline_ == nullptr || meters_.training.resting()) return;
+  runtime::BytesByTag bytes{};
+  for (std::size_t tag = 0; tag < bytes.size(); ++tag)
+    bytes[tag] = memory_.use(runtime::MemoryTag(tag), runtime::Space::device).now;
+  timeline_->holds(host_.rank(), loop_.now(), bytes);
 }
 
 void SimDevice::empty_graveyard() {
@@ -137,7 +148,10 @@ TimeNs SimDevice::duration(const SteppedQueue& queue, const runtime::Op& op, run
   const TimeNs end = runtime::later(loop_.now(), duration);
   if (network_.steady()) meters_.course.did(op, loop_.now(), end);
   meters_.training.did(op, end);
-  if (timeline_ != nullptr && meters_.training.counts(op)) timeline_->ran(queue, host_.rank(), op, loop_.now(), end);
+  if (timeline_ != nullptr && meters_.training.counts(op)) {
+    timeline_->ran(queue, host_.rank(), op, loop_.now(), end);
+    timeline_->depth(queue, host_.rank(), loop_.now(), end, queue.depth());
+  }
   return duration;
 }
 

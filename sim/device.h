@@ -100,6 +100,7 @@ class SimDevice final : public runtime::Device, public runtime::Executor, public
   std::uint64_t number(const runtime::SteppedQueue& queue);
   bool idle() const;
   void empty_graveyard();
+  void draw_memory();
 
   Loop& loop_;
   Host& host_;

@@ -53,6 +53,21 @@ void Timeline::message(const runtime::Queue& from, int sender, const runtime::Qu
   if (arrows_.size() > kSpansMax) arrows_.pop_front();
 }
 
+void Timeline::holds(int rank, TimeNs now, const runtime::BytesByTag& bytes) {
+  runtime::BytesByTag& held = held_[std::size_t(rank)];
+  if (held == bytes) return;
+  held = bytes;
+  memory_.push_back({now, rank, bytes});
+  if (memory_.size() > kLevelsMax) memory_.pop_front();
+}
+
+void Timeline::depth(const runtime::Queue& queue, int rank, TimeNs begin, TimeNs end, std::size_t depth) {
+  const std::uint32_t lane = lane_of(rank, &queue).lane;
+  depths_.push_back({begin, lane, depth});
+  if (depth == 1) depths_.push_back({end, lane, 0});
+  while (depths_.size() > kLevelsMax) depths_.pop_front();
+}
+
 void Timeline::mark(TimeNs at, int rank, const char* what, std::string text) {
   marks_.push_back({at, rank, what, std::move(text)});
   if (marks_.size() > kMarksMax) marks_.pop_front();

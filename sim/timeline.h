@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/host/host_memory.h"
 #include "runtime/seams/queue.h"
 #include "runtime/seams/recorder.h"
 #include "sim/loop.h"
@@ -17,6 +18,7 @@ class Timeline {
  public:
   static constexpr std::size_t kSpansMax = 500'000;  // about 80 MB
   static constexpr std::size_t kMarksMax = 10'000;
+  static constexpr std::size_t kLevelsMax = 100'000;  // of each kind; about 12 MB
 
   // A queue of a rank, or its host.
   struct Lane {
@@ -47,13 +49,30 @@ class Timeline {
     std::string text;
   };
 
-  explicit Timeline(int ranks) : lanes_of_(std::size_t(ranks)), undrawn_(std::size_t(ranks)) {}
+  // What a rank's device holds from here on.
+  struct Memory {
+    TimeNs at = 0;
+    int rank = 0;
+    runtime::BytesByTag bytes{};
+  };
+  // How much stands in a queue when a launch begins, itself included; 0 where it ends as the last one.
+  struct Depth {
+    TimeNs at = 0;
+    std::uint32_t lane = 0;
+    std::size_t depth = 0;
+  };
+
+  explicit Timeline(int ranks)
+      : lanes_of_(std::size_t(ranks)), undrawn_(std::size_t(ranks)), held_(std::size_t(ranks)) {}
 
   void ran(const runtime::Queue& queue, int rank, const runtime::Op& op, TimeNs begin, TimeNs end,
            runtime::RecordState state = runtime::RecordState::completed);
   void waited(int rank, Blocked why, TimeNs begin, TimeNs end);
   void message(const runtime::Queue& from, int sender, const runtime::Queue& to, int receiver, TimeNs sent,
                TimeNs received);
+  // What the device holds now; what has not changed is not kept.
+  void holds(int rank, TimeNs now, const runtime::BytesByTag& bytes);
+  void depth(const runtime::Queue& queue, int rank, TimeNs begin, TimeNs end, std::size_t depth);
   void mark(TimeNs at, int rank, const char* what, std::string text);  // what: a literal
   // Whether the waits of the rank's host are drawn from here on.
   void draw_waits(int rank, bool drawn) { undrawn_[std::size_t(rank)] = !drawn; }
@@ -64,6 +83,8 @@ class Timeline {
   const std::deque<Span>& spans() const { return spans_; }
   const std::deque<Arrow>& arrows() const { return arrows_; }
   const std::deque<Mark>& marks() const { return marks_; }
+  const std::deque<Memory>& memory() const { return memory_; }
+  const std::deque<Depth>& depths() const { return depths_; }
   std::uint64_t forgotten() const { return forgotten_; }  // spans; the oldest
   int ranks() const { return int(lanes_of_.size()); }
 
@@ -82,6 +103,9 @@ class Timeline {
   std::deque<Span> spans_;
   std::deque<Arrow> arrows_;
   std::deque<Mark> marks_;
+  std::vector<runtime::BytesByTag> held_;  // by rank: its newest
+  std::deque<Memory> memory_;
+  std::deque<Depth> depths_;
   std::uint64_t forgotten_ = 0;
 };
 

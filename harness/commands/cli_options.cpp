@@ -101,6 +101,8 @@ void add_run(CLI::App& app, RunArguments& a) {
   run->add_flag("--rank-by-rank", a.rank_by_rank,
                 "Simulate every rank of a run of shapes, also those that are alike; slower, with the same result");
   run->add_option("--wall-limit", a.wall_limit_s, "Stop after this many seconds (exit status 3)")->check(kNotNegative);
+  run->add_option("--retries", a.retries, "Run what ends with exit status 3 again, at most this many times")
+      ->check(kNotNegative);
   run->add_option("--backend", a.backend, "sim; or with one process per rank: mpi, or nccl with one GPU each")
       ->check(CLI::IsMember({"sim", "mpi", "nccl"}));
   run->add_flag(
@@ -149,6 +151,8 @@ void add_launch(CLI::App& app, LaunchArguments& a) {
                    "Seconds that all processes have to connect; after that the start has failed")
       ->check(kPositive)
       ->capture_default_str();
+  launch->add_option("--html", a.html, "Write a page about the job: one file, no network");
+  launch->add_flag("--redact", a.redact, "Leave paths, host names and the scenario's name out of the page of --html");
   launch->add_option("--openmetrics", a.openmetrics,
                      "Write how the job is to this file, once a second, as OpenMetrics text");
   launch->add_option("--heartbeat", a.heartbeat_s, "Seconds between heartbeats, unless the scenario sets it")
@@ -219,6 +223,7 @@ void add_explore(CLI::App& app, ExploreArguments& a) {
       ->capture_default_str();
   explore->add_option("--out", a.out, "Folder for the scenarios that fail")->capture_default_str();
   explore->add_option("--report", a.report, "Write coverage and findings as JSON");
+  explore->add_option("--html", a.html, "Write a page about the search: one file, no network");
   explore->add_option("-j,--jobs", a.jobs, "Processes (default: one per core)")->check(kProcesses);
   explore->add_option("--cases", a.cases, "Run at most this many cases in each process")->check(kPositive);
   explore->add_option("--findings", a.findings, "Stop after this many different findings")->check(kPositive);

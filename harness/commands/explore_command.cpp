@@ -11,9 +11,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "harness/html/explore_page.h"
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
 #include "harness/input/problem.h"
+#include "harness/input/shell.h"
 #include "harness/loading/load.h"
 #include "harness/loading/schedule_string.h"
 #include "harness/processes/refusals.h"
@@ -109,6 +111,34 @@ std::string summary(const ExploreResult& result, const Exhausted* exhausted, con
   return style.faint(out);
 }
 
+// How many cases there were when: at most so many moments, about evenly spaced, the last one at the end.
+class Moments {
+ public:
+  void note(std::uint64_t cases, std::uint64_t red, std::size_t findings) {
+    const double after_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+    if (!all_.empty() && after_s < all_.back()["after_s"].get<double>() + apart_s_) return;
+    add(after_s, cases, red, findings);
+    if (all_.size() < kMost) return;
+    apart_s_ *= 2;
+    for (std::size_t i = 1; i < all_.size(); ++i) all_.erase(all_.begin() + std::ptrdiff_t(i));
+  }
+  // The end of the search.
+  Json with(const ExploreResult& result) const {
+    Moments all = *this;
+    all.add(result.wall_s, result.cases, result.red, result.found.size());
+    return all.all_;
+  }
+
+ private:
+  static constexpr std::size_t kMost = 40;
+  void add(double after_s, std::uint64_t cases, std::uint64_t red, std::size_t findings) {
+    all_.push_back({{"after_s", after_s}, {"cases", cases}, {"red", red}, {"findings", findings}});
+  }
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  double apart_s_ = 1;
+  std::vector<Json> all_;
+};
+
 Json report_json(const ExploreResult& result, const Exhausted* exhausted, const ToldByKey& told,
                  const ExploreArguments& a, std::uint64_t seed) {
   Json json = {{"schema", "seeksim-explore-1"},
@@ -143,6 +173,18 @@ Json report_json(const ExploreResult& result, const Exhausted* exhausted, const 
                              {"shrink_runs", files.shrink_runs}});
   }
   return json;
+}
+
+std::string command_of(const ExploreArguments& a) {
+  std::vector<std::string> words = {"seeksim", "explore", a.file, "--strategy", a.strategy, "--budget", a.budget};
+  for (const std::string& set : a.sets) words.insert(words.end(), {"--set", set});
+  words.insert(words.end(), {"--seed", a.seed});
+  if (a.cases > 0) words.insert(words.end(), {"--cases", std::to_string(a.cases)});
+  if (a.no_faults) words.emplace_back("--no-faults");
+  if (a.no_reduction) words.emplace_back("--no-reduction");
+  if (a.shrink) words.emplace_back("--shrink");
+  words.insert(words.end(), {"--out", a.out, "--html", a.html});
+  return command_line(words);
 }
 
 ExploreResult go_through_all(const ExploreWork& work, const ExploreArguments& a, Exhausted& exhausted) {
@@ -226,6 +268,7 @@ ExitStatus explore_command(const ExploreArguments& a, const Style& style) {
   const bool exhaustive = options.strategy == ExploreStrategy::exhaustive;
   const double budget = budget_s(a.budget);
   if (!a.report.empty()) probe_writable(a.report, "--report");
+  if (!a.html.empty()) probe_writable(a.html, "--html");
   const Explored explored = load_explored(a.file, a.sets, options);
   const LaunchedAs as = launched_as();
   const int cores = int(std::max(1u, std::thread::hardware_concurrency()));
@@ -247,22 +290,26 @@ ExitStatus explore_command(const ExploreArguments& a, const Style& style) {
 
   Progress bar(!quiet && !exhaustive, explored.scenario.name, 0, "case", budget);
   ToldByKey told;
-  const ExploreWork work{
-      .explored = explored,
-      .golden = golden ? &*golden : nullptr,
-      .options = options,
-      .processes = processes,
-      .first_worker = as.rank * processes,
-      .budget_s = budget,
-      .cases_max = std::uint64_t(std::max(0, a.cases)),
-      .findings_max = std::size_t(std::max(0, a.findings)),
-      .tell =
-          [&](const ExploreResult::Found& found) {
-            Told& files = told[finding_key(found.check, found.why)] = write_found(found, a);
-            bar.finish();
-            if (told.size() <= kTold && !quiet) teller.found(found, files);
-          },
-      .tick = [&](std::uint64_t cases, std::uint64_t red) { bar.update(0, std::int64_t(cases), std::int64_t(red)); }};
+  Moments moments;
+  const ExploreWork work{.explored = explored,
+                         .golden = golden ? &*golden : nullptr,
+                         .options = options,
+                         .processes = processes,
+                         .first_worker = as.rank * processes,
+                         .budget_s = budget,
+                         .cases_max = std::uint64_t(std::max(0, a.cases)),
+                         .findings_max = std::size_t(std::max(0, a.findings)),
+                         .tell =
+                             [&](const ExploreResult::Found& found) {
+                               Told& files = told[finding_key(found.check, found.why)] = write_found(found, a);
+                               bar.finish();
+                               if (told.size() <= kTold && !quiet) teller.found(found, files);
+                             },
+                         .tick =
+                             [&](std::uint64_t cases, std::uint64_t red) {
+                               bar.update(0, std::int64_t(cases), std::int64_t(red));
+                               moments.note(cases, red, told.size());
+                             }};
   std::optional<Exhausted> exhausted;
   if (exhaustive) exhausted.emplace();
   ExploreResult result = exhaustive ? go_through_all(work, a, *exhausted) : explore(work);
@@ -277,7 +324,10 @@ ExitStatus explore_command(const ExploreArguments& a, const Style& style) {
   const Exhausted* const gone_through = exhausted ? &*exhausted : nullptr;
   teller.put(summary(result, gone_through, a, together ? options.workers : processes, style));
   shrink_all(result, a, teller, told);
-  if (!a.report.empty()) write_file(a.report, dump(report_json(result, gone_through, told, a, options.seed)));
+  Json report = report_json(result, gone_through, told, a, options.seed);
+  report["progress"] = moments.with(result);
+  if (!a.report.empty()) write_file(a.report, dump(report));
+  if (!a.html.empty()) write_file(a.html, html::explore_page(report, command_of(a)));
   teller.ends(result, explored.scenario.name);
   if (runtime::interrupted() != 0) teller.put(fmt::format("  ended by {}\n", runtime::interrupt_text()));
   if (result.cases == 0 && runtime::interrupted() == 0)

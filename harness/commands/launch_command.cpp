@@ -21,11 +21,13 @@
 
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
+#include "harness/input/shell.h"
 #include "harness/loading/load.h"
 #include "harness/processes/faults.h"
 #include "harness/processes/job_metrics.h"
 #include "harness/processes/local_job.h"
 #include "harness/processes/refusals.h"
+#include "harness/run/one_run.h"
 #include "harness/scenario/scenario.h"
 #include "runtime/backend/control/control_server.h"
 #include "runtime/backend/gpu/nccl_api.h"
@@ -121,7 +123,9 @@ class Supervisor {
   std::optional<int> verdict() const;
   bool all_finished() const;
   std::string newest_checkpoint() const;
-  void add_to_report(const std::vector<Ended>& before) const;
+  void add_to_report() const;
+  Json jobs_before() const;
+  void write_last_page(ExitStatus status) const;
   ExitStatus supervise();
   void write_metrics(const runtime::ControlServer& server, int attempt, bool now);
   void write_last_metrics(ExitStatus status);
@@ -135,6 +139,7 @@ class Supervisor {
   std::string folder_, report_;
   // Open MPI's folders for a job, which stay when it is killed. Empty: unknown.
   std::string session_, shared_;
+  std::vector<Ended> before_;         // jobs that did not come to a verdict
   JobState state_;                    // of --openmetrics
   std::uint64_t refused_before_ = 0;  // by the servers of earlier attempts
   Clock::time_point metrics_written_;
@@ -305,12 +310,32 @@ bool Supervisor::all_finished() const {
   });
 }
 
-void Supervisor::add_to_report(const std::vector<Ended>& before) const {
+void Supervisor::add_to_report() const {
   Json told = report();
-  Json jobs = Json::array();
-  for (const Ended& job : before) jobs.push_back({{"status", job.status}, {"why", job.why}, {"after_s", job.after_s}});
-  told["jobs_before"] = jobs;
+  told["jobs_before"] = jobs_before();
   write_file(report_, dump(told));
+}
+
+Json Supervisor::jobs_before() const {
+  Json jobs = Json::array();
+  for (const Ended& job : before_) jobs.push_back({{"status", job.status}, {"why", job.why}, {"after_s", job.after_s}});
+  return jobs;
+}
+
+// Of a job without a verdict too: how its processes ended is all that is known then.
+void Supervisor::write_last_page(ExitStatus status) const {
+  if (arguments_.html.empty()) return;
+  Json told = verdict() ? report() : Json{{"scenario", scenario_.name}, {"exit_code", code(status)}};
+  if (!told.contains("sentence")) {
+    told["sentence"] = "no job came to a verdict";
+    told["verdict"] = name(status);
+  }
+  told["jobs_before"] = jobs_before();
+  std::vector<std::string> words = {"seeksim", "launch", arguments_.file};
+  if (arguments_.no_mpi) words.emplace_back("--no-mpi");
+  for (const std::string& set : arguments_.sets) words.insert(words.end(), {"--set", set});
+  words.insert(words.end(), {"--max-restarts", std::to_string(arguments_.restarts_max)});
+  write_page({arguments_.html, command_line(words), arguments_.redact}, told);
 }
 
 void Supervisor::write_metrics(const runtime::ControlServer& server, int attempt, bool now) {
@@ -336,16 +361,17 @@ void Supervisor::write_last_metrics(ExitStatus status) {
 
 ExitStatus Supervisor::run() {
   if (!arguments_.openmetrics.empty()) probe_writable(arguments_.openmetrics, "--openmetrics");
+  if (!arguments_.html.empty()) probe_writable(arguments_.html, "--html");
   state_.scenario = scenario_.name;
   const ExitStatus status = supervise();
   write_last_metrics(status);
+  write_last_page(status);
   return status;
 }
 
 ExitStatus Supervisor::supervise() {
   const runtime::Interrupts noted;
   RealFaults::forget(folder_);
-  std::vector<Ended> before;
   for (int attempt = 0;; ++attempt) {
     std::error_code ignored;
     std::filesystem::remove(report_, ignored);
@@ -354,8 +380,8 @@ ExitStatus Supervisor::supervise() {
     // After a red run mpirun ends processes that are still leaving, so one may be missing though all had finished.
     const std::optional<int> told = verdict();
     if (told == ended.status && (ended.why.empty() || *told == 0 || all_finished())) {
-      add_to_report(before);
-      if (!before.empty()) say(fmt::format("the job finished in attempt {}", attempt + 1));
+      add_to_report();
+      if (!before_.empty()) say(fmt::format("the job finished in attempt {}", attempt + 1));
       return ExitStatus(*told);
     }
     say(fmt::format("{}the job ended {}", ended.why.empty() ? "" : ended.why + "; ",
@@ -365,7 +391,7 @@ ExitStatus Supervisor::supervise() {
         ended.why.empty() && (ended.status == kNoProgram || ended.status == code(ExitStatus::bad_input));
     if (refused || told == code(ExitStatus::bad_input)) return ExitStatus::bad_input;
     if (runtime::interrupted() != 0) return ExitStatus::no_progress;
-    before.push_back(ended);
+    before_.push_back(ended);
     if (attempt == arguments_.restarts_max) {
       say(fmt::format("no more restarts: --max-restarts is {}", arguments_.restarts_max));
       return ExitStatus::no_progress;

@@ -20,6 +20,8 @@ struct LaunchArguments {
   int processes = 0;     // 0: as many as the scenario's world has ranks
   int restarts_max = 3;  // of the job
   std::string out, report;
+  std::string html;                 // a page about the job; empty: none
+  bool redact = false;              // it is without names, paths and hosts
   std::string openmetrics;          // a file that says once a second how the job is; empty: none
   std::string backend = "mpi";      // or "nccl"
   std::string mpirun = "mpirun";    // may hold arguments of it

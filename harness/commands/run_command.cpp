@@ -90,6 +90,7 @@ RunOptions options_of(const RunArguments& a) {
   options.many.processes = a.processes;
   options.many.row = a.row;
   options.many.all_rows = a.all;
+  options.many.retries = a.retries;
   if (a.explain) {
     options.explain = [style = options.style, limit = a.wall_limit_s](const Scenario& scenario, const Json& report) {
       return explain_aside(scenario, report, limit, style);
@@ -103,6 +104,7 @@ RunOptions options_of(const RunArguments& a) {
   options.files.trace = a.trace;
   options.files.metrics = a.metrics;
   options.files.tensorboard = a.tensorboard;
+  options.files.monitors = true;
   options.files.html.file = a.html;
   options.files.html.redact = a.redact;
   options.files.bundle = a.bundle;
@@ -132,8 +134,9 @@ std::vector<Job> jobs_of(const RunArguments& a, const RunOptions& options) {
   std::vector<Job> jobs;
   for (const std::string& file : a.files) {
     Job job{file, options};
+    if (a.files.size() > 1) job.options.files.monitors_below = fmt::format("{}-{}", jobs.size(), stem_of(file));
     if (!a.tensorboard.empty() && a.files.size() > 1)  // a run of TensorBoard's each
-      job.options.files.tensorboard = fmt::format("{}/{}-{}", a.tensorboard, jobs.size(), stem_of(file));
+      job.options.files.tensorboard = a.tensorboard + '/' + job.options.files.monitors_below;
     if (!a.out.empty() && a.files.size() == 1) job.options.files.out = a.out;
     if (!a.out.empty() && a.files.size() > 1) {
       const std::string name = stem_of(file);

@@ -12,6 +12,7 @@ namespace seeksim::harness {
 // How much work a run may be.
 struct RunEffort {
   double wall_limit_s = 0;
+  int retries = 0;
   bool rank_by_rank = false;
 };
 

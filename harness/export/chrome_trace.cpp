@@ -80,6 +80,7 @@ class Writer {
     gather_phases();
     gather_marks();
     gather_arrows();
+    gather_counters();
     // Items of one thread stay in the order of their reports: an item without length may stand where the next begins.
     std::stable_sort(items_.begin(), items_.end(), [](const Item& a, const Item& b) {
       return std::tuple(a.at, a.pid, a.tid) < std::tuple(b.at, b.pid, b.tid);
@@ -336,10 +337,78 @@ class Writer {
                        microseconds(item.at), item.pid, item.tid);
   }
 
+  // ---- numbers over time: memory by tag, bytes of communication under way, what stands in a queue
+  void gather_counters() {
+    for (const Timeline::Memory& memory : timeline_.memory()) {
+      for (std::size_t tag = 0; tag < memory.bytes.size(); ++tag) uses_tag_[tag] |= memory.bytes[tag] > 0;
+    }
+    for (std::size_t i = 0; i < timeline_.memory().size(); ++i)
+      items_.push_back({timeline_.memory()[i].at, 0, timeline_.memory()[i].rank, kSteps, i,
+                        [](const Writer& writer, const Item& item) { return writer.memory(item); }});
+    for (std::size_t i = 0; i < timeline_.depths().size(); ++i) {
+      const Timeline::Depth& depth = timeline_.depths()[i];
+      items_.push_back({depth.at, 0, timeline_.lanes()[depth.lane].rank, kSteps, i,
+                        [](const Writer& writer, const Item& item) { return writer.depth(item); }});
+    }
+    gather_traffic();
+    for (std::size_t i = 0; i < traffic_.size(); ++i)
+      items_.push_back({traffic_[i].at, 0, traffic_[i].rank, kSteps, i,
+                        [](const Writer& writer, const Item& item) { return writer.traffic(item); }});
+  }
+
+  // Bytes of the operations that have begun and not ended, at each moment at which they change.
+  void gather_traffic() {
+    std::map<std::pair<int, TimeNs>, std::int64_t> changes;  // by rank and time
+    for (const Timeline::Span& span : timeline_.spans()) {
+      const bool travels = runtime::is_collective(span.op.kind) || span.op.peer >= 0;
+      if (span.why != Blocked::no || !travels || span.op.bytes == 0) continue;
+      const int rank = timeline_.lanes()[span.lane].rank;
+      changes[{rank, span.begin}] += std::int64_t(span.op.bytes);
+      changes[{rank, span.end}] -= std::int64_t(span.op.bytes);
+    }
+    std::int64_t bytes = 0;  // each rank's changes sum to zero
+    for (const auto& [place, change] : changes) {
+      bytes += change;
+      if (change != 0) traffic_.push_back({place.second, place.first, bytes});
+    }
+  }
+
+  static std::string counter(const Item& item, const std::string& name, const std::string& values) {
+    return fmt::format(R"({{"ph":"C","name":{},"ts":{},"pid":{},"tid":{},"args":{{{}}}}})", in_quotes(name),
+                       microseconds(item.at), item.pid, item.tid, values);
+  }
+
+  std::string memory(const Item& item) const {
+    const Timeline::Memory& memory = timeline_.memory()[item.index];
+    std::string values;
+    for (std::size_t tag = 0; tag < memory.bytes.size(); ++tag) {
+      if (uses_tag_[tag])
+        values +=
+            fmt::format("{}\"{}\":{}", values.empty() ? "" : ",", name(runtime::MemoryTag(tag)), memory.bytes[tag]);
+    }
+    return counter(item, "memory, bytes", values);
+  }
+
+  std::string depth(const Item& item) const {
+    const Timeline::Depth& depth = timeline_.depths()[item.index];
+    return counter(item, timeline_.lanes()[depth.lane].name + ", depth", fmt::format("\"items\":{}", depth.depth));
+  }
+
+  std::string traffic(const Item& item) const {
+    return counter(item, "in flight, bytes", fmt::format("\"bytes\":{}", traffic_[item.index].bytes));
+  }
+
   const Timeline& timeline_;
   const Scenario& scenario_;
   const RunRecord& run_;
-  std::vector<int> tids_;  // by lane
+  struct Traffic {
+    TimeNs at;
+    int rank;
+    std::int64_t bytes;
+  };
+  std::vector<Traffic> traffic_;
+  std::array<bool, std::size_t(runtime::MemoryTag::count_)> uses_tag_{};  // on some rank
+  std::vector<int> tids_;                                                 // by lane
   std::vector<Item> items_;
   std::vector<Step> steps_;
   std::vector<PhaseOf> phases_;

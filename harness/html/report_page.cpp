@@ -38,9 +38,10 @@ std::string waits_part(const Json& report) {
 }
 
 std::string timeline_part(const PageInput& input, const Json& report) {
-  if (input.run == nullptr) return "";
+  if (input.run == nullptr && !member(report, "jobs_before").is_array()) return "";
   static const std::vector<std::uint64_t> kNone;
-  const auto& courses = input.run->alike && input.run->alike->classes > 0 ? input.run->alike->courses : kNone;
+  const auto& courses =
+      input.run != nullptr && input.run->alike && input.run->alike->classes > 0 ? input.run->alike->courses : kNone;
   std::string note;
   if (input.timeline == nullptr)
     note = paragraph("Ranks on processes keep no timeline; these are the moments that the report knows.");
@@ -63,6 +64,7 @@ std::string report_page(const PageInput& input) {
   page.section("red", "Red rows", sweep ? red_rows_part(report) : "");
   page.section("plan", "Fault plan", fault_plan_part(report));
   page.section("checks", "Checks", checks_part(report));
+  page.section("processes", "Processes", processes_part(report));
   page.section("timeline", "Timeline of ranks", timeline_part(input, report));
   page.section("waits", "Who waits for whom", waits_part(report));
   page.section("story", "Story", input.run == nullptr ? "" : story_part(*input.run, redaction));
@@ -72,7 +74,9 @@ std::string report_page(const PageInput& input) {
   page.section("grid", "Rows by settings", sweep ? grid_part(report) : "");
   page.section("axes", "Counts by axis", sweep ? axes_part(report) : "");
   page.section("rows", "All rows", sweep ? all_rows_part(report) : "");
-  const std::string command = redaction.on() ? "seeksim run [path]" : input.command;
+  const bool launched = member(report, "jobs_before").is_array();
+  const std::string command =
+      redaction.on() ? fmt::format("seeksim {} [path]", launched ? "launch" : "run") : input.command;
   page.section("again", "How to run it again", again_part(report, command));
   return page.text();
 }

@@ -138,6 +138,22 @@ std::string fault_plan_part(const Json& report) {
   return out;
 }
 
+std::string processes_part(const Json& report) {
+  const Json& jobs = member(report, "jobs_before");
+  if (!jobs.is_array()) return "";
+  const bool judged = member(report, "checks").is_array();
+  std::string out = paragraph(jobs.empty() ? "The first job came to its end."
+                                           : fmt::format("{} job{} ended before the time{}.", jobs.size(),
+                                                         jobs.size() == 1 ? "" : "s",
+                                                         judged ? ", and the one after it came to this verdict" : ""));
+  if (judged) out += paragraph("Ranks were processes, so all times on this page are of a real clock.");
+  std::vector<Cells> rows;
+  for (const Json& job : jobs)
+    rows.push_back({fmt::format("{}", rows.size() + 1), shown(member(job, "after_s")), shown(member(job, "status")),
+                    shown(member(job, "why"))});
+  return rows.empty() ? out : out + table("", {"job", "ended after, s", "exit status", "what was seen before"}, rows);
+}
+
 std::string again_part(const Json& report, const std::string& command) {
   if (command.empty()) return "";
   std::string line = command;

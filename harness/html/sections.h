@@ -19,6 +19,8 @@ std::string curves_part(const Json& report, const Golden* golden);
 std::string memory_part(const Json& report);
 std::string traffic_part(const Json& report);
 std::string fault_plan_part(const Json& report);
+// What only real processes know: jobs that ended before their time, and how each rank ended. Of `launch`.
+std::string processes_part(const Json& report);
 std::string again_part(const Json& report, const std::string& command);
 
 }  // namespace seeksim::harness::html

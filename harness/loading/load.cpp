@@ -20,6 +20,7 @@
 #include "harness/loading/extensions.h"
 #include "harness/loading/fault_plan.h"
 #include "harness/loading/faults.h"
+#include "harness/loading/features/changes.h"
 #include "harness/loading/features/compression.h"
 #include "harness/loading/features/experts.h"
 #include "harness/loading/features/hugging_face.h"
@@ -106,6 +107,7 @@ void read_golden(const Reader& golden, Scenario& scenario) {
   if (dropped != nullptr && dropped->is_array() && !dropped->empty()) {
     golden.problem("drop_samples", "Not supported", "Name whole global batches with drop_batches.");
   }
+  check_undone(golden, scenario);
   const Json* skipped = golden.find("skip_steps");
   if (skipped == nullptr || !skipped->is_array()) return;
   for (const Json& step : *skipped) {
@@ -222,6 +224,7 @@ Scenario load(Document document, const LoadOptions& options) {
   read_checks(top, ranks, scenario);
   check_quirks(top, scenario);
   read_expect(top, scenario);
+  read_changes(top, scenario);
   read_golden(top.child("golden"), scenario);
   read_numerics(top, scenario);
   read_compression(top, scenario);

@@ -15,6 +15,7 @@ using runtime::CheckpointPlan;
 using runtime::DivergencePlan;
 using runtime::RecoveryPlan;
 using runtime::RecoveryPolicy;
+using runtime::RollbackPlan;
 using runtime::StragglerPlan;
 
 const Words<RecoveryPolicy> kPolicies = {{RecoveryPolicy::stop, "stop"},
@@ -24,6 +25,7 @@ const Words<RecoveryPolicy> kPolicies = {{RecoveryPolicy::stop, "stop"},
 
 bool finds_stragglers(const RecoveryPlan& plan) { return plan.straggler.on; }
 bool finds_divergence(const RecoveryPlan& plan) { return plan.divergence.on; }
+bool rolls_back(const RecoveryPlan& plan) { return plan.rollback.on; }
 
 bool is_object(const Json* value) { return value != nullptr && value->is_object(); }
 
@@ -33,6 +35,14 @@ const Keys<StragglerPlan>& straggler_keys() {
        "Below it a rank is too slow."},
       {"steps", at(&StragglerPlan::steps), integer(1), kNoBit, "Number of steps in a row."},
       {"evict", at(&StragglerPlan::evict), flag(), kNoBit, "The rank leaves, and the others continue."},
+  };
+  return keys;
+}
+
+const Keys<RollbackPlan>& rollback_keys() {
+  static const Keys<RollbackPlan> keys = {
+      {"steps", at(&RollbackPlan::steps), integer(1), kNoBit,
+       "So many steps after a change of the configuration, a divergence undoes it."},
   };
   return keys;
 }
@@ -101,6 +111,9 @@ const Keys<RecoveryPlan>& recovery_keys() {
        kNoBit, "Ranks that compute slower than the others, by score = the fastest rank's busy time / own."},
       {"divergence", inside(divergence_keys(), &RecoveryPlan::divergence).when(finds_divergence),
        divergence_keys().shape(), kNoBit, "Loss or gradient norm beyond a multiple of their mean over the last steps."},
+      {"rollback", inside(rollback_keys(), &RecoveryPlan::rollback).when(rolls_back), rollback_keys().shape(), kNoBit,
+       "When \"divergence\" finds something soon after a change (\"changes\"), the run goes back to the checkpoint "
+       "before the change, and goes on without it."},
   };
   return keys;
 }
@@ -126,6 +139,7 @@ void read_recovery(const Reader& recovery, Scenario& scenario) {
   recovery_keys().read(recovery, plan);
   plan.straggler.on = is_object(recovery.find("straggler"));
   plan.divergence.on = is_object(recovery.find("divergence"));
+  plan.rollback.on = is_object(recovery.find("rollback"));
   if (plan.memory_ladder && plan.policy == RecoveryPolicy::stop) {
     recovery.problem("memory_ladder", "the policy is to stop, so there is nothing to try",
                      "Use the policy rebuild_and_redo or retry_step, or leave it out.");
@@ -136,6 +150,25 @@ void read_checkpoint(const Reader& checkpoint, Scenario& scenario) {
   checkpoint_keys().read(checkpoint, scenario.train.checkpoint);
   refuse_to_leave(checkpoint, "path");
 }
+
+namespace {
+void check_rollback(const Reader& recovery, const Scenario& scenario) {
+  const RecoveryPlan& plan = scenario.train.recovery;
+  if (!plan.rollback.on) return;
+  if (!plan.divergence.on) {
+    recovery.problem("rollback", "nothing says which numbers are out of range",
+                     "Add \"divergence\": { \"factor\": 5, \"window_steps\": 20 } to \"recovery\".");
+  }
+  if (!scenario.train.checkpoint.on()) {
+    recovery.problem("rollback", "it needs checkpoints to go back to",
+                     "Add \"checkpoint\": { \"path\": \"checkpoints\" }: one is written where a change begins.");
+  }
+  if (scenario.train.definition.changes.empty()) {
+    recovery.problem("rollback", "the scenario has no \"changes\" that could be undone",
+                     "Add \"changes\": [ { \"step\": 100, \"lr_scale\": 2 } ], or remove it.");
+  }
+}
+}  // namespace
 
 void check_recovery(const Reader& top, const Scenario& scenario) {
   const RecoveryPlan& plan = scenario.train.recovery;
@@ -153,6 +186,7 @@ void check_recovery(const Reader& top, const Scenario& scenario) {
     recovery.problem("divergence", "rollback_steps needs checkpoints to go back to",
                      "Add \"checkpoint\", or set rollback_steps to 0: then the run stops.");
   }
+  check_rollback(recovery, scenario);
   const int ranks = scenario.world.ranks(), members = ranks - plan.spares;
   if (plan.spares > 0 && members < 1) {
     recovery.problem("spares", fmt::format("{} of {} ranks leave no rank to train", plan.spares, ranks),

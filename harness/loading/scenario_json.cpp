@@ -9,6 +9,7 @@
 #include "harness/loading/fault_plan.h"
 #include "harness/loading/faults.h"
 #include "harness/loading/features/alarms.h"
+#include "harness/loading/features/changes.h"
 #include "harness/loading/features/compression.h"
 #include "harness/loading/model_and_data.h"
 #include "harness/loading/recovery.h"
@@ -60,6 +61,7 @@ bool has_torch_scaler(const Scenario& s) { return s.train.definition.scaler.kind
 bool has_golden(const Scenario& s) { return s.golden.any(); }
 
 bool has_alarms(const Scenario& s) { return s.watched.alarms.any(); }
+bool has_changes(const Scenario& s) { return !s.train.definition.changes.empty(); }
 bool compresses(const Scenario& s) { return s.train.definition.compression.on(); }
 
 Json quirks_of(const Scenario& scenario) { return quirk_names(scenario.train.definition.quirks); }
@@ -124,6 +126,8 @@ const Keys<GoldenPlan>& golden_keys() {
       {"drop_batches", at(&GoldenPlan::drop_batches).unless_standard(), list(integer(0)).unset(), kBits,
        "Global batches, counted from 0, that no step of the golden uses: the next one serves instead, as after a "
        "rollback that skips bad data."},
+      {"undo_changes", at(&GoldenPlan::undo_changes).unless_standard(), list(integer(1)).unset(), kBits,
+       "Changes, by their steps, that the golden does not make, as a run that rolled them back."},
       {"shared", at(&GoldenPlan::shared).unless_standard(), flag(), kNoBit,
        "In a sweep: all rows are compared with the golden of the scenario without its sweep, also a row that trains "
        "something else, which is then red."},
@@ -184,6 +188,8 @@ const Keys<Scenario>& scenario_keys() {
        list(number().least(0)).entries(1).unset(), kBits,
        "The learning rate of each step, instead of deepspeed.scheduler; the last one holds from then on. To repeat a "
        "run that was made elsewhere."},
+      {"changes", written_as<Scenario>(changes_json).when(has_changes), list(change_keys().shape()).unset(), kBits,
+       "Changes of the configuration in the middle of the training, by step. The golden makes them too."},
       {"steps", of_training(&Definition::steps), integer(1, 1'000'000'000).required(), kBits,
        "Optimizer steps to train. They are numbered from 0."},
       {"faults", written_as<Scenario>(faults_of), list(rule_keys().shape()).standard(Json::array()), kNoBit,

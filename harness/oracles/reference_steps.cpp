@@ -135,7 +135,7 @@ void StepJudge::judge(double scale, std::int64_t applied) {
   hold_exactly("data position", double(s_.record.data_position), double((batch + 1) * t_.batch));
   const bool finite = s_.record.nonfinite == 0 && std::isfinite(s_.record.grad_norm);
   judge_passes(scale, finite);
-  const double rate = reference::learning_rate(t_, applied);
+  const double rate = reference::learning_rate(t_, applied, s_.record.step);
   hold("learning rate", "", -1, s_.record.lr, {rate, 1e-12 * std::abs(rate) + 1e-18}, rate);
   hold_exactly("optimizer's step", double(s_.record.optimizer_steps), double(applied + (s_.record.skipped ? 0 : 1)));
   for (const Parameter& p : parameters_) {
@@ -254,9 +254,9 @@ void StepJudge::judge_factor(const Bounded& factor) {
 
 // Moments and weights, from the run's own gradients and norm.
 void StepJudge::judge_update(std::int64_t applied) {
-  const Bounded factor = reference::clip_factor(t_.clipping, double(s_.record.grad_norm));
+  const Bounded factor = reference::clip_factor(reference::clipping(t_, s_.record.step), double(s_.record.grad_norm));
   judge_factor(factor);
-  const double rate = reference::learning_rate(t_, applied);
+  const double rate = reference::learning_rate(t_, applied, s_.record.step);
   for (const Parameter& p : parameters_) {
     const Values *const g = values_of(s_.gradients, p.name), *const w = values_of(s_.before.weights, p.name),
                         *const m = values_of(s_.before.first, p.name), *const v = values_of(s_.before.second, p.name);

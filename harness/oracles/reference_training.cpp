@@ -106,6 +106,7 @@ reference::Training reference_training(const runtime::Definition& d) {
   t.masters = d.precision.master_weights;
   t.scaler = scaler_of(d.scaler);
   t.clipping = d.gradient_clipping;
+  for (const runtime::Change& c : d.changes) t.changes.push_back({c.step, c.lr_scale, c.gradient_clipping});
   t.batch = d.global_batch, t.steps = d.steps;
   t.drawn = d.initial_weights.empty();
   t.skipped_steps = d.skip_steps, t.dropped_batches = d.drop_batches;

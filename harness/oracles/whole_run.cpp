@@ -55,13 +55,29 @@ Finding golden_gradients(const Evidence& e) {
   return good(fmt::format("gradients of {} steps, before clipping, equal the golden's", have.size()));
 }
 
-// Why the golden is of another training than the run: it leaves out batches because a fault was to make the loss
-// diverge, and in this run nothing diverged. Empty where both train alike.
-std::string other_training(const Evidence& e) {
-  const std::vector<std::int64_t>& batches = e.scenario.golden.drop_batches;
-  if (batches.empty() || !e.run.detection.divergences.empty()) return {};
-  return fmt::format("the golden leaves out batches {}, and no step of this run diverged, so that it left out none",
-                     fmt::join(batches, ", "));
+// How the golden is of another training than the run.
+struct OtherTraining {
+  std::string why;        // empty: both train alike
+  std::size_t steps = 0;  // so many are alike all the same
+};
+
+// The golden leaves out batches, or a change of the configuration, because the loss was to diverge; in this run it did
+// not.
+OtherTraining other_training(const Evidence& e) {
+  const std::vector<std::int64_t>&batches = e.scenario.golden.drop_batches, &undone = e.scenario.golden.undo_changes;
+  const auto& divergences = e.run.detection.divergences;
+  if (!batches.empty() && divergences.empty()) {
+    return {fmt::format("the golden leaves out batches {}, and no step of this run diverged, so that it left out none",
+                        fmt::join(batches, ", ")),
+            std::size_t(batches.front())};
+  }
+  for (const std::int64_t step : undone) {
+    if (std::any_of(divergences.begin(), divergences.end(), [&](const auto& d) { return d.undoes_change == step; }))
+      continue;
+    return {fmt::format("the golden leaves out the change of step {}, which this run did not undo", step),
+            std::size_t(step)};
+  }
+  return {};
 }
 }  // namespace
 
@@ -72,9 +88,9 @@ Finding golden(const Evidence& e, const std::string& what) {
   if (ranks.empty()) return blind("no rank finished, so there is no state to compare");
   const Golden& want = *e.golden;
   const std::vector<std::int64_t>& left_out = e.scenario.golden.skip_steps;
-  const std::string other = other_training(e);
+  const OtherTraining other = other_training(e);
   std::size_t comparable = std::min(e.run.steps.size(), want.loss.size());
-  if (!other.empty()) comparable = std::min(comparable, std::size_t(e.scenario.golden.drop_batches.front()));
+  if (!other.why.empty()) comparable = std::min(comparable, other.steps);
   for (std::size_t i = 0; i < comparable; ++i) {
     const runtime::StepRecord& step = e.run.steps[i];
     if (step.step < e.run.training.resumed_from) continue;  // of an earlier run of the program
@@ -88,7 +104,7 @@ Finding golden(const Evidence& e, const std::string& what) {
       return bad(fmt::format("gradient norm of step {} is {} instead of {}", i, step.grad_norm, want.grad_norm[i]));
     }
   }
-  if (!other.empty()) return blind(other);
+  if (!other.why.empty()) return blind(other.why);
   for (const int rank : ranks) {
     const std::string differs = difference(want, e.run.ranks[std::size_t(rank)].state);
     if (!differs.empty()) return bad(fmt::format("rank {}: {}", rank, differs));

@@ -123,6 +123,7 @@ void refuse_options_on_mpi(const RunOptions& options) {
   refuse(!options.files.flight_recorder.empty(), "--flight-recorder",
          "the recorders of other processes are not gathered yet");
   refuse(!options.files.bundle.empty(), "--bundle", "the recorders of other processes are not gathered yet");
+  refuse(options.many.retries > 0, "--retries", "processes that are gone do not come back; launch starts a job again");
   refuse(options.wall_limit_s > 0, "--wall-limit", "no process can shut the others down in order");
 }
 

@@ -128,6 +128,12 @@ Json key_fields(const runtime::Definition& d) {
   if (d.quirks.any()) fields["quirks"] = quirk_names(d.quirks);
   if (!d.skip_steps.empty()) fields["skip_steps"] = d.skip_steps;
   if (!d.drop_batches.empty()) fields["drop_batches"] = d.drop_batches;
+  for (const runtime::Change& change : d.changes) {
+    Json one = {{"step", change.step}};
+    if (change.lr_scale) one["lr_scale"] = *change.lr_scale;
+    if (change.gradient_clipping) one["gradient_clipping"] = *change.gradient_clipping;
+    fields["changes"].push_back(std::move(one));
+  }
   fields["global_batch"] = d.global_batch;
   fields["steps"] = d.steps;
   fields["initial_weights"] = d.initial_weights.empty() ? Json(nullptr) : Json(content_hash(d.initial_weights));

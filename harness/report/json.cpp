@@ -125,11 +125,13 @@ Json stragglers_json(const RunRecord& run) {
 
 Json divergences_json(const RunRecord& run) {
   Json list = Json::array();
-  for (const runtime::DivergenceRecord& one : run.detection.divergences)
+  for (const runtime::DivergenceRecord& one : run.detection.divergences) {
     list.push_back({{"step", one.step},
                     {"what", one.what},
                     {"value", number_or_word(one.value)},
                     {"mean", number_or_word(one.mean)}});
+    if (one.undoes_change >= 0) list.back()["undoes_change"] = one.undoes_change;
+  }
   return list;
 }
 

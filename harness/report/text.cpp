@@ -46,6 +46,7 @@ std::string findings(const RunRecord& run) {
   for (const runtime::DivergenceRecord& one : run.detection.divergences) {
     text += fmt::format("  diverged  {} of step {}: {:.6g}; the mean before it is {:.6g}\n", one.what, one.step,
                         one.value, one.mean);
+    if (one.undoes_change >= 0) text += fmt::format("            the change of step {} is undone\n", one.undoes_change);
   }
   if (run.end != sim::WorldEnd::finished && run.detection.at_the_end) {
     text += fmt::format("  analysis  {}\n", run.detection.at_the_end->diagnosis.text);

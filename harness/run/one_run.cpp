@@ -9,6 +9,7 @@
 
 #include "harness/archive/kept_runs.h"
 #include "harness/export/chrome_trace.h"
+#include "harness/export/deepspeed_monitors.h"
 #include "harness/export/flight_recorder.h"
 #include "harness/export/metrics.h"
 #include "harness/export/saved_files.h"
@@ -50,6 +51,7 @@ void probe_files(const Scenario& scenario, const FileOptions& files) {
   if (!files.bundle.empty()) make_folder(files.bundle, "--bundle");
   if (!files.flight_recorder.empty()) make_folder(files.flight_recorder, "--flight-recorder");
   if (!files.tensorboard.empty()) make_folder(files.tensorboard, "--tensorboard");
+  if (files.monitors) make_monitor_folders(scenario.watched.monitors, files.monitors_below);
   const std::pair<const char*, const std::string*> each[] = {{"--trace", &files.trace},
                                                              {"--metrics", &files.metrics},
                                                              {"--html", &files.html.file},
@@ -188,6 +190,7 @@ void write_files(const Evidence& evidence, const Judgement& judgement, const Fil
   save_results(scenario, files, evidence.run, written);
   if (!files.metrics.empty()) written.write([&] { write_file(files.metrics, metrics_of(evidence)); });
   if (!files.tensorboard.empty()) written.write([&] { write_tensorboard(files.tensorboard, evidence.run); });
+  if (files.monitors) written.write([&] { write_monitor_files(scenario, evidence.run, files.monitors_below); });
   if (!files.flight_recorder.empty())
     written.write([&] { write_dumps(files.flight_recorder, scenario, evidence.run); });
   const std::string bundle = !files.bundle.empty() ? files.bundle : files.out.empty() ? "" : files.out + "/bundle";
@@ -369,6 +372,20 @@ void write_folder(const std::string& folder, const Json& scenario, const std::st
     }
   }
   if (!problems.empty()) throw BadInput(std::move(problems));
+}
+
+Outcome retried(int retries, const Print& print, const std::function<Outcome()>& run) {
+  Outcome outcome = run();
+  const auto again = [&] {  // a sweep has retried its rows one by one
+    return outcome.status == ExitStatus::no_progress && !outcome.report.contains("rows") && runtime::interrupted() == 0;
+  };
+  for (int i = 1; i <= retries && again(); ++i) {
+    for (const std::string& problem : outcome.problems) print(problem + '\n');
+    print(fmt::format("{}: it came to no end; retry {} of {}\n\n", outcome.name, i, retries));
+    outcome = run();
+    outcome.report["retries"] = i;
+  }
+  return outcome;
 }
 
 Outcome guarded(const std::string& name, const std::string& again, const std::function<Outcome()>& run) {

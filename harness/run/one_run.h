@@ -24,6 +24,10 @@ void write_page(const HtmlOptions& html, const Json& report);
 // command that shows it once more.
 Outcome guarded(const std::string& name, const std::string& again, const std::function<Outcome()>& run);
 
+// Runs again what came to no end, at most so many times: only the machine's speed decides that on simulated ranks, and
+// a failed check fails again. Where there was a second time, the report has "retries".
+Outcome retried(int retries, const Print& print, const std::function<Outcome()>& run);
+
 // A check of bits is red though it should not be: which operation went wrong first is worth a second run.
 bool wants_names(const Outcome& outcome);
 

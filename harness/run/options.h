@@ -43,6 +43,7 @@ struct ManyOptions {
   int row = -1;           // only this row of a sweep
   bool is_row = false;    // this is a row of a sweep
   Shard shard;            // of the rows of a sweep
+  int retries = 0;        // of what came to no end within its wall time
   bool all_rows = false;  // a sweep's table has every row, however many there are
 };
 
@@ -61,6 +62,8 @@ struct FileOptions {
   std::string trace;            // --trace: a Chrome trace of the run
   std::string metrics;          // --metrics: a line of JSON for each step
   std::string tensorboard;      // --tensorboard: a folder for event files
+  bool monitors = false;        // deepspeed.tensorboard and deepspeed.csv_monitor write their files
+  std::string monitors_below;   // in this folder of theirs; empty: in their own
   HtmlOptions html;
   std::string save_initial;                                     // a file; or a folder, as Hugging Face keeps models
   std::string save_final;                                       // likewise

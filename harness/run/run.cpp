@@ -35,7 +35,7 @@ Outcome run_file(const std::string& file, const LoadOptions& load, const RunOpti
   RunOptions options = given;
   options.files.html.command = command_of(file, load);
   const std::string seed = load.seed ? fmt::format(" --seed {}", *load.seed) : "";
-  return guarded(file, options.files.html.command + seed, [&] {
+  const auto once = [&] {
     const Scenario scenario = load_scenario(file, load);
     if (options.explain && !scenario.sweep.empty() && options.many.row < 0)
       throw BadInput("--explain", file + " is a sweep", "Add --row N.");
@@ -44,7 +44,8 @@ Outcome run_file(const std::string& file, const LoadOptions& load, const RunOpti
     if (options.many.shard.of > 1)
       throw BadInput("--shard", file + " has no sweep, and it is the only scenario", "Leave it out.");
     return run_scenario(scenario, options, print);
-  });
+  };
+  return retried(options.many.retries, print, [&] { return guarded(file, options.files.html.command + seed, once); });
 }
 
 std::vector<Outcome> run_all(const std::vector<Job>& jobs, const LoadOptions& load, int processes, const Print& print) {

@@ -162,6 +162,8 @@ RunOptions options_of_a_row(const RunOptions& options, const Scenario& base, std
   // Real files of rows that run at once must not meet.
   const bool files = base.real_storage || (options.ranks.launch && !options.files.out.empty());
   mine.files.html = {};  // the sweep has one page
+  mine.files.monitors_below =
+      fmt::format("{}{}row-{:03}", options.files.monitors_below, options.files.monitors_below.empty() ? "" : "/", row);
   if (!options.files.tensorboard.empty())
     mine.files.tensorboard = fmt::format("{}/row-{:03}", options.files.tensorboard, row);
   mine.files.out = files ? fmt::format("{}/row-{}", options.files.out.empty() ? "." : options.files.out, row) : "";
@@ -233,11 +235,12 @@ Outcome run_sweep(const Scenario& base, const LoadOptions& load, const RunOption
   work.name = [&](std::size_t job) { return rows.name(fit[job]); };
   work.run = [&](std::size_t job, const Print& say) {
     const std::size_t row = fit[job];
-    return guarded(rows.name(row), rows.command(row), [&] {
+    const auto once = [&] {
       RunOptions mine = options_of_a_row(options, base, row);
       mine.golden = goldens.of(row);
       return run_scenario(rows.load(row), mine, say);
-    });
+    };
+    return retried(options.many.retries, say, [&] { return guarded(rows.name(row), rows.command(row), once); });
   };
   work.done = [&](std::size_t job, const std::string&, const Outcome& outcome) {
     const std::size_t row = fit[job];

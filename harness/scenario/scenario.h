@@ -7,6 +7,7 @@
 #include "faults/plan.h"
 #include "harness/scenario/alarms.h"
 #include "harness/scenario/fault_plan.h"
+#include "harness/scenario/monitors.h"
 #include "harness/scenario/sweep.h"
 #include "runtime/plan/plan.h"
 #include "sim/world.h"
@@ -49,14 +50,16 @@ struct Exhibit {
 struct GoldenPlan {
   std::vector<std::int64_t> skip_steps;    // steps that it does not apply
   std::vector<std::int64_t> drop_batches;  // global batches that no step of it uses
+  std::vector<std::int64_t> undo_changes;  // steps of changes of the configuration that it does not make
   bool shared = false;                     // all rows of a sweep are compared with the base's golden
-  bool any() const { return shared || !skip_steps.empty() || !drop_batches.empty(); }
+  bool any() const { return shared || !skip_steps.empty() || !drop_batches.empty() || !undo_changes.empty(); }
 };
 
 // What a reader wants to see of a run.
 struct Watched {
   std::vector<std::string> show;  // figures of a sweep's table; empty: those that its checks are about
   Alarms alarms;
+  Monitors monitors;  // deepspeed.tensorboard, deepspeed.csv_monitor
 };
 
 struct Scenario {

@@ -35,6 +35,17 @@ int micro_batches_of_replica(const Scenario& scenario) {
   return int(most);
 }
 
+namespace {
+void leave_out(const GoldenPlan& golden, runtime::Definition& definition) {
+  definition.skip_steps = golden.skip_steps;
+  definition.drop_batches = golden.drop_batches;
+  std::erase_if(definition.changes, [&](const runtime::Change& change) {
+    const auto& undone = golden.undo_changes;
+    return std::find(undone.begin(), undone.end(), change.step) != undone.end();
+  });
+}
+}  // namespace
+
 Scenario one_rank(const Scenario& scenario) {
   Scenario one = undisturbed(scenario);
   one.world.nodes = one.world.ranks_per_node = 1;
@@ -43,8 +54,7 @@ Scenario one_rank(const Scenario& scenario) {
   one.train.layout.offload = {};
   one.train.layout.checkpointing = {};
   one.train.layout.parallel = {};
-  one.train.definition.skip_steps = scenario.golden.skip_steps;
-  one.train.definition.drop_batches = scenario.golden.drop_batches;
+  leave_out(scenario.golden, one.train.definition);
   one.train.checkpoint = {};
   one.train.recovery = {};
   if (is_fast(scenario)) one.train.numerics = runtime::Numerics::exact;
@@ -76,8 +86,7 @@ Scenario teacher(const Scenario& scenario) {
   other.name = scenario.name + "_by_the_contract";
   other.train.numerics = runtime::Numerics::exact;
   other.train.tf32 = false;  // the kind of arithmetic that is compared with it
-  other.train.definition.skip_steps = scenario.golden.skip_steps;
-  other.train.definition.drop_batches = scenario.golden.drop_batches;
+  leave_out(scenario.golden, other.train.definition);
   other.train.checkpoint = {};
   other.train.provenance = {};
   other.train.recovery.restarts_max = 0;

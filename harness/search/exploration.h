@@ -14,6 +14,7 @@ struct ExploreArguments {
   std::string seed = "1";        // of the exploration, not of the scenario; "random": another one each time
   std::string out = "explored";  // folder for what is found
   std::string report;            // JSON; empty: none
+  std::string html;              // a page; empty: none
   int jobs = 0;                  // processes; 0: one a core
   int cases = 0;                 // at most so many; 0: as many as the budget allows
   int findings = 0;              // end after so many different ones; 0: go on

@@ -56,17 +56,20 @@ json skips_json(const SkipState& s) {
           {"nonfinite_max", s.nonfinite_max}};
 }
 
+// Changes that were undone are written where there are some: other manifests are as they were before there were any.
 json state_json(const RunState& s) {
-  return {{"contract_version", s.contract_version},
-          {"definition", hex(s.definition)},
-          {"step", s.step},
-          {"data_position", s.data_position},
-          {"training_seed", s.training_seed},
-          {"optimizer_steps", s.optimizer_steps},
-          {"scaler", scaler_json(s.scaler)},
-          {"skips", skips_json(s.skips)},
-          {"dropped_batches", s.dropped_batches},
-          {"epoch", s.epoch}};
+  json all = {{"contract_version", s.contract_version},
+              {"definition", hex(s.definition)},
+              {"step", s.step},
+              {"data_position", s.data_position},
+              {"training_seed", s.training_seed},
+              {"optimizer_steps", s.optimizer_steps},
+              {"scaler", scaler_json(s.scaler)},
+              {"skips", skips_json(s.skips)},
+              {"dropped_batches", s.dropped_batches},
+              {"epoch", s.epoch}};
+  if (!s.undone_changes.empty()) all["undone_changes"] = s.undone_changes;
+  return all;
 }
 
 // The experts are written where there are some: what they decide stands in the definition's digest.
@@ -157,6 +160,7 @@ RunState read_state(const Fields& f) {
   s.scaler = read_scaler(f.child("scaler"));
   s.skips = read_skips(f.child("skips"));
   f.read("dropped_batches", s.dropped_batches);
+  if (f.has("undone_changes")) f.read("undone_changes", s.undone_changes);
   f.read("epoch", s.epoch);
   return s;
 }

@@ -79,7 +79,7 @@ Manifest CheckpointReader::manifest_of(const std::string& folder, std::int64_t s
   if (s.step != step) refuse("the manifest is of step " + std::to_string(s.step));
   if (s.contract_version != kernels::kContractVersion)
     refuse("it was made under version " + std::to_string(s.contract_version) + " of the numerics");
-  if (s.definition != definition_digest(d) || s.training_seed != d.training_seed)
+  if (s.definition != definition_digest(d, step) || s.training_seed != d.training_seed)
     refuse("it is of another training run: model, data, optimizer or seed are others");
   const std::int64_t samples = step == 0 ? 0 : (batch_of_step(s.dropped_batches, step - 1) + 1) * d.global_batch;
   if (s.data_position != samples)

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "kernels/check.h"
 #include "runtime/checkpoint/checkpoint_files.h"
 #include "runtime/launch/launcher.h"
 #include "runtime/launch/typed_ops.h"
+#include "runtime/plan/changes.h"
 
 namespace seeksim::runtime {
 
@@ -289,14 +291,18 @@ void CheckpointWriter::publish_shapes() {
 // Where each node has files of its own, each needs one.
 bool CheckpointWriter::writes_manifest(bool lowest) const { return lowest || plan_.checkpoint.node_local; }
 
-// Complete ones beyond those that are kept, and what earlier ones left that never were complete.
+// Complete ones beyond those that are kept, and what earlier ones left that never were complete. The one before a
+// change stays while the change may yet be rolled back.
 void CheckpointWriter::remove_old() {
   try {
     int kept = 0;
+    std::int64_t newer = std::numeric_limits<std::int64_t>::max();
     for (const std::int64_t step : steps_in(rank_.storage, plan_.checkpoint.path)) {
       const std::string folder = step_folder(plan_.checkpoint.path, step);
       const bool complete = rank_.storage.exists(folder + '/' + kManifest);
-      if (complete && ++kept <= std::max(plan_.checkpoint.keep, 1)) continue;
+      const bool before_change = may_undo_within(plan_, state_.undone_changes, state_.step, step, newer);
+      if (complete) newer = step;
+      if (complete && (++kept <= std::max(plan_.checkpoint.keep, 1) || before_change)) continue;
       if (step < state_.step) remove_checkpoint(rank_.storage, folder);
     }
   } catch (const SeamError&) {  // the next one tries again

@@ -95,7 +95,7 @@ void fields(Archive& a, LossScalerState& s) {
 template <class Archive>
 void fields(Archive& a, RunState& s) {
   a(s.contract_version, s.definition, s.step, s.data_position, s.training_seed, s.optimizer_steps, s.skips,
-    s.dropped_batches, s.scaler, s.epoch);
+    s.dropped_batches, s.undone_changes, s.scaler, s.epoch);
 }
 
 template <class Archive>

@@ -68,7 +68,7 @@ void mix_precision(Mixer& mix, const PrecisionPlan& p, const LossScalerPlan& s) 
 
 }  // namespace
 
-std::uint64_t definition_digest(const Definition& d) {
+std::uint64_t definition_digest(const Definition& d, std::int64_t steps) {
   Mixer mix;
   mix(d.training_seed);
   mix_model(mix, d.model);
@@ -79,6 +79,10 @@ std::uint64_t definition_digest(const Definition& d) {
   mix.all(d.gradient_clipping, d.global_batch, d.initial_weights);
   for (const std::int64_t step : d.skip_steps) mix(std::uint64_t(step));
   for (const std::int64_t batch : d.drop_batches) mix(std::uint64_t(batch));
+  for (const Change& change : d.changes) {
+    if (change.step >= steps) break;
+    mix.all("change", change.step, change.lr_scale.value_or(-1), change.gradient_clipping.value_or(-1));
+  }
   for (const QuirkInfo& quirk : quirk_catalogue()) {
     if (d.quirks.has(quirk.quirk)) mix(quirk.name);
   }

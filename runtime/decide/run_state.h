@@ -20,11 +20,13 @@ struct RunState {
   LossScalerState scaler;
   SkipState skips;
   std::vector<std::int64_t> dropped_batches;  // that no step uses, found bad on the way
+  std::vector<std::int64_t> undone_changes;   // steps of changes that were rolled back, ascending
   std::uint32_t epoch = 0;                    // in which it was written; not compared
   friend bool operator==(const RunState&, const RunState&) = default;
 };
 
-// A digest of everything in the definition that decides a bit of a step. The number of steps decides none.
-std::uint64_t definition_digest(const Definition& definition);
+// A digest of everything in the definition that decides a bit of the first so many steps; how many there are to be
+// decides none. So a run may go on from a checkpoint with a change that begins there.
+std::uint64_t definition_digest(const Definition& definition, std::int64_t steps);
 
 }  // namespace seeksim::runtime

@@ -67,7 +67,8 @@ struct DivergenceRecord {
   std::int64_t step = 0;
   const char* what = "";  // "loss" or "gradient norm"
   double value = 0;
-  double mean = 0;  // of the window
+  double mean = 0;                  // of the window
+  std::int64_t undoes_change = -1;  // the step of the change that is rolled back for it; -1: none
 };
 
 // Where in a step two runs of a micro-batch were compared.

@@ -96,6 +96,7 @@ class SteppedQueue final : public Queue {
   void forget_host() { host_place_ = kNobody; }
   void abandon();  // the rank is dead: nothing that is pending ever happens
   bool idle() const { return items_.empty(); }
+  std::size_t depth() const { return items_.count(); }           // launches, waits and events that are not over
   void fetch() const { __builtin_prefetch(items_.front(), 1); }  // asks for memory that will be needed soon
   int rank() const { return rank_; }
   std::uint32_t generation() const { return generation_; }  // of timers: those of an older one are stale

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -99,6 +100,14 @@ struct PrecisionPlan {
   friend bool operator==(const PrecisionPlan&, const PrecisionPlan&) = default;
 };
 
+// A change of the configuration in the middle of a training. What it does not name stays as it was.
+struct Change {
+  std::int64_t step = 1;                    // the first one whose update it is in force for
+  std::optional<double> lr_scale;           // times the rate that the schedule gives
+  std::optional<double> gradient_clipping;  // 0: off
+  friend bool operator==(const Change&, const Change&) = default;
+};
+
 // Everything that may decide a bit of the result.
 struct Definition {
   std::uint64_t training_seed = 1;
@@ -111,6 +120,7 @@ struct Definition {
   CompressionPlan compression;   // of gradients between ranks
   Quirks quirks;                 // what is done as another framework does it
   double gradient_clipping = 0;  // 0: off
+  std::vector<Change> changes;   // by step, each step once
   int global_batch = 32;         // samples a step
   std::int64_t steps = 20;
   std::vector<std::int64_t> skip_steps;    // that are not applied, as if their gradients were not finite
@@ -167,6 +177,13 @@ struct DivergencePlan {
   std::int64_t drop_batches = 1;    // from the first step that is undone on: never used again
 };
 
+// When a run leaves the range of its divergence rule soon after a change of its configuration (Definition::changes),
+// it goes back to the checkpoint before the change, and goes on without it.
+struct RollbackPlan {
+  bool on = false;
+  std::int64_t steps = 100;  // so soon
+};
+
 struct RecoveryPlan {
   RecoveryPolicy policy = RecoveryPolicy::rebuild_and_redo;
   TimeNs watchdog_ns = 600 * kSecond;  // on every operation
@@ -177,6 +194,7 @@ struct RecoveryPlan {
   int ranks_min = 1;    // with fewer members than these the run stops
   StragglerPlan straggler;
   DivergencePlan divergence;
+  RollbackPlan rollback;
   bool save_on_notice = true;  // a rank gets notice to leave: all save, and go on without it
   // How often a supervisor restarts the job when all processes are gone.
   int restarts_max = 0;

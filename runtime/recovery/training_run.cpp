@@ -8,6 +8,7 @@
 #include "kernels/device_table.h"
 #include "runtime/checkpoint/checkpoint_reader.h"
 #include "runtime/launch/poison.h"
+#include "runtime/plan/changes.h"
 #include "runtime/plan/mutated_definition.h"
 #include "runtime/recovery/joining.h"
 #include "runtime/recovery/recovery.h"
@@ -55,6 +56,7 @@ class TrainingRun {
   bool train_in_world(std::optional<TrainOutcome>& over);
   std::optional<TrainOutcome> after(Trouble& trouble);
   void make_anew(const Layout& layout);
+  std::optional<std::int64_t> change_to_undo() const;
   void go_back();
   int first_who_knows(const std::vector<int>& members) const;
   TrainOutcome ends(Ending how, std::string why) const {
@@ -226,7 +228,7 @@ std::optional<TrainOutcome> TrainingRun::after(Trouble& trouble) {
     return std::nullopt;
   }
   if (fenced) return leaves(Ending::evicted, "the others declared this rank dead and continued: " + error.detail());
-  if (error.kind() == ErrorKind::diverged && plan_.recovery.divergence.rollback_steps == 0)
+  if (error.kind() == ErrorKind::diverged && plan_.recovery.divergence.rollback_steps == 0 && !change_to_undo())
     return leaves(Ending::stopped, "diverged: " + error.detail());
   if (error.kind() == ErrorKind::device_lost) {  // the process cannot go on; the others find that it is gone
     rank_.control.revoke(rank_.control.epoch(), error.op(), error.kind());
@@ -250,18 +252,29 @@ void TrainingRun::make_anew(const Layout& layout) {
   observer_.layout(rank_.id, plan_.layout);
 }
 
+// The step of the change that a divergence in the step under way undoes.
+std::optional<std::int64_t> TrainingRun::change_to_undo() const {
+  return runtime::change_to_undo(plan_, trainer_->undone_changes(), trainer_->step());
+}
+
 // Gives up all that this rank holds: the next trainer begins with a checkpoint. After a divergence with one before it,
-// and without the batches that led there.
+// and without what led there: the last change of the configuration, or batches.
 void TrainingRun::go_back() {
   const DivergencePlan& divergence = plan_.recovery.divergence;
   std::int64_t most = trainer_->loads() ? trainer_->loads_at_most() : trainer_->step();
-  if (diverged_) most = std::max<std::int64_t>(most - divergence.rollback_steps, 0);
+  const std::optional<std::int64_t> change = diverged_ ? change_to_undo() : std::nullopt;
+  const bool by_batches = diverged_ && !change;
+  if (change) most = std::min(most, *change);
+  if (by_batches) most = std::max<std::int64_t>(most - divergence.rollback_steps, 0);
   const std::vector<std::int64_t> dropped = trainer_->dropped_batches();
+  std::vector<std::int64_t> undone = trainer_->undone_changes();
+  if (change) undone.push_back(*change);
   trainer_->remove_files();
   trainer_.reset();
   trainer_.emplace(rank_, plan_, observer_, recovery_->world());
   trainer_->begin_with_checkpoint(most);
-  trainer_->leave_out(dropped, diverged_ ? divergence.drop_batches : 0);
+  trainer_->leave_out(dropped, by_batches ? divergence.drop_batches : 0);
+  trainer_->undo_changes(undone);
   observer_.layout(rank_.id, plan_.layout);
 }
 

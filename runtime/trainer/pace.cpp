@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/plan/changes.h"
+
 namespace seeksim::runtime {
 
 Pace::Pace(Workbench& bench, const World& world, const StateTransfer& transfer)
@@ -97,7 +99,8 @@ void Pace::look_for_divergence(const StepResult& result) {
   const std::int64_t step = bench_.progress.step();
   const std::optional<Divergence> found = divergence_.look(step, double(result.loss), double(result.grad_norm));
   if (!found) return;
-  bench_.observer.diverged(bench_.rank.id, {found->step, found->what, found->value, found->mean});
+  const std::optional<std::int64_t> change = change_to_undo(bench_.plan, bench_.progress.undone_changes(), step);
+  bench_.observer.diverged(bench_.rank.id, {found->step, found->what, found->value, found->mean, change.value_or(-1)});
   Op op = bench_.op(OpKind::vote, Phase::commit, "divergence", SEEKSIM_SITE);
   op.epoch = world_.epoch();
   throw SeamError(ErrorKind::diverged, op, text(*found, plan));

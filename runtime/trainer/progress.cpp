@@ -41,10 +41,16 @@ void Progress::drop_left_out() {
   dropped_batches_.erase(std::unique(dropped_batches_.begin(), dropped_batches_.end()), dropped_batches_.end());
 }
 
+void Progress::undo_changes(const std::vector<std::int64_t>& steps) {
+  undone_changes_.insert(undone_changes_.end(), steps.begin(), steps.end());
+  std::sort(undone_changes_.begin(), undone_changes_.end());
+  undone_changes_.erase(std::unique(undone_changes_.begin(), undone_changes_.end()), undone_changes_.end());
+}
+
 RunState Progress::state(std::int64_t optimizer_steps, std::uint32_t epoch) const {
   RunState state;
   state.contract_version = kernels::kContractVersion;
-  state.definition = definition_digest(plan_.definition);
+  state.definition = definition_digest(plan_.definition, step_);
   state.step = step_;
   state.data_position = data_position();
   state.training_seed = plan_.definition.training_seed;
@@ -52,6 +58,7 @@ RunState Progress::state(std::int64_t optimizer_steps, std::uint32_t epoch) cons
   state.scaler = scaler_.state();
   state.skips = skips_;
   state.dropped_batches = dropped_batches_;
+  state.undone_changes = undone_changes_;
   state.epoch = epoch;
   return state;
 }
@@ -59,6 +66,7 @@ RunState Progress::state(std::int64_t optimizer_steps, std::uint32_t epoch) cons
 void Progress::restore(const RunState& state) {
   step_ = state.step;
   dropped_batches_ = state.dropped_batches;
+  undo_changes(state.undone_changes);
   scaler_.restore(state.scaler);
   skips_ = state.skips;
 }

@@ -43,6 +43,11 @@ class Progress {
   const std::vector<std::int64_t>& left_out() const { return left_out_; }
   std::int64_t leaves_out_more() const { return leaves_out_more_; }
 
+  // Changes of the configuration that are not in force any more, by their steps. They stay undone whatever checkpoint
+  // the run goes back to.
+  void undo_changes(const std::vector<std::int64_t>& steps);
+  const std::vector<std::int64_t>& undone_changes() const { return undone_changes_; }
+
   // The step of the checkpoint that this run began with; 0: with none.
   std::int64_t began_at() const { return began_at_; }
   void begins_here() { began_at_ = step_; }
@@ -59,6 +64,7 @@ class Progress {
   std::vector<std::int64_t> dropped_batches_;  // ascending: the definition's, and those found bad on the way
   std::vector<std::int64_t> left_out_;         // batches, whatever the checkpoint says
   std::int64_t leaves_out_more_ = 0;
+  std::vector<std::int64_t> undone_changes_;  // ascending
 };
 
 }  // namespace seeksim::runtime

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/checkpoint/checkpoint_files.h"
+#include "runtime/plan/changes.h"
 
 namespace seeksim::runtime {
 
@@ -142,7 +143,9 @@ void Saves::begin() {
 void Saves::save_if_due() {
   if (!writer_) return;
   const CheckpointPlan& plan = bench_.plan.checkpoint;
-  if (plan.every_steps > 0 && bench_.progress.step() % plan.every_steps == 0) due_ = true;
+  const std::int64_t step = bench_.progress.step();
+  if (plan.every_steps > 0 && step % plan.every_steps == 0) due_ = true;
+  if (bench_.plan.recovery.rollback.on && changes_at(bench_.definition(), step)) due_ = true;  // to come back to
   if (!due_ || writer_->under_way()) return;
   begin();
   if (!plan.async) finish();

@@ -78,19 +78,24 @@ Trainer::Verdict Trainer::agree_on(const StepResult& result) {
   return {all_good, !skips(quirks, overflow_here, !all_good), !skips(quirks, false, !all_good)};
 }
 
+InForce Trainer::in_force() const {
+  return runtime::in_force(bench_.definition(), bench_.progress.undone_changes(), step());
+}
+
 double Trainer::rate() const {
   const Definition& d = bench_.definition();
   const std::int64_t applied =
       rate_position(bench_.plan.bug.mutant, tensors_.optimizer().steps() - optimizer_start(d.quirks).steps);
   const std::int64_t steps = schedule_steps(d.quirks, applied, bench_.progress.skips().skipped, world_.comm().size());
-  return bench_.planted->rate(learning_rate(d.scheduler, d.optimizer.lr, steps), step());
+  const double scheduled = learning_rate(d.scheduler, d.optimizer.lr, steps);
+  return bench_.planted->rate(scheduled * in_force().lr_scale, step());
 }
 
 // Returns the norm to report.
 float Trainer::apply(const StepResult& result, double lr) {
   bench_.at_home().phase(Phase::optimizer);
   const LossScaler& scaler = bench_.progress.scaler();
-  const double limit = bench_.definition().gradient_clipping;
+  const double limit = in_force().gradient_clipping;
   const UnscaledGradient gradient{result.grad_norm, scaler.scale(), scaler.scale_after(false)};
   GradientFactor factor = gradient_factor(bench_.quirks(), gradient, bench_.planted->clipping_limit(limit));
   factor.factor = bench_.planted->clipping(factor.factor, limit, result.grad_norm);
@@ -272,7 +277,7 @@ HandOver Trainer::hand_over(const Roster& world, const std::vector<int>& joiners
 }
 
 void Trainer::take_over(const HandOver& given) {
-  SEEKSIM_CHECK(given.run.definition == definition_digest(bench_.definition()) &&
+  SEEKSIM_CHECK(given.run.definition == definition_digest(bench_.definition(), given.run.step) &&
                     given.run.contract_version == kernels::kContractVersion,
                 "rank %d joins a run of another definition", bench_.rank.id);
   transfer_.take_over(given);

@@ -10,6 +10,7 @@
 #include "runtime/comm/communicator.h"
 #include "runtime/decide/membership.h"
 #include "runtime/detect/observer.h"
+#include "runtime/plan/changes.h"
 #include "runtime/plan/plan.h"
 #include "runtime/seams/rank.h"
 #include "runtime/trainer/commit_vote.h"
@@ -72,6 +73,9 @@ class Trainer {
     bench_.progress.leave_out(batches, more);
   }
   const std::vector<std::int64_t>& dropped_batches() const { return bench_.progress.dropped_batches(); }
+  // Changes of the configuration that were rolled back.
+  void undo_changes(const std::vector<std::int64_t>& steps) { bench_.progress.undo_changes(steps); }
+  const std::vector<std::int64_t>& undone_changes() const { return bench_.progress.undone_changes(); }
   bool loads() const { return saves_.loads(); }  // that is still to be done
   std::int64_t loads_at_most() const { return saves_.loads_at_most(); }
   // Before another trainer takes its place: removes the files that hold offloaded state.
@@ -103,6 +107,7 @@ class Trainer {
     bool updates = false;   // some rank does, so that parameters are published
   };
   Verdict agree_on(const StepResult& result);
+  InForce in_force() const;
   double rate() const;
   float apply(const StepResult& result, double lr);
   void commit(const StepResult& result, bool applied, double lr);

@@ -80,6 +80,25 @@ TEST_F(MpiLocalJob, OpenMetricsSayHowItEnded) {
   EXPECT_EQ(refused.status, 2) << refused.text;
 }
 
+TEST_F(MpiLocalJob, ItsPageSaysHowEarlierJobsEnded) {
+  const std::string file = folder() + "/job.html";
+  const auto page = [&] {
+    std::ifstream in(file);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  const std::string crash = R"({"kind":"rank_crash","rank":1,"step":10,"op":"reduce_scatter","signal":"kill"})";
+  expect_golden(launch("--set 'faults=[" + crash + "]' --html " + in_quotes(file)), 1);
+  for (const char* words : {"1 job ended before the time", "the process of rank 1 has ended", "<td>137</td>",
+                            "golden:bitwise", "seeksim launch"})
+    EXPECT_NE(page().find(words), std::string::npos) << words;
+  // No attempt comes to a verdict, and the page says which ones there were.
+  const Ran none = launch("--max-restarts 0 --set 'faults=[" + crash + "]' --html " + in_quotes(file));
+  EXPECT_EQ(none.status, 3) << none.text;
+  EXPECT_NE(page().find("no job came to a verdict"), std::string::npos);
+  EXPECT_NE(page().find("the process of rank 1 has ended"), std::string::npos);
+  EXPECT_EQ(launch("--html " + in_quotes(folder() + "/none/there/job.html")).status, 2);
+}
+
 TEST_F(MpiLocalJob, HoweverAProcessEndsTheJobComesToTheGoldenBits) {
   struct End {
     const char* signal;

@@ -12,6 +12,7 @@ def main():
     parser.add_argument("--accumulate", type=int, default=2)
     parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--clip", type=float, default=0.0)
+    parser.add_argument("--adamw", action="store_true", help="instead of SGD")
     parser.add_argument("--offload", action="store_true", help="the optimizer's state to the host")
     parser.add_argument("--by-hand", action="store_true", help="the loop says which backward pass is the last of a step")
     args = parser.parse_args()
@@ -33,7 +34,10 @@ def main():
         "data_types": {"grad_accum_dtype": "fp32" if args.stage else None},
         "steps_per_print": 1000,
     }
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    if args.adamw:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    else:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
     draw = torch.Generator().manual_seed(2 + dist.get_rank())
     for micro in range(1, 5 * args.accumulate + 1):

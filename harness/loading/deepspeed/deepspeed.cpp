@@ -7,6 +7,7 @@
 
 #include "harness/loading/deepspeed/activation_checkpointing.h"
 #include "harness/loading/deepspeed/batch.h"
+#include "harness/loading/deepspeed/monitors.h"
 #include "harness/loading/deepspeed/not_built.h"
 #include "harness/loading/deepspeed/offload.h"
 #include "harness/loading/deepspeed/optimizer.h"
@@ -27,7 +28,9 @@ const std::vector<std::string>& effective_keys() {
                                                 "fp16",
                                                 "bf16",
                                                 "data_types",
-                                                "activation_checkpointing"};
+                                                "activation_checkpointing",
+                                                "tensorboard",
+                                                "csv_monitor"};
   return keys;
 }
 
@@ -69,6 +72,7 @@ void read_deepspeed(const Reader& section, int ranks, Scenario& scenario) {
   if (!section.has("gradient_clipping") && definition.gradient_clipping > 0) {
     scenario.notes.push_back("gradient_clipping 1 is DeepSpeed 0.19.8's default (0 turns it off)");
   }
+  read_monitors(section, scenario);
   name_keys_without_effect(section, scenario);
 }
 
@@ -88,6 +92,7 @@ Json deepspeed_json(const Scenario& scenario) {
   write_offload(scenario, section);
   const Json segments = activation_checkpointing_keys().written(scenario.train.layout.checkpointing);
   if (!segments.empty()) section["activation_checkpointing"] = segments;
+  write_monitors(scenario, section);
   return section;
 }
 

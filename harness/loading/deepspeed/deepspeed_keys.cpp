@@ -1,6 +1,7 @@
 #include "harness/loading/deepspeed/deepspeed_keys.h"
 
 #include "harness/loading/deepspeed/activation_checkpointing.h"
+#include "harness/loading/deepspeed/monitors.h"
 #include "harness/loading/deepspeed/offload.h"
 #include "harness/loading/deepspeed/precision.h"
 #include "harness/loading/deepspeed/zero.h"
@@ -159,7 +160,8 @@ const Keys<Scenario>& deepspeed_keys() {
       {"log_level", by_hand, text(), kNoBit, "No effect here."},
       {"vocabulary_size", by_hand, integer().or_null(), kNoBit, "No effect here."},
       {"allgather_size", by_hand, number(), kNoBit, "allgather_bucket_size, beside \"zero_optimization\": true."},
-      {"tensorboard", by_hand, monitor({{"output_path", text()}, {"job_name", text()}}), kNoBit, "No effect here."},
+      {"tensorboard", by_hand, monitor_keys().shape(), kNoBit,
+       "Train/Samples/lr, train_loss and, in fp16, loss_scale by samples, as TensorBoard's event files."},
       {"wandb", by_hand, monitor({{"group", text().or_null()}, {"team", text().or_null()}, {"project", text()}}),
        kNoBit, "No effect here."},
       {"comet", by_hand,
@@ -172,7 +174,8 @@ const Keys<Scenario>& deepspeed_keys() {
                 {"online", flag().or_null()},
                 {"mode", text().or_null()}}),
        kNoBit, "No effect here."},
-      {"csv_monitor", by_hand, monitor({{"output_path", text()}, {"job_name", text()}}), kNoBit, "No effect here."},
+      {"csv_monitor", by_hand, monitor_keys().shape(), kNoBit,
+       "The same as files of columns step (samples) and value: Train_Samples_lr.csv and so on."},
       {"comms_logger", by_hand,
        monitor({{"prof_all", flag()}, {"prof_ops", list(text())}, {"verbose", flag()}, {"debug", flag()}}), kNoBit,
        "No effect here."},

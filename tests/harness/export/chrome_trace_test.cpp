@@ -128,6 +128,10 @@ std::string wrong_with(const Json& trace) {
     } else if (phase == "i") {
       const std::string scope = event.value("s", "");
       if (scope != "g" && scope != "p" && scope != "t") return fail("no scope");
+    } else if (phase == "C") {
+      if (!event["args"].is_object() || event["args"].empty()) return fail("counts nothing");
+      for (const auto& [what, value] : event["args"].items())
+        if (!value.is_number() || value < 0) return fail("a counter below zero");
     } else if (phase == "s" || phase == "f") {
       if (!is_whole(event, "id")) return fail("no id");
       if (phase == "f" && event.value("bp", "") != "e") return fail("bound to what comes next");
@@ -187,6 +191,42 @@ TEST(Timeline, TheValidatorSeesWhatIsWrong) {
   bad["traceEvents"].back()["ph"] = "i";
   EXPECT_NE(wrong_with(bad).find("no scope"), std::string::npos) << wrong_with(bad);
   EXPECT_NE(wrong_with(Json::array()), "");
+  std::size_t counter = 0;
+  while (good["traceEvents"][counter]["ph"] != "C") ++counter;
+  bad = good;
+  bad["traceEvents"][counter]["args"] = {{"bytes", -1}};
+  EXPECT_NE(wrong_with(bad).find("below zero"), std::string::npos) << wrong_with(bad);
+}
+
+// The largest that the counters show of each tag on any rank is the peak of the run's report, but of scratch, of which
+// gathering after the last step needs more; what is in flight comes
+// back to zero, and so do queues.
+TEST(Timeline, CountsMemoryTrafficAndQueues) {
+  const Scenario scenario = busy_scenario();
+  const Drawn drawn = draw(scenario);
+  std::map<std::string, std::size_t> peaks;
+  std::map<std::pair<int, std::string>, std::int64_t> last, most;
+  for (const Json& event : drawn.events()) {
+    if (event["ph"] != "C") continue;
+    const std::string name = event["name"];
+    for (const auto& [what, value] : event["args"].items()) {
+      if (name == "memory, bytes") peaks[what] = std::max(peaks[what], value.get<std::size_t>());
+      last[{event["pid"], name + what}] = value;
+      std::int64_t& high = most[{event["pid"], name + what}];
+      high = std::max(high, value.get<std::int64_t>());
+    }
+  }
+  for (std::size_t tag = 0; tag < drawn.run.memory.peak_by_tag.size(); ++tag) {
+    const std::size_t peak = drawn.run.memory.peak_by_tag[tag];
+    if (runtime::MemoryTag(tag) == runtime::MemoryTag::scratch) continue;
+    EXPECT_EQ(peaks[std::string(name(runtime::MemoryTag(tag)))], peak) << name(runtime::MemoryTag(tag));
+  }
+  for (int rank = 0; rank < scenario.world.ranks(); ++rank) {
+    EXPECT_GT((most[{rank, "in flight, bytesbytes"}]), 0);
+    EXPECT_EQ((last[{rank, "in flight, bytesbytes"}]), 0);
+    EXPECT_GT((most[{rank, "compute queue, depthitems"}]), 1) << "the host is ahead of its queue";
+    EXPECT_EQ((last[{rank, "compute queue, depthitems"}]), 0);
+  }
 }
 
 TEST(Timeline, HoldsEveryLaunchAndOperationOnce) {

@@ -8,6 +8,7 @@
 #include <bit>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <sstream>
 
@@ -247,6 +248,142 @@ print(sorted(events.Tags()["scalars"])[:1])
 )");
   EXPECT_EQ(output_of(python + ' ' + script + ' ' + folder.file("tb") + " 2>/dev/null"),
             "[1.25]\n['memory/peak_bytes/all']\n");
+}
+
+// ---- DeepSpeed's monitors ------------------------------------------------------------------------------------------
+
+// The working folder while it lives: monitors write below it.
+class WorksIn {
+ public:
+  explicit WorksIn(const std::string& folder) : before_(std::filesystem::current_path()) {
+    std::filesystem::current_path(folder);
+  }
+  WorksIn(const WorksIn&) = delete;
+  WorksIn& operator=(const WorksIn&) = delete;
+  ~WorksIn() { std::filesystem::current_path(before_); }
+
+ private:
+  std::filesystem::path before_;
+};
+
+constexpr const char* kBoth =
+    R"(deepspeed={"train_batch_size":8,"optimizer":{"type":"AdamW","params":{"lr":0.001}},"fp16":{"enabled":true},
+"scheduler":{"type":"WarmupLR","params":{"warmup_num_steps":4,"warmup_type":"linear"}},
+"csv_monitor":{"enabled":true,"output_path":"logs/","job_name":"bert"},
+"tensorboard":{"enabled":true,"output_path":"logs/tb"}})";
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (!entry.is_directory()) names.push_back(std::filesystem::relative(entry.path(), folder).native());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// Lines of a file of csv_monitor, as step and value.
+std::vector<std::pair<std::int64_t, double>> columns_of(const std::string& file, const std::string& header) {
+  std::vector<std::pair<std::int64_t, double>> rows;
+  std::istringstream in(read_all(file));
+  std::string line;
+  std::getline(in, line);
+  EXPECT_EQ(line, header + '\r');
+  while (std::getline(in, line)) {
+    EXPECT_TRUE(line.ends_with('\r')) << line;
+    const std::size_t comma = line.find(',');
+    rows.emplace_back(std::stoll(line), std::stod(line.substr(comma + 1)));
+  }
+  return rows;
+}
+
+TEST(Monitors, WriteWhatDeepSpeedWrites) {
+  TemporaryFolder folder;
+  const WorksIn here(folder.path());
+  const std::string file = folder.write("s.json", small_text_with(8, ""));
+  const Ran ran = seeksim({"run", file, "--set", "checks=[]", "--set", kBoth, "--report", folder.file("r")});
+  ASSERT_EQ(ran.status, 0) << ran.out << ran.err;
+  EXPECT_NE(ran.out.find("csv_monitor writes files to logs/bert/"), std::string::npos) << ran.out;
+  const Json report = Json::parse(read_all(folder.file("r")));
+  const auto losses = columns_of("logs/bert/Train_Samples_train_loss.csv", "step,train_loss");
+  const auto rates = columns_of("logs/bert/Train_Samples_lr.csv", "step,lr");
+  const auto scales = columns_of("logs/bert/Train_Samples_loss_scale.csv", "step,loss_scale");
+  const std::size_t steps = report["loss"].size();
+  ASSERT_GE(steps, 3u);
+  ASSERT_EQ(losses.size(), steps);
+  ASSERT_EQ(rates.size(), steps);
+  ASSERT_EQ(scales.size(), steps);
+  for (std::size_t i = 0; i < steps; ++i) {
+    EXPECT_EQ(losses[i].first, std::int64_t(8 * (i + 1)));
+    EXPECT_EQ(losses[i].second, report["loss"][i].get<double>());
+    if (i + 1 == steps) continue;
+    EXPECT_EQ(rates[i].second, report["lr"][i + 1].get<double>()) << "as the schedule stands after the step";
+    EXPECT_EQ(scales[i].second, report["loss_scale"][i + 1].get<double>());
+  }
+  EXPECT_GT(rates.back().second, report["lr"].back().get<double>()) << "the warm-up goes on";
+  std::string version;
+  std::vector<std::pair<std::int64_t, double>> events;
+  for (const Scalar& one : scalars_in(read_all("logs/tb/DeepSpeedJobName/" + std::string(kEvents)), version)) {
+    if (one.tag == "Train/Samples/train_loss") events.emplace_back(one.step, double(one.value));
+  }
+  EXPECT_EQ(events, losses);
+}
+
+TEST(Monitors, WriteNothingWhereTheyAreOffOrNothingIsTrained) {
+  TemporaryFolder folder, other;
+  const WorksIn here(folder.path());
+  const std::string file = other.write("s.json", small_text_with(8, ""));
+  ASSERT_EQ(
+      seeksim({"run", file, "--set", "checks=[]", "--set", "deepspeed.csv_monitor={\"output_path\":\"logs\"}"}).status,
+      0);
+  ASSERT_EQ(seeksim({"run", file, "--set", "checks=[]", "--set", kBoth, "--check-only"}).status, 0);
+  ASSERT_EQ(seeksim({"golden", file, "--set", kBoth, "--explain"}).status, 0);
+  EXPECT_EQ(names_in(folder.path()), std::vector<std::string>());
+}
+
+TEST(Monitors, GiveEachRowAFolder) {
+  TemporaryFolder folder, other;
+  const WorksIn here(folder.path());
+  const std::string file = other.write("s.json", small_text_with(8, ""));
+  ASSERT_EQ(seeksim({"run", file, "--set", "checks=[]", "--set", "deepspeed.csv_monitor={\"enabled\":true}", "--set",
+                     "sweep={\"training_seed\":[1,2]}"})
+                .status,
+            0);
+  EXPECT_EQ(
+      names_in(folder.path()),
+      (std::vector<std::string>{
+          "DeepSpeedJobName/row-000/Train_Samples_lr.csv", "DeepSpeedJobName/row-000/Train_Samples_train_loss.csv",
+          "DeepSpeedJobName/row-001/Train_Samples_lr.csv", "DeepSpeedJobName/row-001/Train_Samples_train_loss.csv"}));
+}
+
+// A scenario may be a stranger's: it does not choose where on the disk it writes.
+TEST(Monitors, NeverLeaveTheWorkingFolder) {
+  TemporaryFolder folder, other;
+  std::filesystem::create_directory(folder.file("here"));
+  const WorksIn here(folder.file("here"));
+  const std::string file = other.write("s.json", small_text_with(8, ""));
+  for (const std::string& path : {folder.file("there"), std::string("../there"), std::string("logs/../../there")}) {
+    const Ran ran = seeksim({"run", file, "--set", "checks=[]", "--set",
+                             "deepspeed.csv_monitor={\"enabled\":true,\"output_path\":\"" + path + "\"}"});
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    EXPECT_NE(ran.out.find("csv_monitor writes nothing"), std::string::npos) << ran.out;
+  }
+  std::filesystem::create_directory(folder.file("there"));
+  std::filesystem::create_symlink(folder.file("there"), "link");
+  const Ran linked = seeksim({"run", file, "--set", "checks=[]", "--set",
+                              "deepspeed.csv_monitor={\"enabled\":true,\"output_path\":\"link/logs\"}"});
+  EXPECT_EQ(linked.status, 2) << linked.out;
+  EXPECT_NE(linked.err.find("leads out of the working folder"), std::string::npos) << linked.err;
+  EXPECT_EQ(names_in(folder.path()), std::vector<std::string>()) << "no file anywhere";
+}
+
+TEST(Monitors, AreWrittenBackAsTheyWereRead) {
+  TemporaryFolder folder;
+  const WorksIn here(folder.path());
+  const std::string file = folder.write("s.json", small_text_with(8, ""));
+  ASSERT_EQ(seeksim({"run", file, "--set", "checks=[]", "--set", kBoth, "--out", "out"}).status, 0);
+  const Json written = Json::parse(read_all("out/scenario.json"))["deepspeed"];
+  EXPECT_EQ(written["csv_monitor"], (Json{{"enabled", true}, {"output_path", "logs/"}, {"job_name", "bert"}}));
+  EXPECT_EQ(written["tensorboard"]["job_name"], "DeepSpeedJobName");
 }
 
 }  // namespace

@@ -22,8 +22,8 @@ Definition llama_with_experts() {
 
 // Another digest of the same definition: a checkpoint of yesterday is refused as that of another run.
 TEST(DefinitionDigest, IsThatOfCheckpointsOnDisks) {
-  EXPECT_EQ(definition_digest(tiny_plan().definition), 344197706059915997u);
-  EXPECT_EQ(definition_digest(llama_with_experts()), 10827027087671859648u);
+  EXPECT_EQ(definition_digest(tiny_plan().definition, 0), 344197706059915997u);
+  EXPECT_EQ(definition_digest(llama_with_experts(), 0), 10827027087671859648u);
 }
 
 TEST(DefinitionDigest, TellsValuesThatAreSwapped) {
@@ -35,7 +35,7 @@ TEST(DefinitionDigest, TellsValuesThatAreSwapped) {
     d.model.width = width;
     d.model.context = context;
     d.model.vocab = vocab;
-    digests.insert(definition_digest(d));
+    digests.insert(definition_digest(d, 0));
   }
   EXPECT_EQ(digests.size(), 4u);
 }
