@@ -31,12 +31,15 @@ TEST(AConfigAlone, HasAsManyRanksAsItsBatchIsFor) {
   EXPECT_EQ(ranks_of(R"({"zero_optimization": {}})"), 8);
   EXPECT_EQ(ranks_of(R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto"})"), 8);
   EXPECT_EQ(ranks_of(R"({"train_batch_size": 48, "train_micro_batch_size_per_gpu": 4,
-                         "gradient_accumulation_steps": 4})"), 3);
+                         "gradient_accumulation_steps": 4})"),
+            3);
   EXPECT_EQ(ranks_of(R"({"train_batch_size": 12})"), 4);
   EXPECT_EQ(ranks_of(R"({"train_batch_size": 7})"), 1);
-  EXPECT_EQ(ranks_of(R"({"train_batch_size": 4, "train_micro_batch_size_per_gpu": 9})"), 8) << "the loader says why not";
+  EXPECT_EQ(ranks_of(R"({"train_batch_size": 4, "train_micro_batch_size_per_gpu": 9})"), 8)
+      << "the loader says why not";
   EXPECT_EQ(ranks_of(R"({"train_batch_size": 4096, "train_micro_batch_size_per_gpu": 1,
-                         "gradient_accumulation_steps": 1})"), 64);
+                         "gradient_accumulation_steps": 1})"),
+            64);
 }
 
 // As the Trainer's documentation has it: "auto" wherever the Trainer knows better.
@@ -69,7 +72,8 @@ TEST(AConfigAlone, Runs) {
 // What is wrong with it is told by its own lines, and nothing else is.
 TEST(AConfigAlone, IsRefusedForWhatIsWrongWithIt) {
   TemporaryFolder folder;
-  const Ran ran = seeksim({"run", folder.write("ds.json", "{\"train_batch_size\": 8,\n \"zero_optimization\": {\"stage\": 7}}")});
+  const Ran ran =
+      seeksim({"run", folder.write("ds.json", "{\"train_batch_size\": 8,\n \"zero_optimization\": {\"stage\": 7}}")});
   EXPECT_EQ(ran.status, 2);
   EXPECT_NE(ran.err.find("ds.json:2: deepspeed.zero_optimization.stage"), std::string::npos) << ran.err;
   EXPECT_EQ(ran.err.find("unknown key"), std::string::npos) << ran.err;

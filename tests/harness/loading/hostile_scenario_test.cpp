@@ -208,9 +208,9 @@ TEST(MachineLimits, ALargeWorldWithoutMemoryIsNoCrash) {
   TemporaryFolder folder;
   const std::string file = folder.write("s.json", small_text());
   for (const std::size_t mib : {250, 300, 350, 400, 500, 600, 700}) {
-    const int status = status_within(mib << 20, {"run", file, "--set", "world.nodes=256", "--set",
-                                                 "world.ranks_per_node=8", "--set",
-                                                 "deepspeed={\"train_batch_size\":2048}"});
+    const int status =
+        status_within(mib << 20, {"run", file, "--set", "world.nodes=256", "--set", "world.ranks_per_node=8", "--set",
+                                  "deepspeed={\"train_batch_size\":2048}"});
     EXPECT_EQ(status, 2) << mib << " MiB";
   }
 }

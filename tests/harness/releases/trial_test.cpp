@@ -51,6 +51,24 @@ TEST_F(ReleaseTrial, AScriptThatFailsByItselfIsNoVerdictUnlessItsErrorIsTheBug) 
   EXPECT_EQ(answer.names, "RuntimeError: assertion 7");
 }
 
+// In the middle of a run that was to be compared with another one.
+TEST_F(ReleaseTrial, AScriptThatFailsOnItsWayIsNoVerdictUnlessItsErrorIsTheBug) {
+  const auto verdict = [this](const std::string& says) {
+    Question question;
+    question.program = folder_.write(
+        "program",
+        "#!/bin/sh\nwhile [ \"$1\" != --out ]; do shift; done\nOUT=$2\nmkdir -p $OUT; echo '{\"checks\": [{\"name\": "
+        "\"finished\", \"ok\": false, \"detail\": \"rank 0: TypeError: seven\"}]}' > $OUT/report.json\nexit 1\n");
+    ::chmod(question.program.c_str(), 0700);
+    question.command = question.against = {"train.py"};
+    question.says = says;
+    return ask(question, {"python", "", 0}, folder_.file("run")).verdict;
+  };
+  EXPECT_EQ(verdict(""), Verdict::none);
+  EXPECT_EQ(verdict("KeyError"), Verdict::none);
+  EXPECT_EQ(verdict("TypeError: seven"), Verdict::red);
+}
+
 TEST_F(ReleaseTrial, RunsWithoutRecordsCannotBeCompared) {
   Question question;
   question.program =
