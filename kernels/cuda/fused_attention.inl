@@ -193,7 +193,8 @@ struct FusedOverKeys {
         Rows rows;
         const Index first = row + tile.first_row(t);
         for (int i = 0; i < SmallTile::kTM; ++i)
-          rows.factors[i] = factors + (h * s.tokens + least(first + i, s.tokens - 1)) * all * 2;
+          rows.factors[i] =
+              kBackward ? nullptr : factors + (h * s.tokens + least(first + i, s.tokens - 1)) * all * 2;
         rows.leaves = least(first / kFusedBlock + 1, blocks);
         return rows;
       };
