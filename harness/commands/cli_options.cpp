@@ -289,6 +289,12 @@ void add_plan(CLI::App& app, PlanArguments& a) {
   plan->add_option("--report", a.report, "Write the plan as JSON");
   plan->add_option("--html", a.html, "Write a page about the plan: one file, no network");
   plan->add_flag("--all", a.all, "Continue after the first configuration that fits");
+  plan->add_option("--platform", a.platform,
+                   "Times of a calibrated platform as well: h100 or a100, then ,network=ib|hdr8|hdr4|efa32|efa4, "
+                   ",stack=fused|compiled|plain|eager, ,node=N, ,oversubscription=X, ,leaf=N, ,watts=500|700");
+  plan->add_option("--nccl-tests", a.nccl_tests,
+                   "Output of nccl-tests on that platform, in place of the model (again and again)")
+      ->allow_extra_args(false);
 }
 
 void add_study(CLI::App& app, StudyArguments& a) {

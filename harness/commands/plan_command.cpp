@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <optional>
 #include <sstream>
 
+#include "harness/calibration/scenario_times.h"
 #include "harness/html/other_pages.h"
 #include "harness/input/document.h"
 #include "harness/input/ds_config_text.h"
@@ -278,8 +280,32 @@ std::string command_of(const PlanArguments& a) {
   for (const std::string& set : a.sets) add("--set", set);
   for (const std::string& set : a.autos) add("--auto", set);
   if (a.all) words.emplace_back("--all");
+  add("--platform", a.platform);
+  for (const std::string& file : a.nccl_tests) add("--nccl-tests", file);
   words.insert(words.end(), {"--html", a.html});
   return command_line(words);
+}
+
+// The platform that --platform names, with measured curves; none where it does not.
+std::optional<calibration::Platform> platform_of(const PlanArguments& a) {
+  if (a.platform.empty()) {
+    if (a.nccl_tests.empty()) return std::nullopt;
+    throw BadInput("--nccl-tests", "curves replace those of a platform", "Add --platform h100.");
+  }
+  calibration::Platform platform = calibration::platform_of(a.platform, "--platform " + a.platform);
+  for (const std::string& file : a.nccl_tests)
+    platform.curves.push_back(calibration::read_nccl_tests(read_file(file, kJsonBytesMax), file));
+  return platform;
+}
+
+// What a configuration takes on that platform, as text; in the report too.
+std::string platform_text(const std::optional<calibration::Platform>& platform, const Scenario& chosen, Json& report) {
+  if (!platform) return "";
+  const std::string unknown = calibration::unknown_part(chosen);
+  if (!unknown.empty()) return fmt::format("  no calibrated time: the model of times does not know {}\n", unknown);
+  const calibration::ScenarioTimes times = calibration::scenario_times(chosen, *platform);
+  report["platform"] = calibration::json(times);
+  return calibration::text(times);
 }
 
 }  // namespace
@@ -300,6 +326,7 @@ std::size_t bytes_of(const std::string& text) {
 ExitStatus plan_command(const PlanArguments& a) {
   if (!a.report.empty()) probe_writable(a.report, "--report");
   if (!a.html.empty()) probe_writable(a.html, "--html");
+  const std::optional<calibration::Platform> platform = platform_of(a);
   Request request = read_request(a);
   const LoadPatched load = [&](const Json& patch) {
     LoadOptions options;
@@ -325,12 +352,14 @@ ExitStatus plan_command(const PlanArguments& a) {
   report["recommended"] = fits ? Json(plan.recommended) : Json(nullptr);
   if (fits) {
     const PlanRow& row = plan.rows[std::size_t(plan.recommended)];
-    const Json patch = patch_for_user(request, load(row.candidate.patch), row.candidate.patch);
+    const Scenario chosen = load(row.candidate.patch);
+    const Json patch = patch_for_user(request, chosen, row.candidate.patch);
     report["patch"] = patch;
     report["ds_config"] = request.written;
     report["ds_config"].merge_patch(patch);
     put_data(ledgers_text(row, request.memory_bytes));
     put(flops_text(row, given));
+    put(platform_text(platform, chosen, report));
     put(fmt::format("\nrecommended: {}\n", row.candidate.name));
     put_data(patch.empty() ? "no change is needed\n"
                            : fmt::format("to be merged into the ds_config:\n{}\n", patch.dump(2)));
@@ -343,6 +372,7 @@ ExitStatus plan_command(const PlanArguments& a) {
     if (row.run) {
       put_data(ledgers_text(row, request.memory_bytes));
       put(flops_text(row, given));
+      put(platform_text(platform, load(row.candidate.patch), report));
       put(fmt::format("\nno configuration fits; the closest is {}, which needs {} more\n", row.candidate.name,
                       decimal_text(row.bytes(a.ledger == "deepspeed") - double(request.memory_bytes))));
     }

@@ -23,6 +23,7 @@ Page quirks_page();        // from the catalogue of quirks
 Page planted_bugs_page();  // from the catalogue of planted bugs
 Page torch_page();         // keys, judges and faults of seeksim torch
 Page studies_page();       // keys and figures of seeksim study
+Page calibration_page();   // predicted times against published ones
 
 // The table of scenarios/README.md: each scenario of `folder` and its subfolders (but museum/, which has a table of its
 // own) with its `why`, folder by folder.

@@ -1,0 +1,75 @@
+#include "harness/calibration/error_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace seeksim::harness::calibration {
+namespace {
+
+double predict(const Measurement& row) { return predicted_us(row, Constants{}); }
+
+std::string percent(double share) { return fmt::format("{:.3g} %", 100 * share); }
+
+std::string errors_row(const std::string& head, const Errors& e) {
+  return fmt::format("{} | {} | {} | {} | {} | {} |\n", head, e.count, percent(e.median), percent(e.worst),
+                     percent(e.within_10), percent(e.within_20));
+}
+
+}  // namespace
+
+std::string error_table(const std::vector<Measurement>& rows) {
+  std::string table =
+      "| measurements | in the fit | rows | median error | worst | within 10 % | within 20 % |\n"
+      "|---|---|---|---|---|---|---|\n";
+  constexpr std::pair<Kept, const char*> kKept[] = {
+      {Kept::series, "no, nor any of its series"}, {Kept::row, "no, but others of its series"}, {Kept::fitted, "yes"}};
+  for (const ErrorClass& one : error_classes()) {
+    for (const auto& [kept, text] : kKept) {
+      std::vector<const Measurement*> some;
+      for (const Measurement& row : rows)
+        if (row.kept == kept && one.holds(row)) some.push_back(&row);
+      if (!some.empty()) table += errors_row(fmt::format("| {} | {}", one.name, text), errors(some, predict));
+    }
+  }
+  return table;
+}
+
+std::string series_table(const std::vector<Measurement>& rows) {
+  std::string table =
+      "| series | source | in the fit | rows | median error | worst | within 10 % | within 20 % | order |\n"
+      "|---|---|---|---|---|---|---|---|---|\n";
+  std::vector<std::string> seen;
+  for (const Measurement& first : rows) {
+    if (std::find(seen.begin(), seen.end(), first.series) != seen.end()) continue;
+    seen.push_back(first.series);
+    std::vector<const Measurement*> some;
+    for (const Measurement& row : rows)
+      if (row.series == first.series) some.push_back(&row);
+    std::string line = errors_row(
+        fmt::format("| {} | {} | {}", first.series, first.source, first.kept == Kept::series ? "none of it" : "half"),
+        errors(some, predict));
+    line.pop_back();
+    const bool ordered = first.step && some.size() > 2;
+    table += line + (ordered ? fmt::format(" {:.2f} |\n", kendall(some, predict)) : " |\n");
+  }
+  return table;
+}
+
+std::string constant_table() {
+  std::string table = "| constant | value | fitted | what it is |\n|---|---|---|---|\n";
+  const Constants constants;
+  for (const ConstantRow& row : constant_rows())
+    table += fmt::format("| `{}` | {:.4g} | {} | {} |\n", row.name, constants.*row.member, row.fitted ? "yes" : "no",
+                         row.text);
+  return table;
+}
+
+std::string source_table(const std::vector<Source>& sources) {
+  std::string table = "| source | title | year | where |\n|---|---|---|---|\n";
+  for (const Source& one : sources)
+    table += fmt::format("| {} | [{}]({}) | {} | {} |\n", one.name, one.title, one.url, one.year, one.where);
+  return table;
+}
+
+}  // namespace seeksim::harness::calibration

@@ -1,0 +1,258 @@
+#include "harness/calibration/measurements.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <sstream>
+
+#include "harness/input/files.h"
+#include "harness/input/problem.h"
+
+namespace seeksim::harness::calibration {
+namespace {
+
+constexpr std::uint64_t kBytesMax = 4 << 20;
+
+std::vector<std::string> split(const std::string& line, char at) {
+  std::vector<std::string> fields(1);
+  for (const char c : line) {
+    if (c == at)
+      fields.emplace_back();
+    else if (c != '\r')
+      fields.back() += c;
+  }
+  return fields;
+}
+
+// Lines of a table whose first line names the columns `head`.
+std::vector<std::vector<std::string>> lines_of(const std::string& csv, const std::string& file,
+                                               const std::string& head) {
+  std::istringstream lines(csv);
+  std::string line;
+  std::getline(lines, line);
+  std::vector<Problem> problems;
+  if (line != head) problems.push_back({file + ":1", "", "the columns are not " + head, ""});
+  const std::size_t columns = split(head, ',').size();
+  std::vector<std::vector<std::string>> rows;
+  for (int number = 2; std::getline(lines, line); ++number) {
+    rows.push_back(split(line, ','));
+    if (rows.back().size() != columns)
+      problems.push_back(
+          {fmt::format("{}:{}", file, number), "", fmt::format("{} fields, not {}", rows.back().size(), columns), ""});
+  }
+  if (!problems.empty()) throw BadInput(std::move(problems));
+  return rows;
+}
+
+double number(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() ? value : std::nan("");
+}
+
+// "gpus=8 tensor=1": what is asked for by name, and what was not.
+class Layout {
+ public:
+  explicit Layout(const std::string& text) {
+    for (const std::string& word : split(text, ' ')) {
+      const std::size_t equals = std::min(word.find('='), word.size());
+      values_[word.substr(0, equals)] = word.substr(std::min(equals + 1, word.size()));
+    }
+  }
+  std::string word(const std::string& key, const std::string& otherwise = {}) {
+    const auto found = values_.find(key);
+    if (found == values_.end()) {
+      if (otherwise.empty()) wrong_ += " " + key;
+      return otherwise;
+    }
+    const std::string value = found->second;
+    values_.erase(found);
+    return value;
+  }
+  int whole(const std::string& key, int otherwise = -1) {
+    const double value = number(word(key, otherwise < 0 ? "" : std::to_string(otherwise)));
+    if (!(value >= 0 && value < 1e9 && value == std::floor(value))) wrong_ += " " + key;
+    return value >= 0 && value < 1e9 ? int(value) : 0;
+  }
+  // Keys that are missing, wrong or unknown.
+  std::string wrong() const {
+    std::string all = wrong_;
+    for (const auto& [key, value] : values_) all += " " + key;
+    return all;
+  }
+
+ private:
+  std::map<std::string, std::string> values_;
+  std::string wrong_;
+};
+
+void read_collective(Measurement& one, Layout& layout) {
+  one.group.ranks = layout.whole("ranks");
+  one.group.per_node = layout.whole("node");
+  one.group.process = layout.whole("process", 1);
+  const std::string algorithm = layout.word("algorithm", "any"), protocol = layout.word("protocol", "any");
+  if (algorithm != "any")
+    one.choice.algorithm = algorithm == "ring"   ? Algorithm::ring
+                           : algorithm == "tree" ? Algorithm::tree
+                                                 : Algorithm::nvls;
+  if (protocol != "any") one.choice.protocol = protocol == "ll" ? Protocol::ll : Protocol::ll128;
+}
+
+void read_step(Measurement& one, Layout& layout) {
+  StepLayout& l = one.layout;
+  l.gpus = layout.whole("gpus");
+  l.tensor = layout.whole("tensor");
+  l.pipeline = layout.whole("pipeline");
+  l.context = layout.whole("context");
+  l.chunks = layout.whole("chunks");
+  l.micro_batch = layout.whole("micro");
+  l.batch = layout.whole("batch");
+  l.sequence_parallel = layout.whole("sequence_parallel", 0) == 1;
+  const std::string again = layout.word("recompute"), shards = layout.word("shards");
+  l.recompute = again == "full" ? Recompute::full : again == "none" ? Recompute::none : Recompute::selective;
+  l.shards = shards == "parameters" ? Shards::parameters : Shards::optimizer;
+  ModelShape& m = one.model;
+  m.layers = layout.whole("layers");
+  m.width = layout.whole("width");
+  m.heads = layout.whole("heads");
+  m.key_heads = layout.whole("kv");
+  m.hidden = layout.whole("hidden");
+  m.vocab = layout.whole("vocab");
+  m.gated = layout.whole("gated") == 1;
+  m.sequence = layout.whole("sequence");
+}
+
+Measurement measurement_of(const std::vector<std::string>& row, std::string& wrong) {
+  Measurement one;
+  one.id = row[0], one.series = row[1], one.source = row[8];
+  one.step = row[2] == "step";
+  Layout layout(row[4]);
+  std::string platform = row[3] + ",network=" + layout.word("network");
+  if (one.step) platform += fmt::format(",stack={},watts={}", layout.word("stack"), layout.whole("watts", 700));
+  one.platform = platform_of(platform, one.id);
+  if (one.step) {
+    read_step(one, layout);
+  } else {
+    one.what = row[2] == "all_reduce"   ? Collective::all_reduce
+               : row[2] == "all_gather" ? Collective::all_gather
+                                        : Collective::reduce_scatter;
+    read_collective(one, layout);
+  }
+  one.bytes = number(row[5]);
+  const double value = number(row[6]);
+  if (row[7] == "GB/s")
+    one.us = bus_bandwidth(one.what, one.bytes, one.group.ranks, value);
+  else
+    one.us = value * (row[7] == "s" ? 1e6 : 1);
+  one.kept = kept(one.series, one.id);
+  wrong = layout.wrong();
+  if (!(one.us > 0) || !(one.bytes > 0)) wrong += " value or size";
+  return one;
+}
+
+}  // namespace
+
+std::uint64_t fnv1a(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
+Kept kept(std::string_view series, std::string_view id) {
+  if (fnv1a(series) % 4 == 0) return Kept::series;
+  return fnv1a(id) % 2 == 0 ? Kept::row : Kept::fitted;
+}
+
+std::vector<Measurement> read_measurements(const std::string& csv, const std::string& file) {
+  std::vector<Measurement> all;
+  std::vector<Problem> problems;
+  for (const std::vector<std::string>& row :
+       lines_of(csv, file, "id,series,what,platform,layout,size,value,unit,source")) {
+    std::string wrong;
+    all.push_back(measurement_of(row, wrong));
+    if (!wrong.empty()) problems.push_back({file, all.back().id, "missing, wrong or unknown:" + wrong, ""});
+  }
+  if (!problems.empty()) throw BadInput(std::move(problems));
+  return all;
+}
+
+std::vector<Source> read_sources(const std::string& csv, const std::string& file) {
+  std::vector<Source> all;
+  for (const std::vector<std::string>& row : lines_of(csv, file, "source,title,year,where,url"))
+    all.push_back({row[0], row[1], row[2], row[3], row[4]});
+  return all;
+}
+
+std::vector<Measurement> published_measurements() {
+  const std::string file = top_folder() + "/bench/published/times.csv";
+  return read_measurements(read_file(file, kBytesMax), file);
+}
+
+std::vector<Source> published_sources() {
+  const std::string file = top_folder() + "/bench/published/sources.csv";
+  return read_sources(read_file(file, kBytesMax), file);
+}
+
+double predicted_us(const Measurement& one, const Constants& constants) {
+  Platform platform = one.platform;
+  platform.constants = constants;
+  return one.step ? step_time(one.model, one.layout, platform).us()
+                  : collective_time(one.what, one.bytes, one.group, platform, one.choice).us;
+}
+
+Errors errors(const std::vector<const Measurement*>& rows, const Predict& predict) {
+  std::vector<double> all;
+  Errors sum;
+  for (const Measurement* row : rows) {
+    const double ratio = predict(*row) / row->us;
+    all.push_back(std::abs(ratio - 1));
+    sum.within_10 += all.back() <= 0.1;
+    sum.within_20 += all.back() <= 0.2;
+    sum.within_double += ratio >= 0.5 && ratio <= 2;
+  }
+  sum.count = all.size();
+  if (all.empty()) return sum;
+  std::sort(all.begin(), all.end());
+  sum.median = all[all.size() / 2];
+  sum.worst = all.back();
+  for (double* share : {&sum.within_10, &sum.within_20, &sum.within_double}) *share /= double(all.size());
+  return sum;
+}
+
+const std::vector<ErrorClass>& error_classes() {
+  constexpr double kSmall = 4 << 20, kLarge = 64 << 20;
+  static const std::vector<ErrorClass> kClasses = {
+      {"collectives below 4 MiB", [](const Measurement& m) { return !m.step && m.bytes < kSmall; }},
+      {"collectives of 4 to 64 MiB",
+       [](const Measurement& m) { return !m.step && m.bytes >= kSmall && m.bytes < kLarge; }},
+      {"collectives from 64 MiB", [](const Measurement& m) { return !m.step && m.bytes >= kLarge; }},
+      {"steps", [](const Measurement& m) { return m.step; }},
+  };
+  return kClasses;
+}
+
+double kendall(const std::vector<double>& a, const std::vector<double>& b) {
+  int same = 0, other = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      const double product = (a[i] - a[j]) * (b[i] - b[j]);
+      same += product > 0;
+      other += product < 0;
+    }
+  }
+  return same + other > 0 ? double(same - other) / (same + other) : 0;
+}
+
+double kendall(const std::vector<const Measurement*>& rows, const Predict& predict) {
+  std::vector<double> measured, predicted;
+  for (const Measurement* row : rows) {
+    measured.push_back(row->us);
+    predicted.push_back(predict(*row));
+  }
+  return kendall(measured, predicted);
+}
+
+}  // namespace seeksim::harness::calibration

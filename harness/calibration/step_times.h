@@ -1,0 +1,73 @@
+// How long a step of a transformer takes: products by their shapes, attention, what moves through memory, collectives
+// of tensor ways, pipeline bubbles, the exchange of gradients and parameters, the optimizer.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "harness/calibration/collective_times.h"
+#include "harness/calibration/platform.h"
+
+namespace seeksim::harness::calibration {
+
+struct ModelShape {
+  int layers = 1, width = 1, heads = 1, key_heads = 1, hidden = 4, vocab = 1;
+  bool gated = false;  // three products in the mlp, as in Llama
+  int sequence = 1;    // tokens of a sample
+
+  double layer_parameters() const;
+  // Operations of a sample, forward and backward; attention counts all pairs of positions (harness/oracles/flops.h).
+  double sample_flops() const;
+};
+
+enum class Recompute { none, selective, full };
+// What data-parallel ranks share: nothing, the optimizer's state (ZeRO-1, ZeRO-2), parameters too (ZeRO-3, FSDP).
+enum class Shards { none, optimizer, parameters };
+
+struct StepLayout {
+  int gpus = 1, tensor = 1, pipeline = 1, context = 1;
+  int chunks = 1;       // pieces of the model a stage (interleaved schedule)
+  int micro_batch = 1;  // samples
+  int batch = 1;        // samples of a step, all ranks together
+  bool sequence_parallel = false;
+  Recompute recompute = Recompute::none;
+  Shards shards = Shards::optimizer;
+
+  int data() const { return gpus / (tensor * pipeline * context); }
+  double micro_batches() const { return double(batch) / data() / micro_batch; }
+};
+
+// Where a step's time goes, in microseconds; of the stage that is busiest.
+struct StepTime {
+  double layers_us = 0;    // products, attention, memory, of all micro-batches
+  double tensor_us = 0;    // collectives of tensor and context ways that are not hidden
+  double sharded_us = 0;   // waiting for parameters, and what hiding that wait costs compute
+  double head_us = 0;      // logits and loss
+  double sends_us = 0;     // messages between stages that are not hidden
+  double bubble_us = 0;    // stages that have nothing to do
+  double exchange_us = 0;  // gradients and parameters of data-parallel ranks that is not hidden
+  double update_us = 0;    // the optimizer
+  double other_us = 0;
+
+  double us() const;
+};
+
+// A collective that a step makes, alone.
+struct StepCollective {
+  const char* of;  // what travels: "gradients", "a layer's parameters"
+  Collective what = Collective::all_reduce;
+  double bytes = 0;
+  Group group;
+};
+
+// A mistake that a test plants.
+enum class StepMistake { none, no_bubbles, products_of_any_shape_alike };
+
+StepTime step_time(const ModelShape& model, const StepLayout& layout, const Platform& platform,
+                   StepMistake mistake = StepMistake::none);
+std::vector<StepCollective> step_collectives(const ModelShape& model, const StepLayout& layout,
+                                             const Platform& platform);
+// Model FLOPs utilisation, of the GPUs' dense peak in bf16.
+double mfu(const ModelShape& model, const StepLayout& layout, const Platform& platform, double step_us);
+
+}  // namespace seeksim::harness::calibration

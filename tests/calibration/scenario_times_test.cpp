@@ -1,0 +1,77 @@
+// The door: seeksim plan --platform, and what it says of a scenario.
+
+#include "harness/calibration/scenario_times.h"
+
+#include <gtest/gtest.h>
+
+#include "harness/loading/load.h"
+
+namespace seeksim::harness::calibration {
+namespace {
+
+constexpr const char* kLlama8b = R"({
+  "name": "eight", "numerics": "shapes", "steps": 2, "data": {"synthetic": true},
+  "model": {"family": "llama", "layers": 32, "width": 4096, "heads": 32, "kv_heads": 8, "ffn": 14336,
+            "vocab": 128256, "context": 8192, "tied": false},
+  "world": {"nodes": 2, "ranks_per_node": 8},
+  "deepspeed": {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4,
+                "zero_optimization": {"stage": 3}},
+  "recovery": {"policy": "stop"}})";
+
+Scenario loaded(const std::vector<std::string>& sets = {}) {
+  LoadOptions options;
+  options.sets = sets;
+  return load_scenario_text(kLlama8b, "eight.json", options);
+}
+
+ScenarioTimes times_of(const std::string& platform, const std::vector<std::string>& sets = {}) {
+  return scenario_times(loaded(sets), platform_of(platform, "--platform"));
+}
+
+TEST(ScenarioTimes, TakeSizesAndLayoutFromTheScenario) {
+  const ScenarioTimes times = times_of("h100");
+  EXPECT_EQ(times.model.hidden, 14336);
+  EXPECT_EQ(times.model.key_heads, 8);
+  EXPECT_TRUE(times.model.gated);
+  EXPECT_EQ(times.layout.gpus, 16);
+  EXPECT_EQ(times.layout.batch, 64);
+  EXPECT_EQ(times.layout.shards, Shards::parameters);
+  EXPECT_EQ(times.platform.stack, Stack::eager);
+  EXPECT_EQ(times_of("h100,stack=fused").platform.stack, Stack::fused);
+  EXPECT_EQ(times_of("h100", {"deepspeed.zero_optimization.stage=1"}).platform.stack, Stack::plain);
+  EXPECT_GT(times.mfu(), 0.3);
+  EXPECT_LT(times.mfu(), 0.6);
+}
+
+TEST(ScenarioTimes, ThePartsAreTheWhole) {
+  const nlohmann::ordered_json all = json(times_of("h100"));
+  double parts = 0;
+  for (const auto& part : all["parts_s"]) parts += part.get<double>();
+  EXPECT_NEAR(parts, all["step_s"].get<double>(), 1e-9);
+  ASSERT_EQ(all["collectives"].size(), 2u);
+  EXPECT_EQ(all["collectives"][0]["collective"], "all_gather");
+  EXPECT_EQ(all["collectives"][0]["ranks"], 16);
+  EXPECT_EQ(all["collectives"][0]["nodes"], 2);
+}
+
+TEST(ScenarioTimes, ASlowerNetworkIsASlowerStep) {
+  EXPECT_GT(times_of("a100,network=efa4").time.us(), 1.2 * times_of("a100,network=hdr8").time.us());
+  EXPECT_GT(times_of("h100", {"checkpointing.every=1"}).time.us(), 1.2 * times_of("h100").time.us());
+}
+
+TEST(ScenarioTimes, AMeasuredCurveIsUsedAndNamed) {
+  Platform platform = platform_of("h100", "--platform");
+  platform.curves.push_back({Collective::all_gather, 16, 2, {{1e6, 1e3}, {1e9, 1e6}}});  // 1 GB/s
+  const ScenarioTimes slow = scenario_times(loaded(), platform);
+  EXPECT_GT(slow.time.us(), 3 * times_of("h100").time.us());
+  EXPECT_NE(text(slow).find("measured"), std::string::npos) << text(slow);
+  EXPECT_EQ(text(times_of("h100")).find("measured"), std::string::npos);
+}
+
+TEST(ScenarioTimes, WhatTheModelDoesNotKnowIsNamed) {
+  EXPECT_EQ(unknown_part(loaded()), "");
+  EXPECT_NE(unknown_part(loaded({"deepspeed.zero_optimization.offload_optimizer={\"device\":\"cpu\"}"})), "");
+}
+
+}  // namespace
+}  // namespace seeksim::harness::calibration
