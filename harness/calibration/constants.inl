@@ -44,7 +44,7 @@ SEEKSIM_FITTED(tensor_fused, 0.4687, 0.5, "of the tensor ways' collectives that 
 SEEKSIM_FITTED(tensor_other, 1.527, 1, "the same elsewhere; above 1: they slow what is around them")
 SEEKSIM_FITTED(contention, 0.6828, 0.1, "of the gathers of sharded parameters that compute loses while they are hidden")
 SEEKSIM_FITTED(exchange_fused, 0.294, 0.3, "of the gradients' exchange that the fused stack does not hide")
-SEEKSIM_FITTED(exchange_plain, 16.25, 1, "times the exchange alone that it costs the plain stack")
+SEEKSIM_FITTED(exchange_plain, 16.25, 1, "times the exchange alone that it costs the plain stack between nodes")
 SEEKSIM_FITTED(gap_us, 243.9, 30, "us a layer that the eager stack's host falls behind when parameters are sharded")
 SEEKSIM_FITTED(step_s, 0.167, 0.02, "s of a step outside all of this, plain stack")
 SEEKSIM_FITTED(at_500_w, 0.8392, 0.85, "of a GPU's speed that is left at 500 of 700 W")

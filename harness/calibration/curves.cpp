@@ -33,7 +33,8 @@ std::string without_prefix(const std::string& line) {
 double number(const std::string& word) {
   double value = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  return error == std::errc() && end == word.data() + word.size() ? value : std::nan("");
+  const bool whole = error == std::errc() && end == word.data() + word.size();
+  return whole && std::isfinite(value) ? value : std::nan("");
 }
 
 struct Row {

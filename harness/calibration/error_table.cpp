@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 namespace seeksim::harness::calibration {
 namespace {
@@ -14,6 +15,25 @@ std::string percent(double share) { return fmt::format("{:.3g} %", 100 * share);
 std::string errors_row(const std::string& head, const Errors& e) {
   return fmt::format("{} | {} | {} | {} | {} | {} |\n", head, e.count, percent(e.median), percent(e.worst),
                      percent(e.within_10), percent(e.within_20));
+}
+
+// Series that run one model in many layouts.
+std::string order_text(const std::vector<Measurement>& rows) {
+  std::map<std::string, std::vector<const Measurement*>> layouts;
+  for (const Measurement& row : rows)
+    if (row.series.starts_with("layouts-")) layouts[row.series].push_back(&row);
+  std::string unseen, others;
+  for (const auto& [series, some] : layouts) {
+    const std::string tau = fmt::format("{:.2f}", kendall(some, predict));
+    if (some.front()->kept == Kept::series)
+      unseen += fmt::format("{} ({} layouts)", tau, some.size());
+    else
+      others += (others.empty() ? "" : ", ") + tau;
+  }
+  return fmt::format(
+      "\nKendall's tau of the order of layouts: {} where the fit has seen none of them.\n"
+      "In the other tables: {}.\n",
+      unseen, others);
 }
 
 }  // namespace
@@ -32,7 +52,7 @@ std::string error_table(const std::vector<Measurement>& rows) {
       if (!some.empty()) table += errors_row(fmt::format("| {} | {}", one.name, text), errors(some, predict));
     }
   }
-  return table;
+  return table + order_text(rows);
 }
 
 std::string series_table(const std::vector<Measurement>& rows) {

@@ -50,7 +50,8 @@ std::vector<std::vector<std::string>> lines_of(const std::string& csv, const std
 double number(const std::string& text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() ? value : std::nan("");
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  return whole && std::isfinite(value) ? value : std::nan("");
 }
 
 // "gpus=8 tensor=1": what is asked for by name, and what was not.
@@ -72,10 +73,11 @@ class Layout {
     values_.erase(found);
     return value;
   }
-  int whole(const std::string& key, int otherwise = -1) {
+  int whole(const std::string& key, int otherwise = -1, int least = 1) {
     const double value = number(word(key, otherwise < 0 ? "" : std::to_string(otherwise)));
-    if (!(value >= 0 && value < 1e9 && value == std::floor(value))) wrong_ += " " + key;
-    return value >= 0 && value < 1e9 ? int(value) : 0;
+    const bool right = value >= least && value < 1e9 && value == std::floor(value);
+    if (!right) wrong_ += " " + key;
+    return right ? int(value) : least;
   }
   // Keys that are missing, wrong or unknown.
   std::string wrong() const {
@@ -110,7 +112,7 @@ void read_step(Measurement& one, Layout& layout) {
   l.chunks = layout.whole("chunks");
   l.micro_batch = layout.whole("micro");
   l.batch = layout.whole("batch");
-  l.sequence_parallel = layout.whole("sequence_parallel", 0) == 1;
+  l.sequence_parallel = layout.whole("sequence_parallel", 0, 0) == 1;
   const std::string again = layout.word("recompute"), shards = layout.word("shards");
   l.recompute = again == "full" ? Recompute::full : again == "none" ? Recompute::none : Recompute::selective;
   l.shards = shards == "parameters" ? Shards::parameters : Shards::optimizer;
@@ -121,7 +123,7 @@ void read_step(Measurement& one, Layout& layout) {
   m.key_heads = layout.whole("kv");
   m.hidden = layout.whole("hidden");
   m.vocab = layout.whole("vocab");
-  m.gated = layout.whole("gated") == 1;
+  m.gated = layout.whole("gated", -1, 0) == 1;
   m.sequence = layout.whole("sequence");
 }
 

@@ -20,7 +20,7 @@ constexpr std::array<GpuRow, 2> kGpus = {{{"h100", 989, 3350, 450}, {"a100", 312
 
 struct NetworkRow {
   const char* name;
-  double gbytes;  // of a node, one direction
+  double gbytes;  // of the adapters of 8 GPUs, one direction
   double Constants::*hop;
   double Constants::*wire;
 };
@@ -30,6 +30,7 @@ constexpr std::array<NetworkRow, 5> kNetworks = {{{"ib", 400, &Constants::net_ib
                                                   {"efa32", 400, &Constants::net_efa32_us, &Constants::wire_efa32},
                                                   {"efa4", 50, &Constants::net_efa4_us, &Constants::wire_efa4}}};
 
+constexpr double kGpusOfAdapters = 8;
 constexpr std::array<const char*, 4> kStacks = {"fused", "compiled", "plain", "eager"};
 constexpr double kMega = 1e6, kKilo = 1e3;  // TFLOP/s and GB/s a microsecond
 
@@ -89,7 +90,7 @@ double Platform::ring_bytes_per_us() const {
 }
 double Platform::wire_bytes_per_us(int nodes) const {
   const NetworkRow& row = kNetworks[std::size_t(network)];
-  return row.gbytes * kKilo * (constants.*row.wire) / (nodes > leaf ? oversubscription : 1);
+  return row.gbytes * kKilo * node / kGpusOfAdapters * (constants.*row.wire) / (nodes > leaf ? oversubscription : 1);
 }
 double Platform::hop_us() const { return constants.*kNetworks[std::size_t(network)].hop; }
 
@@ -113,6 +114,7 @@ Platform platform_of(const std::string& text, const std::string& option) {
         break;
       case 2:
         platform.node = int(number(value, 1, 1024, option));
+        platform.node_named = true;
         break;
       case 3:
         platform.oversubscription = number(value, 1, 100, option);

@@ -41,6 +41,7 @@ struct Platform {
   int leaf = 32;                // nodes below one leaf
   int watts = 700;              // of a GPU: 700 or 500
   bool stack_named = false;     // platform_of was told the stack
+  bool node_named = false;      // and the domain
   std::vector<Curve> curves;    // measured, in place of the model where collective, ranks and nodes are the same
   Constants constants;
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace seeksim::harness::calibration {
 namespace {
 
@@ -37,6 +39,8 @@ std::string size(double bytes) {
   return fmt::format("{:.3g} MB", bytes / 1e6);
 }
 
+std::string nodes_text(int nodes) { return nodes == 1 ? "one node" : fmt::format("{} nodes", nodes); }
+
 // NCCL's choice, or that a file says it.
 std::string carried(const CollectiveTime& time) {
   return time.measured ? "measured" : fmt::format("{} {}", name(time.algorithm), name(time.protocol));
@@ -69,6 +73,7 @@ ScenarioTimes scenario_times(const Scenario& scenario, Platform platform) {
   l.recompute = train.layout.checkpointing.any() ? Recompute::full : Recompute::none;
   const int stage = train.layout.zero.stage;
   l.shards = stage == 3 ? Shards::parameters : stage == 0 ? Shards::none : Shards::optimizer;
+  if (!platform.node_named) platform.node = std::min(platform.node, scenario.world.ranks_per_node);
   if (!platform.stack_named) platform.stack = stage == 3 ? Stack::eager : Stack::plain;
   times.time = step_time(times.model, l, platform);
   times.collectives = step_collectives(times.model, l, platform);
@@ -88,8 +93,8 @@ std::string text(const ScenarioTimes& times) {
   if (!times.collectives.empty()) all += "    alone, a collective of that step takes\n";
   for (const StepCollective& one : times.collectives) {
     const CollectiveTime time = collective_time(one.what, one.bytes, one.group, times.platform);
-    all += fmt::format("    {:>8}  {} of {}, {}, {} ranks, {} nodes: {}, {:.3g} GB/s\n", duration(time.us),
-                       name(one.what), one.of, size(one.bytes), one.group.ranks, one.group.nodes(), carried(time),
+    all += fmt::format("    {:>8}  {} of {}, {}, {} ranks, {}: {}, {:.3g} GB/s\n", duration(time.us), name(one.what),
+                       one.of, size(one.bytes), one.group.ranks, nodes_text(one.group.nodes()), carried(time),
                        bus_bandwidth(one.what, one.bytes, one.group.ranks, time.us));
   }
   all += "    assumed: bf16, fused attention, ranks of a tensor-parallel group side by side, no stragglers\n";

@@ -25,7 +25,8 @@ struct ScenarioTimes {
 // nothing.
 std::string unknown_part(const Scenario& scenario);
 
-// Of a scenario without such a part. Where the platform names no stack: eager at stage 3, plain otherwise.
+// Of a scenario without such a part. Where the platform names no stack: eager at stage 3, plain otherwise. Where it
+// names no NVLink domain: a node, of at most 8 GPUs.
 ScenarioTimes scenario_times(const Scenario& scenario, Platform platform);
 
 // For a person: the step, where its time goes, its collectives alone, and what is assumed.

@@ -29,7 +29,7 @@ class Step {
     StepTime t;
     t.layers_us = layers * compute.both() * count;
     t.tensor_us = layers * ways.both() * count;
-    t.sharded_us = layers * (whole.both() - compute.both() - ways.both()) * count;
+    if (l_.shards == Shards::parameters) t.sharded_us = layers * (whole.both() - compute.both() - ways.both()) * count;
     t.head_us = head() * count;
     if (l_.pipeline > 1) {
       const double sends = p_.stack == Stack::fused ? 0 : 2 * l_.chunks * send();
@@ -179,7 +179,8 @@ class Step {
     if (l_.shards == Shards::parameters) return 0;
     double us = 0;
     for (const StepCollective& one : data_collectives()) us += collective_time(one.what, one.bytes, one.group, p_).us;
-    return us * (p_.stack == Stack::fused ? c_.exchange_fused : p_.stack == Stack::plain ? c_.exchange_plain : 1);
+    if (p_.stack == Stack::fused) return us * c_.exchange_fused;
+    return us * (p_.stack == Stack::plain && data_group().nodes() > 1 ? c_.exchange_plain : 1);
   }
 
   const ModelShape& m_;

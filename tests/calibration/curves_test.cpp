@@ -57,6 +57,7 @@ TEST(Curves, WithoutRanksOrRowsAreRefused) {
   EXPECT_THROW(read_nccl_tests(std::string(kHead) + kSum, "out.txt"), BadInput);
   EXPECT_THROW(read_nccl_tests(ranks_of(8, 8) + kHead, "out.txt"), BadInput);
   EXPECT_THROW(read_nccl_tests("", "out.txt"), BadInput);
+  EXPECT_THROW(read_nccl_tests(ranks_of(8, 8) + "1048576 262144 float sum -1 inf 0.00 0.00 0\n", "out.txt"), BadInput);
   // A line whose bandwidth does not follow from its size and time is no row.
   EXPECT_THROW(read_nccl_tests(ranks_of(8, 8) + "1048576 262144 float sum -1 123.2 85.1 159.5 0\n", "out.txt"),
                BadInput);

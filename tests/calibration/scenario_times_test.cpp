@@ -59,6 +59,13 @@ TEST(ScenarioTimes, ASlowerNetworkIsASlowerStep) {
   EXPECT_GT(times_of("h100", {"checkpointing.every=1"}).time.us(), 1.2 * times_of("h100").time.us());
 }
 
+TEST(ScenarioTimes, ANodesGpusAreItsNvlinkDomain) {
+  const std::vector<std::string> four = {"world.nodes=4", "world.ranks_per_node=4"};
+  EXPECT_EQ(times_of("h100", four).platform.node, 4);
+  EXPECT_EQ(times_of("h100,node=8", four).platform.node, 8);
+  EXPECT_EQ(times_of("h100", four).collectives.at(0).group.nodes(), 4);
+}
+
 TEST(ScenarioTimes, AMeasuredCurveIsUsedAndNamed) {
   Platform platform = platform_of("h100", "--platform");
   platform.curves.push_back({Collective::all_gather, 16, 2, {{1e6, 1e3}, {1e9, 1e6}}});  // 1 GB/s
