@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstdint>
+
 #include "harness/calibration/collective_times.h"
 #include "harness/input/problem.h"
 
@@ -63,6 +66,31 @@ TEST(Curves, WithoutRanksOrRowsAreRefused) {
                BadInput);
 }
 
+// A thousand edits of an output, each of up to four bytes: refused, or times that are times.
+TEST(Curves, EditedOutputsAreRefusedOrGiveTimes) {
+  const std::string whole = ranks_of(16, 8) + kHead + kGather;
+  std::uint64_t state = 1;
+  const auto drawn = [&](std::size_t below) {
+    state = state * 6364136223846793005 + 1442695040888963407;
+    return std::size_t(state >> 33) % below;
+  };
+  int taken = 0;
+  for (int i = 0; i < 1000; ++i) {
+    std::string text = whole;
+    for (std::size_t edits = 1 + drawn(4); edits > 0; --edits) text[drawn(text.size())] = char(drawn(256));
+    try {
+      const Curve curve = read_nccl_tests(text, "out.txt");
+      for (const double bytes : {1.0, 1e6, 3e6, 1e12}) {
+        EXPECT_TRUE(std::isfinite(curve.us(bytes))) << text;
+        EXPECT_GT(curve.us(bytes), 0) << text;
+      }
+      ++taken;
+    } catch (const BadInput&) {
+    }
+  }
+  EXPECT_GT(taken, 500);
+}
+
 TEST(Curves, ReplaceTheModelForTheirGroupAlone) {
   Platform platform;
   platform.curves.push_back(read_nccl_tests(ranks_of(16, 8) + kGather, "out.txt"));
@@ -81,6 +109,9 @@ TEST(Platforms, AreNamedWithWhatDiffers) {
   EXPECT_EQ(text(some), "a100,network=hdr8,stack=eager,node=4,oversubscription=2,leaf=16");
   EXPECT_FALSE(some.has_nvls());
   EXPECT_EQ(text(platform_of("h100", "")), "h100,network=ib,stack=plain");
+  // Adapters go with the GPUs.
+  EXPECT_DOUBLE_EQ(2 * platform_of("h100,node=4", "").wire_bytes_per_us(2),
+                   platform_of("h100", "").wire_bytes_per_us(2));
   EXPECT_LT(platform_of("h100,watts=500", "").peak_flops_per_us(), platform_of("h100", "").peak_flops_per_us());
 }
 

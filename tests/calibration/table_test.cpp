@@ -112,6 +112,9 @@ TEST(Published, ErrorsAreTheTrueOnes) {
   EXPECT_DOUBLE_EQ(sum.worst, 1.5);
   EXPECT_DOUBLE_EQ(sum.within_10, 0.5);
   EXPECT_DOUBLE_EQ(sum.within_double, 0.5);
+  const Errors low = errors({&two[0], &two[1]}, [](const Measurement& m) { return 0.4 * m.us; });
+  EXPECT_DOUBLE_EQ(low.within_double, 0);
+  EXPECT_DOUBLE_EQ(low.median, 0.6);
   EXPECT_DOUBLE_EQ(kendall({1, 2, 3}, {1, 2, 3}), 1);
   EXPECT_DOUBLE_EQ(kendall({1, 2, 3}, {3, 2, 1}), -1);
   EXPECT_NEAR(kendall({1, 2, 3}, {1, 3, 2}), 1.0 / 3, 1e-12);
