@@ -293,7 +293,7 @@ void add_plan(CLI::App& app, PlanArguments& a) {
                    "Times of a calibrated platform as well: h100 or a100, then ,network=ib|hdr8|hdr4|efa32|efa4, "
                    ",stack=fused|compiled|plain|eager, ,node=N, ,oversubscription=X, ,leaf=N, ,watts=500|700");
   plan->add_option("--nccl-tests", a.nccl_tests,
-                   "Output of nccl-tests on that platform, in place of the model (again and again)")
+                   "nccl-tests' output from that platform, in place of the model; may be repeated")
       ->allow_extra_args(false);
 }
 
