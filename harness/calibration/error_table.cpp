@@ -42,8 +42,10 @@ std::string error_table(const std::vector<Measurement>& rows) {
   std::string table =
       "| measurements | in the fit | rows | median error | worst | within 10 % | within 20 % |\n"
       "|---|---|---|---|---|---|---|\n";
-  constexpr std::pair<Kept, const char*> kKept[] = {
-      {Kept::series, "no, nor any of its series"}, {Kept::row, "no, but others of its series"}, {Kept::fitted, "yes"}};
+  constexpr std::pair<Kept, const char*> kKept[] = {{Kept::blind, "no; found after the model's form was fixed"},
+                                                    {Kept::series, "no, nor any of its series"},
+                                                    {Kept::row, "no, but others of its series"},
+                                                    {Kept::fitted, "yes"}};
   for (const ErrorClass& one : error_classes()) {
     for (const auto& [kept, text] : kKept) {
       std::vector<const Measurement*> some;
@@ -66,9 +68,10 @@ std::string series_table(const std::vector<Measurement>& rows) {
     std::vector<const Measurement*> some;
     for (const Measurement& row : rows)
       if (row.series == first.series) some.push_back(&row);
-    std::string line = errors_row(
-        fmt::format("| {} | {} | {}", first.series, first.source, first.kept == Kept::series ? "none of it" : "half"),
-        errors(some, predict));
+    std::string line =
+        errors_row(fmt::format("| {} | {} | {}", first.series, first.source,
+                               first.kept == Kept::fitted || first.kept == Kept::row ? "half" : "none of it"),
+                   errors(some, predict));
     line.pop_back();
     const bool ordered = first.step && some.size() > 2;
     table += line + (ordered ? fmt::format(" {:.2f} |\n", kendall(some, predict)) : " |\n");

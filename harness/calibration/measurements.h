@@ -11,8 +11,9 @@
 
 namespace seeksim::harness::calibration {
 
-// fitted: its row may be fitted to. row, series: kept out, alone or with all of its series.
-enum class Kept { fitted, row, series };
+// fitted: its row may be fitted to. row, series: kept out, alone or with all of its series. blind: found after the
+// model's form was fixed.
+enum class Kept { fitted, row, series, blind };
 
 struct Measurement {
   std::string id, series, source;
