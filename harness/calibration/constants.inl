@@ -1,6 +1,6 @@
 // Constants of the cost model, each in one row. FITTED: to half of bench/published/times.csv, from `start`, by
-// tests/calibration/fit.cpp; SEEKSIM_MEND=1 in the environment of test_calibration writes the values again. FIXED: known
-// or assumed, as the text says.
+// tests/calibration/fit.cpp; SEEKSIM_MEND=1 in the environment of test_calibration writes the values again. FIXED:
+// known or assumed, as the text says.
 
 // ---- collectives ----------------------------------------------------------------------------------------------------
 SEEKSIM_FIXED(hop_ll, 0.6, "us a hop over NVLink, protocol LL: NCCL's own tuner, ring (src/graph/tuning.cc)")
@@ -29,7 +29,8 @@ SEEKSIM_FITTED(nvls_us, 47.23, 15, "us more that NVLS takes to begin")
 
 // ---- steps ----------------------------------------------------------------------------------------------------------
 SEEKSIM_FIXED(memory, 0.8, "of the memory's bandwidth: assumed")
-SEEKSIM_FIXED(moved_fused, 20, "values a token and width that a layer moves beside products, fused or compiled: assumed")
+SEEKSIM_FIXED(moved_fused, 20,
+              "values a token and width that a layer moves beside products, fused or compiled: assumed")
 SEEKSIM_FIXED(update_bytes, 30, "bytes that the optimizer moves a parameter: fp32 masters, two moments, gradient, copy")
 SEEKSIM_FIXED(send_us, 20, "us that a message between stages takes to begin: assumed")
 SEEKSIM_FITTED(gemm_h100, 0.7349, 0.72, "of 989 TFLOP/s in large products")
