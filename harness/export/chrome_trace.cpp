@@ -1,5 +1,5 @@
 // Everything that is drawn becomes an Item, items are sorted by time, and each is written as one line of JSON. Nothing
-// on one thread contains or overlaps anything else there.
+// on one thread of a rank contains or overlaps anything else there; recoveries contain their stages.
 #include "harness/export/chrome_trace.h"
 
 #include <fmt/format.h>
@@ -10,6 +10,8 @@
 #include <map>
 #include <tuple>
 
+#include "harness/export/trace_story.h"
+#include "harness/export/trace_words.h"
 #include "harness/input/json.h"
 
 #include <nlohmann/json.hpp>
@@ -18,60 +20,16 @@ namespace seeksim::harness {
 namespace {
 
 using runtime::Op;
-using runtime::Phase;
 using sim::Blocked;
 using sim::Timeline;
 
 // Threads of a process, in the order in which they are shown; queues come behind.
 enum Thread : int { kSteps, kPhases, kFirstLane };
 
-// One of the viewers' reserved colours a phase; the colours for trouble are left for trouble.
-constexpr std::array<const char*, std::size_t(Phase::count_)> kColours = {
-    "startup",                // init
-    "rail_load",              // data
-    "thread_state_running",   // forward
-    "thread_state_runnable",  // backward
-    "thread_state_iowait",    // grad_reduce
-    "rail_animation",         // optimizer
-    "good",                   // commit
-    "light_memory_dump",      // checkpoint
-    "terrible",               // recovery
-    "rail_response",          // publish
-    "olive",                  // recompute
-};
-
-std::string in_quotes(std::string_view text) {
-  return Json(std::string(text)).dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-// Microseconds, exactly.
-std::string microseconds(TimeNs ns) { return fmt::format("{}.{:03}", ns / 1000, ns % 1000); }
-
-const char* text_of(Blocked why) {
-  switch (why) {
-    case Blocked::event:
-      return "waits for an event";
-    case Blocked::sleep:
-      return "sleeps";
-    case Blocked::for_ever:
-      return "hangs";
-    case Blocked::rendezvous:
-      return "waits for a communicator's members";
-    case Blocked::agreement:
-      return "waits for an agreement";
-    case Blocked::abort:
-      return "waits for an abort";
-    case Blocked::drain:
-      return "waits for its queues";
-    default:
-      return "waits";
-  }
-}
-
 class Writer {
  public:
   Writer(const Timeline& timeline, const Scenario& scenario, const RunRecord& run)
-      : timeline_(timeline), scenario_(scenario), run_(run) {}
+      : timeline_(timeline), scenario_(scenario), run_(run), story_(trace_story(timeline, run)) {}
 
   std::string text() {
     number_threads();
@@ -79,6 +37,7 @@ class Writer {
     gather_steps();
     gather_phases();
     gather_marks();
+    gather_story();
     gather_arrows();
     gather_counters();
     // Items of one thread stay in the order of their reports: an item without length may stand where the next begins.
@@ -100,12 +59,9 @@ class Writer {
     std::size_t index = 0;  // of what it speaks of
     std::string (*text)(const Writer& writer, const Item& item) = nullptr;
   };
-  struct Step {
-    std::uint32_t epoch;
-    std::int64_t step;
-  };
   struct PhaseOf {
     Op op;
+    std::uint32_t part;
     std::uint64_t launches;
   };
 
@@ -121,7 +77,11 @@ class Writer {
                   {"ranks", timeline_.ranks()},
                   {"fingerprint", fmt::format("{:016x}", run_.fingerprint)},
                   {"spans", timeline_.spans().size()},
-                  {"oldest_spans_left_out", timeline_.forgotten()}};
+                  {"spans_left_out", timeline_.forgotten()}};
+    if (timeline_.forgotten() > 0) {
+      about["left_out"] = Json::array();
+      for (const Timeline::LeftOut& one : timeline_.left_out()) about["left_out"].push_back(stretch_in_words(one));
+    }
     return about.dump(-1, ' ', false, Json::error_handler_t::replace);
   }
 
@@ -152,13 +112,20 @@ class Writer {
       line(fmt::format(R"({{"ph":"M","name":"{}","pid":{},"tid":{},"args":{{"{}":{}}}}})", what, pid, tid, key, value));
     };
     const auto thread = [&](int pid, int tid, std::string_view name) {
-      tell(pid, tid, "thread_name", "name", in_quotes(name));
+      tell(pid, tid, "thread_name", "name", as_json_text(name));
       tell(pid, tid, "thread_sort_index", "sort_index", std::to_string(tid));
     };
+    const auto process = [&](int pid, std::string_view name, int place) {
+      tell(pid, 0, "process_name", "name", as_json_text(name));
+      tell(pid, 0, "process_sort_index", "sort_index", std::to_string(place));
+    };
+    if (!story_.tracks.empty()) process(timeline_.ranks(), "faults and recoveries", -1);
+    for (std::size_t track = 0; track < story_.tracks.size(); ++track)
+      thread(timeline_.ranks(), int(track), story_.tracks[track]);
     for (int rank = 0; rank < timeline_.ranks(); ++rank) {
       const int node = rank / scenario_.world.ranks_per_node;
-      tell(rank, 0, "process_name", "name", in_quotes(fmt::format("rank {} (node {})", rank, node)));
-      tell(rank, 0, "process_sort_index", "sort_index", std::to_string(rank));
+      process(rank, fmt::format("node {} / rank {}", node, rank), rank);
+      tell(rank, 0, "process_labels", "labels", as_json_text(fmt::format("node {}", node)));
       thread(rank, kSteps, "steps");
       thread(rank, kPhases, "phases of the compute queue");
     }
@@ -179,24 +146,20 @@ class Writer {
                               std::string_view colour, const std::string& args) {
     return fmt::format(
         R"({{"ph":"X","name":{},"cat":"{}","ts":{},"dur":{},"pid":{},"tid":{},"cname":"{}","args":{{{}}}}})", name,
-        category, microseconds(item.at), microseconds(item.length), item.pid, item.tid, colour, args);
-  }
-
-  static const char* colour_of(Phase phase) {
-    return std::size_t(phase) < kColours.size() ? kColours[std::size_t(phase)] : "generic_work";
+        category, in_microseconds(item.at), in_microseconds(item.length), item.pid, item.tid, colour, args);
   }
 
   std::string span(const Item& item) const {
     const Timeline::Span& span = timeline_.spans()[item.index];
     if (span.why != Blocked::no) {
       const bool hangs = span.why == Blocked::for_ever;
-      return complete(item, in_quotes(text_of(span.why)), "wait", hangs ? "bad" : "thread_state_sleeping", "");
+      return complete(item, as_json_text(wait_in_words(span.why)), "wait", hangs ? "bad" : "thread_state_sleeping", "");
     }
     const bool whole = span.state == runtime::RecordState::completed;
     const std::string_view kind = name(span.op.kind);
     const bool has_tensor = span.op.tensor != nullptr && *span.op.tensor != '\0';
     const std::string title = has_tensor ? fmt::format("{} {}", kind, span.op.tensor) : std::string(kind);
-    return complete(item, in_quotes(title), name(span.op.phase), whole ? colour_of(span.op.phase) : "bad",
+    return complete(item, as_json_text(title), name(span.op.phase), whole ? trace_colour(span.op.phase) : "bad",
                     args_of(span.op, whole));
   }
 
@@ -210,41 +173,38 @@ class Writer {
     add(op.layer >= 0, "layer", op.layer);
     add(op.peer >= 0, "peer", op.peer);
     add(op.bytes > 0, "bytes", op.bytes);
-    add(op.tensor != nullptr && *op.tensor != '\0', "tensor", in_quotes(op.tensor != nullptr ? op.tensor : ""));
-    add(runtime::is_collective(op.kind) || op.peer >= 0, "axis", in_quotes(name(op.axis)));
-    add(op.site != nullptr && *op.site != '\0', "site", in_quotes(op.site != nullptr ? op.site : ""));
+    add(op.tensor != nullptr && *op.tensor != '\0', "tensor", as_json_text(op.tensor != nullptr ? op.tensor : ""));
+    add(runtime::is_collective(op.kind) || op.peer >= 0, "axis", as_json_text(name(op.axis)));
+    add(op.site != nullptr && *op.site != '\0', "site", as_json_text(op.site != nullptr ? op.site : ""));
     add(!whole, "cut_short", "true");
     return args;
   }
 
   // ---- steps: from the first operation of a step to its last, one attempt after the other
   void gather_steps() {
-    std::map<std::tuple<int, std::uint32_t, std::int64_t>, std::pair<TimeNs, TimeNs>> bounds;
+    std::map<std::pair<int, std::uint32_t>, std::pair<TimeNs, TimeNs>> bounds;  // by rank and part
     for (const Timeline::Span& span : timeline_.spans()) {
       if (span.why != Blocked::no || span.op.step < 0) continue;
       if (span.op.step >= scenario_.train.definition.steps) continue;  // the last checkpoint: no step follows it
-      const auto [at, fresh] =
-          bounds.try_emplace({timeline_.lanes()[span.lane].rank, span.op.epoch, span.op.step}, span.begin, span.end);
+      const auto [at, fresh] = bounds.try_emplace({timeline_.lanes()[span.lane].rank, span.part}, span.begin, span.end);
       at->second.first = std::min(at->second.first, span.begin);
       at->second.second = std::max(at->second.second, span.end);
     }
     for (auto at = bounds.begin(); at != bounds.end(); ++at) {
-      const auto& [rank, epoch, step] = at->first;
+      const auto& [rank, part] = at->first;
       const auto next = std::next(at);
       auto [begin, end] = at->second;
       // A step's parameters may be published when the next one has begun.
-      if (next != bounds.end() && std::get<0>(next->first) == rank)
-        end = std::max(begin, std::min(end, next->second.first));
-      steps_.push_back({epoch, step});
-      items_.push_back({begin, end - begin, rank, kSteps, steps_.size() - 1,
+      if (next != bounds.end() && next->first.first == rank) end = std::max(begin, std::min(end, next->second.first));
+      items_.push_back({begin, end - begin, rank, kSteps, part,
                         [](const Writer& writer, const Item& item) { return writer.step(item); }});
     }
   }
 
   std::string step(const Item& item) const {
-    const Step& step = steps_[item.index];
+    const sim::Parts::Part& step = timeline_.parts()[item.index];
     const std::string again = step.epoch > 0 ? fmt::format(", epoch {}", step.epoch) : "";
-    return complete(item, in_quotes(fmt::format("step {}{}", step.step, again)), "step", "generic_work",
+    return complete(item, as_json_text(fmt::format("step {}{}", step.step, again)), "step", "generic_work",
                     fmt::format(R"("step":{},"epoch":{})", step.step, step.epoch));
   }
 
@@ -258,16 +218,14 @@ class Writer {
       if (at != open.end()) {
         Item& item = items_[at->second];
         PhaseOf& phase = phases_[item.index];
-        const Op& a = phase.op;
-        const Op& b = span.op;
-        if (std::tuple(a.epoch, a.step, a.phase, a.micro_batch) ==
-            std::tuple(b.epoch, b.step, b.phase, b.micro_batch)) {
+        if (std::tuple(phase.part, phase.op.phase, phase.op.micro_batch) ==
+            std::tuple(span.part, span.op.phase, span.op.micro_batch)) {
           item.length = std::max(item.at + item.length, span.end) - item.at;
           ++phase.launches;
           continue;
         }
       }
-      phases_.push_back({span.op, 1});
+      phases_.push_back({span.op, span.part, 1});
       open[lane.rank] = items_.size();
       items_.push_back({span.begin, span.end - span.begin, lane.rank, kPhases, phases_.size() - 1,
                         [](const Writer& writer, const Item& item) { return writer.phase(item); }});
@@ -277,8 +235,8 @@ class Writer {
   std::string phase(const Item& item) const {
     const PhaseOf& phase = phases_[item.index];
     const std::string batch = phase.op.micro_batch >= 0 ? fmt::format(" {}", phase.op.micro_batch) : "";
-    return complete(item, in_quotes(fmt::format("{}{}", name(phase.op.phase), batch)), "phase",
-                    colour_of(phase.op.phase),
+    return complete(item, as_json_text(fmt::format("{}{}", name(phase.op.phase), batch)), "phase",
+                    trace_colour(phase.op.phase),
                     fmt::format(R"("step":{},"epoch":{},"micro_batch":{},"launches":{})", phase.op.step, phase.op.epoch,
                                 phase.op.micro_batch, phase.launches));
   }
@@ -307,18 +265,46 @@ class Writer {
     const bool of_world = mark.rank < 0;
     const bool bad = std::string_view(mark.what) != "recovery";
     const std::string title = mark.text.substr(0, mark.text.find('\n'));
-    const std::string all = title == mark.text ? "" : R"("text":)" + in_quotes(mark.text);
+    const std::string all = title == mark.text ? "" : R"("text":)" + as_json_text(mark.text);
     return fmt::format(
         R"({{"ph":"i","name":{},"cat":"{}","ts":{},"pid":{},"tid":{},"s":"{}","cname":"{}","args":{{{}}}}})",
-        in_quotes(title), mark.what, microseconds(mark.at), item.pid, item.tid, of_world ? 'g' : 'p',
+        as_json_text(title), mark.what, in_microseconds(mark.at), item.pid, item.tid, of_world ? 'g' : 'p',
         bad ? "terrible" : "good", all);
   }
 
+  // ---- faults, recoveries and what was left out: a process of its own
+  void gather_story() {
+    for (std::size_t i = 0; i < story_.spans.size(); ++i) {
+      const StorySpan& span = story_.spans[i];
+      items_.push_back({span.begin, span.end - span.begin, timeline_.ranks(), span.track, i,
+                        [](const Writer& writer, const Item& item) {
+                          const StorySpan& told = writer.story_.spans[item.index];
+                          return complete(item, as_json_text(told.name), told.category, told.colour, told.args);
+                        }});
+    }
+  }
+
   // ---- messages between two ranks
+  // By lane, sorted: where its spans are. An end of an arrow belongs into one.
+  std::vector<std::vector<std::pair<TimeNs, TimeNs>>> places_of_spans() const {
+    std::vector<std::vector<std::pair<TimeNs, TimeNs>>> places(timeline_.lanes().size());
+    if (timeline_.arrows().empty()) return places;
+    for (const Timeline::Span& span : timeline_.spans()) places[span.lane].emplace_back(span.begin, span.end);
+    for (auto& spans : places) std::sort(spans.begin(), spans.end());
+    return places;
+  }
+
+  static bool inside(const std::vector<std::pair<TimeNs, TimeNs>>& spans, TimeNs at) {
+    const auto after = std::upper_bound(spans.begin(), spans.end(), std::pair(at, runtime::kForever));
+    return after != spans.begin() && (at < std::prev(after)->second || at == std::prev(after)->first);
+  }
+
   void gather_arrows() {
+    const auto places = places_of_spans();
     for (std::size_t i = 0; i < timeline_.arrows().size(); ++i) {
       const Timeline::Arrow& arrow = timeline_.arrows()[i];
-      if (timeline_.forgotten() > 0 && arrow.sent < timeline_.spans().front().begin) continue;
+      const TimeNs middle = arrow.sent + (arrow.received - arrow.sent) / 2;
+      if (!inside(places[arrow.from], arrow.sent) || !inside(places[arrow.to], middle)) continue;
       const auto end = [&](std::uint32_t lane, TimeNs at, auto text) {
         items_.push_back({at, 0, timeline_.lanes()[lane].rank, tids_[lane], i, text});
       };
@@ -327,14 +313,14 @@ class Writer {
           +[](const Writer& writer, const Item& item) { return writer.arrow(item, R"("ph":"s")"); });
       // Inside what received it, whose end is outside for some viewers.
       end(
-          arrow.to, arrow.sent + (arrow.received - arrow.sent) / 2,
+          arrow.to, middle,
           +[](const Writer& writer, const Item& item) { return writer.arrow(item, R"("ph":"f","bp":"e")"); });
     }
   }
 
   std::string arrow(const Item& item, const char* end) const {
     return fmt::format(R"({{{},"name":"message","cat":"message","id":{},"ts":{},"pid":{},"tid":{}}})", end, item.index,
-                       microseconds(item.at), item.pid, item.tid);
+                       in_microseconds(item.at), item.pid, item.tid);
   }
 
   // ---- numbers over time: memory by tag, bytes of communication under way, what stands in a queue
@@ -374,8 +360,8 @@ class Writer {
   }
 
   static std::string counter(const Item& item, const std::string& name, const std::string& values) {
-    return fmt::format(R"({{"ph":"C","name":{},"ts":{},"pid":{},"tid":{},"args":{{{}}}}})", in_quotes(name),
-                       microseconds(item.at), item.pid, item.tid, values);
+    return fmt::format(R"({{"ph":"C","name":{},"ts":{},"pid":{},"tid":{},"args":{{{}}}}})", as_json_text(name),
+                       in_microseconds(item.at), item.pid, item.tid, values);
   }
 
   std::string memory(const Item& item) const {
@@ -410,7 +396,7 @@ class Writer {
   std::array<bool, std::size_t(runtime::MemoryTag::count_)> uses_tag_{};  // on some rank
   std::vector<int> tids_;                                                 // by lane
   std::vector<Item> items_;
-  std::vector<Step> steps_;
+  const StoryTracks story_;
   std::vector<PhaseOf> phases_;
   std::vector<Timeline::Mark> marks_;
   std::string out_;
@@ -426,8 +412,10 @@ std::string chrome_trace(const Timeline& timeline, const Scenario& scenario, con
 std::string trace_summary(const Timeline& timeline, const std::string& file) {
   std::string left_out;
   if (timeline.forgotten() > 0) {
-    left_out = fmt::format(", the last of {}: run fewer steps to see all of them",
-                           timeline.forgotten() + timeline.spans().size());
+    for (const Timeline::LeftOut& one : timeline.left_out())
+      left_out += (left_out.empty() ? "; left out: " : ", ") + stretch_in_words(one);
+    if (left_out.size() > 120) left_out = left_out.substr(0, left_out.rfind(',', 110)) + ", ..";
+    left_out = fmt::format(" (of {}{})", timeline.forgotten() + timeline.spans().size(), left_out);
   }
   return fmt::format("  trace     {}: {} spans of {} ranks{}. ui.perfetto.dev or chrome://tracing opens it\n", file,
                      timeline.spans().size(), timeline.ranks(), left_out);

@@ -94,9 +94,8 @@ std::string Axis::knots() const {
   return "[" + text + "]";
 }
 
-Axis axis_of(const sim::Timeline* timeline, const std::vector<RankWork>& work, const std::vector<Mark>& marks,
-             double end_s) {
-  TimeNs begin = 0, end = std::max<TimeNs>(1, TimeNs(std::llround(end_s * 1e9)));
+Axis axis_of(const std::vector<RankWork>& work, const std::vector<Mark>& marks, double end_s) {
+  TimeNs end = std::max<TimeNs>(1, TimeNs(std::llround(end_s * 1e9)));
   std::vector<TimeNs> moments;
   for (const Mark& mark : marks) moments.push_back(TimeNs(std::llround(mark.at_s * 1e9)));
   for (const RankWork& rank : work) {
@@ -105,12 +104,7 @@ Axis axis_of(const sim::Timeline* timeline, const std::vector<RankWork>& work, c
     }
   }
   for (const TimeNs at : moments) end = std::max(end, at);
-  if (timeline != nullptr && timeline->forgotten() > 0) {
-    begin = timeline->spans().front().begin;
-    for (const sim::Timeline::Span& span : timeline->spans()) begin = std::min(begin, span.begin);
-    end = std::max(end, begin + 1);
-  }
-  return {begin, end, std::move(moments)};
+  return {0, end, std::move(moments)};
 }
 
 }  // namespace seeksim::harness::html

@@ -41,8 +41,7 @@ class Axis {
   std::vector<Break> breaks_;
 };
 
-// The axis of a run that ended at end_s. timeline null: of its marks only.
-Axis axis_of(const sim::Timeline* timeline, const std::vector<RankWork>& work, const std::vector<Mark>& marks,
-             double end_s);
+// The axis of a run that ended at end_s.
+Axis axis_of(const std::vector<RankWork>& work, const std::vector<Mark>& marks, double end_s);
 
 }  // namespace seeksim::harness::html

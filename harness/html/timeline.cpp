@@ -180,6 +180,32 @@ std::string breaks(const Axis& axis, int height) {
   return out;
 }
 
+// Stretches of which the timeline keeps nothing.
+std::string gone(const std::vector<sim::Timeline::LeftOut>& left_out, const Axis& axis, int height) {
+  std::string out;
+  for (const sim::Timeline::LeftOut& one : left_out)
+    out += fmt::format("<path class=\"gone\" d=\"M{:.0f} 0H{:.0f}V{}H{:.0f}z\"/>\n", axis.x(double(one.begin)),
+                       axis.x(double(one.end)), height, axis.x(double(one.begin)));
+  return out;
+}
+
+std::string left_out_in_words(const sim::Timeline& timeline, const std::vector<sim::Timeline::LeftOut>& left_out) {
+  if (timeline.forgotten() == 0) return "";
+  constexpr std::size_t kMost = 20;
+  std::string steps;
+  for (std::size_t i = 0; i < left_out.size() && i < kMost; ++i) {
+    const sim::Timeline::LeftOut& one = left_out[i];
+    steps += fmt::format("{}{}{}", steps.empty() ? "" : ", ", one.whole ? "" : "a part of ",
+                         one.first_step == one.last_step ? std::to_string(one.first_step)
+                                                         : fmt::format("{}&ndash;{}", one.first_step, one.last_step));
+  }
+  if (left_out.size() > kMost) steps += fmt::format(" and {} more stretches", left_out.size() - kMost);
+  return paragraph(
+      fmt::format("The run had {} spans; {} of them are left out, and grey in the picture: of steps {}. Steps of "
+                  "faults and recoveries stay as long as there is room.",
+                  timeline.forgotten() + timeline.spans().size(), timeline.forgotten(), steps));
+}
+
 std::string breaks_in_words(const Axis& axis) {
   std::string text;
   for (const Axis::Break& one : axis.breaks())
@@ -196,7 +222,7 @@ std::string axis_labels(const Axis& axis) {
                        i == 0        ? "l"
                        : i == kParts ? "r"
                                      : "",
-                       part * 100, part, seconds_shown(axis.time(part * kTimelineUnits) / 1e9));
+                       part * 100, part, seconds_shown(axis.time(part * kTimelineUnits) / 1e9, 6));
   }
   return out + "</div>";
 }
@@ -216,12 +242,12 @@ std::string key(bool any_shared) {
   return out + "</ul>";
 }
 
-std::string table_of(const std::vector<Mark>& marks) {
+std::string table_of(const std::vector<Mark>& marks, const char* time) {
   std::vector<Cells> rows;
   for (std::size_t i = 0; i < marks.size(); ++i)
     rows.push_back({fmt::format("<span class=\"badge {}\">{}</span>", marks[i].kind, i + 1), marks[i].at, marks[i].kind,
                     escaped(marks[i].text)});
-  return rows.empty() ? "" : table("", {"mark", "virtual time, s", "what", "in words"}, rows);
+  return rows.empty() ? "" : table("", {"mark", time, "what", "in words"}, rows);
 }
 
 constexpr const char* kButtons =
@@ -238,16 +264,13 @@ std::string timeline_figure(const sim::Timeline* timeline, const std::vector<std
   std::string note;
   if (marks.size() < all_marks.size())
     note += paragraph(fmt::format("{} more marks are in the JSON report.", all_marks.size() - marks.size()));
-  if (timeline == nullptr) return table_of(marks) + note;
+  if (timeline == nullptr) return table_of(marks, "time, s") + note;
   const std::vector<RankWork> work = work_of(*timeline);
   const std::vector<Row> rows = rows_of(work, courses);
-  const Axis axis = axis_of(timeline, work, marks, end_s);
+  const Axis axis = axis_of(work, marks, end_s);
   const bool shared = std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.ranks.size() > 1; });
-  if (timeline->forgotten() > 0)
-    note +=
-        paragraph(fmt::format("The run had {} more spans before these; the picture begins at {}, and marks before "
-                              "that stand at its left edge.",
-                              timeline->forgotten(), seconds_shown(double(axis.begin()) / 1e9)));
+  const std::vector<sim::Timeline::LeftOut> left_out = timeline->left_out();
+  note += left_out_in_words(*timeline, left_out);
   const Drawing drawing = draw_rows(work, rows, axis);
   const std::string above = badges(marks, axis);
   std::string out = "<figure class=\"timeline\">" + key(shared) + kButtons;
@@ -260,11 +283,12 @@ std::string timeline_figure(const sim::Timeline* timeline, const std::vector<std
       "data-knots=\"{}\" aria-label=\"Timeline of {} ranks over {:.6g} seconds of virtual time, "
       "with {} marks that the table below lists\">\n{}{}</svg>",
       kTimelineUnits, drawing.height, drawing.height, axis.knots(), timeline->ranks(),
-      double(axis.end() - axis.begin()) / 1e9, marks.size(), drawing.rows + breaks(axis, drawing.height),
+      double(axis.end() - axis.begin()) / 1e9, marks.size(),
+      drawing.rows + gone(left_out, axis, drawing.height) + breaks(axis, drawing.height),
       lines(marks, axis, drawing.height));
   out += axis_labels(axis) + "</div></div>";
   return out + "<figcaption>Virtual time. Ctrl and the wheel, + and - zoom; dragging and arrows move." +
-         breaks_in_words(axis) + "</figcaption></figure>\n" + note + table_of(marks);
+         breaks_in_words(axis) + "</figcaption></figure>\n" + note + table_of(marks, "virtual time, s");
 }
 
 }  // namespace seeksim::harness::html

@@ -153,7 +153,7 @@ struct MpiSession::Impl {
   bool told_over = false;
 
   void gather_gpus();
-  RunRecord collect(const Scenario& scenario, const RunRequest& request, const std::string& folder,
+  RunRecord collect(const Scenario& scenario, const RunRequest& request, const std::string& folder, StepLog* step_log,
                     std::vector<std::vector<std::byte>> reports);
 };
 
@@ -301,7 +301,7 @@ RunRecord MpiSession::run(const Scenario& scenario, const SimulationOptions& opt
   impl_->world->broadcast(text_of(request));
   std::vector<std::byte> mine = to_bytes(train_here(request, folder.path(), impl_->world->wire(), 0));
   RunRecord record =
-      impl_->collect(scenario, request, folder.path(),
+      impl_->collect(scenario, request, folder.path(), options.step_log,
                      impl_->world->gather(std::move(mine), ranks, kPatience + scenario.train.recovery.agree_ns));
   own.reset();
   record.events.insert(record.events.end(), events.begin(), events.end());
@@ -312,8 +312,10 @@ RunRecord MpiSession::run(const Scenario& scenario, const SimulationOptions& opt
 }
 
 RunRecord MpiSession::Impl::collect(const Scenario& scenario, const RunRequest& request, const std::string& folder,
-                                    std::vector<std::vector<std::byte>> reports) {
+                                    StepLog* step_log, std::vector<std::vector<std::byte>> reports) {
   Collector collector(scenario.world.ranks(), request.gradients_of, request.digest_gradients);
+  if (step_log != nullptr) step_log->begin({});
+  collector.log_steps_to(step_log);
   collector.begin_attempt(0);
   std::vector<RankReport> told;
   std::vector<std::vector<Note>> notes;

@@ -41,6 +41,11 @@ void Collector::add_missing(std::size_t steps) {
 }
 
 void Collector::step_committed(int rank, const runtime::StepRecord& record) {
+  also_committed(rank, record);
+  if (log_ != nullptr) log_->committed(rank, record);
+}
+
+void Collector::also_committed(int rank, const runtime::StepRecord& record) {
   commits_.committed(rank, record);
   record_.ranks[std::size_t(rank)].steps_committed = record.step + 1;
   attempt_begins_ = false;
@@ -73,6 +78,7 @@ void Collector::begin_attempt(TimeNs now) {
 void Collector::rolled_back(int rank, std::int64_t steps) {
   record_.ranks[std::size_t(rank)].steps_committed = steps;
   commits_.goes_on_at(rank, steps);
+  if (log_ != nullptr) log_->rolled_back(steps);
   const auto kept = std::size_t(steps);
   if (!record_.training.attempts.empty() && attempt_begins_) record_.training.attempts.back().first_step = steps;
   if (kept > record_.steps.size()) {  // of an earlier run of the program
@@ -271,7 +277,8 @@ void Collector::analyse(const runtime::RecoveryRecord& told, Recovery& recovery)
   recovery.analysis = runtime::analyse(dumps, &told.diagnosis);
 }
 
-void Collector::scores(std::int64_t, const std::vector<int>& ranks, const std::vector<double>& scores) {
+void Collector::scores(std::int64_t step, const std::vector<int>& ranks, const std::vector<double>& scores) {
+  if (log_ != nullptr) log_->scores(step, ranks, scores);
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     ScoreRecord& score = record_.detection.scores[ranks[i]];
     ++score.steps;

@@ -10,6 +10,7 @@
 
 #include "harness/record/commits.h"
 #include "harness/record/run_record.h"
+#include "harness/record/step_log.h"
 #include "runtime/detect/observer.h"
 
 namespace seeksim::harness {
@@ -43,6 +44,8 @@ class Collector : public runtime::Observer {
     if (on_end_) on_end_(rank, steps);
   }
   void step_committed(int rank, const runtime::StepRecord& record) override;
+  // Each step of each rank is logged, too; null: it is not.
+  void log_steps_to(StepLog* log) { log_ = log; }
   void nonfinite_born(int rank, std::int64_t step, const runtime::NonFiniteBirth& birth) override;
   void ranges(int rank, std::int64_t step, std::vector<runtime::RangeLogEntry> log, std::uint64_t left_out) override;
   void rerun(int rank, const runtime::RerunRecord& told) override;
@@ -85,6 +88,8 @@ class Collector : public runtime::Observer {
   }
 
   RunRecord& record() { return record_; }
+  // As step_committed(), without the log: of a rank for which another one stands.
+  void also_committed(int rank, const runtime::StepRecord& record);
   const Commits::Findings& history() const { return commits_.findings(); }
   std::int64_t steps() const { return std::int64_t(record_.steps.size()); }
 
@@ -122,6 +127,7 @@ class Collector : public runtime::Observer {
   bool digest_gradients_;
   OnGradients on_gradients_;
   OnState on_state_;
+  StepLog* log_ = nullptr;
   std::function<void(int rank, std::int64_t steps)> on_end_;
 };
 

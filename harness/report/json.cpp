@@ -14,6 +14,7 @@
 #include "harness/oracles/numbers.h"
 #include "harness/oracles/pipelines.h"
 #include "harness/oracles/reruns.h"
+#include "harness/record/causes.h"
 #include "harness/report/bundle.h"
 #include "harness/report/report.h"
 #include "harness/scenario/variants.h"
@@ -29,31 +30,6 @@ namespace {
 using runtime::seconds;
 
 Json time_or_null(TimeNs ns) { return ns < 0 ? Json(nullptr) : Json(seconds(ns)); }
-
-// The fault behind a recovery: the latest firing before it was noticed. A rule that names one of the culprits is
-// preferred. Returns the rule's number, -1 when none fits.
-int fault_behind(const RunRecord& run, const Recovery& recovery, TimeNs& injected_ns) {
-  int best = -1;
-  bool best_named = false;
-  for (std::size_t i = 0; i < run.faults.size(); ++i) {
-    const faults::RuleStatus& rule = run.faults[i];
-    TimeNs fired = -1;
-    for (const TimeNs at : rule.fired_ns) {
-      if (at <= recovery.detected_ns) fired = at;
-    }
-    if (rule.fired_ns.empty() && rule.first_fired_ns <= recovery.detected_ns) fired = rule.first_fired_ns;
-    if (fired < 0) continue;
-    bool named = false;
-    for (const int rank : rule.ranks) {
-      for (const int culprit : recovery.diagnosis.culprits) named |= rank == culprit;
-    }
-    if (best >= 0 && (best_named > named || (best_named == named && fired <= injected_ns))) continue;
-    best = int(i);
-    best_named = named;
-    injected_ns = fired;
-  }
-  return best;
-}
 
 Json steps_json(const RunRecord& run, Json& report) {
   for (const char* key : {"loss", "grad_norm", "lr", "loss_scale", "skipped", "committed_s"})

@@ -88,12 +88,13 @@ std::optional<Golden> golden_for(const Scenario& scenario, Needs wanted, const R
 
 // The judged run. `simulation` stays empty where it is on ranks of another kind.
 RunRecord run_judged(const Scenario& scenario, Needs wanted, const RunOptions& options,
-                     std::optional<Simulation>& simulation) {
+                     std::optional<Simulation>& simulation, StepLog& step_log) {
   const FileOptions& files = options.files;
   SimulationOptions how = simulation_options(options);
   how.digest_gradients = has(wanted, Needs::gradients);
   how.keep_final_weights |= has(wanted, Needs::no_quirks);
   how.timeline = !files.trace.empty() || !files.html.file.empty();
+  how.step_log = files.metrics.empty() ? nullptr : &step_log;
   how.flight_recorder = !files.flight_recorder.empty() || !files.out.empty() || !files.bundle.empty();
   if (scenario.real_storage || (options.ranks.launch && !files.out.empty()))
     how.storage_folder = files.out.empty() ? "." : files.out;
@@ -107,10 +108,10 @@ RunRecord run_judged(const Scenario& scenario, Needs wanted, const RunOptions& o
   return run;
 }
 
-std::string metrics_of(const Evidence& e) {
-  if (!e.scenario.watched.alarms.any()) return metrics_lines(e.run);
+std::string metrics_of(const Evidence& e, const StepLog& steps) {
+  if (!e.scenario.watched.alarms.any()) return metrics_lines(e.run, steps);
   const std::vector<Alarm> raised = raised_alarms(e.scenario, e.run);
-  return metrics_lines(e.run, [&](std::int64_t step) { return Json(alarms_in_step(raised, step)); });
+  return metrics_lines(e.run, steps, [&](std::int64_t step) { return Json(alarms_in_step(raised, step)); });
 }
 
 // Files that are written one after the other: what cannot be written keeps none of the others from being tried.
@@ -188,7 +189,6 @@ void write_files(const Evidence& evidence, const Judgement& judgement, const Fil
   const Scenario& scenario = evidence.scenario;
   written.write([&] { write_folder(files.out, to_json(as_it_ran(scenario, evidence.run)), text, report); });
   save_results(scenario, files, evidence.run, written);
-  if (!files.metrics.empty()) written.write([&] { write_file(files.metrics, metrics_of(evidence)); });
   if (!files.tensorboard.empty()) written.write([&] { write_tensorboard(files.tensorboard, evidence.run); });
   if (files.monitors) written.write([&] { write_monitor_files(scenario, evidence.run, files.monitors_below); });
   if (!files.flight_recorder.empty())
@@ -319,7 +319,8 @@ Outcome run_one(const Scenario& given, const RunOptions& options, const Print& p
   const Needs wanted = needs(scenario) | (options.verify_determinism ? Needs::twice : Needs::nothing);
   const std::optional<Golden> golden = golden_for(scenario, wanted, options, tell);
   std::optional<Simulation> simulation;
-  const RunRecord run = run_judged(scenario, wanted, options, simulation);
+  StepLog steps;
+  const RunRecord run = run_judged(scenario, wanted, options, simulation, steps);
   Evidence evidence{scenario, run, golden ? &*golden : nullptr, std::nullopt, {}};
   SideRuns beside;
   if (runtime::interrupted() == 0)
@@ -346,6 +347,8 @@ Outcome run_one(const Scenario& given, const RunOptions& options, const Print& p
     outcome.report["explanation"] = page.json;
   }
   write_files(evidence, judgement, options.files, outcome.report, text, written);
+  if (const std::string& file = options.files.metrics; !file.empty())
+    written.write([&] { write_file(file, metrics_of(evidence, steps)); });
   write_page_of_run(evidence, options.files.html, outcome.report, simulation, written);
   written.write([&] { keeper.ended(outcome.report); });
   outcome.problems = written.problems();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <utility>
 
 #include "harness/input/files.h"
 #include "harness/input/problem.h"
@@ -41,6 +42,10 @@ struct Simulation::Impl {
         own_faults(s),
         collector(s, alike.classes, options.gradients_of, options.digest_gradients, options.on_gradients) {
     collector.hand_states_to(options.on_state);
+    if (options.step_log != nullptr) {
+      options.step_log->begin([this](int rank) { return memory_of(rank); });
+      collector.log_steps(*options.step_log);
+    }
     if (!options.storage_folder.empty()) files.emplace(options.storage_folder);
   }
 
@@ -63,6 +68,11 @@ struct Simulation::Impl {
     plan.spares = scenario.train.recovery.spares;
     plan.stale_messages_taken = scenario.train.bug.is(runtime::Bug::stale_messages_taken);
     return plan;
+  }
+
+  StepLog::Memory memory_of(int rank) const {
+    const runtime::MemoryUse use = devices.at(std::size_t(rank))->use_total(runtime::Space::device);
+    return {use.now, use.peak};
   }
 
   RunRecord run();
@@ -89,6 +99,7 @@ struct Simulation::Impl {
   faults::FaultPlan faults;
   OwnFaults own_faults;  // over those
   StandInCollector collector;
+  std::vector<const runtime::Device*> devices;  // by rank: of the newest world and incarnation
   std::optional<runtime::PosixStorage> files;
   static constexpr int kFiringsTold = 5;
   std::vector<int> told;  // firings in the story, by rule
@@ -134,7 +145,11 @@ void Simulation::Impl::start_job(TimeNs now) {
   plan.device_memory = device.get();
   plan.seed += 1'000'003 * attempt;  // other noise
   plan.schedule.first_decision = collector.record().schedule.decisions;
+  std::optional<sim::Timeline> drawn;  // so far; what the old world still draws as it goes is no part of it
+  if (world && world->timeline() != nullptr)
+    drawn = std::exchange(*world->timeline(), sim::Timeline(scenario.world.ranks()));
   world = std::make_unique<sim::World>(plan, disks, now);
+  if (drawn) world->timeline()->go_on(std::move(*drawn), now);
   if (attempt > 0) {
     if (!again) again = scenario.train;
     again->checkpoint.resume = true;
@@ -173,7 +188,9 @@ void Simulation::Impl::look_at_checkpoints() {
 void Simulation::Impl::connect() {
   std::vector<Event>& events = collector.record().events;
   if (options.watch) faults.watch(options.watch);
+  devices.resize(std::size_t(scenario.world.ranks()));
   world->decorate([this](int rank, runtime::Seams inner) {
+    devices[std::size_t(rank)] = &inner.device;
     if (options.sink != nullptr) {
       watches.push_back(std::make_unique<ValueWatch>(*options.sink, rank, inner.clock));
       dynamic_cast<sim::SimDevice&>(inner.device).watch(watches.back().get());

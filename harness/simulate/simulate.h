@@ -24,6 +24,7 @@ struct SimulationOptions {
   bool digest_gradients = false;  // of each step
   double wall_limit_s = 0;        // 0: none
   bool timeline = false;          // what queues and hosts did is kept
+  StepLog* step_log = nullptr;    // gets each step of each rank; null: nobody does
   bool flight_recorder = false;   // dumps hold whole rings
   std::string device = "cpu";     // or "cuda", "emulated" (device.h)
   sim::ValueLogPlan values;       // of each operation

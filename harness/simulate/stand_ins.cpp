@@ -17,10 +17,15 @@ StandInCollector::StandInCollector(const Scenario& scenario, std::shared_ptr<con
   }
 }
 
+void StandInCollector::log_steps(StepLog& log) {
+  log_steps_to(&log);
+  for (std::size_t rank = 0; rank < others_.size(); ++rank) log.stands_for(int(rank), int(others_[rank].size()) + 1);
+}
+
 void StandInCollector::step_committed(int rank, const runtime::StepRecord& record) {
   Collector::step_committed(rank, record);
   if (classes_ == nullptr) return;
-  for (const int other : others_[std::size_t(rank)]) Collector::step_committed(other, record);
+  for (const int other : others_[std::size_t(rank)]) also_committed(other, record);
 }
 
 void StandInCollector::shards(int rank, const runtime::ShardRecord& record) {

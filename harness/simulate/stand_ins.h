@@ -16,6 +16,8 @@ class StandInCollector final : public Collector {
   StandInCollector(const Scenario& scenario, std::shared_ptr<const sim::RankClasses> classes, std::int64_t gradients_of,
                    bool digest_gradients, OnGradients on_gradients);
 
+  // Logs the steps of the ranks that are simulated, and for how many each of them stands.
+  void log_steps(StepLog& log);
   void step_committed(int rank, const runtime::StepRecord& record) override;
   // Where the shards of the others lie follows from the partition; their sizes are those of the class.
   void shards(int rank, const runtime::ShardRecord& record) override;

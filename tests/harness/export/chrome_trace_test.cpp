@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <map>
 #include <set>
 
@@ -12,6 +11,7 @@
 
 #include "harness/loading/load.h"
 #include "harness/simulate/simulate.h"
+#include "tests/harness/export/trace_rules.h"
 #include "tests/sim/sim_test.h"
 #include "tests/support/scenarios.h"
 
@@ -64,90 +64,6 @@ Scenario broken_scenario() {
   return scenario;
 }
 
-std::int64_t ns(const Json& microseconds) { return std::llround(microseconds.get<double>() * 1000); }
-
-bool is_whole(const Json& event, const char* key) { return event.contains(key) && event[key].is_number_integer(); }
-
-// What is wrong with a trace, by the rules of the trace-event format and those of what is drawn here.
-std::string wrong_with(const Json& trace) {
-  static const std::set<std::string> kColours = {"thread_state_uninterruptible",
-                                                 "thread_state_iowait",
-                                                 "thread_state_running",
-                                                 "thread_state_runnable",
-                                                 "thread_state_sleeping",
-                                                 "thread_state_unknown",
-                                                 "background_memory_dump",
-                                                 "light_memory_dump",
-                                                 "detailed_memory_dump",
-                                                 "vsync_highlight_color",
-                                                 "generic_work",
-                                                 "good",
-                                                 "bad",
-                                                 "terrible",
-                                                 "black",
-                                                 "grey",
-                                                 "white",
-                                                 "yellow",
-                                                 "olive",
-                                                 "rail_response",
-                                                 "rail_animation",
-                                                 "rail_idle",
-                                                 "rail_load",
-                                                 "startup"};
-  static const std::set<std::string> kMetadata = {"process_name", "process_sort_index", "thread_name",
-                                                  "thread_sort_index"};
-  if (!trace.is_object() || !trace.contains("traceEvents") || !trace["traceEvents"].is_array()) return "no traceEvents";
-  if (trace["displayTimeUnit"] != "ns" && trace["displayTimeUnit"] != "ms") return "displayTimeUnit";
-  using Thread = std::pair<int, int>;
-  std::set<Thread> named;
-  std::map<Thread, std::int64_t> ends;
-  std::map<std::int64_t, std::int64_t> sent, received;
-  std::int64_t last = 0;
-  for (const Json& event : trace["traceEvents"]) {
-    const auto fail = [&](const std::string& what) { return what + ": " + event.dump(); };
-    if (!event.contains("name") || !event["name"].is_string()) return fail("no name");
-    if (!is_whole(event, "pid") || !is_whole(event, "tid")) return fail("no process or thread");
-    const Thread thread{event["pid"], event["tid"]};
-    const std::string phase = event.value("ph", "");
-    if (phase == "M") {
-      if (!kMetadata.count(event["name"]) || !event["args"].is_object()) return fail("unknown metadata");
-      if (event["name"] == "thread_name") named.insert(thread);
-      continue;
-    }
-    if (!event.contains("ts") || !event["ts"].is_number() || event["ts"] < 0) return fail("no time");
-    const std::int64_t at = ns(event["ts"]);
-    if (at < last) return fail("out of order");
-    last = at;
-    if (!named.count(thread)) return fail("of a thread without a name");
-    if (event.contains("cname") && !kColours.count(event["cname"])) return fail("no reserved colour");
-    if (phase == "X") {
-      if (!event.contains("dur") || !event["dur"].is_number() || event["dur"] < 0) return fail("no duration");
-      if (!event["args"].is_object() || !event["cat"].is_string()) return fail("no arguments or category");
-      if (at < ends[thread]) return fail("begins before what is in front of it has ended");
-      ends[thread] = at + ns(event["dur"]);
-    } else if (phase == "i") {
-      const std::string scope = event.value("s", "");
-      if (scope != "g" && scope != "p" && scope != "t") return fail("no scope");
-    } else if (phase == "C") {
-      if (!event["args"].is_object() || event["args"].empty()) return fail("counts nothing");
-      for (const auto& [what, value] : event["args"].items())
-        if (!value.is_number() || value < 0) return fail("a counter below zero");
-    } else if (phase == "s" || phase == "f") {
-      if (!is_whole(event, "id")) return fail("no id");
-      if (phase == "f" && event.value("bp", "") != "e") return fail("bound to what comes next");
-      auto& times = phase == "s" ? sent : received;
-      if (!times.emplace(event["id"].get<std::int64_t>(), at).second) return fail("its id is taken");
-    } else {
-      return fail("unknown kind of event");
-    }
-  }
-  if (sent.size() != received.size()) return "an arrow without an end";
-  for (const auto& [id, at] : sent) {
-    if (!received.count(id) || received[id] < at) return fmt::format("arrow {} ends before it begins", id);
-  }
-  return "";
-}
-
 std::string thread_of(const Json& events, const Json& event) {
   for (const Json& other : events) {
     if (other["name"] == "thread_name" && other["pid"] == event["pid"] && other["tid"] == event["tid"])
@@ -160,8 +76,8 @@ TEST(Timeline, IsAChromeTrace) {
   for (const Scenario& scenario : {busy_scenario(), broken_scenario()}) {
     const Drawn drawn = draw(scenario);
     const Json trace = Json::parse(drawn.text);
-    EXPECT_EQ(wrong_with(trace), "");
-    EXPECT_EQ(trace["otherData"]["oldest_spans_left_out"], 0);
+    EXPECT_EQ(wrong_with_trace(trace), "");
+    EXPECT_EQ(trace["otherData"]["spans_left_out"], 0);
     EXPECT_EQ(trace["otherData"]["ranks"], scenario.world.ranks());
   }
 }
@@ -173,7 +89,7 @@ TEST(Timeline, TheValidatorSeesWhatIsWrong) {
   const auto with = [&](const char* key, const Json& value) {
     Json bad = good;
     bad["traceEvents"][span][key] = value;
-    return wrong_with(bad);
+    return wrong_with_trace(bad);
   };
   EXPECT_NE(with("dur", -1).find("no duration"), std::string::npos);
   EXPECT_NE(with("dur", 1e9).find("begins before"), std::string::npos);
@@ -187,15 +103,27 @@ TEST(Timeline, TheValidatorSeesWhatIsWrong) {
   Json bad = good;
   bad["traceEvents"].push_back(
       {{"ph", "s"}, {"name", "m"}, {"pid", 0}, {"tid", 0}, {"ts", 1e12}, {"id", 1'000'000'000}});
-  EXPECT_NE(wrong_with(bad).find("without an end"), std::string::npos) << wrong_with(bad);
+  EXPECT_NE(wrong_with_trace(bad).find("without an end"), std::string::npos) << wrong_with_trace(bad);
   bad["traceEvents"].back()["ph"] = "i";
-  EXPECT_NE(wrong_with(bad).find("no scope"), std::string::npos) << wrong_with(bad);
-  EXPECT_NE(wrong_with(Json::array()), "");
+  EXPECT_NE(wrong_with_trace(bad).find("no scope"), std::string::npos) << wrong_with_trace(bad);
+  EXPECT_NE(wrong_with_trace(Json::array()), "");
+  // Both ends of an arrow, but where no span is.
+  bad["traceEvents"].back() = {{"ph", "s"}, {"name", "m"}, {"pid", 0}, {"tid", 0}, {"ts", 1e12}, {"id", 1'000'000'000}};
+  bad["traceEvents"].push_back(bad["traceEvents"].back());
+  bad["traceEvents"].back()["ph"] = "f";
+  EXPECT_NE(wrong_with_trace(bad).find("bound to what comes next"), std::string::npos) << wrong_with_trace(bad);
+  bad["traceEvents"].back()["bp"] = "e";
+  EXPECT_NE(wrong_with_trace(bad).find("outside of all spans"), std::string::npos) << wrong_with_trace(bad);
+  bad = good;
+  for (Json& event : bad["traceEvents"]) {
+    if (event["name"] == "process_name" && event["pid"] == 0) event["name"] = "process_labels";
+  }
+  EXPECT_NE(wrong_with_trace(bad).find("metadata"), std::string::npos) << wrong_with_trace(bad);
   std::size_t counter = 0;
   while (good["traceEvents"][counter]["ph"] != "C") ++counter;
   bad = good;
   bad["traceEvents"][counter]["args"] = {{"bytes", -1}};
-  EXPECT_NE(wrong_with(bad).find("below zero"), std::string::npos) << wrong_with(bad);
+  EXPECT_NE(wrong_with_trace(bad).find("below zero"), std::string::npos) << wrong_with_trace(bad);
 }
 
 // The largest that the counters show of each tag on any rank is the peak of the run's report, but of scratch, of which
@@ -285,6 +213,121 @@ TEST(Timeline, MarksStepsFaultsAndRecoveries) {
   EXPECT_EQ(detected_ns, drawn.run.detection.recoveries[0].detected_ns);
 }
 
+const Json* span_named(const Json& events, const std::string& name) {
+  for (const Json& event : events) {
+    if (event["ph"] == "X" && event["name"] == name) return &event;
+  }
+  return nullptr;
+}
+
+// The times of the report, as spans: a recovery from the fault to the next commit contains its stages in a row.
+TEST(Timeline, DrawsRecoveriesAsSpansOfTheirStages) {
+  const Scenario scenario = broken_scenario();
+  const Drawn drawn = draw(scenario);
+  ASSERT_EQ(drawn.run.detection.recoveries.size(), 1u);
+  const Recovery& told = drawn.run.detection.recoveries[0];
+  const Json events = drawn.events();
+  const auto expect = [&](const std::string& name, std::int64_t begin, std::int64_t end) {
+    const Json* span = span_named(events, name);
+    ASSERT_NE(span, nullptr) << name;
+    EXPECT_EQ((*span)["pid"], scenario.world.ranks()) << "a process of its own";
+    EXPECT_EQ(ns((*span)["ts"]), begin) << name;
+    EXPECT_EQ(ns((*span)["ts"]) + ns((*span)["dur"]), end) << name;
+  };
+  const std::int64_t fired = drawn.run.faults.at(0).first_fired_ns;
+  expect("recovery of epoch 0", fired, told.resumed_ns);
+  expect("detection", fired, told.detected_ns);
+  expect("agreement", told.detected_ns, told.agreed_ns);
+  expect("rebuild", told.agreed_ns, told.rebuilt_ns);
+  expect("resume", told.rebuilt_ns, told.resumed_ns);
+  expect("collective_timeout, rank 2", fired, told.rebuilt_ns);
+  EXPECT_EQ((*span_named(events, "recovery of epoch 0"))["args"]["fault"], 0);
+  EXPECT_EQ(span_named(draw(busy_scenario()).events(), "recovery of epoch 0"), nullptr);
+}
+
+// A failure while ranks recover from another one: spans that overlap stand on tracks of their own.
+TEST(Timeline, OverlappingRecoveriesStandSideBySide) {
+  RunRecord run = good_run();
+  for (const TimeNs begin : {100, 150, 400}) {
+    Recovery recovery = recovery_naming({1});
+    recovery.epoch = std::uint32_t(run.detection.recoveries.size());
+    recovery.detected_ns = begin;
+    recovery.agreed_ns = begin + 10;
+    recovery.rebuilt_ns = begin + 20;
+    recovery.resumed_ns = begin + 100;
+    run.detection.recoveries.push_back(recovery);
+  }
+  const sim::Timeline nothing(4);
+  Json trace = Json::parse(chrome_trace(nothing, small_scenario(), run));
+  EXPECT_EQ(wrong_with_trace(trace), "");
+  const auto track = [&](const char* name) { return (*span_named(trace["traceEvents"], name))["tid"].get<int>(); };
+  EXPECT_NE(track("recovery of epoch 0"), track("recovery of epoch 1"));
+  EXPECT_EQ(track("recovery of epoch 0"), track("recovery of epoch 2"));
+  // Seen: a stage that is longer than its recovery.
+  for (Json& event : trace["traceEvents"]) {
+    if (event["name"] == "resume") event["dur"] = 1000;
+  }
+  EXPECT_NE(wrong_with_trace(trace).find("ends behind the span"), std::string::npos) << wrong_with_trace(trace);
+}
+
+// Ranks stand below each other by node, and say to which one they belong.
+TEST(Timeline, NamesTheNodeOfEachRank) {
+  const Json events = draw(busy_scenario()).events();
+  std::map<int, std::string> names, labels;
+  std::map<int, int> places;
+  for (const Json& event : events) {
+    if (event["name"] == "process_name") names[event["pid"]] = event["args"]["name"];
+    if (event["name"] == "process_labels") labels[event["pid"]] = event["args"]["labels"];
+    if (event["name"] == "process_sort_index") places[event["pid"]] = event["args"]["sort_index"];
+  }
+  EXPECT_EQ(names[0], "node 0 / rank 0");
+  EXPECT_EQ(names[3], "node 1 / rank 3");
+  EXPECT_EQ(labels[3], "node 1");
+  for (int rank = 1; rank < 4; ++rank) EXPECT_LT(places[rank - 1], places[rank]);
+}
+
+// More than there is room for: the first steps, the last ones, those around the fault and every few of the others are
+// there as a whole, and the trace says which are not.
+TEST(Timeline, OfALongRunSaysWhichStepsAreLeftOut) {
+  sim::Timeline timeline(1);
+  struct Nobody final : runtime::Executor {
+    void make_ready(runtime::SteppedQueue&) override {}
+    void step_after(runtime::SteppedQueue&, TimeNs) override {}
+    TimeNs duration(const runtime::SteppedQueue&, const runtime::Op&, runtime::Cost) override { return 0; }
+    void host_place_reached(runtime::SteppedQueue&) override {}
+    void kernel_failed(runtime::SteppedQueue&, const runtime::Op&, std::string_view) override {}
+  } nobody;
+  runtime::SteppedQueue queue(nobody, "compute queue", 0);
+  Scenario scenario = small_scenario();
+  scenario.train.definition.steps = 600;
+  constexpr int kLaunches = 1000;
+  for (int i = 0; i < 600 * kLaunches; ++i) {
+    runtime::Op op;
+    op.step = i / kLaunches;
+    op.rank = 0;
+    timeline.ran(queue, 0, op, i * 10, i * 10 + 10);
+    if (i == 300 * kLaunches) timeline.mark(i * 10, 0, "fault", "a fault");
+  }
+  const Json trace = Json::parse(chrome_trace(timeline, scenario, RunRecord{}));
+  EXPECT_EQ(wrong_with_trace(trace), "");
+  std::map<std::string, std::int64_t> steps;
+  std::set<std::int64_t> left_out;
+  for (const Json& event : trace["traceEvents"]) {
+    if (event["ph"] != "X") continue;
+    if (event["cat"] == "step") steps[event["name"]] = ns(event["dur"]);
+    if (event["cat"] == "left_out") left_out.insert(ns(event["ts"]) / (10 * kLaunches));
+  }
+  for (const int step : {0, 1, 50, 299, 300, 301, 598, 599})
+    EXPECT_TRUE(steps.count(fmt::format("step {}", step))) << step;
+  for (const auto& [name, length] : steps) EXPECT_EQ(length, 10 * kLaunches) << name << " is not whole";
+  EXPECT_GE(steps.size(), 300u);
+  EXPECT_FALSE(left_out.empty());
+  for (const std::int64_t step : left_out) EXPECT_FALSE(steps.count(fmt::format("step {}", step))) << step;
+  EXPECT_EQ(trace["otherData"]["left_out"].size(), left_out.size());
+  EXPECT_EQ(trace["otherData"]["spans_left_out"], (600 - int(steps.size())) * kLaunches);
+  EXPECT_NE(trace_summary(timeline, "t.json").find("left out: step"), std::string::npos);
+}
+
 TEST(Timeline, IsTheSameForASeedAndChangesNothing) {
   Scenario scenario = broken_scenario();
   const Drawn once = draw(scenario), again = draw(scenario);
@@ -305,7 +348,7 @@ TEST(Timeline, DrawsMessagesAsArrows) {
   Scenario scenario = small_scenario();
   scenario.world = plan;
   const Json trace = Json::parse(chrome_trace(*world.timeline(), scenario, RunRecord{}));
-  EXPECT_EQ(wrong_with(trace), "");
+  EXPECT_EQ(wrong_with_trace(trace), "");
   int inside = 0;
   for (const Json& end : trace["traceEvents"]) {
     if (end["ph"] != "s" && end["ph"] != "f") continue;
@@ -340,7 +383,7 @@ TEST(Timeline, RealRunsHaveArrows) {
   LoadOptions options;
   options.sets = {"faults=[]", "checks=[]", "model.layers=2", "world.pipeline=2"};
   const Drawn drawn = draw(load_scenario_text(small_text(), "s.json", options));
-  EXPECT_EQ(wrong_with(Json::parse(drawn.text)), "");
+  EXPECT_EQ(wrong_with_trace(Json::parse(drawn.text)), "");
   std::map<std::int64_t, int> from, to;
   for (const Json& event : drawn.events()) {
     if (event["ph"] == "s") from[event["id"]] = event["pid"];
@@ -363,7 +406,7 @@ TEST(Timeline, OfASweepIsThatOfOneRow) {
   const Ran one = seeksim({"run", file, "--row", "1", "--trace", trace});
   EXPECT_EQ(one.status, 0) << one.err << one.out;
   EXPECT_NE(one.out.find(trace), std::string::npos) << one.out;
-  EXPECT_EQ(wrong_with(Json::parse(read_all(trace))), "");
+  EXPECT_EQ(wrong_with_trace(Json::parse(read_all(trace))), "");
   const Ran two = seeksim({"run", file, file, "--trace", trace});
   EXPECT_EQ(two.status, 2);
   const Ran nowhere = seeksim({"run", file, "--row", "1", "--trace", folder.file("no/such/folder.json")});

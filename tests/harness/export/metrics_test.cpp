@@ -1,15 +1,19 @@
-// Metrics for boards: lines of JSON, one a step, and TensorBoard's event files, read back here and, where it
+// Metrics for boards: lines of JSON, one a step and rank, and TensorBoard's event files, read back here and, where it
 // is installed, by TensorBoard itself.
 #include "harness/export/metrics.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
@@ -30,7 +34,33 @@ std::vector<Json> lines_of(const std::string& file) {
   return lines;
 }
 
-TEST(Metrics, HaveALineForEachStep) {
+// What is wrong with the lines of a run, held against its report; empty: nothing.
+std::string wrong_with(const std::vector<Json>& lines, const Json& report) {
+  const std::size_t steps = report["loss"].size(), ranks = report["world"]["ranks"].get<std::size_t>();
+  if (lines.size() != steps * ranks) return fmt::format("{} lines", lines.size());
+  std::size_t most = 0;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const Json& line = lines[i];
+    const std::size_t step = i / ranks;
+    const auto fail = [&](const char* what) { return fmt::format("{} of {}", what, line.dump()); };
+    if (line["step"] != step || line["rank"] != i % ranks) return fail("the place");
+    for (const char* key : {"loss", "grad_norm", "lr", "loss_scale", "skipped", "committed_s"})
+      if (line[key] != report[key][step]) return fail(key);
+    if (line["step_s"].is_null() != (step == 0)) return fail("step_s");
+    if (step > 0) {
+      const double since = line["committed_s"].get<double>() - lines[(step - 1) * ranks]["committed_s"].get<double>();
+      if (std::abs(line["step_s"].get<double>() - since) > 1e-12) return fail("step_s");
+    }
+    if (line["rank_committed_s"] < line["committed_s"]) return fail("rank_committed_s");
+    if (line["memory_bytes"] > line["memory_peak_bytes"] || line["memory_bytes"] <= 0) return fail("memory");
+    most = std::max(most, line["memory_peak_bytes"].get<std::size_t>());
+    if (step > 0 && line["memory_peak_bytes"] < lines[i - ranks]["memory_peak_bytes"]) return fail("a peak that falls");
+  }
+  // What is gathered after the last step may need more.
+  return most <= report["memory"]["peak_bytes_per_rank_max"].get<std::size_t>() ? "" : "a peak above the report's";
+}
+
+TEST(Metrics, HaveALineForEachStepAndRank) {
   TemporaryFolder folder;
   const std::string file = folder.write("s.json", small_text_with(8, ""));
   const Ran ran =
@@ -38,18 +68,88 @@ TEST(Metrics, HaveALineForEachStep) {
   ASSERT_EQ(ran.status, 0) << ran.out << ran.err;
   const Json report = Json::parse(read_all(folder.file("r")));
   const std::vector<Json> lines = lines_of(folder.file("m.jsonl"));
-  ASSERT_EQ(lines.size(), report["loss"].size());
-  for (std::size_t step = 0; step < lines.size(); ++step) {
-    const Json& line = lines[step];
-    EXPECT_EQ(line["step"], step);
-    for (const char* key : {"loss", "grad_norm", "lr", "loss_scale", "skipped", "committed_s"})
-      EXPECT_EQ(line[key], report[key][step]) << key;
-    EXPECT_EQ(line["samples"], 8 * (step + 1));
-    EXPECT_EQ(line["step_s"].is_null(), step == 0);
-    if (step == 0) continue;
-    EXPECT_NEAR(line["step_s"].get<double>(),
-                line["committed_s"].get<double>() - lines[step - 1]["committed_s"].get<double>(), 1e-12);
+  EXPECT_EQ(wrong_with(lines, report), "");
+  for (const Json& line : lines) {
+    EXPECT_EQ(line["samples"], 8 * (line["step"].get<int>() + 1));
+    EXPECT_EQ(line["ranks_alike"], 1);
+    EXPECT_TRUE(line["straggler_score"].is_null()) << "nobody looks for stragglers";
   }
+  // Seen to fail: another rank's place, a number that is not the report's, a peak that falls, a line too few.
+  const auto seen = [&](const char* key, const Json& value) {
+    std::vector<Json> bad = lines;
+    bad.back()[key] = value;
+    return wrong_with(bad, report);
+  };
+  EXPECT_NE(seen("rank", 0).find("place"), std::string::npos);
+  EXPECT_NE(seen("loss", 1.0).find("loss"), std::string::npos);
+  EXPECT_NE(seen("memory_peak_bytes", 0).find("memory"), std::string::npos);
+  EXPECT_NE(seen("rank_committed_s", 0).find("rank_committed_s"), std::string::npos);
+  EXPECT_NE(wrong_with({lines.begin(), lines.end() - 1}, report), "");
+}
+
+// Scores are those of the report: their mean and their least, by rank.
+TEST(Metrics, HaveTheScoresOfStragglers) {
+  TemporaryFolder folder;
+  const std::string file = folder.write("s.json", small_text_with(8, ""));
+  const Ran ran = seeksim({"run", file, "--set", "checks=[]", "--set", "recovery.straggler.score_below=0.3",
+                           "--metrics", folder.file("m.jsonl"), "--report", folder.file("r")});
+  ASSERT_EQ(ran.status, 0) << ran.out << ran.err;
+  const Json report = Json::parse(read_all(folder.file("r")));
+  std::map<int, std::vector<double>> scores;
+  for (const Json& line : lines_of(folder.file("m.jsonl"))) {
+    if (line["straggler_score"].is_number()) scores[line["rank"]].push_back(line["straggler_score"]);
+  }
+  ASSERT_FALSE(report["stragglers"]["scores"].empty());
+  for (const Json& one : report["stragglers"]["scores"]) {
+    const std::vector<double>& of_rank = scores[one["rank"]];
+    ASSERT_EQ(of_rank.size(), one["steps"].get<std::size_t>());
+    EXPECT_EQ(*std::min_element(of_rank.begin(), of_rank.end()), one["least"].get<double>());
+  }
+}
+
+// A rank that is gone has no more lines, and steps that were undone are not there.
+TEST(Metrics, EndWithTheRankAndForgetWhatWasUndone) {
+  StepLog log;
+  log.begin([](int rank) { return StepLog::Memory{std::size_t(rank), 10}; });
+  const auto commit = [&](int rank, std::int64_t step, float loss) {
+    runtime::StepRecord told;
+    told.step = step;
+    told.loss = loss;
+    log.committed(rank, told);
+  };
+  log.scores(1, {0, 1}, {1.0, 0.5});
+  for (const std::int64_t step : {0, 1, 2}) {
+    for (const int rank : {0, 1}) commit(rank, step, 1);
+  }
+  log.rolled_back(1);
+  commit(0, 1, 2);
+  ASSERT_EQ(log.rows().size(), 3u);
+  EXPECT_EQ(log.rows().at({1, 0}).told.loss, 2);
+  EXPECT_FALSE(log.rows().at({1, 0}).score) << "the score was of the step that was undone";
+  EXPECT_EQ(log.rows().at({0, 1}).memory->now, 1u);
+  log.stands_for(0, 4);
+  EXPECT_EQ(log.weight(0), 4);
+  EXPECT_EQ(log.weight(1), 1);
+  log.begin({});
+  EXPECT_TRUE(log.rows().empty());
+  EXPECT_EQ(log.weight(0), 1);
+}
+
+// In a run of shapes, ranks that stand for others have a line, with their number.
+TEST(Metrics, OfRanksThatAreAlikeHaveALineOfOne) {
+  TemporaryFolder folder;
+  const std::string file = folder.write("s.json", small_text_with(8, ""));
+  const Ran ran = seeksim({"run", file, "--set", "checks=[]", "--set", "faults=[]", "--set", "numerics=shapes", "--set",
+                           "world.steady=true", "--metrics", folder.file("m.jsonl"), "--report", folder.file("r")});
+  ASSERT_EQ(ran.status, 0) << ran.out << ran.err;
+  const Json report = Json::parse(read_all(folder.file("r")));
+  std::map<int, int> ranks;  // by step
+  for (const Json& line : lines_of(folder.file("m.jsonl"))) {
+    ranks[line["step"]] += line["ranks_alike"].get<int>();
+    EXPECT_TRUE(line["loss"].is_null());
+  }
+  ASSERT_FALSE(ranks.empty());
+  for (const auto& [step, count] : ranks) EXPECT_EQ(count, report["world"]["ranks"]) << step;
 }
 
 TEST(Metrics, TellTheAlarmsOfAStepWhereThereAreAny) {
@@ -60,11 +160,11 @@ TEST(Metrics, TellTheAlarmsOfAStepWhereThereAreAny) {
   ASSERT_EQ(ran.status, 0) << ran.out << ran.err;
   EXPECT_NE(ran.out.find("alarm step_s_max:"), std::string::npos) << ran.out;
   const std::vector<Json> lines = lines_of(folder.file("m.jsonl"));
-  EXPECT_EQ(lines.at(0)["alarms"], Json::array());
-  EXPECT_EQ(lines.at(1)["alarms"], Json::array({"step_s_max"}));
+  for (const Json& line : lines)
+    EXPECT_EQ(line["alarms"], line["step"] == 0 ? Json::array() : Json::array({"step_s_max"}));
   const Json report = Json::parse(read_all(folder.file("r")));
   EXPECT_EQ(report["alarms"][0]["alarm"], "step_s_max");
-  EXPECT_EQ(report["alarms"][0]["times"], lines.size() - 1);
+  EXPECT_EQ(report["alarms"][0]["times"], report["loss"].size() - 1);
   const Ran red = seeksim({"run", file, "--set", "checks=[\"alarms:none\"]", "--set", "alarms.step_s_max=1e-9"});
   EXPECT_EQ(red.status, 1) << red.out;
 }
@@ -73,14 +173,16 @@ TEST(Metrics, WordsStandForWhatIsNoNumber) {
   RunRecord run = good_run();
   run.steps[1].loss = std::numeric_limits<float>::quiet_NaN();
   run.steps[1].grad_norm = std::numeric_limits<float>::infinity();
-  std::istringstream in(metrics_lines(run));
+  StepLog log;
+  for (const runtime::StepRecord& step : run.steps) log.committed(0, step);
+  std::istringstream in(metrics_lines(run, log));
   std::string first, second;
   std::getline(in, first);
   std::getline(in, second);
   EXPECT_EQ(Json::parse(second)["loss"], "NaN");
   EXPECT_EQ(Json::parse(second)["grad_norm"], "Infinity");
   run.has_values = false;
-  const std::string shapes = metrics_lines(run);
+  const std::string shapes = metrics_lines(run, log);
   EXPECT_TRUE(Json::parse(shapes.substr(0, shapes.find('\n')))["loss"].is_null()) << "a run of shapes";
 }
 
@@ -231,10 +333,10 @@ std::string output_of(const std::string& command) {
 }
 
 TEST(TensorBoard, ReadsTheFileItself) {
-  const char* named = std::getenv("SEEKSIM_TENSORBOARD_PYTHON");
+  const char* named = std::getenv("SEEKSIM_READERS_PYTHON");
   const std::string python = named != nullptr ? named : "python3";
   if (output_of(python + " -c 'import tensorboard; print(1)' 2>/dev/null") != "1\n")
-    GTEST_SKIP() << python << " has no tensorboard; SEEKSIM_TENSORBOARD_PYTHON names one that has";
+    GTEST_SKIP() << python << " has no tensorboard; SEEKSIM_READERS_PYTHON names one that has";
   TemporaryFolder folder;
   RunRecord run = good_run();
   run.steps[2].loss = 1.25f;
