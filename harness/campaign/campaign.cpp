@@ -93,6 +93,7 @@ class Campaign {
   std::optional<Stretch> stretch_;        // none: the job is down
   TimeNs usual_ns_ = 0;                   // its step without stragglers
   TimeNs job_began_ = 0;                  // its processes
+  TimeNs up_since_ = -1;                  // the last unplanned stop was over; -1: the job is down for one
   std::vector<std::int64_t> lost_seats_;  // in this outage
   std::vector<SlowNode> slow_;
   std::vector<Failure> leaving_;        // announced: their nodes go at the end of a step
@@ -309,6 +310,8 @@ std::optional<Failure> Campaign::come_back(bool by_rebuild, const Failure& failu
 
 void Campaign::outage(Failure failure) {
   const Failure first = failure;
+  if (up_since_ >= 0) result_.runs.ended(failure.at_ns - up_since_);
+  up_since_ = -1;
   Costs::Moment when = moment(failure.at_ns);
   const TimeNs redone = result_.spent.of(Spent::redone);
   const TimeNs cut = stretch_ ? end_steps(failure.at_ns) : 0;
@@ -332,7 +335,9 @@ void Campaign::outage(Failure failure) {
   }
   toll_of(first).lost_ns += now_ - first.at_ns + cut + result_.spent.of(Spent::redone) - redone;
   lost_seats_.clear();
-  if (!over()) begin_steps();
+  if (over()) return;
+  up_since_ = now_;
+  begin_steps();
 }
 
 void Campaign::remove_leaving() {
@@ -365,6 +370,7 @@ void Campaign::planned_stop() {
 CampaignResult Campaign::run() {
   const std::optional<Failure> early = pass(Spent::starting, costs_.start_ns, Stage::fails_anew);
   result_.outside_ns = now_;
+  if (!early) up_since_ = now_;
   if (early)
     outage(*early);
   else if (!over())
@@ -381,6 +387,7 @@ CampaignResult Campaign::run() {
     else
       apply_changes();
   }
+  if (up_since_ >= 0) result_.runs.went_on(horizon_ - up_since_);
   result_.whole_ns = horizon_;
   result_.step_ns = costs_.step_ns;
   result_.steps = position_;

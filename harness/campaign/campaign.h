@@ -10,6 +10,7 @@
 #include "harness/campaign/costs.h"
 #include "harness/campaign/ledger.h"
 #include "harness/campaign/plan.h"
+#include "harness/campaign/statistics.h"
 
 namespace seeksim::harness::campaign {
 
@@ -35,6 +36,7 @@ struct CampaignResult {
   std::int64_t from_nothing = 0;          // restarts without any checkpoint
   SpentTime spent;
   std::vector<CauseToll> tolls;  // in the study's order; the log's last
+  RunLengths runs;               // from one unplanned stop to the next
   TimeNs outside_ns = 0;         // lost without a failure: checkpoints, fewer nodes, the first start, the last step
   double goodput() const { return whole_ns > 0 ? double(spent.of(Spent::useful)) / double(whole_ns) : 0; }
 };

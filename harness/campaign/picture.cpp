@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <optional>
 
@@ -173,6 +174,42 @@ std::string goodput_picture(const StudyResult& result) {
     ++i;
   }
   return svg(kTop + kPlotHeight + kBottom, result.study.name + ": goodput, with intervals of 95 %", body);
+}
+
+std::string survival_picture(const StudyResult& result) {
+  constexpr std::size_t kCurvesMost = 16;
+  static const std::pair<double, const char*> kTicks[] = {{1.0 / 60, "1 min"}, {1.0 / 6, "10 min"}, {1, "1 h"},
+                                                          {6, "6 h"},          {24, "1 d"},         {168, "7 d"},
+                                                          {720, "30 d"},       {8760, "365 d"}};
+  const auto hours = [](std::size_t of_class) { return double(RunLengths::edge(of_class)) / 3600e9; };
+  const std::size_t curves = std::min(kCurvesMost, result.policies.size());
+  std::size_t longest = 2;
+  for (std::size_t i = 0; i < curves; ++i) longest = std::max(longest, result.policies[i].runs().survival().size());
+  const Frame f{hours(0), hours(longest - 1), 0, 100, true};
+  std::string body = axes(f, "running without an unplanned stop, at least", true);
+  for (const auto& [at, text] : kTicks) {
+    if (at < f.x_low || at > f.x_high) continue;
+    body += line_at(f.x(at), kTop, f.x(at), kTop + kPlotHeight, "#eeeeee");
+    body += text_at(f.x(at), kTop + kPlotHeight + 20, text, "middle");
+  }
+  for (std::size_t i = 0; i < curves; ++i) {
+    std::string path = fmt::format("M{:.1f} {:.1f}", f.x(f.x_low), f.y(100));
+    const std::vector<double> survival = result.policies[i].runs().survival();
+    for (std::size_t k = 0; k < survival.size(); ++k)
+      fmt::format_to(std::back_inserter(path), "L{:.1f} {:.1f}", f.x(hours(k)), f.y(100 * survival[k]));
+    body += fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>\n", path, colour(i));
+    if (result.policies.size() < 2) continue;
+    const double x = kLeft + (i % 2 == 0 ? 0 : 410), y = kTop + kPlotHeight + 80 + 20 * double(i / 2);
+    body += line_at(x, y, x + 20, y, colour(i), 3);
+    body += text_at(x + 26, y + 4, label_of(result, result.policies[i]).substr(0, 56), "start", 12);
+  }
+  double height = kTop + kPlotHeight + kBottom + (result.policies.size() < 2 ? 0 : 20 + 20 * double((curves + 1) / 2));
+  if (curves < result.policies.size()) {
+    body += text_at(kLeft, height + 4,
+                    fmt::format("{} more policies are in the table.", result.policies.size() - curves), "start", 12);
+    height += 20;
+  }
+  return svg(height, result.study.name + ": how long the job runs", body);
 }
 
 std::string lost_picture(const StudyResult& result) {

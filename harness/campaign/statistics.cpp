@@ -29,4 +29,48 @@ Estimated estimated(const std::vector<double>& values) {
   return e;
 }
 
+runtime::TimeNs RunLengths::edge(std::size_t of_class) {
+  static const std::array<runtime::TimeNs, kClasses> kEdges = [] {
+    std::array<runtime::TimeNs, kClasses> edges{};
+    for (std::size_t i = 0; i < kClasses; ++i)
+      edges[i] = runtime::TimeNs(std::llround(60e9 * std::exp2(double(i) / 2)));
+    return edges;
+  }();
+  return kEdges[of_class];
+}
+
+std::size_t RunLengths::class_of(runtime::TimeNs length) {
+  std::size_t i = 0;
+  while (i + 1 < kClasses && edge(i) < length) ++i;
+  return i;
+}
+
+void RunLengths::add(const RunLengths& more) {
+  for (std::size_t i = 0; i < kClasses; ++i) {
+    ended_[i] += more.ended_[i];
+    went_on_[i] += more.went_on_[i];
+  }
+}
+
+// Of the runs that the end of the campaign cut off within a class, half are taken to have been there for all of it.
+std::vector<double> RunLengths::survival() const {
+  double there = 0, share = 1;
+  for (std::size_t i = 0; i < kClasses; ++i) there += double(ended_[i] + went_on_[i]);
+  std::vector<double> shares;
+  for (std::size_t i = 0; i < kClasses && there > 0; ++i) {
+    const double at_risk = std::max(double(ended_[i]), there - double(went_on_[i]) / 2);
+    if (at_risk > 0) share *= 1 - double(ended_[i]) / at_risk;
+    there -= double(ended_[i] + went_on_[i]);
+    shares.push_back(share);
+  }
+  return shares;
+}
+
+RunLengths RunLengths::from(const std::vector<std::int64_t>& ended, const std::vector<std::int64_t>& went_on) {
+  RunLengths lengths;
+  std::copy_n(ended.begin(), std::min(ended.size(), kClasses), lengths.ended_.begin());
+  std::copy_n(went_on.begin(), std::min(went_on.size(), kClasses), lengths.went_on_.begin());
+  return lengths;
+}
+
 }  // namespace seeksim::harness::campaign

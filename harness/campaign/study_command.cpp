@@ -27,12 +27,15 @@ ExitStatus study_command(const StudyArguments& arguments, const Style& style) {
   if (!arguments.html.empty()) {
     std::vector<std::string> words = {"seeksim", "study", arguments.file, "--html", arguments.html};
     for (const std::string& set : arguments.sets) words.insert(words.end(), {"--set", set});
-    write_file(arguments.html, html::study_page(study_json(result), {goodput_picture(result), lost_picture(result)},
-                                                command_line(words)));
+    write_file(
+        arguments.html,
+        html::study_page(study_json(result), {goodput_picture(result), lost_picture(result), survival_picture(result)},
+                         command_line(words)));
   }
   if (!arguments.pictures.empty()) {
     write_file(arguments.pictures + "/goodput.svg", goodput_picture(result));
     write_file(arguments.pictures + "/lost.svg", lost_picture(result));
+    write_file(arguments.pictures + "/survival.svg", survival_picture(result));
   }
   return status_of(result);
 }

@@ -275,6 +275,10 @@ Json study_json(const StudyResult& result) {
     }
     for (const TriedInterval& tried : policy.tried)
       one["tried_intervals"].push_back({{"every_s", tried.every_s}, {"goodput", json_of(tried.goodput)}});
+    one["survival"] = Json::array();
+    const std::vector<double> survival = policy.runs().survival();
+    for (std::size_t i = 0; i < survival.size(); ++i)
+      one["survival"].push_back({{"hours", double(RunLengths::edge(i)) / 3600e9}, {"share", survival[i]}});
     one["campaigns"] = Json::array();
     for (const CampaignResult& campaign : policy.campaigns) one["campaigns"].push_back(to_json(campaign));
     json["policies"].push_back(std::move(one));

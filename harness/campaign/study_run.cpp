@@ -119,6 +119,12 @@ Estimated PolicyResult::of(const Metric& metric) const {
   return estimated(values);
 }
 
+RunLengths PolicyResult::runs() const {
+  RunLengths all;
+  for (const CampaignResult& one : campaigns) all.add(one.runs);
+  return all;
+}
+
 Estimated PolicyResult::share(Spent spent) const {
   std::vector<double> values;
   for (const CampaignResult& one : campaigns)
@@ -143,6 +149,20 @@ std::string what_is_wrong(const CampaignResult& result) {
   return fmt::format("{} ns are lost, and the causes account for {} ns", wanted, lost);
 }
 
+namespace {
+// By class, without the empty ones at the end.
+Json to_json(const RunLengths::Counts& counts) {
+  Json list = Json::array();
+  for (const std::int64_t count : counts) list.push_back(count);
+  while (!list.empty() && list.back() == 0) list.erase(list.size() - 1);
+  return list;
+}
+
+Json to_json(const RunLengths& runs) {
+  return {{"ended", to_json(runs.ended())}, {"went_on", to_json(runs.went_on())}};
+}
+}  // namespace
+
 Json to_json(const CampaignResult& r) {
   Json spent = Json::object(), tolls = Json::array();
   for (std::size_t i = 0; i < kSpent; ++i) spent[name(Spent(i))] = r.spent.of(Spent(i));
@@ -152,7 +172,7 @@ Json to_json(const CampaignResult& r) {
           {"steps_redone", r.steps_redone},   {"failures", r.failures},         {"interruptions", r.interruptions},
           {"planned_stops", r.planned_stops}, {"spares_used", r.spares_used},   {"checkpoints", r.checkpoints},
           {"restored", r.restored},           {"from_nothing", r.from_nothing}, {"outside_ns", r.outside_ns},
-          {"spent_ns", std::move(spent)},     {"causes", std::move(tolls)}};
+          {"spent_ns", std::move(spent)},     {"causes", std::move(tolls)},     {"runs", to_json(r.runs)}};
 }
 
 CampaignResult campaign_from(const Json& json) {
@@ -170,6 +190,8 @@ CampaignResult campaign_from(const Json& json) {
   json.at("from_nothing").get_to(r.from_nothing);
   json.at("outside_ns").get_to(r.outside_ns);
   for (std::size_t i = 0; i < kSpent; ++i) r.spent.add(Spent(i), json.at("spent_ns").at(name(Spent(i))).get<TimeNs>());
+  r.runs = RunLengths::from(json.at("runs").at("ended").get<std::vector<std::int64_t>>(),
+                            json.at("runs").at("went_on").get<std::vector<std::int64_t>>());
   for (const Json& toll : json.at("causes"))
     r.tolls.push_back({toll.at("cause").get<std::string>(), toll.at("interruptions").get<std::int64_t>(),
                        toll.at("lost_ns").get<TimeNs>()});

@@ -35,6 +35,7 @@ struct PolicyResult {
   std::string wrong;                      // the first campaign whose time does not add up, and how; empty: all do
 
   Estimated of(const Metric& metric) const;
+  RunLengths runs() const;                                                  // of all campaigns
   Estimated share(Spent spent) const;                                       // of the time
   Estimated beyond(const Metric& metric, const PolicyResult& other) const;  // differences, seed by seed
 };

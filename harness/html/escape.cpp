@@ -79,15 +79,15 @@ std::string bytes_shown(const Json& bytes) {
   if (std::isnan(value)) return "&ndash;";
   std::size_t unit = 0;
   for (; value >= 1000 && unit + 1 < kUnits.size(); ++unit) value /= 1000;
-  return fmt::format("{:.3g} {}", value, kUnits[unit]);
+  return fmt::format("{:.3g}\u00a0{}", value, kUnits[unit]);  // not broken into two lines
 }
 
-std::string seconds_shown(double s) {
+std::string seconds_shown(double s, int digits) {
   if (std::isnan(s)) return "&ndash;";
   const double size = std::abs(s);
-  if (size == 0 || size >= 1) return fmt::format("{:.4g} s", s);
-  if (size >= 1e-3) return fmt::format("{:.4g} ms", s * 1e3);
-  return fmt::format("{:.4g} &micro;s", s * 1e6);
+  if (size == 0 || size >= 1) return fmt::format("{:.{}g} s", s, digits);
+  if (size >= 1e-3) return fmt::format("{:.{}g} ms", s * 1e3, digits);
+  return fmt::format("{:.{}g} &micro;s", s * 1e6, digits);
 }
 
 }  // namespace seeksim::harness::html

@@ -26,7 +26,7 @@ std::string text_member(const Json& object, const char* key);
 
 // "1.5 MB", for people; the exact number stands beside it.
 std::string bytes_shown(const Json& bytes);
-// "12.3 ms".
-std::string seconds_shown(double s);
+// "12.3 ms", with at most so many digits.
+std::string seconds_shown(double s, int digits = 4);
 
 }  // namespace seeksim::harness::html

@@ -14,12 +14,20 @@
 namespace seeksim::harness::html {
 namespace {
 
+// "rank_crash" of "scenarios/rank_crash.json".
+std::string stem_of(const std::string& file) {
+  const std::size_t slash = file.rfind('/');
+  std::string stem = slash == std::string::npos ? file : file.substr(slash + 1);
+  if (stem.ends_with(".json") && stem.size() > 5) stem.resize(stem.size() - 5);
+  return stem;
+}
+
 std::string verdict_part(const Json& explored) {
   const Json& found = member(explored, "found");
   const std::size_t findings = found.is_array() ? found.size() : 0;
-  std::string out = paragraph(fmt::format("<strong>{}</strong>: {} of {} cases are red, {} finding{}.",
-                                          findings == 0 ? "PASS" : "FAIL", shown(member(explored, "red")),
-                                          shown(member(explored, "cases")), findings, findings == 1 ? "" : "s"));
+  std::string out = verdict_box(findings == 0, findings == 0 ? "PASS" : "FAIL",
+                                fmt::format("{} of {} cases are red, {} finding{}", shown(member(explored, "red")),
+                                            shown(member(explored, "cases")), findings, findings == 1 ? "" : "s"));
   out += paragraph(fmt::format("Strategy {}, seed {}, {} s of wall time.", shown(member(explored, "strategy")),
                                shown(member(explored, "seed")), shown(member(explored, "wall_s"))));
   if (text_member(explored, "strategy") == "enumerate")
@@ -93,7 +101,7 @@ std::string progress_part(const Json& explored) {
 }  // namespace
 
 std::string explore_page(const Json& explored, const std::string& command) {
-  Page page(text_member(explored, "scenario"), "An exploration by seeksim");
+  Page page(stem_of(text_member(explored, "scenario")), "An exploration by seeksim");
   page.section("verdict", "Verdict", verdict_part(explored));
   page.section("findings", "Findings", findings_part(explored));
   page.section("tried", "What was tried", counts_part(member(explored, "by"), "", {"cases drawn by", "number", ""}));

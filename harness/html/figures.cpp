@@ -76,8 +76,9 @@ std::string curves_part(const Json& report, const Golden* golden) {
   std::string charts = curve("Loss", loss, golden == nullptr ? nullptr : &golden->loss);
   charts += curve("Gradient norm", member(report, "grad_norm"), golden == nullptr ? nullptr : &golden->grad_norm);
   if (varies(member(report, "loss_scale"))) charts += curve("Loss scale", member(report, "loss_scale"), nullptr);
-  charts +=
-      chart({"Time since the step before", "s, virtual", {{"this run", step_times(member(report, "committed_s"))}}});
+  charts += chart({"Time since the step before",
+                   on_processes(report) ? "s" : "s, virtual",
+                   {{"this run", step_times(member(report, "committed_s"))}}});
   std::string note;
   if (member(report, "numerics") == Json("shapes")) note = paragraph("A run of shapes has no losses and no norms.");
   return note + "<div class=\"charts\">" + charts + "</div>\n" + numbers_by_step(report, golden);

@@ -44,9 +44,11 @@ std::string settings_of(const Json& policy) {
 std::string checks_of(const Json& checks) {
   std::vector<Cells> rows;
   for (const Json& check : checks)
-    rows.push_back({escaped(text_member(check, "check")), member(check, "ok") == true ? "ok" : "<strong>FAIL</strong>",
+    rows.push_back({escaped(text_member(check, "check")),
+                    member(check, "ok") == true ? "<span class=\"ok\">&#10003; holds</span>"
+                                                : "<span class=\"no\">&#10007; red</span>",
                     escaped(text_member(check, "detail"))});
-  return rows.empty() ? "" : table("", {"check", "", "what was found"}, rows);
+  return rows.empty() ? "" : table("", {"check", "verdict", "what was found"}, rows);
 }
 
 std::string policies_part(const Json& study) {
@@ -55,7 +57,7 @@ std::string policies_part(const Json& study) {
     const Json& figures = member(policy, "figures");
     rows.push_back({settings_of(policy), percent(member(figures, "goodput")),
                     fmt::format("{:.1f}", number_of(member(member(figures, "interruptions"), "mean"))),
-                    shown(member(policy, "campaigns"))});
+                    std::to_string(member(policy, "campaigns").size())});
   }
   return table("Means over campaigns, with the interval that holds the mean 19 times in 20",
                {"policy", "goodput", "stops a campaign", "campaigns"}, rows);
@@ -70,6 +72,35 @@ std::string causes_part(const Json& study) {
     }
   }
   return table("Shares of all time", {"policy", "time that is", "share", ""}, rows);
+}
+
+// How likely the job runs for so long: the curves as a table, each fourth class of lengths.
+std::string survival_part(const Json& study) {
+  constexpr std::size_t kEach = 4;
+  std::size_t longest = 0;
+  const Json* of_longest = nullptr;
+  for (const Json& policy : member(study, "policies")) {
+    const Json& curve = member(policy, "survival");
+    if (curve.size() <= longest) continue;
+    longest = curve.size();
+    of_longest = &curve;
+  }
+  if (of_longest == nullptr) return "";
+  Cells headings = {"policy"};
+  for (std::size_t i = 0; i < longest; i += kEach)
+    headings.push_back(fmt::format("{:.3g} h", number_of(member((*of_longest)[i], "hours"))));
+  std::vector<Cells> rows;
+  for (const Json& policy : member(study, "policies")) {
+    Cells row = {settings_of(policy)};
+    const Json& curve = member(policy, "survival");
+    for (std::size_t i = 0; i < longest; i += kEach)
+      row.push_back(i < curve.size() ? fmt::format("{:.1f} %", 100 * number_of(member(curve[i], "share"))) : "&ndash;");
+    rows.push_back(std::move(row));
+  }
+  return table(
+      "The share of runs that go on for at least so long without an unplanned stop; those that the end of the "
+      "campaign cut off count by a life table",
+      headings, rows);
 }
 
 // ---- a plan -------------------------------------------------------------------------------------------------------
@@ -119,14 +150,15 @@ std::string ledger_part(const Json& plan) {
     rows.push_back({escaped(text_member(line, "name")), bytes_shown(member(line, "bytes")),
                     escaped(text_member(line, "formula"))});
   if (!rows.empty()) out += table("DeepSpeed with NCCL and fused kernels", {"line", "bytes", "by"}, rows);
-  return paragraph("Of " + escaped(text_member(chosen, "name")) + ":") + out;
+  return paragraph(escaped(text_member(chosen, "name")) + ":") + out;
 }
 
 std::string verdict_of(const Json& plan) {
   const Json& chosen = chosen_of(plan);
   const bool fits = member(plan, "recommended").is_number();
-  std::string out = paragraph(fmt::format("{}: {}", fits ? "Recommended" : "No configuration fits; the closest is",
-                                          escaped(text_member(chosen, "name"))));
+  std::string out =
+      verdict_box(fits, fits ? "FITS" : "NO CONFIGURATION FITS",
+                  fmt::format("{}: {}", fits ? "recommended" : "the closest is", escaped(text_member(chosen, "name"))));
   out += paragraph(fmt::format("{} GPUs on {} nodes, {} each; {} parameters.", shown(member(plan, "gpus")),
                                shown(member(plan, "nodes")), bytes_shown(member(plan, "memory_bytes")),
                                shown(member(plan, "parameters"))));
@@ -186,13 +218,18 @@ std::string reproduction_part(const Json& hang) {
 
 std::string study_page(const Json& study, const std::vector<std::string>& pictures, const std::string& command) {
   Page page(text_member(study, "study"), "A study of campaigns by seeksim");
-  page.section("verdict", "Verdict",
-               paragraph(escaped(text_member(study, "verdict"))) + checks_of(member(study, "checks")));
+  page.section(
+      "verdict", "Verdict",
+      verdict_box(member(study, "exit_code") == Json(0), member(study, "exit_code") == Json(0) ? "PASS" : "FAIL",
+                  fmt::format("{} policies; campaigns of {:g} h", member(study, "policies").size(),
+                              number_of(member(study, "hours")))) +
+          checks_of(member(study, "checks")));
   std::string drawn;
   for (const std::string& picture : pictures) drawn += "<figure class=\"wide\">" + picture + "</figure>\n";
   page.section("pictures", "Goodput, and what it is lost to", drawn);
   page.section("policies", "Policies", policies_part(study));
   page.section("causes", "Time by cause", causes_part(study));
+  page.section("survival", "How long the job runs", survival_part(study));
   page.section("again", "How to run it again", again(command));
   return page.text();
 }

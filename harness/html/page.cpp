@@ -48,6 +48,10 @@ std::string folded_part(const std::string& summary, const std::string& body) {
   return "<details><summary>" + summary + "</summary>\n" + body + "</details>\n";
 }
 
+std::string verdict_box(bool good, const std::string& word, const std::string& html) {
+  return "<div class=\"verdict " + std::string(good ? "pass" : "fail") + "\"><b>" + word + "</b>" + html + "</div>\n";
+}
+
 std::string paragraph(const std::string& html) { return "<p>" + html + "</p>\n"; }
 
 }  // namespace seeksim::harness::html

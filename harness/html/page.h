@@ -28,6 +28,8 @@ std::string table(const std::string& caption, const Cells& headings, const std::
 // A part that is closed at first; it prints open.
 std::string folded_part(const std::string& summary, const std::string& body);
 std::string paragraph(const std::string& html);
+// "PASS" or another word in a box of its colour, with a sentence.
+std::string verdict_box(bool good, const std::string& word, const std::string& html);
 
 // What stands in every page (style.cpp).
 extern const char* const kStyle;

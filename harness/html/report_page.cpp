@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/html/escape.h"
+#include "harness/html/memory_chart.h"
 #include "harness/html/page.h"
 #include "harness/html/redact.h"
 #include "harness/html/sections.h"
@@ -50,6 +51,12 @@ std::string timeline_part(const PageInput& input, const Json& report) {
   return figure.empty() ? "" : note + figure;
 }
 
+std::string memory_over_time(const PageInput& input, const Json& report) {
+  if (input.timeline == nullptr) return "";
+  const Axis axis = axis_of(work_of(*input.timeline), marks_of(report), number_of(member(report, "virtual_s")));
+  return memory_figure(*input.timeline, axis, member(member(report, "memory"), "peak_bytes_per_rank_max"));
+}
+
 }  // namespace
 
 std::string report_page(const PageInput& input) {
@@ -69,7 +76,7 @@ std::string report_page(const PageInput& input) {
   page.section("waits", "Who waits for whom", waits_part(report));
   page.section("story", "Story", input.run == nullptr ? "" : story_part(*input.run, redaction));
   page.section("curves", "Steps", curves_part(report, input.golden));
-  page.section("memory", "Memory", memory_part(report));
+  page.section("memory", "Memory", memory_over_time(input, report) + memory_part(report));
   page.section("traffic", "Traffic", traffic_part(report));
   page.section("grid", "Rows by settings", sweep ? grid_part(report) : "");
   page.section("axes", "Counts by axis", sweep ? axes_part(report) : "");

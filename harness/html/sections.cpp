@@ -31,7 +31,7 @@ std::string facts(const Json& report) {
   add("device", "device", "");
   add("numerics", "numerics", "");
   add("steps committed", "steps_committed", "");
-  add("virtual time", "virtual_s", " s");
+  add(on_processes(report) ? "time of the ranks" : "virtual time", "virtual_s", " s");
   add("rows of the sweep", "combinations", "");
   add("red rows", "rows_red", "");
   add("wall time", "wall_s", " s");
@@ -57,10 +57,14 @@ std::string word_of(const Json& report) {
 
 }  // namespace
 
+bool on_processes(const Json& report) {
+  const std::string backend = text_member(report, "backend");
+  return !backend.empty() && backend != "sim";
+}
+
 std::string verdict_part(const Json& report) {
   const bool good = member(report, "exit_code") == Json(0);
-  std::string out = fmt::format("<div class=\"verdict {}\"><b>{}</b>{}</div>\n", good ? "pass" : "fail",
-                                word_of(report), escaped(text_member(report, "sentence")));
+  std::string out = verdict_box(good, word_of(report), escaped(text_member(report, "sentence")));
   if (const std::string stopped = text_member(report, "stopped"); !stopped.empty())
     out +=
         paragraph(fmt::format("Training stopped: {}. Failure domain: {}; outlook: {}.", escaped(stopped),

@@ -8,6 +8,8 @@
 
 namespace seeksim::harness::html {
 
+// Its times are of a real clock: ranks were processes.
+bool on_processes(const Json& report);
 // The verdict in words, and the figures of the run.
 std::string verdict_part(const Json& report);
 std::string problems_part(const Json& report);

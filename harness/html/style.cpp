@@ -68,12 +68,17 @@ padding:0 .2rem;color:var(--bg);font-weight:700}
 .badge.agreed{background:var(--agreed)}
 .badge.rebuilt{background:var(--rebuilt)}.badge.resumed{background:var(--resumed)}
 .badge.restart{background:var(--restart)}
+.gone{fill:var(--soft);fill-opacity:.3}
 .break{fill:var(--bg);fill-opacity:.65}
 .zoom{display:none;gap:.4rem}.js .zoom{display:flex}
 button{font:inherit;font-size:.85rem;padding:.1rem .6rem;border:1px solid var(--line);border-radius:4px;
 background:var(--card);color:var(--fg)}
 .box{fill:var(--card);stroke:var(--line)}.box.hot{stroke:var(--fault);stroke-width:2}
 .edge{stroke:var(--soft);stroke-width:1.5;fill:none}.head{fill:var(--soft)}
+.sw{display:inline-block;vertical-align:-1px}.mem svg{width:100%;height:auto}.mem .peak{fill:var(--fault)}.mem .at{stroke:var(--fault);
+stroke-width:1.5;fill:none}
+.k0{fill:#3a78c2}.k1{fill:#d9822b}.k2{fill:#4f9d57}.k3{fill:#b54a4f}.k4{fill:#8a63c4}.k5{fill:#2a9d9a}.k6{fill:#c2a21f}
+.k7{fill:#c65d9b}.k8{fill:#7a8b3a}.k9{fill:#8c6a4f}.k10{fill:#5c7f99}.k11{fill:#9a9fa8}
 .bar{fill:var(--compute)}.side{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,240px),1fr));
 gap:.8rem}
 .side div{border:1px solid var(--line);border-radius:6px;padding:.5rem .8rem;background:var(--card)}

@@ -140,10 +140,10 @@ TEST(Study, ReachesScreenCsvJsonAndPictures) {
     EXPECT_NEAR(sum, 1, 1e-9);
     EXPECT_LE(policy["figures"]["goodput"]["low"], policy["figures"]["goodput"]["mean"]);
   }
-  for (const char* picture : {"pictures/goodput.svg", "pictures/lost.svg"}) {
+  for (const char* picture : {"pictures/goodput.svg", "pictures/lost.svg", "pictures/survival.svg"}) {
     pugi::xml_document svg;
     ASSERT_TRUE(svg.load_string(read_all(folder.file(picture)).c_str())) << picture;
-    EXPECT_GT(svg.select_nodes("//rect").size() + svg.select_nodes("//circle").size(), 5u) << picture;
+    EXPECT_GT(svg.select_nodes("//rect | //circle | //path").size(), 5u) << picture;
   }
 }
 

@@ -1,6 +1,7 @@
 // Pages of a study, a plan and a hang: what their JSON says stands on them, whatever strangers wrote into it.
 #include "harness/html/other_pages.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -60,7 +61,14 @@ TEST(OtherPages, AStudyShowsItsPoliciesCausesAndPictures) {
   const PageBody body(text);
   const Json study = Json::parse(read_all(report));
   EXPECT_EQ(body.all("//section[@id='policies']//tbody/tr").size(), study.at("policies").size());
-  EXPECT_EQ(body.all("//section[@id='pictures']//*[local-name()='svg']").size(), 2u);
+  EXPECT_EQ(body.all("//section[@id='pictures']//*[local-name()='svg']").size(), 3u);
+  ASSERT_EQ(body.all("//section[@id='survival']//tbody/tr").size(), study.at("policies").size());
+  const Json& survival = study["policies"][0]["survival"];
+  ASSERT_GT(survival.size(), 8u);
+  EXPECT_EQ(body.all("//section[@id='survival']//tbody/tr[1]/td[3]")[0].text().get(),
+            fmt::format("{:.1f} %", 100 * survival[8]["share"].get<double>()));
+  for (std::size_t i = 1; i < survival.size(); ++i) EXPECT_LE(survival[i]["share"], survival[i - 1]["share"]);
+  EXPECT_EQ(body.all("//section[@id='policies']//tbody/tr[1]/td[3]")[0].text().get(), std::string("3")) << "seeds";
   const double goodput = study["policies"][0]["figures"]["goodput"]["mean"];
   char shown[32];
   std::snprintf(shown, sizeof shown, "%.2f %%", 100 * goodput);
