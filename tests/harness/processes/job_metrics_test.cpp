@@ -5,9 +5,13 @@
 
 #include <cctype>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <set>
 #include <sstream>
+
+#include "tests/support/processes.h"
+#include "tests/support/scenarios.h"
 
 namespace seeksim::harness {
 namespace {
@@ -130,6 +134,55 @@ TEST(JobMetrics, TheReaderSeesWhatIsAgainstTheRules) {
   EXPECT_NE(with("} 3\n", "} 3 4x\n"), "");
   EXPECT_NE(with("# TYPE seeksim_ranks_gone", "\n# TYPE seeksim_ranks_gone"), "");
   EXPECT_NE(with("_total{scenario=\"a \\\"name\\\"\\\\ of\\ntwo lines\"} 2", "_total{scenario=\"\"} -2"), "");
+}
+
+// ---- readers of others ---------------------------------------------------------------------------------------------
+
+JobState ended() {
+  JobState state = running();
+  state.exit_status = 0;
+  state.report = {{"steps_committed", 2u}, {"loss", {5.5, "NaN"}}, {"loss_scale", {65536.0}}};
+  return state;
+}
+
+// It reads Prometheus' older text, in which a counter's help stands under its whole name; that is all it may miss.
+TEST(JobMetrics, PromtoolReadsThem) {
+  if (shell("command -v promtool").status != 0) GTEST_SKIP() << "there is no promtool (Debian's prometheus) here";
+  const testing::TemporaryFolder folder;
+  const auto said = [&](const std::string& text) {
+    std::string other;
+    std::istringstream lines(shell("sh -c 'promtool check metrics < " + folder.write("job.prom", text) + "'").text);
+    for (std::string line; std::getline(lines, line);) {
+      if (!line.ends_with("_total no help text")) other += line + '\n';
+    }
+    return other;
+  };
+  EXPECT_EQ(said(openmetrics_text(running())), "");
+  EXPECT_EQ(said(openmetrics_text(ended())), "");
+  EXPECT_NE(said("seeksim_ranks{scenario=\"x} 4\n"), "");
+  EXPECT_NE(said("# TYPE seeksim_ranks_total gauge\nseeksim_ranks_total 4\n"), "");
+}
+
+TEST(JobMetrics, PrometheusOwnParserReadsThem) {
+  const char* named = std::getenv("SEEKSIM_READERS_PYTHON");
+  const std::string python = named != nullptr ? named : "python3";
+  if (shell(python + " -c 'import prometheus_client'").status != 0)
+    GTEST_SKIP() << python << " has no prometheus_client; SEEKSIM_READERS_PYTHON names one that has";
+  const testing::TemporaryFolder folder;
+  const std::string script = folder.write("read.py", R"(import sys
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+for family in text_string_to_metric_families(open(sys.argv[1]).read()):
+    for sample in family.samples:
+        print(family.type, sample.name, sample.labels["scenario"].count("\n"), float(sample.value))
+)");
+  const auto read = [&](const std::string& text) {
+    return shell(python + ' ' + script + ' ' + folder.write("job.prom", text) + " 2>&1").text;
+  };
+  const std::string text = read(openmetrics_text(ended()));
+  EXPECT_NE(text.find("gauge seeksim_ranks 1 4.0\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("counter seeksim_job_restarts_total 1 2.0\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("gauge seeksim_loss 1 nan\n"), std::string::npos) << text;
+  EXPECT_NE(read("# TYPE seeksim_ranks gauge\nseeksim_ranks{scenario=\"\"} 4\n").find("EOF"), std::string::npos);
 }
 
 }  // namespace
