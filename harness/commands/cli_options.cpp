@@ -38,7 +38,8 @@ void add_results(CLI::App* run, RunArguments& a) {
   run->add_option("--junit", a.junit, "Write the checks as JUnit XML");
   run->add_option("--csv", a.csv, "Write a line per run (of a sweep: per row): settings, verdict, figures");
   run->add_option("--json-lines", a.json_lines, "The same, one JSON object per line");
-  run->add_option("--metrics", a.metrics, "Write a line of JSON for each step: loss, norm, rate, scale, times");
+  run->add_option("--metrics", a.metrics,
+                  "Write a line of JSON for each step and rank: loss, norm, rate, scale, memory, times, score");
   run->add_option("--tensorboard", a.tensorboard, "Folder for TensorBoard's event files; of a sweep, one run per row");
   run->add_flag("--all", a.all, "Print every row of a sweep's table, however many there are");
   run->add_option("--html", a.html,

@@ -1,5 +1,5 @@
 #!/bin/bash
-# bare_install.sh deb|wheel BUILD SOURCE [CHROOT]: what a user installs, on a machine with nothing: a bare Debian 12 in a
+# bare_install.sh deb|wheel|both BUILD SOURCE [CHROOT]: what a user installs, on a machine with nothing: a bare Debian 12 in a
 # chroot, without a compiler. apt and pip install it there, and the main job runs, by its name, without a network, and
 # ends within five seconds. Needs root, debootstrap and a Debian mirror; else it is skipped, exit status 77.
 set -u -o pipefail
@@ -11,6 +11,17 @@ command -v debootstrap >/dev/null || skip "debootstrap is missing"
 command -v unshare >/dev/null || skip "unshare (Debian's util-linux) is missing"
 made=$build/bare_$what
 rm -rf -- "$made" && mkdir -p -- "$made"
+
+# The system. What was made here goes away again.
+if ! [ -x "$root/bin/bash" ]; then
+  trap 'rm -rf -- "${root:?}"' EXIT
+  debootstrap --variant=minbase bookworm "$root" >"$made/debootstrap" 2>&1 ||
+    { tail -n 3 -- "$made/debootstrap"; skip "debootstrap failed"; }
+fi
+if [ "$what" = both ]; then
+  bash "$0" deb "$build" "$source" "$root" && bash "$0" wheel "$build" "$source" "$root"
+  exit
+fi
 
 case $what in
   deb)
@@ -29,14 +40,7 @@ set -- "$made"/seeksim*.deb "$made"/seeksim-*.whl
 for file; do [ -f "$file" ] && package=$file; done
 [ -f "${package:-}" ] || fail "there is nothing to install in $made"
 
-# The system, and what this machine knows of mirrors and proxies.
-fresh=""
-if ! [ -x "$root/bin/bash" ]; then
-  fresh=$root
-  debootstrap --variant=minbase bookworm "$root" >"$made/debootstrap" 2>&1 ||
-    { tail -n 3 -- "$made/debootstrap"; rm -rf -- "${root:?}"; skip "debootstrap failed"; }
-fi
-trap '[ -z "$fresh" ] || rm -rf -- "$fresh"' EXIT
+# What this machine knows of mirrors and proxies.
 for name in apt.conf.d sources.list sources.list.d trusted.gpg.d auth.conf.d; do
   [ -e "/etc/apt/$name" ] && cp -RL -- "/etc/apt/$name" "$root/etc/apt/" 2>/dev/null
 done
