@@ -214,7 +214,8 @@ void add_explore(CLI::App& app, ExploreArguments& a) {
   explore->add_option("scenario", a.file, "Scenario file (.json), or the name of one that comes with seeksim")
       ->required();
   explore->add_option("--set", a.sets, "key.path=value, as for run")->allow_extra_args(false);
-  explore->add_option("--budget", a.budget, "Wall time: 90s, 10m, 2h")->capture_default_str();
+  explore->add_option("--budget", a.budget, "Wall time: 90s, 10m, 2h; endless: until it is stopped")
+      ->capture_default_str();
   explore
       ->add_option(
           "--strategy", a.strategy,

@@ -212,7 +212,8 @@ class Teller {
                               : as.size > 1 ? fmt::format(", share {} of {}", as.rank + 1, as.size)
                                             : "";
     const bool schedules_only = a_.no_faults && options.strategy != ExploreStrategy::exhaustive;
-    put(fmt::format("  explore   {} for {}, seed {}{}{}\n", a_.strategy, a_.budget, options.seed,
+    const std::string time = a_.budget == "endless" ? "until it is stopped" : "for " + a_.budget;
+    put(fmt::format("  explore   {} {}, seed {}{}{}\n", a_.strategy, time, options.seed,
                     schedules_only ? ", schedules only" : "", share));
   }
 
@@ -288,7 +289,7 @@ ExitStatus explore_command(const ExploreArguments& a, const Style& style) {
     golden = find_golden(explored.scenario, {}, [&](std::string_view text) { teller.put(std::string(text)); });
   teller.begins(options, as, together);
 
-  Progress bar(!quiet && !exhaustive, explored.scenario.name, 0, "case", budget);
+  Progress bar(!quiet && !exhaustive, explored.scenario.name, 0, "case", budget == kEndless ? 0 : budget);
   ToldByKey told;
   Moments moments;
   const ExploreWork work{.explored = explored,

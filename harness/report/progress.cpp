@@ -42,6 +42,8 @@ std::string how_far(const HowFar& now, const std::string& unit) {
     text += fmt::format(", {} of {}", duration(now.elapsed_s), duration(now.budget_s));
   else if (share >= kToGuess && share < 1)
     text += fmt::format(", about {} left", duration(now.elapsed_s * (1 - share) / share));
+  else if (now.total == 0)
+    text += fmt::format(", after {}", duration(now.elapsed_s));
   return text;
 }
 

@@ -29,12 +29,14 @@ int variable(std::initializer_list<const char*> names, int otherwise) {
 }  // namespace
 
 double budget_s(const std::string& text) {
+  if (text == "endless") return kEndless;
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const std::string unit(end, text.data() + text.size());
   const double of = unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
   if (error != std::errc() || of == 0 || value <= 0 || value * of > 1e7)
-    throw BadInput("--budget " + text, "a time is expected", "For example 60s, 10m or 2h.");
+    throw BadInput("--budget " + text, "a time is expected",
+                   "For example 60s, 10m, 2h, or endless: until a signal comes.");
   return value * of;
 }
 

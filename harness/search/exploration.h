@@ -24,7 +24,9 @@ struct ExploreArguments {
   double wall_limit_s = 10;  // of one case
 };
 
-// "90", "90s", "10m", "2h" in seconds. Throws BadInput.
+// Longer than anybody waits: until a signal comes.
+inline constexpr double kEndless = 1e9;
+// "90", "90s", "10m", "2h" in seconds, "endless" as kEndless. Throws BadInput.
 double budget_s(const std::string& text);
 
 // This process among those of a launcher: Open MPI's, MPICH's and Slurm's variables; {0, 1, 1} where there are none.

@@ -26,6 +26,10 @@ TEST(Progress, OfABudgetIsItsTime) {
   EXPECT_EQ(how_far({.done = 1, .elapsed_s = 1, .budget_s = 600}, "case"), "1 case, 1 s of 10 min");
 }
 
+TEST(Progress, WithoutAnEndIsTheTimeSoFar) {
+  EXPECT_EQ(how_far({.done = 412, .red = 1, .elapsed_s = 180}, "case"), "412 cases, 1 red, after 3 min");
+}
+
 struct Variable {
   explicit Variable(const char* variable, const char* value) : name(variable) { ::setenv(name, value, 1); }
   Variable(const Variable&) = delete;

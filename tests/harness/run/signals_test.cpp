@@ -70,7 +70,7 @@ TEST_P(EndedBy, ASweepTellsItsRowsAndLeavesNobody) {
 
 TEST_P(EndedBy, AnExplorationSaysWhatItFound) {
   TemporaryFolder folder;
-  Running run({"explore", folder.write("s.json", small_text()), "--budget", "300s", "-j", "2", "--out",
+  Running run({"explore", folder.write("s.json", small_text()), "--budget", "endless", "-j", "2", "--out",
                folder.file("found"), "--report", folder.file("report.json")},
               folder.file("text"));
   ASSERT_TRUE(soon([&] { return children_of(run.pid()).size() == 2; }));

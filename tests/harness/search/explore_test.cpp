@@ -283,6 +283,7 @@ TEST(Explore, BudgetsAndStrategiesAreRead) {
   EXPECT_EQ(budget_s("90"), 90);
   EXPECT_EQ(budget_s("1.5m"), 90);
   EXPECT_EQ(budget_s("2h"), 7200);
+  EXPECT_EQ(budget_s("endless"), kEndless);
   for (const char* wrong : {"", "s", "-3", "0", "5 minutes", "1d"}) EXPECT_THROW(budget_s(wrong), BadInput) << wrong;
   EXPECT_THROW(explore_strategy("luck"), BadInput);
   TemporaryFolder folder;
