@@ -270,6 +270,28 @@ TEST(Timeline, OverlappingRecoveriesStandSideBySide) {
   EXPECT_NE(wrong_with_trace(trace).find("ends behind the span"), std::string::npos) << wrong_with_trace(trace);
 }
 
+// The job dies and starts again from a checkpoint: both attempts are in one trace, in the same threads.
+TEST(Timeline, OfAJobThatStartsAgainHasBothAttempts) {
+  LoadOptions options;
+  options.sets = {R"(faults=[{"kind":"rank_crash","rank":1,"step":2,"op":"vote"}])", "checks=[]",
+                  R"(recovery={"policy":"stop","watchdog_s":60,"restarts":1,"restart_s":60})",
+                  R"(checkpoint={"path":"kept","every_steps":1})"};
+  const Scenario scenario = load_scenario_text(small_text(), "s.json", options);
+  const Drawn drawn = draw(scenario);
+  ASSERT_EQ(drawn.run.training.attempts.size(), 2u);
+  const Json events = drawn.events();
+  EXPECT_EQ(wrong_with_trace(Json::parse(drawn.text)), "");
+  const TimeNs again = drawn.run.training.attempts[1].began_ns;
+  std::map<std::string, std::set<bool>> seen;  // by what: before and after the second start
+  std::map<std::pair<int, std::string>, int> threads;
+  for (const Json& event : events) {
+    if (event["name"] == "thread_name") ++threads[{event["pid"], event["args"]["name"]}];
+    if (event["ph"] == "X" || event["ph"] == "C") seen[event.value("cat", "counter")].insert(ns(event["ts"]) >= again);
+  }
+  for (const char* what : {"step", "phase", "forward", "counter"}) EXPECT_EQ(seen[what].size(), 2u) << what;
+  for (const auto& [thread, count] : threads) EXPECT_EQ(count, 1) << thread.first << ' ' << thread.second;
+}
+
 // Ranks stand below each other by node, and say to which one they belong.
 TEST(Timeline, NamesTheNodeOfEachRank) {
   const Json events = draw(busy_scenario()).events();

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/harness/html/page_reading.h"
+#include "tests/support/paths.h"
 #include "tests/support/scenarios.h"
 
 namespace seeksim::harness {
@@ -155,8 +156,27 @@ TEST_F(Html, PagesOpenInABrowserWithoutAMessage) {
   const Browsed run = browse(folder.path(), "page.html");
   EXPECT_EQ(run.messages, "");
   EXPECT_NE(run.page.find("<html lang=\"en\" class=\"js\">"), std::string::npos) << "its script did not run";
+  EXPECT_EQ(wrong_with_marks(run.page, report()), "") << "in the browser";
   page_of({sweep()}, 1);
   EXPECT_EQ(browse(folder.path(), "page.html").messages, "");
+}
+
+TEST_F(Html, PagesOfOtherCommandsOpenInABrowserWithoutAMessage) {
+  if (browser().empty()) GTEST_SKIP() << "there is no browser here (chromium)";
+  const std::string top = paths::source_dir(), page = folder.file("page.html");
+  const std::vector<std::vector<std::string>> commands = {
+      {"study", top + "/scenarios/studies/young_daly_16k.json", "--set", "seeds=2"},
+      {"plan", top + "/scenarios/baseline.json"},
+      {"analyse", top + "/tests/harness/analyse/dumps/subgroup"},
+      {"explore", scenario, "--budget", "1s", "-j", "1", "--out", folder.file("found")}};
+  for (std::vector<std::string> command : commands) {
+    command.insert(command.end(), {"--html", page});
+    seeksim(command);
+    const Browsed browsed = browse(folder.path(), "page.html");
+    EXPECT_EQ(browsed.messages, "") << command[0];
+    EXPECT_NE(browsed.page.find("<h2"), std::string::npos) << command[0];
+    std::filesystem::remove(page);
+  }
 }
 
 TEST_F(Html, AnErrorOfAScriptInABrowserIsSeen) {
