@@ -36,33 +36,33 @@ class Attention {
     a.probs.assign(std::size_t(m.H * m.T * m.T), R{});
     a.att.assign(std::size_t(m.T * m.H * m.D()), R{});
     for (int h = 0; h < m.H; ++h) {
-      for (int i = 0; i < m.T; ++i) {
-        Tensor<R> p(std::size_t(i) + 1);
-        double most = -INFINITY;
-        for (int j = 0; j <= i; ++j) {
-          Sum<R> dot;
-          for (int d = 0; d < m.D(); ++d) dot.add(a.qkv[q_at(i, h, d)], a.qkv[k_at(j, h, d)]);
-          p[std::size_t(j)] = dot.value() * Scale();
-          most = std::max(most, value_of(p[std::size_t(j)]));
-        }
-        Sum<R> sum;
-        for (R& one : p) {
-          one = exp_of(one - R(most));  // the same probabilities for any `most`
-          sum.add(one);
-        }
-        const R all = sum.value();
-        for (int j = 0; j <= i; ++j) {
-          R& one = p[std::size_t(j)];
-          one = one / all;
-          a.probs[prob_at(h, i, j)] = m.fused_attention ? one : store(one);
-          if (m.drop_attention > 0) one = one * R(keep(l, h, i, j));
-        }
-        for (int d = 0; d < m.D(); ++d) {
-          Sum<R> y;
-          for (int j = 0; j <= i; ++j) y.add(p[std::size_t(j)], a.qkv[v_at(j, h, d)]);
-          a.att[at(i, m.H * m.D(), h * m.D() + d)] = store(y.value());
-        }
-      }
+      const Plain scores = product<R>(head(a.qkv, q_at(0, h, 0)), transposed(head(a.qkv, k_at(0, h, 0))));
+      Tensor<R> kept(std::size_t(m.T * m.T));
+      for (int i = 0; i < m.T; ++i) softmax(scores, a, kept, l, h, i);
+      const Plain y = product<R>(plain(kept, m.T, m.T), head(a.qkv, v_at(0, h, 0)));
+      for (int i = 0; i < m.T; ++i)
+        for (int d = 0; d < m.D(); ++d)
+          a.att[at(i, m.H * m.D(), h * m.D() + d)] = store(value_at<R>(y, at(i, m.D(), d)));
+    }
+  }
+  // Of the keys up to token i. kept: with dropout.
+  void softmax(const Plain& scores, Heads<R>& a, Tensor<R>& kept, int l, int h, int i) {
+    R* const p = kept.data() + at(i, m.T, 0);
+    double most = -INFINITY;
+    for (int j = 0; j <= i; ++j) {
+      p[j] = value_at<R>(scores, at(i, m.T, j)) * Scale();
+      most = std::max(most, value_of(p[j]));
+    }
+    Sum<R> sum;
+    for (int j = 0; j <= i; ++j) {
+      p[j] = exp_of(p[j] - R(most));  // the same probabilities for any `most`
+      sum.add(p[j]);
+    }
+    const R all = sum.value();
+    for (int j = 0; j <= i; ++j) {
+      p[j] = p[j] / all;
+      a.probs[prob_at(h, i, j)] = m.fused_attention ? p[j] : store(p[j]);
+      if (m.drop_attention > 0) p[j] = p[j] * R(keep(l, h, i, j));
     }
   }
   // 1 / sqrt(D), after two roundings.
@@ -75,48 +75,51 @@ class Attention {
   Tensor<R> attend_backward(const Heads<R>& a, int l, const Tensor<R>& datt) {
     std::vector<Sum<R>> sums(std::size_t(m.T * width()));
     for (int h = 0; h < m.H; ++h) {
-      for (int i = 0; i < m.T; ++i) {
-        Tensor<R> dp(std::size_t(i) + 1);
-        Sum<R> dots;
-        for (int j = 0; j <= i; ++j) {
-          const R kept = m.drop_attention > 0 ? R(keep(l, h, i, j)) : R(1.0);
-          Sum<R> sum;
-          for (int d = 0; d < m.D(); ++d) {
-            const R& dy = datt[at(i, m.H * m.D(), h * m.D() + d)];
-            sum.add(dy, a.qkv[v_at(j, h, d)]);
-            sums[v_at(j, h, d)].add(m.drop_attention > 0 ? a.probs[prob_at(h, i, j)] * kept : a.probs[prob_at(h, i, j)],
-                                    dy);
-          }
-          dp[std::size_t(j)] = m.drop_attention > 0 ? sum.value() * kept : sum.value();
-          if (!m.fused_attention) dots.add(dp[std::size_t(j)], a.probs[prob_at(h, i, j)]);
-        }
-        // The same number where nothing is rounded; fused attention has it from what it stored.
-        for (int x = 0; m.fused_attention && x < m.D(); ++x) {
-          const std::size_t out = at(i, m.H * m.D(), h * m.D() + x);
-          dots.add(datt[out], a.att[out]);
-        }
-        const R dot = dots.value();
-        for (int j = 0; j <= i; ++j) {
-          const R ds = a.probs[prob_at(h, i, j)] * (dp[std::size_t(j)] - dot) * Scale();
-          for (int d = 0; d < m.D(); ++d) {
-            sums[q_at(i, h, d)].add(ds, a.qkv[k_at(j, h, d)]);
-            sums[k_at(j, h, d)].add(ds, a.qkv[q_at(i, h, d)]);
-          }
-        }
-      }
+      const Plain dy = columns(datt, m.H * m.D(), h * m.D()), q = head(a.qkv, q_at(0, h, 0)),
+                  k = head(a.qkv, k_at(0, h, 0)), v = head(a.qkv, v_at(0, h, 0));
+      const Plain of_probs = product<R>(dy, transposed(v));  // (T, T)
+      Tensor<R> kept(std::size_t(m.T * m.T)), dscores(kept.size());
+      for (int i = 0; i < m.T; ++i) softmax_backward(a, datt, of_probs, l, h, i, kept, dscores);
+      const Plain d = plain(dscores, m.T, m.T);
+      add(sums, v_at(0, h, 0), product<R>(transposed(plain(kept, m.T, m.T)), dy));
+      add(sums, q_at(0, h, 0), product<R>(d, k));
+      add(sums, k_at(0, h, 0), product<R>(transposed(d), q));
     }
     Tensor<R> dqkv(sums.size());
     for (std::size_t i = 0; i < sums.size(); ++i) dqkv[i] = store(sums[i].value());
     return dqkv;
   }
+  void softmax_backward(const Heads<R>& a, const Tensor<R>& datt, const Plain& of_probs, int l, int h, int i,
+                        Tensor<R>& kept, Tensor<R>& dscores) {
+    const R* const p = a.probs.data() + prob_at(h, i, 0);
+    R* const ds = dscores.data() + at(i, m.T, 0);
+    Sum<R> dots;
+    for (int j = 0; j <= i; ++j) {
+      ds[j] = value_at<R>(of_probs, at(i, m.T, j));
+      kept[at(i, m.T, j)] = p[j];
+      if (m.drop_attention > 0) {
+        const R factor(keep(l, h, i, j));
+        ds[j] = ds[j] * factor;
+        kept[at(i, m.T, j)] = p[j] * factor;
+      }
+      if (!m.fused_attention) dots.add(ds[j], p[j]);
+    }
+    // The same number where nothing is rounded; fused attention has it from what it stored.
+    for (int x = 0; m.fused_attention && x < m.D(); ++x) {
+      const std::size_t out = at(i, m.H * m.D(), h * m.D() + x);
+      dots.add(datt[out], a.att[out]);
+    }
+    const R dot = dots.value();
+    for (int j = 0; j <= i; ++j) ds[j] = p[j] * (ds[j] - dot) * Scale();
+  }
   // Queries and keys are turned by angles that grow with the position; gradients are turned back.
   void rotate(Tensor<R>& qkv, double direction) {
     const int half = m.D() / 2;
     for (int i = 0; i < m.T; ++i) {
-      for (int h = 0; h < m.H + m.K; ++h) {
-        for (int d = 0; d < half; ++d) {
-          const double angle = i * std::pow(m.rope_theta, -2.0 * d / m.D());
-          const R cos = rounded_angle(std::cos(angle)), sin = rounded_angle(direction * std::sin(angle));
+      for (int d = 0; d < half; ++d) {
+        const double angle = i * std::pow(m.rope_theta, -2.0 * d / m.D());
+        const R cos = rounded_angle(std::cos(angle)), sin = rounded_angle(direction * std::sin(angle));
+        for (int h = 0; h < m.H + m.K; ++h) {
           R& a = qkv[at(i, width(), h * m.D() + d)];
           R& b = qkv[at(i, width(), h * m.D() + half + d)];
           const R old = a;
@@ -133,6 +136,19 @@ class Attention {
   }
 
  private:
+  // (T, D), of columns that begin at `first`.
+  Plain columns(const Tensor<R>& x, int cols, int first) const {
+    Tensor<R> part;
+    for (int i = 0; i < m.T; ++i)
+      for (int d = 0; d < m.D(); ++d) part.push_back(x[at(i, cols, first + d)]);
+    return plain(part, m.T, m.D());
+  }
+  Plain head(const Tensor<R>& qkv, std::size_t first) const { return columns(qkv, width(), int(first)); }
+  void add(std::vector<Sum<R>>& sums, std::size_t first, const Plain& d) const {
+    for (int i = 0; i < m.T; ++i)
+      for (int x = 0; x < m.D(); ++x) sums[first + at(i, width(), x)].add(value_at<R>(d, at(i, m.D(), x)));
+  }
+
   const Training& t;
   const Model& m;
   Store<R>& store;

@@ -89,11 +89,9 @@ struct ExpertLayer {
   Tensor<R> row_of(const Tensor<R>& x, int i) const {
     return Tensor<R>(x.begin() + i * m.C, x.begin() + (i + 1) * m.C);
   }
-  static double variance(double) { return 0; }
-  static double variance(const Noisy& x) { return x.s; }
   // Rounding might have put b before a.
   void look_at(Routed<R>& to, const R& a, const R& b) const {
-    const double noise = variance(a) + variance(b);
+    const double noise = variance_of(a) + variance_of(b);
     if (noise > 0 && value_of(a) - value_of(b) <= deviations(store.type) * std::sqrt(noise)) to.unsettled = true;
   }
 

@@ -272,7 +272,7 @@ StepValues<R> losses_and_gradients(const Training& t, const std::vector<Paramete
   const double all = double(t.batch) * t.model.T, power = std::exp2(std::ceil(std::log2(all)));
   const double at_root = double(static_cast<float>(power / all));
   Sum<R> losses;
-  Store<R> store{t.compute};
+  Store<R> store(t.compute);
   Sample<R> sample(t, parameters, rounded, sums, store);
   for (int b = 0; b < t.batch; ++b)
     losses.add(sample.run(tokens.data() + std::size_t(b) * std::size_t(t.model.T + 1), step, b, scale / power));

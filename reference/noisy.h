@@ -31,10 +31,12 @@ struct Noisy {
 };
 
 // In fp32 what a row has in common, such as the rounding of its scale, weighs more beside the roundings of its values.
-inline double deviations(Type type) { return type == Type::f32 ? 3 * kDeviations : kDeviations; }
+inline double deviations(Type type) { return type == Type::f32 ? 10 * kDeviations : kDeviations; }
 
 inline double value_of(double x) { return x; }
 inline double value_of(const Noisy& x) { return x.v; }
+inline double variance_of(double) { return 0; }
+inline double variance_of(const Noisy& x) { return x.s; }
 inline double bound_of(double) { return 0; }
 inline double bound_of(const Noisy& x) { return kDeviations * std::sqrt(x.s); }
 

@@ -7,43 +7,39 @@
 #include <cstdint>
 #include <vector>
 
-#include "reference/noisy.h"
 #include "reference/parameters.h"
+#include "reference/products.h"
 #include "reference/training.h"
 
 namespace seeksim::reference {
 
 template <class R>
-using Tensor = std::vector<R>;
-template <class R>
 using Sums = std::vector<Sum<R>>;  // of a gradient; null where it is frozen
-
-inline std::size_t at(int row, int cols, int col) { return std::size_t(row) * std::size_t(cols) + std::size_t(col); }
-
-// (in, out), or as Llama's files have it (out, in).
-struct Matrix {
-  const double* data = nullptr;
-  int in = 0, out = 0;
-  bool out_first = false;
-  std::size_t place(int k, int n) const { return out_first ? reference::at(n, in, k) : reference::at(k, out, n); }
-};
 
 // Rounds what is kept between operations, and sees what leaves the range of its type: surely; or it may, by its bound.
 template <class R>
 struct Store {
-  Type type = Type::f32;
+  explicit Store(Type stored_as)
+      : type(stored_as), most(largest_of(type) * (1 + unit_of(type) / 2)), unit(unit_of(type)), tiny(tiny_of(type)) {}
+
+  Type type;
+  double most, unit, tiny;
   bool overflows = false;
   bool may_overflow = false;
 
   R operator()(R x) {
-    const double v = std::abs(value_of(x)), e = bound_of(x), most = largest_of(type) * (1 + unit_of(type) / 2);
-    if (!(v + e < most)) may_overflow = true;
-    if (v - e > most) overflows = true;
+    const double v = std::abs(value_of(x));
+    if (!(v < most / 2 && variance_of(x) < most)) look(v, bound_of(x));
     if constexpr (std::is_same_v<R, Noisy>) {
-      const double relative = unit_of(type) * v, absolute = tiny_of(type);
-      x.s += (relative * relative + absolute * absolute) / 3;
+      const double relative = unit * v;
+      x.s += (relative * relative + tiny * tiny) / 3;
     }
     return x;
+  }
+  // At a value of this size that may be off by e.
+  void look(double v, double e) {
+    if (!(v + e < most)) may_overflow = true;
+    if (v - e > most) overflows = true;
   }
   void all(Tensor<R>& x) {
     for (R& one : x) one = (*this)(one);
@@ -58,13 +54,11 @@ struct Store {
 // y (T, out) = x (T, in) w + b.
 template <class R>
 Tensor<R> linear(int T, Store<R>& store, const Tensor<R>& x, const Matrix& w, const double* b) {
-  Tensor<R> y(std::size_t(T * w.out));
+  Tensor<R> y = tensor<R>(product<R>(plain(x, T, w.in), plain(w)));
   for (int i = 0; i < T; ++i) {
     for (int n = 0; n < w.out; ++n) {
-      Sum<R> sum;
-      for (int k = 0; k < w.in; ++k) sum.add(x[at(i, w.in, k)], R(w.data[w.place(k, n)]));
-      const R product = sum.value();
-      y[at(i, w.out, n)] = store(b != nullptr ? product + R(b[n]) : product);
+      R& one = y[at(i, w.out, n)];
+      one = store(b != nullptr ? one + R(b[n]) : one);
     }
   }
   return y;
@@ -73,19 +67,14 @@ Tensor<R> linear(int T, Store<R>& store, const Tensor<R>& x, const Matrix& w, co
 // dx (T, in), not yet stored; dw and db are added to.
 template <class R>
 Tensor<R> linear_backward(int T, const Tensor<R>& x, const Tensor<R>& dy, const Matrix& w, Sums<R>* dw, Sums<R>* db) {
-  Tensor<R> dx(std::size_t(T * w.in));
-  for (int i = 0; i < T; ++i) {
-    for (int k = 0; k < w.in; ++k) {
-      Sum<R> sum;
-      for (int n = 0; n < w.out; ++n) {
-        sum.add(dy[at(i, w.out, n)], R(w.data[w.place(k, n)]));
-        if (dw != nullptr) (*dw)[w.place(k, n)].add(x[at(i, w.in, k)], dy[at(i, w.out, n)]);
-      }
-      dx[at(i, w.in, k)] = sum.value();
-    }
-    for (int n = 0; db != nullptr && n < w.out; ++n) (*db)[std::size_t(n)].add(dy[at(i, w.out, n)]);
+  const Plain in = plain(x, T, w.in), out = plain(dy, T, w.out);
+  if (dw != nullptr) {
+    const Plain d = w.out_first ? product<R>(transposed(out), in) : product<R>(transposed(in), out);
+    for (std::size_t i = 0; i < d.v.size(); ++i) (*dw)[i].add(value_at<R>(d, i));
   }
-  return dx;
+  for (int i = 0; db != nullptr && i < T; ++i)
+    for (int n = 0; n < w.out; ++n) (*db)[std::size_t(n)].add(dy[at(i, w.out, n)]);
+  return tensor<R>(product<R>(out, transposed(plain(w))));
 }
 
 // A layer norm, or of a Llama an RMS norm, which has neither mean nor bias.

@@ -17,7 +17,8 @@ struct List {
   std::uint32_t streams = 0;
 
   void add(const std::string& name, Part part, int layer, int rows, int cols, Start start, bool shares = false) {
-    Parameter p{name, part, layer, -1, rows, cols, start, cols > 1, false, shares ? streams - 1 : streams};
+    const bool matrix = start == Start::normal || start == Start::residual;  // of one column, too
+    Parameter p{name, part, layer, -1, rows, cols, start, matrix, false, shares ? streams - 1 : streams};
     if (!shares) ++streams;
     all.push_back(std::move(p));
   }
@@ -152,17 +153,17 @@ int find(const std::vector<Parameter>& all, Part part, int layer, int expert) {
   return -1;
 }
 
-std::vector<double> initial_values(const Training& t, const Parameter& p) {
-  std::vector<double> out(p.size(), p.start == Start::ones ? 1.0 : 0.0);
-  if (p.start == Start::ones || p.start == Start::zeros) return out;
+double initial_value(const Training& t, const Parameter& p, std::size_t element) {
+  if (p.start == Start::ones || p.start == Start::zeros) return p.start == Start::ones ? 1 : 0;
   const double residual = p.start == Start::residual ? std::sqrt(2.0 * t.model.L) : 1;
   const double stddev = double(static_cast<float>(t.model.init_stddev / residual));
-  for (int r = 0; r < p.rows; ++r) {
-    for (int c = 0; c < p.cols; ++c) {
-      const std::uint64_t element = stored_at(t.model, p, r, c);
-      out[std::size_t(r * p.cols + c)] = stddev * standard_normal(t.seed, p.stream, element);
-    }
-  }
+  const int row = int(element) / p.cols, col = int(element) % p.cols;
+  return stddev * standard_normal(t.seed, p.stream, stored_at(t.model, p, row, col));
+}
+
+std::vector<double> initial_values(const Training& t, const Parameter& p) {
+  std::vector<double> out(p.size());
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = initial_value(t, p, i);
   return out;
 }
 

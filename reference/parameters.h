@@ -58,7 +58,8 @@ int find(const std::vector<Parameter>& all, Part part, int layer = -1, int exper
 // Does a pattern in which '*' stands for any characters ask for this name?
 bool matches(const std::string& pattern, const std::string& name);
 
-// The first values, in the order of the shape.
+// The first value of an element, and all of them, in the order of the shape.
+double initial_value(const Training& t, const Parameter& parameter, std::size_t element);
 std::vector<double> initial_values(const Training& t, const Parameter& parameter);
 
 // The number nearest to x that the type can hold, ties to the even one; beyond its range infinity.

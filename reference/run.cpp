@@ -68,11 +68,12 @@ class Run {
   }
   void update(const std::vector<std::vector<Noisy>>& gradients, double norm, std::int64_t number, std::int64_t step) {
     const double factor = clip_factor(clipping(t, step), norm).v, rate = learning_rate(t, number - 1, step);
+    const Corrections bias = corrections(t.optimizer, number);
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const double decay = parameters[i].matrix || t.optimizer.decay_all ? t.optimizer.weight_decay : 0;
       for (std::size_t k = 0; k < gradients[i].size(); ++k) {
         const BoundedElement next = updated(t.optimizer, {weights[i][k], first[i][k], second[i][k]}, gradients[i][k].v,
-                                            Bounded(factor), decay, rate, number);
+                                            Bounded(factor), decay, rate, bias);
         const double unit = t.masters ? kUnit : unit_of(t.compute);
         weights[i][k] = next.weight.v * (1 + sign(i, k, step) * unit / 2);
         first[i][k] = next.first.v, second[i][k] = next.second.v;

@@ -104,19 +104,22 @@ Bounded constant(double x) { return {x, kUnit * std::abs(x)}; }
 
 }  // namespace
 
+Corrections corrections(const Optimizer& o, std::int64_t t) {
+  if (!o.bias_correction) return {1.0, 1.0};
+  return {constant(1 / (1 - std::pow(o.beta1, double(t)))), constant(1 / std::sqrt(1 - std::pow(o.beta2, double(t))))};
+}
+
 BoundedElement updated(const Optimizer& o, const Element& before, double gradient, const Bounded& factor, double decay,
-                       double rate, std::int64_t t) {
+                       double rate, const Corrections& bias) {
   const Bounded lr = constant(rate), p(before.weight);
   Bounded g = Bounded(gradient) * factor;
   if (!o.decoupled && decay != 0) g = g + constant(decay) * p;
   BoundedElement after;
   after.first = constant(o.beta1) * Bounded(before.first) + constant(1 - o.beta1) * g;
   after.second = constant(o.beta2) * Bounded(before.second) + constant(1 - o.beta2) * g * g;
-  const Bounded bias1 = constant(o.bias_correction ? 1 / (1 - std::pow(o.beta1, double(t))) : 1);
-  const Bounded bias2 = constant(o.bias_correction ? 1 / std::sqrt(1 - std::pow(o.beta2, double(t))) : 1);
-  const Bounded root = root_of(after.second) * bias2 + constant(o.eps);
+  const Bounded root = root_of(after.second) * bias.second + constant(o.eps);
   const Bounded kept = o.decoupled && decay != 0 ? p - lr * constant(decay) * p : p;
-  after.weight = kept - lr * (after.first * bias1 / root);
+  after.weight = kept - lr * (after.first * bias.first / root);
   return after;
 }
 

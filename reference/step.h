@@ -35,9 +35,14 @@ struct Element {
 struct BoundedElement {
   Bounded weight, first, second;
 };
-// Step number `t` (from 1) of AdamW or Adam on an element. gradient: as it is held, unscaled; factor: the clipping
-// factor; decay: 0 where the parameter does not decay.
+// What both moments are multiplied by in step number `t` (from 1), since they began at 0.
+struct Corrections {
+  Bounded first, second;
+};
+Corrections corrections(const Optimizer& optimizer, std::int64_t t);
+// A step of AdamW or Adam on an element. gradient: as it is held, unscaled; factor: the clipping factor; decay: 0 where
+// the parameter does not decay.
 BoundedElement updated(const Optimizer& optimizer, const Element& before, double gradient, const Bounded& factor,
-                       double decay, double rate, std::int64_t t);
+                       double decay, double rate, const Corrections& bias);
 
 }  // namespace seeksim::reference

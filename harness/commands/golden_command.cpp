@@ -10,6 +10,7 @@
 #include "harness/input/json_text.h"
 #include "harness/input/scenario_files.h"
 #include "harness/loading/load.h"
+#include "harness/oracles/reference_steps.h"
 #include "harness/record/golden.h"
 #include "harness/report/report.h"
 #include "harness/report/terminal.h"
@@ -41,6 +42,11 @@ ExitStatus golden_of_file(const std::string& file, const GoldenArguments& a) {
   if (stored && !differs.empty()) put(fmt::format("  differs from {}: {}\n", stored->origin, differs));
   if (stored && differs.empty()) put(fmt::format("  equal to {}\n", stored->origin));
   if (!stored) put(fmt::format("  no golden is stored under this key\n"));
+  const std::string wrong = fresh.judged ? contradiction(*fresh.judged) : "";
+  if (!wrong.empty()) {
+    put(fmt::format("  the reference has other values: {}\n{}", wrong, a.write ? "  not written\n" : ""));
+    if (a.write || a.check) return ExitStatus::check_failed;
+  }
   if (a.write) {
     write_file(target, dump(to_json(fresh, scenario)));
     put(fmt::format("  written: {}\n", target));

@@ -342,7 +342,8 @@ std::vector<BudgetLine> traffic_budget(const Scenario& scenario, std::int64_t st
     });
     const double runs = s.plan.recovery.rerun_and_compare ? 2 : 1;  // of each micro-batch
     const double passes = double(steps) * cut_of(s).count() * runs;
-    kind("param_gather", passes * module_uses * others, passes * 3 * others * (s.parameters.tied() ? 2 : 1),
+    const double shares = (s.P > 0) + (s.F > 0);  // of a rank, each cut at blocks
+    kind("param_gather", passes * module_uses * others, passes * 3 * others * shares * (s.parameters.tied() ? 2 : 1),
          "2P(N-1)/N a micro-step (a tied head gathers wte twice; a recomputed segment all its layers but one again), "
          "twice where it is run again",
          s.C);

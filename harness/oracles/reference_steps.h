@@ -41,6 +41,7 @@ struct ReferenceVerdict {
   std::string unknown;                           // why nothing could be judged; empty: it was
   std::vector<ReferenceDifference> differences;  // in the order of steps, and of quantities in each
   std::vector<std::int64_t> steps;               // that were judged
+  std::vector<std::int64_t> passes;              // those of them whose losses and gradients were judged too
   std::int64_t values = 0;                       // that were held against a bound
   std::int64_t tight = 0;                        // those whose bound says something
   std::int64_t unsettled = 0;                    // steps in which rounding may have chosen a token's expert
@@ -51,26 +52,35 @@ struct ReferenceVerdict {
   double share() const { return values > 0 ? double(tight) / double(values) : 0; }
 };
 
+// How much of a run is judged. ends: the first two steps and the last one. beside_golden: the same, but losses and
+// gradients, which cost most, only of as many steps as take about as long as the run itself.
+enum class Judging : std::uint8_t { whole, ends, beside_golden };
+
 // Listens to a run on one rank, then judges it.
 class ReferenceJudge {
  public:
-  // ends: the first two steps and the last one alone.
-  ReferenceJudge(const runtime::Definition& definition, bool ends);
-  // What the run is to call.
+  ReferenceJudge(const runtime::Definition& definition, Judging how);
+  // What the run is to call, for these steps.
+  bool looks_at(std::int64_t step) const { return wants(step) || wants(step - 1); }
   void take_state(std::int64_t step, Collector::State state);
   void take_gradients(std::int64_t step, const std::vector<runtime::NamedTensor>& gradients);
   ReferenceVerdict judge(const RunRecord& run) const;
 
  private:
   bool wants(std::int64_t step) const;
+  bool wants_passes(std::int64_t step) const;
   void judge_freely(const RunRecord& run, ReferenceVerdict& verdict) const;
 
   reference::Training training_;
-  bool ends_;
+  Judging how_;
   std::map<std::int64_t, Collector::State> states_;
   std::map<std::int64_t, std::vector<runtime::NamedTensor>> gradients_;
 };
 
 Finding reference_steps(const Evidence& evidence, const std::string& argument);
+// A golden was made for this run, and the reference has judged it.
+bool golden_was_judged(const Evidence& evidence);
+// Why a golden is wrong; empty: the reference has nothing against it.
+std::string contradiction(const ReferenceVerdict& verdict);
 
 }  // namespace seeksim::harness

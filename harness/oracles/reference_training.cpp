@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/layout/parameters.h"
+
 namespace seeksim::harness {
 namespace {
 
@@ -11,20 +13,22 @@ reference::Type type_of(runtime::ElementType type) {
   return type == runtime::ElementType::f16 ? reference::Type::f16 : reference::Type::f32;
 }
 
-// A pattern asks for parameters by seeksim's names. Files have queries, keys and values, and gates and ups, as tensors
-// of their own, and each expert's w1, w2 and w3.
-std::vector<std::string> in_files(const std::vector<std::string>& patterns) {
+// Frozen parameters by the names that files have: queries, keys and values, and gates and ups, are tensors of their own
+// there, and so are each expert's w1, w2 and w3.
+std::vector<std::string> frozen_in_files(const runtime::ModelPlan& plan) {
+  const runtime::Parameters parameters(plan, false);
   std::vector<std::string> out;
-  const auto put = [&](const std::string& pattern, const std::string& ours, std::initializer_list<const char*> theirs) {
-    const std::size_t place = pattern.find(ours);
+  const auto put = [&](const std::string& name, const std::string& ours, std::initializer_list<const char*> theirs) {
+    const std::size_t place = name.find(ours);
     if (place == std::string::npos) return;
-    for (const char* name : theirs) out.push_back(std::string(pattern).replace(place, ours.size(), name));
+    for (const char* other : theirs) out.push_back(std::string(name).replace(place, ours.size(), other));
   };
-  for (const std::string& pattern : patterns) {
-    out.push_back(pattern);
-    put(pattern, "qkv_proj", {"q_proj", "k_proj", "v_proj"});
-    put(pattern, "gate_up_proj", {"gate_proj", "up_proj", "*.w1", "*.w3"});
-    put(pattern, "down_proj", {"*.w2"});
+  for (const runtime::ParameterInfo* p : parameters.frozen()) {
+    const std::string name = p->name;
+    out.push_back(name);
+    put(name, "qkv_proj", {"q_proj", "k_proj", "v_proj"});
+    put(name, "gate_up_proj", {"gate_proj", "up_proj", "*.w1", "*.w3"});
+    put(name, "down_proj", {"*.w2"});
   }
   return out;
 }
@@ -38,7 +42,7 @@ reference::Model model_of(const runtime::ModelPlan& plan) {
   m.E = x.count, m.k = x.on() ? x.per_token : 1;
   m.capacity_factor = x.capacity_factor, m.gates_normalized = x.normalized, m.balance = x.balance, m.z = x.z;
   m.tied = plan.tied;
-  m.frozen = in_files(plan.frozen);
+  m.frozen = frozen_in_files(plan);
   m.init_stddev = plan.init_stddev, m.norm_eps = plan.norm_eps, m.rope_theta = plan.rope_theta;
   m.fused_attention = plan.fused_attention;
   m.drop_embedding = plan.dropout.embedding;

@@ -208,7 +208,7 @@ void Collector::joined(int, const runtime::JoinRecord& told) {
 }
 
 bool Collector::wants_gradients(int, std::int64_t step) {
-  return on_gradients_ || digest_gradients_ || step == gradients_of_;
+  return (on_gradients_ && looks_at(step)) || digest_gradients_ || step == gradients_of_;
 }
 
 void Collector::digest(int rank, std::int64_t step, const std::vector<runtime::NamedTensor>& gradients) {
@@ -226,7 +226,7 @@ void Collector::digest(int rank, std::int64_t step, const std::vector<runtime::N
 }
 
 void Collector::gradients(int rank, std::int64_t step, std::vector<runtime::NamedTensor> gradients) {
-  if (on_gradients_) return on_gradients_(rank, step, gradients);
+  if (on_gradients_ && looks_at(step)) on_gradients_(rank, step, gradients);
   if (digest_gradients_ && !gradients.empty()) digest(rank, step, gradients);
   if (step == gradients_of_ && !gradients.empty()) record_.training.gradients = std::move(gradients);
 }

@@ -34,7 +34,7 @@ class Collector : public runtime::Observer {
   static constexpr std::size_t kRecordsOfAFailure = 256;
 
   // gradients_of: the step (from 0) whose gradients are kept; -1: none. digest_gradients: of each step. on_gradients:
-  // hears of all of them instead, if given.
+  // hears of all of them, if given.
   explicit Collector(int ranks, std::int64_t gradients_of = -1, bool digest_gradients = false,
                      OnGradients on_gradients = {});
 
@@ -74,7 +74,9 @@ class Collector : public runtime::Observer {
   void gradients(int rank, std::int64_t step, std::vector<runtime::NamedTensor> gradients) override;
   // Called with the state with which each step begins.
   void hand_states_to(OnState on_state) { on_state_ = std::move(on_state); }
-  bool wants_state(int, std::int64_t) override { return bool(on_state_); }
+  // Steps for which on_gradients and on_state are called; empty: all.
+  void look_at(std::function<bool(std::int64_t step)> steps) { looks_at_ = std::move(steps); }
+  bool wants_state(int, std::int64_t step) override { return bool(on_state_) && looks_at(step); }
   void state(int, std::int64_t step, std::vector<runtime::NamedTensor> weights, std::vector<runtime::NamedTensor> first,
              std::vector<runtime::NamedTensor> second) override {
     on_state_(step, {std::move(weights), std::move(first), std::move(second)});
@@ -94,6 +96,7 @@ class Collector : public runtime::Observer {
   std::int64_t steps() const { return std::int64_t(record_.steps.size()); }
 
  private:
+  bool looks_at(std::int64_t step) const { return !looks_at_ || looks_at_(step); }
   void merge(int rank, const runtime::RecoveryRecord& told, bool over);
   void add_missing(std::size_t steps);  // as if no rank had committed them
   void analyse(const runtime::RecoveryRecord& told, Recovery& recovery);
@@ -127,6 +130,7 @@ class Collector : public runtime::Observer {
   bool digest_gradients_;
   OnGradients on_gradients_;
   OnState on_state_;
+  std::function<bool(std::int64_t step)> looks_at_;
   StepLog* log_ = nullptr;
   std::function<void(int rank, std::int64_t steps)> on_end_;
 };

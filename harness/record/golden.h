@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,6 +17,8 @@ namespace seeksim::harness {
 
 inline constexpr const char* kContract = "numerics v1";
 
+struct ReferenceVerdict;  // harness/oracles/reference_steps.h
+
 struct Golden {
   std::string key;
   std::string origin;  // a file, or "one-rank run, 0.8 s"
@@ -24,6 +27,8 @@ struct Golden {
   std::vector<float> loss;  // one a step
   std::vector<float> grad_norm;
   std::vector<std::uint64_t> gradients;  // digests, one a step; empty: not recorded
+  // What the reference says of it, where it was made now; null: it is stored, or the reference knows no such training.
+  std::shared_ptr<const ReferenceVerdict> judged;
 };
 
 // What the key is a hash of, as JSON with one field a line: printed by `seeksim golden --explain`, hashed by

@@ -21,6 +21,7 @@
 #include "harness/loading/features/compression.h"
 #include "harness/loading/load.h"
 #include "harness/oracles/alarms.h"
+#include "harness/oracles/reference_training.h"
 #include "harness/report/bundle.h"
 #include "harness/report/progress.h"
 #include "harness/run/first_logits.h"
@@ -274,8 +275,9 @@ Golden find_golden(const Scenario& scenario, const RunOptions& options, const Pr
   }
   const std::string key = golden_key(one_rank(scenario).train.definition);
   Golden golden = run_golden(scenario, key, options.wall_limit_s, options.progress);
-  print(style.faint(fmt::format("  golden    fault-free run on one rank, done first ({}); none is stored under {}\n",
-                                golden.origin, key)));
+  const std::string judged = golden.judged ? fmt::format(", judged in {:.2f} s", golden.judged->wall_s) : "";
+  print(style.faint(fmt::format("  golden    fault-free run on one rank, done first ({}{}); none is stored under {}\n",
+                                golden.origin, judged, key)));
   return golden;
 }
 
@@ -284,13 +286,19 @@ Golden run_golden(const Scenario& scenario, const std::string& key, double wall_
   SimulationOptions options;
   options.wall_limit_s = wall_limit_s;
   options.digest_gradients = needs_gradients(scenario);
+  // Nobody judges himself. Where the scenario asks for it, more is judged in a run of its own.
+  std::optional<ReferenceJudge> judge;
+  if (not_in_reference(one.train.definition).empty() && !has(needs(scenario), Needs::reference))
+    listen(judge.emplace(one.train.definition, Judging::beside_golden), options);
   const RunRecord run = run_aside(one, "golden of " + scenario.name, options, progress);
   if (!run.state()) {
     const std::string why =
         run.ranks.empty() ? "" : fmt::format(": rank 0 {} {}", name(run.ranks[0].how), run.ranks[0].why);
     throw std::runtime_error("the undisturbed one-rank run did not finish" + why);
   }
-  return golden_of(run, key);
+  Golden golden = golden_of(run, key);
+  if (judge) golden.judged = std::make_shared<const ReferenceVerdict>(judge->judge(run));
+  return golden;
 }
 
 Outcome run_one(const Scenario& given, const RunOptions& options, const Print& print) {

@@ -75,9 +75,10 @@ void as_seeksim_does_it(const Judged& judged, SideRuns& kept, Evidence& evidence
 
 void against_the_reference(const Judged& judged, SideRuns& kept, Evidence& evidence) {
   const std::vector<CheckSpec>& checks = judged.scenario.checks;
-  const bool ends =
-      std::none_of(checks.begin(), checks.end(), [](const CheckSpec& check) { return check.text() == "reference"; });
-  kept.reference = reference_run(judged.scenario, ends, judged.options.wall_limit_s, judged.options.progress);
+  const bool whole =
+      std::any_of(checks.begin(), checks.end(), [](const CheckSpec& check) { return check.text() == "reference"; });
+  kept.reference = reference_run(judged.scenario, whole ? Judging::whole : Judging::ends, judged.options.wall_limit_s,
+                                 judged.options.progress);
   evidence.reference = &*kept.reference;
 }
 
@@ -143,19 +144,24 @@ Conservation tagged_run(const Scenario& scenario, double wall_limit_s) {
   return judge.result();
 }
 
-ReferenceVerdict reference_run(const Scenario& scenario, bool ends, double wall_limit_s, bool progress) {
+void listen(ReferenceJudge& judge, SimulationOptions& options) {
+  options.looks_at = [&judge](std::int64_t step) { return judge.looks_at(step); };
+  options.on_state = [&judge](std::int64_t step, Collector::State state) { judge.take_state(step, std::move(state)); };
+  options.on_gradients = [&judge](int, std::int64_t step, const std::vector<runtime::NamedTensor>& gradients) {
+    judge.take_gradients(step, gradients);
+  };
+}
+
+ReferenceVerdict reference_run(const Scenario& scenario, Judging how, double wall_limit_s, bool progress) {
   const Scenario one = one_rank(scenario);
   const runtime::Definition& definition = one.train.definition;
   ReferenceVerdict verdict;
   verdict.unknown = not_in_reference(definition);
   if (!verdict.unknown.empty()) return verdict;
-  ReferenceJudge judge(definition, ends);
+  ReferenceJudge judge(definition, how);
   SimulationOptions options;
   options.wall_limit_s = wall_limit_s;
-  options.on_state = [&](std::int64_t step, Collector::State state) { judge.take_state(step, std::move(state)); };
-  options.on_gradients = [&](int, std::int64_t step, const std::vector<runtime::NamedTensor>& gradients) {
-    judge.take_gradients(step, gradients);
-  };
+  listen(judge, options);
   const RunRecord run = run_aside(one, scenario.name + " on one rank", options, progress);
   verdict = judge.judge(run);
   if (run.state()) verdict.golden = golden_of(run, golden_key(definition));

@@ -25,8 +25,10 @@ RunRecord run_aside(const Scenario& scenario, const std::string& what, Simulatio
 // The scenario once more, with tagged gradients (conservation.h).
 Conservation tagged_run(const Scenario& scenario, double wall_limit_s = 0);
 
-// The scenario's training on one rank, judged by the reference. ends: its first two steps and its last one alone.
-ReferenceVerdict reference_run(const Scenario& scenario, bool ends, double wall_limit_s = 0, bool progress = false);
+// The scenario's training on one rank, judged by the reference.
+ReferenceVerdict reference_run(const Scenario& scenario, Judging how, double wall_limit_s = 0, bool progress = false);
+// Lets the judge hear of a run on one rank. Both have to outlive the run.
+void listen(ReferenceJudge& judge, SimulationOptions& options);
 
 // How the judged run itself is simulated, but for what only it is asked for.
 SimulationOptions simulation_options(const RunOptions& options);

@@ -42,6 +42,7 @@ struct Simulation::Impl {
         own_faults(s),
         collector(s, alike.classes, options.gradients_of, options.digest_gradients, options.on_gradients) {
     collector.hand_states_to(options.on_state);
+    collector.look_at(options.looks_at);
     if (options.step_log != nullptr) {
       options.step_log->begin([this](int rank) { return memory_of(rank); });
       collector.log_steps(*options.step_log);
@@ -180,7 +181,8 @@ void Simulation::Impl::look_at_checkpoints() {
   sim::SimStorage simulated(seen, plan.storage, 0, 0);
   runtime::Storage& storage = files ? static_cast<runtime::Storage&>(*files) : simulated;
   for (const std::int64_t step : runtime::checkpoints_in(storage, path)) {
-    const runtime::Verified verified = runtime::verify_checkpoint(storage, runtime::step_folder(path, step));
+    const std::string folder = runtime::step_folder(path, step);
+    const runtime::Verified verified = runtime::verify_checkpoint(storage, folder);
     collector.record().training.found_checkpoints.push_back({step, verified.problem});
   }
 }

@@ -17,9 +17,10 @@ namespace seeksim::harness {
 class ValueSink;
 
 struct SimulationOptions {
-  std::int64_t gradients_of = -1;       // step (from 0) whose gradients are kept; -1: none
-  Collector::OnGradients on_gradients;  // of every step and rank, instead
-  Collector::OnState on_state;          // of every step, from one rank without shards
+  std::int64_t gradients_of = -1;                   // step (from 0) whose gradients are kept; -1: none
+  Collector::OnGradients on_gradients;              // of every step and rank
+  Collector::OnState on_state;                      // of every step, from one rank without shards
+  std::function<bool(std::int64_t step)> looks_at;  // only for these are the two called; empty: for all
   bool keep_final_weights = false;
   bool digest_gradients = false;  // of each step
   double wall_limit_s = 0;        // 0: none

@@ -40,15 +40,6 @@ std::deque<CheckInfo> built_in_checks() {
        .of_values = true,
        .description = "weights, optimizer state, data position, loss scale and every loss equal the golden's, bit for "
                       "bit; gradients: each step's, before clipping"},
-      {.name = "reference",
-       .argument = "ends",
-       .needs = Needs::reference,
-       .wrong = want_ends,
-       .judge = reference_steps,
-       .of_values = true,
-       .description =
-           "each step of the training on one rank is what a second implementation of it has, within the "
-           "bounds of the arithmetic, and the run has its bits; ends: the first two steps and the last alone"},
       {.name = "ranks_agree",
        .judge = ranks_agree,
        .of_values = true,
@@ -244,6 +235,17 @@ std::deque<CheckInfo> built_in_checks() {
                       "with one weight"},
 
       // Judged unasked as well, in this order, where there is something to judge.
+      {.name = "reference",
+       .argument = "ends",
+       .needs = Needs::reference,
+       .wrong = want_ends,
+       .judge = reference_steps,
+       .unasked = golden_was_judged,
+       .of_values = true,
+       .description =
+           "each step of the training on one rank is what a second implementation of it has, within the "
+           "bounds of the arithmetic, and the run has its bits; ends: the first two steps and the last alone (made "
+           "wherever a golden is, of its ends)"},
       {.name = "no_races",
        .judge = no_races,
        .unasked = [](const Evidence& e) { return e.run.races.watched; },

@@ -23,7 +23,7 @@ CheckResult judged(const Scenario& scenario, const ReferenceVerdict* verdict) {
 
 TEST(ReferenceCheck, IsGreenForARightRunOfTwoRanks) {
   const Scenario scenario = configuration("gpt2");
-  const ReferenceVerdict verdict = reference_run(scenario, false);
+  const ReferenceVerdict verdict = reference_run(scenario, Judging::whole);
   const CheckResult result = judged(scenario, &verdict);
   EXPECT_TRUE(result.ok) << result.detail;
   EXPECT_NE(result.detail.find("6 steps"), std::string::npos) << result.detail;
@@ -31,7 +31,7 @@ TEST(ReferenceCheck, IsGreenForARightRunOfTwoRanks) {
 
 TEST(ReferenceCheck, IsRedForAMistakeThatRunAndGoldenShareAndNamesIt) {
   const Scenario scenario = configuration("gpt2", {"bug=definition:decay_on_all"});
-  const ReferenceVerdict verdict = reference_run(scenario, false);
+  const ReferenceVerdict verdict = reference_run(scenario, Judging::whole);
   const CheckResult result = judged(scenario, &verdict);
   EXPECT_FALSE(result.ok);
   EXPECT_TRUE(result.looked);
@@ -40,7 +40,7 @@ TEST(ReferenceCheck, IsRedForAMistakeThatRunAndGoldenShareAndNamesIt) {
 
 TEST(ReferenceCheck, IsRedForARunThatIsNotItsGolden) {
   const Scenario right = configuration("gpt2"), wrong = configuration("gpt2", {"bug=tied_added_twice"});
-  const ReferenceVerdict verdict = reference_run(right, false);
+  const ReferenceVerdict verdict = reference_run(right, Judging::whole);
   const CheckResult result = judged(wrong, &verdict);
   EXPECT_FALSE(result.ok);
   EXPECT_NE(result.detail.find("as the reference has it, but "), std::string::npos) << result.detail;
@@ -53,7 +53,7 @@ TEST(ReferenceCheck, IsRedWhereThereWasNothingToLookAt) {
   EXPECT_FALSE(judged(scenario, &verdict).looked) << "no step was judged";
   verdict.unknown = "the reference knows no such model";
   EXPECT_FALSE(judged(scenario, &verdict).looked);
-  verdict = reference_run(scenario, false);
+  verdict = reference_run(scenario, Judging::whole);
   verdict.tight = verdict.values / 2;
   EXPECT_FALSE(judged(scenario, &verdict).looked) << "half of the bounds say nothing";
 }

@@ -22,7 +22,7 @@ using testing::configuration;
 TEST(ReferenceJudge, FindsNothingInWhatIsRight) {
   for (const std::string& name : testing::configuration_names()) {
     const Scenario scenario = configuration(name);
-    const ReferenceVerdict verdict = reference_run(scenario, false);
+    const ReferenceVerdict verdict = reference_run(scenario, Judging::whole);
     ASSERT_EQ(verdict.unknown, "") << name;
     EXPECT_EQ(std::int64_t(verdict.steps.size()), scenario.train.definition.steps) << name;
     for (const ReferenceDifference& one : verdict.differences) ADD_FAILURE() << name << ": " << one.text();
@@ -33,19 +33,19 @@ TEST(ReferenceJudge, FindsNothingInWhatIsRight) {
 }
 
 TEST(ReferenceJudge, OfTheEndsTheFirstTwoStepsAndTheLastAreJudged) {
-  const ReferenceVerdict verdict = reference_run(configuration("gpt2"), true);
+  const ReferenceVerdict verdict = reference_run(configuration("gpt2"), Judging::ends);
   EXPECT_EQ(verdict.steps, (std::vector<std::int64_t>{0, 1, 5}));
   EXPECT_TRUE(verdict.differences.empty());
 }
 
 TEST(ReferenceJudge, AStepThatIsLeftOutOnPurposeIsExpected) {
   const std::vector<std::string> sets = {R"(golden={"skip_steps":[2]})"};
-  const ReferenceVerdict verdict = reference_run(configuration("gpt2", sets), false);
+  const ReferenceVerdict verdict = reference_run(configuration("gpt2", sets), Judging::whole);
   for (const ReferenceDifference& one : verdict.differences) ADD_FAILURE() << one.text();
 }
 
 TEST(ReferenceJudge, SaysWhatItDoesNotKnow) {
-  const ReferenceVerdict verdict = reference_run(configuration("gpt2", {"model.logit_scale=true"}), false);
+  const ReferenceVerdict verdict = reference_run(configuration("gpt2", {"model.logit_scale=true"}), Judging::whole);
   EXPECT_NE(verdict.unknown, "");
   EXPECT_TRUE(verdict.steps.empty());
 }
@@ -81,7 +81,7 @@ TEST(ReferenceJudge, NamesTheStepAndTheQuantityOfEachMutant) {
   std::size_t green = 0;
   for (const MutantInfo& mutant : runtime::mutant_catalogue()) {
     const std::vector<std::string> sets = {"bug=definition:" + std::string(mutant.name)};
-    const ReferenceVerdict verdict = reference_run(configuration(std::string(mutant.shows), sets), false);
+    const ReferenceVerdict verdict = reference_run(configuration(std::string(mutant.shows), sets), Judging::whole);
     std::string seen = "| none | nothing: it is not seen |";
     if (verdict.differences.empty()) {
       ++green;

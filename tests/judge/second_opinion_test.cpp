@@ -154,6 +154,16 @@ double worst_slope(const Training& t) {
   return worst;
 }
 
+// It decays all the same.
+TEST(SecondOpinion, AMatrixOfOneColumnIsNoVector) {
+  Model m;
+  m.llama = true, m.L = 1, m.C = 4, m.H = 1, m.K = 1, m.T = 1, m.V = 1, m.F = 1;
+  for (const Parameter& p : parameters_of(m)) {
+    const bool vector = p.part == Part::norm1 || p.part == Part::norm2 || p.part == Part::norm;
+    EXPECT_EQ(p.matrix, !vector) << p.name;
+  }
+}
+
 TEST(SecondOpinion, GradientsAreTheSlopesOfTheLoss) {
   for (const bool llama : {false, true}) {
     for (const bool tied : {false, true}) {
@@ -255,7 +265,7 @@ TEST(SecondOpinion, NoiseIsWhatRoundingDoes) {
 
 TEST(SecondOpinion, AnOptimizersStepIsBoundedByItsRoundings) {
   Optimizer o{true, 0, 0.9, 0.999, 1e-8, 0.1, false};
-  const BoundedElement next = updated(o, {0.5, 0.01, 0.002}, 0.03, Bounded(0.7), 0.1, 1e-3, 5);
+  const BoundedElement next = updated(o, {0.5, 0.01, 0.002}, 0.03, Bounded(0.7), 0.1, 1e-3, corrections(o, 5));
   const float g = 0.03F * 0.7F, m = 0.9F * 0.01F + 0.1F * g;
   EXPECT_NEAR(next.first.v, double(m), next.first.e);
   EXPECT_LT(next.first.e, 1e-8);
