@@ -94,6 +94,9 @@ SEEKSIM_BUG(scaled_at_every_stage,
             "each stage divides the gradient that it sends back by the number of micro-batches (pipeline)", "golden")
 SEEKSIM_BUG(last_bucket_never_reduced, "the gradients that backward completes last are never reduced (stages 2 and 3)",
             "golden")
+SEEKSIM_BUG(bucket_waited_for,
+            "backward waits for the sum of its first bucket before it goes on (stages 2 and 3, overlap_comm)",
+            "finishes_within_virtual_s")
 SEEKSIM_BUG(arrivals_swapped,
             "gradients that arrive from the first and the last rank are taken for each other's (stages 2 and 3, "
             "world.sums messages)",

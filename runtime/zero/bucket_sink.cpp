@@ -69,7 +69,8 @@ void BucketSink::reduce_current() {
   after(communication, compute_->queue().record(), Edge::bucket_filled, bug_);
   if (!bug_.is(Bug::last_bucket_never_reduced) || current_ + 1 < reducer_.buckets().size())
     reduced_[buffer_] = reducer_.reduce(reducer_.buckets()[current_], parts);
-  if (!overlap_) after(compute_->queue(), reduced_[buffer_], Edge::bucket_reduced, bug_);
+  const bool too_many = bug_.is(Bug::bucket_waited_for) && current_ == 0;
+  if (!overlap_ || too_many) after(compute_->queue(), reduced_[buffer_], Edge::bucket_reduced, bug_);
   ++current_;
   buffer_ = (buffer_ + 1) % buffers_.size();
   fresh_ = true;
