@@ -230,6 +230,7 @@ void add_explore(CLI::App& app, ExploreArguments& a) {
   explore->add_option("--cases", a.cases, "Run at most this many cases in each process")->check(kPositive);
   explore->add_option("--findings", a.findings, "Stop after this many different findings")->check(kPositive);
   explore->add_flag("--no-faults", a.no_faults, "Schedules only");
+  explore->add_flag("--no-twin", a.no_twin, "Do not search a twin with a smaller model first");
   explore->add_flag("--no-reduction", a.no_reduction, "exhaustive: run every order, including equivalent ones");
   explore->add_flag("--shrink", a.shrink, "Shrink each finding");
   explore->add_option("--wall-limit", a.wall_limit_s, "Seconds that one case may take")

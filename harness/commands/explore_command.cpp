@@ -25,6 +25,7 @@
 #include "harness/search/explore_shares.h"
 #include "harness/search/explore_worker.h"
 #include "harness/search/shrink.h"
+#include "harness/search/twin.h"
 #include "harness/verdict/checks.h"
 #include "runtime/backend/machine/interrupts.h"
 
@@ -33,6 +34,8 @@ namespace {
 
 constexpr int kShrinkRuns = 600;
 constexpr std::size_t kTold = 20;
+constexpr double kTwinsShare = 0.8;  // of the time
+constexpr double kTwinsMost = 3600;  // seconds
 
 std::uint64_t seed_of(const std::string& text) {
   if (text == "random") return std::random_device()();
@@ -165,6 +168,8 @@ Json report_json(const ExploreResult& result, const Exhausted* exhausted, const 
                              {"times", found.times},
                              {"after_s", found.after_s},
                              {"shown", found.shown},
+                             {"twin", found.of_twin},
+                             {"itself", files.itself.empty() ? Json(nullptr) : Json(files.itself)},
                              {"file", files.file},
                              {"schedule", files.schedule},
                              {"replay", found.replay.empty() ? Json(nullptr) : Json(found.replay)},
@@ -181,6 +186,7 @@ std::string command_of(const ExploreArguments& a) {
   words.insert(words.end(), {"--seed", a.seed});
   if (a.cases > 0) words.insert(words.end(), {"--cases", std::to_string(a.cases)});
   if (a.no_faults) words.emplace_back("--no-faults");
+  if (a.no_twin) words.emplace_back("--no-twin");
   if (a.no_reduction) words.emplace_back("--no-reduction");
   if (a.shrink) words.emplace_back("--shrink");
   words.insert(words.end(), {"--out", a.out, "--html", a.html});
@@ -218,13 +224,21 @@ class Teller {
   }
 
   void found(const ExploreResult::Found& found, const Told& files) const {
-    put(fmt::format("  {}  after {:.1f} s: {}\n        seeksim run {}\n", style_.bad("RED "), found.after_s, found.why,
-                    files.file));
+    put(fmt::format("  {}  after {:.1f} s{}: {}\n        seeksim run {}\n", style_.bad("RED "), found.after_s,
+                    found.of_twin ? ", the twin" : "", found.why, files.file));
     put(style_.faint(fmt::format("        seeksim run {} --schedule {}\n", files.file, files.schedule)));
     if (!found.replay.empty())
       put(style_.faint(
           fmt::format("        seeksim run {}{} --schedule {}\n", a_.file, sets_text(a_.sets), found.replay)));
     if (!found.shown) put("        it does not fail the same way when it runs alone\n");
+  }
+
+  void looks_at_twin(const Explored& twin, double budget_s) const {
+    const runtime::ModelPlan& model = twin.scenario.train.definition.model;
+    put(style_.faint(
+        fmt::format("  twin      first, for {:.0f} s: the same with width {}, context {}, vocabulary {} and "
+                    "{} steps\n",
+                    budget_s, model.width, model.context, model.vocab, twin.scenario.train.definition.steps)));
   }
 
   void ends(const ExploreResult& result, const std::string& scenario) const {
@@ -239,6 +253,27 @@ class Teller {
   const Style& style_;
   bool quiet_;
 };
+
+// What the twin showed: does the scenario itself show it, too?
+void confirm(const ExploreResult& result, const Explored& explored, const ExploreArguments& a, const Teller& teller,
+             ToldByKey& told) {
+  for (const auto& [key, found] : result.found) {
+    if (!found.of_twin || found.check == "crash" || runtime::interrupted() != 0) continue;
+    const Json document = as_its_twin_failed(explored, found.document);
+    const Trial trial = try_scenario(document, a.file, 3 * a.wall_limit_s);
+    const std::string check = found.check == "progress" || found.check == "bug" ? "" : found.check;
+    const bool alike = failure_of(trial, check).status != ExitStatus::as_expected;
+    if (alike) {
+      Told& files = told.at(key);
+      files.itself = fmt::format("{}/{}-itself.json", a.out, file_name(found));
+      write_file(files.itself, scenario_text(document));
+      teller.put(fmt::format("  itself    {} fails so, too: seeksim run {}\n", explored.scenario.name, files.itself));
+    } else {
+      teller.put(fmt::format("  itself    {} does not fail by {} with the same faults; its twin does\n",
+                             explored.scenario.name, found.check));
+    }
+  }
+}
 
 ExploreOptions options_of(const ExploreArguments& a) {
   ExploreOptions options;
@@ -260,6 +295,67 @@ void shrink_all(const ExploreResult& result, const ExploreArguments& a, const Te
                              files.shrink_s, files.shrunk));
   }
 }
+
+std::optional<Golden> golden_to_explore(const Explored& explored, bool of_twin, const Teller& teller) {
+  if (!needs_golden(explored.scenario)) return std::nullopt;
+  return find_golden(explored.scenario, {}, [&](std::string_view text) {
+    if (!of_twin) teller.put(std::string(text));
+  });
+}
+
+// The searches of one exploration, of the twin and of the scenario itself, and what they found together.
+class Searches {
+ public:
+  Searches(const ExploreArguments& a, const ExploreOptions& options, const Teller& teller, Progress& bar, int processes,
+           int first_worker)
+      : a_(a), options_(options), teller_(teller), bar_(bar), processes_(processes), first_worker_(first_worker) {}
+
+  void run(const Explored& explored, double budget_s, bool of_twin) {
+    const std::optional<Golden> golden = golden_to_explore(explored, of_twin, teller_);
+    const ExploreWork work{.explored = explored,
+                           .golden = golden ? &*golden : nullptr,
+                           .options = options_,
+                           .processes = processes_,
+                           .first_worker = first_worker_,
+                           .budget_s = budget_s,
+                           .cases_max = std::uint64_t(std::max(0, a_.cases)),
+                           .findings_max = std::size_t(std::max(0, a_.findings)),
+                           .of_twin = of_twin,
+                           .tell = [this](const ExploreResult::Found& found) { tell(found); },
+                           .tick = [this](std::uint64_t cases, std::uint64_t red) { tick(cases, red); }};
+    if (options_.strategy == ExploreStrategy::exhaustive)
+      result = go_through_all(work, a_, exhausted.emplace());
+    else
+      result.add(explore(work));
+  }
+  bool over() const {
+    return runtime::interrupted() != 0 || (a_.findings > 0 && result.found.size() >= std::size_t(a_.findings));
+  }
+
+  ExploreResult result;
+  ToldByKey told;
+  Moments moments;
+  std::optional<Exhausted> exhausted;
+
+ private:
+  void tell(const ExploreResult::Found& found) {
+    const auto [at, is_new] = told.try_emplace(finding_key(found.check, found.why));
+    if (!is_new) return;  // the twin has shown it
+    at->second = write_found(found, a_);
+    bar_.finish();
+    if (told.size() <= kTold) teller_.found(found, at->second);
+  }
+  void tick(std::uint64_t cases, std::uint64_t red) {
+    bar_.update(0, std::int64_t(result.cases + cases), std::int64_t(result.red + red));
+    moments.note(result.cases + cases, result.red + red, told.size());
+  }
+
+  const ExploreArguments& a_;
+  const ExploreOptions& options_;
+  const Teller& teller_;
+  Progress& bar_;
+  int processes_, first_worker_;
+};
 
 }  // namespace
 
@@ -284,36 +380,21 @@ ExitStatus explore_command(const ExploreArguments& a, const Style& style) {
   const Teller teller(a, style, quiet);
   teller.put(header_text(explored.scenario, style));
   for (const std::string& note : explored.notes) teller.put(style.faint(fmt::format("  note      {}\n", note)));
-  std::optional<Golden> golden;
-  if (needs_golden(explored.scenario))
-    golden = find_golden(explored.scenario, {}, [&](std::string_view text) { teller.put(std::string(text)); });
+  // By a number of cases, and place by place, the scenario itself is meant.
+  const bool counted = exhaustive || options.strategy == ExploreStrategy::enumerate || a.cases > 0;
+  const std::optional<Explored> twin = counted || a.no_twin ? std::nullopt : twin_of(explored, options);
   teller.begins(options, as, together);
 
   Progress bar(!quiet && !exhaustive, explored.scenario.name, 0, "case", budget == kEndless ? 0 : budget);
-  ToldByKey told;
-  Moments moments;
-  const ExploreWork work{.explored = explored,
-                         .golden = golden ? &*golden : nullptr,
-                         .options = options,
-                         .processes = processes,
-                         .first_worker = as.rank * processes,
-                         .budget_s = budget,
-                         .cases_max = std::uint64_t(std::max(0, a.cases)),
-                         .findings_max = std::size_t(std::max(0, a.findings)),
-                         .tell =
-                             [&](const ExploreResult::Found& found) {
-                               Told& files = told[finding_key(found.check, found.why)] = write_found(found, a);
-                               bar.finish();
-                               if (told.size() <= kTold && !quiet) teller.found(found, files);
-                             },
-                         .tick =
-                             [&](std::uint64_t cases, std::uint64_t red) {
-                               bar.update(0, std::int64_t(cases), std::int64_t(red));
-                               moments.note(cases, red, told.size());
-                             }};
-  std::optional<Exhausted> exhausted;
-  if (exhaustive) exhausted.emplace();
-  ExploreResult result = exhaustive ? go_through_all(work, a, *exhausted) : explore(work);
+  Searches searches(a, options, teller, bar, processes, as.rank * processes);
+  const double twins_s = twin ? std::min(kTwinsShare * budget, kTwinsMost) : 0;
+  if (twin) {
+    teller.looks_at_twin(*twin, twins_s);
+    searches.run(*twin, twins_s, true);
+  }
+  if (!searches.over()) searches.run(explored, budget - twins_s, false);
+  ExploreResult& result = searches.result;
+  ToldByKey& told = searches.told;
   bar.finish();
   if (together) {
     const ToldByKey own = told;
@@ -322,11 +403,12 @@ ExitStatus explore_command(const ExploreArguments& a, const Style& style) {
       if (!own.contains(key)) teller.found(found, told.at(key));
     }
   }
-  const Exhausted* const gone_through = exhausted ? &*exhausted : nullptr;
+  const Exhausted* const gone_through = searches.exhausted ? &*searches.exhausted : nullptr;
   teller.put(summary(result, gone_through, a, together ? options.workers : processes, style));
+  confirm(result, explored, a, teller, told);
   shrink_all(result, a, teller, told);
   Json report = report_json(result, gone_through, told, a, options.seed);
-  report["progress"] = moments.with(result);
+  report["progress"] = searches.moments.with(result);
   if (!a.report.empty()) write_file(a.report, dump(report));
   if (!a.html.empty()) write_file(a.html, html::explore_page(report, command_of(a)));
   teller.ends(result, explored.scenario.name);

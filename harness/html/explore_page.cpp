@@ -47,6 +47,10 @@ std::string finding(const Json& one) {
   out += paragraph(escaped(text_member(one, "why")));
   out += paragraph(fmt::format("Found {} time{}, first after {} s.", shown(member(one, "times")),
                                member(one, "times") == 1 ? "" : "s", shown(member(one, "after_s"))));
+  if (member(one, "twin") == true)
+    out += paragraph(member(one, "itself").is_null()
+                         ? "The twin with a smaller model fails so; the scenario itself was not seen to."
+                         : "The twin with a smaller model fails so, and the scenario itself with the same faults.");
   if (member(one, "shown") == false) out += paragraph("It does not fail the same way when it runs alone.");
   if (!shrunk.empty())
     out += paragraph(

@@ -55,6 +55,10 @@ Finding golden_gradients(const Evidence& e) {
   return good(fmt::format("gradients of {} steps, before clipping, equal the golden's", have.size()));
 }
 
+bool contains(const std::vector<std::int64_t>& steps, std::int64_t step) {
+  return std::find(steps.begin(), steps.end(), step) != steps.end();
+}
+
 // How the golden is of another training than the run.
 struct OtherTraining {
   std::string why;        // empty: both train alike
@@ -63,7 +67,15 @@ struct OtherTraining {
 
 // The golden leaves out batches, or a change of the configuration, because the loss was to diverge; in this run it did
 // not.
+// Or it skips a step because of a fault, and a recovery redid that step without the fault, which strikes once.
 OtherTraining other_training(const Evidence& e) {
+  for (const runtime::StepRecord& step : e.run.steps) {
+    const auto redid = [&](const Recovery& recovery) { return recovery.step - recovery.steps_lost <= step.step; };
+    if (step.skipped || !contains(e.scenario.golden.skip_steps, step.step)) continue;
+    if (std::any_of(e.run.detection.recoveries.begin(), e.run.detection.recoveries.end(), redid))
+      return {fmt::format("the golden skips step {}, which this run did again after a recovery and applied", step.step),
+              std::size_t(step.step)};
+  }
   const std::vector<std::int64_t>&batches = e.scenario.golden.drop_batches, &undone = e.scenario.golden.undo_changes;
   const auto& divergences = e.run.detection.divergences;
   if (!batches.empty() && divergences.empty()) {
@@ -94,7 +106,7 @@ Finding golden(const Evidence& e, const std::string& what) {
   for (std::size_t i = 0; i < comparable; ++i) {
     const runtime::StepRecord& step = e.run.steps[i];
     if (step.step < e.run.training.resumed_from) continue;  // of an earlier run of the program
-    if (std::find(left_out.begin(), left_out.end(), step.step) != left_out.end()) {
+    if (contains(left_out, step.step)) {
       if (!step.skipped) return bad(fmt::format("step {} was applied, which the golden skips", i));
       continue;
     }

@@ -19,6 +19,7 @@ struct ExploreArguments {
   int cases = 0;                 // at most so many; 0: as many as the budget allows
   int findings = 0;              // end after so many different ones; 0: go on
   bool no_faults = false;
+  bool no_twin = false;       // not first with a smaller model
   bool no_reduction = false;  // exhaustive: each order, also those that differ in nothing that anybody could tell
   bool shrink = false;
   double wall_limit_s = 10;  // of one case

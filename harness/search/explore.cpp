@@ -113,18 +113,64 @@ ExploreStrategy explore_strategy(const std::string& name) {
   throw BadInput("--strategy " + name, "there is no such strategy", did_you_mean(name, names));
 }
 
-Explored load_explored(const std::string& file, const std::vector<std::string>& sets, const ExploreOptions& options) {
-  LoadOptions load;
-  load.sets = sets;
-  Explored explored{load_scenario(file, load), Document::load(file, sets).json(), {}};
+namespace {
+
+// A fault of the scenario's own that changes numbers, where neither the ranks nor the golden know of it: every case in
+// which it strikes would be red.
+bool is_silent(const Rule& rule, const GoldenPlan& golden) {
+  switch (rule.kind) {
+    case FaultKind::bit_flip:
+    case FaultKind::zero_tile:
+    case FaultKind::stale_gradient:
+    case FaultKind::collective_mismatch:
+      return true;
+    case FaultKind::message_corrupt:
+      return !rule.checksum;
+    case FaultKind::nan_inject:
+    case FaultKind::inf_inject:
+    case FaultKind::overflow:
+      return golden.skip_steps.empty();
+    case FaultKind::loss_spike:
+      return golden.drop_batches.empty() && golden.undo_changes.empty();
+    default:
+      return false;
+  }
+}
+
+void leave_out_silent_faults(Explored& explored) {
+  std::vector<Rule>& rules = explored.scenario.faults;
+  Json& written = explored.document["faults"];
+  for (std::size_t i = rules.size(); i-- > 0;) {
+    if (!is_silent(rules[i], explored.scenario.golden)) continue;
+    explored.notes.push_back(fmt::format("faults.{} is left out: {} changes numbers, so that each case would be red", i,
+                                         faults::name(rules[i].kind)));
+    rules.erase(rules.begin() + std::ptrdiff_t(i));
+    if (i < written.size()) written.erase(i);
+  }
+}
+
+Explored ready(Explored explored, const std::string& file, const ExploreOptions& options) {
   if (!explored.scenario.sweep.empty())
     throw BadInput(file, "it is a sweep", "Take \"sweep\" out, --set sweep={}, and set the values of one of its rows.");
   if (is_fast(explored.scenario))
     throw BadInput(file, "its runs would be judged by exact bits, and fast arithmetic has none",
                    "Use \"numerics\": \"exact\".");
   explored.scenario.expect = {};
+  leave_out_silent_faults(explored);
   choose_checks(explored, options);
   return explored;
+}
+
+}  // namespace
+
+Explored load_explored(const std::string& file, const std::vector<std::string>& sets, const ExploreOptions& options) {
+  LoadOptions load;
+  load.sets = sets;
+  return ready({load_scenario(file, load), Document::load(file, sets).json(), {}}, file, options);
+}
+
+Explored load_explored(const Json& document, const std::string& file, const ExploreOptions& options) {
+  return ready({load_scenario_text(document.dump(), file), document, {}}, file, options);
 }
 
 Json case_document(const Explored& explored, const ExploreCase& one, const RunRecord* fired) {

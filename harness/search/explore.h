@@ -51,6 +51,8 @@ struct Explored {
   std::vector<std::string> notes;  // checks that were left out
 };
 Explored load_explored(const std::string& file, const std::vector<std::string>& sets, const ExploreOptions& options);
+// The same of a document, as if it had stood in `file`.
+Explored load_explored(const Json& document, const std::string& file, const ExploreOptions& options);
 
 // A scenario that shows the case when it is run. fired: only rules that came to fire.
 Json case_document(const Explored& explored, const ExploreCase& one, const RunRecord* fired);

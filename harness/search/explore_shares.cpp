@@ -36,6 +36,7 @@ std::string text_of_share(const ExploreResult& result, const ToldByKey& told) {
                              {"after_s", found.after_s},
                              {"times", found.times},
                              {"shown", found.shown},
+                             {"of_twin", found.of_twin},
                              {"file", files.file},
                              {"schedule", files.schedule}});
   }
@@ -63,6 +64,7 @@ void take_share(const std::string& text, ExploreResult& all, ToldByKey& told) {
     found.document = one["document"];
     found.after_s = one["after_s"];
     found.shown = one["shown"];
+    found.of_twin = one["of_twin"];
     told[key].file = one["file"];
     told[key].schedule = one["schedule"];
   }

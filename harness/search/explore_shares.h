@@ -14,6 +14,7 @@ namespace seeksim::harness {
 // Where a finding was written.
 struct Told {
   std::string file, schedule, shrunk;
+  std::string itself;  // the scenario that failed as its twin did; empty: it did not, or was not tried
   int shrink_runs = 0;
   double shrink_s = 0;
 };

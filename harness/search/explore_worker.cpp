@@ -245,6 +245,7 @@ class Parent {
   }
 
   void add(ExploreResult::Found found) {
+    found.of_twin = work_.of_twin;
     std::string key = finding_key(found.check, found.why);
     const auto [at, is_new] = result_.found.emplace(std::move(key), std::move(found));
     if (is_new && work_.tell) work_.tell(at->second);
@@ -312,6 +313,20 @@ class Parent {
 };
 
 }  // namespace
+
+void ExploreResult::add(const ExploreResult& other) {
+  const auto add_all = [](const std::map<std::string, std::uint64_t>& from, std::map<std::string, std::uint64_t>& to) {
+    for (const auto& [what, n] : from) to[what] += n;
+  };
+  cases += other.cases, red += other.red, wall_s += other.wall_s;
+  complete = complete && other.complete;
+  add_all(other.by, by), add_all(other.stops, stops), add_all(other.unjudged, unjudged);
+  coverage.add(other.coverage.json());
+  for (const auto& [key, one] : other.found) {
+    const auto [at, is_new] = found.emplace(key, one);
+    if (!is_new) at->second.times += one.times;
+  }
+}
 
 ExploreResult explore(const ExploreWork& work) { return Parent(work).run(); }
 

@@ -22,12 +22,15 @@ struct ExploreResult {
     Json document;  // the scenario that shows it
     double after_s = 0;
     std::uint64_t times = 0;
-    bool shown = true;  // run by itself it fails alike
+    bool shown = true;     // run by itself it fails alike
+    bool of_twin = false;  // the scenario's twin failed (twin.h)
     std::string
         replay;  // the schedule with which the explored scenario itself fails so; empty: it takes more than that
   };
   std::map<std::string, Found> found;  // by finding_key
-  std::uint64_t red = 0;               // cases
+  // Takes in what another search found; of one that both found, the first stays.
+  void add(const ExploreResult& other);
+  std::uint64_t red = 0;  // cases
   double wall_s = 0;
 };
 
@@ -40,6 +43,7 @@ struct ExploreWork {
   double budget_s = 60;
   std::uint64_t cases_max = 0;                            // of each process; 0: no limit
   std::size_t findings_max = 0;                           // 0: no limit
+  bool of_twin = false;                                   // what is explored is the scenario's twin
   std::function<void(const ExploreResult::Found&)> tell;  // of each new one, at once
   // Called about once a second with the cases so far. Empty: nobody listens.
   std::function<void(std::uint64_t cases, std::uint64_t red)> tick = {};

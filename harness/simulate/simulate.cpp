@@ -79,6 +79,7 @@ struct Simulation::Impl {
   RunRecord run();
   void start_job(TimeNs now);
   bool starts_again(const sim::WorldResult& result);
+  bool is_on_all_nodes(const runtime::Manifest& manifest, const std::string& folder);
   void look_at_checkpoints();
   void connect();
   void train_rank(runtime::Rank& rank);
@@ -171,6 +172,17 @@ bool Simulation::Impl::starts_again(const sim::WorldResult& result) {
   return true;
 }
 
+// Where each node has files of its own, a checkpoint is complete once each node of its ranks has a manifest. A node
+// whose last rank died before that leaves others with one.
+bool Simulation::Impl::is_on_all_nodes(const runtime::Manifest& manifest, const std::string& folder) {
+  if (!scenario.train.checkpoint.node_local) return true;
+  const std::vector<int> nodes = node_of(scenario.world);
+  return std::all_of(manifest.ranks.begin(), manifest.ranks.end(), [&](int rank) {
+    return std::size_t(rank) >= nodes.size() ||
+           disks->by_node[nodes[std::size_t(rank)]].names.contains(folder + '/' + runtime::kManifest);
+  });
+}
+
 void Simulation::Impl::look_at_checkpoints() {
   const std::string& path = scenario.train.checkpoint.path;
   if (!scenario.train.checkpoint.on() || is_of_shapes(scenario)) return;
@@ -183,6 +195,7 @@ void Simulation::Impl::look_at_checkpoints() {
   for (const std::int64_t step : runtime::checkpoints_in(storage, path)) {
     const std::string folder = runtime::step_folder(path, step);
     const runtime::Verified verified = runtime::verify_checkpoint(storage, folder);
+    if (!files && !is_on_all_nodes(verified.manifest, folder)) continue;
     collector.record().training.found_checkpoints.push_back({step, verified.problem});
   }
 }

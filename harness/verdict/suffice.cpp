@@ -79,6 +79,8 @@ std::string would_have_sufficed(const Evidence& e) {
   if (left < std::max(1, recovery.ranks_min)) return {};
   if (gone.last.empty()) return "no fault removed state that the survivors needed";
   const std::string who = runtime::rank_names(gone.last) + (gone.last.size() == 1 ? " is gone" : " are gone");
+  // What compression did not send is kept by one rank alone.
+  if (train.definition.compression.on() && train.definition.compression.error_feedback) return {};
   if (train.layout.zero.stage == 0) return who + ", and every survivor holds the whole state";
   if (int(gone.last.size()) <= recovery.peer_copies) {
     const char* const copies = recovery.peer_copies == 1 ? "copy is" : "copies are";

@@ -235,6 +235,36 @@ TEST(Explore, AGoldenOfAnotherTrainingIsNotJudged) {
   EXPECT_EQ(other.out.find("the golden leaves out"), std::string::npos) << other.out;
 }
 
+// The golden skips the step of the NaN. A recovery that redoes that step meets no NaN: it strikes once.
+TEST(Explore, ASkippedStepThatIsRedoneIsNotJudged) {
+  TemporaryFolder folder;
+  Json json = Json::parse(tiny());
+  json["golden"] = {{"skip_steps", {1}}};
+  json["faults"] =
+      Json::parse(R"([{"kind": "nan_inject", "site": "gradient", "rank": 2, "step": 1, "micro_batch": 0}])");
+  EXPECT_EQ(seeksim({"run", folder.write("s.json", json.dump())}).status, 0);
+  json["faults"].push_back(Json::parse(R"({"kind": "rank_crash", "rank": 1, "step": 1, "op": "vote"})"));
+  const Ran redone = seeksim({"run", folder.write("t.json", json.dump())});
+  EXPECT_NE(redone.out.find("the golden skips step 1, which this run did again"), std::string::npos) << redone.out;
+  json["faults"] = Json::array();
+  const Ran never = seeksim({"run", folder.write("u.json", json.dump())});
+  EXPECT_NE(never.out.find("step 1 was applied, which the golden skips"), std::string::npos) << never.out;
+}
+
+TEST(Explore, FaultsThatChangeNumbersInSilenceAreLeftOut) {
+  TemporaryFolder folder;
+  Json json = Json::parse(tiny());
+  json["faults"] = Json::parse(R"([{"kind": "message_drop", "rank": 1, "step": 2},
+    {"kind": "bit_flip", "site": "parameter", "rank": 3, "step": 1, "micro_batch": 0, "bit": 22},
+    {"kind": "nan_inject", "site": "gradient", "rank": 2, "step": 1, "micro_batch": 0}])");
+  json["expect"] = {{"check_fails", "golden:bitwise"}};
+  const Found all = explore_in(folder, json.dump(), {"--cases", "20"});
+  EXPECT_EQ(all.ran.status, 0) << all.ran.out;
+  EXPECT_NE(all.ran.out.find("faults.1 is left out: bit_flip changes numbers"), std::string::npos) << all.ran.out;
+  EXPECT_NE(all.ran.out.find("faults.2 is left out: nan_inject"), std::string::npos) << all.ran.out;
+  EXPECT_EQ(all.ran.out.find("faults.0 is left out"), std::string::npos) << all.ran.out;
+}
+
 TEST(Explore, SharesAddUp) {
   ExploreResult mine, other;
   ToldByKey told, others;

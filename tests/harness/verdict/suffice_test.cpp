@@ -76,6 +76,13 @@ TEST(Suffice, WithoutShardsEachHoldsAll) {
   EXPECT_EQ(Stopped({0, 1, 2}, {stage0[0], "recovery.ranks_min=2"}).text(), "");
 }
 
+TEST(Suffice, WhatCompressionDidNotSendGoesWithItsRank) {
+  const std::vector<std::string> fp16 = {"deepspeed.zero_optimization.stage=0",
+                                         R"(compression={"method":"fp16","groups":4})"};
+  EXPECT_EQ(Stopped({1}, fp16).text(), "");
+  EXPECT_NE(Stopped({1}, {fp16[0], R"(compression={"method":"fp16","groups":4,"error_feedback":false})"}).text(), "");
+}
+
 TEST(Suffice, NobodyIsGone) {
   EXPECT_NE(Stopped(std::vector<int>{}).text().find("no fault removed state"), std::string::npos);
 }

@@ -27,5 +27,12 @@ TEST_P(NodeFilesFail, AndTheRunHasAVerdict) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, NodeFilesFail, ::testing::Values("broadcasts_corrupt.json", "broadcast_lost.json"));
 
+TEST(NodeFiles, ACheckpointIsCompleteOnceEachNodeHasAManifest) {
+  const Ran ran = seeksim({"run", paths::source_dir() + "/tests/harness/data/node_files/manifest_on_one_node.json"});
+  EXPECT_EQ(ran.status, 1) << "node 0 is gone with its files: the run stops";
+  EXPECT_NE(ran.out.find("ok    checkpoints_valid"), std::string::npos) << ran.out;
+  EXPECT_NE(ran.out.find("newest of step 4"), std::string::npos) << ran.out;
+}
+
 }  // namespace
 }  // namespace seeksim::harness
