@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/attention.h"
+#include "tests/kernels/attention_case.h"
 #include "tests/kernels/dropout_of_one.h"
 #include "tests/kernels/reference.h"
 #include "tests/kernels/unary_of_one.h"
@@ -10,26 +11,16 @@
 namespace seeksim::kernels::test {
 namespace {
 
-struct Case {
-  std::size_t b, t, h, d, g = 1;
-  std::size_t width() const { return h / g * (g + 2) * d; }
-  std::size_t rows() const { return b * t; }
-  AttentionShape shape() const {
-    return {static_cast<Index>(b), static_cast<Index>(t), static_cast<Index>(h), static_cast<Index>(d), 0,
-            static_cast<Index>(g)};
-  }
-};
-
-const std::vector<Case> kCases = {{1, 1, 1, 1},      {1, 5, 1, 3},     {2, 8, 2, 8},     {1, 9, 3, 8},
-                                  {2, 17, 2, 16},    {1, 64, 2, 8},    {1, 33, 1, 64},   {1, 130, 1, 5},
-                                  {2, 7, 1, 20},     {1, 40, 2, 48},   {1, 1, 2, 1, 2},  {2, 13, 6, 5, 3},
-                                  {1, 40, 8, 16, 4}, {2, 33, 4, 8, 4}, {1, 70, 4, 20, 2}};
+const std::vector<AttentionCase> kCases = {{1, 1, 1, 1},      {1, 5, 1, 3},     {2, 8, 2, 8},     {1, 9, 3, 8},
+                                           {2, 17, 2, 16},    {1, 64, 2, 8},    {1, 33, 1, 64},   {1, 130, 1, 5},
+                                           {2, 7, 1, 20},     {1, 40, 2, 48},   {1, 1, 2, 1, 2},  {2, 13, 6, 5, 3},
+                                           {1, 40, 8, 16, 4}, {2, 33, 4, 8, 4}, {1, 70, 4, 20, 2}};
 
 struct Result {
   Floats probs, out, dqkv;
 };
 
-Result run(const Case& c, const Floats& qkv, const Floats& dout, const Dropout& drop = {}) {
+Result run(const AttentionCase& c, const Floats& qkv, const Floats& dout, const Dropout& drop = {}) {
   Result r{Floats(c.b * c.h * c.t * c.t, 4.0F), Floats(c.rows() * c.h * c.d, 4.0F), Floats(c.rows() * c.width(), 4.0F)};
   Floats scratch(2 * c.t * c.t);
   attention_forward({}, c.shape(), mat(qkv, c.rows(), c.width()), mat(r.probs, c.b * c.h * c.t, c.t),
@@ -40,7 +31,7 @@ Result run(const Case& c, const Floats& qkv, const Floats& dout, const Dropout& 
   return r;
 }
 
-Result reference(const Case& c, const Floats& qkv, const Floats& dout, const Dropout& drop = {}) {
+Result reference(const AttentionCase& c, const Floats& qkv, const Floats& dout, const Dropout& drop = {}) {
   Result r{Floats(c.b * c.h * c.t * c.t, 0.0F), Floats(c.rows() * c.h * c.d), Floats(c.rows() * c.width(), 0.0F)};
   const float scale = 1.0F / std::sqrt(static_cast<float>(c.d));
   for (std::size_t s = 0; s < c.b; ++s)
@@ -101,7 +92,7 @@ SEEKSIM_ON_EVERY_ISA(Attention);
 
 TEST_P(Attention, EqualsTheReference) {
   Rng rng(1);
-  for (const Case& c : kCases) {
+  for (const AttentionCase& c : kCases) {
     const Floats qkv = tames(rng, c.rows() * c.width()), dout = tames(rng, c.rows() * c.h * c.d);
     const Result got = run(c, qkv, dout), want = reference(c, qkv, dout);
     ASSERT_EQ(difference(got.probs, want.probs), "") << c.t << " " << c.d;
@@ -112,7 +103,7 @@ TEST_P(Attention, EqualsTheReference) {
 
 TEST_P(Attention, DropsWhatMultipliesTheValues) {
   Rng rng(3);
-  for (const Case& c : kCases)
+  for (const AttentionCase& c : kCases)
     for (const double rate : {0.1, 0.7}) {
       const Floats qkv = tames(rng, c.rows() * c.width()), dout = tames(rng, c.rows() * c.h * c.d);
       const Dropout drop = some_dropout(rate);
@@ -125,7 +116,7 @@ TEST_P(Attention, DropsWhatMultipliesTheValues) {
 
 TEST_P(Attention, MaskedKeysAreSkippedNotMultipliedByZero) {
   Rng rng(2);
-  const Case c{1, 24, 1, 8};
+  const AttentionCase c{1, 24, 1, 8};
   const Floats qkv = uniforms(rng, c.rows() * c.width()), dout = uniforms(rng, c.rows() * c.d);
   Floats poisoned = qkv;
   for (std::size_t e = 0; e < 3 * c.d; ++e) poisoned[15 * c.width() + e] = e % 2 ? NAN : INFINITY;
@@ -140,7 +131,7 @@ TEST_P(Attention, MaskedKeysAreSkippedNotMultipliedByZero) {
 // What must be seen: the query heads of a group summed apart and then added, and taken in another order.
 TEST_P(Attention, KeyGradientsAreOneChainInHeadOrder) {
   Rng rng(4);
-  const Case c{1, 21, 2, 8, 2}, apart{1, 21, 2, 8, 1};
+  const AttentionCase c{1, 21, 2, 8, 2}, apart{1, 21, 2, 8, 1};
   const Floats qkv = uniforms(rng, c.rows() * c.width()), dout = uniforms(rng, c.rows() * c.h * c.d);
   Floats copied(c.rows() * apart.width()), swapped = qkv, swapped_out = dout;
   for (std::size_t t = 0; t < c.rows(); ++t)
@@ -168,7 +159,7 @@ TEST_P(Attention, KeyGradientsAreOneChainInHeadOrder) {
 }
 
 TEST_P(Attention, AGroupMustDivideTheQueryHeads) {
-  const Case c{1, 2, 3, 4, 2};
+  const AttentionCase c{1, 2, 3, 4, 2};
   Floats qkv(2 * 16), probs(6 * 2), out(2 * 12);
   EXPECT_ANY_THROW(attention_forward({}, c.shape(), mat(qkv, 2, 16), mat(probs, 6, 2), mat(out, 2, 12)));
 }

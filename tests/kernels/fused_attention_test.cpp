@@ -5,6 +5,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/fused_attention.h"
+#include "tests/kernels/attention_case.h"
 #include "tests/kernels/dropout_of_one.h"
 #include "tests/kernels/half.h"
 #include "tests/kernels/reference.h"
@@ -13,26 +14,16 @@
 namespace seeksim::kernels::test {
 namespace {
 
-struct Case {
-  std::size_t b, t, h, d, g = 1;
-  std::size_t width() const { return h / g * (g + 2) * d; }
-  std::size_t rows() const { return b * t; }
-  AttentionShape shape() const {
-    return {static_cast<Index>(b), static_cast<Index>(t), static_cast<Index>(h), static_cast<Index>(d), 0,
-            static_cast<Index>(g)};
-  }
-};
-
-const std::vector<Case> kCases = {{1, 1, 1, 1},       {1, 5, 1, 3},      {2, 32, 2, 8},     {1, 33, 3, 8},
-                                  {2, 64, 2, 16},     {1, 65, 2, 64},    {1, 100, 1, 20},   {1, 130, 1, 5},
-                                  {1, 161, 2, 33},    {1, 1, 2, 1, 2},   {2, 70, 6, 5, 3},  {1, 97, 8, 16, 4},
-                                  {1, 40, 4, 130, 2}, {1, 227, 4, 6, 2}, {1, 256, 2, 12, 1}};
+const std::vector<AttentionCase> kCases = {{1, 1, 1, 1},       {1, 5, 1, 3},      {2, 32, 2, 8},     {1, 33, 3, 8},
+                                           {2, 64, 2, 16},     {1, 65, 2, 64},    {1, 100, 1, 20},   {1, 130, 1, 5},
+                                           {1, 161, 2, 33},    {1, 1, 2, 1, 2},   {2, 70, 6, 5, 3},  {1, 97, 8, 16, 4},
+                                           {1, 40, 4, 130, 2}, {1, 227, 4, 6, 2}, {1, 256, 2, 12, 1}};
 
 struct Result {
   Floats stats, out, dqkv;
 };
 
-Result run(const Case& c, const Floats& qkv, const Floats& dout, const Dropout& drop = {}) {
+Result run(const AttentionCase& c, const Floats& qkv, const Floats& dout, const Dropout& drop = {}) {
   Result r{Floats(c.b * c.h * c.t * 2, 4.0F), Floats(c.rows() * c.h * c.d, 4.0F), Floats(c.rows() * c.width(), 4.0F)};
   const auto in = mat(qkv, c.rows(), c.width());
   fused_attention_forward({}, c.shape(), in, mat(r.stats, c.b * c.h * c.t, 2), mat(r.out, c.rows(), c.h * c.d), drop);
@@ -92,7 +83,7 @@ Node root_of(const std::vector<Node>& leaves, const Wrong& wrong, Join join) {
 // One sample of the definition, head by head.
 class Reference {
  public:
-  Reference(const Case& c, const Floats& qkv, const Floats& dout, const Dropout& drop, const Wrong& wrong)
+  Reference(const AttentionCase& c, const Floats& qkv, const Floats& dout, const Dropout& drop, const Wrong& wrong)
       : c_(c),
         qkv_(qkv),
         dout_(dout),
@@ -187,14 +178,14 @@ class Reference {
     }
   }
 
-  const Case& c_;
+  const AttentionCase& c_;
   const Floats &qkv_, &dout_;
   const Dropout& drop_;
   const Wrong wrong_;
   Result r_;
 };
 
-Result reference(const Case& c, const Floats& qkv, const Floats& dout, const Dropout& drop = {},
+Result reference(const AttentionCase& c, const Floats& qkv, const Floats& dout, const Dropout& drop = {},
                  const Wrong& wrong = {}) {
   return Reference(c, qkv, dout, drop, wrong).result();
 }
@@ -204,7 +195,7 @@ SEEKSIM_ON_EVERY_ISA(FusedAttention);
 
 TEST_P(FusedAttention, EqualsItsDefinition) {
   Rng rng(1);
-  for (const Case& c : kCases) {
+  for (const AttentionCase& c : kCases) {
     const Floats qkv = uniforms(rng, c.rows() * c.width(), -3, 3), dout = tames(rng, c.rows() * c.h * c.d);
     const Result got = run(c, qkv, dout), want = reference(c, qkv, dout);
     ASSERT_EQ(difference(got.stats, want.stats), "") << c.t << " " << c.d;
@@ -215,7 +206,7 @@ TEST_P(FusedAttention, EqualsItsDefinition) {
 
 TEST_P(FusedAttention, DropsWhatMultipliesTheValues) {
   Rng rng(3);
-  for (const Case& c : kCases) {
+  for (const AttentionCase& c : kCases) {
     const Floats qkv = tames(rng, c.rows() * c.width()), dout = tames(rng, c.rows() * c.h * c.d);
     const Dropout drop = some_dropout(0.3);
     const Result got = run(c, qkv, dout, drop), want = reference(c, qkv, dout, drop);
@@ -228,7 +219,7 @@ TEST_P(FusedAttention, DropsWhatMultipliesTheValues) {
 // Another sum of the same numbers: near to attention.h's, and not its bits.
 TEST_P(FusedAttention, IsNearToAttentionThatKeepsItsProbabilities) {
   Rng rng(4);
-  const Case c{1, 200, 4, 16, 2};
+  const AttentionCase c{1, 200, 4, 16, 2};
   const Floats qkv = uniforms(rng, c.rows() * c.width(), -2, 2), dout = uniforms(rng, c.rows() * c.h * c.d);
   for (const Dropout& drop : {Dropout{}, some_dropout(0.4)}) {
     const Result got = run(c, qkv, dout, drop);
@@ -246,7 +237,7 @@ TEST_P(FusedAttention, IsNearToAttentionThatKeepsItsProbabilities) {
 
 TEST_P(FusedAttention, EachMistakeOfTheReferenceIsSeen) {
   Rng rng(5);
-  const Case c{1, 170, 2, 8, 2};
+  const AttentionCase c{1, 170, 2, 8, 2};
   const Floats qkv = uniforms(rng, c.rows() * c.width(), -3, 3), dout = uniforms(rng, c.rows() * c.h * c.d);
   const Result got = run(c, qkv, dout);
   const auto seen = [&](const Wrong& wrong) {
@@ -262,7 +253,7 @@ TEST_P(FusedAttention, EachMistakeOfTheReferenceIsSeen) {
 
 TEST_P(FusedAttention, KeysThatAreMaskedAreSkipped) {
   Rng rng(2);
-  const Case c{1, 80, 1, 8};
+  const AttentionCase c{1, 80, 1, 8};
   const std::size_t bad = 45;
   const Floats qkv = uniforms(rng, c.rows() * c.width()), dout = uniforms(rng, c.rows() * c.d);
   Floats poisoned = qkv;
@@ -279,7 +270,7 @@ TEST_P(FusedAttention, KeysThatAreMaskedAreSkipped) {
 // Scores far above what exp takes: the maximum of each row keeps them finite.
 TEST_P(FusedAttention, LargeScoresStayFinite) {
   Rng rng(6);
-  const Case c{1, 100, 1, 4};
+  const AttentionCase c{1, 100, 1, 4};
   const Floats qkv = uniforms(rng, c.rows() * c.width(), -60, 60), dout = uniforms(rng, c.rows() * c.d);
   const Result got = run(c, qkv, dout);
   EXPECT_GT(*std::max_element(got.stats.begin(), got.stats.end()), 1000.0F);
@@ -289,7 +280,7 @@ TEST_P(FusedAttention, LargeScoresStayFinite) {
 
 TEST_P(FusedAttention, SlicesOfKeyHeadsHaveTheBitsOfTheWhole) {
   Rng rng(12);
-  const Case c{2, 75, 8, 6, 2}, part{2, 75, 4, 6, 2};
+  const AttentionCase c{2, 75, 8, 6, 2}, part{2, 75, 4, 6, 2};
   const Floats qkv = uniforms(rng, c.rows() * c.width()), dout = uniforms(rng, c.rows() * c.h * c.d);
   const Dropout drop = some_dropout(0.3);
   const Result whole = run(c, qkv, dout, drop);
@@ -315,7 +306,7 @@ TEST_P(FusedAttention, SlicesOfKeyHeadsHaveTheBitsOfTheWhole) {
 
 // 16 bits: inputs are widened, each output is rounded once; backward sees the rounded output.
 template <class T>
-void expect_rounded_once(Rng& rng, const Case& c, const Dropout& drop) {
+void expect_rounded_once(Rng& rng, const AttentionCase& c, const Dropout& drop) {
   const std::size_t out = c.h * c.d, heads = c.b * c.h * c.t, wide = c.width() + 2;
   const auto qkv = draw<T>(rng, c.rows() * wide, 1000000, false), dout = draw<T>(rng, c.rows() * out, 20, false);
   Tensor<T> o(Floats(c.rows() * out, 5.0F)), dqkv(Floats(c.rows() * wide, 5.0F));
@@ -338,7 +329,8 @@ void expect_rounded_once(Rng& rng, const Case& c, const Dropout& drop) {
 
 TEST_P(FusedAttention, RoundsEachOutputOnce) {
   Rng rng(7);
-  for (const Case& c : {Case{1, 1, 1, 1}, Case{2, 40, 2, 8}, Case{1, 100, 3, 20}, Case{1, 65, 8, 16, 4}}) {
+  for (const AttentionCase& c : {AttentionCase{1, 1, 1, 1}, AttentionCase{2, 40, 2, 8}, AttentionCase{1, 100, 3, 20},
+                                 AttentionCase{1, 65, 8, 16, 4}}) {
     for (const Dropout& drop : {Dropout{}, some_dropout(0.4)}) {
       expect_rounded_once<bf16>(rng, c, drop);
       expect_rounded_once<fp16>(rng, c, drop);
@@ -348,10 +340,10 @@ TEST_P(FusedAttention, RoundsEachOutputOnce) {
 }
 
 TEST_P(FusedAttention, ShapesThatDoNotFitAreRefused) {
-  const Case c{1, 2, 3, 4, 2};
+  const AttentionCase c{1, 2, 3, 4, 2};
   Floats qkv(2 * 16), stats(6 * 2), out(2 * 12);
   EXPECT_ANY_THROW(fused_attention_forward({}, c.shape(), mat(qkv, 2, 16), mat(stats, 6, 2), mat(out, 2, 12)));
-  const Case good{1, 2, 2, 4};
+  const AttentionCase good{1, 2, 2, 4};
   Floats in(2 * 24), o(2 * 8);
   EXPECT_ANY_THROW(fused_attention_forward({}, good.shape(), mat(in, 2, 24), mat(stats, 4, 3), mat(o, 2, 8)));
 }
