@@ -19,7 +19,9 @@ struct Outcome {
   std::string name;  // of the scenario, or of its file when it cannot be read
   Json report;
   std::vector<std::string> problems;  // why it could not be run; empty when it was
+  bool undone = false;                // a signal came before its end, or before it began
 };
+inline bool is_red(const Outcome& outcome) { return outcome.status != ExitStatus::as_expected && !outcome.undone; }
 
 // Takes text as it comes: to a terminal, to a file, or to nowhere.
 using Print = std::function<void(std::string_view)>;

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "harness/report/sweep_table.h"
+#include "runtime/backend/machine/interrupts.h"
 
 namespace seeksim::harness {
 namespace {
@@ -16,10 +17,15 @@ constexpr std::size_t kRedRowsTold = 40;
 constexpr std::size_t kRedRowsInFull = 3;
 constexpr std::size_t kRowsCounted = 24;  // beyond, the table has a part of them only
 
-bool is_red(const RowResult& row) { return row.outcome.status != ExitStatus::as_expected; }
+bool is_red(const RowResult& row) { return is_red(row.outcome); }
 
 std::size_t red_rows(const SweepResult& sweep) {
   return std::size_t(std::count_if(sweep.rows.begin(), sweep.rows.end(), is_red));
+}
+
+std::size_t undone_rows(const SweepResult& sweep) {
+  return std::size_t(
+      std::count_if(sweep.rows.begin(), sweep.rows.end(), [](const RowResult& row) { return row.outcome.undone; }));
 }
 
 // Why a row is red: its sentence and what the first red check says, or its first problem.
@@ -34,9 +40,12 @@ std::string why_red(const Json& report) {
 }
 
 std::string sentence(const SweepResult& sweep) {
-  const std::size_t red = red_rows(sweep);
-  std::string out = red == 0 ? fmt::format("all {} rows are as expected", sweep.rows.size())
-                             : fmt::format("{} of {} rows are red", red, sweep.rows.size());
+  const std::size_t red = red_rows(sweep), undone = undone_rows(sweep), run = sweep.rows.size() - undone;
+  std::string out = red > 0      ? fmt::format("{} of {} rows are red", red, run)
+                    : undone > 0 ? fmt::format("{} rows are as expected", run)
+                                 : fmt::format("all {} rows are as expected", run);
+  if (undone > 0)
+    out += fmt::format("; {} {} not run: {}", undone, undone == 1 ? "was" : "were", runtime::interrupt_text());
   if (const TooLarge& left_out = sweep.too_large; left_out.rows > 0) {
     out += fmt::format("; {} more {} not run, with more ranks than the {} process{} here (mpirun -np {} runs all)",
                        left_out.rows, left_out.rows == 1 ? "was" : "were", left_out.processes,
@@ -157,7 +166,8 @@ Json sweep_json(const SweepResult& sweep) {
   report["sentence"] = sentence(sweep);
   report["combinations"] = sweep.combinations;
   report["rows_red"] = red_rows(sweep);
-  if (sweep.too_large.rows > 0) report["rows_not_run"] = sweep.too_large.rows;
+  if (const std::size_t not_run = sweep.too_large.rows + undone_rows(sweep); not_run > 0)
+    report["rows_not_run"] = not_run;
   report["goldens"] = sweep.goldens;
   report["rows"] = Json::array();
   for (const RowResult& row : sweep.rows) {

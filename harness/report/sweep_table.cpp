@@ -32,7 +32,7 @@ struct Column {
   }
 };
 
-bool is_red(const RowResult& row) { return row.outcome.status != ExitStatus::as_expected; }
+bool is_red(const RowResult& row) { return is_red(row.outcome); }
 
 std::vector<std::size_t> rows_shown(const SweepResult& sweep, bool all) {
   std::vector<std::size_t> shown;

@@ -91,10 +91,12 @@ void take(Child& child, std::vector<Done>& done) {
     const std::size_t json = text == std::string::npos ? text : child.sent.find(kSeparator, text + 1);
     if (json == std::string::npos) return;
     const Json sent = Json::parse(child.sent.substr(text + 1, json - text - 1));
+    const auto status = ExitStatus(sent["status"].get<int>());
+    const bool undone = status == ExitStatus::no_progress && runtime::interrupted() != 0;
     done[child.job++] = {true,
                          child.sent.substr(0, text),
-                         {ExitStatus(sent["status"].get<int>()), sent["name"].get<std::string>(), sent["report"],
-                          sent["problems"].get<std::vector<std::string>>()}};
+                         {status, sent["name"].get<std::string>(), sent["report"],
+                          sent["problems"].get<std::vector<std::string>>(), undone}};
     child.sent.erase(0, json + 1);
   }
 }
@@ -129,7 +131,8 @@ void leave_undone(const Forked& work, std::vector<Done>& done, std::size_t from)
   for (std::size_t job = from; job < work.count; ++job) {
     if (done[job].over) continue;
     const std::string name = work.name(job), problem = name + ": not run: " + runtime::interrupt_text();
-    done[job] = {true, "", {ExitStatus::no_progress, name, failure_json(name, ExitStatus::no_progress, {problem}), {}}};
+    done[job] = {
+        true, "", {ExitStatus::no_progress, name, failure_json(name, ExitStatus::no_progress, {problem}), {}, true}};
   }
 }
 

@@ -59,7 +59,7 @@ std::vector<Outcome> run_all(const std::vector<Job>& jobs, const LoadOptions& lo
   work.done = [&](std::size_t i, const std::string& text, const Outcome& outcome) {
     bar.finish();
     print((i > 0 ? "\n" : "") + text);
-    red += outcome.status != ExitStatus::as_expected;
+    red += is_red(outcome);
     bar.update(0, std::int64_t(i + 1), red);
   };
   return run_forked(work);

@@ -245,7 +245,7 @@ Outcome run_sweep(const Scenario& base, const LoadOptions& load, const RunOption
   work.done = [&](std::size_t job, const std::string&, const Outcome& outcome) {
     const std::size_t row = fit[job];
     result.rows.push_back({row, rows.settings()[row], rows.command(row), outcome});
-    red_rows += outcome.status != ExitStatus::as_expected;
+    red_rows += is_red(outcome);
     bar.update(0, std::int64_t(job + 1), red_rows);
     const std::string red = red_row_text(result, result.rows.back(), options.style);
     if (red.empty()) return;

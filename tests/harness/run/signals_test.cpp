@@ -66,6 +66,9 @@ TEST_P(EndedBy, ASweepTellsItsRowsAndLeavesNobody) {
   for (const pid_t worker : workers) EXPECT_TRUE(soon([&] { return is_gone(worker); }));
   const Json report = Json::parse(read_all(folder.file("report.json")));
   EXPECT_NE(report.dump().find("signal"), std::string::npos);
+  EXPECT_EQ(report.at("rows_red"), 0) << "what was not run is not red";
+  EXPECT_EQ(report.at("rows_not_run"), 4);
+  EXPECT_EQ(report.at("exit_code"), 3);
 }
 
 TEST_P(EndedBy, AnExplorationSaysWhatItFound) {
