@@ -100,8 +100,9 @@ LIAR
     mkdir -p -- "$copy/stuck"
     printf '#!/bin/bash\nexec sleep 600\n' >"$copy/stuck/seeksim_standin"
     chmod +x "$copy/stuck/seeksim_standin"
-    for bound in --limit --budget; do
-      first_light "$pack" --device standin --standin "$copy/stuck" "$bound" 1 --only dropout --only planted
+    for bound in '--limit 1' '--budget 3'; do  # of a budget of 1, the start may take all
+      # shellcheck disable=SC2086  # an option and its value
+      first_light "$pack" --device standin --standin "$copy/stuck" $bound --only dropout --only planted
       expect_status $? 1
       expect dropout late
     done
