@@ -56,12 +56,6 @@ class RunFolder {
   std::string path_;
 };
 
-// The script's name without its ending; a launcher's command is called by the script in it.
-std::string name_of(const std::vector<std::string>& command) {
-  const auto script = std::find_if(command.begin(), command.end(), is_script);
-  return fs::path(script == command.end() ? command.front() : *script).stem().string();
-}
-
 JobPlan job_of(const std::string& folder, const TorchScenario& scenario, const std::vector<std::string>& command,
                const Start& start) {
   JobPlan plan;
@@ -124,6 +118,11 @@ void refuse_command(const std::vector<std::string>& command, const std::string& 
   if (!fs::exists(first))
     throw BadInput(first, "there is no such script", "Check the name, and the folder you are in.");
   if (!fs::is_regular_file(first)) throw BadInput(first, "it is no file", "Name the script that each rank runs.");
+}
+
+std::string script_name(const std::vector<std::string>& command) {
+  const auto script = std::find_if(command.begin(), command.end(), is_script);
+  return fs::path(script == command.end() ? command.front() : *script).stem().string();
 }
 
 Environment rank_environment(const Start& start) {
@@ -200,7 +199,7 @@ std::string failed_by_itself(const TorchRun& run) {
 Outcome run_script(const RunRequest& request, const Print& print) {
   refuse_command(request.command, "run");
   TorchScenario scenario = load_torch_scenario(request.scenario, request.sets, request.np);
-  if (scenario.name.empty()) scenario.name = name_of(request.command);
+  if (scenario.name.empty()) scenario.name = script_name(request.command);
   Start start;
   start.python = find_python(request.python);
   const std::string how_started = start_warm(request, start);

@@ -43,6 +43,9 @@ struct Start {
 TorchRun run_in(const std::string& folder, const TorchScenario& scenario, const std::vector<std::string>& command,
                 const Start& start);
 
+// The script's name without its ending; a launcher's command is called by the script in it.
+std::string script_name(const std::vector<std::string>& command);
+
 // The variables that ranks get, beside those of a run or a rank.
 Environment rank_environment(const Start& start);
 

@@ -4,60 +4,23 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include <nlohmann/json.hpp>
 
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
 #include "harness/input/problem.h"
-#include "harness/torch/check/command_words.h"
-#include "harness/torch/check/kept_folder.h"
-#include "harness/torch/check/warm.h"
-#include "harness/torch/job.h"
+#include "harness/torch/check/folder_of_runs.h"
 #include "harness/torch/judges.h"
 #include "harness/torch/scenario.h"
 
 namespace seeksim::harness::torch {
 namespace {
 
-namespace fs = std::filesystem;
 using State = CheckLine::State;
 using faults::FaultKind;
 
-constexpr double kRun_s = 1800;    // of one run
 constexpr double kTimeout_s = 30;  // how long a rank waits for another, where no scenario says it
-
-std::int64_t steps_of(const TorchRun& run) {
-  std::int64_t steps = 0;
-  for (const RankRun& rank : run.ranks)
-    if (rank.record) steps = std::max(steps, std::int64_t(rank.record->steps.size()));
-  return steps;
-}
-
-// Whether a launcher started the ranks again.
-bool was_restarted(const TorchRun& run) {
-  return std::any_of(run.ranks.begin(), run.ranks.end(),
-                     [](const RankRun& rank) { return rank.record && rank.record->now.attempt > 0; });
-}
-
-bool ended_well(const TorchRun& run) {
-  return run.job.stopped == Stopped::no && std::all_of(run.job.processes.begin(), run.job.processes.end(),
-                                                       [](const ProcessRun& one) { return one.ending.good(); });
-}
-
-// How a run ended that ought to have ended well; empty: it did.
-std::string failure(const TorchRun& run) {
-  if (ended_well(run)) return "";
-  const ProcessRun* first = nullptr;
-  for (const ProcessRun& one : run.job.processes) {
-    if (one.ending.good() || one.ended_by_us) continue;
-    if (first == nullptr || one.after_s < first->after_s) first = &one;
-  }
-  if (first == nullptr) return run.job.why;
-  return fmt::format("{} ended {}{}", first->rank < 0 ? "the launcher" : fmt::format("rank {}", first->rank),
-                     how(first->ending), first->last_words.empty() ? "" : ": " + first->last_words);
-}
 
 bool ends_a_rank(const faults::Rule& rule) {
   return rule.kind == FaultKind::rank_crash || rule.kind == FaultKind::collective_timeout;
@@ -71,8 +34,6 @@ class Recovering {
   Outcome run();
 
  private:
-  TorchRun run_as(const std::string& name, const TorchScenario& scenario, const std::string& checkpoints,
-                  const std::string& more);
   bool undisturbed();
   TorchScenario disturbed_scenario();
   std::optional<TorchRun> disturbed();
@@ -84,10 +45,8 @@ class Recovering {
   const RecoversRequest& request_;
   const Print& print_;
   TorchScenario scenario_;
-  Start start_;
-  std::optional<KeptFolder> folder_;  // once all that was asked for makes sense
+  std::optional<FolderOfRuns> runs_;  // once all that was asked for makes sense
   bool red_ = false;
-  std::optional<WarmStart> warm_;
   TorchRun whole_;
   std::int64_t step_ = -1;  // in which a rank is killed or hangs; -1: the scenario says what breaks
   std::optional<Resumption> found_;
@@ -96,46 +55,22 @@ class Recovering {
 
 Recovering::Recovering(const RecoversRequest& request, const Print& print) : request_(request), print_(print) {
   refuse_command(request.command, "recovers");
-  const auto has_folder = [](const std::string& word) { return word.find(kFolderWord) != std::string::npos; };
-  if (std::none_of(request.command.begin(), request.command.end(), has_folder))
+  if (!names_a_folder(request.command))
     throw BadInput(request.command.front(), "nothing says where it saves its checkpoints",
                    "Put {dir} in its arguments, as in -- train.py --save {dir}.");
   scenario_ = load_torch_scenario(request.scenario, request.sets, request.np);
-  const auto script = std::find_if(request.command.begin(), request.command.end(), is_script);
-  if (scenario_.name.empty())
-    scenario_.name = fs::path(script == request.command.end() ? request.command.front() : *script).stem().string();
+  if (scenario_.name.empty()) scenario_.name = script_name(request.command);
   const auto is_of_torch = [](const std::string& set) { return set.starts_with("torch"); };
   if (request.scenario.empty() && std::none_of(request.sets.begin(), request.sets.end(), is_of_torch))
     scenario_.torch.timeout_s = kTimeout_s;
-  start_.python = find_python(request.python);
-  start_.built = build_backend(start_.python);
-  start_.wall_limit_s = kRun_s;
-  start_.quiet = true;
-  start_.turns = {"states"};
-  folder_.emplace(request.out, "recovers");
-}
-
-TorchRun Recovering::run_as(const std::string& name, const TorchScenario& scenario, const std::string& checkpoints,
-                            const std::string& more) {
-  const std::string folder = folder_->path() + '/' + name;
-  fs::remove_all(folder);
-  make_folder(folder, "--out");
-  std::vector<std::string> command = request_.command;
-  for (const std::string& word : words_of(more)) command.push_back(word);
-  for (std::string& word : command) word = with_folder(word, checkpoints);
-  Start start = start_;
-  if (warm_) start.ranks_with = warm_->ranks_with();
-  return run_in(folder, scenario, command, start);
+  runs_.emplace(request.command, request.python, request.out, "recovers");
 }
 
 // False: it does not get to its end by itself, or saves nothing to go on from.
 bool Recovering::undisturbed() {
   TorchScenario scenario = scenario_;
   scenario.faults.clear();
-  const std::string checkpoints = folder_->path() + "/undisturbed-checkpoints";
-  fs::remove_all(checkpoints);
-  make_folder(checkpoints, "--out");
-  whole_ = run_as("undisturbed", scenario, checkpoints, "");
+  whole_ = runs_->run("undisturbed", scenario, runs_->empty_folder("undisturbed-checkpoints"));
   std::vector<std::string> red;
   for (const CheckResult& check : judge(whole_).checks)
     if (!check.ok) red.push_back(check.name + ": " + check.detail);
@@ -176,10 +111,7 @@ TorchScenario Recovering::disturbed_scenario() {
 // Empty: what had to break did not.
 std::optional<TorchRun> Recovering::disturbed() {
   const TorchScenario scenario = disturbed_scenario();
-  const std::string checkpoints = folder_->path() + "/checkpoints";
-  fs::remove_all(checkpoints);
-  make_folder(checkpoints, "--out");
-  TorchRun run = run_as("disturbed", scenario, checkpoints, "");
+  TorchRun run = runs_->run("disturbed", scenario, runs_->empty_folder("checkpoints"));
   for (const CheckResult& check : judge(run).checks) {
     // Where a launcher has restarted the ranks, the attempt that was disturbed is not the last one.
     if (check.name != "faults_fired" || check.ok || was_restarted(run)) continue;
@@ -200,7 +132,7 @@ std::optional<TorchRun> Recovering::resumed() {
   scenario.faults.clear();
   std::string wrong;
   try {
-    TorchRun run = run_as("resumed", scenario, folder_->path() + "/checkpoints", request_.resume);
+    TorchRun run = runs_->run("resumed", scenario, runs_->path() + "/checkpoints", request_.resume);
     wrong = failure(run);
     if (wrong.empty()) return run;
   } catch (const BadInput& bad) {
@@ -227,7 +159,7 @@ void Recovering::tell(const std::string& name, State state, const std::string& t
   line.state = state;
   line.text = text;
   red_ |= state == State::red;
-  if (red_) folder_->keep();
+  if (red_) runs_->keep();
   if (!request_.quiet) print_(line_text(line, request_.style));
   lines_.push_back(std::move(line));
 }
@@ -245,7 +177,7 @@ Outcome Recovering::outcome() {
   outcome.report = {{"schema", kRecoversSchema},
                     {"command", request_.command},
                     {"np", scenario_.torch.ranks},
-                    {"torch", start_.built.torch},
+                    {"torch", runs_->torch()},
                     {"how", step_ < 0 ? "scenario" : request_.how},
                     {"step", step_ < 0 ? Json(nullptr) : Json(step_)},
                     {"resumed_at", found_ ? Json(found_->first) : Json(nullptr)},
@@ -256,16 +188,16 @@ Outcome Recovering::outcome() {
   if (!request_.quiet) {
     print_(fmt::format("{} {}: {}\n", red_ ? request_.style.bad("FAIL") : request_.style.good("PASS"), scenario_.name,
                        sentence));
-    if (folder_->temporary() && red_) print_(fmt::format("  folder    {}\n", folder_->path()));
+    if (runs_->temporary() && red_) print_(fmt::format("  folder    {}\n", runs_->path()));
   }
-  write_file(folder_->path() + "/recovers.json", dump(outcome.report));
+  write_file(runs_->path() + "/recovers.json", dump(outcome.report));
   return outcome;
 }
 
 Outcome Recovering::run() {
-  if (is_script(request_.command.front())) warm_.emplace(start_);
+  runs_->warm_up();
   if (!request_.quiet)
-    print_(fmt::format("{}  torch {}, {} ranks\n", scenario_.name, start_.built.torch, scenario_.torch.ranks));
+    print_(fmt::format("{}  torch {}, {} ranks\n", scenario_.name, runs_->torch(), scenario_.torch.ranks));
   if (!undisturbed()) return outcome();
   std::optional<TorchRun> run = disturbed();
   if (run && was_restarted(*run)) {
