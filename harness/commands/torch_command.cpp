@@ -16,6 +16,7 @@
 #include "harness/torch/check/recovers.h"
 #include "harness/torch/compare.h"
 #include "harness/torch/doctor.h"
+#include "harness/torch/explore/explore.h"
 #include "harness/torch/python.h"
 #include "harness/torch/run.h"
 #include "harness/torch/table/table.h"
@@ -90,6 +91,29 @@ void add_torch_recovers(CLI::App& torch, TorchArguments& a) {
   recovers->add_option("--out", a.out, "Folder of the runs, the checkpoints and recovers.json");
   recovers->add_option("--report", a.report, "Write the result as JSON");
   recovers->add_flag("--json", a.json, "Print the result as JSON");
+}
+
+void add_torch_explore(CLI::App& torch, TorchArguments& a) {
+  CLI::App* explore = torch.add_subcommand(
+      "explore",
+      "Search for faults that a script does not survive as it should: seeksim torch explore --budget 10m -- train.py "
+      "--save {dir}");
+  explore->add_option("scenario", a.scenario, "Scenario file (.json) with \"torch\"; its faults are the first case");
+  explore->add_option("--np", a.ranks, "Number of ranks (default: torch.np of the scenario, or 2)")
+      ->check(CLI::Range(1, kRanksMax));
+  explore->add_option("--set", a.sets, "key.path=value: change a value of the scenario")->allow_extra_args(false);
+  explore->add_option("--budget", a.search.budget, "Wall time: 90s, 10m, 2h; endless: until it is stopped")
+      ->capture_default_str();
+  explore->add_option("--cases", a.search.cases, "End after so many cases")->check(CLI::Range(1, 1 << 30));
+  explore->add_option("--findings", a.search.findings, "End after so many different findings")
+      ->check(CLI::Range(1, 1 << 30));
+  explore->add_option("--seed", a.seed, "Of what is drawn")->capture_default_str();
+  explore->add_option("--resume", a.resume,
+                      "Arguments with which the script goes on, behind its own (default: the same command again)");
+  explore->add_option("--python", a.python, "The Python that has torch");
+  explore->add_option("--out", a.out, "Folder of the findings, their runs and explore.json");
+  explore->add_option("--report", a.report, "Write the result as JSON");
+  explore->add_flag("--json", a.json, "Print the result as JSON");
 }
 
 void add_torch_compare(CLI::App& torch, TorchArguments& a) {
@@ -187,6 +211,27 @@ ExitStatus recover_script(const TorchArguments& a) {
   return outcome.status;
 }
 
+ExitStatus explore(const TorchArguments& a) {
+  torch::ExploreScript request;
+  request.command = a.script;
+  request.scenario = a.scenario;
+  request.sets = a.sets;
+  request.resume = a.resume;
+  request.budget = a.search.budget;
+  request.cases = a.search.cases;
+  request.findings = a.search.findings;
+  request.seed = a.seed;
+  if (a.ranks > 0) request.np = a.ranks;
+  request.python = a.python;
+  request.out = a.out;
+  request.quiet = a.json;
+  request.style = style_of_stdout();
+  const Outcome outcome = torch::explore_script(request, put);
+  if (!a.report.empty()) write_file(a.report, dump(outcome.report));
+  if (a.json) put_data(dump(outcome.report));
+  return outcome.status;
+}
+
 ExitStatus compare(const TorchArguments& a) {
   constexpr torch::Grade kGrades[] = {torch::Grade::bits, torch::Grade::reassociated, torch::Grade::rounding};
   const torch::Grade wanted =
@@ -225,6 +270,7 @@ void add_torch(CLI::App& app, TorchArguments& a) {
   add_torch_run(*torch, a);
   add_torch_check(*torch, a);
   add_torch_recovers(*torch, a);
+  add_torch_explore(*torch, a);
   add_torch_compare(*torch, a);
   add_torch_table(*torch, a);
   torch->add_subcommand("doctor", "Check that a Python, its torch and this machine can run scripts under seeksim")
@@ -249,11 +295,12 @@ ExitStatus torch_command(const CLI::App& app, const TorchArguments& a) {
   if (verb.got_subcommand("run")) return run_script(a);
   if (verb.got_subcommand("check")) return check_script(a);
   if (verb.got_subcommand("recovers")) return recover_script(a);
+  if (verb.got_subcommand("explore")) return explore(a);
   bool of_releases = false;
   const ExitStatus status = releases_command(verb, a.releases, a.script, of_releases);
   if (of_releases) return status;
   if (!a.script.empty())
-    throw BadInput("-- " + a.script.front(), "only seeksim torch run, check and recovers start a script",
+    throw BadInput("-- " + a.script.front(), "only seeksim torch run, check, recovers and explore start a script",
                    "Leave it out.");
   if (verb.got_subcommand("compare")) return compare(a);
   if (verb.got_subcommand("table")) return run_table(a);

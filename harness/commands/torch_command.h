@@ -26,11 +26,15 @@ struct TorchArguments {
   std::string table;                  // table: its file
   std::vector<std::string> only;      // table: axes and their values
   std::vector<std::string> switches;  // check: only these
-  std::string resume;                 // check, recovers: arguments with which the script goes on
+  std::string resume;                 // check, recovers, explore: arguments with which the script goes on
   std::string how = "kill";           // recovers: what happens to the last rank
   std::int64_t step = -1;             //   in which step; -1: it is drawn
-  std::uint64_t seed = 1;             //   from this
-  std::vector<std::string> orders;    // compare: runs of `a` with other orders of sums
+  std::uint64_t seed = 1;             // recovers, explore: of what is drawn
+  struct Search {
+    std::string budget = "60s";
+    int cases = 0, findings = 0;    // at most so many; 0: by time alone
+  } search;                         // explore: for how long
+  std::vector<std::string> orders;  // compare: runs of `a` with other orders of sums
   std::string grade = "bits";
   bool json = false;
   ReleasesArguments releases;  // museum, bisect

@@ -37,7 +37,9 @@ constexpr runtime::EnumNames<Act> kActs({{Act::collective, "collective"},
 
 [[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument("plan.json: faults: " + what); }
 
-OpKind kind_of(OpName op) {
+}  // namespace
+
+OpKind catalogue_op(OpName op) {
   switch (op) {
     case OpName::all_reduce:
     case OpName::reduce:
@@ -62,7 +64,7 @@ OpKind kind_of(OpName op) {
   return OpKind::barrier;
 }
 
-Phase phase_of(StepPhase phase) {
+Phase catalogue_phase(StepPhase phase) {
   switch (phase) {
     case StepPhase::data:
       return Phase::data;
@@ -80,6 +82,8 @@ Phase phase_of(StepPhase phase) {
   }
   return Phase::init;
 }
+
+namespace {
 
 bool is_saving(FaultKind kind) {
   return kind == FaultKind::nvme_write_error || kind == FaultKind::disk_full || kind == FaultKind::checkpoint_corrupt;
@@ -116,7 +120,7 @@ OpKind operation(const Rule& rule, const std::string& path, const Situation& s) 
   if (rule.kind == FaultKind::oom) return OpKind::allocate;  // a collective may need memory
   if (faults::is_value(rule.kind) && !faults::is_message(rule))
     return s.sums && s.phase == StepPhase::backward ? OpKind::compute : OpKind::count_;
-  return kind_of(s.op);
+  return catalogue_op(s.op);
 }
 
 // Whether what this rank gives to a collective goes over the rule's link.
@@ -232,7 +236,7 @@ Rules::~Rules() = default;
 
 std::vector<Rules::Hit> Rules::at(const Situation& s) {
   runtime::Op op;
-  op.phase = s.act == Act::batch ? Phase::data : s.act == Act::save ? Phase::checkpoint : phase_of(s.phase);
+  op.phase = s.act == Act::batch ? Phase::data : s.act == Act::save ? Phase::checkpoint : catalogue_phase(s.phase);
   op.rank = impl_->rank;
   op.peer = s.peer;
   op.micro_batch = s.micro_batch;

@@ -26,6 +26,10 @@ std::string does_not_apply(const faults::Rule& rule);
 // (data_error: skip, dup_apply), which the catalogue does not know.
 std::vector<faults::Problem> problems_of(const faults::Rule& rule, int ranks);
 
+// What the catalogue, and so a rule's `op` and `phase`, calls these.
+runtime::OpKind catalogue_op(OpName op);
+runtime::Phase catalogue_phase(StepPhase phase);
+
 // What a rank does as rules are asked. The first ones after collective are named as the catalogue's sites.
 enum class Act : std::uint8_t {
   collective,

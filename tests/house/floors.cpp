@@ -88,7 +88,7 @@ const std::vector<Wing>& wings() {
         {"html", "archive"},
         {"run", "torch"},
         {"explain", "search", "processes", "doctor", "campaign", "calibration", "torch/table", "torch/check"},
-        {"releases", "reference"},
+        {"releases", "reference", "torch/explore"},
         {"commands/words"},
         {"commands", "testing"},
         {"main.cpp", "seeksim.h"}},
