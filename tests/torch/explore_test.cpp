@@ -80,6 +80,15 @@ TEST_F(ScriptExplored, WhatDoesNotRepeatItselfCannotBeExplored) {
   EXPECT_EQ(found()["cases"], 0) << ran.out;
 }
 
+TEST_F(ScriptExplored, NothingIsGreenWhereNothingWasTried) {
+  const std::string script = folder_.write("nothing.py",
+                                           "import torch\nimport torch.distributed as dist\n"
+                                           "dist.init_process_group('gloo')\ndist.all_reduce(torch.ones(2))\n");
+  const Captured ran = explore({}, {script});
+  EXPECT_STATUS(ran, 1);
+  EXPECT_NE(ran.out.find("it makes no step"), std::string::npos) << ran.out;
+}
+
 TEST_F(ScriptExplored, BadInputIsToldBeforeAnythingRuns) {
   EXPECT_STATUS(explore({"--budget", "soon"}, {example("ddp.py")}), 2);
   EXPECT_STATUS(explore({"--resume", "--resume {dir}"}, {example("ddp.py")}), 2);

@@ -116,13 +116,17 @@ bool Exploring::undisturbed() {
     return false;
   }
   places_.emplace(whole_, goes_on_ && first_saved(whole_).has_value());
+  if (steps_of(whole_) == 0 || places_->rows().empty()) {
+    tell("undisturbed", State::red, "it makes no step, so that no fault finds a place");
+    return false;
+  }
   tell("undisturbed", State::good,
        fmt::format("{} steps; {} faults find a place", steps_of(whole_), places_->rows().size()));
   const TorchRun again = runs_->run("repeated", scenario, runs_->empty_folder("checkpoints"));
   const Resumption held = hold_resumed(whole_.ranks, again.ranks);
   const bool same = held.same && held.first == 0;
   tell("repeats", same ? State::good : State::red, held.text);
-  return same && !places_->rows().empty();
+  return same;
 }
 
 Rules Exploring::draw() {
@@ -315,6 +319,8 @@ Outcome Exploring::run() {
     if (rules.empty()) break;
     take(rules, play(rules, "case"));
   }
+  if (cases_ == 0 && !interrupted_)
+    throw BadInput(request_.command.front(), "no case was run", "Give it more time: --budget.");
   return outcome();
 }
 
