@@ -175,61 +175,51 @@ ExitStatus run_script(const TorchArguments& a) {
   return outcome.status;
 }
 
-ExitStatus check_script(const TorchArguments& a) {
-  torch::CheckRequest request;
+// What check, recovers and explore are asked alike.
+template <class Request>
+Request request_of(const TorchArguments& a) {
+  Request request;
   request.command = a.script;
-  request.only = a.switches;
   request.resume = a.resume;
   if (a.ranks > 0) request.np = a.ranks;
   request.python = a.python;
   request.out = a.out;
   request.quiet = a.json;
   request.style = style_of_stdout();
-  const Outcome outcome = torch::run_check(request, put);
+  return request;
+}
+
+ExitStatus told(const TorchArguments& a, const Outcome& outcome) {
   if (!a.report.empty()) write_file(a.report, dump(outcome.report));
   if (a.json) put_data(dump(outcome.report));
   return outcome.status;
+}
+
+ExitStatus check_script(const TorchArguments& a) {
+  auto request = request_of<torch::CheckRequest>(a);
+  request.only = a.switches;
+  return told(a, torch::run_check(request, put));
 }
 
 ExitStatus recover_script(const TorchArguments& a) {
-  torch::RecoversRequest request;
-  request.command = a.script;
+  auto request = request_of<torch::RecoversRequest>(a);
   request.scenario = a.scenario;
   request.sets = a.sets;
-  request.resume = a.resume;
   request.how = a.how;
   if (a.step >= 0) request.step = a.step;
   request.seed = a.seed;
-  if (a.ranks > 0) request.np = a.ranks;
-  request.python = a.python;
-  request.out = a.out;
-  request.quiet = a.json;
-  request.style = style_of_stdout();
-  const Outcome outcome = torch::run_recovers(request, put);
-  if (!a.report.empty()) write_file(a.report, dump(outcome.report));
-  if (a.json) put_data(dump(outcome.report));
-  return outcome.status;
+  return told(a, torch::run_recovers(request, put));
 }
 
 ExitStatus explore(const TorchArguments& a) {
-  torch::ExploreScript request;
-  request.command = a.script;
+  auto request = request_of<torch::ExploreScript>(a);
   request.scenario = a.scenario;
   request.sets = a.sets;
-  request.resume = a.resume;
   request.budget = a.search.budget;
   request.cases = a.search.cases;
   request.findings = a.search.findings;
   request.seed = a.seed;
-  if (a.ranks > 0) request.np = a.ranks;
-  request.python = a.python;
-  request.out = a.out;
-  request.quiet = a.json;
-  request.style = style_of_stdout();
-  const Outcome outcome = torch::explore_script(request, put);
-  if (!a.report.empty()) write_file(a.report, dump(outcome.report));
-  if (a.json) put_data(dump(outcome.report));
-  return outcome.status;
+  return told(a, torch::explore_script(request, put));
 }
 
 ExitStatus compare(const TorchArguments& a) {

@@ -8,6 +8,7 @@
 #include "harness/input/files.h"
 #include "harness/torch/check/command_words.h"
 #include "harness/torch/job.h"
+#include "harness/torch/scenario.h"
 
 namespace seeksim::harness::torch {
 namespace {
@@ -52,6 +53,17 @@ TorchRun FolderOfRuns::run(const std::string& name, const TorchScenario& scenari
   Start start = start_;
   if (warm_) start.ranks_with = warm_->ranks_with();
   return run_in(folder, scenario, command, start);
+}
+
+TorchScenario scenario_for(const std::vector<std::string>& command, const std::string& file,
+                           const std::vector<std::string>& sets, const std::optional<int>& np, double timeout_s) {
+  TorchScenario scenario = load_torch_scenario(file, sets, np);
+  if (scenario.name.empty()) scenario.name = script_name(command);
+  const auto says_it = [](const std::string& set) {
+    return set.starts_with("torch.timeout_s") || set.starts_with("torch=");
+  };
+  if (file.empty() && std::none_of(sets.begin(), sets.end(), says_it)) scenario.torch.timeout_s = timeout_s;
+  return scenario;
 }
 
 std::int64_t steps_of(const TorchRun& run) {

@@ -41,6 +41,10 @@ class FolderOfRuns {
   std::optional<WarmStart> warm_;
 };
 
+// The scenario of a command, called by its script where it has no name. timeout_s: how long a rank waits for another,
+// where neither a scenario nor a setting says it. Throws as load_torch_scenario().
+TorchScenario scenario_for(const std::vector<std::string>& command, const std::string& file,
+                           const std::vector<std::string>& sets, const std::optional<int>& np, double timeout_s);
 // Steps of the rank that made most.
 std::int64_t steps_of(const TorchRun& run);
 // Whether a launcher started the ranks again.

@@ -58,11 +58,7 @@ Recovering::Recovering(const RecoversRequest& request, const Print& print) : req
   if (!names_a_folder(request.command))
     throw BadInput(request.command.front(), "nothing says where it saves its checkpoints",
                    "Put {dir} in its arguments, as in -- train.py --save {dir}.");
-  scenario_ = load_torch_scenario(request.scenario, request.sets, request.np);
-  if (scenario_.name.empty()) scenario_.name = script_name(request.command);
-  const auto is_of_torch = [](const std::string& set) { return set.starts_with("torch"); };
-  if (request.scenario.empty() && std::none_of(request.sets.begin(), request.sets.end(), is_of_torch))
-    scenario_.torch.timeout_s = kTimeout_s;
+  scenario_ = scenario_for(request.command, request.scenario, request.sets, request.np, kTimeout_s);
   runs_.emplace(request.command, request.python, request.out, "recovers");
 }
 

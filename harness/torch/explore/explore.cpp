@@ -44,7 +44,6 @@ struct Found {
   int times = 0;
   double after_s = 0;
   bool shown = false;  // it failed alike when it ran again
-  int simpler = 0;     // runs that made it simpler
   std::string file;
 };
 
@@ -97,11 +96,7 @@ Exploring::Exploring(const ExploreScript& request, const Print& print)
   if (!goes_on_ && !request.resume.empty())
     throw BadInput("--resume " + request.resume, "nothing says where the script saves its checkpoints",
                    "Put {dir} in its arguments, as in -- train.py --save {dir}.");
-  scenario_ = load_torch_scenario(request.scenario, request.sets, request.np);
-  if (scenario_.name.empty()) scenario_.name = script_name(request.command);
-  const auto is_of_torch = [](const std::string& set) { return set.starts_with("torch"); };
-  if (request.scenario.empty() && std::none_of(request.sets.begin(), request.sets.end(), is_of_torch))
-    scenario_.torch.timeout_s = kTimeout_s;
+  scenario_ = scenario_for(request.command, request.scenario, request.sets, request.np, kTimeout_s);
   runs_.emplace(request.command, request.python, request.out, "explore");
 }
 
@@ -174,8 +169,9 @@ void Exploring::show_again(Found& found) {
   found.shown = fails_alike(found.rules);
   if (found.shown) {
     const auto in_time = [&](const Rules& rules) { return seconds_since(began_) < budget_s_ && fails_alike(rules); };
-    found.rules = simpler(found.rules, kSimplerTries, in_time, found.simpler);
-    if (found.simpler > 0) found.shown = fails_alike(found.rules);  // its folder shows what is told
+    int took = 0;
+    found.rules = simpler(found.rules, kSimplerTries, in_time, took);
+    if (took > 0) found.shown = fails_alike(found.rules);  // its folder shows what is told
   }
   TorchScenario scenario = scenario_;
   scenario.why = "Found by seeksim torch explore: " + found.verdict.why;

@@ -7,7 +7,6 @@
 #include "faults/trigger.h"
 #include "harness/torch/check/folder_of_runs.h"
 #include "pytorch/core/rules.h"
-#include "runtime/seams/enum_names.h"
 
 namespace seeksim::harness::torch {
 namespace {
@@ -16,10 +15,6 @@ using faults::FaultKind;
 using faults::Mode;
 using faults::Rule;
 using Where = ExploredFault::Where;
-
-constexpr runtime::EnumNames<Promise> kPromises({{Promise::same_bits, "same_bits"},
-                                                 {Promise::ends, "ends"},
-                                                 {Promise::goes_on, "goes_on"}});
 
 constexpr double kNs = 1e9;
 
@@ -61,8 +56,6 @@ void draw_strength(Rule& rule, sim::Random& random) {
 }
 
 }  // namespace
-
-std::string_view name(Promise promise) { return kPromises.of(promise); }
 
 const std::vector<ExploredFault>& explored_faults() {
   static const std::vector<ExploredFault> rows = {

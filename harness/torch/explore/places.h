@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include "harness/torch/run_record.h"
@@ -14,10 +13,8 @@ namespace seeksim::harness::torch {
 enum class Promise : std::uint8_t {
   same_bits,  // only time differs: it ends as if nothing had been
   ends,       // each rank ends with an error, or all go on with the same bits
-  goes_on,    // the same, and a checkpoint is damaged: it goes on from another one, or says that it cannot
-  count_
+  goes_on     // the same, and a checkpoint is damaged: it goes on from another one, or says that it cannot
 };
-std::string_view name(Promise promise);
 
 // One row for each fault that is drawn.
 struct ExploredFault {
