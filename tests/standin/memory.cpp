@@ -98,6 +98,8 @@ extern "C" {
 // ---- devices -------------------------------------------------------------------------------------------------------
 
 cudaError_t cudaGetDeviceCount(int* all) {
+  *all = 0;
+  if (const cudaError_t error = context_error(); error != cudaSuccess) return told(error);
   *all = count();
   return told(*all > 0 ? cudaSuccess : cudaErrorNoDevice);
 }

@@ -388,6 +388,15 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"Restart", 1, "deaths/job_restart", {}, "X="}),
     name_of);
 
+// Rows of a sweep, and scenarios beside each other, run in processes that are forked: CUDA must be fresh in them.
+TEST(StandinDeviceForks, RowsOfASweepRunInProcessesOfTheirOwn) {
+  const Ran ran = shell(seeksim::paths::program() +
+                        " run scenarios/zero_equivalence.json --device cuda -j 2 --set "
+                        "'sweep=[{\"world.ranks_per_node\":[1,2,3]}]'");
+  EXPECT_EQ(ran.status, 0) << ran.text;
+  EXPECT_NE(ran.text.find("all 3 rows are as expected"), std::string::npos) << ran.text;
+}
+
 TEST(StandinDeviceMemory, WithoutMemoryItSaysSo) {
   const Ran ran = shell("SEEKSIM_STANDIN_MEMORY=50000 " + seeksim::paths::program() +
                         " run scenarios/zero_equivalence.json --device cuda --set 'sweep=[]'");

@@ -1,5 +1,8 @@
 // The stand-in itself: what NVIDIA's documents say about streams, memory and communicators, and that it fails where
 // they forbid something. Also the bugs of our own queues that it found.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -102,6 +105,20 @@ TEST(StandinDeathTest, AnErrorOfAKernelIsTheContextsForEver) {
                        : 1);
       },
       testing::ExitedWithCode(7), "planted");
+}
+
+TEST(StandinDeathTest, AForkedProcessCannotUseWhatItsParentUsed) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        int gpus = 0;
+        const bool here = cudaGetDeviceCount(&gpus) == cudaSuccess && gpus > 0;
+        const pid_t child = ::fork();
+        if (child == 0) std::_Exit(cudaGetDeviceCount(&gpus) == cudaErrorInitializationError ? 7 : 1);
+        int status = 0;
+        std::_Exit(here && ::waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 7 ? 7 : 1);
+      },
+      testing::ExitedWithCode(7), "");
 }
 
 // ---- communicators -------------------------------------------------------------------------------------------------

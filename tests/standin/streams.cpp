@@ -1,6 +1,8 @@
 // Streams, events and errors of the CUDA runtime, by its documents.
 #include "tests/standin/stream.h"
 
+#include <pthread.h>
+
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -37,7 +39,13 @@ bool known(CUstream_st* stream, const char* what) {
 
 }  // namespace
 
-cudaError_t context_error() { return cudaError_t(context().error.load()); }
+cudaError_t context_error() {
+  // Once a process has used CUDA, the processes that it forks cannot: seen on an H200 with driver 580.
+  static const int kWatched =
+      ::pthread_atfork(nullptr, nullptr, [] { context().error = cudaErrorInitializationError; });
+  if (kWatched != 0) violation("pthread_atfork failed");
+  return cudaError_t(context().error.load());
+}
 
 void break_context(cudaError_t error, const char* why) {
   std::fprintf(stderr, "stand-in: the context is lost: %s\n", why);
