@@ -104,9 +104,18 @@ ncclResult_t Comm::connect() {
   return blocking_ ? wait() : ncclInProgress;
 }
 
+// Until the members of the child have met, or this communicator is stopped.
+ncclResult_t Comm::bear(const std::shared_ptr<Comm>& child, std::uint64_t ticket, const Give& give) {
+  static_cast<void>(child->connect());
+  const bool met = until(ticket, [&] { return child->state() != ncclInProgress; });
+  if (!met) child->stop();
+  child->join();
+  give(child);
+  return met ? child->state() : ncclInternalError;
+}
+
 // Each member says what it wants, and waits until all have.
-ncclResult_t Comm::split(int color, int key, std::shared_ptr<Comm>* child) {
-  child->reset();
+ncclResult_t Comm::split(int color, int key, Give give) {
   if (finalized_) return ncclInvalidUsage;
   if (state() != ncclSuccess) return state() == ncclInProgress ? ncclInvalidArgument : state();
   const std::uint32_t generation = ++splits_;
@@ -115,37 +124,36 @@ ncclResult_t Comm::split(int color, int key, std::shared_ptr<Comm>* child) {
   mine.key = key;
   mine.generation = generation;
   segment_->ring_all();
-  // NCCL gives the handle at once. Ours depends on the members, so we wait for the answers here: the caller wants the
-  // child, and all the others have to call too.
-  const auto answer = [&](int rank) -> SplitAnswer& { return segment_->member(rank).answers[generation % 2]; };
-  const bool all = until(stop_up_to_ + 1, [&] {
+  in_background([this, color, key, generation, give = std::move(give), ticket = stop_up_to_ + 1] {
+    const auto answer = [&](int rank) -> SplitAnswer& { return segment_->member(rank).answers[generation % 2]; };
+    const bool all = until(ticket, [&] {
+      for (int rank = 0; rank < ranks_; ++rank) {
+        if (answer(rank).generation != generation) return false;
+      }
+      return true;
+    });
+    if (!all) return ncclInternalError;
+    if (color < 0) return ncclSuccess;
+    std::vector<std::pair<int, int>> members;  // key, rank
     for (int rank = 0; rank < ranks_; ++rank) {
-      if (answer(rank).generation != generation) return false;
+      if (answer(rank).color == color) members.emplace_back(answer(rank).key, rank);
     }
-    return true;
+    std::sort(members.begin(), members.end());
+    const auto me = std::find(members.begin(), members.end(), std::pair{key, rank_}) - members.begin();
+    const std::string name = name_ + ".s" + std::to_string(generation) + "c" + std::to_string(color);
+    return bear(std::make_shared<Comm>(name, int(members.size()), int(me), false), ticket, give);
   });
-  if (!all) return ncclInternalError;
-  if (color < 0) return ncclSuccess;
-  std::vector<std::pair<int, int>> members;  // key, rank
-  for (int rank = 0; rank < ranks_; ++rank) {
-    if (answer(rank).color == color) members.emplace_back(answer(rank).key, rank);
-  }
-  std::sort(members.begin(), members.end());
-  const auto me = std::find(members.begin(), members.end(), std::pair{key, rank_}) - members.begin();
-  *child = std::make_shared<Comm>(name_ + ".s" + std::to_string(generation) + "c" + std::to_string(color),
-                                  int(members.size()), int(me), blocking_);
-  return (*child)->connect();
+  return blocking_ ? wait() : ncclSuccess;
 }
 
 // No agreement: ranks with different lists get different names, and never meet.
-ncclResult_t Comm::shrink(std::vector<int> exclude, bool abort, std::shared_ptr<Comm>* child) {
-  child->reset();
+ncclResult_t Comm::shrink(std::vector<int> exclude, bool abort, Give give) {
   if (finalized_) return ncclInvalidUsage;
   if (exclude.empty() || !std::is_sorted(exclude.begin(), exclude.end()) ||
       std::adjacent_find(exclude.begin(), exclude.end()) != exclude.end() ||
       std::find(exclude.begin(), exclude.end(), rank_) != exclude.end())
     return ncclInvalidArgument;
-  if (!abort && state() == ncclInProgress) return ncclInvalidArgument;
+  if (state() == ncclInProgress && (!abort || launched_ == ended_)) return ncclInvalidArgument;
   if (abort) {
     stop_up_to_ = launched_.load();
     segment_->ring_bell(rank_);
@@ -161,9 +169,10 @@ ncclResult_t Comm::shrink(std::vector<int> exclude, bool abort, std::shared_ptr<
     list += "x" + std::to_string(rank);
     before += rank < rank_ ? 1 : 0;
   }
-  *child = std::make_shared<Comm>(name_ + ".k" + std::to_string(++shrinks_) + list, ranks_ - int(exclude.size()),
-                                  rank_ - before, blocking_);
-  return (*child)->connect();
+  const auto child = std::make_shared<Comm>(name_ + ".k" + std::to_string(++shrinks_) + list,
+                                            ranks_ - int(exclude.size()), rank_ - before, false);
+  in_background([this, child, give = std::move(give), ticket = stop_up_to_ + 1] { return bear(child, ticket, give); });
+  return blocking_ ? wait() : ncclSuccess;
 }
 
 // ---- end -----------------------------------------------------------------------------------------------------------

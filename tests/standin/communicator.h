@@ -67,8 +67,11 @@ class Comm : public std::enable_shared_from_this<Comm> {
   ncclResult_t launch(Work work);  // at a group's end
   ncclResult_t revoke();
   ncclResult_t finalize();
-  ncclResult_t split(int color, int key, std::shared_ptr<Comm>* child);
-  ncclResult_t shrink(std::vector<int> exclude, bool abort, std::shared_ptr<Comm>* child);
+  // A child is made behind the caller's back; meanwhile this communicator is in progress. give: its handle, when it is
+  // made, or when its making has failed. All the same they return success, as NCCL 2.30 does.
+  using Give = std::function<void(const std::shared_ptr<Comm>& child)>;
+  ncclResult_t split(int color, int key, Give give);
+  ncclResult_t shrink(std::vector<int> exclude, bool abort, Give give);
   // Work in flight ends, however far it is. No peer hears of it.
   void stop();
   void join();          // of what goes on behind the caller's back
@@ -82,6 +85,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   int rank() const { return rank_; }
 
  private:
+  ncclResult_t bear(const std::shared_ptr<Comm>& child, std::uint64_t ticket, const Give& give);
   void in_background(std::function<ncclResult_t()> job);
   bool stopped(std::uint64_t ticket) const { return ticket <= stop_up_to_ || context_error() != cudaSuccess; }
   template <class Done>

@@ -3,6 +3,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <map>
@@ -211,24 +212,25 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   return made->connect();
 }
 
+// Where a child's handle goes. Null until then.
+static Comm::Give into(ncclComm_t* child) {
+  return [child](const std::shared_ptr<Comm>& made) {
+    std::atomic_ref(*child).store(handle_of(made), std::memory_order_release);
+  };
+}
+
 ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t* child, ncclConfig_t*) {
   *child = nullptr;
   const std::shared_ptr<Comm> comm = comm_of(parent);
   if (comm == nullptr) return ncclInvalidArgument;
-  std::shared_ptr<Comm> made;
-  const ncclResult_t result = comm->split(color, key, &made);
-  if (made != nullptr) *child = handle_of(made);
-  return result;
+  return comm->split(color, key, into(child));
 }
 
 ncclResult_t ncclCommShrink(ncclComm_t parent, int* exclude, int count, ncclComm_t* child, ncclConfig_t*, int flags) {
   *child = nullptr;
   const std::shared_ptr<Comm> comm = comm_of(parent);
   if (comm == nullptr || exclude == nullptr || count <= 0) return ncclInvalidArgument;
-  std::shared_ptr<Comm> made;
-  const ncclResult_t result = comm->shrink({exclude, exclude + count}, flags == NCCL_SHRINK_ABORT, &made);
-  if (made != nullptr) *child = handle_of(made);
-  return result;
+  return comm->shrink({exclude, exclude + count}, flags == NCCL_SHRINK_ABORT, into(child));
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* error) {

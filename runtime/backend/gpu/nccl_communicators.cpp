@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -79,7 +80,7 @@ ncclUniqueId NcclTransport::share_id(const Op& op, Comm side, const CommSpec& sp
 // Until NCCL has connected, or not.
 Comm NcclTransport::keep(const Op& op, ncclComm_t comm, Comm side, std::uint32_t epoch, std::vector<int> members,
                          ncclResult_t made, TimeNs deadline) {
-  ncclResult_t state = made;
+  ncclResult_t state = comm == nullptr && made == ncclSuccess ? ncclInternalError : made;
   const auto revoked = [&] { return signals_.revoked >= std::int64_t(epoch); };
   const auto over = [&] {
     if (state == ncclInProgress && comm != nullptr && nccl_.async_error(comm, &state) != ncclSuccess)
@@ -113,18 +114,43 @@ void NcclTransport::give_up_half_made(ncclComm_t comm) {
   if (alone) abort({});
 }
 
+// NCCL makes a child in a thread of its own. Its calls return ncclSuccess all the same; meanwhile the parent is in
+// progress, and the child's handle is null.
+void NcclTransport::wait_for_child(const Op& op, const Held& parent, ncclResult_t made, TimeNs deadline) {
+  ncclResult_t state = made == ncclSuccess ? ncclInProgress : made;
+  const auto revoked = [&] { return signals_.revoked >= std::int64_t(parent.epoch); };
+  const bool in_time = loop_.until(deadline, [&] {
+    if (state == ncclInProgress && nccl_.async_error(parent.comm, &state) != ncclSuccess) state = ncclInternalError;
+    return state != ncclInProgress || revoked();
+  });
+  if (state == ncclSuccess) return;
+  if (revoked()) throw SeamError(ErrorKind::revoked, op, "while NCCL connected");
+  if (!in_time) throw SeamError(ErrorKind::timeout, op, "NCCL did not connect in time");
+  throw SeamError(error_kind(result_of(state)), op,
+                  fmt::format("NCCL made no communicator: {}", name(result_of(state))));
+}
+
+// NCCL's thread writes the handle, maybe after nobody waits for it any more. So its place lives as long as this does.
+ncclComm_t NcclTransport::taken(ncclComm_t& child) {
+  return std::atomic_ref(child).exchange(nullptr, std::memory_order_acq_rel);
+}
+
 Comm NcclTransport::split(const Op& op, Comm parent, int color, int key, TimeNs deadline) {
   Held* const held = find(parent);
   if (held == nullptr || held->state != Held::State::ready)
     throw SeamError(error_kind(CommResult::invalid_usage), op, "the communicator that is to be split is not usable");
   const Comm side = side_.split(op, held->side, color, key, deadline);
   ncclConfig_t config = non_blocking();
-  ncclComm_t comm = nullptr;
-  const ncclResult_t made = nccl_.comm_split(held->comm, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &comm, &config);
-  if (color < 0) return {};
+  ncclComm_t& child = children_.emplace_back();
+  const ncclResult_t made = nccl_.comm_split(held->comm, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &child, &config);
+  if (color < 0) {
+    wait_for_child(op, *held, made, deadline);
+    return {};
+  }
   const std::span<const int> members = side_.members(side);
   try {
-    return keep(op, comm, side, held->epoch, {members.begin(), members.end()}, made, deadline);
+    wait_for_child(op, *held, made, deadline);
+    return keep(op, taken(child), side, held->epoch, {members.begin(), members.end()}, ncclSuccess, deadline);
   } catch (...) {
     leave(side);
     throw;
@@ -146,11 +172,12 @@ Comm NcclTransport::shrink(const Op& op, Comm parent, std::span<const int> exclu
       members.push_back(member);
   }
   ncclConfig_t config = non_blocking();
-  ncclComm_t comm = nullptr;
+  ncclComm_t& child = children_.emplace_back();
   const ncclResult_t made =
-      nccl_.comm_shrink(held->comm, places.data(), int(places.size()), &comm, &config, NCCL_SHRINK_ABORT);
+      nccl_.comm_shrink(held->comm, places.data(), int(places.size()), &child, &config, NCCL_SHRINK_ABORT);
   try {
-    return keep(op, comm, side, held->epoch, std::move(members), made, deadline);
+    wait_for_child(op, *held, made, deadline);
+    return keep(op, taken(child), side, held->epoch, std::move(members), ncclSuccess, deadline);
   } catch (...) {
     leave(side);
     throw;

@@ -298,6 +298,10 @@ CommResult NcclTransport::abort(std::span<const Comm> comms) {
   }
   static_cast<void>(nccl_.group_end());
   for (Held* const held : aborted) give_up(*held);  // when all are dead: the queue of one may come to another
+  // A parent's abort ends the making of its children, and then the handles of those are there.
+  for (ncclComm_t& child : children_) {
+    if (ncclComm_t const late = taken(child); late != nullptr) give_up_half_made(late);
+  }
   signals_.alarm = false;
   return side_.abort(sides);
 }

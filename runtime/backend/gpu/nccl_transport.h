@@ -103,6 +103,8 @@ class NcclTransport final : public Transport, public Poller {
   void fail(Held& held, CommResult error);
   Comm keep(const Op& op, ncclComm_t comm, Comm side, std::uint32_t epoch, std::vector<int> members, ncclResult_t made,
             TimeNs deadline);
+  void wait_for_child(const Op& op, const Held& parent, ncclResult_t made, TimeNs deadline);
+  static ncclComm_t taken(ncclComm_t& child);
   void leave(Comm side);  // of a communicator that was not made
   void give_up_half_made(ncclComm_t comm);
   ncclUniqueId share_id(const Op& op, Comm side, const CommSpec& spec, TimeNs deadline);
@@ -132,6 +134,7 @@ class NcclTransport final : public Transport, public Poller {
   std::deque<Held> comms_;             // by handle - 1
   std::vector<ncclComm_t> leaving_;    // destroyed here, and not by NCCL yet: that takes all members
   std::vector<ncclComm_t> half_made_;  // to be aborted with the others
+  std::deque<ncclComm_t> children_;    // where NCCL writes the handles of children; null once they are taken
   std::vector<std::unique_ptr<Exchange>> exchanges_;
   std::vector<Exchange*> spare_;
   std::array<MessageTransport::Use, std::size_t(OpKind::count_)> use_{};
