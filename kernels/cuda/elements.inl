@@ -380,6 +380,26 @@ struct TreeAdd {
   SEEKSIM_BODY void operator()(Index, Index i) const { out[i] = FloatOps::add(left[i], right[i]); }
 };
 
+// A whole binary tree over parts, all of it in registers: TreeParts keeps its stack in memory, which takes as long as
+// reading the parts does.
+template <int kParts>
+struct WholeTree {
+  const float* parts[kParts];
+  Vec<float> out;
+  float factor;
+  SEEKSIM_BODY void operator()(Index, Index i) const {
+    float v[kParts];
+    SEEKSIM_UNROLLED
+    for (int p = 0; p < kParts; ++p) v[p] = parts[p][i];
+    SEEKSIM_UNROLLED
+    for (int w = 1; w < kParts; w *= 2) {
+      SEEKSIM_UNROLLED
+      for (int p = 0; p + w < kParts; p += 2 * w) v[p] = FloatOps::add(v[p], v[p + w]);
+    }
+    out[i] = factor == 1.0F ? v[0] : FloatOps::mul(v[0], factor);
+  }
+};
+
 // Parts in ascending order of leaves. After part p is pushed, the two topmost operands are added adds[p] times. The
 // arrays are passed by value, as kernels take their arguments, so there are at most kMost parts.
 template <int kMost>

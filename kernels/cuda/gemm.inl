@@ -6,19 +6,17 @@
 // Every element is one ascending fma chain in a register. K is never padded; rows and columns are, with zeros that are
 // never stored. A chain that ends at a segment (F2) is pushed onto the thread's own binary counter.
 
-constexpr int kBK = 16;
-
-template <int kBM_, int kBN_, int kTM_, int kTN_>
+template <int kBM_, int kBN_, int kBK_, int kTM_, int kTN_>
 struct TileShape {
-  static constexpr int kBM = kBM_, kBN = kBN_, kTM = kTM_, kTN = kTN_;
+  static constexpr int kBM = kBM_, kBN = kBN_, kBK = kBK_, kTM = kTM_, kTN = kTN_;
   static constexpr int kThreads = (kBM / kTM) * (kBN / kTN);
   static constexpr int kLdA = kBM + 4, kLdB = kBN + 4;  // a multiple of 4 floats, so that they are read in fours
   static constexpr int kFetchA = kBM * kBK / kThreads, kFetchB = kBN * kBK / kThreads;
   static constexpr int kSharedFloats = 2 * kBK * (kLdA + kLdB);
   static_assert(kFetchA * kThreads == kBM * kBK && kFetchB * kThreads == kBN * kBK);
 };
-using LargeTile = TileShape<128, 128, 8, 8>;
-using SmallTile = TileShape<64, 64, 4, 4>;
+using LargeTile = TileShape<128, 128, 8, 8, 8>;
+using SmallTile = TileShape<64, 64, 16, 4, 4>;
 
 // Which k of a row's chain take part: all; k <= row (the keys of a query); k >= row (the queries of a key).
 enum class Mask { none, up_to_row, from_row };
@@ -37,10 +35,20 @@ struct Accumulators {
   float v[Shape::kTM][Shape::kTN];
 };
 
+// Four floats of shared memory, 16 bytes apart from the next four, in one read.
+struct alignas(16) Four {
+  float v[4];
+};
+SEEKSIM_BODY void four(const float* from, float* to) {
+  const Four read = *reinterpret_cast<const Four*>(from);
+  SEEKSIM_UNROLLED
+  for (int i = 0; i < 4; ++i) to[i] = read.v[i];
+}
+
 // The chains of one tile of C in a thread's registers, over K in stretches: each call of `run` goes on with the chains.
 template <class Block, class Shape, Mask kMask, class A, class B>
 struct TileProduct {
-  static constexpr int kThreads = Shape::kThreads;
+  static constexpr int kThreads = Shape::kThreads, kBK = Shape::kBK;
   template <class T>
   using Local = typename Block::template Local<T>;
   struct Fetched {
@@ -55,53 +63,69 @@ struct TileProduct {
 
   SEEKSIM_BODY float* buffer_a(int which) const { return shared + which * kBK * (Shape::kLdA + Shape::kLdB); }
   SEEKSIM_BODY float* buffer_b(int which) const { return buffer_a(which) + kBK * Shape::kLdA; }
-  // Where in the tile the f-th value that a thread fetches lies.
-  SEEKSIM_BODY static void place(int t, int f, bool along_k, int width, int& i, int& k) {
-    const int n = f * kThreads + t;
-    i = along_k ? n / kBK : n % width;
-    k = along_k ? n % kBK : n / width;
+  // The values of an operand's tile that a thread fetches: the q-th is q steps behind the first, in the tile, in global
+  // memory and in shared memory.
+  template <int kWidth, int kLd>
+  struct Steps {
+    int i, k, by_i, by_k;
+    SEEKSIM_BODY Steps(int t, bool along_k)
+        : i(along_k ? t / kBK : t % kWidth),
+          k(along_k ? t % kBK : t / kWidth),
+          by_i(along_k ? kThreads / kBK : 0),
+          by_k(along_k ? 0 : kThreads / kWidth) {}
+    SEEKSIM_BODY int shared() const { return k * kLd + i; }
+    SEEKSIM_BODY int shared_step() const { return by_k * kLd + by_i; }
+  };
+  template <int kWidth, int kLd, int kCount, class O>
+  SEEKSIM_BODY static void fetch(int t, const O& o, Index corner, Index extent, Index from, int size,
+                                 float (&values)[kCount]) {
+    static_assert(kThreads % kBK == 0 && kThreads % kWidth == 0);
+    const Steps<kWidth, kLd> steps(t, o.along_k());
+    const auto* const first = o.data + ((corner + steps.i) * o.i_step + (from + steps.k) * o.k_step);
+    const Index step = steps.by_i * o.i_step + steps.by_k * o.k_step;
+    if (corner + kWidth <= extent && size == kBK) {
+      SEEKSIM_UNROLLED
+      for (int q = 0; q < kCount; ++q) values[q] = as_float(first[q * step]);
+    } else {
+      const int width = static_cast<int>(least(kWidth, extent - corner));
+      SEEKSIM_UNROLLED
+      for (int q = 0; q < kCount; ++q) {
+        const bool there = steps.i + q * steps.by_i < width && steps.k + q * steps.by_k < size;
+        values[q] = there ? as_float(first[q * step]) : 0.0F;
+      }
+    }
+  }
+  template <int kWidth, int kLd, int kCount>
+  SEEKSIM_BODY static void put(int t, bool along_k, const float (&values)[kCount], float* buffer) {
+    const Steps<kWidth, kLd> steps(t, along_k);
+    float* const first = buffer + steps.shared();
+    SEEKSIM_UNROLLED
+    for (int q = 0; q < kCount; ++q) first[q * steps.shared_step()] = values[q];
   }
   SEEKSIM_BODY void fetch(int t, const A& a, const B& b, Index from, int size) {
     Fetched& f = fetched(t);
-    SEEKSIM_UNROLLED
-    for (int q = 0; q < Shape::kFetchA; ++q) {
-      int i, k;
-      place(t, q, a.along_k(), Shape::kBM, i, k);
-      f.a[q] = row + i < rows && k < size ? a.at(row + i, from + k) : 0.0F;
-    }
-    SEEKSIM_UNROLLED
-    for (int q = 0; q < Shape::kFetchB; ++q) {
-      int i, k;
-      place(t, q, b.along_k(), Shape::kBN, i, k);
-      f.b[q] = column + i < columns && k < size ? b.at(column + i, from + k) : 0.0F;
-    }
+    fetch<Shape::kBM, Shape::kLdA>(t, a, row, rows, from, size, f.a);
+    fetch<Shape::kBN, Shape::kLdB>(t, b, column, columns, from, size, f.b);
   }
   SEEKSIM_BODY void put(int t, const A& a, const B& b, int which) {
     const Fetched& f = fetched(t);
-    SEEKSIM_UNROLLED
-    for (int q = 0; q < Shape::kFetchA; ++q) {
-      int i, k;
-      place(t, q, a.along_k(), Shape::kBM, i, k);
-      buffer_a(which)[k * Shape::kLdA + i] = f.a[q];
-    }
-    SEEKSIM_UNROLLED
-    for (int q = 0; q < Shape::kFetchB; ++q) {
-      int i, k;
-      place(t, q, b.along_k(), Shape::kBN, i, k);
-      buffer_b(which)[k * Shape::kLdB + i] = f.b[q];
-    }
+    put<Shape::kBM, Shape::kLdA>(t, a.along_k(), f.a, buffer_a(which));
+    put<Shape::kBN, Shape::kLdB>(t, b.along_k(), f.b, buffer_b(which));
   }
+  // A thread's rows lie side by side. Its columns come in fours, so that neighbours read neighbouring fours of a row.
   SEEKSIM_BODY static int first_row(int t) { return t / (Shape::kBN / Shape::kTN) * Shape::kTM; }
-  SEEKSIM_BODY static int first_column(int t) { return t % (Shape::kBN / Shape::kTN) * Shape::kTN; }
+  SEEKSIM_BODY static int first_column(int t) { return t % (Shape::kBN / Shape::kTN) * 4; }
+  static constexpr int kNextFour = Shape::kBN / (Shape::kTN / 4);
+  SEEKSIM_BODY static int column_of(int t, int j) { return first_column(t) + j / 4 * kNextFour + j % 4; }
 
   // One k of the chains of a thread. Rows that the mask excludes keep their value.
   template <bool kMasked>
   SEEKSIM_BODY void multiply(Accumulators<Shape>& c, const float* a, const float* b, Index k, Index thread_row) const {
     float ai[Shape::kTM], bj[Shape::kTN];
     SEEKSIM_UNROLLED
-    for (int i = 0; i < Shape::kTM; ++i) ai[i] = a[i];
+    for (int i = 0; i < Shape::kTM; i += 4) four(a + i, ai + i);
     SEEKSIM_UNROLLED
-    for (int j = 0; j < Shape::kTN; ++j) bj[j] = b[j];
+    for (int j = 0; j < Shape::kTN; j += 4) four(b + j / 4 * kNextFour, bj + j);
     SEEKSIM_UNROLLED
     for (int i = 0; i < Shape::kTM; ++i) {
       if (kMasked && (kMask == Mask::up_to_row ? k > thread_row + i : k < thread_row + i)) continue;
@@ -158,7 +182,7 @@ struct TileProduct {
       for (int i = 0; i < Shape::kTM; ++i) {
         SEEKSIM_UNROLLED
         for (int j = 0; j < Shape::kTN; ++j) {
-          const Index r = row + first_row(t) + i, c = column + first_column(t) + j;
+          const Index r = row + first_row(t) + i, c = column + column_of(t, j);
           if (r < rows && c < columns) to(r, c, sums(t).v[i][j]);
         }
       }
@@ -172,6 +196,7 @@ struct TileProduct {
 template <class Shape, int kSlots, class T, class To>
 struct Gemm {
   static constexpr int kThreads = Shape::kThreads;
+  static constexpr int kBlocksAtOnce = 2;
   Operand<T> a, b;
   Mat<To> c;
   Index k, segment;

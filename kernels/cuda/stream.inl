@@ -1,7 +1,14 @@
 // Launches of cuda/*.inl on a CUDA stream. Included after block.inl.
 
+// A kernel may name how many of its blocks a multiprocessor has to hold: that bounds the registers of a thread.
 template <class Kernel>
-__global__ void __launch_bounds__(Kernel::kThreads) run(const __grid_constant__ Kernel kernel) {
+constexpr int blocks_at_once() {
+  if constexpr (requires { Kernel::kBlocksAtOnce; }) return Kernel::kBlocksAtOnce;
+  return 1;
+}
+
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::kThreads, blocks_at_once<Kernel>()) run(const __grid_constant__ Kernel kernel) {
   GpuBlock block;
   kernel(block);
 }

@@ -326,10 +326,34 @@ struct Common {
     kernel.factor = factor;
     each(launch, 1, n, kernel);
   }
+  // The tree of 2, 4, 8, ... parts: after part p as many additions as p has ones at its end.
+  static bool is_whole_tree(const int* adds_after, Index count) {
+    for (Index p = 0; p < count; ++p) {
+      int ones = 0;
+      for (Index digits = p; (digits & 1) != 0; digits >>= 1) ++ones;
+      if (adds_after[p] != ones) return false;
+    }
+    return (count & (count - 1)) == 0;
+  }
+  template <int kParts>
+  static void whole_tree(Lane lane, const float* const* parts, float* out, Index n, float factor) {
+    Launch launch(lane);
+    WholeTree<kParts> kernel{};
+    for (int p = 0; p < kParts; ++p) kernel.parts[p] = parts[p];
+    kernel.out = {out, n};
+    kernel.factor = factor;
+    each(launch, 1, n, kernel);
+  }
   static void tree_parts(Lane lane, const float* const* parts, const int* adds_after, Index count, float* out, Index n,
                          float factor) {
     constexpr int kFew = 32, kSome = 256, kMany = 2048;  // a kernel's arguments may take 32,764 bytes
     SEEKSIM_CHECK(count <= kMany, "a tree of %lld parts", static_cast<long long>(count));
+    if (is_whole_tree(adds_after, count)) {
+      if (count == 2) return whole_tree<2>(lane, parts, out, n, factor);
+      if (count == 4) return whole_tree<4>(lane, parts, out, n, factor);
+      if (count == 8) return whole_tree<8>(lane, parts, out, n, factor);
+      if (count == 16) return whole_tree<16>(lane, parts, out, n, factor);
+    }
     if (count <= kFew) return parts_at_most<kFew>(lane, parts, adds_after, count, out, n, factor);
     if (count <= kSome) return parts_at_most<kSome>(lane, parts, adds_after, count, out, n, factor);
     parts_at_most<kMany>(lane, parts, adds_after, count, out, n, factor);
