@@ -230,6 +230,8 @@ void opposite_order(Rank& rank, const Site& site) {
   for (const Comm comm : rank.id == 0 ? std::vector{one, two} : std::vector{two, one})
     last = exchange(rank, comm, op, {send_to(peer, b, 0, 1), receive_from(peer, b, 1, 1)});
   EXPECT_EQ(failure_of([&] { rank.wait(last, op, kImpatience, two); }), ErrorKind::timeout);
+  // An abort lets what stands behind send what it has, so the peer has to have seen the hang by then.
+  rank.clock.sleep_until(rank.clock.now() + 2 * kImpatience);
   abort(rank, {one, two});
 }
 

@@ -237,6 +237,28 @@ std::set<std::pair<int, bool>> Comm::new_peers(const Work& work) const {
   return peers;
 }
 
+// With SEEKSIM_STANDIN_CONNECTS_ALONE=1 a process makes one connection at a time.
+class Comm::Alone {
+ public:
+  Alone(Comm& comm, std::uint64_t ticket) {
+    if (setting("SEEKSIM_STANDIN_CONNECTS_ALONE", 0) == 0) return;
+    granted_ = held_ = comm.until(ticket, [] { return !busy().exchange(true); });
+  }
+  Alone(const Alone&) = delete;
+  Alone& operator=(const Alone&) = delete;
+  ~Alone() {
+    if (held_) busy() = false;
+  }
+  bool granted() const { return granted_; }
+
+ private:
+  static std::atomic<bool>& busy() {
+    static std::atomic<bool> of_the_process{false};
+    return of_the_process;
+  }
+  bool held_ = false, granted_ = true;
+};
+
 // Both ends of a connection have to want it.
 bool Comm::meet(const std::set<std::pair<int, bool>>& peers, std::uint64_t ticket) {
   for (const auto& [peer, send] : peers) {
@@ -268,7 +290,8 @@ ncclResult_t Comm::launch(Work work) {
   ++stream->connecting;
   connected_.insert(peers.begin(), peers.end());
   in_background([this, peers, stream, kernel = std::move(kernel), ticket = work.ticket] {
-    const bool met = meet(peers, ticket);
+    const Alone alone(*this, ticket);
+    const bool met = alone.granted() && meet(peers, ticket);
     if (met && dawdles()) dawdle(draws_);
     if (met)
       stream->enqueue_by_nccl(kernel);

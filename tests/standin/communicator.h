@@ -86,6 +86,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
 
  private:
   ncclResult_t bear(const std::shared_ptr<Comm>& child, std::uint64_t ticket, const Give& give);
+  class Alone;
   void in_background(std::function<ncclResult_t()> job);
   bool stopped(std::uint64_t ticket) const { return ticket <= stop_up_to_ || context_error() != cudaSuccess; }
   template <class Done>

@@ -85,6 +85,12 @@ INSTANTIATE_TEST_SUITE_P(
              "equivalence/parallel_3d",
              {"world.pipeline=2", "world.tensor=2", "world.replicas=1"},
              "X="},
+        // Its links connected while receives waited, and hung on a GPU.
+        Case{"PipelineWhoseLinksConnectAlone",
+             4,
+             "equivalence/pipeline_equivalence",
+             {"world.schedule=1f1b", "world.pipeline=4", "world.replicas=1"},
+             "SEEKSIM_STANDIN_CONNECTS_ALONE=1"},
         // Each stage has four communicators with both neighbours: they ended in a circle.
         Case{"PipelineThatIsInterleaved",
              4,

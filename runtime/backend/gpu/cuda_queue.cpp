@@ -159,6 +159,13 @@ cudaEvent_t CudaQueue::event_at(std::uint64_t place) {
   return event;
 }
 
+void CudaQueue::put_off(const Event& event) {
+  for (const Mark& mark : marks_) {
+    if (mark.place < event.place) continue;
+    if (const cudaError_t error = cudaEventRecord(mark.event, stream_); error != cudaSuccess) failure_ = error;
+  }
+}
+
 void CudaQueue::look() const {
   while (!marks_.empty()) {
     const cudaError_t state = cudaEventQuery(marks_.front().event);

@@ -43,6 +43,10 @@ class CudaQueue final : public Queue {
   bool done(const Event& event) const override;
   const char* name() const override { return name_; }
 
+  // What has been put on the stream since, behind the queue's back, belongs to the item before event too: the event,
+  // and those after it, are over when that is.
+  void put_off(const Event& event);
+
   cudaStream_t stream() const { return stream_; }
   kernels::Lane lane() const { return lane_; }
   void compute_by(kernels::Arithmetic* arithmetic, LaunchListener* listener) {

@@ -1,5 +1,7 @@
 #include "runtime/backend/gpu/nccl_api.h"
 
+#include <cstdlib>
+
 #include "runtime/backend/gpu/cuda_memory.h"
 
 #ifdef SEEKSIM_NCCL
@@ -69,7 +71,12 @@ std::string nccl_library_problem() {
 
 #endif
 
+// Before the first call of CUDA, which reads them. Ranks wait for each other on several streams at once: none may stand
+// behind another in one of the GPU's queues, of which CUDA uses eight, and no kernel may be loaded while others run
+// (CUDA's guide, "lazy loading": it can wait for all of them).
 std::string nccl_problem() {
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   if (std::string problem = cuda_problem(); !problem.empty()) return problem;
   return nccl_library_problem();
 }

@@ -87,7 +87,15 @@ Comm NcclTransport::keep(const Op& op, ncclComm_t comm, Comm side, std::uint32_t
       state = ncclInternalError;
     return state != ncclInProgress || revoked();
   };
-  const bool in_time = loop_.until(deadline, over);
+  bool in_time = loop_.until(deadline, over);
+  if (state == ncclSuccess && members.size() > 1 && !revoked()) {
+    const auto me = std::find(members.begin(), members.end(), rank_) - members.begin();
+    state = first_messages_.send(comm, int(members.size()), int(me));
+    in_time = loop_.until(deadline, over);
+    if (state == ncclSuccess)
+      in_time =
+          loop_.until(deadline, [&] { return (state = first_messages_.arrived()) != ncclInProgress || revoked(); });
+  }
   if (state != ncclSuccess) {
     if (comm != nullptr) give_up_half_made(comm);
     if (revoked()) throw SeamError(ErrorKind::revoked, op, "while NCCL connected");

@@ -22,7 +22,14 @@ const NcclApi& loaded() {
 
 NcclTransport::NcclTransport(ProgressLoop& loop, CudaDevice& device, MessageTransport& side, Signals& signals,
                              Recorder& recorder, int rank)
-    : loop_(loop), device_(device), side_(side), signals_(signals), recorder_(recorder), nccl_(loaded()), rank_(rank) {
+    : loop_(loop),
+      device_(device),
+      side_(side),
+      signals_(signals),
+      recorder_(recorder),
+      nccl_(loaded()),
+      rank_(rank),
+      first_messages_(nccl_) {
   loop_.add(*this);
 }
 
@@ -248,7 +255,10 @@ void NcclTransport::give_up(Held& held) {
     if (!exchange->started) continue;  // its queue will get there
     scribble(*exchange);
     const bool was_launched = std::exchange(exchange->launched, true);
-    if (was_launched && held.connecting != exchange) continue;
+    if (was_launched && held.connecting != exchange) {
+      exchange->queue->put_off(exchange->over);  // nobody may read before the poison is there
+      continue;
+    }
     if (held.connecting == exchange) held.connecting = nullptr;
     exchange->queue->activity_done(*exchange);
   }

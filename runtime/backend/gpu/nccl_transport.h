@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "runtime/backend/gpu/cuda_device.h"
+#include "runtime/backend/gpu/first_messages.h"
 #include "runtime/backend/messages/message_transport.h"
 #include "runtime/seams/recorder.h"
 
@@ -130,6 +131,7 @@ class NcclTransport final : public Transport, public Poller {
   Recorder& recorder_;
   const NcclApi& nccl_;
   const int rank_;
+  FirstMessages first_messages_;
   LibrarySums sums_ = LibrarySums::none;
   std::deque<Held> comms_;             // by handle - 1
   std::vector<ncclComm_t> leaving_;    // destroyed here, and not by NCCL yet: that takes all members

@@ -1,6 +1,8 @@
 // Loading: every problem of a scenario, each with its line and the next thing to do.
 #include <rapidcheck.h>
 
+#include <filesystem>
+
 #include "harness/input/problem.h"
 #include "harness/loading/load.h"
 #include "tests/support/scenarios.h"
@@ -219,6 +221,17 @@ TEST(Loading, RefusesTextsThatCannotBeTrainedOn) {
 }
 
 // ---- --set ---------------------------------------------------------------------------------------------------------
+
+// What bench/ times is loaded by no other test: a check that was renamed kept a step from being timed on a GPU.
+TEST(Loading, TakesTheScenariosOfBench) {
+  int seen = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("bench")) {
+    if (entry.path().extension() != ".json") continue;
+    ++seen;
+    EXPECT_NO_THROW(load_scenario(entry.path())) << entry.path();
+  }
+  EXPECT_GE(seen, 6);
+}
 
 TEST(Set, ChangesValuesByPath) {
   LoadOptions options;
