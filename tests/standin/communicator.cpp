@@ -50,7 +50,8 @@ void Comm::join() {
 void Comm::in_background(std::function<ncclResult_t()> job) {
   join();
   state_ = ncclInProgress;
-  job_ = std::thread([this, job = std::move(job)] {
+  job_ = std::thread([this, job = std::move(job), device = current_device()] {
+    static_cast<void>(cudaSetDevice(device));
     const ncclResult_t result = job();
     int expected = ncclInProgress;
     state_.compare_exchange_strong(expected, result);  // an error that has come meanwhile stays
