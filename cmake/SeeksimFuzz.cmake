@@ -11,7 +11,7 @@ set(SEEKSIM_FUZZ_REST "${PROJECT_SOURCE_DIR}/build/release" CACHE PATH "The ordi
 
 set(read_by_parsers "")
 foreach(pattern IN ITEMS tests/fuzz/targets.cpp tests/fuzz/files.cpp tests/fuzz/dumps.cpp tests/fuzz/scenarios.cpp
-        tests/fuzz/network.cpp tests/support/fuzz_driver.cpp
+        tests/fuzz/network.cpp tests/fuzz/mutated_text.cpp tests/support/fuzz_driver.cpp
         runtime/files/bounded_json.cpp runtime/files/safetensors.cpp runtime/checkpoint/checkpoint_format.cpp
         runtime/backend/control/control_frame.cpp runtime/backend/wire/bytes.cpp runtime/backend/wire/tcp_wire.cpp
         runtime/backend/messages/*.cpp
@@ -32,7 +32,11 @@ add_executable(fuzz ${read_by_parsers})
 target_include_directories(fuzz PRIVATE "${PROJECT_SOURCE_DIR}")
 set(sanitizers -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all)
 target_compile_options(fuzz PRIVATE ${sanitizers} -fno-sanitize=null,object-size,vptr -gline-tables-only -Wno-unknown-warning-option)
-target_link_options(fuzz PRIVATE ${sanitizers})
+target_compile_options(fuzz PRIVATE -ffunction-sections -fdata-sections)
+target_link_options(fuzz PRIVATE ${sanitizers} -Wl,--gc-sections)
+# What chooses inputs reaches no edge of a parser.
+set_source_files_properties("${PROJECT_SOURCE_DIR}/tests/fuzz/mutated_text.cpp"
+  "${PROJECT_SOURCE_DIR}/tests/support/fuzz_driver.cpp" PROPERTIES COMPILE_OPTIONS "-fno-sanitize=fuzzer")
 set(archives "")
 foreach(library IN ITEMS harness/libseeksim_harness.a reference/libseeksim_reference.a pytorch/libseeksim_pytorch.a
         sim/libseeksim_sim.a faults/libseeksim_faults.a runtime/backend/libseeksim_backend.a runtime/libseeksim_runtime.a

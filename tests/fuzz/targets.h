@@ -11,6 +11,7 @@ struct Target {
   // Feeds bytes to the parser. True: it took them. What it documents that it throws at bad input is caught; anything
   // else that it throws, and a value that it takes and should not, ends the process.
   bool (*take)(std::string_view bytes);
+  bool is_text = false;  // mutations of tokens make sense
 };
 
 std::span<const Target> targets();
