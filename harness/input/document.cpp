@@ -132,6 +132,7 @@ void Document::forget_places(const std::string& pointer) {
 
 void Document::apply(const std::string& set) {
   const std::string option = "--set " + (set.size() > 120 ? set.substr(0, 120) + "..." : set);
+  if (!is_utf8(set)) throw BadInput(option, "the option is not UTF-8", "A terminal set to UTF-8 writes it as such.");
   const std::size_t equals = set.find('=');
   if (equals == std::string::npos || equals == 0) {
     throw BadInput(option, "a key and a value are expected: key.path=value", "For example --set steps=5.");

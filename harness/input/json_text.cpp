@@ -309,6 +309,14 @@ Json parse_json_value(std::string_view text, const std::string& place) {
   return std::move(parsed.value);
 }
 
+bool is_utf8(std::string_view text) {
+  for (std::size_t at = 0, length = 0; at < text.size(); at += length) {
+    length = utf8_length(text, at);
+    if (length == 0) return false;
+  }
+  return true;
+}
+
 std::string pointer_step(std::string_view key) {
   std::string out;
   for (const char c : key) {

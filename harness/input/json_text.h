@@ -30,6 +30,9 @@ JsonText parse_json(std::string_view text, const std::string& file);
 // One value, for --set. Throws BadInput.
 Json parse_json_value(std::string_view text, const std::string& place);
 
+// No overlong forms, no surrogates. What is not UTF-8 cannot be written as JSON.
+bool is_utf8(std::string_view text);
+
 // JSON as files hold it: indented by two, valid UTF-8 whatever the strings hold, with a newline at the end.
 std::string dump(const Json& json);
 

@@ -12,6 +12,7 @@
 #include "harness/input/problem.h"
 #include "harness/scenario/variants.h"
 #include "harness/scenario/written.h"
+#include "runtime/files/bounded_json.h"
 #include "runtime/layout/parameters.h"
 #include "runtime/rules/quirks.h"
 
@@ -39,6 +40,12 @@ float to_float(const Json& value) {
   if (word == "-Infinity") return -std::numeric_limits<float>::infinity();
   if (word != "NaN") throw std::runtime_error("a number was expected, found " + in_quotes(word));
   return std::numeric_limits<float>::quiet_NaN();
+}
+
+std::int64_t whole(const Json& json, const char* key) {
+  const auto n = runtime::whole_number<std::int64_t>(json.at(key));
+  if (!n) throw std::runtime_error(fmt::format("{} is no whole number: {}", key, json.at(key).dump()));
+  return *n;
 }
 
 std::uint64_t from_hex(const std::string& text) {
@@ -191,8 +198,8 @@ Golden read_golden(const std::string& text, const std::string& file) {
     golden.key = json.at("key").get<std::string>();
     golden.state.params = from_hex(json.at("params_digest").get<std::string>());
     golden.state.optimizer = from_hex(json.at("optimizer_digest").get<std::string>());
-    golden.state.data_position = json.at("data_position").get<std::int64_t>();
-    golden.state.optimizer_steps = json.at("optimizer_steps").get<std::int64_t>();
+    golden.state.data_position = whole(json, "data_position");
+    golden.state.optimizer_steps = whole(json, "optimizer_steps");
     golden.state.loss_scale = json.at("loss_scale").get<double>();
     for (const auto& [name, digest] : json.at("tensors").items()) {
       golden.state.by_tensor.emplace_back(name, from_hex(digest.get<std::string>()));

@@ -29,7 +29,6 @@ def make_kit(file, fuzzer, targets):
 
     Of the grown corpora it takes the inputs that reach further than smaller ones do: each slice reads them all."""
     program, top, work = fuzzer.program, fuzzer.top, fuzzer.work
-    shutil.rmtree(work / "merged", ignore_errors=True)
     for target in targets:
         fuzzer.shrink(target)
     with tempfile.TemporaryDirectory() as scratch, tarfile.open(file, "w:gz") as kit:
@@ -39,7 +38,8 @@ def make_kit(file, fuzzer, targets):
         for name, path in libraries(program):
             kit.add(pathlib.Path(path).resolve(), f"{pathlib.Path(PROGRAM).parent}/lib/{name}")
         scripts = sorted((top / "tests/fuzz").glob("*.py"))
-        for path in [*scripts, top / "tests/fuzz/counts.json", top / "tests/fuzz/corpus", top / "scenarios/schema.json"]:
+        others = ("tests/fuzz/counts.json", "tests/fuzz/corpus", "scenarios/schema.json")
+        for path in [*scripts, *(top / other for other in others)]:
             kit.add(path, path.relative_to(top), filter=lambda one: None if "__pycache__" in one.name else one)
         inputs = [i for i in sorted((work / "merged").glob("*/*")) if i.stat().st_size <= KIT_INPUT_BYTES_MAX]
         for path in inputs:

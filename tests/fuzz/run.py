@@ -12,9 +12,9 @@ tests/fuzz/corpus.
 
 On a machine with more cores, which needs Python and no compiler:
 
-    tests/fuzz/run.py --rest build/ci --kit kit.tar.gz                          here; carry and unpack the kit, and there:
-    tests/fuzz/run.py --program program/fuzz --into OUT --jobs 16 --total 300   in the kit; carry OUT home
-    tests/fuzz/run.py --take OUT/fuzz-home.tar.gz                               here: counts and corpora are joined
+    tests/fuzz/run.py --rest build/ci --kit kit.tar.gz                          here: makes the kit
+    tests/fuzz/run.py --program program/fuzz --into OUT --jobs 16 --total 300   there, where it was unpacked
+    tests/fuzz/run.py --take OUT/fuzz-home.tar.gz                               here: joins counts and corpora
 
 Exit status: 0, or 1 if an input was found or a fuzzer could not run, or 5 where there is no clang.
 """
@@ -100,7 +100,7 @@ def work_away(targets, program, options):
     place = away.workplace()
     if (BUILD / "corpus").is_dir():
         shutil.copytree(BUILD / "corpus", place / "corpus")
-    fuzzer = Fuzzer(program, place, CORPUS, TOP)
+    fuzzer = Fuzzer(program, place, CORPUS, TOP, options.nice)
     fuzzer.probe(targets[0])
     counts = tally.Tally(options.into / "counts.json", began=tally.read(COUNTS))
     red = work(targets, fuzzer, counts, options)
@@ -141,6 +141,7 @@ def words(everything):
     parser.add_argument("--seconds", type=int, default=3600, help="of each target (default: an hour)")
     parser.add_argument("--total", type=float, default=float("inf"), help="end after so many seconds")
     parser.add_argument("--jobs", type=int, default=1, help="slices side by side (default: 1)")
+    parser.add_argument("--nice", type=int, default=15, help="of the fuzzers (default: 15)")
     parser.add_argument("--rest", type=pathlib.Path, default=TOP / "build/release", help="an ordinary build")
     parser.add_argument("--program", type=pathlib.Path, help="a fuzzer that was built elsewhere: nothing is built")
     parser.add_argument("--into", type=pathlib.Path, metavar="FOLDER", help="with --program: the result, to carry home")
@@ -174,7 +175,7 @@ def main():
         print("seeksim: no fuzzing: there is no clang++-16 (apt-get install clang-16 libclang-rt-16-dev)")
         return NO_CLANG
     program = options.program.resolve() if options.program else build(options.rest.resolve())
-    fuzzer = Fuzzer(program, BUILD, CORPUS, TOP)
+    fuzzer = Fuzzer(program, BUILD, CORPUS, TOP, options.nice)
     if options.kit:
         away.make_kit(options.kit, fuzzer, targets)
         return 0
@@ -182,6 +183,8 @@ def main():
         merge(targets, fuzzer)
         return 0
     fuzzer.probe(targets[0])
+    for target in targets:
+        fuzzer.tidy(target)
     return 1 if work(targets, fuzzer, tally.Tally(COUNTS), options) else 0
 
 

@@ -3,6 +3,7 @@
 import collections
 import ctypes
 import os
+import pathlib
 import re
 import resource
 import shutil
@@ -16,18 +17,17 @@ FAST = "malloc_context_size=2:quarantine_size_mb=8:detect_stack_use_after_return
 STRICT = "detect_stack_use_after_return=1"
 # In turn, for each target: inputs that grow from short ones, long inputs at once, and all checks.
 MODES = {
-    "short": (["-max_len=4096", "-detect_leaks=0"], FAST),
+    "short": (["-len_control=100", "-detect_leaks=0"], FAST),
     "long": (["-max_len=32768", "-len_control=0", "-detect_leaks=0"], FAST),
-    "strict": (["-max_len=4096"], STRICT),
+    "strict": (["-len_control=100"], STRICT),
 }
+SHORT_BYTES = {"set": 512}  # a few options
+SHORT_BYTES_OF_OTHERS = 1024
+GROWN_INPUTS_MAX = 1000
+LATE_S = 20
+RELOAD_S = 20  # how often a slice looks for what slices beside it have found
 NO_ASLR = 0x0040000  # ADDR_NO_RANDOMIZE: the sanitizers of clang-16 do not start under the widest randomisation
 LIBC = ctypes.CDLL(None)
-
-
-def small_stack():
-    os.nice(15)
-    LIBC.personality(NO_ASLR)  # where this is not allowed, it changes nothing
-    resource.setrlimit(resource.RLIMIT_STACK, (STACK_BYTES, STACK_BYTES))
 
 
 OF_NAMES = ("scenario", "set", "ds_config")
@@ -42,16 +42,22 @@ def words_for(target, top, work):
     if not file.exists():
         names = re.findall(r'"([a-z][a-z_0-9]{2,40})"', (top / "scenarios/schema.json").read_text())
         work.mkdir(parents=True, exist_ok=True)
-        file.write_text("".join(f'"{word}"\n' for word in [*(f'\\"{name}\\"' for name in sorted(set(names))), *NUMBERS]))
+        words = [*(f'\\"{name}\\"' for name in sorted(set(names))), *NUMBERS]
+        file.write_text("".join(f'"{word}"\n' for word in words))
     return file
 
 
 class Fuzzer:
     """The program, built here or elsewhere, and the folder in which it works."""
 
-    def __init__(self, program, work, kept, top):
-        self.program, self.work, self.kept, self.top = program, work, kept, top
+    def __init__(self, program, work, kept, top, nice=15):
+        self.program, self.work, self.kept, self.top, self.nice = program, work, kept, top, nice
         self.leaks = True  # LeakSanitizer can be used here
+
+    def small_stack(self):
+        os.nice(self.nice)
+        LIBC.personality(NO_ASLR)  # where this is not allowed, it changes nothing
+        resource.setrlimit(resource.RLIMIT_STACK, (STACK_BYTES, STACK_BYTES))
 
     def environment(self, target, options):
         beside = self.program.parent / "lib"
@@ -59,15 +65,17 @@ class Fuzzer:
         leaks = "" if self.leaks else ":detect_leaks=0"
         return {**os.environ, **paths, "SEEKSIM_FUZZ_TARGET": target, "ASAN_OPTIONS": options + leaks}
 
-    def start(self, target, words, mode="short"):
+    def start(self, target, words, mode="short", stderr=subprocess.PIPE):
         """Begins to work on a target; what it says comes as lines of `stderr`."""
         of_mode, options = MODES[mode]
-        bounds = [*of_mode, "-timeout=20", "-report_slow_units=20", "-rss_limit_mb=2048"]
+        short = SHORT_BYTES.get(target, SHORT_BYTES_OF_OTHERS)
+        bounds = [f"-max_len={short}", *of_mode, f"-timeout={LATE_S}", "-report_slow_units=600",
+                  "-rss_limit_mb=2048", f"-reload={RELOAD_S}"]
         if words_of := words_for(target, self.top, self.work):
             bounds.append(f"-dict={words_of}")
-        return subprocess.Popen([self.program, *words, *bounds], cwd=self.top, preexec_fn=small_stack, text=True,
+        return subprocess.Popen([self.program, *bounds, *words], cwd=self.top, preexec_fn=self.small_stack, text=True,
                                 env=self.environment(target, options), errors="replace",
-                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+                                stdout=subprocess.DEVNULL, stderr=stderr)
 
     def probe(self, target):
         """Sees that the program starts, and whether LeakSanitizer may look into it here."""
@@ -85,9 +93,25 @@ class Fuzzer:
         run.communicate()
         return run.returncode == 0
 
+    def is_late(self, target, file):
+        """Whether an input takes longer than LATE_S of a processor: libFuzzer's clock runs on where others work, too."""
+        process = self.start(target, [file, f"-timeout={30 * LATE_S}"], "long", stderr=subprocess.DEVNULL)
+        _, process.returncode, used = os.wait4(process.pid, 0)
+        return used.ru_utime + used.ru_stime > LATE_S
+
+    def tidy(self, target):
+        """Deletes grown inputs that are not needed, where they are many: each slice reads all before it searches."""
+        grown, merged = self.work / "corpus" / target, self.work / "merged" / target
+        if not grown.is_dir() or len(list(grown.iterdir())) <= GROWN_INPUTS_MAX:
+            return
+        self.shrink(target)
+        shutil.rmtree(grown)
+        merged.rename(grown)
+
     def shrink(self, target):
         """Fills `work`/merged with those grown inputs that are needed to reach what all of them reach."""
         merged, grown = self.work / "merged" / target, self.work / "corpus" / target
+        shutil.rmtree(merged, ignore_errors=True)
         merged.mkdir(parents=True)
         if grown.is_dir() and not self.merge(target, merged, grown):
             shutil.copytree(grown, merged, dirs_exist_ok=True)
@@ -150,6 +174,11 @@ class Slice:
         self.ended = time.monotonic()
         self.found = sorted(str(f) for f in found.iterdir() if str(f).startswith(prefix))
         text = "".join(said)
+        if self.found and f"{prefix}timeout" in self.found[0] and not fuzzer.is_late(self.target, self.found[0]):
+            slow = pathlib.Path(self.found.pop())
+            slow.unlink()
+            (grown / slow.name.rpartition("-")[2]).unlink(missing_ok=True)  # it would cost each slice as much
+            return self
         if self.found:
             (found / (os.path.basename(prefix) + "said.txt")).write_text(text)
         elif process.returncode != 0 or not self.marks:

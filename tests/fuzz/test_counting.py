@@ -61,7 +61,8 @@ class Counts(unittest.TestCase):
     def test_slices_side_by_side_are_quiet_only_after_the_last_new_edge_of_all(self):
         counts = tally.Tally(self.file, began={"log": counted(1000, 900)})
         grows = heard(["#0\tINITED cov: 9", "#50\tNEW    cov: 11", "#80\tDONE cov: 11"], [0, 6, 9])
-        quiet = heard(["#0\tINITED cov: 9", "#40\tpulse cov: 9", "#90\tpulse cov: 9", "#100\tDONE cov: 9"], [0, 5, 7, 9])
+        quiet = heard(["#0\tINITED cov: 9", "#40\tpulse cov: 9", "#90\tpulse cov: 9", "#100\tDONE cov: 9"],
+                      [0, 5, 7, 9])
         one = self.end(counts, quiet, grows)["log"]
         self.assertEqual((one["executions"], one["since_new_edge"], one["edges"]), (1180, 30 + 10, 11))
 

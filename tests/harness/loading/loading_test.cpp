@@ -267,6 +267,8 @@ TEST(Set, NamesTheOptionWhenItIsToBlame) {
       {"steps", "--set steps: a key and a value are expected"},
       {"=3", "--set =3: a key and a value are expected"},
       {"model..width=3", "a part of the key is empty"},
+      {"sweep.seed.0=\xff", "the option is not UTF-8"},  // as JSON, it could not be written
+      {"sweep.s\xc3=[1]", "the option is not UTF-8"},
       {"faults=[{\"kind\":", "--set faults=[{\"kind\":: the file ends in the middle"},
       {"data={\"text\":\"no_such_file\"}", "--set data={\"text\":\"no_such_file\"}: data.text: there is no file"},
       {"data.text=golden/corpus.txt", "s.json:4: data: more than one data source is given"},

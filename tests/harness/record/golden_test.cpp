@@ -270,6 +270,11 @@ TEST(GoldenFile, BrokenOnesAreTold) {
   bad_digest.replace(bad_digest.find("0000000000001111"), 4, "xyz!");
   EXPECT_NE(problem(bad_digest).find("16 hexadecimal digits"), std::string::npos);
   EXPECT_NE(problem("[]").find("this is no golden"), std::string::npos);
+  for (const char* number : {"1e300", "-1.5", "18446744073709551615"}) {
+    Json of_no_step = Json::parse(good);
+    of_no_step["optimizer_steps"] = Json::parse(number);
+    EXPECT_NE(problem(of_no_step.dump()).find("optimizer_steps is no whole number"), std::string::npos) << number;
+  }
 }
 
 TEST(StoredGoldens, AreOfThisContractAndNamedByTheirKeys) {
