@@ -189,7 +189,7 @@ void train_on(AnyRank& real, RealFaults& faults, const Scenario& scenario, const
   report.faults = faults.status();
   report.own_faults_fired = own_faults.fired();
   report.events = faults.take_events();
-  for (const std::string& text : real.transport.complaints()) report.events.push_back({real.wall.now(), real.id, text});
+  for (const auto& [at, text] : real.transport.complaints()) report.events.push_back({at, real.id, text});
   report.notes = notes.take();
 }
 

@@ -236,10 +236,12 @@ void MpiSession::serve_until_over() {
 
 void MpiSession::end(ExitStatus status) {
   impl_->told_over = true;
-  if (impl_->missing) impl_->world->abort(code(status));
   RunRequest over;
   over.over = true;
-  impl_->world->broadcast(text_of(over));
+  // Where the run failed, too, those that are left do not end as if it had not: torchrun starts all of them again.
+  const bool good = status == ExitStatus::as_expected && impl_->world->reaches_who_is_left();
+  if (!impl_->missing || good) impl_->world->broadcast(text_of(over));
+  if (impl_->missing) impl_->world->abort(code(status));
 }
 
 RunRecord MpiSession::run(const Scenario& scenario, const SimulationOptions& options, bool smaller) {

@@ -229,6 +229,33 @@ TEST(ControlOverTcp, StrangersAndBadBytesAreRefused) {
   EXPECT_THROW(Client(server, 0, 2), std::exception);
 }
 
+// Each bit of a frame, changed once.
+TEST(ControlFrames, NoBitChangesUnseen) {
+  const std::vector<std::byte> whole = frame_bytes(FrameKind::revoke, to_bytes(std::uint32_t(3), std::string("why")));
+  FrameReader undamaged;
+  undamaged.take(whole);
+  EXPECT_TRUE(undamaged.next(kFrameBytesMax).has_value());
+  for (std::size_t bit = 0; bit < 8 * whole.size(); ++bit) {
+    std::vector<std::byte> bytes = whole;
+    bytes[bit / 8] ^= std::byte(1u << bit % 8);
+    FrameReader reader;
+    reader.take(bytes);
+    EXPECT_THROW(reader.next(kFrameBytesMax), Malformed) << "bit " << bit;
+  }
+}
+
+TEST(ControlOverTcp, ARankWhoseFrameWasDamagedIsDisconnectedAndTheReasonIsTold) {
+  Server server(2);
+  Socket socket = connect_to(server.endpoint(), 5);
+  socket.send(frame_bytes(FrameKind::hello, to_bytes(Hello{kToken, 1, false})));
+  ASSERT_TRUE(readable(socket, 5000));
+  std::vector<std::byte> bytes = frame_bytes(FrameKind::revoke, to_bytes(std::uint32_t(0), std::string("why")));
+  bytes.back() ^= std::byte{1};
+  socket.send(bytes);
+  EXPECT_TRUE(server.tells("it said it was rank 1 and sent a frame that was damaged on its way (revoke)"));
+  EXPECT_TRUE(server.tells("1: closed its connection"));
+}
+
 TEST(ControlOverTcp, AKnownRankThatSendsNonsenseIsDisconnected) {
   Server server(2);
   Socket socket = connect_to(server.endpoint(), 5);

@@ -26,6 +26,7 @@ class Post final : public Wire {
   void deliver(int from, std::span<const std::byte> head, Ticket payload = 0) {
     listener_->arrived(from, head, payload);
   }
+  void damage(int from, Ticket payload) { listener_->damaged(from, payload); }
 
   std::uint64_t announced = 0;
   int discarded = 0;
@@ -111,8 +112,8 @@ class MessageOfAPeer : public testing::Test {
   void expect_refused(const std::string& what) {
     EXPECT_EQ(receiver.transport.async_error(comm), CommResult::remote_error);
     ASSERT_FALSE(receiver.transport.complaints().empty());
-    EXPECT_NE(receiver.transport.complaints()[0].find("rank 1 sent " + what), std::string::npos)
-        << receiver.transport.complaints()[0];
+    EXPECT_NE(receiver.transport.complaints()[0].text.find("rank 1 sent " + what), std::string::npos)
+        << receiver.transport.complaints()[0].text;
     for (std::size_t i = 0; i < 256; ++i) {
       const bool outside = i < kLo || i >= kHi;
       EXPECT_TRUE(!outside || buffer->data[i] == std::byte{1}) << i;
@@ -191,6 +192,32 @@ TEST_F(MessageOfAPeer, IsRefusedWhenTooMuchCameThatNobodyAwaits) {
   }
   expect_refused("more than 64 MiB that no operation awaits");
   EXPECT_LT(sent, std::uint64_t(70) << 20);
+}
+
+// Damage is no lie: the communicator fails as it does when a fault rule damages a message, and is built again.
+TEST_F(MessageOfAPeer, FailsItsCommunicatorWhenItsHeadWasDamaged) {
+  receiver.post.damage(1, 0);
+  EXPECT_EQ(receiver.transport.async_error(comm), CommResult::system);
+  EXPECT_EQ(receiver.transport.complaints().at(0).text, "a message of rank 1 was damaged on its way");
+  EXPECT_EQ(receiver.transport.unmatched(comm).peer, 1);
+}
+TEST_F(MessageOfAPeer, FailsItsCommunicatorWhenItsPayloadWasDamaged) {
+  message.resize(message.size() - 8);
+  receiver.post.announced = 8;
+  deliver(5);
+  EXPECT_EQ(receiver.transport.async_error(comm), CommResult::success);
+  receiver.post.damage(1, 5);
+  turn(receiver);
+  EXPECT_EQ(receiver.transport.async_error(comm), CommResult::system);
+  EXPECT_NE(receiver.transport.complaints().at(0).text.find("a message of rank 1 was damaged on its way: send #1"),
+            std::string::npos)
+      << receiver.transport.complaints()[0].text;
+  EXPECT_EQ(receiver.transport.unmatched(comm).peer, 1);
+  EXPECT_TRUE(receiver.transport.unmatched(comm).waits_for_send);
+}
+TEST_F(MessageOfAPeer, LeavesOthersAloneWhenItWasDamaged) {
+  receiver.post.damage(5, 0);
+  EXPECT_EQ(receiver.transport.async_error(comm), CommResult::success);
 }
 
 // The first member says who is in, and names those who were asked to come.

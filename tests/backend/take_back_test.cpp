@@ -115,6 +115,7 @@ TEST(TcpTakesBack, ItsPeerGetsWhatWasSent) {
       wire->receive(payload, into);
     }
     void over(Wire::Ticket) override { ++ended; }
+    void damaged(int, Wire::Ticket) override { ADD_FAILURE() << "nothing damages it"; }
     void failed(const std::string&) override {}
     TcpWire* wire = nullptr;
     std::vector<std::byte> into = std::vector<std::byte>(kBytes);

@@ -8,6 +8,7 @@ import launchers
 
 PASS, BAD_INPUT, NO_PROGRESS = 0, 2, 3
 KILLED = 137
+WAITS = "waits"  # the job is over, and its launcher does not know yet
 
 
 @dataclasses.dataclass
@@ -18,7 +19,7 @@ class Case:
     victim: int = -1  # the host that is struck, by its place in the list; -1: the last
     # Exit statuses: of the job (rank 0's, or the launcher's), and where each rank has one here, of the victim's ranks
     # (each may have any of these).
-    status: int = PASS
+    status: object = PASS  # None: any but 0
     victims: tuple = ()
     golden: bool = True  # the golden's digest at the end
     says: tuple = ()     # what the job's text holds
@@ -36,7 +37,7 @@ class Case:
 
     def outcome(self, statuses):
         """In words, where all went as expected."""
-        words = [f"status {statuses[0]}"]
+        words = ["the launcher waits for another host's" if statuses[0] is None else f"status {statuses[0]}"]
         if self.golden:
             words.append("the golden's digest")
         if self.victims:
@@ -53,8 +54,8 @@ class Case:
         return 2 if self.hosts == 2 else 1
 
 
-HAND, MPIRUN, LAUNCH, SRUN, TORCHRUN = (launchers.ByHand, launchers.Mpirun, launchers.Launch, launchers.Srun,
-                                        launchers.Torchrun)
+HAND, MPIRUN, LAUNCH, SRUN = launchers.ByHand, launchers.Mpirun, launchers.Launch, launchers.Srun
+TORCHRUN, AGAIN = launchers.Torchrun, launchers.TorchrunAgain
 CHECKPOINTS = ("--set", 'checkpoint={"path":"checkpoints","every_steps":3}')
 STRIPES = ("--set", "deepspeed.zero_optimization.stage=3")
 
@@ -88,6 +89,42 @@ def pause():
     return faults.Signalled("kill -STOP for 2 s", signal.SIGSTOP, heals_after_s=2)
 
 
+def delay():
+    return faults.Relayed("5 ms of delay each way", "delay", "held", least=5, most=5)
+
+
+def jitter():
+    return faults.Relayed("delay of 0 to 10 ms", "delay", "held", least=0, most=10)
+
+
+def reorder():
+    return faults.Relayed("5 % of packets overtaken", "reorder", "overtaken", one_in=20)
+
+
+def duplicate():
+    return faults.Relayed("10 % of packets twice", "duplicate", "sent twice", one_in=10)
+
+
+def corrupt(name="1 bit damaged past TCP", **numbers):
+    """By default in a full segment. The frames of the control plane are shorter: who loses that one is evicted."""
+    numbers = {"after": 6000, "one_in": 20, "most": 1, "both": 0, "least": 1400, **numbers}
+    return faults.Relayed(name, "corrupt", "damaged", **numbers)
+
+
+def corrupt_often():
+    return corrupt("1 of 4,000 packets damaged past TCP", one_in=4000, most=1 << 60, both=1, least=1400)
+
+
+def corrupt_short():
+    """Heads of messages, votes, heartbeats."""
+    return corrupt("1 bit of a short packet damaged", least=1, upto=250)
+
+
+# What a job has to be told that its launcher starts again: ranks that are left end, and all go on from the checkpoint.
+STARTED_AGAIN = (*CHECKPOINTS, "--resume", "--set", 'recovery.policy="stop"')
+RESUMED = ("resumed after step",)
+DAMAGED = ("was damaged on its way",)  # a payload, which "arrived corrupt", or a head
+
 CASES = [
     # Equivalence: nothing is broken, and the layout changes no bit.
     Case(HAND, 2), Case(HAND, 4), Case(HAND, 2, more=STRIPES),
@@ -96,7 +133,14 @@ CASES = [
     # Faults that a network gets over by itself.
     Case(HAND, 2, loss()), Case(HAND, 2, link_down(2)), Case(HAND, 2, partition(2)), Case(HAND, 2, faults.Rate()),
     Case(HAND, 2, faults.WallClock()), Case(HAND, 2, pause()),
-    Case(MPIRUN, 2, loss()), Case(MPIRUN, 2, link_down(2)), Case(MPIRUN, 2, faults.Rate()),
+    Case(MPIRUN, 2, loss()), Case(MPIRUN, 2, link_down(2)), Case(MPIRUN, 2, faults.Rate()), Case(MPIRUN, 2, delay()),
+    Case(MPIRUN, 2, corrupt(), says=DAMAGED),
+    Case(SRUN, 2, loss()), Case(SRUN, 2, link_down(2)), Case(SRUN, 2, faults.Rate()), Case(SRUN, 2, delay()),
+    Case(SRUN, 2, corrupt(), says=DAMAGED),
+    Case(TORCHRUN, 2, loss()), Case(TORCHRUN, 2, link_down(2)), Case(TORCHRUN, 2, delay()),
+    Case(TORCHRUN, 2, corrupt(), says=DAMAGED),
+    Case(HAND, 2, delay()), Case(HAND, 2, jitter()), Case(HAND, 2, reorder()), Case(HAND, 2, duplicate()),
+    Case(HAND, 2, corrupt(), says=DAMAGED), Case(HAND, 2, corrupt_short()), Case(HAND, 2, corrupt_often(), says=DAMAGED),
     # Faults that cost ranks: the others go on, and who is cut off ends with a message.
     Case(HAND, 4, kill(), victims=(KILLED,), says=("evicted rank 3",)),
     Case(HAND, 4, stop(), victims=(None,), says=("evicted rank 3",)),
@@ -109,6 +153,11 @@ CASES = [
     Case(LAUNCH, 2, stop(), says=("is silent", "from the checkpoint after step")),
     Case(LAUNCH, 2, link_down(5), says=("from the checkpoint after step",)),
     Case(LAUNCH, 2, link_down(), status=NO_PROGRESS, golden=False, says=("no more restarts",)),
-    # Jobs that nobody starts again.
+    Case(LAUNCH, 4, kill(), says=("has ended", "from the checkpoint after step")),
+    Case(AGAIN, 2, kill(), more=STARTED_AGAIN, says=RESUMED), Case(AGAIN, 4, kill(), more=STARTED_AGAIN, says=RESUMED),
+    Case(AGAIN, 2, link_down(2), more=STARTED_AGAIN), Case(AGAIN, 2, stop(), more=STARTED_AGAIN, says=RESUMED),
+    # Jobs that nobody starts again: torchrun waits five minutes for the other host's, whatever became of the ranks.
+    Case(TORCHRUN, 4, kill(), status=WAITS, says=("evicted rank",)),
+    Case(TORCHRUN, 4, link_down(), status=WAITS, says=("evicted rank",)),
     Case(MPIRUN, 2, kill(), status=None, golden=False), Case(SRUN, 2, kill(), status=None, golden=False),
 ]

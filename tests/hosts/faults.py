@@ -1,11 +1,14 @@
 """What real networks and machines do to a job. Each fault strikes a host, may heal, and says how it was seen to act."""
 
+import json
 import os
 import pathlib
 import shutil
 import signal
+import subprocess
+import sys
 
-from namespaces import call
+from namespaces import call, die_with_parent
 
 
 class Fault:
@@ -103,6 +106,49 @@ class Rate(Fault):
 
     def after(self, host):
         call("tc", "qdisc", "del", "dev", host.link, "root")
+
+
+class Relayed(Fault):
+    """A relay (relay.py) between the bridge and the host's link. What it did to frames, it counts."""
+
+    SEED = 11
+
+    from_start = True
+
+    def __init__(self, name, kind, done, **numbers):
+        self.name, self.kind, self.done, self.numbers = name, kind, done, numbers
+        self.process = None
+
+    def missing(self):
+        return "" if os.path.exists("/dev/net/tun") else "there is no /dev/net/tun"
+
+    def strike(self, host):
+        program = pathlib.Path(__file__).with_name("relay.py")
+        words = [sys.executable, program, "to-bridge", "to-host", self.kind, self.SEED]
+        words += [f"{key}={value}" for key, value in self.numbers.items()]
+        self.process = subprocess.Popen([str(word) for word in words], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True, preexec_fn=die_with_parent)
+        if self.process.stdout.readline().strip() != "ready":
+            raise RuntimeError(f"{self.name}: the relay does not start")
+        call("ip", "link", "add", "beyond", "type", "bridge")
+        for device, bridge in (("to-bridge", "bridge"), ("to-host", "beyond"), (host.link, "beyond")):
+            call("ip", "link", "set", device, "master", bridge, "up")
+        call("ip", "link", "set", "beyond", "up")
+
+    def seen(self, host):
+        """Ends the relay: what it did before is what counts."""
+        call("ip", "link", "set", host.link, "master", "bridge")
+        told, _ = self.process.communicate()
+        return self.words(json.loads(told))
+
+    def words(self, counts):
+        return f"{counts['touched']:,} of {counts['frames']:,} frames {self.done}" if counts["touched"] else ""
+
+    def after(self, host):
+        call("ip", "link", "set", host.link, "master", "bridge")
+        self.process.kill()  # its devices go with it
+        self.process.wait()
+        call("ip", "link", "del", "beyond")
 
 
 class Signalled(Fault):

@@ -1,8 +1,10 @@
 """The ways to start a job on several hosts. Each takes a network and a job's description and starts its processes."""
 
+import contextlib
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import time
 
@@ -14,8 +16,9 @@ PATIENCE_S = 180  # a job that has not ended by then hangs
 class Running:
     """The processes that a launcher has started: the first one's status and words are those of the job."""
 
-    def __init__(self, shared):
-        self.shared, self.started = shared, []
+    def __init__(self, network):
+        self.shared, self.started = network.shared, []
+        self.before = {host: host.processes() for host in network.hosts}  # daemons that stay
 
     def start(self, host, words, env=None):
         path = self.shared / f"said.{len(self.started)}"
@@ -25,12 +28,18 @@ class Running:
     def ended(self):
         return self.started[0][2].poll() is not None
 
-    def statuses(self, grace_s):
-        """Exit statuses in order of start; None where a process has not ended in time: the job's within PATIENCE_S, the
+    def statuses(self, grace_s, patience_s=PATIENCE_S):
+        """Exit statuses in order of start; None where a process has not ended in time: the job's within `patience_s`, the
         others' within `grace_s` after it."""
-        found = [self.status(self.started[0][2], PATIENCE_S)]
+        found = [self.status(self.started[0][2], patience_s)]
         until = time.monotonic() + grace_s
         return found + [self.status(process, until - time.monotonic()) for _, _, process in self.started[1:]]
+
+    def await_ranks(self):
+        """Until no rank is left on any host."""
+        until = time.monotonic() + PATIENCE_S
+        while any(host.processes("seeksim") for host in self.before) and time.monotonic() < until:
+            time.sleep(0.05)
 
     @staticmethod
     def status(process, patience_s):
@@ -43,11 +52,16 @@ class Running:
     def said(self, number=0):
         return self.started[number][1].read_text(errors="replace")
 
+    def all_said(self):
+        return "\n".join(self.said(number) for number in range(len(self.started)))
+
     def end(self):
-        for host, _, process in self.started:
-            for name in ("seeksim", "mpirun", "orted", "srun", "python3"):
-                for pid in host.processes(name):
-                    os.kill(pid, 9)
+        """Ends what is left of the job, and what it has started on other hosts."""
+        for host, before in self.before.items():
+            for pid in set(host.processes()) - set(before):
+                with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                    os.kill(pid, signal.SIGKILL)
+        for _, _, process in self.started:
             process.kill()  # nsenter stops with what it started
             process.wait()
 
@@ -55,7 +69,7 @@ class Running:
 class Launcher:
     name = command = ""
     packages = ()
-    backend = "mpi"
+    status_a_rank = False  # each process that it starts is a rank
 
     def __init__(self, network, program, per_host):
         self.network, self.program, self.per_host = network, str(program), per_host
@@ -81,10 +95,11 @@ class Launcher:
 class ByHand(Launcher):
     """What torchrun would set, set by hand: one process at a time."""
 
-    name, command, backend = "variables", "RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, SEEKSIM_TOKEN", "tcp"
+    name, command = "variables", "RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, SEEKSIM_TOKEN"
+    status_a_rank = True
 
     def start(self, job):
-        running = Running(self.network.shared)
+        running = Running(self.network)
         token = secrets.token_hex(16)
         for rank in range(self.ranks):
             host = self.hosts[rank // self.per_host]
@@ -95,9 +110,10 @@ class ByHand(Launcher):
 
 
 class Torchrun(Launcher):
-    """torchrun itself, one agent a host, which meet by c10d."""
+    """torchrun itself, one agent a host, which meet by c10d. It decides on which host rank 0 is."""
 
-    name, command, backend = "torchrun", "torchrun --rdzv-backend c10d", "tcp"
+    name, command = "torchrun", "torchrun --rdzv-backend c10d"
+    restarts = 0
 
     @staticmethod
     def missing():
@@ -105,14 +121,20 @@ class Torchrun(Launcher):
         return "" if found else "there is no environment with torch (./seeksim test torch makes one)"
 
     def start(self, job):
-        running = Running(self.network.shared)
+        running = Running(self.network)
         shared = ["-m", "torch.distributed.run", "--nnodes", len(self.hosts), "--nproc-per-node", self.per_host,
                   "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{self.hosts[0].name}:29400",
-                  "--rdzv-id", secrets.token_hex(16), "--no-python"]
+                  "--rdzv-id", secrets.token_hex(16), "--max-restarts", self.restarts, "--no-python"]
         for host in self.hosts:
             running.start(host, [os.environ["SEEKSIM_TORCH_PYTHON"], *shared, *self.run(job)],
                           {"OMP_NUM_THREADS": "1", **job.env(host)})
         return running
+
+
+class TorchrunAgain(Torchrun):
+    """All processes are started again, on every host, when one has ended."""
+
+    name, command, restarts = "torchrun --max-restarts 2", "torchrun --rdzv-backend c10d --max-restarts 2", 2
 
 
 class Ssh(Launcher):
@@ -153,7 +175,7 @@ class Mpirun(Ssh):
     name, command = "mpirun", "mpirun --hostfile HOSTS, over ssh"
 
     def start(self, job):
-        running = Running(self.network.shared)
+        running = Running(self.network)
         words = [*self.mpirun(), "--allow-run-as-root", "--oversubscribe", "-np", self.ranks, *self.run(job)]
         running.start(self.hosts[0], words, self.environment(self.hosts[0], job))
         return running
@@ -163,7 +185,7 @@ class Launch(Ssh):
     name, command = "launch", 'seeksim launch --address HOST --mpirun "mpirun --hostfile HOSTS"'
 
     def start(self, job):
-        running = Running(self.network.shared)
+        running = Running(self.network)
         words = [self.program, "launch", "--max-restarts", "2", "--heartbeat", "0.2", "--silent", "3",
                  "--start-limit", "120", "--address", self.hosts[0].address, "--mpirun", " ".join(self.mpirun()),
                  *job.launched, job.scenario, *self.world(), *job.more]
@@ -219,11 +241,8 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
             host.call("slurmd", "-N", host.name, env=env)
 
     def start(self, job):
-        running = Running(self.network.shared)
+        running = Running(self.network)
         words = ["srun", "-N", len(self.hosts), f"--ntasks-per-node={self.per_host}", "--mpi=pmix", "--kill-on-bad-exit=1",
                  *self.run(job)]
         running.start(self.hosts[0], words, {**self.env, **job.env(self.hosts[0])})
         return running
-
-
-LAUNCHERS = [ByHand, Torchrun, Mpirun, Launch, Srun]

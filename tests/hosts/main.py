@@ -17,7 +17,7 @@ import tempfile
 import time
 
 import packages
-from cases import CASES
+from cases import CASES, WAITS
 from launchers import PATIENCE_S
 from namespaces import Network, inside_namespaces
 
@@ -85,10 +85,17 @@ class Runner:
         before = victim.bytes_crossed()
         job = Job(case, network)
         began = time.monotonic()
-        running, struck = launcher.start(job), False
+        struck = case.fault.name == "none" or case.fault.from_start
+        if struck:
+            case.fault.strike(victim)
+        running = launcher.start(job)
         try:
-            struck = self.strike(case, running, victim, before)
-            statuses = running.statuses(case.grace_s)
+            struck = struck or self.strike(case, running, victim, before)
+            if case.status == WAITS:
+                running.await_ranks()
+                statuses = running.statuses(5, 5)
+            else:
+                statuses = running.statuses(case.grace_s)
             crossed = victim.bytes_crossed() - before
             seen = case.fault.seen(victim) if struck else ""
             problems = self.judge(case, job, statuses, running, crossed, seen)
@@ -112,9 +119,6 @@ class Runner:
 
     def strike(self, case, running, victim, before):
         """Strikes when a fifth of the traffic of an undisturbed run has crossed. True: it was struck."""
-        if case.fault.name == "none" or case.fault.from_start:
-            case.fault.strike(victim)
-            return True
         moment = self.undisturbed.get((case.launcher, case.hosts), 20e6) / 5
         until = time.monotonic() + PATIENCE_S
         while victim.bytes_crossed() - before < moment:
@@ -129,9 +133,10 @@ class Runner:
 
     def judge(self, case, job, statuses, running, crossed, seen):
         problems = []
-        text = " ".join(running.said().split())  # as it was before lines were broken
+        text = " ".join(running.all_said().split())  # as it was before lines were broken
         digest = digest_in(job.report)
-        if case.status is not None and statuses[0] != case.status:
+        wanted = None if case.status == WAITS else case.status
+        if case.status is not None and statuses[0] != wanted:
             problems.append(f"the job's exit status is {statuses[0]}, not {case.status}")
         if case.status is None and statuses[0] in (0, None):
             problems.append(f"the job's exit status is {statuses[0]}")
@@ -146,6 +151,9 @@ class Runner:
             theirs = statuses[case.victim]
             if theirs not in case.victims:
                 problems.append(f"the victim's exit status is {theirs}, not one of {case.victims}")
+            others = [status for number, status in enumerate(statuses) if number // case.per_host != case.victim % case.hosts]
+            if case.launcher.status_a_rank and set(others) != {case.status}:
+                problems.append(f"the exit statuses of those that were left are {others}")
         return problems
 
     def table(self):

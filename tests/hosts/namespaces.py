@@ -105,14 +105,17 @@ class Host:
         return subprocess.Popen(self.words(words), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                                 env={**os.environ, **(env or {})}, preexec_fn=die_with_parent)
 
-    def processes(self, name):
-        """The processes of this host whose program is called `name`, by their numbers out here, oldest first."""
+    def processes(self, name=None):
+        """The processes of this host, or those whose program is called `name`, by their numbers out here, oldest first.
+
+        Those that have ended and were not waited for are none."""
         here = os.readlink(f"/proc/{self.first}/ns/pid")
         found = []
         for folder in pathlib.Path("/proc").iterdir():
             try:
                 if folder.name.isdigit() and os.readlink(folder / "ns/pid") == here and \
-                        (folder / "comm").read_text().strip() == name:
+                        name in (None, (folder / "comm").read_text().strip()) and \
+                        "\nState:\tZ" not in (folder / "status").read_text():
                     found.append(int(folder.name))
             except OSError:  # it has ended meanwhile
                 continue
@@ -124,6 +127,8 @@ class Host:
         return stats["rx"]["bytes"] + stats["tx"]["bytes"]
 
     def end(self):
+        # The kernel takes a dead host's link away some time later, and the next network may come before.
+        call("ip", "link", "del", self.link)
         self.keeper.kill()
         self.keeper.wait()
 

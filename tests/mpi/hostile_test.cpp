@@ -20,6 +20,7 @@ namespace {
 using harness::RankReport;
 using harness::RunRequest;
 using runtime::Socket;
+using runtime::TcpWire;
 using runtime::TcpWorld;
 using runtime::Wire;
 
@@ -56,6 +57,9 @@ class Meddler final : public Wire, Wire::Listener {
   void over(Ticket ticket) override {
     if (listener_ != nullptr) listener_->over(ticket);
   }
+  void damaged(int from, Ticket payload) override {
+    if (listener_ != nullptr) listener_->damaged(from, payload);
+  }
   void failed(const std::string& why) override {
     if (listener_ != nullptr) listener_->failed(why);
   }
@@ -65,19 +69,12 @@ class Meddler final : public Wire, Wire::Listener {
   int sent_ = 0;
 };
 
-struct Sent {
-  std::vector<std::byte> bytes;
-
-  template <class T>
-  Sent& put(std::size_t at, T value) {
-    if (bytes.size() < at + sizeof value) bytes.resize(at + sizeof value);
-    std::memcpy(bytes.data() + at, &value, sizeof value);
-    return *this;
-  }
-};
+constexpr const char* kOfTheScenario =
+    R"(checks=["golden:bitwise","golden:gradients","no_recovery","memory_formula","traffic_formula"])";
 
 class MpiHostile : public Mpi {
  protected:
+  virtual const char* checks() const { return kOfTheScenario; }
   void SetUp() override {
     Mpi::SetUp();
     if (IsSkipped()) return;
@@ -91,7 +88,7 @@ class MpiHostile : public Mpi {
           "RANK=" + std::to_string(rank) + " timeout -s KILL 100 " +
           arguments("zero_equivalence",
                     {"sweep=[]", "world.ranks_per_node=3", "batch_arithmetic=by_samples", "steps=6",
-                     "deepspeed.zero_optimization.stage=1", "recovery.watchdog_s=3", "recovery.agree_s=3"}) +
+                     "deepspeed.zero_optimization.stage=1", "recovery.watchdog_s=3", "recovery.agree_s=3", checks()}) +
           " --backend mpi" + (rank == 0 ? " --report " + in_quotes(folder() + "/mpi.json") : "");
       ranks_[std::size_t(rank)] = std::async(std::launch::async, [command] { return shell(command); });
     }
@@ -105,6 +102,10 @@ class MpiHostile : public Mpi {
     at.port = std::uint16_t(std::stoi(port_));
     at.secret = kSecret;
     return meet(at).peers;
+  }
+  static void send_to_both(std::vector<Socket>& peers, TcpWire::Prefix prefix) {
+    runtime::seal(prefix, {}, {});
+    for (const int to : {0, 1}) peers[std::size_t(to)].send(std::as_bytes(std::span(&prefix, 1)));
   }
   // Rank 2 takes part in the run; what it sends is changed, and so is what it reports.
   void take_part(Change change, const std::function<std::vector<std::byte>(RankReport)>& report) {
@@ -141,16 +142,17 @@ TEST_F(MpiHostile, GarbageBeforeTheRunBegins) {
 }
 TEST_F(MpiHostile, HeadsThatAnnounceFourGigabytes) {
   std::vector<Socket> peers = connections();
-  Sent sent;
-  sent.put(0, std::uint32_t(0x736b7431)).put(4, std::uint32_t(0xffffffff)).put(16, std::uint64_t(0));
-  for (const int to : {0, 1}) peers[std::size_t(to)].send(sent.bytes);
+  TcpWire::Prefix prefix;
+  prefix.head_bytes = 0xffffffff;
+  send_to_both(peers, prefix);
   expect_an_end_in_order();
 }
 TEST_F(MpiHostile, TextsThatNobodyAskedFor) {
   std::vector<Socket> peers = connections();
-  Sent sent;
-  sent.put(0, std::uint32_t(0x736b7431)).put(8, std::uint64_t(1) << 62).put(16, std::uint64_t(1));
-  for (const int to : {0, 1}) peers[std::size_t(to)].send(sent.bytes);
+  TcpWire::Prefix prefix;
+  prefix.payload_bytes = std::uint64_t(1) << 62;
+  prefix.is_text = 1;
+  send_to_both(peers, prefix);
   expect_an_end_in_order();
 }
 TEST_F(MpiHostile, Silence) {
@@ -160,6 +162,24 @@ TEST_F(MpiHostile, Silence) {
 TEST_F(MpiHostile, ALeaveAtOnce) {
   connections().clear();
   expect_an_end_in_order();
+}
+
+// Where the run passed without it, those that are left have not failed. Where it failed, they have: torchrun then
+// starts all of them again.
+class MpiHostileWhoIsExpected : public MpiHostile {
+  const char* checks() const override { return "checks=[\"golden:bitwise\",{\"evicted\":[2]}]"; }
+};
+TEST_F(MpiHostileWhoIsExpected, LeavesOthersThatEndAsTheRunDoes) {
+  connections().clear();
+  const Ran zero = ranks_[0].get(), one = ranks_[1].get();
+  EXPECT_EQ(zero.status, 0) << zero.text;
+  EXPECT_EQ(one.status, 0) << one.text;
+}
+TEST_F(MpiHostile, LeavesOthersThatEndAsTheRunDoes) {
+  connections().clear();
+  const Ran zero = ranks_[0].get(), one = ranks_[1].get();
+  EXPECT_EQ(zero.status, 1) << zero.text;
+  EXPECT_EQ(one.status, 3) << one.text;
 }
 
 TEST_F(MpiHostile, LongerPiecesThanTheirHeadsSay) {

@@ -57,14 +57,20 @@ bool ControlClient::poll() {
   const int n = socket_.receive(bytes);
   if (n == 0) return false;
   try {
-    if (n < 0) throw Malformed("closed");
+    if (n < 0) return lose("does not answer any more");
     reader_.take({bytes.data(), std::size_t(n)});
     while (const std::optional<Frame> frame = reader_.next(kFrameBytesMax)) handle(*frame);
-  } catch (const Malformed&) {
-    lost_ = true;
-    signals_.revoked = std::numeric_limits<std::int64_t>::max();  // no rank can go on
-    socket_.close();
+  } catch (const Malformed& bad) {
+    return lose(fmt::format("sent {}", bad.what()));
   }
+  return true;
+}
+
+bool ControlClient::lose(const std::string& why) {
+  lost_ = true;
+  why_lost_ = why;
+  signals_.revoked = std::numeric_limits<std::int64_t>::max();  // no rank can go on
+  socket_.close();
   return true;
 }
 
@@ -86,7 +92,7 @@ void ControlClient::handle(const Frame& frame) {
 void ControlClient::check_not_lost(const Op& op) const {
   if (lost_)
     throw SeamError(ErrorKind::no_progress, op,
-                    "the control plane at " + options_.endpoint + " does not answer any more; the job cannot continue");
+                    fmt::format("the control plane at {} {}; the job cannot continue", options_.endpoint, why_lost_));
 }
 
 void ControlClient::send(const Op& op, FrameKind kind, std::span<const std::byte> body) {

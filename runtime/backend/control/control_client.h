@@ -40,6 +40,7 @@ class ControlClient final : public ControlPlane, public Poller {
  private:
   void send(const Op& op, FrameKind kind, std::span<const std::byte> body);
   void handle(const Frame& frame);
+  bool lose(const std::string& why);
   void check_not_lost(const Op& op) const;
 
   ProgressLoop& loop_;
@@ -47,7 +48,8 @@ class ControlClient final : public ControlPlane, public Poller {
   Options options_;
   Socket socket_;
   FrameReader reader_;
-  bool lost_ = false;     // the store is gone
+  bool lost_ = false;  // the store is gone
+  std::string why_lost_ = "does not answer any more";
   bool waiting_ = false;  // for an answer: look at the socket in every round
   unsigned rounds_ = 0;
   std::uint32_t epoch_ = 0;

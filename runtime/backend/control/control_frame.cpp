@@ -1,14 +1,12 @@
 #include "runtime/backend/control/control_frame.h"
 
+#include <fmt/format.h>
+
+#include "runtime/backend/wire/checksum.h"
 #include "runtime/seams/enum_names.h"
 
 namespace seeksim::runtime {
-namespace {
-
-constexpr std::uint32_t kMagic = 0x31636b73;  // "skc1"
-constexpr std::size_t kHeadBytes = 9;
-
-}  // namespace
+std::uint64_t FrameHead::right_check() const { return checksum(to_bytes(magic, length, kind, body_check)); }
 
 std::string_view name(FrameKind kind) {
   static constexpr EnumNames<FrameKind> kNames({{FrameKind::hello, "hello"},
@@ -26,24 +24,35 @@ std::string_view name(FrameKind kind) {
 }
 
 std::vector<std::byte> frame_bytes(FrameKind kind, std::span<const std::byte> body) {
-  std::vector<std::byte> bytes = to_bytes(kMagic, std::uint32_t(body.size()), kind);
+  FrameHead head;
+  head.length = std::uint32_t(body.size());
+  head.kind = std::uint8_t(kind);
+  head.body_check = checksum(body);
+  head.own_check = head.right_check();
+  std::vector<std::byte> bytes = to_bytes(head);
   bytes.insert(bytes.end(), body.begin(), body.end());
   return bytes;
 }
 
 std::optional<Frame> FrameReader::next(std::size_t body_max) {
-  if (buffer_.size() < kHeadBytes) return std::nullopt;
-  std::uint32_t magic = 0, length = 0;
+  static const std::size_t head_bytes = to_bytes(FrameHead{}).size();
+  FrameHead head;
+  if (buffer_.size() >= sizeof head.magic) {
+    from_bytes(std::span<const std::byte>(buffer_.data(), sizeof head.magic), head.magic);
+    if (head.magic != FrameHead::kMagic) throw Malformed("the magic number of a different protocol");
+  }
+  if (buffer_.size() < head_bytes) return std::nullopt;
+  from_bytes(std::span<const std::byte>(buffer_.data(), head_bytes), head);
+  if (head.own_check != head.right_check()) throw Malformed("the head of a frame that was damaged on its way");
+  if (head.kind >= std::uint8_t(FrameKind::count_)) throw Malformed("an unknown kind of frame");
+  if (head.length > body_max) throw Malformed("a frame of " + std::to_string(head.length) + " bytes");
+  if (buffer_.size() < head_bytes + head.length) return std::nullopt;
   Frame frame;
-  std::uint8_t kind = 0;
-  from_bytes(std::span<const std::byte>(buffer_.data(), kHeadBytes), magic, length, kind);
-  if (magic != kMagic) throw Malformed("the magic number of a different protocol");
-  if (kind >= std::uint8_t(FrameKind::count_)) throw Malformed("an unknown kind of frame");
-  frame.kind = FrameKind(kind);
-  if (length > body_max) throw Malformed("a frame of " + std::to_string(length) + " bytes");
-  if (buffer_.size() < kHeadBytes + length) return std::nullopt;
-  const auto begin = buffer_.begin() + kHeadBytes, end = begin + length;
+  frame.kind = FrameKind(head.kind);
+  const auto begin = buffer_.begin() + std::ptrdiff_t(head_bytes), end = begin + std::ptrdiff_t(head.length);
   frame.body.assign(begin, end);
+  if (checksum(frame.body) != head.body_check)
+    throw Malformed(fmt::format("a frame that was damaged on its way ({})", name(frame.kind)));
   buffer_.erase(buffer_.begin(), end);
   return frame;
 }

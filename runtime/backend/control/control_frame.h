@@ -1,6 +1,6 @@
-// Frames: how ranks and the store of the control plane speak over TCP. A frame is a magic number, a length, a kind and
-// that many bytes (bytes.h). The store closes a connection that does not begin with a hello with the run's token, or
-// that sends another magic number, a frame longer than its kind may be, or bytes that are no message.
+// Frames: how ranks and the store of the control plane speak over TCP. A frame is a magic number, a length, a kind,
+// checksums, and that many bytes (bytes.h). The store closes a connection that does not begin with a hello with the
+// run's token, or that sends another magic number, a frame longer than its kind may be, or bytes that are no message.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +37,17 @@ inline constexpr std::size_t kStrangerBytesMax = 256;                // before a
 struct Frame {
   FrameKind kind = FrameKind::count_;
   std::vector<std::byte> body;
+};
+
+struct FrameHead {
+  static constexpr std::uint32_t kMagic = 0x32636b73;  // "skc2"
+  std::uint32_t magic = kMagic;
+  std::uint32_t length = 0;  // of the body
+  std::uint8_t kind = 0;
+  std::uint64_t body_check = 0;
+  std::uint64_t own_check = 0;
+
+  std::uint64_t right_check() const;  // what own_check has to be
 };
 
 std::vector<std::byte> frame_bytes(FrameKind kind, std::span<const std::byte> body);

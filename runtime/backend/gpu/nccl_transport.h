@@ -64,7 +64,7 @@ class NcclTransport final : public Transport, public Poller {
   // ---- Poller
   bool poll() override;
   // As the side transport's.
-  const std::vector<std::string>& complaints() const { return side_.complaints(); }
+  const std::vector<MessageTransport::Complaint>& complaints() const { return side_.complaints(); }
 
  private:
   // An operation of this rank: kept from the call until the stream is past it. Pieces, or a sum.

@@ -18,17 +18,20 @@ constexpr std::size_t kTextsKept = 8;
 }  // namespace
 
 void MessageTransport::complain(std::string text) {
-  if (complaints_.size() < kTextsKept) complaints_.push_back(std::move(text));
+  if (complaints_.size() < kTextsKept) complaints_.push_back({loop_.now(), std::move(text)});
 }
 
 // The sender runs another program, or is no rank of this job: nothing else that it sends can be trusted.
 void MessageTransport::refuse(const Early& message, const std::string& what) {
   complain(fmt::format("rank {} sent {}", message.from, what));
-  for (Held& held : comms_) {
-    const std::vector<int>& members = held.members;
-    if (std::find(members.begin(), members.end(), message.from) != members.end()) fail(held, CommResult::remote_error);
-  }
+  fail_all_with(message.from, CommResult::remote_error);
   throw_away(message);
+}
+
+void MessageTransport::fail_all_with(int member, CommResult error) {
+  for (Held& held : comms_) {
+    if (std::find(held.members.begin(), held.members.end(), member) != held.members.end()) fail(held, error);
+  }
 }
 
 void MessageTransport::arrived(int from, std::span<const std::byte> bytes, Wire::Ticket payload) {
@@ -113,7 +116,7 @@ void MessageTransport::take(Exchange& exchange, const Early& message) {
     return refuse(message, fmt::format("piece {} of {} again", head.number, describe(op)));
   const auto index = std::size_t(part - exchange.parts.begin());
   if (message.ticket == 0) {
-    if (head.check != 0 && hash_of(message.payload) != head.check) return damaged(exchange);
+    if (head.check != 0 && hash_of(message.payload) != head.check) return came_damaged(exchange);
     std::copy(message.payload.begin(), message.payload.end(), bytes_of(part->piece).begin());
     return piece_over(exchange, index);
   }
@@ -124,16 +127,33 @@ void MessageTransport::take(Exchange& exchange, const Early& message) {
   wire_.receive(message.ticket, bytes_of(part->piece));
 }
 
-void MessageTransport::over(Wire::Ticket ticket) {
-  if (disturbed_.erase(ticket) > 0) return;
+MessageTransport::OnTheWire MessageTransport::off_the_wire(Wire::Ticket ticket) {
   const auto found = on_the_wire_.find(ticket);
   SEEKSIM_CHECK(found != on_the_wire_.end(), "the wire ends an unknown message");
   const OnTheWire ended = found->second;
   on_the_wire_.erase(found);
   --ended.exchange->on_the_wire;
+  return ended;
+}
+
+// What a head was about is not known where the head itself is damaged: all that the sender has a part in is in doubt.
+void MessageTransport::damaged(int from, Wire::Ticket payload) {
+  if (payload != 0) {
+    const OnTheWire ended = off_the_wire(payload);
+    complain(fmt::format("a message of rank {} was damaged on its way: {}", from, describe(ended.exchange->op)));
+    came_damaged(*ended.exchange);
+    return end_if_over(*ended.exchange);
+  }
+  complain(fmt::format("a message of rank {} was damaged on its way", from));
+  fail_all_with(from, CommResult::system);
+}
+
+void MessageTransport::over(Wire::Ticket ticket) {
+  if (disturbed_.erase(ticket) > 0) return;
+  const OnTheWire ended = off_the_wire(ticket);
   const Exchange::Part& part = ended.exchange->parts[ended.piece];
   if (part.check != 0 && hash_of(bytes_of(part.piece)) != part.check)
-    damaged(*ended.exchange);
+    came_damaged(*ended.exchange);
   else
     piece_over(*ended.exchange, ended.piece);
   end_if_over(*ended.exchange);

@@ -56,6 +56,6 @@ bool MessageTransport::poll() {
 }
 
 // It arrived and is not accepted: the operation cannot end, and the communicator says why.
-void MessageTransport::damaged(Exchange& exchange) { fail(comms_[exchange.comm], CommResult::system); }
+void MessageTransport::came_damaged(Exchange& exchange) { fail(comms_[exchange.comm], CommResult::system); }
 
 }  // namespace seeksim::runtime

@@ -60,7 +60,11 @@ class MessageTransport final : public Transport, private Wire::Listener, private
   std::uint64_t compared() const { return compared_; }
   const std::vector<std::string>& mismatches() const { return mismatches_; }
   // What peers did that no rank of this program does, and connections that were lost: the first few.
-  const std::vector<std::string>& complaints() const { return complaints_; }
+  struct Complaint {
+    TimeNs at = 0;
+    std::string text;
+  };
+  const std::vector<Complaint>& complaints() const { return complaints_; }
 
  private:
   struct Head;
@@ -93,9 +97,15 @@ class MessageTransport final : public Transport, private Wire::Listener, private
     std::map<int, Answer> answers;    // by the rank that gave it: the first member's counts
   };
 
+  struct OnTheWire {
+    Exchange* exchange;
+    std::size_t piece;
+  };
+
   // ---- Wire::Listener
   void arrived(int from, std::span<const std::byte> bytes, Wire::Ticket payload) override;
   void over(Wire::Ticket ticket) override;
+  void damaged(int from, Wire::Ticket payload) override;
   void failed(const std::string& why) override;
 
   // ---- Poller: messages that a rule holds back
@@ -105,6 +115,7 @@ class MessageTransport final : public Transport, private Wire::Listener, private
   const Held* find(Comm comm) const { return const_cast<MessageTransport*>(this)->find(comm); }
   static CommResult usable(const Held* held);
   void fail(Held& held, CommResult error);
+  void fail_all_with(int member, CommResult error);
 
   Comm meet(const Op& op, const CommSpec& spec, int color, int key, TimeNs deadline);
   void arrive(const Head& head, int from, std::span<const std::byte> more);
@@ -118,12 +129,13 @@ class MessageTransport final : public Transport, private Wire::Listener, private
   void disturb(Exchange& exchange, const Piece& piece, Head head);
   void hold_back(TimeNs until, int to, const Head& head, std::vector<std::byte> payload);
   void send_copy(int to, const Head& head, std::vector<std::byte> payload);
-  void damaged(Exchange& exchange);
+  void came_damaged(Exchange& exchange);
   void take(Exchange& exchange, const Early& message);
   void keep(const Key& key, Early message);
   std::vector<Early> take_kept(const Key& key, std::uint64_t sequence);
   void refuse(const Early& message, const std::string& what);
   void complain(std::string text);
+  OnTheWire off_the_wire(Wire::Ticket ticket);
   void piece_over(Exchange& exchange, std::size_t index);
   void end_if_over(Exchange& exchange);
   void end(Exchange& exchange, RecordState how);
@@ -146,10 +158,6 @@ class MessageTransport final : public Transport, private Wire::Listener, private
   std::map<int, std::size_t> early_memory_;  // by sender
   std::vector<std::unique_ptr<Exchange>> exchanges_;
   std::vector<Exchange*> spare_;
-  struct OnTheWire {
-    Exchange* exchange;
-    std::size_t piece;
-  };
   std::map<Wire::Ticket, OnTheWire> on_the_wire_;
   struct HeldBack;
   std::deque<HeldBack> held_back_;                            // whose time comes first, first
@@ -158,7 +166,7 @@ class MessageTransport final : public Transport, private Wire::Listener, private
   std::uint64_t thrown_away_ = 0;
   std::uint64_t compared_ = 0;
   std::vector<std::string> mismatches_;
-  std::vector<std::string> complaints_;
+  std::vector<Complaint> complaints_;
 };
 
 }  // namespace seeksim::runtime

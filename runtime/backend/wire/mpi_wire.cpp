@@ -54,6 +54,7 @@ Wire::Ticket MpiWire::send(int to, std::span<const std::byte> head, std::span<co
   Prefix prefix;
   prefix.payload_bytes = payload.size();
   prefix.tag = next_tag_;
+  seal(prefix, head, payload);
   std::memcpy(sending.head->data(), &prefix, sizeof prefix);
   std::memcpy(sending.head->data() + sizeof prefix, head.data(), head.size());
   MPI_Request request = mpi_.request_null;
@@ -78,9 +79,11 @@ void MpiWire::receive(Ticket payload, std::span<std::byte> into) {
   check(
       mpi_.irecv(into.data(), int(into.size()), mpi_.byte, found->second.from, found->second.tag, payloads_, &request),
       "receiving");
-  announced_.erase(found);
   Pending receiving;
   receiving.ticket = payload;
+  receiving.awaited = found->second;
+  receiving.into = into;
+  announced_.erase(found);
   add(request, std::move(receiving));
 }
 
@@ -109,10 +112,10 @@ bool MpiWire::test() {
   int count = 0;
   check(mpi_.testsome(int(requests_.size()), requests_.data(), &count, ended_.data(), MPI_STATUSES_IGNORE), "testing");
   if (count == MPI_UNDEFINED || count <= 0) return false;
-  std::vector<Ticket> told;
+  std::vector<Told> told;
   for (int i = 0; i < count; ++i) {
     Pending& pending = pending_[std::size_t(ended_[std::size_t(i)])];
-    if (pending.ticket != 0) told.push_back(pending.ticket);
+    if (pending.ticket != 0) told.push_back({pending.ticket, damaged_from(pending)});
     if (pending.head != nullptr) spare_.push_back(std::move(pending.head));
     pending = {};
   }
@@ -125,10 +128,18 @@ bool MpiWire::test() {
   }
   requests_.resize(kept);
   pending_.resize(kept);
-  for (const Ticket ticket : told) {
-    if (listener_ != nullptr) listener_->over(ticket);
+  for (const auto& [ticket, damaged_from] : told) {
+    if (listener_ == nullptr) break;
+    if (damaged_from < 0)
+      listener_->over(ticket);
+    else
+      listener_->damaged(damaged_from, ticket);
   }
   return true;
+}
+
+int MpiWire::damaged_from(const Pending& pending) {
+  return pending.into.empty() || checksum(pending.into) == pending.awaited.check ? -1 : pending.awaited.from;
 }
 
 bool MpiWire::refuse(int from, const std::string& what) {
@@ -153,15 +164,20 @@ bool MpiWire::take_heads() {
       return true;
     Prefix prefix;
     std::memcpy(&prefix, arrived_.data(), sizeof prefix);
+    const std::span<const std::byte> head =
+        std::span<const std::byte>(arrived_).first(std::size_t(bytes)).subspan(sizeof prefix);
+    if (prefix.checks.prefix != checksum_of_prefix(prefix) || prefix.checks.head != checksum(head)) {
+      if (listener_ != nullptr) listener_->damaged(status.MPI_SOURCE, 0);  // its payload's tag is in doubt, too
+      continue;
+    }
     Ticket ticket = 0;
     if (prefix.payload_bytes >= kPayloadBytesMax)
       return refuse(status.MPI_SOURCE, "the head of " + std::to_string(prefix.payload_bytes) + " bytes");
     if (prefix.payload_bytes > 0) {
       ticket = ++tickets_;
-      announced_[ticket] = {status.MPI_SOURCE, prefix.tag, prefix.payload_bytes};
+      announced_[ticket] = {status.MPI_SOURCE, prefix.tag, prefix.payload_bytes, prefix.checks.payload};
     }
-    const std::span<const std::byte> all(arrived_.data(), std::size_t(bytes));
-    if (listener_ != nullptr) listener_->arrived(status.MPI_SOURCE, all.subspan(sizeof prefix), ticket);
+    if (listener_ != nullptr) listener_->arrived(status.MPI_SOURCE, head, ticket);
   }
   return true;
 }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "runtime/backend/wire/checksum.h"
 #include "runtime/backend/wire/mpi_api.h"
 #include "runtime/backend/wire/wire.h"
 
@@ -30,21 +31,30 @@ class MpiWire final : public Wire {
     std::uint64_t payload_bytes = 0;
     std::int32_t tag = 0;
     std::int32_t unused = 0;
+    Checks checks;
   };
   using HeadBytes = std::array<std::byte, sizeof(Prefix) + kHeadBytesMax>;
   struct Announced {
     int from = -1;
     int tag = 0;
     std::uint64_t bytes = 0;
+    std::uint64_t check = 0;
   };
   struct Pending {                       // beside requests_
     Ticket ticket = 0;                   // whose end is reported; 0: none
+    Announced awaited;                   // that is received
+    std::span<const std::byte> into;     // where
     std::unique_ptr<HeadBytes> head;     // that is being sent
     std::vector<std::byte> thrown_away;  // an unwanted payload
+  };
+  struct Told {
+    Ticket ticket;
+    int damaged_from;
   };
   bool check(int result, const char* what);
   void add(MPI_Request request, Pending pending);
   bool test();
+  static int damaged_from(const Pending& pending);  // the sender of what was received; -1: it is what was sent
   bool take_heads();
   bool refuse(int from, const std::string& what);
 

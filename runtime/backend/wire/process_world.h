@@ -32,6 +32,8 @@ class ProcessWorld {
   // To rank 0, which gets one from each of ranks 0..count-1, itself included. A rank from which nothing has come for
   // `patience` since the last one came has an empty text.
   virtual std::vector<std::vector<std::byte>> gather(std::vector<std::byte> mine, int count, TimeNs patience) = 0;
+  // Whether broadcast() reaches those that are left when others are gone or say nothing.
+  virtual bool reaches_who_is_left() const { return false; }
   // Ends this process, and all others as far as it can, also those that will never answer.
   [[noreturn]] virtual void abort(int exit_status) = 0;
 

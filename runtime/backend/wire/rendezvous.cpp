@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "runtime/backend/wire/bytes.h"
+#include "runtime/backend/wire/checksum.h"
 #include "runtime/backend/wire/secret.h"
 
 namespace seeksim::runtime {
@@ -68,7 +69,7 @@ const char* text_of(Verdict::What what) {
     case Verdict::What::another_job:
       return "belongs to another job, or has another WORLD_SIZE";
     case Verdict::What::another_secret:
-      return "has another secret (SEEKSIM_TOKEN)";
+      return "has another secret (SEEKSIM_TOKEN), or bytes were changed on their way";
     case Verdict::What::taken:
       return "has been joined by another process of this RANK";
     default:
@@ -274,12 +275,15 @@ Table table_from(Socket& leader, int size, Deadline deadline) {
     return std::move(*bytes);
   };
   std::uint32_t length = 0;
-  from_bytes(whole(sizeof length), length);
+  std::uint64_t check = 0;
+  from_bytes(whole(sizeof length + sizeof check), length, check);
   if (length > std::size_t(size) * (kAddressMax + 8) + 64)
     throw std::runtime_error("rank 0 sends a table that is too long");
+  const std::vector<std::byte> bytes = whole(length);
+  if (checksum(bytes) != check) throw std::runtime_error("rank 0's table of addresses was damaged on its way");
   Table table;
   try {
-    from_bytes(whole(length), table);
+    from_bytes(bytes, table);
   } catch (const Malformed& bad) {
     throw std::runtime_error(fmt::format("rank 0's table of addresses {}", bad.what()));
   }
@@ -304,7 +308,7 @@ Met lead(const Rendezvous& at, Deadline deadline) {
   const std::vector<std::byte> bytes = to_bytes(table);
   for (Socket& peer : met.peers) {
     if (!peer.open()) continue;
-    if (!peer.send(to_bytes(std::uint32_t(bytes.size()))) || !peer.send(bytes))
+    if (!peer.send(to_bytes(std::uint32_t(bytes.size()), checksum(bytes))) || !peer.send(bytes))
       throw std::runtime_error("a process left before the job began");
   }
   met.hosts = hosts_in(table.addresses);

@@ -18,6 +18,7 @@ TcpWire::TcpWire(int rank, std::vector<Socket> peers, const Limits& limits)
 // ---- out -----------------------------------------------------------------------------------------------------------
 
 void TcpWire::post(int to, Prefix prefix, std::span<const std::byte> head, Outgoing outgoing) {
+  seal(prefix, head, outgoing.payload);
   outgoing.own.resize(sizeof prefix + head.size());
   std::memcpy(outgoing.own.data(), &prefix, sizeof prefix);
   if (!head.empty()) std::memcpy(outgoing.own.data() + sizeof prefix, head.data(), head.size());
@@ -64,7 +65,7 @@ bool TcpWire::flush(Peer& peer) {
       moved = true;
     }
     if (front.sent < own + front.payload.size()) continue;
-    if (front.ticket != 0) ended_.push_back(front.ticket);
+    if (front.ticket != 0) ended_.push_back({front.ticket});
     peer.out.pop_front();
   }
   return moved;
@@ -80,7 +81,7 @@ bool TcpWire::read(int rank, Peer& peer) {
     peer.out.pop_front();
     took(rank, peer, outgoing.own);
     if (!outgoing.payload.empty()) took(rank, peer, outgoing.payload);
-    if (outgoing.ticket != 0) ended_.push_back(outgoing.ticket);
+    if (outgoing.ticket != 0) ended_.push_back({outgoing.ticket});
     return true;
   }
   const int n = peer.socket.receive(bytes);
@@ -92,7 +93,7 @@ bool TcpWire::read(int rank, Peer& peer) {
 void TcpWire::took(int rank, Peer& peer, std::span<const std::byte> bytes) {
   while (!peer.closed && !bytes.empty()) {
     if (peer.in_text)
-      bytes = bytes.subspan(take_text(peer, bytes));
+      bytes = bytes.subspan(take_text(rank, peer, bytes));
     else if (peer.payload != 0)
       bytes = bytes.subspan(take_payload(rank, peer, bytes));
     else
@@ -100,11 +101,15 @@ void TcpWire::took(int rank, Peer& peer, std::span<const std::byte> bytes) {
   }
 }
 
-std::size_t TcpWire::take_text(Peer& peer, std::span<const std::byte> bytes) {
+std::size_t TcpWire::take_text(int rank, Peer& peer, std::span<const std::byte> bytes) {
   const std::size_t n = std::min<std::size_t>(peer.text_left, bytes.size());
   peer.text.insert(peer.text.end(), bytes.begin(), bytes.begin() + std::ptrdiff_t(n));
   peer.text_left -= n;
   if (peer.text_left > 0) return n;
+  if (checksum(peer.text) != peer.text_check) {
+    lose(peer, fmt::format("rank {} sent a text that was damaged on its way", rank));
+    return n;
+  }
   peer.texts.push_back(std::exchange(peer.text, {}));
   peer.in_text = false;
   return n;
@@ -122,23 +127,42 @@ std::size_t TcpWire::take_head(int rank, Peer& peer, std::span<const std::byte> 
   if (peer.in.size() < sizeof(Prefix)) return taken;
   Prefix prefix;
   std::memcpy(&prefix, peer.in.data(), sizeof prefix);
-  if (prefix.magic != kMagic || prefix.head_bytes > kHeadBytesMax) {
+  if (prefix.magic != kMagic || prefix.checks.prefix != checksum_of_prefix(prefix)) {
+    look_for_prefix(rank, peer);
+    return taken;
+  }
+  if (prefix.head_bytes > kHeadBytesMax) {
     lose(peer, fmt::format("rank {} sent what is no message", rank));
     return taken;
   }
+  peer.spoke = true;
+  peer.skipped = 0;
   taken += take(sizeof prefix + prefix.head_bytes);
   if (peer.in.size() == sizeof prefix + prefix.head_bytes) begin(rank, peer, prefix);
   return taken;
 }
 
+// A damaged prefix does not say where the next message begins. That one is where the next whole prefix is.
+void TcpWire::look_for_prefix(int rank, Peer& peer) {
+  if (!peer.spoke) return lose(peer, fmt::format("rank {} sent what is no message, or was damaged on its way", rank));
+  if (peer.skipped == 0) tell({rank, {}, 0, true});
+  static constexpr auto kFirst = std::byte(kMagic & 0xff);
+  const auto next = std::find(peer.in.begin() + 1, peer.in.end(), kFirst);
+  peer.skipped += std::uint64_t(next - peer.in.begin());
+  peer.in.erase(peer.in.begin(), next);
+  if (peer.skipped > limits_.text) lose(peer, fmt::format("rank {} sends nothing but damaged messages", rank));
+}
+
 void TcpWire::begin(int rank, Peer& peer, const Prefix& prefix) {
   std::vector<std::byte> head(peer.in.begin() + sizeof prefix, peer.in.end());
+  const bool damaged = checksum(head) != prefix.checks.head;
   peer.in.clear();
   if (prefix.is_text != 0) {
     if (prefix.payload_bytes > limits_.text || peer.texts.size() >= limits_.texts)
       return lose(peer, fmt::format("rank {} sent a text of {} bytes, the {}th that waits", rank, prefix.payload_bytes,
                                     peer.texts.size() + 1));
     peer.text_left = prefix.payload_bytes;
+    peer.text_check = prefix.checks.payload;
     peer.in_text = prefix.payload_bytes > 0;
     if (!peer.in_text) peer.texts.emplace_back();
     return;
@@ -148,12 +172,24 @@ void TcpWire::begin(int rank, Peer& peer, const Prefix& prefix) {
     Incoming& incoming = incoming_[peer.payload];
     incoming.from = rank;
     incoming.bytes = prefix.payload_bytes;
+    incoming.check = prefix.checks.payload;
+    incoming.discarded = damaged;
   }
-  const Ticket ticket = peer.payload;
-  if (listener_ != nullptr) return listener_->arrived(rank, head, ticket);
-  peer.early += head.size();
-  early_.push_back({rank, std::move(head), ticket});
-  if (peer.early > limits_.early) lose(peer, fmt::format("rank {} sent more than anybody awaits", rank));
+  tell({rank, std::move(head), damaged ? 0 : peer.payload, damaged});
+}
+
+void TcpWire::tell(Early message) {
+  if (listener_ == nullptr) {
+    Peer& peer = peers_[std::size_t(message.from)];
+    peer.early += message.memory();
+    early_.push_back(std::move(message));
+    if (peer.early > limits_.early)
+      lose(peer, fmt::format("rank {} sent more than anybody awaits", &peer - peers_.data()));
+  } else if (message.damaged) {
+    listener_->damaged(message.from, 0);
+  } else {
+    listener_->arrived(message.from, message.head, message.payload);
+  }
 }
 
 std::size_t TcpWire::take_payload(int rank, Peer& peer, std::span<const std::byte> bytes) {
@@ -185,9 +221,11 @@ void TcpWire::take_early(Incoming& incoming) {
 
 void TcpWire::settle(Ticket ticket) {
   const auto found = incoming_.find(ticket);
-  if (found->second.come < found->second.bytes) return;
-  if (!found->second.wanted && !found->second.discarded) return;
-  if (found->second.wanted) ended_.push_back(ticket);
+  const Incoming& incoming = found->second;
+  if (incoming.come < incoming.bytes) return;
+  if (!incoming.wanted && !incoming.discarded) return;
+  const bool damaged = incoming.wanted && checksum(incoming.into) != incoming.check;
+  if (incoming.wanted) ended_.push_back({ticket, damaged ? incoming.from : -1});
   incoming_.erase(found);
 }
 
@@ -210,7 +248,7 @@ void TcpWire::discard(Ticket payload) {
 }
 
 bool TcpWire::take_back(Ticket ticket) {
-  std::erase(ended_, ticket);
+  std::erase_if(ended_, [ticket](const Ended& ended) { return ended.ticket == ticket; });
   if (const auto found = incoming_.find(ticket); found != incoming_.end()) {
     found->second.wanted = false;
     found->second.into = {};
@@ -239,8 +277,8 @@ bool TcpWire::poll() {
   while (listener_ != nullptr && !early_.empty()) {
     const Early message = std::move(early_.front());
     early_.pop_front();
-    peers_[std::size_t(message.from)].early -= message.head.size();
-    listener_->arrived(message.from, message.head, message.payload);
+    peers_[std::size_t(message.from)].early -= message.memory();
+    tell(message);
   }
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     Peer& peer = peers_[i];
@@ -248,11 +286,15 @@ bool TcpWire::poll() {
     if (int(i) != rank_) moved |= flush(peer);
     moved |= read(int(i), peer);
   }
-  const std::vector<Ticket> ended = std::exchange(ended_, {});
-  for (const Ticket ticket : ended) {
-    if (listener_ != nullptr) listener_->over(ticket);
+  const std::vector<Ended> all = std::exchange(ended_, {});
+  for (const Ended& ended : all) {
+    if (listener_ == nullptr) break;
+    if (ended.damaged_from < 0)
+      listener_->over(ended.ticket);
+    else
+      listener_->damaged(ended.damaged_from, ended.ticket);
   }
-  return moved || !ended.empty();
+  return moved || !all.empty();
 }
 
 std::optional<std::vector<std::byte>> TcpWire::text_from(int rank) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/backend/wire/checksum.h"
 #include "runtime/backend/wire/process_world.h"
 #include "runtime/backend/wire/sockets.h"
 
@@ -22,6 +23,15 @@ class TcpWire final : public Wire {
     std::uint64_t text = std::uint64_t(1) << 30;   // a text, such as a rank's report
     std::uint64_t early = std::uint64_t(1) << 30;  // payloads, and heads while there is no listener
     std::size_t texts = 4;                         // that wait
+  };
+  static constexpr std::uint32_t kMagic = 0x736b7432;  // "skt2"
+  // Before every message and text.
+  struct Prefix {
+    std::uint32_t magic = kMagic;
+    std::uint32_t head_bytes = 0;
+    std::uint64_t payload_bytes = 0;
+    std::uint64_t is_text = 0;
+    Checks checks;
   };
   // peers: by rank; not open for this rank itself.
   TcpWire(int rank, std::vector<Socket> peers, const Limits& limits);
@@ -47,13 +57,6 @@ class TcpWire final : public Wire {
   const std::string& why_closed(int rank) const { return peers_[std::size_t(rank)].why_closed; }
 
  private:
-  struct Prefix {
-    std::uint32_t magic = kMagic;
-    std::uint32_t head_bytes = 0;
-    std::uint64_t payload_bytes = 0;
-    std::uint64_t is_text = 0;
-  };
-  static constexpr std::uint32_t kMagic = 0x736b7431;  // "skt1"
   struct Outgoing {
     std::vector<std::byte> own;           // prefix and head
     std::span<const std::byte> payload;   // the caller keeps it
@@ -65,6 +68,7 @@ class TcpWire final : public Wire {
   struct Incoming {
     int from = -1;
     std::uint64_t bytes = 0;
+    std::uint64_t check = 0;
     std::uint64_t come = 0;
     std::vector<std::byte> early;
     std::span<std::byte> into;
@@ -75,6 +79,13 @@ class TcpWire final : public Wire {
     int from;
     std::vector<std::byte> head;
     Ticket payload;
+    bool damaged;
+
+    std::size_t memory() const { return sizeof *this + head.size(); }
+  };
+  struct Ended {
+    Ticket ticket;
+    int damaged_from = -1;  // the sender, where what came is not what it sent
   };
   struct Peer {
     Socket socket;
@@ -83,8 +94,11 @@ class TcpWire final : public Wire {
     std::uint64_t early = 0;  // its unrequested bytes
     std::deque<Outgoing> out;
     std::vector<std::byte> in;    // a prefix and head that are not whole
+    bool spoke = false;           // a whole prefix has come
+    std::uint64_t skipped = 0;    // since a damaged one
     Ticket payload = 0;           // that comes now; 0: none
     std::uint64_t text_left = 0;  // of a text that comes now
+    std::uint64_t text_check = 0;
     std::vector<std::byte> text;
     bool in_text = false;
     std::deque<std::vector<std::byte>> texts;
@@ -93,10 +107,12 @@ class TcpWire final : public Wire {
   bool flush(Peer& peer);
   bool read(int rank, Peer& peer);
   void took(int rank, Peer& peer, std::span<const std::byte> bytes);
-  std::size_t take_text(Peer& peer, std::span<const std::byte> bytes);
+  std::size_t take_text(int rank, Peer& peer, std::span<const std::byte> bytes);
   std::size_t take_payload(int rank, Peer& peer, std::span<const std::byte> bytes);
   std::size_t take_head(int rank, Peer& peer, std::span<const std::byte> bytes);
+  void look_for_prefix(int rank, Peer& peer);
   void begin(int rank, Peer& peer, const Prefix& prefix);
+  void tell(Early message);
   void take_early(Incoming& incoming);
   void settle(Ticket ticket);
   void lose(Peer& peer, std::string why);
@@ -109,7 +125,7 @@ class TcpWire final : public Wire {
   std::vector<Peer> peers_;
   Ticket tickets_ = 0;
   std::map<Ticket, Incoming> incoming_;
-  std::vector<Ticket> ended_;  // to be reported
+  std::vector<Ended> ended_;  // to be reported
 };
 
 class TcpWorld final : public ProcessWorld {
@@ -125,6 +141,7 @@ class TcpWorld final : public ProcessWorld {
   std::string host() const override { return address_; }
   std::string broadcast(std::string text) override;
   std::vector<std::vector<std::byte>> gather(std::vector<std::byte> mine, int count, TimeNs patience) override;
+  bool reaches_who_is_left() const override { return true; }
   [[noreturn]] void abort(int exit_status) override;
   Wire& wire() override { return *wire_; }
 

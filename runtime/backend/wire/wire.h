@@ -23,6 +23,9 @@ class Wire : public Poller {
     // payload: to be received or discarded once, now or later; 0: there is none.
     virtual void arrived(int from, std::span<const std::byte> head, Ticket payload) = 0;
     virtual void over(Ticket ticket) = 0;  // a payload has gone, or has come
+    // In place of over(): the payload that came is not what was sent. 0: a head, which is thrown away with what
+    // follows.
+    virtual void damaged(int from, Ticket payload) = 0;
     virtual void failed(const std::string& why) = 0;
   };
   void listen(Listener* listener) { listener_ = listener; }
