@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <stdexcept>
 
 #include "harness/input/problem.h"
@@ -20,7 +21,7 @@ namespace {
 // them once this process has used it.
 std::string asked_apart(std::string (*question)()) {
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return question();
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error(std::string("pipe: ") + std::strerror(errno));
   std::fflush(nullptr);
   const pid_t child = ::fork();
   if (child == 0) {

@@ -7,10 +7,9 @@
 
 #include <unistd.h>
 
-#include <chrono>
+#include <atomic>
 #include <cstring>
 #include <future>
-#include <semaphore>
 #include <vector>
 
 namespace seeksim::runtime {
@@ -126,17 +125,17 @@ TEST_F(Strangers, AProcessOfAnotherJobIsTold) {
 // Two processes come with RANK=1. The first gets the place and waits for rank 2, so the one that ends now is the
 // second.
 TEST_F(Strangers, APlaceThatIsTakenIsNotGivenTwice) {
-  std::counting_semaphore<2> ended(0);
-  const auto come = [&] {
-    return std::async(std::launch::async, [&ended, how = at(1, 3, port)] {
+  std::promise<int> sent_away;  // who ends first; the other one waits for rank 2
+  std::atomic<bool> told{false};
+  const auto come = [&](int who) {
+    return std::async(std::launch::async, [&sent_away, &told, who, how = at(1, 3, port)] {
       Ending ending = begin(how).get();
-      ended.release();
+      if (!told.exchange(true)) sent_away.set_value(who);
       return ending;
     });
   };
-  Meeting a = come(), b = come();
-  ended.acquire();
-  const bool b_ended = b.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  Meeting a = come(0), b = come(1);
+  const bool b_ended = sent_away.get_future().get() == 1;
   Meeting &first = b_ended ? a : b, &second = b_ended ? b : a;
   const std::string problem = second.get().problem;
   EXPECT_NE(problem.find("another process of this RANK"), std::string::npos) << problem;

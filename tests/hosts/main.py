@@ -151,7 +151,8 @@ class Runner:
             theirs = statuses[case.victim]
             if theirs not in case.victims:
                 problems.append(f"the victim's exit status is {theirs}, not one of {case.victims}")
-            others = [status for number, status in enumerate(statuses) if number // case.per_host != case.victim % case.hosts]
+            struck = case.victim % case.hosts
+            others = [status for number, status in enumerate(statuses) if number // case.per_host != struck]
             if case.launcher.status_a_rank and set(others) != {case.status}:
                 problems.append(f"the exit statuses of those that were left are {others}")
         return problems

@@ -179,8 +179,9 @@ class Duplicate(Way):
 
 
 class Corrupt(Way):
-    """In one TCP segment of `one_in` that carry `least` to `upto` bytes, one bit is flipped: `most` times, then no more,
-    and none among the first `after` frames. The segment's checksum is made right, so that TCP delivers it."""
+    """Flips one bit in one TCP segment of `one_in` that carry `least` to `upto` bytes, `most` times in all.
+
+    The first `after` frames are spared. The segment's checksum is made right, so that TCP delivers it."""
 
     one_in, least, upto, most, after = 50, 1, MOST_BYTES, 1 << 60, 0
 
@@ -189,7 +190,7 @@ class Corrupt(Way):
         self.next = {}  # by connection: the number of the byte that comes next
 
     def is_new(self, frame, segment):
-        """Whether the receiver has none of it yet, as far as can be seen from here: what is sent again is dropped there."""
+        """Whether the receiver has none of it yet, as far as the relay can see: what is sent again is dropped there."""
         connection = frame[26:34] + frame[segment.tcp:segment.tcp + 4]
         first = struct.unpack_from("!I", frame, segment.tcp + 4)[0]
         new = self.next.get(connection, first) == first

@@ -30,10 +30,11 @@ ncclResult_t FirstMessages::send(ncclComm_t comm, int members, int me) {
   recorded_ = false;
   char* const bytes = memory_.back();
   ncclResult_t worst = nccl_.group_start();
-  for (int peer = 0; peer < members && worst == ncclSuccess; ++peer) {
+  for (int peer = 0; peer < members; ++peer) {
     if (peer == me) continue;
-    worst = nccl_.send(bytes + me, 1, ncclUint8, peer, comm, stream_);
-    if (worst == ncclSuccess) worst = nccl_.recv(bytes + peer, 1, ncclUint8, peer, comm, stream_);
+    for (const ncclResult_t called : {nccl_.send(bytes + me, 1, ncclUint8, peer, comm, stream_),
+                                      nccl_.recv(bytes + peer, 1, ncclUint8, peer, comm, stream_)})
+      if (worst == ncclSuccess || worst == ncclInProgress) worst = called;
   }
   const ncclResult_t ended = nccl_.group_end();
   return worst == ncclSuccess || worst == ncclInProgress ? ended : worst;

@@ -44,7 +44,8 @@ namespace seeksim::runtime {
 
 inline constexpr const char* kGpuSharingVariable = "NCCL_MULTI_RANK_GPU_ENABLE";
 
-// Why --backend nccl cannot run here; empty: it can.
+// Why --backend nccl cannot run here; empty: it can. To be asked before anything else of CUDA: it sets
+// CUDA_DEVICE_MAX_CONNECTIONS and CUDA_MODULE_LOADING where they are not set.
 std::string nccl_problem();
 // The same of the library alone, whether or not there is a GPU.
 std::string nccl_library_problem();

@@ -7,6 +7,7 @@
 
 #include "kernels/check.h"
 #include "runtime/backend/messages/message_head.h"
+#include "runtime/backend/wire/checksum.h"
 
 namespace seeksim::runtime {
 namespace {
@@ -116,7 +117,7 @@ void MessageTransport::take(Exchange& exchange, const Early& message) {
     return refuse(message, fmt::format("piece {} of {} again", head.number, describe(op)));
   const auto index = std::size_t(part - exchange.parts.begin());
   if (message.ticket == 0) {
-    if (head.check != 0 && hash_of(message.payload) != head.check) return came_damaged(exchange);
+    if (head.check != 0 && checksum(message.payload) != head.check) return came_damaged(exchange);
     std::copy(message.payload.begin(), message.payload.end(), bytes_of(part->piece).begin());
     return piece_over(exchange, index);
   }
@@ -152,7 +153,7 @@ void MessageTransport::over(Wire::Ticket ticket) {
   if (disturbed_.erase(ticket) > 0) return;
   const OnTheWire ended = off_the_wire(ticket);
   const Exchange::Part& part = ended.exchange->parts[ended.piece];
-  if (part.check != 0 && hash_of(bytes_of(part.piece)) != part.check)
+  if (part.check != 0 && checksum(bytes_of(part.piece)) != part.check)
     came_damaged(*ended.exchange);
   else
     piece_over(*ended.exchange, ended.piece);

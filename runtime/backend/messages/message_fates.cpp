@@ -4,6 +4,7 @@
 
 #include "kernels/check.h"
 #include "runtime/backend/messages/message_head.h"
+#include "runtime/backend/wire/checksum.h"
 
 namespace seeksim::runtime {
 
@@ -23,7 +24,7 @@ void MessageTransport::disturb(Exchange& exchange, const Piece& piece, Head head
   if (fate.drop || (down && fate.down_until == kForever)) return;
   std::vector<std::byte> copy(payload.begin(), payload.end());
   if (fate.corrupt && !copy.empty()) {
-    if (fate.checksum) head.check = hash_of(copy);
+    if (fate.checksum) head.check = checksum(copy);
     const std::uint64_t bit = fate.corrupt_bit % (8 * copy.size());
     copy[bit / 8] ^= std::byte(1u << (bit % 8));
   }

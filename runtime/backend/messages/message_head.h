@@ -65,14 +65,11 @@ struct MessageTransport::Early {
   std::size_t memory() const { return sizeof *this + payload.size(); }
 };
 
-// A hash of a text or of bytes (FNV-1a): only ever compared with one of the same.
+// A hash of a text (FNV-1a): only ever compared with one of the same.
 inline std::uint64_t hash_of(std::string_view text) {
   std::uint64_t h = 0xcbf29ce484222325ull;
   for (const char c : text) h = (h ^ std::uint8_t(c)) * 0x100000001b3ull;
   return h;
-}
-inline std::uint64_t hash_of(std::span<const std::byte> bytes) {
-  return hash_of(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
 }
 
 // A message that goes out later.
