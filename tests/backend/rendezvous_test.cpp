@@ -142,6 +142,17 @@ TEST_F(Strangers, APlaceThatIsTakenIsNotGivenTwice) {
   seeksim::runtime::expect_that_all_meet(together(std::move(zero), std::move(first), begin(at(2, 3, port))));
 }
 
+// The job has begun for rank 2, which ends at once. Rank 1 finds out in the run, as of any rank that ends: it does not
+// wait for another rank 2, who never comes. Rank 1 may look before or after rank 2 has left, so they meet many times.
+TEST(RendezvousOf, ARankThatLeavesWhenAllHaveMetIsMissedByTheRun) {
+  const std::uint16_t port = a_port();
+  for (int times = 0; times < 200; ++times) {
+    auto meetings = together(begin(at(0, 3, port)), begin(at(1, 3, port)));
+    meet(at(2, 3, port));
+    expect_that_all_meet(std::move(meetings));
+  }
+}
+
 // Rank 0 proves that it knows the secret: a stranger that holds its port gets nobody to train for it.
 TEST(RendezvousOf, ALeaderThatDoesNotKnowTheSecretIsLeft) {
   std::uint16_t port = a_port();

@@ -79,7 +79,8 @@ const char* text_of(Verdict::What what) {
 
 // ---- the accepting side --------------------------------------------------------------------------------------------
 
-// Takes connections until one of each awaited rank has come.
+// Takes connections until one of each awaited rank has come. Before rank 0 has sent the table, a place that is left is
+// free again. After it, the job has begun: a rank that came and left is the run's to miss, and nobody comes instead.
 class Reception {
  public:
   Reception(const Rendezvous& at, const Socket& listener, std::vector<Socket>& peers, int first_awaited)
@@ -96,7 +97,7 @@ class Reception {
       accept();
       for (Stranger& stranger : strangers_) listen_to(stranger);
       std::erase_if(strangers_, [](const Stranger& stranger) { return !stranger.socket.open(); });
-      look_for_leavers();
+      if (at_.rank == 0) look_for_leavers();
     }
   }
   // Where they are, as they said and as they came.
@@ -188,7 +189,7 @@ class Reception {
     return peers_[std::size_t(from.rank)].open() ? Verdict::What::taken : Verdict::What::welcome;
   }
 
-  // A process that was let in says nothing before all are there. A place that is left is free again.
+  // A process that was let in says nothing before all are there.
   void look_for_leavers() {
     if (Clock::now() < next_look_) return;
     next_look_ = in(0.2);
