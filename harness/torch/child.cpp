@@ -21,6 +21,7 @@
 #include <thread>
 
 #include "harness/input/problem.h"
+#include "harness/torch/outlet.h"
 
 extern char** environ;
 
@@ -162,11 +163,9 @@ pid_t spawn(const std::vector<std::string>& command, const Environment& environm
 
 std::string Captured::last_words() const {
   std::istringstream lines(err);
-  std::string last;
-  for (std::string line; std::getline(lines, line);) {
-    if (line.find_first_not_of(" \t\r") != std::string::npos) last = line;
-  }
-  return last;
+  LastWords last;
+  for (std::string line; std::getline(lines, line);) last.hear(line);
+  return last.text();
 }
 
 std::string without_own_name(const std::string& words) {

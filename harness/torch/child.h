@@ -33,7 +33,7 @@ struct Captured {
   Ending ending;
   bool out_of_time = false;
   std::string out, err;
-  // The last line of its error output that says something; empty: none.
+  // See LastWords; empty: none.
   std::string last_words() const;
 };
 // What a part of seeksim said, without "seeksim: " in front: the caller that passes it on adds that again.

@@ -51,7 +51,12 @@ std::vector<TorchFault> of_collectives() {
        {Mode::op, Mode::count, Mode::dtype, Mode::skip, Mode::count0},
        {},
        "the rank means another operation, count or type than the others, or leaves the collective out"},
-      {FaultKind::oom, keys({}), {}, {}, "the collective raises torch.OutOfMemoryError on the rank"},
+      {FaultKind::oom,
+       keys({"tensor"}),
+       {},
+       {},
+       "the collective raises torch.OutOfMemoryError on the rank. tensor: this module does, as it begins, or with "
+       "phase backward as backward comes to its output"},
   };
 }
 

@@ -14,7 +14,30 @@ namespace {
 // A line that never ends is handed on in parts of this size.
 constexpr std::size_t kLineMax = 1 << 16;
 
+// Torch puts "[rank1]: " before each line of a traceback.
+std::string_view without_rank(std::string_view line) {
+  constexpr std::string_view kBefore = "[rank", kAfter = "]: ";
+  if (!line.starts_with(kBefore)) return line;
+  const std::size_t digits_end = line.find_first_not_of("0123456789", kBefore.size());
+  if (digits_end == std::string_view::npos || !line.substr(digits_end).starts_with(kAfter)) return line;
+  return line.substr(digits_end + kAfter.size());
+}
+
 }  // namespace
+
+void LastWords::hear(const std::string& line) {
+  if (since_exception_ <= kMessageLines) ++since_exception_;
+  const std::string_view said = without_rank(line);
+  if (said.find_first_not_of(" \t\r") == std::string_view::npos) return;
+  last_ = line;
+  if (said.starts_with("Traceback (most recent call last)")) {
+    in_traceback_ = true;
+  } else if (in_traceback_ && said.front() != ' ') {
+    in_traceback_ = false;
+    exception_ = line;
+    since_exception_ = 0;
+  }
+}
 
 Outlet::Outlet(std::string label, const std::string& file, bool quiet) : label_(std::move(label)), file_(file) {
   streams_[0].to = quiet ? nullptr : stdout;
@@ -79,7 +102,7 @@ void Outlet::hand_on(Stream& stream, bool whole_lines_only) {
     const std::string line = pending.substr(0, end);
     pending.erase(0, end + 1);
     lines += label_ + line + '\n';
-    if (stream.is_error && line.find_first_not_of(" \t\r") != std::string::npos) last_words_ = line;
+    if (stream.is_error) last_words_.hear(line);
   }
   if (lines.empty()) return;
   file_ << lines << std::flush;

@@ -8,6 +8,21 @@
 
 namespace seeksim::harness::torch {
 
+// What a process said last in its error output: its last line with any text, or the first line of the exception whose
+// traceback it printed at the end. An exception's message may have several lines, of which the first says what it is.
+class LastWords {
+ public:
+  void hear(const std::string& line);  // without its end
+  std::string text() const { return since_exception_ <= kMessageLines ? exception_ : last_; }
+
+ private:
+  static constexpr int kMessageLines = 20;  // what comes later is no part of a message
+
+  bool in_traceback_ = false;
+  int since_exception_ = kMessageLines + 1;  // lines
+  std::string exception_, last_;
+};
+
 // The output and the error output of one process.
 class Outlet {
  public:
@@ -33,7 +48,7 @@ class Outlet {
 
   bool closed() const { return out_fd() < 0 && err_fd() < 0; }
   std::size_t bytes() const { return bytes_; }
-  const std::string& last_words() const { return last_words_; }  // the last line of the error output with any text
+  std::string last_words() const { return last_words_.text(); }
 
  private:
   struct Stream {
@@ -48,7 +63,7 @@ class Outlet {
   std::ofstream file_;
   std::array<Stream, 2> streams_;
   std::size_t bytes_ = 0;
-  std::string last_words_;
+  LastWords last_words_;
 };
 
 }  // namespace seeksim::harness::torch

@@ -26,7 +26,7 @@ struct ProcessRun {
   Ending ending;
   bool ended_by_us = false;
   double after_s = 0;      // since the start
-  std::string last_words;  // the last line of its error output
+  std::string last_words;  // of its error output: see LastWords
 };
 
 struct JobRun {

@@ -33,6 +33,7 @@ constexpr runtime::EnumNames<Act> kActs({{Act::collective, "collective"},
                                          {Act::optimizer_state, "optimizer_state"},
                                          {Act::batch, "batch"},
                                          {Act::save, "save"},
+                                         {Act::allocation, "allocation"},
                                          {Act::work, "work"}});
 
 [[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument("plan.json: faults: " + what); }
@@ -97,6 +98,7 @@ Act act_of(const Rule& rule) {
   if (faults::is_data(rule.kind)) return Act::batch;
   if (is_saving(rule.kind)) return Act::save;
   if (rule.kind == FaultKind::straggler) return Act::work;
+  if (rule.kind == FaultKind::oom && !rule.when.tensor.empty()) return Act::allocation;
   if (!faults::is_value(rule.kind) || faults::is_message(rule)) return Act::collective;
   // The catalogue means what a kernel of backward wrote. Without a name it is seen where it enters or leaves a sum.
   const bool summed = rule.site == Site::gradient || rule.site == Site::reduced_gradient;
@@ -112,6 +114,8 @@ OpKind operation(const Rule& rule, const std::string& path, const Situation& s) 
     case Act::save:
       if (s.name.find(path) == std::string::npos) return OpKind::count_;
       return rule.kind == FaultKind::checkpoint_corrupt ? OpKind::storage_sync : OpKind::storage_write;
+    case Act::allocation:
+      return OpKind::allocate;
     case Act::collective:
       break;
     default:

@@ -42,6 +42,7 @@ enum class Act : std::uint8_t {
   optimizer_state,      // as the optimizer is about to use it
   batch,                // the script asks a loader for its next batch
   save,                 // a file of a checkpoint is written
+  allocation,           // a module is about to need memory: as it begins, or as backward comes to its output
   work,                 // a phase of a step has ended
   count_
 };

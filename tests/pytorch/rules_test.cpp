@@ -109,6 +109,18 @@ TEST(ScriptRules, OfNumbersThatHaveANameStrikeThereAndNowhereElse) {
   EXPECT_EQ(loss.at(at(Act::loss, "", 1)).size(), 1U);
 }
 
+TEST(ScriptRules, OutOfMemoryOfAModuleStrikesThereAndAtNoCollective) {
+  Rules rules({rule_of({{"kind", "oom"s}, {"tensor", "blocks.0.up"s}, {"phase", "backward"s}})}, 0, 0, 2);
+  EXPECT_EQ(rules.acts(), std::vector<Act>{Act::allocation});
+  EXPECT_TRUE(rules.at(backward_sum(0)).empty());
+  EXPECT_TRUE(rules.at(at(Act::allocation, "blocks.0.up")).empty()) << "in forward";
+  Situation backward = at(Act::allocation, "blocks.0.down");
+  backward.phase = StepPhase::backward;
+  EXPECT_TRUE(rules.at(backward).empty()) << "another module";
+  backward.name = "blocks.0.up";
+  EXPECT_EQ(rules.at(backward).size(), 1U);
+}
+
 TEST(ScriptRules, OfLoadersAndFilesFireWhereTheyAreUsed) {
   Rules data({rule_of({{"kind", "data_error"s}, {"mode", "skip"s}, {"rank", std::int64_t(1)}})}, 0, 1, 2);
   EXPECT_EQ(data.acts(), std::vector<Act>{Act::batch});

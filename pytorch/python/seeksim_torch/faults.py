@@ -10,8 +10,9 @@ from typing import Any, Dict, Iterable, Iterator, List, Tuple
 
 import torch
 
-# Sites of rules that name what they strike, by what the name is.
-_MODULES = ("activation", "activation_gradient")
+# Sites of rules that name what they strike, by what the name is. "allocation" is that of a rule that has no site: a
+# module that finds no memory.
+_MODULES = ("activation", "activation_gradient", "allocation")
 _PARAMETERS = ("parameter", "gradient", "reduced_gradient")
 
 
@@ -35,7 +36,8 @@ class Faults:
         """Ends this rank with status 2 where one of its rules names what is not there."""
         names = sorted(set(known))
         for rule in self.named:
-            if rule.get("site", "gradient") in sites and rule["tensor"] not in names:
+            site = "allocation" if rule["kind"] == "oom" else rule.get("site", "gradient")
+            if site in sites and rule["tensor"] not in names:
                 near = difflib.get_close_matches(rule["tensor"], names, 1, 0.5) or names[:1]
                 hint = f": did you mean {near[0]!r}?" if near else ""
                 from seeksim_torch import start
@@ -53,9 +55,12 @@ class Faults:
     # ------------------------------------------------------------------------------------------------------ numbers
 
     def before_forward(self, module: torch.nn.Module) -> None:
-        if "parameter" not in self.acts or not self._learns():
+        if not self.acts.intersection(("parameter", "allocation")) or not self._learns():
             return
         prefix = self.watcher.names.get(module, "")
+        self._allocate(prefix)
+        if "parameter" not in self.acts:
+            return
         for name, p in module._parameters.items():
             if p is not None:
                 self._strike("parameter", f"{prefix}.{name}" if prefix else name, p)
@@ -71,6 +76,8 @@ class Faults:
             self._strike("activation", name, found)
         if "activation_gradient" in self.acts and found.requires_grad:
             found.register_hook(self._other("activation_gradient", name))
+        if "allocation" in self.acts and found.requires_grad:
+            found.register_hook(lambda _: self._allocate(name))
 
     def before_backward(self, loss: Any) -> None:
         self.check_names()
@@ -98,6 +105,12 @@ class Faults:
 
     def _learns(self) -> bool:
         return self.watcher.phase == "forward" and torch.is_grad_enabled()
+
+    def _allocate(self, name: str) -> None:
+        """The module finds no memory where a rule says so. A rule without a phase strikes as the module begins."""
+        if "allocation" in self.acts and self.module.asks("allocation", name, name):
+            phase = "backward" if self.watcher.phase == "backward" else "forward"
+            raise torch.OutOfMemoryError(f"seeksim: injected: {name} finds no memory in {phase}")
 
     def _strike(self, act: str, name: str, tensor: torch.Tensor) -> bool:
         from seeksim_torch import hooks

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "harness/input/problem.h"
+#include "harness/torch/outlet.h"
 #include "tests/support/scenarios.h"
 
 namespace seeksim::harness::torch {
@@ -217,6 +218,36 @@ TEST(TorchJob, RanksDoNotOutliveAKilledCommand) {
     gone = state.find(") Z") != std::string::npos;  // nobody may be there to wait for it
   }
   EXPECT_TRUE(gone);
+}
+
+std::string last_of(const std::vector<std::string>& lines) {
+  LastWords words;
+  for (const std::string& line : lines) words.hear(line);
+  return words.text();
+}
+
+TEST(LastWords, AreTheLastLineOrWhatTheLastExceptionIs) {
+  EXPECT_EQ(last_of({}), "");
+  EXPECT_EQ(last_of({"one", "two", "  "}), "two");
+  const std::vector<std::string> traceback = {"[rank1]: Traceback (most recent call last):",
+                                              "[rank1]:   File \"a.py\"",
+                                              "[rank1]:     main()",
+                                              "[rank1]: RuntimeError: no reduction",
+                                              "[rank1]: Set a variable.",
+                                              "",
+                                              "a warning at the end"};
+  EXPECT_EQ(last_of(traceback), "[rank1]: RuntimeError: no reduction");
+  std::vector<std::string> twice = traceback;
+  twice.insert(twice.end(), {"During handling of it, another one occurred:", "Traceback (most recent call last):",
+                             "  File \"b.py\"", "ValueError: worse", "in two lines"});
+  EXPECT_EQ(last_of(twice), "ValueError: worse");
+  // A traceback that was printed long ago is not why the process ended.
+  std::vector<std::string> old = traceback;
+  for (int i = 0; i < 30; ++i) old.push_back("step " + std::to_string(i));
+  EXPECT_EQ(last_of(old), "step 29");
+  // Without a header, as a syntax error has it, the last line says what it is.
+  EXPECT_EQ(last_of({"  File \"a.py\", line 1", "    x = ", "        ^", "SyntaxError: invalid syntax"}),
+            "SyntaxError: invalid syntax");
 }
 
 TEST(TorchJob, CapturedCommandsAreToldApart) {
