@@ -1,9 +1,13 @@
 #include "harness/calibration/curves.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -42,15 +46,35 @@ struct Row {
   bool sums = false;
 };
 
+// Sizes and times beyond these are no measurement: 2^50 bytes, and eleven days.
+constexpr double kBytesMost = double(std::int64_t(1) << 50), kMicrosecondsMost = 1e12, kMicrosecondsLeast = 1e-3;
+constexpr int kRanksMost = 1 << 17;
+
+// "1048576 262144 float ...", whatever follows: somebody meant a row. A word like "inf" or "-8" counts as a size.
+bool meant_as_row(const std::vector<std::string>& words) {
+  const auto number_like = [](const std::string& word) {
+    double value = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    return error != std::errc::invalid_argument && end == word.data() + word.size();
+  };
+  return words.size() >= 4 && number_like(words[0]) && number_like(words[1]) &&
+         std::isalpha(static_cast<unsigned char>(words[2].front()));
+}
+
+// nccl-tests writes such a row where the size is below one element a rank.
+bool is_of_no_bytes(const std::vector<std::string>& words) { return number(words[0]) == 0 && number(words[1]) == 0; }
+
 // size count type redop [root] time algbw busbw ...: older outputs have no root.
 std::optional<Row> row_of(const std::vector<std::string>& words) {
   if (words.size() < 7 || !(number(words[0]) > 0) || !(number(words[1]) >= 0)) return std::nullopt;
+  if (!(number(words[0]) <= kBytesMost)) return std::nullopt;
   for (std::size_t at : {std::size_t(5), std::size_t(4)}) {
     if (words.size() < at + 3) continue;
     const Row row = {number(words[0]), number(words[at]), number(words[at + 1]), number(words[at + 2]),
                      words[3] != "none"};
+    if (!(row.us >= kMicrosecondsLeast && row.us <= kMicrosecondsMost && row.bus_bandwidth >= 0)) continue;
     const double expected = row.bytes / row.us / 1e3;
-    if (row.us > 0 && std::abs(expected - row.algorithm_bandwidth) <= 0.006 + 0.01 * expected) return row;
+    if (std::abs(expected - row.algorithm_bandwidth) <= 0.006 + 0.01 * expected) return row;
   }
   return std::nullopt;
 }
@@ -78,17 +102,30 @@ double Curve::us(double bytes) const {
 
 Curve read_nccl_tests(const std::string& text, const std::string& file) {
   std::istringstream lines(text);
-  std::set<std::string> hosts;
+  std::set<std::string> hosts, ids;
   std::vector<Row> rows;
   Curve curve;
+  int at = 0;
+  const auto refuse = [&](const std::string& what, const std::string& next) {
+    throw BadInput(fmt::format("{}:{}", file, at), what, next);
+  };
   for (std::string line; std::getline(lines, line);) {
+    ++at;
     const std::vector<std::string> words = words_of(without_prefix(line));
     const auto on = std::find(words.begin(), words.end(), "on");
     if (words.size() > 4 && words[0] == "#" && words[1] == "Rank" && on != words.end() && on + 1 != words.end()) {
-      ++curve.ranks;
+      if (!ids.insert(words[2]).second)
+        refuse(fmt::format("rank {} is named twice", in_quotes(words[2])),
+               "One file is one output; with \"mpirun\", nccl-tests has to be built with MPI=1.");
+      if (++curve.ranks > kRanksMost) refuse(fmt::format("more than {} ranks", kRanksMost), "");
       hosts.insert(*(on + 1));
     } else if (const std::optional<Row> row = row_of(words)) {
+      if (!rows.empty() && rows.front().sums != row->sums)
+        refuse("this row is of another collective than those above", "Give each collective a file of its own.");
       rows.push_back(*row);
+    } else if (meant_as_row(words) && !is_of_no_bytes(words)) {
+      refuse(fmt::format("this is no row of nccl-tests: {}", in_quotes(line)),
+             "A row has a size above 0, a time, and the bandwidth that follows from both.");
     }
   }
   if (curve.ranks < 2)
@@ -97,7 +134,7 @@ Curve read_nccl_tests(const std::string& text, const std::string& file) {
   curve.nodes = int(hosts.size());
   curve.what = collective_of(rows, curve.ranks);
   std::map<double, double> by_size;
-  for (const Row& row : rows) by_size[row.bytes] = row.us;
+  for (const Row& row : rows) by_size[row.bytes] = row.us;  // measured twice: the last time counts
   for (const auto& [bytes, us] : by_size) curve.points.push_back({bytes, us});
   return curve;
 }

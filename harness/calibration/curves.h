@@ -23,7 +23,8 @@ struct Curve {
 
 // The out-of-place columns of an output of all_reduce_perf, all_gather_perf or reduce_scatter_perf, with the lines
 // "#  Rank ..." that say who took part. Launchers' prefixes ("0: ", "[1,0]<stdout>:") are ignored. `file` names it in
-// messages. Throws BadInput.
+// messages. Throws BadInput, which names the line of a row that is none. Sizes in any order; of a size that is there
+// twice the last row counts.
 Curve read_nccl_tests(const std::string& text, const std::string& file);
 
 }  // namespace seeksim::harness::calibration

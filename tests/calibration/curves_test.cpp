@@ -66,6 +66,54 @@ TEST(Curves, WithoutRanksOrRowsAreRefused) {
                BadInput);
 }
 
+std::string refusal_of(const std::string& text) {
+  try {
+    read_nccl_tests(text, "out.txt");
+  } catch (const BadInput& bad) {
+    return bad.problems().at(0).text();
+  }
+  return "";
+}
+
+// Line 9 is the first below eight ranks.
+TEST(Curves, ABadRowIsNamedWithItsLine) {
+  for (const char* row :
+       {"1048576 262144 float sum -1 inf 0.00 0.00 0", "1048576 262144 float sum -1 nan 0.00 0.00 0",
+        "1048576 262144 float sum -1 -123.2 -8.51 -15.95 0", "1048576 262144 float sum -1 123.2 8.51 -15.95 0",
+        "-1048576 262144 float sum -1 123.2 8.51 15.95 0", "1e400 262144 float sum -1 123.2 8.51 15.95 0",
+        "1e300 262144 float sum -1 1e290 10000000.00 15.95 0", "1048576 262144 float sum -1 1e-308 8.51 15.95 0",
+        "1 1 float sum -1 1e308 0.00 0.00 0", "1048576 262144 float sum",
+        "1048576 262144 float sum -1 123.2 85.1 159 0", "1048576 262144 float sum -1 123,2 8,51 15,95 0",
+        "0 262144 float sum -1 123.2 0.00 0.00 0"}) {
+    const std::string refusal = refusal_of(ranks_of(8, 8) + row + '\n' + kSum);
+    EXPECT_TRUE(refusal.starts_with("out.txt:9: this is no row of nccl-tests")) << row << " gives " << refusal;
+  }
+}
+
+TEST(Curves, OneFileIsOneOutput) {
+  EXPECT_TRUE(refusal_of(ranks_of(8, 8) + kScatter + kGather).starts_with("out.txt:10: this row is of another"));
+  EXPECT_TRUE(refusal_of(ranks_of(8, 8) + ranks_of(8, 8) + kSum).starts_with("out.txt:9: rank \"0\" is named twice"));
+}
+
+TEST(Curves, SizesComeInAnyOrderAndTheLastRowOfOneCounts) {
+  const std::string large = "4194304 65536 float none -1 200.0 20.97 19.66 0\n",
+                    small = "1048576 16384 float none -1 100.0 10.49 9.83 0\n",
+                    again = "4194304 65536 float none -1 210.0 19.97 18.72 0\n",
+                    nothing = "0 0 float none -1 4.5 0.00 0.00 0\n";
+  const Curve curve = read_nccl_tests(ranks_of(16, 8) + nothing + large + small + again, "out.txt");
+  ASSERT_EQ(curve.points.size(), 2u);
+  EXPECT_DOUBLE_EQ(curve.points[0].us, 100);
+  EXPECT_DOUBLE_EQ(curve.points[1].us, 210);
+}
+
+TEST(Curves, WhatIsNoTextIsNoCurve) {
+  EXPECT_NE(refusal_of(std::string(1000, '\xff')), "");
+  EXPECT_NE(refusal_of(std::string(1000, '\0')), "");
+  EXPECT_NE(refusal_of(ranks_of(8, 8) + "1048576 262144 fl\xff\xfe"
+                                        "at sum -1 1 2 3 0\n"),
+            "");
+}
+
 // A thousand edits of an output, each of up to four bytes: refused, or times that are times.
 TEST(Curves, EditedOutputsAreRefusedOrGiveTimes) {
   const std::string whole = ranks_of(16, 8) + kHead + kGather;

@@ -1,7 +1,10 @@
-// What `seeksim analyse` reads: flight recorders and logs of jobs that we know nothing of.
+// What `seeksim analyse` reads: flight recorders and logs of jobs that we know nothing of. And what clusters measured.
+#include <cmath>
+
 #include "harness/analyse/dump.h"
 #include "harness/analyse/hang.h"
 #include "harness/analyse/logs.h"
+#include "harness/calibration/curves.h"
 #include "harness/export/flight_recorder.h"
 #include "harness/input/json_text.h"
 #include "harness/input/problem.h"
@@ -57,6 +60,24 @@ bool take_log(std::string_view bytes) {
   read_log(bytes, "all.log", facts);
   story_text(judge_logs(facts));
   return !facts.works.empty() || !facts.errors.empty();
+}
+
+bool take_nccl_tests(std::string_view bytes) try {
+  const calibration::Curve curve = calibration::read_nccl_tests(std::string(bytes), "gather.txt");
+  require(curve.ranks >= 2 && curve.nodes >= 1 && curve.nodes <= curve.ranks, "a group that cannot be");
+  double below = 0;
+  for (const calibration::Curve::Point& point : curve.points) {
+    require(point.bytes > below, "sizes that do not rise");
+    require(std::abs(curve.us(point.bytes) / point.us - 1) < 1e-9, "another time at a measured size");
+    below = point.bytes;
+  }
+  for (const double size : {1.0, 1e3, 3e6, 1e12, 1e15}) {
+    const double us = curve.us(size);
+    require(std::isfinite(us) && us > 0, "a time that is none");
+  }
+  return true;
+} catch (const BadInput&) {
+  return false;
 }
 
 }  // namespace seeksim::fuzz

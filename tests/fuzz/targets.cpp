@@ -19,6 +19,7 @@ std::span<const Target> targets() {
       {"message", take_message},
       {"tcp_stream", take_tcp_stream},
       {"report", take_report},
+      {"nccl_tests", take_nccl_tests, true},
   };
   return kTargets;
 }

@@ -32,5 +32,6 @@ bool take_control_frames(std::string_view bytes);
 bool take_message(std::string_view bytes);
 bool take_tcp_stream(std::string_view bytes);
 bool take_report(std::string_view bytes);
+bool take_nccl_tests(std::string_view bytes);
 
 }  // namespace seeksim::fuzz
