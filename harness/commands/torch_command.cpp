@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <optional>
 
@@ -20,6 +21,7 @@
 #include "harness/torch/python.h"
 #include "harness/torch/run.h"
 #include "harness/torch/table/table.h"
+#include "runtime/backend/machine/interrupts.h"
 
 namespace seeksim::harness {
 namespace {
@@ -279,13 +281,26 @@ std::vector<std::string> take_script(std::vector<std::string>& arguments) {
   return script;
 }
 
+// A command that starts scripts ends in order when a signal asks it to, whatever it is at: status 3, not the signal.
+ExitStatus until_asked_to_stop(ExitStatus (*command)(const TorchArguments&), const TorchArguments& a) {
+  const runtime::Interrupts noted;
+  ExitStatus status = ExitStatus::no_progress;
+  try {
+    status = command(a);
+  } catch (const torch::AskedToStop& stop) {
+    std::fprintf(stderr, "%s, before the script had run\n", stop.what());
+  }
+  runtime::forget_interrupt();
+  return status;
+}
+
 ExitStatus torch_command(const CLI::App& app, const TorchArguments& a) {
   const CLI::App& verb = *app.get_subcommand("torch");
   probe(a);
-  if (verb.got_subcommand("run")) return run_script(a);
-  if (verb.got_subcommand("check")) return check_script(a);
-  if (verb.got_subcommand("recovers")) return recover_script(a);
-  if (verb.got_subcommand("explore")) return explore(a);
+  if (verb.got_subcommand("run")) return until_asked_to_stop(run_script, a);
+  if (verb.got_subcommand("check")) return until_asked_to_stop(check_script, a);
+  if (verb.got_subcommand("recovers")) return until_asked_to_stop(recover_script, a);
+  if (verb.got_subcommand("explore")) return until_asked_to_stop(explore, a);
   bool of_releases = false;
   const ExitStatus status = releases_command(verb, a.releases, a.script, of_releases);
   if (of_releases) return status;

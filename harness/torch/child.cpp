@@ -22,6 +22,7 @@
 
 #include "harness/input/problem.h"
 #include "harness/torch/outlet.h"
+#include "runtime/backend/machine/interrupts.h"
 
 extern char** environ;
 
@@ -173,6 +174,8 @@ std::string without_own_name(const std::string& words) {
   return words.starts_with(kName) ? words.substr(kName.size()) : words;
 }
 
+AskedToStop::AskedToStop() : std::runtime_error("seeksim was asked to stop: " + runtime::interrupt_text()) {}
+
 Captured capture(const std::vector<std::string>& command, const Environment& environment, double limit_s) {
   const std::array<int, 2> out = pipe_of_two(), err = pipe_of_two();
   Captured result;
@@ -188,8 +191,8 @@ Captured capture(const std::vector<std::string>& command, const Environment& env
   const auto deadline = Clock::now() + std::chrono::duration<double>(limit_s);
   std::array<pollfd, 2> waiting = {pollfd{out[0], POLLIN, 0}, pollfd{err[0], POLLIN, 0}};
   while (waiting[0].fd >= 0 || waiting[1].fd >= 0) {
-    if (Clock::now() > deadline) {
-      result.out_of_time = true;
+    if (const bool late = Clock::now() > deadline; late || runtime::interrupted() != 0) {
+      result.out_of_time = late;
       ::kill(-pid, SIGKILL);
       break;
     }
@@ -202,6 +205,7 @@ Captured capture(const std::vector<std::string>& command, const Environment& env
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
+  if (runtime::interrupted() != 0) throw AskedToStop();
   result.ending = ending_of(status);
   return result;
 }

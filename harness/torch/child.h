@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -38,7 +39,12 @@ struct Captured {
 };
 // What a part of seeksim said, without "seeksim: " in front: the caller that passes it on adds that again.
 std::string without_own_name(const std::string& words);
-// Throws as spawn().
+// This program was asked to stop (runtime::interrupted()) while it waited for something that is worth nothing in part.
+class AskedToStop : public std::runtime_error {
+ public:
+  AskedToStop();
+};
+// Throws as spawn(), and AskedToStop.
 Captured capture(const std::vector<std::string>& command, const Environment& environment, double limit_s);
 
 // All processes below this one, but those that are spared, become its own children when their parent ends; from

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstring>
 #include <deque>
 #include <fstream>
@@ -19,6 +18,7 @@
 #include <stdexcept>
 
 #include "harness/torch/outlet.h"
+#include "runtime/backend/machine/interrupts.h"
 #include "runtime/seams/rank_names.h"
 
 namespace seeksim::harness::torch {
@@ -36,29 +36,6 @@ constexpr double kToEnd_s = 5;
 // Less of a core than this, or of a second, and a process counts as idle.
 constexpr double kIdleShare = 0.02;
 constexpr double kIdle_s = 0.05;
-
-volatile std::sig_atomic_t told_to_stop = 0;
-void stop(int signal) { told_to_stop = signal; }
-
-// While it lives, signals that would end this program are only noted.
-class SignalsNoted {
- public:
-  SignalsNoted() {
-    told_to_stop = 0;
-    struct sigaction action {};
-    action.sa_handler = stop;
-    for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &action, &before_[i]);
-  }
-  ~SignalsNoted() {
-    for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
-  }
-  SignalsNoted(const SignalsNoted&) = delete;
-  SignalsNoted& operator=(const SignalsNoted&) = delete;
-
- private:
-  static constexpr std::array<int, 3> kSignals = {SIGINT, SIGTERM, SIGHUP};
-  std::array<struct sigaction, 3> before_{};
-};
 
 double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
 
@@ -232,8 +209,8 @@ bool Job::progressed() {
 
 void Job::look() {
   if (progressed()) progressed_ = Clock::now();
-  if (told_to_stop != 0) {
-    end(Stopped::interrupted, fmt::format("seeksim was asked to stop: {}", ::strsignal(told_to_stop)));
+  if (runtime::interrupted() != 0) {
+    end(Stopped::interrupted, "seeksim was asked to stop: " + runtime::interrupt_text());
   } else if (failed_ && plan_.direct && seconds_since(*failed_) > kToFollow_s) {
     std::vector<int> ranks;
     for (const Started& one : processes_) {
@@ -284,13 +261,13 @@ void Job::end(Stopped why, std::string text) {
 }
 
 JobRun Job::run() {
-  const SignalsNoted noted;
+  const runtime::Interrupts noted;
   start_all();
   auto looked = Clock::now();
   while (anybody_runs()) {
     listen(0.05);
     reap();
-    if (seconds_since(looked) < kLook_s && told_to_stop == 0) continue;
+    if (seconds_since(looked) < kLook_s && runtime::interrupted() == 0) continue;
     looked = Clock::now();
     look();
   }

@@ -215,14 +215,21 @@ Finding replicas_equal(const TorchRun& run) {
 
 Finding losses_finite(const TorchRun& run) {
   std::size_t looked = 0;
+  std::optional<std::tuple<std::int64_t, std::int32_t, int, double>> first;  // step, micro-batch, rank, value
   for (const RankRun& rank : run.ranks) {
     if (!rank.record) continue;
     for (const LossEntry& loss : rank.record->losses) {
       ++looked;
-      if (!std::isfinite(value_of(loss)))
-        return bad(fmt::format("rank {}: the loss of step {}, micro-batch {}, is {}", rank.rank, loss.step,
-                               loss.micro_batch, value_of(loss)));
+      if (std::isfinite(value_of(loss))) continue;
+      const std::tuple found(loss.step, loss.micro_batch, rank.rank, value_of(loss));
+      if (!first || std::tie(loss.step, loss.micro_batch, rank.rank) <
+                        std::tie(std::get<0>(*first), std::get<1>(*first), std::get<2>(*first)))
+        first = found;
     }
+  }
+  if (first) {
+    const auto& [step, micro_batch, rank, value] = *first;
+    return bad(fmt::format("rank {}: the loss of step {}, micro-batch {}, is {}", rank, step, micro_batch, value));
   }
   return looked == 0 ? blind("no loss was recorded") : good(fmt::format("{} losses", looked));
 }

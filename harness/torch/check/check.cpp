@@ -18,6 +18,7 @@
 #include "harness/torch/job.h"
 #include "harness/torch/judges.h"
 #include "harness/torch/scenario.h"
+#include "runtime/backend/machine/interrupts.h"
 
 namespace seeksim::harness::torch {
 namespace {
@@ -45,7 +46,8 @@ class Checking {
   std::string does_not_apply(const Switch& one) const;
   bool wanted(const Switch& one) const;
   void tell(CheckLine line);
-  Outcome outcome(bool whole);
+  void go_through();
+  Outcome outcome();
 
   const CheckRequest& request_;
   const Print& print_;
@@ -53,6 +55,7 @@ class Checking {
   Start start_;
   std::optional<KeptFolder> folder_;  // once all that was asked for makes sense
   bool red_ = false;
+  std::string ended_early_;  // why not every switch was turned
   std::optional<WarmStart> warm_;
   TorchRun plain_;
   std::optional<TorchRun> order_;    // with another order of sums
@@ -98,7 +101,9 @@ TorchRun Checking::run_variant(const std::string& name, Variant variant) {
   Start start = start_;
   start.turns = variant.turns;
   if (!variant.cold && warm_) start.ranks_with = warm_->ranks_with();
-  return run_in(folder, variant.scenario, command, start);
+  TorchRun run = run_in(folder, variant.scenario, command, start);
+  if (run.job.stopped == Stopped::interrupted) throw AskedToStop();  // of that run nothing is known
+  return run;
 }
 
 // The script as it is: a line a judge. False: it does not get to its end, so that there is nothing to compare.
@@ -191,18 +196,21 @@ void Checking::tell(CheckLine line) {
   lines_.push_back(std::move(line));
 }
 
-Outcome Checking::outcome(bool whole) {
+Outcome Checking::outcome() {
   Outcome outcome;
   outcome.name = scenario_.name;
-  outcome.status = red_ ? ExitStatus::check_failed : ExitStatus::as_expected;
+  const bool stopped = runtime::interrupted() != 0;
+  outcome.status = stopped ? ExitStatus::no_progress : red_ ? ExitStatus::check_failed : ExitStatus::as_expected;
   outcome.report = check_json(request_, scenario_.torch.ranks, start_.built.torch, lines_);
   std::string sentence = check_sentence(lines_);
-  if (!whole) sentence += "; no switch was turned, for the script does not get to its end";
+  if (!ended_early_.empty()) sentence += "; " + ended_early_;
   outcome.report["exit_code"] = int(outcome.status);
   outcome.report["sentence"] = sentence;
   if (!request_.quiet) {
-    print_(fmt::format("{} {}: {}\n", red_ ? request_.style.bad("FAIL") : request_.style.good("PASS"), scenario_.name,
-                       sentence));
+    const std::string word = stopped ? request_.style.bad("STOPPED")
+                             : red_  ? request_.style.bad("FAIL")
+                                     : request_.style.good("PASS");
+    print_(fmt::format("{} {}: {}\n", word, scenario_.name, sentence));
     if (folder_->temporary() && red_) print_(fmt::format("  folder    {}\n", folder_->path()));
   }
   write_file(folder_->path() + "/check.json", dump(outcome.report));
@@ -214,10 +222,21 @@ Outcome Checking::run() {
   if (!request_.quiet)
     print_(fmt::format("{}  torch {}, {} ranks{}\n", scenario_.name, start_.built.torch, scenario_.torch.ranks,
                        warm_->why().empty() ? "" : "; each run imports torch: " + warm_->why()));
-  const bool whole = judge_plain();
+  try {
+    go_through();
+  } catch (const AskedToStop& stop) {
+    ended_early_ = stop.what();
+  }
+  return outcome();
+}
+
+void Checking::go_through() {
+  if (!judge_plain()) {
+    ended_early_ = "no switch was turned, for the script does not get to its end";
+    return;
+  }
   for (const Switch& one : switches())
-    if (whole && wanted(one)) tell(turn(one));
-  return outcome(whole);
+    if (wanted(one)) tell(turn(one));
 }
 
 }  // namespace

@@ -34,11 +34,14 @@ class Recovering {
   Outcome run();
 
  private:
+  TorchRun run_of(const std::string& name, const TorchScenario& scenario, const std::string& checkpoints,
+                  const std::string& more = "") const;
   bool undisturbed();
   TorchScenario disturbed_scenario();
   std::optional<TorchRun> disturbed();
   std::optional<TorchRun> resumed();
   void hold(const TorchRun& run);
+  void go_through();
   void tell(const std::string& name, State state, const std::string& text);
   Outcome outcome();
 
@@ -47,6 +50,7 @@ class Recovering {
   TorchScenario scenario_;
   std::optional<FolderOfRuns> runs_;  // once all that was asked for makes sense
   bool red_ = false;
+  std::string stopped_;  // by whom, before all was known
   TorchRun whole_;
   std::int64_t step_ = -1;  // in which a rank is killed or hangs; -1: the scenario says what breaks
   std::optional<Resumption> found_;
@@ -62,11 +66,18 @@ Recovering::Recovering(const RecoversRequest& request, const Print& print) : req
   runs_.emplace(request.command, request.python, request.out, "recovers");
 }
 
+TorchRun Recovering::run_of(const std::string& name, const TorchScenario& scenario, const std::string& checkpoints,
+                            const std::string& more) const {
+  TorchRun run = runs_->run(name, scenario, checkpoints, more);
+  if (run.job.stopped == Stopped::interrupted) throw AskedToStop();  // of that run nothing is known
+  return run;
+}
+
 // False: it does not get to its end by itself, or saves nothing to go on from.
 bool Recovering::undisturbed() {
   TorchScenario scenario = scenario_;
   scenario.faults.clear();
-  whole_ = runs_->run("undisturbed", scenario, runs_->empty_folder("undisturbed-checkpoints"));
+  whole_ = run_of("undisturbed", scenario, runs_->empty_folder("undisturbed-checkpoints"));
   std::vector<std::string> red;
   for (const CheckResult& check : judge(whole_).checks)
     if (!check.ok) red.push_back(check.name + ": " + check.detail);
@@ -107,7 +118,7 @@ TorchScenario Recovering::disturbed_scenario() {
 // Empty: what had to break did not.
 std::optional<TorchRun> Recovering::disturbed() {
   const TorchScenario scenario = disturbed_scenario();
-  TorchRun run = runs_->run("disturbed", scenario, runs_->empty_folder("checkpoints"));
+  TorchRun run = run_of("disturbed", scenario, runs_->empty_folder("checkpoints"));
   for (const CheckResult& check : judge(run).checks) {
     // Where a launcher has restarted the ranks, the attempt that was disturbed is not the last one.
     if (check.name != "faults_fired" || check.ok || was_restarted(run)) continue;
@@ -128,7 +139,7 @@ std::optional<TorchRun> Recovering::resumed() {
   scenario.faults.clear();
   std::string wrong;
   try {
-    TorchRun run = runs_->run("resumed", scenario, runs_->path() + "/checkpoints", request_.resume);
+    TorchRun run = run_of("resumed", scenario, runs_->path() + "/checkpoints", request_.resume);
     wrong = failure(run);
     if (wrong.empty()) return run;
   } catch (const BadInput& bad) {
@@ -163,13 +174,14 @@ void Recovering::tell(const std::string& name, State state, const std::string& t
 Outcome Recovering::outcome() {
   Outcome outcome;
   outcome.name = scenario_.name;
-  outcome.status = red_ ? ExitStatus::check_failed : ExitStatus::as_expected;
+  const bool stopped = !stopped_.empty();
+  outcome.status = stopped ? ExitStatus::no_progress : red_ ? ExitStatus::check_failed : ExitStatus::as_expected;
   Json lines = Json::array(), differ = Json::array();
   for (const CheckLine& line : lines_)
     lines.push_back({{"name", line.name}, {"ok", line.state == State::good}, {"text", line.text}});
   if (found_)
     for (const Part part : found_->differ) differ.push_back(std::string(name(part)));
-  const std::string sentence = check_sentence(lines_);
+  const std::string sentence = check_sentence(lines_) + (stopped ? "; " + stopped_ : "");
   outcome.report = {{"schema", kRecoversSchema},
                     {"command", request_.command},
                     {"np", scenario_.torch.ranks},
@@ -182,8 +194,10 @@ Outcome Recovering::outcome() {
                     {"exit_code", int(outcome.status)},
                     {"sentence", sentence}};
   if (!request_.quiet) {
-    print_(fmt::format("{} {}: {}\n", red_ ? request_.style.bad("FAIL") : request_.style.good("PASS"), scenario_.name,
-                       sentence));
+    const std::string word = stopped ? request_.style.bad("STOPPED")
+                             : red_  ? request_.style.bad("FAIL")
+                                     : request_.style.good("PASS");
+    print_(fmt::format("{} {}: {}\n", word, scenario_.name, sentence));
     if (runs_->temporary() && red_) print_(fmt::format("  folder    {}\n", runs_->path()));
   }
   write_file(runs_->path() + "/recovers.json", dump(outcome.report));
@@ -194,7 +208,16 @@ Outcome Recovering::run() {
   runs_->warm_up();
   if (!request_.quiet)
     print_(fmt::format("{}  torch {}, {} ranks\n", scenario_.name, runs_->torch(), scenario_.torch.ranks));
-  if (!undisturbed()) return outcome();
+  try {
+    go_through();
+  } catch (const AskedToStop& stop) {
+    stopped_ = stop.what();
+  }
+  return outcome();
+}
+
+void Recovering::go_through() {
+  if (!undisturbed()) return;
   std::optional<TorchRun> run = disturbed();
   if (run && was_restarted(*run)) {
     if (const std::string wrong = failure(*run); !wrong.empty()) {
@@ -205,7 +228,6 @@ Outcome Recovering::run() {
     run = resumed();
   }
   if (run) hold(*run);
-  return outcome();
 }
 
 }  // namespace

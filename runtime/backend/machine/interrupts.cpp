@@ -23,6 +23,7 @@ std::atomic<int> noted = 0;
 std::atomic<bool> worker = false;
 static_assert(std::atomic<int>::is_always_lock_free);
 std::array<struct sigaction, kSignals.size()> before;
+int noting = 0;  // how many Interrupts live
 
 extern "C" void note_signal(int signal) {
   int none = 0;
@@ -77,6 +78,7 @@ void watch(int over) {
 }  // namespace
 
 Interrupts::Interrupts() {
+  if (noting++ > 0) return;
   struct sigaction action {};
   action.sa_handler = note_signal;
   ::sigemptyset(&action.sa_mask);
@@ -87,6 +89,7 @@ Interrupts::Interrupts() {
 }
 
 Interrupts::~Interrupts() {
+  if (--noting > 0) return;
   for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &before[i], nullptr);
 }
 

@@ -7,7 +7,7 @@
 
 namespace seeksim::runtime {
 
-// While it lives, such a signal is only noted. A second one ends the process at once.
+// While it lives, such a signal is only noted. A second one ends the process at once. One inside another does nothing.
 class Interrupts {
  public:
   Interrupts();
