@@ -80,7 +80,8 @@ Finding no_hang(const TorchRun& run, const std::string&) {
 // What a rule names and no rank has a weight of; empty: nothing to say.
 std::string unknown_name(const TorchRun& run, const faults::Rule& rule) {
   if (rule.when.tensor.empty() || rule.site == faults::Site::optimizer_state) return "";
-  const bool of_module = rule.site == faults::Site::activation || rule.site == faults::Site::activation_gradient;
+  const bool of_module = rule.site == faults::Site::activation || rule.site == faults::Site::activation_gradient ||
+                         rule.kind == faults::FaultKind::oom;
   std::set<std::string> names;
   for (const RankRun& rank : run.ranks) {
     if (!rank.record) continue;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -222,9 +223,7 @@ Finding losses_finite(const TorchRun& run) {
       ++looked;
       if (std::isfinite(value_of(loss))) continue;
       const std::tuple found(loss.step, loss.micro_batch, rank.rank, value_of(loss));
-      if (!first || std::tie(loss.step, loss.micro_batch, rank.rank) <
-                        std::tie(std::get<0>(*first), std::get<1>(*first), std::get<2>(*first)))
-        first = found;
+      if (!first || found < *first) first = found;
     }
   }
   if (first) {

@@ -18,7 +18,6 @@
 #include "harness/torch/job.h"
 #include "harness/torch/judges.h"
 #include "harness/torch/scenario.h"
-#include "runtime/backend/machine/interrupts.h"
 
 namespace seeksim::harness::torch {
 namespace {
@@ -55,6 +54,7 @@ class Checking {
   Start start_;
   std::optional<KeptFolder> folder_;  // once all that was asked for makes sense
   bool red_ = false;
+  bool stopped_ = false;
   std::string ended_early_;  // why not every switch was turned
   std::optional<WarmStart> warm_;
   TorchRun plain_;
@@ -199,18 +199,14 @@ void Checking::tell(CheckLine line) {
 Outcome Checking::outcome() {
   Outcome outcome;
   outcome.name = scenario_.name;
-  const bool stopped = runtime::interrupted() != 0;
-  outcome.status = stopped ? ExitStatus::no_progress : red_ ? ExitStatus::check_failed : ExitStatus::as_expected;
+  outcome.status = stopped_ ? ExitStatus::no_progress : red_ ? ExitStatus::check_failed : ExitStatus::as_expected;
   outcome.report = check_json(request_, scenario_.torch.ranks, start_.built.torch, lines_);
   std::string sentence = check_sentence(lines_);
   if (!ended_early_.empty()) sentence += "; " + ended_early_;
   outcome.report["exit_code"] = int(outcome.status);
   outcome.report["sentence"] = sentence;
   if (!request_.quiet) {
-    const std::string word = stopped ? request_.style.bad("STOPPED")
-                             : red_  ? request_.style.bad("FAIL")
-                                     : request_.style.good("PASS");
-    print_(fmt::format("{} {}: {}\n", word, scenario_.name, sentence));
+    print_(last_line(outcome.status, scenario_.name, sentence, request_.style));
     if (folder_->temporary() && red_) print_(fmt::format("  folder    {}\n", folder_->path()));
   }
   write_file(folder_->path() + "/check.json", dump(outcome.report));
@@ -225,6 +221,7 @@ Outcome Checking::run() {
   try {
     go_through();
   } catch (const AskedToStop& stop) {
+    stopped_ = true;
     ended_early_ = stop.what();
   }
   return outcome();

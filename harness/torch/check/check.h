@@ -44,6 +44,8 @@ std::string line_text(const CheckLine& line, const Style& style);
 Json check_json(const CheckRequest& request, int ranks, const std::string& torch, const std::vector<CheckLine>& lines);
 // "2 of 14 lines are red: samples, np; 10 do not apply"
 std::string check_sentence(const std::vector<CheckLine>& lines);
+// The last line for people: "PASS train: 31 lines hold"; FAIL; STOPPED where the command was asked to stop.
+std::string last_line(ExitStatus status, const std::string& name, const std::string& sentence, const Style& style);
 
 // The line of a switch from the run with nothing turned and the one with it turned. allowed: what other orders of sums
 // and other roundings move; null: neither could be measured, so that no distance is too far.

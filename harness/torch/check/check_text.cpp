@@ -46,6 +46,13 @@ std::string check_sentence(const std::vector<CheckLine>& lines) {
                      fmt::join(red, ", "), rest);
 }
 
+std::string last_line(ExitStatus status, const std::string& name, const std::string& sentence, const Style& style) {
+  const std::string word = status == ExitStatus::as_expected   ? style.good("PASS")
+                           : status == ExitStatus::no_progress ? style.bad("STOPPED")
+                                                               : style.bad("FAIL");
+  return fmt::format("{} {}: {}\n", word, name, sentence);
+}
+
 Json check_json(const CheckRequest& request, int ranks, const std::string& torch, const std::vector<CheckLine>& lines) {
   Json judges = Json::array(), turned = Json::array();
   for (const CheckLine& line : lines) {

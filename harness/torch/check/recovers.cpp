@@ -194,10 +194,7 @@ Outcome Recovering::outcome() {
                     {"exit_code", int(outcome.status)},
                     {"sentence", sentence}};
   if (!request_.quiet) {
-    const std::string word = stopped ? request_.style.bad("STOPPED")
-                             : red_  ? request_.style.bad("FAIL")
-                                     : request_.style.good("PASS");
-    print_(fmt::format("{} {}: {}\n", word, scenario_.name, sentence));
+    print_(last_line(outcome.status, scenario_.name, sentence, request_.style));
     if (runs_->temporary() && red_) print_(fmt::format("  folder    {}\n", runs_->path()));
   }
   write_file(runs_->path() + "/recovers.json", dump(outcome.report));

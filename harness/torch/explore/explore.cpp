@@ -105,6 +105,8 @@ bool Exploring::undisturbed() {
   TorchScenario scenario = scenario_;
   scenario.faults.clear();
   whole_ = runs_->run("undisturbed", scenario, runs_->empty_folder("checkpoints"));
+  interrupted_ = whole_.job.stopped == Stopped::interrupted;
+  if (interrupted_) return false;
   for (const CheckResult& check : judge(whole_).checks) {
     if (check.ok) continue;
     tell("undisturbed", State::red, check.name + ": " + check.detail);
@@ -118,6 +120,8 @@ bool Exploring::undisturbed() {
   tell("undisturbed", State::good,
        fmt::format("{} steps; {} faults find a place", steps_of(whole_), places_->rows().size()));
   const TorchRun again = runs_->run("repeated", scenario, runs_->empty_folder("checkpoints"));
+  interrupted_ = again.job.stopped == Stopped::interrupted;
+  if (interrupted_) return false;
   const Resumption held = hold_resumed(whole_.ranks, again.ranks);
   const bool same = held.same && held.first == 0;
   tell("repeats", same ? State::good : State::red, held.text);
@@ -280,9 +284,7 @@ void Exploring::tell_end(ExitStatus status) const {
   if (cases_ > 0)
     print_(request_.style.faint(fmt::format("  cases     {} in {:.1f} s: {}\n  struck    {}\n", cases_,
                                             seconds_since(began_), counts(ends_), counts(struck_))));
-  const bool good = status == ExitStatus::as_expected;
-  print_(fmt::format("{} {}: {}\n", good ? request_.style.good("PASS") : request_.style.bad("FAIL"), scenario_.name,
-                     sentence()));
+  print_(last_line(status, scenario_.name, sentence(), request_.style));
   if (runs_->temporary() && !found_.empty()) print_(fmt::format("  folder    {}\n", runs_->path()));
 }
 

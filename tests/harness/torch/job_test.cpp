@@ -12,6 +12,7 @@
 
 #include "harness/input/problem.h"
 #include "harness/torch/outlet.h"
+#include "runtime/backend/machine/interrupts.h"
 #include "tests/support/scenarios.h"
 
 namespace seeksim::harness::torch {
@@ -190,6 +191,29 @@ TEST(TorchJob, ATerminatedCommandEndsItsRanksAndReports) {
   ASSERT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 42);
   for (const char* name : {"pid-0", "pid-1"}) EXPECT_FALSE(is_alive(pid_in(shells.folder.file(name)))) << name;
+}
+
+// A build or a look at a Python is worth nothing in part: it ends at once, and the caller is told why.
+TEST(TorchJob, ACommandThatIsToldToEndDoesNotWaitForWhatItStarted) {
+  const pid_t command = ::fork();
+  ASSERT_GE(command, 0);
+  if (command == 0) {
+    const runtime::Interrupts noted;
+    {
+      const runtime::Interrupts inner;  // as a job makes one: when it goes, signals are still noted
+    }
+    ::raise(SIGTERM);
+    try {
+      capture({"/bin/sh", "-c", "exec sleep 600"}, {}, 600);
+    } catch (const AskedToStop& stop) {
+      ::_exit(std::string(stop.what()) == "seeksim was asked to stop: signal 15 (Terminated)" ? 42 : 2);
+    }
+    ::_exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(command, &status, 0), command);
+  ASSERT_TRUE(WIFEXITED(status)) << status;
+  EXPECT_EQ(WEXITSTATUS(status), 42);
 }
 
 // And one that is killed: its ranks go with it.

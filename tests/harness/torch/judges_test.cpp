@@ -231,6 +231,15 @@ TEST(TorchJudges, ANaNThatComesWithASumIsNamedWhereItWasGiven) {
             "rank 1: its loss in step 1, micro-batch 0 was the first that was not finite");
 }
 
+TEST(TorchJudges, TheFirstStepWhoseLossIsNotFiniteIsNamedWhicheverRankHasIt) {
+  MadeRun made(2);
+  for (const int rank : {0, 1})
+    made[std::size_t(rank)].steps(4, [rank](std::int64_t step, Step& one) {
+      if (step >= 2 - rank) one.loss = std::nan("");
+    });
+  EXPECT_EQ(find(judge(made.run()), "losses_finite")->detail, "rank 1: the loss of step 1, micro-batch 0, is nan");
+}
+
 TEST(TorchJudges, AnOverflowWhoseStepIsSkippedIsToldAndNotRed) {
   const TorchRun run = made_run(2, 1, [](std::int64_t step, Step& made) { made.sum.nonfinite_in = step == 1; });
   EXPECT_EQ(red(run), "");
@@ -272,6 +281,9 @@ TEST(TorchJudges, AFaultThatNamesWhatNoRankHasGetsAHint) {
   run.scenario.faults[0].site = faults::Site::activation;
   run.scenario.faults[0].when.tensor = "heat";
   EXPECT_NE(red(run).find("no rank has a module \"heat\". Did you mean \"head\"?"), std::string::npos) << red(run);
+  run.scenario.faults = {rule_of(faults::FaultKind::oom)};
+  run.scenario.faults[0].when.tensor = "head";
+  EXPECT_EQ(red(run).find("no rank has"), std::string::npos) << red(run);
 }
 
 TEST(TorchJudges, LossesThatRiseAreRedWhereAskedFor) {
