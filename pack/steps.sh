@@ -110,12 +110,12 @@ on_device() {
   for row in "${rows[@]}"; do
     local more=()
     [ "$row" = all ] || more=(--row "$row")
+    "$top/bin/seeksim" run "$scenarios/$name.json" ${more[@]+"${more[@]}"} --report "$FL_SCRATCH/cpu.json" >"$FL_SCRATCH/cpu" 2>&1 &
     "$program" run "$scenarios/$name.json" ${more[@]+"${more[@]}"} --device "$flag" --report "$FL_SCRATCH/device.json" 2>&1 | tee "$text"
     status=${PIPESTATUS[0]}
+    wait "$!" || wrong "on the CPU: $(verdict "$FL_SCRATCH/cpu")"
     cannot_if_absent "$text" "$status"
     if [ "$status" != 0 ]; then keep "$FL_SCRATCH/device.json"; wrong "$(verdict "$text")"; fi
-    "$top/bin/seeksim" run "$scenarios/$name.json" ${more[@]+"${more[@]}"} --report "$FL_SCRATCH/cpu.json" >"$FL_SCRATCH/cpu" 2>&1 ||
-      wrong "on the CPU: $(verdict "$FL_SCRATCH/cpu")"
     if [ -z "$(digests "$FL_SCRATCH/cpu.json")" ] || ! diff <(digests "$FL_SCRATCH/cpu.json") <(digests "$FL_SCRATCH/device.json"); then
       keep "$FL_SCRATCH/device.json"
       wrong "the digests are not the CPU's"
@@ -335,7 +335,7 @@ step_bench() {
   esac
   grep '^bench ' "$FL_SCRATCH/gtest" >>"$FL_OUT/figures.txt"
   real || { say_seen "$(grep -c '^bench ' "$FL_SCRATCH/gtest") figures of the emulated device, which mean nothing"; return; }
-  wall() { "$program" run "$top/bench/device_step.json" --device cuda --set steps="$1" --report "$FL_SCRATCH/step.json" >/dev/null &&
+  wall() { "$program" run "$top/bench/device_step.json" --device cuda --set steps="$1" --report "$FL_SCRATCH/step.json" >&2 &&
     sed -n 's/^  "wall_s": *\([0-9.e+-]*\).*/\1/p' "$FL_SCRATCH/step.json"; }
   one=$(wall 1) && twenty=$(wall 21) || wrong "bench/device_step.json does not run"
   awk -v a="$one" -v b="$twenty" 'BEGIN { printf "bench training_step: %.3f ms\n", (b - a) / 20 * 1e3 }' | tee -a "$FL_OUT/figures.txt"

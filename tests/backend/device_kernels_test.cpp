@@ -49,7 +49,9 @@ void products(runtime::DeviceMemory& device) {
                         {65, 127, 100, 13},
                         {130, 70, 257, 33},
                         {5, 9, 40, 1},
-                        {129, 257, 64, 0}}) {
+                        {129, 257, 64, 0},
+                        {1536, 1408, 24, 0},     // in large tiles, all of them whole
+                        {1409, 1409, 19, 0}}) {  // and ragged
     for (const bool ta : {false, true}) {
       for (const bool tb : {false, true}) {
         Problem p(device);

@@ -25,19 +25,30 @@ class EmulatedDevice : public ::testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(Order, EmulatedDevice, ::testing::Bool(),
                          [](const auto& order) { return order.param ? "backwards" : "forwards"; });
 
-// So many tiles of 128 x 128 that they are taken, the last ones ragged.
+// So many tiles of 128 x 128 that they are taken: all of them whole, the last ones ragged, and whole ones whose rows
+// begin where no four values do.
 TEST_P(EmulatedDevice, LargeTilesOfAProductGiveTheSameBits) {
+  struct Case {
+    std::size_t m, n, k, more;  // floats between one row's end and the next
+  };
   Rng rng(1);
-  const std::size_t m = 1409, n = 1537, k = 19;
-  for (const bool ta : {false, true}) {
-    for (const bool tb : {false, true}) {
-      const Floats a = tames(rng, m * k), b = tames(rng, k * n), bias = tames(rng, n);
-      Floats got(m * n), want(m * n);
-      const auto ma = ta ? mat(a, k, m) : mat(a, m, k), mb = tb ? mat(b, n, k) : mat(b, k, n);
-      const Trans a_is = ta ? Trans::yes : Trans::no, b_is = tb ? Trans::yes : Trans::no;
-      gemm(kEmulated, a_is, b_is, ma, mb, mat(got, m, n), 0, vec(bias));
-      gemm({}, a_is, b_is, ma, mb, mat(want, m, n), 0, vec(bias));
-      ASSERT_EQ(difference(got, want), "") << ta << tb;
+  for (const Case& c : {Case{1536, 1408, 24, 0}, Case{1409, 1537, 19, 0}, Case{1536, 1408, 16, 1}}) {
+    for (const bool ta : {false, true}) {
+      for (const bool tb : {false, true}) {
+        const std::size_t a_rows = ta ? c.k : c.m, a_columns = ta ? c.m : c.k;
+        const std::size_t b_rows = tb ? c.n : c.k, b_columns = tb ? c.k : c.n;
+        const Floats a = tames(rng, a_rows * (a_columns + c.more)), b = tames(rng, b_rows * (b_columns + c.more));
+        const Floats bias = tames(rng, c.n);
+        const auto of = [&](const Floats& data, std::size_t rows, std::size_t columns) {
+          return Mat<const float>{data.data(), Index(rows), Index(columns), Index(columns + c.more)};
+        };
+        Floats got(c.m * c.n), want(c.m * c.n);
+        const Trans a_is = ta ? Trans::yes : Trans::no, b_is = tb ? Trans::yes : Trans::no;
+        const auto ma = of(a, a_rows, a_columns), mb = of(b, b_rows, b_columns);
+        gemm(kEmulated, a_is, b_is, ma, mb, mat(got, c.m, c.n), 0, vec(bias));
+        gemm({}, a_is, b_is, ma, mb, mat(want, c.m, c.n), 0, vec(bias));
+        ASSERT_EQ(difference(got, want), "") << c.k << ta << tb;
+      }
     }
   }
 }

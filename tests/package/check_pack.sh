@@ -54,6 +54,9 @@ case $what in
     expect_status $? 0
     for step in files doctor dropout planted bench; do expect $step ok; done
     expect launch skipped
+    # What the step bench times on a GPU is a run like any other.
+    env -i PATH=/usr/bin:/bin HOME=/nowhere "$pack/bin/seeksim" run "$pack/bench/device_step.json" --set steps=1 >"$build/pack_said" ||
+      fail "bench/device_step.json does not run: $(tail -n 3 "$build/pack_said")"
     ;;
   Standin)
     first_light "$pack" --device standin --only files --only dropout --only watchdog --only launch --only kill
