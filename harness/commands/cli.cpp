@@ -125,6 +125,14 @@ void refuse_unknown_command(CLI::App& app, const std::vector<std::string>& argum
                  did_you_mean(arguments[0], verbs) + " seeksim --help lists the commands.");
 }
 
+// What to do about arguments that a command does not take.
+std::string advice_on(const std::vector<std::string>& arguments) {
+  const bool script = arguments.size() > 1 && arguments[0] == "torch" &&
+                      std::any_of(arguments.begin(), arguments.end(), [](const auto& a) { return a.ends_with(".py"); });
+  return script ? fmt::format("A script and its arguments go behind --: seeksim torch {} -- train.py ...", arguments[1])
+                : "seeksim --help lists the commands.";
+}
+
 // False: help was asked for, and printed. Throws BadInput.
 bool parse(CLI::App& app, const std::vector<std::string>& arguments) try {
   refuse_unknown_command(app, arguments);
@@ -135,7 +143,7 @@ bool parse(CLI::App& app, const std::vector<std::string>& arguments) try {
   app.exit(asked_for_help);
   return false;
 } catch (const CLI::ParseError& error) {
-  throw BadInput("", error.what(), "seeksim --help lists the commands.");
+  throw BadInput("", error.what(), advice_on(arguments));
 }
 
 ExitStatus list_of(const Arguments& a) {

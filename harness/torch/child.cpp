@@ -176,7 +176,8 @@ std::string without_own_name(const std::string& words) {
 
 AskedToStop::AskedToStop() : std::runtime_error("seeksim was asked to stop: " + runtime::interrupt_text()) {}
 
-Captured capture(const std::vector<std::string>& command, const Environment& environment, double limit_s) {
+Captured capture(const std::vector<std::string>& command, const Environment& environment, double limit_s,
+                 const OnLine& on_error_line) {
   const std::array<int, 2> out = pipe_of_two(), err = pipe_of_two();
   Captured result;
   pid_t pid = 0;
@@ -189,6 +190,7 @@ Captured capture(const std::vector<std::string>& command, const Environment& env
   ::close(out[1]);
   ::close(err[1]);
   const auto deadline = Clock::now() + std::chrono::duration<double>(limit_s);
+  std::size_t told = 0;  // of standard error
   std::array<pollfd, 2> waiting = {pollfd{out[0], POLLIN, 0}, pollfd{err[0], POLLIN, 0}};
   while (waiting[0].fd >= 0 || waiting[1].fd >= 0) {
     if (const bool late = Clock::now() > deadline; late || runtime::interrupted() != 0) {
@@ -199,6 +201,8 @@ Captured capture(const std::vector<std::string>& command, const Environment& env
     if (::poll(waiting.data(), waiting.size(), 100) < 0 && errno != EINTR) break;
     if (waiting[0].fd >= 0 && waiting[0].revents != 0 && !take(out[0], result.out)) waiting[0].fd = -1;
     if (waiting[1].fd >= 0 && waiting[1].revents != 0 && !take(err[0], result.err)) waiting[1].fd = -1;
+    for (std::size_t end; on_error_line && (end = result.err.find('\n', told)) != std::string::npos; told = end + 1)
+      on_error_line(result.err.substr(told, end - told));
   }
   ::close(out[0]);
   ::close(err[0]);

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -44,8 +45,10 @@ class AskedToStop : public std::runtime_error {
  public:
   AskedToStop();
 };
-// Throws as spawn(), and AskedToStop.
-Captured capture(const std::vector<std::string>& command, const Environment& environment, double limit_s);
+// on_error_line: gets each whole line of standard error as it comes. Throws as spawn(), and AskedToStop.
+using OnLine = std::function<void(const std::string& line)>;
+Captured capture(const std::vector<std::string>& command, const Environment& environment, double limit_s,
+                 const OnLine& on_error_line = {});
 
 // All processes below this one, but those that are spared, become its own children when their parent ends; from
 // construction to destruction. At destruction the rest is killed.

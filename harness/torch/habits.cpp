@@ -148,6 +148,57 @@ bool is_narrow(DType type) {
   return type == DType::fp16 || type == DType::bf16 || type == DType::fp8_e4m3 || type == DType::fp8_e5m2;
 }
 
+// Steps in which the gradients of all micro-batches but the last were cleared. A script may drop a bad batch so: it
+// does not do that in most steps.
+std::string gradients_lost(const RankRun& rank) {
+  const SightEntry* first = nullptr;
+  std::set<std::int64_t> steps;
+  for (const SightEntry& sight : rank.record->sights) {
+    if (sight.kind != SightKind::lost_gradient) continue;
+    if (first == nullptr) first = &sight;
+    steps.insert(sight.step);
+  }
+  if (steps.size() < 2 || 2 * steps.size() < rank.record->steps.size()) return "";
+  return fmt::format(
+      "rank {}: zero_grad() comes between the backward passes of {} of {} steps, first step {}, and the gradients of "
+      "all "
+      "micro-batches but the last are lost ({}): call it once, after optimizer.step()",
+      rank.rank, steps.size(), rank.record->steps.size(), first->step, rank.record->text(first->name));
+}
+
+// A step that adds up more micro-batches than the one before, for the end of an epoch lies in it.
+std::string left_over(const RankRun& rank) {
+  const RankRecord& record = *rank.record;
+  std::int32_t before = 0;
+  std::set<std::string> epochs;
+  for (const pytorch::Place& place : record.order) {
+    if (place.kind == pytorch::EntryKind::sight) {
+      const SightEntry& sight = record.sights[place.index];
+      if (sight.kind == SightKind::batch) epochs.insert(record.text(sight.name));
+    }
+    if (place.kind != pytorch::EntryKind::step) continue;
+    const pytorch::StepEntry& step = record.steps[place.index];
+    if (epochs.size() > 1 && before > 1 && step.micro_batches > before)
+      return fmt::format(
+          "rank {}, step {}: it adds up {} micro-batches, the step before {}: what was left over at the end of {} ran "
+          "into the next epoch: make a step there, or clear it",
+          rank.rank, step.step, step.micro_batches, before, *epochs.begin());
+    before = step.micro_batches;
+    epochs.clear();
+  }
+  return "";
+}
+
+// What a rank of the run shows of itself, of the lowest rank that shows something.
+template <class Look>
+std::string of_some_rank(const TorchRun& run, Look look) {
+  for (const RankRun& rank : run.ranks) {
+    if (!rank.record) continue;
+    if (std::string text = look(rank); !text.empty()) return text;
+  }
+  return "";
+}
+
 }  // namespace
 
 Finding samples(const TorchRun& run) {
@@ -217,6 +268,7 @@ Finding gradients_cleared(const TorchRun& run) {
         fmt::format("rank {}, step {}: the gradient of {} still has that of the step before in it: call "
                     "optimizer.zero_grad() once a step",
                     rank->rank, sight->step, rank->record->text(sight->name)));
+  if (const std::string text = of_some_rank(run, gradients_lost); !text.empty()) return bad(text);
   return has_steps(run) ? good("each step began with gradients of its own") : blind("no step was made");
 }
 
@@ -250,6 +302,7 @@ Finding losses_divided(const TorchRun& run) {
   if (const SightEntry* sight = first_sight(run, SightKind::undivided, rank))
     return bad(fmt::format("rank {}, step {}: {} add up their mean losses: divide each by their number", rank->rank,
                            sight->step, rank->record->text(sight->name)));
+  if (const std::string text = of_some_rank(run, left_over); !text.empty()) return bad(text);
   return has_steps(run) ? good("no step adds up undivided losses") : blind("no step was made");
 }
 

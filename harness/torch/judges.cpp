@@ -90,10 +90,28 @@ std::string unknown_name(const TorchRun& run, const faults::Rule& rule) {
       names.insert(of_module ? name.substr(0, name.rfind('.')) : name);
     }
   }
-  if (names.empty() || names.contains(rule.when.tensor)) return "";
-  const std::string near = closest(rule.when.tensor, {names.begin(), names.end()});
-  return fmt::format("; no rank has a {} {}{}", of_module ? "module" : "parameter", in_quotes(rule.when.tensor),
-                     near.empty() ? "" : fmt::format(". Did you mean {}?", in_quotes(near)));
+  const std::string& given = rule.when.tensor;
+  if (names.empty() || names.contains(given)) return "";
+  std::string near = closest(given, {names.begin(), names.end()});
+  if (of_module && names.contains(given.substr(0, given.rfind('.')))) near = given.substr(0, given.rfind('.'));
+  const auto inside = names.lower_bound(given + '.');
+  if (!of_module && inside != names.end() && inside->starts_with(given + '.')) near = *inside;
+  return fmt::format("; no rank has a {} {}{}", of_module ? "module with weights that is called" : "parameter",
+                     in_quotes(given), near.empty() ? "" : fmt::format(". Did you mean {}?", in_quotes(near)));
+}
+
+// Where a rule names a step that its ranks never came to; empty: they came to it.
+std::string unknown_step(const TorchRun& run, const faults::Rule& rule) {
+  if (!rule.when.step) return "";
+  std::int64_t made = 0;
+  for (const RankRun& rank : run.ranks) {
+    if (!rank.record || rank.record->steps.empty() || rule.when.rank.value_or(rank.rank) != rank.rank) continue;
+    made = std::max(made, rank.record->steps.back().step + 1);
+  }
+  if (*rule.when.step < made) return "";
+  const std::string who = rule.when.rank ? fmt::format("rank {}", *rule.when.rank) : "the run";
+  return fmt::format("; {} ended before step {}: it made {} step{}, counted from 0", who, *rule.when.step, made,
+                     made == 1 ? "" : "s");
 }
 
 Finding faults_fired(const TorchRun& run, const std::string&) {
@@ -108,8 +126,8 @@ Finding faults_fired(const TorchRun& run, const std::string&) {
   for (std::size_t i = 0; i < fired.size(); ++i) {
     all += fired[i];
     if (fired[i] == 0)
-      return bad(fmt::format("faults.{} never fired: {}{}", i, faults::text(run.scenario.faults[i]),
-                             unknown_name(run, run.scenario.faults[i])));
+      return bad(fmt::format("faults.{} never fired: {}{}{}", i, faults::text(run.scenario.faults[i]),
+                             unknown_step(run, run.scenario.faults[i]), unknown_name(run, run.scenario.faults[i])));
   }
   if (fired.empty()) return blind("there are no faults");
   return good(fmt::format("fired {} time{}", all, all == 1 ? "" : "s"));
@@ -194,12 +212,12 @@ const std::vector<Judge>& judges() {
        "on"},
       {"weights_move", "", true, plainly<weights_move>, "every weight that requires a gradient changed in three steps"},
       {"gradients_cleared", "", true, plainly<gradients_cleared>,
-       "no step has the gradients of the one before in its own"},
+       "no step has the gradients of the one before in its own, or loses those of its own micro-batches"},
       {"train_mode", "", true, plainly<train_mode>,
        "modules whose train() and eval() differ are in train() where they are trained, in eval() in validation"},
       {"clips_in_time", "", true, plainly<clips_in_time>, "gradients are clipped between backward() and step()"},
       {"losses_divided", "", true, plainly<losses_divided>,
-       "micro-batches of a step do not add up mean losses undivided"},
+       "micro-batches of a step do not add up mean losses undivided, and none of the epoch before is among them"},
       {"faults_fired", "", true, faults_fired, "every fault fired"},
       {"culprit", "RANKS", false, culprit, "exactly these ranks are to blame for the collective that failed first"},
       {"loss_falls", "", false, plainly<loss_falls>,

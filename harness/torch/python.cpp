@@ -18,12 +18,18 @@ namespace {
 constexpr double kBuildLimit_s = 1800;
 constexpr double kLookLimit_s = 300;
 
+// What takes long is announced: a line "note: ..." of the package goes to this program's own standard error at once.
+void pass_on_note(const std::string& line) {
+  constexpr std::string_view kNote = "note: ";
+  if (line.starts_with(kNote)) fmt::print(stderr, "seeksim torch: {}\n", line.substr(kNote.size()));
+}
+
 // The JSON object that a command of the package prints. module: its name, for messages. Throws BadInput with its own
 // line.
 Json told_by(const std::vector<std::string>& command, const std::string& module, const Environment& environment,
              double limit_s) {
   const std::string& python = command.front();
-  const Captured ran = capture(command, environment, limit_s);
+  const Captured ran = capture(command, environment, limit_s, pass_on_note);
   if (ran.out_of_time)
     throw BadInput(python, fmt::format("{} did not end within {} s", module, limit_s), "Run it by hand to see why.");
   if (!ran.ending.good()) {

@@ -69,18 +69,19 @@ enum class TensorUse : std::uint8_t {
 };
 // What hooks saw of a script beside its tensors and losses. `name` and `text` of the entry say of what.
 enum class SightKind : std::uint8_t {
-  uses,          // name: a part of torch that switches of `seeksim torch check` turn: "ddp", "loader"
-  turned,        // name: a switch of plan.json took effect
-  batch,         // name: "loader 0, epoch 1", or with " shuffled"; text: "index:digest,..."; step: its number
-  trains_on,     // name: "loader 0": a backward pass followed on one of its batches
-  trains,        // name: a weight that requires a gradient
-  old_gradient,  // name: a parameter whose gradient of an earlier step was never cleared
-  left_eval,     // name: a module that is trained on in eval(), and was in train() before
-  left_train,    // name: a module in train() in a forward pass without gradients
-  late_clip,     // gradients were clipped when no backward pass had come since the last step
-  undivided,     // every one of several micro-batches gave the loss function's own mean to backward()
-  state,         // name: "rng.torch", "param_groups.0.lr"; text: its value, or a digest, as the step begins
-  saved,         // name: a file of a checkpoint that is about to be written, "memory" where it is none
+  uses,           // name: a part of torch that switches of `seeksim torch check` turn: "ddp", "loader"
+  turned,         // name: a switch of plan.json took effect
+  batch,          // name: "loader 0, epoch 1", or with " shuffled"; text: "index:digest,..."; step: its number
+  trains_on,      // name: "loader 0": a backward pass followed on one of its batches
+  trains,         // name: a weight that requires a gradient
+  old_gradient,   // name: a parameter whose gradient of an earlier step was never cleared
+  left_eval,      // name: a module that is trained on in eval(), and was in train() before
+  left_train,     // name: a module in train() in a forward pass without gradients
+  late_clip,      // gradients were clipped when no backward pass had come since the last step
+  undivided,      // every one of several micro-batches gave the loss function's own mean to backward()
+  state,          // name: "rng.torch", "param_groups.0.lr"; text: its value, or a digest, as the step begins
+  saved,          // name: a file of a checkpoint that is about to be written, "memory" where it is none
+  lost_gradient,  // name: a parameter whose gradient was cleared between two backward passes of a step
   count_
 };
 // Why a rank is named.

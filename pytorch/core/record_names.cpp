@@ -70,7 +70,8 @@ constexpr EnumNames<SightKind> kSights({{SightKind::uses, "uses"},
                                         {SightKind::late_clip, "late_clip"},
                                         {SightKind::undivided, "undivided"},
                                         {SightKind::state, "state"},
-                                        {SightKind::saved, "saved"}});
+                                        {SightKind::saved, "saved"},
+                                        {SightKind::lost_gradient, "lost_gradient"}});
 constexpr EnumNames<Blame> kBlames({{Blame::did_not_join, "did_not_join"},
                                     {Blame::is_dead, "is_dead"},
                                     {Blame::contribution_lost, "contribution_lost"},

@@ -7,6 +7,7 @@
 
 #include "harness/input/problem.h"
 #include "harness/torch/check/check.h"
+#include "harness/torch/check/gradient_scale.h"
 #include "harness/torch/habits.h"
 #include "harness/torch/judges.h"
 
@@ -149,7 +150,8 @@ void hold_seen(const TorchRun& plain, const TorchRun& run, CheckLine& line) {
 void hold_noticed(const Switch& turned, const Judgement& judgement, CheckLine& line) {
   if (is_red(judgement, "faults_fired")) {
     line.state = State::not_applicable;
-    line.text = "no gradient is summed over ranks in step 1";
+    line.text =
+        "no collective runs inside a backward pass of step 1; what a script sums by hand after it is not reached";
     return;
   }
   const bool replicas = turned.demand == Demand::replicas_red;
@@ -199,19 +201,25 @@ void hold_distance(const Switch& turned, const TorchRun& plain, const TorchRun& 
              (turned.demand == Demand::resumed || line.found->only_in_a + line.found->only_in_b == 0);
       break;
   }
+  const std::string scale = turned.name == "np" ? scale_text(plain, run) : "";
+  good &= scale.empty();
   line.state = good ? State::good : State::red;
   if (!line.text.empty()) return;
   std::string reason = good ? "" : by_design(turned, plain, run);
-  if (!good && reason.empty() && turned.demand == Demand::reassociated && allowed == nullptr)
+  if (!good && reason.empty() && scale.empty() && turned.demand == Demand::reassociated && allowed == nullptr)
     reason = "nothing measures how far is allowed: no sums over ranks, and no weights of 32 bits to round otherwise";
   if (!reason.empty()) {
     line.state = State::not_applicable;
     line.text = distance_text(*line.found) + "; " + reason;
     return;
   }
-  line.text = good ? distance_text(*line.found) : first_text(*line.found);
-  if (!good && grade == Grade::bits)
+  if (!scale.empty()) {
+    line.text = scale + "; weights are " + distance_text(*line.found);
+  } else if (!good && grade == Grade::bits) {
     line.text = fmt::format("{} values are in one run only", line.found->only_in_a + line.found->only_in_b);
+  } else {
+    line.text = good ? distance_text(*line.found) : first_text(*line.found);
+  }
 }
 
 }  // namespace

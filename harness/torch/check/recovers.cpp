@@ -96,7 +96,9 @@ bool Recovering::undisturbed() {
   tell("undisturbed", State::good,
        fmt::format("{} steps; the first checkpoint is there before step {}", steps, *saved));
   const bool own = std::any_of(scenario_.faults.begin(), scenario_.faults.end(), ends_a_rank);
-  if (!own) step_ = request_.step.value_or(drawn_step(*saved, steps, request_.seed));
+  // One step later all ranks have written their part of the checkpoint: they had to meet in the step between.
+  const std::int64_t earliest = std::min(*saved + 1, steps - 1);
+  if (!own) step_ = request_.step.value_or(drawn_step(earliest, steps, request_.seed));
   if (step_ >= steps)
     throw BadInput("--step", fmt::format("the script makes {} steps", steps),
                    fmt::format("Give one from {} to {}.", *saved, steps - 1));

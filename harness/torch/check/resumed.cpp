@@ -101,15 +101,22 @@ struct Difference {
   std::string name, is, was;
 };
 
-// Whether somebody draws from a generator as the training goes on. One that stands still explains nothing.
-bool moves(const Values& values, const std::string& name) {
-  const Value* first = nullptr;
+// In how many of its steps a generator stands elsewhere than in the one before. One that stands still explains nothing;
+// one that moves now and then is a loader's, which draws a seed as an epoch begins.
+struct Moves {
+  int times = 0, of = 0;
+  bool ever() const { return times > 0; }
+  bool mostly() const { return 2 * times > of; }
+};
+Moves moves(const Values& values, const std::string& name) {
+  Moves moved;
+  const Value* before = nullptr;
   for (const auto& [key, value] : values) {
     if (std::get<3>(key) != name) continue;
-    if (first == nullptr) first = &value;
-    if (value != *first) return true;
+    if (before != nullptr) ++moved.of, moved.times += value != *before;
+    before = &value;
   }
-  return false;
+  return moved;
 }
 
 bool has_result(const Key& key) { return std::get<1>(key) != Kind::part || std::get<2>(key) == Part::weights; }
@@ -132,6 +139,11 @@ class Comparing {
   void hold(const Key& key, const Value& was, const Rank& rank);
   std::optional<Difference> difference(Part part) const;
   std::string sentence(Part part, const Difference& d) const;
+  // Whether a generator that differs may be why. Where what is trained differs, a seed of a loader's is not.
+  bool explains(const Moves& moves) const {
+    const bool other_cause = !found_.differ.empty() && found_.differ.front() < Part::sampler;
+    return other_cause ? moves.mostly() : moves.ever();
+  }
 
   Resumption& found_;
   std::vector<Rank> ranks_;
@@ -151,7 +163,7 @@ std::optional<Difference> Comparing::difference(Part part) const {
     d.rank = rank.rank;
     for (const auto& [key, was] : rank.whole) {
       if (std::get<0>(key) != found_.step || std::get<1>(key) != Kind::part || std::get<2>(key) != part) continue;
-      if (part == Part::rng && !moves(rank.whole, std::get<3>(key))) continue;
+      if (part == Part::rng && !explains(moves(rank.whole, std::get<3>(key)))) continue;
       ++d.of;
       const auto is = rank.resumed.find(key);
       if (is != rank.resumed.end() && is->second == was) continue;

@@ -146,7 +146,7 @@ def _forget_old(cache: pathlib.Path, keep: pathlib.Path) -> None:
 
 def no_torch(error: ImportError) -> str:
     """What to say where `import torch` fails."""
-    return f"{sys.executable} has no torch that can be imported ({error}): install it, or use another Python"
+    return f"{sys.executable} has no torch that can be imported ({error}): install it, or name a Python that has it with --python"
 
 
 def build(cache: pathlib.Path) -> Dict[str, Any]:
@@ -170,6 +170,8 @@ def build(cache: pathlib.Path) -> Dict[str, Any]:
             with tempfile.TemporaryDirectory(prefix=".building-", dir=cache) as work:
                 inner = pathlib.Path(work) / "backend"
                 inner.mkdir()
+                say = f"note: compiling the backend against torch {torch.__version__}, once; it takes a minute or two"
+                print(say, file=sys.stderr, flush=True)
                 _compile(sources, inner)
                 (inner / "build.json").write_text(json.dumps({"torch": torch.__version__}), encoding="utf-8")
                 shutil.rmtree(final, ignore_errors=True)

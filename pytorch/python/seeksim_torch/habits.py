@@ -41,6 +41,12 @@ def _is_there(gradient: Optional[torch.Tensor]) -> bool:
     return part is not None and part.layout == torch.strided and bool(part.detach().any())
 
 
+def _is_gone(parameter: torch.Tensor, gradient: torch.Tensor, version: int) -> bool:
+    """Whether the gradient that a backward pass left has been taken away, or filled with zeros."""
+    now = parameter.grad
+    return now is None or (now is gradient and now._version != version and not _is_there(now))
+
+
 def _leaves(batch: Any) -> Iterator[torch.Tensor]:
     if isinstance(batch, torch.Tensor):
         yield batch
@@ -74,7 +80,8 @@ class Habits:
         self.were_training: "weakref.WeakSet[torch.nn.Module]" = weakref.WeakSet()
         self.undivided: List[bool] = []  # of the backward passes of this step
         self.clipped = False
-        self.versions: List[Tuple[Any, int]] = []  # of gradients, after the last backward pass
+        self.versions: List[Tuple[Any, Any, int]] = []  # parameter, its gradient and that one's version after backward
+        self.lost = ""  # a parameter whose gradient was cleared between the backward passes of this step
         self.left: Dict[int, Tuple[Any, bool]] = {}  # optimizer that made a step: itself, its gradients were cleared
         self.backward_since: set = set()  # optimizers since whose step a backward pass came
         self.loaders = 0
@@ -120,6 +127,8 @@ class Habits:
         self.depth = 0
         if self.last_loader:
             self.say("trains_on", self.last_loader)
+        if self.versions and all(_is_gone(*one) for one in self.versions):
+            self.lost = self.lost or self.name_of([p for p, _, _ in self.versions])
         function = getattr(loss, "grad_fn", None)
         self.undivided.append(function is not None and _adds_up(function))
         for key, (reference, cleared) in list(self.left.items()):
@@ -135,15 +144,21 @@ class Habits:
         self.versions = []
         for p, _ in list(self.watcher.parameters().values())[:4]:
             if p.grad is not None:
-                self.versions.append((p.grad, p.grad._version))
+                self.versions.append((p, p.grad, p.grad._version))
+
+    def name_of(self, parameters: List[Any]) -> str:
+        """The name of the first of these that has one."""
+        names = {id(p): name for name, (p, _) in self.watcher.parameters().items()}
+        return next((names[id(p)] for p in parameters if id(p) in names), "param_groups")
 
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
         reference, cleared = self.left.pop(id(optimizer), (None, True))
         if reference is not None and not cleared and id(optimizer) in self.backward_since:
-            names = {id(p): name for name, (p, _) in self.watcher.parameters().items()}
             all_of_it = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-            self.say("old_gradient", next((names[id(p)] for p in all_of_it if id(p) in names), "param_groups"))
-        touched = any(gradient._version != version for gradient, version in self.versions)
+            self.say("old_gradient", self.name_of(all_of_it))
+        if self.lost:
+            self.say("lost_gradient", self.lost, once=False)
+        touched = any(gradient._version != version for _, gradient, version in self.versions)
         if len(self.undivided) > 1 and all(self.undivided) and (self.clipped or not touched):
             self.say("undivided", f"{len(self.undivided)} micro-batches")
 
@@ -152,6 +167,7 @@ class Habits:
         self.backward_since.discard(id(optimizer))
         self.undivided = []
         self.versions = []
+        self.lost = ""
         self.clipped = False
 
     def clips(self, limit: Any) -> None:

@@ -124,6 +124,41 @@ TEST(TorchHabits, WhatAHookSawIsRedWithRankAndStep) {
   }
 }
 
+// Steps in which rank 1 lost the gradients of all micro-batches but the last, of four.
+TorchRun losing(int steps) {
+  MadeRun run(2);
+  for (int rank = 0; rank < 2; ++rank) run[rank].steps(4, [](std::int64_t, Step& made) { made.micro_batches = 2; });
+  for (int step = 0; step < steps; ++step) run[1].sees(SightKind::lost_gradient, "head.weight", "", step);
+  return run.run();
+}
+
+TEST(TorchHabits, GradientsThatAreLostInMostStepsAreRedAndADroppedBatchIsNot) {
+  EXPECT_TRUE(gradients_cleared(losing(1)).ok);
+  const Finding found = gradients_cleared(losing(3));
+  EXPECT_FALSE(found.ok);
+  EXPECT_TRUE(has(found, "rank 1: zero_grad() comes between the backward passes of 3 of 4 steps, first step 0"))
+      << found.detail;
+}
+
+TEST(TorchHabits, AMicroBatchLeftOverFromAnEpochIsRedInTheNext) {
+  // The batch that ended the first epoch comes before step 2's own.
+  const auto run = [](int count, bool boundary) {
+    MadeRun made(1);
+    made[0].steps(2, [](std::int64_t, Step& step) { step.micro_batches = 2; });
+    made[0].sees(SightKind::batch, "loader 0, epoch 0", "90:5", 2);
+    made[0].steps(1, [=](std::int64_t, Step& step) {
+      step.micro_batches = count;
+      step.epoch = boundary ? "loader 0, epoch 1" : "loader 0, epoch 0";
+    });
+    return losses_divided(made.run());
+  };
+  const Finding found = run(3, true);
+  EXPECT_FALSE(found.ok);
+  EXPECT_TRUE(has(found, "it adds up 3 micro-batches, the step before 2")) << found.detail;
+  EXPECT_TRUE(run(2, true).ok);   // a script that counts over epochs
+  EXPECT_TRUE(run(3, false).ok);  // one that accumulates more from here on
+}
+
 const Switch& named(const std::string& name) {
   for (const Switch& one : switches())
     if (one.name == name) return one;
@@ -169,6 +204,29 @@ TEST(TorchCheck, TwiceTheRanksAreComparedWhereTheyTrainOnAsManySamples) {
   const CheckLine line = judged(named("np"), made_run(2), made_run(4), nullptr);
   EXPECT_EQ(line.state, State::not_applicable);
   EXPECT_EQ(line.text, "2 ranks train on 2 samples a batch, 4 ranks on 4");
+}
+
+TEST(TorchCheck, GradientsThatGrowWithTheRanksAreRedThoughTheWeightsAreEqual) {
+  const auto four = [](double norm) {
+    MadeRun run(4);
+    for (int rank = 0; rank < 4; ++rank)
+      run[rank].steps(4, [=](std::int64_t step, Step& made) {
+        made.gradient_norm = norm;
+        if (rank > 1) made.samples = "";  // as many samples as two ranks have
+        made.weight = 1000 + std::uint64_t(step);
+      });
+    return run.run();
+  };
+  const CheckLine same = judged(named("np"), made_run(2), four(1.01), nullptr);
+  EXPECT_EQ(same.state, State::good) << same.text;
+  const CheckLine twice = judged(named("np"), made_run(2), four(2), nullptr);
+  EXPECT_EQ(twice.state, State::red);
+  EXPECT_NE(twice.text.find("gradients 2 times as large on 4 ranks as on 2: they are added over the ranks"),
+            std::string::npos)
+      << twice.text;
+  const CheckLine other = judged(named("np"), made_run(2), four(1.5), nullptr);
+  EXPECT_EQ(other.state, State::red);
+  EXPECT_EQ(other.text.find("added over the ranks"), std::string::npos) << other.text;
 }
 
 TEST(TorchCheck, AFlippedWeightThatNoJudgeSeesIsRed) {

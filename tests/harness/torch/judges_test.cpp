@@ -280,10 +280,29 @@ TEST(TorchJudges, AFaultThatNamesWhatNoRankHasGetsAHint) {
   EXPECT_EQ(red(run).find("no rank has"), std::string::npos) << red(run);
   run.scenario.faults[0].site = faults::Site::activation;
   run.scenario.faults[0].when.tensor = "heat";
-  EXPECT_NE(red(run).find("no rank has a module \"heat\". Did you mean \"head\"?"), std::string::npos) << red(run);
+  const std::string module = "no rank has a module with weights that is called ";
+  EXPECT_NE(red(run).find(module + "\"heat\". Did you mean \"head\"?"), std::string::npos) << red(run);
+  run.scenario.faults[0].when.tensor = "head.weight";
+  EXPECT_NE(red(run).find(module + "\"head.weight\". Did you mean \"head\"?"), std::string::npos) << red(run);
+  run.scenario.faults[0].site = faults::Site::parameter;
+  run.scenario.faults[0].when.tensor = "head";
+  EXPECT_NE(red(run).find("no rank has a parameter \"head\". Did you mean \"head.weight\"?"), std::string::npos)
+      << red(run);
   run.scenario.faults = {rule_of(faults::FaultKind::oom)};
   run.scenario.faults[0].when.tensor = "head";
   EXPECT_EQ(red(run).find("no rank has"), std::string::npos) << red(run);
+}
+
+TEST(TorchJudges, AFaultInAStepThatNobodyCameToGetsAHint) {
+  TorchRun run = made_run(2);
+  run.scenario.faults = {rule_of(faults::FaultKind::rank_crash)};
+  run.scenario.faults[0].when.step = 4;
+  EXPECT_NE(red(run).find("; the run ended before step 4: it made 4 steps, counted from 0"), std::string::npos)
+      << red(run);
+  run.scenario.faults[0].when.rank = 1;
+  EXPECT_NE(red(run).find("; rank 1 ended before step 4"), std::string::npos) << red(run);
+  run.scenario.faults[0].when.step = 3;
+  EXPECT_EQ(red(run).find("ended before"), std::string::npos) << red(run);
 }
 
 TEST(TorchJudges, LossesThatRiseAreRedWhereAskedFor) {

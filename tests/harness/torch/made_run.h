@@ -38,6 +38,8 @@ class MadeRank {
     pytorch::DType type = pytorch::DType::fp32;
     double weight_norm = 1, weight_probe = 0.5;
     std::uint64_t gradient = 0;  // hash, as the optimizer gets it
+    double gradient_norm = 1;
+    int micro_batches = 1;
     double loss = 1;
     std::string samples;  // of the batch, "index:digest"
     std::string epoch = "loader 0, epoch 0";
@@ -138,9 +140,9 @@ class MadeRank {
     gradient.use = pytorch::TensorUse::gradient;
     gradient.phase = StepPhase::optimizer;
     gradient.hash = made.gradient;
-    gradient.measure = {1, 0.5};
+    gradient.measure = {made.gradient_norm, 0.5};
     writer_.add(gradient);
-    writer_.add(pytorch::StepEntry{step, 1, time_ += 10});
+    writer_.add(pytorch::StepEntry{step, made.micro_batches, time_ += 10});
   }
 
   RecordWriter writer_;

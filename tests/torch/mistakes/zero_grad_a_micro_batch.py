@@ -1,0 +1,44 @@
+"""A planted mistake: zero_grad() before each micro-batch, so that only the last one of a step counts."""
+import argparse
+import contextlib
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+
+from model import GPT, loss_of, samples
+
+
+ACCUMULATION = 2
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--batch", type=int, default=8, help="samples a step, all ranks together")
+    args = parser.parse_args()
+
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(1)
+    model = DDP(GPT())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    data = samples(args.steps * ACCUMULATION * args.batch)
+    sampler = DistributedSampler(data, world, rank, shuffle=False)
+    for micro, tokens in enumerate(DataLoader(data, batch_size=args.batch // world, sampler=sampler)):
+        step, last = micro // ACCUMULATION, micro % ACCUMULATION == ACCUMULATION - 1
+        with contextlib.nullcontext() if last else model.no_sync():
+            optimizer.zero_grad()
+            loss = loss_of(model, tokens)
+            (loss / ACCUMULATION).backward()
+        if not last:
+            continue
+        optimizer.step()
+        if rank == 0:
+            print(f"step {step}: loss {loss.item():.4f}")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
