@@ -23,6 +23,23 @@ std::string_view without_rank(std::string_view line) {
   return line.substr(digits_end + kAfter.size());
 }
 
+// "train.py:3" of a line of Python's that says where: '  File "train.py", line 3'; empty: it is none.
+std::string place_in(std::string_view said) {
+  constexpr std::string_view kFile = "File \"", kLine = "\", line ";
+  const std::size_t begin = said.find_first_not_of(' ');
+  if (begin == std::string_view::npos || !said.substr(begin).starts_with(kFile)) return "";
+  const std::string_view name = said.substr(begin + kFile.size());
+  const std::size_t end = name.find(kLine);
+  if (end == std::string_view::npos) return "";
+  const std::string_view number = name.substr(end + kLine.size());
+  return fmt::format("{}:{}", name.substr(0, end), number.substr(0, number.find_first_not_of("0123456789")));
+}
+
+// Errors of a script that never began: no traceback says where.
+bool is_of_syntax(std::string_view said) {
+  return said.starts_with("SyntaxError: ") || said.starts_with("IndentationError: ") || said.starts_with("TabError: ");
+}
+
 }  // namespace
 
 void LastWords::hear(const std::string& line) {
@@ -30,7 +47,12 @@ void LastWords::hear(const std::string& line) {
   const std::string_view said = without_rank(line);
   if (said.find_first_not_of(" \t\r") == std::string_view::npos) return;
   last_ = line;
-  if (said.starts_with("Traceback (most recent call last)")) {
+  if (std::string place = place_in(said); !place.empty()) place_ = std::move(place);
+  if (is_of_syntax(said) && !place_.empty()) {
+    in_traceback_ = false;
+    exception_ = fmt::format("{} ({})", line, place_);
+    since_exception_ = 0;
+  } else if (said.starts_with("Traceback (most recent call last)")) {
     in_traceback_ = true;
   } else if (in_traceback_ && said.front() != ' ') {
     in_traceback_ = false;

@@ -20,7 +20,7 @@ class LastWords {
 
   bool in_traceback_ = false;
   int since_exception_ = kMessageLines + 1;  // lines
-  std::string exception_, last_;
+  std::string exception_, last_, place_;
 };
 
 // The output and the error output of one process.

@@ -147,7 +147,9 @@ void Checking::measure() {
 }
 
 std::string Checking::does_not_apply(const Switch& one) const {
-  if (one.name == "resume" && request_.resume.empty()) return "say how the script goes on: --resume 'ARGS with {dir}'";
+  if (one.name == "resume" && request_.resume.empty())
+    return "say how the script goes on: --resume 'ARGS with {dir}'; where the same command does, seeksim torch "
+           "recovers";
   if (one.name == "static_graph" && has_sight(plain_, pytorch::SightKind::uses, "no_sync"))
     return "torch's static_graph does not go with no_sync(), which the script uses";
   if (!one.uses.empty() && !has_sight(plain_, pytorch::SightKind::uses, one.uses)) return std::string(one.lacks);

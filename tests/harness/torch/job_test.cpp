@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "harness/input/problem.h"
@@ -271,7 +272,25 @@ TEST(LastWords, AreTheLastLineOrWhatTheLastExceptionIs) {
   EXPECT_EQ(last_of(old), "step 29");
   // Without a header, as a syntax error has it, the last line says what it is.
   EXPECT_EQ(last_of({"  File \"a.py\", line 1", "    x = ", "        ^", "SyntaxError: invalid syntax"}),
-            "SyntaxError: invalid syntax");
+            "SyntaxError: invalid syntax (a.py:1)");
+  EXPECT_EQ(last_of({"SyntaxError: in a message of the script's own"}),
+            "SyntaxError: in a message of the script's own");
+}
+
+TEST(TorchJob, LinesOfStandardErrorAreHandedOnAsTheyCome) {
+  std::vector<std::string> lines;
+  harness::testing::TemporaryFolder folder;
+  const std::string seen = folder.file("seen");
+  // The command ends when its first line has been heard.
+  const Captured ran =
+      capture({"/bin/sh", "-c", "echo note: first >&2; until [ -e " + seen + " ]; do sleep 0.01; done; echo last >&2"},
+              {}, 60, [&](const std::string& line) {
+                lines.push_back(line);
+                std::ofstream(seen) << "yes";
+              });
+  EXPECT_TRUE(ran.ending.good());
+  EXPECT_EQ(lines, (std::vector<std::string>{"note: first", "last"}));
+  EXPECT_EQ(ran.err, "note: first\nlast\n");
 }
 
 TEST(TorchJob, CapturedCommandsAreToldApart) {
