@@ -1,3 +1,36 @@
+# seeksim_join(<target>): with SEEKSIM_UNITY, compiles the sources of each folder in batches of at most eight, so that the
+# headers of libraries are read once a batch. Batches of a folder are equally long. Sources that lie outside the current
+# folder, or have flags of their own, compile alone.
+function(seeksim_join target)
+  if(NOT SEEKSIM_UNITY)
+    return()
+  endif()
+  get_target_property(sources ${target} SOURCES)
+  set(rooms "")
+  foreach(source IN LISTS sources)
+    cmake_path(GET source PARENT_PATH room)
+    cmake_path(IS_PREFIX CMAKE_CURRENT_SOURCE_DIR "${source}" inside)
+    if(inside)
+      list(APPEND rooms "${room}")
+      list(APPEND "in_${room}" "${source}")
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES rooms)
+  foreach(room IN LISTS rooms)
+    list(LENGTH "in_${room}" count)
+    math(EXPR batches "(${count} + 7) / 8")
+    file(RELATIVE_PATH name "${CMAKE_CURRENT_SOURCE_DIR}" "${room}")
+    string(REPLACE "/" "_" name "${target}_${name}")
+    set(index 0)
+    foreach(source IN LISTS "in_${room}")
+      math(EXPR batch "${index} * ${batches} / ${count}")
+      set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${name}_${batch}")
+      math(EXPR index "${index} + 1")
+    endforeach()
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+endfunction()
+
 # seeksim_add_library(<folder> [EXCLUDE <regex>] [SOURCES <generated>...] [LINK <library>...])
 #
 # Makes seeksim_<folder> from all .cpp files below the current folder; a new file needs no change here. A folder without

@@ -15,7 +15,7 @@ namespace {
 bool over(const Record& record) { return record.state == RecordState::completed; }
 
 // A rank's place in one communicator.
-struct Place {
+struct PlaceInComm {
   const CommHeader* comm = nullptr;
   const Record* oldest = nullptr;  // that did not complete
   std::uint64_t joined = 0;        // the last operation that it entered
@@ -23,10 +23,10 @@ struct Place {
 
 struct Seen {
   const FlightDump* dump = nullptr;
-  std::map<std::uint64_t, Place> places;  // by communicator
-  const Place* stuck = nullptr;           // the place that it entered first of those where it waits
+  std::map<std::uint64_t, PlaceInComm> places;  // by communicator
+  const PlaceInComm* stuck = nullptr;           // the place that it entered first of those where it waits
 
-  const Place* at(std::uint64_t comm) const {
+  const PlaceInComm* at(std::uint64_t comm) const {
     const auto it = places.find(comm);
     return it == places.end() ? nullptr : &it->second;
   }
@@ -44,7 +44,7 @@ Seen look_at(const FlightDump& dump) {
   for (const Record& record : dump.records) {
     const auto comm = by_handle.find(record.comm);
     if (comm == by_handle.end()) continue;
-    Place& place = seen.places[comm->second->id];
+    PlaceInComm& place = seen.places[comm->second->id];
     place.joined = std::max(place.joined, record.op.sequence);
     if (!over(record) && place.oldest == nullptr) place.oldest = &record;
   }
@@ -58,7 +58,7 @@ Seen look_at(const FlightDump& dump) {
 using World = std::map<int, Seen>;  // by rank
 
 const Record* record_of(const Seen& seen, std::uint64_t comm, std::uint64_t sequence) {
-  const Place* place = seen.at(comm);
+  const PlaceInComm* place = seen.at(comm);
   if (place == nullptr) return nullptr;
   for (const Record& record : seen.dump->records) {
     if (record.comm == place->comm->handle && record.op.sequence == sequence) return &record;
@@ -176,7 +176,7 @@ std::optional<WaitEdge> edge_from(const World& world, int rank) {
   if (at == world.end() || at->second.dump->gone) return std::nullopt;
   const Seen& seen = at->second;
   const Ballot* ballot = seen.dump->ballot ? &*seen.dump->ballot : nullptr;
-  const Place* place = seen.stuck;
+  const PlaceInComm* place = seen.stuck;
   if (ballot != nullptr && ballot->stuck_sequence > 0 && seen.at(ballot->stuck_in) != nullptr)
     place = seen.at(ballot->stuck_in);
   if (place == nullptr) return std::nullopt;

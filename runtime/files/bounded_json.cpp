@@ -9,13 +9,13 @@
 #include <vector>
 
 namespace seeksim::runtime {
-namespace {
-
 std::string quoted(const std::string& name) {
   std::string out = "'";
   for (const char c : name.substr(0, 80)) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
   return out + (name.size() > 80 ? "...'" : "'");
 }
+
+namespace {
 
 // Looks at each event before a value is made of it. The parser itself keeps the last of several equal keys, and what it
 // makes of a million levels cannot be copied on any stack.

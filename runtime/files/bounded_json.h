@@ -6,6 +6,7 @@
 #include <limits>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <type_traits>
 
@@ -22,6 +23,9 @@ template <class Json>
 Json parse_bounded(std::string_view text, const JsonBounds& bounds);
 extern template nlohmann::json parse_bounded(std::string_view, const JsonBounds&);
 extern template nlohmann::ordered_json parse_bounded(std::string_view, const JsonBounds&);
+
+// A name from a file, as messages show it: in quotes, its first 80 bytes, without control characters.
+std::string quoted(const std::string& name);
 
 // A whole number of the type, within [least, most]; none: something else, or one that does not fit.
 template <class Number, class Json>

@@ -27,12 +27,6 @@ constexpr std::uint64_t kElementsMax = std::uint64_t(1) << 57;  // a product pas
 
 [[noreturn]] void refuse(const std::string& what) { throw std::runtime_error("safetensors: " + what); }
 
-std::string quoted(const std::string& name) {
-  std::string out = "'";
-  for (const char c : name.substr(0, 80)) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-  return out + (name.size() > 80 ? "...'" : "'");
-}
-
 struct DTypeInfo {
   const char* name;
   std::size_t bytes;

@@ -65,14 +65,11 @@ void ItemRing::clear() { head_ = tail_ = wrap_ = count_ = 0; }
 
 // ---- items -------------------------------------------------------------------------------------------------------
 
-namespace {
-enum class ItemKind : std::uint8_t { kernel, activity, wait };
-}
-
 // Behind a kernel's item: its Op, its cost, its ranges, its closure.
 struct SteppedQueue::Item {
+  enum class Kind : std::uint8_t { kernel, activity, wait };
   std::uint32_t bytes;
-  ItemKind kind;
+  Kind kind;
   std::uint16_t range_count;
   union {
     Activity* activity;
@@ -113,7 +110,7 @@ void SteppedQueue::enqueue_kernel(const Op& op, Cost cost, const Closure& closur
   const std::size_t closure_bytes = kClosureHead + closure.bytes();
   const std::size_t bytes = kKernel + aligned(ranges.size_bytes()) + aligned(closure_bytes);
   std::byte* place = items_.push(bytes);
-  new (place) Item{std::uint32_t(bytes), ItemKind::kernel, std::uint16_t(ranges.size()), {nullptr}};
+  new (place) Item{std::uint32_t(bytes), Item::Kind::kernel, std::uint16_t(ranges.size()), {nullptr}};
   new (place + kItem) KernelHead{op, cost};
   if (!ranges.empty()) std::memcpy(place + kKernel, ranges.data(), ranges.size_bytes());
   std::memcpy(static_cast<void*>(&closure_of(place, ranges.size())), &closure, closure_bytes);
@@ -122,14 +119,14 @@ void SteppedQueue::enqueue_kernel(const Op& op, Cost cost, const Closure& closur
 
 void SteppedQueue::enqueue_activity(const Op& op, Activity& activity, std::span<const Range> ranges) {
   if (watcher_ != nullptr) watcher_->enqueued({this, enqueued_ + 1}, op, ranges);
-  new (items_.push(kItem)) Item{kItem, ItemKind::activity, 0, {&activity}};
+  new (items_.push(kItem)) Item{kItem, Item::Kind::activity, 0, {&activity}};
   enqueued();
 }
 
 void SteppedQueue::wait(const Event& event) {
   if (watcher_ != nullptr) watcher_->queue_waits(record(), event);
   if (event.queue == nullptr || event.queue == this || event.queue->done(event)) return;
-  Item* item = new (items_.push(kItem)) Item{kItem, ItemKind::wait, 0, {nullptr}};
+  Item* item = new (items_.push(kItem)) Item{kItem, Item::Kind::wait, 0, {nullptr}};
   item->event = event;
   enqueued();
 }
@@ -149,10 +146,10 @@ void SteppedQueue::step() {
 bool SteppedQueue::start_front() {
   Item& item = front_item();
   switch (item.kind) {
-    case ItemKind::activity:
+    case Item::Kind::activity:
       item.activity->start();  // may report activity_done at once, which finishes it
       return false;
-    case ItemKind::wait: {
+    case Item::Kind::wait: {
       if (item.event.queue->done(item.event)) return true;
       if (auto* const queue = dynamic_cast<SteppedQueue*>(item.event.queue))
         queue->waiters_.push_back({item.event.place, this});
@@ -160,7 +157,7 @@ bool SteppedQueue::start_front() {
         executor_.wait_elsewhere(*this);
       return false;
     }
-    case ItemKind::kernel:
+    case Item::Kind::kernel:
       break;
   }
   const KernelHead& kernel = kernel_of(items_.front());
@@ -185,7 +182,7 @@ void SteppedQueue::run_kernel() {
 }
 
 void SteppedQueue::look_again() {
-  if (items_.empty() || !running_ || front_item().kind != ItemKind::wait) return;
+  if (items_.empty() || !running_ || front_item().kind != Item::Kind::wait) return;
   if (!front_item().event.queue->done(front_item().event)) return executor_.wait_elsewhere(*this);
   running_ = false;  // the wait is started anew, and found done
   ready();
@@ -196,14 +193,14 @@ void Executor::wait_elsewhere(SteppedQueue& queue) {
 }
 
 void SteppedQueue::kernel_due() {
-  SEEKSIM_CHECK(running_ && front_item().kind == ItemKind::kernel, "queue '%s' of rank %d runs no kernel", name_,
+  SEEKSIM_CHECK(running_ && front_item().kind == Item::Kind::kernel, "queue '%s' of rank %d runs no kernel", name_,
                 rank_);
   run_kernel();
   finish_front();
 }
 
 void SteppedQueue::activity_done(Activity& activity) {
-  SEEKSIM_CHECK(running_ && front_item().kind == ItemKind::activity && front_item().activity == &activity,
+  SEEKSIM_CHECK(running_ && front_item().kind == Item::Kind::activity && front_item().activity == &activity,
                 "queue '%s' of rank %d: an activity ended that is not at the front", name_, rank_);
   finish_front();
 }
@@ -241,16 +238,16 @@ void SteppedQueue::abandon() {
 }
 
 const Op* SteppedQueue::front_kernel() const {
-  if (items_.empty() || front_item().kind != ItemKind::kernel) return nullptr;
+  if (items_.empty() || front_item().kind != Item::Kind::kernel) return nullptr;
   return &kernel_of(const_cast<std::byte*>(items_.front())).op;
 }
 
 Activity* SteppedQueue::front_activity() const {
-  return items_.empty() || front_item().kind != ItemKind::activity ? nullptr : front_item().activity;
+  return items_.empty() || front_item().kind != Item::Kind::activity ? nullptr : front_item().activity;
 }
 
 Event SteppedQueue::front_wait() const {
-  return items_.empty() || front_item().kind != ItemKind::wait ? Event{} : front_item().event;
+  return items_.empty() || front_item().kind != Item::Kind::wait ? Event{} : front_item().event;
 }
 
 }  // namespace seeksim::runtime

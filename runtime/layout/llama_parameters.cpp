@@ -8,19 +8,19 @@
 namespace seeksim::runtime {
 namespace {
 
-constexpr EnumNames<LayerPart> kPartNames({{LayerPart::ln_1_weight, "input_layernorm.weight"},
-                                           {LayerPart::ln_1_bias, ""},
-                                           {LayerPart::c_attn_weight, "self_attn.qkv_proj.weight"},
-                                           {LayerPart::c_attn_bias, ""},
-                                           {LayerPart::c_proj_weight, "self_attn.o_proj.weight"},
-                                           {LayerPart::c_proj_bias, ""},
-                                           {LayerPart::ln_2_weight, "post_attention_layernorm.weight"},
-                                           {LayerPart::ln_2_bias, ""},
-                                           {LayerPart::c_fc_weight, "mlp.gate_up_proj.weight"},
-                                           {LayerPart::c_fc_bias, ""},
-                                           {LayerPart::mlp_proj_weight, "mlp.down_proj.weight"},
-                                           {LayerPart::mlp_proj_bias, ""},
-                                           {LayerPart::router_weight, ""}});
+constexpr EnumNames<LayerPart> kDenseNames({{LayerPart::ln_1_weight, "input_layernorm.weight"},
+                                            {LayerPart::ln_1_bias, ""},
+                                            {LayerPart::c_attn_weight, "self_attn.qkv_proj.weight"},
+                                            {LayerPart::c_attn_bias, ""},
+                                            {LayerPart::c_proj_weight, "self_attn.o_proj.weight"},
+                                            {LayerPart::c_proj_bias, ""},
+                                            {LayerPart::ln_2_weight, "post_attention_layernorm.weight"},
+                                            {LayerPart::ln_2_bias, ""},
+                                            {LayerPart::c_fc_weight, "mlp.gate_up_proj.weight"},
+                                            {LayerPart::c_fc_bias, ""},
+                                            {LayerPart::mlp_proj_weight, "mlp.down_proj.weight"},
+                                            {LayerPart::mlp_proj_bias, ""},
+                                            {LayerPart::router_weight, ""}});
 // With experts, under the names of Mixtral's files: weights.cpp takes experts.gate_up_proj and experts.down_proj apart.
 constexpr EnumNames<LayerPart> kExpertNames({{LayerPart::ln_1_weight, "input_layernorm.weight"},
                                              {LayerPart::ln_1_bias, ""},
@@ -39,7 +39,7 @@ constexpr EnumNames<LayerPart> kExpertNames({{LayerPart::ln_1_weight, "input_lay
 }  // namespace
 
 std::vector<ParameterInfo> llama_parameters(const ModelPlan& plan, bool decay_all) {
-  static const LayerNames of_mlp("model.layers", kPartNames.all()), of_experts("model.layers", kExpertNames.all());
+  static const LayerNames of_mlp("model.layers", kDenseNames.all()), of_experts("model.layers", kExpertNames.all());
   const LayerNames& names = plan.experts.on() ? of_experts : of_mlp;
   const ModelShape s(plan);
   ParameterList list(decay_all);

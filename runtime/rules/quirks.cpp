@@ -13,12 +13,12 @@
 namespace seeksim::runtime {
 namespace {
 
-constexpr std::array kCatalogue = {
+constexpr std::array kQuirkCatalogue = {
 #define SEEKSIM_QUIRK(id, ...) QuirkInfo{.quirk = Quirk::id, .name = #id, __VA_ARGS__},
 #include "runtime/rules/quirks.inl"
 #undef SEEKSIM_QUIRK
 };
-static_assert(kCatalogue.size() == std::size_t(Quirk::count_));
+static_assert(kQuirkCatalogue.size() == std::size_t(Quirk::count_));
 
 float clean_coefficient(float norm, float limit) {
   const float coefficient = limit / (norm + 1e-6f);
@@ -41,26 +41,26 @@ std::string_view name(QuirkPoint point) {
   return kNames.of(point, "unknown");
 }
 
-std::span<const QuirkInfo> quirk_catalogue() { return kCatalogue; }
+std::span<const QuirkInfo> quirk_catalogue() { return kQuirkCatalogue; }
 
 const QuirkInfo& info(Quirk quirk) {
   SEEKSIM_CHECK(quirk < Quirk::count_, "quirk %d", int(quirk));
-  return kCatalogue[std::size_t(quirk)];
+  return kQuirkCatalogue[std::size_t(quirk)];
 }
 
 std::optional<Quirk> quirk_named(std::string_view name) {
-  const auto row = std::ranges::find(kCatalogue, name, &QuirkInfo::name);
-  return row == kCatalogue.end() ? std::nullopt : std::optional(row->quirk);
+  const auto row = std::ranges::find(kQuirkCatalogue, name, &QuirkInfo::name);
+  return row == kQuirkCatalogue.end() ? std::nullopt : std::optional(row->quirk);
 }
 
 bool Quirks::split_dependent() const {
-  return std::ranges::any_of(kCatalogue,
+  return std::ranges::any_of(kQuirkCatalogue,
                              [this](const QuirkInfo& row) { return row.split_dependent && has(row.quirk); });
 }
 
 std::string Quirks::conflict() const {
-  for (const QuirkInfo& a : kCatalogue) {
-    for (const QuirkInfo& b : kCatalogue) {
+  for (const QuirkInfo& a : kQuirkCatalogue) {
+    for (const QuirkInfo& b : kQuirkCatalogue) {
       if (a.quirk < b.quirk && has(a.quirk) && has(b.quirk) && !a.rival.empty() && a.rival == b.rival)
         return fmt::format("{} and {} both decide the {}: keep one", a.name, b.name, a.rival);
     }
@@ -70,7 +70,7 @@ std::string Quirks::conflict() const {
 
 std::vector<std::string> quirk_names(const Quirks& quirks) {
   std::vector<std::string> names;
-  for (const QuirkInfo& row : kCatalogue) {
+  for (const QuirkInfo& row : kQuirkCatalogue) {
     if (quirks.has(row.quirk)) names.emplace_back(row.name);
   }
   return names;
