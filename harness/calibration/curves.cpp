@@ -14,6 +14,13 @@
 #include "harness/input/problem.h"
 
 namespace seeksim::harness::calibration {
+double number_or_nan(const std::string& word) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  const bool whole = error == std::errc() && end == word.data() + word.size();
+  return whole && std::isfinite(value) ? value : std::nan("");
+}
+
 namespace {
 
 std::vector<std::string> words_of(const std::string& line) {
@@ -32,13 +39,6 @@ std::string without_prefix(const std::string& line) {
   const std::string head = line.substr(begin, colon - begin);
   const bool number = std::all_of(head.begin(), head.end(), [](unsigned char c) { return std::isdigit(c); });
   return number || head.ends_with("<stdout>") ? line.substr(colon + 1) : line;
-}
-
-double number(const std::string& word) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  const bool whole = error == std::errc() && end == word.data() + word.size();
-  return whole && std::isfinite(value) ? value : std::nan("");
 }
 
 struct Row {
@@ -62,16 +62,18 @@ bool meant_as_row(const std::vector<std::string>& words) {
 }
 
 // nccl-tests writes such a row where the size is below one element a rank.
-bool is_of_no_bytes(const std::vector<std::string>& words) { return number(words[0]) == 0 && number(words[1]) == 0; }
+bool is_of_no_bytes(const std::vector<std::string>& words) {
+  return number_or_nan(words[0]) == 0 && number_or_nan(words[1]) == 0;
+}
 
 // size count type redop [root] time algbw busbw ...: older outputs have no root.
 std::optional<Row> row_of(const std::vector<std::string>& words) {
-  if (words.size() < 7 || !(number(words[0]) > 0) || !(number(words[1]) >= 0)) return std::nullopt;
-  if (!(number(words[0]) <= kBytesMost)) return std::nullopt;
+  if (words.size() < 7 || !(number_or_nan(words[0]) > 0) || !(number_or_nan(words[1]) >= 0)) return std::nullopt;
+  if (!(number_or_nan(words[0]) <= kBytesMost)) return std::nullopt;
   for (std::size_t at : {std::size_t(5), std::size_t(4)}) {
     if (words.size() < at + 3) continue;
-    const Row row = {number(words[0]), number(words[at]), number(words[at + 1]), number(words[at + 2]),
-                     words[3] != "none"};
+    const Row row = {number_or_nan(words[0]), number_or_nan(words[at]), number_or_nan(words[at + 1]),
+                     number_or_nan(words[at + 2]), words[3] != "none"};
     if (!(row.us >= kMicrosecondsLeast && row.us <= kMicrosecondsMost && row.bus_bandwidth >= 0)) continue;
     const double expected = row.bytes / row.us / 1e3;
     if (std::abs(expected - row.algorithm_bandwidth) <= 0.006 + 0.01 * expected) return row;

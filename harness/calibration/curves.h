@@ -27,4 +27,7 @@ struct Curve {
 // twice the last row counts.
 Curve read_nccl_tests(const std::string& text, const std::string& file);
 
+// The finite number that the whole word is, or NaN.
+double number_or_nan(const std::string& word);
+
 }  // namespace seeksim::harness::calibration

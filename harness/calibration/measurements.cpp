@@ -8,6 +8,7 @@
 #include <map>
 #include <sstream>
 
+#include "harness/calibration/curves.h"
 #include "harness/input/files.h"
 #include "harness/input/problem.h"
 
@@ -47,13 +48,6 @@ std::vector<std::vector<std::string>> lines_of(const std::string& csv, const std
   return rows;
 }
 
-double number(const std::string& text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  return whole && std::isfinite(value) ? value : std::nan("");
-}
-
 // "gpus=8 tensor=1": what is asked for by name, and what was not.
 class Layout {
  public:
@@ -74,7 +68,7 @@ class Layout {
     return value;
   }
   int whole(const std::string& key, int otherwise = -1, int least = 1) {
-    const double value = number(word(key, otherwise < 0 ? "" : std::to_string(otherwise)));
+    const double value = number_or_nan(word(key, otherwise < 0 ? "" : std::to_string(otherwise)));
     const bool right = value >= least && value < 1e9 && value == std::floor(value);
     if (!right) wrong_ += " " + key;
     return right ? int(value) : least;
@@ -143,8 +137,8 @@ Measurement measurement_of(const std::vector<std::string>& row, std::string& wro
                                         : Collective::reduce_scatter;
     read_collective(one, layout);
   }
-  one.bytes = number(row[5]);
-  const double value = number(row[6]);
+  one.bytes = number_or_nan(row[5]);
+  const double value = number_or_nan(row[6]);
   if (row[7] == "TFLOP/s")  // of a GPU
     one.us = one.model.sample_flops() * one.layout.batch / (value * 1e6 * one.layout.gpus);
   else if (row[7] == "GB/s")

@@ -4,6 +4,7 @@ namespace seeksim::harness::campaign {
 namespace {
 
 using namespace shapes;
+using shapes::text;  // beside campaign::text
 
 constexpr double kNodesMax = 1'000'000, kSecondsMax = 1e9, kHoursMax = 1'000'000;
 

@@ -112,16 +112,16 @@ SampleRange samples_of(const Scenario& scenario, int rank, int micro_batch) {
 }
 
 // What an operation does, wherever and whenever it does it.
-using Key = std::tuple<std::int64_t, int, int, int, std::string, std::string, bool, std::size_t, std::int64_t,
-                       std::int64_t, int>;
+using ValueKey = std::tuple<std::int64_t, int, int, int, std::string, std::string, bool, std::size_t, std::int64_t,
+                            std::int64_t, int>;
 
-class Keys {
+class ValueKeys {
  public:
-  Keys(const Side& side, bool by_samples) : side_(side), by_samples_(by_samples) {
+  ValueKeys(const Side& side, bool by_samples) : side_(side), by_samples_(by_samples) {
     for (const runtime::StepRecord& step : side.record.steps) epoch_[step.step] = step.epoch;
   }
   // False: nothing on the other side is the same as this.
-  bool key(int rank, const ValueEntry& entry, Key& key) {
+  bool key(int rank, const ValueEntry& entry, ValueKey& key) {
     const Op& op = entry.op;
     const auto epoch = epoch_.find(op.step);
     if (epoch == epoch_.end() || epoch->second != op.epoch) return false;  // of an attempt that was given up
@@ -151,7 +151,7 @@ class Keys {
   const Side& side_;
   bool by_samples_;
   std::map<std::int64_t, std::uint32_t> epoch_;  // in which a step was committed
-  std::map<Key, int> seen_;
+  std::map<ValueKey, int> seen_;
 };
 
 void log_values(Side& side, std::int64_t first_step, double wall_limit_s) {
@@ -187,10 +187,10 @@ struct Found {
 
 // All that differ, in the order in which they came to be in the first run.
 std::vector<Found> differing(const Side& a, const Side& b, bool by_samples, std::uint64_t& compared) {
-  std::map<Key, Sight> of_b;
-  std::map<Key, std::uint64_t> digest_of_b;
-  Keys keys_b(b, by_samples), keys_a(a, by_samples);
-  Key key;
+  std::map<ValueKey, Sight> of_b;
+  std::map<ValueKey, std::uint64_t> digest_of_b;
+  ValueKeys keys_b(b, by_samples), keys_a(a, by_samples);
+  ValueKey key;
   for (std::size_t rank = 0; rank < b.logs.size(); ++rank) {
     for (std::size_t i = 0; i < b.logs[rank].size(); ++i) {
       const ValueEntry& entry = b.logs[rank][i];

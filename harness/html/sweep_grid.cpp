@@ -33,21 +33,22 @@ std::string short_key(const std::string& key, const std::vector<std::string>& ke
 }
 
 // An axis: a key, its values in the order in which they come, and in how many rows it stands.
-struct Axis {
+struct SweepAxis {
   std::string key;
   std::vector<std::string> values;
   std::vector<std::size_t> rows, red;  // by value
   std::size_t used = 0;
 };
 
-std::vector<Axis> axes_of(const Json& rows) {
-  std::vector<Axis> axes;
+std::vector<SweepAxis> axes_of(const Json& rows) {
+  std::vector<SweepAxis> axes;
   for (const Json& row : rows) {
     const Json& settings = member(row, "settings");
     if (!settings.is_object()) continue;
     for (const auto& [key, value] : settings.items()) {
-      auto axis = std::find_if(axes.begin(), axes.end(), [&, &name = key](const Axis& one) { return one.key == name; });
-      if (axis == axes.end()) axis = axes.insert(axes.end(), Axis{key, {}, {}, {}, 0});
+      auto axis =
+          std::find_if(axes.begin(), axes.end(), [&, &name = key](const SweepAxis& one) { return one.key == name; });
+      if (axis == axes.end()) axis = axes.insert(axes.end(), SweepAxis{key, {}, {}, {}, 0});
       const std::string text = value_text(value);
       auto at = std::size_t(std::find(axis->values.begin(), axis->values.end(), text) - axis->values.begin());
       if (at == axis->values.size()) {
@@ -63,9 +64,9 @@ std::vector<Axis> axes_of(const Json& rows) {
   return axes;
 }
 
-std::vector<std::string> keys_of(const std::vector<Axis>& axes) {
+std::vector<std::string> keys_of(const std::vector<SweepAxis>& axes) {
   std::vector<std::string> keys;
-  for (const Axis& axis : axes) keys.push_back(axis.key);
+  for (const SweepAxis& axis : axes) keys.push_back(axis.key);
   return keys;
 }
 
@@ -132,16 +133,16 @@ std::vector<Group> groups_of(const Json& rows) {
 }
 
 // The setting with the most values that still fit; null: none does.
-const Axis* columns_of(const std::vector<Axis>& axes) {
-  const Axis* columns = nullptr;
-  for (const Axis& axis : axes) {
+const SweepAxis* columns_of(const std::vector<SweepAxis>& axes) {
+  const SweepAxis* columns = nullptr;
+  for (const SweepAxis& axis : axes) {
     if (axis.values.size() <= kColumnsMost && (columns == nullptr || axis.values.size() > columns->values.size()))
       columns = &axis;
   }
   return columns;
 }
 
-std::string head_of(const Group& group, const Axis& columns) {
+std::string head_of(const Group& group, const SweepAxis& columns) {
   std::string out =
       fmt::format("<caption>the last columns: {}; in a cell: verdict and virtual time</caption><thead><tr>",
                   escaped(short_key(columns.key, group.keys)));
@@ -153,8 +154,8 @@ std::string head_of(const Group& group, const Axis& columns) {
 }
 
 std::string grid_of(const Group& group) {
-  const std::vector<Axis> axes = axes_of(group.rows);
-  const Axis* const columns = columns_of(axes);
+  const std::vector<SweepAxis> axes = axes_of(group.rows);
+  const SweepAxis* const columns = columns_of(axes);
   if (columns == nullptr) return "";
   std::vector<std::vector<std::string>> lines;  // in the order in which they come
   std::map<std::pair<std::vector<std::string>, std::string>, std::string> cells;
@@ -199,10 +200,10 @@ std::string red_rows_part(const Json& report) {
 }
 
 std::string axes_part(const Json& report) {
-  const std::vector<Axis> axes = axes_of(rows_of(report));
+  const std::vector<SweepAxis> axes = axes_of(rows_of(report));
   const std::vector<std::string> keys = keys_of(axes);
   std::vector<Cells> rows;
-  for (const Axis& axis : axes) {
+  for (const SweepAxis& axis : axes) {
     for (std::size_t i = 0; i < axis.values.size() && i < kRedMost; ++i)
       rows.push_back({i == 0 ? escaped(short_key(axis.key, keys)) : "", escaped(axis.values[i]),
                       std::to_string(axis.rows[i]),

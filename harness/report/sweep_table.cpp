@@ -32,7 +32,7 @@ struct Column {
   }
 };
 
-bool is_red(const RowResult& row) { return is_red(row.outcome); }
+bool row_is_red(const RowResult& row) { return is_red(row.outcome); }
 
 std::vector<std::size_t> rows_shown(const SweepResult& sweep, bool all) {
   std::vector<std::size_t> shown;
@@ -40,7 +40,7 @@ std::vector<std::size_t> rows_shown(const SweepResult& sweep, bool all) {
   std::size_t red = 0;
   for (std::size_t i = 0; i < n; ++i) {
     const bool at_an_end = i < kEnds || i + kEnds >= n;
-    const bool told = is_red(sweep.rows[i]) && red++ < kRedShown;
+    const bool told = row_is_red(sweep.rows[i]) && red++ < kRedShown;
     if (all || n <= kRowsWhole || at_an_end || told) shown.push_back(i);
   }
   return shown;
@@ -86,7 +86,7 @@ std::vector<Column> columns_of(const SweepResult& sweep, const std::vector<std::
     put(std::to_string(row.number));
     if (together) put(settings_together(row, keys));
     for (const std::string& key : together ? std::vector<std::string>{} : keys) put(setting_of(row, key));
-    put(is_red(row) ? "FAIL" : "pass");
+    put(row_is_red(row) ? "FAIL" : "pass");
     for (const std::string& figure : figures)
       put(figure_text(figure, of_row.contains(figure) ? of_row.at(figure) : Json(nullptr)));
   }
@@ -155,7 +155,7 @@ std::string table_of(const SweepResult& sweep, bool all, const Style& style) {
     if (gap > 0) out += style.faint(fmt::format("  ... {} more row{} (--all)\n", gap, gap == 1 ? "" : "s"));
     const std::string line =
         line_of(columns, widths, [&](const Column& c) -> const std::string& { return c.cells[i]; });
-    out += (is_red(sweep.rows[shown[i]]) ? style.bad(line) : line) + '\n';
+    out += (row_is_red(sweep.rows[shown[i]]) ? style.bad(line) : line) + '\n';
   }
   if (!left_out.empty())
     out += style.faint(fmt::format("  no room for {}; --csv FILE has them\n", fmt::join(left_out, ", ")));

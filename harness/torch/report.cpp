@@ -151,7 +151,7 @@ std::string last_weights(const TorchRun& run) {
   return last < 0 ? "" : fmt::format(", weights {:016x}", all);
 }
 
-Json number(double value) {
+Json json_number(double value) {
   if (value != value) return "NaN";
   if (value == std::numeric_limits<double>::infinity()) return "Infinity";
   if (value == -std::numeric_limits<double>::infinity()) return "-Infinity";
@@ -170,7 +170,7 @@ Json rank_json(const RankRun& rank) {
   json["calls"] = Json::object();
   for (const auto& [op, count] : counts_of(record)) json["calls"][op] = count;
   json["loss"] = Json::array();
-  for (const pytorch::LossEntry& loss : record.losses) json["loss"].push_back(number(value_of(loss)));
+  for (const pytorch::LossEntry& loss : record.losses) json["loss"].push_back(json_number(value_of(loss)));
   return json;
 }
 

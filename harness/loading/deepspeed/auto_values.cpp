@@ -19,8 +19,6 @@ namespace {
 
 using namespace shapes;
 
-constexpr const char* kSection = "/deepspeed";
-
 struct Argument {
   const char* name;
   const char* of_trainer;

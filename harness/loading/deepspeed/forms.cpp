@@ -18,7 +18,6 @@
 namespace seeksim::harness {
 namespace {
 
-constexpr const char* kSection = "/deepspeed";
 constexpr const char* kZero = "/deepspeed/zero_optimization";
 
 // What DeepSpeed has removed. It refuses the key, whatever its value.

@@ -9,6 +9,9 @@
 
 namespace seeksim::harness {
 
+// Where a scenario has DeepSpeed's configuration.
+inline constexpr const char* kSection = "/deepspeed";
+
 inline bool has_at(const Json& json, const std::string& pointer) { return json.contains(Json::json_pointer(pointer)); }
 
 // The member is there, or nothing happens.

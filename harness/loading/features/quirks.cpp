@@ -13,12 +13,12 @@ using runtime::QuirkPoint;
 using runtime::Quirks;
 
 // Why a quirk cannot do anything in this scenario, and what to do; empty: it can.
-struct Refusal {
+struct QuirkRefusal {
   std::string what;
   std::string next;
 };
 
-Refusal of_the_precision(Quirk quirk, const runtime::Definition& d) {
+QuirkRefusal of_the_precision(Quirk quirk, const runtime::Definition& d) {
   const LossScalerKind scaler = d.scaler.kind;
   const std::string type(name(d.precision.compute));
   switch (quirk) {
@@ -50,7 +50,7 @@ Refusal of_the_precision(Quirk quirk, const runtime::Definition& d) {
   return {};
 }
 
-Refusal of_the_rest(Quirk quirk, const Scenario& scenario) {
+QuirkRefusal of_the_rest(Quirk quirk, const Scenario& scenario) {
   const runtime::Definition& d = scenario.train.definition;
   switch (info(quirk).point) {
     case QuirkPoint::unscale_clip:
@@ -70,7 +70,7 @@ Refusal of_the_rest(Quirk quirk, const Scenario& scenario) {
   return {};
 }
 
-Refusal not_wired(Quirk quirk, const runtime::Definition& d) {
+QuirkRefusal not_wired(Quirk quirk, const runtime::Definition& d) {
   if (info(quirk).point == QuirkPoint::reduction && d.precision.compute != ElementType::f32) {
     return {
         fmt::format("not supported for {}: ranks are added up in fp32, so that what it does in 16 bits would not show",
@@ -80,8 +80,8 @@ Refusal not_wired(Quirk quirk, const runtime::Definition& d) {
   return {};
 }
 
-Refusal refusal(Quirk quirk, const Scenario& scenario) {
-  Refusal refusal = not_wired(quirk, scenario.train.definition);
+QuirkRefusal refusal(Quirk quirk, const Scenario& scenario) {
+  QuirkRefusal refusal = not_wired(quirk, scenario.train.definition);
   if (refusal.what.empty()) refusal = of_the_precision(quirk, scenario.train.definition);
   if (refusal.what.empty()) refusal = of_the_rest(quirk, scenario);
   return refusal;
@@ -112,7 +112,7 @@ void check_quirks(const Reader& top, const Scenario& scenario) {
   if (const std::string conflict = quirks.conflict(); !conflict.empty()) top.problem("quirks", conflict, "");
   for (const runtime::QuirkInfo& row : runtime::quirk_catalogue()) {
     if (!quirks.has(row.quirk)) continue;
-    const Refusal wrong = refusal(row.quirk, scenario);
+    const QuirkRefusal wrong = refusal(row.quirk, scenario);
     if (!wrong.what.empty()) top.problem("quirks", fmt::format("{}: {}", row.name, wrong.what), wrong.next);
   }
   if (quirks.has(Quirk::ds_old_default_clipping) && top.child("deepspeed").has("gradient_clipping")) {

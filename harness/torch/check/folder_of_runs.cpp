@@ -15,13 +15,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kRun_s = 1800;  // of one run
+constexpr double kOneRun_s = 1800;  // of one run
 
 Start start_with(const std::string& python) {
   Start start;
   start.python = find_python(python);
   start.built = build_backend(start.python);
-  start.wall_limit_s = kRun_s;
+  start.wall_limit_s = kOneRun_s;
   start.quiet = true;
   start.turns = {"states"};
   return start;
