@@ -15,8 +15,6 @@ namespace seeksim::faults {
 
 using runtime::Seams;
 
-namespace {
-
 // The rules that can concern one rank, by what they act on.
 struct RulesOfRank {
   std::vector<RuleState*> blocking, values, memory, files, hangs, clocks, notices;
@@ -24,6 +22,7 @@ struct RulesOfRank {
   TransportRules transport;
 };
 
+// In no anonymous namespace: FaultPlan::Impl holds them.
 struct Wrappers {
   Wrappers(int rank, const Seams& inner, RulesOfRank rules, CombinedFates& combined, const FaultPlan::Watcher& watcher,
            std::function<void(const RuleState&)> machine_dies)
@@ -43,6 +42,8 @@ struct Wrappers {
   FaultyStorage storage;
   FaultyControlPlane control;
 };
+
+namespace {
 
 bool is_timed_crash(const Rule& rule) {
   return (rule.kind == FaultKind::rank_crash || rule.kind == FaultKind::node_crash) && is_timed(rule.when);

@@ -23,7 +23,7 @@ namespace {
 // What bootstrapping costs on top of its messages.
 constexpr TimeNs kBootstrap = 200 * runtime::kMicrosecond;
 
-std::uint64_t combine(std::uint64_t a, std::uint64_t b) {
+std::uint64_t combined_id(std::uint64_t a, std::uint64_t b) {
   std::uint64_t h = (a ^ b * 0x9e3779b97f4a7c15ull) * 0xff51afd7ed558ccdull;
   return h ^ h >> 33;
 }
@@ -129,7 +129,7 @@ Comm SimTransport::split(const Op& op, Comm parent, int color, int key, TimeNs d
   CommSpec spec;
   spec.axis = held->shared->axis;
   spec.epoch = op.epoch;
-  spec.id = combine(combine(held->shared->id, 0x5b117), held->splits++);
+  spec.id = combined_id(combined_id(held->shared->id, 0x5b117), held->splits++);
   spec.members = held->shared->members;
   return join(op, spec, color, key, deadline);
 }
@@ -146,13 +146,13 @@ Comm SimTransport::shrink(const Op& op, Comm parent, std::span<const int> exclud
   CommSpec spec;
   spec.axis = held->shared->axis;
   spec.epoch = op.epoch;
-  spec.id = combine(combine(held->shared->id, 0x5412), held->shrinks);
+  spec.id = combined_id(combined_id(held->shared->id, 0x5412), held->shrinks);
   for (const int member : held->shared->members) {
     const bool excluded = std::find(exclude.begin(), exclude.end(), member) != exclude.end();
     if (excluded && member == me)
       throw SeamError(ErrorKind::mismatch, op, fmt::format("invalid argument: rank {} excludes itself", me));
     if (!excluded) spec.members.push_back(member);
-    spec.id = combine(spec.id, std::uint64_t(member) * 2 + (excluded ? 1 : 0));
+    spec.id = combined_id(spec.id, std::uint64_t(member) * 2 + (excluded ? 1 : 0));
   }
   ++held->shrinks;
   return join(op, spec, 0, 0, deadline);
@@ -176,7 +176,7 @@ Rendezvous& TransportHub::meeting(const CommSpec& spec) {
 void TransportHub::begin(Rendezvous& meeting) {
   const int rounds = 2 * std::bit_width(unsigned(meeting.members.size()));
   const TimeNs cost = core_.loop.untimed() ? 0 : kBootstrap + rounds * core_.network.between().latency_ns;
-  core_.loop.call_at(core_.loop.now() + cost, arrival(Arrival::built, -1, combine(meeting.id, meeting.epoch)),
+  core_.loop.call_at(core_.loop.now() + cost, arrival(Arrival::built, -1, combined_id(meeting.id, meeting.epoch)),
                      [this, &meeting] { finish(meeting); });
 }
 
@@ -191,7 +191,7 @@ void TransportHub::finish(Rendezvous& meeting) {
                      [&](std::size_t a, std::size_t b) { return meeting.arrivals[a].key < meeting.arrivals[b].key; });
     std::vector<int> members;
     for (const std::size_t place : places) members.push_back(meeting.members[place]);
-    const std::uint64_t id = combine(meeting.id, std::uint64_t(color));
+    const std::uint64_t id = combined_id(meeting.id, std::uint64_t(color));
     comms_.push_back(
         std::make_unique<SharedComm>(id, meeting.epoch, meeting.axis, std::move(members), core_.plan.ranks_per_node));
     comms_.back()->simulated = core_.simulated_of(comms_.back()->members);

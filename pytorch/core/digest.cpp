@@ -89,7 +89,10 @@ const std::array<double, kSigns>& signs() {
 }
 double sign_of_row(std::uint64_t row) { return (scrambled(~row) & 1U) != 0 ? -1 : 1; }
 
-struct Sums {
+}  // namespace
+
+// In no anonymous namespace: Digester::State holds one.
+struct DigestSums {
   std::uint64_t index = 0;  // of the next number
   std::array<double, kLanes> squares = {};
   std::array<double, kLanes> probes = {};
@@ -122,6 +125,8 @@ struct Sums {
   }
 };
 
+namespace {
+
 template <class Format>
 void widen(const std::byte* p, std::size_t n, float* to) {
   for (std::size_t i = 0; i < n; ++i) {
@@ -143,7 +148,7 @@ struct Digester::State {
   bool measured;
   bool seen = false;
   bool nonfinite = false;
-  Sums sums;
+  DigestSums sums;
 
   void measure(const std::byte* p, std::size_t bytes) {
     std::array<float, kBlockBytes> wide;

@@ -16,7 +16,7 @@
 namespace seeksim::pytorch {
 namespace {
 
-constexpr std::size_t kChunkBytes = std::size_t(1) << 20;  // by which the file grows
+constexpr std::size_t kGrowthBytes = std::size_t(1) << 20;  // by which the file grows
 
 std::int64_t clock_ns(clockid_t clock) {
   timespec t{};
@@ -65,7 +65,7 @@ struct RecordWriter::Impl {
   // kill the process.
   bool grow_to(std::size_t bytes) {
     while (mapped < bytes && !full) {
-      const std::size_t step = std::min(kChunkBytes, reserved - mapped);
+      const std::size_t step = std::min(kGrowthBytes, reserved - mapped);
       full =
           step == 0 || posix_fallocate(file, off_t(mapped), off_t(step)) != 0 ||
           mmap(base + mapped, step, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, off_t(mapped)) == MAP_FAILED;
@@ -120,7 +120,7 @@ RecordWriter::RecordWriter(const std::string& path, const Start& start) : impl_(
   Impl& i = *impl_;
   i.file = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (i.file < 0) fail(path, "cannot create the record");
-  i.reserved = std::max<std::size_t>(start.max_bytes / kChunkBytes, 1) * kChunkBytes;
+  i.reserved = std::max<std::size_t>(start.max_bytes / kGrowthBytes, 1) * kGrowthBytes;
   void* space = mmap(nullptr, i.reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (space == MAP_FAILED) fail(path, "no address space for the record");
   i.base = static_cast<char*>(space);

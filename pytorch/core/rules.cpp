@@ -36,8 +36,6 @@ constexpr runtime::EnumNames<Act> kActs({{Act::collective, "collective"},
                                          {Act::allocation, "allocation"},
                                          {Act::work, "work"}});
 
-[[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument("plan.json: faults: " + what); }
-
 }  // namespace
 
 OpKind catalogue_op(OpName op) {
@@ -229,7 +227,7 @@ Rules::Rules(std::vector<Rule> rules, std::uint64_t seed, int rank, int ranks, c
   std::map<std::string, int> twins;
   for (std::size_t i = 0; i < rules.size(); ++i) {
     for (const faults::Problem& p : problems_of(rules[i], ranks)) {
-      refuse(fmt::format("rule {}: {}: {}", i, p.key, p.what));
+      throw std::invalid_argument(fmt::format("plan.json: faults: rule {}: {}: {}", i, p.key, p.what));
     }
     Impl::One& one = impl_->rules.emplace_back(rules[i], i, seed, twins[faults::text(rules[i])]++);
     if (i >= fired.size() || lasts(rules[i].kind)) continue;

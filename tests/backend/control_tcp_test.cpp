@@ -11,11 +11,10 @@
 
 #include "runtime/backend/control/control_client.h"
 #include "runtime/backend/control/control_server.h"
+#include "tests/backend/run_token.h"
 
 namespace seeksim::runtime {
 namespace {
-
-constexpr const char* kToken = "0123456789abcdef0123456789abcdef";
 
 // A server on a thread of its own, which also looks, after each step, whether what a test waits for has come true.
 class Server {

@@ -14,11 +14,11 @@
 
 #include "runtime/backend/control/control_client.h"
 #include "runtime/backend/control/control_server.h"
+#include "tests/backend/run_token.h"
 
 namespace seeksim::runtime {
 namespace {
 
-constexpr const char* kToken = "0123456789abcdef0123456789abcdef";
 constexpr int kCannot = 77, kWrong = 1, kRight = 0;
 
 bool set_loopback(bool up) {

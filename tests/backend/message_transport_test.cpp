@@ -33,24 +33,24 @@ class Post final : public Wire {
   std::vector<std::vector<std::byte>> sent;
 };
 
-using Side = test::TransportSide<Post>;
+using PostSide = test::TransportSide<Post>;
 
 // What rank 1 sends to rank 0 when it comes to the meeting.
 std::vector<std::byte> arrival(std::uint64_t run) {
-  Side other(1, run);
+  PostSide other(1, run);
   EXPECT_THROW(other.create(0), SeamError);  // no peer answers
   return other.post.sent.at(0);
 }
 
 TEST(MessagesOfARun, AreTakenInThatRun) {
-  Side first(0, 7);
+  PostSide first(0, 7);
   first.post.deliver(1, arrival(7));
   EXPECT_NE(first.create(kSecond).handle, 0u);
   EXPECT_EQ(first.transport.thrown_away(), 0u);
 }
 
 TEST(MessagesOfARun, AreThrownAwayInAnother) {
-  Side first(0, 8);
+  PostSide first(0, 8);
   first.post.deliver(1, arrival(7));
   EXPECT_EQ(first.transport.thrown_away(), 1u);
   EXPECT_THROW(first.create(kSecond / 100), SeamError);
@@ -63,7 +63,7 @@ class MessageOfAPeer : public testing::Test {
   static constexpr std::size_t kLo = 64, kHi = 72;
 
   MessageOfAPeer() {
-    Side sender(1, 7);
+    PostSide sender(1, 7);
     sender.post.deliver(0, all_have_come());
     const Comm of_sender = sender.create(kSecond);
     sender.post.sent.clear();
@@ -78,17 +78,17 @@ class MessageOfAPeer : public testing::Test {
   }
   // What the first member sends to the other one.
   static std::vector<std::byte> all_have_come() {
-    Side first(0, 7);
+    PostSide first(0, 7);
     first.post.deliver(1, arrival(7));
     first.create(kSecond);
     return first.post.sent.at(0);
   }
-  static BufferPtr filled(Side& side, int value) {
+  static BufferPtr filled(PostSide& side, int value) {
     BufferPtr made = side.device.allocate(256, MemoryTag::communication, "a buffer of this test");
     std::memset(made->data, value, 256);
     return made;
   }
-  static void exchange(Side& side, Comm over, std::uint64_t sequence, std::span<const Piece> pieces) {
+  static void exchange(PostSide& side, Comm over, std::uint64_t sequence, std::span<const Piece> pieces) {
     Op op;
     op.kind = OpKind::send;
     op.sequence = sequence;
@@ -96,7 +96,7 @@ class MessageOfAPeer : public testing::Test {
               CommResult::success);
     turn(side);
   }
-  static void turn(Side& side) {
+  static void turn(PostSide& side) {
     for (int i = 0; i < 10; ++i) side.loop.turn();
   }
   // A field of the message's head, by its place in MessageTransport::Head.
@@ -120,7 +120,7 @@ class MessageOfAPeer : public testing::Test {
     }
   }
 
-  Side receiver{0, 7};
+  PostSide receiver{0, 7};
   BufferPtr buffer = filled(receiver, 1);
   const Piece awaited{1, false, buffer.get(), kLo, kHi};
   Comm comm;
@@ -223,13 +223,13 @@ TEST_F(MessageOfAPeer, LeavesOthersAloneWhenItWasDamaged) {
 // The first member says who is in, and names those who were asked to come.
 TEST_F(MessageOfAPeer, DoesNotDecideWhoIsInACommunicator) {
   std::vector<std::byte> joined = all_have_come();
-  Side hears_another(1, 7);
+  PostSide hears_another(1, 7);
   hears_another.post.deliver(2, joined);
   EXPECT_THROW(hears_another.create(kSecond / 100), SeamError);
 
   const std::int32_t stranger = 77;
   std::memcpy(joined.data() + 84, &stranger, sizeof stranger);  // behind the head and the list's length
-  Side hears_of_a_stranger(1, 7);
+  PostSide hears_of_a_stranger(1, 7);
   hears_of_a_stranger.post.deliver(0, joined);
   EXPECT_THROW(hears_of_a_stranger.create(kSecond), SeamError);
 }

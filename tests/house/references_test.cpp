@@ -78,7 +78,7 @@ const std::vector<File>& small_tree() {
   return files;
 }
 
-struct Planted {
+struct PlantedReference {
   const char* name;
   std::vector<Violation> (*check)(const File&, const Targets&);
   const char* path;
@@ -86,12 +86,12 @@ struct Planted {
   int line;  // 0: nothing to find
 };
 
-void PrintTo(const Planted& planted, std::ostream* out) { *out << planted.name; }
+void PrintTo(const PlantedReference& planted, std::ostream* out) { *out << planted.name; }
 
-class References : public ::testing::TestWithParam<Planted> {};
+class References : public ::testing::TestWithParam<PlantedReference> {};
 
 TEST_P(References, AreJudgedRightly) {
-  const Planted& planted = GetParam();
+  const PlantedReference& planted = GetParam();
   const std::vector<Violation> found = planted.check({planted.path, planted.text}, Targets(small_tree()));
   if (planted.line == 0) {
     EXPECT_TRUE(found.empty()) << listing(found);
@@ -102,83 +102,86 @@ TEST_P(References, AreJudgedRightly) {
   EXPECT_EQ(found.front().file, planted.path);
 }
 
-std::string name_of(const ::testing::TestParamInfo<Planted>& info) { return info.param.name; }
+std::string name_of(const ::testing::TestParamInfo<PlantedReference>& info) { return info.param.name; }
 
 INSTANTIATE_TEST_SUITE_P(
     Links, References,
-    ::testing::Values(Planted{"ToAPage", check_links, "docs/a.md",
-                              "see [bits](numerics.md#r7) and [top](../README.md#try-it)", 0},
-                      Planted{"ToNoPage", check_links, "docs/a.md", "\nsee [bits](numbers.md)", 2},
-                      Planted{"ToNoAnchor", check_links, "docs/a.md", "see [bits](numerics.md#r8)", 1},
-                      Planted{"ToNoAnchorHere", check_links, "README.md", "# Try it\n[here](#try-me)", 2},
-                      Planted{"ToNoPicture", check_links, "docs/a.md", "![house](pictures/hut.svg)", 1},
-                      Planted{"OfTheWeb", check_links, "docs/a.md", "[x](https://example.org/a.md#b)", 0},
-                      Planted{"InCode", check_links, "docs/a.md", "`a[0](x.md)`\n```\n[a](b.md)\n```", 0}),
+    ::testing::Values(PlantedReference{"ToAPage", check_links, "docs/a.md",
+                                       "see [bits](numerics.md#r7) and [top](../README.md#try-it)", 0},
+                      PlantedReference{"ToNoPage", check_links, "docs/a.md", "\nsee [bits](numbers.md)", 2},
+                      PlantedReference{"ToNoAnchor", check_links, "docs/a.md", "see [bits](numerics.md#r8)", 1},
+                      PlantedReference{"ToNoAnchorHere", check_links, "README.md", "# Try it\n[here](#try-me)", 2},
+                      PlantedReference{"ToNoPicture", check_links, "docs/a.md", "![house](pictures/hut.svg)", 1},
+                      PlantedReference{"OfTheWeb", check_links, "docs/a.md", "[x](https://example.org/a.md#b)", 0},
+                      PlantedReference{"InCode", check_links, "docs/a.md", "`a[0](x.md)`\n```\n[a](b.md)\n```", 0}),
     name_of);
 
 INSTANTIATE_TEST_SUITE_P(
     Paths, References,
     ::testing::Values(
-        Planted{"ToAFile", check_paths, "docs/a.md", "`runtime/seams/op.h`, runtime/seams/ and `op.h`.", 0},
-        Planted{"ToFilesByAPattern", check_paths, "docs/a.md", "scenarios/deaths/rank_*.json", 0},
-        Planted{"WithoutTheEnd", check_paths, "docs/a.md", "scenarios/deaths/rank_returns", 0},
-        Planted{"ToNoFile", check_paths, "docs/a.md", "\n\nsee runtime/seams/ops.h.", 3},
-        Planted{"ToNoScenario", check_paths, "docs/a.md", "`./seeksim run scenarios/rank_returns.json`", 1},
-        Planted{"ToNoFilesByAPattern", check_paths, "docs/a.md", "scenarios/rank_*.json", 1},
-        Planted{"ToNoName", check_paths, "docs/a.md", "`ops.h`", 1},
-        Planted{"ToAnAnchor", check_paths, "sim/a.cpp", "// as docs/numerics.md#r7.", 0},
-        Planted{"ToNoAnchor", check_paths, "sim/a.cpp", "// as docs/numerics.md#r8.", 1},
-        Planted{"InAMessage", check_paths, "sim/a.cpp", "say(\"see runtime/ops.h\");", 1},
-        Planted{"InAComment", check_paths, "sim/a.cpp", "int a;  // see runtime/ops.h", 1},
-        Planted{"InALongComment", check_paths, "sim/a.cpp", "/* see\n NUMERICS.md */", 2},
-        Planted{"InAStringOfATest", check_paths, "tests/sim/a.cpp", "read(\"runtime/ops.h\");", 0},
-        Planted{"OfALibrary", check_paths, "sim/a.cpp", "// as nccl.h says", 0},
-        Planted{"ForTheReaderToFillIn", check_paths, "a.md", "scenarios/x.json scenarios/NAME.json scenarios/<f>.json",
-                0}),
+        PlantedReference{"ToAFile", check_paths, "docs/a.md", "`runtime/seams/op.h`, runtime/seams/ and `op.h`.", 0},
+        PlantedReference{"ToFilesByAPattern", check_paths, "docs/a.md", "scenarios/deaths/rank_*.json", 0},
+        PlantedReference{"WithoutTheEnd", check_paths, "docs/a.md", "scenarios/deaths/rank_returns", 0},
+        PlantedReference{"ToNoFile", check_paths, "docs/a.md", "\n\nsee runtime/seams/ops.h.", 3},
+        PlantedReference{"ToNoScenario", check_paths, "docs/a.md", "`./seeksim run scenarios/rank_returns.json`", 1},
+        PlantedReference{"ToNoFilesByAPattern", check_paths, "docs/a.md", "scenarios/rank_*.json", 1},
+        PlantedReference{"ToNoName", check_paths, "docs/a.md", "`ops.h`", 1},
+        PlantedReference{"ToAnAnchor", check_paths, "sim/a.cpp", "// as docs/numerics.md#r7.", 0},
+        PlantedReference{"ToNoAnchor", check_paths, "sim/a.cpp", "// as docs/numerics.md#r8.", 1},
+        PlantedReference{"InAMessage", check_paths, "sim/a.cpp", "say(\"see runtime/ops.h\");", 1},
+        PlantedReference{"InAComment", check_paths, "sim/a.cpp", "int a;  // see runtime/ops.h", 1},
+        PlantedReference{"InALongComment", check_paths, "sim/a.cpp", "/* see\n NUMERICS.md */", 2},
+        PlantedReference{"InAStringOfATest", check_paths, "tests/sim/a.cpp", "read(\"runtime/ops.h\");", 0},
+        PlantedReference{"OfALibrary", check_paths, "sim/a.cpp", "// as nccl.h says", 0},
+        PlantedReference{"ForTheReaderToFillIn", check_paths, "a.md",
+                         "scenarios/x.json scenarios/NAME.json scenarios/<f>.json", 0}),
     name_of);
 
 INSTANTIATE_TEST_SUITE_P(Schemas, References,
-                         ::testing::Values(Planted{"NamedByAScenario", check_schema, "scenarios/deaths/a.json",
-                                                   "{ \"$schema\": \"../baseline.json\",", 0},
-                                           Planted{"OfNoScenario", check_schema, "scenarios/a.json",
-                                                   "{ \"name\": \"a\" }", 1},
-                                           Planted{"OnTheWrongFloor", check_schema, "scenarios/deaths/a.json",
-                                                   "{ \"$schema\": \"baseline.json\",", 1}),
+                         ::testing::Values(PlantedReference{"NamedByAScenario", check_schema, "scenarios/deaths/a.json",
+                                                            "{ \"$schema\": \"../baseline.json\",", 0},
+                                           PlantedReference{"OfNoScenario", check_schema, "scenarios/a.json",
+                                                            "{ \"name\": \"a\" }", 1},
+                                           PlantedReference{"OnTheWrongFloor", check_schema, "scenarios/deaths/a.json",
+                                                            "{ \"$schema\": \"baseline.json\",", 1}),
                          name_of);
 
 INSTANTIATE_TEST_SUITE_P(
     Rules, References,
-    ::testing::Values(Planted{"ThatAreThere", check_rules, "sim/a.cpp", "// in this order (R7, F3)", 0},
-                      Planted{"ThatAreNot", check_rules, "sim/a.cpp", "\n// in this order (R99)", 2},
-                      Planted{"ByThePage", check_rules, "sim/a.cpp",
-                              "// docs/numerics.md, R7 and docs/numerics.md, \"Forms\"", 0},
-                      Planted{"ByThePageThatAreNot", check_rules, "sim/a.cpp", "// (docs/numerics.md, R8: sums)", 1},
-                      Planted{"ByATitleThatIsNot", check_rules, "sim/a.cpp", "// docs/numerics.md, \"Norms\"", 1},
-                      Planted{"OneOfTwo", check_rules, "docs/a.md", "adds up (R7, F9)", 1},
-                      Planted{"InCode", check_rules, "sim/a.cpp", "call(R9);", 0}),
+    ::testing::Values(
+        PlantedReference{"ThatAreThere", check_rules, "sim/a.cpp", "// in this order (R7, F3)", 0},
+        PlantedReference{"ThatAreNot", check_rules, "sim/a.cpp", "\n// in this order (R99)", 2},
+        PlantedReference{"ByThePage", check_rules, "sim/a.cpp",
+                         "// docs/numerics.md, R7 and docs/numerics.md, \"Forms\"", 0},
+        PlantedReference{"ByThePageThatAreNot", check_rules, "sim/a.cpp", "// (docs/numerics.md, R8: sums)", 1},
+        PlantedReference{"ByATitleThatIsNot", check_rules, "sim/a.cpp", "// docs/numerics.md, \"Norms\"", 1},
+        PlantedReference{"OneOfTwo", check_rules, "docs/a.md", "adds up (R7, F9)", 1},
+        PlantedReference{"InCode", check_rules, "sim/a.cpp", "call(R9);", 0}),
     name_of);
 
-INSTANTIATE_TEST_SUITE_P(
-    Exhibits, References,
-    ::testing::Values(Planted{"ThatAreThere", check_exhibits, "docs/a.md", "./seeksim museum both_send_first -j 1", 0},
-                      Planted{"AllOfThem", check_exhibits, "docs/a.md", "`./seeksim museum`, ./seeksim museum NAME", 0},
-                      Planted{"ThatAreNot", check_exhibits, "docs/a.md", "\n./seeksim museum both_send_last", 2}),
-    name_of);
+INSTANTIATE_TEST_SUITE_P(Exhibits, References,
+                         ::testing::Values(PlantedReference{"ThatAreThere", check_exhibits, "docs/a.md",
+                                                            "./seeksim museum both_send_first -j 1", 0},
+                                           PlantedReference{"AllOfThem", check_exhibits, "docs/a.md",
+                                                            "`./seeksim museum`, ./seeksim museum NAME", 0},
+                                           PlantedReference{"ThatAreNot", check_exhibits, "docs/a.md",
+                                                            "\n./seeksim museum both_send_last", 2}),
+                         name_of);
 
 std::vector<Violation> size_of(const File& file, const Targets&) { return check_size(file); }
 
 INSTANTIATE_TEST_SUITE_P(
     Sizes, References,
     ::testing::Values(
-        Planted{
+        PlantedReference{
             "ALineTooWide", size_of, "docs/a.md",
             "\n0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 12",
             2},
-        Planted{
+        PlantedReference{
             "AWideTable", size_of, "docs/a.md",
             "| 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 |",
             0},
-        Planted{
+        PlantedReference{
             "AWideSample", size_of, "docs/a.md",
             "<!-- sample: x -->\n"
             "0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 0123456789 12\n"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws mutants by a seed, writes all of them into a scratch copy of the commit, and builds that once.
 
-    tests/mutation/instrument.py SCRATCH [--build build/ci] [--mutants 500] [--seed 1] [--unit]
+    tests/mutation/instrument.py SCRATCH [--build build/dev] [--mutants 500] [--seed 1] [--unit]
 
 SCRATCH/mutants.json lists them; each of SCRATCH's programs becomes mutant N with SEEKSIM_MUTANT=N. A site whose edit
 does not compile is given up and counted. Interrupted, it goes on where it was; run again, it brings new tests and
@@ -45,6 +45,8 @@ def _sites_of(task):
 def all_sites(build: pathlib.Path, jobs: int) -> list:
     """Every site of the wings, by path and place."""
     arguments = sites.compile_arguments(build)
+    if any("/Unity/unity_" in source for source in arguments):
+        raise SystemExit(f"mutation: {build} joins sources, and so has no arguments for each. Take one of the preset dev.")
     paths = [str(p.relative_to(ROOT)) for wing in WINGS for p in sorted((ROOT / wing).rglob("*.cpp"))]
     paths = [p for p in paths if not p.startswith(NOT_HERE) and str(ROOT / p) in arguments]
     builtin = told(["g++", "-print-file-name=include"])  # libclang of PyPI has no stddef.h of its own
@@ -142,7 +144,7 @@ def build_scratch(scratch: pathlib.Path, numbered: dict, targets: list, jobs: in
     for number in given_up:
         del numbered[number]
     write(scratch, numbered)
-    told(["cmake", "--preset", "ci", "-B", str(scratch / "build/ci")], cwd=scratch)
+    told(["cmake", "--preset", "ci", "-DSEEKSIM_UNITY=OFF", "-B", str(scratch / "build/ci")], cwd=scratch)
     for _ in range(ROUNDS_MAX):
         made = subprocess.run(["ninja", "-C", scratch / "build/ci", "-k", "0", f"-j{jobs}", *targets],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -163,7 +165,8 @@ def build_scratch(scratch: pathlib.Path, numbered: dict, targets: list, jobs: in
 def main():
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("scratch", type=lambda text: pathlib.Path(text).resolve())
-    words.add_argument("--build", type=pathlib.Path, default=ROOT / "build/ci", help="a configured build of the tree")
+    words.add_argument("--build", type=pathlib.Path, default=ROOT / "build/dev",
+                       help="a configured build of the tree, of the preset dev")
     words.add_argument("--mutants", type=int, default=500)
     words.add_argument("--seed", type=int, default=1)
     words.add_argument("--unit", action="store_true", help=f"build {', '.join(UNIT_TESTS)}, too: a second judge")

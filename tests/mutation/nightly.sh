@@ -1,6 +1,6 @@
 #!/bin/bash
 # tests/mutation/nightly.sh SCRATCH BUILD: draws 200 mutants by the commit, so that each night has others, and judges
-# them for three hours at most. BUILD is a configured build of the tree.
+# them for three hours at most. BUILD is a configured build of the tree, of the preset dev: one that joins no sources.
 #
 # Exit status: 0; 1 where more than a fifth survive, for then the judge sees less than it did; 5 without libclang.
 set -e -u -o pipefail

@@ -6,7 +6,7 @@
 namespace seeksim::sim {
 namespace {
 
-struct Outcome {
+struct ToyRun {
   int wrong = 0;     // values that a successful wait let through
   int finished = 0;  // ranks that did all their steps
   int evicted = 0;
@@ -17,7 +17,7 @@ struct Outcome {
 // A small trainer: compute, exchange round a ring or a native sum, vote; on any error abort, agree, next epoch, again.
 class Toy {
  public:
-  Toy(Rank& rank, Outcome& outcome, bool trusting) : rank_(rank), outcome_(outcome), trusting_(trusting) {
+  Toy(Rank& rank, ToyRun& outcome, bool trusting) : rank_(rank), outcome_(outcome), trusting_(trusting) {
     a_ = floats(rank, 64);
     b_ = floats(rank, 64);
   }
@@ -112,7 +112,7 @@ class Toy {
   }
 
   Rank& rank_;
-  Outcome& outcome_;
+  ToyRun& outcome_;
   bool trusting_;
   BufferPtr a_, b_;
   std::vector<int> members_;
@@ -121,7 +121,7 @@ class Toy {
   std::uint64_t sequence_ = 0;
 };
 
-Outcome run(std::uint64_t seed, bool trusting = false) {
+ToyRun run(std::uint64_t seed, bool trusting = false) {
   Random draw(seed, Stream::partial);
   const char* const networks[] = {"ib", "tcp", "nvlink", "pcie"};
   WorldPlan plan = small_world(1 + int(draw.below(4)), seed, networks[draw.below(4)]);
@@ -133,7 +133,7 @@ Outcome run(std::uint64_t seed, bool trusting = false) {
         draw.below(2) == 0 ? runtime::TimeNs(draw.below(5'000'000)) : runtime::TimeNs(draw.below(2'000'000'000));
     world.kill_at(int(draw.below(std::uint32_t(n))), when, nullptr);
   }
-  Outcome outcome;
+  ToyRun outcome;
   outcome.result = world.run([&](Rank& rank) { Toy(rank, outcome, trusting).train(4); });
   return outcome;
 }
@@ -141,7 +141,7 @@ Outcome run(std::uint64_t seed, bool trusting = false) {
 TEST(Chaos, KillsAtRandomTimesOverAThousandSeedsHarmNobodyElse) {
   int recoveries = 0, deaths = 0;
   for (std::uint64_t seed = 1; seed <= 1000; ++seed) {
-    const Outcome o = run(seed);
+    const ToyRun o = run(seed);
     ASSERT_EQ(o.result.end, WorldEnd::finished) << "seed " << seed << "\n" << o.result.wait_for_graph;
     int died = 0;
     for (const RankEnd& rank : o.result.ranks) {
@@ -165,7 +165,7 @@ TEST(Chaos, WhoTrustsAFinishedStreamIsCaught) {  // the oracle above, seen to fa
 
 TEST(Chaos, TheSameSeedGivesTheSameStory) {
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
-    const Outcome a = run(seed), b = run(seed);
+    const ToyRun a = run(seed), b = run(seed);
     EXPECT_EQ(a.result.fingerprint, b.result.fingerprint) << seed;
     EXPECT_EQ(a.result.virtual_ns, b.result.virtual_ns) << seed;
   }

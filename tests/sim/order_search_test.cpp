@@ -20,10 +20,10 @@ using runtime::Ballot;
 
 // What happens to ranks: each appends what it sees.
 using Body = std::function<void(Rank&, std::vector<int>&)>;
-using Outcome = std::vector<std::vector<int>>;
+using Received = std::vector<std::vector<int>>;
 
 struct Seen {
-  std::set<Outcome> outcomes;
+  std::set<Received> outcomes;
   std::set<std::uint64_t> decisions;
   OrderSearch::Counts counts;
   bool complete = false;
@@ -42,7 +42,7 @@ Seen search(int ranks, const Body& body, const OrderSearch::Options& options, st
   while (search.counts().runs < runs_max && search.begin_run()) {
     WorldPlan plan = untimed_world(ranks);
     plan.steering = &search;
-    Outcome outcome(static_cast<std::size_t>(ranks));
+    Received outcome(static_cast<std::size_t>(ranks));
     World world(plan);
     world.run([&](Rank& rank) { body(rank, outcome[std::size_t(rank.id)]); });
     if (!search.end_run()) continue;
@@ -241,7 +241,7 @@ TEST(OrderSearch, FindsWhatAllOrdersFindInProgramsThatNobodyWrote) {
     const Seen all = search(2, body, {.reduce = false, .blind_to = ObjectKind::none}, 5000);
     const Seen reduced = search(2, body, {.reduce = true, .blind_to = ObjectKind::none}, 20'000);
     EXPECT_TRUE(reduced.complete) << "program " << seed;
-    for (const Outcome& outcome : all.outcomes)
+    for (const Received& outcome : all.outcomes)
       EXPECT_TRUE(reduced.outcomes.contains(outcome))
           << "program " << seed << " misses " << ::testing::PrintToString(outcome);
     if (!all.complete) continue;

@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kLimit_s = 1200;  // the first call builds the backend
+constexpr double kCheckLimit_s = 1200;  // the first call builds the backend
 
 std::string mistakes() { return paths::source_dir() + "/tests/torch/mistakes/"; }
 json expected() { return json::parse(harness::testing::read_all(mistakes() + "expected.json")); }
@@ -41,7 +41,8 @@ class CheckRun : public ::testing::Test {
     if (saves) command.insert(command.end(), {"--resume", "--resume {dir}"});
     command.insert(command.end(), {"--", script});
     if (saves) command.insert(command.end(), {"--save", "{dir}"});
-    return capture(command, {{"COLUMNS", "0"}, {"PYTHONPATH", paths::source_dir() + "/examples/pytorch"}}, kLimit_s);
+    return capture(command, {{"COLUMNS", "0"}, {"PYTHONPATH", paths::source_dir() + "/examples/pytorch"}},
+                   kCheckLimit_s);
   }
 
   // The names of the lines that are red.

@@ -13,7 +13,7 @@
 namespace seeksim::harness::torch {
 namespace {
 
-constexpr double kLimit_s = 7200;  // of all exhibits
+constexpr double kMuseumLimit_s = 7200;  // of all exhibits
 constexpr int kCannotBeHad = 5;
 
 class MuseumOfReleases : public ::testing::Test {
@@ -26,7 +26,7 @@ class MuseumOfReleases : public ::testing::Test {
   // seeksim torch ..., and what it printed.
   static Captured seeksim(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {paths::program(), "torch"});
-    return capture(arguments, {{"COLUMNS", "0"}}, kLimit_s);
+    return capture(arguments, {{"COLUMNS", "0"}}, kMuseumLimit_s);
   }
 
   static void expect_red_and_green(const std::vector<std::string>& names) {

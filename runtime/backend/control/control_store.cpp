@@ -8,7 +8,7 @@
 namespace seeksim::runtime {
 namespace {
 // How many agreements are remembered after they are over; a rank that comes later has been fenced.
-constexpr std::size_t kRemembered = 64;
+constexpr std::size_t kPollsRemembered = 64;
 }  // namespace
 
 ControlStore::ControlStore(int ranks, TimeNs heartbeat_timeout_ns, Outbox& outbox)
@@ -33,7 +33,7 @@ void ControlStore::ballot(int rank, const PollKey& key, const Ballot& ballot, Ti
   if (fenced(rank)) return outbox_.answer(rank, {Answer::Kind::fenced, {}});
   members(key.epoch);
   const bool vote = key.kind != OpKind::agree;
-  if (polls_.size() > kRemembered && polls_.begin()->second.over() && polls_.begin()->first < key)
+  if (polls_.size() > kPollsRemembered && polls_.begin()->second.over() && polls_.begin()->first < key)
     polls_.erase(polls_.begin());
   Poll& poll = polls_[key];
   if (vote && revoked_ >= std::int64_t(key.epoch) && !poll.decided) poll.cut_short = true;

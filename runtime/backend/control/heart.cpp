@@ -10,11 +10,11 @@
 
 namespace seeksim::runtime {
 namespace {
-constexpr double kTimeToConnect_s = 20;
+constexpr double kHeartToConnect_s = 20;
 constexpr int kSupervisorGone = 3;  // the exit status of no progress
 }  // namespace
 
-Heart::Heart(const Options& options) : options_(options), socket_(connect_to(options.endpoint, kTimeToConnect_s)) {
+Heart::Heart(const Options& options) : options_(options), socket_(connect_to(options.endpoint, kHeartToConnect_s)) {
   give_up_when_unreachable(socket_);
   socket_.send(frame_bytes(FrameKind::hello, to_bytes(Hello{options.token, options.rank, true})));
   thread_ = std::jthread([this](const std::stop_token& stop) { beat(stop); });

@@ -21,10 +21,10 @@ namespace {
 constexpr std::size_t kStrangersMax = 64;  // connections that have not proved who they are
 constexpr std::size_t kDropsTold = 4;
 
-using Clock = std::chrono::steady_clock;
-using Deadline = Clock::time_point;
+using SteadyClock = std::chrono::steady_clock;
+using Deadline = SteadyClock::time_point;
 Deadline in(double seconds) {
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  return SteadyClock::now() + std::chrono::duration_cast<SteadyClock::duration>(std::chrono::duration<double>(seconds));
 }
 
 // ---- what is said --------------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ class Reception {
 
   void await_all(Deadline deadline) {
     while (!missing().empty()) {
-      if (Clock::now() > deadline) throw std::runtime_error(not_all_came());
+      if (SteadyClock::now() > deadline) throw std::runtime_error(not_all_came());
       wait();
       accept();
       for (Stranger& stranger : strangers_) listen_to(stranger);
@@ -161,7 +161,7 @@ class Reception {
     if (n < 0) return drop(stranger, "closed before it said who it is");
     stranger.said.insert(stranger.said.end(), bytes.begin(), bytes.begin() + n);
     if (stranger.said.size() == whole) return judge(stranger);
-    if (Clock::now() > stranger.until) drop(stranger, "did not say who it is");
+    if (SteadyClock::now() > stranger.until) drop(stranger, "did not say who it is");
   }
 
   void judge(Stranger& stranger) {
@@ -191,7 +191,7 @@ class Reception {
 
   // A process that was let in says nothing before all are there.
   void look_for_leavers() {
-    if (Clock::now() < next_look_) return;
+    if (SteadyClock::now() < next_look_) return;
     next_look_ = in(0.2);
     for (int rank = first_; rank < at_.size; ++rank) {
       Socket& peer = peers_[std::size_t(rank)];
@@ -220,7 +220,7 @@ std::optional<std::vector<std::byte>> receive(Socket& socket, std::size_t n, Dea
   for (std::size_t have = 0; have < n;) {
     const int more = socket.receive(std::span(bytes).subspan(have));
     if (more < 0) return std::nullopt;
-    if (Clock::now() > deadline) throw std::runtime_error(from + " says nothing");
+    if (SteadyClock::now() > deadline) throw std::runtime_error(from + " says nothing");
     if (more == 0) readable(socket, 100);
     have += std::size_t(more);
   }
@@ -259,10 +259,10 @@ bool introduce(const Rendezvous& at, Socket& socket, int to, std::uint16_t own_p
 Socket join(const Rendezvous& at, const std::string& endpoint, int to,
             const std::function<std::uint16_t(const Socket&)>& own_port, Deadline deadline) {
   for (;;) {
-    const double left = std::chrono::duration<double>(deadline - Clock::now()).count();
+    const double left = std::chrono::duration<double>(deadline - SteadyClock::now()).count();
     Socket socket = connect_to(endpoint, std::max(left, 0.0));
     if (introduce(at, socket, to, own_port(socket), deadline)) return socket;
-    if (Clock::now() > deadline) throw std::runtime_error(endpoint + " closes all connections");
+    if (SteadyClock::now() > deadline) throw std::runtime_error(endpoint + " closes all connections");
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
 }

@@ -13,7 +13,7 @@ namespace {
 
 using Weight = Advice::Weight;
 
-struct Case {
+struct AdviceCase {
   Environment environment;
   Weight weight;
   const char* says;
@@ -36,7 +36,7 @@ TEST(LintEnvironment, SaysWhatAVariableReallyDoes) {
     changed.erase(key);
     return changed;
   };
-  const std::vector<Case> cases = {
+  const std::vector<AdviceCase> cases = {
       {{{"NCCL_IB_TIMEOUT", "1800"}}, Weight::wrong, "is an exponent, not a time"},
       {{{"NCCL_IB_TIMEOUT", "long"}}, Weight::wrong, "is an exponent, not a time"},
       {{{"NCCL_IB_TIMEOUT", "0"}}, Weight::doubtful, "waits for ever"},
@@ -76,7 +76,7 @@ TEST(LintEnvironment, SaysWhatAVariableReallyDoes) {
       {{{"NCCL_MULTI_RANK_GPU_ENABLE", "1"}, {"NCCL_MAX_CTAS", "2"}}, Weight::note, "experimental"},
       {{{"NCCL_MULTI_RANK_GPU_ENABLED", "1"}}, Weight::doubtful, "Did you mean NCCL_MULTI_RANK_GPU_ENABLE?"},
   };
-  for (const Case& c : cases) {
+  for (const AdviceCase& c : cases) {
     const std::vector<Advice> advice = lint_environment(c.environment);
     ASSERT_EQ(advice.size(), 1u) << c.says << "\n" << text_of(advice);
     EXPECT_EQ(advice[0].weight, c.weight) << text_of(advice);

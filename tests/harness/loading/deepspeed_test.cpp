@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/loading/load.h"
+#include "tests/harness/loading/deepspeed_section.h"
 #include "tests/support/paths.h"
 #include "tests/support/scenarios.h"
 
@@ -14,9 +15,6 @@ namespace seeksim::harness {
 namespace {
 
 using namespace testing;
-
-std::string with(const std::string& section) { return small_text_with(6, "  \"deepspeed\": " + section + ","); }
-Scenario loaded(const std::string& section) { return load_scenario_text(with(section), "s.json"); }
 
 TEST(Batch, IsDerivedAsDeepSpeedDoes) {
   struct Case {

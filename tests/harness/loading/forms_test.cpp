@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/loading/load.h"
+#include "tests/harness/loading/deepspeed_section.h"
 #include "tests/support/scenarios.h"
 
 namespace seeksim::harness {
@@ -16,12 +17,6 @@ namespace {
 
 using namespace testing;
 
-std::string with(const std::string& section) { return small_text_with(6, "  \"deepspeed\": " + section + ","); }
-Scenario loaded(const std::string& section, const std::vector<std::string>& sets = {}) {
-  LoadOptions options;
-  options.sets = sets;
-  return load_scenario_text(with(section), "s.json", options);
-}
 std::string notes_of(const Scenario& scenario) { return fmt::format("{}\n", fmt::join(scenario.notes, "\n")); }
 std::string zero(const std::string& keys) { return R"({"train_batch_size": 8, "zero_optimization": {)" + keys + "}}"; }
 

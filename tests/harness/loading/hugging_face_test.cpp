@@ -23,15 +23,16 @@ std::string scenario_with(const std::string& model, const std::string& more = ""
          more + R"("model": )" + model + " }";
 }
 
-Scenario loaded(const std::string& model, const std::string& more = "", const std::vector<std::string>& sets = {}) {
+Scenario loaded_model(const std::string& model, const std::string& more = "",
+                      const std::vector<std::string>& sets = {}) {
   LoadOptions options;
   options.sets = sets;
   return load_scenario_text(scenario_with(model, more), "s.json", options);
 }
 
-std::string problems_of(const std::string& model, const std::vector<std::string>& sets = {}) {
+std::string model_problems_of(const std::string& model, const std::vector<std::string>& sets = {}) {
   try {
-    loaded(model, "", sets);
+    loaded_model(model, "", sets);
   } catch (const BadInput& bad) {
     return bad.what();
   }
@@ -39,7 +40,7 @@ std::string problems_of(const std::string& model, const std::vector<std::string>
 }
 
 TEST(HuggingFaceModel, AGpt2HasItsSizesAndItsDropout) {
-  const Scenario s = loaded(R"({ "model_type": "gpt2", "n_layer": 2, "n_embd": 32, "n_head": 4, "n_positions": 16,
+  const Scenario s = loaded_model(R"({ "model_type": "gpt2", "n_layer": 2, "n_embd": 32, "n_head": 4, "n_positions": 16,
                                  "vocab_size": 300, "resid_pdrop": 0.25, "attn_pdrop": 0, "use_cache": true })");
   const ModelPlan& m = s.train.definition.model;
   EXPECT_EQ(m.family, "gpt2");
@@ -55,10 +56,10 @@ TEST(HuggingFaceModel, AGpt2HasItsSizesAndItsDropout) {
 }
 
 TEST(HuggingFaceModel, ALlamaAndAMixtral) {
-  const Scenario s = loaded(R"({ "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 32,
+  const Scenario s = loaded_model(R"({ "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 32,
       "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48, "max_position_embeddings": 64,
       "vocab_size": 300, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "torch_dtype": "bfloat16" })",
-                            "", {"model.context=8"});
+                                  "", {"model.context=8"});
   const ModelPlan& m = s.train.definition.model;
   EXPECT_TRUE(m.llama());
   EXPECT_EQ(m.kv_heads, 2);
@@ -67,7 +68,7 @@ TEST(HuggingFaceModel, ALlamaAndAMixtral) {
   EXPECT_EQ(m.rope_theta, 5e5);
   EXPECT_FALSE(m.tied);
   EXPECT_FALSE(m.experts.on());
-  const Scenario mix = loaded(R"({ "model_type": "mixtral", "num_hidden_layers": 1, "hidden_size": 32,
+  const Scenario mix = loaded_model(R"({ "model_type": "mixtral", "num_hidden_layers": 1, "hidden_size": 32,
       "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48, "max_position_embeddings": 8,
       "vocab_size": 300, "num_local_experts": 4, "rope_parameters": { "rope_theta": 1000.0, "rope_type": "default" },
       "output_router_logits": true, "router_aux_loss_coef": 0.5 })");
@@ -91,21 +92,22 @@ TEST(HuggingFaceModel, WhatIsNotBuiltIsRefusedByItsKey) {
       {R"("model_type": "nothing")", "Not supported: \"nothing\""},
   };
   for (const auto& [keys, message] : table) {
-    const std::string found = problems_of('{' + std::string(keys) + ", " + llama);
+    const std::string found = model_problems_of('{' + std::string(keys) + ", " + llama);
     EXPECT_NE(found.find(message), std::string::npos) << keys << "\n  gave: " << found;
   }
-  EXPECT_EQ(problems_of(R"({ "model_type": "llama", "rope_scaling": {"rope_type": "llama3"}, )" + llama,
-                        {"model.rope_scaling=null"}),
+  EXPECT_EQ(model_problems_of(R"({ "model_type": "llama", "rope_scaling": {"rope_type": "llama3"}, )" + llama,
+                              {"model.rope_scaling=null"}),
             "");
-  const Scenario sizes = loaded(R"({ "model_type": "llama", "rope_scaling": {"rope_type": "llama3"}, )" + llama,
-                                R"("numerics": "shapes", )");
+  const Scenario sizes = loaded_model(R"({ "model_type": "llama", "rope_scaling": {"rope_type": "llama3"}, )" + llama,
+                                      R"("numerics": "shapes", )");
   EXPECT_NE(sizes.notes.front().find("the same without it"), std::string::npos) << sizes.notes.front();
-  EXPECT_NE(problems_of(R"({ "model_type": "gpt2", "n_inner": 7 })").find("model.n_inner: Not supported"),
+  EXPECT_NE(model_problems_of(R"({ "model_type": "gpt2", "n_inner": 7 })").find("model.n_inner: Not supported"),
             std::string::npos);
 }
 
 TEST(HuggingFaceModel, AnUnknownOneIsRefusedOnce) {
-  const std::string found = problems_of(R"({ "model_type": "qwen2", "hidden_size": 32, "num_hidden_layers": 2 })");
+  const std::string found =
+      model_problems_of(R"({ "model_type": "qwen2", "hidden_size": 32, "num_hidden_layers": 2 })");
   EXPECT_EQ(std::count(found.begin(), found.end(), '\n'), 0) << found;
   EXPECT_NE(found.find("it has biases on q, k and v"), std::string::npos) << found;
 }
@@ -124,17 +126,18 @@ TEST(HuggingFaceModel, IsReadFromAFileOrItsFolder) {
   TemporaryFolder folder;
   folder.write("config.json", R"({ "model_type": "gpt2", "n_layer": 1, "n_embd": 32, "n_head": "four",
   "n_positions": 16, "vocab_size": 300 })");
-  const std::string found = problems_of('"' + folder.file("config.json") + '"');
+  const std::string found = model_problems_of('"' + folder.file("config.json") + '"');
   EXPECT_NE(found.find("model.heads"), std::string::npos) << found;
   const std::string by_folder = '"' + folder.path() + '"';
-  EXPECT_EQ(loaded(by_folder, "", {"model.n_head=4"}).train.definition.model.heads, 4);
-  EXPECT_NE(problems_of("\"no_such_config.json\"").find("there is no file \"no_such_config.json\""), std::string::npos);
+  EXPECT_EQ(loaded_model(by_folder, "", {"model.n_head=4"}).train.definition.model.heads, 4);
+  EXPECT_NE(model_problems_of("\"no_such_config.json\"").find("there is no file \"no_such_config.json\""),
+            std::string::npos);
 }
 
 TEST(HuggingFaceModel, EveryNamedModelLoads) {
   for (const NamedModel& named : named_models()) {
     if (std::string_view(named.name).starts_with("qwen")) continue;  // refused, with the reason: see above
-    const Scenario s = loaded(named.model().dump(), R"("numerics": "shapes", )");
+    const Scenario s = loaded_model(named.model().dump(), R"("numerics": "shapes", )");
     EXPECT_GT(s.train.definition.model.layers, 0) << named.name;
   }
 }

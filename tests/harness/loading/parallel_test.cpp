@@ -26,7 +26,7 @@ std::string scenario_text(const std::string& world, const std::string& zero = R"
       world, zero, more);
 }
 
-std::string problems_of(const std::string& text) {
+std::string refusal_of(const std::string& text) {
   try {
     load_scenario_text(text, "parallel.json");
   } catch (const BadInput& bad) {
@@ -62,10 +62,10 @@ TEST(Parallel, WhatCannotRunIsRefusedWithTheReason) {
        "quirks together with"},
   };
   for (const Row& row : rows)
-    EXPECT_NE(problems_of(scenario_text(row.world, row.zero, row.more)).find(row.says), std::string::npos)
+    EXPECT_NE(refusal_of(scenario_text(row.world, row.zero, row.more)).find(row.says), std::string::npos)
         << row.says << "\nis not in\n"
-        << problems_of(scenario_text(row.world, row.zero, row.more));
-  EXPECT_EQ(problems_of(scenario_text(R"("replicas": 2, "pipeline": 2)", R"({ "stage": 3 })")), "");
+        << refusal_of(scenario_text(row.world, row.zero, row.more));
+  EXPECT_EQ(refusal_of(scenario_text(R"("replicas": 2, "pipeline": 2)", R"({ "stage": 3 })")), "");
 }
 
 TEST(Parallel, TheBatchIsSharedByReplicas) {

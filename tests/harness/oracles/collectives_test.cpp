@@ -8,7 +8,7 @@ namespace seeksim::harness {
 namespace {
 
 // Rank 0 waited in an all-reduce, and rank 1 was named.
-class InVain : public testing::Test {
+class InVain : public ::testing::Test {
  protected:
   InVain() {
     run.ranks.resize(2);

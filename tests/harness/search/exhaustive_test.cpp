@@ -21,7 +21,7 @@ namespace {
 using namespace testing;
 
 // Two ranks, two steps, and a fault that both survive.
-Json tiny(const std::string& fault, const std::string& bug = "", int ranks = 2) {
+Json tiny_world(const std::string& fault, const std::string& bug = "", int ranks = 2) {
   Json json = Json::parse(R"({
     "name": "tiny", "model": { "layers": 1, "width": 8, "heads": 2, "context": 4, "vocab": 16 },
     "data": { "synthetic": true }, "world": { "ranks_per_node": 1, "network": "tcp" },
@@ -58,7 +58,7 @@ Explored2 go_through(const TemporaryFolder& folder, const Json& scenario, std::v
 TEST(Exhaustive, EndsByItselfSaysSoAndCountsTheSameEachTime) {
   for (const char* fault : {kCrash, kLost, kAfterCommit}) {
     TemporaryFolder folder;
-    const Explored2 a = go_through(folder, tiny(fault)), b = go_through(folder, tiny(fault));
+    const Explored2 a = go_through(folder, tiny_world(fault)), b = go_through(folder, tiny_world(fault));
     ASSERT_EQ(a.ran.status, 0) << a.ran.out << a.ran.err;
     EXPECT_NE(a.ran.out.find("complete  every order"), std::string::npos) << a.ran.out;
     const Json& counts = a.report["exhaustive"];
@@ -73,7 +73,7 @@ TEST(Exhaustive, EndsByItselfSaysSoAndCountsTheSameEachTime) {
 
 TEST(Exhaustive, ABudgetThatEndsBeforeIsSaid) {
   TemporaryFolder folder;
-  const Explored2 some = go_through(folder, tiny(kCrash), {"--cases", "1"});
+  const Explored2 some = go_through(folder, tiny_world(kCrash), {"--cases", "1"});
   EXPECT_NE(some.ran.out.find("not complete: "), std::string::npos) << some.ran.out;
   EXPECT_FALSE(some.report["exhaustive"]["complete"].get<bool>());
   EXPECT_FALSE(some.report["complete"].get<bool>());
@@ -84,7 +84,7 @@ TEST(Exhaustive, ABudgetThatEndsBeforeIsSaid) {
 // the answer shows it, and a revoke takes longer than an answer wherever messages take time.
 TEST(Exhaustive, FindsAMistakeThatNoOrderInTimeShows) {
   TemporaryFolder folder;
-  const Json scenario = tiny(kAfterCommit, "commit_heeds_revoke");
+  const Json scenario = tiny_world(kAfterCommit, "commit_heeds_revoke");
   const std::string file = folder.write("s.json", scenario.dump());
   const Ran plain = seeksim({"run", file});
   EXPECT_EQ(plain.status, 0) << plain.out << plain.err;
@@ -102,14 +102,14 @@ TEST(Exhaustive, FindsAMistakeThatNoOrderInTimeShows) {
     EXPECT_EQ(seeksim({"run", file, "--schedule", found["replay"]}).status, 1)
         << "the scenario as it is, and the order";
   }
-  const Explored2 healthy = go_through(folder, tiny(kAfterCommit));
+  const Explored2 healthy = go_through(folder, tiny_world(kAfterCommit));
   EXPECT_EQ(healthy.ran.status, 0) << healthy.ran.out;
 }
 
 // Draws the order, from all that can run alike.
-class Drawn final : public sim::Steering {
+class DrawnOrder final : public sim::Steering {
  public:
-  explicit Drawn(std::uint64_t seed) : random_(seed, sim::Stream::schedule) {}
+  explicit DrawnOrder(std::uint64_t seed) : random_(seed, sim::Stream::schedule) {}
   std::uint64_t outcome() const { return heard_.digest(); }
   std::uint32_t choose(std::span<const std::uint64_t> processes) override {
     return random_.below(std::uint32_t(processes.size()));
@@ -130,7 +130,7 @@ std::set<std::uint64_t> drawn_outcomes(const Scenario& loaded, std::uint64_t run
   scenario.world.schedule.strategy = sim::Strategy::untimed;
   std::set<std::uint64_t> outcomes;
   for (std::uint64_t seed = 1; seed <= runs; ++seed) {
-    Drawn order(seed);
+    DrawnOrder order(seed);
     SimulationOptions options;
     options.steering = &order;
     const RunRecord run = Simulation(scenario, options).run();
@@ -164,7 +164,7 @@ TEST_P(ExhaustiveWhole, NoOrderDrawnAtRandomLeadsElsewhere) {
   const char* const more = std::getenv("SEEKSIM_PROPERTY_CASES");
   const std::uint64_t draws = more != nullptr ? std::strtoull(more, nullptr, 10) : 200;
   TemporaryFolder folder;
-  Json scenario = tiny(about.fault, "", about.ranks);
+  Json scenario = tiny_world(about.fault, "", about.ranks);
   scenario["deepspeed"]["zero_optimization"]["stage"] = about.stage;
   const std::string file = folder.write("s.json", scenario.dump());
   const std::set<std::uint64_t> drawn = drawn_outcomes(load_scenario(file, {}), draws);
@@ -193,13 +193,13 @@ TEST(Exhaustive, RefusesWhatItCannotGoThrough) {
     EXPECT_EQ(ran.status, 2) << ran.out;
     EXPECT_NE((ran.out + ran.err).find(words), std::string::npos) << ran.out << ran.err;
   };
-  refused(tiny(kCrash, "", 6), "it has 6 ranks");
-  refused(tiny(R"({ "kind": "rank_crash", "step": 1, "op": "all_reduce" })"), "does not say which rank");
+  refused(tiny_world(kCrash, "", 6), "it has 6 ranks");
+  refused(tiny_world(R"({ "kind": "rank_crash", "step": 1, "op": "all_reduce" })"), "does not say which rank");
 }
 
 TEST(Exhaustive, GoesThroughEachFaultOfAPlan) {
   TemporaryFolder folder;
-  Json scenario = tiny("");
+  Json scenario = tiny_world("");
   scenario["fault_plan"] = Json::parse(R"({ "enumerate": { "kinds": ["rank_crash"], "ranks": [1], "steps": [1],
                                                            "ops": ["vote", "all_reduce"] } })");
   const Explored2 all = go_through(folder, scenario);

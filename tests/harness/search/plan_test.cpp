@@ -32,7 +32,7 @@ std::string config_text(int stage, bool bf16, int train = 32, int micro = 4) {
   return config.dump();
 }
 
-std::string scenario_text(int stage, bool bf16, int micro, const std::string& policy) {
+std::string planned_text(int stage, bool bf16, int micro, const std::string& policy) {
   return R"({ "name": "s", "model": { "layers": 3, "width": 32, "heads": 4, "context": 16, "vocab": 64 },
   "data": { "synthetic": true }, "world": { "nodes": 2, "ranks_per_node": 2 }, "steps": 2,
   "recovery": { "policy": ")" +
@@ -58,7 +58,7 @@ TEST(Plan, PredictsThePeakOfTheExactRunToTheByte) {
     for (const bool bf16 : {false, true}) {
       for (const int micro : {8, 2}) {
         const std::string policy = micro == 8 ? "rebuild_and_redo" : "stop";  // with and without copies on peers
-        const Scenario scenario = load_scenario_text(scenario_text(stage, bf16, micro, policy), "s.json");
+        const Scenario scenario = load_scenario_text(planned_text(stage, bf16, micro, policy), "s.json");
         const RunRecord exact = exact_run(scenario);
         const DryRun dry = dry_run(scenario);
         EXPECT_EQ(dry.peak_bytes, exact.memory.peak) << "stage " << stage << (bf16 ? ", bf16" : "");
@@ -77,7 +77,7 @@ TEST(Plan, PredictsThePeakOfTheExactRunToTheByte) {
 }
 
 TEST(Plan, FitsExactlyAndNotWithAByteLess) {
-  const std::string text = scenario_text(2, true, 4, "stop");
+  const std::string text = planned_text(2, true, 4, "stop");
   Scenario scenario = load_scenario_text(text, "s.json");
   const std::size_t peak = dry_run(scenario).peak_bytes;
   TemporaryFolder folder;
@@ -93,7 +93,7 @@ TEST(Plan, FitsExactlyAndNotWithAByteLess) {
 
 TEST(Plan, FastArithmeticNeedsTheSameMemory) {
   TemporaryFolder folder;
-  Json json = Json::parse(scenario_text(1, false, 2, "stop"));
+  Json json = Json::parse(planned_text(1, false, 2, "stop"));
   const Json exact = planned({folder.write("exact.json", json.dump()), "--memory", "1GiB"}, 0);
   json["numerics"] = "fast";
   json["tf32"] = true;
@@ -126,7 +126,7 @@ TEST(Plan, RecommendsTheLightestThatFits) {
     const Json plan = planned(with(std::to_string(peak) + "B"), 0);
     EXPECT_EQ(plan["recommended"], i);
     EXPECT_EQ(plan["candidates"].size(), i + 1);
-    Json scenario = Json::parse(scenario_text(0, true, 4, "stop"));
+    Json scenario = Json::parse(planned_text(0, true, 4, "stop"));
     scenario["world"] = {{"nodes", 1}, {"ranks_per_node", 4}};
     scenario["deepspeed"] = plan["ds_config"];
     Scenario loaded = load_scenario_text(scenario.dump(), "s.json");
@@ -178,7 +178,7 @@ TEST(Plan, TellsAllProblemsAtOnce) {
 
 TEST(Plan, KeepsTheGlobalBatchOnOtherNumbersOfGpus) {
   TemporaryFolder folder;
-  const std::string file = folder.write("s.json", scenario_text(1, false, 4, "stop"));
+  const std::string file = folder.write("s.json", planned_text(1, false, 4, "stop"));
   const Json plan = planned({file, "--gpus", "8", "--memory", "1GB"}, 0);
   EXPECT_EQ(plan["gpus"], 8);
   EXPECT_EQ(plan["ds_config"]["train_batch_size"], 32);

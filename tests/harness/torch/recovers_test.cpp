@@ -21,16 +21,16 @@ using pytorch::SightKind;
 using pytorch::TensorUse;
 
 // What one step of a training is made of. Numbers stand for hashes.
-struct Step {
+struct SavedStep {
   std::uint64_t weight = 0, buffer = 7, moment = 0, left = 0;
   bool has_moment = true;
   double loss = 1;
   std::string rate, epoch = "0", samples, rng;
 };
-using Change = std::function<void(std::int64_t step, Step& made)>;
+using Change = std::function<void(std::int64_t step, SavedStep& made)>;
 
-Step step_of(std::int64_t step) {
-  Step made;
+SavedStep step_of(std::int64_t step) {
+  SavedStep made;
   made.weight = 100 + std::uint64_t(step);
   made.left = 101 + std::uint64_t(step);
   made.moment = 200 + std::uint64_t(step);
@@ -41,7 +41,7 @@ Step step_of(std::int64_t step) {
   return made;
 }
 
-void write(RecordWriter& writer, std::int64_t number, const Step& step) {
+void write(RecordWriter& writer, std::int64_t number, const SavedStep& step) {
   const auto tensor = [&](TensorUse use, const std::string& name, std::uint64_t hash) {
     pytorch::TensorEntry entry;
     entry.use = use;
@@ -81,7 +81,7 @@ std::vector<RankRun> training(const TemporaryFolder& folder, std::int64_t from, 
   {
     RecordWriter writer(path, {0, 1, 0, "2.15.0", "seeksim"});
     for (std::int64_t step = from; step < to; ++step) {
-      Step made = step_of(step);
+      SavedStep made = step_of(step);
       if (change) change(step, made);
       write(writer, step - from, made);
     }
@@ -108,8 +108,8 @@ TEST(TorchRecovers, ATrainingThatGoesOnWithTheSameBitsIsTheSame) {
 
 // Each part that was forgotten, and what it makes differ from there on.
 TEST(TorchRecovers, TheFirstPartThatDiffersIsNamed) {
-  const auto from = [](std::int64_t at, const std::function<void(Step&)>& wrong) {
-    return [=](std::int64_t step, Step& made) {
+  const auto from = [](std::int64_t at, const std::function<void(SavedStep&)>& wrong) {
+    return [=](std::int64_t step, SavedStep& made) {
       if (step >= at) {
         wrong(made);
         made.left += 1000;
@@ -117,40 +117,40 @@ TEST(TorchRecovers, TheFirstPartThatDiffersIsNamed) {
       if (step > at) made.weight += 1000, made.loss += 1;
     };
   };
-  const Resumption optimizer = resumed_at_4(from(4, [](Step& made) { made.has_moment = false; }));
+  const Resumption optimizer = resumed_at_4(from(4, [](SavedStep& made) { made.has_moment = false; }));
   EXPECT_FALSE(optimizer.same);
   EXPECT_EQ(optimizer.differ, std::vector<Part>{Part::optimizer});
   EXPECT_TRUE(says(optimizer,
                    "step 4, the first after the resume: the optimizer's state head.weight.exp_avg is not "
                    "there on rank 0"))
       << optimizer.text;
-  const Resumption rate = resumed_at_4(from(5, [](Step& made) { made.rate = "10"; }));
+  const Resumption rate = resumed_at_4(from(5, [](SavedStep& made) { made.rate = "10"; }));
   EXPECT_EQ(rate.differ, std::vector<Part>{Part::scheduler});
   EXPECT_TRUE(says(rate, "step 5: the schedule's param_groups.0.lr is 10, and was 5 on rank 0")) << rate.text;
-  const Resumption samples = resumed_at_4(from(4, [](Step& made) { made.samples = "others"; }));
+  const Resumption samples = resumed_at_4(from(4, [](SavedStep& made) { made.samples = "others"; }));
   EXPECT_EQ(samples.differ, std::vector<Part>{Part::sampler});
   EXPECT_TRUE(says(samples, "other samples come")) << samples.text;
-  const Resumption epoch = resumed_at_4(from(4, [](Step& made) { made.samples = "others", made.epoch = "9"; }));
+  const Resumption epoch = resumed_at_4(from(4, [](SavedStep& made) { made.samples = "others", made.epoch = "9"; }));
   EXPECT_EQ(epoch.differ, std::vector<Part>{Part::sampler});
   EXPECT_TRUE(says(epoch, "the sampler is in epoch 9, and was in epoch 0")) << epoch.text;
-  const Resumption rng = resumed_at_4(from(4, [](Step& made) { made.rng = "other"; }));
+  const Resumption rng = resumed_at_4(from(4, [](SavedStep& made) { made.rng = "other"; }));
   EXPECT_EQ(rng.differ, std::vector<Part>{Part::rng});
-  const Resumption buffer = resumed_at_4(from(6, [](Step& made) { made.buffer = 8; }));
+  const Resumption buffer = resumed_at_4(from(6, [](SavedStep& made) { made.buffer = 8; }));
   EXPECT_EQ(buffer.differ, std::vector<Part>{Part::buffers});
   EXPECT_EQ(buffer.step, 6);
-  const Resumption unknown = resumed_at_4(from(5, [](Step&) {}));
+  const Resumption unknown = resumed_at_4(from(5, [](SavedStep&) {}));
   EXPECT_TRUE(unknown.differ.empty());
   EXPECT_TRUE(says(unknown, "nothing that is watched differs as it begins")) << unknown.text;
 }
 
 TEST(TorchRecovers, WhatDiffersAndChangesNothingIsNoFailure) {
-  EXPECT_TRUE(resumed_at_4([](std::int64_t, Step& made) { made.rng = "unused"; }).same);
+  EXPECT_TRUE(resumed_at_4([](std::int64_t, SavedStep& made) { made.rng = "unused"; }).same);
 }
 
 TEST(TorchRecovers, AGeneratorThatNobodyDrawsFromExplainsNothing) {
   TemporaryFolder folder;
-  const std::vector<RankRun> whole = training(folder, 0, 8, [](std::int64_t, Step& made) { made.rng = "still"; });
-  const Resumption found = hold_resumed(whole, training(folder, 4, 8, [](std::int64_t step, Step& made) {
+  const std::vector<RankRun> whole = training(folder, 0, 8, [](std::int64_t, SavedStep& made) { made.rng = "still"; });
+  const Resumption found = hold_resumed(whole, training(folder, 4, 8, [](std::int64_t step, SavedStep& made) {
                                           made.rng = "elsewhere";
                                           made.rate = "10";
                                           made.left += 1000;
@@ -160,7 +160,7 @@ TEST(TorchRecovers, AGeneratorThatNobodyDrawsFromExplainsNothing) {
 }
 
 TEST(TorchRecovers, ADamagedWeightIsNamedBeforeAllThatFollowsFromIt) {
-  const Resumption found = resumed_at_4([](std::int64_t, Step& made) {
+  const Resumption found = resumed_at_4([](std::int64_t, SavedStep& made) {
     made.weight += 1000;
     made.left += 1000;
     made.rng = "other";
@@ -171,7 +171,7 @@ TEST(TorchRecovers, ADamagedWeightIsNamedBeforeAllThatFollowsFromIt) {
 }
 
 TEST(TorchRecovers, TheLastWeightsCountThoughNoForwardPassUsesThem) {
-  const Resumption found = resumed_at_4([](std::int64_t step, Step& made) { made.left += step == 7; });
+  const Resumption found = resumed_at_4([](std::int64_t step, SavedStep& made) { made.left += step == 7; });
   EXPECT_FALSE(found.same);
   EXPECT_EQ(found.step, 7);
 }

@@ -9,7 +9,7 @@ namespace {
 using namespace testing;
 using How = RankRecord::How;
 
-faults::RuleStatus fired(std::uint64_t times) {
+faults::RuleStatus fired_times(std::uint64_t times) {
   faults::RuleStatus status;
   status.fired = times;
   return status;
@@ -21,7 +21,7 @@ struct Verdict {
   Golden golden = golden_of(run, "key");
   Verdict() {
     run.agreement.collectives_compared = run.agreement.replica_comparisons = 1;
-    run.faults = {fired(1)};
+    run.faults = {fired_times(1)};
     run.detection.recoveries = {recovery_naming({2})};
   }
   Judgement judged() const { return judge(Evidence{scenario, run, &golden, {}, {}}); }
@@ -37,7 +37,7 @@ TEST(Verdict, PassesWhenAllHolds) {
 
 TEST(Verdict, IsRedWhenAFaultNeverFired) {
   Verdict v;
-  v.run.faults = {fired(0)};
+  v.run.faults = {fired_times(0)};
   EXPECT_EQ(v.judged().status, ExitStatus::check_failed);
 }
 

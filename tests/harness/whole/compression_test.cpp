@@ -21,7 +21,7 @@ using namespace testing;
 using Floats = std::vector<float>;
 using ByStep = std::map<std::int64_t, Floats>;
 
-constexpr int kGroups = 4, kBatch = 16, kSteps = 4;
+constexpr int kGroups = 4, kBatch = 16, kUpdates = 4;
 
 std::string text_of(int batch, int steps, int ranks, int stage, const std::string& compression) {
   return fmt::format(
@@ -122,7 +122,7 @@ ByStep emulated(const Form& form, bool feeds_back, const ByStep& groups,
                 const std::vector<std::pair<std::size_t, std::size_t>>& blocks) {
   ByStep sums;
   std::vector<Floats> kept(kGroups, Floats(groups.at(0).size(), 0.0F));
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kUpdates; ++step) {
     std::vector<Floats> sent(kGroups);
     for (int group = 0; group < kGroups; ++group) {
       Floats owed = groups.at(step * kGroups + group);
@@ -148,7 +148,7 @@ ByStep emulated(const Form& form, bool feeds_back, const ByStep& groups,
 }
 
 TEST(CompressionEmulation, EachStepSendsWhatTheAlgorithmSaysOnAnyNumberOfRanks) {
-  const std::string plain = text_of(kBatch / kGroups, kSteps * kGroups, 1, 0, "");
+  const std::string plain = text_of(kBatch / kGroups, kUpdates * kGroups, 1, 0, "");
   const ByStep groups = gradients_of(plain);
   const auto blocks = blocks_of(plain);
   for (const Form& form : kForms) {
@@ -158,9 +158,9 @@ TEST(CompressionEmulation, EachStepSendsWhatTheAlgorithmSaysOnAnyNumberOfRanks) 
         const std::string compression =
             fmt::format(R"("compression": {{ "method": "{}", "groups": {}, "error_feedback": {} }},)", form.name,
                         kGroups, feeds_back);
-        const ByStep got = gradients_of(text_of(kBatch, kSteps, ranks, stage, compression));
-        ASSERT_EQ(got.size(), std::size_t(kSteps));
-        for (int step = 0; step < kSteps; ++step)
+        const ByStep got = gradients_of(text_of(kBatch, kUpdates, ranks, stage, compression));
+        ASSERT_EQ(got.size(), std::size_t(kUpdates));
+        for (int step = 0; step < kUpdates; ++step)
           EXPECT_EQ(got.at(step), want.at(step))
               << form.name << ", " << ranks << " ranks, stage " << stage << ", step " << step;
       }
@@ -169,7 +169,7 @@ TEST(CompressionEmulation, EachStepSendsWhatTheAlgorithmSaysOnAnyNumberOfRanks) 
 }
 
 TEST(CompressionEmulation, SeesAnEmulationWithoutTheResiduals) {
-  const std::string plain = text_of(kBatch / kGroups, kSteps * kGroups, 1, 0, "");
+  const std::string plain = text_of(kBatch / kGroups, kUpdates * kGroups, 1, 0, "");
   const ByStep groups = gradients_of(plain);
   const ByStep with = emulated(kForms[1], true, groups, blocks_of(plain));
   const ByStep without = emulated(kForms[1], false, groups, blocks_of(plain));

@@ -18,14 +18,14 @@ namespace seeksim::harness {
 namespace {
 
 using namespace testing;
-using Json = nlohmann::json;  // compares whatever the order of keys
+using SortedJson = nlohmann::json;  // compares whatever the order of keys
 
 std::string data(const std::string& name) { return paths::source_dir() + "/tests/harness/data/elsewhere/" + name; }
 
-Json recorded() { return Json::parse(read_all(data("recorded.json"))); }
+SortedJson recorded() { return SortedJson::parse(read_all(data("recorded.json"))); }
 
 // What a process of its own says of one of the runs. before: what stands before the program's name in the command.
-Json said(const Json& run, const std::string& before) {
+SortedJson said(const SortedJson& run, const std::string& before) {
   TemporaryFolder folder;
   const std::string report = folder.file("report.json");
   std::string command =
@@ -33,13 +33,13 @@ Json said(const Json& run, const std::string& before) {
   if (run.contains("schedule")) command += " --schedule " + run.at("schedule").get<std::string>();
   const int status = std::system(command.c_str());
   if (!std::filesystem::exists(report)) return {{"no report from", command}};
-  const Json all = Json::parse(read_all(report));
-  Json told = {{"file", run.at("file")}, {"exit_code", WEXITSTATUS(status)}, {"red", Json::array()}};
+  const SortedJson all = SortedJson::parse(read_all(report));
+  SortedJson told = {{"file", run.at("file")}, {"exit_code", WEXITSTATUS(status)}, {"red", SortedJson::array()}};
   if (run.contains("schedule")) {
     told["schedule"] = all.at("schedule").at("string");
     told["decisions"] = all.at("schedule").at("decisions");
   }
-  for (const Json& check : all.at("checks")) {
+  for (const SortedJson& check : all.at("checks")) {
     if (!check.at("ok").get<bool>()) told["red"].push_back(check.at("name"));
   }
   for (const char* key : {"fingerprint", "params_digest", "virtual_s", "loss", "grad_norm"}) told[key] = all.at(key);
@@ -47,9 +47,9 @@ Json said(const Json& run, const std::string& before) {
 }
 
 void replay_all(const std::string& before) {
-  const Json all = recorded();
+  const SortedJson all = recorded();
   ASSERT_GE(all.at("runs").size(), 6u);
-  for (const Json& run : all.at("runs")) {
+  for (const SortedJson& run : all.at("runs")) {
     EXPECT_EQ(said(run, before), run) << before << ", recorded on " << all.at("on");
     EXPECT_NE(run.at("exit_code"), 0) << "a run that fails is what this is about";
   }
@@ -78,7 +78,7 @@ TEST(Elsewhere, FailsAlikeOnAnEmulatedProcessor) {
 
 // The comparison can fail: another seed is another run.
 TEST(Elsewhere, AnotherRunIsToldApart) {
-  Json run = recorded().at("runs").at(0);
+  SortedJson run = recorded().at("runs").at(0);
   run.erase("schedule");
   run.erase("decisions");
   EXPECT_EQ(said(run, ""), run) << "the seed and the strategy stand in the file";

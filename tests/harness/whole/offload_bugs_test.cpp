@@ -17,29 +17,29 @@ namespace {
 using namespace testing;
 
 // Settings in which bugs are planted: deepspeed's zero_optimization, and what else a scenario says.
-struct Setting {
+struct Offloading {
   const char* zero;
   const char* more = "";
   const char* deepspeed = "";
 };
 
-constexpr Setting kCpu = {
+constexpr Offloading kCpu = {
     R"({ "stage": 2, "overlap_comm": true, "reduce_bucket_size": 1500, "offload_optimizer": { "device": "cpu" } })"};
-constexpr Setting kPinned = {
+constexpr Offloading kPinned = {
     R"({ "stage": 2, "overlap_comm": true, "reduce_bucket_size": 1500,
          "offload_optimizer": { "device": "cpu", "pin_memory": true } })"};
-constexpr Setting kCpu1 = {R"({ "stage": 1, "offload_optimizer": { "device": "cpu" } })"};
-constexpr Setting kNvme = {
+constexpr Offloading kCpu1 = {R"({ "stage": 1, "offload_optimizer": { "device": "cpu" } })"};
+constexpr Offloading kNvme = {
     R"({ "stage": 2, "sub_group_size": 500, "offload_optimizer": { "device": "nvme", "nvme_path": "nvme",
          "buffer_count": 2, "pipeline_read": true, "pipeline_write": true } })"};
-constexpr Setting kShortReads = {kNvme.zero, R"("faults": [ { "kind": "nvme_short_read", "rank": 1, "step": 1 } ],
+constexpr Offloading kShortReads = {kNvme.zero, R"("faults": [ { "kind": "nvme_short_read", "rank": 1, "step": 1 } ],
                    "recovery": { "policy": "rebuild_and_redo", "watchdog_s": 60 },)"};
-constexpr Setting kHostCheckpoints = {R"({ "stage": 1 })", R"("checkpointing": { "every": 1 },)",
-                                      R"("activation_checkpointing": { "cpu_checkpointing": true },)"};
+constexpr Offloading kHostCheckpoints = {R"({ "stage": 1 })", R"("checkpointing": { "every": 1 },)",
+                                         R"("activation_checkpointing": { "cpu_checkpointing": true },)"};
 
 struct Row {
   const char* bug;
-  Setting setting;
+  Offloading setting;
   const char* check;
   const char* detail;
 };
@@ -63,7 +63,7 @@ const Row kRows[] = {
 };
 
 // Widths that no vector's width divides: the model has an odd number of values.
-Outcome run_with(const Setting& setting, const std::string& bug) {
+Outcome run_with(const Offloading& setting, const std::string& bug) {
   const std::string text = fmt::format(
       R"({{ "name": "offload_bugs",
   "model": {{ "family": "gpt2", "layers": 4, "width": 14, "heads": 2, "context": 7, "vocab": 61 }},
@@ -86,7 +86,7 @@ Json said(const Outcome& outcome, const std::string& check) {
 }
 
 TEST(OffloadBugs, NoneIsThereUnlessPlanted) {
-  for (const Setting& setting : {kCpu, kPinned, kCpu1, kNvme, kShortReads, kHostCheckpoints}) {
+  for (const Offloading& setting : {kCpu, kPinned, kCpu1, kNvme, kShortReads, kHostCheckpoints}) {
     const Outcome outcome = run_with(setting, "");
     EXPECT_EQ(outcome.status, ExitStatus::as_expected) << setting.zero << outcome.report["checks"].dump(2);
     EXPECT_TRUE(said(outcome, "no_races").value("ok", false)) << setting.zero;

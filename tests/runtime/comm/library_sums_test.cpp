@@ -14,14 +14,14 @@ namespace {
 
 using kernels::FastSlip;
 
-struct Way {
+struct SumWay {
   int ranks = 2;
   int stage = 0;
   bool accumulates = false;
   bool offloads = false;
 };
 
-TrainPlan plan_of(const Way& way) {
+TrainPlan plan_of(const SumWay& way) {
   TrainPlan plan = tiny_plan(true);
   plan.layout.zero.stage = way.stage;
   plan.layout.zero.reduce_bucket_elements = 1000;
@@ -37,7 +37,7 @@ struct Summed {
   float loss(std::size_t step) const { return seen.observer.steps.at(0).at(step).loss; }
 };
 
-Summed run_with(const Way& way, LibrarySums sums, FastSlip slip = FastSlip::none, bool forgets = false) {
+Summed run_with(const SumWay& way, LibrarySums sums, FastSlip slip = FastSlip::none, bool forgets = false) {
   kernels::FastArithmetic fast({.tf32 = false, .slip = slip});
   NumericAudit audit(fast, false);
   sim::WorldPlan world = world_of(way.ranks);
@@ -63,8 +63,8 @@ Summed run_with(const Way& way, LibrarySums sums, FastSlip slip = FastSlip::none
   return run;
 }
 
-std::vector<Way> ways() {
-  std::vector<Way> all;
+std::vector<SumWay> ways() {
+  std::vector<SumWay> all;
   for (int stage = 0; stage <= 3; ++stage) {
     for (const int ranks : {2, 3, 4}) all.push_back({ranks, stage, stage % 2 == 0, false});
   }
@@ -73,13 +73,13 @@ std::vector<Way> ways() {
   return all;
 }
 
-std::string text(const Way& way) {
+std::string text(const SumWay& way) {
   return "stage " + std::to_string(way.stage) + ", " + std::to_string(way.ranks) + " ranks" +
          (way.accumulates ? ", accumulating" : "") + (way.offloads ? ", offloaded" : "");
 }
 
 TEST(LibrarySums, InsteadOfTheCanonicalOnesTrainAllTheSame) {
-  for (const Way& way : ways()) {
+  for (const SumWay& way : ways()) {
     SCOPED_TRACE(text(way));
     const Summed exact = run_with(way, LibrarySums::none), fast = run_with(way, LibrarySums::instead);
     ASSERT_TRUE(fast.seen.outcomes[0]);
@@ -91,7 +91,7 @@ TEST(LibrarySums, InsteadOfTheCanonicalOnesTrainAllTheSame) {
 }
 
 TEST(LibrarySums, BesideTheCanonicalOnesLeaveNoTraceAndAreJudged) {
-  for (const Way& way : ways()) {
+  for (const SumWay& way : ways()) {
     SCOPED_TRACE(text(way));
     const Summed exact = run_with(way, LibrarySums::none), beside = run_with(way, LibrarySums::beside);
     EXPECT_EQ(beside.params(), exact.params());
@@ -106,7 +106,7 @@ TEST(LibrarySums, BesideTheCanonicalOnesLeaveNoTraceAndAreJudged) {
 
 // The sums that are looked at are the library's: its mistakes are seen, and leave no trace either.
 TEST(LibrarySums, AMistakeOfTheLibraryIsNamed) {
-  for (const Way& way : ways()) {
+  for (const SumWay& way : ways()) {
     SCOPED_TRACE(text(way));
     const Summed exact = run_with(way, LibrarySums::none);
     const Summed forgets = run_with(way, LibrarySums::beside, FastSlip::none, true);

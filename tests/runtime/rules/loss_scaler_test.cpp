@@ -320,14 +320,14 @@ TEST(LossScalerProperty, GradScalersMachineIsTheModels) {
 
 // ---- wrong machines ----------------------------------------------------------------------------------------------
 
-struct Mutant {
+struct WrongScaler {
   const char* name;
   LossScalerKind kind;
   Machine machine;
 };
 
 // Each does one thing wrong and leaves the rest to the right machine.
-std::vector<Mutant> mutants() {
+std::vector<WrongScaler> wrong_scalers() {
   using Plan = LossScalerPlan;
   using State = LossScalerState;
   const LossScalerKind dynamic = LossScalerKind::dynamic, torch = LossScalerKind::torch;
@@ -439,7 +439,7 @@ std::vector<Mutant> mutants() {
 
 TEST(LossScalerProperty, FindsEveryWrongMachine) {
   constexpr std::uint64_t kCases = 400;
-  for (const Mutant& mutant : mutants()) {
+  for (const WrongScaler& mutant : wrong_scalers()) {
     const rc::Gen<Case> cases = random_case(mutant.kind);
     int found = 0;
     for (std::uint64_t seed = 0; seed < kCases; ++seed) {
