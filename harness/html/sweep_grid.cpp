@@ -15,7 +15,7 @@
 namespace seeksim::harness::html {
 namespace {
 
-constexpr std::size_t kRowsMost = 2000, kRedMost = 100, kColumnsMost = 24;
+constexpr std::size_t kGridRowsMost = 2000, kRedMost = 100, kColumnsMost = 24;
 
 bool is_red(const Json& row) { return member(row, "exit_code") != Json(0); }
 
@@ -122,7 +122,7 @@ std::vector<Group> groups_of(const Json& rows) {
   std::vector<Group> groups;
   std::size_t count = 0;
   for (const Json& row : rows) {
-    if (!member(row, "settings").is_object() || count++ >= kRowsMost) continue;
+    if (!member(row, "settings").is_object() || count++ >= kGridRowsMost) continue;
     std::vector<std::string> keys;
     for (const auto& [key, value] : row["settings"].items()) keys.push_back(key);
     auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& one) { return one.keys == keys; });
@@ -216,8 +216,8 @@ std::string axes_part(const Json& report) {
 std::string grid_part(const Json& report) {
   std::string out;
   for (const Group& group : groups_of(rows_of(report))) out += grid_of(group);
-  if (rows_of(report).size() > kRowsMost)
-    out += paragraph(fmt::format("{} more rows are in the JSON report.", rows_of(report).size() - kRowsMost));
+  if (rows_of(report).size() > kGridRowsMost)
+    out += paragraph(fmt::format("{} more rows are in the JSON report.", rows_of(report).size() - kGridRowsMost));
   return out;
 }
 
@@ -225,7 +225,7 @@ std::string all_rows_part(const Json& report) {
   const std::vector<std::string> keys = keys_of(axes_of(rows_of(report)));
   std::vector<Cells> rows;
   for (const Json& row : rows_of(report)) {
-    if (rows.size() >= kRowsMost) break;
+    if (rows.size() >= kGridRowsMost) break;
     const Json& loss = member(row, "loss");
     rows.push_back(
         {fmt::format("<span id=\"row-{0}\">{0}</span>", number(row)), escaped(label(row, keys)),
