@@ -222,9 +222,9 @@ void register_halves(const std::string& type) {
   });
   op("adamw of all parameters, copy in " + type, 0, [](Arrays& x) {
     static std::vector<float> v(static_cast<std::size_t>(kParameters));
-    const AdamWStep step{.lr = 3e-4F, .weight_decay = 0.1F, .inverse_bias1 = 2, .inverse_sqrt_bias2 = 3};
-    adamw_copying<T>({}, step, x.row(kParameters), x.to(kParameters), x.to(kParameters, kFar), {v.data(), kParameters},
-                     {h.out.data(), kParameters});
+    const OptimizerStep step{.lr = 3e-4F, .weight_decay = 0.1F, .inverse_bias1 = 2, .inverse_sqrt_bias2 = 3};
+    optimize_copying<T>({}, step, x.row(kParameters), x.to(kParameters), x.to(kParameters, kFar),
+                        {v.data(), kParameters}, {h.out.data(), kParameters});
   });
   op("range of all parameters " + type, 0, [](Arrays&) {
     TensorRange r;
@@ -243,8 +243,8 @@ void register_step() {
   });
   op("adamw of all parameters", 1, [](Arrays& x) {
     static std::vector<float> v(static_cast<std::size_t>(kParameters));
-    const AdamWStep step{.lr = 3e-4F, .weight_decay = 0.1F, .inverse_bias1 = 2, .inverse_sqrt_bias2 = 3};
-    adamw({}, step, x.row(kParameters), x.to(kParameters), x.to(kParameters, kFar), {v.data(), kParameters});
+    const OptimizerStep step{.lr = 3e-4F, .weight_decay = 0.1F, .inverse_bias1 = 2, .inverse_sqrt_bias2 = 3};
+    optimize({}, step, x.row(kParameters), x.to(kParameters), x.to(kParameters, kFar), {v.data(), kParameters});
   });
   op("digest of all parameters", 1, [](Arrays& x) { benchmark::DoNotOptimize(digest(x.row(kParameters))); });
   op("tree_sum of 8 x 1M", 0, [](Arrays& x) {

@@ -95,11 +95,12 @@ struct DeviceElements {
   void (*round_through)(Lane, Vec<float> x);
   void (*scale)(Lane, Vec<T> x, float factor);
   // copy: the masters, rounded; not touched where T is float. Gradients are floats, or stored as T.
-  void (*adamw)(Lane, const AdamWStep&, const float* grad, float* p, float* m, float* v, T* copy, Index n);
-  void (*adamw_of_stored)(Lane, const AdamWStep&, const T* grad, float* p, float* m, float* v, T* copy, Index n);
-  void (*adamw_rounding)(Lane, const AdamWStep&, const float* grad, T* p, float* m, float* v, Index n, Stagnation* out);
-  void (*adamw_rounding_of_stored)(Lane, const AdamWStep&, const T* grad, T* p, float* m, float* v, Index n,
-                                   Stagnation* out);
+  void (*optimize)(Lane, const OptimizerStep&, const float* grad, float* p, float* m, float* v, T* copy, Index n);
+  void (*optimize_of_stored)(Lane, const OptimizerStep&, const T* grad, float* p, float* m, float* v, T* copy, Index n);
+  void (*optimize_rounding)(Lane, const OptimizerStep&, const float* grad, T* p, float* m, float* v, Index n,
+                            Stagnation* out);
+  void (*optimize_rounding_of_stored)(Lane, const OptimizerStep&, const T* grad, T* p, float* m, float* v, Index n,
+                                      Stagnation* out);
 };
 
 // Layers of experts (experts.h); segment > 0.

@@ -6,71 +6,73 @@
 
 namespace seeksim::kernels {
 
-void adamw(Lane lane, const AdamWStep& step, Vec<const float> grad, Vec<float> param, Vec<float> m, Vec<float> v) {
+void optimize(Lane lane, const OptimizerStep& step, Vec<const float> grad, Vec<float> param, Vec<float> m,
+              Vec<float> v) {
   SEEKSIM_CHECK_EQ(grad.n, param.n);
   SEEKSIM_CHECK_EQ(m.n, param.n);
-  SEEKSIM_CHECK_EQ(v.n, param.n);
+  SEEKSIM_CHECK_EQ(v.n, moments_of(step.rule) == 2 ? param.n : 0);
   if (const DeviceTable* device = device_of(lane))
-    return device->elements<float>().adamw(lane, step, grad.data, param.data, m.data, v.data, nullptr, param.n);
-  elements().adamw(step, grad.data, param.data, m.data, v.data, param.n);
+    return device->elements<float>().optimize(lane, step, grad.data, param.data, m.data, v.data, nullptr, param.n);
+  elements().optimize(step, grad.data, param.data, m.data, v.data, param.n);
 }
 
 template <class T, class G>
-void adamw_copying(Lane lane, const AdamWStep& step, InVec<G> grad, Vec<float> master, Vec<float> m, Vec<float> v,
-                   OutVec<T> copy) {
+void optimize_copying(Lane lane, const OptimizerStep& step, InVec<G> grad, Vec<float> master, Vec<float> m,
+                      Vec<float> v, OutVec<T> copy) {
   SEEKSIM_CHECK_EQ(grad.n, master.n);
   SEEKSIM_CHECK_EQ(m.n, master.n);
-  SEEKSIM_CHECK_EQ(v.n, master.n);
+  SEEKSIM_CHECK_EQ(v.n, moments_of(step.rule) == 2 ? master.n : 0);
   SEEKSIM_CHECK_EQ(copy.n, master.n);
   if constexpr (std::is_same_v<G, float>) {
     if (const DeviceTable* device = device_of(lane))
-      return device->elements<T>().adamw(lane, step, grad.data, master.data, m.data, v.data, copy.data, copy.n);
-    half_elements<T>().adamw_copying(step, grad.data, master.data, m.data, v.data, copy.data, copy.n);
+      return device->elements<T>().optimize(lane, step, grad.data, master.data, m.data, v.data, copy.data, copy.n);
+    half_elements<T>().optimize_copying(step, grad.data, master.data, m.data, v.data, copy.data, copy.n);
   } else {
     if (const DeviceTable* device = device_of(lane))
-      return device->elements<T>().adamw_of_stored(lane, step, grad.data, master.data, m.data, v.data, copy.data,
-                                                   copy.n);
-    half_elements<T>().adamw_of_half_copying(step, grad.data, master.data, m.data, v.data, copy.data, copy.n);
+      return device->elements<T>().optimize_of_stored(lane, step, grad.data, master.data, m.data, v.data, copy.data,
+                                                      copy.n);
+    half_elements<T>().optimize_of_half_copying(step, grad.data, master.data, m.data, v.data, copy.data, copy.n);
   }
 }
 
 template <class T, class G>
-void adamw_rounding(Lane lane, const AdamWStep& step, InVec<G> grad, OutVec<T> param, Vec<float> m, Vec<float> v,
-                    Vec<Stagnation> out) {
+void optimize_rounding(Lane lane, const OptimizerStep& step, InVec<G> grad, OutVec<T> param, Vec<float> m, Vec<float> v,
+                       Vec<Stagnation> out) {
   SEEKSIM_CHECK_EQ(grad.n, param.n);
   SEEKSIM_CHECK_EQ(m.n, param.n);
-  SEEKSIM_CHECK_EQ(v.n, param.n);
+  SEEKSIM_CHECK_EQ(v.n, moments_of(step.rule) == 2 ? param.n : 0);
   SEEKSIM_CHECK(out.n >= 1, "nowhere to put the counts");
   Stagnation s;
   if constexpr (std::is_same_v<G, float>) {
     if (const DeviceTable* device = device_of(lane))
-      return device->elements<T>().adamw_rounding(lane, step, grad.data, param.data, m.data, v.data, param.n, out.data);
-    s = half_elements<T>().adamw_rounding(step, grad.data, param.data, m.data, v.data, param.n);
+      return device->elements<T>().optimize_rounding(lane, step, grad.data, param.data, m.data, v.data, param.n,
+                                                     out.data);
+    s = half_elements<T>().optimize_rounding(step, grad.data, param.data, m.data, v.data, param.n);
   } else {
     if (const DeviceTable* device = device_of(lane))
-      return device->elements<T>().adamw_rounding_of_stored(lane, step, grad.data, param.data, m.data, v.data, param.n,
-                                                            out.data);
-    s = half_elements<T>().adamw_of_half_rounding(step, grad.data, param.data, m.data, v.data, param.n);
+      return device->elements<T>().optimize_rounding_of_stored(lane, step, grad.data, param.data, m.data, v.data,
+                                                               param.n, out.data);
+    s = half_elements<T>().optimize_of_half_rounding(step, grad.data, param.data, m.data, v.data, param.n);
   }
   out[0].changes += s.changes;
   out[0].lost += s.lost;
 }
 
-template void adamw_copying<bf16, float>(Lane, const AdamWStep&, InVec<float>, Vec<float>, Vec<float>, Vec<float>,
-                                         OutVec<bf16>);
-template void adamw_rounding<bf16, float>(Lane, const AdamWStep&, InVec<float>, OutVec<bf16>, Vec<float>, Vec<float>,
-                                          Vec<Stagnation>);
-template void adamw_copying<bf16, bf16>(Lane, const AdamWStep&, InVec<bf16>, Vec<float>, Vec<float>, Vec<float>,
-                                        OutVec<bf16>);
-template void adamw_rounding<bf16, bf16>(Lane, const AdamWStep&, InVec<bf16>, OutVec<bf16>, Vec<float>, Vec<float>,
-                                         Vec<Stagnation>);
-template void adamw_copying<fp16, float>(Lane, const AdamWStep&, InVec<float>, Vec<float>, Vec<float>, Vec<float>,
-                                         OutVec<fp16>);
-template void adamw_rounding<fp16, float>(Lane, const AdamWStep&, InVec<float>, OutVec<fp16>, Vec<float>, Vec<float>,
-                                          Vec<Stagnation>);
-template void adamw_copying<fp16, fp16>(Lane, const AdamWStep&, InVec<fp16>, Vec<float>, Vec<float>, Vec<float>,
-                                        OutVec<fp16>);
-template void adamw_rounding<fp16, fp16>(Lane, const AdamWStep&, InVec<fp16>, OutVec<fp16>, Vec<float>, Vec<float>,
-                                         Vec<Stagnation>);
+template void optimize_copying<bf16, float>(Lane, const OptimizerStep&, InVec<float>, Vec<float>, Vec<float>,
+                                            Vec<float>, OutVec<bf16>);
+template void optimize_rounding<bf16, float>(Lane, const OptimizerStep&, InVec<float>, OutVec<bf16>, Vec<float>,
+                                             Vec<float>, Vec<Stagnation>);
+template void optimize_copying<bf16, bf16>(Lane, const OptimizerStep&, InVec<bf16>, Vec<float>, Vec<float>, Vec<float>,
+                                           OutVec<bf16>);
+template void optimize_rounding<bf16, bf16>(Lane, const OptimizerStep&, InVec<bf16>, OutVec<bf16>, Vec<float>,
+                                            Vec<float>, Vec<Stagnation>);
+template void optimize_copying<fp16, float>(Lane, const OptimizerStep&, InVec<float>, Vec<float>, Vec<float>,
+                                            Vec<float>, OutVec<fp16>);
+template void optimize_rounding<fp16, float>(Lane, const OptimizerStep&, InVec<float>, OutVec<fp16>, Vec<float>,
+                                             Vec<float>, Vec<Stagnation>);
+template void optimize_copying<fp16, fp16>(Lane, const OptimizerStep&, InVec<fp16>, Vec<float>, Vec<float>, Vec<float>,
+                                           OutVec<fp16>);
+template void optimize_rounding<fp16, fp16>(Lane, const OptimizerStep&, InVec<fp16>, OutVec<fp16>, Vec<float>,
+                                            Vec<float>, Vec<Stagnation>);
 
 }  // namespace seeksim::kernels

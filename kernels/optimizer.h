@@ -1,18 +1,32 @@
-// AdamW (Loshchilov and Hutter, decoupled decay) as a written sequence of fp32 operations.
+// The optimizers' steps as written sequences of fp32 operations: AdamW (Loshchilov and Hutter, decoupled decay) and
+// Lion (Chen et al., "Symbolic Discovery of Optimization Algorithms"). The exact order is in optimizer_body.h.
 #pragma once
+
+#include <cstdint>
 
 #include "kernels/view.h"
 
 namespace seeksim::kernels {
 
+// adamw: m = beta1*m + (1-beta1)*g; v = beta2*v + (1-beta2)*g*g; p = p - lr*weight_decay*p;
+//        p = p - lr * (m * inverse_bias1) / (sqrt(v) * inverse_sqrt_bias2 + eps).
+// lion:  c = beta1*m + (1-beta1)*g; p = p - lr*weight_decay*p; p = p - lr * sign(c); m = beta2*m + (1-beta2)*g.
+//        sign is 1, -1, or +0 of both zeros; of a NaN it is that NaN. Lion has no v: it is empty.
+// In both g = grad * grad_factor.
+enum class OptimizerRule : std::uint8_t { adamw, lion };
+
+// Arrays that a rule keeps beside the parameters: m, and v.
+constexpr int moments_of(OptimizerRule rule) { return rule == OptimizerRule::lion ? 1 : 2; }
+
 // One step's constants, computed once on the host in double by our own code (R6) and rounded to fp32.
-struct AdamWStep {
+struct OptimizerStep {
+  OptimizerRule rule = OptimizerRule::adamw;
   float lr = 0;
   float beta1 = 0.9f;
   float beta2 = 0.999f;
   float one_minus_beta1 = 0.1f;
   float one_minus_beta2 = 0.001f;
-  float eps = 1e-8f;
+  float eps = 1e-8f;             // of AdamW, as the next two
   float weight_decay = 0;        // 0 for parameters that are not decayed
   float inverse_bias1 = 1;       // 1 / (1 - beta1^t)
   float inverse_sqrt_bias2 = 1;  // 1 / sqrt(1 - beta2^t)
@@ -20,27 +34,26 @@ struct AdamWStep {
   bool decoupled = true;         // false: L2 added to the gradient (plain Adam)
 };
 
-// For each element: g = grad * grad_factor; m = beta1*m + (1-beta1)*g; v = beta2*v + (1-beta2)*g*g;
-// p = p - lr*weight_decay*p; p = p - lr * (m * inverse_bias1) / (sqrt(v) * inverse_sqrt_bias2 + eps).
-// The exact order of operations is the body in optimizer_body.h.
-void adamw(Lane lane, const AdamWStep& step, Vec<const float> grad, Vec<float> param, Vec<float> m, Vec<float> v);
+// Applies the step's rule to each element.
+void optimize(Lane lane, const OptimizerStep& step, Vec<const float> grad, Vec<float> param, Vec<float> m,
+              Vec<float> v);
 
 // The same on fp32 masters. Then copy = masters rounded to T (bf16, fp16), the parameters to compute with. G is the
 // type in which gradients are held: float, or T.
 template <class T, class G = float>
-void adamw_copying(Lane lane, const AdamWStep& step, InVec<G> grad, Vec<float> master, Vec<float> m, Vec<float> v,
-                   OutVec<T> copy);
+void optimize_copying(Lane lane, const OptimizerStep& step, InVec<G> grad, Vec<float> master, Vec<float> m,
+                      Vec<float> v, OutVec<T> copy);
 
-// What rounding to 16 bits does to a step of AdamW without masters.
+// What rounding to 16 bits does to a step without masters.
 struct Stagnation {
   std::int64_t changes = 0;  // elements that fp32 arithmetic would move: lr * update, or the decay, is not zero
   std::int64_t lost = 0;     // those of them whose stored bits did not change
 };
 
-// AdamW without masters: parameters are stored as T (bf16, fp16), widened, updated by the same sequence and rounded;
+// A step without masters: parameters are stored as T (bf16, fp16), widened, updated by the same sequence and rounded;
 // moments are fp32. Adds to out[0].
 template <class T, class G = float>
-void adamw_rounding(Lane lane, const AdamWStep& step, InVec<G> grad, OutVec<T> param, Vec<float> m, Vec<float> v,
-                    Vec<Stagnation> out);
+void optimize_rounding(Lane lane, const OptimizerStep& step, InVec<G> grad, OutVec<T> param, Vec<float> m, Vec<float> v,
+                       Vec<Stagnation> out);
 
 }  // namespace seeksim::kernels

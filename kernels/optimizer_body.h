@@ -1,4 +1,6 @@
-// AdamW for one element: the written sequence that is part of the contract (F0). One text for host and device.
+// The optimizers' rules for one element: the written sequences that are part of the contract (F0). One text for host
+// and device. A rule has: kMoments, of m and v; update(), which renews the moments and returns what p loses lr times;
+// and applied(), p after that.
 #pragma once
 
 #include "kernels/optimizer.h"
@@ -8,7 +10,7 @@ namespace seeksim::kernels {
 
 // The step's constants as lanes, and the two products that are formed once.
 template <class V>
-struct AdamWLanes {
+struct OptimizerLanes {
   typename V::F beta1, beta2, one_minus_beta1, one_minus_beta2, eps, inverse_bias1, inverse_sqrt_bias2, grad_factor;
   typename V::F minus_lr;     // -lr
   typename V::F minus_decay;  // -(lr * weight_decay) when decoupled
@@ -16,7 +18,7 @@ struct AdamWLanes {
 };
 
 template <class V>
-SEEKSIM_HD AdamWLanes<V> adamw_lanes(const AdamWStep& s) {
+SEEKSIM_HD OptimizerLanes<V> optimizer_lanes(const OptimizerStep& s) {
   return {V::lit(s.beta1),
           V::lit(s.beta2),
           V::lit(s.one_minus_beta1),
@@ -32,30 +34,55 @@ SEEKSIM_HD AdamWLanes<V> adamw_lanes(const AdamWStep& s) {
 
 // kDecay: weight_decay is not 0. Without it nothing is added to g or p: p - lr * 0 * p would turn a -0 into +0 and an
 // infinite p into a NaN.
-
-// The moments' share of a step. Returns the update: p loses lr times this.
 template <class V, bool kDecay, bool kDecoupled>
-SEEKSIM_HD typename V::F adamw_moments(const AdamWLanes<V>& s, typename V::F grad, typename V::F p, typename V::F& m,
-                                       typename V::F& v) {
-  auto g = V::mul(grad, s.grad_factor);  // times 1 changes nothing
-  if (kDecay && !kDecoupled) g = V::fma(s.l2, p, g);
-  m = V::fma(s.beta1, m, V::mul(s.one_minus_beta1, g));
-  v = V::fma(s.beta2, v, V::mul(V::mul(s.one_minus_beta2, g), g));
-  const auto denominator = V::fma(V::sqrt(v), s.inverse_sqrt_bias2, s.eps);
-  return V::div(V::mul(m, s.inverse_bias1), denominator);
-}
-
-template <class V, bool kDecay, bool kDecoupled>
-SEEKSIM_HD typename V::F adamw_applied(const AdamWLanes<V>& s, typename V::F update, typename V::F p) {
+SEEKSIM_HD typename V::F optimizer_applied(const OptimizerLanes<V>& s, typename V::F update, typename V::F p) {
   if (kDecay && kDecoupled) p = V::fma(s.minus_decay, p, p);
   return V::fma(s.minus_lr, update, p);
 }
 
-template <class V, bool kDecay, bool kDecoupled>
-SEEKSIM_HD void adamw_body(const AdamWLanes<V>& s, typename V::F grad, typename V::F& p, typename V::F& m,
-                           typename V::F& v) {
-  const auto update = adamw_moments<V, kDecay, kDecoupled>(s, grad, p, m, v);
-  p = adamw_applied<V, kDecay, kDecoupled>(s, update, p);
+template <class V, bool kDecay_, bool kDecoupled>
+struct AdamWRule {
+  using F = typename V::F;
+  static constexpr int kMoments = 2;
+  static constexpr bool kDecays = kDecay_ && kDecoupled;  // applied() does
+
+  SEEKSIM_HD F update(const OptimizerLanes<V>& s, F grad, F p, F& m, F& v) {
+    auto g = V::mul(grad, s.grad_factor);  // times 1 changes nothing
+    if (kDecay_ && !kDecoupled) g = V::fma(s.l2, p, g);
+    m = V::fma(s.beta1, m, V::mul(s.one_minus_beta1, g));
+    v = V::fma(s.beta2, v, V::mul(V::mul(s.one_minus_beta2, g), g));
+    const auto denominator = V::fma(V::sqrt(v), s.inverse_sqrt_bias2, s.eps);
+    return V::div(V::mul(m, s.inverse_bias1), denominator);
+  }
+  SEEKSIM_HD F applied(const OptimizerLanes<V>& s, F update, F p) {
+    return optimizer_applied<V, kDecay_, kDecoupled>(s, update, p);
+  }
+};
+
+// +0 of both zeros: p - lr * +0 is p, also where p is a zero.
+template <class V>
+SEEKSIM_HD typename V::F sign_of(typename V::F c) {
+  const typename V::F zero = V::lit(0.0F), one = V::lit(1.0F), minus_one = V::lit(-1.0F);
+  typename V::F sign = c > zero ? one : zero;
+  sign = c < zero ? minus_one : sign;
+  return c == c ? sign : c;
 }
+
+template <class V, bool kDecay_>
+struct LionRule {
+  using F = typename V::F;
+  static constexpr int kMoments = 1;
+  static constexpr bool kDecays = kDecay_;
+
+  SEEKSIM_HD F update(const OptimizerLanes<V>& s, F grad, F /*p*/, F& m, F& /*v*/) {
+    const auto g = V::mul(grad, s.grad_factor);
+    const auto c = V::fma(s.beta1, m, V::mul(s.one_minus_beta1, g));
+    m = V::fma(s.beta2, m, V::mul(s.one_minus_beta2, g));
+    return sign_of<V>(c);
+  }
+  SEEKSIM_HD F applied(const OptimizerLanes<V>& s, F update, F p) {
+    return optimizer_applied<V, kDecay_, true>(s, update, p);
+  }
+};
 
 }  // namespace seeksim::kernels

@@ -109,10 +109,33 @@ Corrections corrections(const Optimizer& o, std::int64_t t) {
   return {constant(1 / (1 - std::pow(o.beta1, double(t)))), constant(1 / std::sqrt(1 - std::pow(o.beta2, double(t))))};
 }
 
+namespace {
+
+// How far a step goes, in rates: the sign of c, which rounding may have turned where c is no further from 0 than that.
+Bounded sign_of(const Bounded& c) {
+  const double sign = c.v > 0 ? 1 : c.v < 0 ? -1 : 0;
+  return {sign, c.e > 0 && std::abs(c.v) <= c.e ? 2.0 : 0.0};
+}
+
+// Lion, by Algorithm 2 of "Symbolic Discovery of Optimization Algorithms".
+BoundedElement updated_by_lion(const Optimizer& o, const Element& before, const Bounded& g, double decay,
+                               const Bounded& lr) {
+  const Bounded m(before.first), p(before.weight);
+  const Bounded interpolated = constant(o.beta1) * m + constant(1 - o.beta1) * g;
+  BoundedElement after;
+  after.first = constant(o.beta2) * m + constant(1 - o.beta2) * g;
+  after.second = Bounded(before.second);
+  after.weight = (decay != 0 ? p - lr * constant(decay) * p : p) - lr * sign_of(interpolated);
+  return after;
+}
+
+}  // namespace
+
 BoundedElement updated(const Optimizer& o, const Element& before, double gradient, const Bounded& factor, double decay,
                        double rate, const Corrections& bias) {
   const Bounded lr = constant(rate), p(before.weight);
   Bounded g = Bounded(gradient) * factor;
+  if (o.lion) return updated_by_lion(o, before, g, decay, lr);
   if (!o.decoupled && decay != 0) g = g + constant(decay) * p;
   BoundedElement after;
   after.first = constant(o.beta1) * Bounded(before.first) + constant(1 - o.beta1) * g;

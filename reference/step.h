@@ -1,4 +1,4 @@
-// What a step does with its gradient: rate, loss scale, norm, clipping, AdamW. Pure functions of plain values.
+// What a step does with its gradient: rate, loss scale, norm, clipping, AdamW and Lion. Pure functions of plain values.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +40,8 @@ struct Corrections {
   Bounded first, second;
 };
 Corrections corrections(const Optimizer& optimizer, std::int64_t t);
-// A step of AdamW or Adam on an element. gradient: as it is held, unscaled; factor: the clipping factor; decay: 0 where
-// the parameter does not decay.
+// A step of the optimizer on an element; Lion leaves `second` alone. gradient: as it is held, unscaled; factor: the
+// clipping factor; decay: 0 where the parameter does not decay.
 BoundedElement updated(const Optimizer& optimizer, const Element& before, double gradient, const Bounded& factor,
                        double decay, double rate, const Corrections& bias);
 

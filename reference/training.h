@@ -42,6 +42,7 @@ struct Optimizer {
   double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
   bool decay_all = false;       // else matrices only
   bool bias_correction = true;  // of both moments
+  bool lion = false;            // one moment, and steps by a sign; else AdamW or Adam
 };
 
 struct Schedule {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "runtime/plan/optimizer_kinds.h"
+
 namespace seeksim::harness::calibration {
 namespace {
 
@@ -73,6 +75,7 @@ ScenarioTimes scenario_times(const Scenario& scenario, Platform platform) {
   l.recompute = train.layout.checkpointing.any() ? Recompute::full : Recompute::none;
   const int stage = train.layout.zero.stage;
   l.shards = stage == 3 ? Shards::parameters : stage == 0 ? Shards::none : Shards::optimizer;
+  l.moments = runtime::kind_of(train.definition.optimizer).moments();
   if (!platform.node_named) platform.node = std::min(platform.node, scenario.world.ranks_per_node);
   if (!platform.stack_named) platform.stack = stage == 3 ? Stack::eager : Stack::plain;
   times.time = step_time(times.model, l, platform);

@@ -39,7 +39,8 @@ class Step {
     }
     const double members = l_.shards == Shards::none ? 1 : double(l_.data()) * l_.context;
     t.exchange_us = exchange();
-    t.update_us = held() / members * c_.update_bytes / memory_rate();
+    const double update_bytes = c_.update_bytes - 2 * kFp32 * (2 - l_.moments);
+    t.update_us = held() / members * update_bytes / memory_rate();
     if (p_.stack == Stack::plain) t.other_us = c_.step_s * 1e6;
     return t;
   }

@@ -32,6 +32,7 @@ struct StepLayout {
   bool sequence_parallel = false;
   Recompute recompute = Recompute::none;
   Shards shards = Shards::optimizer;
+  int moments = 2;  // of the optimizer, in fp32: each is read and written
 
   int data() const { return gpus / (tensor * pipeline * context); }
   double micro_batches() const { return double(batch) / data() / micro_batch; }

@@ -9,6 +9,7 @@
 #include "harness/scenario/variants.h"
 #include "runtime/layout/parameters.h"
 #include "runtime/layout/segments.h"
+#include "runtime/plan/optimizer_kinds.h"
 
 namespace seeksim::harness {
 
@@ -88,15 +89,16 @@ Estimate estimate_of(const Scenario& scenario, double simulated) {
   const double trained = d.model.frozen.empty() ? estimate.parameters : trained_of(d);
   const double compute = double(runtime::size_of(d.precision.compute)),
                gradient = double(runtime::size_of(d.precision.gradients));
+  const double moments = 4 * runtime::kind_of(d.optimizer).moments();
   const double masters = compute < 4 && d.precision.master_weights ? 4 : 0, sums = gradient < 4 ? 4 : 0;
-  // Weights, gradient, two moments, and the subtree roots of the samples: at most two a level of the rank's share of
+  // Weights, gradient, moments, and the subtree roots of the samples: at most two a level of the rank's share of
   // the batch, sent and received once each. Frozen parameters are weights only.
   const double levels = std::log2(std::max(2.0, double(d.global_batch) / ranks)) + 2;
   // Stages and tensor ways share the parameters; a pipeline holds the activations of several micro-batches, each of a
   // stage's layers only.
   const double share = 1.0 / scenario.train.layout.parallel.ranks();
   const double state =
-      share * (compute * estimate.parameters + trained * (gradient + sums + 2 * 4 + masters + 4 * 2 * levels)) +
+      share * (compute * estimate.parameters + trained * (gradient + sums + moments + masters + 4 * 2 * levels)) +
       compression_of(d, trained, ranks);
   // Activations kept for the backward pass: some 9 values of the width, qkv, what goes into and comes out of the mlp's
   // activation and the attention's probabilities, a layer; logits and their gradient once.

@@ -12,6 +12,7 @@
 #include "runtime/layout/gpt2_parameters.h"
 #include "runtime/layout/parameters.h"
 #include "runtime/layout/segments.h"
+#include "runtime/plan/optimizer_kinds.h"
 
 namespace seeksim::harness {
 namespace {
@@ -37,7 +38,8 @@ struct Sizes {
         stage(plan.layout.zero.stage),
         C(double(runtime::size_of(plan.definition.precision.compute))),
         G(double(runtime::size_of(plan.definition.precision.gradients))),
-        O(2 * kFloat + (C < kFloat && plan.definition.precision.master_weights ? kFloat : 0)) {}
+        M(kFloat * runtime::kind_of(plan.definition.optimizer).moments()),
+        O(M + (C < kFloat && plan.definition.precision.master_weights ? kFloat : 0)) {}
 
   // Elements of [offset, offset + size) in the even share of a rank.
   double share(int rank, double offset, double size) const {
@@ -64,7 +66,7 @@ struct Sizes {
   int N;
   double kept;
   int stage;
-  double C, G, O;  // bytes of an element: to compute with, of its gradient, of the optimizer (masters included)
+  double C, G, M, O;  // bytes of an element: to compute with, of its gradient, of its moments, of these and its master
 };
 
 // The modules that stage 3 gathers, as lists of parameters that do not persist.
@@ -215,8 +217,8 @@ struct Budget {
 
 // Copies of other ranks' shards: parameters (in fp32 the masters themselves), masters, moments, gradients.
 double copied_bytes(const Sizes& s) {
-  const double weights = s.C < kFloat ? s.C + s.O - 2 * kFloat : kFloat;
-  return s.copies() * (weights + s.G + 2 * kFloat) * s.P / s.N;
+  const double weights = s.C < kFloat ? s.C + s.O - s.M : kFloat;
+  return s.copies() * (weights + s.G + s.M) * s.P / s.N;
 }
 
 void gradients_and_optimizer(Budget& budget) {
@@ -396,8 +398,8 @@ const char* what_is(MemoryTag tag) {
     case MemoryTag::gradients:
       return "reduced gradients: all with the tied head's share and the loss, or (stages 2 and 3) this rank's shard";
     case MemoryTag::optimizer:
-      return "Adam's two moments, and fp32 masters beside 16-bit parameters: of all, or (stages 1 to 3) of this rank's "
-             "shard";
+      return "the optimizer's moments (AdamW two, Lion one), and fp32 masters beside 16-bit parameters: of all, or "
+             "(stages 1 to 3) of this rank's shard";
     case MemoryTag::activations:
       return "what forward keeps for backward, of one micro-batch";
     case MemoryTag::partial_sums:

@@ -246,7 +246,7 @@ void StepJudge::judge_unchanged(const Parameter& p) {
       {"second moment of a skipped step", {&s_.before.second, &s_.after.second}}};
   for (const auto& [quantity, tensors] : each) {
     const Values* const before = values_of(*tensors.first, p.name);
-    if (before == nullptr) continue;  // frozen: it has no moments
+    if (before == nullptr) continue;  // frozen: it has no moments; or the optimizer has one
     std::vector<Bounded> expected;
     for (const float x : *before) expected.emplace_back(double(x));
     hold_all(quantity, p, *tensors.second, expected);
@@ -257,13 +257,14 @@ void StepJudge::judge_unchanged(const Parameter& p) {
 void StepJudge::judge_factor(const Bounded& factor) {
   const reference::Optimizer& o = t_.optimizer;
   if (!o.decoupled && o.weight_decay != 0) return;  // the decay is in the moments too
+  const double beta = o.lion ? o.beta2 : o.beta1;   // that the moment is renewed by
   double dots = 0, squares = 0, noise = 0;
   for (const Parameter& p : parameters_) {
     const Values *const g = values_of(s_.gradients, p.name), *const before = values_of(s_.before.first, p.name),
                         *const after = values_of(s_.after.first, p.name);
     if (p.frozen || g == nullptr || before == nullptr || after == nullptr) continue;
     for (std::size_t i = 0; i < g->size(); ++i) {
-      const double x = (1 - o.beta1) * double((*g)[i]), old = o.beta1 * double((*before)[i]);
+      const double x = (1 - beta) * double((*g)[i]), old = beta * double((*before)[i]);
       dots += (double((*after)[i]) - old) * x;
       squares += x * x;
       noise += std::abs(x) * 4 * reference::kUnit * (std::abs(old) + std::abs(x) + std::abs(double((*after)[i])));
@@ -282,23 +283,24 @@ void StepJudge::judge_update(std::int64_t applied) {
   for (const Parameter& p : parameters_) {
     const Values *const g = values_of(s_.gradients, p.name), *const w = values_of(s_.before.weights, p.name),
                         *const m = values_of(s_.before.first, p.name), *const v = values_of(s_.before.second, p.name);
-    if (p.frozen || g == nullptr || w == nullptr || m == nullptr || v == nullptr) continue;
+    const bool no_second = t_.optimizer.lion;
+    if (p.frozen || g == nullptr || w == nullptr || m == nullptr || (v == nullptr) != no_second) continue;
     const double decay = p.matrix || t_.optimizer.decay_all ? t_.optimizer.weight_decay : 0;
     const Values *const new_w = values_of(s_.after.weights, p.name), *const new_m = values_of(s_.after.first, p.name),
                         *const new_v = values_of(s_.after.second, p.name);
-    if (new_w == nullptr || new_m == nullptr || new_v == nullptr) {
-      hold("weight", p.name, -1, 0, Bounded(1.0), 1);  // they are not there at all
+    if (new_w == nullptr || new_m == nullptr || (new_v == nullptr) != no_second) {
+      hold("weight", p.name, -1, 0, Bounded(1.0), 1);  // not there at all, or one too many
       continue;
     }
-    const double of_first = root_mean_square(*new_m), of_second = root_mean_square(*new_v);
+    const double of_first = root_mean_square(*new_m), of_second = no_second ? 0 : root_mean_square(*new_v);
     for (std::size_t i = 0; i < g->size(); i += stride(p)) {
-      const reference::Element before{double((*w)[i]), double((*m)[i]), double((*v)[i])};
+      const reference::Element before{double((*w)[i]), double((*m)[i]), no_second ? 0 : double((*v)[i])};
       reference::BoundedElement next =
           reference::updated(t_.optimizer, before, double((*g)[i]), factor, decay, rate, bias);
       if (!t_.masters) next.weight.e += reference::unit_of(t_.compute) * (std::abs(next.weight.v) + next.weight.e);
       const auto element = std::int64_t(i);
       hold("first moment", p.name, element, double((*new_m)[i]), next.first, of_first);
-      hold("second moment", p.name, element, double((*new_v)[i]), next.second, of_second);
+      if (!no_second) hold("second moment", p.name, element, double((*new_v)[i]), next.second, of_second);
       hold("weight", p.name, element, double((*new_w)[i]), next.weight, rate);
     }
   }

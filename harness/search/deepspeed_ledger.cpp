@@ -6,6 +6,7 @@
 #include <map>
 
 #include "runtime/layout/parameters.h"
+#include "runtime/plan/optimizer_kinds.h"
 
 namespace seeksim::harness {
 namespace {
@@ -69,7 +70,8 @@ LedgerLine states(const Scenario& scenario, const Part& part) {
   const bool half = is_half(scenario);
   const double stored = half ? 2 : 4;
   // Parameters; gradients, which stage 3 has in fp32 alone; then fp32 gradients, masters and moments of the optimizer.
-  std::vector<State> all = {{stored, 3}, {half && stage == 3 ? 0 : stored, 2}, {half ? 16.0 : 8.0, 1}};
+  const double moments = 4 * runtime::kind_of(scenario.train.definition.optimizer).moments();
+  std::vector<State> all = {{stored, 3}, {half && stage == 3 ? 0 : stored, 2}, {(half ? 8 : 0) + moments, 1}};
   if (offload.optimizer.home != runtime::Home::device) all = {{stored, 3}};
   if (offload.parameters.home != runtime::Home::device) all = {};
   double each = 0;

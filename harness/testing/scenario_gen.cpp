@@ -119,12 +119,12 @@ void draw_precision(const std::string& precision, Json& deepspeed) {
 
 Json draw_deepspeed(int stage, const std::string& precision) {
   const bool decays = one_in(2);
-  Json deepspeed = {
-      {"train_batch_size", between(1, 13)},
-      {"train_micro_batch_size_per_gpu", between(1, 5)},
-      {"gradient_clipping", any_of<double>({0, 0.1, 1})},
-      {"optimizer", {{"type", "AdamW"}, {"params", {{"lr", 1e-2}, {"weight_decay", decays ? 0.1 : 0.0}}}}},
-      {"zero_optimization", draw_zero(stage)}};
+  const std::string type = any_of<std::string>({"AdamW", "AdamW", "AdamW", "Lion"});
+  Json deepspeed = {{"train_batch_size", between(1, 13)},
+                    {"train_micro_batch_size_per_gpu", between(1, 5)},
+                    {"gradient_clipping", any_of<double>({0, 0.1, 1})},
+                    {"optimizer", {{"type", type}, {"params", {{"lr", 1e-2}, {"weight_decay", decays ? 0.1 : 0.0}}}}},
+                    {"zero_optimization", draw_zero(stage)}};
   draw_precision(precision, deepspeed);
   return deepspeed;
 }

@@ -223,31 +223,34 @@ struct FillNormal {
   }
 };
 
-// ---- AdamW ----
+// ---- the optimizers ----
 
-template <bool kDecay, bool kDecoupled, class G, class T>
-struct AdamW {
-  AdamWStep step;
+template <class Rule, class G, class T>
+struct Optimize {
+  OptimizerStep step;
   const G* grad;
-  float *p, *m, *v;
-  T* copy;  // of p, rounded; none where T is float
+  float *p, *m, *v;  // v: of rules with two moments
+  T* copy;           // of p, rounded; none where T is float
   SEEKSIM_BODY void operator()(Index, Index i) const {
-    const auto s = adamw_lanes<FloatOps>(step);
-    float pi = p[i], mi = m[i], vi = v[i];
-    adamw_body<FloatOps, kDecay, kDecoupled>(s, as_float(grad[i]), pi, mi, vi);
+    constexpr bool kHasV = Rule::kMoments == 2;
+    const auto s = optimizer_lanes<FloatOps>(step);
+    float pi = p[i], mi = m[i], vi = 0;
+    if constexpr (kHasV) vi = v[i];
+    const float update = Rule::update(s, as_float(grad[i]), pi, mi, vi);
+    pi = Rule::applied(s, update, pi);
     p[i] = pi;
     m[i] = mi;
-    v[i] = vi;
+    if constexpr (kHasV) v[i] = vi;
     if constexpr (kIsHalf<T>) copy[i] = from_float<T>(pi);
   }
 };
 
 // Parameters stored as T, without masters. Each block goes through the array in steps of the grid, so that few of them
 // have counts to add.
-template <bool kDecay, bool kDecoupled, class G, class T>
-struct AdamWRounding {
+template <class Rule, class G, class T>
+struct OptimizeRounding {
   static constexpr int kThreads = 256;
-  AdamWStep step;
+  OptimizerStep step;
   const G* grad;
   T* p;
   float *m, *v;
@@ -255,16 +258,18 @@ struct AdamWRounding {
   Stagnation* out;
 
   SEEKSIM_BODY void one(Index i, std::int32_t& changes, std::int32_t& lost) const {
-    const auto s = adamw_lanes<FloatOps>(step);
+    constexpr bool kHasV = Rule::kMoments == 2;
+    const auto s = optimizer_lanes<FloatOps>(step);
     const float before = as_float(p[i]);
-    float mi = m[i], vi = v[i];
-    const float update = adamw_moments<FloatOps, kDecay, kDecoupled>(s, as_float(grad[i]), before, mi, vi);
-    const float after = adamw_applied<FloatOps, kDecay, kDecoupled>(s, update, before);
+    float mi = m[i], vi = 0;
+    if constexpr (kHasV) vi = v[i];
+    const float update = Rule::update(s, as_float(grad[i]), before, mi, vi);
+    const float after = Rule::applied(s, update, before);
     m[i] = mi;
-    v[i] = vi;
+    if constexpr (kHasV) v[i] = vi;
     p[i] = from_float<T>(after);
     bool moved = FloatOps::mul(s.minus_lr, update) != 0.0F;
-    if (kDecay && kDecoupled) moved = FloatOps::mul(s.minus_decay, before) != 0.0F || moved;
+    if (Rule::kDecays) moved = FloatOps::mul(s.minus_decay, before) != 0.0F || moved;
     changes += moved ? 1 : 0;
     lost += moved && FloatOps::bits(rounded_to<T>(after)) == FloatOps::bits(before) ? 1 : 0;
   }

@@ -230,28 +230,31 @@ struct Elements {
     Launch launch(lane);
     each(launch, 1, x.n, ScaleStored<T>{x, factor});
   }
-  // Calls loop.template operator()<kDecay, kDecoupled>() as the step asks.
+  // Calls loop.template operator()<Rule>() as the step asks.
   template <class Loop>
-  static void by_decay(const AdamWStep& step, Loop loop) {
-    if (step.weight_decay == 0.0F) return loop.template operator()<false, false>();
-    if (step.decoupled) return loop.template operator()<true, true>();
-    loop.template operator()<true, false>();
+  static void by_rule(const OptimizerStep& step, Loop loop) {
+    using V = FloatOps;
+    const bool decays = step.weight_decay != 0.0F;
+    if (step.rule == OptimizerRule::lion)
+      return decays ? loop.template operator()<LionRule<V, true>>() : loop.template operator()<LionRule<V, false>>();
+    if (!decays) return loop.template operator()<AdamWRule<V, false, false>>();
+    if (step.decoupled) return loop.template operator()<AdamWRule<V, true, true>>();
+    loop.template operator()<AdamWRule<V, true, false>>();
   }
   template <class G>
-  static void masters(Lane lane, const AdamWStep& step, const G* grad, float* p, float* m, float* v, T* copy, Index n) {
+  static void masters(Lane lane, const OptimizerStep& step, const G* grad, float* p, float* m, float* v, T* copy,
+                      Index n) {
     Launch launch(lane);
-    by_decay(step, [&]<bool kDecay, bool kDecoupled>() {
-      each(launch, 1, n, AdamW<kDecay, kDecoupled, G, T>{step, grad, p, m, v, copy});
-    });
+    by_rule(step, [&]<class Rule>() { each(launch, 1, n, Optimize<Rule, G, T>{step, grad, p, m, v, copy}); });
   }
   template <class G>
-  static void rounding(Lane lane, const AdamWStep& step, const G* grad, T* p, float* m, float* v, Index n,
+  static void rounding(Lane lane, const OptimizerStep& step, const G* grad, T* p, float* m, float* v, Index n,
                        Stagnation* out) {
     Launch launch(lane);
     if (n == 0) return;
     constexpr Index kBlocks = 2048;
-    by_decay(step, [&]<bool kDecay, bool kDecoupled>() {
-      using Kernel = AdamWRounding<kDecay, kDecoupled, G, T>;
+    by_rule(step, [&]<class Rule>() {
+      using Kernel = OptimizeRounding<Rule, G, T>;
       launch(Grid{least(kBlocks, blocks_for(n, Kernel::kThreads)), 1}, Kernel{step, grad, p, m, v, n, out});
     });
   }
@@ -261,8 +264,8 @@ struct Elements {
         embedding_forward, select_rows,   add_ways,       narrow,          widen,  round_through, scale,
         masters<float>,    masters<T>,    nullptr,        nullptr};
     if constexpr (kIsHalf<T>) {
-      t.adamw_rounding = rounding<float>;
-      t.adamw_rounding_of_stored = rounding<T>;
+      t.optimize_rounding = rounding<float>;
+      t.optimize_rounding_of_stored = rounding<T>;
     }
     return t;
   }

@@ -76,10 +76,10 @@ constexpr HalfElements<T> kHalf = {
     .narrow = convert_body<float, T>,
     .widen = convert_body<T, float>,
     .round_through = round_through_body<T>,
-    .adamw_copying = adamw_copying_body<float, T>,
-    .adamw_of_half_copying = adamw_copying_body<T, T>,
-    .adamw_rounding = adamw_rounding_body<float, T>,
-    .adamw_of_half_rounding = adamw_rounding_body<T, T>,
+    .optimize_copying = optimize_copying_body<float, T>,
+    .optimize_of_half_copying = optimize_copying_body<T, T>,
+    .optimize_rounding = optimize_rounding_body<float, T>,
+    .optimize_of_half_rounding = optimize_rounding_body<T, T>,
 };
 
 }  // namespace
@@ -95,7 +95,7 @@ const ElementTable& SEEKSIM_ELEMENT_TABLE() {
       .scale = scale_body,
       .token_loss = token_loss,
       .route = route_body,
-      .adamw = adamw_body_of_step,
+      .optimize = optimize_body,
       .normal_of_words = normal_body,
       .tree_parts = tree_parts_body,
   };

@@ -92,11 +92,11 @@ struct HalfElements {
   void (*widen)(const T* x, float* y, Index n);
   void (*round_through)(float* x, Index n);
   // fp32 masters and their copy; gradients in fp32 or in 16 bits.
-  void (*adamw_copying)(const AdamWStep&, const float* grad, float* p, float* m, float* v, T* copy, Index n);
-  void (*adamw_of_half_copying)(const AdamWStep&, const T* grad, float* p, float* m, float* v, T* copy, Index n);
+  void (*optimize_copying)(const OptimizerStep&, const float* grad, float* p, float* m, float* v, T* copy, Index n);
+  void (*optimize_of_half_copying)(const OptimizerStep&, const T* grad, float* p, float* m, float* v, T* copy, Index n);
   // Parameters in 16 bits, without masters.
-  Stagnation (*adamw_rounding)(const AdamWStep&, const float* grad, T* p, float* m, float* v, Index n);
-  Stagnation (*adamw_of_half_rounding)(const AdamWStep&, const T* grad, T* p, float* m, float* v, Index n);
+  Stagnation (*optimize_rounding)(const OptimizerStep&, const float* grad, T* p, float* m, float* v, Index n);
+  Stagnation (*optimize_of_half_rounding)(const OptimizerStep&, const T* grad, T* p, float* m, float* v, Index n);
 };
 
 struct ElementTable {
@@ -109,7 +109,7 @@ struct ElementTable {
   void (*scale)(float* x, Index n, float factor);
   float (*token_loss)(float sum, float max, float at_target);
   void (*route)(const Router&, Mat<const float> logits, const Routes& out);
-  void (*adamw)(const AdamWStep&, const float* grad, float* p, float* m, float* v, Index n);
+  void (*optimize)(const OptimizerStep&, const float* grad, float* p, float* m, float* v, Index n);
   // z[i] = normal quantile of the upper 24 bits of words[i], times stddev.
   void (*normal_of_words)(const std::uint32_t* words, float* z, Index n, float stddev);
   // Parts in ascending order of leaves. After part p is pushed, the two topmost operands are added adds_after[p] times.

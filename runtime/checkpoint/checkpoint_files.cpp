@@ -97,7 +97,7 @@ std::int64_t groups_end(const std::vector<Extent>& extents, std::int64_t size) {
   return end - end % size;
 }
 
-std::string not_whole(const ModelPlan& model, HeldByKind& held) {
+std::string not_whole(const ModelPlan& model, int moments, HeldByKind& held) {
   if (!is_known(model))
     return "its model is of the family '" + model.family.substr(0, 40) + "', which is not known here";
   for (const ParameterInfo& p : whole_model(model, false)) {
@@ -107,6 +107,10 @@ std::string not_whole(const ModelPlan& model, HeldByKind& held) {
       const bool of_groups = StateKind(kind) == StateKind::residual;
       if (of_groups && found == held.end()) continue;  // nothing was compressed
       const std::string of = std::string(name(StateKind(kind))) + " of " + p.name;
+      if (StateKind(kind) == StateKind::exp_avg_sq && moments < 2) {
+        if (found != held.end()) return of + " are there, and the manifest says that the optimizer has one moment";
+        continue;
+      }
       if (found == held.end()) return of + " are in no file";
       const std::string what =
           not_whole(found->second.extents, of_groups ? groups_end(found->second.extents, p.whole_size) : p.whole_size);
@@ -128,7 +132,7 @@ Verified verify_checkpoint(Storage& storage, const std::string& folder) {
       throw std::runtime_error("the manifest is of step " + std::to_string(verified.manifest.state.step));
     HeldByKind held;
     for (const CheckpointFile& file : verified.manifest.files) take_file(storage, folder, file, held);
-    verified.problem = not_whole(verified.manifest.model, held);
+    verified.problem = not_whole(verified.manifest.model, verified.manifest.moments, held);
   } catch (const SeamError& error) {
     verified.problem = error.detail();
   } catch (const std::exception& error) {

@@ -62,6 +62,7 @@ struct Manifest {
   int zero_stage = 0;
   int pipeline = 1;
   int tensor = 1;
+  int moments = 2;  // of the optimizer: one has no exp_avg_sq
   std::vector<CheckpointFile> files;
 };
 

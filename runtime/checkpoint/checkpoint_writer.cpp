@@ -12,6 +12,7 @@
 #include "runtime/launch/launcher.h"
 #include "runtime/launch/typed_ops.h"
 #include "runtime/plan/changes.h"
+#include "runtime/plan/optimizer_kinds.h"
 
 namespace seeksim::runtime {
 
@@ -256,6 +257,7 @@ void CheckpointWriter::write_manifest(const Agreement& agreement) {
   manifest.zero_stage = plan_.layout.zero.stage;
   manifest.pipeline = plan_.layout.parallel.pipeline;
   manifest.tensor = plan_.layout.parallel.tensor;
+  manifest.moments = kind_of(plan_.definition.optimizer).moments();
   for (std::size_t i = 0; i < agreement.members.size(); ++i) {
     const CheckpointBallot& told = agreement.ballots[i].checkpoint;
     if (told.bytes > 0) manifest.files.push_back({rank_file(agreement.members[i]), told.bytes, told.digest});

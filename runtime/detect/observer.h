@@ -137,7 +137,7 @@ struct ShardRecord {
   int members = 0;
   int position = 0;
   ShardInfo own;                     // of the flat space
-  std::array<Index, 4> elements{};   // held for it: parameters, gradients, first and second moments
+  std::vector<Index> elements;       // held for it: parameters, gradients, and of each kind of moments
   std::vector<ShardInfo> gradients;  // of the gradient space: its shard, its part of the head's share, the loss
   // Copies that are kept here, by the owner's position.
   std::vector<std::pair<int, ShardInfo>> copies;

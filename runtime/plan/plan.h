@@ -70,7 +70,7 @@ struct DataPlan {
 };
 
 struct OptimizerPlan {
-  std::string type = "AdamW";  // AdamW (decoupled decay), Adam (L2)
+  std::string type = "AdamW";  // AdamW (decoupled decay), Adam (L2), Lion: optimizer_kinds.h
   double lr = 1e-3;
   std::array<double, 2> betas = {0.9, 0.999};
   double eps = 1e-8;

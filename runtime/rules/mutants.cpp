@@ -99,9 +99,9 @@ std::int64_t rate_position(Mutant mutant, std::int64_t applied) {
   return mutant == Mutant::schedule_one_step_early ? applied + 1 : applied;
 }
 
-kernels::AdamWStep optimizer_constants(Mutant mutant, kernels::AdamWStep right, float decay, bool decays,
-                                       std::int64_t steps) {
-  kernels::AdamWStep step = right;
+kernels::OptimizerStep optimizer_constants(Mutant mutant, kernels::OptimizerStep right, float decay, bool decays,
+                                           std::int64_t steps) {
+  kernels::OptimizerStep step = right;
   step.weight_decay = decays ? decay : 0.0f;
   switch (mutant) {
     case Mutant::bias_correction_missing:
@@ -132,12 +132,16 @@ kernels::AdamWStep optimizer_constants(Mutant mutant, kernels::AdamWStep right, 
   return step;
 }
 
-bool replaces_update(Mutant mutant) {
+bool replaces_update(Mutant mutant, kernels::OptimizerRule rule) {
+  if (rule == kernels::OptimizerRule::lion)
+    return mutant == Mutant::lion_signs_new_moment || mutant == Mutant::lion_moves_by_value;
   return mutant == Mutant::epsilon_inside_root || mutant == Mutant::epsilon_before_correction ||
          mutant == Mutant::decay_after_update || mutant == Mutant::update_by_old_moment;
 }
 
-void mutated_adamw(Mutant mutant, kernels::Lane lane, const kernels::AdamWStep& step,
+namespace {
+
+void mutated_adamw(Mutant mutant, kernels::Lane lane, const kernels::OptimizerStep& step,
                    kernels::Vec<const float> gradient, kernels::Vec<float> weights, kernels::Vec<float> first,
                    kernels::Vec<float> second) {
   const kernels::OnHost<float> g(lane, gradient);
@@ -159,6 +163,33 @@ void mutated_adamw(Mutant mutant, kernels::Lane lane, const kernels::AdamWStep& 
       });
     });
   });
+}
+
+void mutated_lion(Mutant mutant, kernels::Lane lane, const kernels::OptimizerStep& step,
+                  kernels::Vec<const float> gradient, kernels::Vec<float> weights, kernels::Vec<float> first) {
+  const kernels::OnHost<float> g(lane, gradient);
+  const auto one = [&](kernels::Index i, float& p, float& m) {
+    const float held = g[i] * step.grad_factor, before = m;
+    m = step.beta2 * m + step.one_minus_beta2 * held;
+    const float old = mutant == Mutant::lion_signs_new_moment ? m : before;
+    const float c = step.beta1 * old + step.one_minus_beta1 * held;
+    const float sign = c > 0 ? 1.0f : c < 0 ? -1.0f : c;
+    p = (p - step.lr * step.weight_decay * p) - step.lr * (mutant == Mutant::lion_moves_by_value ? c : sign);
+  };
+  kernels::change_on_host(lane, weights, [&](kernels::Vec<float> p) {
+    kernels::change_on_host(lane, first, [&](kernels::Vec<float> m) {
+      for (kernels::Index i = 0; i < p.n; ++i) one(i, p[i], m[i]);
+    });
+  });
+}
+
+}  // namespace
+
+void mutated_update(Mutant mutant, kernels::Lane lane, const kernels::OptimizerStep& step,
+                    kernels::Vec<const float> gradient, kernels::Vec<float> weights, kernels::Vec<float> first,
+                    kernels::Vec<float> second) {
+  if (step.rule == kernels::OptimizerRule::lion) return mutated_lion(mutant, lane, step, gradient, weights, first);
+  mutated_adamw(mutant, lane, step, gradient, weights, first, second);
 }
 
 }  // namespace seeksim::runtime

@@ -76,12 +76,12 @@ float clip_factor(Mutant mutant, float factor, double limit, float norm, double 
 std::int64_t rate_position(Mutant mutant, std::int64_t applied);
 // The constants of the optimizer's step number `steps` (from 1), for a parameter that should or should not decay.
 // decay: what decays lose.
-kernels::AdamWStep optimizer_constants(Mutant mutant, kernels::AdamWStep right, float decay, bool decays,
-                                       std::int64_t steps);
-// Whether the update itself is another one: mutated_adamw() instead of the kernel, on fp32 weights.
-bool replaces_update(Mutant mutant);
-void mutated_adamw(Mutant mutant, kernels::Lane lane, const kernels::AdamWStep& step,
-                   kernels::Vec<const float> gradient, kernels::Vec<float> weights, kernels::Vec<float> first,
-                   kernels::Vec<float> second);
+kernels::OptimizerStep optimizer_constants(Mutant mutant, kernels::OptimizerStep right, float decay, bool decays,
+                                           std::int64_t steps);
+// Whether the update of this rule is another one: mutated_update() instead of the kernel, on fp32 weights.
+bool replaces_update(Mutant mutant, kernels::OptimizerRule rule);
+void mutated_update(Mutant mutant, kernels::Lane lane, const kernels::OptimizerStep& step,
+                    kernels::Vec<const float> gradient, kernels::Vec<float> weights, kernels::Vec<float> first,
+                    kernels::Vec<float> second);
 
 }  // namespace seeksim::runtime

@@ -9,7 +9,7 @@ SEEKSIM_MUTANT(schedule_counts_skipped, "definition", "fp16", "the schedule goes
 SEEKSIM_MUTANT(schedule_ends_one_step_early, "definition", "gpt2", "the decay is over a step too soon", "contract")
 SEEKSIM_MUTANT(warmup_linear_for_log, "definition", "gpt2", "the rate grows linearly where it should by its logarithm",
                "contract")
-// ---- AdamW
+// ---- AdamW and Lion
 SEEKSIM_MUTANT(bias_correction_missing, "optimizer", "gpt2", "moments are used as they are", "contract")
 SEEKSIM_MUTANT(bias_correction_one_step_ahead, "optimizer", "gpt2", "moments are corrected for t + 1 steps", "contract")
 SEEKSIM_MUTANT(second_bias_without_root, "optimizer", "gpt2",
@@ -29,6 +29,9 @@ SEEKSIM_MUTANT(decay_after_update, "optimizer", "gpt2", "a weight decays after i
 SEEKSIM_MUTANT(update_by_old_moment, "optimizer", "gpt2", "the update uses the first moment of the step before",
                "contract")
 SEEKSIM_MUTANT(second_moment_forgets, "optimizer", "gpt2", "v is the last gradient squared", "contract")
+SEEKSIM_MUTANT(lion_signs_new_moment, "optimizer", "lion", "Lion's sign is taken after its moment was renewed",
+               "contract")
+SEEKSIM_MUTANT(lion_moves_by_value, "optimizer", "lion", "Lion's sign is left out", "contract")
 SEEKSIM_MUTANT(optimizer_holds_other_tensors, "bug", "gpt2", "the optimizer updates tensors that nobody uses", "1.22")
 SEEKSIM_MUTANT(adam_counts_skipped, "commit", "fp16", "Adam's t goes on in a step that is skipped", "2.12")
 // ---- clipping and the norm

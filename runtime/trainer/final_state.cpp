@@ -25,7 +25,7 @@ StateDigest FinalState::gather() {
     return [&digests](const ParameterInfo&, AnyVec values) { digests.push_back(digest_of(values)); };
   };
   whole_.for_each(optimizer.first_moments(), nullptr, "first moments", keep(first));
-  whole_.for_each(optimizer.second_moments(), nullptr, "second moments", keep(second));
+  if (optimizer.has_second()) whole_.for_each(optimizer.second_moments(), nullptr, "second moments", keep(second));
   const bool hands_out = bench_.has_values() && world_.is_lowest_rank();
   if (hands_out) final_weights_.resize(std::size_t(tensors_.whole().size()));
   std::size_t moments = 0;
@@ -37,7 +37,7 @@ StateDigest FinalState::gather() {
     state.params = kernels::combine(state.params, digest);
     if (p.frozen) return;
     state.optimizer = kernels::combine(state.optimizer, first[moments]);
-    state.optimizer = kernels::combine(state.optimizer, second[moments]);
+    if (optimizer.has_second()) state.optimizer = kernels::combine(state.optimizer, second[moments]);
     ++moments;
   });
   return state;
@@ -70,7 +70,7 @@ void FinalState::add_flat_state(StateDigest& state) const {
     state.by_tensor.emplace_back(p.name, of_weights);
     state.params = kernels::combine(state.params, of_weights);
     if (p.frozen) continue;
-    for (const AnyVec moments : {AnyVec(optimizer.first_moments()), AnyVec(optimizer.second_moments())})
+    for (const AnyVec& moments : optimizer.moments())
       state.optimizer = kernels::combine(state.optimizer, digest(moments.part(p.offset, p.size)));
   }
 }

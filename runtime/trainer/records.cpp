@@ -17,8 +17,8 @@ void Records::shards() {
   record.members = world_.comm().size();
   record.position = world_.comm().position();
   record.own = own.shard;
-  record.elements = {own.parameters.n, own.gradients.n, own.optimizer->first_moments().n,
-                     own.optimizer->second_moments().n};
+  record.elements = {own.parameters.n, own.gradients.n};
+  for (const AnyVec& moments : own.optimizer->moments()) record.elements.push_back(moments.n);
   for (const OwnedRange& range : partition.owned(record.position, 0, tensors_.parameters().gradient_size())) {
     record.gradients.push_back({range.offset, range.size});
   }
@@ -74,6 +74,7 @@ void Records::state() {
   for (const ParameterInfo& p : parameters.all())
     widen_to(bench_.host_reads(SEEKSIM_SITE, tensors_.weights_of(p)), all.data() + p.offset);
   const auto moments = [&](VecView<float> held) {
+    if (held.buffer == nullptr) return std::vector<NamedTensor>();
     std::vector<float> values(std::size_t(held.n));
     widen_to(bench_.host_reads(SEEKSIM_SITE, AnyVec(held)), values.data());
     return gradients_to_hugging_face(parameters, model, values);
@@ -92,8 +93,7 @@ std::vector<AnyVec> Records::held() const {
   if (const GatheredWeights* gathered = tensors_.gathered()) places = gathered->held();
   if (keeper != nullptr) places.push_back(keeper->own().weights());
   if (keeper != nullptr && keeper->own().frozen.n > 0) places.push_back(keeper->own().frozen);
-  places.push_back(tensors_.optimizer().first_moments());
-  places.push_back(tensors_.optimizer().second_moments());
+  for (const AnyVec& moments : tensors_.optimizer().moments()) places.push_back(moments);
   return places;
 }
 
@@ -238,7 +238,9 @@ ReplicaRecord::OfShard Records::digests_of(const ShardState& state) const {
   if (const SwappedState* files = state.files.get())
     return {files->digest(Kind::weights), files->digest(Kind::first), files->digest(Kind::second)};
   const auto digest = [this](AnyVec values) { return digest_of(bench_.host_reads(SEEKSIM_SITE, values)); };
-  return {digest(state.weights()), digest(state.optimizer->first_moments()), digest(state.optimizer->second_moments())};
+  const Optimizer& optimizer = *state.optimizer;
+  return {digest(state.weights()), digest(optimizer.first_moments()),
+          optimizer.has_second() ? digest(optimizer.second_moments()) : 0};
 }
 
 }  // namespace seeksim::runtime

@@ -7,6 +7,7 @@
 
 #include "runtime/checkpoint/checkpoint_files.h"
 #include "runtime/plan/changes.h"
+#include "runtime/plan/optimizer_kinds.h"
 
 namespace seeksim::runtime {
 
@@ -28,7 +29,8 @@ bool Saves::is_written_elsewhere(const ParameterInfo& p) const {
 
 namespace {
 
-// The three kinds of values of a shard, by StateKind; residuals are apart, since they are of groups.
+// The kinds of values of a shard, by StateKind, of which an optimizer with one moment has no third; residuals are
+// apart, since they are of groups.
 using ByKind = std::array<AnyVec, 3>;
 
 ByKind kinds_of(const ShardState& state) {
@@ -49,7 +51,6 @@ void for_each_kind(const std::vector<ParameterPiece>& pieces, Index begin, const
     }
   }
 }
-constexpr int kOfTrained = 3;
 constexpr int kOfFrozen = 1;
 
 // Calls each(name, values) for the parts of the residuals that are here: a parameter's stand in the file as one after
@@ -71,6 +72,7 @@ void for_each_residual(const Tensors& tensors, Each each) {
 
 std::vector<SavedPiece> Saves::pieces_to_save() const {
   std::vector<SavedPiece> saved;
+  const int of_trained = 1 + kind_of(bench_.definition().optimizer).moments();
   const auto save = [&](const ParameterInfo& p, const PieceName& name, AnyVec values) {
     if (!is_written_elsewhere(p)) saved.push_back({name, values});
   };
@@ -80,13 +82,13 @@ std::vector<SavedPiece> Saves::pieces_to_save() const {
   if (const ShardKeeper* keeper = std::as_const(tensors_).keeper()) {
     const ShardState& own = keeper->own();
     const Partition& partition = keeper->partition();
-    for_each_kind(partition.pieces(own.shard), own.shard.offset, kinds_of(own), kOfTrained, save);
+    for_each_kind(partition.pieces(own.shard), own.shard.offset, kinds_of(own), of_trained, save);
     for_each_kind(partition.pieces(own.frozen_shard), own.frozen_shard.offset, {own.frozen, {}, {}}, kOfFrozen, save);
     return saved;
   }
   const int me = world_.comm().position();
   const Partition partition(tensors_.parameters(), world_.comm().size());
-  for_each_kind(partition.pieces(partition.shard(me)), 0, kinds_of(tensors_), kOfTrained, save);
+  for_each_kind(partition.pieces(partition.shard(me)), 0, kinds_of(tensors_), of_trained, save);
   for_each_kind(partition.pieces(partition.frozen(me)), 0, {tensors_.flat_parameters(), {}, {}}, kOfFrozen, save);
   return saved;
 }
@@ -94,6 +96,7 @@ std::vector<SavedPiece> Saves::pieces_to_save() const {
 // All that defines this rank's state, copies of others' shards included.
 std::vector<PlaceToFill> Saves::places_to_fill() {
   std::vector<PlaceToFill> places;
+  const int of_trained = 1 + kind_of(bench_.definition().optimizer).moments();
   const auto fill = [&](const ParameterInfo&, const PieceName& name, AnyVec values) {
     places.push_back({name, values});
   };
@@ -105,13 +108,13 @@ std::vector<PlaceToFill> Saves::places_to_fill() {
   if (ShardKeeper* keeper = tensors_.keeper()) {
     const Partition& partition = keeper->partition();
     keeper->for_each_state([&](ShardState& state) {
-      for_each_kind(partition.pieces(state.shard), state.shard.offset, kinds_of(state), kOfTrained, fill);
+      for_each_kind(partition.pieces(state.shard), state.shard.offset, kinds_of(state), of_trained, fill);
       if (flat) return;
       const ShardInfo& frozen = state.frozen_shard;
       for_each_kind(partition.pieces(frozen), frozen.offset, {state.frozen, {}, {}}, kOfFrozen, fill);
     });
   } else {
-    for_each_kind(whole.pieces(whole.shard(0)), 0, kinds_of(tensors_), kOfTrained, fill);
+    for_each_kind(whole.pieces(whole.shard(0)), 0, kinds_of(tensors_), of_trained, fill);
   }
   if (flat) for_each_kind(whole.pieces(whole.frozen(0)), 0, {tensors_.flat_parameters(), {}, {}}, kOfFrozen, fill);
   return places;

@@ -126,8 +126,8 @@ void StateTransfer::bring_replicated() {
   const auto joins = [this](int rank) { return std::binary_search(joiners_.begin(), joiners_.end(), rank); };
   const std::vector<int>& members = world_.comm().members();
   const int source = *std::find_if_not(members.begin(), members.end(), joins);
-  std::vector<AnyVec> state = {tensors_.flat_parameters(), tensors_.optimizer().first_moments(),
-                               tensors_.optimizer().second_moments()};
+  std::vector<AnyVec> state = {tensors_.flat_parameters()};
+  for (const AnyVec& moments : tensors_.optimizer().moments()) state.push_back(moments);
   if (tensors_.has_masters()) state.push_back(tensors_.flat_weights());
   bench_.planted->bringing(state);
   std::vector<Piece> pieces;

@@ -35,8 +35,12 @@ std::vector<ParameterPiece> cut_pieces(const std::vector<ParameterPiece>& pieces
 
 Optimizer::Optimizer(Device& device, const OptimizerPlan& plan, std::vector<ParameterPiece> pieces, Index sub_group,
                      MemoryTag tag, Space space, bool rounds)
-    : device_(device), plan_(plan), pieces_(cut_pieces(pieces, sub_group)), tag_(tag), space_(space) {
-  SEEKSIM_CHECK(plan.type == "AdamW" || plan.type == "Adam", "no optimizer '%s'", plan.type.c_str());
+    : device_(device),
+      plan_(plan),
+      kind_(kind_of(plan)),
+      pieces_(cut_pieces(pieces, sub_group)),
+      tag_(tag),
+      space_(space) {
   for (const ParameterPiece& piece : pieces_) size_ += piece.size;
   make_moments();
   // Now: a step of the optimizer is past the commit point, where nothing may fail any more.
@@ -45,8 +49,14 @@ Optimizer::Optimizer(Device& device, const OptimizerPlan& plan, std::vector<Para
 
 void Optimizer::make_moments() {
   const std::size_t bytes = static_cast<std::size_t>(std::max<Index>(size_, 1)) * sizeof(float);
-  m_ = device_.allocate_in(space_, bytes, tag_, "adam m");
-  v_ = device_.allocate_in(space_, bytes, tag_, "adam v");
+  m_ = device_.allocate_in(space_, bytes, tag_, kind_.names[0]);
+  if (has_second()) v_ = device_.allocate_in(space_, bytes, tag_, kind_.names[1]);
+}
+
+std::vector<AnyVec> Optimizer::moments() const {
+  std::vector<AnyVec> all = {first_moments()};
+  if (has_second()) all.emplace_back(second_moments());
+  return all;
 }
 
 void Optimizer::drop_moments() {
@@ -58,6 +68,7 @@ void Optimizer::reset(Launcher& launch) {
   steps_ = 0;
   beta1_power_ = beta2_power_ = 1;
   for (Buffer* moments : {m_.get(), v_.get()}) {
+    if (moments == nullptr) continue;
     launch(
         moments->name, SEEKSIM_SITE, memory_cost(size_, 0),
         [](Lane lane, Vec<float> x) { kernels::fill_bits(lane, x, 0); }, vec<float>(*moments));
@@ -75,11 +86,12 @@ void Optimizer::continue_at(std::int64_t steps) {
 
 void Optimizer::continue_from(const Optimizer& other) { continue_at(other.steps_); }
 
-kernels::AdamWStep Optimizer::next_constants(float grad_factor, double lr) {
+kernels::OptimizerStep Optimizer::next_constants(float grad_factor, double lr) {
   ++steps_;
   beta1_power_ *= plan_.betas[0];
   beta2_power_ *= plan_.betas[1];
-  kernels::AdamWStep constants;
+  kernels::OptimizerStep constants;
+  constants.rule = kind_.rule;
   constants.lr = static_cast<float>(lr);
   constants.beta1 = static_cast<float>(plan_.betas[0]);
   constants.beta2 = static_cast<float>(plan_.betas[1]);
@@ -91,7 +103,7 @@ kernels::AdamWStep Optimizer::next_constants(float grad_factor, double lr) {
     constants.inverse_sqrt_bias2 = static_cast<float>(1.0 / host_sqrt(1.0 - beta2_power_));
   }
   constants.grad_factor = grad_factor;
-  constants.decoupled = plan_.type == "AdamW";
+  constants.decoupled = kind_.decoupled;
   return constants;
 }
 
@@ -105,39 +117,52 @@ namespace {
 
 // One launch on a piece of a shard. T: parameters to compute with; G: gradients.
 template <class T, class G>
-void launch_piece(Launcher& launch, const char* name, const kernels::AdamWStep& constants, VecView<float> masters,
+void launch_piece(Launcher& launch, const char* name, const kernels::OptimizerStep& step, VecView<float> masters,
                   VecView<T> compute, VecView<const G> gradients, VecView<float> m, VecView<float> v,
                   VecView<Stagnation> counts, Mutant mutant) {
-  const Cost cost = memory_cost(7 * compute.n, 2);
+  const int moments = kernels::moments_of(step.rule);
+  const Cost cost = memory_cost((3 + 2 * moments) * compute.n, 2);
+  // The views of a launch are those that it touches: no second moment where there is none.
+  const auto enqueue = [&](auto kernel, auto parameters, auto... rest) {
+    if (moments == 2) {
+      launch(
+          name, SEEKSIM_SITE, cost,
+          [kernel](Lane lane, Vec<const G> grad, auto param, Vec<float> first, Vec<float> second, auto... more) {
+            kernel(lane, grad, param, first, second, more...);
+          },
+          gradients, parameters, m, v, rest...);
+    } else {
+      launch(
+          name, SEEKSIM_SITE, cost,
+          [kernel](Lane lane, Vec<const G> grad, auto param, Vec<float> first, auto... more) {
+            kernel(lane, grad, param, first, Vec<float>{}, more...);
+          },
+          gradients, parameters, m, rest...);
+    }
+  };
   if constexpr (std::is_same_v<T, float>) {
-    launch(
-        name, SEEKSIM_SITE, cost,
-        [constants, mutant](Lane lane, Vec<const float> grad, Vec<float> param, Vec<float> first, Vec<float> second) {
-          if (replaces_update(mutant)) return mutated_adamw(mutant, lane, constants, grad, param, first, second);
-          kernels::adamw(lane, constants, grad, param, first, second);
+    enqueue(
+        [step, mutant](Lane lane, Vec<const float> grad, Vec<float> param, Vec<float> first, Vec<float> second) {
+          if (replaces_update(mutant, step.rule)) return mutated_update(mutant, lane, step, grad, param, first, second);
+          kernels::optimize(lane, step, grad, param, first, second);
         },
-        gradients, compute, m, v);
+        compute);
   } else if (masters.buffer != nullptr) {
-    launch(
-        name, SEEKSIM_SITE, cost,
-        [constants](Lane lane, Vec<const G> grad, Vec<float> master, Vec<float> first, Vec<float> second, Vec<T> copy) {
-          kernels::adamw_copying<T, G>(lane, constants, grad, master, first, second, copy);
-        },
-        gradients, masters, m, v, compute);
+    enqueue([step](Lane lane, Vec<const G> grad, Vec<float> master, Vec<float> first, Vec<float> second,
+                   Vec<T> copy) { kernels::optimize_copying<T, G>(lane, step, grad, master, first, second, copy); },
+            masters, compute);
   } else {
-    launch(
-        name, SEEKSIM_SITE, cost,
-        [constants](Lane lane, Vec<const G> grad, Vec<T> param, Vec<float> first, Vec<float> second,
-                    Vec<Stagnation> lost) {
-          kernels::adamw_rounding<T, G>(lane, constants, grad, param, first, second, lost);
+    enqueue(
+        [step](Lane lane, Vec<const G> grad, Vec<T> param, Vec<float> first, Vec<float> second, Vec<Stagnation> lost) {
+          kernels::optimize_rounding<T, G>(lane, step, grad, param, first, second, lost);
         },
-        gradients, compute, m, v, counts);
+        compute, counts);
   }
 }
 
 }  // namespace
 
-kernels::AdamWStep Optimizer::begin_step(Launcher& launch, bool has_masters, float grad_factor, double lr) {
+kernels::OptimizerStep Optimizer::begin_step(Launcher& launch, bool has_masters, float grad_factor, double lr) {
   if (!has_masters) count_anew(launch);
   return next_constants(grad_factor, lr);
 }
@@ -151,18 +176,19 @@ void Optimizer::step(Launcher& launch, const OptimizerSpaces& spaces, float grad
   update(launch, begin_step(launch, has_masters, grad_factor, lr), 0, all, updated);
 }
 
-void Optimizer::update(Launcher& launch, const kernels::AdamWStep& constants, Index at, const OptimizerSpaces& spaces,
-                       const Updated& updated) {
+void Optimizer::update(Launcher& launch, const kernels::OptimizerStep& constants, Index at,
+                       const OptimizerSpaces& spaces, const Updated& updated) {
   const bool has_masters = spaces.masters.buffer != nullptr;
   Index begin = 0;
   for (const ParameterPiece& p : pieces_) {
     const Index lo = std::max(begin, at), n = std::min(begin + p.size, at + spaces.compute.n) - lo;
     begin += p.size;
     if (n <= 0) continue;
-    const kernels::AdamWStep here =
+    const kernels::OptimizerStep here =
         optimizer_constants(mutant_, constants, static_cast<float>(plan_.weight_decay), p.parameter->decays, steps_);
     const VecView<float> masters = has_masters ? spaces.masters.part(lo - at, n) : VecView<float>{};
-    const VecView<float> m = spaces.first.part(lo - at, n), v = spaces.second.part(lo - at, n);
+    const VecView<float> m = spaces.first.part(lo - at, n);
+    const VecView<float> v = has_second() ? spaces.second.part(lo - at, n) : VecView<float>{};
     const VecView<Stagnation> counts = has_masters ? VecView<Stagnation>{} : vec<Stagnation>(*stagnation_);
     const AnyVec compute = spaces.compute.part(lo - at, n), gradients = spaces.gradients.part(lo - at, n);
     with_float_type(compute.type, [&](auto like) {

@@ -1,4 +1,4 @@
-// AdamW (and Adam with L2) over a shard of the flat space: moments, step count and the host's constants of a step.
+// AdamW, Adam with L2, or Lion over a shard of the flat space: moments, step count and the host's constants of a step.
 #pragma once
 
 #include <functional>
@@ -7,6 +7,7 @@
 #include "runtime/launch/any_vec.h"
 #include "runtime/launch/launcher.h"
 #include "runtime/layout/partition.h"
+#include "runtime/plan/optimizer_kinds.h"
 #include "runtime/plan/plan.h"
 #include "runtime/seams/seams.h"
 
@@ -17,7 +18,7 @@ struct OptimizerSpaces {
   VecView<float> masters;        // fp32 weights; without a buffer there are none, and `compute` itself is updated
   AnyVec compute;                // the parameters to compute with; in fp32 the masters themselves
   AnyVec gradients;              // reduced; fp32, or the type of `compute`
-  VecView<float> first, second;  // moments, for update() only
+  VecView<float> first, second;  // moments, for update() only; an optimizer with one has no second
 };
 
 class Optimizer {
@@ -38,16 +39,19 @@ class Optimizer {
   void step(Launcher& launch, const OptimizerSpaces& spaces, float grad_factor, double lr, const Updated& updated = {});
 
   // The same in parts: counts a step, then updates elements [at, ...) of the shard with moments from elsewhere.
-  kernels::AdamWStep begin_step(Launcher& launch, bool has_masters, float grad_factor, double lr);
-  void update(Launcher& launch, const kernels::AdamWStep& constants, Index at, const OptimizerSpaces& spaces,
+  kernels::OptimizerStep begin_step(Launcher& launch, bool has_masters, float grad_factor, double lr);
+  void update(Launcher& launch, const kernels::OptimizerStep& constants, Index at, const OptimizerSpaces& spaces,
               const Updated& updated = {});
   // Memory for the moments: there from the beginning, unless and until they are elsewhere.
   void make_moments();
   void drop_moments();
 
-  std::int64_t steps() const { return steps_; }  // Adam's t
+  std::int64_t steps() const { return steps_; }  // AdamW's t
   VecView<float> first_moments() const { return {m_.get(), 0, size_}; }
-  VecView<float> second_moments() const { return {v_.get(), 0, size_}; }
+  VecView<float> second_moments() const { return {v_.get(), 0, has_second() ? size_ : 0}; }  // empty where it has none
+  bool has_second() const { return kind_.moments() == 2; }
+  // Those that there are.
+  std::vector<AnyVec> moments() const;
   // Without masters: what rounding did to the last step. To be read when its launches are done; else null.
   Buffer* stagnation() const { return stagnation_.get(); }
   // Goes on after so many steps, in the same bits as if it had made them; the moments come by other ways.
@@ -56,11 +60,12 @@ class Optimizer {
   void continue_from(const Optimizer& other);
 
  private:
-  kernels::AdamWStep next_constants(float grad_factor, double lr);
+  kernels::OptimizerStep next_constants(float grad_factor, double lr);
   void count_anew(Launcher& launch);
 
   Device& device_;
   const OptimizerPlan& plan_;
+  const OptimizerKind& kind_;
   std::vector<ParameterPiece> pieces_;
   MemoryTag tag_;
   Space space_;

@@ -89,8 +89,8 @@ ShardState ShardKeeper::make(int member, const Partition& partition, bool copy) 
   state.optimizer->plant(plan_.bug.mutant);
   if (plan_.bug.is(Bug::full_optimizer_state) && !copy) {
     const Index others = parameters_.trainable_size() - shard.size;
-    own_space(state, 2 * std::max<Index>(others, 1), ElementType::f32, "moments of others", MemoryTag::optimizer,
-              home_);
+    own_space(state, kind_of(plan_.definition.optimizer).moments() * std::max<Index>(others, 1), ElementType::f32,
+              "moments of others", MemoryTag::optimizer, home_);
   }
   return state;
 }
@@ -258,14 +258,15 @@ Event ShardKeeper::send_on(Launcher& launch, AnyVec updated, Index at) {
 // Masters and moments are in memory, and the parameters to compute with are not.
 void ShardKeeper::step_in_windows(Launcher& launch, float grad_factor, double lr) {
   Optimizer& optimizer = *own_->optimizer;
-  const kernels::AdamWStep constants = optimizer.begin_step(launch, true, grad_factor, lr);
+  const kernels::OptimizerStep constants = optimizer.begin_step(launch, true, grad_factor, lr);
   const Index most = window_of_parameters();
   for (Index at = 0; at < own_->shard.size; at += most) {
     const Index n = std::min(most, own_->shard.size - at);
     const AnyVec window(window_.get(), 0, n, own_->parameters.type);
-    optimizer.update(launch, constants, at,
-                     {own_->masters.part(at, n), window, own_->gradients.part(at, n),
-                      optimizer.first_moments().part(at, n), optimizer.second_moments().part(at, n)});
+    OptimizerSpaces spaces = {
+        own_->masters.part(at, n), window, own_->gradients.part(at, n), optimizer.first_moments().part(at, n), {}};
+    if (optimizer.has_second()) spaces.second = optimizer.second_moments().part(at, n);
+    optimizer.update(launch, constants, at, spaces);
     send_on(launch, window, at);
   }
 }

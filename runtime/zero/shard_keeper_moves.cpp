@@ -16,12 +16,13 @@ bool is_in(const std::vector<int>& ranks, int rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
-// What moves when a shard changes hands: three kinds of what is trained, or what is frozen.
+// What moves when a shard changes hands: weights and moments of what is trained, or what is frozen.
 std::vector<AnyVec> values_of(const ShardState& state, ShardInfo range, bool frozen) {
   if (frozen) return {state.frozen.part(range.offset - state.frozen_shard.offset, range.size)};
   const Index at = range.offset - state.shard.offset;
-  return {state.weights().part(at, range.size), AnyVec(state.optimizer->first_moments()).part(at, range.size),
-          AnyVec(state.optimizer->second_moments()).part(at, range.size)};
+  std::vector<AnyVec> values = {state.weights().part(at, range.size)};
+  for (const AnyVec& moments : state.optimizer->moments()) values.push_back(moments.part(at, range.size));
+  return values;
 }
 
 // Elements that pass through the device at a time on their way between the host and other ranks.
@@ -143,9 +144,10 @@ Op ShardKeeper::redistribute(Communicator& comm, const std::vector<int>& members
   std::erase_if(givers, [&](int rank) { return is_in(joiners, rank); });
   const std::vector<Move> all = moves(holders(givers));
   const Index window = offloaded() ? window_elements() : std::max<Index>(parameters_.size(), 1);
-  // This rank's part of a window goes to its owners and to the keepers of copies, and a window may come: three kinds of
-  // fp32 values each.
-  if (offloaded()) open_passage(3 * (3 + copies_wanted_) * window);
+  // This rank's part of a window goes to its owners and to the keepers of copies, and a window may come: weights and
+  // moments in fp32 each.
+  const int kinds = 1 + kind_of(plan_.definition.optimizer).moments();
+  if (offloaded()) open_passage(kinds * (3 + copies_wanted_) * window);
   for (Index lo = 0; lo < parameters_.size(); lo += window) carry(comm, all, {lo, window}, op);
   return op;
 }

@@ -11,7 +11,6 @@
 namespace seeksim::runtime {
 
 namespace {
-constexpr std::array<const char*, SwappedState::kKinds> kNames = {"weights", "adam m", "adam v"};
 constexpr std::array<const char*, SwappedState::kKinds> kFiles = {"weights", "m", "v"};
 }  // namespace
 
@@ -19,13 +18,14 @@ SwappedState::SwappedState(Rank& rank, const TrainPlan& plan, const std::string&
                            Index elements)
     : rank_(rank),
       plan_(plan),
+      kind_(kind_of(plan.definition.optimizer)),
       io_(rank, plan),
       weights_(weights),
       elements_(elements),
       piece_elements_(std::max<Index>(std::min<Index>(plan.layout.zero.sub_group_elements, elements), 1)) {
   const std::string of_rank = plan.bug.is(Bug::swap_files_shared) ? "" : "/rank" + std::to_string(rank.id);
   const std::string folder = plan.layout.offload.optimizer.nvme_path + of_rank + '/';
-  for (std::size_t kind = 0; kind < kKinds; ++kind) {
+  for (std::size_t kind = 0; kind < kinds(); ++kind) {
     for (int generation = 0; generation < 2; ++generation) {
       File& made = file(kind, generation);
       made.path = folder + name + '.' + kFiles[kind] + '.' + std::to_string(generation) + ".swp";
@@ -48,7 +48,7 @@ void SwappedState::aim(Transfer& transfer, std::size_t kind, int generation, Ind
   transfer.write = write;
   transfer.digest = of.digests[std::size_t(piece)];
   transfer.op.phase = Phase::optimizer;
-  transfer.op.tensor = kNames[kind];
+  transfer.op.tensor = name_of(kind);
   transfer.op.site = SEEKSIM_SITE;
 }
 
@@ -66,7 +66,7 @@ void SwappedState::load(std::array<AnyVec, kKinds> values) {
 
 // Piece by piece, each waited for.
 void SwappedState::pass_all(const std::array<AnyVec, kKinds>& values, int generation, bool write) {
-  for (std::size_t kind = 0; kind < kKinds; ++kind) {
+  for (std::size_t kind = 0; kind < kinds(); ++kind) {
     for (Index piece = 0; piece < pieces(); ++piece) {
       Transfer transfer;
       const ShardInfo part = range(piece);
@@ -81,7 +81,7 @@ void SwappedState::pass_all(const std::array<AnyVec, kKinds>& values, int genera
 // From here on the other generation is the newer one.
 void SwappedState::make_durable() {
   const int next = 1 - generation_;
-  for (std::size_t kind = 0; kind < kKinds; ++kind) {
+  for (std::size_t kind = 0; kind < kinds(); ++kind) {
     Transfer sync;
     aim(sync, kind, next, 0, {}, true);
     io_.start(sync);
@@ -100,6 +100,7 @@ std::uint64_t SwappedState::digest(Kind kind) const {
 void SwappedState::remove_files() {
   for (auto& generations : files_) {
     for (const File& old : generations) {
+      if (old.path.empty()) continue;  // of a kind that there is not
       if (rank_.storage.exists(old.path)) rank_.storage.remove(old.path);
     }
   }
@@ -116,7 +117,7 @@ void SwappedState::open_stages() {
     return rank_.device.allocate_in(plan.space(), std::size_t(piece_elements_) * size_of(of), MemoryTag::staging, name);
   };
   for (Stage& stage : stages) {
-    for (std::size_t kind = 0; kind < kKinds; ++kind) stage.buffers[kind] = make(type(kind), kNames[kind]);
+    for (std::size_t kind = 0; kind < kinds(); ++kind) stage.buffers[kind] = make(type(kind), name_of(kind));
     if (compute != weights_) stage.compute = make(compute, "updated parameters");
   }
   stages_ = std::move(stages);  // all or none
@@ -136,7 +137,7 @@ void SwappedState::begin_read(Index piece, std::int64_t step) {
   stage.piece = piece;
   stage.reading = true;
   const ShardInfo part = range(piece);
-  for (std::size_t kind = 0; kind < kKinds; ++kind) {
+  for (std::size_t kind = 0; kind < kinds(); ++kind) {
     const AnyVec values(stage.buffers[kind].get(), 0, part.size, type(kind));
     aim(stage.reads[kind], kind, generation_to_read(step), piece, values, false);
     stage.reads[kind].op.step = step;
@@ -146,13 +147,13 @@ void SwappedState::begin_read(Index piece, std::int64_t step) {
 
 void SwappedState::finish_read(Stage& stage) {
   stage.reading = false;
-  for (Transfer& read : stage.reads) {
-    if (!plan_.bug.skips(Edge::piece_read)) io_.finish(read);
-    read.pending = false;
+  for (std::size_t kind = 0; kind < kinds(); ++kind) {
+    if (!plan_.bug.skips(Edge::piece_read)) io_.finish(stage.reads[kind]);
+    stage.reads[kind].pending = false;
   }
 }
 
-void SwappedState::update(Launcher& host, Optimizer& optimizer, const kernels::AdamWStep& constants, Stage& stage,
+void SwappedState::update(Launcher& host, Optimizer& optimizer, const kernels::OptimizerStep& constants, Stage& stage,
                           AnyVec gradients, const SendOn& send_on) {
   const ShardInfo part = range(stage.piece);
   const auto values = [&](std::size_t kind) { return AnyVec(stage.buffers[kind].get(), 0, part.size, type(kind)); };
@@ -162,14 +163,14 @@ void SwappedState::update(Launcher& host, Optimizer& optimizer, const kernels::A
   if (stage.compute) spaces.compute = {stage.compute.get(), 0, part.size, plan_.definition.precision.compute};
   spaces.gradients = gradients.part(part.offset, part.size);
   spaces.first = values(1).as<float>();
-  spaces.second = values(2).as<float>();
+  if (kinds() == kKinds) spaces.second = values(2).as<float>();
   optimizer.update(host, constants, plan_.bug.is(Bug::swap_forgets_place) ? 0 : part.offset, spaces);
   stage.sent = send_on ? send_on(spaces.compute, part.offset) : Event{};
 }
 
 void SwappedState::begin_write(Launcher& host, Stage& stage) {
   after(rank_.device.storage_queue(), host.queue().record(), Edge::piece_updated, plan_.bug);
-  for (std::size_t kind = 0; kind < kKinds; ++kind) {
+  for (std::size_t kind = 0; kind < kinds(); ++kind) {
     aim(stage.writes[kind], kind, 1 - generation_, stage.piece, stage.reads[kind].values, true);
     stage.writes[kind].op.step = host.last().step;
     io_.start(stage.writes[kind]);
@@ -180,7 +181,7 @@ void SwappedState::begin_write(Launcher& host, Stage& stage) {
 void SwappedState::finish_write(Stage& stage) {
   if (!stage.writing) return;
   stage.writing = false;
-  for (std::size_t kind = 0; kind < kKinds; ++kind) {
+  for (std::size_t kind = 0; kind < kinds(); ++kind) {
     io_.finish(stage.writes[kind]);
     file(kind, 1 - generation_).digests[std::size_t(stage.piece)] = stage.writes[kind].digest;
   }
@@ -188,7 +189,7 @@ void SwappedState::finish_write(Stage& stage) {
 
 void SwappedState::step(Launcher& host, Optimizer& optimizer, AnyVec gradients, float grad_factor, double lr,
                         const SendOn& send_on) {
-  const kernels::AdamWStep constants = optimizer.begin_step(host, weights_ == ElementType::f32, grad_factor, lr);
+  const kernels::OptimizerStep constants = optimizer.begin_step(host, weights_ == ElementType::f32, grad_factor, lr);
   if (elements_ == 0) return;
   SEEKSIM_CHECK(!stages_.empty(), "a step before open_stages, of %lld elements", static_cast<long long>(elements_));
   const OffloadOptimizerPlan& plan = plan_.layout.offload.optimizer;

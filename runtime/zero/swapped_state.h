@@ -1,4 +1,4 @@
-// SwappedState: the masters (or, where there are none, the parameters) and both moments of a shard, in files. Each kind
+// SwappedState: the masters (or, where there are none, the parameters) and the moments of a shard, in files. Each kind
 // has two, written in turn: the older one stays until the next step's agreement, which says that everybody has the
 // newer state. A step goes through them in pieces, each read, updated and written through staging memory while its
 // neighbours are.
@@ -17,7 +17,7 @@ namespace seeksim::runtime {
 class SwappedState {
  public:
   enum class Kind : std::uint8_t { weights, first, second };
-  static constexpr std::size_t kKinds = 3;
+  static constexpr std::size_t kKinds = 3;  // at most: an optimizer with one moment has no second
 
   // name: of the files, unique on this rank.
   SwappedState(Rank& rank, const TrainPlan& plan, const std::string& name, ElementType weights, Index elements);
@@ -56,6 +56,8 @@ class SwappedState {
     bool writing = false;
   };
 
+  std::size_t kinds() const { return 1 + std::size_t(kind_.moments()); }
+  const char* name_of(std::size_t kind) const { return kind == 0 ? "weights" : kind_.names[kind - 1]; }
   Index pieces() const { return std::max<Index>((elements_ + piece_elements_ - 1) / piece_elements_, 1); }
   ShardInfo range(Index piece) const;
   ElementType type(std::size_t kind) const { return kind == 0 ? weights_ : ElementType::f32; }
@@ -64,8 +66,8 @@ class SwappedState {
   void pass_all(const std::array<AnyVec, kKinds>& values, int generation, bool write);
   void begin_read(Index piece, std::int64_t step);
   void finish_read(Stage& stage);
-  void update(Launcher& host, Optimizer& optimizer, const kernels::AdamWStep& constants, Stage& stage, AnyVec gradients,
-              const SendOn& send_on);
+  void update(Launcher& host, Optimizer& optimizer, const kernels::OptimizerStep& constants, Stage& stage,
+              AnyVec gradients, const SendOn& send_on);
   void begin_write(Launcher& host, Stage& stage);
   void finish_write(Stage& stage);
   void make_durable();
@@ -73,6 +75,7 @@ class SwappedState {
 
   Rank& rank_;
   const TrainPlan& plan_;
+  const OptimizerKind& kind_;
   FileIo io_;
   ElementType weights_;
   Index elements_, piece_elements_;

@@ -85,7 +85,7 @@ std::vector<Operation> operations(Index size) {
   const AttentionShape shape{2, 32 * size, size > 1 ? 16 : 2, 64};
   const Index rows = shape.samples * shape.tokens, width = shape.heads * shape.head_dim;
   const Index maps = shape.samples * shape.heads * shape.tokens;
-  kernels::AdamWStep step;
+  kernels::OptimizerStep step;
   step.lr = 1e-3f;
   step.weight_decay = 0.1f;
   constexpr Index kParts = 8;
@@ -112,7 +112,7 @@ std::vector<Operation> operations(Index size) {
        }},
       {"adamw", 4 * n, 0, 7.0 * 4 * double(n),
        [=](Lane lane, float* a) {
-         kernels::adamw(lane, step, {a, n}, {a + n, n}, {a + 2 * n, n}, {a + 3 * n, n});
+         kernels::optimize(lane, step, {a, n}, {a + n, n}, {a + 2 * n, n}, {a + 3 * n, n});
        }},
   };
 }

@@ -300,11 +300,42 @@ void sums_and_counts(runtime::DeviceMemory& device) {
 }
 
 template <class T>
+void lion(runtime::DeviceMemory& device) {
+  for (const float decay : {0.0f, 0.1f}) {
+    const Index n = 1500;
+    kernels::OptimizerStep step;
+    step.rule = kernels::OptimizerRule::lion;
+    step.lr = 1e-2f;
+    step.beta2 = 0.99f;
+    step.one_minus_beta2 = 0.01f;
+    step.weight_decay = decay;
+    step.grad_factor = 0.7f;
+    Problem p(device);
+    p.random<float>(n);
+    p.random<T>(n);
+    for (int state = 0; state < 2; ++state) p.random<float>(n);
+    p.random<T>(n);
+    p.array(std::vector<kernels::Stagnation>(1));
+    p.compare("Lion", [&](Lane lane, const Problem::Arrays& a) {
+      const Vec<float> master = a.vec<float>(2), m = a.vec<float>(3);
+      kernels::optimize(lane, step, a.vec<const float>(0), master, m, {});
+      if constexpr (is_half<T>) {
+        const auto counts = a.vec<kernels::Stagnation>(5);
+        kernels::optimize_copying<T>(lane, step, a.vec<const float>(0), master, m, {}, a.vec<T>(4));
+        kernels::optimize_copying<T, T>(lane, step, a.vec<const T>(1), master, m, {}, a.vec<T>(4));
+        kernels::optimize_rounding<T>(lane, step, a.vec<const float>(0), a.vec<T>(4), m, {}, counts);
+        kernels::optimize_rounding<T, T>(lane, step, a.vec<const T>(1), a.vec<T>(4), m, {}, counts);
+      }
+    });
+  }
+}
+
+template <class T>
 void optimizers(runtime::DeviceMemory& device) {
   for (const float decay : {0.0f, 0.1f}) {
     for (const bool decoupled : {true, false}) {
       const Index n = 1500;
-      kernels::AdamWStep step;
+      kernels::OptimizerStep step;
       step.lr = 1e-2f;
       step.weight_decay = decay;
       step.decoupled = decoupled;
@@ -321,15 +352,16 @@ void optimizers(runtime::DeviceMemory& device) {
         kernels::change_on_host(lane, v, [](Vec<float> all) {
           for (Index i = 0; i < all.n; ++i) all[i] = all[i] * all[i];
         });
-        kernels::adamw(lane, step, a.vec<const float>(0), a.vec<float>(2), a.vec<float>(3), v);
+        kernels::optimize(lane, step, a.vec<const float>(0), a.vec<float>(2), a.vec<float>(3), v);
         if constexpr (is_half<T>) {
-          kernels::adamw_copying<T>(lane, step, a.vec<const float>(0), a.vec<float>(2), a.vec<float>(3), v,
-                                    a.vec<T>(5));
-          kernels::adamw_copying<T, T>(lane, step, a.vec<const T>(1), a.vec<float>(2), a.vec<float>(3), v, a.vec<T>(5));
-          kernels::adamw_rounding<T>(lane, step, a.vec<const float>(0), a.vec<T>(5), a.vec<float>(3), v,
-                                     a.vec<kernels::Stagnation>(6));
-          kernels::adamw_rounding<T, T>(lane, step, a.vec<const T>(1), a.vec<T>(5), a.vec<float>(3), v,
+          kernels::optimize_copying<T>(lane, step, a.vec<const float>(0), a.vec<float>(2), a.vec<float>(3), v,
+                                       a.vec<T>(5));
+          kernels::optimize_copying<T, T>(lane, step, a.vec<const T>(1), a.vec<float>(2), a.vec<float>(3), v,
+                                          a.vec<T>(5));
+          kernels::optimize_rounding<T>(lane, step, a.vec<const float>(0), a.vec<T>(5), a.vec<float>(3), v,
                                         a.vec<kernels::Stagnation>(6));
+          kernels::optimize_rounding<T, T>(lane, step, a.vec<const T>(1), a.vec<T>(5), a.vec<float>(3), v,
+                                           a.vec<kernels::Stagnation>(6));
         }
       });
     }
@@ -392,11 +424,17 @@ struct Kernels {
 };
 #define SEEKSIM_OF_ALL_TYPES(f) \
   {#f "_float", f<float>}, {#f "_bf16", f<bf16>}, { #f "_fp16", f < fp16> }
-const Kernels kKernels[] = {SEEKSIM_OF_ALL_TYPES(products),        SEEKSIM_OF_ALL_TYPES(attention),
-                            SEEKSIM_OF_ALL_TYPES(norms),           SEEKSIM_OF_ALL_TYPES(losses),
-                            SEEKSIM_OF_ALL_TYPES(elements),        SEEKSIM_OF_ALL_TYPES(embeddings),
-                            SEEKSIM_OF_ALL_TYPES(sums_and_counts), SEEKSIM_OF_ALL_TYPES(optimizers),
-                            {"sums_of_ways", sums_of_ways},        {"the_rest", the_rest}};
+const Kernels kKernels[] = {SEEKSIM_OF_ALL_TYPES(products),
+                            SEEKSIM_OF_ALL_TYPES(attention),
+                            SEEKSIM_OF_ALL_TYPES(norms),
+                            SEEKSIM_OF_ALL_TYPES(losses),
+                            SEEKSIM_OF_ALL_TYPES(elements),
+                            SEEKSIM_OF_ALL_TYPES(embeddings),
+                            SEEKSIM_OF_ALL_TYPES(sums_and_counts),
+                            SEEKSIM_OF_ALL_TYPES(optimizers),
+                            SEEKSIM_OF_ALL_TYPES(lion),
+                            {"sums_of_ways", sums_of_ways},
+                            {"the_rest", the_rest}};
 #undef SEEKSIM_OF_ALL_TYPES
 std::string name_of(const testing::TestParamInfo<Kernels>& info) { return info.param.name; }
 

@@ -35,6 +35,7 @@ const std::map<std::string, std::vector<std::string>>& changes() {
       {"fp16", kFp16},
       {"fp16_torch",
        {R"(deepspeed.fp16={"enabled":true})", R"(grad_scaler={"init_scale":8388608,"growth_interval":2})", "steps=10"}},
+      {"lion", {R"(deepspeed.optimizer={"type":"Lion","params":{"lr":0.01,"betas":[0.9,0.99],"weight_decay":0.1}})"}},
       {"bf16", {R"(deepspeed.bf16={"enabled":true})"}},
       {"llama", {"model.family=llama", "model.heads=4", "model.kv_heads=2"}},
       {"experts",

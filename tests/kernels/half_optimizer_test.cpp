@@ -10,7 +10,7 @@ namespace {
 class HalfOptimizer : public OnEveryIsa {};
 SEEKSIM_ON_EVERY_ISA(HalfOptimizer);
 
-AdamWStep step_of_kind(int kind) {
+OptimizerStep step_of_kind(int kind) {
   return {.lr = 1e-3F,
           .weight_decay = kind == 0 ? 0.0F : 0.1F,
           .inverse_bias1 = 3.7F,
@@ -26,7 +26,7 @@ struct State {
 
 template <class T, class G>
 void expect_copying(Rng& rng, std::size_t n, int kind) {
-  const AdamWStep step = step_of_kind(kind);
+  const OptimizerStep step = step_of_kind(kind);
   const auto held = draw<T>(rng, n, 9, false);
   State got(rng, n), want = got;
   Tensor<T> copy(Floats(n, 3.0F));
@@ -36,8 +36,8 @@ void expect_copying(Rng& rng, std::size_t n, int kind) {
   } else {
     grad = held.vec();
   }
-  adamw_copying<T, G>({}, step, grad, vec(got.p), vec(got.m), vec(got.v), copy.out());
-  adamw({}, step, vec(held.wide), vec(want.p), vec(want.m), vec(want.v));
+  optimize_copying<T, G>({}, step, grad, vec(got.p), vec(got.m), vec(got.v), copy.out());
+  optimize({}, step, vec(held.wide), vec(want.p), vec(want.m), vec(want.v));
   ASSERT_EQ(difference(got.p, want.p), "") << n << " kind " << kind;
   ASSERT_EQ(difference(got.m, want.m), "") << n << " kind " << kind;
   ASSERT_EQ(difference(got.v, want.v), "") << n << " kind " << kind;
@@ -57,14 +57,14 @@ TEST_P(HalfOptimizer, CopiesAreTheUpdatedMastersRounded) {
 }
 
 // One element's change in fp32, as optimizer.h counts it; p, m, v are those before the step.
-bool moves(const AdamWStep& s, float p, float m_after, float v_after) {
+bool moves(const OptimizerStep& s, float p, float m_after, float v_after) {
   const float update = m_after * s.inverse_bias1 / fma1(std::sqrt(v_after), s.inverse_sqrt_bias2, s.eps);
   return -s.lr * update != 0 || (s.decoupled && s.weight_decay != 0 && -(s.lr * s.weight_decay) * p != 0);
 }
 
 template <class T, class G>
 void expect_rounding(Rng& rng, std::size_t n, int kind) {
-  const AdamWStep step = step_of_kind(kind);
+  const OptimizerStep step = step_of_kind(kind);
   auto held = draw<T>(rng, n, 9, false), p = draw<T>(rng, n, 9, false);
   State got(rng, n), want = got;
   for (std::size_t i = 0; i < n; i += 4) {  // nothing to do here: no gradient, no moments, and no parameter to decay
@@ -79,8 +79,8 @@ void expect_rounding(Rng& rng, std::size_t n, int kind) {
     grad = held.vec();
   }
   Stagnation counts{5, 6}, right{5, 6};
-  adamw_rounding<T, G>({}, step, grad, p.out(), vec(got.m), vec(got.v), {&counts, 1});
-  adamw({}, step, vec(held.wide), vec(want.p), vec(want.m), vec(want.v));
+  optimize_rounding<T, G>({}, step, grad, p.out(), vec(got.m), vec(got.v), {&counts, 1});
+  optimize({}, step, vec(held.wide), vec(want.p), vec(want.m), vec(want.v));
   ASSERT_EQ(difference(got.m, want.m), "") << n << " kind " << kind;
   ASSERT_EQ(difference(got.v, want.v), "") << n << " kind " << kind;
   ASSERT_EQ(difference_rounded(p.stored, want.p), "") << n << " kind " << kind;
@@ -112,9 +112,9 @@ TEST_P(HalfOptimizer, SmallStepsStagnateInBf16) {
     Tensor<bf16> p(Floats(kN, 1.0F));
     const Floats grad(kN, 1.0F);
     Floats m(kN, 0.0F), v(kN, 0.0F);
-    const AdamWStep step{.lr = lr, .inverse_bias1 = 10, .inverse_sqrt_bias2 = 31.622776F};
+    const OptimizerStep step{.lr = lr, .inverse_bias1 = 10, .inverse_sqrt_bias2 = 31.622776F};
     Stagnation counts;
-    adamw_rounding<bf16>({}, step, vec(grad), p.out(), vec(m), vec(v), {&counts, 1});
+    optimize_rounding<bf16>({}, step, vec(grad), p.out(), vec(m), vec(v), {&counts, 1});
     EXPECT_EQ(counts.changes, 37);
     EXPECT_EQ(counts.lost, lost) << lr;
     EXPECT_EQ(p.stored[36].bits == round_one<bf16>(1.0F).bits, lost != 0);

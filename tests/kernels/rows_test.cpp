@@ -226,7 +226,7 @@ TEST_P(Rows, NonFiniteValuesAreCounted) {
   EXPECT_EQ(count, 43);
 }
 
-void reference_adamw(const AdamWStep& s, float grad, float& p, float& m, float& v) {
+void reference_adamw(const OptimizerStep& s, float grad, float& p, float& m, float& v) {
   float g = grad * s.grad_factor;
   if (s.weight_decay != 0 && !s.decoupled) g = fma1(s.weight_decay, p, g);
   m = fma1(s.beta1, m, s.one_minus_beta1 * g);
@@ -240,16 +240,16 @@ TEST_P(Rows, AdamWIsTheWrittenSequence) {
   Rng rng(8);
   for (std::size_t n : {1, 15, 16, 17, 100, 1000})
     for (int kind = 0; kind < 3; ++kind) {
-      AdamWStep step{.lr = 1e-3F,
-                     .weight_decay = kind == 0 ? 0.0F : 0.1F,
-                     .inverse_bias1 = 3.7F,
-                     .inverse_sqrt_bias2 = 9.1F,
-                     .grad_factor = 0.73F,
-                     .decoupled = kind == 1};
+      OptimizerStep step{.lr = 1e-3F,
+                         .weight_decay = kind == 0 ? 0.0F : 0.1F,
+                         .inverse_bias1 = 3.7F,
+                         .inverse_sqrt_bias2 = 9.1F,
+                         .grad_factor = 0.73F,
+                         .decoupled = kind == 1};
       const Floats grad = tames(rng, n);
       Floats p = tames(rng, n), m = tames(rng, n), v = uniforms(rng, n, 0, 1), wp = p, wm = m, wv = v;
       for (int t = 0; t < 3; ++t) {
-        adamw({}, step, vec(grad), vec(p), vec(m), vec(v));
+        optimize({}, step, vec(grad), vec(p), vec(m), vec(v));
         for (std::size_t i = 0; i < n; ++i) reference_adamw(step, grad[i], wp[i], wm[i], wv[i]);
       }
       ASSERT_EQ(difference(p, wp), "");
@@ -266,16 +266,16 @@ TEST_P(Rows, AdamWFollowsTheFormulaInDouble) {
   std::vector<double> dp(p.begin(), p.end()), dm(n), dv(n);
   for (int t = 1; t <= 20; ++t) {
     const double lr = 1e-2, b1 = 0.9, b2 = 0.95, eps = 1e-8, wd = 0.1;
-    AdamWStep s{.lr = static_cast<float>(lr),
-                .beta1 = static_cast<float>(b1),
-                .beta2 = static_cast<float>(b2),
-                .one_minus_beta1 = static_cast<float>(1 - b1),
-                .one_minus_beta2 = static_cast<float>(1 - b2),
-                .eps = static_cast<float>(eps),
-                .weight_decay = static_cast<float>(wd),
-                .inverse_bias1 = static_cast<float>(1 / (1 - std::pow(b1, t))),
-                .inverse_sqrt_bias2 = static_cast<float>(1 / std::sqrt(1 - std::pow(b2, t)))};
-    adamw({}, s, vec(grad), vec(p), vec(m), vec(v));
+    OptimizerStep s{.lr = static_cast<float>(lr),
+                    .beta1 = static_cast<float>(b1),
+                    .beta2 = static_cast<float>(b2),
+                    .one_minus_beta1 = static_cast<float>(1 - b1),
+                    .one_minus_beta2 = static_cast<float>(1 - b2),
+                    .eps = static_cast<float>(eps),
+                    .weight_decay = static_cast<float>(wd),
+                    .inverse_bias1 = static_cast<float>(1 / (1 - std::pow(b1, t))),
+                    .inverse_sqrt_bias2 = static_cast<float>(1 / std::sqrt(1 - std::pow(b2, t)))};
+    optimize({}, s, vec(grad), vec(p), vec(m), vec(v));
     for (std::size_t i = 0; i < n; ++i) {
       const double g = grad[i];
       dm[i] = b1 * dm[i] + (1 - b1) * g;

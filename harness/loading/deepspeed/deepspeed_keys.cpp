@@ -39,8 +39,9 @@ const Keys<Scenario>& optimizer_params_keys() {
   static const Keys<Scenario> keys = {
       {"lr", by_hand, number().least(0).standard(0.001), kBits, "Learning rate."},
       {"betas", by_hand, list(number().least(0).below(1)).entries(2, 2).standard(Json::array({0.9, 0.999})), kBits,
-       "Decay rates of the two moments."},
-      {"eps", by_hand, number().least(0).standard(1e-08), kBits, "Added to the root of the second moment."},
+       "Decay rates of the two moments; of Lion's update, and of its one moment."},
+      {"eps", by_hand, number().least(0).standard(1e-08), kBits,
+       "Added to the root of the second moment; not with Lion."},
       {"weight_decay", by_hand, number().least(0).standard(0), kBits,
        "Decoupled decay (0.01 by default with torch_adam, as torch has it)."},
       {"bias_correction", by_hand, flag().standard(true), kBits,
@@ -60,7 +61,7 @@ const Keys<Scenario>& optimizer_params_keys() {
 
 const Keys<Scenario>& optimizer_keys() {
   static const Keys<Scenario> keys = {
-      {"type", by_hand, text().required(), kBits, "AdamW or Adam."},
+      {"type", by_hand, text().required(), kBits, "AdamW, Adam or Lion."},
       {"legacy_fusion", by_hand, flag(), kNoBit, "No effect here."},
       {"params", by_hand, optimizer_params_keys().shape(), kBits, "The optimizer's numbers."},
   };
@@ -99,7 +100,9 @@ const Keys<Scenario>& deepspeed_keys() {
       {"gradient_accumulation_steps", by_hand, integer().or_null(), kNoBit,
        "Micro-batches a rank adds up before a step."},
       {"optimizer", by_hand, optimizer_keys().shape(), kBits,
-       "AdamW (decoupled decay), or Adam, which in DeepSpeed is AdamW too unless params.adam_w_mode is false."},
+       "AdamW (decoupled decay); Adam, which in DeepSpeed is AdamW too unless params.adam_w_mode is false; or Lion, "
+       "which "
+       "has one moment."},
       {"scheduler", by_hand, scheduler_keys().shape(), kBits,
        "The learning rate over the steps. Without one it is constant."},
       {"gradient_clipping", by_hand, number().least(0).standard(1), kBits,

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "harness/loading/deepspeed/not_built.h"
+#include "runtime/plan/optimizer_kinds.h"
 
 namespace seeksim::harness {
 namespace {
@@ -29,6 +30,25 @@ void say_idle_params(const Reader& params, Scenario& scenario) {
   }
   if (!idle.empty())
     scenario.notes.push_back(fmt::format("keys of optimizer.params without effect here: {}", fmt::join(idle, ", ")));
+}
+
+// DeepSpeed hands params on to FusedLion, or to DeepSpeedCPULion, which take no other than these.
+void refuse_foreign_to_lion(const Reader& params) {
+  if (params.value() == nullptr) return;
+  for (const auto& [key, value] : params.value()->items()) {
+    bool known = false;
+    for (const char* own : {"lr", "betas", "weight_decay", "set_grad_none", "fp32_optimizer_states", "max_grad_norm"})
+      known = known || key == own;
+    if (!known) params.problem(key.c_str(), "DeepSpeed's Lion has no such parameter", "Remove it.");
+  }
+}
+
+void read_lion(const Reader& params, Scenario& scenario) {
+  refuse_foreign_to_lion(params);
+  scenario.train.definition.optimizer.type = "Lion";
+  if (!params.has("betas"))
+    scenario.notes.push_back(
+        "optimizer Lion: betas are 0.9 and 0.999, as DeepSpeed has it; the paper's are 0.9 and 0.99");
 }
 
 // What only another schedule takes. seeksim reads past it, unless it is to be strict.
@@ -62,13 +82,16 @@ void default_peak(const Reader& params, Scenario& scenario) {
 
 }  // namespace
 
-std::string lower(std::string text) {
+std::string lower(std::string_view given) {
+  std::string text(given);
   std::transform(text.begin(), text.end(), text.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; });
   return text;
 }
 
-bool is_built_optimizer(const std::string& type) { return lower(type) == "adam" || lower(type) == "adamw"; }
+bool is_built_optimizer(const std::string& type) {
+  return std::ranges::any_of(runtime::kOptimizerKinds, [&](const auto& row) { return lower(type) == lower(row.type); });
+}
 
 bool is_built_scheduler(const std::string& type) {
   return std::find(kSchedulers.begin(), kSchedulers.end(), type) != kSchedulers.end();
@@ -87,10 +110,10 @@ void read_optimizer(const Reader& section, Scenario& scenario) {
   const std::string type = optimizer.text("type", "AdamW");
   const bool is_adam = lower(type) == "adam";
   if (!is_built_optimizer(type)) {
-    const std::string near = closest(type, {"AdamW", "Adam"}), why = why_no(type);
+    const std::string near = closest(type, {"AdamW", "Adam", "Lion"}), why = why_no(type);
     optimizer.problem("type",
                       fmt::format("{}: optimizer {}{}{}", kNotBuilt, in_quotes(type), why.empty() ? "" : ": ", why),
-                      near.empty() ? "Use AdamW or Adam." : fmt::format("Did you mean \"{}\"?", near));
+                      near.empty() ? "Use AdamW, Adam or Lion." : fmt::format("Did you mean \"{}\"?", near));
     return;
   }
   if (params.has("max_grad_norm")) {
@@ -106,6 +129,7 @@ void read_optimizer(const Reader& section, Scenario& scenario) {
                    "Set it to false.");
   }
   say_idle_params(params, scenario);
+  if (lower(type) == "lion") read_lion(params, scenario);
   // DeepSpeed's "Adam" is AdamW unless "adam_w_mode" is false.
   if (is_adam && !params.flag("adam_w_mode", true)) plan.type = "Adam";
   if (is_adam && plan.type == "AdamW" && !params.has("adam_w_mode")) {
@@ -171,6 +195,7 @@ Json optimizer_json(const runtime::OptimizerPlan& plan) {
                  {"betas", {plan.betas[0], plan.betas[1]}},
                  {"eps", plan.eps},
                  {"weight_decay", plan.weight_decay}};
+  if (plan.type == "Lion") params.erase("eps");
   if (!plan.bias_correction) params["bias_correction"] = false;
   if (plan.type == "Adam") params["adam_w_mode"] = false;
   return {{"type", plan.type}, {"params", std::move(params)}};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "harness/input/reader.h"
 #include "harness/scenario/scenario.h"
@@ -13,7 +14,7 @@ namespace seeksim::harness {
 bool is_built_optimizer(const std::string& type);
 bool is_built_scheduler(const std::string& type);
 // ASCII only.
-std::string lower(std::string text);
+std::string lower(std::string_view text);
 
 // section: "deepspeed".
 void read_optimizer(const Reader& section, Scenario& scenario);

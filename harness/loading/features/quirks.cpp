@@ -59,6 +59,10 @@ QuirkRefusal of_the_rest(Quirk quirk, const Scenario& scenario) {
     case QuirkPoint::schedule:
       if (d.scheduler.type.empty()) return {"the learning rate is constant", "Add deepspeed.scheduler."};
       break;
+    case QuirkPoint::initial_state:
+      if (d.optimizer.type == "Lion")
+        return {"it is about Adam's bias correction, and Lion has none", "Use AdamW, or remove the quirk."};
+      break;
     case QuirkPoint::norm:
     case QuirkPoint::vote:
       if (scenario.train.layout.zero.stage == 0)

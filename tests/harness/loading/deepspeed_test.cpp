@@ -7,7 +7,11 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/loading/load.h"
+<<<<<<< HEAD
 #include "tests/harness/loading/deepspeed_section.h"
+=======
+#include "runtime/plan/optimizer_kinds.h"
+>>>>>>> a56ee07 (optimizer: Lion beside AdamW, with one moment)
 #include "tests/support/paths.h"
 #include "tests/support/scenarios.h"
 
@@ -105,6 +109,29 @@ TEST(Optimizer, MomentsAreCorrectedUnlessToldOtherwise) {
                    .at("optimizer")
                    .at("params")
                    .contains("bias_correction"));
+}
+
+TEST(Optimizer, LionHasDeepSpeedsDefaultsAndOneMoment) {
+  const Scenario given = loaded(R"({"train_batch_size": 8, "optimizer": {"type": "lion", "params": {"lr": 1e-4}}})");
+  const runtime::OptimizerPlan& o = given.train.definition.optimizer;
+  EXPECT_EQ(o.type, "Lion");
+  EXPECT_EQ(o.lr, 1e-4);
+  EXPECT_EQ(o.betas[0], 0.9);
+  EXPECT_EQ(o.betas[1], 0.999) << "FusedLion's and DeepSpeedCPULion's, not the paper's 0.99";
+  EXPECT_EQ(o.weight_decay, 0);
+  EXPECT_EQ(runtime::kind_of(o).moments(), 1);
+  const Json written = to_json(given).at("deepspeed").at("optimizer");
+  EXPECT_EQ(written.at("type"), "Lion");
+  EXPECT_FALSE(written.at("params").contains("eps"));
+}
+
+TEST(Optimizer, LionTakesNoParameterOfAdams) {
+  for (const char* one : {R"("eps": 1e-8)", R"("bias_correction": true)", R"("adam_w_mode": true)",
+                          R"("amsgrad": false)", R"("torch_adam": true)"}) {
+    const std::string found = problems_of(
+        with(std::string(R"({"train_batch_size": 8, "optimizer": {"type": "Lion", "params": {)") + one + "}}}"));
+    EXPECT_NE(found.find("DeepSpeed's Lion has no such parameter"), std::string::npos) << one << found;
+  }
 }
 
 TEST(Optimizer, OthersAreRefusedByName) {

@@ -196,6 +196,39 @@ TEST(CheckpointFields, EachKindOfTensorMatters) {
   }
 }
 
+// Lion has one moment, which the manifest says: no file holds another, and AdamW's that lost theirs are not taken for
+// it.
+TEST(CheckpointFields, AnOptimizerWithOneMomentSavesOne) {
+  for (const bool lion : {true, false}) {
+    TrainPlan plan = saving_plan(2);
+    plan.checkpoint.keep = 100;
+    if (lion) plan.definition.optimizer.type = "Lion";
+    const Saved saved = saved_by(plan);
+    Looking looking(*saved.disks, saved.plan);
+    const std::string folder = looking.folder(2);
+    EXPECT_EQ(verify_checkpoint(looking.storage, folder).problem, "");
+    json manifest = json::parse(looking.storage.read(folder + '/' + kManifest));
+    EXPECT_EQ(manifest.value("moments", 2), lion ? 1 : 2);
+    int first = 0, second = 0;
+    for (const json& file : manifest["files"]) {
+      for (const TensorBytes& tensor :
+           read_safetensors(looking.storage.read(folder + '/' + file["name"].get<std::string>()))) {
+        first += tensor.name.find("/exp_avg/") != std::string::npos ? 1 : 0;
+        second += tensor.name.find("/exp_avg_sq/") != std::string::npos ? 1 : 0;
+      }
+    }
+    EXPECT_GT(first, 0);
+    EXPECT_EQ(second, lion ? 0 : first);
+    manifest["moments"] = lion ? 2 : 1;
+    looking.storage.write(folder + '/' + kManifest, sealed(manifest));
+    const std::string problem = verify_checkpoint(looking.storage, folder).problem;
+    EXPECT_NE(problem.find(lion ? "are in no file" : "the optimizer has one moment"), std::string::npos) << problem;
+    manifest["moments"] = 3;
+    looking.storage.write(folder + '/' + kManifest, sealed(manifest));
+    EXPECT_NE(verify_checkpoint(looking.storage, folder).problem.find("neither 1 nor 2"), std::string::npos);
+  }
+}
+
 // ---- damage --------------------------------------------------------------------------------------------------------
 
 struct Damage {

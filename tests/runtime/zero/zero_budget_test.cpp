@@ -52,6 +52,18 @@ TEST(ZeroBudget, MemoryByTagIsThatOfThePaperToOneBlock) {
   }
 }
 
+TEST(ZeroBudget, LionHoldsAndCopiesOneMoment) {
+  for (const int stage : {0, 1, 2, 3}) {
+    TrainPlan plan = budget_plan(stage, 4);
+    plan.definition.optimizer.type = "Lion";
+    const Simulated run = run_simulated(plan, world_of(4));
+    ASSERT_EQ(int(run.finished().size()), 4);
+    const double P = parameters_of(plan), owners = stage >= 1 ? 4 : 1;
+    EXPECT_NEAR(peak(run, MemoryTag::optimizer), 4 * P / owners, kBlockBytes) << stage;
+    EXPECT_NEAR(peak(run, MemoryTag::peer_copies), stage >= 1 ? 12 * P / 4 : 0, 3 * kBlockBytes) << stage;
+  }
+}
+
 TEST(ZeroBudget, TrafficIsThatOfThePaperToOneBlock) {
   for (const int ranks : {2, 3, 4, 7, 8}) {
     for (const int stage : {0, 1, 2, 3}) {

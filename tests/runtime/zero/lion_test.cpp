@@ -1,0 +1,130 @@
+// Lion, which has one moment, in every layout: the bits are those of one rank, and nothing is kept of a second moment.
+#include <gtest/gtest.h>
+
+#include "runtime/plan/optimizer_kinds.h"
+#include "tests/runtime/checkpoint/checkpoint_world.h"
+#include "tests/support/simulated_training.h"
+
+namespace seeksim::test {
+namespace {
+
+struct Precision {
+  const char* name;
+  ElementType compute, gradients;
+  bool masters;
+};
+constexpr Precision kPrecisions[] = {{"fp32", ElementType::f32, ElementType::f32, true},
+                                     {"bf16", ElementType::bf16, ElementType::f32, true},
+                                     {"bf16 gradients", ElementType::bf16, ElementType::bf16, true},
+                                     {"bf16 without masters", ElementType::bf16, ElementType::bf16, false},
+                                     {"fp16", ElementType::f16, ElementType::f16, true}};
+
+TrainPlan lion_plan(int stage, const Precision& precision) {
+  TrainPlan plan = saving_plan(stage);
+  plan.checkpoint = {};
+  plan.definition.optimizer.type = "Lion";
+  plan.definition.optimizer.betas = {0.9, 0.99};
+  plan.definition.precision = {precision.compute, precision.gradients, precision.masters};
+  plan.layout.micro_batch = 1;
+  plan.layout.zero.reduce_bucket_elements = 700;
+  plan.layout.zero.sub_group_elements = 300;
+  return plan;
+}
+
+void expect_bits(const TrainPlan& plan, const Trained& golden, int ranks, const std::string& what) {
+  const Simulated run = run_simulated(plan, world_of(ranks));
+  ASSERT_EQ(int(run.finished().size()), ranks) << what;
+  for (const auto& outcome : run.outcomes) ASSERT_EQ(outcome->state, golden.outcome.state) << what;
+}
+
+TEST(LionTraining, IsNotThatOfAdamW) {
+  TrainPlan plan = lion_plan(0, kPrecisions[0]);
+  const Trained lion = run_alone(plan);
+  plan.definition.optimizer.type = "AdamW";
+  EXPECT_NE(run_alone(plan).outcome.state.params, lion.outcome.state.params);
+}
+
+TEST(LionTraining, HasTheBitsOfOneRankAtEveryStageAndInEveryPrecision) {
+  for (const Precision& precision : kPrecisions) {
+    const Trained golden = run_alone(lion_plan(0, precision));
+    for (const int stage : {0, 1, 2, 3}) {
+      for (const int ranks : {1, 2, 3, 4, 7}) {
+        expect_bits(lion_plan(stage, precision), golden, ranks,
+                    std::string(precision.name) + ", stage " + std::to_string(stage));
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(LionTraining, HasThemWhenItsStateIsOnTheHostOrInFiles) {
+  for (const Precision& precision : kPrecisions) {
+    const Trained golden = run_alone(lion_plan(0, precision));
+    for (const Home home : {Home::host, Home::nvme}) {
+      for (const int stage : {1, 2, 3}) {
+        TrainPlan plan = lion_plan(stage, precision);
+        plan.layout.offload.optimizer.home = home;
+        plan.layout.offload.optimizer.nvme_path = "nvme";
+        const std::string what = std::string(precision.name) + ", stage " + std::to_string(stage);
+        for (const int ranks : {1, 3}) expect_bits(plan, golden, ranks, what);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(LionTraining, HasThemAfterARecovery) {
+  for (const int stage : {0, 1, 2, 3}) {
+    const TrainPlan plan = lion_plan(stage, kPrecisions[1]);
+    const Trained golden = run_alone(plan);
+    const TimeNs span = run_simulated(plan, world_of(4)).world.virtual_ns;
+    int recovered = 0;
+    for (int part = 1; part < 8; ++part) {
+      const Simulated run =
+          run_simulated(plan, world_of(4), [&](sim::World& w) { w.kill_at(2, span * part / 8, [] {}); });
+      ASSERT_EQ(run.finished().size(), 3u) << "stage " << stage << " part " << part;
+      for (const int rank : run.finished()) ASSERT_EQ(run.outcomes[std::size_t(rank)]->state, golden.outcome.state);
+      recovered += run.observer.recovered_records.empty() ? 0 : 1;
+    }
+    EXPECT_GT(recovered, 3) << "stage " << stage;
+  }
+}
+
+TEST(LionTraining, HasThemWhenAnotherWorldGoesOnFromItsCheckpoint) {
+  for (const int stage : {0, 1, 2, 3}) {
+    TrainPlan plan = lion_plan(stage, kPrecisions[1]);
+    plan.checkpoint = saving_plan(stage).checkpoint;
+    plan.definition.steps = 2;
+    const auto disks = std::make_shared<sim::Disks>();
+    run_saving(plan, world_of(4), disks);
+    plan.definition.steps = 4;
+    plan.checkpoint.resume = true;
+    plan.layout.zero = zero_plan((stage + 1) % 4);
+    const SavingRun resumed = run_saving(plan, world_of(3), disks);
+    TrainPlan alone = plan;
+    alone.checkpoint = {};
+    const StateDigest want = run_alone(alone).outcome.state;
+    ASSERT_FALSE(resumed.observer.rolled_back_to.empty());
+    EXPECT_EQ(resumed.observer.rolled_back_to.front(), 2);
+    for (const auto& outcome : resumed.outcomes) {
+      ASSERT_TRUE(outcome && outcome->ending == Ending::finished) << outcome->why;
+      EXPECT_EQ(outcome->state, want) << "stage " << stage;
+    }
+  }
+}
+
+TEST(LionTraining, AdamWDoesNotGoOnFromItsCheckpoint) {
+  TrainPlan plan = lion_plan(1, kPrecisions[0]);
+  plan.checkpoint = saving_plan(1).checkpoint;
+  const auto disks = std::make_shared<sim::Disks>();
+  run_saving(plan, world_of(2), disks);
+  plan.checkpoint.resume = true;
+  plan.definition.optimizer.type = "AdamW";
+  for (const auto& outcome : run_saving(plan, world_of(2), disks).outcomes) {
+    ASSERT_TRUE(outcome);
+    EXPECT_EQ(outcome->ending, Ending::stopped);
+  }
+}
+
+}  // namespace
+}  // namespace seeksim::test
