@@ -1,7 +1,7 @@
 // Lion, which has one moment, in every layout: the bits are those of one rank, and nothing is kept of a second moment.
 #include <gtest/gtest.h>
 
-#include "runtime/plan/optimizer_kinds.h"
+#include "runtime/rules/mutants.h"
 #include "tests/runtime/checkpoint/checkpoint_world.h"
 #include "tests/support/simulated_training.h"
 
@@ -110,6 +110,24 @@ TEST(LionTraining, HasThemWhenAnotherWorldGoesOnFromItsCheckpoint) {
       ASSERT_TRUE(outcome && outcome->ending == Ending::finished) << outcome->why;
       EXPECT_EQ(outcome->state, want) << "stage " << stage;
     }
+  }
+}
+
+// The comparisons above, seen to fail: old state read from files, and a mistake in the rule.
+TEST(LionTraining, MistakesInItAreSeen) {
+  const TrainPlan right = lion_plan(2, kPrecisions[0]);
+  const Trained golden = run_alone(right);
+  TrainPlan old = right;
+  old.layout.offload.optimizer.home = Home::nvme;
+  old.bug.bug = Bug::offload_reads_old_generation;
+  old.bug.rank = 0, old.bug.step = 1;
+  const Simulated run = run_simulated(old, world_of(2));
+  ASSERT_TRUE(run.outcomes[0]);
+  EXPECT_NE(run.outcomes[0]->state, golden.outcome.state);
+  for (const Mutant mutant : {Mutant::lion_signs_new_moment, Mutant::lion_moves_by_value}) {
+    TrainPlan wrong = lion_plan(0, kPrecisions[0]);
+    wrong.bug.mutant = mutant;
+    EXPECT_NE(run_alone(wrong).outcome.state, golden.outcome.state) << info(mutant).name;
   }
 }
 
