@@ -100,9 +100,8 @@ const Keys<Scenario>& deepspeed_keys() {
       {"gradient_accumulation_steps", by_hand, integer().or_null(), kNoBit,
        "Micro-batches a rank adds up before a step."},
       {"optimizer", by_hand, optimizer_keys().shape(), kBits,
-       "AdamW (decoupled decay); Adam, which in DeepSpeed is AdamW too unless params.adam_w_mode is false; or Lion, "
-       "which "
-       "has one moment."},
+       "AdamW (decoupled decay); Adam, which in DeepSpeed is AdamW too unless params.adam_w_mode is false; or Lion "
+       "(one moment)."},
       {"scheduler", by_hand, scheduler_keys().shape(), kBits,
        "The learning rate over the steps. Without one it is constant."},
       {"gradient_clipping", by_hand, number().least(0).standard(1), kBits,

@@ -39,7 +39,8 @@ void refuse_foreign_to_lion(const Reader& params) {
     bool known = false;
     for (const char* own : {"lr", "betas", "weight_decay", "set_grad_none", "fp32_optimizer_states", "max_grad_norm"})
       known = known || key == own;
-    if (!known) params.problem(key.c_str(), "DeepSpeed's Lion has no such parameter", "Remove it.");
+    if (!known)
+      params.problem(key.c_str(), "DeepSpeed's Lion has no such parameter", "It takes lr, betas and weight_decay.");
   }
 }
 

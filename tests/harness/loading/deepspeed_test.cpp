@@ -7,11 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/loading/load.h"
-<<<<<<< HEAD
-#include "tests/harness/loading/deepspeed_section.h"
-=======
 #include "runtime/plan/optimizer_kinds.h"
->>>>>>> a56ee07 (optimizer: Lion beside AdamW, with one moment)
+#include "tests/harness/loading/deepspeed_section.h"
 #include "tests/support/paths.h"
 #include "tests/support/scenarios.h"
 

@@ -56,7 +56,7 @@ void sharded(RunRecord& r) {
     told.members = 4;
     told.position = rank;
     told.own = partition.shard(rank);
-    told.elements.fill(told.own.size);
+    told.elements.assign(4, told.own.size);
     for (const runtime::OwnedRange& range : partition.owned(rank, 0, parameters.gradient_size()))
       told.gradients.push_back({range.offset, range.size});
     told.copies = {{(rank + 2) % 4, partition.shard((rank + 2) % 4)}};
