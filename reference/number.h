@@ -22,8 +22,11 @@ struct Bounded {
   Bounded(double value, double bound) : v(value), e(bound) {}
 };
 
-// v, off by e before it is rounded to fp32.
-inline Bounded rounded(double v, double e) { return {v, e + kUnit * (std::abs(v) + e) + kTiny}; }
+// v, off by e before it is rounded to fp32. An exact 0 stays one.
+inline Bounded rounded(double v, double e) {
+  if (v == 0 && e == 0) return {};
+  return {v, e + kUnit * (std::abs(v) + e) + kTiny};
+}
 
 inline Bounded operator+(const Bounded& a, const Bounded& b) { return rounded(a.v + b.v, a.e + b.e); }
 inline Bounded operator-(const Bounded& a, const Bounded& b) { return rounded(a.v - b.v, a.e + b.e); }

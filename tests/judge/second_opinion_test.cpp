@@ -272,5 +272,22 @@ TEST(SecondOpinion, AnOptimizersStepIsBoundedByItsRoundings) {
   EXPECT_LT(next.weight.e, 4e-7);
 }
 
+TEST(SecondOpinion, LionStepsByTheSignOfItsOldMomentAndAZeroMovesNothing) {
+  Optimizer o{true, 0, 0.9, 0.99, 0, 0, false};
+  o.lion = true;
+  const auto stepped = [&o](double moment, double gradient) {
+    return updated(o, {0.5, moment, 0}, gradient, Bounded(1.0), 0, 1e-3, corrections(o, 1));
+  };
+  const BoundedElement turned = stepped(0.01, -0.2);
+  EXPECT_NEAR(turned.weight.v, 0.501, 1e-12) << "the new moment, and a step by it, have the other sign";
+  EXPECT_LT(turned.weight.e, 1e-6);
+  EXPECT_NEAR(turned.first.v, 0.0079, 1e-12);
+  const BoundedElement still = stepped(0, 0);
+  EXPECT_EQ(still.weight.v, 0.5);
+  EXPECT_LT(still.weight.e, 1e-6) << "a step of either sign would be seen";
+  EXPECT_EQ(still.first.e, 0);
+  EXPECT_GT(stepped(0.01, -0.09).weight.e, 1e-3) << "roundings decide this sign";
+}
+
 }  // namespace
 }  // namespace seeksim::reference
