@@ -296,11 +296,11 @@ void ControlCenter::decide_where_complete() {
 // Heartbeats that come are no events: nothing follows from them. Only a silence is, so all that is computed is when
 // the last one was sent and when its successor will have been missed for too long. Ranks beat at different moments.
 void ControlCenter::falls_silent(int rank, TimeNs until) {
-  const TimeNs every = core_.plan.heartbeat_ns;
+  const TimeNs every = core_.plan.heartbeats.every_ns;
   if (every <= 0 || fenced(rank)) return;
   const TimeNs now = core_.loop.now(), first = every * (rank % 16) / 16;
   const TimeNs last = now < first ? 0 : first + (now - first) / every * every;
-  const TimeNs missed = runtime::later(last, core_.plan.heartbeat_timeout_ns) + latency();
+  const TimeNs missed = runtime::later(last, core_.plan.heartbeats.timeout_ns) + latency();
   if (until <= missed) return;  // its next heartbeat comes in time
   core_.loop.call_at(missed, arrival(Arrival::silence, rank, lives(rank)), [this, rank, life = lives(rank)] {
     if (lives(rank) == life) declare_silent(rank);

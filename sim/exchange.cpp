@@ -47,6 +47,7 @@ void Exchange::prepare(std::span<const Piece> pieces, DiesAt dies) {
   order_.clear();  // an exchange is used again: what it was sorted by before must not be looked at
   for (const Piece& piece : pieces) pieces_.push_back({piece});
   dies_ = dies;
+  takes_ns_ = -1;
   if (pieces_.size() > kFewPieces) sort_by_peer();
 }
 
@@ -145,7 +146,9 @@ void Exchange::transfer(Exchange& from, PostedPiece& sent, Exchange& to, PostedP
   if (fate != nullptr) return transfer_with_fate(from, sent, to, received, *fate);
   Core& core = from.owner->core();
   const std::size_t bytes = sent.bytes();
-  const TimeNs when = core.network.arrival(core.loop.now(), from.op.rank, to.op.rank, bytes);
+  const TimeNs when = from.takes_ns_ < 0 || to.takes_ns_ < 0
+                          ? core.network.arrival(core.loop.now(), from.op.rank, to.op.rank, bytes)
+                          : runtime::later(core.loop.now(), std::max(from.takes_ns_, to.takes_ns_));
   move_payload(sent.piece, received.piece);
   if (core.plan.stale_messages_taken) core.loop.touch(object(ObjectKind::network, 2), Access::write);
   if (core.transport.zombies_wait()) core.transport.land_on(from.op.rank, received.piece);

@@ -15,6 +15,9 @@ class Exchange final : public SimActivity {
   Exchange() : SimActivity(false) {}
   void prepare(std::span<const runtime::Piece> pieces, runtime::DiesAt dies);
 
+  // Its pieces together, once all members are here: whatever the links say.
+  void takes(TimeNs together) { takes_ns_ = together; }
+
   void withdraw() override;
   std::string waits_for() const override;
   runtime::Transport::Unmatched unmatched() const override;
@@ -58,6 +61,7 @@ class Exchange final : public SimActivity {
   std::uint32_t sends_until_death_ = 0;
   runtime::DiesAt dies_ = runtime::DiesAt::never;
   TimeNs ready_ = 0;
+  TimeNs takes_ns_ = -1;  // -1: as links say
   Group* group_ = nullptr;
   Object meets_at_;  // the same, as the steering knows it
 };

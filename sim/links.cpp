@@ -74,6 +74,7 @@ Network::Network(const WorldPlan& plan)
       between_(link_preset(plan.network)),
       noise_(plan.schedule.strategy == Strategy::untimed || plan.steady ? 0 : plan.noise),
       steady_(plan.steady),
+      times_(plan.schedule.strategy == Strategy::untimed ? nullptr : plan.collective_times),
       random_(plan.seed, Stream::noise),
       adapters_(std::size_t(plan.ranks())) {
   if (plan.schedule.strategy == Strategy::untimed) {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -21,6 +22,21 @@ struct CollectiveLoad {
   };
   Adapter inside, between;
   void at_least(const CollectiveLoad& other);
+};
+
+// How long whole collectives take on a machine that somebody measured, in place of what the links say. Implemented
+// above the simulator; docs/calibration.md says what a scenario gives.
+class CollectiveTimes {
+ public:
+  enum class What : std::uint8_t { all_reduce, all_gather, reduce_scatter };
+  CollectiveTimes() = default;
+  CollectiveTimes(const CollectiveTimes&) = delete;
+  CollectiveTimes& operator=(const CollectiveTimes&) = delete;
+  virtual ~CollectiveTimes() = default;
+
+  // bytes: the whole vector, of all ranks together for a gather and a scatter. nodes, per_node: on which the group's
+  // ranks lie, and how many of them on one at most.
+  virtual runtime::TimeNs time(What what, std::size_t bytes, int ranks, int nodes, int per_node) const = 0;
 };
 
 class Network {
@@ -41,6 +57,8 @@ class Network {
   // What an all-reduce over `nodes` nodes with at most `per_node` members each takes: the faster of ring and tree
   // inside the nodes, then between them.
   TimeNs all_reduce(int nodes, int per_node, std::size_t bytes) const;
+  // What whole collectives take instead, where somebody measured it; null: links say what they take.
+  const CollectiveTimes* times() const { return times_.get(); }
   // How many times as long what this queue of a rank does takes by the schedule.
   double slowness(int rank, SlowQueue::Which queue) const {
     return slow_.empty() ? 1.0 : slow_[std::size_t(rank)][std::size_t(queue)];
@@ -66,6 +84,7 @@ class Network {
   LinkModel between_;
   double noise_;
   bool steady_;
+  std::shared_ptr<const CollectiveTimes> times_;
   Random random_;
   std::vector<Adapters> adapters_;  // by rank
   std::vector<SlowQueues> slow_;    // by rank; empty: none is

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "sim/core.h"
 
 namespace seeksim::sim {
@@ -14,8 +16,15 @@ bool NativeGather::gathers(OpKind kind) {
   return kind == OpKind::all_gather || kind == OpKind::publish || kind == OpKind::param_gather;
 }
 
-void NativeGather::prepare(const CollectiveLoad& load) {
+std::size_t NativeGather::whole_bytes(std::span<const runtime::Piece> pieces, std::size_t members) {
+  std::size_t out = 0, in = 0;
+  for (const runtime::Piece& piece : pieces) (piece.send ? out : in) += piece.hi - piece.lo;
+  return in + (members > 1 ? out / (members - 1) : 0);
+}
+
+void NativeGather::prepare(const CollectiveLoad& load, std::size_t whole) {
   load_ = load;
+  whole_ = whole;
   met_ = false;
   leaves_ = 0;
   factor_ = 1.0f;
@@ -23,10 +32,21 @@ void NativeGather::prepare(const CollectiveLoad& load) {
 
 void NativeGather::complete(Group& group) {
   Loop& loop = owner->core().loop;
+  const Network& network = owner->core().network;
   CollectiveLoad busiest;
-  for (const SimActivity* activity : group.at)
-    if (activity != nullptr) busiest.at_least(static_cast<const NativeGather*>(activity)->load_);
-  const TimeNs when = loop.now() + owner->core().network.time_of(busiest);
+  std::size_t whole = 0;
+  for (const SimActivity* activity : group.at) {
+    if (activity == nullptr) continue;
+    const NativeGather& member = *static_cast<const NativeGather*>(activity);
+    busiest.at_least(member.load_);
+    whole = std::max(whole, member.whole_);
+  }
+  const SharedComm& shared = *group.shared;
+  const TimeNs together = network.times() == nullptr
+                              ? network.time_of(busiest)
+                              : network.times()->time(CollectiveTimes::What::all_gather, whole, shared.size(),
+                                                      shared.nodes, shared.per_node_max);
+  const TimeNs when = runtime::later(loop.now(), together);
   for (SimActivity* activity : group.at) {
     if (activity == nullptr) continue;
     static_cast<NativeGather*>(activity)->met_ = true;

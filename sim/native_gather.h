@@ -13,7 +13,9 @@ namespace seeksim::sim {
 class NativeGather final : public NativeSum {
  public:
   static bool gathers(runtime::OpKind kind);
-  void prepare(const CollectiveLoad& load);
+  // What a gather of these pieces makes whole: all that comes in, and this member's own share.
+  static std::size_t whole_bytes(std::span<const runtime::Piece> pieces, std::size_t members);
+  void prepare(const CollectiveLoad& load, std::size_t whole);
 
   runtime::Transport::Unmatched unmatched() const override { return {state == State::started, op, -1, false}; }
   std::string what() const override { return ", a gather"; }
@@ -27,6 +29,7 @@ class NativeGather final : public NativeSum {
   void look_for_dead(std::size_t here) override;
 
   CollectiveLoad load_;
+  std::size_t whole_ = 0;  // bytes that every member has afterwards
   bool met_ = false;
 };
 

@@ -96,8 +96,12 @@ void NativeReduce::complete(Group& group) {
   double slow = 1;
   for (const int rank : shared.members)
     slow = std::max(slow, core.network.slowness(rank, SlowQueue::Which::communication));
-  const double cost =
-      slow * double(core.network.all_reduce(shared.nodes, shared.per_node_max, std::size_t(sum.n) * sizeof(float)));
+  const std::size_t bytes = std::size_t(sum.n) * sizeof(float);
+  const CollectiveTimes* times = core.network.times();
+  const TimeNs together = times == nullptr ? core.network.all_reduce(shared.nodes, shared.per_node_max, bytes)
+                                           : times->time(CollectiveTimes::What::all_reduce, bytes, shared.size(),
+                                                         shared.nodes, shared.per_node_max);
+  const double cost = slow * double(together);
   for (int node = 0; node < shared.nodes; ++node)
     group.completions.push_back(
         {runtime::later(core.loop.now(), runtime::to_time_ns(cost * core.network.jitter())), node});

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "runtime/launch/launcher.h"
+#include "runtime/seams/bounded.h"
 #include "sim/core.h"
 
 namespace seeksim::sim {
@@ -84,6 +85,7 @@ bool NativeScatter::meet(Group& group) {
   if (core.gathers_natively()) meet_at_once(members, core.network);
   for (NativeScatter* member : members)
     if (!core.gathers_natively() && !member->meet_peers(group)) return false;
+  if (core.network.times() != nullptr) meet_as_measured(members, core.network, *group.shared);
   for (NativeScatter* member : members)
     if (!member->sum_targets(group)) return false;
   for (NativeScatter* member : members) {
@@ -98,6 +100,29 @@ void NativeScatter::meet_at_once(const std::vector<NativeScatter*>& members, con
   CollectiveLoad busiest;
   for (const NativeScatter* member : members) busiest.at_least(network.load(member->op.rank, member->pieces_));
   for (NativeScatter* member : members) member->ready_ = runtime::later(member->ready_, network.time_of(busiest));
+}
+
+// Each part that it brings goes to all owners; what it owns goes nowhere.
+std::size_t NativeScatter::whole_bytes() const {
+  std::size_t out = 0, own = 0;
+  for (const Piece& piece : pieces_) out += piece.send ? piece.hi - piece.lo : 0;
+  for (const runtime::TreeTarget& target : targets_) own += std::size_t(target.out.n) * sizeof(float);
+  return out / std::max<std::size_t>(parts_.size(), 1) + own;
+}
+
+// Whoever has to do with most of the vector knows it whole.
+void NativeScatter::meet_as_measured(const std::vector<NativeScatter*>& members, Network& network,
+                                     const SharedComm& shared) {
+  std::size_t whole = 0;
+  double slow = 1;
+  for (const NativeScatter* member : members) {
+    whole = std::max(whole, member->whole_bytes());
+    slow = std::max(slow, network.slowness(member->op.rank, SlowQueue::Which::communication));
+  }
+  const TimeNs alone = network.times()->time(CollectiveTimes::What::reduce_scatter, whole, shared.size(), shared.nodes,
+                                             shared.per_node_max);
+  const TimeNs together = runtime::to_time_ns(double(alone) * slow * network.jitter());
+  for (NativeScatter* member : members) member->ready_ = runtime::later(member->owner->core().loop.now(), together);
 }
 
 // Pieces of one pair meet in order, and take the time that they would take in an exchange.
@@ -118,6 +143,7 @@ bool NativeScatter::meet_peers(const Group& group) {
         other.owner->fail(other.comm, CommResult::invalid_usage, why);
         return false;
       }
+      if (network.times() != nullptr) continue;  // no adapter of a link is busy with it
       const TimeNs when = network.arrival(owner->core().loop.now(), op.rank, peer, brought);
       ready_ = std::max(ready_, when);
       other.ready_ = std::max(other.ready_, when);
@@ -126,7 +152,7 @@ bool NativeScatter::meet_peers(const Group& group) {
   return true;
 }
 
-// Also the time that the owner's device needs to fold what has arrived.
+// Also the time that the owner's device needs to fold what has arrived; a measured time has it.
 bool NativeScatter::sum_targets(Group& group) {
   std::vector<TreePart>& parts = owner->core().transport.parts;
   const int me = owner->comm_at(comm).position;
@@ -159,6 +185,7 @@ bool NativeScatter::sum_targets(Group& group) {
       for (SimActivity* activity : group.at) activity->owner->fail(activity->comm, CommResult::invalid_usage, e.what());
       return false;
     }
+    if (core.network.times() != nullptr) continue;
     const runtime::Cost cost = runtime::memory_cost((addends + 1) * target.out.n);
     ready_ = runtime::later(ready_, owner->rank().device.with_noise(fold, cost));
   }

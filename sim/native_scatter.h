@@ -30,6 +30,9 @@ class NativeScatter final : public NativeSum {
   static bool meet(Group& group);                 // all are here; false: two members did not fit together
   // The same in a steady world.
   static void meet_at_once(const std::vector<NativeScatter*>& members, const Network& network);
+  // The same where whole collectives were measured.
+  static void meet_as_measured(const std::vector<NativeScatter*>& members, Network& network, const SharedComm& shared);
+  std::size_t whole_bytes() const;      // of the vector that is scattered, as far as this member has to do with it
   bool meet_peers(const Group& group);  // this member's sends and what the receivers expect
   bool sum_targets(Group& group);
   bool is_here(int peer) const;

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "kernels/check.h"
+#include "runtime/seams/bounded.h"
 #include "sim/core.h"
 
 namespace seeksim::sim {
@@ -91,17 +92,29 @@ CommResult SimTransport::exchange(runtime::Queue& queue, Comm comm, const Op& op
   if (rank_.device.watched()) {
     for (const Piece& piece : pieces) touched_.push_back({piece.buffer, piece.lo, piece.hi, !piece.send});
   }
+  const std::size_t members = held->shared->members.size();
   if (core_.gathers_natively() && NativeGather::gathers(op.kind)) {
     NativeGather& gather = take(spare_gathers_, [this]() -> NativeGather& { return core_.transport.make_gather(); });
-    gather.prepare(core_.network.load(op.rank, pieces));
+    gather.prepare(core_.network.load(op.rank, pieces), NativeGather::whole_bytes(pieces, members));
     enqueue(gather, queue, comm, op);
     return CommResult::success;
   }
   core_.tell_apart(op.rank, fmt::format("rank {} sends single messages ({})", op.rank, name(op.kind)));
   Exchange& exchange = take(spare_exchanges_, [this]() -> Exchange& { return core_.transport.make_exchange(); });
   exchange.prepare(pieces, dies);
+  if (core_.network.times() != nullptr && NativeGather::gathers(op.kind))
+    exchange.takes(measured_gather(*held->shared, NativeGather::whole_bytes(pieces, members)));
   enqueue(exchange, queue, comm, op);
   return CommResult::success;
+}
+
+// With its noise, and as many times as long as the schedule makes this rank's queue.
+TimeNs SimTransport::measured_gather(const SharedComm& shared, std::size_t bytes) {
+  Network& network = core_.network;
+  const TimeNs alone =
+      network.times()->time(CollectiveTimes::What::all_gather, bytes, shared.size(), shared.nodes, shared.per_node_max);
+  const double slow = network.slowness(rank_.host.rank(), SlowQueue::Which::communication);
+  return runtime::to_time_ns(double(alone) * slow * network.jitter());
 }
 
 bool SimTransport::valid(const RankComm& comm, std::span<const Piece> pieces) const {

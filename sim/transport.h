@@ -113,6 +113,7 @@ class SimTransport final : public runtime::Transport {
   // Uses payload_ and touched_.
   void enqueue(SimActivity& activity, runtime::Queue& queue, runtime::Comm comm, const runtime::Op& op);
   static void cut_short(RankComm& comm);
+  TimeNs measured_gather(const SharedComm& shared, std::size_t bytes);
   bool valid(const RankComm& comm, std::span<const runtime::Piece> pieces) const;
   bool others_in_flight() const;
   runtime::Comm join(const runtime::Op& op, const runtime::CommSpec& spec, int color, int key, TimeNs deadline);

@@ -20,6 +20,7 @@
 namespace seeksim::sim {
 
 using runtime::TimeNs;
+class CollectiveTimes;
 class Steering;
 class Timeline;
 
@@ -68,10 +69,16 @@ struct AlikePlan {
   std::shared_ptr<const RankClasses> classes;
 };
 
+struct Heartbeats {
+  TimeNs every_ns = 0;    // between two of a process; 0: none are sent
+  TimeNs timeout_ns = 0;  // a rank that is silent for so long is declared dead
+};
+
 struct WorldPlan : AlikePlan {
   int nodes = 1;
   int ranks_per_node = 1;
   std::string network = "ib";
+  std::shared_ptr<const CollectiveTimes> collective_times;  // in place of what the links say (links.h)
   DeviceModel device;
   StorageModel storage;
   std::uint64_t seed = 1;
@@ -88,13 +95,12 @@ struct WorldPlan : AlikePlan {
   bool timeline = false;                        // keep what queues and hosts did, for a picture (timeline.h)
   ValueLogPlan values;                          // digests of what each operation read and wrote (value_log.h)
   bool race_detector = false;                   // watch every declared access to device memory (race_detector.h)
-  TimeNs heartbeat_ns = 0;                      // between two of a process; 0: none are sent
-  TimeNs heartbeat_timeout_ns = 0;              // a rank that is silent for so long is declared dead
-  bool strict_collectives = true;               // who brings what does not fit is told; false: it hangs, as on NCCL
-  bool stale_messages_taken = false;            // a planted bug: a message that arrives twice is taken for the next one
-  double noise = 0.02;                          // relative spread of durations, drawn from the seed
-  double wall_limit_s = 0;                      // 0: none; past it the run ends as out_of_wall_time
-  std::size_t stack_bytes = 256 << 10;          // of a host fiber; only what is touched is resident
+  Heartbeats heartbeats;
+  bool strict_collectives = true;       // who brings what does not fit is told; false: it hangs, as on NCCL
+  bool stale_messages_taken = false;    // a planted bug: a message that arrives twice is taken for the next one
+  double noise = 0.02;                  // relative spread of durations, drawn from the seed
+  double wall_limit_s = 0;              // 0: none; past it the run ends as out_of_wall_time
+  std::size_t stack_bytes = 256 << 10;  // of a host fiber; only what is touched is resident
   int ranks() const { return nodes * ranks_per_node; }
   int members() const { return ranks() - spares; }  // of epoch 0
   std::size_t simulated() const { return classes ? classes->simulated.size() : std::size_t(ranks()); }

@@ -177,16 +177,16 @@ std::vector<std::int32_t> given_tokens(const std::string& bytes, const runtime::
 }
 
 void read_batches(const Reader& data, Scenario& scenario) {
-  scenario.batches_file = data.text("batches");
+  scenario.given.batches = data.text("batches");
   const std::string place = data.findings().place(data.at("batches"));
   try {
-    const std::string path = resolve(scenario.batches_file, scenario.file, place);
-    scenario.train.definition.data.tokens =
-        given_tokens(read_file(path, kWeightBytesMax, place), scenario.train.definition.model, scenario.given_batch);
+    const std::string path = resolve(scenario.given.batches, scenario.file, place);
+    scenario.train.definition.data.tokens = given_tokens(read_file(path, kWeightBytesMax, place),
+                                                         scenario.train.definition.model, scenario.given.batch_rows);
   } catch (const BadInput& bad) {
     for (const Problem& problem : bad.problems()) data.findings().add(problem);
   } catch (const std::exception& error) {
-    data.problem("batches", fmt::format("{} cannot be trained on: {}", in_quotes(scenario.batches_file), error.what()),
+    data.problem("batches", fmt::format("{} cannot be trained on: {}", in_quotes(scenario.given.batches), error.what()),
                  "");
   }
 }
@@ -234,7 +234,7 @@ const Keys<Scenario>& model_keys() {
        "its mean probability, averaged over samples and added up over layers."},
       {"z_loss", of_experts(&ExpertsPlan::z).when(has_experts), number().least(0), kBits,
        "Coefficient of the router's z loss: the mean over tokens of the squared log of the sum of exp(logit)."},
-      {"init", at(&Scenario::init_file).read_by_hand().unless_standard(), text().unset(), kBits,
+      {"init", at(&Scenario::given, &GivenFiles::init).read_by_hand().unless_standard(), text().unset(), kBits,
        "Start from these weights under Hugging Face's names, in fp32, bf16 or fp16: a safetensors file, an index of "
        "several, or a folder with the one or the other. As --init."},
       {"logit_scale", of_model(&ModelPlan::logit_scale).unless_standard(), flag(), kBits,
@@ -324,23 +324,24 @@ void read_data(const Reader& data, Scenario& scenario) {
 
 void check_given_batch(const Reader& data, const Scenario& scenario) {
   const int wanted = scenario.train.definition.global_batch;
-  if (scenario.given_batch == 0 || scenario.given_batch == wanted) return;
-  data.problem("batches",
-               fmt::format("the file has {} samples a step, and train_batch_size is {}", scenario.given_batch, wanted),
-               "Make them equal.");
+  if (scenario.given.batch_rows == 0 || scenario.given.batch_rows == wanted) return;
+  data.problem(
+      "batches",
+      fmt::format("the file has {} samples a step, and train_batch_size is {}", scenario.given.batch_rows, wanted),
+      "Make them equal.");
 }
 
 // Weights to start from: read and checked against the model now, so that a wrong file is a message, not a stack trace.
 void read_init(const Reader& top, const std::string& given, Scenario& scenario) {
   const std::string from_model = top.child("model").text("init");
-  scenario.init_file = given.empty() ? from_model : given;
+  scenario.given.init = given.empty() ? from_model : given;
   if (!given.empty() && is_of_shapes(scenario))
     top.findings().add({"--init", given, "a shapes-only run has no values", "Leave it out."});
-  if (scenario.init_file.empty()) return;
+  if (scenario.given.init.empty()) return;
   const std::string place = given.empty() ? top.findings().place("/model/init") : "--init " + given;
   const runtime::Definition& definition = scenario.train.definition;
   try {
-    const std::string path = given.empty() ? resolve(scenario.init_file, scenario.file, place) : given;
+    const std::string path = given.empty() ? resolve(scenario.given.init, scenario.file, place) : given;
     std::string bytes = read_weights_file(path, place);
     const runtime::Parameters parameters(definition.model, definition.optimizer.decay_all);
     std::vector<float> flat(std::size_t(parameters.size()));

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "harness/loading/features/platform.h"
 #include "harness/loading/parallel.h"
 #include "harness/scenario/classes.h"
 #include "harness/scenario/variants.h"
@@ -104,6 +105,11 @@ const Keys<Scenario>& world_keys() {
        "The simulated accelerator of each rank."},
       {"storage", inside(storage_keys(), &Scenario::world, &WorldPlan::storage), storage_keys().shape(), kNoBit,
        "The simulated disk of each node, as one of its ranks sees it."},
+      {"platform", inside(platform_keys(), &Scenario::platform).when([](const Scenario& scenario) {
+         return scenario.platform.any();
+       }),
+       platform_keys().shape(), kNoBit,
+       "Whole collectives of simulated ranks take what this cluster was measured to take. Bits are the same."},
       {"pipeline", of_parallel(&ParallelPlan::pipeline), integer(1, 4096), kNoBit,
        "Pipeline stages. The ranks that share the batch are all ranks divided by stages and tensor-parallel ranks."},
       {"tensor", of_parallel(&ParallelPlan::tensor), choice({1, 2, 4, 8}), kNoBit,
@@ -143,6 +149,7 @@ int read_world(const Reader& world, Scenario& scenario) {
         "the race detector is off: there are more than {} ranks (\"race_detector\": true in \"world\" turns it on)",
         kWatchedRanksMax));
   }
+  read_platform(world, scenario);
   return plan.ranks();
 }
 

@@ -276,8 +276,8 @@ std::string header_text(const Scenario& scenario, const Style& style) {
                      d.model.family, d.model.layers, d.model.width, d.model.heads, own, d.model.context, d.model.vocab,
                      count_text(estimate(scenario).parameters));
   const std::string source = d.data.synthetic ? "synthetic tokens"
-                             : !scenario.batches_file.empty()
-                                 ? scenario.batches_file
+                             : !scenario.given.batches.empty()
+                                 ? scenario.given.batches
                                  : fmt::format("{} ({})", d.data.text, bytes_text(double(d.data.bytes.size())));
   out += fmt::format("  training  {} step{} of {} samples from {}; {}, lr {}{}\n", d.steps, d.steps == 1 ? "" : "s",
                      d.global_batch, source, d.optimizer.type, d.optimizer.lr,

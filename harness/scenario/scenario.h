@@ -55,6 +55,20 @@ struct GoldenPlan {
   bool any() const { return shared || !skip_steps.empty() || !drop_batches.empty() || !undo_changes.empty(); }
 };
 
+// world.platform: a cluster as somebody measured it. What follows from it is in world.collective_times.
+struct PlatformPlan {
+  std::string gpu, network = "ib";      // as seeksim plan --platform names them; no gpu: there is none
+  std::vector<std::string> nccl_tests;  // files, beside the scenario's
+  bool any() const { return !gpu.empty(); }
+};
+
+// Files of the user's own. Their bytes are in train.definition.
+struct GivenFiles {
+  std::string init;               // --init or model.init; initial_weights holds its bytes
+  std::string batches;            // data.batches; data.tokens holds its content
+  runtime::Index batch_rows = 0;  // samples a step in that file; 0: no file
+};
+
 // What a reader wants to see of a run.
 struct Watched {
   std::vector<std::string> show;  // figures of a sweep's table; empty: those that its checks are about
@@ -68,20 +82,19 @@ struct Scenario {
   std::string why;
   runtime::TrainPlan train;
   sim::WorldPlan world;  // world.seed is the scenario's seed
+  PlatformPlan platform;
   std::vector<faults::Rule> faults;
   std::vector<OwnFaultSpec> own_faults;
   PlannedFaults planned;         // further faults, enumerated or drawn: this is many runs then, or one of drawn faults
   std::size_t drawn_faults = 0;  // so many of `faults`, the last ones, were drawn: one of them may never come to fire
   std::vector<CheckSpec> checks;
   Expect expect;
-  Exhibit museum;                  // no group: it is none
-  std::string init_file;           // --init or model.init; train.definition.initial_weights holds its bytes
-  std::string batches_file;        // data.batches; train.definition.data.tokens holds its content
-  runtime::Index given_batch = 0;  // samples a step in that file; 0: no file
-  Sweep sweep;                     // empty: this is one run
-  std::string written;             // of a sweep: its base as JSON text, for that is what rows edit
-  bool by_samples = false;         // train_batch_size is cut by samples, whatever the number of ranks
-  bool strict_deepspeed = false;   // what DeepSpeed refuses is refused here too
+  Exhibit museum;  // no group: it is none
+  GivenFiles given;
+  Sweep sweep;                    // empty: this is one run
+  std::string written;            // of a sweep: its base as JSON text, for that is what rows edit
+  bool by_samples = false;        // train_batch_size is cut by samples, whatever the number of ranks
+  bool strict_deepspeed = false;  // what DeepSpeed refuses is refused here too
   bool real_storage = false;
   GoldenPlan golden;
   Watched watched;

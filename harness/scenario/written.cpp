@@ -8,8 +8,8 @@ Json data_json(const Scenario& scenario) {
   Json data = Json::object();
   if (scenario.train.definition.data.synthetic) {
     data["synthetic"] = true;
-  } else if (!scenario.batches_file.empty()) {
-    data["batches"] = scenario.batches_file;
+  } else if (!scenario.given.batches.empty()) {
+    data["batches"] = scenario.given.batches;
   } else {
     data["text"] = scenario.train.definition.data.text;
   }

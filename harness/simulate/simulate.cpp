@@ -64,8 +64,7 @@ struct Simulation::Impl {
     plan.listener = arithmetic.listener();
     const runtime::CheckpointPlan& checkpoint = scenario.train.checkpoint;
     if (checkpoint.on() && !checkpoint.node_local) plan.storage.shared_path = checkpoint.path;
-    plan.heartbeat_ns = scenario.train.recovery.heartbeat_ns;
-    plan.heartbeat_timeout_ns = scenario.train.recovery.heartbeat_timeout_ns;
+    plan.heartbeats = {scenario.train.recovery.heartbeat_ns, scenario.train.recovery.heartbeat_timeout_ns};
     plan.spares = scenario.train.recovery.spares;
     plan.stale_messages_taken = scenario.train.bug.is(runtime::Bug::stale_messages_taken);
     return plan;

@@ -148,8 +148,8 @@ struct Stop {
 // Rank 1 of three stops for a while; the others vote in the meantime.
 Stop stop_for(TimeNs pause) {
   sim::WorldPlan plan = world_of(3);
-  plan.heartbeat_ns = kSecond;
-  plan.heartbeat_timeout_ns = 5 * kSecond;
+  plan.heartbeats.every_ns = kSecond;
+  plan.heartbeats.timeout_ns = 5 * kSecond;
   Stop stop;
   sim::World world(plan);
   world.run([&](Rank& rank) {
