@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "harness/torch/blame.h"
@@ -125,6 +126,64 @@ Finding collectives_match(const TorchRun& run) {
   }
   if (compared == 0) return blind("no collective was recorded by two ranks");
   return good(fmt::format("{} collectives, the same on every rank", compared));
+}
+
+namespace {
+
+constexpr std::int64_t kTogether_ns = 1'000'000;  // who comes within it has come with the others
+
+// Members by when they came; empty where one of them did not end the collective.
+std::vector<std::pair<std::int64_t, int>> arrivals(const GroupId& group, const Collective& collective) {
+  std::vector<std::pair<std::int64_t, int>> came;
+  for (const auto& [rank, seen] : collective)
+    if (seen.call->state == pytorch::CallState::finished) came.emplace_back(seen.call->started_ns, rank);
+  if (came.size() != group.ranks.size()) came.clear();
+  std::sort(came.begin(), came.end());
+  return came;
+}
+
+}  // namespace
+
+Waits waits_of(const TorchRun& run) {
+  Waits waits;
+  waits.ranks.resize(run.ranks.size());
+  std::int64_t first_ns = std::numeric_limits<std::int64_t>::max(), last_of_all_ns = 0;
+  for (const auto& [key, collective] : gathered(run)) {
+    const CallEntry& any = *collective.begin()->second.call;
+    if (any.phase == pytorch::StepPhase::init) continue;
+    const auto came = arrivals(key.first, collective);
+    if (came.size() < 2) continue;
+    ++waits.collectives;
+    first_ns = std::min(first_ns, came.front().first);
+    last_of_all_ns = std::max(last_of_all_ns, came.back().first);
+    const auto [last_ns, last] = came.back();
+    for (const auto& [at_ns, rank] : came) waits.ranks[std::size_t(rank)].waited_s += double(last_ns - at_ns) * 1e-9;
+    const std::int64_t late_ns = last_ns - came[came.size() - 2].first;
+    if (late_ns <= kTogether_ns) continue;
+    Waits::OfRank& one = waits.ranks[std::size_t(last)];
+    ++one.last;
+    one.kept_s += double(late_ns) * 1e-9;
+    one.kept_in_s[any.phase] += double(late_ns) * 1e-9;
+  }
+  if (waits.collectives > 0) waits.span_s = double(last_of_all_ns - first_ns) * 1e-9;
+  return waits;
+}
+
+int Waits::slowest() const {
+  const auto most = std::max_element(ranks.begin(), ranks.end(),
+                                     [](const OfRank& a, const OfRank& b) { return a.kept_s < b.kept_s; });
+  return most == ranks.end() || most->kept_s == 0 ? -1 : int(most - ranks.begin());
+}
+
+std::string sentence(const Waits& waits) {
+  if (waits.collectives == 0) return "";
+  const int slowest = waits.slowest();
+  if (slowest < 0) return fmt::format("ranks came together to {} collectives", waits.collectives);
+  const Waits::OfRank& one = waits.ranks[std::size_t(slowest)];
+  std::vector<std::string> phases;
+  for (const auto& [phase, kept_s] : one.kept_in_s) phases.push_back(fmt::format("{} {:.2f} s", name(phase), kept_s));
+  return fmt::format("rank {} kept the others waiting longest: {:.2f} of {:.2f} s, in {} of {} collectives ({})",
+                     slowest, one.kept_s, waits.span_s, one.last, waits.collectives, fmt::join(phases, ", "));
 }
 
 std::size_t collectives_compared(const TorchRun& run) {

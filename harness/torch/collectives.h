@@ -1,5 +1,10 @@
-// Whether all members of a group meant the same collectives.
+// Collectives as all their members recorded them: whether they meant the same, and who kept the others waiting.
 #pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "harness/oracles/finding.h"
 #include "harness/torch/run_record.h"
@@ -11,5 +16,24 @@ namespace seeksim::harness::torch {
 Finding collectives_match(const TorchRun& run);
 // How many collectives at least two ranks recorded.
 std::size_t collectives_compared(const TorchRun& run);
+
+// What ranks waited for each other in collectives of their steps, as their clock (one for a machine) has it. Only
+// collectives that every member ended count.
+struct Waits {
+  struct OfRank {
+    std::uint64_t last = 0;  // times that it came more than a millisecond after all others
+    double kept_s = 0;       // by how much, in all: what the others would have saved had it come with them
+    double waited_s = 0;     // for whoever came last
+    std::map<pytorch::StepPhase, double> kept_in_s;  // kept_s, by where the collective was
+  };
+  std::vector<OfRank> ranks;  // by launch rank
+  std::uint64_t collectives = 0;
+  double span_s = 0;  // from the first of them to the last
+  // Who kept the others waiting longest; -1: nobody did.
+  int slowest() const;
+};
+Waits waits_of(const TorchRun& run);
+// A line of the report; empty where there is nothing to compare.
+std::string sentence(const Waits& waits);
 
 }  // namespace seeksim::harness::torch

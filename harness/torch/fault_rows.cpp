@@ -124,6 +124,12 @@ std::vector<TorchFault> of_hosts() {
        {Mode::truncate, Mode::flip, Mode::missing},
        {},
        "a file of a checkpoint is damaged once it is written: half of it is missing, a bit flips, or it is gone"},
+      {FaultKind::store_death,
+       {"rank", "step"},
+       {},
+       {},
+       "as the step begins, the rank's connection to the job's store (MASTER_ADDR, MASTER_PORT) breaks; the rank that "
+       "hosts the store takes it down. Without rank: every rank's"},
       {FaultKind::clock_skew,
        {"rank", "offset_s", "drift_ppm"},
        {},

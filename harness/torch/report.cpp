@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/torch/blame.h"
+#include "harness/torch/collectives.h"
 
 namespace seeksim::harness::torch {
 
@@ -121,6 +122,11 @@ std::string calls_of(const TorchRun& run) {
   return "";
 }
 
+std::string waits_line(const TorchRun& run) {
+  const std::string text = sentence(waits_of(run));
+  return text.empty() ? "" : fmt::format("  waits     {}\n", text);
+}
+
 // What was not watched, and why.
 std::string notes_of(const TorchRun& run) {
   std::vector<std::string> said;
@@ -183,6 +189,22 @@ Json process_json(const ProcessRun& process) {
           {"last_words", process.last_words}};
 }
 
+Json waits_json(const TorchRun& run) {
+  const Waits waits = waits_of(run);
+  if (waits.collectives == 0) return nullptr;
+  Json ranks = Json::array();
+  for (const Waits::OfRank& one : waits.ranks) {
+    Json phases = Json::object();
+    for (const auto& [phase, kept_s] : one.kept_in_s) phases[std::string(name(phase))] = kept_s;
+    ranks.push_back(
+        {{"came_last", one.last}, {"kept_s", one.kept_s}, {"kept_in_s", phases}, {"waited_s", one.waited_s}});
+  }
+  return {{"collectives", waits.collectives},
+          {"span_s", waits.span_s},
+          {"slowest", waits.slowest() < 0 ? Json(nullptr) : Json(waits.slowest())},
+          {"ranks", ranks}};
+}
+
 Json culprits_json(const TorchRun& run) {
   const std::optional<Culprits> culprits = culprits_of(run);
   if (!culprits) return nullptr;
@@ -229,8 +251,8 @@ std::string header_text(const TorchScenario& scenario, const std::vector<std::st
 }
 
 std::string story_text(const TorchRun& run, const Judgement& j, const Style& style) {
-  std::string text = '\n' + story_of(run, style) + '\n' + losses_of(run) + calls_of(run) + notes_of(run) +
-                     endings_of(run) + stacks_of(run);
+  std::string text = '\n' + story_of(run, style) + '\n' + losses_of(run) + calls_of(run) + waits_line(run) +
+                     notes_of(run) + endings_of(run) + stacks_of(run);
   if (!run.job.why.empty()) text += fmt::format("  stop      {}\n", run.job.why);
   text += '\n';
   std::size_t width = 0;
@@ -266,6 +288,7 @@ Json report_json(const TorchRun& run, const Judgement& j) {
           {"stopped", run.job.why.empty() ? Json(nullptr) : Json(run.job.why)},
           {"checks", checks},
           {"culprits", culprits_json(run)},
+          {"waits", waits_json(run)},
           {"faults", faults_json(run)},
           {"processes", processes},
           {"ranks", ranks}};

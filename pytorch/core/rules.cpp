@@ -34,7 +34,8 @@ constexpr runtime::EnumNames<Act> kActs({{Act::collective, "collective"},
                                          {Act::batch, "batch"},
                                          {Act::save, "save"},
                                          {Act::allocation, "allocation"},
-                                         {Act::work, "work"}});
+                                         {Act::work, "work"},
+                                         {Act::step, "step"}});
 
 }  // namespace
 
@@ -96,6 +97,7 @@ Act act_of(const Rule& rule) {
   if (faults::is_data(rule.kind)) return Act::batch;
   if (is_saving(rule.kind)) return Act::save;
   if (rule.kind == FaultKind::straggler) return Act::work;
+  if (rule.kind == FaultKind::store_death) return Act::step;
   if (rule.kind == FaultKind::oom && !rule.when.tensor.empty()) return Act::allocation;
   if (!faults::is_value(rule.kind) || faults::is_message(rule)) return Act::collective;
   // The catalogue means what a kernel of backward wrote. Without a name it is seen where it enters or leaves a sum.
@@ -163,6 +165,7 @@ std::string does_not_apply(const Rule& given) {
     case FaultKind::straggler:
     case FaultKind::slow_link:
     case FaultKind::clock_skew:
+    case FaultKind::store_death:
     case FaultKind::data_stall:
     case FaultKind::data_error:
     case FaultKind::nvme_write_error:
@@ -186,6 +189,13 @@ std::vector<faults::Problem> problems_of(const Rule& given, int ranks) {
       own.push_back({"mode", "data_error has skip, dup_apply, or none: the loader raises an error"});
     rule.mode = Mode::unset;
   }
+  if (rule.kind == FaultKind::store_death) {
+    // In the catalogue it happens at a time. A script loses its store with a step, and on the rank that a rule names.
+    if (rule.when.rank && (*rule.when.rank < 0 || *rule.when.rank >= ranks))
+      own.push_back({"rank", fmt::format("there is no rank {}", *rule.when.rank)});
+    rule.when = {};
+    rule.when.at_ns = 0;
+  }
   std::vector<faults::Problem> found = faults::problems(rule, std::vector<int>(std::size_t(std::max(ranks, 1)), 0));
   found.insert(found.end(), own.begin(), own.end());
   return found;
@@ -207,7 +217,11 @@ struct Rules::Impl {
     const Rule& rule = one.state.rule();
     Hit hit{std::int32_t(one.state.number()), 0, &rule, true, 0};
     if (rule.kind == FaultKind::slow_link && !over_link(rule, rank, s)) return std::nullopt;
-    if (!lasts(rule.kind) || one.begun_ns < 0) {
+    if (rule.kind == FaultKind::store_death) {
+      if (one.state.status().fired > 0 || (rule.when.rank && *rule.when.rank != rank)) return std::nullopt;
+      if (s.step < rule.when.step.value_or(0)) return std::nullopt;
+      one.state.record(0, rank, nullptr);
+    } else if (!lasts(rule.kind) || one.begun_ns < 0) {
       if (!one.state.asks(op, 0)) return std::nullopt;
       one.state.record(0, rank, nullptr);
       one.begun_ns = s.now_ns;

@@ -44,6 +44,7 @@ enum class Act : std::uint8_t {
   save,                 // a file of a checkpoint is written
   allocation,           // a module is about to need memory: as it begins, or as backward comes to its output
   work,                 // a phase of a step has ended
+  step,                 // a step begins
   count_
 };
 std::string_view name(Act);

@@ -206,6 +206,28 @@ TEST(ScriptRules, AWrongClockIsACondition) {
   EXPECT_TRUE(mine.acts().empty());
 }
 
+TEST(ScriptRules, AStoreDiesOnceAsItsStepBegins) {
+  const faults::Rule of_all = rule_of({{"kind", "store_death"s}, {"step", std::int64_t(2)}});
+  const faults::Rule of_one = rule_of({{"kind", "store_death"s}, {"rank", std::int64_t(1)}});
+  const auto begins = [](std::int64_t step) {
+    Situation s;
+    s.act = Act::step;
+    s.step = step;
+    return s;
+  };
+  Rules all({of_all}, 0, 0, 2);
+  EXPECT_EQ(all.acts(), std::vector<Act>{Act::step});
+  EXPECT_TRUE(all.at(begins(1)).empty());
+  EXPECT_TRUE(all.at(backward_sum(2)).empty());
+  EXPECT_EQ(all.at(begins(2)).size(), 1U);
+  EXPECT_TRUE(all.at(begins(3)).empty()) << "it is dead already";
+  Rules mine({of_one}, 0, 1, 2), other({of_one}, 0, 0, 2);
+  EXPECT_EQ(mine.at(begins(0)).size(), 1U);
+  EXPECT_TRUE(other.at(begins(0)).empty());
+  EXPECT_TRUE(other.acts().empty());
+  EXPECT_THROW(Rules({rule_of({{"kind", "store_death"s}, {"rank", std::int64_t(2)}})}, 0, 0, 2), std::invalid_argument);
+}
+
 TEST(ScriptRules, WhatMakesNoSenseIsRefusedInOneLine) {
   EXPECT_EQ(refusal_of({{"kind", "nothing"s}}), "plan.json: faults: kind: there is no \"nothing\"");
   EXPECT_EQ(refusal_of({}), "plan.json: faults: a rule has no kind");

@@ -125,5 +125,29 @@ TEST_F(TorchFaults, ASkewedClockMovesTheTimeThatAScriptSees) {
   EXPECT_STATUS(ran, 0);
 }
 
+// Training asks its store for nothing. Who makes a group does.
+TEST_F(TorchFaults, ADeadStoreIsMissedByWhoAsksIt) {
+  const std::string rule = R"({"kind": "store_death", "step": 2})";
+  EXPECT_STATUS(break_it(rule, {example("ddp.py"), "--steps", "5"}), 0);
+  EXPECT_EQ(report("run")["faults"][0]["fired"], 2);
+  const std::string groups = folder_.write(
+      "groups.py",
+      "import torch\nimport torch.distributed as dist\nfrom torch.nn.parallel import DistributedDataParallel\n"
+      "dist.init_process_group('gloo')\nmodel = DistributedDataParallel(torch.nn.Linear(4, 1))\n"
+      "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+      "for step in range(4):\n"
+      "    optimizer.zero_grad()\n    model(torch.ones(2, 4)).sum().backward()\n    optimizer.step()\n"
+      "    if step == 2:\n        dist.barrier(dist.new_group([0, 1]))\n");
+  EXPECT_STATUS(run("clean", {"--np", "2"}, {groups}), 0);
+  const Captured ran = break_it(rule, {groups});
+  EXPECT_STATUS(ran, 1);
+  EXPECT_TRUE(is_red(report("run"), "finished")) << ran.out;
+  EXPECT_FALSE(is_red(report("run"), "faults_fired")) << ran.out;
+  // Of one rank that only asks: the store and the other rank are well, and wait for it.
+  const Captured one = break_it(R"({"kind": "store_death", "rank": 1, "step": 2})", {groups});
+  EXPECT_STATUS(one, 1);
+  EXPECT_NE(detail(report("run"), "finished").find("rank 1"), std::string::npos) << one.out;
+}
+
 }  // namespace
 }  // namespace seeksim::harness::torch

@@ -10,6 +10,8 @@ from typing import Any, Dict, Iterable, Iterator, List, Tuple
 
 import torch
 
+from seeksim_torch import stores
+
 # Sites of rules that name what they strike, by what the name is. "allocation" is that of a rule that has no site: a
 # module that finds no memory.
 _MODULES = ("activation", "activation_gradient", "allocation")
@@ -29,6 +31,7 @@ class Faults:
         self.hooked = False
         self.checked: set = set()
         self.since = time.process_time()
+        self.begun = -1  # the last step that began
 
     # -------------------------------------------------------------------------------------------------------- names
 
@@ -150,6 +153,14 @@ class Faults:
         if delay_s > 0:
             time.sleep(delay_s)
         self.since = time.process_time()
+
+    def step_begins(self, step: int) -> None:
+        if step == self.begun or "step" not in self.acts:
+            return
+        self.begun = step
+        address = f"{os.environ.get('MASTER_ADDR', '')}:{os.environ.get('MASTER_PORT', '')}"
+        if self.module.asks("step", "", f"of the store at {address}"):
+            stores.cut(int(os.environ.get("MASTER_PORT", "0") or 0))
 
     def set_clock(self) -> None:
         """time.time() as this rank's wall clock shows it."""

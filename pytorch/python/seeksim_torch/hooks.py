@@ -80,6 +80,7 @@ class Watcher:
         self.faults.phase_ends(self.phase)
         self.phase = phase
         self.tell()
+        self.faults.step_begins(self.step)
 
     def note(self, text: str) -> None:
         """Writes down once what is not watched."""
