@@ -51,6 +51,7 @@ struct Trigger {
   std::optional<int> peer;  // the other side of a piece
   std::optional<std::int64_t> step;
   std::optional<int> micro_batch;
+  std::optional<int> attempt;          // scripts of one's own: 0 the first start of a job, 1 the first start again
   std::optional<std::int64_t> sample;  // any rank that loads it; its number in the run's data order
   std::optional<int> layer;
   std::string tensor;  // what the Op is about, e.g. "h.0.mlp.c_fc.weight"; empty: anything

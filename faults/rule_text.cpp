@@ -48,6 +48,7 @@ void write_trigger(Line& line, const Trigger& when) {
   line.integer("peer", when.peer);
   line.integer("step", when.step);
   line.integer("micro_batch", when.micro_batch);
+  line.integer("attempt", when.attempt);
   line.integer("sample", when.sample);
   line.integer("layer", when.layer);
   if (!when.tensor.empty()) line.word("tensor", when.tensor);

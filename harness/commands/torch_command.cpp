@@ -11,6 +11,7 @@
 #include "harness/input/files.h"
 #include "harness/input/json_text.h"
 #include "harness/input/problem.h"
+#include "harness/input/shell.h"
 #include "harness/releases/environment.h"
 #include "harness/report/terminal.h"
 #include "harness/torch/check/check.h"
@@ -20,6 +21,9 @@
 #include "harness/torch/explore/explore.h"
 #include "harness/torch/python.h"
 #include "harness/torch/run.h"
+#include "harness/torch/show/flight_recorder.h"
+#include "harness/torch/show/run_page.h"
+#include "harness/torch/show/trace.h"
 #include "harness/torch/table/table.h"
 #include "runtime/backend/machine/interrupts.h"
 
@@ -43,6 +47,11 @@ void add_torch_run(CLI::App& torch, TorchArguments& a) {
   run->add_option("--out", a.out, "Folder for records, report.json, junit.xml, story.txt and the ranks' output");
   run->add_option("--report", a.report, "Write the report as JSON");
   run->add_option("--junit", a.junit, "Write the checks as JUnit XML");
+  run->add_option("--html", a.shown.html,
+                  "Write the run as a page: verdict, what each rank did when, who waited for whom");
+  run->add_option("--trace", a.shown.trace, "Write the run for Perfetto and chrome://tracing");
+  run->add_option("--flight-recorder", a.shown.flight_recorder,
+                  "Write dumps of PyTorch's flight recorder into this folder, for torchfrtrace and seeksim analyse");
   run->add_option("--warm", a.warm_s,
                   "Start ranks from a process that has imported torch, and let it stay for this many seconds after its "
                   "last use: the next run starts in a second")
@@ -83,10 +92,11 @@ void add_torch_recovers(CLI::App& torch, TorchArguments& a) {
   recovers->add_option("--resume", a.resume,
                        "Arguments with which the script goes on, behind its own; {dir} stands for the folder of its "
                        "checkpoints (default: the same command again)");
-  recovers->add_option("--how", a.how, "What happens to the last rank, unless a fault of the scenario ends one")
+  recovers->add_option("--how", a.breaks.how, "What happens to the last rank, unless a fault of the scenario ends one")
       ->check(CLI::IsMember({"kill", "hang"}))
       ->capture_default_str();
-  recovers->add_option("--step", a.step, "In which step (default: drawn, from the first checkpoint on)")
+  recovers->add_flag("--again", a.breaks.again, "And once more, in the first step after it was resumed");
+  recovers->add_option("--step", a.breaks.step, "In which step (default: drawn, from the first checkpoint on)")
       ->check(CLI::Range(std::int64_t(0), std::int64_t(1) << 53));
   recovers->add_option("--seed", a.seed, "Of the draw of the step")->capture_default_str();
   recovers->add_option("--python", a.python, "The Python that has torch");
@@ -157,6 +167,24 @@ void add_torch_table(CLI::App& torch, TorchArguments& a) {
 void probe(const TorchArguments& a) {
   if (!a.report.empty()) probe_writable(a.report, "--report");
   if (!a.junit.empty()) probe_writable(a.junit, "--junit");
+  if (!a.shown.html.empty()) probe_writable(a.shown.html, "--html");
+  if (!a.shown.trace.empty()) probe_writable(a.shown.trace, "--trace");
+}
+
+std::string again(const TorchArguments& a) {
+  std::vector<std::string> words = {"seeksim", "torch", "run"};
+  if (!a.scenario.empty()) words.push_back(a.scenario);
+  if (a.ranks > 0) words.insert(words.end(), {"--np", std::to_string(a.ranks)});
+  for (const std::string& set : a.sets) words.insert(words.end(), {"--set", set});
+  words.emplace_back("--");
+  words.insert(words.end(), a.script.begin(), a.script.end());
+  return command_line(words);
+}
+
+void write_shown(const TorchArguments& a, const torch::TorchRun& run, const Json& report) {
+  if (!a.shown.html.empty()) write_file(a.shown.html, torch::run_page(run, report, again(a)));
+  if (!a.shown.trace.empty()) write_file(a.shown.trace, torch::trace_text(run));
+  if (!a.shown.flight_recorder.empty()) torch::write_flight_dumps(a.shown.flight_recorder, run);
 }
 
 ExitStatus run_script(const TorchArguments& a) {
@@ -171,6 +199,7 @@ ExitStatus run_script(const TorchArguments& a) {
   request.warm_s = a.warm_s;
   request.imports = a.imports;
   request.style = style_of_stdout();
+  request.shows = [&a](const torch::TorchRun& run, const Json& report) { write_shown(a, run, report); };
   const Outcome outcome = torch::run_script(request, put);
   if (!a.report.empty()) write_file(a.report, dump(outcome.report));
   if (!a.junit.empty()) write_file(a.junit, junit_xml({outcome.report}));
@@ -207,8 +236,9 @@ ExitStatus recover_script(const TorchArguments& a) {
   auto request = request_of<torch::RecoversRequest>(a);
   request.scenario = a.scenario;
   request.sets = a.sets;
-  request.how = a.how;
-  if (a.step >= 0) request.step = a.step;
+  request.how = a.breaks.how;
+  request.again = a.breaks.again;
+  if (a.breaks.step >= 0) request.step = a.breaks.step;
   request.seed = a.seed;
   return told(a, torch::run_recovers(request, put));
 }

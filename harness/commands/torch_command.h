@@ -27,9 +27,15 @@ struct TorchArguments {
   std::vector<std::string> only;      // table: axes and their values
   std::vector<std::string> switches;  // check: only these
   std::string resume;                 // check, recovers, explore: arguments with which the script goes on
-  std::string how = "kill";           // recovers: what happens to the last rank
-  std::int64_t step = -1;             //   in which step; -1: it is drawn
-  std::uint64_t seed = 1;             // recovers, explore: of what is drawn
+  struct {
+    std::string how = "kill";  // what happens to the last rank
+    std::int64_t step = -1;    // in which step; -1: it is drawn
+    bool again = false;        // and once more as it goes on
+  } breaks;                    // recovers
+  struct {
+    std::string html, trace, flight_recorder;
+  } shown;                 // run: files for people and other tools
+  std::uint64_t seed = 1;  // recovers, explore: of what is drawn
   struct Search {
     std::string budget = "60s";
     int cases = 0, findings = 0;    // at most so many; 0: by time alone

@@ -255,22 +255,32 @@ constexpr const char* kButtons =
     "<button data-do=\"out\">zoom out</button><button data-do=\"left\" aria-label=\"earlier\">&larr;</button>"
     "<button data-do=\"right\" aria-label=\"later\">&rarr;</button><button data-do=\"all\">all</button></div>";
 
-}  // namespace
+// What is drawn, and of which clock.
+struct Drawn {
+  std::vector<RankWork> work;
+  std::vector<std::uint64_t> courses;
+  std::vector<sim::Timeline::LeftOut> left_out;
+  double end_s = 0;
+  std::string clock;    // "virtual time"
+  std::string caption;  // its first sentence
+};
 
-std::string timeline_figure(const sim::Timeline* timeline, const std::vector<std::uint64_t>& courses,
-                            const std::vector<Mark>& all_marks, double end_s) {
-  std::vector<Mark> marks(all_marks.begin(),
-                          all_marks.begin() + std::ptrdiff_t(std::min(all_marks.size(), kMarksMost)));
-  std::string note;
-  if (marks.size() < all_marks.size())
-    note += paragraph(fmt::format("{} more marks are in the JSON report.", all_marks.size() - marks.size()));
-  if (timeline == nullptr) return table_of(marks, "time, s") + note;
-  const std::vector<RankWork> work = work_of(*timeline);
-  const std::vector<Row> rows = rows_of(work, courses);
-  const Axis axis = axis_of(work, marks, end_s);
+struct Kept {
+  std::vector<Mark> marks;
+  std::string note;  // of those that are not
+};
+Kept first_of(const std::vector<Mark>& all) {
+  Kept kept{{all.begin(), all.begin() + std::ptrdiff_t(std::min(all.size(), kMarksMost))}, ""};
+  if (kept.marks.size() < all.size())
+    kept.note = paragraph(fmt::format("{} more marks are in the JSON report.", all.size() - kept.marks.size()));
+  return kept;
+}
+
+std::string figure(const Drawn& drawn, const std::vector<Mark>& marks, const std::string& note) {
+  const std::vector<RankWork>& work = drawn.work;
+  const std::vector<Row> rows = rows_of(work, drawn.courses);
+  const Axis axis = axis_of(work, marks, drawn.end_s);
   const bool shared = std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.ranks.size() > 1; });
-  const std::vector<sim::Timeline::LeftOut> left_out = timeline->left_out();
-  note += left_out_in_words(*timeline, left_out);
   const Drawing drawing = draw_rows(work, rows, axis);
   const std::string above = badges(marks, axis);
   std::string out = "<figure class=\"timeline\">" + key(shared) + kButtons;
@@ -280,15 +290,31 @@ std::string timeline_figure(const sim::Timeline* timeline, const std::vector<std
   out += drawing.names + "</div><div class=\"plot\">" + above;
   out += fmt::format(
       "<svg viewBox=\"0 0 {} {}\" height=\"{}\" preserveAspectRatio=\"none\" tabindex=\"0\" role=\"img\" "
-      "data-knots=\"{}\" aria-label=\"Timeline of {} ranks over {:.6g} seconds of virtual time, "
+      "data-knots=\"{}\" aria-label=\"Timeline of {} ranks over {:.6g} seconds of {}, "
       "with {} marks that the table below lists\">\n{}{}</svg>",
-      kTimelineUnits, drawing.height, drawing.height, axis.knots(), timeline->ranks(),
-      double(axis.end() - axis.begin()) / 1e9, marks.size(),
-      drawing.rows + gone(left_out, axis, drawing.height) + breaks(axis, drawing.height),
+      kTimelineUnits, drawing.height, drawing.height, axis.knots(), work.size(),
+      double(axis.end() - axis.begin()) / 1e9, drawn.clock, marks.size(),
+      drawing.rows + gone(drawn.left_out, axis, drawing.height) + breaks(axis, drawing.height),
       lines(marks, axis, drawing.height));
   out += axis_labels(axis) + "</div></div>";
-  return out + "<figcaption>Virtual time. Ctrl and the wheel, + and - zoom; dragging and arrows move." +
-         breaks_in_words(axis) + "</figcaption></figure>\n" + note + table_of(marks, "virtual time, s");
+  return out + "<figcaption>" + drawn.caption + " Ctrl and the wheel, + and - zoom; dragging and arrows move." +
+         breaks_in_words(axis) + "</figcaption></figure>\n" + note + table_of(marks, (drawn.clock + ", s").c_str());
+}
+
+}  // namespace
+
+std::string timeline_figure(const sim::Timeline* timeline, const std::vector<std::uint64_t>& courses,
+                            const std::vector<Mark>& all_marks, double end_s) {
+  const Kept kept = first_of(all_marks);
+  if (timeline == nullptr) return table_of(kept.marks, "time, s") + kept.note;
+  const Drawn drawn = {work_of(*timeline), courses, timeline->left_out(), end_s, "virtual time", "Virtual time."};
+  return figure(drawn, kept.marks, kept.note + left_out_in_words(*timeline, drawn.left_out));
+}
+
+std::string timeline_of_work(const std::vector<RankWork>& work, const std::vector<Mark>& all_marks, double end_s) {
+  const Kept kept = first_of(all_marks);
+  const Drawn drawn = {work, {}, {}, end_s, "real time", "Time since the first rank began."};
+  return figure(drawn, kept.marks, kept.note);
 }
 
 }  // namespace seeksim::harness::html

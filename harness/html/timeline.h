@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/html/intervals.h"
 #include "harness/html/marks.h"
 #include "sim/timeline.h"
 
@@ -16,5 +17,8 @@ inline constexpr int kRowsMost = 64;  // with more ranks, several share a row
 // in the timeline. end_s: when the run ended. null timeline: marks only.
 std::string timeline_figure(const sim::Timeline* timeline, const std::vector<std::uint64_t>& courses,
                             const std::vector<Mark>& marks, double end_s);
+
+// The same of a run in real time, whose work is known already. work: by rank.
+std::string timeline_of_work(const std::vector<RankWork>& work, const std::vector<Mark>& marks, double end_s);
 
 }  // namespace seeksim::harness::html

@@ -154,6 +154,9 @@ const Keys<Rule>& rule_keys() {
        "Only in this step, numbered from 0."},
       {"micro_batch", at(of_rule(&Rule::when), &Trigger::micro_batch), integer(0).unset(), kNoBit,
        "Only in this micro-batch of the step, from 0."},
+      {"attempt", at(of_rule(&Rule::when), &Trigger::attempt), integer(0).unset(), kNoBit,
+       "Of scripts of one's own: only in this start of the job. 0 is the first one; 1 is the first start again, by a "
+       "launcher, or as `seeksim torch recovers` and `explore` resume it."},
       {"sample", at(of_rule(&Rule::when), &Trigger::sample), integer(0).unset(), kNoBit,
        "Only what brings this sample, by its number in the data order of the run, from 0: step s uses those from s * "
        "train_batch_size on."},

@@ -144,6 +144,15 @@ std::vector<std::pair<std::int64_t, int>> arrivals(const GroupId& group, const C
 
 }  // namespace
 
+std::map<std::pair<GroupId, std::uint64_t>, LastComer> last_comers(const TorchRun& run) {
+  std::map<std::pair<GroupId, std::uint64_t>, LastComer> all;
+  for (const auto& [key, collective] : gathered(run)) {
+    const auto came = arrivals(key.first, collective);
+    if (came.size() >= 2) all[key] = {came.back().second, came.back().first, came[came.size() - 2].first};
+  }
+  return all;
+}
+
 Waits waits_of(const TorchRun& run) {
   Waits waits;
   waits.ranks.resize(run.ranks.size());

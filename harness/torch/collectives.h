@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "harness/oracles/finding.h"
@@ -16,6 +17,15 @@ namespace seeksim::harness::torch {
 Finding collectives_match(const TorchRun& run);
 // How many collectives at least two ranks recorded.
 std::size_t collectives_compared(const TorchRun& run);
+
+// Who came last to a collective that every member ended, and when.
+struct LastComer {
+  int rank = 0;
+  std::int64_t at_ns = 0;
+  std::int64_t before_ns = 0;  // when the one before it had come
+};
+// By group and number in it. Of those only in which all members came.
+std::map<std::pair<GroupId, std::uint64_t>, LastComer> last_comers(const TorchRun& run);
 
 // What ranks waited for each other in collectives of their steps, as their clock (one for a machine) has it. Only
 // collectives that every member ended count.

@@ -17,7 +17,7 @@ Keys with(Keys all, std::initializer_list<std::string_view> more) {
 }
 // The triggers that all kinds share but those that last.
 const Keys& often() {
-  static const Keys keys = {"rank", "step", "micro_batch", "call", "probability", "count"};
+  static const Keys keys = {"rank", "step", "micro_batch", "attempt", "call", "probability", "count"};
   return keys;
 }
 // At a collective.
@@ -42,10 +42,11 @@ std::vector<TorchFault> of_collectives() {
        "the process ends before, during or after a collective: by a signal, or with an exit status"},
       {FaultKind::message_drop, keys({}), {}, {}, "the rank joins, and its contribution never arrives"},
       {FaultKind::message_corrupt,
-       keys({"bit", "checksum"}),
+       keys({"mode", "bit", "checksum"}),
+       {Mode::dup_apply},
        {},
-       {},
-       "a bit of what the others see of its contribution flips; its own tensor keeps it"},
+       "a bit of what the others see of its contribution flips; its own tensor keeps it. dup_apply: a sum has the "
+       "contribution twice"},
       {FaultKind::collective_mismatch,
        keys({"mode"}),
        {Mode::op, Mode::count, Mode::dtype, Mode::skip, Mode::count0},
@@ -87,13 +88,14 @@ std::vector<TorchFault> of_numbers() {
 std::vector<TorchFault> of_hosts() {
   return {
       {FaultKind::straggler,
-       {"rank", "step", "phase", "call", "probability", "mode", "factor", "period_s", "duty", "ramp_s", "cool_s"},
+       {"rank", "step", "attempt", "phase", "call", "probability", "mode", "factor", "period_s", "duty", "ramp_s",
+        "cool_s"},
        {Mode::constant, Mode::periodic, Mode::ramp},
        {},
        "after each phase the rank sleeps factor - 1 times the processor time that the phase took; phase: only that "
        "one"},
       {FaultKind::slow_link,
-       {"link", "both_directions", "step", "op", "phase", "call", "probability", "factor", "delay_s"},
+       {"link", "both_directions", "step", "attempt", "op", "phase", "call", "probability", "factor", "delay_s"},
        {},
        {},
        "what an end of the link gives to a group that has both ends comes late: by delay_s, and by its bytes over the "
@@ -125,13 +127,13 @@ std::vector<TorchFault> of_hosts() {
        {},
        "a file of a checkpoint is damaged once it is written: half of it is missing, a bit flips, or it is gone"},
       {FaultKind::store_death,
-       {"rank", "step"},
+       {"rank", "step", "attempt"},
        {},
        {},
        "as the step begins, the rank's connection to the job's store (MASTER_ADDR, MASTER_PORT) breaks; the rank that "
        "hosts the store takes it down. Without rank: every rank's"},
       {FaultKind::clock_skew,
-       {"rank", "offset_s", "drift_ppm"},
+       {"rank", "attempt", "offset_s", "drift_ppm"},
        {},
        {},
        "Python's time.time() and time.time_ns() show another time on this rank"},

@@ -146,7 +146,7 @@ TorchRun run_in(const std::string& folder, const TorchScenario& scenario, const 
   run.scenario = scenario;
   run.command = command;
   run.folder = folder;
-  write_file(folder + "/plan.json", dump(plan_json(scenario, start.built.module, start.turns)));
+  write_file(folder + "/plan.json", dump(plan_json(scenario, start)));
   run.job = run_job(job_of(folder, scenario, command, start));
   run.ranks = read_ranks(folder, scenario.torch.ranks);
   refuse_other_world(run);
@@ -157,14 +157,15 @@ TorchRun run_in(const std::string& folder, const TorchScenario& scenario, const 
   return run;
 }
 
-Json plan_json(const TorchScenario& scenario, const std::string& module, const std::vector<std::string>& turns) {
+Json plan_json(const TorchScenario& scenario, const Start& start) {
   const TorchPlan& torch = scenario.torch;
   Json faults = Json::array();
   for (const faults::Rule& rule : scenario.faults) faults.push_back(Json::parse(faults::text(rule)));
   return {{"version", 1},
-          {"module", module},
+          {"module", start.built.module},
           {"backend", std::string(name(torch.backend))},
           {"seed", torch.seed},
+          {"attempt", start.attempt},
           {"timeout_s", torch.timeout_s},
           {"sums", std::string(pytorch::name(torch.sums))},
           {"record",
@@ -175,7 +176,7 @@ Json plan_json(const TorchScenario& scenario, const std::string& module, const s
             {"gradients", torch.record.gradients},
             {"max_mib", torch.record.max_mib}}},
           {"faults", faults},
-          {"turns", turns}};
+          {"turns", start.turns}};
 }
 
 std::string failed_by_itself(const TorchRun& run) {
@@ -221,6 +222,7 @@ Outcome run_script(const RunRequest& request, const Print& print) {
   if (folder.temporary() && red) story += kept_text(folder);
   print(story);
   write_all(folder, run, outcome, header + story);
+  if (request.shows) request.shows(run, outcome.report);
   return outcome;
 }
 

@@ -1,6 +1,7 @@
 // From a scenario and a script to a verdict.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +24,8 @@ struct RunRequest {
   double warm_s = 0;                 // --warm: a process that has imported torch stays so long; 0: each rank imports it
   std::vector<std::string> imports;  // --import: what that process imports besides
   Style style;
+  // Called with what the run left behind, while its folder is there.
+  std::function<void(const TorchRun& run, const Json& report)> shows;
 };
 
 // Builds the backend, runs the script, judges, tells. Throws BadInput: nothing was run, or the script failed by itself
@@ -35,6 +38,7 @@ struct Start {
   Built built;
   std::vector<std::string> ranks_with;  // stands before the script, in the direct form; empty: python does
   std::vector<std::string> turns;       // switches of `seeksim torch check`
+  int attempt = 0;                      // starts of the job before this one: what a rule's `attempt` means
   double wall_limit_s = 0;
   bool quiet = false;
 };
@@ -53,7 +57,7 @@ Environment rank_environment(const Start& start);
 void refuse_command(const std::vector<std::string>& command, const std::string& verb);
 
 // What plan.json says (pytorch/README.md).
-Json plan_json(const TorchScenario& scenario, const std::string& module, const std::vector<std::string>& turns = {});
+Json plan_json(const TorchScenario& scenario, const Start& start);
 
 // Why a script that made no step is bad input and no finding; empty: it is none. A rank that a fault ended, that waits
 // or that is blamed is a finding.

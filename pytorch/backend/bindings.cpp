@@ -37,15 +37,16 @@ RuleKeys rule_keys(const py::dict& rule, const std::string& inside = "") {
   return keys;
 }
 
-void configure(const std::string& record_path, int rank, int world, int attempt, const std::string& torch_version,
-               const std::string& backend, std::uint64_t max_bytes, std::uint64_t seed, double timeout_s, bool hashes,
-               bool norms, bool stacks, const std::string& sums, const std::vector<py::dict>& rules,
-               std::vector<std::string> earlier_records) {
+void configure(const std::string& record_path, int rank, int world, int attempt, int resumed,
+               const std::string& torch_version, const std::string& backend, std::uint64_t max_bytes,
+               std::uint64_t seed, double timeout_s, bool hashes, bool norms, bool stacks, const std::string& sums,
+               const std::vector<py::dict>& rules, std::vector<std::string> earlier_records) {
   if (session() != nullptr) throw std::invalid_argument("seeksim: configured twice");
   SessionSettings s;
   s.record_path = record_path;
   s.start = {rank, world, attempt, torch_version, backend, max_bytes};
   s.seed = seed;
+  s.attempt = attempt + resumed;
   s.timeout_s = timeout_s;
   s.hashes = hashes;
   s.norms = norms;
@@ -240,9 +241,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   using namespace seeksim::pytorch;
   namespace py = pybind11;
   m.def("configure", &configure, py::kw_only(), py::arg("record_path"), py::arg("rank"), py::arg("world"),
-        py::arg("attempt"), py::arg("torch_version"), py::arg("backend"), py::arg("max_bytes"), py::arg("seed"),
-        py::arg("timeout_s"), py::arg("hashes"), py::arg("norms"), py::arg("stacks"), py::arg("sums"), py::arg("rules"),
-        py::arg("earlier_records"));
+        py::arg("attempt"), py::arg("resumed"), py::arg("torch_version"), py::arg("backend"), py::arg("max_bytes"),
+        py::arg("seed"), py::arg("timeout_s"), py::arg("hashes"), py::arg("norms"), py::arg("stacks"), py::arg("sums"),
+        py::arg("rules"), py::arg("earlier_records"));
   m.def("create", &create);
   m.def("now", [](std::int64_t step, int micro_batch, const std::string& phase) {
     here().now(step, micro_batch, step_phase(phase));

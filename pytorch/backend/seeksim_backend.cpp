@@ -261,6 +261,10 @@ bool SeekBackend::strike_before(Job& j) {
         said("its contribution is lost");
         j.call.lost = true;
         break;
+      case FaultKind::message_corrupt:
+        j.call.doubled = rule.mode == Mode::dup_apply;
+        if (j.call.doubled) said("its contribution counts twice");
+        break;
       case FaultKind::collective_mismatch:
         said("means another operation");
         if (rule.mode == Mode::skip) return false;
@@ -348,8 +352,8 @@ void SeekBackend::run_checked(Job& j) {
   for (const Rules::Hit& hit : j.hits) {
     const faults::Rule& rule = *hit.rule;
     if (rule.kind == FaultKind::rank_crash && rule.mode == Mode::during) end_process(rule);
-    if (!faults::is_message(rule) || rule.kind == FaultKind::message_drop || j.in.empty() || j.in[0].nbytes() == 0)
-      continue;
+    if (!faults::is_message(rule) || rule.kind == FaultKind::message_drop || rule.mode == Mode::dup_apply) continue;
+    if (j.in.empty() || j.in[0].nbytes() == 0) continue;
     const std::size_t bits = j.in[0].nbytes() * 8, width = std::size_t(j.in[0].element_size()) * 8;
     const std::size_t bit = rule.kind == FaultKind::bit_flip
                                 ? std::size_t(rule.element % std::uint64_t(j.in[0].numel())) * width + rule.bit % width

@@ -24,7 +24,9 @@ void copy(std::byte* to, const std::byte* from, std::size_t n, Digester* digeste
 // Where a rank's contribution goes into its slot: faults of messages strike here.
 class Contribution {
  public:
-  Contribution(Group& group, const Call& call) : group_(group), call_(call) {}
+  // how: what is done with all contributions, where they are reduced.
+  Contribution(Group& group, const Call& call, const Reduction* how = nullptr)
+      : group_(group), call_(call), how_(how) {}
   // n bytes of the tensor, which is `base` bytes after the beginning of all that this rank gives.
   void put(const std::byte* from, std::size_t n, std::size_t offset_in_slot, std::size_t base,
            Digester* digester = nullptr) const {
@@ -35,11 +37,17 @@ class Contribution {
       if (strike.byte >= base && strike.byte < base + n)
         slot[strike.byte - base] = char(slot[strike.byte - base] ^ strike.flip);
     }
+    if (call_.doubled && how_ != nullptr && n > 0) {
+      auto* numbers = reinterpret_cast<std::byte*>(slot);
+      const std::byte* const twice[] = {numbers, numbers};
+      reduce(how_->dtype, ReduceName::sum, twice, numbers, n / element_bytes(how_->dtype));
+    }
   }
 
  private:
   Group& group_;
   const Call& call_;
+  const Reduction* how_;
 };
 
 std::vector<const std::byte*> all_slots(const Group& group, std::size_t offset) {
@@ -68,7 +76,7 @@ bool share_work(const Group& group, std::size_t bytes) { return group.size() > 2
 // The reduction of one tensor, everywhere or at one place, in rounds. `base`: bytes of the tensors before it.
 void reduce_tensor(Group& group, Call& call, const Reduction& how, Bytes tensor, bool wants, std::size_t base) {
   const std::size_t width = element_bytes(how.dtype);
-  const Contribution mine(group, call);
+  const Contribution mine(group, call, &how);
   std::size_t at = 0;
   do {
     const std::size_t n = std::min(kSlotBytes, tensor.size() - at);  // a whole number of elements: widths divide a slot
@@ -247,7 +255,7 @@ void reduce_scatter(Group& group, Call& call, const Reduction& how, std::span<co
     call.expected.gives[r] = std::int64_t(in[r].size());
     call.expected.takes[r] = std::int64_t(out.size());
   }
-  const Contribution mine(group, call);
+  const Contribution mine(group, call, &how);
   const std::size_t share = kSlotBytes / std::size_t(group.size()) / kWide * kWide;
   std::size_t at = 0, most = 0;
   do {

@@ -37,6 +37,7 @@ struct Call {
   bool lost = false;                          // a fault: the others never see that this rank came
   std::function<void(Expectation&)> mistake;  // a fault: what the others are told of `expected` instead
   std::vector<Strike> strikes;                // faults
+  bool doubled = false;                       // a fault: a sum has what this rank gives twice
   // Where the sums of all_reduce take digests of what they read and write, while it is in the cache; null: nowhere.
   Digester* digest_in = nullptr;
   Digester* digest_out = nullptr;

@@ -12,7 +12,7 @@
 
 namespace seeksim::pytorch {
 
-inline constexpr std::uint32_t kRecordVersion = 2;
+inline constexpr std::uint32_t kRecordVersion = 3;
 inline constexpr std::size_t kHeadBytes = 8192;
 inline constexpr std::size_t kEntryBytes = 256;
 inline constexpr std::size_t kGroupsWatched = 64;     // groups whose progress the head shows
@@ -196,6 +196,12 @@ struct VerdictEntry {  // one for each rank that this rank blames for a collecti
 struct NoteEntry {  // what was not watched, and why; once each
   std::uint32_t text = kNoText;
 };
+struct PhaseEntry {  // a phase of a step begins; it lasts until the next one does
+  StepPhase phase = StepPhase::init;
+  std::int32_t micro_batch = 0;
+  std::int64_t step = 0;
+  std::int64_t time_ns = 0;
+};
 struct SightEntry {
   SightKind kind = SightKind::uses;
   StepPhase phase = StepPhase::init;
@@ -217,6 +223,7 @@ enum class EntryKind : std::uint8_t {
   verdict,
   note,
   sight,
+  phase,
   count_
 };
 
@@ -262,6 +269,7 @@ struct RankRecord {
   std::vector<VerdictEntry> verdicts;
   std::vector<NoteEntry> notes;
   std::vector<SightEntry> sights;
+  std::vector<PhaseEntry> phases;
   std::vector<Place> order;  // all but texts
   // The text of a reference; empty for kNoText.
   const std::string& text(std::uint32_t reference) const;
@@ -302,6 +310,7 @@ class RecordWriter {
   std::int32_t add(const VerdictEntry& entry);
   std::int32_t add(const NoteEntry& entry);
   std::int32_t add(const SightEntry& entry);
+  std::int32_t add(const PhaseEntry& entry);
   // Writes a call's entry again: its state, hashes and times have changed. -1 is ignored.
   void update(std::int32_t call, const CallEntry& entry);
 

@@ -78,6 +78,7 @@ SEEKSIM_ENTRY(FaultEntry, fault, 40)
 SEEKSIM_ENTRY(VerdictEntry, verdict, 56)
 SEEKSIM_ENTRY(NoteEntry, note, 4)
 SEEKSIM_ENTRY(SightEntry, sight, 24)
+SEEKSIM_ENTRY(PhaseEntry, phase, 24)
 #undef SEEKSIM_ENTRY
 
 }  // namespace seeksim::pytorch

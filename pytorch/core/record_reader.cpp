@@ -120,6 +120,8 @@ class Decoder {
         return keep(to_.notes, as<NoteEntry>(entry), entry.kind);
       case EntryKind::sight:
         return keep(to_.sights, as<SightEntry>(entry), entry.kind);
+      case EntryKind::phase:
+        return keep(to_.phases, as<PhaseEntry>(entry), entry.kind);
       case EntryKind::none:
       case EntryKind::count_:
         break;
@@ -176,6 +178,7 @@ class Decoder {
   }
   void check(const NoteEntry& e) const { reference(e.text); }
   void check(const SightEntry& e) const { names(e.kind, e.phase), reference(e.name), reference(e.text); }
+  void check(const PhaseEntry& e) const { names(e.phase); }
 
   template <class T>
   void keep(std::vector<T>& list, const T& value, EntryKind kind) {

@@ -176,6 +176,7 @@ std::int32_t RecordWriter::add(const FaultEntry& entry) { return impl_->add(entr
 std::int32_t RecordWriter::add(const VerdictEntry& entry) { return impl_->add(entry); }
 std::int32_t RecordWriter::add(const NoteEntry& entry) { return impl_->add(entry); }
 std::int32_t RecordWriter::add(const SightEntry& entry) { return impl_->add(entry); }
+std::int32_t RecordWriter::add(const PhaseEntry& entry) { return impl_->add(entry); }
 
 void RecordWriter::update(std::int32_t call, const CallEntry& entry) {
   Impl& i = *impl_;

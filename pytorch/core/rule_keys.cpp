@@ -82,6 +82,7 @@ const std::vector<std::pair<const char*, Setter>>& setters() {
       {"peer", trigger(&faults::Trigger::peer)},
       {"step", trigger(&faults::Trigger::step)},
       {"micro_batch", trigger(&faults::Trigger::micro_batch)},
+      {"attempt", trigger(&faults::Trigger::attempt)},
       {"call", trigger(&faults::Trigger::call)},
       {"tensor", [](Rule& r, const std::string& k, const RuleValue& v) { r.when.tensor = word(k, v); }},
       {"op",

@@ -124,6 +124,7 @@ OpKind operation(const Rule& rule, const std::string& path, const Situation& s) 
   if (rule.kind == FaultKind::oom) return OpKind::allocate;  // a collective may need memory
   if (faults::is_value(rule.kind) && !faults::is_message(rule))
     return s.sums && s.phase == StepPhase::backward ? OpKind::compute : OpKind::count_;
+  if (rule.kind == FaultKind::message_corrupt && rule.mode == Mode::dup_apply && !s.sums) return OpKind::count_;
   return catalogue_op(s.op);
 }
 
@@ -175,7 +176,9 @@ std::string does_not_apply(const Rule& given) {
     case FaultKind::collective_mismatch:
       return rule.mode == Mode::swap_order ? "mode swap_order does not apply to scripts yet" : "";
     case FaultKind::message_corrupt:
-      return rule.checksum ? "message_corrupt needs \"checksum\": false: nothing in torch would notice it" : "";
+      return rule.checksum && rule.mode != Mode::dup_apply
+                 ? "message_corrupt needs \"checksum\": false: nothing in torch would notice it"
+                 : "";
     default:
       return fmt::format("{} does not apply to scripts yet", faults::name(rule.kind));
   }
@@ -189,6 +192,7 @@ std::vector<faults::Problem> problems_of(const Rule& given, int ranks) {
       own.push_back({"mode", "data_error has skip, dup_apply, or none: the loader raises an error"});
     rule.mode = Mode::unset;
   }
+  if (rule.kind == FaultKind::message_corrupt && rule.mode == Mode::dup_apply) rule.mode = Mode::unset;
   if (rule.kind == FaultKind::store_death) {
     // In the catalogue it happens at a time. A script loses its store with a step, and on the rank that a rule names.
     if (rule.when.rank && (*rule.when.rank < 0 || *rule.when.rank >= ranks))
@@ -212,14 +216,20 @@ struct Rules::Impl {
   std::mutex mutex;
   std::deque<One> rules;
   int rank = 0;
+  int attempt = 0;
+
+  // Whether the rule is about this rank, and this start of the job.
+  bool is_here(const Rule& rule) const {
+    return (!rule.when.rank || *rule.when.rank == rank) && (!rule.when.attempt || *rule.when.attempt == attempt);
+  }
 
   std::optional<Hit> hit(One& one, const Situation& s, const runtime::Op& op) {
     const Rule& rule = one.state.rule();
     Hit hit{std::int32_t(one.state.number()), 0, &rule, true, 0};
+    if (!is_here(rule)) return std::nullopt;
     if (rule.kind == FaultKind::slow_link && !over_link(rule, rank, s)) return std::nullopt;
     if (rule.kind == FaultKind::store_death) {
-      if (one.state.status().fired > 0 || (rule.when.rank && *rule.when.rank != rank)) return std::nullopt;
-      if (s.step < rule.when.step.value_or(0)) return std::nullopt;
+      if (one.state.status().fired > 0 || s.step < rule.when.step.value_or(0)) return std::nullopt;
       one.state.record(0, rank, nullptr);
     } else if (!lasts(rule.kind) || one.begun_ns < 0) {
       if (!one.state.asks(op, 0)) return std::nullopt;
@@ -235,9 +245,11 @@ struct Rules::Impl {
   }
 };
 
-Rules::Rules(std::vector<Rule> rules, std::uint64_t seed, int rank, int ranks, const std::vector<std::uint64_t>& fired)
+Rules::Rules(std::vector<Rule> rules, std::uint64_t seed, int rank, int ranks, const std::vector<std::uint64_t>& fired,
+             int attempt)
     : impl_(std::make_unique<Impl>()) {
   impl_->rank = rank;
+  impl_->attempt = attempt;
   std::map<std::string, int> twins;
   for (std::size_t i = 0; i < rules.size(); ++i) {
     for (const faults::Problem& p : problems_of(rules[i], ranks)) {
@@ -273,8 +285,8 @@ std::vector<Act> Rules::acts() const {
   for (const Impl::One& one : impl_->rules) {
     const Rule& rule = one.state.rule();
     const Act act = act_of(rule);
-    const bool here = !rule.when.rank || *rule.when.rank == impl_->rank;
-    if (here && rule.kind != FaultKind::clock_skew && std::find(all.begin(), all.end(), act) == all.end())
+    if (impl_->is_here(rule) && rule.kind != FaultKind::clock_skew &&
+        std::find(all.begin(), all.end(), act) == all.end())
       all.push_back(act);
   }
   return all;
@@ -284,7 +296,7 @@ std::vector<Rules::Hit> Rules::conditions() {
   std::vector<Hit> hits;
   for (Impl::One& one : impl_->rules) {
     const Rule& rule = one.state.rule();
-    if (rule.kind != FaultKind::clock_skew || rule.when.rank != impl_->rank) continue;
+    if (rule.kind != FaultKind::clock_skew || !impl_->is_here(rule)) continue;
     one.state.record(0, impl_->rank, nullptr);
     hits.push_back({std::int32_t(one.state.number()), 1, &rule, true, 0});
   }

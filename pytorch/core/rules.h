@@ -71,10 +71,10 @@ inline constexpr double kLinkBytesPerSecond = 12.5e9;
 
 class Rules {
  public:
-  // ranks: of the job. fired: how often each rule fired here before a launcher restarted the job; empty: never. Throws
-  // std::invalid_argument with one line where a rule is impossible.
+  // ranks: of the job. fired: how often each rule fired here before a launcher restarted the job; empty: never.
+  // attempt: starts of the job before this one. Throws std::invalid_argument with one line where a rule is impossible.
   Rules(std::vector<faults::Rule> rules, std::uint64_t seed, int rank, int ranks,
-        const std::vector<std::uint64_t>& fired = {});
+        const std::vector<std::uint64_t>& fired = {}, int attempt = 0);
   ~Rules();
 
   struct Hit {

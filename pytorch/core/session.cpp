@@ -23,13 +23,15 @@ std::vector<std::uint64_t> fired_before(const SessionSettings& settings) {
 Session::Session(SessionSettings settings)
     : settings_(std::move(settings)),
       rules_(rules_of(settings_.rules), settings_.seed, settings_.start.rank, settings_.start.world,
-             fired_before(settings_)),
+             fired_before(settings_), settings_.attempt),
       record_(settings_.record_path, settings_.start) {}
 
 void Session::now(std::int64_t step, std::int32_t micro_batch, StepPhase phase) {
+  const bool begins = phase != phase_ || step != step_ || micro_batch != micro_batch_;
   step_ = step;
   micro_batch_ = micro_batch;
   phase_ = phase;
+  if (begins) record_.add(PhaseEntry{phase, micro_batch, step, monotonic_ns()});
   record_.now(step, micro_batch, phase);
 }
 

@@ -15,6 +15,7 @@ struct SessionSettings {
   std::string record_path;
   RecordWriter::Start start;
   std::uint64_t seed = 0;
+  int attempt = 0;  // starts of the job before this one, by a launcher (start.attempt) or by who resumes it
   std::vector<RuleKeys> rules;
   // Records of this rank from before a launcher restarted the job: a rule counts what it did then.
   std::vector<std::string> earlier_records;

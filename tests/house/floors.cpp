@@ -87,7 +87,7 @@ const std::vector<Wing>& wings() {
         {"report", "simulate", "analyse"},
         {"html", "archive"},
         {"run", "torch"},
-        {"explain", "search", "processes", "doctor", "campaign", "torch/table", "torch/check"},
+        {"explain", "search", "processes", "doctor", "campaign", "torch/table", "torch/check", "torch/show"},
         {"releases", "reference", "torch/explore"},
         {"commands/words"},
         {"commands", "testing"},

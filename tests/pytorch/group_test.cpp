@@ -305,6 +305,28 @@ TEST(Ranks, AStrikeChangesWhatAllSeeOfAContribution) {
   }
 }
 
+TEST(Ranks, ASumMayHaveAContributionTwice) {
+  for (const std::string& said : Ranks(3).run([](Group& group) -> std::string {
+         const float mine = float(1 << group.place());
+         std::vector<float> x(300000, mine), part(4), given(12, mine);
+         Call all = call(group), scattered = call(group);
+         all.expected.numel = 300000;
+         scattered.expected.numel = 12;
+         all.doubled = scattered.doubled = group.place() == 2;
+         all_reduce(group, all, {}, std::vector<Bytes>{bytes(x)});
+         std::vector<ConstBytes> in;
+         for (std::size_t r = 0; r < 3; ++r) in.push_back(bytes(given).subspan(16 * r, 16));
+         reduce_scatter(group, scattered, {}, in, bytes(part));
+         for (const float value : x)
+           if (value != 11) return "all_reduce: " + std::to_string(value);
+         for (const float value : part)
+           if (value != 11) return "reduce_scatter: " + std::to_string(value);
+         return given[0] == mine ? "ok" : "its own tensor was changed";
+       })) {
+    EXPECT_EQ(said, "ok");
+  }
+}
+
 TEST(Ranks, MessagesThatDoNotFitAreRefused) {
   const auto said = Ranks(2, 5).run([](Group& group) -> std::string {
     std::vector<float> x(group.place() == 0 ? 10 : 20);

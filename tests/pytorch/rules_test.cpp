@@ -198,12 +198,36 @@ TEST(ScriptRules, ARestartedJobDoesNotGetTheSameFaultAgain) {
   EXPECT_EQ(first.at(backward_sum(2)).size(), 1U);
 }
 
+TEST(ScriptRules, ARuleMayStrikeOneStartOfTheJobOnly) {
+  const faults::Rule again =
+      rule_of({{"kind", "rank_crash"s}, {"step", std::int64_t(2)}, {"attempt", std::int64_t(1)}});
+  for (const int attempt : {0, 1, 2}) {
+    Rules rules({again}, 0, 0, 2, {}, attempt);
+    EXPECT_EQ(rules.at(backward_sum(2)).size(), attempt == 1 ? 1U : 0U) << attempt;
+    EXPECT_EQ(rules.acts().size(), attempt == 1 ? 1U : 0U) << attempt;
+  }
+  const faults::Rule skew =
+      rule_of({{"kind", "clock_skew"s}, {"rank", std::int64_t(0)}, {"attempt", std::int64_t(1)}, {"offset_s", 60.0}});
+  Rules first({skew}, 0, 0, 2), second({skew}, 0, 0, 2, {}, 1);
+  EXPECT_TRUE(first.conditions().empty());
+  EXPECT_EQ(second.conditions().size(), 1U);
+}
+
 TEST(ScriptRules, AWrongClockIsACondition) {
   const faults::Rule skew = rule_of({{"kind", "clock_skew"s}, {"rank", std::int64_t(1)}, {"offset_s", -3600.0}});
   Rules mine({skew}, 0, 1, 2), other({skew}, 0, 0, 2);
   ASSERT_EQ(mine.conditions().size(), 1U);
   EXPECT_TRUE(other.conditions().empty());
   EXPECT_TRUE(mine.acts().empty());
+}
+
+TEST(ScriptRules, OnlySumsHaveAContributionTwice) {
+  const faults::Rule twice = rule_of({{"kind", "message_corrupt"s}, {"mode", "dup_apply"s}});
+  Situation gathers = backward_sum(0);
+  gathers.sums = false;
+  Rules rules({twice}, 0, 0, 2);
+  EXPECT_TRUE(rules.at(gathers).empty());
+  EXPECT_EQ(rules.at(backward_sum(0)).size(), 1U);
 }
 
 TEST(ScriptRules, AStoreDiesOnceAsItsStepBegins) {

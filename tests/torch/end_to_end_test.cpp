@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,29 @@ TEST_F(TorchEndToEnd, DdpAndFsdp2UseTheSameBitsOnFourRanks) {
   const json found = compared("ddp", "fsdp2", 0);
   EXPECT_EQ(found["grade"], "bits");
   EXPECT_EQ(found["losses"], 20);
+}
+
+// A rank that hangs, and what other programs are told of it.
+TEST_F(TorchEndToEnd, ARunIsShownAsATraceAPageAndDumps) {
+  const std::string rule = R"(faults=[{"kind": "collective_timeout", "rank": 1, "step": 2, "phase": "backward"}])";
+  const std::string trace = folder_.file("trace.json"), page = folder_.file("run.html"), dumps = folder_.file("fr");
+  EXPECT_STATUS(run("run",
+                    {"--np", "2", "--trace", trace, "--html", page, "--flight-recorder", dumps, "--set",
+                     "torch.timeout_s=5", "--set", rule},
+                    {example("ddp.py")}),
+                3);
+  std::set<std::string> names;
+  const json told = json::parse(harness::testing::read_all(trace));
+  for (const json& event : told["traceEvents"]) names.insert(event["name"]);
+  for (const char* name : {"data", "forward", "backward", "optimizer", "all_reduce", "step 1"})
+    EXPECT_TRUE(names.contains(name)) << name;
+  EXPECT_NE(harness::testing::read_all(page).find("did not join"), std::string::npos);
+  const Captured analysed = capture({paths::program(), "analyse", dumps, "--json"}, {}, kLimit_s);
+  EXPECT_EQ(json::parse(analysed.out)["accused"], json::array({1})) << analysed.out << analysed.err;
+  // PyTorch's own tool takes them too.
+  const Captured theirs = capture({python_, "-m", "torch.distributed.flight_recorder.fr_trace", dumps}, {}, kLimit_s);
+  EXPECT_STATUS(theirs, 0);
+  EXPECT_EQ(theirs.out.find("MISMATCH"), std::string::npos) << theirs.out;
 }
 
 class NeverJoins : public TorchEndToEnd, public ::testing::WithParamInterface<std::string> {};

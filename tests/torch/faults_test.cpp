@@ -125,6 +125,17 @@ TEST_F(TorchFaults, ASkewedClockMovesTheTimeThatAScriptSees) {
   EXPECT_STATUS(ran, 0);
 }
 
+// All ranks get the same wrong sum, so that only an undisturbed run tells.
+TEST_F(TorchFaults, AContributionThatCountsTwiceIsNamedByACompareAndNoJudge) {
+  const std::vector<std::string> script = {example("ddp.py"), "--steps", "4"};
+  EXPECT_STATUS(run("clean", {"--np", "2"}, script), 0);
+  EXPECT_STATUS(break_it(R"({"kind": "message_corrupt", "mode": "dup_apply", "rank": 1, "step": 1})", script), 0);
+  EXPECT_EQ(report("run")["faults"][0]["fired"], 1);
+  const json told = compared("clean", "run", 1);
+  EXPECT_NE(told["grade"], "bits") << told;
+  EXPECT_NE(told.dump().find("all_reduce"), std::string::npos) << told;
+}
+
 // Training asks its store for nothing. Who makes a group does.
 TEST_F(TorchFaults, ADeadStoreIsMissedByWhoAsksIt) {
   const std::string rule = R"({"kind": "store_death", "step": 2})";

@@ -141,6 +141,22 @@ TEST_F(ScriptRecovers, AHangIsEndedAndTheTrainingGoesOn) {
   EXPECT_EQ(found()["resumed_at"], 3) << ran.out;
 }
 
+// Killed as it goes on, too. Who throws the checkpoint away once it is read has nothing left then.
+TEST_F(ScriptRecovers, WhoIsKilledAgainGoesOnOnceMore) {
+  const std::vector<std::string> again = {"--step", "7", "--again"};
+  const Captured ran = recovers(again, {example("resume.py"), "--folder", "{dir}"});
+  EXPECT_STATUS(ran, 0);
+  EXPECT_EQ(line("broken again"), "after 0 more steps") << ran.out;
+  EXPECT_EQ(found()["resumed_at"], 6) << ran.out;
+  const std::string tidy = resume_with({{"        if rank == 0:\n            print(f\"goes on from {found.name}\")\n",
+                                         "        dist.barrier()\n        if rank == 0:\n            import shutil\n"
+                                         "            for old in pathlib.Path(args.folder).glob(\"step-*\"):\n"
+                                         "                shutil.rmtree(old)\n        dist.barrier()\n"}});
+  EXPECT_STATUS(recovers({"--step", "7"}, {tidy, "--folder", "{dir}"}), 0);
+  EXPECT_STATUS(recovers(again, {tidy, "--folder", "{dir}"}), 1);
+  EXPECT_EQ(line("resumed"), "it begins again with step 0: nothing was resumed");
+}
+
 TEST_F(ScriptRecovers, TorchrunStartsTheRanksAgain) {
   const Captured ran =
       recovers({"--step", "7"}, {"python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",

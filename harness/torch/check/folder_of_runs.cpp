@@ -45,12 +45,13 @@ std::string FolderOfRuns::empty_folder(const std::string& name) const {
 }
 
 TorchRun FolderOfRuns::run(const std::string& name, const TorchScenario& scenario, const std::string& checkpoints,
-                           const std::string& more) const {
+                           const std::string& more, int attempt) const {
   const std::string folder = empty_folder(name);
   std::vector<std::string> command = command_;
   for (const std::string& word : words_of(more)) command.push_back(word);
   for (std::string& word : command) word = with_folder(word, checkpoints);
   Start start = start_;
+  start.attempt = attempt;
   if (warm_) start.ranks_with = warm_->ranks_with();
   return run_in(folder, scenario, command, start);
 }
@@ -64,6 +65,14 @@ TorchScenario scenario_for(const std::vector<std::string>& command, const std::s
   };
   if (file.empty() && std::none_of(sets.begin(), sets.end(), says_it)) scenario.torch.timeout_s = timeout_s;
   return scenario;
+}
+
+TorchScenario of_attempt(const TorchScenario& scenario, const std::vector<std::string>& command, int attempt) {
+  TorchScenario one = scenario;
+  const bool all = !is_script(command.front());
+  std::erase_if(one.faults,
+                [&](const faults::Rule& rule) { return all ? attempt > 0 : rule.when.attempt.value_or(0) != attempt; });
+  return one;
 }
 
 std::int64_t steps_of(const TorchRun& run) {

@@ -25,9 +25,10 @@ class FolderOfRuns {
   void warm_up();
   // A folder of this name with nothing in it.
   std::string empty_folder(const std::string& name) const;
-  // Runs the command with its records in the folder `name`. more: arguments behind its own. Throws as run_script().
+  // Runs the command with its records in the folder `name`. more: arguments behind its own. attempt: how often it was
+  // started before. Throws as run_script().
   TorchRun run(const std::string& name, const TorchScenario& scenario, const std::string& checkpoints,
-               const std::string& more = "") const;
+               const std::string& more = "", int attempt = 0) const;
 
   const std::string& torch() const { return start_.built.torch; }
   const std::string& path() const { return folder_.path(); }
@@ -45,6 +46,9 @@ class FolderOfRuns {
 // where neither a scenario nor a setting says it. Throws as load_torch_scenario().
 TorchScenario scenario_for(const std::vector<std::string>& command, const std::string& file,
                            const std::vector<std::string>& sets, const std::optional<int>& np, double timeout_s);
+// The scenario with those of its rules that can strike in this start of the job. A launcher starts it again by itself:
+// its first start gets all rules, and no later one any.
+TorchScenario of_attempt(const TorchScenario& scenario, const std::vector<std::string>& command, int attempt);
 // Steps of the rank that made most.
 std::int64_t steps_of(const TorchRun& run);
 // Whether a launcher started the ranks again.

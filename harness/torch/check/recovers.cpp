@@ -13,6 +13,7 @@
 #include "harness/torch/check/folder_of_runs.h"
 #include "harness/torch/judges.h"
 #include "harness/torch/scenario.h"
+#include "pytorch/core/rules.h"
 
 namespace seeksim::harness::torch {
 namespace {
@@ -35,7 +36,7 @@ class Recovering {
 
  private:
   TorchRun run_of(const std::string& name, const TorchScenario& scenario, const std::string& checkpoints,
-                  const std::string& more = "") const;
+                  const std::string& more = "", int attempt = 0) const;
   bool undisturbed();
   TorchScenario disturbed_scenario();
   std::optional<TorchRun> disturbed();
@@ -52,6 +53,7 @@ class Recovering {
   bool red_ = false;
   std::string stopped_;  // by whom, before all was known
   TorchRun whole_;
+  TorchScenario broken_;    // with the faults of every start
   std::int64_t step_ = -1;  // in which a rank is killed or hangs; -1: the scenario says what breaks
   std::optional<Resumption> found_;
   std::vector<CheckLine> lines_;
@@ -67,8 +69,8 @@ Recovering::Recovering(const RecoversRequest& request, const Print& print) : req
 }
 
 TorchRun Recovering::run_of(const std::string& name, const TorchScenario& scenario, const std::string& checkpoints,
-                            const std::string& more) const {
-  TorchRun run = runs_->run(name, scenario, checkpoints, more);
+                            const std::string& more, int attempt) const {
+  TorchRun run = runs_->run(name, scenario, checkpoints, more, attempt);
   if (run.job.stopped == Stopped::interrupted) throw AskedToStop();  // of that run nothing is known
   return run;
 }
@@ -105,6 +107,15 @@ bool Recovering::undisturbed() {
   return true;
 }
 
+// The phase in which the last rank comes to its first collective of a step.
+std::optional<runtime::Phase> phase_of_step(const TorchRun& run, std::int64_t step) {
+  const RankRun& last = run.ranks.back();
+  if (!last.record) return std::nullopt;
+  for (const pytorch::CallEntry& call : last.record->calls)
+    if (call.step == step) return pytorch::catalogue_phase(call.phase);
+  return std::nullopt;
+}
+
 // The scenario's faults, and a rank that is killed or hangs where none of them ends one.
 TorchScenario Recovering::disturbed_scenario() {
   TorchScenario scenario = scenario_;
@@ -113,13 +124,21 @@ TorchScenario Recovering::disturbed_scenario() {
   rule.kind = request_.how == "hang" ? FaultKind::collective_timeout : FaultKind::rank_crash;
   rule.when.rank = scenario.torch.ranks - 1;
   rule.when.step = step_;
+  rule.when.attempt = 0;
   scenario.faults.push_back(faults::with_defaults(rule));
+  if (request_.again) {
+    rule.when.step = 0;  // the first that it makes then; not before, while it still loads
+    rule.when.phase = phase_of_step(whole_, step_);
+    rule.when.attempt = 1;
+    scenario.faults.push_back(faults::with_defaults(rule));
+  }
   return scenario;
 }
 
 // Empty: what had to break did not.
 std::optional<TorchRun> Recovering::disturbed() {
-  const TorchScenario scenario = disturbed_scenario();
+  broken_ = disturbed_scenario();
+  const TorchScenario scenario = of_attempt(broken_, request_.command, 0);
   TorchRun run = run_of("disturbed", scenario, runs_->empty_folder("checkpoints"));
   for (const CheckResult& check : judge(run).checks) {
     // Where a launcher has restarted the ranks, the attempt that was disturbed is not the last one.
@@ -135,17 +154,33 @@ std::optional<TorchRun> Recovering::disturbed() {
   return run;
 }
 
-// Empty: it could not go on.
+// Whether each rule of its scenario fired.
+bool struck_by_all(const TorchRun& run) {
+  const Judgement judged = judge(run);
+  return std::none_of(judged.checks.begin(), judged.checks.end(),
+                      [](const CheckResult& check) { return check.name == "faults_fired" && !check.ok; });
+}
+
+// Resumes it, and once more for each start that the scenario breaks. Empty: it could not go on.
 std::optional<TorchRun> Recovering::resumed() {
-  TorchScenario scenario = scenario_;
-  scenario.faults.clear();
   std::string wrong;
-  try {
-    TorchRun run = run_of("resumed", scenario, runs_->path() + "/checkpoints", request_.resume);
-    wrong = failure(run);
-    if (wrong.empty()) return run;
-  } catch (const BadInput& bad) {
-    wrong = bad.problems().empty() ? bad.what() : bad.problems().front().what;
+  for (int attempt = 1; wrong.empty(); ++attempt) {
+    const TorchScenario scenario = of_attempt(broken_, request_.command, attempt);
+    const std::string name = attempt == 1 ? "resumed" : fmt::format("resumed-{}", attempt);
+    try {
+      TorchRun run = run_of(name, scenario, runs_->path() + "/checkpoints", request_.resume, attempt);
+      const std::string failed = failure(run);
+      if (!struck_by_all(run))
+        wrong = fmt::format("what had to break start {} of the script did not", attempt + 1);
+      else if (failed.empty())
+        return run;
+      else if (scenario.faults.empty())
+        wrong = failed;
+      else
+        tell("broken again", State::good, fmt::format("after {} more steps", steps_of(run)));
+    } catch (const BadInput& bad) {
+      wrong = bad.problems().empty() ? bad.what() : bad.problems().front().what;
+    }
   }
   tell("resumed", State::red, wrong);
   return std::nullopt;

@@ -20,6 +20,7 @@ struct RecoversRequest {
   std::vector<std::string> sets;     // --set
   std::string resume;                // --resume: arguments with which it goes on; empty: the same command again
   std::string how;                   // --how: "kill" or "hang"
+  bool again = false;                // --again: and once more, in the first step after it was resumed
   std::optional<std::int64_t> step;  // --step: in which the last rank is killed or hangs; unset: drawn
   std::uint64_t seed = 1;            // --seed: of that draw
   std::optional<int> np;             // --np
@@ -29,7 +30,8 @@ struct RecoversRequest {
   Style style;
 };
 
-// Runs it twice, or three times where the launcher does not restart the ranks itself, and tells each line as it is
+// Runs it twice, or three times where the launcher does not restart the ranks itself (once more for each start that
+// its faults break), and tells each line as it is
 // known. Status 1 where a line is red. Throws BadInput: no script, no {dir}, no checkpoint, a step that is not there,
 // or the script fails by itself.
 Outcome run_recovers(const RecoversRequest& request, const Print& print);

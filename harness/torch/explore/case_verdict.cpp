@@ -37,6 +37,13 @@ bool only_hung_ranks_stayed(const TorchRun& run) {
   });
 }
 
+// A rank never ended, though no fault held it.
+std::optional<CaseVerdict> stuck(const TorchRun& run) {
+  const bool stopped = run.job.stopped == Stopped::no_progress || run.job.stopped == Stopped::out_of_time;
+  if (stopped && !only_hung_ranks_stayed(run)) return red("ends", run.job.why);
+  return std::nullopt;
+}
+
 // Judges that say of a run that was broken off only that it was.
 bool says_that_it_ended(const std::string& judge) {
   static const char* const kNames[] = {"recorded", "no_hang", "finished", "collectives_match"};
@@ -77,15 +84,18 @@ std::string_view name(CaseEnd end) { return kEnds.of(end); }
 
 CaseVerdict verdict_of(const TorchRun& undisturbed, const TorchRun& disturbed, Promise promise) {
   if (!any_fired(disturbed)) return {CaseEnd::not_struck, "", ""};
-  const JobRun& job = disturbed.job;
-  const bool stuck = job.stopped == Stopped::no_progress || job.stopped == Stopped::out_of_time;
-  if (stuck && !only_hung_ranks_stayed(disturbed)) return red("ends", job.why);
+  if (std::optional<CaseVerdict> found = stuck(disturbed)) return *found;
   const bool well = ended_well(disturbed), must = promise == Promise::same_bits;
   if (std::optional<CaseVerdict> found = red_judge(disturbed, !well && !must)) return *found;
   if (well) return same_bits(undisturbed, disturbed);
   if (must) return red("ends", failure(disturbed));
   if (std::string why = ends_as_if_well(undisturbed, disturbed); !why.empty()) return red("ends", std::move(why));
   return {CaseEnd::ended, "", ""};
+}
+
+std::optional<CaseVerdict> verdict_of_broken_again(const TorchRun& run) {
+  if (std::optional<CaseVerdict> found = stuck(run)) return found;
+  return red_judge(run, true);
 }
 
 bool has_saved(const TorchRun& undisturbed, const TorchRun& disturbed) {

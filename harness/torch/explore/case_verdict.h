@@ -28,6 +28,9 @@ struct CaseVerdict {
 
 // Of the run in which they struck. CaseEnd::ended: where it has a checkpoint, it is to be resumed.
 CaseVerdict verdict_of(const TorchRun& undisturbed, const TorchRun& disturbed, Promise promise);
+// Of a run that went on, and that faults broke off again; empty: its ranks ended as they should, and it may go on once
+// more.
+std::optional<CaseVerdict> verdict_of_broken_again(const TorchRun& run);
 // Whether it came so far that its first checkpoint has to be whole.
 bool has_saved(const TorchRun& undisturbed, const TorchRun& disturbed);
 // Of the run that went on. failed: why there is none; empty: there is.

@@ -30,8 +30,9 @@ namespace {
 using Rules = std::vector<faults::Rule>;
 using State = CheckLine::State;
 
-constexpr double kTimeout_s = 20;    // how long a rank waits for another, where nobody says it
-constexpr std::uint32_t kTwoIn = 4;  // one case in so many has two faults
+constexpr double kTimeout_s = 20;      // how long a rank waits for another, where nobody says it
+constexpr std::uint32_t kTwoIn = 4;    // one case in so many has two faults
+constexpr std::uint32_t kAgainIn = 4;  // one in so many breaks the script again as it goes on
 constexpr int kSimplerTries = 8;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -136,6 +137,9 @@ Rules Exploring::draw() {
     for (faults::Rule& rule : places_->draw(*rows[random_.below(std::uint32_t(rows.size()))], random_))
       rules.push_back(std::move(rule));
   }
+  if (goes_on_ && promise_of(rules) == Promise::ends && random_.below(kAgainIn) == 0) {
+    for (faults::Rule& rule : places_->draw_again(random_)) rules.push_back(std::move(rule));
+  }
   return rules;
 }
 
@@ -145,21 +149,26 @@ CaseVerdict Exploring::play(const Rules& rules, const std::string& folder) {
   for (const faults::Rule& rule : rules) scenario.faults.push_back(faults::with_defaults(as_in_torch(rule)));
   const Promise promise = promise_of(rules);
   const std::string checkpoints = runs_->empty_folder(folder + "-checkpoints");
-  const TorchRun disturbed = runs_->run(folder, scenario, checkpoints);
+  const TorchRun disturbed = runs_->run(folder, of_attempt(scenario, request_.command, 0), checkpoints);
   interrupted_ |= disturbed.job.stopped == Stopped::interrupted;
   CaseVerdict verdict = verdict_of(whole_, disturbed, promise);
   if (verdict.end != CaseEnd::ended || !goes_on_ || interrupted_) return verdict;
-  scenario.faults.clear();
+  // Without a checkpoint there is nothing to name: it begins again.
+  const std::string more = has_saved(whole_, disturbed) ? request_.resume : "";
   std::optional<TorchRun> resumed;
   std::string failed;
-  try {
-    // Without a checkpoint there is nothing to name: it begins again.
-    const std::string more = has_saved(whole_, disturbed) ? request_.resume : "";
-    resumed = runs_->run(folder + "-resumed", scenario, checkpoints, more);
-    interrupted_ |= resumed->job.stopped == Stopped::interrupted;
-    failed = failure(*resumed);
-  } catch (const BadInput& bad) {
-    failed = bad.problems().empty() ? bad.what() : bad.problems().front().what;
+  for (int attempt = 1;; ++attempt) {
+    const TorchScenario one = of_attempt(scenario, request_.command, attempt);
+    try {
+      resumed = runs_->run(folder + "-resumed", one, checkpoints, more, attempt);
+      interrupted_ |= resumed->job.stopped == Stopped::interrupted;
+      failed = failure(*resumed);
+    } catch (const BadInput& bad) {
+      failed = bad.problems().empty() ? bad.what() : bad.problems().front().what;
+      break;
+    }
+    if (one.faults.empty() || failed.empty() || interrupted_) break;
+    if (std::optional<CaseVerdict> red = verdict_of_broken_again(*resumed)) return *red;
   }
   return verdict_of_resumed(whole_, disturbed, failed.empty() ? &*resumed : nullptr, failed, promise);
 }

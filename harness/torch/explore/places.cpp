@@ -71,6 +71,7 @@ const std::vector<ExploredFault>& explored_faults() {
       {FaultKind::collective_timeout, Mode::never, Promise::ends, Where::collective},
       {FaultKind::message_drop, Mode::unset, Promise::ends, Where::collective},
       {FaultKind::oom, Mode::unset, Promise::ends, Where::collective},
+      {FaultKind::store_death, Mode::unset, Promise::ends, Where::step},
       {FaultKind::data_error, Mode::unset, Promise::ends, Where::batch},
       {FaultKind::nvme_write_error, Mode::unset, Promise::ends, Where::save},
       {FaultKind::disk_full, Mode::unset, Promise::ends, Where::save},
@@ -139,19 +140,20 @@ const Places::Call* Places::call_after(std::int64_t step, sim::Random& random) c
   return later.empty() ? nullptr : one_of(later, random);
 }
 
+void Places::strike(Rule& rule, const Call& call) {
+  rule.when.rank = call.rank;
+  rule.when.step = call.step;
+  rule.when.phase = call.phase;
+  // To a rule about memory each collective is an allocation.
+  const bool of_kind = rule.kind != FaultKind::oom;
+  if (of_kind) rule.when.op = call.op;
+  rule.when.call = of_kind ? call.of_kind : call.of_all;
+}
+
 std::vector<Rule> Places::draw(const ExploredFault& row, sim::Random& random) const {
   Rule rule;
   rule.kind = row.kind;
   rule.mode = row.mode;
-  const auto strike = [](Rule& which, const Call& call) {
-    which.when.rank = call.rank;
-    which.when.step = call.step;
-    which.when.phase = call.phase;
-    // To a rule about memory each collective is an allocation.
-    const bool of_kind = which.kind != FaultKind::oom;
-    if (of_kind) which.when.op = call.op;
-    which.when.call = of_kind ? call.of_kind : call.of_all;
-  };
   switch (row.where) {
     case Where::collective: {
       Rule named = rule;
@@ -194,6 +196,24 @@ std::vector<Rule> Places::draw(const ExploredFault& row, sim::Random& random) co
   crash.mode = Mode::before;
   strike(crash, *call);
   return {rule, crash};
+}
+
+std::vector<Rule> Places::draw_again(sim::Random& random) const {
+  constexpr std::int64_t kFirstSteps = 2;
+  const std::vector<std::pair<FaultKind, Mode>> kinds = {{FaultKind::rank_crash, Mode::before},
+                                                         {FaultKind::rank_crash, Mode::after},
+                                                         {FaultKind::collective_timeout, Mode::never},
+                                                         {FaultKind::oom, Mode::unset}};
+  std::vector<const Call*> early;
+  for (const Call& call : calls_) {
+    if (call.step < kFirstSteps) early.push_back(&call);
+  }
+  if (early.empty()) return {};
+  Rule rule;
+  std::tie(rule.kind, rule.mode) = one_of(kinds, random);
+  strike(rule, *one_of(early, random));
+  rule.when.attempt = 1;
+  return {rule};
 }
 
 }  // namespace seeksim::harness::torch

@@ -37,6 +37,8 @@ class Places {
   const std::vector<const ExploredFault*>& rows() const { return rows_; }
   // A fault of this row. A damaged checkpoint comes with a rank that is killed later, so that it is read.
   std::vector<faults::Rule> draw(const ExploredFault& row, sim::Random& random) const;
+  // A fault that ends the script again as it goes on, in one of the first steps that it makes then; empty: none fits.
+  std::vector<faults::Rule> draw_again(sim::Random& random) const;
 
  private:
   struct Call {
@@ -52,6 +54,7 @@ class Places {
     std::int64_t step = 0;
   };
   bool has_place(const ExploredFault& row) const;
+  static void strike(faults::Rule& rule, const Call& call);  // there
   const Call* call_after(std::int64_t step, sim::Random& random) const;
 
   int ranks_;

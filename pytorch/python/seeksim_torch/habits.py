@@ -247,11 +247,12 @@ class Habits:
             return index
 
         def following(iterator: Any) -> Any:
-            how = self.watcher.faults.batch(getattr(iterator, "_seeksim", ""))
-            if how == "skip":
-                own_next(iterator)
-                self.misses(iterator)
-            batch = own_next(iterator)
+            with self.watcher.during("data"):
+                how = self.watcher.faults.batch(getattr(iterator, "_seeksim", ""))
+                if how == "skip":
+                    own_next(iterator)
+                    self.misses(iterator)
+                batch = own_next(iterator)
             if how == "dup_apply" and hasattr(iterator, "_seeksim_last"):
                 batch = self.gets_again(iterator)
             else:

@@ -1,6 +1,7 @@
 """What a training script does, seen by torch's own hooks: steps, phases, losses, gradients, weights that were used."""
 
 import contextlib
+import threading
 import weakref
 from types import ModuleType
 from typing import Any, Dict, Iterator, List, Optional, Tuple
@@ -81,6 +82,19 @@ class Watcher:
         self.phase = phase
         self.tell()
         self.faults.step_begins(self.step)
+
+    @contextlib.contextmanager
+    def during(self, phase: str) -> Iterator[None]:
+        """A phase inside another one: a batch is fetched, a file is saved. A thread beside the script's has none."""
+        if threading.current_thread() is not threading.main_thread() or self.phase == phase:
+            yield
+            return
+        before = self.phase
+        self.enter(phase)
+        try:
+            yield
+        finally:
+            self.enter(before)
 
     def note(self, text: str) -> None:
         """Writes down once what is not watched."""

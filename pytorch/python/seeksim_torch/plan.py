@@ -30,6 +30,7 @@ class Plan:
     module: str
     backend: str = "seeksim"
     seed: int = 0
+    attempt: int = 0
     timeout_s: float = 0.0
     sums: str = "canonical"
     die_with_parent: bool = True
@@ -81,8 +82,8 @@ def read(folder: str) -> Plan:
         raise Refusal(f"{path} has version {plan.version}; this package reads version {VERSION}")
     if plan.backend not in ("seeksim", "own"):
         raise Refusal(f"{path}: backend has to be seeksim or own, not {plan.backend!r}")
-    if plan.timeout_s < 0 or plan.seed < 0 or plan.record.weights_every < 0 or not 1 <= plan.record.max_mib <= 65536:
-        raise Refusal(f"{path}: timeout_s, seed, weights_every and max_mib have no such values")
+    if plan.timeout_s < 0 or plan.seed < 0 or plan.attempt < 0 or plan.record.weights_every < 0 or not 1 <= plan.record.max_mib <= 65536:
+        raise Refusal(f"{path}: timeout_s, seed, attempt, weights_every and max_mib have no such values")
     if not isinstance(plan.faults, list) or not all(isinstance(rule, dict) for rule in plan.faults):
         raise Refusal(f"{path}: faults has to be a list of rules")
     if not isinstance(plan.turns, list) or not all(isinstance(one, str) for one in plan.turns):

@@ -106,7 +106,8 @@ def _watch_torch(saves: Saves) -> None:
         if saves.inside:
             own(thing, target, *args, **options)
         else:
-            saves.save(own, thing, target, args, options)
+            with saves.watcher.during("checkpoint"):
+                saves.save(own, thing, target, args, options)
 
     torch.save = save
     torch.serialization.save = save
@@ -124,7 +125,7 @@ def _watch_files(saves: Saves, module: ModuleType) -> None:
                 yield stream
             return
         asked = saves.begins(os.fspath(path))
-        with saves.writing(), own(self, path, mode) as stream:
+        with saves.watcher.during("checkpoint"), saves.writing(), own(self, path, mode) as stream:
             yield stream  # the writer closes it
         if any(kind == "disk_full" for kind, *_ in asked):
             _damage(os.fspath(path), "truncate", 0)
@@ -140,7 +141,8 @@ def _watch_safetensors(saves: Saves, module: ModuleType) -> None:
     @functools.wraps(own)
     def save_file(tensors: Any, filename: Any, *args: Any, **options: Any) -> None:
         asked = saves.begins(os.fspath(filename))
-        own(tensors, filename, *args, **options)
+        with saves.watcher.during("checkpoint"):
+            own(tensors, filename, *args, **options)
         if any(kind == "disk_full" for kind, *_ in asked):
             _damage(os.fspath(filename), "truncate", 0)
             raise _full(os.fspath(filename))

@@ -99,6 +99,7 @@ def _begin(folder: str) -> None:
             rank=rank,
             world=world,
             attempt=attempt,
+            resumed=plan.attempt,
             torch_version=torch.__version__,
             backend=plan.backend,
             max_bytes=plan.record.max_mib << 20,

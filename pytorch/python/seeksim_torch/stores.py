@@ -13,12 +13,16 @@ def _sockets(port: int) -> List[Tuple[int, socket.socket, bool]]:
 
     Copies, because the store's own thread closes its sockets as soon as the other end is gone.
     """
-    found = []
+    sockets, found = [], []
     for name in os.listdir("/proc/self/fd"):
         try:
-            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
-                continue
-            one = socket.socket(fileno=os.dup(int(name)))
+            if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                sockets.append(int(name))
+        except OSError:
+            pass  # it was the list's own
+    for descriptor in sockets:  # all of them are known before the first copy takes a number
+        try:
+            one = socket.socket(fileno=os.dup(descriptor))
         except OSError:
             continue  # it is gone
         try:
@@ -28,7 +32,7 @@ def _sockets(port: int) -> List[Tuple[int, socket.socket, bool]]:
         except OSError:
             ends = []  # it was never connected
         if any(end[1] == port for end in ends):
-            found.append((int(name), one, listens))
+            found.append((descriptor, one, listens))
         else:
             one.close()
     return found

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <optional>
 #include <set>
 
+#include "harness/torch/check/folder_of_runs.h"
 #include "harness/torch/explore/case_verdict.h"
 #include "harness/torch/explore/places.h"
 #include "harness/torch/explore/simpler.h"
@@ -70,6 +72,56 @@ TEST(TorchPlaces, EachDrawIsAFaultThatScriptsCanBeGiven) {
     }
   }
   EXPECT_GT(drawn.size(), explored_faults().size() * 4);
+}
+
+TEST(TorchPlaces, AScriptIsBrokenAgainInItsFirstSteps) {
+  const TorchRun run = undisturbed();
+  const Places places(run, true);
+  sim::Random random(7, sim::Stream::partial);
+  std::set<FaultKind> kinds;
+  for (int i = 0; i < 60; ++i) {
+    const std::vector<faults::Rule> rules = places.draw_again(random);
+    ASSERT_EQ(rules.size(), 1U);
+    EXPECT_EQ(rules[0].when.attempt, 1);
+    EXPECT_LT(rules[0].when.step.value_or(9), 2);
+    EXPECT_EQ(promise_of(rules), Promise::ends);
+    EXPECT_TRUE(problems_in_torch(rules[0], 2).empty()) << faults::text(rules[0]);
+    kinds.insert(rules[0].kind);
+  }
+  EXPECT_EQ(kinds.size(), 3U);
+}
+
+// A launcher starts a job again by itself, and so takes the rules of all starts.
+TEST(TorchPlaces, EachStartGetsItsRules) {
+  TorchScenario scenario;
+  for (const std::optional<int> attempt : {std::optional<int>(), std::optional<int>(0), std::optional<int>(1)}) {
+    faults::Rule rule;
+    rule.kind = FaultKind::pause;
+    rule.when.attempt = attempt;
+    scenario.faults.push_back(rule);
+  }
+  const auto left = [&](const std::string& word, int attempt) {
+    return of_attempt(scenario, {word}, attempt).faults.size();
+  };
+  EXPECT_EQ(left("train.py", 0), 2U);
+  EXPECT_EQ(left("train.py", 1), 1U);
+  EXPECT_EQ(left("train.py", 2), 0U);
+  EXPECT_EQ(left("torchrun", 0), 3U);
+  EXPECT_EQ(left("torchrun", 1), 0U);
+}
+
+TEST(TorchCase, AScriptThatIsBrokenAgainHasToEndAgain) {
+  TorchRun run = struck(2);
+  ends(run, 0, 1);
+  run.job.processes[1].ending.signal = SIGKILL;
+  EXPECT_FALSE(verdict_of_broken_again(run).has_value());
+  run.job.stopped = Stopped::no_progress;
+  run.job.processes[0].ended_by_us = true;
+  ASSERT_TRUE(verdict_of_broken_again(run).has_value());
+  EXPECT_EQ(verdict_of_broken_again(run)->check, "ends");
+  const TorchRun other = struck(3, [](std::int64_t step, Step& one) { one.weight += step >= 1 ? 9 : 0; });
+  ASSERT_TRUE(verdict_of_broken_again(other).has_value());
+  EXPECT_EQ(verdict_of_broken_again(other)->check, "replicas_equal");
 }
 
 TEST(TorchPlaces, WhatAScriptDoesNotDoIsNotStruck) {

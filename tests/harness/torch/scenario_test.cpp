@@ -103,6 +103,9 @@ TEST(TorchScenario, FaultsNeedSeeksimsOwnBackend) {
 }
 
 TEST(TorchScenario, EveryKindThatAppliesLoadsAndGoesIntoThePlan) {
+  Start start;
+  start.built.module = "/m.so";
+  start.attempt = 1;
   for (const TorchFault& row : torch_faults()) {
     Json fault = {{"kind", std::string(faults::name(row.kind))}, {"rank", 1}, {"step", 2}};
     const auto takes = [&](const char* key) { return is_key_in_torch(row.kind, key); };
@@ -113,7 +116,9 @@ TEST(TorchScenario, EveryKindThatAppliesLoadsAndGoesIntoThePlan) {
       if (!takes(key)) fault.erase(key);
     const Json scenario = {{"torch", {{"np", 2}}}, {"faults", {fault}}};
     EXPECT_EQ(problems(scenario.dump()), "") << faults::name(row.kind);
-    const Json plan = plan_json(load(scenario.dump()), "/m.so");
+    const Json plan = plan_json(load(scenario.dump()), start);
+    EXPECT_EQ(plan["attempt"], 1);
+    EXPECT_TRUE(takes("attempt")) << "each can strike in a resumed run";
     EXPECT_EQ(plan["faults"][0].contains("rank"), takes("rank"));
     EXPECT_EQ(plan["faults"][0]["kind"], faults::name(row.kind));
   }

@@ -11,7 +11,7 @@ using testing::CallState;
 using testing::made_run;
 using testing::StepPhase;
 
-constexpr std::int64_t kMs = 1'000'000;
+constexpr std::int64_t kMillisecond = 1'000'000;
 
 // Three ranks, four collectives 100 ms apart; rank 0 comes on time, rank 1 a tenth of a millisecond later, rank 2 by
 // what each collective says.
@@ -20,8 +20,8 @@ TorchRun three_ranks(const std::vector<std::int64_t>& late_ms) {
   for (int rank = 0; rank < 3; ++rank) {
     auto& calls = run.ranks[std::size_t(rank)].record->calls;
     for (std::size_t i = 0; i < calls.size(); ++i) {
-      const std::int64_t late_ns = rank == 2 ? late_ms.at(i) * kMs : rank * kMs / 10;
-      calls[i].started_ns = std::int64_t(i + 1) * 100 * kMs + late_ns;
+      const std::int64_t late_ns = rank == 2 ? late_ms.at(i) * kMillisecond : rank * kMillisecond / 10;
+      calls[i].started_ns = std::int64_t(i + 1) * 100 * kMillisecond + late_ns;
       if (i == 3) calls[i].phase = StepPhase::optimizer;
     }
   }
