@@ -156,9 +156,23 @@ std::string Checking::does_not_apply(const Switch& one) const {
   return "";
 }
 
+// Whether a rank's backward passes sum floating-point numbers over ranks.
+static bool sums_in_backward(const TorchRun& run) {
+  const auto sums = [](const pytorch::CallEntry& call) {
+    return call.phase == pytorch::StepPhase::backward && call.reduce != pytorch::ReduceName::none &&
+           call.dtype > pytorch::DType::none && call.dtype <= pytorch::DType::fp8_e5m2;
+  };
+  return std::any_of(run.ranks.begin(), run.ranks.end(), [&](const RankRun& rank) {
+    return rank.record && std::any_of(rank.record->calls.begin(), rank.record->calls.end(), sums);
+  });
+}
+
 CheckLine Checking::try_switch(const Switch& one) {
   Variant variant = plain();
   one.turn(variant, one.name);
+  // A script that sums by hand, or not at all, has none inside its backward pass: there the gradient itself is struck.
+  if (one.demand == Demand::finite_red && !sums_in_backward(plain_))
+    variant.scenario.faults.front().site = faults::Site::activation_gradient;
   if (one.demand == Demand::resumed) {
     for (const std::string& word : words_of(request_.resume))
       variant.arguments.push_back(with_folder(word, folder_->path() + "/plain/checkpoint"));

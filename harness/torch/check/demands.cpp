@@ -150,8 +150,7 @@ void hold_seen(const TorchRun& plain, const TorchRun& run, CheckLine& line) {
 void hold_noticed(const Switch& turned, const Judgement& judgement, CheckLine& line) {
   if (is_red(judgement, "faults_fired")) {
     line.state = State::not_applicable;
-    line.text =
-        "no collective runs inside a backward pass of step 1; what a script sums by hand after it is not reached";
+    line.text = "no backward pass of step 1 comes to a module or to a sum";
     return;
   }
   const bool replicas = turned.demand == Demand::replicas_red;
