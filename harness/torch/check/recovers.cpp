@@ -23,7 +23,9 @@ using faults::FaultKind;
 
 constexpr double kTimeout_s = 30;  // how long a rank waits for another, where no scenario says it
 
+// In the first start of the job.
 bool ends_a_rank(const faults::Rule& rule) {
+  if (rule.when.attempt.value_or(0) != 0) return false;
   return rule.kind == FaultKind::rank_crash || rule.kind == FaultKind::collective_timeout;
 }
 

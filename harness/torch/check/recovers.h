@@ -31,9 +31,8 @@ struct RecoversRequest {
 };
 
 // Runs it twice, or three times where the launcher does not restart the ranks itself (once more for each start that
-// its faults break), and tells each line as it is
-// known. Status 1 where a line is red. Throws BadInput: no script, no {dir}, no checkpoint, a step that is not there,
-// or the script fails by itself.
+// its faults break), and tells each line as it is known. Status 1 where a line is red. Throws BadInput: no script, no
+// {dir}, no checkpoint, a step that is not there, or the script fails by itself.
 Outcome run_recovers(const RecoversRequest& request, const Print& print);
 
 // The step in which to disturb: from the first one that begins with a checkpoint to the last one.
