@@ -21,6 +21,7 @@ using pytorch::OpName;
 using pytorch::Place;
 using pytorch::RankRecord;
 using pytorch::ReduceName;
+using pytorch::StepPhase;
 using pytorch::TensorEntry;
 using pytorch::TensorUse;
 using runtime::rank_names;
@@ -140,6 +141,7 @@ struct Birth {
   std::int64_t step = 0;
   std::int64_t time_ns = std::numeric_limits<std::int64_t>::max();
   std::string where;
+  bool before_optimizer = false;  // it was given to a sum of a forward or a backward pass
 };
 
 // Sums of infinity are a mistake; a minimum that begins with infinity is none.
@@ -158,13 +160,14 @@ std::optional<Birth> first_birth(const RankRun& rank) {
     if (place.kind == EntryKind::call) {
       const CallEntry& call = record.calls[place.index];
       if (call.nonfinite_in && is_sum(call.reduce))
-        return Birth{rank.rank, call.step, call.created_ns, "what it gave to " + describe(record, call)};
+        return Birth{rank.rank, call.step, call.created_ns, "what it gave to " + describe(record, call),
+                     call.phase == StepPhase::forward || call.phase == StepPhase::backward};
       time_ns = std::max({time_ns, call.created_ns, call.finished_ns});
     } else if (place.kind == EntryKind::loss) {
       const LossEntry& loss = record.losses[place.index];
       if (!std::isfinite(value_of(loss)))
         return Birth{rank.rank, loss.step, loss.time_ns,
-                     fmt::format("its loss in step {}, micro-batch {}", loss.step, loss.micro_batch)};
+                     fmt::format("its loss in step {}, micro-batch {}", loss.step, loss.micro_batch), false};
       time_ns = std::max(time_ns, loss.time_ns);
     } else if (place.kind == EntryKind::step) {
       time_ns = std::max(time_ns, record.steps[place.index].time_ns);
@@ -172,26 +175,33 @@ std::optional<Birth> first_birth(const RankRun& rank) {
       const TensorEntry& tensor = record.tensors[place.index];
       return Birth{rank.rank, tensor.step, time_ns,
                    fmt::format("the {} {} in step {}, {}", name(tensor.use), record.text(tensor.name), tensor.step,
-                               name(tensor.phase))};
+                               name(tensor.phase)),
+                   false};
     }
   }
   return std::nullopt;
 }
 
-// Whether what was born came into a weight or a loss, or nobody could see that it did not.
+// Whether what was born came into a weight or a loss, or nobody could see that it did not. Weights of later steps show
+// it, and so do the gradients that the optimizer got: DeepSpeed's ZeRO 3 lets a sum have padding that nobody has
+// written.
 bool has_spread(const TorchRun& run, const Birth& birth) {
-  bool later_weights = false;
+  bool later_weights = false, gradients = false, broken_gradients = false;
   for (const RankRun& rank : run.ranks) {
     if (!rank.record) continue;
     for (const LossEntry& loss : rank.record->losses)
       if (!std::isfinite(value_of(loss))) return true;
     for (const TensorEntry& tensor : rank.record->tensors) {
+      if (tensor.use == TensorUse::gradient && tensor.step == birth.step) {
+        gradients = true;
+        broken_gradients |= broken(tensor);
+      }
       if (tensor.use != TensorUse::weight) continue;
       later_weights |= tensor.step > birth.step;
       if (broken(tensor)) return true;
     }
   }
-  return !later_weights;
+  return !later_weights && !(birth.before_optimizer && gradients && !broken_gradients);
 }
 
 }  // namespace

@@ -246,6 +246,19 @@ TEST(TorchJudges, AnOverflowWhoseStepIsSkippedIsToldAndNotRed) {
   EXPECT_NE(find(judge(run), "finite")->detail.find("stayed finite"), std::string::npos);
 }
 
+// In the last step no later weight shows what became of it; the gradients that the optimizer got do.
+TEST(TorchJudges, WhatASumHadAndNoGradientHasIsToldAndNotRed) {
+  const auto last_step = [](double gradient_norm) {
+    return made_run(2, 1, [=](std::int64_t step, Step& made) {
+      made.sum.nonfinite_in = step == 3;
+      if (step == 3) made.gradient_norm = gradient_norm;
+    });
+  };
+  EXPECT_EQ(red(last_step(1)), "");
+  EXPECT_NE(find(judge(last_step(1)), "finite")->detail.find("stayed finite"), std::string::npos);
+  EXPECT_NE(red(last_step(std::nan(""))).find("finite: rank 1: what it gave to all_reduce #4"), std::string::npos);
+}
+
 TEST(TorchJudges, AMinimumThatBeginsWithInfinityIsNoMistake) {
   const TorchRun run = made_run(2, 1, [](std::int64_t, Step& made) {
     made.sum.nonfinite_in = true;
