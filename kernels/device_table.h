@@ -117,6 +117,8 @@ struct DeviceExperts {
   void (*route_backward)(Lane, const Router&, Mat<const float> probs, const std::int32_t* slots, const float* gates,
                          Mat<const float> shares, const float* spreads, const float* dgates, float scale,
                          Mat<T> dlogits);
+  void (*pack)(Lane, const std::int32_t* sources, Index choices, Mat<const T> x, RowOf of, Mat<T> out);
+  void (*unpack)(Lane, const std::int32_t* sources, Mat<const T> rows, Mat<T> out);
 };
 
 struct DeviceCommon {
@@ -127,6 +129,9 @@ struct DeviceCommon {
   void (*logit_scale_backward)(Lane, Mat<const float> raw, Vec<const float> scale, Mat<float> dlogits, Vec<float> dots,
                                Index segment);
   void (*route)(Lane, const Router&, Mat<const float> logits, const Routes& out);
+  void (*expert_places)(Lane, Vec<const std::int32_t> slots, Index of_sample, int own, Index places,
+                        Vec<std::int32_t> sources, Vec<std::int32_t> experts);
+  void (*expert_accept)(Lane, int own, Vec<std::int32_t> experts);
   void (*add_token_losses)(Lane, Mat<const float> more, Vec<float> losses);
   void (*add_samples)(Lane, Mat<const float> nodes, Vec<float> out);
   void (*max_over_ways)(Lane, Mat<const float> values, Vec<float> out);

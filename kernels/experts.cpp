@@ -30,6 +30,8 @@ struct Rows {
   }
 };
 
+bool is_taken(std::int32_t slot) { return slot >= 0; }
+
 void check_slots(Vec<const std::int32_t> slots, Index experts) {
   for (Index s = 0; s < slots.n; ++s)
     SEEKSIM_CHECK(slots[s] < experts && slots[s] >= -experts, "slot %lld has expert %d of %lld",
@@ -211,6 +213,64 @@ void expert_combine_backward(Lane lane, Vec<const std::int32_t> slots, Vec<const
   }
 }
 
+void expert_places(Lane lane, Vec<const std::int32_t> slots, int choices, Index tokens, int own, Index places,
+                   Vec<std::int32_t> sources, Vec<std::int32_t> numbers) {
+  const Index of_sample = tokens * choices;
+  SEEKSIM_CHECK(of_sample > 0 && slots.n > 0 && slots.n % of_sample == 0 && own > 0 && places > 0,
+                "%lld slots, %lld of a sample, %d experts a rank", static_cast<long long>(slots.n),
+                static_cast<long long>(of_sample), own);
+  const Index samples = slots.n / of_sample, ranks = sources.n / (samples * places);
+  SEEKSIM_CHECK(sources.n == ranks * samples * places && numbers.n == sources.n, "%lld places of %lld samples",
+                static_cast<long long>(sources.n), static_cast<long long>(samples));
+  if (const DeviceTable* device = device_of(lane))
+    return device->common.expert_places(lane, slots, of_sample, own, places, sources, numbers);
+  check_slots(slots, ranks * own);
+  elements().expert_places(slots.data, of_sample, samples, ranks, own, places, sources.data, numbers.data);
+  const auto count = [](Vec<const std::int32_t> of) { return std::count_if(of.data, of.data + of.n, is_taken); };
+  SEEKSIM_CHECK(count(slots) == count(sources), "%lld slots are taken, and %lld have a place",
+                static_cast<long long>(count(slots)), static_cast<long long>(count(sources)));
+}
+
+void expert_accept(Lane lane, int own, Vec<std::int32_t> numbers) {
+  if (const DeviceTable* device = device_of(lane)) return device->common.expert_accept(lane, own, numbers);
+  for (Index i = 0; i < numbers.n; ++i)
+    if (numbers[i] >= own || numbers[i] < 0) numbers[i] = -1;
+}
+
+namespace {
+void check_sources(Vec<const std::int32_t> sources, Index slots) {
+  for (Index i = 0; i < sources.n; ++i)
+    SEEKSIM_CHECK(sources[i] < slots, "place %lld has slot %d of %lld", static_cast<long long>(i), sources[i],
+                  static_cast<long long>(slots));
+}
+}  // namespace
+
+template <class T>
+void expert_pack(Lane lane, Vec<const std::int32_t> sources, int choices, InMat<T> x, RowOf of, OutMat<T> out) {
+  SEEKSIM_CHECK_EQ(sources.n, out.rows);
+  SEEKSIM_CHECK_EQ(x.cols, out.cols);
+  if (const DeviceTable* device = device_of(lane))
+    return device->experts<T>().pack(lane, sources.data, choices, x, of, out);
+  check_sources(sources, of == RowOf::token ? x.rows * choices : x.rows);
+  for (Index i = 0; i < out.rows; ++i) {
+    if (sources[i] < 0)
+      std::fill_n(out.row(i), out.cols, T{});
+    else
+      std::memcpy(out.row(i), x.row(row_of(sources[i], choices, of)), std::size_t(out.cols) * sizeof(T));
+  }
+}
+
+template <class T>
+void expert_unpack(Lane lane, Vec<const std::int32_t> sources, InMat<T> rows, OutMat<T> out) {
+  SEEKSIM_CHECK_EQ(sources.n, rows.rows);
+  SEEKSIM_CHECK_EQ(rows.cols, out.cols);
+  if (const DeviceTable* device = device_of(lane)) return device->experts<T>().unpack(lane, sources.data, rows, out);
+  check_sources(sources, out.rows);
+  for (Index s = 0; s < out.rows; ++s) std::fill_n(out.row(s), out.cols, T{});
+  for (Index i = 0; i < rows.rows; ++i)
+    if (sources[i] >= 0) std::memcpy(out.row(sources[i]), rows.row(i), std::size_t(out.cols) * sizeof(T));
+}
+
 template <class T>
 void expert_collect(Lane lane, Vec<const std::int32_t> slots, InMat<T> dx, InMat<T> router, OutMat<T> out) {
   SEEKSIM_CHECK(out.rows > 0 && slots.n % out.rows == 0, "%lld slots of %lld rows", static_cast<long long>(slots.n),
@@ -236,6 +296,8 @@ void expert_collect(Lane lane, Vec<const std::int32_t> slots, InMat<T> dx, InMat
   template void expert_combine<T>(Lane, Vec<const std::int32_t>, Vec<const float>, InMat<T>, OutMat<T>);            \
   template void expert_combine_backward<T>(Lane, Vec<const std::int32_t>, Vec<const float>, InMat<T>, InMat<T>,     \
                                            OutMat<T>, Vec<float>, OutMat<T>);                                       \
+  template void expert_pack<T>(Lane, Vec<const std::int32_t>, int, InMat<T>, RowOf, OutMat<T>);                     \
+  template void expert_unpack<T>(Lane, Vec<const std::int32_t>, InMat<T>, OutMat<T>);                               \
   template void expert_collect<T>(Lane, Vec<const std::int32_t>, InMat<T>, InMat<T>, OutMat<T>);
 SEEKSIM_INSTANTIATE(float)
 SEEKSIM_INSTANTIATE(bf16)

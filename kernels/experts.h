@@ -73,6 +73,25 @@ template <class T = float>
 void expert_combine_backward(Lane lane, Vec<const std::int32_t> slots, Vec<const float> gates, InMat<T> dout,
                              InMat<T> act, OutMat<T> dact, Vec<float> dgates, OutMat<T> dy);
 
+// Where rows of slots go when the experts are divided among ranks of `own` each, expert e to rank e / own. A sample's
+// rows for a rank take the first of `places` places, in the order of slots. sources (ranks, samples, places): the slot
+// of each place, and experts (likewise) its expert as that rank counts its own; -1: nothing is there. A sample never
+// has more taken slots at a rank than places.
+void expert_places(Lane lane, Vec<const std::int32_t> slots, int choices, Index tokens, int own, Index places,
+                   Vec<std::int32_t> sources, Vec<std::int32_t> experts);
+
+// Experts of places that another rank has sent, of which there are `own`. After an abort they may be anything: what is
+// no expert becomes -1.
+void expert_accept(Lane lane, int own, Vec<std::int32_t> experts);
+
+// out: of each place x's row of the slot that is its source; +0 of an empty one.
+template <class T = float>
+void expert_pack(Lane lane, Vec<const std::int32_t> sources, int choices, InMat<T> x, RowOf of, OutMat<T> out);
+
+// The way back. out: of each slot the row of its place; +0 of one that has none.
+template <class T = float>
+void expert_unpack(Lane lane, Vec<const std::int32_t> sources, InMat<T> rows, OutMat<T> out);
+
 // out (R, C): the rows of a token's slots that were taken, added in turn from +0, then `router`'s row.
 template <class T = float>
 void expert_collect(Lane lane, Vec<const std::int32_t> slots, InMat<T> dx, InMat<T> router, OutMat<T> out);

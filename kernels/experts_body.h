@@ -63,6 +63,21 @@ SEEKSIM_HD Index limit_expert(const Router& r, std::int32_t e, std::int32_t* slo
   return count;
 }
 
+// The places of a sample at one rank (experts.h): `slots` are the sample's, of which the first is number `begin`.
+SEEKSIM_HD void place_sample(const std::int32_t* slots, Index count, Index begin, Index rank, int own, Index places,
+                             std::int32_t* sources, std::int32_t* of_rank) {
+  Index used = 0;
+  for (Index s = 0; s < count && used < places; ++s) {
+    if (slots[s] < 0 || slots[s] / own != rank) continue;
+    sources[used] = static_cast<std::int32_t>(begin + s);
+    of_rank[used] = static_cast<std::int32_t>(slots[s] - rank * own);
+    ++used;
+  }
+  for (; used < places; ++used) sources[used] = of_rank[used] = -1;
+}
+
+SEEKSIM_HD std::int32_t known(std::int32_t expert, int own) { return expert >= 0 && expert < own ? expert : -1; }
+
 SEEKSIM_HD float share(const Router& r, Index count) {
   const Index slots = r.tokens * r.choices;
   return FloatOps::div(FloatOps::from_int(static_cast<std::int32_t>(count)),

@@ -189,8 +189,66 @@ struct ExpertCollect {
   }
 };
 
+// A sample at one rank is a thread.
+struct ExpertPlaces {
+  Vec<const std::int32_t> slots;
+  Index of_sample, samples;
+  int own;
+  Index places;
+  Vec<std::int32_t> sources, of_rank;
+  SEEKSIM_BODY void operator()(Index rank, Index sample) const {
+    const Index at = (rank * samples + sample) * places;
+    experts::place_sample(slots.data + sample * of_sample, of_sample, sample * of_sample, rank, own, places,
+                          sources.data + at, of_rank.data + at);
+  }
+};
+
+struct ExpertAccept {
+  int own;
+  Vec<std::int32_t> experts;
+  SEEKSIM_BODY void operator()(Index, Index i) const { experts[i] = experts::known(experts[i], own); }
+};
+
+template <class T>
+struct ExpertPack {
+  const std::int32_t* sources;
+  Index choices;
+  Mat<const T> x;
+  RowOf of;
+  Mat<T> out;
+  SEEKSIM_BODY void operator()(Index i, Index c) const {
+    const Index source = sources[i];
+    out(i, c) = source < 0 ? from_float<T>(0.0F) : x(row_of(source, choices, of), c);
+  }
+};
+
+template <class T>
+struct ClearRows {
+  Mat<T> out;
+  SEEKSIM_BODY void operator()(Index r, Index c) const { out(r, c) = from_float<T>(0.0F); }
+};
+
+template <class T>
+struct ExpertUnpack {
+  const std::int32_t* sources;
+  Mat<const T> rows;
+  Mat<T> out;
+  SEEKSIM_BODY void operator()(Index i, Index c) const {
+    if (sources[i] >= 0) out(sources[i], c) = rows(i, c);
+  }
+};
+
 template <class Launch, class T>
 struct Experts {
+  static void pack(Lane lane, const std::int32_t* sources, Index choices, Mat<const T> x, RowOf of, Mat<T> out) {
+    Launch launch(lane);
+    each(launch, out.rows, out.cols, ExpertPack<T>{sources, choices, x, of, out});
+  }
+  static void unpack(Lane lane, const std::int32_t* sources, Mat<const T> rows, Mat<T> out) {
+    Launch launch(lane);
+    each(launch, out.rows, out.cols, ClearRows<T>{out});
+    each(launch, rows.rows, rows.cols, ExpertUnpack<T>{sources, rows, out});
+  }
   static void product(Lane lane, const std::int32_t* slots, Index choices, Mat<const T> x, RowOf of, Mat<const T> w,
                       bool transposed, Index segment, Mat<T> y) {
     Launch launch(lane);
@@ -223,5 +281,7 @@ struct Experts {
     each(launch, dlogits.rows, dlogits.cols,
          RouteBackward<T>{r, probs, slots, gates, shares, spreads, dgates, scale, dlogits});
   }
-  static DeviceExperts<T> table() { return {product, weight_grad, combine, combine_backward, collect, route_backward}; }
+  static DeviceExperts<T> table() {
+    return {product, weight_grad, combine, combine_backward, collect, route_backward, pack, unpack};
+  }
 };

@@ -295,6 +295,17 @@ struct Common {
     Launch launch(lane);
     if (raw.rows > 0) launch(Grid{raw.rows, 1}, LogitScaleBackward{raw, scale.data, dlogits, dots.data, segment});
   }
+  static void expert_places(Lane lane, Vec<const std::int32_t> slots, Index of_sample, int own, Index places,
+                            Vec<std::int32_t> sources, Vec<std::int32_t> experts) {
+    Launch launch(lane);
+    const Index samples = slots.n / of_sample;
+    each(launch, sources.n / (samples * places), samples,
+         ExpertPlaces{slots, of_sample, samples, own, places, sources, experts});
+  }
+  static void expert_accept(Lane lane, int own, Vec<std::int32_t> experts) {
+    Launch launch(lane);
+    each(launch, 1, experts.n, ExpertAccept{own, experts});
+  }
   static void route(Lane lane, const Router& r, Mat<const float> logits, const Routes& out) {
     Launch launch(lane);
     if (out.shares.rows > 0) launch(Grid{out.shares.rows, 1}, RouteSample{r, logits, out});
@@ -380,6 +391,8 @@ struct Common {
             logit_scale_forward,
             logit_scale_backward,
             route,
+            expert_places,
+            expert_accept,
             add_token_losses,
             add_samples,
             max_over_ways,

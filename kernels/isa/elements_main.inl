@@ -95,6 +95,7 @@ const ElementTable& SEEKSIM_ELEMENT_TABLE() {
       .scale = scale_body,
       .token_loss = token_loss,
       .route = route_body,
+      .expert_places = expert_places_body,
       .optimize = optimize_body,
       .normal_of_words = normal_body,
       .tree_parts = tree_parts_body,

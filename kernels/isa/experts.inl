@@ -14,6 +14,16 @@ void route_body(const Router& r, Mat<const float> logits, const Routes& out) {
     out.losses[row] = experts::token_loss(r, out.probs.row(row), out.shares.row(row / r.tokens), out.spreads[row]);
 }
 
+void expert_places_body(const std::int32_t* slots, Index of_sample, Index samples, Index ranks, int own, Index places,
+                        std::int32_t* sources, std::int32_t* of_rank) {
+  for (Index rank = 0; rank < ranks; ++rank) {
+    for (Index sample = 0; sample < samples; ++sample) {
+      const Index first = sample * of_sample, at = (rank * samples + sample) * places;
+      experts::place_sample(slots + first, of_sample, first, rank, own, places, sources + at, of_rank + at);
+    }
+  }
+}
+
 template <class T>
 void route_backward_body(const Router& r, Mat<const float> probs, const std::int32_t* slots, const float* gates,
                          Mat<const float> shares, const float* spreads, const float* dgates, float scale,

@@ -109,6 +109,8 @@ struct ElementTable {
   void (*scale)(float* x, Index n, float factor);
   float (*token_loss)(float sum, float max, float at_target);
   void (*route)(const Router&, Mat<const float> logits, const Routes& out);
+  void (*expert_places)(const std::int32_t* slots, Index of_sample, Index samples, Index ranks, int own, Index places,
+                        std::int32_t* sources, std::int32_t* of_rank);
   void (*optimize)(const OptimizerStep&, const float* grad, float* p, float* m, float* v, Index n);
   // z[i] = normal quantile of the upper 24 bits of words[i], times stddev.
   void (*normal_of_words)(const std::uint32_t* words, float* z, Index n, float stddev);

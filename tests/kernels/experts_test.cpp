@@ -351,6 +351,73 @@ TEST_P(ExpertRows, LossesOfLayersAreAddedInTurn) {
   EXPECT_EQ(difference(losses, want), "");
 }
 
+// ---- experts that are divided among ranks ----
+
+// Rows of one rank's slots at the places of all ranks, and what a rank gets of them.
+struct Placed {
+  Slots sources, experts;
+  Floats rows;
+  Placed(const Router& r, std::size_t samples, std::size_t ranks, Index places, const Slots& slots, const Floats& x,
+         std::size_t c)
+      : sources(ranks * samples * at(places)), experts(sources.size()), rows(sources.size() * c) {
+    expert_places({}, vec(slots), r.choices, r.tokens, r.experts / int(ranks), places, vec(sources), vec(experts));
+    expert_pack({}, vec(sources), r.choices, mat(x, samples * at(r.tokens), c), RowOf::token,
+                mat(rows, sources.size(), c));
+  }
+};
+
+TEST_P(ExpertRows, RowsThatGoToTheirExpertsAndBackAreThoseOfOneRank) {
+  Rng rng(9);
+  const std::size_t c = 13, f = 9, samples = 3;
+  for (const Index capacity : {0, 2, 5}) {
+    for (const std::size_t ranks : {1, 2, 3, 6}) {
+      const Router r{.tokens = 8, .experts = 6, .choices = 2, .capacity = capacity, .normalized = true};
+      const std::size_t k = at(r.choices), own = at(r.experts) / ranks, rows = samples * at(r.tokens);
+      Routed routed(r, rows);
+      route({}, r, mat(logits_of(rng, {r, samples}), rows, at(r.experts)), routed.out(r));
+      const Floats x = uniforms(rng, rows * c), w = uniforms(rng, at(r.experts) * f * c);
+      Floats want(rows * k * f), want_dw(w.size());
+      expert_product({}, vec(routed.slots), r.choices, mat(x, rows, c), RowOf::token, mat(w, at(r.experts) * f, c),
+                     Trans::yes, 0, mat(want, rows * k, f));
+      expert_weight_grad({}, vec(routed.slots), r.choices, r.tokens, mat(want, rows * k, f), mat(x, rows, c),
+                         RowOf::token, mat(want_dw, at(r.experts) * f, c));
+
+      const Index places = std::min<Index>(r.tokens * std::min<Index>(2, Index(own)),
+                                           capacity > 0 ? capacity * Index(own) : r.tokens * 2);
+      const Placed placed(r, samples, ranks, places, routed.slots, x, c);
+      Floats made(placed.sources.size() * f), back(want.size(), 7.0F), dw(w.size());
+      const std::size_t each = samples * at(places);
+      for (std::size_t rank = 0; rank < ranks; ++rank) {
+        const Slots experts(placed.experts.begin() + Index(rank * each),
+                            placed.experts.begin() + Index((rank + 1) * each));
+        const Mat<const float> arrived{placed.rows.data() + rank * each * c, Index(each), Index(c), Index(c)};
+        const Mat<const float> own_w{w.data() + rank * own * f * c, Index(own * f), Index(c), Index(c)};
+        const Mat<float> out{made.data() + rank * each * f, Index(each), Index(f), Index(f)};
+        expert_product({}, vec(experts), 1, arrived, RowOf::slot, own_w, Trans::yes, 0, out);
+        expert_weight_grad<float>({}, vec(experts), 1, places, out, arrived, RowOf::slot,
+                                  {dw.data() + rank * own * f * c, Index(own * f), Index(c), Index(c)});
+      }
+      expert_unpack({}, vec(placed.sources), mat(made, placed.sources.size(), f), mat(back, rows * k, f));
+      ASSERT_EQ(difference(back, want), "") << ranks << " ranks, capacity " << capacity;
+      ASSERT_EQ(difference(dw, want_dw), "") << ranks << " ranks, capacity " << capacity;
+    }
+  }
+}
+
+TEST_P(ExpertRows, PlacesAreTakenInTheOrderOfSlotsAndTheRestIsEmpty) {
+  const Slots slots = {3, 0, -3, 1, 2, -1, 1, 3};  // two samples of two tokens; experts 0 and 1, then 2 and 3
+  Slots sources(12), experts(12);
+  expert_places({}, vec(slots), 2, 2, 2, 3, vec(sources), vec(experts));
+  EXPECT_EQ(sources, (Slots{1, 3, -1, 6, -1, -1, 0, -1, -1, 4, 7, -1}));
+  EXPECT_EQ(experts, (Slots{0, 1, -1, 1, -1, -1, 1, -1, -1, 0, 1, -1}));
+}
+
+TEST_P(ExpertRows, WhatIsNoExpertIsNotTaken) {
+  Slots experts = {0, 1, 2, -1, -7, 1 << 30};
+  expert_accept({}, 2, vec(experts));
+  EXPECT_EQ(experts, (Slots{0, 1, -1, -1, -1, -1}));
+}
+
 TEST_P(ExpertRows, AnExpertThatDoesNotExistIsRefused) {
   if (on_gpu()) GTEST_SKIP() << "a GPU answers with a NaN";
   const Slots slots = {0, 3};
